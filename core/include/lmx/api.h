@@ -1,0 +1,11 @@
+// Export macro and version of the public API (core/include/lmx).
+#pragma once
+
+#define LMX_API __attribute__((visibility("default")))
+
+namespace lmx {
+
+inline constexpr int kAbi = 1;  // bumped whenever a plugin built before must be rebuilt
+inline constexpr const char* kVersion = "0.1.0";
+
+}  // namespace lmx

@@ -1,0 +1,175 @@
+// The recipe as a tree that knows where each value was written, and typed configs that are read from it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lmx/api.h"
+#include "lmx/error.h"
+
+namespace lmx {
+
+// Where a value came from: a recipe file, or an override on the command line (file "override", line 0).
+struct Mark {
+  std::string file;
+  int line = 0, column = 0;  // 1-based; 0 when unknown
+};
+LMX_API std::string to_string(const Mark& mark);  // "recipes/x.yaml:12:3", "override 'a.b=3'"
+
+// A node of the composed recipe. Maps keep the order in which keys were written.
+class LMX_API Node {
+ public:
+  enum class Kind { null, scalar, list, map };
+  Kind kind = Kind::null;
+  std::string text;         // scalar: as written, quotes removed
+  bool quoted = false;      // scalar: written in quotes, hence always a string
+  Mark mark;                // where the value stands
+  std::vector<Node> items;  // list
+  std::vector<std::pair<std::string, Node>> entries;  // map
+
+  static Node scalar(std::string text, Mark mark = {});
+  static Node map(Mark mark = {});
+  const Node* find(std::string_view key) const;  // null when this is no map or has no such key
+  Node* find(std::string_view key);
+  // The node at "a.b.c" or "a.0.b"; null when absent.
+  const Node* at_path(std::string_view path) const;
+  Node& set(std::string_view key, Node value);   // replaces or appends
+  bool erase(std::string_view key);
+  std::vector<std::string> keys() const;
+};
+
+// Parses one YAML document (UserError with file:line:column: syntax, duplicate keys, merge keys, tabs, several documents).
+LMX_API Node parse_yaml(std::string_view text, const std::string& file);
+LMX_API Node parse_yaml_file(const std::string& path);
+// YAML that parse_yaml reads back to the same tree; strings that look like another type are quoted.
+LMX_API std::string to_yaml(const Node& node);
+LMX_API std::string to_json(const Node& node);
+
+// One field of a typed config as `lmx plugins info` prints it.
+struct FieldInfo {
+  std::string name, type, default_text, range, help;  // range: ">= 1", "one of a, b", or ""
+};
+
+struct Range {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool open_min = false;  // min itself is excluded
+};
+inline constexpr Range kPositive{1, std::numeric_limits<double>::infinity(), false};
+inline constexpr Range kNonNegative{0, std::numeric_limits<double>::infinity(), false};
+inline constexpr Range kFraction{0, 1, false};
+
+// Visits the fields of a config. A config type lists each field once, in
+//     void fields(Fields& f) { f.field("cells", cells, "LSTM cells of a layer", kPositive); ... }
+// and that list reads, checks, prints and documents it. The member's initial value is the default.
+class LMX_API Fields {
+ public:
+  virtual ~Fields();
+  virtual void field(const char* name, int64_t& value, const char* help, Range range = {}) = 0;
+  virtual void field(const char* name, double& value, const char* help, Range range = {}) = 0;
+  virtual void field(const char* name, bool& value, const char* help) = 0;
+  virtual void field(const char* name, std::string& value, const char* help) = 0;
+  // A path or name that has no default: must be given (`???` and absence are errors).
+  virtual void required(const char* name, std::string& value, const char* help) = 0;
+  virtual void required(const char* name, int64_t& value, const char* help, Range range = {}) = 0;
+  virtual void choice(const char* name, std::string& value, const std::vector<std::string>& allowed, const char* help) = 0;
+  virtual void field(const char* name, std::vector<int64_t>& value, const char* help, Range range = {}) = 0;
+  virtual void field(const char* name, std::vector<double>& value, const char* help, Range range = {}) = 0;
+  virtual void field(const char* name, std::vector<std::string>& value, const char* help) = 0;
+  // A subtree that another component reads (its `name` key chooses the component); kept as it is.
+  virtual void subtree(const char* name, Node& value, const char* help) = 0;
+  // A group of fields under one key: f.group("batch", batch, "...") visits batch.fields(f).
+  template <class Config>
+  void group(const char* name, Config& config, const char* help) {
+    enter(name, help);
+    config.fields(*this);
+    leave();
+  }
+
+ protected:
+  virtual void enter(const char* name, const char* help) = 0;
+  virtual void leave() = 0;
+};
+
+// Reads a map into `config`. Every problem is a UserError: unknown key (with the nearest known one), wrong type,
+// out of range, missing required key. `path` is the node's place in the recipe ("model"), for messages.
+// The key "name" of a component's map is skipped.
+class LMX_API ConfigReader {
+ public:
+  ConfigReader(const Node& node, std::string path);
+  ~ConfigReader();
+  Fields& fields();
+  void finish();  // reports unknown keys; call after visiting
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+template <class Config>
+Config read_config(const Node& node, const std::string& path) {
+  Config config;
+  ConfigReader reader(node, path);
+  config.fields(reader.fields());
+  reader.finish();
+  return config;
+}
+
+// The config as a map with every field, defaults included.
+class LMX_API ConfigWriter {
+ public:
+  ConfigWriter();
+  ~ConfigWriter();
+  Fields& fields();
+  Node take();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+template <class Config>
+Node write_config(Config config) {
+  ConfigWriter writer;
+  config.fields(writer.fields());
+  return writer.take();
+}
+
+class LMX_API ConfigDescriber {
+ public:
+  ConfigDescriber();
+  ~ConfigDescriber();
+  Fields& fields();
+  std::vector<FieldInfo> take();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+template <class Config>
+std::vector<FieldInfo> describe_config() {
+  Config config;
+  ConfigDescriber describer;
+  config.fields(describer.fields());
+  return describer.take();
+}
+
+// Scalar conversions with YAML 1.2 core rules; nullopt when `text` is not of that type.
+LMX_API std::optional<int64_t> parse_int(std::string_view text);
+LMX_API std::optional<double> parse_double(std::string_view text);
+LMX_API std::optional<bool> parse_bool(std::string_view text);
+
+// The composition of a recipe file: defaults list, groups, overrides, interpolation.
+struct ComposeOptions {
+  std::vector<std::string> overrides;      // "a.b=3", "+a=1", "++a=1", "~a", "group=option"
+  std::vector<std::string> search_path;    // folders that hold config groups, tried after the recipe's own folder
+};
+// The composed tree with every interpolation resolved. UserError with the place of the mistake.
+LMX_API Node compose(const std::string& recipe_file, const ComposeOptions& options);
+
+}  // namespace lmx

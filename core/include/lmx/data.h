@@ -1,0 +1,78 @@
+// Token data: vocabularies, memory-mapped token shards, and the registry of corpora.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lmx/api.h"
+#include "lmx/config.h"
+
+namespace lmx {
+
+// Words and their ids. Ids 0 and 1 are `<unk>` and `</s>` (end of line); then words by falling frequency, ties by bytes,
+// so that a log-uniform sampler over ids follows the words' frequencies.
+class LMX_API Vocabulary {
+ public:
+  static constexpr int32_t kUnk = 0, kEos = 1;
+  struct Entry {
+    std::string word;
+    int64_t count = 0;  // occurrences in the training split; <unk> counts the words it stands for
+  };
+  Vocabulary() = default;
+  explicit Vocabulary(std::vector<Entry> entries);
+  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
+  const std::string& word(int32_t id) const { return entries_[static_cast<size_t>(id)].word; }
+  int64_t count(int32_t id) const { return entries_[static_cast<size_t>(id)].count; }
+  int32_t id(std::string_view word) const;  // kUnk when unknown
+  void save(const std::string& path) const;  // one "word<TAB>count" a line
+  static Vocabulary load(const std::string& path);
+
+ private:
+  std::vector<Entry> entries_;
+  std::shared_ptr<const void> index_;
+};
+
+// A split's tokens as one read-only array, mapped from disk. Cheap to copy; thread-safe.
+class LMX_API TokenArray {
+ public:
+  TokenArray() = default;
+  static TokenArray map(const std::string& path);  // UserError: missing, truncated or damaged shard
+  static TokenArray of(std::vector<int32_t> tokens);
+  int64_t size() const { return size_; }
+  std::span<const int32_t> tokens() const { return {data_, static_cast<size_t>(size_)}; }
+
+ private:
+  std::shared_ptr<const void> owner_;
+  const int32_t* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+// What `data:` of a recipe names, prepared: three splits and a vocabulary.
+struct Dataset {
+  TokenArray train, valid, test;  // test may be empty
+  Vocabulary vocabulary;
+  std::string unit = "word";      // what a token is: word, char, byte
+  std::string hash;               // content hash of the source and the preparation's settings
+  std::string directory;          // where the shards lie; "" for data made in memory
+  int64_t types = 0;              // distinct words of the training split, before the vocabulary was cut
+  double oov = 0;                 // fraction of training tokens that became <unk>
+  std::optional<double> true_perplexity;  // of the source, where it is known (synthetic data)
+  std::string source_note;        // one line: corpus, licence
+};
+
+// Reads `data:` of a composed recipe, prepares what is not cached yet (parallel, bounded memory, safe between processes)
+// and maps it. UserError: corpus missing (names how to get it), empty, invalid UTF-8, vocabulary larger than the types.
+LMX_API Dataset open_dataset(const Node& data);
+// The same checks as far as they go without preparing anything; returns one line a finding, for `--dry-run`.
+LMX_API std::vector<std::string> check_dataset(const Node& data);
+// Number of tokens that model tables have, from the recipe alone (`data.vocab_size`), without opening the data.
+LMX_API int64_t vocabulary_size(const Node& data);
+// `data:` with every default, as config.yaml records it.
+LMX_API Node full_data_config(const Node& data);
+
+}  // namespace lmx

@@ -1,0 +1,50 @@
+// Element types. bf16 and f16 are storage types: arithmetic happens in float.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "lmx/api.h"
+
+namespace lmx {
+
+enum class DType : uint8_t { f64, f32, bf16, f16, i32, i64, u8 };
+
+LMX_API size_t size_of(DType type);                // bytes per element
+LMX_API std::string_view name_of(DType type);      // "f32"; safetensors' spelling is its upper case
+LMX_API DType dtype_from_name(std::string_view);   // UserError for an unknown name
+inline bool is_floating(DType t) { return t <= DType::f16; }
+
+// The upper half of a float, rounded to nearest even; NaN stays NaN.
+struct bfloat16 {
+  uint16_t bits = 0;
+  bfloat16() = default;
+  explicit bfloat16(float value) {
+    const uint32_t u = std::bit_cast<uint32_t>(value);
+    const uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
+    bits = static_cast<uint16_t>((u & 0x7FFFFFFFu) > 0x7F800000u ? ((u >> 16) | 0x40u) : rounded);
+  }
+  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+// IEEE binary16 (the compiler's _Float16 does the rounding).
+struct float16 {
+  uint16_t bits = 0;
+  float16() = default;
+  explicit float16(float value) : bits(std::bit_cast<uint16_t>(static_cast<_Float16>(value))) {}
+  explicit operator float() const { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+};
+
+template <class T> struct dtype_of_type;
+template <> struct dtype_of_type<double> { static constexpr DType value = DType::f64; };
+template <> struct dtype_of_type<float> { static constexpr DType value = DType::f32; };
+template <> struct dtype_of_type<bfloat16> { static constexpr DType value = DType::bf16; };
+template <> struct dtype_of_type<float16> { static constexpr DType value = DType::f16; };
+template <> struct dtype_of_type<int32_t> { static constexpr DType value = DType::i32; };
+template <> struct dtype_of_type<int64_t> { static constexpr DType value = DType::i64; };
+template <> struct dtype_of_type<uint8_t> { static constexpr DType value = DType::u8; };
+template <class T> inline constexpr DType dtype_of = dtype_of_type<T>::value;
+
+}  // namespace lmx

@@ -1,0 +1,65 @@
+// The two kinds of error that lmx distinguishes, and how their texts are put together.
+//
+// The core throws; only tools/lmx turns an error into an exit code. A text names the part that speaks, the
+// values involved and what would be right: `[matmul] a (4, 5) x b (4, 7): inner sizes 5 and 4 differ`.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lmx/api.h"
+
+namespace lmx {
+
+// What a caller can print as it stands.
+class LMX_API Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+  ~Error() override;
+};
+
+// The user's input is wrong: a recipe, an argument, a file. Exit code 2, one message.
+class LMX_API UserError : public Error {
+ public:
+  using Error::Error;
+  ~UserError() override;
+};
+
+// The run failed for a reason outside the input: a full disk, divergence, a lost rank. Exit code 1.
+class LMX_API RunError : public Error {
+ public:
+  using Error::Error;
+  ~RunError() override;
+};
+
+// A broken invariant of lmx itself. Exit code 1; the text names file and line.
+class LMX_API InternalError : public Error {
+ public:
+  using Error::Error;
+  ~InternalError() override;
+};
+
+// All arguments streamed one after the other: str("[x] ", 3, " of ", shape).
+template <class... Args>
+std::string str(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return std::move(out).str();
+}
+
+[[noreturn]] LMX_API void check_failed(const char* expression, const char* file, int line, const std::string& text);
+
+// The candidate nearest to `name` (edit distance), or "" when none is near enough to be meant.
+LMX_API std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
+
+// ` (did you mean 'x'?)`, or "" when nothing is near.
+LMX_API std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
+
+}  // namespace lmx
+
+// An invariant of lmx's own code; failing it is a bug, never a user's mistake.
+#define LMX_CHECK(condition, ...) \
+  (static_cast<bool>(condition) ? void(0) : ::lmx::check_failed(#condition, __FILE__, __LINE__, ::lmx::str(__VA_ARGS__)))

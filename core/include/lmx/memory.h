@@ -1,0 +1,48 @@
+// Devices and the caching allocator that counts bytes by what they hold.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "lmx/api.h"
+
+namespace lmx {
+
+struct Device {
+  enum class Kind : uint8_t { cpu, cuda };
+  Kind kind = Kind::cpu;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+LMX_API std::string name_of(Device device);  // "cpu", "cuda:0"
+
+// What a block of memory is for; every report of bytes is split by it (FACTS A6).
+enum class MemClass : uint8_t { parameters, gradients, optimizer, activations, communication, other };
+inline constexpr int kMemClasses = 6;
+LMX_API const char* name_of(MemClass c);
+
+struct MemoryStats {
+  std::array<int64_t, kMemClasses> current{};  // bytes in use
+  std::array<int64_t, kMemClasses> peak{};     // each class's own maximum
+  int64_t total = 0, total_peak = 0;           // bytes in use over all classes, and the maximum of that sum
+  int64_t reserved = 0;                        // bytes taken from the system, cached blocks included
+};
+
+// One per rank and device; thread-safe. Blocks are 64-byte aligned; freed blocks are kept by size class and reused.
+class LMX_API Allocator {
+ public:
+  static std::shared_ptr<Allocator> cpu();
+  virtual ~Allocator();
+  virtual Device device() const = 0;
+  // Never null; a RunError names the size asked for and what is in use when the system has no more.
+  virtual void* allocate(size_t bytes, MemClass c) = 0;
+  virtual void release(void* block, size_t bytes, MemClass c) noexcept = 0;
+  virtual MemoryStats stats() const = 0;
+  virtual void reset_peak() = 0;
+  virtual void trim() = 0;  // gives cached blocks back to the system
+};
+
+}  // namespace lmx

@@ -1,0 +1,88 @@
+// Plugins: shared libraries that add models, sync strategies, batchers and communicators.
+//
+// A plugin's source ends with one line, for example
+//     LMX_PLUGIN(batcher, tbptt, TbpttConfig, make_tbptt)
+// and beside it lies plugin.toml (name, kind, version, licence, summary). The line exports one C symbol, `lmx_plugin`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "lmx/api.h"
+#include "lmx/config.h"
+
+namespace lmx {
+
+enum class PluginKind : uint32_t { model, sync, batcher, comm };
+LMX_API const char* name_of(PluginKind kind);
+
+using AnyFactory = void (*)();  // cast to the kind's own factory type
+
+// The exported symbol. Append-only: `size` guards what a reader may look at.
+struct PluginDescriptor {
+  uint32_t size;
+  int32_t abi;                  // kAbi of the build
+  const char* build_id;         // compiler, C++ runtime, hash of core/include/lmx, sanitizers
+  PluginKind kind;
+  const char* name;
+  std::vector<FieldInfo> (*fields)();
+  Node (*full_config)(const Node& given, const std::string& path);  // checked, with every default
+  AnyFactory factory;
+};
+
+// The build id of the code that includes this header; defined on the command line by the build.
+#ifndef LMX_BUILD_ID
+#define LMX_BUILD_ID "unknown"
+#endif
+
+struct PluginInfo {
+  std::string name, kind, version, licence, summary, path, hash;  // hash: of the file
+  const PluginDescriptor* descriptor = nullptr;
+};
+
+// Everything that a recipe can name. One instance, filled by explicit calls; plugins are found, then loaded when first
+// asked for, and never unloaded. Thread-safe.
+class LMX_API Registry {
+ public:
+  static Registry& instance();
+  // Adds a folder of plugins (searched for */NAME.so with plugin.toml beside it). Later folders do not shadow earlier ones:
+  // a second plugin of the same kind and name is a UserError that names both files.
+  void add_directory(const std::string& directory);
+  // Build tree or install prefix (found from this library's own path), then LMX_PLUGIN_PATH.
+  void add_default_directories();
+  std::vector<PluginInfo> list();                              // sorted by kind and name; loads nothing
+  // Loads on first use. UserError: unknown name (with the nearest), wrong ABI or build, missing symbol.
+  const PluginInfo& find(PluginKind kind, const std::string& name);
+  // find() for the component that `node` names by its key `name`.
+  const PluginInfo& find(PluginKind kind, const Node& node, const std::string& path);
+
+ private:
+  Registry();
+  struct Impl;
+  Impl* impl_;
+};
+
+// The factory of a plugin, with its kind's own type: factory<ModelFactory>(info).
+template <class Factory>
+Factory factory(const PluginInfo& info) {
+  return reinterpret_cast<Factory>(info.descriptor->factory);
+}
+
+// Checks a component's subtree against its plugin's own fields and fills the defaults in; keeps `name` first.
+LMX_API Node full_component(PluginKind kind, const Node& node, const std::string& path);
+
+}  // namespace lmx
+
+#define LMX_PLUGIN(kind_, name_, Config_, factory_)                                                        \
+  extern "C" LMX_API const ::lmx::PluginDescriptor* lmx_plugin() {                                         \
+    static const ::lmx::PluginDescriptor descriptor{                                                       \
+        sizeof(::lmx::PluginDescriptor), ::lmx::kAbi, LMX_BUILD_ID, ::lmx::PluginKind::kind_, #name_,       \
+        [] { return ::lmx::describe_config<Config_>(); },                                                  \
+        [](const ::lmx::Node& given, const std::string& path) {                                            \
+          return ::lmx::write_config(::lmx::read_config<Config_>(given, path));                            \
+        },                                                                                                 \
+        reinterpret_cast<::lmx::AnyFactory>(factory_)};                                                    \
+    return &descriptor;                                                                                    \
+  }

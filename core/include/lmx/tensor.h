@@ -1,0 +1,91 @@
+// Tensor: a dense row-major array, or a view on the leading dimension of one.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <iosfwd>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "lmx/dtype.h"
+#include "lmx/memory.h"
+
+namespace lmx {
+
+// Up to six dimension sizes; printed as (2, 3).
+class LMX_API Shape {
+ public:
+  static constexpr int kMaxRank = 6;
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> dims);
+  explicit Shape(std::span<const int64_t> dims);
+  int rank() const { return rank_; }
+  int64_t operator[](int i) const { return dims_[static_cast<size_t>(i)]; }
+  int64_t& operator[](int i) { return dims_[static_cast<size_t>(i)]; }
+  int64_t numel() const;
+  std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
+  bool operator==(const Shape& o) const;
+
+ private:
+  std::array<int64_t, kMaxRank> dims_{};
+  int rank_ = 0;
+};
+LMX_API std::ostream& operator<<(std::ostream& out, const Shape& shape);
+
+// A value: copies share storage. Not thread-safe for writes; a default-constructed one is undefined.
+class LMX_API Tensor {
+ public:
+  Tensor() = default;
+  // Uninitialised memory. `allocator` must outlive no one: the storage keeps it alive.
+  static Tensor empty(const std::shared_ptr<Allocator>& allocator, Shape shape, DType type,
+                      MemClass c = MemClass::activations);
+  static Tensor zeros(const std::shared_ptr<Allocator>& allocator, Shape shape, DType type,
+                      MemClass c = MemClass::activations);
+  template <class T>
+  static Tensor from(const std::shared_ptr<Allocator>& allocator, Shape shape, std::span<const T> values,
+                     MemClass c = MemClass::activations);
+
+  bool defined() const { return storage_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+  const Shape& shape() const { return shape_; }
+  int rank() const { return shape_.rank(); }
+  int64_t dim(int i) const { return shape_[i < 0 ? i + shape_.rank() : i]; }
+  int64_t numel() const { return numel_; }
+  int64_t bytes() const { return numel_ * static_cast<int64_t>(size_of(dtype_)); }
+  DType dtype() const { return dtype_; }
+  Device device() const;
+  MemClass mem_class() const;
+  const std::shared_ptr<Allocator>& allocator() const;
+
+  void* raw() { return static_cast<std::byte*>(base_) ; }
+  const void* raw() const { return base_; }
+  // REQUIRES: T is the element type (InternalError otherwise).
+  template <class T> T* data() { expect(dtype_of<T>); return static_cast<T*>(base_); }
+  template <class T> const T* data() const { expect(dtype_of<T>); return static_cast<const T*>(base_); }
+  template <class T> std::span<T> values() { return {data<T>(), static_cast<size_t>(numel_)}; }
+  template <class T> std::span<const T> values() const { return {data<T>(), static_cast<size_t>(numel_)}; }
+
+  Tensor slice(int64_t begin, int64_t end) const;  // rows [begin, end) of the leading dimension; shares storage
+  Tensor reshape(Shape shape) const;               // same elements, shares storage; one size may be -1
+  Tensor clone(MemClass c) const;
+  Tensor clone() const;
+  Tensor to(DType type) const;                     // host conversion between floating types; itself when equal
+  Tensor like(MemClass c) const;                   // uninitialised, same shape, type and device
+  void zero();
+  void copy_from(const Tensor& source);            // same shape and type
+
+ private:
+  struct Storage;
+  void expect(DType type) const;
+  std::shared_ptr<Storage> storage_;
+  void* base_ = nullptr;
+  Shape shape_;
+  int64_t numel_ = 0;
+  DType dtype_ = DType::f32;
+};
+
+// `(2, 3) f32`, for error texts.
+LMX_API std::string describe(const Tensor& t);
+
+}  // namespace lmx

@@ -1,0 +1,29 @@
+# Every library that lmx links, in one place. Versions are Debian 12's; all licences permit redistribution.
+#   library        version  licence     what for
+#   oneDNN         2.6      Apache-2.0  GEMM on the CPU
+#   yaml-cpp       0.7      MIT         recipes (its event parser only)
+#   toml++         3.3      MIT         plugin.toml
+#   Boost headers  1.74+    BSL-1.0     Boost.DLL loads plugins
+#   CLI11          2.1      BSD-3       the command line
+#   nlohmann-json  3.11     MIT         JSON files of a run
+#   utf8proc       2.8      MIT         Unicode classes and lower case
+#   xxHash         0.8      BSD-2       content hashes
+#   zlib           1.2      zlib        .gz corpora
+#   OpenSSL crypto 3.0      Apache-2.0  SHA-256 of corpora
+#   GoogleTest     1.12     BSD-3       tests
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(Threads REQUIRED)
+find_package(dnnl CONFIG REQUIRED)
+find_package(yaml-cpp CONFIG REQUIRED)
+find_package(tomlplusplus CONFIG REQUIRED)
+find_package(Boost 1.74 CONFIG REQUIRED)
+find_package(CLI11 CONFIG REQUIRED)
+find_package(nlohmann_json CONFIG REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+if(LMX_TESTS)
+  find_package(GTest CONFIG REQUIRED)
+endif()

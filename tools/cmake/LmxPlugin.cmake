@@ -1,0 +1,12 @@
+# lmx_plugin(NAME sources...): one shared library NAME.so in its own folder of the plugin tree, plugin.toml beside it.
+function(lmx_plugin name)
+  add_library(${name} MODULE ${ARGN})
+  target_link_libraries(${name} PRIVATE lmx_core $<TARGET_NAME_IF_EXISTS:lmx_flags> OpenMP::OpenMP_CXX)
+  target_compile_definitions(${name} PRIVATE LMX_BUILD_ID="${LMX_BUILD_ID}")
+  target_link_options(${name} PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
+  get_filename_component(kind ${CMAKE_CURRENT_SOURCE_DIR}/.. ABSOLUTE)
+  get_filename_component(kind ${kind} NAME)
+  set(folder ${CMAKE_BINARY_DIR}/lib/lmx/plugins/${kind}/${name})
+  set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${folder})
+  configure_file(${CMAKE_CURRENT_SOURCE_DIR}/plugin.toml ${folder}/plugin.toml COPYONLY)
+endfunction()
