@@ -1,0 +1,129 @@
+#include "lmx/trace.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "lmx/error.h"
+
+namespace lmx {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Event {
+  const char* name;
+  double begin_us, end_us;
+  int thread;
+};
+
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    char escaped[8];
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", c);
+      out += escaped;
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+struct Tracer::Impl {
+  Clock::time_point start = Clock::now();
+  mutable std::mutex mutex;
+  std::vector<Event> events;
+  std::map<std::thread::id, int> threads;  // small numbers in order of first appearance: a viewer shows a lane each
+
+  std::vector<Event> copy() const {
+    const std::lock_guard lock(mutex);
+    return events;
+  }
+};
+
+Tracer::Tracer() : impl_(std::make_unique<Impl>()) {}
+Tracer::~Tracer() = default;
+
+double Tracer::now_us() const {
+  return std::chrono::duration<double, std::micro>(Clock::now() - impl_->start).count();
+}
+
+void Tracer::add(const char* name, double begin_us, double end_us) {
+  const std::lock_guard lock(impl_->mutex);
+  const int next = static_cast<int>(impl_->threads.size());
+  const int thread = impl_->threads.try_emplace(std::this_thread::get_id(), next).first->second;
+  impl_->events.push_back({name, begin_us, end_us, thread});
+}
+
+void Tracer::clear() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->events.clear();
+}
+
+void Tracer::write(const std::string& path) const {
+  const std::vector<Event> events = impl_->copy();
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (!file) throw RunError(str("[trace] cannot write ", path, ": ", std::strerror(errno)));
+  const int pid = static_cast<int>(getpid());
+  std::fputs("{\"traceEvents\":[", file);
+  const char* separator = "\n";
+  for (const Event& e : events) {
+    std::fprintf(file, "%s{\"ph\":\"X\",\"name\":%s,\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d}", separator,
+                 json_string(e.name).c_str(), e.begin_us, e.end_us - e.begin_us, pid, e.thread);
+    separator = ",\n";
+  }
+  std::fputs("\n],\"displayTimeUnit\":\"ms\"}\n", file);
+  errno = 0;
+  const bool failed = std::ferror(file) != 0;
+  if (std::fclose(file) != 0 || failed) {
+    throw RunError(str("[trace] cannot write ", path, ": ", errno ? std::strerror(errno) : "write error"));
+  }
+}
+
+std::string Tracer::table() const {
+  struct Row {
+    std::string_view name;
+    double total_us = 0;
+    int64_t count = 0;
+  };
+  std::map<std::string_view, Row> by_name;
+  for (const Event& e : impl_->copy()) {
+    Row& row = by_name[e.name];
+    row.name = e.name;
+    row.total_us += e.end_us - e.begin_us;
+    ++row.count;
+  }
+  std::vector<Row> rows;
+  size_t width = 4;
+  for (const auto& [name, row] : by_name) {
+    rows.push_back(row);
+    width = std::max(width, name.size());
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.total_us > b.total_us; });
+  std::string out = str(std::string("span") + std::string(width - 4, ' '), "     calls    total ms     mean ms\n");
+  for (const Row& row : rows) {
+    char line[96];
+    std::snprintf(line, sizeof line, "%10lld%12.3f%12.3f\n", static_cast<long long>(row.count), row.total_us / 1e3,
+                  row.total_us / 1e3 / static_cast<double>(row.count));
+    out += std::string(row.name) + std::string(width - row.name.size(), ' ') + line;
+  }
+  return out;
+}
+
+}  // namespace lmx
