@@ -46,7 +46,7 @@ class LMX_API InternalError : public Error {
 template <class... Args>
 std::string str(const Args&... args) {
   std::ostringstream out;
-  (out << ... << args);
+  static_cast<void>((out << ... << args));  // nothing to stream for str()
   return std::move(out).str();
 }
 

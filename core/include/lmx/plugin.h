@@ -7,7 +7,7 @@
 
 #include <cstdint>
 #include <string>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "lmx/api.h"
@@ -38,7 +38,9 @@ struct PluginDescriptor {
 #endif
 
 struct PluginInfo {
-  std::string name, kind, version, licence, summary, path, hash;  // hash: of the file
+  std::string name, kind, version, licence, summary;
+  std::string path;  // of the library
+  std::string hash;  // SHA-256 of the library; "" until find() has loaded it
   const PluginDescriptor* descriptor = nullptr;
 };
 
@@ -68,6 +70,21 @@ class LMX_API Registry {
 template <class Factory>
 Factory factory(const PluginInfo& info) {
   return reinterpret_cast<Factory>(info.descriptor->factory);
+}
+
+// To be called in a handler: lmx's own errors pass as they are, every other exception becomes a UserError that names the
+// plugin's file.
+[[noreturn]] LMX_API void rethrow_for(const PluginInfo& info);
+
+// Calls the factory: create<BatcherFactory>(info, config, path, env). UserError naming the file where it throws what is
+// no lmx::Error.
+template <class Factory, class... Args>
+auto create(const PluginInfo& info, Args&&... args) {
+  try {
+    return factory<Factory>(info)(std::forward<Args>(args)...);
+  } catch (...) {
+    rethrow_for(info);
+  }
 }
 
 // Checks a component's subtree against its plugin's own fields and fills the defaults in; keeps `name` first.

@@ -1,0 +1,107 @@
+#include "plugin/library.h"
+
+#include <openssl/evp.h>
+
+#include <array>
+#include <boost/dll/shared_library.hpp>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+namespace lmx {
+namespace {
+
+namespace dll = boost::dll;
+using Entry = const PluginDescriptor*();
+
+// Boost wraps dlerror's text in the name of its own function and an errno that has nothing to do with it ("Illegal
+// seek").
+std::string reason(const std::system_error& error, const std::string& path) {
+  std::string text = error.what();
+  const std::string errno_text = ": " + error.code().message();
+  if (text.ends_with(errno_text)) text.resize(text.size() - errno_text.size());
+  for (const std::string& noise :
+       {std::string("boost::dll::shared_library::load() failed"), std::string("(): "), path + ": "}) {
+    const size_t at = text.find(noise);
+    if (at != std::string::npos) text = text.substr(at + noise.size());
+  }
+  while (!text.empty() && (text[0] == ':' || text[0] == ' ')) text.erase(0, 1);
+  return text.empty() ? "it is no shared library" : text;
+}
+
+dll::shared_library& open_library(const std::string& path) {
+  if (!std::filesystem::exists(path)) {
+    throw UserError(str("[plugin] ", path, " is missing, though plugin.toml lies beside it; build the plugin"));
+  }
+  try {
+    // Leaked on purpose, see load_plugin().
+    return *new dll::shared_library(path, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
+  } catch (const std::system_error& e) {
+    throw UserError(str("[plugin] ", path, ": cannot be loaded: ", reason(e, path)));
+  }
+}
+
+void check_descriptor(const PluginInfo& info, const PluginDescriptor* d) {
+  const std::string start = str("[plugin] ", info.path, ": ");
+  if (!d) throw UserError(start + "lmx_plugin() returns no descriptor; rebuild the plugin");
+  // `abi` first: only where it agrees do the other members mean what this build thinks.
+  if (d->size < offsetof(PluginDescriptor, build_id) || d->abi != kAbi) {
+    throw UserError(
+        str(start, "built for ABI ", d->abi, ", this lmx (", kVersion, ") has ABI ", kAbi, "; rebuild the plugin"));
+  }
+  if (d->size < sizeof(PluginDescriptor)) {
+    throw UserError(str(start, "its descriptor has ", d->size, " bytes, this lmx (", kVersion, ") needs ",
+                        sizeof(PluginDescriptor), "; rebuild the plugin"));
+  }
+  if (std::string_view(d->build_id) != LMX_BUILD_ID) {
+    throw UserError(str(start, "built with ", d->build_id, ", this lmx with ", LMX_BUILD_ID,
+                        " (compiler, C++ runtime, hash of the headers, sanitizers); rebuild the plugin"));
+  }
+  if (info.kind != name_of(d->kind) || d->name != info.name) {
+    throw UserError(str(start, "the library is ", name_of(d->kind), " '", d->name, "', plugin.toml beside it says ",
+                        info.kind, " '", info.name, "'"));
+  }
+}
+
+}  // namespace
+
+const PluginDescriptor* load_plugin(const PluginInfo& info) {
+  dll::shared_library& library = open_library(info.path);
+  if (!library.has("lmx_plugin")) {
+    throw UserError(
+        str("[plugin] ", info.path, ": the symbol lmx_plugin is missing; a plugin's source ends with LMX_PLUGIN(...)"));
+  }
+  const PluginDescriptor* descriptor = nullptr;
+  try {
+    descriptor = library.get<Entry>("lmx_plugin")();
+  } catch (const std::exception& e) {
+    throw UserError(str("[plugin] ", info.path, ": lmx_plugin() failed: ", e.what()));
+  }
+  check_descriptor(info, descriptor);
+  return descriptor;
+}
+
+std::string file_sha256(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
+  LMX_CHECK(context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1);
+  std::array<char, 1 << 16> block;
+  while (in) {
+    in.read(block.data(), block.size());
+    EVP_DigestUpdate(context.get(), block.data(), static_cast<size_t>(in.gcount()));
+  }
+  if (!in.eof()) throw UserError(str("[plugin] ", path, ": cannot be read"));
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned length = 0;
+  EVP_DigestFinal_ex(context.get(), digest.data(), &length);
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string hex;
+  for (unsigned i = 0; i < length; ++i) {
+    hex += kHex[digest[i] >> 4];
+    hex += kHex[digest[i] & 15];
+  }
+  return hex;
+}
+
+}  // namespace lmx

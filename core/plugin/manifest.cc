@@ -1,0 +1,114 @@
+#include "plugin/manifest.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <array>
+
+namespace lmx {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array kKinds{PluginKind::model, PluginKind::sync, PluginKind::batcher, PluginKind::comm};
+
+std::vector<std::string> kind_names() {
+  std::vector<std::string> names;
+  for (const PluginKind kind : kKinds) names.emplace_back(name_of(kind));
+  return names;
+}
+
+std::string place(const fs::path& file, const toml::source_region& at) {
+  return str("[plugin] ", file.string(), ":", at.begin.line, ":", at.begin.column, ": ");
+}
+
+toml::table parse(const fs::path& file) {
+  try {
+    return toml::parse_file(file.string());
+  } catch (const toml::parse_error& e) {
+    // Without a line when the file could not be opened at all.
+    if (e.source().begin.line == 0) throw UserError(str("[plugin] ", file.string(), ": ", e.description()));
+    throw UserError(str(place(file, e.source()), e.description()));
+  }
+}
+
+// A name becomes a C++ identifier, a file name and a word of a recipe.
+bool is_identifier(const std::string& name) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; };
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return !name.empty() && letter(name[0]) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || digit(c); });
+}
+
+std::string take(const fs::path& file, const toml::table& table, const char* key) {
+  const toml::node* node = table.get(key);
+  if (!node) throw UserError(str("[plugin] ", file.string(), ": the key '", key, "' is missing"));
+  const auto value = node->value_exact<std::string>();
+  if (!value || value->empty())
+    throw UserError(str(place(file, node->source()), "'", key, "' must be a text that is not empty"));
+  return *value;
+}
+
+}  // namespace
+
+const char* name_of(PluginKind kind) {
+  switch (kind) {
+    case PluginKind::model:
+      return "model";
+    case PluginKind::sync:
+      return "sync";
+    case PluginKind::batcher:
+      return "batcher";
+    case PluginKind::comm:
+      return "comm";
+  }
+  return "unknown";
+}
+
+std::optional<PluginKind> kind_from_name(std::string_view name) {
+  const auto found = std::find_if(kKinds.begin(), kKinds.end(), [&](PluginKind k) { return name == name_of(k); });
+  return found == kKinds.end() ? std::nullopt : std::optional(*found);
+}
+
+PluginInfo read_manifest(const fs::path& file) {
+  const toml::table table = parse(file);
+  const std::vector<std::string> known{"name", "kind", "version", "licence", "summary"};
+  for (const auto& [key, value] : table) {
+    const std::string name(key.str());
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      throw UserError(str(place(file, value.source()), "unknown key '", name, "'", did_you_mean(name, known)));
+    }
+  }
+  PluginInfo info;
+  info.name = take(file, table, "name");
+  info.version = take(file, table, "version");
+  info.licence = take(file, table, "licence");
+  info.summary = take(file, table, "summary");
+  if (!is_identifier(info.name)) {
+    throw UserError(str(place(file, table.get("name")->source()), "'", info.name,
+                        "' is no plugin name: lower-case letters, digits and _ only, no digit first"));
+  }
+  const std::string& kind = info.kind = take(file, table, "kind");
+  if (!kind_from_name(kind)) {
+    throw UserError(str(place(file, table.get("kind")->source()), "unknown kind '", kind, "'",
+                        did_you_mean(kind, kind_names()), "; allowed: model, sync, batcher, comm"));
+  }
+  info.path = (file.parent_path() / (info.name + ".so")).string();
+  return info;
+}
+
+std::vector<fs::path> find_manifests(const fs::path& directory) {
+  std::vector<fs::path> files;
+  constexpr int kDepth = 2;
+  const auto options = fs::directory_options::skip_permission_denied | fs::directory_options::follow_directory_symlink;
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) return files;
+  for (auto it = fs::recursive_directory_iterator(directory, options); it != fs::recursive_directory_iterator(); ++it) {
+    if (it->is_directory(error) && it.depth() >= kDepth) it.disable_recursion_pending();
+    if (it->path().filename() == "plugin.toml" && it->is_regular_file(error)) files.push_back(it->path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace lmx

@@ -1,0 +1,164 @@
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+
+#include "lmx/plugin.h"
+#include "plugin/library.h"
+#include "plugin/manifest.h"
+
+namespace lmx {
+namespace {
+
+namespace fs = std::filesystem;
+using Key = std::pair<PluginKind, std::string>;
+
+// The folder of the shared library that this code is in: the build tree's or the install prefix's lib/.
+fs::path own_directory() {
+  Dl_info info{};
+  LMX_CHECK(dladdr(reinterpret_cast<const void*>(&own_directory), &info) != 0 && info.dli_fname);
+  return fs::canonical(info.dli_fname).parent_path();
+}
+
+void require_directory(const fs::path& directory, const char* origin) {
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) {
+    throw UserError(str("[plugin] ", origin, ": ", directory.string(), " is no directory"));
+  }
+}
+
+}  // namespace
+
+struct Registry::Impl {
+  std::mutex mutex;
+  std::map<Key, PluginInfo> plugins;  // addresses of its values stay: find() hands them out
+
+  // All or nothing: a directory with a bad plugin.toml or a duplicate adds none of its plugins.
+  void add(const fs::path& directory) {
+    std::map<Key, PluginInfo> found;
+    const std::lock_guard lock(mutex);
+    for (const fs::path& file : find_manifests(fs::canonical(directory))) {
+      const PluginInfo info = read_manifest(file);
+      const Key key{*kind_from_name(info.kind), info.name};
+      const auto known = plugins.find(key);
+      const PluginInfo* other = known != plugins.end() ? &known->second : nullptr;
+      if (!other && found.contains(key)) other = &found.at(key);
+      if (!other) {
+        found.emplace(key, info);
+      } else if (other->path != info.path) {
+        throw UserError(str("[plugin] ", info.kind, " '", info.name, "' exists twice: ", other->path, " and ",
+                            info.path, "; remove one or drop its folder from the search path"));
+      }
+    }
+    plugins.merge(found);
+  }
+
+  std::vector<std::string> names(PluginKind kind) const {
+    std::vector<std::string> names;
+    for (const auto& [key, info] : plugins) {
+      if (key.first == kind) names.push_back(key.second);
+    }
+    return names;
+  }
+
+  const PluginInfo& find(PluginKind kind, const std::string& name, const std::string& start) {
+    const std::lock_guard lock(mutex);
+    const auto found = plugins.find({kind, name});
+    if (found == plugins.end()) {
+      const std::vector<std::string> known = names(kind);
+      std::string list;
+      for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
+      throw UserError(str(start, "no ", name_of(kind), " plugin '", name, "'", did_you_mean(name, known), "; ",
+                          list.empty() ? str("there is none of this kind (search path: build tree or install prefix, "
+                                             "LMX_PLUGIN_PATH, --plugin-dir)")
+                                       : str("there are: ", list)));
+    }
+    PluginInfo& info = found->second;
+    if (!info.descriptor) {
+      const PluginDescriptor* descriptor = load_plugin(info);
+      info.hash = file_sha256(info.path);
+      info.descriptor = descriptor;
+    }
+    return info;
+  }
+};
+
+Registry::Registry() : impl_(new Impl) {}
+
+Registry& Registry::instance() {
+  // Leaked: plugins' code may still ask for it while the process ends.
+  static Registry* const instance = new Registry;
+  return *instance;
+}
+
+void Registry::add_directory(const std::string& directory) {
+  require_directory(directory, "plugin directory");
+  impl_->add(directory);
+}
+
+void Registry::add_default_directories() {
+  const fs::path own = own_directory() / "lmx" / "plugins";
+  std::error_code error;
+  if (fs::is_directory(own, error)) impl_->add(own);
+  const char* value = std::getenv("LMX_PLUGIN_PATH");
+  std::istringstream path(value ? value : "");
+  for (std::string directory; std::getline(path, directory, ':');) {
+    if (directory.empty()) continue;  // never the current directory by accident
+    require_directory(directory, "LMX_PLUGIN_PATH");
+    impl_->add(directory);
+  }
+}
+
+std::vector<PluginInfo> Registry::list() {
+  const std::lock_guard lock(impl_->mutex);
+  std::vector<PluginInfo> all;
+  for (const auto& [key, info] : impl_->plugins) all.push_back(info);
+  return all;
+}
+
+const PluginInfo& Registry::find(PluginKind kind, const std::string& name) {
+  return impl_->find(kind, name, "[plugin] ");
+}
+
+const PluginInfo& Registry::find(PluginKind kind, const Node& node, const std::string& path) {
+  const Node* name = node.find("name");
+  const std::string start = str("[", path, "] ", to_string(name ? name->mark : node.mark), ": ");
+  if (node.kind != Node::Kind::map) {
+    throw UserError(str(start, "expected a map whose key 'name' chooses a ", name_of(kind), " plugin",
+                        node.kind == Node::Kind::scalar ? str(", got '", node.text, "'") : ""));
+  }
+  if (!name || name->kind != Node::Kind::scalar || name->text.empty()) {
+    throw UserError(str(start, "'", path, ".name' must name a ", name_of(kind), " plugin"));
+  }
+  return impl_->find(kind, name->text, start);
+}
+
+void rethrow_for(const PluginInfo& info) {
+  try {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw UserError(str("[plugin] ", info.path, ": failed with: ", e.what()));
+  } catch (...) {
+    throw UserError(str("[plugin] ", info.path, ": failed with an exception that is no std::exception"));
+  }
+}
+
+Node full_component(PluginKind kind, const Node& node, const std::string& path) {
+  const PluginInfo& info = Registry::instance().find(kind, node, path);
+  Node full;
+  try {
+    full = info.descriptor->full_config(node, path);
+  } catch (...) {
+    rethrow_for(info);
+  }
+  Node result = Node::map(node.mark);
+  result.set("name", *node.find("name"));
+  for (auto& [key, value] : full.entries) result.set(key, std::move(value));
+  return result;
+}
+
+}  // namespace lmx
