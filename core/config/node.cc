@@ -1,0 +1,129 @@
+#include <algorithm>
+
+#include "config/messages.h"
+
+namespace lmx {
+
+std::string to_string(const Mark& mark) {
+  if (mark.line == 0) return mark.file;
+  return str(mark.file, ":", mark.line, ":", mark.column);
+}
+
+Node Node::scalar(std::string text, Mark mark) {
+  Node node;
+  node.kind = Kind::scalar;
+  node.text = std::move(text);
+  node.mark = std::move(mark);
+  return node;
+}
+
+Node Node::string(std::string text, Mark mark) {
+  Node node = scalar(std::move(text), std::move(mark));
+  node.quoted = true;
+  return node;
+}
+
+Node Node::list(std::vector<Node> items, Mark mark) {
+  Node node;
+  node.kind = Kind::list;
+  node.items = std::move(items);
+  node.mark = std::move(mark);
+  return node;
+}
+
+Node Node::map(Mark mark) {
+  Node node;
+  node.kind = Kind::map;
+  node.mark = std::move(mark);
+  return node;
+}
+
+const Node* Node::find(std::string_view key) const {
+  for (const auto& [name, value] : entries)
+    if (name == key) return &value;
+  return nullptr;
+}
+
+Node* Node::find(std::string_view key) { return const_cast<Node*>(std::as_const(*this).find(key)); }
+
+const Node* Node::at_path(std::string_view path) const {
+  const Node* node = this;
+  if (path.empty()) return node;
+  for (const std::string& part : config::split(path, '.')) {
+    if (node->kind == Kind::list) {
+      const auto index = parse_int(part);
+      if (!index || *index < 0 || static_cast<uint64_t>(*index) >= node->items.size()) return nullptr;
+      node = &node->items[static_cast<size_t>(*index)];
+    } else {
+      node = node->find(part);
+      if (!node) return nullptr;
+    }
+  }
+  return node;
+}
+
+Node* Node::at_path(std::string_view path) { return const_cast<Node*>(std::as_const(*this).at_path(path)); }
+
+Node& Node::set(std::string_view key, Node value) {
+  kind = Kind::map;
+  if (Node* there = find(key)) return *there = std::move(value);
+  return entries.emplace_back(std::string(key), std::move(value)).second;
+}
+
+bool Node::erase(std::string_view key) {
+  return std::erase_if(entries, [&](const auto& entry) { return entry.first == key; }) > 0;
+}
+
+std::vector<std::string> Node::keys() const {
+  std::vector<std::string> names;
+  names.reserve(entries.size());
+  for (const auto& entry : entries) names.push_back(entry.first);
+  return names;
+}
+
+namespace config {
+
+std::string at(const Mark& mark, std::string_view path) {
+  std::string text = mark.file.empty() ? "" : to_string(mark) + ": ";
+  // `override 'model.cells=abc'` has said the path already; a list item or a map's entry below it has not.
+  const bool said = mark.line == 0 && !path.empty() && mark.file.find(str(path, "=")) != std::string::npos;
+  if (!path.empty() && !said) text += str(path, ": ");
+  return text;
+}
+
+std::string join(const std::vector<std::string>& parts, std::string_view separator) {
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) text += i ? str(separator, parts[i]) : parts[i];
+  return text;
+}
+
+std::string join_path(std::string_view parent, std::string_view child) {
+  if (parent.empty()) return std::string(child);
+  if (child.empty()) return std::string(parent);
+  return str(parent, ".", child);
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  size_t begin = 0;
+  for (size_t end; (end = text.find(separator, begin)) != std::string_view::npos; begin = end + 1)
+    parts.emplace_back(text.substr(begin, end - begin));
+  parts.emplace_back(text.substr(begin));
+  return parts;
+}
+
+std::string describe_value(const Node& node) {
+  switch (node.kind) {
+    case Node::Kind::null: return "null";
+    case Node::Kind::list: return "a list";
+    case Node::Kind::map: return "a map";
+    case Node::Kind::scalar: break;
+  }
+  constexpr size_t kShown = 60;  // a whole text block would bury the message
+  return node.text.size() <= kShown ? str("'", node.text, "'") : str("'", node.text.substr(0, kShown), "...'");
+}
+
+bool is_missing(const Node& node) { return node.kind == Node::Kind::scalar && node.text == "???"; }
+
+}  // namespace config
+}  // namespace lmx

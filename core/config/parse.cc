@@ -1,0 +1,241 @@
+// YAML into nodes, on yaml-cpp's event interface. yaml-cpp's own tree forgets what matters here (it keeps duplicate
+// keys, reads a wrong indent as a second document, closes quotes at the end of the file), so the builder checks the
+// events against the source text.
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/mark.h>
+#include <yaml-cpp/parser.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "config/messages.h"
+#include "config/source_text.h"
+
+namespace lmx {
+namespace {
+
+using config::SourceText;
+
+constexpr size_t kMaxDepth = 100;
+constexpr size_t kMaxNodes = 200'000;  // aliases count as what they expand to
+
+size_t count_nodes(const Node& node) {
+  size_t n = 1;
+  for (const Node& item : node.items) n += count_nodes(item);
+  for (const auto& entry : node.entries) n += count_nodes(entry.second);
+  return n;
+}
+
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  explicit TreeBuilder(const SourceText& source) : source_(source) {}
+
+  Node take() { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const size_t pos = source_.skip_properties(mark.pos);
+    const bool written = source_.starts_with_null(pos);
+    if (!frames_.empty() && !written) {
+      Frame& frame = frames_.back();
+      if (frame.flow && frame.node.kind == Node::Kind::list)
+        source_.fail(pos, "an empty list item (two commas in a row?)");
+      if (frame.key && !source_.colon_follows(frame.key_pos))
+        source_.fail(frame.key_pos, str("key '", *frame.key, "' has no value: write '", suggested_key(*frame.key), "'"));
+    }
+    Node node;
+    // An empty value's mark points to the token behind it; its key is the better place.
+    const bool use_key = !written && !frames_.empty() && frames_.back().key;
+    node.mark = source_.mark(use_key ? frames_.back().key_pos : pos);
+    add(std::move(node), pos, anchor);
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto pos = static_cast<size_t>(mark.pos);
+    if (wants_key()) source_.fail(pos, "an alias cannot be a key");
+    const auto it = anchors_.find(anchor);
+    if (it == anchors_.end()) source_.fail(pos, "an alias inside the value that its own anchor names");
+    nodes_ += count_nodes(it->second);
+    check_size(pos);
+    Node copy = it->second;
+    copy.mark = source_.mark(pos);
+    attach(std::move(copy));
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+    const size_t pos = source_.skip_properties(mark.pos);
+    const bool quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
+    if (!quoted) check_tag(tag, pos);
+    if (!source_.quote_closes(pos)) source_.fail(pos, "this quote is never closed");
+    Node node = Node::scalar(value, source_.mark(pos));
+    node.quoted = quoted;
+    add(std::move(node), pos, anchor);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value style) override {
+    open(Node::Kind::list, mark, tag, anchor, style);
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value style) override {
+    open(Node::Kind::map, mark, tag, anchor, style);
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  struct Frame {
+    Node node;
+    YAML::anchor_t anchor = 0;
+    bool flow = false;
+    std::optional<std::string> key;  // the key whose value comes next
+    size_t key_pos = 0;
+    std::set<std::string> seen;      // Node::find is linear
+  };
+
+  bool wants_key() const { return !frames_.empty() && frames_.back().node.kind == Node::Kind::map && !frames_.back().key; }
+
+  static std::string suggested_key(const std::string& key) {
+    const size_t colon = key.find(':');
+    return colon == std::string::npos ? key + ": value" : str(key.substr(0, colon), ": ", key.substr(colon + 1));
+  }
+
+  void check_tag(const std::string& tag, size_t pos) const {
+    if (!tag.empty() && tag != "?" && tag != "!") source_.fail(pos, str("the tag '", tag, "' is not supported; remove it"));
+  }
+
+  void check_size(size_t pos) const {
+    if (nodes_ > kMaxNodes) source_.fail(pos, str("more than ", kMaxNodes, " values (aliases count as what they stand for)"));
+  }
+
+  void open(Node::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+            YAML::EmitterStyle::value style) {
+    const size_t pos = source_.skip_properties(mark.pos);
+    check_tag(tag, pos);
+    if (wants_key()) source_.fail(pos, "a key must be a single word or a quoted text, not a list or map");
+    if (frames_.size() >= kMaxDepth) source_.fail(pos, str("nested deeper than ", kMaxDepth, " levels"));
+    Frame frame;
+    frame.node.kind = kind;
+    frame.node.mark = source_.mark(pos);
+    frame.anchor = anchor;
+    frame.flow = style == YAML::EmitterStyle::Flow;
+    frames_.push_back(std::move(frame));
+  }
+
+  void close() {
+    Frame frame = std::move(frames_.back());
+    frames_.pop_back();
+    finish(std::move(frame.node), frame.anchor);
+  }
+
+  void add(Node node, size_t pos, YAML::anchor_t anchor) {
+    if (!wants_key()) return finish(std::move(node), anchor);
+    Frame& frame = frames_.back();
+    if (node.kind == Node::Kind::null) source_.fail(pos, "a key is missing before ':', or is null; quote it if it is meant");
+    if (node.text == "<<" && !node.quoted)
+      source_.fail(pos, "merge keys (<<) are not supported; use the defaults list to build on another file");
+    if (!frame.seen.insert(node.text).second) {
+      const Mark first = frame.node.find(node.text)->mark;
+      source_.fail(pos, str("key '", node.text, "' is here twice; its first value is at line ", first.line));
+    }
+    frame.key = node.text;
+    frame.key_pos = pos;
+  }
+
+  void finish(Node node, YAML::anchor_t anchor) {
+    ++nodes_;
+    check_size(0);
+    if (anchor) anchors_[anchor] = node;
+    attach(std::move(node));
+  }
+
+  void attach(Node node) {
+    if (frames_.empty()) {
+      root_ = std::move(node);
+      return;
+    }
+    Frame& frame = frames_.back();
+    if (frame.node.kind == Node::Kind::list) {
+      frame.node.items.push_back(std::move(node));
+    } else {
+      frame.node.entries.emplace_back(std::move(*frame.key), std::move(node));
+      frame.key.reset();
+    }
+  }
+
+  const SourceText& source_;
+  Node root_;
+  std::vector<Frame> frames_;
+  std::map<YAML::anchor_t, Node> anchors_;
+  size_t nodes_ = 0;
+};
+
+// Whatever follows the first document is an error; its start is all that is needed to say so.
+class SecondDocument : public YAML::EventHandler {
+ public:
+  explicit SecondDocument(const SourceText& source) : source_(source) {}
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (source_.line_at(mark.pos).starts_with("---")) source_.fail(mark.pos, "a second document; a recipe is one document");
+    source_.fail(mark.pos, "this line belongs to nothing above it; check its indentation");
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  const SourceText& source_;
+};
+
+[[noreturn]] void fail_syntax(const SourceText& source, const YAML::Exception& error) {
+  const size_t pos = error.mark.is_null() ? 0 : static_cast<size_t>(error.mark.pos);
+  const std::string_view line = source.line_at(pos);
+  const size_t content = line.find_first_not_of(" \t");
+  if (content != std::string_view::npos && line.substr(0, content).find('\t') != std::string_view::npos)
+    source.fail(pos, "a tab indents this line; YAML wants spaces");
+  std::string hint;
+  if (line.find("???") != std::string_view::npos) hint = "; inside [ ] or { } write '???' in quotes";
+  source.fail(pos, str("not valid YAML: ", error.msg, hint));
+}
+
+}  // namespace
+
+Node parse_yaml(std::string_view text, const std::string& file) {
+  const SourceText source(text, file);
+  std::istringstream stream(source.text());
+  TreeBuilder builder(source);
+  try {
+    // At most two calls: yaml-cpp 0.7 can loop forever on a third.
+    YAML::Parser parser(stream);
+    if (parser.HandleNextDocument(builder)) {
+      SecondDocument rest(source);
+      parser.HandleNextDocument(rest);
+    }
+  } catch (const YAML::Exception& error) {
+    fail_syntax(source, error);
+  }
+  Node root = builder.take();
+  if (root.mark.line == 0) root.mark = {file, 1, 1};
+  return root;
+}
+
+Node parse_yaml_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (!in || !(text << in.rdbuf()).good()) {
+    if (in && in.peek() == std::ifstream::traits_type::eof()) return parse_yaml("", path);  // an empty file inserts nothing
+    throw UserError(str(path, ": cannot be read"));
+  }
+  return parse_yaml(text.str(), path);
+}
+
+}  // namespace lmx

@@ -1,0 +1,106 @@
+#include "config/source_text.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+#include "config/messages.h"
+
+namespace lmx::config {
+
+constexpr size_t kMaxBytes = size_t{16} << 20;
+constexpr auto kNone = std::string::npos;
+
+SourceText::SourceText(std::string_view text, std::string file) : file_(std::move(file)) {
+  if (text.size() > kMaxBytes) throw UserError(str(file_, ": larger than ", kMaxBytes >> 20, " MiB; is this a recipe?"));
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  text_ = text;
+  line_starts_.push_back(0);
+  for (size_t i = 0; i < text_.size(); ++i)
+    if (text_[i] == '\n') line_starts_.push_back(i + 1);
+  check_characters();
+}
+
+void SourceText::check_characters() const {
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text_.data());
+  const auto size = static_cast<utf8proc_ssize_t>(text_.size());
+  for (utf8proc_ssize_t i = 0; i < size;) {
+    utf8proc_int32_t code = 0;
+    const utf8proc_ssize_t n = utf8proc_iterate(bytes + i, size - i, &code);
+    if (n <= 0) fail(static_cast<size_t>(i), "not UTF-8 text");
+    if ((code < 0x20 && code != '\t' && code != '\n' && code != '\r') || code == 0x7f)
+      fail(static_cast<size_t>(i), str("a control character (code ", code, "); write it in double quotes as \\x.."));
+    i += n;
+  }
+}
+
+Mark SourceText::mark(size_t pos) const {
+  pos = std::min(pos, text_.size());
+  const auto next = std::upper_bound(line_starts_.begin(), line_starts_.end(), pos);
+  const size_t line = static_cast<size_t>(next - line_starts_.begin());
+  const auto begin = text_.begin() + static_cast<std::ptrdiff_t>(line_starts_[line - 1]);
+  const auto end = text_.begin() + static_cast<std::ptrdiff_t>(pos);
+  const auto characters = std::count_if(begin, end, [](char c) { return (c & 0xC0) != 0x80; });
+  return {file_, static_cast<int>(line), static_cast<int>(characters) + 1};
+}
+
+void SourceText::fail(size_t pos, const std::string& problem) const { throw UserError(at(mark(pos)) + problem); }
+
+std::string_view SourceText::line_at(size_t pos) const {
+  const size_t begin = line_starts_[static_cast<size_t>(mark(pos).line) - 1];
+  const size_t end = std::min(text_.find('\n', begin), text_.size());
+  return std::string_view(text_).substr(begin, end - begin);
+}
+
+size_t SourceText::skip_properties(size_t pos) const {
+  while (pos < text_.size() && (text_[pos] == '&' || text_[pos] == '!')) {
+    pos = std::min(text_.find_first_of(" \t\r\n", pos), text_.size());
+    pos = std::min(text_.find_first_not_of(" \t\r\n", pos), text_.size());
+  }
+  return pos;
+}
+
+size_t SourceText::end_of_quote(size_t pos) const {
+  const char quote = text_[pos];
+  for (size_t i = pos + 1; i < text_.size(); ++i) {
+    if (quote == '"' && text_[i] == '\\') {
+      ++i;
+    } else if (text_[i] == quote) {
+      if (quote == '"' || i + 1 >= text_.size() || text_[i + 1] != '\'') return i + 1;
+      ++i;  // '' inside single quotes
+    }
+  }
+  return kNone;
+}
+
+bool SourceText::quote_closes(size_t pos) const {
+  if (pos >= text_.size() || (text_[pos] != '\'' && text_[pos] != '"')) return true;
+  return end_of_quote(pos) != kNone;
+}
+
+bool SourceText::starts_with_null(size_t pos) const {
+  for (const std::string_view word : {"~", "null", "Null", "NULL"}) {
+    if (text_.compare(pos, word.size(), word) != 0) continue;
+    const size_t end = pos + word.size();
+    if (end >= text_.size() || std::string_view(" \t\r\n,]}#").find(text_[end]) != kNone) return true;
+  }
+  return false;
+}
+
+bool SourceText::colon_follows(size_t key_pos) const {
+  size_t pos = key_pos;
+  if (pos < text_.size() && (text_[pos] == '\'' || text_[pos] == '"')) {
+    pos = end_of_quote(pos);
+    if (pos == kNone) return false;
+    pos = text_.find_first_not_of(" \t", pos);
+    return pos != kNone && text_[pos] == ':';
+  }
+  // A plain key ends at the first colon that a blank, the end of the line or a flow mark follows.
+  for (; pos < text_.size() && text_[pos] != '\n'; ++pos) {
+    if (text_[pos] != ':') continue;
+    if (pos + 1 >= text_.size() || std::string_view(" \t\r\n,]}").find(text_[pos + 1]) != kNone) return true;
+  }
+  return false;
+}
+
+}  // namespace lmx::config

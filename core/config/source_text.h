@@ -1,0 +1,36 @@
+// The text of a YAML file, to check what yaml-cpp reports against what is written.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lmx/config.h"
+
+namespace lmx::config {
+
+// Positions are byte offsets, as yaml-cpp counts them.
+class SourceText {
+ public:
+  // UserError when the text is too large, not UTF-8, or holds control characters. A byte order mark is dropped.
+  SourceText(std::string_view text, std::string file);
+
+  const std::string& text() const { return text_; }
+  Mark mark(size_t pos) const;  // columns count characters, not bytes
+  [[noreturn]] void fail(size_t pos, const std::string& problem) const;
+  std::string_view line_at(size_t pos) const;
+
+  size_t skip_properties(size_t pos) const;    // behind `&anchor` and `!tag`
+  bool quote_closes(size_t pos) const;         // true as well when no quote stands at pos
+  bool starts_with_null(size_t pos) const;     // `~` or null as a word
+  bool colon_follows(size_t key_pos) const;    // behind the key that starts at key_pos
+
+ private:
+  size_t end_of_quote(size_t pos) const;  // behind the closing quote, npos when there is none
+  void check_characters() const;
+
+  std::string text_, file_;
+  std::vector<size_t> line_starts_;
+};
+
+}  // namespace lmx::config

@@ -1,0 +1,158 @@
+// ChunkReader and for_each_chunk: one reader at a time cuts files at line ends, any number of threads work on the chunks.
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "data/files.h"
+#include "data/sources.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx::data {
+
+struct ChunkReader::Impl {
+  const std::vector<SourceFile>& files;
+  const size_t chunk_bytes;
+  const std::string title;
+  std::mutex mutex;
+  size_t file = 0;
+  std::unique_ptr<InputFile> input;
+  std::string rest;         // the begin of a line whose end has not been read yet
+  int64_t offset = 0;       // of `rest` in the file
+  int64_t file_line = 1, line = 0, index = 0;
+  int64_t bytes_before = 0, bytes_total = 0;  // on disk: whole files done, and all
+  bool stopped = false;
+  std::chrono::steady_clock::time_point reported{};
+
+  bool cut(Chunk& chunk);
+  void open_file();
+  void report();
+};
+
+ChunkReader::ChunkReader(const std::vector<SourceFile>& files, size_t chunk_bytes, std::string progress_title)
+    : impl_(new Impl{.files = files, .chunk_bytes = chunk_bytes, .title = std::move(progress_title)}) {
+  for (const SourceFile& f : files) impl_->bytes_total += f.bytes;
+}
+
+ChunkReader::~ChunkReader() { progress_line(""); }
+
+void ChunkReader::stop() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->stopped = true;
+}
+
+void ChunkReader::Impl::report() {
+  if (!progress_enabled()) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - reported < std::chrono::milliseconds(200)) return;
+  reported = now;
+  const int64_t done = bytes_before + (input ? input->disk_position() : 0);
+  progress_line(str("[data] ", title, " ", 100 * done / std::max<int64_t>(bytes_total, 1), " % of ",
+                    bytes_total / 1'000'000, " MB"));
+}
+
+void ChunkReader::Impl::open_file() {
+  input = std::make_unique<InputFile>(files[file].path);
+  file_line = 1;
+  rest.resize(3);
+  rest.resize(input->read(rest.data(), 3));
+  offset = rest == "\xEF\xBB\xBF" ? 3 : 0;
+  if (offset) rest.clear();
+}
+
+// The next chunk of the open file; false at its end.
+bool ChunkReader::Impl::cut(Chunk& chunk) {
+  std::string text = std::move(rest);
+  rest.clear();
+  size_t searched = 0;  // no line end below this
+  for (;;) {
+    const size_t had = text.size(), want = std::max(chunk_bytes, had + 1);
+    text.resize(std::max(want, had));
+    const size_t got = input->read(text.data() + had, text.size() - had);
+    text.resize(had + got);
+    const bool at_end = got < want - had;
+    if (at_end) break;
+    const size_t end = text.rfind('\n');
+    if (end != std::string::npos && end >= searched) {
+      rest.assign(text, end + 1);
+      text.resize(end + 1);
+      break;
+    }
+    searched = text.size();
+    text.reserve(2 * text.size());  // a line longer than the chunk: read on until its end
+    const size_t before = text.size();
+    text.resize(before + chunk_bytes);
+    const size_t more = input->read(text.data() + before, chunk_bytes);
+    text.resize(before + more);
+    if (more < chunk_bytes) break;
+    const size_t newline = text.find('\n', searched);
+    if (newline != std::string::npos) {
+      rest.assign(text, newline + 1);
+      text.resize(newline + 1);
+      break;
+    }
+    searched = text.size();
+  }
+  if (text.empty()) return false;
+  const int64_t lines = std::count(text.begin(), text.end(), '\n') + (text.back() != '\n');
+  chunk = {index++, file, files[file].split, line, file_line, offset, {}};
+  line += lines;
+  file_line += lines;
+  offset += static_cast<int64_t>(text.size());
+  chunk.text = std::move(text);
+  return true;
+}
+
+bool ChunkReader::next(Chunk& chunk) {
+  const std::lock_guard lock(impl_->mutex);
+  while (!impl_->stopped && impl_->file < impl_->files.size()) {
+    if (!impl_->input) impl_->open_file();
+    impl_->report();
+    if (impl_->cut(chunk)) return true;
+    impl_->input.reset();
+    impl_->bytes_before += impl_->files[impl_->file].bytes;
+    ++impl_->file;
+  }
+  return false;
+}
+
+void for_each_chunk(ChunkReader& reader, int threads, const std::function<void(Chunk&, int)>& visit,
+                    const std::function<void()>& failed) {
+  std::mutex mutex;
+  int64_t failed_chunk = -1;
+  std::exception_ptr error;
+  auto work = [&](int thread) {
+    Chunk chunk;
+    chunk.index = -1;
+    int64_t reading = 0;  // errors of the reader itself come after every chunk handed out
+    try {
+      for (;;) {
+        reading = INT64_MAX;
+        if (!reader.next(chunk)) return;
+        reading = chunk.index;
+        visit(chunk, thread);
+      }
+    } catch (...) {
+      reader.stop();
+      {
+        const std::lock_guard lock(mutex);
+        if (!error || reading < failed_chunk) {
+          error = std::current_exception();
+          failed_chunk = reading;
+        }
+      }
+      if (failed) failed();
+    }
+  };
+  std::vector<std::thread> pool;
+  for (int t = 1; t < threads; ++t) pool.emplace_back(work, t);
+  work(0);
+  for (std::thread& t : pool) t.join();
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace lmx::data

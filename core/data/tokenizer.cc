@@ -1,0 +1,178 @@
+#include "data/tokenizer.h"
+
+#include <utf8proc.h>
+
+#include <array>
+
+namespace lmx::data {
+namespace {
+
+enum class Kind : uint8_t { letter, digit, mark, ideograph, apostrophe, hyphen, point, space, dropped, other };
+
+constexpr bool in_word(Kind k) { return k == Kind::letter || k == Kind::digit; }
+
+constexpr Kind ascii_kind(int c) {
+  if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return Kind::letter;
+  if (c >= '0' && c <= '9') return Kind::digit;
+  if (c <= ' ' || c == 0x7F) return Kind::space;
+  if (c == '\'') return Kind::apostrophe;
+  if (c == '-') return Kind::hyphen;
+  if (c == '.' || c == ',') return Kind::point;
+  return Kind::other;
+}
+
+constexpr auto kAscii = [] {
+  std::array<Kind, 128> table{};
+  for (int c = 0; c < 128; ++c) table[static_cast<size_t>(c)] = ascii_kind(c);
+  return table;
+}();
+
+// Blocks of Han characters, which stand without spaces between words.
+bool is_ideograph(int32_t c) {
+  return (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0xF900 && c <= 0xFAFF) ||
+         (c >= 0x20000 && c <= 0x3FFFD);
+}
+
+Kind wide_kind(int32_t c) {
+  if (c == 0x2019 || c == 0x02BC) return Kind::apostrophe;
+  if (c == 0x2010 || c == 0x2011) return Kind::hyphen;
+  if (is_ideograph(c)) return Kind::ideograph;
+  switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_LU: case UTF8PROC_CATEGORY_LL: case UTF8PROC_CATEGORY_LT: case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO: case UTF8PROC_CATEGORY_NL: case UTF8PROC_CATEGORY_NO:
+      return Kind::letter;
+    case UTF8PROC_CATEGORY_ND:
+      return Kind::digit;
+    case UTF8PROC_CATEGORY_MN: case UTF8PROC_CATEGORY_MC: case UTF8PROC_CATEGORY_ME:
+      return Kind::mark;
+    case UTF8PROC_CATEGORY_ZS: case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP: case UTF8PROC_CATEGORY_CC:
+      return Kind::space;
+    case UTF8PROC_CATEGORY_CF:
+      return Kind::dropped;
+    default:
+      return Kind::other;
+  }
+}
+
+struct Character {
+  int32_t code = 0;
+  uint32_t length = 0;  // bytes; 0: not UTF-8
+  Kind kind = Kind::other;
+};
+
+Character read(std::string_view line, size_t at) {
+  const auto byte = static_cast<unsigned char>(line[at]);
+  if (byte < 0x80) return {byte, 1, kAscii[byte]};
+  int32_t code = 0;
+  const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(line.data()) + at,
+                                       static_cast<utf8proc_ssize_t>(line.size() - at), &code);
+  if (length <= 0) return {};
+  return {code, static_cast<uint32_t>(length), wide_kind(code)};
+}
+
+// Appends words to a buffer that never moves: lower-casing lengthens UTF-8 by half at most (U+023A), so twice the
+// line's bytes are always enough.
+class Writer {
+ public:
+  Writer(std::string& buffer, std::vector<std::string_view>& words, size_t line_bytes, bool lower)
+      : buffer_(buffer), words_(words), lower_(lower) {
+    words_.clear();
+    buffer_.clear();
+    buffer_.reserve(2 * line_bytes + 8);
+  }
+  bool open() const { return open_; }
+  void close() {
+    if (open_) words_.push_back(std::string_view(buffer_).substr(start_));
+    open_ = false;
+  }
+  void append(int32_t code) {
+    if (!open_) start_ = buffer_.size();
+    open_ = true;
+    if (code < 0x80) {
+      buffer_.push_back(static_cast<char>(lower_ && code >= 'A' && code <= 'Z' ? code + 32 : code));
+      return;
+    }
+    utf8proc_uint8_t bytes[4];
+    const auto n = utf8proc_encode_char(lower_ ? utf8proc_tolower(code) : code, bytes);
+    buffer_.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
+  }
+
+ private:
+  std::string& buffer_;
+  std::vector<std::string_view>& words_;
+  bool lower_;
+  bool open_ = false;
+  size_t start_ = 0;
+};
+
+// The character that a joiner is written as inside a word, or 0 where it does not join `before` and `after`.
+int32_t joined(const Character& c, Kind before, Kind after) {
+  if (!in_word(before) || !in_word(after)) return 0;
+  if (c.kind == Kind::apostrophe) return '\'';
+  if (c.kind == Kind::hyphen) return '-';
+  return before == Kind::digit && after == Kind::digit ? c.code : 0;
+}
+
+size_t split_by_rules(std::string_view line, Writer& out) {
+  Kind before = Kind::space;  // the last character of the open word; `other` when the open token is no word
+  for (size_t at = 0; at < line.size();) {
+    const Character c = read(line, at);
+    if (c.length == 0) return at;
+    at += c.length;
+    int32_t code = c.code;
+    switch (c.kind) {
+      case Kind::dropped:
+        continue;
+      case Kind::mark:  // belongs to what stands before it, whatever that is
+        if (!out.open()) before = Kind::letter;
+        break;
+      case Kind::letter: case Kind::digit:
+        if (!in_word(before)) out.close();
+        before = c.kind;
+        break;
+      case Kind::apostrophe: case Kind::hyphen: case Kind::point: {
+        const Kind after = at < line.size() ? read(line, at).kind : Kind::space;
+        if (const int32_t inner = joined(c, before, after)) {
+          out.append(inner);
+          continue;
+        }
+        out.close();
+        before = Kind::other;
+        // A typographic apostrophe is a quotation mark when it stands alone, so only inner ones are folded.
+        break;
+      }
+      case Kind::space:
+        out.close();
+        before = Kind::space;
+        continue;
+      case Kind::ideograph: case Kind::other:
+        out.close();
+        before = Kind::other;
+        break;
+    }
+    out.append(code);
+  }
+  out.close();
+  return Tokenizer::kValid;
+}
+
+size_t split_at_white_space(std::string_view line, Writer& out) {
+  for (size_t at = 0; at < line.size();) {
+    const Character c = read(line, at);
+    if (c.length == 0) return at;
+    at += c.length;
+    if (c.kind == Kind::space) out.close();
+    else out.append(c.code);
+  }
+  out.close();
+  return Tokenizer::kValid;
+}
+
+}  // namespace
+
+size_t Tokenizer::split(std::string_view line, std::vector<std::string_view>& words) {
+  Writer out(buffer_, words, line.size(), rules_.lower_case);
+  return rules_.whitespace_only ? split_at_white_space(line, out) : split_by_rules(line, out);
+}
+
+}  // namespace lmx::data

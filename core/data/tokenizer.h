@@ -1,0 +1,31 @@
+// Lines of UTF-8 text to words; docs/data.md states the rules.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lmx/api.h"
+
+namespace lmx::data {
+
+struct TokenizerRules {
+  bool lower_case = true;
+  bool whitespace_only = false;  // the text is tokenized already: cut at white space and nowhere else
+};
+
+// Holds a buffer, hence one a thread.
+class LMX_API Tokenizer {
+ public:
+  static constexpr size_t kValid = std::string_view::npos;
+  explicit Tokenizer(TokenizerRules rules) : rules_(rules) {}
+  // Puts the words of `line` (no line end) into `words`; they stay valid until the next call.
+  // Returns the offset of the first byte that is not UTF-8, or kValid.
+  size_t split(std::string_view line, std::vector<std::string_view>& words);
+
+ private:
+  TokenizerRules rules_;
+  std::string buffer_;
+};
+
+}  // namespace lmx::data

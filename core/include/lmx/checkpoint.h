@@ -1,0 +1,38 @@
+// Checkpoints: named tensors in safetensors files, written so that a kill at any instant leaves a whole one.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lmx/optim.h"
+
+namespace lmx {
+
+// A safetensors file: u64 header length, JSON header, data. Tensors in name order, so equal contents are equal bytes.
+// RunError: cannot write (disk full names the path). UserError on reading: missing, truncated, malformed header, overlaps.
+LMX_API void save_safetensors(const std::string& path, const StateDict& tensors,
+                              const std::map<std::string, std::string>& metadata = {});
+LMX_API StateDict load_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator);
+
+// What a run needs to go on bit by bit. `numbers` holds scalars as text ("step", "schedule.0").
+struct TrainState {
+  StateDict model;                             // parameters: model.safetensors
+  StateDict train;                             // optimizer, EMA, carried state: train_state.safetensors
+  std::map<std::string, std::string> numbers;  // state.json
+};
+
+// <run>/checkpoints/step-N/, written as a hidden temporary folder, fsynced, renamed. Returns the folder.
+LMX_API std::string save_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state);
+// Verifies the hashes of state.json. UserError names the damaged file and what to do.
+LMX_API TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allocator>& allocator);
+// Complete checkpoints of a run by ascending step, unfinished temporary folders skipped.
+struct CheckpointInfo { int64_t step; std::string folder; };
+LMX_API std::vector<CheckpointInfo> list_checkpoints(const std::string& run_dir);
+// Removes all but the last `keep` and those in `protect`.
+LMX_API void prune_checkpoints(const std::string& run_dir, int keep, const std::vector<int64_t>& protect);
+
+// Writes a whole file or nothing: temporary name, fsync, rename, fsync of the folder. RunError names the path.
+LMX_API void write_file_atomically(const std::string& path, const std::string& content);
+
+}  // namespace lmx

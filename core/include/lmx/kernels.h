@@ -1,0 +1,42 @@
+// The kernel table: which function runs an op for a device and element type.
+//
+// Filled by the core (CPU), by liblmx_cuda.so when a device answers, and by a plugin's own NAME_cuda.so. An op asks it
+// once; before it does, shared code has checked shapes and allocated the output, so a kernel gets pointers and sizes.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lmx/api.h"
+#include "lmx/dtype.h"
+#include "lmx/memory.h"
+
+// A function cloned per instruction set by the compiler and chosen when the program is loaded: the baseline is AVX2, the
+// second copy AVX-512. Put it on functions whose loops the compiler vectorises; what they call must be inline.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(__CUDACC__)
+#define LMX_SIMD  // the resolvers of clones run before a sanitizer is ready
+#else
+#define LMX_SIMD __attribute__((target_clones("arch=x86-64-v4", "default")))
+#endif
+
+namespace lmx {
+
+using AnyKernel = void (*)();
+
+LMX_API void add_kernel(std::string_view op, Device::Kind device, DType type, AnyKernel kernel);
+// Null when nothing was added for that op, device and type.
+LMX_API AnyKernel find_kernel(std::string_view op, Device::Kind device, DType type);
+[[noreturn]] LMX_API void missing_kernel(std::string_view op, Device device, DType type);
+
+// kernel<GemmKernel>("gemm", device, type): UserError `[gemm] no CUDA kernel in this build (input on cuda:0)` when missing.
+template <class Function>
+Function kernel(std::string_view op, Device device, DType type) {
+  AnyKernel k = find_kernel(op, device.kind, type);
+  if (!k) missing_kernel(op, device, type);
+  return reinterpret_cast<Function>(k);
+}
+
+// Loads liblmx_cuda.so from beside the core when it is there and a device answers; returns the number of CUDA devices.
+LMX_API int load_cuda();
+
+}  // namespace lmx

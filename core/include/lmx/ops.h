@@ -1,0 +1,61 @@
+// Differentiable operations. Each checks shapes, computes, and records its gradient on ctx.tape (when there is one).
+//
+// Types: f32 and f64 values; matrix products round their inputs to ctx.compute. A 3-D input (B, T, D) is treated as
+// (B*T, D) where only the last dimension matters. Shape errors are UserErrors that print every shape involved.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lmx/autograd.h"
+#include "lmx/context.h"
+
+namespace lmx {
+
+// rows of table at ids                        table (V, D), ids i32 (...) -> (..., D)       grads: table (row-sparse)
+LMX_API Var embedding(Context& ctx, const Var& table, const Tensor& ids);
+// x w^T + b                                   x (..., K), w (N, K), b (N) or undefined -> (..., N)   grads: x, w, b
+LMX_API Var linear(Context& ctx, const Var& x, const Var& w, const Var& b);
+// elementwise on equal shapes                 grads: a, b
+LMX_API Var add(Context& ctx, const Var& a, const Var& b);
+LMX_API Var multiply(Context& ctx, const Var& a, const Var& b);
+LMX_API Var scale(Context& ctx, const Var& x, double factor);
+LMX_API Var tanh(Context& ctx, const Var& x);
+LMX_API Var sigmoid(Context& ctx, const Var& x);
+LMX_API Var relu(Context& ctx, const Var& x);
+// sum of all elements -> (1)
+LMX_API Var sum(Context& ctx, const Var& x);
+// same elements, other shape
+LMX_API Var reshape(Context& ctx, const Var& x, Shape shape);
+// y = x * mask / (1 - p), mask from `key` by element index; identity when !ctx.training or p == 0       grads: x
+LMX_API Var dropout(Context& ctx, const Var& x, double p, RandomKey key);
+// (x - mean) / sqrt(var + eps) * gain + bias over the last dimension (Ba et al. 2016)   gain, bias (D)   grads: all three
+LMX_API Var layer_norm(Context& ctx, const Var& x, const Var& gain, const Var& bias, double eps = 1e-5);
+
+// Negative log-likelihoods in nats, summed over targets with weights: -> (1). Sums are double inside.
+// targets i32 (n); weights f32 (n) or undefined (all 1).
+LMX_API Var cross_entropy(Context& ctx, const Var& logits, const Tensor& targets, const Tensor& weights);  // logits (n, V)
+// The same from hidden states without ever holding all n x V logits: h (n, D), w (V, D), b (V) or undefined.
+// grads: h, w (dense), b
+LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
+                              const Tensor& weights);
+
+// What a sampled softmax compares each target with (Jean et al. 2015; FACTS A1.2).
+struct Candidates {
+  std::vector<int32_t> ids;              // (S) sampled words, may repeat
+  std::vector<float> log_expected;       // (S) log of the expected count of each sampled id, for the logQ correction
+  std::vector<float> target_log_expected;  // (n) the same for each target
+  bool logq = true;                      // subtract log expected counts from the logits
+  bool remove_accidental_hits = true;    // a candidate equal to the target is left out of that target's sum
+};
+// Loss over {target} + candidates: h (n, D), w (V, D), b (V) or undefined -> (1). grads: h, w and b (row-sparse)
+LMX_API Var sampled_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
+                                 const Candidates& candidates, const Tensor& weights);
+
+// Negative log-likelihood of each target under the full softmax, f32 (n), in blocks of bounded memory; no gradients.
+LMX_API Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b, const Tensor& targets);
+// Logits of the full softmax (n, V); no gradients.
+LMX_API Tensor full_softmax_logits(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b);
+
+}  // namespace lmx

@@ -1,0 +1,96 @@
+// A recipe as one typed config, and the loop that trains it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lmx/config.h"
+#include "lmx/context.h"
+#include "lmx/loss.h"
+#include "lmx/model.h"
+#include "lmx/optim.h"
+#include "lmx/schedule.h"
+#include "lmx/sync.h"
+
+namespace lmx {
+
+struct BatchConfig {
+  int64_t global = 32;  // sequences of a step over all ranks
+  int64_t micro = 0;    // sequences of one forward on a rank; 0: the rank's whole share
+  void fields(Fields& f);
+};
+
+struct TrainConfig {
+  int64_t steps = 0;            // updates; 0: `epochs` decides
+  double epochs = 1;
+  int64_t log_every = 50;
+  int64_t eval_every = 0;       // steps; 0: once an epoch and at the end
+  int64_t eval_batch = 32;      // sequences of an evaluation batch
+  int64_t eval_tokens = 0;      // tokens of the validation split used during training; 0: all
+  double max_loss = 0;          // nats per token above which the run counts as diverged; 0: only NaN and Inf do
+  std::string on_divergence = "stop";  // stop, skip (leave the update out), lower_lr (halve the rate from here on)
+  double ema = 0;               // decay of the parameters' moving average; 0: none
+  std::string ema_params = ".*";
+  void fields(Fields& f);
+};
+
+struct CheckpointConfig {
+  int64_t every = 0;      // steps; 0: at each evaluation
+  int64_t keep_last = 2;
+  bool keep_best = true;  // the one with the lowest validation perplexity
+  void fields(Fields& f);
+};
+
+struct CommConfig {
+  std::string kind = "self";
+  int64_t ranks = 1;
+  void fields(Fields& f);
+};
+
+struct RunConfig {
+  std::string dir;          // "": runs/<recipe>/<date-time>
+  bool tensorboard = true;
+  void fields(Fields& f);
+};
+
+// Every key of a recipe.
+struct Recipe {
+  std::string name;          // of the recipe's file, without .yaml
+  int64_t seed = 1;
+  bool deterministic = true;
+  std::string precision = "fp32";  // fp32, bf16, fp16
+  int64_t threads = 0;       // 0: all cores
+  BatchConfig batch;
+  TrainConfig train;
+  CheckpointConfig checkpoint;
+  CommConfig comm;
+  RunConfig run;
+  LrRule lr_rule;
+  Node model, loss, data, batcher, optimizer, schedule, sync, clip;  // each read by its component
+  void fields(Fields& f);
+};
+
+// Reads and checks the whole composed tree against every component's own fields, before any data is read.
+LMX_API Recipe read_recipe(const Node& composed, const std::string& name);
+// The composed tree with every default, as config.yaml records it.
+LMX_API Node full_recipe(const Node& composed, const std::string& name);
+
+struct RunOptions {
+  std::string resume;                    // "", "auto" (the newest run of this recipe), or a run directory
+  std::vector<std::string> command_line;
+  std::string trace_file;
+};
+struct RunResult {
+  std::string directory;
+  double valid_ppl = 0;
+  int64_t steps = 0;
+  int exit_code = 0;                     // 0, 130 or 143
+};
+LMX_API RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options);
+
+// Parameter count, memory estimate and data check: what `lmx run --dry-run` prints.
+LMX_API std::string dry_run(const Node& composed, const std::string& name);
+
+}  // namespace lmx
