@@ -13,7 +13,11 @@
 #   GoogleTest     1.12     BSD-3       tests
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
-find_package(dnnl CONFIG REQUIRED)
+# Debian's own configuration of oneDNN asks for OpenCL's headers, which a CPU has no use for.
+find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(DNNL::dnnl SHARED IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
 find_package(yaml-cpp CONFIG REQUIRED)
 find_package(tomlplusplus CONFIG REQUIRED)
 find_package(Boost 1.74 CONFIG REQUIRED)

@@ -1,23 +1,18 @@
 # Compiler settings shared by lmx's own targets; nothing here leaks to those who link lmx.
+lmx_build_id(LMX_BUILD_ID ${PROJECT_SOURCE_DIR}/core/include)
+
+# x86-64-v3 (AVX2, FMA) is the least CPU that lmx runs on; what a CPU has beyond it is chosen at run time. It changes how
+# vector types are passed, so plugins get the same flags.
+set(LMX_ARCH_FLAGS -march=x86-64-v3 -fno-math-errno -ffp-contract=fast)
+
 add_library(lmx_flags INTERFACE)
 target_compile_options(lmx_flags INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -march=x86-64-v3 -fno-math-errno
-  -ffp-contract=fast $<$<BOOL:${LMX_WERROR}>:-Werror>)
+  $<$<COMPILE_LANGUAGE:CXX>:${LMX_ARCH_FLAGS};-Wall;-Wextra;-Wpedantic;-Wshadow;-Wnon-virtual-dtor;-Woverloaded-virtual>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LMX_WERROR}>>:-Werror>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-march=x86-64-v3>)
 if(LMX_SANITIZE)
-  string(REPLACE "," "-" _lmx_sanitize_name "${LMX_SANITIZE}")
-  target_compile_options(lmx_flags INTERFACE -fsanitize=${LMX_SANITIZE} -fno-omit-frame-pointer -g1)
+  # Without -fno-sanitize-recover undefined behaviour would be printed and the test would pass.
+  target_compile_options(lmx_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LMX_SANITIZE};-fno-sanitize-recover=all;-fno-omit-frame-pointer;-g1>)
   target_link_options(lmx_flags INTERFACE -fsanitize=${LMX_SANITIZE})
 endif()
-
-# Same compiler, C++ runtime, public headers and sanitizers: only then may a plugin and the core share C++ types.
-file(GLOB _lmx_headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/core/include/lmx/*.h)
-list(SORT _lmx_headers)
-set(_lmx_digest "")
-foreach(header ${_lmx_headers})
-  file(SHA256 ${header} digest)
-  string(APPEND _lmx_digest ${digest})
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
-endforeach()
-string(SHA256 _lmx_digest "${_lmx_digest}")
-string(SUBSTRING "${_lmx_digest}" 0 16 _lmx_digest)
-set(LMX_BUILD_ID "${CMAKE_CXX_COMPILER_ID}-${CMAKE_CXX_COMPILER_VERSION}-libstdc++-${_lmx_digest}-${LMX_SANITIZE}")

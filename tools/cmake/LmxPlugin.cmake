@@ -1,12 +1,37 @@
-# lmx_plugin(NAME sources...): one shared library NAME.so in its own folder of the plugin tree, plugin.toml beside it.
+# lmx_plugin(NAME sources...): one shared library NAME.so in its own folder of the plugin tree, plugin.toml beside it, and,
+# where CUDA is on and *_cuda.cu lie beside the sources, NAME_cuda.so. The same function serves lmx's own tree and, by
+# find_package(lmx), every other.
 function(lmx_plugin name)
-  add_library(${name} MODULE ${ARGN})
-  target_link_libraries(${name} PRIVATE lmx_core $<TARGET_NAME_IF_EXISTS:lmx_flags> OpenMP::OpenMP_CXX)
-  target_compile_definitions(${name} PRIVATE LMX_BUILD_ID="${LMX_BUILD_ID}")
-  target_link_options(${name} PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
-  get_filename_component(kind ${CMAKE_CURRENT_SOURCE_DIR}/.. ABSOLUTE)
-  get_filename_component(kind ${kind} NAME)
+  file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/plugin.toml kind REGEX "^kind *=")
+  string(REGEX REPLACE "^kind *= *\"([a-z]+)\".*" "\\1" kind "${kind}")
   set(folder ${CMAKE_BINARY_DIR}/lib/lmx/plugins/${kind}/${name})
-  set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${folder})
+
+  add_library(${name} MODULE ${ARGN})
+  target_link_libraries(${name} PRIVATE lmx::lmx_core $<TARGET_NAME_IF_EXISTS:lmx_flags>)
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LMX_ARCH_FLAGS}>)
+  target_compile_definitions(${name} PRIVATE LMX_BUILD_ID="${LMX_BUILD_ID}")
+  # An unresolved symbol fails here, not in the middle of somebody's run.
+  target_link_options(${name} PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
+  set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${folder} CXX_VISIBILITY_PRESET hidden
+                                           VISIBILITY_INLINES_HIDDEN ON)
   configure_file(${CMAKE_CURRENT_SOURCE_DIR}/plugin.toml ${folder}/plugin.toml COPYONLY)
+  set_property(GLOBAL APPEND PROPERTY LMX_PLUGIN_TARGETS ${name})
+
+  file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cu)
+  set(libraries ${name})
+  if(kernels AND LMX_CUDA_FOUND)
+    add_library(${name}_cuda MODULE ${kernels})
+    target_link_libraries(${name}_cuda PRIVATE lmx::lmx_core $<TARGET_NAME_IF_EXISTS:lmx_flags> $<TARGET_NAME_IF_EXISTS:lmx_cuda>
+                                               CUDA::cudart)
+    target_include_directories(${name}_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    target_compile_definitions(${name}_cuda PRIVATE LMX_BUILD_ID="${LMX_BUILD_ID}")
+    set_target_properties(${name}_cuda PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${folder} CUDA_RUNTIME_LIBRARY Shared)
+    set_property(GLOBAL APPEND PROPERTY LMX_PLUGIN_TARGETS ${name}_cuda)
+    list(APPEND libraries ${name}_cuda)
+  endif()
+  if(LMX_PLUGIN_INSTALL_DIR)
+    install(TARGETS ${libraries} LIBRARY DESTINATION ${LMX_PLUGIN_INSTALL_DIR}/${kind}/${name})
+    install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/plugin.toml DESTINATION ${LMX_PLUGIN_INSTALL_DIR}/${kind}/${name})
+  endif()
 endfunction()

@@ -1,0 +1,45 @@
+// The commands of `lmx`, and what they share. Each add_* adds one command (with its options, examples and callback) and
+// lives in <command>_command.cc. A callback prints results to stdout, throws lmx::UserError or lmx::RunError for what
+// goes wrong, and throws ExitCode to end with another code than 0.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lmx_cli {
+
+__attribute__((weak)) void add_run(CLI::App& app);
+__attribute__((weak)) void add_eval(CLI::App& app);
+__attribute__((weak)) void add_generate(CLI::App& app);
+__attribute__((weak)) void add_config(CLI::App& app);
+__attribute__((weak)) void add_data(CLI::App& app);
+void add_plugins(CLI::App& app);
+__attribute__((weak)) void add_bench(CLI::App& app);
+
+// Ends the process with this code and no message: 130 after SIGINT, 143 after SIGTERM, 1 for a run that ended badly and
+// has said so.
+struct ExitCode {
+  int code;
+};
+
+// The examples that open a command's `--help`: {command line, what it does}. Every command has them.
+void set_examples(CLI::App& command, const std::vector<std::pair<std::string, std::string>>& examples);
+
+// `--plugin-dir DIR` (repeatable) of a command that names plugins.
+struct PluginDirectories {
+  std::vector<std::string> directories;
+  void add_to(CLI::App& command);
+  // Fills the registry: build tree or install prefix, LMX_PLUGIN_PATH, then these. Call once, before anything is named.
+  void load() const;
+};
+
+// Rows as columns of equal width, the first row being the header. No colours, no trailing spaces. Widths count Unicode
+// code points, so that text in other alphabets lines up.
+std::string table(const std::vector<std::vector<std::string>>& rows);
+
+// Parses and runs a command line; returns the exit code: 0 done, 1 the run failed, 2 the user's input is wrong.
+int run_command_line(int argc, char** argv);
+
+}  // namespace lmx_cli

@@ -1,0 +1,104 @@
+// lmx plugins list | info
+#include <iostream>
+#include <memory>
+
+#include "commands.h"
+#include "lmx/error.h"
+#include "lmx/plugin.h"
+
+namespace lmx_cli {
+namespace {
+
+constexpr lmx::PluginKind kKinds[] = {lmx::PluginKind::model, lmx::PluginKind::sync, lmx::PluginKind::batcher,
+                                      lmx::PluginKind::comm};
+
+struct Options {
+  PluginDirectories directories;
+  std::string name, kind;
+};
+
+void list(const Options& options) {
+  options.directories.load();
+  std::vector<std::vector<std::string>> rows{{"KIND", "NAME", "VERSION", "SUMMARY", "PATH"}};
+  for (const lmx::PluginInfo& p : lmx::Registry::instance().list()) {
+    rows.push_back({p.kind, p.name, p.version, p.summary, p.path});
+  }
+  std::cout << table(rows);
+}
+
+// The one plugin of that name; --kind decides where several kinds have one.
+const lmx::PluginInfo& choose(const Options& options) {
+  lmx::Registry& registry = lmx::Registry::instance();
+  std::vector<lmx::PluginKind> kinds;
+  std::vector<std::string> names;
+  for (const lmx::PluginKind kind : kKinds) {
+    for (const lmx::PluginInfo& p : registry.list()) {
+      if (p.kind != lmx::name_of(kind) || (!options.kind.empty() && p.kind != options.kind)) continue;
+      names.push_back(p.name);
+      if (p.name == options.name) kinds.push_back(kind);
+    }
+  }
+  if (kinds.size() > 1) {
+    throw lmx::UserError(lmx::str("[plugins] '", options.name, "' is the name of ", kinds.size(),
+                                  " plugins; choose one with --kind ", lmx::name_of(kinds[0]), " or --kind ",
+                                  lmx::name_of(kinds[1])));
+  }
+  if (kinds.empty()) {
+    throw lmx::UserError(lmx::str("[plugins] no plugin '", options.name, "'", lmx::did_you_mean(options.name, names),
+                                  "; `lmx plugins list` shows them all"));
+  }
+  return registry.find(kinds[0], options.name);
+}
+
+void info(const Options& options) {
+  options.directories.load();
+  const lmx::PluginInfo& p = choose(options);
+  std::cout << table({{"name", p.name},
+                      {"kind", p.kind},
+                      {"summary", p.summary},
+                      {"version", p.version},
+                      {"licence", p.licence},
+                      {"file", p.path},
+                      {"sha256", p.hash},
+                      {"build", p.descriptor->build_id}});
+  std::vector<lmx::FieldInfo> fields;
+  try {
+    fields = p.descriptor->fields();
+  } catch (...) {
+    lmx::rethrow_for(p);
+  }
+  if (fields.empty()) {
+    std::cout << "\nIt has no fields.\n";
+    return;
+  }
+  std::vector<std::vector<std::string>> rows{{"FIELD", "TYPE", "DEFAULT", "RANGE", "MEANING"}};
+  for (const lmx::FieldInfo& f : fields) rows.push_back({f.name, f.type, f.default_text, f.range, f.help});
+  std::cout << "\n" << table(rows);
+}
+
+}  // namespace
+
+void add_plugins(CLI::App& app) {
+  CLI::App* group = app.add_subcommand("plugins", "list plugins and show their fields");
+  set_examples(*group, {{"lmx plugins list", "what is found, and where"},
+                        {"lmx plugins info lstm", "the fields of one plugin"}});
+
+  const auto options = std::make_shared<Options>();
+  CLI::App* list_command =
+      group->add_subcommand("list", "every plugin that is found: kind, name, version, summary, file");
+  set_examples(*list_command, {{"lmx plugins list", "build tree or install prefix, and LMX_PLUGIN_PATH"},
+                               {"lmx plugins list --plugin-dir my/plugins", "and another folder"}});
+  options->directories.add_to(*list_command);
+  list_command->callback([options] { list(*options); });
+
+  CLI::App* info_command = group->add_subcommand("info", "one plugin: licence, file, hash, and each field it reads");
+  set_examples(*info_command, {{"lmx plugins info lstm", "name, type, default, range and meaning of each field"}});
+  info_command->add_option("NAME", options->name, "the plugin's name")->required()->type_name("");
+  info_command->add_option("--kind", options->kind, "model, sync, batcher or comm, where several share a name")
+      ->check(CLI::IsMember({"model", "sync", "batcher", "comm"}))
+      ->type_name("KIND");
+  options->directories.add_to(*info_command);
+  info_command->callback([options] { info(*options); });
+}
+
+}  // namespace lmx_cli
