@@ -45,7 +45,7 @@ class TreeBuilder : public YAML::EventHandler {
       Frame& frame = frames_.back();
       if (frame.flow && frame.node.kind == Node::Kind::list)
         source_.fail(pos, "an empty list item (two commas in a row?)");
-      if (frame.key && !source_.colon_follows(frame.key_pos))
+      if (frame.key && !source_.colon_follows(frame.key_pos, *frame.key))
         source_.fail(frame.key_pos, str("key '", *frame.key, "' has no value: write '", suggested_key(*frame.key), "'"));
     }
     Node node;
@@ -61,7 +61,7 @@ class TreeBuilder : public YAML::EventHandler {
     const auto it = anchors_.find(anchor);
     if (it == anchors_.end()) source_.fail(pos, "an alias inside the value that its own anchor names");
     nodes_ += count_nodes(it->second);
-    check_size(pos);
+    check_size(source_.mark(pos));
     Node copy = it->second;
     copy.mark = source_.mark(pos);
     attach(std::move(copy));
@@ -109,8 +109,9 @@ class TreeBuilder : public YAML::EventHandler {
     if (!tag.empty() && tag != "?" && tag != "!") source_.fail(pos, str("the tag '", tag, "' is not supported; remove it"));
   }
 
-  void check_size(size_t pos) const {
-    if (nodes_ > kMaxNodes) source_.fail(pos, str("more than ", kMaxNodes, " values (aliases count as what they stand for)"));
+  void check_size(const Mark& mark) const {
+    if (nodes_ <= kMaxNodes) return;
+    throw UserError(str(config::at(mark), "more than ", kMaxNodes, " values (aliases count as what they stand for)"));
   }
 
   void open(Node::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -149,7 +150,7 @@ class TreeBuilder : public YAML::EventHandler {
 
   void finish(Node node, YAML::anchor_t anchor) {
     ++nodes_;
-    check_size(0);
+    check_size(node.mark);
     if (anchor) anchors_[anchor] = node;
     attach(std::move(node));
   }
@@ -203,7 +204,7 @@ class SecondDocument : public YAML::EventHandler {
   if (content != std::string_view::npos && line.substr(0, content).find('\t') != std::string_view::npos)
     source.fail(pos, "a tab indents this line; YAML wants spaces");
   std::string hint;
-  if (line.find("???") != std::string_view::npos) hint = "; inside [ ] or { } write '???' in quotes";
+  if (line.find("???") != std::string_view::npos) hint = "; inside [ ] or { } write it in quotes";
   source.fail(pos, str("not valid YAML: ", error.msg, hint));
 }
 

@@ -87,20 +87,17 @@ bool SourceText::starts_with_null(size_t pos) const {
   return false;
 }
 
-bool SourceText::colon_follows(size_t key_pos) const {
-  size_t pos = key_pos;
-  if (pos < text_.size() && (text_[pos] == '\'' || text_[pos] == '"')) {
-    pos = end_of_quote(pos);
-    if (pos == kNone) return false;
-    pos = text_.find_first_not_of(" \t", pos);
-    return pos != kNone && text_[pos] == ':';
+bool SourceText::colon_follows(size_t key_pos, std::string_view key) const {
+  size_t end = key_pos;
+  if (text_.compare(key_pos, key.size(), key) == 0) {
+    end += key.size();
+  } else if (key_pos < text_.size() && (text_[key_pos] == '\'' || text_[key_pos] == '"')) {
+    end = end_of_quote(key_pos);
+  } else {
+    return true;  // a key folded over lines: yaml-cpp has seen its colon
   }
-  // A plain key ends at the first colon that a blank, the end of the line or a flow mark follows.
-  for (; pos < text_.size() && text_[pos] != '\n'; ++pos) {
-    if (text_[pos] != ':') continue;
-    if (pos + 1 >= text_.size() || std::string_view(" \t\r\n,]}").find(text_[pos + 1]) != kNone) return true;
-  }
-  return false;
+  end = end == kNone ? kNone : text_.find_first_not_of(" \t", end);
+  return end != kNone && text_[end] == ':';
 }
 
 }  // namespace lmx::config

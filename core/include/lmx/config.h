@@ -15,7 +15,7 @@
 
 namespace lmx {
 
-// Where a value came from: a recipe file, or an override on the command line (file "override", line 0).
+// Where a value came from: a place in a file, or (line 0) a thing that has no lines: "override 'a.b=3'".
 struct Mark {
   std::string file;
   int line = 0, column = 0;  // 1-based; 0 when unknown
@@ -33,12 +33,15 @@ class LMX_API Node {
   std::vector<Node> items;  // list
   std::vector<std::pair<std::string, Node>> entries;  // map
 
-  static Node scalar(std::string text, Mark mark = {});
+  static Node scalar(std::string text, Mark mark = {});  // read as the type that its text has
+  static Node string(std::string text, Mark mark = {});  // a quoted scalar
+  static Node list(std::vector<Node> items, Mark mark = {});
   static Node map(Mark mark = {});
   const Node* find(std::string_view key) const;  // null when this is no map or has no such key
   Node* find(std::string_view key);
   // The node at "a.b.c" or "a.0.b"; null when absent.
   const Node* at_path(std::string_view path) const;
+  Node* at_path(std::string_view path);
   Node& set(std::string_view key, Node value);   // replaces or appends
   bool erase(std::string_view key);
   std::vector<std::string> keys() const;
@@ -47,9 +50,9 @@ class LMX_API Node {
 // Parses one YAML document (UserError with file:line:column: syntax, duplicate keys, merge keys, tabs, several documents).
 LMX_API Node parse_yaml(std::string_view text, const std::string& file);
 LMX_API Node parse_yaml_file(const std::string& path);
-// YAML that parse_yaml reads back to the same tree; strings that look like another type are quoted.
+// YAML that parse_yaml reads back to the same values; a string keeps its quotes only where it would read as another type.
 LMX_API std::string to_yaml(const Node& node);
-LMX_API std::string to_json(const Node& node);
+LMX_API std::string to_json(const Node& node);  // one line; infinities and NaN, which JSON lacks, as strings
 
 // One field of a typed config as `lmx plugins info` prints it.
 struct FieldInfo {
@@ -159,7 +162,11 @@ std::vector<FieldInfo> describe_config() {
   return describer.take();
 }
 
-// Scalar conversions with YAML 1.2 core rules; nullopt when `text` is not of that type.
+// UserError that lists every `???` of the tree with its place, when there is one.
+LMX_API void check_missing(const Node& tree);
+
+// Scalar conversions with YAML 1.2 core rules; nullopt when `text` is not of that type. `_` may group digits; a leading
+// zero, hexadecimal and octal, which readers of YAML take differently, are no numbers.
 LMX_API std::optional<int64_t> parse_int(std::string_view text);
 LMX_API std::optional<double> parse_double(std::string_view text);
 LMX_API std::optional<bool> parse_bool(std::string_view text);
@@ -167,9 +174,13 @@ LMX_API std::optional<bool> parse_bool(std::string_view text);
 // The composition of a recipe file: defaults list, groups, overrides, interpolation.
 struct ComposeOptions {
   std::vector<std::string> overrides;      // "a.b=3", "+a=1", "++a=1", "~a", "group=option"
-  std::vector<std::string> search_path;    // folders that hold config groups, tried after the recipe's own folder
+  std::vector<std::string> search_path;    // folders of config groups, tried after the recipe's own folder and `recipes` above it
+  // The caller checks the tree against typed configs afterwards, so `a.b=3` may name a key that the recipe leaves to its
+  // default. Without such a check a key that no file writes needs `+a.b=3`.
+  bool typed = true;
+  bool resolve = true;                     // false: `${...}` stays as text
 };
-// The composed tree with every interpolation resolved. UserError with the place of the mistake.
+// The composed tree; `???` stays. UserError with the place of the mistake.
 LMX_API Node compose(const std::string& recipe_file, const ComposeOptions& options);
 
 }  // namespace lmx

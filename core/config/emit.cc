@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <array>
+
+#include "config/messages.h"
+
+namespace lmx {
+namespace {
+
+using config::double_text;
+
+// Words that some reader of YAML (1.1 or 1.2) takes for a boolean or null.
+bool is_typed_word(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::array<std::string_view, 15> kWords = {"true", "false", "yes", "no",   "on",   "off",   "y",   "n",
+                                                       "null", "~",     "???", "<<",   ".inf", "-.inf", ".nan"};
+  return std::find(kWords.begin(), kWords.end(), text) != kWords.end();
+}
+
+// Whether a plain scalar of this text reads as something other than a string, here or in another YAML reader:
+// everything that starts like a number is taken for one (dates, 0x10, 12:30).
+bool reads_as_another_type(const std::string& text) {
+  if (text.empty() || is_typed_word(text)) return true;
+  const size_t sign = text[0] == '-' || text[0] == '+' || text[0] == '.' ? 1 : 0;
+  if (text.size() <= sign || text[sign] < '0' || text[sign] > '9') return text.starts_with("+.") || text.starts_with("..");
+  return text.find_first_not_of("0123456789abcdefABCDEFxXoO_.+-:") == std::string::npos;
+}
+
+bool is_control(unsigned char c) { return c < 0x20 || c == 0x7f; }
+
+// Whether YAML reads the plain text back as one scalar, in block and in flow style.
+bool is_safe_plain(const std::string& text) {
+  if (text.empty() || text.front() == ' ' || text.back() == ' ' || text.back() == ':') return false;
+  if (std::any_of(text.begin(), text.end(), [](char c) { return is_control(static_cast<unsigned char>(c)); })) return false;
+  if (std::string_view("-?:,[]{}#&*!|>'\"%@`").find(text.front()) != std::string_view::npos) {
+    const bool number = text.front() == '-' && (parse_int(text) || parse_double(text));
+    if (!number && text != "???") return false;
+  }
+  if (text.find_first_of(",[]{}") != std::string::npos) return false;
+  return text.find(": ") == std::string::npos && text.find(" #") == std::string::npos && !text.starts_with("---") &&
+         !text.starts_with("...");
+}
+
+std::string quote_single(const std::string& text) {
+  std::string out = "'";
+  for (char c : text) out += c == '\'' ? "''" : std::string(1, c);
+  return out + "'";
+}
+
+// Control characters as \xNN in YAML, \u00NN in JSON.
+std::string quote_double(const std::string& text, bool json) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out = "\"";
+  for (char c : text) {
+    const auto u = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') (out += '\\') += c;
+    else if (c == '\n') out += "\\n";
+    else if (c == '\t') out += "\\t";
+    else if (c == '\r') out += "\\r";
+    else if (is_control(u)) ((out += json ? "\\u00" : "\\x") += kHex[u >> 4]) += kHex[u & 15];
+    else out += c;
+  }
+  return out + "\"";
+}
+
+std::string quote(const std::string& text) {
+  const bool control = std::any_of(text.begin(), text.end(), [](char c) { return is_control(static_cast<unsigned char>(c)); });
+  return control ? quote_double(text, false) : quote_single(text);
+}
+
+std::string scalar_yaml(const Node& node, bool in_flow) {
+  if (node.quoted ? reads_as_another_type(node.text) || !is_safe_plain(node.text) : !is_safe_plain(node.text)) return quote(node.text);
+  if (in_flow && node.text == "???") return quote(node.text);  // yaml-cpp cannot read it there; quoted it means the same
+  return node.text;
+}
+
+std::string key_yaml(const std::string& key) {
+  // A key that looks like a number reads back as the same key; words such as `null` do not.
+  if (!is_safe_plain(key) || is_typed_word(key) || key == "?" || key.size() > 200) return quote(key);
+  return key;
+}
+
+bool is_block(const Node& node) {
+  if (node.kind == Node::Kind::map) return !node.entries.empty();
+  if (node.kind != Node::Kind::list) return false;
+  const auto inner = [](const Node& item) { return item.kind == Node::Kind::map ? !item.entries.empty() : is_block(item); };
+  return std::any_of(node.items.begin(), node.items.end(), inner);
+}
+
+// A value on the line of its key: scalars, lists without maps in them, and empty containers.
+std::string inline_yaml(const Node& node, bool in_flow) {
+  switch (node.kind) {
+    case Node::Kind::null: return "null";
+    case Node::Kind::scalar: return scalar_yaml(node, in_flow);
+    case Node::Kind::map: return "{}";
+    case Node::Kind::list: break;
+  }
+  std::vector<std::string> parts;
+  for (const Node& item : node.items) parts.push_back(inline_yaml(item, true));
+  return str("[", config::join(parts), "]");
+}
+
+// Writes a block value; `at_line_start` is false right behind "- ", where the first entry needs no indentation.
+void write_block(std::string& out, const Node& node, size_t indent, bool at_line_start) {
+  const bool is_map = node.kind == Node::Kind::map;
+  const size_t n = is_map ? node.entries.size() : node.items.size();
+  for (size_t i = 0; i < n; ++i) {
+    if (at_line_start || i > 0) out.append(indent, ' ');
+    const Node& value = is_map ? node.entries[i].second : node.items[i];
+    out += is_map ? key_yaml(node.entries[i].first) + ":" : "-";
+    if (!is_block(value)) {
+      out += " " + inline_yaml(value, false) + "\n";
+    } else if (is_map) {
+      out += "\n";
+      write_block(out, value, indent + 2, true);
+    } else {
+      out += " ";
+      write_block(out, value, indent + 2, false);
+    }
+  }
+}
+
+std::string scalar_json(const Node& node) {
+  const std::string& text = node.text;
+  if (!node.quoted) {
+    if (const auto i = parse_int(text)) return std::to_string(*i);
+    if (const auto b = parse_bool(text)) return *b ? "true" : "false";
+    const auto d = parse_double(text);
+    if (d && *d - *d == 0) return double_text(*d);
+    if (d) return quote_double(double_text(*d), true);
+  }
+  return quote_double(text, true);
+}
+
+void write_json(std::string& out, const Node& node) {
+  switch (node.kind) {
+    case Node::Kind::null: out += "null"; return;
+    case Node::Kind::scalar: out += scalar_json(node); return;
+    case Node::Kind::list:
+      out += "[";
+      for (size_t i = 0; i < node.items.size(); ++i) {
+        if (i) out += ", ";
+        write_json(out, node.items[i]);
+      }
+      out += "]";
+      return;
+    case Node::Kind::map:
+      out += "{";
+      for (size_t i = 0; i < node.entries.size(); ++i) {
+        if (i) out += ", ";
+        out += quote_double(node.entries[i].first, true) + ": ";
+        write_json(out, node.entries[i].second);
+      }
+      out += "}";
+      return;
+  }
+}
+
+}  // namespace
+
+std::string to_yaml(const Node& node) {
+  if (!is_block(node)) return inline_yaml(node, false) + "\n";
+  std::string out;
+  write_block(out, node, 0, true);
+  return out;
+}
+
+std::string to_json(const Node& node) {
+  std::string out;
+  write_json(out, node);
+  return out;
+}
+
+}  // namespace lmx

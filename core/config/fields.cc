@@ -1,0 +1,7 @@
+#include "lmx/config.h"
+
+namespace lmx {
+
+Fields::~Fields() = default;  // here, so that plugins share one vtable
+
+}  // namespace lmx

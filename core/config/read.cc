@@ -1,0 +1,232 @@
+#include <set>
+
+#include "config/describe.h"
+#include "config/messages.h"
+
+namespace lmx {
+
+using config::at;
+using config::describe_value;
+using config::is_missing;
+using config::join_path;
+
+namespace {
+
+constexpr const char* kInteger = "an integer";
+constexpr const char* kNumber = "a number";
+
+[[noreturn]] void fail_type(const Node& node, const std::string& path, std::string_view expected, std::string_view hint = {}) {
+  throw UserError(str(at(node.mark, path), "expected ", expected, ", got ", describe_value(node), hint));
+}
+
+template <class T>
+void check_range(const Node& node, const std::string& path, T value, const Range& range) {
+  const auto v = static_cast<double>(value);
+  const bool above = range.open_min ? v > range.min : v >= range.min;
+  if (above && v <= range.max) return;
+  throw UserError(str(at(node.mark, path), "must be ", config::range_text(range), ", got ", node.text));
+}
+
+int64_t read_int(const Node& node, const std::string& path, const Range& range) {
+  if (node.kind != Node::Kind::scalar) fail_type(node, path, kInteger);
+  const auto value = parse_int(node.text);
+  if (!value && config::looks_like_int(node.text))
+    throw UserError(str(at(node.mark, path), node.text, " does not fit into 64 bits"));
+  if (value && node.quoted) fail_type(node, path, kInteger, " in quotes, which is a text; remove the quotes");
+  if (!value && parse_double(node.text)) fail_type(node, path, kInteger, "; write it without point and exponent");
+  if (!value) fail_type(node, path, kInteger);
+  check_range(node, path, *value, range);
+  return *value;
+}
+
+double read_double(const Node& node, const std::string& path, const Range& range) {
+  if (node.kind != Node::Kind::scalar) fail_type(node, path, kNumber);
+  const auto value = parse_double(node.text);
+  if (value && node.quoted) fail_type(node, path, kNumber, " in quotes, which is a text; remove the quotes");
+  if (!value) fail_type(node, path, kNumber);
+  if (*value != *value) fail_type(node, path, kNumber);
+  check_range(node, path, *value, range);
+  return *value;
+}
+
+bool read_bool(const Node& node, const std::string& path) {
+  constexpr const char* kExpected = "true or false";
+  if (node.kind != Node::Kind::scalar) fail_type(node, path, kExpected);
+  const auto value = parse_bool(node.text);
+  if (value && node.quoted) fail_type(node, path, kExpected, " in quotes, which is a text; remove the quotes");
+  if (!value) {
+    const std::string& t = node.text;
+    const bool yes = t == "yes" || t == "Yes" || t == "YES" || t == "on" || t == "On" || t == "ON" || t == "y" || t == "1";
+    const bool no = t == "no" || t == "No" || t == "NO" || t == "off" || t == "Off" || t == "OFF" || t == "n" || t == "0";
+    fail_type(node, path, kExpected, yes ? "; write true" : no ? "; write false" : "");
+  }
+  return *value;
+}
+
+std::string read_string(const Node& node, const std::string& path) {
+  if (node.kind == Node::Kind::null) fail_type(node, path, "a text", "; write '' for an empty one");
+  if (node.kind != Node::Kind::scalar) fail_type(node, path, "a text");
+  return node.text;
+}
+
+template <class T, class Read>
+void read_list(const Node& node, const std::string& path, std::vector<T>& value, const char* expected, const Read& read) {
+  if (node.kind != Node::Kind::list) fail_type(node, path, expected);
+  std::vector<T> items;
+  for (size_t i = 0; i < node.items.size(); ++i) items.push_back(read(node.items[i], str(path, ".", i)));
+  value = std::move(items);
+}
+
+struct Missing {
+  Mark mark;
+  std::string path, help;
+};
+
+[[noreturn]] void fail_missing(const std::vector<Missing>& missing) {
+  const auto line = [](const Missing& m) {
+    return str(at(m.mark, m.path), "required, but not given", m.help.empty() ? "" : str(" (", m.help, ")"), "; set ", m.path, "=...");
+  };
+  if (missing.size() == 1) throw UserError(line(missing[0]));
+  std::string text = str(missing.size(), " required values are not given:");
+  for (const Missing& m : missing) text += "\n  " + line(m);
+  throw UserError(text);
+}
+
+void collect_missing(const Node& node, const std::string& path, std::vector<Missing>& missing) {
+  if (is_missing(node)) missing.push_back({node.mark, path, ""});
+  for (size_t i = 0; i < node.items.size(); ++i) collect_missing(node.items[i], str(path, ".", i), missing);
+  for (const auto& [key, value] : node.entries) collect_missing(value, join_path(path, key), missing);
+}
+
+}  // namespace
+
+struct ConfigReader::Impl : Fields {
+  // One map of the recipe while its fields are visited.
+  struct Level {
+    const Node* node;  // null: the recipe leaves the whole map to its defaults
+    std::string path;
+    std::vector<std::string> known;
+  };
+
+  Impl(const Node& node, std::string path) { push(&node, std::move(path)); }
+
+  void push(const Node* node, std::string path) {
+    if (node && node->kind == Node::Kind::null) node = nullptr;
+    if (node && is_missing(*node)) {
+      missing.push_back({node->mark, path, ""});
+      node = nullptr;
+    }
+    if (node && node->kind != Node::Kind::map)
+      throw UserError(str(at(node->mark, path), "expected a map (key: value lines), got ", describe_value(*node)));
+    levels.push_back({node, std::move(path), {}});
+  }
+
+  // The node of a field; null when the recipe does not give it (then the default stays).
+  const Node* take(const char* name) {
+    Level& level = levels.back();
+    level.known.emplace_back(name);
+    const Node* node = level.node ? level.node->find(name) : nullptr;
+    if (!node || !is_missing(*node)) return node;
+    missing.push_back({node->mark, path_of(name), ""});
+    return nullptr;
+  }
+  std::string path_of(const char* name) const { return join_path(levels.back().path, name); }
+
+  const Node* take_required(const char* name, const char* help) {
+    const size_t before = missing.size();
+    const Node* node = take(name);
+    if (node) return node;
+    if (missing.size() == before) missing.push_back({place(), path_of(name), ""});
+    missing.back().help = help;
+    return nullptr;
+  }
+  Mark place() const {  // of the innermost map that the recipe writes
+    for (auto level = levels.rbegin(); level != levels.rend(); ++level)
+      if (level->node) return level->node->mark;
+    return {};
+  }
+
+  void check_unknown(bool component) const {
+    const Level& level = levels.back();
+    if (!level.node) return;
+    const std::set<std::string> known(level.known.begin(), level.known.end());
+    for (const auto& [key, value] : level.node->entries) {
+      if (known.contains(key) || (component && key == "name")) continue;
+      std::string hint = did_you_mean(key, level.known);
+      if (hint.empty()) hint = level.known.empty() ? " (it has no keys)" : str(" (allowed: ", config::join(level.known), ")");
+      throw UserError(str(at(value.mark), "unknown key ", join_path(level.path, key), hint));
+    }
+  }
+
+  void field(const char* name, int64_t& value, const char*, Range range) override {
+    if (const Node* node = take(name)) value = read_int(*node, path_of(name), range);
+  }
+  void field(const char* name, double& value, const char*, Range range) override {
+    if (const Node* node = take(name)) value = read_double(*node, path_of(name), range);
+  }
+  void field(const char* name, bool& value, const char*) override {
+    if (const Node* node = take(name)) value = read_bool(*node, path_of(name));
+  }
+  void field(const char* name, std::string& value, const char*) override {
+    if (const Node* node = take(name)) value = read_string(*node, path_of(name));
+  }
+  void required(const char* name, std::string& value, const char* help) override {
+    if (const Node* node = take_required(name, help)) value = read_string(*node, path_of(name));
+  }
+  void required(const char* name, int64_t& value, const char* help, Range range) override {
+    if (const Node* node = take_required(name, help)) value = read_int(*node, path_of(name), range);
+  }
+  void choice(const char* name, std::string& value, const std::vector<std::string>& allowed, const char*) override {
+    const Node* node = take(name);
+    if (!node) return;
+    const std::string given = node->kind == Node::Kind::scalar ? node->text : node->kind == Node::Kind::null ? "null" : "";
+    for (const std::string& option : allowed)
+      if (given == option) return void(value = option);
+    fail_type(*node, path_of(name), str("one of ", config::join(allowed)), did_you_mean(given, allowed));
+  }
+  void field(const char* name, std::vector<int64_t>& value, const char*, Range range) override {
+    if (const Node* node = take(name))
+      read_list(*node, path_of(name), value, "a list of integers such as [1, 2]",
+                [&](const Node& item, const std::string& path) { return read_int(item, path, range); });
+  }
+  void field(const char* name, std::vector<double>& value, const char*, Range range) override {
+    if (const Node* node = take(name))
+      read_list(*node, path_of(name), value, "a list of numbers such as [0.1, 2]",
+                [&](const Node& item, const std::string& path) { return read_double(item, path, range); });
+  }
+  void field(const char* name, std::vector<std::string>& value, const char*) override {
+    if (const Node* node = take(name)) read_list(*node, path_of(name), value, "a list of texts such as [a, b]", read_string);
+  }
+  void subtree(const char* name, Node& value, const char*) override {
+    if (const Node* node = take(name)) value = *node;
+  }
+  void enter(const char* name, const char*) override {
+    const Node* node = levels.back().node ? levels.back().node->find(name) : nullptr;
+    levels.back().known.emplace_back(name);
+    push(node, path_of(name));
+  }
+  void leave() override {
+    check_unknown(false);
+    levels.pop_back();
+  }
+
+  std::vector<Level> levels;
+  std::vector<Missing> missing;
+};
+
+ConfigReader::ConfigReader(const Node& node, std::string path) : impl_(std::make_unique<Impl>(node, std::move(path))) {}
+ConfigReader::~ConfigReader() = default;
+Fields& ConfigReader::fields() { return *impl_; }
+
+void ConfigReader::finish() {
+  impl_->check_unknown(true);
+  if (!impl_->missing.empty()) fail_missing(impl_->missing);
+}
+
+void check_missing(const Node& tree) {
+  std::vector<Missing> missing;
+  collect_missing(tree, "", missing);
+  if (!missing.empty()) fail_missing(missing);
+}
+
+}  // namespace lmx
