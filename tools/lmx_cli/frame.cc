@@ -15,6 +15,14 @@ namespace {
 // Examples first: they are what a reader looks for.
 class ExamplesFirst : public CLI::Formatter {
  public:
+  ExamplesFirst() {
+    label("SUBCOMMAND", "COMMAND");
+    label("SUBCOMMANDS", "COMMANDS");
+    label("Subcommands", "Commands");
+    label("Positionals", "Arguments");
+    label("REQUIRED", "");
+  }
+
   std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
     if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
     const std::string usage = CLI::Formatter::make_usage(app, name);
