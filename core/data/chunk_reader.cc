@@ -1,10 +1,7 @@
 // ChunkReader and for_each_chunk: one reader at a time cuts files at line ends, any number of threads work on the chunks.
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <optional>
 #include <thread>
 
 #include "data/files.h"
@@ -15,6 +12,7 @@
 namespace lmx::data {
 
 struct ChunkReader::Impl {
+  Impl(const std::vector<SourceFile>& f, size_t bytes, std::string t) : files(f), chunk_bytes(bytes), title(std::move(t)) {}
   const std::vector<SourceFile>& files;
   const size_t chunk_bytes;
   const std::string title;
@@ -34,7 +32,7 @@ struct ChunkReader::Impl {
 };
 
 ChunkReader::ChunkReader(const std::vector<SourceFile>& files, size_t chunk_bytes, std::string progress_title)
-    : impl_(new Impl{.files = files, .chunk_bytes = chunk_bytes, .title = std::move(progress_title)}) {
+    : impl_(std::make_unique<Impl>(files, chunk_bytes, std::move(progress_title))) {
   for (const SourceFile& f : files) impl_->bytes_total += f.bytes;
 }
 
@@ -68,34 +66,17 @@ void ChunkReader::Impl::open_file() {
 bool ChunkReader::Impl::cut(Chunk& chunk) {
   std::string text = std::move(rest);
   rest.clear();
-  size_t searched = 0;  // no line end below this
-  for (;;) {
-    const size_t had = text.size(), want = std::max(chunk_bytes, had + 1);
-    text.resize(std::max(want, had));
-    const size_t got = input->read(text.data() + had, text.size() - had);
+  for (;;) {  // again where a line is longer than a chunk
+    const size_t had = text.size();
+    text.resize(had + chunk_bytes);
+    const size_t got = input->read(text.data() + had, chunk_bytes);
     text.resize(had + got);
-    const bool at_end = got < want - had;
-    if (at_end) break;
-    const size_t end = text.rfind('\n');
-    if (end != std::string::npos && end >= searched) {
-      rest.assign(text, end + 1);
-      text.resize(end + 1);
-      break;
-    }
-    searched = text.size();
-    text.reserve(2 * text.size());  // a line longer than the chunk: read on until its end
-    const size_t before = text.size();
-    text.resize(before + chunk_bytes);
-    const size_t more = input->read(text.data() + before, chunk_bytes);
-    text.resize(before + more);
-    if (more < chunk_bytes) break;
-    const size_t newline = text.find('\n', searched);
-    if (newline != std::string::npos) {
-      rest.assign(text, newline + 1);
-      text.resize(newline + 1);
-      break;
-    }
-    searched = text.size();
+    if (got < chunk_bytes) break;  // the end of the file
+    const size_t newline = std::string_view(text).substr(had).rfind('\n');  // what stood before holds none
+    if (newline == std::string_view::npos) continue;
+    rest.assign(text, had + newline + 1);
+    text.resize(had + newline + 1);
+    break;
   }
   if (text.empty()) return false;
   const int64_t lines = std::count(text.begin(), text.end(), '\n') + (text.back() != '\n');
@@ -148,10 +129,10 @@ void for_each_chunk(ChunkReader& reader, int threads, const std::function<void(C
       if (failed) failed();
     }
   };
-  std::vector<std::thread> pool;
+  std::vector<std::jthread> pool;
   for (int t = 1; t < threads; ++t) pool.emplace_back(work, t);
   work(0);
-  for (std::thread& t : pool) t.join();
+  pool.clear();  // joins
   if (error) std::rethrow_exception(error);
 }
 

@@ -5,16 +5,14 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <set>
-#include <string_view>
 
 #include "data/files.h"
 #include "lmx/error.h"
-#include "lmx/log.h"
 
 namespace lmx::data {
 namespace {

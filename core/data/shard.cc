@@ -1,0 +1,126 @@
+#include "data/shard.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "lmx/data.h"
+#include "lmx/error.h"
+
+namespace lmx {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "shards are little-endian and mapped as they lie");
+
+struct Header {
+  char magic[8] = {'L', 'M', 'X', 'T', 'O', 'K', '\r', '\n'};  // a text-mode copy breaks it
+  uint32_t version = 1;
+  uint32_t token_bytes = 4;
+  int64_t count = 0;
+  uint64_t content_hash = 0;  // XXH3-64 of the ids
+  char unused[24] = {};
+  uint64_t header_hash = 0;   // XXH3-64 of everything above
+  uint64_t own_hash() const { return XXH3_64bits(this, offsetof(Header, header_hash)); }
+};
+static_assert(sizeof(Header) == 64);
+
+[[noreturn]] void damaged(const std::string& path, const std::string& how) {
+  throw UserError(str("[data] token shard ", path, " is damaged (", how, "); delete the directory ",
+                      std::filesystem::path(path).parent_path().string(), " and it will be prepared again"));
+}
+
+struct Mapping {
+  void* base = MAP_FAILED;
+  size_t bytes = 0;
+  ~Mapping() {
+    if (base != MAP_FAILED) munmap(base, bytes);
+  }
+};
+
+}  // namespace
+
+namespace data {
+
+struct ShardWriter::Impl {
+  OutputFile file;
+  XXH3_state_t* state;
+  int64_t count = 0;
+  explicit Impl(const std::string& path) : file(path), state(XXH3_createState()) { XXH3_64bits_reset(state); }
+  ~Impl() { XXH3_freeState(state); }
+};
+
+ShardWriter::ShardWriter(const std::string& path) : impl_(std::make_unique<Impl>(path)) {
+  const char blank[sizeof(Header)] = {};
+  impl_->file.write(blank, sizeof blank);
+}
+
+ShardWriter::~ShardWriter() = default;
+
+void ShardWriter::append(std::span<const int32_t> tokens) {
+  XXH3_64bits_update(impl_->state, tokens.data(), tokens.size_bytes());
+  impl_->file.write(tokens.data(), tokens.size_bytes());
+  impl_->count += static_cast<int64_t>(tokens.size());
+}
+
+int64_t ShardWriter::finish() {
+  Header header;
+  header.count = impl_->count;
+  header.content_hash = XXH3_64bits_digest(impl_->state);
+  header.header_hash = header.own_hash();
+  impl_->file.write_at(&header, sizeof header, 0);
+  impl_->file.close();
+  return impl_->count;
+}
+
+}  // namespace data
+
+TokenArray TokenArray::map(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) damaged(path, std::strerror(errno));
+  struct stat info {};
+  auto mapping = std::make_shared<Mapping>();
+  if (fstat(descriptor, &info) == 0 && info.st_size >= static_cast<int64_t>(sizeof(Header))) {
+    mapping->bytes = static_cast<size_t>(info.st_size);
+    mapping->base = mmap(nullptr, mapping->bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+  }
+  close(descriptor);
+  if (mapping->bytes == 0) damaged(path, str(info.st_size, " bytes, shorter than its header"));
+  if (mapping->base == MAP_FAILED) throw RunError(str("[data] cannot map ", path, ": ", std::strerror(errno)));
+
+  Header header;
+  std::memcpy(&header, mapping->base, sizeof header);
+  if (std::memcmp(header.magic, Header{}.magic, sizeof header.magic) != 0) damaged(path, "not a token shard, or not finished");
+  if (header.header_hash != header.own_hash()) damaged(path, "its header's checksum is wrong");
+  if (header.version != 1 || header.token_bytes != 4) damaged(path, str("format version ", header.version, ", this lmx reads 1"));
+  const int64_t expected = static_cast<int64_t>(sizeof(Header)) + 4 * header.count;
+  if (info.st_size != expected) damaged(path, str(info.st_size, " bytes, its header says ", expected));
+  const char* content = static_cast<const char*>(mapping->base) + sizeof(Header);
+  madvise(mapping->base, mapping->bytes, MADV_SEQUENTIAL);  // for the checksum; training then reads all over
+  if (XXH3_64bits(content, 4 * static_cast<size_t>(header.count)) != header.content_hash) {
+    damaged(path, "the checksum of its content is wrong");
+  }
+  madvise(mapping->base, mapping->bytes, MADV_NORMAL);
+  TokenArray array;
+  array.data_ = reinterpret_cast<const int32_t*>(content);
+  array.size_ = header.count;
+  array.owner_ = std::move(mapping);
+  return array;
+}
+
+TokenArray TokenArray::of(std::vector<int32_t> tokens) {
+  auto owned = std::make_shared<std::vector<int32_t>>(std::move(tokens));
+  TokenArray array;
+  array.data_ = owned->data();
+  array.size_ = static_cast<int64_t>(owned->size());
+  array.owner_ = std::move(owned);
+  return array;
+}
+
+}  // namespace lmx
