@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <numeric>
+
+#include "lmx/autograd.h"
+#include "lmx/error.h"
+#include "lmx/kernels.h"
+#include "lmx/parallel.h"
+
+namespace lmx {
+namespace {
+
+LMX_SIMD void add_row(float* sum, const float* row, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += row[i];
+}
+void add_row(double* sum, const double* row, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += row[i];
+}
+
+// A row of a piece: its table index and where it lies.
+struct Source {
+  int32_t index;
+  const void* row;
+};
+
+template <class T>
+Tensor sum_runs(Context& ctx, const std::vector<Source>& sources, const std::vector<int64_t>& starts, Shape shape) {
+  Tensor out = ctx.empty(shape, dtype_of<T>, MemClass::gradients);
+  const auto n = static_cast<int64_t>(starts.size()) - 1;
+  const int64_t width = n ? out.numel() / n : 0;
+  parallel_for(n, std::max<int64_t>(1, 8192 / std::max<int64_t>(width, 1)), [&](int64_t begin, int64_t end) {
+    for (int64_t u = begin; u < end; ++u) {
+      T* sum = out.data<T>() + u * width;
+      const auto first = static_cast<size_t>(starts[static_cast<size_t>(u)]);
+      const auto last = static_cast<size_t>(starts[static_cast<size_t>(u) + 1]);
+      std::copy_n(static_cast<const T*>(sources[first].row), width, sum);
+      for (size_t k = first + 1; k < last; ++k) add_row(sum, static_cast<const T*>(sources[k].row), width);
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+RowSparse coalesce(Context& ctx, const std::vector<RowSparse>& pieces) {
+  LMX_CHECK(!pieces.empty(), "nothing to coalesce");
+  if (pieces.size() == 1 && pieces[0].unique) return pieces[0];
+  const Tensor& like = pieces[0].rows;
+  std::vector<Source> sources;
+  for (const RowSparse& piece : pieces) {
+    const auto n = static_cast<int64_t>(piece.indices.size());
+    const int64_t row_bytes = n ? piece.rows.bytes() / n : 0;
+    const auto* base = static_cast<const std::byte*>(piece.rows.raw());
+    for (int64_t i = 0; i < n; ++i) sources.push_back({piece.indices[static_cast<size_t>(i)], base + i * row_bytes});
+  }
+  // Stable: equal indices keep their order of appearance, which fixes the order of the additions.
+  std::stable_sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) { return a.index < b.index; });
+  RowSparse out;
+  out.unique = true;
+  std::vector<int64_t> starts;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (i == 0 || sources[i].index != sources[i - 1].index) {
+      out.indices.push_back(sources[i].index);
+      starts.push_back(static_cast<int64_t>(i));
+    }
+  }
+  starts.push_back(static_cast<int64_t>(sources.size()));
+  Shape shape = like.shape();
+  shape[0] = static_cast<int64_t>(out.indices.size());
+  out.rows = like.dtype() == DType::f64 ? sum_runs<double>(ctx, sources, starts, shape)
+                                        : sum_runs<float>(ctx, sources, starts, shape);
+  return out;
+}
+
+void Gradient::clear() {
+  dense = Tensor();
+  pieces.clear();
+}
+
+void Gradient::coalesce(Context& ctx) {
+  if (pieces.empty() || (pieces.size() == 1 && pieces[0].unique)) return;
+  RowSparse whole = lmx::coalesce(ctx, pieces);
+  pieces.clear();
+  pieces.push_back(std::move(whole));
+}
+
+}  // namespace lmx

@@ -1,0 +1,196 @@
+#include <map>
+#include <mutex>
+
+#include "lmx/autograd.h"
+#include "lmx/error.h"
+#include "lmx/kernels.h"
+#include "lmx/parallel.h"
+
+namespace lmx {
+
+struct Var::Impl {
+  Tensor value;
+  Gradient grad;
+  std::string name;
+  bool requires_grad = false;
+  bool leaf = true;
+  uint64_t version = 0;
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<void>, std::less<>> cache;
+};
+
+Var::Var(Tensor value, bool requires_grad, std::string name) : impl_(std::make_shared<Impl>()) {
+  impl_->value = std::move(value);
+  impl_->requires_grad = requires_grad;
+  impl_->name = std::move(name);
+}
+
+const Tensor& Var::value() const {
+  LMX_CHECK(impl_, "value of an undefined variable");
+  return impl_->value;
+}
+Tensor& Var::value() {
+  LMX_CHECK(impl_, "value of an undefined variable");
+  return impl_->value;
+}
+bool Var::requires_grad() const { return impl_ && impl_->requires_grad; }
+bool Var::leaf() const { return impl_ && impl_->leaf; }
+const std::string& Var::name() const { return impl_->name; }
+Gradient& Var::grad() const { return impl_->grad; }
+uint64_t Var::version() const { return impl_->version; }
+
+void Var::changed() {
+  const std::lock_guard lock(impl_->mutex);
+  ++impl_->version;
+  impl_->cache.clear();
+}
+
+std::shared_ptr<void>& Var::cache_slot(std::string_view key) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->cache[std::string(key)];
+}
+
+struct Tape::Impl {
+  struct Record {
+    const char* op;
+    std::vector<Var> inputs, outputs;
+    Backward backward;
+  };
+  std::vector<Record> records;
+  // How many recorded uses of each leaf are still to be differentiated.
+  std::map<const void*, int64_t> uses;
+};
+
+Tape::Tape() : impl_(std::make_unique<Impl>()) {}
+Tape::~Tape() = default;
+
+void Tape::clear() {
+  impl_->records.clear();
+  impl_->uses.clear();
+}
+
+void Tape::record(const char* op, std::vector<Var> inputs, const std::vector<Var>& outputs, Backward backward) {
+  std::erase_if(inputs, [](const Var& v) { return !v.requires_grad(); });
+  if (inputs.empty()) return;
+  for (const Var& v : inputs) {
+    if (v.leaf()) ++impl_->uses[v.impl_.get()];
+  }
+  for (const Var& v : outputs) {
+    v.impl_->requires_grad = true;
+    v.impl_->leaf = false;
+  }
+  impl_->records.push_back({op, std::move(inputs), outputs, std::move(backward)});
+}
+
+void Tape::backward(Context& ctx, const Var& loss, double seed) {
+  LMX_CHECK(loss.defined() && loss.value().numel() == 1, "backward from ", describe(loss.value()), ", not one element");
+  if (loss.requires_grad() && !loss.leaf()) {
+    Tensor start = loss.value().like(MemClass::activations);
+    if (start.dtype() == DType::f64) {
+      *start.data<double>() = seed;
+    } else {
+      *start.data<float>() = static_cast<float>(seed);
+    }
+    accumulate(ctx, loss, start);
+  }
+  while (!impl_->records.empty()) {
+    Impl::Record record = std::move(impl_->records.back());
+    impl_->records.pop_back();
+    bool reached = false;
+    for (const Var& v : record.outputs) reached |= !v.grad().empty();
+    if (reached) {
+      const Span span(ctx.tracer, record.op);
+      record.backward(*this);
+    }
+    for (const Var& v : record.outputs) v.impl_->grad.clear();
+    for (const Var& v : record.inputs) {
+      if (v.leaf() && --impl_->uses[v.impl_.get()] == 0 && on_ready) on_ready(v);
+    }
+  }
+  impl_->uses.clear();
+}
+
+const Tensor& Tape::grad_of(const Var& output) {
+  LMX_CHECK(!output.grad().sparse(), "a row-sparse gradient where a dense one is read");
+  return output.grad().dense;
+}
+
+namespace {
+
+LMX_SIMD void add_into(float* a, const float* b, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) a[i] += b[i];
+}
+void add_into(double* a, const double* b, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) a[i] += b[i];
+}
+
+template <class T>
+void add_tensor(Tensor& a, const Tensor& b) {
+  T* to = a.data<T>();
+  const T* from = b.data<T>();
+  parallel_for(a.numel(), 1 << 15, [&](int64_t begin, int64_t end) { add_into(to + begin, from + begin, end - begin); });
+}
+
+void add(Tensor& a, const Tensor& b) {
+  if (a.dtype() == DType::f64) return add_tensor<double>(a, b);
+  add_tensor<float>(a, b);
+}
+
+template <class T>
+void add_rows(Tensor& dense, const RowSparse& piece) {
+  const auto n = static_cast<int64_t>(piece.indices.size());
+  const int64_t width = n ? piece.rows.numel() / n : 0;
+  for (int64_t i = 0; i < n; ++i) {
+    add_into(dense.data<T>() + piece.indices[static_cast<size_t>(i)] * width, piece.rows.data<T>() + i * width, width);
+  }
+}
+
+void add_rows(Tensor& dense, const RowSparse& piece) {
+  if (dense.dtype() == DType::f64) return add_rows<double>(dense, piece);
+  add_rows<float>(dense, piece);
+}
+
+}  // namespace
+
+void Tape::accumulate(Context& ctx, const Var& input, Tensor grad) {
+  if (!input.requires_grad()) return;
+  Gradient& g = input.grad();
+  LMX_CHECK(grad.shape() == input.shape(), "gradient ", describe(grad), " of ", input.name(), " ", input.shape());
+  if (g.dense.defined()) {
+    add(g.dense, grad);
+    return;
+  }
+  // A parameter's gradient outlives the backward pass: it is counted as one, and must not share an activation's storage.
+  g.dense = input.leaf() && grad.mem_class() != MemClass::gradients ? grad.clone(MemClass::gradients) : std::move(grad);
+  for (const RowSparse& piece : g.pieces) add_rows(g.dense, piece);
+  g.pieces.clear();
+  (void)ctx;
+}
+
+void Tape::accumulate_rows(const Var& input, RowSparse rows) {
+  if (!input.requires_grad()) return;
+  Gradient& g = input.grad();
+  if (g.dense.defined()) {
+    add_rows(g.dense, rows);
+  } else {
+    g.pieces.push_back(std::move(rows));
+  }
+}
+
+Tape::Sink Tape::sink(Context& ctx, const Var& input) {
+  Gradient& g = input.grad();
+  if (g.dense.defined()) return {g.dense, 1.0f};
+  const MemClass c = input.leaf() ? MemClass::gradients : MemClass::activations;
+  Tensor fresh = ctx.empty(input.shape(), input.value().dtype(), c);
+  if (g.sparse()) {
+    fresh.zero();
+    for (const RowSparse& piece : g.pieces) add_rows(fresh, piece);
+    g.pieces.clear();
+    g.dense = fresh;
+    return {fresh, 1.0f};
+  }
+  g.dense = fresh;
+  return {fresh, 0.0f};
+}
+
+}  // namespace lmx

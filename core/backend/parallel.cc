@@ -1,0 +1,44 @@
+#include "lmx/parallel.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "lmx/kernels.h"
+
+namespace lmx {
+
+int num_threads() { return omp_in_parallel() ? 1 : omp_get_max_threads(); }
+
+void set_num_threads(int n) { omp_set_num_threads(n); }
+
+namespace {
+
+constexpr int64_t kBlock = 4096;  // fixed, so that the order of additions never depends on the threads
+
+LMX_SIMD double block_sum(const float* x, int64_t n) {
+  double s = 0;
+#pragma omp simd reduction(+ : s)
+  for (int64_t i = 0; i < n; ++i) s += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return s;
+}
+
+}  // namespace
+
+double sum_of_squares(std::span<const float> values) {
+  const auto n = static_cast<int64_t>(values.size());
+  const int64_t blocks = (n + kBlock - 1) / kBlock;
+  std::vector<double> sums(static_cast<size_t>(blocks));
+  parallel_for(blocks, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const int64_t first = b * kBlock;
+      sums[static_cast<size_t>(b)] = block_sum(values.data() + first, std::min(kBlock, n - first));
+    }
+  });
+  double total = 0;
+  for (double s : sums) total += s;
+  return total;
+}
+
+}  // namespace lmx

@@ -1,0 +1,92 @@
+#include "lmx/parameters.h"
+
+#include <cmath>
+
+#include "lmx/error.h"
+#include "lmx/parallel.h"
+
+namespace lmx {
+
+void Init::fields(Fields& f) {
+  f.choice("kind", kind, {"zeros", "ones", "constant", "uniform", "normal", "xavier_uniform", "xavier_normal"},
+           "distribution of the initial values");
+  f.field("scale", scale, "half width (uniform), standard deviation (normal), value (constant) or gain (xavier)");
+}
+
+namespace {
+
+template <class T, class Draw>
+void fill(Tensor& t, Draw&& draw) {
+  T* x = t.data<T>();
+  parallel_for(t.numel(), 1 << 12, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) x[i] = static_cast<T>(draw(static_cast<uint64_t>(i)));
+  });
+}
+
+template <class Draw>
+void fill(Tensor& t, Draw&& draw) {
+  if (t.dtype() == DType::f64) return fill<double>(t, draw);
+  fill<float>(t, draw);
+}
+
+}  // namespace
+
+void initialise(Tensor& t, const Init& init, RandomKey key) {
+  // Glorot and Bengio 2010: fans of a (out, in) matrix; a vector counts as (n, 1).
+  const double fan_out = t.rank() > 0 ? static_cast<double>(t.dim(0)) : 1;
+  const double fan_in = t.rank() > 1 ? static_cast<double>(t.numel() / std::max<int64_t>(t.dim(0), 1)) : 1;
+  const auto uniform = [&](double half) { fill(t, [&](uint64_t i) { return (2 * key.uniform(i) - 1) * half; }); };
+  const auto normal = [&](double deviation) { fill(t, [&](uint64_t i) { return key.normal(i) * deviation; }); };
+  if (init.kind == "zeros") {
+    t.zero();
+  } else if (init.kind == "ones" || init.kind == "constant") {
+    const double value = init.kind == "ones" ? 1.0 : init.scale;
+    fill(t, [&](uint64_t) { return value; });
+  } else if (init.kind == "uniform") {
+    uniform(init.scale);
+  } else if (init.kind == "normal") {
+    normal(init.scale);
+  } else if (init.kind == "xavier_uniform") {
+    uniform(init.scale * std::sqrt(6.0 / (fan_in + fan_out)));
+  } else {
+    LMX_CHECK(init.kind == "xavier_normal", "unknown initialiser ", init.kind);
+    normal(init.scale * std::sqrt(2.0 / (fan_in + fan_out)));
+  }
+}
+
+Var& ParameterStore::add(Context& ctx, const ParameterSpec& spec, RandomKey key) {
+  if (entries_.contains(spec.name)) throw UserError(str("[model] two parameters are named '", spec.name, "'"));
+  if (spec.shape.numel() <= 0) throw UserError(str("[model] parameter '", spec.name, "' has an empty shape ", spec.shape));
+  const DType type = ctx.compute == DType::f64 ? DType::f64 : DType::f32;
+  Tensor value = ctx.empty(spec.shape, type, MemClass::parameters);
+  initialise(value, spec.init, key.fold(spec.name));
+  order_.push_back(spec.name);
+  return entries_.emplace(spec.name, Entry{spec, Var(std::move(value), true, spec.name)}).first->second.var;
+}
+
+const Var& ParameterStore::at(const std::string& name) const {
+  const auto it = entries_.find(name);
+  LMX_CHECK(it != entries_.end(), "no parameter '", name, "'", did_you_mean(name, order_));
+  return it->second.var;
+}
+
+Var& ParameterStore::at(const std::string& name) { return const_cast<Var&>(std::as_const(*this).at(name)); }
+
+bool ParameterStore::contains(const std::string& name) const { return entries_.contains(name); }
+
+const ParameterSpec& ParameterStore::spec(const std::string& name) const {
+  LMX_CHECK(contains(name), "no parameter '", name, "'");
+  return entries_.at(name).spec;
+}
+
+int64_t ParameterStore::count() const {
+  int64_t n = 0;
+  for (const auto& [name, entry] : entries_) n += entry.var.value().numel();
+  return n;
+}
+
+void ParameterStore::clear_gradients() {
+  for (auto& [name, entry] : entries_) entry.var.grad().clear();
+}
+
+}  // namespace lmx
