@@ -6,6 +6,7 @@
 #include <string>
 #include <tuple>
 
+#include "backend/gemm_kernel.h"
 #include "lmx/error.h"
 
 namespace lmx {
@@ -22,6 +23,11 @@ Table& table() {
   return instance;
 }
 
+void add_core_kernels() {
+  static std::once_flag once;
+  std::call_once(once, add_cpu_gemm);
+}
+
 }  // namespace
 
 void add_kernel(std::string_view op, Device::Kind device, DType type, AnyKernel kernel) {
@@ -30,6 +36,7 @@ void add_kernel(std::string_view op, Device::Kind device, DType type, AnyKernel 
 }
 
 AnyKernel find_kernel(std::string_view op, Device::Kind device, DType type) {
+  add_core_kernels();
   const std::lock_guard lock(table().mutex);
   const auto it = table().kernels.find(std::tuple(std::string(op), device, type));
   return it == table().kernels.end() ? nullptr : it->second;

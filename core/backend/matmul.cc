@@ -1,0 +1,157 @@
+#include "lmx/matmul.h"
+
+#include "backend/convert.h"
+#include "backend/gemm_kernel.h"
+#include "backend/onednn.h"
+#include "lmx/error.h"
+
+namespace lmx {
+namespace {
+
+// Rows and columns when every dimension but the last is folded into the rows.
+struct Matrix {
+  int64_t rows, cols;
+};
+Matrix fold(const Tensor& t) {
+  const int64_t cols = t.rank() ? t.dim(-1) : 1;
+  return {cols ? t.numel() / cols : 0, cols};
+}
+
+[[noreturn]] void mismatch(const Tensor& a, bool ta, const Tensor& b, bool tb, const std::string& why) {
+  throw UserError(str("[matmul] a ", describe(a), ta ? " transposed" : "", " x b ", describe(b), tb ? " transposed" : "",
+                      ": ", why));
+}
+
+}  // namespace
+
+void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c, float beta) {
+  const Matrix fa = fold(a), fb = fold(b), fc = fold(c);
+  const int64_t m = trans_a ? fa.cols : fa.rows, k = trans_a ? fa.rows : fa.cols;
+  const int64_t kb = trans_b ? fb.cols : fb.rows, n = trans_b ? fb.rows : fb.cols;
+  if (k != kb) mismatch(a, trans_a, b, trans_b, str("inner sizes ", k, " and ", kb, " differ"));
+  if (fc.rows != m || fc.cols != n) {
+    mismatch(a, trans_a, b, trans_b, str("the product is (", m, ", ", n, "), the output ", c.shape()));
+  }
+  const DType out = a.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  if (a.dtype() != b.dtype() || c.dtype() != out) {
+    mismatch(a, trans_a, b, trans_b, str("types must be equal and the output ", name_of(out), ", not ", name_of(c.dtype())));
+  }
+  if (m == 0 || n == 0) return;
+  if (k == 0) {
+    if (beta == 0) c.zero();
+    return;
+  }
+  kernel<GemmKernel>("gemm", ctx.device, a.dtype())(ctx, {a.raw(), trans_a, b.raw(), trans_b, c.raw(), m, n, k, beta});
+}
+
+Tensor to_compute(Context& ctx, const Tensor& t) {
+  if (t.dtype() == DType::f64 || t.dtype() == ctx.compute || ctx.compute == DType::f64) return t;
+  if (t.dtype() != DType::f32) {
+    LMX_CHECK(ctx.compute == DType::f32, "a ", describe(t), " where products are ", name_of(ctx.compute));
+    return t.to(DType::f32);
+  }
+  Tensor out = ctx.empty(t.shape(), ctx.compute);
+  if (ctx.compute == DType::bf16) {
+    to_bf16(t.data<float>(), out.data<bfloat16>(), t.numel());
+  } else {
+    to_f16(t.data<float>(), out.data<float16>(), t.numel());
+  }
+  return out;
+}
+
+Tensor transposed(Context& ctx, const Tensor& t, DType type) {
+  const Matrix m = fold(t);
+  Tensor out = ctx.empty({m.cols, m.rows}, type);
+  if (t.dtype() == DType::f32 && type == DType::f32) {
+    transpose(t.data<float>(), out.data<float>(), m.rows, m.cols);
+  } else if (t.dtype() == DType::f32 && type == DType::bf16) {
+    transpose(t.data<float>(), out.data<bfloat16>(), m.rows, m.cols);
+  } else if (t.dtype() == DType::bf16 && type == DType::bf16) {
+    transpose(t.data<bfloat16>(), out.data<bfloat16>(), m.rows, m.cols);
+  } else if (t.dtype() == DType::f64 && type == DType::f64) {
+    transpose(t.data<double>(), out.data<double>(), m.rows, m.cols);
+  } else {
+    LMX_CHECK(t.dtype() != type || type == DType::f16, "transposition of ", describe(t));
+    const Tensor same = t.to(type);
+    if (type != DType::f16) return transposed(ctx, same, type);
+    transpose(same.data<float16>(), out.data<float16>(), m.rows, m.cols);
+  }
+  return out;
+}
+
+void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c, float beta) {
+  gemm(ctx, to_compute(ctx, a), trans_a, to_compute(ctx, b), trans_b, c, beta);
+}
+
+// One of: a reference to w itself or a transposed copy, multiplied by gemm(); or oneDNN's blocked copy.
+struct PackedMatrix::Impl {
+  Tensor matrix;              // (N, K) when trans, else (K, N); or the blocked bytes
+  bool trans = true, owned = false;
+  int64_t k = 0, n = 0;
+  int64_t rows = 0;           // rows that the blocked layout was chosen for
+  bool blocked = false;
+};
+
+PackedMatrix::~PackedMatrix() = default;
+PackedMatrix::PackedMatrix(PackedMatrix&&) noexcept = default;
+
+PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t rows) : impl_(std::make_unique<Impl>()) {
+  const Matrix m = fold(w);
+  Impl& p = *impl_;
+  p.k = trans ? m.cols : m.rows;
+  p.n = trans ? m.rows : m.cols;
+  p.rows = rows;
+  const bool hardware = ctx.compute == DType::f32 || (ctx.compute == DType::bf16 && cpu_has_bf16());
+  const bool on_cpu = ctx.device.kind == Device::Kind::cpu;
+  if (on_cpu && hardware && w.dtype() == DType::f32) {
+    const auto type = ctx.compute == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+    const DnnlMatmul& product = dnnl_matmul({rows, p.n, p.k, false, false, true, false, type});
+    if (product.brgemm()) {
+      using Tag = dnnl::memory::format_tag;
+      const dnnl::memory::desc plain({p.k, p.n}, dnnl::memory::data_type::f32, trans ? Tag::ba : Tag::ab);
+      const auto bytes = static_cast<int64_t>(product.weights_desc().get_size());
+      p.matrix = ctx.empty({bytes}, DType::u8, MemClass::parameters);
+      p.blocked = p.owned = true;
+      dnnl::memory from(plain, cpu_engine(), const_cast<void*>(w.raw()));
+      dnnl::memory to(product.weights_desc(), cpu_engine(), p.matrix.raw());
+      dnnl::stream stream(cpu_engine());
+      dnnl::reorder(from, to).execute(stream, from, to);
+      stream.wait();
+      return;
+    }
+  }
+  // Without blocked kernels a few rows multiply fastest with the right side's rows along K.
+  if (on_cpu && !trans && w.dtype() == DType::f32) {
+    p.matrix = transposed(ctx, w, DType::f32);
+    p.owned = true;
+  } else {
+    p.matrix = w;
+    p.trans = trans;
+  }
+  if (ctx.compute == DType::bf16 || ctx.compute == DType::f16) {
+    p.matrix = to_compute(ctx, p.matrix);
+    // Rounded once here; kept in f32 where products run in f32 anyway, so that a step does not widen it again.
+    if (on_cpu && !hardware) p.matrix = p.matrix.to(DType::f32);
+    p.owned = true;
+  }
+}
+
+void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta) const {
+  const Impl& p = *impl_;
+  const Matrix m = fold(x);
+  if (m.cols != p.k || fold(y).cols != p.n || fold(y).rows != m.rows) {
+    throw UserError(str("[matmul] x ", describe(x), " x packed (", p.k, ", ", p.n, ") into ", describe(y)));
+  }
+  if (!p.blocked) {
+    gemm(ctx, x.dtype() == p.matrix.dtype() ? x : x.to(p.matrix.dtype()), false, p.matrix, p.trans, y, beta);
+    return;
+  }
+  // The blocked layout was chosen for `rows` rows; another number of rows must use the same layout.
+  LMX_CHECK(m.rows == p.rows, "a packed matrix for ", p.rows, " rows got ", describe(x));
+  const auto type = x.dtype() == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  dnnl_matmul({m.rows, p.n, p.k, false, false, true, beta != 0, type}).execute(ctx, x.raw(), p.matrix.raw(), y.raw());
+}
+
+int64_t PackedMatrix::bytes() const { return impl_->owned ? impl_->matrix.bytes() : 0; }
+
+}  // namespace lmx

@@ -1,0 +1,73 @@
+#include "backend/onednn.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
+
+#include "lmx/error.h"
+
+namespace lmx {
+
+using dnnl::memory;
+using Tag = memory::format_tag;
+
+const dnnl::engine& cpu_engine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+namespace {
+
+dnnl::matmul::primitive_desc describe_matmul(const DnnlMatmul::Key& key) {
+  const memory::desc a({key.m, key.k}, key.type, key.trans_a ? Tag::ba : Tag::ab);
+  const memory::desc b({key.k, key.n}, key.type, key.packed_b ? Tag::any : key.trans_b ? Tag::ba : Tag::ab);
+  const memory::desc c({key.m, key.n}, memory::data_type::f32, Tag::ab);
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (key.accumulate) {
+    dnnl::post_ops ops;
+    ops.append_sum(1.0f);
+    attributes.set_post_ops(ops);
+  }
+  return {dnnl::matmul::desc(a, b, c), attributes, cpu_engine()};
+}
+
+}  // namespace
+
+DnnlMatmul::DnnlMatmul(const Key& key) : desc_(describe_matmul(key)), primitive_(desc_) {}
+
+bool DnnlMatmul::brgemm() const { return std::string_view(desc_.impl_info_str()).starts_with("brg"); }
+
+void DnnlMatmul::execute(Context& ctx, const void* a, const void* b, void* c) const {
+  const dnnl::engine& engine = cpu_engine();
+  dnnl::stream stream(engine);
+  const auto bytes = static_cast<int64_t>(desc_.scratchpad_desc().get_size());
+  Tensor scratch = bytes ? ctx.empty({bytes}, DType::u8) : Tensor();
+  const memory wa(desc_.src_desc(), engine, const_cast<void*>(a));
+  const memory wb(desc_.weights_desc(), engine, const_cast<void*>(b));
+  const memory wc(desc_.dst_desc(), engine, c);
+  const memory ws(desc_.scratchpad_desc(), engine, scratch.raw());
+  primitive_.execute(stream, {{DNNL_ARG_SRC, wa}, {DNNL_ARG_WEIGHTS, wb}, {DNNL_ARG_DST, wc}, {DNNL_ARG_SCRATCHPAD, ws}});
+  stream.wait();
+}
+
+const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key) {
+  // Code that oneDNN generated, keyed by shape: immutable, so sharing it between ranks changes nothing they compute.
+  static std::mutex mutex;
+  static std::map<DnnlMatmul::Key, std::unique_ptr<DnnlMatmul>> cache;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<DnnlMatmul>& entry = cache[key];
+  if (!entry) {
+    try {
+      entry = std::make_unique<DnnlMatmul>(key);
+    } catch (const dnnl::error& e) {
+      cache.erase(key);
+      throw RunError(str("[gemm] oneDNN cannot multiply (", key.m, ", ", key.k, ") by (", key.k, ", ", key.n,
+                         ") here: ", e.what()));
+    }
+  }
+  return *entry;
+}
+
+}  // namespace lmx
