@@ -6,7 +6,6 @@
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
 
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
@@ -229,14 +228,6 @@ Node parse_yaml(std::string_view text, const std::string& file) {
   return root;
 }
 
-Node parse_yaml_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf()).good()) {
-    if (in && in.peek() == std::ifstream::traits_type::eof()) return parse_yaml("", path);  // an empty file inserts nothing
-    throw UserError(str(path, ": cannot be read"));
-  }
-  return parse_yaml(text.str(), path);
-}
+Node parse_yaml_file(const std::string& path) { return parse_yaml(config::read_text(path), path); }
 
 }  // namespace lmx

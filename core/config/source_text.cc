@@ -3,6 +3,11 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "config/messages.h"
 
@@ -98,6 +103,13 @@ bool SourceText::colon_follows(size_t key_pos, std::string_view key) const {
   }
   end = end == kNone ? kNone : text_.find_first_not_of(" \t", end);
   return end != kNone && text_[end] == ':';
+}
+
+std::string read_text(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw UserError(str(path, ": is a folder, not a recipe"));
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw UserError(str(path, ": cannot be read: ", std::strerror(errno)));
+  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 }  // namespace lmx::config

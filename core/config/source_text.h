@@ -33,4 +33,6 @@ class SourceText {
   std::vector<size_t> line_starts_;
 };
 
+std::string read_text(const std::string& path);  // UserError when it cannot be read
+
 }  // namespace lmx::config

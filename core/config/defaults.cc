@@ -1,0 +1,290 @@
+// The expansion follows Hydra: each list is walked from its end, so that what stands later (and `+experiment=x` of the
+// command line, appended to the recipe's list) has its overrides known before earlier entries are chosen.
+#include "config/defaults.h"
+
+#include <algorithm>
+#include <map>
+
+#include "config/messages.h"
+
+namespace lmx::config {
+namespace {
+
+// What replaces the option of a group.
+struct Choice {
+  Node option;
+  Mark mark;
+  bool from_command_line = false, used = false;
+  std::string label;  // as written, for messages
+};
+
+std::string dotted(std::string group) {
+  std::replace(group.begin(), group.end(), '/', '.');
+  return group;
+}
+
+// A file being expanded: where its own entries are looked up and where they land.
+struct Place {
+  const SourceFile* source;
+  std::string group, package;
+  bool is_root = false, interpolated = false;
+};
+
+class Expansion {
+ public:
+  Expansion(Sources& sources, const std::vector<Override>& groups) : sources_(sources) {
+    for (const Override& o : groups) add_command_line(o);
+  }
+
+  std::vector<MergeStep> run(const SourceFile& recipe) {
+    std::vector<MergeStep> steps = expand({&recipe, "", "", true, false});
+    check_all_used();
+    return steps;
+  }
+
+ private:
+  void add_command_line(const Override& o) {
+    const std::string key = key_of(o.key, o.package.value_or(dotted(o.key)));
+    if (o.kind == Override::Kind::force)
+      throw UserError(str(at(o.mark), "++ does not choose groups; write ", o.body(), ", or +", o.body(), " where no defaults list has it"));
+    if (o.kind == Override::Kind::remove) {
+      removed_.insert_or_assign(key, Choice{o.value.value_or(Node()), o.mark, true, false, o.body()});
+    } else if (o.kind == Override::Kind::add) {
+      DefaultEntry entry;
+      entry.group = o.key;
+      entry.package = o.package;
+      entry.option = *o.value;
+      entry.mark = o.mark;
+      appended_.push_back(std::move(entry));
+    } else {
+      choices_.insert_or_assign(key, Choice{*o.value, o.mark, true, false, o.body()});
+    }
+    const auto removal = removed_.find(key);
+    const bool added = std::any_of(appended_.begin(), appended_.end(), [&](const auto& e) { return entry_key(e, {}) == key; });
+    if (removal != removed_.end() && added)
+      throw UserError(str(at(removal->second.mark), "removes the group that +", key, "=... adds; choose another option with ", key, "=..."));
+    if (o.value && o.value->kind == Node::Kind::null && o.kind != Override::Kind::remove)
+      throw UserError(str(at(o.mark), "a group needs an option (", join(sources_.options(o.key)), "); ~", key, " removes the group"));
+  }
+
+  // Groups are known by their path, and by their package where it is not the usual one.
+  static std::string key_of(const std::string& group, const std::string& package) {
+    if (package == dotted(group)) return group;
+    return str(group, "@", package.empty() ? "_global_" : package);
+  }
+
+  static std::string group_path(const DefaultEntry& entry, const Place& place) {
+    if (entry.group.starts_with("/")) return entry.group.substr(1);
+    if (entry.group.empty() || place.group.empty()) return entry.group.empty() ? place.group : entry.group;
+    return str(place.group, "/", entry.group);
+  }
+
+  static std::string resolve_keyword(const std::string& package, const std::string& group, const std::string& parent, bool absolute) {
+    const auto below = [&](std::string_view keyword, const std::string& base) {
+      return join_path(base, package.size() > keyword.size() ? package.substr(keyword.size() + 1) : "");
+    };
+    if (package == "_global_" || package.starts_with("_global_.")) return below("_global_", "");
+    if (package == "_group_" || package.starts_with("_group_.")) return below("_group_", dotted(group));
+    if (package == "_here_" || package.starts_with("_here_.")) return below("_here_", parent);
+    return absolute ? package : join_path(parent, package);
+  }
+
+  // Where an entry's content lands; `source` is null while only its key is wanted.
+  static std::string package_of(const DefaultEntry& entry, const Place& place, const SourceFile* source) {
+    const std::string group = group_path(entry, place);
+    if (entry.package) return resolve_keyword(*entry.package, group, place.package, false);
+    if (source && source->package) return resolve_keyword(*source->package, group, place.package, true);
+    const std::string relative = entry.group.starts_with("/") ? entry.group.substr(1) : entry.group;
+    return join_path(place.package, dotted(relative));
+  }
+
+  static std::string entry_key(const DefaultEntry& entry, const Place& place) {
+    return key_of(group_path(entry, place), package_of(entry, place, nullptr));
+  }
+
+  void collect_overrides(const std::vector<DefaultEntry>& defaults, const Place& place) {
+    for (const DefaultEntry& entry : defaults) {
+      if (!entry.is_override) continue;
+      if (place.interpolated)
+        throw UserError(str(at(entry.mark), "no override can stand in a file that ${...} in a defaults list has chosen"));
+      // The first one wins: lists are walked from the end, and the command line came before all of them.
+      choices_.try_emplace(entry_key(entry, place), Choice{entry.option, entry.mark, false, false, "override " + entry.label()});
+    }
+  }
+
+  std::vector<MergeStep> expand(const Place& place) {
+    enter(*place.source);
+    std::vector<DefaultEntry> list = place.source->defaults;
+    const auto is_self = [](const DefaultEntry& entry) { return entry.kind == DefaultEntry::Kind::self; };
+    if (std::none_of(list.begin(), list.end(), is_self)) {
+      DefaultEntry self;
+      self.kind = DefaultEntry::Kind::self;
+      list.push_back(self);
+    }
+    if (place.is_root) list.insert(list.end(), appended_.begin(), appended_.end());
+    collect_overrides(list, place);
+    std::vector<std::vector<MergeStep>> parts(list.size());
+    std::vector<size_t> interpolated;  // wait until every plain choice of this list is known
+    for (size_t i = list.size(); i-- > 0;) {
+      DefaultEntry& entry = list[i];
+      if (is_self(entry)) {
+        parts[i] = {{place.source, place.package}};
+      } else if (!entry.is_override && (entry.kind == DefaultEntry::Kind::file || choose(entry, place))) {
+        if (entry.option.kind == Node::Kind::scalar && entry.option.text.find("${") != std::string::npos) {
+          interpolated.push_back(i);
+        } else {
+          parts[i] = expand_entry(entry, place, place.interpolated);
+        }
+      }
+    }
+    for (size_t i : interpolated) {
+      list[i].option.text = interpolate_option(list[i]);
+      parts[i] = expand_entry(list[i], place, true);
+    }
+    stack_.pop_back();
+    std::vector<MergeStep> steps;
+    for (const auto& part : parts) steps.insert(steps.end(), part.begin(), part.end());
+    return steps;
+  }
+
+  void enter(const SourceFile& source) {
+    const auto again = std::find(stack_.begin(), stack_.end(), source.file);
+    if (again != stack_.end())
+      throw UserError(str(source.file, ": its defaults lists include each other: ", join({again, stack_.end()}, " -> "), " -> ", source.file));
+    stack_.push_back(source.file);
+  }
+
+  // Applies overrides and removals; false when the entry adds nothing.
+  bool choose(DefaultEntry& entry, const Place& place) {
+    const std::string key = entry_key(entry, place);
+    const std::string group = group_path(entry, place);
+    if (const auto [it, is_new] = selected_.try_emplace(key, entry.mark); !is_new)
+      throw UserError(str(at(entry.mark), "group '", key, "' is chosen twice, also at ", to_string(it->second),
+                          "; to choose another option write `override ", key, ": option`, or ", key, "=option on the command line"));
+    if (const auto choice = choices_.find(key); choice != choices_.end()) {
+      choice->second.used = true;
+      entry.option = choice->second.option;
+      entry.mark = choice->second.mark;
+      if (choice->second.from_command_line) entry.optional = false;  // what was typed must exist
+    }
+    if (const auto removal = removed_.find(key); removal != removed_.end()) {
+      const Node& wanted = removal->second.option;
+      if (wanted.kind == Node::Kind::null || same_option(wanted, entry.option)) {
+        removal->second.used = true;
+        return false;
+      }
+      throw UserError(str(at(removal->second.mark), "group '", key, "' has the option ", describe_value(entry.option), ", not ",
+                          describe_value(wanted)));
+    }
+    if (is_missing(entry.option))
+      throw UserError(str(at(entry.mark), "group '", key, "' must be chosen: ", key, "=OPTION (options: ", join(sources_.options(group)), ")"));
+    if (entry.option.kind == Node::Kind::scalar) known_[key] = entry.option.text;
+    return entry.option.kind != Node::Kind::null;
+  }
+
+  static bool same_option(const Node& a, const Node& b) {
+    if (a.items.size() != b.items.size() || a.text != b.text) return false;
+    return std::equal(a.items.begin(), a.items.end(), b.items.begin(), [](const Node& x, const Node& y) { return x.text == y.text; });
+  }
+
+  std::string interpolate_option(const DefaultEntry& entry) const {
+    std::string text = entry.option.text;
+    for (size_t begin; (begin = text.find("${")) != std::string::npos;) {
+      const size_t end = text.find('}', begin);
+      if (end == std::string::npos) throw UserError(str(at(entry.option.mark), "'${' is never closed by '}'"));
+      const std::string name = text.substr(begin + 2, end - begin - 2);
+      const auto it = known_.find(name);
+      if (it == known_.end() || it->second.find("${") != std::string::npos) {
+        std::vector<std::string> names;
+        for (const auto& choice : known_) names.push_back(choice.first);
+        throw UserError(str(at(entry.option.mark), "${", name, "}: a defaults list can refer to chosen groups only (", join(names), ")",
+                            did_you_mean(name, names)));
+      }
+      text.replace(begin, end + 1 - begin, it->second);
+    }
+    return text;
+  }
+
+  std::vector<MergeStep> expand_entry(const DefaultEntry& entry, const Place& place, bool interpolated) {
+    const std::string group = group_path(entry, place);
+    std::vector<std::string> names;
+    if (entry.kind == DefaultEntry::Kind::file) names.push_back(entry.name);
+    if (entry.option.kind == Node::Kind::scalar) names.push_back(entry.option.text);
+    for (const Node& item : entry.option.items) names.push_back(item.text);
+    std::vector<MergeStep> steps;
+    for (const std::string& name : names) {
+      const SourceFile* source = sources_.find(group.empty() ? name : group + "/" + name);
+      if (!source && entry.optional) continue;
+      if (!source) fail_not_found(entry, group, name);
+      // What an option's own defaults list names lives beside it: for `sub/name`, in the folder group/sub.
+      const std::vector<MergeStep> part = expand({source, group, package_of(entry, place, source), false, interpolated});
+      steps.insert(steps.end(), part.begin(), part.end());
+    }
+    return steps;
+  }
+
+  [[noreturn]] void fail_not_found(const DefaultEntry& entry, const std::string& group, const std::string& name) const {
+    const std::vector<std::string> options = sources_.options(group);
+    if (entry.kind == DefaultEntry::Kind::file) {
+      throw UserError(str(at(entry.mark), "no file ", group.empty() ? name : group + "/" + name, ".yaml", did_you_mean(name, options),
+                          "; searched: ", folder_list()));
+    }
+    if (options.empty()) {
+      throw UserError(str(at(entry.mark), "no group '", group, "'", did_you_mean(group, sources_.groups()), "; searched: ", folder_list()));
+    }
+    throw UserError(str(at(entry.mark), "group '", group, "' has no option '", name, "'", did_you_mean(name, options),
+                        " (options: ", join(options), ")"));
+  }
+
+  std::string folder_list() const {
+    std::vector<std::string> names;
+    for (const std::string& folder : sources_.folders()) names.push_back(folder.empty() ? "." : folder);
+    return join(names);
+  }
+
+  // An override that matched nothing is a slip; says what it may have meant.
+  void check_all_used() const {
+    for (const auto& [key, choice] : choices_)
+      if (!choice.used) fail_unused(key, choice, choice.from_command_line ? str("; +", choice.label, " adds it") : "");
+    for (const auto& [key, choice] : removed_)
+      if (!choice.used) fail_unused(key, choice, "");
+  }
+
+  [[noreturn]] void fail_unused(const std::string& key, const Choice& choice, const std::string& hint) const {
+    const std::string group = key.substr(0, key.find('@'));
+    std::vector<std::string> same_group, all;
+    for (const auto& entry : selected_) {
+      all.push_back(entry.first);
+      if (entry.first.substr(0, entry.first.find('@')) == group) same_group.push_back(entry.first);
+    }
+    std::string meant = did_you_mean(key, all);
+    const size_t slash = group.rfind('/');
+    const std::string last = group.substr(slash == std::string::npos ? 0 : slash + 1);
+    if (!same_group.empty()) meant = str("; name one of ", join(same_group));
+    else if (!choice.from_command_line && selected_.contains(last)) meant = str(" (did you mean 'override /", last, "'?)");
+    const std::string shown = choice.from_command_line ? "" : str(" (", choice.label, ")");
+    if (!sources_.has_group(group) && same_group.empty() && meant.empty()) meant = str("; there is no group '", group, "'");
+    throw UserError(str(at(choice.mark), "no defaults list chooses the group '", key, "'", shown, meant, same_group.empty() ? hint : ""));
+  }
+
+  Sources& sources_;
+  std::vector<DefaultEntry> appended_;
+  std::map<std::string, Choice> choices_, removed_;
+  std::map<std::string, Mark> selected_;        // group key -> where it is listed
+  std::map<std::string, std::string> known_;    // group key -> option
+  std::vector<std::string> stack_;              // files being expanded
+};
+
+}  // namespace
+
+std::vector<MergeStep> expand_defaults(const SourceFile& recipe, Sources& sources, const std::vector<Override>& groups) {
+  return Expansion(sources, groups).run(recipe);
+}
+
+bool is_group_override(const Override& o, const Sources& sources) {
+  if (o.value && o.value->kind == Node::Kind::map) return false;
+  if (o.key.find('.') != std::string::npos) return false;
+  return o.package || o.key.find('/') != std::string::npos || sources.has_group(o.key);
+}
+
+}  // namespace lmx::config

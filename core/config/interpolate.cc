@@ -1,0 +1,244 @@
+#include "config/interpolate.h"
+
+#include <algorithm>
+#include <ctime>
+#include <deque>
+
+#include "config/cast.h"
+#include "config/messages.h"
+#include "config/resolvers.h"
+
+namespace lmx::config {
+namespace {
+
+constexpr size_t kMaxText = size_t{1} << 20;
+constexpr size_t kMaxNodes = 500'000;
+constexpr size_t kMaxDepth = 100;  // of references to references, and of ${} inside ${}
+constexpr auto kNone = std::string_view::npos;
+
+// Behind the '}' that closes the `${` at `begin`; npos when it is never closed. Quotes hide braces.
+size_t end_of_interpolation(std::string_view text, size_t begin) {
+  size_t depth = 0;
+  char quote = 0;
+  for (size_t i = begin; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote) {
+      if (c == '\\') ++i;
+      else if (c == quote) quote = 0;
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+    } else if (c == '{') {
+      ++depth;
+    } else if (c == '}' && --depth == 0) {
+      return i + 1;
+    }
+  }
+  return kNone;
+}
+
+bool has_interpolation(const Node& node) { return node.kind == Node::Kind::scalar && node.text.find("${") != std::string::npos; }
+
+// Commas outside quotes, brackets and `${}` separate a resolver's arguments.
+std::vector<std::string> split_arguments(std::string_view text) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  char quote = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote) quote = c == quote ? 0 : quote;
+    else if (c == '\'' || c == '"') quote = c;
+    else if (c == '{' || c == '[') ++depth;
+    else if (c == '}' || c == ']') --depth;
+    if (c == ',' && depth == 0 && !quote) parts.emplace_back();
+    else parts.back() += c;
+  }
+  for (std::string& part : parts) {
+    const size_t begin = std::min(part.find_first_not_of(' '), part.size());
+    part = part.substr(begin, part.find_last_not_of(' ') + 1 - begin);
+  }
+  return parts;
+}
+
+// Every path of the tree, to suggest one; as many as are worth comparing.
+void collect_paths(const Node& node, const std::string& path, std::vector<std::string>& paths) {
+  constexpr size_t kEnough = 5000;
+  if (paths.size() >= kEnough) return;
+  if (!path.empty()) paths.push_back(path);
+  for (const auto& [key, value] : node.entries) collect_paths(value, join_path(path, key), paths);
+}
+
+class Resolution {
+ public:
+  explicit Resolution(const Node& root) : root_(root), now_(std::time(nullptr)) {}
+
+  // `path`: where the node stands, the base of relative references.
+  Node resolve(const Node& node, const std::string& path) {
+    if (++nodes_ > kMaxNodes) throw UserError(str(at(node.mark, path), "interpolations expand to more than ", kMaxNodes, " values"));
+    if (has_interpolation(node)) return resolve_scalar(node, path);
+    Node result = node;
+    for (size_t i = 0; i < node.items.size(); ++i) result.items[i] = resolve(node.items[i], join_path(path, std::to_string(i)));
+    for (size_t i = 0; i < node.entries.size(); ++i)
+      result.entries[i].second = resolve(node.entries[i].second, join_path(path, node.entries[i].first));
+    return result;
+  }
+
+ private:
+  // A value being resolved, to find cycles and to name the place in messages.
+  struct Site {
+    const Node* node;
+    std::string path;
+  };
+
+  [[noreturn]] void fail(const Site& site, const std::string& problem) const {
+    throw UserError(str(at(site.node->mark, site.path), problem));
+  }
+
+  Node resolve_scalar(const Node& node, const std::string& path) {
+    const Site site{&node, path};
+    const auto again = std::find(active_.begin(), active_.end(), path);
+    if (again != active_.end()) fail(site, str("interpolations go round in a circle: ", join({again, active_.end()}, " -> "), " -> ", path));
+    active_.push_back(path);
+    Node result = expand(node.text, site);
+    active_.pop_back();
+    result.mark = node.mark;
+    return result;
+  }
+
+  // Text with interpolations; a lone `${...}` keeps the type of what it stands for.
+  Node expand(std::string_view text, const Site& site) {
+    if (++depth_ > kMaxDepth) fail(site, str("interpolations nested deeper than ", kMaxDepth, " levels"));
+    Node result = expand_at_depth(text, site);
+    --depth_;
+    return result;
+  }
+
+  Node expand_at_depth(std::string_view text, const Site& site) {
+    if (text.starts_with("${") && end_of_interpolation(text, 0) == text.size()) return evaluate(text.substr(2, text.size() - 3), site);
+    std::string out;
+    for (size_t i = 0; i < text.size();) {
+      const size_t run_end = std::min(text.find_first_not_of('\\', i), text.size());
+      const size_t backslashes = run_end - i;
+      if (!text.substr(run_end).starts_with("${")) {
+        out.append(text.substr(i, std::max<size_t>(backslashes, 1)));
+        i += std::max<size_t>(backslashes, 1);
+        continue;
+      }
+      // Backslashes in front of `${` escape it, and each other.
+      out.append(backslashes / 2, '\\');
+      if (backslashes % 2) {
+        out += "${";
+        i = run_end + 2;
+        continue;
+      }
+      const size_t end = end_of_interpolation(text, run_end);
+      if (end == kNone) fail(site, str("'", text.substr(run_end), "': '${' is never closed by '}'; write \\${ for the plain text"));
+      out += text_of(evaluate(text.substr(run_end + 2, end - run_end - 3), site), site, text.substr(run_end, end - run_end));
+      if (out.size() > kMaxText) fail(site, str("interpolations make a text of more than ", kMaxText, " characters"));
+      i = end;
+    }
+    return Node::string(std::move(out), site.node->mark);
+  }
+
+  std::string text_of(const Node& value, const Site& site, std::string_view shown) const {
+    if (value.kind == Node::Kind::null) return "null";
+    if (value.kind == Node::Kind::scalar) return value.text;
+    fail(site, str(shown, " is ", describe_value(value), ", which cannot be part of a text"));
+  }
+
+  // The inside of `${...}`: a resolver call or a reference.
+  Node evaluate(std::string_view inside, const Site& site) {
+    const size_t name_end = inside.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
+    if (name_end != kNone && name_end > 0 && inside[name_end] == ':')
+      return call(std::string(inside.substr(0, name_end)), inside.substr(name_end + 1), site, inside);
+    std::string reference = inside.find("${") == kNone ? std::string(inside) : text_of(expand(inside, site), site, inside);
+    return refer(reference, site);
+  }
+
+  Node call(const std::string& name, std::string_view arguments, const Site& site, std::string_view inside) {
+    ResolverCall call;
+    call.mark = site.node->mark;
+    call.shown = str(site.path, ": ${", inside, "}");
+    call.now = now_;
+    call.select = [&](const std::string& path) { return find(absolute(path, site), site); };
+    // A time format keeps its commas; it is the one argument that `now` takes.
+    const std::vector<std::string> texts =
+        name == "now" ? std::vector<std::string>{std::string(arguments)} : split_arguments(arguments);
+    for (const std::string& text : texts) call.arguments.push_back(argument(text, site));
+    if (texts.size() == 1 && texts[0].empty()) call.arguments.clear();
+    return call_resolver(name, call);
+  }
+
+  Node argument(std::string text, const Site& site) {
+    const bool in_quotes = text.size() >= 2 && (text[0] == '\'' || text[0] == '"') && text.back() == text[0];
+    if (in_quotes) text = text.substr(1, text.size() - 2);
+    if (text.find("${") != std::string::npos) return expand(text, site);
+    return in_quotes ? Node::string(text, site.node->mark) : typed_scalar(text, site.node->mark);
+  }
+
+  // "a[0].b" and ".x" as an absolute path "a.0.b".
+  std::string absolute(std::string reference, const Site& site) const {
+    std::string path;
+    for (char c : reference) {
+      if (c == ']') continue;
+      if (c == '[') c = '.';
+      path += c;
+    }
+    if (!path.starts_with(".")) return path;
+    const size_t dots = std::min(path.find_first_not_of('.'), path.size());
+    std::vector<std::string> base = split(site.path, '.');
+    if (dots > base.size()) fail(site, str("${", reference, "} goes above the root of the recipe"));
+    base.resize(base.size() - dots);
+    return join_path(join(base, "."), path.substr(dots));
+  }
+
+  Node refer(const std::string& reference, const Site& site) {
+    if (reference.empty() || reference.find_first_of(" \t{}$") != std::string::npos)
+      fail(site, str("${", reference, "} is no reference; expected ${a.b} or ${resolver:argument}"));
+    const std::string path = absolute(reference, site);
+    const Node* target = find(path, site);
+    if (!target) {
+      std::vector<std::string> paths;
+      collect_paths(root_, "", paths);
+      fail(site, str("${", reference, "}: no key '", path, "'", did_you_mean(path, paths)));
+    }
+    if (is_missing(*target)) fail(site, str("${", reference, "} needs '", path, "', which is not given; set ", path, "=..."));
+    return *target;
+  }
+
+  // The resolved node at an absolute path, null when nothing is there. Values on the way are resolved where they must be.
+  const Node* find(const std::string& path, const Site& site) {
+    const Node* node = &root_;
+    bool resolved = false;
+    std::string walked;
+    for (const std::string& part : path.empty() ? std::vector<std::string>() : split(path, '.')) {
+      if (!resolved && has_interpolation(*node)) {
+        node = &kept_.emplace_back(resolve_scalar(*node, walked));
+        resolved = true;
+      }
+      node = part.empty() ? nullptr : node->at_path(part);
+      if (!node) return nullptr;
+      walked = join_path(walked, part);
+    }
+    if (resolved) return node;
+    check_not_inside(walked, site);
+    return &kept_.emplace_back(resolve(*node, walked));
+  }
+
+  // `a: {b: ${a}}` would hold itself.
+  void check_not_inside(const std::string& target, const Site& site) const {
+    if (target.empty() || site.path.starts_with(target + "."))
+      fail(site, str("refers to ", target.empty() ? "the whole recipe" : str("'", target, "'"), ", which holds it"));
+  }
+
+  const Node& root_;
+  std::time_t now_;
+  std::vector<std::string> active_;  // paths being resolved, outermost first
+  std::deque<Node> kept_;            // what references stand for; a deque, as find() hands out pointers
+  size_t nodes_ = 0, depth_ = 0;
+};
+
+}  // namespace
+
+Node resolve_interpolations(const Node& root) { return Resolution(root).resolve(root, ""); }
+
+}  // namespace lmx::config

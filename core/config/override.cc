@@ -1,0 +1,251 @@
+// Hydra's override grammar. Strings that look like no other type need no quotes; `\` escapes what would end a value.
+#include "config/override.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/cast.h"
+#include "config/messages.h"
+
+namespace lmx::config {
+namespace {
+
+constexpr auto kNone = std::string_view::npos;
+constexpr std::string_view kBlank = " \t";
+constexpr std::string_view kEscapable = "\\()[]{}:=, \t\"'";
+constexpr std::string_view kEnding = ",=()[]{}'\"";
+constexpr size_t kMaxDepth = 100;
+
+class ValueParser {
+ public:
+  // `offset`: where the value starts in what the user typed, for columns.
+  ValueParser(std::string_view text, Mark mark, std::string key, size_t offset)
+      : text_(text), mark_(std::move(mark)), key_(std::move(key)), offset_(offset) {}
+
+  Node parse() {
+    skip_blanks();
+    if (at_end()) return Node::string("", mark_);
+    Node node = element(false);
+    skip_blanks();
+    if (at_end()) return node;
+    if (peek() == ',') fail_sweep();
+    if (peek() == '=') fail("a bare '=' in a value: quote the value or write \\=");
+    fail(str("unexpected '", peek(), "' behind the value; quote the value if it is one text"));
+  }
+
+ private:
+  bool at_end() const { return pos_ >= text_.size(); }
+  char peek() const { return text_[pos_]; }
+  void skip_blanks() { pos_ = std::min(text_.find_first_not_of(kBlank, pos_), text_.size()); }
+
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw UserError(str(at(mark_), "column ", offset_ + pos_ + 1, ": ", problem));
+  }
+
+  [[noreturn]] void fail_sweep() const {
+    throw UserError(str(at(mark_), "several values are a sweep (multirun), which is `lmx sweep`; a list is ", key_, "=[", text_,
+                        "], a text with commas ", key_, "='", text_, "'"));
+  }
+
+  Node element(bool in_container) {
+    if (depth_ >= kMaxDepth) fail(str("nested deeper than ", kMaxDepth, " levels"));
+    ++depth_;
+    Node node = element_at_depth(in_container);
+    --depth_;
+    return node;
+  }
+
+  Node element_at_depth(bool in_container) {
+    if (at_end()) fail("a value is missing");
+    switch (peek()) {
+      case '[': return list();
+      case '{': return map();
+      case '\'':
+      case '"': return Node::string(quoted(), mark_);
+      default: break;
+    }
+    const size_t name_end = std::min(text_.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", pos_), text_.size());
+    if (name_end > pos_ && name_end < text_.size() && text_[name_end] == '(') return function(name_end);
+    return primitive(in_container, false);
+  }
+
+  Node list() {
+    Node node = Node::list({}, mark_);
+    read_items(']', [&] { node.items.push_back(element(true)); });
+    return node;
+  }
+
+  Node map() {
+    Node node = Node::map(mark_);
+    read_items('}', [&] {
+      const bool is_quoted = peek() == '\'' || peek() == '"';
+      const std::string key = is_quoted ? quoted() : primitive(true, true).text;
+      skip_blanks();
+      if (at_end() || peek() != ':') fail(str("expected ':' behind the key '", key, "'"));
+      ++pos_;
+      skip_blanks();
+      if (node.find(key)) fail(str("key '", key, "' is here twice"));
+      node.set(key, element(true));
+    });
+    return node;
+  }
+
+  // The comma-separated items up to `close`; the opening bracket stands at pos_.
+  template <class ReadItem>
+  void read_items(char close, const ReadItem& read_item) {
+    const size_t open = pos_++;
+    const auto fail_open = [&] {
+      pos_ = open;
+      fail(str("'", text_[open], "' is never closed by '", close, "'"));
+    };
+    skip_blanks();
+    if (!at_end() && peek() == close) return void(++pos_);
+    while (true) {
+      skip_blanks();
+      if (at_end()) fail_open();
+      read_item();
+      skip_blanks();
+      if (at_end()) fail_open();
+      const char c = text_[pos_++];
+      if (c == close) return;
+      if (c != ',') {
+        --pos_;
+        fail(str("expected ',' or '", close, "', got '", c, "'"));
+      }
+    }
+  }
+
+  std::string quoted() {
+    const size_t open = pos_;
+    const char quote = text_[pos_++];
+    std::string out;
+    for (; !at_end(); ++pos_) {
+      const char c = peek();
+      if (c == '\\' && pos_ + 1 < text_.size() && (text_[pos_ + 1] == quote || closes_behind_backslashes(quote))) {
+        out += text_[++pos_];
+      } else if (c == quote) {
+        ++pos_;
+        return out;
+      } else {
+        out += c;
+      }
+    }
+    pos_ = open;
+    fail("this quote is never closed");
+  }
+
+  // `\\` counts as one backslash only in a run that ends at the quote; elsewhere ('C:\\dir') backslashes stay.
+  bool closes_behind_backslashes(char quote) const {
+    const size_t end = text_.find_first_not_of('\\', pos_);
+    return text_[pos_ + 1] == '\\' && end != kNone && text_[end] == quote;
+  }
+
+  Node primitive(bool in_container, bool is_key) {
+    std::string out;
+    size_t kept = 0;  // blanks behind this length are trailing
+    bool escaped = false;
+    while (!at_end()) {
+      const char c = peek();
+      if (c == '\\' && pos_ + 1 < text_.size() && kEscapable.find(text_[pos_ + 1]) != kNone) {
+        out += text_[pos_ + 1];
+        kept = out.size();
+        pos_ += 2;
+        escaped = true;
+        continue;
+      }
+      if (c == '$' && text_.substr(pos_).starts_with("${")) {
+        out += interpolation();
+        kept = out.size();
+        continue;
+      }
+      if (kEnding.find(c) != kNone || (is_key && c == ':')) break;
+      out += c;
+      ++pos_;
+      if (kBlank.find(c) == kNone) kept = out.size();
+    }
+    if (kept == 0) fail("a value is missing");
+    if (!at_end() && !in_container && peek() != ',' && peek() != '=')
+      fail(str("'", peek(), "' in a plain value: quote the value or write \\", peek()));
+    out.resize(kept);
+    return escaped || is_key ? Node::string(out, mark_) : typed_scalar(out, mark_);
+  }
+
+  // `${...}` with its braces matched, kept as text.
+  std::string interpolation() {
+    const size_t begin = pos_;
+    size_t depth = 0;
+    for (; !at_end(); ++pos_) {
+      if (peek() == '{') ++depth;
+      if (peek() == '}' && --depth == 0) return std::string(text_.substr(begin, ++pos_ - begin));
+    }
+    pos_ = begin;
+    fail("'${' is never closed by '}'");
+  }
+
+  Node function(size_t name_end) {
+    const std::string name(text_.substr(pos_, name_end - pos_));
+    static const std::vector<std::string> kSweeps = {"choice", "range", "glob", "interval", "tag", "sort", "shuffle"};
+    if (std::find(kSweeps.begin(), kSweeps.end(), name) != kSweeps.end())
+      throw UserError(str(at(mark_), name, "() belongs to a sweep (multirun), which is `lmx sweep`"));
+    if (!is_cast(name)) {
+      std::vector<std::string> known = kSweeps;
+      known.insert(known.end(), {"int", "float", "str", "bool"});
+      fail(str("unknown function '", name, "'", did_you_mean(name, known), "; quote the value if it is a text"));
+    }
+    pos_ = name_end;
+    Node argument;
+    size_t count = 0;
+    read_items(')', [&] {
+      argument = element(true);
+      ++count;
+    });
+    if (count != 1) fail(str(name, "() takes one value, got ", count));
+    return cast(name, argument);
+  }
+
+  std::string_view text_;
+  Mark mark_;
+  std::string key_;
+  size_t offset_, pos_ = 0, depth_ = 0;
+};
+
+}  // namespace
+
+std::string Override::body() const { return text.substr(std::min(text.find_first_not_of("+~"), text.size())); }
+
+Override parse_override(const std::string& text) {
+  Override result;
+  result.text = text;
+  result.mark = {str("override '", text, "'"), 0, 0};
+  std::string_view rest = text;
+  if (rest.starts_with("++")) {
+    result.kind = Override::Kind::force;
+  } else if (rest.starts_with("+")) {
+    result.kind = Override::Kind::add;
+  } else if (rest.starts_with("~")) {
+    result.kind = Override::Kind::remove;
+  }
+  rest.remove_prefix(result.kind == Override::Kind::force ? 2 : result.kind == Override::Kind::set ? 0 : 1);
+  const size_t equals = rest.find('=');
+  std::string_view key = rest.substr(0, equals);
+  if (key.find_first_of(kBlank) != kNone) throw UserError(at(result.mark) + "no blank may stand in or around the key");
+  if (key.empty()) throw UserError(at(result.mark) + "the key is missing: expected key=value");
+  if (equals == kNone && result.kind != Override::Kind::remove)
+    throw UserError(str(at(result.mark), "expected key=value, such as ", key, "=1"));
+  const size_t sign = key.find('@');
+  if (sign != kNone) result.package = key.substr(sign + 1);
+  result.key = key.substr(0, sign);
+  const auto empty_part = [](const std::string& part) { return part.empty(); };
+  const std::vector<std::string> parts = split(result.key, result.key.find('/') == std::string::npos ? '.' : '/');
+  if (std::any_of(parts.begin(), parts.end(), empty_part))
+    throw UserError(str(at(result.mark), "the key '", result.key, "' has an empty part"));
+  if (equals != kNone) {
+    const std::string_view value = rest.substr(equals + 1);
+    result.value = ValueParser(value, result.mark, std::string(key), text.size() - value.size()).parse();
+  }
+  return result;
+}
+
+Node parse_value(std::string_view value, const Mark& mark) { return ValueParser(value, mark, "key", 0).parse(); }
+
+}  // namespace lmx::config

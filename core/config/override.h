@@ -1,0 +1,30 @@
+// One override of the command line, parsed: `key=value`, `+key=value`, `++key=value`, `~key`, `~key=value`.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "lmx/config.h"
+
+namespace lmx::config {
+
+struct Override {
+  enum class Kind { set, add, force, remove };
+  Kind kind = Kind::set;
+  std::string key;                     // "a.b", or a group "model/attn"
+  std::optional<std::string> package;  // of "group@package"
+  std::optional<Node> value;           // absent in `~key`
+  std::string text;                    // as typed
+  Mark mark;
+
+  std::string body() const;  // the text without its `+`, `++` or `~`
+};
+
+// UserError that shows the override and the column of the mistake.
+Override parse_override(const std::string& text);
+
+// A value in the grammar of overrides: 3, abc, 'a, b', [1, 2], {a: 1}, int(3.7).
+Node parse_value(std::string_view value, const Mark& mark);
+
+}  // namespace lmx::config

@@ -1,0 +1,105 @@
+#include "config/resolvers.h"
+
+#include <cstdlib>
+#include <map>
+
+#include "config/messages.h"
+#include "config/override.h"
+
+namespace lmx::config {
+namespace {
+
+[[noreturn]] void fail(const ResolverCall& call, const std::string& problem) {
+  throw UserError(str(at(call.mark), call.shown, ": ", problem));
+}
+
+// The argument as text; lists and maps have none.
+std::string text_of(const ResolverCall& call, size_t i) {
+  const Node& node = call.arguments[i];
+  if (node.kind == Node::Kind::null) return "null";
+  if (node.kind != Node::Kind::scalar) fail(call, str("argument ", i + 1, " is ", describe_value(node), ", expected a text"));
+  return node.text;
+}
+
+// Always a string, so that a variable that happens to hold digits changes no type; oc.decode makes numbers of it.
+Node env(const ResolverCall& call) {
+  const std::string name = text_of(call, 0);
+  if (const char* value = std::getenv(name.c_str())) return Node::string(value, call.mark);
+  if (call.arguments.size() < 2)
+    fail(call, str("the environment variable ", name, " is not set; set it, or give a default: ${oc.env:", name, ",default}"));
+  if (call.arguments[1].kind == Node::Kind::null) return call.arguments[1];
+  return Node::string(text_of(call, 1), call.mark);
+}
+
+Node decode(const ResolverCall& call) {
+  const Node& argument = call.arguments[0];
+  return argument.kind == Node::Kind::scalar ? parse_value(argument.text, call.mark) : argument;
+}
+
+Node select(const ResolverCall& call) {
+  const Node* node = call.select(text_of(call, 0));
+  if (node && !is_missing(*node)) return *node;
+  return call.arguments.size() > 1 ? call.arguments[1] : Node();
+}
+
+const Node& map_at(const ResolverCall& call) {
+  const std::string path = text_of(call, 0);
+  const Node* node = call.select(path);
+  if (!node) fail(call, str("no key '", path, "'"));
+  if (node->kind != Node::Kind::map) fail(call, str("'", path, "' is ", describe_value(*node), ", expected a map"));
+  return *node;
+}
+
+Node dict_keys(const ResolverCall& call) {
+  Node list = Node::list({}, call.mark);
+  for (const std::string& key : map_at(call).keys()) list.items.push_back(Node::string(key, call.mark));
+  return list;
+}
+
+Node dict_values(const ResolverCall& call) {
+  Node list = Node::list({}, call.mark);
+  for (const auto& entry : map_at(call).entries) list.items.push_back(entry.second);
+  return list;
+}
+
+Node now(const ResolverCall& call) {
+  const std::string format = text_of(call, 0);
+  std::tm local{};
+  localtime_r(&call.now, &local);
+  char text[256];
+  if (std::strftime(text, sizeof text, format.c_str(), &local) == 0) fail(call, "expected a time format such as %Y-%m-%d");
+  return Node::string(text, call.mark);
+}
+
+struct Resolver {
+  Node (*function)(const ResolverCall&);
+  size_t min_arguments, max_arguments;
+};
+
+const std::map<std::string, Resolver>& resolvers() {
+  static const std::map<std::string, Resolver> table = {
+      {"oc.env", {env, 1, 2}},           {"oc.decode", {decode, 1, 1}},           {"oc.select", {select, 1, 2}},
+      {"oc.dict.keys", {dict_keys, 1, 1}}, {"oc.dict.values", {dict_values, 1, 1}}, {"now", {now, 1, 1}},
+  };
+  return table;
+}
+
+}  // namespace
+
+Node call_resolver(const std::string& name, const ResolverCall& call) {
+  const auto it = resolvers().find(name);
+  if (it == resolvers().end()) {
+    std::vector<std::string> names;
+    for (const auto& entry : resolvers()) names.push_back(entry.first);
+    fail(call, str("unknown resolver '", name, "'", did_you_mean(name, names), "; there are ", join(names)));
+  }
+  const size_t n = call.arguments.size();
+  const Resolver& r = it->second;
+  if (n < r.min_arguments || n > r.max_arguments)
+    fail(call, str(name, " takes ", r.min_arguments, r.max_arguments > r.min_arguments ? str(" to ", r.max_arguments) : "", " arguments, got ", n));
+  Node result = r.function(call);
+  result.mark = call.mark;
+  return result;
+}
+
+}  // namespace lmx::config

@@ -1,0 +1,54 @@
+// The files that a recipe is composed from: where they are searched, and their defaults lists.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lmx/config.h"
+
+namespace lmx::config {
+
+// An entry of a defaults list: `_self_`, a file (`corpus/ott`), or a choice (`model: lstm`).
+struct DefaultEntry {
+  enum class Kind { self, file, choice };
+  Kind kind = Kind::choice;
+  bool optional = false;   // a file that does not exist is left out
+  bool is_override = false;  // `override model: x` re-selects what another list chose
+  std::string group;       // "model/attn"; a leading '/' starts at the search path instead of the file's own group
+  std::string name;        // file: its name inside the group
+  std::optional<std::string> package;
+  Node option;             // choice: null, a scalar, or a list of scalars
+  Mark mark;
+
+  std::string label() const;  // as written: "model@enc"
+};
+
+struct SourceFile {
+  std::string file;
+  Node content;  // a map without `defaults`
+  std::vector<DefaultEntry> defaults;
+  std::optional<std::string> package;  // of `# @package x`
+};
+
+class Sources {
+ public:
+  // Searches the recipe's own folder, every folder named `recipes` above it, then `search_path`.
+  Sources(const std::string& recipe_file, const std::vector<std::string>& search_path);
+
+  // "model/lstm" -> model/lstm.yaml in the first folder that has it; null when none has.
+  const SourceFile* find(const std::string& path);
+  bool has_group(const std::string& group) const;
+  std::vector<std::string> options(const std::string& group) const;  // sorted
+  std::vector<std::string> groups() const;                           // "model", "model/attn", ... sorted
+  const std::vector<std::string>& folders() const { return folders_; }
+
+  static SourceFile load(const std::string& file);
+
+ private:
+  std::vector<std::string> folders_;
+  std::map<std::string, std::optional<SourceFile>> files_;
+};
+
+}  // namespace lmx::config
