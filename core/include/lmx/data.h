@@ -60,15 +60,19 @@ struct Dataset {
   std::string hash;               // content hash of the source and the preparation's settings
   std::string directory;          // where the shards lie; "" for data made in memory
   int64_t types = 0;              // distinct words of the training split, before the vocabulary was cut
-  double oov = 0;                 // fraction of training tokens that became <unk>
-  std::optional<double> true_perplexity;  // of the source, where it is known (synthetic data)
+  double oov = 0;                 // fraction of the training words (</s> aside) that became <unk>
+  std::optional<double> true_perplexity;  // of the source on the valid split, where it is known (synthetic data)
   std::string source_note;        // one line: corpus, licence
+  std::string report;             // several lines for people: types, tokens, coverage, OOV, the first lost word
 };
 
 // Reads `data:` of a composed recipe, prepares what is not cached yet (parallel, bounded memory, safe between processes)
 // and maps it. UserError: corpus missing (names how to get it), empty, invalid UTF-8, vocabulary larger than the types.
 LMX_API Dataset open_dataset(const Node& data);
-// The same checks as far as they go without preparing anything; returns one line a finding, for `--dry-run`.
+// The same text with every type in the vocabulary and no </s>, for statistics; `vocab_size` of `data` does not matter.
+LMX_API Dataset open_all_types(const Node& data);
+// What open_dataset would complain about, as far as that shows without preparing anything: one line a finding, for
+// `--dry-run` (a missing corpus is one). UserError only for a `data:` that cannot be read as a config.
 LMX_API std::vector<std::string> check_dataset(const Node& data);
 // Number of tokens that model tables have, from the recipe alone (`data.vocab_size`), without opening the data.
 LMX_API int64_t vocabulary_size(const Node& data);

@@ -1,0 +1,80 @@
+// The entry points of lmx/data.h: `name` of `data:` chooses between text and synthetic.
+#include "config/messages.h"
+#include "data/synthetic.h"
+#include "data/text.h"
+#include "lmx/error.h"
+
+namespace lmx {
+namespace {
+
+enum class Kind { text, synthetic };
+
+Kind kind_of(const Node& data) {
+  const std::vector<std::string> known{"text", "synthetic"};
+  const Node* name = data.find("name");
+  if (!name || name->kind != Node::Kind::scalar) {
+    throw UserError(config::at(name ? name->mark : data.mark, "data") + "needs a key `name`: text or synthetic");
+  }
+  if (name->text == "text") return Kind::text;
+  if (name->text == "synthetic") return Kind::synthetic;
+  throw UserError(str(config::at(name->mark, "data.name"), "no kind of data is named '", name->text, "'",
+                      did_you_mean(name->text, known), "; there are text and synthetic"));
+}
+
+data::TextConfig text_config(const Node& data) { return read_config<data::TextConfig>(data, "data"); }
+data::SyntheticConfig synthetic_config(const Node& data) { return read_config<data::SyntheticConfig>(data, "data"); }
+
+data::TextSources sources_of(const data::TextConfig& config, const Node& data) {
+  return data::find_text(config, config::at(data.mark, "data"));
+}
+
+}  // namespace
+
+Dataset open_dataset(const Node& data) {
+  if (kind_of(data) == Kind::synthetic) return data::make_synthetic(synthetic_config(data));
+  const data::TextConfig config = text_config(data);
+  return data::open_text(config, sources_of(config, data), false);
+}
+
+Dataset open_all_types(const Node& data) {
+  if (kind_of(data) == Kind::synthetic) return data::make_synthetic(synthetic_config(data));
+  Node any_size = data;
+  any_size.set("vocab_size", Node::scalar("3"));
+  const data::TextConfig config = text_config(any_size);
+  return data::open_text(config, sources_of(config, data), true);
+}
+
+std::vector<std::string> check_dataset(const Node& data) {
+  std::vector<std::string> findings;
+  if (kind_of(data) == Kind::synthetic) {
+    const data::SyntheticConfig config = synthetic_config(data);
+    try {
+      data::check_synthetic(config);
+    } catch (const UserError& e) {
+      findings.emplace_back(e.what());
+    }
+    return findings;
+  }
+  const data::TextConfig config = text_config(data);
+  try {
+    sources_of(config, data);
+  } catch (const UserError& e) {
+    findings.emplace_back(e.what());
+  }
+  return findings;
+}
+
+int64_t vocabulary_size(const Node& data) {
+  return kind_of(data) == Kind::synthetic ? synthetic_config(data).vocab_size : text_config(data).vocab_size;
+}
+
+Node full_data_config(const Node& data) {
+  const bool synthetic = kind_of(data) == Kind::synthetic;
+  const Node fields = synthetic ? write_config(synthetic_config(data)) : write_config(text_config(data));
+  Node full = Node::map(data.mark);
+  full.set("name", *data.find("name"));
+  for (const auto& [key, value] : fields.entries) full.set(key, value);
+  return full;
+}
+
+}  // namespace lmx

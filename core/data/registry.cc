@@ -1,0 +1,192 @@
+// The corpora that lmx knows. Checksums of files are those of the sets that lmx's own numbers were measured on.
+#include <filesystem>
+
+#include "config/messages.h"
+#include "data/files.h"
+#include "data/sources.h"
+#include "lmx/corpora.h"
+#include "lmx/error.h"
+
+namespace lmx {
+namespace {
+
+Corpus gutenberg() {
+  return {.name = "gutenberg",
+          .what = "313 English books of 37 authors, a paragraph a line (20 M words)",
+          .source = "https://www.gutenberg.org",
+          .licence = "public domain in the USA; Project Gutenberg's headers and licence text removed",
+          .get = "download plain texts from https://www.gutenberg.org and name them in data.files, or put this set's part-00.txt "
+                 "to part-09.txt there",
+          .folder = "gutenberg",
+          .train = {"part-*.txt"},
+          .valid = {},
+          .test = {},
+          .sha256 = {{"part-00.txt", "839aabdb10217276e296b83cc39c1ef7a456717a9fb1bfb4bd497766041c6c68"},
+                     {"part-01.txt", "a805349f500d2177cd01024b9b63275aff240f92bcbece4421ee708cd9f7a1bb"},
+                     {"part-02.txt", "55a97268664290172aef8569db7b6dc81be2e305d3c453a326738bc5c66f3556"},
+                     {"part-03.txt", "fc8f3804dc78a63a6649b8d6b83c4d8215a8b23869ba8514c688e792a1fed7a7"},
+                     {"part-04.txt", "ba6bd838a0fdf85e1b46a260af9a0f5baded9257039876b54a30d930f6f03e38"},
+                     {"part-05.txt", "da57323c19ee8a5fd8d0e5cdd711b3dc6a5b08595524e4299c34f22a40524485"},
+                     {"part-06.txt", "ab5d73f8548250e9e88bcd2614dcdcc2fc9e0216c8e259ec2632580b9e52c9b8"},
+                     {"part-07.txt", "67d162b130f740e3231cc7d5f6ac5eea63dc3beccc96617d6c004d23aff1c8d3"},
+                     {"part-08.txt", "97e5f370d222122bf9d97b0c9499bee301d8ee4003d918ac52032495d78c87ed"},
+                     {"part-09.txt", "6868200c888b3ee4d8bd67427f7a0a3fb160a0a73312a7a51515b917b2fe1660"}}};
+}
+
+Corpus movie_reviews() {
+  return {.name = "movie_reviews",
+          .what = "2,000 film reviews with their polarity (CSV label,sentence)",
+          .source = "https://www.cs.cornell.edu/people/pabo/movie-review-data/ (Pang and Lee 2004, polarity dataset v2.0)",
+          .licence = "CC BY 4.0",
+          .get = "download review_polarity from the source and write it as reviews.csv with the columns label,sentence",
+          .folder = "movie-reviews",
+          .train = {"reviews.csv"},
+          .valid = {},
+          .test = {},
+          .format = "csv",
+          .sha256 = {{"reviews.csv", "9fe53dc00f487c01e00ae1310275a067f862ebf42146556d00bc534cdca49242"}}};
+}
+
+Corpus multi30k() {
+  return {.name = "multi30k",
+          .what = "English-German image captions, raw; as text for a language model its English side (29,000 lines)",
+          .source = "https://github.com/multi30k/dataset",
+          .licence = "research and education, non-commercial (Elliott et al. 2016, 2017)",
+          .get = "unpack data/task1/raw of the source as train.en, val.en, test_2016_flickr.en, the same with .de, and test_2017_flickr",
+          .folder = "multi30k",
+          .train = {"train.en"},
+          .valid = {"val.en"},
+          .test = {"test_2016_flickr.en"},
+          .sha256 = {{"train.en", "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6"},
+                     {"train.de", "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72"},
+                     {"val.en", "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227"},
+                     {"val.de", "660e09eb7e1da2f856ea13ee5ad3cf6d36b3d5b0b733c857e94c5747a3dfc660"},
+                     {"test_2016_flickr.en", "399a4382932c1aadd3ceb9bef1008d388a64c76d4ae4e9d4728c6f4301cac182"},
+                     {"test_2016_flickr.de", "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16"},
+                     {"test_2017_flickr.en", "ce1450ddc5ab0834502579d77a170849952e15a2938b34cc503bdc25ebb4fb98"},
+                     {"test_2017_flickr.de", "c3078bc3b36808bf9d20eb2347ed6137016179ef59ec0d2b9b8ecc3fb2880081"}}};
+}
+
+Corpus one_billion_word() {
+  return {.name = "one_billion_word",
+          .what = "1-Billion Word benchmark: English news, tokenized, a sentence a line (0.8 G words, 1.8 GB to download)",
+          .source = "http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz",
+          .licence = "as the news texts of WMT 2011: research (Chelba et al. 2013)",
+          .get = "download http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz and unpack "
+                 "it there with tar --strip-components=1",
+          .folder = "one-billion-word",
+          .train = {"training-monolingual.tokenized.shuffled/news.en-*"},
+          .valid = {},
+          .test = {},
+          .tokenizer = "whitespace",
+          .sha256 = {},
+          .archive_sha256 = "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e"};
+}
+
+Corpus ptb() {
+  return {.name = "ptb",
+          .what = "Penn Treebank as Mikolov prepared it: 10,000 words with <unk>, a sentence a line (0.93 M words)",
+          .source = "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
+          .licence = "LDC user agreement of the Penn Treebank (LDC99T42)",
+          .get = "put ptb.train.txt, ptb.valid.txt and ptb.test.txt of simple-examples.tgz (folder data) there",
+          .folder = "ptb",
+          .train = {"ptb.train.txt"},
+          .valid = {"ptb.valid.txt"},
+          .test = {"ptb.test.txt"},
+          .tokenizer = "whitespace",
+          .sha256 = {}};
+}
+
+Corpus sst2() {
+  return {.name = "sst2",
+          .what = "binary Stanford Sentiment Treebank (CSV label,sentence): train 6,920, val 872, test 1,821",
+          .source = "https://github.com/NVIDIA/sentiment-discovery (data/binary_sst), from https://nlp.stanford.edu/sentiment/",
+          .licence = "research (Socher et al. 2013)",
+          .get = "copy train.csv, val.csv and test.csv of data/binary_sst in https://github.com/NVIDIA/sentiment-discovery",
+          .folder = "sst2",
+          .train = {"train.csv"},
+          .valid = {"val.csv"},
+          .test = {"test.csv"},
+          .format = "csv",
+          .sha256 = {{"train.csv", "6003623bcb35aad3a446a265b8931b7ccab61fcc10f2e9c1fec916ff67c7be35"},
+                     {"val.csv", "f34c4987fea208fefc2d62a1b42c83a766cbfc7ce58c2a878ef953cf91f01729"},
+                     {"test.csv", "519cea7ed4d22fe7ec4eccbb3d5ba6d88902a3b15ce129f476aa8364463a9fc7"}}};
+}
+
+Corpus tinyshakespeare() {
+  return {.name = "tinyshakespeare",
+          .what = "plays of Shakespeare in one file (1.1 MB)",
+          .source = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+          .licence = "public domain",
+          .get = "download https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+          .folder = "tinyshakespeare",
+          .train = {"input.txt"},
+          .valid = {},
+          .test = {},
+          .sha256 = {{"input.txt", "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"}}};
+}
+
+Corpus zh_poetry() {
+  return {.name = "zh_poetry",
+          .what = "185,432 classical Chinese poems, one a line (12 M characters, 13,478 distinct)",
+          .source = "https://github.com/chinese-poetry/chinese-poetry",
+          .licence = "MIT",
+          .get = "write the poems of https://github.com/chinese-poetry/chinese-poetry one a line as poems.txt",
+          .folder = "zh-poetry",
+          .train = {"poems.txt"},
+          .valid = {},
+          .test = {},
+          .sha256 = {{"poems.txt", "9e470ccaa8f82e512fd883ddb92a150b36a6a18367dcc7e4b1b2042f49485299"}}};
+}
+
+// Why `directory` does not hold the corpus, or "".
+std::string lacking(const Corpus& corpus, const std::string& directory) {
+  for (const auto* patterns : {&corpus.train, &corpus.valid, &corpus.test}) {
+    for (const std::string& pattern : *patterns) {
+      try {
+        data::find_sources({directory + "/" + pattern}, data::Split::drawn);
+      } catch (const UserError&) {
+        return pattern;
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::span<const Corpus> corpora() {
+  static const std::vector<Corpus> all{gutenberg(), movie_reviews(), multi30k(), one_billion_word(),
+                                       ptb(),       sst2(),          tinyshakespeare(), zh_poetry()};
+  return all;
+}
+
+const Corpus& find_corpus(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Corpus& corpus : corpora()) {
+    if (corpus.name == name) return corpus;
+    names.push_back(corpus.name);
+  }
+  throw UserError(str("[data] no corpus '", name, "'", did_you_mean(name, names), "; lmx knows ", config::join(names),
+                      ", and other text by data.files"));
+}
+
+CorpusPlace locate(const Corpus& corpus) {
+  CorpusPlace place;
+  std::string missing;
+  for (const std::string& directory : data::data_directories()) {
+    const std::string folder = directory + "/" + corpus.folder;
+    place.searched.push_back(folder);
+    const std::string pattern = lacking(corpus, folder);
+    if (pattern.empty()) {
+      place.directory = folder;
+      return place;
+    }
+    if (missing.empty()) missing = pattern;
+  }
+  place.problem = str("corpus '", corpus.name, "' is missing: no ", missing, " in ", config::join(place.searched, " or "),
+                      "; to get it: ", corpus.get, " (LMX_DATA_DIR says where corpora lie)");
+  return place;
+}
+
+}  // namespace lmx

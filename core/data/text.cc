@@ -1,0 +1,194 @@
+#include "data/text.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "data/cache.h"
+#include "data/files.h"
+#include "data/prepare.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx::data {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kFormat = 1;  // of the prepared data; raised when the tokenizer's rules or the files change
+
+// Each file's checksum against the registry's, or, where that has none, against what its first use recorded.
+void verify_checksums(const TextSources& sources, const std::string& cache_dir) {
+  if (!sources.corpus) return;
+  const std::string record = str(cache_dir, "/checksums/", sources.corpus->name, ".json");
+  std::error_code ignored;
+  const bool known = !sources.corpus->sha256.empty(), recorded = !known && std::filesystem::exists(record, ignored);
+  Json sums = Json::object();
+  if (recorded) sums = Json::parse(read_file(record), nullptr, false);
+  for (const auto& [file, sum] : sources.corpus->sha256) sums[file] = sum;
+  if (!sums.is_object()) throw UserError(str("[data] ", record, " is damaged; delete it"));
+  for (const SourceFile& file : sources.files) {
+    const std::string name = std::filesystem::path(file.path).lexically_relative(sources.directory).generic_string();
+    progress_line(str("[data] checksum of ", name));
+    const std::string sum = sha256_of_file(file.path);
+    if (!known && !recorded) sums[name] = sum;
+    const std::string expected = sums.contains(name) && sums[name].is_string() ? sums[name].get<std::string>() : "none";
+    if (sum == expected) continue;
+    throw UserError(str("[data] ", file.path, " has SHA-256 ", sum, ", but ", known ? "the registry" : record, " says ", expected,
+                        " for corpus '", sources.corpus->name, "'; ", known ? "" : "delete that record, or ",
+                        "name changed text in data.files instead"));
+  }
+  progress_line("");
+  if (known || recorded) return;
+  std::filesystem::create_directories(cache_dir + "/checksums", ignored);
+  write_file(record, sums.dump(1) + "\n");
+}
+
+PrepareSettings settings_of(const TextConfig& config, const TextSources& sources, bool all_types) {
+  PrepareSettings s;
+  s.rules = {config.lower_case, sources.whitespace_only};
+  s.vocab_size = all_types ? 0 : config.vocab_size;
+  s.end_of_line = config.end_of_line && !all_types;
+  auto has = [&](Split split) {
+    return std::any_of(sources.files.begin(), sources.files.end(), [&](const SourceFile& f) { return f.split == split; });
+  };
+  s.valid_fraction = has(Split::valid) ? 0 : config.valid_fraction;
+  s.test_fraction = has(Split::test) ? 0 : config.test_fraction;
+  s.split_seed = static_cast<uint64_t>(config.split_seed);
+  const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  s.threads = static_cast<int>(config.threads > 0 ? config.threads : cores);
+  return s;
+}
+
+// All that the prepared files depend on; threads and places are not among it.
+Json identity(const PrepareSettings& s, const std::vector<SourceFile>& files) {
+  Json id = {{"format", kFormat}, {"lower_case", s.rules.lower_case}, {"whitespace_only", s.rules.whitespace_only},
+             {"vocab_size", s.vocab_size}, {"end_of_line", s.end_of_line}, {"valid_fraction", s.valid_fraction},
+             {"test_fraction", s.test_fraction}, {"split_seed", s.split_seed}, {"files", Json::array()}};
+  for (const SourceFile& f : files) {
+    id["files"].push_back({{"xxh3", f.hash}, {"bytes", f.bytes}, {"split", static_cast<int>(f.split)},
+                           {"gz", f.path.ends_with(".gz")}});
+  }
+  return id;
+}
+
+Json report_to_json(const PrepareReport& r, int64_t vocab_size) {
+  Json json = {{"types", r.types}, {"vocab_size", vocab_size}, {"coverage", 1 - r.oov()}, {"oov", r.oov()},
+               {"first_lost_word", r.first_lost}, {"first_lost_count", r.first_lost_count}};
+  for (size_t s = 0; s < kSplits; ++s) {
+    json[kSplitNames[s]] = {{"lines", r.splits[s].lines}, {"words", r.splits[s].words}, {"unknown", r.splits[s].unknown}};
+  }
+  return json;
+}
+
+PrepareReport report_from_json(const Json& json) {
+  PrepareReport r;
+  r.types = json.at("types");
+  r.first_lost = json.at("first_lost_word");
+  r.first_lost_count = json.at("first_lost_count");
+  for (size_t s = 0; s < kSplits; ++s) {
+    const Json& split = json.at(kSplitNames[s]);
+    r.splits[s] = {split.at("lines"), split.at("words"), split.at("unknown")};
+  }
+  return r;
+}
+
+void build(const TextConfig& config, const TextSources& sources, const PrepareSettings& settings, const Json& id,
+           const std::string& cache_dir, const std::string& directory) {
+  verify_checksums(sources, cache_dir);
+  const PrepareReport report = prepare(sources.files, settings, directory);
+  check_unchanged(sources.files);
+  const int64_t vocab_size = settings.vocab_size ? settings.vocab_size : report.types + 2;
+  Json meta = {{"identity", id}, {"report", report_to_json(report, vocab_size)},
+               {"vocabulary_xxh3", hash_text(read_file(directory + "/vocab.tsv"))},
+               {"corpus", config.corpus}, {"paths", Json::array()}};
+  for (const SourceFile& f : sources.files) meta["paths"].push_back(f.path);
+  // A file name need not be UTF-8; what is not is written with a replacement character.
+  write_file(directory + "/meta.json", meta.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  progress_line("");
+  log_info(str("[data] prepared ", directory.substr(0, directory.find(".tmp-"))));
+  std::string text = report.text(vocab_size);
+  text.pop_back();  // the logger ends the line
+  log_info(text);
+}
+
+Dataset load(const std::string& directory) {
+  Dataset dataset;
+  PrepareReport report;
+  int64_t vocab_size = 0;
+  try {
+    const Json meta = Json::parse(read_file(directory + "/meta.json"));
+    report = report_from_json(meta.at("report"));
+    vocab_size = meta.at("report").at("vocab_size");
+    if (hash_text(read_file(directory + "/vocab.tsv")) != meta.at("vocabulary_xxh3")) throw UserError("vocab.tsv has changed");
+    dataset.vocabulary = Vocabulary::load(directory + "/vocab.tsv");
+  } catch (const std::exception& e) {
+    throw UserError(str("[data] prepared data in ", directory, " is damaged (", e.what(), "); delete that directory and it will be ",
+                        "prepared again"));
+  }
+  dataset.train = TokenArray::map(directory + "/train.bin");
+  dataset.valid = TokenArray::map(directory + "/valid.bin");
+  dataset.test = TokenArray::map(directory + "/test.bin");
+  dataset.directory = directory;
+  dataset.types = report.types;
+  dataset.oov = report.oov();
+  dataset.report = report.text(vocab_size);
+  return dataset;
+}
+
+}  // namespace
+
+TextSources find_text(const TextConfig& config, const std::string& place) {
+  if (config.corpus.empty() == config.files.empty()) {
+    throw UserError(str(place, config.corpus.empty() ? "needs `corpus` (see `lmx data list`) or `files`" :
+                                                       "has both `corpus` and `files`; give one of them"));
+  }
+  if (config.valid_fraction + config.test_fraction >= 1) {
+    throw UserError(str(place, "valid_fraction ", config.valid_fraction, " and test_fraction ", config.test_fraction,
+                        " leave nothing to train on"));
+  }
+  TextSources sources;
+  std::vector<std::string> patterns[kSplits] = {config.files, config.valid_files, config.test_files};
+  if (!config.corpus.empty()) {
+    const Corpus& corpus = find_corpus(config.corpus);
+    if (corpus.format != "text") {
+      throw UserError(str(place, "corpus '", corpus.name, "' is labelled ", corpus.format, ", not text for a language model"));
+    }
+    const CorpusPlace found = locate(corpus);
+    if (!found.problem.empty()) throw UserError("[data] " + found.problem);
+    sources.corpus = &corpus;
+    sources.directory = found.directory;
+    const std::vector<std::string>* own[kSplits] = {&corpus.train, &corpus.valid, &corpus.test};
+    for (size_t s = 0; s < kSplits; ++s) {
+      if (!patterns[s].empty()) throw UserError(str(place, kSplitNames[s], "_files cannot be given beside `corpus`"));
+      for (const std::string& pattern : *own[s]) patterns[s].push_back(found.directory + "/" + pattern);
+    }
+  }
+  sources.whitespace_only = config.tokenizer == "auto" ? sources.corpus && sources.corpus->tokenizer == "whitespace"
+                                                       : config.tokenizer == "whitespace";
+  for (size_t s = 0; s < kSplits; ++s) {
+    auto files = find_sources(patterns[s], s == 0 ? Split::drawn : static_cast<Split>(s));
+    sources.files.insert(sources.files.end(), files.begin(), files.end());
+  }
+  return sources;
+}
+
+Dataset open_text(const TextConfig& config, const TextSources& found, bool all_types) {
+  TextSources sources = found;
+  hash_sources(sources.files);
+  const PrepareSettings settings = settings_of(config, sources, all_types);
+  const std::string cache_dir = config.cache_dir.empty() ? default_cache_directory() : config.cache_dir;
+  const Json id = identity(settings, sources.files);
+  const std::string hash = hash_text(id.dump());
+  const std::string directory = build_once(cache_dir, "text-" + hash.substr(0, 16), [&](const std::string& temporary) {
+    build(config, sources, settings, id, cache_dir, temporary);
+  });
+  Dataset dataset = load(directory);
+  dataset.hash = hash;
+  dataset.source_note = sources.corpus ? str(sources.corpus->name, ": ", sources.corpus->what, "; ", sources.corpus->licence)
+                                       : str(sources.files.size(), " text files");
+  return dataset;
+}
+
+}  // namespace lmx::data
