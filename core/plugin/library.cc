@@ -1,10 +1,12 @@
 #include "plugin/library.h"
 
+#include <elf.h>
 #include <openssl/evp.h>
 
 #include <array>
 #include <boost/dll/shared_library.hpp>
 #include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -30,10 +32,29 @@ std::string reason(const std::system_error& error, const std::string& path) {
   return text.empty() ? "it is no shared library" : text;
 }
 
+// The loader maps a truncated library without a word and dies of SIGBUS at the first page that is not there.
+void check_elf(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  const auto size = static_cast<uint64_t>(std::filesystem::file_size(path));
+  const auto fail = [&](const char* why) { throw UserError(str("[plugin] ", path, ": cannot be loaded: ", why)); };
+  Elf64_Ehdr header{};
+  if (!in.read(reinterpret_cast<char*>(&header), sizeof header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) {
+    fail("it is no shared library");
+  }
+  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_type != ET_DYN) fail("it is no 64-bit shared library");
+  in.seekg(static_cast<std::streamoff>(header.e_phoff));
+  for (int i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr segment{};
+    if (!in.read(reinterpret_cast<char*>(&segment), sizeof segment)) fail("the file is truncated");
+    if (segment.p_filesz > size || segment.p_offset > size - segment.p_filesz) fail("the file is truncated");
+  }
+}
+
 dll::shared_library& open_library(const std::string& path) {
   if (!std::filesystem::exists(path)) {
     throw UserError(str("[plugin] ", path, " is missing, though plugin.toml lies beside it; build the plugin"));
   }
+  check_elf(path);
   try {
     // Leaked on purpose, see load_plugin().
     return *new dll::shared_library(path, dll::load_mode::rtld_now | dll::load_mode::rtld_local);

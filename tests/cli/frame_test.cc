@@ -1,0 +1,100 @@
+// The frame of the command line: help, version, unknown words, exit codes, and where text goes.
+#include <gmock/gmock.h>
+
+#include "lmx_process.h"
+
+namespace lmx_test {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// A mistake of the user: exit code 2, one message on stderr, nothing on stdout.
+void expect_usage_error(const std::vector<std::string>& arguments, const std::string& message) {
+  const Outcome o = run_lmx(arguments);
+  EXPECT_EQ(o.code, 2) << o.err;
+  EXPECT_EQ(o.out, "");
+  EXPECT_THAT(o.err, StartsWith("error: "));
+  EXPECT_THAT(o.err, HasSubstr(message));
+  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+}
+
+// Every command, found from the help itself, so that a new one is tested without being listed here.
+std::vector<std::vector<std::string>> all_commands(const std::vector<std::string>& above = {}) {
+  std::vector<std::string> arguments = above;
+  arguments.push_back("--help");
+  const std::string help = run_lmx(arguments).out;
+  std::vector<std::vector<std::string>> commands{above};
+  std::istringstream lines(help);
+  bool in_list = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line == "Commands:") {
+      in_list = true;
+    } else if (in_list && line.size() > 2 && line[2] != ' ') {
+      std::vector<std::string> command = above;
+      command.push_back(line.substr(2, line.find(' ', 2) - 2));
+      for (auto& c : all_commands(command)) commands.push_back(std::move(c));
+    }
+  }
+  return commands;
+}
+
+TEST(Frame, EveryHelpStartsWithExamples) {
+  const auto commands = all_commands();
+  EXPECT_GE(commands.size(), 4u);  // lmx, plugins, plugins list, plugins info
+  for (std::vector<std::string> command : commands) {
+    for (const char* flag : {"--help", "-h"}) {
+      std::vector<std::string> arguments = command;
+      arguments.push_back(flag);
+      const Outcome o = run_lmx(arguments);
+      EXPECT_EQ(o.code, 0);
+      EXPECT_EQ(o.err, "");
+      EXPECT_THAT(o.out, StartsWith("Examples:\n  lmx ")) << testing::PrintToString(command);
+      EXPECT_THAT(o.out, HasSubstr("Usage: lmx"));
+    }
+  }
+}
+
+TEST(Frame, NoArgumentsPrintsTheHelp) {
+  const Outcome o = run_lmx({});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_EQ(o.out, run_lmx({"--help"}).out);
+}
+
+TEST(Frame, Version) {
+  const Outcome o = run_lmx({"--version"});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_EQ(o.out, "lmx 0.1.0\n");
+}
+
+TEST(Frame, MisspeltCommandNamesTheNearest) {
+  expect_usage_error({"plguins", "list"}, "unknown command 'lmx plguins' (did you mean 'plugins'?); commands: ");
+  expect_usage_error({"plugins", "lsit"},
+                     "unknown command 'lmx plugins lsit' (did you mean 'list'?); commands: list, info");
+  expect_usage_error({"zzzzzzzzzz"}, "unknown command 'lmx zzzzzzzzzz'; commands: ");
+}
+
+TEST(Frame, MisspeltFlagNamesTheNearest) {
+  expect_usage_error({"--versoin"}, "unknown flag --versoin (did you mean '--version'?)");
+  expect_usage_error({"plugins", "list", "--plugn-dir", "x"},
+                     "unknown flag --plugn-dir (did you mean '--plugin-dir'?)");
+  expect_usage_error({"plugins", "list", "--plugn-dir=x"}, "unknown flag --plugn-dir (did you mean '--plugin-dir'?)");
+  expect_usage_error({"plugins", "list", "-x"}, "unknown flag -x");
+}
+
+TEST(Frame, GroupWithoutCommand) {
+  expect_usage_error({"plugins"}, "'lmx plugins' needs a command: list, info");
+}
+
+TEST(Frame, MissingAndSurplusArguments) {
+  expect_usage_error({"plugins", "info"}, "see lmx plugins info --help");
+  expect_usage_error({"plugins", "list", "surplus"}, "surplus");
+  expect_usage_error({"plugins", "list", "--plugin-dir"}, "--plugin-dir");
+}
+
+TEST(Frame, ValueOutsideTheAllowedOnes) {
+  expect_usage_error({"plugins", "info", "x", "--kind", "modle"}, "--kind");
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,77 @@
+// Runs the built command as a process of its own, without a shell.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace lmx_test {
+
+struct Outcome {
+  int code = -1;  // exit code, or 128 + signal
+  std::string out, err;
+};
+
+inline std::string read_file(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// `environment` is added to this process's own.
+inline Outcome run_process(const std::vector<std::string>& command,
+                           const std::map<std::string, std::string>& environment = {}) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "lmx_cli_XXXXXX").string();
+  if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
+  const std::filesystem::path directory = pattern;
+  std::vector<char*> argv;
+  for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  std::vector<std::string> settings;
+  for (char** e = environ; *e; ++e) {
+    const std::string setting = *e;
+    if (!environment.contains(setting.substr(0, setting.find('=')))) settings.push_back(setting);
+  }
+  for (const auto& [name, value] : environment) settings.push_back(name + "=" + value);
+  std::vector<char*> envp;
+  for (std::string& s : settings) envp.push_back(s.data());
+  envp.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  const std::string out = directory / "out", err = directory / "err";
+  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), O_WRONLY | O_CREAT, 0600);
+  posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), O_WRONLY | O_CREAT, 0600);
+  pid_t pid = 0;
+  const int failed = posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), envp.data());
+  posix_spawn_file_actions_destroy(&actions);
+  Outcome outcome;
+  if (failed == 0) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.out = read_file(out);
+    outcome.err = read_file(err);
+  } else {
+    ADD_FAILURE() << "cannot start " << command[0];
+  }
+  std::filesystem::remove_all(directory);
+  return outcome;
+}
+
+inline Outcome run_lmx(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment = {}) {
+  arguments.insert(arguments.begin(), LMX_BINARY_DIR "/bin/lmx");
+  return run_process(arguments, environment);
+}
+
+}  // namespace lmx_test

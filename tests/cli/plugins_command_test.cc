@@ -1,0 +1,86 @@
+// lmx plugins list and info, over the plugins that tests/plugin builds.
+#include <gmock/gmock.h>
+
+#include "lmx_process.h"
+
+namespace lmx_test {
+namespace {
+
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
+
+const std::string kGood = LMX_BINARY_DIR "/tests/plugins/good";
+
+TEST(PluginsCommand, ListShowsPluginDir) {
+  const Outcome o = run_lmx({"plugins", "list", "--plugin-dir", kGood});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, MatchesRegex("KIND +NAME +VERSION +SUMMARY +PATH\n(.|\n)*"));
+  EXPECT_THAT(o.out, HasSubstr("a plugin for tests: good"));
+  EXPECT_THAT(o.out, HasSubstr(kGood + "/test_good/test_good.so"));
+}
+
+TEST(PluginsCommand, ListShowsPluginPath) {
+  const Outcome o = run_lmx({"plugins", "list"}, {{"LMX_PLUGIN_PATH", kGood}});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("test_good"));
+  EXPECT_THAT(run_lmx({"plugins", "list"}, {{"LMX_PLUGIN_PATH", ""}}).out, Not(HasSubstr("test_good")));
+}
+
+TEST(PluginsCommand, PluginDirMayBeRepeated) {
+  const Outcome o =
+      run_lmx({"plugins", "list", "--plugin-dir", kGood, "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/no_symbol"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("test_good"));
+  EXPECT_THAT(o.out, HasSubstr("test_no_symbol"));
+}
+
+TEST(PluginsCommand, InfoPrintsEachField) {
+  const Outcome o = run_lmx({"plugins", "info", "--plugin-dir", kGood, "test_good"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("licence  MIT\n"));
+  EXPECT_THAT(o.out, MatchesRegex("(.|\n)*sha256 +[0-9a-f]+\n(.|\n)*"));
+  EXPECT_THAT(o.out, MatchesRegex("(.|\n)*\nlength +[a-z]+ +35 +>= 1 +tokens of a sequence\n(.|\n)*"));
+  EXPECT_THAT(o.out,
+              MatchesRegex("(.|\n)*\norder +[a-z]+ +corpus +one of corpus, random +order of the sequences\n(.|\n)*"));
+}
+
+TEST(PluginsCommand, InfoOfAnUnknownNameNamesTheNearest) {
+  const Outcome o = run_lmx({"plugins", "info", "test_goood", "--plugin-dir", kGood});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("no plugin 'test_goood' (did you mean 'test_good'?)"));
+}
+
+TEST(PluginsCommand, InfoOfABrokenPluginNamesTheFile) {
+  const Outcome o =
+      run_lmx({"plugins", "info", "test_wrong_abi", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_abi"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_EQ(o.out, "");
+  EXPECT_THAT(o.err, HasSubstr("test_wrong_abi.so: built for ABI 41"));
+}
+
+TEST(PluginsCommand, OneNameInTwoKindsNeedsKind) {
+  // other_kind's plugin.toml says model, good's says batcher.
+  const std::vector<std::string> info{"plugins",
+                                      "info",
+                                      "test_good",
+                                      "--plugin-dir",
+                                      kGood,
+                                      "--plugin-dir",
+                                      LMX_BINARY_DIR "/tests/plugins/other_kind"};
+  const Outcome o = run_lmx(info);
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("is the name of 2 plugins; choose one with --kind model or --kind batcher"));
+  std::vector<std::string> chosen = info;
+  chosen.insert(chosen.end(), {"--kind", "batcher"});
+  EXPECT_EQ(run_lmx(chosen).code, 0);
+}
+
+TEST(PluginsCommand, MissingFolder) {
+  const Outcome o = run_lmx({"plugins", "list", "--plugin-dir", "/nonexistent/plugins"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_EQ(o.err, "error: [plugin] plugin directory: /nonexistent/plugins is no directory\n");
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,253 @@
+// The registry: search path, loading, and one clear error for each broken plugin.
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "fixture.h"
+
+namespace lmx {
+namespace {
+
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using RegistryTest = PluginTest;
+using LengthFactory = int64_t (*)(const Node& config, const std::string& path);
+namespace fs = std::filesystem;
+
+const PluginInfo& good() {
+  Registry::instance().add_directory(built("good"));
+  return Registry::instance().find(PluginKind::batcher, "test_good");
+}
+
+// The message for a folder that holds one broken plugin.
+std::string load_error(const std::string& folder, const std::string& name, PluginKind kind = PluginKind::batcher) {
+  return user_error([&] {
+    Registry::instance().add_directory(folder);
+    Registry::instance().find(kind, name);
+  });
+}
+
+TEST_F(RegistryTest, GoodPluginIsLoadedOnFirstUse) {
+  Registry::instance().add_directory(built("good"));
+  const auto listed = Registry::instance().list();
+  const auto entry =
+      std::find_if(listed.begin(), listed.end(), [](const PluginInfo& p) { return p.name == "test_good"; });
+  ASSERT_NE(entry, listed.end());
+  EXPECT_EQ(entry->kind, "batcher");
+  EXPECT_EQ(entry->version, "1.2.3");
+  EXPECT_EQ(entry->licence, "MIT");
+  const PluginInfo& info = good();
+  ASSERT_NE(info.descriptor, nullptr);
+  EXPECT_STREQ(info.descriptor->build_id, LMX_EXPECTED_BUILD_ID);
+  EXPECT_THAT(info.path, EndsWith("/good/test_good/test_good.so"));
+  EXPECT_EQ(&info, &Registry::instance().find(PluginKind::batcher, "test_good"));
+}
+
+TEST_F(RegistryTest, HashIsTheFilesSha256) {
+  const PluginInfo& info = good();
+  std::FILE* pipe = popen(str("sha256sum ", info.path).c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  char expected[65] = {};
+  EXPECT_EQ(std::fread(expected, 1, 64, pipe), 64u);
+  pclose(pipe);
+  EXPECT_EQ(info.hash, expected);
+}
+
+TEST_F(RegistryTest, ManyThreadsGetOnePlugin) {
+  Registry::instance().add_directory(built("good"));
+  std::vector<const PluginInfo*> seen(8);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < seen.size(); ++i) {
+    threads.emplace_back([&seen, i] { seen[i] = &Registry::instance().find(PluginKind::batcher, "test_good"); });
+  }
+  for (std::thread& t : threads) t.join();
+  for (const PluginInfo* info : seen) EXPECT_EQ(info, seen[0]);
+}
+
+TEST_F(RegistryTest, FactoryReadsItsConfig) {
+  EXPECT_EQ(create<LengthFactory>(good(), parse_yaml("{name: test_good, length: 7}", "x.yaml"), "batcher"), 7);
+  EXPECT_EQ(create<LengthFactory>(good(), parse_yaml("{name: test_good}", "x.yaml"), "batcher"), 35);
+}
+
+TEST_F(RegistryTest, ExceptionInTheFactoryNamesTheFile) {
+  const Node config = parse_yaml("{name: test_good, explode: true}", "x.yaml");
+  EXPECT_THAT(user_error([&] { create<LengthFactory>(good(), config, "batcher"); }),
+              HasSubstr("test_good.so: failed with: the fuse was lit"));
+}
+
+TEST_F(RegistryTest, UserErrorOfTheFactoryPassesAsItIs) {
+  const Node config = parse_yaml("{name: test_good, length: -1}", "x.yaml");
+  EXPECT_THAT(user_error([&] { create<LengthFactory>(good(), config, "batcher"); }), HasSubstr("x.yaml:1:"));
+}
+
+TEST_F(RegistryTest, WrongAbi) {
+  EXPECT_THAT(load_error(built("wrong_abi"), "test_wrong_abi"),
+              AllOf(HasSubstr("test_wrong_abi.so: built for ABI 41"), HasSubstr(str("has ABI ", kAbi)),
+                    EndsWith("rebuild the plugin")));
+}
+
+TEST_F(RegistryTest, WrongBuild) {
+  // plugin.toml says sync to keep it apart from the good one; the build id is compared before kinds are.
+  EXPECT_THAT(load_error(built("wrong_build"), "test_good", PluginKind::sync),
+              AllOf(HasSubstr("wrong_build/test_good/test_good.so: built with Foreign-1.0-libstdc++-0123-nosan"),
+                    HasSubstr(LMX_EXPECTED_BUILD_ID)));
+}
+
+TEST_F(RegistryTest, ShortDescriptor) {
+  EXPECT_THAT(load_error(built("short_descriptor"), "test_short"), HasSubstr("test_short.so: its descriptor has"));
+}
+
+TEST_F(RegistryTest, MissingEntryPoint) {
+  EXPECT_THAT(load_error(built("no_symbol"), "test_no_symbol"),
+              HasSubstr("test_no_symbol.so: the symbol lmx_plugin is missing"));
+}
+
+TEST_F(RegistryTest, UnresolvedSymbolIsNamed) {
+  EXPECT_THAT(load_error(built("unresolved"), "test_unresolved"),
+              AllOf(HasSubstr("test_unresolved.so: cannot be loaded: "), HasSubstr("undefined symbol"),
+                    HasSubstr("of_another_release"), testing::Not(HasSubstr("seek"))));
+}
+
+TEST_F(RegistryTest, EntryPointThatThrows) {
+  EXPECT_THAT(load_error(built("throwing_entry"), "test_throwing_entry"),
+              HasSubstr("test_throwing_entry.so: lmx_plugin() failed: no licence on this host"));
+}
+
+TEST_F(RegistryTest, LibraryAndManifestDisagree) {
+  EXPECT_THAT(load_error(built("other_name"), "test_other_name"),
+              HasSubstr("test_other_name.so: the library is batcher 'test_good', plugin.toml beside it says batcher "
+                        "'test_other_name'"));
+  EXPECT_THAT(
+      load_error(built("other_kind"), "test_good", PluginKind::model),
+      HasSubstr("test_good.so: the library is batcher 'test_good', plugin.toml beside it says model 'test_good'"));
+}
+
+TEST_F(RegistryTest, NotALibrary) {
+  write("a/plugin.toml", manifest("test_text", "sync"));
+  write("a/test_text.so", "this is no ELF file, whatever its name says; it is long enough to have a header\n");
+  EXPECT_THAT(load_error(directory_.string(), "test_text", PluginKind::sync),
+              EndsWith("test_text.so: cannot be loaded: it is no shared library"));
+}
+
+TEST_F(RegistryTest, EmptyAndMissingLibrary) {
+  write("a/plugin.toml", manifest("test_empty", "sync"));
+  write("a/test_empty.so", "");
+  write("b/plugin.toml", manifest("test_absent", "sync"));
+  EXPECT_THAT(load_error(directory_.string(), "test_empty", PluginKind::sync), HasSubstr("cannot be loaded: "));
+  EXPECT_THAT(load_error(directory_.string(), "test_absent", PluginKind::sync), HasSubstr("test_absent.so is missing"));
+}
+
+// The loader would map it without a word and die of SIGBUS.
+TEST_F(RegistryTest, TruncatedLibrary) {
+  const std::string whole = built("good/test_good/test_good.so");
+  for (const uintmax_t size : {uintmax_t{70}, uintmax_t{1000}, fs::file_size(whole) / 2}) {
+    const fs::path folder = directory_ / std::to_string(size);
+    const std::string name = str("test_cut_", size);
+    write(folder / "plugin.toml", manifest(name, "sync"));
+    fs::copy_file(whole, folder / (name + ".so"));
+    fs::resize_file(folder / (name + ".so"), size);
+    EXPECT_THAT(load_error(folder.string(), name, PluginKind::sync),
+                EndsWith(name + ".so: cannot be loaded: the file is truncated"));
+  }
+}
+
+TEST_F(RegistryTest, DuplicateNamesBothFiles) {
+  Registry::instance().add_directory(built("good"));
+  fs::copy(built("good"), directory_ / "copy", fs::copy_options::recursive);
+  EXPECT_THAT(user_error([&] { Registry::instance().add_directory(directory_.string()); }),
+              AllOf(HasSubstr("batcher 'test_good' exists twice: "), HasSubstr(built("good/test_good/test_good.so")),
+                    HasSubstr("copy/test_good/test_good.so")));
+}
+
+TEST_F(RegistryTest, DuplicateInOneFolder) {
+  write("a/plugin.toml", manifest("test_twin", "sync"));
+  write("b/plugin.toml", manifest("test_twin", "sync"));
+  EXPECT_THAT(user_error([&] { Registry::instance().add_directory(directory_.string()); }),
+              HasSubstr("sync 'test_twin' exists twice"));
+}
+
+TEST_F(RegistryTest, SameFolderTwiceIsNoDuplicate) {
+  Registry::instance().add_directory(built("good"));
+  EXPECT_NO_THROW(Registry::instance().add_directory(built("good")));
+  fs::create_directory_symlink(built("good"), directory_ / "link");
+  EXPECT_NO_THROW(Registry::instance().add_directory((directory_ / "link").string()));
+}
+
+TEST_F(RegistryTest, OneNameInTwoKindsIsNoDuplicate) {
+  write("a/plugin.toml", manifest("test_twin_kinds", "sync"));
+  write("b/plugin.toml", manifest("test_twin_kinds", "model"));
+  EXPECT_NO_THROW(Registry::instance().add_directory(directory_.string()));
+}
+
+TEST_F(RegistryTest, UnknownNameSuggestsAndLists) {
+  Registry::instance().add_directory(built("good"));
+  EXPECT_THAT(user_error([&] { Registry::instance().find(PluginKind::batcher, "test_goood"); }),
+              AllOf(HasSubstr("no batcher plugin 'test_goood' (did you mean 'test_good'?)"), HasSubstr("there are: ")));
+}
+
+TEST_F(RegistryTest, ComponentErrorsNameTheRecipesLine) {
+  const auto error = [](const std::string& yaml) {
+    return user_error([&] { Registry::instance().find(PluginKind::batcher, parse_yaml(yaml, "r.yaml"), "batcher"); });
+  };
+  Registry::instance().add_directory(built("good"));
+  EXPECT_THAT(error("name: test_goood"), AllOf(HasSubstr("r.yaml:1:7"), HasSubstr("did you mean 'test_good'?")));
+  EXPECT_THAT(error("length: 3"), HasSubstr("'batcher.name' must name a batcher plugin"));
+  EXPECT_THAT(error("name: [a]"), HasSubstr("'batcher.name' must name a batcher plugin"));
+  EXPECT_THAT(error("test_good"),
+              HasSubstr("expected a map whose key 'name' chooses a batcher plugin, got 'test_good'"));
+}
+
+TEST_F(RegistryTest, MissingFolderIsAnError) {
+  EXPECT_THAT(user_error([&] { Registry::instance().add_directory((directory_ / "none").string()); }),
+              EndsWith("none is no directory"));
+}
+
+TEST_F(RegistryTest, PluginPathIsSearched) {
+  write("x/plugin.toml", manifest("test_from_path", "model"));
+  setenv("LMX_PLUGIN_PATH", str(":", (directory_ / "x").string(), ":").c_str(), 1);
+  Registry::instance().add_default_directories();
+  unsetenv("LMX_PLUGIN_PATH");
+  bool found = false;
+  for (const PluginInfo& info : Registry::instance().list()) found = found || info.name == "test_from_path";
+  EXPECT_TRUE(found);
+}
+
+TEST_F(RegistryTest, MissingFolderInPluginPathIsNamed) {
+  setenv("LMX_PLUGIN_PATH", "/nonexistent/lmx", 1);
+  const std::string text = user_error([] { Registry::instance().add_default_directories(); });
+  unsetenv("LMX_PLUGIN_PATH");
+  EXPECT_EQ(text, "[plugin] LMX_PLUGIN_PATH: /nonexistent/lmx is no directory");
+}
+
+TEST_F(RegistryTest, FullComponentFillsDefaultsAndKeepsNameFirst) {
+  Registry::instance().add_directory(built("good"));
+  const Node node = parse_yaml("length: 7\nname: test_good\n", "r.yaml");
+  const Node full = full_component(PluginKind::batcher, node, "batcher");
+  EXPECT_THAT(full.keys(), testing::ElementsAre("name", "length", "order", "explode"));
+  EXPECT_EQ(full.find("name")->text, "test_good");
+  EXPECT_EQ(full.find("length")->text, "7");
+  EXPECT_EQ(full.find("order")->text, "corpus");
+}
+
+TEST_F(RegistryTest, FullComponentRefusesWhatThePluginDoesNotKnow) {
+  Registry::instance().add_directory(built("good"));
+  const auto error = [](const std::string& yaml) {
+    return user_error([&] { full_component(PluginKind::batcher, parse_yaml(yaml, "r.yaml"), "batcher"); });
+  };
+  EXPECT_THAT(error("name: test_good\nlenght: 7\n"),
+              AllOf(HasSubstr("r.yaml:2:"), HasSubstr("did you mean 'length'?")));
+  EXPECT_THAT(error("name: test_good\nlength: many\n"), HasSubstr("r.yaml:2:9"));
+  EXPECT_THAT(error("name: test_good\norder: rand\n"), HasSubstr("random"));
+}
+
+TEST_F(RegistryTest, FieldsAreDescribed) {
+  const std::vector<FieldInfo> fields = good().descriptor->fields();
+  ASSERT_EQ(fields.size(), 3u);
+  EXPECT_EQ(fields[0].name, "length");
+  EXPECT_EQ(fields[0].default_text, "35");
+  EXPECT_EQ(fields[0].help, "tokens of a sequence");
+}
+
+}  // namespace
+}  // namespace lmx
