@@ -13,8 +13,9 @@ struct Matrix {
   int64_t rows, cols;
 };
 Matrix fold(const Tensor& t) {
-  const int64_t cols = t.rank() ? t.dim(-1) : 1;
-  return {cols ? t.numel() / cols : 0, cols};
+  int64_t rows = 1;
+  for (int i = 0; i + 1 < t.rank(); ++i) rows *= t.dim(i);
+  return {rows, t.rank() ? t.dim(-1) : 1};
 }
 
 [[noreturn]] void mismatch(const Tensor& a, bool ta, const Tensor& b, bool tb, const std::string& why) {

@@ -1,0 +1,154 @@
+#include "lmx/matmul.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "lmx/error.h"
+#include "lmx/kernels.h"
+#include "lmx/parallel.h"
+#include "lmx/parameters.h"
+
+namespace lmx {
+namespace {
+
+Tensor random(Context& ctx, Shape shape, uint64_t seed, DType type = DType::f32) {
+  Tensor t = ctx.empty(shape);
+  initialise(t, {"uniform", 1.0}, RandomKey(seed));
+  return t.to(type);
+}
+
+// The product in doubles, from what the inputs hold after rounding to their type.
+std::vector<double> reference(const Tensor& a, bool ta, const Tensor& b, bool tb) {
+  const Tensor x = a.to(DType::f64), y = b.to(DType::f64);
+  const int64_t m = ta ? a.dim(1) : a.dim(0), k = ta ? a.dim(0) : a.dim(1), n = tb ? b.dim(0) : b.dim(1);
+  std::vector<double> c(static_cast<size_t>(m * n));
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t p = 0; p < k; ++p) {
+        c[static_cast<size_t>(i * n + j)] += x.data<double>()[ta ? p * m + i : i * k + p] *
+                                             y.data<double>()[tb ? j * k + p : p * n + j];
+      }
+    }
+  }
+  return c;
+}
+
+void expect_near(const Tensor& c, const std::vector<double>& want, double tolerance) {
+  const Tensor got = c.to(DType::f64);
+  ASSERT_EQ(got.numel(), static_cast<int64_t>(want.size()));
+  for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got.data<double>()[i], want[i], tolerance) << i;
+}
+
+struct Case {
+  int64_t m, n, k;
+};
+
+class Gemm : public testing::TestWithParam<std::tuple<Case, DType, bool, bool>> {};
+
+TEST_P(Gemm, MatchesDoubles) {
+  const auto [size, type, ta, tb] = GetParam();
+  Context ctx;
+  const Tensor a = random(ctx, ta ? Shape{size.k, size.m} : Shape{size.m, size.k}, 1, type);
+  const Tensor b = random(ctx, tb ? Shape{size.n, size.k} : Shape{size.k, size.n}, 2, type);
+  Tensor c = ctx.zeros({size.m, size.n}, type == DType::f64 ? DType::f64 : DType::f32);
+  const std::vector<double> want = reference(a, ta, b, tb);
+  const double tolerance = (type == DType::f64 ? 1e-13 : 1e-6) * static_cast<double>(size.k + 8);
+  gemm(ctx, a, ta, b, tb, c);
+  expect_near(c, want, tolerance);
+  gemm(ctx, a, ta, b, tb, c, 1.0f);
+  std::vector<double> twice = want;
+  for (double& v : twice) v *= 2;
+  expect_near(c, twice, 2 * tolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Gemm,
+                         testing::Combine(testing::Values(Case{1, 1, 1}, Case{3, 5, 7}, Case{32, 48, 20}, Case{1, 64, 33},
+                                                          Case{65, 1, 17}),
+                                          testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
+                                          testing::Bool(), testing::Bool()));
+
+class Packed : public testing::TestWithParam<std::tuple<DType, bool>> {};
+
+TEST_P(Packed, EqualsGemm) {
+  const auto [type, trans] = GetParam();
+  Context ctx;
+  ctx.compute = type;
+  const Tensor w = random(ctx, trans ? Shape{96, 40} : Shape{40, 96}, 3, type == DType::f64 ? type : DType::f32);
+  const Tensor x = random(ctx, {32, 40}, 4, type);
+  const PackedMatrix packed(ctx, w, trans, 32);
+  Tensor y = ctx.zeros({32, 96}, type == DType::f64 ? DType::f64 : DType::f32);
+  packed.multiply(ctx, x, y, 1.0f);
+  expect_near(y, reference(x, false, to_compute(ctx, w), trans), type == DType::f64 ? 1e-12 : 1e-4);
+}
+INSTANTIATE_TEST_SUITE_P(Types, Packed,
+                         testing::Combine(testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16), testing::Bool()));
+
+TEST(Matmul, ErrorsNameShapesAndReason) {
+  Context ctx;
+  const Tensor a = ctx.zeros({4, 5}), b = ctx.zeros({4, 7});
+  Tensor c = ctx.zeros({4, 7});
+  try {
+    gemm(ctx, a, false, b, false, c);
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_STREQ(e.what(), "[matmul] a (4, 5) f32 x b (4, 7) f32: inner sizes 5 and 4 differ");
+  }
+  try {
+    gemm(ctx, a, true, b, false, c);
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_STREQ(e.what(), "[matmul] a (4, 5) f32 transposed x b (4, 7) f32: the product is (5, 7), the output (4, 7)");
+  }
+  EXPECT_THROW(gemm(ctx, a, true, b.to(DType::bf16), false, c), UserError);
+}
+
+TEST(Matmul, FoldsLeadingDimensions) {
+  Context ctx;
+  const Tensor a = random(ctx, {2, 3, 4}, 1), b = random(ctx, {4, 5}, 2);
+  Tensor c = ctx.zeros({2, 3, 5});
+  gemm(ctx, a, false, b, false, c);
+  expect_near(c, reference(a.reshape({6, 4}), false, b, false), 1e-5);
+}
+
+TEST(Matmul, EmptyInnerSizeGivesZero) {
+  Context ctx;
+  Tensor c = ctx.empty({2, 2});
+  c.data<float>()[0] = 5;
+  gemm(ctx, ctx.zeros({2, 0}), false, ctx.zeros({0, 2}), false, c);
+  EXPECT_EQ(c.data<float>()[0], 0);
+}
+
+TEST(Kernels, AMissingOneSaysWhich) {
+  try {
+    kernel<void (*)()>("gemm", Device{Device::Kind::cuda, 0}, DType::i64);
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_STREQ(e.what(), "[gemm] no CUDA kernel for i64 in this build (input on cuda:0)");
+  }
+}
+
+TEST(Parallel, SumOfSquaresDoesNotDependOnThreads) {
+  std::vector<float> x(100'003);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(RandomKey(1).normal(i));
+  const int before = num_threads();
+  set_num_threads(1);
+  const double one = sum_of_squares(x);
+  set_num_threads(4);
+  EXPECT_EQ(sum_of_squares(x), one);
+  set_num_threads(before);
+  EXPECT_EQ(sum_of_squares({}), 0);
+}
+
+TEST(Transposed, EveryType) {
+  Context ctx;
+  for (DType type : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    const Tensor t = random(ctx, {37, 70}, 9, type);
+    const Tensor back = transposed(ctx, transposed(ctx, t, type), type);
+    EXPECT_EQ(std::memcmp(back.raw(), t.raw(), static_cast<size_t>(t.bytes())), 0) << name_of(type);
+    EXPECT_EQ(transposed(ctx, t, type).to(DType::f64).data<double>()[3 * 37 + 5], t.to(DType::f64).data<double>()[5 * 70 + 3]);
+  }
+}
+
+}  // namespace
+}  // namespace lmx

@@ -1,0 +1,123 @@
+#include "lmx/tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "lmx/error.h"
+
+namespace lmx {
+namespace {
+
+const std::shared_ptr<Allocator> kCpu = Allocator::cpu();
+
+TEST(Shape, CountsAndPrints) {
+  EXPECT_EQ(Shape({2, 3, 4}).numel(), 24);
+  EXPECT_EQ(Shape().numel(), 1);
+  EXPECT_EQ(str(Shape{5, 7}), "(5, 7)");
+  EXPECT_FALSE((Shape{1, 2}) == (Shape{1, 2, 1}));
+}
+
+TEST(Tensor, ViewsShareStorage) {
+  Tensor t = Tensor::zeros(kCpu, {4, 3}, DType::f32);
+  Tensor rows = t.slice(1, 3);
+  rows.data<float>()[0] = 5;
+  EXPECT_EQ(t.data<float>()[3], 5);
+  EXPECT_EQ(rows.shape(), (Shape{2, 3}));
+  EXPECT_EQ(t.reshape({2, -1}).shape(), (Shape{2, 6}));
+  EXPECT_THROW(t.reshape({5, 3}), InternalError);
+  EXPECT_THROW(t.slice(2, 5), InternalError);
+}
+
+TEST(Tensor, CloneDoesNotShare) {
+  Tensor t = Tensor::zeros(kCpu, {3}, DType::i32);
+  Tensor copy = t.clone();
+  copy.data<int32_t>()[1] = 9;
+  EXPECT_EQ(t.data<int32_t>()[1], 0);
+}
+
+TEST(Tensor, ReadingAnotherTypeNamesBoth) {
+  const Tensor t = Tensor::zeros(kCpu, {2, 2}, DType::bf16);
+  try {
+    t.data<float>();
+    FAIL();
+  } catch (const InternalError& e) {
+    EXPECT_NE(std::string(e.what()).find("f32 of (2, 2) bf16"), std::string::npos) << e.what();
+  }
+}
+
+TEST(Tensor, EmptyTensorsWork) {
+  Tensor t = Tensor::zeros(kCpu, {0, 5}, DType::f64);
+  EXPECT_EQ(t.numel(), 0);
+  EXPECT_EQ(t.clone().shape(), (Shape{0, 5}));
+  EXPECT_EQ(t.slice(0, 0).numel(), 0);
+}
+
+TEST(DType, Bf16RoundsToNearestEven) {
+  EXPECT_EQ(static_cast<float>(bfloat16(1.0f)), 1.0f);
+  EXPECT_EQ(static_cast<float>(bfloat16(1.00390625f)), 1.0f);          // a tie: down to even
+  EXPECT_EQ(static_cast<float>(bfloat16(1.01171875f)), 1.015625f);     // a tie: up to even
+  EXPECT_TRUE(std::isnan(static_cast<float>(bfloat16(std::numeric_limits<float>::quiet_NaN()))));
+  EXPECT_TRUE(std::isinf(static_cast<float>(bfloat16(std::numeric_limits<float>::max()))));
+}
+
+TEST(DType, F16RoundsAndOverflows) {
+  EXPECT_EQ(static_cast<float>(float16(65504.0f)), 65504.0f);
+  EXPECT_TRUE(std::isinf(static_cast<float>(float16(65536.0f))));
+  EXPECT_EQ(static_cast<float>(float16(1e-8f)), 0.0f);
+}
+
+TEST(DType, NamesRoundTripAndSuggest) {
+  for (DType t : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8}) {
+    EXPECT_EQ(dtype_from_name(name_of(t)), t);
+  }
+  EXPECT_THROW(dtype_from_name("float"), UserError);
+}
+
+TEST(Tensor, ConvertsBetweenFloatingTypes) {
+  const std::vector<float> values{0.f, -1.5f, 3.14159f, 65504.f};
+  const Tensor t = Tensor::from<float>(kCpu, {4}, values);
+  EXPECT_EQ(t.to(DType::f64).to(DType::f32).data<float>()[2], 3.14159f);
+  EXPECT_EQ(t.to(DType::bf16).to(DType::f32).data<float>()[1], -1.5f);
+  EXPECT_EQ(t.to(DType::f16).to(DType::f64).data<double>()[3], 65504.0);
+}
+
+TEST(Allocator, CountsBytesByClassAndReusesBlocks) {
+  const std::shared_ptr<Allocator> a = Allocator::cpu();
+  void* first = nullptr;
+  {
+    Tensor t = Tensor::empty(a, {1024}, DType::f32, MemClass::gradients);
+    first = t.raw();
+    EXPECT_EQ(a->stats().current[static_cast<size_t>(MemClass::gradients)], 4096);
+    Tensor u = Tensor::empty(a, {256}, DType::f32, MemClass::parameters);
+    EXPECT_EQ(a->stats().total, 4096 + 1024);
+  }
+  EXPECT_EQ(a->stats().total, 0);
+  EXPECT_EQ(a->stats().total_peak, 4096 + 1024);
+  EXPECT_GT(a->stats().reserved, 0);
+  EXPECT_EQ(Tensor::empty(a, {1024}, DType::f32).raw(), first);
+  a->trim();
+  EXPECT_EQ(a->stats().reserved, 0);
+  a->reset_peak();
+  EXPECT_EQ(a->stats().total_peak, 0);
+}
+
+TEST(Allocator, BlocksAreAligned) {
+  for (int64_t n : {1, 3, 100, 5000, 3'000'000}) {
+    const Tensor t = Tensor::empty(kCpu, {n}, DType::u8);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(t.raw()) % 64, 0u) << n;
+  }
+}
+
+TEST(Allocator, OutOfMemoryNamesTheSize) {
+  try {
+    Tensor::empty(kCpu, {int64_t{1} << 46}, DType::u8);
+    FAIL();
+  } catch (const RunError& e) {
+    EXPECT_NE(std::string(e.what()).find("70368744177664 bytes"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace
+}  // namespace lmx
