@@ -1,0 +1,69 @@
+#include <algorithm>
+
+#include "lmx/batcher.h"
+#include "lmx/error.h"
+
+namespace lmx {
+
+Batcher::~Batcher() = default;
+
+Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, int64_t length,
+                 const std::shared_ptr<Allocator>& allocator) {
+  const auto sequences = static_cast<int64_t>(starts.size());
+  Batch batch;
+  batch.inputs = Tensor::empty(allocator, {sequences, length}, DType::i32);
+  batch.targets = Tensor::empty(allocator, {sequences, length}, DType::i32);
+  batch.fresh.assign(starts.size(), 0);
+  if (sequences == 0) return batch;
+  int32_t* inputs = batch.inputs.data<int32_t>();
+  int32_t* targets = batch.targets.data<int32_t>();
+  for (int64_t b = 0; b < sequences; ++b) {
+    const int64_t start = starts[static_cast<size_t>(b)];
+    LMX_CHECK(start >= 0 && start + length < tokens.size(), "start ", start, " length ", length, " of ", tokens.size());
+    const int32_t* from = tokens.tokens().data() + start;
+    std::copy_n(from, length, inputs + b * length);
+    std::copy_n(from + 1, length, targets + b * length);
+    batch.slots.push_back(b);
+  }
+  return batch;
+}
+
+EvalPlan::EvalPlan(TokenArray tokens, int64_t sequences, int64_t length, const std::string& split)
+    : tokens_(std::move(tokens)), length_(length) {
+  LMX_CHECK(sequences > 0 && length > 0, sequences, " x ", length);
+  if (tokens_.size() < 2) {
+    throw UserError(str("[eval] the ", split, " split holds ", tokens_.size(), " tokens; at least 2 are needed to evaluate"));
+  }
+  slots_ = std::min(sequences, targets());
+  part_ = targets() / slots_;
+  windows_ = (part_ + length_ - 1) / length_;
+  extra_ = (targets() - part_ * slots_ + length_ - 1) / length_;
+}
+
+Batch EvalPlan::batch(int64_t index, int64_t first, int64_t count, const std::shared_ptr<Allocator>& allocator) const {
+  LMX_CHECK(index >= 0 && index < batches(), index, " of ", batches());
+  const int64_t last = std::min(first + count, slots_);
+  std::vector<int64_t> starts, slots;
+  int64_t length = 0;
+  if (index < windows_) {
+    const int64_t offset = index * length_;
+    length = std::min(length_, part_ - offset);
+    for (int64_t slot = first; slot < last; ++slot) {
+      starts.push_back(slot * part_ + offset);
+      slots.push_back(slot);
+    }
+  } else {
+    const int64_t start = slots_ * part_ + (index - windows_) * length_;
+    length = std::min(length_, targets() - start);
+    if (first < slots_ && last == slots_) {
+      starts.push_back(start);
+      slots.push_back(slots_ - 1);
+    }
+  }
+  Batch batch = make_batch(tokens_, starts, length, allocator);
+  batch.slots = std::move(slots);
+  if (index == 0) std::fill(batch.fresh.begin(), batch.fresh.end(), uint8_t{1});
+  return batch;
+}
+
+}  // namespace lmx
