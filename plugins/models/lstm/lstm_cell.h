@@ -1,0 +1,46 @@
+// The LSTM cell's arithmetic (Hochreiter and Schmidhuber 1997, with forget gates; FACTS A5), written once: a float that
+// the CPU's compiler vectorises, a double for gradient checks, a CUDA thread's float.
+//
+//   i, f, o = sigmoid(z_i, z_f, z_o)    g = tanh(z_g)    c' = f c + i g    m = o tanh(c')
+#pragma once
+
+#include "lmx/math.h"
+
+namespace lmx::lstm {
+
+template <class T>
+struct Gates {
+  T i, f, g, o;
+};
+
+template <class T>
+struct CellOut {
+  Gates<T> gates;
+  T c, m;
+};
+
+// z: pre-activations, bias included; c: the cell before.
+template <class T>
+LMX_HD inline CellOut<T> cell_forward(Gates<T> z, T c) {
+  const T i = fast_sigmoid(z.i), f = fast_sigmoid(z.f), g = fast_tanh(z.g), o = fast_sigmoid(z.o);
+  const T next = f * c + i * g;
+  return {{i, f, g, o}, next, o * fast_tanh(next)};
+}
+
+template <class T>
+struct CellGrad {
+  Gates<T> z;  // gradients of the pre-activations
+  T c;         // of the cell before
+};
+
+// a: activated gates; before, after: the cell around this step; dm, dc: gradients of m and of the cell after it.
+template <class T>
+LMX_HD inline CellGrad<T> cell_backward(Gates<T> a, T before, T after, T dm, T dc) {
+  const T tc = fast_tanh(after);
+  const T d = dc + dm * a.o * (T(1) - tc * tc);
+  return {{d * a.g * a.i * (T(1) - a.i), d * before * a.f * (T(1) - a.f), d * a.i * (T(1) - a.g * a.g),
+           dm * tc * a.o * (T(1) - a.o)},
+          d * a.f};
+}
+
+}  // namespace lmx::lstm
