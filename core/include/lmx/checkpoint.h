@@ -26,6 +26,8 @@ struct TrainState {
 LMX_API std::string save_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state);
 // Verifies the hashes of state.json. UserError names the damaged file and what to do.
 LMX_API TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allocator>& allocator);
+// Only its `numbers`, read and verified without the tensors.
+LMX_API std::map<std::string, std::string> checkpoint_numbers(const std::string& folder);
 // Complete checkpoints of a run by ascending step, unfinished temporary folders skipped.
 struct CheckpointInfo { int64_t step; std::string folder; };
 LMX_API std::vector<CheckpointInfo> list_checkpoints(const std::string& run_dir);

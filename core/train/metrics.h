@@ -1,0 +1,43 @@
+// What a run measures: one record a log step, as a line of metrics.jsonl and as TensorBoard scalars.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lmx/api.h"
+
+namespace lmx::train {
+
+// Values in the order in which they are written.
+struct Record {
+  int64_t step = 0;
+  std::string split;  // "train" or "valid"
+  std::vector<std::pair<std::string, double>> values;
+};
+
+// The shortest text that reads back to the same double: "0.1", "NaN", "Infinity", "-Infinity".
+LMX_API std::string number_text(double value);
+LMX_API double number_from_text(const std::string& text);  // UserError for anything else
+
+// `{"step":50,"split":"train","nll_nat":4.1,...}`; what JSON has no number for becomes a string.
+LMX_API std::string to_json_line(const Record& record);
+
+// Appends to metrics.jsonl, each line in one write. RunError: a full disk.
+class LMX_API MetricsFile {
+ public:
+  // Keeps lines up to `resume_step` of an existing file and drops the rest, half-written lines included.
+  MetricsFile(std::string path, int64_t resume_step);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  MetricsFile& operator=(const MetricsFile&) = delete;
+  void write(const Record& record);
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace lmx::train

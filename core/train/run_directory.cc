@@ -1,0 +1,141 @@
+#include "train/run_directory.h"
+
+#include <sys/file.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fcntl.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "data/files.h"
+#include "lmx/checkpoint.h"
+#include "lmx/error.h"
+
+namespace lmx::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::string time_text(const char* format) {
+  char text[64];
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  std::strftime(text, sizeof text, format, &local);
+  return text;
+}
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(':') + 2, line.size()));
+  return "unknown";
+}
+
+// False when somebody else has it already.
+bool make_folder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  const bool made = fs::create_directory(path, error);
+  if (error) throw RunError(str("[run] cannot create ", path, ": ", error.message()));
+  return made;
+}
+
+Json host_json() {
+  utsname system{};
+  uname(&system);
+  return {{"name", system.nodename}, {"system", str(system.sysname, " ", system.release)}, {"cpu", cpu_model()},
+          {"cores", sysconf(_SC_NPROCESSORS_ONLN)}};
+}
+
+}  // namespace
+
+std::string create_run_directory(const std::string& wanted, const std::string& recipe) {
+  if (!wanted.empty()) {
+    std::error_code error;
+    if (make_folder(wanted) || fs::is_empty(wanted, error)) return wanted;
+    throw UserError(str("[run] run.dir ", wanted, " exists and is not empty; --resume ", wanted, " continues the run in it, or choose another folder"));
+  }
+  const std::string base = str("runs/", recipe, "/", time_text("%Y-%m-%d_%H%M%S"));
+  std::string path = base;
+  for (int suffix = 2; !make_folder(path); ++suffix) path = str(base, "-", suffix);
+  return path;
+}
+
+std::string newest_run(const std::string& wanted, const std::string& recipe) {
+  std::error_code error;
+  if (!wanted.empty()) return fs::exists(wanted, error) ? wanted : "";
+  std::vector<std::pair<fs::file_time_type, std::string>> runs;
+  for (const auto& entry : fs::directory_iterator("runs/" + recipe, error)) {
+    const fs::path config = entry.path() / "config.yaml";
+    if (fs::exists(config, error)) runs.emplace_back(fs::last_write_time(config, error), entry.path().string());
+  }
+  return runs.empty() ? "" : std::max_element(runs.begin(), runs.end())->second;
+}
+
+Node read_run_config(const std::string& directory) {
+  std::error_code error;
+  const std::string path = directory + "/config.yaml";
+  if (!fs::exists(directory, error)) throw UserError(str("[run] there is no run directory ", directory, error ? ": " + error.message() : ""));
+  if (!fs::is_directory(directory, error)) throw UserError(str("[run] ", directory, " is no directory"));
+  if (access(directory.c_str(), R_OK | X_OK) != 0) throw UserError(str("[run] cannot read the run directory ", directory, ": ", std::strerror(errno)));
+  if (!fs::exists(path, error)) throw UserError(str("[run] ", directory, " holds no run: it has no config.yaml"));
+  return parse_yaml(data::read_file(path), path);
+}
+
+bool holds_nothing(const std::string& directory) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name == ".lock" || name == "log.txt" || name == "status.json" || name.find(".tmp-") != std::string::npos;
+    if (!ours) return false;
+  }
+  return !error;
+}
+
+RunLock::RunLock(const std::string& directory) {
+  const std::string path = directory + "/.lock";
+  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) throw RunError(str("[run] cannot write in ", directory, ": ", std::strerror(errno)));
+  if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(descriptor_);
+    throw UserError(str("[run] another process is training in ", directory, " (its status.json names it)"));
+  }
+}
+
+RunLock::~RunLock() { close(descriptor_); }
+
+void write_status(const std::string& directory, const std::string& state, int64_t step, const std::string& reason) {
+  Json status{{"state", state}, {"step", step}, {"pid", getpid()}, {"host", host_json()["name"]}, {"time", time_text("%Y-%m-%dT%H:%M:%S%z")}};
+  if (!reason.empty()) status["reason"] = reason;
+  write_file_atomically(directory + "/status.json", status.dump(1) + "\n");
+}
+
+void write_provenance(const std::string& directory, const Provenance& p) {
+  const std::string path = directory + "/provenance.json";
+  Json all{{"format", 1}, {"starts", Json::array()}};
+  std::error_code error;
+  if (fs::exists(path, error)) {
+    const Json before = Json::parse(data::read_file(path), nullptr, false);
+    if (before.is_object() && before.contains("starts") && before["starts"].is_array()) all = before;
+  }
+  Json start{{"time", time_text("%Y-%m-%dT%H:%M:%S%z")}, {"command_line", p.command_line}, {"directory", fs::current_path(error).string()}};
+  start["lmx"] = {{"version", kVersion}, {"abi", kAbi}, {"compiler", __VERSION__}};
+  start["host"] = host_json();
+  start["compute"] = {{"device", "cpu"}, {"isa", p.isa}, {"threads", p.threads}, {"precision", p.precision}};
+  start["data"] = {{"hash", p.data_hash}, {"directory", p.data_directory}, {"source", p.data_note}};
+  for (const auto& [name, hash] : p.plugins) start["plugins"][name] = hash;
+  start["parameters"] = p.parameters;
+  start["lr_factor"] = p.lr_factor;
+  all["starts"].push_back(start);
+  write_file_atomically(path, all.dump(1) + "\n");
+}
+
+}  // namespace lmx::train
