@@ -1,0 +1,45 @@
+// How many different words N tokens of training hold: U = a N^b (Patwary et al. 2018 find b = 0.64).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lmx/api.h"
+#include "lmx/data.h"
+
+namespace lmx {
+
+struct TypesAtTokens {
+  int64_t tokens = 0;
+  double types = 0;   // mean over the draws
+  double spread = 0;  // their standard deviation
+};
+
+struct PowerLaw {
+  double factor = 0, exponent = 0;    // U = factor N^exponent
+  std::vector<double> residuals;      // of each point: ln U - ln(factor N^exponent)
+  double rms = 0;                     // of the residuals
+  LMX_API double at(double tokens) const;
+};
+
+// Least squares in log-log coordinates. UserError: fewer than two different N, or a value that is not positive.
+LMX_API PowerLaw fit_power_law(std::span<const TypesAtTokens> points);
+
+struct ZipfOptions {
+  int64_t sequence_length = 20;   // Patwary's word model
+  int64_t first = 640;            // tokens of one of its ranks; then twice as many each time
+  int64_t last = 2'621'440;       // and never more than half of the tokens there are
+  int64_t draws = 3;
+  uint64_t seed = 1;
+};
+
+// Draws sequences as training does: at random from the whole text, none twice in a draw.
+// UserError: a text shorter than 4 x `first` tokens.
+LMX_API std::vector<TypesAtTokens> count_types(const TokenArray& tokens, const ZipfOptions& options);
+
+// A log-log plot of points, fit and the paper's law through the first point, as a file for a browser.
+LMX_API std::string zipf_svg(std::span<const TypesAtTokens> points, const PowerLaw& fit, const std::string& title);
+
+}  // namespace lmx

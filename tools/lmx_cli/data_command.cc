@@ -1,0 +1,149 @@
+// lmx data list | prepare | stats
+#include <cmath>
+#include <fstream>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+
+#include "commands.h"
+#include "lmx/corpora.h"
+#include "lmx/data.h"
+#include "lmx/zipf.h"
+
+namespace lmx_cli {
+namespace {
+
+using namespace lmx;
+
+void list() {
+  std::string details;
+  std::vector<std::vector<std::string>> rows{{"CORPUS", "HERE", "WHERE"}};
+  for (const Corpus& corpus : corpora()) {
+    const CorpusPlace place = locate(corpus);
+    const bool here = place.problem.empty();
+    rows.push_back({corpus.name, here ? "yes" : "no", here ? place.directory : "looked in " + place.searched.front()});
+    details += str("\n", corpus.name, ": ", corpus.what, "\n  licence  ", corpus.licence, "\n  source   ", corpus.source, "\n");
+    if (!here) details += str("  to get it: ", corpus.get, "\n");
+    if (!corpus.archive_sha256.empty()) details += str("  SHA-256 of the download: ", corpus.archive_sha256, "\n");
+  }
+  std::cout << table(rows) << details;
+}
+
+struct Options {
+  std::string recipe, corpus, plot;
+  std::vector<std::string> overrides, files;
+  ZipfOptions zipf;
+};
+
+Node data_of(const Options& options) {
+  ComposeOptions compose_options;
+  compose_options.overrides = options.overrides;
+  const Node recipe = compose(options.recipe, compose_options);
+  const Node* data = recipe.find("data");
+  if (!data) throw UserError(str(options.recipe, ": the recipe has no `data:`"));
+  return *data;
+}
+
+void prepare(const Options& options) {
+  const Dataset dataset = open_dataset(data_of(options));
+  std::cout << dataset.source_note << "\n" << dataset.report;
+  std::cout << "tokens: train " << dataset.train.size() << ", valid " << dataset.valid.size() << ", test " << dataset.test.size()
+            << "\n";
+  if (!dataset.directory.empty()) std::cout << "directory: " << dataset.directory << "\n";
+}
+
+// What stats counts: a recipe's data, a corpus of the registry, or files. Exactly one of them.
+Node stats_data(const Options& options) {
+  if (!options.recipe.empty() + !options.corpus.empty() + !options.files.empty() != 1) {
+    throw UserError("[data] name one of: a recipe, --corpus NAME, --files PATH...");
+  }
+  if (!options.recipe.empty()) return data_of(options);
+  const Mark mark{"command line", 0, 0};
+  Node data = Node::map(mark);
+  data.set("name", Node::string("text", mark));
+  data.set("valid_fraction", Node::scalar("0", mark));
+  if (!options.corpus.empty()) data.set("corpus", Node::string(options.corpus, mark));
+  std::vector<Node> files;
+  for (const std::string& file : options.files) files.push_back(Node::string(file, mark));
+  if (!files.empty()) data.set("files", Node::list(std::move(files), mark));
+  return data;
+}
+
+std::string fixed(double value, int digits) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(digits) << value;
+  return out.str();
+}
+
+void stats(const Options& options) {
+  const Dataset dataset = open_all_types(stats_data(options));
+  const std::vector<TypesAtTokens> points = count_types(dataset.train, options.zipf);
+  const PowerLaw fit = fit_power_law(points);
+  std::cout << dataset.source_note << "\n"
+            << dataset.train.size() << " tokens, " << dataset.types << " types; sequences of " << options.zipf.sequence_length
+            << ", mean of " << options.zipf.draws << " draws\n\n";
+  std::vector<std::vector<std::string>> rows{{"N TOKENS", "U UNIQUE", "SPREAD", "N / U", "FIT", "RESIDUAL %"}};
+  for (size_t i = 0; i < points.size(); ++i) {
+    const auto n = static_cast<double>(points[i].tokens);
+    rows.push_back({std::to_string(points[i].tokens), fixed(points[i].types, 1), fixed(points[i].spread, 1),
+                    fixed(n / points[i].types, 2), fixed(fit.at(n), 1), fixed(100 * std::expm1(fit.residuals[i]), 2)});
+  }
+  std::cout << table(rows) << "\nU = " << fixed(fit.factor, 3) << " N^" << fixed(fit.exponent, 3)
+            << "   (Patwary et al. 2018: N^0.64)   rms residual " << fixed(100 * fit.rms, 2) << " %\n";
+  std::ofstream file(options.plot);
+  file << zipf_svg(points, fit, "Unique words against tokens: " + (options.corpus.empty() ? dataset.source_note : options.corpus));
+  file.close();
+  if (!file) throw RunError(str("[data] cannot write ", options.plot));
+  std::cout << "plot: " << options.plot << "\n";
+}
+
+void add_list(CLI::App& group) {
+  CLI::App* command = group.add_subcommand("list", "the corpora that lmx knows: here or missing, where, and how to get them");
+  set_examples(*command, {{"lmx data list", "what this machine has below LMX_DATA_DIR"}});
+  command->callback([] { list(); });
+}
+
+void add_prepare(CLI::App& group) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command = group.add_subcommand("prepare", "build a recipe's vocabulary and token files, and report on them");
+  set_examples(*command, {{"lmx data prepare recipes/word_lm_gutenberg.yaml", "types, coverage and out-of-vocabulary words"},
+                          {"lmx data prepare recipes/word_lm_gutenberg.yaml data.vocab_size=10000", "with a smaller vocabulary"}});
+  command->add_option("RECIPE", options->recipe, "a recipe file")->required()->type_name("");
+  command->add_option("OVERRIDES", options->overrides, "key=value")->type_name("");
+  command->callback([options] { prepare(*options); });
+}
+
+void add_stats(CLI::App& group) {
+  const auto options = std::make_shared<Options>();
+  options->plot = "zipf.svg";
+  CLI::App* command = group.add_subcommand("stats", "count unique words against tokens and fit U = a N^b");
+  set_examples(*command, {{"lmx data stats --corpus gutenberg", "a table, the fit and a plot in zipf.svg"},
+                          {"lmx data stats recipes/quickstart.yaml", "the data of a recipe"},
+                          {"lmx data stats --files 'texts/*.txt.gz' --plot mine.svg", "any text"}});
+  command->add_option("RECIPE", options->recipe, "a recipe file; its data with every word counted")->type_name("");
+  command->add_option("OVERRIDES", options->overrides, "key=value")->type_name("");
+  command->add_option("--corpus", options->corpus, "a corpus of the registry")->type_name("NAME");
+  command->add_option("--files", options->files, "text files, directories or globs")->type_name("PATH");
+  command->add_option("--sequence-length", options->zipf.sequence_length, "words of a drawn sequence (20)")
+      ->check(CLI::PositiveNumber)->type_name("N");
+  command->add_option("--max-tokens", options->zipf.last, "the largest N (2621440), at most half of the text")
+      ->check(CLI::PositiveNumber)->type_name("N");
+  command->add_option("--draws", options->zipf.draws, "draws that each U is the mean of (3)")->check(CLI::PositiveNumber)->type_name("N");
+  command->add_option("--seed", options->zipf.seed, "of the draws (1)")->type_name("N");
+  command->add_option("--plot", options->plot, "the SVG file to write (zipf.svg)")->type_name("FILE");
+  command->callback([options] { stats(*options); });
+}
+
+}  // namespace
+
+void add_data(CLI::App& app) {
+  CLI::App* group = app.add_subcommand("data", "corpora: list them, prepare them, count their words");
+  set_examples(*group, {{"lmx data list", "the corpora that lmx knows"},
+                        {"lmx data prepare recipes/word_lm_gutenberg.yaml", "vocabulary and token files of a recipe"},
+                        {"lmx data stats --corpus gutenberg", "unique words against tokens, U = a N^b"}});
+  add_list(*group);
+  add_prepare(*group);
+  add_stats(*group);
+}
+
+}  // namespace lmx_cli
