@@ -4,12 +4,12 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <fcntl.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <fcntl.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -51,7 +51,9 @@ bool make_folder(const std::string& path) {
 Json host_json() {
   utsname system{};
   uname(&system);
-  return {{"name", system.nodename}, {"system", str(system.sysname, " ", system.release)}, {"cpu", cpu_model()},
+  return {{"name", system.nodename},
+          {"system", str(system.sysname, " ", system.release)},
+          {"cpu", cpu_model()},
           {"cores", sysconf(_SC_NPROCESSORS_ONLN)}};
 }
 
@@ -61,7 +63,8 @@ std::string create_run_directory(const std::string& wanted, const std::string& r
   if (!wanted.empty()) {
     std::error_code error;
     if (make_folder(wanted) || fs::is_empty(wanted, error)) return wanted;
-    throw UserError(str("[run] run.dir ", wanted, " exists and is not empty; --resume ", wanted, " continues the run in it, or choose another folder"));
+    throw UserError(str("[run] run.dir ", wanted, " exists and is not empty; --resume ", wanted,
+                        " continues the run in it, or choose another folder"));
   }
   const std::string base = str("runs/", recipe, "/", time_text("%Y-%m-%d_%H%M%S"));
   std::string path = base;
@@ -83,9 +86,11 @@ std::string newest_run(const std::string& wanted, const std::string& recipe) {
 Node read_run_config(const std::string& directory) {
   std::error_code error;
   const std::string path = directory + "/config.yaml";
-  if (!fs::exists(directory, error)) throw UserError(str("[run] there is no run directory ", directory, error ? ": " + error.message() : ""));
+  if (!fs::exists(directory, error))
+    throw UserError(str("[run] there is no run directory ", directory, error ? ": " + error.message() : ""));
   if (!fs::is_directory(directory, error)) throw UserError(str("[run] ", directory, " is no directory"));
-  if (access(directory.c_str(), R_OK | X_OK) != 0) throw UserError(str("[run] cannot read the run directory ", directory, ": ", std::strerror(errno)));
+  if (access(directory.c_str(), R_OK | X_OK) != 0)
+    throw UserError(str("[run] cannot read the run directory ", directory, ": ", std::strerror(errno)));
   if (!fs::exists(path, error)) throw UserError(str("[run] ", directory, " holds no run: it has no config.yaml"));
   return parse_yaml(data::read_file(path), path);
 }
@@ -94,7 +99,8 @@ bool holds_nothing(const std::string& directory) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename().string();
-    const bool ours = name == ".lock" || name == "log.txt" || name == "status.json" || name.find(".tmp-") != std::string::npos;
+    const bool ours =
+        name == ".lock" || name == "log.txt" || name == "status.json" || name.find(".tmp-") != std::string::npos;
     if (!ours) return false;
   }
   return !error;
@@ -110,10 +116,16 @@ RunLock::RunLock(const std::string& directory) {
   }
 }
 
-RunLock::~RunLock() { close(descriptor_); }
+RunLock::~RunLock() {
+  close(descriptor_);
+}
 
 void write_status(const std::string& directory, const std::string& state, int64_t step, const std::string& reason) {
-  Json status{{"state", state}, {"step", step}, {"pid", getpid()}, {"host", host_json()["name"]}, {"time", time_text("%Y-%m-%dT%H:%M:%S%z")}};
+  Json status{{"state", state},
+              {"step", step},
+              {"pid", getpid()},
+              {"host", host_json()["name"]},
+              {"time", time_text("%Y-%m-%dT%H:%M:%S%z")}};
   if (!reason.empty()) status["reason"] = reason;
   write_file_atomically(directory + "/status.json", status.dump(1) + "\n");
 }
@@ -126,7 +138,9 @@ void write_provenance(const std::string& directory, const Provenance& p) {
     const Json before = Json::parse(data::read_file(path), nullptr, false);
     if (before.is_object() && before.contains("starts") && before["starts"].is_array()) all = before;
   }
-  Json start{{"time", time_text("%Y-%m-%dT%H:%M:%S%z")}, {"command_line", p.command_line}, {"directory", fs::current_path(error).string()}};
+  Json start{{"time", time_text("%Y-%m-%dT%H:%M:%S%z")},
+             {"command_line", p.command_line},
+             {"directory", fs::current_path(error).string()}};
   start["lmx"] = {{"version", kVersion}, {"abi", kAbi}, {"compiler", __VERSION__}};
   start["host"] = host_json();
   start["compute"] = {{"device", "cpu"}, {"isa", p.isa}, {"threads", p.threads}, {"precision", p.precision}};

@@ -35,7 +35,8 @@ class LMX_API RunLock {
 };
 
 // status.json: state (running, done, failed, interrupted), step, reason, pid, host. What a script polls.
-LMX_API void write_status(const std::string& directory, const std::string& state, int64_t step, const std::string& reason);
+LMX_API void write_status(const std::string& directory, const std::string& state, int64_t step,
+                          const std::string& reason);
 
 struct Provenance {
   std::vector<std::string> command_line;

@@ -6,7 +6,9 @@ namespace {
 // What a handler may touch is a global of this type and nothing else.
 volatile std::sig_atomic_t g_received = 0;
 
-extern "C" void note_signal(int signal) { g_received = signal; }
+extern "C" void note_signal(int signal) {
+  g_received = signal;
+}
 
 }  // namespace
 
@@ -25,6 +27,8 @@ SignalGuard::~SignalGuard() {
   sigaction(SIGTERM, &before_term_, nullptr);
 }
 
-int SignalGuard::received() { return g_received; }
+int SignalGuard::received() {
+  return g_received;
+}
 
 }  // namespace lmx::train

@@ -18,7 +18,8 @@ class LMX_API SignalGuard {
   static int received();  // SIGINT, SIGTERM, or 0
 
  private:
-  struct sigaction before_int_ {}, before_term_ {};
+  struct sigaction before_int_ {
+  }, before_term_{};
 };
 
 }  // namespace lmx::train

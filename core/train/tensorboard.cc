@@ -39,7 +39,9 @@ std::string varint(uint64_t value) {
 }
 
 // protobuf's wire types: 0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes.
-std::string key(int field, int wire) { return varint(static_cast<uint64_t>(field << 3 | wire)); }
+std::string key(int field, int wire) {
+  return varint(static_cast<uint64_t>(field << 3 | wire));
+}
 std::string bytes_field(int field, std::string_view bytes) {
   return key(field, 2) + varint(bytes.size()) + std::string(bytes);
 }
@@ -71,7 +73,9 @@ uint32_t crc32c(std::string_view bytes) {
   return ~c;
 }
 
-uint32_t masked_crc32c(std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8u; }
+uint32_t masked_crc32c(std::string_view bytes) {
+  return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
+}
 
 std::string tf_record(std::string_view bytes) {
   const std::string length = fixed(static_cast<uint64_t>(bytes.size()));
@@ -108,7 +112,9 @@ EventFile::~EventFile() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-void EventFile::write(const Record& record) { append(scalars_event(now(), record)); }
+void EventFile::write(const Record& record) {
+  append(scalars_event(now(), record));
+}
 
 void EventFile::append(const std::string& event) {
   const std::string bytes = tf_record(event);

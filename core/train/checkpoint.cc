@@ -1,0 +1,203 @@
+// Checkpoint folders. A folder named step-N is complete: it was filled and fsynced under a hidden name first, and the
+// rename is the last thing that happens. state.json carries the hashes of the tensor files and of itself.
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "data/files.h"
+#include "lmx/checkpoint.h"
+
+namespace lmx {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int kFormat = 1;
+constexpr const char* kFiles[] = {"model.safetensors", "train_state.safetensors"};
+constexpr const char* kAdvice = "; remove that folder to fall back to the checkpoint before it";
+
+std::string sha256_of_text(const std::string& text) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  LMX_CHECK(EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr) == 1);
+  std::string out;
+  char pair[3];
+  for (unsigned i = 0; i < size; ++i) {
+    std::snprintf(pair, sizeof pair, "%02x", digest[i]);
+    out += pair;
+  }
+  return out;
+}
+
+std::string state_json(const std::string& folder, const std::map<std::string, std::string>& numbers) {
+  Json state{{"format", kFormat}, {"numbers", numbers}};
+  for (const char* name : kFiles) {
+    const std::string path = folder + "/" + name;
+    state["files"][name] = {{"bytes", fs::file_size(path)}, {"sha256", data::sha256_of_file(path)}};
+  }
+  state["sha256"] = sha256_of_text(state.dump());
+  return state.dump(1) + "\n";
+}
+
+[[noreturn]] void damaged(const std::string& path, const std::string& why) {
+  throw UserError(str("[checkpoint] ", path, " is damaged: ", why, kAdvice));
+}
+
+Json read_state(const std::string& path) {
+  if (!fs::exists(path)) throw UserError(str("[checkpoint] ", path, " is missing", kAdvice));
+  Json state = Json::parse(data::read_file(path), nullptr, false);
+  if (!state.is_object() || !state.contains("sha256")) damaged(path, "it is no JSON object with a hash");
+  const Json hash = state["sha256"];
+  state.erase("sha256");
+  if (hash != sha256_of_text(state.dump())) damaged(path, "its content does not match its hash");
+  if (state.value("format", 0) != kFormat)
+    throw UserError(
+        str("[checkpoint] ", path, " has format ", state["format"].dump(), "; this lmx reads format ", kFormat));
+  return state;
+}
+
+std::map<std::string, std::string> numbers_of(const Json& state, const std::string& path) {
+  try {
+    return state.at("numbers").get<std::map<std::string, std::string>>();
+  } catch (const Json::exception& e) {
+    damaged(path, e.what());
+  }
+}
+
+void verify_file(const std::string& folder, const char* name, const Json& files) {
+  const std::string path = folder + "/" + name;
+  if (!fs::exists(path)) throw UserError(str("[checkpoint] ", path, " is missing", kAdvice));
+  const auto size = fs::file_size(path);
+  const uint64_t expected = files.at(name).at("bytes");
+  if (size != expected) damaged(path, str("it has ", size, " bytes, written were ", expected));
+  if (files.at(name).at("sha256") != data::sha256_of_file(path))
+    damaged(path, "its SHA-256 is not the one in state.json");
+}
+
+// Puts `temporary` in the place of `target`, which may exist (a run resumed from an older checkpoint): then both names
+// are exchanged, so that at no instant there is neither.
+void move_into_place(const std::string& temporary, const std::string& target) {
+  if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0) return;
+  if (errno == EEXIST && renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(temporary);
+    return;
+  }
+  fs::remove_all(target);  // a file system without renameat2's flags
+  fs::rename(temporary, target);
+}
+
+// The step of "step-120"; -1 for any other name.
+int64_t step_of(const std::string& name) {
+  int64_t step = -1;
+  const char* end = name.data() + name.size();
+  if (!name.starts_with("step-") || name.size() == 5) return -1;
+  const auto [stop, error] = std::from_chars(name.data() + 5, end, step);
+  return error == std::errc() && stop == end && step >= 0 ? step : -1;
+}
+
+// What a killed writer left.
+void remove_temporaries(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (entry.path().filename().string().starts_with(".step-")) fs::remove_all(entry.path(), error);
+}
+
+}  // namespace
+
+void write_file_atomically(const std::string& path, const std::string& content) {
+  const std::string temporary = str(path, ".tmp-", getpid());
+  std::error_code error;
+  try {
+    data::write_file(temporary, content);
+    fs::rename(temporary, path);
+  } catch (const fs::filesystem_error& e) {
+    fs::remove(temporary, error);
+    throw RunError(str("[write] cannot replace ", path, ": ", e.code().message()));
+  } catch (...) {
+    fs::remove(temporary, error);
+    throw;
+  }
+  const std::string folder = fs::path(path).parent_path().string();
+  data::sync_directory(folder.empty() ? "." : folder);
+}
+
+std::string save_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state) {
+  const std::string parent = run_dir + "/checkpoints";
+  const std::string target = str(parent, "/step-", step), temporary = str(parent, "/.step-", step);
+  std::error_code error;
+  fs::create_directories(parent, error);
+  remove_temporaries(parent);
+  const auto failed = [&](const std::string& why) {
+    fs::remove_all(temporary, error);
+    return RunError(str("[checkpoint] ", target, " was not written, earlier checkpoints are intact: ", why));
+  };
+  try {
+    fs::create_directory(temporary);
+    save_safetensors(temporary + "/" + kFiles[0], state.model);
+    save_safetensors(temporary + "/" + kFiles[1], state.train);
+    data::write_file(temporary + "/state.json", state_json(temporary, state.numbers));
+    data::sync_directory(temporary);
+    move_into_place(temporary, target);
+  } catch (const fs::filesystem_error& e) {
+    throw failed(e.code().message());
+  } catch (const RunError& e) {
+    throw failed(e.what());
+  }
+  data::sync_directory(parent);
+  return target;
+}
+
+TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allocator>& allocator) {
+  const std::string path = folder + "/state.json";
+  const Json state = read_state(path);
+  TrainState out;
+  out.numbers = numbers_of(state, path);
+  try {
+    for (const char* name : kFiles) verify_file(folder, name, state.at("files"));
+  } catch (const Json::exception& e) {
+    damaged(path, e.what());
+  }
+  out.model = load_safetensors(folder + "/" + kFiles[0], allocator);
+  out.train = load_safetensors(folder + "/" + kFiles[1], allocator);
+  return out;
+}
+
+std::map<std::string, std::string> checkpoint_numbers(const std::string& folder) {
+  const std::string path = folder + "/state.json";
+  return numbers_of(read_state(path), path);
+}
+
+std::vector<CheckpointInfo> list_checkpoints(const std::string& run_dir) {
+  std::vector<CheckpointInfo> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run_dir + "/checkpoints", error)) {
+    const int64_t step = step_of(entry.path().filename().string());
+    if (step >= 0 && entry.is_directory(error)) found.push_back({step, entry.path().string()});
+  }
+  std::sort(found.begin(), found.end(),
+            [](const CheckpointInfo& a, const CheckpointInfo& b) { return a.step < b.step; });
+  return found;
+}
+
+void prune_checkpoints(const std::string& run_dir, int keep, const std::vector<int64_t>& protect) {
+  const std::vector<CheckpointInfo> all = list_checkpoints(run_dir);
+  for (size_t i = 0; i + static_cast<size_t>(std::max(keep, 1)) < all.size(); ++i) {
+    if (std::find(protect.begin(), protect.end(), all[i].step) != protect.end()) continue;
+    // Renamed first: a kill in the middle of the removal must not leave half a checkpoint under a good name.
+    const std::string dying = str(run_dir, "/checkpoints/.step-", all[i].step);
+    std::error_code error;
+    fs::rename(all[i].folder, dying, error);
+    fs::remove_all(error ? all[i].folder : dying, error);
+  }
+}
+
+}  // namespace lmx
