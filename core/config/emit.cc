@@ -19,7 +19,7 @@ bool is_typed_word(std::string text) {
 // Whether a plain scalar of this text reads as something other than a string, here or in another YAML reader:
 // everything that starts like a number is taken for one (dates, 0x10, 12:30).
 bool reads_as_another_type(const std::string& text) {
-  if (text.empty() || is_typed_word(text)) return true;
+  if (text.empty() || is_typed_word(text) || parse_int(text) || parse_double(text)) return true;
   const size_t sign = text[0] == '-' || text[0] == '+' || text[0] == '.' ? 1 : 0;
   if (text.size() <= sign || text[sign] < '0' || text[sign] > '9') return text.starts_with("+.") || text.starts_with("..");
   return text.find_first_not_of("0123456789abcdefABCDEFxXoO_.+-:") == std::string::npos;
@@ -68,8 +68,9 @@ std::string quote(const std::string& text) {
 }
 
 std::string scalar_yaml(const Node& node, bool in_flow) {
-  if (node.quoted ? reads_as_another_type(node.text) || !is_safe_plain(node.text) : !is_safe_plain(node.text)) return quote(node.text);
-  if (in_flow && node.text == "???") return quote(node.text);  // yaml-cpp cannot read it there; quoted it means the same
+  if (!is_safe_plain(node.text) || (node.quoted && reads_as_another_type(node.text))) return quote(node.text);
+  // yaml-cpp stops at a `?` in flow style, and at `:` in places; quoted, `???` means the same.
+  if (in_flow && node.text.find_first_of("?:#") != std::string::npos) return quote(node.text);
   return node.text;
 }
 

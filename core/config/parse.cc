@@ -204,6 +204,7 @@ class SecondDocument : public YAML::EventHandler {
     source.fail(pos, "a tab indents this line; YAML wants spaces");
   std::string hint;
   if (line.find("???") != std::string_view::npos) hint = "; inside [ ] or { } write it in quotes";
+  if (line.find("${") != std::string_view::npos) hint = "; inside [ ] or { } write '${...}' in quotes";
   source.fail(pos, str("not valid YAML: ", error.msg, hint));
 }
 

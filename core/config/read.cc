@@ -146,9 +146,10 @@ struct ConfigReader::Impl : Fields {
     return {};
   }
 
-  void check_unknown(bool component) const {
+  void check_unknown() const {
     const Level& level = levels.back();
     if (!level.node) return;
+    const bool component = levels.size() == 1 && !level.path.empty();  // its `name` has chosen the reader
     const std::set<std::string> known(level.known.begin(), level.known.end());
     for (const auto& [key, value] : level.node->entries) {
       if (known.contains(key) || (component && key == "name")) continue;
@@ -206,7 +207,7 @@ struct ConfigReader::Impl : Fields {
     push(node, path_of(name));
   }
   void leave() override {
-    check_unknown(false);
+    check_unknown();
     levels.pop_back();
   }
 
@@ -219,7 +220,7 @@ ConfigReader::~ConfigReader() = default;
 Fields& ConfigReader::fields() { return *impl_; }
 
 void ConfigReader::finish() {
-  impl_->check_unknown(true);
+  impl_->check_unknown();
   if (!impl_->missing.empty()) fail_missing(impl_->missing);
 }
 

@@ -42,11 +42,14 @@ void SourceText::check_characters() const {
 Mark SourceText::mark(size_t pos) const {
   pos = std::min(pos, text_.size());
   const auto next = std::upper_bound(line_starts_.begin(), line_starts_.end(), pos);
-  const size_t line = static_cast<size_t>(next - line_starts_.begin());
-  const auto begin = text_.begin() + static_cast<std::ptrdiff_t>(line_starts_[line - 1]);
-  const auto end = text_.begin() + static_cast<std::ptrdiff_t>(pos);
-  const auto characters = std::count_if(begin, end, [](char c) { return (c & 0xC0) != 0x80; });
-  return {file_, static_cast<int>(line), static_cast<int>(characters) + 1};
+  const auto line = static_cast<size_t>(next - line_starts_.begin());
+  if (line != counted_line_ || pos < counted_pos_) {
+    counted_line_ = line;
+    counted_pos_ = line_starts_[line - 1];
+    counted_characters_ = 0;
+  }
+  for (; counted_pos_ < pos; ++counted_pos_) counted_characters_ += (text_[counted_pos_] & 0xC0) != 0x80;
+  return {file_, static_cast<int>(line), static_cast<int>(counted_characters_) + 1};
 }
 
 void SourceText::fail(size_t pos, const std::string& problem) const { throw UserError(at(mark(pos)) + problem); }

@@ -31,6 +31,8 @@ class SourceText {
 
   std::string text_, file_;
   std::vector<size_t> line_starts_;
+  // Where the last column was counted: events come in order, and a long line must not be counted again for each.
+  mutable size_t counted_pos_ = 0, counted_line_ = 0, counted_characters_ = 0;
 };
 
 std::string read_text(const std::string& path);  // UserError when it cannot be read

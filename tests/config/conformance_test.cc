@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <map>
 
-#include "config/cast.h"
 #include "test_files.h"
 #include "lmx/config.h"
 
@@ -32,16 +31,25 @@ bool is_composition(const Node& c) {
   return true;
 }
 
-// Types as both sides wrote them: numbers compare as numbers, 1 differs from 1.0 and from '1'.
+// A scalar's value with its type: 1, 1.0, '1' and true all differ, 1e3 and 1000.0 do not.
+std::string typed_text(const Node& n) {
+  if (n.kind == Node::Kind::null) return "null";
+  if (n.kind != Node::Kind::scalar) return n.kind == Node::Kind::list ? "[]" : "{}";
+  if (!n.quoted) {
+    if (const auto i = parse_int(n.text)) return "int " + std::to_string(*i);
+    if (const auto d = parse_double(n.text)) return "float " + std::to_string(*d);
+    if (const auto b = parse_bool(n.text)) return *b ? "true" : "false";
+  }
+  return "text " + n.text;
+}
+
 bool equal(const Node& a, const Node& b) {
   if (a.items.size() != b.items.size() || a.entries.size() != b.entries.size()) return false;
   for (size_t i = 0; i < a.items.size(); ++i)
     if (!equal(a.items[i], b.items[i])) return false;
   for (const auto& [key, value] : a.entries)
     if (!b.find(key) || !equal(value, *b.find(key))) return false;
-  if (!a.items.empty() || !a.entries.empty()) return true;
-  const auto is_int = [](const Node& n) { return n.kind == Node::Kind::scalar && !n.quoted && parse_int(n.text).has_value(); };
-  return is_int(a) == is_int(b) && config::same_value(a, b);
+  return typed_text(a) == typed_text(b);
 }
 
 std::string check_error(const Node& expected, const std::string& message) {

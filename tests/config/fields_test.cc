@@ -1,0 +1,198 @@
+// Typed configs: what is read, refused, written and described from one list of fields.
+#include <gtest/gtest.h>
+
+#include "test_files.h"
+#include "lmx/config.h"
+
+namespace lmx {
+namespace {
+
+using test::user_error;
+
+struct Inner {
+  int64_t every = 10;
+  double decay = 0.5;
+  void fields(Fields& f) {
+    f.field("every", every, "steps between two", kPositive);
+    f.field("decay", decay, "factor", {0, 1, true});
+  }
+};
+
+struct Sample {
+  int64_t cells = 1024;
+  double rate = 0.1;
+  bool tied = false;
+  std::string label = "none";
+  std::string kind = "adam";
+  std::vector<int64_t> sizes{1, 2};
+  std::vector<double> betas{0.9, 0.999};
+  std::vector<std::string> langs{"de"};
+  Inner inner;
+  Node rest;
+  void fields(Fields& f) {
+    f.field("cells", cells, "cells of a layer", kPositive);
+    f.field("rate", rate, "learning rate", {0, 10, false});
+    f.field("tied", tied, "share the tables");
+    f.field("label", label, "free text");
+    f.choice("kind", kind, {"adam", "sgd", "adagrad"}, "the optimizer");
+    f.field("sizes", sizes, "sizes", kPositive);
+    f.field("betas", betas, "betas", kFraction);
+    f.field("langs", langs, "languages");
+    f.group("inner", inner, "a group");
+    f.subtree("rest", rest, "another component's");
+  }
+};
+
+Sample read(const std::string& yaml) { return read_config<Sample>(parse_yaml(yaml, "x.yaml"), "model"); }
+std::string read_error(const std::string& yaml) {
+  return user_error([&] { read(yaml); });
+}
+
+TEST(ConfigReader, DefaultsStayWhereNothingIsGiven) {
+  for (const char* yaml : {"", "{}", "name: sample\n", "inner:\n", "inner: {}\n"}) {
+    const Sample s = read(yaml);
+    EXPECT_EQ(s.cells, 1024);
+    EXPECT_EQ(s.inner.every, 10);
+    EXPECT_EQ(s.sizes, (std::vector<int64_t>{1, 2}));
+  }
+}
+
+TEST(ConfigReader, ReadsEveryType) {
+  const Sample s = read(
+      "cells: 1_000\nrate: 2\ntied: true\nlabel: 12\nkind: sgd\nsizes: [3]\nbetas: [0, 1e-1]\nlangs: [en, 'no']\n"
+      "inner: {every: 7, decay: 1.0}\nrest: {deep: [1]}\n");
+  EXPECT_EQ(s.cells, 1000);
+  EXPECT_EQ(s.rate, 2.0);
+  EXPECT_TRUE(s.tied);
+  EXPECT_EQ(s.label, "12");
+  EXPECT_EQ(s.kind, "sgd");
+  EXPECT_EQ(s.sizes, std::vector<int64_t>{3});
+  EXPECT_EQ(s.betas, (std::vector<double>{0, 0.1}));
+  EXPECT_EQ(s.langs, (std::vector<std::string>{"en", "no"}));
+  EXPECT_EQ(s.inner.every, 7);
+  EXPECT_EQ(s.rest.at_path("deep.0")->text, "1");
+}
+
+struct Bad {
+  const char* yaml;
+  const char* message;
+};
+
+TEST(ConfigReader, EachMistakeHasItsMessage) {
+  const Bad cases[] = {
+      {"celsl: 3", "x.yaml:1:8: unknown key model.celsl (did you mean 'cells'?)"},
+      {"inner:\n  evry: 3", "x.yaml:2:9: unknown key model.inner.evry (did you mean 'every'?)"},
+      {"inner: {whatever: 3}", "x.yaml:1:19: unknown key model.inner.whatever (allowed: every, decay)"},
+      {"inner: {name: x}", "x.yaml:1:15: unknown key model.inner.name (allowed: every, decay)"},
+      {"cells: abc", "x.yaml:1:8: model.cells: expected an integer, got 'abc'"},
+      {"cells: '3'", "x.yaml:1:8: model.cells: expected an integer, got '3' in quotes, which is a text; remove the quotes"},
+      {"cells: 1e3", "x.yaml:1:8: model.cells: expected an integer, got '1e3'; write it without point and exponent"},
+      {"cells: 010", "x.yaml:1:8: model.cells: expected an integer, got '010'"},
+      {"cells: 99999999999999999999", "x.yaml:1:8: model.cells: 99999999999999999999 does not fit into 64 bits"},
+      {"cells: 0", "x.yaml:1:8: model.cells: must be >= 1, got 0"},
+      {"cells: [1]", "x.yaml:1:8: model.cells: expected an integer, got a list"},
+      {"cells:", "x.yaml:1:1: model.cells: expected an integer, got null"},
+      {"rate: fast", "x.yaml:1:7: model.rate: expected a number, got 'fast'"},
+      {"rate: '1'", "x.yaml:1:7: model.rate: expected a number, got '1' in quotes, which is a text; remove the quotes"},
+      {"rate: 11", "x.yaml:1:7: model.rate: must be in [0, 10], got 11"},
+      {"rate: .nan", "x.yaml:1:7: model.rate: expected a number, got '.nan'"},
+      {"inner: {decay: 0}", "x.yaml:1:16: model.inner.decay: must be in (0, 1], got 0"},
+      {"tied: yes", "x.yaml:1:7: model.tied: expected true or false, got 'yes'; write true"},
+      {"tied: off", "x.yaml:1:7: model.tied: expected true or false, got 'off'; write false"},
+      {"tied: 'true'", "x.yaml:1:7: model.tied: expected true or false, got 'true' in quotes, which is a text; remove the quotes"},
+      {"tied: maybe", "x.yaml:1:7: model.tied: expected true or false, got 'maybe'"},
+      {"label: ~", "x.yaml:1:8: model.label: expected a text, got null; write '' for an empty one"},
+      {"label: {a: 1}", "x.yaml:1:8: model.label: expected a text, got a map"},
+      {"kind: adm", "x.yaml:1:7: model.kind: expected one of adam, sgd, adagrad, got 'adm' (did you mean 'adam'?)"},
+      {"kind: [sgd]", "x.yaml:1:7: model.kind: expected one of adam, sgd, adagrad, got a list"},
+      {"sizes: 3", "x.yaml:1:8: model.sizes: expected a list of integers such as [1, 2], got '3'"},
+      {"sizes: [1, x]", "x.yaml:1:12: model.sizes.1: expected an integer, got 'x'"},
+      {"betas: [0.9, 2]", "x.yaml:1:14: model.betas.1: must be in [0, 1], got 2"},
+      {"langs: de", "x.yaml:1:8: model.langs: expected a list of texts such as [a, b], got 'de'"},
+      {"inner: 3", "x.yaml:1:8: model.inner: expected a map (key: value lines), got '3'"},
+      {"- a", "x.yaml:1:1: model: expected a map (key: value lines), got a list"},
+  };
+  for (const Bad& c : cases) EXPECT_EQ(read_error(c.yaml), c.message) << c.yaml;
+}
+
+TEST(ConfigReader, TheRootHasNoNameToSkip) {
+  EXPECT_EQ(user_error([] { read_config<Inner>(parse_yaml("name: x", "x.yaml"), ""); }),
+            "x.yaml:1:7: unknown key name (allowed: every, decay)");
+}
+
+struct Needs {
+  std::string path;
+  int64_t size = 0;
+  Inner inner;
+  void fields(Fields& f) {
+    f.required("path", path, "where the corpus lies");
+    f.required("size", size, "words of the vocabulary", kPositive);
+    f.group("inner", inner, "a group");
+  }
+};
+
+TEST(ConfigReader, MissingValuesAreListedTogether) {
+  const auto error = [](const std::string& yaml) {
+    return user_error([&] { read_config<Needs>(parse_yaml(yaml, "x.yaml"), "data"); });
+  };
+  EXPECT_EQ(error("path: a\nsize: 3"), "no error");
+  EXPECT_EQ(error("path: a\nsize: 0"), "x.yaml:2:7: data.size: must be >= 1, got 0");
+  EXPECT_EQ(error("path: \?\?\?\nsize: 1"),
+            "x.yaml:1:7: data.path: required, but not given (where the corpus lies); set data.path=...");
+  EXPECT_EQ(error("size: '\?\?\?'\ninner: {every: '\?\?\?'}"),
+            "3 required values are not given:\n"
+            "  x.yaml:1:1: data.path: required, but not given (where the corpus lies); set data.path=...\n"
+            "  x.yaml:1:7: data.size: required, but not given (words of the vocabulary); set data.size=...\n"
+            "  x.yaml:2:16: data.inner.every: required, but not given; set data.inner.every=...");
+  EXPECT_EQ(error("pth: a\nsize: 1"), "x.yaml:1:6: unknown key data.pth (did you mean 'path'?)");
+}
+
+TEST(CheckMissing, ListsTheWholeTree) {
+  EXPECT_NO_THROW(check_missing(parse_yaml("a: 1", "x.yaml")));
+  EXPECT_EQ(user_error([] { check_missing(parse_yaml("a: {b: '\?\?\?'}\nc: [1, '\?\?\?']", "x.yaml")); }),
+            "2 required values are not given:\n"
+            "  x.yaml:1:8: a.b: required, but not given; set a.b=...\n"
+            "  x.yaml:2:8: c.1: required, but not given; set c.1=...");
+}
+
+TEST(ConfigWriter, WritesEveryFieldInDeclaredOrder) {
+  Sample s;
+  s.label = "12";
+  s.rate = 1;
+  s.rest = parse_yaml("name: other\nk: 1\n", "x.yaml");
+  EXPECT_EQ(to_yaml(write_config(s)),
+            "cells: 1024\nrate: 1.0\ntied: false\nlabel: '12'\nkind: adam\nsizes: [1, 2]\nbetas: [0.9, 0.999]\nlangs: [de]\n"
+            "inner:\n  every: 10\n  decay: 0.5\nrest:\n  name: other\n  k: 1\n");
+}
+
+TEST(ConfigWriter, WhatIsWrittenReadsBackExactly) {
+  Sample s;
+  for (const double rate : {0.1, 1.0 / 3, 1e-300, 5e-324, 1.5, 0.0, 9.999999999999998}) {
+    s.rate = rate;
+    s.label = "- a: 'b' # \n\t\"${x}\"";
+    s.langs = {"no", "12", "", "a, b"};
+    const Sample back = read(to_yaml(write_config(s)));
+    EXPECT_EQ(back.rate, rate);
+    EXPECT_EQ(back.label, s.label);
+    EXPECT_EQ(back.langs, s.langs);
+    EXPECT_EQ(to_yaml(write_config(back)), to_yaml(write_config(s)));
+  }
+}
+
+TEST(ConfigDescriber, OneRowPerField) {
+  const std::vector<FieldInfo> rows = describe_config<Sample>();
+  ASSERT_EQ(rows.size(), 11u);
+  EXPECT_EQ(rows[0].name, "cells");
+  EXPECT_EQ(rows[0].type, "int");
+  EXPECT_EQ(rows[0].default_text, "1024");
+  EXPECT_EQ(rows[0].range, ">= 1");
+  EXPECT_EQ(rows[0].help, "cells of a layer");
+  EXPECT_EQ(rows[4].range, "one of adam, sgd, adagrad");
+  EXPECT_EQ(rows[6].default_text, "[0.9, 0.999]");
+  EXPECT_EQ(rows[9].name, "inner.decay");
+  EXPECT_EQ(rows[9].range, "in (0, 1]");
+  EXPECT_EQ(describe_config<Needs>()[0].default_text, "\?\?\?");
+}
+
+}  // namespace
+}  // namespace lmx
