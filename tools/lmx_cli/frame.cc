@@ -18,7 +18,6 @@ class ExamplesFirst : public CLI::Formatter {
   ExamplesFirst() {
     label("SUBCOMMAND", "COMMAND");
     label("SUBCOMMANDS", "COMMANDS");
-    label("Subcommands", "Commands");
     label("Positionals", "Arguments");
     label("REQUIRED", "");
   }
@@ -27,8 +26,13 @@ class ExamplesFirst : public CLI::Formatter {
     if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
     const std::string usage = CLI::Formatter::make_usage(app, name);
     std::string out = app->get_footer() + "\n" + app->get_description() + "\n" + usage;
-    out += make_positionals(app) + make_groups(app, mode) + make_subcommands(app, mode);
-    return out;
+    out += make_positionals(app) + make_groups(app, mode);
+    // CLI11 takes this title from the commands' group, whose name every command would have to set.
+    std::string commands = make_subcommands(app, mode);
+    const std::string title = "Subcommands:";
+    if (const size_t at = commands.find(title); at != std::string::npos)
+      commands.replace(at, title.size(), "Commands:");
+    return out + commands;
   }
 };
 
