@@ -9,7 +9,8 @@ namespace lmx::config {
 namespace {
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
@@ -61,7 +62,9 @@ Node typed_scalar(const std::string& text, const Mark& mark) {
   return Node::string(text, mark);
 }
 
-bool is_cast(std::string_view name) { return name == "int" || name == "float" || name == "str" || name == "bool"; }
+bool is_cast(std::string_view name) {
+  return name == "int" || name == "float" || name == "str" || name == "bool";
+}
 
 Node cast(const std::string& type, const Node& node) {
   Node result = node;

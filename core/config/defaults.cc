@@ -46,7 +46,8 @@ class Expansion {
   void add_command_line(const Override& o) {
     const std::string key = key_of(o.key, o.package.value_or(dotted(o.key)));
     if (o.kind == Override::Kind::force)
-      throw UserError(str(at(o.mark), "++ does not choose groups; write ", o.body(), ", or +", o.body(), " where no defaults list has it"));
+      throw UserError(str(at(o.mark), "++ does not choose groups; write ", o.body(), ", or +", o.body(),
+                          " where no defaults list has it"));
     if (o.kind == Override::Kind::remove) {
       removed_.insert_or_assign(key, Choice{o.value.value_or(Node()), o.mark, true, false, o.body()});
     } else if (o.kind == Override::Kind::add) {
@@ -60,11 +61,14 @@ class Expansion {
       choices_.insert_or_assign(key, Choice{*o.value, o.mark, true, false, o.body()});
     }
     const auto removal = removed_.find(key);
-    const bool added = std::any_of(appended_.begin(), appended_.end(), [&](const auto& e) { return entry_key(e, {}) == key; });
+    const bool added =
+        std::any_of(appended_.begin(), appended_.end(), [&](const auto& e) { return entry_key(e, {}) == key; });
     if (removal != removed_.end() && added)
-      throw UserError(str(at(removal->second.mark), "removes the group that +", key, "=... adds; choose another option with ", key, "=..."));
+      throw UserError(str(at(removal->second.mark), "removes the group that +", key,
+                          "=... adds; choose another option with ", key, "=..."));
     if (o.value && o.value->kind == Node::Kind::null && o.kind != Override::Kind::remove)
-      throw UserError(str(at(o.mark), "a group needs an option (", join(sources_.options(o.key)), "); ~", key, " removes the group"));
+      throw UserError(str(at(o.mark), "a group needs an option (", join(sources_.options(o.key)), "); ~", key,
+                          " removes the group"));
   }
 
   // Groups are known by their path, and by their package where it is not the usual one.
@@ -79,7 +83,8 @@ class Expansion {
     return str(place.group, "/", entry.group);
   }
 
-  static std::string resolve_keyword(const std::string& package, const std::string& group, const std::string& parent, bool absolute) {
+  static std::string resolve_keyword(const std::string& package, const std::string& group, const std::string& parent,
+                                     bool absolute) {
     const auto below = [&](std::string_view keyword, const std::string& base) {
       return join_path(base, package.size() > keyword.size() ? package.substr(keyword.size() + 1) : "");
     };
@@ -106,9 +111,11 @@ class Expansion {
     for (const DefaultEntry& entry : defaults) {
       if (!entry.is_override) continue;
       if (place.interpolated)
-        throw UserError(str(at(entry.mark), "no override can stand in a file that ${...} in a defaults list has chosen"));
+        throw UserError(
+            str(at(entry.mark), "no override can stand in a file that ${...} in a defaults list has chosen"));
       // The first one wins: lists are walked from the end, and the command line came before all of them.
-      choices_.try_emplace(entry_key(entry, place), Choice{entry.option, entry.mark, false, false, "override " + entry.label()});
+      choices_.try_emplace(entry_key(entry, place),
+                           Choice{entry.option, entry.mark, false, false, "override " + entry.label()});
     }
   }
 
@@ -150,7 +157,8 @@ class Expansion {
   void enter(const SourceFile& source) {
     const auto again = std::find(stack_.begin(), stack_.end(), source.file);
     if (again != stack_.end())
-      throw UserError(str(source.file, ": its defaults lists include each other: ", join({again, stack_.end()}, " -> "), " -> ", source.file));
+      throw UserError(str(source.file, ": its defaults lists include each other: ", join({again, stack_.end()}, " -> "),
+                          " -> ", source.file));
     stack_.push_back(source.file);
   }
 
@@ -160,7 +168,8 @@ class Expansion {
     const std::string group = group_path(entry, place);
     if (const auto [it, is_new] = selected_.try_emplace(key, entry.mark); !is_new)
       throw UserError(str(at(entry.mark), "group '", key, "' is chosen twice, also at ", to_string(it->second),
-                          "; to choose another option write `override ", key, ": option`, or ", key, "=option on the command line"));
+                          "; to choose another option write `override ", key, ": option`, or ", key,
+                          "=option on the command line"));
     if (const auto choice = choices_.find(key); choice != choices_.end()) {
       choice->second.used = true;
       entry.option = choice->second.option;
@@ -173,18 +182,20 @@ class Expansion {
         removal->second.used = true;
         return false;
       }
-      throw UserError(str(at(removal->second.mark), "group '", key, "' has the option ", describe_value(entry.option), ", not ",
-                          describe_value(wanted)));
+      throw UserError(str(at(removal->second.mark), "group '", key, "' has the option ", describe_value(entry.option),
+                          ", not ", describe_value(wanted)));
     }
     if (is_missing(entry.option))
-      throw UserError(str(at(entry.mark), "group '", key, "' must be chosen: ", key, "=OPTION (options: ", join(sources_.options(group)), ")"));
+      throw UserError(str(at(entry.mark), "group '", key, "' must be chosen: ", key,
+                          "=OPTION (options: ", join(sources_.options(group)), ")"));
     if (entry.option.kind == Node::Kind::scalar) known_[key] = entry.option.text;
     return entry.option.kind != Node::Kind::null;
   }
 
   static bool same_option(const Node& a, const Node& b) {
     if (a.items.size() != b.items.size() || a.text != b.text) return false;
-    return std::equal(a.items.begin(), a.items.end(), b.items.begin(), [](const Node& x, const Node& y) { return x.text == y.text; });
+    return std::equal(a.items.begin(), a.items.end(), b.items.begin(),
+                      [](const Node& x, const Node& y) { return x.text == y.text; });
   }
 
   std::string interpolate_option(const DefaultEntry& entry) const {
@@ -197,8 +208,8 @@ class Expansion {
       if (it == known_.end() || it->second.find("${") != std::string::npos) {
         std::vector<std::string> names;
         for (const auto& choice : known_) names.push_back(choice.first);
-        throw UserError(str(at(entry.option.mark), "${", name, "}: a defaults list can refer to chosen groups only (", join(names), ")",
-                            did_you_mean(name, names)));
+        throw UserError(str(at(entry.option.mark), "${", name, "}: a defaults list can refer to chosen groups only (",
+                            join(names), ")", did_you_mean(name, names)));
       }
       text.replace(begin, end + 1 - begin, it->second);
     }
@@ -217,7 +228,8 @@ class Expansion {
       if (!source && entry.optional) continue;
       if (!source) fail_not_found(entry, group, name);
       // What an option's own defaults list names lives beside it: for `sub/name`, in the folder group/sub.
-      const std::vector<MergeStep> part = expand({source, group, package_of(entry, place, source), false, interpolated});
+      const std::vector<MergeStep> part =
+          expand({source, group, package_of(entry, place, source), false, interpolated});
       steps.insert(steps.end(), part.begin(), part.end());
     }
     return steps;
@@ -226,11 +238,12 @@ class Expansion {
   [[noreturn]] void fail_not_found(const DefaultEntry& entry, const std::string& group, const std::string& name) const {
     const std::vector<std::string> options = sources_.options(group);
     if (entry.kind == DefaultEntry::Kind::file) {
-      throw UserError(str(at(entry.mark), "no file ", group.empty() ? name : group + "/" + name, ".yaml", did_you_mean(name, options),
-                          "; searched: ", folder_list()));
+      throw UserError(str(at(entry.mark), "no file ", group.empty() ? name : group + "/" + name, ".yaml",
+                          did_you_mean(name, options), "; searched: ", folder_list()));
     }
     if (options.empty()) {
-      throw UserError(str(at(entry.mark), "no group '", group, "'", did_you_mean(group, sources_.groups()), "; searched: ", folder_list()));
+      throw UserError(str(at(entry.mark), "no group '", group, "'", did_you_mean(group, sources_.groups()),
+                          "; searched: ", folder_list()));
     }
     throw UserError(str(at(entry.mark), "group '", group, "' has no option '", name, "'", did_you_mean(name, options),
                         " (options: ", join(options), ")"));
@@ -260,24 +273,29 @@ class Expansion {
     std::string meant = did_you_mean(key, all);
     const size_t slash = group.rfind('/');
     const std::string last = group.substr(slash == std::string::npos ? 0 : slash + 1);
-    if (!same_group.empty()) meant = str("; name one of ", join(same_group));
-    else if (!choice.from_command_line && selected_.contains(last)) meant = str(" (did you mean 'override /", last, "'?)");
+    if (!same_group.empty())
+      meant = str("; name one of ", join(same_group));
+    else if (!choice.from_command_line && selected_.contains(last))
+      meant = str(" (did you mean 'override /", last, "'?)");
     const std::string shown = choice.from_command_line ? "" : str(" (", choice.label, ")");
-    if (!sources_.has_group(group) && same_group.empty() && meant.empty()) meant = str("; there is no group '", group, "'");
-    throw UserError(str(at(choice.mark), "no defaults list chooses the group '", key, "'", shown, meant, same_group.empty() ? hint : ""));
+    if (!sources_.has_group(group) && same_group.empty() && meant.empty())
+      meant = str("; there is no group '", group, "'");
+    throw UserError(str(at(choice.mark), "no defaults list chooses the group '", key, "'", shown, meant,
+                        same_group.empty() ? hint : ""));
   }
 
   Sources& sources_;
   std::vector<DefaultEntry> appended_;
   std::map<std::string, Choice> choices_, removed_;
-  std::map<std::string, Mark> selected_;        // group key -> where it is listed
-  std::map<std::string, std::string> known_;    // group key -> option
-  std::vector<std::string> stack_;              // files being expanded
+  std::map<std::string, Mark> selected_;      // group key -> where it is listed
+  std::map<std::string, std::string> known_;  // group key -> option
+  std::vector<std::string> stack_;            // files being expanded
 };
 
 }  // namespace
 
-std::vector<MergeStep> expand_defaults(const SourceFile& recipe, Sources& sources, const std::vector<Override>& groups) {
+std::vector<MergeStep> expand_defaults(const SourceFile& recipe, Sources& sources,
+                                       const std::vector<Override>& groups) {
   return Expansion(sources, groups).run(recipe);
 }
 

@@ -14,8 +14,8 @@ struct MergeStep {
   std::string package;  // where its content lands: "model.attn", "" for the root
 };
 
-// `groups`: the overrides that choose groups (see is_group_override). UserError for what cannot be found, is chosen twice,
-// or matches nothing.
+// `groups`: the overrides that choose groups (see is_group_override). UserError for what cannot be found, is chosen
+// twice, or matches nothing.
 std::vector<MergeStep> expand_defaults(const SourceFile& recipe, Sources& sources, const std::vector<Override>& groups);
 
 // `model=base` chooses a group when a folder model/ is there; `model.dim=3` and `model={dim: 3}` set values.

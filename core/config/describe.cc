@@ -22,7 +22,8 @@ std::string bound_text(double bound) {
 
 std::string range_text(const Range& range) {
   const bool low = !std::isinf(range.min), high = !std::isinf(range.max);
-  if (low && high) return str("in ", range.open_min ? "(" : "[", bound_text(range.min), ", ", bound_text(range.max), "]");
+  if (low && high)
+    return str("in ", range.open_min ? "(" : "[", bound_text(range.min), ", ", bound_text(range.max), "]");
   if (low) return str(range.open_min ? "> " : ">= ", bound_text(range.min));
   if (high) return str("<= ", bound_text(range.max));
   return "";
@@ -32,10 +33,18 @@ std::string range_text(const Range& range) {
 
 namespace {
 
-Node node_of(int64_t value) { return Node::scalar(std::to_string(value)); }
-Node node_of(double value) { return Node::scalar(double_text(value)); }
-Node node_of(bool value) { return Node::scalar(value ? "true" : "false"); }
-Node node_of(const std::string& value) { return Node::string(value); }
+Node node_of(int64_t value) {
+  return Node::scalar(std::to_string(value));
+}
+Node node_of(double value) {
+  return Node::scalar(double_text(value));
+}
+Node node_of(bool value) {
+  return Node::scalar(value ? "true" : "false");
+}
+Node node_of(const std::string& value) {
+  return Node::string(value);
+}
 
 template <class T>
 Node node_of(const std::vector<T>& values) {
@@ -81,8 +90,12 @@ struct ConfigWriter::Impl : Fields {
 
 ConfigWriter::ConfigWriter() : impl_(std::make_unique<Impl>()) {}
 ConfigWriter::~ConfigWriter() = default;
-Fields& ConfigWriter::fields() { return *impl_; }
-Node ConfigWriter::take() { return std::exchange(impl_->levels.front().second, Node::map()); }
+Fields& ConfigWriter::fields() {
+  return *impl_;
+}
+Node ConfigWriter::take() {
+  return std::exchange(impl_->levels.front().second, Node::map());
+}
 
 struct ConfigDescriber::Impl : Fields {
   void put(const char* name, const char* type, const Node& value, std::string range, const char* help) {
@@ -99,12 +112,15 @@ struct ConfigDescriber::Impl : Fields {
     put(name, "float", node_of(value), config::range_text(range), help);
   }
   void field(const char* name, bool& value, const char* help) override { put(name, "bool", node_of(value), "", help); }
-  void field(const char* name, std::string& value, const char* help) override { put(name, "text", node_of(value), "", help); }
+  void field(const char* name, std::string& value, const char* help) override {
+    put(name, "text", node_of(value), "", help);
+  }
   void required(const char* name, std::string&, const char* help) override { put_required(name, "text", "", help); }
   void required(const char* name, int64_t&, const char* help, Range range) override {
     put_required(name, "int", config::range_text(range), help);
   }
-  void choice(const char* name, std::string& value, const std::vector<std::string>& allowed, const char* help) override {
+  void choice(const char* name, std::string& value, const std::vector<std::string>& allowed,
+              const char* help) override {
     put(name, "choice", node_of(value), "one of " + config::join(allowed), help);
   }
   void field(const char* name, std::vector<int64_t>& value, const char* help, Range range) override {
@@ -129,7 +145,11 @@ struct ConfigDescriber::Impl : Fields {
 
 ConfigDescriber::ConfigDescriber() : impl_(std::make_unique<Impl>()) {}
 ConfigDescriber::~ConfigDescriber() = default;
-Fields& ConfigDescriber::fields() { return *impl_; }
-std::vector<FieldInfo> ConfigDescriber::take() { return std::move(impl_->rows); }
+Fields& ConfigDescriber::fields() {
+  return *impl_;
+}
+std::vector<FieldInfo> ConfigDescriber::take() {
+  return std::move(impl_->rows);
+}
 
 }  // namespace lmx

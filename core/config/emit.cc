@@ -10,9 +10,10 @@ using config::double_text;
 
 // Words that some reader of YAML (1.1 or 1.2) takes for a boolean or null.
 bool is_typed_word(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  constexpr std::array<std::string_view, 15> kWords = {"true", "false", "yes", "no",   "on",   "off",   "y",   "n",
-                                                       "null", "~",     "???", "<<",   ".inf", "-.inf", ".nan"};
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::array<std::string_view, 15> kWords = {"true", "false", "yes", "no", "on",   "off",   "y",   "n",
+                                                       "null", "~",     "???", "<<", ".inf", "-.inf", ".nan"};
   return std::find(kWords.begin(), kWords.end(), text) != kWords.end();
 }
 
@@ -21,16 +22,20 @@ bool is_typed_word(std::string text) {
 bool reads_as_another_type(const std::string& text) {
   if (text.empty() || is_typed_word(text) || parse_int(text) || parse_double(text)) return true;
   const size_t sign = text[0] == '-' || text[0] == '+' || text[0] == '.' ? 1 : 0;
-  if (text.size() <= sign || text[sign] < '0' || text[sign] > '9') return text.starts_with("+.") || text.starts_with("..");
+  if (text.size() <= sign || text[sign] < '0' || text[sign] > '9')
+    return text.starts_with("+.") || text.starts_with("..");
   return text.find_first_not_of("0123456789abcdefABCDEFxXoO_.+-:") == std::string::npos;
 }
 
-bool is_control(unsigned char c) { return c < 0x20 || c == 0x7f; }
+bool is_control(unsigned char c) {
+  return c < 0x20 || c == 0x7f;
+}
 
 // Whether YAML reads the plain text back as one scalar, in block and in flow style.
 bool is_safe_plain(const std::string& text) {
   if (text.empty() || text.front() == ' ' || text.back() == ' ' || text.back() == ':') return false;
-  if (std::any_of(text.begin(), text.end(), [](char c) { return is_control(static_cast<unsigned char>(c)); })) return false;
+  if (std::any_of(text.begin(), text.end(), [](char c) { return is_control(static_cast<unsigned char>(c)); }))
+    return false;
   if (std::string_view("-?:,[]{}#&*!|>'\"%@`").find(text.front()) != std::string_view::npos) {
     const bool number = text.front() == '-' && (parse_int(text) || parse_double(text));
     if (!number && text != "???") return false;
@@ -52,18 +57,25 @@ std::string quote_double(const std::string& text, bool json) {
   std::string out = "\"";
   for (char c : text) {
     const auto u = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') (out += '\\') += c;
-    else if (c == '\n') out += "\\n";
-    else if (c == '\t') out += "\\t";
-    else if (c == '\r') out += "\\r";
-    else if (is_control(u)) ((out += json ? "\\u00" : "\\x") += kHex[u >> 4]) += kHex[u & 15];
-    else out += c;
+    if (c == '"' || c == '\\')
+      (out += '\\') += c;
+    else if (c == '\n')
+      out += "\\n";
+    else if (c == '\t')
+      out += "\\t";
+    else if (c == '\r')
+      out += "\\r";
+    else if (is_control(u))
+      ((out += json ? "\\u00" : "\\x") += kHex[u >> 4]) += kHex[u & 15];
+    else
+      out += c;
   }
   return out + "\"";
 }
 
 std::string quote(const std::string& text) {
-  const bool control = std::any_of(text.begin(), text.end(), [](char c) { return is_control(static_cast<unsigned char>(c)); });
+  const bool control =
+      std::any_of(text.begin(), text.end(), [](char c) { return is_control(static_cast<unsigned char>(c)); });
   return control ? quote_double(text, false) : quote_single(text);
 }
 
@@ -83,17 +95,23 @@ std::string key_yaml(const std::string& key) {
 bool is_block(const Node& node) {
   if (node.kind == Node::Kind::map) return !node.entries.empty();
   if (node.kind != Node::Kind::list) return false;
-  const auto inner = [](const Node& item) { return item.kind == Node::Kind::map ? !item.entries.empty() : is_block(item); };
+  const auto inner = [](const Node& item) {
+    return item.kind == Node::Kind::map ? !item.entries.empty() : is_block(item);
+  };
   return std::any_of(node.items.begin(), node.items.end(), inner);
 }
 
 // A value on the line of its key: scalars, lists without maps in them, and empty containers.
 std::string inline_yaml(const Node& node, bool in_flow) {
   switch (node.kind) {
-    case Node::Kind::null: return "null";
-    case Node::Kind::scalar: return scalar_yaml(node, in_flow);
-    case Node::Kind::map: return "{}";
-    case Node::Kind::list: break;
+    case Node::Kind::null:
+      return "null";
+    case Node::Kind::scalar:
+      return scalar_yaml(node, in_flow);
+    case Node::Kind::map:
+      return "{}";
+    case Node::Kind::list:
+      break;
   }
   std::vector<std::string> parts;
   for (const Node& item : node.items) parts.push_back(inline_yaml(item, true));
@@ -134,8 +152,12 @@ std::string scalar_json(const Node& node) {
 
 void write_json(std::string& out, const Node& node) {
   switch (node.kind) {
-    case Node::Kind::null: out += "null"; return;
-    case Node::Kind::scalar: out += scalar_json(node); return;
+    case Node::Kind::null:
+      out += "null";
+      return;
+    case Node::Kind::scalar:
+      out += scalar_json(node);
+      return;
     case Node::Kind::list:
       out += "[";
       for (size_t i = 0; i < node.items.size(); ++i) {

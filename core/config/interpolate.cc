@@ -23,8 +23,10 @@ size_t end_of_interpolation(std::string_view text, size_t begin) {
   for (size_t i = begin; i < text.size(); ++i) {
     const char c = text[i];
     if (quote) {
-      if (c == '\\') ++i;
-      else if (c == quote) quote = 0;
+      if (c == '\\')
+        ++i;
+      else if (c == quote)
+        quote = 0;
     } else if (c == '\'' || c == '"') {
       quote = c;
     } else if (c == '{') {
@@ -36,7 +38,9 @@ size_t end_of_interpolation(std::string_view text, size_t begin) {
   return kNone;
 }
 
-bool has_interpolation(const Node& node) { return node.kind == Node::Kind::scalar && node.text.find("${") != std::string::npos; }
+bool has_interpolation(const Node& node) {
+  return node.kind == Node::Kind::scalar && node.text.find("${") != std::string::npos;
+}
 
 // Commas outside quotes, brackets and `${}` separate a resolver's arguments.
 std::vector<std::string> split_arguments(std::string_view text) {
@@ -45,12 +49,18 @@ std::vector<std::string> split_arguments(std::string_view text) {
   char quote = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (quote) quote = c == quote ? 0 : quote;
-    else if (c == '\'' || c == '"') quote = c;
-    else if (c == '{' || c == '[') ++depth;
-    else if (c == '}' || c == ']') --depth;
-    if (c == ',' && depth == 0 && !quote) parts.emplace_back();
-    else parts.back() += c;
+    if (quote)
+      quote = c == quote ? 0 : quote;
+    else if (c == '\'' || c == '"')
+      quote = c;
+    else if (c == '{' || c == '[')
+      ++depth;
+    else if (c == '}' || c == ']')
+      --depth;
+    if (c == ',' && depth == 0 && !quote)
+      parts.emplace_back();
+    else
+      parts.back() += c;
   }
   for (std::string& part : parts) {
     const size_t begin = std::min(part.find_first_not_of(' '), part.size());
@@ -73,10 +83,12 @@ class Resolution {
 
   // `path`: where the node stands, the base of relative references.
   Node resolve(const Node& node, const std::string& path) {
-    if (++nodes_ > kMaxNodes) throw UserError(str(at(node.mark, path), "interpolations expand to more than ", kMaxNodes, " values"));
+    if (++nodes_ > kMaxNodes)
+      throw UserError(str(at(node.mark, path), "interpolations expand to more than ", kMaxNodes, " values"));
     if (has_interpolation(node)) return resolve_scalar(node, path);
     Node result = node;
-    for (size_t i = 0; i < node.items.size(); ++i) result.items[i] = resolve(node.items[i], join_path(path, std::to_string(i)));
+    for (size_t i = 0; i < node.items.size(); ++i)
+      result.items[i] = resolve(node.items[i], join_path(path, std::to_string(i)));
     for (size_t i = 0; i < node.entries.size(); ++i)
       result.entries[i].second = resolve(node.entries[i].second, join_path(path, node.entries[i].first));
     return result;
@@ -96,7 +108,8 @@ class Resolution {
   Node resolve_scalar(const Node& node, const std::string& path) {
     const Site site{&node, path};
     const auto again = std::find(active_.begin(), active_.end(), path);
-    if (again != active_.end()) fail(site, str("interpolations go round in a circle: ", join({again, active_.end()}, " -> "), " -> ", path));
+    if (again != active_.end())
+      fail(site, str("interpolations go round in a circle: ", join({again, active_.end()}, " -> "), " -> ", path));
     active_.push_back(path);
     Node result = expand(node.text, site);
     active_.pop_back();
@@ -113,7 +126,8 @@ class Resolution {
   }
 
   Node expand_at_depth(std::string_view text, const Site& site) {
-    if (text.starts_with("${") && end_of_interpolation(text, 0) == text.size()) return evaluate(text.substr(2, text.size() - 3), site);
+    if (text.starts_with("${") && end_of_interpolation(text, 0) == text.size())
+      return evaluate(text.substr(2, text.size() - 3), site);
     std::string out;
     for (size_t i = 0; i < text.size();) {
       const size_t run_end = std::min(text.find_first_not_of('\\', i), text.size());
@@ -131,8 +145,10 @@ class Resolution {
         continue;
       }
       const size_t end = end_of_interpolation(text, run_end);
-      if (end == kNone) fail(site, str("'", text.substr(run_end), "': '${' is never closed by '}'; write \\${ for the plain text"));
-      out += text_of(evaluate(text.substr(run_end + 2, end - run_end - 3), site), site, text.substr(run_end, end - run_end));
+      if (end == kNone)
+        fail(site, str("'", text.substr(run_end), "': '${' is never closed by '}'; write \\${ for the plain text"));
+      out += text_of(evaluate(text.substr(run_end + 2, end - run_end - 3), site), site,
+                     text.substr(run_end, end - run_end));
       if (out.size() > kMaxText) fail(site, str("interpolations make a text of more than ", kMaxText, " characters"));
       i = end;
     }
@@ -147,10 +163,12 @@ class Resolution {
 
   // The inside of `${...}`: a resolver call or a reference.
   Node evaluate(std::string_view inside, const Site& site) {
-    const size_t name_end = inside.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
+    const size_t name_end =
+        inside.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
     if (name_end != kNone && name_end > 0 && inside[name_end] == ':')
       return call(std::string(inside.substr(0, name_end)), inside.substr(name_end + 1), site, inside);
-    std::string reference = inside.find("${") == kNone ? std::string(inside) : text_of(expand(inside, site), site, inside);
+    std::string reference =
+        inside.find("${") == kNone ? std::string(inside) : text_of(expand(inside, site), site, inside);
     return refer(reference, site);
   }
 
@@ -201,11 +219,13 @@ class Resolution {
       collect_paths(root_, "", paths);
       fail(site, str("${", reference, "}: no key '", path, "'", did_you_mean(path, paths)));
     }
-    if (is_missing(*target)) fail(site, str("${", reference, "} needs '", path, "', which is not given; set ", path, "=..."));
+    if (is_missing(*target))
+      fail(site, str("${", reference, "} needs '", path, "', which is not given; set ", path, "=..."));
     return *target;
   }
 
-  // The resolved node at an absolute path, null when nothing is there. Values on the way are resolved where they must be.
+  // The resolved node at an absolute path, null when nothing is there. Values on the way are resolved where they must
+  // be.
   const Node* find(const std::string& path, const Site& site) {
     const Node* node = &root_;
     bool resolved = false;
@@ -239,6 +259,8 @@ class Resolution {
 
 }  // namespace
 
-Node resolve_interpolations(const Node& root) { return Resolution(root).resolve(root, ""); }
+Node resolve_interpolations(const Node& root) {
+  return Resolution(root).resolve(root, "");
+}
 
 }  // namespace lmx::config

@@ -9,16 +9,20 @@ namespace lmx::config {
 namespace {
 
 // The child that `part` names: a map's key or a list's index. Null when it is not there.
-Node* child(Node& node, const std::string& part) { return part.empty() ? nullptr : node.at_path(part); }
+Node* child(Node& node, const std::string& part) {
+  return part.empty() ? nullptr : node.at_path(part);
+}
 
 std::string list_of_keys(const Node& parent, const std::string& path) {
   if (parent.kind == Node::Kind::list) return str("; ", path, " has ", parent.items.size(), " items, counted from 0");
-  if (parent.kind != Node::Kind::map) return str("; ", path, " is ", describe_value(parent), " (", to_string(parent.mark), ")");
+  if (parent.kind != Node::Kind::map)
+    return str("; ", path, " is ", describe_value(parent), " (", to_string(parent.mark), ")");
   if (parent.entries.empty()) return "";
   return str("; keys of ", path.empty() ? "the recipe" : path, ": ", join(parent.keys()));
 }
 
-[[noreturn]] void fail_unknown(const Override& o, const Node& parent, const std::string& path, const std::string& part, const ApplyRules& rules) {
+[[noreturn]] void fail_unknown(const Override& o, const Node& parent, const std::string& path, const std::string& part,
+                               const ApplyRules& rules) {
   std::vector<std::string> candidates = parent.keys();
   if (path.empty() && rules.groups) {
     const std::vector<std::string> groups = rules.groups();
@@ -26,13 +30,16 @@ std::string list_of_keys(const Node& parent, const std::string& path) {
   }
   const std::string near = nearest(part, candidates);
   const std::string hint = near.empty() ? "" : str(" (did you mean '", join_path(path, near), "'?)");
-  const bool can_add = o.kind == Override::Kind::set && parent.kind != Node::Kind::list && parent.kind != Node::Kind::scalar;
-  throw UserError(str(at(o.mark), "no key '", o.key, "'", hint, list_of_keys(parent, path), can_add ? str("; +", o.body(), " adds it") : ""));
+  const bool can_add =
+      o.kind == Override::Kind::set && parent.kind != Node::Kind::list && parent.kind != Node::Kind::scalar;
+  throw UserError(str(at(o.mark), "no key '", o.key, "'", hint, list_of_keys(parent, path),
+                      can_add ? str("; +", o.body(), " adds it") : ""));
 }
 
 // The last map or list on the way to o.key, made where it is missing and may be.
 Node& parent_of(Node& root, const Override& o, const std::vector<std::string>& parts, const ApplyRules& rules) {
-  const bool may_create = o.kind == Override::Kind::add || o.kind == Override::Kind::force || (rules.typed && o.kind == Override::Kind::set);
+  const bool may_create = o.kind == Override::Kind::add || o.kind == Override::Kind::force ||
+                          (rules.typed && o.kind == Override::Kind::set);
   Node* node = &root;
   std::string path;
   for (size_t i = 0; i + 1 < parts.size(); ++i) {
@@ -45,7 +52,8 @@ Node& parent_of(Node& root, const Override& o, const std::vector<std::string>& p
   }
   const bool empty = node->kind == Node::Kind::null || is_missing(*node);
   if (empty && may_create) *node = Node::map(o.mark);
-  if (node->kind != Node::Kind::map && node->kind != Node::Kind::list) fail_unknown(o, *node, path, parts.back(), rules);
+  if (node->kind != Node::Kind::map && node->kind != Node::Kind::list)
+    fail_unknown(o, *node, path, parts.back(), rules);
   return *node;
 }
 
@@ -93,14 +101,17 @@ void apply_override(Node& root, const Override& o, const ApplyRules& rules) {
   const std::string& last = parts.back();
   Node* there = child(parent, last);
   const std::string parent_path = join({parts.begin(), parts.end() - 1}, ".");
-  const bool adds = o.kind == Override::Kind::add || o.kind == Override::Kind::force || (rules.typed && o.kind == Override::Kind::set);
+  const bool adds = o.kind == Override::Kind::add || o.kind == Override::Kind::force ||
+                    (rules.typed && o.kind == Override::Kind::set);
   if (!there && (!adds || parent.kind == Node::Kind::list)) fail_unknown(o, parent, parent_path, last, rules);
   if (o.kind == Override::Kind::remove) return remove(parent, o, last);
   if (!there) return void(parent.set(last, *o.value));
   const bool merges = there->kind == Node::Kind::map && o.value->kind == Node::Kind::map;
-  const bool free = there->kind == Node::Kind::null || merges || (there->kind == Node::Kind::list && o.value->kind == Node::Kind::list);
+  const bool free = there->kind == Node::Kind::null || merges ||
+                    (there->kind == Node::Kind::list && o.value->kind == Node::Kind::list);
   if (o.kind == Override::Kind::add && !free)
-    throw UserError(str(at(o.mark), "'", o.key, "' is there already (", to_string(there->mark), "); write ", o.body(), " without +"));
+    throw UserError(str(at(o.mark), "'", o.key, "' is there already (", to_string(there->mark), "); write ", o.body(),
+                        " without +"));
   if (merges) {
     merge(*there, *o.value);
   } else {

@@ -44,7 +44,9 @@ const Node* Node::find(std::string_view key) const {
   return nullptr;
 }
 
-Node* Node::find(std::string_view key) { return const_cast<Node*>(std::as_const(*this).find(key)); }
+Node* Node::find(std::string_view key) {
+  return const_cast<Node*>(std::as_const(*this).find(key));
+}
 
 const Node* Node::at_path(std::string_view path) const {
   const Node* node = this;
@@ -62,7 +64,9 @@ const Node* Node::at_path(std::string_view path) const {
   return node;
 }
 
-Node* Node::at_path(std::string_view path) { return const_cast<Node*>(std::as_const(*this).at_path(path)); }
+Node* Node::at_path(std::string_view path) {
+  return const_cast<Node*>(std::as_const(*this).at_path(path));
+}
 
 Node& Node::set(std::string_view key, Node value) {
   kind = Kind::map;
@@ -114,16 +118,22 @@ std::vector<std::string> split(std::string_view text, char separator) {
 
 std::string describe_value(const Node& node) {
   switch (node.kind) {
-    case Node::Kind::null: return "null";
-    case Node::Kind::list: return "a list";
-    case Node::Kind::map: return "a map";
-    case Node::Kind::scalar: break;
+    case Node::Kind::null:
+      return "null";
+    case Node::Kind::list:
+      return "a list";
+    case Node::Kind::map:
+      return "a map";
+    case Node::Kind::scalar:
+      break;
   }
   constexpr size_t kShown = 60;  // a whole text block would bury the message
   return node.text.size() <= kShown ? str("'", node.text, "'") : str("'", node.text.substr(0, kShown), "...'");
 }
 
-bool is_missing(const Node& node) { return node.kind == Node::Kind::scalar && node.text == "???"; }
+bool is_missing(const Node& node) {
+  return node.kind == Node::Kind::scalar && node.text == "???";
+}
 
 }  // namespace config
 }  // namespace lmx

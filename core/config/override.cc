@@ -43,8 +43,8 @@ class ValueParser {
   }
 
   [[noreturn]] void fail_sweep() const {
-    throw UserError(str(at(mark_), "several values are a sweep (multirun), which is `lmx sweep`; a list is ", key_, "=[", text_,
-                        "], a text with commas ", key_, "='", text_, "'"));
+    throw UserError(str(at(mark_), "several values are a sweep (multirun), which is `lmx sweep`; a list is ", key_,
+                        "=[", text_, "], a text with commas ", key_, "='", text_, "'"));
   }
 
   Node element(bool in_container) {
@@ -58,11 +58,15 @@ class ValueParser {
   Node element_at_depth(bool in_container) {
     if (at_end()) fail("a value is missing");
     switch (peek()) {
-      case '[': return list();
-      case '{': return map();
+      case '[':
+        return list();
+      case '{':
+        return map();
       case '\'':
-      case '"': return Node::string(quoted(), mark_);
-      default: break;
+      case '"':
+        return Node::string(quoted(), mark_);
+      default:
+        break;
     }
     const size_t name_end = std::min(text_.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", pos_), text_.size());
     if (name_end > pos_ && name_end < text_.size() && text_[name_end] == '(') return function(name_end);
@@ -211,7 +215,9 @@ class ValueParser {
 
 }  // namespace
 
-std::string Override::body() const { return text.substr(std::min(text.find_first_not_of("+~"), text.size())); }
+std::string Override::body() const {
+  return text.substr(std::min(text.find_first_not_of("+~"), text.size()));
+}
 
 Override parse_override(const std::string& text) {
   Override result;
@@ -246,6 +252,8 @@ Override parse_override(const std::string& text) {
   return result;
 }
 
-Node parse_value(std::string_view value, const Mark& mark) { return ValueParser(value, mark, "key", 0).parse(); }
+Node parse_value(std::string_view value, const Mark& mark) {
+  return ValueParser(value, mark, "key", 0).parse();
+}
 
 }  // namespace lmx::config

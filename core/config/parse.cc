@@ -45,7 +45,8 @@ class TreeBuilder : public YAML::EventHandler {
       if (frame.flow && frame.node.kind == Node::Kind::list)
         source_.fail(pos, "an empty list item (two commas in a row?)");
       if (frame.key && !source_.colon_follows(frame.key_pos, *frame.key))
-        source_.fail(frame.key_pos, str("key '", *frame.key, "' has no value: write '", suggested_key(*frame.key), "'"));
+        source_.fail(frame.key_pos,
+                     str("key '", *frame.key, "' has no value: write '", suggested_key(*frame.key), "'"));
     }
     Node node;
     // An empty value's mark points to the token behind it; its key is the better place.
@@ -66,7 +67,8 @@ class TreeBuilder : public YAML::EventHandler {
     attach(std::move(copy));
   }
 
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
     const size_t pos = source_.skip_properties(mark.pos);
     const bool quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
     if (!quoted) check_tag(tag, pos);
@@ -94,10 +96,12 @@ class TreeBuilder : public YAML::EventHandler {
     bool flow = false;
     std::optional<std::string> key;  // the key whose value comes next
     size_t key_pos = 0;
-    std::set<std::string> seen;      // Node::find is linear
+    std::set<std::string> seen;  // Node::find is linear
   };
 
-  bool wants_key() const { return !frames_.empty() && frames_.back().node.kind == Node::Kind::map && !frames_.back().key; }
+  bool wants_key() const {
+    return !frames_.empty() && frames_.back().node.kind == Node::Kind::map && !frames_.back().key;
+  }
 
   static std::string suggested_key(const std::string& key) {
     const size_t colon = key.find(':');
@@ -105,7 +109,8 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void check_tag(const std::string& tag, size_t pos) const {
-    if (!tag.empty() && tag != "?" && tag != "!") source_.fail(pos, str("the tag '", tag, "' is not supported; remove it"));
+    if (!tag.empty() && tag != "?" && tag != "!")
+      source_.fail(pos, str("the tag '", tag, "' is not supported; remove it"));
   }
 
   void check_size(const Mark& mark) const {
@@ -136,7 +141,8 @@ class TreeBuilder : public YAML::EventHandler {
   void add(Node node, size_t pos, YAML::anchor_t anchor) {
     if (!wants_key()) return finish(std::move(node), anchor);
     Frame& frame = frames_.back();
-    if (node.kind == Node::Kind::null) source_.fail(pos, "a key is missing before ':', or is null; quote it if it is meant");
+    if (node.kind == Node::Kind::null)
+      source_.fail(pos, "a key is missing before ':', or is null; quote it if it is meant");
     if (node.text == "<<" && !node.quoted)
       source_.fail(pos, "merge keys (<<) are not supported; use the defaults list to build on another file");
     if (!frame.seen.insert(node.text).second) {
@@ -180,7 +186,8 @@ class SecondDocument : public YAML::EventHandler {
  public:
   explicit SecondDocument(const SourceText& source) : source_(source) {}
   void OnDocumentStart(const YAML::Mark& mark) override {
-    if (source_.line_at(mark.pos).starts_with("---")) source_.fail(mark.pos, "a second document; a recipe is one document");
+    if (source_.line_at(mark.pos).starts_with("---"))
+      source_.fail(mark.pos, "a second document; a recipe is one document");
     source_.fail(mark.pos, "this line belongs to nothing above it; check its indentation");
   }
   void OnDocumentEnd() override {}
@@ -229,6 +236,8 @@ Node parse_yaml(std::string_view text, const std::string& file) {
   return root;
 }
 
-Node parse_yaml_file(const std::string& path) { return parse_yaml(config::read_text(path), path); }
+Node parse_yaml_file(const std::string& path) {
+  return parse_yaml(config::read_text(path), path);
+}
 
 }  // namespace lmx

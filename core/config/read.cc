@@ -15,7 +15,8 @@ namespace {
 constexpr const char* kInteger = "an integer";
 constexpr const char* kNumber = "a number";
 
-[[noreturn]] void fail_type(const Node& node, const std::string& path, std::string_view expected, std::string_view hint = {}) {
+[[noreturn]] void fail_type(const Node& node, const std::string& path, std::string_view expected,
+                            std::string_view hint = {}) {
   throw UserError(str(at(node.mark, path), "expected ", expected, ", got ", describe_value(node), hint));
 }
 
@@ -56,8 +57,10 @@ bool read_bool(const Node& node, const std::string& path) {
   if (value && node.quoted) fail_type(node, path, kExpected, " in quotes, which is a text; remove the quotes");
   if (!value) {
     const std::string& t = node.text;
-    const bool yes = t == "yes" || t == "Yes" || t == "YES" || t == "on" || t == "On" || t == "ON" || t == "y" || t == "1";
-    const bool no = t == "no" || t == "No" || t == "NO" || t == "off" || t == "Off" || t == "OFF" || t == "n" || t == "0";
+    const bool yes =
+        t == "yes" || t == "Yes" || t == "YES" || t == "on" || t == "On" || t == "ON" || t == "y" || t == "1";
+    const bool no =
+        t == "no" || t == "No" || t == "NO" || t == "off" || t == "Off" || t == "OFF" || t == "n" || t == "0";
     fail_type(node, path, kExpected, yes ? "; write true" : no ? "; write false" : "");
   }
   return *value;
@@ -70,7 +73,8 @@ std::string read_string(const Node& node, const std::string& path) {
 }
 
 template <class T, class Read>
-void read_list(const Node& node, const std::string& path, std::vector<T>& value, const char* expected, const Read& read) {
+void read_list(const Node& node, const std::string& path, std::vector<T>& value, const char* expected,
+               const Read& read) {
   if (node.kind != Node::Kind::list) fail_type(node, path, expected);
   std::vector<T> items;
   for (size_t i = 0; i < node.items.size(); ++i) items.push_back(read(node.items[i], str(path, ".", i)));
@@ -84,7 +88,8 @@ struct Missing {
 
 [[noreturn]] void fail_missing(const std::vector<Missing>& missing) {
   const auto line = [](const Missing& m) {
-    return str(at(m.mark, m.path), "required, but not given", m.help.empty() ? "" : str(" (", m.help, ")"), "; set ", m.path, "=...");
+    return str(at(m.mark, m.path), "required, but not given", m.help.empty() ? "" : str(" (", m.help, ")"), "; set ",
+               m.path, "=...");
   };
   if (missing.size() == 1) throw UserError(line(missing[0]));
   std::string text = str(missing.size(), " required values are not given:");
@@ -154,7 +159,8 @@ struct ConfigReader::Impl : Fields {
     for (const auto& [key, value] : level.node->entries) {
       if (known.contains(key) || (component && key == "name")) continue;
       std::string hint = did_you_mean(key, level.known);
-      if (hint.empty()) hint = level.known.empty() ? " (it has no keys)" : str(" (allowed: ", config::join(level.known), ")");
+      if (hint.empty())
+        hint = level.known.empty() ? " (it has no keys)" : str(" (allowed: ", config::join(level.known), ")");
       throw UserError(str(at(value.mark), "unknown key ", join_path(level.path, key), hint));
     }
   }
@@ -180,7 +186,9 @@ struct ConfigReader::Impl : Fields {
   void choice(const char* name, std::string& value, const std::vector<std::string>& allowed, const char*) override {
     const Node* node = take(name);
     if (!node) return;
-    const std::string given = node->kind == Node::Kind::scalar ? node->text : node->kind == Node::Kind::null ? "null" : "";
+    const std::string given = node->kind == Node::Kind::scalar ? node->text
+                              : node->kind == Node::Kind::null ? "null"
+                                                               : "";
     for (const std::string& option : allowed)
       if (given == option) return void(value = option);
     fail_type(*node, path_of(name), str("one of ", config::join(allowed)), did_you_mean(given, allowed));
@@ -196,7 +204,8 @@ struct ConfigReader::Impl : Fields {
                 [&](const Node& item, const std::string& path) { return read_double(item, path, range); });
   }
   void field(const char* name, std::vector<std::string>& value, const char*) override {
-    if (const Node* node = take(name)) read_list(*node, path_of(name), value, "a list of texts such as [a, b]", read_string);
+    if (const Node* node = take(name))
+      read_list(*node, path_of(name), value, "a list of texts such as [a, b]", read_string);
   }
   void subtree(const char* name, Node& value, const char*) override {
     if (const Node* node = take(name)) value = *node;
@@ -217,7 +226,9 @@ struct ConfigReader::Impl : Fields {
 
 ConfigReader::ConfigReader(const Node& node, std::string path) : impl_(std::make_unique<Impl>(node, std::move(path))) {}
 ConfigReader::~ConfigReader() = default;
-Fields& ConfigReader::fields() { return *impl_; }
+Fields& ConfigReader::fields() {
+  return *impl_;
+}
 
 void ConfigReader::finish() {
   impl_->check_unknown();

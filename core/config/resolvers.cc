@@ -17,7 +17,8 @@ namespace {
 std::string text_of(const ResolverCall& call, size_t i) {
   const Node& node = call.arguments[i];
   if (node.kind == Node::Kind::null) return "null";
-  if (node.kind != Node::Kind::scalar) fail(call, str("argument ", i + 1, " is ", describe_value(node), ", expected a text"));
+  if (node.kind != Node::Kind::scalar)
+    fail(call, str("argument ", i + 1, " is ", describe_value(node), ", expected a text"));
   return node.text;
 }
 
@@ -26,7 +27,8 @@ Node env(const ResolverCall& call) {
   const std::string name = text_of(call, 0);
   if (const char* value = std::getenv(name.c_str())) return Node::string(value, call.mark);
   if (call.arguments.size() < 2)
-    fail(call, str("the environment variable ", name, " is not set; set it, or give a default: ${oc.env:", name, ",default}"));
+    fail(call, str("the environment variable ", name, " is not set; set it, or give a default: ${oc.env:", name,
+                   ",default}"));
   if (call.arguments[1].kind == Node::Kind::null) return call.arguments[1];
   return Node::string(text_of(call, 1), call.mark);
 }
@@ -67,7 +69,8 @@ Node now(const ResolverCall& call) {
   std::tm local{};
   localtime_r(&call.now, &local);
   char text[256];
-  if (std::strftime(text, sizeof text, format.c_str(), &local) == 0) fail(call, "expected a time format such as %Y-%m-%d");
+  if (std::strftime(text, sizeof text, format.c_str(), &local) == 0)
+    fail(call, "expected a time format such as %Y-%m-%d");
   return Node::string(text, call.mark);
 }
 
@@ -78,8 +81,12 @@ struct Resolver {
 
 const std::map<std::string, Resolver>& resolvers() {
   static const std::map<std::string, Resolver> table = {
-      {"oc.env", {env, 1, 2}},           {"oc.decode", {decode, 1, 1}},           {"oc.select", {select, 1, 2}},
-      {"oc.dict.keys", {dict_keys, 1, 1}}, {"oc.dict.values", {dict_values, 1, 1}}, {"now", {now, 1, 1}},
+      {"oc.env", {env, 1, 2}},
+      {"oc.decode", {decode, 1, 1}},
+      {"oc.select", {select, 1, 2}},
+      {"oc.dict.keys", {dict_keys, 1, 1}},
+      {"oc.dict.values", {dict_values, 1, 1}},
+      {"now", {now, 1, 1}},
   };
   return table;
 }
@@ -96,7 +103,8 @@ Node call_resolver(const std::string& name, const ResolverCall& call) {
   const size_t n = call.arguments.size();
   const Resolver& r = it->second;
   if (n < r.min_arguments || n > r.max_arguments)
-    fail(call, str(name, " takes ", r.min_arguments, r.max_arguments > r.min_arguments ? str(" to ", r.max_arguments) : "", " arguments, got ", n));
+    fail(call, str(name, " takes ", r.min_arguments,
+                   r.max_arguments > r.min_arguments ? str(" to ", r.max_arguments) : "", " arguments, got ", n));
   Node result = r.function(call);
   result.mark = call.mark;
   return result;

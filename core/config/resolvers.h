@@ -13,8 +13,8 @@ namespace lmx::config {
 struct ResolverCall {
   std::vector<Node> arguments;  // scalars as written (interpolations inside them resolved); quotes removed
   Mark mark;
-  std::string shown;            // "train.dir: ${oc.env:HOME}", for messages
-  std::time_t now = 0;          // one value for the whole composition
+  std::string shown;    // "train.dir: ${oc.env:HOME}", for messages
+  std::time_t now = 0;  // one value for the whole composition
   // The resolved node at an absolute path; null when nothing is there.
   std::function<const Node*(const std::string& path)> select;
 };

@@ -8,13 +8,16 @@
 namespace lmx {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 // Consumes digits with single underscores between them; false when none stands there.
 bool skip_digits(std::string_view& text) {
   if (text.empty() || !is_digit(text[0])) return false;
   size_t i = 1;
-  while (i < text.size() && (is_digit(text[i]) || (text[i] == '_' && i + 1 < text.size() && is_digit(text[i + 1])))) ++i;
+  while (i < text.size() && (is_digit(text[i]) || (text[i] == '_' && i + 1 < text.size() && is_digit(text[i + 1]))))
+    ++i;
   text.remove_prefix(i);
   return true;
 }

@@ -17,7 +17,8 @@ constexpr size_t kMaxBytes = size_t{16} << 20;
 constexpr auto kNone = std::string::npos;
 
 SourceText::SourceText(std::string_view text, std::string file) : file_(std::move(file)) {
-  if (text.size() > kMaxBytes) throw UserError(str(file_, ": larger than ", kMaxBytes >> 20, " MiB; is this a recipe?"));
+  if (text.size() > kMaxBytes)
+    throw UserError(str(file_, ": larger than ", kMaxBytes >> 20, " MiB; is this a recipe?"));
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   text_ = text;
   line_starts_.push_back(0);
@@ -52,7 +53,9 @@ Mark SourceText::mark(size_t pos) const {
   return {file_, static_cast<int>(line), static_cast<int>(counted_characters_) + 1};
 }
 
-void SourceText::fail(size_t pos, const std::string& problem) const { throw UserError(at(mark(pos)) + problem); }
+void SourceText::fail(size_t pos, const std::string& problem) const {
+  throw UserError(at(mark(pos)) + problem);
+}
 
 std::string_view SourceText::line_at(size_t pos) const {
   const size_t begin = line_starts_[static_cast<size_t>(mark(pos).line) - 1];

@@ -20,9 +20,9 @@ class SourceText {
   [[noreturn]] void fail(size_t pos, const std::string& problem) const;
   std::string_view line_at(size_t pos) const;
 
-  size_t skip_properties(size_t pos) const;    // behind `&anchor` and `!tag`
-  bool quote_closes(size_t pos) const;         // true as well when no quote stands at pos
-  bool starts_with_null(size_t pos) const;     // `~` or null as a word
+  size_t skip_properties(size_t pos) const;                        // behind `&anchor` and `!tag`
+  bool quote_closes(size_t pos) const;                             // true as well when no quote stands at pos
+  bool starts_with_null(size_t pos) const;                         // `~` or null as a word
   bool colon_follows(size_t key_pos, std::string_view key) const;  // behind the key that starts at key_pos
 
  private:

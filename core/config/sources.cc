@@ -31,7 +31,8 @@ std::optional<std::string> package_directive(const std::string& text) {
 void parse_label(std::string label, DefaultEntry& entry) {
   for (bool more = true; more;) {
     more = false;
-    for (const auto& [word, flag] : {std::pair{std::string("optional "), &entry.optional}, {"override ", &entry.is_override}}) {
+    for (const auto& [word, flag] :
+         {std::pair{std::string("optional "), &entry.optional}, {"override ", &entry.is_override}}) {
       if (!label.starts_with(word)) continue;
       *flag = more = true;
       label.erase(0, label.find_first_not_of(' ', word.size()));
@@ -49,7 +50,9 @@ void check_option(const Node& option, const std::string& group) {
   const auto is_name = [](const Node& n) { return n.kind == Node::Kind::scalar && !n.text.empty(); };
   const bool good = option.kind == Node::Kind::null || is_name(option) ||
                     (option.kind == Node::Kind::list && std::all_of(option.items.begin(), option.items.end(), is_name));
-  if (!good) throw UserError(str(at(option.mark), "group '", group, "' takes the name of an option or a list of names, got ", describe_value(option)));
+  if (!good)
+    throw UserError(str(at(option.mark), "group '", group, "' takes the name of an option or a list of names, got ",
+                        describe_value(option)));
 }
 
 DefaultEntry parse_default(const Node& node) {
@@ -60,7 +63,8 @@ DefaultEntry parse_default(const Node& node) {
   } else if (node.kind == Node::Kind::scalar) {
     entry.kind = DefaultEntry::Kind::file;
     parse_label(node.text, entry);
-    if (entry.is_override) throw UserError(str(at(node.mark), "override takes a group: `override ", entry.group, ": option`"));
+    if (entry.is_override)
+      throw UserError(str(at(node.mark), "override takes a group: `override ", entry.group, ": option`"));
     const size_t slash = entry.group.rfind('/');
     entry.name = entry.group.substr(slash + 1);
     const bool at_root = slash == 0;
@@ -73,7 +77,8 @@ DefaultEntry parse_default(const Node& node) {
     throw UserError(str(at(node.mark), "an entry of a defaults list has one key, got ", join(node.keys()),
                         "; write them as two entries"));
   } else {
-    throw UserError(str(at(node.mark), "an entry of a defaults list is `group: option`, a file or _self_, got ", describe_value(node)));
+    throw UserError(str(at(node.mark), "an entry of a defaults list is `group: option`, a file or _self_, got ",
+                        describe_value(node)));
   }
   return entry;
 }
@@ -98,7 +103,8 @@ void check_self_and_overrides(const SourceFile& source) {
 
 std::string DefaultEntry::label() const {
   if (kind == Kind::self) return "_self_";
-  const std::string path = kind == Kind::file ? (group.empty() || group == "/" ? group + name : group + "/" + name) : group;
+  const std::string path =
+      kind == Kind::file ? (group.empty() || group == "/" ? group + name : group + "/" + name) : group;
   return package ? str(path, "@", *package) : path;
 }
 
@@ -110,10 +116,12 @@ SourceFile Sources::load(const std::string& file) {
   source.content = parse_yaml(text, file);
   if (source.content.kind == Node::Kind::null) source.content.kind = Node::Kind::map;
   if (source.content.kind != Node::Kind::map)
-    throw UserError(str(at(source.content.mark), "expected a map (key: value lines), got ", describe_value(source.content)));
+    throw UserError(
+        str(at(source.content.mark), "expected a map (key: value lines), got ", describe_value(source.content)));
   if (const Node* defaults = source.content.find("defaults")) {
     if (defaults->kind != Node::Kind::list)
-      throw UserError(str(at(defaults->mark), "defaults must be a list (lines that start with `- `), got ", describe_value(*defaults)));
+      throw UserError(str(at(defaults->mark), "defaults must be a list (lines that start with `- `), got ",
+                          describe_value(*defaults)));
     for (const Node& entry : defaults->items) source.defaults.push_back(parse_default(entry));
     check_self_and_overrides(source);
     source.content.erase("defaults");
@@ -148,7 +156,8 @@ const SourceFile* Sources::find(const std::string& path) {
 }
 
 bool Sources::has_group(const std::string& group) const {
-  return std::any_of(folders_.begin(), folders_.end(), [&](const auto& folder) { return fs::is_directory(fs::path(folder) / group); });
+  return std::any_of(folders_.begin(), folders_.end(),
+                     [&](const auto& folder) { return fs::is_directory(fs::path(folder) / group); });
 }
 
 std::vector<std::string> Sources::options(const std::string& group) const {
@@ -167,7 +176,8 @@ std::vector<std::string> Sources::groups() const {
   for (const std::string& folder : folders_) {
     const fs::path root = folder.empty() ? "." : folder;
     std::error_code none;
-    for (auto it = fs::recursive_directory_iterator(root, none); it != fs::recursive_directory_iterator(); it.increment(none)) {
+    for (auto it = fs::recursive_directory_iterator(root, none); it != fs::recursive_directory_iterator();
+         it.increment(none)) {
       if (it->is_directory(none)) {
         if (it.depth() >= kMaxLevels || it->path().filename().string().starts_with(".")) it.disable_recursion_pending();
       } else if (it->path().extension() == ".yaml" && it.depth() > 0) {

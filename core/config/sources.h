@@ -14,12 +14,12 @@ namespace lmx::config {
 struct DefaultEntry {
   enum class Kind { self, file, choice };
   Kind kind = Kind::choice;
-  bool optional = false;   // a file that does not exist is left out
+  bool optional = false;     // a file that does not exist is left out
   bool is_override = false;  // `override model: x` re-selects what another list chose
-  std::string group;       // "model/attn"; a leading '/' starts at the search path instead of the file's own group
-  std::string name;        // file: its name inside the group
+  std::string group;         // "model/attn"; a leading '/' starts at the search path instead of the file's own group
+  std::string name;          // file: its name inside the group
   std::optional<std::string> package;
-  Node option;             // choice: null, a scalar, or a list of scalars
+  Node option;  // choice: null, a scalar, or a list of scalars
   Mark mark;
 
   std::string label() const;  // as written: "model@enc"

@@ -1,8 +1,8 @@
 // Recipes composed from files: defaults lists, groups, packages, overrides, and the messages of what goes wrong.
 #include <gtest/gtest.h>
 
-#include "test_files.h"
 #include "lmx/config.h"
+#include "test_files.h"
 
 namespace lmx {
 namespace {
@@ -75,12 +75,14 @@ TEST_F(Compose, AbsoluteGroupsFlowStyleAndPackages) {
   EXPECT_EQ(json({"model@decoder=lstm", "sync=unique"}),
             R"({"sync": {"tables": {"strategy": "unique"}}, "encoder": {"name": "lstm", "cells": 8}, )"
             R"("decoder": {"name": "lstm", "cells": 8}})");
-  EXPECT_EQ(error({"model=rhn"}),
-            "override 'model=rhn': no defaults list chooses the group 'model'; name one of model@decoder, model@encoder");
+  EXPECT_EQ(
+      error({"model=rhn"}),
+      "override 'model=rhn': no defaults list chooses the group 'model'; name one of model@decoder, model@encoder");
 }
 
 TEST_F(Compose, ADirectiveBelowOtherCommentsCounts) {
-  folder.write("recipes/scale/desk.yaml", "# Small enough for a desk.\n\n# @package _global_\nseed: 1\nmodel: {cells: 4}\n");
+  folder.write("recipes/scale/desk.yaml",
+               "# Small enough for a desk.\n\n# @package _global_\nseed: 1\nmodel: {cells: 4}\n");
   recipe("defaults: [{model: lstm}, {scale: desk}]\n");
   EXPECT_EQ(json(), R"({"model": {"name": "lstm", "cells": 4}, "seed": 1})");
 }
@@ -95,7 +97,8 @@ TEST_F(Compose, MistakesInDefaultsLists) {
   const std::pair<const char*, const char*> cases[] = {
       {"defaults:\n  - model: lstn\n",
        "recipes/x.yaml:2:5: group 'model' has no option 'lstn' (did you mean 'lstm'?) (options: lstm, rhn)"},
-      {"defaults: {model: lstm}\n", "recipes/x.yaml:1:11: defaults must be a list (lines that start with `- `), got a map"},
+      {"defaults: {model: lstm}\n",
+       "recipes/x.yaml:1:11: defaults must be a list (lines that start with `- `), got a map"},
       {"defaults:\n  - {model: lstm, sync: unique}\n",
        "recipes/x.yaml:2:5: an entry of a defaults list has one key, got model, sync; write them as two entries"},
       {"defaults: [_self_, _self_]\n", "recipes/x.yaml:1:20: _self_ is here twice; the first is at line 1"},
@@ -104,14 +107,18 @@ TEST_F(Compose, MistakesInDefaultsLists) {
       {"defaults: [{model: lstm}, {override sync: unique}]\n",
        "recipes/x.yaml:1:27: no defaults list chooses the group 'sync' (override sync)"},
       {"defaults: [{model: 'lstm'}, {model: rhn}]\n",
-       "recipes/x.yaml:1:12: group 'model' is chosen twice, also at recipes/x.yaml:1:29; to choose another option write "
+       "recipes/x.yaml:1:12: group 'model' is chosen twice, also at recipes/x.yaml:1:29; to choose another option "
+       "write "
        "`override model: option`, or model=option on the command line"},
       {"defaults: [{model: {a: 1}}]\n",
        "recipes/x.yaml:1:20: group 'model' takes the name of an option or a list of names, got a map"},
-      {"defaults: [{model: '\?\?\?'}]\n", "recipes/x.yaml:1:12: group 'model' must be chosen: model=OPTION (options: lstm, rhn)"},
-      {"defaults: [[a]]\n", "recipes/x.yaml:1:12: an entry of a defaults list is `group: option`, a file or _self_, got a list"},
+      {"defaults: [{model: '\?\?\?'}]\n",
+       "recipes/x.yaml:1:12: group 'model' must be chosen: model=OPTION (options: lstm, rhn)"},
+      {"defaults: [[a]]\n",
+       "recipes/x.yaml:1:12: an entry of a defaults list is `group: option`, a file or _self_, got a list"},
       {"defaults: [{model: '${modle}'}]\n",
-       "recipes/x.yaml:1:20: ${modle}: a defaults list can refer to chosen groups only (model) (did you mean 'model'?)"},
+       "recipes/x.yaml:1:20: ${modle}: a defaults list can refer to chosen groups only (model) (did you mean "
+       "'model'?)"},
       {"- a\n", "recipes/x.yaml:1:1: expected a map (key: value lines), got a list"},
   };
   for (const auto& [text, message] : cases) {
@@ -128,7 +135,9 @@ TEST_F(Compose, FilesThatIncludeEachOther) {
   folder.write("recipes/a.yaml", "defaults: [b]\n");
   folder.write("recipes/b.yaml", "defaults: [a]\n");
   recipe("defaults: [a]\n");
-  EXPECT_EQ(error(), "recipes/a.yaml: its defaults lists include each other: recipes/a.yaml -> recipes/b.yaml -> recipes/a.yaml");
+  EXPECT_EQ(
+      error(),
+      "recipes/a.yaml: its defaults lists include each other: recipes/a.yaml -> recipes/b.yaml -> recipes/a.yaml");
 }
 
 TEST_F(Compose, AMistakeInAnIncludedFileNamesThatFile) {
@@ -141,20 +150,25 @@ TEST_F(Compose, GroupsOnTheCommandLine) {
   EXPECT_EQ(json({"+sync=unique", "model.cells=1"}),
             R"({"model": {"name": "lstm", "cells": 1}, "seed": 7, "sync": {"tables": {"strategy": "unique"}}})");
   EXPECT_EQ(json({"~model"}), R"({"seed": 7, "model": {"cells": 16}})");
-  EXPECT_EQ(error({"model=lst"}), "override 'model=lst': group 'model' has no option 'lst' (did you mean 'lstm'?) (options: lstm, rhn)");
-  EXPECT_EQ(error({"sync=unique"}), "override 'sync=unique': no defaults list chooses the group 'sync'; +sync=unique adds it");
+  EXPECT_EQ(error({"model=lst"}),
+            "override 'model=lst': group 'model' has no option 'lst' (did you mean 'lstm'?) (options: lstm, rhn)");
+  EXPECT_EQ(error({"sync=unique"}),
+            "override 'sync=unique': no defaults list chooses the group 'sync'; +sync=unique adds it");
   EXPECT_EQ(error({"++model=rhn"}),
-            "override '++model=rhn': ++ does not choose groups; write model=rhn, or +model=rhn where no defaults list has it");
+            "override '++model=rhn': ++ does not choose groups; write model=rhn, or +model=rhn where no defaults list "
+            "has it");
   EXPECT_EQ(error({"~model", "+model=rhn"}),
             "override '~model': removes the group that +model=... adds; choose another option with model=...");
   EXPECT_EQ(error({"~model=rhn"}), "override '~model=rhn': group 'model' has the option 'lstm', not 'rhn'");
-  EXPECT_EQ(error({"model=null"}), "override 'model=null': a group needs an option (lstm, rhn); ~model removes the group");
+  EXPECT_EQ(error({"model=null"}),
+            "override 'model=null': a group needs an option (lstm, rhn); ~model removes the group");
 }
 
 TEST_F(Compose, AChoiceThatIsTypedMustExistEvenWhereItIsOptional) {
   recipe("defaults: [{optional model: none}]\nseed: 1\n");
   EXPECT_EQ(json(), R"({"seed": 1})");
-  EXPECT_EQ(error({"model=lst"}), "override 'model=lst': group 'model' has no option 'lst' (did you mean 'lstm'?) (options: lstm, rhn)");
+  EXPECT_EQ(error({"model=lst"}),
+            "override 'model=lst': group 'model' has no option 'lst' (did you mean 'lstm'?) (options: lstm, rhn)");
 }
 
 TEST_F(Compose, ValuesOnTheCommandLine) {
@@ -166,13 +180,34 @@ TEST_F(Compose, ValuesOnTheCommandLine) {
 TEST_F(Compose, ValueTypesOfOverrides) {
   recipe("v: 0\n");
   const std::pair<const char*, const char*> cases[] = {
-      {"12", "12"},           {"-3", "-3"},         {"1_000", "1000"},     {"1e-4", "1e-04"}, {".5", "0.5"},
-      {"inf", "\".inf\""},    {"NaN", "\".nan\""},  {"TRUE", "true"},      {"null", "null"},   {"", "\"\""},
-      {"0x10", "\"0x10\""},   {"010", "\"010\""},   {"yes", "\"yes\""},    {"'12'", "\"12\""}, {"a\\,b", "\"a,b\""},
-      {"a b ", "\"a b\""},    {"größe", "\"größe\""}, {"http://h:1/x?y", "\"http://h:1/x?y\""},
-      {"[]", "[]"},           {"{}", "{}"},         {"[ 1 , [2] ]", "[1, [2]]"}, {"{a: 1, 'b c': x y}", R"({"a": 1, "b c": "x y"})"},
-      {"int(3.7)", "3"},      {"str([1,2])", R"(["1", "2"])"}, {"float(2)", "2.0"}, {"bool(0)", "false"},
-      {"'it\\'s'", "\"it's\""}, {"'C:\\dir'", "\"C:\\\\dir\""},
+      {"12", "12"},
+      {"-3", "-3"},
+      {"1_000", "1000"},
+      {"1e-4", "1e-04"},
+      {".5", "0.5"},
+      {"inf", "\".inf\""},
+      {"NaN", "\".nan\""},
+      {"TRUE", "true"},
+      {"null", "null"},
+      {"", "\"\""},
+      {"0x10", "\"0x10\""},
+      {"010", "\"010\""},
+      {"yes", "\"yes\""},
+      {"'12'", "\"12\""},
+      {"a\\,b", "\"a,b\""},
+      {"a b ", "\"a b\""},
+      {"größe", "\"größe\""},
+      {"http://h:1/x?y", "\"http://h:1/x?y\""},
+      {"[]", "[]"},
+      {"{}", "{}"},
+      {"[ 1 , [2] ]", "[1, [2]]"},
+      {"{a: 1, 'b c': x y}", R"({"a": 1, "b c": "x y"})"},
+      {"int(3.7)", "3"},
+      {"str([1,2])", R"(["1", "2"])"},
+      {"float(2)", "2.0"},
+      {"bool(0)", "false"},
+      {"'it\\'s'", "\"it's\""},
+      {"'C:\\dir'", "\"C:\\\\dir\""},
   };
   for (const auto& [value, expected] : cases)
     EXPECT_EQ(json({std::string("v=") + value}), std::string("{\"v\": ") + expected + "}") << value;
@@ -192,12 +227,16 @@ TEST_F(Compose, MistakesInOverrides) {
       {"seed=[1,,2]", "override 'seed=[1,,2]': column 9: a value is missing"},
       {"seed=1]", "override 'seed=1]': column 7: ']' in a plain value: quote the value or write \\]"},
       {"seed='x", "override 'seed='x': column 6: this quote is never closed"},
-      {"seed='x'y", "override 'seed='x'y': column 9: unexpected 'y' behind the value; quote the value if it is one text"},
+      {"seed='x'y",
+       "override 'seed='x'y': column 9: unexpected 'y' behind the value; quote the value if it is one text"},
       {"seed=${a", "override 'seed=${a': column 6: '${' is never closed by '}'"},
-      {"seed=1,2", "override 'seed=1,2': several values are a sweep (multirun), which is `lmx sweep`; a list is seed=[1,2], a text "
-                   "with commas seed='1,2'"},
+      {"seed=1,2",
+       "override 'seed=1,2': several values are a sweep (multirun), which is `lmx sweep`; a list is seed=[1,2], a text "
+       "with commas seed='1,2'"},
       {"seed=range(1,3)", "override 'seed=range(1,3)': range() belongs to a sweep (multirun), which is `lmx sweep`"},
-      {"seed=itn(3)", "override 'seed=itn(3)': column 6: unknown function 'itn' (did you mean 'int'?); quote the value if it is a text"},
+      {"seed=itn(3)",
+       "override 'seed=itn(3)': column 6: unknown function 'itn' (did you mean 'int'?); quote the value if it is a "
+       "text"},
       {"seed=int(x)", "override 'seed=int(x)': int() cannot take 'x'"},
       {"seed.x=1", "override 'seed.x=1': no key 'seed.x'; seed is '7' (recipes/x.yaml:4:7)"},
       {"+seed=1", "override '+seed=1': 'seed' is there already (recipes/x.yaml:4:7); write seed=1 without +"},
@@ -213,15 +252,17 @@ TEST_F(Compose, WithoutTypedConfigsANewKeyNeedsAPlus) {
   EXPECT_EQ(error({"model.celsl=1"}, false),
             "override 'model.celsl=1': no key 'model.celsl' (did you mean 'model.cells'?); keys of model: name, cells; "
             "+model.celsl=1 adds it");
-  EXPECT_EQ(error({"snyc=rhn"}, false),
-            "override 'snyc=rhn': no key 'snyc' (did you mean 'sync'?); keys of the recipe: model, seed; +snyc=rhn adds it");
+  EXPECT_EQ(
+      error({"snyc=rhn"}, false),
+      "override 'snyc=rhn': no key 'snyc' (did you mean 'sync'?); keys of the recipe: model, seed; +snyc=rhn adds it");
   EXPECT_EQ(error({"model.celsl=1"}, true), "no error");  // the typed config says it, with all its keys
 }
 
 TEST_F(Compose, ListsByIndex) {
   recipe("stages: [{lr: 1}, {lr: 2}]\n");
   EXPECT_EQ(json({"stages.1.lr=3"}), R"({"stages": [{"lr": 1}, {"lr": 3}]})");
-  EXPECT_EQ(error({"stages.2.lr=3"}), "override 'stages.2.lr=3': no key 'stages.2.lr'; stages has 2 items, counted from 0");
+  EXPECT_EQ(error({"stages.2.lr=3"}),
+            "override 'stages.2.lr=3': no key 'stages.2.lr'; stages has 2 items, counted from 0");
 }
 
 struct Cells {

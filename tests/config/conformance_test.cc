@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <map>
 
-#include "test_files.h"
 #include "lmx/config.h"
+#include "test_files.h"
 
 namespace lmx {
 namespace {

@@ -1,8 +1,8 @@
 // Typed configs: what is read, refused, written and described from one list of fields.
 #include <gtest/gtest.h>
 
-#include "test_files.h"
 #include "lmx/config.h"
+#include "test_files.h"
 
 namespace lmx {
 namespace {
@@ -43,7 +43,9 @@ struct Sample {
   }
 };
 
-Sample read(const std::string& yaml) { return read_config<Sample>(parse_yaml(yaml, "x.yaml"), "model"); }
+Sample read(const std::string& yaml) {
+  return read_config<Sample>(parse_yaml(yaml, "x.yaml"), "model");
+}
 std::string read_error(const std::string& yaml) {
   return user_error([&] { read(yaml); });
 }
@@ -85,7 +87,8 @@ TEST(ConfigReader, EachMistakeHasItsMessage) {
       {"inner: {whatever: 3}", "x.yaml:1:19: unknown key model.inner.whatever (allowed: every, decay)"},
       {"inner: {name: x}", "x.yaml:1:15: unknown key model.inner.name (allowed: every, decay)"},
       {"cells: abc", "x.yaml:1:8: model.cells: expected an integer, got 'abc'"},
-      {"cells: '3'", "x.yaml:1:8: model.cells: expected an integer, got '3' in quotes, which is a text; remove the quotes"},
+      {"cells: '3'",
+       "x.yaml:1:8: model.cells: expected an integer, got '3' in quotes, which is a text; remove the quotes"},
       {"cells: 1e3", "x.yaml:1:8: model.cells: expected an integer, got '1e3'; write it without point and exponent"},
       {"cells: 010", "x.yaml:1:8: model.cells: expected an integer, got '010'"},
       {"cells: 99999999999999999999", "x.yaml:1:8: model.cells: 99999999999999999999 does not fit into 64 bits"},
@@ -99,7 +102,8 @@ TEST(ConfigReader, EachMistakeHasItsMessage) {
       {"inner: {decay: 0}", "x.yaml:1:16: model.inner.decay: must be in (0, 1], got 0"},
       {"tied: yes", "x.yaml:1:7: model.tied: expected true or false, got 'yes'; write true"},
       {"tied: off", "x.yaml:1:7: model.tied: expected true or false, got 'off'; write false"},
-      {"tied: 'true'", "x.yaml:1:7: model.tied: expected true or false, got 'true' in quotes, which is a text; remove the quotes"},
+      {"tied: 'true'",
+       "x.yaml:1:7: model.tied: expected true or false, got 'true' in quotes, which is a text; remove the quotes"},
       {"tied: maybe", "x.yaml:1:7: model.tied: expected true or false, got 'maybe'"},
       {"label: ~", "x.yaml:1:8: model.label: expected a text, got null; write '' for an empty one"},
       {"label: {a: 1}", "x.yaml:1:8: model.label: expected a text, got a map"},
@@ -160,9 +164,10 @@ TEST(ConfigWriter, WritesEveryFieldInDeclaredOrder) {
   s.label = "12";
   s.rate = 1;
   s.rest = parse_yaml("name: other\nk: 1\n", "x.yaml");
-  EXPECT_EQ(to_yaml(write_config(s)),
-            "cells: 1024\nrate: 1.0\ntied: false\nlabel: '12'\nkind: adam\nsizes: [1, 2]\nbetas: [0.9, 0.999]\nlangs: [de]\n"
-            "inner:\n  every: 10\n  decay: 0.5\nrest:\n  name: other\n  k: 1\n");
+  EXPECT_EQ(
+      to_yaml(write_config(s)),
+      "cells: 1024\nrate: 1.0\ntied: false\nlabel: '12'\nkind: adam\nsizes: [1, 2]\nbetas: [0.9, 0.999]\nlangs: [de]\n"
+      "inner:\n  every: 10\n  decay: 0.5\nrest:\n  name: other\n  k: 1\n");
 }
 
 TEST(ConfigWriter, WhatIsWrittenReadsBackExactly) {

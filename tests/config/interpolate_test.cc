@@ -4,8 +4,8 @@
 
 #include <regex>
 
-#include "test_files.h"
 #include "lmx/config.h"
+#include "test_files.h"
 
 namespace lmx {
 namespace {
@@ -14,7 +14,9 @@ Node resolved(const std::string& yaml) {
   const test::TempFolder folder;
   return compose(folder.write("x.yaml", yaml), {});
 }
-std::string value(const std::string& yaml) { return to_json(*resolved(yaml).find("v")); }
+std::string value(const std::string& yaml) {
+  return to_json(*resolved(yaml).find("v"));
+}
 std::string error(const std::string& yaml) {
   const test::TempFolder folder;
   const std::string file = folder.write("x.yaml", yaml);
@@ -39,7 +41,8 @@ TEST(Interpolate, ChainsNestingAndPathsThroughReferences) {
 }
 
 TEST(Interpolate, FlowStyleNeedsQuotes) {
-  EXPECT_NE(error("v: {x: ${y}, z: 1}\ny: 5\n").find("; inside [ ] or { } write '${...}' in quotes"), std::string::npos);
+  EXPECT_NE(error("v: {x: ${y}, z: 1}\ny: 5\n").find("; inside [ ] or { } write '${...}' in quotes"),
+            std::string::npos);
 }
 
 TEST(Interpolate, RelativeReferencesMeanTheirOwnPlaceWhenCopied) {
@@ -62,7 +65,8 @@ TEST(Interpolate, Environment) {
   EXPECT_EQ(value("v: '${oc.env:LMX_TEST_NONE,\"a, b\"}/x'\n"), "\"a, b/x\"");
   EXPECT_EQ(value("home: /d\nv: ${oc.env:LMX_TEST_NONE,${home}/data}\n"), "\"/d/data\"");
   EXPECT_EQ(error("v: ${oc.env:LMX_TEST_NONE}\n"),
-            "x.yaml:1:4: v: ${oc.env:LMX_TEST_NONE}: the environment variable LMX_TEST_NONE is not set; set it, or give a default: "
+            "x.yaml:1:4: v: ${oc.env:LMX_TEST_NONE}: the environment variable LMX_TEST_NONE is not set; set it, or "
+            "give a default: "
             "${oc.env:LMX_TEST_NONE,default}");
 }
 
@@ -72,7 +76,8 @@ TEST(Interpolate, SelectKeysValuesAndNow) {
   EXPECT_EQ(value("v: ${oc.select:none}\n"), "null");
   EXPECT_EQ(value("a: {x: 1, y: 2}\nv: ${oc.dict.keys:a}\n"), R"(["x", "y"])");
   EXPECT_EQ(value("a: {x: 1, y: 2}\nv: ${oc.dict.values:a}\n"), "[1, 2]");
-  EXPECT_TRUE(std::regex_match(value("v: ${now:%Y-%m-%d}/${now:%H,%M}\n"), std::regex("\"\\d{4}-\\d\\d-\\d\\d/\\d\\d,\\d\\d\"")));
+  EXPECT_TRUE(std::regex_match(value("v: ${now:%Y-%m-%d}/${now:%H,%M}\n"),
+                               std::regex("\"\\d{4}-\\d\\d-\\d\\d/\\d\\d,\\d\\d\"")));
 }
 
 TEST(Interpolate, OverridesAreSeen) {
@@ -102,8 +107,9 @@ TEST(Interpolate, EachMistakeHasItsMessage) {
       {"a: ${b c}\nb: 1\n", "x.yaml:1:4: a: ${b c} is no reference; expected ${a.b} or ${resolver:argument}"},
       {"a: ${...x}\n", "x.yaml:1:4: a: ${...x} goes above the root of the recipe"},
       {"a: {b: 1}\nc: x${a}\n", "x.yaml:2:4: c: ${a} is a map, which cannot be part of a text"},
-      {"a: ${oc.evn:X}\n", "x.yaml:1:4: a: ${oc.evn:X}: unknown resolver 'oc.evn' (did you mean 'oc.env'?); there are now, oc.decode, "
-                           "oc.dict.keys, oc.dict.values, oc.env, oc.select"},
+      {"a: ${oc.evn:X}\n",
+       "x.yaml:1:4: a: ${oc.evn:X}: unknown resolver 'oc.evn' (did you mean 'oc.env'?); there are now, oc.decode, "
+       "oc.dict.keys, oc.dict.values, oc.env, oc.select"},
       {"a: ${oc.env:X,1,2}\n", "x.yaml:1:4: a: ${oc.env:X,1,2}: oc.env takes 1 to 2 arguments, got 3"},
       {"a: ${oc.dict.keys:b}\nb: 1\n", "x.yaml:1:4: a: ${oc.dict.keys:b}: 'b' is '1', expected a map"},
       {"a: ${now:}\n", "x.yaml:1:4: a: ${now:}: now takes 1 arguments, got 0"},
@@ -114,7 +120,8 @@ TEST(Interpolate, EachMistakeHasItsMessage) {
 TEST(Interpolate, GrowthIsBounded) {
   std::string doubling = "a0: xxxxxxxxxxxxxxxx\n", empty = "a0: ''\n";
   for (int i = 1; i < 40; ++i) {
-    const std::string line = "a" + std::to_string(i) + ": x${a" + std::to_string(i - 1) + "}${a" + std::to_string(i - 1) + "}\n";
+    const std::string line =
+        "a" + std::to_string(i) + ": x${a" + std::to_string(i - 1) + "}${a" + std::to_string(i - 1) + "}\n";
     doubling += line;
     empty += "a" + std::to_string(i) + line.substr(line.find(": ")).replace(2, 1, "");
   }

@@ -1,8 +1,8 @@
 // YAML text into nodes: places, and one clear message for each thing that yaml-cpp would take silently.
 #include <gtest/gtest.h>
 
-#include "test_files.h"
 #include "lmx/config.h"
+#include "test_files.h"
 
 namespace lmx {
 namespace {
@@ -44,7 +44,10 @@ TEST(ParseYaml, EmptyTextIsNull) {
 }
 
 TEST(ParseYaml, WindowsLineEndsAndByteOrderMark) {
-  const Node root = parse_yaml("\xEF\xBB\xBF" "a: 1\r\nb:\r\n  c: two\r\n", "x.yaml");
+  const Node root = parse_yaml(
+      "\xEF\xBB\xBF"
+      "a: 1\r\nb:\r\n  c: two\r\n",
+      "x.yaml");
   EXPECT_EQ(to_json(root), R"({"a": 1, "b": {"c": "two"}})");
 }
 
@@ -63,7 +66,8 @@ TEST(ParseYaml, EachMistakeHasItsMessage) {
   const Bad cases[] = {
       {"a: 1\nb: 2\na: 3\n", "x.yaml:3:1: key 'a' is here twice; its first value is at line 1"},
       {"m:\n  k: {x: 1, x: 2}\n", "x.yaml:2:13: key 'x' is here twice; its first value is at line 2"},
-      {"base: &b {a: 1}\nm:\n  <<: *b\n", "x.yaml:3:3: merge keys (<<) are not supported; use the defaults list to build on another file"},
+      {"base: &b {a: 1}\nm:\n  <<: *b\n",
+       "x.yaml:3:3: merge keys (<<) are not supported; use the defaults list to build on another file"},
       {"a:\n\t- 1\n", "x.yaml:2:2: a tab indents this line; YAML wants spaces"},
       {"a: 1\n---\nb: 2\n", "x.yaml:2:1: a second document; a recipe is one document"},
       {"  a: 1\n b: 2\n", "x.yaml:2:2: this line belongs to nothing above it; check its indentation"},
@@ -112,7 +116,9 @@ TEST(ParseYaml, FilesThatCannotBeRead) {
 }
 
 // What one scalar in `text` becomes, as JSON.
-std::string json_of(const std::string& text) { return to_json(*parse_yaml("v: " + text + "\n", "x").find("v")); }
+std::string json_of(const std::string& text) {
+  return to_json(*parse_yaml("v: " + text + "\n", "x").find("v"));
+}
 
 TEST(Scalars, Yaml12CoreRules) {
   EXPECT_EQ(json_of("12"), "12");
@@ -124,7 +130,8 @@ TEST(Scalars, Yaml12CoreRules) {
   EXPECT_EQ(json_of("0.1"), "0.1");
   EXPECT_EQ(json_of("True"), "true");
   EXPECT_EQ(json_of("-.inf"), "\"-.inf\"");
-  for (const char* text : {"yes", "010", "0x10", "0o17", "1_", "_1", "1__0", "12:30", "2024-01-02", "1e", "e5", "'12'", "nan", "--1"})
+  for (const char* text :
+       {"yes", "010", "0x10", "0o17", "1_", "_1", "1__0", "12:30", "2024-01-02", "1e", "e5", "'12'", "nan", "--1"})
     EXPECT_EQ(json_of(text).front(), '"') << text;
 }
 
@@ -140,7 +147,9 @@ TEST(Scalars, NumbersAtTheirLimits) {
 }
 
 // Equal values, whatever the quotes.
-bool same(const Node& a, const Node& b) { return to_json(a) == to_json(b); }
+bool same(const Node& a, const Node& b) {
+  return to_json(a) == to_json(b);
+}
 
 TEST(ToYaml, ReadsBackToTheSameValues) {
   const char* texts[] = {

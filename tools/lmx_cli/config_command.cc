@@ -33,7 +33,8 @@ void print_recipe(const Options& options) {
 }  // namespace
 
 void add_config(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("config", "print a recipe as it will run: composed, checked, with every default");
+  CLI::App* command =
+      app.add_subcommand("config", "print a recipe as it will run: composed, checked, with every default");
   set_examples(*command, {{"lmx config recipes/quickstart.yaml", "every value that a run would use"},
                           {"lmx config recipes/quickstart.yaml model.cells=512", "with one value changed"},
                           {"lmx config recipes/quickstart.yaml optimizer=adam", "with another option of a group"},
