@@ -11,6 +11,8 @@
 #include <fstream>
 #include <memory>
 
+#include "lmx/cuda.h"
+
 namespace lmx {
 namespace {
 
@@ -100,6 +102,7 @@ const PluginDescriptor* load_plugin(const PluginInfo& info) {
     throw UserError(str("[plugin] ", info.path, ": lmx_plugin() failed: ", e.what()));
   }
   check_descriptor(info, descriptor);
+  load_plugin_cuda(info.path);
   return descriptor;
 }
 

@@ -36,7 +36,4 @@ Function kernel(std::string_view op, Device device, DType type) {
   return reinterpret_cast<Function>(k);
 }
 
-// Loads liblmx_cuda.so from beside the core when it is there and a device answers; returns the number of CUDA devices.
-LMX_API int load_cuda();
-
 }  // namespace lmx

@@ -1,0 +1,94 @@
+#include <dlfcn.h>
+
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+
+#include "lmx/cuda.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx {
+namespace {
+
+using ApiFunction = const CudaApi* (*)();
+
+// liblmx_cuda.so beside the library that this code is in.
+std::string library_path() {
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<void*>(&load_cuda), &info) || !info.dli_fname) return {};
+  return std::filesystem::path(info.dli_fname).parent_path() / "liblmx_cuda.so";
+}
+
+// Null without the library or without a device. The library stays loaded: its kernels are in the table.
+const CudaApi* open_api() {
+  const std::string path = library_path();
+  if (path.empty() || !std::filesystem::exists(path)) {
+    log_debug("[cuda] no liblmx_cuda.so beside the core: running on the CPU");
+    return nullptr;
+  }
+  // Without a driver there is no device: cuBLASLt's half gigabyte need not be mapped to find that out.
+  if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
+    log_debug("[cuda] no driver (libcuda.so.1): running on the CPU");
+    return nullptr;
+  }
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
+    log_warn(str("[cuda] ", path, " cannot be loaded, running on the CPU: ", dlerror()));
+    return nullptr;
+  }
+  const auto function = reinterpret_cast<ApiFunction>(dlsym(handle, "lmx_cuda_api"));
+  const CudaApi* api = function ? function() : nullptr;
+  if (!api || api->size < sizeof(CudaApi)) {
+    throw UserError(str("[cuda] ", path, ": is of another build than this lmx (", kVersion, "); rebuild it"));
+  }
+  if (api->devices == 0) {
+    log_debug(str("[cuda] no device answers, running on the CPU: ", api->reason));
+    return nullptr;
+  }
+  api->add_kernels();
+  return api;
+}
+
+const CudaApi* api() {
+  static std::once_flag once;
+  static const CudaApi* loaded = nullptr;
+  std::call_once(once, [] { loaded = open_api(); });
+  return loaded;
+}
+
+}  // namespace
+
+int load_cuda() { return api() ? api()->devices : 0; }
+
+std::shared_ptr<Allocator> cuda_allocator(int index) {
+  const int devices = load_cuda();
+  if (index < 0 || index >= devices) throw UserError(str("[cuda] no device cuda:", index, "; ", devices, " answer"));
+  return api()->allocator(index);
+}
+
+Tensor copy_to(const Tensor& t, const std::shared_ptr<Allocator>& allocator) {
+  Tensor out = Tensor::empty(allocator, t.shape(), t.dtype(), t.mem_class());
+  if (t.numel() == 0) return out;
+  const bool host = t.device().kind == Device::Kind::cpu && out.device().kind == Device::Kind::cpu;
+  if (host) {
+    std::memcpy(out.raw(), t.raw(), static_cast<size_t>(t.bytes()));
+  } else {
+    LMX_CHECK(api(), "a tensor on ", name_of(t.device()), " without CUDA");
+    api()->copy(out.raw(), t.raw(), static_cast<size_t>(t.bytes()));
+  }
+  return out;
+}
+
+void load_plugin_cuda(const std::string& plugin_path) {
+  std::filesystem::path path = plugin_path;
+  path.replace_filename(path.stem().string() + "_cuda.so");
+  if (!std::filesystem::exists(path) || load_cuda() == 0) return;
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) throw UserError(str("[plugin] ", path.string(), ": cannot be loaded: ", dlerror()));
+  const auto add = reinterpret_cast<void (*)()>(dlsym(handle, "lmx_plugin_cuda"));
+  if (!add) throw UserError(str("[plugin] ", path.string(), ": the symbol lmx_plugin_cuda is missing"));
+  add();
+}
+
+}  // namespace lmx

@@ -1,0 +1,23 @@
+// CUDA's C calls, checked: the expression, the place and what CUDA says of it.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include "lmx/error.h"
+
+namespace lmx {
+
+inline void cuda_check(cudaError_t code, const char* expression, const char* file, int line) {
+  if (code == cudaSuccess) return;
+  throw RunError(str("[cuda] ", expression, " failed at ", file, ":", line, ": ", cudaGetErrorName(code), ", ",
+                     cudaGetErrorString(code)));
+}
+inline void cuda_check(cublasStatus_t code, const char* expression, const char* file, int line) {
+  if (code == CUBLAS_STATUS_SUCCESS) return;
+  throw RunError(str("[cuda] ", expression, " failed at ", file, ":", line, ": ", cublasLtGetStatusName(code)));
+}
+
+}  // namespace lmx
+
+#define LMX_CUDA_CHECK(expression) ::lmx::cuda_check((expression), #expression, __FILE__, __LINE__)
