@@ -1,0 +1,28 @@
+// y_i = table[ids_i]; the gradient is row-sparse: row ids_i of the table gets dy_i.
+#include "ops/common.h"
+
+namespace lmx {
+
+using namespace ops;
+
+Var embedding(Context& ctx, const Var& table, const Tensor& ids) {
+  const Tensor& rows = table.value();
+  if (rows.rank() != 2) throw UserError(str("[embedding] table ", rows.shape(), ": (V, D) expected"));
+  if (ids.rank() == Shape::kMaxRank) throw UserError(str("[embedding] ids ", ids.shape(), ": at most 5 dimensions"));
+  check_ids("embedding", "ids", ids, rows.dim(0), "table", rows.shape());
+  std::vector<int64_t> dims(ids.shape().dims().begin(), ids.shape().dims().end());
+  dims.push_back(rows.dim(1));
+  const int32_t* id = ids.data<int32_t>();
+  Var out(gather_rows(ctx, rows, id, ids.numel()).reshape(Shape(std::span<const int64_t>(dims))));
+  if (recording(ctx, {&table})) {
+    std::vector<int32_t> indices(id, id + ids.numel());
+    ctx.tape->record("embedding", {table}, {out}, [table, out, indices = std::move(indices)](Tape&) {
+      const auto n = static_cast<int64_t>(indices.size());
+      if (n == 0) return;
+      Tape::accumulate_rows(table, {indices, Tape::grad_of(out).reshape({n, table.value().dim(1)}), false});
+    });
+  }
+  return out;
+}
+
+}  // namespace lmx

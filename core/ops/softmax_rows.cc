@@ -1,0 +1,83 @@
+#include "ops/softmax_rows.h"
+
+#include <cmath>
+#include <limits>
+
+#include "lmx/math.h"
+#include "ops/common.h"
+
+namespace lmx::ops {
+namespace {
+
+template <class T>
+LMX_SIMD T max_kernel(const T* x, int64_t n) {
+  T m = -std::numeric_limits<T>::infinity();
+#pragma omp simd reduction(max : m)
+  for (int64_t i = 0; i < n; ++i) m = x[i] > m ? x[i] : m;
+  return m;
+}
+
+template <class T>
+LMX_SIMD T sum_exp_kernel(const T* x, T shift, int64_t n) {
+  T s = 0;
+#pragma omp simd reduction(+ : s)
+  for (int64_t i = 0; i < n; ++i) s += fast_exp(x[i] - shift);
+  return s;
+}
+
+template <class T>
+LMX_SIMD void softmax_kernel(const T* x, T* y, T lse, T factor, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = factor * fast_exp(x[i] - lse);
+}
+
+template <class T>
+LMX_SIMD void add_kernel(T* __restrict x, const T* __restrict b, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] += b[i];
+}
+
+template <class T>
+double lse(const T* x, int64_t n) {
+  constexpr int64_t kBlock = 2048;
+  const T m = max_kernel<T>(x, n);
+  double s = 0;
+  for (int64_t b = 0; b < n; b += kBlock) s += static_cast<double>(sum_exp_kernel<T>(x + b, m, std::min(kBlock, n - b)));
+  return static_cast<double>(m) + std::log(s);
+}
+
+}  // namespace
+
+double log_sum_exp(const float* x, int64_t n) { return lse(x, n); }
+double log_sum_exp(const double* x, int64_t n) { return lse(x, n); }
+void softmax_row(const float* x, float* y, double lse, double factor, int64_t n) {
+  softmax_kernel<float>(x, y, static_cast<float>(lse), static_cast<float>(factor), n);
+}
+void softmax_row(const double* x, double* y, double lse, double factor, int64_t n) {
+  softmax_kernel<double>(x, y, lse, factor, n);
+}
+void add_bias(float* x, const float* b, int64_t n) { add_kernel<float>(x, b, n); }
+void add_bias(double* x, const double* b, int64_t n) { add_kernel<double>(x, b, n); }
+
+void check_targets(const char* op, const Tensor& targets, const Tensor& weights, int64_t n, const Classes& classes) {
+  if (!targets.defined() || targets.shape() != Shape{n}) {
+    throw UserError(str("[", op, "] targets ", describe(targets), ": (", n, ") expected, one for each row"));
+  }
+  check_ids(op, "targets", targets, classes.count, classes.tensor, classes.shape);
+  if (weights.defined() && (weights.shape() != Shape{n} || weights.dtype() != DType::f32)) {
+    throw UserError(str("[", op, "] weights ", describe(weights), ": (", n, ") f32 expected, one for each target"));
+  }
+}
+
+void check_output_layer(const char* op, const Tensor& h, const Tensor& w, const Tensor& b) {
+  if (h.rank() != 2 || w.rank() != 2 || h.dim(1) != w.dim(1)) {
+    throw UserError(str("[", op, "] h ", h.shape(), " and w ", w.shape(), ": (n, D) and (V, D) expected"));
+  }
+  if (w.dim(0) == 0) throw UserError(str("[", op, "] w ", w.shape(), ": no words"));
+  check_same_type(op, "h", h, "w", w);
+  if (!b.defined()) return;
+  if (b.shape() != Shape{w.dim(0)}) {
+    throw UserError(str("[", op, "] b ", b.shape(), " for w ", w.shape(), ": (", w.dim(0), ") expected"));
+  }
+  check_same_type(op, "w", w, "b", b);
+}
+
+}  // namespace lmx::ops
