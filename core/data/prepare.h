@@ -16,7 +16,7 @@
 namespace lmx::data {
 
 struct PrepareSettings {
-  TokenizerRules rules;
+  TokenizerRules rules = {};
   int64_t vocab_size = 0;      // with <unk> and </s>; 0: every type
   bool end_of_line = true;     // </s> after each line that holds a word
   double valid_fraction = 0;   // of the lines
@@ -32,7 +32,7 @@ struct SplitCounts {
   int64_t unknown = 0; // words that became <unk>
 };
 
-struct PrepareReport {
+struct LMX_API PrepareReport {
   std::array<SplitCounts, kSplits> splits;
   int64_t types = 0;           // of the training split
   std::string first_lost;      // the most frequent word that has no place in the vocabulary; "" when none is lost

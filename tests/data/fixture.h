@@ -1,0 +1,72 @@
+// A directory of the test's own, files in it, and gzip.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "lmx/data.h"
+#include "lmx/error.h"
+
+namespace lmx_test {
+
+class DataTest : public testing::Test {
+ protected:
+  DataTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lmx_data_XXXXXX").string();
+    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
+    root_ = pattern;
+  }
+  ~DataTest() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(root_, ignored);
+  }
+  std::string path(const std::string& name) const { return (root_ / name).string(); }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::filesystem::create_directories((root_ / name).parent_path());
+    std::ofstream(root_ / name, std::ios::binary) << text;
+    return path(name);
+  }
+  std::string write_gz(const std::string& name, const std::string& text) const {
+    const gzFile file = gzopen(path(name).c_str(), "wb");
+    gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+    gzclose(file);
+    return path(name);
+  }
+  std::string read(const std::string& name) const {
+    std::ostringstream text;
+    text << std::ifstream(root_ / name, std::ios::binary).rdbuf();
+    return text.str();
+  }
+  // `data:` over these files, its cache inside the directory.
+  lmx::Node text_data(const std::string& files_yaml, const std::string& more = "") const {
+    return lmx::parse_yaml("name: text\ncache_dir: " + path("cache") + "\nfiles: [" + files_yaml + "]\n" + more, "recipe.yaml");
+  }
+  std::filesystem::path root_;
+};
+
+// The text of the UserError that `call` throws.
+template <class Call>
+std::string user_error(Call&& call) {
+  try {
+    call();
+  } catch (const lmx::UserError& e) {
+    return e.what();
+  }
+  ADD_FAILURE() << "no UserError";
+  return "";
+}
+
+inline std::string words_of(const lmx::TokenArray& tokens, const lmx::Vocabulary& vocabulary) {
+  std::string text;
+  for (const int32_t id : tokens.tokens()) text += (text.empty() ? "" : " ") + vocabulary.word(id);
+  return text;
+}
+
+}  // namespace lmx_test

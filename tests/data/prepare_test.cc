@@ -1,0 +1,178 @@
+// Text to shards: counts, vocabulary, splits, errors, and independence of threads and chunks.
+#include "data/prepare.h"
+
+#include "data/sources.h"
+#include "fixture.h"
+#include "lmx/random.h"
+
+namespace lmx::data {
+namespace {
+
+using lmx_test::user_error;
+using lmx_test::words_of;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Prepare : public lmx_test::DataTest {
+ protected:
+  PrepareReport run(const std::vector<std::string>& patterns, const PrepareSettings& settings, const std::string& to = "out") {
+    std::filesystem::create_directories(path(to));
+    return prepare(find_sources(patterns, Split::drawn), settings, path(to));
+  }
+  std::string text(const std::string& split, const std::string& from = "out") {
+    return words_of(TokenArray::map(path(from + "/" + split + ".bin")), Vocabulary::load(path(from + "/vocab.tsv")));
+  }
+  // Lines of words with Zipf-like frequencies.
+  std::string long_text(int lines) const {
+    const RandomKey key(1);
+    std::string out;
+    uint64_t draw = 0;
+    for (int i = 0; i < lines; ++i) {
+      for (uint64_t n = key.below(draw++, 12); n > 0; --n) {
+        out += "w" + std::to_string(static_cast<int>(1 / (key.uniform(draw++) + 0.001))) + " ";
+      }
+      out += "\n";
+    }
+    return out;
+  }
+};
+
+TEST_F(Prepare, IdsByFallingFrequencyTiesByBytes) {
+  write("a.txt", "b a c a\nb a d\n");
+  const PrepareReport r = run({path("a.txt")}, {.vocab_size = 5});
+  EXPECT_EQ(read("out/vocab.tsv"), "<unk>\t1\n</s>\t2\na\t3\nb\t2\nc\t1\n");
+  EXPECT_EQ(text("train"), "b a c a </s> b a <unk> </s>");
+  EXPECT_EQ(r.types, 4);
+  EXPECT_EQ(r.first_lost, "d");
+  EXPECT_EQ(r.first_lost_count, 1);
+  EXPECT_EQ(r.splits[0].words, 7);
+  EXPECT_EQ(r.splits[0].lines, 2);
+  EXPECT_NEAR(r.oov(), 1.0 / 7, 1e-12);
+  EXPECT_THAT(r.text(5), AllOf(HasSubstr("5 entries"), HasSubstr("of 4 types"), HasSubstr("coverage 85.71 %"),
+                               HasSubstr("OOV 14.29 %"), HasSubstr("first lost word: 'd' (1 times)")));
+}
+
+TEST_F(Prepare, AllTypesWithoutEndOfLine) {
+  write("a.txt", "b a\n\n   \nc\n");
+  const PrepareReport r = run({path("a.txt")}, {.vocab_size = 0, .end_of_line = false});
+  EXPECT_EQ(text("train"), "b a c");
+  EXPECT_EQ(r.first_lost, "");
+  EXPECT_EQ(r.oov(), 0);
+}
+
+TEST_F(Prepare, LineEndsBomAndLastLine) {
+  write("lf.txt", "One two\nthree\n");
+  write("crlf.txt", "One two\r\nthree\r\n");
+  write("bom.txt", "\xEF\xBB\xBFOne two\nthree");
+  write_gz("packed.txt.gz", "One two\nthree\n");
+  for (const char* name : {"lf.txt", "crlf.txt", "bom.txt", "packed.txt.gz"}) {
+    run({path(name)}, {.vocab_size = 5}, name + std::string(".out"));
+    EXPECT_EQ(text("train", name + std::string(".out")), "one two </s> three </s>") << name;
+  }
+}
+
+TEST_F(Prepare, WhiteSpaceTextKeepsItsUnknownWords) {
+  write("a.txt", "the <unk> N </s> the\n");
+  run({path("a.txt")}, {.rules = {.lower_case = false, .whitespace_only = true}, .vocab_size = 4});
+  EXPECT_EQ(read("out/vocab.tsv"), "<unk>\t1\n</s>\t2\nthe\t2\nN\t1\n");
+  EXPECT_EQ(text("train"), "the <unk> N </s> the </s>");
+}
+
+TEST_F(Prepare, SameBytesForEveryThreadCountAndChunkSize) {
+  write("a.txt", long_text(3000));
+  write("b.txt", long_text(500) + std::string(5000, 'x') + " and no line end");
+  const std::vector<std::string> files{path("a.txt"), path("b.txt")};
+  PrepareSettings settings{.vocab_size = 50, .valid_fraction = 0.1, .test_fraction = 0.05, .split_seed = 3};
+  run(files, settings, "reference");
+  for (const int threads : {1, 2, 3, 7}) {
+    for (const size_t chunk : {97u, 1000u, 65536u}) {
+      settings.threads = threads;
+      settings.chunk_bytes = chunk;
+      run(files, settings, "other");
+      for (const char* name : {"train.bin", "valid.bin", "test.bin", "vocab.tsv"}) {
+        EXPECT_TRUE(read(std::string("other/") + name) == read(std::string("reference/") + name))
+            << name << " with " << threads << " threads and chunks of " << chunk;
+      }
+    }
+  }
+}
+
+TEST_F(Prepare, SplitIsAFractionOfTheLinesAndLosesNone) {
+  std::string lines;
+  for (int i = 0; i < 20000; ++i) lines += "n" + std::to_string(i) + "\n";
+  write("a.txt", lines);
+  const PrepareReport r =
+      run({path("a.txt")}, {.vocab_size = 0, .end_of_line = false, .valid_fraction = 0.1, .test_fraction = 0.2, .split_seed = 1});
+  EXPECT_EQ(r.splits[0].lines + r.splits[1].lines + r.splits[2].lines, 20000);
+  EXPECT_NEAR(static_cast<double>(r.splits[1].lines), 2000, 200);
+  EXPECT_NEAR(static_cast<double>(r.splits[2].lines), 4000, 300);
+  EXPECT_EQ(r.splits[1].unknown, r.splits[1].words);  // every word occurs once, hence never in training
+}
+
+TEST_F(Prepare, SplitDependsOnSeedAndNumberOnly) {
+  PrepareSettings one{.valid_fraction = 0.5, .split_seed = 1}, two = one;
+  two.split_seed = 2;
+  int differ = 0;
+  for (int64_t line = 0; line < 1000; ++line) {
+    EXPECT_EQ(split_of_line(one, Split::drawn, line), split_of_line(one, Split::drawn, line));
+    EXPECT_EQ(split_of_line(one, Split::test, line), Split::test);
+    differ += split_of_line(one, Split::drawn, line) != split_of_line(two, Split::drawn, line);
+  }
+  EXPECT_NEAR(differ, 500, 80);
+  // A larger fraction keeps the lines that a smaller one drew.
+  PrepareSettings small = one;
+  small.valid_fraction = 0.1;
+  for (int64_t line = 0; line < 1000; ++line) {
+    if (split_of_line(small, Split::drawn, line) != Split::valid) continue;
+    EXPECT_EQ(split_of_line(one, Split::drawn, line), Split::valid);
+  }
+}
+
+TEST_F(Prepare, InvalidUtf8NamesFileLineAndByte) {
+  write("a.txt", "good\nfine\ncaf\xE9\n");
+  EXPECT_THAT(user_error([&] { run({path("a.txt")}, {}); }),
+              AllOf(HasSubstr("a.txt:3: byte 0xE9 at offset 13 is not UTF-8"), HasSubstr("iconv -f LATIN1")));
+  write("b.txt", std::string("\xEF\xBB\xBF") + "x\n\xFF\n");
+  EXPECT_THAT(user_error([&] { run({path("b.txt")}, {.chunk_bytes = 2}); }), HasSubstr("b.txt:2: byte 0xFF at offset 5"));
+  write("c.txt", std::string("\xFF\xFEh\0i\0", 6));
+  EXPECT_THAT(user_error([&] { run({path("c.txt")}, {}); }), HasSubstr("iconv -f UTF-16"));
+  write_gz("d.txt.gz", "\x80");
+  EXPECT_THAT(user_error([&] { run({path("d.txt.gz")}, {}); }), HasSubstr("offset 0 (decompressed)"));
+}
+
+TEST_F(Prepare, TheFirstInvalidByteIsNamedForAnyThreadCount) {
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += i < 100 ? "fine\n" : "bad\xFF\n";
+  write("a.txt", text);
+  for (const int threads : {1, 4}) {
+    EXPECT_THAT(user_error([&] { run({path("a.txt")}, {.threads = threads, .chunk_bytes = 50}); }), HasSubstr("a.txt:101:"));
+  }
+}
+
+TEST_F(Prepare, VocabularyLargerThanTypes) {
+  write("a.txt", "one two three\n");
+  EXPECT_THAT(user_error([&] { run({path("a.txt")}, {.vocab_size = 6}); }),
+              AllOf(HasSubstr("vocab_size 6"), HasSubstr("3 distinct words"), HasSubstr("use at most 5")));
+  EXPECT_NO_THROW(run({path("a.txt")}, {.vocab_size = 5}));
+}
+
+TEST_F(Prepare, TooShortForItsSplits) {
+  write("blank.txt", " \n\t\n");
+  EXPECT_THAT(user_error([&] { run({path("blank.txt")}, {}); }), HasSubstr("hold no word"));
+  write("one.txt", "only one line\n");
+  EXPECT_THAT(user_error([&] { run({path("one.txt")}, {.valid_fraction = 0.01}); }),
+              AllOf(HasSubstr("too short"), HasSubstr("1 lines"), HasSubstr("valid split"), HasSubstr("data.valid_fraction (now 0.01)")));
+}
+
+TEST_F(Prepare, OneHugeLine) {
+  std::string line;
+  for (int i = 0; i < 200000; ++i) line += "w" + std::to_string(i % 100) + " ";
+  write("a.txt", line);
+  const PrepareReport r = run({path("a.txt")}, {.vocab_size = 102, .threads = 2, .chunk_bytes = 1000});
+  EXPECT_EQ(r.splits[0].words, 200000);
+  EXPECT_EQ(r.splits[0].lines, 1);
+  EXPECT_EQ(TokenArray::map(path("out/train.bin")).size(), 200001);
+}
+
+}  // namespace
+}  // namespace lmx::data

@@ -1,0 +1,149 @@
+// Token shards, vocabularies and the word table.
+#include "data/shard.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <csignal>
+
+#include "data/word_table.h"
+#include "fixture.h"
+
+namespace lmx {
+namespace {
+
+using data::ShardWriter;
+using lmx_test::user_error;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Shard : public lmx_test::DataTest {
+ protected:
+  std::string make(const std::vector<int32_t>& tokens) {
+    ShardWriter writer(path("x.bin"));
+    const size_t half = tokens.size() / 2;
+    writer.append(std::span(tokens).first(half));
+    writer.append(std::span(tokens).subspan(half));
+    EXPECT_EQ(writer.finish(), static_cast<int64_t>(tokens.size()));
+    return path("x.bin");
+  }
+  void expect_damaged(const std::string& bytes, const std::string& how) {
+    write("bad.bin", bytes);
+    EXPECT_THAT(user_error([&] { TokenArray::map(path("bad.bin")); }),
+                AllOf(HasSubstr(how), HasSubstr("delete the directory " + root_.string())));
+  }
+};
+
+TEST_F(Shard, RoundTrip) {
+  for (const size_t n : {0u, 1u, 2u, 1000u, 100003u}) {
+    std::vector<int32_t> tokens(n);
+    for (size_t i = 0; i < n; ++i) tokens[i] = static_cast<int32_t>(i * 2654435761u % 50000);
+    const TokenArray array = TokenArray::map(make(tokens));
+    EXPECT_EQ(std::vector<int32_t>(array.tokens().begin(), array.tokens().end()), tokens);
+  }
+}
+
+TEST_F(Shard, OutlivesItsFile) {
+  const TokenArray array = TokenArray::map(make({1, 2, 3}));
+  std::filesystem::remove(path("x.bin"));
+  const TokenArray copy = array;
+  EXPECT_EQ(copy.tokens()[2], 3);
+}
+
+TEST_F(Shard, DamageIsFound) {
+  make({10, 20, 30, 40, 50});
+  const std::string good = read("x.bin");
+  ASSERT_EQ(good.size(), 64u + 20u);
+  EXPECT_THAT(user_error([&] { TokenArray::map(path("missing.bin")); }), HasSubstr("No such file"));
+  expect_damaged("", "shorter than its header");
+  expect_damaged(good.substr(0, 63), "shorter than its header");
+  expect_damaged(good.substr(0, 80), "80 bytes, its header says 84");
+  expect_damaged(good + "x", "85 bytes, its header says 84");
+  expect_damaged(std::string(84, '\0'), "not finished");
+  for (size_t byte = 0; byte < good.size(); ++byte) {  // whichever bit flips
+    std::string bad = good;
+    bad[byte] = static_cast<char>(bad[byte] ^ (1 << (byte % 8)));
+    expect_damaged(bad, "is damaged");
+  }
+}
+
+TEST_F(Shard, UnfinishedShardIsRefused) {
+  {
+    ShardWriter writer(path("x.bin"));
+    const std::vector<int32_t> tokens{1, 2, 3};
+    writer.append(tokens);
+  }
+  EXPECT_THAT(user_error([&] { TokenArray::map(path("x.bin")); }), HasSubstr("not finished"));
+}
+
+TEST_F(Shard, FullDiskIsARunError) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);  // a limit on the file's size stands in for the full disk
+    const rlimit limit{4096, 4096};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      ShardWriter writer(path("x.bin"));
+      const std::vector<int32_t> tokens(10000);
+      writer.append(tokens);
+      writer.finish();
+    } catch (const RunError& e) {
+      _exit(std::string(e.what()).find("cannot write " + path("x.bin")) != std::string::npos ? 7 : 8);
+    }
+    _exit(9);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
+class VocabularyFile : public lmx_test::DataTest {};
+
+TEST_F(VocabularyFile, RoundTrip) {
+  const Vocabulary v({{"<unk>", 5}, {"</s>", 9}, {"the", 100}, {"吾", 3}, {"don't", 3}});
+  v.save(path("v.tsv"));
+  const Vocabulary w = Vocabulary::load(path("v.tsv"));
+  ASSERT_EQ(w.size(), 5);
+  for (int32_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(w.word(i), v.word(i));
+    EXPECT_EQ(w.count(i), v.count(i));
+    EXPECT_EQ(w.id(v.word(i)), i);
+  }
+  EXPECT_EQ(w.id("absent"), Vocabulary::kUnk);
+  EXPECT_EQ(w.id(""), Vocabulary::kUnk);
+  EXPECT_EQ(Vocabulary().id("the"), Vocabulary::kUnk);
+}
+
+TEST_F(VocabularyFile, BadFiles) {
+  auto error = [&](const std::string& text) {
+    write("v.tsv", text);
+    return user_error([&] { Vocabulary::load(path("v.tsv")); });
+  };
+  const std::string head = "<unk>\t1\n</s>\t1\n";
+  EXPECT_THAT(error(head + "the\n"), AllOf(HasSubstr("v.tsv:3"), HasSubstr("WORD<TAB>COUNT")));
+  EXPECT_THAT(error(head + "the\tmany\n"), HasSubstr("v.tsv:3"));
+  EXPECT_THAT(error(head + "the\t-1\n"), HasSubstr("v.tsv:3"));
+  EXPECT_THAT(error(head + "the\t3\nthe\t2\n"), AllOf(HasSubstr("v.tsv:4"), HasSubstr("twice")));
+  EXPECT_THAT(error("the\t3\n"), HasSubstr("must be <unk> and </s>"));
+  EXPECT_THAT(error(""), HasSubstr("no vocabulary"));
+}
+
+TEST(WordTable, CountsThroughManyGrowths) {
+  data::WordTable table;
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 20000; ++i) EXPECT_EQ(table.add("word" + std::to_string(i), i), i);
+  }
+  EXPECT_EQ(table.size(), 20000);
+  EXPECT_EQ(table.count(777), 3 * 777);
+  EXPECT_EQ(table.word(19999), "word19999");
+  EXPECT_EQ(table.find("word123"), 123);
+  EXPECT_EQ(table.find("nothing"), -1);
+  EXPECT_EQ(table.add("", 1), 20000);  // the empty word is a word
+  const std::string huge(200000, 'h');
+  EXPECT_EQ(table.add(huge, 1), 20001);
+  EXPECT_EQ(table.word(20001), huge);
+}
+
+}  // namespace
+}  // namespace lmx
