@@ -7,10 +7,6 @@
 #include "lmx/config.h"
 #include "lmx/train.h"
 
-namespace lmx {
-__attribute__((weak)) Node full_recipe(const Node& composed, const std::string& name);
-}
-
 namespace lmx_cli {
 namespace {
 
@@ -23,7 +19,7 @@ struct Options {
 
 void print_recipe(const Options& options) {
   lmx::Node tree = lmx::compose(options.recipe, options.compose);
-  if (!options.as_written && lmx::full_recipe) {
+  if (!options.as_written) {
     options.plugins.load();
     tree = lmx::full_recipe(tree, std::filesystem::path(options.recipe).stem().string());
   }
