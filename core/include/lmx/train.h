@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct TrainConfig {
   int64_t eval_every = 0;       // steps; 0: once an epoch and at the end
   int64_t eval_batch = 32;      // sequences of an evaluation batch
   int64_t eval_tokens = 0;      // tokens of the validation split used during training; 0: all
+  bool eval_carry = true;       // state goes on from window to window of the split; false: each starts fresh
   double max_loss = 0;          // nats per token above which the run counts as diverged; 0: only NaN and Inf do
   std::string on_divergence = "stop";  // stop, skip (leave the update out), lower_lr (halve the rate from here on)
   double ema = 0;               // decay of the parameters' moving average; 0: none
@@ -60,7 +62,7 @@ struct Recipe {
   std::string name;          // of the recipe's file, without .yaml
   int64_t seed = 1;
   bool deterministic = true;
-  std::string precision = "fp32";  // fp32, bf16, fp16
+  std::string precision = "fp32";  // fp32, bf16
   int64_t threads = 0;       // 0: all cores
   BatchConfig batch;
   TrainConfig train;
@@ -69,6 +71,7 @@ struct Recipe {
   RunConfig run;
   LrRule lr_rule;
   Node model, loss, data, batcher, optimizer, schedule, sync, clip;  // each read by its component
+  Node provenance;           // free form: where the values come from, what is assumed
   void fields(Fields& f);
 };
 
@@ -80,17 +83,47 @@ LMX_API Node full_recipe(const Node& composed, const std::string& name);
 struct RunOptions {
   std::string resume;                    // "", "auto" (the newest run of this recipe), or a run directory
   std::vector<std::string> command_line;
-  std::string trace_file;
+  std::string trace_file;                // a Chrome trace of the run's phases; "" for none
 };
 struct RunResult {
   std::string directory;
-  double valid_ppl = 0;
   int64_t steps = 0;
+  double valid_ppl = 0;                  // of the last parameters; 0 when the run was interrupted before an evaluation
+  double best_ppl = 0;
+  int64_t best_step = 0;
+  std::optional<double> true_ppl;        // of the source, where it is known
   int exit_code = 0;                     // 0, 130 or 143
 };
+// UserError: a wrong recipe, missing data, a run that cannot be resumed. RunError: diverged, a full disk.
 LMX_API RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options);
 
 // Parameter count, memory estimate and data check: what `lmx run --dry-run` prints.
 LMX_API std::string dry_run(const Node& composed, const std::string& name);
+
+struct EvalOptions {
+  std::string split = "valid";           // train, valid, test
+  std::string checkpoint = "last";       // last, best, or a step
+};
+struct EvalResult {
+  int64_t step = 0;
+  int64_t tokens = 0;                    // targets
+  double nll_nat = 0;                    // mean over them, under the full softmax
+  double ppl = 0;                        // exp(nll_nat)
+  std::string unit;                      // what a token is: word, char, byte
+  std::optional<double> true_ppl;        // valid split only
+};
+// A checkpoint of the run in `directory` on a whole split. UserError: no run, no such checkpoint, damaged, data gone.
+LMX_API EvalResult evaluate_run(const std::string& directory, const EvalOptions& options);
+
+struct GenerateOptions {
+  std::string prompt;
+  int64_t tokens = 50;
+  double temperature = 1;                // 0: always the likeliest token
+  int64_t top_k = 0;                     // draw among the k likeliest; 0: among all
+  int64_t seed = 1;
+  std::string checkpoint = "last";
+};
+// The prompt and its continuation, one line of text a </s>. `<unk>` is never drawn. Needs no data but the run's own files.
+LMX_API std::string generate_text(const std::string& directory, const GenerateOptions& options);
 
 }  // namespace lmx

@@ -1,0 +1,27 @@
+// Recurrent state between steps: one row per global slot.
+#pragma once
+
+#include "lmx/model.h"
+
+namespace lmx::train {
+
+// gather() hands out the rows of a batch's slots, stage() takes them back, and only commit() makes them count: an
+// update that is left out (divergence) leaves the state as it stood.
+class LMX_API CarriedState {
+ public:
+  CarriedState(Context& ctx, const Model& model, int64_t slots);
+  // Rows of batch.slots, zero where a sequence is fresh or `keep` is false.
+  ModelState gather(Context& ctx, const Batch& batch, bool keep = true) const;
+  void stage(const Batch& batch, const ModelState& state);
+  void commit();
+  void discard() { staged_.clear(); }
+  const ModelState& rows() const { return rows_; }  // (slots, ...) each; what a checkpoint holds
+  void load(const std::map<std::string, Tensor>& rows, const std::string& from);  // UserError: another shape
+
+ private:
+  const Model& model_;
+  ModelState rows_;
+  std::vector<std::pair<std::vector<int64_t>, ModelState>> staged_;
+};
+
+}  // namespace lmx::train

@@ -1,0 +1,97 @@
+#include "train/components.h"
+
+#include <cstdio>
+#include <thread>
+
+#include "lmx/error.h"
+#include "lmx/parallel.h"
+#include "lmx/plugin.h"
+
+namespace lmx::train {
+
+Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary* vocabulary) {
+  Network n;
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::model, recipe.model, "model");
+  n.model = create<ModelFactory>(plugin, recipe.model, "model", ModelEnv{vocab_size});
+  n.loss = make_loss(recipe.loss, "loss", LossEnv{vocab_size, n.model->feature_size(), vocabulary});
+  n.specs = n.model->parameters();
+  for (ParameterSpec& spec : n.loss->parameters()) n.specs.push_back(std::move(spec));
+  return n;
+}
+
+Context make_context(const Recipe& recipe, Communicator* comm) {
+  const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  set_num_threads(recipe.threads > 0 ? static_cast<int>(recipe.threads) : cores);
+  Context ctx;
+  ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
+  ctx.comm = comm;
+  ctx.compute = recipe.precision == "bf16" ? DType::bf16 : DType::f32;
+  return ctx;
+}
+
+void add_parameters(Context& ctx, ParameterStore& params, const Network& network, int64_t seed) {
+  const RandomKey key = RandomKey(static_cast<uint64_t>(seed)).fold("init");
+  for (const ParameterSpec& spec : network.specs) params.add(ctx, spec, key);
+}
+
+void load_parameters(ParameterStore& params, const StateDict& values, const std::string& from) {
+  for (const std::string& name : params.names()) {
+    const auto found = values.find(name);
+    if (found == values.end())
+      throw UserError(str("[resume] ", from, " has no parameter ", name, ", which this recipe's model needs"));
+    Var& var = params.at(name);
+    if (found->second.shape() != var.shape() || found->second.dtype() != var.value().dtype())
+      throw UserError(str("[resume] parameter ", name, " is ", describe(found->second), " in ", from, " and ",
+                          describe(var.value()), " in this recipe; resume with the recipe and overrides of that run"));
+    var.value().copy_from(found->second);
+    var.changed();
+  }
+  for (const auto& [name, t] : values)
+    if (!params.contains(name))
+      throw UserError(
+          str("[resume] ", from, " has a parameter ", name, " ", t.shape(), ", which this recipe's model lacks"));
+}
+
+StateDict parameter_values(const ParameterStore& params) {
+  StateDict values;
+  for (const std::string& name : params.names()) values.emplace(name, params.at(name).value());
+  return values;
+}
+
+StateDict with_prefix(const StateDict& all, const std::string& prefix) {
+  StateDict part;
+  for (auto it = all.lower_bound(prefix); it != all.end() && it->first.starts_with(prefix); ++it)
+    part.emplace(it->first.substr(prefix.size()), it->second);
+  return part;
+}
+
+void add_with_prefix(StateDict& all, const std::string& prefix, const StateDict& part) {
+  for (const auto& [name, t] : part) all.emplace(prefix + name, t);
+}
+
+double optimizer_rate(const Recipe& recipe) {
+  const Node full = full_optimizer_config(recipe.optimizer, "optimizer");
+  const Node* lr = full.find("lr");
+  const std::optional<double> value = lr ? parse_double(lr->text) : std::nullopt;
+  LMX_CHECK(value.has_value(), "every optimizer has a field lr");
+  return *value;
+}
+
+std::string count_text(int64_t value) {
+  std::string digits = std::to_string(value);
+  for (auto at = static_cast<int64_t>(digits.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3)
+    digits.insert(static_cast<size_t>(at), ",");
+  return digits;
+}
+
+std::string bytes_text(int64_t bytes) {
+  const char* units[] = {"B", "kB", "MB", "GB", "TB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  for (; value >= 999.5 && unit < 4; ++unit) value /= 1000;
+  char text[32];
+  std::snprintf(text, sizeof text, value < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", value, units[unit]);
+  return text;
+}
+
+}  // namespace lmx::train

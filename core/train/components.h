@@ -1,0 +1,44 @@
+// What a recipe names, made: the pieces that training, evaluation and generation share.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lmx/checkpoint.h"
+#include "lmx/data.h"
+#include "lmx/train.h"
+
+namespace lmx::train {
+
+// A model, its loss and their parameters.
+struct Network {
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Loss> loss;
+  std::vector<ParameterSpec> specs;  // of both, the model's first
+};
+// `vocabulary` null: structure only, for a dry run.
+LMX_API Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary* vocabulary);
+
+// The context of the one rank: precision, allocator, random key; threads are set for the calling thread.
+LMX_API Context make_context(const Recipe& recipe, Communicator* comm);
+
+// Adds every parameter with its initial value.
+LMX_API void add_parameters(Context& ctx, ParameterStore& params, const Network& network, int64_t seed);
+
+// Copies a checkpoint's values into `params`. UserError naming the parameter and both shapes where they do not fit.
+LMX_API void load_parameters(ParameterStore& params, const StateDict& values, const std::string& from);
+LMX_API StateDict parameter_values(const ParameterStore& params);
+
+// The entries of `all` whose names begin with `prefix`, without it; and the way back.
+LMX_API StateDict with_prefix(const StateDict& all, const std::string& prefix);
+LMX_API void add_with_prefix(StateDict& all, const std::string& prefix, const StateDict& part);
+
+// optimizer.lr of a recipe, before rule and schedule.
+LMX_API double optimizer_rate(const Recipe& recipe);
+
+// "111,845,376"; "1.3 GB".
+LMX_API std::string count_text(int64_t value);
+LMX_API std::string bytes_text(int64_t bytes);
+
+}  // namespace lmx::train

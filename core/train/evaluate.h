@@ -1,0 +1,30 @@
+// Likelihood of a split under the full softmax.
+#pragma once
+
+#include <functional>
+
+#include "train/components.h"
+
+namespace lmx::train {
+
+struct SplitScore {
+  double nats = 0;       // sum over targets
+  int64_t tokens = 0;    // targets
+  bool complete = true;  // false: `interrupted` said stop
+  double nll() const { return nats / static_cast<double>(tokens); }
+  double ppl() const;
+};
+
+struct SplitPlan {
+  std::string split = "valid";
+  int64_t sequences = 32, length = 35;
+  int64_t max_tokens = 0;  // 0: all
+  bool carry = true;
+};
+
+// Every token of `tokens` but the first is a target once. `interrupted` is asked before each batch (may be empty).
+LMX_API SplitScore score_split(const Context& ctx, const Network& network, ParameterStore& params,
+                               const TokenArray& tokens, const SplitPlan& plan,
+                               const std::function<bool()>& interrupted);
+
+}  // namespace lmx::train

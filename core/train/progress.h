@@ -1,0 +1,45 @@
+// What a run tells while it trains: sums between two log steps, speed, time left, the line for people.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "train/metrics.h"
+
+namespace lmx::train {
+
+// Sums since the last record. Saved with a checkpoint, so that a resumed run writes the same records.
+struct Window {
+  double nats = 0;
+  int64_t tokens = 0;            // of updates that counted
+  int64_t skipped = 0;           // updates left out
+  double grad_norm = 0, lr = 0;  // of the last step
+};
+
+// Time spent on training: evaluation and checkpoints pause it.
+class LMX_API Stopwatch {
+ public:
+  void start() { begin_ = Clock::now(); }
+  void stop() { seconds_ += std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  double lap();  // seconds since the last lap
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point begin_;
+  double seconds_ = 0;
+};
+
+struct Pace {
+  int64_t step = 0, total_steps = 0;
+  double seconds_per_step = 0;
+  double tokens_per_second = 0;
+};
+
+// "step 250/2000 loss 4.1032 ppl 60.5 lr 2.14e-04 gnorm 0.87 412k words/s ETA 3m20s"
+LMX_API std::string progress_text(const Window& window, const Pace& pace, const std::string& unit);
+// "45s", "3m20s", "2h05m", "3d04h".
+LMX_API std::string duration_text(double seconds);
+// "412k", "1.2M", "87".
+LMX_API std::string rate_text(double per_second);
+
+}  // namespace lmx::train

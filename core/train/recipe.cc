@@ -1,0 +1,166 @@
+// The keys of a recipe, and the check of the whole tree against everything that it names.
+#include <regex>
+
+#include "config/messages.h"
+#include "lmx/data.h"
+#include "lmx/plugin.h"
+#include "lmx/train.h"
+
+namespace lmx {
+
+void BatchConfig::fields(Fields& f) {
+  f.field("global", global, "sequences of a step over all ranks", kPositive);
+  f.field("micro", micro, "sequences of one forward and backward on a rank; 0: the rank's whole share", kNonNegative);
+}
+
+void TrainConfig::fields(Fields& f) {
+  f.field("steps", steps, "updates; 0: epochs decides", kNonNegative);
+  f.field("epochs", epochs, "passes over the training split, where steps is 0", {0, 1e9, true});
+  f.field("log_every", log_every, "steps between two records of metrics.jsonl", kPositive);
+  f.field("eval_every", eval_every,
+          "steps between two validations; 0: after each epoch. There is always one at the end", kNonNegative);
+  f.field("eval_batch", eval_batch, "sequences of a validation batch", kPositive);
+  f.field("eval_tokens", eval_tokens, "tokens of the validation split used while training; 0: all", {0, 9e18});
+  f.field("eval_carry", eval_carry,
+          "validation carries the recurrent state through the split; false: each window starts from zero");
+  f.field("max_loss", max_loss, "nats per token above which a run counts as diverged; 0: only NaN and infinity do",
+          kNonNegative);
+  f.choice("on_divergence", on_divergence, {"stop", "skip", "lower_lr"},
+           "stop (exit code 1), skip (leave the update out), lower_lr (leave it out and halve the rate from here on)");
+  f.field("ema", ema, "decay of the parameters' moving average, which validation then uses; 0: none", {0, 0.9999999});
+  f.field("ema_params", ema_params, "regular expression of the parameters that are averaged");
+}
+
+void CheckpointConfig::fields(Fields& f) {
+  f.field("every", every, "steps between two checkpoints; 0: at each validation. There is always one at the end",
+          kNonNegative);
+  f.field("keep_last", keep_last, "checkpoints that are kept", {1, 1e6});
+  f.field("keep_best", keep_best, "keep the one of the lowest validation perplexity as well");
+}
+
+void CommConfig::fields(Fields& f) {
+  f.choice("kind", kind, {"self"}, "how ranks talk; self: a group of one");
+  f.field("ranks", ranks, "ranks of the run", kPositive);
+}
+
+void RunConfig::fields(Fields& f) {
+  f.field("dir", dir, "folder of the run; empty: runs/<recipe>/<date-time>");
+  f.field("tensorboard", tensorboard, "write TensorBoard event files beside metrics.jsonl");
+}
+
+void Recipe::fields(Fields& f) {
+  f.field("seed", seed, "of every random number of the run", kNonNegative);
+  f.field("deterministic", deterministic, "the same bits whatever the number of threads and however ranks meet");
+  f.choice("precision", precision, {"fp32", "bf16"},
+           "of the inputs of matrix products; parameters, sums and states stay fp32");
+  f.field("threads", threads, "of a rank; 0: all cores", {0, 4096});
+  f.group("batch", batch, "how many sequences a step has");
+  f.group("train", train, "how long, and what happens on the way");
+  f.group("checkpoint", checkpoint, "what is kept");
+  f.group("comm", comm, "ranks");
+  f.group("run", run, "where the run writes");
+  f.subtree("data", data, "the corpus");
+  f.subtree("batcher", batcher, "which tokens a step trains on (plugin)");
+  f.subtree("model", model, "from tokens to features (plugin)");
+  f.subtree("loss", loss, "output layer and likelihood");
+  f.subtree("optimizer", optimizer, "the update");
+  f.subtree("schedule", schedule, "the learning rate over time");
+  f.group("lr_rule", lr_rule, "how the rate grows with batch or nodes");
+  f.subtree("clip", clip, "limits of the gradient's norm");
+  f.subtree("sync", sync, "what ranks exchange, by parameter");
+  f.subtree("provenance", provenance, "free form: where values come from, what is assumed");
+}
+
+namespace {
+
+Node named(const char* name) {
+  Node node = Node::map();
+  node.set("name", Node::string(name));
+  return node;
+}
+
+// What a recipe may leave out altogether.
+void fill_defaults(Recipe& r) {
+  if (r.loss.kind == Node::Kind::null) r.loss = named("full_softmax");
+  if (r.schedule.kind == Node::Kind::null) r.schedule = named("constant");
+  if (r.sync.kind == Node::Kind::null) {
+    Node rule = Node::map();
+    rule.set("params", Node::string(".*"));
+    rule.set("strategy", Node::string("allreduce"));
+    r.sync = Node::map();
+    r.sync.set("rest", rule);
+  }
+  if (r.provenance.kind == Node::Kind::null) r.provenance = Node::map();
+}
+
+void require_parts(const Recipe& r, const Node& tree) {
+  const std::pair<const char*, const Node*> parts[] = {
+      {"data", &r.data}, {"batcher", &r.batcher}, {"model", &r.model}, {"optimizer", &r.optimizer}};
+  std::string missing;
+  for (const auto& [name, node] : parts)
+    if (node->kind == Node::Kind::null) missing += (missing.empty() ? "" : ", ") + std::string(name);
+  if (!missing.empty())
+    throw UserError(str(config::at(tree.mark), "the recipe has no ", missing, "; each is a map with a `name`"));
+}
+
+void check_values(const Recipe& r, const Node& tree) {
+  const auto mark = [&](const char* path) {
+    const Node* node = tree.at_path(path);
+    return config::at(node ? node->mark : tree.mark, path);
+  };
+  if (r.comm.ranks != 1)
+    throw UserError(
+        str(mark("comm.ranks"), "virtual ranks are not in this build: comm.ranks must be 1, got ", r.comm.ranks));
+  if (r.batch.micro > r.batch.global)
+    throw UserError(str(mark("batch.micro"), r.batch.micro, " sequences of a forward are more than batch.global, ",
+                        r.batch.global));
+  if (r.lr_rule.name == "linear" || r.lr_rule.name == "sqrt") {
+    if (r.lr_rule.reference_batch <= 0)
+      throw UserError(str(mark("lr_rule.reference_batch"), "the rule ", r.lr_rule.name,
+                          " needs the batch for which optimizer.lr was found"));
+  }
+  try {
+    static_cast<void>(std::regex(r.train.ema_params));
+  } catch (const std::regex_error& e) {
+    throw UserError(str(mark("train.ema_params"), "'", r.train.ema_params, "' is no regular expression: ", e.what()));
+  }
+}
+
+// Every component's subtree, checked and with its defaults.
+Recipe checked(const Recipe& given) {
+  Recipe full = given;
+  full.data = full_data_config(given.data);
+  full.model = full_component(PluginKind::model, given.model, "model");
+  full.batcher = full_component(PluginKind::batcher, given.batcher, "batcher");
+  full.loss = full_loss_config(given.loss, "loss");
+  full.optimizer = full_optimizer_config(given.optimizer, "optimizer");
+  full.schedule = full_schedule_config(given.schedule, "schedule");
+  full.sync = SyncRules::full_config(given.sync, "sync");
+  static_cast<void>(read_clip(given.clip, "clip"));
+  if (full.clip.kind == Node::Kind::null) full.clip = Node::list({});
+  return full;
+}
+
+Recipe read_given(const Node& composed, const std::string& name) {
+  check_missing(composed);
+  Recipe r = read_config<Recipe>(composed, "");
+  r.name = name;
+  fill_defaults(r);
+  require_parts(r, composed);
+  check_values(r, composed);
+  return r;
+}
+
+}  // namespace
+
+Recipe read_recipe(const Node& composed, const std::string& name) {
+  Recipe r = read_given(composed, name);
+  static_cast<void>(checked(r));
+  return r;
+}
+
+Node full_recipe(const Node& composed, const std::string& name) {
+  return write_config(checked(read_given(composed, name)));
+}
+
+}  // namespace lmx

@@ -1,0 +1,117 @@
+#include "train/resume.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "config/messages.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "train/run_directory.h"
+
+namespace lmx::train {
+namespace {
+
+// Leaves by path; lists count as leaves.
+void collect(const Node& node, const std::string& path, std::map<std::string, std::string>& leaves) {
+  if (node.kind != Node::Kind::map) {
+    leaves[path] = node.kind == Node::Kind::scalar ? node.text : to_json(node);
+    return;
+  }
+  for (const auto& [key, value] : node.entries) collect(value, config::join_path(path, key), leaves);
+}
+
+bool may_differ(const std::string& path) {
+  static const std::set<std::string> exact{
+      "threads",          "train.steps",         "train.epochs",      "train.log_every",
+      "train.eval_every", "train.eval_batch",    "train.eval_tokens", "train.eval_carry",
+      "train.max_loss",   "train.on_divergence", "data.cache_dir",    "data.threads"};
+  for (const char* group : {"run.", "checkpoint.", "provenance"})
+    if (path.starts_with(group)) return true;
+  return exact.contains(path);
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += "\n  " + line;
+  return text;
+}
+
+// A shape says more than the keys that led to it, so it is named first where one differs.
+std::string shape_difference(const Session& session, const StateDict& values) {
+  for (const std::string& name : session.params.names()) {
+    const auto found = values.find(name);
+    const Shape& here = session.params.at(name).shape();
+    if (found != values.end() && found->second.shape() != here)
+      return str("\n  parameter ", name, " is ", found->second.shape(), " there, ", here, " here");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string directory_to_resume(const std::string& resume, const Recipe& recipe) {
+  if (resume.empty()) return {};
+  if (resume == "auto") return newest_run(recipe.run.dir, recipe.name);
+  if (!std::filesystem::exists(resume)) static_cast<void>(read_run_config(resume));  // its message
+  return resume;
+}
+
+std::vector<std::string> differences(const Node& before, const Node& now) {
+  std::map<std::string, std::string> there, here;
+  collect(before, "", there);
+  collect(now, "", here);
+  std::set<std::string> paths;
+  for (const auto& [path, value] : there) paths.insert(path);
+  for (const auto& [path, value] : here) paths.insert(path);
+  std::vector<std::string> lines;
+  for (const std::string& path : paths) {
+    const auto a = there.find(path), b = here.find(path);
+    const std::string left = a == there.end() ? "(absent)" : a->second,
+                      right = b == here.end() ? "(absent)" : b->second;
+    if (left != right && !may_differ(path)) lines.push_back(str(path, ": ", left, " there, ", right, " here"));
+  }
+  return lines;
+}
+
+Position resume_session(Session& session, const std::string& directory, const Node& full) {
+  const std::vector<std::string> other = differences(read_run_config(directory), full);
+  const std::vector<CheckpointInfo> checkpoints = list_checkpoints(directory);
+  if (checkpoints.empty() && other.empty()) {
+    log_info(str("no checkpoint in ", directory, " yet; starting from step 0"));
+    return {};
+  }
+  TrainState state;
+  if (!checkpoints.empty()) state = load_checkpoint(checkpoints.back().folder, session.ctx.allocator);
+  if (!other.empty())
+    throw UserError(str("[resume] ", directory,
+                        " was trained with another recipe:", shape_difference(session, state.model), joined(other),
+                        "\nresume with that run's recipe and overrides, or start a new run"));
+  const Position at = unpack_state(session, state, checkpoints.back().folder);
+  log_info(str("resumed from ", checkpoints.back().folder));
+  return at;
+}
+
+std::string find_checkpoint(const std::string& directory, const std::string& which) {
+  const std::vector<CheckpointInfo> all = list_checkpoints(directory);
+  if (all.empty()) throw UserError(str("[checkpoint] ", directory, " has no checkpoint yet"));
+  if (which == "last") return all.back().folder;
+  std::string wanted = which;
+  if (which == "best") {
+    const auto numbers = checkpoint_numbers(all.back().folder);
+    const auto best = numbers.find("best_step");
+    wanted = best == numbers.end() ? "-1" : best->second;
+    if (wanted == "-1")
+      throw UserError(str("[checkpoint] ", directory, " has no best checkpoint: it was never validated"));
+  }
+  std::vector<std::string> steps;
+  for (const CheckpointInfo& c : all) {
+    if (std::to_string(c.step) == wanted) return c.folder;
+    steps.push_back(std::to_string(c.step));
+  }
+  throw UserError(str("[checkpoint] ", directory, " has no checkpoint '", which, "'",
+                      which == "best" ? str(" (step ", wanted, ")") : "", "; there are last, best and the steps ",
+                      config::join(steps)));
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,113 @@
+// A recipe's pieces, and their passage into a checkpoint and back.
+#include <cmath>
+
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "lmx/matmul.h"
+#include "lmx/plugin.h"
+#include "train/trainer.h"
+
+namespace lmx::train {
+namespace {
+
+std::unique_ptr<Batcher> make_batcher(const Recipe& r, const Dataset& data, const Context& ctx) {
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::batcher, r.batcher, "batcher");
+  const BatcherEnv env{data.train, r.batch.global, RandomKey(static_cast<uint64_t>(r.seed)).fold("batcher"),
+                       ctx.allocator, "train"};
+  return create<BatcherFactory>(plugin, r.batcher, "batcher", env);
+}
+
+int64_t count_steps(const Recipe& r, const Batcher& batcher) {
+  if (r.train.steps > 0) return r.train.steps;
+  return std::max<int64_t>(1, std::llround(std::ceil(r.train.epochs * static_cast<double>(batcher.steps_per_epoch()))));
+}
+
+// Numbers of state.json by name; a missing or malformed one means another version's checkpoint.
+class Numbers {
+ public:
+  Numbers(const std::map<std::string, std::string>& values, const std::string& from) : values_(values), from_(from) {}
+  double real(const std::string& name) const {
+    const auto found = values_.find(name);
+    if (found == values_.end()) throw UserError(str("[resume] ", from_, "/state.json has no number ", name));
+    try {
+      return number_from_text(found->second);
+    } catch (const UserError& e) {
+      throw UserError(str("[resume] ", from_, "/state.json, ", name, ": ", e.what()));
+    }
+  }
+  int64_t integer(const std::string& name) const { return std::llround(real(name)); }
+  bool has(const std::string& name) const { return values_.contains(name); }
+
+ private:
+  const std::map<std::string, std::string>& values_;
+  std::string from_;
+};
+
+}  // namespace
+
+Session::Session(const Recipe& r) : recipe(r), comm(make_self_communicator()), ctx(make_context(r, comm.get())) {
+  data = open_dataset(r.data);
+  if (data.valid.size() < 2)
+    throw UserError(str("[data] the validation split holds ", data.valid.size(),
+                        " tokens; raise data.valid_fraction or give data.valid_files"));
+  network = make_network(r, data.vocabulary.size(), &data.vocabulary);
+  batcher = make_batcher(r, data, ctx);
+  lr_factor = r.lr_rule.factor(r.batch.global, r.comm.ranks);
+  optimizer = make_optimizer(r.optimizer, "optimizer");
+  schedule = make_schedule(r.schedule, "schedule", optimizer_rate(r) * lr_factor);
+  add_parameters(ctx, params, network, r.seed);
+  sync = std::make_unique<SyncRules>(r.sync, "sync", params.names());
+  clip = read_clip(r.clip, "clip");
+  if (r.train.ema > 0) ema.emplace(ctx, params, r.train.ema, r.train.ema_params);
+  if (batcher->carries_state()) carried = std::make_unique<CarriedState>(ctx, *network.model, r.batch.global);
+  total_steps = count_steps(r, *batcher);
+}
+
+TrainState pack_state(const Session& s, const Position& at) {
+  TrainState out;
+  out.model = parameter_values(s.params);
+  add_with_prefix(out.train, "optimizer/", s.optimizer->state());
+  add_with_prefix(out.train, "sync/", s.sync->state());
+  if (s.ema) add_with_prefix(out.train, "ema/", s.ema->state());
+  if (s.carried) add_with_prefix(out.train, "carried/", s.carried->rows());
+  const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
+  put("step", static_cast<double>(at.step));
+  put("evaluated", static_cast<double>(at.evaluated));
+  put("valid_ppl", at.valid_ppl);
+  put("best_ppl", at.best_ppl);
+  put("best_step", static_cast<double>(at.best_step));
+  put("lr_scale", at.lr_scale);
+  put("skipped_in_a_row", static_cast<double>(at.skipped_in_a_row));
+  put("window.nats", at.window.nats);
+  put("window.tokens", static_cast<double>(at.window.tokens));
+  put("window.skipped", static_cast<double>(at.window.skipped));
+  const std::vector<double> schedule = s.schedule->state();
+  for (size_t i = 0; i < schedule.size(); ++i) put(str("schedule.", i), schedule[i]);
+  return out;
+}
+
+Position unpack_state(Session& s, const TrainState& state, const std::string& from) {
+  load_parameters(s.params, state.model, from);
+  s.optimizer->load(s.ctx, s.params, with_prefix(state.train, "optimizer/"));
+  s.sync->load(with_prefix(state.train, "sync/"));
+  if (s.ema) s.ema->load(with_prefix(state.train, "ema/"));
+  if (s.carried) s.carried->load(with_prefix(state.train, "carried/"), from);
+  const Numbers n(state.numbers, from);
+  Position at;
+  at.step = n.integer("step");
+  at.evaluated = n.integer("evaluated");
+  at.valid_ppl = n.real("valid_ppl");
+  at.best_ppl = n.real("best_ppl");
+  at.best_step = n.integer("best_step");
+  at.lr_scale = n.real("lr_scale");
+  at.skipped_in_a_row = n.integer("skipped_in_a_row");
+  at.window.nats = n.real("window.nats");
+  at.window.tokens = n.integer("window.tokens");
+  at.window.skipped = n.integer("window.skipped");
+  std::vector<double> schedule;
+  for (size_t i = 0; n.has(str("schedule.", i)); ++i) schedule.push_back(n.real(str("schedule.", i)));
+  s.schedule->load(schedule);
+  return at;
+}
+
+}  // namespace lmx::train
