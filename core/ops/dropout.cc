@@ -1,7 +1,7 @@
 // y_i = x_i / (1 - p) with probability 1 - p, else 0; dx likewise with the same mask.
 //
 // The mask is a pure function of (key, i) and is drawn again in the backward pass instead of being kept. Elements come in
-// groups of 64: element 16 w + l of group g takes word w of Philox block 16 g + l, so that 16 blocks are computed side by
+// groups of 256: element 64 w + l of group g takes word w of Philox block 64 g + l, so that blocks are computed side by
 // side and their words leave as whole vectors.
 #include "ops/common.h"
 
@@ -10,31 +10,32 @@ namespace {
 
 using namespace ops;
 
-constexpr int kLanes = 16, kGroup = 4 * kLanes;
+constexpr int kLanes = 64, kGroup = 4 * kLanes;
 constexpr uint32_t kDomain = 4;  // third counter word: apart from the draws and folds of lmx/random.h
 
-// The 64 words of group g. The same function as lmx::philox, lane by lane (a test holds them together).
+// The words of group g. The same function as lmx::philox (a test holds them together), with the rounds unrolled inside the
+// loop over lanes, which is the shape that the compiler vectorises.
 inline void group_words(uint64_t key, uint64_t group, uint32_t (&words)[4][kLanes]) {
-  uint32_t(&c0)[kLanes] = words[0], (&c1)[kLanes] = words[1], (&c2)[kLanes] = words[2], (&c3)[kLanes] = words[3];
-  const uint64_t first = group * kLanes;  // a multiple of 16: adding a lane never carries
+  const uint64_t first = group * kLanes;  // a multiple of 64: adding a lane never carries
+  const auto low = static_cast<uint32_t>(first), high = static_cast<uint32_t>(first >> 32);
+  const auto key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
+#pragma omp simd
   for (uint32_t l = 0; l < kLanes; ++l) {
-    c0[l] = static_cast<uint32_t>(first) + l;
-    c1[l] = static_cast<uint32_t>(first >> 32);
-    c2[l] = kDomain;
-    c3[l] = 0;
-  }
-  auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    for (int l = 0; l < kLanes; ++l) {
-      const uint64_t p0 = uint64_t{0xD2511F53u} * c0[l], p1 = uint64_t{0xCD9E8D57u} * c2[l];
-      const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1[l] ^ k0, n2 = static_cast<uint32_t>(p0 >> 32) ^ c3[l] ^ k1;
-      c1[l] = static_cast<uint32_t>(p1);
-      c3[l] = static_cast<uint32_t>(p0);
-      c0[l] = n0;
-      c2[l] = n2;
+    uint32_t c0 = low + l, c1 = high, c2 = kDomain, c3 = 0, k0 = key0, k1 = key1;
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
+      c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+      c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+      c1 = static_cast<uint32_t>(p1);
+      c3 = static_cast<uint32_t>(p0);
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
     }
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+    words[0][l] = c0;
+    words[1][l] = c1;
+    words[2][l] = c2;
+    words[3][l] = c3;
   }
 }
 

@@ -1,0 +1,211 @@
+// Every differentiable op of lmx/ops.h against central differences: several rows, one row, size-1 dimensions.
+#include "ops/gradcheck.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest-spi.h>
+
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "lmx/error.h"
+
+namespace lmx::testing {
+namespace {
+
+struct Row {
+  std::string op, label;
+  ScalarFunction loss;
+  std::vector<Var> leaves;
+};
+
+Tensor weights_tensor(const std::vector<float>& w) {
+  return Tensor::from<float>(Allocator::cpu(), {static_cast<int64_t>(w.size())}, w);
+}
+
+// sum(y * fixed random weights): a loss whose gradient with respect to y differs from element to element.
+Var weighted(Context& ctx, const Var& y, uint64_t seed = 99) {
+  return sum(ctx, multiply(ctx, y, Var(f64_tensor(y.shape(), seed))));
+}
+
+using Vars = std::vector<Var>;
+
+void add_pointwise(std::vector<Row>& rows, const Shape& s) {
+  const std::string label = str(s);
+  rows.push_back({"add", label, [](Context& c, const Vars& v) { return weighted(c, add(c, v[0], v[1])); },
+                  {f64_leaf(s, 1, "a"), f64_leaf(s, 2, "b")}});
+  rows.push_back({"add", label + " with itself", [](Context& c, const Vars& v) { return weighted(c, add(c, v[0], v[0])); },
+                  {f64_leaf(s, 1, "a")}});
+  rows.push_back({"multiply", label, [](Context& c, const Vars& v) { return weighted(c, multiply(c, v[0], v[1])); },
+                  {f64_leaf(s, 1, "a"), f64_leaf(s, 2, "b")}});
+  rows.push_back({"multiply", label + " with itself",
+                  [](Context& c, const Vars& v) { return weighted(c, multiply(c, v[0], v[0])); }, {f64_leaf(s, 1, "a")}});
+  rows.push_back({"scale", label, [](Context& c, const Vars& v) { return weighted(c, scale(c, v[0], -1.7)); },
+                  {f64_leaf(s, 1, "x")}});
+  rows.push_back({"tanh", label, [](Context& c, const Vars& v) { return weighted(c, tanh(c, v[0])); },
+                  {f64_leaf(s, 1, "x")}});
+  rows.push_back({"sigmoid", label, [](Context& c, const Vars& v) { return weighted(c, sigmoid(c, v[0])); },
+                  {f64_leaf(s, 1, "x")}});
+  rows.push_back({"relu", label, [](Context& c, const Vars& v) { return weighted(c, relu(c, v[0])); },
+                  {f64_leaf(s, 1, "x")}});
+  rows.push_back({"sum", label, [](Context& c, const Vars& v) { return sum(c, tanh(c, v[0])); }, {f64_leaf(s, 1, "x")}});
+  rows.push_back({"reshape", label, [](Context& c, const Vars& v) { return weighted(c, reshape(c, v[0], {-1, 1})); },
+                  {f64_leaf(s, 1, "x")}});
+  rows.push_back({"dropout", label,
+                  [](Context& c, const Vars& v) { return weighted(c, dropout(c, v[0], 0.4, RandomKey(5))); },
+                  {f64_leaf(s, 1, "x")}});
+  const Shape last{s[s.rank() - 1]};
+  rows.push_back({"layer_norm", label,
+                  [](Context& c, const Vars& v) { return weighted(c, layer_norm(c, v[0], v[1], v[2], 1e-2)); },
+                  {f64_leaf(s, 1, "x"), f64_leaf(last, 2, "gain"), f64_leaf(last, 3, "bias")}});
+}
+
+void add_linear(std::vector<Row>& rows, const Shape& x, int64_t n) {
+  const int64_t k = x[x.rank() - 1];
+  const std::string label = str(x, " to ", n);
+  rows.push_back({"linear", label, [](Context& c, const Vars& v) { return weighted(c, linear(c, v[0], v[1], v[2])); },
+                  {f64_leaf(x, 1, "x"), f64_leaf({n, k}, 2, "w"), f64_leaf({n}, 3, "b")}});
+  rows.push_back({"linear", label + " without bias",
+                  [](Context& c, const Vars& v) { return weighted(c, linear(c, v[0], v[1], Var())); },
+                  {f64_leaf(x, 1, "x"), f64_leaf({n, k}, 2, "w")}});
+  rows.push_back({"linear", label + " twice through one weight",
+                  [](Context& c, const Vars& v) {
+                    return add(c, weighted(c, linear(c, v[0], v[1], v[2])), weighted(c, linear(c, v[0], v[1], v[2]), 7));
+                  },
+                  {f64_leaf(x, 1, "x"), f64_leaf({n, k}, 2, "w"), f64_leaf({n}, 3, "b")}});
+}
+
+void add_embedding(std::vector<Row>& rows, const Shape& ids_shape, int64_t v, int64_t d) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < ids_shape.numel(); ++i) ids.push_back(static_cast<int32_t>((i * i + 1) % v));  // some repeat
+  const Tensor t = ids_tensor(ids).reshape(ids_shape);
+  rows.push_back({"embedding", str(ids_shape, " of ", v),
+                  [t](Context& c, const Vars& x) { return weighted(c, embedding(c, x[0], t)); },
+                  {f64_leaf({v, d}, 1, "table")}});
+  rows.push_back({"embedding", str(ids_shape, " of ", v, " beside a dense use"),
+                  [t](Context& c, const Vars& x) {
+                    return add(c, weighted(c, embedding(c, x[0], t)), weighted(c, tanh(c, x[0])));
+                  },
+                  {f64_leaf({v, d}, 1, "table")}});
+}
+
+struct SoftmaxSize {
+  int64_t n, d, v;
+};
+
+void add_softmaxes(std::vector<Row>& rows, const SoftmaxSize& size, bool weighted_rows) {
+  std::vector<int32_t> ids;
+  std::vector<float> w;
+  for (int64_t i = 0; i < size.n; ++i) {
+    ids.push_back(static_cast<int32_t>((3 * i + 1) % size.v));
+    w.push_back(i == 1 ? 0.0f : 0.25f * static_cast<float>(i + 1));
+  }
+  const Tensor targets = ids_tensor(ids), weights = weighted_rows ? weights_tensor(w) : Tensor();
+  const std::string label = str('(', size.n, ", ", size.d, ") of ", size.v, weighted_rows ? " weighted" : "");
+  const Vars leaves{f64_leaf({size.n, size.d}, 1, "h"), f64_leaf({size.v, size.d}, 2, "w"), f64_leaf({size.v}, 3, "b")};
+  rows.push_back({"cross_entropy", label,
+                  [=](Context& c, const Vars& v) { return cross_entropy(c, v[0], targets, weights); },
+                  {f64_leaf({size.n, size.v}, 4, "logits", 3.0)}});
+  rows.push_back({"full_softmax_loss", label,
+                  [=](Context& c, const Vars& v) { return full_softmax_loss(c, v[0], v[1], v[2], targets, weights); },
+                  leaves});
+  rows.push_back({"full_softmax_loss", label + " no bias",
+                  [=](Context& c, const Vars& v) { return full_softmax_loss(c, v[0], v[1], Var(), targets, weights); },
+                  {leaves[0], leaves[1]}});
+  Candidates candidates;
+  for (int i = 0; i < 5; ++i) {
+    candidates.ids.push_back(static_cast<int32_t>((2 * i + 1) % size.v));  // repeats, and hits targets
+    candidates.log_expected.push_back(-0.3f * static_cast<float>(i));
+  }
+  for (int64_t i = 0; i < size.n; ++i) candidates.target_log_expected.push_back(0.2f * static_cast<float>(i) - 1);
+  for (int options = 0; options < 4; ++options) {
+    candidates.logq = (options & 1) != 0;
+    candidates.remove_accidental_hits = (options & 2) != 0;
+    const std::string text = str(label, candidates.logq ? " logq" : "", candidates.remove_accidental_hits ? " no hits" : "");
+    rows.push_back({"sampled_softmax_loss", text,
+                    [=](Context& c, const Vars& v) {
+                      return sampled_softmax_loss(c, v[0], v[1], v[2], targets, candidates, weights);
+                    },
+                    leaves});
+  }
+  rows.push_back({"sampled_softmax_loss", label + " no bias",
+                  [=](Context& c, const Vars& v) {
+                    return sampled_softmax_loss(c, v[0], v[1], Var(), targets, candidates, weights);
+                  },
+                  {leaves[0], leaves[1]}});
+}
+
+std::vector<Row> table() {
+  std::vector<Row> rows;
+  for (const Shape& s : {Shape{3, 5}, Shape{2, 3, 4}, Shape{1, 6}, Shape{4, 1}, Shape{1, 1}}) add_pointwise(rows, s);
+  add_linear(rows, {3, 5}, 4);
+  add_linear(rows, {2, 3, 4}, 5);
+  add_linear(rows, {1, 3}, 1);
+  add_linear(rows, {1, 1, 1}, 2);
+  add_embedding(rows, {5}, 4, 3);
+  add_embedding(rows, {2, 3}, 5, 1);
+  add_embedding(rows, {1, 1}, 1, 2);
+  for (const bool w : {false, true}) {
+    add_softmaxes(rows, {4, 3, 7}, w);
+    add_softmaxes(rows, {1, 5, 4}, w);
+    add_softmaxes(rows, {3, 1, 2}, w);
+    add_softmaxes(rows, {2, 2, 1}, w);
+  }
+  return rows;
+}
+
+TEST(Gradcheck, EveryRow) {
+  for (const Row& row : table()) {
+    SCOPED_TRACE(str(row.op, ' ', row.label));
+    gradcheck(row.loss, row.leaves);
+  }
+}
+
+TEST(Gradcheck, EveryOpOfTheHeaderHasARow) {
+  std::ifstream file(LMX_SOURCE_DIR "/core/include/lmx/ops.h");
+  ASSERT_TRUE(file);
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string header = text.str();
+  const std::regex declaration("LMX_API Var (\\w+)\\(");
+  std::set<std::string> declared, tested;
+  for (std::sregex_iterator it(header.begin(), header.end(), declaration), end; it != end; ++it) declared.insert((*it)[1]);
+  for (const Row& row : table()) tested.insert(row.op);
+  EXPECT_GE(declared.size(), 14u);
+  EXPECT_EQ(declared, tested);
+}
+
+TEST(Gradcheck, InputsWithoutGradientsGetNone) {
+  const Tensor targets = ids_tensor({0, 2});
+  gradcheck([&](Context& c, const Vars& v) { return full_softmax_loss(c, v[0], v[1], v[2], targets, Tensor()); },
+            {f64_leaf({2, 3}, 1, "h"), Var(f64_tensor({4, 3}, 2), false, "w"), Var(f64_tensor({4}, 3), false, "b")});
+  gradcheck([&](Context& c, const Vars& v) { return sum(c, linear(c, v[0], v[1], v[2])); },
+            {Var(f64_tensor({2, 3}, 1), false, "x"), f64_leaf({4, 3}, 2, "w"), Var(f64_tensor({4}, 3), false, "b")});
+}
+
+// The checker itself must notice a wrong gradient: here x^2 / 2 claims the slope 2 x.
+TEST(Gradcheck, NoticesAWrongGradient) {
+  const auto broken = [](Context& c, const Vars& v) {
+    Var y(scale(c, multiply(c, v[0], v[0]), 0.5).value());
+    if (c.tape) {
+      c.tape->record("broken", {v[0]}, {y}, [&c, x = v[0]](Tape&) {
+        Tensor dx = x.value().clone();
+        for (double& value : dx.values<double>()) value *= 2;
+        Tape::accumulate(c, x, dx);
+      });
+    }
+    return sum(c, y);
+  };
+  ::testing::TestPartResultArray results;
+  {
+    ::testing::ScopedFakeTestPartResultReporter reporter(
+        ::testing::ScopedFakeTestPartResultReporter::INTERCEPT_ONLY_CURRENT_THREAD, &results);
+    gradcheck(broken, {f64_leaf({3}, 1, "x")});
+  }
+  ASSERT_GT(results.size(), 0);
+  EXPECT_THAT(results.GetTestPartResult(0).message(), ::testing::HasSubstr("x[0] of (3): analytic"));
+}
+
+}  // namespace
+}  // namespace lmx::testing
