@@ -1,0 +1,193 @@
+// The batcher plugins, loaded as a run loads them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "lmx/batcher.h"
+#include "lmx/error.h"
+#include "lmx/plugin.h"
+
+namespace lmx {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TokenArray counting(int64_t n) {
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  std::iota(tokens.begin(), tokens.end(), 0);
+  return TokenArray::of(std::move(tokens));
+}
+
+std::unique_ptr<Batcher> make(const std::string& yaml, int64_t tokens, int64_t global_batch, uint64_t seed = 1) {
+  static const bool loaded = [] {
+    Registry::instance().add_directory(LMX_BINARY_DIR "/lib/lmx/plugins/batcher");
+    return true;
+  }();
+  EXPECT_TRUE(loaded);
+  const Node node = parse_yaml(yaml, "recipe.yaml");
+  const PluginInfo& info = Registry::instance().find(PluginKind::batcher, node, "batcher");
+  const BatcherEnv env{counting(tokens), global_batch, RandomKey(seed), Allocator::cpu(), "train"};
+  return create<BatcherFactory>(info, node, "batcher", env);
+}
+
+std::vector<int32_t> values(const Tensor& t) {
+  const auto v = t.values<int32_t>();
+  return {v.begin(), v.end()};
+}
+
+std::string error_of(const std::string& yaml, int64_t tokens, int64_t global_batch) {
+  try {
+    make(yaml, tokens, global_batch);
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+class EveryBatcher : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Batchers, EveryBatcher,
+                         testing::Values("{name: tbptt, sequence_length: 7}", "{name: random_windows, sequence_length: 7}",
+                                         "{name: random_windows, sequence_length: 7, replacement: true}"));
+
+TEST_P(EveryBatcher, TargetsFollowInputs) {
+  const auto batcher = make(GetParam(), 1000, 12);
+  EXPECT_EQ(batcher->sequence_length(), 7);
+  for (int64_t step = 0; step < 3 * batcher->steps_per_epoch(); ++step) {
+    const Batch batch = batcher->batch(step, 0, 12);
+    ASSERT_EQ(batch.inputs.shape(), (Shape{12, 7}));
+    ASSERT_EQ(batch.targets.shape(), (Shape{12, 7}));
+    const auto inputs = values(batch.inputs), targets = values(batch.targets);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      EXPECT_EQ(targets[i], inputs[i] + 1);
+      if (i % 7) {
+        EXPECT_EQ(inputs[i], inputs[i - 1] + 1);
+      }
+    }
+  }
+}
+
+// What a rank gets does not depend on how many ranks there are.
+TEST_P(EveryBatcher, SlicesMakeUpTheGlobalBatch) {
+  const auto batcher = make(GetParam(), 1000, 12);
+  for (const int64_t step : {0, 1, 5, 40}) {
+    const Batch whole = batcher->batch(step, 0, 12);
+    for (const int64_t part : {1, 5, 12}) {
+      std::vector<int32_t> inputs;
+      std::vector<int64_t> slots;
+      std::vector<uint8_t> fresh;
+      for (int64_t first = 0; first < 12; first += part) {
+        const Batch slice = batcher->batch(step, first, std::min<int64_t>(part, 12 - first));
+        const auto v = values(slice.inputs);
+        inputs.insert(inputs.end(), v.begin(), v.end());
+        slots.insert(slots.end(), slice.slots.begin(), slice.slots.end());
+        fresh.insert(fresh.end(), slice.fresh.begin(), slice.fresh.end());
+      }
+      EXPECT_EQ(inputs, values(whole.inputs));
+      EXPECT_EQ(slots, whole.slots);
+      EXPECT_EQ(fresh, whole.fresh);
+    }
+  }
+}
+
+TEST_P(EveryBatcher, PureFunctionOfSeedAndStep) {
+  const auto one = make(GetParam(), 1000, 12), two = make(GetParam(), 1000, 12);
+  EXPECT_EQ(values(one->batch(37, 0, 12).inputs), values(two->batch(37, 0, 12).inputs));
+  EXPECT_EQ(values(one->batch(2, 0, 12).inputs), values(one->batch(2, 0, 12).inputs));  // after a later step too
+}
+
+TEST_P(EveryBatcher, SmallestText) {
+  const auto batcher = make(GetParam(), 12 * 7 + 1, 12);
+  EXPECT_EQ(batcher->steps_per_epoch(), 1);
+  for (int64_t step = 0; step < 3; ++step) EXPECT_EQ(batcher->batch(step, 0, 12).tokens(), 84);
+}
+
+TEST_P(EveryBatcher, ShortTextsAreNamed) {
+  const std::string name = std::string(GetParam()).find("tbptt") != std::string::npos ? "[tbptt]" : "[random_windows]";
+  EXPECT_THAT(error_of(GetParam(), 12 * 7, 12),
+              AllOf(HasSubstr(name), HasSubstr("shorter than one batch"), HasSubstr("take 85 tokens, it holds 84"),
+                    HasSubstr("batcher.sequence_length"), HasSubstr("batch.global")));
+  EXPECT_THAT(error_of(GetParam(), 7, 1), AllOf(HasSubstr("sequence_length 7 is longer than the train split: it holds 7 tokens"),
+                                                HasSubstr("takes 8")));
+  EXPECT_THAT(error_of(GetParam(), 1, 1), HasSubstr("it holds 1 tokens"));
+  EXPECT_THAT(error_of(GetParam(), 0, 1), HasSubstr("it holds 0 tokens"));
+}
+
+TEST(Tbptt, SlotsAreContiguousAndCarryState) {
+  const auto batcher = make("{name: tbptt, sequence_length: 10}", 4 * 25 + 1, 4);
+  EXPECT_TRUE(batcher->carries_state());
+  EXPECT_EQ(batcher->steps_per_epoch(), 2);  // 25 inputs a slot: two windows, five dropped
+  for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    for (int64_t window = 0; window < 2; ++window) {
+      const Batch batch = batcher->batch(2 * epoch + window, 0, 4);
+      for (int64_t slot = 0; slot < 4; ++slot) {
+        EXPECT_EQ(values(batch.inputs)[static_cast<size_t>(10 * slot)], 25 * slot + 10 * window);
+        EXPECT_EQ(batch.slots[static_cast<size_t>(slot)], slot);
+        EXPECT_EQ(batch.fresh[static_cast<size_t>(slot)], window == 0);
+      }
+    }
+  }
+}
+
+TEST(RandomWindows, AnEpochRepeatsNoTargetAndMissesLessThanABatch) {
+  for (const int64_t tokens : {85, 1000, 1009, 4201}) {
+    const auto batcher = make("{name: random_windows, sequence_length: 7}", tokens, 12);
+    EXPECT_FALSE(batcher->carries_state());
+    EXPECT_EQ(batcher->steps_per_epoch(), (tokens - 1) / 7 / 12);
+    for (int64_t epoch = 0; epoch < 4; ++epoch) {
+      std::set<int32_t> targets;
+      for (int64_t step = 0; step < batcher->steps_per_epoch(); ++step) {
+        const Batch batch = batcher->batch(epoch * batcher->steps_per_epoch() + step, 0, 12);
+        EXPECT_EQ(std::count(batch.fresh.begin(), batch.fresh.end(), 1), 12);
+        for (const int32_t t : values(batch.targets)) EXPECT_TRUE(targets.insert(t).second) << t;
+      }
+      EXPECT_EQ(static_cast<int64_t>(targets.size()), batcher->steps_per_epoch() * 84);
+    }
+  }
+}
+
+TEST(RandomWindows, EpochsAndSeedsDiffer) {
+  const auto one = make("{name: random_windows, sequence_length: 7}", 5000, 12);
+  const auto other = make("{name: random_windows, sequence_length: 7}", 5000, 12, 2);
+  const auto first = values(one->batch(0, 0, 12).inputs);
+  EXPECT_NE(values(one->batch(one->steps_per_epoch(), 0, 12).inputs), first);
+  EXPECT_NE(values(other->batch(0, 0, 12).inputs), first);
+  std::set<int32_t> offsets;  // the cut moves from epoch to epoch
+  for (int64_t epoch = 0; epoch < 40; ++epoch) {
+    offsets.insert(values(one->batch(epoch * one->steps_per_epoch(), 0, 1).inputs)[0] % 7);
+  }
+  EXPECT_EQ(offsets.size(), 7u);
+}
+
+TEST(RandomWindows, DrawsFromTheWholeText) {
+  for (const char* yaml : {"{name: random_windows, sequence_length: 5}", "{name: random_windows, sequence_length: 5, replacement: true}"}) {
+    const auto batcher = make(yaml, 10'006, 20);
+    std::vector<int> tenths(10);
+    const int64_t steps = 300;
+    for (int64_t step = 0; step < steps; ++step) {
+      const auto inputs = values(batcher->batch(step, 0, 20).inputs);
+      for (size_t b = 0; b < 20; ++b) ++tenths[static_cast<size_t>(std::min(inputs[b * 5] / 1000, 9))];
+    }
+    for (const int count : tenths) EXPECT_NEAR(count, 20 * steps / 10, 130) << yaml;
+  }
+}
+
+TEST(RandomWindows, ReplacementReachesBothEnds) {
+  const auto batcher = make("{name: random_windows, sequence_length: 2, replacement: true}", 6, 2);
+  std::set<int32_t> starts;
+  for (int64_t step = 0; step < 100; ++step) {
+    for (const int64_t slot : {0, 1}) starts.insert(values(batcher->batch(step, slot, 1).inputs)[0]);
+  }
+  EXPECT_EQ(starts, (std::set<int32_t>{0, 1, 2, 3}));  // 3: inputs 3, 4, targets 4, 5
+}
+
+TEST(Batchers, ConfigErrors) {
+  EXPECT_THAT(error_of("{name: tbptt, sequence_length: 0}", 100, 1), HasSubstr("sequence_length"));
+  EXPECT_THAT(error_of("{name: tbptt, sequence_lenght: 5}", 100, 1), HasSubstr("did you mean"));
+  EXPECT_THAT(error_of("{name: random_windows, replacement: 3}", 100, 1), HasSubstr("replacement"));
+}
+
+}  // namespace
+}  // namespace lmx

@@ -1,0 +1,310 @@
+// data: {name: text} from the recipe to mapped tokens: cache, damage, two processes at once, corpora, messages.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+
+#include "data/cache.h"
+#include "fixture.h"
+#include "lmx/corpora.h"
+#include "lmx/log.h"
+
+namespace lmx {
+namespace {
+
+using lmx_test::user_error;
+using lmx_test::words_of;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+namespace fs = std::filesystem;
+
+class TextData : public lmx_test::DataTest {
+ protected:
+  TextData() {
+    std::string text;
+    for (int i = 0; i < 300; ++i) text += "the cat number " + std::to_string(i % 7) + " sat\n";
+    write("a.txt", text);
+  }
+  Node data(const std::string& more = "vocab_size: 8\n") const { return text_data(path("a.txt"), more); }
+  // What stands in the cache directory, sorted.
+  std::vector<std::string> cached() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(path("cache"))) names.push_back(entry.path().filename().string());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+};
+
+TEST_F(TextData, OpensAndReports) {
+  const Dataset d = open_dataset(data("vocab_size: 8\nvalid_fraction: 0.2\n"));
+  EXPECT_EQ(d.vocabulary.size(), 8);
+  EXPECT_EQ(d.vocabulary.word(0), "<unk>");
+  EXPECT_EQ(d.types, 11);
+  EXPECT_GT(d.oov, 0.05);
+  EXPECT_LT(d.oov, 0.2);
+  EXPECT_EQ(d.test.size(), 0);
+  EXPECT_EQ((d.train.size() + d.valid.size()) % 6, 0);
+  EXPECT_EQ(d.train.size() + d.valid.size(), 300 * 6);
+  EXPECT_THAT(d.report, AllOf(HasSubstr("8 entries"), HasSubstr("of 11 types"), HasSubstr("first lost word")));
+  EXPECT_EQ(d.unit, "word");
+  EXPECT_FALSE(d.true_perplexity.has_value());
+}
+
+TEST_F(TextData, BuildsOnceAndKeysByContentAndSettings) {
+  const Dataset first = open_dataset(data());
+  const auto written = fs::last_write_time(first.directory + "/train.bin");
+  const Dataset again = open_dataset(data("vocab_size: 8\nthreads: 3\n"));  // threads do not matter
+  EXPECT_EQ(again.directory, first.directory);
+  EXPECT_EQ(again.hash, first.hash);
+  EXPECT_EQ(fs::last_write_time(first.directory + "/train.bin"), written);
+  EXPECT_NE(open_dataset(data("vocab_size: 7\n")).hash, first.hash);
+  EXPECT_NE(open_dataset(data("vocab_size: 8\nsplit_seed: 2\n")).hash, first.hash);
+  fs::rename(path("a.txt"), path("b.txt"));  // neither does the name
+  EXPECT_EQ(open_dataset(text_data(path("b.txt"), "vocab_size: 8\n")).hash, first.hash);
+  write("b.txt", read("b.txt") + "one more line\n");
+  EXPECT_NE(open_dataset(text_data(path("b.txt"), "vocab_size: 8\n")).hash, first.hash);
+}
+
+TEST_F(TextData, OwnValidationAndTestFiles) {
+  write("v.txt", "the dog\n");
+  write("t.txt", "sat sat\n");
+  const Dataset d = open_dataset(
+      data("vocab_size: 8\nvalid_files: [" + path("v.txt") + "]\ntest_files: [" + path("t.txt") + "]\nend_of_line: false\n"));
+  EXPECT_EQ(d.train.size(), 300 * 5);  // none drawn away
+  EXPECT_EQ(words_of(d.valid, d.vocabulary), "the <unk>");
+  EXPECT_EQ(words_of(d.test, d.vocabulary), "sat sat");
+}
+
+TEST_F(TextData, AllTypes) {
+  const Dataset d = open_all_types(data());
+  EXPECT_EQ(d.vocabulary.size(), 11 + 2);
+  EXPECT_EQ(d.oov, 0);
+  EXPECT_EQ(std::count(d.train.tokens().begin(), d.train.tokens().end(), Vocabulary::kEos), 0);
+}
+
+TEST_F(TextData, DamageNamesTheDirectoryToDelete) {
+  const std::string directory = open_dataset(data()).directory;
+  const std::string name = fs::relative(directory, root_).string();
+  for (const char* file : {"train.bin", "valid.bin", "test.bin", "vocab.tsv", "meta.json"}) {
+    const std::string good = read(name + "/" + file);
+    std::vector<std::string> damages{"", good.substr(0, good.size() / 2)};
+    if (file != std::string("meta.json")) {  // a flipped bit in a comment-like field of it may be harmless
+      damages.push_back(good);
+      damages.back()[good.size() / 2] = static_cast<char>(damages.back()[good.size() / 2] ^ 4);
+    }
+    for (const std::string& bad : damages) {
+      write(name + "/" + file, bad);
+      EXPECT_THAT(user_error([&] { open_dataset(data()); }), AllOf(HasSubstr("damaged"), HasSubstr("delete"), HasSubstr(directory)))
+          << file;
+    }
+    fs::remove(directory + "/" + file);
+    EXPECT_THAT(user_error([&] { open_dataset(data()); }), HasSubstr(directory)) << file;
+    write(name + "/" + file, good);
+  }
+  EXPECT_NO_THROW(open_dataset(data()));
+  fs::remove_all(directory);
+  EXPECT_NO_THROW(open_dataset(data()));
+}
+
+TEST_F(TextData, FailedPreparationLeavesNothing) {
+  EXPECT_THAT(user_error([&] { open_dataset(data("vocab_size: 100\n")); }),
+              AllOf(HasSubstr("vocab_size 100"), HasSubstr("11 distinct words")));
+  for (const std::string& name : cached()) EXPECT_TRUE(name.ends_with(".lock")) << name;
+}
+
+TEST_F(TextData, FullDiskIsARunErrorAndLeavesNothing) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);  // a limit on the file's size stands in for the full disk
+    const rlimit limit{1000, 1000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      open_dataset(data());
+    } catch (const RunError& e) {
+      _exit(std::string(e.what()).find("[data] cannot write") == 0 ? 7 : 8);
+    } catch (...) {
+      _exit(9);
+    }
+    _exit(10);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  for (const std::string& name : cached()) EXPECT_TRUE(name.ends_with(".lock")) << name;
+  EXPECT_NO_THROW(open_dataset(data()));
+}
+
+TEST_F(TextData, TwoProcessesAtOncePrepareOnce) {
+  std::vector<pid_t> children;
+  for (int i = 0; i < 4; ++i) {
+    children.push_back(fork());
+    if (children.back() == 0) {
+      try {
+        const Dataset d = open_dataset(data());
+        _exit(d.train.size() + d.valid.size() == 300 * 6 ? 0 : 1);
+      } catch (...) {
+        _exit(2);
+      }
+    }
+  }
+  for (const pid_t child : children) {
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(cached().size(), 2u);  // the directory and its lock
+}
+
+TEST_F(TextData, BuildOnceRunsTheBuilderOnceAmongThreads) {
+  std::atomic<int> built{0}, inside{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i) {
+    threads.emplace_back([&] {
+      data::build_once(path("cache"), "thing", [&](const std::string& directory) {
+        EXPECT_EQ(++inside, 1);
+        std::ofstream(directory + "/file") << "done";
+        ++built;
+        --inside;
+      });
+    });
+  }
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(built, 1);
+  EXPECT_EQ(read("cache/thing/file"), "done");
+}
+
+TEST_F(TextData, AWaiterSaysSoAndGoesOnWhenTheBuilderDies) {
+  fs::create_directories(path("cache"));
+  const int lock = open(path("cache/thing.lock").c_str(), O_RDWR | O_CREAT, 0644);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  write("cache/thing.tmp-123/half", "half-written");  // as a killed process leaves it
+  set_log_file(path("log.txt"));
+  std::thread waiter([&] {
+    data::build_once(path("cache"), "thing", [](const std::string& directory) { std::ofstream(directory + "/file") << "x"; });
+  });
+  while (read("log.txt").find("another process is preparing") == std::string::npos) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_FALSE(fs::exists(path("cache/thing")));
+  close(lock);
+  waiter.join();
+  set_log_file("");
+  EXPECT_EQ(read("cache/thing/file"), "x");
+  EXPECT_FALSE(fs::exists(path("cache/thing.tmp-123")));
+}
+
+TEST_F(TextData, MessagesAboutTheRecipe) {
+  auto error = [&](const std::string& yaml) {
+    return user_error([&] { open_dataset(parse_yaml(yaml, "recipe.yaml")); });
+  };
+  const std::string text = "name: text\nvocab_size: 10\n";
+  EXPECT_THAT(error("vocab_size: 10\n"), AllOf(HasSubstr("recipe.yaml:1:1"), HasSubstr("text or synthetic")));
+  EXPECT_THAT(error("name: txt\n"), AllOf(HasSubstr("recipe.yaml:1:7"), HasSubstr("did you mean 'text'?")));
+  EXPECT_THAT(error(text), HasSubstr("needs `corpus`"));
+  EXPECT_THAT(error(text + "corpus: ptb\nfiles: [x.txt]\n"), HasSubstr("both"));
+  EXPECT_THAT(error(text + "corpus: gutenburg\n"), HasSubstr("did you mean 'gutenberg'?"));
+  EXPECT_THAT(error(text + "corpus: sst2\n"), HasSubstr("labelled csv"));
+  EXPECT_THAT(error(text + "files: [x.txt]\nvalid_fraction: 0.8\ntest_fraction: 0.3\n"), HasSubstr("leave nothing to train on"));
+  EXPECT_THAT(error(text + "files: [x.txt]\nvalid_fractoin: 0.8\n"), HasSubstr("valid_fraction"));
+  EXPECT_THAT(error("name: text\nfiles: [x.txt]\n"), HasSubstr("vocab_size"));
+  EXPECT_THAT(error("name: text\nvocab_size: 2\nfiles: [x.txt]\n"), HasSubstr("vocab_size"));
+  EXPECT_THAT(error("name: text\nvocab_size: -5\nfiles: [x.txt]\n"), HasSubstr("-5"));
+  EXPECT_THAT(error("name: synthetic\nvocab_size: 10\nbranching: 20\n"), HasSubstr("data.branching 20"));
+}
+
+TEST_F(TextData, CheckFindsWithoutPreparing) {
+  EXPECT_THAT(check_dataset(data()), IsEmpty());
+  EXPECT_FALSE(fs::exists(path("cache")));
+  EXPECT_THAT(check_dataset(text_data(path("none.txt"), "vocab_size: 8\n")), ElementsAre(HasSubstr("no such file")));
+  EXPECT_THAT(check_dataset(parse_yaml("name: synthetic\n", "r")), IsEmpty());
+  EXPECT_THAT(check_dataset(parse_yaml("name: synthetic\nclasses: 5000\n", "r")), ElementsAre(HasSubstr("data.classes 5000")));
+}
+
+TEST_F(TextData, VocabularySizeAndFullConfig) {
+  EXPECT_EQ(vocabulary_size(data()), 8);
+  EXPECT_EQ(vocabulary_size(parse_yaml("name: synthetic\n", "r")), 2000);
+  const Node full = full_data_config(data());
+  EXPECT_EQ(full.entries.front().first, "name");
+  EXPECT_EQ(full.find("valid_fraction")->text, "0.01");
+  EXPECT_EQ(full.find("vocab_size")->text, "8");
+  EXPECT_EQ(full_data_config(full).keys(), full.keys());
+}
+
+// Corpora are found below LMX_DATA_DIR; these tests put small ones there.
+class CorpusData : public TextData {
+ protected:
+  CorpusData() { setenv("LMX_DATA_DIR", (path("nowhere") + ":" + path("corpora")).c_str(), 1); }
+  ~CorpusData() override {
+    if (before_) setenv("LMX_DATA_DIR", before_->c_str(), 1);
+    else unsetenv("LMX_DATA_DIR");
+  }
+  Node corpus(const std::string& name) const {
+    return parse_yaml("name: text\nvocab_size: 3\ncorpus: " + name + "\ncache_dir: " + path("cache") + "\n", "recipe.yaml");
+  }
+  std::optional<std::string> before_ = getenv("LMX_DATA_DIR") ? std::optional<std::string>(getenv("LMX_DATA_DIR")) : std::nullopt;
+};
+
+TEST_F(CorpusData, EveryCorpusIsDescribedAndMissingOnesSayHow) {
+  for (const Corpus& c : corpora()) {
+    for (const std::string* text : {&c.name, &c.what, &c.source, &c.licence, &c.get, &c.folder}) EXPECT_FALSE(text->empty()) << c.name;
+    EXPECT_THAT(c.source, HasSubstr("http")) << c.name;
+    for (const auto& [file, sum] : c.sha256) EXPECT_EQ(sum.size(), 64u) << c.name << " " << file;
+    EXPECT_EQ(&find_corpus(c.name), &c);
+    const CorpusPlace place = locate(c);
+    EXPECT_THAT(place.problem, AllOf(HasSubstr("'" + c.name + "' is missing"), HasSubstr(path("nowhere/" + c.folder)),
+                                     HasSubstr(path("corpora/" + c.folder)), HasSubstr(c.get)));
+    EXPECT_THAT(place.problem, Not(HasSubstr("\n")));
+  }
+}
+
+TEST_F(CorpusData, DryRunSaysWhichCorpusIsMissing) {
+  EXPECT_THAT(check_dataset(corpus("one_billion_word")),
+              ElementsAre(AllOf(HasSubstr("one_billion_word' is missing"), HasSubstr("statmt.org"))));
+  EXPECT_THAT(user_error([&] { open_dataset(corpus("one_billion_word")); }), HasSubstr("one_billion_word' is missing"));
+}
+
+TEST_F(CorpusData, OfficialSplitsAndChecksumsOfFirstUse) {
+  write("corpora/ptb/ptb.train.txt", "the <unk> N the\n");
+  write("corpora/ptb/ptb.valid.txt", "the N\n");
+  write("corpora/ptb/ptb.test.txt", "N the\n");
+  const Dataset d = open_dataset(corpus("ptb"));
+  EXPECT_EQ(words_of(d.train, d.vocabulary), "the <unk> <unk> the </s>");
+  EXPECT_EQ(words_of(d.valid, d.vocabulary), "the <unk> </s>");
+  EXPECT_EQ(words_of(d.test, d.vocabulary), "<unk> the </s>");
+  EXPECT_THAT(d.source_note, HasSubstr("ptb"));
+  EXPECT_THAT(read("cache/checksums/ptb.json"), HasSubstr("ptb.train.txt"));
+  write("corpora/ptb/ptb.test.txt", "the the\n");
+  EXPECT_THAT(user_error([&] { open_dataset(corpus("ptb")); }),
+              AllOf(HasSubstr("ptb.test.txt has SHA-256"), HasSubstr("checksums/ptb.json"), HasSubstr("delete that record")));
+}
+
+TEST_F(CorpusData, ChangedCopyOfAKnownCorpus) {
+  write("corpora/tinyshakespeare/input.txt", "not the plays\n");
+  EXPECT_THAT(user_error([&] { open_dataset(corpus("tinyshakespeare")); }),
+              AllOf(HasSubstr("the registry says 86c4e6aa"), HasSubstr("data.files")));
+}
+
+TEST(RealCorpus, TinyShakespeare) {
+  if (!getenv("LMX_DATA_DIR") || !locate(find_corpus("tinyshakespeare")).problem.empty()) {
+    GTEST_SKIP() << "tinyshakespeare is not below LMX_DATA_DIR";
+  }
+  const fs::path cache = fs::temp_directory_path() / ("lmx_real_" + std::to_string(getpid()));
+  const Dataset d = open_dataset(
+      parse_yaml("name: text\nvocab_size: 5000\ncorpus: tinyshakespeare\ncache_dir: " + cache.string() + "\n", "r"));
+  fs::remove_all(cache);
+  EXPECT_EQ(d.vocabulary.size(), 5000);
+  EXPECT_NEAR(d.oov, 0.04, 0.03);
+  EXPECT_LT(d.vocabulary.id("the"), 10);
+  EXPECT_GT(d.train.size(), 200000);
+}
+
+}  // namespace
+}  // namespace lmx

@@ -1,0 +1,95 @@
+// The fit of U = a N^b, the counting of types and the plot.
+#include "lmx/zipf.h"
+
+#include <cmath>
+
+#include "fixture.h"
+#include "lmx/corpora.h"
+
+namespace lmx {
+namespace {
+
+using lmx_test::user_error;
+using testing::HasSubstr;
+
+TEST(PowerLaw, ExactData) {
+  std::vector<TypesAtTokens> points;
+  for (int64_t n = 640; n < 3'000'000; n *= 2) points.push_back({n, 7.5 * std::pow(n, 0.64), 0});
+  const PowerLaw fit = fit_power_law(points);
+  EXPECT_NEAR(fit.exponent, 0.64, 1e-12);
+  EXPECT_NEAR(fit.factor, 7.5, 1e-9);
+  EXPECT_NEAR(fit.rms, 0, 1e-12);
+  ASSERT_EQ(fit.residuals.size(), points.size());
+  EXPECT_NEAR(fit.at(10'240), 7.5 * std::pow(10'240, 0.64), 1e-6);
+}
+
+TEST(PowerLaw, LeastSquaresByHand) {
+  // In units of ln 1000, ln N = 0, 1, 2 and ln U = 0, 1, 1: slope 1/2, intercept 1/6, residuals -1/6, 1/3, -1/6.
+  std::vector<TypesAtTokens> points{{1, 1, 0}, {1000, 1000, 0}, {1000000, 1000, 0}};
+  const PowerLaw fit = fit_power_law(points);
+  EXPECT_NEAR(fit.exponent, 0.5, 1e-12);
+  EXPECT_NEAR(std::log(fit.factor), std::log(1000.0) / 6, 1e-9);
+  EXPECT_NEAR(fit.residuals[1], std::log(1000.0) / 3, 1e-9);
+  EXPECT_NEAR(fit.rms, std::log(1000.0) * std::sqrt((1.0 / 36 + 1.0 / 9 + 1.0 / 36) / 3), 1e-9);
+}
+
+TEST(PowerLaw, Errors) {
+  EXPECT_THAT(user_error([] { fit_power_law({}); }), HasSubstr("two different numbers"));
+  const std::vector<TypesAtTokens> one{{10, 5, 0}}, same{{10, 5, 0}, {10, 6, 0}}, zero{{10, 0, 0}, {20, 5, 0}};
+  EXPECT_THAT(user_error([&] { fit_power_law(one); }), HasSubstr("given 1 points"));
+  EXPECT_THAT(user_error([&] { fit_power_law(same); }), HasSubstr("two different"));
+  EXPECT_THAT(user_error([&] { fit_power_law(zero); }), HasSubstr("0 types of 10 tokens"));
+}
+
+TEST(CountTypes, CountsExactlyWhatItDraws) {
+  // Each word occurs once, hence U = N; each sequence is one word, hence U = N / 20.
+  std::vector<int32_t> all(100'000), blocks(100'000);
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i] = static_cast<int32_t>(i);
+    blocks[i] = static_cast<int32_t>(i / 20);
+  }
+  const auto each = count_types(TokenArray::of(all), {});
+  ASSERT_EQ(each.size(), 7u);  // 640 ... 40,960
+  for (const TypesAtTokens& p : each) {
+    EXPECT_EQ(p.types, static_cast<double>(p.tokens));
+    EXPECT_EQ(p.spread, 0);
+  }
+  for (const TypesAtTokens& p : count_types(TokenArray::of(blocks), {})) EXPECT_EQ(p.types, static_cast<double>(p.tokens) / 20);
+  for (const TypesAtTokens& p : count_types(TokenArray::of(all), {.sequence_length = 33})) {
+    EXPECT_EQ(p.types, static_cast<double>(p.tokens));
+  }
+}
+
+TEST(CountTypes, TooShort) {
+  EXPECT_THAT(user_error([] { count_types(TokenArray::of(std::vector<int32_t>(2000)), {}); }), HasSubstr("at least 2560"));
+  EXPECT_THAT(user_error([] { count_types(TokenArray(), {}); }), HasSubstr("holds 0 tokens"));
+  EXPECT_THAT(user_error([] { count_types(TokenArray::of(std::vector<int32_t>(5000)), {.sequence_length = 4000}); }),
+              HasSubstr("too long"));
+}
+
+TEST(ZipfSvg, HoldsEveryPointAndEscapesItsTitle) {
+  std::vector<TypesAtTokens> points;
+  for (int64_t n = 640; n < 100'000; n *= 2) points.push_back({n, 5 * std::pow(n, 0.6), 0});
+  const std::string svg = zipf_svg(points, fit_power_law(points), "a <b> & c");
+  EXPECT_THAT(svg, HasSubstr("a &lt;b&gt; &amp; c"));
+  EXPECT_THAT(svg, HasSubstr("U = 5.00 N^0.600"));
+  size_t circles = 0;
+  for (size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1)) ++circles;
+  EXPECT_EQ(circles, points.size());
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+}
+
+TEST(RealCorpus, GutenbergFollowsThePaper) {
+  if (!getenv("LMX_DATA_DIR") || !locate(find_corpus("gutenberg")).problem.empty()) {
+    GTEST_SKIP() << "gutenberg is not below LMX_DATA_DIR";
+  }
+  const auto cache = std::filesystem::temp_directory_path() / ("lmx_zipf_" + std::to_string(getpid()));
+  const std::string part = locate(find_corpus("gutenberg")).directory + "/part-00.txt";
+  const Dataset d = open_all_types(parse_yaml("name: text\nfiles: ['" + part + "']\ncache_dir: " + cache.string() + "\n", "r"));
+  std::filesystem::remove_all(cache);
+  const PowerLaw fit = fit_power_law(count_types(d.train, {}));
+  EXPECT_NEAR(fit.exponent, 0.64, 0.05);
+}
+
+}  // namespace
+}  // namespace lmx
