@@ -2,8 +2,9 @@
 lmx_build_id(LMX_BUILD_ID ${PROJECT_SOURCE_DIR}/core/include)
 
 # x86-64-v3 (AVX2, FMA) is the least CPU that lmx runs on; what a CPU has beyond it is chosen at run time. It changes how
-# vector types are passed, so plugins get the same flags.
-set(LMX_ARCH_FLAGS -march=x86-64-v3 -fno-math-errno -ffp-contract=fast)
+# vector types are passed, so plugins get the same flags. -fno-trapping-math: without it g++ does not vectorise a choice between
+# two computed values for AVX2, which has no masks.
+set(LMX_ARCH_FLAGS -march=x86-64-v3 -fno-math-errno -fno-trapping-math -ffp-contract=fast)
 
 # -Wno-restrict: g++ 12 warns about every `"text" + std::string` (GCC bug 105651).
 add_library(lmx_flags INTERFACE)

@@ -6,27 +6,15 @@
 namespace lmx::lstm {
 namespace {
 
-// One row: pointers of this row's blocks. Separate names let the compiler vectorise without asking about overlap.
-LMX_SIMD void forward_row(float* __restrict z, const float* __restrict b, const float* __restrict c,
-                          float* __restrict c_next, float* __restrict m, int64_t h, float forget_bias) {
-#pragma omp simd
+// One row: pointers to its blocks. No `omp simd` here: it would give every vector lane a struct of its own, and the
+// compiler would then keep the loop scalar.
+template <class T>
+LMX_SIMD void forward_row(T* __restrict z, const T* __restrict b, const T* __restrict c, T* __restrict c_next,
+                          T* __restrict m, int64_t h, T forget_bias) {
   for (int64_t j = 0; j < h; ++j) {
-    const Gates<float> pre{z[j] + b[j], z[h + j] + b[h + j] + forget_bias, z[2 * h + j] + b[2 * h + j],
-                           z[3 * h + j] + b[3 * h + j]};
-    const CellOut<float> out = cell_forward(pre, c[j]);
-    z[j] = out.gates.i;
-    z[h + j] = out.gates.f;
-    z[2 * h + j] = out.gates.g;
-    z[3 * h + j] = out.gates.o;
-    c_next[j] = out.c;
-    m[j] = out.m;
-  }
-}
-void forward_row(double* z, const double* b, const double* c, double* c_next, double* m, int64_t h, double forget_bias) {
-  for (int64_t j = 0; j < h; ++j) {
-    const Gates<double> pre{z[j] + b[j], z[h + j] + b[h + j] + forget_bias, z[2 * h + j] + b[2 * h + j],
-                            z[3 * h + j] + b[3 * h + j]};
-    const CellOut<double> out = cell_forward(pre, c[j]);
+    const Gates<T> pre{z[j] + b[j], z[h + j] + b[h + j] + forget_bias, z[2 * h + j] + b[2 * h + j],
+                       z[3 * h + j] + b[3 * h + j]};
+    const CellOut<T> out = cell_forward(pre, c[j]);
     z[j] = out.gates.i;
     z[h + j] = out.gates.f;
     z[2 * h + j] = out.gates.g;
@@ -36,23 +24,11 @@ void forward_row(double* z, const double* b, const double* c, double* c_next, do
   }
 }
 
-LMX_SIMD void backward_row(float* __restrict z, const float* __restrict c, const float* __restrict c_next,
-                           const float* __restrict dm, float* __restrict dc, int64_t h) {
-#pragma omp simd
+template <class T>
+LMX_SIMD void backward_row(T* __restrict z, const T* __restrict c, const T* __restrict c_next, const T* __restrict dm,
+                           T* __restrict dc, int64_t h) {
   for (int64_t j = 0; j < h; ++j) {
-    const CellGrad<float> g =
-        cell_backward<float>({z[j], z[h + j], z[2 * h + j], z[3 * h + j]}, c[j], c_next[j], dm[j], dc[j]);
-    z[j] = g.z.i;
-    z[h + j] = g.z.f;
-    z[2 * h + j] = g.z.g;
-    z[3 * h + j] = g.z.o;
-    dc[j] = g.c;
-  }
-}
-void backward_row(double* z, const double* c, const double* c_next, const double* dm, double* dc, int64_t h) {
-  for (int64_t j = 0; j < h; ++j) {
-    const CellGrad<double> g =
-        cell_backward<double>({z[j], z[h + j], z[2 * h + j], z[3 * h + j]}, c[j], c_next[j], dm[j], dc[j]);
+    const CellGrad<T> g = cell_backward<T>({z[j], z[h + j], z[2 * h + j], z[3 * h + j]}, c[j], c_next[j], dm[j], dc[j]);
     z[j] = g.z.i;
     z[h + j] = g.z.f;
     z[2 * h + j] = g.z.g;

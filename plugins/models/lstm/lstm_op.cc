@@ -37,7 +37,23 @@ Sizes check(const Var& x, const LayerWeights& w, const LayerState& s) {
 // A weight laid out for products with `rows` rows, kept until the weight changes.
 const PackedMatrix& packed(Context& ctx, const Var& w, bool trans, int64_t rows) {
   const std::string key = str("packed ", name_of(ctx.compute), trans ? " t " : " n ", rows);
-  return w.cached<PackedMatrix>(key, [&] { return PackedMatrix(ctx, w.value(), trans, rows); });
+  return w.cached<PackedMatrix>(key, [&] {
+    const Span span(ctx.tracer, "lstm.pack");
+    return PackedMatrix(ctx, w.value(), trans, rows);
+  });
+}
+
+// y += or = x op(w) for the rows of one step.
+void multiply(Context& ctx, const Var& w, bool trans, const Tensor& x, Tensor& y, float beta) {
+  const PackedMatrix& matrix = packed(ctx, w, trans, y.dim(0));
+  const Span span(ctx.tracer, "lstm.recurrent_gemm");
+  matrix.multiply(ctx, x, y, beta);
+}
+
+template <class Step>
+void pointwise(Context& ctx, void (*kernel_of)(const Step&), const Step& step) {
+  const Span span(ctx.tracer, "lstm.pointwise");
+  kernel_of(step);
 }
 
 // What the forward leaves for the backward. Row blocks of (T+1) tensors: block t is the value before step t.
@@ -55,7 +71,10 @@ Var forward(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state
   const DType type = dtype_of<T>;
   const auto kernel_of = kernel<ForwardKernel<T>>("lstm_forward", ctx.device, type);
   s.gates = ctx.empty({z.steps * z.batch, 4 * z.cells}, type);
-  matmul(ctx, x.value(), false, w.w_ih.value(), true, s.gates);
+  {
+    const Span span(ctx.tracer, "lstm.input_projection");
+    matmul(ctx, x.value(), false, w.w_ih.value(), true, s.gates);
+  }
   s.cells = ctx.empty({(z.steps + 1) * z.batch, z.cells}, type);
   s.cells.slice(0, z.batch).copy_from(state.c);
   const bool projected = w.w_hr.defined();
@@ -68,13 +87,13 @@ Var forward(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state
   for (int64_t t = 0; t < z.steps; ++t) {
     const int64_t b0 = t * z.batch, b1 = b0 + z.batch, b2 = b1 + z.batch;
     Tensor gates = s.gates.slice(b0, b1), now = out.slice(b0, b1);
-    packed(ctx, w.w_hh, true, z.batch).multiply(ctx, s.hidden.slice(b0, b1), gates, 1.0f);
+    multiply(ctx, w.w_hh, true, s.hidden.slice(b0, b1), gates, 1.0f);
     T* m = projected ? memory.template data<T>() : now.template data<T>();
-    kernel_of({gates.template data<T>(), w.bias.value().template data<T>(), s.cells.slice(b0, b1).template data<T>(),
+    pointwise(ctx, kernel_of, ForwardStep<T>{gates.template data<T>(), w.bias.value().template data<T>(), s.cells.slice(b0, b1).template data<T>(),
                s.cells.slice(b1, b2).template data<T>(), m, z.batch, z.cells, forget_bias});
     if (projected) {
       s.memory.slice(b0, b1).copy_from(to_compute(ctx, memory));
-      packed(ctx, w.w_hr, true, z.batch).multiply(ctx, s.memory.slice(b0, b1), now);
+      multiply(ctx, w.w_hr, true, s.memory.slice(b0, b1), now, 0.0f);
     }
     s.hidden.slice(b1, b2).copy_from(to_compute(ctx, now));
   }
@@ -108,13 +127,13 @@ Tensor through_time(Context& ctx, const LayerWeights& w, Saved& s, const Tensor&
   for (int64_t t = z.steps - 1; t >= 0; --t) {
     const int64_t b0 = t * z.batch, b1 = b0 + z.batch, b2 = b1 + z.batch;
     Tensor now = dh.slice(b0, b1), gates = s.gates.slice(b0, b1);
-    if (projected) packed(ctx, w.w_hr, false, z.batch).multiply(ctx, to_compute(ctx, now), dm);
+    if (projected) multiply(ctx, w.w_hr, false, to_compute(ctx, now), dm, 0.0f);
     const T* d = projected ? dm.template data<T>() : now.template data<T>();
-    kernel_of({gates.template data<T>(), s.cells.slice(b0, b1).template data<T>(),
+    pointwise(ctx, kernel_of, BackwardStep<T>{gates.template data<T>(), s.cells.slice(b0, b1).template data<T>(),
                s.cells.slice(b1, b2).template data<T>(), d, dc.template data<T>(), z.batch, z.cells});
     if (t > 0) {
       Tensor before = dh.slice(b0 - z.batch, b0);
-      packed(ctx, w.w_hh, false, z.batch).multiply(ctx, to_compute(ctx, gates), before, 1.0f);
+      multiply(ctx, w.w_hh, false, to_compute(ctx, gates), before, 1.0f);
     }
   }
   return dh;
@@ -134,6 +153,7 @@ void backward(Context& ctx, const Var& x, const LayerWeights& w, Saved& s, const
     const Span span(ctx.tracer, "lstm.through_time");
     dh = through_time<T>(ctx, w, s, dy);
   }
+  const Span span(ctx.tracer, "lstm.weight_gradients");
   const Sizes& z = s.z;
   const Tensor dz = to_compute(ctx, s.gates);
   weight_gradient(ctx, w.w_hh, dz, s.hidden.slice(0, z.steps * z.batch));
