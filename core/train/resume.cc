@@ -87,6 +87,10 @@ Position resume_session(Session& session, const std::string& directory, const No
     throw UserError(str("[resume] ", directory,
                         " was trained with another recipe:", shape_difference(session, state.model), joined(other),
                         "\nresume with that run's recipe and overrides, or start a new run"));
+  const std::string recorded = recorded_data_hash(directory);
+  if (!recorded.empty() && recorded != session.data.hash)
+    throw UserError(str("[resume] the data of ", directory, " has changed: its hash was ", recorded, ", now it is ",
+                        session.data.hash));
   const Position at = unpack_state(session, state, checkpoints.back().folder);
   log_info(str("resumed from ", checkpoints.back().folder));
   return at;

@@ -16,6 +16,14 @@ namespace {
 
 using namespace train;
 
+// log.txt for its lifetime.
+struct LogFile {
+  explicit LogFile(const std::string& path) { set_log_file(path); }
+  ~LogFile() { set_log_file(""); }
+  LogFile(const LogFile&) = delete;
+  LogFile& operator=(const LogFile&) = delete;
+};
+
 Provenance provenance_of(const Session& s, const RunOptions& options) {
   Provenance p;
   p.command_line = options.command_line;
@@ -100,17 +108,15 @@ RunResult run_recipe(const Node& composed, const std::string& name, const RunOpt
 
   Session session(recipe);
   if (!options.trace_file.empty()) session.ctx.tracer = &session.tracer;
-  Position at;
-  if (resuming) at = resume_session(session, directory, full);
   if (directory.empty()) directory = create_run_directory(recipe.run.dir, name);
   const RunLock lock(directory);
-  set_log_file(directory + "/log.txt");
+  const LogFile log(directory + "/log.txt");
+  const Position at = resuming ? resume_session(session, directory, full) : Position{};
   write_file_atomically(directory + "/config.yaml", to_yaml(full));
-  session.data.vocabulary.save(directory + "/vocabulary.tsv");
+  save_vocabulary(directory, session.data.vocabulary);
   write_provenance(directory, provenance_of(session, options));
   announce(session, directory);
   const RunResult result = train_in(session, directory, at);
-  set_log_file("");
   if (!options.trace_file.empty()) session.tracer.write(options.trace_file);
   return result;
 }

@@ -152,4 +152,38 @@ void write_provenance(const std::string& directory, const Provenance& p) {
   write_file_atomically(path, all.dump(1) + "\n");
 }
 
+std::string recorded_data_hash(const std::string& directory) {
+  const std::string path = directory + "/provenance.json";
+  std::error_code error;
+  if (!fs::exists(path, error)) return {};
+  const Json all = Json::parse(data::read_file(path), nullptr, false);
+  try {
+    return all.at("starts").back().at("data").at("hash").get<std::string>();
+  } catch (const Json::exception&) {
+    return {};
+  }
+}
+
+void save_vocabulary(const std::string& directory, const Vocabulary& vocabulary) {
+  const std::string path = directory + "/vocabulary.tsv", temporary = str(path, ".tmp-", getpid());
+  std::error_code error;
+  try {
+    vocabulary.save(temporary);
+    fs::rename(temporary, path);
+  } catch (const fs::filesystem_error& e) {
+    fs::remove(temporary, error);
+    throw RunError(str("[write] cannot replace ", path, ": ", e.code().message()));
+  } catch (...) {
+    fs::remove(temporary, error);
+    throw;
+  }
+}
+
+Vocabulary load_vocabulary(const std::string& directory) {
+  const std::string path = directory + "/vocabulary.tsv";
+  std::error_code error;
+  if (!fs::exists(path, error)) throw UserError(str("[run] ", path, " is missing: the run was killed before it began"));
+  return Vocabulary::load(path);
+}
+
 }  // namespace lmx::train

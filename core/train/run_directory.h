@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lmx/config.h"
+#include "lmx/data.h"
 
 namespace lmx::train {
 
@@ -49,5 +50,12 @@ struct Provenance {
 };
 // provenance.json: what it took to make this run; resumed runs append to its list "starts".
 LMX_API void write_provenance(const std::string& directory, const Provenance& p);
+
+// The data hash that the run's last start recorded; "" where none is readable.
+LMX_API std::string recorded_data_hash(const std::string& directory);
+
+// vocabulary.tsv: what `lmx generate` needs of the data.
+LMX_API void save_vocabulary(const std::string& directory, const Vocabulary& vocabulary);
+LMX_API Vocabulary load_vocabulary(const std::string& directory);  // UserError when it is missing
 
 }  // namespace lmx::train

@@ -1,0 +1,49 @@
+// lmx eval
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "commands.h"
+#include "lmx/train.h"
+
+namespace lmx_cli {
+namespace {
+
+struct Options {
+  PluginDirectories directories;
+  std::string run;
+  lmx::EvalOptions eval;
+};
+
+void evaluate(const Options& o) {
+  o.directories.load();
+  const lmx::EvalResult r = lmx::evaluate_run(o.run, o.eval);
+  std::printf("checkpoint step-%lld\n", static_cast<long long>(r.step));
+  std::printf("%s %ss %lld\n", o.eval.split.c_str(), r.unit.c_str(), static_cast<long long>(r.tokens));
+  std::printf("%s nll_nat %.6f\n", o.eval.split.c_str(), r.nll_nat);
+  if (r.unit == "char" || r.unit == "byte")
+    std::printf("%s bpc %.6f\n", o.eval.split.c_str(), r.nll_nat / std::log(2.0));
+  std::printf("%s ppl %.2f", o.eval.split.c_str(), r.ppl);
+  if (r.true_ppl) std::printf(" (the source's own: %.2f)", *r.true_ppl);
+  std::printf("\n");
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("eval", "perplexity of a run's checkpoint, under the full softmax");
+  set_examples(*command, {{"lmx eval runs/quickstart/2026-05-01_101500", "its last checkpoint on the validation split"},
+                          {"lmx eval runs/quickstart/2026-05-01_101500 --split test --checkpoint best",
+                           "the best one on the test split"}});
+  const auto o = std::make_shared<Options>();
+  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
+  command->add_option("--split", o->eval.split, "train, valid or test")->type_name("SPLIT")->capture_default_str();
+  command->add_option("--checkpoint", o->eval.checkpoint, "last, best or a step")
+      ->type_name("WHICH")
+      ->capture_default_str();
+  o->directories.add_to(*command);
+  command->callback([o] { evaluate(*o); });
+}
+
+}  // namespace lmx_cli

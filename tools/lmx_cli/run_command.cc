@@ -1,0 +1,108 @@
+// lmx run
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "commands.h"
+#include "lmx/config.h"
+#include "lmx/error.h"
+#include "lmx/train.h"
+
+namespace lmx_cli {
+namespace {
+
+struct Options {
+  PluginDirectories directories;
+  std::string recipe, resume, trace;
+  std::vector<std::string> overrides;
+  int64_t ranks = 1;
+  bool dry_run = false;
+};
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", value);
+  return text;
+}
+
+// What one would try after this run.
+void print_next(const lmx::RunResult& r, const Options& o) {
+  const std::string resume = "--resume " + r.directory;
+  std::cout << "next:\n";
+  std::cout << "  lmx eval " << r.directory << " --split test\n";
+  std::cout << "  lmx generate " << r.directory << " --tokens 40\n";
+  if (r.exit_code != 0) {
+    std::cout << "  lmx run " << o.recipe << " " << resume << "\n";
+  } else if (std::filesystem::path(o.recipe).filename() == "word_lm_gutenberg.yaml") {
+    std::cout << "  lmx run " << o.recipe << " model.cells=512 --dry-run\n";
+  } else {
+    const auto twin = std::filesystem::path(o.recipe).parent_path() / "word_lm_gutenberg.yaml";
+    std::error_code error;
+    if (std::filesystem::exists(twin, error)) std::cout << "  lmx run " << twin.string() << " --dry-run\n";
+  }
+}
+
+void print_result(const lmx::RunResult& r, const Options& o) {
+  std::cout << "run " << r.directory << "\n";
+  print_next(r, o);
+  if (r.best_step >= 0 && r.best_step != r.steps && r.best_ppl > 0)
+    std::cout << "best valid ppl " << number(r.best_ppl) << " (step " << r.best_step << ")\n";
+  if (r.valid_ppl > 0) {
+    std::cout << "valid ppl " << number(r.valid_ppl);
+    if (r.true_ppl) std::cout << " (the source's own: " << number(*r.true_ppl) << ")";
+    std::cout << "\n";
+  }
+}
+
+std::vector<std::string> command_line(const Options& o) {
+  std::vector<std::string> words{"lmx", "run", o.recipe};
+  words.insert(words.end(), o.overrides.begin(), o.overrides.end());
+  if (!o.resume.empty()) words.insert(words.end(), {"--resume", o.resume});
+  return words;
+}
+
+void run(const Options& o) {
+  if (o.ranks != 1)
+    throw lmx::UserError(
+        lmx::str("[run] --ranks ", o.ranks, ": virtual ranks are not in this build; only 1 is possible"));
+  o.directories.load();
+  lmx::ComposeOptions compose;
+  compose.overrides = o.overrides;
+  const lmx::Node tree = lmx::compose(o.recipe, compose);
+  const std::string name = std::filesystem::path(o.recipe).stem().string();
+  if (o.dry_run) {
+    std::cout << lmx::dry_run(tree, name);
+    return;
+  }
+  const lmx::RunResult result = lmx::run_recipe(tree, name, {o.resume, command_line(o), o.trace});
+  print_result(result, o);
+  if (result.exit_code != 0) {
+    std::cout.flush();
+    throw ExitCode{result.exit_code};
+  }
+}
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("run", "train a recipe");
+  set_examples(*command,
+               {{"lmx run recipes/quickstart.yaml", "a small model in under a minute; no download"},
+                {"lmx run recipes/quickstart.yaml model.cells=64 train.steps=200", "with values changed"},
+                {"lmx run recipes/word_lm_gutenberg.yaml --dry-run", "parameters, memory, data; trains nothing"},
+                {"lmx run recipes/quickstart.yaml --resume auto", "go on with its newest run, or start one"}});
+  const auto o = std::make_shared<Options>();
+  command->add_option("RECIPE", o->recipe, "a recipe, a YAML file")->required()->type_name("");
+  command->add_option("OVERRIDES", o->overrides, "key=value, +key=value, ++key=value, ~key, group=option")
+      ->type_name("");
+  command->add_option("--resume", o->resume, "a run's folder, or auto: the newest run of this recipe")
+      ->type_name("DIR|auto");
+  command->add_flag("--dry-run,-n", o->dry_run, "check everything, print parameters, memory and data, train nothing");
+  command->add_option("--ranks", o->ranks, "ranks; this build has one")->type_name("N");
+  command->add_option("--trace", o->trace, "write a Chrome trace of the run's phases")->type_name("FILE");
+  o->directories.add_to(*command);
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace lmx_cli
