@@ -15,9 +15,13 @@ std::array<uint32_t, 4> block(uint64_t seed, uint64_t index, Domain domain, uint
                 {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
 }
 
-uint64_t join(uint32_t low, uint32_t high) { return (static_cast<uint64_t>(high) << 32) | low; }
+uint64_t join(uint32_t low, uint32_t high) {
+  return (static_cast<uint64_t>(high) << 32) | low;
+}
 
-double unit(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+double unit(uint64_t bits) {
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
 
 // FNV-1a: any fixed 64-bit hash will do, Philox does the mixing.
 uint64_t hash_text(std::string_view text) {
@@ -56,7 +60,9 @@ uint64_t RandomKey::bits(uint64_t index) const {
   return join(b[0], b[1]);
 }
 
-double RandomKey::uniform(uint64_t index) const { return unit(bits(index)); }
+double RandomKey::uniform(uint64_t index) const {
+  return unit(bits(index));
+}
 
 double RandomKey::normal(uint64_t index) const {
   const auto b = block(seed_, index, kDraw);

@@ -32,7 +32,8 @@ EvalPlan::EvalPlan(TokenArray tokens, int64_t sequences, int64_t length, const s
     : tokens_(std::move(tokens)), length_(length) {
   LMX_CHECK(sequences > 0 && length > 0, sequences, " x ", length);
   if (tokens_.size() < 2) {
-    throw UserError(str("[eval] the ", split, " split holds ", tokens_.size(), " tokens; at least 2 are needed to evaluate"));
+    throw UserError(
+        str("[eval] the ", split, " split holds ", tokens_.size(), " tokens; at least 2 are needed to evaluate"));
   }
   slots_ = std::min(sequences, targets());
   part_ = targets() / slots_;

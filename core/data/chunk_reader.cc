@@ -1,4 +1,5 @@
-// ChunkReader and for_each_chunk: one reader at a time cuts files at line ends, any number of threads work on the chunks.
+// ChunkReader and for_each_chunk: one reader at a time cuts files at line ends, any number of threads work on the
+// chunks.
 #include <chrono>
 #include <exception>
 #include <mutex>
@@ -12,15 +13,16 @@
 namespace lmx::data {
 
 struct ChunkReader::Impl {
-  Impl(const std::vector<SourceFile>& f, size_t bytes, std::string t) : files(f), chunk_bytes(bytes), title(std::move(t)) {}
+  Impl(const std::vector<SourceFile>& f, size_t bytes, std::string t)
+      : files(f), chunk_bytes(bytes), title(std::move(t)) {}
   const std::vector<SourceFile>& files;
   const size_t chunk_bytes;
   const std::string title;
   std::mutex mutex;
   size_t file = 0;
   std::unique_ptr<InputFile> input;
-  std::string rest;         // the begin of a line whose end has not been read yet
-  int64_t offset = 0;       // of `rest` in the file
+  std::string rest;    // the begin of a line whose end has not been read yet
+  int64_t offset = 0;  // of `rest` in the file
   int64_t file_line = 1, line = 0, index = 0;
   int64_t bytes_before = 0, bytes_total = 0;  // on disk: whole files done, and all
   bool stopped = false;
@@ -36,7 +38,9 @@ ChunkReader::ChunkReader(const std::vector<SourceFile>& files, size_t chunk_byte
   for (const SourceFile& f : files) impl_->bytes_total += f.bytes;
 }
 
-ChunkReader::~ChunkReader() { progress_line(""); }
+ChunkReader::~ChunkReader() {
+  progress_line("");
+}
 
 void ChunkReader::stop() {
   const std::lock_guard lock(impl_->mutex);
@@ -71,7 +75,7 @@ bool ChunkReader::Impl::cut(Chunk& chunk) {
     text.resize(had + chunk_bytes);
     const size_t got = input->read(text.data() + had, chunk_bytes);
     text.resize(had + got);
-    if (got < chunk_bytes) break;  // the end of the file
+    if (got < chunk_bytes) break;                                           // the end of the file
     const size_t newline = std::string_view(text).substr(had).rfind('\n');  // what stood before holds none
     if (newline == std::string_view::npos) continue;
     rest.assign(text, had + newline + 1);

@@ -21,8 +21,12 @@ Kind kind_of(const Node& data) {
                       did_you_mean(name->text, known), "; there are text and synthetic"));
 }
 
-data::TextConfig text_config(const Node& data) { return read_config<data::TextConfig>(data, "data"); }
-data::SyntheticConfig synthetic_config(const Node& data) { return read_config<data::SyntheticConfig>(data, "data"); }
+data::TextConfig text_config(const Node& data) {
+  return read_config<data::TextConfig>(data, "data");
+}
+data::SyntheticConfig synthetic_config(const Node& data) {
+  return read_config<data::SyntheticConfig>(data, "data");
+}
 
 data::TextSources sources_of(const data::TextConfig& config, const Node& data) {
   return data::find_text(config, config::at(data.mark, "data"));

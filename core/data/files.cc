@@ -26,7 +26,8 @@ std::string user_folder(const char* variable, const char* fallback) {
   const std::string base = environment(variable);
   if (!base.empty() && base[0] == '/') return base + "/lmx";
   const std::string home = environment("HOME");
-  if (home.empty()) throw UserError(str("[data] neither ", variable, " nor HOME is set; set LMX_CACHE_DIR and LMX_DATA_DIR"));
+  if (home.empty())
+    throw UserError(str("[data] neither ", variable, " nor HOME is set; set LMX_CACHE_DIR and LMX_DATA_DIR"));
   return str(home, "/", fallback, "/lmx");
 }
 
@@ -60,8 +61,10 @@ InputFile::InputFile(const std::string& path, bool decompress) : impl_(std::make
 }
 
 InputFile::~InputFile() {
-  if (impl_->gz) gzclose_r(impl_->gz);
-  else if (impl_->descriptor >= 0) ::close(impl_->descriptor);
+  if (impl_->gz)
+    gzclose_r(impl_->gz);
+  else if (impl_->descriptor >= 0)
+    ::close(impl_->descriptor);
 }
 
 size_t InputFile::read(char* buffer, size_t bytes) {

@@ -48,12 +48,13 @@ class LMX_API OutputFile {
 LMX_API void write_file(const std::string& path, std::string_view text);  // durable, RunError
 LMX_API std::string read_file(const std::string& path);                   // UserError when it cannot be read
 LMX_API void sync_directory(const std::string& path);
-LMX_API std::string hash_text(std::string_view text);                     // XXH3-128, 32 hexadecimal digits
-LMX_API std::string sha256_of_file(const std::string& path);              // 64 hexadecimal digits
+LMX_API std::string hash_text(std::string_view text);         // XXH3-128, 32 hexadecimal digits
+LMX_API std::string sha256_of_file(const std::string& path);  // 64 hexadecimal digits
 
 // Where prepared data is kept: LMX_CACHE_DIR, else $XDG_CACHE_HOME/lmx, else ~/.cache/lmx.
 LMX_API std::string default_cache_directory();
-// Folders that may hold corpora: those of LMX_DATA_DIR (':' between them), else $XDG_DATA_HOME/lmx or ~/.local/share/lmx.
+// Folders that may hold corpora: those of LMX_DATA_DIR (':' between them), else $XDG_DATA_HOME/lmx or
+// ~/.local/share/lmx.
 LMX_API std::vector<std::string> data_directories();
 
 }  // namespace lmx::data

@@ -17,14 +17,16 @@ namespace {
 
 constexpr std::string_view kUnkWord = "<unk>", kEosWord = "</s>";
 
-[[noreturn]] void invalid_utf8(const SourceFile& file, const Chunk& chunk, std::string_view line, size_t at, int64_t number) {
+[[noreturn]] void invalid_utf8(const SourceFile& file, const Chunk& chunk, std::string_view line, size_t at,
+                               int64_t number) {
   const int64_t offset = chunk.offset + (line.data() + at - chunk.text.data());
   char byte[8];
   std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned char>(line[at]));
   const bool utf16 = offset == 0 && (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF"));
   throw UserError(str("[data] ", file.path, ":", chunk.file_line + number, ": byte ", byte, " at offset ", offset,
-                      file.path.ends_with(".gz") ? " (decompressed)" : "", " is not UTF-8; convert the file first, for example ",
-                      "with iconv -f ", utf16 ? "UTF-16" : "LATIN1", " -t UTF-8"));
+                      file.path.ends_with(".gz") ? " (decompressed)" : "",
+                      " is not UTF-8; convert the file first, for example ", "with iconv -f ",
+                      utf16 ? "UTF-16" : "LATIN1", " -t UTF-8"));
 }
 
 // Calls visit(split, words) for each line of the chunk that holds a word.
@@ -50,17 +52,19 @@ Counts count_words(const std::vector<SourceFile>& files, const PrepareSettings& 
   std::vector<Tokenizer> tokenizers(counts.size(), Tokenizer(settings.rules));
   for_each_chunk(reader, settings.threads, [&](Chunk& chunk, int thread) {
     Counts& mine = counts[static_cast<size_t>(thread)];
-    for_each_sentence(files, settings, chunk, tokenizers[static_cast<size_t>(thread)], [&](Split split, const auto& words) {
-      SplitCounts& totals = mine.splits[static_cast<size_t>(split)];
-      ++totals.lines;
-      totals.words += static_cast<int64_t>(words.size());
-      if (split != Split::train) return;
-      for (const std::string_view word : words) mine.words.add(word, 1);
-    });
+    for_each_sentence(files, settings, chunk, tokenizers[static_cast<size_t>(thread)],
+                      [&](Split split, const auto& words) {
+                        SplitCounts& totals = mine.splits[static_cast<size_t>(split)];
+                        ++totals.lines;
+                        totals.words += static_cast<int64_t>(words.size());
+                        if (split != Split::train) return;
+                        for (const std::string_view word : words) mine.words.add(word, 1);
+                      });
   });
   Counts all = std::move(counts[0]);
   for (size_t t = 1; t < counts.size(); ++t) {
-    for (int64_t i = 0; i < counts[t].words.size(); ++i) all.words.add(counts[t].words.word(i), counts[t].words.count(i));
+    for (int64_t i = 0; i < counts[t].words.size(); ++i)
+      all.words.add(counts[t].words.word(i), counts[t].words.count(i));
     for (size_t s = 0; s < kSplits; ++s) {
       all.splits[s].lines += counts[t].splits[s].lines;
       all.splits[s].words += counts[t].splits[s].words;
@@ -78,27 +82,33 @@ void check_splits(const Counts& counts, const PrepareSettings& settings) {
   for (size_t s = 0; s < kSplits; ++s) {
     const int64_t tokens = counts.splits[s].words + (settings.end_of_line ? counts.splits[s].lines : 0);
     if (fractions[s] == 0 || tokens >= 2) continue;
-    throw UserError(str("[data] the corpus is too short: of its ", lines, " lines with words the ", kSplitNames[s], " split drew ",
-                        counts.splits[s].lines, " (", tokens, " tokens; at least 2 are needed); use more text",
+    throw UserError(str("[data] the corpus is too short: of its ", lines, " lines with words the ", kSplitNames[s],
+                        " split drew ", counts.splits[s].lines, " (", tokens,
+                        " tokens; at least 2 are needed); use more text",
                         s == 0 ? "" : str(", or another data.", kSplitNames[s], "_fraction (now ", fractions[s], ")")));
   }
 }
 
 // Train types by falling count, ties by bytes: what the ids say about frequency must not depend on the machine.
-std::vector<Vocabulary::Entry> choose_words(const Counts& counts, const PrepareSettings& settings, PrepareReport& report) {
+std::vector<Vocabulary::Entry> choose_words(const Counts& counts, const PrepareSettings& settings,
+                                            PrepareReport& report) {
   const WordTable& table = counts.words;
   std::vector<int64_t> order;
   int64_t unknown = 0, end_of_line = settings.end_of_line ? counts.splits[0].lines : 0;
   for (int64_t i = 0; i < table.size(); ++i) {
-    if (table.word(i) == kUnkWord) unknown += table.count(i);
-    else if (table.word(i) == kEosWord) end_of_line += table.count(i);
-    else order.push_back(i);
+    if (table.word(i) == kUnkWord)
+      unknown += table.count(i);
+    else if (table.word(i) == kEosWord)
+      end_of_line += table.count(i);
+    else
+      order.push_back(i);
   }
   report.types = static_cast<int64_t>(order.size());
   const int64_t places = settings.vocab_size == 0 ? report.types : settings.vocab_size - 2;
   if (places > report.types) {
-    throw UserError(str("[data] data.vocab_size ", settings.vocab_size, " (<unk> and </s> included) is more than the training text has: ",
-                        report.types, " distinct words; use at most ", report.types + 2));
+    throw UserError(str("[data] data.vocab_size ", settings.vocab_size,
+                        " (<unk> and </s> included) is more than the training text has: ", report.types,
+                        " distinct words; use at most ", report.types + 2));
   }
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     return table.count(a) != table.count(b) ? table.count(a) > table.count(b) : table.word(a) < table.word(b);
@@ -106,8 +116,10 @@ std::vector<Vocabulary::Entry> choose_words(const Counts& counts, const PrepareS
   std::vector<Vocabulary::Entry> entries{{std::string(kUnkWord), unknown}, {std::string(kEosWord), end_of_line}};
   for (size_t i = 0; i < order.size(); ++i) {
     const int64_t w = order[i];
-    if (i < static_cast<size_t>(places)) entries.push_back({std::string(table.word(w)), table.count(w)});
-    else entries[0].count += table.count(w);
+    if (i < static_cast<size_t>(places))
+      entries.push_back({std::string(table.word(w)), table.count(w)});
+    else
+      entries[0].count += table.count(w);
   }
   if (places < report.types) {
     report.first_lost = table.word(order[static_cast<size_t>(places)]);
@@ -145,21 +157,23 @@ class Turnstile {
 void write_shards(const std::vector<SourceFile>& files, const PrepareSettings& settings, const Vocabulary& vocabulary,
                   const std::string& directory, PrepareReport& report) {
   std::array<std::unique_ptr<ShardWriter>, kSplits> shards;
-  for (size_t s = 0; s < kSplits; ++s) shards[s] = std::make_unique<ShardWriter>(str(directory, "/", kSplitNames[s], ".bin"));
+  for (size_t s = 0; s < kSplits; ++s)
+    shards[s] = std::make_unique<ShardWriter>(str(directory, "/", kSplitNames[s], ".bin"));
   ChunkReader reader(files, settings.chunk_bytes, "writing tokens:");
   std::vector<Tokenizer> tokenizers(static_cast<size_t>(settings.threads), Tokenizer(settings.rules));
   Turnstile turnstile;
   auto encode = [&](Chunk& chunk, int thread) {
     std::array<std::vector<int32_t>, kSplits> ids;
     std::array<int64_t, kSplits> unknown{};
-    for_each_sentence(files, settings, chunk, tokenizers[static_cast<size_t>(thread)], [&](Split split, const auto& words) {
-      const auto s = static_cast<size_t>(split);
-      for (const std::string_view word : words) {
-        ids[s].push_back(vocabulary.id(word));
-        unknown[s] += ids[s].back() == Vocabulary::kUnk;
-      }
-      if (settings.end_of_line) ids[s].push_back(Vocabulary::kEos);
-    });
+    for_each_sentence(files, settings, chunk, tokenizers[static_cast<size_t>(thread)],
+                      [&](Split split, const auto& words) {
+                        const auto s = static_cast<size_t>(split);
+                        for (const std::string_view word : words) {
+                          ids[s].push_back(vocabulary.id(word));
+                          unknown[s] += ids[s].back() == Vocabulary::kUnk;
+                        }
+                        if (settings.end_of_line) ids[s].push_back(Vocabulary::kEos);
+                      });
     if (!turnstile.wait_for(chunk.index)) return;
     for (size_t s = 0; s < kSplits; ++s) {
       shards[s]->append(ids[s]);
@@ -199,7 +213,8 @@ Split split_of_line(const PrepareSettings& settings, Split forced, int64_t line)
   return u < settings.valid_fraction + settings.test_fraction ? Split::test : Split::train;
 }
 
-PrepareReport prepare(const std::vector<SourceFile>& files, const PrepareSettings& settings, const std::string& directory) {
+PrepareReport prepare(const std::vector<SourceFile>& files, const PrepareSettings& settings,
+                      const std::string& directory) {
   PrepareReport report;
   Vocabulary vocabulary;
   {

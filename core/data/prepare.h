@@ -17,9 +17,9 @@ namespace lmx::data {
 
 struct PrepareSettings {
   TokenizerRules rules = {};
-  int64_t vocab_size = 0;      // with <unk> and </s>; 0: every type
-  bool end_of_line = true;     // </s> after each line that holds a word
-  double valid_fraction = 0;   // of the lines
+  int64_t vocab_size = 0;     // with <unk> and </s>; 0: every type
+  bool end_of_line = true;    // </s> after each line that holds a word
+  double valid_fraction = 0;  // of the lines
   double test_fraction = 0;
   uint64_t split_seed = 0;
   int threads = 1;
@@ -27,17 +27,17 @@ struct PrepareSettings {
 };
 
 struct SplitCounts {
-  int64_t lines = 0;   // that hold a word
-  int64_t words = 0;   // without </s>
-  int64_t unknown = 0; // words that became <unk>
+  int64_t lines = 0;    // that hold a word
+  int64_t words = 0;    // without </s>
+  int64_t unknown = 0;  // words that became <unk>
 };
 
 struct LMX_API PrepareReport {
   std::array<SplitCounts, kSplits> splits;
-  int64_t types = 0;           // of the training split
-  std::string first_lost;      // the most frequent word that has no place in the vocabulary; "" when none is lost
+  int64_t types = 0;       // of the training split
+  std::string first_lost;  // the most frequent word that has no place in the vocabulary; "" when none is lost
   int64_t first_lost_count = 0;
-  double oov() const;          // of the training words
+  double oov() const;                          // of the training words
   std::string text(int64_t vocab_size) const;  // for people, several lines
 };
 

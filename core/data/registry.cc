@@ -15,8 +15,10 @@ Corpus gutenberg() {
           .what = "313 English books of 37 authors, a paragraph a line (20 M words)",
           .source = "https://www.gutenberg.org",
           .licence = "public domain in the USA; Project Gutenberg's headers and licence text removed",
-          .get = "download plain texts from https://www.gutenberg.org and name them in data.files, or put this set's part-00.txt "
-                 "to part-09.txt there",
+          .get =
+              "download plain texts from https://www.gutenberg.org and name them in data.files, or put this set's "
+              "part-00.txt "
+              "to part-09.txt there",
           .folder = "gutenberg",
           .train = {"part-*.txt"},
           .valid = {},
@@ -34,17 +36,18 @@ Corpus gutenberg() {
 }
 
 Corpus movie_reviews() {
-  return {.name = "movie_reviews",
-          .what = "2,000 film reviews with their polarity (CSV label,sentence)",
-          .source = "https://www.cs.cornell.edu/people/pabo/movie-review-data/ (Pang and Lee 2004, polarity dataset v2.0)",
-          .licence = "CC BY 4.0",
-          .get = "download review_polarity from the source and write it as reviews.csv with the columns label,sentence",
-          .folder = "movie-reviews",
-          .train = {"reviews.csv"},
-          .valid = {},
-          .test = {},
-          .format = "csv",
-          .sha256 = {{"reviews.csv", "9fe53dc00f487c01e00ae1310275a067f862ebf42146556d00bc534cdca49242"}}};
+  return {
+      .name = "movie_reviews",
+      .what = "2,000 film reviews with their polarity (CSV label,sentence)",
+      .source = "https://www.cs.cornell.edu/people/pabo/movie-review-data/ (Pang and Lee 2004, polarity dataset v2.0)",
+      .licence = "CC BY 4.0",
+      .get = "download review_polarity from the source and write it as reviews.csv with the columns label,sentence",
+      .folder = "movie-reviews",
+      .train = {"reviews.csv"},
+      .valid = {},
+      .test = {},
+      .format = "csv",
+      .sha256 = {{"reviews.csv", "9fe53dc00f487c01e00ae1310275a067f862ebf42146556d00bc534cdca49242"}}};
 }
 
 Corpus multi30k() {
@@ -52,7 +55,9 @@ Corpus multi30k() {
           .what = "English-German image captions, raw; as text for a language model its English side (29,000 lines)",
           .source = "https://github.com/multi30k/dataset",
           .licence = "research and education, non-commercial (Elliott et al. 2016, 2017)",
-          .get = "unpack data/task1/raw of the source as train.en, val.en, test_2016_flickr.en, the same with .de, and test_2017_flickr",
+          .get =
+              "unpack data/task1/raw of the source as train.en, val.en, test_2016_flickr.en, the same with .de, and "
+              "test_2017_flickr",
           .folder = "multi30k",
           .train = {"train.en"},
           .valid = {"val.en"},
@@ -68,19 +73,22 @@ Corpus multi30k() {
 }
 
 Corpus one_billion_word() {
-  return {.name = "one_billion_word",
-          .what = "1-Billion Word benchmark: English news, tokenized, a sentence a line (0.8 G words, 1.8 GB to download)",
-          .source = "http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz",
-          .licence = "as the news texts of WMT 2011: research (Chelba et al. 2013)",
-          .get = "download http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz and unpack "
-                 "it there with tar --strip-components=1",
-          .folder = "one-billion-word",
-          .train = {"training-monolingual.tokenized.shuffled/news.en-*"},
-          .valid = {},
-          .test = {},
-          .tokenizer = "whitespace",
-          .sha256 = {},
-          .archive_sha256 = "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e"};
+  return {
+      .name = "one_billion_word",
+      .what = "1-Billion Word benchmark: English news, tokenized, a sentence a line (0.8 G words, 1.8 GB to download)",
+      .source = "http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz",
+      .licence = "as the news texts of WMT 2011: research (Chelba et al. 2013)",
+      .get =
+          "download http://www.statmt.org/lm-benchmark/1-billion-word-language-modeling-benchmark-r13output.tar.gz and "
+          "unpack "
+          "it there with tar --strip-components=1",
+      .folder = "one-billion-word",
+      .train = {"training-monolingual.tokenized.shuffled/news.en-*"},
+      .valid = {},
+      .test = {},
+      .tokenizer = "whitespace",
+      .sha256 = {},
+      .archive_sha256 = "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e"};
 }
 
 Corpus ptb() {
@@ -98,19 +106,21 @@ Corpus ptb() {
 }
 
 Corpus sst2() {
-  return {.name = "sst2",
-          .what = "binary Stanford Sentiment Treebank (CSV label,sentence): train 6,920, val 872, test 1,821",
-          .source = "https://github.com/NVIDIA/sentiment-discovery (data/binary_sst), from https://nlp.stanford.edu/sentiment/",
-          .licence = "research (Socher et al. 2013)",
-          .get = "copy train.csv, val.csv and test.csv of data/binary_sst in https://github.com/NVIDIA/sentiment-discovery",
-          .folder = "sst2",
-          .train = {"train.csv"},
-          .valid = {"val.csv"},
-          .test = {"test.csv"},
-          .format = "csv",
-          .sha256 = {{"train.csv", "6003623bcb35aad3a446a265b8931b7ccab61fcc10f2e9c1fec916ff67c7be35"},
-                     {"val.csv", "f34c4987fea208fefc2d62a1b42c83a766cbfc7ce58c2a878ef953cf91f01729"},
-                     {"test.csv", "519cea7ed4d22fe7ec4eccbb3d5ba6d88902a3b15ce129f476aa8364463a9fc7"}}};
+  return {
+      .name = "sst2",
+      .what = "binary Stanford Sentiment Treebank (CSV label,sentence): train 6,920, val 872, test 1,821",
+      .source =
+          "https://github.com/NVIDIA/sentiment-discovery (data/binary_sst), from https://nlp.stanford.edu/sentiment/",
+      .licence = "research (Socher et al. 2013)",
+      .get = "copy train.csv, val.csv and test.csv of data/binary_sst in https://github.com/NVIDIA/sentiment-discovery",
+      .folder = "sst2",
+      .train = {"train.csv"},
+      .valid = {"val.csv"},
+      .test = {"test.csv"},
+      .format = "csv",
+      .sha256 = {{"train.csv", "6003623bcb35aad3a446a265b8931b7ccab61fcc10f2e9c1fec916ff67c7be35"},
+                 {"val.csv", "f34c4987fea208fefc2d62a1b42c83a766cbfc7ce58c2a878ef953cf91f01729"},
+                 {"test.csv", "519cea7ed4d22fe7ec4eccbb3d5ba6d88902a3b15ce129f476aa8364463a9fc7"}}};
 }
 
 Corpus tinyshakespeare() {
@@ -156,7 +166,7 @@ std::string lacking(const Corpus& corpus, const std::string& directory) {
 }  // namespace
 
 std::span<const Corpus> corpora() {
-  static const std::vector<Corpus> all{gutenberg(), movie_reviews(), multi30k(), one_billion_word(),
+  static const std::vector<Corpus> all{gutenberg(), movie_reviews(), multi30k(),        one_billion_word(),
                                        ptb(),       sst2(),          tinyshakespeare(), zh_poetry()};
   return all;
 }
@@ -184,8 +194,9 @@ CorpusPlace locate(const Corpus& corpus) {
     }
     if (missing.empty()) missing = pattern;
   }
-  place.problem = str("corpus '", corpus.name, "' is missing: no ", missing, " in ", config::join(place.searched, " or "),
-                      "; to get it: ", corpus.get, " (LMX_DATA_DIR says where corpora lie)");
+  place.problem =
+      str("corpus '", corpus.name, "' is missing: no ", missing, " in ", config::join(place.searched, " or "),
+          "; to get it: ", corpus.get, " (LMX_DATA_DIR says where corpora lie)");
   return place;
 }
 

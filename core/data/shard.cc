@@ -26,7 +26,7 @@ struct Header {
   int64_t count = 0;
   uint64_t content_hash = 0;  // XXH3-64 of the ids
   char unused[24] = {};
-  uint64_t header_hash = 0;   // XXH3-64 of everything above
+  uint64_t header_hash = 0;  // XXH3-64 of everything above
   uint64_t own_hash() const { return XXH3_64bits(this, offsetof(Header, header_hash)); }
 };
 static_assert(sizeof(Header) == 64);
@@ -96,9 +96,11 @@ TokenArray TokenArray::map(const std::string& path) {
 
   Header header;
   std::memcpy(&header, mapping->base, sizeof header);
-  if (std::memcmp(header.magic, Header{}.magic, sizeof header.magic) != 0) damaged(path, "not a token shard, or not finished");
+  if (std::memcmp(header.magic, Header{}.magic, sizeof header.magic) != 0)
+    damaged(path, "not a token shard, or not finished");
   if (header.header_hash != header.own_hash()) damaged(path, "its header's checksum is wrong");
-  if (header.version != 1 || header.token_bytes != 4) damaged(path, str("format version ", header.version, ", this lmx reads 1"));
+  if (header.version != 1 || header.token_bytes != 4)
+    damaged(path, str("format version ", header.version, ", this lmx reads 1"));
   const int64_t expected = static_cast<int64_t>(sizeof(Header)) + 4 * header.count;
   if (info.st_size != expected) damaged(path, str(info.st_size, " bytes, its header says ", expected));
   const char* content = static_cast<const char*>(mapping->base) + sizeof(Header);

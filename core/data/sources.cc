@@ -37,8 +37,10 @@ std::vector<std::string> text_files_below(const std::string& directory) {
       continue;
     }
     if (!it->is_regular_file()) continue;
-    if (is_text_name(it->path().filename().string())) paths.push_back(it->path().string());
-    else ++others;
+    if (is_text_name(it->path().filename().string()))
+      paths.push_back(it->path().string());
+    else
+      ++others;
   }
   if (error) throw UserError(str("[data] cannot list ", directory, ": ", error.message()));
   if (paths.empty()) {
@@ -58,7 +60,8 @@ std::vector<std::string> matches(const std::string& pattern) {
     }
   }
   globfree(&found);
-  if (paths.empty()) throw UserError(str("[data] no file matches ", pattern, " (looked from ", fs::current_path().string(), ")"));
+  if (paths.empty())
+    throw UserError(str("[data] no file matches ", pattern, " (looked from ", fs::current_path().string(), ")"));
   std::sort(paths.begin(), paths.end());
   return paths;
 }
@@ -79,7 +82,9 @@ struct stat look_at(const std::string& path) {
   return info;
 }
 
-int64_t modified_ns(const struct stat& info) { return info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec; }
+int64_t modified_ns(const struct stat& info) {
+  return info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
 
 }  // namespace
 
@@ -90,7 +95,8 @@ std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, S
     for (const std::string& path : expand(pattern)) {
       const struct stat info = look_at(path);
       if (!S_ISREG(info.st_mode)) throw UserError(str("[data] ", path, " is not a regular file"));
-      if (access(path.c_str(), R_OK) != 0) throw UserError(str("[data] cannot read ", path, ": ", std::strerror(errno)));
+      if (access(path.c_str(), R_OK) != 0)
+        throw UserError(str("[data] cannot read ", path, ": ", std::strerror(errno)));
       if (info.st_size == 0) throw UserError(str("[data] ", path, " is empty"));
       if (!seen.insert(fs::canonical(path).string()).second) {
         throw UserError(str("[data] ", path, " is named twice in `files` (again by ", pattern, ")"));

@@ -20,9 +20,9 @@ inline constexpr const char* kSplitNames[kSplits] = {"train", "valid", "test"};
 struct SourceFile {
   std::string path;
   Split split = Split::drawn;
-  int64_t bytes = 0;       // on disk
+  int64_t bytes = 0;  // on disk
   int64_t modified_ns = 0;
-  std::string hash;        // XXH3-128 of the bytes on disk, hexadecimal; "" until hash_sources
+  std::string hash;  // XXH3-128 of the bytes on disk, hexadecimal; "" until hash_sources
 };
 
 // The files that `patterns` (paths, directories, globs) name, in the order given; a directory's and a glob's files are
@@ -38,7 +38,7 @@ LMX_API void check_unchanged(const std::vector<SourceFile>& files);
 
 // Whole lines of one file.
 struct Chunk {
-  int64_t index = 0;       // chunks are numbered over all files
+  int64_t index = 0;  // chunks are numbered over all files
   size_t file = 0;
   Split split = Split::drawn;
   int64_t first_line = 0;  // 0-based, counted over all files: what a line's split is drawn by

@@ -33,8 +33,10 @@ void check_synthetic(const SyntheticConfig& config) {
 }
 
 MarkovSource::MarkovSource(const SyntheticConfig& config)
-    : config_(config), key_(RandomKey(static_cast<uint64_t>(config.seed)).fold("synthetic")),
-      words_(static_cast<int32_t>(config.vocab_size - 2)), end_(1.0 / static_cast<double>(config.line_length)) {
+    : config_(config),
+      key_(RandomKey(static_cast<uint64_t>(config.seed)).fold("synthetic")),
+      words_(static_cast<int32_t>(config.vocab_size - 2)),
+      end_(1.0 / static_cast<double>(config.line_length)) {
   for (int32_t rank = 1; rank <= words_; ++rank) zipf_.push_back(std::pow(rank, -config.zipf_exponent));
   const double total = std::accumulate(zipf_.begin(), zipf_.end(), 0.0);
   for (double& z : zipf_) z /= total;
@@ -85,8 +87,10 @@ std::vector<int32_t> MarkovSource::draw(RandomKey key, int64_t count) const {
   for (size_t t = 0; t < text.size(); ++t) {
     const double end = before == 0 ? 0 : end_;
     const double u = choice.uniform(t), v = word.uniform(t);
-    if (u < end) before = 0;
-    else if (u < end + (1 - end) * config_.noise) before = static_cast<int32_t>(pick(cumulative_, v)) + 1;
+    if (u < end)
+      before = 0;
+    else if (u < end + (1 - end) * config_.noise)
+      before = static_cast<int32_t>(pick(cumulative_, v)) + 1;
     else {
       const Class& cls = classes_[class_of_state[static_cast<size_t>(before)]];
       before = cls.next[pick(cls.cumulative, v)];
@@ -151,7 +155,8 @@ double MarkovSource::entropy_rate() const {
 }
 
 std::vector<std::string> MarkovSource::make_words() const {
-  constexpr const char* kOnsets[] = {"b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "dr", "gr", "st", "tr", "sh"};
+  constexpr const char* kOnsets[] = {"b", "d", "f", "g", "k",  "l",  "m",  "n",  "p",  "r",
+                                     "s", "t", "v", "z", "br", "dr", "gr", "st", "tr", "sh"};
   constexpr const char* kVowels[] = {"a", "e", "i", "o", "u", "ai", "ea", "ou"};
   constexpr const char* kCodas[] = {"", "", "", "n", "r", "s", "l", "m", "nd", "st"};
   std::vector<std::string> words{""};
@@ -214,9 +219,10 @@ Dataset make_synthetic(const SyntheticConfig& config) {
   note << std::setprecision(4) << "synthetic text of known entropy: " << entropy << " nats a token (perplexity "
        << std::exp(entropy) << ")";
   dataset.source_note = note.str();
-  dataset.report = str("vocabulary: ", config.vocab_size, " entries with <unk> and </s>; ", dataset.types, " types occur in ",
-                       config.train_tokens, " training tokens\nperplexity of the source on the validation split: ",
-                       *dataset.true_perplexity, "\n");
+  dataset.report =
+      str("vocabulary: ", config.vocab_size, " entries with <unk> and </s>; ", dataset.types, " types occur in ",
+          config.train_tokens,
+          " training tokens\nperplexity of the source on the validation split: ", *dataset.true_perplexity, "\n");
   return dataset;
 }
 

@@ -1,9 +1,10 @@
 // A source of made-up text whose entropy is known exactly.
 //
-// Words have Zipf frequencies z(w) ~ rank^-s. Each word u belongs to a class c(u), each class prefers `branching` words,
-// drawn by z without repetition and weighted by z. After u comes </s> with probability 1/line_length (never after
-// </s>), else a word w with probability noise z(w) + (1 - noise) s_c(u)(w). A first-order Markov chain: the token before
-// is all that a perfect model needs, and log p of every token is computed from those same numbers.
+// Words have Zipf frequencies z(w) ~ rank^-s. Each word u belongs to a class c(u), each class prefers `branching`
+// words, drawn by z without repetition and weighted by z. After u comes </s> with probability 1/line_length (never
+// after
+// </s>), else a word w with probability noise z(w) + (1 - noise) s_c(u)(w). A first-order Markov chain: the token
+// before is all that a perfect model needs, and log p of every token is computed from those same numbers.
 #pragma once
 
 #include <cstdint>
@@ -35,17 +36,17 @@ class LMX_API MarkovSource {
 
  private:
   struct Class {
-    std::vector<int32_t> next;       // states, ascending
-    std::vector<double> probability; // their s_c, sum 1
+    std::vector<int32_t> next;        // states, ascending
+    std::vector<double> probability;  // their s_c, sum 1
     std::vector<double> cumulative;
   };
   size_t class_of(int32_t state) const;
   SyntheticConfig config_;
   RandomKey key_;
   int32_t words_;
-  double end_ = 0;                   // probability of </s> after a word
+  double end_ = 0;                         // probability of </s> after a word
   std::vector<double> zipf_, cumulative_;  // by state - 1
-  std::vector<Class> classes_;       // the last one is that of </s>
+  std::vector<Class> classes_;             // the last one is that of </s>
 };
 
 LMX_API void check_synthetic(const SyntheticConfig& config);  // UserError: more classes or branches than words

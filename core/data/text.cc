@@ -35,8 +35,8 @@ void verify_checksums(const TextSources& sources, const std::string& cache_dir) 
     if (!known && !recorded) sums[name] = sum;
     const std::string expected = sums.contains(name) && sums[name].is_string() ? sums[name].get<std::string>() : "none";
     if (sum == expected) continue;
-    throw UserError(str("[data] ", file.path, " has SHA-256 ", sum, ", but ", known ? "the registry" : record, " says ", expected,
-                        " for corpus '", sources.corpus->name, "'; ", known ? "" : "delete that record, or ",
+    throw UserError(str("[data] ", file.path, " has SHA-256 ", sum, ", but ", known ? "the registry" : record, " says ",
+                        expected, " for corpus '", sources.corpus->name, "'; ", known ? "" : "delete that record, or ",
                         "name changed text in data.files instead"));
   }
   progress_line("");
@@ -51,7 +51,8 @@ PrepareSettings settings_of(const TextConfig& config, const TextSources& sources
   s.vocab_size = all_types ? 0 : config.vocab_size;
   s.end_of_line = config.end_of_line && !all_types;
   auto has = [&](Split split) {
-    return std::any_of(sources.files.begin(), sources.files.end(), [&](const SourceFile& f) { return f.split == split; });
+    return std::any_of(sources.files.begin(), sources.files.end(),
+                       [&](const SourceFile& f) { return f.split == split; });
   };
   s.valid_fraction = has(Split::valid) ? 0 : config.valid_fraction;
   s.test_fraction = has(Split::test) ? 0 : config.test_fraction;
@@ -63,21 +64,28 @@ PrepareSettings settings_of(const TextConfig& config, const TextSources& sources
 
 // All that the prepared files depend on; threads and places are not among it.
 Json identity(const PrepareSettings& s, const std::vector<SourceFile>& files) {
-  Json id = {{"format", kFormat}, {"lower_case", s.rules.lower_case}, {"whitespace_only", s.rules.whitespace_only},
-             {"vocab_size", s.vocab_size}, {"end_of_line", s.end_of_line}, {"valid_fraction", s.valid_fraction},
-             {"test_fraction", s.test_fraction}, {"split_seed", s.split_seed}, {"files", Json::array()}};
+  Json id = {{"format", kFormat},
+             {"lower_case", s.rules.lower_case},
+             {"whitespace_only", s.rules.whitespace_only},
+             {"vocab_size", s.vocab_size},
+             {"end_of_line", s.end_of_line},
+             {"valid_fraction", s.valid_fraction},
+             {"test_fraction", s.test_fraction},
+             {"split_seed", s.split_seed},
+             {"files", Json::array()}};
   for (const SourceFile& f : files) {
-    id["files"].push_back({{"xxh3", f.hash}, {"bytes", f.bytes}, {"split", static_cast<int>(f.split)},
-                           {"gz", f.path.ends_with(".gz")}});
+    id["files"].push_back(
+        {{"xxh3", f.hash}, {"bytes", f.bytes}, {"split", static_cast<int>(f.split)}, {"gz", f.path.ends_with(".gz")}});
   }
   return id;
 }
 
 Json report_to_json(const PrepareReport& r, int64_t vocab_size) {
-  Json json = {{"types", r.types}, {"vocab_size", vocab_size}, {"coverage", 1 - r.oov()}, {"oov", r.oov()},
-               {"first_lost_word", r.first_lost}, {"first_lost_count", r.first_lost_count}};
+  Json json = {{"types", r.types}, {"vocab_size", vocab_size},        {"coverage", 1 - r.oov()},
+               {"oov", r.oov()},   {"first_lost_word", r.first_lost}, {"first_lost_count", r.first_lost_count}};
   for (size_t s = 0; s < kSplits; ++s) {
-    json[kSplitNames[s]] = {{"lines", r.splits[s].lines}, {"words", r.splits[s].words}, {"unknown", r.splits[s].unknown}};
+    json[kSplitNames[s]] = {
+        {"lines", r.splits[s].lines}, {"words", r.splits[s].words}, {"unknown", r.splits[s].unknown}};
   }
   return json;
 }
@@ -100,9 +108,11 @@ void build(const TextConfig& config, const TextSources& sources, const PrepareSe
   const PrepareReport report = prepare(sources.files, settings, directory);
   check_unchanged(sources.files);
   const int64_t vocab_size = settings.vocab_size ? settings.vocab_size : report.types + 2;
-  Json meta = {{"identity", id}, {"report", report_to_json(report, vocab_size)},
+  Json meta = {{"identity", id},
+               {"report", report_to_json(report, vocab_size)},
                {"vocabulary_xxh3", hash_text(read_file(directory + "/vocab.tsv"))},
-               {"corpus", config.corpus}, {"paths", Json::array()}};
+               {"corpus", config.corpus},
+               {"paths", Json::array()}};
   for (const SourceFile& f : sources.files) meta["paths"].push_back(f.path);
   // A file name need not be UTF-8; what is not is written with a replacement character.
   write_file(directory + "/meta.json", meta.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
@@ -121,11 +131,12 @@ Dataset load(const std::string& directory) {
     const Json meta = Json::parse(read_file(directory + "/meta.json"));
     report = report_from_json(meta.at("report"));
     vocab_size = meta.at("report").at("vocab_size");
-    if (hash_text(read_file(directory + "/vocab.tsv")) != meta.at("vocabulary_xxh3")) throw UserError("vocab.tsv has changed");
+    if (hash_text(read_file(directory + "/vocab.tsv")) != meta.at("vocabulary_xxh3"))
+      throw UserError("vocab.tsv has changed");
     dataset.vocabulary = Vocabulary::load(directory + "/vocab.tsv");
   } catch (const std::exception& e) {
-    throw UserError(str("[data] prepared data in ", directory, " is damaged (", e.what(), "); delete that directory and it will be ",
-                        "prepared again"));
+    throw UserError(str("[data] prepared data in ", directory, " is damaged (", e.what(),
+                        "); delete that directory and it will be ", "prepared again"));
   }
   dataset.train = TokenArray::map(directory + "/train.bin");
   dataset.valid = TokenArray::map(directory + "/valid.bin");
@@ -141,8 +152,8 @@ Dataset load(const std::string& directory) {
 
 TextSources find_text(const TextConfig& config, const std::string& place) {
   if (config.corpus.empty() == config.files.empty()) {
-    throw UserError(str(place, config.corpus.empty() ? "needs `corpus` (see `lmx data list`) or `files`" :
-                                                       "has both `corpus` and `files`; give one of them"));
+    throw UserError(str(place, config.corpus.empty() ? "needs `corpus` (see `lmx data list`) or `files`"
+                                                     : "has both `corpus` and `files`; give one of them"));
   }
   if (config.valid_fraction + config.test_fraction >= 1) {
     throw UserError(str(place, "valid_fraction ", config.valid_fraction, " and test_fraction ", config.test_fraction,
@@ -153,7 +164,8 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
   if (!config.corpus.empty()) {
     const Corpus& corpus = find_corpus(config.corpus);
     if (corpus.format != "text") {
-      throw UserError(str(place, "corpus '", corpus.name, "' is labelled ", corpus.format, ", not text for a language model"));
+      throw UserError(
+          str(place, "corpus '", corpus.name, "' is labelled ", corpus.format, ", not text for a language model"));
     }
     const CorpusPlace found = locate(corpus);
     if (!found.problem.empty()) throw UserError("[data] " + found.problem);
@@ -186,8 +198,9 @@ Dataset open_text(const TextConfig& config, const TextSources& found, bool all_t
   });
   Dataset dataset = load(directory);
   dataset.hash = hash;
-  dataset.source_note = sources.corpus ? str(sources.corpus->name, ": ", sources.corpus->what, "; ", sources.corpus->licence)
-                                       : str(sources.files.size(), " text files");
+  dataset.source_note = sources.corpus
+                            ? str(sources.corpus->name, ": ", sources.corpus->what, "; ", sources.corpus->licence)
+                            : str(sources.files.size(), " text files");
   return dataset;
 }
 

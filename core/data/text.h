@@ -18,7 +18,8 @@ struct TextSources {
   bool whitespace_only = false;
 };
 
-// `place`: where `data:` stands in the recipe, for messages. UserError: no corpus and no files, both, a missing corpus ...
+// `place`: where `data:` stands in the recipe, for messages. UserError: no corpus and no files, both, a missing corpus
+// ...
 LMX_API TextSources find_text(const TextConfig& config, const std::string& place);
 
 // Prepares what the cache does not hold and maps it. With `all_types` the vocabulary is not cut and there is no </s>.

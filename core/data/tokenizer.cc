@@ -9,7 +9,9 @@ namespace {
 
 enum class Kind : uint8_t { letter, digit, mark, ideograph, apostrophe, hyphen, point, space, dropped, other };
 
-constexpr bool in_word(Kind k) { return k == Kind::letter || k == Kind::digit; }
+constexpr bool in_word(Kind k) {
+  return k == Kind::letter || k == Kind::digit;
+}
 
 constexpr Kind ascii_kind(int c) {
   if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return Kind::letter;
@@ -38,14 +40,24 @@ Kind wide_kind(int32_t c) {
   if (c == 0x2010 || c == 0x2011) return Kind::hyphen;
   if (is_ideograph(c)) return Kind::ideograph;
   switch (utf8proc_category(c)) {
-    case UTF8PROC_CATEGORY_LU: case UTF8PROC_CATEGORY_LL: case UTF8PROC_CATEGORY_LT: case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: case UTF8PROC_CATEGORY_NL: case UTF8PROC_CATEGORY_NO:
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
       return Kind::letter;
     case UTF8PROC_CATEGORY_ND:
       return Kind::digit;
-    case UTF8PROC_CATEGORY_MN: case UTF8PROC_CATEGORY_MC: case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
       return Kind::mark;
-    case UTF8PROC_CATEGORY_ZS: case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP: case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_CC:
       return Kind::space;
     case UTF8PROC_CATEGORY_CF:
       return Kind::dropped;
@@ -126,11 +138,14 @@ size_t split_by_rules(std::string_view line, Writer& out) {
       case Kind::mark:  // belongs to what stands before it, whatever that is
         if (!out.open()) before = Kind::letter;
         break;
-      case Kind::letter: case Kind::digit:
+      case Kind::letter:
+      case Kind::digit:
         if (!in_word(before)) out.close();
         before = c.kind;
         break;
-      case Kind::apostrophe: case Kind::hyphen: case Kind::point: {
+      case Kind::apostrophe:
+      case Kind::hyphen:
+      case Kind::point: {
         const Kind after = at < line.size() ? read(line, at).kind : Kind::space;
         if (const int32_t inner = joined(c, before, after)) {
           out.append(inner);
@@ -145,7 +160,8 @@ size_t split_by_rules(std::string_view line, Writer& out) {
         out.close();
         before = Kind::space;
         continue;
-      case Kind::ideograph: case Kind::other:
+      case Kind::ideograph:
+      case Kind::other:
         out.close();
         before = Kind::other;
         break;
@@ -161,8 +177,10 @@ size_t split_at_white_space(std::string_view line, Writer& out) {
     const Character c = read(line, at);
     if (c.length == 0) return at;
     at += c.length;
-    if (c.kind == Kind::space) out.close();
-    else out.append(c.code);
+    if (c.kind == Kind::space)
+      out.close();
+    else
+      out.append(c.code);
   }
   out.close();
   return Tokenizer::kValid;

@@ -20,7 +20,9 @@ class LMX_API WordTable {
   int64_t add(std::string_view word, int64_t count);
   int64_t find(std::string_view word) const;  // -1 when absent
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
-  std::string_view word(int64_t i) const { return {entries_[static_cast<size_t>(i)].text, entries_[static_cast<size_t>(i)].length}; }
+  std::string_view word(int64_t i) const {
+    return {entries_[static_cast<size_t>(i)].text, entries_[static_cast<size_t>(i)].length};
+  }
   int64_t count(int64_t i) const { return entries_[static_cast<size_t>(i)].count; }
 
  private:

@@ -33,13 +33,16 @@ class TypeCounter {
 
 }  // namespace
 
-double PowerLaw::at(double tokens) const { return factor * std::pow(tokens, exponent); }
+double PowerLaw::at(double tokens) const {
+  return factor * std::pow(tokens, exponent);
+}
 
 PowerLaw fit_power_law(std::span<const TypesAtTokens> points) {
   const auto n = static_cast<double>(points.size());
   double x_mean = 0, y_mean = 0;
   for (const TypesAtTokens& p : points) {
-    if (p.tokens <= 0 || !(p.types > 0)) throw UserError(str("[zipf] cannot fit ", p.types, " types of ", p.tokens, " tokens"));
+    if (p.tokens <= 0 || !(p.types > 0))
+      throw UserError(str("[zipf] cannot fit ", p.types, " types of ", p.tokens, " tokens"));
     x_mean += std::log(static_cast<double>(p.tokens)) / n;
     y_mean += std::log(p.types) / n;
   }
@@ -49,7 +52,8 @@ PowerLaw fit_power_law(std::span<const TypesAtTokens> points) {
     xx += x * x;
     xy += x * (std::log(p.types) - y_mean);
   }
-  if (!(xx > 0)) throw UserError(str("[zipf] a fit needs two different numbers of tokens, given ", points.size(), " points"));
+  if (!(xx > 0))
+    throw UserError(str("[zipf] a fit needs two different numbers of tokens, given ", points.size(), " points"));
   PowerLaw law;
   law.exponent = xy / xx;
   law.factor = std::exp(y_mean - law.exponent * x_mean);
@@ -65,8 +69,8 @@ PowerLaw fit_power_law(std::span<const TypesAtTokens> points) {
 std::vector<TypesAtTokens> count_types(const TokenArray& tokens, const ZipfOptions& options) {
   const int64_t length = options.sequence_length, last = std::min(options.last, tokens.size() / 2);
   if (last < 2 * options.first) {
-    throw UserError(str("[zipf] the text holds ", tokens.size(), " tokens; counting from ", options.first, " needs at least ",
-                        4 * options.first));
+    throw UserError(str("[zipf] the text holds ", tokens.size(), " tokens; counting from ", options.first,
+                        " needs at least ", 4 * options.first));
   }
   if (length > tokens.size() / 2) {
     throw UserError(str("[zipf] sequences of ", length, " tokens are too long for a text of ", tokens.size()));

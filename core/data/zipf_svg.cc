@@ -16,7 +16,9 @@ constexpr double kPaperExponent = 0.64;
 // Whole decades around the data on both axes.
 struct Axes {
   double x_low, x_high, y_low, y_high;  // log10
-  double x(double tokens) const { return kLeft + (std::log10(tokens) - x_low) / (x_high - x_low) * (kWidth - kLeft - kRight); }
+  double x(double tokens) const {
+    return kLeft + (std::log10(tokens) - x_low) / (x_high - x_low) * (kWidth - kLeft - kRight);
+  }
   double y(double types) const {
     return kHeight - kBottom - (std::log10(types) - y_low) / (y_high - y_low) * (kHeight - kTop - kBottom);
   }
@@ -25,21 +27,28 @@ struct Axes {
 std::string escape(const std::string& text) {
   std::string safe;
   for (const char c : text) {
-    if (c == '<') safe += "&lt;";
-    else if (c == '>') safe += "&gt;";
-    else if (c == '&') safe += "&amp;";
-    else safe += c;
+    if (c == '<')
+      safe += "&lt;";
+    else if (c == '>')
+      safe += "&gt;";
+    else if (c == '&')
+      safe += "&amp;";
+    else
+      safe += c;
   }
   return safe;
 }
 
-std::string power_of_ten(int exponent) { return str("10<tspan dy='-5' font-size='9'>", exponent, "</tspan>"); }
+std::string power_of_ten(int exponent) {
+  return str("10<tspan dy='-5' font-size='9'>", exponent, "</tspan>");
+}
 
 void draw_grid(std::ostream& svg, const Axes& axes) {
   for (int e = static_cast<int>(axes.x_low); e <= static_cast<int>(axes.x_high); ++e) {
     const double x = axes.x(std::pow(10.0, e));
     svg << "<line class='grid' x1='" << x << "' y1='" << kTop << "' x2='" << x << "' y2='" << kHeight - kBottom << "'/>"
-        << "<text x='" << x << "' y='" << kHeight - kBottom + 18 << "' text-anchor='middle'>" << power_of_ten(e) << "</text>\n";
+        << "<text x='" << x << "' y='" << kHeight - kBottom + 18 << "' text-anchor='middle'>" << power_of_ten(e)
+        << "</text>\n";
   }
   for (int e = static_cast<int>(axes.y_low); e <= static_cast<int>(axes.y_high); ++e) {
     const double y = axes.y(std::pow(10.0, e));
@@ -52,8 +61,8 @@ void draw_grid(std::ostream& svg, const Axes& axes) {
 }
 
 void draw_law(std::ostream& svg, const Axes& axes, const PowerLaw& law, double from, double to, const char* style) {
-  svg << "<line " << style << " x1='" << axes.x(from) << "' y1='" << axes.y(law.at(from)) << "' x2='" << axes.x(to) << "' y2='"
-      << axes.y(law.at(to)) << "'/>\n";
+  svg << "<line " << style << " x1='" << axes.x(from) << "' y1='" << axes.y(law.at(from)) << "' x2='" << axes.x(to)
+      << "' y2='" << axes.y(law.at(to)) << "'/>\n";
 }
 
 }  // namespace
@@ -82,9 +91,10 @@ std::string zipf_svg(std::span<const TypesAtTokens> points, const PowerLaw& fit,
         << "' r='4' fill='#06c'><title>N " << p.tokens << ", U " << p.types << "</title></circle>\n";
   }
   const double legend = kTop + 22;
-  svg << "<text x='" << kLeft + 16 << "' y='" << legend << "' style='fill:#06c'>measured, fit U = " << fit.factor << " N^"
-      << std::setprecision(3) << fit.exponent << "</text>\n"
-      << "<text x='" << kLeft + 16 << "' y='" << legend + 18 << "' style='fill:#c60'>N^0.64 (Patwary et al. 2018) through the first point</text>\n"
+  svg << "<text x='" << kLeft + 16 << "' y='" << legend << "' style='fill:#06c'>measured, fit U = " << fit.factor
+      << " N^" << std::setprecision(3) << fit.exponent << "</text>\n"
+      << "<text x='" << kLeft + 16 << "' y='" << legend + 18
+      << "' style='fill:#c60'>N^0.64 (Patwary et al. 2018) through the first point</text>\n"
       << "</svg>\n";
   return svg.str();
 }

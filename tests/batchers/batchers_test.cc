@@ -49,7 +49,8 @@ std::string error_of(const std::string& yaml, int64_t tokens, int64_t global_bat
 
 class EveryBatcher : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Batchers, EveryBatcher,
-                         testing::Values("{name: tbptt, sequence_length: 7}", "{name: random_windows, sequence_length: 7}",
+                         testing::Values("{name: tbptt, sequence_length: 7}",
+                                         "{name: random_windows, sequence_length: 7}",
                                          "{name: random_windows, sequence_length: 7, replacement: true}"));
 
 TEST_P(EveryBatcher, TargetsFollowInputs) {
@@ -109,8 +110,9 @@ TEST_P(EveryBatcher, ShortTextsAreNamed) {
   EXPECT_THAT(error_of(GetParam(), 12 * 7, 12),
               AllOf(HasSubstr(name), HasSubstr("shorter than one batch"), HasSubstr("take 85 tokens, it holds 84"),
                     HasSubstr("batcher.sequence_length"), HasSubstr("batch.global")));
-  EXPECT_THAT(error_of(GetParam(), 7, 1), AllOf(HasSubstr("sequence_length 7 is longer than the train split: it holds 7 tokens"),
-                                                HasSubstr("takes 8")));
+  EXPECT_THAT(
+      error_of(GetParam(), 7, 1),
+      AllOf(HasSubstr("sequence_length 7 is longer than the train split: it holds 7 tokens"), HasSubstr("takes 8")));
   EXPECT_THAT(error_of(GetParam(), 1, 1), HasSubstr("it holds 1 tokens"));
   EXPECT_THAT(error_of(GetParam(), 0, 1), HasSubstr("it holds 0 tokens"));
 }
@@ -162,7 +164,8 @@ TEST(RandomWindows, EpochsAndSeedsDiffer) {
 }
 
 TEST(RandomWindows, DrawsFromTheWholeText) {
-  for (const char* yaml : {"{name: random_windows, sequence_length: 5}", "{name: random_windows, sequence_length: 5, replacement: true}"}) {
+  for (const char* yaml : {"{name: random_windows, sequence_length: 5}",
+                           "{name: random_windows, sequence_length: 5, replacement: true}"}) {
     const auto batcher = make(yaml, 10'006, 20);
     std::vector<int> tenths(10);
     const int64_t steps = 300;

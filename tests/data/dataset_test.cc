@@ -76,8 +76,8 @@ TEST_F(TextData, BuildsOnceAndKeysByContentAndSettings) {
 TEST_F(TextData, OwnValidationAndTestFiles) {
   write("v.txt", "the dog\n");
   write("t.txt", "sat sat\n");
-  const Dataset d = open_dataset(
-      data("vocab_size: 8\nvalid_files: [" + path("v.txt") + "]\ntest_files: [" + path("t.txt") + "]\nend_of_line: false\n"));
+  const Dataset d = open_dataset(data("vocab_size: 8\nvalid_files: [" + path("v.txt") + "]\ntest_files: [" +
+                                      path("t.txt") + "]\nend_of_line: false\n"));
   EXPECT_EQ(d.train.size(), 300 * 5);  // none drawn away
   EXPECT_EQ(words_of(d.valid, d.vocabulary), "the <unk>");
   EXPECT_EQ(words_of(d.test, d.vocabulary), "sat sat");
@@ -102,7 +102,8 @@ TEST_F(TextData, DamageNamesTheDirectoryToDelete) {
     }
     for (const std::string& bad : damages) {
       write(name + "/" + file, bad);
-      EXPECT_THAT(user_error([&] { open_dataset(data()); }), AllOf(HasSubstr("damaged"), HasSubstr("delete"), HasSubstr(directory)))
+      EXPECT_THAT(user_error([&] { open_dataset(data()); }),
+                  AllOf(HasSubstr("damaged"), HasSubstr("delete"), HasSubstr(directory)))
           << file;
     }
     fs::remove(directory + "/" + file);
@@ -188,7 +189,8 @@ TEST_F(TextData, AWaiterSaysSoAndGoesOnWhenTheBuilderDies) {
   write("cache/thing.tmp-123/half", "half-written");  // as a killed process leaves it
   set_log_file(path("log.txt"));
   std::thread waiter([&] {
-    data::build_once(path("cache"), "thing", [](const std::string& directory) { std::ofstream(directory + "/file") << "x"; });
+    data::build_once(path("cache"), "thing",
+                     [](const std::string& directory) { std::ofstream(directory + "/file") << "x"; });
   });
   while (read("log.txt").find("another process is preparing") == std::string::npos) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -212,7 +214,8 @@ TEST_F(TextData, MessagesAboutTheRecipe) {
   EXPECT_THAT(error(text + "corpus: ptb\nfiles: [x.txt]\n"), HasSubstr("both"));
   EXPECT_THAT(error(text + "corpus: gutenburg\n"), HasSubstr("did you mean 'gutenberg'?"));
   EXPECT_THAT(error(text + "corpus: sst2\n"), HasSubstr("labelled csv"));
-  EXPECT_THAT(error(text + "files: [x.txt]\nvalid_fraction: 0.8\ntest_fraction: 0.3\n"), HasSubstr("leave nothing to train on"));
+  EXPECT_THAT(error(text + "files: [x.txt]\nvalid_fraction: 0.8\ntest_fraction: 0.3\n"),
+              HasSubstr("leave nothing to train on"));
   EXPECT_THAT(error(text + "files: [x.txt]\nvalid_fractoin: 0.8\n"), HasSubstr("valid_fraction"));
   EXPECT_THAT(error("name: text\nfiles: [x.txt]\n"), HasSubstr("vocab_size"));
   EXPECT_THAT(error("name: text\nvocab_size: 2\nfiles: [x.txt]\n"), HasSubstr("vocab_size"));
@@ -225,7 +228,8 @@ TEST_F(TextData, CheckFindsWithoutPreparing) {
   EXPECT_FALSE(fs::exists(path("cache")));
   EXPECT_THAT(check_dataset(text_data(path("none.txt"), "vocab_size: 8\n")), ElementsAre(HasSubstr("no such file")));
   EXPECT_THAT(check_dataset(parse_yaml("name: synthetic\n", "r")), IsEmpty());
-  EXPECT_THAT(check_dataset(parse_yaml("name: synthetic\nclasses: 5000\n", "r")), ElementsAre(HasSubstr("data.classes 5000")));
+  EXPECT_THAT(check_dataset(parse_yaml("name: synthetic\nclasses: 5000\n", "r")),
+              ElementsAre(HasSubstr("data.classes 5000")));
 }
 
 TEST_F(TextData, VocabularySizeAndFullConfig) {
@@ -243,18 +247,23 @@ class CorpusData : public TextData {
  protected:
   CorpusData() { setenv("LMX_DATA_DIR", (path("nowhere") + ":" + path("corpora")).c_str(), 1); }
   ~CorpusData() override {
-    if (before_) setenv("LMX_DATA_DIR", before_->c_str(), 1);
-    else unsetenv("LMX_DATA_DIR");
+    if (before_)
+      setenv("LMX_DATA_DIR", before_->c_str(), 1);
+    else
+      unsetenv("LMX_DATA_DIR");
   }
   Node corpus(const std::string& name) const {
-    return parse_yaml("name: text\nvocab_size: 3\ncorpus: " + name + "\ncache_dir: " + path("cache") + "\n", "recipe.yaml");
+    return parse_yaml("name: text\nvocab_size: 3\ncorpus: " + name + "\ncache_dir: " + path("cache") + "\n",
+                      "recipe.yaml");
   }
-  std::optional<std::string> before_ = getenv("LMX_DATA_DIR") ? std::optional<std::string>(getenv("LMX_DATA_DIR")) : std::nullopt;
+  std::optional<std::string> before_ =
+      getenv("LMX_DATA_DIR") ? std::optional<std::string>(getenv("LMX_DATA_DIR")) : std::nullopt;
 };
 
 TEST_F(CorpusData, EveryCorpusIsDescribedAndMissingOnesSayHow) {
   for (const Corpus& c : corpora()) {
-    for (const std::string* text : {&c.name, &c.what, &c.source, &c.licence, &c.get, &c.folder}) EXPECT_FALSE(text->empty()) << c.name;
+    for (const std::string* text : {&c.name, &c.what, &c.source, &c.licence, &c.get, &c.folder})
+      EXPECT_FALSE(text->empty()) << c.name;
     EXPECT_THAT(c.source, HasSubstr("http")) << c.name;
     for (const auto& [file, sum] : c.sha256) EXPECT_EQ(sum.size(), 64u) << c.name << " " << file;
     EXPECT_EQ(&find_corpus(c.name), &c);
@@ -282,8 +291,9 @@ TEST_F(CorpusData, OfficialSplitsAndChecksumsOfFirstUse) {
   EXPECT_THAT(d.source_note, HasSubstr("ptb"));
   EXPECT_THAT(read("cache/checksums/ptb.json"), HasSubstr("ptb.train.txt"));
   write("corpora/ptb/ptb.test.txt", "the the\n");
-  EXPECT_THAT(user_error([&] { open_dataset(corpus("ptb")); }),
-              AllOf(HasSubstr("ptb.test.txt has SHA-256"), HasSubstr("checksums/ptb.json"), HasSubstr("delete that record")));
+  EXPECT_THAT(
+      user_error([&] { open_dataset(corpus("ptb")); }),
+      AllOf(HasSubstr("ptb.test.txt has SHA-256"), HasSubstr("checksums/ptb.json"), HasSubstr("delete that record")));
 }
 
 TEST_F(CorpusData, ChangedCopyOfAKnownCorpus) {

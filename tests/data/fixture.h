@@ -46,7 +46,8 @@ class DataTest : public testing::Test {
   }
   // `data:` over these files, its cache inside the directory.
   lmx::Node text_data(const std::string& files_yaml, const std::string& more = "") const {
-    return lmx::parse_yaml("name: text\ncache_dir: " + path("cache") + "\nfiles: [" + files_yaml + "]\n" + more, "recipe.yaml");
+    return lmx::parse_yaml("name: text\ncache_dir: " + path("cache") + "\nfiles: [" + files_yaml + "]\n" + more,
+                           "recipe.yaml");
   }
   std::filesystem::path root_;
 };

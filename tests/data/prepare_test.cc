@@ -15,7 +15,8 @@ using testing::HasSubstr;
 
 class Prepare : public lmx_test::DataTest {
  protected:
-  PrepareReport run(const std::vector<std::string>& patterns, const PrepareSettings& settings, const std::string& to = "out") {
+  PrepareReport run(const std::vector<std::string>& patterns, const PrepareSettings& settings,
+                    const std::string& to = "out") {
     std::filesystem::create_directories(path(to));
     return prepare(find_sources(patterns, Split::drawn), settings, path(to));
   }
@@ -102,7 +103,8 @@ TEST_F(Prepare, SplitIsAFractionOfTheLinesAndLosesNone) {
   for (int i = 0; i < 20000; ++i) lines += "n" + std::to_string(i) + "\n";
   write("a.txt", lines);
   const PrepareReport r =
-      run({path("a.txt")}, {.vocab_size = 0, .end_of_line = false, .valid_fraction = 0.1, .test_fraction = 0.2, .split_seed = 1});
+      run({path("a.txt")},
+          {.vocab_size = 0, .end_of_line = false, .valid_fraction = 0.1, .test_fraction = 0.2, .split_seed = 1});
   EXPECT_EQ(r.splits[0].lines + r.splits[1].lines + r.splits[2].lines, 20000);
   EXPECT_NEAR(static_cast<double>(r.splits[1].lines), 2000, 200);
   EXPECT_NEAR(static_cast<double>(r.splits[2].lines), 4000, 300);
@@ -133,7 +135,8 @@ TEST_F(Prepare, InvalidUtf8NamesFileLineAndByte) {
   EXPECT_THAT(user_error([&] { run({path("a.txt")}, {}); }),
               AllOf(HasSubstr("a.txt:3: byte 0xE9 at offset 13 is not UTF-8"), HasSubstr("iconv -f LATIN1")));
   write("b.txt", std::string("\xEF\xBB\xBF") + "x\n\xFF\n");
-  EXPECT_THAT(user_error([&] { run({path("b.txt")}, {.chunk_bytes = 2}); }), HasSubstr("b.txt:2: byte 0xFF at offset 5"));
+  EXPECT_THAT(user_error([&] { run({path("b.txt")}, {.chunk_bytes = 2}); }),
+              HasSubstr("b.txt:2: byte 0xFF at offset 5"));
   write("c.txt", std::string("\xFF\xFEh\0i\0", 6));
   EXPECT_THAT(user_error([&] { run({path("c.txt")}, {}); }), HasSubstr("iconv -f UTF-16"));
   write_gz("d.txt.gz", "\x80");
@@ -145,7 +148,8 @@ TEST_F(Prepare, TheFirstInvalidByteIsNamedForAnyThreadCount) {
   for (int i = 0; i < 500; ++i) text += i < 100 ? "fine\n" : "bad\xFF\n";
   write("a.txt", text);
   for (const int threads : {1, 4}) {
-    EXPECT_THAT(user_error([&] { run({path("a.txt")}, {.threads = threads, .chunk_bytes = 50}); }), HasSubstr("a.txt:101:"));
+    EXPECT_THAT(user_error([&] { run({path("a.txt")}, {.threads = threads, .chunk_bytes = 50}); }),
+                HasSubstr("a.txt:101:"));
   }
 }
 
@@ -161,7 +165,8 @@ TEST_F(Prepare, TooShortForItsSplits) {
   EXPECT_THAT(user_error([&] { run({path("blank.txt")}, {}); }), HasSubstr("hold no word"));
   write("one.txt", "only one line\n");
   EXPECT_THAT(user_error([&] { run({path("one.txt")}, {.valid_fraction = 0.01}); }),
-              AllOf(HasSubstr("too short"), HasSubstr("1 lines"), HasSubstr("valid split"), HasSubstr("data.valid_fraction (now 0.01)")));
+              AllOf(HasSubstr("too short"), HasSubstr("1 lines"), HasSubstr("valid split"),
+                    HasSubstr("data.valid_fraction (now 0.01)")));
 }
 
 TEST_F(Prepare, OneHugeLine) {

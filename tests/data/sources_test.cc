@@ -27,7 +27,8 @@ class Sources : public lmx_test::DataTest {
     return found;
   }
   // All lines, with the numbers that the reader gives them.
-  std::vector<std::pair<int64_t, std::string>> lines(const std::vector<std::string>& patterns, size_t chunk, int threads = 1) {
+  std::vector<std::pair<int64_t, std::string>> lines(const std::vector<std::string>& patterns, size_t chunk,
+                                                     int threads = 1) {
     const auto files = find_sources(patterns, Split::drawn);
     ChunkReader reader(files, chunk, "");
     std::mutex mutex;
@@ -55,10 +56,12 @@ TEST_F(Sources, DirectoriesAndGlobsAreSorted) {
 }
 
 TEST_F(Sources, Errors) {
-  EXPECT_THAT(user_error([&] { names({path("none.txt")}); }), HasSubstr("no such file or directory: " + path("none.txt")));
+  EXPECT_THAT(user_error([&] { names({path("none.txt")}); }),
+              HasSubstr("no such file or directory: " + path("none.txt")));
   EXPECT_THAT(user_error([&] { names({path("*.txt")}); }), HasSubstr("no file matches " + path("*.txt")));
   write("d/image.png", "x");
-  EXPECT_THAT(user_error([&] { names({path("d")}); }), AllOf(HasSubstr("holds no text file"), HasSubstr("1 other files")));
+  EXPECT_THAT(user_error([&] { names({path("d")}); }),
+              AllOf(HasSubstr("holds no text file"), HasSubstr("1 other files")));
   write("empty.txt", "");
   EXPECT_THAT(user_error([&] { names({path("empty.txt")}); }), HasSubstr("empty.txt is empty"));
   write("a.txt", "a");
@@ -76,7 +79,10 @@ TEST_F(Sources, UnreadableFile) {
 
 TEST_F(Sources, LinesKeepTheirNumbersForEveryChunkSize) {
   write("a.txt", "one\ntwo\r\n\nfour");
-  write("b.txt", "\xEF\xBB\xBF" "five\n" + std::string(300, 'x') + "\nseven\n");
+  write("b.txt",
+        "\xEF\xBB\xBF"
+        "five\n" +
+            std::string(300, 'x') + "\nseven\n");
   const std::vector<std::pair<int64_t, std::string>> expected{
       {0, "one"}, {1, "two"}, {2, ""}, {3, "four"}, {4, "five"}, {5, std::string(300, 'x')}, {6, "seven"}};
   for (const size_t chunk : {1, 2, 3, 4, 5, 7, 16, 100, 299, 300, 301, 4096}) {

@@ -138,7 +138,12 @@ TEST(Synthetic, DatasetHasSplitsOfTheSizesAskedFor) {
   }
   EXPECT_EQ(total, 50'000);
   EXPECT_EQ(d.vocabulary.count(Vocabulary::kUnk), 0);
-  EXPECT_NE(d.hash, make_synthetic([] { auto c = small(); c.seed = 2; return c; }()).hash);
+  EXPECT_NE(d.hash, make_synthetic([] {
+                      auto c = small();
+                      c.seed = 2;
+                      return c;
+                    }())
+                        .hash);
 }
 
 TEST(Synthetic, NoTestSplitAndTinySources) {

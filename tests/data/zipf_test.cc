@@ -54,14 +54,16 @@ TEST(CountTypes, CountsExactlyWhatItDraws) {
     EXPECT_EQ(p.types, static_cast<double>(p.tokens));
     EXPECT_EQ(p.spread, 0);
   }
-  for (const TypesAtTokens& p : count_types(TokenArray::of(blocks), {})) EXPECT_EQ(p.types, static_cast<double>(p.tokens) / 20);
+  for (const TypesAtTokens& p : count_types(TokenArray::of(blocks), {}))
+    EXPECT_EQ(p.types, static_cast<double>(p.tokens) / 20);
   for (const TypesAtTokens& p : count_types(TokenArray::of(all), {.sequence_length = 33})) {
     EXPECT_EQ(p.types, static_cast<double>(p.tokens));
   }
 }
 
 TEST(CountTypes, TooShort) {
-  EXPECT_THAT(user_error([] { count_types(TokenArray::of(std::vector<int32_t>(2000)), {}); }), HasSubstr("at least 2560"));
+  EXPECT_THAT(user_error([] { count_types(TokenArray::of(std::vector<int32_t>(2000)), {}); }),
+              HasSubstr("at least 2560"));
   EXPECT_THAT(user_error([] { count_types(TokenArray(), {}); }), HasSubstr("holds 0 tokens"));
   EXPECT_THAT(user_error([] { count_types(TokenArray::of(std::vector<int32_t>(5000)), {.sequence_length = 4000}); }),
               HasSubstr("too long"));
@@ -85,7 +87,8 @@ TEST(RealCorpus, GutenbergFollowsThePaper) {
   }
   const auto cache = std::filesystem::temp_directory_path() / ("lmx_zipf_" + std::to_string(getpid()));
   const std::string part = locate(find_corpus("gutenberg")).directory + "/part-00.txt";
-  const Dataset d = open_all_types(parse_yaml("name: text\nfiles: ['" + part + "']\ncache_dir: " + cache.string() + "\n", "r"));
+  const Dataset d =
+      open_all_types(parse_yaml("name: text\nfiles: ['" + part + "']\ncache_dir: " + cache.string() + "\n", "r"));
   std::filesystem::remove_all(cache);
   const PowerLaw fit = fit_power_law(count_types(d.train, {}));
   EXPECT_NEAR(fit.exponent, 0.64, 0.05);

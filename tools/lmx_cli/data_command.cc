@@ -22,7 +22,8 @@ void list() {
     const CorpusPlace place = locate(corpus);
     const bool here = place.problem.empty();
     rows.push_back({corpus.name, here ? "yes" : "no", here ? place.directory : "looked in " + place.searched.front()});
-    details += str("\n", corpus.name, ": ", corpus.what, "\n  licence  ", corpus.licence, "\n  source   ", corpus.source, "\n");
+    details += str("\n", corpus.name, ": ", corpus.what, "\n  licence  ", corpus.licence, "\n  source   ",
+                   corpus.source, "\n");
     if (!here) details += str("  to get it: ", corpus.get, "\n");
     if (!corpus.archive_sha256.empty()) details += str("  SHA-256 of the download: ", corpus.archive_sha256, "\n");
   }
@@ -47,8 +48,8 @@ Node data_of(const Options& options) {
 void prepare(const Options& options) {
   const Dataset dataset = open_dataset(data_of(options));
   std::cout << dataset.source_note << "\n" << dataset.report;
-  std::cout << "tokens: train " << dataset.train.size() << ", valid " << dataset.valid.size() << ", test " << dataset.test.size()
-            << "\n";
+  std::cout << "tokens: train " << dataset.train.size() << ", valid " << dataset.valid.size() << ", test "
+            << dataset.test.size() << "\n";
   if (!dataset.directory.empty()) std::cout << "directory: " << dataset.directory << "\n";
 }
 
@@ -80,8 +81,8 @@ void stats(const Options& options) {
   const std::vector<TypesAtTokens> points = count_types(dataset.train, options.zipf);
   const PowerLaw fit = fit_power_law(points);
   std::cout << dataset.source_note << "\n"
-            << dataset.train.size() << " tokens, " << dataset.types << " types; sequences of " << options.zipf.sequence_length
-            << ", mean of " << options.zipf.draws << " draws\n\n";
+            << dataset.train.size() << " tokens, " << dataset.types << " types; sequences of "
+            << options.zipf.sequence_length << ", mean of " << options.zipf.draws << " draws\n\n";
   std::vector<std::vector<std::string>> rows{{"N TOKENS", "U UNIQUE", "SPREAD", "N / U", "FIT", "RESIDUAL %"}};
   for (size_t i = 0; i < points.size(); ++i) {
     const auto n = static_cast<double>(points[i].tokens);
@@ -91,23 +92,28 @@ void stats(const Options& options) {
   std::cout << table(rows) << "\nU = " << fixed(fit.factor, 3) << " N^" << fixed(fit.exponent, 3)
             << "   (Patwary et al. 2018: N^0.64)   rms residual " << fixed(100 * fit.rms, 2) << " %\n";
   std::ofstream file(options.plot);
-  file << zipf_svg(points, fit, "Unique words against tokens: " + (options.corpus.empty() ? dataset.source_note : options.corpus));
+  file << zipf_svg(points, fit,
+                   "Unique words against tokens: " + (options.corpus.empty() ? dataset.source_note : options.corpus));
   file.close();
   if (!file) throw RunError(str("[data] cannot write ", options.plot));
   std::cout << "plot: " << options.plot << "\n";
 }
 
 void add_list(CLI::App& group) {
-  CLI::App* command = group.add_subcommand("list", "the corpora that lmx knows: here or missing, where, and how to get them");
+  CLI::App* command =
+      group.add_subcommand("list", "the corpora that lmx knows: here or missing, where, and how to get them");
   set_examples(*command, {{"lmx data list", "what this machine has below LMX_DATA_DIR"}});
   command->callback([] { list(); });
 }
 
 void add_prepare(CLI::App& group) {
   const auto options = std::make_shared<Options>();
-  CLI::App* command = group.add_subcommand("prepare", "build a recipe's vocabulary and token files, and report on them");
-  set_examples(*command, {{"lmx data prepare recipes/word_lm_gutenberg.yaml", "types, coverage and out-of-vocabulary words"},
-                          {"lmx data prepare recipes/word_lm_gutenberg.yaml data.vocab_size=10000", "with a smaller vocabulary"}});
+  CLI::App* command =
+      group.add_subcommand("prepare", "build a recipe's vocabulary and token files, and report on them");
+  set_examples(
+      *command,
+      {{"lmx data prepare recipes/word_lm_gutenberg.yaml", "types, coverage and out-of-vocabulary words"},
+       {"lmx data prepare recipes/word_lm_gutenberg.yaml data.vocab_size=10000", "with a smaller vocabulary"}});
   command->add_option("RECIPE", options->recipe, "a recipe file")->required()->type_name("");
   command->add_option("OVERRIDES", options->overrides, "key=value")->type_name("");
   command->callback([options] { prepare(*options); });
@@ -125,10 +131,14 @@ void add_stats(CLI::App& group) {
   command->add_option("--corpus", options->corpus, "a corpus of the registry")->type_name("NAME");
   command->add_option("--files", options->files, "text files, directories or globs")->type_name("PATH");
   command->add_option("--sequence-length", options->zipf.sequence_length, "words of a drawn sequence (20)")
-      ->check(CLI::PositiveNumber)->type_name("N");
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
   command->add_option("--max-tokens", options->zipf.last, "the largest N (2621440), at most half of the text")
-      ->check(CLI::PositiveNumber)->type_name("N");
-  command->add_option("--draws", options->zipf.draws, "draws that each U is the mean of (3)")->check(CLI::PositiveNumber)->type_name("N");
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
+  command->add_option("--draws", options->zipf.draws, "draws that each U is the mean of (3)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
   command->add_option("--seed", options->zipf.seed, "of the draws (1)")->type_name("N");
   command->add_option("--plot", options->plot, "the SVG file to write (zipf.svg)")->type_name("FILE");
   command->callback([options] { stats(*options); });

@@ -17,17 +17,17 @@ namespace lmx {
 
 // Sequences [first, first + B) of a step's global batch.
 struct Batch {
-  Tensor inputs;                // i32 (B, T)
-  Tensor targets;               // i32 (B, T): the token after each input
-  std::vector<int64_t> slots;   // (B) global slot of each sequence: where its recurrent state lives
-  std::vector<uint8_t> fresh;   // (B) 1: the sequence starts with a zero state
+  Tensor inputs;               // i32 (B, T)
+  Tensor targets;              // i32 (B, T): the token after each input
+  std::vector<int64_t> slots;  // (B) global slot of each sequence: where its recurrent state lives
+  std::vector<uint8_t> fresh;  // (B) 1: the sequence starts with a zero state
   int64_t sequences() const { return inputs.dim(0); }
   int64_t tokens() const { return inputs.numel(); }
 };
 
 struct BatcherEnv {
   TokenArray tokens;
-  int64_t global_batch = 1;   // sequences of a step over all ranks
+  int64_t global_batch = 1;  // sequences of a step over all ranks
   RandomKey key;
   std::shared_ptr<Allocator> allocator;
   std::string split = "train";
@@ -45,9 +45,9 @@ class LMX_API Batcher {
   virtual bool carries_state() const = 0;  // false: every sequence starts fresh
 };
 
-// The sequences tokens[start .. start + length] of each start: inputs without the last token, targets without the first.
-// Slots are 0, 1, ... and nothing is fresh until the caller says so.
-// REQUIRES: 0 <= start, start + length < tokens.size().
+// The sequences tokens[start .. start + length] of each start: inputs without the last token, targets without the
+// first. Slots are 0, 1, ... and nothing is fresh until the caller says so.
+// REQUIRES: 0 <= start and start + length < tokens.size().
 LMX_API Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, int64_t length,
                          const std::shared_ptr<Allocator>& allocator);
 
@@ -64,12 +64,14 @@ class LMX_API EvalPlan {
   int64_t targets() const { return tokens_.size() - 1; }  // over all batches
   // Those sequences of batch `index` whose slots lie in [first, first + count): a rank's part, possibly none (0, T).
   Batch batch(int64_t index, int64_t first, int64_t count, const std::shared_ptr<Allocator>& allocator) const;
-  Batch batch(int64_t index, const std::shared_ptr<Allocator>& allocator) const { return batch(index, 0, slots_, allocator); }
+  Batch batch(int64_t index, const std::shared_ptr<Allocator>& allocator) const {
+    return batch(index, 0, slots_, allocator);
+  }
 
  private:
   TokenArray tokens_;
   int64_t slots_ = 0, length_ = 0;
-  int64_t part_ = 0;              // inputs of a slot
+  int64_t part_ = 0;                 // inputs of a slot
   int64_t windows_ = 0, extra_ = 0;  // batches over all slots, and of what is left over
 };
 

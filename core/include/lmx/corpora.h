@@ -11,16 +11,17 @@
 namespace lmx {
 
 struct Corpus {
-  std::string name;     // as `data.corpus` names it
-  std::string what;     // one line
-  std::string source;   // the public origin
+  std::string name;    // as `data.corpus` names it
+  std::string what;    // one line
+  std::string source;  // the public origin
   std::string licence;
-  std::string get;      // how to get it, one line
-  std::string folder;   // below a data directory
+  std::string get;     // how to get it, one line
+  std::string folder;  // below a data directory
   // File patterns below `folder`. Without files of their own, valid and test are drawn from train's lines.
   std::vector<std::string> train, valid, test;
-  std::string format = "text";      // text: one sentence or paragraph a line; csv: labelled sentences, not for language models
-  std::string tokenizer = "rules";  // whitespace: the text is tokenized already
+  std::string format =
+      "text";  // text: one sentence or paragraph a line; csv: labelled sentences, not for language models
+  std::string tokenizer = "rules";                          // whitespace: the text is tokenized already
   std::vector<std::pair<std::string, std::string>> sha256;  // of files below `folder`; empty: recorded at first use
   std::string archive_sha256 = "";  // of what the origin offers for download, where a public source states it
 };
@@ -30,12 +31,13 @@ LMX_API std::span<const Corpus> corpora();
 // UserError names the nearest one.
 LMX_API const Corpus& find_corpus(const std::string& name);
 
-// Where a corpus lies on this machine: LMX_DATA_DIR (several folders with ':' between them), else $XDG_DATA_HOME/lmx, else
+// Where a corpus lies on this machine: LMX_DATA_DIR (several folders with ':' between them), else $XDG_DATA_HOME/lmx,
+// else
 // ~/.local/share/lmx.
 struct CorpusPlace {
   std::string directory;              // "" when it is missing
   std::vector<std::string> searched;  // folders that were looked at
-  std::string problem;                // "" when present, else one line: what is missing, where it was looked for, how to get it
+  std::string problem;  // "" when present, else one line: what is missing, where it was looked for, how to get it
 };
 LMX_API CorpusPlace locate(const Corpus& corpus);
 

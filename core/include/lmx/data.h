@@ -14,8 +14,8 @@
 
 namespace lmx {
 
-// Words and their ids. Ids 0 and 1 are `<unk>` and `</s>` (end of line); then words by falling frequency, ties by bytes,
-// so that a log-uniform sampler over ids follows the words' frequencies.
+// Words and their ids. Ids 0 and 1 are `<unk>` and `</s>` (end of line); then words by falling frequency, ties by
+// bytes, so that a log-uniform sampler over ids follows the words' frequencies.
 class LMX_API Vocabulary {
  public:
   static constexpr int32_t kUnk = 0, kEos = 1;
@@ -28,7 +28,7 @@ class LMX_API Vocabulary {
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   const std::string& word(int32_t id) const { return entries_[static_cast<size_t>(id)].word; }
   int64_t count(int32_t id) const { return entries_[static_cast<size_t>(id)].count; }
-  int32_t id(std::string_view word) const;  // kUnk when unknown
+  int32_t id(std::string_view word) const;   // kUnk when unknown
   void save(const std::string& path) const;  // one "word<TAB>count" a line
   static Vocabulary load(const std::string& path);
 
@@ -56,18 +56,19 @@ class LMX_API TokenArray {
 struct Dataset {
   TokenArray train, valid, test;  // test may be empty
   Vocabulary vocabulary;
-  std::string unit = "word";      // what a token is: word, char, byte
-  std::string hash;               // content hash of the source and the preparation's settings
-  std::string directory;          // where the shards lie; "" for data made in memory
-  int64_t types = 0;              // distinct words of the training split, before the vocabulary was cut
-  double oov = 0;                 // fraction of the training words (</s> aside) that became <unk>
+  std::string unit = "word";              // what a token is: word, char, byte
+  std::string hash;                       // content hash of the source and the preparation's settings
+  std::string directory;                  // where the shards lie; "" for data made in memory
+  int64_t types = 0;                      // distinct words of the training split, before the vocabulary was cut
+  double oov = 0;                         // fraction of the training words (</s> aside) that became <unk>
   std::optional<double> true_perplexity;  // of the source on the valid split, where it is known (synthetic data)
-  std::string source_note;        // one line: corpus, licence
-  std::string report;             // several lines for people: types, tokens, coverage, OOV, the first lost word
+  std::string source_note;                // one line: corpus, licence
+  std::string report;                     // several lines for people: types, tokens, coverage, OOV, the first lost word
 };
 
-// Reads `data:` of a composed recipe, prepares what is not cached yet (parallel, bounded memory, safe between processes)
-// and maps it. UserError: corpus missing (names how to get it), empty, invalid UTF-8, vocabulary larger than the types.
+// Reads `data:` of a composed recipe, prepares what is not cached yet (parallel, bounded memory, safe between
+// processes) and maps it. UserError: corpus missing (names how to get it), empty, invalid UTF-8, vocabulary larger than
+// the types.
 LMX_API Dataset open_dataset(const Node& data);
 // The same text with every type in the vocabulary and no </s>, for statistics; `vocab_size` of `data` does not matter.
 LMX_API Dataset open_all_types(const Node& data);

@@ -18,9 +18,9 @@ struct TypesAtTokens {
 };
 
 struct PowerLaw {
-  double factor = 0, exponent = 0;    // U = factor N^exponent
-  std::vector<double> residuals;      // of each point: ln U - ln(factor N^exponent)
-  double rms = 0;                     // of the residuals
+  double factor = 0, exponent = 0;  // U = factor N^exponent
+  std::vector<double> residuals;    // of each point: ln U - ln(factor N^exponent)
+  double rms = 0;                   // of the residuals
   LMX_API double at(double tokens) const;
 };
 
@@ -28,9 +28,9 @@ struct PowerLaw {
 LMX_API PowerLaw fit_power_law(std::span<const TypesAtTokens> points);
 
 struct ZipfOptions {
-  int64_t sequence_length = 20;   // Patwary's word model
-  int64_t first = 640;            // tokens of one of its ranks; then twice as many each time
-  int64_t last = 2'621'440;       // and never more than half of the tokens there are
+  int64_t sequence_length = 20;  // Patwary's word model
+  int64_t first = 640;           // tokens of one of its ranks; then twice as many each time
+  int64_t last = 2'621'440;      // and never more than half of the tokens there are
   int64_t draws = 3;
   uint64_t seed = 1;
 };

@@ -19,24 +19,26 @@ struct RandomWindowsConfig {
   bool replacement = false;
   void fields(Fields& f) {
     f.field("sequence_length", sequence_length, "tokens of a sequence", kPositive);
-    f.field("replacement", replacement, "draw each sequence's start uniformly, so that an epoch repeats and misses some tokens");
+    f.field("replacement", replacement,
+            "draw each sequence's start uniformly, so that an epoch repeats and misses some tokens");
   }
 };
 
 class RandomWindows : public Batcher {
  public:
   RandomWindows(const RandomWindowsConfig& config, const std::string& path, const BatcherEnv& env)
-      : env_(env), length_(config.sequence_length), replacement_(config.replacement),
+      : env_(env),
+        length_(config.sequence_length),
+        replacement_(config.replacement),
         steps_(std::max<int64_t>(env.tokens.size() - 1, 0) / length_ / env.global_batch) {
     if (steps_ > 0) return;
     const int64_t tokens = env.tokens.size();
-    throw UserError(
-        length_ >= tokens
-            ? str("[random_windows] ", path, ".sequence_length ", length_, " is longer than the ", env.split, " split: it holds ",
-                  tokens, " tokens, and a sequence takes ", length_ + 1)
-            : str("[random_windows] the ", env.split, " split is shorter than one batch: ", env.global_batch,
-                  " sequences (batch.global) of ", length_, " (", path, ".sequence_length) take ", env.global_batch * length_ + 1,
-                  " tokens, it holds ", tokens));
+    throw UserError(length_ >= tokens
+                        ? str("[random_windows] ", path, ".sequence_length ", length_, " is longer than the ",
+                              env.split, " split: it holds ", tokens, " tokens, and a sequence takes ", length_ + 1)
+                        : str("[random_windows] the ", env.split, " split is shorter than one batch: ",
+                              env.global_batch, " sequences (batch.global) of ", length_, " (", path,
+                              ".sequence_length) take ", env.global_batch * length_ + 1, " tokens, it holds ", tokens));
   }
 
   Batch batch(int64_t step, int64_t first, int64_t count) const override {
@@ -57,7 +59,8 @@ class RandomWindows : public Batcher {
  private:
   int64_t drawn_start(int64_t step, int64_t slot) const {
     const auto index = static_cast<uint64_t>(step * env_.global_batch + slot);
-    return static_cast<int64_t>(env_.key.fold("start").below(index, static_cast<uint64_t>(env_.tokens.size() - length_)));
+    return static_cast<int64_t>(
+        env_.key.fold("start").below(index, static_cast<uint64_t>(env_.tokens.size() - length_)));
   }
   int64_t window_start(int64_t step, int64_t slot) const {
     const auto epoch = static_cast<uint64_t>(step / steps_);

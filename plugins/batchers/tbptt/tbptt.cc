@@ -1,7 +1,7 @@
-// Truncated backpropagation through time. The tokens are cut into as many equal parts as the global batch has sequences;
-// slot s reads part s in order, `sequence_length` tokens a step, its state carried from step to step and zero at the
-// start of every epoch. The order is the same in every epoch. What does not fill a last window of all slots is dropped:
-// fewer than global_batch x (sequence_length + 1) tokens.
+// Truncated backpropagation through time. The tokens are cut into as many equal parts as the global batch has
+// sequences; slot s reads part s in order, `sequence_length` tokens a step, its state carried from step to step and
+// zero at the start of every epoch. The order is the same in every epoch. What does not fill a last window of all slots
+// is dropped: fewer than global_batch x (sequence_length + 1) tokens.
 #include "lmx/batcher.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
@@ -21,12 +21,12 @@ class Tbptt : public Batcher {
       : env_(env), length_(config.sequence_length), part_((env.tokens.size() - 1) / env.global_batch) {
     if (part_ >= length_ && env.tokens.size() > 1) return;
     const int64_t tokens = env.tokens.size();
-    throw UserError(
-        length_ >= tokens
-            ? str("[tbptt] ", path, ".sequence_length ", length_, " is longer than the ", env.split, " split: it holds ", tokens,
-                  " tokens, and a sequence takes ", length_ + 1)
-            : str("[tbptt] the ", env.split, " split is shorter than one batch: ", env.global_batch, " sequences (batch.global) of ",
-                  length_, " (", path, ".sequence_length) take ", env.global_batch * length_ + 1, " tokens, it holds ", tokens));
+    throw UserError(length_ >= tokens
+                        ? str("[tbptt] ", path, ".sequence_length ", length_, " is longer than the ", env.split,
+                              " split: it holds ", tokens, " tokens, and a sequence takes ", length_ + 1)
+                        : str("[tbptt] the ", env.split, " split is shorter than one batch: ", env.global_batch,
+                              " sequences (batch.global) of ", length_, " (", path, ".sequence_length) take ",
+                              env.global_batch * length_ + 1, " tokens, it holds ", tokens));
   }
 
   Batch batch(int64_t step, int64_t first, int64_t count) const override {

@@ -1,0 +1,80 @@
+// lmx data list, prepare and stats.
+#include <gmock/gmock.h>
+
+#include "lmx_process.h"
+
+namespace lmx_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+namespace fs = std::filesystem;
+
+class DataCommand : public testing::Test {
+ protected:
+  DataCommand() {
+    std::string pattern = (fs::temp_directory_path() / "lmx_data_cli_XXXXXX").string();
+    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
+    root_ = pattern;
+    std::ofstream text(root_ / "a.txt");
+    for (int i = 0; i < 4000; ++i) text << "word" << i % 997 << " is one of " << i * i % 1009 << "\n";
+    std::ofstream(root_ / "r.yaml") << "data: {name: text, files: [" << (root_ / "a.txt").string()
+                                    << "], vocab_size: 100}\n";
+  }
+  ~DataCommand() override { fs::remove_all(root_); }
+  Outcome lmx(const std::vector<std::string>& arguments) const {
+    return run_lmx(arguments,
+                   {{"LMX_CACHE_DIR", (root_ / "cache").string()}, {"LMX_DATA_DIR", (root_ / "none").string()}});
+  }
+  fs::path root_;
+};
+
+TEST_F(DataCommand, ListSaysWhereAndHow) {
+  const Outcome o = lmx({"data", "list"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out,
+              AllOf(StartsWith("CORPUS"), HasSubstr("one_billion_word"), HasSubstr((root_ / "none/gutenberg").string()),
+                    HasSubstr("to get it: "), HasSubstr("licence  MIT")));
+}
+
+TEST_F(DataCommand, PrepareReports) {
+  const std::string recipe = (root_ / "r.yaml").string();
+  for (int i = 0; i < 2; ++i) {  // built, and found again
+    const Outcome o = lmx({"data", "prepare", recipe});
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.out, AllOf(HasSubstr("100 entries"), HasSubstr("OOV"), HasSubstr("first lost word"),
+                             HasSubstr("directory: ")));
+  }
+  EXPECT_THAT(lmx({"data", "prepare", recipe, "data.vocab_size=50"}).out, HasSubstr("50 entries"));
+  const Outcome large = lmx({"data", "prepare", recipe, "data.vocab_size=50000"});
+  EXPECT_EQ(large.code, 2);
+  EXPECT_THAT(large.err, HasSubstr("vocab_size 50000"));
+}
+
+TEST_F(DataCommand, StatsFitsAndPlots) {
+  const std::string plot = (root_ / "plot.svg").string();
+  for (const std::vector<std::string>& source :
+       {std::vector<std::string>{(root_ / "r.yaml").string()}, {"--files", (root_ / "a.txt").string()}}) {
+    std::vector<std::string> arguments{"data", "stats", "--plot", plot, "--draws", "2"};
+    arguments.insert(arguments.end(), source.begin(), source.end());
+    const Outcome o = lmx(arguments);
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.out,
+                AllOf(HasSubstr("RESIDUAL %"), HasSubstr("\n640 "), HasSubstr("U = "), HasSubstr("plot: " + plot)));
+    EXPECT_THAT(read_file(plot), HasSubstr("</svg>"));
+  }
+}
+
+TEST_F(DataCommand, StatsErrors) {
+  EXPECT_EQ(lmx({"data", "stats"}).code, 2);
+  EXPECT_THAT(lmx({"data", "stats", "--corpus", "gutenberg", "--files", "x"}).err, HasSubstr("name one of"));
+  EXPECT_THAT(lmx({"data", "stats", "--corpus", "ptb"}).err, HasSubstr("'ptb' is missing"));
+  const Outcome o =
+      lmx({"data", "stats", "--files", (root_ / "a.txt").string(), "--plot", (root_ / "no/such/plot.svg").string()});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("cannot write"));
+}
+
+}  // namespace
+}  // namespace lmx_test
