@@ -19,10 +19,12 @@ using StateDict = std::map<std::string, Tensor>;
 class LMX_API Optimizer {
  public:
   virtual ~Optimizer();
-  // Updates one parameter in place from its gradient (coalesced already) and calls param.changed(). `step` counts from 1.
-  virtual void update(Context& ctx, Var& param, double lr, int64_t step) = 0;
+  // Updates one parameter in place from `grad_scale` times its gradient (coalesced already) and calls param.changed().
+  // `step` counts from 1. Nothing happens without a gradient.
+  virtual void update(Context& ctx, Var& param, double lr, int64_t step, double grad_scale = 1) = 0;
   // State tensors by "<parameter>.<slot>" ("softmax.weight.sum"). load() takes what state() gave.
-  // UserError when a slot is missing, unknown or of another shape.
+  // A parameter that never had a gradient has no slots. UserError: a slot that is unknown, missing beside the parameter's
+  // others, or of another shape or type.
   virtual StateDict state() const = 0;
   virtual void load(Context& ctx, const ParameterStore& params, const StateDict& state) = 0;
   // State bytes that `spec` will take: for --dry-run.
@@ -41,8 +43,15 @@ struct ClipRule {
 LMX_API std::vector<ClipRule> read_clip(const Node& clip, const std::string& path);
 struct ClipResult {
   double norm = 0;      // of all gradients, before clipping
-  bool finite = true;
+  bool finite = true;   // no gradient has an Inf or NaN; otherwise nothing is clipped
+  std::map<std::string, double> factors;  // of the parameters whose gradients are above their group's norm
+  double factor(const std::string& param) const {
+    const auto it = factors.find(param);
+    return it == factors.end() ? 1.0 : it->second;
+  }
 };
+// Norms and factors alone: for an update with grad_scale = factor(param), which saves a pass over the gradients.
+LMX_API ClipResult measure_gradients(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules);
 // Scales each group's gradients so that its global norm is at most the rule's. Gradients must be coalesced.
 LMX_API ClipResult clip_gradients(Context& ctx, ParameterStore& params, const std::vector<ClipRule>& rules);
 

@@ -1,0 +1,55 @@
+// Components that a recipe chooses by `name`: the table of one kind's names, and what reading such a subtree has in common.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/messages.h"
+#include "lmx/config.h"
+#include "lmx/error.h"
+
+namespace lmx::component {
+
+// One name of a kind: how to make it from its subtree, and its subtree with every default.
+template <class Make>
+struct Entry {
+  const char* name;
+  Make make;
+  Node (*full)(const Node& config, const std::string& path);
+};
+
+// The entry that `config` names; `fallback` where the recipe has no such subtree (null: then it is an error). UserError
+// with the place and the nearest name.
+template <class Make>
+const Entry<Make>& find(const std::vector<Entry<Make>>& entries, const Node& config, const std::string& path,
+                        const char* fallback) {
+  std::vector<std::string> names;
+  for (const auto& e : entries) names.emplace_back(e.name);
+  const auto expected = [&](const Mark& mark, const std::string& got, const std::string& hint) {
+    return UserError(str(config::at(mark, path + ".name"), "expected one of ", config::join(names), ", got ", got, hint));
+  };
+  if (config.kind != Node::Kind::null && config.kind != Node::Kind::map) {
+    throw UserError(str(config::at(config.mark, path), "expected a map with a `name`, got ", config::describe_value(config)));
+  }
+  const Node* name = config.find("name");
+  if (!name && !fallback) throw expected(config.mark, "none", "");
+  const std::string wanted = name ? name->text : fallback;
+  if (!name || name->kind == Node::Kind::scalar) {
+    for (const auto& e : entries) {
+      if (wanted == e.name) return e;
+    }
+  }
+  throw expected(name->mark, config::describe_value(*name), did_you_mean(wanted, names));
+}
+
+// `name` first, then every field of Config.
+template <class Config>
+Node full(const char* name, const Node& config, const std::string& path) {
+  const Config checked = Config::read(config, path);
+  Node out = Node::map(config.mark);
+  out.set("name", Node::scalar(name));
+  for (auto& [key, value] : write_config(checked).entries) out.set(key, value);
+  return out;
+}
+
+}  // namespace lmx::component

@@ -1,0 +1,107 @@
+// Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), t = the global step from 1:
+//
+//   adam: g <- g + weight_decay p                 adamw: p <- (1 - lr weight_decay) p
+//   m <- b1 m + (1 - b1) g      v <- b2 v + (1 - b2) g^2
+//   p <- p - lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)
+//
+// Row-sparse: the same on the rows that have a gradient; a row's moments do not decay while it has none, but t counts on.
+#include <cmath>
+
+#include "lmx/error.h"
+#include "lmx/kernels.h"
+#include "nn/component.h"
+#include "optim/slots.h"
+
+namespace lmx::optim {
+namespace {
+
+struct AdamConfig {
+  double lr = 1e-3;
+  std::vector<double> betas{0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+
+  void fields(Fields& f) {
+    f.field("lr", lr, "learning rate, before the schedule and the batch rule", kNonNegative);
+    f.field("betas", betas, "decay of the first and second moments, each below 1", kFraction);
+    f.field("eps", eps, "added to the root of the second moment", kNonNegative);
+    f.field("weight_decay", weight_decay, "adam: L2 penalty added to the gradient; adamw: decay of the value itself",
+            kNonNegative);
+  }
+  static AdamConfig read(const Node& config, const std::string& path) {
+    auto c = read_config<AdamConfig>(config, path);
+    if (c.betas.size() != 2 || c.betas[0] >= 1 || c.betas[1] >= 1) {
+      const Node* node = config.find("betas");
+      throw UserError(str(config::at(node ? node->mark : config.mark, path + ".betas"),
+                          "expected two numbers in [0, 1) such as [0.9, 0.999]"));
+    }
+    return c;
+  }
+};
+struct AdamwConfig : AdamConfig {
+  AdamwConfig() { weight_decay = 0.01; }
+  static AdamwConfig read(const Node& config, const std::string& path) {
+    AdamConfig::read(config, path);
+    return read_config<AdamwConfig>(config, path);
+  }
+};
+
+template <class T>
+struct Coefficients {
+  T grad, decay, keep;        // g' = grad g + decay p, after p *= keep
+  T b1, b2, step, root, eps;  // step = lr / (1 - b1^t), root = 1 / sqrt(1 - b2^t)
+};
+
+template <class T>
+LMX_SIMD void kernel(const Run<T>& run, const Coefficients<T>& given) {
+  const Coefficients<T> c = given;
+  T *__restrict p = run.param, *__restrict m = run.slot[0], *__restrict v = run.slot[1];
+  const T* __restrict g = run.grad;
+  const T d1 = T(1) - c.b1, d2 = T(1) - c.b2;
+  for (int64_t i = 0; i < run.n; ++i) {
+    const T d = c.grad * g[i] + c.decay * p[i];
+    m[i] = c.b1 * m[i] + d1 * d;
+    v[i] = c.b2 * v[i] + d2 * d * d;
+    p[i] = c.keep * p[i] - c.step * m[i] / (std::sqrt(v[i]) * c.root + c.eps);
+  }
+}
+
+class Adam final : public SlotOptimizer {
+ public:
+  Adam(const char* name, AdamConfig config, bool decoupled)
+      : SlotOptimizer(name, {{"exp_avg", 0}, {"exp_avg_sq", 0}}), config_(std::move(config)), decoupled_(decoupled) {}
+
+ protected:
+  void apply(const Run<float>& run, const Rates& rates) const override { kernel<float>(run, coefficients<float>(rates)); }
+  void apply(const Run<double>& run, const Rates& rates) const override { kernel<double>(run, coefficients<double>(rates)); }
+
+ private:
+  template <class T>
+  Coefficients<T> coefficients(const Rates& r) const {
+    const double b1 = config_.betas[0], b2 = config_.betas[1], t = static_cast<double>(r.step), wd = config_.weight_decay;
+    return {static_cast<T>(r.grad_scale),
+            static_cast<T>(decoupled_ ? 0.0 : wd),
+            static_cast<T>(decoupled_ ? 1.0 - r.lr * wd : 1.0),
+            static_cast<T>(b1),
+            static_cast<T>(b2),
+            static_cast<T>(r.lr / (1 - std::pow(b1, t))),
+            static_cast<T>(1 / std::sqrt(1 - std::pow(b2, t))),
+            static_cast<T>(config_.eps)};
+  }
+
+  AdamConfig config_;
+  bool decoupled_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adam(const Node& config, const std::string& path) {
+  return std::make_unique<Adam>("adam", AdamConfig::read(config, path), false);
+}
+std::unique_ptr<Optimizer> make_adamw(const Node& config, const std::string& path) {
+  return std::make_unique<Adam>("adamw", AdamwConfig::read(config, path), true);
+}
+Node full_adam(const Node& config, const std::string& path) { return component::full<AdamConfig>("adam", config, path); }
+Node full_adamw(const Node& config, const std::string& path) { return component::full<AdamwConfig>("adamw", config, path); }
+
+}  // namespace lmx::optim

@@ -1,0 +1,120 @@
+// Clipping by global norm (Pascanu et al. 2013): the gradients of a group are scaled by max_norm / norm where their common
+// norm is above max_norm.
+#include <cmath>
+#include <regex>
+
+#include "config/messages.h"
+#include "lmx/error.h"
+#include "lmx/kernels.h"
+#include "lmx/optim.h"
+#include "lmx/parallel.h"
+
+namespace lmx {
+namespace {
+
+struct RuleConfig {
+  std::string params;
+  double norm = 0;
+  void fields(Fields& f) {
+    f.required("params", params, "pattern of parameter names; the first rule that matches the whole name counts");
+    f.field("norm", norm, "largest norm of the group's gradients; 0: not clipped", kNonNegative);
+  }
+};
+
+double number(const Node& node, const std::string& path) {
+  const auto value = node.quoted ? std::nullopt : parse_double(node.text);
+  if (value && *value >= 0 && std::isfinite(*value)) return *value;
+  throw UserError(str(config::at(node.mark, path), "expected a norm >= 0 or a list of {params, norm}, got ",
+                      config::describe_value(node)));
+}
+
+void check_pattern(const std::string& pattern, const Mark& mark, const std::string& path) {
+  try {
+    const std::regex checked(pattern);
+  } catch (const std::regex_error& e) {
+    throw UserError(str(config::at(mark, path), "'", pattern, "' is no regular expression: ", e.what()));
+  }
+}
+
+double squares(const Tensor& t) {
+  if (t.dtype() == DType::f32) return sum_of_squares(t.values<float>());
+  double s = 0;
+  for (const double x : t.values<double>()) s += x * x;
+  return s;
+}
+
+const Tensor& values(const Gradient& g, const std::string& name) {
+  if (!g.sparse()) return g.dense;
+  LMX_CHECK(g.pieces.size() == 1 && g.pieces[0].unique, "the gradient of ", name, " is not coalesced");
+  return g.pieces[0].rows;
+}
+
+template <class T>
+LMX_SIMD void scale(T* x, T factor, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+template <class T>
+void scale_all(Tensor t, double factor) {
+  T* x = t.data<T>();
+  parallel_for(t.numel(), 1 << 14,
+               [&](int64_t begin, int64_t end) { scale<T>(x + begin, static_cast<T>(factor), end - begin); });
+}
+
+// For each parameter with a gradient, its rule's index; rules.size() where none matches.
+std::map<std::string, size_t> groups(const ParameterStore& params, const std::vector<ClipRule>& rules) {
+  std::vector<std::regex> patterns;
+  for (const ClipRule& rule : rules) patterns.emplace_back(rule.params);
+  std::map<std::string, size_t> group;
+  for (const std::string& name : params.names()) {
+    if (params.at(name).grad().empty()) continue;
+    size_t r = 0;
+    while (r < rules.size() && rules[r].params != ".*" && !std::regex_match(name, patterns[r])) ++r;
+    group[name] = r;
+  }
+  return group;
+}
+
+}  // namespace
+
+std::vector<ClipRule> read_clip(const Node& clip, const std::string& path) {
+  if (clip.kind == Node::Kind::null) return {};
+  if (clip.kind != Node::Kind::list) return {{".*", number(clip, path)}};
+  std::vector<ClipRule> rules;
+  for (size_t i = 0; i < clip.items.size(); ++i) {
+    const std::string at = str(path, '.', i);
+    const auto rule = read_config<RuleConfig>(clip.items[i], at);
+    check_pattern(rule.params, clip.items[i].mark, at + ".params");
+    rules.push_back({rule.params, rule.norm});
+  }
+  return rules;
+}
+
+ClipResult measure_gradients(Context&, const ParameterStore& params, const std::vector<ClipRule>& rules) {
+  const std::map<std::string, size_t> group = groups(params, rules);
+  std::vector<double> sums(rules.size() + 1);
+  for (const auto& [name, rule] : group) sums[rule] += squares(values(params.at(name).grad(), name));
+  ClipResult result;
+  double total = 0;
+  for (const double s : sums) total += s;
+  result.norm = std::sqrt(total);
+  result.finite = std::isfinite(total);
+  if (!result.finite) return result;
+  for (const auto& [name, r] : group) {
+    if (r == rules.size() || rules[r].norm <= 0) continue;
+    const double norm = std::sqrt(sums[r]);
+    if (norm > rules[r].norm) result.factors[name] = rules[r].norm / norm;
+  }
+  return result;
+}
+
+ClipResult clip_gradients(Context& ctx, ParameterStore& params, const std::vector<ClipRule>& rules) {
+  ClipResult result = measure_gradients(ctx, params, rules);
+  for (const auto& [name, factor] : result.factors) {
+    const Tensor& t = values(params.at(name).grad(), name);
+    t.dtype() == DType::f64 ? scale_all<double>(t, factor) : scale_all<float>(t, factor);
+  }
+  return result;
+}
+
+}  // namespace lmx
