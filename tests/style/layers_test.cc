@@ -24,14 +24,16 @@ const std::map<std::string, std::string> kHeaderLayer{
     {"matmul.h", "backend"}, {"cuda.h", "backend"},     {"parallel.h", "base"},  {"autograd.h", "autograd"},
     {"ops.h", "ops"},        {"parameters.h", "nn"},    {"optim.h", "optim"},    {"schedule.h", "schedule"},
     {"comm.h", "comm"},      {"data.h", "data"},        {"corpora.h", "data"},   {"zipf.h", "data"},
-    {"loss.h", "interface"}, {"model.h", "interface"},  {"sync.h", "interface"}, {"batcher.h", "data"},
+    {"loss.h", "nn"},        {"model.h", "interface"},  {"sync.h", "interface"}, {"batcher.h", "data"},
     {"plugin.h", "plugin"},  {"checkpoint.h", "train"}, {"train.h", "train"},
 };
 
 struct Exception {
   std::string file, include, reason;
 };
-const std::vector<Exception> kExceptions{};
+const std::vector<Exception> kExceptions{
+    {"core/include/lmx/loss.h", "lmx/data.h", "the unigram sampler draws from the vocabulary's counts"},
+};
 
 bool excepted(const std::string& file, const std::string& include) {
   return std::any_of(kExceptions.begin(), kExceptions.end(),

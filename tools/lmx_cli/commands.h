@@ -10,13 +10,13 @@
 
 namespace lmx_cli {
 
-__attribute__((weak)) void add_run(CLI::App& app);
-__attribute__((weak)) void add_eval(CLI::App& app);
-__attribute__((weak)) void add_generate(CLI::App& app);
-__attribute__((weak)) void add_config(CLI::App& app);
-__attribute__((weak)) void add_data(CLI::App& app);
+void add_run(CLI::App& app);
+void add_eval(CLI::App& app);
+void add_generate(CLI::App& app);
+void add_config(CLI::App& app);
+void add_data(CLI::App& app);
 void add_plugins(CLI::App& app);
-__attribute__((weak)) void add_bench(CLI::App& app);
+void add_bench(CLI::App& app);
 
 // Ends the process with this code and no message: 130 after SIGINT, 143 after SIGTERM, 1 for a run that ended badly and
 // has said so.

@@ -122,9 +122,13 @@ std::string help_place(const CLI::App& root) {
 }
 
 void add_commands(CLI::App& app) {
-  for (const auto add : {add_run, add_eval, add_generate, add_config, add_data, add_plugins, add_bench}) {
-    if (add) add(app);
-  }
+  add_run(app);
+  add_eval(app);
+  add_generate(app);
+  add_config(app);
+  add_data(app);
+  add_plugins(app);
+  add_bench(app);
 }
 
 int report(const char* kind, const std::string& text, int code) {
