@@ -1,0 +1,180 @@
+// Checkpoint folders: whole or absent, verified on reading, pruned with the best one kept.
+#include <gmock/gmock.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <csignal>
+
+#include "train/fixture.h"
+
+namespace lmx::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+TrainState small_state(float first) {
+  TrainState s;
+  s.model["w"] = floats({2, 2}, {first, 2, 3, 4});
+  s.train["optimizer/w.sum"] = floats({2}, {0.5f, 1});
+  s.numbers["step"] = "7";
+  s.numbers["loss"] = "0.30000000000000004";
+  return s;
+}
+
+TrainState large_state() {
+  TrainState s = small_state(1);
+  s.model["large"] = Tensor::zeros(Allocator::cpu(), {1 << 20}, DType::f32);
+  return s;
+}
+
+class Checkpoint : public FolderTest {
+ protected:
+  std::string run() const { return folder_.string(); }
+  std::vector<int64_t> steps() const {
+    std::vector<int64_t> all;
+    for (const CheckpointInfo& c : list_checkpoints(run())) all.push_back(c.step);
+    return all;
+  }
+  std::string load_error(const std::string& folder) {
+    return message<UserError>([&] { load_checkpoint(folder, Allocator::cpu()); });
+  }
+};
+
+TEST_F(Checkpoint, ComesBackAsItWas) {
+  const std::string folder = save_checkpoint(run(), 7, small_state(1.5f));
+  EXPECT_EQ(folder, run() + "/checkpoints/step-7");
+  const TrainState s = load_checkpoint(folder, Allocator::cpu());
+  EXPECT_EQ(s.model.at("w").data<float>()[0], 1.5f);
+  EXPECT_EQ(s.train.at("optimizer/w.sum").data<float>()[1], 1.0f);
+  EXPECT_EQ(s.numbers, small_state(0).numbers);
+  EXPECT_EQ(checkpoint_numbers(folder), s.numbers);
+}
+
+TEST_F(Checkpoint, EqualStatesAreEqualBytes) {
+  const std::string a = save_checkpoint(path("a"), 1, small_state(1)),
+                    b = save_checkpoint(path("b"), 1, small_state(1));
+  for (const char* name : {"/model.safetensors", "/train_state.safetensors", "/state.json"})
+    EXPECT_EQ(read_all(a + name), read_all(b + name)) << name;
+}
+
+TEST_F(Checkpoint, AnExistingStepIsReplaced) {
+  save_checkpoint(run(), 7, small_state(1));
+  const std::string folder = save_checkpoint(run(), 7, small_state(9));
+  EXPECT_EQ(load_checkpoint(folder, Allocator::cpu()).model.at("w").data<float>()[0], 9.0f);
+  EXPECT_EQ(std::distance(fs::directory_iterator(run() + "/checkpoints"), {}), 1);
+}
+
+TEST_F(Checkpoint, UnfinishedFoldersAreSkippedAndCleared) {
+  fs::create_directories(run() + "/checkpoints/.step-9");
+  fs::create_directories(run() + "/checkpoints/step-x");
+  fs::create_directories(run() + "/checkpoints/step-");
+  fs::create_directories(run() + "/checkpoints/step-99999999999999999999");
+  save_checkpoint(run(), 12, small_state(1));
+  save_checkpoint(run(), 3, small_state(1));
+  EXPECT_EQ(steps(), (std::vector<int64_t>{3, 12}));
+  EXPECT_FALSE(fs::exists(run() + "/checkpoints/.step-9"));
+  EXPECT_TRUE(list_checkpoints(path("nowhere")).empty());
+}
+
+TEST_F(Checkpoint, PruneKeepsTheLastAndTheProtected) {
+  for (const int64_t step : {10, 20, 30, 40, 50}) save_checkpoint(run(), step, small_state(1));
+  prune_checkpoints(run(), 2, {20});
+  EXPECT_EQ(steps(), (std::vector<int64_t>{20, 40, 50}));
+  prune_checkpoints(run(), 0, {});  // the last one stays whatever is asked for
+  EXPECT_EQ(steps(), (std::vector<int64_t>{50}));
+}
+
+TEST_F(Checkpoint, EveryFlippedBitIsFound) {
+  const std::string folder = save_checkpoint(run(), 7, small_state(1));
+  for (const char* name : {"/model.safetensors", "/train_state.safetensors", "/state.json"}) {
+    const std::string good = read_all(folder + name);
+    for (size_t i = 0; i < good.size(); ++i) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
+      write_all(folder + name, bad);
+      const std::string error = load_error(folder);
+      // White space between JSON's tokens carries nothing: a blank that became another one is no damage.
+      if (error.empty())
+        EXPECT_TRUE(std::isspace(static_cast<unsigned char>(bad[i]))) << name << " byte " << i;
+      else
+        EXPECT_THAT(error, AllOf(HasSubstr(folder + name), HasSubstr("remove that folder"))) << i;
+    }
+    write_all(folder + name, good);
+  }
+  EXPECT_EQ(load_error(folder), "");
+}
+
+TEST_F(Checkpoint, TruncatedAndMissingFiles) {
+  const std::string folder = save_checkpoint(run(), 7, small_state(1));
+  for (const char* name : {"/model.safetensors", "/train_state.safetensors", "/state.json"}) {
+    const std::string good = read_all(folder + name);
+    write_all(folder + name, good.substr(0, good.size() / 2));
+    EXPECT_THAT(load_error(folder), AllOf(HasSubstr(folder + name), HasSubstr("is damaged"))) << name;
+    write_all(folder + name, "");
+    EXPECT_THAT(load_error(folder), AllOf(HasSubstr(folder + name), HasSubstr("is damaged"))) << name;
+    fs::remove(folder + name);
+    EXPECT_THAT(load_error(folder), AllOf(HasSubstr(folder + name), HasSubstr("is missing"))) << name;
+    write_all(folder + name, good);
+  }
+}
+
+// Runs `body` in a child process; its exit code.
+template <class F>
+int in_child(F&& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// 0: a RunError that names the folder, the earlier checkpoint whole, nothing half-written. Works in a forked child.
+int full_disk_outcome(const std::string& run) {
+  const std::string error = message<RunError>([&] { save_checkpoint(run, 2, large_state()); });
+  if (error.find("step-2 was not written, earlier checkpoints are intact") == std::string::npos) return 10;
+  const auto left = list_checkpoints(run);
+  if (left.size() != 1 || left[0].step != 1) return 11;
+  if (std::distance(fs::directory_iterator(run + "/checkpoints"), {}) != 1) return 12;
+  load_checkpoint(left[0].folder, Allocator::cpu());
+  if (message<RunError>([&] { write_file_atomically(run + "/file", std::string(5 << 20, 'x')); }).empty()) return 13;
+  return std::distance(fs::directory_iterator(run), {}) == 1 ? 0 : 14;
+}
+
+// The limit on a file's size fails a write as a full disk does, and needs no privileges.
+TEST_F(Checkpoint, WriteThatFailsLeavesNothingBehind) {
+  save_checkpoint(run(), 1, small_state(1));
+  EXPECT_EQ(in_child([&] {
+              signal(SIGXFSZ, SIG_IGN);
+              const rlimit limit{1 << 20, 1 << 20};
+              setrlimit(RLIMIT_FSIZE, &limit);
+              return full_disk_outcome(run());
+            }),
+            0);
+}
+
+TEST_F(Checkpoint, FullDiskLeavesNothingBehind) {
+  if (mount("tmpfs", run().c_str(), "tmpfs", 0, "size=2m") != 0) GTEST_SKIP() << "needs the right to mount a tmpfs";
+  save_checkpoint(run(), 1, small_state(1));
+  const int outcome = in_child([&] { return full_disk_outcome(run()); });
+  umount(run().c_str());
+  EXPECT_EQ(outcome, 0);
+}
+
+TEST_F(Checkpoint, ReadOnlyFolder) {
+  const std::string error = message<RunError>([&] { save_checkpoint("/proc/1/nowhere", 1, small_state(1)); });
+  EXPECT_THAT(error, HasSubstr("/proc/1/nowhere/checkpoints/step-1"));
+}
+
+TEST_F(Checkpoint, AtomicFileIsReplacedWhole) {
+  write_file_atomically(path("f"), "one");
+  write_file_atomically(path("f"), "two");
+  EXPECT_EQ(read_all(path("f")), "two");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
+  EXPECT_THAT(message<RunError>([&] { write_file_atomically(path("no/such/f"), "x"); }), HasSubstr("no/such/f"));
+}
+
+}  // namespace
+}  // namespace lmx::train

@@ -1,0 +1,61 @@
+// A folder of its own for each test, and small tensors.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "lmx/checkpoint.h"
+
+namespace lmx::train {
+
+class FolderTest : public testing::Test {
+ protected:
+  FolderTest() {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ =
+        std::filesystem::temp_directory_path() / str("lmx_", info->test_suite_name(), "_", info->name(), "_", getpid());
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~FolderTest() override {
+    std::error_code error;
+    std::filesystem::remove_all(folder_, error);
+  }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  std::filesystem::path folder_;
+};
+
+inline std::string read_all(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+inline void write_all(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+}
+
+inline Tensor floats(Shape shape, std::vector<float> values) {
+  return Tensor::from<float>(Allocator::cpu(), shape, values);
+}
+
+// The text of the error that `f` throws; "" when it throws none of that kind.
+template <class Error, class F>
+std::string message(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+}  // namespace lmx::train
