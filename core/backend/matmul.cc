@@ -3,6 +3,7 @@
 #include "backend/convert.h"
 #include "backend/gemm_kernel.h"
 #include "backend/onednn.h"
+#include "backend/panel_gemm.h"
 #include "lmx/error.h"
 
 namespace lmx {
@@ -84,17 +85,38 @@ void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool t
   gemm(ctx, to_compute(ctx, a), trans_a, to_compute(ctx, b), trans_b, c, beta);
 }
 
-// One of: a reference to w itself or a transposed copy, multiplied by gemm(); or oneDNN's blocked copy.
+// One of: oneDNN's blocked copy; a copy in panels; or, for f64 and on devices, w itself.
 struct PackedMatrix::Impl {
-  Tensor matrix;              // (N, K) when trans, else (K, N); or the blocked bytes
-  bool trans = true, owned = false;
+  enum class Layout { blocked, panels, plain };
+  Layout layout = Layout::plain;
+  Tensor matrix;      // the blocked bytes, the panels, or w
+  bool trans = true;  // plain: w is (N, K)
   int64_t k = 0, n = 0;
-  int64_t rows = 0;           // rows that the blocked layout was chosen for
-  bool blocked = false;
+  int64_t rows = 0;   // blocked: the rows that the layout was chosen for
 };
 
 PackedMatrix::~PackedMatrix() = default;
 PackedMatrix::PackedMatrix(PackedMatrix&&) noexcept = default;
+
+namespace {
+
+dnnl::memory::data_type dnnl_type(DType type) {
+  return type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+// w (f32) in the layout that `product` wants, rounded to its type on the way.
+Tensor reordered(Context& ctx, const Tensor& w, bool trans, const DnnlMatmul& product, int64_t k, int64_t n) {
+  using Tag = dnnl::memory::format_tag;
+  const dnnl::memory::desc plain({k, n}, dnnl::memory::data_type::f32, trans ? Tag::ba : Tag::ab);
+  Tensor out = ctx.empty({static_cast<int64_t>(product.weights_desc().get_size())}, DType::u8, MemClass::parameters);
+  dnnl::memory from(plain, cpu_engine(), const_cast<void*>(w.raw())), to(product.weights_desc(), cpu_engine(), out.raw());
+  dnnl::stream stream(cpu_engine());
+  dnnl::reorder(from, to).execute(stream, from, to);
+  stream.wait();
+  return out;
+}
+
+}  // namespace
 
 PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t rows) : impl_(std::make_unique<Impl>()) {
   const Matrix m = fold(w);
@@ -102,39 +124,25 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
   p.k = trans ? m.cols : m.rows;
   p.n = trans ? m.rows : m.cols;
   p.rows = rows;
+  if (ctx.device.kind != Device::Kind::cpu || w.dtype() != DType::f32) {
+    p.matrix = to_compute(ctx, w);
+    p.trans = trans;
+    return;
+  }
   const bool hardware = ctx.compute == DType::f32 || (ctx.compute == DType::bf16 && cpu_has_bf16());
-  const bool on_cpu = ctx.device.kind == Device::Kind::cpu;
-  if (on_cpu && hardware && w.dtype() == DType::f32) {
-    const auto type = ctx.compute == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
-    const DnnlMatmul& product = dnnl_matmul({rows, p.n, p.k, false, false, true, false, type});
-    if (product.brgemm()) {
-      using Tag = dnnl::memory::format_tag;
-      const dnnl::memory::desc plain({p.k, p.n}, dnnl::memory::data_type::f32, trans ? Tag::ba : Tag::ab);
-      const auto bytes = static_cast<int64_t>(product.weights_desc().get_size());
-      p.matrix = ctx.empty({bytes}, DType::u8, MemClass::parameters);
-      p.blocked = p.owned = true;
-      dnnl::memory from(plain, cpu_engine(), const_cast<void*>(w.raw()));
-      dnnl::memory to(product.weights_desc(), cpu_engine(), p.matrix.raw());
-      dnnl::stream stream(cpu_engine());
-      dnnl::reorder(from, to).execute(stream, from, to);
-      stream.wait();
+  if (hardware) {
+    const DnnlMatmul& product = dnnl_matmul({rows, p.n, p.k, false, false, true, false, dnnl_type(ctx.compute)});
+    if (product.brgemm() || ctx.compute == DType::bf16) {
+      p.layout = Impl::Layout::blocked;
+      p.matrix = reordered(ctx, w, trans, product, p.k, p.n);
       return;
     }
   }
-  // Without blocked kernels a few rows multiply fastest with the right side's rows along K.
-  if (on_cpu && !trans && w.dtype() == DType::f32) {
-    p.matrix = transposed(ctx, w, DType::f32);
-    p.owned = true;
-  } else {
-    p.matrix = w;
-    p.trans = trans;
-  }
-  if (ctx.compute == DType::bf16 || ctx.compute == DType::f16) {
-    p.matrix = to_compute(ctx, p.matrix);
-    // Rounded once here; kept in f32 where products run in f32 anyway, so that a step does not widen it again.
-    if (on_cpu && !hardware) p.matrix = p.matrix.to(DType::f32);
-    p.owned = true;
-  }
+  // Rounded once here, then kept in f32, in which these products run.
+  const Tensor rounded = to_compute(ctx, w).to(DType::f32);
+  p.layout = Impl::Layout::panels;
+  p.matrix = ctx.empty({panel_floats(p.k, p.n)}, DType::f32, MemClass::parameters);
+  pack_panels(rounded.data<float>(), trans, p.k, p.n, p.matrix.data<float>());
 }
 
 void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta) const {
@@ -143,16 +151,18 @@ void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta
   if (m.cols != p.k || fold(y).cols != p.n || fold(y).rows != m.rows) {
     throw UserError(str("[matmul] x ", describe(x), " x packed (", p.k, ", ", p.n, ") into ", describe(y)));
   }
-  if (!p.blocked) {
-    gemm(ctx, x.dtype() == p.matrix.dtype() ? x : x.to(p.matrix.dtype()), false, p.matrix, p.trans, y, beta);
-    return;
+  if (p.layout == Impl::Layout::plain) {
+    gemm(ctx, x, false, p.matrix, p.trans, y, beta);
+  } else if (p.layout == Impl::Layout::panels) {
+    const Tensor wide = x.to(DType::f32);
+    multiply_panels(wide.data<float>(), p.matrix.data<float>(), y.data<float>(), m.rows, p.n, p.k, beta);
+  } else {
+    LMX_CHECK(m.rows == p.rows, "a packed matrix for ", p.rows, " rows got ", describe(x));
+    dnnl_matmul({m.rows, p.n, p.k, false, false, true, beta != 0, dnnl_type(x.dtype())})
+        .execute(ctx, x.raw(), p.matrix.raw(), y.raw());
   }
-  // The blocked layout was chosen for `rows` rows; another number of rows must use the same layout.
-  LMX_CHECK(m.rows == p.rows, "a packed matrix for ", p.rows, " rows got ", describe(x));
-  const auto type = x.dtype() == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
-  dnnl_matmul({m.rows, p.n, p.k, false, false, true, beta != 0, type}).execute(ctx, x.raw(), p.matrix.raw(), y.raw());
 }
 
-int64_t PackedMatrix::bytes() const { return impl_->owned ? impl_->matrix.bytes() : 0; }
+int64_t PackedMatrix::bytes() const { return impl_->layout == Impl::Layout::plain ? 0 : impl_->matrix.bytes(); }
 
 }  // namespace lmx

@@ -84,6 +84,27 @@ TEST_P(Packed, EqualsGemm) {
 INSTANTIATE_TEST_SUITE_P(Types, Packed,
                          testing::Combine(testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16), testing::Bool()));
 
+// Panels of 24 columns, tiles of 4 rows, pieces of 256 deep, blocks of 64 rows: sizes on both sides of each edge.
+TEST(PackedMatrix, EveryEdgeOfThePanels) {
+  Context ctx;
+  for (int64_t m : {1, 2, 3, 5, 64, 67}) {
+    for (int64_t n : {1, 23, 24, 49}) {
+      for (int64_t k : {1, 256, 300}) {
+        const Tensor w = random(ctx, {n, k}, 3), x = random(ctx, {m, k}, 4);
+        Tensor y = ctx.zeros({m, n});
+        y.data<float>()[0] = 2;
+        PackedMatrix(ctx, w, true, m).multiply(ctx, x, y, 1.0f);
+        std::vector<double> want = reference(x, false, w, true);
+        want[0] += 2;
+        expect_near(y, want, 1e-4);
+        PackedMatrix(ctx, transposed(ctx, w, DType::f32), false, m).multiply(ctx, x, y, 0.0f);
+        want[0] -= 2;
+        expect_near(y, want, 1e-4);
+      }
+    }
+  }
+}
+
 TEST(Matmul, ErrorsNameShapesAndReason) {
   Context ctx;
   const Tensor a = ctx.zeros({4, 5}), b = ctx.zeros({4, 7});
