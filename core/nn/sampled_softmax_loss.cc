@@ -1,0 +1,77 @@
+// Sampled softmax with S candidates common to all targets of a step, drawn with replacement: E_k = S P(k).
+#include <cmath>
+
+#include "nn/component.h"
+#include "nn/losses.h"
+
+namespace lmx::losses {
+namespace {
+
+struct SampledSoftmaxConfig : OutputConfig {
+  int64_t samples = 1024;
+  std::string proposal = "log_uniform";
+  double beta = 0.75;
+  bool logq = true;
+  bool remove_accidental_hits = true;
+
+  void fields(Fields& f) {
+    f.field("samples", samples, "candidates of a step on a rank, drawn with replacement; targets are always added", kPositive);
+    f.choice("proposal", proposal, {"uniform", "log_uniform", "unigram"}, "distribution of the candidates over word ids");
+    f.field("beta", beta, "unigram: the power of a word's count", kNonNegative);
+    f.field("logq", logq, "subtract the log of expected counts from the logits");
+    f.field("remove_accidental_hits", remove_accidental_hits, "leave a candidate equal to the target out of its sum");
+    OutputConfig::fields(f);
+  }
+  static SampledSoftmaxConfig read(const Node& n, const std::string& path) {
+    return read_config<SampledSoftmaxConfig>(n, path);
+  }
+};
+
+class SampledSoftmax final : public Loss {
+ public:
+  SampledSoftmax(SampledSoftmaxConfig config, const LossEnv& env)
+      : config_(std::move(config)), env_(env),
+        sampler_(make_sampler(config_.proposal, env.vocab_size, config_.beta, env.vocabulary)) {}
+
+  std::vector<ParameterSpec> parameters() const override { return config_.parameters(env_, true); }
+  Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
+              RandomKey sampler) const override {
+    return sampled_softmax_loss(ctx, features, params.at(kWeight), bias_of(params), targets, draw(targets, sampler), Tensor());
+  }
+  int64_t macs_per_token(int64_t) const override { return (config_.samples + 1) * env_.feature_size; }
+  const std::string& normalize() const override { return config_.normalize; }
+
+ private:
+  Candidates draw(const Tensor& targets, RandomKey key) const {
+    Candidates c;
+    c.logq = config_.logq;
+    c.remove_accidental_hits = config_.remove_accidental_hits;
+    c.ids.resize(static_cast<size_t>(config_.samples));
+    for (size_t i = 0; i < c.ids.size(); ++i) c.ids[i] = sampler_->draw(key, i);
+    if (!c.logq) return c;
+    const auto log_expected = [&](int32_t id) {
+      return static_cast<float>(std::log(static_cast<double>(config_.samples) * sampler_->probability(id)));
+    };
+    for (const int32_t id : c.ids) c.log_expected.push_back(log_expected(id));
+    for (const int32_t id : targets.values<int32_t>()) {
+      // The op names a target out of range; asking for its probability must not fail before.
+      c.target_log_expected.push_back(id >= 0 && id < env_.vocab_size ? log_expected(id) : 0.0f);
+    }
+    return c;
+  }
+
+  SampledSoftmaxConfig config_;
+  LossEnv env_;
+  std::unique_ptr<CandidateSampler> sampler_;
+};
+
+}  // namespace
+
+std::unique_ptr<Loss> make_sampled_softmax(const Node& config, const std::string& path, const LossEnv& env) {
+  return std::make_unique<SampledSoftmax>(SampledSoftmaxConfig::read(config, path), env);
+}
+Node full_sampled_softmax(const Node& config, const std::string& path) {
+  return component::full<SampledSoftmaxConfig>("sampled_softmax", config, path);
+}
+
+}  // namespace lmx::losses

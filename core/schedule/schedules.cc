@@ -1,0 +1,221 @@
+// Learning rates as functions of the step t (0 for the first update); base is optimizer.lr after the batch rule.
+//
+//   constant       base
+//   linear         base (t+1) / warmup while t < warmup; then base (N - t) / (N - warmup), 0 from N on          (Puri 2018)
+//   inverse_sqrt   start + t (base - start) / warmup while t < warmup; then base sqrt(warmup / t)         (Ott 2018, fairseq)
+//   cosine         warm-up as linear; then min + (base - min) (1 + cos(pi (t - warmup) / (N - warmup))) / 2
+//   epoch_decay    base factor^e in epoch e = 0, 1, ...                                               (Patwary 2018: 0.85-0.95)
+//   halve_on_rise  base factor^k after k rises of the validation perplexity                              (Xiao 2017: 0.5)
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "lmx/error.h"
+#include "lmx/schedule.h"
+#include "nn/component.h"
+
+namespace lmx {
+
+Schedule::~Schedule() = default;
+void Schedule::validated(double) {}
+std::vector<double> Schedule::state() const { return {}; }
+void Schedule::load(const std::vector<double>& state) {
+  if (!state.empty()) throw UserError(str("[schedule] a state of ", state.size(), " numbers for a schedule that has none"));
+}
+
+namespace {
+
+struct ConstantConfig {
+  void fields(Fields&) {}
+  static ConstantConfig read(const Node& n, const std::string& path) { return read_config<ConstantConfig>(n, path); }
+};
+
+template <class Config>
+Config with_warmup(const Node& node, const std::string& path) {
+  auto c = read_config<Config>(node, path);
+  if (c.steps > 0 && c.warmup >= c.steps) {
+    const Node* at = node.find("warmup");
+    throw UserError(str(config::at(at ? at->mark : node.mark, path + ".warmup"), c.warmup, " steps of warm-up leave none of ",
+                        path, ".steps = ", c.steps));
+  }
+  return c;
+}
+
+struct LinearConfig {
+  int64_t steps = 0;
+  int64_t warmup = 0;
+  void fields(Fields& f) {
+    f.field("steps", steps, "the rate reaches 0 after so many updates, wherever training stops; 0: train.steps", kNonNegative);
+    f.field("warmup", warmup, "updates over which the rate rises to its base", kNonNegative);
+  }
+  static LinearConfig read(const Node& n, const std::string& path) { return with_warmup<LinearConfig>(n, path); }
+};
+
+struct CosineConfig {
+  int64_t steps = 0;
+  int64_t warmup = 0;
+  double min_lr = 0;
+  void fields(Fields& f) {
+    f.field("steps", steps, "the rate reaches min_lr after so many updates; 0: train.steps", kNonNegative);
+    f.field("warmup", warmup, "updates over which the rate rises to its base", kNonNegative);
+    f.field("min_lr", min_lr, "the rate from there on", kNonNegative);
+  }
+  static CosineConfig read(const Node& n, const std::string& path) { return with_warmup<CosineConfig>(n, path); }
+};
+
+struct InverseSqrtConfig {
+  int64_t warmup = 4000;
+  double start_lr = 1e-7;
+  void fields(Fields& f) {
+    f.field("warmup", warmup, "updates over which the rate rises from start_lr to its base", kPositive);
+    f.field("start_lr", start_lr, "rate of the first update", kNonNegative);
+  }
+  static InverseSqrtConfig read(const Node& n, const std::string& path) { return read_config<InverseSqrtConfig>(n, path); }
+};
+
+struct EpochDecayConfig {
+  double factor = 0.9;
+  void fields(Fields& f) { f.field("factor", factor, "the rate is multiplied by it after each epoch", {0, 1, true}); }
+  static EpochDecayConfig read(const Node& n, const std::string& path) { return read_config<EpochDecayConfig>(n, path); }
+};
+
+struct HalveOnRiseConfig {
+  double factor = 0.5;
+  int64_t patience = 0;
+  void fields(Fields& f) {
+    f.field("factor", factor, "the rate is multiplied by it when validation perplexity rises", {0, 1, true});
+    f.field("patience", patience, "rises in a row that are let pass", kNonNegative);
+  }
+  static HalveOnRiseConfig read(const Node& n, const std::string& path) { return read_config<HalveOnRiseConfig>(n, path); }
+};
+
+double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
+
+// What the schedule's own `steps` is when it is left to train.steps.
+int64_t length(int64_t steps, const ScheduleState& s) { return steps > 0 ? steps : s.total_steps; }
+
+class Constant final : public Schedule {
+ public:
+  Constant(const ConstantConfig&, double base) : base_(base) {}
+  double rate(const ScheduleState&) const override { return base_; }
+
+ private:
+  double base_;
+};
+
+class Linear final : public Schedule {
+ public:
+  Linear(const LinearConfig& c, double base) : c_(c), base_(base) {}
+  double rate(const ScheduleState& s) const override {
+    if (s.step < c_.warmup) return base_ * ratio(s.step + 1, c_.warmup);
+    const int64_t n = length(c_.steps, s);
+    return s.step >= n ? 0.0 : base_ * ratio(n - s.step, n - c_.warmup);
+  }
+
+ private:
+  LinearConfig c_;
+  double base_;
+};
+
+class Cosine final : public Schedule {
+ public:
+  Cosine(const CosineConfig& c, double base) : c_(c), base_(base) {}
+  double rate(const ScheduleState& s) const override {
+    if (s.step < c_.warmup) return base_ * ratio(s.step + 1, c_.warmup);
+    const int64_t n = length(c_.steps, s);
+    if (s.step >= n) return c_.min_lr;
+    const double angle = std::numbers::pi * ratio(s.step - c_.warmup, n - c_.warmup);
+    return c_.min_lr + (base_ - c_.min_lr) * (1 + std::cos(angle)) / 2;
+  }
+
+ private:
+  CosineConfig c_;
+  double base_;
+};
+
+class InverseSqrt final : public Schedule {
+ public:
+  InverseSqrt(const InverseSqrtConfig& c, double base) : c_(c), base_(base) {}
+  double rate(const ScheduleState& s) const override {
+    if (s.step < c_.warmup) return c_.start_lr + (base_ - c_.start_lr) * ratio(s.step, c_.warmup);
+    return base_ * std::sqrt(ratio(c_.warmup, s.step));
+  }
+
+ private:
+  InverseSqrtConfig c_;
+  double base_;
+};
+
+class EpochDecay final : public Schedule {
+ public:
+  EpochDecay(const EpochDecayConfig& c, double base) : c_(c), base_(base) {}
+  double rate(const ScheduleState& s) const override {
+    const int64_t epoch = s.steps_per_epoch > 0 ? s.step / s.steps_per_epoch : 0;
+    return base_ * std::pow(c_.factor, static_cast<double>(epoch));
+  }
+
+ private:
+  EpochDecayConfig c_;
+  double base_;
+};
+
+// A rise is against the validation before; NaN counts as one.
+class HalveOnRise final : public Schedule {
+ public:
+  HalveOnRise(const HalveOnRiseConfig& c, double base) : c_(c), base_(base) {}
+  double rate(const ScheduleState&) const override { return base_ * std::pow(c_.factor, cuts_); }
+  void validated(double perplexity) override {
+    rises_ = perplexity <= last_ ? 0 : rises_ + 1;
+    last_ = perplexity;
+    if (rises_ <= static_cast<double>(c_.patience)) return;
+    rises_ = 0;
+    ++cuts_;
+  }
+  std::vector<double> state() const override { return {cuts_, rises_, last_}; }
+  void load(const std::vector<double>& state) override {
+    if (state.size() != 3) throw UserError(str("[schedule] halve_on_rise has a state of 3 numbers, got ", state.size()));
+    cuts_ = state[0];
+    rises_ = state[1];
+    last_ = state[2];
+  }
+
+ private:
+  HalveOnRiseConfig c_;
+  double base_;
+  double cuts_ = 0, rises_ = 0, last_ = std::numeric_limits<double>::infinity();
+};
+
+using Make = std::unique_ptr<Schedule> (*)(const Node&, const std::string&, double);
+
+template <class Kind, class Config>
+std::unique_ptr<Schedule> make(const Node& config, const std::string& path, double base) {
+  return std::make_unique<Kind>(Config::read(config, path), base);
+}
+
+const component::Entry<Make>& entry(const Node& config, const std::string& path) {
+  using component::full;
+  static const std::vector<component::Entry<Make>> entries{
+      {"constant", make<Constant, ConstantConfig>,
+       [](const Node& c, const std::string& p) { return full<ConstantConfig>("constant", c, p); }},
+      {"linear", make<Linear, LinearConfig>,
+       [](const Node& c, const std::string& p) { return full<LinearConfig>("linear", c, p); }},
+      {"inverse_sqrt", make<InverseSqrt, InverseSqrtConfig>,
+       [](const Node& c, const std::string& p) { return full<InverseSqrtConfig>("inverse_sqrt", c, p); }},
+      {"epoch_decay", make<EpochDecay, EpochDecayConfig>,
+       [](const Node& c, const std::string& p) { return full<EpochDecayConfig>("epoch_decay", c, p); }},
+      {"halve_on_rise", make<HalveOnRise, HalveOnRiseConfig>,
+       [](const Node& c, const std::string& p) { return full<HalveOnRiseConfig>("halve_on_rise", c, p); }},
+      {"cosine", make<Cosine, CosineConfig>,
+       [](const Node& c, const std::string& p) { return full<CosineConfig>("cosine", c, p); }}};
+  return component::find(entries, config, path, "constant");
+}
+
+}  // namespace
+
+std::unique_ptr<Schedule> make_schedule(const Node& config, const std::string& path, double base_lr) {
+  return entry(config, path).make(config, path, base_lr);
+}
+Node full_schedule_config(const Node& config, const std::string& path) { return entry(config, path).full(config, path); }
+
+}  // namespace lmx
