@@ -1,0 +1,128 @@
+// The blocked full softmax against cross_entropy(linear(...)), in one block and in many, and in bf16 and f16.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ops/gradcheck.h"
+
+namespace lmx::testing {
+namespace {
+
+struct Size {
+  int64_t n, d, v;
+};
+
+struct Outcome {
+  double loss;
+  std::vector<double> h, w, b;
+};
+
+Var leaf(Shape s, uint64_t seed, DType type, const char* name) { return Var(f64_tensor(s, seed, 0.5).to(type), true, name); }
+
+std::vector<int32_t> some_targets(const Size& z) {
+  std::vector<int32_t> t;
+  for (int64_t i = 0; i < z.n; ++i) t.push_back(static_cast<int32_t>((7919 * i + 3) % z.v));
+  return t;
+}
+
+Outcome outcome(const Size& z, DType type, DType compute, bool blocked, double seed) {
+  const Var h = leaf({z.n, z.d}, 1, type, "h"), w = leaf({z.v, z.d}, 2, type, "w"), b = leaf({z.v}, 3, type, "b");
+  Tape tape;
+  Context ctx;
+  ctx.compute = compute;
+  ctx.tape = &tape;
+  const Tensor targets = ids_tensor(some_targets(z));
+  const Var loss = blocked ? full_softmax_loss(ctx, h, w, b, targets, Tensor())
+                           : cross_entropy(ctx, linear(ctx, h, w, b), targets, Tensor());
+  tape.backward(ctx, loss, seed);
+  const double value = type == DType::f64 ? *loss.value().data<double>() : static_cast<double>(*loss.value().data<float>());
+  return {value, dense_gradient(h), dense_gradient(w), dense_gradient(b)};
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = 0, size = 1e-30;
+  for (size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::abs(a[i] - b[i]));
+    size = std::max(size, std::abs(b[i]));
+  }
+  return most / size;
+}
+
+TEST(FullSoftmax, EqualsCrossEntropy) {
+  for (const Size& z : {Size{5, 4, 11}, Size{1, 3, 1}, Size{3, 2, 5000}}) {
+    const Outcome a = outcome(z, DType::f64, DType::f64, true, 0.7), e = outcome(z, DType::f64, DType::f64, false, 0.7);
+    EXPECT_NEAR(a.loss, e.loss, 1e-10 * std::abs(e.loss));
+    EXPECT_LT(difference(a.h, e.h), 1e-12);
+    EXPECT_LT(difference(a.w, e.w), 1e-12);
+    EXPECT_LT(difference(a.b, e.b), 1e-12);
+  }
+}
+
+// 200 rows of 100,000 logits are three blocks of 32 MB.
+TEST(FullSoftmax, ManyBlocksEqualOne) {
+  const Size z{200, 3, 100'000};
+  const Outcome a = outcome(z, DType::f32, DType::f32, true, 1), e = outcome(z, DType::f32, DType::f32, false, 1);
+  EXPECT_NEAR(a.loss, e.loss, 1e-6 * e.loss);
+  EXPECT_LT(difference(a.h, e.h), 1e-4);
+  EXPECT_LT(difference(a.w, e.w), 1e-4);
+  EXPECT_LT(difference(a.b, e.b), 1e-4);
+}
+
+TEST(FullSoftmax, MemoryIsBoundedByABlock) {
+  const Size z{400, 2, 100'000};  // all logits: 160 MB
+  const Var h = leaf({z.n, z.d}, 1, DType::f32, "h"), w = leaf({z.v, z.d}, 2, DType::f32, "w");
+  Tape tape;
+  Context ctx;
+  ctx.tape = &tape;
+  ctx.allocator->trim();
+  ctx.allocator->reset_peak();
+  const int64_t before = ctx.allocator->stats().total;
+  const Var loss = full_softmax_loss(ctx, h, w, Var(), ids_tensor(some_targets(z)), Tensor());
+  tape.backward(ctx, loss);
+  full_softmax_nll(ctx, h.value(), w.value(), Tensor(), ids_tensor(some_targets(z)));
+  EXPECT_LT(ctx.allocator->stats().total_peak - before, 48 << 20);
+}
+
+TEST(FullSoftmax, HalfPrecisionsStayNear) {
+  const Size z{16, 32, 3000};
+  const Outcome e = outcome(z, DType::f32, DType::f32, true, 1.0 / 16);
+  const Outcome bf16 = outcome(z, DType::f32, DType::bf16, true, 1.0 / 16), f16 = outcome(z, DType::f32, DType::f16, true, 1.0 / 16);
+  EXPECT_NEAR(bf16.loss, e.loss, 1e-2 * e.loss);
+  EXPECT_NEAR(f16.loss, e.loss, 2e-3 * e.loss);
+  EXPECT_LT(difference(bf16.h, e.h), 3e-2);
+  EXPECT_LT(difference(bf16.w, e.w), 3e-2);
+  EXPECT_LT(difference(f16.h, e.h), 4e-3);
+  EXPECT_LT(difference(f16.w, e.w), 4e-3);
+}
+
+TEST(FullSoftmax, NllsAndLogitsAgreeWithTheLoss) {
+  const Size z{9, 4, 50};
+  const Tensor h = leaf({z.n, z.d}, 1, DType::f32, "h").value(), w = leaf({z.v, z.d}, 2, DType::f32, "w").value();
+  const Tensor b = leaf({z.v}, 3, DType::f32, "b").value();
+  const std::vector<int32_t> t = some_targets(z);
+  Context ctx;
+  const Tensor nll = full_softmax_nll(ctx, h, w, b, ids_tensor(t)), logits = full_softmax_logits(ctx, h, w, b);
+  ASSERT_EQ(nll.shape(), (Shape{z.n}));
+  ASSERT_EQ(logits.shape(), (Shape{z.n, z.v}));
+  double sum = 0;
+  for (int64_t i = 0; i < z.n; ++i) {
+    double total = 0;
+    for (int64_t k = 0; k < z.v; ++k) total += std::exp(static_cast<double>(logits.data<float>()[i * z.v + k]));
+    const double exact = std::log(total) - static_cast<double>(logits.data<float>()[i * z.v + t[static_cast<size_t>(i)]]);
+    EXPECT_NEAR(nll.data<float>()[i], exact, 1e-5);
+    sum += exact;
+  }
+  EXPECT_NEAR(*full_softmax_loss(ctx, Var(h), Var(w), Var(b), ids_tensor(t), Tensor()).value().data<float>(), sum, 1e-4);
+}
+
+TEST(FullSoftmax, NoRows) {
+  Tape tape;
+  Context ctx = f64_context(&tape);
+  const Var w = f64_leaf({4, 3}, 2, "w");
+  const Var loss = full_softmax_loss(ctx, f64_leaf({0, 3}, 1, "h"), w, Var(), ids_tensor({}), Tensor());
+  EXPECT_EQ(*loss.value().data<double>(), 0);
+  EXPECT_EQ(full_softmax_nll(ctx, f64_tensor({0, 3}, 1), w.value(), Tensor(), ids_tensor({})).numel(), 0);
+}
+
+}  // namespace
+}  // namespace lmx::testing
