@@ -1,4 +1,4 @@
-// Sampled softmax with S candidates common to all targets of a step, drawn with replacement: E_k = S P(k).
+// Sampled softmax with S candidates common to all targets of a step, drawn with replacement: E_k = S P(k) of a candidate.
 #include <cmath>
 
 #include "nn/component.h"
@@ -49,15 +49,24 @@ class SampledSoftmax final : public Loss {
     c.ids.resize(static_cast<size_t>(config_.samples));
     for (size_t i = 0; i < c.ids.size(); ++i) c.ids[i] = sampler_->draw(key, i);
     if (!c.logq) return c;
-    const auto log_expected = [&](int32_t id) {
-      return static_cast<float>(std::log(static_cast<double>(config_.samples) * sampler_->probability(id)));
-    };
-    for (const int32_t id : c.ids) c.log_expected.push_back(log_expected(id));
+    for (const int32_t id : c.ids) c.log_expected.push_back(static_cast<float>(log_expected(id)));
     for (const int32_t id : targets.values<int32_t>()) {
       // The op names a target out of range; asking for its probability must not fail before.
-      c.target_log_expected.push_back(id >= 0 && id < env_.vocab_size ? log_expected(id) : 0.0f);
+      const bool known = id >= 0 && id < env_.vocab_size;
+      c.target_log_expected.push_back(known ? static_cast<float>(log_expected_target(id)) : 0.0f);
     }
     return c;
+  }
+
+  double log_expected(int32_t id) const {
+    return std::log(static_cast<double>(config_.samples) * sampler_->probability(id));
+  }
+  // Without its hits a target stands in the sum once, not S P times: its expected count is the probability of being drawn
+  // at all, 1 - (1 - P)^S. With S P instead, words that are expected more than once would be learned far too likely.
+  double log_expected_target(int32_t id) const {
+    if (!config_.remove_accidental_hits) return log_expected(id);
+    const double p = sampler_->probability(id);
+    return p < 1 ? std::log(-std::expm1(static_cast<double>(config_.samples) * std::log1p(-p))) : 0.0;
   }
 
   SampledSoftmaxConfig config_;
