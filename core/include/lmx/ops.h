@@ -45,7 +45,7 @@ LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Va
 struct Candidates {
   std::vector<int32_t> ids;              // (S) sampled words, may repeat
   std::vector<float> log_expected;       // (S) log of the expected count of each sampled id, for the logQ correction
-  std::vector<float> target_log_expected;  // (n) the same for each target
+  std::vector<float> target_log_expected;  // (n) of each target in the sum that it stands in (see docs/ops.md)
   bool logq = true;                      // subtract log expected counts from the logits
   bool remove_accidental_hits = true;    // a candidate equal to the target is left out of that target's sum
 };
