@@ -1,5 +1,4 @@
 #include <map>
-#include <mutex>
 
 #include "lmx/autograd.h"
 #include "lmx/error.h"
@@ -15,7 +14,6 @@ struct Var::Impl {
   bool requires_grad = false;
   bool leaf = true;
   uint64_t version = 0;
-  std::mutex mutex;
   std::map<std::string, std::shared_ptr<void>, std::less<>> cache;
 };
 
@@ -40,13 +38,11 @@ Gradient& Var::grad() const { return impl_->grad; }
 uint64_t Var::version() const { return impl_->version; }
 
 void Var::changed() {
-  const std::lock_guard lock(impl_->mutex);
   ++impl_->version;
   impl_->cache.clear();
 }
 
 std::shared_ptr<void>& Var::cache_slot(std::string_view key) const {
-  const std::lock_guard lock(impl_->mutex);
   return impl_->cache[std::string(key)];
 }
 

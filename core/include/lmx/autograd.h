@@ -54,7 +54,8 @@ class LMX_API Var {
   // The value was changed in place (an optimizer's update): drops what cached() keeps.
   void changed();
   uint64_t version() const;       // number of changes
-  // What `make()` returned since the value last changed (a packed or rounded copy); thread-safe.
+  // What `make()` returned since the value last changed (a packed or rounded copy).
+  // A variable belongs to one rank: not thread-safe.
   template <class T, class Make>
   const T& cached(std::string_view key, Make&& make) const {
     std::shared_ptr<void>& slot = cache_slot(key);
