@@ -1,0 +1,97 @@
+// A tiny recipe, and `lmx run` as a process that can be signalled.
+#pragma once
+
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include "lmx_process.h"
+
+namespace lmx_test {
+
+// Every kind of state that a checkpoint has to keep: Adam, dropout, averages, carried state, a sampled softmax, a
+// schedule that remembers.
+inline constexpr const char* kTinyRecipe = R"(
+data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 200, branching: 8, classes: 6}
+batcher: {name: tbptt, sequence_length: 6}
+batch: {global: 8, micro: 4}
+model: {name: lstm, embedding: 12, cells: 16, projection: 8, dropout: 0.1}
+loss: {name: sampled_softmax, samples: 20}
+optimizer: {name: adam, lr: 0.01}
+schedule: {name: halve_on_rise}
+clip: 1.0
+train: {steps: 120, log_every: 7, eval_every: 30, ema: 0.9}
+checkpoint: {every: 10, keep_last: 2}
+threads: 1
+)";
+
+class RunTest : public testing::Test {
+ protected:
+  RunTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lmx_run_XXXXXX").string();
+    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
+    folder_ = pattern;
+    write("tiny.yaml", kTinyRecipe);
+  }
+  ~RunTest() override {
+    std::error_code error;
+    std::filesystem::remove_all(folder_, error);
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+  }
+
+  // lmx run tiny.yaml run.dir=<folder>/<dir> ...
+  std::vector<std::string> command(const std::string& dir, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "run", path("tiny.yaml"), "run.dir=" + path(dir)};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  Outcome run(const std::string& dir, const std::vector<std::string>& more = {}) const {
+    return run_process(command(dir, more), environment());
+  }
+  std::map<std::string, std::string> environment() const {
+    return {{"LMX_CACHE_DIR", path("cache")}, {"OMP_NUM_THREADS", "1"}};
+  }
+
+  // Starts the command; its output goes nowhere.
+  pid_t start(const std::vector<std::string>& words) const {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    for (const int stream : {0, 1, 2}) {
+      close(stream);
+      open("/dev/null", O_RDWR);
+    }
+    for (const auto& [name, value] : environment()) setenv(name.c_str(), value.c_str(), 1);
+    std::vector<char*> argv;
+    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  static int wait_for(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  // The last checkpoint's model.
+  std::string model(const std::string& dir, int64_t step = 120) const {
+    return read_file(folder_ / dir / "checkpoints" / ("step-" + std::to_string(step)) / "model.safetensors");
+  }
+
+  // metrics.jsonl without what depends on the clock.
+  std::string metrics(const std::string& dir) const {
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    std::string text;
+    for (std::string line; std::getline(lines, line);) text += line.substr(0, line.find(",\"step_s\"")) + "\n";
+    return text;
+  }
+
+  std::filesystem::path folder_;
+};
+
+}  // namespace lmx_test

@@ -1,0 +1,241 @@
+// lmx run: what it prints and writes, and the message for each wrong input.
+#include <gmock/gmock.h>
+#include <sys/mount.h>
+
+#include <nlohmann/json.hpp>
+
+#include "run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+
+using Run = RunTest;
+
+class BadInput : public RunTest {
+ protected:
+  // Exit code 2, one message, no run directory.
+  void refused(const std::vector<std::string>& overrides, const std::vector<std::string>& parts) const {
+    const Outcome o = run("bad", overrides);
+    EXPECT_EQ(o.code, 2) << o.err;
+    EXPECT_EQ(o.out, "");
+    for (const std::string& part : parts) EXPECT_THAT(o.err, HasSubstr(part));
+    EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
+    EXPECT_FALSE(fs::exists(path("bad"))) << "something half-written";
+  }
+  std::vector<std::string> text(const std::string& file, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all{"data={name: text, files: [" + path(file) + "], valid_fraction: 0.1, vocab_size: 5}"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+TEST_F(Run, WritesItsFilesAndPrintsItsResultLast) {
+  const Outcome o = run("a");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const std::string last = o.out.substr(o.out.rfind('\n', o.out.size() - 2) + 1);
+  EXPECT_THAT(last, MatchesRegex("valid ppl [0-9.]+ \\(the source's own: [0-9.]+\\)\n"));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("run " + path("a")), HasSubstr("next:\n  lmx eval")));
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("parameters"), HasSubstr("batch 8 sequences = 48 words"), HasSubstr("peak memory")));
+  EXPECT_EQ(o.err.find('\r'), std::string::npos) << "a progress line without a terminal";
+  for (const char* name :
+       {"config.yaml", "provenance.json", "metrics.jsonl", "log.txt", "status.json", "vocabulary.tsv",
+        "checkpoints/step-120/state.json", "checkpoints/step-120/train_state.safetensors"})
+    EXPECT_TRUE(fs::exists(folder_ / "a" / name)) << name;
+  EXPECT_THAT(read_file(folder_ / "a" / "status.json"), HasSubstr("\"done\""));
+}
+
+TEST_F(Run, MetricsAndProvenanceAreJson) {
+  ASSERT_EQ(run("a").code, 0);
+  std::istringstream lines(read_file(folder_ / "a" / "metrics.jsonl"));
+  int train = 0, valid = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    (record["split"] == "train" ? train : valid) += 1;
+    EXPECT_GT(record["nll_nat"].get<double>(), 0);
+    EXPECT_NEAR(record["ppl"].get<double>(), std::exp(record["nll_nat"].get<double>()),
+                1e-6 * record["ppl"].get<double>());
+  }
+  EXPECT_EQ(train, 120 / 7 + 1);
+  EXPECT_EQ(valid, 4);
+  const auto provenance = nlohmann::json::parse(read_file(folder_ / "a" / "provenance.json"));
+  EXPECT_EQ(provenance["starts"].size(), 1u);
+  EXPECT_EQ(provenance["starts"][0]["plugins"]["model/lstm"].get<std::string>().size(), 64u);
+}
+
+TEST_F(Run, EqualRunsAreEqualBytes) {
+  ASSERT_EQ(run("a").code, 0);
+  ASSERT_EQ(run("b").code, 0);
+  ASSERT_EQ(run("c", {"seed=2"}).code, 0);
+  EXPECT_EQ(model("a"), model("b"));
+  EXPECT_NE(model("a"), model("c"));
+}
+
+TEST_F(Run, ItsConfigIsARecipe) {
+  ASSERT_EQ(run("a", {"train.steps=20"}).code, 0);
+  const Outcome o = run_lmx({"run", path("a/config.yaml"), "run.dir=" + path("b")}, environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(model("a", 20), model("b", 20));
+}
+
+TEST_F(Run, KeepsTheLastAndTheBest) {
+  ASSERT_EQ(run("a", {"optimizer.lr=0.5", "clip=[]"}).code,
+            0);  // the first validation is the best, the rest gets worse
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder_ / "a" / "checkpoints"))
+    names.push_back(entry.path().filename());
+  EXPECT_GE(names.size(), 2u);
+  EXPECT_LE(names.size(), 3u);
+  EXPECT_THAT(names, testing::Contains("step-120"));
+  EXPECT_THAT(names, testing::Contains("step-110"));
+}
+
+TEST_F(Run, DivergencePolicies) {
+  const std::vector<std::string> wild{"optimizer={name: sgd, lr: 1e30}", "clip=[]", "train.ema=0"};
+  const auto with = [&](const std::string& more) {
+    std::vector<std::string> all = wild;
+    all.push_back(more);
+    return all;
+  };
+  Outcome o = run("stop", wild);
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("[train] step "), HasSubstr("on_divergence: stop")));
+  EXPECT_THAT(read_file(folder_ / "stop" / "status.json"), AllOf(HasSubstr("\"failed\""), HasSubstr("on_divergence")));
+  o = run("limit", {"train.max_loss=0.01"});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("above train.max_loss, 0.01"));
+  o = run("skip", with("train.on_divergence=skip"));
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("20 updates left out in a row"));
+  o = run("lower", {"train.max_loss=4.0", "train.on_divergence=lower_lr", "train.steps=15"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("the update is left out, the learning rate now 0.005")));
+}
+
+TEST_F(Run, DryRunTrainsNothing) {
+  const Outcome o = run("a", {"--dry-run"});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("parameters "), HasSubstr("memory (estimate)"), HasSubstr("data: found")));
+  EXPECT_FALSE(fs::exists(path("a")));
+}
+
+TEST_F(Run, FullModelOfThePaper) {
+  const std::string recipe = LMX_SOURCE_DIR "/recipes/patwary_word_1b.yaml";
+  auto nowhere = environment();
+  nowhere["LMX_DATA_DIR"] = path("");
+  Outcome o = run_lmx({"run", recipe, "--dry-run"}, nowhere);
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("parameters 111,845,376\n"), HasSubstr("one_billion_word' is missing"),
+                           HasSubstr("download")));
+  o = run_lmx({"run", recipe, "--dry-run", "loss.bias=true"}, nowhere);
+  EXPECT_THAT(o.out, HasSubstr("parameters 111,945,376\n"));
+  o = run_lmx({"run", recipe, "run.dir=" + path("a")}, nowhere);
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("one_billion_word' is missing"));
+}
+
+TEST_F(Run, EveryShippedRecipeIsRight) {
+  for (const auto& entry : fs::directory_iterator(LMX_SOURCE_DIR "/recipes")) {
+    if (entry.path().extension() != ".yaml") continue;
+    const Outcome o = run_lmx({"run", entry.path().string(), "--dry-run"}, environment());
+    EXPECT_EQ(o.code, 0) << entry.path() << o.err;
+  }
+}
+
+TEST_F(Run, FullDisk) {
+  fs::create_directory(path("disk"));
+  if (mount("tmpfs", path("disk").c_str(), "tmpfs", 0, "size=100k") != 0)
+    GTEST_SKIP() << "needs the right to mount a tmpfs";
+  const Outcome o = run("disk/a", {"model.cells=64", "run.tensorboard=false"});
+  std::vector<std::string> left;
+  for (const auto& entry : fs::recursive_directory_iterator(path("disk"))) left.push_back(entry.path().filename());
+  umount(path("disk").c_str());
+  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("No space left on device"));
+  for (const std::string& name : left) {
+    EXPECT_EQ(name.find("safetensors"), std::string::npos) << "half a checkpoint";
+    EXPECT_EQ(name.find(".tmp"), std::string::npos);
+  }
+}
+
+TEST_F(Run, TraceOfItsPhases) {
+  ASSERT_EQ(run("a", {"train.steps=5", "--trace", path("t.json")}).code, 0);
+  const std::string trace = read_file(path("t.json"));
+  for (const char* name : {"\"forward\"", "\"backward\"", "\"update\"", "\"validate\"", "\"checkpoint\""})
+    EXPECT_THAT(trace, HasSubstr(name));
+  EXPECT_TRUE(nlohmann::json::accept(trace));
+}
+
+TEST_F(BadInput, MisspeltKeys) {
+  refused({"model.cels=4"}, {"unknown key model.cels", "did you mean 'cells'?"});
+  refused({"train.stesp=4"}, {"unknown key train.stesp", "did you mean 'steps'?"});
+  refused({"+optimiser={name: sgd}"}, {"unknown key optimiser", "did you mean 'optimizer'?"});
+  refused({"loss.sampels=4"}, {"sampels", "did you mean 'samples'?"});
+  refused({"data.vocabsize=4"}, {"vocabsize", "did you mean 'vocab_size'?"});
+  refused({"schedule={name: linaer}"}, {"linaer", "did you mean 'linear'?"});
+  refused({"sync={all: {params: '.*', strategy: alreduce}}"}, {"alreduce", "did you mean 'allreduce'?"});
+}
+
+TEST_F(BadInput, PlaceInTheFile) {
+  write("tiny.yaml", std::string(kTinyRecipe) + "modle: {}\n");
+  refused({}, {path("tiny.yaml") + ":13:", "unknown key modle", "did you mean 'model'?"});
+}
+
+TEST_F(BadInput, WrongTypesAndRanges) {
+  refused({"model.cells=many"}, {"model.cells", "expected an integer, got 'many'"});
+  refused({"model.cells=-4"}, {"model.cells", "must be >= 1, got -4"});
+  refused({"batch.global=0"}, {"batch.global", "must be >= 1, got 0"});
+  refused({"batch.micro=9"}, {"batch.micro", "more than batch.global, 8"});
+  refused({"optimizer.lr=fast"}, {"optimizer.lr", "expected a number"});
+  refused({"precision=fp4"}, {"precision", "expected one of fp32, bf16"});
+  refused({"train.on_divergence=panic"}, {"train.on_divergence", "expected one of stop, skip, lower_lr"});
+  refused({"train.ema=1.5"}, {"train.ema"});
+  refused({"train.ema_params='('"}, {"train.ema_params", "no regular expression"});
+  refused({"model=3"}, {"model"});
+  refused({"~model"}, {"the recipe has no model"});
+}
+
+TEST_F(BadInput, Ranks) {
+  refused({"--ranks", "4"}, {"virtual ranks are not in this build"});
+  refused({"comm.ranks=4"}, {"comm.ranks", "virtual ranks are not in this build"});
+}
+
+TEST_F(BadInput, Sync) {
+  refused({"sync={a: {params: embedding, strategy: allreduce}}"}, {"no rule of sync covers", "lstm.0.weight_ih"});
+  refused({"sync={a: {params: '.*', strategy: allreduce}, b: {params: softmax, strategy: allreduce}}"},
+          {"sync.b.params", "matches no parameter that an earlier rule left"});
+  refused({"sync={a: {params: '(', strategy: allreduce}}"}, {"sync.a.params", "no regular expression"});
+  refused({"sync={a: {params: '.*'}}"}, {"sync.a", "needs `strategy`"});
+  refused({"sync={a: {params: '.*', strategy: allreduce, bucket: 3}}"}, {"bucket", "did you mean 'bucket_mb'?"});
+}
+
+TEST_F(BadInput, Data) {
+  refused({"batcher.sequence_length=3000"}, {"is longer than the train split"});
+  refused({"batch.global=1000", "batch.micro=0"}, {"is shorter than one batch"});
+  refused(text("missing.txt"), {"missing.txt"});
+  write("empty.txt", "");
+  refused(text("empty.txt"), {"empty.txt"});
+  write("wrong.txt", "one two \xff three\n");
+  refused(text("wrong.txt"), {"wrong.txt", "UTF-8"});
+  std::string words;
+  for (int i = 0; i < 400; ++i) words += "one two three four\n";
+  write("small.txt", words);
+  refused(text("small.txt", {"data.vocab_size=50"}), {"vocab_size", "50"});
+}
+
+TEST_F(BadInput, DirectoryInUse) {
+  fs::create_directory(path("used"));
+  write("used/notes.txt", "x");
+  const Outcome o = run("used");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("exists and is not empty"), HasSubstr("--resume")));
+}
+
+}  // namespace
+}  // namespace lmx_test
