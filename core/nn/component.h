@@ -1,4 +1,5 @@
-// Components that a recipe chooses by `name`: the table of one kind's names, and what reading such a subtree has in common.
+// Components that a recipe chooses by `name`: the table of one kind's names, and what reading such a subtree has in
+// common.
 #pragma once
 
 #include <string>
@@ -26,10 +27,12 @@ const Entry<Make>& find(const std::vector<Entry<Make>>& entries, const Node& con
   std::vector<std::string> names;
   for (const auto& e : entries) names.emplace_back(e.name);
   const auto expected = [&](const Mark& mark, const std::string& got, const std::string& hint) {
-    return UserError(str(config::at(mark, path + ".name"), "expected one of ", config::join(names), ", got ", got, hint));
+    return UserError(
+        str(config::at(mark, path + ".name"), "expected one of ", config::join(names), ", got ", got, hint));
   };
   if (config.kind != Node::Kind::null && config.kind != Node::Kind::map) {
-    throw UserError(str(config::at(config.mark, path), "expected a map with a `name`, got ", config::describe_value(config)));
+    throw UserError(
+        str(config::at(config.mark, path), "expected a map with a `name`, got ", config::describe_value(config)));
   }
   const Node* name = config.find("name");
   if (!name && !fallback) throw expected(config.mark, "none", "");

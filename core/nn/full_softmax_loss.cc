@@ -5,7 +5,9 @@ namespace lmx::losses {
 namespace {
 
 struct FullSoftmaxConfig : OutputConfig {
-  static FullSoftmaxConfig read(const Node& n, const std::string& path) { return read_config<FullSoftmaxConfig>(n, path); }
+  static FullSoftmaxConfig read(const Node& n, const std::string& path) {
+    return read_config<FullSoftmaxConfig>(n, path);
+  }
 };
 
 class FullSoftmax final : public Loss {
@@ -13,7 +15,8 @@ class FullSoftmax final : public Loss {
   FullSoftmax(FullSoftmaxConfig config, const LossEnv& env) : config_(std::move(config)), env_(env) {}
 
   std::vector<ParameterSpec> parameters() const override { return config_.parameters(env_, false); }
-  Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets, RandomKey) const override {
+  Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
+              RandomKey) const override {
     return full_softmax_loss(ctx, features, params.at(kWeight), bias_of(params), targets, Tensor());
   }
   int64_t macs_per_token(int64_t) const override { return env_.vocab_size * env_.feature_size; }

@@ -41,6 +41,8 @@ std::vector<ParameterSpec> losses::OutputConfig::parameters(const LossEnv& env, 
 std::unique_ptr<Loss> make_loss(const Node& config, const std::string& path, const LossEnv& env) {
   return entry(config, path).make(config, path, env);
 }
-Node full_loss_config(const Node& config, const std::string& path) { return entry(config, path).full(config, path); }
+Node full_loss_config(const Node& config, const std::string& path) {
+  return entry(config, path).full(config, path);
+}
 
 }  // namespace lmx

@@ -22,7 +22,9 @@ struct OutputConfig {
 };
 
 // The bias of a layer that has one.
-inline Var bias_of(ParameterStore& params) { return params.contains(kBias) ? params.at(kBias) : Var(); }
+inline Var bias_of(ParameterStore& params) {
+  return params.contains(kBias) ? params.at(kBias) : Var();
+}
 
 std::unique_ptr<Loss> make_full_softmax(const Node& config, const std::string& path, const LossEnv& env);
 std::unique_ptr<Loss> make_sampled_softmax(const Node& config, const std::string& path, const LossEnv& env);

@@ -1,4 +1,5 @@
-// Sampled softmax with S candidates common to all targets of a step, drawn with replacement: E_k = S P(k) of a candidate.
+// Sampled softmax with S candidates common to all targets of a step, drawn with replacement: E_k = S P(k) of a
+// candidate.
 #include <cmath>
 
 #include "nn/component.h"
@@ -15,8 +16,10 @@ struct SampledSoftmaxConfig : OutputConfig {
   bool remove_accidental_hits = true;
 
   void fields(Fields& f) {
-    f.field("samples", samples, "candidates of a step on a rank, drawn with replacement; targets are always added", kPositive);
-    f.choice("proposal", proposal, {"uniform", "log_uniform", "unigram"}, "distribution of the candidates over word ids");
+    f.field("samples", samples, "candidates of a step on a rank, drawn with replacement; targets are always added",
+            kPositive);
+    f.choice("proposal", proposal, {"uniform", "log_uniform", "unigram"},
+             "distribution of the candidates over word ids");
     f.field("beta", beta, "unigram: the power of a word's count", kNonNegative);
     f.field("logq", logq, "subtract the log of expected counts from the logits");
     f.field("remove_accidental_hits", remove_accidental_hits, "leave a candidate equal to the target out of its sum");
@@ -30,13 +33,15 @@ struct SampledSoftmaxConfig : OutputConfig {
 class SampledSoftmax final : public Loss {
  public:
   SampledSoftmax(SampledSoftmaxConfig config, const LossEnv& env)
-      : config_(std::move(config)), env_(env),
+      : config_(std::move(config)),
+        env_(env),
         sampler_(make_sampler(config_.proposal, env.vocab_size, config_.beta, env.vocabulary)) {}
 
   std::vector<ParameterSpec> parameters() const override { return config_.parameters(env_, true); }
   Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
               RandomKey sampler) const override {
-    return sampled_softmax_loss(ctx, features, params.at(kWeight), bias_of(params), targets, draw(targets, sampler), Tensor());
+    return sampled_softmax_loss(ctx, features, params.at(kWeight), bias_of(params), targets, draw(targets, sampler),
+                                Tensor());
   }
   int64_t macs_per_token(int64_t) const override { return (config_.samples + 1) * env_.feature_size; }
   const std::string& normalize() const override { return config_.normalize; }
@@ -61,8 +66,9 @@ class SampledSoftmax final : public Loss {
   double log_expected(int32_t id) const {
     return std::log(static_cast<double>(config_.samples) * sampler_->probability(id));
   }
-  // Without its hits a target stands in the sum once, not S P times: its expected count is the probability of being drawn
-  // at all, 1 - (1 - P)^S. With S P instead, words that are expected more than once would be learned far too likely.
+  // Without its hits a target stands in the sum once, not S P times: its expected count is the probability of being
+  // drawn at all, 1 - (1 - P)^S. With S P instead, words that are expected more than once would be learned far too
+  // likely.
   double log_expected_target(int32_t id) const {
     if (!config_.remove_accidental_hits) return log_expected(id);
     const double p = sampler_->probability(id);

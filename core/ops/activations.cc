@@ -13,18 +13,36 @@ using namespace ops;
 
 struct Tanh {
   static constexpr const char* kName = "tanh";
-  template <class T> static T value(T x) { return fast_tanh(x); }
-  template <class T> static T slope(T y) { return T(1) - y * y; }
+  template <class T>
+  static T value(T x) {
+    return fast_tanh(x);
+  }
+  template <class T>
+  static T slope(T y) {
+    return T(1) - y * y;
+  }
 };
 struct Sigmoid {
   static constexpr const char* kName = "sigmoid";
-  template <class T> static T value(T x) { return fast_sigmoid(x); }
-  template <class T> static T slope(T y) { return y * (T(1) - y); }
+  template <class T>
+  static T value(T x) {
+    return fast_sigmoid(x);
+  }
+  template <class T>
+  static T slope(T y) {
+    return y * (T(1) - y);
+  }
 };
 struct Relu {
   static constexpr const char* kName = "relu";
-  template <class T> static T value(T x) { return x < T(0) ? T(0) : x; }  // NaN passes
-  template <class T> static T slope(T y) { return y > T(0) ? T(1) : T(0); }
+  template <class T>
+  static T value(T x) {
+    return x < T(0) ? T(0) : x;
+  }  // NaN passes
+  template <class T>
+  static T slope(T y) {
+    return y > T(0) ? T(1) : T(0);
+  }
 };
 
 template <class F, class T>
@@ -44,9 +62,8 @@ Var pointwise(Context& ctx, const Var& x) {
     using T = decltype(zero);
     const T* px = x.value().data<T>();
     T* py = y.data<T>();
-    parallel_for(y.numel(), kGrain / 4, [&](int64_t begin, int64_t end) {
-      forward<F, T>(px + begin, py + begin, end - begin);
-    });
+    parallel_for(y.numel(), kGrain / 4,
+                 [&](int64_t begin, int64_t end) { forward<F, T>(px + begin, py + begin, end - begin); });
   });
   Var out(y);
   if (recording(ctx, {&x})) {
@@ -70,8 +87,14 @@ Var pointwise(Context& ctx, const Var& x) {
 
 }  // namespace
 
-Var tanh(Context& ctx, const Var& x) { return pointwise<Tanh>(ctx, x); }
-Var sigmoid(Context& ctx, const Var& x) { return pointwise<Sigmoid>(ctx, x); }
-Var relu(Context& ctx, const Var& x) { return pointwise<Relu>(ctx, x); }
+Var tanh(Context& ctx, const Var& x) {
+  return pointwise<Tanh>(ctx, x);
+}
+Var sigmoid(Context& ctx, const Var& x) {
+  return pointwise<Sigmoid>(ctx, x);
+}
+Var relu(Context& ctx, const Var& x) {
+  return pointwise<Relu>(ctx, x);
+}
 
 }  // namespace lmx

@@ -60,9 +60,8 @@ Var add(Context& ctx, const Var& a, const Var& b) {
     using T = decltype(zero);
     const T *pa = a.value().data<T>(), *pb = b.value().data<T>();
     T* py = y.data<T>();
-    parallel_for(y.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      add_kernel<T>(pa + begin, pb + begin, py + begin, end - begin);
-    });
+    parallel_for(y.numel(), kGrain,
+                 [&](int64_t begin, int64_t end) { add_kernel<T>(pa + begin, pb + begin, py + begin, end - begin); });
   });
   Var out(y);
   if (recording(ctx, {&a, &b})) {
@@ -155,9 +154,8 @@ Var reshape(Context& ctx, const Var& x, Shape shape) {
   }
   Var out(x.value().reshape(shape));
   if (recording(ctx, {&x})) {
-    ctx.tape->record("reshape", {x}, {out}, [&ctx, x, out](Tape&) {
-      Tape::accumulate(ctx, x, Tape::grad_of(out).reshape(x.shape()));
-    });
+    ctx.tape->record("reshape", {x}, {out},
+                     [&ctx, x, out](Tape&) { Tape::accumulate(ctx, x, Tape::grad_of(out).reshape(x.shape())); });
   }
   return out;
 }

@@ -27,7 +27,8 @@ void check_ids(const char* op, const char* what, const Tensor& ids, int64_t n, c
   const int32_t* id = ids.data<int32_t>();
   for (int64_t i = 0; i < ids.numel(); ++i) {
     if (id[i] >= 0 && id[i] < n) continue;
-    throw UserError(str("[", op, "] ", what, '[', i, "] = ", id[i], " for ", table, ' ', shape, ": must be in [0, ", n, ")"));
+    throw UserError(
+        str("[", op, "] ", what, '[', i, "] = ", id[i], " for ", table, ' ', shape, ": must be in [0, ", n, ")"));
   }
 }
 

@@ -74,6 +74,8 @@ inline double scalar_value(const Tensor& t) {
 }
 
 inline constexpr int64_t kGrain = 1 << 14;  // elements of a pointwise loop worth a thread of its own
-inline int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, kGrain / std::max<int64_t>(cols, 1)); }
+inline int64_t row_grain(int64_t cols) {
+  return std::max<int64_t>(1, kGrain / std::max<int64_t>(cols, 1));
+}
 
 }  // namespace lmx::ops

@@ -26,24 +26,25 @@ Var cross_entropy(Context& ctx, const Var& logits, const Tensor& targets, const 
   });
   Var out(scalar(ctx, loss, z.dtype()));
   if (recording(ctx, {&logits})) {
-    ctx.tape->record("cross_entropy", {logits}, {out}, [&ctx, logits, targets, weights, lse = std::move(lse), out](Tape&) {
-      const double seed = scalar_value(Tape::grad_of(out));
-      const Tensor& value = logits.value();
-      Tensor dz = value.like(MemClass::activations);
-      with_values("cross_entropy", value, [&](auto zero) {
-        using T = decltype(zero);
-        const int64_t width = value.dim(1);
-        parallel_for(value.dim(0), row_grain(width), [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            const double factor = seed * weight_of(weights, i);
-            T* row = dz.data<T>() + i * width;
-            softmax_row(value.data<T>() + i * width, row, lse[static_cast<size_t>(i)], factor, width);
-            row[targets.data<int32_t>()[i]] -= static_cast<T>(factor);
-          }
-        });
-      });
-      Tape::accumulate(ctx, logits, dz);
-    });
+    ctx.tape->record("cross_entropy", {logits}, {out},
+                     [&ctx, logits, targets, weights, lse = std::move(lse), out](Tape&) {
+                       const double seed = scalar_value(Tape::grad_of(out));
+                       const Tensor& value = logits.value();
+                       Tensor dz = value.like(MemClass::activations);
+                       with_values("cross_entropy", value, [&](auto zero) {
+                         using T = decltype(zero);
+                         const int64_t width = value.dim(1);
+                         parallel_for(value.dim(0), row_grain(width), [&](int64_t begin, int64_t end) {
+                           for (int64_t i = begin; i < end; ++i) {
+                             const double factor = seed * weight_of(weights, i);
+                             T* row = dz.data<T>() + i * width;
+                             softmax_row(value.data<T>() + i * width, row, lse[static_cast<size_t>(i)], factor, width);
+                             row[targets.data<int32_t>()[i]] -= static_cast<T>(factor);
+                           }
+                         });
+                       });
+                       Tape::accumulate(ctx, logits, dz);
+                     });
   }
   return out;
 }

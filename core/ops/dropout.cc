@@ -1,8 +1,8 @@
 // y_i = x_i / (1 - p) with probability 1 - p, else 0; dx likewise with the same mask.
 //
-// The mask is a pure function of (key, i) and is drawn again in the backward pass instead of being kept. Elements come in
-// groups of 256: element 64 w + l of group g takes word w of Philox block 64 g + l, so that blocks are computed side by
-// side and their words leave as whole vectors.
+// The mask is a pure function of (key, i) and is drawn again in the backward pass instead of being kept. Elements come
+// in groups of 256: element 64 w + l of group g takes word w of Philox block 64 g + l, so that blocks are computed side
+// by side and their words leave as whole vectors.
 #include "ops/common.h"
 
 namespace lmx {
@@ -13,8 +13,8 @@ using namespace ops;
 constexpr int kLanes = 64, kGroup = 4 * kLanes;
 constexpr uint32_t kDomain = 4;  // third counter word: apart from the draws and folds of lmx/random.h
 
-// The words of group g. The same function as lmx::philox (a test holds them together), with the rounds unrolled inside the
-// loop over lanes, which is the shape that the compiler vectorises.
+// The words of group g. The same function as lmx::philox (a test holds them together), with the rounds unrolled inside
+// the loop over lanes, which is the shape that the compiler vectorises.
 inline void group_words(uint64_t key, uint64_t group, uint32_t (&words)[4][kLanes]) {
   const uint64_t first = group * kLanes;  // a multiple of 64: adding a lane never carries
   const auto low = static_cast<uint32_t>(first), high = static_cast<uint32_t>(first >> 32);

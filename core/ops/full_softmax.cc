@@ -1,7 +1,8 @@
 // Softmax over the whole vocabulary from hidden states: z = h w^T + b, loss = sum_i w_i (logsumexp_j z_ij - z_i,t(i)).
 //
-// Rows are taken in blocks whose logits fit in 32 MB. A block's gradient dz is known as soon as its logits are, up to the
-// factor that backward() brings, so dh = dz w, dw += dz^T h and db += sum dz are made at once and no logits are kept.
+// Rows are taken in blocks whose logits fit in 32 MB. A block's gradient dz is known as soon as its logits are, up to
+// the factor that backward() brings, so dh = dz w, dw += dz^T h and db += sum dz are made at once and no logits are
+// kept.
 #include "ops/common.h"
 #include "ops/softmax_rows.h"
 
@@ -85,7 +86,9 @@ struct Gradients {
 };
 
 // Half precision rounds dz, whose entries are near 1 / V: a power of two lifts them out of its subnormal range.
-double lift_for(const Context& ctx) { return ctx.compute == DType::f16 ? 1024.0 : 1.0; }
+double lift_for(const Context& ctx) {
+  return ctx.compute == DType::f16 ? 1024.0 : 1.0;
+}
 
 double weighted_sum(const std::vector<double>& nll, const Tensor& weights) {
   double sum = 0;

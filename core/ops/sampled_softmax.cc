@@ -1,6 +1,6 @@
 // Sampled softmax (Jean et al. 2015): each target against itself and S common candidates c_s, drawn by a proposal.
 //
-//   z_i0 = h_i . w_t(i) + b_t(i) - log E_t(i)      z_is = h_i . w_c(s) + b_c(s) - log E_c(s)     (E: expected counts; logQ)
+//   z_i0 = h_i . w_t(i) + b_t(i) - log E_t(i)      z_is = h_i . w_c(s) + b_c(s) - log E_c(s)     (E: expected counts)
 //   loss = sum_i w_i (logsumexp over {z_i0} and z_is - z_i0), without candidates equal to t(i) when hits are removed
 //   p_is = w_i softmax(z_i)_s,  g_i = w_i (softmax(z_i)_0 - 1)
 //   dh_i = g_i w_t(i) + sum_s p_is w_c(s)          dw: row t(i) += g_i h_i, row c(s) += sum_i p_is h_i     (row-sparse)
@@ -19,14 +19,14 @@ using namespace ops;
 // One target's side of the softmax.
 template <class T>
 struct Target {
-  T logit;         // z_i0
+  T logit;  // z_i0
   T weight;
-  int32_t hit;     // candidate id to leave out; -1: none
-  bool gradient;   // turn logits into p
+  int32_t hit;    // candidate id to leave out; -1: none
+  bool gradient;  // turn logits into p
 };
 template <class T>
 struct RowResult {
-  double nll;      // unweighted
+  double nll;  // unweighted
   T g;
 };
 
@@ -57,7 +57,8 @@ LMX_SIMD RowResult<T> loss_row(T* __restrict z, const T* __restrict offset, cons
     const T scale = target.weight / sum;
     for (int64_t j = 0; j < s; ++j) z[j] *= scale;
   }
-  return {static_cast<double>(m - target.logit) + std::log(static_cast<double>(sum)), target.weight * (own / sum - T(1))};
+  return {static_cast<double>(m - target.logit) + std::log(static_cast<double>(sum)),
+          target.weight * (own / sum - T(1))};
 }
 
 template <class T>
@@ -129,7 +130,8 @@ double forward(const Saved& saved, const Candidates& c, bool gradient) {
   const Inputs& in = saved.in;
   const int64_t n = in.h.value().dim(0), d = in.h.value().dim(1), v_samples = static_cast<int64_t>(c.ids.size());
   const std::vector<T> offset = candidate_offsets<T>(in, c);
-  const T *h = in.h.value().data<T>(), *w = in.w.value().data<T>(), *b = in.b.defined() ? in.b.value().data<T>() : nullptr;
+  const T *h = in.h.value().data<T>(), *w = in.w.value().data<T>(),
+          *b = in.b.defined() ? in.b.value().data<T>() : nullptr;
   const int32_t* t = in.targets.data<int32_t>();
   Tensor p = saved.p, gs = saved.g;
   std::vector<double> losses(static_cast<size_t>(n));

@@ -40,22 +40,31 @@ double lse(const T* x, int64_t n) {
   constexpr int64_t kBlock = 2048;
   const T m = max_kernel<T>(x, n);
   double s = 0;
-  for (int64_t b = 0; b < n; b += kBlock) s += static_cast<double>(sum_exp_kernel<T>(x + b, m, std::min(kBlock, n - b)));
+  for (int64_t b = 0; b < n; b += kBlock)
+    s += static_cast<double>(sum_exp_kernel<T>(x + b, m, std::min(kBlock, n - b)));
   return static_cast<double>(m) + std::log(s);
 }
 
 }  // namespace
 
-double log_sum_exp(const float* x, int64_t n) { return lse(x, n); }
-double log_sum_exp(const double* x, int64_t n) { return lse(x, n); }
+double log_sum_exp(const float* x, int64_t n) {
+  return lse(x, n);
+}
+double log_sum_exp(const double* x, int64_t n) {
+  return lse(x, n);
+}
 void softmax_row(const float* x, float* y, double lse, double factor, int64_t n) {
   softmax_kernel<float>(x, y, static_cast<float>(lse), static_cast<float>(factor), n);
 }
 void softmax_row(const double* x, double* y, double lse, double factor, int64_t n) {
   softmax_kernel<double>(x, y, lse, factor, n);
 }
-void add_bias(float* x, const float* b, int64_t n) { add_kernel<float>(x, b, n); }
-void add_bias(double* x, const double* b, int64_t n) { add_kernel<double>(x, b, n); }
+void add_bias(float* x, const float* b, int64_t n) {
+  add_kernel<float>(x, b, n);
+}
+void add_bias(double* x, const double* b, int64_t n) {
+  add_kernel<double>(x, b, n);
+}
 
 void check_targets(const char* op, const Tensor& targets, const Tensor& weights, int64_t n, const Classes& classes) {
   if (!targets.defined() || targets.shape() != Shape{n}) {

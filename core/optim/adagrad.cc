@@ -20,7 +20,9 @@ struct AdagradConfig {
     f.field("eps", eps, "added to the root of that sum", kNonNegative);
     f.field("weight_decay", weight_decay, "L2 penalty added to the gradient", kNonNegative);
   }
-  static AdagradConfig read(const Node& config, const std::string& path) { return read_config<AdagradConfig>(config, path); }
+  static AdagradConfig read(const Node& config, const std::string& path) {
+    return read_config<AdagradConfig>(config, path);
+  }
 };
 
 template <class T>
@@ -40,7 +42,8 @@ LMX_SIMD void kernel(T* __restrict p, const T* __restrict g, T* __restrict s, co
 
 class Adagrad final : public SlotOptimizer {
  public:
-  explicit Adagrad(AdagradConfig config) : SlotOptimizer("adagrad", {{"sum", config.initial_accumulator}}), config_(config) {}
+  explicit Adagrad(AdagradConfig config)
+      : SlotOptimizer("adagrad", {{"sum", config.initial_accumulator}}), config_(config) {}
 
  protected:
   void apply(const Run<float>& run, const Rates& rates) const override { typed(run, rates); }

@@ -4,7 +4,8 @@
 //   m <- b1 m + (1 - b1) g      v <- b2 v + (1 - b2) g^2
 //   p <- p - lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)
 //
-// Row-sparse: the same on the rows that have a gradient; a row's moments do not decay while it has none, but t counts on.
+// Row-sparse: the same on the rows that have a gradient; a row's moments do not decay while it has none, but t counts
+// on.
 #include <cmath>
 
 #include "lmx/error.h"
@@ -55,7 +56,7 @@ struct Coefficients {
 template <class T>
 LMX_SIMD void kernel(const Run<T>& run, const Coefficients<T>& given) {
   const Coefficients<T> c = given;
-  T *__restrict p = run.param, *__restrict m = run.slot[0], *__restrict v = run.slot[1];
+  T* __restrict p = run.param, * __restrict m = run.slot[0], * __restrict v = run.slot[1];
   const T* __restrict g = run.grad;
   const T d1 = T(1) - c.b1, d2 = T(1) - c.b2;
   for (int64_t i = 0; i < run.n; ++i) {
@@ -72,13 +73,18 @@ class Adam final : public SlotOptimizer {
       : SlotOptimizer(name, {{"exp_avg", 0}, {"exp_avg_sq", 0}}), config_(std::move(config)), decoupled_(decoupled) {}
 
  protected:
-  void apply(const Run<float>& run, const Rates& rates) const override { kernel<float>(run, coefficients<float>(rates)); }
-  void apply(const Run<double>& run, const Rates& rates) const override { kernel<double>(run, coefficients<double>(rates)); }
+  void apply(const Run<float>& run, const Rates& rates) const override {
+    kernel<float>(run, coefficients<float>(rates));
+  }
+  void apply(const Run<double>& run, const Rates& rates) const override {
+    kernel<double>(run, coefficients<double>(rates));
+  }
 
  private:
   template <class T>
   Coefficients<T> coefficients(const Rates& r) const {
-    const double b1 = config_.betas[0], b2 = config_.betas[1], t = static_cast<double>(r.step), wd = config_.weight_decay;
+    const double b1 = config_.betas[0], b2 = config_.betas[1], t = static_cast<double>(r.step),
+                 wd = config_.weight_decay;
     return {static_cast<T>(r.grad_scale),
             static_cast<T>(decoupled_ ? 0.0 : wd),
             static_cast<T>(decoupled_ ? 1.0 - r.lr * wd : 1.0),
@@ -101,7 +107,11 @@ std::unique_ptr<Optimizer> make_adam(const Node& config, const std::string& path
 std::unique_ptr<Optimizer> make_adamw(const Node& config, const std::string& path) {
   return std::make_unique<Adam>("adamw", AdamwConfig::read(config, path), true);
 }
-Node full_adam(const Node& config, const std::string& path) { return component::full<AdamConfig>("adam", config, path); }
-Node full_adamw(const Node& config, const std::string& path) { return component::full<AdamwConfig>("adamw", config, path); }
+Node full_adam(const Node& config, const std::string& path) {
+  return component::full<AdamConfig>("adam", config, path);
+}
+Node full_adamw(const Node& config, const std::string& path) {
+  return component::full<AdamwConfig>("adamw", config, path);
+}
 
 }  // namespace lmx::optim

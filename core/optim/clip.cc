@@ -1,5 +1,5 @@
-// Clipping by global norm (Pascanu et al. 2013): the gradients of a group are scaled by max_norm / norm where their common
-// norm is above max_norm.
+// Clipping by global norm (Pascanu et al. 2013): the gradients of a group are scaled by max_norm / norm where their
+// common norm is above max_norm.
 #include <cmath>
 #include <regex>
 

@@ -71,7 +71,9 @@ void Ema::swap(ParameterStore& params) {
   }
 }
 
-StateDict Ema::state() const { return averages_; }
+StateDict Ema::state() const {
+  return averages_;
+}
 
 void Ema::load(const StateDict& state) {
   std::vector<std::string> known;
@@ -80,11 +82,13 @@ void Ema::load(const StateDict& state) {
     const auto it = state.find(name);
     if (it == state.end()) throw UserError(str("[ema] average of '", name, "' is missing"));
     if (it->second.shape() != average.shape() || it->second.dtype() != average.dtype()) {
-      throw UserError(str("[ema] average of '", name, "' is ", describe(it->second), ", the parameter ", describe(average)));
+      throw UserError(
+          str("[ema] average of '", name, "' is ", describe(it->second), ", the parameter ", describe(average)));
     }
   }
   for (const auto& [name, tensor] : state) {
-    if (!averages_.contains(name)) throw UserError(str("[ema] average of '", name, "', which is not averaged", did_you_mean(name, known)));
+    if (!averages_.contains(name))
+      throw UserError(str("[ema] average of '", name, "', which is not averaged", did_you_mean(name, known)));
   }
   for (auto& [name, average] : averages_) average.copy_from(state.at(name));
 }

@@ -19,6 +19,8 @@ const component::Entry<Make>& entry(const Node& config, const std::string& path)
 std::unique_ptr<Optimizer> make_optimizer(const Node& config, const std::string& path) {
   return entry(config, path).make(config, path);
 }
-Node full_optimizer_config(const Node& config, const std::string& path) { return entry(config, path).full(config, path); }
+Node full_optimizer_config(const Node& config, const std::string& path) {
+  return entry(config, path).full(config, path);
+}
 
 }  // namespace lmx

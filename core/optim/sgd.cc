@@ -23,7 +23,8 @@ struct SgdConfig {
   }
   static SgdConfig read(const Node& config, const std::string& path) {
     auto c = read_config<SgdConfig>(config, path);
-    if (c.nesterov && c.momentum == 0) throw UserError(str(config::at(config.mark, path), "nesterov needs a momentum above 0"));
+    if (c.nesterov && c.momentum == 0)
+      throw UserError(str(config::at(config.mark, path), "nesterov needs a momentum above 0"));
     return c;
   }
 };
@@ -39,7 +40,8 @@ struct Coefficients {
 };
 
 template <class T>
-LMX_SIMD void with_momentum(T* __restrict p, const T* __restrict g, T* __restrict m, const Coefficients<T>& given, int64_t n) {
+LMX_SIMD void with_momentum(T* __restrict p, const T* __restrict g, T* __restrict m, const Coefficients<T>& given,
+                            int64_t n) {
   const Coefficients<T> c = given;
   for (int64_t i = 0; i < n; ++i) {
     const T d = c.grad * g[i] + c.decay * p[i];
@@ -52,7 +54,8 @@ LMX_SIMD void with_momentum(T* __restrict p, const T* __restrict g, T* __restric
 class Sgd final : public SlotOptimizer {
  public:
   explicit Sgd(SgdConfig config)
-      : SlotOptimizer("sgd", config.momentum > 0 ? std::vector<Slot>{{"momentum", 0}} : std::vector<Slot>{}), config_(config) {}
+      : SlotOptimizer("sgd", config.momentum > 0 ? std::vector<Slot>{{"momentum", 0}} : std::vector<Slot>{}),
+        config_(config) {}
 
  protected:
   void apply(const Run<float>& run, const Rates& rates) const override { typed(run, rates); }
@@ -78,6 +81,8 @@ class Sgd final : public SlotOptimizer {
 std::unique_ptr<Optimizer> make_sgd(const Node& config, const std::string& path) {
   return std::make_unique<Sgd>(SgdConfig::read(config, path));
 }
-Node full_sgd(const Node& config, const std::string& path) { return component::full<SgdConfig>("sgd", config, path); }
+Node full_sgd(const Node& config, const std::string& path) {
+  return component::full<SgdConfig>("sgd", config, path);
+}
 
 }  // namespace lmx::optim

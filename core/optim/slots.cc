@@ -73,12 +73,13 @@ void SlotOptimizer::update_rows(Var& param, Tensors& slots, const Rates& rates) 
   T* p = param.value().data<T>();
   const T* g = pieces[0].rows.data<T>();
   const auto slot = pointers<T>(slots);
-  parallel_for(static_cast<int64_t>(rows.size()), std::max<int64_t>(1, kGrain / width), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t at = rows[static_cast<size_t>(i)] * width;
-      apply(Run<T>{p + at, g + i * width, moved<T>(slot, at), width}, rates);
-    }
-  });
+  parallel_for(static_cast<int64_t>(rows.size()), std::max<int64_t>(1, kGrain / width),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) {
+                   const int64_t at = rows[static_cast<size_t>(i)] * width;
+                   apply(Run<T>{p + at, g + i * width, moved<T>(slot, at), width}, rates);
+                 }
+               });
 }
 
 void SlotOptimizer::update(Context& ctx, Var& param, double lr, int64_t step, double grad_scale) {
@@ -132,7 +133,8 @@ void SlotOptimizer::load(Context& ctx, const ParameterStore& params, const State
   if (used != state.size()) {
     for (const auto& [name, tensor] : state) {
       if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-      throw UserError(str("[", name_, "] state '", name, "' belongs to no parameter's slot", did_you_mean(name, known)));
+      throw UserError(
+          str("[", name_, "] state '", name, "' belongs to no parameter's slot", did_you_mean(name, known)));
     }
   }
   tensors_ = std::move(loaded);

@@ -49,8 +49,10 @@ class SlotOptimizer : public Optimizer {
  private:
   using Tensors = std::vector<Tensor>;  // in the order of slots_
   Tensors& tensors_of(Context& ctx, const Var& param);
-  template <class T> void update_dense(Var& param, Tensors& slots, const Rates& rates) const;
-  template <class T> void update_rows(Var& param, Tensors& slots, const Rates& rates) const;
+  template <class T>
+  void update_dense(Var& param, Tensors& slots, const Rates& rates) const;
+  template <class T>
+  void update_rows(Var& param, Tensors& slots, const Rates& rates) const;
 
   std::string name_;
   std::vector<Slot> slots_;

@@ -18,7 +18,8 @@ double LrRule::factor(int64_t global_batch, int64_t ranks) const {
   if (name == "fixed") return 1;
   if (name == "linear" || name == "sqrt") {
     if (reference_batch <= 0) {
-      throw UserError(str("[lr_rule] ", name, " needs lr_rule.reference_batch, the batch for which optimizer.lr was found"));
+      throw UserError(
+          str("[lr_rule] ", name, " needs lr_rule.reference_batch, the batch for which optimizer.lr was found"));
     }
     const double times = static_cast<double>(global_batch) / static_cast<double>(reference_batch);
     return name == "linear" ? times : std::sqrt(times);

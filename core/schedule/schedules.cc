@@ -1,11 +1,11 @@
 // Learning rates as functions of the step t (0 for the first update); base is optimizer.lr after the batch rule.
 //
 //   constant       base
-//   linear         base (t+1) / warmup while t < warmup; then base (N - t) / (N - warmup), 0 from N on          (Puri 2018)
-//   inverse_sqrt   start + t (base - start) / warmup while t < warmup; then base sqrt(warmup / t)         (Ott 2018, fairseq)
+//   linear         base (t+1) / warmup while t < warmup; then base (N - t) / (N - warmup), 0 from N on   (Puri 2018)
+//   inverse_sqrt   start + t (base - start) / warmup while t < warmup; then base sqrt(warmup / t)   (Ott 2018, fairseq)
 //   cosine         warm-up as linear; then min + (base - min) (1 + cos(pi (t - warmup) / (N - warmup))) / 2
-//   epoch_decay    base factor^e in epoch e = 0, 1, ...                                               (Patwary 2018: 0.85-0.95)
-//   halve_on_rise  base factor^k after k rises of the validation perplexity                              (Xiao 2017: 0.5)
+//   epoch_decay    base factor^e in epoch e = 0, 1, ...   (Patwary 2018: 0.85-0.95)
+//   halve_on_rise  base factor^k after k rises of the validation perplexity   (Xiao 2017: 0.5)
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -19,9 +19,12 @@ namespace lmx {
 
 Schedule::~Schedule() = default;
 void Schedule::validated(double) {}
-std::vector<double> Schedule::state() const { return {}; }
+std::vector<double> Schedule::state() const {
+  return {};
+}
 void Schedule::load(const std::vector<double>& state) {
-  if (!state.empty()) throw UserError(str("[schedule] a state of ", state.size(), " numbers for a schedule that has none"));
+  if (!state.empty())
+    throw UserError(str("[schedule] a state of ", state.size(), " numbers for a schedule that has none"));
 }
 
 namespace {
@@ -36,8 +39,8 @@ Config with_warmup(const Node& node, const std::string& path) {
   auto c = read_config<Config>(node, path);
   if (c.steps > 0 && c.warmup >= c.steps) {
     const Node* at = node.find("warmup");
-    throw UserError(str(config::at(at ? at->mark : node.mark, path + ".warmup"), c.warmup, " steps of warm-up leave none of ",
-                        path, ".steps = ", c.steps));
+    throw UserError(str(config::at(at ? at->mark : node.mark, path + ".warmup"), c.warmup,
+                        " steps of warm-up leave none of ", path, ".steps = ", c.steps));
   }
   return c;
 }
@@ -46,7 +49,8 @@ struct LinearConfig {
   int64_t steps = 0;
   int64_t warmup = 0;
   void fields(Fields& f) {
-    f.field("steps", steps, "the rate reaches 0 after so many updates, wherever training stops; 0: train.steps", kNonNegative);
+    f.field("steps", steps, "the rate reaches 0 after so many updates, wherever training stops; 0: train.steps",
+            kNonNegative);
     f.field("warmup", warmup, "updates over which the rate rises to its base", kNonNegative);
   }
   static LinearConfig read(const Node& n, const std::string& path) { return with_warmup<LinearConfig>(n, path); }
@@ -71,13 +75,17 @@ struct InverseSqrtConfig {
     f.field("warmup", warmup, "updates over which the rate rises from start_lr to its base", kPositive);
     f.field("start_lr", start_lr, "rate of the first update", kNonNegative);
   }
-  static InverseSqrtConfig read(const Node& n, const std::string& path) { return read_config<InverseSqrtConfig>(n, path); }
+  static InverseSqrtConfig read(const Node& n, const std::string& path) {
+    return read_config<InverseSqrtConfig>(n, path);
+  }
 };
 
 struct EpochDecayConfig {
   double factor = 0.9;
   void fields(Fields& f) { f.field("factor", factor, "the rate is multiplied by it after each epoch", {0, 1, true}); }
-  static EpochDecayConfig read(const Node& n, const std::string& path) { return read_config<EpochDecayConfig>(n, path); }
+  static EpochDecayConfig read(const Node& n, const std::string& path) {
+    return read_config<EpochDecayConfig>(n, path);
+  }
 };
 
 struct HalveOnRiseConfig {
@@ -87,13 +95,19 @@ struct HalveOnRiseConfig {
     f.field("factor", factor, "the rate is multiplied by it when validation perplexity rises", {0, 1, true});
     f.field("patience", patience, "rises in a row that are let pass", kNonNegative);
   }
-  static HalveOnRiseConfig read(const Node& n, const std::string& path) { return read_config<HalveOnRiseConfig>(n, path); }
+  static HalveOnRiseConfig read(const Node& n, const std::string& path) {
+    return read_config<HalveOnRiseConfig>(n, path);
+  }
 };
 
-double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
+double ratio(int64_t a, int64_t b) {
+  return static_cast<double>(a) / static_cast<double>(b);
+}
 
 // What the schedule's own `steps` is when it is left to train.steps.
-int64_t length(int64_t steps, const ScheduleState& s) { return steps > 0 ? steps : s.total_steps; }
+int64_t length(int64_t steps, const ScheduleState& s) {
+  return steps > 0 ? steps : s.total_steps;
+}
 
 class Constant final : public Schedule {
  public:
@@ -174,7 +188,8 @@ class HalveOnRise final : public Schedule {
   }
   std::vector<double> state() const override { return {cuts_, rises_, last_}; }
   void load(const std::vector<double>& state) override {
-    if (state.size() != 3) throw UserError(str("[schedule] halve_on_rise has a state of 3 numbers, got ", state.size()));
+    if (state.size() != 3)
+      throw UserError(str("[schedule] halve_on_rise has a state of 3 numbers, got ", state.size()));
     cuts_ = state[0];
     rises_ = state[1];
     last_ = state[2];
@@ -216,6 +231,8 @@ const component::Entry<Make>& entry(const Node& config, const std::string& path)
 std::unique_ptr<Schedule> make_schedule(const Node& config, const std::string& path, double base_lr) {
   return entry(config, path).make(config, path, base_lr);
 }
-Node full_schedule_config(const Node& config, const std::string& path) { return entry(config, path).full(config, path); }
+Node full_schedule_config(const Node& config, const std::string& path) {
+  return entry(config, path).full(config, path);
+}
 
 }  // namespace lmx

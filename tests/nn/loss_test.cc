@@ -1,4 +1,5 @@
-// `loss:` of a recipe: parameters, candidates, evaluation under the full softmax, messages; and the samplers' distributions.
+// `loss:` of a recipe: parameters, candidates, evaluation under the full softmax, messages; and the samplers'
+// distributions.
 #include "lmx/loss.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +12,9 @@ namespace {
 
 constexpr int64_t kV = 40, kD = 6;
 
-Node yaml(const std::string& text) { return parse_yaml(text, "r.yaml"); }
+Node yaml(const std::string& text) {
+  return parse_yaml(text, "r.yaml");
+}
 
 Vocabulary vocabulary(int64_t v = kV) {
   std::vector<Vocabulary::Entry> entries;
@@ -19,7 +22,9 @@ Vocabulary vocabulary(int64_t v = kV) {
   return Vocabulary(std::move(entries));
 }
 
-LossEnv env(const Vocabulary* words = nullptr) { return {kV, kD, words}; }
+LossEnv env(const Vocabulary* words = nullptr) {
+  return {kV, kD, words};
+}
 
 std::string message(const std::string& text) {
   try {
@@ -37,7 +42,9 @@ struct Fixture {
     for (int64_t i = 0; i < 4 * kD; ++i) features.value().data<float>()[i] = 0.1f * static_cast<float>(i % 11);
     targets = Tensor::from<int32_t>(ctx.allocator, {4}, std::vector<int32_t>{3, 0, 39, 3});
   }
-  float value(uint64_t key) { return *loss->forward(ctx, params, features, targets, RandomKey(key)).value().data<float>(); }
+  float value(uint64_t key) {
+    return *loss->forward(ctx, params, features, targets, RandomKey(key)).value().data<float>();
+  }
 
   Vocabulary words = vocabulary();
   std::unique_ptr<Loss> loss;
@@ -48,7 +55,8 @@ struct Fixture {
 };
 
 TEST(Loss, Parameters) {
-  const Fixture full("{name: full_softmax, init: {kind: normal, scale: 0.3}}"), sampled("{name: sampled_softmax, bias: false}");
+  const Fixture full("{name: full_softmax, init: {kind: normal, scale: 0.3}}"),
+      sampled("{name: sampled_softmax, bias: false}");
   ASSERT_EQ(full.params.names(), (std::vector<std::string>{"softmax.weight", "softmax.bias"}));
   EXPECT_EQ(full.params.spec("softmax.weight").shape, (Shape{kV, kD}));
   EXPECT_EQ(full.params.spec("softmax.weight").init.kind, "normal");
@@ -75,8 +83,8 @@ TEST(Loss, CandidatesAreAFunctionOfTheKey) {
   }
 }
 
-// With expected counts the candidates' sum estimates the full one, and for many samples every word is nearly surely among
-// the candidates, so that the target counts once.
+// With expected counts the candidates' sum estimates the full one, and for many samples every word is nearly surely
+// among the candidates, so that the target counts once.
 TEST(Loss, ManyCorrectedSamplesApproachTheFullSoftmax) {
   for (const char* proposal : {"uniform", "log_uniform", "unigram"}) {
     Fixture f(std::string("{name: sampled_softmax, samples: 60000, init: {scale: 1}, proposal: ") + proposal + "}");
@@ -98,13 +106,15 @@ double learned_divergence(const std::string& config) {
   for (const ParameterSpec& spec : loss->parameters()) params.add(ctx, spec, RandomKey(5));
   Tape tape;
   ctx.tape = &tape;
-  Tensor ones = Tensor::empty(ctx.allocator, {kTokens, 1}, DType::f32), targets = Tensor::empty(ctx.allocator, {kTokens}, DType::i32);
+  Tensor ones = Tensor::empty(ctx.allocator, {kTokens, 1}, DType::f32),
+         targets = Tensor::empty(ctx.allocator, {kTokens}, DType::i32);
   for (float& x : ones.values<float>()) x = 1;
   Var& w = params.at("softmax.weight");
   std::vector<double> mean(kV);
   for (int64_t step = 0; step < kSteps; ++step) {
     const RandomKey key = RandomKey(17).fold(static_cast<uint64_t>(step));
-    for (int64_t i = 0; i < kTokens; ++i) targets.data<int32_t>()[i] = source->draw(key.fold("data"), static_cast<uint64_t>(i));
+    for (int64_t i = 0; i < kTokens; ++i)
+      targets.data<int32_t>()[i] = source->draw(key.fold("data"), static_cast<uint64_t>(i));
     tape.backward(ctx, loss->forward(ctx, params, Var(ones), targets, key.fold("candidates")), 1.0 / kTokens);
     w.grad().coalesce(ctx);
     const RowSparse& g = w.grad().pieces[0];
@@ -112,7 +122,8 @@ double learned_divergence(const std::string& config) {
     for (size_t r = 0; r < g.indices.size(); ++r) w.value().data<float>()[g.indices[r]] -= lr * g.rows.data<float>()[r];
     w.changed();
     w.grad().clear();
-    for (int64_t k = 0; k < kV && step >= kSteps / 2; ++k) mean[static_cast<size_t>(k)] += static_cast<double>(w.value().data<float>()[k]) / (kSteps / 2);
+    for (int64_t k = 0; k < kV && step >= kSteps / 2; ++k)
+      mean[static_cast<size_t>(k)] += static_cast<double>(w.value().data<float>()[k]) / (kSteps / 2);
   }
   double z = 0, divergence = 0;
   for (const double logit : mean) z += std::exp(logit);
@@ -123,17 +134,19 @@ double learned_divergence(const std::string& config) {
   return divergence;
 }
 
-// The reason for the correction: what is learned is the distribution of words, also where frequent words are expected several
-// times among the candidates.
+// The reason for the correction: what is learned is the distribution of words, also where frequent words are expected
+// several times among the candidates.
 TEST(Loss, TheCorrectedSampledSoftmaxLearnsTheTrueDistribution) {
   for (const char* proposal : {"uniform", "log_uniform", "unigram"}) {
     for (const char* hits : {"true", "false"}) {
-      const std::string config = std::string("{name: sampled_softmax, bias: false, samples: 64, init: {kind: zeros}, proposal: ") +
-                                 proposal + ", remove_accidental_hits: " + hits;
+      const std::string config =
+          std::string("{name: sampled_softmax, bias: false, samples: 64, init: {kind: zeros}, proposal: ") + proposal +
+          ", remove_accidental_hits: " + hits;
       EXPECT_LT(learned_divergence(config + "}"), 0.002) << config;
     }
   }
-  EXPECT_GT(learned_divergence("{name: sampled_softmax, bias: false, samples: 64, init: {kind: zeros}, logq: false}"), 0.2);
+  EXPECT_GT(learned_divergence("{name: sampled_softmax, bias: false, samples: 64, init: {kind: zeros}, logq: false}"),
+            0.2);
 }
 
 TEST(Loss, SampledGradientsAreRowSparse) {
@@ -180,8 +193,10 @@ TEST(Loss, Errors) {
             "(did you mean 'sampled_softmax'?)");
   EXPECT_EQ(message("{name: sampled_softmax, samples: 0}"), "r.yaml:1:34: loss.samples: must be >= 1, got 0");
   EXPECT_EQ(message("{name: full_softmax, samples: 3}").substr(0, 43), "r.yaml:1:31: unknown key loss.samples (allo");
-  EXPECT_THAT(message("{name: sampled_softmax, proposal: log_unifrom}"), ::testing::HasSubstr("(did you mean 'log_uniform'?)"));
-  EXPECT_THAT(message("{name: full_softmax, normalize: word}"), ::testing::HasSubstr("expected one of token, sequence"));
+  EXPECT_THAT(message("{name: sampled_softmax, proposal: log_unifrom}"),
+              ::testing::HasSubstr("(did you mean 'log_uniform'?)"));
+  EXPECT_THAT(message("{name: full_softmax, normalize: word}"),
+              ::testing::HasSubstr("expected one of token, sequence"));
 }
 
 TEST(Sampler, ProbabilitiesSumToOneAndDrawsFollowThem) {
@@ -200,7 +215,8 @@ TEST(Sampler, ProbabilitiesSumToOneAndDrawsFollowThem) {
       const double p = s->probability(k), expected = p * kDraws;
       total += p;
       // Six standard deviations of a binomial count: with a fixed key this either always holds or never.
-      EXPECT_NEAR(static_cast<double>(counts[static_cast<size_t>(k)]), expected, 6 * std::sqrt(expected)) << proposal << ' ' << k;
+      EXPECT_NEAR(static_cast<double>(counts[static_cast<size_t>(k)]), expected, 6 * std::sqrt(expected))
+          << proposal << ' ' << k;
     }
     EXPECT_NEAR(total, 1, 1e-12) << proposal;
   }

@@ -17,7 +17,9 @@ struct Outcome {
   std::vector<double> h, w, b;
 };
 
-Var leaf(Shape s, uint64_t seed, DType type, const char* name) { return Var(f64_tensor(s, seed, 0.5).to(type), true, name); }
+Var leaf(Shape s, uint64_t seed, DType type, const char* name) {
+  return Var(f64_tensor(s, seed, 0.5).to(type), true, name);
+}
 
 std::vector<int32_t> some_targets(const Size& z) {
   std::vector<int32_t> t;
@@ -35,7 +37,8 @@ Outcome outcome(const Size& z, DType type, DType compute, bool blocked, double s
   const Var loss = blocked ? full_softmax_loss(ctx, h, w, b, targets, Tensor())
                            : cross_entropy(ctx, linear(ctx, h, w, b), targets, Tensor());
   tape.backward(ctx, loss, seed);
-  const double value = type == DType::f64 ? *loss.value().data<double>() : static_cast<double>(*loss.value().data<float>());
+  const double value =
+      type == DType::f64 ? *loss.value().data<double>() : static_cast<double>(*loss.value().data<float>());
   return {value, dense_gradient(h), dense_gradient(w), dense_gradient(b)};
 }
 
@@ -86,7 +89,8 @@ TEST(FullSoftmax, MemoryIsBoundedByABlock) {
 TEST(FullSoftmax, HalfPrecisionsStayNear) {
   const Size z{16, 32, 3000};
   const Outcome e = outcome(z, DType::f32, DType::f32, true, 1.0 / 16);
-  const Outcome bf16 = outcome(z, DType::f32, DType::bf16, true, 1.0 / 16), f16 = outcome(z, DType::f32, DType::f16, true, 1.0 / 16);
+  const Outcome bf16 = outcome(z, DType::f32, DType::bf16, true, 1.0 / 16),
+                f16 = outcome(z, DType::f32, DType::f16, true, 1.0 / 16);
   EXPECT_NEAR(bf16.loss, e.loss, 1e-2 * e.loss);
   EXPECT_NEAR(f16.loss, e.loss, 2e-3 * e.loss);
   EXPECT_LT(difference(bf16.h, e.h), 3e-2);
@@ -108,11 +112,13 @@ TEST(FullSoftmax, NllsAndLogitsAgreeWithTheLoss) {
   for (int64_t i = 0; i < z.n; ++i) {
     double total = 0;
     for (int64_t k = 0; k < z.v; ++k) total += std::exp(static_cast<double>(logits.data<float>()[i * z.v + k]));
-    const double exact = std::log(total) - static_cast<double>(logits.data<float>()[i * z.v + t[static_cast<size_t>(i)]]);
+    const double exact =
+        std::log(total) - static_cast<double>(logits.data<float>()[i * z.v + t[static_cast<size_t>(i)]]);
     EXPECT_NEAR(nll.data<float>()[i], exact, 1e-5);
     sum += exact;
   }
-  EXPECT_NEAR(*full_softmax_loss(ctx, Var(h), Var(w), Var(b), ids_tensor(t), Tensor()).value().data<float>(), sum, 1e-4);
+  EXPECT_NEAR(*full_softmax_loss(ctx, Var(h), Var(w), Var(b), ids_tensor(t), Tensor()).value().data<float>(), sum,
+              1e-4);
 }
 
 TEST(FullSoftmax, NoRows) {

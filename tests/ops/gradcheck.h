@@ -82,11 +82,11 @@ inline void run_backward(const ScalarFunction& f, const std::vector<Var>& leaves
 struct GradcheckOptions {
   double tolerance = 1e-6;  // of |analytic - numeric| / max(1, |analytic|, |numeric|)
   double step = 1e-5;
-  int64_t per_leaf = 200;   // elements checked of one leaf, evenly spread
+  int64_t per_leaf = 200;  // elements checked of one leaf, evenly spread
 };
 
-// Checks every leaf that requires a gradient; then that gradients are linear in the seed of backward() and that a second
-// backward() adds to the first.
+// Checks every leaf that requires a gradient; then that gradients are linear in the seed of backward() and that a
+// second backward() adds to the first.
 inline void gradcheck(const ScalarFunction& f, std::vector<Var> leaves, GradcheckOptions options = {}) {
   for (Var& v : leaves) v.grad().clear();
   run_backward(f, leaves, 1.0);

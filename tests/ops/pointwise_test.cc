@@ -9,8 +9,12 @@
 namespace lmx::testing {
 namespace {
 
-Tensor f32_tensor(Shape s, uint64_t seed, double scale = 1) { return f64_tensor(s, seed, scale).to(DType::f32); }
-std::vector<float> values(const Var& v) { return {v.value().values<float>().begin(), v.value().values<float>().end()}; }
+Tensor f32_tensor(Shape s, uint64_t seed, double scale = 1) {
+  return f64_tensor(s, seed, scale).to(DType::f32);
+}
+std::vector<float> values(const Var& v) {
+  return {v.value().values<float>().begin(), v.value().values<float>().end()};
+}
 
 TEST(Pointwise, ValuesInF32) {
   Context ctx;
@@ -60,7 +64,8 @@ TEST(LayerNorm, RowsHaveMeanBiasAndDeviationGain) {
   }
 }
 
-// Element 64 w + l of group g takes word w of Philox block 64 g + l in domain 4: the layout that the header of the op states.
+// Element 64 w + l of group g takes word w of Philox block 64 g + l in domain 4: the layout that the header of the op
+// states.
 TEST(Dropout, MaskIsPhilox) {
   Context ctx;
   const RandomKey key(0x123456789ABCDEFu);
@@ -69,7 +74,8 @@ TEST(Dropout, MaskIsPhilox) {
   for (float& v : ones.values<float>()) v = 1;
   const auto y = values(dropout(ctx, Var(ones), 0.25, key));
   for (int64_t i = 0; i < n; ++i) {
-    const auto group = static_cast<uint32_t>(i / 256), word = static_cast<uint32_t>(i % 256 / 64), lane = static_cast<uint32_t>(i % 64);
+    const auto group = static_cast<uint32_t>(i / 256), word = static_cast<uint32_t>(i % 256 / 64),
+               lane = static_cast<uint32_t>(i % 64);
     const auto block = philox({64 * group + lane, 0, 4, 0},
                               {static_cast<uint32_t>(key.value()), static_cast<uint32_t>(key.value() >> 32)});
     ASSERT_EQ(y[static_cast<size_t>(i)], block[word] < 0x40000000u ? 0.0f : static_cast<float>(1 / 0.75)) << i;

@@ -76,7 +76,8 @@ Dense reference(const std::vector<Var>& v, const std::vector<int32_t>& targets, 
   return out;
 }
 
-void expect_near(const std::vector<double>& got, const std::vector<double>& expected, double tolerance, const char* what) {
+void expect_near(const std::vector<double>& got, const std::vector<double>& expected, double tolerance,
+                 const char* what) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << what << '[' << i << ']';
 }
@@ -90,7 +91,8 @@ void check(const Problem& p, DType type) {
   c.logq = p.logq;
   c.remove_accidental_hits = p.remove_hits;
   for (int64_t s = 0; s < kS; ++s) c.ids.push_back(sampler->draw(RandomKey(3), static_cast<uint64_t>(s)));
-  for (int64_t i = 0; i < kN; ++i) targets.push_back(i == 2 ? c.ids[0] : static_cast<int32_t>((5 * i + 1) % kV));  // one hit
+  for (int64_t i = 0; i < kN; ++i)
+    targets.push_back(i == 2 ? c.ids[0] : static_cast<int32_t>((5 * i + 1) % kV));  // one hit
   const auto log_expected = [&](int32_t id) {
     return static_cast<float>(std::log(static_cast<double>(kS) * sampler->probability(id)));
   };
@@ -107,7 +109,8 @@ void check(const Problem& p, DType type) {
   ctx.compute = type;
   ctx.tape = &tape;
   const Var loss = sampled_softmax_loss(ctx, v[0], v[1], p.bias ? v[2] : Var(), ids_tensor(targets), c, weights);
-  const double value = type == DType::f64 ? *loss.value().data<double>() : static_cast<double>(*loss.value().data<float>());
+  const double value =
+      type == DType::f64 ? *loss.value().data<double>() : static_cast<double>(*loss.value().data<float>());
   tape.backward(ctx, loss);
 
   const Dense r = reference(exact, targets, c.ids, p);
@@ -124,8 +127,8 @@ TEST(SampledSoftmax, MatchesTheDenseReference) {
   for (const char* proposal : {"uniform", "log_uniform", "unigram"}) {
     for (int options = 0; options < 16; ++options) {
       const Problem p{proposal, (options & 1) != 0, (options & 2) != 0, (options & 4) != 0, (options & 8) != 0};
-      SCOPED_TRACE(::testing::Message() << proposal << " logq " << p.logq << " remove " << p.remove_hits << " bias " << p.bias
-                                        << " weighted " << p.weighted);
+      SCOPED_TRACE(::testing::Message() << proposal << " logq " << p.logq << " remove " << p.remove_hits << " bias "
+                                        << p.bias << " weighted " << p.weighted);
       check(p, DType::f64);
       check(p, DType::f32);
     }
@@ -166,8 +169,8 @@ TEST(SampledSoftmax, NoTargetsIsZeroWithoutGradients) {
   Tape tape;
   Context ctx = f64_context(&tape);
   const Var w = f64_leaf({4, 3}, 2, "w");
-  const Var loss = sampled_softmax_loss(ctx, f64_leaf({0, 3}, 1, "h"), w, Var(), ids_tensor({}), {{1, 2}, {}, {}, false, true},
-                                        Tensor());
+  const Var loss = sampled_softmax_loss(ctx, f64_leaf({0, 3}, 1, "h"), w, Var(), ids_tensor({}),
+                                        {{1, 2}, {}, {}, false, true}, Tensor());
   EXPECT_EQ(*loss.value().data<double>(), 0);
   tape.backward(ctx, loss);
   EXPECT_TRUE(w.grad().empty());

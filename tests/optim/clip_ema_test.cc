@@ -10,13 +10,18 @@
 namespace lmx {
 namespace {
 
-Node yaml(const std::string& text) { return parse_yaml(text, "r.yaml"); }
-std::vector<ClipRule> rules(const std::string& text) { return read_clip(*yaml("clip: " + text).find("clip"), "clip"); }
+Node yaml(const std::string& text) {
+  return parse_yaml(text, "r.yaml");
+}
+std::vector<ClipRule> rules(const std::string& text) {
+  return read_clip(*yaml("clip: " + text).find("clip"), "clip");
+}
 
 // lstm.w (2) with gradient (3, 4); embedding (4, 2), rows 1 and 3 with gradient (6, 8), (0, 0); idle (1) without any.
 struct Fixture {
   Fixture() {
-    for (const auto& [name, shape] : std::vector<std::pair<std::string, Shape>>{{"lstm.w", {2}}, {"embedding", {4, 2}}, {"idle", {1}}}) {
+    for (const auto& [name, shape] :
+         std::vector<std::pair<std::string, Shape>>{{"lstm.w", {2}}, {"embedding", {4, 2}}, {"idle", {1}}}) {
       params.add(ctx, {name, shape, {"ones", 0}, false}, RandomKey(1));
     }
     params.at("lstm.w").grad().dense = tensor({2}, {3, 4});
@@ -48,7 +53,8 @@ TEST(Clip, OneNumberIsTheGlobalNorm) {
 
 TEST(Clip, GroupsAreClippedApartAndTheFirstMatchCounts) {
   Fixture f;
-  const ClipResult r = clip_gradients(f.ctx, f.params, rules("[{params: 'lstm\\..*', norm: 2.5}, {params: .*, norm: 20}]"));
+  const ClipResult r =
+      clip_gradients(f.ctx, f.params, rules("[{params: 'lstm\\..*', norm: 2.5}, {params: .*, norm: 20}]"));
   EXPECT_DOUBLE_EQ(r.norm, std::sqrt(125.0));  // of all, before clipping
   EXPECT_EQ(f.dense(), (std::vector<float>{1.5, 2}));
   EXPECT_EQ(f.rows(), (std::vector<float>{6, 8, 0, 0}));
@@ -108,7 +114,9 @@ TEST(Ema, AveragesDenseAndTouchedRows) {
     for (float& x : v.value().values<float>()) x = 5;
     ema.update(f.ctx, v);
   }
-  const auto values = [](const Tensor& t) { return std::vector<float>(t.values<float>().begin(), t.values<float>().end()); };
+  const auto values = [](const Tensor& t) {
+    return std::vector<float>(t.values<float>().begin(), t.values<float>().end());
+  };
   const StateDict s = ema.state();
   EXPECT_EQ(values(s.at("lstm.w")), (std::vector<float>{2, 2}));
   EXPECT_EQ(values(s.at("embedding")), (std::vector<float>{1, 1, 2, 2, 1, 1, 2, 2}));
@@ -146,7 +154,8 @@ TEST(Ema, StateRoundTripAndErrors) {
   };
   const Tensor good = Fixture::tensor({2}, {7, 7});
   EXPECT_EQ(message({}), "[ema] average of 'lstm.w' is missing");
-  EXPECT_EQ(message({{"lstm.w", Fixture::tensor({1}, {0})}}), "[ema] average of 'lstm.w' is (1) f32, the parameter (2) f32");
+  EXPECT_EQ(message({{"lstm.w", Fixture::tensor({1}, {0})}}),
+            "[ema] average of 'lstm.w' is (1) f32, the parameter (2) f32");
   EXPECT_EQ(message({{"lstm.w", good}, {"lstm.v", good}}),
             "[ema] average of 'lstm.v', which is not averaged (did you mean 'lstm.w'?)");
   EXPECT_EQ(b.state().at("lstm.w").data<float>()[1], 2.5f);  // a refused state leaves everything as it was

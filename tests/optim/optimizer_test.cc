@@ -12,8 +12,12 @@ namespace {
 
 constexpr int64_t kRows = 5, kCols = 37;
 
-Node yaml(const std::string& text) { return parse_yaml(text, "r.yaml"); }
-std::unique_ptr<Optimizer> optimizer(const std::string& text) { return make_optimizer(yaml(text), "optimizer"); }
+Node yaml(const std::string& text) {
+  return parse_yaml(text, "r.yaml");
+}
+std::unique_ptr<Optimizer> optimizer(const std::string& text) {
+  return make_optimizer(yaml(text), "optimizer");
+}
 
 // A store with one parameter "w" (rows, cols) of random values, in f32 or f64.
 struct Fixture {
@@ -23,10 +27,13 @@ struct Fixture {
   }
   Var& w() { return params.at("w"); }
   double value(int64_t i) {
-    return w().value().dtype() == DType::f64 ? w().value().data<double>()[i] : static_cast<double>(w().value().data<float>()[i]);
+    return w().value().dtype() == DType::f64 ? w().value().data<double>()[i]
+                                             : static_cast<double>(w().value().data<float>()[i]);
   }
   // Gradient of step t, dense or as rows `rows` of it.
-  static double gradient(int64_t t, int64_t i) { return RandomKey(7).fold(static_cast<uint64_t>(t)).normal(static_cast<uint64_t>(i)); }
+  static double gradient(int64_t t, int64_t i) {
+    return RandomKey(7).fold(static_cast<uint64_t>(t)).normal(static_cast<uint64_t>(i));
+  }
   void set_dense(int64_t t) {
     w().grad().clear();
     Tensor g = w().value().like(MemClass::gradients);
@@ -103,7 +110,9 @@ std::vector<Case> cases() {
           {"name: adamw", 0, adam(0.9, 0.999, 0.01, true)}};
 }
 
-double rate_of(int64_t t) { return 0.1 / static_cast<double>(t); }
+double rate_of(int64_t t) {
+  return 0.1 / static_cast<double>(t);
+}
 
 TEST(Optimizer, DenseFollowsTheFormula) {
   for (const DType type : {DType::f64, DType::f32}) {
@@ -147,12 +156,14 @@ TEST(Optimizer, RowSparseIsTheSameOnTouchedRowsOnly) {
           c.step(reference[static_cast<size_t>(i)], 0.5 * Fixture::gradient(t, i), rate_of(t), t);
         }
       }
-      for (int64_t i = 0; i < kRows * kCols; ++i) ASSERT_NEAR(f.value(i), reference[static_cast<size_t>(i)].p, 1e-12) << i;
+      for (int64_t i = 0; i < kRows * kCols; ++i)
+        ASSERT_NEAR(f.value(i), reference[static_cast<size_t>(i)].p, 1e-12) << i;
     }
   }
 }
 
-// SGD without momentum and Adagrad do nothing where the gradient is zero, so there row-sparse equals dense, bit for bit.
+// SGD without momentum and Adagrad do nothing where the gradient is zero, so there row-sparse equals dense, bit for
+// bit.
 TEST(Optimizer, SparseEqualsDenseWhereZeroGradientsDoNothing) {
   for (const char* config : {"name: sgd", "{name: adagrad, initial_accumulator: 0.1}"}) {
     Fixture sparse, dense;
@@ -241,7 +252,8 @@ TEST(Optimizer, LoadErrors) {
   EXPECT_EQ(load_message("name: adam", {{"w.exp_avg", good}}), "[adam] state 'w.exp_avg_sq' is missing");
   EXPECT_EQ(load_message("name: adam", {{"w.exp_avg", good}, {"w.exp_avg_sq", good}, {"w.exp_avg_s", good}}),
             "[adam] state 'w.exp_avg_s' belongs to no parameter's slot (did you mean 'w.exp_avg_sq'?)");
-  EXPECT_THAT(load_message("name: sgd", {{"w.momentum", good}}), ::testing::HasSubstr("belongs to no parameter's slot"));
+  EXPECT_THAT(load_message("name: sgd", {{"w.momentum", good}}),
+              ::testing::HasSubstr("belongs to no parameter's slot"));
   EXPECT_EQ(load_message("name: sgd", {}), "no error");
 }
 
@@ -269,7 +281,8 @@ std::string config_message(const std::string& text) {
 TEST(Optimizer, ConfigErrors) {
   EXPECT_EQ(config_message("name: sdg"),
             "r.yaml:1:7: optimizer.name: expected one of sgd, adagrad, adam, adamw, got 'sdg' (did you mean 'sgd'?)");
-  EXPECT_EQ(config_message("{lr: 1}"), "r.yaml:1:1: optimizer.name: expected one of sgd, adagrad, adam, adamw, got none");
+  EXPECT_EQ(config_message("{lr: 1}"),
+            "r.yaml:1:1: optimizer.name: expected one of sgd, adagrad, adam, adamw, got none");
   EXPECT_EQ(config_message("{name: sgd, learning_rate: 1}").substr(0, 40), "r.yaml:1:28: unknown key optimizer.learn");
   EXPECT_EQ(config_message("{name: sgd, lr: -1}"), "r.yaml:1:17: optimizer.lr: must be >= 0, got -1");
   EXPECT_EQ(config_message("{name: sgd, nesterov: true}"), "r.yaml:1:1: optimizer: nesterov needs a momentum above 0");

@@ -10,8 +10,12 @@
 namespace lmx {
 namespace {
 
-Node yaml(const std::string& text) { return parse_yaml(text, "r.yaml"); }
-std::unique_ptr<Schedule> schedule(const std::string& text, double base) { return make_schedule(yaml(text), "schedule", base); }
+Node yaml(const std::string& text) {
+  return parse_yaml(text, "r.yaml");
+}
+std::unique_ptr<Schedule> schedule(const std::string& text, double base) {
+  return make_schedule(yaml(text), "schedule", base);
+}
 
 double rate(const Schedule& s, int64_t step, int64_t per_epoch = 10, int64_t total = 100) {
   return s.rate({step, per_epoch, total});
@@ -27,7 +31,8 @@ std::string message(const std::string& text) {
 }
 
 TEST(Schedule, ConstantAndTheDefault) {
-  for (const int64_t t : {int64_t{0}, int64_t{7}, int64_t{1} << 40}) EXPECT_EQ(rate(*schedule("name: constant", 0.3), t), 0.3);
+  for (const int64_t t : {int64_t{0}, int64_t{7}, int64_t{1} << 40})
+    EXPECT_EQ(rate(*schedule("name: constant", 0.3), t), 0.3);
   EXPECT_EQ(rate(*make_schedule(Node(), "schedule", 0.3), 5), 0.3);
   EXPECT_EQ(full_schedule_config(Node(), "schedule").at_path("name")->text, "constant");
 }
@@ -63,7 +68,8 @@ TEST(Schedule, CosineFromBaseToMinimum) {
   EXPECT_DOUBLE_EQ(rate(*s, 0), 0.5);
   EXPECT_DOUBLE_EQ(rate(*s, 1), 1);
   for (int64_t t = 2; t < 12; ++t) {
-    EXPECT_DOUBLE_EQ(rate(*s, t), 0.1 + 0.9 * (1 + std::cos(std::numbers::pi * static_cast<double>(t - 2) / 10)) / 2) << t;
+    EXPECT_DOUBLE_EQ(rate(*s, t), 0.1 + 0.9 * (1 + std::cos(std::numbers::pi * static_cast<double>(t - 2) / 10)) / 2)
+        << t;
   }
   EXPECT_DOUBLE_EQ(rate(*s, 7), 0.55);
   EXPECT_DOUBLE_EQ(rate(*s, 12), 0.1);
@@ -121,9 +127,10 @@ TEST(Schedule, FullConfigHasEveryDefaultNameFirst) {
 }
 
 TEST(Schedule, Errors) {
-  EXPECT_EQ(message("name: cosin"),
-            "r.yaml:1:7: schedule.name: expected one of constant, linear, inverse_sqrt, epoch_decay, halve_on_rise, cosine, "
-            "got 'cosin' (did you mean 'cosine'?)");
+  EXPECT_EQ(
+      message("name: cosin"),
+      "r.yaml:1:7: schedule.name: expected one of constant, linear, inverse_sqrt, epoch_decay, halve_on_rise, cosine, "
+      "got 'cosin' (did you mean 'cosine'?)");
   EXPECT_EQ(message("{name: linear, warmpu: 3}"), "r.yaml:1:24: unknown key schedule.warmpu (did you mean 'warmup'?)");
   EXPECT_EQ(message("{name: linear, steps: 5, warmup: 5}"),
             "r.yaml:1:34: schedule.warmup: 5 steps of warm-up leave none of schedule.steps = 5");
@@ -133,7 +140,9 @@ TEST(Schedule, Errors) {
   EXPECT_EQ(message("[linear]"), "r.yaml:1:1: schedule: expected a map with a `name`, got a list");
 }
 
-LrRule rule(const std::string& text) { return read_config<LrRule>(yaml(text), "lr_rule"); }
+LrRule rule(const std::string& text) {
+  return read_config<LrRule>(yaml(text), "lr_rule");
+}
 
 TEST(LrRule, Factors) {
   EXPECT_EQ(rule("{}").factor(4096, 64), 1);

@@ -1,4 +1,5 @@
-// Elementary functions without branches, for loops that the compiler vectorises and for CUDA kernels from the same source.
+// Elementary functions without branches, for loops that the compiler vectorises and for CUDA kernels from the same
+// source.
 //
 // float: polynomials within 2 ulp (3 for sigmoid), right at zeros, infinities, NaN and under- and overflow. double: the
 // standard library, for gradient checks. fast_exp rounds a subnormal result twice.
@@ -103,16 +104,36 @@ LMX_HD inline float log(float x) {
   return y + special;
 }
 
-LMX_HD inline double exp(double x) { return ::exp(x); }
-LMX_HD inline double tanh(double x) { return ::tanh(x); }
-LMX_HD inline double sigmoid(double x) { return 1.0 / (1.0 + ::exp(-x)); }
-LMX_HD inline double log(double x) { return ::log(x); }
+LMX_HD inline double exp(double x) {
+  return ::exp(x);
+}
+LMX_HD inline double tanh(double x) {
+  return ::tanh(x);
+}
+LMX_HD inline double sigmoid(double x) {
+  return 1.0 / (1.0 + ::exp(-x));
+}
+LMX_HD inline double log(double x) {
+  return ::log(x);
+}
 
 }  // namespace math
 
-template <class T> LMX_HD inline T fast_exp(T x) { return math::exp(x); }
-template <class T> LMX_HD inline T fast_tanh(T x) { return math::tanh(x); }
-template <class T> LMX_HD inline T fast_sigmoid(T x) { return math::sigmoid(x); }
-template <class T> LMX_HD inline T fast_log(T x) { return math::log(x); }
+template <class T>
+LMX_HD inline T fast_exp(T x) {
+  return math::exp(x);
+}
+template <class T>
+LMX_HD inline T fast_tanh(T x) {
+  return math::tanh(x);
+}
+template <class T>
+LMX_HD inline T fast_sigmoid(T x) {
+  return math::sigmoid(x);
+}
+template <class T>
+LMX_HD inline T fast_log(T x) {
+  return math::log(x);
+}
 
 }  // namespace lmx

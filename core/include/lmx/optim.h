@@ -1,5 +1,6 @@
 // Optimizers, clipping and the moving average of parameters. Row-sparse gradients touch their rows only ("lazy"):
-// momentum, moments, decay and averages of other rows stand still; Adam's bias correction counts global steps, as torch's SparseAdam.
+// momentum, moments, decay and averages of other rows stand still; Adam's bias correction counts global steps, as
+// torch's SparseAdam.
 #pragma once
 
 #include <functional>
@@ -23,8 +24,8 @@ class LMX_API Optimizer {
   // `step` counts from 1. Nothing happens without a gradient.
   virtual void update(Context& ctx, Var& param, double lr, int64_t step, double grad_scale = 1) = 0;
   // State tensors by "<parameter>.<slot>" ("softmax.weight.sum"). load() takes what state() gave.
-  // A parameter that never had a gradient has no slots. UserError: a slot that is unknown, missing beside the parameter's
-  // others, or of another shape or type.
+  // A parameter that never had a gradient has no slots. UserError: a slot that is unknown, missing beside the
+  // parameter's others, or of another shape or type.
   virtual StateDict state() const = 0;
   virtual void load(Context& ctx, const ParameterStore& params, const StateDict& state) = 0;
   // State bytes that `spec` will take: for --dry-run.
@@ -42,8 +43,8 @@ struct ClipRule {
 };
 LMX_API std::vector<ClipRule> read_clip(const Node& clip, const std::string& path);
 struct ClipResult {
-  double norm = 0;      // of all gradients, before clipping
-  bool finite = true;   // no gradient has an Inf or NaN; otherwise nothing is clipped
+  double norm = 0;                        // of all gradients, before clipping
+  bool finite = true;                     // no gradient has an Inf or NaN; otherwise nothing is clipped
   std::map<std::string, double> factors;  // of the parameters whose gradients are above their group's norm
   double factor(const std::string& param) const {
     const auto it = factors.find(param);
