@@ -15,7 +15,7 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::MatchesRegex;
 
-using Run = RunTest;
+using RunCommand = RunTest;
 
 class BadInput : public RunTest {
  protected:
@@ -35,7 +35,7 @@ class BadInput : public RunTest {
   }
 };
 
-TEST_F(Run, WritesItsFilesAndPrintsItsResultLast) {
+TEST_F(RunCommand, WritesItsFilesAndPrintsItsResultLast) {
   const Outcome o = run("a");
   ASSERT_EQ(o.code, 0) << o.err;
   const std::string last = o.out.substr(o.out.rfind('\n', o.out.size() - 2) + 1);
@@ -51,7 +51,7 @@ TEST_F(Run, WritesItsFilesAndPrintsItsResultLast) {
   EXPECT_THAT(read_file(folder_ / "a" / "status.json"), HasSubstr("\"done\""));
 }
 
-TEST_F(Run, MetricsAndProvenanceAreJson) {
+TEST_F(RunCommand, MetricsAndProvenanceAreJson) {
   ASSERT_EQ(run("a").code, 0);
   std::istringstream lines(read_file(folder_ / "a" / "metrics.jsonl"));
   int train = 0, valid = 0;
@@ -69,7 +69,7 @@ TEST_F(Run, MetricsAndProvenanceAreJson) {
   EXPECT_EQ(provenance["starts"][0]["plugins"]["model/lstm"].get<std::string>().size(), 64u);
 }
 
-TEST_F(Run, EqualRunsAreEqualBytes) {
+TEST_F(RunCommand, EqualRunsAreEqualBytes) {
   ASSERT_EQ(run("a").code, 0);
   ASSERT_EQ(run("b").code, 0);
   ASSERT_EQ(run("c", {"seed=2"}).code, 0);
@@ -77,14 +77,14 @@ TEST_F(Run, EqualRunsAreEqualBytes) {
   EXPECT_NE(model("a"), model("c"));
 }
 
-TEST_F(Run, ItsConfigIsARecipe) {
+TEST_F(RunCommand, ItsConfigIsARecipe) {
   ASSERT_EQ(run("a", {"train.steps=20"}).code, 0);
   const Outcome o = run_lmx({"run", path("a/config.yaml"), "run.dir=" + path("b")}, environment());
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(model("a", 20), model("b", 20));
 }
 
-TEST_F(Run, KeepsTheLastAndTheBest) {
+TEST_F(RunCommand, KeepsTheLastAndTheBest) {
   ASSERT_EQ(run("a", {"optimizer.lr=0.5", "clip=[]"}).code,
             0);  // the first validation is the best, the rest gets worse
   std::vector<std::string> names;
@@ -96,7 +96,7 @@ TEST_F(Run, KeepsTheLastAndTheBest) {
   EXPECT_THAT(names, testing::Contains("step-110"));
 }
 
-TEST_F(Run, DivergencePolicies) {
+TEST_F(RunCommand, DivergencePolicies) {
   const std::vector<std::string> wild{"optimizer={name: sgd, lr: 1e30}", "clip=[]", "train.ema=0"};
   const auto with = [&](const std::string& more) {
     std::vector<std::string> all = wild;
@@ -118,14 +118,14 @@ TEST_F(Run, DivergencePolicies) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("the update is left out, the learning rate now 0.005")));
 }
 
-TEST_F(Run, DryRunTrainsNothing) {
+TEST_F(RunCommand, DryRunTrainsNothing) {
   const Outcome o = run("a", {"--dry-run"});
   EXPECT_EQ(o.code, 0);
   EXPECT_THAT(o.out, AllOf(HasSubstr("parameters "), HasSubstr("memory (estimate)"), HasSubstr("data: found")));
   EXPECT_FALSE(fs::exists(path("a")));
 }
 
-TEST_F(Run, FullModelOfThePaper) {
+TEST_F(RunCommand, FullModelOfThePaper) {
   const std::string recipe = LMX_SOURCE_DIR "/recipes/patwary_word_1b.yaml";
   auto nowhere = environment();
   nowhere["LMX_DATA_DIR"] = path("");
@@ -140,7 +140,7 @@ TEST_F(Run, FullModelOfThePaper) {
   EXPECT_THAT(o.err, HasSubstr("one_billion_word' is missing"));
 }
 
-TEST_F(Run, EveryShippedRecipeIsRight) {
+TEST_F(RunCommand, EveryShippedRecipeIsRight) {
   for (const auto& entry : fs::directory_iterator(LMX_SOURCE_DIR "/recipes")) {
     if (entry.path().extension() != ".yaml") continue;
     const Outcome o = run_lmx({"run", entry.path().string(), "--dry-run"}, environment());
@@ -148,7 +148,7 @@ TEST_F(Run, EveryShippedRecipeIsRight) {
   }
 }
 
-TEST_F(Run, FullDisk) {
+TEST_F(RunCommand, FullDisk) {
   fs::create_directory(path("disk"));
   if (mount("tmpfs", path("disk").c_str(), "tmpfs", 0, "size=100k") != 0)
     GTEST_SKIP() << "needs the right to mount a tmpfs";
@@ -164,7 +164,7 @@ TEST_F(Run, FullDisk) {
   }
 }
 
-TEST_F(Run, TraceOfItsPhases) {
+TEST_F(RunCommand, TraceOfItsPhases) {
   ASSERT_EQ(run("a", {"train.steps=5", "--trace", path("t.json")}).code, 0);
   const std::string trace = read_file(path("t.json"));
   for (const char* name : {"\"forward\"", "\"backward\"", "\"update\"", "\"validate\"", "\"checkpoint\""})
