@@ -28,10 +28,13 @@ class BadInput : public RunTest {
     EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
     EXPECT_FALSE(fs::exists(path("bad"))) << "something half-written";
   }
-  std::vector<std::string> text(const std::string& file, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> all{"data={name: text, files: [" + path(file) + "], valid_fraction: 0.1, vocab_size: 5}"};
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+  // The same on a text file.
+  void refused_text(const std::string& file, const std::string& vocab_size,
+                    const std::vector<std::string>& parts) const {
+    const std::string recipe = kTinyRecipe, after = recipe.substr(recipe.find("batcher:"));
+    write("tiny.yaml", "data: {name: text, files: [" + path(file) +
+                           "], valid_fraction: 0.1, vocab_size: " + vocab_size + "}\n" + after);
+    refused({}, parts);
   }
 };
 
@@ -113,7 +116,7 @@ TEST_F(RunCommand, DivergencePolicies) {
   o = run("skip", with("train.on_divergence=skip"));
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, HasSubstr("20 updates left out in a row"));
-  o = run("lower", {"train.max_loss=4.0", "train.on_divergence=lower_lr", "train.steps=15"});
+  o = run("lower", {"train.max_loss=0.5", "train.on_divergence=lower_lr", "train.steps=15"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.err, AllOf(HasSubstr("the update is left out, the learning rate now 0.005")));
 }
@@ -212,21 +215,40 @@ TEST_F(BadInput, Sync) {
           {"sync.b.params", "matches no parameter that an earlier rule left"});
   refused({"sync={a: {params: '(', strategy: allreduce}}"}, {"sync.a.params", "no regular expression"});
   refused({"sync={a: {params: '.*'}}"}, {"sync.a", "needs `strategy`"});
-  refused({"sync={a: {params: '.*', strategy: allreduce, bucket: 3}}"}, {"bucket", "did you mean 'bucket_mb'?"});
+  refused({"sync={a: {params: '.*', strategy: allreduce, bucketmb: 3}}"},
+          {"sync.a.bucketmb", "did you mean 'bucket_mb'?"});
 }
 
 TEST_F(BadInput, Data) {
   refused({"batcher.sequence_length=3000"}, {"is longer than the train split"});
   refused({"batch.global=1000", "batch.micro=0"}, {"is shorter than one batch"});
-  refused(text("missing.txt"), {"missing.txt"});
+  refused_text("missing.txt", "5", {"missing.txt"});
   write("empty.txt", "");
-  refused(text("empty.txt"), {"empty.txt"});
+  refused_text("empty.txt", "5", {"empty.txt"});
   write("wrong.txt", "one two \xff three\n");
-  refused(text("wrong.txt"), {"wrong.txt", "UTF-8"});
+  refused_text("wrong.txt", "5", {"wrong.txt", "UTF-8"});
   std::string words;
   for (int i = 0; i < 400; ++i) words += "one two three four\n";
   write("small.txt", words);
-  refused(text("small.txt", {"data.vocab_size=50"}), {"vocab_size", "50"});
+  refused_text("small.txt", "50", {"vocab_size", "50"});
+}
+
+TEST_F(BadInput, CorpusThatVanished) {
+  std::string words;
+  for (int i = 0; i < 400; ++i) words += "one two three four\n";
+  write("small.txt", words);
+  const std::string recipe = kTinyRecipe, after = recipe.substr(recipe.find("batcher:"));
+  write("tiny.yaml",
+        "data: {name: text, files: [" + path("small.txt") + "], valid_fraction: 0.1, vocab_size: 6}\n" + after);
+  ASSERT_EQ(run("a", {"train.steps=10", "loss.samples=3"}).code, 0);
+  fs::remove(path("small.txt"));
+  for (const auto& words_of : {std::vector<std::string>{"eval", path("a")},
+                               std::vector<std::string>{"run", path("tiny.yaml"), "train.steps=10", "loss.samples=3",
+                                                        "run.dir=" + path("a"), "--resume", path("a")}}) {
+    const Outcome o = run_lmx(words_of, environment());
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, HasSubstr("small.txt"));
+  }
 }
 
 TEST_F(BadInput, DirectoryInUse) {
