@@ -7,7 +7,7 @@
 
 namespace lmx::train {
 
-struct SplitScore {
+struct LMX_API SplitScore {
   double nats = 0;       // sum over targets
   int64_t tokens = 0;    // targets
   bool complete = true;  // false: `interrupted` said stop

@@ -8,7 +8,7 @@
 
 namespace lmx::train {
 
-struct SavedRun {
+struct LMX_API SavedRun {
   // UserError: no run, no such checkpoint, damaged, a plugin that is gone. `vocabulary`: the data's, or the run's own.
   SavedRun(const std::string& directory, const Recipe& recipe, const Vocabulary& vocabulary,
            const std::string& checkpoint);

@@ -17,7 +17,7 @@ namespace lmx::train {
 
 // A run's pieces. Built before its folder exists, so that whatever is wrong with a recipe or its data leaves nothing
 // behind.
-struct Session {
+struct LMX_API Session {
   explicit Session(const Recipe& r);
 
   Recipe recipe;

@@ -1,0 +1,250 @@
+// The loop's promises inside one process: accumulation, carried state, evaluation, folders, resume's comparison.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <cmath>
+#include <thread>
+
+#include "lmx/log.h"
+#include "lmx/plugin.h"
+#include "train/fixture.h"
+#include "train/resume.h"
+#include "train/run_directory.h"
+#include "train/signals.h"
+#include "train/trainer.h"
+
+namespace lmx::train {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kRecipe = R"(
+data: {name: synthetic, vocab_size: 40, train_tokens: 1500, valid_tokens: 157, test_tokens: 0, branching: 6, classes: 4}
+batcher: {name: tbptt, sequence_length: 5}
+batch: {global: 6}
+model: {name: lstm, embedding: 8, cells: 10, projection: 6}
+loss: {name: full_softmax}
+optimizer: {name: sgd, lr: 0.5}
+clip: 0.5
+train: {steps: 12, log_every: 1, eval_every: 12}
+run: {tensorboard: false}
+threads: 1
+)";
+
+class Loop : public FolderTest {
+ protected:
+  Loop() {
+    static const bool once = [] {
+      Registry::instance().add_default_directories();
+      set_log_level(LogLevel::error);
+      return true;
+    }();
+    static_cast<void>(once);
+  }
+  // The recipe with values replaced: {"batch.micro", "2"}.
+  Node recipe(const std::vector<std::pair<std::string, std::string>>& changes = {}) const {
+    Node tree = parse_yaml(kRecipe, "loop.yaml");
+    for (const auto& [key, yaml] : changes) {
+      const size_t dot = key.find('.');
+      const Node value = parse_yaml(yaml, "change");
+      if (dot == std::string::npos)
+        tree.set(key, value);
+      else
+        tree.find(key.substr(0, dot))->set(key.substr(dot + 1), value);
+    }
+    return tree;
+  }
+  std::vector<float> trained(const std::vector<std::pair<std::string, std::string>>& changes) {
+    Session session(read_recipe(recipe(changes), "loop"));
+    const std::string dir = path(str("run", runs_++));
+    std::filesystem::create_directory(dir);
+    Trainer trainer(session, dir, {});
+    EXPECT_EQ(trainer.run(), 0);
+    std::vector<float> all;
+    for (const std::string& name : session.params.names()) {
+      const auto values = session.params.at(name).value().values<float>();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
+  void expect_near(const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
+  }
+  int runs_ = 0;
+};
+
+TEST_F(Loop, MicroBatchesEqualTheWholeBatch) {
+  for (const char* loss :
+       {"{name: full_softmax}", "{name: full_softmax, normalize: sequence}", "{name: sampled_softmax, samples: 12}"}) {
+    const auto whole = trained({{"loss", loss}});
+    for (const char* micro : {"1", "2", "4", "6"})
+      expect_near(trained({{"loss", loss}, {"batch.micro", micro}}), whole, 2e-5f);
+    EXPECT_NE(whole, trained({{"loss", loss}, {"seed", "2"}}));
+  }
+}
+
+TEST_F(Loop, SequenceNormalisationIsTheTokensTimesTheLength) {
+  const auto token = trained({{"optimizer.lr", "0.5"}, {"clip", "[]"}});
+  const auto sequence =
+      trained({{"optimizer.lr", "0.1"}, {"clip", "[]"}, {"loss", "{name: full_softmax, normalize: sequence}"}});
+  expect_near(token, sequence, 2e-5f);  // sequences of 5 tokens: five times the gradient, a fifth of the rate
+}
+
+TEST_F(Loop, ThreadsDoNotChangeTheBits) {
+  EXPECT_EQ(trained({{"threads", "1"}}), trained({{"threads", "2"}}));
+}
+
+TEST_F(Loop, Bf16Trains) {
+  const auto fp32 = trained({}), bf16 = trained({{"precision", "bf16"}});
+  EXPECT_NE(fp32, bf16);
+  expect_near(fp32, bf16, 0.05f);
+}
+
+TEST_F(Loop, StateOfAStepThatWasLeftOutIsForgotten) {
+  Session s(read_recipe(recipe(), "loop"));
+  Batch batch = s.batcher->batch(0, 2, 2);
+  batch.fresh = {0, 0};
+  ModelState state = s.network.model->initial_state(s.ctx, 2);
+  for (auto& [name, t] : state)
+    for (float& v : t.values<float>()) v = 7;
+  s.carried->stage(batch, state);
+  s.carried->discard();
+  s.carried->commit();
+  const auto first = [&](const Batch& b, bool keep = true) {
+    return s.carried->gather(s.ctx, b, keep).begin()->second.data<float>()[0];
+  };
+  EXPECT_EQ(first(batch), 0);
+  s.carried->stage(batch, state);
+  EXPECT_EQ(first(batch), 0) << "only commit() makes it count";
+  s.carried->commit();
+  EXPECT_EQ(first(batch), 7);
+  EXPECT_EQ(first(batch, false), 0);
+  EXPECT_EQ(first(s.batcher->batch(1, 0, 2)), 0) << "other slots";
+  batch.fresh = {1, 0};
+  EXPECT_EQ(first(batch), 0);
+}
+
+TEST_F(Loop, EvaluationDoesNotDependOnItsBatches) {
+  Session s(read_recipe(recipe(), "loop"));
+  const auto nll = [&](int64_t sequences, int64_t length) {
+    const SplitScore score =
+        score_split(s.ctx, s.network, s.params, s.data.valid, {"valid", sequences, length, 0, true}, {});
+    EXPECT_EQ(score.tokens, 156);
+    EXPECT_DOUBLE_EQ(score.ppl(), std::exp(score.nll()));
+    return score.nll();
+  };
+  EXPECT_NEAR(nll(1, 5), nll(1, 156), 1e-6);  // one slot: windows of any length are the same text
+  EXPECT_NEAR(nll(1, 7), nll(1, 1), 1e-6);
+  EXPECT_NEAR(nll(4, 5), nll(4, 11), 1e-6);
+  EXPECT_NEAR(nll(1, 5), std::log(40), 0.3);  // an untrained model is near the uniform one
+  const SplitScore part = score_split(s.ctx, s.network, s.params, s.data.valid, {"valid", 4, 5, 50, true}, {});
+  EXPECT_EQ(part.tokens, 49);
+  const SplitScore stopped =
+      score_split(s.ctx, s.network, s.params, s.data.valid, {"valid", 4, 5, 0, true}, [] { return true; });
+  EXPECT_FALSE(stopped.complete);
+}
+
+TEST_F(Loop, PackedStateComesBack) {
+  Session a(read_recipe(recipe({{"optimizer", "{name: adam, lr: 0.01}"}}), "loop"));
+  std::filesystem::create_directory(path("r"));
+  Trainer trainer(a, path("r"), {});
+  ASSERT_EQ(trainer.run(), 0);
+  const TrainState packed = pack_state(a, trainer.position());
+  Session b(read_recipe(recipe({{"optimizer", "{name: adam, lr: 0.01}"}}), "loop"));
+  const Position at = unpack_state(b, packed, "x");
+  EXPECT_EQ(at.step, 12);
+  EXPECT_EQ(at.valid_ppl, trainer.position().valid_ppl);
+  const TrainState again = pack_state(b, at);
+  EXPECT_EQ(again.numbers, packed.numbers);
+  ASSERT_EQ(again.train.size(), packed.train.size());
+  save_checkpoint(path("a"), 1, packed);
+  save_checkpoint(path("b"), 1, again);
+  EXPECT_EQ(read_all(path("a/checkpoints/step-1/state.json")),
+            read_all(path("b/checkpoints/step-1/state.json")));  // its hashes
+}
+
+TEST_F(Loop, CheckpointsThatDoNotFit) {
+  Session a(read_recipe(recipe(), "loop"));
+  const TrainState good = pack_state(a, {});
+  const auto refused = [&](auto&& change) {
+    TrainState bad = good;
+    change(bad);
+    return message<UserError>([&] { unpack_state(a, bad, "DIR"); });
+  };
+  EXPECT_THAT(refused([](TrainState& s) { s.model.erase("lstm.0.bias"); }),
+              HasSubstr("DIR has no parameter lstm.0.bias"));
+  EXPECT_THAT(refused([](TrainState& s) { s.model["extra"] = floats({1}, {0}); }),
+              HasSubstr("has a parameter extra (1)"));
+  EXPECT_THAT(refused([](TrainState& s) {
+                s.model["lstm.0.bias"] = floats({2}, {0, 0});
+              }),
+              AllOf(HasSubstr("lstm.0.bias is (2) f32 in DIR"), HasSubstr("(40)")));
+  EXPECT_THAT(refused([](TrainState& s) { s.numbers.erase("step"); }), HasSubstr("has no number step"));
+  EXPECT_THAT(refused([](TrainState& s) { s.numbers["step"] = "x"; }), HasSubstr("'x' is no number"));
+  EXPECT_THAT(refused([](TrainState& s) { s.train.erase("carried/lstm.0.h"); }), HasSubstr("recurrent state lstm.0.h"));
+  EXPECT_THAT(refused([](TrainState& s) {
+                s.train["carried/lstm.0.h"] = floats({1, 1}, {0});
+              }),
+              HasSubstr("(1, 1) in DIR"));
+}
+
+TEST(Signals, AreNotedOnceAndRestored) {
+  {
+    const SignalGuard guard;
+    EXPECT_EQ(SignalGuard::received(), 0);
+    raise(SIGTERM);
+    EXPECT_EQ(SignalGuard::received(), SIGTERM);
+    struct sigaction now {};
+    sigaction(SIGTERM, nullptr, &now);
+    EXPECT_EQ(now.sa_handler, SIG_DFL) << "the second one ends the process";
+  }
+  const SignalGuard guard;
+  EXPECT_EQ(SignalGuard::received(), 0);
+}
+
+TEST_F(Loop, RunDirectories) {
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_);
+  std::vector<std::string> made(8);
+  std::vector<std::thread> threads;
+  for (std::string& dir : made) threads.emplace_back([&dir] { dir = create_run_directory("", "r"); });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(std::set<std::string>(made.begin(), made.end()).size(), made.size()) << "two runs share a folder";
+  EXPECT_EQ(newest_run("", "r"), "") << "none of them holds a run yet";
+  write_all(made[3] + "/config.yaml", "a: 1");
+  EXPECT_EQ(newest_run("", "r"), made[3]);
+  std::filesystem::current_path(before);
+  EXPECT_EQ(create_run_directory(path("mine"), "r"), path("mine"));
+  EXPECT_EQ(create_run_directory(path("mine"), "r"), path("mine")) << "an empty folder may be given";
+  write_all(path("mine/x"), "");
+  EXPECT_THAT(message<UserError>([&] { create_run_directory(path("mine"), "r"); }), HasSubstr("is not empty"));
+  EXPECT_THAT(message<RunError>([] { create_run_directory("/proc/no/run", "r"); }), HasSubstr("/proc/no/run"));
+}
+
+TEST_F(Loop, DifferencesThatCount) {
+  const Node a =
+      parse_yaml("{seed: 1, threads: 2, model: {cells: 4, init: {scale: 0.1}}, train: {steps: 5}, run: {dir: x}}", "a");
+  const Node b =
+      parse_yaml("{seed: 1, threads: 9, model: {cells: 8, deep: true}, train: {steps: 9}, run: {dir: y}}", "b");
+  EXPECT_THAT(differences(a, b), ElementsAre("model.cells: 4 there, 8 here", "model.deep: (absent) there, true here",
+                                             "model.init.scale: 0.1 there, (absent) here"));
+  EXPECT_TRUE(differences(a, a).empty());
+}
+
+TEST(Text, CountsAndBytes) {
+  EXPECT_EQ(count_text(0), "0");
+  EXPECT_EQ(count_text(999), "999");
+  EXPECT_EQ(count_text(1000), "1,000");
+  EXPECT_EQ(count_text(-1234567), "-1,234,567");
+  EXPECT_EQ(count_text(111845376), "111,845,376");
+  EXPECT_EQ(bytes_text(0), "0 B");
+  EXPECT_EQ(bytes_text(1536), "1.5 kB");
+  EXPECT_EQ(bytes_text(447381504), "447 MB");
+  EXPECT_EQ(bytes_text(999'999), "1.0 MB");
+}
+
+}  // namespace
+}  // namespace lmx::train
