@@ -30,7 +30,7 @@ std::string number(double value) {
 void print_next(const lmx::RunResult& r, const Options& o) {
   const std::string resume = "--resume " + r.directory;
   std::cout << "next:\n";
-  std::cout << "  lmx eval " << r.directory << " --split test\n";
+  std::cout << "  lmx eval " << r.directory << " --checkpoint best\n";
   std::cout << "  lmx generate " << r.directory << " --tokens 40\n";
   if (r.exit_code != 0) {
     std::cout << "  lmx run " << o.recipe << " " << resume << "\n";
