@@ -1,16 +1,13 @@
-// The CPU's caching allocator. Blocks come from the system in size classes (an eighth apart), so a freed block fits the
-// next request of about its size; large ones are aligned to huge pages, whose faults cost a fraction of small pages'.
+// Blocks come from the system in size classes (an eighth apart), so a freed block fits the next request of about its size;
+// large ones of the CPU are aligned to huge pages, whose faults cost a fraction of small pages'.
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
-#include <map>
-#include <mutex>
-#include <vector>
 
 #include "lmx/error.h"
-#include "lmx/memory.h"
+#include "tensor/caching_allocator.h"
 
 namespace lmx {
 
@@ -21,7 +18,7 @@ std::string name_of(Device device) {
 }
 
 const char* name_of(MemClass c) {
-  constexpr const char* kNames[kMemClasses] = {"parameters", "gradients",     "optimizer",
+  constexpr const char* kNames[kMemClasses] = {"parameters",  "gradients",     "optimizer",
                                                "activations", "communication", "other"};
   return kNames[static_cast<size_t>(c)];
 }
@@ -38,91 +35,87 @@ size_t round_up(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-class CpuAllocator final : public Allocator {
+class CpuAllocator final : public CachingAllocator {
  public:
   ~CpuAllocator() override { trim(); }
-
   Device device() const override { return {}; }
 
-  void* allocate(size_t bytes, MemClass c) override {
-    const size_t size = round_up(bytes);
-    const std::lock_guard lock(mutex_);
-    void* block = take_cached(size);
-    if (!block) block = take_new(size);
-    count(static_cast<int64_t>(size), c);
-    return block;
-  }
-
-  void release(void* block, size_t bytes, MemClass c) noexcept override {
-    const size_t size = round_up(bytes);
-    const std::lock_guard lock(mutex_);
-    stats_.current[static_cast<size_t>(c)] -= static_cast<int64_t>(size);
-    stats_.total -= static_cast<int64_t>(size);
-    cache_[size].push_back(block);
-  }
-
-  MemoryStats stats() const override {
-    const std::lock_guard lock(mutex_);
-    return stats_;
-  }
-
-  void reset_peak() override {
-    const std::lock_guard lock(mutex_);
-    stats_.peak = stats_.current;
-    stats_.total_peak = stats_.total;
-  }
-
-  void trim() override {
-    const std::lock_guard lock(mutex_);
-    trim_locked();
-  }
-
- private:
-  void* take_cached(size_t size) {
-    const auto it = cache_.find(size);
-    if (it == cache_.end() || it->second.empty()) return nullptr;
-    void* block = it->second.back();
-    it->second.pop_back();
-    return block;
-  }
-
-  void* take_new(size_t size) {
-    const size_t alignment = size >= kHugePage ? kHugePage : kAlignment;
+ protected:
+  void* take(size_t size) override {
     void* block = nullptr;
-    if (posix_memalign(&block, alignment, size) != 0) {
-      trim_locked();
-      if (posix_memalign(&block, alignment, size) != 0) {
-        throw RunError(str("[memory] cannot allocate ", size, " bytes: ", stats_.total, " bytes are in use"));
-      }
-    }
+    if (posix_memalign(&block, size >= kHugePage ? kHugePage : kAlignment, size) != 0) return nullptr;
     if (size >= kHugePage) madvise(block, size, MADV_HUGEPAGE);
-    stats_.reserved += static_cast<int64_t>(size);
     return block;
   }
-
-  void trim_locked() {
-    for (auto& [size, blocks] : cache_) {
-      for (void* block : blocks) std::free(block);
-      stats_.reserved -= static_cast<int64_t>(size * blocks.size());
-      blocks.clear();
-    }
-  }
-
-  void count(int64_t size, MemClass c) {
-    const auto i = static_cast<size_t>(c);
-    stats_.current[i] += size;
-    stats_.total += size;
-    stats_.peak[i] = std::max(stats_.peak[i], stats_.current[i]);
-    stats_.total_peak = std::max(stats_.total_peak, stats_.total);
-  }
-
-  mutable std::mutex mutex_;
-  std::map<size_t, std::vector<void*>> cache_;
-  MemoryStats stats_;
+  void give_back(void* block) override { std::free(block); }
 };
 
 }  // namespace
 
 std::shared_ptr<Allocator> Allocator::cpu() { return std::make_shared<CpuAllocator>(); }
+
+void* CachingAllocator::allocate(size_t bytes, MemClass c) {
+  const size_t size = round_up(bytes);
+  const std::lock_guard lock(mutex_);
+  void* block = nullptr;
+  if (std::vector<void*>& cached = cache_[size]; !cached.empty()) {
+    block = cached.back();
+    cached.pop_back();
+  } else {
+    block = take_or_fail(size);
+  }
+  const auto i = static_cast<size_t>(c);
+  stats_.current[i] += static_cast<int64_t>(size);
+  stats_.total += static_cast<int64_t>(size);
+  stats_.peak[i] = std::max(stats_.peak[i], stats_.current[i]);
+  stats_.total_peak = std::max(stats_.total_peak, stats_.total);
+  return block;
+}
+
+void* CachingAllocator::take_or_fail(size_t size) {
+  void* block = take(size);
+  if (!block) {
+    trim_locked();
+    block = take(size);
+  }
+  if (!block) {
+    throw RunError(str("[memory] ", name_of(device()), " cannot allocate ", size, " bytes: ", stats_.total,
+                       " bytes are in use"));
+  }
+  stats_.reserved += static_cast<int64_t>(size);
+  return block;
+}
+
+void CachingAllocator::release(void* block, size_t bytes, MemClass c) noexcept {
+  const size_t size = round_up(bytes);
+  const std::lock_guard lock(mutex_);
+  stats_.current[static_cast<size_t>(c)] -= static_cast<int64_t>(size);
+  stats_.total -= static_cast<int64_t>(size);
+  cache_[size].push_back(block);
+}
+
+MemoryStats CachingAllocator::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void CachingAllocator::reset_peak() {
+  const std::lock_guard lock(mutex_);
+  stats_.peak = stats_.current;
+  stats_.total_peak = stats_.total;
+}
+
+void CachingAllocator::trim() {
+  const std::lock_guard lock(mutex_);
+  trim_locked();
+}
+
+void CachingAllocator::trim_locked() {
+  for (auto& [size, blocks] : cache_) {
+    for (void* block : blocks) give_back(block);
+    stats_.reserved -= static_cast<int64_t>(size * blocks.size());
+    blocks.clear();
+  }
+}
 
 }  // namespace lmx

@@ -43,4 +43,29 @@ LMX_HD inline CellGrad<T> cell_backward(Gates<T> a, T before, T after, T dm, T d
           d * a.f};
 }
 
+// Element j of a row of H cells, whose gate blocks i, f, g, o lie H apart. z: pre-activations without bias in, gates out.
+template <class T>
+LMX_HD inline void forward_element(T* z, const T* bias, T c, T* c_next, T* m, int64_t j, int64_t h, T forget_bias) {
+  const Gates<T> pre{z[j] + bias[j], z[h + j] + bias[h + j] + forget_bias, z[2 * h + j] + bias[2 * h + j],
+                     z[3 * h + j] + bias[3 * h + j]};
+  const CellOut<T> out = cell_forward(pre, c);
+  z[j] = out.gates.i;
+  z[h + j] = out.gates.f;
+  z[2 * h + j] = out.gates.g;
+  z[3 * h + j] = out.gates.o;
+  c_next[j] = out.c;
+  m[j] = out.m;
+}
+
+// z: gates in, gradients of the pre-activations out; dc: of the cell after in, of the cell before out.
+template <class T>
+LMX_HD inline void backward_element(T* z, T before, T after, T dm, T* dc, int64_t j, int64_t h) {
+  const CellGrad<T> g = cell_backward<T>({z[j], z[h + j], z[2 * h + j], z[3 * h + j]}, before, after, dm, dc[j]);
+  z[j] = g.z.i;
+  z[h + j] = g.z.f;
+  z[2 * h + j] = g.z.g;
+  z[3 * h + j] = g.z.o;
+  dc[j] = g.c;
+}
+
 }  // namespace lmx::lstm

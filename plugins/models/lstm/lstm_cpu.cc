@@ -1,4 +1,3 @@
-#include "lmx/kernels.h"
 #include "lmx/parallel.h"
 #include "lstm_cell.h"
 #include "lstm_kernels.h"
@@ -11,30 +10,13 @@ namespace {
 template <class T>
 LMX_SIMD void forward_row(T* __restrict z, const T* __restrict b, const T* __restrict c, T* __restrict c_next,
                           T* __restrict m, int64_t h, T forget_bias) {
-  for (int64_t j = 0; j < h; ++j) {
-    const Gates<T> pre{z[j] + b[j], z[h + j] + b[h + j] + forget_bias, z[2 * h + j] + b[2 * h + j],
-                       z[3 * h + j] + b[3 * h + j]};
-    const CellOut<T> out = cell_forward(pre, c[j]);
-    z[j] = out.gates.i;
-    z[h + j] = out.gates.f;
-    z[2 * h + j] = out.gates.g;
-    z[3 * h + j] = out.gates.o;
-    c_next[j] = out.c;
-    m[j] = out.m;
-  }
+  for (int64_t j = 0; j < h; ++j) forward_element(z, b, c[j], c_next, m, j, h, forget_bias);
 }
 
 template <class T>
 LMX_SIMD void backward_row(T* __restrict z, const T* __restrict c, const T* __restrict c_next, const T* __restrict dm,
                            T* __restrict dc, int64_t h) {
-  for (int64_t j = 0; j < h; ++j) {
-    const CellGrad<T> g = cell_backward<T>({z[j], z[h + j], z[2 * h + j], z[3 * h + j]}, c[j], c_next[j], dm[j], dc[j]);
-    z[j] = g.z.i;
-    z[h + j] = g.z.f;
-    z[2 * h + j] = g.z.g;
-    z[3 * h + j] = g.z.o;
-    dc[j] = g.c;
-  }
+  for (int64_t j = 0; j < h; ++j) backward_element(z, c[j], c_next[j], dm[j], dc, j, h);
 }
 
 template <class T>
@@ -57,19 +39,11 @@ void backward(const BackwardStep<T>& s) {
   });
 }
 
-template <class T>
-void add(DType type) {
-  const ForwardKernel<T> f = forward<T>;
-  const BackwardKernel<T> b = backward<T>;
-  add_kernel("lstm_forward", Device::Kind::cpu, type, reinterpret_cast<AnyKernel>(f));
-  add_kernel("lstm_backward", Device::Kind::cpu, type, reinterpret_cast<AnyKernel>(b));
-}
-
 }  // namespace
 
 void add_cpu_kernels() {
-  add<float>(DType::f32);
-  add<double>(DType::f64);
+  add_kernels<float>(Device::Kind::cpu, forward<float>, backward<float>);
+  add_kernels<double>(Device::Kind::cpu, forward<double>, backward<double>);
 }
 
 }  // namespace lmx::lstm

@@ -1,6 +1,5 @@
 // One thread an element (b, j): the same cell functors as the CPU's loops.
 #include "lmx/error.h"
-#include "lmx/kernels.h"
 #include "lstm_cell.h"
 #include "lstm_kernels.h"
 
@@ -13,31 +12,16 @@ template <class T>
 __global__ void forward_kernel(ForwardStep<T> s) {
   const int64_t e = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (e >= s.batch * s.cells) return;
-  const int64_t row = e / s.cells, j = e % s.cells, h = s.cells;
-  T* z = s.z + row * 4 * h;
-  const Gates<T> pre{z[j] + s.bias[j], z[h + j] + s.bias[h + j] + s.forget_bias, z[2 * h + j] + s.bias[2 * h + j],
-                     z[3 * h + j] + s.bias[3 * h + j]};
-  const CellOut<T> out = cell_forward(pre, s.c[e]);
-  z[j] = out.gates.i;
-  z[h + j] = out.gates.f;
-  z[2 * h + j] = out.gates.g;
-  z[3 * h + j] = out.gates.o;
-  s.c_next[e] = out.c;
-  s.m[e] = out.m;
+  const int64_t row = e / s.cells, h = s.cells;
+  forward_element(s.z + row * 4 * h, s.bias, s.c[e], s.c_next + row * h, s.m + row * h, e % h, h, s.forget_bias);
 }
 
 template <class T>
 __global__ void backward_kernel(BackwardStep<T> s) {
   const int64_t e = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (e >= s.batch * s.cells) return;
-  const int64_t row = e / s.cells, j = e % s.cells, h = s.cells;
-  T* z = s.z + row * 4 * h;
-  const CellGrad<T> g = cell_backward<T>({z[j], z[h + j], z[2 * h + j], z[3 * h + j]}, s.c[e], s.c_next[e], s.dm[e], s.dc[e]);
-  z[j] = g.z.i;
-  z[h + j] = g.z.f;
-  z[2 * h + j] = g.z.g;
-  z[3 * h + j] = g.z.o;
-  s.dc[e] = g.c;
+  const int64_t row = e / s.cells, h = s.cells;
+  backward_element(s.z + row * 4 * h, s.c[e], s.c_next[e], s.dm[e], s.dc + row * h, e % h, h);
 }
 
 void check_launch(const char* name) {
@@ -61,18 +45,11 @@ void backward(const BackwardStep<T>& s) {
   check_launch("lstm_backward");
 }
 
-template <class T>
-void add(DType type) {
-  const ForwardKernel<T> f = forward<T>;
-  const BackwardKernel<T> b = backward<T>;
-  add_kernel("lstm_forward", Device::Kind::cuda, type, reinterpret_cast<AnyKernel>(f));
-  add_kernel("lstm_backward", Device::Kind::cuda, type, reinterpret_cast<AnyKernel>(b));
-}
-
 }  // namespace
 }  // namespace lmx::lstm
 
 extern "C" LMX_API void lmx_plugin_cuda() {
-  lmx::lstm::add<float>(lmx::DType::f32);
-  lmx::lstm::add<double>(lmx::DType::f64);
+  using namespace lmx::lstm;
+  add_kernels<float>(lmx::Device::Kind::cuda, forward<float>, backward<float>);
+  add_kernels<double>(lmx::Device::Kind::cuda, forward<double>, backward<double>);
 }

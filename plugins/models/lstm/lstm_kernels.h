@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "lmx/kernels.h"
+
 namespace lmx::lstm {
 
 // One step of a batch. Gate blocks of a row lie in the order i, f, g, o. T: the value type (f32 or f64).
@@ -31,6 +33,12 @@ template <class T>
 using ForwardKernel = void (*)(const ForwardStep<T>&);
 template <class T>
 using BackwardKernel = void (*)(const BackwardStep<T>&);
+
+template <class T>
+void add_kernels(Device::Kind device, ForwardKernel<T> forward, BackwardKernel<T> backward) {
+  add_kernel("lstm_forward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(forward));
+  add_kernel("lstm_backward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(backward));
+}
 
 void add_cpu_kernels();  // f32 and f64
 
