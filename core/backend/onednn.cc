@@ -19,9 +19,20 @@ const dnnl::engine& cpu_engine() {
 
 namespace {
 
+// The right side as the product takes it. A packed one is laid out once, for the product that does not accumulate; its twin
+// that does must read the same layout, not one that oneDNN might prefer for it.
+memory::desc right_side(const DnnlMatmul::Key& key) {
+  if (key.packed_b && key.accumulate) {
+    DnnlMatmul::Key plain = key;
+    plain.accumulate = false;
+    return dnnl_matmul(plain).weights_desc();
+  }
+  return {{key.k, key.n}, key.type, key.packed_b ? Tag::any : key.trans_b ? Tag::ba : Tag::ab};
+}
+
 dnnl::matmul::primitive_desc describe_matmul(const DnnlMatmul::Key& key) {
   const memory::desc a({key.m, key.k}, key.type, key.trans_a ? Tag::ba : Tag::ab);
-  const memory::desc b({key.k, key.n}, key.type, key.packed_b ? Tag::any : key.trans_b ? Tag::ba : Tag::ab);
+  const memory::desc b = right_side(key);
   const memory::desc c({key.m, key.n}, memory::data_type::f32, Tag::ab);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -54,7 +65,7 @@ void DnnlMatmul::execute(Context& ctx, const void* a, const void* b, void* c) co
 
 const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key) {
   // Code that oneDNN generated, keyed by shape: immutable, so sharing it between ranks changes nothing they compute.
-  static std::mutex mutex;
+  static std::recursive_mutex mutex;  // a product that accumulates asks for its twin
   static std::map<DnnlMatmul::Key, std::unique_ptr<DnnlMatmul>> cache;
   const std::lock_guard lock(mutex);
   std::unique_ptr<DnnlMatmul>& entry = cache[key];
@@ -62,7 +73,6 @@ const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key) {
     try {
       entry = std::make_unique<DnnlMatmul>(key);
     } catch (const dnnl::error& e) {
-      cache.erase(key);
       throw RunError(str("[gemm] oneDNN cannot multiply (", key.m, ", ", key.k, ") by (", key.k, ", ", key.n,
                          ") here: ", e.what()));
     }

@@ -1,7 +1,6 @@
 // oneDNN behind a few names; included by the CPU's GEMM files alone.
 #pragma once
 
-#define CL_TARGET_OPENCL_VERSION 120
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "lmx/context.h"
