@@ -31,11 +31,21 @@ Tensor& Var::value() {
   LMX_CHECK(impl_, "value of an undefined variable");
   return impl_->value;
 }
-bool Var::requires_grad() const { return impl_ && impl_->requires_grad; }
-bool Var::leaf() const { return impl_ && impl_->leaf; }
-const std::string& Var::name() const { return impl_->name; }
-Gradient& Var::grad() const { return impl_->grad; }
-uint64_t Var::version() const { return impl_->version; }
+bool Var::requires_grad() const {
+  return impl_ && impl_->requires_grad;
+}
+bool Var::leaf() const {
+  return impl_ && impl_->leaf;
+}
+const std::string& Var::name() const {
+  return impl_->name;
+}
+Gradient& Var::grad() const {
+  return impl_->grad;
+}
+uint64_t Var::version() const {
+  return impl_->version;
+}
 
 void Var::changed() {
   ++impl_->version;
@@ -124,7 +134,8 @@ template <class T>
 void add_tensor(Tensor& a, const Tensor& b) {
   T* to = a.data<T>();
   const T* from = b.data<T>();
-  parallel_for(a.numel(), 1 << 15, [&](int64_t begin, int64_t end) { add_into(to + begin, from + begin, end - begin); });
+  parallel_for(a.numel(), 1 << 15,
+               [&](int64_t begin, int64_t end) { add_into(to + begin, from + begin, end - begin); });
 }
 
 void add(Tensor& a, const Tensor& b) {
@@ -156,7 +167,8 @@ void Tape::accumulate(Context& ctx, const Var& input, Tensor grad) {
     add(g.dense, grad);
     return;
   }
-  // A parameter's gradient outlives the backward pass: it is counted as one, and must not share an activation's storage.
+  // A parameter's gradient outlives the backward pass: it is counted as one, and must not share an activation's
+  // storage.
   g.dense = input.leaf() && grad.mem_class() != MemClass::gradients ? grad.clone(MemClass::gradients) : std::move(grad);
   for (const RowSparse& piece : g.pieces) add_rows(g.dense, piece);
   g.pieces.clear();

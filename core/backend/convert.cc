@@ -34,17 +34,18 @@ template <class From, class To>
 void transpose_blocks(const From* from, To* to, int64_t rows, int64_t cols) {
   constexpr int64_t kBlock = 32;
   const int64_t blocks = (cols + kBlock - 1) / kBlock;
-  parallel_for(blocks, std::max<int64_t>(1, 4 * kGrain / (kBlock * std::max<int64_t>(rows, 1))), [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t c0 = block * kBlock, c1 = std::min(cols, c0 + kBlock);
-      for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
-        const int64_t r1 = std::min(rows, r0 + kBlock);
-        for (int64_t c = c0; c < c1; ++c) {
-          for (int64_t r = r0; r < r1; ++r) to[c * rows + r] = static_cast<To>(from[r * cols + c]);
-        }
-      }
-    }
-  });
+  parallel_for(blocks, std::max<int64_t>(1, 4 * kGrain / (kBlock * std::max<int64_t>(rows, 1))),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t block = begin; block < end; ++block) {
+                   const int64_t c0 = block * kBlock, c1 = std::min(cols, c0 + kBlock);
+                   for (int64_t r0 = 0; r0 < rows; r0 += kBlock) {
+                     const int64_t r1 = std::min(rows, r0 + kBlock);
+                     for (int64_t c = c0; c < c1; ++c) {
+                       for (int64_t r = r0; r < r1; ++r) to[c * rows + r] = static_cast<To>(from[r * cols + c]);
+                     }
+                   }
+                 }
+               });
 }
 
 }  // namespace
@@ -62,12 +63,20 @@ void from_f16(const float16* from, float* to, int64_t n) {
   convert(from, to, n, [](const float16* f, float* t, int64_t k) { float_of(f, t, k); });
 }
 
-void transpose(const float* from, float* to, int64_t rows, int64_t cols) { transpose_blocks(from, to, rows, cols); }
-void transpose(const float* from, bfloat16* to, int64_t rows, int64_t cols) { transpose_blocks(from, to, rows, cols); }
+void transpose(const float* from, float* to, int64_t rows, int64_t cols) {
+  transpose_blocks(from, to, rows, cols);
+}
+void transpose(const float* from, bfloat16* to, int64_t rows, int64_t cols) {
+  transpose_blocks(from, to, rows, cols);
+}
 void transpose(const bfloat16* from, bfloat16* to, int64_t rows, int64_t cols) {
   transpose_blocks(from, to, rows, cols);
 }
-void transpose(const float16* from, float16* to, int64_t rows, int64_t cols) { transpose_blocks(from, to, rows, cols); }
-void transpose(const double* from, double* to, int64_t rows, int64_t cols) { transpose_blocks(from, to, rows, cols); }
+void transpose(const float16* from, float16* to, int64_t rows, int64_t cols) {
+  transpose_blocks(from, to, rows, cols);
+}
+void transpose(const double* from, double* to, int64_t rows, int64_t cols) {
+  transpose_blocks(from, to, rows, cols);
+}
 
 }  // namespace lmx

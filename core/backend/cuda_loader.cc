@@ -59,7 +59,9 @@ const CudaApi* api() {
 
 }  // namespace
 
-int load_cuda() { return api() ? api()->devices : 0; }
+int load_cuda() {
+  return api() ? api()->devices : 0;
+}
 
 std::shared_ptr<Allocator> cuda_allocator(int index) {
   const int devices = load_cuda();

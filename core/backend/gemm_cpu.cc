@@ -8,20 +8,29 @@
 
 namespace lmx {
 
-bool cpu_has_bf16() { return __builtin_cpu_supports("avx512bf16"); }
+namespace {
+
+// oneDNN settles on what the CPU, the kernel and ONEDNN_MAX_CPU_ISA allow. Its values are sets of bits, not a ladder: AVX2
+// with VNNI is a larger number than AVX-512.
+bool onednn_has(dnnl::cpu_isa isa) {
+  const auto wanted = static_cast<unsigned>(isa);
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+}
+
+}  // namespace
+
+bool cpu_has_bf16() { return onednn_has(dnnl::cpu_isa::avx512_core_bf16); }
 
 const char* cpu_isa() {
-  // An AMX unit is reported through the instruction set that oneDNN settles on, which also knows what the kernel permits.
-  const auto isa = static_cast<int>(dnnl::get_effective_cpu_isa());
-  if (isa >= static_cast<int>(dnnl::cpu_isa::avx512_core_amx)) return "amx_bf16";
+  if (onednn_has(dnnl::cpu_isa::avx512_core_amx)) return "amx_bf16";
   if (cpu_has_bf16()) return "avx512_bf16";
-  return isa >= static_cast<int>(dnnl::cpu_isa::avx512_core) ? "avx512" : "avx2";
+  return onednn_has(dnnl::cpu_isa::avx512_core) ? "avx512" : "avx2";
 }
 
 namespace {
 
 void gemm_f32(Context& ctx, const GemmCall& g) {
-  dnnl_matmul({g.m, g.n, g.k, g.trans_a, g.trans_b, false, g.beta != 0, dnnl::memory::data_type::f32})
+  dnnl_matmul({g.m, g.n, g.k, g.trans_a, g.trans_b, false, g.beta != 0, dnnl::memory::data_type::f32, num_threads()})
       .execute(ctx, g.a, g.b, g.c);
 }
 
@@ -56,7 +65,7 @@ void gemm_bf16(Context& ctx, const GemmCall& g) {
     transpose(static_cast<const bfloat16*>(g.a), copy.data<bfloat16>(), g.k, g.m);
     a = copy.raw();
   }
-  dnnl_matmul({g.m, g.n, g.k, false, g.trans_b, false, g.beta != 0, dnnl::memory::data_type::bf16})
+  dnnl_matmul({g.m, g.n, g.k, false, g.trans_b, false, g.beta != 0, dnnl::memory::data_type::bf16, num_threads()})
       .execute(ctx, a, g.b, g.c);
 }
 
@@ -78,7 +87,9 @@ void gemm_f64(Context&, const GemmCall& g) {
   });
 }
 
-void add(DType type, GemmKernel k) { add_kernel("gemm", Device::Kind::cpu, type, reinterpret_cast<AnyKernel>(k)); }
+void add(DType type, GemmKernel k) {
+  add_kernel("gemm", Device::Kind::cpu, type, reinterpret_cast<AnyKernel>(k));
+}
 
 }  // namespace
 

@@ -43,8 +43,8 @@ AnyKernel find_kernel(std::string_view op, Device::Kind device, DType type) {
 }
 
 void missing_kernel(std::string_view op, Device device, DType type) {
-  throw UserError(str("[", op, "] no ", device.kind == Device::Kind::cpu ? "CPU" : "CUDA", " kernel for ", name_of(type),
-                      " in this build (input on ", name_of(device), ")"));
+  throw UserError(str("[", op, "] no ", device.kind == Device::Kind::cpu ? "CPU" : "CUDA", " kernel for ",
+                      name_of(type), " in this build (input on ", name_of(device), ")"));
 }
 
 }  // namespace lmx

@@ -5,6 +5,7 @@
 #include "backend/onednn.h"
 #include "backend/panel_gemm.h"
 #include "lmx/error.h"
+#include "lmx/parallel.h"
 
 namespace lmx {
 namespace {
@@ -20,8 +21,8 @@ Matrix fold(const Tensor& t) {
 }
 
 [[noreturn]] void mismatch(const Tensor& a, bool ta, const Tensor& b, bool tb, const std::string& why) {
-  throw UserError(str("[matmul] a ", describe(a), ta ? " transposed" : "", " x b ", describe(b), tb ? " transposed" : "",
-                      ": ", why));
+  throw UserError(str("[matmul] a ", describe(a), ta ? " transposed" : "", " x b ", describe(b),
+                      tb ? " transposed" : "", ": ", why));
 }
 
 }  // namespace
@@ -36,7 +37,8 @@ void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool tra
   }
   const DType out = a.dtype() == DType::f64 ? DType::f64 : DType::f32;
   if (a.dtype() != b.dtype() || c.dtype() != out) {
-    mismatch(a, trans_a, b, trans_b, str("types must be equal and the output ", name_of(out), ", not ", name_of(c.dtype())));
+    mismatch(a, trans_a, b, trans_b,
+             str("types must be equal and the output ", name_of(out), ", not ", name_of(c.dtype())));
   }
   if (m == 0 || n == 0) return;
   if (k == 0) {
@@ -92,7 +94,8 @@ struct PackedMatrix::Impl {
   Tensor matrix;      // the blocked bytes, the panels, or w
   bool trans = true;  // plain: w is (N, K)
   int64_t k = 0, n = 0;
-  int64_t rows = 0;   // blocked: the rows that the layout was chosen for
+  int64_t rows = 0;  // blocked: the rows that the layout was chosen for, and the threads
+  int threads = num_threads();
 };
 
 PackedMatrix::~PackedMatrix() = default;
@@ -109,7 +112,8 @@ Tensor reordered(Context& ctx, const Tensor& w, bool trans, const DnnlMatmul& pr
   using Tag = dnnl::memory::format_tag;
   const dnnl::memory::desc plain({k, n}, dnnl::memory::data_type::f32, trans ? Tag::ba : Tag::ab);
   Tensor out = ctx.empty({static_cast<int64_t>(product.weights_desc().get_size())}, DType::u8, MemClass::parameters);
-  dnnl::memory from(plain, cpu_engine(), const_cast<void*>(w.raw())), to(product.weights_desc(), cpu_engine(), out.raw());
+  dnnl::memory from(plain, cpu_engine(), const_cast<void*>(w.raw())),
+      to(product.weights_desc(), cpu_engine(), out.raw());
   dnnl::stream stream(cpu_engine());
   dnnl::reorder(from, to).execute(stream, from, to);
   stream.wait();
@@ -131,7 +135,8 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
   }
   const bool hardware = ctx.compute == DType::f32 || (ctx.compute == DType::bf16 && cpu_has_bf16());
   if (hardware) {
-    const DnnlMatmul& product = dnnl_matmul({rows, p.n, p.k, false, false, true, false, dnnl_type(ctx.compute)});
+    const DnnlMatmul& product =
+        dnnl_matmul({rows, p.n, p.k, false, false, true, false, dnnl_type(ctx.compute), p.threads});
     if (product.brgemm() || ctx.compute == DType::bf16) {
       p.layout = Impl::Layout::blocked;
       p.matrix = reordered(ctx, w, trans, product, p.k, p.n);
@@ -158,11 +163,13 @@ void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta
     multiply_panels(wide.data<float>(), p.matrix.data<float>(), y.data<float>(), m.rows, p.n, p.k, beta);
   } else {
     LMX_CHECK(m.rows == p.rows, "a packed matrix for ", p.rows, " rows got ", describe(x));
-    dnnl_matmul({m.rows, p.n, p.k, false, false, true, beta != 0, dnnl_type(x.dtype())})
+    dnnl_matmul({m.rows, p.n, p.k, false, false, true, beta != 0, dnnl_type(x.dtype()), p.threads})
         .execute(ctx, x.raw(), p.matrix.raw(), y.raw());
   }
 }
 
-int64_t PackedMatrix::bytes() const { return impl_->layout == Impl::Layout::plain ? 0 : impl_->matrix.bytes(); }
+int64_t PackedMatrix::bytes() const {
+  return impl_->layout == Impl::Layout::plain ? 0 : impl_->matrix.bytes();
+}
 
 }  // namespace lmx

@@ -19,8 +19,8 @@ const dnnl::engine& cpu_engine() {
 
 namespace {
 
-// The right side as the product takes it. A packed one is laid out once, for the product that does not accumulate; its twin
-// that does must read the same layout, not one that oneDNN might prefer for it.
+// The right side as the product takes it. A packed one is laid out once, for the product that does not accumulate; its
+// twin that does must read the same layout, not one that oneDNN might prefer for it.
 memory::desc right_side(const DnnlMatmul::Key& key) {
   if (key.packed_b && key.accumulate) {
     DnnlMatmul::Key plain = key;
@@ -48,7 +48,9 @@ dnnl::matmul::primitive_desc describe_matmul(const DnnlMatmul::Key& key) {
 
 DnnlMatmul::DnnlMatmul(const Key& key) : desc_(describe_matmul(key)), primitive_(desc_) {}
 
-bool DnnlMatmul::brgemm() const { return std::string_view(desc_.impl_info_str()).starts_with("brg"); }
+bool DnnlMatmul::brgemm() const {
+  return std::string_view(desc_.impl_info_str()).starts_with("brg");
+}
 
 void DnnlMatmul::execute(Context& ctx, const void* a, const void* b, void* c) const {
   const dnnl::engine& engine = cpu_engine();
@@ -59,7 +61,8 @@ void DnnlMatmul::execute(Context& ctx, const void* a, const void* b, void* c) co
   const memory wb(desc_.weights_desc(), engine, const_cast<void*>(b));
   const memory wc(desc_.dst_desc(), engine, c);
   const memory ws(desc_.scratchpad_desc(), engine, scratch.raw());
-  primitive_.execute(stream, {{DNNL_ARG_SRC, wa}, {DNNL_ARG_WEIGHTS, wb}, {DNNL_ARG_DST, wc}, {DNNL_ARG_SCRATCHPAD, ws}});
+  primitive_.execute(stream,
+                     {{DNNL_ARG_SRC, wa}, {DNNL_ARG_WEIGHTS, wb}, {DNNL_ARG_DST, wc}, {DNNL_ARG_SCRATCHPAD, ws}});
   stream.wait();
 }
 

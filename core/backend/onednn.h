@@ -17,6 +17,7 @@ class DnnlMatmul {
     int64_t m, n, k;
     bool trans_a, trans_b, packed_b, accumulate;
     dnnl::memory::data_type type;
+    int threads;  // oneDNN divides the work when it builds the product
     auto operator<=>(const Key&) const = default;
   };
   explicit DnnlMatmul(const Key& key);

@@ -1,5 +1,5 @@
-// The loop nest keeps a (256, 24) piece of a panel in the first-level cache while all rows of x pass by; a tile of 4 rows
-// x 24 columns is 12 accumulators, which with 3 vectors of w and one of x fill AVX2's 16 registers.
+// The loop nest keeps a (256, 24) piece of a panel in the first-level cache while all rows of x pass by; a tile of 4
+// rows x 24 columns is 12 accumulators, which with 3 vectors of w and one of x fill AVX2's 16 registers.
 #include "backend/panel_gemm.h"
 
 #include <immintrin.h>
@@ -15,7 +15,8 @@ constexpr int64_t kDepth = 256;  // k of a piece: 24 KiB of w
 constexpr int64_t kRows = 4;
 constexpr int kVectors = kPanel / 8;
 
-// One tile: y (Rows, 24) += x (Rows, depth) * piece (depth, 24). `ahead`: what the next piece will read, fetched on the way.
+// One tile: y (Rows, 24) += x (Rows, depth) * piece (depth, 24). `ahead`: what the next piece will read, fetched on the
+// way.
 template <int Rows>
 void tile(const float* x, int64_t ldx, const float* piece, float* y, int64_t ldy, int64_t depth, const float* ahead) {
   __m256 sum[Rows][kVectors];
@@ -39,20 +40,26 @@ void tile(const float* x, int64_t ldx, const float* piece, float* y, int64_t ldy
   }
 }
 
-void tiles(const float* x, const float* piece, float* y, int64_t ldy, int64_t m, int64_t k, int64_t depth, const float* next) {
+void tiles(const float* x, const float* piece, float* y, int64_t ldy, int64_t m, int64_t k, int64_t depth,
+           const float* next) {
   int64_t r = 0;
   // Every tile fetches its share of the next piece.
   const int64_t share = kDepth * kPanel / std::max<int64_t>(1, m / kRows);
   for (; r + kRows <= m; r += kRows) tile<4>(x + r * k, k, piece, y + r * ldy, ldy, depth, next + r / kRows * share);
   switch (m - r) {
-    case 3: return tile<3>(x + r * k, k, piece, y + r * ldy, ldy, depth, next);
-    case 2: return tile<2>(x + r * k, k, piece, y + r * ldy, ldy, depth, next);
-    case 1: return tile<1>(x + r * k, k, piece, y + r * ldy, ldy, depth, next);
-    default: return;
+    case 3:
+      return tile<3>(x + r * k, k, piece, y + r * ldy, ldy, depth, next);
+    case 2:
+      return tile<2>(x + r * k, k, piece, y + r * ldy, ldy, depth, next);
+    case 1:
+      return tile<1>(x + r * k, k, piece, y + r * ldy, ldy, depth, next);
+    default:
+      return;
   }
 }
 
-// All rows times one panel. The tiles add to `block` (m, 24), so that the last, narrower panel needs no kernel of its own.
+// All rows times one panel. The tiles add to `block` (m, 24), so that the last, narrower panel needs no kernel of its
+// own.
 void multiply_panel(const float* x, const float* panel, float* y, int64_t ldy, int64_t width, int64_t m, int64_t k,
                     float beta, float* block) {
   for (int64_t r = 0; r < m; ++r) {
@@ -70,24 +77,25 @@ void multiply_panel(const float* x, const float* panel, float* y, int64_t ldy, i
 
 void pack_panels(const float* w, bool trans, int64_t k, int64_t n, float* panels) {
   const int64_t count = (n + kPanel - 1) / kPanel;
-  parallel_for(count, std::max<int64_t>(1, (1 << 15) / (kPanel * std::max<int64_t>(k, 1))), [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) {
-      float* panel = panels + p * kPanel * k;
-      const int64_t n0 = p * kPanel, width = std::min(kPanel, n - n0);
-      if (width < kPanel) std::fill_n(panel, kPanel * k, 0.0f);
-      if (!trans) {
-        for (int64_t i = 0; i < k; ++i) std::copy_n(w + i * n + n0, width, panel + i * kPanel);
-        continue;
-      }
-      constexpr int64_t kBlock = 64;  // columns of w that stay in cache while the panel's rows are filled
-      for (int64_t i0 = 0; i0 < k; i0 += kBlock) {
-        const int64_t i1 = std::min(k, i0 + kBlock);
-        for (int64_t j = 0; j < width; ++j) {
-          for (int64_t i = i0; i < i1; ++i) panel[i * kPanel + j] = w[(n0 + j) * k + i];
-        }
-      }
-    }
-  });
+  parallel_for(count, std::max<int64_t>(1, (1 << 15) / (kPanel * std::max<int64_t>(k, 1))),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t p = begin; p < end; ++p) {
+                   float* panel = panels + p * kPanel * k;
+                   const int64_t n0 = p * kPanel, width = std::min(kPanel, n - n0);
+                   if (width < kPanel) std::fill_n(panel, kPanel * k, 0.0f);
+                   if (!trans) {
+                     for (int64_t i = 0; i < k; ++i) std::copy_n(w + i * n + n0, width, panel + i * kPanel);
+                     continue;
+                   }
+                   constexpr int64_t kBlock = 64;  // columns of w that stay in cache while the panel's rows are filled
+                   for (int64_t i0 = 0; i0 < k; i0 += kBlock) {
+                     const int64_t i1 = std::min(k, i0 + kBlock);
+                     for (int64_t j = 0; j < width; ++j) {
+                       for (int64_t i = i0; i < i1; ++i) panel[i * kPanel + j] = w[(n0 + j) * k + i];
+                     }
+                   }
+                 }
+               });
 }
 
 void multiply_panels(const float* x, const float* panels, float* y, int64_t m, int64_t n, int64_t k, float beta) {

@@ -9,7 +9,9 @@ namespace lmx {
 inline constexpr int64_t kPanel = 24;  // columns of a panel: three AVX2 vectors
 
 // Floats of op(w) (k, n) in panels: n rounded up to whole panels.
-inline int64_t panel_floats(int64_t k, int64_t n) { return (n + kPanel - 1) / kPanel * kPanel * k; }
+inline int64_t panel_floats(int64_t k, int64_t n) {
+  return (n + kPanel - 1) / kPanel * kPanel * k;
+}
 
 // panels: op(w) (k, n) as n / 24 blocks of (k, 24), the last padded with zeros. w is (n, k) when trans, else (k, n).
 void pack_panels(const float* w, bool trans, int64_t k, int64_t n, float* panels);

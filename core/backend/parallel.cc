@@ -9,9 +9,13 @@
 
 namespace lmx {
 
-int num_threads() { return omp_in_parallel() ? 1 : omp_get_max_threads(); }
+int num_threads() {
+  return omp_in_parallel() ? 1 : omp_get_max_threads();
+}
 
-void set_num_threads(int n) { omp_set_num_threads(n); }
+void set_num_threads(int n) {
+  omp_set_num_threads(n);
+}
 
 namespace {
 

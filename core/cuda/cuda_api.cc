@@ -7,8 +7,8 @@
 namespace lmx {
 namespace {
 
-// All work runs on the default stream, so a block that is given out again cannot be written before the work that used it
-// has ended.
+// All work runs on the default stream, so a block that is given out again cannot be written before the work that used
+// it has ended.
 class CudaAllocator final : public CachingAllocator {
  public:
   explicit CudaAllocator(int index) : index_(index) {}
@@ -33,7 +33,9 @@ class CudaAllocator final : public CachingAllocator {
   int index_;
 };
 
-std::shared_ptr<Allocator> make_allocator(int index) { return std::make_shared<CudaAllocator>(index); }
+std::shared_ptr<Allocator> make_allocator(int index) {
+  return std::make_shared<CudaAllocator>(index);
+}
 
 void copy(void* to, const void* from, size_t bytes) {
   LMX_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));

@@ -1,4 +1,5 @@
-// GEMM by cuBLASLt. cuBLASLt is column-major: a row-major c = a b is the column-major c^T = b^T a^T, so the operands swap.
+// GEMM by cuBLASLt. cuBLASLt is column-major: a row-major c = a b is the column-major c^T = b^T a^T, so the operands
+// swap.
 #include <memory>
 
 #include "backend/gemm_kernel.h"
@@ -40,7 +41,8 @@ MatmulDesc description(cublasComputeType_t compute, cudaDataType scale, bool tra
   cublasLtMatmulDesc_t d = nullptr;
   LMX_CUDA_CHECK(cublasLtMatmulDescCreate(&d, compute, scale));
   MatmulDesc owned(d);
-  const cublasOperation_t first = trans_first ? CUBLAS_OP_T : CUBLAS_OP_N, second = trans_second ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t first = trans_first ? CUBLAS_OP_T : CUBLAS_OP_N,
+                          second = trans_second ? CUBLAS_OP_T : CUBLAS_OP_N;
   LMX_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
   LMX_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
   return owned;
@@ -57,17 +59,19 @@ void multiply(Context& ctx, const GemmCall& g, cudaDataType in, cudaDataType out
   LMX_CUDA_CHECK(cublasLtMatmulPreferenceCreate(&p));
   const Preference preference(p);
   const auto bytes = static_cast<size_t>(kWorkspace);
-  LMX_CUDA_CHECK(cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
+  LMX_CUDA_CHECK(
+      cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
-  LMX_CUDA_CHECK(cublasLtMatmulAlgoGetHeuristic(handle(), d.get(), b.get(), a.get(), c.get(), c.get(), p, 1, &best, &found));
+  LMX_CUDA_CHECK(
+      cublasLtMatmulAlgoGetHeuristic(handle(), d.get(), b.get(), a.get(), c.get(), c.get(), p, 1, &best, &found));
   if (found == 0) {
     throw RunError(str("[gemm] cuBLASLt has no algorithm for (", g.m, ", ", g.k, ") x (", g.k, ", ", g.n, ")"));
   }
   const Scale alpha = 1, beta = static_cast<Scale>(g.beta);
   Tensor workspace = ctx.empty({kWorkspace}, DType::u8);
-  LMX_CUDA_CHECK(cublasLtMatmul(handle(), d.get(), &alpha, g.b, b.get(), g.a, a.get(), &beta, g.c, c.get(), g.c, c.get(),
-                                &best.algo, workspace.raw(), bytes, nullptr));
+  LMX_CUDA_CHECK(cublasLtMatmul(handle(), d.get(), &alpha, g.b, b.get(), g.a, a.get(), &beta, g.c, c.get(), g.c,
+                                c.get(), &best.algo, workspace.raw(), bytes, nullptr));
 }
 
 void gemm_f32(Context& ctx, const GemmCall& g) {
@@ -83,7 +87,9 @@ void gemm_f64(Context& ctx, const GemmCall& g) {
   multiply<double>(ctx, g, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F, CUDA_R_64F);
 }
 
-void add(DType type, GemmKernel k) { add_kernel("gemm", Device::Kind::cuda, type, reinterpret_cast<AnyKernel>(k)); }
+void add(DType type, GemmKernel k) {
+  add_kernel("gemm", Device::Kind::cuda, type, reinterpret_cast<AnyKernel>(k));
+}
 
 }  // namespace
 

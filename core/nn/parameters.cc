@@ -56,7 +56,8 @@ void initialise(Tensor& t, const Init& init, RandomKey key) {
 
 Var& ParameterStore::add(Context& ctx, const ParameterSpec& spec, RandomKey key) {
   if (entries_.contains(spec.name)) throw UserError(str("[model] two parameters are named '", spec.name, "'"));
-  if (spec.shape.numel() <= 0) throw UserError(str("[model] parameter '", spec.name, "' has an empty shape ", spec.shape));
+  if (spec.shape.numel() <= 0)
+    throw UserError(str("[model] parameter '", spec.name, "' has an empty shape ", spec.shape));
   const DType type = ctx.compute == DType::f64 ? DType::f64 : DType::f32;
   Tensor value = ctx.empty(spec.shape, type, MemClass::parameters);
   initialise(value, spec.init, key.fold(spec.name));
@@ -70,9 +71,13 @@ const Var& ParameterStore::at(const std::string& name) const {
   return it->second.var;
 }
 
-Var& ParameterStore::at(const std::string& name) { return const_cast<Var&>(std::as_const(*this).at(name)); }
+Var& ParameterStore::at(const std::string& name) {
+  return const_cast<Var&>(std::as_const(*this).at(name));
+}
 
-bool ParameterStore::contains(const std::string& name) const { return entries_.contains(name); }
+bool ParameterStore::contains(const std::string& name) const {
+  return entries_.contains(name);
+}
 
 const ParameterSpec& ParameterStore::spec(const std::string& name) const {
   LMX_CHECK(contains(name), "no parameter '", name, "'");

@@ -1,5 +1,5 @@
-// Blocks come from the system in size classes (an eighth apart), so a freed block fits the next request of about its size;
-// large ones of the CPU are aligned to huge pages, whose faults cost a fraction of small pages'.
+// Blocks come from the system in size classes (an eighth apart), so a freed block fits the next request of about its
+// size; large ones of the CPU are aligned to huge pages, whose faults cost a fraction of small pages'.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -52,7 +52,9 @@ class CpuAllocator final : public CachingAllocator {
 
 }  // namespace
 
-std::shared_ptr<Allocator> Allocator::cpu() { return std::make_shared<CpuAllocator>(); }
+std::shared_ptr<Allocator> Allocator::cpu() {
+  return std::make_shared<CpuAllocator>();
+}
 
 void* CachingAllocator::allocate(size_t bytes, MemClass c) {
   const size_t size = round_up(bytes);
@@ -79,8 +81,8 @@ void* CachingAllocator::take_or_fail(size_t size) {
     block = take(size);
   }
   if (!block) {
-    throw RunError(str("[memory] ", name_of(device()), " cannot allocate ", size, " bytes: ", stats_.total,
-                       " bytes are in use"));
+    throw RunError(
+        str("[memory] ", name_of(device()), " cannot allocate ", size, " bytes: ", stats_.total, " bytes are in use"));
   }
   stats_.reserved += static_cast<int64_t>(size);
   return block;

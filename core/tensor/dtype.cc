@@ -13,13 +13,18 @@ struct Row {
   std::string_view name;
   size_t size;
 };
-constexpr std::array<Row, 7> kTypes{{{"f64", 8}, {"f32", 4}, {"bf16", 2}, {"f16", 2}, {"i32", 4}, {"i64", 8}, {"u8", 1}}};
+constexpr std::array<Row, 7> kTypes{
+    {{"f64", 8}, {"f32", 4}, {"bf16", 2}, {"f16", 2}, {"i32", 4}, {"i64", 8}, {"u8", 1}}};
 
 }  // namespace
 
-size_t size_of(DType type) { return kTypes[static_cast<size_t>(type)].size; }
+size_t size_of(DType type) {
+  return kTypes[static_cast<size_t>(type)].size;
+}
 
-std::string_view name_of(DType type) { return kTypes[static_cast<size_t>(type)].name; }
+std::string_view name_of(DType type) {
+  return kTypes[static_cast<size_t>(type)].name;
+}
 
 DType dtype_from_name(std::string_view name) {
   std::vector<std::string> names;

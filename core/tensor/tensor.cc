@@ -76,9 +76,13 @@ template LMX_API Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, s
 template LMX_API Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const int64_t>, MemClass);
 template LMX_API Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const uint8_t>, MemClass);
 
-Device Tensor::device() const { return storage_ ? storage_->allocator->device() : Device{}; }
+Device Tensor::device() const {
+  return storage_ ? storage_->allocator->device() : Device{};
+}
 
-MemClass Tensor::mem_class() const { return storage_ ? storage_->mem_class : MemClass::other; }
+MemClass Tensor::mem_class() const {
+  return storage_ ? storage_->mem_class : MemClass::other;
+}
 
 const std::shared_ptr<Allocator>& Tensor::allocator() const {
   LMX_CHECK(defined(), "an undefined tensor has no allocator");
@@ -117,7 +121,9 @@ Tensor Tensor::reshape(Shape shape) const {
   return view;
 }
 
-Tensor Tensor::like(MemClass c) const { return empty(allocator(), shape_, dtype_, c); }
+Tensor Tensor::like(MemClass c) const {
+  return empty(allocator(), shape_, dtype_, c);
+}
 
 Tensor Tensor::clone(MemClass c) const {
   Tensor copy = like(c);
@@ -125,14 +131,17 @@ Tensor Tensor::clone(MemClass c) const {
   return copy;
 }
 
-Tensor Tensor::clone() const { return clone(mem_class()); }
+Tensor Tensor::clone() const {
+  return clone(mem_class());
+}
 
 void Tensor::zero() {
   if (numel_) std::memset(base_, 0, static_cast<size_t>(bytes()));
 }
 
 void Tensor::copy_from(const Tensor& source) {
-  LMX_CHECK(source.dtype_ == dtype_ && source.shape_ == shape_, "copy of ", describe(source), " into ", describe(*this));
+  LMX_CHECK(source.dtype_ == dtype_ && source.shape_ == shape_, "copy of ", describe(source), " into ",
+            describe(*this));
   if (numel_) std::memmove(base_, source.base_, static_cast<size_t>(bytes()));
 }
 
@@ -142,20 +151,28 @@ namespace {
 template <class F>
 void with_floating(DType type, F&& f) {
   switch (type) {
-    case DType::f64: return f(double{});
-    case DType::f32: return f(float{});
-    case DType::bf16: return f(bfloat16{});
-    case DType::f16: return f(float16{});
-    default: LMX_CHECK(false, name_of(type), " is no floating type");
+    case DType::f64:
+      return f(double{});
+    case DType::f32:
+      return f(float{});
+    case DType::bf16:
+      return f(bfloat16{});
+    case DType::f16:
+      return f(float16{});
+    default:
+      LMX_CHECK(false, name_of(type), " is no floating type");
   }
 }
 
 template <class To, class From>
 To convert(From v) {
   if constexpr (std::is_same_v<To, double> || std::is_same_v<From, double>) {
-    if constexpr (std::is_same_v<From, double> && std::is_same_v<To, float>) return static_cast<float>(v);
-    else if constexpr (std::is_same_v<From, double>) return To(static_cast<float>(v));
-    else return static_cast<double>(static_cast<float>(v));
+    if constexpr (std::is_same_v<From, double> && std::is_same_v<To, float>)
+      return static_cast<float>(v);
+    else if constexpr (std::is_same_v<From, double>)
+      return To(static_cast<float>(v));
+    else
+      return static_cast<double>(static_cast<float>(v));
   } else {
     return To(static_cast<float>(v));
   }

@@ -44,9 +44,9 @@ void CarriedState::load(const std::map<std::string, Tensor>& rows, const std::st
   for (auto& [name, tensor] : rows_) {
     const auto found = rows.find(name);
     if (found == rows.end()) throw UserError(str("[resume] ", from, " has no recurrent state ", name));
-    if (found->second.shape() != tensor.shape())
-      throw UserError(str("[resume] recurrent state ", name, " is ", found->second.shape(), " in ", from, " and ",
-                          tensor.shape(), " in this recipe"));
+    if (found->second.shape() != tensor.shape() || found->second.dtype() != tensor.dtype())
+      throw UserError(str("[resume] recurrent state ", name, " is ", describe(found->second), " in ", from, " and ",
+                          describe(tensor), " in this recipe"));
     tensor.copy_from(found->second);
   }
 }

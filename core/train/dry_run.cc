@@ -17,13 +17,14 @@ int64_t integer_of(const Node& config, const char* key, int64_t otherwise) {
 }
 
 struct Shares {
-  int64_t step_tokens = 0, forward_tokens = 0, samples = 0;
+  int64_t step_tokens = 0, forward_tokens = 0, samples = 0, vocab = 0;
 };
 
 Shares shares_of(const Recipe& r) {
   const int64_t length = integer_of(full_component(PluginKind::batcher, r.batcher, "batcher"), "sequence_length", 1);
   const int64_t forward = r.batch.micro > 0 ? r.batch.micro : r.batch.global;
-  return {r.batch.global * length, forward * length, integer_of(full_loss_config(r.loss, "loss"), "samples", 0)};
+  return {r.batch.global * length, forward * length, integer_of(full_loss_config(r.loss, "loss"), "samples", 0),
+          vocabulary_size(r.data)};
 }
 
 // Parameters by the first part of their names, in order of declaration.
@@ -51,7 +52,10 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
     const int64_t rows = std::min(spec.shape[0], shares.step_tokens + shares.samples);
     gradients += spec.sparse ? bytes / spec.shape[0] * rows : bytes;
   }
-  const int64_t logits = shares.forward_tokens * (shares.samples + 1);
+  // The full softmax works in blocks of bounded memory (core/ops/full_softmax.cc).
+  constexpr int64_t kBlock = (int64_t{32} << 20) / 4;
+  const int64_t logits = shares.samples > 0 ? shares.forward_tokens * (shares.samples + 1)
+                                            : std::min(shares.forward_tokens * shares.vocab, kBlock);
   const int64_t activations =
       shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * network.model->feature_size()) +
       8 * logits;
@@ -65,7 +69,7 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
 
 std::string data_lines(const Recipe& r) {
   const std::vector<std::string> findings = check_dataset(r.data);
-  if (findings.empty()) return "data: found\n";
+  if (findings.empty()) return "data: available\n";
   std::string text = "data: not ready\n";
   for (const std::string& finding : findings) text += "  " + finding + "\n";
   return text;

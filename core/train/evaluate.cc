@@ -1,5 +1,6 @@
 #include "train/evaluate.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "train/carried_state.h"
@@ -8,8 +9,9 @@ namespace lmx::train {
 namespace {
 
 TokenArray first_tokens(const TokenArray& tokens, int64_t n) {
-  if (n <= 0 || n >= tokens.size()) return tokens;
-  const auto part = tokens.tokens().first(static_cast<size_t>(n));
+  if (n <= 0 || n >= tokens.size() || tokens.size() <= 2) return tokens;
+  // One target needs two tokens.
+  const auto part = tokens.tokens().first(static_cast<size_t>(std::max<int64_t>(n, 2)));
   return TokenArray::of({part.begin(), part.end()});
 }
 

@@ -24,12 +24,14 @@ int64_t step_of(const std::string& line) {
   return json["step"].get<int64_t>();
 }
 
-std::string lines_up_to(const std::string& text, int64_t step) {
+// `evaluated`: the step's validation is done, so its line stays; one that a kill left behind is written again.
+std::string lines_up_to(const std::string& text, int64_t step, bool evaluated) {
   std::string kept;
   for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const std::string line = text.substr(begin, end - begin);
     const int64_t at = step_of(line);
-    if (at >= 0 && at <= step) kept += line + "\n";
+    const bool pending = at == step && !evaluated && line.find("\"split\":\"valid\"") != std::string::npos;
+    if (at >= 0 && at <= step && !pending) kept += line + "\n";
   }
   return kept;
 }
@@ -60,9 +62,9 @@ std::string to_json_line(const Record& record) {
   return line + "}";
 }
 
-MetricsFile::MetricsFile(std::string path, int64_t resume_step) : path_(std::move(path)) {
+MetricsFile::MetricsFile(std::string path, int64_t resume_step, bool evaluated) : path_(std::move(path)) {
   if (std::filesystem::exists(path_)) {
-    const std::string before = data::read_file(path_), after = lines_up_to(before, resume_step);
+    const std::string before = data::read_file(path_), after = lines_up_to(before, resume_step, evaluated);
     if (after != before) write_file_atomically(path_, after);
   }
   descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);

@@ -29,7 +29,7 @@ LMX_API std::string to_json_line(const Record& record);
 class LMX_API MetricsFile {
  public:
   // Keeps lines up to `resume_step` of an existing file and drops the rest, half-written lines included.
-  MetricsFile(std::string path, int64_t resume_step);
+  MetricsFile(std::string path, int64_t resume_step, bool evaluated = true);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;

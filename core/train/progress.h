@@ -22,6 +22,7 @@ class LMX_API Stopwatch {
   void start() { begin_ = Clock::now(); }
   void stop() { seconds_ += std::chrono::duration<double>(Clock::now() - begin_).count(); }
   double lap();  // seconds since the last lap
+  double elapsed() const { return seconds_; }  // the same, without beginning a new lap
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -91,7 +91,7 @@ RunResult train_in(Session& s, const std::string& directory, const Position& sta
     log_debug(str("failed: ", e.what()));
     try {
       write_status(directory, "failed", trainer.position().step, e.what());
-    } catch (const RunError&) {  // a full disk: the first error is the one to tell
+    } catch (const std::exception&) {  // a full disk: the first error is the one to tell
     }
     throw;
   }

@@ -106,14 +106,30 @@ bool holds_nothing(const std::string& directory) {
   return !error;
 }
 
+namespace {
+
+// A path or an error's text may hold bytes that are no UTF-8; JSON gets U+FFFD for them.
+std::string json_text(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
 RunLock::RunLock(const std::string& directory) {
   const std::string path = directory + "/.lock";
   descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor_ < 0) throw RunError(str("[run] cannot write in ", directory, ": ", std::strerror(errno)));
-  if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    close(descriptor_);
+  int code = 0;
+  do {
+    code = flock(descriptor_, LOCK_EX | LOCK_NB);
+  } while (code != 0 && errno == EINTR);
+  if (code == 0) return;
+  const int reason = errno;
+  close(descriptor_);
+  if (reason == EWOULDBLOCK) {
     throw UserError(str("[run] another process is training in ", directory, " (its status.json names it)"));
   }
+  throw RunError(str("[run] cannot lock ", path, ": ", std::strerror(reason)));
 }
 
 RunLock::~RunLock() {
@@ -127,7 +143,7 @@ void write_status(const std::string& directory, const std::string& state, int64_
               {"host", host_json()["name"]},
               {"time", time_text("%Y-%m-%dT%H:%M:%S%z")}};
   if (!reason.empty()) status["reason"] = reason;
-  write_file_atomically(directory + "/status.json", status.dump(1) + "\n");
+  write_file_atomically(directory + "/status.json", json_text(status));
 }
 
 void write_provenance(const std::string& directory, const Provenance& p) {
@@ -149,7 +165,7 @@ void write_provenance(const std::string& directory, const Provenance& p) {
   start["parameters"] = p.parameters;
   start["lr_factor"] = p.lr_factor;
   all["starts"].push_back(start);
-  write_file_atomically(path, all.dump(1) + "\n");
+  write_file_atomically(path, json_text(all));
 }
 
 std::string recorded_data_hash(const std::string& directory) {

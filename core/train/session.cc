@@ -71,16 +71,18 @@ TrainState pack_state(const Session& s, const Position& at) {
   if (s.ema) add_with_prefix(out.train, "ema/", s.ema->state());
   if (s.carried) add_with_prefix(out.train, "carried/", s.carried->rows());
   const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
-  put("step", static_cast<double>(at.step));
-  put("evaluated", static_cast<double>(at.evaluated));
+  // Counts are never written as 1e+05: `best_step` names a folder.
+  const auto count = [&](const std::string& name, int64_t value) { out.numbers[name] = std::to_string(value); };
+  count("step", at.step);
+  count("evaluated", at.evaluated);
   put("valid_ppl", at.valid_ppl);
   put("best_ppl", at.best_ppl);
-  put("best_step", static_cast<double>(at.best_step));
+  count("best_step", at.best_step);
   put("lr_scale", at.lr_scale);
-  put("skipped_in_a_row", static_cast<double>(at.skipped_in_a_row));
+  count("skipped_in_a_row", at.skipped_in_a_row);
   put("window.nats", at.window.nats);
-  put("window.tokens", static_cast<double>(at.window.tokens));
-  put("window.skipped", static_cast<double>(at.window.skipped));
+  count("window.tokens", at.window.tokens);
+  count("window.skipped", at.window.skipped);
   const std::vector<double> schedule = s.schedule->state();
   for (size_t i = 0; i < schedule.size(); ++i) put(str("schedule.", i), schedule[i]);
   return out;

@@ -21,7 +21,7 @@ double value_of(const Var& loss) {
 }  // namespace
 
 Trainer::Trainer(Session& session, std::string directory, const Position& at)
-    : s_(session), directory_(std::move(directory)), at_(at), metrics_(directory_ + "/metrics.jsonl", at.step) {
+    : s_(session), directory_(std::move(directory)), at_(at), metrics_(directory_ + "/metrics.jsonl", at.step, at.evaluated == at.step) {
   if (s_.recipe.run.tensorboard) events_.emplace(directory_, at.step);
   if (at.step > 0) saved_ = at.step;
   s_.ctx.tape = &tape_;
@@ -176,16 +176,22 @@ void Trainer::show_progress() {
   }
   s_.comm->clear_ledger();
   pace_.step = at_.step;
-  if (progress_enabled() && pace_.seconds_per_step > 0) progress_line(progress_text(at_.window, pace_, s_.data.unit));
+  if (!progress_enabled()) return;
+  if (pace_.seconds_per_step == 0) set_pace(watch_.elapsed());  // before the first record
+  progress_line(progress_text(at_.window, pace_, s_.data.unit));
 }
 
-void Trainer::log_step() {
-  const double seconds = watch_.lap();
-  const Window& w = at_.window;
+void Trainer::set_pace(double seconds) {
   const auto steps = static_cast<double>(std::max<int64_t>(laps_, 1));
   const auto tokens = static_cast<double>(s_.recipe.batch.global * s_.batcher->sequence_length());
   pace_.seconds_per_step = seconds / steps;
   pace_.tokens_per_second = seconds > 0 ? tokens * steps / seconds : 0;
+}
+
+void Trainer::log_step() {
+  set_pace(watch_.lap());
+  const Window& w = at_.window;
+  const auto tokens = static_cast<double>(s_.recipe.batch.global * s_.batcher->sequence_length());
   const double nll = w.tokens ? w.nats / static_cast<double>(w.tokens) : NAN;
   const Record record{at_.step,
                       "train",
@@ -220,7 +226,7 @@ void Trainer::validate() {
   if (!score.complete) return;  // the run resumes with it
   at_.evaluated = at_.step;
   at_.valid_ppl = score.ppl();
-  if (at_.best_step < 0 || score.ppl() < at_.best_ppl) {
+  if (at_.best_step < 0 || std::isnan(at_.best_ppl) || score.ppl() < at_.best_ppl) {
     at_.best_ppl = score.ppl();
     at_.best_step = at_.step;
   }
@@ -257,8 +263,7 @@ void Trainer::save() {
 
 int Trainer::interrupted(int signal) {
   if (saved_ != at_.step) save();
-  log_info(str(signal == SIGINT ? "SIGINT" : "SIGTERM", ": stopped after step ", at_.step, "; lmx run ... --resume ",
-               directory_, " goes on"));
+  log_info(str(signal == SIGINT ? "SIGINT" : "SIGTERM", ": stopped after step ", at_.step, "; --resume ", directory_, " goes on"));
   return 128 + signal;
 }
 

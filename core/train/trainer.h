@@ -75,6 +75,7 @@ class LMX_API Trainer {
   void handle_divergence(const std::string& reason);
   double learning_rate() const;
   void show_progress();
+  void set_pace(double seconds);  // from the seconds of the steps since the last record
   void log_step();
   void validate();
   void save();

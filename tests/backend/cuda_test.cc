@@ -50,8 +50,8 @@ TEST_P(CudaGemm, EqualsTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaGemm,
-                         testing::Combine(testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16), testing::Bool(),
-                                          testing::Bool()));
+                         testing::Combine(testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
+                                          testing::Bool(), testing::Bool()));
 
 }  // namespace
 }  // namespace lmx

@@ -26,8 +26,8 @@ std::vector<double> reference(const Tensor& a, bool ta, const Tensor& b, bool tb
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
       for (int64_t p = 0; p < k; ++p) {
-        c[static_cast<size_t>(i * n + j)] += x.data<double>()[ta ? p * m + i : i * k + p] *
-                                             y.data<double>()[tb ? j * k + p : p * n + j];
+        c[static_cast<size_t>(i * n + j)] +=
+            x.data<double>()[ta ? p * m + i : i * k + p] * y.data<double>()[tb ? j * k + p : p * n + j];
       }
     }
   }
@@ -63,8 +63,8 @@ TEST_P(Gemm, MatchesDoubles) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Gemm,
-                         testing::Combine(testing::Values(Case{1, 1, 1}, Case{3, 5, 7}, Case{32, 48, 20}, Case{1, 64, 33},
-                                                          Case{65, 1, 17}),
+                         testing::Combine(testing::Values(Case{1, 1, 1}, Case{3, 5, 7}, Case{32, 48, 20},
+                                                          Case{1, 64, 33}, Case{65, 1, 17}),
                                           testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
                                           testing::Bool(), testing::Bool()));
 
@@ -82,7 +82,8 @@ TEST_P(Packed, EqualsGemm) {
   expect_near(y, reference(x, false, to_compute(ctx, w), trans), type == DType::f64 ? 1e-12 : 1e-4);
 }
 INSTANTIATE_TEST_SUITE_P(Types, Packed,
-                         testing::Combine(testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16), testing::Bool()));
+                         testing::Combine(testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
+                                          testing::Bool()));
 
 // Panels of 24 columns, tiles of 4 rows, pieces of 256 deep, blocks of 64 rows: sizes on both sides of each edge.
 TEST(PackedMatrix, EveryEdgeOfThePanels) {
@@ -167,7 +168,8 @@ TEST(Transposed, EveryType) {
     const Tensor t = random(ctx, {37, 70}, 9, type);
     const Tensor back = transposed(ctx, transposed(ctx, t, type), type);
     EXPECT_EQ(std::memcmp(back.raw(), t.raw(), static_cast<size_t>(t.bytes())), 0) << name_of(type);
-    EXPECT_EQ(transposed(ctx, t, type).to(DType::f64).data<double>()[3 * 37 + 5], t.to(DType::f64).data<double>()[5 * 70 + 3]);
+    EXPECT_EQ(transposed(ctx, t, type).to(DType::f64).data<double>()[3 * 37 + 5],
+              t.to(DType::f64).data<double>()[5 * 70 + 3]);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lmx/matmul.h"
 #include "run_fixture.h"
 
 namespace lmx_test {
@@ -121,10 +122,17 @@ TEST_F(RunCommand, DivergencePolicies) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("the update is left out, the learning rate now 0.005")));
 }
 
+TEST_F(RunCommand, Bf16SaysWhereItIsSlow) {
+  const Outcome o = run("a", {"precision=bf16", "train.steps=2"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  const bool slow = o.err.find("this CPU has no bf16 instructions") != std::string::npos;
+  EXPECT_EQ(slow, !lmx::cpu_has_bf16()) << o.err;
+}
+
 TEST_F(RunCommand, DryRunTrainsNothing) {
   const Outcome o = run("a", {"--dry-run"});
   EXPECT_EQ(o.code, 0);
-  EXPECT_THAT(o.out, AllOf(HasSubstr("parameters "), HasSubstr("memory (estimate)"), HasSubstr("data: found")));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("parameters "), HasSubstr("memory (estimate)"), HasSubstr("data: available")));
   EXPECT_FALSE(fs::exists(path("a")));
 }
 

@@ -26,8 +26,10 @@ TEST(LstmCuda, PointwiseKernelsEqualTheCpus) {
     const auto b = kernel<BackwardKernel<float>>("lstm_backward", a->device(), DType::f32);
     Tensor z = here(values({batch, 4 * cells}, 4)), next = here(c), m = here(c), dc = here(values({batch, cells}, 5));
     Tensor bias_here = here(bias), c_here = here(c), dm_here = here(dm);
-    f({z.data<float>(), bias_here.data<float>(), c_here.data<float>(), next.data<float>(), m.data<float>(), batch, cells, 1.f});
-    b({z.data<float>(), c_here.data<float>(), next.data<float>(), dm_here.data<float>(), dc.data<float>(), batch, cells});
+    f({z.data<float>(), bias_here.data<float>(), c_here.data<float>(), next.data<float>(), m.data<float>(), batch,
+       cells, 1.f});
+    b({z.data<float>(), c_here.data<float>(), next.data<float>(), dm_here.data<float>(), dc.data<float>(), batch,
+       cells});
     return std::vector<Tensor>{copy_to(z, cpu), copy_to(next, cpu), copy_to(m, cpu), copy_to(dc, cpu)};
   };
   const std::vector<Tensor> want = run(cpu), got = run(gpu);

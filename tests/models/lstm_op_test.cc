@@ -29,7 +29,8 @@ Var weighted(Context& ctx, const Var& y) {
 TEST_P(LstmOp, GradientsMatchDifferences) {
   const Case c = GetParam();
   const int64_t out = c.projection ? c.projection : c.cells;
-  std::vector<Var> leaves{f64_leaf({c.steps * c.batch, c.input}, 1, "x"), f64_leaf({4 * c.cells, c.input}, 2, "w_ih", 0.5),
+  std::vector<Var> leaves{f64_leaf({c.steps * c.batch, c.input}, 1, "x"),
+                          f64_leaf({4 * c.cells, c.input}, 2, "w_ih", 0.5),
                           f64_leaf({4 * c.cells, out}, 3, "w_hh", 0.5), f64_leaf({4 * c.cells}, 4, "bias")};
   if (c.projection) leaves.push_back(f64_leaf({out, c.cells}, 5, "w_hr", 0.5));
   const LayerState start{f64_tensor({c.batch, out}, 6), f64_tensor({c.batch, c.cells}, 7)};
@@ -42,8 +43,8 @@ TEST_P(LstmOp, GradientsMatchDifferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, LstmOp,
-                         ::testing::Values(Case{4, 3, 5, 6, 2}, Case{1, 1, 1, 1, 0}, Case{3, 1, 2, 4, 4}, Case{5, 2, 1, 3, 0},
-                                           Case{2, 4, 3, 1, 1}, Case{1, 3, 4, 5, 2}));
+                         ::testing::Values(Case{4, 3, 5, 6, 2}, Case{1, 1, 1, 1, 0}, Case{3, 1, 2, 4, 4},
+                                           Case{5, 2, 1, 3, 0}, Case{2, 4, 3, 1, 1}, Case{1, 3, 4, 5, 2}));
 
 TEST_F(LstmOp, StateCarriesOver) {
   Context ctx;
@@ -75,7 +76,8 @@ TEST_F(LstmOp, EveryPrecisionFollowsF64) {
       return Var(f64_tensor(shape, seed, 0.3).to(type), true, name);
     };
     const Var x = leaf({8 * 4, 16}, 1, "x");
-    const LayerWeights w{leaf({96, 16}, 2, "w_ih"), leaf({96, 12}, 3, "w_hh"), leaf({96}, 4, "b"), leaf({12, 24}, 5, "w_hr")};
+    const LayerWeights w{leaf({96, 16}, 2, "w_ih"), leaf({96, 12}, 3, "w_hh"), leaf({96}, 4, "b"),
+                         leaf({12, 24}, 5, "w_hr")};
     LayerState state{ctx.zeros({4, 12}, type), ctx.zeros({4, 24}, type)};
     const Var y = lstm_layer(ctx, x, w, state, 1.0);
     tape.backward(ctx, sum(ctx, multiply(ctx, y, Var(f64_tensor(y.shape(), 9).to(type)))));

@@ -19,17 +19,22 @@ struct Golden {
   const char* model;
 };
 
-void PrintTo(const Golden& g, std::ostream* out) { *out << g.name; }
+void PrintTo(const Golden& g, std::ostream* out) {
+  *out << g.name;
+}
 
 class LstmParity : public ::testing::TestWithParam<Golden> {
  protected:
   void SetUp() override {
-    golden_ = load_safetensors(str(LMX_SOURCE_DIR, "/tests/models/golden/", GetParam().name, ".safetensors"), ctx_.allocator);
+    golden_ =
+        load_safetensors(str(LMX_SOURCE_DIR, "/tests/models/golden/", GetParam().name, ".safetensors"), ctx_.allocator);
     const Node config = parse_yaml(GetParam().model, "test");
     Registry::instance().add_default_directories();
     const int64_t vocab = golden_.at("param.embedding.weight").dim(0);
-    model_ = factory<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"))(config, "model", {vocab});
-    loss_ = make_loss(parse_yaml("{name: full_softmax, bias: true}", "test"), "loss", {vocab, model_->feature_size(), nullptr});
+    model_ =
+        factory<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"))(config, "model", {vocab});
+    loss_ = make_loss(parse_yaml("{name: full_softmax, bias: true}", "test"), "loss",
+                      {vocab, model_->feature_size(), nullptr});
     for (const ParameterSpec& spec : model_->parameters()) add(spec);
     for (const ParameterSpec& spec : loss_->parameters()) add(spec);
     state_ = model_->initial_state(ctx_, golden_.at("inputs").dim(1));
@@ -117,11 +122,11 @@ TEST_P(LstmParity, TwentyTrainingLosses) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, LstmParity,
-                         ::testing::Values(Golden{"lstm_plain", "{name: lstm, embedding: 7, cells: 12}"},
-                                           Golden{"lstm_projection", "{name: lstm, embedding: 7, cells: 12, projection: 6}"},
-                                           Golden{"lstm_two_layers",
-                                                  "{name: lstm, layers: 2, embedding: 7, cells: 12, projection: 6}"}));
+INSTANTIATE_TEST_SUITE_P(
+    Golden, LstmParity,
+    ::testing::Values(Golden{"lstm_plain", "{name: lstm, embedding: 7, cells: 12}"},
+                      Golden{"lstm_projection", "{name: lstm, embedding: 7, cells: 12, projection: 6}"},
+                      Golden{"lstm_two_layers", "{name: lstm, layers: 2, embedding: 7, cells: 12, projection: 6}"}));
 
 }  // namespace
 }  // namespace lmx

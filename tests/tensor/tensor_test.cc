@@ -56,8 +56,8 @@ TEST(Tensor, EmptyTensorsWork) {
 
 TEST(DType, Bf16RoundsToNearestEven) {
   EXPECT_EQ(static_cast<float>(bfloat16(1.0f)), 1.0f);
-  EXPECT_EQ(static_cast<float>(bfloat16(1.00390625f)), 1.0f);          // a tie: down to even
-  EXPECT_EQ(static_cast<float>(bfloat16(1.01171875f)), 1.015625f);     // a tie: up to even
+  EXPECT_EQ(static_cast<float>(bfloat16(1.00390625f)), 1.0f);       // a tie: down to even
+  EXPECT_EQ(static_cast<float>(bfloat16(1.01171875f)), 1.015625f);  // a tie: up to even
   EXPECT_TRUE(std::isnan(static_cast<float>(bfloat16(std::numeric_limits<float>::quiet_NaN()))));
   EXPECT_TRUE(std::isinf(static_cast<float>(bfloat16(std::numeric_limits<float>::max()))));
 }

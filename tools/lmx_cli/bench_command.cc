@@ -24,7 +24,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -48,8 +50,8 @@ class Workload {
  public:
   static constexpr int64_t kVocab = 100'000, kBatch = 32, kSteps = 20, kSamples = 1024;
 
-  // Patwary's word model at its full size: LSTM 2048 cells, projection 512, embedding 512, sampled softmax 1024, SGD 0.2,
-  // the LSTM's gradient norm clipped to 1.
+  // Patwary's word model at its full size: LSTM 2048 cells, projection 512, embedding 512, sampled softmax 1024, SGD
+  // 0.2, the LSTM's gradient norm clipped to 1.
   explicit Workload(lmx::Context& ctx) : ctx_(ctx) {
     const lmx::Node model = lmx::parse_yaml("{name: lstm, embedding: 512, cells: 2048, projection: 512}", "word_lstm");
     const lmx::Node loss = lmx::parse_yaml("{name: sampled_softmax, samples: 1024, bias: true}", "word_lstm");
@@ -149,7 +151,9 @@ int64_t peak_rss_mb() {
   return usage.ru_maxrss / 1024;
 }
 
-double rounded(double value, double unit) { return std::round(value / unit) * unit; }
+double rounded(double value, double unit) {
+  return std::round(value / unit) * unit;
+}
 
 void measure(const Options& options, const std::string& precision) {
   lmx::Context ctx;
@@ -193,11 +197,13 @@ void bench(const Options& options) {
     throw lmx::UserError(lmx::str("[bench] unknown workload '", options.workload, "'",
                                   lmx::did_you_mean(options.workload, workloads), "; there is word_lstm"));
   }
-  if (options.precision != "all" && std::find(precisions.begin(), precisions.end(), options.precision) == precisions.end()) {
+  if (options.precision != "all" &&
+      std::find(precisions.begin(), precisions.end(), options.precision) == precisions.end()) {
     throw lmx::UserError(lmx::str("[bench] unknown precision '", options.precision, "'",
                                   lmx::did_you_mean(options.precision, precisions), "; one of fp32, bf16, fp16, all"));
   }
-  if (options.steps < 1) throw lmx::UserError(lmx::str("[bench] --steps ", options.steps, ": at least one step is timed"));
+  if (options.steps < 1)
+    throw lmx::UserError(lmx::str("[bench] --steps ", options.steps, ": at least one step is timed"));
   if (options.threads < 0) throw lmx::UserError(lmx::str("[bench] --threads ", options.threads, " is negative"));
   if (options.threads) lmx::set_num_threads(static_cast<int>(options.threads));
   options.directories.load();
@@ -216,10 +222,11 @@ void bench(const Options& options) {
 
 void add_bench(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = app.add_subcommand("bench", "Time a training step and compare it with the GEMM peak");
-  set_examples(*command, {{"lmx bench word_lstm --precision fp32", "one JSON line: step_s, tokens_per_s, gflops, efficiency"},
-                          {"lmx bench word_lstm --table", "where the step's time goes, on stderr"},
-                          {"lmx bench --precision bf16 --trace t.json", "the same as a Chrome trace (ui.perfetto.dev)"}});
+  CLI::App* command = app.add_subcommand("bench", "time a training step and compare it with the GEMM peak");
+  set_examples(*command,
+               {{"lmx bench word_lstm --precision fp32", "one JSON line: step_s, tokens_per_s, gflops, efficiency"},
+                {"lmx bench word_lstm --table", "where the step's time goes, on stderr"},
+                {"lmx bench --precision bf16 --trace t.json", "the same as a Chrome trace (ui.perfetto.dev)"}});
   command->add_option("workload", options->workload, "word_lstm: Patwary's word model at its full size, 32 x 20 words");
   command->add_option("--precision", options->precision, "fp32, bf16, fp16, or all (fp32 and bf16)");
   command->add_option("--steps", options->steps, "steps timed after three that are not; the median counts");

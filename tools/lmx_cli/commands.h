@@ -39,6 +39,12 @@ struct PluginDirectories {
 // code points, so that text in other alphabets lines up.
 std::string table(const std::vector<std::vector<std::string>>& rows);
 
+// How a user calls lmx, for hints that can be copied: `lmx`, or what tools/lmx was called as.
+std::string command_name();
+
+// A word as a shell reads it back.
+std::string shell_quoted(const std::string& word);
+
 // Parses and runs a command line; returns the exit code: 0 done, 1 the run failed, 2 the user's input is wrong.
 int run_command_line(int argc, char** argv);
 

@@ -1,4 +1,5 @@
 // The frame of the command line: help, version, unknown words, and which error ends in which exit code.
+#include <cstdlib>
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -193,6 +194,19 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
     out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   return out;
+}
+
+std::string command_name() {
+  const char* name = std::getenv("LMX_COMMAND");
+  return name && *name ? name : "lmx";
+}
+
+std::string shell_quoted(const std::string& word) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 int run_command_line(int argc, char** argv) {

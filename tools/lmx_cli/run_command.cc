@@ -15,7 +15,7 @@ namespace {
 struct Options {
   PluginDirectories directories;
   std::string recipe, resume, trace;
-  std::vector<std::string> overrides;
+  lmx::ComposeOptions compose;
   int64_t ranks = 1;
   bool dry_run = false;
 };
@@ -26,20 +26,22 @@ std::string number(double value) {
   return text;
 }
 
-// What one would try after this run.
+// What one would try after this run, as lines that can be copied.
 void print_next(const lmx::RunResult& r, const Options& o) {
-  const std::string resume = "--resume " + r.directory;
-  std::cout << "next:\n";
-  std::cout << "  lmx eval " << r.directory << " --checkpoint best\n";
-  std::cout << "  lmx generate " << r.directory << " --tokens 40\n";
+  const std::string lmx = "  " + command_name(), run = shell_quoted(r.directory);
+  std::cout << "next:\n" << lmx << " eval " << run << " --checkpoint best\n";
+  std::cout << lmx << " generate " << run << " --tokens 40\n";
+  const std::filesystem::path recipe = o.recipe, twin = recipe.parent_path() / "word_lm_gutenberg.yaml";
+  std::error_code error;
   if (r.exit_code != 0) {
-    std::cout << "  lmx run " << o.recipe << " " << resume << "\n";
-  } else if (std::filesystem::path(o.recipe).filename() == "word_lm_gutenberg.yaml") {
-    std::cout << "  lmx run " << o.recipe << " model.cells=512 --dry-run\n";
-  } else {
-    const auto twin = std::filesystem::path(o.recipe).parent_path() / "word_lm_gutenberg.yaml";
-    std::error_code error;
-    if (std::filesystem::exists(twin, error)) std::cout << "  lmx run " << twin.string() << " --dry-run\n";
+    std::cout << lmx << " run " << shell_quoted(o.recipe);
+    for (const std::string& word : o.compose.overrides)
+      std::cout << " " << shell_quoted(word);  // the same recipe again
+    std::cout << " --resume " << run << "\n";
+  } else if (recipe.filename() == twin.filename()) {
+    std::cout << lmx << " run " << shell_quoted(o.recipe) << " model.cells=512 --dry-run\n";
+  } else if (std::filesystem::exists(twin, error)) {
+    std::cout << lmx << " run " << shell_quoted(twin.string()) << " --dry-run\n";
   }
 }
 
@@ -57,7 +59,7 @@ void print_result(const lmx::RunResult& r, const Options& o) {
 
 std::vector<std::string> command_line(const Options& o) {
   std::vector<std::string> words{"lmx", "run", o.recipe};
-  words.insert(words.end(), o.overrides.begin(), o.overrides.end());
+  words.insert(words.end(), o.compose.overrides.begin(), o.compose.overrides.end());
   if (!o.resume.empty()) words.insert(words.end(), {"--resume", o.resume});
   return words;
 }
@@ -67,9 +69,7 @@ void run(const Options& o) {
     throw lmx::UserError(
         lmx::str("[run] --ranks ", o.ranks, ": virtual ranks are not in this build; only 1 is possible"));
   o.directories.load();
-  lmx::ComposeOptions compose;
-  compose.overrides = o.overrides;
-  const lmx::Node tree = lmx::compose(o.recipe, compose);
+  const lmx::Node tree = lmx::compose(o.recipe, o.compose);
   const std::string name = std::filesystem::path(o.recipe).stem().string();
   if (o.dry_run) {
     std::cout << lmx::dry_run(tree, name);
@@ -94,11 +94,15 @@ void add_run(CLI::App& app) {
                 {"lmx run recipes/quickstart.yaml --resume auto", "go on with its newest run, or start one"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RECIPE", o->recipe, "a recipe, a YAML file")->required()->type_name("");
-  command->add_option("OVERRIDES", o->overrides, "key=value, +key=value, ++key=value, ~key, group=option")
+  command->add_option("OVERRIDES", o->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option")
       ->type_name("");
+  command->add_option("--config-dir", o->compose.search_path, "another folder of config groups (repeatable)")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
   command->add_option("--resume", o->resume, "a run's folder, or auto: the newest run of this recipe")
       ->type_name("DIR|auto");
-  command->add_flag("--dry-run,-n", o->dry_run, "check everything, print parameters, memory and data, train nothing");
+  command->add_flag("--dry-run,-n", o->dry_run,
+                    "check the recipe; print parameters, memory and whether the data is there; train nothing");
   command->add_option("--ranks", o->ranks, "ranks; this build has one")->type_name("N");
   command->add_option("--trace", o->trace, "write a Chrome trace of the run's phases")->type_name("FILE");
   o->directories.add_to(*command);

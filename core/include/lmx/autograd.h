@@ -48,12 +48,12 @@ class LMX_API Var {
   Tensor& value();
   const Shape& shape() const { return value().shape(); }
   bool requires_grad() const;
-  bool leaf() const;              // not produced by a recorded op
+  bool leaf() const;  // not produced by a recorded op
   const std::string& name() const;
-  Gradient& grad() const;         // shared by all copies
+  Gradient& grad() const;  // shared by all copies
   // The value was changed in place (an optimizer's update): drops what cached() keeps.
   void changed();
-  uint64_t version() const;       // number of changes
+  uint64_t version() const;  // number of changes
   // What `make()` returned since the value last changed (a packed or rounded copy).
   // A variable belongs to one rank: not thread-safe.
   template <class T, class Make>
@@ -78,8 +78,8 @@ class LMX_API Tape {
   using Backward = std::function<void(Tape&)>;
   // Called by ops after their forward. Outputs then require gradients if any input does; if none does, nothing is kept.
   void record(const char* op, std::vector<Var> inputs, const std::vector<Var>& outputs, Backward backward);
-  // Runs the closures in reverse from `loss` (one element), whose gradient is `seed`. Leaf gradients are added to what is
-  // there; everything else is freed on the way. The tape is empty afterwards.
+  // Runs the closures in reverse from `loss` (one element), whose gradient is `seed`. Leaf gradients are added to what
+  // is there; everything else is freed on the way. The tape is empty afterwards.
   void backward(Context& ctx, const Var& loss, double seed = 1.0);
   // Called with a parameter once its last use in this backward is done.
   std::function<void(const Var&)> on_ready;
@@ -90,8 +90,12 @@ class LMX_API Tape {
   // Adds to an input's gradient; a no-op for inputs that need none. The tensor is taken over, not copied.
   static void accumulate(Context& ctx, const Var& input, Tensor grad);
   static void accumulate_rows(const Var& input, RowSparse rows);
-  // The dense gradient to add into with beta = 1, or a fresh uninitialised one with beta = 0 (GEMMs write there directly).
-  struct Sink { Tensor grad; float beta; };
+  // The dense gradient to add into with beta = 1, or a fresh uninitialised one with beta = 0 (GEMMs write there
+  // directly).
+  struct Sink {
+    Tensor grad;
+    float beta;
+  };
   static Sink sink(Context& ctx, const Var& input);
 
  private:

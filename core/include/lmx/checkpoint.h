@@ -10,7 +10,8 @@
 namespace lmx {
 
 // A safetensors file: u64 header length, JSON header, data. Tensors in name order, so equal contents are equal bytes.
-// RunError: cannot write (disk full names the path). UserError on reading: missing, truncated, malformed header, overlaps.
+// RunError: cannot write (disk full names the path). UserError on reading: missing, truncated, malformed header,
+// overlaps.
 LMX_API void save_safetensors(const std::string& path, const StateDict& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 LMX_API StateDict load_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator);
@@ -29,7 +30,10 @@ LMX_API TrainState load_checkpoint(const std::string& folder, const std::shared_
 // Only its `numbers`, read and verified without the tensors.
 LMX_API std::map<std::string, std::string> checkpoint_numbers(const std::string& folder);
 // Complete checkpoints of a run by ascending step, unfinished temporary folders skipped.
-struct CheckpointInfo { int64_t step; std::string folder; };
+struct CheckpointInfo {
+  int64_t step;
+  std::string folder;
+};
 LMX_API std::vector<CheckpointInfo> list_checkpoints(const std::string& run_dir);
 // Removes all but the last `keep` and those in `protect`.
 LMX_API void prune_checkpoints(const std::string& run_dir, int keep, const std::vector<int64_t>& protect);

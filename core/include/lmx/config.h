@@ -27,10 +27,10 @@ class LMX_API Node {
  public:
   enum class Kind { null, scalar, list, map };
   Kind kind = Kind::null;
-  std::string text;         // scalar: as written, quotes removed
-  bool quoted = false;      // scalar: written in quotes, hence always a string
-  Mark mark;                // where the value stands
-  std::vector<Node> items;  // list
+  std::string text;                                   // scalar: as written, quotes removed
+  bool quoted = false;                                // scalar: written in quotes, hence always a string
+  Mark mark;                                          // where the value stands
+  std::vector<Node> items;                            // list
   std::vector<std::pair<std::string, Node>> entries;  // map
 
   static Node scalar(std::string text, Mark mark = {});  // read as the type that its text has
@@ -42,15 +42,17 @@ class LMX_API Node {
   // The node at "a.b.c" or "a.0.b"; null when absent.
   const Node* at_path(std::string_view path) const;
   Node* at_path(std::string_view path);
-  Node& set(std::string_view key, Node value);   // replaces or appends
+  Node& set(std::string_view key, Node value);  // replaces or appends
   bool erase(std::string_view key);
   std::vector<std::string> keys() const;
 };
 
-// Parses one YAML document (UserError with file:line:column: syntax, duplicate keys, merge keys, tabs, several documents).
+// Parses one YAML document (UserError with file:line:column: syntax, duplicate keys, merge keys, tabs, several
+// documents).
 LMX_API Node parse_yaml(std::string_view text, const std::string& file);
 LMX_API Node parse_yaml_file(const std::string& path);
-// YAML that parse_yaml reads back to the same values; a string keeps its quotes only where it would read as another type.
+// YAML that parse_yaml reads back to the same values; a string keeps its quotes only where it would read as another
+// type.
 LMX_API std::string to_yaml(const Node& node);
 LMX_API std::string to_json(const Node& node);  // one line; infinities and NaN, which JSON lacks, as strings
 
@@ -81,7 +83,8 @@ class LMX_API Fields {
   // A path or name that has no default: must be given (`???` and absence are errors).
   virtual void required(const char* name, std::string& value, const char* help) = 0;
   virtual void required(const char* name, int64_t& value, const char* help, Range range = {}) = 0;
-  virtual void choice(const char* name, std::string& value, const std::vector<std::string>& allowed, const char* help) = 0;
+  virtual void choice(const char* name, std::string& value, const std::vector<std::string>& allowed,
+                      const char* help) = 0;
   virtual void field(const char* name, std::vector<int64_t>& value, const char* help, Range range = {}) = 0;
   virtual void field(const char* name, std::vector<double>& value, const char* help, Range range = {}) = 0;
   virtual void field(const char* name, std::vector<std::string>& value, const char* help) = 0;
@@ -173,12 +176,13 @@ LMX_API std::optional<bool> parse_bool(std::string_view text);
 
 // The composition of a recipe file: defaults list, groups, overrides, interpolation.
 struct ComposeOptions {
-  std::vector<std::string> overrides;      // "a.b=3", "+a=1", "++a=1", "~a", "group=option"
-  std::vector<std::string> search_path;    // folders of config groups, tried after the recipe's own folder and `recipes` above it
-  // The caller checks the tree against typed configs afterwards, so `a.b=3` may name a key that the recipe leaves to its
-  // default. Without such a check a key that no file writes needs `+a.b=3`.
+  std::vector<std::string> overrides;  // "a.b=3", "+a=1", "++a=1", "~a", "group=option"
+  std::vector<std::string>
+      search_path;  // folders of config groups, tried after the recipe's own folder and `recipes` above it
+  // The caller checks the tree against typed configs afterwards, so `a.b=3` may name a key that the recipe leaves to
+  // its default. Without such a check a key that no file writes needs `+a.b=3`.
   bool typed = true;
-  bool resolve = true;                     // false: `${...}` stays as text
+  bool resolve = true;  // false: `${...}` stays as text
 };
 // The composed tree; `???` stays. UserError with the place of the mistake.
 LMX_API Node compose(const std::string& recipe_file, const ComposeOptions& options);

@@ -18,11 +18,11 @@ struct Context {
   int rank = 0, ranks = 1;
   Device device;
   std::shared_ptr<Allocator> allocator = Allocator::cpu();
-  RandomKey key;                 // of the run and, while a step is computed, of that step
+  RandomKey key;  // of the run and, while a step is computed, of that step
   Communicator* comm = nullptr;
-  Tape* tape = nullptr;          // null: nothing is recorded (evaluation)
-  DType compute = DType::f32;    // type of the inputs of matrix products: f64 (checks), f32, bf16, f16
-  bool training = true;          // dropout and other noise are active
+  Tape* tape = nullptr;        // null: nothing is recorded (evaluation)
+  DType compute = DType::f32;  // type of the inputs of matrix products: f64 (checks), f32, bf16, f16
+  bool training = true;        // dropout and other noise are active
   Tracer* tracer = nullptr;
 
   Tensor empty(Shape shape, DType type = DType::f32, MemClass c = MemClass::activations) const {

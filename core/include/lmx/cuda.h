@@ -1,4 +1,5 @@
-// The seam to CUDA: what the core knows of liblmx_cuda.so, which is loaded when it lies beside the core and a device answers.
+// The seam to CUDA: what the core knows of liblmx_cuda.so, which is loaded when it lies beside the core and a device
+// answers.
 #pragma once
 
 #include <memory>
@@ -9,8 +10,8 @@
 
 namespace lmx {
 
-// Loads liblmx_cuda.so once and adds its kernels to the kernel table. Returns the number of devices that answer: 0 without the
-// library, without a driver, or without a device (the reason is logged at debug level).
+// Loads liblmx_cuda.so once and adds its kernels to the kernel table. Returns the number of devices that answer: 0
+// without the library, without a driver, or without a device (the reason is logged at debug level).
 LMX_API int load_cuda();
 
 // A device's memory. UserError when that device does not answer.

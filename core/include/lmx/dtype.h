@@ -12,10 +12,12 @@ namespace lmx {
 
 enum class DType : uint8_t { f64, f32, bf16, f16, i32, i64, u8 };
 
-LMX_API size_t size_of(DType type);                // bytes per element
-LMX_API std::string_view name_of(DType type);      // "f32"; safetensors' spelling is its upper case
-LMX_API DType dtype_from_name(std::string_view);   // UserError for an unknown name
-inline bool is_floating(DType t) { return t <= DType::f16; }
+LMX_API size_t size_of(DType type);               // bytes per element
+LMX_API std::string_view name_of(DType type);     // "f32"; safetensors' spelling is its upper case
+LMX_API DType dtype_from_name(std::string_view);  // UserError for an unknown name
+inline bool is_floating(DType t) {
+  return t <= DType::f16;
+}
 
 // The upper half of a float, rounded to nearest even; NaN stays NaN.
 struct bfloat16 {
@@ -37,14 +39,37 @@ struct float16 {
   explicit operator float() const { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 };
 
-template <class T> struct dtype_of_type;
-template <> struct dtype_of_type<double> { static constexpr DType value = DType::f64; };
-template <> struct dtype_of_type<float> { static constexpr DType value = DType::f32; };
-template <> struct dtype_of_type<bfloat16> { static constexpr DType value = DType::bf16; };
-template <> struct dtype_of_type<float16> { static constexpr DType value = DType::f16; };
-template <> struct dtype_of_type<int32_t> { static constexpr DType value = DType::i32; };
-template <> struct dtype_of_type<int64_t> { static constexpr DType value = DType::i64; };
-template <> struct dtype_of_type<uint8_t> { static constexpr DType value = DType::u8; };
-template <class T> inline constexpr DType dtype_of = dtype_of_type<T>::value;
+template <class T>
+struct dtype_of_type;
+template <>
+struct dtype_of_type<double> {
+  static constexpr DType value = DType::f64;
+};
+template <>
+struct dtype_of_type<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct dtype_of_type<bfloat16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct dtype_of_type<float16> {
+  static constexpr DType value = DType::f16;
+};
+template <>
+struct dtype_of_type<int32_t> {
+  static constexpr DType value = DType::i32;
+};
+template <>
+struct dtype_of_type<int64_t> {
+  static constexpr DType value = DType::i64;
+};
+template <>
+struct dtype_of_type<uint8_t> {
+  static constexpr DType value = DType::u8;
+};
+template <class T>
+inline constexpr DType dtype_of = dtype_of_type<T>::value;
 
 }  // namespace lmx

@@ -61,5 +61,6 @@ LMX_API std::string did_you_mean(std::string_view name, const std::vector<std::s
 }  // namespace lmx
 
 // An invariant of lmx's own code; failing it is a bug, never a user's mistake.
-#define LMX_CHECK(condition, ...) \
-  (static_cast<bool>(condition) ? void(0) : ::lmx::check_failed(#condition, __FILE__, __LINE__, ::lmx::str(__VA_ARGS__)))
+#define LMX_CHECK(condition, ...)         \
+  (static_cast<bool>(condition) ? void(0) \
+                                : ::lmx::check_failed(#condition, __FILE__, __LINE__, ::lmx::str(__VA_ARGS__)))

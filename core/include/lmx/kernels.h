@@ -11,8 +11,8 @@
 #include "lmx/dtype.h"
 #include "lmx/memory.h"
 
-// A function cloned per instruction set by the compiler and chosen when the program is loaded: the baseline is AVX2, the
-// second copy AVX-512. Put it on functions whose loops the compiler vectorises; what they call must be inline.
+// A function cloned per instruction set by the compiler and chosen when the program is loaded: the baseline is AVX2,
+// the second copy AVX-512. Put it on functions whose loops the compiler vectorises; what they call must be inline.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(__CUDACC__)
 #define LMX_SIMD  // the resolvers of clones run before a sanitizer is ready
 #else
@@ -28,7 +28,8 @@ LMX_API void add_kernel(std::string_view op, Device::Kind device, DType type, An
 LMX_API AnyKernel find_kernel(std::string_view op, Device::Kind device, DType type);
 [[noreturn]] LMX_API void missing_kernel(std::string_view op, Device device, DType type);
 
-// kernel<GemmKernel>("gemm", device, type): UserError `[gemm] no CUDA kernel in this build (input on cuda:0)` when missing.
+// kernel<GemmKernel>("gemm", device, type): UserError `[gemm] no CUDA kernel in this build (input on cuda:0)` when
+// missing.
 template <class Function>
 Function kernel(std::string_view op, Device device, DType type) {
   AnyKernel k = find_kernel(op, device.kind, type);

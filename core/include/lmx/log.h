@@ -12,9 +12,15 @@ enum class LogLevel { debug, info, warn, error };
 
 // Thread-safe. Below the threshold (default info) a line goes to the file only.
 LMX_API void log(LogLevel level, std::string_view text);
-inline void log_debug(std::string_view text) { log(LogLevel::debug, text); }
-inline void log_info(std::string_view text) { log(LogLevel::info, text); }
-inline void log_warn(std::string_view text) { log(LogLevel::warn, text); }
+inline void log_debug(std::string_view text) {
+  log(LogLevel::debug, text);
+}
+inline void log_info(std::string_view text) {
+  log(LogLevel::info, text);
+}
+inline void log_warn(std::string_view text) {
+  log(LogLevel::warn, text);
+}
 
 LMX_API void set_log_level(LogLevel threshold);
 // Appends every further line to `path` as well; "" stops that.

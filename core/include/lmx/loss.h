@@ -26,7 +26,8 @@ class LMX_API Loss {
   virtual Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
                       RandomKey sampler) const = 0;
   // Under the full softmax, whatever training used: f32 (n) nats.
-  virtual Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features, const Tensor& targets) const;
+  virtual Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
+                          const Tensor& targets) const;
   virtual Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const;
   virtual int64_t macs_per_token(int64_t batch_tokens) const = 0;
   virtual const std::string& normalize() const = 0;  // "token" or "sequence": what the sum is divided by
@@ -36,7 +37,8 @@ class LMX_API Loss {
 LMX_API std::unique_ptr<Loss> make_loss(const Node& config, const std::string& path, const LossEnv& env);
 LMX_API Node full_loss_config(const Node& config, const std::string& path);
 
-// Draws candidates for a sampled softmax: uniform, log_uniform (P(k) = log((k+2)/(k+1)) / log(V+1)), unigram (count^beta).
+// Draws candidates for a sampled softmax: uniform, log_uniform (P(k) = log((k+2)/(k+1)) / log(V+1)), unigram
+// (count^beta).
 class LMX_API CandidateSampler {
  public:
   virtual ~CandidateSampler();

@@ -9,13 +9,14 @@
 namespace lmx {
 
 // c (M, N) = op(a) (M, K) * op(b) (K, N) + beta * c, where op transposes when its flag is set. Leading sizes of tensors
-// of a higher rank are folded: (B, T, K) counts as (B*T, K). Types: a and b equal, f64, f32, bf16 or f16; c is f64 for f64,
-// else f32; sums are float (double for f64). beta is 0 or 1.
-// UserError: inner sizes differ, shape of c, types.
-LMX_API void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c, float beta = 0);
+// of a higher rank are folded: (B, T, K) counts as (B*T, K). Types: a and b equal, f64, f32, bf16 or f16; c is f64 for
+// f64, else f32; sums are float (double for f64). beta is 0 or 1. UserError: inner sizes differ, shape of c, types.
+LMX_API void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
+                  float beta = 0);
 
 // The same product with f32 inputs rounded to `ctx.compute` first (a plain gemm for f32 and f64).
-LMX_API void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c, float beta = 0);
+LMX_API void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
+                    float beta = 0);
 
 // `t` in ctx.compute's type: itself when it already is (f64 stays f64).
 LMX_API Tensor to_compute(Context& ctx, const Tensor& t);
@@ -26,7 +27,8 @@ LMX_API Tensor transposed(Context& ctx, const Tensor& t, DType type);
 // likes best. Immutable; build it again when the weight has changed.
 class LMX_API PackedMatrix {
  public:
-  // op(w): (K, N); w is f32 or f64 and is rounded to ctx.compute. `rows`: the number of rows M that multiply() will see.
+  // op(w): (K, N); w is f32 or f64 and is rounded to ctx.compute. `rows`: the number of rows M that multiply() will
+  // see.
   PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t rows);
   ~PackedMatrix();
   PackedMatrix(PackedMatrix&&) noexcept;
@@ -40,7 +42,8 @@ class LMX_API PackedMatrix {
   std::unique_ptr<Impl> impl_;
 };
 
-// True where this CPU multiplies bf16 in hardware (AVX512-BF16 or AMX); elsewhere bf16 GEMMs round their inputs and run in f32.
+// True where this CPU multiplies bf16 in hardware (AVX512-BF16 or AMX); elsewhere bf16 GEMMs round their inputs and run
+// in f32.
 LMX_API bool cpu_has_bf16();
 // "avx2", "avx512", "avx512_bf16", "amx_bf16": what GEMMs use here.
 LMX_API const char* cpu_isa();

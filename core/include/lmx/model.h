@@ -10,7 +10,8 @@
 
 namespace lmx {
 
-// Recurrent state of some sequences, by name ("lstm.0.h"): each (B, ...), row i belongs to the i-th sequence of a batch.
+// Recurrent state of some sequences, by name ("lstm.0.h"): each (B, ...), row i belongs to the i-th sequence of a
+// batch.
 using ModelState = std::map<std::string, Tensor>;
 
 struct ModelEnv {
@@ -21,8 +22,8 @@ class LMX_API Model {
  public:
   virtual ~Model();
   virtual std::vector<ParameterSpec> parameters() const = 0;
-  // Features (B*T, D) of every position, sequence by sequence; `state` comes in as it stood before the batch (rows of fresh
-  // sequences are zero) and leaves as it stands after it, detached from the tape.
+  // Features (B*T, D) of every position, sequence by sequence; `state` comes in as it stood before the batch (rows of
+  // fresh sequences are zero) and leaves as it stands after it, detached from the tape.
   virtual Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const = 0;
   virtual ModelState initial_state(Context& ctx, int64_t sequences) const = 0;
   virtual int64_t feature_size() const = 0;

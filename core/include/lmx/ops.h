@@ -30,12 +30,14 @@ LMX_API Var sum(Context& ctx, const Var& x);
 LMX_API Var reshape(Context& ctx, const Var& x, Shape shape);
 // y = x * mask / (1 - p), mask from `key` by element index; identity when !ctx.training or p == 0       grads: x
 LMX_API Var dropout(Context& ctx, const Var& x, double p, RandomKey key);
-// (x - mean) / sqrt(var + eps) * gain + bias over the last dimension (Ba et al. 2016)   gain, bias (D)   grads: all three
+// (x - mean) / sqrt(var + eps) * gain + bias over the last dimension (Ba et al. 2016)   gain, bias (D)   grads: all
+// three
 LMX_API Var layer_norm(Context& ctx, const Var& x, const Var& gain, const Var& bias, double eps = 1e-5);
 
 // Negative log-likelihoods in nats, summed over targets with weights: -> (1). Sums are double inside.
 // targets i32 (n); weights f32 (n) or undefined (all 1).
-LMX_API Var cross_entropy(Context& ctx, const Var& logits, const Tensor& targets, const Tensor& weights);  // logits (n, V)
+LMX_API Var cross_entropy(Context& ctx, const Var& logits, const Tensor& targets,
+                          const Tensor& weights);  // logits (n, V)
 // The same from hidden states without ever holding all n x V logits: h (n, D), w (V, D), b (V) or undefined.
 // grads: h, w (dense), b
 LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
@@ -43,11 +45,11 @@ LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Va
 
 // What a sampled softmax compares each target with (Jean et al. 2015; FACTS A1.2).
 struct Candidates {
-  std::vector<int32_t> ids;              // (S) sampled words, may repeat
-  std::vector<float> log_expected;       // (S) log of the expected count of each sampled id, for the logQ correction
+  std::vector<int32_t> ids;                // (S) sampled words, may repeat
+  std::vector<float> log_expected;         // (S) log of the expected count of each sampled id, for the logQ correction
   std::vector<float> target_log_expected;  // (n) of each target in the sum that it stands in (see docs/ops.md)
-  bool logq = true;                      // subtract log expected counts from the logits
-  bool remove_accidental_hits = true;    // a candidate equal to the target is left out of that target's sum
+  bool logq = true;                        // subtract log expected counts from the logits
+  bool remove_accidental_hits = true;      // a candidate equal to the target is left out of that target's sum
 };
 // Loss over {target} + candidates: h (n, D), w (V, D), b (V) or undefined -> (1). grads: h, w and b (row-sparse)
 LMX_API Var sampled_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,

@@ -8,8 +8,8 @@
 
 namespace lmx {
 
-LMX_API int num_threads();           // threads that a parallel region of this thread gets
-LMX_API void set_num_threads(int n); // of this thread's regions
+LMX_API int num_threads();            // threads that a parallel region of this thread gets
+LMX_API void set_num_threads(int n);  // of this thread's regions
 
 // body(begin, end) over a static partition of [0, n), at least `grain` elements each.
 template <class Body>

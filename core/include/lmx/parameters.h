@@ -13,13 +13,14 @@ namespace lmx {
 
 // How a parameter starts; drawn from key.fold(name) by element index, so independent of the order of declaration.
 struct LMX_API Init {
-  std::string kind = "uniform";  // zeros, ones, constant, uniform [-scale, scale], normal (std scale), xavier_uniform, xavier_normal
-  double scale = 0.1;            // constant's value, half width, or standard deviation; the gain of the xavier kinds
-  void fields(Fields& f);        // keys `kind` and `scale`
+  std::string kind =
+      "uniform";  // zeros, ones, constant, uniform [-scale, scale], normal (std scale), xavier_uniform, xavier_normal
+  double scale = 0.1;      // constant's value, half width, or standard deviation; the gain of the xavier kinds
+  void fields(Fields& f);  // keys `kind` and `scale`
 };
 
 struct ParameterSpec {
-  std::string name;   // "lstm.0.weight_hh"
+  std::string name;  // "lstm.0.weight_hh"
   Shape shape;
   Init init;
   bool sparse = false;  // its gradient is row-sparse (an embedding, a sampled softmax's table)
@@ -30,16 +31,19 @@ class LMX_API ParameterStore {
  public:
   // UserError: a name twice, an empty dimension.
   Var& add(Context& ctx, const ParameterSpec& spec, RandomKey key);
-  Var& at(const std::string& name);          // InternalError listing the names when absent
+  Var& at(const std::string& name);  // InternalError listing the names when absent
   const Var& at(const std::string& name) const;
   bool contains(const std::string& name) const;
   const std::vector<std::string>& names() const { return order_; }
   const ParameterSpec& spec(const std::string& name) const;
-  int64_t count() const;                     // elements of all parameters
+  int64_t count() const;  // elements of all parameters
   void clear_gradients();
 
  private:
-  struct Entry { ParameterSpec spec; Var var; };
+  struct Entry {
+    ParameterSpec spec;
+    Var var;
+  };
   std::map<std::string, Entry> entries_;
   std::vector<std::string> order_;
 };

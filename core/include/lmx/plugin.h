@@ -23,8 +23,8 @@ using AnyFactory = void (*)();  // cast to the kind's own factory type
 // The exported symbol. Append-only: `size` guards what a reader may look at.
 struct PluginDescriptor {
   uint32_t size;
-  int32_t abi;                  // kAbi of the build
-  const char* build_id;         // compiler, C++ runtime, hash of core/include/lmx, sanitizers
+  int32_t abi;           // kAbi of the build
+  const char* build_id;  // compiler, C++ runtime, hash of core/include/lmx, sanitizers
   PluginKind kind;
   const char* name;
   std::vector<FieldInfo> (*fields)();
@@ -49,12 +49,12 @@ struct PluginInfo {
 class LMX_API Registry {
  public:
   static Registry& instance();
-  // Adds a folder of plugins (searched for */NAME.so with plugin.toml beside it). Later folders do not shadow earlier ones:
-  // a second plugin of the same kind and name is a UserError that names both files.
+  // Adds a folder of plugins (searched for */NAME.so with plugin.toml beside it). Later folders do not shadow earlier
+  // ones: a second plugin of the same kind and name is a UserError that names both files.
   void add_directory(const std::string& directory);
   // Build tree or install prefix (found from this library's own path), then LMX_PLUGIN_PATH.
   void add_default_directories();
-  std::vector<PluginInfo> list();                              // sorted by kind and name; loads nothing
+  std::vector<PluginInfo> list();  // sorted by kind and name; loads nothing
   // Loads on first use. UserError: unknown name (with the nearest), wrong ABI or build, missing symbol.
   const PluginInfo& find(PluginKind kind, const std::string& name);
   // find() for the component that `node` names by its key `name`.
@@ -72,8 +72,8 @@ Factory factory(const PluginInfo& info) {
   return reinterpret_cast<Factory>(info.descriptor->factory);
 }
 
-// To be called in a handler: lmx's own errors pass as they are, every other exception becomes a UserError that names the
-// plugin's file.
+// To be called in a handler: lmx's own errors pass as they are, every other exception becomes a UserError that names
+// the plugin's file.
 [[noreturn]] LMX_API void rethrow_for(const PluginInfo& info);
 
 // Calls the factory: create<BatcherFactory>(info, config, path, env). UserError naming the file where it throws what is
@@ -92,14 +92,18 @@ LMX_API Node full_component(PluginKind kind, const Node& node, const std::string
 
 }  // namespace lmx
 
-#define LMX_PLUGIN(kind_, name_, Config_, factory_)                                                        \
-  extern "C" LMX_API const ::lmx::PluginDescriptor* lmx_plugin() {                                         \
-    static const ::lmx::PluginDescriptor descriptor{                                                       \
-        sizeof(::lmx::PluginDescriptor), ::lmx::kAbi, LMX_BUILD_ID, ::lmx::PluginKind::kind_, #name_,       \
-        [] { return ::lmx::describe_config<Config_>(); },                                                  \
-        [](const ::lmx::Node& given, const std::string& path) {                                            \
-          return ::lmx::write_config(::lmx::read_config<Config_>(given, path));                            \
-        },                                                                                                 \
-        reinterpret_cast<::lmx::AnyFactory>(factory_)};                                                    \
-    return &descriptor;                                                                                    \
+#define LMX_PLUGIN(kind_, name_, Config_, factory_)                             \
+  extern "C" LMX_API const ::lmx::PluginDescriptor* lmx_plugin() {              \
+    static const ::lmx::PluginDescriptor descriptor{                            \
+        sizeof(::lmx::PluginDescriptor),                                        \
+        ::lmx::kAbi,                                                            \
+        LMX_BUILD_ID,                                                           \
+        ::lmx::PluginKind::kind_,                                               \
+        #name_,                                                                 \
+        [] { return ::lmx::describe_config<Config_>(); },                       \
+        [](const ::lmx::Node& given, const std::string& path) {                 \
+          return ::lmx::write_config(::lmx::read_config<Config_>(given, path)); \
+        },                                                                      \
+        reinterpret_cast<::lmx::AnyFactory>(factory_)};                         \
+    return &descriptor;                                                         \
   }

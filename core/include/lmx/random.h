@@ -21,9 +21,9 @@ class LMX_API RandomKey {
   // A key for one purpose ("dropout", "init:embedding.weight") or one number (a step, a layer, a seed group).
   RandomKey fold(std::string_view purpose) const;
   RandomKey fold(uint64_t number) const;
-  uint64_t bits(uint64_t index) const;            // 64 random bits
-  double uniform(uint64_t index) const;           // [0, 1), 53 bits
-  double normal(uint64_t index) const;            // standard normal (Box-Muller on one counter)
+  uint64_t bits(uint64_t index) const;               // 64 random bits
+  double uniform(uint64_t index) const;              // [0, 1), 53 bits
+  double normal(uint64_t index) const;               // standard normal (Box-Muller on one counter)
   uint64_t below(uint64_t index, uint64_t n) const;  // [0, n), by multiply-high (bias below 2^-64 n)
   uint64_t value() const { return seed_; }
 

@@ -12,9 +12,9 @@ namespace lmx {
 
 // What a schedule may look at.
 struct ScheduleState {
-  int64_t step = 0;             // 0-based: the update that the rate is for
+  int64_t step = 0;  // 0-based: the update that the rate is for
   int64_t steps_per_epoch = 0;
-  int64_t total_steps = 0;      // train.steps, after epochs are counted in steps
+  int64_t total_steps = 0;  // train.steps, after epochs are counted in steps
 };
 
 class LMX_API Schedule {
@@ -28,8 +28,8 @@ class LMX_API Schedule {
   virtual void load(const std::vector<double>& state);
 };
 
-// From `schedule:` of a recipe, by its key `name`: constant, linear (to zero over N, independent of the stop), inverse_sqrt,
-// epoch_decay, halve_on_rise, cosine. `base_lr` is optimizer.lr after the batch rule.
+// From `schedule:` of a recipe, by its key `name`: constant, linear (to zero over N, independent of the stop),
+// inverse_sqrt, epoch_decay, halve_on_rise, cosine. `base_lr` is optimizer.lr after the batch rule.
 LMX_API std::unique_ptr<Schedule> make_schedule(const Node& config, const std::string& path, double base_lr);
 LMX_API Node full_schedule_config(const Node& config, const std::string& path);
 
@@ -37,9 +37,9 @@ LMX_API Node full_schedule_config(const Node& config, const std::string& path);
 // at least 1 unless strict). The factor is printed at start and recorded.
 struct LMX_API LrRule {
   std::string name = "fixed";
-  int64_t reference_batch = 0;   // linear and sqrt: the batch for which optimizer.lr was found
-  int64_t gpus_per_node = 8;     // log_nodes: ranks / gpus_per_node nodes
-  bool strict = false;           // log_nodes: ln(nodes) as printed, 0 on one node
+  int64_t reference_batch = 0;  // linear and sqrt: the batch for which optimizer.lr was found
+  int64_t gpus_per_node = 8;    // log_nodes: ranks / gpus_per_node nodes
+  bool strict = false;          // log_nodes: ln(nodes) as printed, 0 on one node
   void fields(Fields& f);
   double factor(int64_t global_batch, int64_t ranks) const;
 };

@@ -15,7 +15,7 @@ namespace lmx {
 // What a strategy decides for a step before its forward; losses and models read it.
 struct StepPlan {
   int64_t step = 0;
-  RandomKey sampler_key;   // of the sampled softmax: equal keys draw equal candidates
+  RandomKey sampler_key;  // of the sampled softmax: equal keys draw equal candidates
 };
 
 // One strategy serves the parameters that its rule in `sync:` matched.
@@ -25,7 +25,7 @@ class LMX_API SyncStrategy {
   virtual void begin_step(Context& ctx, StepPlan& plan) = 0;
   // Once per parameter and step, after its last use in the last sub-batch's backward.
   virtual void grad_ready(Context& ctx, const Var& param) = 0;
-  virtual void before_step(Context& ctx) = 0;    // gradients are complete and equal on all ranks when this returns
+  virtual void before_step(Context& ctx) = 0;  // gradients are complete and equal on all ranks when this returns
   virtual bool owns_update(const Var& param) const = 0;  // true: the strategy itself clips and updates it
   virtual void after_step(Context& ctx) = 0;
   virtual StateDict state() const = 0;

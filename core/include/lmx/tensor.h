@@ -58,22 +58,36 @@ class LMX_API Tensor {
   MemClass mem_class() const;
   const std::shared_ptr<Allocator>& allocator() const;
 
-  void* raw() { return static_cast<std::byte*>(base_) ; }
+  void* raw() { return static_cast<std::byte*>(base_); }
   const void* raw() const { return base_; }
   // REQUIRES: T is the element type (InternalError otherwise).
-  template <class T> T* data() { expect(dtype_of<T>); return static_cast<T*>(base_); }
-  template <class T> const T* data() const { expect(dtype_of<T>); return static_cast<const T*>(base_); }
-  template <class T> std::span<T> values() { return {data<T>(), static_cast<size_t>(numel_)}; }
-  template <class T> std::span<const T> values() const { return {data<T>(), static_cast<size_t>(numel_)}; }
+  template <class T>
+  T* data() {
+    expect(dtype_of<T>);
+    return static_cast<T*>(base_);
+  }
+  template <class T>
+  const T* data() const {
+    expect(dtype_of<T>);
+    return static_cast<const T*>(base_);
+  }
+  template <class T>
+  std::span<T> values() {
+    return {data<T>(), static_cast<size_t>(numel_)};
+  }
+  template <class T>
+  std::span<const T> values() const {
+    return {data<T>(), static_cast<size_t>(numel_)};
+  }
 
   Tensor slice(int64_t begin, int64_t end) const;  // rows [begin, end) of the leading dimension; shares storage
   Tensor reshape(Shape shape) const;               // same elements, shares storage; one size may be -1
   Tensor clone(MemClass c) const;
   Tensor clone() const;
-  Tensor to(DType type) const;                     // host conversion between floating types; itself when equal
-  Tensor like(MemClass c) const;                   // uninitialised, same shape, type and device
+  Tensor to(DType type) const;    // host conversion between floating types; itself when equal
+  Tensor like(MemClass c) const;  // uninitialised, same shape, type and device
   void zero();
-  void copy_from(const Tensor& source);            // same shape and type
+  void copy_from(const Tensor& source);  // same shape and type
 
  private:
   struct Storage;

@@ -27,7 +27,9 @@ class LMX_API Tracer {
 class Span {
  public:
   Span(Tracer* tracer, const char* name) : tracer_(tracer), name_(name), begin_(tracer ? tracer->now_us() : 0) {}
-  ~Span() { if (tracer_) tracer_->add(name_, begin_, tracer_->now_us()); }
+  ~Span() {
+    if (tracer_) tracer_->add(name_, begin_, tracer_->now_us());
+  }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 

@@ -24,22 +24,22 @@ struct BatchConfig {
 };
 
 struct TrainConfig {
-  int64_t steps = 0;            // updates; 0: `epochs` decides
+  int64_t steps = 0;  // updates; 0: `epochs` decides
   double epochs = 1;
   int64_t log_every = 50;
-  int64_t eval_every = 0;       // steps; 0: once an epoch and at the end
-  int64_t eval_batch = 32;      // sequences of an evaluation batch
-  int64_t eval_tokens = 0;      // tokens of the validation split used during training; 0: all
-  bool eval_carry = true;       // state goes on from window to window of the split; false: each starts fresh
-  double max_loss = 0;          // nats per token above which the run counts as diverged; 0: only NaN and Inf do
+  int64_t eval_every = 0;              // steps; 0: once an epoch and at the end
+  int64_t eval_batch = 32;             // sequences of an evaluation batch
+  int64_t eval_tokens = 0;             // tokens of the validation split used during training; 0: all
+  bool eval_carry = true;              // state goes on from window to window of the split; false: each starts fresh
+  double max_loss = 0;                 // nats per token above which the run counts as diverged; 0: only NaN and Inf do
   std::string on_divergence = "stop";  // stop, skip (leave the update out), lower_lr (halve the rate from here on)
-  double ema = 0;               // decay of the parameters' moving average; 0: none
+  double ema = 0;                      // decay of the parameters' moving average; 0: none
   std::string ema_params = ".*";
   void fields(Fields& f);
 };
 
 struct CheckpointConfig {
-  int64_t every = 0;      // steps; 0: at each evaluation
+  int64_t every = 0;  // steps; 0: at each evaluation
   int64_t keep_last = 2;
   bool keep_best = true;  // the one with the lowest validation perplexity
   void fields(Fields& f);
@@ -52,18 +52,18 @@ struct CommConfig {
 };
 
 struct RunConfig {
-  std::string dir;          // "": runs/<recipe>/<date-time>
+  std::string dir;  // "": runs/<recipe>/<date-time>
   bool tensorboard = true;
   void fields(Fields& f);
 };
 
 // Every key of a recipe.
 struct Recipe {
-  std::string name;          // of the recipe's file, without .yaml
+  std::string name;  // of the recipe's file, without .yaml
   int64_t seed = 1;
   bool deterministic = true;
   std::string precision = "fp32";  // fp32, bf16
-  int64_t threads = 0;       // 0: all cores
+  int64_t threads = 0;             // 0: all cores
   BatchConfig batch;
   TrainConfig train;
   CheckpointConfig checkpoint;
@@ -71,7 +71,7 @@ struct Recipe {
   RunConfig run;
   LrRule lr_rule;
   Node model, loss, data, batcher, optimizer, schedule, sync, clip;  // each read by its component
-  Node provenance;           // free form: where the values come from, what is assumed
+  Node provenance;  // free form: where the values come from, what is assumed
   void fields(Fields& f);
 };
 
@@ -81,18 +81,18 @@ LMX_API Recipe read_recipe(const Node& composed, const std::string& name);
 LMX_API Node full_recipe(const Node& composed, const std::string& name);
 
 struct RunOptions {
-  std::string resume;                    // "", "auto" (the newest run of this recipe), or a run directory
+  std::string resume;  // "", "auto" (the newest run of this recipe), or a run directory
   std::vector<std::string> command_line;
-  std::string trace_file;                // a Chrome trace of the run's phases; "" for none
+  std::string trace_file;  // a Chrome trace of the run's phases; "" for none
 };
 struct RunResult {
   std::string directory;
   int64_t steps = 0;
-  double valid_ppl = 0;                  // of the last parameters; 0 when the run was interrupted before an evaluation
+  double valid_ppl = 0;  // of the last parameters; 0 when the run was interrupted before an evaluation
   double best_ppl = 0;
   int64_t best_step = 0;
-  std::optional<double> true_ppl;        // of the source, where it is known
-  int exit_code = 0;                     // 0, 130 or 143
+  std::optional<double> true_ppl;  // of the source, where it is known
+  int exit_code = 0;               // 0, 130 or 143
 };
 // UserError: a wrong recipe, missing data, a run that cannot be resumed. RunError: diverged, a full disk.
 LMX_API RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options);
@@ -101,16 +101,16 @@ LMX_API RunResult run_recipe(const Node& composed, const std::string& name, cons
 LMX_API std::string dry_run(const Node& composed, const std::string& name);
 
 struct EvalOptions {
-  std::string split = "valid";           // train, valid, test
-  std::string checkpoint = "last";       // last, best, or a step
+  std::string split = "valid";      // train, valid, test
+  std::string checkpoint = "last";  // last, best, or a step
 };
 struct EvalResult {
   int64_t step = 0;
-  int64_t tokens = 0;                    // targets
-  double nll_nat = 0;                    // mean over them, under the full softmax
-  double ppl = 0;                        // exp(nll_nat)
-  std::string unit;                      // what a token is: word, char, byte
-  std::optional<double> true_ppl;        // valid split only
+  int64_t tokens = 0;              // targets
+  double nll_nat = 0;              // mean over them, under the full softmax
+  double ppl = 0;                  // exp(nll_nat)
+  std::string unit;                // what a token is: word, char, byte
+  std::optional<double> true_ppl;  // valid split only
 };
 // A checkpoint of the run in `directory` on a whole split. UserError: no run, no such checkpoint, damaged, data gone.
 LMX_API EvalResult evaluate_run(const std::string& directory, const EvalOptions& options);
@@ -118,12 +118,13 @@ LMX_API EvalResult evaluate_run(const std::string& directory, const EvalOptions&
 struct GenerateOptions {
   std::string prompt;
   int64_t tokens = 50;
-  double temperature = 1;                // 0: always the likeliest token
-  int64_t top_k = 0;                     // draw among the k likeliest; 0: among all
+  double temperature = 1;  // 0: always the likeliest token
+  int64_t top_k = 0;       // draw among the k likeliest; 0: among all
   int64_t seed = 1;
   std::string checkpoint = "last";
 };
-// The prompt and its continuation, one line of text a </s>. `<unk>` is never drawn. Needs no data but the run's own files.
+// The prompt and its continuation, one line of text a </s>. `<unk>` is never drawn. Needs no data but the run's own
+// files.
 LMX_API std::string generate_text(const std::string& directory, const GenerateOptions& options);
 
 }  // namespace lmx

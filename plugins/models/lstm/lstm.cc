@@ -28,7 +28,8 @@ struct LstmConfig {
             kNonNegative);
     f.field("dropout", dropout, "probability that an element of a layer's input or of the last output is zeroed",
             {0, 0.99, false});
-    f.field("forget_bias", forget_bias, "constant added to the forget gate's pre-activation (TensorFlow's default is 1)");
+    f.field("forget_bias", forget_bias,
+            "constant added to the forget gate's pre-activation (TensorFlow's default is 1)");
     f.group("init", init, "how the LSTM's matrices start; its biases start at zero");
     f.group("embedding_init", embedding_init, "how the embedding starts");
   }
@@ -36,7 +37,8 @@ struct LstmConfig {
 
 namespace {
 
-// (T*B, D) time-major -> (B*T, D) sequence by sequence, or back; a permutation of rows, so its gradient is the inverse one.
+// (T*B, D) time-major -> (B*T, D) sequence by sequence, or back; a permutation of rows, so its gradient is the inverse
+// one.
 template <class T>
 void swap_rows(const Tensor& from, Tensor& to, int64_t outer, int64_t inner) {
   const int64_t width = from.dim(1);
@@ -82,8 +84,7 @@ class Lstm final : public Model {
   Lstm(const LstmConfig& config, const ModelEnv& env) : config_(config), vocab_(env.vocab_size) {}
 
   std::vector<ParameterSpec> parameters() const override {
-    std::vector<ParameterSpec> specs{
-        {"embedding.weight", {vocab_, config_.embedding}, config_.embedding_init, true}};
+    std::vector<ParameterSpec> specs{{"embedding.weight", {vocab_, config_.embedding}, config_.embedding_init, true}};
     for (int64_t l = 0; l < config_.layers; ++l) {
       const std::string p = prefix(l);
       specs.push_back({p + "weight_ih", {4 * config_.cells, input_size(l)}, config_.init, false});

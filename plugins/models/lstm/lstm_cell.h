@@ -43,7 +43,8 @@ LMX_HD inline CellGrad<T> cell_backward(Gates<T> a, T before, T after, T dm, T d
           d * a.f};
 }
 
-// Element j of a row of H cells, whose gate blocks i, f, g, o lie H apart. z: pre-activations without bias in, gates out.
+// Element j of a row of H cells, whose gate blocks i, f, g, o lie H apart. z: pre-activations without bias in, gates
+// out.
 template <class T>
 LMX_HD inline void forward_element(T* z, const T* bias, T c, T* c_next, T* m, int64_t j, int64_t h, T forget_bias) {
   const Gates<T> pre{z[j] + bias[j], z[h + j] + bias[h + j] + forget_bias, z[2 * h + j] + bias[2 * h + j],

@@ -10,13 +10,13 @@ namespace lmx::lstm {
 // One step of a batch. Gate blocks of a row lie in the order i, f, g, o. T: the value type (f32 or f64).
 template <class T>
 struct ForwardStep {
-  T* z;             // (B, 4H) in: pre-activations without bias; out: activated gates
-  const T* bias;    // (4H)
-  const T* c;       // (B, H) the cell before
-  T* c_next;        // (B, H)
-  T* m;             // (B, H) o tanh(c')
+  T* z;           // (B, 4H) in: pre-activations without bias; out: activated gates
+  const T* bias;  // (4H)
+  const T* c;     // (B, H) the cell before
+  T* c_next;      // (B, H)
+  T* m;           // (B, H) o tanh(c')
   int64_t batch, cells;
-  T forget_bias;    // added to the forget gate's pre-activation
+  T forget_bias;  // added to the forget gate's pre-activation
 };
 
 template <class T>

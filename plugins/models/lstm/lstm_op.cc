@@ -1,5 +1,5 @@
-// Input projections of all steps are one GEMM before the loop over time, weight gradients one GEMM each after it; inside
-// the loop stand only the recurrent product, the pointwise kernel and the projection, with packed weights.
+// Input projections of all steps are one GEMM before the loop over time, weight gradients one GEMM each after it;
+// inside the loop stand only the recurrent product, the pointwise kernel and the projection, with packed weights.
 #include "lstm_op.h"
 
 #include "lmx/error.h"
@@ -30,7 +30,8 @@ Sizes check(const Var& x, const LayerWeights& w, const LayerState& s) {
   if (w.w_ih.shape()[1] != z.input) fail("x and w_ih differ in the input size");
   if (z.steps * batch != x.shape()[0] || z.steps == 0) fail("x must have T*B rows");
   if (w.w_hr.defined() ? w.w_hr.shape() != Shape{z.output, z.cells} : z.output != z.cells) fail("projection is (P, H)");
-  if (s.h.shape() != Shape{batch, z.output} || s.c.shape() != Shape{batch, z.cells}) fail("state is h (B, P), c (B, H)");
+  if (s.h.shape() != Shape{batch, z.output} || s.c.shape() != Shape{batch, z.cells})
+    fail("state is h (B, P), c (B, H)");
   return z;
 }
 
@@ -59,10 +60,10 @@ void pointwise(Context& ctx, void (*kernel_of)(const Step&), const Step& step) {
 // What the forward leaves for the backward. Row blocks of (T+1) tensors: block t is the value before step t.
 struct Saved {
   Sizes z;
-  Tensor gates;     // (T*B, 4H) activated; the backward turns it into gradients of the pre-activations
-  Tensor cells;     // ((T+1)*B, H)
-  Tensor hidden;    // ((T+1)*B, P) in the compute type
-  Tensor memory;    // (T*B, H) o tanh(c) in the compute type; undefined without a projection
+  Tensor gates;   // (T*B, 4H) activated; the backward turns it into gradients of the pre-activations
+  Tensor cells;   // ((T+1)*B, H)
+  Tensor hidden;  // ((T+1)*B, P) in the compute type
+  Tensor memory;  // (T*B, H) o tanh(c) in the compute type; undefined without a projection
 };
 
 template <class T>
@@ -89,8 +90,10 @@ Var forward(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state
     Tensor gates = s.gates.slice(b0, b1), now = out.slice(b0, b1);
     multiply(ctx, w.w_hh, true, s.hidden.slice(b0, b1), gates, 1.0f);
     T* m = projected ? memory.template data<T>() : now.template data<T>();
-    pointwise(ctx, kernel_of, ForwardStep<T>{gates.template data<T>(), w.bias.value().template data<T>(), s.cells.slice(b0, b1).template data<T>(),
-               s.cells.slice(b1, b2).template data<T>(), m, z.batch, z.cells, forget_bias});
+    pointwise(ctx, kernel_of,
+              ForwardStep<T>{gates.template data<T>(), w.bias.value().template data<T>(),
+                             s.cells.slice(b0, b1).template data<T>(), s.cells.slice(b1, b2).template data<T>(), m,
+                             z.batch, z.cells, forget_bias});
     if (projected) {
       s.memory.slice(b0, b1).copy_from(to_compute(ctx, memory));
       multiply(ctx, w.w_hr, true, s.memory.slice(b0, b1), now, 0.0f);
@@ -129,8 +132,9 @@ Tensor through_time(Context& ctx, const LayerWeights& w, Saved& s, const Tensor&
     Tensor now = dh.slice(b0, b1), gates = s.gates.slice(b0, b1);
     if (projected) multiply(ctx, w.w_hr, false, to_compute(ctx, now), dm, 0.0f);
     const T* d = projected ? dm.template data<T>() : now.template data<T>();
-    pointwise(ctx, kernel_of, BackwardStep<T>{gates.template data<T>(), s.cells.slice(b0, b1).template data<T>(),
-               s.cells.slice(b1, b2).template data<T>(), d, dc.template data<T>(), z.batch, z.cells});
+    pointwise(ctx, kernel_of,
+              BackwardStep<T>{gates.template data<T>(), s.cells.slice(b0, b1).template data<T>(),
+                              s.cells.slice(b1, b2).template data<T>(), d, dc.template data<T>(), z.batch, z.cells});
     if (t > 0) {
       Tensor before = dh.slice(b0 - z.batch, b0);
       multiply(ctx, w.w_hh, false, to_compute(ctx, gates), before, 1.0f);
@@ -173,9 +177,8 @@ Var layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, 
   const Span span(ctx.tracer, "lstm.forward");
   Var y = forward<T>(ctx, x, w, state, *saved, static_cast<T>(forget_bias));
   if (ctx.tape) {
-    ctx.tape->record("lstm.backward", {x, w.w_ih, w.w_hh, w.bias, w.w_hr}, {y}, [&ctx, x, w, y, saved](Tape& tape) {
-      backward<T>(ctx, x, w, *saved, tape.grad_of(y));
-    });
+    ctx.tape->record("lstm.backward", {x, w.w_ih, w.w_hh, w.bias, w.w_hr}, {y},
+                     [&ctx, x, w, y, saved](Tape& tape) { backward<T>(ctx, x, w, *saved, tape.grad_of(y)); });
   }
   return y;
 }

@@ -25,7 +25,10 @@ class Allreduce : public SyncStrategy {
   Allreduce(const AllreduceConfig& config, SyncEnv env)
       : env_(std::move(env)), bucket_bytes_(static_cast<int64_t>(config.bucket_mb * 1e6)) {}
 
-  void begin_step(Context&, StepPlan&) override { bucket_.clear(); }
+  void begin_step(Context&, StepPlan&) override {
+    bucket_.clear();
+    bytes_ = 0;
+  }
 
   void grad_ready(Context& ctx, const Var& param) override {
     Gradient& grad = param.grad();
