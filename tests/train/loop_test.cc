@@ -188,7 +188,7 @@ TEST_F(Loop, CheckpointsThatDoNotFit) {
   EXPECT_THAT(refused([](TrainState& s) {
                 s.train["carried/lstm.0.h"] = floats({1, 1}, {0});
               }),
-              HasSubstr("(1, 1) in DIR"));
+              HasSubstr("(1, 1) f32 in DIR"));
 }
 
 TEST(Signals, AreNotedOnceAndRestored) {
