@@ -11,7 +11,7 @@ int run_command_line(int argc, char** argv);
 namespace {
 
 // libgomp's threads spin for milliseconds at a barrier, by default; where another process wants the processor, a step then
-// takes ten times as long. A short spin costs nothing on a quiet machine (docs/performance.md). libgomp reads the variable
+// takes several times as long. A short spin costs nothing on a quiet machine (docs/performance.md). libgomp reads the variable
 // before main() begins, so the program starts itself again.
 void limit_spinning(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
