@@ -14,6 +14,7 @@
 
 #include "data/files.h"
 #include "lmx/checkpoint.h"
+#include "train/atomic_file.h"
 
 namespace lmx {
 namespace {
@@ -113,11 +114,11 @@ void remove_temporaries(const fs::path& folder) {
 
 }  // namespace
 
-void write_file_atomically(const std::string& path, const std::string& content) {
+void train::replace_atomically(const std::string& path, const std::function<void(const std::string&)>& write) {
   const std::string temporary = str(path, ".tmp-", getpid());
   std::error_code error;
   try {
-    data::write_file(temporary, content);
+    write(temporary);
     fs::rename(temporary, path);
   } catch (const fs::filesystem_error& e) {
     fs::remove(temporary, error);
@@ -128,6 +129,10 @@ void write_file_atomically(const std::string& path, const std::string& content) 
   }
   const std::string folder = fs::path(path).parent_path().string();
   data::sync_directory(folder.empty() ? "." : folder);
+}
+
+void write_file_atomically(const std::string& path, const std::string& content) {
+  train::replace_atomically(path, [&](const std::string& temporary) { data::write_file(temporary, content); });
 }
 
 std::string save_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state) {

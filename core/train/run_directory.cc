@@ -16,6 +16,7 @@
 #include "data/files.h"
 #include "lmx/checkpoint.h"
 #include "lmx/error.h"
+#include "train/atomic_file.h"
 
 namespace lmx::train {
 namespace {
@@ -181,18 +182,8 @@ std::string recorded_data_hash(const std::string& directory) {
 }
 
 void save_vocabulary(const std::string& directory, const Vocabulary& vocabulary) {
-  const std::string path = directory + "/vocabulary.tsv", temporary = str(path, ".tmp-", getpid());
-  std::error_code error;
-  try {
-    vocabulary.save(temporary);
-    fs::rename(temporary, path);
-  } catch (const fs::filesystem_error& e) {
-    fs::remove(temporary, error);
-    throw RunError(str("[write] cannot replace ", path, ": ", e.code().message()));
-  } catch (...) {
-    fs::remove(temporary, error);
-    throw;
-  }
+  replace_atomically(directory + "/vocabulary.tsv",
+                     [&](const std::string& temporary) { vocabulary.save(temporary); });
 }
 
 Vocabulary load_vocabulary(const std::string& directory) {
