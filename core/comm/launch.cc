@@ -1,0 +1,180 @@
+#include "lmx/launch.h"
+
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+namespace lmx {
+namespace {
+
+using Lookup = std::function<const char*(const char*)>;
+
+// A launcher's word for each value; a null name: it does not tell.
+struct Names {
+  Launcher launcher;
+  const char *rank, *world, *local_rank, *local_size;
+};
+constexpr Names kTorchrun{Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Names kOpenMpi{Launcher::open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                         "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr Names kMpich{Launcher::mpich, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+
+std::string_view value_of(const Lookup& lookup, const char* name) {
+  const char* value = lookup(name);
+  return value ? value : "";
+}
+
+int number(const Lookup& lookup, const char* name) {
+  const std::string_view text = value_of(lookup, name);
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0)
+    throw UserError(str("[launch] ", name, "='", text, "' in the environment: a number from 0 on was expected"));
+  return value;
+}
+
+std::optional<int> optional_number(const Lookup& lookup, const char* name) {
+  if (value_of(lookup, name).empty()) return std::nullopt;
+  return number(lookup, name);
+}
+
+void check_range(const char* rank_name, int rank, const char* size_name, int size) {
+  if (rank >= size)
+    throw UserError(str("[launch] ", rank_name, "=", rank, " and ", size_name, "=", size,
+                        " in the environment: a rank must be less than the number of ranks"));
+}
+
+std::optional<Launch> read(const Lookup& lookup, const Names& names) {
+  const bool rank = !value_of(lookup, names.rank).empty(), world = !value_of(lookup, names.world).empty();
+  if (!rank && !world) return std::nullopt;
+  if (rank != world)
+    throw UserError(str("[launch] ", rank ? names.rank : names.world, " is in the environment without ",
+                        rank ? names.world : names.rank, "; ", name_of(names.launcher), " sets both"));
+  Launch launch{names.launcher, number(lookup, names.rank), number(lookup, names.world), 0, 1};
+  check_range(names.rank, launch.rank, names.world, launch.world);
+  launch.local_rank = optional_number(lookup, names.local_rank).value_or(0);
+  launch.local_size = optional_number(lookup, names.local_size).value_or(launch.local_rank + 1);
+  check_range(names.local_rank, launch.local_rank, names.local_size, launch.local_size);
+  return launch;
+}
+
+// RANK and WORLD_SIZE alone are anybody's words; torchrun sets all five.
+std::optional<Launch> read_torchrun(const Lookup& lookup) {
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"})
+    if (value_of(lookup, name).empty()) return std::nullopt;
+  return read(lookup, kTorchrun);
+}
+
+// Entry `node` of Slurm's counts: "4(x2),1" is 4, 4, 1. Nothing where the text is not of that form or too short.
+std::optional<int> tasks_of_node(std::string_view text, int node) {
+  while (!text.empty()) {
+    const std::string_view part = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), part.size() + 1));
+    int count = 0, times = 1;
+    const char* const part_end = part.data() + part.size();
+    const char* at = std::from_chars(part.data(), part_end, count).ptr;
+    if (at == part.data()) return std::nullopt;
+    if (at != part_end) {
+      if (part_end - at < 4 || std::string_view(at, 2) != "(x" || part.back() != ')') return std::nullopt;
+      if (std::from_chars(at + 2, part_end - 1, times).ptr != part_end - 1) return std::nullopt;
+    }
+    if (node < times) return count;
+    node -= times;
+  }
+  return std::nullopt;
+}
+
+// A batch script has SLURM_PROCID too, but no step; an interactive shell is a step, but runs one process at a time.
+std::optional<Launch> read_slurm(const Lookup& lookup) {
+  if (value_of(lookup, "SLURM_STEP_ID").empty() && value_of(lookup, "SLURM_STEPID").empty()) return std::nullopt;
+  const std::string_view job = value_of(lookup, "SLURM_JOB_NAME");
+  if (job == "bash" || job == "interactive") return std::nullopt;
+  const char* world = value_of(lookup, "SLURM_STEP_NUM_TASKS").empty() ? "SLURM_NTASKS" : "SLURM_STEP_NUM_TASKS";
+  const char* tasks =
+      value_of(lookup, "SLURM_STEP_TASKS_PER_NODE").empty() ? "SLURM_TASKS_PER_NODE" : "SLURM_STEP_TASKS_PER_NODE";
+  if (value_of(lookup, "SLURM_PROCID").empty() || value_of(lookup, world).empty()) return std::nullopt;
+  Launch launch{Launcher::slurm, number(lookup, "SLURM_PROCID"), number(lookup, world), 0, 1};
+  check_range("SLURM_PROCID", launch.rank, world, launch.world);
+  launch.local_rank = optional_number(lookup, "SLURM_LOCALID").value_or(0);
+  const int node = optional_number(lookup, "SLURM_NODEID").value_or(0);
+  launch.local_size = tasks_of_node(value_of(lookup, tasks), node).value_or(launch.local_rank + 1);
+  check_range("SLURM_LOCALID", launch.local_rank, tasks, launch.local_size);
+  return launch;
+}
+
+void check_agree(const Names& a, const Launch& x, const Names& b, const Launch& y) {
+  const auto differ = [](const char* name, int v, const char* other, int w) {
+    if (v != w)
+      throw UserError(str("[launch] ", name, "=", v, " and ", other, "=", w,
+                          " in the environment contradict each other; start lmx by one launcher, and unset the "
+                          "variables of the other"));
+  };
+  differ(a.rank, x.rank, b.rank, y.rank);
+  differ(a.world, x.world, b.world, y.world);
+}
+
+}  // namespace
+
+EndProcess::~EndProcess() = default;
+
+const char* name_of(Launcher launcher) {
+  switch (launcher) {
+    case Launcher::none:
+      return "no launcher";
+    case Launcher::torchrun:
+      return "torchrun";
+    case Launcher::open_mpi:
+      return "mpirun (Open MPI)";
+    case Launcher::mpich:
+      return "mpiexec (MPICH)";
+    case Launcher::slurm:
+      return "srun";
+  }
+  return "?";
+}
+
+std::string describe(const Launch& launch) {
+  if (launch.launcher == Launcher::none) return "one process, started by no launcher";
+  return str("rank ", launch.rank, " of ", launch.world, ", started by ", name_of(launch.launcher));
+}
+
+// Slurm is not compared with the others: under it, mpirun and torchrun are themselves started by srun, once a node, and
+// their processes inherit that step's numbers.
+Launch detect_launch(const Lookup& lookup) {
+  const std::optional<Launch> torchrun = read_torchrun(lookup), open_mpi = read(lookup, kOpenMpi),
+                              mpich = read(lookup, kMpich);
+  if (torchrun && open_mpi) check_agree(kTorchrun, *torchrun, kOpenMpi, *open_mpi);
+  if (torchrun && mpich) check_agree(kTorchrun, *torchrun, kMpich, *mpich);
+  if (open_mpi && mpich) check_agree(kOpenMpi, *open_mpi, kMpich, *mpich);
+  if (torchrun) return *torchrun;
+  if (open_mpi) return *open_mpi;
+  if (mpich) return *mpich;
+  return read_slurm(lookup).value_or(Launch{});
+}
+
+Launch detect_launch() {
+  return detect_launch([](const char* name) -> const char* { return std::getenv(name); });
+}
+
+void require_one_process(const Launch& launch, const std::string& comm) {
+  if (launch.world <= 1) return;
+  throw UserError(str("[comm] ", name_of(launch.launcher), " started ", launch.world,
+                      " processes, but the ranks of comm.name=", comm,
+                      " live in one: each would train alone; add comm.name=mpi, ", "or start one process"));
+}
+
+std::string error_prefix() noexcept {
+  try {
+    const Launch launch = detect_launch();
+    if (launch.rank == 0) return "";
+    std::this_thread::sleep_for(std::chrono::seconds(3));  // Open MPI's mpirun ends the others after one
+    return str("rank ", launch.rank, " of ", launch.world, ": ");
+  } catch (const std::exception&) {  // the environment is what is wrong, and the error says so
+    return "";
+  }
+}
+
+}  // namespace lmx

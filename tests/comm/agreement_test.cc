@@ -1,0 +1,139 @@
+// Ranks that are told different things find out, and say the same.
+#include "comm/agreement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <thread>
+
+#include "lmx/error.h"
+
+namespace lmx {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// Ranks as threads that can gather, which is all that an agreement needs.
+struct Table {
+  explicit Table(int ranks) : parts(static_cast<size_t>(ranks)), meeting(ranks) {}
+  std::vector<Tensor> parts;
+  std::barrier<> meeting;
+};
+
+class Gatherer : public Communicator {
+ public:
+  Gatherer(Table& table, int rank) : Communicator(Allocator::cpu()), table_(table), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(table_.parts.size()); }
+
+ protected:
+  Tensor do_all_gather(const Tensor& own, std::span<const int64_t> rows) override {
+    table_.parts[static_cast<size_t>(rank_)] = own;
+    table_.meeting.arrive_and_wait();
+    int64_t total = 0;
+    for (const int64_t n : rows) total += n;
+    Tensor all = Tensor::empty(allocator(), {total}, own.dtype());
+    int64_t begin = 0;
+    for (size_t r = 0; r < rows.size(); ++r) {
+      all.slice(begin, begin + rows[r]).copy_from(table_.parts[r]);
+      begin += rows[r];
+    }
+    table_.meeting.arrive_and_wait();
+    return all;
+  }
+  std::vector<Tensor> do_all_to_all(std::vector<Tensor>&, std::span<const int64_t>) override { return unused(); }
+  Tensor do_broadcast(const Tensor&, int) override { return unused()[0]; }
+  void do_barrier() override { unused(); }
+  void do_send(const Tensor&, int, int) override { unused(); }
+  int do_receive(Tensor&, int, int) override { return static_cast<int>(unused().size()); }
+
+ private:
+  static std::vector<Tensor> unused() { throw InternalError("an agreement gathers, nothing else"); }
+  Table& table_;
+  int rank_;
+};
+
+using Texts = std::vector<std::vector<Agreed>>;  // of each rank
+
+// What each rank throws; "" where it throws nothing.
+std::vector<std::string> outcomes(const Texts& texts) {
+  Table table(static_cast<int>(texts.size()));
+  std::vector<std::string> said(texts.size());
+  std::vector<std::thread> ranks;
+  for (size_t r = 0; r < texts.size(); ++r) {
+    ranks.emplace_back([&, r] {
+      Gatherer comm(table, static_cast<int>(r));
+      try {
+        check_equal_everywhere(comm, texts[r]);
+      } catch (const UserError& e) {
+        said[r] = e.what();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return said;
+}
+
+// The message that all ranks give.
+std::string message(const Texts& texts) {
+  const std::vector<std::string> said = outcomes(texts);
+  for (const std::string& text : said) EXPECT_EQ(text, said[0]);
+  return said[0];
+}
+
+const std::string kRecipe = "model: {name: lstm, cells: 8}\noptimizer:\n  lr: 0.2\n  name: sgd\nseed: 1\n";
+
+std::string changed(const std::string& from, const std::string& to) {
+  std::string text = kRecipe;
+  text.replace(text.find(from), from.size(), to);
+  return text;
+}
+
+TEST(Agreement, EqualTextsPass) {
+  EXPECT_EQ(message({{{"recipe", kRecipe}, {"build", "a"}}}), "");
+  const std::vector<Agreed> same{{"recipe", kRecipe}, {"build", ""}, {"plugin sync/unique", "12:34:\n::"}};
+  EXPECT_EQ(message({same, same, same}), "");
+}
+
+TEST(Agreement, NamesTheFirstRankAndTheKey) {
+  const std::vector<Agreed> usual{{"recipe", kRecipe}}, other{{"recipe", changed("lr: 0.2", "lr: 0.1")}};
+  EXPECT_THAT(message({usual, usual, other, other}),
+              HasSubstr("rank 2 runs another recipe: optimizer.lr is 0.1 there, 0.2 on rank 0"));
+  EXPECT_THAT(message({other, usual}),
+              HasSubstr("rank 1 runs another recipe: optimizer.lr is 0.2 there, 0.1 on rank 0"));
+}
+
+TEST(Agreement, KeysThatOneRankLacks) {
+  const std::vector<Agreed> usual{{"recipe", kRecipe}};
+  EXPECT_THAT(message({usual, {{"recipe", kRecipe + "threads: 2\n"}}}),
+              HasSubstr("threads is 2 there, not given on rank 0"));
+  EXPECT_THAT(message({usual, {{"recipe", changed(", cells: 8", "")}}}),
+              HasSubstr("model.cells is not given there, 8 on rank 0"));
+  EXPECT_THAT(message({usual, {{"recipe", changed("{name: lstm, cells: 8}", "[1, 2]")}}}),
+              AllOf(HasSubstr("model is [1"), HasSubstr("there"), HasSubstr("lstm")));
+}
+
+TEST(Agreement, TextsThatAreNoMapsAreShown) {
+  EXPECT_THAT(message({{{"build", "gcc-12"}}, {{"build", "gcc-13"}}}),
+              HasSubstr("rank 1 runs another build: gcc-13 there, gcc-12 on rank 0"));
+  const std::string text = message({{{"x", std::string(5000, 'a')}}, {{"x", std::string(5000, 'b')}}});
+  EXPECT_LT(text.size(), 700u);
+}
+
+TEST(Agreement, ThingsThatOneRankLacks) {
+  const Agreed build{"build", "a"}, plugin{"plugin sync/unique", "77"};
+  EXPECT_THAT(message({{build, plugin}, {build}}), HasSubstr("rank 1 has no plugin sync/unique, rank 0 has"));
+  EXPECT_THAT(message({{build}, {build, plugin}}), HasSubstr("rank 1 has a plugin sync/unique, rank 0 has none"));
+}
+
+// A list of plugins is the same in any order.
+TEST(Agreement, OrderDoesNotMatter) {
+  const Agreed build{"build", "a"}, plugin{"plugin sync/unique", "77"};
+  EXPECT_EQ(message({{build, plugin}, {plugin, build}}), "");
+}
+
+}  // namespace
+}  // namespace lmx

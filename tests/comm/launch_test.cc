@@ -1,0 +1,160 @@
+// The environments of the launchers that lmx knows, as tables of variables.
+#include "lmx/launch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace lmx {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Env = std::map<std::string, std::string>;
+
+Launch launch_of(const Env& env) {
+  return detect_launch([&](const char* name) -> const char* {
+    const auto found = env.find(name);
+    return found == env.end() ? nullptr : found->second.c_str();
+  });
+}
+
+std::string error_of(const Env& env) {
+  try {
+    launch_of(env);
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  ADD_FAILURE() << "no UserError was thrown";
+  return "";
+}
+
+void expect(const Launch& l, Launcher launcher, int rank, int world, int local_rank, int local_size) {
+  EXPECT_STREQ(name_of(l.launcher), name_of(launcher));
+  EXPECT_EQ(l.rank, rank);
+  EXPECT_EQ(l.world, world);
+  EXPECT_EQ(l.local_rank, local_rank);
+  EXPECT_EQ(l.local_size, local_size);
+}
+
+Env with(Env env, const Env& more) {
+  for (const auto& [name, value] : more) env[name] = value;
+  return env;
+}
+
+const Env kTorchrun{
+    {"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}, {"GROUP_RANK", "1"}};
+const Env kOpenMpi{{"OMPI_COMM_WORLD_RANK", "2"},
+                   {"OMPI_COMM_WORLD_SIZE", "4"},
+                   {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                   {"PMIX_RANK", "2"}};
+const Env kMpich{{"PMI_RANK", "3"}, {"PMI_SIZE", "6"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
+const Env kSlurm{{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "8"}, {"SLURM_NTASKS", "9"},
+                 {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "2"}, {"SLURM_TASKS_PER_NODE", "4(x2),1"}};
+
+TEST(Launch, OneProcessWithoutALauncher) {
+  expect(launch_of({}), Launcher::none, 0, 1, 0, 1);
+  expect(launch_of({{"PATH", "/usr/bin"}, {"OMPI_COMM_WORLD_RANK", ""}}), Launcher::none, 0, 1, 0, 1);
+  EXPECT_EQ(describe(Launch{}), "one process, started by no launcher");
+}
+
+TEST(Launch, EachLauncherHasItsWords) {
+  expect(launch_of(kTorchrun), Launcher::torchrun, 5, 8, 1, 4);
+  expect(launch_of(kOpenMpi), Launcher::open_mpi, 2, 4, 0, 2);
+  expect(launch_of(kMpich), Launcher::mpich, 3, 6, 1, 2);
+  expect(launch_of(kSlurm), Launcher::slurm, 8, 9, 0, 1);
+  EXPECT_EQ(describe(launch_of(kOpenMpi)), "rank 2 of 4, started by mpirun (Open MPI)");
+}
+
+TEST(Launch, LocalSizeIsAtLeastWhatTheLocalRankSays) {
+  expect(launch_of({{"PMI_RANK", "3"}, {"PMI_SIZE", "6"}}), Launcher::mpich, 3, 6, 0, 1);
+  expect(launch_of({{"PMI_RANK", "3"}, {"PMI_SIZE", "6"}, {"MPI_LOCALRANKID", "2"}}), Launcher::mpich, 3, 6, 2, 3);
+}
+
+// RANK and WORLD_SIZE are words that anybody sets.
+TEST(Launch, TorchrunIsThereWithAllFiveOrNotAtAll) {
+  for (const auto& [name, value] : kTorchrun) {
+    Env env = kTorchrun;
+    env.erase(name);
+    expect(launch_of(env), Launcher::none, 0, 1, 0, 1);
+  }
+}
+
+TEST(Launch, TasksPerNodeOfSlurm) {
+  const auto local_size = [](const char* tasks, const char* node) {
+    return launch_of(with(kSlurm, {{"SLURM_TASKS_PER_NODE", tasks}, {"SLURM_NODEID", node}})).local_size;
+  };
+  EXPECT_EQ(local_size("4(x2),1", "0"), 4);
+  EXPECT_EQ(local_size("4(x2),1", "1"), 4);
+  EXPECT_EQ(local_size("4(x2),1", "2"), 1);
+  EXPECT_EQ(local_size("4(x2),1", "3"), 1);  // no such node: the local rank alone is known
+  EXPECT_EQ(local_size("16", "0"), 16);
+  EXPECT_EQ(local_size("2,3(x10),7", "10"), 3);
+  EXPECT_EQ(local_size("2,3(x10),7", "11"), 7);
+  for (const char* bad : {"", "x", "4(x2", "4(2)", "4(x)", ",", "4(x2)1"}) EXPECT_EQ(local_size(bad, "0"), 1) << bad;
+}
+
+TEST(Launch, TheStepOfSlurmCountsNotTheJob) {
+  const Env env = with(kSlurm, {{"SLURM_NTASKS", "64"},
+                                {"SLURM_STEP_NUM_TASKS", "9"},
+                                {"SLURM_TASKS_PER_NODE", "32(x2)"},
+                                {"SLURM_STEP_TASKS_PER_NODE", "3(x3)"}});
+  expect(launch_of(env), Launcher::slurm, 8, 9, 0, 3);
+}
+
+TEST(Launch, ABatchScriptOrAShellOfSlurmIsOneProcess) {
+  Env batch = kSlurm;
+  batch.erase("SLURM_STEP_ID");
+  expect(launch_of(batch), Launcher::none, 0, 1, 0, 1);
+  expect(launch_of(with(batch, {{"SLURM_STEPID", "3"}})), Launcher::slurm, 8, 9, 0, 1);
+  for (const char* name : {"bash", "interactive"})
+    expect(launch_of(with(kSlurm, {{"SLURM_JOB_NAME", name}})), Launcher::none, 0, 1, 0, 1);
+}
+
+// mpirun and torchrun run their helpers by srun, once a node: Slurm's numbers are then those of the helpers.
+TEST(Launch, SlurmBelowAnotherLauncherIsNoContradiction) {
+  expect(launch_of(with(kSlurm, kOpenMpi)), Launcher::open_mpi, 2, 4, 0, 2);
+  expect(launch_of(with(kSlurm, kTorchrun)), Launcher::torchrun, 5, 8, 1, 4);
+  expect(launch_of(with(kSlurm, kMpich)), Launcher::mpich, 3, 6, 1, 2);
+}
+
+TEST(Launch, EqualNumbersOfTwoLaunchersAreFine) {
+  expect(launch_of(with(kOpenMpi, {{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}})), Launcher::open_mpi, 2, 4, 0, 2);
+}
+
+TEST(Launch, ContradictionsAreErrorsThatNameBoth) {
+  EXPECT_THAT(error_of(with(kOpenMpi, kTorchrun)),
+              AllOf(HasSubstr("RANK=5"), HasSubstr("OMPI_COMM_WORLD_RANK=2"), HasSubstr("contradict")));
+  EXPECT_THAT(error_of(with(kOpenMpi, {{"PMI_RANK", "2"}, {"PMI_SIZE", "8"}})),
+              AllOf(HasSubstr("OMPI_COMM_WORLD_SIZE=4"), HasSubstr("PMI_SIZE=8")));
+  EXPECT_THAT(error_of(with(kTorchrun, kMpich)), AllOf(HasSubstr("RANK=5"), HasSubstr("PMI_RANK=3")));
+}
+
+TEST(Launch, ValuesThatMakeNoSense) {
+  EXPECT_THAT(error_of(with(kOpenMpi, {{"OMPI_COMM_WORLD_RANK", "two"}})), HasSubstr("OMPI_COMM_WORLD_RANK='two'"));
+  EXPECT_THAT(error_of(with(kMpich, {{"PMI_RANK", "-1"}})), HasSubstr("PMI_RANK='-1'"));
+  EXPECT_THAT(error_of(with(kMpich, {{"PMI_SIZE", "6 "}})), HasSubstr("PMI_SIZE='6 '"));
+  EXPECT_THAT(error_of(with(kMpich, {{"PMI_SIZE", "99999999999"}})), HasSubstr("PMI_SIZE"));
+  EXPECT_THAT(error_of(with(kMpich, {{"PMI_RANK", "6"}})), AllOf(HasSubstr("PMI_RANK=6"), HasSubstr("PMI_SIZE=6")));
+  EXPECT_THAT(error_of(with(kMpich, {{"MPI_LOCALRANKID", "2"}})), HasSubstr("MPI_LOCALRANKID=2"));
+  EXPECT_THAT(error_of({{"PMI_RANK", "0"}}), AllOf(HasSubstr("PMI_RANK"), HasSubstr("without PMI_SIZE")));
+  EXPECT_THAT(error_of({{"OMPI_COMM_WORLD_SIZE", "4"}}), HasSubstr("without OMPI_COMM_WORLD_RANK"));
+}
+
+TEST(Launch, ManyProcessesNeedAGroupOfProcesses) {
+  EXPECT_NO_THROW(require_one_process(Launch{}, "self"));
+  EXPECT_NO_THROW(require_one_process({Launcher::open_mpi, 0, 1, 0, 1}, "self"));
+  try {
+    require_one_process({Launcher::open_mpi, 1, 4, 1, 4}, "self");
+    FAIL();
+  } catch (const UserError& e) {
+    EXPECT_THAT(e.what(), AllOf(HasSubstr("mpirun (Open MPI) started 4 processes"), HasSubstr("comm.name=self"),
+                                HasSubstr("add comm.name=mpi")));
+  }
+}
+
+}  // namespace
+}  // namespace lmx
