@@ -10,6 +10,7 @@
 #   xxHash         0.8      BSD-2       content hashes
 #   zlib           1.2      zlib        .gz corpora
 #   OpenSSL crypto 3.0      Apache-2.0  SHA-256 of corpora
+#   MPI            any      BSD-3       ranks that are processes (plugins/comm/mpi); Open MPI 4.1 in Debian, its C interface only
 #   GoogleTest     1.12     BSD-3       tests
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
@@ -28,6 +29,9 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+# Optional: without it the plugin mpi says so when a recipe asks for it. Its C interface alone is used, without the C++ bindings.
+set(MPI_CXX_SKIP_MPICXX ON)
+find_package(MPI QUIET COMPONENTS CXX)
 if(LMX_TESTS)
   find_package(GTest CONFIG REQUIRED)
 endif()

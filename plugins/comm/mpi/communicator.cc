@@ -1,0 +1,287 @@
+// Moves made of messages from one rank to another. Nothing blocks inside MPI, so that an error elsewhere ends the wait;
+// and who waits sleeps, since with fewer cores than threads a spinning one takes the core from those it waits for.
+#include "communicator.h"
+
+#include <sched.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "lmx/error.h"
+#include "lmx/launch.h"
+
+namespace lmx_mpi {
+namespace {
+
+using lmx::MemClass;
+using lmx::Shape;
+using lmx::str;
+using Clock = std::chrono::steady_clock;
+
+// MPI counts in int.
+constexpr int64_t kLongest = int64_t{1} << 30;
+
+// Looks without a pause at first, for the sake of short messages; then sleeps an eighth of the time waited so far.
+class Backoff {
+ public:
+  void pause() {
+    const auto waited = Clock::now() - start_;
+    if (waited < std::chrono::microseconds(100)) {
+      sched_yield();
+      return;
+    }
+    const auto nap = std::min<Clock::duration>(waited / 8, std::chrono::microseconds(200));
+    const timespec time{0, std::chrono::duration_cast<std::chrono::nanoseconds>(nap).count()};
+    nanosleep(&time, nullptr);
+  }
+
+ private:
+  Clock::time_point start_ = Clock::now();
+};
+
+Shape with_rows(const Tensor& like, int64_t rows) {
+  Shape shape = like.shape();
+  shape[0] = rows;
+  return shape;
+}
+
+// An error of another rank ends this one's waiting; that rank speaks first and gives the exit code.
+void end_if_another_failed(const Watchdog& watchdog, int size) {
+  const int rank = watchdog.failed_rank();
+  if (rank < 0) return;
+  const timespec time{3, 0};
+  nanosleep(&time, nullptr);
+  throw lmx::EndProcess(1, str("[mpi] rank ", rank, " of ", size, " has failed"), true);
+}
+
+}  // namespace
+
+void check(int error, const std::string& call) {
+  if (error == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(error, text, &length);
+  throw lmx::RunError(str("[mpi] ", call, " failed: ", text));
+}
+
+// The messages of one move. They point into tensors, which it holds on to: MPI may write to them as long as it runs,
+// also after an error.
+class MpiCommunicator::Exchange {
+ public:
+  Exchange(MpiCommunicator& comm, MPI_Comm link, int tag) : comm_(comm), link_(link), tag_(tag) {}
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+  ~Exchange() {
+    // The process is about to end, by an error of its own or another's.
+    if (!complete_ && !requests_.empty()) new Leftovers{std::move(requests_), std::move(kept_)};
+  }
+
+  void send(const Tensor& t, int to) {
+    if (t.bytes() > 0) post(t, to, false);
+  }
+  void receive(const Tensor& t, int from) {
+    if (t.bytes() > 0) post(t, from, true);
+  }
+  // Also where there is nothing to send: the receiver waits for a message.
+  void post(const Tensor& t, int other, bool in) {
+    kept_.push_back(t);
+    auto* at = static_cast<std::byte*>(kept_.back().raw());
+    int64_t left = t.bytes();
+    do {
+      const auto bytes = static_cast<int>(std::min(left, kLongest));
+      MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
+      const int error = in ? MPI_Irecv(at, bytes, MPI_BYTE, other, tag_, link_, &request)
+                           : MPI_Isend(at, bytes, MPI_BYTE, other, tag_, link_, &request);
+      check(error, str(in ? "receiving from rank " : "sending to rank ", other));
+      parts_.push_back({other, in ? bytes : -1});
+      at += bytes;
+      left -= bytes;
+    } while (left > 0);
+  }
+
+  void wait() {
+    Backoff backoff;
+    const auto count = static_cast<int>(requests_.size());
+    std::vector<MPI_Status> statuses(requests_.size());
+    for (int done = 0;;) {
+      const int error = MPI_Testall(count, requests_.data(), &done, statuses.data());
+      if (error != MPI_SUCCESS) report(error, statuses);
+      if (done) break;
+      end_if_another_failed(comm_.watchdog_, comm_.size_);
+      backoff.pause();
+    }
+    complete_ = true;
+    for (size_t i = 0; i < parts_.size(); ++i) check_length(parts_[i], statuses[i]);
+  }
+
+ private:
+  struct Part {
+    int other, bytes;  // bytes to receive; -1: a message that is sent
+  };
+  struct Leftovers {
+    std::vector<MPI_Request> requests;
+    std::deque<Tensor> tensors;
+  };
+
+  [[noreturn]] void report(int error, const std::vector<MPI_Status>& statuses) {
+    for (size_t i = 0; error == MPI_ERR_IN_STATUS && i < parts_.size(); ++i) {
+      const int own = statuses[i].MPI_ERROR;
+      if (own != MPI_SUCCESS && own != MPI_ERR_PENDING)
+        check(own, str(parts_[i].bytes >= 0 ? "receiving from rank " : "sending to rank ", parts_[i].other));
+    }
+    check(error, "waiting for messages");
+    throw lmx::RunError("[mpi] waiting for messages failed");
+  }
+
+  void check_length(const Part& part, const MPI_Status& status) {
+    int got = 0;
+    if (part.bytes < 0 || MPI_Get_count(&status, MPI_BYTE, &got) != MPI_SUCCESS || got == part.bytes) return;
+    throw lmx::InternalError(
+        str("[mpi] rank ", part.other, " sent ", got, " bytes where rank ", comm_.rank_, " expected ", part.bytes));
+  }
+
+  MpiCommunicator& comm_;
+  MPI_Comm link_;
+  int tag_;
+  std::vector<MPI_Request> requests_;
+  std::vector<Part> parts_;
+  std::deque<Tensor> kept_;
+  bool complete_ = false;
+};
+
+MpiCommunicator::MpiCommunicator(const Links& links, Watchdog& watchdog, int threads)
+    : Communicator(lmx::Allocator::cpu(), threads), links_(links), watchdog_(watchdog) {
+  MPI_Comm_rank(links_.data, &rank_);
+  MPI_Comm_size(links_.data, &size_);
+}
+
+Tensor MpiCommunicator::do_all_gather(const Tensor& own, std::span<const int64_t> rows) {
+  const Waiting waiting(watchdog_, Move::all_gather);
+  int64_t total = 0;
+  for (const int64_t n : rows) total += n;
+  Tensor all = Tensor::empty(allocator(), with_rows(own, total), own.dtype(), MemClass::communication);
+  Exchange exchange(*this, links_.data, static_cast<int>(Move::all_gather));
+  int64_t begin = 0;
+  for (int r = 0; r < size_; ++r) {
+    const int64_t end = begin + rows[static_cast<size_t>(r)];
+    Tensor part = all.slice(begin, end);
+    if (r == rank_) {
+      part.copy_from(own);
+    } else {
+      exchange.receive(part, r);
+    }
+    begin = end;
+  }
+  for (int step = 1; step < size_; ++step) exchange.send(own, (rank_ + step) % size_);
+  exchange.wait();
+  return all;
+}
+
+std::vector<Tensor> MpiCommunicator::do_all_to_all(std::vector<Tensor>& parts, std::span<const int64_t> rows) {
+  const Waiting waiting(watchdog_, Move::all_to_all);
+  Exchange exchange(*this, links_.data, static_cast<int>(Move::all_to_all));
+  std::vector<Tensor> got(parts.size());
+  for (int r = 0; r < size_; ++r) {
+    const auto i = static_cast<size_t>(r);
+    if (r == rank_) {
+      got[i] = parts[i];
+    } else {
+      got[i] = Tensor::empty(allocator(), with_rows(parts[i], rows[i]), parts[i].dtype(), MemClass::communication);
+      exchange.receive(got[i], r);
+    }
+  }
+  // Each begins with its right neighbour, so that not all send to rank 0 at first.
+  for (int step = 1; step < size_; ++step) {
+    const int to = (rank_ + step) % size_;
+    exchange.send(parts[static_cast<size_t>(to)], to);
+  }
+  exchange.wait();
+  return got;
+}
+
+Tensor MpiCommunicator::do_broadcast(const Tensor& t, int root) {
+  const Waiting waiting(watchdog_, Move::broadcast);
+  Exchange exchange(*this, links_.data, static_cast<int>(Move::broadcast));
+  if (rank_ == root) {
+    for (int step = 1; step < size_; ++step) exchange.send(t, (rank_ + step) % size_);
+    exchange.wait();
+    return t;
+  }
+  Tensor got = t.like(MemClass::communication);
+  exchange.receive(got, root);
+  exchange.wait();
+  return got;
+}
+
+// Dissemination: after round k each rank knows of the 2^(k+1) before it.
+void MpiCommunicator::barrier_as(Move move) {
+  const Waiting waiting(watchdog_, move);
+  const Tensor nothing = Tensor::empty(allocator(), {0}, lmx::DType::u8, MemClass::communication);
+  for (int distance = 1; distance < size_; distance *= 2) {
+    Exchange exchange(*this, links_.data, static_cast<int>(move));
+    exchange.post(nothing, (rank_ - distance + size_) % size_, true);
+    exchange.post(nothing, (rank_ + distance) % size_, false);
+    exchange.wait();
+  }
+}
+
+void MpiCommunicator::do_send(const Tensor& t, int to, int tag) {
+  if (to == rank_) {
+    to_self_[tag].push_back(t.clone());
+    return;
+  }
+  const Waiting waiting(watchdog_, Move::send);
+  Exchange exchange(*this, links_.direct, tag);
+  exchange.post(t, to, false);
+  exchange.wait();
+}
+
+bool MpiCommunicator::take_own(Tensor& t, int tag) {
+  std::deque<Tensor>& queue = to_self_[tag];
+  if (queue.empty()) return false;
+  t.copy_from(queue.front());
+  queue.pop_front();
+  return true;
+}
+
+int MpiCommunicator::do_receive(Tensor& t, int from, int tag) {
+  if ((from < 0 || from == rank_) && take_own(t, tag)) return rank_;
+  LMX_CHECK(from != rank_, "rank ", rank_, " receives from itself (tag ", tag, "), and has sent nothing");
+  const Waiting waiting(watchdog_, Move::receive);
+  if (from < 0) from = first_sender(tag);
+  Exchange exchange(*this, links_.direct, tag);
+  exchange.post(t, from, true);
+  exchange.wait();
+  return from;
+}
+
+// Who comes first; the message itself stays for a receive from that rank. The communicator has one thread, so nobody
+// else can take it.
+int MpiCommunicator::first_sender(int tag) {
+  Backoff backoff;
+  for (int there = 0;;) {
+    MPI_Status status;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, tag, links_.direct, &there, &status), "receiving from any rank");
+    if (there) return status.MPI_SOURCE;
+    end_if_another_failed(watchdog_, size_);
+    backoff.pause();
+  }
+}
+
+// MPI adds in an order of its own. The call cannot be left: where a rank is lost, the watchdog ends the process.
+Tensor MpiCommunicator::do_all_reduce(const Tensor& t) {
+  if (!links_.native) return {};
+  const Waiting waiting(watchdog_, Move::all_reduce);
+  Tensor sum = t.like(MemClass::communication);
+  const MPI_Datatype type = t.dtype() == lmx::DType::f64 ? MPI_DOUBLE : MPI_FLOAT;
+  const auto width = static_cast<int64_t>(lmx::size_of(t.dtype()));
+  auto* to = static_cast<std::byte*>(sum.raw());
+  const auto* from = static_cast<const std::byte*>(t.raw());
+  for (int64_t begin = 0; begin < t.numel(); begin += kLongest / width) {
+    const auto count = static_cast<int>(std::min(t.numel() - begin, kLongest / width));
+    check(MPI_Allreduce(from + begin * width, to + begin * width, count, type, MPI_SUM, links_.data), "MPI_Allreduce");
+  }
+  return sum;
+}
+
+}  // namespace lmx_mpi

@@ -1,0 +1,56 @@
+// One process's end of the group.
+#pragma once
+
+#include <mpi.h>
+
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "lmx/comm.h"
+#include "watchdog.h"
+
+namespace lmx_mpi {
+
+using lmx::Tensor;
+
+// Throws RunError that names the call, the partner and MPI's text.
+void check(int error, const std::string& call);
+
+class MpiCommunicator : public lmx::Communicator {
+ public:
+  // `data` carries the collectives, `direct` what is sent from one to one; both are the caller's.
+  struct Links {
+    MPI_Comm data, direct;
+    bool native;  // MPI's own all-reduce
+  };
+  MpiCommunicator(const Links& links, Watchdog& watchdog, int threads);
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  // Moves advance in the thread that called them, which sleeps between two looks.
+  bool overlaps() const override { return true; }
+  // The barrier that ends a run: a rank may come to it late.
+  void finish() { barrier_as(Move::finish); }
+
+ protected:
+  Tensor do_all_gather(const Tensor& own, std::span<const int64_t> rows) override;
+  std::vector<Tensor> do_all_to_all(std::vector<Tensor>& parts, std::span<const int64_t> rows) override;
+  Tensor do_broadcast(const Tensor& t, int root) override;
+  void do_barrier() override { barrier_as(Move::barrier); }
+  void do_send(const Tensor& t, int to, int tag) override;
+  int do_receive(Tensor& t, int from, int tag) override;
+  Tensor do_all_reduce(const Tensor& t) override;
+
+ private:
+  class Exchange;
+  void barrier_as(Move move);
+  int first_sender(int tag);
+  bool take_own(Tensor& t, int tag);
+
+  Links links_;
+  Watchdog& watchdog_;
+  int rank_ = 0, size_ = 1;
+  std::map<int, std::deque<Tensor>> to_self_;  // by tag
+};
+
+}  // namespace lmx_mpi

@@ -1,0 +1,152 @@
+#include "judge.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lmx/error.h"
+
+namespace lmx_mpi {
+namespace {
+
+using lmx::str;
+
+template <class Condition>
+std::vector<int> others_where(int self, size_t ranks, Condition&& condition) {
+  std::vector<int> found;
+  for (int r = 0; r < static_cast<int>(ranks); ++r)
+    if (r != self && condition(r)) found.push_back(r);
+  return found;
+}
+
+bool waits_too_long(const Beat& beat, const Limits& limits) {
+  return limits.lag_s > 0 && beat.waiting_s > limits.lag_s && beat.move != Move::finish;
+}
+
+// Those that have come least far; of these the ones that compute, where there are some: the others wait for them.
+std::vector<int> laggards(int self, const std::vector<Peer>& peers) {
+  int64_t least = peers[static_cast<size_t>(self)].beat.collectives;
+  for (const Peer& p : peers) least = std::min(least, p.beat.collectives);
+  if (least == peers[static_cast<size_t>(self)].beat.collectives) return {};
+  const auto behind = [&](int r) { return peers[static_cast<size_t>(r)].beat.collectives == least; };
+  const std::vector<int> computing = others_where(
+      self, peers.size(), [&](int r) { return behind(r) && peers[static_cast<size_t>(r)].beat.move == Move::none; });
+  return computing.empty() ? others_where(self, peers.size(), behind) : computing;
+}
+
+// "rank 2 of 4 on host h2", "ranks 2, 3 of 4 (hosts h2, h3)"
+std::string who(const Verdict& v, const std::vector<std::string>& hosts) {
+  std::string ranks, places;
+  for (const int r : v.ranks) {
+    ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
+    const std::string& host = hosts[static_cast<size_t>(r)];
+    if ((", " + places + ",").find(", " + host + ",") == std::string::npos)
+      places += (places.empty() ? "" : ", ") + host;
+  }
+  return v.ranks.size() == 1 ? str("rank ", ranks, " of ", hosts.size(), " on host ", places)
+                             : str("ranks ", ranks, " of ", hosts.size(), " (host ", places, ")");
+}
+
+std::string seconds(double s) {
+  return s < 10 ? str(std::round(s * 10) / 10) : str(std::llround(s));
+}
+
+std::string place_of(const Beat& beat) {
+  return beat.move == Move::none ? str("computes after collective ", beat.collectives)
+                                 : str("waits in ", name_of(beat.move), " (collective ", beat.collectives, ")");
+}
+
+}  // namespace
+
+const char* name_of(Move move) {
+  constexpr const char* kNames[] = {"none",       "all_gather", "all_to_all", "broadcast", "barrier",
+                                    "all_reduce", "send",       "receive",    "finish"};
+  return kNames[static_cast<int>(move)];
+}
+
+Verdict judge(int self, const std::vector<Peer>& peers, const Limits& limits) {
+  const auto at = [&](int r) -> const Peer& { return peers[static_cast<size_t>(r)]; };
+  const auto verdict = [&](Verdict::Kind kind, auto&& condition) {
+    std::vector<int> ranks = others_where(self, peers.size(), condition);
+    return Verdict{ranks.empty() ? Verdict::fine : kind, ranks};
+  };
+  const Beat& own = at(self).beat;
+  Verdict v = verdict(Verdict::failed, [&](int r) { return at(r).beat.failed != 0; });
+  if (v.kind == Verdict::fine) v = verdict(Verdict::ended, [&](int r) { return at(r).ended; });
+  if (v.kind == Verdict::fine) v = verdict(Verdict::silent, [&](int r) { return at(r).silent_s > limits.silence_s; });
+  if (v.kind != Verdict::fine) return v;
+  if (is_collective(own.move)) {
+    v = verdict(Verdict::differs, [&](int r) {
+      const Beat& b = at(r).beat;
+      return is_collective(b.move) && b.collectives == own.collectives && b.move != own.move;
+    });
+    if (v.kind != Verdict::fine) return v;
+    if (waits_too_long(own, limits)) v.ranks = laggards(self, peers);
+    if (!v.ranks.empty()) return {Verdict::lags, v.ranks};
+  }
+  if (std::all_of(peers.begin(), peers.end(), [&](const Peer& p) { return waits_too_long(p.beat, limits); }))
+    return {Verdict::stuck, others_where(self, peers.size(), [](int) { return true; })};
+  return {};
+}
+
+double patience(int self, const std::vector<Peer>& peers, const Verdict& verdict) {
+  // mpirun ends a job one second after a process of it has died, and says nothing with -q.
+  const double step = verdict.kind == Verdict::ended ? 0.25 : 1, most = verdict.kind == Verdict::ended ? 0.75 : 5;
+  int lower = 0;
+  for (int r = 0; r < self; ++r) {
+    const bool culprit = verdict.kind != Verdict::stuck &&
+                         std::find(verdict.ranks.begin(), verdict.ranks.end(), r) != verdict.ranks.end();
+    // A rank that computes sees a lagging one, but only those who wait complain.
+    const bool complains = verdict.kind == Verdict::lags || verdict.kind == Verdict::differs
+                               ? is_collective(peers[static_cast<size_t>(r)].beat.move)
+                               : true;
+    if (!culprit && complains && !peers[static_cast<size_t>(r)].ended) ++lower;
+  }
+  // Whoever hears nobody is probably the one that is cut off: those who hear each other speak first.
+  const bool alone = verdict.kind == Verdict::silent && peers.size() > 2 && verdict.ranks.size() + 1 == peers.size();
+  // Its last word may still be on its way when a process has ended.
+  const double least = verdict.kind == Verdict::ended ? 0.1 : 0;
+  return least + std::min(most, step * lower) + (alone ? 3 : 0);
+}
+
+std::string sentence(const Verdict& v, int self, const std::vector<Peer>& peers,
+                     const std::vector<std::string>& hosts) {
+  const auto at = [&](int r) -> const Peer& { return peers[static_cast<size_t>(r)]; };
+  const Beat& own = at(self).beat;
+  const bool one = v.ranks.size() == 1;
+  switch (v.kind) {
+    case Verdict::fine:
+      return "";
+    case Verdict::failed:
+      return who(v, hosts) + (one ? " has" : " have") + " failed";
+    case Verdict::ended:
+      return who(v, hosts) + (one ? " has" : " have") + " ended without a word (killed, or out of memory?)";
+    case Verdict::silent: {
+      double longest = 0;
+      for (const int r : v.ranks) longest = std::max(longest, at(r).silent_s);
+      const std::string what =
+          who(v, hosts) + (one ? " has" : " have") + " not answered for " + seconds(longest) + " s";
+      if (peers.size() > 2 && v.ranks.size() + 1 == peers.size())
+        return str(what, ": nobody answers rank ", self, " on host ", hosts[static_cast<size_t>(self)],
+                   ", which may be the one that is cut off");
+      return what +
+             (one ? " (stopped, or its host is down or cut off?)" : " (stopped, or their hosts are down or cut off?)");
+    }
+    case Verdict::differs:
+      return str("rank ", v.ranks[0], " is in ", name_of(at(v.ranks[0]).beat.move), " where rank ", self, " is in ",
+                 name_of(own.move), " (collective ", own.collectives, "): the ranks do not do the same");
+    case Verdict::lags:
+      return str(who(v, hosts), one ? " lags: it " : " lag: the first ", place_of(at(v.ranks[0]).beat), "; rank ", self,
+                 " has waited ", seconds(own.waiting_s), " s in ", name_of(own.move), " (collective ", own.collectives,
+                 "); see comm.lag_s if so long a wait is in order");
+    case Verdict::stuck: {
+      std::string places;
+      for (size_t r = 0; r < peers.size() && r < 8; ++r)
+        places += str(r ? ", rank " : "rank ", r, " ", place_of(peers[r].beat));
+      return str("every rank waits, for ", seconds(own.waiting_s), " s and longer: ", places,
+                 peers.size() > 8 ? ", ..." : "");
+    }
+  }
+  return "";
+}
+
+}  // namespace lmx_mpi

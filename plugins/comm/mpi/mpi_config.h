@@ -1,0 +1,42 @@
+// comm: {name: mpi, ...}
+#pragma once
+
+#include "lmx/config.h"
+
+namespace lmx_mpi {
+
+struct MpiConfig {
+  int64_t ranks = 0;
+  std::string reduce = "ordered";
+  double heartbeat_s = 1, timeout_s = 30, lag_s = 300;
+  void fields(lmx::Fields& f) {
+    f.field("ranks", ranks,
+            "processes; where no launcher (mpirun, srun) has started this one, lmx starts so many; 0: as many as the "
+            "launcher says",
+            lmx::kNonNegative);
+    f.choice("reduce", reduce, {"ordered", "native"},
+             "who adds in an all-reduce: lmx in rank order, the same bits in every group, or MPI's own, in an order of "
+             "its choice");
+    f.field("heartbeat_s", heartbeat_s, "seconds from one sign of life of a rank to the next", {0.01, 3600, false});
+    f.field(
+        "timeout_s", timeout_s,
+        "seconds without a sign of life after which a rank counts as lost, which ends the run; at least 3 heartbeats",
+        {0.1, 1e6, false});
+    f.field("lag_s", lag_s,
+            "seconds that ranks wait in a collective for one that lives but does not come, before the run ends; 0: for "
+            "ever",
+            {0, 1e7, false});
+  }
+};
+
+// The config with what its fields cannot check alone.
+inline MpiConfig read_mpi_config(const lmx::Node& node, const std::string& path) {
+  const auto config = lmx::read_config<MpiConfig>(node, path);
+  if (config.timeout_s < 3 * config.heartbeat_s)
+    throw lmx::UserError(lmx::str(
+        "[", path, "] timeout_s ", config.timeout_s, " with heartbeat_s ", config.heartbeat_s,
+        ": a rank would count as lost before it can show that it lives; give timeout_s at least 3 heartbeats"));
+  return config;
+}
+
+}  // namespace lmx_mpi

@@ -1,0 +1,17 @@
+// What stands for the plugin in a build without MPI: the same fields, and one error.
+#include "lmx/comm.h"
+#include "lmx/plugin.h"
+#include "mpi_config.h"
+
+namespace {
+
+std::unique_ptr<lmx::CommGroup> make_mpi(const lmx::Node& config, const std::string& path, const lmx::CommEnv&) {
+  static_cast<void>(lmx_mpi::read_mpi_config(config, path));
+  throw lmx::UserError(lmx::str("[", path,
+                                "] name=mpi: this build of lmx has no MPI; install it (Debian: apt-get install "
+                                "libopenmpi-dev openmpi-bin) and build again, or use comm.name=virtual"));
+}
+
+}  // namespace
+
+LMX_PLUGIN(comm, mpi, lmx_mpi::MpiConfig, make_mpi)

@@ -1,0 +1,226 @@
+#include "watchdog.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx_mpi {
+namespace {
+
+// After another rank has said that it failed, this one has so long to end by itself.
+constexpr double kSecondsToEnd = 10;
+
+double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
+  return std::chrono::duration<double>(b - a).count();
+}
+
+}  // namespace
+
+struct Watchdog::Line {
+  int process = -1;  // pidfd
+  Beat out, in;
+  MPI_Request sending = MPI_REQUEST_NULL, receiving = MPI_REQUEST_NULL;
+  double heard = 0;  // clock_
+};
+
+Watchdog::Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings& settings)
+    : comm_(comm),
+      hosts_(hosts_of(seats)),
+      settings_(settings),
+      poll_s_(std::min(0.1, settings.heartbeat_s / 2)),
+      lines_(seats.size()),
+      peers_(seats.size()),
+      entered_(Clock::now()),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      last_tick_(Clock::now()) {
+  MPI_Comm_rank(comm_, &rank_);
+  for (int r = 0; r < static_cast<int>(seats.size()); ++r) {
+    if (r == rank_) continue;
+    auto& line = lines_[static_cast<size_t>(r)];
+    line = std::make_unique<Line>();
+    line->process = open_process(seats[static_cast<size_t>(rank_)], seats[static_cast<size_t>(r)]);
+    MPI_Irecv(&line->in, sizeof(Beat), MPI_BYTE, r, 0, comm_, &line->receiving);
+  }
+  thread_ = std::thread([this] { loop(); });
+}
+
+Watchdog::~Watchdog() {
+  stop();
+  for (const auto& line : lines_)
+    if (line && line->process >= 0) close(line->process);
+  close(wake_);
+  // What is still under way after a failure points into the lines; the process is about to end.
+  const bool under_way = std::any_of(lines_.begin(), lines_.end(), [](const auto& line) {
+    return line && (line->sending != MPI_REQUEST_NULL || line->receiving != MPI_REQUEST_NULL);
+  });
+  if (under_way)
+    for (auto& line : lines_) static_cast<void>(line.release());
+}
+
+void Watchdog::enter(Move move) {
+  const std::lock_guard lock(mutex_);
+  own_.move = move;
+  if (is_collective(move)) ++own_.collectives;
+  entered_ = Clock::now();
+}
+
+void Watchdog::leave() {
+  const std::lock_guard lock(mutex_);
+  own_.move = Move::none;
+}
+
+void Watchdog::fail() {
+  {
+    const std::lock_guard lock(mutex_);
+    own_.failed = 1;
+  }
+  hurry_ = true;
+  const uint64_t one = 1;
+  static_cast<void>(!write(wake_, &one, sizeof one));
+}
+
+void Watchdog::stop() {
+  if (!thread_.joinable()) return;
+  stop_ = true;
+  const uint64_t one = 1;
+  static_cast<void>(!write(wake_, &one, sizeof one));
+  thread_.join();
+}
+
+void Watchdog::drain() {
+  receive();
+  for (const auto& line : lines_) {
+    if (!line) continue;
+    MPI_Wait(&line->sending, MPI_STATUS_IGNORE);
+    if (line->receiving == MPI_REQUEST_NULL) continue;
+    MPI_Cancel(&line->receiving);
+    MPI_Wait(&line->receiving, MPI_STATUS_IGNORE);
+  }
+}
+
+void Watchdog::loop() {
+  while (!stop_) {
+    pause();
+    advance_clock();
+    receive();
+    const bool now = hurry_.exchange(false);
+    if (now || clock_ >= next_beat_) send(now);
+    consider();
+  }
+  if (own_beat().failed) send(true);
+  flush(0.5);
+}
+
+// Until the next look at the others, or until a process of this host ends.
+void Watchdog::pause() {
+  std::vector<pollfd> events{{wake_, POLLIN, 0}};
+  std::vector<Peer*> whose{nullptr};
+  for (size_t r = 0; r < lines_.size(); ++r) {
+    if (!lines_[r] || lines_[r]->process < 0 || peers_[r].ended) continue;
+    events.push_back({lines_[r]->process, POLLIN, 0});
+    whose.push_back(&peers_[r]);
+  }
+  if (poll(events.data(), events.size(), static_cast<int>(poll_s_ * 1000)) <= 0) return;
+  uint64_t count = 0;
+  if (events[0].revents) static_cast<void>(!read(wake_, &count, sizeof count));
+  for (size_t i = 1; i < events.size(); ++i)
+    if (events[i].revents) whose[i]->ended = true;
+}
+
+void Watchdog::advance_clock() {
+  const auto now = Clock::now();
+  clock_ += std::min(seconds_between(last_tick_, now), 5 * poll_s_);
+  last_tick_ = now;
+}
+
+void Watchdog::receive() {
+  for (size_t r = 0; r < lines_.size(); ++r) {
+    if (!lines_[r]) continue;
+    Line& line = *lines_[r];
+    int done = 0;
+    while (line.receiving != MPI_REQUEST_NULL && MPI_Test(&line.receiving, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
+           done) {
+      peers_[r].beat = line.in;
+      line.heard = clock_;
+      MPI_Irecv(&line.in, sizeof(Beat), MPI_BYTE, static_cast<int>(r), 0, comm_, &line.receiving);
+    }
+    peers_[r].silent_s = clock_ - line.heard;
+  }
+  peers_[static_cast<size_t>(rank_)].beat = own_beat();
+}
+
+// One beat at most is under way to each rank: to one that does not read, nothing piles up.
+void Watchdog::send(bool now) {
+  Beat beat = own_beat();
+  for (size_t r = 0; r < lines_.size(); ++r) {
+    if (!lines_[r]) continue;
+    Line& line = *lines_[r];
+    int done = 1;
+    if (line.sending != MPI_REQUEST_NULL) MPI_Test(&line.sending, &done, MPI_STATUS_IGNORE);
+    if (!done) {
+      if (now) hurry_ = true;  // again at the next look
+      continue;
+    }
+    line.out = beat;
+    MPI_Isend(&line.out, sizeof(Beat), MPI_BYTE, static_cast<int>(r), 0, comm_, &line.sending);
+  }
+  next_beat_ = clock_ + settings_.heartbeat_s;
+}
+
+Beat Watchdog::own_beat() {
+  const std::lock_guard lock(mutex_);
+  Beat beat = own_;
+  beat.number = ++own_.number;
+  beat.waiting_s = own_.move == Move::none ? 0 : seconds_between(entered_, Clock::now());
+  return beat;
+}
+
+bool Watchdog::flush(double seconds) {
+  const auto start = Clock::now();
+  for (;;) {
+    int open = 0;
+    for (const auto& line : lines_) {
+      int done = 1;
+      if (line && line->sending != MPI_REQUEST_NULL) MPI_Test(&line->sending, &done, MPI_STATUS_IGNORE);
+      open += !done;
+    }
+    if (open == 0) return true;
+    if (seconds_between(start, Clock::now()) > seconds) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// The plugin's only exit: the rank's own thread waits inside MPI, or computes, and cannot be asked.
+void Watchdog::end_job(const std::string& message) {
+  {
+    const std::lock_guard lock(mutex_);
+    own_.failed = 1;
+  }
+  send(true);
+  flush(0.2);
+  lmx::log(lmx::LogLevel::error, lmx::str("[mpi] ", message, "; the run ends"));
+  _exit(1);
+}
+
+void Watchdog::consider() {
+  if (peers_[static_cast<size_t>(rank_)].beat.failed) return;  // this rank's own error is the one to tell
+  const Verdict v = judge(rank_, peers_, settings_.limits);
+  if (v.kind == Verdict::failed) {
+    failed_rank_ = v.ranks[0];
+    if (failed_since_ < 0) failed_since_ = clock_;
+    if (clock_ - failed_since_ > kSecondsToEnd) _exit(1);
+    return;
+  }
+  if (v.kind == Verdict::fine || v.kind != verdict_.kind) verdict_since_ = clock_;
+  verdict_ = v;
+  if (v.kind != Verdict::fine && clock_ - verdict_since_ >= patience(rank_, peers_, v))
+    end_job(sentence(v, rank_, peers_, hosts_));
+}
+
+}  // namespace lmx_mpi

@@ -1,0 +1,88 @@
+// A thread of each rank that shows the others a sign of life and ends the process when one of them is lost: Open MPI
+// waits for ever for a rank that was stopped, or whose link swallows everything.
+#pragma once
+
+#include <mpi.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "judge.h"
+#include "seats.h"
+
+namespace lmx_mpi {
+
+class Watchdog {
+ public:
+  struct Settings {
+    double heartbeat_s = 1;
+    Limits limits;
+  };
+  // `comm` is its own: nobody else uses it.
+  Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings& settings);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  void enter(Move move);  // the rank begins to wait
+  void leave();           // and computes again
+  // This rank has an error: the others are told at once, and cease to expect anything of it.
+  void fail();
+  // A rank other than this one that has said it failed, or is lost; -1: none.
+  int failed_rank() const { return failed_rank_; }
+  // No further signs are sent. Then a barrier of the caller's, so that nothing is under way any more; then drain().
+  void stop();
+  void drain();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Line;  // to and from one other rank
+
+  void loop();
+  void pause();
+  void advance_clock();
+  void receive();
+  void send(bool now);
+  void consider();
+  [[noreturn]] void end_job(const std::string& message);
+  Beat own_beat();
+  bool flush(double seconds);
+
+  MPI_Comm comm_;
+  int rank_ = 0;
+  std::vector<std::string> hosts_;
+  Settings settings_;
+  double poll_s_;
+  std::vector<std::unique_ptr<Line>> lines_;  // null for the rank itself
+  std::vector<Peer> peers_;
+
+  std::mutex mutex_;  // of own_ and entered_, which the rank's thread writes
+  Beat own_;
+  Clock::time_point entered_;
+  std::atomic<int> failed_rank_{-1};
+  std::atomic<bool> stop_{false}, hurry_{false};
+  int wake_ = -1;  // eventfd
+
+  // Time in which this process ran: one that was stopped does not find all others silent when it goes on.
+  double clock_ = 0, next_beat_ = 0, failed_since_ = -1, verdict_since_ = 0;
+  Clock::time_point last_tick_;
+  Verdict verdict_;
+  std::thread thread_;
+};
+
+// enter() and leave() around a move.
+class Waiting {
+ public:
+  Waiting(Watchdog& watchdog, Move move) : watchdog_(watchdog) { watchdog_.enter(move); }
+  ~Waiting() { watchdog_.leave(); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  Watchdog& watchdog_;
+};
+
+}  // namespace lmx_mpi
