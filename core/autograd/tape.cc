@@ -1,4 +1,5 @@
 #include <map>
+#include <mutex>
 
 #include "lmx/autograd.h"
 #include "lmx/error.h"
@@ -7,29 +8,35 @@
 
 namespace lmx {
 
-struct Var::Impl {
+// What replicas share.
+struct Var::Shared {
   Tensor value;
+  uint64_t version = 0;
+  std::recursive_mutex mutex;  // of the cache: what is made may ask for another cached thing
+  std::map<std::string, std::shared_ptr<void>, std::less<>> cache;
+};
+
+struct Var::Impl {
+  std::shared_ptr<Shared> shared = std::make_shared<Shared>();
   Gradient grad;
   std::string name;
   bool requires_grad = false;
   bool leaf = true;
-  uint64_t version = 0;
-  std::map<std::string, std::shared_ptr<void>, std::less<>> cache;
 };
 
 Var::Var(Tensor value, bool requires_grad, std::string name) : impl_(std::make_shared<Impl>()) {
-  impl_->value = std::move(value);
+  impl_->shared->value = std::move(value);
   impl_->requires_grad = requires_grad;
   impl_->name = std::move(name);
 }
 
 const Tensor& Var::value() const {
   LMX_CHECK(impl_, "value of an undefined variable");
-  return impl_->value;
+  return impl_->shared->value;
 }
 Tensor& Var::value() {
   LMX_CHECK(impl_, "value of an undefined variable");
-  return impl_->value;
+  return impl_->shared->value;
 }
 bool Var::requires_grad() const {
   return impl_ && impl_->requires_grad;
@@ -44,16 +51,27 @@ Gradient& Var::grad() const {
   return impl_->grad;
 }
 uint64_t Var::version() const {
-  return impl_->version;
+  return impl_->shared->version;
 }
 
 void Var::changed() {
-  ++impl_->version;
-  impl_->cache.clear();
+  const std::lock_guard lock(impl_->shared->mutex);
+  ++impl_->shared->version;
+  impl_->shared->cache.clear();
 }
 
-std::shared_ptr<void>& Var::cache_slot(std::string_view key) const {
-  return impl_->cache[std::string(key)];
+std::shared_ptr<void> Var::cached_or(std::string_view key, const std::function<std::shared_ptr<void>()>& make) const {
+  const std::lock_guard lock(impl_->shared->mutex);
+  // What make() itself caches may move the map's nodes no more than std::map does: not at all.
+  std::shared_ptr<void>& slot = impl_->shared->cache[std::string(key)];
+  if (!slot) slot = make();
+  return slot;
+}
+
+Var Var::replica() const {
+  Var other(Tensor(), impl_->requires_grad, impl_->name);
+  other.impl_->shared = impl_->shared;
+  return other;
 }
 
 struct Tape::Impl {

@@ -1,33 +1,171 @@
-// The ledger, and the group of one rank.
+// The ledger, and the collectives that are made of moves.
 #include "lmx/comm.h"
+
+#include <chrono>
+
+#include "lmx/error.h"
+#include "lmx/kernels.h"
 
 namespace lmx {
 
+Communicator::Communicator(std::shared_ptr<Allocator> allocator, int threads)
+    : allocator_(std::move(allocator)), threads_(threads) {}
 Communicator::~Communicator() = default;
-
-void Communicator::enter(const std::string& group, const char* collective, int64_t sent, int64_t received) {
-  ledger_.push_back({step_, group, collective, sent, received});
-}
+CommGroup::~CommGroup() = default;
+void Communicator::announce(double) {}
+void Communicator::wait_turn() {}
 
 namespace {
 
-class SelfCommunicator : public Communicator {
+using Clock = std::chrono::steady_clock;
+
+// A line of the ledger for as long as one call takes; the bytes are known when it is over.
+class Entry {
  public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  void all_reduce(Tensor&, const std::string& group) override { enter(group, "all_reduce", 0, 0); }
-  Tensor all_gather(const Tensor& t, const std::string& group) override {
-    enter(group, "all_gather", 0, 0);
-    return t;
+  Entry(std::vector<LedgerEntry>& ledger, int64_t step, const std::string& group, const char* collective)
+      : ledger_(ledger), line_{step, group, collective, 0, 0, 0}, start_(Clock::now()) {}
+  void done(int64_t sent, int64_t received) {
+    line_.sent = sent;
+    line_.received = received;
+    line_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+    ledger_.push_back(std::move(line_));
   }
-  void broadcast(Tensor&, int, const std::string& group) override { enter(group, "broadcast", 0, 0); }
-  void barrier() override {}
+
+ private:
+  std::vector<LedgerEntry>& ledger_;
+  LedgerEntry line_;
+  Clock::time_point start_;
 };
+
+int64_t row_bytes(const Tensor& t) {
+  int64_t width = static_cast<int64_t>(size_of(t.dtype()));
+  for (int i = 1; i < t.rank(); ++i) width *= t.dim(i);
+  return width;
+}
+
+LMX_SIMD void add_into(float* sum, const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
+}
+void add_into(double* sum, const double* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
+}
+
+template <class T>
+Tensor sum_in_order(const std::vector<Tensor>& parts, Tensor sum) {
+  sum.zero();
+  for (const Tensor& part : parts) add_into(sum.data<T>(), part.data<T>(), part.numel());
+  return sum;
+}
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_self_communicator() {
-  return std::make_unique<SelfCommunicator>();
+Tensor Communicator::all_gather(const Tensor& own, const std::string& group) {
+  LMX_CHECK(own.defined() && own.rank() > 0, "all_gather of ", describe(own));
+  if (size() == 1) return all_gather(own, std::vector<int64_t>{own.dim(0)}, group);
+  const int64_t mine = own.dim(0);
+  const Tensor count = Tensor::from<int64_t>(allocator_, {1}, std::span(&mine, 1), MemClass::communication);
+  const Tensor counts = all_gather(count, std::vector<int64_t>(static_cast<size_t>(size()), 1), group);
+  return all_gather(own, counts.values<int64_t>(), group);
+}
+
+Tensor Communicator::all_gather(const Tensor& own, std::span<const int64_t> rows, const std::string& group) {
+  LMX_CHECK(rows.size() == static_cast<size_t>(size()), rows.size(), " sizes for ", size(), " ranks");
+  LMX_CHECK(own.dim(0) == rows[static_cast<size_t>(rank())], "rank ", rank(), " gathers ", describe(own), ", announced ",
+            rows[static_cast<size_t>(rank())], " rows");
+  Entry entry(ledger_, step_, group, "all_gather");
+  Tensor all = size() == 1 ? own : do_all_gather(own, rows);
+  entry.done(own.bytes() * (size() - 1), all.bytes() - own.bytes());
+  return all;
+}
+
+std::vector<Tensor> Communicator::all_to_all(std::vector<Tensor> parts, std::span<const int64_t> rows,
+                                             const std::string& group) {
+  LMX_CHECK(parts.size() == static_cast<size_t>(size()) && rows.size() == parts.size(), parts.size(), " parts and ",
+            rows.size(), " sizes for ", size(), " ranks");
+  Entry entry(ledger_, step_, group, "all_to_all");
+  int64_t sent = 0, received = 0;
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    sent += parts[static_cast<size_t>(r)].bytes();
+    received += rows[static_cast<size_t>(r)] * row_bytes(parts[static_cast<size_t>(r)]);
+  }
+  std::vector<Tensor> got = size() == 1 ? std::move(parts) : do_all_to_all(parts, rows);
+  entry.done(sent, received);
+  return got;
+}
+
+Tensor Communicator::broadcast(const Tensor& t, int root, const std::string& group) {
+  LMX_CHECK(root >= 0 && root < size(), "broadcast from rank ", root, " of ", size());
+  Entry entry(ledger_, step_, group, "broadcast");
+  Tensor got = size() == 1 ? t : do_broadcast(t, root);
+  // As a tree does, and the root alone would: the bytes of one copy leave per rank that receives.
+  entry.done(rank() == root ? t.bytes() * (size() - 1) : 0, rank() == root ? 0 : t.bytes());
+  return got;
+}
+
+void Communicator::barrier() {
+  if (size() > 1) do_barrier();
+}
+
+void Communicator::send(const Tensor& t, int to, int tag, const std::string& group) {
+  Entry entry(ledger_, step_, group, "send");
+  do_send(t, to, tag);
+  entry.done(to == rank() ? 0 : t.bytes(), 0);
+}
+
+int Communicator::receive(Tensor& t, int from, int tag, const std::string& group) {
+  Entry entry(ledger_, step_, group, "receive");
+  const int sender = do_receive(t, from, tag);
+  entry.done(0, sender == rank() ? 0 : t.bytes());
+  return sender;
+}
+
+Tensor Communicator::all_reduce(const Tensor& t, const std::string& group) {
+  LMX_CHECK(t.dtype() == DType::f32 || t.dtype() == DType::f64, "all_reduce of ", describe(t), ": f32 or f64");
+  const Tensor flat = t.reshape({-1});
+  if (size() == 1) return all_gather(flat, std::vector<int64_t>{flat.numel()}, group).reshape(t.shape());
+  const int64_t n = flat.numel();
+  std::vector<Tensor> parts;
+  std::vector<int64_t> chunks;
+  for (int r = 0; r < size(); ++r) {
+    parts.push_back(flat.slice(chunk_begin(n, r, size()), chunk_begin(n, r + 1, size())));
+    chunks.push_back(parts.back().numel());
+  }
+  const int64_t mine = chunks[static_cast<size_t>(rank())];
+  const std::vector<int64_t> same(static_cast<size_t>(size()), mine);
+  parts = all_to_all(std::move(parts), same, group);
+  Tensor sum = Tensor::empty(allocator_, {mine}, t.dtype(), MemClass::communication);
+  sum = t.dtype() == DType::f64 ? sum_in_order<double>(parts, sum) : sum_in_order<float>(parts, sum);
+  parts.clear();
+  return all_gather(sum, chunks, group).reshape(t.shape());
+}
+
+std::vector<double> Communicator::gather_numbers(std::span<const double> own, const std::string& group) {
+  const auto n = static_cast<int64_t>(own.size());
+  const Tensor mine = Tensor::from<double>(allocator_, {n}, own, MemClass::communication);
+  const Tensor all = all_gather(mine, std::vector<int64_t>(static_cast<size_t>(size()), n), group);
+  return {all.values<double>().begin(), all.values<double>().end()};
+}
+
+std::vector<std::string> Communicator::gather_texts(const std::string& own, const std::string& group) {
+  const auto length = static_cast<int64_t>(own.size());
+  const Tensor size_of_own = Tensor::from<int64_t>(allocator_, {1}, std::span(&length, 1), MemClass::communication);
+  const Tensor lengths = all_gather(size_of_own, std::vector<int64_t>(static_cast<size_t>(size()), 1), group);
+  const std::span bytes(reinterpret_cast<const uint8_t*>(own.data()), own.size());
+  const Tensor text = Tensor::from<uint8_t>(allocator_, {length}, bytes, MemClass::communication);
+  const Tensor all = all_gather(text, lengths.values<int64_t>(), group);
+  std::vector<std::string> texts;
+  const auto* at = reinterpret_cast<const char*>(all.raw());
+  for (const int64_t n : lengths.values<int64_t>()) {
+    texts.emplace_back(at, static_cast<size_t>(n));
+    at += n;
+  }
+  return texts;
+}
+
+Tensor Communicator::once_tensor(MemClass c, const std::function<Tensor()>& make) {
+  const Tensor made = once<Tensor>(make);
+  return shares_memory() && rank() != 0 ? made.lent(allocator_, c) : made;
 }
 
 }  // namespace lmx

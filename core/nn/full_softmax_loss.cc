@@ -16,7 +16,7 @@ class FullSoftmax final : public Loss {
 
   std::vector<ParameterSpec> parameters() const override { return config_.parameters(env_, false); }
   Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
-              RandomKey) const override {
+              const StepPlan&) const override {
     return full_softmax_loss(ctx, features, params.at(kWeight), bias_of(params), targets, Tensor());
   }
   int64_t macs_per_token(int64_t) const override { return env_.vocab_size * env_.feature_size; }

@@ -90,6 +90,25 @@ int64_t ParameterStore::count() const {
   return n;
 }
 
+ParameterStore ParameterStore::replica() const {
+  ParameterStore other;
+  other.order_ = order_;
+  for (const auto& [name, entry] : entries_) other.entries_.emplace(name, Entry{entry.spec, entry.var.replica()});
+  return other;
+}
+
+ParameterStore ParameterStore::copy(Context& ctx) const {
+  ParameterStore other;
+  other.order_ = order_;
+  for (const auto& [name, entry] : entries_) {
+    const Tensor& from = entry.var.value();
+    Tensor value = ctx.empty(from.shape(), from.dtype(), MemClass::parameters);
+    value.copy_from(from);
+    other.entries_.emplace(name, Entry{entry.spec, Var(std::move(value), true, name)});
+  }
+  return other;
+}
+
 void ParameterStore::clear_gradients() {
   for (auto& [name, entry] : entries_) entry.var.grad().clear();
 }

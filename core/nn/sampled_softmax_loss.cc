@@ -39,8 +39,9 @@ class SampledSoftmax final : public Loss {
 
   std::vector<ParameterSpec> parameters() const override { return config_.parameters(env_, true); }
   Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
-              RandomKey sampler) const override {
-    return sampled_softmax_loss(ctx, features, params.at(kWeight), bias_of(params), targets, draw(targets, sampler),
+              const StepPlan& plan) const override {
+    return sampled_softmax_loss(ctx, features, params.at(kWeight), bias_of(params), targets,
+                                draw(targets, plan.sampler_key),
                                 Tensor());
   }
   int64_t macs_per_token(int64_t) const override { return (config_.samples + 1) * env_.feature_size; }

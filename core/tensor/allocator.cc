@@ -28,13 +28,6 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// The size class: at least 64 bytes, then eighths of powers of two, so at most 12.5 % of a block is unused.
-size_t round_up(size_t bytes) {
-  if (bytes <= 512) return std::max<size_t>(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  const size_t step = std::bit_floor(bytes - 1) / 8;
-  return (bytes + step - 1) / step * step;
-}
-
 class CpuAllocator final : public CachingAllocator {
  public:
   ~CpuAllocator() override { trim(); }
@@ -50,14 +43,61 @@ class CpuAllocator final : public CachingAllocator {
   void give_back(void* block) override { std::free(block); }
 };
 
+class CountingAllocator final : public Allocator {
+ public:
+  explicit CountingAllocator(std::shared_ptr<Allocator> pool) : pool_(std::move(pool)) {}
+  Device device() const override { return pool_->device(); }
+  void* allocate(size_t bytes, MemClass c) override {
+    void* block = pool_->allocate(bytes, c);
+    charge(bytes, c);
+    return block;
+  }
+  void release(void* block, size_t bytes, MemClass c) noexcept override {
+    pool_->release(block, bytes, c);
+    discharge(bytes, c);
+  }
+  void charge(size_t bytes, MemClass c) override {
+    const std::lock_guard lock(mutex_);
+    counter_.add(block_size(bytes), c);
+  }
+  void discharge(size_t bytes, MemClass c) noexcept override {
+    const std::lock_guard lock(mutex_);
+    counter_.remove(block_size(bytes), c);
+  }
+  MemoryStats stats() const override {
+    const std::lock_guard lock(mutex_);
+    return counter_.stats;
+  }
+  void reset_peak() override {
+    const std::lock_guard lock(mutex_);
+    counter_.reset_peak();
+  }
+  void trim() override { pool_->trim(); }
+
+ private:
+  std::shared_ptr<Allocator> pool_;
+  mutable std::mutex mutex_;
+  MemoryCounter counter_;
+};
+
 }  // namespace
+
+size_t block_size(size_t bytes) {
+  if (bytes <= 512) return std::max<size_t>(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  const size_t step = std::bit_floor(bytes - 1) / 8;
+  return (bytes + step - 1) / step * step;
+}
 
 std::shared_ptr<Allocator> Allocator::cpu() {
   return std::make_shared<CpuAllocator>();
 }
 
+std::shared_ptr<Allocator> Allocator::counting(std::shared_ptr<Allocator> pool) {
+  return std::make_shared<CountingAllocator>(std::move(pool));
+}
+
 void* CachingAllocator::allocate(size_t bytes, MemClass c) {
-  const size_t size = round_up(bytes);
+  const size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
   void* block = nullptr;
   if (std::vector<void*>& cached = cache_[size]; !cached.empty()) {
@@ -66,11 +106,7 @@ void* CachingAllocator::allocate(size_t bytes, MemClass c) {
   } else {
     block = take_or_fail(size);
   }
-  const auto i = static_cast<size_t>(c);
-  stats_.current[i] += static_cast<int64_t>(size);
-  stats_.total += static_cast<int64_t>(size);
-  stats_.peak[i] = std::max(stats_.peak[i], stats_.current[i]);
-  stats_.total_peak = std::max(stats_.total_peak, stats_.total);
+  counter_.add(size, c);
   return block;
 }
 
@@ -82,29 +118,37 @@ void* CachingAllocator::take_or_fail(size_t size) {
   }
   if (!block) {
     throw RunError(
-        str("[memory] ", name_of(device()), " cannot allocate ", size, " bytes: ", stats_.total, " bytes are in use"));
+        str("[memory] ", name_of(device()), " cannot allocate ", size, " bytes: ", counter_.stats.total, " bytes are in use"));
   }
-  stats_.reserved += static_cast<int64_t>(size);
+  counter_.stats.reserved += static_cast<int64_t>(size);
   return block;
 }
 
 void CachingAllocator::release(void* block, size_t bytes, MemClass c) noexcept {
-  const size_t size = round_up(bytes);
+  const size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
-  stats_.current[static_cast<size_t>(c)] -= static_cast<int64_t>(size);
-  stats_.total -= static_cast<int64_t>(size);
+  counter_.remove(size, c);
   cache_[size].push_back(block);
+}
+
+void CachingAllocator::charge(size_t bytes, MemClass c) {
+  const std::lock_guard lock(mutex_);
+  counter_.add(block_size(bytes), c);
+}
+
+void CachingAllocator::discharge(size_t bytes, MemClass c) noexcept {
+  const std::lock_guard lock(mutex_);
+  counter_.remove(block_size(bytes), c);
 }
 
 MemoryStats CachingAllocator::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  return counter_.stats;
 }
 
 void CachingAllocator::reset_peak() {
   const std::lock_guard lock(mutex_);
-  stats_.peak = stats_.current;
-  stats_.total_peak = stats_.total;
+  counter_.reset_peak();
 }
 
 void CachingAllocator::trim() {
@@ -115,7 +159,7 @@ void CachingAllocator::trim() {
 void CachingAllocator::trim_locked() {
   for (auto& [size, blocks] : cache_) {
     for (void* block : blocks) give_back(block);
-    stats_.reserved -= static_cast<int64_t>(size * blocks.size());
+    counter_.stats.reserved -= static_cast<int64_t>(size * blocks.size());
     blocks.clear();
   }
 }

@@ -1,6 +1,7 @@
 // What every device's allocator does: size classes, reuse of freed blocks, counting by class.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -9,11 +10,37 @@
 
 namespace lmx {
 
+// The size class of a request: at least 64 bytes, then eighths of powers of two, so at most 12.5 % of a block is unused.
+LMX_API size_t block_size(size_t bytes);
+
+// Bytes by class and their peaks. Not thread-safe.
+class MemoryCounter {
+ public:
+  void add(size_t size, MemClass c) {
+    const auto i = static_cast<size_t>(c);
+    stats.current[i] += static_cast<int64_t>(size);
+    stats.total += static_cast<int64_t>(size);
+    stats.peak[i] = std::max(stats.peak[i], stats.current[i]);
+    stats.total_peak = std::max(stats.total_peak, stats.total);
+  }
+  void remove(size_t size, MemClass c) {
+    stats.current[static_cast<size_t>(c)] -= static_cast<int64_t>(size);
+    stats.total -= static_cast<int64_t>(size);
+  }
+  void reset_peak() {
+    stats.peak = stats.current;
+    stats.total_peak = stats.total;
+  }
+  MemoryStats stats;
+};
+
 // A device adds where blocks come from. Its destructor calls trim(): the base's can no longer reach the device.
 class LMX_API CachingAllocator : public Allocator {
  public:
   void* allocate(size_t bytes, MemClass c) final;
   void release(void* block, size_t bytes, MemClass c) noexcept final;
+  void charge(size_t bytes, MemClass c) final;
+  void discharge(size_t bytes, MemClass c) noexcept final;
   MemoryStats stats() const final;
   void reset_peak() final;
   void trim() final;
@@ -28,7 +55,7 @@ class LMX_API CachingAllocator : public Allocator {
 
   mutable std::mutex mutex_;
   std::map<size_t, std::vector<void*>> cache_;
-  MemoryStats stats_;
+  MemoryCounter counter_;
 };
 
 }  // namespace lmx

@@ -33,7 +33,18 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
 struct Tensor::Storage {
   Storage(std::shared_ptr<Allocator> a, size_t n, MemClass c)
       : allocator(std::move(a)), bytes(n), mem_class(c), block(allocator->allocate(n, c)) {}
-  ~Storage() { allocator->release(block, bytes, mem_class); }
+  // Another storage's block, counted here too.
+  Storage(std::shared_ptr<Allocator> a, size_t n, MemClass c, std::shared_ptr<Storage> from)
+      : allocator(std::move(a)), bytes(n), mem_class(c), block(from->block), lender(std::move(from)) {
+    allocator->charge(bytes, mem_class);
+  }
+  ~Storage() {
+    if (lender) {
+      allocator->discharge(bytes, mem_class);
+    } else {
+      allocator->release(block, bytes, mem_class);
+    }
+  }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
@@ -41,6 +52,7 @@ struct Tensor::Storage {
   size_t bytes;
   MemClass mem_class;
   void* block;
+  std::shared_ptr<Storage> lender;
 };
 
 Tensor Tensor::empty(const std::shared_ptr<Allocator>& allocator, Shape shape, DType type, MemClass c) {
@@ -143,6 +155,13 @@ void Tensor::copy_from(const Tensor& source) {
   LMX_CHECK(source.dtype_ == dtype_ && source.shape_ == shape_, "copy of ", describe(source), " into ",
             describe(*this));
   if (numel_) std::memmove(base_, source.base_, static_cast<size_t>(bytes()));
+}
+
+Tensor Tensor::lent(const std::shared_ptr<Allocator>& allocator, MemClass c) const {
+  LMX_CHECK(defined() && allocator != nullptr);
+  Tensor view = *this;
+  view.storage_ = std::make_shared<Storage>(allocator, static_cast<size_t>(bytes()), c, storage_);
+  return view;
 }
 
 namespace {

@@ -1,4 +1,4 @@
-// Recurrent state between steps: one row per global slot.
+// Recurrent state between steps: one row per global slot of this rank's share.
 #pragma once
 
 #include "lmx/model.h"
@@ -9,17 +9,20 @@ namespace lmx::train {
 // update that is left out (divergence) leaves the state as it stood.
 class LMX_API CarriedState {
  public:
-  CarriedState(Context& ctx, const Model& model, int64_t slots);
+  // Of the slots [first, first + count).
+  CarriedState(Context& ctx, const Model& model, int64_t first, int64_t count);
   // Rows of batch.slots, zero where a sequence is fresh or `keep` is false.
   ModelState gather(Context& ctx, const Batch& batch, bool keep = true) const;
   void stage(const Batch& batch, const ModelState& state);
   void commit();
   void discard() { staged_.clear(); }
-  const ModelState& rows() const { return rows_; }  // (slots, ...) each; what a checkpoint holds
-  void load(const std::map<std::string, Tensor>& rows, const std::string& from);  // UserError: another shape
+  const ModelState& rows() const { return rows_; }  // (count, ...) each
+  // Takes this share out of the rows of all `slots` slots, which a checkpoint holds. UserError: another shape or name.
+  void load(const std::map<std::string, Tensor>& all, int64_t slots, const std::string& from);
 
  private:
   const Model& model_;
+  int64_t first_, count_;
   ModelState rows_;
   std::vector<std::pair<std::vector<int64_t>, ModelState>> staged_;
 };

@@ -39,9 +39,20 @@ std::string sha256_of_text(const std::string& text) {
   return out;
 }
 
-std::string state_json(const std::string& folder, const std::map<std::string, std::string>& numbers) {
-  Json state{{"format", kFormat}, {"numbers", numbers}};
-  for (const char* name : kFiles) {
+std::string rank_file(size_t rank) {
+  return str("rank-", rank, ".safetensors");
+}
+
+// The files of a checkpoint that `ranks` ranks wrote.
+std::vector<std::string> files_of(size_t ranks) {
+  std::vector<std::string> names(std::begin(kFiles), std::end(kFiles));
+  for (size_t r = 0; r < ranks; ++r) names.push_back(rank_file(r));
+  return names;
+}
+
+std::string state_json(const std::string& folder, const std::map<std::string, std::string>& numbers, size_t ranks) {
+  Json state{{"format", kFormat}, {"numbers", numbers}, {"ranks", ranks}};
+  for (const std::string& name : files_of(ranks)) {
     const std::string path = folder + "/" + name;
     state["files"][name] = {{"bytes", fs::file_size(path)}, {"sha256", data::sha256_of_file(path)}};
   }
@@ -74,7 +85,7 @@ std::map<std::string, std::string> numbers_of(const Json& state, const std::stri
   }
 }
 
-void verify_file(const std::string& folder, const char* name, const Json& files) {
+void verify_file(const std::string& folder, const std::string& name, const Json& files) {
   const std::string path = folder + "/" + name;
   if (!fs::exists(path)) throw UserError(str("[checkpoint] ", path, " is missing", kAdvice));
   const auto size = fs::file_size(path);
@@ -135,30 +146,64 @@ void write_file_atomically(const std::string& path, const std::string& content) 
   train::replace_atomically(path, [&](const std::string& temporary) { data::write_file(temporary, content); });
 }
 
-std::string save_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state) {
-  const std::string parent = run_dir + "/checkpoints";
-  const std::string target = str(parent, "/step-", step), temporary = str(parent, "/.step-", step);
-  std::error_code error;
-  fs::create_directories(parent, error);
-  remove_temporaries(parent);
+namespace {
+
+std::string draft_of(const std::string& run_dir, int64_t step) {
+  return str(run_dir, "/checkpoints/.step-", step);
+}
+
+// A failed checkpoint leaves nothing behind, and the ones before it untouched.
+template <class Write>
+void guarded(const std::string& run_dir, int64_t step, const Write& write) {
   const auto failed = [&](const std::string& why) {
-    fs::remove_all(temporary, error);
-    return RunError(str("[checkpoint] ", target, " was not written, earlier checkpoints are intact: ", why));
+    std::error_code error;
+    fs::remove_all(draft_of(run_dir, step), error);
+    return RunError(str("[checkpoint] ", run_dir, "/checkpoints/step-", step,
+                        " was not written, earlier checkpoints are intact: ", why));
   };
   try {
-    fs::create_directory(temporary);
-    save_safetensors(temporary + "/" + kFiles[0], state.model);
-    save_safetensors(temporary + "/" + kFiles[1], state.train);
-    data::write_file(temporary + "/state.json", state_json(temporary, state.numbers));
-    data::sync_directory(temporary);
-    move_into_place(temporary, target);
+    write();
   } catch (const fs::filesystem_error& e) {
     throw failed(e.code().message());
   } catch (const RunError& e) {
     throw failed(e.what());
   }
+}
+
+}  // namespace
+
+void begin_checkpoint(const std::string& run_dir, int64_t step) {
+  std::error_code error;
+  fs::create_directories(run_dir + "/checkpoints", error);
+  remove_temporaries(run_dir + "/checkpoints");
+  guarded(run_dir, step, [&] { fs::create_directory(draft_of(run_dir, step)); });
+}
+
+void add_to_checkpoint(const std::string& run_dir, int64_t step, int rank, const StateDict& state) {
+  guarded(run_dir, step, [&] {
+    save_safetensors(draft_of(run_dir, step) + "/" + rank_file(static_cast<size_t>(rank)), state);
+  });
+}
+
+std::string finish_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state, int ranks) {
+  const std::string parent = run_dir + "/checkpoints", target = str(parent, "/step-", step);
+  const std::string draft = draft_of(run_dir, step);
+  guarded(run_dir, step, [&] {
+    save_safetensors(draft + "/" + kFiles[0], state.model);
+    save_safetensors(draft + "/" + kFiles[1], state.train);
+    data::write_file(draft + "/state.json", state_json(draft, state.numbers, static_cast<size_t>(ranks)));
+    data::sync_directory(draft);
+    move_into_place(draft, target);
+  });
   data::sync_directory(parent);
   return target;
+}
+
+std::string save_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state) {
+  begin_checkpoint(run_dir, step);
+  for (size_t r = 0; r < state.ranks.size(); ++r)
+    add_to_checkpoint(run_dir, step, static_cast<int>(r), state.ranks[r]);
+  return finish_checkpoint(run_dir, step, state, static_cast<int>(state.ranks.size()));
 }
 
 TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allocator>& allocator) {
@@ -166,13 +211,16 @@ TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allo
   const Json state = read_state(path);
   TrainState out;
   out.numbers = numbers_of(state, path);
+  size_t ranks = 0;
   try {
-    for (const char* name : kFiles) verify_file(folder, name, state.at("files"));
+    ranks = state.value("ranks", size_t{0});
+    for (const std::string& name : files_of(ranks)) verify_file(folder, name, state.at("files"));
   } catch (const Json::exception& e) {
     damaged(path, e.what());
   }
   out.model = load_safetensors(folder + "/" + kFiles[0], allocator);
   out.train = load_safetensors(folder + "/" + kFiles[1], allocator);
+  for (size_t r = 0; r < ranks; ++r) out.ranks.push_back(load_safetensors(folder + "/" + rank_file(r), allocator));
   return out;
 }
 

@@ -1,10 +1,8 @@
 #include "train/components.h"
 
 #include <cstdio>
-#include <thread>
 
 #include "lmx/error.h"
-#include "lmx/parallel.h"
 #include "lmx/plugin.h"
 
 namespace lmx::train {
@@ -19,12 +17,13 @@ Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary*
   return n;
 }
 
-Context make_context(const Recipe& recipe, Communicator* comm) {
-  const auto cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  set_num_threads(recipe.threads > 0 ? static_cast<int>(recipe.threads) : cores);
+Context make_context(const Recipe& recipe, Communicator& comm) {
   Context ctx;
+  ctx.rank = comm.rank();
+  ctx.ranks = comm.size();
+  ctx.allocator = comm.allocator();
   ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
-  ctx.comm = comm;
+  ctx.comm = &comm;
   ctx.compute = recipe.precision == "bf16" ? DType::bf16 : DType::f32;
   return ctx;
 }

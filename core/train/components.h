@@ -20,8 +20,8 @@ struct Network {
 // `vocabulary` null: structure only, for a dry run.
 LMX_API Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary* vocabulary);
 
-// The context of the one rank: precision, allocator, random key; threads are set for the calling thread.
-LMX_API Context make_context(const Recipe& recipe, Communicator* comm);
+// The context of a rank: precision, allocator, random key.
+LMX_API Context make_context(const Recipe& recipe, Communicator& comm);
 
 // Adds every parameter with its initial value.
 LMX_API void add_parameters(Context& ctx, ParameterStore& params, const Network& network, int64_t seed);

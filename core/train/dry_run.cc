@@ -4,6 +4,7 @@
 
 #include "lmx/error.h"
 #include "lmx/plugin.h"
+#include "train/comm_config.h"
 #include "train/components.h"
 
 namespace lmx {
@@ -67,11 +68,15 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
   return text + str("  total ", bytes_text(parameters + gradients + state + activations), "\n");
 }
 
-std::string data_lines(const Recipe& r) {
-  const std::vector<std::string> findings = check_dataset(r.data);
-  if (findings.empty()) return "data: available\n";
+std::string data_lines(const Recipe& r, const Shares& shares) {
+  DataCheck check = check_dataset(r.data);
+  if (check.train_tokens && *check.train_tokens <= shares.step_tokens)  // the last input needs a target after it
+    check.findings.push_back(str("[batch] the train split is shorter than one batch: ", r.batch.global,
+                                 " sequences (batch.global) of ", shares.step_tokens / r.batch.global, " take ",
+                                 shares.step_tokens + 1, " tokens, it holds ", *check.train_tokens));
+  if (check.findings.empty()) return "data: available\n";
   std::string text = "data: not ready\n";
-  for (const std::string& finding : findings) text += "  " + finding + "\n";
+  for (const std::string& finding : check.findings) text += "  " + finding + "\n";
   return text;
 }
 
@@ -81,9 +86,8 @@ std::string dry_run(const Node& composed, const std::string& name) {
   const Recipe r = read_recipe(composed, name);
   const int64_t vocab = vocabulary_size(r.data);
   const Network network = make_network(r, vocab, nullptr);
-  std::vector<std::string> names;
-  for (const ParameterSpec& spec : network.specs) names.push_back(spec.name);
-  static_cast<void>(SyncRules(r.sync, "sync", names));
+  const auto ranks = static_cast<int>(std::max<int64_t>(1, comm_ranks(r.comm, "comm")));
+  static_cast<void>(SyncRules(r.sync, "sync", network.specs, 0, ranks, RandomKey()));
   const Shares shares = shares_of(r);
   int64_t total = 0;
   const std::string parameters = parameter_lines(network, total);
@@ -95,7 +99,7 @@ std::string dry_run(const Node& composed, const std::string& name) {
   std::snprintf(flops, sizeof flops, "%.3g", 6.0 * static_cast<double>(macs * shares.step_tokens) / 1e9);
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products\n");
   text += str("memory (estimate)\n", memory_lines(r, network, shares));
-  return text + data_lines(r);
+  return text + data_lines(r, shares);
 }
 
 }  // namespace lmx

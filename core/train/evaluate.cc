@@ -15,6 +15,18 @@ TokenArray first_tokens(const TokenArray& tokens, int64_t n) {
   return TokenArray::of({part.begin(), part.end()});
 }
 
+SplitScore sum_over_ranks(const SplitScore& own, Communicator& comm) {
+  const double numbers[] = {own.nats, static_cast<double>(own.tokens), own.complete ? 0.0 : 1.0};
+  const std::vector<double> all = comm.gather_numbers(numbers, "control");
+  SplitScore sum;
+  for (size_t i = 0; i < all.size(); i += 3) {
+    sum.nats += all[i];
+    sum.tokens += static_cast<int64_t>(all[i + 1]);
+    sum.complete = sum.complete && all[i + 2] == 0;
+  }
+  return sum;
+}
+
 }  // namespace
 
 double SplitScore::ppl() const {
@@ -27,14 +39,14 @@ SplitScore score_split(const Context& ctx, const Network& network, ParameterStor
   quiet.tape = nullptr;
   quiet.training = false;
   const EvalPlan batches(first_tokens(tokens, plan.max_tokens), plan.sequences, plan.length, plan.split);
-  CarriedState carried(quiet, *network.model, batches.slots());
+  const int64_t first = chunk_begin(batches.slots(), ctx.rank, ctx.ranks);
+  const int64_t count = chunk_begin(batches.slots(), ctx.rank + 1, ctx.ranks) - first;
+  CarriedState carried(quiet, *network.model, first, count);
   SplitScore score;
-  for (int64_t i = 0; i < batches.batches(); ++i) {
-    if (interrupted && interrupted()) {
-      score.complete = false;
-      return score;
-    }
-    const Batch batch = batches.batch(i, quiet.allocator);
+  for (int64_t i = 0; i < batches.batches() && score.complete; ++i) {
+    score.complete = !(interrupted && interrupted());
+    const Batch batch = batches.batch(i, first, count, quiet.allocator);
+    if (batch.sequences() == 0) continue;
     ModelState state = carried.gather(quiet, batch, plan.carry);
     const Var features = network.model->forward(quiet, params, batch, state);
     const Tensor nll = network.loss->evaluate(quiet, params, features.value(), batch.targets.reshape({batch.tokens()}));
@@ -43,7 +55,7 @@ SplitScore score_split(const Context& ctx, const Network& network, ParameterStor
     carried.stage(batch, state);
     carried.commit();
   }
-  return score;
+  return sum_over_ranks(score, *ctx.comm);
 }
 
 }  // namespace lmx::train

@@ -22,7 +22,8 @@ struct SplitPlan {
   bool carry = true;
 };
 
-// Every token of `tokens` but the first is a target once. `interrupted` is asked before each batch (may be empty).
+// Every token of `tokens` but the first is a target once. The ranks share the slots and each returns the whole score.
+// `interrupted` is asked before each batch (may be empty).
 LMX_API SplitScore score_split(const Context& ctx, const Network& network, ParameterStore& params,
                                const TokenArray& tokens, const SplitPlan& plan,
                                const std::function<bool()>& interrupted);

@@ -76,7 +76,11 @@ MetricsFile::~MetricsFile() {
 }
 
 void MetricsFile::write(const Record& record) {
-  const std::string line = to_json_line(record) + "\n";
+  write_line(to_json_line(record));
+}
+
+void MetricsFile::write_line(const std::string& text) {
+  const std::string line = text + "\n";
   errno = 0;
   if (::write(descriptor_, line.data(), line.size()) != static_cast<ssize_t>(line.size()))
     throw RunError(str("[metrics] cannot write ", path_, ": ", errno ? std::strerror(errno) : "disk full"));

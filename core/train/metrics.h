@@ -34,6 +34,7 @@ class LMX_API MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
   void write(const Record& record);
+  void write_line(const std::string& line);  // a record that another rank wrote as to_json_line
 
  private:
   std::string path_;

@@ -5,6 +5,7 @@
 #include "lmx/data.h"
 #include "lmx/plugin.h"
 #include "lmx/train.h"
+#include "train/comm_config.h"
 
 namespace lmx {
 
@@ -38,11 +39,6 @@ void CheckpointConfig::fields(Fields& f) {
   f.field("keep_best", keep_best, "keep the one of the lowest validation perplexity as well");
 }
 
-void CommConfig::fields(Fields& f) {
-  f.choice("kind", kind, {"self"}, "how ranks talk; self: a group of one");
-  f.field("ranks", ranks, "ranks of the run", kPositive);
-}
-
 void RunConfig::fields(Fields& f) {
   f.field("dir", dir, "folder of the run; empty: runs/<recipe>/<date-time>");
   f.field("tensorboard", tensorboard, "write TensorBoard event files beside metrics.jsonl");
@@ -57,7 +53,7 @@ void Recipe::fields(Fields& f) {
   f.group("batch", batch, "how many sequences a step has");
   f.group("train", train, "how long, and what happens on the way");
   f.group("checkpoint", checkpoint, "what is kept");
-  f.group("comm", comm, "ranks");
+  f.subtree("comm", comm, "the group of ranks (plugin; self: one rank)");
   f.group("run", run, "where the run writes");
   f.subtree("data", data, "the corpus");
   f.subtree("batcher", batcher, "which tokens a step trains on (plugin)");
@@ -90,6 +86,7 @@ void fill_defaults(Recipe& r) {
     r.sync = Node::map();
     r.sync.set("rest", rule);
   }
+  if (r.comm.kind == Node::Kind::null) r.comm = named("self");
   if (r.provenance.kind == Node::Kind::null) r.provenance = Node::map();
 }
 
@@ -108,9 +105,6 @@ void check_values(const Recipe& r, const Node& tree) {
     const Node* node = tree.at_path(path);
     return config::at(node ? node->mark : tree.mark, path);
   };
-  if (r.comm.ranks != 1)
-    throw UserError(
-        str(mark("comm.ranks"), "virtual ranks are not in this build: comm.ranks must be 1, got ", r.comm.ranks));
   if (r.batch.micro > r.batch.global)
     throw UserError(str(mark("batch.micro"), r.batch.micro, " sequences of a forward are more than batch.global, ",
                         r.batch.global));
@@ -135,6 +129,7 @@ Recipe checked(const Recipe& given) {
   full.loss = full_loss_config(given.loss, "loss");
   full.optimizer = full_optimizer_config(given.optimizer, "optimizer");
   full.schedule = full_schedule_config(given.schedule, "schedule");
+  full.comm = train::full_comm_config(given.comm, "comm");
   full.sync = SyncRules::full_config(given.sync, "sync");
   static_cast<void>(read_clip(given.clip, "clip"));
   if (full.clip.kind == Node::Kind::null) full.clip = Node::list({});

@@ -26,7 +26,7 @@ bool may_differ(const std::string& path) {
       "threads",          "train.steps",         "train.epochs",      "train.log_every",
       "train.eval_every", "train.eval_batch",    "train.eval_tokens", "train.eval_carry",
       "train.max_loss",   "train.on_divergence", "data.cache_dir",    "data.threads"};
-  for (const char* group : {"run.", "checkpoint.", "provenance"})
+  for (const char* group : {"run.", "checkpoint.", "comm.", "provenance"})
     if (path.starts_with(group)) return true;
   return exact.contains(path);
 }
@@ -78,11 +78,13 @@ Position resume_session(Session& session, const std::string& directory, const No
   const std::vector<std::string> other = differences(read_run_config(directory), full);
   const std::vector<CheckpointInfo> checkpoints = list_checkpoints(directory);
   if (checkpoints.empty() && other.empty()) {
-    log_info(str("no checkpoint in ", directory, " yet; starting from step 0"));
+    if (session.leads()) log_info(str("no checkpoint in ", directory, " yet; starting from step 0"));
     return {};
   }
   TrainState state;
-  if (!checkpoints.empty()) state = load_checkpoint(checkpoints.back().folder, session.ctx.allocator);
+  if (!checkpoints.empty())
+    state = session.comm.once<TrainState>(
+        [&] { return load_checkpoint(checkpoints.back().folder, session.ctx.allocator); });
   if (!other.empty())
     throw UserError(str("[resume] ", directory,
                         " was trained with another recipe:", shape_difference(session, state.model), joined(other),
@@ -92,7 +94,7 @@ Position resume_session(Session& session, const std::string& directory, const No
     throw UserError(str("[resume] the data of ", directory, " has changed: its hash was ", recorded, ", now it is ",
                         session.data.hash));
   const Position at = unpack_state(session, state, checkpoints.back().folder);
-  log_info(str("resumed from ", checkpoints.back().folder));
+  if (session.leads()) log_info(str("resumed from ", checkpoints.back().folder));
   return at;
 }
 

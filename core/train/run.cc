@@ -1,14 +1,16 @@
 // lmx run: recipe -> session -> folder -> loop -> result. Whatever is wrong with the input shows before the folder
 // exists.
+#include <algorithm>
 #include <filesystem>
 
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
-#include "lmx/parallel.h"
 #include "lmx/plugin.h"
+#include "train/comm_config.h"
 #include "train/resume.h"
 #include "train/run_directory.h"
+#include "train/signals.h"
 #include "train/trainer.h"
 
 namespace lmx {
@@ -34,34 +36,54 @@ Provenance provenance_of(const Session& s, const RunOptions& options) {
     if (plugin.descriptor) p.plugins.emplace_back(plugin.kind + "/" + plugin.name, plugin.hash);
   p.isa = cpu_isa();
   p.precision = s.recipe.precision;
-  p.threads = num_threads();
-  p.lr_factor = s.lr_factor;
+  p.threads = s.comm.threads();
+  p.lr_factor = s.shared->lr_factor;
   p.parameters = s.params.count();
   return p;
 }
 
-void announce(const Session& s, const std::string& directory) {
-  const int64_t sequences = s.recipe.batch.global, tokens = sequences * s.batcher->sequence_length();
+void announce(const Session& s, const CommGroup& group, const std::string& directory) {
+  const int64_t sequences = s.recipe.batch.global, tokens = sequences * s.batcher.sequence_length();
   log_info(str("run ", directory));
-  log_info(str("device cpu (", cpu_isa(), "), ", num_threads(), num_threads() == 1 ? " thread" : " threads",
-               ", 1 rank, ", s.recipe.precision));
+  log_info(str("device cpu (", cpu_isa(), "), ", group.describe(), ", ", s.comm.threads(),
+               s.comm.threads() == 1 ? " thread" : " threads", group.size() == 1 ? ", " : " each, ",
+               s.recipe.precision));
   if (s.recipe.precision == "bf16" && !cpu_has_bf16())
     log_warn(
         "this CPU has no bf16 instructions: matrix products round their inputs to bf16 and run in fp32, slower than "
         "precision=fp32");
   log_info(str(count_text(s.params.count()), " parameters, vocabulary ", count_text(s.data.vocabulary.size())));
   log_info(str("batch ", sequences, " sequences = ", count_text(tokens), " ", s.data.unit, "s, ",
-               count_text(s.batcher->steps_per_epoch()), " steps an epoch, ", count_text(s.total_steps), " steps"));
-  if (s.recipe.lr_rule.name != "fixed") log_info(str("lr_rule ", s.recipe.lr_rule.name, ": factor ", s.lr_factor));
+               count_text(s.batcher.steps_per_epoch()), " steps an epoch, ", count_text(s.shared->total_steps), " steps"));
+  if (s.recipe.lr_rule.name != "fixed") log_info(str("lr_rule ", s.recipe.lr_rule.name, ": factor ", s.shared->lr_factor));
+  for (const std::string& line : s.sync->describe(s.comm.size())) log_info(line);
   if (!s.data.report.empty()) log_debug(s.data.report);
 }
 
-void report_memory(const Allocator& allocator) {
-  const MemoryStats stats = allocator.stats();
+std::string memory_text(const MemoryStats& stats) {
   std::string text = str("peak memory ", bytes_text(stats.total_peak), ":");
   for (int c = 0; c < kMemClasses; ++c)
     text += str(c ? ", " : " ", name_of(static_cast<MemClass>(c)), " ", bytes_text(stats.peak[static_cast<size_t>(c)]));
-  log_info(text);
+  return text;
+}
+
+// Collective. Rank 0's own bytes and, of several ranks, the spread.
+void report_totals(Session& s, const TrafficTable& traffic) {
+  const MemoryStats memory = s.ctx.allocator->stats();
+  const TrafficSum sum = sum_of(traffic);
+  const double own[] = {static_cast<double>(memory.total_peak), static_cast<double>(sum.sent)};
+  const std::vector<double> all = s.comm.gather_numbers(own, "control");
+  if (!s.leads()) return;
+  log_info(memory_text(memory));
+  if (s.comm.size() == 1) return;
+  double most = 0, sent = 0;
+  for (size_t i = 0; i < all.size(); i += 2) {
+    most = std::max(most, all[i]);
+    sent += all[i + 1];
+  }
+  log_info(str("most of any rank ", bytes_text(static_cast<int64_t>(most)), "; all ranks sent ",
+               bytes_text(static_cast<int64_t>(sent)), ", rank 0 of it:"));
+  for (const std::string& line : traffic_lines(traffic)) log_info("  " + line);
 }
 
 RunResult result_of(const Session& s, const Position& at, const std::string& directory, int code) {
@@ -79,12 +101,17 @@ RunResult result_of(const Session& s, const Position& at, const std::string& dir
 // The loop with its status in status.json, whatever ends it.
 RunResult train_in(Session& s, const std::string& directory, const Position& start) {
   Trainer trainer(s, directory, start);
+  if (!s.leads()) {
+    const int code = trainer.run();
+    report_totals(s, trainer.traffic().total());
+    return result_of(s, trainer.position(), directory, code);
+  }
   write_status(directory, "running", start.step, "");
   try {
     const int code = trainer.run();
     progress_line("");
     write_status(directory, code == 0 ? "done" : "interrupted", trainer.position().step, "");
-    report_memory(*s.ctx.allocator);
+    report_totals(s, trainer.traffic().total());
     return result_of(s, trainer.position(), directory, code);
   } catch (const std::exception& e) {
     progress_line("");
@@ -97,27 +124,65 @@ RunResult train_in(Session& s, const std::string& directory, const Position& sta
   }
 }
 
+struct RunPlan {
+  const Recipe& recipe;
+  const Node& full;
+  const std::string& name;
+  const RunOptions& options;
+  const CommGroup& group;
+};
+
+// Rank 0 finds or makes the folder; the others hear of it.
+std::string agree_on_directory(const RunPlan& plan, Communicator& comm, bool& resuming) {
+  std::string own;
+  std::string directory = comm.rank() == 0 ? directory_to_resume(plan.options.resume, plan.recipe) : "";
+  if (comm.rank() == 0) {
+    resuming = !directory.empty() && !holds_nothing(directory);
+    if (resuming) static_cast<void>(read_run_config(directory));
+    own = (resuming ? "+" : "-") + directory;
+  }
+  const std::string said = comm.gather_texts(own, "control")[0];
+  resuming = said[0] == '+';
+  return said.substr(1);
+}
+
+RunResult run_rank(const RunPlan& plan, Communicator& comm) {
+  bool resuming = false;
+  std::string directory = agree_on_directory(plan, comm, resuming);
+  Session session(plan.recipe, comm);
+  if (!plan.options.trace_file.empty() && session.leads()) session.ctx.tracer = &session.tracer;
+  std::optional<RunLock> lock;
+  std::optional<LogFile> log;
+  if (session.leads()) {
+    if (directory.empty()) directory = create_run_directory(plan.recipe.run.dir, plan.name);
+    lock.emplace(directory);
+    log.emplace(directory + "/log.txt");
+  }
+  directory = comm.gather_texts(session.leads() ? directory : "", "control")[0];
+  const Position at = resuming ? resume_session(session, directory, plan.full) : Position{};
+  if (session.leads()) {
+    write_file_atomically(directory + "/config.yaml", to_yaml(plan.full));
+    save_vocabulary(directory, session.data.vocabulary);
+    write_provenance(directory, provenance_of(session, plan.options));
+    announce(session, plan.group, directory);
+  }
+  const RunResult result = train_in(session, directory, at);
+  if (session.ctx.tracer) session.tracer.write(plan.options.trace_file);
+  return result;
+}
+
 }  // namespace
 
 RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options) {
   const Recipe recipe = read_recipe(composed, name);
   const Node full = full_recipe(composed, name);
-  std::string directory = directory_to_resume(options.resume, recipe);
-  const bool resuming = !directory.empty() && !holds_nothing(directory);
-  if (resuming) static_cast<void>(read_run_config(directory));
-
-  Session session(recipe);
-  if (!options.trace_file.empty()) session.ctx.tracer = &session.tracer;
-  if (directory.empty()) directory = create_run_directory(recipe.run.dir, name);
-  const RunLock lock(directory);
-  const LogFile log(directory + "/log.txt");
-  const Position at = resuming ? resume_session(session, directory, full) : Position{};
-  write_file_atomically(directory + "/config.yaml", to_yaml(full));
-  save_vocabulary(directory, session.data.vocabulary);
-  write_provenance(directory, provenance_of(session, options));
-  announce(session, directory);
-  const RunResult result = train_in(session, directory, at);
-  if (!options.trace_file.empty()) session.tracer.write(options.trace_file);
+  const auto group = make_comm_group(recipe.comm, "comm", {static_cast<int>(recipe.threads), options.command_line});
+  const SignalGuard guard;
+  RunResult result;
+  group->run([&](Communicator& comm) {
+    RunResult own = run_rank({recipe, full, name, options, *group}, comm);
+    if (comm.rank() == 0 || !comm.shares_memory()) result = std::move(own);
+  });
   return result;
 }
 

@@ -5,6 +5,7 @@
 
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "lmx/parallel.h"
 #include "lmx/plugin.h"
 #include "train/evaluate.h"
 #include "train/metrics.h"
@@ -21,7 +22,8 @@ Recipe recipe_of_run(const std::string& directory) {
 
 SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Vocabulary& vocabulary,
                    const std::string& checkpoint)
-    : comm(make_self_communicator()), ctx(make_context(recipe, comm.get())) {
+    : comm(make_self_communicator(static_cast<int>(recipe.threads))), ctx(make_context(recipe, *comm)) {
+  set_num_threads(comm->threads());
   ctx.training = false;
   network = make_network(recipe, vocabulary.size(), &vocabulary);
   const std::string folder = find_checkpoint(directory, checkpoint);

@@ -13,7 +13,7 @@ struct LMX_API SavedRun {
   SavedRun(const std::string& directory, const Recipe& recipe, const Vocabulary& vocabulary,
            const std::string& checkpoint);
 
-  std::unique_ptr<Communicator> comm;
+  std::unique_ptr<Communicator> comm;  // of one rank
   Context ctx;  // for inference: no tape, no noise
   Network network;
   ParameterStore params;  // the averages where the run keeps them

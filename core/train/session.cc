@@ -45,31 +45,47 @@ class Numbers {
 
 }  // namespace
 
-Session::Session(const Recipe& r) : recipe(r), comm(make_self_communicator()), ctx(make_context(r, comm.get())) {
+SharedSession::SharedSession(const Recipe& r, Context& ctx) {
   data = open_dataset(r.data);
   if (data.valid.size() < 2)
     throw UserError(str("[data] the validation split holds ", data.valid.size(),
                         " tokens; raise data.valid_fraction or give data.valid_files"));
   network = make_network(r, data.vocabulary.size(), &data.vocabulary);
   batcher = make_batcher(r, data, ctx);
-  lr_factor = r.lr_rule.factor(r.batch.global, r.comm.ranks);
+  lr_factor = r.lr_rule.factor(r.batch.global, ctx.ranks);
   optimizer = make_optimizer(r.optimizer, "optimizer");
-  schedule = make_schedule(r.schedule, "schedule", optimizer_rate(r) * lr_factor);
   add_parameters(ctx, params, network, r.seed);
-  sync = std::make_unique<SyncRules>(r.sync, "sync", params.names());
   clip = read_clip(r.clip, "clip");
   if (r.train.ema > 0) ema.emplace(ctx, params, r.train.ema, r.train.ema_params);
-  if (batcher->carries_state()) carried = std::make_unique<CarriedState>(ctx, *network.model, r.batch.global);
   total_steps = count_steps(r, *batcher);
+}
+
+Session::Session(const Recipe& r, Communicator& c)
+    : first_sequence(chunk_begin(r.batch.global, c.rank(), c.size())),
+      sequences(chunk_begin(r.batch.global, c.rank() + 1, c.size()) - first_sequence),
+      recipe(r),
+      comm(c),
+      ctx(make_context(r, c)),
+      shared(c.once<std::shared_ptr<SharedSession>>([&] { return std::make_shared<SharedSession>(r, ctx); })),
+      data(shared->data),
+      network(shared->network),
+      batcher(*shared->batcher),
+      params(shared->params.replica()) {
+  schedule = make_schedule(r.schedule, "schedule", optimizer_rate(r) * shared->lr_factor);
+  const RandomKey key = RandomKey(static_cast<uint64_t>(r.seed)).fold("sync");
+  sync = std::make_unique<SyncRules>(r.sync, "sync", network.specs, c.rank(), c.size(), key);
+  if (batcher.carries_state())
+    carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
 }
 
 TrainState pack_state(const Session& s, const Position& at) {
   TrainState out;
+  if (s.carried)
+    for (const auto& [name, rows] : s.carried->rows()) out.train["carried/" + name] = s.comm.all_gather(rows, "checkpoint");
+  if (!s.leads()) return {};
   out.model = parameter_values(s.params);
-  add_with_prefix(out.train, "optimizer/", s.optimizer->state());
-  add_with_prefix(out.train, "sync/", s.sync->state());
-  if (s.ema) add_with_prefix(out.train, "ema/", s.ema->state());
-  if (s.carried) add_with_prefix(out.train, "carried/", s.carried->rows());
+  add_with_prefix(out.train, "optimizer/", s.shared->optimizer->state());
+  if (s.shared->ema) add_with_prefix(out.train, "ema/", s.shared->ema->state());
   const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
   // Counts are never written as 1e+05: `best_step` names a folder.
   const auto count = [&](const std::string& name, int64_t value) { out.numbers[name] = std::to_string(value); };
@@ -89,11 +105,14 @@ TrainState pack_state(const Session& s, const Position& at) {
 }
 
 Position unpack_state(Session& s, const TrainState& state, const std::string& from) {
-  load_parameters(s.params, state.model, from);
-  s.optimizer->load(s.ctx, s.params, with_prefix(state.train, "optimizer/"));
-  s.sync->load(with_prefix(state.train, "sync/"));
-  if (s.ema) s.ema->load(with_prefix(state.train, "ema/"));
-  if (s.carried) s.carried->load(with_prefix(state.train, "carried/"), from);
+  s.comm.once<int>([&] {
+    load_parameters(s.params, state.model, from);
+    s.shared->optimizer->load(s.ctx, s.params, with_prefix(state.train, "optimizer/"));
+    if (s.shared->ema) s.shared->ema->load(with_prefix(state.train, "ema/"));
+    return 0;
+  });
+  s.sync->load(s.ctx, state.ranks);
+  if (s.carried) s.carried->load(with_prefix(state.train, "carried/"), s.recipe.batch.global, from);
   const Numbers n(state.numbers, from);
   Position at;
   at.step = n.integer("step");

@@ -1,15 +1,45 @@
 // `sync:` of a recipe: which strategy serves which parameters.
+#include <algorithm>
 #include <map>
 #include <regex>
+#include <set>
 
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "lmx/sync.h"
+#include "train/unit_queue.h"
 
 namespace lmx {
 
 SyncStrategy::~SyncStrategy() = default;
+std::vector<std::vector<std::string>> SyncStrategy::units(const std::vector<ParameterSpec>& params) const {
+  std::vector<std::vector<std::string>> alone;
+  for (const ParameterSpec& spec : params) alone.push_back({spec.name});
+  return alone;
+}
+void SyncStrategy::begin_step(Context&, std::span<const Batch>, StepPlan&) {}
+bool SyncStrategy::owns_update(const Var&) const {
+  return false;
+}
+void SyncStrategy::after_step(Context&) {}
+bool SyncStrategy::replicated() const {
+  return true;
+}
+StateDict SyncStrategy::state() const {
+  return {};
+}
+void SyncStrategy::load(Context&, const std::vector<StateDict>& ranks) {
+  for (const StateDict& state : ranks)
+    if (!state.empty())
+      throw UserError(str("[sync] the checkpoint has a state '", state.begin()->first, "', which this strategy does not keep"));
+}
+std::string SyncStrategy::describe(int) const {
+  return {};
+}
+std::map<std::string, CodecHealth> SyncStrategy::take_health() {
+  return {};
+}
 
 namespace {
 
@@ -58,52 +88,121 @@ std::regex pattern_of(const Rule& rule) {
   }
 }
 
-std::string list_of(const std::vector<std::string>& names) {
+std::string list_of(const std::vector<ParameterSpec>& specs) {
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : specs) names.push_back(spec.name);
   return config::join(names);
 }
 
 }  // namespace
 
 struct SyncRules::Impl {
+  struct Unit {
+    SyncStrategy* strategy;
+    std::vector<std::string> names;
+    size_t missing = 0;  // gradients of this step that are not complete yet
+  };
+
+  void add_units(SyncStrategy& strategy, const std::vector<ParameterSpec>& specs);
+  void order_units(const std::vector<ParameterSpec>& all);
+  void post_ready();
+
   std::vector<std::pair<std::string, std::unique_ptr<SyncStrategy>>> strategies;  // by rule name, in recipe order
   std::map<std::string, SyncStrategy*> by_param;
+  std::vector<Unit> units;
+  std::map<std::string, size_t> unit_of;
+  size_t next = 0;  // the first unit that was not posted in this step
+  Context ctx;      // of the step, as units see it
+  ParameterStore* params = nullptr;
+  std::unique_ptr<train::UnitQueue> queue;
 };
 
-SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vector<std::string>& params)
+// Backward finishes parameters in about the reverse order of their declaration.
+void SyncRules::Impl::add_units(SyncStrategy& strategy, const std::vector<ParameterSpec>& specs) {
+  std::set<std::string> left;
+  for (const ParameterSpec& spec : specs) left.insert(spec.name);
+  for (std::vector<std::string>& names : strategy.units({specs.rbegin(), specs.rend()})) {
+    for (const std::string& name : names)
+      LMX_CHECK(left.erase(name) == 1, "a strategy's units hold '", name, "', not its own or twice");
+    units.push_back({&strategy, std::move(names)});
+  }
+  LMX_CHECK(left.empty(), "a strategy's units leave out '", *left.begin(), "'");
+}
+
+// One order for the units of all rules: by the parameter that backward finishes last.
+void SyncRules::Impl::order_units(const std::vector<ParameterSpec>& all) {
+  std::map<std::string, size_t> finished;
+  for (size_t i = 0; i < all.size(); ++i) finished[all[i].name] = all.size() - i;
+  const auto last = [&](const Unit& u) {
+    size_t at = 0;
+    for (const std::string& name : u.names) at = std::max(at, finished.at(name));
+    return at;
+  };
+  std::stable_sort(units.begin(), units.end(), [&](const Unit& a, const Unit& b) { return last(a) < last(b); });
+  for (size_t i = 0; i < units.size(); ++i)
+    for (const std::string& name : units[i].names) unit_of[name] = i;
+}
+
+void SyncRules::Impl::post_ready() {
+  for (; next < units.size() && units[next].missing == 0; ++next) {
+    queue->post([this, unit = &units[next]] {
+      const Span span(ctx.tracer, "sync");
+      std::vector<Var> vars;
+      for (const std::string& name : unit->names) vars.push_back(params->at(name));
+      unit->strategy->reduce(ctx, vars);
+    });
+  }
+}
+
+SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vector<ParameterSpec>& params, int rank,
+                     int ranks, RandomKey key)
     : impl_(std::make_unique<Impl>()) {
-  std::vector<std::string> left = params;
+  std::vector<ParameterSpec> left = params;
   for (const Rule& rule : read_rules(sync, path)) {
     const std::regex pattern = pattern_of(rule);
-    SyncEnv env{rule.name, {}};
-    std::vector<std::string> others;
-    for (const std::string& name : left) (std::regex_search(name, pattern) ? env.params : others).push_back(name);
+    SyncEnv env{rule.name, {}, rank, ranks, key.fold(rule.name)};
+    std::vector<ParameterSpec> others;
+    for (const ParameterSpec& spec : left) (std::regex_search(spec.name, pattern) ? env.params : others).push_back(spec);
     if (env.params.empty())
       throw UserError(
           str("[sync] ", rule.path, ".params: '", rule.params,
               "' matches no parameter that an earlier rule left; left are: ", left.empty() ? "none" : list_of(left)));
     const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, rule.config, rule.path);
     auto strategy = create<SyncFactory>(plugin, rule.config, rule.path, env);
-    for (const std::string& name : env.params) impl_->by_param[name] = strategy.get();
+    for (const ParameterSpec& spec : env.params) impl_->by_param[spec.name] = strategy.get();
+    impl_->add_units(*strategy, env.params);
     impl_->strategies.emplace_back(rule.name, std::move(strategy));
     left = std::move(others);
   }
   if (!left.empty())
     throw UserError(str("[sync] no rule of ", path, " covers ", list_of(left),
                         "; end with {rest: {params: \".*\", strategy: allreduce}}"));
+  impl_->order_units(params);
 }
 
 SyncRules::~SyncRules() = default;
 
-void SyncRules::begin_step(Context& ctx, StepPlan& plan) {
-  for (auto& [name, s] : impl_->strategies) s->begin_step(ctx, plan);
+void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan) {
+  if (!impl_->queue) impl_->queue = std::make_unique<train::UnitQueue>(ctx.comm->overlaps());
+  for (auto& [name, s] : impl_->strategies) s->begin_step(ctx, share, plan);
+  impl_->ctx = ctx;
+  impl_->ctx.tape = nullptr;
+  impl_->params = &params;
+  impl_->next = 0;
+  for (Impl::Unit& unit : impl_->units) unit.missing = unit.names.size();
 }
 
-void SyncRules::grad_ready(Context& ctx, const Var& param) {
-  impl_->by_param.at(param.name())->grad_ready(ctx, param);
+void SyncRules::grad_ready(const Var& param) {
+  Impl::Unit& unit = impl_->units[impl_->unit_of.at(param.name())];
+  LMX_CHECK(unit.missing > 0, "the gradient of '", param.name(), "' is complete twice");
+  --unit.missing;
+  impl_->post_ready();
 }
 
-void SyncRules::before_step(Context& ctx) {
-  for (auto& [name, s] : impl_->strategies) s->before_step(ctx);
+void SyncRules::finish() {
+  for (Impl::Unit& unit : impl_->units) unit.missing = 0;
+  impl_->post_ready();
+  impl_->queue->drain();
 }
 
 bool SyncRules::owns_update(const Var& param) const {
@@ -114,6 +213,11 @@ void SyncRules::after_step(Context& ctx) {
   for (auto& [name, s] : impl_->strategies) s->after_step(ctx);
 }
 
+bool SyncRules::replicated() const {
+  return std::all_of(impl_->strategies.begin(), impl_->strategies.end(),
+                     [](const auto& entry) { return entry.second->replicated(); });
+}
+
 StateDict SyncRules::state() const {
   StateDict all;
   for (const auto& [name, s] : impl_->strategies)
@@ -121,13 +225,31 @@ StateDict SyncRules::state() const {
   return all;
 }
 
-void SyncRules::load(const StateDict& state) {
+void SyncRules::load(Context& ctx, const std::vector<StateDict>& ranks) {
   for (auto& [name, s] : impl_->strategies) {
-    StateDict own;
-    for (const auto& [key, t] : state)
-      if (key.starts_with(name + "/")) own.emplace(key.substr(name.size() + 1), t);
-    s->load(own);
+    std::vector<StateDict> own(ranks.size());
+    for (size_t r = 0; r < ranks.size(); ++r)
+      for (const auto& [key, t] : ranks[r])
+        if (key.starts_with(name + "/")) own[r].emplace(key.substr(name.size() + 1), t);
+    s->load(ctx, own);
   }
+}
+
+CommTimes SyncRules::take_times() {
+  return impl_->queue ? impl_->queue->take_times() : CommTimes{};
+}
+
+std::map<std::string, CodecHealth> SyncRules::take_health() {
+  std::map<std::string, CodecHealth> all;
+  for (auto& [name, s] : impl_->strategies) all.merge(s->take_health());
+  return all;
+}
+
+std::vector<std::string> SyncRules::describe(int ranks) const {
+  std::vector<std::string> lines;
+  for (const auto& [name, s] : impl_->strategies)
+    if (const std::string text = s->describe(ranks); !text.empty()) lines.push_back(str("sync.", name, ": ", text));
+  return lines;
 }
 
 Node SyncRules::full_config(const Node& sync, const std::string& path) {

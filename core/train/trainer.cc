@@ -1,6 +1,7 @@
 // The training loop. run() is the whole story; everything below it is one of its verbs.
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 
@@ -21,62 +22,67 @@ double value_of(const Var& loss) {
 }  // namespace
 
 Trainer::Trainer(Session& session, std::string directory, const Position& at)
-    : s_(session), directory_(std::move(directory)), at_(at), metrics_(directory_ + "/metrics.jsonl", at.step, at.evaluated == at.step) {
-  if (s_.recipe.run.tensorboard) events_.emplace(directory_, at.step);
+    : s_(session), directory_(std::move(directory)), at_(at) {
+  if (s_.leads()) metrics_.emplace(directory_ + "/metrics.jsonl", at.step, at.evaluated == at.step);
+  if (s_.leads() && s_.recipe.run.tensorboard) events_.emplace(directory_, at.step);
   if (at.step > 0) saved_ = at.step;
   s_.ctx.tape = &tape_;
-  pace_.total_steps = s_.total_steps;
+  pace_.total_steps = s_.shared->total_steps;
 }
 
 int Trainer::run() {
-  const SignalGuard guard;
+  const int64_t last = s_.shared->total_steps;
   if (at_.step > 0 && eval_due() && at_.evaluated != at_.step) {  // a signal cut it short
     validate();
     save();
   }
-  while (at_.step < s_.total_steps && !SignalGuard::received()) {
+  while (at_.step < last && !signal_) {
     watch_.start();
-    const StepPlan plan = begin_step();
-    const StepLoss loss = forward_backward(plan);
-    update(loss);
+    const std::vector<Batch> share = draw();
+    const StepPlan plan = begin_step(share);
+    const StepLoss own = forward_backward(share, plan);
+    s_.sync->finish();
+    update(agree(own));
     ++at_.step;
     watch_.stop();
+    count_traffic();
     show_progress();
-    if (at_.step % s_.recipe.train.log_every == 0 || at_.step == s_.total_steps) log_step();
+    if (at_.step % s_.recipe.train.log_every == 0 || at_.step == last) log_step();
     if (eval_due()) validate();
     if (checkpoint_due()) save();
   }
-  if (const int signal = SignalGuard::received()) return interrupted(signal);
+  if (signal_) return interrupted(signal_);
   if (saved_ != at_.step) save();
   return 0;
 }
 
-StepPlan Trainer::begin_step() {
+std::vector<Batch> Trainer::draw() const {
+  const Span span(s_.ctx.tracer, "batch");
+  const int64_t micro = s_.recipe.batch.micro > 0 ? s_.recipe.batch.micro : s_.sequences;
+  std::vector<Batch> share;
+  for (int64_t done = 0; done < s_.sequences; done += micro)
+    share.push_back(s_.batcher.batch(at_.step, s_.first_sequence + done, std::min(micro, s_.sequences - done)));
+  return share;
+}
+
+StepPlan Trainer::begin_step(std::span<const Batch> share) {
   const RandomKey key(static_cast<uint64_t>(s_.recipe.seed));
   const auto step = static_cast<uint64_t>(at_.step);
   StepPlan plan;
   plan.step = at_.step;
   plan.sampler_key = key.fold("sampler").fold(step);
   s_.ctx.key = key.fold("step").fold(step);
-  s_.comm->set_step(at_.step);
-  s_.sync->begin_step(s_.ctx, plan);
+  s_.comm.set_step(at_.step);
+  s_.sync->begin_step(s_.ctx, s_.params, share, plan);
   return plan;
 }
 
 // Gradients add up over the micro-batches, each scaled by the whole step's count: their sum is the whole batch's
 // gradient.
-Trainer::StepLoss Trainer::forward_backward(const StepPlan& plan) {
-  const int64_t share = s_.recipe.batch.global;  // of the one rank
-  const int64_t micro = s_.recipe.batch.micro > 0 ? s_.recipe.batch.micro : share;
+Trainer::StepLoss Trainer::forward_backward(std::span<const Batch> share, const StepPlan& plan) {
   StepLoss sum;
-  for (int64_t first = 0; first < share; first += micro) {
-    const int64_t count = std::min(micro, share - first);
-    Batch batch;
-    {
-      const Span span(s_.ctx.tracer, "batch");
-      batch = s_.batcher->batch(at_.step, first, count);
-    }
-    sum.nats += micro_batch(batch, plan, first + count == share);
+  for (const Batch& batch : share) {
+    sum.nats += micro_batch(batch, plan, &batch == &share.back());
     sum.tokens += batch.tokens();
   }
   return sum;
@@ -84,15 +90,14 @@ Trainer::StepLoss Trainer::forward_backward(const StepPlan& plan) {
 
 double Trainer::micro_batch(const Batch& batch, const StepPlan& plan, bool last) {
   tape_.on_ready = nullptr;
-  if (last) tape_.on_ready = [this](const Var& param) { s_.sync->grad_ready(s_.ctx, param); };
+  if (last) tape_.on_ready = [this](const Var& param) { s_.sync->grad_ready(param); };
   ModelState state =
       s_.carried ? s_.carried->gather(s_.ctx, batch) : s_.network.model->initial_state(s_.ctx, batch.sequences());
   Var loss;
   {
     const Span span(s_.ctx.tracer, "forward");
     const Var features = s_.network.model->forward(s_.ctx, s_.params, batch, state);
-    loss = s_.network.loss->forward(s_.ctx, s_.params, features, batch.targets.reshape({batch.tokens()}),
-                                    plan.sampler_key);
+    loss = s_.network.loss->forward(s_.ctx, s_.params, features, batch.targets.reshape({batch.tokens()}), plan);
   }
   {
     const Span span(s_.ctx.tracer, "backward");
@@ -105,41 +110,52 @@ double Trainer::micro_batch(const Batch& batch, const StepPlan& plan, bool last)
 double Trainer::gradient_seed() const {
   const int64_t sequences = s_.recipe.batch.global;
   const bool per_token = s_.network.loss->normalize() == "token";
-  return 1.0 / static_cast<double>(per_token ? sequences * s_.batcher->sequence_length() : sequences);
+  return 1.0 / static_cast<double>(per_token ? sequences * s_.batcher.sequence_length() : sequences);
+}
+
+Trainer::StepLoss Trainer::agree(const StepLoss& own) {
+  const double numbers[] = {own.nats, static_cast<double>(own.tokens), static_cast<double>(SignalGuard::received())};
+  const std::vector<double> all = s_.comm.gather_numbers(numbers, "control");
+  StepLoss sum;
+  for (size_t i = 0; i < all.size(); i += 3) {
+    sum.nats += all[i];
+    sum.tokens += static_cast<int64_t>(all[i + 1]);
+    signal_ = std::max(signal_, static_cast<int>(all[i + 2]));
+  }
+  return sum;
 }
 
 void Trainer::update(const StepLoss& loss) {
-  ClipResult clipped;
-  {
-    const Span span(s_.ctx.tracer, "sync");
-    s_.sync->before_step(s_.ctx);
-  }
-  const Span span(s_.ctx.tracer, "update");
-  for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
-  clipped = clip_gradients(s_.ctx, s_.params, s_.clip);
-  at_.window.lr = learning_rate();
-  at_.window.grad_norm = clipped.norm;
-  const std::string reason = divergence(loss, clipped);
-  if (reason.empty()) {
-    apply(at_.window.lr);
+  const double lr = learning_rate();
+  const Outcome outcome = s_.comm.once<Outcome>([&] { return clip_and_apply(loss, lr); });
+  at_.window.lr = lr;
+  at_.window.grad_norm = outcome.grad_norm;
+  if (outcome.divergence.empty()) {
+    if (s_.carried) s_.carried->commit();
     at_.window.nats += loss.nats;
     at_.window.tokens += loss.tokens;
     at_.skipped_in_a_row = 0;
   } else {
-    handle_divergence(reason);
+    handle_divergence(outcome.divergence);
   }
   s_.params.clear_gradients();
   s_.sync->after_step(s_.ctx);
 }
 
-void Trainer::apply(double lr) {
+// The gradients are the sums over ranks, equal everywhere, and not written to: what clipping scales, the update scales.
+Trainer::Outcome Trainer::clip_and_apply(const StepLoss& loss, double lr) {
+  const Span span(s_.ctx.tracer, "update");
+  for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
+  const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip);
+  const Outcome outcome{clipped.norm, divergence(loss, clipped)};
+  if (!outcome.divergence.empty()) return outcome;
   for (const std::string& name : s_.params.names()) {
     Var& param = s_.params.at(name);
     if (param.grad().empty() || s_.sync->owns_update(param)) continue;
-    s_.optimizer->update(s_.ctx, param, lr, at_.step + 1);
-    if (s_.ema) s_.ema->update(s_.ctx, param);
+    s_.shared->optimizer->update(s_.ctx, param, lr, at_.step + 1, clipped.factor(name));
+    if (s_.shared->ema) s_.shared->ema->update(s_.ctx, param);
   }
-  if (s_.carried) s_.carried->commit();
+  return outcome;
 }
 
 std::string Trainer::divergence(const StepLoss& loss, const ClipResult& clipped) const {
@@ -160,70 +176,94 @@ void Trainer::handle_divergence(const std::string& reason) {
     throw RunError(str(what, "; stopped after ", at_.skipped_in_a_row, " updates left out in a row"));
   if (policy == "lower_lr") at_.lr_scale /= 2;
   if (s_.carried) s_.carried->discard();
-  log_warn(policy == "lower_lr" ? str(what, "; the update is left out, the learning rate now ", learning_rate())
+  if (s_.leads()) log_warn(policy == "lower_lr" ? str(what, "; the update is left out, the learning rate now ", learning_rate())
                                 : what + "; the update is left out");
 }
 
 double Trainer::learning_rate() const {
-  return at_.lr_scale * s_.schedule->rate({at_.step, s_.batcher->steps_per_epoch(), s_.total_steps});
+  return at_.lr_scale * s_.schedule->rate({at_.step, s_.batcher.steps_per_epoch(), s_.shared->total_steps});
+}
+
+void Trainer::count_traffic() {
+  traffic_.add(s_.comm.ledger());
+  s_.comm.clear_ledger();
 }
 
 void Trainer::show_progress() {
   ++laps_;
-  for (const LedgerEntry& entry : s_.comm->ledger()) {
-    comm_sent_ += entry.sent;
-    comm_received_ += entry.received;
-  }
-  s_.comm->clear_ledger();
   pace_.step = at_.step;
-  if (!progress_enabled()) return;
+  if (!s_.leads() || !progress_enabled()) return;
   if (pace_.seconds_per_step == 0) set_pace(watch_.elapsed());  // before the first record
   progress_line(progress_text(at_.window, pace_, s_.data.unit));
 }
 
 void Trainer::set_pace(double seconds) {
   const auto steps = static_cast<double>(std::max<int64_t>(laps_, 1));
-  const auto tokens = static_cast<double>(s_.recipe.batch.global * s_.batcher->sequence_length());
+  const auto tokens = static_cast<double>(s_.recipe.batch.global * s_.batcher.sequence_length());
   pace_.seconds_per_step = seconds / steps;
   pace_.tokens_per_second = seconds > 0 ? tokens * steps / seconds : 0;
 }
 
+// Of a group of several ranks also each rank's own record.
 void Trainer::log_step() {
   set_pace(watch_.lap());
+  const TrafficSum sent = sum_of(traffic_.window());
+  const CommTimes times = s_.sync->take_times();
+  std::vector<std::string> ranks;
+  if (s_.comm.size() > 1)
+    ranks = s_.comm.gather_texts(
+        to_json_line(rank_record(at_.step, s_.ctx.rank, traffic_.window(), s_.ctx.allocator->stats())), "control");
   const Window& w = at_.window;
-  const auto tokens = static_cast<double>(s_.recipe.batch.global * s_.batcher->sequence_length());
+  const auto tokens = static_cast<double>(s_.recipe.batch.global * s_.batcher.sequence_length());
   const double nll = w.tokens ? w.nats / static_cast<double>(w.tokens) : NAN;
-  const Record record{at_.step,
-                      "train",
-                      {{"epoch", static_cast<double>(at_.step) / static_cast<double>(s_.batcher->steps_per_epoch())},
-                       {"nll_nat", nll},
-                       {"ppl", std::exp(nll)},
-                       {"lr", w.lr},
-                       {"grad_norm", w.grad_norm},
-                       {"skipped", static_cast<double>(w.skipped)},
-                       {"tokens", static_cast<double>(at_.step) * tokens},
-                       {"comm_sent_bytes", static_cast<double>(comm_sent_)},
-                       {"comm_received_bytes", static_cast<double>(comm_received_)},
-                       {"step_s", pace_.seconds_per_step},
-                       {s_.data.unit + "s_per_s", pace_.tokens_per_second}}};
-  metrics_.write(record);
-  if (events_) events_->write(record);
-  const std::string line = progress_text(w, pace_, s_.data.unit);
-  log_debug(line);
-  progress_line(line);
+  Record record{at_.step,
+                "train",
+                {{"epoch", static_cast<double>(at_.step) / static_cast<double>(s_.batcher.steps_per_epoch())},
+                 {"nll_nat", nll},
+                 {"ppl", std::exp(nll)},
+                 {"lr", w.lr},
+                 {"grad_norm", w.grad_norm},
+                 {"skipped", static_cast<double>(w.skipped)},
+                 {"tokens", static_cast<double>(at_.step) * tokens},
+                 {"comm_sent_bytes", static_cast<double>(sent.sent)},
+                 {"comm_received_bytes", static_cast<double>(sent.received)},
+                 {"comm_s", times.busy},
+                 {"comm_exposed_s", times.exposed},
+                 {"step_s", pace_.seconds_per_step},
+                 {s_.data.unit + "s_per_s", pace_.tokens_per_second}}};
+  add_health(record, s_.sync->take_health());
+  if (s_.leads()) {
+    metrics_->write(record);
+    for (const std::string& line : ranks) metrics_->write_line(line);
+    if (events_) events_->write(record);
+    const std::string line = progress_text(w, pace_, s_.data.unit);
+    log_debug(line);
+    progress_line(line);
+  }
   at_.window = {};
-  laps_ = comm_sent_ = comm_received_ = 0;
+  laps_ = 0;
+  traffic_.next_window();
 }
 
 void Trainer::validate() {
   const Span span(s_.ctx.tracer, "validate");
   const TrainConfig& t = s_.recipe.train;
-  if (s_.ema) s_.ema->swap(s_.params);
-  const SplitPlan plan{"valid", t.eval_batch, s_.batcher->sequence_length(), t.eval_tokens, t.eval_carry};
+  const auto swap = [&] {
+    if (s_.shared->ema)
+      s_.comm.once<int>([&] {
+        s_.shared->ema->swap(s_.params);
+        return 0;
+      });
+  };
+  swap();
+  const SplitPlan plan{"valid", t.eval_batch, s_.batcher.sequence_length(), t.eval_tokens, t.eval_carry};
   const SplitScore score =
       score_split(s_.ctx, s_.network, s_.params, s_.data.valid, plan, [] { return SignalGuard::received() != 0; });
-  if (s_.ema) s_.ema->swap(s_.params);
-  if (!score.complete) return;  // the run resumes with it
+  swap();
+  if (!score.complete) {  // the run resumes with it
+    agree({});
+    return;
+  }
   at_.evaluated = at_.step;
   at_.valid_ppl = score.ppl();
   if (at_.best_step < 0 || std::isnan(at_.best_ppl) || score.ppl() < at_.best_ppl) {
@@ -231,39 +271,56 @@ void Trainer::validate() {
     at_.best_step = at_.step;
   }
   s_.schedule->validated(score.ppl());
+  if (!s_.leads()) return;
   const Record record{at_.step,
                       "valid",
                       {{"nll_nat", score.nll()}, {"ppl", score.ppl()}, {"tokens", static_cast<double>(score.tokens)}}};
-  metrics_.write(record);
+  metrics_->write(record);
   if (events_) events_->write(record);
-  log_info(str("step ", at_.step, "/", s_.total_steps, " valid ppl ", score.ppl(), " (", count_text(score.tokens), " ",
-               s_.data.unit, "s)"));
+  log_info(str("step ", at_.step, "/", s_.shared->total_steps, " valid ppl ", score.ppl(), " (",
+               count_text(score.tokens), " ", s_.data.unit, "s)"));
 }
 
 bool Trainer::eval_due() const {
-  const int64_t every = s_.recipe.train.eval_every > 0 ? s_.recipe.train.eval_every : s_.batcher->steps_per_epoch();
-  return at_.step % every == 0 || at_.step == s_.total_steps;
+  const int64_t every = s_.recipe.train.eval_every > 0 ? s_.recipe.train.eval_every : s_.batcher.steps_per_epoch();
+  return at_.step % every == 0 || at_.step == s_.shared->total_steps;
 }
 
 bool Trainer::checkpoint_due() const {
   const bool evaluated = at_.evaluated == at_.step;
   const CheckpointConfig& c = s_.recipe.checkpoint;
   if (c.every > 0 ? at_.step % c.every == 0 : evaluated) return true;
-  return (c.keep_best && evaluated && at_.best_step == at_.step) || at_.step == s_.total_steps;
+  return (c.keep_best && evaluated && at_.best_step == at_.step) || at_.step == s_.shared->total_steps;
 }
 
+// A file of its own holds what only one rank has, where any rank has something.
 void Trainer::save() {
   const Span span(s_.ctx.tracer, "checkpoint");
-  save_checkpoint(directory_, at_.step, pack_state(s_, at_));
+  const TrainState state = pack_state(s_, at_);
+  const StateDict own = s_.sync->state();
+  const double mine[] = {own.empty() ? 0.0 : 1.0};
+  const std::vector<double> any = s_.comm.gather_numbers(mine, "checkpoint");
+  const bool by_rank = std::find(any.begin(), any.end(), 1.0) != any.end();
+  if (s_.leads()) begin_checkpoint(directory_, at_.step);
+  s_.comm.barrier();
+  if (by_rank) add_to_checkpoint(directory_, at_.step, s_.ctx.rank, own);
+  s_.comm.barrier();
+  if (s_.leads()) {
+    finish_checkpoint(directory_, at_.step, state, by_rank ? s_.comm.size() : 0);
+    std::vector<int64_t> protect;
+    if (s_.recipe.checkpoint.keep_best && at_.best_step >= 0) protect.push_back(at_.best_step);
+    prune_checkpoints(directory_, static_cast<int>(s_.recipe.checkpoint.keep_last), protect);
+  }
+  s_.comm.barrier();  // nobody goes on, and perhaps dies, believing in a checkpoint that is not there
   saved_ = at_.step;
-  std::vector<int64_t> protect;
-  if (s_.recipe.checkpoint.keep_best && at_.best_step >= 0) protect.push_back(at_.best_step);
-  prune_checkpoints(directory_, static_cast<int>(s_.recipe.checkpoint.keep_last), protect);
+  count_traffic();
 }
 
 int Trainer::interrupted(int signal) {
   if (saved_ != at_.step) save();
-  log_info(str(signal == SIGINT ? "SIGINT" : "SIGTERM", ": stopped after step ", at_.step, "; --resume ", directory_, " goes on"));
+  if (s_.leads())
+    log_info(str(signal == SIGINT ? "SIGINT" : "SIGTERM", ": stopped after step ", at_.step, "; --resume ", directory_,
+                 " goes on"));
   return 128 + signal;
 }
 

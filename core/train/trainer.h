@@ -12,30 +12,46 @@
 #include "train/metrics.h"
 #include "train/progress.h"
 #include "train/tensorboard.h"
+#include "train/traffic.h"
 
 namespace lmx::train {
 
-// A run's pieces. Built before its folder exists, so that whatever is wrong with a recipe or its data leaves nothing
-// behind.
-struct LMX_API Session {
-  explicit Session(const Recipe& r);
+// What the ranks of one process share: everything that is equal on all ranks and changes only in updates, which one of
+// them makes for all.
+struct LMX_API SharedSession {
+  SharedSession(const Recipe& r, Context& ctx);
 
-  Recipe recipe;
-  std::unique_ptr<Communicator> comm;
-  Tracer tracer;
-  Context ctx;
   Dataset data;
   Network network;
   ParameterStore params;
   std::unique_ptr<Batcher> batcher;
   double lr_factor = 1;  // of lr_rule
   std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<Schedule> schedule;
-  std::unique_ptr<SyncRules> sync;
   std::vector<ClipRule> clip;
   std::optional<Ema> ema;
-  std::unique_ptr<CarriedState> carried;  // null where the batcher starts every sequence afresh
   int64_t total_steps = 0;
+};
+
+// One rank's pieces of a run. Built before the run's folder exists, so that whatever is wrong with a recipe or its data
+// leaves nothing behind.
+struct LMX_API Session {
+  Session(const Recipe& r, Communicator& c);
+
+  // This rank's sequences of each global batch: [first_sequence, first_sequence + sequences), possibly none.
+  int64_t first_sequence = 0, sequences = 0;
+  Recipe recipe;
+  Communicator& comm;
+  Tracer tracer;
+  Context ctx;
+  std::shared_ptr<SharedSession> shared;
+  const Dataset& data;
+  const Network& network;
+  const Batcher& batcher;
+  ParameterStore params;  // the shared values under gradients of this rank
+  std::unique_ptr<Schedule> schedule;
+  std::unique_ptr<SyncRules> sync;
+  std::unique_ptr<CarriedState> carried;  // null where the batcher starts every sequence afresh
+  bool leads() const { return ctx.rank == 0; }  // writes what a run writes once
 };
 
 // Where a run stands; with parameters and states, all of it that a checkpoint must keep.
@@ -49,6 +65,7 @@ struct Position {
   Window window;
 };
 
+// Both collective. Rank 0 gets the whole state but for `ranks`, the others nothing.
 LMX_API TrainState pack_state(const Session& s, const Position& at);
 // UserError: a checkpoint that does not fit the session; `from` names it.
 LMX_API Position unpack_state(Session& s, const TrainState& state, const std::string& from);
@@ -59,21 +76,30 @@ class LMX_API Trainer {
   // To the last step or to a signal. RunError: diverged under `stop`, a full disk. Returns 0, 130 or 143.
   int run();
   const Position& position() const { return at_; }
+  const TrafficCounter& traffic() const { return traffic_; }
 
  private:
   struct StepLoss {
     double nats = 0;
     int64_t tokens = 0;
   };
-  StepPlan begin_step();
-  StepLoss forward_backward(const StepPlan& plan);
+  // What the update of a step came to; equal on all ranks.
+  struct Outcome {
+    double grad_norm = 0;
+    std::string divergence;  // why it was left out; "": it was made
+  };
+  std::vector<Batch> draw() const;  // this rank's share of the step, in micro-batches
+  StepPlan begin_step(std::span<const Batch> share);
+  StepLoss forward_backward(std::span<const Batch> share, const StepPlan& plan);
   double micro_batch(const Batch& batch, const StepPlan& plan, bool last);
   double gradient_seed() const;
+  StepLoss agree(const StepLoss& own);  // the loss over all ranks; and whether a signal came to any
   void update(const StepLoss& loss);
-  void apply(double lr);
+  Outcome clip_and_apply(const StepLoss& loss, double lr);
   std::string divergence(const StepLoss& loss, const ClipResult& clipped) const;
   void handle_divergence(const std::string& reason);
   double learning_rate() const;
+  void count_traffic();
   void show_progress();
   void set_pace(double seconds);  // from the seconds of the steps since the last record
   void log_step();
@@ -87,11 +113,13 @@ class LMX_API Trainer {
   std::string directory_;
   Position at_;
   Tape tape_;
-  MetricsFile metrics_;
+  std::optional<MetricsFile> metrics_;  // rank 0's
   std::optional<EventFile> events_;
   Stopwatch watch_;
   Pace pace_;
-  int64_t laps_ = 0, saved_ = -1, comm_sent_ = 0, comm_received_ = 0;
+  TrafficCounter traffic_;
+  int64_t laps_ = 0, saved_ = -1;
+  int signal_ = 0;  // that some rank has received
 };
 
 }  // namespace lmx::train

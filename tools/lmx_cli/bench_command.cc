@@ -87,7 +87,7 @@ class Workload {
     ctx_.key = key;
     lmx::ModelState state = state_;
     const lmx::Var features = model_->forward(ctx_, params_, batch, state);
-    const lmx::Var loss = loss_->forward(ctx_, params_, features, batch.targets.reshape({-1}), key.fold("sampler"));
+    const lmx::Var loss = loss_->forward(ctx_, params_, features, batch.targets.reshape({-1}), {.sampler_key = key.fold("sampler")});
     const double nats = *loss.value().data<float>() / static_cast<double>(tokens());
     tape.backward(ctx_, loss, 1.0 / static_cast<double>(tokens()));
     ctx_.tape = nullptr;
@@ -227,11 +227,17 @@ void add_bench(CLI::App& app) {
                {{"lmx bench word_lstm --precision fp32", "one JSON line: step_s, tokens_per_s, gflops, efficiency"},
                 {"lmx bench word_lstm --table", "where the step's time goes, on stderr"},
                 {"lmx bench --precision bf16 --trace t.json", "the same as a Chrome trace (ui.perfetto.dev)"}});
-  command->add_option("workload", options->workload, "word_lstm: Patwary's word model at its full size, 32 x 20 words");
-  command->add_option("--precision", options->precision, "fp32, bf16, fp16, or all (fp32 and bf16)");
-  command->add_option("--steps", options->steps, "steps timed after three that are not; the median counts");
-  command->add_option("--threads", options->threads, "threads; 0: all cores");
-  command->add_option("--trace", options->trace, "write a Chrome trace of the timed steps to this file");
+  command->add_option("WORKLOAD", options->workload, "word_lstm: Patwary's word model at its full size, 32 x 20 words")
+      ->type_name("")
+      ->capture_default_str();
+  command->add_option("--precision", options->precision, "fp32, bf16, fp16, or all (fp32 and bf16)")
+      ->type_name("P")
+      ->capture_default_str();
+  command->add_option("--steps", options->steps, "steps timed after three that are not; the median counts")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "threads; 0: all cores")->type_name("N")->capture_default_str();
+  command->add_option("--trace", options->trace, "write a Chrome trace of the timed steps")->type_name("FILE");
   command->add_flag("--table", options->table, "print the time of each part of the step to stderr");
   options->directories.add_to(*command);
   command->callback([options] { bench(*options); });

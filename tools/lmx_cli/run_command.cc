@@ -16,7 +16,7 @@ struct Options {
   PluginDirectories directories;
   std::string recipe, resume, trace;
   lmx::ComposeOptions compose;
-  int64_t ranks = 1;
+  int64_t ranks = 0;  // 0: as the recipe says
   bool dry_run = false;
 };
 
@@ -26,18 +26,26 @@ std::string number(double value) {
   return text;
 }
 
+// " --plugin-dir DIR" for each folder, as the command that comes next needs it again.
+std::string repeated(const std::string& option, const std::vector<std::string>& folders) {
+  std::string text;
+  for (const std::string& folder : folders) text += " " + option + " " + shell_quoted(folder);
+  return text;
+}
+
 // What one would try after this run, as lines that can be copied.
 void print_next(const lmx::RunResult& r, const Options& o) {
   const std::string lmx = "  " + command_name(), run = shell_quoted(r.directory);
-  std::cout << "next:\n" << lmx << " eval " << run << " --checkpoint best\n";
-  std::cout << lmx << " generate " << run << " --tokens 40\n";
+  const std::string plugins = repeated("--plugin-dir", o.directories.directories);
+  std::cout << "next:\n" << lmx << " eval " << run << " --checkpoint best" << plugins << "\n";
+  std::cout << lmx << " generate " << run << " --tokens 40" << plugins << "\n";
   const std::filesystem::path recipe = o.recipe, twin = recipe.parent_path() / "word_lm_gutenberg.yaml";
   std::error_code error;
   if (r.exit_code != 0) {
     std::cout << lmx << " run " << shell_quoted(o.recipe);
     for (const std::string& word : o.compose.overrides)
       std::cout << " " << shell_quoted(word);  // the same recipe again
-    std::cout << " --resume " << run << "\n";
+    std::cout << repeated("--config-dir", o.compose.search_path) << plugins << " --resume " << run << "\n";
   } else if (recipe.filename() == twin.filename()) {
     std::cout << lmx << " run " << shell_quoted(o.recipe) << " model.cells=512 --dry-run\n";
   } else if (std::filesystem::exists(twin, error)) {
@@ -61,15 +69,23 @@ std::vector<std::string> command_line(const Options& o) {
   std::vector<std::string> words{"lmx", "run", o.recipe};
   words.insert(words.end(), o.compose.overrides.begin(), o.compose.overrides.end());
   if (!o.resume.empty()) words.insert(words.end(), {"--resume", o.resume});
+  if (o.ranks) words.insert(words.end(), {"--ranks", std::to_string(o.ranks)});
   return words;
 }
 
+// What `--ranks N` puts in the place of `comm:`.
+lmx::Node virtual_ranks(int64_t ranks) {
+  const lmx::Mark mark{lmx::str("option '--ranks ", ranks, "'")};
+  lmx::Node comm = lmx::Node::map(mark);
+  comm.set("name", lmx::Node::string("virtual", mark));
+  comm.set("ranks", lmx::Node::scalar(std::to_string(ranks), mark));
+  return comm;
+}
+
 void run(const Options& o) {
-  if (o.ranks != 1)
-    throw lmx::UserError(
-        lmx::str("[run] --ranks ", o.ranks, ": virtual ranks are not in this build; only 1 is possible"));
   o.directories.load();
-  const lmx::Node tree = lmx::compose(o.recipe, o.compose);
+  lmx::Node tree = lmx::compose(o.recipe, o.compose);
+  if (o.ranks) tree.set("comm", virtual_ranks(o.ranks));
   const std::string name = std::filesystem::path(o.recipe).stem().string();
   if (o.dry_run) {
     std::cout << lmx::dry_run(tree, name);
@@ -91,6 +107,7 @@ void add_run(CLI::App& app) {
                {{"lmx run recipes/quickstart.yaml", "a small model in under a minute; no download"},
                 {"lmx run recipes/quickstart.yaml model.cells=64 train.steps=200", "with values changed"},
                 {"lmx run recipes/word_lm_gutenberg.yaml --dry-run", "parameters, memory, data; trains nothing"},
+                {"lmx run recipes/quickstart.yaml --ranks 8", "the same run as 8 ranks would compute it, in one process"},
                 {"lmx run recipes/quickstart.yaml --resume auto", "go on with its newest run, or start one"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RECIPE", o->recipe, "a recipe, a YAML file")->required()->type_name("");
@@ -103,7 +120,9 @@ void add_run(CLI::App& app) {
       ->type_name("DIR|auto");
   command->add_flag("--dry-run,-n", o->dry_run,
                     "check the recipe; print parameters, memory and whether the data is there; train nothing");
-  command->add_option("--ranks", o->ranks, "ranks; this build has one")->type_name("N");
+  command->add_option("--ranks", o->ranks, "N virtual ranks in this process: comm=virtual comm.ranks=N")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   command->add_option("--trace", o->trace, "write a Chrome trace of the run's phases")->type_name("FILE");
   o->directories.add_to(*command);
   command->callback([o] { run(*o); });

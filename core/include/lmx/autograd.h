@@ -54,20 +54,22 @@ class LMX_API Var {
   // The value was changed in place (an optimizer's update): drops what cached() keeps.
   void changed();
   uint64_t version() const;  // number of changes
-  // What `make()` returned since the value last changed (a packed or rounded copy).
-  // A variable belongs to one rank: not thread-safe.
+  // What `make()` returned since the value last changed (a packed or rounded copy). Thread-safe between replicas, as
+  // long as nobody changes the value at the same time.
   template <class T, class Make>
   const T& cached(std::string_view key, Make&& make) const {
-    std::shared_ptr<void>& slot = cache_slot(key);
-    if (!slot) slot = std::make_shared<T>(make());
-    return *static_cast<const T*>(slot.get());
+    return *static_cast<const T*>(
+        cached_or(key, [&]() -> std::shared_ptr<void> { return std::make_shared<T>(make()); }).get());
   }
+  // The same value and cache under a gradient of its own: a parameter as another rank of this process sees it.
+  Var replica() const;
   bool same(const Var& other) const { return impl_ == other.impl_; }
 
  private:
   friend class Tape;
+  struct Shared;
   struct Impl;
-  std::shared_ptr<void>& cache_slot(std::string_view key) const;
+  std::shared_ptr<void> cached_or(std::string_view key, const std::function<std::shared_ptr<void>()>& make) const;
   std::shared_ptr<Impl> impl_;
 };
 

@@ -20,11 +20,17 @@ LMX_API StateDict load_safetensors(const std::string& path, const std::shared_pt
 struct TrainState {
   StateDict model;                             // parameters: model.safetensors
   StateDict train;                             // optimizer, EMA, carried state: train_state.safetensors
+  std::vector<StateDict> ranks;                // what only one rank has (residuals): rank-R.safetensors
   std::map<std::string, std::string> numbers;  // state.json
 };
 
 // <run>/checkpoints/step-N/, written as a hidden temporary folder, fsynced, renamed. Returns the folder.
 LMX_API std::string save_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state);
+// The same in three steps, for several ranks on one file system: rank 0 begins, every rank adds what only it has, and
+// when all have, rank 0 finishes with the rest (whose `ranks` are not read) and the number of ranks.
+LMX_API void begin_checkpoint(const std::string& run_dir, int64_t step);
+LMX_API void add_to_checkpoint(const std::string& run_dir, int64_t step, int rank, const StateDict& state);
+LMX_API std::string finish_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state, int ranks);
 // Verifies the hashes of state.json. UserError names the damaged file and what to do.
 LMX_API TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allocator>& allocator);
 // Only its `numbers`, read and verified without the tensors.

@@ -1,8 +1,16 @@
-// Groups of ranks and the ledger of what they send.
+// Groups of ranks, what they exchange, and the ledger of every byte.
+//
+// A communicator only moves data; sums are lmx's own, in rank order, so that every group gives the same bits. Calls are
+// collective: all ranks make them in the same order, with equal types and trailing sizes.
+//
+// A tensor that was handed to a collective is not written to again by anyone, and what a collective returns may be
+// shared by the ranks of a process: it is read, never written.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,41 +19,118 @@
 
 namespace lmx {
 
-// One line of the ledger: bytes that this rank sent and received in one collective.
+// One line of the ledger: bytes that this rank sent to and received from others in one collective.
 struct LedgerEntry {
   int64_t step = 0;
-  std::string group;       // the parameter group or purpose
-  std::string collective;  // "all_reduce"
+  std::string group;       // the parameter group ("tables") or purpose ("control")
+  std::string collective;  // "all_gather", "all_to_all", "broadcast", "send"
   int64_t sent = 0, received = 0;
+  double seconds = 0;  // in the call, waiting included
 };
 
-// A group of ranks. A group of one is the identity: every call returns at once and enters the ledger with 0 bytes.
+// One rank's end of a group. A group of one is the identity: calls return at once and enter the ledger with 0 bytes.
+// Used by one thread at a time.
 class LMX_API Communicator {
  public:
   virtual ~Communicator();
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // In place: the sum over ranks, in rank order, in the tensor's own type.
-  virtual void all_reduce(Tensor& t, const std::string& group) = 0;
-  // Ranks' tensors (equal type and trailing shape, any leading size) one after the other, in rank order.
-  virtual Tensor all_gather(const Tensor& t, const std::string& group) = 0;
-  virtual void broadcast(Tensor& t, int root, const std::string& group) = 0;
-  virtual void barrier() = 0;
+  // What this rank allocates from; what it receives is counted there.
+  const std::shared_ptr<Allocator>& allocator() const { return allocator_; }
+  int threads() const { return threads_; }  // of a parallel region of this rank
+
+  // Ranks' tensors (rows_r, ...) one after the other, in rank order. `rows`: the leading size of each rank's; without
+  // them they are gathered first (8 bytes a rank).
+  Tensor all_gather(const Tensor& own, const std::string& group);
+  Tensor all_gather(const Tensor& own, std::span<const int64_t> rows, const std::string& group);
+  // Sends parts[r] to rank r; returns what each rank had for this one, in rank order: (rows[r], ...).
+  std::vector<Tensor> all_to_all(std::vector<Tensor> parts, std::span<const int64_t> rows, const std::string& group);
+  // The root's tensor; the others give one of the same shape and type.
+  Tensor broadcast(const Tensor& t, int root, const std::string& group);
+  void barrier();
+  // Point to point, in order per pair of ranks and tag. send() returns when `t` may be reused. receive() fills `t`;
+  // from -1: whoever comes first; returns the sender.
+  void send(const Tensor& t, int to, int tag, const std::string& group);
+  int receive(Tensor& t, int from, int tag, const std::string& group);
+
+  // Made of the moves above. -----------------------------------------------------------------------------------------
+  // The sum over ranks, in rank order from +0, f32 or f64. Chunk r of the flat elements (chunk_begin) goes to rank r, is
+  // summed there and gathered: each rank sends n - chunk + (G-1) chunk elements, 2 (G-1)/G n where G divides n.
+  Tensor all_reduce(const Tensor& t, const std::string& group);
+  // `own` of every rank, rank after rank.
+  std::vector<double> gather_numbers(std::span<const double> own, const std::string& group);
+  std::vector<std::string> gather_texts(const std::string& own, const std::string& group);
+
+  // For what every rank would compute from the same inputs with the same result: in a virtual group rank 0 makes it,
+  // with all threads, and the others share it (without writing to it); elsewhere each rank makes its own. Collective.
+  template <class T, class Make>
+  T once(Make&& make) {
+    const std::shared_ptr<void> made = do_once([&]() -> std::shared_ptr<void> { return std::make_shared<T>(make()); });
+    return *std::static_pointer_cast<T>(made);
+  }
+  // once() for a tensor that counts in each rank's memory, as class `c`.
+  Tensor once_tensor(MemClass c, const std::function<Tensor()>& make);
+  // True where ranks are threads of one process, which share parameters and what once() makes.
+  virtual bool shares_memory() const { return false; }
+  // True where a collective makes progress on a second thread while this rank computes.
+  virtual bool overlaps() const { return false; }
+
+  // Simulated time, for strategies whose ranks do not go in step. announce() says when this rank's next event happens;
+  // wait_turn() returns when no other rank has an earlier one (of several at one time the lowest rank goes first; ranks
+  // that wait in a collective or have ended do not count). Between the two the rank may compute beside the others.
+  virtual bool simulates_time() const { return false; }
+  virtual void announce(double time);
+  virtual void wait_turn();
+
   const std::vector<LedgerEntry>& ledger() const { return ledger_; }
   void set_step(int64_t step) { step_ = step; }
   void clear_ledger() { ledger_.clear(); }
 
  protected:
-  void enter(const std::string& group, const char* collective, int64_t sent, int64_t received);
+  explicit Communicator(std::shared_ptr<Allocator> allocator, int threads = 1);
+  // The moves, without the ledger. `own` and parts are contiguous; do_all_to_all may hand its parts over.
+  virtual Tensor do_all_gather(const Tensor& own, std::span<const int64_t> rows) = 0;
+  virtual std::vector<Tensor> do_all_to_all(std::vector<Tensor>& parts, std::span<const int64_t> rows) = 0;
+  virtual Tensor do_broadcast(const Tensor& t, int root) = 0;
+  virtual void do_barrier() = 0;
+  virtual void do_send(const Tensor& t, int to, int tag) = 0;
+  virtual int do_receive(Tensor& t, int from, int tag) = 0;
+  // The sum of the flat `t` by a means of the group's own (in no fixed order; the ledger then counts a ring's 2 (G-1)/G n
+  // elements); an undefined tensor: none, and all_reduce() adds in rank order.
+  virtual Tensor do_all_reduce(const Tensor&) { return {}; }
+  virtual std::shared_ptr<void> do_once(const std::function<std::shared_ptr<void>()>& make) { return make(); }
 
  private:
+  std::shared_ptr<Allocator> allocator_;
+  int threads_;
   std::vector<LedgerEntry> ledger_;
   int64_t step_ = 0;
 };
 
-// The group of one rank.
-LMX_API std::unique_ptr<Communicator> make_self_communicator();
+// Where part r of n elements begins when they are divided over `parts`: r n / parts, so sizes differ by at most one.
+inline int64_t chunk_begin(int64_t n, int r, int parts) {
+  return n * r / parts;
+}
 
-using CommFactory = std::unique_ptr<Communicator> (*)(const Node& config, const std::string& path);
+// The ranks of a run, those that live in this process among them: what a plugin of kind comm makes.
+class LMX_API CommGroup {
+ public:
+  virtual ~CommGroup();
+  virtual int size() const = 0;
+  // Runs `body` for each rank of this process, on a communicator of its own, and returns when all have returned. An
+  // exception of one rank ends the waiting of the others and is thrown here.
+  virtual void run(const std::function<void(Communicator&)>& body) = 0;
+  virtual std::string describe() const = 0;  // "64 virtual ranks, 2 at a time"
+};
+
+struct CommEnv {
+  int threads = 0;                        // `threads` of the recipe; 0: the group divides the machine's cores
+  std::vector<std::string> command_line;  // of this process, for groups that start others like it
+};
+using CommFactory = std::unique_ptr<CommGroup> (*)(const Node& config, const std::string& path, const CommEnv& env);
+
+// The group of one rank; built in as `self`.
+LMX_API std::unique_ptr<CommGroup> make_self_group(int threads);
+LMX_API std::unique_ptr<Communicator> make_self_communicator(int threads = 0);
 
 }  // namespace lmx

@@ -9,6 +9,7 @@
 #include "lmx/ops.h"
 #include "lmx/parameters.h"
 #include "lmx/random.h"
+#include "lmx/step_plan.h"
 
 namespace lmx {
 
@@ -22,9 +23,9 @@ class LMX_API Loss {
  public:
   virtual ~Loss();
   virtual std::vector<ParameterSpec> parameters() const = 0;  // "softmax.weight" (V, D), "softmax.bias" (V)
-  // Summed nats (1) over targets i32 (n) from features (n, D). `sampler`: key of this step's candidates.
+  // Summed nats (1) over targets i32 (n) from features (n, D). `plan`: this step's candidates and rows.
   virtual Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
-                      RandomKey sampler) const = 0;
+                      const StepPlan& plan) const = 0;
   // Under the full softmax, whatever training used: f32 (n) nats.
   virtual Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
                           const Tensor& targets) const;

@@ -35,11 +35,16 @@ struct MemoryStats {
 class LMX_API Allocator {
  public:
   static std::shared_ptr<Allocator> cpu();
+  // Takes its blocks from `pool` and counts them for itself: one for each of several ranks that share a process.
+  static std::shared_ptr<Allocator> counting(std::shared_ptr<Allocator> pool);
   virtual ~Allocator();
   virtual Device device() const = 0;
   // Never null; a RunError names the size asked for and what is in use when the system has no more.
   virtual void* allocate(size_t bytes, MemClass c) = 0;
   virtual void release(void* block, size_t bytes, MemClass c) noexcept = 0;
+  // Counts memory that another allocator owns and this rank holds on to; and no longer.
+  virtual void charge(size_t bytes, MemClass c) = 0;
+  virtual void discharge(size_t bytes, MemClass c) noexcept = 0;
   virtual MemoryStats stats() const = 0;
   virtual void reset_peak() = 0;
   virtual void trim() = 0;  // gives cached blocks back to the system

@@ -14,9 +14,6 @@
 
 namespace lmx {
 
-// Named tensors of an optimizer's or other component's state, as a checkpoint keeps them.
-using StateDict = std::map<std::string, Tensor>;
-
 class LMX_API Optimizer {
  public:
   virtual ~Optimizer();

@@ -11,6 +11,9 @@
 
 namespace lmx {
 
+// Named tensors of an optimizer's or other component's state, as a checkpoint keeps them.
+using StateDict = std::map<std::string, Tensor>;
+
 // How a parameter starts; drawn from key.fold(name) by element index, so independent of the order of declaration.
 struct LMX_API Init {
   std::string kind =
@@ -38,6 +41,11 @@ class LMX_API ParameterStore {
   const ParameterSpec& spec(const std::string& name) const;
   int64_t count() const;  // elements of all parameters
   void clear_gradients();
+  // The same parameters for another rank of this process: values and what is cached of them are shared, gradients are
+  // its own.
+  ParameterStore replica() const;
+  // The same parameters with values of their own, which may then differ from this store's (a stale replica).
+  ParameterStore copy(Context& ctx) const;
 
  private:
   struct Entry {

@@ -3,57 +3,103 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "lmx/batcher.h"
+#include "lmx/codec.h"
 #include "lmx/comm.h"
 #include "lmx/optim.h"
 #include "lmx/parameters.h"
+#include "lmx/step_plan.h"
 
 namespace lmx {
 
-// What a strategy decides for a step before its forward; losses and models read it.
-struct StepPlan {
-  int64_t step = 0;
-  RandomKey sampler_key;  // of the sampled softmax: equal keys draw equal candidates
+// What one rank's traffic for a unit of parameters depends on; expected_bytes() is a function of it alone.
+struct Traffic {
+  int rank = 0, ranks = 1;
+  struct Dense {
+    int64_t rows = 0, width = 1;  // of the parameter: (rows, width), or (rows) with width 1
+  };
+  std::vector<Dense> dense;  // parameters of the unit with dense gradients
+  // A row-sparse gradient: (vocabulary, width); indices of each rank as backward left them, and without repetition; rows
+  // of the union over ranks.
+  struct Sparse {
+    int64_t vocabulary = 0, width = 1;
+    std::vector<int64_t> indices, unique;
+    int64_t union_rows = 0;
+    // Rows of the union by index modulo ranks: who keeps what the sum of a row lost (one_bit). Empty: as if divided evenly.
+    std::vector<int64_t> owned;
+  };
+  std::vector<Sparse> sparse;
 };
 
-// One strategy serves the parameters that its rule in `sync:` matched.
+// One strategy serves the parameters that its rule in `sync:` matched; each rank has its own.
 class LMX_API SyncStrategy {
  public:
   virtual ~SyncStrategy();
-  virtual void begin_step(Context& ctx, StepPlan& plan) = 0;
-  // Once per parameter and step, after its last use in the last sub-batch's backward.
-  virtual void grad_ready(Context& ctx, const Var& param) = 0;
-  virtual void before_step(Context& ctx) = 0;  // gradients are complete and equal on all ranks when this returns
-  virtual bool owns_update(const Var& param) const = 0;  // true: the strategy itself clips and updates it
-  virtual void after_step(Context& ctx) = 0;
-  virtual StateDict state() const = 0;
-  virtual void load(const StateDict& state) = 0;
-  // Bytes that one rank sends in a step for a dense parameter of `elements`, or for `rows` x `width` of a sparse one.
-  virtual int64_t expected_bytes(int64_t ranks, int64_t elements) const = 0;
+  // Parameters whose gradients travel together. `params` come in the order in which backward finishes them, which is
+  // the reverse of their declaration. Default: each alone.
+  virtual std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const;
+  // Before the forward, with this rank's share of the step's batch: candidates, rows, parameters to pull.
+  virtual void begin_step(Context& ctx, std::span<const Batch> share, StepPlan& plan);
+  // The gradients of one unit, from this rank's own to the sum over all ranks. Collective: all ranks call it for the
+  // same units in the same order, perhaps on a second thread while backward goes on with other parameters. A gradient
+  // may be empty on a rank (no sequences); it still takes part. What comes out is not written to.
+  virtual void reduce(Context& ctx, std::span<Var> unit) = 0;
+  // True: the strategy itself clips and updates the parameter (a server does).
+  virtual bool owns_update(const Var& param) const;
+  virtual void after_step(Context& ctx);
+  // False: ranks' values may differ (stale replicas), so ranks of one process cannot share them.
+  virtual bool replicated() const;
+  // What a checkpoint must keep of this rank. load() gets the states of all ranks that saved, in rank order; UserError
+  // where another number of ranks cannot go on from them.
+  virtual StateDict state() const;
+  virtual void load(Context& ctx, const std::vector<StateDict>& ranks);
+  // Bytes that this rank sends in reduce() for a unit, in all collectives.
+  virtual int64_t expected_bytes(const Traffic& traffic) const = 0;
+  // One line for people when a run starts ("14 seed groups of 4 or 5 ranks"); "" for none.
+  virtual std::string describe(int ranks) const;
+  // Losses of its codec since the last call, by parameter.
+  virtual std::map<std::string, CodecHealth> take_health();
 };
 
 struct SyncEnv {
-  std::string group;                // the rule's key in `sync:`
-  std::vector<std::string> params;  // what it matched
+  std::string group;                  // the rule's key in `sync:`
+  std::vector<ParameterSpec> params;  // what it matched, in order of declaration
+  int rank = 0, ranks = 1;
+  RandomKey key;  // of the run, for this rule
 };
 using SyncFactory = std::unique_ptr<SyncStrategy> (*)(const Node& config, const std::string& path, const SyncEnv& env);
 
-// `sync:` of a recipe: rules by name, each {params: regex, strategy: name, ...}; the first match wins.
+struct CommTimes {
+  double busy = 0;     // seconds in which gradients travelled
+  double exposed = 0;  // those of them in which the rank had nothing else to do; the rest was hidden behind backward
+};
+
+// `sync:` of a recipe: rules by name, each {params: regex, strategy: name, ...}; the first match wins. Runs the units of
+// all rules in one fixed order, each as soon as its gradients are complete, beside backward where the communicator can.
 // UserError: an uncovered parameter, a rule that matches nothing.
 class LMX_API SyncRules {
  public:
-  SyncRules(const Node& sync, const std::string& path, const std::vector<std::string>& params);
+  SyncRules(const Node& sync, const std::string& path, const std::vector<ParameterSpec>& params, int rank, int ranks,
+            RandomKey key);
   ~SyncRules();
   SyncRules(const SyncRules&) = delete;
-  void begin_step(Context& ctx, StepPlan& plan);
-  void grad_ready(Context& ctx, const Var& param);
-  void before_step(Context& ctx);
+  void begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan);
+  // Once per parameter and step, after its last use in the last sub-batch's backward.
+  void grad_ready(const Var& param);
+  // Returns when every gradient is the sum over ranks. Parameters that never became ready take part with what they have.
+  void finish();
   bool owns_update(const Var& param) const;
   void after_step(Context& ctx);
+  bool replicated() const;  // of all rules
   StateDict state() const;
-  void load(const StateDict& state);
+  void load(Context& ctx, const std::vector<StateDict>& ranks);
+  CommTimes take_times();  // since the last call
+  std::map<std::string, CodecHealth> take_health();
+  std::vector<std::string> describe(int ranks) const;  // lines for people
   static Node full_config(const Node& sync, const std::string& path);
 
  private:

@@ -88,6 +88,9 @@ class LMX_API Tensor {
   Tensor like(MemClass c) const;  // uninitialised, same shape, type and device
   void zero();
   void copy_from(const Tensor& source);  // same shape and type
+  // The same elements, counted in `allocator` as well while this handle or a view of it lives: what a rank holds of
+  // memory that it shares. Not to be written to.
+  Tensor lent(const std::shared_ptr<Allocator>& allocator, MemClass c) const;
 
  private:
   struct Storage;

@@ -45,12 +45,6 @@ struct CheckpointConfig {
   void fields(Fields& f);
 };
 
-struct CommConfig {
-  std::string kind = "self";
-  int64_t ranks = 1;
-  void fields(Fields& f);
-};
-
 struct RunConfig {
   std::string dir;  // "": runs/<recipe>/<date-time>
   bool tensorboard = true;
@@ -67,10 +61,9 @@ struct Recipe {
   BatchConfig batch;
   TrainConfig train;
   CheckpointConfig checkpoint;
-  CommConfig comm;
   RunConfig run;
   LrRule lr_rule;
-  Node model, loss, data, batcher, optimizer, schedule, sync, clip;  // each read by its component
+  Node model, loss, data, batcher, optimizer, schedule, sync, clip, comm;  // each read by its component
   Node provenance;  // free form: where the values come from, what is assumed
   void fields(Fields& f);
 };

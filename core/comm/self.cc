@@ -1,0 +1,76 @@
+// The group of one rank.
+#include <thread>
+
+#include "lmx/comm.h"
+#include "lmx/error.h"
+#include "lmx/parallel.h"
+
+namespace lmx {
+namespace {
+
+// Nothing moves: the base class answers for a group of one.
+class SelfCommunicator final : public Communicator {
+ public:
+  explicit SelfCommunicator(int threads) : Communicator(Allocator::cpu(), threads) {}
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+
+ protected:
+  Tensor do_all_gather(const Tensor& own, std::span<const int64_t>) override { return own; }
+  std::vector<Tensor> do_all_to_all(std::vector<Tensor>& parts, std::span<const int64_t>) override {
+    return std::move(parts);
+  }
+  Tensor do_broadcast(const Tensor& t, int) override { return t; }
+  void do_barrier() override {}
+  void do_send(const Tensor& t, int to, int tag) override {
+    LMX_CHECK(to == 0, "send to rank ", to, " of 1");
+    waiting_.push_back({tag, t.clone()});
+  }
+  int do_receive(Tensor& t, int from, int tag) override {
+    LMX_CHECK(from <= 0, "receive from rank ", from, " of 1");
+    for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
+      if (it->tag != tag) continue;
+      t.copy_from(it->tensor);
+      waiting_.erase(it);
+      return 0;
+    }
+    throw InternalError(str("[comm] rank 0 receives tag ", tag, " from itself before it was sent"));
+  }
+
+ private:
+  struct Message {
+    int tag;
+    Tensor tensor;
+  };
+  std::vector<Message> waiting_;
+};
+
+int or_all_cores(int threads) {
+  return threads > 0 ? threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+class SelfGroup final : public CommGroup {
+ public:
+  explicit SelfGroup(int threads) : threads_(threads) {}
+  int size() const override { return 1; }
+  void run(const std::function<void(Communicator&)>& body) override {
+    SelfCommunicator comm(or_all_cores(threads_));
+    set_num_threads(comm.threads());
+    body(comm);
+  }
+  std::string describe() const override { return "1 rank"; }
+
+ private:
+  int threads_;
+};
+
+}  // namespace
+
+std::unique_ptr<CommGroup> make_self_group(int threads) {
+  return std::make_unique<SelfGroup>(threads);
+}
+std::unique_ptr<Communicator> make_self_communicator(int threads) {
+  return std::make_unique<SelfCommunicator>(or_all_cores(threads));
+}
+
+}  // namespace lmx

@@ -1,0 +1,103 @@
+// Codecs: how gradients are written for the wire, what that loses, and the sum over ranks through one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lmx/comm.h"
+#include "lmx/config.h"
+#include "lmx/context.h"
+#include "lmx/parameters.h"
+
+namespace lmx {
+
+// `codec:` of a rule.
+struct LMX_API CodecConfig {
+  std::string kind = "none";      // none, fp16, bf16, one_bit
+  double scale = 1024;            // fp16: values are multiplied by it before they are rounded (Patwary 2018, section III-C)
+  std::string reduce = "fp16";    // fp16: the type in which ranks' values are added
+  std::string residual = "rows";  // one_bit on row-sparse gradients: rows (kept for rows that were ever sent), none
+  void fields(Fields& f);
+};
+
+// What encoding lost since the counters were last taken, by parameter: of what this rank sent, its own values and its
+// chunks of the sum.
+struct CodecHealth {
+  int64_t values = 0;
+  int64_t underflow = 0;       // non-zero before, zero after
+  int64_t overflow = 0;        // not finite after
+  double error = 0, norm = 0;  // sums of squares of what was lost and of what there was: relative error
+                               // sqrt(error / norm); values that are not finite count in neither
+  double residual = 0;         // sum of squares of what error feedback keeps now
+};
+
+// Encodes blocks (rows, width) of f32. Stateless and thread-safe.
+//
+//   fp16     f16(scale v), rounded to nearest even; what is too large becomes infinite, so that a run sees it diverge.
+//            Ranks are added in f16, still scaled, or in f32.
+//   bf16     bf16(v); ranks are added in f32
+//   one_bit  a bit an entry (1: not negative) and two floats a column, the means of its non-negative and of its
+//            negative entries, which decoding puts in their places (Seide 2014, section 3.2; FACTS A5)
+class LMX_API Codec {
+ public:
+  virtual ~Codec();
+  virtual const char* name() const = 0;
+  virtual int64_t bytes(int64_t rows, int64_t width) const = 0;  // of an encoded block
+  virtual void encode(const float* values, int64_t rows, int64_t width, std::byte* out) const = 0;
+  virtual void decode(const std::byte* in, int64_t rows, int64_t width, float* out) const = 0;
+  // sum += decoded, in the precision in which the codec reduces.
+  virtual void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const = 0;
+  virtual bool elementwise() const { return true; }  // each value by itself: blocks may be cut and joined at will
+  virtual bool feedback() const { return false; }    // what encoding loses is added to the next step's values
+};
+LMX_API std::unique_ptr<Codec> make_codec(const CodecConfig& config);
+
+// The sum over ranks of blocks through a codec: chunk r of a block goes to rank r, is summed there in rank order from
+// +0, encoded again and gathered. A chunk is a run of elements where the codec is elementwise, else of rows. Without a
+// codec this is Communicator::all_reduce. Among one rank nothing travels, so nothing is encoded.
+//
+// With error feedback both encodings keep what they lose (Seide 2014, section 3): each rank for its own values, and the
+// owner of a chunk for its sum. A table's rows come and go, so there the owner of a row is its index modulo the number
+// of ranks, whatever its place in the block: what a row's sum lost is added when the row is next sent. Loss that is not
+// finite is not kept. With one rank, residuals from a run on several are added to the gradient once.
+class LMX_API Reducer {
+ public:
+  Reducer(const CodecConfig& config, std::string group);
+  ~Reducer();
+  const Codec& codec() const;
+  // `name`: whose values these are, for residuals and health. (n, D) or (n), f32 (f64 too without a codec); a vector
+  // is one column. Returns the sum in the same shape, shared, not to be written to.
+  Tensor reduce(Context& ctx, const std::string& name, const Tensor& own);
+  // The sums of several blocks that travel in one message: views of one buffer, in order.
+  struct Block {
+    std::string name;
+    Tensor own;
+  };
+  std::vector<Tensor> reduce(Context& ctx, std::span<const Block> blocks);
+  // The same for rows of a table: row i of `own` is row index[i] of `name` on every rank.
+  Tensor reduce_rows(Context& ctx, const std::string& name, const Tensor& own, const std::vector<int32_t>& index);
+  // No sum: ranks' blocks (rows_r, D) one after the other, decoded. Elementwise codecs only.
+  Tensor gather(Context& ctx, const std::string& name, const Tensor& own, std::span<const int64_t> rows);
+
+  // Bytes that rank `rank` of `ranks` sends for a block.
+  int64_t sent_bytes(int rank, int ranks, int64_t rows, int64_t width) const;
+  // In reduce_rows(): `owned[r]` is the number of rows with an index that is r modulo the number of ranks.
+  int64_t sent_row_bytes(int rank, std::span<const int64_t> owned, int64_t width) const;
+  std::map<std::string, CodecHealth> take_health();
+  // Residuals by "<parameter>.push", "<parameter>.sum" (and ".rows" beside them for tables).
+  StateDict state() const;
+  // From the states of the ranks of another layout: each new rank gets an equal part of the sum of what ranks kept of
+  // their own values, and of the sums what it owns now. From the same layout they are taken as they are.
+  void load(Context& ctx, const std::vector<StateDict>& ranks);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lmx

@@ -1,0 +1,85 @@
+#include "stage.h"
+
+#include "lmx/error.h"
+
+namespace lmx::virtual_ranks {
+
+Stage::Stage(int ranks, int slots) : seats_(static_cast<size_t>(ranks)), free_(slots) {}
+
+void Stage::queue(int rank) {
+  Seat& seat = seats_[static_cast<size_t>(rank)];
+  if (seat.running || seat.queued || seat.left) return;
+  seat.queued = true;
+  queue_.push_back(rank);
+}
+
+void Stage::hand_out() {
+  while (free_ > 0 && !queue_.empty()) {
+    Seat& seat = seats_[static_cast<size_t>(queue_.front())];
+    queue_.pop_front();
+    seat.queued = false;
+    seat.running = true;
+    --free_;
+    seat.called.notify_one();
+  }
+}
+
+void Stage::enter(int rank) {
+  std::unique_lock lock(mutex_);
+  Seat& seat = seats_[static_cast<size_t>(rank)];
+  queue(rank);
+  hand_out();
+  seat.called.wait(lock, [&] { return seat.running; });
+}
+
+void Stage::leave(int rank, std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  Seat& seat = seats_[static_cast<size_t>(rank)];
+  seat.running = false;
+  seat.left = true;
+  ++free_;
+  if (error && !error_) {
+    error_ = error;
+    for (size_t r = 0; r < seats_.size(); ++r)
+      if (seats_[r].waits_for) queue(static_cast<int>(r));
+  }
+  hand_out();
+  check_deadlock();
+}
+
+void Stage::wait(int rank, std::unique_lock<std::mutex>& lock, const char* what, const std::function<bool()>& ready) {
+  Seat& seat = seats_[static_cast<size_t>(rank)];
+  while (!error_ && !ready()) {
+    seat.waits_for = what;
+    seat.running = false;
+    ++free_;
+    hand_out();
+    check_deadlock();
+    seat.called.wait(lock, [&] { return seat.running; });
+    seat.waits_for = nullptr;
+  }
+  if (error_) throw Aborted();
+}
+
+void Stage::wake(int rank) {
+  if (seats_[static_cast<size_t>(rank)].waits_for) queue(rank);
+  hand_out();
+}
+
+// Nobody runs or could: the ranks' calls do not match.
+void Stage::check_deadlock() {
+  if (error_ || !queue_.empty()) return;
+  std::string waiting;
+  for (size_t r = 0; r < seats_.size(); ++r) {
+    const Seat& seat = seats_[r];
+    if (seat.running) return;
+    if (!seat.left && !seat.waits_for) return;  // not on the stage yet
+    if (seat.waits_for) waiting += str(waiting.empty() ? "" : "; ", "rank ", r, " in ", seat.waits_for);
+  }
+  if (waiting.empty()) return;
+  error_ = std::make_exception_ptr(InternalError(str("[comm] the ranks wait for each other: ", waiting)));
+  for (size_t r = 0; r < seats_.size(); ++r) queue(static_cast<int>(r));
+  hand_out();
+}
+
+}  // namespace lmx::virtual_ranks

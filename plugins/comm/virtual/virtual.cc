@@ -1,0 +1,255 @@
+// N ranks as threads of one process. Collectives meet in memory: what ranks hand over is passed on by reference, what is
+// gathered exists once, and both count in the memory of every rank that would hold it.
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <limits>
+#include <map>
+#include <thread>
+
+#include "lmx/comm.h"
+#include "lmx/error.h"
+#include "lmx/parallel.h"
+#include "lmx/plugin.h"
+#include "stage.h"
+
+namespace lmx::virtual_ranks {
+namespace {
+
+struct VirtualConfig {
+  int64_t ranks = 2;
+  int64_t at_once = 0;
+  void fields(Fields& f) {
+    f.field("ranks", ranks, "ranks of the run", {1, 65536});
+    f.field("at_once", at_once, "ranks that compute at the same time; 0: as many as the machine has cores for",
+            kNonNegative);
+  }
+};
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// A collective under way, kept by each rank until it has what it came for.
+struct Round {
+  const char* what = nullptr;
+  int first = 0;                       // who came first
+  int arrived = 0;
+  bool complete = false;
+  std::vector<std::vector<Tensor>> in;  // by rank
+  Tensor out;
+  std::shared_ptr<void> made;
+};
+
+struct Message {
+  int from, tag;
+  Tensor tensor;
+};
+
+// What the ranks of a group share. Guarded by the stage's mutex.
+struct Hall {
+  Hall(int n, int slots) : ranks(n), stage(n, slots), mail(static_cast<size_t>(n)), clock(static_cast<size_t>(n), 0.0) {}
+
+  int ranks;
+  Stage stage;
+  std::shared_ptr<Allocator> pool = Allocator::cpu();
+  std::shared_ptr<Round> round;
+  std::vector<std::deque<Message>> mail;
+  std::vector<double> clock;  // of each rank's next event in simulated time; infinite while it waits in a collective
+
+  // The rank whose event comes first in simulated time; of several at one time the lowest. -1: none.
+  int next() const {
+    const auto first = std::min_element(clock.begin(), clock.end());
+    return *first == kNever ? -1 : static_cast<int>(first - clock.begin());
+  }
+  void set_clock(int rank, double time) {
+    clock[static_cast<size_t>(rank)] = time;
+    if (const int r = next(); r >= 0) stage.wake(r);
+  }
+};
+
+class VirtualCommunicator final : public Communicator {
+ public:
+  VirtualCommunicator(Hall& hall, int rank, int threads, int all_threads)
+      : Communicator(Allocator::counting(hall.pool), threads), hall_(hall), rank_(rank), all_threads_(all_threads) {}
+  int rank() const override { return rank_; }
+  int size() const override { return hall_.ranks; }
+  bool shares_memory() const override { return true; }
+  bool simulates_time() const override { return true; }
+
+  void announce(double time) override {
+    const std::lock_guard lock(hall_.stage.mutex());
+    hall_.set_clock(rank_, time);
+  }
+  void wait_turn() override {
+    std::unique_lock lock(hall_.stage.mutex());
+    hall_.stage.wait(rank_, lock, "wait_turn", [&] { return hall_.next() == rank_; });
+  }
+
+ protected:
+  Tensor do_all_gather(const Tensor& own, std::span<const int64_t> rows) override {
+    const auto round = meet("all_gather", {own}, [&](Round& r) { r.out = join(r, rows); });
+    return round->out.lent(allocator(), MemClass::communication);
+  }
+  std::vector<Tensor> do_all_to_all(std::vector<Tensor>& parts, std::span<const int64_t>) override {
+    const auto round = meet("all_to_all", std::move(parts), {});
+    std::vector<Tensor> got;
+    for (size_t r = 0; r < round->in.size(); ++r) {
+      const Tensor& part = round->in[r][index()];
+      got.push_back(r == index() ? part : part.lent(allocator(), MemClass::communication));
+    }
+    return got;
+  }
+  Tensor do_broadcast(const Tensor& t, int root) override {
+    const auto round = meet("broadcast", {t}, {});
+    return rank_ == root ? t : round->in[static_cast<size_t>(root)][0].lent(allocator(), t.mem_class());
+  }
+  void do_barrier() override { meet("barrier", {}, {}); }
+
+  std::shared_ptr<void> do_once(const std::function<std::shared_ptr<void>()>& make) override {
+    if (rank_ != 0) return meet("once", {}, {})->made;
+    std::unique_lock lock(hall_.stage.mutex());
+    const std::shared_ptr<Round> round = join_round("once", {});
+    hall_.stage.wait(rank_, lock, "once", [&] { return round->arrived == hall_.ranks; });
+    lock.unlock();
+    set_num_threads(all_threads_);  // the others wait
+    round->made = make();
+    set_num_threads(threads());
+    lock.lock();
+    complete(*round);
+    return round->made;
+  }
+
+  void do_send(const Tensor& t, int to, int tag) override {
+    Tensor copy = t.clone(MemClass::communication);
+    const std::lock_guard lock(hall_.stage.mutex());
+    hall_.mail[static_cast<size_t>(to)].push_back({rank_, tag, std::move(copy)});
+    hall_.stage.wake(to);
+  }
+  int do_receive(Tensor& t, int from, int tag) override {
+    std::unique_lock lock(hall_.stage.mutex());
+    std::deque<Message>& mail = hall_.mail[index()];
+    const auto fits = [&](const Message& m) { return m.tag == tag && (from < 0 || m.from == from); };
+    hall_.stage.wait(rank_, lock, "receive", [&] { return std::any_of(mail.begin(), mail.end(), fits); });
+    const auto found = std::find_if(mail.begin(), mail.end(), fits);
+    const Message message = std::move(*found);
+    mail.erase(found);
+    lock.unlock();
+    t.copy_from(message.tensor);
+    return message.from;
+  }
+
+ private:
+  size_t index() const { return static_cast<size_t>(rank_); }
+
+  // Enters the collective under way, or begins one. The mutex is held.
+  std::shared_ptr<Round> join_round(const char* what, std::vector<Tensor> in) {
+    if (!hall_.round) {
+      hall_.round = std::make_shared<Round>();
+      hall_.round->what = what;
+      hall_.round->first = rank_;
+      hall_.round->in.resize(static_cast<size_t>(hall_.ranks));
+    }
+    const std::shared_ptr<Round> round = hall_.round;
+    LMX_CHECK(std::strcmp(round->what, what) == 0, "rank ", round->first, " is in ", round->what, ", rank ", rank_,
+              " in ", what);
+    round->in[index()] = std::move(in);
+    if (++round->arrived == hall_.ranks) {
+      hall_.round = nullptr;
+      hall_.stage.wake(0);  // do_once's rank 0 waits for the last
+    }
+    return round;
+  }
+
+  void complete(Round& round) {
+    round.complete = true;
+    for (int r = 0; r < hall_.ranks; ++r) hall_.stage.wake(r);
+  }
+
+  // Returns when all ranks have arrived and `finish`, run by the last of them, is done.
+  std::shared_ptr<Round> meet(const char* what, std::vector<Tensor> in, const std::function<void(Round&)>& finish) {
+    std::unique_lock lock(hall_.stage.mutex());
+    const double time = hall_.clock[index()];
+    const std::shared_ptr<Round> round = join_round(what, std::move(in));
+    const bool last = round->arrived == hall_.ranks && std::strcmp(what, "once") != 0;
+    if (last) {
+      lock.unlock();
+      if (finish) finish(*round);
+      lock.lock();
+      complete(*round);
+    } else {
+      hall_.set_clock(rank_, kNever);
+      hall_.stage.wait(rank_, lock, what, [&] { return round->complete; });
+      hall_.set_clock(rank_, time);
+    }
+    return round;
+  }
+
+  // All ranks' tensors in one buffer of the pool, which every rank is charged for by itself.
+  Tensor join(const Round& round, std::span<const int64_t> rows) {
+    const Tensor& like = round.in[0][0];
+    Shape shape = like.shape();
+    shape[0] = 0;
+    for (const int64_t n : rows) shape[0] += n;
+    Tensor all = Tensor::empty(hall_.pool, shape, like.dtype(), MemClass::communication);
+    auto* at = static_cast<std::byte*>(all.raw());
+    for (const auto& in : round.in) {
+      if (in[0].bytes()) std::memcpy(at, in[0].raw(), static_cast<size_t>(in[0].bytes()));
+      at += in[0].bytes();
+    }
+    return all;
+  }
+
+  Hall& hall_;
+  int rank_;
+  int all_threads_;
+};
+
+class VirtualGroup final : public CommGroup {
+ public:
+  VirtualGroup(const VirtualConfig& config, const CommEnv& env) : ranks_(static_cast<int>(config.ranks)) {
+    const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    threads_ = env.threads > 0 ? env.threads : 1;
+    const int fit = std::max(1, cores / threads_);
+    at_once_ = std::min(ranks_, config.at_once > 0 ? static_cast<int>(config.at_once) : fit);
+    all_threads_ = std::max(threads_, cores);
+  }
+  int size() const override { return ranks_; }
+  std::string describe() const override {
+    return str(ranks_, ranks_ == 1 ? " virtual rank" : " virtual ranks", ", ", at_once_, " at a time");
+  }
+  void run(const std::function<void(Communicator&)>& body) override {
+    Hall hall(ranks_, at_once_);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < ranks_; ++r) threads.emplace_back([&, r] { live(hall, r, body); });
+    for (std::thread& t : threads) t.join();
+    if (hall.stage.error()) std::rethrow_exception(hall.stage.error());
+  }
+
+ private:
+  void live(Hall& hall, int rank, const std::function<void(Communicator&)>& body) {
+    hall.stage.enter(rank);
+    std::exception_ptr error;
+    try {
+      set_num_threads(threads_);
+      VirtualCommunicator comm(hall, rank, threads_, all_threads_);
+      body(comm);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    {
+      const std::lock_guard lock(hall.stage.mutex());
+      hall.set_clock(rank, kNever);
+    }
+    hall.stage.leave(rank, error);
+  }
+
+  int ranks_, threads_ = 1, at_once_ = 1, all_threads_ = 1;
+};
+
+std::unique_ptr<CommGroup> make_virtual(const Node& config, const std::string& path, const CommEnv& env) {
+  return std::make_unique<VirtualGroup>(read_config<VirtualConfig>(config, path), env);
+}
+
+}  // namespace
+}  // namespace lmx::virtual_ranks
+
+LMX_PLUGIN(comm, virtual, lmx::virtual_ranks::VirtualConfig, lmx::virtual_ranks::make_virtual)
