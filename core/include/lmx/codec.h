@@ -18,8 +18,8 @@ namespace lmx {
 
 // `codec:` of a rule.
 struct LMX_API CodecConfig {
-  std::string kind = "none";      // none, fp16, bf16, one_bit
-  double scale = 1024;            // fp16: values are multiplied by it before they are rounded (Patwary 2018, section III-C)
+  std::string kind = "none";  // none, fp16, bf16, one_bit
+  double scale = 1024;        // fp16: values are multiplied by it before they are rounded (Patwary 2018, section III-C)
   std::string reduce = "fp16";    // fp16: the type in which ranks' values are added
   std::string residual = "rows";  // one_bit on row-sparse gradients: rows (kept for rows that were ever sent), none
   void fields(Fields& f);

@@ -124,6 +124,10 @@ Config read_config(const Node& node, const std::string& path) {
   ConfigReader reader(node, path);
   config.fields(reader.fields());
   reader.finish();
+  // What the values must fulfil together: `void check(const std::string& where) const` throws a UserError that begins
+  // with `where`, the config's place in the recipe.
+  if constexpr (requires { config.check(path); })
+    config.check(node.mark.file.empty() ? path : to_string(node.mark) + ": " + path);
   return config;
 }
 

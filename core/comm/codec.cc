@@ -1,0 +1,78 @@
+// Which codecs there are, and the two that are no more than a copy or a cut.
+#include "lmx/codec.h"
+
+#include <cstring>
+
+#include "backend/convert.h"
+#include "comm/codecs.h"
+#include "lmx/error.h"
+#include "lmx/kernels.h"
+#include "lmx/parallel.h"
+
+namespace lmx {
+
+Codec::~Codec() = default;
+
+void CodecConfig::fields(Fields& f) {
+  f.choice("kind", kind, {"none", "fp16", "bf16", "one_bit"}, "how gradients are written for the wire");
+  f.field("scale", scale, "fp16: factor before rounding, divided out after", {0, 65504, true});
+  f.choice("reduce", reduce, {"fp16", "fp32"}, "fp16: type in which ranks' values are added");
+  f.choice("residual", residual, {"rows", "none"},
+           "one_bit on row-sparse gradients: keep what is lost for every row that was ever sent, or forget it");
+}
+
+namespace {
+
+LMX_SIMD void add_floats(const float* x, float* sum, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
+}
+LMX_SIMD void add_bf16(const bfloat16* x, float* sum, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += static_cast<float>(x[i]);
+}
+
+class Plain final : public Codec {
+ public:
+  const char* name() const override { return "none"; }
+  int64_t bytes(int64_t rows, int64_t width) const override { return 4 * rows * width; }
+  void encode(const float* values, int64_t rows, int64_t width, std::byte* out) const override {
+    if (rows * width > 0) std::memcpy(out, values, static_cast<size_t>(bytes(rows, width)));
+  }
+  void decode(const std::byte* in, int64_t rows, int64_t width, float* out) const override {
+    if (rows * width > 0) std::memcpy(out, in, static_cast<size_t>(bytes(rows, width)));
+  }
+  void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const override {
+    const auto* x = reinterpret_cast<const float*>(in);
+    parallel_for(rows * width, comm::kCodecGrain,
+                 [&](int64_t begin, int64_t end) { add_floats(x + begin, sum + begin, end - begin); });
+  }
+};
+
+class Brain final : public Codec {
+ public:
+  const char* name() const override { return "bf16"; }
+  int64_t bytes(int64_t rows, int64_t width) const override { return 2 * rows * width; }
+  void encode(const float* values, int64_t rows, int64_t width, std::byte* out) const override {
+    to_bf16(values, reinterpret_cast<bfloat16*>(out), rows * width);
+  }
+  void decode(const std::byte* in, int64_t rows, int64_t width, float* out) const override {
+    from_bf16(reinterpret_cast<const bfloat16*>(in), out, rows * width);
+  }
+  void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const override {
+    const auto* x = reinterpret_cast<const bfloat16*>(in);
+    parallel_for(rows * width, comm::kCodecGrain,
+                 [&](int64_t begin, int64_t end) { add_bf16(x + begin, sum + begin, end - begin); });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> make_codec(const CodecConfig& config) {
+  if (config.kind == "none") return std::make_unique<Plain>();
+  if (config.kind == "fp16") return comm::make_fp16(static_cast<float>(config.scale), config.reduce == "fp16");
+  if (config.kind == "bf16") return std::make_unique<Brain>();
+  if (config.kind == "one_bit") return comm::make_one_bit();
+  throw UserError(
+      str("[codec] unknown kind '", config.kind, "'", did_you_mean(config.kind, {"none", "fp16", "bf16", "one_bit"})));
+}
+
+}  // namespace lmx

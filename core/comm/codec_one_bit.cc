@@ -1,0 +1,139 @@
+// One bit an entry and two values a column (Seide et al. 2014). A block is: f32 means of the columns' non-negative
+// entries (width), f32 means of their negative ones (width), then the bits of all entries, row after row without gaps,
+// the first entry in the lowest bit of the first byte.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "comm/codecs.h"
+#include "lmx/kernels.h"
+#include "lmx/parallel.h"
+
+namespace lmx::comm {
+namespace {
+
+constexpr int64_t kLanes = 8;
+
+LMX_SIMD void sum_signs(const float* row, double* above, double* below, int64_t* count, int64_t n) {
+  for (int64_t c = 0; c < n; ++c) {
+    const bool positive = row[c] >= 0;
+    above[c] += positive ? static_cast<double>(row[c]) : 0.0;
+    below[c] += positive ? 0.0 : static_cast<double>(row[c]);
+    count[c] += positive ? 1 : 0;
+  }
+}
+
+// Each column is summed by one thread in the order of rows, so the means do not depend on the number of threads.
+void column_means(const float* values, int64_t rows, int64_t width, float* means) {
+  const int64_t grain = std::max<int64_t>(16, kCodecGrain / std::max<int64_t>(rows, 1));
+  parallel_for(width, grain, [&](int64_t begin, int64_t end) {
+    const auto n = static_cast<size_t>(end - begin);
+    std::vector<double> above(n), below(n);
+    std::vector<int64_t> count(n);
+    for (int64_t r = 0; r < rows; ++r)
+      sum_signs(values + r * width + begin, above.data(), below.data(), count.data(), end - begin);
+    for (size_t c = 0; c < n; ++c) {
+      const int64_t column = begin + static_cast<int64_t>(c), rest = rows - count[c];
+      means[column] = count[c] ? static_cast<float>(above[c] / static_cast<double>(count[c])) : 0.0f;
+      means[width + column] = rest ? static_cast<float>(below[c] / static_cast<double>(rest)) : 0.0f;
+    }
+  });
+}
+
+uint8_t signs_of_eight(const float* v) {
+  const __m256 positive = _mm256_cmp_ps(_mm256_loadu_ps(v), _mm256_setzero_ps(), _CMP_GE_OQ);
+  return static_cast<uint8_t>(_mm256_movemask_ps(positive));
+}
+
+void pack_signs(const float* values, int64_t n, uint8_t* out) {
+  parallel_for((n + kLanes - 1) / kLanes, kCodecGrain / kLanes, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (i * kLanes + kLanes <= n) {
+        out[i] = signs_of_eight(values + i * kLanes);
+        continue;
+      }
+      float last[kLanes];
+      std::fill(last, last + kLanes, -1.0f);
+      std::copy(values + i * kLanes, values + n, last);
+      out[i] = signs_of_eight(last);
+    }
+  });
+}
+
+// Eight bits from `bit` on; those behind the block's last byte are 0.
+uint32_t bits_at(const uint8_t* bits, int64_t bytes, int64_t bit) {
+  const int64_t byte = bit / kLanes;
+  uint32_t two = bits[byte];
+  if (byte + 1 < bytes) two |= static_cast<uint32_t>(bits[byte + 1]) << kLanes;
+  return (two >> (bit % kLanes)) & 0xFF;
+}
+
+// take(out, value of eight columns): the values of columns [c, c + 8) of a row, chosen by bits.
+struct Columns {
+  const float* means;
+  int64_t width;
+  __m256 eight(int64_t c, uint32_t bits) const {
+    const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane);
+    const __m256 mask = _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane));
+    return _mm256_blendv_ps(_mm256_loadu_ps(means + width + c), _mm256_loadu_ps(means + c), mask);
+  }
+  float one(int64_t c, uint32_t bits) const { return bits & 1 ? means[c] : means[width + c]; }
+};
+
+template <bool kAdd>
+void take_rows(const std::byte* in, int64_t rows, int64_t width, float* out) {
+  // The block may lie at any byte of a message.
+  std::vector<float> means(static_cast<size_t>(2 * width));
+  std::memcpy(means.data(), in, means.size() * sizeof(float));
+  const auto* bits = reinterpret_cast<const uint8_t*>(in) + means.size() * sizeof(float);
+  const int64_t bytes = (rows * width + kLanes - 1) / kLanes;
+  const Columns columns{means.data(), width};
+  parallel_for(rows, std::max<int64_t>(1, kCodecGrain / std::max<int64_t>(width, 1)), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* row = out + r * width;
+      int64_t c = 0;
+      for (; c + kLanes <= width; c += kLanes) {
+        const __m256 v = columns.eight(c, bits_at(bits, bytes, r * width + c));
+        _mm256_storeu_ps(row + c, kAdd ? _mm256_add_ps(_mm256_loadu_ps(row + c), v) : v);
+      }
+      for (; c < width; ++c) {
+        const float v = columns.one(c, bits_at(bits, bytes, r * width + c));
+        row[c] = kAdd ? row[c] + v : v;
+      }
+    }
+  });
+}
+
+class OneBit final : public Codec {
+ public:
+  const char* name() const override { return "one_bit"; }
+  bool elementwise() const override { return false; }
+  bool feedback() const override { return true; }
+  int64_t bytes(int64_t rows, int64_t width) const override {
+    return rows * width > 0 ? 2 * width * 4 + (rows * width + kLanes - 1) / kLanes : 0;
+  }
+  void encode(const float* values, int64_t rows, int64_t width, std::byte* out) const override {
+    if (rows * width == 0) return;
+    std::vector<float> means(static_cast<size_t>(2 * width));
+    column_means(values, rows, width, means.data());
+    std::memcpy(out, means.data(), means.size() * sizeof(float));
+    pack_signs(values, rows * width, reinterpret_cast<uint8_t*>(out) + means.size() * sizeof(float));
+  }
+  void decode(const std::byte* in, int64_t rows, int64_t width, float* out) const override {
+    if (rows * width > 0) take_rows<false>(in, rows, width, out);
+  }
+  void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const override {
+    if (rows * width > 0) take_rows<true>(in, rows, width, sum);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> make_one_bit() {
+  return std::make_unique<OneBit>();
+}
+
+}  // namespace lmx::comm
