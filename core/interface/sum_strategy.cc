@@ -1,0 +1,104 @@
+#include "lmx/sum_strategy.h"
+
+#include "lmx/error.h"
+#include "lmx/row_sync.h"
+
+namespace lmx {
+
+SumStrategy::SumStrategy(SumConfig config, SyncEnv env)
+    : config_(std::move(config)), env_(std::move(env)), reducer_(config_.codec, env_.group) {
+  for (const ParameterSpec& p : env_.params)
+    if (p.sparse) tables_.insert(p.name);
+}
+
+std::vector<std::vector<std::string>> SumStrategy::units(const std::vector<ParameterSpec>& params) const {
+  std::vector<std::vector<std::string>> units;
+  std::vector<std::string> bucket;
+  double bytes = 0;
+  for (const ParameterSpec& p : params) {
+    if (p.sparse) {
+      units.push_back({p.name});
+      continue;
+    }
+    bucket.push_back(p.name);
+    bytes += 4 * static_cast<double>(p.shape.numel());
+    if (bytes < config_.bucket_mb * 1e6) continue;
+    units.push_back(std::move(bucket));
+    bucket.clear();
+    bytes = 0;
+  }
+  if (!bucket.empty()) units.push_back(std::move(bucket));
+  return units;
+}
+
+void SumStrategy::reduce(Context& ctx, std::span<Var> unit) {
+  if (unit.size() == 1 && tables_.contains(unit[0].name())) return reduce_table(ctx, unit[0]);
+  for (const Var& p : unit) LMX_CHECK(!tables_.contains(p.name()), p.name(), " travels alone");
+  reduce_dense(ctx, unit);
+}
+
+void SumStrategy::reduce_dense(Context& ctx, std::span<Var> params) {
+  std::vector<Reducer::Block> blocks;
+  std::vector<Var> present;
+  for (Var& p : params) {
+    if (ctx.comm->size() == 1 && p.grad().empty()) continue;
+    blocks.push_back({p.name(), dense_of(ctx, p.grad(), p.value())});
+    p.grad().clear();  // the block alone keeps it, until it has been encoded or has arrived
+    present.push_back(p);
+  }
+  const std::vector<Tensor> sums = reducer_.reduce(ctx, blocks);
+  for (size_t i = 0; i < present.size(); ++i) present[i].grad().dense = sums[i];
+}
+
+void SumStrategy::reduce_table(Context& ctx, Var& param) {
+  Gradient& grad = param.grad();
+  if (ctx.comm->size() == 1 && grad.empty()) return;
+  RowSparse raw = rows_of(ctx, grad, param.value());
+  grad.clear();
+  RowSparse own = coalesce(ctx, {raw});
+  raw.rows = Tensor();
+  std::vector<int32_t> index;
+  if (ctx.comm->size() == 1) {
+    index = own.indices;
+  } else {
+    index = union_of(ctx, gather_indices(ctx, config_.gather == "raw" ? raw.indices : own.indices, env_.group),
+                     param.shape()[0]);
+    if (index.empty()) return;  // on every rank
+    own.rows = spread_rows(ctx, own, index);
+  }
+  Tensor sum = reducer_.reduce_rows(ctx, param.name(), own.rows, index);
+  grad.pieces.push_back({std::move(index), std::move(sum), true});
+}
+
+int64_t SumStrategy::table_bytes(const Traffic& t, const Traffic::Sparse& s) const {
+  const int64_t told = index_bytes(t, config_.gather == "raw" ? s.indices : s.unique);
+  if (s.union_rows == 0) return told;
+  return told + (s.owned.empty() ? reducer_.sent_bytes(t.rank, t.ranks, s.union_rows, s.width)
+                                 : reducer_.sent_row_bytes(t.rank, s.owned, s.width));
+}
+
+int64_t SumStrategy::expected_bytes(const Traffic& t) const {
+  if (t.ranks == 1) return 0;
+  int64_t bytes = 0, joined = 0;
+  for (const Traffic::Dense& d : t.dense) {
+    if (config_.codec.kind == "none")
+      joined += d.rows * d.width;
+    else
+      bytes += reducer_.sent_bytes(t.rank, t.ranks, d.rows, d.width);
+  }
+  bytes += reducer_.sent_bytes(t.rank, t.ranks, joined, 1);
+  for (const Traffic::Sparse& s : t.sparse) bytes += table_bytes(t, s);
+  return bytes;
+}
+
+StateDict SumStrategy::state() const {
+  return reducer_.state();
+}
+void SumStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
+  reducer_.load(ctx, ranks);
+}
+std::map<std::string, CodecHealth> SumStrategy::take_health() {
+  return reducer_.take_health();
+}
+
+}  // namespace lmx

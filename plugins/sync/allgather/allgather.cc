@@ -1,0 +1,81 @@
+// The baseline of Patwary 2018 that gathers every rank's rows with their indices, Theta(G K D) bytes and memory. Each
+// rank's rows are summed first, then ranks in ascending order from +0: so it equals `unique` in every bit.
+#include <algorithm>
+
+#include "lmx/error.h"
+#include "lmx/plugin.h"
+#include "lmx/row_sync.h"
+#include "lmx/sum_strategy.h"
+
+namespace {
+
+using namespace lmx;
+
+struct AllgatherConfig {
+  CodecConfig codec;
+  void fields(Fields& f) { f.group("codec", codec, "how gradients are written for the wire; rows are added in fp32"); }
+  void check(const std::string& where) const {
+    if (codec.kind == "one_bit")
+      throw UserError(str(where,
+                          ".codec.kind: allgather sends rows as they occur, so one_bit's error feedback has no "
+                          "place to keep their errors; choose strategy unique, or codec fp16 or bf16"));
+  }
+};
+
+// Ranks' rows, (K_r, D) one after the other, as one sum over the rows of `index`.
+template <class T>
+Tensor sum_ranks(Context& ctx, const GatheredIndices& gathered, const Tensor& rows, std::span<const int32_t> index) {
+  Shape shape = rows.shape();
+  shape[0] = static_cast<int64_t>(index.size());
+  Tensor sum = ctx.zeros(shape, dtype_of<T>, MemClass::communication);
+  const int64_t width = sum.numel() / shape[0];
+  int64_t at = 0;
+  for (const int64_t count : gathered.counts) {
+    const auto own = gathered.all.slice(at, at + count).values<int32_t>();
+    const RowSparse piece = coalesce(ctx, {{{own.begin(), own.end()}, rows.slice(at, at + count), false}});
+    at += count;
+    auto place = index.begin();
+    for (size_t i = 0; i < piece.indices.size(); ++i) {
+      place = std::lower_bound(place, index.end(), piece.indices[i]);
+      T* to = sum.data<T>() + (place - index.begin()) * width;
+      const T* from = piece.rows.data<T>() + static_cast<int64_t>(i) * width;
+      for (int64_t c = 0; c < width; ++c) to[c] += from[c];
+    }
+  }
+  return sum;
+}
+
+class Allgather final : public SumStrategy {
+ public:
+  Allgather(const AllgatherConfig& config, const SyncEnv& env) : SumStrategy(SumConfig{.codec = config.codec}, env) {}
+
+ protected:
+  void reduce_table(Context& ctx, Var& param) override {
+    if (ctx.comm->size() == 1) return;
+    Gradient& grad = param.grad();
+    const RowSparse own = rows_of(ctx, grad, param.value());
+    grad.clear();
+    const GatheredIndices gathered = gather_indices(ctx, own.indices, env().group);
+    const Tensor rows = reducer().gather(ctx, param.name(), own.rows, gathered.counts);
+    std::vector<int32_t> index = union_of(ctx, gathered, param.shape()[0]);
+    if (index.empty()) return;  // on every rank
+    Tensor sum = ctx.comm->once_tensor(MemClass::communication, [&] {
+      return rows.dtype() == DType::f64 ? sum_ranks<double>(ctx, gathered, rows, index)
+                                        : sum_ranks<float>(ctx, gathered, rows, index);
+    });
+    grad.pieces.push_back({std::move(index), std::move(sum), true});
+  }
+
+  int64_t table_bytes(const Traffic& t, const Traffic::Sparse& s) const override {
+    const int64_t rows = s.indices[static_cast<size_t>(t.rank)];
+    return index_bytes(t, s.indices) + (t.ranks - 1) * reducer().codec().bytes(rows, s.width);
+  }
+};
+
+std::unique_ptr<SyncStrategy> make_allgather(const Node& config, const std::string& path, const SyncEnv& env) {
+  return std::make_unique<Allgather>(read_config<AllgatherConfig>(config, path), env);
+}
+
+}  // namespace
+
+LMX_PLUGIN(sync, allgather, AllgatherConfig, make_allgather)

@@ -1,0 +1,78 @@
+// The baseline of Patwary 2018, Table III: every rank makes its rows a V x D matrix, and all G of them are gathered,
+// Theta(G V D) bytes and memory. The gathered matrices live until the update is done, because in the system that the
+// paper measured the optimizer reads them (TensorFlow's IndexedSlices; FACTS A1.8). The sum is a dense gradient, on one
+// rank too.
+#include "lmx/error.h"
+#include "lmx/plugin.h"
+#include "lmx/row_sync.h"
+#include "lmx/sum_strategy.h"
+
+namespace {
+
+using namespace lmx;
+
+struct AllgatherDenseConfig {
+  CodecConfig codec;
+  void fields(Fields& f) {
+    f.group("codec", codec, "how gradients are written for the wire; matrices are added in fp32");
+  }
+  void check(const std::string& where) const {
+    if (codec.kind == "one_bit")
+      throw UserError(str(where,
+                          ".codec.kind: allgather_dense gathers matrices that nobody sums on the way, so one_bit's "
+                          "error feedback has no second side; choose strategy one_bit, or codec fp16 or bf16"));
+  }
+};
+
+template <class T>
+Tensor sum_matrices(Context& ctx, const Tensor& gathered, const Shape& shape) {
+  Tensor sum = ctx.zeros(shape, dtype_of<T>, MemClass::communication);
+  const int64_t n = sum.numel(), ranks = gathered.numel() / n;
+  for (int64_t r = 0; r < ranks; ++r) {
+    const T* from = gathered.data<T>() + r * n;
+    T* to = sum.data<T>();
+    for (int64_t i = 0; i < n; ++i) to[i] += from[i];
+  }
+  return sum;
+}
+
+class AllgatherDense final : public SumStrategy {
+ public:
+  AllgatherDense(const AllgatherDenseConfig& config, const SyncEnv& env)
+      : SumStrategy(SumConfig{.codec = config.codec}, env) {}
+  void after_step(Context&) override { gathered_.clear(); }
+
+ protected:
+  void reduce_table(Context& ctx, Var& param) override {
+    Gradient& grad = param.grad();
+    if (ctx.comm->size() == 1 && grad.empty()) return;
+    const Tensor own = dense_of(ctx, grad, param.value());
+    grad.clear();
+    if (ctx.comm->size() == 1) {
+      grad.dense = own;
+      return;
+    }
+    const std::vector<int64_t> rows(static_cast<size_t>(ctx.comm->size()), own.dim(0));
+    const Tensor all = reducer().gather(ctx, param.name(), own, rows);
+    gathered_.push_back(all);
+    grad.dense = ctx.comm->once_tensor(MemClass::communication, [&] {
+      return all.dtype() == DType::f64 ? sum_matrices<double>(ctx, all, param.shape())
+                                       : sum_matrices<float>(ctx, all, param.shape());
+    });
+  }
+
+  int64_t table_bytes(const Traffic& t, const Traffic::Sparse& s) const override {
+    return (t.ranks - 1) * reducer().codec().bytes(s.vocabulary, s.width);
+  }
+
+ private:
+  std::vector<Tensor> gathered_;
+};
+
+std::unique_ptr<SyncStrategy> make_allgather_dense(const Node& config, const std::string& path, const SyncEnv& env) {
+  return std::make_unique<AllgatherDense>(read_config<AllgatherDenseConfig>(config, path), env);
+}
+
+}  // namespace
+
+LMX_PLUGIN(sync, allgather_dense, AllgatherDenseConfig, make_allgather_dense)

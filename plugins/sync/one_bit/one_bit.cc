@@ -1,0 +1,32 @@
+// 1-bit SGD (Seide et al. 2014): the sum of all gradients, written with one bit an entry on the way to each chunk's
+// owner and on the way back, and with error feedback on both.
+#include "lmx/plugin.h"
+#include "lmx/sum_strategy.h"
+
+namespace {
+
+using namespace lmx;
+
+struct OneBitConfig {
+  double bucket_mb = 150;
+  CodecConfig codec{.kind = "one_bit"};
+  void fields(Fields& f) {
+    f.field("bucket_mb", bucket_mb, "megabytes of dense gradients that travel as one message; 0: each on its own",
+            kNonNegative);
+    f.group("codec", codec, "how gradients are written for the wire");
+  }
+  void check(const std::string& where) const {
+    if (codec.kind != "one_bit")
+      throw UserError(str(where, ".codec.kind: strategy one_bit writes one bit an entry, not ", codec.kind,
+                          "; for that codec choose strategy allreduce"));
+  }
+};
+
+std::unique_ptr<SyncStrategy> make_one_bit(const Node& config, const std::string& path, const SyncEnv& env) {
+  const auto c = read_config<OneBitConfig>(config, path);
+  return std::make_unique<SumStrategy>(SumConfig{.codec = c.codec, .bucket_mb = c.bucket_mb}, env);
+}
+
+}  // namespace
+
+LMX_PLUGIN(sync, one_bit, OneBitConfig, make_one_bit)

@@ -1,0 +1,27 @@
+// Uniqueness (Patwary 2018, section III-A): of a table only the rows that a step touches travel, each once.
+#include "lmx/plugin.h"
+#include "lmx/sum_strategy.h"
+
+namespace {
+
+using namespace lmx;
+
+struct UniqueConfig {
+  std::string gather = "unique";
+  CodecConfig codec;
+  void fields(Fields& f) {
+    f.choice(
+        "gather", gather, {"unique", "raw"},
+        "indices that ranks tell each other: each once, or (raw) as often as they occur, as the paper's text has it");
+    f.group("codec", codec, "how gradients are written for the wire");
+  }
+};
+
+std::unique_ptr<SyncStrategy> make_unique_strategy(const Node& config, const std::string& path, const SyncEnv& env) {
+  const auto c = read_config<UniqueConfig>(config, path);
+  return std::make_unique<SumStrategy>(SumConfig{.codec = c.codec, .gather = c.gather}, env);
+}
+
+}  // namespace
+
+LMX_PLUGIN(sync, unique, UniqueConfig, make_unique_strategy)

@@ -1,0 +1,346 @@
+// What every gradient-sync strategy must do with every codec on every group of ranks. The checks need no test
+// framework, so that a process of an MPI job can run them: run_conformance() returns how many failed.
+#pragma once
+
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lmx/plugin.h"
+#include "sync/conformance_data.h"
+
+namespace lmx::sync_test {
+
+struct Case {
+  std::string strategy, config;  // the rule's keys beside its strategy, in YAML
+};
+
+inline std::vector<Case> conformance_cases() {
+  const std::vector<std::string> codecs{"{kind: none}", "{kind: fp16}", "{kind: fp16, scale: 1000, reduce: fp32}",
+                                        "{kind: bf16}"};
+  const std::vector<std::string> one_bit{"{kind: one_bit}", "{kind: one_bit, residual: none}"};
+  std::vector<Case> cases;
+  for (const std::string& c : codecs) {
+    for (const char* strategy : {"allgather", "allgather_dense"}) cases.push_back({strategy, "codec: " + c});
+  }
+  for (const std::vector<std::string>& list : {codecs, one_bit}) {
+    for (const std::string& c : list) {
+      cases.push_back({"allreduce", "codec: " + c});
+      cases.push_back({"allreduce", "bucket_mb: 0\ncodec: " + c});
+      cases.push_back({"unique", "codec: " + c});
+      cases.push_back({"unique", "gather: raw\ncodec: " + c});
+      cases.push_back({"seeded", "codec: " + c});
+    }
+  }
+  for (const std::string& c : one_bit) cases.push_back({"one_bit", "codec: " + c});
+  return cases;
+}
+
+// One rank's strategy and parameters.
+class Run {
+ public:
+  Run(Communicator& comm, const Case& c) : comm_(comm), specs_(parameters()) {
+    ctx_.rank = comm.rank();
+    ctx_.ranks = comm.size();
+    ctx_.allocator = comm.allocator();
+    ctx_.comm = &comm;
+    Node config = parse_yaml(c.config, "case.yaml");
+    config.set("name", Node::string(c.strategy));
+    const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, config, "sync.all");
+    const SyncEnv env{"all", specs_, ctx_.rank, ctx_.ranks, RandomKey(3)};
+    strategy_ = create<SyncFactory>(plugin, config, "sync.all", env);
+    for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));
+    units_ = strategy_->units({specs_.rbegin(), specs_.rend()});
+  }
+
+  // Reduces a step's gradients; returns bytes that differ from expected_bytes() by unit, as texts.
+  std::vector<std::string> step(int step) {
+    std::vector<std::string> wrong;
+    StepPlan plan;
+    plan.step = step;
+    strategy_->begin_step(ctx_, {}, plan);
+    for (const ParameterSpec& p : specs_) give(ctx_, vars_.at(p.name), own_of(ctx_.rank, step, p));
+    for (const std::vector<std::string>& names : units_) {
+      std::vector<Var> unit;
+      std::vector<ParameterSpec> specs;
+      for (const std::string& name : names) {
+        unit.push_back(vars_.at(name));
+        specs.push_back(spec(name));
+      }
+      comm_.clear_ledger();
+      strategy_->reduce(ctx_, unit);
+      int64_t sent = 0;
+      for (const LedgerEntry& e : comm_.ledger()) sent += e.sent;
+      const int64_t expected = strategy_->expected_bytes(traffic(ctx_.rank, ctx_.ranks, step, specs));
+      if (sent != expected) wrong.push_back(str("sent ", sent, " bytes for ", names[0], ", expected ", expected));
+    }
+    return wrong;
+  }
+  void after_step() { strategy_->after_step(ctx_); }
+
+  const ParameterSpec& spec(const std::string& name) const {
+    return *std::find_if(specs_.begin(), specs_.end(), [&](const ParameterSpec& p) { return p.name == name; });
+  }
+  // The gradient as a dense matrix; for comparisons alone.
+  std::vector<float> values(const ParameterSpec& p) const {
+    const Gradient& g = vars_.at(p.name).grad();
+    std::vector<float> all(static_cast<size_t>(p.shape.numel()));
+    if (g.dense.defined()) all.assign(g.dense.values<float>().begin(), g.dense.values<float>().end());
+    const auto width = static_cast<size_t>(width_of(p));
+    for (const RowSparse& piece : g.pieces)
+      for (size_t i = 0; i < piece.indices.size() * width; ++i)
+        all[static_cast<size_t>(piece.indices[i / width]) * width + i % width] += piece.rows.data<float>()[i];
+    return all;
+  }
+  std::vector<std::vector<float>> all_values() const {
+    std::vector<std::vector<float>> all;
+    for (const ParameterSpec& p : specs_) all.push_back(values(p));
+    return all;
+  }
+  const Gradient& gradient(const std::string& name) const { return vars_.at(name).grad(); }
+  const std::vector<std::vector<std::string>>& units() const { return units_; }
+  SyncStrategy& strategy() { return *strategy_; }
+  Context& ctx() { return ctx_; }
+
+  // The states of all ranks, as a checkpoint would bring them.
+  std::vector<StateDict> gather_states() {
+    const StateDict own = strategy_->state();
+    std::string keys;
+    for (const auto& [key, t] : own) keys += str(key, ' ', name_of(t.dtype()), ' ', t.rank() > 1 ? t.dim(1) : 0, '\n');
+    std::vector<StateDict> states;
+    const std::vector<std::string> all_keys = comm_.gather_texts(keys, "test");
+    for (int r = 0; r < ctx_.ranks; ++r) {
+      states.emplace_back();
+      std::istringstream lines(all_keys[static_cast<size_t>(r)]);
+      std::string key, type;
+      int64_t width = 0;
+      while (lines >> key >> type >> width) states.back()[key] = sent_by(r, own, key, dtype_from_name(type), width);
+    }
+    return states;
+  }
+
+ private:
+  // all_gather with one rank that has something to say.
+  Tensor sent_by(int rank, const StateDict& own, const std::string& key, DType type, int64_t width) {
+    if (rank == ctx_.rank) return comm_.all_gather(own.at(key).clone(), "test");
+    return comm_.all_gather(ctx_.empty(width ? Shape{0, width} : Shape{0}, type), "test");
+  }
+
+  Communicator& comm_;
+  Context ctx_;
+  std::vector<ParameterSpec> specs_;
+  std::unique_ptr<SyncStrategy> strategy_;
+  std::map<std::string, Var> vars_;
+  std::vector<std::vector<std::string>> units_;
+};
+
+inline bool same_bits(const std::vector<std::vector<float>>& a, const std::vector<std::vector<float>>& b) {
+  for (size_t i = 0; i < a.size(); ++i)
+    if (std::memcmp(a[i].data(), b[i].data(), a[i].size() * sizeof(float)) != 0) return false;
+  return a.size() == b.size();
+}
+
+// 53 bits, which a double carries.
+inline uint64_t digest(const std::vector<std::vector<float>>& values) {
+  uint64_t hash = 1469598103934665603ULL;
+  for (const std::vector<float>& list : values)
+    for (const float v : list) hash = (hash ^ std::bit_cast<uint32_t>(v)) * 1099511628211ULL;
+  return hash >> 11;
+}
+
+// The largest difference that a codec may make to a sum of `ranks` values whose absolute values add up to `size`: a
+// rounding of each, of each partial sum where they are added in fp16, and of the result.
+inline double tolerance(const std::string& config, int ranks, double size) {
+  const auto has = [&](const char* text) { return config.find(text) != std::string::npos; };
+  const double f32 = 1e-6 * size * ranks;
+  if (ranks == 1) return 1e-6 * size;
+  if (has("bf16")) return f32 + size * 0x1p-8 * 2.1;
+  if (has("reduce: fp32")) return f32 + size * 0x1p-11 * 2.1 + (ranks + 1) * 0x1p-25 / 1000;
+  if (has("kind: fp16")) return f32 + size * 0x1p-11 * (ranks + 1) + (2 * ranks + 1) * 0x1p-25 / 1024;
+  return f32;
+}
+
+// What every case is held to.
+class Check {
+ public:
+  Check(Communicator& comm, Case c) : comm_(comm), case_(std::move(c)), run_(comm, case_) {
+    one_bit_ = comm.size() > 1 && case_.config.find("one_bit") != std::string::npos;
+    forgets_ = case_.config.find("residual: none") != std::string::npos;
+  }
+
+  std::vector<std::string> all() {
+    covers_every_parameter();
+    std::unique_ptr<Run> resumed;
+    Run again(comm_, case_);
+    for (int step = 0; step < kSteps; ++step) {
+      if (step == kSavedStep) {
+        resumed = std::make_unique<Run>(comm_, case_);
+        resumed->strategy().load(resumed->ctx(), run_.gather_states());
+      }
+      for (const std::string& wrong : run_.step(step)) fail(step, wrong);
+      check_step(step);
+      again.step(step);
+      if (!same_bits(run_.all_values(), again.all_values())) fail(step, "a second run differs");
+      if (resumed) {
+        resumed->step(step);
+        if (!same_bits(run_.all_values(), resumed->all_values())) fail(step, "the resumed run differs");
+      }
+      for (Run* r : {&run_, &again, resumed.get()})
+        if (r) r->after_step();
+    }
+    if (one_bit_) nothing_is_lost();
+    return failures_;
+  }
+  uint64_t bits() const { return bits_; }
+
+ private:
+  void fail(int step, const std::string& what) {
+    failures_.push_back(str(case_.strategy, " {", case_.config, "} rank ", comm_.rank(), " of ", comm_.size(), " step ",
+                            step, ": ", what));
+  }
+
+  void covers_every_parameter() {
+    std::multiset<std::string> seen;
+    for (const auto& unit : run_.units()) seen.insert(unit.begin(), unit.end());
+    for (const ParameterSpec& p : parameters())
+      if (seen.count(p.name) != 1) fail(-1, str(p.name, " is in ", seen.count(p.name), " units"));
+  }
+
+  void check_step(int step) {
+    const std::vector<std::vector<float>> values = run_.all_values();
+    const auto own = static_cast<double>(digest(values));
+    for (const double other : comm_.gather_numbers(std::span(&own, 1), "test"))
+      if (other != own) fail(step, "ranks differ");
+    bits_ = bits_ * 31 + digest(values);
+    size_t i = 0;
+    for (const ParameterSpec& p : parameters()) {
+      const Reference ref = reference(comm_.size(), step, p);
+      check_rows(step, p, ref);
+      one_bit_ ? sum_up(p, ref, values[i]) : check_values(step, p, ref, values[i]);
+      if (one_bit_ && forgets_ && p.sparse) check_columns(step, p, ref, values[i]);
+      ++i;
+    }
+  }
+
+  void check_rows(int step, const ParameterSpec& p, const Reference& ref) {
+    const Gradient& g = run_.gradient(p.name);
+    if (comm_.size() == 1) return;
+    if (!p.sparse || case_.strategy == "allgather_dense") {
+      if (!g.dense.defined() || g.sparse()) fail(step, p.name + " has no dense gradient");
+      return;
+    }
+    if (ref.rows.empty() && g.empty()) return;
+    if (g.pieces.size() != 1 || !g.pieces[0].unique) return fail(step, p.name + " is not one unique piece");
+    const std::vector<int32_t> rows(ref.rows.begin(), ref.rows.end());
+    if (g.pieces[0].indices != rows) fail(step, p.name + ": not the rows that any rank has");
+  }
+
+  void check_values(int step, const ParameterSpec& p, const Reference& ref, const std::vector<float>& values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double error = std::abs(static_cast<double>(values[i]) - ref.sum[i]);
+      if (error <= tolerance(case_.config, comm_.size(), ref.size[i])) continue;
+      return fail(step, str(p.name, '[', i, "] = ", values[i], ", the sum is ", ref.sum[i], ", tolerance ",
+                            tolerance(case_.config, comm_.size(), ref.size[i])));
+    }
+  }
+
+  void sum_up(const ParameterSpec& p, const Reference& ref, const std::vector<float>& values) {
+    std::vector<double>&owed = owed_[p.name], &size = size_[p.name];
+    owed.resize(values.size());
+    size.resize(values.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      owed[i] += ref.sum[i] - static_cast<double>(values[i]);
+      size[i] += ref.size[i] + std::abs(static_cast<double>(values[i]));
+    }
+  }
+
+  // One-bit means keep the sum of a column.
+  void check_columns(int step, const ParameterSpec& p, const Reference& ref, const std::vector<float>& values) {
+    const auto width = static_cast<size_t>(width_of(p));
+    for (size_t c = 0; c < width; ++c) {
+      double sum = 0, size = 0;
+      for (size_t i = c; i < values.size(); i += width) {
+        sum += ref.sum[i] - static_cast<double>(values[i]);
+        size += ref.size[i];
+      }
+      if (std::abs(sum) > 1e-5 * size) fail(step, str(p.name, ": column ", c, " is off by ", sum));
+    }
+  }
+
+  // Error feedback: what all steps' sums lack is what ranks keep.
+  void nothing_is_lost() {
+    const std::vector<StateDict> states = run_.gather_states();
+    for (const ParameterSpec& p : parameters()) {
+      if (p.sparse && forgets_) continue;
+      std::vector<double>& owed = owed_[p.name];
+      const auto width = static_cast<size_t>(width_of(p));
+      size_t chunk = 0;  // where a rank's part of a dense sum begins
+      for (const StateDict& state : states) {
+        for (const char* what : {".push", ".sum"}) {
+          const auto found = state.find(p.name + what);
+          if (found == state.end()) continue;
+          const auto kept = found->second.values<float>();
+          const auto index = state.find(p.name + what + ".rows");
+          const bool sum = std::string(what) == ".sum";
+          for (size_t i = 0; i < kept.size(); ++i) {
+            const size_t row = index == state.end() ? 0 : static_cast<size_t>(index->second.data<int32_t>()[i / width]);
+            owed[index == state.end() ? i + (sum ? chunk : 0) : row * width + i % width] -=
+                static_cast<double>(kept[i]);
+          }
+          if (sum && index == state.end()) chunk += kept.size();
+        }
+      }
+      for (size_t i = 0; i < owed.size(); ++i)
+        if (std::abs(owed[i]) > 1e-5 * (size_[p.name][i] + 1))
+          return fail(kSteps, str(p.name, '[', i, "]: ", owed[i], " is lost"));
+    }
+  }
+
+  Communicator& comm_;
+  Case case_;
+  Run run_;
+  bool one_bit_ = false, forgets_ = false;
+  std::map<std::string, std::vector<double>> owed_, size_;
+  std::vector<std::string> failures_;
+  uint64_t bits_ = 0;
+};
+
+// `unique` and `allgather` agree in every bit, -0 included.
+inline std::vector<std::string> check_equal_bits(Communicator& comm) {
+  std::vector<std::string> failures;
+  Run unique(comm, {"unique", "gather: raw"}), gathered(comm, {"allgather", "codec: {kind: none}"});
+  for (int step = 0; step < kSteps; ++step) {
+    unique.step(step);
+    gathered.step(step);
+    if (!same_bits(unique.all_values(), gathered.all_values()))
+      failures.push_back(
+          str("rank ", comm.rank(), " of ", comm.size(), " step ", step, ": unique and allgather differ"));
+  }
+  return failures;
+}
+
+struct Conformance {
+  std::vector<std::string> failures;
+  uint64_t digest = 0;  // of every result: equal on every kind of group of this size
+};
+inline Conformance conformance(Communicator& comm) {
+  Conformance all;
+  all.failures = check_equal_bits(comm);
+  for (const Case& c : conformance_cases()) {
+    Check check(comm, c);
+    for (std::string& f : check.all()) all.failures.push_back(std::move(f));
+    all.digest = all.digest * 31 + check.bits();
+  }
+  return all;
+}
+
+// For a process of an MPI job: prints what failed.
+inline int run_conformance(Communicator& comm) {
+  const Conformance all = conformance(comm);
+  for (const std::string& f : all.failures) std::cerr << f << '\n';
+  return static_cast<int>(all.failures.size());
+}
+
+}  // namespace lmx::sync_test

@@ -1,0 +1,137 @@
+// What ranks bring to the conformance suite: gradients that are a pure function of (rank, ranks, step, parameter), so
+// that every rank knows what all of them bring, and what must come of it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lmx/autograd.h"
+#include "lmx/parameters.h"
+#include "lmx/random.h"
+#include "lmx/sync.h"
+
+namespace lmx::sync_test {
+
+inline constexpr int kSteps = 5, kSavedStep = 3;  // the state is saved before this step
+
+// In the order of declaration. `tiny` has fewer rows than there are ranks, `edges` fewer columns than a vector has
+// lanes.
+inline std::vector<ParameterSpec> parameters() {
+  return {{"emb", {53, 16}, {}, true},      {"tiny", {3, 5}, {}, true},  {"gate", {24, 33}, {}, false},
+          {"bias", {29}, {}, false},        {"edge", {2, 3}, {}, false}, {"softmax", {101, 8}, {}, true},
+          {"softmax_bias", {101}, {}, true}};
+}
+
+inline int64_t width_of(const ParameterSpec& p) {
+  return p.shape.numel() / p.shape[0];
+}
+
+struct Own {
+  std::vector<int32_t> indices;  // sparse: with repetitions, in order of appearance
+  std::vector<float> values;     // dense: all of them; sparse: a row an index. Empty: no gradient
+  std::vector<int64_t> pieces;   // sparse: rows of each piece
+};
+
+// Step 1: rank 1 has no sequences. Step 2: no rank looks anything up in `emb`, and softmax rows cancel. Step 4: zeros
+// and negative zeros.
+inline Own own_of(int rank, int step, const ParameterSpec& p) {
+  const RandomKey key = RandomKey(7).fold(p.name).fold(static_cast<uint64_t>(step)).fold(static_cast<uint64_t>(rank));
+  Own own;
+  if (step == 1 && rank == 1) return own;
+  if (step == 2 && p.name == "emb") return own;
+  int64_t rows = p.shape[0];
+  if (p.sparse) {
+    rows = 6 + static_cast<int64_t>(key.below(1, 9));
+    for (int64_t i = 0; i < rows; ++i) {  // the smaller of two draws: frequent words come first
+      const auto v = static_cast<uint64_t>(p.shape[0]) - 1;
+      own.indices.push_back(static_cast<int32_t>(std::min(key.below(100 + 2 * i, v), key.below(101 + 2 * i, v))));
+    }
+    if (rank == 0) own.indices[2] = static_cast<int32_t>(p.shape[0]) - 1;  // a word that rank 0 alone has
+    own.pieces = {rows - 4, 0, 4};
+  }
+  for (int64_t i = 0; i < rows * width_of(p); ++i)
+    own.values.push_back(static_cast<float>(key.normal(1000 + static_cast<uint64_t>(i))) * 0.1f);
+  if (step == 2 && p.name == "softmax" && rank < 2) {
+    own.indices.assign(own.indices.size(), 5);
+    own.indices[0] = 7;
+    for (size_t i = 0; i < own.values.size(); ++i) own.values[i] = (rank ? -1.0f : 1.0f) * static_cast<float>(i % 9);
+  }
+  if (step == 4)
+    for (size_t i = 0; i < own.values.size(); i += 3) own.values[i] = rank % 2 ? -0.0f : 0.0f;
+  return own;
+}
+
+inline void give(Context& ctx, Var& var, const Own& own) {
+  Gradient& g = var.grad();
+  g.clear();
+  if (own.values.empty()) return;
+  if (own.indices.empty()) {
+    g.dense = Tensor::from<float>(ctx.allocator, var.shape(), own.values, MemClass::gradients);
+    return;
+  }
+  const size_t width = own.values.size() / own.indices.size();
+  size_t at = 0;
+  for (const int64_t n : own.pieces) {
+    const auto count = static_cast<size_t>(n);
+    Shape shape = var.shape();
+    shape[0] = n;
+    const std::span values(own.values.data() + at * width, count * width);
+    g.pieces.push_back(
+        {{own.indices.begin() + static_cast<long>(at), own.indices.begin() + static_cast<long>(at + count)},
+         Tensor::from<float>(ctx.allocator, shape, values, MemClass::gradients),
+         false});
+    at += count;
+  }
+}
+
+// The sum over ranks in f64, and the sum of absolute values, which bounds the rounding.
+struct Reference {
+  std::set<int32_t> rows;  // that any rank has
+  std::vector<double> sum, size;
+};
+inline Reference reference(int ranks, int step, const ParameterSpec& p) {
+  const auto n = static_cast<size_t>(p.shape.numel()), width = static_cast<size_t>(width_of(p));
+  Reference ref{{}, std::vector<double>(n), std::vector<double>(n)};
+  for (int r = 0; r < ranks; ++r) {
+    const Own own = own_of(r, step, p);
+    ref.rows.insert(own.indices.begin(), own.indices.end());
+    for (size_t i = 0; i < own.values.size(); ++i) {
+      const size_t to = p.sparse ? static_cast<size_t>(own.indices[i / width]) * width + i % width : i;
+      ref.sum[to] += static_cast<double>(own.values[i]);
+      ref.size[to] += std::abs(static_cast<double>(own.values[i]));
+    }
+  }
+  return ref;
+}
+
+inline Traffic traffic(int rank, int ranks, int step, const std::vector<ParameterSpec>& unit) {
+  Traffic t;
+  t.rank = rank;
+  t.ranks = ranks;
+  for (const ParameterSpec& p : unit) {
+    if (!p.sparse) {
+      t.dense.push_back({p.shape[0], width_of(p)});
+      continue;
+    }
+    Traffic::Sparse s;
+    s.vocabulary = p.shape[0];
+    s.width = width_of(p);
+    for (int r = 0; r < ranks; ++r) {
+      const Own own = own_of(r, step, p);
+      s.indices.push_back(static_cast<int64_t>(own.indices.size()));
+      s.unique.push_back(static_cast<int64_t>(std::set(own.indices.begin(), own.indices.end()).size()));
+    }
+    const Reference ref = reference(ranks, step, p);
+    s.union_rows = static_cast<int64_t>(ref.rows.size());
+    s.owned.assign(static_cast<size_t>(ranks), 0);
+    for (const int32_t row : ref.rows) ++s.owned[static_cast<size_t>(row % ranks)];
+    t.sparse.push_back(s);
+  }
+  return t;
+}
+
+}  // namespace lmx::sync_test

@@ -1,0 +1,61 @@
+// The conformance suite over the virtual group; tests/comm runs the same over processes.
+#include "sync/conformance.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sync/group.h"
+
+namespace lmx::sync_test {
+namespace {
+
+struct Named {
+  Case c;
+  int ranks;
+};
+std::string text(const Case& c) {
+  std::string out = c.strategy + "_";
+  for (const char ch : c.config) {
+    if (isalnum(static_cast<unsigned char>(ch))) out += ch;
+  }
+  return out;
+}
+
+class Strategies : public testing::TestWithParam<Named> {};
+
+TEST_P(Strategies, Conform) {
+  std::mutex mutex;
+  std::vector<std::string> failures;
+  make_group(GetParam().ranks)->run([&](Communicator& comm) {
+    const std::vector<std::string> own = Check(comm, GetParam().c).all();
+    const std::lock_guard lock(mutex);
+    failures.insert(failures.end(), own.begin(), own.end());
+  });
+  EXPECT_THAT(failures, testing::IsEmpty());
+}
+
+std::vector<Named> every_case() {
+  std::vector<Named> all;
+  for (const Case& c : conformance_cases())
+    for (const int ranks : {1, 2, 3, 4, 8}) all.push_back({c, ranks});
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(All, Strategies, testing::ValuesIn(every_case()),
+                         [](const auto& one) { return str(text(one.param.c), "_", one.param.ranks); });
+
+class Ranks : public testing::TestWithParam<int> {};
+
+TEST_P(Ranks, UniqueEqualsAllgatherInEveryBit) {
+  std::mutex mutex;
+  std::vector<std::string> failures;
+  make_group(GetParam())->run([&](Communicator& comm) {
+    const std::vector<std::string> own = check_equal_bits(comm);
+    const std::lock_guard lock(mutex);
+    failures.insert(failures.end(), own.begin(), own.end());
+  });
+  EXPECT_THAT(failures, testing::IsEmpty());
+}
+INSTANTIATE_TEST_SUITE_P(All, Ranks, testing::Values(1, 2, 3, 4, 8));
+
+}  // namespace
+}  // namespace lmx::sync_test

@@ -1,0 +1,22 @@
+// A group of virtual ranks for tests.
+#pragma once
+
+#include <mutex>
+
+#include "lmx/comm.h"
+#include "lmx/plugin.h"
+
+namespace lmx::sync_test {
+
+inline std::unique_ptr<CommGroup> make_group(int ranks) {
+  static const bool once = [] {
+    Registry::instance().add_default_directories();
+    return true;
+  }();
+  static_cast<void>(once);
+  Node config = parse_yaml(str("name: virtual\nranks: ", ranks), "group.yaml");
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::comm, config, "comm");
+  return create<CommFactory>(plugin, config, "comm", CommEnv{});
+}
+
+}  // namespace lmx::sync_test
