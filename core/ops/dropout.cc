@@ -1,8 +1,8 @@
-// y_i = x_i / (1 - p) with probability 1 - p, else 0; dx likewise with the same mask.
+// y_ij = x_ij / (1 - p) with probability 1 - p, else 0; dx likewise with the same mask.
 //
-// The mask is a pure function of (key, i) and is drawn again in the backward pass instead of being kept. Elements come
-// in groups of 256: element 64 w + l of group g takes word w of Philox block 64 g + l, so that blocks are computed side
-// by side and their words leave as whole vectors.
+// The mask is a pure function of (key, row id, column) and is drawn again in the backward pass instead of being kept.
+// Columns come in groups of 64: column 64 g + 16 w + l takes word w of Philox block 16 g + l of its row, so that blocks
+// are computed side by side and their words leave as whole vectors.
 #include "ops/common.h"
 
 namespace lmx {
@@ -10,18 +10,22 @@ namespace {
 
 using namespace ops;
 
-constexpr int kLanes = 64, kGroup = 4 * kLanes;
-constexpr uint32_t kDomain = 4;  // third counter word: apart from the draws and folds of lmx/random.h
+constexpr int kLanes = 16, kGroup = 4 * kLanes;
+constexpr int kTogether = 4;           // groups drawn at once: enough independent work to hide the rounds' latency
+constexpr uint32_t kDomain = 4;        // third counter word: apart from the draws and folds of lmx/random.h
+constexpr int64_t kChunk = 1 << 12;    // columns of a piece of work; whole groups
+constexpr int kColumnBits = 32 + 2;    // blocks of a row are counted in one counter word
 
-// The words of group g. The same function as lmx::philox (a test holds them together), with the rounds unrolled inside
-// the loop over lanes, which is the shape that the compiler vectorises.
-inline void group_words(uint64_t key, uint64_t group, uint32_t (&words)[4][kLanes]) {
-  const uint64_t first = group * kLanes;  // a multiple of 64: adding a lane never carries
-  const auto low = static_cast<uint32_t>(first), high = static_cast<uint32_t>(first >> 32);
+// The words of `Groups` groups, from block `first` of the row. The same function as lmx::philox (a test holds them
+// together), with the rounds unrolled inside the loop over blocks, which is the shape that the compiler vectorises.
+template <int Groups>
+[[gnu::always_inline]] inline void draw(uint64_t key, uint64_t row, uint32_t first,
+                                        uint32_t (&words)[4][Groups * kLanes]) {
   const auto key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
+  const auto row0 = static_cast<uint32_t>(row), row1 = static_cast<uint32_t>(row >> 32);
 #pragma omp simd
-  for (uint32_t l = 0; l < kLanes; ++l) {
-    uint32_t c0 = low + l, c1 = high, c2 = kDomain, c3 = 0, k0 = key0, k1 = key1;
+  for (uint32_t b = 0; b < Groups * kLanes; ++b) {
+    uint32_t c0 = first + b, c1 = row0, c2 = kDomain, c3 = row1, k0 = key0, k1 = key1;
 #pragma GCC unroll 10
     for (int round = 0; round < 10; ++round) {
       const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
@@ -32,10 +36,10 @@ inline void group_words(uint64_t key, uint64_t group, uint32_t (&words)[4][kLane
       k0 += 0x9E3779B9u;
       k1 += 0xBB67AE85u;
     }
-    words[0][l] = c0;
-    words[1][l] = c1;
-    words[2][l] = c2;
-    words[3][l] = c3;
+    words[0][b] = c0;
+    words[1][b] = c1;
+    words[2][b] = c2;
+    words[3][b] = c3;
   }
 }
 
@@ -43,52 +47,91 @@ struct Mask {
   uint64_t key;
   uint32_t threshold;  // a word below it drops its element
   double keep_scale;
+  std::vector<uint64_t> rows;  // ids
 };
 
-template <class T>
-LMX_SIMD void apply_kernel(const T* x, T* y, const Mask& mask, uint64_t first_group, int64_t n) {
+// `Groups` whole groups of a row.
+template <int Groups, class T>
+[[gnu::always_inline]] inline void apply_groups(const T* x, T* y, const Mask& mask, uint64_t row, uint32_t first) {
   const T scale = static_cast<T>(mask.keep_scale);
   const uint32_t threshold = mask.threshold;
-  uint32_t words[4][kLanes];
-  for (int64_t begin = 0; begin < n; begin += kGroup, ++first_group) {
-    group_words(mask.key, first_group, words);
-    const uint32_t* word = &words[0][0];
-    const int64_t count = std::min<int64_t>(kGroup, n - begin);
-    if (count == kGroup) {
-      for (int i = 0; i < kGroup; ++i) y[begin + i] = x[begin + i] * (word[i] < threshold ? T(0) : scale);
-    } else {
-      for (int64_t i = 0; i < count; ++i) y[begin + i] = x[begin + i] * (word[i] < threshold ? T(0) : scale);
+  uint32_t words[4][Groups * kLanes];
+  draw<Groups>(mask.key, row, first, words);
+  for (int g = 0; g < Groups; ++g) {
+    for (int w = 0; w < 4; ++w) {
+      const int at = g * kGroup + w * kLanes;
+      for (int l = 0; l < kLanes; ++l) {
+        y[at + l] = x[at + l] * (words[w][g * kLanes + l] < threshold ? T(0) : scale);
+      }
     }
   }
 }
 
-Tensor apply(const Tensor& x, const Mask& mask) {
+// n columns of row `row`, of which the first takes its word from block `block`.
+template <class T>
+LMX_SIMD void apply_row(const T* x, T* y, const Mask& mask, uint64_t row, uint32_t block, int64_t n) {
+  int64_t at = 0;
+  for (; at + kTogether * kGroup <= n; at += kTogether * kGroup, block += kTogether * kLanes) {
+    apply_groups<kTogether>(x + at, y + at, mask, row, block);
+  }
+  for (; at + kGroup <= n; at += kGroup, block += kLanes) apply_groups<1>(x + at, y + at, mask, row, block);
+  if (at == n) return;
+  T in[kGroup] = {}, out[kGroup];
+  std::copy_n(x + at, n - at, in);
+  apply_groups<1>(in, out, mask, row, block);
+  std::copy_n(out, n - at, y + at);
+}
+
+// x as rows of `cols` columns, one for each id of the mask.
+Tensor apply(const Tensor& x, const Mask& mask, int64_t cols) {
   Tensor y = x.like(MemClass::activations);
-  const int64_t n = x.numel(), groups = (n + kGroup - 1) / kGroup;
+  const auto rows = static_cast<int64_t>(mask.rows.size());
+  const int64_t chunks = (cols + kChunk - 1) / kChunk;
   with_values("dropout", x, [&](auto zero) {
     using T = decltype(zero);
     const T* px = x.data<T>();
     T* py = y.data<T>();
-    parallel_for(groups, kGrain / kGroup / 4, [&](int64_t begin, int64_t end) {
-      const int64_t from = begin * kGroup, to = std::min(end * kGroup, n);
-      apply_kernel<T>(px + from, py + from, mask, static_cast<uint64_t>(begin), to - from);
+    parallel_for(rows * chunks, kChunk / std::clamp<int64_t>(cols, 1, kChunk), [&](int64_t begin, int64_t end) {
+      for (int64_t piece = begin; piece < end; ++piece) {
+        const int64_t row = piece / chunks, from = piece % chunks * kChunk, at = row * cols + from;
+        apply_row<T>(px + at, py + at, mask, mask.rows[static_cast<size_t>(row)], static_cast<uint32_t>(from / 4),
+                     std::min(kChunk, cols - from));
+      }
     });
   });
   return y;
 }
 
-}  // namespace
-
-Var dropout(Context& ctx, const Var& x, double p, RandomKey key) {
-  if (!(p >= 0 && p < 1)) throw UserError(str("[dropout] probability ", p, ": must be in [0, 1)"));
-  if (!ctx.training || p == 0) return x;
-  const Mask mask{key.value(), static_cast<uint32_t>(p * 0x1p32), 1.0 / (1.0 - p)};
-  Var out(apply(x.value(), mask));
+Var masked(Context& ctx, const Var& x, double p, RandomKey key, std::vector<uint64_t> rows, int64_t cols) {
+  LMX_CHECK(cols >> kColumnBits == 0, "dropout of rows of ", cols);
+  const Mask mask{key.value(), static_cast<uint32_t>(p * 0x1p32), 1.0 / (1.0 - p), std::move(rows)};
+  Var out(apply(x.value(), mask, cols));
   if (recording(ctx, {&x})) {
-    ctx.tape->record("dropout", {x}, {out},
-                     [&ctx, x, out, mask](Tape&) { Tape::accumulate(ctx, x, apply(Tape::grad_of(out), mask)); });
+    ctx.tape->record("dropout", {x}, {out}, [&ctx, x, out, mask, cols](Tape&) {
+      Tape::accumulate(ctx, x, apply(Tape::grad_of(out), mask, cols));
+    });
   }
   return out;
+}
+
+bool active(const Context& ctx, double p) {
+  if (!(p >= 0 && p < 1)) throw UserError(str("[dropout] probability ", p, ": must be in [0, 1)"));
+  return ctx.training && p > 0;
+}
+
+}  // namespace
+
+Var dropout(Context& ctx, const Var& x, double p, RandomKey key, const std::vector<uint64_t>& row_ids) {
+  const Matrix m = fold(x.shape());
+  if (static_cast<int64_t>(row_ids.size()) != m.rows) {
+    throw UserError(str("[dropout] ", row_ids.size(), " row ids for x ", x.shape(), ": one for each of its ", m.rows,
+                        " rows expected"));
+  }
+  return active(ctx, p) ? masked(ctx, x, p, key, row_ids, m.cols) : x;
+}
+
+Var dropout(Context& ctx, const Var& x, double p, RandomKey key) {
+  return active(ctx, p) ? masked(ctx, x, p, key, {0}, x.value().numel()) : x;
 }
 
 }  // namespace lmx

@@ -55,6 +55,11 @@ void add_pointwise(std::vector<Row>& rows, const Shape& s) {
   rows.push_back({"dropout", label,
                   [](Context& c, const Vars& v) { return weighted(c, dropout(c, v[0], 0.4, RandomKey(5))); },
                   {f64_leaf(s, 1, "x")}});
+  std::vector<uint64_t> ids;
+  for (int64_t r = 0; r < s.numel() / s[s.rank() - 1]; ++r) ids.push_back(RandomKey(6).bits(static_cast<uint64_t>(r)));
+  rows.push_back({"dropout", label + " by rows",
+                  [ids](Context& c, const Vars& v) { return weighted(c, dropout(c, v[0], 0.4, RandomKey(5), ids)); },
+                  {f64_leaf(s, 1, "x")}});
   const Shape last{s[s.rank() - 1]};
   rows.push_back({"layer_norm", label,
                   [](Context& c, const Vars& v) { return weighted(c, layer_norm(c, v[0], v[1], v[2], 1e-2)); },

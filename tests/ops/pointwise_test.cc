@@ -64,46 +64,91 @@ TEST(LayerNorm, RowsHaveMeanBiasAndDeviationGain) {
   }
 }
 
-// Element 64 w + l of group g takes word w of Philox block 64 g + l in domain 4: the layout that the header of the op
-// states.
+Tensor ones(Shape s) {
+  Tensor t = Tensor::empty(Allocator::cpu(), s, DType::f32);
+  for (float& v : t.values<float>()) v = 1;
+  return t;
+}
+
+// Column 64 g + 16 w + l takes word w of Philox block 16 g + l of its row in domain 4: the layout that the header of the
+// op states.
 TEST(Dropout, MaskIsPhilox) {
   Context ctx;
   const RandomKey key(0x123456789ABCDEFu);
-  const int64_t n = 3000;
-  Tensor ones = Tensor::empty(Allocator::cpu(), {n}, DType::f32);
-  for (float& v : ones.values<float>()) v = 1;
-  const auto y = values(dropout(ctx, Var(ones), 0.25, key));
-  for (int64_t i = 0; i < n; ++i) {
-    const auto group = static_cast<uint32_t>(i / 256), word = static_cast<uint32_t>(i % 256 / 64),
-               lane = static_cast<uint32_t>(i % 64);
-    const auto block = philox({64 * group + lane, 0, 4, 0},
-                              {static_cast<uint32_t>(key.value()), static_cast<uint32_t>(key.value() >> 32)});
-    ASSERT_EQ(y[static_cast<size_t>(i)], block[word] < 0x40000000u ? 0.0f : static_cast<float>(1 / 0.75)) << i;
+  const std::vector<uint64_t> ids{0, 7, 0xFEDCBA9876543210u};
+  const int64_t n = 4096 + 3 * 64 + 5;  // chunks, groups together, single groups and the rest of one
+  const auto whole = values(dropout(ctx, Var(ones({n})), 0.25, key));
+  const auto rows = values(dropout(ctx, Var(ones({3, n})), 0.25, key, ids));
+  for (int64_t i = 0; i < 4 * n; ++i) {
+    const int64_t row = i / n - 1, j = i % n;  // row -1: the form without ids, one row of id 0
+    const auto group = static_cast<uint32_t>(j / 64), word = static_cast<uint32_t>(j % 64 / 16),
+               lane = static_cast<uint32_t>(j % 16);
+    const uint64_t id = row < 0 ? 0 : ids[static_cast<size_t>(row)];
+    const auto block =
+        philox({16 * group + lane, static_cast<uint32_t>(id), 4, static_cast<uint32_t>(id >> 32)},
+               {static_cast<uint32_t>(key.value()), static_cast<uint32_t>(key.value() >> 32)});
+    const float y = row < 0 ? whole[static_cast<size_t>(j)] : rows[static_cast<size_t>(row * n + j)];
+    ASSERT_EQ(y, block[word] < 0x40000000u ? 0.0f : static_cast<float>(1 / 0.75)) << row << ' ' << j;
   }
+}
+
+// A row's mask does not know which rows stand beside it, nor how many columns follow.
+TEST(Dropout, RowsAreDrawnByTheirIdsAlone) {
+  Context ctx;
+  const RandomKey key(3);
+  const int64_t width = 300;
+  const std::vector<uint64_t> ids{5, 90, 2, 1ull << 40, 90};
+  const auto together = values(dropout(ctx, Var(ones({5, width})), 0.5, key, ids));
+  const auto row = [&](size_t r) { return std::vector<float>(together.begin() + static_cast<int64_t>(r) * width,
+                                                             together.begin() + static_cast<int64_t>(r + 1) * width); };
+  EXPECT_EQ(row(1), row(4));
+  for (size_t r = 0; r < 4; ++r) {
+    for (size_t q = 0; q < r; ++q) EXPECT_NE(row(r), row(q));
+    EXPECT_EQ(values(dropout(ctx, Var(ones({1, width})), 0.5, key, {ids[r]})), row(r));
+    for (const int64_t narrow : {int64_t{1}, int64_t{63}, int64_t{64}, int64_t{257}}) {
+      const auto part = values(dropout(ctx, Var(ones({1, narrow})), 0.5, key, {ids[r]}));
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), row(r).begin())) << narrow;
+    }
+  }
+}
+
+TEST(Dropout, TheGradientTakesTheSameMask) {
+  Context ctx;
+  Tape tape;
+  ctx.tape = &tape;
+  const Var x(ones({4, 100}), true, "x");
+  const Var y = dropout(ctx, x, 0.3, RandomKey(8), {4, 3, 2, 1});
+  tape.backward(ctx, sum(ctx, y));
+  const auto kept = values(y);
+  EXPECT_EQ(dense_gradient(x), std::vector<double>(kept.begin(), kept.end()));
 }
 
 TEST(Dropout, KeepsTheExpectedFractionAndScale) {
   Context ctx;
-  Tensor ones = Tensor::empty(Allocator::cpu(), {200'000}, DType::f32);
-  for (float& v : ones.values<float>()) v = 1;
+  const Var x(ones({2000, 100}));
+  std::vector<uint64_t> ids;
+  for (uint64_t i = 0; i < 2000; ++i) ids.push_back(i);
   for (const double p : {0.1, 0.5, 0.9}) {
-    const auto y = values(dropout(ctx, Var(ones), p, RandomKey(11)));
-    int64_t kept = 0;
-    for (const float v : y) {
-      ASSERT_TRUE(v == 0 || v == static_cast<float>(1 / (1 - p)));
-      kept += v != 0;
+    for (const auto& y : {values(dropout(ctx, x, p, RandomKey(11))), values(dropout(ctx, x, p, RandomKey(11), ids))}) {
+      int64_t kept = 0;
+      for (const float v : y) {
+        ASSERT_TRUE(v == 0 || v == static_cast<float>(1 / (1 - p)));
+        kept += v != 0;
+      }
+      EXPECT_NEAR(static_cast<double>(kept) / 200'000, 1 - p, 0.005);
     }
-    EXPECT_NEAR(static_cast<double>(kept) / 200'000, 1 - p, 0.005);
   }
-  EXPECT_NE(values(dropout(ctx, Var(ones), 0.5, RandomKey(1))), values(dropout(ctx, Var(ones), 0.5, RandomKey(2))));
+  EXPECT_NE(values(dropout(ctx, x, 0.5, RandomKey(1), ids)), values(dropout(ctx, x, 0.5, RandomKey(2), ids)));
 }
 
 TEST(Dropout, IdentityWhereItIsOff) {
   Context ctx;
   const Var x(f32_tensor({5}, 1), true, "x");
   EXPECT_TRUE(dropout(ctx, x, 0, RandomKey(1)).same(x));
+  EXPECT_TRUE(dropout(ctx, x, 0, RandomKey(1), {9}).same(x));
   ctx.training = false;
   EXPECT_TRUE(dropout(ctx, x, 0.5, RandomKey(1)).same(x));
+  EXPECT_TRUE(dropout(ctx, x, 0.5, RandomKey(1), {9}).same(x));
 }
 
 struct Results {
@@ -122,7 +167,10 @@ Results everything(int threads) {
   Candidates c{{1, 2, 3, 4, 250, 250, 499}, {}, {}, false, true};
   std::vector<int32_t> targets;
   for (int32_t i = 0; i < 300; ++i) targets.push_back((i * 7) % 500);
-  const Var y = dropout(ctx, layer_norm(ctx, tanh(ctx, x), gain, bias), 0.3, RandomKey(1));
+  std::vector<uint64_t> rows(300);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = 11 * i;
+  const Var normed = dropout(ctx, layer_norm(ctx, tanh(ctx, x), gain, bias), 0.3, RandomKey(1));
+  const Var y = dropout(ctx, normed, 0.2, RandomKey(2), rows);
   const Var loss = add(ctx, sampled_softmax_loss(ctx, y, w, Var(), ids_tensor(targets), c, Tensor()), sum(ctx, y));
   tape.backward(ctx, loss);
   return {values(loss), dense_gradient(x), dense_gradient(w), dense_gradient(gain)};

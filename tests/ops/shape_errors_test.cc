@@ -39,6 +39,10 @@ TEST(OpErrors, Pointwise) {
             "[reshape] x (2, 3) to (-1, -1): 6 elements do not fit");
   EXPECT_EQ(message([](Context& c) { dropout(c, zeros({2}), 1.0, RandomKey(1)); }),
             "[dropout] probability 1: must be in [0, 1)");
+  EXPECT_EQ(message([](Context& c) { dropout(c, zeros({2, 3}), -0.5, RandomKey(1), {0, 1}); }),
+            "[dropout] probability -0.5: must be in [0, 1)");
+  EXPECT_EQ(message([](Context& c) { dropout(c, zeros({2, 3, 4}), 0.5, RandomKey(1), {0, 1}); }),
+            "[dropout] 2 row ids for x (2, 3, 4): one for each of its 6 rows expected");
 }
 
 TEST(OpErrors, Embedding) {

@@ -28,7 +28,11 @@ LMX_API Var relu(Context& ctx, const Var& x);
 LMX_API Var sum(Context& ctx, const Var& x);
 // same elements, other shape
 LMX_API Var reshape(Context& ctx, const Var& x, Shape shape);
-// y = x * mask / (1 - p), mask from `key` by element index; identity when !ctx.training or p == 0       grads: x
+// y = x * mask / (1 - p); identity when !ctx.training or p == 0       grads: x
+// Element (i, j) of x (..., D) is kept or dropped by (key, row_ids[i], j) alone. Ids that name what a row is (its global
+// slot and time) give the same masks however a batch is cut into ranks and micro-batches.
+LMX_API Var dropout(Context& ctx, const Var& x, double p, RandomKey key, const std::vector<uint64_t>& row_ids);
+// The same by (key, element index): for what every rank holds whole, such as a weight.
 LMX_API Var dropout(Context& ctx, const Var& x, double p, RandomKey key);
 // (x - mean) / sqrt(var + eps) * gain + bias over the last dimension (Ba et al. 2016)   gain, bias (D)   grads: all
 // three

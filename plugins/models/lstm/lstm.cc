@@ -79,6 +79,19 @@ Tensor time_major(Context& ctx, const Tensor& ids) {
   return out;
 }
 
+// What the rows of a time-major batch are to dropout: row t*B + b is time t of global slot slots[b], on whatever rank and
+// in whatever micro-batch.
+std::vector<uint64_t> row_ids(const Batch& batch) {
+  const int64_t sequences = batch.inputs.dim(0), steps = batch.inputs.dim(1);
+  LMX_CHECK(static_cast<int64_t>(batch.slots.size()) == sequences, batch.slots.size(), " slots for ", sequences);
+  std::vector<uint64_t> ids;
+  ids.reserve(static_cast<size_t>(batch.inputs.numel()));
+  for (int64_t t = 0; t < steps; ++t) {
+    for (const int64_t slot : batch.slots) ids.push_back(static_cast<uint64_t>(slot * steps + t));
+  }
+  return ids;
+}
+
 class Lstm final : public Model {
  public:
   Lstm(const LstmConfig& config, const ModelEnv& env) : config_(config), vocab_(env.vocab_size) {}
@@ -97,11 +110,16 @@ class Lstm final : public Model {
 
   Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const override {
     const int64_t sequences = batch.inputs.dim(0), steps = batch.inputs.dim(1);
-    const RandomKey key = ctx.key.fold("dropout").fold(static_cast<uint64_t>(batch.slots.empty() ? 0 : batch.slots[0]));
+    const RandomKey key = ctx.key.fold("dropout");
+    const bool drops = ctx.training && config_.dropout > 0;
+    const std::vector<uint64_t> rows = drops ? row_ids(batch) : std::vector<uint64_t>();
+    const auto noisy = [&](const Var& v, int64_t layer) {
+      return drops ? dropout(ctx, v, config_.dropout, key.fold(static_cast<uint64_t>(layer)), rows) : v;
+    };
     Var x = embedding(ctx, params.at("embedding.weight"), time_major(ctx, batch.inputs));
     for (int64_t l = 0; l < config_.layers; ++l) {
       const std::string p = prefix(l);
-      x = dropout(ctx, x, config_.dropout, key.fold(static_cast<uint64_t>(l)));
+      x = noisy(x, l);
       const LayerWeights w{params.at(p + "weight_ih"), params.at(p + "weight_hh"), params.at(p + "bias"),
                            config_.projection ? params.at(p + "weight_hr") : Var()};
       LayerState s{state.at(p + "h"), state.at(p + "c")};
@@ -109,8 +127,7 @@ class Lstm final : public Model {
       state.at(p + "h") = s.h;
       state.at(p + "c") = s.c;
     }
-    x = dropout(ctx, x, config_.dropout, key.fold(static_cast<uint64_t>(config_.layers)));
-    return to_sequences(ctx, x, steps, sequences);
+    return to_sequences(ctx, noisy(x, config_.layers), steps, sequences);
   }
 
   ModelState initial_state(Context& ctx, int64_t sequences) const override {
