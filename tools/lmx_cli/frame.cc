@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "lmx/error.h"
+#include "lmx/launch.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"
 
@@ -223,14 +224,16 @@ int run_command_line(int argc, char** argv) {
     return parse_and_run(app, argc, argv);
   } catch (const ExitCode& e) {
     return e.code;
+  } catch (const lmx::EndProcess& e) {
+    return e.said ? e.code : report("error", e.what(), e.code);
   } catch (const lmx::UserError& e) {
-    return report("error", e.what(), 2);
+    return report("error", lmx::error_prefix() + e.what(), 2);
   } catch (const std::bad_alloc&) {
-    return report("error", "out of memory", 1);
+    return report("error", lmx::error_prefix() + "out of memory", 1);
   } catch (const std::exception& e) {
-    return report("error", e.what(), 1);
+    return report("error", lmx::error_prefix() + e.what(), 1);
   } catch (...) {
-    return report("error", "an exception that is no std::exception", 1);
+    return report("error", lmx::error_prefix() + "an exception that is no std::exception", 1);
   }
 }
 

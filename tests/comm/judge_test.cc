@@ -1,0 +1,153 @@
+// What one rank concludes from the signs of life of the others.
+#include "judge.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lmx_mpi {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::vector<std::string> kHosts{"h0", "h0", "h1", "h2"};
+const Limits kLimits{30, 300};
+
+// Four ranks that wait in their fifth collective.
+std::vector<Peer> waiting(double seconds = 1) {
+  Peer peer;
+  peer.beat.collectives = 5;
+  peer.beat.move = Move::all_gather;
+  peer.beat.waiting_s = seconds;
+  return std::vector<Peer>(4, peer);
+}
+
+Verdict verdict(Verdict::Kind kind, std::vector<int> ranks) {
+  return {kind, std::move(ranks)};
+}
+
+TEST(Judge, NothingIsWrong) {
+  EXPECT_EQ(judge(0, waiting(), kLimits), Verdict{});
+  EXPECT_EQ(judge(0, std::vector<Peer>(1), kLimits), Verdict{});
+  EXPECT_EQ(sentence({}, 0, waiting(), kHosts), "");
+}
+
+TEST(Judge, SilenceIsCountedBeyondTheLimit) {
+  auto peers = waiting();
+  peers[2].silent_s = 30;
+  EXPECT_EQ(judge(0, peers, kLimits), Verdict{});
+  peers[2].silent_s = 30.2;
+  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::silent, {2}));
+  EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
+              HasSubstr("rank 2 of 4 on host h1 has not answered for 30 s"));
+  peers[3].silent_s = 40;
+  EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
+              HasSubstr("ranks 2, 3 of 4 (host h1, h2) have not answered for 40 s"));
+}
+
+// A rank does not judge itself.
+TEST(Judge, OwnEntryIsNotLookedAt) {
+  auto peers = waiting();
+  peers[1].silent_s = 1000;
+  peers[1].ended = true;
+  EXPECT_EQ(judge(1, peers, kLimits), Verdict{});
+}
+
+TEST(Judge, TheCauseComesBeforeItsConsequences) {
+  auto peers = waiting(1000);
+  peers[3].beat.collectives = 4;
+  EXPECT_EQ(judge(0, peers, kLimits).kind, Verdict::lags);
+  peers[2].silent_s = 31;
+  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::silent, {2}));
+  peers[1].ended = true;
+  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::ended, {1}));
+  peers[3].beat.failed = 1;
+  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::failed, {3}));
+}
+
+TEST(Judge, ThoseThatHaveNotComeLag) {
+  auto peers = waiting(301);
+  peers[1].beat = {};
+  peers[1].beat.collectives = 4;
+  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {1}));
+  EXPECT_EQ(judge(1, peers, kLimits), Verdict{}) << "the one that computes knows nothing of the others' impatience";
+  EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
+              AllOf(HasSubstr("rank 1 of 4 on host h0 lags"), HasSubstr("computes after collective 4"),
+                    HasSubstr("rank 0 has waited 301 s in all_gather (collective 5)")));
+  EXPECT_EQ(judge(0, peers, {30, 0}), Verdict{}) << "lag_s 0: for ever";
+}
+
+// Rank 1 waits for a message of rank 3, which computes; both are behind.
+TEST(Judge, WhoComputesIsToBlameBeforeWhoWaits) {
+  auto peers = waiting(400);
+  peers[1].beat.collectives = peers[3].beat.collectives = 4;
+  peers[1].beat.move = Move::receive;
+  peers[3].beat.move = Move::none;
+  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {3}));
+}
+
+TEST(Judge, DifferentMovesAtTheSameCount) {
+  auto peers = waiting();
+  peers[2].beat.move = Move::barrier;
+  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::differs, {2}));
+  EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
+              HasSubstr("rank 2 is in barrier where rank 0 is in all_gather (collective 5)"));
+  peers[2].beat.collectives = 6;
+  EXPECT_EQ(judge(0, peers, kLimits), Verdict{}) << "it has passed that collective";
+  peers[2].beat.collectives = 5;
+  peers[2].beat.move = Move::send;
+  EXPECT_EQ(judge(0, peers, kLimits), Verdict{}) << "it has passed that collective too";
+}
+
+TEST(Judge, EveryRankWaits) {
+  auto peers = waiting(301);
+  EXPECT_EQ(judge(1, peers, kLimits), verdict(Verdict::stuck, {0, 2, 3}));
+  EXPECT_THAT(sentence(judge(1, peers, kLimits), 1, peers, kHosts),
+              AllOf(HasSubstr("every rank waits"), HasSubstr("rank 3 waits in all_gather (collective 5)")));
+  peers[3].beat.waiting_s = 10;  // it has moved lately
+  EXPECT_EQ(judge(1, peers, kLimits), Verdict{});
+}
+
+TEST(Judge, ToTheEndARankMayComeLate) {
+  auto peers = waiting(4000);
+  for (Peer& p : peers) p.beat.move = Move::finish;
+  peers[0].beat.move = Move::none;
+  peers[0].beat.collectives = 4;
+  EXPECT_EQ(judge(1, peers, kLimits), Verdict{});
+}
+
+// Of several that come to the same verdict, each waits longer than the one before.
+TEST(Judge, OneSpeaksFirst) {
+  auto peers = waiting();
+  peers[0].silent_s = 31;
+  const Verdict v = judge(1, peers, kLimits);
+  EXPECT_EQ(patience(1, peers, v), 0);
+  EXPECT_EQ(patience(2, peers, v), 1);
+  EXPECT_EQ(patience(3, peers, v), 2);
+  peers[2].ended = true;
+  const Verdict ended = judge(0, peers, kLimits);
+  EXPECT_LT(patience(0, peers, ended), patience(1, peers, ended));
+  EXPECT_LT(patience(3, peers, ended), 1) << "mpirun ends the job after one second";
+}
+
+TEST(Judge, OnlyThoseWhoWaitComplainOfALaggard) {
+  auto peers = waiting(301);
+  peers[0].beat.move = Move::none;  // computes too, further on
+  peers[3].beat.collectives = 4;
+  peers[3].beat.move = Move::none;
+  const Verdict v = judge(1, peers, kLimits);
+  ASSERT_EQ(v, verdict(Verdict::lags, {3}));
+  EXPECT_EQ(patience(1, peers, v), 0);
+}
+
+TEST(Judge, WhoHearsNobodyIsCutOffItself) {
+  auto peers = waiting();
+  for (const size_t r : {0u, 1u, 2u}) peers[r].silent_s = 31;
+  const Verdict v = judge(3, peers, kLimits);
+  EXPECT_THAT(sentence(v, 3, peers, kHosts), HasSubstr("nobody answers rank 3 on host h2"));
+  EXPECT_GE(patience(3, peers, v), 3);
+}
+
+}  // namespace
+}  // namespace lmx_mpi

@@ -1,0 +1,169 @@
+// Every move of a communicator, checked from inside a rank: what each rank gives is a function of its number, so that
+// each can compute what it must get.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "lmx/comm.h"
+#include "lmx/error.h"
+
+namespace lmx_test {
+
+using lmx::Communicator;
+using lmx::MemClass;
+using lmx::Shape;
+using lmx::str;
+using lmx::Tensor;
+
+inline void require(bool condition, const std::string& what) {
+  if (!condition) throw lmx::InternalError("wrong: " + what);
+}
+
+// Element i of rank r: any bits do, of any size.
+inline double value_of(int rank, int64_t i) {
+  const uint64_t mixed =
+      (static_cast<uint64_t>(i) * 40503u + static_cast<uint64_t>(rank) * 7919u + 12345u) * 2654435761u;
+  return (static_cast<double>(mixed >> 20 & 0xFFFFF) / 524288 - 1) * (mixed & 1 ? 1e-3 : 1e3);
+}
+
+template <class T>
+Tensor tensor_of(Communicator& comm, int rank, Shape shape, int64_t salt = 0) {
+  Tensor t = Tensor::empty(comm.allocator(), shape, lmx::dtype_of<T>, MemClass::communication);
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<T>()[i] = static_cast<T>(value_of(rank, i + salt));
+  return t;
+}
+
+inline bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
+         (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.bytes())) == 0);
+}
+
+// The bits of a sum in rank order from +0.
+template <class T>
+void check_all_reduce(Communicator& comm, int64_t n) {
+  const Tensor got = comm.all_reduce(tensor_of<T>(comm, comm.rank(), {n}), "test");
+  require(got.numel() == n, str("all_reduce of ", n, ": size"));
+  for (int64_t i = 0; i < n; ++i) {
+    T sum = 0;
+    for (int r = 0; r < comm.size(); ++r) sum += static_cast<T>(value_of(r, i));
+    require(std::memcmp(&sum, got.data<T>() + i, sizeof(T)) == 0, str("all_reduce of ", n, ": element ", i));
+  }
+}
+
+// Rank r has `rows[r]` rows of three.
+inline void check_all_gather(Communicator& comm, const std::vector<int64_t>& rows, bool announced) {
+  const Tensor own = tensor_of<float>(comm, comm.rank(), {rows[static_cast<size_t>(comm.rank())], 3});
+  const Tensor all = announced ? comm.all_gather(own, rows, "test") : comm.all_gather(own, "test");
+  int64_t begin = 0;
+  for (int r = 0; r < comm.size(); ++r) {
+    const int64_t n = rows[static_cast<size_t>(r)];
+    require(same_bits(all.slice(begin, begin + n), tensor_of<float>(comm, r, {n, 3})), str("all_gather: part ", r));
+    begin += n;
+  }
+  require(all.dim(0) == begin, "all_gather: rows");
+}
+
+// From rank a to rank b go (a + 2 b) % 4 rows of two, some of them none.
+inline void check_all_to_all(Communicator& comm) {
+  const auto rows_of = [](int from, int to) { return int64_t{(from + 2 * to) % 4}; };
+  std::vector<Tensor> parts;
+  std::vector<int64_t> rows;
+  int64_t sent = 0, received = 0;
+  for (int r = 0; r < comm.size(); ++r) {
+    parts.push_back(tensor_of<double>(comm, comm.rank(), {rows_of(comm.rank(), r), 2}, r));
+    rows.push_back(rows_of(r, comm.rank()));
+    if (r == comm.rank()) continue;
+    sent += parts.back().bytes();
+    received += rows.back() * 16;
+  }
+  const std::vector<Tensor> got = comm.all_to_all(parts, rows, "test");
+  for (int r = 0; r < comm.size(); ++r)
+    require(
+        same_bits(got[static_cast<size_t>(r)], tensor_of<double>(comm, r, {rows_of(r, comm.rank()), 2}, comm.rank())),
+        str("all_to_all: part ", r));
+  const lmx::LedgerEntry& line = comm.ledger().back();
+  require(line.collective == "all_to_all" && line.sent == sent && line.received == received, "all_to_all: ledger");
+}
+
+inline void check_broadcast(Communicator& comm) {
+  for (int root = 0; root < comm.size(); ++root) {
+    const Tensor got = comm.broadcast(tensor_of<float>(comm, comm.rank(), {5, 7}), root, "test");
+    require(same_bits(got, tensor_of<float>(comm, root, {5, 7})), str("broadcast from ", root));
+  }
+}
+
+// In order per pair and tag; from whoever comes first; empty ones; to oneself.
+inline void check_messages(Communicator& comm) {
+  const int next = (comm.rank() + 1) % comm.size(), last = (comm.rank() + comm.size() - 1) % comm.size();
+  for (int64_t i = 0; i < 3; ++i) {
+    comm.send(tensor_of<float>(comm, comm.rank(), {4}, i), next, 7, "test");
+    comm.send(tensor_of<float>(comm, comm.rank(), {0}), next, 8, "test");
+  }
+  for (int64_t i = 0; i < 3; ++i) {
+    Tensor t = Tensor::zeros(comm.allocator(), {4}, lmx::DType::f32),
+           none = Tensor::zeros(comm.allocator(), {0}, lmx::DType::f32);
+    require(comm.receive(none, last, 8, "test") == last, "receive of nothing");
+    require(comm.receive(t, last, 7, "test") == last && same_bits(t, tensor_of<float>(comm, last, {4}, i)),
+            str("receive: message ", i));
+  }
+  if (comm.rank() != 0) {
+    comm.send(tensor_of<float>(comm, comm.rank(), {6}), 0, 9, "test");
+  } else {
+    std::vector<bool> seen(static_cast<size_t>(comm.size()), false);
+    for (int i = 1; i < comm.size(); ++i) {
+      Tensor t = Tensor::zeros(comm.allocator(), {6}, lmx::DType::f32);
+      const int from = comm.receive(t, -1, 9, "test");
+      require(from > 0 && !seen[static_cast<size_t>(from)] && same_bits(t, tensor_of<float>(comm, from, {6})),
+              str("receive from any: ", from));
+      seen[static_cast<size_t>(from)] = true;
+    }
+  }
+  comm.barrier();
+}
+
+inline void check_ledger_of_all_reduce(Communicator& comm) {
+  const int64_t n = 1000, g = comm.size(), r = comm.rank();
+  comm.clear_ledger();
+  check_all_reduce<float>(comm, n);
+  const int64_t chunk = lmx::chunk_begin(n, static_cast<int>(r) + 1, static_cast<int>(g)) -
+                        lmx::chunk_begin(n, static_cast<int>(r), static_cast<int>(g));
+  int64_t sent = 0, received = 0;
+  for (const lmx::LedgerEntry& line : comm.ledger()) {
+    sent += line.sent;
+    received += line.received;
+  }
+  require(sent == 4 * (n - chunk + (g - 1) * chunk), str("ledger of all_reduce: sent ", sent));
+  require(received == 4 * ((g - 1) * chunk + n - chunk), str("ledger of all_reduce: received ", received));
+}
+
+inline void check_moves(Communicator& comm) {
+  std::vector<int64_t> uneven, none;
+  for (int r = 0; r < comm.size(); ++r) {
+    uneven.push_back(r % 3 == 1 ? 0 : 5 - r);
+    none.push_back(0);
+  }
+  for (int round = 0; round < 20; ++round) {
+    for (const bool announced : {false, true}) check_all_gather(comm, uneven, announced);
+    check_all_gather(comm, none, true);
+    check_all_to_all(comm);
+    check_broadcast(comm);
+    for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{1003}}) {
+      check_all_reduce<float>(comm, n);
+      check_all_reduce<double>(comm, n);
+    }
+    check_messages(comm);
+  }
+  check_ledger_of_all_reduce(comm);
+  const std::vector<std::string> texts = comm.gather_texts(std::string(static_cast<size_t>(comm.rank()), 'x'), "test");
+  for (int r = 0; r < comm.size(); ++r)
+    require(texts[static_cast<size_t>(r)] == std::string(static_cast<size_t>(r), 'x'), "gather_texts");
+  Tensor t = Tensor::zeros(comm.allocator(), {4}, lmx::DType::f32);
+  comm.send(tensor_of<float>(comm, comm.rank(), {4}), comm.rank(), 1, "test");
+  require(comm.receive(t, -1, 1, "test") == comm.rank() && same_bits(t, tensor_of<float>(comm, comm.rank(), {4})),
+          "a message to oneself");
+  require(comm.overlaps() && !comm.shares_memory() && comm.threads() == 1, "what the group says of itself");
+}
+
+}  // namespace lmx_test

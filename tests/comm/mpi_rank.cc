@@ -1,0 +1,179 @@
+// One rank of the jobs that mpi_test.cc starts: `mpi_rank SCENARIO CONFIG [RANK]`. CONFIG is the `comm:` of a recipe;
+// RANK is the one that misbehaves. Ends as the command lmx does. Whatever happens, it is gone after a minute.
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "comm/agreement.h"
+#include "lmx/comm.h"
+#include "lmx/error.h"
+#include "lmx/launch.h"
+#include "lmx/plugin.h"
+#include "lmx/random.h"
+#include "mpi_moves.h"
+
+namespace lmx_test {
+namespace {
+
+using lmx::Communicator;
+using lmx::str;
+using lmx::UserError;
+
+volatile std::sig_atomic_t g_signal = 0;
+int g_exit_code = 0;
+
+extern "C" void note(int signal) {
+  g_signal = signal;
+}
+
+void nap(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+// Says that this rank is there, on one line in one piece.
+void ready(Communicator& comm) {
+  comm.barrier();
+  const std::string line = str("rank ", comm.rank(), " pid ", getpid(), "\n");
+  static_cast<void>(!write(STDOUT_FILENO, line.data(), line.size()));
+  comm.barrier();
+}
+
+void large(Communicator& comm) {
+  check_all_reduce<float>(comm, 10'000'000);
+  check_all_reduce<double>(comm, 1'000'003);
+}
+
+// More than 2^31 bytes in one message; not in the suite, it needs 5 GB a rank.
+void huge(Communicator& comm) {
+  const int64_t n = int64_t{2200} << 20;
+  lmx::Tensor t = lmx::Tensor::zeros(comm.allocator(), {n}, lmx::DType::u8);
+  if (comm.rank() == 0)
+    for (int64_t i = 0; i < n; i += 4096) t.data<uint8_t>()[i] = static_cast<uint8_t>(i / 4096 % 251);
+  const lmx::Tensor got = comm.broadcast(t, 0, "test");
+  for (int64_t i = 0; i < n; i += 4096)
+    require(got.data<uint8_t>()[i] == static_cast<uint8_t>(i / 4096 % 251), str("byte ", i));
+}
+
+// A step now and then, until the job ends.
+void loop(Communicator& comm, int) {
+  ready(comm);
+  for (;;) {
+    comm.barrier();
+    nap(5);
+  }
+}
+
+void one_throws(Communicator& comm, int who) {
+  ready(comm);
+  if (comm.rank() == who) throw UserError("this rank has had enough");
+  for (;;) comm.barrier();
+}
+
+void all_throw(Communicator& comm, int) {
+  ready(comm);
+  throw UserError("the same everywhere");
+}
+
+void one_lags(Communicator& comm, int who) {
+  ready(comm);
+  if (comm.rank() == who) nap(50'000);
+  comm.barrier();
+}
+
+void one_differs(Communicator& comm, int who) {
+  ready(comm);
+  const lmx::Tensor t = lmx::Tensor::zeros(comm.allocator(), {4}, lmx::DType::f32);
+  if (comm.rank() == who) {
+    comm.all_gather(t, "test");
+  } else {
+    comm.barrier();
+  }
+}
+
+void all_receive(Communicator& comm, int) {
+  ready(comm);
+  lmx::Tensor t = lmx::Tensor::zeros(comm.allocator(), {4}, lmx::DType::f32);
+  comm.receive(t, (comm.rank() + 1) % comm.size(), 3, "test");
+}
+
+void disagree(Communicator& comm, int who) {
+  const char* lr = comm.rank() == who ? "0.1" : "0.2";
+  check_equal_everywhere(comm, {{"recipe", str("optimizer: {name: sgd, lr: ", lr, "}\n")}});
+}
+
+// Until a signal has come to any rank; all then end with what the shell expects.
+void until_signal(Communicator& comm, int) {
+  std::signal(SIGINT, note);
+  std::signal(SIGTERM, note);
+  ready(comm);
+  for (double worst = 0; worst == 0;) {
+    const double own = g_signal;
+    for (const double s : comm.gather_numbers(std::span(&own, 1), "control")) worst = std::max(worst, s);
+    g_exit_code = worst > 0 ? 128 + static_cast<int>(worst) : 0;
+    nap(5);
+  }
+}
+
+void ends_early(Communicator& comm, int who) {
+  if (comm.rank() == who) nap(1500);  // longer than lag_s: to the end a rank may come late
+}
+
+const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
+    {"moves", [](Communicator& comm, int) { check_moves(comm); }},
+    {"large", [](Communicator& comm, int) { large(comm); }},
+    {"huge", [](Communicator& comm, int) { huge(comm); }},
+    {"loop", loop},
+    {"one_throws", one_throws},
+    {"all_throw", all_throw},
+    {"one_lags", one_lags},
+    {"one_differs", one_differs},
+    {"all_receive", all_receive},
+    {"disagree", disagree},
+    {"until_signal", until_signal},
+    {"ends_early", ends_early},
+};
+
+void run(const std::string& scenario, const std::string& config, int who) {
+  lmx::Registry& registry = lmx::Registry::instance();
+  registry.add_default_directories();
+  const lmx::Node node = lmx::parse_yaml(config, "test");
+  const lmx::PluginInfo& plugin = registry.find(lmx::PluginKind::comm, node, "comm");
+  const auto group = lmx::create<lmx::CommFactory>(plugin, node, "comm", lmx::CommEnv{1, {}});
+  group->run([&](Communicator& comm) {
+    require(comm.size() == group->size(), "size");
+    kScenarios.at(scenario)(comm, who);
+  });
+  if (lmx::detect_launch().rank == 0) std::printf("done: %s\n", group->describe().c_str());
+}
+
+int say(const std::string& text, int code) {
+  std::fprintf(stderr, "error: %s\n", text.c_str());
+  return code;
+}
+
+}  // namespace
+}  // namespace lmx_test
+
+int main(int argc, char** argv) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  alarm(60);
+  if (argc < 3) return 64;
+  try {
+    lmx_test::run(argv[1], argv[2], argc > 3 ? std::atoi(argv[3]) : -1);
+  } catch (const lmx::EndProcess& e) {
+    return e.said ? e.code : lmx_test::say(e.what(), e.code);
+  } catch (const lmx::UserError& e) {
+    return lmx_test::say(lmx::error_prefix() + e.what(), 2);
+  } catch (const std::exception& e) {
+    return lmx_test::say(lmx::error_prefix() + e.what(), 1);
+  }
+  return lmx_test::g_exit_code;
+}

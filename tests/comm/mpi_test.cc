@@ -1,0 +1,236 @@
+// The MPI group with real processes: every move, and every way in which a rank can be lost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "job.h"
+#include "lmx/error.h"
+
+namespace lmx_test {
+namespace {
+
+using lmx::str;
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+std::string on_path(const std::string& name) {
+  std::istringstream folders(std::getenv("PATH") ? std::getenv("PATH") : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (access((folder + "/" + name).c_str(), X_OK) == 0) return folder + "/" + name;
+  return "";
+}
+
+class Mpi : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (on_path("mpirun.openmpi").empty() && on_path("mpirun").empty()) GTEST_SKIP() << "mpirun is not on PATH";
+    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_ID"})
+      if (std::getenv(name)) GTEST_SKIP() << "this test itself runs below a launcher (" << name << ")";
+    // Ranks beside each other on few cores must not wait for each other's threads.
+    setenv("OMP_NUM_THREADS", "1", 1);
+  }
+
+  // lmx's own way: the process starts mpirun itself. `more` goes into the config.
+  static std::vector<std::string> started(const std::string& scenario, int ranks, const std::string& more = "",
+                                          int who = -1) {
+    return {LMX_MPI_RANK, scenario, config(ranks, more), std::to_string(who)};
+  }
+  static std::string config(int ranks, const std::string& more) {
+    return str("{name: mpi, ranks: ", ranks, more.empty() ? "" : ", ", more, "}");
+  }
+  // The user's way.
+  static std::vector<std::string> below_mpirun(int processes, std::vector<std::string> command) {
+    std::vector<std::string> words{"mpirun", "-n", std::to_string(processes), "--oversubscribe", "--bind-to",
+                                   "none",   "-q"};
+    words.insert(words.end(), {"--mca", "btl_tcp_if_include", "lo", "--mca", "oob_tcp_if_include", "lo"});
+    if (geteuid() == 0) words.insert(words.begin() + 1, "--allow-run-as-root");
+    words.insert(words.end(), command.begin(), command.end());
+    return words;
+  }
+  static size_t errors_in(const std::string& text) {
+    size_t count = 0;
+    for (size_t at = text.find("error:"); at != std::string::npos; at = text.find("error:", at + 1)) ++count;
+    return count;
+  }
+  // One message, with these words, and nobody left.
+  static void expect_one_message(Job& job, int code, const testing::Matcher<std::string>& text) {
+    const auto ranks = job.ranks();
+    EXPECT_EQ(job.wait(), code);
+    const std::string err = job.err();
+    EXPECT_THAT(err, text);
+    EXPECT_EQ(errors_in(err), 1u) << err;
+    EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
+    EXPECT_TRUE(job.all_gone(ranks));
+  }
+};
+
+class MpiRanks : public Mpi, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Mpi, MpiRanks, testing::Values(1, 2, 3, 4));
+
+TEST_P(MpiRanks, EveryMove) {
+  Job job(started("moves", GetParam()));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.err(), "");
+  EXPECT_THAT(job.out(), HasSubstr(str("done: ", GetParam(), " process")));
+}
+
+// Watchdogs that talk all the time do not disturb.
+TEST_F(Mpi, EveryMoveUnderFrequentHeartbeats) {
+  Job job(started("moves", 3, "heartbeat_s: 0.01, timeout_s: 20"));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+}
+
+TEST_F(Mpi, FortyMegabytes) {
+  Job job(started("large", 3));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+}
+
+TEST_F(Mpi, BelowMpirun) {
+  Job job(below_mpirun(2, started("moves", 0)));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.out(), HasSubstr("done: 2 processes (MPI, started by mpirun (Open MPI))"));
+}
+
+TEST_F(Mpi, AnotherNumberOfProcessesThanTheRecipeSays) {
+  Job job(below_mpirun(2, started("moves", 3)));
+  expect_one_message(job, 2, AllOf(HasSubstr("ranks is 3"), HasSubstr("started 2")));
+}
+
+TEST_F(Mpi, AKilledRankIsNamed) {
+  for (const int who : {0, 2}) {
+    Job job(started("loop", 3));
+    ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+    kill(job.ranks().at(who), SIGKILL);
+    expect_one_message(job, 1, HasSubstr(str("rank ", who, " of 3 on host ")));
+    EXPECT_THAT(job.err(), HasSubstr("has ended without a word"));
+  }
+}
+
+TEST_F(Mpi, AStoppedRankIsNamed) {
+  for (const int who : {0, 1}) {
+    Job job(started("loop", 3, "heartbeat_s: 0.1, timeout_s: 2"));
+    ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+    kill(job.ranks().at(who), SIGSTOP);
+    expect_one_message(job, 1,
+                       AllOf(HasSubstr(str("rank ", who, " of 3 on host ")), HasSubstr("has not answered for 2 s")));
+  }
+}
+
+TEST_F(Mpi, AStoppedRankOfTwo) {
+  Job job(started("loop", 2, "heartbeat_s: 0.1, timeout_s: 2"));
+  ASSERT_TRUE(job.wait_for_ranks(2)) << job.err();
+  kill(job.ranks().at(0), SIGSTOP);
+  expect_one_message(job, 1, HasSubstr("rank 0 of 2 on host "));
+}
+
+TEST_F(Mpi, ARankThatComputesTooLongIsNamed) {
+  for (const int who : {0, 1}) {
+    Job job(started("one_lags", 3, "heartbeat_s: 0.1, lag_s: 1", who));
+    ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+    expect_one_message(
+        job, 1, AllOf(HasSubstr(str("rank ", who, " of 3 on host ")), HasSubstr("lags"), HasSubstr("in barrier")));
+  }
+}
+
+TEST_F(Mpi, TheEndOfARunMayComeLate) {
+  Job job(started("ends_early", 2, "heartbeat_s: 0.1, lag_s: 0.5", 0));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+}
+
+TEST_F(Mpi, DifferentCollectives) {
+  Job job(started("one_differs", 3, "heartbeat_s: 0.1", 2));
+  ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+  expect_one_message(job, 1, AllOf(HasSubstr("is in all_gather where rank 0 is in barrier"), HasSubstr("rank 2")));
+}
+
+TEST_F(Mpi, EveryRankWaits) {
+  Job job(started("all_receive", 2, "heartbeat_s: 0.1, lag_s: 1"));
+  ASSERT_TRUE(job.wait_for_ranks(2)) << job.err();
+  expect_one_message(job, 1, HasSubstr("every rank waits"));
+}
+
+TEST_F(Mpi, AnErrorOfOneRankNamesIt) {
+  Job job(started("one_throws", 3, "", 1));
+  ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+  expect_one_message(job, 2, StartsWith("error: rank 1 of 3: this rank has had enough"));
+}
+
+TEST_F(Mpi, AnErrorOfRankZero) {
+  Job job(started("one_throws", 3, "", 0));
+  ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+  expect_one_message(job, 2, StartsWith("error: this rank has had enough"));
+}
+
+TEST_F(Mpi, AnErrorOfAllRanksIsSaidOnce) {
+  Job job(started("all_throw", 4));
+  ASSERT_TRUE(job.wait_for_ranks(4)) << job.err();
+  expect_one_message(job, 2, StartsWith("error: the same everywhere"));
+}
+
+TEST_F(Mpi, RecipesThatDiffer) {
+  Job job(started("disagree", 3, "", 2));
+  expect_one_message(job, 2, HasSubstr("rank 2 runs another recipe: optimizer.lr is 0.1 there, 0.2 on rank 0"));
+}
+
+// To the process that the user has started, as a shell, Slurm or a terminal does.
+TEST_F(Mpi, SignalsReachTheRanks) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Job job(started("until_signal", 3));
+    ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+    const auto ranks = job.ranks();
+    kill(job.pid(), signal);
+    EXPECT_EQ(job.wait(), 128 + signal) << job.err();
+    EXPECT_EQ(job.err(), "");
+    EXPECT_TRUE(job.all_gone(ranks));
+  }
+}
+
+TEST_F(Mpi, NobodyIsLeftWhenTheStarterIsKilled) {
+  Job job(started("loop", 3));
+  ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+  const auto ranks = job.ranks();
+  kill(job.pid(), SIGKILL);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  EXPECT_TRUE(job.all_gone(ranks));
+}
+
+TEST_F(Mpi, WithoutRanksOrALauncher) {
+  Job job(started("moves", 0));
+  expect_one_message(job, 2, HasSubstr("say how many ranks"));
+}
+
+TEST_F(Mpi, WithoutMpirun) {
+  Job job({"env", "PATH=/nowhere", LMX_MPI_RANK, "moves", config(2, "")});
+  expect_one_message(job, 2, AllOf(HasSubstr("mpirun, which is not on PATH"), HasSubstr("openmpi-bin")));
+}
+
+TEST_F(Mpi, AForeignMpirunDoesNotStartRanksForEver) {
+  Job job({"env", "LMX_STARTED_BY_MPIRUN=1", LMX_MPI_RANK, "moves", config(2, "")});
+  expect_one_message(job, 2, HasSubstr("belongs to another MPI"));
+}
+
+TEST_F(Mpi, ALauncherThatIsNotMpis) {
+  Job job({"env", "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", LMX_MPI_RANK, "moves",
+           config(2, "")});
+  expect_one_message(job, 2, HasSubstr("rank 1 of 2: [comm] name=mpi: this process was started by torchrun"));
+}
+
+TEST_F(Mpi, ALauncherOfAnotherMpi) {
+  Job job({"env", "PMI_RANK=0", "PMI_SIZE=2", LMX_MPI_RANK, "moves", config(2, "")});
+  expect_one_message(job, 2, AllOf(HasSubstr("started 2 processes, and MPI sees 1"), HasSubstr("--mpi=pmix")));
+}
+
+TEST_F(Mpi, ConfigsThatCannotWork) {
+  Job short_limit(started("moves", 2, "timeout_s: 2"));
+  expect_one_message(short_limit, 2, HasSubstr("at least 3 heartbeats"));
+  Job unknown(started("moves", 2, "reduce: fast"));
+  expect_one_message(unknown, 2, HasSubstr("reduce"));
+}
+
+}  // namespace
+}  // namespace lmx_test
