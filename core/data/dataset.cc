@@ -1,5 +1,6 @@
 // The entry points of lmx/data.h: `name` of `data:` chooses between text and synthetic.
 #include "config/messages.h"
+#include "data/prepare.h"
 #include "data/synthetic.h"
 #include "data/text.h"
 #include "lmx/error.h"
@@ -48,24 +49,30 @@ Dataset open_all_types(const Node& data) {
   return data::open_text(config, sources_of(config, data), true);
 }
 
-std::vector<std::string> check_dataset(const Node& data) {
-  std::vector<std::string> findings;
+DataCheck check_dataset(const Node& data) {
+  DataCheck check;
+  const auto finding = [&](auto&& look) {
+    try {
+      look();
+    } catch (const UserError& e) {
+      check.findings.emplace_back(e.what());
+    }
+  };
   if (kind_of(data) == Kind::synthetic) {
     const data::SyntheticConfig config = synthetic_config(data);
-    try {
-      data::check_synthetic(config);
-    } catch (const UserError& e) {
-      findings.emplace_back(e.what());
-    }
-    return findings;
+    finding([&] { data::check_synthetic(config); });
+    check.train_tokens = config.train_tokens;
+    return check;
   }
   const data::TextConfig config = text_config(data);
-  try {
-    sources_of(config, data);
-  } catch (const UserError& e) {
-    findings.emplace_back(e.what());
-  }
-  return findings;
+  finding([&] {
+    const data::TextSources sources = sources_of(config, data);
+    const std::optional<data::TextCounts> counts = data::known_counts(config, sources);
+    if (!counts) return;
+    check.train_tokens = counts->train_tokens;
+    data::check_vocabulary(config.vocab_size, counts->types);
+  });
+  return check;
 }
 
 int64_t vocabulary_size(const Node& data) {

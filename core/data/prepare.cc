@@ -105,11 +105,7 @@ std::vector<Vocabulary::Entry> choose_words(const Counts& counts, const PrepareS
   }
   report.types = static_cast<int64_t>(order.size());
   const int64_t places = settings.vocab_size == 0 ? report.types : settings.vocab_size - 2;
-  if (places > report.types) {
-    throw UserError(str("[data] data.vocab_size ", settings.vocab_size,
-                        " (<unk> and </s> included) is more than the training text has: ", report.types,
-                        " distinct words; use at most ", report.types + 2));
-  }
+  check_vocabulary(settings.vocab_size, report.types);
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     return table.count(a) != table.count(b) ? table.count(a) > table.count(b) : table.word(a) < table.word(b);
   });
@@ -211,6 +207,25 @@ Split split_of_line(const PrepareSettings& settings, Split forced, int64_t line)
   const double u = RandomKey(settings.split_seed).fold("split").uniform(static_cast<uint64_t>(line));
   if (u < settings.valid_fraction) return Split::valid;
   return u < settings.valid_fraction + settings.test_fraction ? Split::test : Split::train;
+}
+
+void check_vocabulary(int64_t vocab_size, int64_t types) {
+  if (vocab_size - 2 <= types) return;
+  throw UserError(str("[data] data.vocab_size ", vocab_size,
+                      " (<unk> and </s> included) is more than the training text has: ", types,
+                      " distinct words; use at most ", types + 2));
+}
+
+PrepareReport count_text(const std::vector<SourceFile>& files, const PrepareSettings& settings) {
+  const Counts counts = count_words(files, settings);
+  check_splits(counts, settings);
+  PrepareReport report;
+  report.splits = counts.splits;
+  for (int64_t i = 0; i < counts.words.size(); ++i) {
+    const std::string_view word = counts.words.word(i);
+    report.types += word != kUnkWord && word != kEosWord;
+  }
+  return report;
 }
 
 PrepareReport prepare(const std::vector<SourceFile>& files, const PrepareSettings& settings,

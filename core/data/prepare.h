@@ -44,6 +44,13 @@ struct LMX_API PrepareReport {
 // Which split a line belongs to: a pure function of the seed and the line's number over all files.
 LMX_API Split split_of_line(const PrepareSettings& settings, Split forced, int64_t line);
 
+// UserError: vocab_size (0: every type) has more places than the training text has types.
+LMX_API void check_vocabulary(int64_t vocab_size, int64_t types);
+
+// The first pass alone: types, lines and words of each split; nothing is written. UserError: invalid UTF-8, a split
+// without a token that should have some.
+LMX_API PrepareReport count_text(const std::vector<SourceFile>& files, const PrepareSettings& settings);
+
 // Writes train.bin, valid.bin, test.bin and vocab.tsv into `directory`. UserError: invalid UTF-8 (file, line, byte),
 // vocab_size above the types, a split without a token that should have some. RunError: the disk.
 LMX_API PrepareReport prepare(const std::vector<SourceFile>& files, const PrepareSettings& settings,

@@ -16,6 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int64_t kLittleText = 8 << 20;  // bytes on disk that a dry run counts: a fraction of a second
 constexpr int kFormat = 1;  // of the prepared data; raised when the tokenizer's rules or the files change
 
 // Each file's checksum against the registry's, or, where that has none, against what its first use recorded.
@@ -60,6 +61,10 @@ PrepareSettings settings_of(const TextConfig& config, const TextSources& sources
   const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
   s.threads = static_cast<int>(config.threads > 0 ? config.threads : cores);
   return s;
+}
+
+std::string cache_directory(const TextConfig& config) {
+  return config.cache_dir.empty() ? default_cache_directory() : config.cache_dir;
 }
 
 // All that the prepared files depend on; threads and places are not among it.
@@ -148,6 +153,52 @@ Dataset load(const std::string& directory) {
   return dataset;
 }
 
+// What a preparation's counts depend on: its identity without what only chooses among the counted words, and, where
+// `content` is false, without the hashes, which take reading every file. null for what is no identity.
+Json counted_identity(Json id, bool content) {
+  try {
+    for (const char* key : {"vocab_size", "end_of_line"}) id.erase(key);
+    if (content) return id;
+    for (Json& file : id.at("files")) file.erase("xxh3");
+    return id;
+  } catch (const Json::exception&) {
+    return nullptr;
+  }
+}
+
+std::vector<Json> prepared_metas(const std::string& cache_dir) {
+  std::vector<Json> metas;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(cache_dir, ignored)) {
+    const std::filesystem::path path = entry.path() / "meta.json";
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("text-") || name.find(".tmp-") != std::string::npos) continue;
+    if (!std::filesystem::exists(path, ignored)) continue;
+    Json meta = Json::parse(read_file(path.string()), nullptr, false);
+    if (meta.is_object() && meta.contains("identity")) metas.push_back(std::move(meta));
+  }
+  return metas;
+}
+
+// The report of any preparation of this text in the cache.
+std::optional<PrepareReport> recorded_report(const PrepareSettings& settings, std::vector<SourceFile> files,
+                                             const std::string& cache_dir) {
+  std::vector<Json> metas = prepared_metas(cache_dir);
+  const auto keep_equal = [&](bool content) {
+    const Json wanted = counted_identity(identity(settings, files), content);
+    std::erase_if(metas, [&](const Json& meta) { return counted_identity(meta["identity"], content) != wanted; });
+  };
+  keep_equal(false);
+  if (metas.empty()) return std::nullopt;
+  hash_sources(files);
+  keep_equal(true);
+  try {
+    if (!metas.empty()) return report_from_json(metas.front().at("report"));
+  } catch (const Json::exception&) {  // damaged: open_text will say so where it is the one to use
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 TextSources find_text(const TextConfig& config, const std::string& place) {
@@ -186,11 +237,25 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
   return sources;
 }
 
+std::optional<TextCounts> known_counts(const TextConfig& config, const TextSources& sources) {
+  const PrepareSettings settings = settings_of(config, sources, false);
+  std::optional<PrepareReport> report = recorded_report(settings, sources.files, cache_directory(config));
+  if (!report) {
+    int64_t bytes = 0;
+    for (const SourceFile& file : sources.files) bytes += file.bytes;
+    if (bytes > kLittleText) return std::nullopt;
+    report = count_text(sources.files, settings);
+    progress_line("");
+  }
+  const SplitCounts& train = report->splits[0];
+  return TextCounts{report->types, train.words + (settings.end_of_line ? train.lines : 0)};
+}
+
 Dataset open_text(const TextConfig& config, const TextSources& found, bool all_types) {
   TextSources sources = found;
   hash_sources(sources.files);
   const PrepareSettings settings = settings_of(config, sources, all_types);
-  const std::string cache_dir = config.cache_dir.empty() ? default_cache_directory() : config.cache_dir;
+  const std::string cache_dir = cache_directory(config);
   const Json id = identity(settings, sources.files);
   const std::string hash = hash_text(id.dump());
   const std::string directory = build_once(cache_dir, "text-" + hash.substr(0, 16), [&](const std::string& temporary) {

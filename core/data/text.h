@@ -1,6 +1,7 @@
 // `data: {name: text}`: from its config to prepared, mapped tokens.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,5 +25,13 @@ LMX_API TextSources find_text(const TextConfig& config, const std::string& place
 
 // Prepares what the cache does not hold and maps it. With `all_types` the vocabulary is not cut and there is no </s>.
 LMX_API Dataset open_text(const TextConfig& config, const TextSources& sources, bool all_types);
+
+struct TextCounts {
+  int64_t types = 0;  // distinct words of the training split
+  int64_t train_tokens = 0;
+};
+// Without preparing anything: from what the cache recorded when the same text was prepared (with whatever vocabulary), or
+// counted where there is little text. nullopt: much text, never prepared. UserError: what prepare() would say of it.
+LMX_API std::optional<TextCounts> known_counts(const TextConfig& config, const TextSources& sources);
 
 }  // namespace lmx::data

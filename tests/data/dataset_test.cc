@@ -224,12 +224,60 @@ TEST_F(TextData, MessagesAboutTheRecipe) {
 }
 
 TEST_F(TextData, CheckFindsWithoutPreparing) {
-  EXPECT_THAT(check_dataset(data()), IsEmpty());
+  EXPECT_THAT(check_dataset(data()).findings, IsEmpty());
   EXPECT_FALSE(fs::exists(path("cache")));
-  EXPECT_THAT(check_dataset(text_data(path("none.txt"), "vocab_size: 8\n")), ElementsAre(HasSubstr("no such file")));
-  EXPECT_THAT(check_dataset(parse_yaml("name: synthetic\n", "r")), IsEmpty());
-  EXPECT_THAT(check_dataset(parse_yaml("name: synthetic\nclasses: 5000\n", "r")),
+  EXPECT_THAT(check_dataset(text_data(path("none.txt"), "vocab_size: 8\n")).findings,
+              ElementsAre(HasSubstr("no such file")));
+  const DataCheck made_up = check_dataset(parse_yaml("name: synthetic\ntrain_tokens: 700\n", "r"));
+  EXPECT_THAT(made_up.findings, IsEmpty());
+  EXPECT_EQ(made_up.train_tokens, 700);
+  EXPECT_THAT(check_dataset(parse_yaml("name: synthetic\nclasses: 5000\n", "r")).findings,
               ElementsAre(HasSubstr("data.classes 5000")));
+}
+
+// The same numbers and words, whether counted or remembered, as opening the data gives.
+TEST_F(TextData, CheckKnowsTokensAndTypes) {
+  const std::string vocabularies[] = {"vocab_size: 8\n", "vocab_size: 13\nend_of_line: false\nvalid_fraction: 0.3\n"};
+  for (const char* when : {"counted", "remembered"}) {
+    for (const std::string& yaml : vocabularies) {
+      const DataCheck check = check_dataset(data(yaml));
+      EXPECT_THAT(check.findings, IsEmpty());
+      const bool prepared = when == std::string("remembered");
+      EXPECT_EQ(fs::exists(path("cache")), prepared);
+      if (prepared) {
+        EXPECT_EQ(check.train_tokens, open_dataset(data(yaml)).train.size());
+      } else {
+        EXPECT_GT(check.train_tokens.value_or(0), 300 * 3);
+      }
+    }
+    const DataCheck large = check_dataset(data("vocab_size: 100\n"));
+    EXPECT_EQ(large.findings, std::vector{user_error([&] { open_dataset(data("vocab_size: 100\n")); })});
+    fs::remove_all(path("cache"));
+    for (const std::string& yaml : vocabularies) open_dataset(data(yaml));
+  }
+  write("bad.txt", "one \xff\n");
+  EXPECT_THAT(check_dataset(text_data(path("bad.txt"), "vocab_size: 3\n")).findings, ElementsAre(HasSubstr("bad.txt:1")));
+}
+
+// Text too large to count: known once it was prepared, with whatever vocabulary; not when it has changed since.
+TEST_F(TextData, CheckOfMuchTextRemembersItsPreparation) {
+  const std::string line = "all the same words again and again until the file is large " + std::string(4000, 'x') + "\n";
+  std::string text;
+  while (text.size() <= (8u << 20)) text += line;
+  write("a.txt", text);
+  EXPECT_EQ(check_dataset(data()).train_tokens, std::nullopt);
+  const int64_t tokens = open_dataset(data("vocab_size: 8\n")).train.size();
+  EXPECT_EQ(check_dataset(data("vocab_size: 5\n")).train_tokens, tokens);
+  EXPECT_THAT(check_dataset(data("vocab_size: 50\n")).findings, ElementsAre(HasSubstr("11 distinct words")));
+  EXPECT_EQ(check_dataset(data("vocab_size: 8\nlower_case: false\n")).train_tokens, std::nullopt);
+  text[0] = 'A';
+  write("a.txt", text);
+  EXPECT_EQ(check_dataset(data()).train_tokens, std::nullopt);
+  const std::string directory = open_dataset(data()).directory;
+  for (const char* damaged : {"{}", "{\"identity\": {\"files\": 3}}", "no json"}) {
+    write(fs::relative(directory, root_).string() + "/meta.json", damaged);
+    EXPECT_EQ(check_dataset(data()).train_tokens, std::nullopt) << damaged;
+  }
 }
 
 TEST_F(TextData, VocabularySizeAndFullConfig) {
@@ -275,7 +323,7 @@ TEST_F(CorpusData, EveryCorpusIsDescribedAndMissingOnesSayHow) {
 }
 
 TEST_F(CorpusData, DryRunSaysWhichCorpusIsMissing) {
-  EXPECT_THAT(check_dataset(corpus("one_billion_word")),
+  EXPECT_THAT(check_dataset(corpus("one_billion_word")).findings,
               ElementsAre(AllOf(HasSubstr("one_billion_word' is missing"), HasSubstr("statmt.org"))));
   EXPECT_THAT(user_error([&] { open_dataset(corpus("one_billion_word")); }), HasSubstr("one_billion_word' is missing"));
 }

@@ -72,9 +72,13 @@ struct Dataset {
 LMX_API Dataset open_dataset(const Node& data);
 // The same text with every type in the vocabulary and no </s>, for statistics; `vocab_size` of `data` does not matter.
 LMX_API Dataset open_all_types(const Node& data);
-// What open_dataset would complain about, as far as that shows without preparing anything: one line a finding, for
-// `--dry-run` (a missing corpus is one). UserError only for a `data:` that cannot be read as a config.
-LMX_API std::vector<std::string> check_dataset(const Node& data);
+// What `--dry-run` can tell of `data:` without preparing anything.
+struct DataCheck {
+  std::vector<std::string> findings;    // what open_dataset would complain about, one line each; a missing corpus is one
+  std::optional<int64_t> train_tokens;  // known of made-up text, of text that was prepared before, and of little text
+};
+// UserError only for a `data:` that cannot be read as a config.
+LMX_API DataCheck check_dataset(const Node& data);
 // Number of tokens that model tables have, from the recipe alone (`data.vocab_size`), without opening the data.
 LMX_API int64_t vocabulary_size(const Node& data);
 // `data:` with every default, as config.yaml records it.
