@@ -94,7 +94,8 @@ struct PackedMatrix::Impl {
   Tensor matrix;      // the blocked bytes, the panels, or w
   bool trans = true;  // plain: w is (N, K)
   int64_t k = 0, n = 0;
-  int64_t rows = 0;  // blocked: the rows that the layout was chosen for, and the threads
+  // blocked: which layout, and the threads that it was chosen for
+  int number = 0;
   int threads = num_threads();
 };
 
@@ -109,45 +110,70 @@ dnnl::memory::data_type dnnl_type(DType type) {
 
 // w (f32) in the layout that `product` wants, rounded to its type on the way.
 Tensor reordered(Context& ctx, const Tensor& w, bool trans, const DnnlMatmul& product, int64_t k, int64_t n) {
-  using Tag = dnnl::memory::format_tag;
-  const dnnl::memory::desc plain({k, n}, dnnl::memory::data_type::f32, trans ? Tag::ba : Tag::ab);
-  Tensor out = ctx.empty({static_cast<int64_t>(product.weights_desc().get_size())}, DType::u8, MemClass::parameters);
-  dnnl::memory from(plain, cpu_engine(), const_cast<void*>(w.raw())),
-      to(product.weights_desc(), cpu_engine(), out.raw());
-  dnnl::stream stream(cpu_engine());
-  dnnl::reorder(from, to).execute(stream, from, to);
-  stream.wait();
-  return out;
+  return with_onednn(
+      [&] { return str("lay ", describe(w), trans ? " transposed" : "", " out for products in ", name_of(ctx.compute)); },
+      [&] {
+        using Tag = dnnl::memory::format_tag;
+        const dnnl::memory::desc plain({k, n}, dnnl::memory::data_type::f32, trans ? Tag::ba : Tag::ab);
+        const auto bytes = static_cast<int64_t>(product.weights_desc().get_size());
+        Tensor out = ctx.empty({bytes}, DType::u8, MemClass::parameters);
+        dnnl::memory from(plain, cpu_engine(), const_cast<void*>(w.raw())),
+            to(product.weights_desc(), cpu_engine(), out.raw());
+        dnnl::stream stream(cpu_engine());
+        dnnl::reorder(from, to).execute(stream, from, to);
+        stream.wait();
+        return out;
+      });
+}
+
+// op(w): (K, N).
+Matrix product_shape(const Tensor& w, bool trans) {
+  const Matrix m = fold(w);
+  return trans ? Matrix{m.cols, m.rows} : m;
+}
+
+bool stays_plain(const Context& ctx, const Tensor& w) {
+  return ctx.device.kind != Device::Kind::cpu || w.dtype() != DType::f32;
+}
+
+// The product of `rows` rows that takes op(w) (K, N) in blocks; null where panels are better.
+const DnnlMatmul* blocked_product(const Context& ctx, const Matrix& w, int64_t rows, int threads) {
+  const bool hardware = ctx.compute == DType::f32 || (ctx.compute == DType::bf16 && cpu_has_bf16());
+  if (!hardware) return nullptr;
+  const DnnlMatmul& product =
+      dnnl_matmul({rows, w.cols, w.rows, false, false, true, false, dnnl_type(ctx.compute), threads});
+  return product.brgemm() || ctx.compute == DType::bf16 ? &product : nullptr;
 }
 
 }  // namespace
 
+std::string PackedMatrix::layout(const Context& ctx, const Tensor& w, bool trans, int64_t rows) {
+  const std::string key = str("packed ", name_of(ctx.compute), trans ? " transposed" : "");
+  if (stays_plain(ctx, w)) return key;
+  const int threads = num_threads();
+  const DnnlMatmul* product = blocked_product(ctx, product_shape(w, trans), rows, threads);
+  return product ? str(key, " layout ", product->layout(), " threads ", threads) : key + " panels";
+}
+
 PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t rows) : impl_(std::make_unique<Impl>()) {
-  const Matrix m = fold(w);
+  const Matrix m = product_shape(w, trans);
   Impl& p = *impl_;
-  p.k = trans ? m.cols : m.rows;
-  p.n = trans ? m.rows : m.cols;
-  p.rows = rows;
-  if (ctx.device.kind != Device::Kind::cpu || w.dtype() != DType::f32) {
+  p.k = m.rows;
+  p.n = m.cols;
+  if (stays_plain(ctx, w)) {
     p.matrix = to_compute(ctx, w);
     p.trans = trans;
-    return;
+  } else if (const DnnlMatmul* product = blocked_product(ctx, m, rows, p.threads)) {
+    p.layout = Impl::Layout::blocked;
+    p.number = product->layout();
+    p.matrix = reordered(ctx, w, trans, *product, p.k, p.n);
+  } else {
+    // Rounded once here, then kept in f32, in which these products run.
+    const Tensor rounded = to_compute(ctx, w).to(DType::f32);
+    p.layout = Impl::Layout::panels;
+    p.matrix = ctx.empty({panel_floats(p.k, p.n)}, DType::f32, MemClass::parameters);
+    pack_panels(rounded.data<float>(), trans, p.k, p.n, p.matrix.data<float>());
   }
-  const bool hardware = ctx.compute == DType::f32 || (ctx.compute == DType::bf16 && cpu_has_bf16());
-  if (hardware) {
-    const DnnlMatmul& product =
-        dnnl_matmul({rows, p.n, p.k, false, false, true, false, dnnl_type(ctx.compute), p.threads});
-    if (product.brgemm() || ctx.compute == DType::bf16) {
-      p.layout = Impl::Layout::blocked;
-      p.matrix = reordered(ctx, w, trans, product, p.k, p.n);
-      return;
-    }
-  }
-  // Rounded once here, then kept in f32, in which these products run.
-  const Tensor rounded = to_compute(ctx, w).to(DType::f32);
-  p.layout = Impl::Layout::panels;
-  p.matrix = ctx.empty({panel_floats(p.k, p.n)}, DType::f32, MemClass::parameters);
-  pack_panels(rounded.data<float>(), trans, p.k, p.n, p.matrix.data<float>());
 }
 
 void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta) const {
@@ -162,9 +188,10 @@ void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta
     const Tensor wide = x.to(DType::f32);
     multiply_panels(wide.data<float>(), p.matrix.data<float>(), y.data<float>(), m.rows, p.n, p.k, beta);
   } else {
-    LMX_CHECK(m.rows == p.rows, "a packed matrix for ", p.rows, " rows got ", describe(x));
-    dnnl_matmul({m.rows, p.n, p.k, false, false, true, beta != 0, dnnl_type(x.dtype()), p.threads})
-        .execute(ctx, x.raw(), p.matrix.raw(), y.raw());
+    const DnnlMatmul& product =
+        dnnl_matmul({m.rows, p.n, p.k, false, false, true, beta != 0, dnnl_type(x.dtype()), p.threads});
+    LMX_CHECK(product.layout() == p.number, "a matrix packed in another layout than that for ", describe(x));
+    product.execute(ctx, x.raw(), p.matrix.raw(), y.raw());
   }
 }
 

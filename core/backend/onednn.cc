@@ -1,11 +1,11 @@
 #include "backend/onednn.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string_view>
-
-#include "lmx/error.h"
+#include <vector>
 
 namespace lmx {
 
@@ -44,26 +44,46 @@ dnnl::matmul::primitive_desc describe_matmul(const DnnlMatmul::Key& key) {
   return {dnnl::matmul::desc(a, b, c), attributes, cpu_engine()};
 }
 
+int layout_number(const memory::desc& layout) {
+  static std::mutex mutex;
+  static std::vector<memory::desc> seen;
+  const std::lock_guard lock(mutex);
+  const auto found = std::find(seen.begin(), seen.end(), layout);
+  if (found != seen.end()) return static_cast<int>(found - seen.begin());
+  seen.push_back(layout);
+  return static_cast<int>(seen.size()) - 1;
+}
+
 }  // namespace
 
-DnnlMatmul::DnnlMatmul(const Key& key) : desc_(describe_matmul(key)), primitive_(desc_) {}
+DnnlMatmul::DnnlMatmul(const Key& key)
+    : key_(key), desc_(describe_matmul(key)), primitive_(desc_), layout_(layout_number(desc_.weights_desc())) {}
+
+std::string describe_product(const DnnlMatmul::Key& key) {
+  return str("multiply (", key.m, ", ", key.k, ") by (", key.k, ", ", key.n, ") ",
+             key.type == memory::data_type::bf16 ? "bf16" : "f32");
+}
 
 bool DnnlMatmul::brgemm() const {
   return std::string_view(desc_.impl_info_str()).starts_with("brg");
 }
 
 void DnnlMatmul::execute(Context& ctx, const void* a, const void* b, void* c) const {
-  const dnnl::engine& engine = cpu_engine();
-  dnnl::stream stream(engine);
-  const auto bytes = static_cast<int64_t>(desc_.scratchpad_desc().get_size());
-  Tensor scratch = bytes ? ctx.empty({bytes}, DType::u8) : Tensor();
-  const memory wa(desc_.src_desc(), engine, const_cast<void*>(a));
-  const memory wb(desc_.weights_desc(), engine, const_cast<void*>(b));
-  const memory wc(desc_.dst_desc(), engine, c);
-  const memory ws(desc_.scratchpad_desc(), engine, scratch.raw());
-  primitive_.execute(stream,
-                     {{DNNL_ARG_SRC, wa}, {DNNL_ARG_WEIGHTS, wb}, {DNNL_ARG_DST, wc}, {DNNL_ARG_SCRATCHPAD, ws}});
-  stream.wait();
+  with_onednn([&] { return describe_product(key_); },
+              [&] {
+                const dnnl::engine& engine = cpu_engine();
+                dnnl::stream stream(engine);
+                const auto bytes = static_cast<int64_t>(desc_.scratchpad_desc().get_size());
+                Tensor scratch = bytes ? ctx.empty({bytes}, DType::u8) : Tensor();
+                const memory wa(desc_.src_desc(), engine, const_cast<void*>(a));
+                const memory wb(desc_.weights_desc(), engine, const_cast<void*>(b));
+                const memory wc(desc_.dst_desc(), engine, c);
+                const memory ws(desc_.scratchpad_desc(), engine, scratch.raw());
+                primitive_.execute(
+                    stream,
+                    {{DNNL_ARG_SRC, wa}, {DNNL_ARG_WEIGHTS, wb}, {DNNL_ARG_DST, wc}, {DNNL_ARG_SCRATCHPAD, ws}});
+                stream.wait();
+              });
 }
 
 const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key) {
@@ -73,12 +93,7 @@ const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key) {
   const std::lock_guard lock(mutex);
   std::unique_ptr<DnnlMatmul>& entry = cache[key];
   if (!entry) {
-    try {
-      entry = std::make_unique<DnnlMatmul>(key);
-    } catch (const dnnl::error& e) {
-      throw RunError(str("[gemm] oneDNN cannot multiply (", key.m, ", ", key.k, ") by (", key.k, ", ", key.n,
-                         ") here: ", e.what()));
-    }
+    entry = with_onednn([&] { return describe_product(key); }, [&] { return std::make_unique<DnnlMatmul>(key); });
   }
   return *entry;
 }

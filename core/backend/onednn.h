@@ -2,10 +2,22 @@
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string>
 
 #include "lmx/context.h"
+#include "lmx/error.h"
 
 namespace lmx {
+
+// Runs `call`; what oneDNN throws on the way is a RunError that begins with `what()`: the operation and its shapes.
+template <class What, class Call>
+decltype(auto) with_onednn(What&& what, Call&& call) {
+  try {
+    return call();
+  } catch (const dnnl::error& e) {
+    throw RunError(str("[gemm] oneDNN cannot ", what(), " here: ", e.what()));
+  }
+}
 
 // The CPU engine; a stateless handle that the whole process shares.
 const dnnl::engine& cpu_engine();
@@ -21,16 +33,23 @@ class DnnlMatmul {
     auto operator<=>(const Key&) const = default;
   };
   explicit DnnlMatmul(const Key& key);
-  void execute(Context& ctx, const void* a, const void* b, void* c) const;
+  void execute(Context& ctx, const void* a, const void* b, void* c) const;  // RunError: what oneDNN says, with the shapes
   dnnl::memory::desc weights_desc() const { return desc_.weights_desc(); }
   bool brgemm() const;  // the implementation that gains from a packed right-hand side
+  // The right side's layout as a number: equal for equal layouts, whatever the products' rows.
+  int layout() const { return layout_; }
 
  private:
+  Key key_;
   dnnl::matmul::primitive_desc desc_;
   dnnl::matmul primitive_;
+  int layout_;
 };
 
-// The product for `key`, built once a process.
+// "multiply (M, K) by (K, N) bf16".
+std::string describe_product(const DnnlMatmul::Key& key);
+
+// The product for `key`, built once a process. RunError: oneDNN has none.
 const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key);
 
 }  // namespace lmx

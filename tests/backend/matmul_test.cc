@@ -106,6 +106,50 @@ TEST(PackedMatrix, EveryEdgeOfThePanels) {
   }
 }
 
+// Where layout() says that two numbers of rows share a packed copy, they do: forwards and when accumulating.
+TEST(PackedMatrix, EqualLayoutsShareACopy) {
+  for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    for (const bool trans : {false, true}) {
+      Context ctx;
+      ctx.compute = type;
+      const DType value = type == DType::f64 ? type : DType::f32;
+      const Tensor w = random(ctx, trans ? Shape{96, 40} : Shape{40, 96}, 3, value);
+      const PackedMatrix packed(ctx, w, trans, 32);
+      const std::string layout = PackedMatrix::layout(ctx, w, trans, 32);
+      EXPECT_NE(layout, PackedMatrix::layout(ctx, w, !trans, 32));
+      for (const int64_t rows : {1, 5, 8, 64, 333}) {
+        if (PackedMatrix::layout(ctx, w, trans, rows) != layout) continue;
+        const Tensor x = random(ctx, {rows, 40}, 4, type);
+        Tensor y = ctx.empty({rows, 96}, value);
+        std::vector<double> want = reference(x, false, to_compute(ctx, w), trans);
+        packed.multiply(ctx, x, y);
+        expect_near(y, want, type == DType::f64 ? 1e-12 : 1e-4);
+        packed.multiply(ctx, x, y, 1.0f);
+        for (double& v : want) v *= 2;
+        expect_near(y, want, type == DType::f64 ? 1e-12 : 1e-4);
+      }
+    }
+  }
+}
+
+// Panels, and w itself, suit any number of rows and threads; types stay apart.
+TEST(PackedMatrix, OnlyBlockedLayoutsKnowRows) {
+  Context ctx;
+  const Tensor w = random(ctx, {96, 40}, 3);
+  const std::string f32 = PackedMatrix::layout(ctx, w, true, 32);
+  ctx.compute = DType::f16;
+  const std::string f16 = PackedMatrix::layout(ctx, w, true, 32);
+  EXPECT_NE(f16, f32);
+  const int threads = num_threads();
+  set_num_threads(threads + 1);
+  EXPECT_EQ(PackedMatrix::layout(ctx, w, true, 7), f16);
+  set_num_threads(threads);
+  EXPECT_EQ(PackedMatrix::layout(ctx, w.to(DType::f64), true, 7), PackedMatrix::layout(ctx, w.to(DType::f64), true, 8));
+  if (std::string(cpu_isa()) != "avx2") GTEST_SKIP() << "f32 is packed by oneDNN here, whose layouts may know rows";
+  ctx.compute = DType::f32;
+  EXPECT_EQ(PackedMatrix::layout(ctx, w, true, 7), f32);
+}
+
 TEST(Matmul, ErrorsNameShapesAndReason) {
   Context ctx;
   const Tensor a = ctx.zeros({4, 5}), b = ctx.zeros({4, 7});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "lmx/error.h"
+#include "lmx/matmul.h"
 #include "lstm_kernels.h"
 #include "ops/gradcheck.h"
 
@@ -101,6 +102,29 @@ TEST_F(LstmOp, EveryPrecisionFollowsF64) {
       EXPECT_LE(error, limit * largest) << name_of(type) << " tensor " << k;
       EXPECT_GT(largest, 0) << k;
     }
+  }
+}
+
+// Training and validating take batches of different sizes; a weight is packed again only for another layout.
+TEST_F(LstmOp, AWeightIsPackedOnceForABatchOfAnySize) {
+  Context ctx;
+  const auto leaf = [&](Shape shape, uint64_t seed) { return Var(f64_tensor(shape, seed, 0.3).to(DType::f32)); };
+  const LayerWeights w{leaf({256, 16}, 1), leaf({256, 32}, 2), leaf({256}, 3), leaf({32, 64}, 4)};
+  const auto packed_bytes = [&](int64_t batch) {
+    LayerState state{ctx.zeros({batch, 32}), ctx.zeros({batch, 64})};
+    const Tensor x = f64_tensor({3 * batch, 16}, 5).to(DType::f32);
+    lstm_layer(ctx, Var(x), w, state, 0);
+    return ctx.allocator->stats().current[static_cast<size_t>(MemClass::parameters)];
+  };
+  const int64_t before = ctx.allocator->stats().current[static_cast<size_t>(MemClass::parameters)];
+  const int64_t once = packed_bytes(32);
+  EXPECT_GT(once, before);
+  for (const int64_t batch : {7, 1, 32}) {
+    if (PackedMatrix::layout(ctx, w.w_hh.value(), true, batch) != PackedMatrix::layout(ctx, w.w_hh.value(), true, 32) ||
+        PackedMatrix::layout(ctx, w.w_hr.value(), true, batch) != PackedMatrix::layout(ctx, w.w_hr.value(), true, 32)) {
+      continue;
+    }
+    EXPECT_EQ(packed_bytes(batch), once) << batch;
   }
 }
 

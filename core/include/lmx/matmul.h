@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "lmx/context.h"
 #include "lmx/tensor.h"
@@ -28,8 +29,11 @@ LMX_API Tensor transposed(Context& ctx, const Tensor& t, DType type);
 class LMX_API PackedMatrix {
  public:
   // op(w): (K, N); w is f32 or f64 and is rounded to ctx.compute. `rows`: the number of rows M that multiply() will
-  // see.
+  // see; other numbers are possible where layout() is the same for them.
   PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t rows);
+  // What decides the packed bytes, as a key for keeping them beside w until w changes: one copy serves all numbers of
+  // rows for which this is equal.
+  static std::string layout(const Context& ctx, const Tensor& w, bool trans, int64_t rows);
   ~PackedMatrix();
   PackedMatrix(PackedMatrix&&) noexcept;
   PackedMatrix(const PackedMatrix&) = delete;

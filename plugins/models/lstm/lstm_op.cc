@@ -37,18 +37,16 @@ Sizes check(const Var& x, const LayerWeights& w, const LayerState& s) {
 
 // A weight laid out for products with `rows` rows, kept until the weight changes.
 const PackedMatrix& packed(Context& ctx, const Var& w, bool trans, int64_t rows) {
-  const std::string key = str("packed ", name_of(ctx.compute), trans ? " t " : " n ", rows);
-  return w.cached<PackedMatrix>(key, [&] {
+  return w.cached<PackedMatrix>(PackedMatrix::layout(ctx, w.value(), trans, rows), [&] {
     const Span span(ctx.tracer, "lstm.pack");
     return PackedMatrix(ctx, w.value(), trans, rows);
   });
 }
 
 // y += or = x op(w) for the rows of one step.
-void multiply(Context& ctx, const Var& w, bool trans, const Tensor& x, Tensor& y, float beta) {
-  const PackedMatrix& matrix = packed(ctx, w, trans, y.dim(0));
+void multiply(Context& ctx, const PackedMatrix& w, const Tensor& x, Tensor& y, float beta) {
   const Span span(ctx.tracer, "lstm.recurrent_gemm");
-  matrix.multiply(ctx, x, y, beta);
+  w.multiply(ctx, x, y, beta);
 }
 
 template <class Step>
@@ -85,10 +83,12 @@ Var forward(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state
   s.hidden = ctx.empty({(z.steps + 1) * z.batch, z.output}, first.dtype());
   s.hidden.slice(0, z.batch).copy_from(first);
   if (projected) s.memory = ctx.empty({z.steps * z.batch, z.cells}, first.dtype());
+  const PackedMatrix& recurrent = packed(ctx, w.w_hh, true, z.batch);
+  const PackedMatrix* projection = projected ? &packed(ctx, w.w_hr, true, z.batch) : nullptr;
   for (int64_t t = 0; t < z.steps; ++t) {
     const int64_t b0 = t * z.batch, b1 = b0 + z.batch, b2 = b1 + z.batch;
     Tensor gates = s.gates.slice(b0, b1), now = out.slice(b0, b1);
-    multiply(ctx, w.w_hh, true, s.hidden.slice(b0, b1), gates, 1.0f);
+    multiply(ctx, recurrent, s.hidden.slice(b0, b1), gates, 1.0f);
     T* m = projected ? memory.template data<T>() : now.template data<T>();
     pointwise(ctx, kernel_of,
               ForwardStep<T>{gates.template data<T>(), w.bias.value().template data<T>(),
@@ -96,7 +96,7 @@ Var forward(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state
                              z.batch, z.cells, forget_bias});
     if (projected) {
       s.memory.slice(b0, b1).copy_from(to_compute(ctx, memory));
-      multiply(ctx, w.w_hr, true, s.memory.slice(b0, b1), now, 0.0f);
+      multiply(ctx, *projection, s.memory.slice(b0, b1), now, 0.0f);
     }
     s.hidden.slice(b1, b2).copy_from(to_compute(ctx, now));
   }
@@ -127,17 +127,19 @@ Tensor through_time(Context& ctx, const LayerWeights& w, Saved& s, const Tensor&
   const bool projected = w.w_hr.defined();
   Tensor dh = dy.clone(MemClass::activations);
   Tensor dc = ctx.zeros({z.batch, z.cells}, dtype_of<T>), dm = ctx.empty({z.batch, z.cells}, dtype_of<T>);
+  const PackedMatrix* recurrent = z.steps > 1 ? &packed(ctx, w.w_hh, false, z.batch) : nullptr;
+  const PackedMatrix* projection = projected ? &packed(ctx, w.w_hr, false, z.batch) : nullptr;
   for (int64_t t = z.steps - 1; t >= 0; --t) {
     const int64_t b0 = t * z.batch, b1 = b0 + z.batch, b2 = b1 + z.batch;
     Tensor now = dh.slice(b0, b1), gates = s.gates.slice(b0, b1);
-    if (projected) multiply(ctx, w.w_hr, false, to_compute(ctx, now), dm, 0.0f);
+    if (projected) multiply(ctx, *projection, to_compute(ctx, now), dm, 0.0f);
     const T* d = projected ? dm.template data<T>() : now.template data<T>();
     pointwise(ctx, kernel_of,
               BackwardStep<T>{gates.template data<T>(), s.cells.slice(b0, b1).template data<T>(),
                               s.cells.slice(b1, b2).template data<T>(), d, dc.template data<T>(), z.batch, z.cells});
     if (t > 0) {
       Tensor before = dh.slice(b0 - z.batch, b0);
-      multiply(ctx, w.w_hh, false, to_compute(ctx, gates), before, 1.0f);
+      multiply(ctx, *recurrent, to_compute(ctx, gates), before, 1.0f);
     }
   }
   return dh;
