@@ -69,7 +69,7 @@ std::string memory_text(const MemoryStats& stats) {
 
 // Collective. Rank 0's own bytes and, of several ranks, the spread.
 void report_totals(Session& s, const TrafficTable& traffic) {
-  const MemoryStats memory = s.ctx.allocator->stats();
+  const MemoryStats memory = s.memory();
   const TrafficSum sum = sum_of(traffic);
   const double own[] = {static_cast<double>(memory.total_peak), static_cast<double>(sum.sent)};
   const std::vector<double> all = s.comm.gather_numbers(own, "control");

@@ -78,6 +78,20 @@ Session::Session(const Recipe& r, Communicator& c)
     carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
 }
 
+MemoryStats Session::memory() const {
+  MemoryStats own = ctx.allocator->stats();
+  if (!comm.shares_memory() || leads() || !sync->replicated()) return own;
+  const MemoryStats first = shared->params.at(shared->params.names()[0]).value().allocator()->stats();
+  for (const MemClass c : {MemClass::parameters, MemClass::optimizer}) {
+    const auto i = static_cast<size_t>(c);
+    own.current[i] += first.current[i];
+    own.peak[i] += first.peak[i];
+    own.total += first.current[i];
+    own.total_peak += first.current[i];
+  }
+  return own;
+}
+
 TrainState pack_state(const Session& s, const Position& at) {
   TrainState out;
   if (s.carried)

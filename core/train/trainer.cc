@@ -212,7 +212,7 @@ void Trainer::log_step() {
   std::vector<std::string> ranks;
   if (s_.comm.size() > 1)
     ranks = s_.comm.gather_texts(
-        to_json_line(rank_record(at_.step, s_.ctx.rank, traffic_.window(), s_.ctx.allocator->stats())), "control");
+        to_json_line(rank_record(at_.step, s_.ctx.rank, traffic_.window(), s_.memory())), "control");
   const Window& w = at_.window;
   const auto tokens = static_cast<double>(s_.recipe.batch.global * s_.batcher.sequence_length());
   const double nll = w.tokens ? w.nats / static_cast<double>(w.tokens) : NAN;

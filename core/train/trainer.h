@@ -52,6 +52,8 @@ struct LMX_API Session {
   std::unique_ptr<SyncRules> sync;
   std::unique_ptr<CarriedState> carried;  // null where the batcher starts every sequence afresh
   bool leads() const { return ctx.rank == 0; }  // writes what a run writes once
+  // This rank's memory; parameters and optimizer that it shares with rank 0 of its process count as its own.
+  MemoryStats memory() const;
 };
 
 // Where a run stands; with parameters and states, all of it that a checkpoint must keep.
