@@ -12,10 +12,10 @@ namespace lmx {
 
 struct StepPlan {
   int64_t step = 0;
-  RandomKey sampler_key;  // of a sampled softmax's candidates: ranks with equal keys draw equal ones
+  RandomKey sampler_key = {};  // of a sampled softmax's candidates: ranks with equal keys draw equal ones
   // Tables of which only some rows take gradients in this step on this rank (Xiao 2017, section 3.1: V_all), ascending.
   // A table that is absent takes them all.
-  std::map<std::string, std::vector<int32_t>> rows;
+  std::map<std::string, std::vector<int32_t>> rows = {};
 };
 
 }  // namespace lmx
