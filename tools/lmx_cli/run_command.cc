@@ -45,6 +45,7 @@ void print_next(const lmx::RunResult& r, const Options& o) {
     std::cout << lmx << " run " << shell_quoted(o.recipe);
     for (const std::string& word : o.compose.overrides)
       std::cout << " " << shell_quoted(word);  // the same recipe again
+    if (o.ranks) std::cout << " --ranks " << o.ranks;
     std::cout << repeated("--config-dir", o.compose.search_path) << plugins << " --resume " << run << "\n";
   } else if (recipe.filename() == twin.filename()) {
     std::cout << lmx << " run " << shell_quoted(o.recipe) << " model.cells=512 --dry-run\n";
