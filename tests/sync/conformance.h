@@ -39,9 +39,9 @@ inline std::vector<Case> conformance_cases() {
 }
 
 // One rank's strategy and parameters.
-class Run {
+class RankRun {
  public:
-  Run(Communicator& comm, const Case& c) : comm_(comm), specs_(parameters()) {
+  RankRun(Communicator& comm, const Case& c) : comm_(comm), specs_(parameters()) {
     ctx_.rank = comm.rank();
     ctx_.ranks = comm.size();
     ctx_.allocator = comm.allocator();
@@ -172,11 +172,11 @@ class Check {
 
   std::vector<std::string> all() {
     covers_every_parameter();
-    std::unique_ptr<Run> resumed;
-    Run again(comm_, case_);
+    std::unique_ptr<RankRun> resumed;
+    RankRun again(comm_, case_);
     for (int step = 0; step < kSteps; ++step) {
       if (step == kSavedStep) {
-        resumed = std::make_unique<Run>(comm_, case_);
+        resumed = std::make_unique<RankRun>(comm_, case_);
         resumed->strategy().load(resumed->ctx(), run_.gather_states());
       }
       for (const std::string& wrong : run_.step(step)) fail(step, wrong);
@@ -187,7 +187,7 @@ class Check {
         resumed->step(step);
         if (!same_bits(run_.all_values(), resumed->all_values())) fail(step, "the resumed run differs");
       }
-      for (Run* r : {&run_, &again, resumed.get()})
+      for (RankRun* r : {&run_, &again, resumed.get()})
         if (r) r->after_step();
     }
     if (one_bit_) nothing_is_lost();
@@ -300,7 +300,7 @@ class Check {
 
   Communicator& comm_;
   Case case_;
-  Run run_;
+  RankRun run_;
   bool one_bit_ = false, forgets_ = false;
   std::map<std::string, std::vector<double>> owed_, size_;
   std::vector<std::string> failures_;
@@ -310,7 +310,7 @@ class Check {
 // `unique` and `allgather` agree in every bit, -0 included.
 inline std::vector<std::string> check_equal_bits(Communicator& comm) {
   std::vector<std::string> failures;
-  Run unique(comm, {"unique", "gather: raw"}), gathered(comm, {"allgather", "codec: {kind: none}"});
+  RankRun unique(comm, {"unique", "gather: raw"}), gathered(comm, {"allgather", "codec: {kind: none}"});
   for (int step = 0; step < kSteps; ++step) {
     unique.step(step);
     gathered.step(step);

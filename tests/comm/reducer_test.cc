@@ -1,0 +1,305 @@
+// The sum over ranks through a codec, between virtual ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lmx/codec.h"
+#include "lmx/random.h"
+#include "sync/group.h"
+
+namespace lmx {
+namespace {
+
+using sync_test::make_group;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Context context(Communicator& comm) {
+  Context ctx;
+  ctx.rank = comm.rank();
+  ctx.ranks = comm.size();
+  ctx.comm = &comm;
+  ctx.allocator = comm.allocator();
+  return ctx;
+}
+
+Tensor draw(Context& ctx, Shape shape, uint64_t seed) {
+  const RandomKey key = RandomKey(seed).fold(static_cast<uint64_t>(ctx.rank));
+  Tensor t = ctx.empty(shape, DType::f32, MemClass::gradients);
+  for (int64_t i = 0; i < t.numel(); ++i) t.data<float>()[i] = static_cast<float>(key.normal(static_cast<uint64_t>(i)));
+  return t;
+}
+
+std::vector<float> floats(const Tensor& t) {
+  return {t.values<float>().begin(), t.values<float>().end()};
+}
+
+std::string refused(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Reducer, WithoutACodecItIsAllReduce) {
+  make_group(3)->run([](Communicator& comm) {
+    Context ctx = context(comm);
+    Reducer reducer({}, "g");
+    const Tensor own = draw(ctx, {7, 5}, 1);
+    const Tensor sum = reducer.reduce(ctx, "w", own);
+    EXPECT_EQ(floats(sum), floats(comm.all_reduce(own, "g")));
+    EXPECT_EQ(sum.shape(), own.shape());
+    EXPECT_TRUE(reducer.take_health().empty());
+    const Tensor wide = own.to(DType::f64);
+    EXPECT_EQ(reducer.reduce(ctx, "w", wide).dtype(), DType::f64);
+  });
+}
+
+// Ranks add 1, 2, 3 and 4; fp16 at scale 1 holds integers up to 2048 only.
+TEST(Reducer, AddsInThePrecisionOfTheCodec) {
+  make_group(4)->run([](Communicator& comm) {
+    Context ctx = context(comm);
+    Tensor own = ctx.zeros({9});
+    for (float& v : own.values<float>()) v = ctx.rank == 0 ? 2048.0f : 1.0f;
+    Reducer fp16({.kind = "fp16", .scale = 1, .reduce = "fp16"}, "g"),
+        fp32({.kind = "fp16", .scale = 1, .reduce = "fp32"}, "g");
+    EXPECT_THAT(floats(fp16.reduce(ctx, "w", own)), testing::Each(2048));  // 2048 + 1 rounds to even, three times
+    EXPECT_THAT(floats(fp32.reduce(ctx, "w", own)), testing::Each(2052));  // 2051, encoded
+  });
+}
+
+TEST(Reducer, BlocksTravelInOneMessage) {
+  for (const char* kind : {"none", "fp16", "one_bit"}) {
+    make_group(3)->run([kind](Communicator& comm) {
+      Context ctx = context(comm);
+      Reducer together({.kind = kind}, "g"), alone({.kind = kind}, "g");
+      const std::vector<Reducer::Block> blocks{
+          {"a", draw(ctx, {4, 3}, 1)}, {"b", draw(ctx, {5}, 2)}, {"c", draw(ctx, {1, 9}, 3)}};
+      comm.clear_ledger();
+      const std::vector<Tensor> sums = together.reduce(ctx, blocks);
+      EXPECT_EQ(comm.ledger().size(), 2u);
+      for (size_t i = 0; i < blocks.size(); ++i) {
+        EXPECT_EQ(floats(sums[i]), floats(alone.reduce(ctx, blocks[i].name, blocks[i].own))) << kind << i;
+        EXPECT_EQ(sums[i].shape(), blocks[i].own.shape());
+      }
+    });
+  }
+}
+
+TEST(Reducer, HealthIsByParameter) {
+  make_group(2)->run([](Communicator& comm) {
+    Context ctx = context(comm);
+    Reducer reducer({.kind = "fp16", .scale = 1}, "g");
+    Tensor large = ctx.zeros({4}), small = ctx.zeros({6});
+    for (float& v : large.values<float>()) v = 40000;  // fits, but its double does not
+    for (float& v : small.values<float>()) v = 1e-9f;
+    const std::vector<Reducer::Block> blocks{{"large", large}, {"small", small}};
+    const std::vector<Tensor> sums = reducer.reduce(ctx, blocks);
+    EXPECT_THAT(floats(sums[0]), testing::Each(INFINITY));
+    auto health = reducer.take_health();
+    EXPECT_EQ(health.at("large").values, 4 + 2);  // own values, and this rank's chunk of the sum
+    EXPECT_EQ(health.at("large").overflow, 2);
+    EXPECT_EQ(health.at("large").underflow, 0);
+    EXPECT_EQ(health.at("small").underflow, 6);
+    EXPECT_TRUE(reducer.take_health().empty());
+  });
+}
+
+// The same gradient again and again: what one step loses another adds, so the mean of the sums comes to the true sum.
+TEST(Reducer, ErrorFeedbackIsUnbiased) {
+  make_group(3)->run([](Communicator& comm) {
+    Context ctx = context(comm);
+    Reducer reducer({.kind = "one_bit"}, "g"), exact({}, "g");
+    const Tensor own = draw(ctx, {12, 5}, 4);
+    const std::vector<float> truth = floats(exact.reduce(ctx, "w", own));
+    std::vector<double> mean(truth.size());
+    const int steps = 400;
+    for (int s = 0; s < steps; ++s) {
+      const Tensor sum = reducer.reduce(ctx, "w", own);
+      for (size_t i = 0; i < mean.size(); ++i) mean[i] += static_cast<double>(sum.data<float>()[i]) / steps;
+    }
+    for (size_t i = 0; i < mean.size(); ++i) EXPECT_NEAR(mean[i], static_cast<double>(truth[i]), 0.15) << i;
+    EXPECT_GT(reducer.take_health().at("w").residual, 0);
+  });
+}
+
+TEST(Reducer, ATableKeepsResidualsForRowsThatWereSent) {
+  make_group(3)->run([](Communicator& comm) {
+    Context ctx = context(comm);
+    Reducer reducer({.kind = "one_bit"}, "g");
+    reducer.reduce_rows(ctx, "t", draw(ctx, {4, 2}, 1), {2, 3, 7, 900});
+    reducer.reduce_rows(ctx, "t", draw(ctx, {2, 2}, 2), {3, 12});
+    const StateDict state = reducer.state();
+    const auto push = state.at("t.push.rows").values<int32_t>();
+    EXPECT_THAT(std::vector<int32_t>(push.begin(), push.end()), ElementsAre(2, 3, 7, 12, 900));
+    EXPECT_EQ(state.at("t.push").shape(), (Shape{5, 2}));
+    // Sums stay with the rank that a row's index modulo 3 names.
+    const std::vector<std::vector<int32_t>> owned{{3, 12, 900}, {7}, {2}};
+    const auto sum = state.at("t.sum.rows").values<int32_t>();
+    EXPECT_EQ(std::vector<int32_t>(sum.begin(), sum.end()), owned[static_cast<size_t>(ctx.rank)]);
+    EXPECT_EQ(state.at("t.sum").mem_class(), MemClass::communication);
+  });
+}
+
+TEST(Reducer, ATableMayForgetResiduals) {
+  make_group(2)->run([](Communicator& comm) {
+    Context ctx = context(comm);
+    Reducer reducer({.kind = "one_bit", .residual = "none"}, "g");
+    const Tensor own = draw(ctx, {4, 2}, 1);
+    const std::vector<float> first = floats(reducer.reduce_rows(ctx, "t", own, {2, 3, 7, 900}));
+    EXPECT_TRUE(reducer.state().empty());
+    EXPECT_EQ(floats(reducer.reduce_rows(ctx, "t", own, {2, 3, 7, 900})), first);
+  });
+}
+
+// All that ranks keep, by parameter and element, after `ranks` ranks have made some steps.
+using Kept = std::map<std::string, std::vector<double>>;
+void add_kept(Kept& kept, const StateDict& state, std::map<std::string, size_t>& chunk) {
+  for (const auto& [key, t] : state) {
+    if (key.ends_with(".rows")) continue;
+    const bool sum = key.ends_with(".sum");
+    const std::string name = key.substr(0, key.find('.'));
+    const auto index = state.find(key + ".rows");
+    std::vector<double>& to = kept[name];
+    to.resize(1000);
+    const size_t first = index == state.end() && sum ? chunk[name] : 0;
+    for (size_t i = 0; i < t.values<float>().size(); ++i) {
+      const size_t at =
+          index == state.end() ? first + i : static_cast<size_t>(index->second.data<int32_t>()[i / 2]) * 2 + i % 2;
+      to[at] += static_cast<double>(t.data<float>()[i]);
+    }
+    if (index == state.end() && sum) chunk[name] += t.values<float>().size();
+  }
+}
+
+std::vector<StateDict> states_after_steps(int ranks) {
+  std::vector<StateDict> states(static_cast<size_t>(ranks));
+  make_group(ranks)->run([&](Communicator& comm) {
+    Context ctx = context(comm);
+    Reducer reducer({.kind = "one_bit"}, "g");
+    for (uint64_t step = 0; step < 3; ++step) {
+      reducer.reduce(ctx, "w", draw(ctx, {11, 2}, step));
+      reducer.reduce_rows(ctx, "t", draw(ctx, {4, 2}, 9 + step), {1, 4, static_cast<int32_t>(5 + step), 300});
+    }
+    for (const auto& [key, t] : reducer.state()) {  // the ranks' allocators end with the group
+      Tensor copy = Tensor::empty(Allocator::cpu(), t.shape(), t.dtype());
+      copy.copy_from(t);
+      states[static_cast<size_t>(ctx.rank)][key] = copy;
+    }
+  });
+  return states;
+}
+
+class OtherRanks : public testing::TestWithParam<int> {};
+
+TEST_P(OtherRanks, ResidualsAreSummedAndSplit) {
+  const std::vector<StateDict> saved = states_after_steps(4);
+  Kept before, after;
+  std::map<std::string, size_t> chunk, chunk_after;
+  for (const StateDict& state : saved) add_kept(before, state, chunk);
+  std::vector<StateDict> loaded(static_cast<size_t>(GetParam()));
+  const auto group = make_group(GetParam());
+  group->run([&](Communicator& comm) {
+    Context ctx = context(comm);
+    Reducer reducer({.kind = "one_bit"}, "g");
+    reducer.load(ctx, saved);
+    for (const auto& [key, t] : reducer.state()) {
+      Tensor copy = Tensor::empty(Allocator::cpu(), t.shape(), t.dtype());
+      copy.copy_from(t);
+      loaded[static_cast<size_t>(ctx.rank)][key] = copy;
+    }
+    if (ctx.ranks == 1) return;
+    // They fit the next step.
+    reducer.reduce(ctx, "w", draw(ctx, {11, 2}, 7));
+    reducer.reduce_rows(ctx, "t", draw(ctx, {2, 2}, 8), {4, 300});
+  });
+  for (const StateDict& state : loaded) add_kept(after, state, chunk_after);
+  ASSERT_EQ(after.size(), 2u);
+  for (const auto& [name, values] : before)
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(after.at(name)[i], values[i], 1e-5) << name << i;
+}
+INSTANTIATE_TEST_SUITE_P(Counts, OtherRanks, testing::Values(1, 2, 3, 4, 8));
+
+TEST(Reducer, OneRankAddsWhatSeveralKept) {
+  const std::vector<StateDict> saved = states_after_steps(4);
+  Kept before;
+  std::map<std::string, size_t> chunk;
+  for (const StateDict& state : saved) add_kept(before, state, chunk);
+  const auto self = make_self_communicator();
+  Context ctx = context(*self);
+  Reducer reducer({.kind = "one_bit"}, "g");
+  reducer.load(ctx, saved);
+  const Tensor dense = draw(ctx, {11, 2}, 7), rows = draw(ctx, {2, 2}, 8);
+  const Tensor sum = reducer.reduce(ctx, "w", dense), row_sum = reducer.reduce_rows(ctx, "t", rows, {2, 300});
+  for (int64_t i = 0; i < 22; ++i)
+    EXPECT_NEAR(static_cast<double>(sum.data<float>()[i]),
+                static_cast<double>(dense.data<float>()[i]) + before.at("w")[static_cast<size_t>(i)], 1e-5);
+  for (int64_t c = 0; c < 2; ++c) {
+    EXPECT_EQ(row_sum.data<float>()[c], rows.data<float>()[c]);  // row 2 was never sent
+    EXPECT_NEAR(static_cast<double>(row_sum.data<float>()[2 + c]),
+                static_cast<double>(rows.data<float>()[2 + c]) + before.at("t")[static_cast<size_t>(600 + c)], 1e-5);
+  }
+  // Once: the next gradients are what they are, and of the table only rows that have not come yet are kept.
+  EXPECT_EQ(reducer.reduce(ctx, "w", dense).raw(), dense.raw());
+  EXPECT_EQ(floats(reducer.reduce_rows(ctx, "t", rows, {2, 300})), floats(rows));
+  const auto left = reducer.state().at("t.push.rows").values<int32_t>();
+  EXPECT_THAT(std::vector<int32_t>(left.begin(), left.end()), ElementsAre(1, 4, 5, 6, 7));
+}
+
+TEST(Reducer, GathersBlocksOfAnySize) {
+  for (const char* kind : {"none", "fp16"}) {
+    make_group(3)->run([kind](Communicator& comm) {
+      Context ctx = context(comm);
+      Reducer reducer({.kind = kind}, "g");
+      Tensor own = ctx.zeros({ctx.rank * 2, 3});  // rank 0 has none
+      for (float& v : own.values<float>()) v = static_cast<float>(ctx.rank);
+      const std::vector<int64_t> rows{0, 2, 4};
+      const Tensor all = reducer.gather(ctx, "t", own, rows);
+      EXPECT_EQ(all.shape(), (Shape{6, 3}));
+      for (int64_t i = 0; i < 18; ++i) EXPECT_EQ(all.data<float>()[i], i < 6 ? 1 : 2);
+    });
+  }
+}
+
+TEST(Reducer, SentBytes) {
+  const Reducer none({}, "g"), fp16({.kind = "fp16"}, "g"), one_bit({.kind = "one_bit"}, "g");
+  EXPECT_EQ(none.sent_bytes(0, 1, 10, 3), 0);
+  EXPECT_EQ(none.sent_bytes(0, 4, 8, 3), 2 * 3 * 24 * 4 / 4);
+  EXPECT_EQ(fp16.sent_bytes(0, 4, 8, 3), 3 * 24 * 4 / 4);
+  // Chunks of 3 and 4 rows: rank 0 sends the other one, and the sum of its own.
+  EXPECT_EQ(one_bit.sent_bytes(0, 2, 7, 16), (128 + 4 * 2) + (128 + 3 * 2));
+  EXPECT_EQ(one_bit.sent_row_bytes(1, std::vector<int64_t>{7, 0}, 16), 128 + 7 * 2);
+}
+
+TEST(Reducer, Messages) {
+  const auto self = make_self_communicator();
+  Context one = context(*self);
+  Reducer fp16({.kind = "fp16"}, "g"), one_bit({.kind = "one_bit"}, "g");
+  const StateDict kept{{"w.push", one.zeros({3, 2})}};
+  EXPECT_THAT(refused([&] {
+                fp16.load(one, {kept, kept});
+              }),
+              testing::AllOf(HasSubstr("w.push"), HasSubstr("one_bit")));
+  EXPECT_THAT(refused([&] { one_bit.load(one, {{{"w.pull", one.zeros({3, 2})}}, {}}); }), HasSubstr("'w.pull'"));
+  one_bit.load(one, {kept, kept});
+  EXPECT_THAT(refused([&] {
+                one_bit.reduce(one, "w", one.zeros({5, 2}));
+              }),
+              testing::AllOf(HasSubstr("(3, 2)"), HasSubstr("(5, 2)")));
+  make_group(2)->run([](Communicator& comm) {
+    Context ctx = context(comm);
+    Reducer codec({.kind = "bf16"}, "g");
+    EXPECT_THAT(refused([&] { codec.reduce(ctx, "w", ctx.zeros({2}, DType::f64)); }),
+                testing::AllOf(HasSubstr("bf16"), HasSubstr("f64"), HasSubstr("w is")));
+    // Another model's residual, with the same number of ranks.
+    Reducer feedback({.kind = "one_bit"}, "g");
+    feedback.load(ctx, {{{"w.push", ctx.zeros({3, 2})}}, {{"w.push", ctx.zeros({3, 2})}}});
+    EXPECT_THAT(refused([&] { feedback.reduce(ctx, "w", ctx.zeros({4, 2})); }), HasSubstr("another model"));
+  });
+}
+
+}  // namespace
+}  // namespace lmx
