@@ -57,9 +57,12 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
   constexpr int64_t kBlock = (int64_t{32} << 20) / 4;
   const int64_t logits = shares.samples > 0 ? shares.forward_tokens * (shares.samples + 1)
                                             : std::min(shares.forward_tokens * shares.vocab, kBlock);
-  const int64_t activations =
-      shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * network.model->feature_size()) +
-      8 * logits;
+  const int64_t width = network.model->feature_size();
+  const int64_t training =
+      shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * width) + 8 * logits;
+  // A validation takes every word's logit, whatever training samples.
+  const int64_t eval_tokens = r.train.eval_batch * (shares.step_tokens / r.batch.global);
+  const int64_t activations = std::max(training, 4 * (eval_tokens * width + std::min(eval_tokens * shares.vocab, kBlock)));
   if (r.train.ema > 0) state += parameters;
   std::string text;
   for (const auto& [name, bytes] : {std::pair{"parameters", parameters}, std::pair{"gradients", gradients},

@@ -129,36 +129,6 @@ TEST_F(RunCommand, Bf16SaysWhereItIsSlow) {
   EXPECT_EQ(slow, !lmx::cpu_has_bf16()) << o.err;
 }
 
-TEST_F(RunCommand, DryRunTrainsNothing) {
-  const Outcome o = run("a", {"--dry-run"});
-  EXPECT_EQ(o.code, 0);
-  EXPECT_THAT(o.out, AllOf(HasSubstr("parameters "), HasSubstr("memory (estimate)"), HasSubstr("data: available")));
-  EXPECT_FALSE(fs::exists(path("a")));
-}
-
-TEST_F(RunCommand, FullModelOfThePaper) {
-  const std::string recipe = LMX_SOURCE_DIR "/recipes/patwary_word_1b.yaml";
-  auto nowhere = environment();
-  nowhere["LMX_DATA_DIR"] = path("");
-  Outcome o = run_lmx({"run", recipe, "--dry-run"}, nowhere);
-  EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, AllOf(HasSubstr("parameters 111,845,376\n"), HasSubstr("one_billion_word' is missing"),
-                           HasSubstr("download")));
-  o = run_lmx({"run", recipe, "--dry-run", "loss.bias=true"}, nowhere);
-  EXPECT_THAT(o.out, HasSubstr("parameters 111,945,376\n"));
-  o = run_lmx({"run", recipe, "run.dir=" + path("a")}, nowhere);
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("one_billion_word' is missing"));
-}
-
-TEST_F(RunCommand, EveryShippedRecipeIsRight) {
-  for (const auto& entry : fs::directory_iterator(LMX_SOURCE_DIR "/recipes")) {
-    if (entry.path().extension() != ".yaml") continue;
-    const Outcome o = run_lmx({"run", entry.path().string(), "--dry-run"}, environment());
-    EXPECT_EQ(o.code, 0) << entry.path() << o.err;
-  }
-}
-
 TEST_F(RunCommand, FullDisk) {
   fs::create_directory(path("disk"));
   if (mount("tmpfs", path("disk").c_str(), "tmpfs", 0, "size=100k") != 0)
@@ -225,6 +195,16 @@ TEST_F(BadInput, Sync) {
   refused({"sync={a: {params: '.*'}}"}, {"sync.a", "needs `strategy`"});
   refused({"sync={a: {params: '.*', strategy: allreduce, bucketmb: 3}}"},
           {"sync.a.bucketmb", "did you mean 'bucket_mb'?"});
+}
+
+TEST_F(BadInput, PluginOfAnotherAbi) {
+  refused({"batcher={name: test_wrong_abi}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_abi"},
+          {"test_wrong_abi.so: built for ABI 41", "this lmx", "rebuild the plugin"});
+  refused({"batcher={name: test_good}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_build"},
+          {"[batcher] ", "no batcher plugin 'test_good'"});  // there it is a sync plugin
+  refused({"sync={all: {params: '.*', strategy: test_good}}", "--plugin-dir",
+           LMX_BINARY_DIR "/tests/plugins/wrong_build"},
+          {"test_good.so: built with Foreign-1.0-libstdc++-0123-nosan"});
 }
 
 TEST_F(BadInput, Data) {

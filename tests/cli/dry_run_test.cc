@@ -1,0 +1,144 @@
+// lmx run --dry-run: what it says of a recipe, its memory and its data, against what a run then meets.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <regex>
+
+#include "run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class DryRun : public RunTest {
+ protected:
+  // A text of `lines` lines of four words, and the tiny recipe over it.
+  void use_text(int lines, const std::string& vocab_size) const {
+    std::string text;
+    for (int i = 0; i < lines; ++i) text += "one two three four\n";
+    write("text.txt", text);
+    const std::string recipe = kTinyRecipe, after = recipe.substr(recipe.find("batcher:"));
+    write("tiny.yaml", "data: {name: text, files: [" + path("text.txt") +
+                           "], valid_fraction: 0.1, vocab_size: " + vocab_size + "}\n" + after);
+  }
+  std::string dry_run(std::vector<std::string> more) const {
+    more.push_back("--dry-run");
+    const Outcome o = run("a", more);
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(o.err, "");
+    EXPECT_FALSE(fs::exists(path("a")));
+    return o.out;
+  }
+};
+
+// The first "<word> <number> <unit>" of a text, in bytes.
+double bytes_of(const std::string& text, const std::string& word) {
+  const std::map<std::string, double> units{{"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+  std::smatch found;
+  if (!std::regex_search(text, found, std::regex(word + " ([0-9.]+) ([kMG]?B)"))) {
+    ADD_FAILURE() << "no '" << word << "' in:\n" << text;
+    return 0;
+  }
+  return std::stod(found[1]) * units.at(found[2]);
+}
+
+TEST_F(DryRun, TrainsNothing) {
+  const Outcome o = run("a", {"--dry-run"});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("parameters "), HasSubstr("memory (estimate)"), HasSubstr("data: available")));
+  EXPECT_FALSE(fs::exists(path("a")));
+}
+
+TEST_F(DryRun, FullModelOfThePaper) {
+  const std::string recipe = LMX_SOURCE_DIR "/recipes/patwary_word_1b.yaml";
+  auto nowhere = environment();
+  nowhere["LMX_DATA_DIR"] = path("");
+  Outcome o = run_lmx({"run", recipe, "--dry-run"}, nowhere);
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("parameters 111,845,376\n"), HasSubstr("one_billion_word' is missing"),
+                           HasSubstr("download")));
+  o = run_lmx({"run", recipe, "--dry-run", "loss.bias=true"}, nowhere);
+  EXPECT_THAT(o.out, HasSubstr("parameters 111,945,376\n"));
+  o = run_lmx({"run", recipe, "run.dir=" + path("a")}, nowhere);
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("one_billion_word' is missing"));
+}
+
+TEST_F(DryRun, EveryShippedRecipeIsRight) {
+  for (const auto& entry : fs::directory_iterator(LMX_SOURCE_DIR "/recipes")) {
+    if (entry.path().extension() != ".yaml") continue;
+    const Outcome o = run_lmx({"run", entry.path().string(), "--dry-run"}, environment());
+    EXPECT_EQ(o.code, 0) << entry.path() << o.err;
+  }
+}
+
+TEST_F(DryRun, BatchLargerThanTheData) {
+  const std::string message =
+      "[batch] the train split is shorter than one batch: 500 sequences (batch.global) of 6 take 3001 tokens, it holds "
+      "3000";
+  EXPECT_THAT(dry_run({"batch.global=500"}), AllOf(HasSubstr("data: not ready\n"), HasSubstr(message)));
+  EXPECT_THAT(dry_run({"batch.global=499"}), HasSubstr("data: available\n"));
+  use_text(60, "6");
+  EXPECT_THAT(dry_run({}), HasSubstr("data: available\n"));
+  EXPECT_THAT(dry_run({"batcher.sequence_length=40"}),
+              AllOf(HasSubstr("data: not ready\n"), HasSubstr("8 sequences (batch.global) of 40 take 321 tokens")));
+}
+
+TEST_F(DryRun, VocabularyAboveTheTypes) {
+  use_text(300, "60");
+  EXPECT_THAT(dry_run({}), AllOf(HasSubstr("data: not ready\n"), HasSubstr("data.vocab_size 60"),
+                                 HasSubstr("4 distinct words; use at most 6")));
+  EXPECT_FALSE(fs::exists(path("cache"))) << "a dry run prepares nothing";
+}
+
+// What the dry run says a run then finds: the same verdict on each side of the limits.
+TEST_F(DryRun, AgreesWithTheRun) {
+  use_text(300, "6");
+  for (const std::vector<std::string>& change :
+       {std::vector<std::string>{}, {"data.vocab_size=7"}, {"batch.global=300", "batch.micro=0"},
+        {"batcher.sequence_length=2000"}}) {
+    std::vector<std::string> words{"train.steps=2", "loss.samples=3"};
+    words.insert(words.end(), change.begin(), change.end());
+    const bool ready = dry_run(words).find("data: available\n") != std::string::npos;
+    EXPECT_EQ(run("a", words).code, ready ? 0 : 2) << testing::PrintToString(change);
+    fs::remove_all(path("a"));
+  }
+}
+
+// "memory (estimate)" against the peak that the run itself reports, in total within a factor of kFactor, for recipes
+// whose memory is mostly optimizer state, mostly activations, mostly a full softmax, and mostly an evaluation.
+TEST_F(DryRun, MemoryEstimateIsNearTheMeasuredPeak) {
+  constexpr double kFactor = 1.25;
+  const std::string lstm = "model: {name: lstm, embedding: 64, ", sampled = "loss: {name: sampled_softmax, samples: 200}\n",
+                    adam = "optimizer: {name: adam, lr: 0.01}\n", sgd = "optimizer: {name: sgd, lr: 0.1}\n";
+  struct Case {
+    int vocabulary;
+    std::string components, batch;
+  };
+  const Case cases[] = {
+      {20000, lstm + "cells: 256}\n" + sampled + adam + "train: {steps: 3, ema: 0.9}\n", "{global: 16}"},
+      {2000, lstm + "cells: 512, projection: 64, layers: 2, dropout: 0.2}\n" + sampled + adam + "train: {steps: 3}\n",
+       "{global: 64}"},
+      {10000, lstm + "cells: 128}\nloss: {name: full_softmax}\n" + sgd + "train: {steps: 3}\n", "{global: 32, micro: 8}"},
+      {16000, lstm + "cells: 64}\n" + sampled + sgd + "train: {steps: 3, eval_batch: 64}\n", "{global: 8}"},
+  };
+  for (const Case& c : cases) {
+    write("tiny.yaml", "data: {name: synthetic, train_tokens: 20000, valid_tokens: 1000, vocab_size: " +
+                           std::to_string(c.vocabulary) + "}\nbatcher: {name: tbptt, sequence_length: 25}\n" +
+                           c.components + "batch: " + c.batch + "\nrun: {tensorboard: false}\nthreads: 1\n");
+    const double estimate = bytes_of(dry_run({}), "total");
+    const Outcome o = run("a");
+    ASSERT_EQ(o.code, 0) << o.err;
+    const double peak = bytes_of(o.err, "peak memory");
+    EXPECT_LT(std::abs(std::log(estimate / peak)), std::log(kFactor))
+        << c.components << "estimate " << estimate << ", peak " << peak << "\n" << o.err;
+    fs::remove_all(path("a"));
+  }
+}
+
+}  // namespace
+}  // namespace lmx_test
