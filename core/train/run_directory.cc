@@ -93,7 +93,10 @@ Node read_run_config(const std::string& directory) {
   if (access(directory.c_str(), R_OK | X_OK) != 0)
     throw UserError(str("[run] cannot read the run directory ", directory, ": ", std::strerror(errno)));
   if (!fs::exists(path, error)) throw UserError(str("[run] ", directory, " holds no run: it has no config.yaml"));
-  return parse_yaml(data::read_file(path), path);
+  Node config = parse_yaml(data::read_file(path), path);
+  if (config.kind != Node::Kind::map || config.entries.empty())
+    throw UserError(str("[run] ", path, " is damaged: it holds no recipe"));
+  return config;
 }
 
 bool holds_nothing(const std::string& directory) {

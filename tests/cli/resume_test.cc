@@ -12,7 +12,28 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-using Resume = RunTest;
+class Resume : public RunTest {
+ protected:
+  // lmx eval or lmx generate on run `a`.
+  std::vector<std::string> lmx(const std::string& verb) const { return {LMX_BINARY_DIR "/bin/lmx", verb, path("a")}; }
+
+  // Exit code 2 and one message, of each command.
+  void refused(const std::vector<std::vector<std::string>>& commands, const std::vector<std::string>& parts) const {
+    for (const auto& words : commands) {
+      const Outcome o = run_process(words, environment());
+      EXPECT_EQ(o.code, 2) << words[1] << ": " << o.err;
+      EXPECT_EQ(o.out, "");
+      for (const std::string& part : parts) EXPECT_THAT(o.err, HasSubstr(part)) << words[1];
+      EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
+    }
+  }
+
+  // As this user, or, where that is root, as one who may not read everything.
+  Outcome run_as_other(std::vector<std::string> words) const {
+    if (geteuid() == 0) words.insert(words.begin(), {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"});
+    return run_process(words, environment());
+  }
+};
 
 TEST_F(Resume, KilledAtRandomMomentsEndsInTheSameBits) {
   const auto begin = std::chrono::steady_clock::now();
@@ -56,8 +77,7 @@ TEST_F(Resume, SignalsFinishTheStepAndSaveIt) {
   for (const auto& [signal, code] : {std::pair{SIGTERM, 143}, std::pair{SIGINT, 130}}) {
     const std::string dir = "signal" + std::to_string(signal);
     const pid_t child = start(command(dir, longer));
-    while (read_file(folder_ / dir / "metrics.jsonl").empty())
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ASSERT_TRUE(wait_for_records(child, dir));
     kill(child, signal);
     ASSERT_EQ(wait_for(child), code);
     EXPECT_THAT(read_file(folder_ / dir / "status.json"), HasSubstr("\"interrupted\""));
@@ -68,6 +88,33 @@ TEST_F(Resume, SignalsFinishTheStepAndSaveIt) {
     EXPECT_EQ(model(dir, 1500), model("whole", 1500));
     EXPECT_EQ(metrics(dir), metrics("whole"));
   }
+}
+
+// The line is pasted into a shell as it stands; its folder needs quoting, its options stay.
+TEST_F(Resume, TheHintAfterASignalIsACommandThatWorks) {
+  const std::string plugins = LMX_BINARY_DIR "/tests/plugins/good", dir = "cut off at $5";
+  fs::create_directory(path("more groups"));
+  const std::vector<std::string> more{"train.steps=1500", "train.eval_every=1500", "checkpoint.every=1500", "clip=[]",
+                                      "train.log_every=10", "--plugin-dir", plugins, "--config-dir",
+                                      path("more groups")};
+  ASSERT_EQ(run("whole", more).code, 0);
+  const pid_t child = start(command(dir, more), path("out.txt"));
+  ASSERT_TRUE(wait_for_records(child, dir));
+  kill(child, SIGTERM);
+  ASSERT_EQ(wait_for(child), 143);
+  const std::string out = read_file(path("out.txt"));
+  std::istringstream lines(out.substr(out.find("next:\n") + 6));
+  std::vector<std::string> hints;
+  for (std::string line; std::getline(lines, line) && line.starts_with("  lmx ");) hints.push_back(line);
+  ASSERT_EQ(hints.size(), 3u) << out;
+  EXPECT_THAT(hints.back(), AllOf(HasSubstr(" run "), HasSubstr("--plugin-dir " + plugins), HasSubstr("--resume ")));
+  auto with_lmx = environment();
+  with_lmx["PATH"] = LMX_BINARY_DIR "/bin:" + std::string(getenv("PATH"));
+  for (auto hint = hints.rbegin(); hint != hints.rend(); ++hint) {  // there is a best checkpoint once the run has ended
+    const Outcome o = run_process({"/bin/sh", "-c", *hint}, with_lmx);
+    EXPECT_EQ(o.code, 0) << *hint << "\n" << o.err;
+  }
+  EXPECT_EQ(model(dir, 1500), model("whole", 1500));
 }
 
 TEST_F(Resume, FinishedRunSaysItsResultAgain) {
@@ -133,9 +180,52 @@ TEST_F(Resume, DamagedCheckpoints) {
   refused("is missing");
 }
 
+// A checkpoint that is whole but another model's.
+TEST_F(Resume, CheckpointOfAnotherShape) {
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  ASSERT_EQ(run("b", {"train.steps=10", "model.cells=24"}).code, 0);
+  fs::remove_all(path("a/checkpoints"));
+  fs::copy(path("b/checkpoints"), path("a/checkpoints"), fs::copy_options::recursive);
+  const std::string before = read_file(path("a/metrics.jsonl"));
+  refused({command("a", {"train.steps=20", "--resume", path("a")}), lmx("eval"), lmx("generate")},
+          {"[resume] parameter lstm.0.weight_ih is (96, 12) f32 in ", "a/checkpoints/step-10",
+           " and (64, 12) f32 in this recipe"});
+  EXPECT_EQ(read_file(path("a/metrics.jsonl")), before);
+}
+
+TEST_F(Resume, DamagedConfig) {
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  const std::vector<std::vector<std::string>> commands{command("a", {"train.steps=20", "--resume", path("a")}),
+                                                       lmx("eval"), lmx("generate")};
+  const std::string good = read_file(path("a/config.yaml"));
+  write("a/config.yaml", good.substr(0, good.size() / 2) + "\n  : [");
+  refused(commands, {path("a/config.yaml") + ":", "not valid YAML"});
+  write("a/config.yaml", "");
+  refused(commands, {path("a/config.yaml") + " is damaged"});
+  write("a/config.yaml", "just words\n");
+  refused(commands, {path("a/config.yaml") + " is damaged"});
+  fs::remove(path("a/config.yaml"));
+  refused(commands, {"holds no run: it has no config.yaml"});
+}
+
+// Root reads everything, so as root the commands run as another user.
+TEST_F(Resume, DirectoryWithoutPermission) {
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  fs::permissions(folder_, fs::perms::owner_all | fs::perms::others_read | fs::perms::others_exec);
+  if (run_as_other({LMX_BINARY_DIR "/bin/lmx", "--version"}).code != 0)
+    GTEST_SKIP() << "this is root, and another user cannot run " LMX_BINARY_DIR "/bin/lmx";
+  fs::permissions(path("a"), fs::perms::none);
+  for (const auto& words : {command("a", {"train.steps=20", "--resume", path("a")}), lmx("eval"), lmx("generate")}) {
+    const Outcome o = run_as_other(words);
+    EXPECT_EQ(o.code, 2) << o.err;
+    EXPECT_THAT(o.err, HasSubstr("[run] cannot read the run directory " + path("a") + ": Permission denied"));
+  }
+  fs::permissions(path("a"), fs::perms::owner_all);
+}
+
 TEST_F(Resume, TwoProcessesInOneRun) {
   const pid_t child = start(command("a", {"train.steps=1000000"}));
-  while (read_file(folder_ / "a" / "metrics.jsonl").empty()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  ASSERT_TRUE(wait_for_records(child, "a"));
   const Outcome o = run("a", {"train.steps=1000000", "--resume", path("a")});
   kill(child, SIGKILL);
   wait_for(child);

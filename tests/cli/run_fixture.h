@@ -57,13 +57,13 @@ class RunTest : public testing::Test {
     return {{"LMX_CACHE_DIR", path("cache")}, {"OMP_NUM_THREADS", "1"}};
   }
 
-  // Starts the command; its output goes nowhere.
-  pid_t start(const std::vector<std::string>& words) const {
+  // Starts the command; what it prints goes nowhere, its results into the file `out` where one is named.
+  pid_t start(const std::vector<std::string>& words, const std::string& out = "/dev/null") const {
     const pid_t child = fork();
     if (child != 0) return child;
     for (const int stream : {0, 1, 2}) {
       close(stream);
-      open("/dev/null", O_RDWR);
+      open(stream == 1 ? out.c_str() : "/dev/null", O_RDWR | O_CREAT, 0600);
     }
     for (const auto& [name, value] : environment()) setenv(name.c_str(), value.c_str(), 1);
     std::vector<char*> argv;
@@ -71,6 +71,16 @@ class RunTest : public testing::Test {
     argv.push_back(nullptr);
     execv(argv[0], argv.data());
     _exit(127);
+  }
+  // Waits until the run has logged something; false when the child ends first (it is not reaped).
+  bool wait_for_records(pid_t child, const std::string& dir) const {
+    siginfo_t ended{};
+    while (read_file(folder_ / dir / "metrics.jsonl").empty()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == child)
+        return false;
+    }
+    return true;
   }
   static int wait_for(pid_t child) {
     int status = 0;
