@@ -37,12 +37,14 @@ Record rank_record(int64_t step, int rank, const TrafficTable& table, const Memo
     const std::string name = str("comm/", key.first, "/", key.second, "/");
     record.values.emplace_back(name + "sent_bytes", static_cast<double>(sum.sent));
     record.values.emplace_back(name + "received_bytes", static_cast<double>(sum.received));
-    record.values.emplace_back(name + "s", sum.seconds);
   }
   for (int c = 0; c < kMemClasses; ++c)
     record.values.emplace_back(str("memory/", name_of(static_cast<MemClass>(c)), "_peak_bytes"),
                                static_cast<double>(memory.peak[static_cast<size_t>(c)]));
   record.values.emplace_back("memory/total_peak_bytes", static_cast<double>(memory.total_peak));
+  record.values.emplace_back("comm_s", sum_of(table).seconds);
+  for (const auto& [key, sum] : table)
+    record.values.emplace_back(str("comm/", key.first, "/", key.second, "/s"), sum.seconds);
   return record;
 }
 

@@ -226,12 +226,13 @@ void Trainer::log_step() {
                  {"skipped", static_cast<double>(w.skipped)},
                  {"tokens", static_cast<double>(at_.step) * tokens},
                  {"comm_sent_bytes", static_cast<double>(sent.sent)},
-                 {"comm_received_bytes", static_cast<double>(sent.received)},
-                 {"comm_s", times.busy},
-                 {"comm_exposed_s", times.exposed},
-                 {"step_s", pace_.seconds_per_step},
-                 {s_.data.unit + "s_per_s", pace_.tokens_per_second}}};
+                 {"comm_received_bytes", static_cast<double>(sent.received)}}};
   add_health(record, s_.sync->take_health());
+  // What depends on the clock comes last.
+  record.values.insert(record.values.end(), {{"step_s", pace_.seconds_per_step},
+                                             {s_.data.unit + "s_per_s", pace_.tokens_per_second},
+                                             {"comm_s", times.busy},
+                                             {"comm_exposed_s", times.exposed}});
   if (s_.leads()) {
     metrics_->write(record);
     for (const std::string& line : ranks) metrics_->write_line(line);

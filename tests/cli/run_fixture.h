@@ -97,7 +97,8 @@ class RunTest : public testing::Test {
   std::string metrics(const std::string& dir) const {
     std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
     std::string text;
-    for (std::string line; std::getline(lines, line);) text += line.substr(0, line.find(",\"step_s\"")) + "\n";
+    for (std::string line; std::getline(lines, line);)
+      text += line.substr(0, std::min(line.find(",\"step_s\""), line.find(",\"comm_s\""))) + "\n";
     return text;
   }
 

@@ -183,8 +183,10 @@ TEST_F(BadInput, WrongTypesAndRanges) {
 }
 
 TEST_F(BadInput, Ranks) {
-  refused({"--ranks", "4"}, {"virtual ranks are not in this build"});
-  refused({"comm.ranks=4"}, {"comm.ranks", "virtual ranks are not in this build"});
+  refused({"--ranks", "0"}, {"--ranks"});
+  refused({"--ranks", "four"}, {"--ranks"});
+  refused({"comm.ranks=4"}, {"comm.ranks", "one rank is all that comm `self` has", "--ranks 4"});
+  refused({"comm={name: virtal}"}, {"did you mean 'virtual'?"});
 }
 
 TEST_F(BadInput, Sync) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "lmx/log.h"
+#include "lmx/parallel.h"
 #include "lmx/plugin.h"
 #include "train/fixture.h"
 #include "train/resume.h"
@@ -57,7 +58,10 @@ class Loop : public FolderTest {
     return tree;
   }
   std::vector<float> trained(const std::vector<std::pair<std::string, std::string>>& changes) {
-    Session session(read_recipe(recipe(changes), "loop"));
+    const Recipe r = read_recipe(recipe(changes), "loop");
+    const auto comm = make_self_communicator(static_cast<int>(r.threads));
+    set_num_threads(comm->threads());
+    Session session(r, *comm);
     const std::string dir = path(str("run", runs_++));
     std::filesystem::create_directory(dir);
     Trainer trainer(session, dir, {});
@@ -73,6 +77,7 @@ class Loop : public FolderTest {
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
   }
+  std::unique_ptr<Communicator> comm_ = make_self_communicator(1);
   int runs_ = 0;
 };
 
@@ -104,8 +109,8 @@ TEST_F(Loop, Bf16Trains) {
 }
 
 TEST_F(Loop, StateOfAStepThatWasLeftOutIsForgotten) {
-  Session s(read_recipe(recipe(), "loop"));
-  Batch batch = s.batcher->batch(0, 2, 2);
+  Session s(read_recipe(recipe(), "loop"), *comm_);
+  Batch batch = s.batcher.batch(0, 2, 2);
   batch.fresh = {0, 0};
   ModelState state = s.network.model->initial_state(s.ctx, 2);
   for (auto& [name, t] : state)
@@ -122,13 +127,13 @@ TEST_F(Loop, StateOfAStepThatWasLeftOutIsForgotten) {
   s.carried->commit();
   EXPECT_EQ(first(batch), 7);
   EXPECT_EQ(first(batch, false), 0);
-  EXPECT_EQ(first(s.batcher->batch(1, 0, 2)), 0) << "other slots";
+  EXPECT_EQ(first(s.batcher.batch(1, 0, 2)), 0) << "other slots";
   batch.fresh = {1, 0};
   EXPECT_EQ(first(batch), 0);
 }
 
 TEST_F(Loop, EvaluationDoesNotDependOnItsBatches) {
-  Session s(read_recipe(recipe(), "loop"));
+  Session s(read_recipe(recipe(), "loop"), *comm_);
   const auto nll = [&](int64_t sequences, int64_t length) {
     const SplitScore score =
         score_split(s.ctx, s.network, s.params, s.data.valid, {"valid", sequences, length, 0, true}, {});
@@ -148,12 +153,12 @@ TEST_F(Loop, EvaluationDoesNotDependOnItsBatches) {
 }
 
 TEST_F(Loop, PackedStateComesBack) {
-  Session a(read_recipe(recipe({{"optimizer", "{name: adam, lr: 0.01}"}}), "loop"));
+  Session a(read_recipe(recipe({{"optimizer", "{name: adam, lr: 0.01}"}}), "loop"), *comm_);
   std::filesystem::create_directory(path("r"));
   Trainer trainer(a, path("r"), {});
   ASSERT_EQ(trainer.run(), 0);
   const TrainState packed = pack_state(a, trainer.position());
-  Session b(read_recipe(recipe({{"optimizer", "{name: adam, lr: 0.01}"}}), "loop"));
+  Session b(read_recipe(recipe({{"optimizer", "{name: adam, lr: 0.01}"}}), "loop"), *comm_);
   const Position at = unpack_state(b, packed, "x");
   EXPECT_EQ(at.step, 12);
   EXPECT_EQ(at.valid_ppl, trainer.position().valid_ppl);
@@ -167,7 +172,7 @@ TEST_F(Loop, PackedStateComesBack) {
 }
 
 TEST_F(Loop, CheckpointsThatDoNotFit) {
-  Session a(read_recipe(recipe(), "loop"));
+  Session a(read_recipe(recipe(), "loop"), *comm_);
   const TrainState good = pack_state(a, {});
   const auto refused = [&](auto&& change) {
     TrainState bad = good;
@@ -189,6 +194,10 @@ TEST_F(Loop, CheckpointsThatDoNotFit) {
                 s.train["carried/lstm.0.h"] = floats({1, 1}, {0});
               }),
               HasSubstr("(1, 1) f32 in DIR"));
+  EXPECT_THAT(refused([](TrainState& s) {
+                s.train["carried/lstm.9.h"] = floats({1, 1}, {0});
+              }),
+              HasSubstr("a recurrent state lstm.9.h, which this recipe's model lacks"));
 }
 
 TEST(Signals, AreNotedOnceAndRestored) {

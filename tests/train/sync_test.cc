@@ -1,9 +1,10 @@
-// The rules of `sync:`, the group of one, and what `allreduce` does between two ranks.
+// The rules of `sync:` and the order in which their units travel; the group of one. What strategies compute: tests/sync.
 #include "lmx/sync.h"
 
 #include <gmock/gmock.h>
 
 #include "lmx/plugin.h"
+#include "train/comm_config.h"
 #include "train/fixture.h"
 
 namespace lmx::train {
@@ -21,41 +22,24 @@ void load_plugins() {
   static_cast<void>(once);
 }
 
-// Rank 0 of two ranks whose other one always holds the same tensors: sums double, gathers repeat.
-class Twins : public Communicator {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 2; }
-  void all_reduce(Tensor& t, const std::string& group) override {
-    for (float& v : t.values<float>()) v *= 2;
-    enter(group, "all_reduce", t.bytes(), t.bytes());
-  }
-  Tensor all_gather(const Tensor& t, const std::string& group) override {
-    Shape shape = t.shape();
-    shape[0] *= 2;
-    Tensor both = Tensor::empty(t.allocator(), shape, t.dtype());
-    both.slice(0, t.dim(0)).copy_from(t);
-    both.slice(t.dim(0), 2 * t.dim(0)).copy_from(t);
-    enter(group, "all_gather", t.bytes(), t.bytes());
-    return both;
-  }
-  void broadcast(Tensor&, int, const std::string&) override {}
-  void barrier() override {}
-};
-
 class Sync : public testing::Test {
  protected:
   Sync() {
     load_plugins();
-    ctx_.comm = &twins_;
+    ctx_.comm = self_.get();
+  }
+  static std::vector<ParameterSpec> specs(const std::vector<std::string>& names) {
+    std::vector<ParameterSpec> all;
+    for (const std::string& name : names) all.push_back({name, {2}, {}, false});
+    return all;
   }
   Node rules(const std::string& yaml) { return parse_yaml(yaml, "r.yaml"); }
   std::string refused(const std::string& yaml) {
     return message<UserError>([&] {
-      SyncRules(rules(yaml), "sync", {"embedding.weight", "lstm.0.bias", "softmax.weight"});
+      SyncRules(rules(yaml), "sync", specs({"embedding.weight", "lstm.0.bias", "softmax.weight"}), 0, 1, RandomKey());
     });
   }
-  Twins twins_;
+  std::unique_ptr<Communicator> self_ = make_self_communicator(1);
   Context ctx_;
 };
 
@@ -63,32 +47,63 @@ TEST(SelfCommunicator, IsTheIdentity) {
   const auto comm = make_self_communicator();
   Tensor t = floats({2}, {1, 2});
   comm->set_step(3);
-  comm->all_reduce(t, "g");
+  EXPECT_EQ(comm->all_reduce(t, "g").raw(), t.raw());
   EXPECT_EQ(comm->all_gather(t, "g").raw(), t.raw());
   EXPECT_THAT(t.values<float>(), ElementsAre(1, 2));
   ASSERT_EQ(comm->ledger().size(), 2u);
   EXPECT_EQ(comm->ledger()[0].step, 3);
-  EXPECT_EQ(comm->ledger()[0].collective, "all_reduce");
+  EXPECT_EQ(comm->ledger()[0].group, "g");
   EXPECT_EQ(comm->ledger()[0].sent + comm->ledger()[0].received, 0);
 }
 
 TEST_F(Sync, FirstMatchWins) {
-  SyncRules rules_of(
+  SyncRules both(
       rules("tables: {params: 'embedding|softmax', strategy: allreduce}\nrest: {params: '.*', strategy: allreduce}"),
-      "sync", {"embedding.weight", "lstm.0.bias"});
+      "sync", specs({"embedding.weight", "lstm.0.bias"}), 0, 1, RandomKey());
+  ParameterStore params;
   StepPlan plan;
-  rules_of.begin_step(ctx_, plan);
-  for (const char* name : {"embedding.weight", "lstm.0.bias"}) {
-    const Var param(floats({1}, {0}), true, name);
-    param.grad().dense = floats({1}, {3});
-    rules_of.grad_ready(ctx_, param);
-    EXPECT_FALSE(rules_of.owns_update(param));
+  for (const ParameterSpec& spec : specs({"embedding.weight", "lstm.0.bias"})) params.add(ctx_, spec, RandomKey(1));
+  both.begin_step(ctx_, params, {}, plan);
+  for (const std::string& name : params.names()) {
+    params.at(name).grad().dense = floats({2}, {3, 4});
+    both.grad_ready(params.at(name));
+    EXPECT_FALSE(both.owns_update(params.at(name)));
   }
-  rules_of.before_step(ctx_);
-  ASSERT_EQ(twins_.ledger().size(), 2u);
-  EXPECT_EQ(twins_.ledger()[0].group, "tables");
-  EXPECT_EQ(twins_.ledger()[1].group, "rest");
-  EXPECT_TRUE(rules_of.state().empty());
+  both.finish();
+  for (const std::string& name : params.names())
+    EXPECT_THAT(params.at(name).grad().dense.values<float>(), ElementsAre(3, 4));
+  EXPECT_TRUE(both.state().empty());
+}
+
+// Two ranks, whose backward finishes parameters in different orders, one of them not all: units go in one order.
+TEST_F(Sync, UnitsGoInOneOrderOnAllRanks) {
+  const auto group = make_comm_group(rules("{name: virtual, ranks: 2}"), "comm", {});
+  group->run([&](Communicator& comm) {
+    Context ctx = ctx_;
+    ctx.comm = &comm;
+    ctx.rank = comm.rank();
+    ctx.ranks = comm.size();
+    ctx.allocator = comm.allocator();
+    const auto all = specs({"a", "b", "c", "d"});
+    SyncRules one(rules("{x: {params: 'a|c', strategy: allreduce, bucket_mb: 0}, y: {params: '.*', strategy: unique}}"),
+                  "sync", all, comm.rank(), comm.size(), RandomKey());
+    ParameterStore params;
+    StepPlan plan;
+    for (const ParameterSpec& spec : all) params.add(ctx, spec, RandomKey(1));
+    one.begin_step(ctx, params, {}, plan);
+    const std::vector<std::string> order = comm.rank() == 0 ? std::vector<std::string>{"d", "c", "b", "a"}
+                                                            : std::vector<std::string>{"a", "c"};
+    for (const std::string& name : order) {
+      params.at(name).grad().dense = floats({2}, {1, static_cast<float>(name[0])});
+      one.grad_ready(params.at(name));
+    }
+    one.finish();
+    for (const std::string& name : params.names()) {
+      const float ranks = name == "a" || name == "c" ? 2 : 1;
+      EXPECT_THAT(params.at(name).grad().dense.values<float>(), ElementsAre(ranks, ranks * static_cast<float>(name[0])))
+          << name;
+    }
+  });
 }
 
 TEST_F(Sync, Messages) {
@@ -105,48 +120,7 @@ TEST_F(Sync, Messages) {
 
 TEST_F(Sync, FullConfigKeepsParamsFirst) {
   const Node full = SyncRules::full_config(rules("rest: {strategy: allreduce, params: x}"), "sync");
-  EXPECT_THAT(full.find("rest")->keys(), ElementsAre("params", "strategy", "bucket_mb"));
-}
-
-class Buckets : public Sync, public testing::WithParamInterface<const char*> {};
-
-// Two ranks with equal gradients: every gradient doubles, whatever the size of a bucket.
-TEST_P(Buckets, DenseGradientsAreSummed) {
-  SyncRules rules_of(rules(str("all: {params: '.*', strategy: allreduce, bucket_mb: ", GetParam(), "}")), "sync",
-                     {"a", "b", "c", "d"});
-  StepPlan plan;
-  rules_of.begin_step(ctx_, plan);
-  std::vector<Var> params;
-  for (const char* name : {"a", "b", "c", "d"}) {
-    params.emplace_back(floats({3}, {0, 0, 0}), true, name);
-    if (std::string(name) != "d") params.back().grad().dense = floats({3}, {1, 2, static_cast<float>(name[0])});
-    rules_of.grad_ready(ctx_, params.back());
-  }
-  rules_of.before_step(ctx_);
-  for (const Var& p : params) {
-    if (p.name() == "d")
-      EXPECT_TRUE(p.grad().empty());
-    else
-      EXPECT_THAT(p.grad().dense.values<float>(), ElementsAre(2, 4, 2.0f * static_cast<float>(p.name()[0])));
-  }
-  int64_t sent = 0;
-  for (const LedgerEntry& e : twins_.ledger()) sent += e.sent;
-  EXPECT_EQ(sent, 3 * 3 * 4);
-}
-INSTANTIATE_TEST_SUITE_P(Sizes, Buckets, testing::Values("0", "0.000024", "100"));
-
-TEST_F(Sync, SparseGradientsAreGathered) {
-  SyncRules rules_of(rules("all: {params: '.*', strategy: allreduce}"), "sync", {"t"});
-  StepPlan plan;
-  rules_of.begin_step(ctx_, plan);
-  const Var table(floats({5, 2}, std::vector<float>(10)), true, "t");
-  table.grad().pieces.push_back({{4, 1}, floats({2, 2}, {1, 2, 3, 4}), false});
-  table.grad().pieces.push_back({{4}, floats({1, 2}, {10, 20}), false});
-  rules_of.grad_ready(ctx_, table);
-  rules_of.before_step(ctx_);
-  ASSERT_EQ(table.grad().pieces.size(), 1u);
-  EXPECT_THAT(table.grad().pieces[0].indices, ElementsAre(1, 4));
-  EXPECT_THAT(table.grad().pieces[0].rows.values<float>(), ElementsAre(6, 8, 22, 44));
+  EXPECT_THAT(full.find("rest")->keys(), ElementsAre("params", "strategy", "bucket_mb", "codec"));
 }
 
 }  // namespace
