@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <string>
 
 #include "train/metrics.h"
@@ -14,6 +15,8 @@ struct Window {
   int64_t tokens = 0;            // of updates that counted
   int64_t skipped = 0;           // updates left out
   double grad_norm = 0, lr = 0;  // of the last step
+  int64_t updates = 0;
+  std::map<std::string, int64_t> rows;  // that updates touched, of parameters with row-sparse gradients
 };
 
 // Time spent on training: evaluation and checkpoints pause it.

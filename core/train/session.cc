@@ -113,6 +113,8 @@ TrainState pack_state(const Session& s, const Position& at) {
   put("window.nats", at.window.nats);
   count("window.tokens", at.window.tokens);
   count("window.skipped", at.window.skipped);
+  count("window.updates", at.window.updates);
+  for (const auto& [name, rows] : at.window.rows) count("window.rows." + name, rows);
   const std::vector<double> schedule = s.schedule->state();
   for (size_t i = 0; i < schedule.size(); ++i) put(str("schedule.", i), schedule[i]);
   return out;
@@ -139,6 +141,10 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   at.window.nats = n.real("window.nats");
   at.window.tokens = n.integer("window.tokens");
   at.window.skipped = n.integer("window.skipped");
+  at.window.updates = n.integer("window.updates");
+  const std::string rows = "window.rows.";
+  for (const auto& [name, text] : state.numbers)
+    if (name.starts_with(rows)) at.window.rows[name.substr(rows.size())] = n.integer(name);
   std::vector<double> schedule;
   for (size_t i = 0; n.has(str("schedule.", i)); ++i) schedule.push_back(n.real(str("schedule.", i)));
   s.schedule->load(schedule);

@@ -134,6 +134,8 @@ void Trainer::update(const StepLoss& loss) {
     if (s_.carried) s_.carried->commit();
     at_.window.nats += loss.nats;
     at_.window.tokens += loss.tokens;
+    ++at_.window.updates;
+    for (const auto& [name, rows] : outcome.rows) at_.window.rows[name] += rows;
     at_.skipped_in_a_row = 0;
   } else {
     handle_divergence(outcome.divergence);
@@ -147,11 +149,12 @@ Trainer::Outcome Trainer::clip_and_apply(const StepLoss& loss, double lr) {
   const Span span(s_.ctx.tracer, "update");
   for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
   const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip);
-  const Outcome outcome{clipped.norm, divergence(loss, clipped)};
+  Outcome outcome{clipped.norm, divergence(loss, clipped)};
   if (!outcome.divergence.empty()) return outcome;
   for (const std::string& name : s_.params.names()) {
     Var& param = s_.params.at(name);
     if (param.grad().empty() || s_.sync->owns_update(param)) continue;
+    for (const RowSparse& piece : param.grad().pieces) outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
     s_.shared->optimizer->update(s_.ctx, param, lr, at_.step + 1, clipped.factor(name));
     if (s_.shared->ema) s_.shared->ema->update(s_.ctx, param);
   }
@@ -204,6 +207,13 @@ void Trainer::set_pace(double seconds) {
   pace_.tokens_per_second = seconds > 0 ? tokens * steps / seconds : 0;
 }
 
+// This rank's bytes and memory. After a resume the bytes are those of the steps since then, so their number is told.
+Record Trainer::own_record() const {
+  Record record = rank_record(at_.step, s_.ctx.rank, traffic_.window(), s_.memory());
+  record.values.emplace_back("steps", static_cast<double>(laps_));
+  return record;
+}
+
 // Of a group of several ranks also each rank's own record.
 void Trainer::log_step() {
   set_pace(watch_.lap());
@@ -211,8 +221,7 @@ void Trainer::log_step() {
   const CommTimes times = s_.sync->take_times();
   std::vector<std::string> ranks;
   if (s_.comm.size() > 1)
-    ranks = s_.comm.gather_texts(
-        to_json_line(rank_record(at_.step, s_.ctx.rank, traffic_.window(), s_.memory())), "control");
+    ranks = s_.comm.gather_texts(to_json_line(own_record()), "control");
   const Window& w = at_.window;
   const auto tokens = static_cast<double>(s_.recipe.batch.global * s_.batcher.sequence_length());
   const double nll = w.tokens ? w.nats / static_cast<double>(w.tokens) : NAN;
@@ -227,6 +236,8 @@ void Trainer::log_step() {
                  {"tokens", static_cast<double>(at_.step) * tokens},
                  {"comm_sent_bytes", static_cast<double>(sent.sent)},
                  {"comm_received_bytes", static_cast<double>(sent.received)}}};
+  for (const auto& [name, rows] : w.rows)
+    record.values.emplace_back("rows/" + name, static_cast<double>(rows) / static_cast<double>(w.updates));
   add_health(record, s_.sync->take_health());
   // What depends on the clock comes last.
   record.values.insert(record.values.end(), {{"step_s", pace_.seconds_per_step},

@@ -1,6 +1,7 @@
 // The loop that trains, and all that it needs, made from a recipe.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,6 +90,7 @@ class LMX_API Trainer {
   struct Outcome {
     double grad_norm = 0;
     std::string divergence;  // why it was left out; "": it was made
+    std::map<std::string, int64_t> rows = {};  // of row-sparse gradients: those that any rank has
   };
   std::vector<Batch> draw() const;  // this rank's share of the step, in micro-batches
   StepPlan begin_step(std::span<const Batch> share);
@@ -104,6 +106,7 @@ class LMX_API Trainer {
   void count_traffic();
   void show_progress();
   void set_pace(double seconds);  // from the seconds of the steps since the last record
+  Record own_record() const;
   void log_step();
   void validate();
   void save();
