@@ -1,51 +1,79 @@
 // What encoding lost, counted beside the encoding.
+#include <immintrin.h>
+
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "comm/codecs.h"
-#include "lmx/kernels.h"
 #include "lmx/parallel.h"
 
 namespace lmx::comm {
 namespace {
 
 constexpr int64_t kBlock = 4096;
-constexpr int kLanes = 16;  // sums side by side, which lets the compiler vectorise them without reordering
+constexpr int kLanes = 8;
 
 struct Counts {
-  int32_t underflow[kLanes] = {}, overflow[kLanes] = {};
-  float error[kLanes] = {}, norm[kLanes] = {};
+  int64_t underflow = 0, overflow = 0;
+  double error = 0, norm = 0;
 };
 
-// At most kBlock values, so that f32 sums and i32 counts suffice.
-LMX_SIMD void compare(const float* before, const float* after, float* residual, int64_t n, Counts& total) {
-  Counts c;
-  for (int64_t i = 0; i < n; i += kLanes) {
-    float b[kLanes] = {}, a[kLanes] = {};
-    const int64_t m = n - i < kLanes ? n - i : kLanes;
-    for (int64_t k = 0; k < m; ++k) b[k] = before[i + k], a[k] = after[i + k];
-    for (int k = 0; k < kLanes; ++k) {
-      const bool finite = std::abs(a[k]) < INFINITY && std::abs(b[k]) < INFINITY;
-      c.underflow[k] += b[k] != 0 && a[k] == 0;
-      c.overflow[k] += !(std::abs(a[k]) < INFINITY);
-      const float value = finite ? b[k] : 0.0f, lost = finite ? b[k] - a[k] : 0.0f;
-      c.error[k] += lost * lost;
-      c.norm[k] += value * value;
-      b[k] = lost;
-    }
-    if (residual)
-      for (int64_t k = 0; k < m; ++k) residual[i + k] = b[k];
-  }
-  total = c;
-}
+// Sums side by side, of at most kBlock values, so that f32 and i32 suffice.
+struct Lanes {
+  __m256 error = _mm256_setzero_ps(), norm = _mm256_setzero_ps();
+  __m256i underflow = _mm256_setzero_si256(), overflow = _mm256_setzero_si256();
 
-void add_to(CodecHealth& health, const Counts& c) {
-  for (int k = 0; k < kLanes; ++k) {
-    health.underflow += c.underflow[k];
-    health.overflow += c.overflow[k];
-    health.error += static_cast<double>(c.error[k]);
-    health.norm += static_cast<double>(c.norm[k]);
+  // Returns before - after, or zero where one of them is not finite.
+  __m256 compare(__m256 before, __m256 after) {
+    const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)), infinity = _mm256_set1_ps(INFINITY);
+    const __m256 kept = _mm256_cmp_ps(_mm256_and_ps(after, no_sign), infinity, _CMP_LT_OQ);
+    const __m256 given = _mm256_cmp_ps(_mm256_and_ps(before, no_sign), infinity, _CMP_LT_OQ);
+    const __m256 vanished = _mm256_and_ps(_mm256_cmp_ps(before, _mm256_setzero_ps(), _CMP_NEQ_UQ),
+                                          _mm256_cmp_ps(after, _mm256_setzero_ps(), _CMP_EQ_OQ));
+    const __m256 finite = _mm256_and_ps(kept, given);
+    const __m256 value = _mm256_and_ps(before, finite), lost = _mm256_and_ps(_mm256_sub_ps(before, after), finite);
+    error = _mm256_fmadd_ps(lost, lost, error);
+    norm = _mm256_fmadd_ps(value, value, norm);
+    // A mask is -1.
+    underflow = _mm256_sub_epi32(underflow, _mm256_castps_si256(vanished));
+    overflow = _mm256_add_epi32(_mm256_add_epi32(overflow, _mm256_set1_epi32(1)), _mm256_castps_si256(kept));
+    return lost;
   }
+
+  Counts sum() const {
+    float e[kLanes], n[kLanes];
+    int32_t under[kLanes], over[kLanes];
+    _mm256_storeu_ps(e, error);
+    _mm256_storeu_ps(n, norm);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(under), underflow);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(over), overflow);
+    Counts c;
+    for (int k = 0; k < kLanes; ++k) {
+      c.error += static_cast<double>(e[k]);
+      c.norm += static_cast<double>(n[k]);
+      c.underflow += under[k];
+      c.overflow += over[k];
+    }
+    return c;
+  }
+};
+
+Counts compare(const float* before, const float* after, float* residual, int64_t n) {
+  Lanes lanes;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const __m256 lost = lanes.compare(_mm256_loadu_ps(before + i), _mm256_loadu_ps(after + i));
+    if (residual) _mm256_storeu_ps(residual + i, lost);
+  }
+  if (i < n) {
+    float b[kLanes] = {}, a[kLanes] = {};
+    std::copy(before + i, before + n, b);
+    std::copy(after + i, after + n, a);
+    _mm256_storeu_ps(b, lanes.compare(_mm256_loadu_ps(b), _mm256_loadu_ps(a)));
+    if (residual) std::copy(b, b + (n - i), residual + i);
+  }
+  return lanes.sum();
 }
 
 }  // namespace
@@ -70,11 +98,16 @@ void account(const Codec& codec, const float* values, int64_t rows, int64_t widt
         codec.decode(encoded + begin * size, m, 1, part.data());
         decoded = part.data();
       }
-      compare(values + begin, decoded, residual ? residual + begin : nullptr, m, counts[static_cast<size_t>(block)]);
+      counts[static_cast<size_t>(block)] = compare(values + begin, decoded, residual ? residual + begin : nullptr, m);
     }
   });
   health.values += n;
-  for (const Counts& c : counts) add_to(health, c);
+  for (const Counts& c : counts) {
+    health.underflow += c.underflow;
+    health.overflow += c.overflow;
+    health.error += c.error;
+    health.norm += c.norm;
+  }
 }
 
 }  // namespace lmx::comm

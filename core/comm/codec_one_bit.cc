@@ -16,13 +16,27 @@ namespace {
 
 constexpr int64_t kLanes = 8;
 
-LMX_SIMD void sum_signs(const float* row, double* above, double* below, int64_t* count, int64_t n) {
+constexpr int64_t kStrip = 64;  // rows whose sums are made in f32
+
+// Sums of a column's two kinds of entries.
+struct Signs {
+  explicit Signs(size_t n) : above(n), below(n), count(n) {}
+  std::vector<float> above, below;
+  std::vector<int32_t> count;
+};
+
+LMX_SIMD void add_signs(const float* __restrict row, float* __restrict above, float* __restrict below,
+                        int32_t* __restrict count, int64_t n) {
   for (int64_t c = 0; c < n; ++c) {
-    const bool positive = row[c] >= 0;
-    above[c] += positive ? static_cast<double>(row[c]) : 0.0;
-    below[c] += positive ? 0.0 : static_cast<double>(row[c]);
-    count[c] += positive ? 1 : 0;
+    const float v = row[c];
+    above[c] += v >= 0 ? v : 0.0f;
+    below[c] += v >= 0 ? 0.0f : v;
+    count[c] += v >= 0 ? 1 : 0;
   }
+}
+
+float mean(double sum, int64_t count) {
+  return count ? static_cast<float>(sum / static_cast<double>(count)) : 0.0f;
 }
 
 // Each column is summed by one thread in the order of rows, so the means do not depend on the number of threads.
@@ -31,13 +45,21 @@ void column_means(const float* values, int64_t rows, int64_t width, float* means
   parallel_for(width, grain, [&](int64_t begin, int64_t end) {
     const auto n = static_cast<size_t>(end - begin);
     std::vector<double> above(n), below(n);
-    std::vector<int64_t> count(n);
-    for (int64_t r = 0; r < rows; ++r)
-      sum_signs(values + r * width + begin, above.data(), below.data(), count.data(), end - begin);
+    Signs strip(n);
+    for (int64_t first = 0; first < rows; first += kStrip) {
+      std::fill(strip.above.begin(), strip.above.end(), 0.0f);
+      std::fill(strip.below.begin(), strip.below.end(), 0.0f);
+      for (int64_t r = first; r < std::min(rows, first + kStrip); ++r)
+        add_signs(values + r * width + begin, strip.above.data(), strip.below.data(), strip.count.data(), end - begin);
+      for (size_t c = 0; c < n; ++c) {
+        above[c] += static_cast<double>(strip.above[c]);
+        below[c] += static_cast<double>(strip.below[c]);
+      }
+    }
     for (size_t c = 0; c < n; ++c) {
-      const int64_t column = begin + static_cast<int64_t>(c), rest = rows - count[c];
-      means[column] = count[c] ? static_cast<float>(above[c] / static_cast<double>(count[c])) : 0.0f;
-      means[width + column] = rest ? static_cast<float>(below[c] / static_cast<double>(rest)) : 0.0f;
+      const int64_t column = begin + static_cast<int64_t>(c);
+      means[column] = mean(above[c], strip.count[c]);
+      means[width + column] = mean(below[c], rows - strip.count[c]);
     }
   });
 }
@@ -70,7 +92,7 @@ uint32_t bits_at(const uint8_t* bits, int64_t bytes, int64_t bit) {
   return (two >> (bit % kLanes)) & 0xFF;
 }
 
-// take(out, value of eight columns): the values of columns [c, c + 8) of a row, chosen by bits.
+// A row's values, chosen by its bits.
 struct Columns {
   const float* means;
   int64_t width;

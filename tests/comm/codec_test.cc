@@ -178,7 +178,7 @@ TEST(OneBit, AnyShape) {
         }
         for (int64_t r = 0; r < rows; ++r) {
           const auto i = static_cast<size_t>(r * width + col);
-          EXPECT_EQ(got[i], static_cast<float>(sum[v[i] >= 0] / count[v[i] >= 0])) << rows << " x " << width;
+          EXPECT_FLOAT_EQ(got[i], static_cast<float>(sum[v[i] >= 0] / count[v[i] >= 0])) << rows << " x " << width;
         }
       }
     }
