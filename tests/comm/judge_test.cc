@@ -46,6 +46,16 @@ TEST(Judge, SilenceIsCountedBeyondTheLimit) {
               HasSubstr("ranks 2, 3 of 4 (host h1, h2) have not answered for 40 s"));
 }
 
+// The launcher sees a process or a host go before anybody's patience ends.
+TEST(Judge, WhoIsSilentWhileTheLauncherEndsTheJob) {
+  auto peers = waiting(1000);
+  peers[2].silent_s = 0.6;
+  EXPECT_EQ(judge(0, peers, {0.5, 0, true}), verdict(Verdict::dropped, {2}));
+  EXPECT_THAT(sentence(judge(0, peers, {0.5, 0, true}), 0, peers, kHosts),
+              HasSubstr("rank 2 of 4 on host h1 does not answer, and the launcher ends the job"));
+  EXPECT_LT(patience(3, peers, verdict(Verdict::dropped, {2})), 0.7);
+}
+
 // A rank does not judge itself.
 TEST(Judge, OwnEntryIsNotLookedAt) {
   auto peers = waiting();
@@ -92,7 +102,7 @@ TEST(Judge, DifferentMovesAtTheSameCount) {
   peers[2].beat.move = Move::barrier;
   EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::differs, {2}));
   EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
-              HasSubstr("rank 2 is in barrier where rank 0 is in all_gather (collective 5)"));
+              HasSubstr("rank 0 is in all_gather where rank 2 is in barrier (collective 5)"));
   peers[2].beat.collectives = 6;
   EXPECT_EQ(judge(0, peers, kLimits), Verdict{}) << "it has passed that collective";
   peers[2].beat.collectives = 5;

@@ -20,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 // MPI counts in int.
 constexpr int64_t kLongest = int64_t{1} << 30;
+constexpr int64_t kShort = int64_t{1} << 16;
 
 // Looks without a pause at first, for the sake of short messages; then sleeps an eighth of the time waited so far.
 class Backoff {
@@ -99,17 +100,16 @@ class MpiCommunicator::Exchange {
     } while (left > 0);
   }
 
+  // A long message leaves the link to itself: several at a time to several ranks, from all ranks, and a switch drops
+  // packets. A short one is under way at once.
+  void send_in_turn(const Tensor& t, int to) {
+    const size_t begin = requests_.size();
+    send(t, to);
+    if (t.bytes() > kShort) complete(begin);
+  }
+
   void wait() {
-    Backoff backoff;
-    const auto count = static_cast<int>(requests_.size());
-    std::vector<MPI_Status> statuses(requests_.size());
-    for (int done = 0;;) {
-      const int error = MPI_Testall(count, requests_.data(), &done, statuses.data());
-      if (error != MPI_SUCCESS) report(error, statuses);
-      if (done) break;
-      end_if_another_failed(comm_.watchdog_, comm_.size_);
-      backoff.pause();
-    }
+    const std::vector<MPI_Status> statuses = complete(0);
     complete_ = true;
     for (size_t i = 0; i < parts_.size(); ++i) check_length(parts_[i], statuses[i]);
   }
@@ -123,11 +123,26 @@ class MpiCommunicator::Exchange {
     std::deque<Tensor> tensors;
   };
 
-  [[noreturn]] void report(int error, const std::vector<MPI_Status>& statuses) {
-    for (size_t i = 0; error == MPI_ERR_IN_STATUS && i < parts_.size(); ++i) {
+  // Until the messages from `begin` on are through.
+  std::vector<MPI_Status> complete(size_t begin) {
+    Backoff backoff;
+    std::vector<MPI_Status> statuses(requests_.size() - begin);
+    for (int done = 0;;) {
+      const int error =
+          MPI_Testall(static_cast<int>(statuses.size()), requests_.data() + begin, &done, statuses.data());
+      if (error != MPI_SUCCESS) report(error, begin, statuses);
+      if (done) return statuses;
+      end_if_another_failed(comm_.watchdog_, comm_.size_);
+      backoff.pause();
+    }
+  }
+
+  [[noreturn]] void report(int error, size_t begin, const std::vector<MPI_Status>& statuses) {
+    for (size_t i = 0; error == MPI_ERR_IN_STATUS && i < statuses.size(); ++i) {
       const int own = statuses[i].MPI_ERROR;
+      const Part& part = parts_[begin + i];
       if (own != MPI_SUCCESS && own != MPI_ERR_PENDING)
-        check(own, str(parts_[i].bytes >= 0 ? "receiving from rank " : "sending to rank ", parts_[i].other));
+        check(own, str(part.bytes >= 0 ? "receiving from rank " : "sending to rank ", part.other));
     }
     check(error, "waiting for messages");
     throw lmx::RunError("[mpi] waiting for messages failed");
@@ -172,7 +187,7 @@ Tensor MpiCommunicator::do_all_gather(const Tensor& own, std::span<const int64_t
     }
     begin = end;
   }
-  for (int step = 1; step < size_; ++step) exchange.send(own, (rank_ + step) % size_);
+  for (int step = 1; step < size_; ++step) exchange.send_in_turn(own, (rank_ + step) % size_);
   exchange.wait();
   return all;
 }
@@ -193,7 +208,7 @@ std::vector<Tensor> MpiCommunicator::do_all_to_all(std::vector<Tensor>& parts, s
   // Each begins with its right neighbour, so that not all send to rank 0 at first.
   for (int step = 1; step < size_; ++step) {
     const int to = (rank_ + step) % size_;
-    exchange.send(parts[static_cast<size_t>(to)], to);
+    exchange.send_in_turn(parts[static_cast<size_t>(to)], to);
   }
   exchange.wait();
   return got;

@@ -72,7 +72,9 @@ Verdict judge(int self, const std::vector<Peer>& peers, const Limits& limits) {
   const Beat& own = at(self).beat;
   Verdict v = verdict(Verdict::failed, [&](int r) { return at(r).beat.failed != 0; });
   if (v.kind == Verdict::fine) v = verdict(Verdict::ended, [&](int r) { return at(r).ended; });
-  if (v.kind == Verdict::fine) v = verdict(Verdict::silent, [&](int r) { return at(r).silent_s > limits.silence_s; });
+  if (v.kind == Verdict::fine)
+    v = verdict(limits.alarm ? Verdict::dropped : Verdict::silent,
+                [&](int r) { return at(r).silent_s > limits.silence_s; });
   if (v.kind != Verdict::fine) return v;
   if (is_collective(own.move)) {
     v = verdict(Verdict::differs, [&](int r) {
@@ -90,7 +92,8 @@ Verdict judge(int self, const std::vector<Peer>& peers, const Limits& limits) {
 
 double patience(int self, const std::vector<Peer>& peers, const Verdict& verdict) {
   // mpirun ends a job one second after a process of it has died, and says nothing with -q.
-  const double step = verdict.kind == Verdict::ended ? 0.25 : 1, most = verdict.kind == Verdict::ended ? 0.75 : 5;
+  const bool brief = verdict.kind == Verdict::ended || verdict.kind == Verdict::dropped;
+  const double step = brief ? 0.2 : 1, most = brief ? 0.6 : 5;
   int lower = 0;
   for (int r = 0; r < self; ++r) {
     const bool culprit = verdict.kind != Verdict::stuck &&
@@ -120,6 +123,9 @@ std::string sentence(const Verdict& v, int self, const std::vector<Peer>& peers,
       return who(v, hosts) + (one ? " has" : " have") + " failed";
     case Verdict::ended:
       return who(v, hosts) + (one ? " has" : " have") + " ended without a word (killed, or out of memory?)";
+    case Verdict::dropped:
+      return who(v, hosts) + (one ? " does" : " do") +
+             " not answer, and the launcher ends the job (killed, or a host is down or cut off?)";
     case Verdict::silent: {
       double longest = 0;
       for (const int r : v.ranks) longest = std::max(longest, at(r).silent_s);
@@ -131,9 +137,11 @@ std::string sentence(const Verdict& v, int self, const std::vector<Peer>& peers,
       return what +
              (one ? " (stopped, or its host is down or cut off?)" : " (stopped, or their hosts are down or cut off?)");
     }
-    case Verdict::differs:
-      return str("rank ", v.ranks[0], " is in ", name_of(at(v.ranks[0]).beat.move), " where rank ", self, " is in ",
-                 name_of(own.move), " (collective ", own.collectives, "): the ranks do not do the same");
+    case Verdict::differs: {
+      const int a = std::min(self, v.ranks[0]), b = std::max(self, v.ranks[0]);
+      return str("rank ", a, " is in ", name_of(at(a).beat.move), " where rank ", b, " is in ",
+                 name_of(at(b).beat.move), " (collective ", own.collectives, "): the ranks do not do the same");
+    }
     case Verdict::lags:
       return str(who(v, hosts), one ? " lags: it " : " lag: the first ", place_of(at(v.ranks[0]).beat), "; rank ", self,
                  " has waited ", seconds(own.waiting_s), " s in ", name_of(own.move), " (collective ", own.collectives,

@@ -31,10 +31,11 @@ struct Peer {
 
 struct Limits {
   double silence_s = 30, lag_s = 300;  // lag 0: none
+  bool alarm = false;                  // the launcher is ending the job: who is silent is the reason
 };
 
 struct Verdict {
-  enum Kind { fine, failed, ended, silent, differs, lags, stuck } kind = fine;
+  enum Kind { fine, failed, ended, dropped, silent, differs, lags, stuck } kind = fine;
   std::vector<int> ranks;  // whom it is about
   bool operator==(const Verdict&) const = default;
 };

@@ -77,7 +77,7 @@ class MpiGroup : public lmx::CommGroup {
     const MpiCommunicator::Links links{own_link(), own_link(), config_.reduce == "native"};
     const MPI_Comm beats = own_link();
     const std::vector<Seat> seats = gather_seats(links.data);
-    Watchdog watchdog(beats, seats, {config_.heartbeat_s, {config_.timeout_s, config_.lag_s}});
+    Watchdog watchdog(beats, seats, settings());
     MpiCommunicator comm(links, watchdog, threads_ > 0 ? threads_ : fair_threads(seats, launch_.rank));
     try {
       body(comm);
@@ -100,6 +100,10 @@ class MpiGroup : public lmx::CommGroup {
   }
 
  private:
+  Watchdog::Settings settings() const {
+    return {config_.heartbeat_s, {config_.timeout_s, config_.lag_s}, launch_.launcher == lmx::Launcher::open_mpi};
+  }
+
   // One message for what all ranks find: rank 0 speaks for them. A rank that is alone with its error names itself.
   [[noreturn]] void rethrow_for_rank(const Watchdog& watchdog) {
     if (launch_.rank == 0) throw;

@@ -6,12 +6,23 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 
 #include "lmx/error.h"
 #include "lmx/log.h"
 
 namespace lmx_mpi {
 namespace {
+
+// After the launcher's warning: beats come so often, a rank that is silent for so long is the lost one, and so long the
+// launcher takes to end the job, in which ranks vanish that nobody is to blame for.
+constexpr double kAlarmBeat = 0.1, kAlarmSilence = 0.5, kAlarmVerdict = 1.5, kAlarmEnd = 6;
+
+// What a handler may touch.
+volatile std::sig_atomic_t g_warnings = 0;
+extern "C" void note_warning(int) {
+  g_warnings = g_warnings + 1;
+}
 
 // After another rank has said that it failed, this one has so long to end by itself.
 constexpr double kSecondsToEnd = 10;
@@ -40,6 +51,14 @@ Watchdog::Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       last_tick_(Clock::now()) {
   MPI_Comm_rank(comm_, &rank_);
+  if (settings_.launcher_warns) {
+    struct sigaction action {};
+    action.sa_handler = note_warning;
+    action.sa_flags = SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGCONT, &action, nullptr);
+    warnings_ = g_warnings;
+  }
   for (int r = 0; r < static_cast<int>(seats.size()); ++r) {
     if (r == rank_) continue;
     auto& line = lines_[static_cast<size_t>(r)];
@@ -108,6 +127,7 @@ void Watchdog::loop() {
   while (!stop_) {
     pause();
     advance_clock();
+    watch_launcher();
     receive();
     const bool now = hurry_.exchange(false);
     if (now || clock_ >= next_beat_) send(now);
@@ -135,8 +155,20 @@ void Watchdog::pause() {
 
 void Watchdog::advance_clock() {
   const auto now = Clock::now();
-  clock_ += std::min(seconds_between(last_tick_, now), 5 * poll_s_);
+  gap_ = seconds_between(last_tick_, now);
+  clock_ += std::min(gap_, 5 * poll_s_);
   last_tick_ = now;
+}
+
+// A rank that was itself stopped has seen the SIGCONT that woke it.
+void Watchdog::watch_launcher() {
+  if (alarm_since_ >= 0 && clock_ - alarm_since_ > kAlarmEnd) alarm_since_ = -1;
+  const int warnings = g_warnings;
+  if (warnings == warnings_) return;
+  warnings_ = warnings;
+  if (gap_ > kAlarmSilence) return;
+  alarm_since_ = clock_;
+  hurry_ = true;
 }
 
 void Watchdog::receive() {
@@ -170,7 +202,7 @@ void Watchdog::send(bool now) {
     line.out = beat;
     MPI_Isend(&line.out, sizeof(Beat), MPI_BYTE, static_cast<int>(r), 0, comm_, &line.sending);
   }
-  next_beat_ = clock_ + settings_.heartbeat_s;
+  next_beat_ = clock_ + (alarm_since_ >= 0 ? std::min(kAlarmBeat, settings_.heartbeat_s) : settings_.heartbeat_s);
 }
 
 Beat Watchdog::own_beat() {
@@ -208,9 +240,17 @@ void Watchdog::end_job(const std::string& message) {
   _exit(1);
 }
 
+Verdict Watchdog::look() {
+  if (alarm_since_ < 0) return judge(rank_, peers_, settings_.limits);
+  std::vector<Peer> since = peers_;
+  for (Peer& p : since) p.silent_s = std::min(p.silent_s, clock_ - alarm_since_);
+  const Verdict v = judge(rank_, since, {kAlarmSilence, 0, true});
+  return v.kind == Verdict::failed || clock_ - alarm_since_ < kAlarmVerdict ? v : Verdict{};
+}
+
 void Watchdog::consider() {
   if (peers_[static_cast<size_t>(rank_)].beat.failed) return;  // this rank's own error is the one to tell
-  const Verdict v = judge(rank_, peers_, settings_.limits);
+  const Verdict v = look();
   if (v.kind == Verdict::failed) {
     failed_rank_ = v.ranks[0];
     if (failed_since_ < 0) failed_since_ = clock_;

@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -20,6 +21,9 @@ class Watchdog {
   struct Settings {
     double heartbeat_s = 1;
     Limits limits;
+    // The launcher sends SIGCONT to the ranks that are left when one is lost, a second before it ends them: time to
+    // find out which it is.
+    bool launcher_warns = false;
   };
   // `comm` is its own: nobody else uses it.
   Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings& settings);
@@ -47,6 +51,8 @@ class Watchdog {
   void receive();
   void send(bool now);
   void consider();
+  void watch_launcher();
+  Verdict look();
   [[noreturn]] void end_job(const std::string& message);
   Beat own_beat();
   bool flush(double seconds);
@@ -67,7 +73,8 @@ class Watchdog {
   int wake_ = -1;  // eventfd
 
   // Time in which this process ran: one that was stopped does not find all others silent when it goes on.
-  double clock_ = 0, next_beat_ = 0, failed_since_ = -1, verdict_since_ = 0;
+  double clock_ = 0, gap_ = 0, next_beat_ = 0, failed_since_ = -1, verdict_since_ = 0, alarm_since_ = -1;
+  int warnings_ = 0;
   Clock::time_point last_tick_;
   Verdict verdict_;
   std::thread thread_;
