@@ -116,13 +116,6 @@ int64_t step_of(const std::string& name) {
   return error == std::errc() && stop == end && step >= 0 ? step : -1;
 }
 
-// What a killed writer left.
-void remove_temporaries(const fs::path& folder) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error))
-    if (entry.path().filename().string().starts_with(".step-")) fs::remove_all(entry.path(), error);
-}
-
 }  // namespace
 
 void train::replace_atomically(const std::string& path, const std::function<void(const std::string&)>& write) {
@@ -175,7 +168,7 @@ void guarded(const std::string& run_dir, int64_t step, const Write& write) {
 void begin_checkpoint(const std::string& run_dir, int64_t step) {
   std::error_code error;
   fs::create_directories(run_dir + "/checkpoints", error);
-  remove_temporaries(run_dir + "/checkpoints");
+  remove_unfinished_checkpoints(run_dir);
   guarded(run_dir, step, [&] { fs::create_directory(draft_of(run_dir, step)); });
 }
 
@@ -239,6 +232,12 @@ std::vector<CheckpointInfo> list_checkpoints(const std::string& run_dir) {
   std::sort(found.begin(), found.end(),
             [](const CheckpointInfo& a, const CheckpointInfo& b) { return a.step < b.step; });
   return found;
+}
+
+void remove_unfinished_checkpoints(const std::string& run_dir) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run_dir + "/checkpoints", error))
+    if (entry.path().filename().string().starts_with(".step-")) fs::remove_all(entry.path(), error);
 }
 
 void prune_checkpoints(const std::string& run_dir, int keep, const std::vector<int64_t>& protect) {

@@ -157,6 +157,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
     if (directory.empty()) directory = create_run_directory(plan.recipe.run.dir, plan.name);
     lock.emplace(directory);
     log.emplace(directory + "/log.txt");
+    remove_unfinished_checkpoints(directory);
   }
   directory = comm.gather_texts(session.leads() ? directory : "", "control")[0];
   const Position at = resuming ? resume_session(session, directory, plan.full) : Position{};

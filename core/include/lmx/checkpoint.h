@@ -41,6 +41,8 @@ struct CheckpointInfo {
   std::string folder;
 };
 LMX_API std::vector<CheckpointInfo> list_checkpoints(const std::string& run_dir);
+// What a killed writer left in the run's folder, removed.
+LMX_API void remove_unfinished_checkpoints(const std::string& run_dir);
 // Removes all but the last `keep` and those in `protect`.
 LMX_API void prune_checkpoints(const std::string& run_dir, int keep, const std::vector<int64_t>& protect);
 
