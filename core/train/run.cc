@@ -1,9 +1,14 @@
 // lmx run: recipe -> session -> folder -> loop -> result. Whatever is wrong with the input shows before the folder
 // exists.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <filesystem>
 
+#include "comm/agreement.h"
+#include "data/files.h"
 #include "lmx/error.h"
+#include "lmx/launch.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
 #include "lmx/plugin.h"
@@ -75,6 +80,7 @@ void report_totals(Session& s, const TrafficTable& traffic) {
   const std::vector<double> all = s.comm.gather_numbers(own, "control");
   if (!s.leads()) return;
   log_info(memory_text(memory));
+  for (const std::string& line : s.sync->summary()) log_info(line);
   if (s.comm.size() == 1) return;
   double most = 0, sent = 0;
   for (size_t i = 0; i < all.size(); i += 2) {
@@ -146,7 +152,26 @@ std::string agree_on_directory(const RunPlan& plan, Communicator& comm, bool& re
   return said.substr(1);
 }
 
+std::string core_library() {
+  Dl_info info{};
+  LMX_CHECK(dladdr(reinterpret_cast<const void*>(&run_recipe), &info) != 0 && info.dli_fname);
+  return info.dli_fname;
+}
+
+// Processes that train together were started one by one, perhaps from other files: what decides the numbers is compared.
+void check_agreement(const RunPlan& plan, Communicator& comm) {
+  if (comm.size() == 1 || comm.shares_memory()) {
+    require_one_process(detect_launch(), comm.size() == 1 ? "self" : "virtual");
+    return;
+  }
+  std::vector<Agreed> own{{"build of lmx", data::sha256_of_file(core_library())}, {"recipe", to_yaml(plan.full)}};
+  for (const PluginInfo& plugin : Registry::instance().list())
+    if (plugin.descriptor) own.push_back({str("plugin ", plugin.kind, "/", plugin.name), plugin.hash});
+  check_equal_everywhere(comm, own);
+}
+
 RunResult run_rank(const RunPlan& plan, Communicator& comm) {
+  check_agreement(plan, comm);
   bool resuming = false;
   std::string directory = agree_on_directory(plan, comm, resuming);
   Session session(plan.recipe, comm);
