@@ -111,7 +111,9 @@ dnnl::memory::data_type dnnl_type(DType type) {
 // w (f32) in the layout that `product` wants, rounded to its type on the way.
 Tensor reordered(Context& ctx, const Tensor& w, bool trans, const DnnlMatmul& product, int64_t k, int64_t n) {
   return with_onednn(
-      [&] { return str("lay ", describe(w), trans ? " transposed" : "", " out for products in ", name_of(ctx.compute)); },
+      [&] {
+        return str("lay ", describe(w), trans ? " transposed" : "", " out for products in ", name_of(ctx.compute));
+      },
       [&] {
         using Tag = dnnl::memory::format_tag;
         const dnnl::memory::desc plain({k, n}, dnnl::memory::data_type::f32, trans ? Tag::ba : Tag::ab);

@@ -33,7 +33,8 @@ class DnnlMatmul {
     auto operator<=>(const Key&) const = default;
   };
   explicit DnnlMatmul(const Key& key);
-  void execute(Context& ctx, const void* a, const void* b, void* c) const;  // RunError: what oneDNN says, with the shapes
+  void execute(Context& ctx, const void* a, const void* b,
+               void* c) const;  // RunError: what oneDNN says, with the shapes
   dnnl::memory::desc weights_desc() const { return desc_.weights_desc(); }
   bool brgemm() const;  // the implementation that gains from a packed right-hand side
   // The right side's layout as a number: equal for equal layouts, whatever the products' rows.

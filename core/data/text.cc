@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kLittleText = 8 << 20;  // bytes on disk that a dry run counts: a fraction of a second
-constexpr int kFormat = 1;  // of the prepared data; raised when the tokenizer's rules or the files change
+constexpr int kFormat = 1;                // of the prepared data; raised when the tokenizer's rules or the files change
 
 // Each file's checksum against the registry's, or, where that has none, against what its first use recorded.
 void verify_checksums(const TextSources& sources, const std::string& cache_dir) {

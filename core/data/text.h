@@ -30,8 +30,8 @@ struct TextCounts {
   int64_t types = 0;  // distinct words of the training split
   int64_t train_tokens = 0;
 };
-// Without preparing anything: from what the cache recorded when the same text was prepared (with whatever vocabulary), or
-// counted where there is little text. nullopt: much text, never prepared. UserError: what prepare() would say of it.
+// Without preparing anything: from what the cache recorded when the same text was prepared (with whatever vocabulary),
+// or counted where there is little text. nullopt: much text, never prepared. UserError: what prepare() would say of it.
 LMX_API std::optional<TextCounts> known_counts(const TextConfig& config, const TextSources& sources);
 
 }  // namespace lmx::data

@@ -11,21 +11,18 @@ namespace {
 using namespace ops;
 
 constexpr int kLanes = 16, kGroup = 4 * kLanes;
-constexpr int kTogether = 4;           // groups drawn at once: enough independent work to hide the rounds' latency
-constexpr uint32_t kDomain = 4;        // third counter word: apart from the draws and folds of lmx/random.h
-constexpr int64_t kChunk = 1 << 12;    // columns of a piece of work; whole groups
-constexpr int kColumnBits = 32 + 2;    // blocks of a row are counted in one counter word
+constexpr uint32_t kDomain = 4;      // third counter word: apart from the draws and folds of lmx/random.h
+constexpr int64_t kChunk = 1 << 12;  // columns of a piece of work; whole groups
+constexpr int kColumnBits = 32 + 2;  // blocks of a row are counted in one counter word
 
-// The words of `Groups` groups, from block `first` of the row. The same function as lmx::philox (a test holds them
+// The words of a group, whose first block of the row is `first`. The same function as lmx::philox (a test holds them
 // together), with the rounds unrolled inside the loop over blocks, which is the shape that the compiler vectorises.
-template <int Groups>
-[[gnu::always_inline]] inline void draw(uint64_t key, uint64_t row, uint32_t first,
-                                        uint32_t (&words)[4][Groups * kLanes]) {
+[[gnu::always_inline]] inline void draw(uint64_t key, uint64_t row, uint32_t first, uint32_t (&words)[4][kLanes]) {
   const auto key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
   const auto row0 = static_cast<uint32_t>(row), row1 = static_cast<uint32_t>(row >> 32);
 #pragma omp simd
-  for (uint32_t b = 0; b < Groups * kLanes; ++b) {
-    uint32_t c0 = first + b, c1 = row0, c2 = kDomain, c3 = row1, k0 = key0, k1 = key1;
+  for (uint32_t l = 0; l < kLanes; ++l) {
+    uint32_t c0 = first + l, c1 = row0, c2 = kDomain, c3 = row1, k0 = key0, k1 = key1;
 #pragma GCC unroll 10
     for (int round = 0; round < 10; ++round) {
       const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
@@ -36,10 +33,10 @@ template <int Groups>
       k0 += 0x9E3779B9u;
       k1 += 0xBB67AE85u;
     }
-    words[0][b] = c0;
-    words[1][b] = c1;
-    words[2][b] = c2;
-    words[3][b] = c3;
+    words[0][l] = c0;
+    words[1][l] = c1;
+    words[2][l] = c2;
+    words[3][l] = c3;
   }
 }
 
@@ -50,36 +47,25 @@ struct Mask {
   std::vector<uint64_t> rows;  // ids
 };
 
-// `Groups` whole groups of a row.
-template <int Groups, class T>
-[[gnu::always_inline]] inline void apply_groups(const T* x, T* y, const Mask& mask, uint64_t row, uint32_t first) {
-  const T scale = static_cast<T>(mask.keep_scale);
-  const uint32_t threshold = mask.threshold;
-  uint32_t words[4][Groups * kLanes];
-  draw<Groups>(mask.key, row, first, words);
-  for (int g = 0; g < Groups; ++g) {
-    for (int w = 0; w < 4; ++w) {
-      const int at = g * kGroup + w * kLanes;
-      for (int l = 0; l < kLanes; ++l) {
-        y[at + l] = x[at + l] * (words[w][g * kLanes + l] < threshold ? T(0) : scale);
-      }
-    }
-  }
-}
-
 // n columns of row `row`, of which the first takes its word from block `block`.
 template <class T>
 LMX_SIMD void apply_row(const T* x, T* y, const Mask& mask, uint64_t row, uint32_t block, int64_t n) {
-  int64_t at = 0;
-  for (; at + kTogether * kGroup <= n; at += kTogether * kGroup, block += kTogether * kLanes) {
-    apply_groups<kTogether>(x + at, y + at, mask, row, block);
+  const T scale = static_cast<T>(mask.keep_scale);
+  const uint32_t threshold = mask.threshold;
+  uint32_t words[4][kLanes];
+  for (; n >= kGroup; x += kGroup, y += kGroup, n -= kGroup, block += kLanes) {
+    draw(mask.key, row, block, words);
+    for (int w = 0; w < 4; ++w) {
+      for (int l = 0; l < kLanes; ++l) {
+        const int at = w * kLanes + l;
+        y[at] = x[at] * (words[w][l] < threshold ? T(0) : scale);
+      }
+    }
   }
-  for (; at + kGroup <= n; at += kGroup, block += kLanes) apply_groups<1>(x + at, y + at, mask, row, block);
-  if (at == n) return;
-  T in[kGroup] = {}, out[kGroup];
-  std::copy_n(x + at, n - at, in);
-  apply_groups<1>(in, out, mask, row, block);
-  std::copy_n(out, n - at, y + at);
+  if (n == 0) return;
+  draw(mask.key, row, block, words);
+  const uint32_t* word = &words[0][0];
+  for (int64_t at = 0; at < n; ++at) y[at] = x[at] * (word[at] < threshold ? T(0) : scale);
 }
 
 // x as rows of `cols` columns, one for each id of the mask.

@@ -62,7 +62,8 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
       shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * width) + 8 * logits;
   // A validation takes every word's logit, whatever training samples.
   const int64_t eval_tokens = r.train.eval_batch * (shares.step_tokens / r.batch.global);
-  const int64_t activations = std::max(training, 4 * (eval_tokens * width + std::min(eval_tokens * shares.vocab, kBlock)));
+  const int64_t activations =
+      std::max(training, 4 * (eval_tokens * width + std::min(eval_tokens * shares.vocab, kBlock)));
   if (r.train.ema > 0) state += parameters;
   std::string text;
   for (const auto& [name, bytes] : {std::pair{"parameters", parameters}, std::pair{"gradients", gradients},

@@ -185,8 +185,7 @@ std::string recorded_data_hash(const std::string& directory) {
 }
 
 void save_vocabulary(const std::string& directory, const Vocabulary& vocabulary) {
-  replace_atomically(directory + "/vocabulary.tsv",
-                     [&](const std::string& temporary) { vocabulary.save(temporary); });
+  replace_atomically(directory + "/vocabulary.tsv", [&](const std::string& temporary) { vocabulary.save(temporary); });
 }
 
 Vocabulary load_vocabulary(const std::string& directory) {

@@ -20,8 +20,9 @@ std::string run_error(Call&& call) {
 
 TEST(OneDnn, ErrorsAreRunErrorsThatNameTheOperation) {
   const auto what = [] { return std::string("multiply (2, 3) by (3, 4) f32"); };
-  EXPECT_EQ(run_error([&] { with_onednn(what, [] { throw dnnl::error(dnnl_out_of_memory, "no room for a primitive"); }); }),
-            "[gemm] oneDNN cannot multiply (2, 3) by (3, 4) f32 here: no room for a primitive");
+  EXPECT_EQ(
+      run_error([&] { with_onednn(what, [] { throw dnnl::error(dnnl_out_of_memory, "no room for a primitive"); }); }),
+      "[gemm] oneDNN cannot multiply (2, 3) by (3, 4) f32 here: no room for a primitive");
   EXPECT_EQ(with_onednn(what, [] { return 7; }), 7);
   EXPECT_THROW(with_onednn(what, [] { throw UserError("another's"); }), UserError);
 }

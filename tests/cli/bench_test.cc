@@ -29,7 +29,8 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
 TEST(Bench, HelpShowsEachDefault) {
   const Outcome o = run_lmx({"bench", "--help"});
   EXPECT_EQ(o.code, 0);
-  for (const char* part : {"WORKLOAD=word_lstm ", "--precision P=all ", "--steps N=10 ", "--threads N=0 ", "--trace FILE "})
+  for (const char* part :
+       {"WORKLOAD=word_lstm ", "--precision P=all ", "--steps N=10 ", "--threads N=0 ", "--trace FILE "})
     EXPECT_THAT(o.out, HasSubstr(part));
 }
 

@@ -98,9 +98,10 @@ TEST_F(DryRun, VocabularyAboveTheTypes) {
 // What the dry run says a run then finds: the same verdict on each side of the limits.
 TEST_F(DryRun, AgreesWithTheRun) {
   use_text(300, "6");
-  for (const std::vector<std::string>& change :
-       {std::vector<std::string>{}, {"data.vocab_size=7"}, {"batch.global=300", "batch.micro=0"},
-        {"batcher.sequence_length=2000"}}) {
+  for (const std::vector<std::string>& change : {std::vector<std::string>{},
+                                                 {"data.vocab_size=7"},
+                                                 {"batch.global=300", "batch.micro=0"},
+                                                 {"batcher.sequence_length=2000"}}) {
     std::vector<std::string> words{"train.steps=2", "loss.samples=3"};
     words.insert(words.end(), change.begin(), change.end());
     const bool ready = dry_run(words).find("data: available\n") != std::string::npos;
@@ -113,7 +114,8 @@ TEST_F(DryRun, AgreesWithTheRun) {
 // whose memory is mostly optimizer state, mostly activations, mostly a full softmax, and mostly an evaluation.
 TEST_F(DryRun, MemoryEstimateIsNearTheMeasuredPeak) {
   constexpr double kFactor = 1.25;
-  const std::string lstm = "model: {name: lstm, embedding: 64, ", sampled = "loss: {name: sampled_softmax, samples: 200}\n",
+  const std::string lstm = "model: {name: lstm, embedding: 64, ",
+                    sampled = "loss: {name: sampled_softmax, samples: 200}\n",
                     adam = "optimizer: {name: adam, lr: 0.01}\n", sgd = "optimizer: {name: sgd, lr: 0.1}\n";
   struct Case {
     int vocabulary;
@@ -123,7 +125,8 @@ TEST_F(DryRun, MemoryEstimateIsNearTheMeasuredPeak) {
       {20000, lstm + "cells: 256}\n" + sampled + adam + "train: {steps: 3, ema: 0.9}\n", "{global: 16}"},
       {2000, lstm + "cells: 512, projection: 64, layers: 2, dropout: 0.2}\n" + sampled + adam + "train: {steps: 3}\n",
        "{global: 64}"},
-      {10000, lstm + "cells: 128}\nloss: {name: full_softmax}\n" + sgd + "train: {steps: 3}\n", "{global: 32, micro: 8}"},
+      {10000, lstm + "cells: 128}\nloss: {name: full_softmax}\n" + sgd + "train: {steps: 3}\n",
+       "{global: 32, micro: 8}"},
       {16000, lstm + "cells: 64}\n" + sampled + sgd + "train: {steps: 3, eval_batch: 64}\n", "{global: 8}"},
   };
   for (const Case& c : cases) {
@@ -135,7 +138,8 @@ TEST_F(DryRun, MemoryEstimateIsNearTheMeasuredPeak) {
     ASSERT_EQ(o.code, 0) << o.err;
     const double peak = bytes_of(o.err, "peak memory");
     EXPECT_LT(std::abs(std::log(estimate / peak)), std::log(kFactor))
-        << c.components << "estimate " << estimate << ", peak " << peak << "\n" << o.err;
+        << c.components << "estimate " << estimate << ", peak " << peak << "\n"
+        << o.err;
     fs::remove_all(path("a"));
   }
 }

@@ -256,12 +256,14 @@ TEST_F(TextData, CheckKnowsTokensAndTypes) {
     for (const std::string& yaml : vocabularies) open_dataset(data(yaml));
   }
   write("bad.txt", "one \xff\n");
-  EXPECT_THAT(check_dataset(text_data(path("bad.txt"), "vocab_size: 3\n")).findings, ElementsAre(HasSubstr("bad.txt:1")));
+  EXPECT_THAT(check_dataset(text_data(path("bad.txt"), "vocab_size: 3\n")).findings,
+              ElementsAre(HasSubstr("bad.txt:1")));
 }
 
 // Text too large to count: known once it was prepared, with whatever vocabulary; not when it has changed since.
 TEST_F(TextData, CheckOfMuchTextRemembersItsPreparation) {
-  const std::string line = "all the same words again and again until the file is large " + std::string(4000, 'x') + "\n";
+  const std::string line =
+      "all the same words again and again until the file is large " + std::string(4000, 'x') + "\n";
   std::string text;
   while (text.size() <= (8u << 20)) text += line;
   write("a.txt", text);

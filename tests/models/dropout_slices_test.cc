@@ -1,5 +1,5 @@
-// Dropout in the LSTM language model: masks belong to (step, layer, slot, time, column), so that a global batch cut into
-// ranks or micro-batches trains on the same noise as the whole.
+// Dropout in the LSTM language model: masks belong to (step, layer, slot, time, column), so that a global batch cut
+// into ranks or micro-batches trains on the same noise as the whole.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -23,7 +23,8 @@ struct Result {
 class DropoutSlices : public ::testing::Test {
  protected:
   void SetUp() override {
-    const Node config = parse_yaml("{name: lstm, layers: 2, embedding: 6, cells: 8, projection: 5, dropout: 0.4}", "test");
+    const Node config =
+        parse_yaml("{name: lstm, layers: 2, embedding: 6, cells: 8, projection: 5, dropout: 0.4}", "test");
     Registry::instance().add_default_directories();
     model_ = create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config, "model",
                                   ModelEnv{kVocab});

@@ -70,8 +70,8 @@ Tensor ones(Shape s) {
   return t;
 }
 
-// Column 64 g + 16 w + l takes word w of Philox block 16 g + l of its row in domain 4: the layout that the header of the
-// op states.
+// Column 64 g + 16 w + l takes word w of Philox block 16 g + l of its row in domain 4: the layout that the header of
+// the op states.
 TEST(Dropout, MaskIsPhilox) {
   Context ctx;
   const RandomKey key(0x123456789ABCDEFu);
@@ -84,9 +84,8 @@ TEST(Dropout, MaskIsPhilox) {
     const auto group = static_cast<uint32_t>(j / 64), word = static_cast<uint32_t>(j % 64 / 16),
                lane = static_cast<uint32_t>(j % 16);
     const uint64_t id = row < 0 ? 0 : ids[static_cast<size_t>(row)];
-    const auto block =
-        philox({16 * group + lane, static_cast<uint32_t>(id), 4, static_cast<uint32_t>(id >> 32)},
-               {static_cast<uint32_t>(key.value()), static_cast<uint32_t>(key.value() >> 32)});
+    const auto block = philox({16 * group + lane, static_cast<uint32_t>(id), 4, static_cast<uint32_t>(id >> 32)},
+                              {static_cast<uint32_t>(key.value()), static_cast<uint32_t>(key.value() >> 32)});
     const float y = row < 0 ? whole[static_cast<size_t>(j)] : rows[static_cast<size_t>(row * n + j)];
     ASSERT_EQ(y, block[word] < 0x40000000u ? 0.0f : static_cast<float>(1 / 0.75)) << row << ' ' << j;
   }
@@ -99,8 +98,10 @@ TEST(Dropout, RowsAreDrawnByTheirIdsAlone) {
   const int64_t width = 300;
   const std::vector<uint64_t> ids{5, 90, 2, 1ull << 40, 90};
   const auto together = values(dropout(ctx, Var(ones({5, width})), 0.5, key, ids));
-  const auto row = [&](size_t r) { return std::vector<float>(together.begin() + static_cast<int64_t>(r) * width,
-                                                             together.begin() + static_cast<int64_t>(r + 1) * width); };
+  const auto row = [&](size_t r) {
+    return std::vector<float>(together.begin() + static_cast<int64_t>(r) * width,
+                              together.begin() + static_cast<int64_t>(r + 1) * width);
+  };
   EXPECT_EQ(row(1), row(4));
   for (size_t r = 0; r < 4; ++r) {
     for (size_t q = 0; q < r; ++q) EXPECT_NE(row(r), row(q));

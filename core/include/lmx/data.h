@@ -74,7 +74,7 @@ LMX_API Dataset open_dataset(const Node& data);
 LMX_API Dataset open_all_types(const Node& data);
 // What `--dry-run` can tell of `data:` without preparing anything.
 struct DataCheck {
-  std::vector<std::string> findings;    // what open_dataset would complain about, one line each; a missing corpus is one
+  std::vector<std::string> findings;  // what open_dataset would complain about, one line each; a missing corpus is one
   std::optional<int64_t> train_tokens;  // known of made-up text, of text that was prepared before, and of little text
 };
 // UserError only for a `data:` that cannot be read as a config.

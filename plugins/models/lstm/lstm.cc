@@ -79,8 +79,8 @@ Tensor time_major(Context& ctx, const Tensor& ids) {
   return out;
 }
 
-// What the rows of a time-major batch are to dropout: row t*B + b is time t of global slot slots[b], on whatever rank and
-// in whatever micro-batch.
+// What the rows of a time-major batch are to dropout: row t*B + b is time t of global slot slots[b], on whatever rank
+// and in whatever micro-batch.
 std::vector<uint64_t> row_ids(const Batch& batch) {
   const int64_t sequences = batch.inputs.dim(0), steps = batch.inputs.dim(1);
   LMX_CHECK(static_cast<int64_t>(batch.slots.size()) == sequences, batch.slots.size(), " slots for ", sequences);
