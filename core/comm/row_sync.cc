@@ -1,5 +1,6 @@
 #include "lmx/row_sync.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <numeric>
@@ -107,6 +108,30 @@ Tensor spread_rows(Context& ctx, const RowSparse& own, std::span<const int32_t> 
   }
   LMX_CHECK(next == n, "row ", next < n ? own.indices[next] : -1, " is not in the union");
   return all;
+}
+
+RowSparse pack_rows(Context& ctx, const RowSparse& own, std::span<const int32_t> index) {
+  LMX_CHECK(own.unique, "rows repeat");
+  std::vector<size_t> places;
+  auto next = index.begin();
+  for (size_t i = 0; i < own.indices.size(); ++i) {
+    next = std::lower_bound(next, index.end(), own.indices[i]);
+    if (next == index.end()) break;
+    if (*next == own.indices[i]) places.push_back(i);
+  }
+  if (places.size() == own.indices.size()) return own;
+  RowSparse out;
+  out.unique = true;
+  out.rows =
+      ctx.empty(rows_shape(own.rows, static_cast<int64_t>(places.size())), own.rows.dtype(), MemClass::communication);
+  const size_t bytes = static_cast<size_t>(own.rows.bytes()) / own.indices.size();
+  auto* to = static_cast<std::byte*>(out.rows.raw());
+  for (const size_t place : places) {
+    out.indices.push_back(own.indices[place]);
+    std::memcpy(to, static_cast<const std::byte*>(own.rows.raw()) + bytes * place, bytes);
+    to += bytes;
+  }
+  return out;
 }
 
 }  // namespace lmx

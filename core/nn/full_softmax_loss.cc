@@ -10,27 +10,25 @@ struct FullSoftmaxConfig : OutputConfig {
   }
 };
 
-class FullSoftmax final : public Loss {
+class FullSoftmax final : public OutputLoss {
  public:
-  FullSoftmax(FullSoftmaxConfig config, const LossEnv& env) : config_(std::move(config)), env_(env) {}
+  FullSoftmax(const FullSoftmaxConfig& config, const LossEnv& env, const std::string& where)
+      : OutputLoss(config, env, false, where), macs_(env.vocab_size * env.feature_size) {}
 
-  std::vector<ParameterSpec> parameters() const override { return config_.parameters(env_, false); }
   Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
               const StepPlan&) const override {
-    return full_softmax_loss(ctx, features, params.at(kWeight), bias_of(params), targets, Tensor());
+    return full_softmax_loss(ctx, features, weight(params), bias(params), targets, Tensor());
   }
-  int64_t macs_per_token(int64_t) const override { return env_.vocab_size * env_.feature_size; }
-  const std::string& normalize() const override { return config_.normalize; }
+  int64_t macs_per_token(int64_t) const override { return macs_; }
 
  private:
-  FullSoftmaxConfig config_;
-  LossEnv env_;
+  int64_t macs_;
 };
 
 }  // namespace
 
 std::unique_ptr<Loss> make_full_softmax(const Node& config, const std::string& path, const LossEnv& env) {
-  return std::make_unique<FullSoftmax>(FullSoftmaxConfig::read(config, path), env);
+  return std::make_unique<FullSoftmax>(FullSoftmaxConfig::read(config, path), env, place_of(config, path, "tie"));
 }
 Node full_full_softmax(const Node& config, const std::string& path) {
   return component::full<FullSoftmaxConfig>("full_softmax", config, path);

@@ -1,5 +1,7 @@
 #include "lmx/loss.h"
 
+#include <algorithm>
+
 #include "nn/component.h"
 #include "nn/losses.h"
 
@@ -9,33 +11,82 @@ Loss::~Loss() = default;
 
 namespace {
 
-Tensor bias_value(const ParameterStore& params) {
-  return params.contains(losses::kBias) ? params.at(losses::kBias).value() : Tensor();
-}
-
 using Make = std::unique_ptr<Loss> (*)(const Node&, const std::string&, const LossEnv&);
 
 const component::Entry<Make>& entry(const Node& config, const std::string& path) {
   static const std::vector<component::Entry<Make>> entries{
       {"full_softmax", losses::make_full_softmax, losses::full_full_softmax},
-      {"sampled_softmax", losses::make_sampled_softmax, losses::full_sampled_softmax}};
+      {"sampled_softmax", losses::make_sampled_softmax, losses::full_sampled_softmax},
+      {"two_stage_softmax", losses::make_two_stage_softmax, losses::full_two_stage_softmax}};
   return component::find(entries, config, path, "full_softmax");
+}
+
+auto find(const std::vector<ParameterSpec>& specs, const std::string& name) {
+  return std::find_if(specs.begin(), specs.end(), [&](const ParameterSpec& s) { return s.name == name; });
+}
+
+// The model's parameter that is the output layer's weight too.
+ParameterSpec tied_weight(const std::string& name, const LossEnv& env, const std::string& where) {
+  const auto found = find(env.model, name);
+  if (found == env.model.end()) {
+    std::vector<std::string> names;
+    for (const ParameterSpec& s : env.model) names.push_back(s.name);
+    throw UserError(str(where, "the model has no parameter '", name, "'", did_you_mean(name, names), "; it has ",
+                        names.empty() ? "none" : config::join(names)));
+  }
+  const Shape needed{env.vocab_size, env.feature_size};
+  if (found->shape == needed) return *found;
+  const bool vectors = found->shape.rank() == 2 && found->shape[0] == env.vocab_size;
+  throw UserError(str(where, name, " is ", found->shape, ", the output layer ", needed,
+                      vectors ? str(": to be tied, the embedding's size, ", found->shape[1],
+                                    ", must be that of the model's features, ", env.feature_size)
+                              : ": only a table of the same shape can be tied"));
 }
 
 }  // namespace
 
-Tensor Loss::evaluate(Context& ctx, const ParameterStore& params, const Tensor& features, const Tensor& targets) const {
-  return full_softmax_nll(ctx, features, params.at(losses::kWeight).value(), bias_value(params), targets);
+namespace losses {
+
+OutputLoss::OutputLoss(const OutputConfig& config, const LossEnv& env, bool sparse, const std::string& where)
+    : normalize_(config.normalize) {
+  if (config.tie.empty())
+    specs_.push_back({"softmax.weight", {env.vocab_size, env.feature_size}, config.init, sparse});
+  else
+    specs_.push_back(tied_weight(config.tie, env, where));
+  specs_[0].sparse = sparse;
+  if (config.bias) specs_.push_back({"softmax.bias", {env.vocab_size}, {"zeros", 0}, sparse});
 }
 
-Tensor Loss::logits(Context& ctx, const ParameterStore& params, const Tensor& features) const {
-  return full_softmax_logits(ctx, features, params.at(losses::kWeight).value(), bias_value(params));
+Tensor OutputLoss::bias_value(const ParameterStore& params) const {
+  return specs_.size() > 1 ? params.at(specs_[1].name).value() : Tensor();
 }
 
-std::vector<ParameterSpec> losses::OutputConfig::parameters(const LossEnv& env, bool sparse) const {
-  std::vector<ParameterSpec> specs{{kWeight, {env.vocab_size, env.feature_size}, init, sparse}};
-  if (bias) specs.push_back({kBias, {env.vocab_size}, {"zeros", 0}, sparse});
-  return specs;
+Tensor OutputLoss::evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
+                            const Tensor& targets) const {
+  return full_softmax_nll(ctx, features, params.at(weight_name()).value(), bias_value(params), targets);
+}
+
+Tensor OutputLoss::logits(Context& ctx, const ParameterStore& params, const Tensor& features) const {
+  return full_softmax_logits(ctx, features, params.at(weight_name()).value(), bias_value(params));
+}
+
+std::string place_of(const Node& config, const std::string& path, const char* key) {
+  const Node* node = config.find(key);
+  return config::at(node ? node->mark : config.mark, config::join_path(path, key));
+}
+
+}  // namespace losses
+
+std::vector<ParameterSpec> all_parameters(const std::vector<ParameterSpec>& model, const Loss& loss) {
+  std::vector<ParameterSpec> all = model;
+  for (ParameterSpec& spec : loss.parameters()) {
+    const auto shared = find(all, spec.name);
+    if (shared == all.end())
+      all.push_back(std::move(spec));
+    else
+      all[static_cast<size_t>(shared - all.begin())].sparse &= spec.sparse;
+  }
+  return all;
 }
 
 std::unique_ptr<Loss> make_loss(const Node& config, const std::string& path, const LossEnv& env) {

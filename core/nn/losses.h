@@ -5,30 +5,52 @@
 
 namespace lmx::losses {
 
-inline constexpr const char* kWeight = "softmax.weight";
-inline constexpr const char* kBias = "softmax.bias";
-
 // The output layer's fields, the same in every loss.
 struct OutputConfig {
   bool bias = true;
   Init init;
   std::string normalize = "token";
+  std::string tie;
   void fields(Fields& f) {
     f.field("bias", bias, "a bias for each word, starting at 0");
     f.group("init", init, "how the weight starts");
+    f.field("tie", tie,
+            "a parameter of the model that is the weight as well, such as embedding.weight; init is then the model's");
     f.choice("normalize", normalize, {"token", "sequence"}, "what the summed loss is divided by");
   }
-  std::vector<ParameterSpec> parameters(const LossEnv& env, bool sparse) const;
 };
 
-// The bias of a layer that has one.
-inline Var bias_of(ParameterStore& params) {
-  return params.contains(kBias) ? params.at(kBias) : Var();
-}
+// A linear output layer over all words.
+class OutputLoss : public Loss {
+ public:
+  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
+                  const Tensor& targets) const override;
+  Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const override;
+  const std::string& normalize() const override { return normalize_; }
+
+ protected:
+  // `sparse`: the weight's gradient. `where`: the config's place, for messages. UserError: a tie to a parameter that the
+  // model lacks or that has another shape.
+  OutputLoss(const OutputConfig& config, const LossEnv& env, bool sparse, const std::string& where);
+  const std::string& weight_name() const { return specs_[0].name; }
+  Var weight(ParameterStore& params) const { return params.at(weight_name()); }
+  Var bias(ParameterStore& params) const { return specs_.size() > 1 ? params.at(specs_[1].name) : Var(); }
+
+ private:
+  Tensor bias_value(const ParameterStore& params) const;
+  std::vector<ParameterSpec> specs_;  // the weight, then the bias where there is one
+  std::string normalize_;
+};
+
+// Where `key` of a loss was written, as messages begin.
+std::string place_of(const Node& config, const std::string& path, const char* key);
 
 std::unique_ptr<Loss> make_full_softmax(const Node& config, const std::string& path, const LossEnv& env);
 std::unique_ptr<Loss> make_sampled_softmax(const Node& config, const std::string& path, const LossEnv& env);
+std::unique_ptr<Loss> make_two_stage_softmax(const Node& config, const std::string& path, const LossEnv& env);
 Node full_full_softmax(const Node& config, const std::string& path);
 Node full_sampled_softmax(const Node& config, const std::string& path);
+Node full_two_stage_softmax(const Node& config, const std::string& path);
 
 }  // namespace lmx::losses

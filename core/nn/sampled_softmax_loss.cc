@@ -30,22 +30,20 @@ struct SampledSoftmaxConfig : OutputConfig {
   }
 };
 
-class SampledSoftmax final : public Loss {
+class SampledSoftmax final : public OutputLoss {
  public:
-  SampledSoftmax(SampledSoftmaxConfig config, const LossEnv& env)
-      : config_(std::move(config)),
+  SampledSoftmax(SampledSoftmaxConfig config, const LossEnv& env, const std::string& where)
+      : OutputLoss(config, env, true, where),
+        config_(std::move(config)),
         env_(env),
         sampler_(make_sampler(config_.proposal, env.vocab_size, config_.beta, env.vocabulary)) {}
 
-  std::vector<ParameterSpec> parameters() const override { return config_.parameters(env_, true); }
   Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
               const StepPlan& plan) const override {
-    return sampled_softmax_loss(ctx, features, params.at(kWeight), bias_of(params), targets,
-                                draw(targets, plan.sampler_key),
+    return sampled_softmax_loss(ctx, features, weight(params), bias(params), targets, draw(targets, plan.sampler_key),
                                 Tensor());
   }
   int64_t macs_per_token(int64_t) const override { return (config_.samples + 1) * env_.feature_size; }
-  const std::string& normalize() const override { return config_.normalize; }
 
  private:
   Candidates draw(const Tensor& targets, RandomKey key) const {
@@ -84,7 +82,7 @@ class SampledSoftmax final : public Loss {
 }  // namespace
 
 std::unique_ptr<Loss> make_sampled_softmax(const Node& config, const std::string& path, const LossEnv& env) {
-  return std::make_unique<SampledSoftmax>(SampledSoftmaxConfig::read(config, path), env);
+  return std::make_unique<SampledSoftmax>(SampledSoftmaxConfig::read(config, path), env, place_of(config, path, "tie"));
 }
 Node full_sampled_softmax(const Node& config, const std::string& path) {
   return component::full<SampledSoftmaxConfig>("sampled_softmax", config, path);

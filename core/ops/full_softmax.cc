@@ -3,47 +3,16 @@
 // Rows are taken in blocks whose logits fit in 32 MB. A block's gradient dz is known as soon as its logits are, up to
 // the factor that backward() brings, so dh = dz w, dw += dz^T h and db += sum dz are made at once and no logits are
 // kept.
-#include "ops/common.h"
-#include "ops/softmax_rows.h"
+#include "ops/output_layer.h"
 
 namespace lmx {
 namespace {
 
 using namespace ops;
 
-constexpr int64_t kBlockBytes = int64_t{32} << 20;
-
-// The output layer in the type of matrix products; b is undefined where there is none.
-struct Layer {
-  Tensor h, w, b;
-  int64_t n() const { return h.dim(0); }
-  int64_t vocab() const { return w.dim(0); }
-  DType value_type() const { return h.dtype() == DType::f64 ? DType::f64 : DType::f32; }
-};
-
-// Calls visit(first, logits (rows, V)) for blocks of rows; `logits` is overwritten by the next block.
-template <class Visit>
-void for_blocks(Context& ctx, const Layer& layer, Visit&& visit) {
-  const int64_t n = layer.n(), v = layer.vocab();
-  const int64_t row_bytes = v * static_cast<int64_t>(size_of(layer.value_type()));
-  const int64_t rows = std::clamp<int64_t>(kBlockBytes / row_bytes, 1, std::max<int64_t>(n, 1));
-  const Tensor buffer = ctx.empty({rows, v}, layer.value_type());
-  for (int64_t first = 0; first < n; first += rows) {
-    const int64_t count = std::min(rows, n - first);
-    Tensor logits = buffer.slice(0, count);
-    gemm(ctx, layer.h.slice(first, first + count), false, layer.w, true, logits);
-    visit(first, logits);
-  }
-}
-
-template <class T>
-void add_bias_row(const Layer& layer, T* row) {
-  if (layer.b.defined()) add_bias(row, layer.b.data<T>(), layer.vocab());
-}
-
 // Turns a block's logits into nlls (and, with `factor` not 0, into factor * weight * dz).
 struct BlockLoss {
-  const Layer& layer;
+  const OutputLayer& layer;
   const Tensor& targets;
   const Tensor& weights;
   double factor;
@@ -51,13 +20,13 @@ struct BlockLoss {
 
   template <class T>
   void visit(int64_t first, Tensor& logits) {
-    const int64_t v = layer.vocab();
+    const int64_t v = layer.words();
     T* z = logits.data<T>();
     const int32_t* t = targets.data<int32_t>() + first;
     parallel_for(logits.dim(0), row_grain(v), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         T* row = z + i * v;
-        add_bias_row(layer, row);
+        layer.add_bias_to(row);
         const double lse = log_sum_exp(row, v);
         nll[static_cast<size_t>(first + i)] = lse - static_cast<double>(row[t[i]]);
         if (factor == 0) continue;
@@ -73,7 +42,7 @@ struct BlockLoss {
 struct Gradients {
   Tensor dh, dw, db;
 
-  void add(Context& ctx, const Layer& layer, int64_t first, const Tensor& dz) {
+  void add(Context& ctx, const OutputLayer& layer, int64_t first, const Tensor& dz) {
     const Tensor dzc = to_compute(ctx, dz);
     const float beta = first == 0 ? 0.0f : 1.0f;
     if (dh.defined()) {
@@ -85,17 +54,6 @@ struct Gradients {
   }
 };
 
-// Half precision rounds dz, whose entries are near 1 / V: a power of two lifts them out of its subnormal range.
-double lift_for(const Context& ctx) {
-  return ctx.compute == DType::f16 ? 1024.0 : 1.0;
-}
-
-double weighted_sum(const std::vector<double>& nll, const Tensor& weights) {
-  double sum = 0;
-  for (size_t i = 0; i < nll.size(); ++i) sum += weight_of(weights, static_cast<int64_t>(i)) * nll[i];
-  return sum;
-}
-
 }  // namespace
 
 Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
@@ -104,7 +62,7 @@ Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, co
   check_output_layer("full_softmax_loss", h.value(), w.value(), bias);
   const int64_t n = h.value().dim(0);
   check_targets("full_softmax_loss", targets, weights, n, {w.value().dim(0), "w", w.shape()});
-  const Layer layer{to_compute(ctx, h.value()), compute_copy(ctx, w), bias};
+  const OutputLayer layer{to_compute(ctx, h.value()), compute_copy(ctx, w), bias};
   const bool record = n > 0 && recording(ctx, {&h, &w, &b});
   const double lift = lift_for(ctx);
   Gradients grads;
@@ -139,7 +97,7 @@ Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, co
 Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b, const Tensor& targets) {
   check_output_layer("full_softmax_nll", h, w, b);
   check_targets("full_softmax_nll", targets, Tensor(), h.dim(0), {w.dim(0), "w", w.shape()});
-  const Layer layer{to_compute(ctx, h), to_compute(ctx, w), b};
+  const OutputLayer layer{to_compute(ctx, h), to_compute(ctx, w), b};
   const Tensor no_weights;
   BlockLoss loss{layer, targets, no_weights, 0.0, std::vector<double>(static_cast<size_t>(h.dim(0)))};
   with_values("full_softmax_nll", h, [&](auto zero) {
@@ -152,13 +110,13 @@ Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Te
 
 Tensor full_softmax_logits(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b) {
   check_output_layer("full_softmax_logits", h, w, b);
-  const Layer layer{to_compute(ctx, h), to_compute(ctx, w), b};
+  const OutputLayer layer{to_compute(ctx, h), to_compute(ctx, w), b};
   Tensor logits = ctx.empty({h.dim(0), w.dim(0)}, layer.value_type());
   gemm(ctx, layer.h, false, layer.w, true, logits);
   with_values("full_softmax_logits", h, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(logits.dim(0), row_grain(logits.dim(1)), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) add_bias_row(layer, logits.data<T>() + i * logits.dim(1));
+      for (int64_t i = begin; i < end; ++i) layer.add_bias_to(logits.data<T>() + i * logits.dim(1));
     });
   });
   return logits;

@@ -11,9 +11,9 @@ Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary*
   Network n;
   const PluginInfo& plugin = Registry::instance().find(PluginKind::model, recipe.model, "model");
   n.model = create<ModelFactory>(plugin, recipe.model, "model", ModelEnv{vocab_size});
-  n.loss = make_loss(recipe.loss, "loss", LossEnv{vocab_size, n.model->feature_size(), vocabulary});
-  n.specs = n.model->parameters();
-  for (ParameterSpec& spec : n.loss->parameters()) n.specs.push_back(std::move(spec));
+  const std::vector<ParameterSpec> specs = n.model->parameters();
+  n.loss = make_loss(recipe.loss, "loss", LossEnv{vocab_size, n.model->feature_size(), vocabulary, specs});
+  n.specs = all_parameters(specs, *n.loss);
   return n;
 }
 

@@ -141,6 +141,38 @@ void add_softmaxes(std::vector<Row>& rows, const SoftmaxSize& size, bool weighte
                   {leaves[0], leaves[1]}});
 }
 
+// With gradients for every word of the forward the two-stage softmax has the gradients of its own loss; what V_gamma
+// changes is held to a reference in two_stage_softmax_test.cc.
+void add_two_stage(std::vector<Row>& rows, const SoftmaxSize& size, bool weighted_rows) {
+  std::vector<int32_t> targets;
+  std::vector<float> w;
+  TwoStageRows all;
+  for (int64_t k = 0; k < size.v; k += k % 3 == 0 ? 1 : 2) all.ids.push_back(static_cast<int32_t>(k));  // 0 1 3 4 6 7 ...
+  all.trained = static_cast<int64_t>(all.ids.size());
+  for (int64_t i = 0; i < size.n; ++i) {
+    targets.push_back(all.ids[static_cast<size_t>(2 * i) % all.ids.size()]);
+    w.push_back(i == 1 ? 0.0f : 0.25f * static_cast<float>(i + 1));
+  }
+  const Tensor t = ids_tensor(targets), weights = weighted_rows ? weights_tensor(w) : Tensor();
+  const std::string label = str('(', size.n, ", ", size.d, ") of ", size.v, weighted_rows ? " weighted" : "");
+  const Vars leaves{f64_leaf({size.n, size.d}, 1, "h"), f64_leaf({size.v, size.d}, 2, "w"), f64_leaf({size.v}, 3, "b")};
+  const auto loss = [=](Context& c, const Vars& v) {
+    return two_stage_softmax_loss(c, v[0], v[1], v.size() > 2 ? v[2] : Var(), t, all, weights);
+  };
+  rows.push_back({"two_stage_softmax_loss", label, loss, leaves});
+  rows.push_back({"two_stage_softmax_loss", label + " no bias", loss, {leaves[0], leaves[1]}});
+  TwoStageRows noisy = all;  // the last words as V_gamma: their rows take no gradients, that of h is whole
+  noisy.dh_forward = true;
+  noisy.trained = std::max<int64_t>(1, all.trained / 2);
+  const Tensor first = ids_tensor(std::vector<int32_t>(targets.size(), all.ids[0]));
+  rows.push_back({"two_stage_softmax_loss", label + " noise",
+                  [=](Context& c, const Vars& v) {
+                    return two_stage_softmax_loss(c, v[0], Var(leaves[1].value()), Var(leaves[2].value()), first, noisy,
+                                                  weights);
+                  },
+                  {leaves[0]}});
+}
+
 std::vector<Row> table() {
   std::vector<Row> rows;
   for (const Shape& s : {Shape{3, 5}, Shape{2, 3, 4}, Shape{1, 6}, Shape{4, 1}, Shape{1, 1}}) add_pointwise(rows, s);
@@ -156,6 +188,7 @@ std::vector<Row> table() {
     add_softmaxes(rows, {1, 5, 4}, w);
     add_softmaxes(rows, {3, 1, 2}, w);
     add_softmaxes(rows, {2, 2, 1}, w);
+    for (const SoftmaxSize& size : {SoftmaxSize{4, 3, 7}, {1, 5, 4}, {3, 1, 2}, {2, 2, 1}}) add_two_stage(rows, size, w);
   }
   return rows;
 }

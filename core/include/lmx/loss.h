@@ -17,24 +17,30 @@ struct LossEnv {
   int64_t vocab_size = 0;
   int64_t feature_size = 0;
   const Vocabulary* vocabulary = nullptr;  // counts for the unigram sampler; null in a dry run
+  std::vector<ParameterSpec> model = {};   // the model's parameters, of which one may be the output layer's too (`tie`)
 };
 
 class LMX_API Loss {
  public:
   virtual ~Loss();
-  virtual std::vector<ParameterSpec> parameters() const = 0;  // "softmax.weight" (V, D), "softmax.bias" (V)
+  // "softmax.weight" (V, D), "softmax.bias" (V); a tied weight has the name of the model's parameter.
+  virtual std::vector<ParameterSpec> parameters() const = 0;
   // Summed nats (1) over targets i32 (n) from features (n, D). `plan`: this step's candidates and rows.
   virtual Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
                       const StepPlan& plan) const = 0;
   // Under the full softmax, whatever training used: f32 (n) nats.
   virtual Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
-                          const Tensor& targets) const;
-  virtual Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const;
+                          const Tensor& targets) const = 0;
+  virtual Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const = 0;
   virtual int64_t macs_per_token(int64_t batch_tokens) const = 0;
   virtual const std::string& normalize() const = 0;  // "token" or "sequence": what the sum is divided by
 };
 
-// From `loss:` by its key `name`: full_softmax, sampled_softmax.
+// The parameters of a model and its loss, the model's first. One that both name is shared: its gradient is the sum of both
+// uses, row-sparse only where both are.
+LMX_API std::vector<ParameterSpec> all_parameters(const std::vector<ParameterSpec>& model, const Loss& loss);
+
+// From `loss:` by its key `name`: full_softmax, sampled_softmax, two_stage_softmax.
 LMX_API std::unique_ptr<Loss> make_loss(const Node& config, const std::string& path, const LossEnv& env);
 LMX_API Node full_loss_config(const Node& config, const std::string& path);
 

@@ -59,6 +59,16 @@ struct Candidates {
 LMX_API Var sampled_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
                                  const Candidates& candidates, const Tensor& weights);
 
+// What a two-stage softmax compares, and what of it takes gradients (Xiao 2017, section 4; FACTS A2.3).
+struct TwoStageRows {
+  std::vector<int32_t> ids;  // V_f, each word once: first V_all, which holds every target, then V_gamma; both ascend
+  int64_t trained = 0;       // words of V_all
+  bool dh_forward = false;   // the gradient of h sums over V_f; else over V_all
+};
+// Loss over V_f: h (n, D), w (V, D), b (V) or undefined -> (1). grads: h; w and b (row-sparse: the rows of V_all)
+LMX_API Var two_stage_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
+                                   const TwoStageRows& rows, const Tensor& weights);
+
 // Negative log-likelihood of each target under the full softmax, f32 (n), in blocks of bounded memory; no gradients.
 LMX_API Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b, const Tensor& targets);
 // Logits of the full softmax (n, V); no gradients.

@@ -30,5 +30,7 @@ LMX_API std::vector<int32_t> union_of(Context& ctx, const GatheredIndices& gathe
 // (U, D): row i is own's row of index[i], or +0 where own has none. REQUIRES: `own` is unique and within `index`, which
 // ascends.
 LMX_API Tensor spread_rows(Context& ctx, const RowSparse& own, std::span<const int32_t> index);
+// Those rows of `own` that `index` names too, packed. REQUIRES: `own` is unique; `index` ascends.
+LMX_API RowSparse pack_rows(Context& ctx, const RowSparse& own, std::span<const int32_t> index);
 
 }  // namespace lmx

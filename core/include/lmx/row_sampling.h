@@ -1,0 +1,82 @@
+// Rows of parameters that take part in a step (Xiao 2017, sections 3 and 4; FACTS A2.2, A2.3).
+//
+// Random sets are pure functions of a key and the number of rows: nothing to checkpoint, and every rank can know
+// another's. Rows ascend.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lmx/config.h"
+#include "lmx/parameters.h"
+#include "lmx/random.h"
+#include "lmx/step_plan.h"
+
+namespace lmx {
+
+// `percent` of n rows, to the nearest integer.
+LMX_API int64_t rows_of_percent(double percent, int64_t n);
+// `count` different rows of [0, n), each set of that size equally likely.
+LMX_API std::vector<int32_t> random_rows(RandomKey key, int64_t count, int64_t n);
+// `count` different rows of [0, n) without `taken`, which ascends; all that are left where they are fewer.
+LMX_API std::vector<int32_t> additional_rows(RandomKey key, std::span<const int32_t> taken, int64_t count, int64_t n);
+// The rows of both, each once.
+LMX_API std::vector<int32_t> union_rows(std::span<const int32_t> a, std::span<const int32_t> b);
+
+// V_all = V_base, V_alpha and V_beta together.
+struct LMX_API RowShares {
+  double p = 10, q = 10;
+  void fields(Fields& f);
+};
+// `words` (V_base) in any order, with repetitions; the first p percent of n rows, as ids go by falling frequency; q
+// percent drawn by `key` from all n. The shares may overlap, and be more than 100 together. InternalError: a word outside
+// [0, n).
+LMX_API std::vector<int32_t> select_rows(RandomKey key, std::span<const int32_t> words, const RowShares& shares, int64_t n);
+
+// Keys of a strategy that moves only some rows of its parameters.
+struct LMX_API RowRule {
+  RowShares shares = {};
+  double hidden_q = 90;
+  std::string softmax = "softmax", embedding = "embedding";
+  std::string draw = "rank";
+  void fields(Fields& f);
+  void check(const std::string& where) const;  // UserError: a pattern that is no regular expression
+};
+
+// Which rows of which parameters a rank moves in a step.
+class LMX_API RowSelector {
+ public:
+  enum class Kind : uint8_t {
+    softmax,    // V_all; the words of the inputs as well where `embedding` matches too (a tied table)
+    embedding,  // the words of the inputs
+    hidden,     // hidden_q percent at random, the same for matrices of one layer with equally many rows
+    whole       // all: vectors, and tables and matrices of which nothing is left out
+  };
+  RowSelector(RowRule rule, const std::vector<ParameterSpec>& params, RandomKey key);
+  Kind kind(const std::string& name) const;
+  // Draws the rows of step plan.step. `inputs`, `targets`: the words of the rank's whole share. Fills plan.rows for
+  // softmax parameters, and where ranks draw for themselves gives the plan a sampler key of this rank's own.
+  // `hidden_rank`: whose hidden rows; ranks that go in step pass the same number.
+  void begin_step(StepPlan& plan, int rank, int hidden_rank, std::span<const int32_t> inputs,
+                  std::span<const int32_t> targets);
+  // Of this step. InternalError for a parameter of kind `whole`.
+  const std::vector<int32_t>& rows(const std::string& name) const;
+  std::string describe() const;  // what is selected of what, in one line
+
+ private:
+  struct Selected {
+    Kind kind;
+    int64_t rows;          // of the parameter
+    std::string layer;     // its name up to the last point
+    bool inputs = false;   // softmax: a tied table
+  };
+  RowRule rule_;
+  RandomKey key_;
+  std::map<std::string, Selected> params_;
+  std::map<std::string, std::vector<int32_t>> rows_;
+};
+
+}  // namespace lmx

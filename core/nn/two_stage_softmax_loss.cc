@@ -1,0 +1,76 @@
+// Two-stage softmax (Xiao 2017, section 4; FACTS A2.3). The words that take gradients, V_all, are the rows that the step's
+// plan names for the weight; without them the loss draws them itself: the targets at hand, the p percent most frequent
+// words and q percent at random. The forward adds V_gamma: mu percent of the vocabulary at random, from the words outside
+// V_all. All draws are by the plan's sampler key, so they are new in each step, and other ranks' are others where their
+// keys are.
+#include "lmx/row_sampling.h"
+#include "nn/component.h"
+#include "nn/losses.h"
+#include "ops/common.h"
+
+namespace lmx::losses {
+namespace {
+
+struct TwoStageConfig : OutputConfig {
+  RowShares shares;
+  double mu = 5;
+  std::string dx_set = "all";
+
+  void fields(Fields& f) {
+    shares.fields(f);
+    f.field("mu", mu, "percent of the vocabulary at random that the forward sums over beside the selected words", {0, 100});
+    f.choice("dx_set", dx_set, {"all", "forward"},
+             "words over which the gradient of the features sums: the selected ones, or all of the forward");
+    OutputConfig::fields(f);
+  }
+  static TwoStageConfig read(const Node& n, const std::string& path) { return read_config<TwoStageConfig>(n, path); }
+};
+
+class TwoStageSoftmax final : public OutputLoss {
+ public:
+  TwoStageSoftmax(TwoStageConfig config, const LossEnv& env, const std::string& where)
+      : OutputLoss(config, env, true, where), config_(std::move(config)), vocab_(env.vocab_size), width_(env.feature_size) {}
+
+  Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
+              const StepPlan& plan) const override {
+    const Var table = weight(params);
+    ops::check_ids("two_stage_softmax", "targets", targets, vocab_, "w", table.shape());
+    return two_stage_softmax_loss(ctx, features, table, bias(params), targets, rows(targets, plan), Tensor());
+  }
+  // Of the words that are selected whatever the batch; those of its targets that are none of them come on top.
+  int64_t macs_per_token(int64_t) const override {
+    const double p = config_.shares.p / 100, q = config_.shares.q / 100;
+    const double share = std::min(1.0, p + q * (1 - p) + config_.mu / 100);
+    return static_cast<int64_t>(share * static_cast<double>(vocab_)) * width_;
+  }
+
+ private:
+  TwoStageRows rows(const Tensor& targets, const StepPlan& plan) const {
+    const RandomKey key = plan.sampler_key.fold("two-stage softmax");
+    const auto planned = plan.rows.find(weight_name());
+    TwoStageRows rows;
+    rows.ids = planned != plan.rows.end()
+                   ? planned->second
+                   : select_rows(key.fold("selected"), targets.values<int32_t>(), config_.shares, vocab_);
+    rows.trained = static_cast<int64_t>(rows.ids.size());
+    rows.dh_forward = config_.dx_set == "forward";
+    const int64_t count = rows_of_percent(config_.mu, vocab_);
+    const std::vector<int32_t> noise = additional_rows(key.fold("forward"), rows.ids, count, vocab_);
+    rows.ids.insert(rows.ids.end(), noise.begin(), noise.end());
+    return rows;
+  }
+
+  TwoStageConfig config_;
+  int64_t vocab_, width_;
+};
+
+}  // namespace
+
+std::unique_ptr<Loss> make_two_stage_softmax(const Node& config, const std::string& path, const LossEnv& env) {
+  return std::make_unique<TwoStageSoftmax>(TwoStageConfig::read(config, path), env, place_of(config, path, "tie"));
+}
+Node full_two_stage_softmax(const Node& config, const std::string& path) {
+  return component::full<TwoStageConfig>("two_stage_softmax", config, path);
+}
+
+}  // namespace lmx::losses

@@ -1,0 +1,49 @@
+// What the softmax losses over many words share: logits in blocks of rows of bounded memory.
+#pragma once
+
+#include "ops/common.h"
+#include "ops/softmax_rows.h"
+
+namespace lmx::ops {
+
+inline constexpr int64_t kLogitBytes = int64_t{32} << 20;  // of a block
+
+// h (n, D), w (words, D) in the type of matrix products; b (words), undefined where there is none.
+struct OutputLayer {
+  Tensor h, w, b;
+  int64_t n() const { return h.dim(0); }
+  int64_t words() const { return w.dim(0); }
+  DType value_type() const { return h.dtype() == DType::f64 ? DType::f64 : DType::f32; }
+  template <class T>
+  void add_bias_to(T* row) const {
+    if (b.defined()) add_bias(row, b.data<T>(), words());
+  }
+};
+
+// Calls visit(first, logits (rows, words)), bias not added, for blocks of rows; `logits` is overwritten by the next block.
+template <class Visit>
+void for_blocks(Context& ctx, const OutputLayer& layer, Visit&& visit) {
+  const int64_t n = layer.n(), words = layer.words();
+  const int64_t row_bytes = words * static_cast<int64_t>(size_of(layer.value_type()));
+  const int64_t rows = std::clamp<int64_t>(kLogitBytes / row_bytes, 1, std::max<int64_t>(n, 1));
+  const Tensor buffer = ctx.empty({rows, words}, layer.value_type());
+  for (int64_t first = 0; first < n; first += rows) {
+    const int64_t count = std::min(rows, n - first);
+    Tensor logits = buffer.slice(0, count);
+    gemm(ctx, layer.h.slice(first, first + count), false, layer.w, true, logits);
+    visit(first, logits);
+  }
+}
+
+// Half precision rounds dz, whose entries are near 1 / words: a power of two lifts them out of its subnormal range.
+inline double lift_for(const Context& ctx) {
+  return ctx.compute == DType::f16 ? 1024.0 : 1.0;
+}
+
+inline double weighted_sum(const std::vector<double>& nll, const Tensor& weights) {
+  double sum = 0;
+  for (size_t i = 0; i < nll.size(); ++i) sum += weight_of(weights, static_cast<int64_t>(i)) * nll[i];
+  return sum;
+}
+
+}  // namespace lmx::ops
