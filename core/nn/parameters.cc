@@ -109,6 +109,21 @@ ParameterStore ParameterStore::copy(Context& ctx) const {
   return other;
 }
 
+ParameterStore ParameterStore::views(const std::vector<std::string>& names,
+                                     const std::function<std::pair<int64_t, int64_t>(int64_t rows)>& range) const {
+  ParameterStore other;
+  for (const std::string& name : names) {
+    const Tensor& whole = at(name).value();
+    const auto [first, last] = range(whole.dim(0));
+    if (first == last) continue;
+    ParameterSpec part = spec(name);
+    part.shape[0] = last - first;
+    other.order_.push_back(name);
+    other.entries_.emplace(name, Entry{std::move(part), Var(whole.slice(first, last), true, name)});
+  }
+  return other;
+}
+
 void ParameterStore::clear_gradients() {
   for (auto& [name, entry] : entries_) entry.var.grad().clear();
 }

@@ -131,6 +131,10 @@ Recipe checked(const Recipe& given) {
   full.schedule = full_schedule_config(given.schedule, "schedule");
   full.comm = train::full_comm_config(given.comm, "comm");
   full.sync = SyncRules::full_config(given.sync, "sync");
+  if (given.train.ema > 0 && SyncRules::asynchronous(given.sync, "sync"))
+    throw UserError(str("train.ema: ", given.train.ema,
+                        " averages the parameters after each step of all ranks, and under an asynchronous rule of sync "
+                        "there is no such step; set train.ema to 0"));
   static_cast<void>(read_clip(given.clip, "clip"));
   if (full.clip.kind == Node::Kind::null) full.clip = Node::list({});
   return full;

@@ -45,7 +45,7 @@ class Numbers {
 
 }  // namespace
 
-SharedSession::SharedSession(const Recipe& r, Context& ctx) {
+SharedSession::SharedSession(const Recipe& r, Context& ctx) : workers(ctx.ranks) {
   data = open_dataset(r.data);
   if (data.valid.size() < 2)
     throw UserError(str("[data] the validation split holds ", data.valid.size(),
@@ -76,6 +76,23 @@ Session::Session(const Recipe& r, Communicator& c)
   sync = std::make_unique<SyncRules>(r.sync, "sync", network.specs, c.rank(), c.size(), key);
   if (batcher.carries_state())
     carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
+  if (!sync->servers().empty()) make_workers();
+}
+
+// The shared parameters become the server's; this rank works on a copy.
+void Session::make_workers() {
+  const ServerConfig& config = sync->servers().front()->config();
+  const int ranks = comm.size();
+  auto files = comm.once<std::shared_ptr<const ClockFiles>>([&] { return std::make_shared<const ClockFiles>(config, ranks); });
+  const RandomKey key = RandomKey(static_cast<uint64_t>(recipe.seed)).fold("delay");
+  clock = std::make_unique<WorkerClock>(config, std::move(files), key, comm.rank(), ranks);
+  clock->require(shared->total_steps);
+  params = shared->params.copy(ctx);
+  const ServerTools tools{&shared->params, &params, [this] { return make_optimizer(recipe.optimizer, "optimizer"); }};
+  for (ServerStrategy* server : sync->servers()) server->attach(ctx, tools);
+  if (!comm.shares_memory() || leads()) return;
+  for (const std::string& name : shared->params.names())
+    held_.push_back(shared->params.at(name).value().lent(ctx.allocator, MemClass::parameters));
 }
 
 MemoryStats Session::memory() const {
@@ -97,7 +114,7 @@ TrainState pack_state(const Session& s, const Position& at) {
   if (s.carried)
     for (const auto& [name, rows] : s.carried->rows()) out.train["carried/" + name] = s.comm.all_gather(rows, "checkpoint");
   if (!s.leads()) return {};
-  out.model = parameter_values(s.params);
+  out.model = parameter_values(s.shared->params);
   add_with_prefix(out.train, "optimizer/", s.shared->optimizer->state());
   if (s.shared->ema) add_with_prefix(out.train, "ema/", s.shared->ema->state());
   const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
@@ -122,7 +139,7 @@ TrainState pack_state(const Session& s, const Position& at) {
 
 Position unpack_state(Session& s, const TrainState& state, const std::string& from) {
   s.comm.once<int>([&] {
-    load_parameters(s.params, state.model, from);
+    load_parameters(s.shared->params, state.model, from);
     s.shared->optimizer->load(s.ctx, s.params, with_prefix(state.train, "optimizer/"));
     if (s.shared->ema) s.shared->ema->load(with_prefix(state.train, "ema/"));
     return 0;
@@ -148,6 +165,7 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   std::vector<double> schedule;
   for (size_t i = 0; n.has(str("schedule.", i)); ++i) schedule.push_back(n.real(str("schedule.", i)));
   s.schedule->load(schedule);
+  if (s.asynchronous()) unpack_worker(s, state.ranks[static_cast<size_t>(s.ctx.rank)], at);
   return at;
 }
 

@@ -6,6 +6,7 @@
 
 #include "config/messages.h"
 #include "lmx/error.h"
+#include "lmx/param_server.h"
 #include "lmx/plugin.h"
 #include "lmx/sync.h"
 #include "train/unit_queue.h"
@@ -36,6 +37,15 @@ void SyncStrategy::load(Context&, const std::vector<StateDict>& ranks) {
 }
 std::string SyncStrategy::describe(int) const {
   return {};
+}
+std::vector<std::pair<std::string, double>> SyncStrategy::take_values() {
+  return {};
+}
+std::string SyncStrategy::summary() const {
+  return {};
+}
+ServerStrategy* SyncStrategy::server() {
+  return nullptr;
 }
 std::map<std::string, CodecHealth> SyncStrategy::take_health() {
   return {};
@@ -88,6 +98,18 @@ std::regex pattern_of(const Rule& rule) {
   }
 }
 
+// How the ranks of each rule go; the same for all of them.
+void check_pace(const Rule& rule, const std::string& pace, const Rule& first, const std::string& expected) {
+  if (pace == expected) return;
+  if (pace.empty() || expected.empty())
+    throw UserError(str(config::at(rule.config.mark, rule.path), "strategy ", (pace.empty() ? first : rule).strategy,
+                        " is asynchronous and strategy ", (pace.empty() ? rule : first).strategy,
+                        " is not: ranks cannot both go at their own pace and sum every step's gradients with the others. "
+                        "Give all parameters to asynchronous rules, or none"));
+  throw UserError(str(config::at(rule.config.mark, rule.path), "a worker has one clock for all rules, but here it is ",
+                      pace, ", and in ", first.path, ' ', expected));
+}
+
 std::string list_of(const std::vector<ParameterSpec>& specs) {
   std::vector<std::string> names;
   for (const ParameterSpec& spec : specs) names.push_back(spec.name);
@@ -109,6 +131,7 @@ struct SyncRules::Impl {
 
   std::vector<std::pair<std::string, std::unique_ptr<SyncStrategy>>> strategies;  // by rule name, in recipe order
   std::map<std::string, SyncStrategy*> by_param;
+  std::vector<ServerStrategy*> servers;
   std::vector<Unit> units;
   std::map<std::string, size_t> unit_of;
   size_t next = 0;  // the first unit that was not posted in this step
@@ -171,6 +194,7 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vecto
     auto strategy = create<SyncFactory>(plugin, rule.config, rule.path, env);
     for (const ParameterSpec& spec : env.params) impl_->by_param[spec.name] = strategy.get();
     impl_->add_units(*strategy, env.params);
+    if (ServerStrategy* server = strategy->server()) impl_->servers.push_back(server);
     impl_->strategies.emplace_back(rule.name, std::move(strategy));
     left = std::move(others);
   }
@@ -245,6 +269,13 @@ std::map<std::string, CodecHealth> SyncRules::take_health() {
   return all;
 }
 
+std::vector<std::pair<std::string, double>> SyncRules::take_values() {
+  std::vector<std::pair<std::string, double>> all;
+  for (auto& [name, s] : impl_->strategies)
+    for (const auto& [key, value] : s->take_values()) all.emplace_back(str(name, '/', key), value);
+  return all;
+}
+
 std::vector<std::string> SyncRules::describe(int ranks) const {
   std::vector<std::string> lines;
   for (const auto& [name, s] : impl_->strategies)
@@ -252,11 +283,28 @@ std::vector<std::string> SyncRules::describe(int ranks) const {
   return lines;
 }
 
+std::vector<std::string> SyncRules::summary() const {
+  std::vector<std::string> lines;
+  for (const auto& [name, s] : impl_->strategies)
+    if (const std::string text = s->summary(); !text.empty()) lines.push_back(str("sync.", name, ": ", text));
+  return lines;
+}
+
+const std::vector<ServerStrategy*>& SyncRules::servers() const {
+  return impl_->servers;
+}
+
 Node SyncRules::full_config(const Node& sync, const std::string& path) {
   Node all = Node::map(sync.mark);
-  for (const Rule& rule : read_rules(sync, path)) {
+  const std::vector<Rule> rules = read_rules(sync, path);
+  std::string expected;
+  for (const Rule& rule : rules) {
     pattern_of(rule);
     Node full = full_component(PluginKind::sync, rule.config, rule.path);
+    const std::string pace =
+        Registry::instance().find(PluginKind::sync, rule.config, rule.path).descriptor->pace(rule.config, rule.path);
+    if (&rule == &rules.front()) expected = pace;
+    check_pace(rule, pace, rules.front(), expected);
     Node& out = all.set(rule.name, Node::map());
     out.set("params", Node::string(rule.params));
     out.set("strategy", Node::string(rule.strategy));
@@ -264,6 +312,14 @@ Node SyncRules::full_config(const Node& sync, const std::string& path) {
       if (key != "name") out.set(key, std::move(value));
   }
   return all;
+}
+
+bool SyncRules::asynchronous(const Node& sync, const std::string& path) {
+  for (const Rule& rule : read_rules(sync, path)) {
+    const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, rule.config, rule.path);
+    return !plugin.descriptor->pace(rule.config, rule.path).empty();
+  }
+  return false;
 }
 
 }  // namespace lmx

@@ -31,15 +31,21 @@ Trainer::Trainer(Session& session, std::string directory, const Position& at)
 }
 
 int Trainer::run() {
-  const int64_t last = s_.shared->total_steps;
-  if (at_.step > 0 && eval_due() && at_.evaluated != at_.step) {  // a signal cut it short
+  if (at_.step > 0 && eval_due(at_.step) && at_.evaluated != at_.step) {  // a signal cut it short
     validate();
     save();
   }
-  while (at_.step < last && !signal_) {
+  s_.asynchronous() ? run_workers() : run_in_step();
+  if (signal_) return interrupted(signal_);
+  if (saved_ != at_.step) save();
+  return 0;
+}
+
+void Trainer::run_in_step() {
+  while (at_.step < s_.shared->total_steps && !signal_) {
     watch_.start();
-    const std::vector<Batch> share = draw();
-    const StepPlan plan = begin_step(share);
+    const std::vector<Batch> share = draw(at_.step);
+    const StepPlan plan = begin_step(share, at_.step);
     const StepLoss own = forward_backward(share, plan);
     s_.sync->finish();
     update(agree(own));
@@ -47,32 +53,31 @@ int Trainer::run() {
     watch_.stop();
     count_traffic();
     show_progress();
-    if (at_.step % s_.recipe.train.log_every == 0 || at_.step == last) log_step();
-    if (eval_due()) validate();
+    if (log_due(at_.step)) log_step();
+    if (eval_due(at_.step)) validate();
     if (checkpoint_due()) save();
   }
-  if (signal_) return interrupted(signal_);
-  if (saved_ != at_.step) save();
-  return 0;
 }
 
-std::vector<Batch> Trainer::draw() const {
+std::vector<Batch> Trainer::draw(int64_t step) const {
   const Span span(s_.ctx.tracer, "batch");
   const int64_t micro = s_.recipe.batch.micro > 0 ? s_.recipe.batch.micro : s_.sequences;
   std::vector<Batch> share;
   for (int64_t done = 0; done < s_.sequences; done += micro)
-    share.push_back(s_.batcher.batch(at_.step, s_.first_sequence + done, std::min(micro, s_.sequences - done)));
+    share.push_back(s_.batcher.batch(step, s_.first_sequence + done, std::min(micro, s_.sequences - done)));
   return share;
 }
 
-StepPlan Trainer::begin_step(std::span<const Batch> share) {
+StepPlan Trainer::begin_step(std::span<const Batch> share, int64_t step) {
   const RandomKey key(static_cast<uint64_t>(s_.recipe.seed));
-  const auto step = static_cast<uint64_t>(at_.step);
+  const auto number = static_cast<uint64_t>(step);
   StepPlan plan;
-  plan.step = at_.step;
-  plan.sampler_key = key.fold("sampler").fold(step);
-  s_.ctx.key = key.fold("step").fold(step);
-  s_.comm.set_step(at_.step);
+  plan.step = step;
+  plan.sampler_key = key.fold("sampler").fold(number);
+  // Workers do not meet in a step, so there is nothing in drawing the same.
+  if (s_.asynchronous() && s_.ctx.rank > 0) plan.sampler_key = plan.sampler_key.fold(static_cast<uint64_t>(s_.ctx.rank));
+  s_.ctx.key = key.fold("step").fold(number);
+  s_.comm.set_step(step);
   s_.sync->begin_step(s_.ctx, s_.params, share, plan);
   return plan;
 }
@@ -90,7 +95,7 @@ Trainer::StepLoss Trainer::forward_backward(std::span<const Batch> share, const 
 
 double Trainer::micro_batch(const Batch& batch, const StepPlan& plan, bool last) {
   tape_.on_ready = nullptr;
-  if (last) tape_.on_ready = [this](const Var& param) { s_.sync->grad_ready(param); };
+  if (last && !s_.asynchronous()) tape_.on_ready = [this](const Var& param) { s_.sync->grad_ready(param); };
   ModelState state =
       s_.carried ? s_.carried->gather(s_.ctx, batch) : s_.network.model->initial_state(s_.ctx, batch.sequences());
   Var loss;
@@ -107,8 +112,9 @@ double Trainer::micro_batch(const Batch& batch, const StepPlan& plan, bool last)
   return value_of(loss);
 }
 
+// A step's gradient is the mean over what is updated at once: the batch of all ranks, or a worker's own.
 double Trainer::gradient_seed() const {
-  const int64_t sequences = s_.recipe.batch.global;
+  const int64_t sequences = s_.asynchronous() ? s_.sequences : s_.recipe.batch.global;
   const bool per_token = s_.network.loss->normalize() == "token";
   return 1.0 / static_cast<double>(per_token ? sequences * s_.batcher.sequence_length() : sequences);
 }
@@ -126,22 +132,23 @@ Trainer::StepLoss Trainer::agree(const StepLoss& own) {
 }
 
 void Trainer::update(const StepLoss& loss) {
-  const double lr = learning_rate();
+  const double lr = learning_rate(at_.step);
   const Outcome outcome = s_.comm.once<Outcome>([&] { return clip_and_apply(loss, lr); });
   at_.window.lr = lr;
-  at_.window.grad_norm = outcome.grad_norm;
-  if (outcome.divergence.empty()) {
-    if (s_.carried) s_.carried->commit();
-    at_.window.nats += loss.nats;
-    at_.window.tokens += loss.tokens;
-    ++at_.window.updates;
-    for (const auto& [name, rows] : outcome.rows) at_.window.rows[name] += rows;
-    at_.skipped_in_a_row = 0;
-  } else {
-    handle_divergence(outcome.divergence);
-  }
+  account(loss, outcome, at_.step);
   s_.params.clear_gradients();
   s_.sync->after_step(s_.ctx);
+}
+
+void Trainer::account(const StepLoss& loss, const Outcome& outcome, int64_t step) {
+  at_.window.grad_norm = outcome.grad_norm;
+  if (!outcome.divergence.empty()) return handle_divergence(outcome.divergence, step);
+  if (s_.carried) s_.carried->commit();
+  at_.window.nats += loss.nats;
+  at_.window.tokens += loss.tokens;
+  ++at_.window.updates;
+  for (const auto& [name, rows] : outcome.rows) at_.window.rows[name] += rows;
+  at_.skipped_in_a_row = 0;
 }
 
 // The gradients are the sums over ranks, equal everywhere, and not written to: what clipping scales, the update scales.
@@ -169,8 +176,9 @@ std::string Trainer::divergence(const StepLoss& loss, const ClipResult& clipped)
   return {};
 }
 
-void Trainer::handle_divergence(const std::string& reason) {
-  const std::string what = str("[train] step ", at_.step + 1, ": ", reason);
+void Trainer::handle_divergence(const std::string& reason, int64_t step) {
+  const std::string who = s_.asynchronous() ? str("worker ", s_.ctx.rank, ", ") : "";
+  const std::string what = str("[train] ", who, "step ", step + 1, ": ", reason);
   const std::string& policy = s_.recipe.train.on_divergence;
   if (policy == "stop")
     throw RunError(what + "; stopped (train.on_divergence: stop). Try a lower optimizer.lr, or a clip");
@@ -179,12 +187,13 @@ void Trainer::handle_divergence(const std::string& reason) {
     throw RunError(str(what, "; stopped after ", at_.skipped_in_a_row, " updates left out in a row"));
   if (policy == "lower_lr") at_.lr_scale /= 2;
   if (s_.carried) s_.carried->discard();
-  if (s_.leads()) log_warn(policy == "lower_lr" ? str(what, "; the update is left out, the learning rate now ", learning_rate())
-                                : what + "; the update is left out");
+  if (s_.leads() || s_.asynchronous())
+    log_warn(policy == "lower_lr" ? str(what, "; the update is left out, the learning rate now ", learning_rate(step))
+                                  : what + "; the update is left out");
 }
 
-double Trainer::learning_rate() const {
-  return at_.lr_scale * s_.schedule->rate({at_.step, s_.batcher.steps_per_epoch(), s_.shared->total_steps});
+double Trainer::learning_rate(int64_t step) const {
+  return at_.lr_scale * s_.schedule->rate({step, s_.batcher.steps_per_epoch(), s_.shared->total_steps});
 }
 
 void Trainer::count_traffic() {
@@ -194,7 +203,7 @@ void Trainer::count_traffic() {
 
 void Trainer::show_progress() {
   ++laps_;
-  pace_.step = at_.step;
+  pace_.step = s_.asynchronous() ? at_.worker.step : at_.step;
   if (!s_.leads() || !progress_enabled()) return;
   if (pace_.seconds_per_step == 0) set_pace(watch_.elapsed());  // before the first record
   progress_line(progress_text(at_.window, pace_, s_.data.unit));
@@ -238,6 +247,7 @@ void Trainer::log_step() {
                  {"comm_received_bytes", static_cast<double>(sent.received)}}};
   for (const auto& [name, rows] : w.rows)
     record.values.emplace_back("rows/" + name, static_cast<double>(rows) / static_cast<double>(w.updates));
+  for (const auto& value : s_.sync->take_values()) record.values.push_back(value);
   add_health(record, s_.sync->take_health());
   // What depends on the clock comes last.
   record.values.insert(record.values.end(), {{"step_s", pace_.seconds_per_step},
@@ -269,8 +279,9 @@ void Trainer::validate() {
   };
   swap();
   const SplitPlan plan{"valid", t.eval_batch, s_.batcher.sequence_length(), t.eval_tokens, t.eval_carry};
+  ParameterStore params = s_.shared->params.replica();  // the server's, where workers have values of their own
   const SplitScore score =
-      score_split(s_.ctx, s_.network, s_.params, s_.data.valid, plan, [] { return SignalGuard::received() != 0; });
+      score_split(s_.ctx, s_.network, params, s_.data.valid, plan, [] { return SignalGuard::received() != 0; });
   swap();
   if (!score.complete) {  // the run resumes with it
     agree({});
@@ -293,9 +304,13 @@ void Trainer::validate() {
                count_text(score.tokens), " ", s_.data.unit, "s)"));
 }
 
-bool Trainer::eval_due() const {
+bool Trainer::log_due(int64_t step) const {
+  return step % s_.recipe.train.log_every == 0 || step == s_.shared->total_steps;
+}
+
+bool Trainer::eval_due(int64_t step) const {
   const int64_t every = s_.recipe.train.eval_every > 0 ? s_.recipe.train.eval_every : s_.batcher.steps_per_epoch();
-  return at_.step % every == 0 || at_.step == s_.shared->total_steps;
+  return step % every == 0 || step == s_.shared->total_steps;
 }
 
 bool Trainer::checkpoint_due() const {
@@ -309,7 +324,8 @@ bool Trainer::checkpoint_due() const {
 void Trainer::save() {
   const Span span(s_.ctx.tracer, "checkpoint");
   const TrainState state = pack_state(s_, at_);
-  const StateDict own = s_.sync->state();
+  StateDict own = s_.sync->state();
+  if (s_.asynchronous()) own.merge(worker_state());
   const double mine[] = {own.empty() ? 0.0 : 1.0};
   const std::vector<double> any = s_.comm.gather_numbers(mine, "checkpoint");
   const bool by_rank = std::find(any.begin(), any.end(), 1.0) != any.end();
@@ -318,6 +334,7 @@ void Trainer::save() {
   if (by_rank) add_to_checkpoint(directory_, at_.step, s_.ctx.rank, own);
   s_.comm.barrier();
   if (s_.leads()) {
+    if (s_.asynchronous()) write_recorded();
     finish_checkpoint(directory_, at_.step, state, by_rank ? s_.comm.size() : 0);
     std::vector<int64_t> protect;
     if (s_.recipe.checkpoint.keep_best && at_.best_step >= 0) protect.push_back(at_.best_step);

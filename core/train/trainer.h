@@ -14,6 +14,7 @@
 #include "train/progress.h"
 #include "train/tensorboard.h"
 #include "train/traffic.h"
+#include "train/worker_clock.h"
 
 namespace lmx::train {
 
@@ -31,6 +32,7 @@ struct LMX_API SharedSession {
   std::vector<ClipRule> clip;
   std::optional<Ema> ema;
   int64_t total_steps = 0;
+  WorkerBoard workers;  // where ranks do not go in step
 };
 
 // One rank's pieces of a run. Built before the run's folder exists, so that whatever is wrong with a recipe or its data
@@ -48,30 +50,48 @@ struct LMX_API Session {
   const Dataset& data;
   const Network& network;
   const Batcher& batcher;
-  ParameterStore params;  // the shared values under gradients of this rank
+  // The shared values under gradients of this rank; its own values, of which the shared ones are the server's, where the
+  // rules of `sync` are asynchronous.
+  ParameterStore params;
   std::unique_ptr<Schedule> schedule;
   std::unique_ptr<SyncRules> sync;
   std::unique_ptr<CarriedState> carried;  // null where the batcher starts every sequence afresh
+  std::unique_ptr<WorkerClock> clock;     // null where ranks go in step
   bool leads() const { return ctx.rank == 0; }  // writes what a run writes once
+  bool asynchronous() const { return clock != nullptr; }
   // This rank's memory; parameters and optimizer that it shares with rank 0 of its process count as its own.
   MemoryStats memory() const;
+
+ private:
+  void make_workers();
+  std::vector<Tensor> held_;  // what this rank holds of memory that it shares
+};
+
+// Where one worker of a server stands.
+struct Worker {
+  int64_t step = 0;     // its steps that are over
+  bool pulled = false;  // and it computes another
+  double clock = 0;     // of its last event, or while it computes of its next
 };
 
 // Where a run stands; with parameters and states, all of it that a checkpoint must keep.
 struct Position {
-  int64_t step = 0;        // updates done
+  int64_t step = 0;        // updates done; of workers, steps that all have done
   int64_t evaluated = -1;  // the step of the last complete validation
   double valid_ppl = 0, best_ppl = 0;
   int64_t best_step = -1;
   double lr_scale = 1;  // halved by on_divergence: lower_lr
   int64_t skipped_in_a_row = 0;
   Window window;
+  Worker worker;  // with `window` and `skipped_in_a_row` a rank's own where ranks do not go in step
 };
 
 // Both collective. Rank 0 gets the whole state but for `ranks`, the others nothing.
 LMX_API TrainState pack_state(const Session& s, const Position& at);
 // UserError: a checkpoint that does not fit the session; `from` names it.
 LMX_API Position unpack_state(Session& s, const TrainState& state, const std::string& from);
+
+void unpack_worker(Session& s, const StateDict& own, Position& at);
 
 class LMX_API Trainer {
  public:
@@ -92,17 +112,19 @@ class LMX_API Trainer {
     std::string divergence;  // why it was left out; "": it was made
     std::map<std::string, int64_t> rows = {};  // of row-sparse gradients: those that any rank has
   };
-  std::vector<Batch> draw() const;  // this rank's share of the step, in micro-batches
-  StepPlan begin_step(std::span<const Batch> share);
+  void run_in_step();
+  std::vector<Batch> draw(int64_t step) const;  // this rank's share of the step, in micro-batches
+  StepPlan begin_step(std::span<const Batch> share, int64_t step);
   StepLoss forward_backward(std::span<const Batch> share, const StepPlan& plan);
   double micro_batch(const Batch& batch, const StepPlan& plan, bool last);
   double gradient_seed() const;
   StepLoss agree(const StepLoss& own);  // the loss over all ranks; and whether a signal came to any
   void update(const StepLoss& loss);
   Outcome clip_and_apply(const StepLoss& loss, double lr);
+  void account(const StepLoss& loss, const Outcome& outcome, int64_t step);
   std::string divergence(const StepLoss& loss, const ClipResult& clipped) const;
-  void handle_divergence(const std::string& reason);
-  double learning_rate() const;
+  void handle_divergence(const std::string& reason, int64_t step);
+  double learning_rate(int64_t step) const;
   void count_traffic();
   void show_progress();
   void set_pace(double seconds);  // from the seconds of the steps since the last record
@@ -110,9 +132,24 @@ class LMX_API Trainer {
   void log_step();
   void validate();
   void save();
-  bool eval_due() const;
+  bool log_due(int64_t step) const;
+  bool eval_due(int64_t step) const;
   bool checkpoint_due() const;
   int interrupted(int signal);
+
+  // Workers of a server (workers.cc).
+  void run_workers();
+  void work();
+  bool take_turn(double time);
+  void push(const StepLoss& loss, const ClipResult& clipped);
+  void note_event(bool push);
+  bool meeting_due() const;
+  bool whole_due(int64_t step) const;  // the server's values are to be seen
+  int64_t meeting_after(int64_t step) const;
+  void meet();
+  void gather_windows();
+  StateDict worker_state() const;
+  void write_recorded() const;
 
   Session& s_;
   std::string directory_;
@@ -125,6 +162,8 @@ class LMX_API Trainer {
   TrafficCounter traffic_;
   int64_t laps_ = 0, saved_ = -1;
   int signal_ = 0;  // that some rank has received
+  int64_t meeting_ = 0;  // the step at which workers meet next
+  std::string failure_;  // why this worker cannot go on
 };
 
 }  // namespace lmx::train

@@ -29,7 +29,9 @@ const std::map<std::string, std::string> kHeaderLayer{
     {"data.h", "data"},         {"corpora.h", "data"},      {"zipf.h", "data"},
     {"loss.h", "nn"},           {"model.h", "interface"},   {"sync.h", "interface"},
     {"batcher.h", "data"},      {"row_sync.h", "comm"},     {"sum_strategy.h", "interface"},
+    {"param_server.h", "interface"},
     {"plugin.h", "plugin"},     {"checkpoint.h", "train"},  {"train.h", "train"},
+    {"row_sampling.h", "nn"},
 };
 
 struct Exception {

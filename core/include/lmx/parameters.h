@@ -1,8 +1,10 @@
 // Parameters of a model by name, and how they start.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lmx/autograd.h"
@@ -46,6 +48,10 @@ class LMX_API ParameterStore {
   ParameterStore replica() const;
   // The same parameters with values of their own, which may then differ from this store's (a stale replica).
   ParameterStore copy(Context& ctx) const;
+  // Rows [first, last) = range(rows) of some parameters, those without any left out. The views share values; who changes
+  // them tells the whole parameter by changed().
+  ParameterStore views(const std::vector<std::string>& names,
+                       const std::function<std::pair<int64_t, int64_t>(int64_t rows)>& range) const;
 
  private:
   struct Entry {

@@ -30,6 +30,9 @@ struct PluginDescriptor {
   std::vector<FieldInfo> (*fields)();
   Node (*full_config)(const Node& given, const std::string& path);  // checked, with every default
   AnyFactory factory;
+  // Of a sync strategy that is asynchronous with this config: what its clock is, which all rules of a recipe must have in
+  // common; "" otherwise. From the config's `std::string pace() const`, where it has one.
+  std::string (*pace)(const Node& given, const std::string& path);
 };
 
 // The build id of the code that includes this header; defined on the command line by the build.
@@ -90,6 +93,12 @@ auto create(const PluginInfo& info, Args&&... args) {
 // Checks a component's subtree against its plugin's own fields and fills the defaults in; keeps `name` first.
 LMX_API Node full_component(PluginKind kind, const Node& node, const std::string& path);
 
+template <class Config>
+std::string pace_of(const Node& given, const std::string& path) {
+  if constexpr (requires(Config c) { c.pace(); }) return read_config<Config>(given, path).pace();
+  return {};
+}
+
 }  // namespace lmx
 
 #define LMX_PLUGIN(kind_, name_, Config_, factory_)                             \
@@ -104,6 +113,7 @@ LMX_API Node full_component(PluginKind kind, const Node& node, const std::string
         [](const ::lmx::Node& given, const std::string& path) {                 \
           return ::lmx::write_config(::lmx::read_config<Config_>(given, path)); \
         },                                                                      \
-        reinterpret_cast<::lmx::AnyFactory>(factory_)};                         \
+        reinterpret_cast<::lmx::AnyFactory>(factory_),                          \
+        ::lmx::pace_of<Config_>};                                               \
     return &descriptor;                                                         \
   }

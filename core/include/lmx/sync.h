@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lmx/batcher.h"
@@ -21,19 +22,27 @@ struct Traffic {
   int rank = 0, ranks = 1;
   struct Dense {
     int64_t rows = 0, width = 1;  // of the parameter: (rows, width), or (rows) with width 1
+    // Where only some of its rows travel, the same on all ranks: how many of them have an index that is r modulo the
+    // number of ranks. Empty: all rows travel.
+    std::vector<int64_t> owned = {};
   };
   std::vector<Dense> dense;  // parameters of the unit with dense gradients
-  // A row-sparse gradient: (vocabulary, width); indices of each rank as backward left them, and without repetition; rows
-  // of the union over ranks.
+  // A row-sparse gradient, or a table of which a strategy sends rows: (vocabulary, width); indices of each rank as backward
+  // left them (where rows are selected, those that were), and without repetition; rows of the union over ranks.
   struct Sparse {
     int64_t vocabulary = 0, width = 1;
     std::vector<int64_t> indices, unique;
     int64_t union_rows = 0;
     // Rows of the union by index modulo ranks: who keeps what the sum of a row lost (one_bit). Empty: as if divided evenly.
     std::vector<int64_t> owned;
+    // On a server: rows that rank r sends to, and asks of, rank s's part of the table (chunk_begin): [r][s]. Without
+    // `pulled` all rows come.
+    std::vector<std::vector<int64_t>> pushed = {}, pulled = {};
   };
   std::vector<Sparse> sparse;
 };
+
+class ServerStrategy;
 
 // One strategy serves the parameters that its rule in `sync:` matched; each rank has its own.
 class LMX_API SyncStrategy {
@@ -63,6 +72,11 @@ class LMX_API SyncStrategy {
   virtual std::string describe(int ranks) const;
   // Losses of its codec since the last call, by parameter.
   virtual std::map<std::string, CodecHealth> take_health();
+  // What else a record of the metrics says of it, since the last call; and a line for people when a run ends ("": none).
+  virtual std::vector<std::pair<std::string, double>> take_values();
+  virtual std::string summary() const;
+  // Not null: ranks do not go in step, and no reduce() is called (lmx/param_server.h).
+  virtual ServerStrategy* server();
 };
 
 struct SyncEnv {
@@ -99,8 +113,14 @@ class LMX_API SyncRules {
   void load(Context& ctx, const std::vector<StateDict>& ranks);
   CommTimes take_times();  // since the last call
   std::map<std::string, CodecHealth> take_health();
-  std::vector<std::string> describe(int ranks) const;  // lines for people
+  std::vector<std::pair<std::string, double>> take_values();  // "<rule>/<name>"
+  std::vector<std::string> describe(int ranks) const;         // lines for people
+  std::vector<std::string> summary() const;                   // the same when a run ends
+  // Those of all rules, or empty where ranks go in step.
+  const std::vector<ServerStrategy*>& servers() const;
+  // UserError as well: rules of which some are asynchronous and some are not, or whose clocks differ.
   static Node full_config(const Node& sync, const std::string& path);
+  static bool asynchronous(const Node& sync, const std::string& path);
 
  private:
   struct Impl;

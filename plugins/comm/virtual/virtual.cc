@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
-#include <limits>
 #include <map>
 #include <thread>
 
@@ -26,8 +25,6 @@ struct VirtualConfig {
   }
 };
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
 // A collective under way, kept by each rank until it has what it came for.
 struct Round {
   const char* what = nullptr;
@@ -46,22 +43,41 @@ struct Message {
 
 // What the ranks of a group share. Guarded by the stage's mutex.
 struct Hall {
-  Hall(int n, int slots) : ranks(n), stage(n, slots), mail(static_cast<size_t>(n)), clock(static_cast<size_t>(n), 0.0) {}
+  Hall(int n, int slots)
+      : ranks(n),
+        stage(n, slots),
+        mail(static_cast<size_t>(n)),
+        clock(static_cast<size_t>(n), 0.0),
+        away(static_cast<size_t>(n), 0) {}
 
   int ranks;
   Stage stage;
   std::shared_ptr<Allocator> pool = Allocator::cpu();
   std::shared_ptr<Round> round;
   std::vector<std::deque<Message>> mail;
-  std::vector<double> clock;  // of each rank's next event in simulated time; infinite while it waits in a collective
+  std::vector<double> clock;  // of each rank's next event in simulated time
+  std::vector<uint8_t> away;  // ranks that wait in a collective, or have ended: their clocks do not count
 
   // The rank whose event comes first in simulated time; of several at one time the lowest. -1: none.
   int next() const {
-    const auto first = std::min_element(clock.begin(), clock.end());
-    return *first == kNever ? -1 : static_cast<int>(first - clock.begin());
+    int first = -1;
+    for (int r = 0; r < ranks; ++r) {
+      const auto i = static_cast<size_t>(r);
+      if (!away[i] && (first < 0 || clock[i] < clock[static_cast<size_t>(first)])) first = r;
+    }
+    return first;
   }
   void set_clock(int rank, double time) {
     clock[static_cast<size_t>(rank)] = time;
+    wake_next();
+  }
+  void leave_clock(int rank) {
+    away[static_cast<size_t>(rank)] = 1;
+    wake_next();
+  }
+
+ private:
+  void wake_next() {
     if (const int r = next(); r >= 0) stage.wake(r);
   }
 };
@@ -108,6 +124,7 @@ class VirtualCommunicator final : public Communicator {
     if (rank_ != 0) return meet("once", {}, {})->made;
     std::unique_lock lock(hall_.stage.mutex());
     const std::shared_ptr<Round> round = join_round("once", {});
+    hall_.leave_clock(rank_);
     hall_.stage.wait(rank_, lock, "once", [&] { return round->arrived == hall_.ranks; });
     lock.unlock();
     set_num_threads(all_threads_);  // the others wait
@@ -159,15 +176,16 @@ class VirtualCommunicator final : public Communicator {
     return round;
   }
 
+  // All clocks count again at once: who wakes first must not take the turn of one that has not woken yet.
   void complete(Round& round) {
     round.complete = true;
+    std::fill(hall_.away.begin(), hall_.away.end(), uint8_t{0});
     for (int r = 0; r < hall_.ranks; ++r) hall_.stage.wake(r);
   }
 
   // Returns when all ranks have arrived and `finish`, run by the last of them, is done.
   std::shared_ptr<Round> meet(const char* what, std::vector<Tensor> in, const std::function<void(Round&)>& finish) {
     std::unique_lock lock(hall_.stage.mutex());
-    const double time = hall_.clock[index()];
     const std::shared_ptr<Round> round = join_round(what, std::move(in));
     const bool last = round->arrived == hall_.ranks && std::strcmp(what, "once") != 0;
     if (last) {
@@ -176,9 +194,8 @@ class VirtualCommunicator final : public Communicator {
       lock.lock();
       complete(*round);
     } else {
-      hall_.set_clock(rank_, kNever);
+      hall_.leave_clock(rank_);
       hall_.stage.wait(rank_, lock, what, [&] { return round->complete; });
-      hall_.set_clock(rank_, time);
     }
     return round;
   }
@@ -237,7 +254,7 @@ class VirtualGroup final : public CommGroup {
     }
     {
       const std::lock_guard lock(hall.stage.mutex());
-      hall.set_clock(rank, kNever);
+      hall.leave_clock(rank);
     }
     hall.stage.leave(rank, error);
   }

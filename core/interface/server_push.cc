@@ -1,0 +1,133 @@
+#include "interface/server_push.h"
+
+#include <algorithm>
+
+#include "comm/codecs.h"
+#include "lmx/comm.h"
+#include "lmx/error.h"
+#include "lmx/kernels.h"
+#include "lmx/row_sync.h"
+
+namespace lmx::server {
+namespace {
+
+LMX_SIMD void scale(float* x, float factor, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+LMX_SIMD void add_to(float* sum, const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
+}
+
+}  // namespace
+
+int64_t push_bytes(const Codec& codec, bool sparse, int64_t rows, int64_t width) {
+  const int64_t values = codec.elementwise() ? codec.bytes(rows * width, 1) : codec.bytes(rows, width);
+  return sparse ? 8 + 4 * rows + values : values;
+}
+
+int64_t row_width(const Tensor& t) {
+  int64_t width = 1;
+  for (int i = 1; i < t.rank(); ++i) width *= t.dim(i);
+  return width;
+}
+
+Push::Push(const CodecConfig& config, int shards) : config_(config), shards_(shards), codec_(make_codec(config)) {}
+
+// With several ranks the gradient is scaled before it is encoded: what error feedback keeps is of the size that is used.
+void Push::add(Context& ctx, Var& param, double factor, const std::vector<int32_t>* chosen, Parts& parts) {
+  Gradient& grad = param.grad();
+  if (grad.empty()) return;
+  LMX_CHECK(!grad.sparse() || (grad.pieces.size() == 1 && grad.pieces[0].unique), "the gradient of ", param.name(),
+            " is not coalesced");
+  Tensor own = grad.sparse() ? grad.pieces[0].rows : grad.dense;
+  if (shards_ > 1 && own.dtype() != DType::f32)
+    throw UserError(str("[codec] a server takes f32; the gradient of ", param.name(), " is ", describe(own)));
+  if (shards_ > 1 && factor != 1) {
+    scale(own.data<float>(), static_cast<float>(factor), own.numel());
+    factor = 1;
+  }
+  if (!chosen && !grad.sparse()) {
+    Part part{.name = param.name(), .values = std::move(own), .scale = factor};
+    return add_dense(ctx, param, std::move(part), parts);
+  }
+  const RowSparse piece = rows_of(ctx, grad, param.value());
+  add_rows(ctx, param, chosen ? pack_rows(ctx, piece, *chosen) : piece, factor, parts);
+}
+
+void Push::add_dense(Context& ctx, const Var& param, Part part, Parts& parts) {
+  Tensor values = part.values, kept;
+  if (encodes() && codec_->feedback()) {
+    kept = residuals_.push(ctx, part.name, {values.dim(0), row_width(values)});
+    add_to(kept.data<float>(), values.data<float>(), values.numel());
+    values = kept.reshape(values.shape());
+  }
+  const int64_t n = param.value().dim(0);
+  for (int r = 0; r < shards_; ++r) {
+    const int64_t first = chunk_begin(n, r, shards_), last = chunk_begin(n, r + 1, shards_);
+    if (first == last) continue;
+    part.values = values.slice(first, last);
+    if (encodes()) {
+      float* lost = kept.defined() ? part.values.data<float>() : nullptr;
+      part.values = through_codec(ctx, part.name, part.values, lost);
+    }
+    parts[static_cast<size_t>(r)].push_back(part);
+  }
+}
+
+void Push::add_rows(Context& ctx, const Var& param, const RowSparse& own, double factor, Parts& parts) {
+  const bool feedback = encodes() && codec_->feedback() && config_.residual == "rows";
+  Tensor values = feedback ? with_kept(ctx, param.name(), own) : own.rows;
+  const int64_t n = param.value().dim(0), width = row_width(param.value());
+  size_t from = 0;
+  for (int r = 0; r < shards_; ++r) {
+    const size_t first = from;
+    const int64_t base = chunk_begin(n, r, shards_), last = chunk_begin(n, r + 1, shards_);
+    if (base == last) continue;
+    Part part{.name = param.name(), .sparse = true, .values = {}, .scale = factor};
+    for (; from < own.indices.size() && own.indices[from] < last; ++from)
+      part.rows.push_back(static_cast<int32_t>(own.indices[from] - base));
+    part.values = values.slice(static_cast<int64_t>(first), static_cast<int64_t>(from));
+    if (encodes()) {
+      float* lost = feedback ? part.values.data<float>() : nullptr;
+      part.values = through_codec(ctx, param.name(), part.values, lost);
+    }
+    parts[static_cast<size_t>(r)].push_back(std::move(part));
+  }
+  if (!feedback) return;
+  comm::RowStore& store = residuals_.push_rows(param.name(), width);
+  for (size_t i = 0; i < own.indices.size(); ++i)
+    std::copy_n(values.data<float>() + static_cast<int64_t>(i) * width, width, store.at(ctx, own.indices[i]));
+}
+
+// The rows and what earlier pushes of them lost.
+Tensor Push::with_kept(Context& ctx, const std::string& name, const RowSparse& own) {
+  Tensor sum = own.rows.clone(MemClass::communication);
+  const int64_t width = row_width(sum);
+  comm::RowStore& store = residuals_.push_rows(name, width);
+  for (size_t i = 0; i < own.indices.size(); ++i)
+    if (const float* kept = store.find(own.indices[i]))
+      add_to(sum.data<float>() + static_cast<int64_t>(i) * width, kept, width);
+  return sum;
+}
+
+// The values as the server decodes them. `lost` becomes what encoding loses; it may be the values.
+Tensor Push::through_codec(Context& ctx, const std::string& name, const Tensor& values, float* lost) {
+  const int64_t width = codec_->elementwise() ? 1 : row_width(values);
+  const int64_t n = width ? values.numel() / width : 0;
+  Tensor encoded = ctx.empty({codec_->bytes(n, width)}, DType::u8, MemClass::communication);
+  auto* bytes = static_cast<std::byte*>(encoded.raw());
+  codec_->encode(values.data<float>(), n, width, bytes);
+  comm::account(*codec_, values.data<float>(), n, width, bytes, health_[name], lost);
+  Tensor decoded = ctx.empty(values.shape(), DType::f32, MemClass::communication);
+  codec_->decode(bytes, n, width, decoded.data<float>());
+  return decoded;
+}
+
+std::map<std::string, CodecHealth> Push::take_health() {
+  std::map<std::string, CodecHealth> taken;
+  taken.swap(health_);
+  for (auto& [name, h] : taken) h.residual = residuals_.squares(name);
+  return taken;
+}
+
+}  // namespace lmx::server

@@ -1,0 +1,217 @@
+// The loop of ranks that are workers of a parameter server. They pull and push in an order of their own, that of simulated
+// time or of a recorded schedule, and meet where the slowest has done a step that is to be recorded, validated or saved.
+//
+// A meeting changes nothing: a worker that is ahead comes to it at the event it waits for, perhaps with a gradient that is
+// computed and not pushed, and goes on from there. So neither how often a run logs nor where it was interrupted changes
+// what it computes.
+#include <algorithm>
+#include <cmath>
+
+#include "lmx/error.h"
+#include "train/signals.h"
+#include "train/trainer.h"
+
+namespace lmx::train {
+namespace {
+
+constexpr const char *kWorker = "worker", *kSchedule = "schedule";
+
+std::vector<double> window_numbers(const Window& w, const std::vector<std::string>& params) {
+  std::vector<double> all{w.nats, static_cast<double>(w.tokens), static_cast<double>(w.skipped),
+                          static_cast<double>(w.updates)};
+  for (const std::string& name : params) {
+    const auto found = w.rows.find(name);
+    all.push_back(found == w.rows.end() ? 0.0 : static_cast<double>(found->second));
+  }
+  return all;
+}
+
+void add_window(Window& w, std::span<const double> numbers, const std::vector<std::string>& params) {
+  w.nats += numbers[0];
+  w.tokens += static_cast<int64_t>(numbers[1]);
+  w.skipped += static_cast<int64_t>(numbers[2]);
+  w.updates += static_cast<int64_t>(numbers[3]);
+  for (size_t i = 0; i < params.size(); ++i)
+    if (const auto rows = static_cast<int64_t>(numbers[4 + i])) w.rows[params[i]] += rows;
+}
+
+}  // namespace
+
+void Trainer::run_workers() {
+  WorkerBoard& board = s_.shared->workers;
+  const int64_t last = s_.shared->total_steps;
+  if (s_.sequences == 0) at_.worker.step = last;  // fewer sequences than ranks: this one only keeps its shard
+  board.done[static_cast<size_t>(s_.ctx.rank)] = at_.worker.step;
+  meeting_ = meeting_after(at_.step);
+  s_.comm.barrier();
+  while (at_.worker.step < last && !signal_) work();
+  while (at_.step < last && !signal_) meet();
+}
+
+// One step, or what is left of one.
+void Trainer::work() {
+  Worker& w = at_.worker;
+  watch_.start();
+  const std::vector<Batch> share = draw(w.step);
+  const StepPlan plan = begin_step(share, w.step);
+  if (!w.pulled) {
+    w.clock = s_.clock->pull(w.step, w.clock);
+    if (!take_turn(w.clock)) return;
+    for (ServerStrategy* server : s_.sync->servers()) server->pull(s_.ctx);
+    note_event(false);
+    w.pulled = true;
+    w.clock = s_.clock->push(w.step, w.clock);
+  }
+  s_.comm.announce(w.clock);  // others with earlier events go on meanwhile
+  const StepLoss own = forward_backward(share, plan);
+  for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
+  const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip);
+  if (!take_turn(w.clock)) return;
+  push(own, clipped);
+  watch_.stop();
+  count_traffic();
+  show_progress();
+}
+
+// Waits until this worker's event at `time` is the next one; meets the others before it where that is due. False: the run
+// ends here.
+bool Trainer::take_turn(double time) {
+  s_.comm.announce(time);
+  for (;;) {
+    s_.comm.wait_turn();
+    if (SignalGuard::received()) s_.shared->workers.stop = true;
+    if (!meeting_due()) return true;
+    watch_.stop();
+    meet();
+    watch_.start();
+    if (signal_) return false;
+  }
+}
+
+void Trainer::push(const StepLoss& loss, const ClipResult& clipped) {
+  const Span span(s_.ctx.tracer, "push");
+  Worker& w = at_.worker;
+  const double lr = learning_rate(w.step);
+  Outcome outcome{clipped.norm, divergence(loss, clipped)};
+  at_.window.lr = lr;
+  if (outcome.divergence.empty()) {
+    for (const std::string& name : s_.params.names())
+      for (const RowSparse& piece : s_.params.at(name).grad().pieces)
+        outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
+    for (ServerStrategy* server : s_.sync->servers()) server->push(s_.ctx, lr, clipped);
+  }
+  try {
+    account(loss, outcome, w.step);
+  } catch (const RunError& e) {  // all are to end with it
+    failure_ = e.what();
+    s_.shared->workers.stop = true;
+  }
+  note_event(true);
+  s_.params.clear_gradients();
+  s_.sync->after_step(s_.ctx);
+  for (ServerStrategy* server : s_.sync->servers()) server->count_served(s_.ctx);
+  w.pulled = false;
+  s_.shared->workers.done[static_cast<size_t>(s_.ctx.rank)] = ++w.step;
+}
+
+void Trainer::note_event(bool push) {
+  if (s_.sync->servers().front()->config().schedule.empty()) return;
+  s_.shared->workers.events.push_back(2 * s_.ctx.rank + (push ? 1 : 0));
+}
+
+bool Trainer::meeting_due() const {
+  const WorkerBoard& board = s_.shared->workers;
+  return board.stop || *std::min_element(board.done.begin(), board.done.end()) >= meeting_;
+}
+
+bool Trainer::whole_due(int64_t step) const {
+  const int64_t every = s_.recipe.checkpoint.every;
+  return eval_due(step) || step == s_.shared->total_steps || (every > 0 && step % every == 0);
+}
+
+int64_t Trainer::meeting_after(int64_t step) const {
+  do {
+    ++step;
+  } while (!log_due(step) && !whole_due(step));
+  return step;
+}
+
+// Collective.
+void Trainer::meet() {
+  gather_windows();
+  const bool early = at_.step < meeting_;  // for a signal
+  for (ServerStrategy* server : s_.sync->servers()) {
+    server->count_served(s_.ctx);
+    if (early || signal_ || whole_due(at_.step)) server->publish(s_.ctx);
+  }
+  count_traffic();
+  if (early) return;
+  if (log_due(at_.step)) log_step();
+  if (eval_due(at_.step)) validate();
+  if (checkpoint_due()) save();
+  meeting_ = meeting_after(at_.step);
+}
+
+// Sets at_.step to what all have done and, where that is to be recorded, at_.window to the sum over ranks.
+void Trainer::gather_windows() {
+  for (const std::string& text : s_.comm.gather_texts(failure_, "control"))
+    if (!text.empty()) throw RunError(text);
+  const std::vector<std::string>& params = s_.params.names();
+  std::vector<double> own{static_cast<double>(at_.worker.step), at_.lr_scale,
+                          static_cast<double>(SignalGuard::received())};
+  const size_t fixed = own.size();
+  for (const double number : window_numbers(at_.window, params)) own.push_back(number);
+  const std::vector<double> all = s_.comm.gather_numbers(own, "control");
+  Window sum;
+  sum.grad_norm = at_.window.grad_norm;
+  sum.lr = at_.window.lr;
+  at_.step = at_.worker.step;
+  for (size_t i = 0; i < all.size(); i += own.size()) {
+    at_.step = std::min(at_.step, static_cast<int64_t>(all[i]));
+    at_.lr_scale = std::min(at_.lr_scale, all[i + 1]);  // lower_lr: what one worker found holds for all from here on
+    signal_ = std::max(signal_, static_cast<int>(all[i + 2]));
+    add_window(sum, std::span(all).subspan(i + fixed, own.size() - fixed), params);
+  }
+  if (at_.step == meeting_ && log_due(at_.step)) at_.window = sum;
+}
+
+// What a checkpoint keeps of this worker; of worker 0 the order so far as well.
+StateDict Trainer::worker_state() const {
+  const Worker& w = at_.worker;
+  std::vector<double> numbers{static_cast<double>(w.step), w.pulled ? 1.0 : 0.0, w.clock,
+                              static_cast<double>(at_.skipped_in_a_row), at_.window.grad_norm, at_.window.lr};
+  for (const double number : window_numbers(at_.window, s_.params.names())) numbers.push_back(number);
+  StateDict state;
+  state[kWorker] = Tensor::from<double>(s_.ctx.allocator, {static_cast<int64_t>(numbers.size())}, numbers);
+  const std::vector<int32_t>& events = s_.shared->workers.events;
+  if (s_.leads() && !events.empty())
+    state[kSchedule] = Tensor::from<int32_t>(s_.ctx.allocator, {static_cast<int64_t>(events.size())}, events);
+  return state;
+}
+
+void Trainer::write_recorded() const {
+  const std::string& path = s_.sync->servers().front()->config().schedule;
+  if (!path.empty()) write_schedule(path, s_.shared->workers.events, s_.comm.size());
+}
+
+void unpack_worker(Session& s, const StateDict& own, Position& at) {
+  const std::vector<std::string>& params = s.params.names();
+  constexpr size_t kFixed = 6, kSums = 4;
+  const auto found = own.find(kWorker);
+  if (found == own.end() || found->second.dtype() != DType::f64 ||
+      found->second.numel() != static_cast<int64_t>(kFixed + kSums + params.size()))
+    throw UserError(str("[resume] the checkpoint does not say where worker ", s.ctx.rank, " stood"));
+  const std::span<const double> n = std::as_const(found->second).values<double>();
+  at.worker = {static_cast<int64_t>(n[0]), n[1] != 0, n[2]};
+  at.skipped_in_a_row = static_cast<int64_t>(n[3]);
+  at.window = {};
+  at.window.grad_norm = n[4];
+  at.window.lr = n[5];
+  add_window(at.window, n.subspan(kFixed), params);
+  const auto events = own.find(kSchedule);
+  if (events == own.end()) return;
+  const auto order = std::as_const(events->second).values<int32_t>();
+  s.shared->workers.events.assign(order.begin(), order.end());
+}
+
+}  // namespace lmx::train

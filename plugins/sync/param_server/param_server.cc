@@ -1,0 +1,16 @@
+// Asynchronous SGD over a server that is divided among the ranks; every parameter of the rule is pulled whole.
+#include "lmx/param_server.h"
+
+#include "lmx/plugin.h"
+
+namespace {
+
+using namespace lmx;
+
+std::unique_ptr<SyncStrategy> make_param_server(const Node& config, const std::string& path, const SyncEnv& env) {
+  return std::make_unique<ServerStrategy>(read_config<ServerConfig>(config, path), env);
+}
+
+}  // namespace
+
+LMX_PLUGIN(sync, param_server, ServerConfig, make_param_server)
