@@ -8,6 +8,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 namespace fs = std::filesystem;
 
@@ -64,6 +65,30 @@ TEST_F(DataCommand, StatsFitsAndPlots) {
                 AllOf(HasSubstr("RESIDUAL %"), HasSubstr("\n640 "), HasSubstr("U = "), HasSubstr("plot: " + plot)));
     EXPECT_THAT(read_file(plot), HasSubstr("</svg>"));
   }
+}
+
+// A point for each row of the table, the fit and the paper's law; the records hold the same numbers.
+TEST_F(DataCommand, StatsPlotAndRecordsHoldEveryPoint) {
+  const std::string plot = (root_ / "plot.svg").string(), records = (root_ / "records.jsonl").string();
+  const Outcome o = lmx({"data", "stats", (root_ / "r.yaml").string(), "--plot", plot, "--records", records});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto count = [](const std::string& text, const std::string& word) {
+    size_t n = 0;
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++n;
+    return n;
+  };
+  const std::string svg = read_file(plot), lines = read_file(records);
+  const size_t points = count(lines, "\"split\":\"types\"");
+  EXPECT_GE(points, 2u);
+  EXPECT_EQ(count(svg, "<circle"), points);
+  EXPECT_EQ(count(svg, "<polyline"), 2u);
+  EXPECT_THAT(svg, AllOf(HasSubstr("N^0.64"), Not(HasSubstr("nan"))));
+  const std::string key = "\"exponent\":";
+  const double exponent = std::stod(lines.substr(lines.find(key) + key.size()));
+  char text[32];
+  std::snprintf(text, sizeof text, "N^%.3f", exponent);
+  EXPECT_THAT(o.out, HasSubstr(text));
+  EXPECT_THAT(svg, HasSubstr(text));
 }
 
 TEST_F(DataCommand, StatsErrors) {

@@ -17,6 +17,8 @@ void add_config(CLI::App& app);
 void add_data(CLI::App& app);
 void add_plugins(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_experiment(CLI::App& app);
+void add_report(CLI::App& app);
 
 // Ends the process with this code and no message: 130 after SIGINT, 143 after SIGTERM, 1 for a run that ended badly and
 // has said so.

@@ -4,7 +4,9 @@
 #include <iomanip>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
+#include "chart.h"
 #include "commands.h"
 #include "lmx/corpora.h"
 #include "lmx/data.h"
@@ -31,7 +33,7 @@ void list() {
 }
 
 struct Options {
-  std::string recipe, corpus, plot;
+  std::string recipe, corpus, plot, records;
   std::vector<std::string> overrides, files;
   ZipfOptions zipf;
 };
@@ -76,6 +78,40 @@ std::string fixed(double value, int digits) {
   return out.str();
 }
 
+// Points, fit and the paper's law through the first point.
+std::string plot_of(const std::vector<TypesAtTokens>& points, const PowerLaw& fit, const std::string& title) {
+  Chart chart{title, "tokens N", "unique words U", true, true, {}, {}};
+  ChartSeries counted{"counted", {}, true, false, false}, fitted{"", {}, false, true, false},
+      paper{"N^0.64 (Patwary et al. 2018) through the first point", {}, false, true, true};
+  fitted.label = "fit U = " + fixed(fit.factor, 2) + " N^" + fixed(fit.exponent, 3);
+  for (const TypesAtTokens& p : points) {
+    const auto n = static_cast<double>(p.tokens);
+    counted.points.push_back({n, p.types, p.spread, str("N ", p.tokens, ", U ", p.types)});
+    fitted.points.push_back({n, fit.at(n), 0, ""});
+    paper.points.push_back({n, points[0].types * std::pow(n / static_cast<double>(points[0].tokens), 0.64), 0, ""});
+  }
+  chart.series = {counted, fitted, paper};
+  return svg(chart);
+}
+
+// The same numbers as records: split types, one each N, and split fit.
+std::string records_of(const Dataset& dataset, const std::vector<TypesAtTokens>& points, const PowerLaw& fit) {
+  using Json = nlohmann::ordered_json;
+  std::string text;
+  for (const TypesAtTokens& p : points)
+    text += Json{{"step", 0}, {"split", "types"}, {"tokens", p.tokens}, {"types", p.types}, {"spread", p.spread},
+                 {"tokens_per_type", static_cast<double>(p.tokens) / p.types}}.dump() + "\n";
+  return text + Json{{"step", 0}, {"split", "fit"}, {"exponent", fit.exponent}, {"factor", fit.factor}, {"rms", fit.rms},
+                     {"tokens", dataset.train.size()}, {"types", dataset.types}}.dump() + "\n";
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file) throw RunError(str("[data] cannot write ", path));
+}
+
 void stats(const Options& options) {
   const Dataset dataset = open_all_types(stats_data(options));
   const std::vector<TypesAtTokens> points = count_types(dataset.train, options.zipf);
@@ -91,11 +127,10 @@ void stats(const Options& options) {
   }
   std::cout << table(rows) << "\nU = " << fixed(fit.factor, 3) << " N^" << fixed(fit.exponent, 3)
             << "   (Patwary et al. 2018: N^0.64)   rms residual " << fixed(100 * fit.rms, 2) << " %\n";
-  std::ofstream file(options.plot);
-  file << zipf_svg(points, fit,
-                   "Unique words against tokens: " + (options.corpus.empty() ? dataset.source_note : options.corpus));
-  file.close();
-  if (!file) throw RunError(str("[data] cannot write ", options.plot));
+  if (!options.records.empty()) write_file(options.records, records_of(dataset, points, fit));
+  write_file(options.plot, plot_of(points, fit,
+                                   "Unique words against tokens: " +
+                                       (options.corpus.empty() ? dataset.source_note : options.corpus)));
   std::cout << "plot: " << options.plot << "\n";
 }
 
@@ -141,6 +176,7 @@ void add_stats(CLI::App& group) {
       ->type_name("N");
   command->add_option("--seed", options->zipf.seed, "of the draws (1)")->type_name("N");
   command->add_option("--plot", options->plot, "the SVG file to write (zipf.svg)")->type_name("FILE");
+  command->add_option("--records", options->records, "write the numbers as JSON lines, too")->type_name("FILE");
   command->callback([options] { stats(*options); });
 }
 

@@ -131,6 +131,8 @@ void add_commands(CLI::App& app) {
   add_data(app);
   add_plugins(app);
   add_bench(app);
+  add_experiment(app);
+  add_report(app);
 }
 
 int report(const char* kind, const std::string& text, int code) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "lmx/api.h"
@@ -38,8 +37,5 @@ struct ZipfOptions {
 // Draws sequences as training does: at random from the whole text, none twice in a draw.
 // UserError: a text shorter than 4 x `first` tokens.
 LMX_API std::vector<TypesAtTokens> count_types(const TokenArray& tokens, const ZipfOptions& options);
-
-// A log-log plot of points, fit and the paper's law through the first point, as a file for a browser.
-LMX_API std::string zipf_svg(std::span<const TypesAtTokens> points, const PowerLaw& fit, const std::string& title);
 
 }  // namespace lmx

@@ -1,0 +1,32 @@
+// Charts as SVG files for a browser: curves, points with their spread, bars.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lmx_cli {
+
+struct ChartPoint {
+  double x = 0, y = 0;
+  double spread = 0;  // drawn as a bar of y ± spread
+  std::string hint;   // shown under the mouse
+};
+
+struct ChartSeries {
+  std::string label;
+  std::vector<ChartPoint> points;
+  bool dots = true, line = true, dashed = false;
+};
+
+struct Chart {
+  std::string title, x_title, y_title;
+  bool log_x = false, log_y = false;
+  std::vector<ChartSeries> series;
+  // Names along x; then point i of a series is its bar over name i.
+  std::vector<std::string> names;
+};
+
+// Points that an axis cannot show (not finite; not positive on a logarithmic one) are left out.
+std::string svg(const Chart& chart);
+
+}  // namespace lmx_cli

@@ -1,0 +1,113 @@
+// experiments/<paper>/<name>.yaml: what a paper claims, the runs that would show it, and how to judge them.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lmx/config.h"
+
+namespace lmx_cli::experiments {
+
+// How near a measured value has to come (classes of the papers' numbers).
+inline const std::vector<std::string> kClasses{"exact", "formula", "shape", "quality", "hardware"};
+
+// One size at which the experiment can run: desk, paper.
+struct Scale {
+  std::string id;
+  std::string recipe;      // relative to the experiment's file
+  lmx::Node overrides;     // list; for every cell, before those of the axes
+  lmx::Node variables;     // map: name -> number or formula
+  lmx::Node cells;         // in the place of the experiment's own `cells`
+  void fields(lmx::Fields& f);
+};
+
+struct AxisValue {
+  std::string label;
+  std::vector<lmx::Node> overrides;
+};
+struct Axis {
+  std::string id;
+  std::vector<AxisValue> values;
+};
+
+// A number of a run: read from its records, or a formula over other measures of the same cell.
+struct Measure {
+  std::string id, title, unit;
+  std::string split = "valid", key, take = "last", ranks = "first";
+  lmx::Node where;  // map: only records whose keys have these numbers
+  double divide = 1;
+  int64_t digits = 4;
+  lmx::Node value;    // formula, in the place of a key
+  lmx::Node formula;  // what it should be; also the value of a cell that does not run
+  std::string kind = "quality";
+  double within = -1;  // relative; below 0: as the class says
+  lmx::Node paper;     // map: cell -> the paper's number
+  std::string comparable = "paper";
+  std::string reason;
+  lmx::Node only;  // map: axis -> values; the cells that have this measure
+  lmx::Mark mark;
+  void fields(lmx::Fields& f);
+  void check(const std::string& where_it_is) const;
+  double tolerance() const;
+};
+
+struct Check {
+  std::string claim, kind = "shape", paper, incomparable, note;
+  lmx::Node value, expect, at_least, at_most, ascending;
+  double within = -1;
+  std::string path;  // "checks.2", for messages
+  void fields(lmx::Fields& f);
+  void check(const std::string& where_it_is) const;
+  double tolerance() const;
+};
+
+// One thing that the figure draws: points of cells, curves of their records, or a line of a formula in x.
+struct Layer {
+  std::string kind = "cells", label, by, split = "valid", x_key = "step", y_key = "ppl";
+  lmx::Node x, y, only;
+  std::string path;
+  void fields(lmx::Fields& f);
+};
+struct Figure {
+  std::string title, x_title, y_title;
+  bool log_x = false, log_y = false;
+  std::vector<Layer> layers;
+};
+
+// Unique words against tokens of the recipe's text, as `lmx data stats` counts them: one more cell, named types.
+struct TypesCell {
+  bool wanted = false;
+  int64_t sequence_length = 20, max_tokens = 2'621'440, draws = 3;
+  void fields(lmx::Fields& f);
+};
+
+struct Experiment {
+  std::string id;    // "patwary2018/table3_memory"
+  std::string file;  // its path
+  std::string title, paper, place, question;
+  std::vector<std::string> notes, average, evaluate;
+  std::vector<Scale> scales;
+  lmx::Node overrides, variables, cells;
+  std::vector<Axis> axes;
+  TypesCell types;
+  std::vector<Measure> measures;
+  std::vector<Check> checks;
+  Figure figure;
+
+  const Scale& scale(const std::string& id) const;  // UserError names the nearest
+  const Axis* axis(const std::string& id) const;
+  const Measure* measure(const std::string& id) const;
+  bool averages(const std::string& axis_id) const;
+};
+
+// UserError with file:line:column: unknown keys, wrong types, what does not belong together.
+Experiment read_experiment(const std::string& file);
+
+// Experiments below `experiments/` of this folder, of the source tree or of the installation that this program belongs
+// to: {id, file}, sorted.
+std::vector<std::pair<std::string, std::string>> find_experiments();
+// The file that NAME means: a path, an id, or the last part of one id. UserError names the nearest.
+std::string experiment_file(const std::string& name);
+
+}  // namespace lmx_cli::experiments

@@ -1,0 +1,229 @@
+#include "measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "lmx/error.h"
+
+namespace lmx_cli::experiments {
+namespace {
+
+using lmx::Node;
+using lmx::str;
+using lmx::UserError;
+
+bool fulfils(const RunRecord& record, const Node& where) {
+  return std::all_of(where.entries.begin(), where.entries.end(), [&](const auto& condition) {
+    const double wanted = lmx::parse_double(condition.second.text).value_or(NAN);
+    return (condition.first == "step" ? static_cast<double>(record.step) : record.at(condition.first, NAN)) == wanted;
+  });
+}
+
+// Sum over the keys that fit; nothing where none does.
+std::optional<double> sum_of_keys(const RunRecord& record, const std::string& pattern) {
+  std::optional<double> sum;
+  for (const auto& [key, value] : record.values)
+    if (fits(pattern, key)) sum = sum.value_or(0) + value;
+  return sum;
+}
+
+// A step's value, and how many steps its records tell of.
+struct Point {
+  double value = 0, steps = 1;
+};
+
+double combined(const std::string& how, const std::vector<double>& ranks) {
+  double sum = 0;
+  for (const double x : ranks) sum += x;
+  if (how == "sum") return sum;
+  if (how == "mean") return sum / static_cast<double>(ranks.size());
+  return how == "max" ? *std::max_element(ranks.begin(), ranks.end()) : ranks.front();
+}
+
+[[noreturn]] void fail_key(const Measure& m, const std::string& cell, const std::vector<RunRecord>& records) {
+  std::set<std::string> keys;
+  for (const RunRecord& r : records)
+    if (r.split == m.split)
+      for (const auto& [key, value] : r.values) keys.insert(key);
+  const std::vector<std::string> known(keys.begin(), keys.end());
+  std::string all;
+  for (const std::string& key : known) all += (all.empty() ? "" : ", ") + key;
+  throw UserError(str(to_string(m.mark), ": measures.", m.id, ": cell ", cell, ": no record of split ", m.split, " has the key '", m.key,
+                      "'", lmx::did_you_mean(m.key, known), all.empty() ? "; there are none" : "; they have " + all));
+}
+
+// One point a step, in order.
+std::vector<Point> points_of(const Measure& m, const std::vector<RunRecord>& records) {
+  std::vector<Point> points;
+  std::vector<double> ranks;
+  int64_t step = -1, before = 0;
+  double told = 0;
+  const auto close = [&] {
+    if (ranks.empty()) return;
+    points.push_back({combined(m.ranks, ranks), told > 0 ? told : static_cast<double>(step - before)});
+    ranks.clear();
+    before = step;
+  };
+  for (const RunRecord& r : records) {
+    if (r.split != m.split || !fulfils(r, m.where)) continue;
+    if (r.step != step || m.split == "types") close();
+    step = r.step;
+    told = r.at("steps");
+    if (const auto value = sum_of_keys(r, m.key)) ranks.push_back(*value);
+  }
+  close();
+  return points;
+}
+
+// UserError: a key that no record has, with the nearest.
+double measured(const Measure& m, const std::string& cell, const std::vector<RunRecord>& records) {
+  const std::vector<Point> points = points_of(m, records);
+  if (points.empty()) fail_key(m, cell, records);
+  std::vector<double> values;
+  double sum = 0, steps = 0;
+  for (const Point& p : points) {
+    values.push_back(p.value);
+    sum += p.value;
+    steps += p.steps;
+  }
+  double value = points.back().value;
+  if (m.take == "min") value = *std::min_element(values.begin(), values.end());
+  if (m.take == "max") value = *std::max_element(values.begin(), values.end());
+  if (m.take == "mean") value = sum / static_cast<double>(values.size());
+  if (m.take == "per_step") value = sum / steps;
+  return value / m.divide;
+}
+
+// Names of one cell: its axes and variables, and the measures that are known so far.
+class MeasureScope final : public CellScope {
+ public:
+  MeasureScope(const Experiment& experiment, const Cell& cell, const CellResult& result)
+      : CellScope(cell), experiment_(experiment), result_(result) {}
+  double variable(const std::string& name) const override {
+    const auto found = result_.values.find(name);
+    if (found != result_.values.end()) return found->second;
+    if (experiment_.measure(name))
+      throw UserError(str("measure ", name, " is not known here: the cell lacks it, or it comes later in the file"));
+    return CellScope::variable(name);
+  }
+
+ private:
+  const Experiment& experiment_;
+  const CellResult& result_;
+};
+
+std::string joined(const std::set<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace
+
+bool applies(const Experiment& experiment, const Measure& measure, const Cell& cell) {
+  const bool of_types = measure.split == "types" || measure.split == "fit";
+  if (of_types != cell.types) return false;
+  if (!cell.runs && measure.formula.kind == Node::Kind::null) return false;
+  return chosen(experiment, cell, measure.only, "measures." + measure.id + ".only");
+}
+
+CellResult measure_cell(const Experiment& experiment, const Cell& cell, const std::vector<RunRecord>* records) {
+  CellResult result;
+  for (const Measure& m : experiment.measures) {
+    if (!applies(experiment, m, cell)) continue;
+    const std::string path = "measures." + m.id;
+    const MeasureScope scope(experiment, cell, result);
+    if (cell.runs) {
+      double value = 1;
+      if (!m.key.empty() && records) value = measured(m, cell.id, *records);
+      if (m.key.empty()) value = evaluate(m.value, path + ".value", scope);
+      result.values[m.id] = value;
+    }
+    if (m.formula.kind == Node::Kind::null) continue;
+    result.formulas[m.id] = evaluate(m.formula, path + ".formula", scope);
+    if (!cell.runs) result.values[m.id] = result.formulas[m.id];
+  }
+  return result;
+}
+
+double ResultScope::variable(const std::string& name) const {
+  if (experiment_.measure(name)) return mean(select(name, {}, ""));
+  std::set<double> values;
+  for (const Cell& cell : cells_)
+    if (const auto found = cell.variables.find(name); found != cell.variables.end()) values.insert(found->second);
+  if (values.size() == 1) return *values.begin();
+  if (values.size() > 1) throw UserError(str("'", name, "' is not the same in all cells"));
+  std::vector<std::string> known;
+  for (const Measure& m : experiment_.measures) known.push_back(m.id);
+  for (const Cell& cell : cells_)
+    for (const auto& [variable_name, value] : cell.variables) known.push_back(variable_name);
+  throw UserError(str("unknown name '", name, "'", lmx::did_you_mean(name, known)));
+}
+
+// Each word of a selection is "axis=value", a value that one axis has, or a cell's id.
+std::vector<const Cell*> ResultScope::choose(const std::string& measure,
+                                             const std::vector<std::string>& selection) const {
+  std::vector<const Cell*> cells;
+  for (const Cell& cell : cells_)
+    if (applies(experiment_, *experiment_.measure(measure), cell)) cells.push_back(&cell);
+  for (const std::string& word : selection) {
+    const size_t equals = word.find('=');
+    const std::string label = equals == std::string::npos ? word : word.substr(equals + 1);
+    std::vector<std::string> axes, labels;
+    for (const Axis& axis : experiment_.axes) {
+      for (const AxisValue& value : axis.values) {
+        labels.push_back(value.label);
+        if (value.label == label && (equals == std::string::npos || axis.id == word.substr(0, equals)))
+          axes.push_back(axis.id);
+      }
+    }
+    const bool id = std::any_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return c.id == word; });
+    if (axes.empty() && !id)
+      throw UserError(str("no axis has the value '", word, "'", lmx::did_you_mean(word, labels)));
+    if (axes.size() > 1)
+      throw UserError(str("'", word, "' is a value of several axes; write ", axes[0], "=", word, " or ", axes[1], "=", word));
+    std::erase_if(cells, [&](const Cell* c) {
+      if (axes.empty()) return c->id != word;
+      const std::string* own = c->value(axes[0]);
+      return !own || *own != label;
+    });
+  }
+  return cells;
+}
+
+void ResultScope::check_closed(const std::string& measure, const std::vector<const Cell*>& cells,
+                               const std::string& axis) const {
+  if (axis == "*") return;
+  for (const Axis& a : experiment_.axes) {
+    if (a.id == axis || experiment_.averages(a.id)) continue;
+    std::set<std::string> open;
+    for (const Cell* c : cells)
+      if (const std::string* label = c->value(a.id)) open.insert(*label);
+    if (open.size() > 1) throw UserError(str(measure, "[...] leaves axis ", a.id, " open; choose one of ", joined(open)));
+  }
+}
+
+std::vector<Sample> ResultScope::select(const std::string& measure, const std::vector<std::string>& selection,
+                                        const std::string& axis) const {
+  if (!experiment_.measure(measure)) {
+    std::vector<std::string> known;
+    for (const Measure& m : experiment_.measures) known.push_back(m.id);
+    throw UserError(str("unknown measure '", measure, "'", lmx::did_you_mean(measure, known)));
+  }
+  const bool by_axis = !axis.empty() && axis != "*";
+  if (by_axis && !experiment_.axis(axis)) throw UserError(str("there is no axis '", axis, "'"));
+  const std::vector<const Cell*> cells = choose(measure, selection);
+  check_closed(measure, cells, axis);
+  std::vector<Sample> samples;
+  for (const Cell* cell : cells) {
+    const auto found = results_.find(cell->id);
+    if (found == results_.end()) throw UserError(str("cell ", cell->id, " has not run"));
+    Sample sample{0, found->second.values.at(measure)};
+    if (by_axis) sample.x = CellScope(*cell).variable(axis);
+    samples.push_back(sample);
+  }
+  return samples;
+}
+
+}  // namespace lmx_cli::experiments

@@ -1,0 +1,54 @@
+// A child process that outlives neither its parent nor a signal to it.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lmx_cli::experiments {
+
+class Child {
+ public:
+  // Starts `words[0]`, an absolute path; what it prints is appended to the file `log`. RunError where that fails.
+  Child(const std::vector<std::string>& words, const std::string& log);
+  ~Child();  // kills it where it still runs
+  Child(Child&& other) noexcept;
+  Child& operator=(Child&&) = delete;
+  std::optional<int> poll();  // its exit code, or 128 + signal, once it has ended
+  void send(int signal) const;
+
+ private:
+  pid_t pid_ = -1;
+};
+
+// This program's own file.
+std::string own_program();
+
+// One process at a time works in `directory`, which is made where it is missing. UserError where another does.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::string& directory);
+  ~DirectoryLock();
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
+// SIGINT and SIGTERM are noted instead of ending the process, for the guard's lifetime.
+class SignalNote {
+ public:
+  SignalNote();
+  ~SignalNote();
+  static int received();  // the last one; 0: none
+  static int count();
+
+ private:
+  struct sigaction interrupt_ {}, terminate_ {};  // the handlers before
+};
+
+}  // namespace lmx_cli::experiments

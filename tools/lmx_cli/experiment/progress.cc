@@ -1,0 +1,100 @@
+#include "progress.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx_cli::experiments {
+namespace {
+
+double number_at(const lmx::Node& tree, const char* path, double otherwise) {
+  const lmx::Node* node = tree.at_path(path);
+  return node ? lmx::parse_double(node->text).value_or(otherwise) : otherwise;
+}
+
+constexpr double kTypesWork = 20'000;  // counting words takes seconds
+
+}  // namespace
+
+std::string time_text(double seconds) {
+  const auto s = static_cast<long long>(std::llround(std::max(0.0, seconds)));
+  char text[64];
+  if (s < 60) std::snprintf(text, sizeof text, "%llds", s);
+  if (s >= 60 && s < 3600) std::snprintf(text, sizeof text, "%lldm%02llds", s / 60, s % 60);
+  if (s >= 3600) std::snprintf(text, sizeof text, "%lldh%02lldm", s / 3600, s % 3600 / 60);
+  return text;
+}
+
+Progress::Progress(std::vector<const Cell*> cells, std::string folder)
+    : cells_(std::move(cells)), folder_(std::move(folder)), start_(Clock::now()), shown_(start_) {
+  for (const Cell* cell : cells_) {
+    Work& work = work_[cell];
+    const lmx::Node tree = lmx::parse_yaml(cell->yaml, cell->id);
+    work.steps = cell->types ? 0 : number_at(tree, "train.steps", 0);
+    work.total = cell->types ? kTypesWork : std::max(1.0, work.steps) * number_at(tree, "batch.global", 1);
+    work.at_start = step_of(*cell);
+  }
+}
+
+void Progress::started(const Cell& cell) {
+  work_.at(&cell).running = true;
+}
+
+void Progress::ended(const Cell& cell, double seconds, const std::string& failure) {
+  work_.at(&cell).running = false;
+  work_.at(&cell).over = true;
+  ++ended_;
+  const std::string left = ended_ < cells_.size() ? eta() : "";
+  lmx::log_info(lmx::str("cell ", ended_, "/", cells_.size(), " ", cell.id, failure.empty() ? ": done in " : ": failed after ",
+                         time_text(seconds), failure.empty() ? "" : ": " + failure, left.empty() ? "" : "; " + left));
+}
+
+// The tail of the file is enough: every line names its step.
+double Progress::step_of(const Cell& cell) const {
+  std::ifstream file(folder_ + cell.id + "/metrics.jsonl", std::ios::binary | std::ios::ate);
+  if (!file) return 0;
+  const std::streamoff size = file.tellg(), tail = std::min<std::streamoff>(size, 16384);
+  file.seekg(size - tail);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string key = "{\"step\":";
+  const size_t at = text.rfind(key);
+  return at == std::string::npos ? 0 : std::strtod(text.c_str() + at + key.size(), nullptr);
+}
+
+std::string Progress::eta() const {
+  double before = 0, now = 0, all = 0;
+  for (const auto& [cell, work] : work_) {
+    const auto part = [&](double step) { return work.steps > 0 ? std::min(1.0, step / work.steps) : 0.0; };
+    before += work.total * part(work.at_start);
+    now += work.total * (work.over ? 1 : work.running ? part(step_of(*cell)) : part(work.at_start));
+    all += work.total;
+  }
+  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
+  if (now - before < 0.002 * all || seconds < 1) return "";
+  return "ETA " + time_text(seconds * (all - now) / (now - before));
+}
+
+void Progress::show() {
+  if (!lmx::progress_enabled() || Clock::now() - shown_ < std::chrono::milliseconds(500)) return;
+  shown_ = Clock::now();
+  std::string text = lmx::str("cell ", std::min(ended_ + 1, cells_.size()), "/", cells_.size());
+  for (const Cell* cell : cells_) {
+    const Work& work = work_.at(cell);
+    if (!work.running) continue;
+    text += " " + cell->id;
+    if (work.steps > 0) text += lmx::str(": step ", step_of(*cell), "/", plain_number(work.steps));
+  }
+  const std::string left = eta();
+  lmx::progress_line(text + (left.empty() ? "" : ", " + left));
+}
+
+void Progress::done() const {
+  lmx::progress_line("");
+}
+
+}  // namespace lmx_cli::experiments

@@ -1,0 +1,44 @@
+// Which cell an experiment is at, and when it will end.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cells.h"
+
+namespace lmx_cli::experiments {
+
+// "cell 3/15 all-1: step 400/2000, ETA 2h05m" on a terminal; a line for each cell that has ended everywhere.
+class Progress {
+ public:
+  // `folder`: where each cell's run lies below its id.
+  Progress(std::vector<const Cell*> cells, std::string folder);
+  void started(const Cell& cell);
+  void ended(const Cell& cell, double seconds, const std::string& failure);
+  void show();  // at most twice a second
+  void done() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Work {
+    double total = 1;      // sequences that it trains on
+    double steps = 0;      // updates; 0: unknown
+    double at_start = 0;   // steps that were done before
+    bool running = false, over = false;
+  };
+  double step_of(const Cell& cell) const;  // the last record's
+  std::string eta() const;
+
+  std::vector<const Cell*> cells_;
+  std::string folder_;
+  std::map<const Cell*, Work> work_;
+  Clock::time_point start_, shown_;
+  size_t ended_ = 0;
+};
+
+// "45s", "3m20s", "2h05m".
+std::string time_text(double seconds);
+
+}  // namespace lmx_cli::experiments
