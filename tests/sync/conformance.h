@@ -15,6 +15,7 @@ namespace lmx::sync_test {
 
 struct Case {
   std::string strategy, config;  // the rule's keys beside its strategy, in YAML
+  Selection selection() const { return {RandomKey(3), strategy == "sampled_rows"}; }
 };
 
 inline std::vector<Case> conformance_cases() {
@@ -35,13 +36,16 @@ inline std::vector<Case> conformance_cases() {
     }
   }
   for (const std::string& c : one_bit) cases.push_back({"one_bit", "codec: " + c});
+  const std::string selected = "{p: 20, q: 30, hidden_q: 50, embedding: 'emb|tiny', codec: ";  // Selection::rule()
+  for (const std::vector<std::string>& list : {codecs, one_bit})
+    for (const std::string& c : list) cases.push_back({"sampled_rows", selected + c + "}"});
   return cases;
 }
 
 // One rank's strategy and parameters.
 class RankRun {
  public:
-  RankRun(Communicator& comm, const Case& c) : comm_(comm), specs_(parameters()) {
+  RankRun(Communicator& comm, const Case& c) : comm_(comm), specs_(parameters()), selection_(c.selection()) {
     ctx_.rank = comm.rank();
     ctx_.ranks = comm.size();
     ctx_.allocator = comm.allocator();
@@ -49,7 +53,7 @@ class RankRun {
     Node config = parse_yaml(c.config, "case.yaml");
     config.set("name", Node::string(c.strategy));
     const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, config, "sync.all");
-    const SyncEnv env{"all", specs_, ctx_.rank, ctx_.ranks, RandomKey(3)};
+    const SyncEnv env{"all", specs_, ctx_.rank, ctx_.ranks, selection_.key};
     strategy_ = create<SyncFactory>(plugin, config, "sync.all", env);
     for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));
     units_ = strategy_->units({specs_.rbegin(), specs_.rend()});
@@ -73,7 +77,7 @@ class RankRun {
       strategy_->reduce(ctx_, unit);
       int64_t sent = 0;
       for (const LedgerEntry& e : comm_.ledger()) sent += e.sent;
-      const int64_t expected = strategy_->expected_bytes(traffic(ctx_.rank, ctx_.ranks, step, specs));
+      const int64_t expected = strategy_->expected_bytes(traffic(ctx_.rank, ctx_.ranks, step, specs, selection_));
       if (sent != expected) wrong.push_back(str("sent ", sent, " bytes for ", names[0], ", expected ", expected));
     }
     return wrong;
@@ -131,6 +135,7 @@ class RankRun {
   Communicator& comm_;
   Context ctx_;
   std::vector<ParameterSpec> specs_;
+  Selection selection_;
   std::unique_ptr<SyncStrategy> strategy_;
   std::map<std::string, Var> vars_;
   std::vector<std::vector<std::string>> units_;
@@ -216,7 +221,7 @@ class Check {
     bits_ = bits_ * 31 + digest(values);
     size_t i = 0;
     for (const ParameterSpec& p : parameters()) {
-      const Reference ref = reference(comm_.size(), step, p);
+      const Reference ref = reference(comm_.size(), step, p, case_.selection());
       check_rows(step, p, ref);
       one_bit_ ? sum_up(p, ref, values[i]) : check_values(step, p, ref, values[i]);
       if (one_bit_ && forgets_ && p.sparse) check_columns(step, p, ref, values[i]);
@@ -227,7 +232,8 @@ class Check {
   void check_rows(int step, const ParameterSpec& p, const Reference& ref) {
     const Gradient& g = run_.gradient(p.name);
     if (comm_.size() == 1) return;
-    if (!p.sparse || case_.strategy == "allgather_dense") {
+    const bool selected = case_.selection().rows(comm_.rank(), step, p) != nullptr;
+    if ((!p.sparse && !selected) || case_.strategy == "allgather_dense") {
       if (!g.dense.defined() || g.sparse()) fail(step, p.name + " has no dense gradient");
       return;
     }
@@ -273,7 +279,7 @@ class Check {
   void nothing_is_lost() {
     const std::vector<StateDict> states = run_.gather_states();
     for (const ParameterSpec& p : parameters()) {
-      if (p.sparse && forgets_) continue;
+      if (forgets_ && (p.sparse || case_.selection().rows(0, 0, p))) continue;
       std::vector<double>& owed = owed_[p.name];
       const auto width = static_cast<size_t>(width_of(p));
       size_t chunk = 0;  // where a rank's part of a dense sum begins

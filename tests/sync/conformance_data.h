@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "lmx/autograd.h"
 #include "lmx/parameters.h"
 #include "lmx/random.h"
+#include "lmx/row_sampling.h"
 #include "lmx/sync.h"
 
 namespace lmx::sync_test {
@@ -65,6 +67,40 @@ inline Own own_of(int rank, int step, const ParameterSpec& p) {
   return own;
 }
 
+// What `sampled_rows` may use of the gradients: nobody has a batch here, so that words are the frequent and the random ones.
+struct Selection {
+  static RowRule rule() { return {.shares = {20, 30}, .hidden_q = 50, .softmax = "softmax", .embedding = "emb|tiny"}; }
+  RandomKey key;  // of the strategy
+  bool on = false;
+  // Null: all rows.
+  std::unique_ptr<std::vector<int32_t>> rows(int rank, int step, const ParameterSpec& p) const {
+    if (!on) return nullptr;
+    RowSelector selector(rule(), parameters(), key);
+    const RowSelector::Kind kind = selector.kind(p.name);
+    if (kind != RowSelector::Kind::softmax && kind != RowSelector::Kind::hidden) return nullptr;
+    StepPlan plan;
+    plan.step = step;
+    selector.begin_step(plan, rank, 0, {}, {});
+    return std::make_unique<std::vector<int32_t>>(selector.rows(p.name));
+  }
+  // own_of() without the other rows; what is left of a matrix is sparse.
+  Own own(int rank, int step, const ParameterSpec& p) const {
+    Own all = own_of(rank, step, p);
+    const auto rows_ = rows(rank, step, p);
+    if (!rows_ || all.values.empty()) return all;
+    const auto width = static_cast<size_t>(width_of(p));
+    Own some;
+    for (size_t i = 0; i < all.values.size() / width; ++i) {
+      const int32_t row = p.sparse ? all.indices[i] : static_cast<int32_t>(i);
+      if (!std::binary_search(rows_->begin(), rows_->end(), row)) continue;
+      some.indices.push_back(row);
+      some.values.insert(some.values.end(), all.values.begin() + static_cast<long>(i * width),
+                         all.values.begin() + static_cast<long>((i + 1) * width));
+    }
+    return some;
+  }
+};
+
 inline void give(Context& ctx, Var& var, const Own& own) {
   Gradient& g = var.grad();
   g.clear();
@@ -93,14 +129,14 @@ struct Reference {
   std::set<int32_t> rows;  // that any rank has
   std::vector<double> sum, size;
 };
-inline Reference reference(int ranks, int step, const ParameterSpec& p) {
+inline Reference reference(int ranks, int step, const ParameterSpec& p, const Selection& selection = {}) {
   const auto n = static_cast<size_t>(p.shape.numel()), width = static_cast<size_t>(width_of(p));
   Reference ref{{}, std::vector<double>(n), std::vector<double>(n)};
   for (int r = 0; r < ranks; ++r) {
-    const Own own = own_of(r, step, p);
+    const Own own = selection.own(r, step, p);
     ref.rows.insert(own.indices.begin(), own.indices.end());
     for (size_t i = 0; i < own.values.size(); ++i) {
-      const size_t to = p.sparse ? static_cast<size_t>(own.indices[i / width]) * width + i % width : i;
+      const size_t to = !own.indices.empty() ? static_cast<size_t>(own.indices[i / width]) * width + i % width : i;
       ref.sum[to] += static_cast<double>(own.values[i]);
       ref.size[to] += std::abs(static_cast<double>(own.values[i]));
     }
@@ -108,27 +144,36 @@ inline Reference reference(int ranks, int step, const ParameterSpec& p) {
   return ref;
 }
 
-inline Traffic traffic(int rank, int ranks, int step, const std::vector<ParameterSpec>& unit) {
+// How many rows have an index that is r modulo `ranks`.
+template <class Rows>
+std::vector<int64_t> owned_of(const Rows& rows, int ranks) {
+  std::vector<int64_t> owned(static_cast<size_t>(ranks));
+  for (const int32_t row : rows) ++owned[static_cast<size_t>(row % ranks)];
+  return owned;
+}
+
+inline Traffic traffic(int rank, int ranks, int step, const std::vector<ParameterSpec>& unit,
+                       const Selection& selection = {}) {
   Traffic t;
   t.rank = rank;
   t.ranks = ranks;
   for (const ParameterSpec& p : unit) {
     if (!p.sparse) {
-      t.dense.push_back({p.shape[0], width_of(p)});
+      const auto rows = selection.rows(rank, step, p);
+      t.dense.push_back({p.shape[0], width_of(p), rows ? owned_of(*rows, ranks) : std::vector<int64_t>()});
       continue;
     }
     Traffic::Sparse s;
     s.vocabulary = p.shape[0];
     s.width = width_of(p);
     for (int r = 0; r < ranks; ++r) {
-      const Own own = own_of(r, step, p);
+      const Own own = selection.own(r, step, p);
       s.indices.push_back(static_cast<int64_t>(own.indices.size()));
       s.unique.push_back(static_cast<int64_t>(std::set(own.indices.begin(), own.indices.end()).size()));
     }
-    const Reference ref = reference(ranks, step, p);
+    const Reference ref = reference(ranks, step, p, selection);
     s.union_rows = static_cast<int64_t>(ref.rows.size());
-    s.owned.assign(static_cast<size_t>(ranks), 0);
-    for (const int32_t row : ref.rows) ++s.owned[static_cast<size_t>(row % ranks)];
+    s.owned = owned_of(ref.rows, ranks);
     t.sparse.push_back(s);
   }
   return t;

@@ -1,0 +1,161 @@
+// Sampled data transmission (Xiao 2017, section 3; FACTS A2.2): of each parameter only selected rows travel in a step;
+// other rows are neither sent nor updated.
+//
+//   softmax     the rows of the targets of this rank's share, of the p percent most frequent words and of q percent random
+//               ones
+//   embedding   the rows of the inputs
+//   hidden      hidden_q percent of a matrix' rows at random
+//   others      whole: vectors, and tables that neither pattern names
+//
+// Over `allreduce` ranks go in step: selected rows of gradients are packed into one block and summed over the union of
+// what ranks selected; hidden rows are the same on all ranks, so that no index of theirs travels. Over `param_server` each
+// worker pulls the selected rows of values and pushes those of gradients.
+#include "lmx/error.h"
+#include "lmx/param_server.h"
+#include "lmx/plugin.h"
+#include "lmx/row_sampling.h"
+#include "lmx/row_sync.h"
+#include "lmx/sum_strategy.h"
+
+namespace {
+
+using namespace lmx;
+using Kind = RowSelector::Kind;
+
+struct SampledRowsConfig : RowRule {
+  std::string transport = "allreduce";
+  double bucket_mb = 150;
+  ServerConfig server;  // its codec is that of either transport
+  void fields(Fields& f) {
+    RowRule::fields(f);
+    f.choice("transport", transport, {"allreduce", "param_server"},
+             "allreduce: the sum over ranks that go in step; param_server: workers pull and push rows of a server");
+    f.field("bucket_mb", bucket_mb,
+            "allreduce: megabytes of gradients sent whole that travel as one message; 0: each on its own", kNonNegative);
+    server.fields(f);
+  }
+  void check(const std::string& where) const {
+    RowRule::check(where);
+    server.check(where);
+    const bool clocked = server.delay.kind == "trace" || !server.schedule.empty() || !server.replay.empty();
+    if (transport == "allreduce" && clocked)
+      throw UserError(str(where, ": delay, schedule and replay are a server's; ranks go in step with transport allreduce"));
+  }
+  std::string pace() const { return transport == "param_server" ? server.pace() : std::string(); }
+};
+
+// `hidden_rank`: see RowSelector::begin_step().
+void select_for(RowSelector& selector, int rank, int hidden_rank, std::span<const Batch> share, StepPlan& plan) {
+  std::vector<int32_t> inputs, targets;
+  for (const Batch& batch : share) {
+    const auto in = batch.inputs.values<int32_t>(), out = batch.targets.values<int32_t>();
+    inputs.insert(inputs.end(), in.begin(), in.end());
+    targets.insert(targets.end(), out.begin(), out.end());
+  }
+  selector.begin_step(plan, rank, hidden_rank, inputs, targets);
+}
+
+// Whatever travels by rows counts as a table.
+std::vector<ParameterSpec> with_tables(std::vector<ParameterSpec> params, const RowSelector& selector) {
+  for (ParameterSpec& p : params) {
+    const Kind kind = selector.kind(p.name);
+    p.sparse = p.sparse || kind == Kind::softmax || kind == Kind::hidden;
+  }
+  return params;
+}
+
+class SummedRows final : public SumStrategy {
+ public:
+  SummedRows(const SampledRowsConfig& config, const SyncEnv& env, RowSelector selector)
+      : SumStrategy(SumConfig{.codec = config.server.codec, .bucket_mb = config.bucket_mb},
+                    SyncEnv{env.group, with_tables(env.params, selector), env.rank, env.ranks, env.key}),
+        selector_(std::move(selector)) {}
+
+  std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const override {
+    return SumStrategy::units(with_tables(params, selector_));
+  }
+  void begin_step(Context& ctx, std::span<const Batch> share, StepPlan& plan) override {
+    select_for(selector_, ctx.rank, 0, share, plan);
+  }
+  std::string describe(int) const override { return selector_.describe(); }
+
+  int64_t expected_bytes(const Traffic& traffic) const override {
+    if (traffic.ranks == 1) return 0;
+    Traffic rest = traffic;
+    int64_t bytes = 0;
+    std::erase_if(rest.dense, [&](const Traffic::Dense& d) {
+      if (d.owned.empty()) return false;
+      bytes += reducer().sent_row_bytes(traffic.rank, d.owned, d.width);
+      return true;
+    });
+    return bytes + SumStrategy::expected_bytes(rest);
+  }
+
+ protected:
+  void reduce_table(Context& ctx, Var& param) override {
+    const Kind kind = selector_.kind(param.name());
+    if (kind == Kind::hidden) return reduce_hidden(ctx, param);
+    if (kind == Kind::softmax) select(ctx, param);
+    SumStrategy::reduce_table(ctx, param);
+  }
+
+ private:
+  // Leaves of a gradient the selected rows alone, in one piece.
+  void select(Context& ctx, Var& param) const {
+    Gradient& grad = param.grad();
+    if (grad.empty()) return;
+    grad.coalesce(ctx);
+    RowSparse own = pack_rows(ctx, rows_of(ctx, grad, param.value()), selector_.rows(param.name()));
+    grad.clear();
+    grad.pieces.push_back(std::move(own));
+  }
+
+  // All ranks send the same rows, zeros where one has no gradient.
+  void reduce_hidden(Context& ctx, Var& param) {
+    Gradient& grad = param.grad();
+    if (ctx.comm->size() == 1 && grad.empty()) return;
+    select(ctx, param);
+    const std::vector<int32_t>& rows = selector_.rows(param.name());
+    const RowSparse own = rows_of(ctx, grad, param.value());
+    grad.clear();
+    if (rows.empty()) return;
+    const Tensor sum = reducer().reduce_rows(ctx, param.name(), spread_rows(ctx, own, rows), rows);
+    grad.pieces.push_back({rows, sum, true});
+  }
+
+  RowSelector selector_;
+};
+
+class ServedRows final : public ServerStrategy {
+ public:
+  ServedRows(const SampledRowsConfig& config, const SyncEnv& env, RowSelector selector)
+      : ServerStrategy(config.server, env), selector_(std::move(selector)) {}
+  std::string describe(int ranks) const override {
+    const std::string server = ServerStrategy::describe(ranks);
+    return str(server, server.empty() ? "" : "; ", selector_.describe());
+  }
+
+ protected:
+  std::map<std::string, std::vector<int32_t>> choose_rows(Context& ctx, std::span<const Batch> share,
+                                                          StepPlan& plan) override {
+    select_for(selector_, ctx.rank, ctx.rank, share, plan);
+    std::map<std::string, std::vector<int32_t>> rows;
+    for (const ParameterSpec& p : env().params)
+      if (selector_.kind(p.name) != Kind::whole) rows.emplace(p.name, selector_.rows(p.name));
+    return rows;
+  }
+
+ private:
+  RowSelector selector_;
+};
+
+std::unique_ptr<SyncStrategy> make_sampled_rows(const Node& config, const std::string& path, const SyncEnv& env) {
+  const auto c = read_config<SampledRowsConfig>(config, path);
+  RowSelector selector(c, env.params, env.key);
+  if (c.transport == "param_server") return std::make_unique<ServedRows>(c, env, std::move(selector));
+  return std::make_unique<SummedRows>(c, env, std::move(selector));
+}
+
+}  // namespace
+
+LMX_PLUGIN(sync, sampled_rows, SampledRowsConfig, make_sampled_rows)
