@@ -58,11 +58,11 @@ class CountingAllocator final : public Allocator {
   }
   void charge(size_t bytes, MemClass c) override {
     const std::lock_guard lock(mutex_);
-    counter_.add(block_size(bytes), c);
+    counter_.add(bytes, c);
   }
   void discharge(size_t bytes, MemClass c) noexcept override {
     const std::lock_guard lock(mutex_);
-    counter_.remove(block_size(bytes), c);
+    counter_.remove(bytes, c);
   }
   MemoryStats stats() const override {
     const std::lock_guard lock(mutex_);
@@ -106,7 +106,7 @@ void* CachingAllocator::allocate(size_t bytes, MemClass c) {
   } else {
     block = take_or_fail(size);
   }
-  counter_.add(size, c);
+  counter_.add(bytes, c);
   return block;
 }
 
@@ -127,18 +127,18 @@ void* CachingAllocator::take_or_fail(size_t size) {
 void CachingAllocator::release(void* block, size_t bytes, MemClass c) noexcept {
   const size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
-  counter_.remove(size, c);
+  counter_.remove(bytes, c);
   cache_[size].push_back(block);
 }
 
 void CachingAllocator::charge(size_t bytes, MemClass c) {
   const std::lock_guard lock(mutex_);
-  counter_.add(block_size(bytes), c);
+  counter_.add(bytes, c);
 }
 
 void CachingAllocator::discharge(size_t bytes, MemClass c) noexcept {
   const std::lock_guard lock(mutex_);
-  counter_.remove(block_size(bytes), c);
+  counter_.remove(bytes, c);
 }
 
 MemoryStats CachingAllocator::stats() const {

@@ -101,6 +101,7 @@ RunResult result_of(const Session& s, const Position& at, const std::string& dir
   r.best_step = at.best_step;
   r.true_ppl = s.data.true_perplexity;
   r.exit_code = code;
+  r.leads = s.leads();
   return r;
 }
 

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include "lmx/error.h"
+#include "lmx/launch.h"
 #include "lmx/log.h"
 #include "train/signals.h"
 
@@ -181,15 +184,22 @@ void Trainer::handle_divergence(const std::string& reason, int64_t step) {
   const std::string what = str("[train] ", who, "step ", step + 1, ": ", reason);
   const std::string& policy = s_.recipe.train.on_divergence;
   if (policy == "stop")
-    throw RunError(what + "; stopped (train.on_divergence: stop). Try a lower optimizer.lr, or a clip");
+    stop(what + "; stopped (train.on_divergence: stop). Try a lower optimizer.lr, or a clip");
   ++at_.window.skipped;
   if (++at_.skipped_in_a_row >= kMaxSkipsInARow)
-    throw RunError(str(what, "; stopped after ", at_.skipped_in_a_row, " updates left out in a row"));
+    stop(str(what, "; stopped after ", at_.skipped_in_a_row, " updates left out in a row"));
   if (policy == "lower_lr") at_.lr_scale /= 2;
   if (s_.carried) s_.carried->discard();
   if (s_.leads() || s_.asynchronous())
     log_warn(policy == "lower_lr" ? str(what, "; the update is left out, the learning rate now ", learning_rate(step))
                                   : what + "; the update is left out");
+}
+
+// An end that all ranks come to in the same step: of several processes the first says why, and the others leave after it.
+void Trainer::stop(const std::string& why) const {
+  if (s_.leads() || s_.comm.shares_memory() || s_.asynchronous()) throw RunError(why);
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  throw EndProcess(1, why, true);
 }
 
 double Trainer::learning_rate(int64_t step) const {

@@ -124,6 +124,7 @@ class LMX_API Trainer {
   void account(const StepLoss& loss, const Outcome& outcome, int64_t step);
   std::string divergence(const StepLoss& loss, const ClipResult& clipped) const;
   void handle_divergence(const std::string& reason, int64_t step);
+  [[noreturn]] void stop(const std::string& why) const;
   double learning_rate(int64_t step) const;
   void count_traffic();
   void show_progress();

@@ -35,9 +35,14 @@ class Resume : public RunTest {
   }
 };
 
-TEST_F(Resume, KilledAtRandomMomentsEndsInTheSameBits) {
+// Of one rank and of several.
+class Killed : public Resume, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Killed, testing::Values("1", "3"));
+
+TEST_P(Killed, AtRandomMomentsEndsInTheSameBits) {
+  const std::vector<std::string> ranks{"--ranks", GetParam()};
   const auto begin = std::chrono::steady_clock::now();
-  ASSERT_EQ(run("whole").code, 0);
+  ASSERT_EQ(run("whole", ranks).code, 0);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const std::string expected = model("whole");
   ASSERT_FALSE(expected.empty());
@@ -47,7 +52,7 @@ TEST_F(Resume, KilledAtRandomMomentsEndsInTheSameBits) {
   int kills = 0, finished = 0;
   for (int attempt = 0; kills < 20 && attempt < 60; ++attempt) {
     const std::string dir = "killed" + std::to_string(finished);
-    const pid_t child = start(command(dir, {"--resume", "auto"}));
+    const pid_t child = start(command(dir, {"--resume", "auto", ranks[0], ranks[1]}));
     std::this_thread::sleep_for(std::chrono::duration<double>(moment(random)));
     kill(child, SIGKILL);
     const int code = wait_for(child);
@@ -62,7 +67,7 @@ TEST_F(Resume, KilledAtRandomMomentsEndsInTheSameBits) {
   }
   EXPECT_GE(kills, 20);
   const std::string last = "killed" + std::to_string(finished);
-  const Outcome o = run(last, {"--resume", "auto"});
+  const Outcome o = run(last, {"--resume", "auto", ranks[0], ranks[1]});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(model(last), expected);
   EXPECT_EQ(metrics(last), metrics("whole"));

@@ -163,7 +163,11 @@ TEST_F(MetricsFolder, EventFileIsFramedRecords) {
 }
 
 TEST(Progress, LineForPeople) {
-  Window w{410.32, 100, 0, 0.871, 2.14e-4};
+  Window w;
+  w.nats = 410.32;
+  w.tokens = 100;
+  w.grad_norm = 0.871;
+  w.lr = 2.14e-4;
   EXPECT_EQ(progress_text(w, {250, 2000, 0.1, 412345}, "word"),
             "step 250/2000 loss 4.1032 ppl 60.5 lr 2.14e-04 gnorm 0.87 412k words/s ETA 2m55s");
   w.tokens = 0;  // every update of the window was left out

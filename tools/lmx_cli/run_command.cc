@@ -93,7 +93,7 @@ void run(const Options& o) {
     return;
   }
   const lmx::RunResult result = lmx::run_recipe(tree, name, {o.resume, command_line(o), o.trace});
-  print_result(result, o);
+  if (result.leads) print_result(result, o);
   if (result.exit_code != 0) {
     std::cout.flush();
     throw ExitCode{result.exit_code};

@@ -25,10 +25,10 @@ inline constexpr int kMemClasses = 6;
 LMX_API const char* name_of(MemClass c);
 
 struct MemoryStats {
-  std::array<int64_t, kMemClasses> current{};  // bytes in use
+  std::array<int64_t, kMemClasses> current{};  // bytes in use, as they were asked for
   std::array<int64_t, kMemClasses> peak{};     // each class's own maximum
   int64_t total = 0, total_peak = 0;           // bytes in use over all classes, and the maximum of that sum
-  int64_t reserved = 0;                        // bytes taken from the system, cached blocks included
+  int64_t reserved = 0;                        // bytes taken from the system: whole blocks, cached ones included
 };
 
 // One per rank and device; thread-safe. Blocks are 64-byte aligned; freed blocks are kept by size class and reused.

@@ -86,6 +86,7 @@ struct RunResult {
   int64_t best_step = 0;
   std::optional<double> true_ppl;  // of the source, where it is known
   int exit_code = 0;               // 0, 130 or 143
+  bool leads = true;               // false on ranks but the first, whose process says the result for all
 };
 // UserError: a wrong recipe, missing data, a run that cannot be resumed. RunError: diverged, a full disk.
 LMX_API RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options);
