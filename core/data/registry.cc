@@ -10,6 +10,22 @@
 namespace lmx {
 namespace {
 
+Corpus fbis() {
+  return {.name = "fbis",
+          .what = "Chinese news, the Chinese side of a bilingual corpus, segmented, a sentence a line (4.9 M words; Xiao 2017)",
+          .source = "https://catalog.ldc.upenn.edu/LDC2003E14",
+          .licence = "LDC user agreement (LDC2003E14)",
+          .get =
+              "segment the Chinese side of LDC2003E14 into words (the paper: NiuTrans), keep 4,000 sentences as valid.txt and "
+              "4,027 as test.txt, and of the others those of at most 50 words as train.txt",
+          .folder = "fbis",
+          .train = {"train.txt"},
+          .valid = {"valid.txt"},
+          .test = {"test.txt"},
+          .tokenizer = "whitespace",
+          .sha256 = {}};
+}
+
 Corpus gutenberg() {
   return {.name = "gutenberg",
           .what = "313 English books of 37 authors, a paragraph a line (20 M words)",
@@ -105,6 +121,22 @@ Corpus ptb() {
           .sha256 = {}};
 }
 
+Corpus ptb_wsj() {
+  return {.name = "ptb_wsj",
+          .what = "Wall Street Journal of the Penn Treebank by sections, not Mikolov's preparation (0.95 M words; Xiao 2017)",
+          .source = "https://catalog.ldc.upenn.edu/LDC99T42",
+          .licence = "LDC user agreement of the Penn Treebank (LDC99T42)",
+          .get =
+              "write the words of LDC99T42, a sentence a line, as train.txt (sections 00 to 20), valid.txt (21, 22) and "
+              "test.txt (23, 24)",
+          .folder = "ptb-wsj",
+          .train = {"train.txt"},
+          .valid = {"valid.txt"},
+          .test = {"test.txt"},
+          .tokenizer = "whitespace",
+          .sha256 = {}};
+}
+
 Corpus sst2() {
   return {
       .name = "sst2",
@@ -134,6 +166,22 @@ Corpus tinyshakespeare() {
           .valid = {},
           .test = {},
           .sha256 = {{"input.txt", "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"}}};
+}
+
+Corpus xinhua() {
+  return {.name = "xinhua",
+          .what = "English news of the Xinhua agency, tokenized, a sentence a line (110 M words; Xiao 2017)",
+          .source = "https://catalog.ldc.upenn.edu/LDC2011T07",
+          .licence = "LDC user agreement of English Gigaword (LDC2011T07)",
+          .get =
+              "tokenize 4.5 M sentences of the Xinhua part of LDC2011T07, keep 5,050 as valid.txt and 5,100 others as "
+              "test.txt, and of the rest those of at most 50 words as train.txt",
+          .folder = "xinhua",
+          .train = {"train.txt"},
+          .valid = {"valid.txt"},
+          .test = {"test.txt"},
+          .tokenizer = "whitespace",
+          .sha256 = {}};
 }
 
 Corpus zh_poetry() {
@@ -166,8 +214,9 @@ std::string lacking(const Corpus& corpus, const std::string& directory) {
 }  // namespace
 
 std::span<const Corpus> corpora() {
-  static const std::vector<Corpus> all{gutenberg(), movie_reviews(), multi30k(),        one_billion_word(),
-                                       ptb(),       sst2(),          tinyshakespeare(), zh_poetry()};
+  static const std::vector<Corpus> all{
+      fbis(),    gutenberg(), movie_reviews(),   multi30k(), one_billion_word(), ptb(),
+      ptb_wsj(), sst2(),      tinyshakespeare(), xinhua(),   zh_poetry()};
   return all;
 }
 

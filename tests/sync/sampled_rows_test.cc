@@ -5,6 +5,7 @@
 #include "lmx/error.h"
 #include "lmx/loss.h"
 #include "lmx/ops.h"
+#include "lmx/param_server.h"
 #include "lmx/row_sampling.h"
 #include "sync/conformance.h"
 #include "sync/group.h"
@@ -262,6 +263,79 @@ TEST(Tied, UniqueNeverMakesTablesOfGradients) {
   });
   EXPECT_GE(parameters, 8 * kTable);  // this test gives each rank parameters of its own
   EXPECT_LT(others, 4 * kTable);      // of all eight together
+}
+
+// Over a server a worker pulls and pushes selected rows, hidden ones of its own choice, and the rest stays as it was.
+TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
+  std::mutex mutex;
+  std::map<std::string, std::set<Rows>> chosen;
+  make_group(2)->run([&](Communicator& comm) {
+    Context ctx;
+    ctx.rank = comm.rank();
+    ctx.ranks = comm.size();
+    ctx.allocator = comm.allocator();
+    ctx.comm = &comm;
+    const std::vector<ParameterSpec> specs{
+        {"softmax.weight", {40, 2}, {}, true}, {"w", {10, 2}, {}, false}, {"b", {4}, {}, false}};
+    const auto store = comm.once<std::shared_ptr<ParameterStore>>([&] {
+      auto made = std::make_shared<ParameterStore>();
+      for (const ParameterSpec& p : specs) made->add(ctx, p, RandomKey(1));
+      return made;
+    });
+    ParameterStore replica = store->copy(ctx), before = store->copy(ctx);
+    const SyncEnv env{"all", specs, ctx.rank, ctx.ranks, RandomKey(3)};
+    const Node config = parse_yaml("{name: sampled_rows, transport: param_server, hidden_q: 50}", "r.yaml");
+    const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, config, "sync.all");
+    const auto strategy = create<SyncFactory>(plugin, config, "sync.all", env);
+    ServerStrategy* server = strategy->server();
+    ASSERT_NE(server, nullptr);
+    EXPECT_THAT(strategy->describe(2), HasSubstr("50 % of the rows of w"));
+    server->attach(ctx, {store.get(), &replica, [] {
+                           return make_optimizer(parse_yaml("{name: sgd, lr: 1}", "o.yaml"), "optimizer");
+                         }});
+    StepPlan plan;
+    server->begin_step(ctx, {}, plan);
+    const Rows words = plan.rows.at("softmax.weight");
+    comm.announce(comm.rank());
+    comm.wait_turn();
+    server->pull(ctx);
+    for (const ParameterSpec& p : specs) {
+      Tensor ones = ctx.empty(p.shape);
+      for (float& v : ones.values<float>()) v = 1;
+      replica.at(p.name).grad().dense = ones;
+    }
+    server->push(ctx, 1, {});
+    comm.announce(10);
+    comm.barrier();
+    const auto moved = [&](const std::string& name, int64_t row) {
+      const auto at = static_cast<size_t>(row * (name == "b" ? 1 : 2));
+      return std::lround(before.at(name).value().values<float>()[at] - store->at(name).value().values<float>()[at]);
+    };
+    const auto changed = [&](const std::string& name) {
+      Rows rows;
+      for (int32_t row = 0; row < store->at(name).shape()[0]; ++row)
+        for (int64_t k = 0; k < moved(name, row); ++k) rows.push_back(row);
+      return rows;
+    };
+    EXPECT_EQ(changed("b"), (Rows{0, 0, 1, 1, 2, 2, 3, 3}));
+    EXPECT_EQ(changed("w").size(), 10u);  // five rows of each worker
+    EXPECT_THAT(changed("softmax.weight"), testing::IsSupersetOf(words));
+    // What was not selected is as old as the replica: only rank 1 pulled after a push.
+    Rows fresh;
+    for (int32_t row = 0; row < 40; ++row)
+      if (replica.at("softmax.weight").value().data<float>()[2 * row] != before.at("softmax.weight").value().data<float>()[2 * row])
+        fresh.push_back(row);
+    EXPECT_THAT(fresh, testing::IsSubsetOf(words));
+    EXPECT_EQ(fresh.empty(), comm.rank() == 0);
+    const std::lock_guard lock(mutex);
+    chosen["softmax"].insert(words);
+    chosen["changed"].insert(changed("softmax.weight"));
+  });
+  ASSERT_EQ(chosen["softmax"].size(), 2u);  // each worker draws
+  Rows both;
+  for (const Rows& words : chosen["softmax"]) both.insert(both.end(), words.begin(), words.end());
+  std::sort(both.begin(), both.end());
+  EXPECT_EQ(*chosen["changed"].begin(), both);
 }
 
 TEST(SampledRows, Messages) {
