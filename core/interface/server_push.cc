@@ -76,7 +76,7 @@ void Push::add_dense(Context& ctx, const Var& param, Part part, Parts& parts) {
 
 void Push::add_rows(Context& ctx, const Var& param, const RowSparse& own, double factor, Parts& parts) {
   const bool feedback = encodes() && codec_->feedback() && config_.residual == "rows";
-  Tensor values = feedback ? with_kept(ctx, param.name(), own) : own.rows;
+  Tensor values = feedback ? with_kept(param.name(), own) : own.rows;
   const int64_t n = param.value().dim(0), width = row_width(param.value());
   size_t from = 0;
   for (int r = 0; r < shards_; ++r) {
@@ -100,7 +100,7 @@ void Push::add_rows(Context& ctx, const Var& param, const RowSparse& own, double
 }
 
 // The rows and what earlier pushes of them lost.
-Tensor Push::with_kept(Context& ctx, const std::string& name, const RowSparse& own) {
+Tensor Push::with_kept(const std::string& name, const RowSparse& own) {
   Tensor sum = own.rows.clone(MemClass::communication);
   const int64_t width = row_width(sum);
   comm::RowStore& store = residuals_.push_rows(name, width);

@@ -41,7 +41,7 @@ class Push {
   bool encodes() const { return shards_ > 1 && config_.kind != "none"; }
   void add_dense(Context& ctx, const Var& param, Part part, Parts& parts);
   void add_rows(Context& ctx, const Var& param, const RowSparse& own, double factor, Parts& parts);
-  Tensor with_kept(Context& ctx, const std::string& name, const RowSparse& own);
+  Tensor with_kept(const std::string& name, const RowSparse& own);
   Tensor through_codec(Context& ctx, const std::string& name, const Tensor& values, float* lost);
 
   CodecConfig config_;

@@ -146,10 +146,16 @@ void Trainer::meet() {
   }
   count_traffic();
   if (early) return;
-  if (log_due(at_.step)) log_step();
+  if (log_due(at_.step)) {
+    const Window last = at_.window;
+    log_step();
+    at_.window.lr = last.lr;  // this worker's step may have been its last
+    at_.window.grad_norm = last.grad_norm;
+  }
   if (eval_due(at_.step)) validate();
   if (checkpoint_due()) save();
   meeting_ = meeting_after(at_.step);
+  s_.comm.barrier();  // nobody pushes while another still looks at its shard
 }
 
 // Sets at_.step to what all have done and, where that is to be recorded, at_.window to the sum over ranks.

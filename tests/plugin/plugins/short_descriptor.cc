@@ -11,6 +11,6 @@ extern "C" LMX_API const lmx::PluginDescriptor* lmx_plugin() {
                                                 "test_short",
                                                 nullptr,
                                                 nullptr,
-                                                nullptr};
+                                                nullptr, nullptr};
   return &descriptor;
 }

@@ -1,0 +1,325 @@
+// The server's strategy by itself: bytes, what travels, what error feedback keeps. tests/train/workers_test.cc has the
+// runs.
+#include "lmx/param_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "sync/conformance_data.h"
+#include "sync/group.h"
+
+namespace lmx::sync_test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Rows = std::map<std::string, std::vector<int32_t>>;
+
+// Workers that choose rows of two parameters with dense and with row-sparse gradients, as sampled transmission does.
+class SomeRows final : public ServerStrategy {
+ public:
+  using ServerStrategy::ServerStrategy;
+  static Rows rows(int rank, int step) {
+    Rows chosen;
+    for (const auto& [name, n] : {std::pair{"gate", 24}, std::pair{"softmax", 101}})
+      for (int i = 0; i < n; ++i)
+        if ((i + rank + step) % 3 == 0) chosen[name].push_back(i);
+    return chosen;
+  }
+
+ protected:
+  Rows choose_rows(Context& ctx, std::span<const Batch>, StepPlan& plan) override {
+    return rows(ctx.rank, static_cast<int>(plan.step));
+  }
+};
+
+// One rank's server, with a server whose update is p <- p - lr g.
+class Worker {
+ public:
+  Worker(Communicator& comm, const std::string& yaml, bool some_rows) : comm_(comm), specs_(parameters()) {
+    ctx_.rank = comm.rank();
+    ctx_.ranks = comm.size();
+    ctx_.allocator = comm.allocator();
+    ctx_.comm = &comm;
+    store_ = comm.once<std::shared_ptr<ParameterStore>>([&] {
+      auto made = std::make_shared<ParameterStore>();
+      for (const ParameterSpec& spec : specs_) made->add(ctx_, spec, RandomKey(1));
+      return made;
+    });
+    replica_ = store_->copy(ctx_);
+    const auto config = read_config<ServerConfig>(parse_yaml(yaml, "case.yaml"), "sync.all");
+    const SyncEnv env{"all", specs_, ctx_.rank, ctx_.ranks, RandomKey(3)};
+    server_ = some_rows ? std::make_unique<SomeRows>(config, env) : std::make_unique<ServerStrategy>(config, env);
+    server_->attach(ctx_, {store_.get(), &replica_, [] {
+                             return make_optimizer(parse_yaml("{name: sgd, lr: 1}", "o.yaml"), "optimizer");
+                           }});
+  }
+
+  // Ranks go in turns: pulls in rank order, then pushes.
+  void step(int step, double lr = 1) {
+    StepPlan plan;
+    plan.step = step;
+    server_->begin_step(ctx_, {}, plan);
+    comm_.announce(2 * step);
+    comm_.wait_turn();
+    server_->pull(ctx_);
+    for (const ParameterSpec& p : specs_) give(ctx_, replica_.at(p.name), own_of(ctx_.rank, step, p));
+    for (const ParameterSpec& p : specs_) replica_.at(p.name).grad().coalesce(ctx_);
+    comm_.announce(2 * step + 1);
+    comm_.wait_turn();
+    server_->push(ctx_, lr, {});
+    replica_.clear_gradients();
+    server_->count_served(ctx_);
+    comm_.barrier();
+  }
+
+  ServerStrategy& server() { return *server_; }
+  ParameterStore& store() { return *store_; }
+  ParameterStore& replica() { return replica_; }
+  Context& ctx() { return ctx_; }
+  const std::vector<ParameterSpec>& specs() const { return specs_; }
+
+ private:
+  Communicator& comm_;
+  Context ctx_;
+  std::vector<ParameterSpec> specs_;
+  std::shared_ptr<ParameterStore> store_;
+  ParameterStore replica_;
+  std::unique_ptr<ServerStrategy> server_;
+};
+
+// Runs `body` on every rank; what it returns are failures.
+std::vector<std::string> on_ranks(int ranks, const std::function<std::vector<std::string>(Communicator&)>& body) {
+  std::mutex mutex;
+  std::vector<std::string> failures;
+  make_group(ranks)->run([&](Communicator& comm) {
+    const std::vector<std::string> own = body(comm);
+    const std::lock_guard lock(mutex);
+    failures.insert(failures.end(), own.begin(), own.end());
+  });
+  return failures;
+}
+
+std::vector<int64_t> by_shard(const std::vector<int32_t>& rows, int64_t n, int ranks) {
+  std::vector<int64_t> counts(static_cast<size_t>(ranks));
+  for (const int32_t row : rows)
+    for (int r = 0; r < ranks; ++r)
+      if (row >= chunk_begin(n, r, ranks) && row < chunk_begin(n, r + 1, ranks)) ++counts[static_cast<size_t>(r)];
+  return counts;
+}
+
+// What the formula is to be told of a step. Of a parameter without a gradient nothing but its values travels.
+Traffic server_traffic(int rank, int ranks, int step, bool some_rows) {
+  Traffic t{.rank = rank, .ranks = ranks, .dense = {}, .sparse = {}};
+  for (const ParameterSpec& p : parameters()) {
+    const bool chosen = some_rows && SomeRows::rows(0, step).contains(p.name);
+    if (!p.sparse && !chosen) {
+      t.dense.push_back({p.shape[0], width_of(p)});
+      continue;
+    }
+    Traffic::Sparse s;
+    s.vocabulary = p.shape[0];
+    s.width = width_of(p);
+    for (int r = 0; r < ranks; ++r) {
+      const Own own = own_of(r, step, p);
+      std::set<int32_t> rows(own.indices.begin(), own.indices.end());
+      if (chosen) {
+        const std::vector<int32_t> mine = SomeRows::rows(r, step).at(p.name);
+        std::set<int32_t> both;
+        for (const int32_t row : mine)
+          if (!p.sparse || rows.contains(row)) both.insert(row);
+        rows = both;
+        s.pulled.push_back(by_shard(mine, p.shape[0], ranks));
+      }
+      s.pushed.push_back(by_shard({rows.begin(), rows.end()}, p.shape[0], ranks));
+    }
+    t.sparse.push_back(s);
+  }
+  return t;
+}
+
+struct Case {
+  std::string codec;
+  bool some_rows;
+  int ranks;
+};
+class ParamServer : public testing::TestWithParam<Case> {};
+class ParamServerFeedback : public ParamServer {};  // where no residuals are forgotten
+
+// Steps 0, 3 and 4 of the data, in which every rank has a gradient of every parameter.
+constexpr int kWhole[] = {0, 3, 4};
+
+TEST_P(ParamServer, SendsWhatItsFormulaSays) {
+  const Case c = GetParam();
+  const auto failures = on_ranks(c.ranks, [&](Communicator& comm) {
+    std::vector<std::string> wrong;
+    Worker worker(comm, "codec: " + c.codec, c.some_rows);
+    int64_t sent = 0, received = 0, all_sent = 0;
+    for (const int step : kWhole) {
+      comm.clear_ledger();
+      worker.step(step);
+      worker.server().count_served(worker.ctx());
+      int64_t own = 0;
+      for (const LedgerEntry& e : comm.ledger()) {
+        own += e.sent;
+        received += e.received;
+        if (e.group != "all" || (e.collective != "pull" && e.collective != "push"))
+          wrong.push_back("an entry of " + e.group + " " + e.collective);
+      }
+      sent += own;
+      const int64_t expected =
+          worker.server().expected_bytes(server_traffic(comm.rank(), comm.size(), step, c.some_rows));
+      if (own != expected) wrong.push_back(str("rank ", comm.rank(), " sent ", own, " bytes, expected ", expected));
+      if (comm.size() > 1 && own == 0) wrong.push_back("nothing was sent");
+    }
+    const double mine[] = {static_cast<double>(sent), static_cast<double>(received)};
+    const std::vector<double> all = comm.gather_numbers(mine, "control");
+    for (size_t i = 0; i < all.size(); i += 2) all_sent += static_cast<int64_t>(all[i] - all[i + 1]);
+    if (all_sent != 0) wrong.push_back(str(all_sent, " bytes were sent and not received"));
+    return wrong;
+  });
+  EXPECT_THAT(failures, IsEmpty());
+}
+
+// Every rank's gradient of every step, and what error feedback keeps, are what the server's values have moved by.
+TEST_P(ParamServerFeedback, NothingIsLost) {
+  const Case c = GetParam();
+  const auto failures = on_ranks(c.ranks, [&](Communicator& comm) {
+    std::vector<std::string> wrong;
+    Worker worker(comm, "codec: " + c.codec, c.some_rows);
+    std::map<std::string, std::vector<double>> owed, size;
+    for (const ParameterSpec& p : worker.specs()) {
+      const auto start = worker.store().at(p.name).value().values<float>();
+      owed[p.name].assign(start.begin(), start.end());
+      size[p.name].assign(start.size(), 1);
+    }
+    comm.barrier();
+    for (int step = 0; step < kSteps; ++step) {
+      worker.step(step);
+      for (const ParameterSpec& p : worker.specs()) {
+        const auto width = static_cast<size_t>(width_of(p));
+        for (int r = 0; r < comm.size(); ++r) {
+          const Own own = own_of(r, step, p);
+          const Rows chosen = SomeRows::rows(r, step);
+          const bool part = c.some_rows && chosen.contains(p.name);
+          for (size_t i = 0; i < own.values.size(); ++i) {
+            const size_t row = p.sparse ? static_cast<size_t>(own.indices[i / width]) : i / width;
+            if (part && !std::binary_search(chosen.at(p.name).begin(), chosen.at(p.name).end(), static_cast<int>(row)))
+              continue;
+            owed[p.name][row * width + i % width] -= static_cast<double>(own.values[i]);
+            size[p.name][row * width + i % width] += std::abs(static_cast<double>(own.values[i]));
+          }
+        }
+      }
+    }
+    // Each rank tells what it keeps, as a dense block.
+    const StateDict state = worker.server().state();
+    for (const ParameterSpec& p : worker.specs()) {
+      const auto width = static_cast<size_t>(width_of(p));
+      std::vector<double> kept(owed[p.name].size());
+      const std::string key = "residual/" + p.name + ".push";
+      if (const auto found = state.find(key); found != state.end()) {
+        const auto values = found->second.values<float>();
+        const auto index = state.find(key + ".rows");
+        for (size_t i = 0; i < values.size(); ++i) {
+          const size_t row =
+              index == state.end() ? i / width : static_cast<size_t>(index->second.data<int32_t>()[i / width]);
+          kept[row * width + i % width] = static_cast<double>(values[i]);
+        }
+      }
+      const std::vector<double> all = comm.gather_numbers(kept, "control");
+      const auto values = worker.store().at(p.name).value().values<float>();
+      const bool rounds = c.codec.find("fp16") != std::string::npos || c.codec.find("bf16") != std::string::npos;
+      for (size_t i = 0; i < values.size(); ++i) {
+        double expected = owed[p.name][i];
+        for (size_t r = 0; r < all.size() / kept.size(); ++r) expected += all[r * kept.size() + i];
+        const double tolerance = (rounds && comm.size() > 1 ? 0x1p-8 : 1e-5) * size[p.name][i];
+        if (std::abs(expected - static_cast<double>(values[i])) <= tolerance) continue;
+        wrong.push_back(str("rank ", comm.rank(), ' ', p.name, '[', i, "] is ", values[i], ", expected ", expected));
+        break;
+      }
+    }
+    return wrong;
+  });
+  EXPECT_THAT(failures, IsEmpty());
+}
+
+std::vector<Case> cases(std::vector<std::string> codecs) {
+  std::vector<Case> all;
+  for (const std::string& codec : codecs)
+    for (const bool some_rows : {false, true})
+      for (const int ranks : {1, 2, 3, 4, 8}) all.push_back({codec, some_rows, ranks});
+  return all;
+}
+std::string name_of(const testing::TestParamInfo<Case>& one) {
+  std::string name;
+  for (const char ch : one.param.codec)
+    if (isalnum(static_cast<unsigned char>(ch))) name += ch;
+  return str(name, one.param.some_rows ? "_rows_" : "_", one.param.ranks);
+}
+INSTANTIATE_TEST_SUITE_P(All, ParamServer,
+                         testing::ValuesIn(cases({"{kind: none}", "{kind: fp16}", "{kind: bf16}", "{kind: one_bit}",
+                                                  "{kind: one_bit, residual: none}"})),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(All, ParamServerFeedback,
+                         testing::ValuesIn(cases({"{kind: none}", "{kind: fp16}", "{kind: bf16}", "{kind: one_bit}"})),
+                         name_of);
+
+// A worker sees in its replica what others have pushed of the rows that it pulls, and of no others.
+TEST(ParamServerRows, OthersStayOld) {
+  const auto failures = on_ranks(3, [](Communicator& comm) {
+    std::vector<std::string> wrong;
+    Worker worker(comm, "{}", true);
+    worker.step(0);
+    const Tensor before = worker.replica().at("gate").value().clone();
+    StepPlan plan;
+    plan.step = 3;
+    worker.server().begin_step(worker.ctx(), {}, plan);
+    comm.announce(10);
+    comm.wait_turn();
+    worker.server().pull(worker.ctx());
+    const auto chosen = SomeRows::rows(comm.rank(), 3).at("gate");
+    const float *old = before.data<float>(), *now = worker.replica().at("gate").value().data<float>(),
+                *whole = worker.store().at("gate").value().data<float>();
+    for (int row = 0; row < 24; ++row) {
+      const bool is_new = std::binary_search(chosen.begin(), chosen.end(), row);
+      if (std::memcmp(now + row * 33, (is_new ? whole : old) + row * 33, 33 * sizeof(float)) != 0)
+        wrong.push_back(str("row ", row, " is ", is_new ? "old" : "new"));
+    }
+    if (std::memcmp(old, whole, 24 * 33 * sizeof(float)) == 0) wrong.push_back("nothing had changed");
+    return wrong;
+  });
+  EXPECT_THAT(failures, IsEmpty());
+}
+
+// Two processes cannot update one memory.
+class Elsewhere final : public Communicator {
+ public:
+  Elsewhere() : Communicator(Allocator::cpu()) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+
+ protected:
+  Tensor do_all_gather(const Tensor&, std::span<const int64_t>) override { return {}; }
+  std::vector<Tensor> do_all_to_all(std::vector<Tensor>&, std::span<const int64_t>) override { return {}; }
+  Tensor do_broadcast(const Tensor&, int) override { return {}; }
+  void do_barrier() override {}
+  void do_send(const Tensor&, int, int) override {}
+  int do_receive(Tensor&, int, int) override { return 0; }
+};
+
+TEST(ParamServerMessages, RanksOfSeveralProcesses) {
+  Elsewhere comm;
+  try {
+    Worker worker(comm, "{}", false);
+    FAIL() << "accepted";
+  } catch (const UserError& e) {
+    EXPECT_THAT(e.what(), HasSubstr("sync.all"));
+    EXPECT_THAT(e.what(), HasSubstr("--ranks 2"));
+  }
+}
+
+}  // namespace
+}  // namespace lmx::sync_test

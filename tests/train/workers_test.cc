@@ -1,0 +1,363 @@
+// Runs whose ranks are workers of a parameter server.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "lmx/log.h"
+#include "lmx/plugin.h"
+#include "lmx/train.h"
+#include "train/fixture.h"
+
+namespace lmx::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+using Changes = std::vector<std::pair<std::string, std::string>>;
+
+constexpr const char* kRecipe = R"(
+data: {name: synthetic, vocab_size: 40, train_tokens: 1500, valid_tokens: 157, test_tokens: 0, branching: 6, classes: 4}
+batcher: {name: tbptt, sequence_length: 5}
+batch: {global: 6}
+model: {name: lstm, embedding: 8, cells: 10, projection: 6, dropout: 0.2}
+loss: {name: sampled_softmax, samples: 12}
+optimizer: {name: adam, lr: 0.01}
+schedule: {name: halve_on_rise}
+clip: 0.5
+train: {steps: 24, log_every: 5, eval_every: 6}
+checkpoint: {every: 24, keep_best: false}
+run: {tensorboard: false}
+sync: {rest: {params: ".*", strategy: param_server}}
+threads: 1
+)";
+
+class Workers : public FolderTest {
+ protected:
+  Workers() {
+    static const bool once = [] {
+      Registry::instance().add_default_directories();
+      set_log_level(LogLevel::error);
+      return true;
+    }();
+    static_cast<void>(once);
+  }
+  Node recipe(const std::string& dir, int64_t ranks, const Changes& changes) const {
+    Node tree = parse_yaml(kRecipe, "workers.yaml");
+    tree.find("run")->set("dir", Node::string(path(dir)));
+    if (ranks > 0) tree.set("comm", parse_yaml(str("{name: virtual, ranks: ", ranks, "}"), "change"));
+    for (const auto& [key, yaml] : changes) {
+      const size_t dot = key.rfind('.');
+      const Node value = parse_yaml(yaml, "change");
+      if (dot == std::string::npos)
+        tree.set(key, value);
+      else
+        tree.at_path(key.substr(0, dot))->set(key.substr(dot + 1), value);
+    }
+    return tree;
+  }
+  // The model's bytes after the run.
+  std::string run(const std::string& dir, int64_t ranks, const Changes& changes = {}, const std::string& resume = "") {
+    result_ = run_recipe(recipe(dir, ranks, changes), "workers", {resume, {}, ""});
+    return model(dir, result_.steps);
+  }
+  std::string model(const std::string& dir, int64_t step) const {
+    return read_all(str(path(dir), "/checkpoints/step-", step, "/model.safetensors"));
+  }
+  std::string refused(int64_t ranks, const Changes& changes, const std::string& dir = "refused",
+                      const std::string& resume = "") {
+    const std::string text = message<UserError>([&] { run(dir, ranks, changes, resume); });
+    if (resume.empty()) {
+      EXPECT_FALSE(fs::exists(path(dir))) << "a run's folder is left behind";
+    }
+    return text;
+  }
+  std::vector<nlohmann::json> records(const std::string& dir, const std::string& split) const {
+    std::vector<nlohmann::json> found;
+    std::istringstream lines(read_all(path(dir) + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json["split"] == split) found.push_back(json);
+    }
+    return found;
+  }
+  // What the records say of training and validation; traffic and codecs are counted from a resume on.
+  std::string curve(const std::string& dir) const {
+    std::string text;
+    for (const char* split : {"train", "valid"}) {
+      for (nlohmann::json record : records(dir, split)) {
+        for (const char* clock : {"step_s", "words_per_s", "comm_s", "comm_exposed_s"}) record.erase(clock);
+        const nlohmann::json all = record;
+        for (const auto& [key, value] : all.items())
+          if (key.starts_with("comm_") || key.starts_with("codec/")) record.erase(key);
+        text += record.dump() + "\n";
+      }
+    }
+    return text;
+  }
+  // Only checkpoints up to `step`, as if the run had been killed after it.
+  void cut(const std::string& from, const std::string& to, int64_t step) const {
+    fs::copy(path(from), path(to), fs::copy_options::recursive);
+    for (const CheckpointInfo& c : list_checkpoints(path(to)))
+      if (c.step > step) fs::remove_all(c.folder);
+  }
+  static std::map<int64_t, int64_t> staleness(const std::vector<nlohmann::json>& train) {
+    std::map<int64_t, int64_t> sum;
+    const std::string prefix = "rest/staleness/";
+    for (const auto& record : train)
+      for (const auto& [key, value] : record.items())
+        if (key.starts_with(prefix)) sum[std::stoll(key.substr(prefix.size()))] += value.get<int64_t>();
+    return sum;
+  }
+  RunResult result_;
+};
+
+// Nobody else updates: what is pulled is what was pushed, and the delay only passes the time.
+TEST_F(Workers, OneWorkerIsPlainSgdToTheBit) {
+  const std::string allreduce = "{rest: {params: '.*', strategy: allreduce}}";
+  int n = 0;
+  for (const char* optimizer : {"{name: sgd, lr: 0.5}", "{name: sgd, lr: 0.2, momentum: 0.9}", "{name: adam, lr: 0.01}"}) {
+    for (const char* loss : {"{name: full_softmax}", "{name: sampled_softmax, samples: 12}"}) {
+      const Changes both{{"optimizer", optimizer}, {"loss", loss}};
+      Changes plain = both, zero = both;
+      plain.emplace_back("sync", allreduce);
+      zero.emplace_back("sync.rest.delay", "{kind: fixed, mean: 0}");
+      const std::string expected = run(str("plain", n), 0, plain);
+      EXPECT_EQ(run(str("self", n), 0, zero), expected);
+      EXPECT_EQ(run(str("one", n), 1, both), expected);
+      EXPECT_EQ(run(str("bit", n), 1, {{"optimizer", optimizer}, {"loss", loss}, {"sync.rest.codec", "{kind: one_bit}"}}),
+                expected)
+          << "nothing travels, so nothing is encoded";
+      ++n;
+    }
+  }
+}
+
+TEST_F(Workers, TheSameRunTwiceGivesTheSameBits) {
+  const std::string first = run("a", 4);
+  for (const char* at_once : {"1", "4"})
+    EXPECT_EQ(run(str("b", at_once), 4, {{"comm", str("{name: virtual, ranks: 4, at_once: ", at_once, "}")}}), first);
+  EXPECT_NE(run("c", 4, {{"sync.rest.delay", "{kind: fixed}"}}), first);
+  EXPECT_NE(run("d", 4, {{"seed", "2"}}), first);
+}
+
+// Records, validations and checkpoints look at the server and change nothing.
+TEST_F(Workers, MeetingsDoNotChangeWhatIsComputed) {
+  const Changes adam{{"schedule", "{name: constant}"}};
+  const std::string first = run("a", 3, adam);
+  EXPECT_EQ(run("b", 3, {adam[0], {"train.log_every", "1"}, {"train.eval_every", "24"}, {"checkpoint.every", "24"}}),
+            first);
+  EXPECT_EQ(run("c", 3, {adam[0], {"train.log_every", "24"}, {"train.eval_every", "1"}, {"checkpoint.every", "3"}}),
+            first);
+}
+
+TEST_F(Workers, ValidationSeesTheServer) {
+  run("a", 3);
+  const EvalResult r = evaluate_run(path("a"), {});
+  EXPECT_NEAR(r.ppl, result_.valid_ppl, 1e-6 * r.ppl);
+  EXPECT_LT(result_.valid_ppl, 39);
+  ASSERT_EQ(records("a", "valid").size(), 4u);
+}
+
+// Every kind of state: dropout, carried state, Adam, a schedule that remembers, residuals, rows, a window under way.
+TEST_F(Workers, ResumedFromAnyCheckpointEndsInTheSameBits) {
+  for (const char* codec : {"{kind: none}", "{kind: one_bit}"}) {
+    const std::string whole = str("whole", codec[7]);
+    const Changes changes{{"sync.rest.codec", codec}, {"sync.rest.schedule", path(whole + ".txt")},
+                          {"checkpoint", "{every: 4, keep_last: 20}"}};
+    const std::string expected = run(whole, 3, changes), schedule = read_all(path(whole + ".txt"));
+    for (const int64_t step : {4, 6, 12, 20}) {
+      const std::string dir = str(whole, step);
+      cut(whole, dir, step);
+      write_all(path(whole + ".txt"), "");
+      EXPECT_EQ(run(dir, 3, changes, path(dir)), expected) << codec << " from step " << step;
+      EXPECT_EQ(curve(dir), curve(whole));
+      EXPECT_EQ(read_all(path(whole + ".txt")), schedule);
+      for (const char* file : {"rank-0.safetensors", "rank-1.safetensors", "rank-2.safetensors"})
+        EXPECT_EQ(read_all(str(path(dir), "/checkpoints/step-24/", file)),
+                  read_all(str(path(whole), "/checkpoints/step-24/", file)));
+    }
+  }
+}
+
+TEST_F(Workers, AReplayGivesTheSameBits) {
+  const std::string file = path("order.txt"), again = path("again.txt");
+  const std::string expected = run("a", 4, {{"sync.rest.schedule", file}});
+  EXPECT_THAT(read_all(file), testing::StartsWith("lmx schedule 1: 4 workers\npull 0\n"));
+  const Changes replay{{"sync.rest.replay", file}, {"sync.rest.schedule", again}, {"sync.rest.delay", "{kind: fixed}"}};
+  EXPECT_EQ(run("b", 4, replay), expected);
+  EXPECT_EQ(read_all(again), read_all(file));
+  // Another order is another run.
+  const std::string other = path("other.txt");
+  EXPECT_NE(run("c", 4, {{"sync.rest.delay", "{kind: fixed}"}, {"sync.rest.schedule", other}}), expected);
+  EXPECT_EQ(run("d", 4, {{"sync.rest.replay", other}}), model("c", 24));
+}
+
+// The event loop of the paper's setting by itself, without lmx: who pulls and pushes when.
+std::map<int64_t, int64_t> simulated(int workers, int64_t steps, const std::function<double(int, int64_t)>& duration) {
+  struct Event {
+    double time = 0;
+    bool push = false;
+    int64_t step = 0, pulled_at = 0;
+  };
+  std::vector<Event> next(static_cast<size_t>(workers));
+  std::map<int64_t, int64_t> histogram;
+  for (int64_t updates = 0; updates < workers * steps;) {
+    size_t w = next.size();
+    for (size_t i = 0; i < next.size(); ++i)
+      if (next[i].step < steps && (w == next.size() || next[i].time < next[w].time)) w = i;
+    Event& e = next[w];
+    if (!e.push) {
+      e.pulled_at = updates;
+      e.time += duration(static_cast<int>(w), e.step);
+    } else {
+      ++histogram[updates++ - e.pulled_at];
+      ++e.step;
+    }
+    e.push = !e.push;
+  }
+  return histogram;
+}
+
+TEST_F(Workers, StalenessIsThatOfTheDelays) {
+  const RandomKey key = RandomKey(1).fold("delay");
+  const auto draw = [&](int w, int64_t step) {
+    return key.fold(static_cast<uint64_t>(w)).uniform(static_cast<uint64_t>(step));
+  };
+  const auto speed = [&](int w) { return key.fold(static_cast<uint64_t>(w)).fold("speed").uniform(0) * 2 - 1; };
+  const std::vector<double> trace{1, 1, 1, 5, 0.5, 2, 1};
+  write_all(path("trace.txt"), "1\n1\n1\n\n5\n0.5\n2\n1\n");
+  write_all(path("columns.txt"), "1 2 3 4 5\n2 2 2 2 2\n");
+  const auto seen = [&](const std::string& delay) {
+    static int n = 0;
+    const std::string dir = str("run", n++);
+    run(dir, 5, {{"sync.rest.delay", delay}});
+    return staleness(records(dir, "train"));
+  };
+  EXPECT_EQ(seen("{kind: exponential}"), simulated(5, 24, [&](int w, int64_t s) { return -std::log1p(-draw(w, s)); }));
+  EXPECT_EQ(seen("{kind: exponential, mean: 3, spread: 0.5}"), simulated(5, 24, [&](int w, int64_t s) {
+              return -std::log1p(-draw(w, s)) * 3 * (1 + 0.5 * speed(w));
+            }));
+  EXPECT_EQ(seen("{kind: fixed, spread: 0.9}"),
+            simulated(5, 24, [&](int w, int64_t) { return 1 + 0.9 * speed(w); }));
+  EXPECT_EQ(seen(str("{kind: trace, file: ", path("trace.txt"), "}")), simulated(5, 24, [&](int w, int64_t s) {
+              return trace[static_cast<size_t>((w * 7 / 5 + s) % 7)];
+            }));
+  EXPECT_EQ(seen(str("{kind: trace, file: ", path("columns.txt"), "}")),
+            simulated(5, 24, [&](int w, int64_t s) { return s % 2 ? 2.0 : w + 1.0; }));
+  // In step by equal durations: each sees what the others did in the last round, but for the first round.
+  const std::map<int64_t, int64_t> fixed = seen("{kind: fixed}");
+  EXPECT_EQ(fixed, (std::map<int64_t, int64_t>{{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 116}}));
+}
+
+TEST_F(Workers, TheLedgerIsTheFormulas) {
+  run("a", 4, {{"loss", "{name: full_softmax}"}, {"train.log_every", "24"}, {"train.eval_every", "24"}});
+  // Every parameter is pulled whole: 3/4 of the bytes come from other ranks, 24 times a worker, and once to validate.
+  int64_t bytes = 0;
+  for (const auto& [name, t] : load_safetensors(path("a/checkpoints/step-24/model.safetensors"), Allocator::cpu()))
+    bytes += t.bytes();
+  std::map<std::string, int64_t> received, sent;
+  for (const auto& r : records("a", "rank"))
+    for (const char* what : {"pull", "push", "all_gather"}) {
+      received[what] += r.value(str("comm/rest/", what, "/received_bytes"), int64_t{0});
+      sent[what] += r.value(str("comm/rest/", what, "/sent_bytes"), int64_t{0});
+    }
+  EXPECT_EQ(received["pull"], 24 * 3 * bytes);
+  EXPECT_EQ(sent["pull"], 24 * 3 * bytes);
+  EXPECT_EQ(sent["push"], received["push"]);
+  EXPECT_GT(sent["push"], 0);
+  EXPECT_EQ(sent["all_gather"], received["all_gather"]);
+  EXPECT_EQ(sent["all_gather"] % (3 * bytes), 0);
+}
+
+TEST_F(Workers, MoreRanksThanSequences) {
+  const Changes often{{"checkpoint", "{every: 4, keep_last: 20}"}};
+  const std::string six = run("a", 6), eight = run("b", 8, often);
+  EXPECT_NE(six, eight);
+  EXPECT_EQ(run("c", 8), eight);
+  int64_t updates = 0;
+  for (const auto& [staleness, n] : staleness(records("b", "train"))) updates += n;
+  EXPECT_EQ(updates, 6 * 24);
+  cut("b", "d", 12);
+  EXPECT_EQ(run("d", 8, often, path("d")), eight);
+}
+
+TEST_F(Workers, SeveralRulesAreOneServer) {
+  const std::string one = run("a", 3);
+  const std::string two =
+      "{tables: {params: 'embedding|softmax', strategy: param_server}, rest: {params: '.*', strategy: param_server}}";
+  EXPECT_EQ(run("b", 3, {{"sync", two}}), one);
+}
+
+TEST_F(Workers, Divergence) {
+  const Changes low{{"train.max_loss", "0.1"}, {"train.on_divergence", "stop"}};
+  EXPECT_THAT(message<RunError>([&] { run("stop", 3, low); }),
+              AllOf(HasSubstr("[train] worker "), HasSubstr("step 1"), HasSubstr("is above train.max_loss")));
+  EXPECT_THAT(read_all(path("stop/status.json")), HasSubstr("is above train.max_loss"));
+  EXPECT_THAT(message<RunError>([&] { run("skip", 3, {low[0], {"train.on_divergence", "skip"}}); }),
+              HasSubstr("20 updates left out in a row"));
+  // Some updates are left out, and no others.
+  run("some", 3, {{"train.max_loss", "2.5"}, {"train.on_divergence", "lower_lr"}, {"train.log_every", "24"}});
+  const auto train = records("some", "train");
+  ASSERT_EQ(train.size(), 1u);
+  int64_t updates = 0;
+  for (const auto& [staleness, n] : staleness(train)) updates += n;
+  const auto skipped = train[0]["skipped"].get<int64_t>();
+  EXPECT_GT(skipped, 0);
+  EXPECT_EQ(updates + skipped, 3 * 24);
+}
+
+TEST_F(Workers, RecipesThatAreRefused) {
+  const std::string mixed =
+      "{tables: {params: softmax, strategy: param_server}, rest: {params: '.*', strategy: allreduce}}";
+  EXPECT_THAT(refused(3, {{"sync", mixed}}),
+              AllOf(HasSubstr("sync.rest"), HasSubstr("strategy param_server is asynchronous"), HasSubstr("allreduce")));
+  const std::string clocks =
+      "{tables: {params: softmax, strategy: param_server}, rest: {params: '.*', strategy: param_server, delay: {mean: 2}}}";
+  EXPECT_THAT(refused(3, {{"sync", clocks}}), AllOf(HasSubstr("one clock"), HasSubstr("sync.tables"), HasSubstr("mean: 2")));
+  EXPECT_THAT(refused(3, {{"train.ema", "0.9"}}), AllOf(HasSubstr("train.ema"), HasSubstr("asynchronous")));
+  EXPECT_THAT(refused(3, {{"sync.rest.delay", "{mean: 0}"}}), AllOf(HasSubstr("delay.mean"), HasSubstr("3 workers")));
+  EXPECT_THAT(refused(3, {{"sync.rest.delay", "{kind: trace}"}}), HasSubstr("needs a file"));
+  EXPECT_THAT(refused(3, {{"sync.rest.delay", "{file: x}"}}), HasSubstr("is for kind trace, not exponential"));
+  EXPECT_THAT(refused(3, {{"sync.rest.delay", "{kind: sometimes}"}}), HasSubstr("sometimes"));
+  EXPECT_THAT(refused(3, {{"sync.rest.codec", "{kind: two_bit}"}}), HasSubstr("two_bit"));
+}
+
+TEST_F(Workers, FilesThatAreRefused) {
+  const auto trace = [&](const std::string& text) {
+    write_all(path("t"), text);
+    return refused(3, {{"sync.rest.delay", str("{kind: trace, file: ", path("t"), "}")}});
+  };
+  EXPECT_THAT(trace(""), HasSubstr("is empty"));
+  EXPECT_THAT(trace("1\nfast\n"), AllOf(HasSubstr("t:2:"), HasSubstr("'fast' is no duration")));
+  EXPECT_THAT(trace("-1\n"), HasSubstr("'-1' is no duration"));
+  EXPECT_THAT(trace("1 2\n"), AllOf(HasSubstr("2 columns"), HasSubstr("3 workers")));
+  EXPECT_THAT(trace("1\n1 2 3\n"), AllOf(HasSubstr("t:2: 3 columns"), HasSubstr("lines before have 1")));
+  EXPECT_THAT(refused(3, {{"sync.rest.delay", "{kind: trace, file: /nowhere}"}}), HasSubstr("cannot read /nowhere"));
+  const auto replay = [&](const std::string& text) {
+    write_all(path("s"), text);
+    return refused(3, {{"sync.rest.replay", path("s")}});
+  };
+  EXPECT_THAT(replay(""), HasSubstr("no schedule"));
+  EXPECT_THAT(replay("lmx schedule 1: 4 workers\n"), AllOf(HasSubstr("4 workers"), HasSubstr("--ranks 4")));
+  EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 0\npush 1\n"), AllOf(HasSubstr("s:3:"), HasSubstr("'push 1'")));
+  EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 3\n"), HasSubstr("'pull 3'"));
+  EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 0 1\n"), HasSubstr("'pull 0 1'"));
+  EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 0\npush 0\n"),
+              AllOf(HasSubstr("ends after 1 steps"), HasSubstr("takes 24")));
+}
+
+TEST_F(Workers, AnotherNumberOfRanksCannotResume) {
+  const Changes often{{"checkpoint", "{every: 4, keep_last: 20}"}};
+  run("a", 3, often);
+  cut("a", "b", 12);
+  for (const int64_t ranks : {0, 2, 4})
+    EXPECT_THAT(refused(ranks, often, "b", path("b")), AllOf(HasSubstr("sync.rest"), HasSubstr("3 workers"), HasSubstr("--ranks 3")));
+  EXPECT_EQ(run("b", 3, often, path("b")), model("a", 24));
+}
+
+}  // namespace
+}  // namespace lmx::train
