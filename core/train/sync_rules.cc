@@ -1,8 +1,10 @@
 // `sync:` of a recipe: which strategy serves which parameters.
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <regex>
 #include <set>
+#include <utility>
 
 #include "config/messages.h"
 #include "lmx/error.h"
@@ -137,7 +139,12 @@ struct SyncRules::Impl {
   size_t next = 0;  // the first unit that was not posted in this step
   Context ctx;      // of the step, as units see it
   ParameterStore* params = nullptr;
+  std::vector<UnitTime> timeline;  // as units
+  std::chrono::steady_clock::time_point start;  // of the step
   std::unique_ptr<train::UnitQueue> queue;
+
+  double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
+  void travel(size_t i);
 };
 
 // Backward finishes parameters in about the reverse order of their declaration.
@@ -168,13 +175,23 @@ void SyncRules::Impl::order_units(const std::vector<ParameterSpec>& all) {
 
 void SyncRules::Impl::post_ready() {
   for (; next < units.size() && units[next].missing == 0; ++next) {
-    queue->post([this, unit = &units[next]] {
-      const Span span(ctx.tracer, "sync");
-      std::vector<Var> vars;
-      for (const std::string& name : unit->names) vars.push_back(params->at(name));
-      unit->strategy->reduce(ctx, vars);
-    });
+    queue->post([this, i = next] { travel(i); });
   }
+}
+
+void SyncRules::Impl::travel(size_t i) {
+  const Span span(ctx.tracer, "sync");
+  UnitTime& time = timeline[i];
+  time.begin = now();
+  std::vector<Var> vars;
+  for (const std::string& name : units[i].names) vars.push_back(params->at(name));
+  const size_t entered = ctx.comm->ledger().size();
+  units[i].strategy->reduce(ctx, vars);
+  for (size_t e = entered; e < ctx.comm->ledger().size(); ++e) {
+    time.sent += ctx.comm->ledger()[e].sent;
+    time.received += ctx.comm->ledger()[e].received;
+  }
+  time.end = now();
 }
 
 SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vector<ParameterSpec>& params, int rank,
@@ -213,18 +230,22 @@ void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const
   impl_->ctx.tape = nullptr;
   impl_->params = &params;
   impl_->next = 0;
+  impl_->start = std::chrono::steady_clock::now();
+  impl_->timeline.clear();
+  for (const Impl::Unit& unit : impl_->units) impl_->timeline.push_back({unit.names[0], 0, 0, 0, 0, 0});
   for (Impl::Unit& unit : impl_->units) unit.missing = unit.names.size();
 }
 
 void SyncRules::grad_ready(const Var& param) {
   Impl::Unit& unit = impl_->units[impl_->unit_of.at(param.name())];
   LMX_CHECK(unit.missing > 0, "the gradient of '", param.name(), "' is complete twice");
-  --unit.missing;
+  if (--unit.missing == 0) impl_->timeline[impl_->unit_of.at(param.name())].ready = impl_->now();
   impl_->post_ready();
 }
 
 void SyncRules::finish() {
-  for (Impl::Unit& unit : impl_->units) unit.missing = 0;
+  for (size_t i = 0; i < impl_->units.size(); ++i)
+    if (std::exchange(impl_->units[i].missing, 0) > 0) impl_->timeline[i].ready = impl_->now();
   impl_->post_ready();
   impl_->queue->drain();
 }
@@ -257,6 +278,10 @@ void SyncRules::load(Context& ctx, const std::vector<StateDict>& ranks) {
         if (key.starts_with(name + "/")) own[r].emplace(key.substr(name.size() + 1), t);
     s->load(ctx, own);
   }
+}
+
+const std::vector<UnitTime>& SyncRules::timeline() const {
+  return impl_->timeline;
 }
 
 CommTimes SyncRules::take_times() {

@@ -2,8 +2,8 @@
 #include "train/trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <thread>
 
@@ -230,6 +230,14 @@ void Trainer::set_pace(double seconds) {
 Record Trainer::own_record() const {
   Record record = rank_record(at_.step, s_.ctx.rank, traffic_.window(), s_.memory());
   record.values.emplace_back("steps", static_cast<double>(laps_));
+  size_t number = 0;
+  for (const UnitTime& unit : s_.sync->timeline()) {
+    const std::string name = str("unit/", number++, "/", unit.first, "/");
+    record.values.emplace_back(name + "bytes", static_cast<double>(std::max(unit.sent, unit.received)));
+    record.values.emplace_back(name + "ready_s", unit.ready);
+    record.values.emplace_back(name + "begin_s", unit.begin);
+    record.values.emplace_back(name + "end_s", unit.end);
+  }
   return record;
 }
 

@@ -92,6 +92,14 @@ struct CommTimes {
   double exposed = 0;  // those of them in which the rank had nothing else to do; the rest was hidden behind backward
 };
 
+// A unit of the last step on this rank: when its gradients were complete, when it began and ceased to travel, in seconds
+// since begin_step(), and the bytes of it.
+struct UnitTime {
+  std::string first;  // of its parameters
+  double ready = 0, begin = 0, end = 0;
+  int64_t sent = 0, received = 0;
+};
+
 // `sync:` of a recipe: rules by name, each {params: regex, strategy: name, ...}; the first match wins. Runs the units of
 // all rules in one fixed order, each as soon as its gradients are complete, beside backward where the communicator can.
 // UserError: an uncovered parameter, a rule that matches nothing.
@@ -111,7 +119,8 @@ class LMX_API SyncRules {
   bool replicated() const;  // of all rules
   StateDict state() const;
   void load(Context& ctx, const std::vector<StateDict>& ranks);
-  CommTimes take_times();  // since the last call
+  CommTimes take_times();                   // since the last call
+  const std::vector<UnitTime>& timeline() const;  // of the last step, in the order in which units travel
   std::map<std::string, CodecHealth> take_health();
   std::vector<std::pair<std::string, double>> take_values();  // "<rule>/<name>"
   std::vector<std::string> describe(int ranks) const;         // lines for people
