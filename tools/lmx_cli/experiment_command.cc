@@ -117,14 +117,10 @@ void write_file(const std::string& path, const std::string& text) {
 // results.json, table.md and figure.svg of what is done; the table to stdout.
 void write_results(const Experiment& e, const Scale& scale, const std::vector<Cell>& cells, const Runner& runner,
                    const std::string& out, const Ending& ending) {
-  std::map<std::string, CellResult> results;
   std::map<std::string, std::vector<RunRecord>> records;
-  for (const Cell& cell : cells) {
-    if (cell.runs && !runner.done(cell)) continue;
-    if (cell.runs) records[cell.id] = runner.records(cell);
-    results[cell.id] = measure_cell(e, cell, cell.runs ? &records[cell.id] : nullptr);
-  }
-  const Results judged = judge(e, scale, cells, std::move(results), ending.failed);
+  for (const Cell& cell : cells)
+    if (cell.runs && runner.done(cell)) records[cell.id] = runner.records(cell);
+  const Results judged = judge(e, scale, cells, measure_cells(e, cells, records), ending.failed);
   write_file(out + "/results.json", json(judged));
   write_file(out + "/table.md", markdown(judged));
   if (!e.figure.layers.empty()) write_file(out + "/figure.svg", figure_svg(judged, records));

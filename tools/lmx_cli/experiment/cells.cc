@@ -165,6 +165,7 @@ void add_overrides(std::vector<Override>& overrides, const Cell& cell, const Nod
 std::vector<Override> overrides_of(const Experiment& e, const Scale& scale, const Cell& cell) {
   std::vector<Override> overrides;
   add_overrides(overrides, cell, scale.overrides, "scales." + scale.id + ".overrides");
+  if (cell.types) return overrides;  // of its recipe only the data matters
   add_overrides(overrides, cell, e.overrides, "overrides");
   for (const auto& [axis_id, label] : cell.place)
     for (const AxisValue& value : e.axis(axis_id)->values)

@@ -210,7 +210,7 @@ void Measure::fields(Fields& f) {
   f.field("divide", divide, "divisor, as 1e6 for MB", {0, 1e300, true});
   f.field("digits", digits, "significant digits in tables", {1, 17});
   f.subtree("value", value, "formula over other measures, in the place of a key");
-  f.subtree("formula", formula, "what it should be; also the value of cells that do not run");
+  f.subtree("formula", formula, "what it should be, or axis: {value: formula}; also the value of cells that do not run");
   f.choice("class", kind, kClasses, "how near it has to come to formula and paper");
   f.field("within", within, "relative distance that is allowed; -1: exact 0, formula 0.01, quality 0.02", {-1, 1e6});
   f.subtree("paper", paper, "cell: the paper's number");

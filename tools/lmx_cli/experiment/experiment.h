@@ -39,7 +39,7 @@ struct Measure {
   double divide = 1;
   int64_t digits = 4;
   lmx::Node value;    // formula, in the place of a key
-  lmx::Node formula;  // what it should be; also the value of a cell that does not run
+  lmx::Node formula;  // what it should be, one or `axis: {value: formula}`; also the value of a cell that does not run
   std::string kind = "quality";
   double within = -1;  // relative; below 0: as the class says
   lmx::Node paper;     // map: cell -> the paper's number

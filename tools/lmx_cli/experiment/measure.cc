@@ -95,11 +95,17 @@ double measured(const Measure& m, const std::string& cell, const std::vector<Run
   return value / m.divide;
 }
 
-// Names of one cell: its axes and variables, and the measures that are known so far.
+std::string joined(const std::set<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+// Names of one cell: its axes and variables, the measures that are known so far, and other cells' in brackets.
 class MeasureScope final : public CellScope {
  public:
-  MeasureScope(const Experiment& experiment, const Cell& cell, const CellResult& result)
-      : CellScope(cell), experiment_(experiment), result_(result) {}
+  MeasureScope(const Cell& cell, const CellResult& result, const Experiment& experiment, const ResultScope& others)
+      : CellScope(cell), result_(result), experiment_(experiment), others_(others) {}
   double variable(const std::string& name) const override {
     const auto found = result_.values.find(name);
     if (found != result_.values.end()) return found->second;
@@ -107,44 +113,97 @@ class MeasureScope final : public CellScope {
       throw UserError(str("measure ", name, " is not known here: the cell lacks it, or it comes later in the file"));
     return CellScope::variable(name);
   }
+  std::vector<Sample> select(const std::string& measure, const std::vector<std::string>& selection,
+                             const std::string& axis) const override {
+    return others_.select(measure, selection, axis);
+  }
 
  private:
-  const Experiment& experiment_;
   const CellResult& result_;
+  const Experiment& experiment_;
+  const ResultScope& others_;
 };
 
-std::string joined(const std::set<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
+// First what was measured, then the formulas, which may speak of what other cells measured.
+class Measuring {
+ public:
+  using Records = std::map<std::string, std::vector<RunRecord>>;
+  Measuring(const Experiment& experiment, const std::vector<Cell>& cells, const Records* records)
+      : experiment_(experiment), records_(records), others_(experiment, cells, results_) {
+    for (const Cell& cell : cells)
+      if (cell.runs && (!records || records->contains(cell.id))) measure(cell);
+    for (const Cell& cell : cells)
+      if (!cell.runs || results_.contains(cell.id)) add_formulas(cell);
+  }
+  std::map<std::string, CellResult> take() { return std::move(results_); }
+
+ private:
+  void measure(const Cell& cell) {
+    CellResult& result = results_[cell.id];
+    for (const Measure& m : experiment_.measures) {
+      if (!applies(experiment_, m, cell)) continue;
+      double value = 1;
+      if (m.key.empty())
+        value = evaluate(m.value, "measures." + m.id + ".value", MeasureScope(cell, result, experiment_, others_));
+      else if (records_)
+        value = measured(m, cell.id, records_->at(cell.id));
+      result.values[m.id] = value;
+    }
+  }
+
+  void add_formulas(const Cell& cell) {
+    CellResult& result = results_[cell.id];
+    for (const Measure& m : experiment_.measures) {
+      const Node* formula = formula_of(experiment_, m, cell);
+      if (!formula || !applies(experiment_, m, cell)) continue;
+      try {
+        result.formulas[m.id] =
+            evaluate(*formula, "measures." + m.id + ".formula", MeasureScope(cell, result, experiment_, others_));
+      } catch (const UserError&) {
+        if (!records_) throw;
+        continue;  // it was right when all cells were there: one that it speaks of has not run
+      }
+      if (!cell.runs) result.values[m.id] = result.formulas[m.id];
+    }
+  }
+
+  const Experiment& experiment_;
+  const Records* records_;
+  std::map<std::string, CellResult> results_;
+  ResultScope others_;
+};
 
 }  // namespace
+
+const Node* formula_of(const Experiment& experiment, const Measure& measure, const Cell& cell) {
+  const Node& formula = measure.formula;
+  if (formula.kind == Node::Kind::null) return nullptr;
+  if (formula.kind != Node::Kind::map) return &formula;
+  const std::string path = "measures." + measure.id + ".formula";
+  for (const auto& [axis_id, by_value] : formula.entries) {
+    Node named = Node::map(by_value.mark);  // the values that it names, for the check of a choice
+    std::vector<Node> values;
+    for (const auto& [label, node] : by_value.entries) values.push_back(Node::string(label, node.mark));
+    named.set(axis_id, Node::list(values, by_value.mark));
+    if (chosen(experiment, cell, named, path)) return by_value.find(*cell.value(axis_id));
+  }
+  return nullptr;
+}
 
 bool applies(const Experiment& experiment, const Measure& measure, const Cell& cell) {
   const bool of_types = measure.split == "types" || measure.split == "fit";
   if (of_types != cell.types) return false;
-  if (!cell.runs && measure.formula.kind == Node::Kind::null) return false;
+  if (!cell.runs && !formula_of(experiment, measure, cell)) return false;
   return chosen(experiment, cell, measure.only, "measures." + measure.id + ".only");
 }
 
-CellResult measure_cell(const Experiment& experiment, const Cell& cell, const std::vector<RunRecord>* records) {
-  CellResult result;
-  for (const Measure& m : experiment.measures) {
-    if (!applies(experiment, m, cell)) continue;
-    const std::string path = "measures." + m.id;
-    const MeasureScope scope(experiment, cell, result);
-    if (cell.runs) {
-      double value = 1;
-      if (!m.key.empty() && records) value = measured(m, cell.id, *records);
-      if (m.key.empty()) value = evaluate(m.value, path + ".value", scope);
-      result.values[m.id] = value;
-    }
-    if (m.formula.kind == Node::Kind::null) continue;
-    result.formulas[m.id] = evaluate(m.formula, path + ".formula", scope);
-    if (!cell.runs) result.values[m.id] = result.formulas[m.id];
-  }
-  return result;
+std::map<std::string, CellResult> measure_cells(const Experiment& experiment, const std::vector<Cell>& cells,
+                                                const std::map<std::string, std::vector<RunRecord>>& records) {
+  return Measuring(experiment, cells, &records).take();
+}
+
+std::map<std::string, CellResult> measure_nothing(const Experiment& experiment, const std::vector<Cell>& cells) {
+  return Measuring(experiment, cells, nullptr).take();
 }
 
 double ResultScope::variable(const std::string& name) const {
@@ -189,6 +248,9 @@ std::vector<const Cell*> ResultScope::choose(const std::string& measure,
       return !own || *own != label;
     });
   }
+  // What was measured is not mixed with what a formula says.
+  if (std::any_of(cells.begin(), cells.end(), [](const Cell* c) { return c->runs; }))
+    std::erase_if(cells, [](const Cell* c) { return !c->runs; });
   return cells;
 }
 
@@ -218,7 +280,8 @@ std::vector<Sample> ResultScope::select(const std::string& measure, const std::v
   std::vector<Sample> samples;
   for (const Cell* cell : cells) {
     const auto found = results_.find(cell->id);
-    if (found == results_.end()) throw UserError(str("cell ", cell->id, " has not run"));
+    if (found == results_.end() || !found->second.values.contains(measure))
+      throw UserError(str("cell ", cell->id, cell->runs ? " has not run" : " does not run; its formula comes later"));
     Sample sample{0, found->second.values.at(measure)};
     if (by_axis) sample.x = CellScope(*cell).variable(axis);
     samples.push_back(sample);

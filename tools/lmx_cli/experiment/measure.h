@@ -16,14 +16,18 @@ struct CellResult {
   std::map<std::string, double> formulas;  // of measures that have one
 };
 
+// The formula that a cell's measure should fulfil; null: none.
+const lmx::Node* formula_of(const Experiment& experiment, const Measure& measure, const Cell& cell);
 // True where `cell` has this measure.
 bool applies(const Experiment& experiment, const Measure& measure, const Cell& cell);
 
-// UserError: a key that no record has, with the nearest. `records` null: nothing has run yet; every measured number is
-// taken as 1, so that formulas can be checked.
-CellResult measure_cell(const Experiment& experiment, const Cell& cell, const std::vector<RunRecord>* records);
+// Of every cell that has records, and of those that do not run. UserError: a key that no record has, with the nearest.
+std::map<std::string, CellResult> measure_cells(const Experiment& experiment, const std::vector<Cell>& cells,
+                                                const std::map<std::string, std::vector<RunRecord>>& records);
+// The same before anything has run, every measured number taken as 1: whether all formulas can be had.
+std::map<std::string, CellResult> measure_nothing(const Experiment& experiment, const std::vector<Cell>& cells);
 
-// Formulas that compare cells: `checks` and the figure.
+// Formulas that compare cells: those of `checks` and of lines in the figure.
 class ResultScope : public Scope {
  public:
   ResultScope(const Experiment& experiment, const std::vector<Cell>& cells,
@@ -31,6 +35,7 @@ class ResultScope : public Scope {
       : experiment_(experiment), cells_(cells), results_(results) {}
   // A constant: a variable that is the same in all cells.
   double variable(const std::string& name) const override;
+  // Where a selection leaves cells that run and cells that do not, the latter are left out.
   std::vector<Sample> select(const std::string& measure, const std::vector<std::string>& selection,
                              const std::string& axis) const override;
 

@@ -130,7 +130,7 @@ void judge_formula(const Measure& m, Results& results) {
   const std::string limit = m.tolerance() > 0 ? "at most " + percent(m.tolerance()) : "0";
   results.verdicts.push_back({m.title + " is what its formula says, in every cell that ran", m.kind, "",
                               "off by at most " + percent(worst), limit,
-                              worst <= m.tolerance() ? "reproduced" : "refuted", str(cells, " cells")});
+                              worst <= m.tolerance() ? "reproduced" : "refuted", str(cells, cells == 1 ? " cell" : " cells")});
 }
 
 void judge_paper(const Measure& m, Results& results) {
@@ -140,20 +140,25 @@ void judge_paper(const Measure& m, Results& results) {
       m.kind != "hardware" && (m.comparable == "always" || (m.comparable == "paper" && results.scale.id == "paper"));
   double worst = 0;
   size_t cells = 0;
+  const auto compare = [&](double value, const std::string& paper) {
+    worst = std::max(worst, distance(value, lmx::parse_double(paper).value_or(NAN)));
+    ++cells;
+  };
   for (const Row& row : results.rows) {
     const std::string paper = paper_text(row, m);
     const std::vector<Sample> samples = samples_of(results, row, m);
-    if (paper.empty() || samples.empty()) continue;
-    worst = std::max(worst, distance(mean(samples), lmx::parse_double(paper).value_or(NAN)));
-    ++cells;
+    if (!paper.empty() && !samples.empty()) compare(mean(samples), paper);
   }
+  if (const auto types = results.by_cell.find("types"); types != results.by_cell.end())
+    if (const auto value = types->second.values.find(m.id); value != types->second.values.end())
+      if (const Node* paper = m.paper.find("types")) compare(value->second, paper->text);
   if (!comparable || cells == 0) {
     v.verdict = cells == 0 && comparable ? "not measured" : "not comparable";
   } else {
     v.measured = "off by at most " + percent(worst);
     v.expected = "at most " + percent(m.tolerance());
     v.verdict = worst <= m.tolerance() ? "reproduced" : "refuted";
-    v.reason = str(cells, " cells");
+    v.reason = str(cells, cells == 1 ? " cell" : " cells");
   }
   results.verdicts.push_back(v);
 }
@@ -199,9 +204,7 @@ std::string paper_text(const Row& row, const Measure& measure) {
 }
 
 void check_formulas(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells) {
-  std::map<std::string, CellResult> results;
-  for (const Cell& cell : cells) results[cell.id] = measure_cell(experiment, cell, nullptr);
-  const Results as_if{experiment, scale, cells, results, {}, make_rows(experiment, cells), {}};
+  const Results as_if{experiment, scale, cells, measure_nothing(experiment, cells), {}, make_rows(experiment, cells), {}};
   const ResultScope scope(experiment, cells, as_if.by_cell);
   for (const Check& check : experiment.checks) static_cast<void>(Judge(scope).compare(check));
   for (const Measure& m : experiment.measures) check_paper_cells(as_if, m);
