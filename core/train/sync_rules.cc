@@ -224,7 +224,8 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vecto
 SyncRules::~SyncRules() = default;
 
 void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan) {
-  if (!impl_->queue) impl_->queue = std::make_unique<train::UnitQueue>(ctx.comm->overlaps());
+  if (!impl_->queue && impl_->servers.empty())
+    impl_->queue = std::make_unique<train::UnitQueue>(ctx.comm->overlaps());
   for (auto& [name, s] : impl_->strategies) s->begin_step(ctx, share, plan);
   impl_->ctx = ctx;
   impl_->ctx.tape = nullptr;
@@ -232,7 +233,8 @@ void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const
   impl_->next = 0;
   impl_->start = std::chrono::steady_clock::now();
   impl_->timeline.clear();
-  for (const Impl::Unit& unit : impl_->units) impl_->timeline.push_back({unit.names[0], 0, 0, 0, 0, 0});
+  if (impl_->servers.empty())  // whose parameters do not travel in units
+    for (const Impl::Unit& unit : impl_->units) impl_->timeline.push_back({unit.names[0], 0, 0, 0, 0, 0});
   for (Impl::Unit& unit : impl_->units) unit.missing = unit.names.size();
 }
 
