@@ -1,5 +1,4 @@
 // The group of one rank.
-#include <thread>
 
 #include "lmx/comm.h"
 #include "lmx/error.h"
@@ -46,7 +45,7 @@ class SelfCommunicator final : public Communicator {
 };
 
 int or_all_cores(int threads) {
-  return threads > 0 ? threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return threads > 0 ? threads : num_threads();
 }
 
 class SelfGroup final : public CommGroup {

@@ -223,7 +223,7 @@ class VirtualCommunicator final : public Communicator {
 class VirtualGroup final : public CommGroup {
  public:
   VirtualGroup(const VirtualConfig& config, const CommEnv& env) : ranks_(static_cast<int>(config.ranks)) {
-    const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    const int cores = num_threads();  // of this process: OMP_NUM_THREADS counts
     threads_ = env.threads > 0 ? env.threads : 1;
     const int fit = std::max(1, cores / threads_);
     at_once_ = std::min(ranks_, config.at_once > 0 ? static_cast<int>(config.at_once) : fit);
