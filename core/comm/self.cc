@@ -1,5 +1,4 @@
 // The group of one rank.
-
 #include "lmx/comm.h"
 #include "lmx/error.h"
 #include "lmx/parallel.h"

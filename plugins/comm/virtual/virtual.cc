@@ -223,11 +223,11 @@ class VirtualCommunicator final : public Communicator {
 class VirtualGroup final : public CommGroup {
  public:
   VirtualGroup(const VirtualConfig& config, const CommEnv& env) : ranks_(static_cast<int>(config.ranks)) {
-    const int cores = num_threads();  // of this process: OMP_NUM_THREADS counts
+    const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     threads_ = env.threads > 0 ? env.threads : 1;
     const int fit = std::max(1, cores / threads_);
     at_once_ = std::min(ranks_, config.at_once > 0 ? static_cast<int>(config.at_once) : fit);
-    all_threads_ = std::max(threads_, cores);
+    all_threads_ = std::max(threads_, num_threads());
   }
   int size() const override { return ranks_; }
   std::string describe() const override {
