@@ -27,10 +27,11 @@ using lmx::UserError;
 
 constexpr const char* kGuard = "LMX_STARTED_BY_MPIRUN";
 
-// What a handler may touch: the process that mpirun runs in.
-volatile std::sig_atomic_t g_mpirun = 0;
+// What handlers may touch: the process that mpirun runs in, and the last signal that was passed on to it.
+volatile std::sig_atomic_t g_mpirun = 0, g_passed_on = 0;
 
 extern "C" void pass_on(int signal) {
+  g_passed_on = signal;
   const int number = signal == SIGINT ? SIGUSR1 : SIGUSR2;
   if (g_mpirun > 0) kill(static_cast<pid_t>(g_mpirun), number);
 }
@@ -107,10 +108,12 @@ void allow_root() {
   _exit(1);
 }
 
-// lmx's own exit codes pass; any other (137: a rank was killed, 205: a host is gone) is a failed run.
+// lmx's own exit codes pass. Any other is a failed run (137: a rank was killed, 205: a host is gone), or one that a
+// signal ended before its ranks knew what to do with it.
 int exit_code_of(int status) {
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-  return code == 0 || code == 2 || code == 128 + SIGINT || code == 128 + SIGTERM ? code : 1;
+  if (code == 0 || code == 2 || code == 128 + SIGINT || code == 128 + SIGTERM) return code;
+  return g_passed_on == 0 ? 1 : 128 + (g_passed_on == SIGINT ? SIGINT : SIGTERM);
 }
 
 int run_to_end(const std::vector<std::string>& command) {
