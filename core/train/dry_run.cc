@@ -4,6 +4,7 @@
 
 #include "lmx/error.h"
 #include "lmx/plugin.h"
+#include "lmx/row_sampling.h"
 #include "train/comm_config.h"
 #include "train/components.h"
 
@@ -18,14 +19,23 @@ int64_t integer_of(const Node& config, const char* key, int64_t otherwise) {
 }
 
 struct Shares {
-  int64_t step_tokens = 0, forward_tokens = 0, samples = 0, vocab = 0;
+  int64_t step_tokens = 0, forward_tokens = 0, vocab = 0;
+  int64_t samples = 0;  // words that a loss draws beside the targets; 0: it takes all
+  bool blocks = false;  // logits are made in blocks of bounded memory
 };
 
 Shares shares_of(const Recipe& r) {
   const int64_t length = integer_of(full_component(PluginKind::batcher, r.batcher, "batcher"), "sequence_length", 1);
   const int64_t forward = r.batch.micro > 0 ? r.batch.micro : r.batch.global;
-  return {r.batch.global * length, forward * length, integer_of(full_loss_config(r.loss, "loss"), "samples", 0),
-          vocabulary_size(r.data)};
+  const Node loss = full_loss_config(r.loss, "loss");
+  Shares s{.step_tokens = r.batch.global * length, .forward_tokens = forward * length, .vocab = vocabulary_size(r.data)};
+  s.samples = integer_of(loss, "samples", 0);
+  s.blocks = s.samples == 0;
+  for (const char* key : {"p", "q", "mu"})  // two_stage_softmax
+    if (const Node* percent = loss.find(key))
+      s.samples += rows_of_percent(parse_double(percent->text).value_or(0), s.vocab);
+  s.samples = std::min(s.samples, s.vocab);
+  return s;
 }
 
 // Parameters by the first part of their names, in order of declaration.
@@ -53,10 +63,10 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
     const int64_t rows = std::min(spec.shape[0], shares.step_tokens + shares.samples);
     gradients += spec.sparse ? bytes / spec.shape[0] * rows : bytes;
   }
-  // The full softmax works in blocks of bounded memory (core/ops/full_softmax.cc).
+  // The full and the two-stage softmax work in blocks of bounded memory (core/ops/output_layer.h).
   constexpr int64_t kBlock = (int64_t{32} << 20) / 4;
-  const int64_t logits = shares.samples > 0 ? shares.forward_tokens * (shares.samples + 1)
-                                            : std::min(shares.forward_tokens * shares.vocab, kBlock);
+  const int64_t words = shares.samples > 0 ? shares.samples + 1 : shares.vocab, all_logits = shares.forward_tokens * words;
+  const int64_t logits = shares.blocks ? std::min(all_logits, kBlock) : all_logits;
   const int64_t width = network.model->feature_size();
   const int64_t training =
       shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * width) + 8 * logits;

@@ -128,6 +128,7 @@ TEST_F(DryRun, MemoryEstimateIsNearTheMeasuredPeak) {
       {10000, lstm + "cells: 128}\nloss: {name: full_softmax}\n" + sgd + "train: {steps: 3}\n",
        "{global: 32, micro: 8}"},
       {16000, lstm + "cells: 64}\n" + sampled + sgd + "train: {steps: 3, eval_batch: 64}\n", "{global: 8}"},
+      {16000, lstm + "cells: 64}\nloss: {name: two_stage_softmax}\n" + sgd + "train: {steps: 3}\n", "{global: 32}"},
   };
   for (const Case& c : cases) {
     write("tiny.yaml", "data: {name: synthetic, train_tokens: 20000, valid_tokens: 1000, vocab_size: " +
