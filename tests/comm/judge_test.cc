@@ -141,16 +141,6 @@ TEST(Judge, OneSpeaksFirst) {
   EXPECT_LT(patience(3, peers, ended), 1) << "mpirun ends the job after one second";
 }
 
-TEST(Judge, OnlyThoseWhoWaitComplainOfALaggard) {
-  auto peers = waiting(301);
-  peers[0].beat.move = Move::none;  // computes too, further on
-  peers[3].beat.collectives = 4;
-  peers[3].beat.move = Move::none;
-  const Verdict v = judge(1, peers, kLimits);
-  ASSERT_EQ(v, verdict(Verdict::lags, {3}));
-  EXPECT_EQ(patience(1, peers, v), 0);
-}
-
 TEST(Judge, WhoHearsNobodyIsCutOffItself) {
   auto peers = waiting();
   for (const size_t r : {0u, 1u, 2u}) peers[r].silent_s = 31;

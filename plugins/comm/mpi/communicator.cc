@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "lmx/error.h"
 #include "lmx/launch.h"
@@ -65,6 +66,13 @@ void check(int error, const std::string& call) {
   throw lmx::RunError(str("[mpi] ", call, " failed: ", text));
 }
 
+MPI_Comm own_link() {
+  MPI_Comm link = MPI_COMM_NULL;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &link), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(link, MPI_ERRORS_RETURN);
+  return link;
+}
+
 // The messages of one move. They point into tensors, which it holds on to: MPI may write to them as long as it runs,
 // also after an error.
 class MpiCommunicator::Exchange {
@@ -106,6 +114,16 @@ class MpiCommunicator::Exchange {
     const size_t begin = requests_.size();
     send(t, to);
     if (t.bytes() > kShort) complete(begin);
+  }
+
+  // Whether all of it is through.
+  bool test() {
+    int done = 0;
+    std::vector<MPI_Status> statuses(requests_.size());
+    const int error = MPI_Testall(static_cast<int>(statuses.size()), requests_.data(), &done, statuses.data());
+    if (error != MPI_SUCCESS) report(error, 0, statuses);
+    complete_ = done != 0;
+    return complete_;
   }
 
   void wait() {
@@ -168,6 +186,29 @@ MpiCommunicator::MpiCommunicator(const Links& links, Watchdog& watchdog, int thr
     : Communicator(lmx::Allocator::cpu(), threads), links_(links), watchdog_(watchdog) {
   MPI_Comm_rank(links_.data, &rank_);
   MPI_Comm_size(links_.data, &size_);
+}
+
+// What was posted has been received, or the job fails: then it stays where it is until the process ends.
+MpiCommunicator::~MpiCommunicator() {
+  try {
+    for (int looks = 0; looks < 1000 && !posted_.empty(); ++looks) {
+      if (posted_.front()->test()) {
+        posted_.pop_front();
+      } else {
+        const timespec time{0, 1000000};
+        nanosleep(&time, nullptr);
+      }
+    }
+  } catch (const std::exception&) {  // another error has brought the rank here
+  }
+}
+
+std::vector<std::unique_ptr<lmx::Communicator>> MpiCommunicator::ends(int n) {
+  const MPI_Comm link = own_link();
+  std::vector<std::unique_ptr<lmx::Communicator>> made;
+  for (int i = 0; i < n; ++i)
+    made.push_back(std::make_unique<MpiCommunicator>(Links{link, link, false, i > 0}, watchdog_, threads()));
+  return made;
 }
 
 Tensor MpiCommunicator::do_all_gather(const Tensor& own, std::span<const int64_t> rows) {
@@ -245,7 +286,8 @@ void MpiCommunicator::do_send(const Tensor& t, int to, int tag) {
     to_self_[tag].push_back(t.clone());
     return;
   }
-  const Waiting waiting(watchdog_, Move::send);
+  std::optional<Waiting> waiting;
+  if (!links_.beside) waiting.emplace(watchdog_, Move::send);
   Exchange exchange(*this, links_.direct, tag);
   exchange.post(t, to, false);
   exchange.wait();
@@ -262,12 +304,28 @@ bool MpiCommunicator::take_own(Tensor& t, int tag) {
 int MpiCommunicator::do_receive(Tensor& t, int from, int tag) {
   if ((from < 0 || from == rank_) && take_own(t, tag)) return rank_;
   LMX_CHECK(from != rank_, "rank ", rank_, " receives from itself (tag ", tag, "), and has sent nothing");
-  const Waiting waiting(watchdog_, Move::receive);
+  std::optional<Waiting> waiting;
+  if (!links_.beside) waiting.emplace(watchdog_, Move::receive);
   if (from < 0) from = first_sender(tag);
   Exchange exchange(*this, links_.direct, tag);
   exchange.post(t, from, true);
   exchange.wait();
   return from;
+}
+
+void MpiCommunicator::do_post(const Tensor& t, int to, int tag) {
+  LMX_CHECK(to != rank_, "rank ", rank_, " posts to itself (tag ", tag, ")");
+  while (!posted_.empty() && posted_.front()->test()) posted_.pop_front();
+  posted_.push_back(std::make_unique<Exchange>(*this, links_.direct, tag));
+  posted_.back()->post(t, to, false);
+}
+
+int MpiCommunicator::do_probe(int tag) {
+  while (!posted_.empty() && posted_.front()->test()) posted_.pop_front();
+  int there = 0;
+  MPI_Status status;
+  check(MPI_Iprobe(MPI_ANY_SOURCE, tag, links_.direct, &there, &status), "looking for a message");
+  return there ? status.MPI_SOURCE : -1;
 }
 
 // Who comes first; the message itself stays for a receive from that rank. The communicator has one thread, so nobody

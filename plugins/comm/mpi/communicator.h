@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "lmx/comm.h"
@@ -13,6 +14,9 @@
 namespace lmx_mpi {
 
 using lmx::Tensor;
+
+// A link of its own between all ranks. Collective.
+MPI_Comm own_link();
 
 // Throws RunError that names the call, the partner and MPI's text.
 void check(int error, const std::string& call);
@@ -23,14 +27,18 @@ class MpiCommunicator : public lmx::Communicator {
   struct Links {
     MPI_Comm data, direct;
     bool native;  // MPI's own all-reduce
+    // Of a second thread: whether that waits says nothing about the rank.
+    bool beside = false;
   };
   MpiCommunicator(const Links& links, Watchdog& watchdog, int threads);
+  ~MpiCommunicator() override;
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   // Moves advance in the thread that called them, which sleeps between two looks.
   bool overlaps() const override { return true; }
   // The barrier that ends a run: a rank may come to it late.
   void finish() { barrier_as(Move::finish); }
+  std::vector<std::unique_ptr<lmx::Communicator>> ends(int n) override;
 
  protected:
   Tensor do_all_gather(const Tensor& own, std::span<const int64_t> rows) override;
@@ -39,6 +47,8 @@ class MpiCommunicator : public lmx::Communicator {
   void do_barrier() override { barrier_as(Move::barrier); }
   void do_send(const Tensor& t, int to, int tag) override;
   int do_receive(Tensor& t, int from, int tag) override;
+  void do_post(const Tensor& t, int to, int tag) override;
+  int do_probe(int tag) override;
   Tensor do_all_reduce(const Tensor& t) override;
 
  private:
@@ -51,6 +61,7 @@ class MpiCommunicator : public lmx::Communicator {
   Watchdog& watchdog_;
   int rank_ = 0, size_ = 1;
   std::map<int, std::deque<Tensor>> to_self_;  // by tag
+  std::deque<std::unique_ptr<Exchange>> posted_;
 };
 
 }  // namespace lmx_mpi

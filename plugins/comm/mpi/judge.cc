@@ -98,11 +98,7 @@ double patience(int self, const std::vector<Peer>& peers, const Verdict& verdict
   for (int r = 0; r < self; ++r) {
     const bool culprit = verdict.kind != Verdict::stuck &&
                          std::find(verdict.ranks.begin(), verdict.ranks.end(), r) != verdict.ranks.end();
-    // A rank that computes sees a lagging one, but only those who wait complain.
-    const bool complains = verdict.kind == Verdict::lags || verdict.kind == Verdict::differs
-                               ? is_collective(peers[static_cast<size_t>(r)].beat.move)
-                               : true;
-    if (!culprit && complains && !peers[static_cast<size_t>(r)].ended) ++lower;
+    if (!culprit && !peers[static_cast<size_t>(r)].ended) ++lower;
   }
   // Whoever hears nobody is probably the one that is cut off: those who hear each other speak first.
   const bool alone = verdict.kind == Verdict::silent && peers.size() > 2 && verdict.ranks.size() + 1 == peers.size();

@@ -50,13 +50,6 @@ void start_mpi(const lmx::Launch& launch) {
                              "--mpi=pmix for Open MPI and --mpi=pmi2 for MPICH"));
 }
 
-MPI_Comm own_link() {
-  MPI_Comm link = MPI_COMM_NULL;
-  check(MPI_Comm_dup(MPI_COMM_WORLD, &link), "MPI_Comm_dup");
-  MPI_Comm_set_errhandler(link, MPI_ERRORS_RETURN);
-  return link;
-}
-
 class MpiGroup : public lmx::CommGroup {
  public:
   MpiGroup(const MpiConfig& config, const lmx::Launch& launch, int threads)

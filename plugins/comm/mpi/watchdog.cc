@@ -24,6 +24,9 @@ extern "C" void note_warning(int) {
   g_warnings = g_warnings + 1;
 }
 
+// Between a rank's announcement that it speaks up and its message.
+constexpr double kToHearOthers = 0.2;
+
 // After another rank has said that it failed, this one has so long to end by itself.
 constexpr double kSecondsToEnd = 10;
 
@@ -228,6 +231,17 @@ bool Watchdog::flush(double seconds) {
   }
 }
 
+// Of two ranks that speak up at the same time the lower one has the word.
+bool Watchdog::has_the_word() {
+  for (double waited = 0; waited < kToHearOthers; waited += 0.01) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    receive();
+    for (size_t r = 0; r < static_cast<size_t>(rank_); ++r)
+      if (peers_[r].beat.failed) return false;
+  }
+  return true;
+}
+
 // The plugin's only exit: the rank's own thread waits inside MPI, or computes, and cannot be asked.
 void Watchdog::end_job(const std::string& message) {
   {
@@ -235,8 +249,11 @@ void Watchdog::end_job(const std::string& message) {
     own_.failed = 1;
   }
   send(true);
-  flush(0.2);
-  lmx::log(lmx::LogLevel::error, lmx::str("[mpi] ", message, "; the run ends"));
+  if (has_the_word()) {
+    lmx::log(lmx::LogLevel::error, lmx::str("[mpi] ", message, "; the run ends"));
+  } else {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+  }
   _exit(1);
 }
 

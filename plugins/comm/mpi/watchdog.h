@@ -53,6 +53,7 @@ class Watchdog {
   void consider();
   void watch_launcher();
   Verdict look();
+  bool has_the_word();
   [[noreturn]] void end_job(const std::string& message);
   Beat own_beat();
   bool flush(double seconds);
