@@ -52,6 +52,13 @@ class LMX_API Communicator {
   // from -1: whoever comes first; returns the sender.
   void send(const Tensor& t, int to, int tag, const std::string& group);
   int receive(Tensor& t, int from, int tag, const std::string& group);
+  // As send(), but waits for nothing; `t` is not written to again.
+  void post(const Tensor& t, int to, int tag, const std::string& group);
+  // Who has sent a message with this tag that is there to be received; -1: nobody. Waits for nothing.
+  int probe(int tag) { return do_probe(tag); }
+  // Further ends of this rank on a link of their own, the first for the thread that calls, the others for a thread each:
+  // for send(), post(), receive() and probe() to other ranks. Collective; empty where ranks share memory.
+  virtual std::vector<std::unique_ptr<Communicator>> ends(int n);
 
   // Made of the moves above. -----------------------------------------------------------------------------------------
   // The sum over ranks, in rank order from +0, f32 or f64. Chunk r of the flat elements (chunk_begin) goes to rank r, is
@@ -97,6 +104,8 @@ class LMX_API Communicator {
   virtual void do_barrier() = 0;
   virtual void do_send(const Tensor& t, int to, int tag) = 0;
   virtual int do_receive(Tensor& t, int from, int tag) = 0;
+  virtual void do_post(const Tensor& t, int to, int tag) { do_send(t, to, tag); }
+  virtual int do_probe(int) { return -1; }
   // The sum of the flat `t` by a means of the group's own (in no fixed order; the ledger then counts a ring's 2 (G-1)/G n
   // elements); an undefined tensor: none, and all_reduce() adds in rank order.
   virtual Tensor do_all_reduce(const Tensor&) { return {}; }
