@@ -203,7 +203,7 @@ TEST_F(Resume, DamagedConfig) {
   const std::vector<std::vector<std::string>> commands{command("a", {"train.steps=20", "--resume", path("a")}),
                                                        lmx("eval"), lmx("generate")};
   const std::string good = read_file(path("a/config.yaml"));
-  write("a/config.yaml", good.substr(0, good.size() / 2) + "\n  : [");
+  write("a/config.yaml", "model: {name: lstm\n" + good);
   refused(commands, {path("a/config.yaml") + ":", "not valid YAML"});
   write("a/config.yaml", "");
   refused(commands, {path("a/config.yaml") + " is damaged"});

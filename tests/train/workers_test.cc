@@ -238,14 +238,12 @@ TEST_F(Workers, StalenessIsThatOfTheDelays) {
     return staleness(records(dir, "train"));
   };
   EXPECT_EQ(seen("{kind: exponential}"), simulated(5, 24, [&](int w, int64_t s) { return -std::log1p(-draw(w, s)); }));
-  EXPECT_EQ(seen("{kind: exponential, mean: 3, spread: 0.5}"), simulated(5, 24, [&](int w, int64_t s) {
-              return -std::log1p(-draw(w, s)) * 3 * (1 + 0.5 * speed(w));
-            }));
+  const auto spread = [&](int w, int64_t s) { return -std::log1p(-draw(w, s)) * 3 * (1 + 0.5 * speed(w)); };
+  EXPECT_EQ(seen("{kind: exponential, mean: 3, spread: 0.5}"), simulated(5, 24, spread));
   EXPECT_EQ(seen("{kind: fixed, spread: 0.9}"),
             simulated(5, 24, [&](int w, int64_t) { return 1 + 0.9 * speed(w); }));
-  EXPECT_EQ(seen(str("{kind: trace, file: ", path("trace.txt"), "}")), simulated(5, 24, [&](int w, int64_t s) {
-              return trace[static_cast<size_t>((w * 7 / 5 + s) % 7)];
-            }));
+  const auto recorded = [&](int w, int64_t s) { return trace[static_cast<size_t>((w * 7 / 5 + s) % 7)]; };
+  EXPECT_EQ(seen(str("{kind: trace, file: ", path("trace.txt"), "}")), simulated(5, 24, recorded));
   EXPECT_EQ(seen(str("{kind: trace, file: ", path("columns.txt"), "}")),
             simulated(5, 24, [&](int w, int64_t s) { return s % 2 ? 2.0 : w + 1.0; }));
   // In step by equal durations: each sees what the others did in the last round, but for the first round.
@@ -346,7 +344,7 @@ TEST_F(Workers, FilesThatAreRefused) {
   EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 0\npush 1\n"), AllOf(HasSubstr("s:3:"), HasSubstr("'push 1'")));
   EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 3\n"), HasSubstr("'pull 3'"));
   EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 0 1\n"), HasSubstr("'pull 0 1'"));
-  EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 0\npush 0\n"),
+  EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 0\npush 0\npull 1\npush 1\npull 2\npush 2\n"),
               AllOf(HasSubstr("ends after 1 steps"), HasSubstr("takes 24")));
 }
 
