@@ -3,6 +3,21 @@
 #include "lmx/error.h"
 
 namespace lmx::virtual_ranks {
+namespace {
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return str("another rank failed: ", e.what());
+  } catch (...) {
+    return "another rank failed";
+  }
+}
+
+}  // namespace
+
+Aborted::Aborted(const std::exception_ptr& cause) : std::runtime_error(message_of(cause)) {}
 
 Stage::Stage(int ranks, int slots) : seats_(static_cast<size_t>(ranks)), free_(slots) {}
 
@@ -49,7 +64,8 @@ void Stage::leave(int rank, std::exception_ptr error) {
 
 void Stage::wait(int rank, std::unique_lock<std::mutex>& lock, const char* what, const std::function<bool()>& ready) {
   Seat& seat = seats_[static_cast<size_t>(rank)];
-  while (!error_ && !ready()) {
+  while (!ready()) {
+    if (error_) throw Aborted(error_);
     seat.waits_for = what;
     seat.running = false;
     ++free_;
@@ -58,7 +74,6 @@ void Stage::wait(int rank, std::unique_lock<std::mutex>& lock, const char* what,
     seat.called.wait(lock, [&] { return seat.running; });
     seat.waits_for = nullptr;
   }
-  if (error_) throw Aborted();
 }
 
 void Stage::wake(int rank) {

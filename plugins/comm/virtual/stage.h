@@ -6,14 +6,15 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace lmx::virtual_ranks {
 
-// Thrown in ranks that wait when another one has failed; the group reports that one's error instead.
-struct Aborted : std::exception {
-  const char* what() const noexcept override { return "another rank failed"; }
+// Thrown in ranks that wait in vain because another one has failed; the group reports that one's error instead.
+struct Aborted : std::runtime_error {
+  explicit Aborted(const std::exception_ptr& cause);
 };
 
 // A rank runs only while it holds one of `slots`, which go round in the order in which ranks became ready. It gives its
@@ -28,7 +29,8 @@ class Stage {
   void enter(int rank);                            // takes a slot
   void leave(int rank, std::exception_ptr error);  // the rank's body ended; an error ends everyone's waiting
   // Gives the slot back until `ready()`, which is asked again after every wake(rank). `what` is for the message when
-  // all ranks wait for each other, an InternalError in each of them.
+  // all ranks wait for each other, an InternalError in each of them. What is ready stays so when another rank fails:
+  // of an error that all are told of in a collective each learns by itself.
   void wait(int rank, std::unique_lock<std::mutex>& lock, const char* what, const std::function<bool()>& ready);
   void wake(int rank);  // its condition may have come true
   bool left(int rank) const { return seats_[static_cast<size_t>(rank)].left; }
