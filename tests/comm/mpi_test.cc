@@ -7,6 +7,7 @@
 
 #include "job.h"
 #include "lmx/error.h"
+#include "mpi_here.h"
 
 namespace lmx_test {
 namespace {
@@ -18,21 +19,10 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-std::string on_path(const std::string& name) {
-  std::istringstream folders(std::getenv("PATH") ? std::getenv("PATH") : "");
-  for (std::string folder; std::getline(folders, folder, ':');)
-    if (access((folder + "/" + name).c_str(), X_OK) == 0) return folder + "/" + name;
-  return "";
-}
-
 class Mpi : public testing::Test {
  protected:
   void SetUp() override {
-    if (on_path("mpirun.openmpi").empty() && on_path("mpirun").empty()) GTEST_SKIP() << "mpirun is not on PATH";
-    for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_ID"})
-      if (std::getenv(name)) GTEST_SKIP() << "this test itself runs below a launcher (" << name << ")";
-    // Ranks beside each other on few cores must not wait for each other's threads.
-    setenv("OMP_NUM_THREADS", "1", 1);
+    if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
   }
 
   // lmx's own way: the process starts mpirun itself. `more` goes into the config.

@@ -1,9 +1,8 @@
 // What every gradient-sync strategy must do with every codec on every group of ranks. The checks need no test
-// framework, so that a process of an MPI job can run them: run_conformance() returns how many failed.
+// framework, so that a process of an MPI job can run them too.
 #pragma once
 
 #include <cstring>
-#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -340,13 +339,6 @@ inline Conformance conformance(Communicator& comm) {
     all.digest = all.digest * 31 + check.bits();
   }
   return all;
-}
-
-// For a process of an MPI job: prints what failed.
-inline int run_conformance(Communicator& comm) {
-  const Conformance all = conformance(comm);
-  for (const std::string& f : all.failures) std::cerr << f << '\n';
-  return static_cast<int>(all.failures.size());
 }
 
 }  // namespace lmx::sync_test

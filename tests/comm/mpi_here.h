@@ -1,0 +1,29 @@
+// Whether this machine and this process can start MPI jobs.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+namespace lmx_test {
+
+inline std::string on_path(const std::string& name) {
+  std::istringstream folders(std::getenv("PATH") ? std::getenv("PATH") : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (access((folder + "/" + name).c_str(), X_OK) == 0) return folder + "/" + name;
+  return "";
+}
+
+// Why jobs cannot be started here; empty where they can. Ranks beside each other on few cores must not wait for each
+// other's threads: sets OMP_NUM_THREADS for them.
+inline std::string why_no_mpi() {
+  if (on_path("mpirun.openmpi").empty() && on_path("mpirun").empty()) return "mpirun is not on PATH";
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_ID"})
+    if (std::getenv(name)) return std::string("this test itself runs below a launcher (") + name + ")";
+  setenv("OMP_NUM_THREADS", "1", 1);
+  return "";
+}
+
+}  // namespace lmx_test

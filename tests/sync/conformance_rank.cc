@@ -1,0 +1,46 @@
+// One rank of the jobs that conformance_mpi_test.cc starts: `conformance_rank RANKS`. What fails goes to stderr, rank 0
+// prints the digest of all results. Ends with 1 where anything failed on any rank.
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "lmx/launch.h"
+#include "sync/conformance.h"
+
+namespace lmx::sync_test {
+namespace {
+
+int run(const std::string& ranks) {
+  Registry::instance().add_default_directories();
+  const Node node = parse_yaml(str("{name: mpi, ranks: ", ranks, "}"), "conformance_rank");
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::comm, node, "comm");
+  int64_t failed = 0;
+  create<CommFactory>(plugin, node, "comm", CommEnv{1, {}})->run([&](Communicator& comm) {
+    const Conformance own = conformance(comm);
+    for (const std::string& f : own.failures) std::cerr << f + "\n";
+    const auto count = static_cast<double>(own.failures.size());
+    for (const double n : comm.gather_numbers(std::span(&count, 1), "test")) failed += static_cast<int64_t>(n);
+    if (comm.rank() == 0) std::cout << "digest " << own.digest << "\n";
+  });
+  return failed ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace lmx::sync_test
+
+int main(int argc, char** argv) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  alarm(300);
+  if (argc != 2) return 64;
+  try {
+    return lmx::sync_test::run(argv[1]);
+  } catch (const lmx::EndProcess& e) {
+    if (!e.said) std::cerr << "error: " << e.what() << "\n";
+    return e.code;
+  } catch (const std::exception& e) {
+    std::cerr << "error: " << lmx::error_prefix() << e.what() << "\n";
+    return 1;
+  }
+}
