@@ -5,6 +5,7 @@
 #include "lmx/error.h"
 #include "lmx/kernels.h"
 #include "lmx/parallel.h"
+#include "lmx/trace.h"
 
 namespace lmx {
 namespace {
@@ -44,6 +45,7 @@ Tensor sum_runs(Context& ctx, const std::vector<Source>& sources, const std::vec
 RowSparse coalesce(Context& ctx, const std::vector<RowSparse>& pieces) {
   LMX_CHECK(!pieces.empty(), "nothing to coalesce");
   if (pieces.size() == 1 && pieces[0].unique) return pieces[0];
+  const Span span(ctx.tracer, "rows.unique");
   const Tensor& like = pieces[0].rows;
   std::vector<Source> sources;
   for (const RowSparse& piece : pieces) {

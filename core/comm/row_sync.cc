@@ -7,6 +7,7 @@
 
 #include "lmx/error.h"
 #include "lmx/kernels.h"
+#include "lmx/trace.h"
 
 namespace lmx {
 namespace {
@@ -75,6 +76,7 @@ GatheredIndices gather_indices(Context& ctx, std::span<const int32_t> own, const
 }
 
 std::vector<int32_t> union_of(Context& ctx, const GatheredIndices& gathered, int64_t vocabulary) {
+  const Span span(ctx.tracer, "rows.union");
   return ctx.comm->once<std::vector<int32_t>>([&] {
     std::vector<uint64_t> seen(static_cast<size_t>(vocabulary + 63) / 64);
     for (const int32_t row : gathered.all.values<int32_t>()) {
@@ -92,6 +94,7 @@ std::vector<int32_t> union_of(Context& ctx, const GatheredIndices& gathered, int
 
 Tensor spread_rows(Context& ctx, const RowSparse& own, std::span<const int32_t> index) {
   LMX_CHECK(own.unique, "rows repeat");
+  const Span span(ctx.tracer, "rows.spread");
   Tensor all =
       ctx.empty(rows_shape(own.rows, static_cast<int64_t>(index.size())), own.rows.dtype(), MemClass::communication);
   const auto n = own.indices.size();
@@ -112,6 +115,7 @@ Tensor spread_rows(Context& ctx, const RowSparse& own, std::span<const int32_t> 
 
 RowSparse pack_rows(Context& ctx, const RowSparse& own, std::span<const int32_t> index) {
   LMX_CHECK(own.unique, "rows repeat");
+  const Span span(ctx.tracer, "rows.pack");
   std::vector<size_t> places;
   auto next = index.begin();
   for (size_t i = 0; i < own.indices.size(); ++i) {
