@@ -66,10 +66,9 @@ void Push::add_dense(Context& ctx, const Var& param, Part part, Parts& parts) {
     const int64_t first = chunk_begin(n, r, shards_), last = chunk_begin(n, r + 1, shards_);
     if (first == last) continue;
     part.values = values.slice(first, last);
-    if (encodes()) {
-      float* lost = kept.defined() ? part.values.data<float>() : nullptr;
-      part.values = through_codec(ctx, part.name, part.values, lost);
-    }
+    part.count = last - first;
+    if (encodes())
+      part.values = encode(ctx, part.name, part.values, kept.defined() ? part.values.data<float>() : nullptr);
     parts[static_cast<size_t>(r)].push_back(part);
   }
 }
@@ -87,10 +86,9 @@ void Push::add_rows(Context& ctx, const Var& param, const RowSparse& own, double
     for (; from < own.indices.size() && own.indices[from] < last; ++from)
       part.rows.push_back(static_cast<int32_t>(own.indices[from] - base));
     part.values = values.slice(static_cast<int64_t>(first), static_cast<int64_t>(from));
-    if (encodes()) {
-      float* lost = feedback ? part.values.data<float>() : nullptr;
-      part.values = through_codec(ctx, param.name(), part.values, lost);
-    }
+    part.count = part.values.dim(0);
+    if (encodes())
+      part.values = encode(ctx, param.name(), part.values, feedback ? part.values.data<float>() : nullptr);
     parts[static_cast<size_t>(r)].push_back(std::move(part));
   }
   if (!feedback) return;
@@ -110,17 +108,15 @@ Tensor Push::with_kept(const std::string& name, const RowSparse& own) {
   return sum;
 }
 
-// The values as the server decodes them. `lost` becomes what encoding loses; it may be the values.
-Tensor Push::through_codec(Context& ctx, const std::string& name, const Tensor& values, float* lost) {
+// `lost` becomes what encoding loses; it may be the values.
+Tensor Push::encode(Context& ctx, const std::string& name, const Tensor& values, float* lost) {
   const int64_t width = codec_->elementwise() ? 1 : row_width(values);
   const int64_t n = width ? values.numel() / width : 0;
   Tensor encoded = ctx.empty({codec_->bytes(n, width)}, DType::u8, MemClass::communication);
   auto* bytes = static_cast<std::byte*>(encoded.raw());
   codec_->encode(values.data<float>(), n, width, bytes);
   comm::account(*codec_, values.data<float>(), n, width, bytes, health_[name], lost);
-  Tensor decoded = ctx.empty(values.shape(), DType::f32, MemClass::communication);
-  codec_->decode(bytes, n, width, decoded.data<float>());
-  return decoded;
+  return encoded;
 }
 
 std::map<std::string, CodecHealth> Push::take_health() {

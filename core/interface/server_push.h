@@ -21,7 +21,7 @@ int64_t push_bytes(const Codec& codec, bool sparse, int64_t rows, int64_t width)
 // Elements of a row.
 int64_t row_width(const Tensor& t);
 
-// Divides gradients among shards, as these decode them. What encoding loses stays here and joins the next push (error
+// Divides gradients among shards and encodes them. What encoding loses stays here and joins the next push (error
 // feedback of the worker; nothing is encoded on the way back).
 class Push {
  public:
@@ -31,18 +31,18 @@ class Push {
   void add(Context& ctx, Var& param, double factor, const std::vector<int32_t>* chosen,
            std::vector<std::vector<Part>>& parts);
   const Codec& codec() const { return *codec_; }
+  // Alone with its worker a server gets gradients as they are.
+  bool encodes() const { return shards_ > 1 && config_.kind != "none"; }
   std::map<std::string, CodecHealth> take_health();
   StateDict state() const { return residuals_.state(); }
   void load(Context& ctx, const std::vector<StateDict>& ranks) { residuals_.load(ctx, ranks); }
 
  private:
   using Parts = std::vector<std::vector<Part>>;
-  // Alone with its worker a server gets gradients as they are.
-  bool encodes() const { return shards_ > 1 && config_.kind != "none"; }
   void add_dense(Context& ctx, const Var& param, Part part, Parts& parts);
   void add_rows(Context& ctx, const Var& param, const RowSparse& own, double factor, Parts& parts);
   Tensor with_kept(const std::string& name, const RowSparse& own);
-  Tensor through_codec(Context& ctx, const std::string& name, const Tensor& values, float* lost);
+  Tensor encode(Context& ctx, const std::string& name, const Tensor& values, float* lost);
 
   CodecConfig config_;
   int shards_;

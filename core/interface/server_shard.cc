@@ -1,5 +1,7 @@
 #include "interface/server_shard.h"
 
+#include <algorithm>
+
 #include "lmx/error.h"
 
 namespace lmx::server {
@@ -43,16 +45,33 @@ double mean_of(const Histogram& histogram) {
   return sum / all;
 }
 
-Shard::Shard(Context ctx, ParameterStore values, std::unique_ptr<Optimizer> optimizer, int workers)
+Shard::Shard(Context ctx, ParameterStore values, std::unique_ptr<Optimizer> optimizer, int workers,
+             const CodecConfig& codec)
     : ctx_(std::move(ctx)),
       values_(std::move(values)),
       optimizer_(std::move(optimizer)),
+      codec_(make_codec(codec)),
       pulled_at_(static_cast<size_t>(workers)) {
   ctx_.tape = nullptr;
 }
 
 void Shard::pulled(int worker) {
   pulled_at_[static_cast<size_t>(worker)] = updates_;
+}
+
+Tensor Shard::decoded(const Part& part, const Shape& shape) const {
+  if (part.values.dtype() != DType::u8) return part.values;
+  Shape block = shape;
+  block[0] = part.count;
+  Tensor values = ctx_.empty(block, DType::f32, MemClass::communication);
+  const int64_t width = values.numel() / std::max<int64_t>(part.count, 1);
+  const auto* bytes = static_cast<const std::byte*>(part.values.raw());
+  if (codec_->elementwise()) {
+    codec_->decode(bytes, values.numel(), 1, values.data<float>());
+  } else {
+    codec_->decode(bytes, part.count, width, values.data<float>());
+  }
+  return values;
 }
 
 void Shard::apply(int worker, std::vector<Part> parts, double lr) {
@@ -63,10 +82,11 @@ void Shard::apply(int worker, std::vector<Part> parts, double lr) {
   for (Part& part : parts) {
     if (part.sparse && part.rows.empty()) continue;
     Var& param = values_.at(part.name);
+    Tensor values = decoded(part, param.shape());
     if (part.sparse) {
-      param.grad().pieces = {{std::move(part.rows), std::move(part.values), true}};
+      param.grad().pieces = {{std::move(part.rows), std::move(values), true}};
     } else {
-      param.grad().dense = std::move(part.values);
+      param.grad().dense = std::move(values);
     }
     optimizer_->update(ctx_, param, lr, updates_, part.scale);
     param.grad().clear();

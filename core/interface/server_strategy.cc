@@ -1,8 +1,9 @@
-// A worker's end of the parameter server, over shards that live in the same process.
+// A worker's end of the parameter server. Shards of its own process it touches directly.
 #include <algorithm>
 #include <cstring>
 
 #include "interface/server_push.h"
+#include "interface/server_remote.h"
 #include "lmx/error.h"
 #include "lmx/param_server.h"
 
@@ -22,7 +23,7 @@ struct Served {
   int64_t pull_sent = 0, pull_received = 0, push_received = 0;
 };
 
-// By rank. Touched by the worker whose turn it is.
+// By rank; where the others are in other processes, only the own. Touched by the worker whose turn it is.
 struct Shards {
   explicit Shards(int ranks) : of(static_cast<size_t>(ranks)), served(of.size()) {}
   std::vector<std::unique_ptr<Shard>> of;
@@ -69,8 +70,9 @@ struct ServerStrategy::Impl {
   SyncEnv env;
   ServerTools tools;
   std::shared_ptr<Shards> shards;
-  std::map<std::string, std::vector<int32_t>> rows;  // of the step
+  server::Rows rows;  // of the step
   server::Push pushes;
+  std::unique_ptr<server::Remote> remote;  // null: all shards are here
 };
 
 ServerStrategy::ServerStrategy(ServerConfig config, SyncEnv env)
@@ -86,9 +88,7 @@ const SyncEnv& ServerStrategy::env() const {
 
 void ServerStrategy::attach(Context& ctx, const ServerTools& tools) {
   Impl& s = *impl_;
-  if (ctx.ranks > 1 && !ctx.comm->shares_memory())
-    throw UserError(str("[sync] sync.", s.env.group, ": a parameter server needs ranks that share a process: --ranks ",
-                        ctx.ranks, ", or comm=virtual comm.ranks=", ctx.ranks));
+  LMX_CHECK(tools.link || ctx.ranks == 1 || ctx.comm->shares_memory(), "no link to shards in other processes");
   s.tools = tools;
   s.shards =
       ctx.comm->once<std::shared_ptr<Shards>>([&] { return std::make_shared<Shards>(ctx.ranks); });
@@ -96,7 +96,11 @@ void ServerStrategy::attach(Context& ctx, const ServerTools& tools) {
   for (const ParameterSpec& spec : s.env.params) names.push_back(spec.name);
   const auto range = [&](int64_t n) { return std::pair(s.begin(n, ctx.rank), s.begin(n, ctx.rank + 1)); };
   s.shards->of[static_cast<size_t>(ctx.rank)] =
-      std::make_unique<Shard>(ctx, tools.server->views(names, range), tools.make_optimizer(), ctx.ranks);
+      std::make_unique<Shard>(ctx, tools.server->views(names, range), tools.make_optimizer(), ctx.ranks,
+                              s.config.codec);
+  if (tools.link)
+    s.remote = std::make_unique<server::Remote>(*tools.link, ctx, s.env.group, names, *tools.server, s.own_shard(),
+                                                s.pushes.encodes());
   ctx.comm->barrier();
 }
 
@@ -124,6 +128,7 @@ void ServerStrategy::Impl::count_pull(const Tensor& value, const std::vector<int
 
 void ServerStrategy::pull(Context& ctx) {
   Impl& s = *impl_;
+  if (s.remote) return s.remote->pull(s.rows, *s.tools.replica);
   int64_t asked = 0, got = 0;
   for (const ParameterSpec& spec : s.env.params) {
     const Tensor& from = s.tools.server->at(spec.name).value();
@@ -146,12 +151,14 @@ void ServerStrategy::push(Context& ctx, double lr, const ClipResult& clipped) {
   std::vector<std::vector<Part>> parts(static_cast<size_t>(ctx.ranks));
   for (const ParameterSpec& spec : s.env.params)
     s.pushes.add(ctx, s.tools.replica->at(spec.name), clipped.factor(spec.name), s.chosen(spec.name), parts);
+  if (s.remote) return s.remote->push(parts, lr);
   int64_t sent = 0;
   for (int r = 0; r < ctx.ranks; ++r) {
     const auto i = static_cast<size_t>(r);
     int64_t bytes = 0;
     for (const Part& p : parts[i])
-      bytes += server::push_bytes(s.pushes.codec(), p.sparse, p.values.dim(0), row_width(p.values));
+      bytes += server::push_bytes(s.pushes.codec(), p.sparse, p.count,
+                                  row_width(s.tools.server->at(p.name).value()));
     if (r != ctx.rank) {
       sent += bytes;
       s.shards->served[i].push_received += bytes;
@@ -169,16 +176,22 @@ void ServerStrategy::count_served(Context& ctx) {
   own = {};
 }
 
-// The ranks have the values in common already; what they would send each other enters the ledger.
+// Ranks of one process have the values in common already; what they would send each other enters the ledger.
 void ServerStrategy::publish(Context& ctx) {
   Impl& s = *impl_;
   int64_t own = 0, all = 0;
   for (const ParameterSpec& spec : s.env.params) {
-    const Tensor& t = s.tools.server->at(spec.name).value();
+    Tensor& t = s.tools.server->at(spec.name).value();
+    if (s.remote) {
+      std::vector<int64_t> rows;
+      for (int r = 0; r < ctx.ranks; ++r) rows.push_back(s.count(nullptr, t.dim(0), r));
+      const int64_t first = s.begin(t.dim(0), ctx.rank), last = s.begin(t.dim(0), ctx.rank + 1);
+      t.copy_from(ctx.comm->all_gather(t.slice(first, last), rows, s.env.group));
+    }
     own += 4 * row_width(t) * s.count(nullptr, t.dim(0), ctx.rank);
     all += t.bytes();
   }
-  if (ctx.ranks > 1) ctx.comm->count(s.env.group, "all_gather", own * (ctx.ranks - 1), all - own);
+  if (ctx.ranks > 1 && !s.remote) ctx.comm->count(s.env.group, "all_gather", own * (ctx.ranks - 1), all - own);
   ctx.comm->once<int>([&] {
     for (const ParameterSpec& spec : s.env.params) s.tools.server->at(spec.name).changed();
     return 0;
@@ -248,7 +261,10 @@ std::string ServerStrategy::describe(int ranks) const {
   if (delay.kind == "trace") how = str("take the times of ", delay.file);
   if (delay.spread > 0) how += str(", workers differ by ", delay.spread);
   if (!impl_->config.replay.empty()) how = "happen in the order of " + impl_->config.replay;
-  return str("asynchronous, ", ranks, ranks == 1 ? " worker" : " workers", "; on the simulated clock steps ", how);
+  const std::string workers = str("asynchronous, ", ranks, ranks == 1 ? " worker" : " workers");
+  if (!impl_->remote) return str(workers, "; on the simulated clock steps ", how);
+  if (impl_->config.replay.empty()) how = "take the time that they take";
+  return str(workers, " in processes of their own; steps ", how);
 }
 
 std::map<std::string, CodecHealth> ServerStrategy::take_health() {

@@ -88,7 +88,9 @@ void Session::make_workers() {
   clock = std::make_unique<WorkerClock>(config, std::move(files), key, comm.rank(), ranks);
   clock->require(shared->total_steps);
   params = shared->params.copy(ctx);
-  const ServerTools tools{&shared->params, &params, [this] { return make_optimizer(recipe.optimizer, "optimizer"); }};
+  if (ranks > 1 && !comm.shares_memory()) link = std::make_unique<server::Link>(comm);
+  const auto make = [this] { return make_optimizer(recipe.optimizer, "optimizer"); };
+  const ServerTools tools{&shared->params, &params, make, link.get()};
   for (ServerStrategy* server : sync->servers()) server->attach(ctx, tools);
   if (!comm.shares_memory() || leads()) return;
   for (const std::string& name : shared->params.names())

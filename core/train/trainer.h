@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "interface/server_link.h"
 #include "train/carried_state.h"
 #include "train/components.h"
 #include "train/evaluate.h"
@@ -57,6 +58,7 @@ struct LMX_API Session {
   std::unique_ptr<SyncRules> sync;
   std::unique_ptr<CarriedState> carried;  // null where the batcher starts every sequence afresh
   std::unique_ptr<WorkerClock> clock;     // null where ranks go in step
+  std::unique_ptr<server::Link> link;     // between workers in several processes
   bool leads() const { return ctx.rank == 0; }  // writes what a run writes once
   bool asynchronous() const { return clock != nullptr; }
   // This rank's memory; parameters and optimizer that it shares with rank 0 of its process count as its own.
@@ -141,9 +143,12 @@ class LMX_API Trainer {
   // Workers of a server (workers.cc).
   void run_workers();
   void work();
-  bool take_turn(double time);
+  void start_link();
+  bool take_turn(server::Event event, double time);
+  bool my_turn(server::Event event);
   void push(const StepLoss& loss, const ClipResult& clipped);
   void note_event(bool push);
+  void count_served();
   bool meeting_due() const;
   bool whole_due(int64_t step) const;  // the server's values are to be seen
   int64_t meeting_after(int64_t step) const;

@@ -39,6 +39,7 @@ class LMX_API WorkerClock {
   double push(int64_t step, double now) const;
   // UserError: a schedule of fewer steps.
   void require(int64_t steps) const;
+  const std::vector<int32_t>& replayed() const { return files_->events; }  // the order to repeat, or empty
 
  private:
   double duration(int64_t step) const;

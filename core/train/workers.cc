@@ -1,5 +1,5 @@
 // The loop of ranks that are workers of a parameter server. They pull and push in an order of their own, that of simulated
-// time or of a recorded schedule, and meet where the slowest has done a step that is to be recorded, validated or saved.
+// time, of real time between processes, or of a recorded schedule, and meet where the slowest has done a step that is to be recorded, validated or saved.
 //
 // A meeting changes nothing: a worker that is ahead comes to it at the event it waits for, perhaps with a gradient that is
 // computed and not pushed, and goes on from there. So neither how often a run logs nor where it was interrupted changes
@@ -43,9 +43,22 @@ void Trainer::run_workers() {
   if (s_.sequences == 0) at_.worker.step = last;  // fewer sequences than ranks: this one only keeps its shard
   board.done[static_cast<size_t>(s_.ctx.rank)] = at_.worker.step;
   meeting_ = meeting_after(at_.step);
+  if (s_.link) start_link();
   s_.comm.barrier();
   while (at_.worker.step < last && !signal_) work();
-  while (at_.step < last && !signal_) meet();
+  while (at_.step < last && !signal_) {
+    if (s_.link) my_turn(server::Event::none);  // which comes when all are to meet
+    meet();
+  }
+}
+
+// Collective: where everybody stands.
+void Trainer::start_link() {
+  const double own[] = {static_cast<double>(at_.worker.step), at_.worker.pulled ? 1.0 : 0.0};
+  const std::vector<double> all = s_.comm.gather_numbers(own, "control");
+  std::vector<server::Stand> workers;
+  for (size_t i = 0; i < all.size(); i += 2) workers.push_back({static_cast<int64_t>(all[i]), all[i + 1] != 0});
+  s_.link->start(workers, s_.clock->replayed(), s_.shared->total_steps);
 }
 
 // One step, or what is left of one.
@@ -56,7 +69,7 @@ void Trainer::work() {
   const StepPlan plan = begin_step(share, w.step);
   if (!w.pulled) {
     w.clock = s_.clock->pull(w.step, w.clock);
-    if (!take_turn(w.clock)) return;
+    if (!take_turn(server::Event::pull, w.clock)) return;
     for (ServerStrategy* server : s_.sync->servers()) server->pull(s_.ctx);
     note_event(false);
     w.pulled = true;
@@ -66,26 +79,32 @@ void Trainer::work() {
   const StepLoss own = forward_backward(share, plan);
   for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
   const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip);
-  if (!take_turn(w.clock)) return;
+  if (!take_turn(server::Event::push, w.clock)) return;
   push(own, clipped);
   watch_.stop();
   count_traffic();
   show_progress();
 }
 
-// Waits until this worker's event at `time` is the next one; meets the others before it where that is due. False: the run
-// ends here.
-bool Trainer::take_turn(double time) {
+// Waits until this worker's event, simulated to be at `time`, is the next one; meets the others before it where that is
+// due. False: the run ends here.
+bool Trainer::take_turn(server::Event event, double time) {
   s_.comm.announce(time);
-  for (;;) {
-    s_.comm.wait_turn();
-    if (SignalGuard::received()) s_.shared->workers.stop = true;
-    if (!meeting_due()) return true;
+  while (!my_turn(event)) {
     watch_.stop();
     meet();
     watch_.start();
     if (signal_) return false;
   }
+  return true;
+}
+
+// False: a meeting is due.
+bool Trainer::my_turn(server::Event event) {
+  if (s_.link) return s_.link->ask(event, meeting_, SignalGuard::received() || !failure_.empty());
+  s_.comm.wait_turn();
+  if (SignalGuard::received()) s_.shared->workers.stop = true;
+  return !meeting_due();
 }
 
 void Trainer::push(const StepLoss& loss, const ClipResult& clipped) {
@@ -99,6 +118,8 @@ void Trainer::push(const StepLoss& loss, const ClipResult& clipped) {
       for (const RowSparse& piece : s_.params.at(name).grad().pieces)
         outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
     for (ServerStrategy* server : s_.sync->servers()) server->push(s_.ctx, lr, clipped);
+  } else if (s_.link) {
+    s_.link->leave_out();
   }
   try {
     account(loss, outcome, w.step);
@@ -109,14 +130,19 @@ void Trainer::push(const StepLoss& loss, const ClipResult& clipped) {
   note_event(true);
   s_.params.clear_gradients();
   s_.sync->after_step(s_.ctx);
-  for (ServerStrategy* server : s_.sync->servers()) server->count_served(s_.ctx);
+  count_served();
   w.pulled = false;
   s_.shared->workers.done[static_cast<size_t>(s_.ctx.rank)] = ++w.step;
 }
 
 void Trainer::note_event(bool push) {
-  if (s_.sync->servers().front()->config().schedule.empty()) return;
+  if (s_.link || s_.sync->servers().front()->config().schedule.empty()) return;  // the link has its own notes
   s_.shared->workers.events.push_back(2 * s_.ctx.rank + (push ? 1 : 0));
+}
+
+void Trainer::count_served() {
+  for (ServerStrategy* server : s_.sync->servers()) server->count_served(s_.ctx);
+  if (s_.link) s_.link->count(s_.comm);
 }
 
 bool Trainer::meeting_due() const {
@@ -140,10 +166,14 @@ int64_t Trainer::meeting_after(int64_t step) const {
 void Trainer::meet() {
   gather_windows();
   const bool early = at_.step < meeting_;  // for a signal
-  for (ServerStrategy* server : s_.sync->servers()) {
-    server->count_served(s_.ctx);
-    if (early || signal_ || whole_due(at_.step)) server->publish(s_.ctx);
+  count_served();
+  if (s_.link && s_.leads()) {
+    const std::vector<int32_t> order = s_.link->take_order();
+    std::vector<int32_t>& events = s_.shared->workers.events;
+    if (!s_.sync->servers().front()->config().schedule.empty()) events.insert(events.end(), order.begin(), order.end());
   }
+  if (early || signal_ || whole_due(at_.step))
+    for (ServerStrategy* server : s_.sync->servers()) server->publish(s_.ctx);
   count_traffic();
   if (early) return;
   if (log_due(at_.step)) {

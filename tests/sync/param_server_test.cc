@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "interface/server_link.h"
 #include "sync/conformance_data.h"
 #include "sync/group.h"
 
@@ -310,14 +311,15 @@ class Elsewhere final : public Communicator {
   int do_receive(Tensor&, int, int) override { return 0; }
 };
 
-TEST(ParamServerMessages, RanksOfSeveralProcesses) {
+TEST(ParamServerMessages, RanksOfSeveralProcessesThatCannotServeEachOther) {
   Elsewhere comm;
   try {
-    Worker worker(comm, "{}", false);
+    const server::Link link(comm);
     FAIL() << "accepted";
   } catch (const UserError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("sync.all"));
+    EXPECT_THAT(e.what(), HasSubstr("[sync]"));
     EXPECT_THAT(e.what(), HasSubstr("--ranks 2"));
+    EXPECT_THAT(e.what(), HasSubstr("comm=mpi"));
   }
 }
 

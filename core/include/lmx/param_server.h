@@ -38,10 +38,15 @@ struct LMX_API ServerConfig {
   std::string pace() const;
 };
 
+namespace server {
+class Link;
+}
+
 struct ServerTools {
   ParameterStore* server = nullptr;   // whole parameters, shared by the ranks of a process
   ParameterStore* replica = nullptr;  // this worker's own
   std::function<std::unique_ptr<Optimizer>()> make_optimizer;
+  server::Link* link = nullptr;  // to shards in other processes, the same for all rules; null: all are in this one
 };
 
 class LMX_API ServerStrategy : public SyncStrategy {
@@ -51,7 +56,7 @@ class LMX_API ServerStrategy : public SyncStrategy {
   ServerStrategy* server() override { return this; }
   const ServerConfig& config() const;
 
-  // Collective; once, before all that follows. UserError: ranks that cannot have a server in common.
+  // Collective; once, before all that follows.
   void attach(Context& ctx, const ServerTools& tools);
   void begin_step(Context& ctx, std::span<const Batch> share, StepPlan& plan) override;
   // Only the worker whose turn it is calls these. pull() brings the rows of the step; push() takes the gradients of the

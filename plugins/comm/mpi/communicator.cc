@@ -321,6 +321,7 @@ void MpiCommunicator::do_post(const Tensor& t, int to, int tag) {
 }
 
 int MpiCommunicator::do_probe(int tag) {
+  end_if_another_failed(watchdog_, size_);
   while (!posted_.empty() && posted_.front()->test()) posted_.pop_front();
   int there = 0;
   MPI_Status status;
