@@ -51,7 +51,7 @@ Shape with_rows(const Tensor& like, int64_t rows) {
 void end_if_another_failed(const Watchdog& watchdog, int size) {
   const int rank = watchdog.failed_rank();
   if (rank < 0) return;
-  const timespec time{3, 0};
+  const timespec time{4, 0};
   nanosleep(&time, nullptr);
   throw lmx::EndProcess(1, str("[mpi] rank ", rank, " of ", size, " has failed"), true);
 }

@@ -18,7 +18,7 @@ struct Beat {
   int64_t number = 0;       // of this beat
   int64_t collectives = 0;  // entered so far, the present one included
   Move move = Move::none;   // in which the rank waits; none: it computes
-  int32_t failed = 0;       // 1: the rank has an error of its own and is about to say so
+  int32_t failed = 0;       // 1: the rank has an error of its own and is about to say so; 2: another has said it
   double waiting_s = 0;     // in this move
 };
 

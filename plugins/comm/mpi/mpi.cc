@@ -3,12 +3,15 @@
 #include <dlfcn.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <thread>
 
 #include "communicator.h"
+#include "deadline.h"
 #include "lmx/launch.h"
 #include "lmx/plugin.h"
 #include "mpi_config.h"
@@ -26,6 +29,8 @@ void set_open_mpi_defaults() {
 #ifdef OPEN_MPI
   // A rank that spins takes the core from one that computes: 570 times slower all-reduces with 4 ranks on 2 cores.
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+  // Its pages of advice when a peer is gone; the watchdog names the one that is lost. mpirun's -q says so for itself alone.
+  setenv("OMPI_MCA_orte_execute_quiet", "1", 0);
   // Messages that the sender pushes; Open MPI's default lets the two directions of a link wait for each other.
   setenv("OMPI_MCA_btl_tcp_flags", "send", 0);
   // MPI's components look its symbols up globally, and plugins are loaded with theirs hidden.
@@ -35,7 +40,30 @@ void set_open_mpi_defaults() {
 #endif
 }
 
+// Every process finds the same, each in a job of its own: the first speaks.
+[[noreturn]] void refuse_launcher(const lmx::Launch& launch, const std::string& what) {
+  const std::string text =
+      str("[mpi] ", name_of(launch.launcher), " started ", launch.world, " processes, and ", what,
+          ": the launcher belongs to another MPI than this build of lmx; under Slurm use srun --mpi=pmix for Open MPI "
+          "and --mpi=pmi2 for MPICH");
+  if (launch.rank == 0) throw lmx::UserError(text);
+  throw lmx::EndProcess(2, text, true);
+}
+
+// Open MPI would print pages of its own about it, and end the process.
+void require_process_manager(const lmx::Launch& launch) {
+#ifdef OPEN_MPI
+  if (launch.launcher != lmx::Launcher::slurm) return;
+  for (const char* name : {"PMIX_RANK", "PMI_RANK", "PMI_FD"})
+    if (std::getenv(name)) return;
+  refuse_launcher(launch, "tells MPI nothing of them");
+#else
+  static_cast<void>(launch);
+#endif
+}
+
 void start_mpi(const lmx::Launch& launch) {
+  require_process_manager(launch);
   set_open_mpi_defaults();
   int provided = 0, size = 0, rank = 0;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
@@ -43,11 +71,7 @@ void start_mpi(const lmx::Launch& launch) {
     throw lmx::RunError("[mpi] this MPI lacks MPI_THREAD_MULTIPLE, which lmx's watchdog needs; Open MPI has it");
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (size != launch.world || rank != launch.rank)
-    throw lmx::UserError(str("[mpi] ", name_of(launch.launcher), " started ", launch.world, " processes, and MPI sees ",
-                             size,
-                             " here: the launcher belongs to another MPI than this build of lmx; under Slurm use srun "
-                             "--mpi=pmix for Open MPI and --mpi=pmi2 for MPICH"));
+  if (size != launch.world || rank != launch.rank) refuse_launcher(launch, str("MPI sees ", size, " here"));
 }
 
 class MpiGroup : public lmx::CommGroup {
@@ -57,20 +81,26 @@ class MpiGroup : public lmx::CommGroup {
 
   ~MpiGroup() override {
     // MPI_Finalize waits for all ranks; one that has failed leaves that to the launcher.
-    if (started_ && !failed_ && std::uncaught_exceptions() == 0) MPI_Finalize();
+    if (!started_ || failed_ || std::uncaught_exceptions() != 0) return;
+    const Deadline end(config_.timeout_s, late_end());
+    MPI_Finalize();
   }
 
   int size() const override { return launch_.world; }
 
   void run(const std::function<void(lmx::Communicator&)>& body) override {
+    failed_ = true;  // until the end is reached
+    std::optional<Deadline> start(std::in_place, start_limit_s(),
+                                  str("rank ", launch_.rank, " of ", launch_.world, " has waited ", config_.lag_s,
+                                      " s for other ranks to start (comm.lag_s)"));
     if (!started_) start_mpi(launch_);
     started_ = true;
-    failed_ = true;  // until the end is reached
     accept_forwarded_signals();
     const MpiCommunicator::Links links{own_link(), own_link(), config_.reduce == "native"};
     const MPI_Comm beats = own_link();
     const std::vector<Seat> seats = gather_seats(links.data);
     Watchdog watchdog(beats, seats, settings());
+    start.reset();
     MpiCommunicator comm(links, watchdog, threads_ > 0 ? threads_ : fair_threads(seats, launch_.rank));
     try {
       body(comm);
@@ -78,9 +108,9 @@ class MpiGroup : public lmx::CommGroup {
     } catch (const lmx::EndProcess&) {
       throw;
     } catch (...) {
-      watchdog.fail();
-      rethrow_for_rank(watchdog);
+      rethrow_for_rank(watchdog.fail());
     }
+    const Deadline end(config_.timeout_s, late_end());
     watchdog.stop();
     comm.finish();
     watchdog.drain();
@@ -93,15 +123,23 @@ class MpiGroup : public lmx::CommGroup {
   }
 
  private:
-  Watchdog::Settings settings() const {
-    return {config_.heartbeat_s, {config_.timeout_s, config_.lag_s}, launch_.launcher == lmx::Launcher::open_mpi};
+  // One rank after the other, so that one speaks: then the launcher ends the rest.
+  double start_limit_s() const { return config_.lag_s > 0 ? config_.lag_s + std::min(launch_.rank, 5) : 0; }
+  std::string late_end() const {
+    return str("rank ", launch_.rank, " of ", launch_.world, ": all has been computed, but another rank has not left the job ",
+               config_.timeout_s, " s later (stopped, or its host is down or cut off?)");
   }
 
-  // One message for what all ranks find: rank 0 speaks for them. A rank that is alone with its error names itself.
-  [[noreturn]] void rethrow_for_rank(const Watchdog& watchdog) {
-    if (launch_.rank == 0) throw;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-    const int other = watchdog.failed_rank();
+  Watchdog::Settings settings() const {
+    // Slurm leaves ranks half a minute and more, time enough to be sure; mpirun a second.
+    const bool mpirun = launch_.launcher == lmx::Launcher::open_mpi, srun = launch_.launcher == lmx::Launcher::slurm;
+    return {config_.heartbeat_s, {config_.timeout_s, config_.lag_s}, mpirun ? 0.5 : srun ? 2 : 0};
+  }
+
+  // One message for what all ranks find: one rank speaks for them. Another than rank 0 is alone with its error and names
+  // itself.
+  [[noreturn]] void rethrow_for_rank(bool speaks) {
+    if (speaks && launch_.rank == 0) throw;
     int code = 1;
     std::string text = "an exception that is no std::exception";
     try {
@@ -113,11 +151,9 @@ class MpiGroup : public lmx::CommGroup {
       text = e.what();
     } catch (...) {
     }
-    if (other >= 0 && other < launch_.rank) {
-      std::this_thread::sleep_for(std::chrono::seconds(2));  // it exits first, with its code
-      throw lmx::EndProcess(code, text, true);
-    }
-    throw lmx::EndProcess(code, str("rank ", launch_.rank, " of ", launch_.world, ": ", text), false);
+    if (speaks) throw lmx::EndProcess(code, str("rank ", launch_.rank, " of ", launch_.world, ": ", text), false);
+    std::this_thread::sleep_for(std::chrono::seconds(3));  // the one that speaks exits first, with its code
+    throw lmx::EndProcess(code, text, true);
   }
 
   MpiConfig config_;

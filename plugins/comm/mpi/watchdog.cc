@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,9 +15,9 @@
 namespace lmx_mpi {
 namespace {
 
-// After the launcher's warning: beats come so often, a rank that is silent for so long is the lost one, and so long the
-// launcher takes to end the job, in which ranks vanish that nobody is to blame for.
-constexpr double kAlarmBeat = 0.1, kAlarmSilence = 0.5, kAlarmVerdict = 1.5, kAlarmEnd = 6;
+// After the launcher's warning beats come so often. So many times the silence that is allowed then, a rank that shows
+// it is the lost one; and so many times, while the launcher ends the job, ranks vanish that nobody is to blame for.
+constexpr double kAlarmBeat = 0.1, kAlarmVerdict = 3, kAlarmEnd = 12;
 
 // What a handler may touch.
 volatile std::sig_atomic_t g_warnings = 0;
@@ -26,6 +27,10 @@ extern "C" void note_warning(int) {
 
 // Between a rank's announcement that it speaks up and its message.
 constexpr double kToHearOthers = 0.2;
+
+// One that fails so long after another is silent: that one has spoken, or is about to. It listens longer than that, so
+// that no two ranks take each other for the one to speak, nor themselves.
+constexpr double kSameFailure = 1, kToHearLower = 1.8;
 
 // After another rank has said that it failed, this one has so long to end by itself.
 constexpr double kSecondsToEnd = 10;
@@ -54,7 +59,7 @@ Watchdog::Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       last_tick_(Clock::now()) {
   MPI_Comm_rank(comm_, &rank_);
-  if (settings_.launcher_warns) {
+  if (settings_.warned_silence_s > 0) {
     struct sigaction action {};
     action.sa_handler = note_warning;
     action.sa_flags = SA_RESTART;
@@ -97,14 +102,20 @@ void Watchdog::leave() {
   own_.move = Move::none;
 }
 
-void Watchdog::fail() {
+bool Watchdog::fail() {
+  const bool late = another_has_spoken_;
   {
     const std::lock_guard lock(mutex_);
-    own_.failed = 1;
+    own_.failed = late ? 2 : 1;
   }
   hurry_ = true;
   const uint64_t one = 1;
   static_cast<void>(!write(wake_, &one, sizeof one));
+  if (late || rank_ == 0) return !late;
+  const auto start = Clock::now();
+  while (!lower_speaks_ && seconds_between(start, Clock::now()) < kToHearLower)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  return !lower_speaks_;
 }
 
 void Watchdog::stop() {
@@ -132,6 +143,7 @@ void Watchdog::loop() {
     advance_clock();
     watch_launcher();
     receive();
+    note_failures();
     const bool now = hurry_.exchange(false);
     if (now || clock_ >= next_beat_) send(now);
     consider();
@@ -165,11 +177,11 @@ void Watchdog::advance_clock() {
 
 // A rank that was itself stopped has seen the SIGCONT that woke it.
 void Watchdog::watch_launcher() {
-  if (alarm_since_ >= 0 && clock_ - alarm_since_ > kAlarmEnd) alarm_since_ = -1;
+  if (alarm_since_ >= 0 && clock_ - alarm_since_ > kAlarmEnd * settings_.warned_silence_s) alarm_since_ = -1;
   const int warnings = g_warnings;
   if (warnings == warnings_) return;
   warnings_ = warnings;
-  if (gap_ > kAlarmSilence) return;
+  if (gap_ > settings_.warned_silence_s) return;
   alarm_since_ = clock_;
   hurry_ = true;
 }
@@ -242,6 +254,16 @@ bool Watchdog::has_the_word() {
   return true;
 }
 
+// A process of this host that counts as lost must not wake up while the job ends: it would go on with a run that is over,
+// and complain of ranks that are gone.
+void Watchdog::end_silent() {
+  if (verdict_.kind != Verdict::silent) return;
+  for (const int r : verdict_.ranks) {
+    const int process = lines_[static_cast<size_t>(r)]->process;
+    if (process >= 0) syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);
+  }
+}
+
 // The plugin's only exit: the rank's own thread waits inside MPI, or computes, and cannot be asked.
 void Watchdog::end_job(const std::string& message) {
   {
@@ -257,18 +279,34 @@ void Watchdog::end_job(const std::string& message) {
   _exit(1);
 }
 
+void Watchdog::note_failures() {
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    if (static_cast<int>(r) == rank_ || peers_[r].beat.failed != 1) continue;
+    if (first_failure_ < 0) first_failure_ = clock_;
+    if (static_cast<int>(r) < rank_) lower_speaks_ = true;
+  }
+  if (first_failure_ >= 0 && clock_ - first_failure_ > kSameFailure) another_has_spoken_ = true;
+}
+
 Verdict Watchdog::look() {
   if (alarm_since_ < 0) return judge(rank_, peers_, settings_.limits);
   std::vector<Peer> since = peers_;
   for (Peer& p : since) p.silent_s = std::min(p.silent_s, clock_ - alarm_since_);
-  const Verdict v = judge(rank_, since, {kAlarmSilence, 0, true});
-  return v.kind == Verdict::failed || clock_ - alarm_since_ < kAlarmVerdict ? v : Verdict{};
+  const Verdict v = judge(rank_, since, {settings_.warned_silence_s, 0, true});
+  const bool fresh = clock_ - alarm_since_ < kAlarmVerdict * settings_.warned_silence_s;
+  return v.kind == Verdict::failed || fresh ? v : Verdict{};
 }
 
 void Watchdog::consider() {
-  if (peers_[static_cast<size_t>(rank_)].beat.failed) return;  // this rank's own error is the one to tell
+  if (peers_[static_cast<size_t>(rank_)].beat.failed) {
+    // This rank's own error is the one to tell, unless a lower one has the word.
+    for (int r = rank_ - 1; r >= 0; --r)
+      if (peers_[static_cast<size_t>(r)].beat.failed) failed_rank_ = r;
+    return;
+  }
   const Verdict v = look();
   if (v.kind == Verdict::failed) {
+    if (failed_since_ < 0) end_silent();
     failed_rank_ = v.ranks[0];
     if (failed_since_ < 0) failed_since_ = clock_;
     if (clock_ - failed_since_ > kSecondsToEnd) _exit(1);

@@ -21,9 +21,9 @@ class Watchdog {
   struct Settings {
     double heartbeat_s = 1;
     Limits limits;
-    // The launcher sends SIGCONT to the ranks that are left when one is lost, a second before it ends them: time to
-    // find out which it is.
-    bool launcher_warns = false;
+    // The launcher sends SIGCONT to the ranks that are left when one is lost, before it ends them: time to find out
+    // which it is, from who is silent for so long after. 0: the launcher does not.
+    double warned_silence_s = 0;
   };
   // `comm` is its own: nobody else uses it.
   Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings& settings);
@@ -33,8 +33,10 @@ class Watchdog {
 
   void enter(Move move);  // the rank begins to wait
   void leave();           // and computes again
-  // This rank has an error: the others are told at once, and cease to expect anything of it.
-  void fail();
+  // This rank has an error: the others are told at once, and cease to expect anything of it. True: it is the one to say
+  // what is wrong. Of ranks that fail within a second that is the lowest, which need not wait; another has spoken before
+  // one that comes later.
+  bool fail();
   // A rank other than this one that has said it failed, or is lost; -1: none.
   int failed_rank() const { return failed_rank_; }
   // No further signs are sent. Then a barrier of the caller's, so that nothing is under way any more; then drain().
@@ -54,6 +56,8 @@ class Watchdog {
   void watch_launcher();
   Verdict look();
   bool has_the_word();
+  void note_failures();
+  void end_silent();
   [[noreturn]] void end_job(const std::string& message);
   Beat own_beat();
   bool flush(double seconds);
@@ -70,11 +74,12 @@ class Watchdog {
   Beat own_;
   Clock::time_point entered_;
   std::atomic<int> failed_rank_{-1};
+  std::atomic<bool> lower_speaks_{false}, another_has_spoken_{false};
   std::atomic<bool> stop_{false}, hurry_{false};
   int wake_ = -1;  // eventfd
 
   // Time in which this process ran: one that was stopped does not find all others silent when it goes on.
-  double clock_ = 0, gap_ = 0, next_beat_ = 0, failed_since_ = -1, verdict_since_ = 0, alarm_since_ = -1;
+  double clock_ = 0, gap_ = 0, next_beat_ = 0, failed_since_ = -1, first_failure_ = -1, verdict_since_ = 0, alarm_since_ = -1;
   int warnings_ = 0;
   Clock::time_point last_tick_;
   Verdict verdict_;
