@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <chrono>
+#include <functional>
 #include <thread>
 
 #include "lmx_process.h"
@@ -72,15 +73,19 @@ class RunTest : public testing::Test {
     execv(argv[0], argv.data());
     _exit(127);
   }
-  // Waits until the run has logged something; false when the child ends first (it is not reaped).
-  bool wait_for_records(pid_t child, const std::string& dir) const {
+  // Waits until something is true; false when the child ends first (it is not reaped).
+  static bool wait_until(pid_t child, const std::function<bool()>& moment) {
     siginfo_t ended{};
-    while (read_file(folder_ / dir / "metrics.jsonl").empty()) {
+    while (!moment()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       if (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == child)
         return false;
     }
     return true;
+  }
+  // Until the run has logged something.
+  bool wait_for_records(pid_t child, const std::string& dir) const {
+    return wait_until(child, [&] { return !read_file(folder_ / dir / "metrics.jsonl").empty(); });
   }
   static int wait_for(pid_t child) {
     int status = 0;

@@ -155,7 +155,8 @@ struct Override {
 
 void add_overrides(std::vector<Override>& overrides, const Cell& cell, const Node& list, const std::string& path) {
   if (list.kind == Node::Kind::null) return;
-  if (list.kind != Node::Kind::list) throw UserError(at(list, path) + "expected a list such as [seed=2, batch.global=64]");
+  if (list.kind != Node::Kind::list)
+    throw UserError(at(list, path) + "expected a list such as [seed=2, batch.global=64]");
   for (const Node& node : list.items) {
     if (node.kind != Node::Kind::scalar) throw UserError(at(node, path) + "expected a text such as seed=2");
     overrides.push_back({filled(cell, node.text), node.mark});
@@ -175,12 +176,12 @@ std::vector<Override> overrides_of(const Experiment& e, const Scale& scale, cons
 }
 
 // The message of a mistake in a cell's recipe, beginning where the experiment's file makes it.
-std::string placed(const Experiment& e, const Cell& cell, const std::vector<Override>& overrides,
+std::string placed(const Scale& scale, const Cell& cell, const std::vector<Override>& overrides,
                    const std::string& message) {
   for (const Override& o : overrides)
     if (message.find("override '" + o.text) != std::string::npos)
       return str(to_string(o.mark), ": cell ", cell.id, ": ", message);
-  return str(e.file, ": cell ", cell.id, ": ", message);
+  return str(to_string(scale.mark), ": cell ", cell.id, ": ", message);
 }
 
 void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std::string>& more, Cell& cell) {
@@ -194,7 +195,7 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
     cell.composed = lmx::compose(cell.recipe_file, options);
     cell.yaml = to_yaml(lmx::full_recipe(cell.composed, cell.id));
   } catch (const UserError& error) {
-    throw UserError(placed(e, cell, overrides, error.what()));
+    throw UserError(placed(scale, cell, overrides, error.what()));
   }
 }
 
@@ -219,7 +220,8 @@ double CellScope::variable(const std::string& name) const {
 
 std::vector<Sample> CellScope::select(const std::string& measure, const std::vector<std::string>&,
                                       const std::string&) const {
-  throw UserError(str("'", measure, "[...]' asks for other cells; a formula of one cell names measures without brackets"));
+  throw UserError(
+      str("'", measure, "[...]' asks for other cells; a formula of one cell names measures without brackets"));
 }
 
 std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, const std::vector<std::string>& more) {

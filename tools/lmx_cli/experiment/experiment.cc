@@ -69,7 +69,8 @@ std::vector<Axis> read_axes(const Node& tree) {
     std::set<std::string> labels;
     for (const AxisValue& value : axis.values) {
       check_name(node, path, value.label, true);
-      if (!labels.insert(value.label).second) throw UserError(at(node, path) + str("'", value.label, "' is here twice"));
+      if (!labels.insert(value.label).second)
+        throw UserError(at(node, path) + str("'", value.label, "' is here twice"));
     }
     if (axis.values.empty()) throw UserError(at(node, path) + "an axis needs at least one value");
     axes.push_back(std::move(axis));
@@ -85,6 +86,7 @@ std::vector<Scale> read_scales(const Node& tree) {
                       str("unknown scale", lmx::did_you_mean(id, {"desk", "paper"}), "; there are desk and paper"));
     scales.push_back(lmx::read_config<Scale>(node, "scales." + id));
     scales.back().id = id;
+    scales.back().mark = node.mark;
   }
   if (scales.empty()) throw UserError(at(tree, "scales") + "give at least `desk`");
   return scales;
@@ -167,7 +169,8 @@ struct ExperimentFields {
 std::string id_of(const std::string& file) {
   const std::string folder = "experiments/";
   const size_t at_folder = file.rfind(folder);
-  std::string id = at_folder == std::string::npos ? file.substr(file.rfind('/') + 1) : file.substr(at_folder + folder.size());
+  std::string id =
+      at_folder == std::string::npos ? file.substr(file.rfind('/') + 1) : file.substr(at_folder + folder.size());
   return id.ends_with(".yaml") ? id.substr(0, id.size() - 5) : id;
 }
 
@@ -210,7 +213,8 @@ void Measure::fields(Fields& f) {
   f.field("divide", divide, "divisor, as 1e6 for MB", {0, 1e300, true});
   f.field("digits", digits, "significant digits in tables", {1, 17});
   f.subtree("value", value, "formula over other measures, in the place of a key");
-  f.subtree("formula", formula, "what it should be, or axis: {value: formula}; also the value of cells that do not run");
+  f.subtree("formula", formula,
+            "what it should be, or axis: {value: formula}; also the value of cells that do not run");
   f.choice("class", kind, kClasses, "how near it has to come to formula and paper");
   f.field("within", within, "relative distance that is allowed; -1: exact 0, formula 0.01, quality 0.02", {-1, 1e6});
   f.subtree("paper", paper, "cell: the paper's number");
@@ -285,8 +289,8 @@ const Scale& Experiment::scale(const std::string& wanted) const {
   }
   std::string all;
   for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  throw UserError(str("[experiment] ", file, " has no scale '", wanted, "'", lmx::did_you_mean(wanted, names),
-                      "; it has ", all));
+  throw UserError(
+      str("[experiment] ", file, " has no scale '", wanted, "'", lmx::did_you_mean(wanted, names), "; it has ", all));
 }
 
 const Axis* Experiment::axis(const std::string& wanted) const {
@@ -312,7 +316,8 @@ Experiment read_experiment(const std::string& file) {
   e.file = file;
   e.id = id_of(file);
   for (const auto& [name, node] : {std::pair{"scales", &read.scales}, std::pair{"measures", &read.measures}})
-    if (node->kind == Node::Kind::null) throw UserError(str(to_string(tree.mark), ": the experiment has no `", name, "`"));
+    if (node->kind == Node::Kind::null)
+      throw UserError(str(to_string(tree.mark), ": the experiment has no `", name, "`"));
   e.scales = read_scales(read.scales);
   e.axes = read_axes(read.axes);
   e.measures = read_measures(read.measures);

@@ -15,10 +15,11 @@ inline const std::vector<std::string> kClasses{"exact", "formula", "shape", "qua
 // One size at which the experiment can run: desk, paper.
 struct Scale {
   std::string id;
-  std::string recipe;      // relative to the experiment's file
-  lmx::Node overrides;     // list; for every cell, before those of the axes
-  lmx::Node variables;     // map: name -> number or formula
-  lmx::Node cells;         // in the place of the experiment's own `cells`
+  std::string recipe;   // relative to the experiment's file
+  lmx::Node overrides;  // list; for every cell, before those of the axes
+  lmx::Node variables;  // map: name -> number or formula
+  lmx::Node cells;      // in the place of the experiment's own `cells`
+  lmx::Mark mark;
   void fields(lmx::Fields& f);
 };
 

@@ -49,28 +49,32 @@ double combined(const std::string& how, const std::vector<double>& ranks) {
   const std::vector<std::string> known(keys.begin(), keys.end());
   std::string all;
   for (const std::string& key : known) all += (all.empty() ? "" : ", ") + key;
-  throw UserError(str(to_string(m.mark), ": measures.", m.id, ": cell ", cell, ": no record of split ", m.split, " has the key '", m.key,
-                      "'", lmx::did_you_mean(m.key, known), all.empty() ? "; there are none" : "; they have " + all));
+  throw UserError(str(to_string(m.mark), ": measures.", m.id, ": cell ", cell, ": no record of split ", m.split,
+                      " has the key '", m.key, "'", lmx::did_you_mean(m.key, known),
+                      all.empty() ? "; there are none" : "; they have " + all));
 }
 
 // One point a step, in order.
 std::vector<Point> points_of(const Measure& m, const std::vector<RunRecord>& records) {
   std::vector<Point> points;
-  std::vector<double> ranks;
+  std::vector<double> ranks, told;  // asynchronous workers make different numbers of steps
   int64_t step = -1, before = 0;
-  double told = 0;
   const auto close = [&] {
     if (ranks.empty()) return;
-    points.push_back({combined(m.ranks, ranks), told > 0 ? told : static_cast<double>(step - before)});
+    const double steps = combined(m.ranks == "first" ? "first" : "mean", told);
+    points.push_back({combined(m.ranks, ranks), steps > 0 ? steps : static_cast<double>(step - before)});
     ranks.clear();
+    told.clear();
     before = step;
   };
   for (const RunRecord& r : records) {
     if (r.split != m.split || !fulfils(r, m.where)) continue;
     if (r.step != step || m.split == "types") close();
     step = r.step;
-    told = r.at("steps");
-    if (const auto value = sum_of_keys(r, m.key)) ranks.push_back(*value);
+    if (const auto value = sum_of_keys(r, m.key)) {
+      ranks.push_back(*value);
+      told.push_back(r.at("steps"));
+    }
   }
   close();
   return points;
@@ -241,7 +245,8 @@ std::vector<const Cell*> ResultScope::choose(const std::string& measure,
     if (axes.empty() && !id)
       throw UserError(str("no axis has the value '", word, "'", lmx::did_you_mean(word, labels)));
     if (axes.size() > 1)
-      throw UserError(str("'", word, "' is a value of several axes; write ", axes[0], "=", word, " or ", axes[1], "=", word));
+      throw UserError(
+          str("'", word, "' is a value of several axes; write ", axes[0], "=", word, " or ", axes[1], "=", word));
     std::erase_if(cells, [&](const Cell* c) {
       if (axes.empty()) return c->id != word;
       const std::string* own = c->value(axes[0]);
@@ -262,7 +267,8 @@ void ResultScope::check_closed(const std::string& measure, const std::vector<con
     std::set<std::string> open;
     for (const Cell* c : cells)
       if (const std::string* label = c->value(a.id)) open.insert(*label);
-    if (open.size() > 1) throw UserError(str(measure, "[...] leaves axis ", a.id, " open; choose one of ", joined(open)));
+    if (open.size() > 1)
+      throw UserError(str(measure, "[...] leaves axis ", a.id, " open; choose one of ", joined(open)));
   }
 }
 

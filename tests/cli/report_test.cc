@@ -1,0 +1,99 @@
+// lmx report: the tables of a run are sums over its records.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using Json = nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Report : public RunTest {
+ protected:
+  Outcome report(const std::string& dir, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "report", path(dir)};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_process(words, environment());
+  }
+  std::vector<Json> records(const std::string& dir) const {
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    std::vector<Json> all;
+    for (std::string line; std::getline(lines, line);) all.push_back(Json::parse(line));
+    return all;
+  }
+};
+
+TEST_F(Report, OneRank) {
+  ASSERT_EQ(run("a", {"train.steps=30"}).code, 0);
+  const Outcome o = report("a");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json last = records("a").back();
+  ASSERT_EQ(last["split"], "valid");
+  char ppl[32];
+  std::snprintf(ppl, sizeof ppl, "%.6g", last["ppl"].get<double>());
+  EXPECT_THAT(o.out, AllOf(HasSubstr("valid ppl"), HasSubstr(ppl), HasSubstr("1 rank"), HasSubstr("embedding.weight")));
+}
+
+TEST_F(Report, TrafficAndMemoryOfRanks) {
+  ASSERT_EQ(run("a", {"train.steps=30", "--ranks", "3", "batch.global=9", "batch.micro=0"}).code, 0);
+  const Outcome o = report("a", {"--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json r = Json::parse(o.out);
+  EXPECT_EQ(r["ranks"], 3);
+  EXPECT_EQ(r["step"], 30);
+  double sent = 0, most = 0, rank_0 = 0;
+  for (const Json& record : records("a")) {
+    if (record["split"] != "rank") continue;
+    sent += record["comm/rest/all_to_all/sent_bytes"].get<double>();
+    most = std::max(most, record["memory/total_peak_bytes"].get<double>());
+    if (record["rank"] == 0) rank_0 = record["memory/total_peak_bytes"];
+  }
+  EXPECT_GT(sent, 0);
+  for (const Json& line : r["traffic"]) {
+    if (line["group"] != "rest" || line["collective"] != "all_to_all") continue;
+    EXPECT_EQ(line["sent_bytes_total"].get<double>(), sent);
+    EXPECT_NEAR(line["sent_bytes_per_rank_and_step"].get<double>(), sent / 3 / 30, 1e-6);
+    EXPECT_GE(line["sent_bytes_per_step_max"], line["sent_bytes_per_rank_and_step"]);
+    sent = -1;
+  }
+  EXPECT_EQ(sent, -1) << "no line for rest/all_to_all";
+  EXPECT_EQ(r["memory"]["total"]["max_peak_bytes"].get<double>(), most);
+  EXPECT_EQ(r["memory"]["total"]["rank_0_peak_bytes"].get<double>(), rank_0);
+  EXPECT_GT(r["rows"]["softmax.weight"].get<double>(), 0);
+  const Outcome text = report("a");
+  EXPECT_THAT(text.out,
+              AllOf(HasSubstr("GROUP"), HasSubstr("all_to_all"), HasSubstr("MEMORY, PEAK"), HasSubstr("3 ranks")));
+}
+
+TEST_F(Report, ALastLineThatAKillCutShort) {
+  ASSERT_EQ(run("a", {"train.steps=30"}).code, 0);
+  const std::string whole = report("a", {"--json"}).out;
+  write("a/metrics.jsonl", read_file(folder_ / "a/metrics.jsonl") + "{\"step\":37,\"spl");
+  EXPECT_EQ(report("a", {"--json"}).out, whole);
+  write("a/metrics.jsonl", "{\"step\":37,\"spl\n" + read_file(folder_ / "a/metrics.jsonl"));
+  const Outcome o = report("a");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("metrics.jsonl:1 is no record"));
+}
+
+TEST_F(Report, Mistakes) {
+  Outcome o = report("nowhere");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("there is no run directory " + path("nowhere")));
+  std::filesystem::create_directory(path("empty"));
+  o = report("empty");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("holds no run"));
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  write("a/provenance.json", "{");
+  o = report("a");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("provenance.json is missing or damaged"));
+}
+
+}  // namespace
+}  // namespace lmx_test
