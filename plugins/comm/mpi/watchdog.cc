@@ -276,6 +276,7 @@ void Watchdog::end_job(const std::string& message) {
   } else {
     std::this_thread::sleep_for(std::chrono::seconds(2));
   }
+  end_silent();
   _exit(1);
 }
 
@@ -298,12 +299,7 @@ Verdict Watchdog::look() {
 }
 
 void Watchdog::consider() {
-  if (peers_[static_cast<size_t>(rank_)].beat.failed) {
-    // This rank's own error is the one to tell, unless a lower one has the word.
-    for (int r = rank_ - 1; r >= 0; --r)
-      if (peers_[static_cast<size_t>(r)].beat.failed) failed_rank_ = r;
-    return;
-  }
+  if (peers_[static_cast<size_t>(rank_)].beat.failed) return;  // this rank's own error is the one to tell
   const Verdict v = look();
   if (v.kind == Verdict::failed) {
     if (failed_since_ < 0) end_silent();

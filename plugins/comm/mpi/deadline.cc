@@ -1,0 +1,31 @@
+#include "deadline.h"
+
+#include <unistd.h>
+
+#include <chrono>
+
+#include "lmx/log.h"
+
+namespace lmx_mpi {
+
+Deadline::Deadline(double seconds, const std::string& message) {
+  if (seconds <= 0) return;
+  thread_ = std::thread([this, seconds, message] {
+    std::unique_lock lock(mutex_);
+    if (met_changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return met_; })) return;
+    lmx::log(lmx::LogLevel::error, "[mpi] " + message + "; the run ends");
+    _exit(1);  // the rank's own thread waits inside MPI, and cannot be asked
+  });
+}
+
+Deadline::~Deadline() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    met_ = true;
+  }
+  met_changed_.notify_one();
+  thread_.join();
+}
+
+}  // namespace lmx_mpi

@@ -1,0 +1,26 @@
+// An end to what has none in MPI: to join and to leave a job every rank waits for all others, for ever.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace lmx_mpi {
+
+// Ends the process with exit code 1 and `message`, where it still exists after `seconds`; 0: never.
+class Deadline {
+ public:
+  Deadline(double seconds, const std::string& message);
+  ~Deadline();
+  Deadline(const Deadline&) = delete;
+  Deadline& operator=(const Deadline&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable met_changed_;
+  bool met_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lmx_mpi
