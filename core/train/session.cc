@@ -86,7 +86,7 @@ void Session::make_workers() {
   auto files = comm.once<std::shared_ptr<const ClockFiles>>([&] { return std::make_shared<const ClockFiles>(config, ranks); });
   const RandomKey key = RandomKey(static_cast<uint64_t>(recipe.seed)).fold("delay");
   clock = std::make_unique<WorkerClock>(config, std::move(files), key, comm.rank(), ranks);
-  clock->require(shared->total_steps);
+  clock->require(sequences > 0 ? shared->total_steps : 0);
   params = shared->params.copy(ctx);
   if (ranks > 1 && !comm.shares_memory()) link = std::make_unique<server::Link>(comm);
   const auto make = [this] { return make_optimizer(recipe.optimizer, "optimizer"); };

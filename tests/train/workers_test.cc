@@ -281,6 +281,8 @@ TEST_F(Workers, MoreRanksThanSequences) {
   EXPECT_EQ(updates, 6 * 24);
   cut("b", "d", 12);
   EXPECT_EQ(run("d", 8, often, path("d")), eight);
+  run("e", 8, {{"sync.rest.schedule", path("order.txt")}});
+  EXPECT_EQ(run("f", 8, {{"sync.rest.replay", path("order.txt")}}), eight);
 }
 
 TEST_F(Workers, SeveralRulesAreOneServer) {
