@@ -243,7 +243,8 @@ Record Trainer::own_record() const {
 
 // Of a group of several ranks also each rank's own record.
 void Trainer::log_step() {
-  set_pace(watch_.lap());
+  const double seconds = watch_.lap();
+  if (laps_ > 0) set_pace(seconds);  // a worker that is through with its steps keeps its pace
   const TrafficSum sent = sum_of(traffic_.window());
   const CommTimes times = s_.sync->take_times();
   std::vector<std::string> ranks;
