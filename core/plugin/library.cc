@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "lmx/cuda.h"
+#include "plugin/manifest.h"
 
 namespace lmx {
 namespace {
@@ -28,9 +29,12 @@ std::string reason(const std::system_error& error, const std::string& path) {
   const std::string errno_text = ": " + error.code().message();
   if (text.ends_with(errno_text)) text.resize(text.size() - errno_text.size());
   for (const std::string& noise :
-       {std::string("boost::dll::shared_library::load() failed"), std::string("(): "), path + ": "}) {
+       {std::string("boost::dll::shared_library::load() failed"), std::string("(): "),
+        std::string("(dlerror system message: "), path + ": "}) {
     const size_t at = text.find(noise);
-    if (at != std::string::npos) text = text.substr(at + noise.size());
+    if (at == std::string::npos) continue;
+    text = text.substr(at + noise.size());
+    if (noise[0] == '(' && noise[1] == 'd' && text.ends_with(")")) text.pop_back();
   }
   while (!text.empty() && (text[0] == ':' || text[0] == ' ')) text.erase(0, 1);
   return text.empty() ? "it is no shared library" : text;
@@ -66,7 +70,9 @@ dll::shared_library& open_library(const std::string& path) {
     const std::lock_guard lock(mutex);
     return handles.emplace_back(path, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
   } catch (const std::system_error& e) {
-    throw UserError(str("[plugin] ", path, ": cannot be loaded: ", reason(e, path)));
+    const std::string needs = needs_of(std::filesystem::path(path).parent_path() / "plugin.toml");
+    throw UserError(str("[plugin] ", path, ": cannot be loaded: ", reason(e, path),
+                        needs.empty() ? "" : "; this plugin needs " + needs));
   }
 }
 

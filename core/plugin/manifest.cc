@@ -72,7 +72,7 @@ std::optional<PluginKind> kind_from_name(std::string_view name) {
 
 PluginInfo read_manifest(const fs::path& file) {
   const toml::table table = parse(file);
-  const std::vector<std::string> known{"name", "kind", "version", "licence", "summary"};
+  const std::vector<std::string> known{"name", "kind", "version", "licence", "summary", "needs"};
   for (const auto& [key, value] : table) {
     const std::string name(key.str());
     if (std::find(known.begin(), known.end(), name) == known.end()) {
@@ -84,6 +84,7 @@ PluginInfo read_manifest(const fs::path& file) {
   info.version = take(file, table, "version");
   info.licence = take(file, table, "licence");
   info.summary = take(file, table, "summary");
+  if (table.contains("needs")) static_cast<void>(take(file, table, "needs"));
   if (!is_identifier(info.name)) {
     throw UserError(str(place(file, table.get("name")->source()), "'", info.name,
                         "' is no plugin name: lower-case letters, digits and _ only, no digit first"));
@@ -95,6 +96,10 @@ PluginInfo read_manifest(const fs::path& file) {
   }
   info.path = (file.parent_path() / (info.name + ".so")).string();
   return info;
+}
+
+std::string needs_of(const fs::path& file) {
+  return parse(file)["needs"].value_or(std::string());
 }
 
 std::vector<fs::path> find_manifests(const fs::path& directory) {

@@ -15,6 +15,9 @@ namespace lmx {
 // identifier.
 PluginInfo read_manifest(const std::filesystem::path& file);
 
+// What plugin.toml says that the library needs from the machine ("Open MPI (...)"), or "".
+std::string needs_of(const std::filesystem::path& file);
+
 // The kind of that name ("model"); nullopt when there is none.
 std::optional<PluginKind> kind_from_name(std::string_view name);
 

@@ -134,8 +134,9 @@ class MpiGroup : public lmx::CommGroup {
   // One rank after the other, so that one speaks: then the launcher ends the rest.
   double start_limit_s() const { return config_.lag_s > 0 ? config_.lag_s + std::min(launch_.rank, 5) : 0; }
   std::string late_end() const {
-    return str("rank ", launch_.rank, " of ", launch_.world, ": all has been computed, but another rank has not left the job ",
-               config_.timeout_s, " s later (stopped, or its host is down or cut off?)");
+    return str("rank ", launch_.rank, " of ", launch_.world,
+               ": all has been computed, but another rank has not left the job ", config_.timeout_s,
+               " s later (stopped, or its host is down or cut off?)");
   }
 
   Watchdog::Settings settings() const {
@@ -144,8 +145,8 @@ class MpiGroup : public lmx::CommGroup {
     return {config_.heartbeat_s, {config_.timeout_s, config_.lag_s}, mpirun ? 0.5 : srun ? 2 : 0};
   }
 
-  // One message for what all ranks find: one rank speaks for them. Another than rank 0 is alone with its error and names
-  // itself.
+  // One message for what all ranks find: one rank speaks for them. Another than rank 0 is alone with its error and
+  // names itself.
   [[noreturn]] void rethrow_for_rank(bool speaks) {
     if (speaks && launch_.rank == 0) throw;
     int code = 1;
@@ -160,7 +161,9 @@ class MpiGroup : public lmx::CommGroup {
     } catch (...) {
     }
     if (speaks) throw lmx::EndProcess(code, str("rank ", launch_.rank, " of ", launch_.world, ": ", text), false);
-    std::this_thread::sleep_for(std::chrono::seconds(3));  // the one that speaks exits first, with its code
+    // The one that speaks exits first, with its code; then a signal of the launcher cuts this short.
+    const timespec time{3, 0};
+    nanosleep(&time, nullptr);
     throw lmx::EndProcess(code, text, true);
   }
 

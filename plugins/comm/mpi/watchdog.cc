@@ -25,8 +25,9 @@ extern "C" void note_warning(int) {
   g_warnings = g_warnings + 1;
 }
 
-// Between a rank's announcement that it speaks up and its message.
-constexpr double kToHearOthers = 0.2;
+// Between a rank's announcement that it speaks up and its message; and from there to the first death that follows, after
+// which mpirun may leave unread what it has not read.
+constexpr double kToHearOthers = 0.2, kToBeRead = 0.5;
 
 // One that fails so long after another is silent: that one has spoken, or is about to. It listens longer than that, so
 // that no two ranks take each other for the one to speak, nor themselves.
@@ -254,8 +255,8 @@ bool Watchdog::has_the_word() {
   return true;
 }
 
-// A process of this host that counts as lost must not wake up while the job ends: it would go on with a run that is over,
-// and complain of ranks that are gone.
+// A process of this host that counts as lost must not wake up while the job ends: it would go on with a run that is
+// over, and complain of ranks that are gone.
 void Watchdog::end_silent() {
   if (verdict_.kind != Verdict::silent) return;
   for (const int r : verdict_.ranks) {
@@ -273,6 +274,7 @@ void Watchdog::end_job(const std::string& message) {
   send(true);
   if (has_the_word()) {
     lmx::log(lmx::LogLevel::error, lmx::str("[mpi] ", message, "; the run ends"));
+    std::this_thread::sleep_for(std::chrono::duration<double>(kToBeRead));
   } else {
     std::this_thread::sleep_for(std::chrono::seconds(2));
   }
@@ -302,9 +304,9 @@ void Watchdog::consider() {
   if (peers_[static_cast<size_t>(rank_)].beat.failed) return;  // this rank's own error is the one to tell
   const Verdict v = look();
   if (v.kind == Verdict::failed) {
-    if (failed_since_ < 0) end_silent();
     failed_rank_ = v.ranks[0];
     if (failed_since_ < 0) failed_since_ = clock_;
+    if (clock_ - failed_since_ > kToHearOthers + kToBeRead / 2) end_silent();
     if (clock_ - failed_since_ > kSecondsToEnd) _exit(1);
     return;
   }

@@ -34,8 +34,8 @@ class Watchdog {
   void enter(Move move);  // the rank begins to wait
   void leave();           // and computes again
   // This rank has an error: the others are told at once, and cease to expect anything of it. True: it is the one to say
-  // what is wrong. Of ranks that fail within a second that is the lowest, which need not wait; another has spoken before
-  // one that comes later.
+  // what is wrong. Of ranks that fail within a second that is the lowest, which need not wait; another has spoken
+  // before one that comes later.
   bool fail();
   // A rank other than this one that has said it failed, or is lost; -1: none.
   int failed_rank() const { return failed_rank_; }
@@ -79,7 +79,8 @@ class Watchdog {
   int wake_ = -1;  // eventfd
 
   // Time in which this process ran: one that was stopped does not find all others silent when it goes on.
-  double clock_ = 0, gap_ = 0, next_beat_ = 0, failed_since_ = -1, first_failure_ = -1, verdict_since_ = 0, alarm_since_ = -1;
+  double clock_ = 0, gap_ = 0, next_beat_ = 0, failed_since_ = -1, first_failure_ = -1, verdict_since_ = 0,
+         alarm_since_ = -1;
   int warnings_ = 0;
   Clock::time_point last_tick_;
   Verdict verdict_;
