@@ -1,6 +1,7 @@
 // `lmx run` with several ranks: threads of one process or processes of their own, the same bits, one voice.
 #include <gmock/gmock.h>
 
+#include "comm/mpi_here.h"
 #include "run_fixture.h"
 
 namespace lmx_test {
@@ -14,7 +15,7 @@ using testing::Not;
 class RanksTest : public RunTest {
  protected:
   static void need_mpi() {
-    if (system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun on this machine";
+    if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
   }
   static size_t times(const std::string& text, const std::string& part) {
     size_t n = 0;
