@@ -15,9 +15,9 @@ void DelayConfig::fields(Fields& f) {
 
 void ServerConfig::fields(Fields& f) {
   f.group("codec", codec, "how gradients are written for the way to the server; parameters come back as they are");
-  f.group("delay", delay, "the simulated clock of virtual ranks");
+  f.group("delay", delay, "the simulated clock of virtual ranks; processes (comm=mpi) take the time that they take");
   f.field("schedule", schedule, "file into which the order of pulls and pushes is written; empty: none");
-  f.field("replay", replay, "such a file, whose order is repeated; empty: none");
+  f.field("replay", replay, "such a file, whose order is repeated, in threads or in processes; empty: none");
 }
 
 void ServerConfig::check(const std::string& where) const {

@@ -89,6 +89,10 @@ void Session::make_workers() {
   clock->require(sequences > 0 ? shared->total_steps : 0);
   params = shared->params.copy(ctx);
   if (ranks > 1 && !comm.shares_memory()) link = std::make_unique<server::Link>(comm);
+  ServerConfig usual;
+  usual.schedule = config.schedule;
+  if (link && leads() && config.replay.empty() && config.pace() != usual.pace())
+    log_warn("[sync] delay is for virtual ranks; workers that are processes take the time that they take");
   const auto make = [this] { return make_optimizer(recipe.optimizer, "optimizer"); };
   const ServerTools tools{&shared->params, &params, make, link.get()};
   for (ServerStrategy* server : sync->servers()) server->attach(ctx, tools);

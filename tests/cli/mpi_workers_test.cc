@@ -7,6 +7,7 @@
 
 #include "lmx/checkpoint.h"
 
+#include "comm/mpi_here.h"
 #include "run_fixture.h"
 
 namespace lmx_test {
@@ -22,7 +23,7 @@ class MpiWorkers : public RunTest {
   void SetUp() override {
     for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_ID"})
       if (std::getenv(name)) GTEST_SKIP() << "this test itself runs below a launcher (" << name << ")";
-    if (system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun on this machine";
+    if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
     const Outcome o = run_lmx({"plugins", "info", "mpi"}, environment());
     if (o.out.find("heartbeat_s") == std::string::npos) GTEST_SKIP() << "this build has no MPI";
   }
@@ -108,8 +109,9 @@ class MpiWorkers : public RunTest {
 };
 
 TEST_F(MpiWorkers, AnOrderOfProcessesRepeatsInThreads) {
-  const Outcome o = expect_run("m", processes(workers({recorded("order")})));
+  const Outcome o = expect_run("m", processes(workers({recorded("order"), "sync.rest.delay.mean=2"})));
   EXPECT_THAT(o.err, AllOf(HasSubstr("3 processes (MPI"), HasSubstr("3 workers in processes of their own; steps take the time"),
+                           HasSubstr("delay is for virtual ranks"),
                            HasSubstr("staleness of updates"), HasSubstr("turn")));
   EXPECT_EQ(times(o.out, "\nvalid ppl"), 1u) << o.out;
   expect_run("v", threads(workers({replayed("order"), recorded("again")})));
@@ -119,7 +121,7 @@ TEST_F(MpiWorkers, AnOrderOfProcessesRepeatsInThreads) {
   // From a checkpoint of processes both go on.
   cut("m", "v2", 20);
   cut("m", "m2", 40);
-  const Words as_before = workers({recorded("order")});
+  const Words as_before = workers({recorded("order"), "sync.rest.delay.mean=2"});
   Outcome rest = run("v2", threads(joined(as_before, {"--resume", path("v2"), "train.steps=25"})));
   EXPECT_EQ(rest.code, 0) << rest.err;
   rest = run("m2", processes(joined(as_before, {"--resume", path("m2")})));

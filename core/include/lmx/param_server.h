@@ -3,8 +3,9 @@
 //
 // Every rank is a worker and keeps a shard: of each parameter the rows [chunk_begin(n, r, G), chunk_begin(n, r + 1, G)).
 // A worker pulls values into its replica, computes the gradient of its own minibatch and pushes it; the server updates at
-// once, with a learning rate and an optimizer as the recipe says. Pulls and pushes happen one after the other. Updates
-// between a worker's pull and its push are the staleness of that push.
+// once, with a learning rate and an optimizer as the recipe says. Pulls and pushes happen one after the other, on a
+// simulated clock where ranks are threads, as they come where ranks are processes. Updates between a worker's pull and its
+// push are the staleness of that push.
 #pragma once
 
 #include <functional>
