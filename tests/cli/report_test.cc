@@ -11,6 +11,7 @@ namespace {
 using Json = nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class Report : public RunTest {
  protected:
@@ -67,6 +68,71 @@ TEST_F(Report, TrafficAndMemoryOfRanks) {
   const Outcome text = report("a");
   EXPECT_THAT(text.out,
               AllOf(HasSubstr("GROUP"), HasSubstr("all_to_all"), HasSubstr("MEMORY, PEAK"), HasSubstr("3 ranks")));
+}
+
+// Two ranks, two records of 2 steps and, after a resume, of 1: unit 0 begins while the rank computes, unit 1 after.
+TEST_F(Report, HiddenAndExposedTimes) {
+  std::filesystem::create_directory(path("a"));
+  write("a/provenance.json", R"({"starts":[{}]})");
+  write("a/config.yaml", "comm: {name: mpi, ranks: 2}\n");
+  const auto rank = [](int step, int number, int steps, double late) {
+    return Json{{"step", step},
+                {"split", "rank"},
+                {"rank", number},
+                {"steps", steps},
+                {"comm/rest/all_gather/sent_bytes", 8},
+                {"comm/rest/all_gather/received_bytes", 8},
+                {"unit/0/softmax.bias/bytes", 1000},
+                {"unit/0/softmax.bias/ready_s", 0.1},
+                {"unit/0/softmax.bias/begin_s", 0.2},
+                {"unit/0/softmax.bias/end_s", 0.5 + late},
+                {"unit/1/embedding.weight/bytes", 3000},
+                {"unit/1/embedding.weight/ready_s", 0.4},
+                {"unit/1/embedding.weight/begin_s", 0.5 + late},
+                {"unit/1/embedding.weight/end_s", 0.7 + late}}
+               .dump() +
+           "\n";
+  };
+  const auto train = [](int step, double busy, double exposed) {
+    return Json{{"step", step}, {"split", "train"}, {"comm_s", busy}, {"comm_exposed_s", exposed}}.dump() + "\n";
+  };
+  write("a/metrics.jsonl", train(2, 0.9, 0.6) + rank(2, 0, 2, 0) + rank(2, 1, 2, 0.2) + train(4, 0.6, 0.3) +
+                               rank(4, 0, 1, 0) + rank(4, 1, 1, 0.2));
+  const Outcome o = report("a", {"--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json t = Json::parse(o.out)["comm_times"];
+  EXPECT_NEAR(t["busy_s"].get<double>(), 1.5 / 3, 1e-9);
+  EXPECT_NEAR(t["exposed_s"].get<double>(), 0.9 / 3, 1e-9);
+  EXPECT_NEAR(t["hidden_s"].get<double>(), 0.6 / 3, 1e-9);
+  EXPECT_NEAR(t["could_be_hidden_s"].get<double>(), 0.3, 1e-9);
+  ASSERT_EQ(t["units"].size(), 2u);
+  const Json &first = t["units"][0], &second = t["units"][1];
+  EXPECT_EQ(first["first"], "softmax.bias");
+  EXPECT_EQ(first["bytes"].get<double>(), 1000);
+  EXPECT_NEAR(first["end_s"].get<double>(), 0.6, 1e-9);
+  EXPECT_NEAR(first["hidden_s"].get<double>(), 0.2, 1e-9);
+  EXPECT_NEAR(first["exposed_s"].get<double>(), 0.2, 1e-9);
+  EXPECT_EQ(second["hidden_s"].get<double>(), 0);
+  EXPECT_NEAR(second["exposed_s"].get<double>(), 0.2, 1e-9);
+  EXPECT_THAT(report("a").out,
+              AllOf(HasSubstr("hidden behind backward"), HasSubstr("200 ms"), HasSubstr("softmax.bias")));
+}
+
+TEST_F(Report, TimesOfProcesses) {
+  if (system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun on this machine";
+  const Outcome o = run("a", {"train.steps=14", "comm={name: mpi, ranks: 2}"});
+  if (o.code == 2 && o.err.find("no MPI") != std::string::npos) GTEST_SKIP() << o.err;
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json t = Json::parse(report("a", {"--json"}).out)["comm_times"];
+  EXPECT_GT(t["busy_s"].get<double>(), 0);
+  EXPECT_GT(t["exposed_s"].get<double>(), 0);
+  ASSERT_FALSE(t["units"].empty());
+  for (const Json& unit : t["units"]) {
+    EXPECT_GT(unit["bytes"].get<double>(), 0);
+    EXPECT_LE(unit["ready_s"].get<double>(), unit["begin_s"].get<double>());
+    EXPECT_NEAR(unit["hidden_s"].get<double>() + unit["exposed_s"].get<double>(),
+                unit["end_s"].get<double>() - unit["begin_s"].get<double>(), 1e-9);
+  }
 }
 
 TEST_F(Report, ALastLineThatAKillCutShort) {

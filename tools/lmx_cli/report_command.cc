@@ -8,7 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "comm_times.h"
 #include "commands.h"
+#include "lmx/config.h"
 #include "lmx/error.h"
 #include "run_records.h"
 
@@ -36,14 +38,16 @@ struct MemoryLine {
 
 struct Report {
   std::string directory;
-  Json start;          // the last of provenance.json
+  Json start;  // the last of provenance.json
   size_t starts = 0;
-  int64_t step = 0;    // of the last record
+  int64_t step = 0;  // of the last record
   size_t ranks = 1;
   std::optional<RunRecord> train, valid, best;
-  std::map<std::string, double> rows, codec;  // means over the run, by parameter
+  std::map<std::string, double> rows, codec;                           // means over the run, by parameter
   std::map<std::pair<std::string, std::string>, TrafficLine> traffic;  // by group and collective
   std::map<std::string, MemoryLine> memory;                            // by class
+  bool on_a_wire = false;  // ranks are processes; virtual ones share cores, and their times tell nothing
+  CommTimes times;
 };
 
 std::string number(double value, const char* format = "%.4g") {
@@ -128,6 +132,15 @@ void read_ranks(Report& report, const std::vector<RunRecord>& records) {
   }
 }
 
+// Of several ranks, by the run's configuration.
+bool are_processes(const Report& report) {
+  if (report.ranks < 2) return false;
+  const lmx::Node config = lmx::parse_yaml_file(report.directory + "/config.yaml");
+  const lmx::Node* comm = config.find("comm");
+  const lmx::Node* name = comm ? comm->find("name") : nullptr;
+  return name && name->text != "virtual";
+}
+
 Report read_report(const std::string& directory) {
   Report report;
   report.directory = directory;
@@ -135,6 +148,8 @@ Report read_report(const std::string& directory) {
   read_provenance(report);
   read_own_metrics(report, records);
   read_ranks(report, records);
+  report.on_a_wire = are_processes(report);
+  report.times = comm_times(records);
   return report;
 }
 
@@ -174,8 +189,6 @@ void print_metrics(const Report& r) {
     for (const auto& [key, value] : r.train->values)
       if (key.ends_with("s_per_s")) add(key.c_str(), r.train, key.c_str());
   }
-  add("comm_s", r.train, "comm_s");
-  add("comm_exposed_s", r.train, "comm_exposed_s");
   if (rows.size() > 1) std::cout << "\n" << table(rows);
 }
 
@@ -190,6 +203,31 @@ void print_traffic(const Report& r) {
     all.total += line.total;
   }
   rows.push_back({"all", "", bytes(all.mean), "", bytes(all.received), bytes(all.total)});
+  std::cout << "\n" << table(rows);
+}
+
+std::string seconds(double s) {
+  return number(s * 1000, s < 0.0995 ? "%.2f ms" : "%.0f ms");
+}
+
+void print_times(const Report& r) {
+  if (r.ranks < 2) return;
+  if (!r.on_a_wire) {
+    std::cout << "\nCommunication takes no time of its own here: virtual ranks share this machine's cores.\n";
+    return;
+  }
+  const CommTimes& t = r.times;
+  Rows rows{{"COMMUNICATION, A STEP OF RANK 0", "TIME"},
+            {"gradients travel", seconds(t.busy)},
+            {"hidden behind backward", seconds(t.hidden())},
+            {"exposed", seconds(t.exposed)}};
+  if (!t.units.empty()) rows.push_back({"could be hidden", seconds(t.possible)});
+  std::cout << "\n" << table(rows);
+  if (t.units.empty()) return;
+  rows = {{"UNIT, MEAN OF RANKS", "BYTES", "READY", "BEGINS", "ENDS", "HIDDEN", "EXPOSED"}};
+  for (const UnitTimes& u : t.units)
+    rows.push_back({u.first, bytes(u.bytes), seconds(u.ready), seconds(u.begin), seconds(u.end), seconds(u.hidden),
+                    seconds(u.exposed)});
   std::cout << "\n" << table(rows);
 }
 
@@ -228,6 +266,25 @@ Json record_json(const std::optional<RunRecord>& record) {
   return json;
 }
 
+Json times_json(const Report& r) {
+  if (!r.on_a_wire) return nullptr;
+  const CommTimes& t = r.times;
+  Json json{{"busy_s", t.busy},
+            {"hidden_s", t.hidden()},
+            {"exposed_s", t.exposed},
+            {"could_be_hidden_s", t.possible},
+            {"units", Json::array()}};
+  for (const UnitTimes& u : t.units)
+    json["units"].push_back({{"first", u.first},
+                             {"bytes", u.bytes},
+                             {"ready_s", u.ready},
+                             {"begin_s", u.begin},
+                             {"end_s", u.end},
+                             {"hidden_s", u.hidden},
+                             {"exposed_s", u.exposed}});
+  return json;
+}
+
 void print_json(const Report& r) {
   Json json{{"format", 1}, {"run", r.directory}, {"step", r.step}, {"ranks", r.ranks}, {"start", r.start}};
   json["train"] = record_json(r.train);
@@ -241,6 +298,7 @@ void print_json(const Report& r) {
                                {"sent_bytes_per_step_max", line.max},
                                {"received_bytes_per_rank_and_step", line.received},
                                {"sent_bytes_total", line.total}});
+  json["comm_times"] = times_json(r);
   json["memory"] = Json::object();
   for (const auto& [name, line] : r.memory)
     json["memory"][name] = {{"rank_0_peak_bytes", line.first}, {"max_peak_bytes", line.max}};
@@ -257,6 +315,7 @@ void report(const Options& o) {
   print_metrics(r);
   print_rows(r);
   print_traffic(r);
+  print_times(r);
   print_memory(r);
   print_codec(r);
 }
@@ -264,7 +323,8 @@ void report(const Options& o) {
 }  // namespace
 
 void add_report(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("report", "what a run came to: perplexity, bytes by collective, memory by class");
+  CLI::App* command =
+      app.add_subcommand("report", "what a run came to: perplexity, bytes and times of collectives, memory by class");
   set_examples(*command, {{"lmx report runs/quickstart/2026-05-01_101500", "tables for people"},
                           {"lmx report runs/quickstart/2026-05-01_101500 --json", "the same for programs"}});
   const auto o = std::make_shared<Options>();
