@@ -164,6 +164,7 @@ const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
     {"disagree", disagree},
     {"until_signal", until_signal},
     {"ends_early", ends_early},
+    {"stays", [](Communicator& comm, int) { ready(comm); }},
 };
 
 void run(const std::string& scenario, const std::string& config, int who) {
@@ -176,7 +177,9 @@ void run(const std::string& scenario, const std::string& config, int who) {
     require(comm.size() == group->size(), "size");
     kScenarios.at(scenario)(comm, who);
   });
-  if (lmx::detect_launch().rank == 0) std::printf("done: %s\n", group->describe().c_str());
+  const int rank = lmx::detect_launch().rank;
+  if (rank == 0) std::printf("done: %s\n", group->describe().c_str());
+  if (scenario == "stays" && rank == who) raise(SIGSTOP);  // and so does not leave the job, as the others want to
 }
 
 int say(const std::string& text, int code) {

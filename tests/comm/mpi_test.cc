@@ -132,6 +132,20 @@ TEST_F(Mpi, TheEndOfARunMayComeLate) {
   EXPECT_EQ(job.wait(), 0) << job.err();
 }
 
+// It has its number and is no rank: mpirun has started something else in its place.
+TEST_F(Mpi, ARankThatNeverJoins) {
+  std::vector<std::string> words = below_mpirun(2, started("moves", 0, "lag_s: 1"));
+  words.insert(words.end(), {":", "-n", "1", "sleep", "50"});
+  Job job(words);
+  expect_one_message(job, 1, HasSubstr("rank 0 of 3 has waited 1 s for other ranks to start (comm.lag_s)"));
+}
+
+TEST_F(Mpi, ARankThatNeverLeaves) {
+  Job job(started("stays", 3, "heartbeat_s: 0.1, timeout_s: 1", 2));
+  ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+  expect_one_message(job, 1, HasSubstr("rank 0 of 3: all has been computed, but another rank has not left the job"));
+}
+
 TEST_F(Mpi, DifferentCollectives) {
   Job job(started("one_differs", 3, "heartbeat_s: 0.1", 2));
   ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();

@@ -90,7 +90,7 @@ class MpiGroup : public lmx::CommGroup {
   ~MpiGroup() override {
     // MPI_Finalize waits for all ranks; one that has failed leaves that to the launcher.
     if (!started_ || failed_ || std::uncaught_exceptions() != 0) return;
-    const Deadline end(config_.timeout_s, late_end());
+    const Deadline end(in_turn(config_.timeout_s), late_end());
     MPI_Finalize();
   }
 
@@ -98,7 +98,7 @@ class MpiGroup : public lmx::CommGroup {
 
   void run(const std::function<void(lmx::Communicator&)>& body) override {
     failed_ = true;  // until the end is reached
-    std::optional<Deadline> start(std::in_place, start_limit_s(),
+    std::optional<Deadline> start(std::in_place, in_turn(config_.lag_s),
                                   str("rank ", launch_.rank, " of ", launch_.world, " has waited ", config_.lag_s,
                                       " s for other ranks to start (comm.lag_s)"));
     if (!started_) start_mpi(launch_);
@@ -118,7 +118,7 @@ class MpiGroup : public lmx::CommGroup {
     } catch (...) {
       rethrow_for_rank(watchdog.fail());
     }
-    const Deadline end(config_.timeout_s, late_end());
+    const Deadline end(in_turn(config_.timeout_s), late_end());
     watchdog.stop();
     comm.finish();
     watchdog.drain();
@@ -132,7 +132,7 @@ class MpiGroup : public lmx::CommGroup {
 
  private:
   // One rank after the other, so that one speaks: then the launcher ends the rest.
-  double start_limit_s() const { return config_.lag_s > 0 ? config_.lag_s + std::min(launch_.rank, 5) : 0; }
+  double in_turn(double seconds) const { return seconds > 0 ? seconds + 3 * std::min(launch_.rank, 5) : 0; }
   std::string late_end() const {
     return str("rank ", launch_.rank, " of ", launch_.world,
                ": all has been computed, but another rank has not left the job ", config_.timeout_s,
