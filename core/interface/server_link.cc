@@ -109,7 +109,7 @@ void Link::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>&
   if (error_) std::rethrow_exception(error_);
 }
 
-// ------------------------------------------------------------------------------------------------------- worker's side
+// ----------------------------------------------------------------------------------------------------- worker's side
 
 bool Link::ask(Event event, int64_t meeting, bool stop) {
   const Ask question{static_cast<int64_t>(event), meeting, stop ? 1 : 0};
@@ -130,9 +130,8 @@ bool Link::ask(Event event, int64_t meeting, bool stop) {
   turn_ = turn;
   if (turn >= 0) return true;
   std::unique_lock lock(mutex_);
-  wait(lock, [&] {
-    return std::all_of(rules_.begin(), rules_.end(), [&](const Rule& r) { return r.next == -1 - turn; });
-  });
+  wait(lock,
+       [&] { return std::all_of(rules_.begin(), rules_.end(), [&](const Rule& r) { return r.next >= -1 - turn; }); });
   return false;
 }
 
@@ -144,8 +143,8 @@ void Link::send(int rule, int shard, Request request) {
     enqueue(rule, turn_, shard, std::move(request));
     return serve();
   }
-  const Header header{turn_, rule, static_cast<int64_t>(request.kind), request.body.defined() ? request.body.bytes() : 0,
-                      request.lr};
+  const Header header{turn_, rule, static_cast<int64_t>(request.kind),
+                      request.body.defined() ? request.body.bytes() : 0, request.lr};
   Tensor front = bytes_of(comm_, static_cast<int64_t>(sizeof header) + parameters_);
   std::memset(front.raw(), 0, static_cast<size_t>(front.bytes()));
   std::memcpy(front.raw(), &header, sizeof header);
@@ -231,7 +230,8 @@ void Link::take_request(int from) {
   receive(beside_, front, from, kRequest, nullptr, Event::none);
   const auto header = unpack<Header>(front);
   const auto* extents = static_cast<const uint8_t*>(front.raw()) + sizeof header;
-  Request request{static_cast<Event>(header.kind), header.lr, {extents, extents + parameters_}, bytes_of(comm_, header.bytes)};
+  Request request{
+      static_cast<Event>(header.kind), header.lr, {extents, extents + parameters_}, bytes_of(comm_, header.bytes)};
   if (header.bytes > 0)
     receive(beside_, request.body, from, kRequest, &rules_[static_cast<size_t>(header.rule)], request.kind);
   enqueue(static_cast<int>(header.rule), header.number, from, std::move(request));
@@ -261,7 +261,7 @@ void Link::serve() {
   if (any) changed_.notify_all();
 }
 
-// ------------------------------------------------------------------------------------------------- the order, on rank 0
+// ------------------------------------------------------------------------------------------------ the order, on rank 0
 
 // Answers all that can be answered. Who has asked first goes first.
 void Link::decide() {

@@ -1,9 +1,9 @@
 // Between workers and shards that live in different processes.
 //
 // Pulls and pushes happen one after the other on the whole server, though its shards are apart: rank 0 numbers them, as
-// workers ask for their turn or as a recorded order says, and a shard does what it is sent in the order of these numbers.
-// Between two of them rank 0 can call everybody to a meeting, at the same place in the order on every run of it. A thread
-// of each rank answers the others while the rank computes.
+// workers ask for their turn or as a recorded order says, and a shard does what it is sent in the order of these
+// numbers. Between two of them rank 0 can call everybody to a meeting, at the same place in the order on every run of
+// it. A thread of each rank answers the others while the rank computes.
 #pragma once
 
 #include <atomic>
@@ -51,22 +51,22 @@ class LMX_API Link {
 
   // Returns the rule's number. The same rules in the same order on every rank, before start().
   int add(const std::string& group, int parameters, Serve serve);
-  // `workers`: by rank, the same everywhere. `replay`: the order to repeat (2 rank, +1 for a push); empty: as workers ask.
-  // `steps`: of each worker.
+  // `workers`: by rank, the same everywhere. `replay`: the order to repeat (2 rank, +1 for a push); empty: as workers
+  // ask. `steps`: of each worker.
   void start(const std::vector<Stand>& workers, const std::vector<int32_t>& replay, int64_t steps);
 
   // Of the worker; each also throws what ended the thread.
-  // Waits for this worker's turn to do `event`. False: all are to meet first, since all have done `meeting` steps or one
-  // wants to `stop`; then this rank's shard has done all that came before. True: a request for each rule and shard has to
-  // follow.
+  // Waits for this worker's turn to do `event`. False: all are to meet first, since all have done `meeting` steps or
+  // one wants to `stop`; then this rank's shard has done all that came before. True: a request for each rule and shard
+  // has to follow.
   bool ask(Event event, int64_t meeting, bool stop);
   void send(int rule, int shard, Request request);
   Tensor receive(int rule, int shard, int64_t bytes);  // the reply to a pull
   void leave_out();                                    // the push whose turn it is
   // In a meeting, on rank 0: the order since the last call.
   std::vector<int32_t> take_order();
-  // Enters the ledger for all bytes since the last call: of a rule its "pull" and "push"; turns and what goes in front of
-  // requests as "turn" of "control".
+  // Enters the ledger for all bytes since the last call: of a rule its "pull" and "push"; turns and what goes in front
+  // of requests as "turn" of "control".
   void count(Communicator& comm);
 
  private:
@@ -103,7 +103,7 @@ class LMX_API Link {
   size_t index(int rank) const { return static_cast<size_t>(rank); }
 
   Communicator& comm_;
-  End own_, beside_;  // the worker's; the thread's, under mutex_
+  End own_, beside_;    // the worker's; the thread's, under mutex_
   int parameters_ = 0;  // of the rule with most
   int64_t turn_ = -1;   // the worker's, when it has one
 

@@ -37,7 +37,9 @@ class Writer {
 class Reader {
  public:
   explicit Reader(Tensor text)
-      : text_(std::move(text)), at_(static_cast<const std::byte*>(std::as_const(text_).raw())), end_(at_ + text_.bytes()) {}
+      : text_(std::move(text)),
+        at_(static_cast<const std::byte*>(std::as_const(text_).raw())),
+        end_(at_ + text_.bytes()) {}
   void take(void* to, int64_t n) {
     LMX_CHECK(end_ - at_ >= n, "a message of a server ends after ", end_ - at_, " bytes of ", n);
     if (n > 0) std::memcpy(to, at_, static_cast<size_t>(n));
@@ -97,7 +99,8 @@ void Remote::pull(const Rows& chosen, ParameterStore& replica) {
     for (const std::string& name : names_) {
       const auto [first, last] = range(name, r);
       const auto rows = chosen.find(name);
-      const auto some = rows == chosen.end() ? last - first : static_cast<int64_t>(rows_of(rows->second, name, r).size());
+      const auto some =
+          rows == chosen.end() ? last - first : static_cast<int64_t>(rows_of(rows->second, name, r).size());
       bytes += some * row_bytes(name);
     }
     Reader reply(link_.receive(rule_, r, bytes));

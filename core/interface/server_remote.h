@@ -16,8 +16,8 @@ namespace lmx::server {
 using Rows = std::map<std::string, std::vector<int32_t>>;  // by parameter, ascending; all rows of those that are absent
 
 // The body of a pull: of each parameter of which rows are chosen their count (i64) and numbers (i32). The reply: their
-// values, or all that the shard has. The body of a push: count and numbers, counted from the shard's first row, where the
-// gradient is sparse, and its values as the codec writes them. Nothing else, so that its bytes are those of
+// values, or all that the shard has. The body of a push: count and numbers, counted from the shard's first row, where
+// the gradient is sparse, and its values as the codec writes them. Nothing else, so that its bytes are those of
 // ServerStrategy::expected_bytes().
 class Remote {
  public:

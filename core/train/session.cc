@@ -74,8 +74,7 @@ Session::Session(const Recipe& r, Communicator& c)
   schedule = make_schedule(r.schedule, "schedule", optimizer_rate(r) * shared->lr_factor);
   const RandomKey key = RandomKey(static_cast<uint64_t>(r.seed)).fold("sync");
   sync = std::make_unique<SyncRules>(r.sync, "sync", network.specs, c.rank(), c.size(), key);
-  if (batcher.carries_state())
-    carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
+  if (batcher.carries_state()) carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
   if (!sync->servers().empty()) make_workers();
 }
 
@@ -83,7 +82,8 @@ Session::Session(const Recipe& r, Communicator& c)
 void Session::make_workers() {
   const ServerConfig& config = sync->servers().front()->config();
   const int ranks = comm.size();
-  auto files = comm.once<std::shared_ptr<const ClockFiles>>([&] { return std::make_shared<const ClockFiles>(config, ranks); });
+  auto files =
+      comm.once<std::shared_ptr<const ClockFiles>>([&] { return std::make_shared<const ClockFiles>(config, ranks); });
   const RandomKey key = RandomKey(static_cast<uint64_t>(recipe.seed)).fold("delay");
   clock = std::make_unique<WorkerClock>(config, std::move(files), key, comm.rank(), ranks);
   clock->require(sequences > 0 ? shared->total_steps : 0);
@@ -118,7 +118,8 @@ MemoryStats Session::memory() const {
 TrainState pack_state(const Session& s, const Position& at) {
   TrainState out;
   if (s.carried)
-    for (const auto& [name, rows] : s.carried->rows()) out.train["carried/" + name] = s.comm.all_gather(rows, "checkpoint");
+    for (const auto& [name, rows] : s.carried->rows())
+      out.train["carried/" + name] = s.comm.all_gather(rows, "checkpoint");
   if (!s.leads()) return {};
   out.model = parameter_values(s.shared->params);
   add_with_prefix(out.train, "optimizer/", s.shared->optimizer->state());

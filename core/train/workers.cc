@@ -1,9 +1,10 @@
-// The loop of ranks that are workers of a parameter server. They pull and push in an order of their own, that of simulated
-// time, of real time between processes, or of a recorded schedule, and meet where the slowest has done a step that is to be recorded, validated or saved.
+// The loop of ranks that are workers of a parameter server. They pull and push in an order of their own, that of
+// simulated time, of real time between processes, or of a recorded schedule, and meet where the slowest has done a step
+// that is to be recorded, validated or saved.
 //
-// A meeting changes nothing: a worker that is ahead comes to it at the event it waits for, perhaps with a gradient that is
-// computed and not pushed, and goes on from there. So neither how often a run logs nor where it was interrupted changes
-// what it computes.
+// A meeting changes nothing: a worker that is ahead comes to it at the event it waits for, perhaps with a gradient that
+// is computed and not pushed, and goes on from there. So neither how often a run logs nor where it was interrupted
+// changes what it computes.
 #include <algorithm>
 #include <cmath>
 
@@ -214,8 +215,9 @@ void Trainer::gather_windows() {
 // What a checkpoint keeps of this worker; of worker 0 the order so far as well.
 StateDict Trainer::worker_state() const {
   const Worker& w = at_.worker;
-  std::vector<double> numbers{static_cast<double>(w.step), w.pulled ? 1.0 : 0.0, w.clock,
-                              static_cast<double>(at_.skipped_in_a_row), at_.window.grad_norm, at_.window.lr};
+  std::vector<double> numbers{
+      static_cast<double>(w.step), w.pulled ? 1.0 : 0.0, w.clock, static_cast<double>(at_.skipped_in_a_row),
+      at_.window.grad_norm,        at_.window.lr};
   for (const double number : window_numbers(at_.window, s_.params.names())) numbers.push_back(number);
   StateDict state;
   state[kWorker] = Tensor::from<double>(s_.ctx.allocator, {static_cast<int64_t>(numbers.size())}, numbers);

@@ -1,5 +1,5 @@
-// Workers of a parameter server that are processes: what they do, in an order that nobody planned, is what threads do in
-// the same order.
+// Workers of a parameter server that are processes: what they do, in an order that nobody planned, is what threads do
+// in the same order.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -33,8 +33,8 @@ class MpiWorkers : public RunTest {
   }
   static Words workers(const Words& more = {}, int steps = 60) {
     const std::string n = std::to_string(steps);
-    return joined({"sync.rest.params=.*", "sync.rest.strategy=param_server", "sync.rest.codec.kind=one_bit", "train.ema=0",
-                   "train.steps=" + n, "train.eval_every=20", "checkpoint.keep_last=20"},
+    return joined({"sync.rest.params=.*", "sync.rest.strategy=param_server", "sync.rest.codec.kind=one_bit",
+                   "train.ema=0", "train.steps=" + n, "train.eval_every=20", "checkpoint.keep_last=20"},
                   more);
   }
   static Words processes(const Words& more = {}) { return joined({"comm={name: mpi, ranks: 3}"}, more); }
@@ -69,8 +69,8 @@ class MpiWorkers : public RunTest {
     for (const auto& entry : fs::directory_iterator(path(to) + "/checkpoints"))
       if (std::stoll(entry.path().filename().string().substr(5)) > step) fs::remove_all(entry.path());
   }
-  // The model, and all that a worker and its shard have, but for the clock: that of processes is of a simulation that they
-  // do not follow, from which threads could go on.
+  // The model, and all that a worker and its shard have, but for the clock: that of processes is of a simulation that
+  // they do not follow, from which threads could go on.
   void expect_same_end(const std::string& dir, const std::string& other, int64_t step) const {
     const auto file = [&](const std::string& of, const char* name) {
       return folder_ / of / "checkpoints" / ("step-" + std::to_string(step)) / (std::string(name) + ".safetensors");
@@ -97,7 +97,8 @@ class MpiWorkers : public RunTest {
   }
   // The process of a rank of the run in `dir`; -1: not there.
   pid_t process_of(const std::string& dir, int rank) const {
-    const std::string words = std::string("run.dir=") + path(dir), name = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
+    const std::string words = std::string("run.dir=") + path(dir),
+                      name = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
     for (const auto& entry : fs::directory_iterator("/proc")) {
       const std::string text = read_file(entry.path() / "cmdline");
       if (text.find(words) == std::string::npos || text.find("mpirun") != std::string::npos) continue;
@@ -110,9 +111,9 @@ class MpiWorkers : public RunTest {
 
 TEST_F(MpiWorkers, AnOrderOfProcessesRepeatsInThreads) {
   const Outcome o = expect_run("m", processes(workers({recorded("order"), "sync.rest.delay.mean=2"})));
-  EXPECT_THAT(o.err, AllOf(HasSubstr("3 processes (MPI"), HasSubstr("3 workers in processes of their own; steps take the time"),
-                           HasSubstr("delay is for virtual ranks"),
-                           HasSubstr("staleness of updates"), HasSubstr("turn")));
+  EXPECT_THAT(
+      o.err, AllOf(HasSubstr("3 processes (MPI"), HasSubstr("3 workers in processes of their own; steps take the time"),
+                   HasSubstr("delay is for virtual ranks"), HasSubstr("staleness of updates"), HasSubstr("turn")));
   EXPECT_EQ(times(o.out, "\nvalid ppl"), 1u) << o.out;
   expect_run("v", threads(workers({replayed("order"), recorded("again")})));
   EXPECT_EQ(read_file(folder_ / "again"), read_file(folder_ / "order"));
@@ -157,8 +158,8 @@ TEST_F(MpiWorkers, WhateverTravels) {
   std::string text = kTinyRecipe;
   const size_t at = text.find("loss: {"), end = text.find('\n', at);
   write("tiny.yaml", text.replace(at, end - at, "loss: {name: two_stage_softmax}"));
-  const Words common{"batch={global: 2, micro: 1}", "train.ema=0", "train.steps=30",
-                     "train.eval_every=10", "train.max_loss=2.85", "train.on_divergence=skip"};
+  const Words common{"batch={global: 2, micro: 1}", "train.ema=0",         "train.steps=30",
+                     "train.eval_every=10",         "train.max_loss=2.85", "train.on_divergence=skip"};
   const Outcome o = expect_run("m", processes(joined(common, {both("order")})));
   EXPECT_THAT(o.err, HasSubstr("the update is left out"));
   expect_run("v", threads(joined(common, {both("again")})));
@@ -175,7 +176,8 @@ TEST_F(MpiWorkers, ASignalSavesAndTheRunGoesOn) {
   EXPECT_THAT(read_file(folder_ / "cut" / "status.json"), HasSubstr("\"interrupted\""));
   const Outcome rest = run("cut", joined(longer, {"--resume", path("cut")}));
   ASSERT_EQ(rest.code, 0) << rest.err;
-  expect_run("v", threads(workers({replayed("order"), recorded("again"), "checkpoint.every=200", "train.eval_every=200"}, 200)));
+  expect_run("v", threads(workers(
+                      {replayed("order"), recorded("again"), "checkpoint.every=200", "train.eval_every=200"}, 200)));
   expect_same_end("v", "cut", 200);
 }
 
