@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <csignal>
 
@@ -19,10 +20,11 @@ namespace {
 // it is the lost one; and so many times, while the launcher ends the job, ranks vanish that nobody is to blame for.
 constexpr double kAlarmBeat = 0.1, kAlarmVerdict = 3, kAlarmEnd = 12;
 
-// What a handler may touch.
-volatile std::sig_atomic_t g_warnings = 0;
+// A handler, on whichever thread the signal comes to, counts; the watchdog's thread reads. Lock-free, so a handler may.
+std::atomic<int> g_warnings{0};
+static_assert(std::atomic<int>::is_always_lock_free);
 extern "C" void note_warning(int) {
-  g_warnings = g_warnings + 1;
+  g_warnings.fetch_add(1, std::memory_order_relaxed);
 }
 
 // Between a rank's announcement that it speaks up and its message; and from there to the first death that follows, after
