@@ -1,0 +1,82 @@
+"""Slurm on emulated hosts: munged and slurmctld on head, a slurmd on each node."""
+import os
+import shutil
+import subprocess
+
+from hosts import Hosts, until
+
+CONFIG = """
+ClusterName=faults
+SlurmctldHost=head(10.97.0.254)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool.%n
+TmpFS={folder}/tmp.%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SwitchType=switch/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+ReturnToService=2
+KillWait=10
+SlurmdParameters=config_overrides
+NodeName=DEFAULT CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=1000 State=UNKNOWN
+{nodes}
+PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def available():
+    return all(shutil.which(p) for p in ("munged", "slurmctld", "slurmd", "srun"))
+
+
+class Slurm(Hosts):
+    def __init__(self, n):
+        super().__init__(n)
+        self.daemons = []
+        self.environment = {"SLURM_CONF": f"{self.folder}/slurm.conf"}
+        for name in ["state"] + [f"{kind}.node{k}" for kind in ("spool", "tmp") for k in range(n)]:
+            os.mkdir(f"{self.folder}/{name}")
+        with open(f"{self.folder}/munge.key", "wb") as key:
+            os.chmod(key.fileno(), 0o600)
+            key.write(os.urandom(1024))
+        nodes = "\n".join(f"NodeName=node{k} NodeAddr=10.97.0.{k + 1}" for k in range(n))
+        with open(f"{self.folder}/slurm.conf", "w") as file:
+            file.write(CONFIG.format(folder=self.folder, nodes=nodes))
+        with open(f"{self.folder}/cgroup.conf", "w") as file:
+            file.write("CgroupPlugin=cgroup/v1\n")  # not used; without it slurmd looks for /sys/fs/cgroup and gives up
+        at = [f"--{what}={self.folder}/munge.{end}" for what, end in
+              (("socket", "sock"), ("key-file", "key"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))]
+        self._start("head", ["munged", "--foreground", *at])
+        until(lambda: os.path.exists(f"{self.folder}/munge.sock"), 10)
+        self._start("head", ["slurmctld", "-D", "-i"])
+        for k in range(n):
+            self._start(f"node{k}", ["slurmd", "-D"])
+        if not until(lambda: self._idle() == n, 30):
+            self.close()
+            raise RuntimeError("the Slurm cluster did not come up")
+
+    def _start(self, name, command):
+        log = open(f"{self.folder}/{os.path.basename(command[0])}.{name}.out", "w")
+        self.daemons.append(subprocess.Popen(self.enter(name) + command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                             env={**os.environ, **self.environment}))
+
+    def _idle(self):
+        query = self.enter("head") + ["sinfo", "-h", "-N", "-t", "idle", "-o", "%N"]
+        answer = subprocess.run(query, capture_output=True, text=True, env={**os.environ, **self.environment})
+        return len(answer.stdout.split())
+
+    def close(self):
+        for daemon in self.daemons:
+            daemon.kill()
+            daemon.wait()
+        super().close()
