@@ -1,5 +1,6 @@
 // lmx run --dry-run: what a recipe will take, and whether its data is there.
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "lmx/error.h"
@@ -18,17 +19,27 @@ int64_t integer_of(const Node& config, const char* key, int64_t otherwise) {
   return node ? parse_int(node->text).value_or(otherwise) : otherwise;
 }
 
+// Of the rank with the largest share of the batch; of the only one where there is one.
 struct Shares {
-  int64_t step_tokens = 0, forward_tokens = 0, vocab = 0;
+  int ranks = 1;
+  int64_t step_tokens = 0, vocab = 0;                                     // of all ranks
+  int64_t sequences = 0, length = 1, own_tokens = 0, forward_tokens = 0;  // of the rank; of one forward of it
   int64_t samples = 0;  // words that a loss draws beside the targets; 0: it takes all
   bool blocks = false;  // logits are made in blocks of bounded memory
 };
 
-Shares shares_of(const Recipe& r) {
+Shares shares_of(const Recipe& r, int ranks) {
   const int64_t length = integer_of(full_component(PluginKind::batcher, r.batcher, "batcher"), "sequence_length", 1);
-  const int64_t forward = r.batch.micro > 0 ? r.batch.micro : r.batch.global;
+  const int64_t sequences = (r.batch.global + ranks - 1) / ranks;
+  const int64_t forward = r.batch.micro > 0 ? std::min(r.batch.micro, sequences) : sequences;
   const Node loss = full_loss_config(r.loss, "loss");
-  Shares s{.step_tokens = r.batch.global * length, .forward_tokens = forward * length, .vocab = vocabulary_size(r.data)};
+  Shares s{.ranks = ranks,
+           .step_tokens = r.batch.global * length,
+           .vocab = vocabulary_size(r.data),
+           .sequences = sequences,
+           .length = length,
+           .own_tokens = sequences * length,
+           .forward_tokens = forward * length};
   s.samples = integer_of(loss, "samples", 0);
   s.blocks = s.samples == 0;
   for (const char* key : {"p", "q", "mu"})  // two_stage_softmax
@@ -52,34 +63,81 @@ std::string parameter_lines(const Network& network, int64_t& total) {
   return text;
 }
 
-std::string memory_lines(const Recipe& r, const Network& network, const Shares& shares) {
+// Different words among n whose frequencies fall as Zipf's law says: p(w) = 1 / (w H).
+int64_t different_words(int64_t n, int64_t vocab) {
+  double harmonic = 0, different = 0;
+  for (int64_t w = 1; w <= vocab; ++w) harmonic += 1.0 / static_cast<double>(w);
+  for (int64_t w = 1; w <= vocab; ++w)
+    different -= std::expm1(static_cast<double>(n) * std::log1p(-1.0 / (static_cast<double>(w) * harmonic)));
+  return std::min(n, static_cast<int64_t>(different + 0.5));
+}
+
+// What units receive, and their sums.
+int64_t communication_bytes(const SyncRules& sync, const Network& network, const Shares& s) {
+  const auto of_output = [](const ParameterSpec& spec) { return spec.name.starts_with("softmax"); };
+  const bool tied = std::none_of(network.specs.begin(), network.specs.end(), of_output);
+  const auto rows = [&](const ParameterSpec& spec) {
+    const int64_t samples = tied || of_output(spec) ? s.samples : 0;  // a table of inputs has no candidates
+    const int64_t own = s.own_tokens + samples, all = s.step_tokens + s.ranks * samples;
+    return TableRows{own, std::min(spec.shape[0], different_words(own, spec.shape[0])),
+                     std::min(spec.shape[0], different_words(all, spec.shape[0]))};
+  };
+  int64_t kept = 0, passing = 0;
+  for (const UnitPlan& unit : sync.plan(network.specs, rows)) {
+    // A rank receives about what it sends, and has its own part beside it. A sum moves its bytes twice, and what it
+    // came from goes before the next unit; what is more has been gathered, and stays until the update as sums do.
+    const int64_t moved = unit.sent * s.ranks / (s.ranks - 1);
+    const bool gathered = moved > 3 * unit.sum;
+    kept += unit.sum + (gathered ? moved : 0);
+    passing = std::max(passing, gathered ? unit.sum : moved);
+  }
+  return kept + passing;
+}
+
+std::string memory_lines(const Recipe& r, const Network& network, const Shares& shares, int64_t communication) {
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
   int64_t parameters = 0, gradients = 0, state = 0;
   for (const ParameterSpec& spec : network.specs) {
     const int64_t bytes = spec.shape.numel() * 4;
     parameters += bytes;
     state += optimizer->state_bytes(spec);
-    // A row-sparse gradient has at most a row for each token of the step and each sampled word.
-    const int64_t rows = std::min(spec.shape[0], shares.step_tokens + shares.samples);
+    // A row-sparse gradient has at most a row for each token of the rank's step and each sampled word.
+    const int64_t rows = std::min(spec.shape[0], shares.own_tokens + shares.samples);
     gradients += spec.sparse ? bytes / spec.shape[0] * rows : bytes;
   }
-  // The full and the two-stage softmax work in blocks of bounded memory (core/ops/output_layer.h).
+  // The full softmax works in blocks of bounded memory, in which logits become gradients (core/ops/output_layer.h).
   constexpr int64_t kBlock = (int64_t{32} << 20) / 4;
-  const int64_t words = shares.samples > 0 ? shares.samples + 1 : shares.vocab, all_logits = shares.forward_tokens * words;
+  const int64_t words = shares.samples > 0 ? shares.samples + 1 : shares.vocab,
+                all_logits = shares.forward_tokens * words;
   const int64_t logits = shares.blocks ? std::min(all_logits, kBlock) : all_logits;
   const int64_t width = network.model->feature_size();
-  const int64_t training =
-      shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * width) + 8 * logits;
-  // A validation takes every word's logit, whatever training samples.
-  const int64_t eval_tokens = r.train.eval_batch * (shares.step_tokens / r.batch.global);
+  const int64_t training = shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * width) +
+                           (shares.blocks ? 4 : 8) * logits;
+  // A validation takes every word's logit, whatever training samples; its sequences are divided over ranks too.
+  const int64_t eval_tokens = (r.train.eval_batch + shares.ranks - 1) / shares.ranks * shares.length;
   const int64_t activations =
       std::max(training, 4 * (eval_tokens * width + std::min(eval_tokens * shares.vocab, kBlock)));
   if (r.train.ema > 0) state += parameters;
   std::string text;
-  for (const auto& [name, bytes] : {std::pair{"parameters", parameters}, std::pair{"gradients", gradients},
-                                    std::pair{"optimizer", state}, std::pair{"activations", activations}})
-    text += str("  ", name, " ", bytes_text(bytes), "\n");
-  return text + str("  total ", bytes_text(parameters + gradients + state + activations), "\n");
+  for (const auto& [name, bytes] :
+       {std::pair{"parameters", parameters}, std::pair{"gradients", gradients}, std::pair{"optimizer", state},
+        std::pair{"activations", activations}, std::pair{"communication", communication}})
+    if (bytes > 0 || name != std::string("communication")) text += str("  ", name, " ", bytes_text(bytes), "\n");
+  return text + str("  total ", bytes_text(parameters + gradients + state + activations + communication), "\n");
+}
+
+// Whose memory it is, its lines, and what they leave out.
+std::string memory_text(const Recipe& r, const Network& network, const Shares& shares) {
+  const SyncRules sync(r.sync, "sync", network.specs, 0, shares.ranks, RandomKey());
+  if (shares.ranks == 1) return "memory (estimate)\n" + memory_lines(r, network, shares, 0);
+  const int64_t communication = communication_bytes(sync, network, shares);
+  const std::string lines = memory_lines(r, network, shares, communication);
+  return str("memory of a rank (estimate), one of ", shares.ranks, " with ", shares.sequences, " of the ",
+             r.batch.global, " sequences\n", lines, "  not counted: ",
+             sync.servers().empty()
+                 ? "errors that a codec keeps for the next step"
+                 : "the server that workers share, about the parameters once more, and what is on its way",
+             "; buffers inside an MPI library\n");
 }
 
 std::string data_lines(const Recipe& r, const Shares& shares) {
@@ -101,8 +159,7 @@ std::string dry_run(const Node& composed, const std::string& name) {
   const int64_t vocab = vocabulary_size(r.data);
   const Network network = make_network(r, vocab, nullptr);
   const auto ranks = static_cast<int>(std::max<int64_t>(1, comm_ranks(r.comm, "comm")));
-  static_cast<void>(SyncRules(r.sync, "sync", network.specs, 0, ranks, RandomKey()));
-  const Shares shares = shares_of(r);
+  const Shares shares = shares_of(r, ranks);
   int64_t total = 0;
   const std::string parameters = parameter_lines(network, total);
   std::string text = str("recipe ", name, "\n", "parameters ", count_text(total), "\n", parameters);
@@ -112,7 +169,7 @@ std::string dry_run(const Node& composed, const std::string& name) {
   char flops[32];
   std::snprintf(flops, sizeof flops, "%.3g", 6.0 * static_cast<double>(macs * shares.step_tokens) / 1e9);
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products\n");
-  text += str("memory (estimate)\n", memory_lines(r, network, shares));
+  text += memory_text(r, network, shares);
   return text + data_lines(r, shares);
 }
 

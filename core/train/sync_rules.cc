@@ -35,7 +35,8 @@ StateDict SyncStrategy::state() const {
 void SyncStrategy::load(Context&, const std::vector<StateDict>& ranks) {
   for (const StateDict& state : ranks)
     if (!state.empty())
-      throw UserError(str("[sync] the checkpoint has a state '", state.begin()->first, "', which this strategy does not keep"));
+      throw UserError(
+          str("[sync] the checkpoint has a state '", state.begin()->first, "', which this strategy does not keep"));
 }
 std::string SyncStrategy::describe(int) const {
   return {};
@@ -104,10 +105,11 @@ std::regex pattern_of(const Rule& rule) {
 void check_pace(const Rule& rule, const std::string& pace, const Rule& first, const std::string& expected) {
   if (pace == expected) return;
   if (pace.empty() || expected.empty())
-    throw UserError(str(config::at(rule.config.mark, rule.path), "strategy ", (pace.empty() ? first : rule).strategy,
-                        " is asynchronous and strategy ", (pace.empty() ? rule : first).strategy,
-                        " is not: ranks cannot both go at their own pace and sum every step's gradients with the others. "
-                        "Give all parameters to asynchronous rules, or none"));
+    throw UserError(
+        str(config::at(rule.config.mark, rule.path), "strategy ", (pace.empty() ? first : rule).strategy,
+            " is asynchronous and strategy ", (pace.empty() ? rule : first).strategy,
+            " is not: ranks cannot both go at their own pace and sum every step's gradients with the others. "
+            "Give all parameters to asynchronous rules, or none"));
   throw UserError(str(config::at(rule.config.mark, rule.path), "a worker has one clock for all rules, but here it is ",
                       pace, ", and in ", first.path, ' ', expected));
 }
@@ -137,9 +139,10 @@ struct SyncRules::Impl {
   std::vector<Unit> units;
   std::map<std::string, size_t> unit_of;
   size_t next = 0;  // the first unit that was not posted in this step
-  Context ctx;      // of the step, as units see it
+  int ranks = 1;
+  Context ctx;  // of the step, as units see it
   ParameterStore* params = nullptr;
-  std::vector<UnitTime> timeline;  // as units
+  std::vector<UnitTime> timeline;               // as units
   std::chrono::steady_clock::time_point start;  // of the step
   std::unique_ptr<train::UnitQueue> queue;
 
@@ -197,12 +200,14 @@ void SyncRules::Impl::travel(size_t i) {
 SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vector<ParameterSpec>& params, int rank,
                      int ranks, RandomKey key)
     : impl_(std::make_unique<Impl>()) {
+  impl_->ranks = ranks;
   std::vector<ParameterSpec> left = params;
   for (const Rule& rule : read_rules(sync, path)) {
     const std::regex pattern = pattern_of(rule);
     SyncEnv env{rule.name, {}, rank, ranks, key.fold(rule.name)};
     std::vector<ParameterSpec> others;
-    for (const ParameterSpec& spec : left) (std::regex_search(spec.name, pattern) ? env.params : others).push_back(spec);
+    for (const ParameterSpec& spec : left)
+      (std::regex_search(spec.name, pattern) ? env.params : others).push_back(spec);
     if (env.params.empty())
       throw UserError(
           str("[sync] ", rule.path, ".params: '", rule.params,
@@ -224,8 +229,7 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vecto
 SyncRules::~SyncRules() = default;
 
 void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan) {
-  if (!impl_->queue && impl_->servers.empty())
-    impl_->queue = std::make_unique<train::UnitQueue>(ctx.comm->overlaps());
+  if (!impl_->queue && impl_->servers.empty()) impl_->queue = std::make_unique<train::UnitQueue>(ctx.comm->overlaps());
   for (auto& [name, s] : impl_->strategies) s->begin_step(ctx, share, plan);
   impl_->ctx = ctx;
   impl_->ctx.tape = nullptr;
@@ -258,6 +262,31 @@ bool SyncRules::owns_update(const Var& param) const {
 
 void SyncRules::after_step(Context& ctx) {
   for (auto& [name, s] : impl_->strategies) s->after_step(ctx);
+}
+
+std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
+                                      const std::function<TableRows(const ParameterSpec&)>& rows) const {
+  std::vector<UnitPlan> plans;
+  if (impl_->ranks < 2 || !impl_->servers.empty()) return plans;
+  for (const Impl::Unit& unit : impl_->units) {
+    Traffic traffic{.rank = 0, .ranks = impl_->ranks, .dense = {}, .sparse = {}};
+    int64_t sum = 0;
+    for (const ParameterSpec& spec : params) {
+      if (std::find(unit.names.begin(), unit.names.end(), spec.name) == unit.names.end()) continue;
+      const int64_t height = spec.shape[0], width = spec.shape.numel() / std::max<int64_t>(1, height);
+      if (!spec.sparse) {
+        traffic.dense.push_back({height, width});
+        sum += 4 * height * width;
+        continue;
+      }
+      const TableRows r = rows(spec);
+      const auto each = [&](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(impl_->ranks), n); };
+      traffic.sparse.push_back({height, width, each(r.raw), each(r.own), r.all, {}});
+      sum += 4 * r.all * width;
+    }
+    plans.push_back({unit.strategy->expected_bytes(traffic), sum});
+  }
+  return plans;
 }
 
 bool SyncRules::replicated() const {

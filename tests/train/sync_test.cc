@@ -1,4 +1,5 @@
-// The rules of `sync:` and the order in which their units travel; the group of one. What strategies compute: tests/sync.
+// The rules of `sync:` and the order in which their units travel; the group of one. What strategies compute:
+// tests/sync.
 #include "lmx/sync.h"
 
 #include <gmock/gmock.h>
@@ -56,6 +57,27 @@ TEST(SelfCommunicator, IsTheIdentity) {
   EXPECT_EQ(comm->ledger()[0].sent + comm->ledger()[0].received, 0);
 }
 
+TEST_F(Sync, PlansWhatUnitsMove) {
+  const std::vector<ParameterSpec> params{{"table", {100, 3}, {}, true}, {"w", {4, 2}, {}, false}};
+  const auto plan = [&](const std::string& strategy, int ranks) {
+    const SyncRules sync(rules("all: {params: '.*', strategy: " + strategy + "}"), "sync", params, 0, ranks,
+                         RandomKey());
+    return sync.plan(params, [](const ParameterSpec& spec) {
+      EXPECT_EQ(spec.name, "table");
+      return TableRows{10, 6, 20};
+    });
+  };
+  const std::vector<UnitPlan> unique = plan("unique", 4), dense = plan("allgather_dense", 4);
+  ASSERT_EQ(unique.size(), 2u);
+  EXPECT_EQ(unique[0].sum, 4 * 2 * 4);
+  EXPECT_EQ(unique[0].sent, 2 * 3 * 2 * 4);  // 3 others, chunks of 2 floats, there and back
+  EXPECT_EQ(unique[1].sum, 20 * 3 * 4);
+  EXPECT_EQ(unique[1].sent, 3 * (8 + 4 * 6) + 2 * 3 * (20 * 3 / 4) * 4);
+  EXPECT_EQ(dense[1].sent, 3 * 100 * 3 * 4);
+  EXPECT_TRUE(plan("unique", 1).empty());
+  EXPECT_TRUE(plan("param_server", 4).empty());
+}
+
 TEST_F(Sync, FirstMatchWins) {
   SyncRules both(
       rules("tables: {params: 'embedding|softmax', strategy: allreduce}\nrest: {params: '.*', strategy: allreduce}"),
@@ -91,8 +113,8 @@ TEST_F(Sync, UnitsGoInOneOrderOnAllRanks) {
     StepPlan plan;
     for (const ParameterSpec& spec : all) params.add(ctx, spec, RandomKey(1));
     one.begin_step(ctx, params, {}, plan);
-    const std::vector<std::string> order = comm.rank() == 0 ? std::vector<std::string>{"d", "c", "b", "a"}
-                                                            : std::vector<std::string>{"a", "c"};
+    const std::vector<std::string> order =
+        comm.rank() == 0 ? std::vector<std::string>{"d", "c", "b", "a"} : std::vector<std::string>{"a", "c"};
     for (const std::string& name : order) {
       params.at(name).grad().dense = floats({2}, {1, static_cast<float>(name[0])});
       one.grad_ready(params.at(name));

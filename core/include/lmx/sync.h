@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,13 +28,15 @@ struct Traffic {
     std::vector<int64_t> owned = {};
   };
   std::vector<Dense> dense;  // parameters of the unit with dense gradients
-  // A row-sparse gradient, or a table of which a strategy sends rows: (vocabulary, width); indices of each rank as backward
-  // left them (where rows are selected, those that were), and without repetition; rows of the union over ranks.
+  // A row-sparse gradient, or a table of which a strategy sends rows: (vocabulary, width); indices of each rank as
+  // backward left them (where rows are selected, those that were), and without repetition; rows of the union over
+  // ranks.
   struct Sparse {
     int64_t vocabulary = 0, width = 1;
     std::vector<int64_t> indices, unique;
     int64_t union_rows = 0;
-    // Rows of the union by index modulo ranks: who keeps what the sum of a row lost (one_bit). Empty: as if divided evenly.
+    // Rows of the union by index modulo ranks: who keeps what the sum of a row lost (one_bit). Empty: as if divided
+    // evenly.
     std::vector<int64_t> owned;
     // On a server: rows that rank r sends to, and asks of, rank s's part of the table (chunk_begin): [r][s]. Without
     // `pulled` all rows come.
@@ -72,7 +75,8 @@ class LMX_API SyncStrategy {
   virtual std::string describe(int ranks) const;
   // Losses of its codec since the last call, by parameter.
   virtual std::map<std::string, CodecHealth> take_health();
-  // What else a record of the metrics says of it, since the last call; and a line for people when a run ends ("": none).
+  // What else a record of the metrics says of it, since the last call; and a line for people when a run ends ("":
+  // none).
   virtual std::vector<std::pair<std::string, double>> take_values();
   virtual std::string summary() const;
   // Not null: ranks do not go in step, and no reduce() is called (lmx/param_server.h).
@@ -92,17 +96,27 @@ struct CommTimes {
   double exposed = 0;  // those of them in which the rank had nothing else to do; the rest was hidden behind backward
 };
 
-// A unit of the last step on this rank: when its gradients were complete, when it began and ceased to travel, in seconds
-// since begin_step(), and the bytes of it.
+// A unit of the last step on this rank: when its gradients were complete, when it began and ceased to travel, in
+// seconds since begin_step(), and the bytes of it.
 struct UnitTime {
   std::string first;  // of its parameters
   double ready = 0, begin = 0, end = 0;
   int64_t sent = 0, received = 0;
 };
 
-// `sync:` of a recipe: rules by name, each {params: regex, strategy: name, ...}; the first match wins. Runs the units of
-// all rules in one fixed order, each as soon as its gradients are complete, beside backward where the communicator can.
-// UserError: an uncovered parameter, a rule that matches nothing.
+// Rows of a table that a step touches, as a plan expects them: of one rank as backward leaves them, the different ones
+// of them, and those of all ranks together.
+struct TableRows {
+  int64_t raw = 0, own = 0, all = 0;
+};
+// What a unit is expected to move in a step of several ranks: bytes that one sends, and bytes of the sum.
+struct UnitPlan {
+  int64_t sent = 0, sum = 0;
+};
+
+// `sync:` of a recipe: rules by name, each {params: regex, strategy: name, ...}; the first match wins. Runs the units
+// of all rules in one fixed order, each as soon as its gradients are complete, beside backward where the communicator
+// can. UserError: an uncovered parameter, a rule that matches nothing.
 class LMX_API SyncRules {
  public:
   SyncRules(const Node& sync, const std::string& path, const std::vector<ParameterSpec>& params, int rank, int ranks,
@@ -112,14 +126,19 @@ class LMX_API SyncRules {
   void begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan);
   // Once per parameter and step, after its last use in the last sub-batch's backward.
   void grad_ready(const Var& param);
-  // Returns when every gradient is the sum over ranks. Parameters that never became ready take part with what they have.
+  // Returns when every gradient is the sum over ranks. Parameters that never became ready take part with what they
+  // have.
   void finish();
   bool owns_update(const Var& param) const;
   void after_step(Context& ctx);
+  // By the strategies' expected_bytes() where all ranks touch as many rows; in the order in which units travel. Empty
+  // for one rank and for asynchronous ones. `rows` is asked for parameters with row-sparse gradients.
+  std::vector<UnitPlan> plan(const std::vector<ParameterSpec>& params,
+                             const std::function<TableRows(const ParameterSpec&)>& rows) const;
   bool replicated() const;  // of all rules
   StateDict state() const;
   void load(Context& ctx, const std::vector<StateDict>& ranks);
-  CommTimes take_times();                   // since the last call
+  CommTimes take_times();                         // since the last call
   const std::vector<UnitTime>& timeline() const;  // of the last step, in the order in which units travel
   std::map<std::string, CodecHealth> take_health();
   std::vector<std::pair<std::string, double>> take_values();  // "<rule>/<name>"
