@@ -7,6 +7,10 @@ namespace lmx {
 
 Batcher::~Batcher() = default;
 
+StepSize Batcher::step_size(int64_t) const {
+  LMX_CHECK(false, "a batcher of sub-batches says their sizes");
+}
+
 Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, int64_t length,
                  const std::shared_ptr<Allocator>& allocator) {
   const auto sequences = static_cast<int64_t>(starts.size());

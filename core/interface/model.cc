@@ -1,8 +1,29 @@
 #include "lmx/model.h"
 
+#include "lmx/error.h"
+
 namespace lmx {
 
 // The key function: the class's type information lives here, once.
 Model::~Model() = default;
+
+Decoding::~Decoding() = default;
+
+bool Model::translates() const {
+  return false;
+}
+
+std::string Model::output_table() const {
+  return {};
+}
+
+std::unique_ptr<Decoding> Model::decode(Context&, const ParameterStore&, const Tensor&,
+                                        const std::vector<int64_t>&) const {
+  throw UserError("[model] this model does not translate: it has no encoder");
+}
+
+int64_t Model::macs_per_pair(int64_t, int64_t target) const {
+  return macs_per_token() * target;
+}
 
 }  // namespace lmx

@@ -5,6 +5,13 @@ namespace lmx::losses {
 namespace {
 
 struct FullSoftmaxConfig : OutputConfig {
+  double label_smoothing = 0;
+  void fields(Fields& f) {
+    f.field("label_smoothing", label_smoothing,
+            "share of the target's probability that is spread evenly over all words; evaluation never smooths",
+            {0, 0.99});
+    OutputConfig::fields(f);
+  }
   static FullSoftmaxConfig read(const Node& n, const std::string& path) {
     return read_config<FullSoftmaxConfig>(n, path);
   }
@@ -13,15 +20,20 @@ struct FullSoftmaxConfig : OutputConfig {
 class FullSoftmax final : public OutputLoss {
  public:
   FullSoftmax(const FullSoftmaxConfig& config, const LossEnv& env, const std::string& where)
-      : OutputLoss(config, env, false, where), macs_(env.vocab_size * env.feature_size) {}
+      : OutputLoss(config, env, false, where),
+        smoothing_(config.label_smoothing),
+        macs_(env.vocab_size * env.feature_size) {}
 
-  Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
-              const StepPlan&) const override {
-    return full_softmax_loss(ctx, features, weight(params), bias(params), targets, Tensor());
+  LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
+                    const StepPlan&) const override {
+    LossValue value;
+    value.loss = full_softmax_loss(ctx, features, weight(params), bias(params), targets, Tensor(), smoothing_, &value.nats);
+    return value;
   }
   int64_t macs_per_token(int64_t) const override { return macs_; }
 
  private:
+  double smoothing_;
   int64_t macs_;
 };
 

@@ -49,12 +49,20 @@ namespace losses {
 
 OutputLoss::OutputLoss(const OutputConfig& config, const LossEnv& env, bool sparse, const std::string& where)
     : normalize_(config.normalize) {
-  if (config.tie.empty())
+  if (!env.tie.empty() && !config.tie.empty() && config.tie != env.tie)
+    throw UserError(str(where, "'", config.tie, "', but the model shares '", env.tie, "' with the output layer"));
+  const std::string& tie = config.tie.empty() ? env.tie : config.tie;
+  if (tie.empty())
     specs_.push_back({"softmax.weight", {env.vocab_size, env.feature_size}, config.init, sparse});
   else
-    specs_.push_back(tied_weight(config.tie, env, where));
+    specs_.push_back(tied_weight(tie, env, where));
   specs_[0].sparse = sparse;
   if (config.bias) specs_.push_back({"softmax.bias", {env.vocab_size}, {"zeros", 0}, sparse});
+}
+
+LossValue OutputLoss::whole(Var loss) {
+  const Tensor& t = loss.value();
+  return {loss, t.dtype() == DType::f64 ? t.data<double>()[0] : static_cast<double>(t.data<float>()[0])};
 }
 
 Tensor OutputLoss::bias_value(const ParameterStore& params) const {

@@ -35,6 +35,8 @@ class OutputLoss : public Loss {
   OutputLoss(const OutputConfig& config, const LossEnv& env, bool sparse, const std::string& where);
   const std::string& weight_name() const { return specs_[0].name; }
   Var weight(ParameterStore& params) const { return params.at(weight_name()); }
+  // A loss that is nothing but the likelihood.
+  static LossValue whole(Var loss);
   Var bias(ParameterStore& params) const { return specs_.size() > 1 ? params.at(specs_[1].name) : Var(); }
 
  private:

@@ -38,10 +38,10 @@ class SampledSoftmax final : public OutputLoss {
         env_(env),
         sampler_(make_sampler(config_.proposal, env.vocab_size, config_.beta, env.vocabulary)) {}
 
-  Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
-              const StepPlan& plan) const override {
-    return sampled_softmax_loss(ctx, features, weight(params), bias(params), targets, draw(targets, plan.sampler_key),
-                                Tensor());
+  LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
+                    const StepPlan& plan) const override {
+    return whole(sampled_softmax_loss(ctx, features, weight(params), bias(params), targets,
+                                      draw(targets, plan.sampler_key), Tensor()));
   }
   int64_t macs_per_token(int64_t) const override { return (config_.samples + 1) * env_.feature_size; }
 

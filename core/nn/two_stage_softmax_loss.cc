@@ -31,11 +31,11 @@ class TwoStageSoftmax final : public OutputLoss {
   TwoStageSoftmax(TwoStageConfig config, const LossEnv& env, const std::string& where)
       : OutputLoss(config, env, true, where), config_(std::move(config)), vocab_(env.vocab_size), width_(env.feature_size) {}
 
-  Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
-              const StepPlan& plan) const override {
+  LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
+                    const StepPlan& plan) const override {
     const Var table = weight(params);
     ops::check_ids("two_stage_softmax", "targets", targets, vocab_, "w", table.shape());
-    return two_stage_softmax_loss(ctx, features, table, bias(params), targets, rows(targets, plan), Tensor());
+    return whole(two_stage_softmax_loss(ctx, features, table, bias(params), targets, rows(targets, plan), Tensor()));
   }
   // Of the words that are selected whatever the batch; those of its targets that are none of them come on top.
   int64_t macs_per_token(int64_t) const override {

@@ -10,13 +10,27 @@ namespace {
 
 using namespace ops;
 
+template <class T>
+LMX_SIMD double mean_of(const T* row, int64_t n) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(row[i]);
+  return sum / static_cast<double>(n);
+}
+
+template <class T>
+LMX_SIMD void add_to_row(T* row, T value, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) row[i] += value;
+}
+
 // Turns a block's logits into nlls (and, with `factor` not 0, into factor * weight * dz).
 struct BlockLoss {
   const OutputLayer& layer;
   const Tensor& targets;
   const Tensor& weights;
   double factor;
-  std::vector<double> nll;  // (n) unweighted
+  double smoothing;
+  std::vector<double> nll, smoothed;  // (n) unweighted
 
   template <class T>
   void visit(int64_t first, Tensor& logits) {
@@ -28,11 +42,14 @@ struct BlockLoss {
         T* row = z + i * v;
         layer.add_bias_to(row);
         const double lse = log_sum_exp(row, v);
-        nll[static_cast<size_t>(first + i)] = lse - static_cast<double>(row[t[i]]);
+        const auto at = static_cast<size_t>(first + i);
+        nll[at] = lse - static_cast<double>(row[t[i]]);
+        if (smoothing > 0) smoothed[at] = (1 - smoothing) * nll[at] + smoothing * (lse - mean_of(row, v));
         if (factor == 0) continue;
         const double scale = factor * weight_of(weights, first + i);
         softmax_row(row, row, lse, scale, v);
-        row[t[i]] -= static_cast<T>(scale);
+        if (smoothing > 0) add_to_row(row, static_cast<T>(-scale * smoothing / static_cast<double>(v)), v);
+        row[t[i]] -= static_cast<T>(scale * (1 - smoothing));
       }
     });
   }
@@ -58,6 +75,13 @@ struct Gradients {
 
 Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
                       const Tensor& weights) {
+  return full_softmax_loss(ctx, h, w, b, targets, weights, 0, nullptr);
+}
+
+Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
+                      const Tensor& weights, double smoothing, double* nll) {
+  if (!(smoothing >= 0 && smoothing < 1))
+    throw UserError(str("[full_softmax_loss] smoothing ", smoothing, ": must be at least 0 and less than 1"));
   const Tensor bias = b.defined() ? b.value() : Tensor();
   check_output_layer("full_softmax_loss", h.value(), w.value(), bias);
   const int64_t n = h.value().dim(0);
@@ -70,14 +94,17 @@ Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, co
   if (record && h.requires_grad()) grads.dh = ctx.empty(h.shape(), type);
   if (record && w.requires_grad()) grads.dw = ctx.empty(w.shape(), type, MemClass::gradients);
   if (record && b.requires_grad()) grads.db = ctx.empty(b.shape(), type, MemClass::gradients);
-  BlockLoss loss{layer, targets, weights, record ? lift : 0.0, std::vector<double>(static_cast<size_t>(n))};
+  const auto rows = static_cast<size_t>(n);
+  BlockLoss loss{layer,     targets, weights, record ? lift : 0.0, smoothing, std::vector<double>(rows),
+                 std::vector<double>(smoothing > 0 ? rows : 0)};
   with_values("full_softmax_loss", h.value(), [&](auto zero) {
     for_blocks(ctx, layer, [&](int64_t first, Tensor& logits) {
       loss.visit<decltype(zero)>(first, logits);
       if (record) grads.add(ctx, layer, first, logits);
     });
   });
-  Var out(scalar(ctx, weighted_sum(loss.nll, weights), type));
+  if (nll) *nll = weighted_sum(loss.nll, weights);
+  Var out(scalar(ctx, weighted_sum(smoothing > 0 ? loss.smoothed : loss.nll, weights), type));
   if (record) {
     ctx.tape->record("full_softmax_loss", {h, w, b}, {out}, [&ctx, h, w, b, grads, lift, out](Tape&) mutable {
       const double factor = scalar_value(Tape::grad_of(out)) / lift;
@@ -99,7 +126,7 @@ Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Te
   check_targets("full_softmax_nll", targets, Tensor(), h.dim(0), {w.dim(0), "w", w.shape()});
   const OutputLayer layer{to_compute(ctx, h), to_compute(ctx, w), b};
   const Tensor no_weights;
-  BlockLoss loss{layer, targets, no_weights, 0.0, std::vector<double>(static_cast<size_t>(h.dim(0)))};
+  BlockLoss loss{layer, targets, no_weights, 0.0, 0.0, std::vector<double>(static_cast<size_t>(h.dim(0))), {}};
   with_values("full_softmax_nll", h, [&](auto zero) {
     for_blocks(ctx, layer, [&](int64_t first, Tensor& logits) { loss.visit<decltype(zero)>(first, logits); });
   });

@@ -12,7 +12,7 @@ Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary*
   const PluginInfo& plugin = Registry::instance().find(PluginKind::model, recipe.model, "model");
   n.model = create<ModelFactory>(plugin, recipe.model, "model", ModelEnv{vocab_size});
   const std::vector<ParameterSpec> specs = n.model->parameters();
-  n.loss = make_loss(recipe.loss, "loss", LossEnv{vocab_size, n.model->feature_size(), vocabulary, specs});
+  n.loss = make_loss(recipe.loss, "loss", LossEnv{vocab_size, n.model->feature_size(), vocabulary, specs, n.model->output_table()});
   n.specs = all_parameters(specs, *n.loss);
   return n;
 }

@@ -17,11 +17,6 @@ namespace {
 
 constexpr int64_t kMaxSkipsInARow = 20;  // beyond it the parameters themselves are lost
 
-double value_of(const Var& loss) {
-  const Tensor& t = loss.value();
-  return t.dtype() == DType::f64 ? t.data<double>()[0] : static_cast<double>(t.data<float>()[0]);
-}
-
 }  // namespace
 
 Trainer::Trainer(Session& session, std::string directory, const Position& at)
@@ -101,7 +96,7 @@ double Trainer::micro_batch(const Batch& batch, const StepPlan& plan, bool last)
   if (last && !s_.asynchronous()) tape_.on_ready = [this](const Var& param) { s_.sync->grad_ready(param); };
   ModelState state =
       s_.carried ? s_.carried->gather(s_.ctx, batch) : s_.network.model->initial_state(s_.ctx, batch.sequences());
-  Var loss;
+  LossValue loss;
   {
     const Span span(s_.ctx.tracer, "forward");
     const Var features = s_.network.model->forward(s_.ctx, s_.params, batch, state);
@@ -109,10 +104,10 @@ double Trainer::micro_batch(const Batch& batch, const StepPlan& plan, bool last)
   }
   {
     const Span span(s_.ctx.tracer, "backward");
-    tape_.backward(s_.ctx, loss, gradient_seed());
+    tape_.backward(s_.ctx, loss.loss, gradient_seed());
   }
   if (s_.carried) s_.carried->stage(batch, state);
-  return value_of(loss);
+  return loss.nats;
 }
 
 // A step's gradient is the mean over what is updated at once: the batch of all ranks, or a worker's own.

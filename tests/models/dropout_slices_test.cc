@@ -45,7 +45,7 @@ class DropoutSlices : public ::testing::Test {
     const Batch batch = batch_of(ctx, slots);
     ModelState state = model_->initial_state(ctx, batch.sequences());
     const Var features = model_->forward(ctx, params, batch, state);
-    const Var loss = loss_->forward(ctx, params, features, batch.targets.reshape({batch.tokens()}), {});
+    const Var loss = loss_->forward(ctx, params, features, batch.targets.reshape({batch.tokens()}), {}).loss;
     tape.backward(ctx, loss);
     Result r;
     r.loss = *loss.value().data<double>();

@@ -62,7 +62,7 @@ class LstmParity : public ::testing::TestWithParam<Golden> {
     ctx_.tape = &tape;
     const Batch b = batch(step);
     features_ = model_->forward(ctx_, params_, b, state_);
-    const Var loss = loss_->forward(ctx_, params_, features_, b.targets.reshape({-1}), {});
+    const Var loss = loss_->forward(ctx_, params_, features_, b.targets.reshape({-1}), {}).loss;
     const double tokens = static_cast<double>(b.tokens());
     const double mean = *loss.value().data<float>() / tokens;
     tape.backward(ctx_, loss, 1 / tokens);

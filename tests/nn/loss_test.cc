@@ -43,7 +43,7 @@ struct Fixture {
     targets = Tensor::from<int32_t>(ctx.allocator, {4}, std::vector<int32_t>{3, 0, 39, 3});
   }
   float value(uint64_t key) {
-    return *loss->forward(ctx, params, features, targets, {.sampler_key = RandomKey(key)}).value().data<float>();
+    return *loss->forward(ctx, params, features, targets, {.sampler_key = RandomKey(key)}).loss.value().data<float>();
   }
 
   Vocabulary words = vocabulary();
@@ -115,7 +115,7 @@ double learned_divergence(const std::string& config) {
     const RandomKey key = RandomKey(17).fold(static_cast<uint64_t>(step));
     for (int64_t i = 0; i < kTokens; ++i)
       targets.data<int32_t>()[i] = source->draw(key.fold("data"), static_cast<uint64_t>(i));
-    tape.backward(ctx, loss->forward(ctx, params, Var(ones), targets, {.sampler_key = key.fold("candidates")}), 1.0 / kTokens);
+    tape.backward(ctx, loss->forward(ctx, params, Var(ones), targets, {.sampler_key = key.fold("candidates")}).loss, 1.0 / kTokens);
     w.grad().coalesce(ctx);
     const RowSparse& g = w.grad().pieces[0];
     const float lr = step < kSteps / 2 ? 2.0f : 0.5f;
@@ -153,7 +153,7 @@ TEST(Loss, SampledGradientsAreRowSparse) {
   Fixture f("{name: sampled_softmax, samples: 8}");
   Tape tape;
   f.ctx.tape = &tape;
-  const Var loss = f.loss->forward(f.ctx, f.params, f.features, f.targets, {.sampler_key = RandomKey(1)});
+  const Var loss = f.loss->forward(f.ctx, f.params, f.features, f.targets, {.sampler_key = RandomKey(1)}).loss;
   tape.backward(f.ctx, loss);
   for (const char* name : {"softmax.weight", "softmax.bias"}) {
     Gradient& g = f.params.at(name).grad();

@@ -34,7 +34,7 @@ struct Fixture {
   double step(const Rows& inputs, const Rows& targets, const StepPlan& plan) {
     const Tensor out = testing::ids_tensor(targets);
     const Var features = embedding(ctx, params.at("embedding.weight"), testing::ids_tensor(inputs));
-    const Var value = loss->forward(ctx, params, features, out, plan);
+    const Var value = loss->forward(ctx, params, features, out, plan).loss;
     const double nats = *value.value().data<double>();
     tape.backward(ctx, value);
     return nats;

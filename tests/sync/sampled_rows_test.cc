@@ -63,7 +63,7 @@ class Worker {
     ctx_.tape = &tape;
     const Var words = embedding(ctx_, params_.at("embedding.weight"), batch.inputs.reshape({kT}));
     const Var h = linear(ctx_, words, params_.at("hidden.weight"), params_.at("hidden.bias"));
-    tape.backward(ctx_, loss_->forward(ctx_, params_, h, batch.targets.reshape({kT}), plan_));
+    tape.backward(ctx_, loss_->forward(ctx_, params_, h, batch.targets.reshape({kT}), plan_).loss);
     ctx_.tape = nullptr;
   }
   std::vector<float> dense(const std::string& name) {

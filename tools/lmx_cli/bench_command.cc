@@ -87,7 +87,7 @@ class Workload {
     ctx_.key = key;
     lmx::ModelState state = state_;
     const lmx::Var features = model_->forward(ctx_, params_, batch, state);
-    const lmx::Var loss = loss_->forward(ctx_, params_, features, batch.targets.reshape({-1}), {.sampler_key = key.fold("sampler")});
+    const lmx::Var loss = loss_->forward(ctx_, params_, features, batch.targets.reshape({-1}), {.sampler_key = key.fold("sampler")}).loss;
     const double nats = *loss.value().data<float>() / static_cast<double>(tokens());
     tape.backward(ctx_, loss, 1.0 / static_cast<double>(tokens()));
     ctx_.tape = nullptr;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,34 +16,49 @@
 
 namespace lmx {
 
-// Sequences [first, first + B) of a step's global batch.
+// B sequences of a step's global batch. Sequences of different lengths lie one after the other, without padding.
 struct Batch {
-  Tensor inputs;               // i32 (B, T)
-  Tensor targets;              // i32 (B, T): the token after each input
-  std::vector<int64_t> slots;  // (B) global slot of each sequence: where its recurrent state lives
-  std::vector<uint8_t> fresh;  // (B) 1: the sequence starts with a zero state
-  int64_t sequences() const { return inputs.dim(0); }
+  Tensor inputs;                        // i32 (B, T), or (N) with `lengths`
+  Tensor targets;                       // i32, shaped as inputs: the token after each input
+  std::vector<int64_t> slots;           // (B) which sequence of the global batch it is: where its state and noise live
+  std::vector<uint8_t> fresh;           // (B) 1: the sequence starts with a zero state
+  std::vector<int64_t> lengths;         // (B) inputs of each sequence, N in all; empty where all have T
+  Tensor source;                        // i32 (M): the sentences to translate, ended by </s>; undefined for language models
+  std::vector<int64_t> source_lengths;  // (B), M in all
+  int64_t sequences() const { return lengths.empty() ? inputs.dim(0) : static_cast<int64_t>(lengths.size()); }
   int64_t tokens() const { return inputs.numel(); }
 };
 
 struct BatcherEnv {
   TokenArray tokens;
-  int64_t global_batch = 1;  // sequences of a step over all ranks
+  int64_t global_batch = 1;  // items of a step over all ranks
   RandomKey key;
   std::shared_ptr<Allocator> allocator;
   std::string split = "train";
+  PairArray pairs = {};  // parallel text; empty for language models
+  // Seconds (or, where nothing was measured, multiply-adds) of a forward and backward of `sentences` pairs whose longest
+  // sides have these lengths. Asking may take a measurement. Empty where a model cannot be run.
+  std::function<double(int64_t sentences, int64_t source, int64_t target)> cost = {};
 };
 
-// Immutable after construction and thread-safe; nothing to checkpoint but the step.
+struct StepSize {
+  int64_t tokens = 0, sequences = 0;
+};
+
+// An item of the global batch is a sequence of T tokens or, where sentences differ in length, a sub-batch of them that
+// is one forward of a rank. Immutable after construction and thread-safe; nothing to checkpoint but the step.
 class LMX_API Batcher {
  public:
   virtual ~Batcher();
-  // Sequences [first, first + count) of the global batch of `step` (0-based, never ends: epochs follow each other).
-  // REQUIRES: 0 <= first, first + count <= global batch.
+  // Items [first, first + count) of the global batch of `step` (0-based, never ends: epochs follow each other). The last
+  // step of an epoch of sub-batches may lack some: they are empty.
+  // REQUIRES: 0 <= first, first + count <= global batch; count is 1 for sub-batches.
   virtual Batch batch(int64_t step, int64_t first, int64_t count) const = 0;
   virtual int64_t steps_per_epoch() const = 0;
-  virtual int64_t sequence_length() const = 0;
-  virtual bool carries_state() const = 0;  // false: every sequence starts fresh
+  virtual int64_t sequence_length() const = 0;  // T; 0: items are sub-batches
+  virtual bool carries_state() const = 0;       // false: every sequence starts fresh
+  // Targets and sequences of the whole global batch of `step`. Sub-batches must override it.
+  virtual StepSize step_size(int64_t step) const;
 };
 
 // The sequences tokens[start .. start + length] of each start: inputs without the last token, targets without the

@@ -52,10 +52,46 @@ class LMX_API TokenArray {
   int64_t size_ = 0;
 };
 
+// A split of parallel text as ids of one vocabulary: sentence i of the source beside sentence i of the target, each
+// ended by </s>. Cheap to copy; thread-safe.
+class LMX_API PairArray {
+ public:
+  PairArray() = default;
+  // UserError: not as many </s> on one side as on the other, or a side that does not end with one.
+  PairArray(TokenArray source, TokenArray target);
+  int64_t size() const { return static_cast<int64_t>(target_ends_ ? target_ends_->size() : 0); }
+  std::span<const int32_t> source(int64_t i) const;  // with its </s>
+  std::span<const int32_t> target(int64_t i) const;
+
+ private:
+  TokenArray source_, target_;
+  std::shared_ptr<const std::vector<int64_t>> source_ends_, target_ends_;  // (size) one past each sentence's </s>
+};
+
+// Text of one language to ids and back, as a preparation did it: tokenization, then subwords. Thread-safe.
+class LMX_API TextCodec {
+ public:
+  virtual ~TextCodec();
+  virtual std::vector<int32_t> encode(std::string_view line) const = 0;           // without </s>
+  virtual std::string decode(std::span<const int32_t> ids) const = 0;             // detokenized; stops at </s>
+  virtual std::string decode_tokens(std::span<const int32_t> ids) const = 0;      // subwords joined, not detokenized
+  virtual const std::string& language() const = 0;                                // "en"
+};
+
+// What a translation run keeps of its data to translate without it: files of the run's folder.
+struct TextCodecs {
+  std::shared_ptr<const TextCodec> source, target;
+};
+LMX_API void save_text_codecs(const TextCodecs& codecs, const std::string& directory);
+// UserError: a file is missing or damaged.
+LMX_API TextCodecs load_text_codecs(const std::string& directory);
+
 // What `data:` of a recipe names, prepared: three splits and a vocabulary.
 struct Dataset {
-  TokenArray train, valid, test;  // test may be empty
-  Vocabulary vocabulary;
+  TokenArray train, valid, test;  // test may be empty; of parallel text the target side
+  PairArray train_pairs, valid_pairs, test_pairs;  // parallel text, else empty
+  TextCodecs codecs;                               // of parallel text
+  Vocabulary vocabulary;                           // of parallel text the joint subwords
   std::string unit = "word";              // what a token is: word, char, byte
   std::string hash;                       // content hash of the source and the preparation's settings
   std::string directory;                  // where the shards lie; "" for data made in memory

@@ -18,6 +18,12 @@ struct LossEnv {
   int64_t feature_size = 0;
   const Vocabulary* vocabulary = nullptr;  // counts for the unigram sampler; null in a dry run
   std::vector<ParameterSpec> model = {};   // the model's parameters, of which one may be the output layer's too (`tie`)
+  std::string tie = "";                    // the one that the model itself ties (Model::output_table)
+};
+
+struct LossValue {
+  Var loss;         // (1) what backward starts from: summed nats, smoothed where the loss smooths
+  double nats = 0;  // summed negative log-likelihood of the targets
 };
 
 class LMX_API Loss {
@@ -25,8 +31,8 @@ class LMX_API Loss {
   virtual ~Loss();
   // "softmax.weight" (V, D), "softmax.bias" (V); a tied weight has the name of the model's parameter.
   virtual std::vector<ParameterSpec> parameters() const = 0;
-  // Summed nats (1) over targets i32 (n) from features (n, D). `plan`: this step's candidates and rows.
-  virtual Var forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
+  // Over targets i32 (n) from features (n, D). `plan`: this step's candidates and rows.
+  virtual LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
                       const StepPlan& plan) const = 0;
   // Under the full softmax, whatever training used: f32 (n) nats.
   virtual Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,

@@ -46,6 +46,24 @@ LMX_API Var cross_entropy(Context& ctx, const Var& logits, const Tensor& targets
 // grads: h, w (dense), b
 LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
                               const Tensor& weights);
+// With label smoothing (Szegedy et al. 2016): (1 - e) nll(target) + e / V sum_v nll(v), e = `smoothing`, as PyTorch's
+// cross_entropy has it. `nll`, where not null: the summed negative log-likelihood alone.
+LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
+                              const Tensor& weights, double smoothing, double* nll);
+
+// Where the rows of B sequences lie: sequence b has rows [begin[b], begin[b+1]).
+struct Segments {
+  std::vector<int64_t> begin;  // (B + 1), from 0
+  int64_t count() const { return static_cast<int64_t>(begin.size()) - 1; }
+  static Segments of(std::span<const int64_t> lengths);
+};
+// Multi-head scaled dot-product attention (Vaswani et al. 2017, section 3.2) of each sequence's queries over its own keys:
+// softmax(q k^T / sqrt(D / heads)) v, head by head.   q (N, D), k, v (M, D) -> (N, D)   grads: q, k, v
+// `causal`: query i sees keys 0 .. i (queries and keys are the same rows). `p`: dropout of the weights, keyed by
+// (key, row_ids[query], head, key's position), in training alone.
+LMX_API Var attention(Context& ctx, const Var& q, const Var& k, const Var& v, const Segments& queries,
+                      const Segments& keys, int64_t heads, bool causal, double p, RandomKey key,
+                      const std::vector<uint64_t>& row_ids);
 
 // What a sampled softmax compares each target with (Jean et al. 2015; FACTS A1.2).
 struct Candidates {
