@@ -4,6 +4,7 @@
 // Columns come in groups of 64: column 64 g + 16 w + l takes word w of Philox block 16 g + l of its row, so that blocks
 // are computed side by side and their words leave as whole vectors.
 #include "ops/common.h"
+#include "ops/dropout_mask.h"
 
 namespace lmx {
 namespace {
@@ -40,16 +41,9 @@ constexpr int kColumnBits = 32 + 2;  // blocks of a row are counted in one count
   }
 }
 
-struct Mask {
-  uint64_t key;
-  uint32_t threshold;  // a word below it drops its element
-  double keep_scale;
-  std::vector<uint64_t> rows;  // ids
-};
-
 // n columns of row `row`, of which the first takes its word from block `block`.
 template <class T>
-LMX_SIMD void apply_row(const T* x, T* y, const Mask& mask, uint64_t row, uint32_t block, int64_t n) {
+LMX_SIMD void apply_row(const T* x, T* y, const DropMask& mask, uint64_t row, uint32_t block, int64_t n) {
   const T scale = static_cast<T>(mask.keep_scale);
   const uint32_t threshold = mask.threshold;
   uint32_t words[4][kLanes];
@@ -68,10 +62,25 @@ LMX_SIMD void apply_row(const T* x, T* y, const Mask& mask, uint64_t row, uint32
   for (int64_t at = 0; at < n; ++at) y[at] = x[at] * (word[at] < threshold ? T(0) : scale);
 }
 
-// x as rows of `cols` columns, one for each id of the mask.
-Tensor apply(const Tensor& x, const Mask& mask, int64_t cols) {
+}  // namespace
+
+namespace ops {
+
+void drop_row(const float* x, float* y, const DropMask& mask, uint64_t row, int64_t first, int64_t n) {
+  apply_row<float>(x, y, mask, row, static_cast<uint32_t>(first / 4), n);
+}
+void drop_row(const double* x, double* y, const DropMask& mask, uint64_t row, int64_t first, int64_t n) {
+  apply_row<double>(x, y, mask, row, static_cast<uint32_t>(first / 4), n);
+}
+
+}  // namespace ops
+
+namespace {
+
+// x as rows of `cols` columns, one for each id of `ids`.
+Tensor apply(const Tensor& x, const DropMask& mask, const std::vector<uint64_t>& ids, int64_t cols) {
   Tensor y = x.like(MemClass::activations);
-  const auto rows = static_cast<int64_t>(mask.rows.size());
+  const auto rows = static_cast<int64_t>(ids.size());
   const int64_t chunks = (cols + kChunk - 1) / kChunk;
   with_values("dropout", x, [&](auto zero) {
     using T = decltype(zero);
@@ -80,8 +89,7 @@ Tensor apply(const Tensor& x, const Mask& mask, int64_t cols) {
     parallel_for(rows * chunks, kChunk / std::clamp<int64_t>(cols, 1, kChunk), [&](int64_t begin, int64_t end) {
       for (int64_t piece = begin; piece < end; ++piece) {
         const int64_t row = piece / chunks, from = piece % chunks * kChunk, at = row * cols + from;
-        apply_row<T>(px + at, py + at, mask, mask.rows[static_cast<size_t>(row)], static_cast<uint32_t>(from / 4),
-                     std::min(kChunk, cols - from));
+        drop_row(px + at, py + at, mask, ids[static_cast<size_t>(row)], from, std::min(kChunk, cols - from));
       }
     });
   });
@@ -90,11 +98,11 @@ Tensor apply(const Tensor& x, const Mask& mask, int64_t cols) {
 
 Var masked(Context& ctx, const Var& x, double p, RandomKey key, std::vector<uint64_t> rows, int64_t cols) {
   LMX_CHECK(cols >> kColumnBits == 0, "dropout of rows of ", cols);
-  const Mask mask{key.value(), static_cast<uint32_t>(p * 0x1p32), 1.0 / (1.0 - p), std::move(rows)};
-  Var out(apply(x.value(), mask, cols));
+  const DropMask mask(p, key);
+  Var out(apply(x.value(), mask, rows, cols));
   if (recording(ctx, {&x})) {
-    ctx.tape->record("dropout", {x}, {out}, [&ctx, x, out, mask, cols](Tape&) {
-      Tape::accumulate(ctx, x, apply(Tape::grad_of(out), mask, cols));
+    ctx.tape->record("dropout", {x}, {out}, [&ctx, x, out, mask, rows = std::move(rows), cols](Tape&) {
+      Tape::accumulate(ctx, x, apply(Tape::grad_of(out), mask, rows, cols));
     });
   }
   return out;

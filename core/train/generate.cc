@@ -114,8 +114,9 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
     const Tensor features = run.network.model->forward(run.ctx, run.params, batch_of(input, run.ctx), state).value();
     const Tensor logits =
         run.network.loss->logits(run.ctx, run.params, features.slice(features.dim(0) - 1, features.dim(0)));
-    input = {draw(logits.values<float>(), options, key.uniform(static_cast<uint64_t>(i)))};
-    ids.push_back(input[0]);
+    ids.push_back(draw(logits.values<float>(), options, key.uniform(static_cast<uint64_t>(i))));
+    // A model that carries no state reads the whole text again.
+    input = state.empty() ? ids : std::vector<int32_t>{ids.back()};
   }
   ids.erase(ids.begin());
   return text_of(ids, vocabulary);

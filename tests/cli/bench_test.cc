@@ -10,7 +10,8 @@ using testing::HasSubstr;
 
 TEST(Bench, RefusesWhatItDoesNotKnow) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
-      {{"word_lstn"}, "[bench] unknown workload 'word_lstn' (did you mean 'word_lstm'?); there is word_lstm"},
+      {{"word_lstn"}, "[bench] unknown workload 'word_lstn' (did you mean 'word_lstm'?); there are word_lstm and "
+                        "nmt_transformer"},
       {{"--precision", "fp23"},
        "[bench] unknown precision 'fp23' (did you mean 'fp32'?); one of fp32, bf16, fp16, all"},
       {{"--steps", "0"}, "[bench] --steps 0: at least one step is timed"},

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "lmx/error.h"
 #include "ops/gradcheck.h"
 
 namespace lmx::testing {
@@ -119,6 +120,34 @@ TEST(FullSoftmax, NllsAndLogitsAgreeWithTheLoss) {
   }
   EXPECT_NEAR(*full_softmax_loss(ctx, Var(h), Var(w), Var(b), ids_tensor(t), Tensor()).value().data<float>(), sum,
               1e-4);
+}
+
+// PyTorch's cross_entropy(logits, targets, label_smoothing=0.1, reduction="sum") of these logits is
+// (1 - e) nll(target) + e / V sum_v nll(v); nll tells the likelihood alone.
+TEST(FullSoftmax, SmoothedLoss) {
+  const Size z{9, 4, 50};
+  const Var h = leaf({z.n, z.d}, 1, DType::f64, "h"), w = leaf({z.v, z.d}, 2, DType::f64, "w");
+  const Var b = leaf({z.v}, 3, DType::f64, "b");
+  const std::vector<int32_t> t = some_targets(z);
+  Context ctx = f64_context();
+  const Tensor logits = full_softmax_logits(ctx, h.value(), w.value(), b.value());
+  double smoothed = 0, plain = 0;
+  for (int64_t i = 0; i < z.n; ++i) {
+    const double* row = logits.data<double>() + i * z.v;
+    double total = 0, mean = 0;
+    for (int64_t k = 0; k < z.v; ++k) total += std::exp(row[k]);
+    const double lse = std::log(total), nll = lse - row[t[static_cast<size_t>(i)]];
+    for (int64_t k = 0; k < z.v; ++k) mean += (lse - row[k]) / static_cast<double>(z.v);
+    plain += nll;
+    smoothed += 0.9 * nll + 0.1 * mean;
+  }
+  double nll = 0;
+  const Var loss = full_softmax_loss(ctx, h, w, b, ids_tensor(t), Tensor(), 0.1, &nll);
+  EXPECT_NEAR(*loss.value().data<double>(), smoothed, 1e-10 * smoothed);
+  EXPECT_NEAR(nll, plain, 1e-10 * plain);
+  for (const double wrong : {-0.1, 1.0, std::nan("")}) {
+    EXPECT_THROW(full_softmax_loss(ctx, h, w, b, ids_tensor(t), Tensor(), wrong, nullptr), UserError);
+  }
 }
 
 TEST(FullSoftmax, NoRows) {

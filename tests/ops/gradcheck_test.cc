@@ -118,6 +118,11 @@ void add_softmaxes(std::vector<Row>& rows, const SoftmaxSize& size, bool weighte
   rows.push_back({"full_softmax_loss", label + " no bias",
                   [=](Context& c, const Vars& v) { return full_softmax_loss(c, v[0], v[1], Var(), targets, weights); },
                   {leaves[0], leaves[1]}});
+  rows.push_back({"full_softmax_loss", label + " smoothed",
+                  [=](Context& c, const Vars& v) {
+                    return full_softmax_loss(c, v[0], v[1], v[2], targets, weights, 0.3, nullptr);
+                  },
+                  leaves});
   Candidates candidates;
   for (int i = 0; i < 5; ++i) {
     candidates.ids.push_back(static_cast<int32_t>((2 * i + 1) % size.v));  // repeats, and hits targets
@@ -173,8 +178,46 @@ void add_two_stage(std::vector<Row>& rows, const SoftmaxSize& size, bool weighte
                   {leaves[0]}});
 }
 
+// Attention over packed sequences: apart, side by side in one variable, and one variable as queries, keys and values.
+void add_attention(std::vector<Row>& rows, const std::vector<int64_t>& queries, const std::vector<int64_t>& keys,
+                   int64_t heads, int64_t d) {
+  const Segments sq = Segments::of(queries), sk = Segments::of(keys);
+  const int64_t n = sq.begin.back(), m = sk.begin.back();
+  std::vector<uint64_t> ids;
+  for (int64_t i = 0; i < n; ++i) ids.push_back(RandomKey(8).bits(static_cast<uint64_t>(i)));
+  for (const double p : {0.0, 0.3}) {
+    const std::string label = str(n, " over ", m, " rows, ", heads, " heads of ", d / heads, ", p ", p);
+    const RandomKey key(9);
+    rows.push_back({"attention", label,
+                    [=](Context& c, const Vars& v) {
+                      return weighted(c, attention(c, v[0], v[1], v[2], sq, sk, heads, false, p, key, ids));
+                    },
+                    {f64_leaf({n, d}, 1, "q"), f64_leaf({m, d}, 2, "k"), f64_leaf({m, d}, 3, "v")}});
+    rows.push_back({"attention", label + ", k and v in one",
+                    [=](Context& c, const Vars& v) {
+                      return weighted(c, attention(c, v[0], v[1], sq, sk, heads, p, key, ids));
+                    },
+                    {f64_leaf({n, d}, 1, "q"), f64_leaf({m, 2 * d}, 2, "kv")}});
+    for (const bool causal : {false, true}) {
+      rows.push_back({"attention", label + (causal ? ", causal, all in one" : ", all in one"),
+                      [=](Context& c, const Vars& v) {
+                        return weighted(c, attention(c, v[0], sq, heads, causal, p, key, ids));
+                      },
+                      {f64_leaf({n, 3 * d}, 1, "qkv")}});
+      rows.push_back({"attention", label + (causal ? ", causal, of itself" : ", of itself"),
+                      [=](Context& c, const Vars& v) {
+                        return weighted(c, attention(c, v[0], v[0], v[0], sq, sq, heads, causal, p, key, ids));
+                      },
+                      {f64_leaf({n, d}, 1, "x")}});
+    }
+  }
+}
+
 std::vector<Row> table() {
   std::vector<Row> rows;
+  add_attention(rows, {3, 1, 4}, {2, 5, 1}, 2, 6);
+  add_attention(rows, {0, 2}, {3, 1}, 1, 1);
+  add_attention(rows, {17}, {19}, 1, 2);
   for (const Shape& s : {Shape{3, 5}, Shape{2, 3, 4}, Shape{1, 6}, Shape{4, 1}, Shape{1, 1}}) add_pointwise(rows, s);
   add_linear(rows, {3, 5}, 4);
   add_linear(rows, {2, 3, 4}, 5);

@@ -8,29 +8,14 @@ is not trained, so that both models are the same function of the same parameters
 
 usage: tools/parity/lstm.py        (needs torch; the tests themselves need no Python)
 """
-import json
-import pathlib
-import struct
-
 import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+from golden_file import save
+
 STEPS, LR, CLIP = 20, 1.0, 0.5
-
-
-def save(path, tensors, metadata):
-    """A safetensors file: u64 header length, JSON header padded to 8 bytes, data in name order."""
-    names = {"float32": "F32", "int32": "I32"}
-    header, offset = {"__metadata__": metadata}, 0
-    for name in sorted(tensors):
-        t = tensors[name]
-        header[name] = dict(dtype=names[str(t.dtype)], shape=list(t.shape), data_offsets=[offset, offset + t.nbytes])
-        offset += t.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(tensors[n].tobytes() for n in sorted(tensors)))
 
 
 def make(case, layers, proj, vocab=40, embed=7, cells=12, batch=3, steps=5):
@@ -69,10 +54,8 @@ def make(case, layers, proj, vocab=40, embed=7, cells=12, batch=3, steps=5):
         nn.utils.clip_grad_norm_(params.values(), CLIP)
         optimizer.step()
     tensors["losses"] = np.array(losses, dtype=np.float32)
-    folder = pathlib.Path(__file__).resolve().parents[2] / "tests/models/golden"
-    folder.mkdir(parents=True, exist_ok=True)
-    save(folder / f"{case}.safetensors", tensors, dict(torch=torch.__version__, lr=str(LR), clip=str(CLIP), layers=str(layers),
-                                                       cells=str(cells), projection=str(proj), embedding=str(embed), vocab=str(vocab)))
+    save(case, tensors, dict(torch=torch.__version__, lr=str(LR), clip=str(CLIP), layers=str(layers), cells=str(cells),
+                             projection=str(proj), embedding=str(embed), vocab=str(vocab)))
     print(case, [round(x, 4) for x in losses[:3]], "...", round(losses[-1], 4))
 
 

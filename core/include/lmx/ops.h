@@ -52,7 +52,7 @@ LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Va
                               const Tensor& weights, double smoothing, double* nll);
 
 // Where the rows of B sequences lie: sequence b has rows [begin[b], begin[b+1]).
-struct Segments {
+struct LMX_API Segments {
   std::vector<int64_t> begin;  // (B + 1), from 0
   int64_t count() const { return static_cast<int64_t>(begin.size()) - 1; }
   static Segments of(std::span<const int64_t> lengths);
@@ -64,6 +64,12 @@ struct Segments {
 LMX_API Var attention(Context& ctx, const Var& q, const Var& k, const Var& v, const Segments& queries,
                       const Segments& keys, int64_t heads, bool causal, double p, RandomKey key,
                       const std::vector<uint64_t>& row_ids);
+// The same where one product made several of them, side by side in its columns: of a sequence over itself, qkv (N, 3 D)
+// -> (N, D); and over another, q (N, D), kv (M, 2 D) -> (N, D).
+LMX_API Var attention(Context& ctx, const Var& qkv, const Segments& rows, int64_t heads, bool causal, double p,
+                      RandomKey key, const std::vector<uint64_t>& row_ids);
+LMX_API Var attention(Context& ctx, const Var& q, const Var& kv, const Segments& queries, const Segments& keys,
+                      int64_t heads, double p, RandomKey key, const std::vector<uint64_t>& row_ids);
 
 // What a sampled softmax compares each target with (Jean et al. 2015; FACTS A1.2).
 struct Candidates {

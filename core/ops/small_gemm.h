@@ -1,0 +1,131 @@
+// Products of small matrices inside an op's own loops: one thread, everything in the caches, no call into a library.
+//
+// The right-hand side lies in panels of 16 columns, each (k, 16) contiguous, columns beyond the last zero; a tile of the
+// result is 12 vectors of AVX2, which with two of the panel and one of the left side fill its registers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+namespace lmx::ops {
+
+inline constexpr int64_t kPanelColumns = 16;
+inline constexpr int64_t kPanelDepth = 256;  // of a panel that stays in the first-level cache while rows pass by
+
+inline int64_t panels_of(int64_t columns) {
+  return (columns + kPanelColumns - 1) / kPanelColumns;
+}
+inline int64_t panel_size(int64_t depth, int64_t columns) {
+  return panels_of(columns) * kPanelColumns * depth;
+}
+
+// from (depth, columns), rows `stride` apart.
+template <class T>
+void pack_panels(const T* from, int64_t stride, int64_t depth, int64_t columns, T* to) {
+  for (int64_t c = 0; c < columns; c += kPanelColumns, to += kPanelColumns * depth) {
+    const int64_t width = std::min(kPanelColumns, columns - c);
+    for (int64_t k = 0; k < depth; ++k) {
+      T* row = to + k * kPanelColumns;
+      if (width == kPanelColumns) {
+        std::memcpy(row, from + k * stride + c, sizeof(T) * kPanelColumns);
+      } else {
+        std::copy_n(from + k * stride + c, width, row);
+        std::fill(row + width, row + kPanelColumns, T(0));
+      }
+    }
+  }
+}
+
+// from (columns, depth): its transpose is packed.
+template <class T>
+void pack_panels_transposed(const T* from, int64_t stride, int64_t depth, int64_t columns, T* to) {
+  for (int64_t c = 0; c < columns; c += kPanelColumns, to += kPanelColumns * depth) {
+    const int64_t width = std::min(kPanelColumns, columns - c);
+    if (width < kPanelColumns) std::fill_n(to, kPanelColumns * depth, T(0));
+    for (int64_t k0 = 0; k0 < depth; k0 += kPanelColumns) {
+      const int64_t k1 = std::min(depth, k0 + kPanelColumns);
+      for (int64_t j = 0; j < width; ++j) {
+        const T* row = from + (c + j) * stride;
+        for (int64_t k = k0; k < k1; ++k) to[k * kPanelColumns + j] = row[k];
+      }
+    }
+  }
+}
+
+// Element (r, k) of a left-hand side is data[r * row + k * column]: a matrix or its transpose.
+template <class T>
+struct Left {
+  const T* data;
+  int64_t row, column;
+};
+
+namespace small {
+
+template <class T>
+struct VectorOf {
+  typedef T Type __attribute__((vector_size(32)));
+  static constexpr int kLanes = 32 / sizeof(T);
+};
+
+// c (Rows, 16) (+)= a (Rows, depth) panel (depth, 16); of c `width` columns exist.
+template <int Rows, class T>
+inline void tile(Left<T> a, const T* panel, int64_t depth, T* c, int64_t ldc, int64_t width, bool add) {
+  using Vector = typename VectorOf<T>::Type;
+  constexpr int kLanes = VectorOf<T>::kLanes, kVectors = kPanelColumns / kLanes;
+  Vector sum[Rows][kVectors] = {};
+  for (int64_t k = 0; k < depth; ++k) {
+    Vector b[kVectors];
+    std::memcpy(b, panel + k * kPanelColumns, sizeof b);
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+      const T x = a.data[r * a.row + k * a.column];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sum[r][v] += x * b[v];
+    }
+  }
+  for (int r = 0; r < Rows; ++r) {
+    T* row = c + r * ldc;
+    if (width == kPanelColumns) {
+      for (int v = 0; v < kVectors; ++v) {
+        Vector old = {};
+        if (add) std::memcpy(&old, row + v * kLanes, sizeof old);
+        old += sum[r][v];
+        std::memcpy(row + v * kLanes, &old, sizeof old);
+      }
+    } else {
+      T values[kPanelColumns];
+      std::memcpy(values, sum[r], sizeof values);
+      for (int64_t j = 0; j < width; ++j) row[j] = (add ? row[j] : T(0)) + values[j];
+    }
+  }
+}
+
+template <class T>
+inline constexpr int64_t kTileRows = 12 / (kPanelColumns / VectorOf<T>::kLanes);  // 6 floats, 3 doubles
+
+}  // namespace small
+
+// c (m, n) = a (m, depth) times packed (depth, n), added to c where `add`. `packed` holds `packed_depth` >= depth rows.
+template <class T>
+void multiply_small(Left<T> a, const T* packed, int64_t packed_depth, T* c, int64_t ldc, int64_t m, int64_t n,
+                    int64_t depth, bool add) {
+  constexpr int64_t kRows = small::kTileRows<T>;
+  for (int64_t k0 = 0; k0 < depth; k0 += kPanelDepth) {
+    const int64_t k = std::min(kPanelDepth, depth - k0);
+    const bool onto = add || k0 > 0;
+    for (int64_t c0 = 0; c0 < n; c0 += kPanelColumns) {
+      const T* panel = packed + c0 * packed_depth + k0 * kPanelColumns;
+      const int64_t width = std::min(kPanelColumns, n - c0);
+      int64_t r = 0;
+      const auto left = [&] { return Left<T>{a.data + r * a.row + k0 * a.column, a.row, a.column}; };
+      for (; r + kRows <= m; r += kRows) {
+        small::tile<kRows, T>(left(), panel, k, c + r * ldc + c0, ldc, width, onto);
+      }
+      for (; r + 2 <= m; r += 2) small::tile<2, T>(left(), panel, k, c + r * ldc + c0, ldc, width, onto);
+      if (r < m) small::tile<1, T>(left(), panel, k, c + r * ldc + c0, ldc, width, onto);
+    }
+  }
+}
+
+}  // namespace lmx::ops

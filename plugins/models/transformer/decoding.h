@@ -1,0 +1,15 @@
+// Translation token by token (Decoding of lmx/model.h).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lmx/model.h"
+#include "network.h"
+
+namespace lmx::transformer {
+
+std::unique_ptr<Decoding> start_decoding(Context& ctx, const ParameterStore& params, const TransformerConfig& config,
+                                         const Tensor& source, const std::vector<int64_t>& lengths);
+
+}  // namespace lmx::transformer

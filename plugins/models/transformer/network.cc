@@ -1,0 +1,205 @@
+#include "network.h"
+
+#include <cmath>
+
+namespace lmx::transformer {
+
+void TransformerConfig::fields(Fields& f) {
+  f.field("encoder_layers", encoder_layers, "layers that read the source; 0: a language model of the decoder alone",
+          kNonNegative);
+  f.field("decoder_layers", decoder_layers, "layers that write the target", kPositive);
+  f.field("d", d, "size of a word's vector and of every layer's output: even, and a multiple of heads", kPositive);
+  f.field("ffn", ffn, "units inside a feed-forward sub-layer", kPositive);
+  f.field("heads", heads, "heads of an attention, each of size d / heads", kPositive);
+  f.field("dropout", dropout,
+          "probability that an element of the embedded words, or of a sub-layer's output before it is added, is zeroed",
+          {0, 0.99, false});
+  f.field("attention_dropout", attention_dropout, "probability that an attention weight is zeroed", {0, 0.99, false});
+  f.field("relu_dropout", relu_dropout, "probability that a unit inside a feed-forward sub-layer is zeroed",
+          {0, 0.99, false});
+  f.choice("norm", norm, {"post", "pre"},
+           "layer normalisation after each sum (Vaswani 2017), or before each sub-layer and once at the end");
+  f.choice("share", share, {"all", "decoder", "none"},
+           "one table for source words, target words and output layer; for the last two; or three tables");
+}
+
+std::string TransformerConfig::source_table() const {
+  return share == "all" ? "embedding.weight" : "encoder.embedding.weight";
+}
+std::string TransformerConfig::target_table() const {
+  return share == "all" || !translates() ? "embedding.weight" : "decoder.embedding.weight";
+}
+
+namespace {
+
+struct Specs {
+  std::vector<ParameterSpec> list;
+  const TransformerConfig& config;
+
+  // Biases start at zero; the projections of one input that are kept apart start as if they were one matrix of
+  // `fan_out` outputs, as fairseq's attention does.
+  void linear(const std::string& name, int64_t out, int64_t in, int64_t fan_out) {
+    const double gain = std::sqrt(static_cast<double>(in + out) / static_cast<double>(in + fan_out));
+    list.push_back({name + ".weight", {out, in}, Init{"xavier_uniform", gain}, false});
+    list.push_back({name + ".bias", {out}, Init{"zeros", 0}, false});
+  }
+  void norm(const std::string& name) {
+    list.push_back({name + ".gain", {config.d}, Init{"ones", 1}, false});
+    list.push_back({name + ".bias", {config.d}, Init{"zeros", 0}, false});
+  }
+  void table(const std::string& name, int64_t vocab) {
+    const double deviation = 1 / std::sqrt(static_cast<double>(config.d));
+    list.push_back({name, {vocab, config.d}, Init{"normal", deviation}, true});
+  }
+  void stack(const std::string& side, int64_t layers, bool cross) {
+    const int64_t d = config.d;
+    for (int64_t l = 0; l < layers; ++l) {
+      const std::string p = str(side, '.', l, '.');
+      linear(p + "self.qkv", 3 * d, d, 3 * d);
+      linear(p + "self.out", d, d, d);
+      norm(p + "self.norm");
+      if (cross) {
+        linear(p + "cross.q", d, d, 3 * d);
+        linear(p + "cross.kv", 2 * d, d, 3 * d);
+        linear(p + "cross.out", d, d, d);
+        norm(p + "cross.norm");
+      }
+      linear(p + "ffn.in", config.ffn, d, config.ffn);
+      linear(p + "ffn.out", d, config.ffn, d);
+      norm(p + "ffn.norm");
+    }
+    if (config.pre() && layers > 0) norm(side + ".norm");
+  }
+};
+
+}  // namespace
+
+std::vector<ParameterSpec> parameters_of(const TransformerConfig& config, int64_t vocab) {
+  Specs specs{{}, config};
+  if (config.translates() && config.source_table() != config.target_table()) specs.table(config.source_table(), vocab);
+  specs.table(config.target_table(), vocab);
+  specs.stack("encoder", config.encoder_layers, false);
+  specs.stack("decoder", config.decoder_layers, config.translates());
+  return std::move(specs.list);
+}
+
+Rows rows_of(const std::vector<int64_t>& lengths, const std::vector<int64_t>& slots) {
+  Rows rows{Segments::of(lengths), {}};
+  if (slots.empty()) return rows;
+  LMX_CHECK(slots.size() == lengths.size(), slots.size(), " slots for ", lengths.size());
+  for (size_t b = 0; b < lengths.size(); ++b) {
+    for (int64_t t = 0; t < lengths[b]; ++t) {
+      rows.ids.push_back(static_cast<uint64_t>(slots[b]) << 32 | static_cast<uint64_t>(t));
+    }
+  }
+  return rows;
+}
+
+void position_row(int64_t t, int64_t d, double* to) {
+  const int64_t half = d / 2;
+  const double step = std::log(10000.0) / static_cast<double>(std::max<int64_t>(1, half - 1));
+  for (int64_t i = 0; i < half; ++i) {
+    const double angle = static_cast<double>(t) * std::exp(-step * static_cast<double>(i));
+    to[i] = std::sin(angle);
+    to[half + i] = std::cos(angle);
+  }
+}
+
+namespace {
+
+template <class T>
+void fill_positions(const std::vector<int64_t>& positions, Tensor& to) {
+  const int64_t d = to.dim(1);
+  int64_t most = -1;
+  for (const int64_t t : positions) most = std::max(most, t);
+  std::vector<double> table(static_cast<size_t>((most + 1) * d));
+  for (int64_t t = 0; t <= most; ++t) position_row(t, d, table.data() + t * d);
+  T* row = to.data<T>();
+  for (const int64_t t : positions) row = std::copy_n(table.data() + t * d, d, row);
+}
+
+std::vector<int64_t> places(const Segments& s) {
+  std::vector<int64_t> t;
+  for (size_t b = 0; b + 1 < s.begin.size(); ++b) {
+    for (int64_t i = s.begin[b]; i < s.begin[b + 1]; ++i) t.push_back(i - s.begin[b]);
+  }
+  return t;
+}
+
+}  // namespace
+
+Var Network::embed(const std::string& table, const Tensor& ids, const std::vector<int64_t>& positions) const {
+  const Var& words = params_.at(table);
+  const Var x = scale(ctx_, embedding(ctx_, words, ids), std::sqrt(static_cast<double>(config_.d)));
+  Tensor places = ctx_.empty(x.shape(), words.value().dtype());
+  if (places.dtype() == DType::f64) {
+    fill_positions<double>(positions, places);
+  } else {
+    fill_positions<float>(positions, places);
+  }
+  return add(ctx_, x, Var(places));
+}
+
+Var Network::embed(const std::string& side, const std::string& table, const Tensor& ids, const Rows& rows) const {
+  return noisy(side + ".embedding", config_.dropout, embed(table, ids, places(rows.segments)), rows);
+}
+
+Var Network::linear(const std::string& name, const Var& x) const {
+  return lmx::linear(ctx_, x, params_.at(name + ".weight"), params_.at(name + ".bias"));
+}
+
+Var Network::norm(const std::string& name, const Var& x) const {
+  return layer_norm(ctx_, x, params_.at(name + ".gain"), params_.at(name + ".bias"));
+}
+
+Var Network::noisy(const std::string& name, double p, const Var& x, const Rows& rows) const {
+  return ctx_.training && p > 0 ? dropout(ctx_, x, p, key_.fold(name), rows.ids) : x;
+}
+
+Var Network::feed_forward(const std::string& name, const Var& x, const Rows& rows) const {
+  const Var units = noisy(name + ".relu", config_.relu_dropout, relu(ctx_, linear(name + ".in", x)), rows);
+  return linear(name + ".out", units);
+}
+
+Var Network::finish(const std::string& side, const Var& x) const {
+  return config_.pre() ? norm(side + ".norm", x) : x;
+}
+
+Var Network::encoder(const Tensor& source, const Rows& rows) const {
+  Var x = embed("encoder", config_.source_table(), source, rows);
+  for (int64_t l = 0; l < config_.encoder_layers; ++l) {
+    const std::string self = str("encoder.", l, ".self"), ffn = str("encoder.", l, ".ffn");
+    x = sublayer(self, x, rows, [&](const Var& in) {
+      const Var y = attention(ctx_, linear(self + ".qkv", in), rows.segments, config_.heads, false,
+                              config_.attention_dropout, key_.fold(self + ".weights"), rows.ids);
+      return linear(self + ".out", y);
+    });
+    x = sublayer(ffn, x, rows, [&](const Var& in) { return feed_forward(ffn, in, rows); });
+  }
+  return finish("encoder", x);
+}
+
+Var Network::decoder(const Tensor& inputs, const Rows& rows, const Var& memory, const Rows& source) const {
+  Var x = embed("decoder", config_.target_table(), inputs, rows);
+  for (int64_t l = 0; l < config_.decoder_layers; ++l) {
+    const std::string p = str("decoder.", l, '.');
+    const std::string self = p + "self", cross = p + "cross", ffn = p + "ffn";
+    x = sublayer(self, x, rows, [&](const Var& in) {
+      const Var y = attention(ctx_, linear(self + ".qkv", in), rows.segments, config_.heads, true,
+                              config_.attention_dropout, key_.fold(self + ".weights"), rows.ids);
+      return linear(self + ".out", y);
+    });
+    if (memory.defined()) {
+      x = sublayer(cross, x, rows, [&](const Var& in) {
+        const Var y = attention(ctx_, linear(cross + ".q", in), linear(cross + ".kv", memory), rows.segments,
+                                source.segments, config_.heads, config_.attention_dropout,
+                                key_.fold(cross + ".weights"), rows.ids);
+        return linear(cross + ".out", y);
+      });
+    }
+    x = sublayer(ffn, x, rows, [&](const Var& in) { return feed_forward(ffn, in, rows); });
+  }
+  return finish("decoder", x);
+}
+
+}  // namespace lmx::transformer

@@ -1,0 +1,80 @@
+// The Transformer's layers (Vaswani et al. 2017) over packed rows: the sentences of a batch lie one after the other, so
+// that nothing is computed for padding.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lmx/batcher.h"
+#include "lmx/config.h"
+#include "lmx/error.h"
+#include "lmx/ops.h"
+#include "lmx/parameters.h"
+
+namespace lmx::transformer {
+
+struct TransformerConfig {
+  int64_t encoder_layers = 6, decoder_layers = 6;
+  int64_t d = 512, ffn = 2048, heads = 8;
+  double dropout = 0.1, attention_dropout = 0, relu_dropout = 0;
+  std::string norm = "post", share = "all";
+
+  void fields(Fields& f);
+  bool translates() const { return encoder_layers > 0; }
+  bool pre() const { return norm == "pre"; }
+  std::string source_table() const;
+  std::string target_table() const;
+};
+
+// Weights, biases and norms by the names that the network looks them up by.
+std::vector<ParameterSpec> parameters_of(const TransformerConfig& config, int64_t vocab);
+
+// The rows of one side of a batch.
+struct Rows {
+  Segments segments;
+  std::vector<uint64_t> ids;  // what each row is to dropout; empty where nothing is dropped
+};
+// Rows of sequences of these lengths; row t of a sequence is named by its slot and t. No slots: nothing is dropped.
+Rows rows_of(const std::vector<int64_t>& lengths, const std::vector<int64_t>& slots);
+
+// Sinusoids of position t at to (d): sin(t f_i) for i < d/2, then cos(t f_i), f_i = 10000^(-i / (d/2 - 1)), as fairseq
+// has them.
+void position_row(int64_t t, int64_t d, double* to);
+
+// One pass over the layers. What it refers to must outlive it.
+class Network {
+ public:
+  Network(Context& ctx, const ParameterStore& params, const TransformerConfig& config)
+      : ctx_(ctx), params_(params), config_(config), key_(ctx.key.fold("dropout")) {}
+
+  // Words and their places: table[ids] sqrt(d) + position. positions (N): each row's place in its sequence.
+  Var embed(const std::string& table, const Tensor& ids, const std::vector<int64_t>& positions) const;
+  // Of whole sequences, with dropout. `side`: "encoder" or "decoder".
+  Var embed(const std::string& side, const std::string& table, const Tensor& ids, const Rows& rows) const;
+  Var encoder(const Tensor& source, const Rows& rows) const;
+  // `memory`: the encoder's output; undefined for a language model.
+  Var decoder(const Tensor& inputs, const Rows& rows, const Var& memory, const Rows& source) const;
+
+  // x with the sub-layer `f` around it: norm(x + dropout(f(x))), or x + dropout(f(norm(x))).
+  template <class F>
+  Var sublayer(const std::string& name, const Var& x, const Rows& rows, F&& f) const {
+    const Var y = noisy(name, config_.dropout, f(config_.pre() ? norm(name + ".norm", x) : x), rows);
+    const Var sum = add(ctx_, x, y);
+    return config_.pre() ? sum : norm(name + ".norm", sum);
+  }
+  Var linear(const std::string& name, const Var& x) const;  // "NAME.weight", "NAME.bias"
+  Var norm(const std::string& name, const Var& x) const;    // "NAME.gain", "NAME.bias"
+  Var feed_forward(const std::string& name, const Var& x, const Rows& rows) const;
+  // Pre-norm leaves the sums of a stack unnormalised: one norm ends it.
+  Var finish(const std::string& side, const Var& x) const;
+
+ private:
+  Var noisy(const std::string& name, double p, const Var& x, const Rows& rows) const;
+
+  Context& ctx_;
+  const ParameterStore& params_;
+  const TransformerConfig& config_;
+  RandomKey key_;
+};
+
+}  // namespace lmx::transformer

@@ -1,0 +1,106 @@
+// The Transformer of Vaswani 2017 and Ott 2018 (FACTS A4.1), with fairseq's placement of dropout, initial values and
+// positions.
+#include "decoding.h"
+#include "lmx/model.h"
+#include "lmx/plugin.h"
+#include "network.h"
+
+namespace lmx::transformer {
+namespace {
+
+class Transformer final : public Model {
+ public:
+  Transformer(const TransformerConfig& config, const ModelEnv& env) : config_(config), vocab_(env.vocab_size) {}
+
+  std::vector<ParameterSpec> parameters() const override { return parameters_of(config_, vocab_); }
+  bool translates() const override { return config_.translates(); }
+  std::string output_table() const override { return config_.share == "none" ? "" : config_.target_table(); }
+  int64_t feature_size() const override { return config_.d; }
+
+  Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState&) const override {
+    check(batch);
+    const Network network(ctx, params, config_);
+    const std::vector<int64_t> slots = drops(ctx) ? batch.slots : std::vector<int64_t>();
+    const Rows rows = rows_of(lengths_of(batch), slots);
+    const Tensor inputs = batch.inputs.reshape({batch.inputs.numel()});
+    if (!translates()) return network.decoder(inputs, rows, Var(), {});
+    const Rows source = rows_of(batch.source_lengths, slots);
+    return network.decoder(inputs, rows, network.encoder(batch.source, source), source);
+  }
+
+  // Every window is attended to on its own: nothing is carried from batch to batch.
+  ModelState initial_state(Context&, int64_t) const override { return {}; }
+
+  std::unique_ptr<Decoding> decode(Context& ctx, const ParameterStore& params, const Tensor& source,
+                                   const std::vector<int64_t>& lengths) const override {
+    if (!translates()) return Model::decode(ctx, params, source, lengths);
+    return start_decoding(ctx, params, config_, source, lengths);
+  }
+
+  int64_t macs_per_token() const override { return source_macs() + target_macs(); }
+  int64_t macs_per_pair(int64_t source, int64_t target) const override {
+    const int64_t seen = target * (target + 1) / 2;  // of the target by itself
+    const int64_t weights = config_.encoder_layers * source * source +
+                            config_.decoder_layers * (seen + (translates() ? source * target : 0));
+    return source * source_macs() + target * target_macs() + 2 * config_.d * weights;
+  }
+
+  int64_t activation_bytes_per_token() const override {
+    // What the layers keep of a row, in 4 bytes: q, k and v, attention's result, the two projections, sums and norms;
+    // the units of the feed-forward twice, before and after the nonlinearity.
+    const int64_t attention = 8 * config_.d, ffn = 4 * config_.d + 2 * config_.ffn;
+    const int64_t encoder = config_.encoder_layers * (attention + ffn);
+    const int64_t decoder = config_.decoder_layers * ((translates() ? 2 : 1) * attention + ffn);
+    return 4 * (encoder + decoder + (translates() ? 6 : 3) * config_.d);
+  }
+
+ private:
+  bool drops(const Context& ctx) const {
+    return ctx.training && (config_.dropout > 0 || config_.attention_dropout > 0 || config_.relu_dropout > 0);
+  }
+  // Multiply-adds for each word of the source: the encoder, and keys and values that the decoder's layers make of it.
+  int64_t source_macs() const {
+    const int64_t d = config_.d;
+    return config_.encoder_layers * (4 * d * d + 2 * d * config_.ffn) +
+           (translates() ? config_.decoder_layers * 2 * d * d : 0);
+  }
+  int64_t target_macs() const {
+    const int64_t d = config_.d;
+    return config_.decoder_layers * ((translates() ? 6 : 4) * d * d + 2 * d * config_.ffn);
+  }
+
+  static std::vector<int64_t> lengths_of(const Batch& batch) {
+    if (!batch.lengths.empty() || batch.inputs.rank() == 1) return batch.lengths;
+    return std::vector<int64_t>(static_cast<size_t>(batch.inputs.dim(0)), batch.inputs.dim(1));
+  }
+
+  void check(const Batch& batch) const {
+    if (translates() && !batch.source.defined()) {
+      throw UserError(
+          "[transformer] the batch has no source sentences: an encoder-decoder learns from parallel text "
+          "(model.encoder_layers=0 makes it a language model)");
+    }
+    if (!translates() && batch.source.defined()) {
+      throw UserError("[transformer] model.encoder_layers is 0, a language model, but the data is parallel text");
+    }
+    LMX_CHECK(!translates() || static_cast<int64_t>(batch.source_lengths.size()) == batch.sequences(),
+              batch.source_lengths.size(), " sources for ", batch.sequences(), " targets");
+  }
+
+  TransformerConfig config_;
+  int64_t vocab_;
+};
+
+std::unique_ptr<Model> make_transformer(const Node& config, const std::string& path, const ModelEnv& env) {
+  const auto c = read_config<TransformerConfig>(config, path);
+  if (c.d % c.heads != 0 || c.d % 2 != 0) {
+    throw UserError(str("[transformer] d ", c.d, " with ", c.heads,
+                        " heads: d must be even and a multiple of the heads"));
+  }
+  return std::make_unique<Transformer>(c, env);
+}
+
+}  // namespace
+}  // namespace lmx::transformer
+
+LMX_PLUGIN(model, transformer, lmx::transformer::TransformerConfig, lmx::transformer::make_transformer)

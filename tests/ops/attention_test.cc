@@ -1,0 +1,280 @@
+// Attention against its formula written out, in one block and in many, in every type, however sequences are cut.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lmx/error.h"
+#include "lmx/parallel.h"
+#include "ops/gradcheck.h"
+
+namespace lmx::testing {
+namespace {
+
+using Lengths = std::vector<int64_t>;
+
+struct Case {
+  Lengths queries, keys;
+  int64_t heads = 1, d = 1;
+  bool causal = false;
+};
+
+// softmax(q k^T / sqrt(d / heads)) v by the formula.
+std::vector<double> reference(const Case& c, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const Segments sq = Segments::of(c.queries), sk = Segments::of(c.keys);
+  const int64_t size = c.d / c.heads;
+  std::vector<double> y(static_cast<size_t>(q.numel()));
+  for (size_t b = 0; b < c.queries.size(); ++b) {
+    for (int64_t i = sq.begin[b]; i < sq.begin[b + 1]; ++i) {
+      const int64_t last = c.causal ? sk.begin[b] + (i - sq.begin[b]) + 1 : sk.begin[b + 1];
+      for (int64_t h = 0; h < c.heads; ++h) {
+        std::vector<double> w;
+        double sum = 0;
+        for (int64_t j = sk.begin[b]; j < last; ++j) {
+          double s = 0;
+          for (int64_t e = h * size; e < (h + 1) * size; ++e) s += q.data<double>()[i * c.d + e] * k.data<double>()[j * c.d + e];
+          w.push_back(std::exp(s / std::sqrt(static_cast<double>(size))));
+          sum += w.back();
+        }
+        for (int64_t j = sk.begin[b]; j < last; ++j) {
+          for (int64_t e = h * size; e < (h + 1) * size; ++e) {
+            y[static_cast<size_t>(i * c.d + e)] += w[static_cast<size_t>(j - sk.begin[b])] / sum * v.data<double>()[j * c.d + e];
+          }
+        }
+      }
+    }
+  }
+  return y;
+}
+
+int64_t rows_of(const Lengths& lengths) {
+  return Segments::of(lengths).begin.back();
+}
+
+struct Outcome {
+  std::vector<double> y, dq, dk, dv;
+};
+
+std::vector<uint64_t> count_from(uint64_t first, int64_t n) {
+  std::vector<uint64_t> ids;
+  for (int64_t i = 0; i < n; ++i) ids.push_back(first + static_cast<uint64_t>(i));
+  return ids;
+}
+
+struct Inputs {
+  Tensor q, k, v, dy;  // f64
+  explicit Inputs(const Case& c)
+      : q(f64_tensor({rows_of(c.queries), c.d}, 1)),
+        k(f64_tensor({rows_of(c.keys), c.d}, 2)),
+        v(f64_tensor({rows_of(c.keys), c.d}, 3)),
+        dy(f64_tensor({rows_of(c.queries), c.d}, 4)) {}
+};
+
+std::vector<double> doubles(const Tensor& t) {
+  const Tensor wide = t.to(DType::f64);
+  return {wide.values<double>().begin(), wide.values<double>().end()};
+}
+
+Outcome outcome(const Case& c, const Inputs& x, DType compute, double p = 0) {
+  Tape tape;
+  Context ctx;
+  ctx.compute = compute;
+  ctx.tape = &tape;
+  const DType type = compute == DType::f64 ? DType::f64 : DType::f32;
+  const Var q(x.q.to(type), true, "q"), k(x.k.to(type), true, "k"), v(x.v.to(type), true, "v");
+  const Var y = attention(ctx, q, k, v, Segments::of(c.queries), Segments::of(c.keys), c.heads, c.causal, p,
+                          RandomKey(5), count_from(100, q.value().dim(0)));
+  tape.backward(ctx, sum(ctx, multiply(ctx, y, Var(x.dy.to(type)))));
+  return {doubles(y.value()), dense_gradient(q), dense_gradient(k), dense_gradient(v)};
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double most = 0, size = 1e-30;
+  for (size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::abs(a[i] - b[i]));
+    size = std::max(size, std::abs(b[i]));
+  }
+  return most / size;
+}
+
+void expect_near(const Outcome& a, const Outcome& b, double limit) {
+  EXPECT_LE(difference(a.y, b.y), limit);
+  EXPECT_LE(difference(a.dq, b.dq), limit);
+  EXPECT_LE(difference(a.dk, b.dk), limit);
+  EXPECT_LE(difference(a.dv, b.dv), limit);
+}
+
+const Case kShort{{5, 1, 17, 8}, {3, 20, 1, 16}, 2, 24, false};
+const Case kCausal{{5, 1, 17, 33}, {5, 1, 17, 33}, 4, 64, true};
+const Case kLong{{700}, {2900}, 1, 40, false};          // blocks of 22 queries
+const Case kLongCausal{{900, 3}, {900, 3}, 2, 16, true};  // rows of 912 keys: blocks of 71 queries in f32, 35 in f64
+
+TEST(Attention, EqualsTheFormula) {
+  for (const Case& c : {kShort, kCausal, kLong, kLongCausal}) {
+    const Inputs x(c);
+    const std::vector<double> y = reference(c, x.q, x.k, x.v);
+    EXPECT_LE(difference(outcome(c, x, DType::f64).y, y), 1e-13);
+    EXPECT_LE(difference(outcome(c, x, DType::f32).y, y), 2e-6);
+  }
+}
+
+// The gradients of f64 are checked against differences in gradcheck_test.cc (one block); here many blocks against few.
+TEST(Attention, FloatsFollowDoubles) {
+  for (const Case& c : {kShort, kCausal, kLong, kLongCausal}) {
+    const Inputs x(c);
+    expect_near(outcome(c, x, DType::f32), outcome(c, x, DType::f64), 5e-6);
+    expect_near(outcome(c, x, DType::f32, 0.3), outcome(c, x, DType::f64, 0.3), 5e-6);
+  }
+}
+
+TEST(Attention, ManyBlocksHaveTheGradientsOfDifferences) {
+  const Segments s = Segments::of(Lengths{150});
+  GradcheckOptions options;
+  options.per_leaf = 12;
+  // 3,000 keys of which f64 takes 12 queries at a time.
+  gradcheck(
+      [&](Context& c, const std::vector<Var>& v) {
+        const Segments keys = Segments::of(Lengths{3000});
+        const Var y = attention(c, v[0], v[1], v[2], s, keys, 1, false, 0, RandomKey(), {});
+        return sum(c, multiply(c, y, Var(f64_tensor(y.shape(), 7))));
+      },
+      {f64_leaf({150, 2}, 1, "q"), f64_leaf({3000, 2}, 2, "k"), f64_leaf({3000, 2}, 3, "v")}, options);
+  const Segments own = Segments::of(Lengths{600});
+  gradcheck(
+      [&](Context& c, const std::vector<Var>& v) {
+        const Var y = attention(c, v[0], own, 1, true, 0.2, RandomKey(3), count_from(0, 600));
+        return sum(c, multiply(c, y, Var(f64_tensor(y.shape(), 7))));
+      },
+      {f64_leaf({600, 6}, 1, "qkv")}, options);
+}
+
+TEST(Attention, HalfPrecisionsRoundAsProductsDo) {
+  for (const Case& c : {kShort, kCausal}) {
+    const Inputs x(c);
+    const Outcome exact = outcome(c, x, DType::f64), bf16 = outcome(c, x, DType::bf16), f16 = outcome(c, x, DType::f16);
+    expect_near(bf16, exact, 3e-2);
+    expect_near(f16, exact, 4e-3);
+    EXPECT_GT(difference(bf16.y, exact.y), 1e-4);
+    EXPECT_GT(difference(f16.y, exact.y), 1e-5);
+  }
+}
+
+TEST(Attention, SameBitsForAnyNumberOfThreads) {
+  const int before = num_threads();
+  for (const Case& c : {kCausal, kLongCausal}) {
+    const Inputs x(c);
+    set_num_threads(1);
+    const Outcome one = outcome(c, x, DType::f32, 0.1);
+    set_num_threads(3);
+    const Outcome three = outcome(c, x, DType::f32, 0.1);
+    EXPECT_EQ(one.y, three.y);
+    EXPECT_EQ(one.dq, three.dq);
+    EXPECT_EQ(one.dk, three.dk);
+    EXPECT_EQ(one.dv, three.dv);
+  }
+  set_num_threads(before);
+}
+
+// A sequence gives the same bits alone as among others, with the noise of its rows' ids.
+TEST(Attention, SequencesDoNotSeeEachOther) {
+  const Case all{{5, 9, 17}, {5, 9, 17}, 2, 8, true};
+  const Inputs x(all);
+  const Outcome whole = outcome(all, x, DType::f32, 0.3);
+  const Segments s = Segments::of(all.queries);
+  Context ctx;
+  for (size_t b = 0; b < 3; ++b) {
+    const int64_t first = s.begin[b], last = s.begin[b + 1];
+    const auto part = [&](const Tensor& t) { return Var(t.to(DType::f32).slice(first, last)); };
+    const Segments own = Segments::of(Lengths{last - first});
+    const Var y = attention(ctx, part(x.q), part(x.k), part(x.v), own, own, 2, true, 0.3, RandomKey(5),
+                            count_from(100 + static_cast<uint64_t>(first), last - first));
+    const std::vector<double> want(whole.y.begin() + first * 8, whole.y.begin() + last * 8);
+    EXPECT_EQ(doubles(y.value()), want);
+  }
+}
+
+// With v all ones a row is the sum of its dropped weights: 1 on the average, rarely 1 exactly.
+TEST(Attention, DropoutKeepsTheMeanAndRestsInEvaluation) {
+  const int64_t n = 400;
+  Context ctx;
+  const Segments s = Segments::of(Lengths{n});
+  Tensor ones = ctx.empty({n, 4});
+  for (float& x : ones.values<float>()) x = 1;
+  const Var q(f64_tensor({n, 4}, 1, 0.1).to(DType::f32));
+  const auto rows = [&] {
+    return doubles(attention(ctx, q, q, Var(ones), s, s, 2, false, 0.25, RandomKey(5), count_from(0, n)).value());
+  };
+  double sum = 0;
+  std::vector<double> y = rows();
+  for (const double value : y) sum += value;
+  EXPECT_NEAR(sum / static_cast<double>(y.size()), 1, 0.01);
+  EXPECT_GT(std::count_if(y.begin(), y.end(), [](double value) { return std::abs(value - 1) > 1e-3; }), 1000);
+  EXPECT_NE(y[0], y[2]);  // heads draw masks of their own
+  ctx.training = false;
+  for (const double value : rows()) EXPECT_NEAR(value, 1, 1e-5);
+}
+
+// Weights of 2 heads and 2,000 x 2,000 positions would be 32 MB.
+TEST(Attention, MemoryGrowsWithTheRowsAlone) {
+  const int64_t n = 2000;
+  Tape tape;
+  Context ctx;
+  ctx.tape = &tape;
+  const Var x(f64_tensor({n, 3 * 16}, 1).to(DType::f32), true, "x");
+  ctx.allocator->trim();
+  ctx.allocator->reset_peak();
+  const int64_t before = ctx.allocator->stats().total;
+  tape.backward(ctx, sum(ctx, attention(ctx, x, Segments::of(Lengths{n}), 2, true, 0, RandomKey(), {})));
+  EXPECT_LT(ctx.allocator->stats().total_peak - before, 8 << 20);
+}
+
+std::string message(const std::function<void(Context&)>& f) {
+  Context ctx;
+  try {
+    f(ctx);
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+Var zeros(Shape s, DType type = DType::f32) {
+  return Var(Tensor::zeros(Allocator::cpu(), s, type));
+}
+
+TEST(Attention, Errors) {
+  const Segments two = Segments::of(Lengths{2}), three = Segments::of(Lengths{3}), parts = Segments::of(Lengths{1, 1});
+  const auto call = [&](Shape q, Shape k, const Segments& sq, const Segments& sk, int64_t heads, double p = 0) {
+    return message([&](Context& c) { attention(c, zeros(q), zeros(k), zeros(k), sq, sk, heads, false, p, RandomKey(), {}); });
+  };
+  EXPECT_EQ(call({2, 4}, {3, 6}, two, three, 2),
+            "[attention] q (2, 4), k (3, 6) and v (3, 6): (N, D), (M, D) and (M, D) expected");
+  EXPECT_EQ(call({2, 1, 4}, {3, 4}, two, three, 2), "[attention] q (2, 1, 4): (rows, D) expected");
+  EXPECT_EQ(call({2, 4}, {3, 4}, two, three, 3),
+            "[attention] 3 heads for 4 columns of (2, 4): the columns must divide evenly over the heads");
+  EXPECT_EQ(call({2, 4}, {3, 4}, three, three, 2),
+            "[attention] queries end at row 3 of (2, 4): sequences must follow each other from row 0 to the last");
+  EXPECT_EQ(call({2, 4}, {3, 4}, parts, three, 2),
+            "[attention] 2 sequences of 2 queries and 1 of 3 keys: the numbers must be equal");
+  EXPECT_EQ(call({2, 4}, {3, 4}, parts, Segments::of(Lengths{3, 0}), 2),
+            "[attention] sequence 1 has 1 queries and no keys: there is nothing to attend to");
+  EXPECT_EQ(call({2, 4}, {3, 4}, two, three, 2, 1.0), "[attention] dropout 1: must be in [0, 1)");
+  EXPECT_EQ(call({2, 4}, {3, 4}, two, three, 2, 0.5),
+            "[attention] 0 row ids for q (2, 4): one for each row expected");
+  EXPECT_EQ(message([&](Context& c) {
+              attention(c, zeros({2, 4}), zeros({3, 4}), zeros({3, 4}), two, three, 2, true, 0, RandomKey(), {});
+            }),
+            "[attention] 1 sequences of 2 queries and 1 of 3 keys: a causal attention has a key for each query");
+  EXPECT_EQ(message([&](Context& c) { attention(c, zeros({2, 4}), two, 2, true, 0, RandomKey(), {}); }),
+            "[attention] qkv (2, 4): (rows, 3 D) expected");
+  EXPECT_EQ(message([&](Context& c) { attention(c, zeros({2, 4}), zeros({3, 6}), two, three, 2, 0, RandomKey(), {}); }),
+            "[attention] q (2, 4) and kv (3, 6): (N, D) and (M, 2 D) expected");
+  EXPECT_EQ(message([&](Context& c) {
+              attention(c, zeros({2, 4}), zeros({3, 8}, DType::f64), two, three, 2, 0, RandomKey(), {});
+            }),
+            "[attention] q (2, 4) f32 and k (3, 8) f64: types differ");
+}
+
+}  // namespace
+}  // namespace lmx::testing

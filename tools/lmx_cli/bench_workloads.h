@@ -1,0 +1,52 @@
+// The fixed training steps that `lmx bench` times.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lmx/loss.h"
+#include "lmx/model.h"
+#include "lmx/optim.h"
+
+namespace lmx_cli {
+
+// A training step: parameters, random batches, loss, clipping, update.
+class Workload {
+ public:
+  // Of every recipe's parts, as YAML.
+  struct Parts {
+    std::string model, loss, optimizer;
+    int64_t vocab;
+    double rate;
+    std::vector<lmx::ClipRule> clip;
+  };
+  Workload(lmx::Context& ctx, const Parts& parts);
+  virtual ~Workload() = default;
+
+  // Forward, backward and update on the batch of `number`; returns the mean loss in nats.
+  double step(int64_t number);
+  virtual int64_t tokens() const = 0;  // targets of a step
+  // Forward multiply-adds times 2, backward twice the forward: the analytic count of matrix products alone.
+  virtual double flops() const = 0;
+  int64_t parameters() const { return params_.count(); }
+
+ protected:
+  virtual lmx::Batch batch(lmx::RandomKey key) const = 0;
+  lmx::Context& ctx_;
+  std::unique_ptr<lmx::Model> model_;
+  std::unique_ptr<lmx::Loss> loss_;
+
+ private:
+  void update(int64_t step);
+  lmx::ParameterStore params_;
+  std::unique_ptr<lmx::Optimizer> optimizer_;
+  double rate_;
+  std::vector<lmx::ClipRule> clip_;
+};
+
+std::vector<std::string> workload_names();
+// REQUIRES: `name` is one of workload_names().
+std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx);
+
+}  // namespace lmx_cli
