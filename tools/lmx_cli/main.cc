@@ -1,4 +1,5 @@
 // Compiled for any x86-64, unlike the rest: an older CPU gets a message instead of an illegal instruction.
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -27,5 +28,6 @@ int main(int argc, char** argv) {
     return 1;
   }
   limit_spinning(argv);
+  prctl(PR_SET_NAME, "lmx");  // started by its link in /proc, it is called exe
   return lmx_cli::run_command_line(argc, argv);
 }

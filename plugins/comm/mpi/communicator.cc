@@ -108,12 +108,14 @@ class MpiCommunicator::Exchange {
     } while (left > 0);
   }
 
-  // A long message leaves the link to itself: several at a time to several ranks, from all ranks, and a switch drops
+  // One round of a move: every rank sends to one and receives from one. A long message has both links to itself, since
+  // it leaves only when the receiver has come to this round too: several at a time to one rank, and a switch drops
   // packets. A short one is under way at once.
-  void send_in_turn(const Tensor& t, int to) {
+  void round(const Tensor& out, int to, const Tensor& in, int from) {
     const size_t begin = requests_.size();
-    send(t, to);
-    if (t.bytes() > kShort) complete(begin);
+    receive(in, from);
+    send(out, to);
+    if (std::max(out.bytes(), in.bytes()) > kShort) complete(begin);
   }
 
   // Whether all of it is through.
@@ -127,14 +129,13 @@ class MpiCommunicator::Exchange {
   }
 
   void wait() {
-    const std::vector<MPI_Status> statuses = complete(0);
+    complete(0);
     complete_ = true;
-    for (size_t i = 0; i < parts_.size(); ++i) check_length(parts_[i], statuses[i]);
   }
 
  private:
   struct Part {
-    int other, bytes;  // bytes to receive; -1: a message that is sent
+    int other, bytes;  // bytes to receive; -1: a message that is sent, or has been received
   };
   struct Leftovers {
     std::vector<MPI_Request> requests;
@@ -142,17 +143,18 @@ class MpiCommunicator::Exchange {
   };
 
   // Until the messages from `begin` on are through.
-  std::vector<MPI_Status> complete(size_t begin) {
+  void complete(size_t begin) {
     Backoff backoff;
     std::vector<MPI_Status> statuses(requests_.size() - begin);
     for (int done = 0;;) {
       const int error =
           MPI_Testall(static_cast<int>(statuses.size()), requests_.data() + begin, &done, statuses.data());
       if (error != MPI_SUCCESS) report(error, begin, statuses);
-      if (done) return statuses;
+      if (done) break;
       end_if_another_failed(comm_.watchdog_, comm_.size_);
       backoff.pause();
     }
+    for (size_t i = begin; i < parts_.size(); ++i) check_length(parts_[i], statuses[i - begin]);
   }
 
   [[noreturn]] void report(int error, size_t begin, const std::vector<MPI_Status>& statuses) {
@@ -166,11 +168,12 @@ class MpiCommunicator::Exchange {
     throw lmx::RunError("[mpi] waiting for messages failed");
   }
 
-  void check_length(const Part& part, const MPI_Status& status) {
+  void check_length(Part& part, const MPI_Status& status) {
     int got = 0;
-    if (part.bytes < 0 || MPI_Get_count(&status, MPI_BYTE, &got) != MPI_SUCCESS || got == part.bytes) return;
+    const int expected = std::exchange(part.bytes, -1);
+    if (expected < 0 || MPI_Get_count(&status, MPI_BYTE, &got) != MPI_SUCCESS || got == expected) return;
     throw lmx::InternalError(
-        str("[mpi] rank ", part.other, " sent ", got, " bytes where rank ", comm_.rank_, " expected ", part.bytes));
+        str("[mpi] rank ", part.other, " sent ", got, " bytes where rank ", comm_.rank_, " expected ", expected));
   }
 
   MpiCommunicator& comm_;
@@ -216,19 +219,18 @@ Tensor MpiCommunicator::do_all_gather(const Tensor& own, std::span<const int64_t
   int64_t total = 0;
   for (const int64_t n : rows) total += n;
   Tensor all = Tensor::empty(allocator(), with_rows(own, total), own.dtype(), MemClass::communication);
-  Exchange exchange(*this, links_.data, static_cast<int>(Move::all_gather));
+  std::vector<Tensor> parts;
   int64_t begin = 0;
-  for (int r = 0; r < size_; ++r) {
-    const int64_t end = begin + rows[static_cast<size_t>(r)];
-    Tensor part = all.slice(begin, end);
-    if (r == rank_) {
-      part.copy_from(own);
-    } else {
-      exchange.receive(part, r);
-    }
-    begin = end;
+  for (const int64_t n : rows) {
+    parts.push_back(all.slice(begin, begin + n));
+    begin += n;
   }
-  for (int step = 1; step < size_; ++step) exchange.send_in_turn(own, (rank_ + step) % size_);
+  parts[static_cast<size_t>(rank_)].copy_from(own);
+  Exchange exchange(*this, links_.data, static_cast<int>(Move::all_gather));
+  for (int step = 1; step < size_; ++step) {
+    const int from = (rank_ - step + size_) % size_;
+    exchange.round(own, (rank_ + step) % size_, parts[static_cast<size_t>(from)], from);
+  }
   exchange.wait();
   return all;
 }
@@ -243,13 +245,11 @@ std::vector<Tensor> MpiCommunicator::do_all_to_all(std::vector<Tensor>& parts, s
       got[i] = parts[i];
     } else {
       got[i] = Tensor::empty(allocator(), with_rows(parts[i], rows[i]), parts[i].dtype(), MemClass::communication);
-      exchange.receive(got[i], r);
     }
   }
-  // Each begins with its right neighbour, so that not all send to rank 0 at first.
   for (int step = 1; step < size_; ++step) {
-    const int to = (rank_ + step) % size_;
-    exchange.send_in_turn(parts[static_cast<size_t>(to)], to);
+    const int to = (rank_ + step) % size_, from = (rank_ - step + size_) % size_;
+    exchange.round(parts[static_cast<size_t>(to)], to, got[static_cast<size_t>(from)], from);
   }
   exchange.wait();
   return got;
