@@ -171,11 +171,18 @@ void check_agreement(const RunPlan& plan, Communicator& comm) {
   check_equal_everywhere(comm, own);
 }
 
+// Each host has read files of its own.
+void check_same_data(const Session& s) {
+  if (s.comm.size() == 1 || s.comm.shares_memory()) return;
+  check_equal_everywhere(s.comm, {{"text (hash of its data)", s.data.hash}});
+}
+
 RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   check_agreement(plan, comm);
   bool resuming = false;
   std::string directory = agree_on_directory(plan, comm, resuming);
   Session session(plan.recipe, comm);
+  check_same_data(session);
   if (!plan.options.trace_file.empty() && session.leads()) session.ctx.tracer = &session.tracer;
   std::optional<RunLock> lock;
   std::optional<LogFile> log;

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 
 #include "comm/mpi_here.h"
+#include "lmx/error.h"
 #include "run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
 namespace fs = std::filesystem;
+using lmx::str;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -72,6 +74,30 @@ TEST_F(MismatchTest, Builds) {
   const std::string lmx = other_build("lib/liblmx_core.so");
   const Outcome o = run_both(command("m", mpi_), of_build(lmx, command("m", mpi_)));
   expect_one_message(o, 2, HasSubstr("rank 1 runs another build of lmx: "));
+}
+
+// The same path, on hosts with file systems of their own.
+TEST_F(MismatchTest, Data) {
+  std::string recipe = kTinyRecipe;
+  const size_t begin = recipe.find("data:");
+  recipe.replace(begin, recipe.find('\n', begin) - begin,
+                 "data: {name: text, files: [a.txt], vocab_size: 50, valid_fraction: 0.1}");
+  write("tiny.yaml", recipe);
+  const auto on_host = [&](const std::string& host, int words) {
+    fs::create_directories(folder_ / host);
+    std::string text;
+    for (int i = 0; i < words; ++i) text += str("word", i * i % 101, i % 9 == 0 ? "\n" : " ");
+    write(host + "/a.txt", text);
+    std::vector<std::string> line{"bash", "-c", "cd \"$0\" && exec \"$@\"", path(host)};
+    const auto own = command("m", {"comm={name: mpi}"});
+    line.insert(line.end(), own.begin(), own.end());
+    return line;
+  };
+  const Outcome o = run_both(on_host("host0", 6000), on_host("host1", 6003));
+  EXPECT_EQ(o.code, 2) << o.err;  // beside the message stands what each host has prepared
+  EXPECT_THAT(o.err, HasSubstr("error: [comm] rank 1 runs another text (hash of its data): "));
+  EXPECT_EQ(o.err.find("error:"), o.err.rfind("error:")) << o.err;
+  EXPECT_FALSE(fs::exists(folder_ / "m"));
 }
 
 TEST_F(MismatchTest, Groups) {

@@ -134,10 +134,10 @@ TEST_F(Mpi, TheEndOfARunMayComeLate) {
 
 // It has its number and is no rank: mpirun has started something else in its place.
 TEST_F(Mpi, ARankThatNeverJoins) {
-  std::vector<std::string> words = below_mpirun(2, started("moves", 0, "lag_s: 1"));
+  std::vector<std::string> words = below_mpirun(2, started("moves", 0, "heartbeat_s: 0.5, timeout_s: 3, lag_s: 1"));
   words.insert(words.end(), {":", "-n", "1", "sleep", "50"});
   Job job(words);
-  expect_one_message(job, 1, HasSubstr("rank 0 of 3 has waited 1 s for other ranks to start (comm.lag_s)"));
+  expect_one_message(job, 1, HasSubstr("rank 0 of 3 has waited 3 s for other ranks to start (comm.lag_s)"));
 }
 
 TEST_F(Mpi, ARankThatNeverLeaves) {

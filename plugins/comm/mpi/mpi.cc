@@ -8,11 +8,13 @@
 #include <cstdlib>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "communicator.h"
 #include "deadline.h"
 #include "lmx/launch.h"
+#include "lmx/log.h"
 #include "lmx/plugin.h"
 #include "mpi_config.h"
 #include "seats.h"
@@ -42,12 +44,15 @@ void set_open_mpi_defaults() {
 #endif
 }
 
-// Once it runs, Open MPI gives a page of advice for each connection that a lost rank leaves behind. Who it is says the
-// watchdog. To mpirun's own advice mpirun -q puts an end; this is the same, for a rank.
+// Once it runs, Open MPI gives pages of advice for each connection, and a line for each memory, that a lost rank leaves
+// behind. Who that is says the watchdog. To the pages mpirun -q puts an end, where there is a mpirun; to the lines
+// nothing.
 void silence_open_mpi() {
 #ifdef OPEN_MPI
-  if (std::getenv("OMPI_MCA_orte_execute_quiet")) return;
+  const char* told = std::getenv("OMPI_MCA_orte_execute_quiet");
+  if (told && std::string_view(told) == "0") return;
   if (void* quiet = dlsym(RTLD_DEFAULT, "orte_execute_quiet")) *static_cast<bool*>(quiet) = true;
+  if (void* change = dlsym(RTLD_DEFAULT, "opal_output_switch")) reinterpret_cast<bool (*)(int, bool)>(change)(0, false);
 #endif
 }
 
@@ -76,6 +81,7 @@ void require_process_manager(const lmx::Launch& launch) {
 void start_mpi(const lmx::Launch& launch) {
   require_process_manager(launch);
   set_open_mpi_defaults();
+  ignore_broken_pipes();
   int provided = 0, size = 0, rank = 0;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE)
@@ -84,6 +90,17 @@ void start_mpi(const lmx::Launch& launch) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (size != launch.world || rank != launch.rank) refuse_launcher(launch, str("MPI sees ", size, " here"));
   silence_open_mpi();
+}
+
+// Its own default is eight minutes, in which it waits for a host's daemon though every rank has ended.
+void warn_of_patient_mpirun(const std::vector<Seat>& seats, const lmx::Launch& launch) {
+  const bool one_host =
+      std::all_of(seats.begin(), seats.end(), [&](const Seat& s) { return std::string_view(s.host) == seats[0].host; });
+  if (launch.rank != 0 || launch.launcher != lmx::Launcher::open_mpi || one_host) return;
+  if (std::getenv("OMPI_MCA_oob_tcp_keepalive_time")) return;
+  lmx::log_warn(
+      "[mpi] where a host is cut off, this mpirun will end only minutes after its ranks; it ends with them given --mca "
+      "oob_tcp_keepalive_time 3 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 4");
 }
 
 class MpiGroup : public lmx::CommGroup {
@@ -102,8 +119,8 @@ class MpiGroup : public lmx::CommGroup {
 
   void run(const std::function<void(lmx::Communicator&)>& body) override {
     failed_ = true;  // until the end is reached
-    std::optional<Deadline> start(std::in_place, in_turn(config_.lag_s),
-                                  str("rank ", launch_.rank, " of ", launch_.world, " has waited ", config_.lag_s,
+    std::optional<Deadline> start(std::in_place, in_turn(start_s()),
+                                  str("rank ", launch_.rank, " of ", launch_.world, " has waited ", start_s(),
                                       " s for other ranks to start (comm.lag_s)"));
     if (!started_) start_mpi(launch_);
     started_ = true;
@@ -113,6 +130,7 @@ class MpiGroup : public lmx::CommGroup {
     const std::vector<Seat> seats = gather_seats(links.data);
     Watchdog watchdog(beats, seats, settings());
     start.reset();
+    warn_of_patient_mpirun(seats, launch_);
     MpiCommunicator comm(links, watchdog, threads_ > 0 ? threads_ : fair_threads(seats, launch_.rank));
     try {
       body(comm);
@@ -137,6 +155,8 @@ class MpiGroup : public lmx::CommGroup {
  private:
   // One rank after the other, so that one speaks: then the launcher ends the rest.
   double in_turn(double seconds) const { return seconds > 0 ? seconds + 3 * std::min(launch_.rank, 5) : 0; }
+  // A start takes seconds, a collective less: a short lag_s is not meant for it.
+  double start_s() const { return config_.lag_s > 0 ? std::max(config_.lag_s, config_.timeout_s) : 0; }
   std::string late_end() const {
     return str("rank ", launch_.rank, " of ", launch_.world,
                ": all has been computed, but another rank has not left the job ", config_.timeout_s,

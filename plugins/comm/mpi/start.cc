@@ -153,6 +153,10 @@ void start_ranks(int ranks, const std::string& path) {
   throw lmx::EndProcess(run_to_end(command), str("[comm] ", ranks, " ranks have run"), true);
 }
 
+void ignore_broken_pipes() {
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
 void accept_forwarded_signals() {
   struct sigaction action {};
   action.sa_handler = take_as_own;

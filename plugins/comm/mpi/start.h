@@ -14,4 +14,7 @@ namespace lmx_mpi {
 // killing the ranks one second later, before a checkpoint can be written.
 void accept_forwarded_signals();
 
+// In a rank: Open MPI writes to the connection of a rank that has died, of which this one is to say so, not to die too.
+void ignore_broken_pipes();
+
 }  // namespace lmx_mpi
