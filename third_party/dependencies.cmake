@@ -8,6 +8,7 @@
 #   nlohmann-json  3.11     MIT         JSON files of a run
 #   utf8proc       2.8      MIT         Unicode classes and lower case
 #   xxHash         0.8      BSD-2       content hashes
+#   sentencepiece  0.1.97   Apache-2.0  subwords of parallel text
 #   zlib           1.2      zlib        .gz corpora
 #   OpenSSL crypto 3.0      Apache-2.0  SHA-256 of corpora
 #   MPI            any      BSD-3       ranks that are processes (plugins/comm/mpi); Open MPI 4.1 in Debian, its C interface only
@@ -29,6 +30,7 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 # Optional: without it the plugin mpi says so when a recipe asks for it. Its C interface alone is used, without the C++ bindings.
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI QUIET COMPONENTS CXX)

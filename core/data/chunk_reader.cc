@@ -1,10 +1,9 @@
 // ChunkReader and for_each_chunk: one reader at a time cuts files at line ends, any number of threads work on the
 // chunks.
 #include <chrono>
-#include <exception>
 #include <mutex>
-#include <thread>
 
+#include "data/chunk_pool.h"
 #include "data/files.h"
 #include "data/sources.h"
 #include "lmx/error.h"
@@ -107,37 +106,10 @@ bool ChunkReader::next(Chunk& chunk) {
 
 void for_each_chunk(ChunkReader& reader, int threads, const std::function<void(Chunk&, int)>& visit,
                     const std::function<void()>& failed) {
-  std::mutex mutex;
-  int64_t failed_chunk = -1;
-  std::exception_ptr error;
-  auto work = [&](int thread) {
-    Chunk chunk;
-    chunk.index = -1;
-    int64_t reading = 0;  // errors of the reader itself come after every chunk handed out
-    try {
-      for (;;) {
-        reading = INT64_MAX;
-        if (!reader.next(chunk)) return;
-        reading = chunk.index;
-        visit(chunk, thread);
-      }
-    } catch (...) {
-      reader.stop();
-      {
-        const std::lock_guard lock(mutex);
-        if (!error || reading < failed_chunk) {
-          error = std::current_exception();
-          failed_chunk = reading;
-        }
-      }
-      if (failed) failed();
-    }
-  };
-  std::vector<std::jthread> pool;
-  for (int t = 1; t < threads; ++t) pool.emplace_back(work, t);
-  work(0);
-  pool.clear();  // joins
-  if (error) std::rethrow_exception(error);
+  std::vector<Chunk> chunks(static_cast<size_t>(threads));
+  const auto own = [&](int thread) -> Chunk& { return chunks[static_cast<size_t>(thread)]; };
+  work_on_chunks(threads, {[&](int thread) { return reader.next(own(thread)) ? own(thread).index : -1; },
+                           [&](int thread) { visit(own(thread), thread); }, [&] { reader.stop(); }, failed});
 }
 
 }  // namespace lmx::data

@@ -1,5 +1,6 @@
-// The entry points of lmx/data.h: `name` of `data:` chooses between text and synthetic.
+// The entry points of lmx/data.h: `name` of `data:` chooses between text, parallel and synthetic.
 #include "config/messages.h"
+#include "data/parallel.h"
 #include "data/prepare.h"
 #include "data/synthetic.h"
 #include "data/text.h"
@@ -8,18 +9,19 @@
 namespace lmx {
 namespace {
 
-enum class Kind { text, synthetic };
+enum class Kind { text, synthetic, parallel };
 
 Kind kind_of(const Node& data) {
-  const std::vector<std::string> known{"text", "synthetic"};
+  const std::vector<std::string> known{"text", "parallel", "synthetic"};
   const Node* name = data.find("name");
   if (!name || name->kind != Node::Kind::scalar) {
-    throw UserError(config::at(name ? name->mark : data.mark, "data") + "needs a key `name`: text or synthetic");
+    throw UserError(config::at(name ? name->mark : data.mark, "data") + "needs a key `name`: text, parallel or synthetic");
   }
   if (name->text == "text") return Kind::text;
+  if (name->text == "parallel") return Kind::parallel;
   if (name->text == "synthetic") return Kind::synthetic;
   throw UserError(str(config::at(name->mark, "data.name"), "no kind of data is named '", name->text, "'",
-                      did_you_mean(name->text, known), "; there are text and synthetic"));
+                      did_you_mean(name->text, known), "; there are text, parallel and synthetic"));
 }
 
 data::TextConfig text_config(const Node& data) {
@@ -29,6 +31,13 @@ data::SyntheticConfig synthetic_config(const Node& data) {
   return read_config<data::SyntheticConfig>(data, "data");
 }
 
+data::ParallelConfig parallel_config(const Node& data) {
+  return read_config<data::ParallelConfig>(data, "data");
+}
+
+data::ParallelSources sources_of(const data::ParallelConfig& config, const Node& data) {
+  return data::find_parallel(config, config::at(data.mark, "data"));
+}
 data::TextSources sources_of(const data::TextConfig& config, const Node& data) {
   return data::find_text(config, config::at(data.mark, "data"));
 }
@@ -36,13 +45,21 @@ data::TextSources sources_of(const data::TextConfig& config, const Node& data) {
 }  // namespace
 
 Dataset open_dataset(const Node& data) {
-  if (kind_of(data) == Kind::synthetic) return data::make_synthetic(synthetic_config(data));
+  const Kind kind = kind_of(data);
+  if (kind == Kind::synthetic) return data::make_synthetic(synthetic_config(data));
+  if (kind == Kind::parallel) {
+    const data::ParallelConfig config = parallel_config(data);
+    return data::open_parallel(config, sources_of(config, data));
+  }
   const data::TextConfig config = text_config(data);
   return data::open_text(config, sources_of(config, data), false);
 }
 
 Dataset open_all_types(const Node& data) {
-  if (kind_of(data) == Kind::synthetic) return data::make_synthetic(synthetic_config(data));
+  const Kind kind = kind_of(data);
+  if (kind == Kind::synthetic) return data::make_synthetic(synthetic_config(data));
+  if (kind == Kind::parallel)
+    throw UserError(str(config::at(data.mark, "data"), "the types of parallel text are its subwords; name one side's files as text"));
   Node any_size = data;
   any_size.set("vocab_size", Node::scalar("3"));
   const data::TextConfig config = text_config(any_size);
@@ -58,7 +75,13 @@ DataCheck check_dataset(const Node& data) {
       check.findings.emplace_back(e.what());
     }
   };
-  if (kind_of(data) == Kind::synthetic) {
+  const Kind kind = kind_of(data);
+  if (kind == Kind::parallel) {
+    const data::ParallelConfig config = parallel_config(data);
+    finding([&] { check.train_tokens = data::known_train_tokens(config, sources_of(config, data)); });
+    return check;
+  }
+  if (kind == Kind::synthetic) {
     const data::SyntheticConfig config = synthetic_config(data);
     finding([&] { data::check_synthetic(config); });
     check.train_tokens = config.train_tokens;
@@ -76,15 +99,26 @@ DataCheck check_dataset(const Node& data) {
 }
 
 int64_t vocabulary_size(const Node& data) {
-  return kind_of(data) == Kind::synthetic ? synthetic_config(data).vocab_size : text_config(data).vocab_size;
+  switch (kind_of(data)) {
+    case Kind::synthetic: return synthetic_config(data).vocab_size;
+    case Kind::parallel: return parallel_config(data).vocab_size;
+    case Kind::text: break;
+  }
+  return text_config(data).vocab_size;
 }
 
 Node full_data_config(const Node& data) {
-  const bool synthetic = kind_of(data) == Kind::synthetic;
-  const Node fields = synthetic ? write_config(synthetic_config(data)) : write_config(text_config(data));
+  const auto fields_of = [&] {
+    switch (kind_of(data)) {
+      case Kind::synthetic: return write_config(synthetic_config(data));
+      case Kind::parallel: return write_config(parallel_config(data));
+      case Kind::text: break;
+    }
+    return write_config(text_config(data));
+  };
   Node full = Node::map(data.mark);
   full.set("name", *data.find("name"));
-  for (const auto& [key, value] : fields.entries) full.set(key, value);
+  for (const auto& [key, value] : fields_of().entries) full.set(key, value);
   return full;
 }
 

@@ -1,13 +1,13 @@
 #include "data/prepare.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <iomanip>
 #include <memory>
-#include <mutex>
 #include <sstream>
 
+#include "data/chunk_pool.h"
 #include "data/shard.h"
+#include "data/utf8.h"
 #include "data/word_table.h"
 #include "lmx/error.h"
 #include "lmx/random.h"
@@ -17,18 +17,6 @@ namespace {
 
 constexpr std::string_view kUnkWord = "<unk>", kEosWord = "</s>";
 
-[[noreturn]] void invalid_utf8(const SourceFile& file, const Chunk& chunk, std::string_view line, size_t at,
-                               int64_t number) {
-  const int64_t offset = chunk.offset + (line.data() + at - chunk.text.data());
-  char byte[8];
-  std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned char>(line[at]));
-  const bool utf16 = offset == 0 && (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF"));
-  throw UserError(str("[data] ", file.path, ":", chunk.file_line + number, ": byte ", byte, " at offset ", offset,
-                      file.path.ends_with(".gz") ? " (decompressed)" : "",
-                      " is not UTF-8; convert the file first, for example ", "with iconv -f ",
-                      utf16 ? "UTF-16" : "LATIN1", " -t UTF-8"));
-}
-
 // Calls visit(split, words) for each line of the chunk that holds a word.
 template <class Visit>
 void for_each_sentence(const std::vector<SourceFile>& files, const PrepareSettings& settings, const Chunk& chunk,
@@ -36,7 +24,10 @@ void for_each_sentence(const std::vector<SourceFile>& files, const PrepareSettin
   std::vector<std::string_view> words;
   for_each_line(chunk.text, [&](std::string_view line, int64_t number) {
     const size_t bad = tokenizer.split(line, words);
-    if (bad != Tokenizer::kValid) invalid_utf8(files[chunk.file], chunk, line, bad, number);
+    if (bad != Tokenizer::kValid) {
+      const int64_t offset = chunk.offset + (line.data() - chunk.text.data());
+      refuse_invalid_utf8(files[chunk.file].path, chunk.file_line + number, offset, line, bad);
+    }
     if (!words.empty()) visit(split_of_line(settings, chunk.split, chunk.first_line + number), words);
   });
 }
@@ -123,32 +114,6 @@ std::vector<Vocabulary::Entry> choose_words(const Counts& counts, const PrepareS
   }
   return entries;
 }
-
-// Lets threads through in the order of their chunks.
-class Turnstile {
- public:
-  bool wait_for(int64_t turn) {  // false once another thread has failed
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return broken_ || next_ == turn; });
-    return !broken_;
-  }
-  void pass() {
-    const std::lock_guard lock(mutex_);
-    ++next_;
-    changed_.notify_all();
-  }
-  void break_open() {
-    const std::lock_guard lock(mutex_);
-    broken_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int64_t next_ = 0;
-  bool broken_ = false;
-};
 
 void write_shards(const std::vector<SourceFile>& files, const PrepareSettings& settings, const Vocabulary& vocabulary,
                   const std::string& directory, PrepareReport& report) {

@@ -78,6 +78,7 @@ Corpus multi30k() {
           .train = {"train.en"},
           .valid = {"val.en"},
           .test = {"test_2016_flickr.en"},
+          .sides = {{"en", {"train.en"}, {"val.en"}, {"test_2016_flickr.en"}}, {"de", {"train.de"}, {"val.de"}, {"test_2016_flickr.de"}}},
           .sha256 = {{"train.en", "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6"},
                      {"train.de", "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72"},
                      {"val.en", "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227"},
@@ -86,6 +87,22 @@ Corpus multi30k() {
                      {"test_2016_flickr.de", "4be6b5b3236b79c25475c6bb829800a7ce559e9ba7a1f6c2394fe4d40be46d16"},
                      {"test_2017_flickr.en", "ce1450ddc5ab0834502579d77a170849952e15a2938b34cc503bdc25ebb4fb98"},
                      {"test_2017_flickr.de", "c3078bc3b36808bf9d20eb2347ed6137016179ef59ec0d2b9b8ecc3fb2880081"}}};
+}
+
+Corpus news_commentary() {
+  return {.name = "news_commentary",
+          .what = "English-German commentaries of WMT'14 (version 9): clean text to score crawled pairs with (Ott 2018)",
+          .source = "http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
+          .licence = "as WMT 2014's training data: research",
+          .get = "unpack http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz there",
+          .folder = "news-commentary",
+          .train = {},
+          .valid = {},
+          .test = {},
+          .format = "parallel",
+          .sides = {{"en", {"training/news-commentary-v9.de-en.en"}, {}, {}},
+                    {"de", {"training/news-commentary-v9.de-en.de"}, {}, {}}},
+          .sha256 = {}};
 }
 
 Corpus one_billion_word() {
@@ -105,6 +122,23 @@ Corpus one_billion_word() {
       .tokenizer = "whitespace",
       .sha256 = {},
       .archive_sha256 = "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e"};
+}
+
+Corpus paracrawl() {
+  return {.name = "paracrawl",
+          .what = "English-German pairs crawled from the web, unfiltered, TSV (4.5 G pairs; Ott 2018 keeps 140 M of them)",
+          .source = "https://paracrawl.eu",
+          .licence = "CC0 for the packaging; texts as the crawled sites state",
+          .get =
+              "write the raw English-German release of https://paracrawl.eu as lines English<TAB>German in part-*.tsv.gz, "
+              "then lmx data filter (docs/data.md)",
+          .folder = "paracrawl",
+          .train = {},
+          .valid = {},
+          .test = {},
+          .format = "parallel",
+          .sides = {{"en", {"part-*.tsv.gz"}, {}, {}, 1}, {"de", {"part-*.tsv.gz"}, {}, {}, 2}},
+          .sha256 = {}};
 }
 
 Corpus ptb() {
@@ -168,6 +202,56 @@ Corpus tinyshakespeare() {
           .sha256 = {{"input.txt", "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"}}};
 }
 
+Corpus wmt14_en_fr() {
+  const auto side = [](const char* language) {
+    const std::string l = language;
+    return CorpusSide{l,
+                      {"europarl-v7.fr-en." + l, "commoncrawl.fr-en." + l, "un/undoc.2000.fr-en." + l,
+                       "training/news-commentary-v9.fr-en." + l, "giga-fren.release2.fixed." + l + ".gz"},
+                      {"newstest2012." + l, "newstest2013." + l},
+                      {"newstest2014." + l}};
+  };
+  return {.name = "wmt14_en_fr",
+          .what = "English-French of WMT'14, raw, as in Gehring et al. 2017 (36 M pairs after cleaning; Ott 2018)",
+          .source = "http://www.statmt.org/wmt14/translation-task.html",
+          .licence = "as WMT 2014's training data: research",
+          .get =
+              "unpack http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz, -commoncrawl.tgz and -un.tgz of the same "
+              "folder, http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz and http://www.statmt.org/wmt10/training-giga-fren.tar "
+              "there, europarl's and commoncrawl's files at the top, and write the sentences of newstest2012, 2013 and 2014 one a "
+              "line as newstest2012.en, .fr ...",
+          .folder = "wmt14-en-fr",
+          .train = {},
+          .valid = {},
+          .test = {},
+          .format = "parallel",
+          .sides = {side("en"), side("fr")},
+          .sha256 = {}};
+}
+
+Corpus wmt16_en_de() {
+  const auto side = [](const char* language) {
+    const std::string l = language;
+    return CorpusSide{l, {"train.tok.clean.bpe.32000." + l}, {"newstest2013.tok.bpe.32000." + l}, {"newstest2014.tok.bpe.32000." + l}};
+  };
+  return {.name = "wmt16_en_de",
+          .what = "English-German of WMT'16 in the filtered version of Vaswani et al. 2017, Moses' tokens (4.5 M pairs; Ott 2018)",
+          .source = "https://github.com/facebookresearch/fairseq/tree/main/examples/scaling_nmt (wmt16_en_de.tar.gz on Google Drive)",
+          .licence = "as WMT 2016's training data: research",
+          .get =
+              "download https://drive.google.com/uc?export=download&id=0B_bZck-ksdkpM25jRUN2X2UxMm8 (wmt16_en_de.tar.gz) and "
+              "unpack it there",
+          .folder = "wmt16-en-de",
+          .train = {},
+          .valid = {},
+          .test = {},
+          .format = "parallel",
+          .tokenizer = "tokenized",
+          .sides = {side("en"), side("de")},
+          .joiner = "@@",
+          .sha256 = {}};
+}
+
 Corpus xinhua() {
   return {.name = "xinhua",
           .what = "English news of the Xinhua agency, tokenized, a sentence a line (110 M words; Xiao 2017)",
@@ -199,7 +283,10 @@ Corpus zh_poetry() {
 
 // Why `directory` does not hold the corpus, or "".
 std::string lacking(const Corpus& corpus, const std::string& directory) {
-  for (const auto* patterns : {&corpus.train, &corpus.valid, &corpus.test}) {
+  std::vector<const std::vector<std::string>*> all{&corpus.train, &corpus.valid, &corpus.test};
+  if (corpus.format == "parallel")
+    for (const CorpusSide& side : corpus.sides) all.insert(all.end(), {&side.train, &side.valid, &side.test});
+  for (const auto* patterns : all) {
     for (const std::string& pattern : *patterns) {
       try {
         data::find_sources({directory + "/" + pattern}, data::Split::drawn);
@@ -214,9 +301,9 @@ std::string lacking(const Corpus& corpus, const std::string& directory) {
 }  // namespace
 
 std::span<const Corpus> corpora() {
-  static const std::vector<Corpus> all{
-      fbis(),    gutenberg(), movie_reviews(),   multi30k(), one_billion_word(), ptb(),
-      ptb_wsj(), sst2(),      tinyshakespeare(), xinhua(),   zh_poetry()};
+  static const std::vector<Corpus> all{fbis(),        gutenberg(), movie_reviews(),    multi30k(), news_commentary(),
+                                       one_billion_word(), paracrawl(), ptb(),         ptb_wsj(),  sst2(),
+                                       tinyshakespeare(),  wmt14_en_fr(), wmt16_en_de(), xinhua(), zh_poetry()};
   return all;
 }
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "data/cache.h"
+#include "data/checksums.h"
 #include "data/files.h"
 #include "data/prepare.h"
 #include "lmx/error.h"
@@ -19,33 +19,6 @@ using Json = nlohmann::ordered_json;
 constexpr int64_t kLittleText = 8 << 20;  // bytes on disk that a dry run counts: a fraction of a second
 constexpr int kFormat = 1;                // of the prepared data; raised when the tokenizer's rules or the files change
 
-// Each file's checksum against the registry's, or, where that has none, against what its first use recorded.
-void verify_checksums(const TextSources& sources, const std::string& cache_dir) {
-  if (!sources.corpus) return;
-  const std::string record = str(cache_dir, "/checksums/", sources.corpus->name, ".json");
-  std::error_code ignored;
-  const bool known = !sources.corpus->sha256.empty(), recorded = !known && std::filesystem::exists(record, ignored);
-  Json sums = Json::object();
-  if (recorded) sums = Json::parse(read_file(record), nullptr, false);
-  for (const auto& [file, sum] : sources.corpus->sha256) sums[file] = sum;
-  if (!sums.is_object()) throw UserError(str("[data] ", record, " is damaged; delete it"));
-  for (const SourceFile& file : sources.files) {
-    const std::string name = std::filesystem::path(file.path).lexically_relative(sources.directory).generic_string();
-    progress_line(str("[data] checksum of ", name));
-    const std::string sum = sha256_of_file(file.path);
-    if (!known && !recorded) sums[name] = sum;
-    const std::string expected = sums.contains(name) && sums[name].is_string() ? sums[name].get<std::string>() : "none";
-    if (sum == expected) continue;
-    throw UserError(str("[data] ", file.path, " has SHA-256 ", sum, ", but ", known ? "the registry" : record, " says ",
-                        expected, " for corpus '", sources.corpus->name, "'; ", known ? "" : "delete that record, or ",
-                        "name changed text in data.files instead"));
-  }
-  progress_line("");
-  if (known || recorded) return;
-  std::filesystem::create_directories(cache_dir + "/checksums", ignored);
-  write_file(record, sums.dump(1) + "\n");
-}
-
 PrepareSettings settings_of(const TextConfig& config, const TextSources& sources, bool all_types) {
   PrepareSettings s;
   s.rules = {config.lower_case, sources.whitespace_only};
@@ -58,13 +31,8 @@ PrepareSettings settings_of(const TextConfig& config, const TextSources& sources
   s.valid_fraction = has(Split::valid) ? 0 : config.valid_fraction;
   s.test_fraction = has(Split::test) ? 0 : config.test_fraction;
   s.split_seed = static_cast<uint64_t>(config.split_seed);
-  const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
-  s.threads = static_cast<int>(config.threads > 0 ? config.threads : cores);
+  s.threads = preparing_threads(config.threads);
   return s;
-}
-
-std::string cache_directory(const TextConfig& config) {
-  return config.cache_dir.empty() ? default_cache_directory() : config.cache_dir;
 }
 
 // All that the prepared files depend on; threads and places are not among it.
@@ -109,7 +77,7 @@ PrepareReport report_from_json(const Json& json) {
 
 void build(const TextConfig& config, const TextSources& sources, const PrepareSettings& settings, const Json& id,
            const std::string& cache_dir, const std::string& directory) {
-  verify_checksums(sources, cache_dir);
+  verify_checksums(sources.corpus, sources.directory, sources.files, cache_dir);
   const PrepareReport report = prepare(sources.files, settings, directory);
   check_unchanged(sources.files);
   const int64_t vocab_size = settings.vocab_size ? settings.vocab_size : report.types + 2;
@@ -216,7 +184,8 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
     const Corpus& corpus = find_corpus(config.corpus);
     if (corpus.format != "text") {
       throw UserError(
-          str(place, "corpus '", corpus.name, "' is labelled ", corpus.format, ", not text for a language model"));
+          str(place, "corpus '", corpus.name, "' is ", corpus.format == "parallel" ? "parallel text (data.name: parallel)" : "labelled " + corpus.format,
+              ", not text for a language model"));
     }
     const CorpusPlace found = locate(corpus);
     if (!found.problem.empty()) throw UserError("[data] " + found.problem);
@@ -239,7 +208,7 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
 
 std::optional<TextCounts> known_counts(const TextConfig& config, const TextSources& sources) {
   const PrepareSettings settings = settings_of(config, sources, false);
-  std::optional<PrepareReport> report = recorded_report(settings, sources.files, cache_directory(config));
+  std::optional<PrepareReport> report = recorded_report(settings, sources.files, cache_directory(config.cache_dir));
   if (!report) {
     int64_t bytes = 0;
     for (const SourceFile& file : sources.files) bytes += file.bytes;
@@ -255,7 +224,7 @@ Dataset open_text(const TextConfig& config, const TextSources& found, bool all_t
   TextSources sources = found;
   hash_sources(sources.files);
   const PrepareSettings settings = settings_of(config, sources, all_types);
-  const std::string cache_dir = cache_directory(config);
+  const std::string cache_dir = cache_directory(config.cache_dir);
   const Json id = identity(settings, sources.files);
   const std::string hash = hash_text(id.dump());
   const std::string directory = build_once(cache_dir, "text-" + hash.substr(0, 16), [&](const std::string& temporary) {

@@ -208,7 +208,7 @@ TEST_F(TextData, MessagesAboutTheRecipe) {
     return user_error([&] { open_dataset(parse_yaml(yaml, "recipe.yaml")); });
   };
   const std::string text = "name: text\nvocab_size: 10\n";
-  EXPECT_THAT(error("vocab_size: 10\n"), AllOf(HasSubstr("recipe.yaml:1:1"), HasSubstr("text or synthetic")));
+  EXPECT_THAT(error("vocab_size: 10\n"), AllOf(HasSubstr("recipe.yaml:1:1"), HasSubstr("text, parallel or synthetic")));
   EXPECT_THAT(error("name: txt\n"), AllOf(HasSubstr("recipe.yaml:1:7"), HasSubstr("did you mean 'text'?")));
   EXPECT_THAT(error(text), HasSubstr("needs `corpus`"));
   EXPECT_THAT(error(text + "corpus: ptb\nfiles: [x.txt]\n"), HasSubstr("both"));

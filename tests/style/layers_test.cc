@@ -29,6 +29,7 @@ const std::map<std::string, std::string> kHeaderLayer{
     {"data.h", "data"},         {"corpora.h", "data"},      {"zipf.h", "data"},
     {"loss.h", "nn"},           {"model.h", "interface"},   {"sync.h", "interface"},
     {"batcher.h", "data"},      {"row_sync.h", "comm"},     {"sum_strategy.h", "interface"},
+    {"parallel_text.h", "data"},
     {"param_server.h", "interface"},
     {"plugin.h", "plugin"},     {"checkpoint.h", "train"},  {"train.h", "train"},
     {"row_sampling.h", "nn"},

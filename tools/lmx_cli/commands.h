@@ -8,6 +8,10 @@
 #include <utility>
 #include <vector>
 
+namespace lmx {
+struct Dataset;
+}
+
 namespace lmx_cli {
 
 void add_run(CLI::App& app);
@@ -19,6 +23,10 @@ void add_plugins(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_experiment(CLI::App& app);
 void add_report(CLI::App& app);
+
+// Parts of `lmx data` that know of parallel text (pairs_command.cc).
+void add_pair_commands(CLI::App& group);
+void print_pair_statistics(const lmx::Dataset& dataset);
 
 // Ends the process with this code and no message: 130 after SIGINT, 143 after SIGTERM, 1 for a run that ended badly and
 // has said so.

@@ -1,4 +1,4 @@
-// lmx data list | prepare | stats
+// lmx data list | prepare | stats (filter and top: pairs_command.cc)
 #include <cmath>
 #include <fstream>
 #include <iomanip>
@@ -26,6 +26,8 @@ void list() {
     rows.push_back({corpus.name, here ? "yes" : "no", here ? place.directory : "looked in " + place.searched.front()});
     details += str("\n", corpus.name, ": ", corpus.what, "\n  licence  ", corpus.licence, "\n  source   ",
                    corpus.source, "\n");
+    if (!corpus.sides.empty())
+      details += str("  parallel ", corpus.sides[0].language, " and ", corpus.sides[1].language, "\n");
     if (!here) details += str("  to get it: ", corpus.get, "\n");
     if (!corpus.archive_sha256.empty()) details += str("  SHA-256 of the download: ", corpus.archive_sha256, "\n");
   }
@@ -50,7 +52,10 @@ Node data_of(const Options& options) {
 void prepare(const Options& options) {
   const Dataset dataset = open_dataset(data_of(options));
   std::cout << dataset.source_note << "\n" << dataset.report;
-  std::cout << "tokens: train " << dataset.train.size() << ", valid " << dataset.valid.size() << ", test "
+  if (dataset.train_pairs.size() > 0)
+    std::cout << "pairs: train " << dataset.train_pairs.size() << ", valid " << dataset.valid_pairs.size() << ", test "
+              << dataset.test_pairs.size() << "\n";
+  std::cout << (dataset.train_pairs.size() > 0 ? "target tokens: train " : "tokens: train ") << dataset.train.size() << ", valid " << dataset.valid.size() << ", test "
             << dataset.test.size() << "\n";
   if (!dataset.directory.empty()) std::cout << "directory: " << dataset.directory << "\n";
 }
@@ -113,7 +118,10 @@ void write_file(const std::string& path, const std::string& text) {
 }
 
 void stats(const Options& options) {
-  const Dataset dataset = open_all_types(stats_data(options));
+  const Node data = stats_data(options);
+  const Node* kind = data.find("name");
+  if (kind && kind->text == "parallel") return print_pair_statistics(open_dataset(data));
+  const Dataset dataset = open_all_types(data);
   const std::vector<TypesAtTokens> points = count_types(dataset.train, options.zipf);
   const PowerLaw fit = fit_power_law(points);
   std::cout << dataset.source_note << "\n"
@@ -157,7 +165,8 @@ void add_prepare(CLI::App& group) {
 void add_stats(CLI::App& group) {
   const auto options = std::make_shared<Options>();
   options->plot = "zipf.svg";
-  CLI::App* command = group.add_subcommand("stats", "count unique words against tokens and fit U = a N^b");
+  CLI::App* command =
+      group.add_subcommand("stats", "count unique words against tokens and fit U = a N^b; of parallel text, lengths");
   set_examples(*command, {{"lmx data stats --corpus gutenberg", "a table, the fit and a plot in zipf.svg"},
                           {"lmx data stats recipes/quickstart.yaml", "the data of a recipe"},
                           {"lmx data stats --files 'texts/*.txt.gz' --plot mine.svg", "any text"}});
@@ -183,13 +192,14 @@ void add_stats(CLI::App& group) {
 }  // namespace
 
 void add_data(CLI::App& app) {
-  CLI::App* group = app.add_subcommand("data", "corpora: list them, prepare them, count their words");
+  CLI::App* group = app.add_subcommand("data", "corpora: list them, prepare them, count their words; filter parallel text");
   set_examples(*group, {{"lmx data list", "the corpora that lmx knows"},
                         {"lmx data prepare recipes/word_lm_gutenberg.yaml", "vocabulary and token files of a recipe"},
                         {"lmx data stats --corpus gutenberg", "unique words against tokens, U = a N^b"}});
   add_list(*group);
   add_prepare(*group);
   add_stats(*group);
+  add_pair_commands(*group);
 }
 
 }  // namespace lmx_cli

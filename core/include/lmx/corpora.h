@@ -1,6 +1,7 @@
 // The registry of known corpora: what they are, where they come from, and where this machine has them.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -9,6 +10,13 @@
 #include "lmx/api.h"
 
 namespace lmx {
+
+// One language of a parallel corpus: line i of its files translates line i of the other side's.
+struct CorpusSide {
+  std::string language;  // "en"
+  std::vector<std::string> train, valid, test;  // file patterns below `folder`
+  int64_t column = 0;    // of TSV files that hold both sides, from 1; 0: files of this side alone
+};
 
 struct Corpus {
   std::string name;    // as `data.corpus` names it
@@ -20,8 +28,10 @@ struct Corpus {
   // File patterns below `folder`. Without files of their own, valid and test are drawn from train's lines.
   std::vector<std::string> train, valid, test;
   std::string format =
-      "text";  // text: one sentence or paragraph a line; csv: labelled sentences, not for language models
-  std::string tokenizer = "rules";                          // whitespace: the text is tokenized already
+      "text";  // text: one sentence or paragraph a line; csv: labelled sentences; parallel: only `sides`
+  std::string tokenizer = "rules";  // whitespace: the text is tokenized already
+  std::vector<CorpusSide> sides = {};  // two of a parallel corpus, the usual source first; else none
+  std::string joiner = "";             // parallel text that is cut into subwords: what ends a piece that goes on
   std::vector<std::pair<std::string, std::string>> sha256;  // of files below `folder`; empty: recorded at first use
   std::string archive_sha256 = "";  // of what the origin offers for download, where a public source states it
 };

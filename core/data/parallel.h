@@ -1,0 +1,37 @@
+// `data: {name: parallel}`: from its config to prepared, mapped pairs of sentences.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/data_config.h"
+#include "data/pair_reader.h"
+#include "data/text_codec.h"
+#include "lmx/corpora.h"
+#include "lmx/data.h"
+
+namespace lmx::data {
+
+struct ParallelSources {
+  const Corpus* corpus = nullptr;  // null: files named by the recipe
+  std::string directory;           // where the corpus lies
+  std::array<std::vector<PairFiles>, kSplits> files;
+  LineSettings source, target;
+  bool ready = false;  // the files hold words already
+  std::string joiner;
+  std::vector<SourceFile*> all_files();  // each once
+};
+
+// `place`: where `data:` stands in the recipe, for messages. UserError: no corpus and no files, a side that is missing or
+// has another number of files, a missing corpus or subword model ...
+LMX_API ParallelSources find_parallel(const ParallelConfig& config, const std::string& place);
+
+// Prepares what the cache does not hold and maps it.
+LMX_API Dataset open_parallel(const ParallelConfig& config, const ParallelSources& sources);
+
+// Subwords of the target side of the training split, from what the cache recorded of an equal preparation.
+LMX_API std::optional<int64_t> known_train_tokens(const ParallelConfig& config, const ParallelSources& sources);
+
+}  // namespace lmx::data

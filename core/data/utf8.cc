@@ -1,0 +1,64 @@
+#include "data/utf8.h"
+
+#include <utf8proc.h>
+
+#include <cstdio>
+
+#include "lmx/error.h"
+
+namespace lmx::data {
+namespace {
+
+// Calls take(code) for each code point.
+template <class Take>
+size_t walk(std::string_view text, Take&& take) {
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    if (byte < 0x80) {
+      take(static_cast<char32_t>(byte));
+      ++at;
+      continue;
+    }
+    utf8proc_int32_t code = 0;
+    const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
+                                         static_cast<utf8proc_ssize_t>(text.size() - at), &code);
+    if (length <= 0) return at;
+    take(static_cast<char32_t>(code));
+    at += static_cast<size_t>(length);
+  }
+  return kValidUtf8;
+}
+
+}  // namespace
+
+size_t decode_utf8(std::string_view text, std::u32string& out) {
+  out.reserve(out.size() + text.size());
+  return walk(text, [&](char32_t code) { out.push_back(code); });
+}
+
+size_t find_invalid_utf8(std::string_view text) {
+  return walk(text, [](char32_t) {});
+}
+
+void append_utf8(std::string& out, char32_t code) {
+  if (code < 0x80) {
+    out.push_back(static_cast<char>(code));
+    return;
+  }
+  utf8proc_uint8_t bytes[4];
+  const auto n = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code), bytes);
+  out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
+}
+
+void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset, std::string_view line, size_t at) {
+  char byte[8];
+  std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned char>(line[at]));
+  const int64_t position = offset + static_cast<int64_t>(at);
+  const bool utf16 = position == 0 && (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF"));
+  throw UserError(str("[data] ", path, ":", number, ": byte ", byte, " at offset ", position,
+                      path.ends_with(".gz") ? " (decompressed)" : "",
+                      " is not UTF-8; convert the file first, for example ", "with iconv -f ",
+                      utf16 ? "UTF-16" : "LATIN1", " -t UTF-8"));
+}
+
+}  // namespace lmx::data

@@ -1,0 +1,31 @@
+// UTF-8 to code points and back, and the one message for text that is not UTF-8.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "lmx/api.h"
+
+namespace lmx::data {
+
+inline constexpr size_t kValidUtf8 = std::string_view::npos;
+
+// Appends the code points of `text` to `out`. Returns the offset of the first byte that is not UTF-8, or kValidUtf8.
+LMX_API size_t decode_utf8(std::string_view text, std::u32string& out);
+// The same offset alone.
+LMX_API size_t find_invalid_utf8(std::string_view text);
+LMX_API void append_utf8(std::string& out, char32_t code);
+
+// White space as Python's str.split() takes it: Zs, Zl, Zp and the controls that separate lines, fields or words.
+constexpr bool is_white_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+// Throws the UserError for the byte at `at` of `line`, the line `number` (1-based) of the file, which begins at `offset`
+// of the (decompressed) file.
+[[noreturn]] LMX_API void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset,
+                                              std::string_view line, size_t at);
+
+}  // namespace lmx::data

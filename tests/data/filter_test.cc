@@ -1,0 +1,188 @@
+// Filtering parallel text, and keeping the best of scored pairs.
+#include <random>
+
+#include "data/files.h"
+#include "fixture.h"
+#include "lmx/parallel_text.h"
+
+namespace lmx_test {
+namespace {
+
+using namespace lmx;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class FilterTest : public DataTest {
+ protected:
+  PairTextFiles in() const { return {{path("a.en")}, {path("a.de")}, {}, {1, 2}}; }
+  PairTextOutput out() const { return {path("b.en"), path("b.de"), ""}; }
+  bool leftovers() const {
+    for (const auto& entry : fs::directory_iterator(root_))
+      if (entry.path().string().find(".tmp-") != std::string::npos) return true;
+    return false;
+  }
+};
+
+TEST_F(FilterTest, EachRuleIsCountedOnceAndInAll) {
+  write("a.en", "one two\n\nsame words \na b c\na b c d\nx y z\nx\nlast one here\n");
+  write("a.de", "eins zwei\nnichts\n same words\na b\na b\n1 2 3 4 5 6\nx\nletzte Zeile\n");
+  const FilterCounts c = filter_pairs(in(), {.max_ratio = 1.5, .max_words = 5}, out());
+  EXPECT_EQ(c.read, 8);
+  EXPECT_EQ(c.kept, 3);
+  EXPECT_THAT(c.dropped, ElementsAre(0, 1, 1, 1, 2));   // the six words offend the ratio, too
+  EXPECT_THAT(c.breaking, ElementsAre(0, 1, 1, 2, 2));  // 3 : 2 is not above 1.5
+  EXPECT_EQ(read("b.en"), "one two\na b c\nlast one here\n");
+  EXPECT_EQ(read("b.de"), "eins zwei\na b\nletzte Zeile\n");
+  EXPECT_EQ(filter_pairs(in(), {.max_ratio = 0, .max_words = 0, .drop_copies = false}, out()).kept, 7);
+  EXPECT_FALSE(leftovers());
+}
+
+TEST_F(FilterTest, TsvAndGzSayTheSameForAnyThreads) {
+  std::string tsv, expected;
+  for (int i = 0; i < 60'000; ++i) {
+    const std::string line = str("w", i, " x y z a longer line of text to fill chunks with"), target = i % 3 ? line + " t" : line;
+    tsv += str("0.1\t", line, "\t", target, "\n");
+    if (i % 3) expected += str(line, "\t", target, "\n");
+  }
+  write_gz("a.tsv.gz", tsv);
+  const PairTextFiles files{{}, {}, {path("a.tsv.gz")}, {2, 3}};
+  for (const int threads : {1, 4}) {
+    EXPECT_EQ(filter_pairs(files, {}, {"", "", path("b.tsv")}, threads).kept, 40'000);
+    EXPECT_EQ(read("b.tsv"), expected);
+  }
+  filter_pairs(files, {}, {path("b.en.gz"), path("b.de.gz"), ""}, 2);
+  // What was written is read again, and nothing more is dropped.
+  const FilterCounts again = filter_pairs({{path("b.en.gz")}, {path("b.de.gz")}, {}, {1, 2}}, {}, {"", "", path("c.tsv")});
+  EXPECT_EQ(again.read, 40'000);
+  EXPECT_EQ(read("c.tsv"), expected);
+}
+
+TEST_F(FilterTest, NothingKeptIsAnEmptyFile) {
+  write("a.en", "x\n");
+  write("a.de", "x\n");
+  EXPECT_EQ(filter_pairs(in(), {}, {path("b.en.gz"), path("b.de"), ""}).kept, 0);
+  EXPECT_EQ(read("b.de"), "");
+  lmx::data::InputFile gz(path("b.en.gz"));
+  char byte;
+  EXPECT_EQ(gz.read(&byte, 1), 0u);
+}
+
+TEST_F(FilterTest, ErrorsLeaveNothing) {
+  write("a.en", "a\nb\xFF\n");
+  write("a.de", "A\nB\n");
+  write("short.de", "A\n");
+  EXPECT_THAT(user_error([&] { filter_pairs(in(), {}, out()); }), HasSubstr("a.en:2: byte 0xFF"));
+  EXPECT_FALSE(fs::exists(path("b.en")) || leftovers());
+  const FilterCounts c = filter_pairs(in(), {.drop_invalid = true}, out());
+  EXPECT_EQ(c.dropped[FilterCounts::kInvalid], 1);
+  EXPECT_EQ(c.kept, 1);
+  EXPECT_THAT(user_error([&] { filter_pairs({{path("a.en")}, {path("short.de")}, {}, {1, 2}}, {}, out()); }), HasSubstr("a.en has 2 lines"));
+  EXPECT_THAT(user_error([&] { filter_pairs({{path("a.en")}, {}, {}, {1, 2}}, {}, out()); }), HasSubstr("1 source files and 0 target files"));
+  EXPECT_THAT(user_error([&] { filter_pairs({}, {}, out()); }), HasSubstr("either source and target files, or TSV"));
+  EXPECT_THAT(user_error([&] { filter_pairs(in(), {}, {path("b"), "", ""}); }), HasSubstr("name either a source and a target file to write"));
+  EXPECT_THAT(user_error([&] { filter_pairs(in(), {}, {path("b"), path("b"), ""}); }), HasSubstr("cannot hold both sides"));
+  EXPECT_THAT(user_error([&] { filter_pairs(in(), {.max_ratio = 0.9}, out()); }), HasSubstr("would drop every pair"));
+  EXPECT_THROW(filter_pairs(in(), {.drop_invalid = true}, {path("no/b.en"), path("b.de"), ""}), RunError);
+  EXPECT_THROW(filter_pairs(in(), {.drop_invalid = true}, {"/dev/full/x", path("b.de"), ""}), RunError);
+}
+
+// Against a sort, with many equal scores, negative ones and zeros of both signs.
+TEST_F(FilterTest, BestPairsEqualASort) {
+  std::mt19937 random(7);
+  std::string source, target, scores;
+  std::vector<std::pair<double, int>> order;
+  const int n = 3000;
+  for (int i = 0; i < n; ++i) {
+    const double score = i % 10 == 0 ? -0.0 : (static_cast<int>(random() % 2001) - 1000) * (i % 2 ? 1e-3 : 1e3);
+    source += str("s", i, "\n");
+    target += str("t", i, "\n");
+    scores += str(score, "\t", -score, "\n");
+    order.emplace_back(-score, i);
+  }
+  write("a.en", source);
+  write("a.de", target);
+  write("scores", scores);
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const int keep : {1, 2, 299, 1500, n - 1, n, 2 * n}) {
+    const TopCounts c = keep_best_pairs(in(), {.keep = keep, .scores = path("scores")}, out());
+    EXPECT_EQ(c.read, n);
+    EXPECT_EQ(c.kept, std::min(keep, n));
+    EXPECT_EQ(c.threshold, -order[static_cast<size_t>(c.kept - 1)].first);
+    std::set<int> kept;
+    for (int i = 0; i < c.kept; ++i) kept.insert(order[static_cast<size_t>(i)].second);
+    std::string expected;
+    for (const int i : kept) expected += str("s", i, "\n");
+    EXPECT_EQ(read("b.en"), expected) << keep;
+  }
+  EXPECT_NE(keep_best_pairs(in(), {.keep = 1, .scores = path("scores"), .score_column = 2}, out()).threshold, -order[0].first);
+}
+
+TEST_F(FilterTest, ScoresThatDoNotFit) {
+  write("a.en", "a\nb\nc\n");
+  write("a.de", "A\nB\nC\n");
+  const auto error = [&](const std::string& scores, int64_t keep = 2) {
+    write("scores", scores);
+    return user_error([&] { keep_best_pairs(in(), {.keep = keep, .scores = path("scores")}, out()); });
+  };
+  EXPECT_THAT(error("1\n2\n"), AllOf(HasSubstr("has 2 scores for"), HasSubstr("3 pairs")));
+  EXPECT_THAT(error("1\n2\n3\n4\n"), HasSubstr("has 4 scores for 3 pairs"));
+  EXPECT_THAT(error("1\nx2\n3\n"), AllOf(HasSubstr("scores:2"), HasSubstr("'x2', not a finite number")));
+  EXPECT_THAT(error("1\n\n3\n"), HasSubstr("scores:2"));
+  EXPECT_THAT(error("1\nnan\n3\n"), HasSubstr("'nan'"));
+  EXPECT_THAT(error("1\n2\n3\n", 0), HasSubstr("at least 1"));
+  EXPECT_FALSE(fs::exists(path("b.en")) || leftovers());
+}
+
+// Multi30k with planted noise: how much of it the rules find, and how much they take that is none (docs/data.md).
+TEST_F(FilterTest, FindsPlantedNoiseInMulti30k) {
+  const char* data = std::getenv("LMX_DATA_DIR");
+  const std::string folder = data ? std::string(data) + "/multi30k/train." : "";
+  if (!fs::exists(folder + "en")) GTEST_SKIP() << "no Multi30k below LMX_DATA_DIR";
+  std::vector<std::array<std::string, 2>> pairs;
+  std::ifstream source(folder + "en"), target(folder + "de");
+  for (std::array<std::string, 2> pair; std::getline(source, pair[0]) && std::getline(target, pair[1]);) pairs.push_back(pair);
+  // Kinds: 0 none, 1 copy, 2 a wrong pair, 3 half of a side is gone, 4 too long.
+  std::array<std::vector<std::string>, 5> planted;
+  std::string text[2];
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    auto [s, t] = pairs[i];
+    const size_t kind = i % 20 < 4 ? i % 20 + 1 : 0;
+    if (kind == 1) t = s;
+    if (kind == 2) t = pairs[(i + 1009) % pairs.size()][1];
+    if (kind == 3) t = t.substr(0, t.find(' ', t.size() / 3));
+    for (int k = 0; kind == 4 && k < 6; ++k) {
+      s += " " + s;
+      t += " " + t;
+    }
+    planted[kind].push_back(s + "\t" + t);
+    text[0] += s + "\n";
+    text[1] += t + "\n";
+  }
+  write("a.en", text[0]);
+  write("a.de", text[1]);
+  const FilterCounts counts = filter_pairs(in(), {}, {"", "", path("b.tsv")});
+  std::multiset<std::string> kept;
+  std::ifstream result(path("b.tsv"));
+  for (std::string line; std::getline(result, line);) kept.insert(line);
+  const auto found = [&](size_t kind) {
+    int64_t gone = 0;
+    for (const std::string& pair : planted[kind]) gone += !kept.contains(pair);
+    return static_cast<double>(gone);
+  };
+  const auto total = [&](size_t kind) { return static_cast<double>(planted[kind].size()); };
+  EXPECT_EQ(found(1), total(1));
+  EXPECT_EQ(found(4), total(4));
+  EXPECT_GT(found(3), 0.95 * total(3));
+  EXPECT_LT(found(2), 0.5 * total(2));  // the rules do not read: what scores are for
+  const double offenders = found(1) + found(3) + found(4), noise = offenders + found(2);
+  const double precision = noise / static_cast<double>(counts.read - counts.kept);
+  EXPECT_GT(precision, 0.85);
+  RecordProperty("precision", str(precision));
+  std::cout << "precision " << precision << ", recall: copies " << found(1) / total(1) << ", halves " << found(3) / total(3) << ", too long "
+            << found(4) / total(4) << ", wrong pairs " << found(2) / total(2) << "; true pairs lost " << found(0) / total(0) << "\n";
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,246 @@
+// `data: {name: parallel}`: from files to pairs of subwords, and every mistake a recipe can make on the way.
+#include "data/parallel.h"
+
+#include "data/files.h"
+#include "data/subwords.h"
+#include "fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using namespace lmx;
+using testing::AllOf;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr int kPairs = 400;
+
+class ParallelTest : public DataTest {
+ protected:
+  ParallelTest() {
+    std::string source, target;
+    for (int i = 0; i < kPairs; ++i) {
+      source += str("The ", word(i), " sees a ", word(i * 7 + 1), ", and it's ", word(i * 3), ".\n");
+      target += str("Der ", word(i), "er sieht einen ", word(i * 7 + 1), "en, und er ist ", word(i * 3), ".\n");
+    }
+    write("a.en", source);
+    write("a.de", target);
+  }
+  static std::string word(int i) {
+    const char* parts[] = {"ba", "ko", "li", "mu", "ter", "gan", "sol"};
+    return str(parts[i % 7], parts[i / 7 % 7], parts[i / 49 % 7]);
+  }
+  Node data(const std::string& more, const std::string& files = "source_files: [a.en]\ntarget_files: [a.de]\n") const {
+    std::string yaml = "name: parallel\nsource_language: en\ntarget_language: de\ncache_dir: " + path("cache") + "\n" + files + more;
+    for (const char* name : {"a.en", "a.de", "b.en", "b.de", "c.tsv", "empty.en", "bpe.model"})
+      for (size_t at = 0; (at = yaml.find(name, at)) != std::string::npos; at += path(name).size()) yaml.replace(at, std::string(name).size(), path(name));
+    return parse_yaml(yaml, "recipe.yaml");
+  }
+  std::string error(const std::string& more, const std::string& files = "source_files: [a.en]\ntarget_files: [a.de]\n") const {
+    return user_error([&] { open_dataset(data(more, files)); });
+  }
+};
+
+TEST_F(ParallelTest, PairsAreTheLinesInOrder) {
+  const Dataset d = open_dataset(data("vocab_size: 120\nvalid_fraction: 0.1\ntest_fraction: 0.1\n"));
+  EXPECT_EQ(d.train_pairs.size() + d.valid_pairs.size() + d.test_pairs.size(), kPairs);
+  EXPECT_GT(d.valid_pairs.size(), 10);
+  EXPECT_EQ(d.vocabulary.size(), 120);
+  EXPECT_EQ(d.vocabulary.word(0), "<unk>");
+  EXPECT_EQ(d.vocabulary.word(1), "</s>");
+  EXPECT_EQ(d.unit, "subword");
+  EXPECT_EQ(d.oov, 0);
+  // The target side is also a text of its own.
+  const auto first = d.train_pairs.target(0);
+  ASSERT_GT(d.train.size(), static_cast<int64_t>(first.size()));
+  EXPECT_TRUE(std::equal(first.begin(), first.end(), d.train.tokens().begin()));
+  EXPECT_EQ(first.back(), Vocabulary::kEos);
+  // Subwords give back what was written, on both sides, and encode() is what the preparation did.
+  std::istringstream source(read("a.en")), target(read("a.de"));
+  std::set<std::string> lines;
+  for (std::string s, t; std::getline(source, s) && std::getline(target, t);) lines.insert(s + "|" + t);
+  for (int64_t i = 0; i < d.train_pairs.size(); ++i) {
+    const std::string s = d.codecs.source->decode(d.train_pairs.source(i)), t = d.codecs.target->decode(d.train_pairs.target(i));
+    EXPECT_TRUE(lines.contains(s + "|" + t)) << s << "|" << t;
+    std::vector<int32_t> ids = d.codecs.source->encode(s);
+    ids.push_back(Vocabulary::kEos);
+    EXPECT_TRUE(std::equal(ids.begin(), ids.end(), d.train_pairs.source(i).begin(), d.train_pairs.source(i).end()));
+  }
+  EXPECT_EQ(d.codecs.source->decode_tokens(d.codecs.source->encode("The ba's a ko, li.")), "The ba 's a ko , li .");
+  EXPECT_EQ(d.codecs.source->language() + d.codecs.target->language(), "ende");
+  // The counts of the vocabulary are those of the training split.
+  int64_t counted = 0, ids = d.train.size();
+  for (int64_t i = 0; i < d.train_pairs.size(); ++i) ids += static_cast<int64_t>(d.train_pairs.source(i).size());
+  for (int32_t id = 0; id < 120; ++id) counted += d.vocabulary.count(id);
+  EXPECT_EQ(counted, ids);
+}
+
+TEST_F(ParallelTest, SameForAnyNumberOfThreadsAndPreparedOnce) {
+  std::string hashes[2];
+  for (const int threads : {1, 5}) {
+    fs::remove_all(path("cache"));
+    const Dataset d = open_dataset(data(str("vocab_size: 120\nthreads: ", threads, "\n")));
+    for (const char* file : {"train.source.bin", "train.target.bin", "valid.source.bin", "subwords.model", "vocab.tsv", "valid.target.txt"})
+      hashes[threads == 5] += data::hash_text(data::read_file(d.directory + "/" + file));
+  }
+  EXPECT_EQ(hashes[0], hashes[1]);
+  const Dataset again = open_dataset(data("vocab_size: 120\n"));
+  EXPECT_EQ(open_dataset(data("vocab_size: 120\nthreads: 2\n")).directory, again.directory);
+  EXPECT_NE(open_dataset(data("vocab_size: 121\n")).hash, again.hash);
+  EXPECT_NE(open_dataset(data("vocab_size: 120\nlower_case: true\n")).hash, again.hash);
+  const DataCheck check = check_dataset(data("vocab_size: 120\n"));
+  EXPECT_TRUE(check.findings.empty());
+  EXPECT_EQ(check.train_tokens, again.train.size());
+  EXPECT_EQ(check_dataset(data("vocab_size: 122\n")).train_tokens, std::nullopt);
+}
+
+TEST_F(ParallelTest, DropsAreCounted) {
+  write("b.en", "one two three\n\nx y\na b c d e f g h i j\nseven of nine\nlast line here\n");
+  write("b.de", "eins zwei drei\nleer\n \t \na b c d e f g h i j k l m\nzwei\nletzte Zeile hier\n");
+  const std::string files = "source_files: [b.en]\ntarget_files: [b.de]\nvalid_source_files: [a.en]\nvalid_target_files: [a.de]\n";
+  const Dataset d = open_dataset(data("vocab_size: 75\nmax_words: 12\nmax_ratio: 2\n", files));
+  EXPECT_EQ(d.train_pairs.size(), 2);
+  EXPECT_EQ(d.valid_pairs.size(), kPairs);  // limits are for training
+  EXPECT_THAT(d.report, HasSubstr("train: 2 of 6 pairs (dropped: 2 with an empty side, 1 by max_words, 1 by max_ratio)"));
+  EXPECT_EQ(open_dataset(data("vocab_size: 75\n", files)).train_pairs.size(), 4);
+  EXPECT_THAT(error("vocab_size: 75\nmax_words: 1\n", files), HasSubstr("train split keeps none of its 6 pairs (2 with an empty side, 4 too long"));
+}
+
+TEST_F(ParallelTest, TsvGzAndTokenizedTextGiveTheSamePairs) {
+  const Dataset plain = open_dataset(data("vocab_size: 120\n"));
+  std::istringstream source(read("a.en")), target(read("a.de"));
+  std::string tsv, tokens[2];
+  const data::LineTokenizer en({.language = "en"}), de({.language = "de"});
+  const auto pieces = [](std::string words) {  // as subword-nmt writes them
+    for (size_t at = 0; (at = words.find("ter", at)) != std::string::npos; at += 6) words.insert(at + 1, "@@ ");
+    return words;
+  };
+  for (std::string s, t; std::getline(source, s) && std::getline(target, t);) {
+    tsv += str("7\t", t, "\t", s, "\n");
+    tokens[0] += pieces(en.words(s)) + "\n";
+    tokens[1] += pieces(de.words(t)) + "\n";
+  }
+  write_gz("c.tsv.gz", tsv);
+  const Dataset columns = open_dataset(data("vocab_size: 120\ntsv_columns: [3, 2]\n", "files: [c.tsv.gz]\n"));
+  const Dataset ready = open_dataset(data("vocab_size: 120\ntokenizer: tokenized\njoiner: '@@'\n",
+                                          str("source_files: [", write("t.en", tokens[0]), "]\ntarget_files: [", write("t.de", tokens[1]), "]\n")));
+  for (const Dataset* other : {&columns, &ready}) {
+    ASSERT_EQ(other->train_pairs.size(), plain.train_pairs.size());
+    EXPECT_EQ(words_of(other->train, other->vocabulary), words_of(plain.train, plain.vocabulary));
+    EXPECT_NE(other->hash, plain.hash);
+  }
+  EXPECT_EQ(ready.codecs.source->encode("It's here."), plain.codecs.source->encode("It's here."));
+}
+
+TEST_F(ParallelTest, WithoutATokenizerTheTextComesBackAsItIs) {
+  const Dataset d = open_dataset(data("vocab_size: 120\ntokenizer: none\n"));
+  const std::string line = "The ba ,ko  's \tli.";
+  EXPECT_EQ(d.codecs.source->decode(d.codecs.source->encode(line)), "The ba ,ko 's li.");
+  EXPECT_EQ(d.codecs.source->decode(d.codecs.source->encode("ba \xE4\xB8\xAD ko")), "ba <unk> ko");
+  EXPECT_THAT(user_error([&] { d.codecs.source->encode("a\xFF"); }), HasSubstr("not UTF-8"));
+  EXPECT_TRUE(d.codecs.source->encode("").empty());
+  EXPECT_EQ(d.codecs.source->decode({}), "");
+}
+
+TEST_F(ParallelTest, AGivenModelIsUsedAndChecked) {
+  const Dataset trained = open_dataset(data("vocab_size: 120\n"));
+  fs::copy(trained.directory + "/subwords.model", path("bpe.model"));
+  const Dataset given = open_dataset(data("vocab_size: 120\nsubword_model: bpe.model\n"));
+  EXPECT_NE(given.directory, trained.directory);
+  EXPECT_EQ(words_of(given.train, given.vocabulary), words_of(trained.train, trained.vocabulary));
+  EXPECT_THAT(error("vocab_size: 100\nsubword_model: bpe.model\n"), AllOf(HasSubstr("has 120 subwords"), HasSubstr("vocab_size says 100")));
+  EXPECT_THAT(error("vocab_size: 100\nsubword_model: /no/such.model\n"), HasSubstr("no subword model /no/such.model"));
+  EXPECT_THAT(check_dataset(data("vocab_size: 100\nsubword_model: /no/such.model\n")).findings, testing::ElementsAre(HasSubstr("/no/such.model")));
+  write("bpe.model", "no model at all");
+  EXPECT_THAT(error("vocab_size: 120\nsubword_model: bpe.model\n"), HasSubstr("damaged, or no sentencepiece model"));
+}
+
+TEST_F(ParallelTest, CodecsTravelWithARun) {
+  const Dataset d = open_dataset(data("vocab_size: 120\nescape: true\n"));
+  save_text_codecs(d.codecs, path("run/codecs"));
+  fs::remove_all(path("cache"));
+  const TextCodecs loaded = load_text_codecs(path("run/codecs"));
+  const std::string line = "It's \"ba\" & ko.";
+  EXPECT_EQ(loaded.source->encode(line), d.codecs.source->encode(line));
+  EXPECT_EQ(loaded.target->language(), "de");
+  EXPECT_THAT(loaded.source->decode_tokens(loaded.source->encode("it's")), HasSubstr("&apos;s"));
+  EXPECT_EQ(loaded.source->decode(loaded.source->encode("it's")), "it's");
+  // Damage and absence.
+  write("run/codecs/codecs.json", "{}");
+  EXPECT_THAT(user_error([&] { load_text_codecs(path("run/codecs")); }), AllOf(HasSubstr("codecs.json"), HasSubstr("damaged")));
+  fs::remove(path("run/codecs/subwords.model"));
+  EXPECT_THAT(user_error([&] { load_text_codecs(path("run/codecs")); }), HasSubstr("subwords.model is missing"));
+}
+
+TEST_F(ParallelTest, SizesThatTheTextDoesNotGive) {
+  EXPECT_THAT(error("vocab_size: 10\n"), AllOf(HasSubstr("vocab_size 10 is too small"), HasSubstr("use at least")));
+  EXPECT_THAT(error("vocab_size: 90000\n"), AllOf(HasSubstr("vocab_size 90000 is more"), HasSubstr("use at most")));
+}
+
+TEST_F(ParallelTest, MistakesInTheConfig) {
+  write("b.de", "x\n");
+  EXPECT_THAT(error("vocab_size: 90\n", ""), AllOf(HasSubstr("recipe.yaml:1:1"), HasSubstr("needs `corpus`")));
+  EXPECT_THAT(error("vocab_size: 90\n", "source_files: [a.en]\n"), HasSubstr("target_files is missing beside source_files"));
+  EXPECT_THAT(error("vocab_size: 90\nvalid_target_files: [a.de]\n"), HasSubstr("valid_source_files is missing"));
+  EXPECT_THAT(error("vocab_size: 90\n", "source_files: [a.en]\ntarget_files: [a.de, b.de]\n"),
+              AllOf(HasSubstr("source_files names 1 files"), HasSubstr("target_files 2")));
+  EXPECT_THAT(error("vocab_size: 90\n", "source_files: [a.en]\ntarget_files: [a.en]\n"), HasSubstr("named as source and as target"));
+  EXPECT_THAT(error("vocab_size: 90\nfiles: [a.en]\n"), HasSubstr("cannot be given beside source_files"));
+  EXPECT_THAT(error("vocab_size: 90\ncorpus: multi30k\n"), HasSubstr("both `corpus` and files"));
+  EXPECT_THAT(error("vocab_size: 90\ncorpus: gutenberg\n", ""), AllOf(HasSubstr("not parallel text"), HasSubstr("multi30k")));
+  EXPECT_THAT(error("vocab_size: 90\nmax_ratio: 0.5\n"), HasSubstr("would drop every pair"));
+  EXPECT_THAT(error("vocab_size: 90\njoiner: '@@'\n"), HasSubstr("tokenizer: tokenized"));
+  EXPECT_THAT(error("vocab_size: 90\ntsv_columns: [1]\n"), HasSubstr("two are needed"));
+  EXPECT_THAT(error("vocab_sise: 90\n"), HasSubstr("vocab_size"));
+  EXPECT_THAT(error(""), HasSubstr("vocab_size"));
+  EXPECT_THAT(error("vocab_size: 90\n", "source_files: [b.en]\ntarget_files: [a.de]\n"), HasSubstr("no such file"));
+  EXPECT_THAT(user_error([&] { open_dataset(parse_yaml("name: parallel\nvocab_size: 90\nsource_files: [" + path("a.en") + "]\ntarget_files: [" + path("a.de") + "]\n", "r.yaml")); }),
+              HasSubstr("needs source_language and target_language"));
+  EXPECT_EQ(vocabulary_size(data("vocab_size: 90\n")), 90);
+  EXPECT_EQ(full_data_config(data("vocab_size: 90\n")).find("max_words")->text, "0");
+  EXPECT_THAT(user_error([&] { open_all_types(data("vocab_size: 90\n")); }), HasSubstr("one side's files"));
+}
+
+TEST_F(ParallelTest, DamagedCacheAndBadTextAreOneMessage) {
+  const Dataset d = open_dataset(data("vocab_size: 120\n"));
+  std::ofstream(d.directory + "/subwords.model", std::ios::app) << "x";
+  EXPECT_THAT(error("vocab_size: 120\n"), AllOf(HasSubstr("damaged (subwords.model has changed)"), HasSubstr("delete that directory")));
+  write("b.en", "good\nb\xC3\n");
+  write("b.de", "gut\nschlecht\n");
+  EXPECT_THAT(error("vocab_size: 20\n", "source_files: [b.en]\ntarget_files: [b.de]\n"), AllOf(HasSubstr("b.en:2"), HasSubstr("0xC3")));
+  write("b.de", "gut\n");
+  EXPECT_THAT(error("vocab_size: 20\n", "source_files: [b.en]\ntarget_files: [b.de]\n"), AllOf(HasSubstr("b.en has 2 lines"), HasSubstr("b.de 1")));
+  for (const auto& entry : fs::directory_iterator(path("cache"))) EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos);
+}
+
+TEST_F(ParallelTest, ALineOfAHundredThousandWordsIsAPair) {
+  std::string line;
+  for (int i = 0; i < 100'000; ++i) line += word(i) + " ";
+  write("b.en", read("a.en") + line + "\n");
+  write("b.de", read("a.de") + line + "\n");
+  const Dataset d = open_dataset(data("vocab_size: 120\n", "source_files: [b.en]\ntarget_files: [b.de]\nvalid_source_files: [a.en]\nvalid_target_files: [a.de]\n"));
+  ASSERT_EQ(d.train_pairs.size(), kPairs + 1);
+  EXPECT_GT(d.train_pairs.source(kPairs).size(), 100'000u);
+  line.pop_back();
+  EXPECT_EQ(d.codecs.target->decode(d.train_pairs.target(kPairs)), line);
+}
+
+TEST(ParallelCorpus, Multi30kBothWays) {
+  const Node data = parse_yaml("name: parallel\ncorpus: multi30k\nvocab_size: 8000\n", "r.yaml");
+  if (!check_dataset(data).findings.empty()) GTEST_SKIP() << check_dataset(data).findings[0];
+  const lmx::data::ParallelConfig config = read_config<lmx::data::ParallelConfig>(data, "data");
+  const auto forth = lmx::data::find_parallel(config, "");
+  EXPECT_EQ(forth.source.language + forth.target.language, "ende");
+  EXPECT_TRUE(forth.files[2][0].target.path.ends_with("test_2016_flickr.de"));
+  lmx::data::ParallelConfig turned = config;
+  turned.target_language = "en";
+  const auto back = lmx::data::find_parallel(turned, "");
+  EXPECT_EQ(back.source.language + back.target.language, "deen");
+  turned.source_language = "fr";
+  EXPECT_THAT(user_error([&] { lmx::data::find_parallel(turned, ""); }), HasSubstr("languages en and de, not 'fr'"));
+  turned.source_language = "en";
+  EXPECT_THAT(user_error([&] { lmx::data::find_parallel(turned, ""); }), HasSubstr("both 'en'"));
+}
+
+}  // namespace
+}  // namespace lmx_test
