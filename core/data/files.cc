@@ -51,7 +51,7 @@ struct InputFile::Impl {
 
 InputFile::InputFile(const std::string& path, bool decompress) : impl_(std::make_unique<Impl>()) {
   impl_->path = path;
-  impl_->descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  impl_->descriptor = path == "-" ? fcntl(0, F_DUPFD_CLOEXEC, 0) : open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (impl_->descriptor < 0) throw UserError(str("[data] cannot read ", path, ": ", std::strerror(errno)));
   if (decompress && path.ends_with(".gz")) {
     impl_->gz = gzdopen(impl_->descriptor, "rb");
@@ -67,12 +67,11 @@ InputFile::~InputFile() {
     ::close(impl_->descriptor);
 }
 
-size_t InputFile::read(char* buffer, size_t bytes) {
-  size_t done = 0;
-  while (done < bytes) {
-    const size_t step = std::min<size_t>(bytes - done, 1u << 30);
-    const auto n = impl_->gz ? static_cast<ssize_t>(gzread(impl_->gz, buffer + done, static_cast<unsigned>(step)))
-                             : ::read(impl_->descriptor, buffer + done, step);
+size_t InputFile::read_some(char* buffer, size_t bytes) {
+  const size_t step = std::min<size_t>(bytes, 1u << 30);
+  for (;;) {
+    const auto n = impl_->gz ? static_cast<ssize_t>(gzread(impl_->gz, buffer, static_cast<unsigned>(step)))
+                             : ::read(impl_->descriptor, buffer, step);
     if (n < 0 && errno == EINTR && !impl_->gz) continue;
     int code = Z_OK;
     const char* why = impl_->gz ? gzerror(impl_->gz, &code) : "";
@@ -81,8 +80,16 @@ size_t InputFile::read(char* buffer, size_t bytes) {
       throw UserError(str("[data] ", impl_->path, " is a damaged or truncated gzip file: ", why));
     }
     if (n < 0) throw RunError(str("[data] cannot read ", impl_->path, ": ", std::strerror(errno)));
+    return static_cast<size_t>(n);
+  }
+}
+
+size_t InputFile::read(char* buffer, size_t bytes) {
+  size_t done = 0;
+  while (done < bytes) {
+    const size_t n = read_some(buffer + done, bytes - done);
     if (n == 0) break;
-    done += static_cast<size_t>(n);
+    done += n;
   }
   return done;
 }

@@ -12,7 +12,7 @@
 
 namespace lmx::data {
 
-// Reads a file front to back; a path that ends in .gz is decompressed.
+// Reads a file front to back; `-` is standard input; a path that ends in .gz is decompressed.
 class LMX_API InputFile {
  public:
   explicit InputFile(const std::string& path, bool decompress = true);  // UserError when it cannot be opened
@@ -20,6 +20,7 @@ class LMX_API InputFile {
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
   size_t read(char* buffer, size_t bytes);  // fewer than `bytes` only at the end
+  size_t read_some(char* buffer, size_t bytes);  // what is there, waiting for the first byte only; 0 at the end
   int64_t disk_position() const;            // bytes of the file consumed, before decompression
 
  private:

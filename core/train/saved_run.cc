@@ -20,24 +20,60 @@ Recipe recipe_of_run(const std::string& directory) {
   return read_recipe(read_run_config(directory), path.parent_path().filename().string());
 }
 
+namespace {
+
+// A table with a row a word that has another number of rows is a mistake of its own: another vocabulary.
+void check_vocabulary(const Network& network, const StateDict& values, int64_t words, const std::string& from) {
+  for (const ParameterSpec& spec : network.specs) {
+    const auto found = values.find(spec.name);
+    if (found == values.end() || found->second.rank() != spec.shape.rank() || spec.shape[0] != words) continue;
+    Shape same = found->second.shape();
+    const int64_t there = same[0];
+    same[0] = words;
+    if (there != words && same == spec.shape)
+      throw UserError(str("[checkpoint] ", from, " was trained with a vocabulary of ", there, " entries (", spec.name, " ",
+                          found->second.shape(), "), this run's has ", words,
+                          "; use a checkpoint of this run, or the run that it comes from"));
+  }
+}
+
+}  // namespace
+
 SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Vocabulary& vocabulary,
-                   const std::string& checkpoint)
+                   const std::string& which)
     : comm(make_self_communicator(static_cast<int>(recipe.threads))), ctx(make_context(recipe, *comm)) {
   set_num_threads(comm->threads());
   ctx.training = false;
   network = make_network(recipe, vocabulary.size(), &vocabulary);
-  const std::string folder = find_checkpoint(directory, checkpoint);
-  const TrainState state = load_checkpoint(folder, ctx.allocator);
+  checkpoint = find_parameters(directory, which);
+  const StoredParameters stored = load_stored(checkpoint, ctx.allocator);
+  check_vocabulary(network, stored.values, vocabulary.size(), checkpoint);
   for (const ParameterSpec& spec : network.specs)
     params.add(ctx, {spec.name, spec.shape, Init{"zeros", 0}, spec.sparse}, RandomKey());
-  load_parameters(params, state.model, folder);
-  if (recipe.train.ema > 0) {
+  load_parameters(params, stored.values, checkpoint);
+  if (recipe.train.ema > 0 && !stored.averages.empty()) {
     Ema ema(ctx, params, recipe.train.ema, recipe.train.ema_params);
-    ema.load(with_prefix(state.train, "ema/"));
+    ema.load(stored.averages);
     ema.swap(params);
   }
+  step = stored.step;
+}
+
+std::string find_parameters(const std::string& directory, const std::string& which) {
+  const bool names_step = !which.empty() && which.find_first_not_of("0123456789") == std::string::npos;
+  std::error_code error;
+  if (which == "last" || which == "best" || names_step || !std::filesystem::exists(which, error))
+    return find_checkpoint(directory, which);
+  return which;
+}
+
+StoredParameters load_stored(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
+  if (!std::filesystem::is_directory(path)) return {load_safetensors(path, allocator), {}, 0};
+  TrainState state = load_checkpoint(path, allocator);
+  StoredParameters stored{std::move(state.model), with_prefix(state.train, "ema/"), 0};
   const auto found = state.numbers.find("step");
-  if (found != state.numbers.end()) step = static_cast<int64_t>(std::llround(number_from_text(found->second)));
+  if (found != state.numbers.end()) stored.step = std::llround(number_from_text(found->second));
+  return stored;
 }
 
 namespace {

@@ -32,7 +32,7 @@ const std::map<std::string, std::string> kHeaderLayer{
     {"parallel_text.h", "data"},
     {"param_server.h", "interface"},
     {"plugin.h", "plugin"},     {"checkpoint.h", "train"},  {"train.h", "train"},
-    {"row_sampling.h", "nn"},
+    {"row_sampling.h", "nn"},   {"bleu.h", "data"},        {"translate.h", "train"},
 };
 
 struct Exception {

@@ -39,7 +39,7 @@ void add_eval(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
   command->add_option("--split", o->eval.split, "train, valid or test")->type_name("SPLIT")->capture_default_str();
-  command->add_option("--checkpoint", o->eval.checkpoint, "last, best or a step")
+  command->add_option("--checkpoint", o->eval.checkpoint, "last, best, a step, or a file or folder of parameters")
       ->type_name("WHICH")
       ->capture_default_str();
   o->directories.add_to(*command);

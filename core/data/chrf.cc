@@ -1,0 +1,128 @@
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <unordered_map>
+
+#include "data/ngrams.h"
+#include "data/score_lines.h"
+#include "data/score_text.h"
+#include "lmx/bleu.h"
+#include "lmx/error.h"
+
+namespace lmx {
+namespace {
+
+using namespace data;
+using namespace data::score;
+
+struct Order {
+  int64_t hypothesis = 0, reference = 0, shared = 0;
+};
+using Statistics = std::vector<Order>;  // of each order of characters, then of words
+
+// A mark at a word's end, else one at its beginning, is a word of its own.
+std::vector<std::string> marked_words(const std::string& line) {
+  constexpr std::string_view kMarks = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
+  const auto is_mark = [&](char c) { return kMarks.find(c) != std::string_view::npos; };
+  std::vector<std::string> out;
+  for (const std::string& w : split_words(line)) {
+    if (w.size() > 1 && is_mark(w.back())) {
+      out.push_back(w.substr(0, w.size() - 1));
+      out.push_back(w.substr(w.size() - 1));
+    } else if (w.size() > 1 && is_mark(w[0])) {
+      out.push_back(w.substr(0, 1));
+      out.push_back(w.substr(1));
+    } else {
+      out.push_back(w);
+    }
+  }
+  return out;
+}
+
+using Numbers = std::unordered_map<std::string, int32_t>;
+
+// The n-grams of one line, by order.
+std::vector<NGrams> orders_of(const std::string& line, const ChrfOptions& options, Numbers& numbers) {
+  const std::string text = options.lower_case ? lower_case(line) : line;
+  std::vector<int32_t> characters, words;
+  // One more than the code point: zeros fill the n-grams up.
+  for (const int32_t c : code_points(text))
+    if (!is_white_space(c)) characters.push_back(c + 1);
+  if (options.word_order > 0)
+    for (const std::string& w : marked_words(text))
+      words.push_back(numbers.try_emplace(w, static_cast<int32_t>(numbers.size()) + 1).first->second);
+  std::vector<NGrams> orders;
+  for (int64_t n = 1; n <= options.char_order; ++n) orders.push_back(count_ngrams(characters, static_cast<size_t>(n)));
+  for (int64_t n = 1; n <= options.word_order; ++n) orders.push_back(count_ngrams(words, static_cast<size_t>(n)));
+  return orders;
+}
+
+// Orders that one side is too short for are left out.
+double f_score(const Statistics& orders, double beta) {
+  double precision = 0, recall = 0;
+  int64_t used = 0;
+  for (const Order& o : orders) {
+    if (o.hypothesis == 0 || o.reference == 0) continue;
+    precision += static_cast<double>(o.shared) / static_cast<double>(o.hypothesis);
+    recall += static_cast<double>(o.shared) / static_cast<double>(o.reference);
+    ++used;
+  }
+  if (used == 0 || precision + recall == 0) return 0;
+  precision /= static_cast<double>(used);
+  recall /= static_cast<double>(used);
+  const double factor = beta * beta;
+  return 100 * (1 + factor) * precision * recall / (factor * precision + recall);
+}
+
+Statistics compare(const std::vector<NGrams>& hypothesis, const std::vector<NGrams>& reference) {
+  Statistics s(hypothesis.size());
+  for (size_t i = 0; i < s.size(); ++i)
+    s[i] = {reference[i].empty() ? 0 : total(hypothesis[i]), total(reference[i]), shared(hypothesis[i], reference[i])};
+  return s;
+}
+
+void check(const ChrfOptions& o) {
+  const auto longest = static_cast<int64_t>(NGram::kLongest);
+  if (o.char_order < 1 || o.char_order > longest || o.word_order < 0 || o.word_order > longest)
+    throw UserError(str("[chrf] orders of characters must be 1 to ", longest, " and of words 0 to ", longest, ", got ",
+                        o.char_order, " and ", o.word_order));
+  if (!(o.beta > 0) || std::isinf(o.beta)) throw UserError(str("[chrf] beta must be a number > 0, got ", o.beta));
+}
+
+}  // namespace
+
+double chrf(const Lines& hypothesis, std::span<const Lines> references, const ChrfOptions& options) {
+  check(options);
+  check_score_lines(hypothesis, references);
+  Statistics sum(static_cast<size_t>(options.char_order + options.word_order));
+  for (size_t i = 0; i < hypothesis.size(); ++i) {
+    Numbers numbers;
+    const std::vector<NGrams> ours = orders_of(hypothesis[i], options, numbers);
+    Statistics best;
+    double best_score = -1;
+    for (const Lines& reference : references) {
+      const Statistics s = compare(ours, orders_of(reference[i], options, numbers));
+      const double score = f_score(s, options.beta);
+      if (score <= best_score) continue;
+      best_score = score;
+      best = s;
+    }
+    for (size_t n = 0; n < sum.size(); ++n) {
+      sum[n].hypothesis += best[n].hypothesis;
+      sum[n].reference += best[n].reference;
+      sum[n].shared += best[n].shared;
+    }
+  }
+  return f_score(sum, options.beta);
+}
+
+std::string chrf_signature(const ChrfOptions& options, size_t references) {
+  return str("nrefs:", references, "|case:", options.lower_case ? "lc" : "mixed", "|eff:yes|nc:", options.char_order,
+             "|nw:", options.word_order, "|space:no|version:lmx-", kVersion);
+}
+
+std::string chrf_name(const ChrfOptions& options) {
+  return str("chrF", options.beta, std::string(static_cast<size_t>(options.word_order), '+'));
+}
+
+}  // namespace lmx
