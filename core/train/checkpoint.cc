@@ -145,12 +145,12 @@ std::string draft_of(const std::string& run_dir, int64_t step) {
   return str(run_dir, "/checkpoints/.step-", step);
 }
 
-// A failed checkpoint leaves nothing behind, and the ones before it untouched.
+// A failed checkpoint leaves nothing of `written` behind, and the ones before it untouched.
 template <class Write>
-void guarded(const std::string& run_dir, int64_t step, const Write& write) {
+void guarded(const std::string& run_dir, int64_t step, const std::string& written, const Write& write) {
   const auto failed = [&](const std::string& why) {
     std::error_code error;
-    fs::remove_all(draft_of(run_dir, step), error);
+    fs::remove_all(written, error);
     return RunError(str("[checkpoint] ", run_dir, "/checkpoints/step-", step,
                         " was not written, earlier checkpoints are intact: ", why));
   };
@@ -169,19 +169,20 @@ void begin_checkpoint(const std::string& run_dir, int64_t step) {
   std::error_code error;
   fs::create_directories(run_dir + "/checkpoints", error);
   remove_unfinished_checkpoints(run_dir);
-  guarded(run_dir, step, [&] { fs::create_directory(draft_of(run_dir, step)); });
+  const std::string draft = draft_of(run_dir, step);
+  guarded(run_dir, step, draft, [&] { fs::create_directory(draft); });
 }
 
 void add_to_checkpoint(const std::string& run_dir, int64_t step, int rank, const StateDict& state) {
-  guarded(run_dir, step, [&] {
-    save_safetensors(draft_of(run_dir, step) + "/" + rank_file(static_cast<size_t>(rank)), state);
-  });
+  // The folder stays for the others, who may be writing to it and would report that it is gone; the next start removes it.
+  const std::string file = draft_of(run_dir, step) + "/" + rank_file(static_cast<size_t>(rank));
+  guarded(run_dir, step, file, [&] { save_safetensors(file, state); });
 }
 
 std::string finish_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state, int ranks) {
   const std::string parent = run_dir + "/checkpoints", target = str(parent, "/step-", step);
   const std::string draft = draft_of(run_dir, step);
-  guarded(run_dir, step, [&] {
+  guarded(run_dir, step, draft, [&] {
     save_safetensors(draft + "/" + kFiles[0], state.model);
     save_safetensors(draft + "/" + kFiles[1], state.train);
     data::write_file(draft + "/state.json", state_json(draft, state.numbers, static_cast<size_t>(ranks)));

@@ -53,6 +53,21 @@ TEST_F(Checkpoint, ComesBackAsItWas) {
   EXPECT_EQ(checkpoint_numbers(folder), s.numbers);
 }
 
+// A rank that cannot write says why, and takes no other rank's files along, which would then report that they are gone.
+TEST_F(Checkpoint, ARankThatCannotWriteLeavesTheOthersAlone) {
+  const StateDict own{{"residual", floats({2}, {1, 2})}};
+  begin_checkpoint(run(), 3);
+  const std::string draft = run() + "/checkpoints/.step-3";
+  fs::create_directories(draft + "/rank-1.safetensors/in the way");
+  const std::string error = message<RunError>([&] { add_to_checkpoint(run(), 3, 1, own); });
+  EXPECT_THAT(error, AllOf(HasSubstr("step-3 was not written"), HasSubstr("directory")));
+  add_to_checkpoint(run(), 3, 0, own);
+  EXPECT_TRUE(fs::exists(draft + "/rank-0.safetensors"));
+  EXPECT_EQ(steps(), std::vector<int64_t>());
+  remove_unfinished_checkpoints(run());
+  EXPECT_FALSE(fs::exists(draft));
+}
+
 TEST_F(Checkpoint, EqualStatesAreEqualBytes) {
   const std::string a = save_checkpoint(path("a"), 1, small_state(1)),
                     b = save_checkpoint(path("b"), 1, small_state(1));
