@@ -10,6 +10,7 @@
 #   xxHash         0.8      BSD-2       content hashes
 #   sentencepiece  0.1.97   Apache-2.0  subwords of parallel text
 #   zlib           1.2      zlib        .gz corpora
+#   libcurl        7.88     curl        lmx data fetch (HTTP, HTTPS)
 #   OpenSSL crypto 3.0      Apache-2.0  SHA-256 of corpora
 #   MPI            any      BSD-3       ranks that are processes (plugins/comm/mpi); Open MPI 4.1 in Debian, its C interface only
 #   GoogleTest     1.12     BSD-3       tests
@@ -26,6 +27,7 @@ find_package(Boost 1.74 CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(CURL REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)

@@ -10,14 +10,13 @@
 #include "data/ngrams.h"
 #include "data/score_lines.h"
 #include "data/score_tokenizers.h"
-#include "data/score_text.h"
+#include "data/utf8.h"
 #include "lmx/error.h"
 
 namespace lmx {
 namespace {
 
 using namespace data;
-using namespace data::score;
 
 constexpr size_t kOrder = 4;
 

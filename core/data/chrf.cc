@@ -5,7 +5,7 @@
 
 #include "data/ngrams.h"
 #include "data/score_lines.h"
-#include "data/score_text.h"
+#include "data/utf8.h"
 #include "lmx/bleu.h"
 #include "lmx/error.h"
 
@@ -13,7 +13,6 @@ namespace lmx {
 namespace {
 
 using namespace data;
-using namespace data::score;
 
 struct Order {
   int64_t hypothesis = 0, reference = 0, shared = 0;
@@ -46,8 +45,8 @@ std::vector<NGrams> orders_of(const std::string& line, const ChrfOptions& option
   const std::string text = options.lower_case ? lower_case(line) : line;
   std::vector<int32_t> characters, words;
   // One more than the code point: zeros fill the n-grams up.
-  for (const int32_t c : code_points(text))
-    if (!is_white_space(c)) characters.push_back(c + 1);
+  for (const char32_t c : code_points(text))
+    if (!is_white_space(c)) characters.push_back(static_cast<int32_t>(c) + 1);
   if (options.word_order > 0)
     for (const std::string& w : marked_words(text))
       words.push_back(numbers.try_emplace(w, static_cast<int32_t>(numbers.size()) + 1).first->second);

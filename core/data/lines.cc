@@ -2,9 +2,8 @@
 
 #include <cstring>
 
-#include "data/score_text.h"
+#include "data/utf8.h"
 #include "lmx/bleu.h"
-#include "lmx/error.h"
 
 namespace lmx {
 namespace data {
@@ -30,9 +29,9 @@ std::optional<std::string> LineReader::next() {
     at_ += n + found;
   }
   ++lines_;
-  const size_t wrong = score::first_invalid_utf8(line);
-  if (wrong != score::kAllValid)
-    throw UserError(str("[text] ", name_, " line ", lines_, " is no valid UTF-8 at byte ", wrong + 1));
+  const size_t wrong = find_invalid_utf8(line);
+  if (wrong != kValidUtf8) refuse_invalid_utf8(name_, lines_, offset_, line, wrong);
+  offset_ += static_cast<int64_t>(line.size()) + found;
   if (line.ends_with('\r')) line.pop_back();
   return line;
 }

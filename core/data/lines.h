@@ -16,14 +16,13 @@ class LMX_API LineReader {
   // The next line without its end (\n or \r\n), nullopt behind the last. UserError names the line and byte that is no
   // UTF-8. Waits for no more than a line of a terminal or pipe.
   std::optional<std::string> next();
-  int64_t lines() const { return lines_; }  // handed out so far
 
  private:
   std::string name_;
   InputFile file_;
   std::vector<char> buffer_;
   size_t at_ = 0, end_ = 0;
-  int64_t lines_ = 0;
+  int64_t lines_ = 0, offset_ = 0;  // handed out so far; bytes of them
 };
 
 }  // namespace lmx::data

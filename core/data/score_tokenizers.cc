@@ -7,13 +7,12 @@
 #include <algorithm>
 
 #include "config/messages.h"
-#include "data/score_text.h"
+#include "data/utf8.h"
 #include "lmx/error.h"
 
 namespace lmx::data {
 namespace {
 
-using namespace score;
 using Words = std::vector<std::string>;
 
 bool is_digit(char c) {
@@ -82,8 +81,8 @@ Words tokenize_13a(std::string_view text) {
 
 enum class Class { number, punctuation, symbol, other };
 
-Class class_of(int32_t c) {
-  switch (utf8proc_category(c)) {
+Class class_of(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_NO:
@@ -107,25 +106,25 @@ Class class_of(int32_t c) {
 }
 
 Words tokenize_intl(std::string_view text) {
-  using Points = std::vector<int32_t>;
-  const auto number = [](int32_t c) { return class_of(c) == Class::number; };
-  const auto punctuation = [](int32_t c) { return class_of(c) == Class::punctuation; };
+  using Points = std::u32string;
+  const auto number = [](char32_t c) { return class_of(c) == Class::number; };
+  const auto punctuation = [](char32_t c) { return class_of(c) == Class::punctuation; };
   const Points line = code_points(text);
   Points after;  // (\P{N})(\p{P}) becomes \1 \2 and a space
   for (size_t i = 0; i < line.size(); ++i) {
     after.push_back(line[i]);
     if (i + 1 >= line.size() || number(line[i]) || !punctuation(line[i + 1])) continue;
-    after.insert(after.end(), {' ', line[++i], ' '});
+    after.insert(after.end(), {U' ', line[++i], U' '});
   }
   Points before;  // (\p{P})(\P{N}) becomes a space, \1 \2
   for (size_t i = 0; i < after.size(); ++i) {
     const bool found = i + 1 < after.size() && punctuation(after[i]) && !number(after[i + 1]);
-    if (found) before.insert(before.end(), {' ', after[i], ' ', after[i + 1]});
+    if (found) before.insert(before.end(), {U' ', after[i], U' ', after[i + 1]});
     if (!found) before.push_back(after[i]);
     i += found;
   }
   std::string out;
-  for (const int32_t c : before) {
+  for (const char32_t c : before) {
     const bool alone = class_of(c) == Class::symbol;
     if (alone) out += ' ';
     append_utf8(out, c);
@@ -136,7 +135,7 @@ Words tokenize_intl(std::string_view text) {
 
 Words tokenize_char(std::string_view text) {
   Words words;
-  for (const int32_t c : code_points(text)) {
+  for (const char32_t c : code_points(text)) {
     if (is_white_space(c)) continue;
     words.emplace_back();
     append_utf8(words.back(), c);
@@ -146,8 +145,8 @@ Words tokenize_char(std::string_view text) {
 
 // sacreBLEU's table of characters that are words of their own. Its entries for the supplementary planes are written with four
 // hexadecimal digits, so that they mean U+2001 to U+2A6D and U+2F81 to U+2FA1; scores agree only if ours mean the same.
-bool is_han(int32_t c) {
-  constexpr int32_t kRanges[][2] = {
+bool is_han(char32_t c) {
+  constexpr char32_t kRanges[][2] = {
       {0x3400, 0x4DB5}, {0x4E00, 0x9FA5}, {0x9FA6, 0x9FBB}, {0xF900, 0xFA2D}, {0xFA30, 0xFA6A}, {0xFA70, 0xFAD9},
       {0x2001, 0x2A6D}, {0x2F81, 0x2FA1}, {0xFF00, 0xFFEF}, {0x2E80, 0x2EFF}, {0x3000, 0x303F}, {0x31C0, 0x31EF},
       {0x2F00, 0x2FDF}, {0x2FF0, 0x2FFF}, {0x3100, 0x312F}, {0x31A0, 0x31BF}, {0xFE10, 0xFE1F}, {0xFE30, 0xFE4F},
@@ -156,11 +155,10 @@ bool is_han(int32_t c) {
 }
 
 Words tokenize_zh(std::string_view text) {
-  std::vector<int32_t> line = code_points(text);
-  while (!line.empty() && is_white_space(line.back())) line.pop_back();
+  std::u32string line = code_points(trim_end(text));
   line.erase(line.begin(), std::find_if_not(line.begin(), line.end(), is_white_space));
   std::string out;
-  for (const int32_t c : line) {
+  for (const char32_t c : line) {
     const bool alone = is_han(c);
     if (alone) out += ' ';
     append_utf8(out, c);
@@ -189,7 +187,7 @@ ScoreTokenizer find_score_tokenizer(const std::string& name) {
 }
 
 std::string split_compounds(std::string_view line) {
-  const auto black = [&](size_t i) { return !is_white_space(static_cast<unsigned char>(line[i])) || line[i] < 0; };
+  const auto black = [&](size_t i) { return line[i] < 0 || !is_white_space(static_cast<unsigned char>(line[i])); };
   std::string out;
   for (size_t i = 0; i < line.size(); ++i) {
     out += line[i];

@@ -1,7 +1,5 @@
 #include "data/text_codec.h"
 
-#include <utf8proc.h>
-
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -14,15 +12,6 @@ namespace data {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string lower(std::string_view line) {
-  std::string out;
-  std::u32string text;
-  decode_utf8(line, text);
-  out.reserve(line.size());
-  for (const char32_t c : text) append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
-  return out;
-}
 
 // White space to single spaces, controls dropped.
 std::string squeeze(std::string_view line) {
@@ -82,13 +71,13 @@ LineTokenizer::LineTokenizer(LineSettings settings)
     : settings_(std::move(settings)), moses_({settings_.language, settings_.aggressive_dashes, settings_.escape}) {}
 
 std::string LineTokenizer::words(std::string_view line) const {
-  const std::string lowered = settings_.lower_case ? lower(line) : "";
+  const std::string lowered = settings_.lower_case ? data::lower_case(line) : "";
   const std::string_view text = settings_.lower_case ? std::string_view(lowered) : line;
   return settings_.moses ? moses_.tokenize(text) : squeeze(text);
 }
 
 std::string LineTokenizer::ready_words(std::string_view line, std::string_view joiner) const {
-  std::string words = squeeze(settings_.lower_case ? lower(line) : line);
+  std::string words = squeeze(settings_.lower_case ? data::lower_case(line) : line);
   if (joiner.empty()) return words;
   std::string joined;
   joined.reserve(words.size());

@@ -50,6 +50,44 @@ void append_utf8(std::string& out, char32_t code) {
   out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
 }
 
+std::u32string code_points(std::string_view text) {
+  std::u32string out;
+  const size_t wrong = decode_utf8(text, out);
+  LMX_CHECK(wrong == kValidUtf8, "no UTF-8 at byte ", wrong);
+  return out;
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char32_t c : code_points(text))
+    append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+  return out;
+}
+
+std::string_view trim_end(std::string_view text) {
+  while (!text.empty()) {
+    size_t last = text.size() - 1;
+    while (last > 0 && (text[last] & 0xC0) == 0x80) --last;
+    if (!is_white_space(code_points(text.substr(last))[0])) break;
+    text = text.substr(0, last);
+  }
+  return text;
+}
+
+std::vector<std::string> split_words(std::string_view text) {
+  std::vector<std::string> words{""};
+  for (const char32_t c : code_points(text)) {
+    if (!is_white_space(c)) {
+      append_utf8(words.back(), c);
+    } else if (!words.back().empty()) {
+      words.emplace_back();
+    }
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
 void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset, std::string_view line, size_t at) {
   char byte[8];
   std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned char>(line[at]));

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lmx/api.h"
 
@@ -22,6 +23,12 @@ constexpr bool is_white_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
+
+// REQUIRES of the rest: valid UTF-8.
+LMX_API std::u32string code_points(std::string_view text);
+LMX_API std::string lower_case(std::string_view text);          // character by character
+LMX_API std::string_view trim_end(std::string_view text);        // without white space at its end
+LMX_API std::vector<std::string> split_words(std::string_view text);  // what stands between white space, none of it empty
 
 // Throws the UserError for the byte at `at` of `line`, the line `number` (1-based) of the file, which begins at `offset`
 // of the (decompressed) file.

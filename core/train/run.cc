@@ -197,6 +197,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   if (session.leads()) {
     write_file_atomically(directory + "/config.yaml", to_yaml(plan.full));
     save_vocabulary(directory, session.data.vocabulary);
+    if (session.data.codecs.source) save_text_codecs(session.data.codecs, directory);
     write_provenance(directory, provenance_of(session, plan.options));
     announce(session, plan.group, directory);
   }

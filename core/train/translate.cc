@@ -186,9 +186,8 @@ std::vector<std::vector<Translation>> TextTranslator::assembled(const std::vecto
   return out;
 }
 
-std::vector<std::vector<Translation>> TextTranslator::translate(std::span<const std::string> lines,
-                                                                const std::function<void(int64_t)>& done) const {
-  std::vector<Piece> pieces = pieces_of(lines);
+// Longest first: what runs out of memory does so at once.
+void TextTranslator::search_all(std::vector<Piece>& pieces, const std::function<void(int64_t)>& done) const {
   std::vector<Piece*> order;
   for (Piece& p : pieces) order.push_back(&p);
   std::stable_sort(order.begin(), order.end(), [](const Piece* a, const Piece* b) { return a->ids.size() > b->ids.size(); });
@@ -200,7 +199,32 @@ std::vector<std::vector<Translation>> TextTranslator::translate(std::span<const 
     first += count;
     if (done) done(static_cast<int64_t>(first));
   }
+}
+
+std::vector<std::vector<Translation>> TextTranslator::translate(std::span<const std::string> lines,
+                                                                const std::function<void(int64_t)>& done) const {
+  std::vector<Piece> pieces = pieces_of(lines);
+  search_all(pieces, done);
   return assembled(pieces, lines);
+}
+
+std::vector<Translation> TextTranslator::translate_sources(const PairArray& pairs,
+                                                           const std::function<void(int64_t)>& done) const {
+  std::vector<Piece> pieces;
+  for (int64_t i = 0; i < pairs.size(); ++i) {
+    const std::span<const int32_t> ids = pairs.source(i).first(pairs.source(i).size() - 1);
+    const auto limit = static_cast<size_t>(options_.max_source);
+    for (size_t at = 0; at < ids.size(); at += limit) {
+      const auto part = ids.subspan(at, std::min(limit, ids.size() - at));
+      pieces.push_back({static_cast<size_t>(i), {part.begin(), part.end()}, {}});
+      pieces.back().ids.push_back(Vocabulary::kEos);
+    }
+  }
+  search_all(pieces, done);
+  const std::vector<std::string> no_lines(static_cast<size_t>(pairs.size()));
+  std::vector<Translation> best;
+  for (std::vector<Translation>& found : assembled(pieces, no_lines)) best.push_back(std::move(found[0]));
+  return best;
 }
 
 }  // namespace lmx::train

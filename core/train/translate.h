@@ -26,9 +26,12 @@ class LMX_API TextTranslator {
   TextTranslator(const TranslationModel& model, const TranslateOptions& options);
   std::vector<std::vector<Translation>> translate(std::span<const std::string> lines,
                                                   const std::function<void(int64_t)>& done = {}) const;
+  // The best translation of each sentence of the side `source` of prepared pairs.
+  std::vector<Translation> translate_sources(const PairArray& pairs, const std::function<void(int64_t)>& done = {}) const;
 
  private:
   struct Piece;
+  void search_all(std::vector<Piece>& pieces, const std::function<void(int64_t)>& done) const;
   std::vector<Piece> pieces_of(std::span<const std::string> lines) const;
   void search(std::span<Piece*> batch) const;
   std::vector<std::vector<Translation>> assembled(const std::vector<Piece>& pieces,

@@ -47,7 +47,7 @@ TEST_F(BleuCommand, RefusesWithOneMessage) {
   write("short", "one line\n");
   refused({path("short")}, "the hypothesis has 2 lines and reference 2 has 1");
   write("latin", "fa\xE7""ade\nx\n");
-  refused({path("latin")}, "latin line 1 is no valid UTF-8 at byte 3");
+  refused({path("latin")}, "latin:1: byte 0xE7 at offset 2 is not UTF-8");
   refused({path("missing")}, "cannot read");
   const Outcome none = run_lmx({"bleu"});
   EXPECT_EQ(none.code, 2);

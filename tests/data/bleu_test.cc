@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/score_tokenizers.h"
-#include "data/score_text.h"
+#include "data/utf8.h"
 #include "fixture.h"
 #include "lmx/error.h"
 
@@ -126,18 +126,18 @@ TEST_F(ReadLines, EndsOfLinesAndInvalidBytes) {
   write("long.txt", std::string(200'000, 'x') + "\n" + std::string(70'000, 'y'));
   EXPECT_EQ(read_lines(path("long.txt")), (Lines{std::string(200'000, 'x'), std::string(70'000, 'y')}));
   write("b.txt", "fine\nbad \xFF\xFE\n");
-  EXPECT_THAT(user_error([&] { read_lines(path("b.txt")); }), HasSubstr("b.txt line 2 is no valid UTF-8 at byte 5"));
+  EXPECT_THAT(user_error([&] { read_lines(path("b.txt")); }), HasSubstr("b.txt:2: byte 0xFF at offset 9 is not UTF-8"));
   EXPECT_THAT(user_error([&] { read_lines(path("none.txt")); }), HasSubstr("cannot read"));
 }
 
 TEST(ScoreText, InvalidBytesAreFound) {
-  EXPECT_EQ(data::score::first_invalid_utf8("aä€😀"), data::score::kAllValid);
-  EXPECT_EQ(data::score::first_invalid_utf8("ab\xC3"), 2u);              // cut
-  EXPECT_EQ(data::score::first_invalid_utf8("\xC0\xAF"), 0u);            // longer than needed
-  EXPECT_EQ(data::score::first_invalid_utf8("a\xED\xA0\x80"), 1u);       // half of a surrogate pair
-  EXPECT_EQ(data::score::first_invalid_utf8("a\xF4\x90\x80\x80"), 1u);   // beyond U+10FFFF
-  EXPECT_EQ(data::score::trim_end("a\u3000b \u00a0\u2003\n"), "a\u3000b");
-  EXPECT_EQ(data::score::trim_end(" \t"), "");
+  EXPECT_EQ(data::find_invalid_utf8("aä€😀"), data::kValidUtf8);
+  EXPECT_EQ(data::find_invalid_utf8("ab\xC3"), 2u);              // cut
+  EXPECT_EQ(data::find_invalid_utf8("\xC0\xAF"), 0u);            // longer than needed
+  EXPECT_EQ(data::find_invalid_utf8("a\xED\xA0\x80"), 1u);       // half of a surrogate pair
+  EXPECT_EQ(data::find_invalid_utf8("a\xF4\x90\x80\x80"), 1u);   // beyond U+10FFFF
+  EXPECT_EQ(data::trim_end("a\u3000b \u00a0\u2003\n"), "a\u3000b");
+  EXPECT_EQ(data::trim_end(" \t"), "");
 }
 
 }  // namespace

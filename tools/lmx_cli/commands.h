@@ -24,6 +24,8 @@ void add_bench(CLI::App& app);
 void add_experiment(CLI::App& app);
 void add_report(CLI::App& app);
 void add_bleu(CLI::App& app);
+void add_translate(CLI::App& app);
+void add_score(CLI::App& app);
 void add_average(CLI::App& app);
 
 // Parts of `lmx data` that know of parallel text (pairs_command.cc).

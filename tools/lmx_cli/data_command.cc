@@ -1,4 +1,4 @@
-// lmx data list | prepare | stats (filter and top: pairs_command.cc)
+// lmx data list | fetch | prepare | stats (filter and top: pairs_command.cc)
 #include <cmath>
 #include <fstream>
 #include <iomanip>
@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "lmx/corpora.h"
 #include "lmx/data.h"
+#include "lmx/fetch.h"
 #include "lmx/zipf.h"
 
 namespace lmx_cli {
@@ -149,6 +150,25 @@ void add_list(CLI::App& group) {
   command->callback([] { list(); });
 }
 
+void fetch(const std::string& corpus, const FetchOptions& options) {
+  const FetchReport report = fetch_corpus(corpus, options);
+  for (const std::string& line : report.files) std::cout << line << "\n";
+  std::cout << "directory: " << report.directory << "\n";
+  if (!report.missing.empty()) std::cout << "by hand: " << report.missing << "\n";
+}
+
+void add_fetch(CLI::App& group) {
+  CLI::App* command = group.add_subcommand("fetch", "download a corpus of the registry, check and unpack it");
+  set_examples(*command, {{"lmx data fetch multi30k", "into its folder below LMX_DATA_DIR"},
+                          {"lmx data fetch wmt16_en_de --keep-archives", "what broke off before goes on where it ended"}});
+  const auto corpus = std::make_shared<std::string>();
+  const auto options = std::make_shared<FetchOptions>();
+  command->add_option("NAME", *corpus, "a corpus that `lmx data list` knows")->required()->type_name("");
+  command->add_option("--directory", options->directory, "the folder to fill, instead of the corpus's own")->type_name("DIR");
+  command->add_flag("--keep-archives", options->keep_archives, "leave what was unpacked where it is");
+  command->callback([corpus, options] { fetch(*corpus, *options); });
+}
+
 void add_prepare(CLI::App& group) {
   const auto options = std::make_shared<Options>();
   CLI::App* command =
@@ -197,6 +217,7 @@ void add_data(CLI::App& app) {
                         {"lmx data prepare recipes/word_lm_gutenberg.yaml", "vocabulary and token files of a recipe"},
                         {"lmx data stats --corpus gutenberg", "unique words against tokens, U = a N^b"}});
   add_list(*group);
+  add_fetch(*group);
   add_prepare(*group);
   add_stats(*group);
   add_pair_commands(*group);

@@ -127,6 +127,8 @@ void add_commands(CLI::App& app) {
   add_run(app);
   add_eval(app);
   add_generate(app);
+  add_translate(app);
+  add_score(app);
   add_average(app);
   add_bleu(app);
   add_config(app);

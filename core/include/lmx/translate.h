@@ -64,6 +64,41 @@ struct Translation {
   int64_t length = 0;  // tokens with </s>; 0: the line was empty and its translation is
 };
 
+// A run, opened to translate. Not thread-safe.
+class LMX_API Translator {
+ public:
+  // UserError: no run, no such checkpoint, a run that does not translate or lacks its subwords, a vocabulary that does not
+  // match the checkpoint, options out of their range.
+  Translator(const std::string& run, const TranslateOptions& options);
+  ~Translator();
+  // The n best of each line, best first, in the order of the lines; `done` hears how many sentences are translated. UTF-8
+  // is the caller's business.
+  std::vector<std::vector<Translation>> translate(std::span<const std::string> lines,
+                                                  const std::function<void(int64_t)>& done = {}) const;
+  const std::string& checkpoint() const;  // what the parameters were read from
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Translates `input` (`-`: standard input) line by line into `output` (`-`: standard output), where several best are asked
+// for as `line ||| text ||| logprob=-4.31 length=7 ||| score`, lines from 0. An error (invalid UTF-8, a full disk) comes
+// after everything before it has been written. Returns the number of lines.
+LMX_API int64_t translate_file(const std::string& run, const TranslateOptions& options, const std::string& input,
+                               const std::string& output);
+
+struct ScorePairsOptions {
+  std::string checkpoint = "last";
+  int64_t batch = 32;
+  int64_t max_length = 1000;  // subwords of a side; a pair with a longer one is not scored
+};
+// Likelihoods of given pairs of sentences: for line i of `source` and `target` a line `mean<TAB>sum<TAB>tokens` of
+// log-likelihoods in nats over the target's tokens, </s> among them; `-inf<TAB>-inf<TAB>0` for a pair that is too long.
+// Returns the number of pairs. UserError: different line counts (both are named), after all pairs are written.
+LMX_API int64_t score_files(const std::string& run, const ScorePairsOptions& options, const std::string& source,
+                            const std::string& target, const std::string& output);
+
 // Which checkpoints an average is of: paths of checkpoints and files, or of a run its last or best (by validation) ones.
 struct AverageOptions {
   std::vector<std::string> checkpoints;

@@ -1,0 +1,255 @@
+// lmx translate and lmx score: files through a saved run, in windows of lines so that memory stays bounded.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+
+#include "data/lines.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "train/run_directory.h"
+#include "train/saved_run.h"
+#include "train/text_output.h"
+#include "train/translate.h"
+
+namespace lmx {
+
+using namespace train;
+
+namespace {
+
+// Batches of a window, among which sentences are sorted by length.
+constexpr int64_t kBatchesPerWindow = 64;
+
+// A run of an encoder-decoder, with what it needs to read and write text.
+struct TranslationRun {
+  TranslationRun(const std::string& directory, const std::string& checkpoint)
+      : recipe(recipe_of_run(directory)),
+        vocabulary(load_vocabulary(directory)),
+        run(directory, recipe, vocabulary, checkpoint) {
+    if (!run.network.model->translates())
+      throw UserError(str("[translate] ", directory, " holds a language model, which does not translate; `lmx generate` draws "
+                          "text from it, `lmx eval` scores it"));
+    codecs = load_text_codecs(directory);
+  }
+  TranslationModel model() const { return {run.ctx, run.network, run.params, codecs, vocabulary.size()}; }
+
+  Recipe recipe;
+  Vocabulary vocabulary;
+  SavedRun run;
+  TextCodecs codecs;
+};
+
+void say_progress(const char* what, int64_t lines) {
+  progress_line(str(what, " ", count_text(lines), " sentences"));
+}
+
+// Up to `most` lines. What is wrong with a line is thrown once those before it have been handed out.
+class Windows {
+ public:
+  Windows(const std::string& path, int64_t most) : reader_(path), most_(path == "-" && isatty(STDIN_FILENO) ? 1 : most) {}
+  Lines next() {
+    if (wrong_) std::rethrow_exception(wrong_);
+    Lines lines;
+    try {
+      while (static_cast<int64_t>(lines.size()) < most_) {
+        std::optional<std::string> line = reader_.next();
+        if (!line) break;
+        lines.push_back(*std::move(line));
+      }
+    } catch (const Error&) {
+      wrong_ = std::current_exception();
+      if (lines.empty()) throw;
+    }
+    return lines;
+  }
+
+ private:
+  data::LineReader reader_;
+  int64_t most_;
+  std::exception_ptr wrong_;
+};
+
+std::string best_text(const std::vector<std::vector<Translation>>& lines) {
+  std::string text;
+  for (const std::vector<Translation>& line : lines) text += line[0].text + "\n";
+  return text;
+}
+
+std::string n_best_text(const std::vector<std::vector<Translation>>& lines, int64_t first) {
+  std::string text;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    for (const Translation& t : lines[i]) {
+      char numbers[96];
+      std::snprintf(numbers, sizeof numbers, " ||| logprob=%.4f length=%lld ||| %.6f\n", t.logprob,
+                    static_cast<long long>(t.length), t.score);
+      text += str(first + static_cast<int64_t>(i), " ||| ", t.text, numbers);
+    }
+  }
+  return text;
+}
+
+struct Pair {
+  std::vector<int32_t> source, target;  // with </s>
+};
+
+class PairScorer {
+ public:
+  PairScorer(const TranslationModel& model, const ScorePairsOptions& options) : model_(model), options_(options) {
+    if (options.batch < 1 || options.max_length < 1)
+      throw UserError(str("[score] a batch and the greatest length must be at least 1, got ", options.batch, " and ",
+                          options.max_length));
+  }
+
+  // A line of numbers for each pair.
+  std::string score(const Lines& sources, const Lines& targets) {
+    std::vector<Pair> pairs(sources.size());
+    std::vector<size_t> order;
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      pairs[i] = {encode_line(*model_.codecs.source, sources[i], model_.vocabulary),
+                  encode_line(*model_.codecs.target, targets[i], model_.vocabulary)};
+      const auto longest = static_cast<int64_t>(std::max(pairs[i].source.size(), pairs[i].target.size())) - 1;
+      if (longest <= options_.max_length) order.push_back(i);
+    }
+    too_long_ += static_cast<int64_t>(pairs.size() - order.size());
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return pairs[a].target.size() < pairs[b].target.size(); });
+    std::vector<double> sums(pairs.size(), -INFINITY);
+    for (size_t first = 0; first < order.size(); first += static_cast<size_t>(options_.batch))
+      score_batch(pairs, std::span(order).subspan(first, std::min(order.size() - first, static_cast<size_t>(options_.batch))),
+                  sums);
+    return text_of(pairs, sums);
+  }
+
+  int64_t too_long() const { return too_long_; }
+
+ private:
+  void score_batch(const std::vector<Pair>& pairs, std::span<const size_t> numbers, std::vector<double>& sums) const {
+    Batch batch;
+    std::vector<int32_t> inputs, targets, source;
+    for (const size_t i : numbers) {
+      const Pair& p = pairs[i];
+      inputs.push_back(Vocabulary::kEos);
+      inputs.insert(inputs.end(), p.target.begin(), p.target.end() - 1);
+      targets.insert(targets.end(), p.target.begin(), p.target.end());
+      source.insert(source.end(), p.source.begin(), p.source.end());
+      batch.slots.push_back(static_cast<int64_t>(batch.slots.size()));
+      batch.fresh.push_back(1);
+      batch.lengths.push_back(static_cast<int64_t>(p.target.size()));
+      batch.source_lengths.push_back(static_cast<int64_t>(p.source.size()));
+    }
+    Context ctx = model_.ctx;
+    ctx.tape = nullptr;
+    ctx.training = false;
+    const auto n = static_cast<int64_t>(targets.size());
+    batch.inputs = Tensor::from<int32_t>(ctx.allocator, {n}, inputs);
+    batch.targets = Tensor::from<int32_t>(ctx.allocator, {n}, targets);
+    batch.source = Tensor::from<int32_t>(ctx.allocator, {static_cast<int64_t>(source.size())}, source);
+    ModelState state = model_.network.model->initial_state(ctx, batch.sequences());
+    // forward() takes parameters that it may record; without a tape it changes none.
+    ParameterStore& params = const_cast<ParameterStore&>(model_.params);
+    const Var features = model_.network.model->forward(ctx, params, batch, state);
+    const Tensor nll = model_.network.loss->evaluate(ctx, params, features.value(), batch.targets);
+    const float* at = nll.data<float>();
+    for (const size_t i : numbers) {
+      sums[i] = 0;
+      for (size_t k = 0; k < pairs[i].target.size(); ++k) sums[i] -= static_cast<double>(*at++);
+    }
+  }
+
+  static std::string text_of(const std::vector<Pair>& pairs, const std::vector<double>& sums) {
+    std::string text;
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const bool scored = std::isfinite(sums[i]);
+      const auto tokens = scored ? static_cast<long long>(pairs[i].target.size()) : 0;
+      char line[96];
+      std::snprintf(line, sizeof line, "%.6f\t%.6f\t%lld\n", scored ? sums[i] / static_cast<double>(tokens) : sums[i], sums[i],
+                    tokens);
+      text += line;
+    }
+    return text;
+  }
+
+  const TranslationModel model_;
+  const ScorePairsOptions options_;
+  int64_t too_long_ = 0;
+};
+
+int64_t count_rest(Windows& windows) {
+  int64_t lines = 0;
+  for (size_t n; (n = windows.next().size()) > 0;) lines += static_cast<int64_t>(n);
+  return lines;
+}
+
+}  // namespace
+
+struct Translator::Impl {
+  Impl(const std::string& directory, const TranslateOptions& options)
+      : run(directory, options.checkpoint), translator(run.model(), options) {}
+  TranslationRun run;
+  TextTranslator translator;
+};
+
+Translator::Translator(const std::string& run, const TranslateOptions& options)
+    : impl_(std::make_unique<Impl>(run, options)) {}
+Translator::~Translator() = default;
+
+std::vector<std::vector<Translation>> Translator::translate(std::span<const std::string> lines,
+                                                            const std::function<void(int64_t)>& done) const {
+  return impl_->translator.translate(lines, done);
+}
+
+const std::string& Translator::checkpoint() const {
+  return impl_->run.run.checkpoint;
+}
+
+int64_t translate_file(const std::string& run, const TranslateOptions& options, const std::string& input,
+                       const std::string& output) {
+  const Translator translator(run, options);
+  Windows windows(input, options.batch * kBatchesPerWindow);
+  TextOutput out(output);
+  int64_t lines = 0;
+  for (Lines window; !(window = windows.next()).empty();) {
+    const auto found = translator.translate(window, [&](int64_t n) { say_progress("translated", lines + n); });
+    out.write(options.n_best > 1 ? n_best_text(found, lines) : best_text(found));
+    lines += static_cast<int64_t>(window.size());
+  }
+  out.close();
+  progress_line("");
+  return lines;
+}
+
+int64_t score_files(const std::string& run, const ScorePairsOptions& options, const std::string& source,
+                    const std::string& target, const std::string& output) {
+  if (source == "-" && target == "-") throw UserError("[score] only one side can be standard input");
+  const TranslationRun opened(run, options.checkpoint);
+  PairScorer scorer(opened.model(), options);
+  const int64_t most = options.batch * kBatchesPerWindow;
+  Windows sources(source, most), targets(target, most);
+  TextOutput out(output);
+  int64_t pairs = 0;
+  for (;;) {
+    Lines left = sources.next(), right = targets.next();
+    const size_t both = std::min(left.size(), right.size());
+    const int64_t left_over = static_cast<int64_t>(left.size() - both), right_over = static_cast<int64_t>(right.size() - both);
+    left.resize(both);
+    right.resize(both);
+    if (both > 0) out.write(scorer.score(left, right));
+    pairs += static_cast<int64_t>(both);
+    say_progress("scored", pairs);
+    if (left_over + right_over > 0)
+      throw UserError(str("[score] ", source, " has ", pairs + left_over + count_rest(sources), " lines and ", target, " has ",
+                          pairs + right_over + count_rest(targets), "; line i of one must translate line i of the other"));
+    if (both == 0) break;
+  }
+  out.close();
+  progress_line("");
+  if (scorer.too_long() > 0)
+    log_warn(str("[score] ", scorer.too_long(), " pairs have a side of more than ", options.max_length,
+                 " tokens and are not scored (-inf)"));
+  return pairs;
+}
+
+}  // namespace lmx

@@ -1,0 +1,297 @@
+// lmx data fetch against a server of the test's own that breaks off, lies about sizes, ignores ranges and is not there.
+#include "lmx/fetch.h"
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <csignal>
+
+#include "data/files.h"
+#include "data/tar.h"
+#include "fixture.h"
+#include "http_server.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using lmx::Download;
+using lmx::FetchOptions;
+using testing::AllOf;
+using testing::HasSubstr;
+
+std::string made_up(size_t bytes) {
+  std::string text(bytes, ' ');
+  uint32_t x = 1;
+  for (char& c : text) c = static_cast<char>((x = x * 1664525u + 1013904223u) >> 24);
+  return text;
+}
+
+class Fetch : public DataTest {
+ protected:
+  Fetch() {
+    options_.directory = path("corpus");
+    options_.attempts = 3;
+    options_.wait_s = 0.001;
+    fs::create_directories(options_.directory);
+  }
+  int64_t download(const Download& what) { return lmx::download(what, target_, options_); }
+  Download from(const HttpServer& server) { return {server.url("/data.bin"), "data.bin"}; }
+  std::string run_error(const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const lmx::RunError& e) {
+      return e.what();
+    }
+    return "";
+  }
+  std::string sha256(const std::string& text) { return lmx::data::sha256_of_file(write("sum", text)); }
+  std::string got() const { return read("corpus/data.bin"); }
+  bool part_left() const { return fs::exists(target_ + ".part"); }
+
+  FetchOptions options_;
+  const std::string target_ = path("corpus/data.bin");
+  const std::string body_ = made_up(300'000);
+};
+
+TEST_F(Fetch, Downloads) {
+  HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, body_); });
+  EXPECT_EQ(download(from(server)), 300'000);
+  EXPECT_EQ(got(), body_);
+  EXPECT_FALSE(part_left());
+  EXPECT_FALSE(fs::exists(target_ + ".part.from"));
+  EXPECT_EQ(server.requests()[0].path(), "/data.bin");
+}
+
+TEST_F(Fetch, ConnectionsThatBreakGoOnWhereTheyEnded) {
+  HttpServer server([&](const HttpRequest& r, int64_t number) {
+    const std::string whole = http_file(r, body_);
+    return number < 5 ? whole.substr(0, whole.find("\r\n\r\n") + 4 + 40'000) : whole;
+  });
+  EXPECT_EQ(download(from(server)), 300'000);  // each byte once
+  EXPECT_EQ(got(), body_);
+  const auto requests = server.requests();
+  ASSERT_EQ(requests.size(), 6u);
+  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(requests[i].range(), i ? static_cast<int64_t>(i) * 40'000 : -1);
+  EXPECT_THAT(requests[1].text, HasSubstr("If-Range: \"v1\""));
+}
+
+TEST_F(Fetch, ALaterCallGoesOnToo) {
+  bool broken = true;
+  HttpServer server([&](const HttpRequest& r, int64_t number) {
+    const std::string whole = http_file(r, body_);
+    if (!broken) return whole;
+    return number == 0 ? whole.substr(0, 100'000) : std::string();
+  });
+  const std::string message = run_error([&] { download(from(server)); });
+  EXPECT_THAT(message, AllOf(HasSubstr("gave up after 3 attempts without progress"), HasSubstr("are kept")));
+  EXPECT_TRUE(part_left());
+  EXPECT_FALSE(fs::exists(target_));
+  broken = false;
+  EXPECT_LT(download(from(server)), 300'000);
+  EXPECT_EQ(got(), body_);
+}
+
+TEST_F(Fetch, AServerThatIgnoresRangesSendsAllAgain) {
+  HttpServer server([&](const HttpRequest&, int64_t number) {
+    const std::string whole = http_file(HttpRequest(), body_);
+    return number == 0 ? whole.substr(0, 150'000) : whole;
+  });
+  EXPECT_GT(download(from(server)), 300'000);
+  EXPECT_EQ(got(), body_);
+  EXPECT_GE(server.requests()[1].range(), 0);
+}
+
+TEST_F(Fetch, AFileThatChangedMeanwhileIsReadFromItsBeginning) {
+  const std::string other = made_up(200'001);
+  HttpServer server([&](const HttpRequest& r, int64_t number) {
+    if (number == 0) return http_file(r, body_).substr(0, 90'000);
+    return http_file(r, other, "\"v2\"");
+  });
+  download(from(server));
+  EXPECT_EQ(got(), other);
+}
+
+TEST_F(Fetch, APartThatIsWholeIsNotSentAgain) {
+  write("corpus/data.bin.part", body_);
+  HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, body_); });
+  EXPECT_EQ(download(from(server)), 0);
+  EXPECT_EQ(got(), body_);
+}
+
+TEST_F(Fetch, APartThatIsLongerThanTheFileIsThrownAway) {
+  write("corpus/data.bin.part", body_ + "more");
+  HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, body_); });
+  EXPECT_EQ(download(from(server)), 300'000);
+  EXPECT_EQ(got(), body_);
+}
+
+TEST_F(Fetch, ServersThatLieAboutSizes) {
+  // More promised than sent.
+  HttpServer long_words([&](const HttpRequest& r, int64_t) {
+    if (r.range() >= 1000) return std::string();
+    return http_answer("200 OK", "Content-Length: 500000\r\n", body_.substr(0, 1000));
+  });
+  std::string message = run_error([&] { download(from(long_words)); });
+  EXPECT_THAT(message, AllOf(HasSubstr("attempts without progress"), HasSubstr("1000 bytes")));
+  fs::remove(target_ + ".part");
+  // Another size than the registry's: refused at the first byte, and afterwards where the server says none.
+  HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, body_); });
+  Download stated = from(server);
+  stated.bytes = 299'999;
+  EXPECT_THAT(run_error([&] { download(stated); }), HasSubstr("has 300000 bytes, the registry says 299999"));
+  HttpServer silent([&](const HttpRequest&, int64_t) { return http_answer("200 OK", "", body_); });
+  stated.url = silent.url("/data.bin");
+  fs::remove(target_ + ".part");
+  EXPECT_THAT(run_error([&] { download(stated); }), HasSubstr("has 300000 bytes, the registry says 299999"));
+  EXPECT_FALSE(fs::exists(target_));
+  stated.bytes = 300'000;
+  EXPECT_EQ(download(stated), 300'000);
+  // The rest of the file, but from another place than was asked for.
+  fs::remove(target_);
+  write("corpus/data.bin.part", body_.substr(0, 100));
+  HttpServer elsewhere([&](const HttpRequest&, int64_t) {
+    return http_answer("206 Partial Content", "Content-Range: bytes 50-299999/300000\r\n", body_.substr(50));
+  });
+  EXPECT_THAT(run_error([&] { download(from(elsewhere)); }), HasSubstr("asked to go on at byte 100 and went on at 50"));
+}
+
+TEST_F(Fetch, ChecksumsAreCompared) {
+  HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, body_); });
+  Download stated = from(server);
+  stated.sha256 = std::string(64, 'a');
+  EXPECT_THAT(run_error([&] { download(stated); }), AllOf(HasSubstr(sha256(body_)), HasSubstr(stated.sha256), HasSubstr("thrown away")));
+  EXPECT_FALSE(fs::exists(target_));
+  EXPECT_FALSE(part_left());
+  stated.sha256 = sha256(body_);
+  download(stated);
+  EXPECT_EQ(got(), body_);
+}
+
+TEST_F(Fetch, AnswersThatAreNoFile) {
+  for (const auto& [status, means] : {std::pair{"404 Not Found", "answers 404 (not found)"}, std::pair{"403 Forbidden", "answers 403"},
+                                      std::pair{"410 Gone", "answers 410"}}) {
+    HttpServer server([&](const HttpRequest&, int64_t) { return http_answer(status, "Content-Length: 5\r\n", "sorry"); });
+    EXPECT_THAT(run_error([&] { download(from(server)); }), HasSubstr(means));
+    EXPECT_EQ(server.requests().size(), 1u);  // asking again would not help
+    EXPECT_FALSE(fs::exists(target_));
+  }
+  HttpServer busy([&](const HttpRequest& r, int64_t number) {
+    return number < 2 ? http_answer("503 Service Unavailable", "Content-Length: 4\r\n", "busy") : http_file(r, body_);
+  });
+  EXPECT_EQ(download(from(busy)), 300'000);
+  EXPECT_EQ(got(), body_);
+  fs::remove(target_);
+  EXPECT_THAT(run_error([&] { download({"http://127.0.0.1:1/x", "x"}); }), HasSubstr("127.0.0.1"));
+  EXPECT_THAT(run_error([&] { download({"file:///etc/hostname", "x"}); }), HasSubstr("rotocol"));
+}
+
+TEST_F(Fetch, RedirectionsAndEmptyFiles) {
+  HttpServer server([&](const HttpRequest& r, int64_t) {
+    if (r.path() == "/data.bin") return http_answer("302 Found", "Location: /there\r\nContent-Length: 3\r\n", "see");
+    return http_file(r, r.path() == "/there" ? body_ : "");
+  });
+  download(from(server));
+  EXPECT_EQ(got(), body_);
+  EXPECT_EQ(lmx::download({server.url("/empty"), "empty"}, path("corpus/empty"), options_), 0);
+  EXPECT_EQ(read("corpus/empty"), "");
+  EXPECT_TRUE(fs::exists(path("corpus/empty")));
+}
+
+// A file-size limit stands for a full disk: the write fails in the same place.
+TEST_F(Fetch, AFullDiskKeepsThePart) {
+  HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, body_); });
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small = before;
+  small.rlim_cur = 100'000;
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string message = run_error([&] { download(from(server)); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_THAT(message, AllOf(HasSubstr("cannot write"), HasSubstr("data.bin.part"), HasSubstr("goes on")));
+  EXPECT_EQ(download(from(server)), 200'000);
+  EXPECT_EQ(got(), body_);
+}
+
+// A tar archive of these files, as tar writes them.
+std::string tar_of(const std::vector<std::pair<std::string, std::string>>& files) {
+  std::string out;
+  for (const auto& [name, content] : files) {
+    std::string head(512, '\0');
+    const auto put = [&](size_t at, const std::string& text) { head.replace(at, text.size(), text); };
+    char number[16];
+    put(0, name);
+    put(100, "0000644");
+    std::snprintf(number, sizeof number, "%011zo", content.size());
+    put(124, number);
+    put(148, "        ");
+    put(156, name.ends_with('/') ? "5" : "0");
+    put(257, "ustar");
+    unsigned sum = 0;
+    for (const char c : head) sum += static_cast<unsigned char>(c);
+    std::snprintf(number, sizeof number, "%06o", sum);
+    put(148, std::string(number) + '\0');
+    out += head + content + std::string((512 - content.size() % 512) % 512, '\0');
+  }
+  return out + std::string(1024, '\0');
+}
+
+TEST_F(Fetch, UnpacksAndRecordsChecksums) {
+  const std::string archive = tar_of({{"top/", ""}, {"top/a.txt", "one\n"}, {"top/deep/b.txt", made_up(5000)}});
+  write_gz("made.gz", archive);
+  write_gz("c.gz", "three\n");
+  HttpServer server([&](const HttpRequest& r, int64_t) {
+    return http_file(r, r.path() == "/set.tar.gz" ? read("made.gz") : r.path() == "/set.tar" ? archive : read("c.gz"));
+  });
+  const std::vector<Download> files{{server.url("/set.tar.gz"), "set.tar.gz", "tar", 1},
+                                    {server.url("/set.tar"), "set.tar", "tar", 0},
+                                    {server.url("/c.gz"), "c.txt.gz", "gz"}};
+  lmx::FetchReport report = lmx::fetch_files(files, options_);
+  EXPECT_EQ(read("corpus/a.txt"), "one\n");
+  EXPECT_EQ(read("corpus/deep/b.txt"), made_up(5000));
+  EXPECT_EQ(read("corpus/top/a.txt"), "one\n");
+  EXPECT_EQ(read("corpus/c.txt"), "three\n");
+  EXPECT_FALSE(fs::exists(path("corpus/set.tar.gz")));
+  EXPECT_THAT(report.files[2], AllOf(HasSubstr("c.txt.gz"), HasSubstr(sha256(read("c.gz"))), HasSubstr("recorded")));
+  const size_t before = server.requests().size();
+  report = lmx::fetch_files(files, options_);
+  EXPECT_EQ(report.bytes, 0);
+  EXPECT_EQ(server.requests().size(), before);
+  EXPECT_THAT(report.files[0], HasSubstr("there already"));
+  // What was recorded at the first download holds from then on.
+  fs::remove(path("corpus/c.txt"));
+  write_gz("c.gz", "another\n");
+  EXPECT_THAT(run_error([&] { lmx::fetch_files(files, options_); }), HasSubstr("expected was"));
+}
+
+TEST_F(Fetch, ArchivesThatAreDamagedOrReachOut) {
+  const auto refused = [&](const std::string& content) {
+    write("x.tar", content);
+    return user_error([&] { lmx::data::unpack_tar(path("x.tar"), path("corpus"), 0); });
+  };
+  EXPECT_THAT(refused(tar_of({{"../out.txt", "x"}})), HasSubstr("leads out of its folder"));
+  EXPECT_FALSE(fs::exists(path("out.txt")));
+  write("abs.tar", tar_of({{"/abs.txt", "x"}}));
+  lmx::data::unpack_tar(path("abs.tar"), path("corpus"), 0);
+  EXPECT_EQ(read("corpus/abs.txt"), "x");  // below the folder, wherever it says it lies
+  std::string damaged = tar_of({{"a.txt", made_up(3000)}});
+  EXPECT_THAT(refused(damaged.substr(0, 2000)), HasSubstr("it ends in a file"));
+  EXPECT_FALSE(fs::exists(path("corpus/a.txt")));
+  EXPECT_THAT(refused(damaged.substr(0, 3584)), HasSubstr("blocks of zeros"));
+  damaged[0] = 'b';
+  EXPECT_THAT(refused(damaged), HasSubstr("checksum is wrong"));
+  EXPECT_THAT(refused(std::string(512, 'x')), HasSubstr("no intact tar archive"));
+}
+
+TEST_F(Fetch, CorporaByHandSayHow) {
+  EXPECT_THAT(user_error([&] { lmx::fetch_corpus("ptb", options_); }),
+              AllOf(HasSubstr("'ptb' has to be got by hand"), HasSubstr("LDC"), HasSubstr("ptb.train.txt")));
+  EXPECT_THAT(user_error([&] { lmx::fetch_corpus("multi30", options_); }), HasSubstr("did you mean 'multi30k'?"));
+  for (const char* corpus : {"multi30k", "one_billion_word", "news_commentary", "wmt14_en_fr", "wmt16_en_de"})
+    EXPECT_FALSE(lmx::downloads_of(corpus).empty()) << corpus;
+}
+
+}  // namespace
+}  // namespace lmx_test

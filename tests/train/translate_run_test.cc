@@ -1,0 +1,207 @@
+// lmx translate and lmx score on a run's folder: a small transformer as training begins with it. What it says means nothing,
+// but must not depend on how it is asked.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "fixture.h"
+#include "lmx/bleu.h"
+#include "lmx/data.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "lmx/plugin.h"
+#include "lmx/translate.h"
+#include "train/components.h"
+#include "train/run_directory.h"
+#include "train/saved_run.h"
+
+namespace lmx::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class TranslationRunTest : public FolderTest {
+ protected:
+  TranslationRunTest() {
+    static const bool once = [] {
+      Registry::instance().add_default_directories();
+      set_log_level(LogLevel::error);
+      return true;
+    }();
+    static_cast<void>(once);
+    std::string source, target;
+    for (int i = 0; i < 300; ++i) {
+      source += str("The ", word(i), " sees a ", word(i * 7 + 1), ".\n");
+      target += str("Der ", word(i), "er sieht einen ", word(i * 7 + 1), "en.\n");
+    }
+    write_all(path("a.en"), source);
+    write_all(path("a.de"), target);
+    make_run("run", 100, "{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 32, heads: 2}");
+  }
+  static std::string word(int i) {
+    const char* parts[] = {"ba", "ko", "li", "mu", "ter", "gan", "sol"};
+    return str(parts[i % 7], parts[i / 7 % 7], parts[i / 49 % 7]);
+  }
+  // What a run writes before its first step, and a checkpoint of the parameters that it begins with.
+  void make_run(const std::string& name, int words, const std::string& model) {
+    const std::string yaml = str("data: {name: parallel, source_language: en, target_language: de, vocab_size: ", words,
+                                 ", valid_fraction: 0.1, test_fraction: 0.1, cache_dir: ", path("cache"), ", source_files: [",
+                                 path("a.en"), "], target_files: [", path("a.de"),
+                                 "]}\nbatcher: {name: random_windows, sequence_length: 5}\nbatch: {global: 2}\nmodel: ", model,
+                                 "\nloss: {name: full_softmax}\noptimizer: {name: sgd, lr: 0.1}\n"
+                                 "train: {steps: 1}\nthreads: 1\n");
+    const Node full = full_recipe(parse_yaml(yaml, "recipe.yaml"), name);
+    const Recipe recipe = read_recipe(full, name);
+    const Dataset data = open_dataset(recipe.data);
+    fs::create_directories(path(name));
+    write_all(path(name + "/config.yaml"), to_yaml(full));
+    save_vocabulary(path(name), data.vocabulary);
+    save_text_codecs(data.codecs, path(name));
+    const auto comm = make_self_communicator(1);
+    Context ctx = make_context(recipe, *comm);
+    const Network network = make_network(recipe, data.vocabulary.size(), &data.vocabulary);
+    ParameterStore params;
+    add_parameters(ctx, params, network, 3);
+    TrainState state;
+    state.model = parameter_values(params);
+    state.numbers["step"] = "10";
+    save_checkpoint(path(name), 10, state);
+  }
+  TranslateOptions options() const {
+    TranslateOptions o;
+    o.search.max_factor = 0;
+    o.search.max_offset = 8;
+    return o;
+  }
+  std::string translated(const std::string& input, const TranslateOptions& o) {
+    write_all(path("in.txt"), input);
+    translate_file(path("run"), o, path("in.txt"), path("out.txt"));
+    return read_all(path("out.txt"));
+  }
+  std::string refused(const std::string& run, const TranslateOptions& o) {
+    return message<UserError>([&] { Translator(path(run), o); });
+  }
+};
+
+TEST_F(TranslationRunTest, BatchesDoNotChangeTranslations) {
+  std::string input;
+  for (int i = 0; i < 40; ++i) input += (i % 9 == 4 ? "" : str("The ", word(i * 3), i % 2 ? " sees a sol" : "", ".")) + "\n";
+  TranslateOptions o = options();
+  const std::string many = translated(input, o);
+  EXPECT_EQ(std::count(many.begin(), many.end(), '\n'), 40);
+  o.batch = 1;
+  EXPECT_EQ(translated(input, o), many);
+  o.batch = 7;
+  EXPECT_EQ(translated(input, o), many);
+  EXPECT_EQ(translated("", o), "");
+  EXPECT_EQ(translated("\n\n", o), "\n\n");
+}
+
+TEST_F(TranslationRunTest, ScoreAgreesWithSearch) {
+  TranslateOptions o = options();
+  o.search.beam = o.n_best = 4;
+  o.search.max_factor = 1;
+  const Translator translator(path("run"), o);
+  const Lines sources{"The baba sees a sol.", "The ko.", "A mu sees the gan, and the gan sees a mu."};
+  std::string source, target;
+  std::vector<Translation> all;
+  const auto found = translator.translate(sources);
+  for (size_t i = 0; i < sources.size(); ++i)
+    for (const Translation& t : found[i]) {
+      source += sources[i] + "\n";
+      target += t.text + "\n";
+      all.push_back(t);
+    }
+  write_all(path("s"), source);
+  write_all(path("t"), target);
+  ScorePairsOptions scoring;
+  scoring.batch = 3;
+  EXPECT_EQ(score_files(path("run"), scoring, path("s"), path("t"), path("tsv")), static_cast<int64_t>(all.size()));
+  std::istringstream lines(read_all(path("tsv")));
+  size_t compared = 0;
+  for (const Translation& t : all) {
+    double mean = 0, sum = 0;
+    int64_t tokens = 0;
+    lines >> mean >> sum >> tokens;
+    EXPECT_NEAR(mean * static_cast<double>(tokens), sum, 1e-4);
+    // The text may have a shorter segmentation than the one that search wrote; where it has not, incremental decoding and
+    // the whole forward agree.
+    if (tokens != t.length) continue;
+    EXPECT_NEAR(sum, t.logprob, 2e-4 * std::abs(sum));
+    ++compared;
+  }
+  EXPECT_GT(compared, 2u);
+}
+
+TEST_F(TranslationRunTest, NBestAndOutputInOrder) {
+  TranslateOptions o = options();
+  o.n_best = 2;
+  const std::string out = translated("The ko.\n\nThe li.\n", o);
+  std::istringstream lines(out);
+  std::vector<std::string> heads;
+  for (std::string line; std::getline(lines, line);) heads.push_back(line.substr(0, 6));
+  EXPECT_EQ(heads, (std::vector<std::string>{"0 ||| ", "0 ||| ", "1 ||| ", "2 ||| ", "2 ||| "}));
+  EXPECT_THAT(out, HasSubstr("1 |||  ||| logprob=0.0000 length=0 ||| 0.000000\n"));
+}
+
+TEST_F(TranslationRunTest, InvalidTextComesAfterWhatWasWritten) {
+  TranslateOptions o = options();
+  const std::string good = translated("The ko.\nThe li.\n", o);
+  write_all(path("in.txt"), "The ko.\nThe li.\nThe \xE9.\nThe mu.\n");
+  const std::string text = message<UserError>([&] { translate_file(path("run"), o, path("in.txt"), path("out.txt")); });
+  EXPECT_THAT(text, AllOf(HasSubstr("in.txt:3: byte 0xE9"), HasSubstr("not UTF-8")));
+  EXPECT_EQ(read_all(path("out.txt")), good);
+  EXPECT_THAT(message<RunError>([&] { translate_file(path("run"), o, path("a.en"), "/dev/full"); }), HasSubstr("No space left"));
+}
+
+TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
+  write_all(path("s"), "a\nb\nc\n");
+  write_all(path("t"), "a\nb\n");
+  ScorePairsOptions o;
+  EXPECT_THAT(message<UserError>([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }),
+              AllOf(HasSubstr("s has 3 lines"), HasSubstr("t has 2")));
+  std::string tsv = read_all(path("tsv"));
+  EXPECT_EQ(std::count(tsv.begin(), tsv.end(), '\n'), 2);  // the pairs before are scored
+  write_all(path("t"), str("a\n\n", std::string(600, 'b'), "\n"));
+  o.max_length = 20;
+  EXPECT_EQ(score_files(path("run"), o, path("s"), path("t"), path("tsv")), 3);
+  tsv = read_all(path("tsv"));
+  EXPECT_THAT(tsv, testing::EndsWith("-inf\t-inf\t0\n"));
+  EXPECT_THAT(tsv, HasSubstr("\t1\n"));  // an empty side: </s> alone
+  o.batch = 0;
+  EXPECT_THAT(message<UserError>([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }), HasSubstr("at least 1"));
+  EXPECT_THAT(message<UserError>([&] { score_files(path("run"), {}, "-", "-", path("tsv")); }), HasSubstr("one side"));
+}
+
+TEST_F(TranslationRunTest, RunsThatCannotTranslate) {
+  EXPECT_THAT(refused("nowhere", options()), HasSubstr("there is no run directory"));
+  TranslateOptions o = options();
+  o.checkpoint = "7";
+  EXPECT_THAT(refused("run", o), AllOf(HasSubstr("no checkpoint '7'"), HasSubstr("10")));
+  // A model without an encoder.
+  make_run("lm", 100, "{name: transformer, encoder_layers: 0, decoder_layers: 1, d: 16, ffn: 32, heads: 2}");
+  EXPECT_THAT(refused("lm", options()), HasSubstr("holds a language model"));
+  // Another vocabulary than the checkpoint's.
+  make_run("other", 90, "{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 32, heads: 2}");
+  o.checkpoint = path("other/checkpoints/step-10");
+  EXPECT_THAT(refused("run", o), AllOf(HasSubstr("trained with a vocabulary of 90 entries"), HasSubstr("this run's has 100")));
+  // Subwords that are gone, or another run's.
+  fs::copy(path("run"), path("copy"), fs::copy_options::recursive);
+  fs::remove(path("copy/subwords.model"));
+  EXPECT_THAT(refused("copy", options()), AllOf(HasSubstr("copy/subwords.model is missing"), HasSubstr("translation run")));
+  fs::copy(path("other/subwords.model"), path("copy/subwords.model"));
+  EXPECT_THAT(refused("copy", options()), HasSubstr("copy/codecs.json is damaged"));
+}
+
+TEST_F(TranslationRunTest, AverageOfOneTranslatesAsItDoes) {
+  average_checkpoints({{path("run/checkpoints/step-10"), path("run/checkpoints/step-10")}, "", 0, 0}, path("mean.safetensors"));
+  TranslateOptions o = options();
+  const std::string before = translated("The ko sees a li.\nThe mu.\n", o);
+  o.checkpoint = path("mean.safetensors");
+  EXPECT_EQ(translated("The ko sees a li.\nThe mu.\n", o), before);
+}
+
+}  // namespace
+}  // namespace lmx::train

@@ -1,0 +1,115 @@
+// lmx translate, lmx score
+#include <memory>
+
+#include "commands.h"
+#include "lmx/config.h"
+#include "lmx/error.h"
+#include "lmx/translate.h"
+
+namespace lmx_cli {
+namespace {
+
+constexpr const char* kWhich = "last, best, a step, or a file or folder of parameters";
+
+struct TranslateCommand {
+  PluginDirectories directories;
+  std::string run, input = "-", output = "-", penalty = "fairseq:0.6", max_length = "1,50";
+  lmx::TranslateOptions options;
+};
+
+// "1,50": at most 1 x + 50 tokens.
+void read_max_length(const std::string& text, lmx::SearchOptions& search) {
+  const size_t comma = text.find(',');
+  const auto factor = lmx::parse_double(text.substr(0, comma));
+  const auto offset = comma == std::string::npos ? std::nullopt : lmx::parse_double(text.substr(comma + 1));
+  if (!factor || !offset)
+    throw lmx::UserError(
+        lmx::str("[translate] the greatest length is written a,b for a x + b tokens, as 1,50; got '", text, "'"));
+  search.max_factor = *factor;
+  search.max_offset = *offset;
+}
+
+void translate(TranslateCommand o) {
+  lmx::read_length_penalty(o.penalty, o.options.search);
+  read_max_length(o.max_length, o.options.search);
+  o.directories.load();
+  lmx::translate_file(o.run, o.options, o.input, o.output);
+}
+
+struct ScoreCommand {
+  PluginDirectories directories;
+  std::string run, source, target, output = "-";
+  lmx::ScorePairsOptions options;
+};
+
+void score(const ScoreCommand& o) {
+  o.directories.load();
+  lmx::score_files(o.run, o.options, o.source, o.target, o.output);
+}
+
+void add_search(CLI::App& command, TranslateCommand& o) {
+  command.add_option("--beam", o.options.search.beam, "hypotheses kept at each length; 1: greedy")
+      ->type_name("K")
+      ->capture_default_str();
+  command.add_option("--length-penalty", o.penalty, "fairseq:A (l^A), wu:A (((5 + l) / 6)^A) or none; l counts </s>")
+      ->type_name("KIND")
+      ->capture_default_str();
+  command.add_option("--n-best", o.options.n_best, "translations of each line, with scores: line ||| text ||| ... ||| score")
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("--max-length", o.max_length, "a,b: at most a x + b tokens for x of the source")
+      ->type_name("A,B")
+      ->capture_default_str();
+  command.add_option("--min-length", o.options.search.min_length, "at least that many tokens")
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_translate(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("translate", "translate text, line by line, with a run's model");
+  set_examples(*command,
+               {{"lmx translate runs/ott_wmt/2026-05-01_101500 < news.en > news.de", "its last checkpoint, beam 4"},
+                {"lmx translate runs/ott_wmt/2026-05-01_101500 --checkpoint average.safetensors --input news.en.gz",
+                 "the average that `lmx average` wrote"},
+                {"echo 'A dog runs.' | lmx translate runs/ott_wmt/2026-05-01_101500 --n-best 4", "four of them, with scores"}});
+  const auto o = std::make_shared<TranslateCommand>();
+  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
+  command->add_option("--checkpoint", o->options.checkpoint, kWhich)->type_name("WHICH")->capture_default_str();
+  add_search(*command, *o);
+  command->add_option("--replace-unknown", o->options.replace_unknown,
+                      "words outside the vocabulary: drop (never written), keep (<unk>), copy (from the source)")
+      ->type_name("HOW")
+      ->capture_default_str();
+  command->add_option("--batch", o->options.batch, "sentences of a batch")->type_name("N")->capture_default_str();
+  command->add_option("--max-source", o->options.max_source, "tokens; longer lines are translated in pieces")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--input", o->input, "-: standard input; .gz is read too")->type_name("FILE")->capture_default_str();
+  command->add_option("--output", o->output, "-: standard output")->type_name("FILE")->capture_default_str();
+  o->directories.add_to(*command);
+  command->callback([o] { translate(*o); });
+}
+
+void add_score(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("score", "likelihoods of given translations, a line each");
+  set_examples(*command, {{"lmx score runs/ott_wmt/2026-05-01_101500 crawl.en crawl.de > crawl.tsv",
+                           "mean and summed log-likelihood (nats) and tokens of each pair"},
+                          {"paste crawl.tsv crawl.en crawl.de | sort -t$'\\t' -k1,1gr | head -n 1000000",
+                           "the million likeliest pairs"}});
+  const auto o = std::make_shared<ScoreCommand>();
+  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
+  command->add_option("SRC", o->source, "source sentences, one a line; -: standard input")->required()->type_name("");
+  command->add_option("TGT", o->target, "their translations")->required()->type_name("");
+  command->add_option("--checkpoint", o->options.checkpoint, kWhich)->type_name("WHICH")->capture_default_str();
+  command->add_option("--batch", o->options.batch, "sentences of a batch")->type_name("N")->capture_default_str();
+  command->add_option("--max-length", o->options.max_length, "tokens; pairs with a longer side get -inf")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--output", o->output, "-: standard output")->type_name("FILE")->capture_default_str();
+  o->directories.add_to(*command);
+  command->callback([o] { score(*o); });
+}
+
+}  // namespace lmx_cli
