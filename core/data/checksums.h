@@ -11,8 +11,8 @@
 
 namespace lmx::data {
 
-// Each file's SHA-256 against the registry's, or, where that has none, against what its first use recorded in the cache.
-// Nothing is checked of files that are no corpus's (null). UserError names both sums.
+// Each file's SHA-256 against the registry's, or, where that has none, against what its first use recorded in the
+// cache. Nothing is checked of files that are no corpus's (null). UserError names both sums.
 LMX_API void verify_checksums(const Corpus* corpus, const std::string& directory, const std::vector<SourceFile>& files,
                               const std::string& cache_dir);
 

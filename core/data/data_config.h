@@ -43,13 +43,16 @@ struct ParallelConfig {
   double max_ratio = 0, valid_fraction = 0.01, test_fraction = 0;
   bool lower_case = false, escape = false, aggressive_dashes = false;
   void fields(Fields& f) {
-    f.required("vocab_size", vocab_size, "subwords that both languages share, <unk> and </s> among them", {3, 2147483647.0});
+    f.required("vocab_size", vocab_size, "subwords that both languages share, <unk> and </s> among them",
+               {3, 2147483647.0});
     f.field("corpus", corpus, "a parallel corpus of the registry (`lmx data list`); or give files");
     f.field("source_language", source_language, "en, de, fr ...; empty: as the corpus says");
     f.field("target_language", target_language, "of the side that is predicted; empty: as the corpus says");
-    f.field("source_files", source_files, "files, directories, globs, also .gz; line i translates line i of target_files");
+    f.field("source_files", source_files,
+            "files, directories, globs, also .gz; line i translates line i of target_files");
     f.field("target_files", target_files, "as many files, in the same order");
-    f.field("valid_source_files", valid_source_files, "of the validation split; without them it is drawn from the files");
+    f.field("valid_source_files", valid_source_files,
+            "of the validation split; without them it is drawn from the files");
     f.field("valid_target_files", valid_target_files, "");
     f.field("test_source_files", test_source_files, "of the test split; without them it is drawn from the files");
     f.field("test_target_files", test_target_files, "");
@@ -58,20 +61,26 @@ struct ParallelConfig {
     f.field("test_files", test_files, "TSV files of the test split");
     f.field("tsv_columns", tsv_columns, "columns of TSV files that hold source and target, from 1", kPositive);
     f.choice("tokenizer", tokenizer, {"auto", "moses", "none", "tokenized"},
-             "moses: Moses' rules, then subwords; none: subwords of the text as it is; tokenized: the files hold Moses' tokens "
+             "moses: Moses' rules, then subwords; none: subwords of the text as it is; tokenized: the files hold "
+             "Moses' tokens "
              "already; auto: as the corpus says, else moses");
     f.field("joiner", joiner, "tokenized files only: ends a piece of a word that goes on (`@@`); taken out");
     f.field("lower_case", lower_case, "lower-case both sides");
     f.field("escape", escape, "write & | < > ' \" [ ] as Moses' entities");
     f.field("aggressive_dashes", aggressive_dashes, "cut words at dashes: well @-@ known");
-    f.field("subword_model", subword_model, "a sentencepiece model to use; empty: byte-pair encoding is trained on both sides");
-    f.field("max_words", max_words, "training pairs with a longer side are dropped (words before subwords); 0: no limit", kNonNegative);
-    f.field("max_ratio", max_ratio, "training pairs whose longer side has more than this many times the words of the shorter are "
-            "dropped; 0: no limit", kNonNegative);
+    f.field("subword_model", subword_model,
+            "a sentencepiece model to use; empty: byte-pair encoding is trained on both sides");
+    f.field("max_words", max_words,
+            "training pairs with a longer side are dropped (words before subwords); 0: no limit", kNonNegative);
+    f.field("max_ratio", max_ratio,
+            "training pairs whose longer side has more than this many times the words of the shorter are "
+            "dropped; 0: no limit",
+            kNonNegative);
     f.field("valid_fraction", valid_fraction, "of the pairs that become the validation split", {0, 0.9});
     f.field("test_fraction", test_fraction, "of the pairs that become the test split", {0, 0.9});
     f.field("split_seed", split_seed, "which pairs those are; the same on every machine", kNonNegative);
-    f.field("cache_dir", cache_dir, "where prepared data is kept; empty: LMX_CACHE_DIR, $XDG_CACHE_HOME/lmx or ~/.cache/lmx");
+    f.field("cache_dir", cache_dir,
+            "where prepared data is kept; empty: LMX_CACHE_DIR, $XDG_CACHE_HOME/lmx or ~/.cache/lmx");
     f.field("threads", threads, "that prepare the data; 0: all cores", {0, 1024});
   }
 };

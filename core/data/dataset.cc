@@ -15,7 +15,8 @@ Kind kind_of(const Node& data) {
   const std::vector<std::string> known{"text", "parallel", "synthetic"};
   const Node* name = data.find("name");
   if (!name || name->kind != Node::Kind::scalar) {
-    throw UserError(config::at(name ? name->mark : data.mark, "data") + "needs a key `name`: text, parallel or synthetic");
+    throw UserError(config::at(name ? name->mark : data.mark, "data") +
+                    "needs a key `name`: text, parallel or synthetic");
   }
   if (name->text == "text") return Kind::text;
   if (name->text == "parallel") return Kind::parallel;
@@ -59,7 +60,8 @@ Dataset open_all_types(const Node& data) {
   const Kind kind = kind_of(data);
   if (kind == Kind::synthetic) return data::make_synthetic(synthetic_config(data));
   if (kind == Kind::parallel)
-    throw UserError(str(config::at(data.mark, "data"), "the types of parallel text are its subwords; name one side's files as text"));
+    throw UserError(str(config::at(data.mark, "data"),
+                        "the types of parallel text are its subwords; name one side's files as text"));
   Node any_size = data;
   any_size.set("vocab_size", Node::scalar("3"));
   const data::TextConfig config = text_config(any_size);
@@ -100,9 +102,12 @@ DataCheck check_dataset(const Node& data) {
 
 int64_t vocabulary_size(const Node& data) {
   switch (kind_of(data)) {
-    case Kind::synthetic: return synthetic_config(data).vocab_size;
-    case Kind::parallel: return parallel_config(data).vocab_size;
-    case Kind::text: break;
+    case Kind::synthetic:
+      return synthetic_config(data).vocab_size;
+    case Kind::parallel:
+      return parallel_config(data).vocab_size;
+    case Kind::text:
+      break;
   }
   return text_config(data).vocab_size;
 }
@@ -110,9 +115,12 @@ int64_t vocabulary_size(const Node& data) {
 Node full_data_config(const Node& data) {
   const auto fields_of = [&] {
     switch (kind_of(data)) {
-      case Kind::synthetic: return write_config(synthetic_config(data));
-      case Kind::parallel: return write_config(parallel_config(data));
-      case Kind::text: break;
+      case Kind::synthetic:
+        return write_config(synthetic_config(data));
+      case Kind::parallel:
+        return write_config(parallel_config(data));
+      case Kind::text:
+        break;
     }
     return write_config(text_config(data));
   };

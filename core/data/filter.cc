@@ -50,14 +50,16 @@ Side measure(std::string_view line) {
 // Counts the pair; whether it is kept.
 bool judge(const PairLine& pair, const FilterRules& rules, FilterCounts& counts) {
   std::array<bool, FilterCounts::kRules> broken{};
-  broken[FilterCounts::kInvalid] = find_invalid_utf8(pair.source) != kValidUtf8 || find_invalid_utf8(pair.target) != kValidUtf8;
+  broken[FilterCounts::kInvalid] =
+      find_invalid_utf8(pair.source) != kValidUtf8 || find_invalid_utf8(pair.target) != kValidUtf8;
   if (!broken[FilterCounts::kInvalid]) {
     const Side source = measure(pair.source), target = measure(pair.target);
     const int64_t longer = std::max(source.words, target.words), shorter = std::min(source.words, target.words);
     broken[FilterCounts::kEmpty] = shorter == 0;
     if (shorter > 0) {
       broken[FilterCounts::kTooLong] = rules.max_words > 0 && longer > rules.max_words;
-      broken[FilterCounts::kRatio] = rules.max_ratio > 0 && static_cast<double>(longer) > rules.max_ratio * static_cast<double>(shorter);
+      broken[FilterCounts::kRatio] =
+          rules.max_ratio > 0 && static_cast<double>(longer) > rules.max_ratio * static_cast<double>(shorter);
       broken[FilterCounts::kCopy] = rules.drop_copies && source.text == target.text;
     }
   }
@@ -90,15 +92,19 @@ struct Copying {
 };
 
 // Writes the pairs that are to be kept, in their order.
-void copy_pairs(const std::vector<PairFiles>& files, const PairTextOutput& out, const char* title, const Copying& copying) {
+void copy_pairs(const std::vector<PairFiles>& files, const PairTextOutput& out, const char* title,
+                const Copying& copying) {
   PairWriter writer(out);
   PairReader reader(files, kChunkBytes, title);
   Turnstile turnstile;
   const auto copy = [&](PairChunk& chunk, int thread) {
     PairBlock block;
-    for_each_pair(files[chunk.file], chunk, [&](const PairLine& pair) {
-      if (copying.keep(pair, thread)) writer.add(block, pair.source, pair.target);
-    }, copying.any_bytes);
+    for_each_pair(
+        files[chunk.file], chunk,
+        [&](const PairLine& pair) {
+          if (copying.keep(pair, thread)) writer.add(block, pair.source, pair.target);
+        },
+        copying.any_bytes);
     writer.seal(block);
     if (!turnstile.wait_for(chunk.index)) return;
     writer.append(block);
@@ -113,7 +119,8 @@ void copy_pairs(const std::vector<PairFiles>& files, const PairTextOutput& out, 
 // Scores of a file, one a line, front to back.
 class ScoreReader {
  public:
-  ScoreReader(const std::string& path, int64_t column) : files_(find_sources({path}, Split::train)), column_(column), reader_(files_, kChunkBytes, "reading scores:") {}
+  ScoreReader(const std::string& path, int64_t column)
+      : files_(find_sources({path}, Split::train)), column_(column), reader_(files_, kChunkBytes, "reading scores:") {}
   bool next(double& score) {
     while (at_ >= chunk_.text.size()) {
       if (!reader_.next(chunk_)) return false;
@@ -197,19 +204,23 @@ Threshold find_threshold(const TopOptions& options) {
 }  // namespace
 
 const char* rule_name(FilterCounts::Rule rule) {
-  constexpr const char* kNames[FilterCounts::kRules] = {"not UTF-8", "empty side", "too long", "ratio of lengths", "copy"};
+  constexpr const char* kNames[FilterCounts::kRules] = {"not UTF-8", "empty side", "too long", "ratio of lengths",
+                                                        "copy"};
   return kNames[rule];
 }
 
 FilterCounts filter_pairs(const PairTextFiles& in, const FilterRules& rules, const PairTextOutput& out, int threads) {
   if (rules.max_ratio != 0 && rules.max_ratio < 1)
-    throw UserError(str("[data] a ratio of ", rules.max_ratio, " would drop every pair; it is longer / shorter, at least 1, or 0 for no limit"));
+    throw UserError(str("[data] a ratio of ", rules.max_ratio,
+                        " would drop every pair; it is longer / shorter, at least 1, or 0 for no limit"));
   const std::vector<PairFiles> files = find_pair_files(in);
   const int workers = preparing_threads(threads);
   std::vector<FilterCounts> chunks(static_cast<size_t>(workers));
   FilterCounts all;
   Copying copying;
-  copying.keep = [&](const PairLine& pair, int thread) { return judge(pair, rules, chunks[static_cast<size_t>(thread)]); };
+  copying.keep = [&](const PairLine& pair, int thread) {
+    return judge(pair, rules, chunks[static_cast<size_t>(thread)]);
+  };
   copying.counted = [&](int thread) {
     add(all, chunks[static_cast<size_t>(thread)]);
     chunks[static_cast<size_t>(thread)] = {};
@@ -222,7 +233,8 @@ FilterCounts filter_pairs(const PairTextFiles& in, const FilterRules& rules, con
 
 TopCounts keep_best_pairs(const PairTextFiles& in, const TopOptions& options, const PairTextOutput& out) {
   if (options.keep < 1) throw UserError(str("[data] ", options.keep, " pairs to keep; at least 1 is needed"));
-  if (options.score_column < 1) throw UserError(str("[data] score column ", options.score_column, "; columns are counted from 1"));
+  if (options.score_column < 1)
+    throw UserError(str("[data] score column ", options.score_column, "; columns are counted from 1"));
   const std::vector<PairFiles> files = find_pair_files(in);
   const Threshold threshold = find_threshold(options);
   TopCounts counts;
@@ -230,8 +242,8 @@ TopCounts keep_best_pairs(const PairTextFiles& in, const TopOptions& options, co
   ScoreReader scores(options.scores, options.score_column);
   const auto check = [&](bool end) {
     if (counts.read <= threshold.scores && (!end || counts.read == threshold.scores)) return;
-    throw UserError(str("[data] ", options.scores, " has ", threshold.scores, " scores for ", end ? "" : "at least ", counts.read,
-                        " pairs; line i must be the score of pair i"));
+    throw UserError(str("[data] ", options.scores, " has ", threshold.scores, " scores for ", end ? "" : "at least ",
+                        counts.read, " pairs; line i must be the score of pair i"));
   };
   Copying copying;  // by one thread: scores are read in the pairs' order, and reading is what takes the time
   copying.keep = [&](const PairLine&, int) {

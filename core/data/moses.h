@@ -14,9 +14,9 @@
 namespace lmx::data {
 
 struct MosesOptions {
-  std::string language = "en";      // another than en, de and fr gets the rules that have no language
-  bool aggressive_dashes = false;   // "well-known" becomes "well @-@ known"
-  bool escape = false;              // & | < > ' " [ ] become the entities that Moses' decoder reads
+  std::string language = "en";     // another than en, de and fr gets the rules that have no language
+  bool aggressive_dashes = false;  // "well-known" becomes "well @-@ known"
+  bool escape = false;             // & | < > ' " [ ] become the entities that Moses' decoder reads
 };
 
 // Thread-safe.

@@ -15,7 +15,7 @@ struct Entity {
   char32_t character;
 };
 // "&bar;" and the like stem from old versions of Moses.
-constexpr Entity kEntities[] = {{U"&bar;", '|'}, {U"&#124;", '|'}, {U"&lt;", '<'},  {U"&gt;", '>'},
+constexpr Entity kEntities[] = {{U"&bar;", '|'}, {U"&#124;", '|'}, {U"&lt;", '<'},   {U"&gt;", '>'},
                                 {U"&bra;", '['}, {U"&ket;", ']'},  {U"&quot;", '"'}, {U"&apos;", '\''},
                                 {U"&#91;", '['}, {U"&#93;", ']'},  {U"&amp;", '&'}};
 
@@ -23,9 +23,9 @@ std::u32string unescape(std::u32string_view in) {
   std::u32string out;
   out.reserve(in.size());
   for (size_t i = 0; i < in.size();) {
-    const auto* found = in[i] != '&' ? std::end(kEntities) : std::find_if(std::begin(kEntities), std::end(kEntities), [&](const Entity& e) {
-      return in.substr(i).starts_with(e.name);
-    });
+    const auto* found = in[i] != '&' ? std::end(kEntities)
+                                     : std::find_if(std::begin(kEntities), std::end(kEntities),
+                                                    [&](const Entity& e) { return in.substr(i).starts_with(e.name); });
     if (found == std::end(kEntities)) {
       out.push_back(in[i++]);
     } else {
@@ -101,8 +101,8 @@ class Joiner {
       add(word, french && word.size() == 1 && all_of(word, U"?!:;\\%"), true);
     } else if (language_ == "en" && i > 0 && word[0] == '\'' && word.size() > 1 && moses::is_alpha(word[1])) {
       add(word, false, true);
-    } else if ((french || language_ == "it" || language_ == "ga") && i + 1 < words_.size() && word.size() > 1 && word.back() == '\'' &&
-               moses::is_alpha(word[word.size() - 2]) && moses::is_alpha(words_[i + 1][0])) {
+    } else if ((french || language_ == "it" || language_ == "ga") && i + 1 < words_.size() && word.size() > 1 &&
+               word.back() == '\'' && moses::is_alpha(word[word.size() - 2]) && moses::is_alpha(words_[i + 1][0])) {
       add(word, space_, false);
     } else if (all_of(word, U"'\"\u201E\u201C`")) {
       place_quote(i);

@@ -63,7 +63,8 @@ Text split_dashes(const Text& in) {
   Text out;
   out.reserve(in.size() * 2);
   for (size_t i = 0; i < in.size(); ++i) {
-    const bool inner = in[i] == '-' && i > 0 && i + 1 < in.size() && moses::is_alnum(in[i - 1]) && moses::is_alnum(in[i + 1]);
+    const bool inner =
+        in[i] == '-' && i > 0 && i + 1 < in.size() && moses::is_alnum(in[i - 1]) && moses::is_alnum(in[i + 1]);
     if (inner)
       append(out, U" @-@ ");
     else
@@ -196,7 +197,8 @@ bool keeps_point(const std::vector<std::u32string_view>& words, size_t i, const 
     append_utf8(bytes, c);
   }
   if (moses::is_nonbreaking(language, bytes)) return true;
-  return !last && words[i + 1][0] >= '0' && words[i + 1][0] <= '9' && moses::is_nonbreaking_before_number(language, bytes);
+  return !last && words[i + 1][0] >= '0' && words[i + 1][0] <= '9' &&
+         moses::is_nonbreaking_before_number(language, bytes);
 }
 
 // The words with one space between them, points that end sentences apart.
@@ -221,15 +223,24 @@ void split_final_point_and_apostrophe(Text& text) {
 
 std::string_view entity(char32_t c) {
   switch (c) {
-    case '&': return "&amp;";
-    case '|': return "&#124;";
-    case '<': return "&lt;";
-    case '>': return "&gt;";
-    case '\'': return "&apos;";
-    case '"': return "&quot;";
-    case '[': return "&#91;";
-    case ']': return "&#93;";
-    default: return "";
+    case '&':
+      return "&amp;";
+    case '|':
+      return "&#124;";
+    case '<':
+      return "&lt;";
+    case '>':
+      return "&gt;";
+    case '\'':
+      return "&apos;";
+    case '"':
+      return "&quot;";
+    case '[':
+      return "&#91;";
+    case ']':
+      return "&#93;";
+    default:
+      return "";
   }
 }
 

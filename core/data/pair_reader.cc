@@ -100,7 +100,8 @@ bool column_of(std::string_view line, int64_t column, std::string_view& out) {
 }  // namespace
 
 struct PairReader::Impl {
-  Impl(const std::vector<PairFiles>& f, size_t bytes, std::string t) : files(f), chunk_bytes(bytes), title(std::move(t)) {
+  Impl(const std::vector<PairFiles>& f, size_t bytes, std::string t)
+      : files(f), chunk_bytes(bytes), title(std::move(t)) {
     for (const PairFiles& both : files) bytes_total += both.source.bytes;
   }
   const std::vector<PairFiles>& files;
@@ -136,7 +137,8 @@ void PairReader::Impl::report() {
   const auto now = std::chrono::steady_clock::now();
   if (now - reported < std::chrono::milliseconds(200)) return;
   reported = now;
-  progress_line(str("[data] ", title, " ", 100 * (bytes_before + source->disk_position()) / std::max<int64_t>(bytes_total, 1), " % of ",
+  progress_line(str("[data] ", title, " ",
+                    100 * (bytes_before + source->disk_position()) / std::max<int64_t>(bytes_total, 1), " % of ",
                     bytes_total / 1'000'000, " MB of source text"));
 }
 
@@ -146,8 +148,8 @@ void PairReader::Impl::refuse_counts(int64_t source_more, int64_t target_more) {
   int64_t sources = file_line - 1 + source_more, targets = file_line - 1 + target_more;
   while (const int64_t n = source->take_bytes(chunk_bytes, skipped)) sources += n;
   while (const int64_t n = target->take_bytes(chunk_bytes, skipped)) targets += n;
-  throw UserError(str("[data] ", files[file].source.path, " has ", sources, " lines and ", files[file].target.path, " ", targets,
-                      "; line i of one must translate line i of the other"));
+  throw UserError(str("[data] ", files[file].source.path, " has ", sources, " lines and ", files[file].target.path, " ",
+                      targets, "; line i of one must translate line i of the other"));
 }
 
 bool PairReader::Impl::cut(PairChunk& chunk) {
@@ -189,9 +191,11 @@ bool PairReader::next(PairChunk& chunk) {
 void for_each_pair(const PairFiles& files, const PairChunk& chunk, const std::function<void(const PairLine&)>& visit,
                    bool any_bytes) {
   std::string_view sources = chunk.source, targets = chunk.target;
-  const auto check = [&](const SourceFile& file, std::string_view line, const std::string& text, int64_t offset, int64_t i) {
+  const auto check = [&](const SourceFile& file, std::string_view line, const std::string& text, int64_t offset,
+                         int64_t i) {
     const size_t bad = any_bytes ? kValidUtf8 : find_invalid_utf8(line);
-    if (bad != kValidUtf8) refuse_invalid_utf8(file.path, chunk.file_line + i, offset + (line.data() - text.data()), line, bad);
+    if (bad != kValidUtf8)
+      refuse_invalid_utf8(file.path, chunk.file_line + i, offset + (line.data() - text.data()), line, bad);
   };
   for (int64_t i = 0; i < chunk.pairs; ++i) {
     const std::string_view source = next_line(sources);
@@ -199,8 +203,9 @@ void for_each_pair(const PairFiles& files, const PairChunk& chunk, const std::fu
     PairLine pair{source, {}, chunk.first_pair + i};
     if (files.tsv()) {
       if (!column_of(source, files.columns[0], pair.source) || !column_of(source, files.columns[1], pair.target)) {
-        throw UserError(str("[data] ", files.source.path, ":", chunk.file_line + i, ": needs the columns ", files.columns[0], " and ",
-                            files.columns[1], " (data.tsv_columns) with a tab between columns; it has ",
+        throw UserError(str("[data] ", files.source.path, ":", chunk.file_line + i, ": needs the columns ",
+                            files.columns[0], " and ", files.columns[1],
+                            " (data.tsv_columns) with a tab between columns; it has ",
                             std::count(source.begin(), source.end(), '\t') + 1));
       }
     } else {

@@ -15,8 +15,8 @@
 namespace lmx::data {
 
 struct PairFiles {
-  SourceFile source;              // or the TSV file
-  SourceFile target;              // path "": `source` holds both sides
+  SourceFile source;                     // or the TSV file
+  SourceFile target;                     // path "": `source` holds both sides
   std::array<int64_t, 2> columns{1, 2};  // of a TSV file, 1-based
   bool tsv() const { return target.path.empty(); }
 };
@@ -24,8 +24,8 @@ struct PairFiles {
 struct PairChunk {
   int64_t index = 0;
   size_t file = 0;
-  int64_t first_pair = 0;  // 0-based, counted over all files
-  int64_t file_line = 1;   // 1-based in its files, of the first pair
+  int64_t first_pair = 0;                        // 0-based, counted over all files
+  int64_t file_line = 1;                         // 1-based in its files, of the first pair
   int64_t source_offset = 0, target_offset = 0;  // of the texts in the (decompressed) files
   int64_t pairs = 0;
   std::string source, target;  // whole lines, as many on both sides; of a TSV file all is in `source`
@@ -50,10 +50,10 @@ struct PairLine {
   int64_t number = 0;  // 0-based, counted over all files
 };
 
-// Calls visit(pair) for each pair of the chunk. UserError: a line that is not UTF-8 (unless `any_bytes`), or has too few
-// columns.
-LMX_API void for_each_pair(const PairFiles& files, const PairChunk& chunk, const std::function<void(const PairLine&)>& visit,
-                           bool any_bytes = false);
+// Calls visit(pair) for each pair of the chunk. UserError: a line that is not UTF-8 (unless `any_bytes`), or has too
+// few columns.
+LMX_API void for_each_pair(const PairFiles& files, const PairChunk& chunk,
+                           const std::function<void(const PairLine&)>& visit, bool any_bytes = false);
 
 LMX_API void for_each_pair_chunk(PairReader& reader, int threads, const std::function<void(PairChunk&, int)>& visit,
                                  const std::function<void()>& failed = {});

@@ -35,7 +35,8 @@ std::string gzip(const std::string& text) {
 }  // namespace
 
 struct PairWriter::File {
-  explicit File(const std::string& p) : path(p), temporary(str(p, ".tmp-", getpid())), out(temporary), gz(p.ends_with(".gz")) {}
+  explicit File(const std::string& p)
+      : path(p), temporary(str(p, ".tmp-", getpid())), out(temporary), gz(p.ends_with(".gz")) {}
   ~File() {
     std::error_code ignored;
     if (!done) fs::remove(temporary, ignored);
@@ -61,7 +62,8 @@ struct PairWriter::File {
 
 PairWriter::PairWriter(const PairTextOutput& out) : tsv_(!out.tsv.empty()) {
   const bool two = !out.source.empty() && !out.target.empty(), any = !out.source.empty() || !out.target.empty();
-  if (tsv_ == two || (tsv_ && any)) throw UserError("[data] name either a source and a target file to write, or one TSV file");
+  if (tsv_ == two || (tsv_ && any))
+    throw UserError("[data] name either a source and a target file to write, or one TSV file");
   if (two && fs::path(out.source).lexically_normal() == fs::path(out.target).lexically_normal())
     throw UserError(str("[data] ", out.source, " cannot hold both sides; name two files to write, or a TSV file"));
   source_ = std::make_unique<File>(tsv_ ? out.tsv : out.source);
@@ -103,7 +105,8 @@ std::vector<PairFiles> find_pair_files(const PairTextFiles& in) {
   if (in.tsv.empty() != two) throw UserError("[data] name either source and target files, or TSV files");
   std::vector<PairFiles> files;
   for (SourceFile& file : find_sources(in.tsv, Split::train)) files.push_back({std::move(file), {}, in.columns});
-  std::vector<SourceFile> sources = find_sources(in.source, Split::train), targets = find_sources(in.target, Split::train);
+  std::vector<SourceFile> sources = find_sources(in.source, Split::train),
+                          targets = find_sources(in.target, Split::train);
   if (sources.size() != targets.size()) {
     throw UserError(str("[data] there are ", sources.size(), " source files and ", targets.size(),
                         " target files; each source file needs the target file that translates it"));

@@ -11,8 +11,10 @@
 #include "data/parallel_prepare.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "lmx/parallel_text.h"
 
-namespace lmx::data {
+namespace lmx {
+namespace data {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -62,8 +64,8 @@ Json identity(const ParallelConfig& c, const ParallelSources& sources) {
 }
 
 Json to_json(const PairCounts& c) {
-  return {{"read", c.read},   {"kept", c.kept},         {"empty", c.empty},    {"too_long", c.too_long}, {"bad_ratio", c.bad_ratio},
-          {"words", c.words}, {"subwords", c.subwords}, {"unknown", c.unknown}};
+  return {{"read", c.read},           {"kept", c.kept},   {"empty", c.empty},       {"too_long", c.too_long},
+          {"bad_ratio", c.bad_ratio}, {"words", c.words}, {"subwords", c.subwords}, {"unknown", c.unknown}};
 }
 
 Json report_to_json(const ParallelReport& r) {
@@ -77,7 +79,8 @@ ParallelReport report_from_json(const Json& json) {
   r.types = json.at("types");
   for (size_t s = 0; s < kSplits; ++s) {
     const Json& c = json.at(kSplitNames[s]);
-    r.splits[s] = {c.at("read"), c.at("kept"), c.at("empty"), c.at("too_long"), c.at("bad_ratio"), c.at("words"), c.at("subwords"), c.at("unknown")};
+    r.splits[s] = {c.at("read"),      c.at("kept"),  c.at("empty"),    c.at("too_long"),
+                   c.at("bad_ratio"), c.at("words"), c.at("subwords"), c.at("unknown")};
   }
   return r;
 }
@@ -113,12 +116,13 @@ Dataset load(const ParallelConfig& config, const ParallelSources& sources, const
     const Json meta = Json::parse(read_file(file("meta.json")));
     report = report_from_json(meta.at("report"));
     if (hash_text(read_file(file("vocab.tsv"))) != meta.at("vocabulary_xxh3")) throw UserError("vocab.tsv has changed");
-    if (hash_text(read_file(file(kSubwordFile))) != meta.at("subwords_xxh3")) throw UserError(str(kSubwordFile, " has changed"));
+    if (hash_text(read_file(file(kSubwordFile))) != meta.at("subwords_xxh3"))
+      throw UserError(str(kSubwordFile, " has changed"));
     dataset.vocabulary = Vocabulary::load(file("vocab.tsv"));
     subwords = Subwords::load(file(kSubwordFile));
   } catch (const std::exception& e) {
-    throw UserError(str("[data] prepared data in ", directory, " is damaged (", e.what(), "); delete that directory and it will be ",
-                        "prepared again"));
+    throw UserError(str("[data] prepared data in ", directory, " is damaged (", e.what(),
+                        "); delete that directory and it will be ", "prepared again"));
   }
   TokenArray* targets[kSplits] = {&dataset.train, &dataset.valid, &dataset.test};
   PairArray* pairs[kSplits] = {&dataset.train_pairs, &dataset.valid_pairs, &dataset.test_pairs};
@@ -131,7 +135,8 @@ Dataset load(const ParallelConfig& config, const ParallelSources& sources, const
   dataset.directory = directory;
   dataset.types = report.types;
   const PairCounts& train = report.splits[0];
-  dataset.oov = static_cast<double>(train.unknown[0] + train.unknown[1]) / static_cast<double>(std::max<int64_t>(train.subwords[0] + train.subwords[1], 1));
+  dataset.oov = static_cast<double>(train.unknown[0] + train.unknown[1]) /
+                static_cast<double>(std::max<int64_t>(train.subwords[0] + train.subwords[1], 1));
   dataset.report = report.text(config.vocab_size, sources, config);
   return dataset;
 }
@@ -142,17 +147,20 @@ std::string folder_of(const Json& id) {
 
 }  // namespace
 
-std::string ParallelReport::text(int64_t vocab_size, const ParallelSources& sources, const ParallelConfig& config) const {
+std::string ParallelReport::text(int64_t vocab_size, const ParallelSources& sources,
+                                 const ParallelConfig& config) const {
   std::ostringstream out;
-  out << "vocabulary: " << vocab_size << " subwords of " << sources.source.language << " and " << sources.target.language << " with <unk> and </s>, "
+  out << "vocabulary: " << vocab_size << " subwords of " << sources.source.language << " and "
+      << sources.target.language << " with <unk> and </s>, "
       << (config.subword_model.empty() ? "trained on " : "given; the training text has ") << types << " types\n";
   for (size_t s = 0; s < kSplits; ++s) {
     const PairCounts& c = splits[s];
     if (c.read == 0) continue;
-    out << kSplitNames[s] << ": " << c.kept << " of " << c.read << " pairs (dropped: " << c.empty << " with an empty side";
+    out << kSplitNames[s] << ": " << c.kept << " of " << c.read << " pairs (dropped: " << c.empty
+        << " with an empty side";
     if (s == 0) out << ", " << c.too_long << " by max_words, " << c.bad_ratio << " by max_ratio";
-    out << "), " << c.words[0] << " source and " << c.words[1] << " target words, " << c.subwords[0] << " and " << c.subwords[1]
-        << " subwords, " << c.unknown[0] << " and " << c.unknown[1] << " of them unknown\n";
+    out << "), " << c.words[0] << " source and " << c.words[1] << " target words, " << c.subwords[0] << " and "
+        << c.subwords[1] << " subwords, " << c.unknown[0] << " and " << c.unknown[1] << " of them unknown\n";
   }
   return out.str();
 }
@@ -177,13 +185,35 @@ Dataset open_parallel(const ParallelConfig& config, const ParallelSources& found
   ParallelSources sources = found;
   hash_all(sources);
   const Json id = identity(config, sources);
-  const std::string directory = build_once(cache_directory(config.cache_dir), folder_of(id),
-                                           [&](const std::string& temporary) { build(config, sources, id, temporary); });
+  const std::string directory =
+      build_once(cache_directory(config.cache_dir), folder_of(id),
+                 [&](const std::string& temporary) { build(config, sources, id, temporary); });
   Dataset dataset = load(config, sources, directory);
   dataset.hash = hash_text(id.dump());
-  dataset.source_note = sources.corpus ? str(sources.corpus->name, ": ", sources.corpus->what, "; ", sources.corpus->licence)
-                                       : str(sources.source.language, " to ", sources.target.language, ", files of the recipe");
+  dataset.source_note = sources.corpus
+                            ? str(sources.corpus->name, ": ", sources.corpus->what, "; ", sources.corpus->licence)
+                            : str(sources.source.language, " to ", sources.target.language, ", files of the recipe");
   return dataset;
 }
 
-}  // namespace lmx::data
+}  // namespace data
+
+SentencePairs written_pairs(const Dataset& dataset, const std::string& split) {
+  const bool valid = split == "valid";
+  LMX_CHECK(valid || split == "test" || split == "train", split);
+  const PairArray& pairs = valid ? dataset.valid_pairs : dataset.test_pairs;
+  SentencePairs written;
+  if (split == "train" || pairs.size() == 0 || dataset.directory.empty()) return written;
+  for (const bool target : {false, true}) {
+    const std::string path = str(dataset.directory, "/", split, target ? ".target.txt" : ".source.txt");
+    std::vector<std::string>& lines = target ? written.target : written.source;
+    const std::string text = data::read_file(path);
+    data::for_each_line(text, [&](std::string_view line, int64_t) { lines.emplace_back(line); });
+    if (static_cast<int64_t>(lines.size()) == pairs.size()) continue;
+    throw UserError(str("[data] ", path, " has ", lines.size(), " lines for ", pairs.size(),
+                        " pairs; delete the directory ", dataset.directory, " and it will be prepared again"));
+  }
+  return written;
+}
+
+}  // namespace lmx

@@ -24,8 +24,8 @@ struct ParallelSources {
   std::vector<SourceFile*> all_files();  // each once
 };
 
-// `place`: where `data:` stands in the recipe, for messages. UserError: no corpus and no files, a side that is missing or
-// has another number of files, a missing corpus or subword model ...
+// `place`: where `data:` stands in the recipe, for messages. UserError: no corpus and no files, a side that is missing
+// or has another number of files, a missing corpus or subword model ...
 LMX_API ParallelSources find_parallel(const ParallelConfig& config, const std::string& place);
 
 // Prepares what the cache does not hold and maps it.

@@ -45,7 +45,8 @@ class PairTokenizer {
       ++counts.too_long;
       return false;
     }
-    if (split == Split::train && config_.max_ratio > 0 && static_cast<double>(longer) > config_.max_ratio * static_cast<double>(shorter)) {
+    if (split == Split::train && config_.max_ratio > 0 &&
+        static_cast<double>(longer) > config_.max_ratio * static_cast<double>(shorter)) {
       ++counts.bad_ratio;
       return false;
     }
@@ -95,13 +96,16 @@ void add(PairCounts& sum, const PairCounts& more) {
 
 void check_split(size_t s, const PairCounts& c, double fraction) {
   if (c.kept > 0 || (c.read == 0 && fraction == 0)) return;
-  throw UserError(str("[data] the ", kSplitNames[s], " split keeps none of its ", c.read, " pairs (", c.empty, " with an empty side, ",
-                      c.too_long, " too long, ", c.bad_ratio, " by the ratio of lengths)",
-                      s > 0 && fraction > 0 ? str("; use more text, or another data.", kSplitNames[s], "_fraction (now ", fraction, ")") : ""));
+  throw UserError(str("[data] the ", kSplitNames[s], " split keeps none of its ", c.read, " pairs (", c.empty,
+                      " with an empty side, ", c.too_long, " too long, ", c.bad_ratio, " by the ratio of lengths)",
+                      s > 0 && fraction > 0
+                          ? str("; use more text, or another data.", kSplitNames[s], "_fraction (now ", fraction, ")")
+                          : ""));
 }
 
 // The distinct words of both sides of the training split. UserError: it has none.
-WordTable count_training_words(const ParallelConfig& config, const ParallelSources& sources, const PairTokenizer& tokenizer) {
+WordTable count_training_words(const ParallelConfig& config, const ParallelSources& sources,
+                               const PairTokenizer& tokenizer) {
   const PrepareSettings rule = split_rule(config, sources);
   const int threads = preparing_threads(config.threads);
   std::vector<WordTable> tables(static_cast<size_t>(threads));
@@ -145,8 +149,13 @@ void append_sentence(Encoded& out, size_t side, const std::string& words, const 
 
 class Writer {
  public:
-  Writer(const ParallelConfig& config, const ParallelSources& sources, const Subwords& subwords, const std::string& directory)
-      : config_(config), sources_(sources), subwords_(subwords), tokenizer_(config, sources), frequency_(static_cast<size_t>(subwords.size())) {
+  Writer(const ParallelConfig& config, const ParallelSources& sources, const Subwords& subwords,
+         const std::string& directory)
+      : config_(config),
+        sources_(sources),
+        subwords_(subwords),
+        tokenizer_(config, sources),
+        frequency_(static_cast<size_t>(subwords.size())) {
     for (size_t s = 0; s < kSplits; ++s) {
       for (size_t side = 0; side < 2; ++side) {
         const std::string stem = str(directory, "/", kSplitNames[s], side ? ".target" : ".source");
@@ -222,7 +231,8 @@ class Writer {
 
 }  // namespace
 
-ParallelReport prepare_parallel(const ParallelConfig& config, const ParallelSources& sources, const std::string& directory) {
+ParallelReport prepare_parallel(const ParallelConfig& config, const ParallelSources& sources,
+                                const std::string& directory) {
   ParallelReport report;
   const std::string model = directory + "/" + kSubwordFile;
   {
@@ -235,8 +245,8 @@ ParallelReport prepare_parallel(const ParallelConfig& config, const ParallelSour
   }  // the words are not needed any more
   const std::shared_ptr<const Subwords> subwords = Subwords::load(model);
   if (subwords->size() != config.vocab_size) {
-    throw UserError(str("[data] subword model ", config.subword_model, " has ", subwords->size(), " subwords, data.vocab_size says ",
-                        config.vocab_size));
+    throw UserError(str("[data] subword model ", config.subword_model, " has ", subwords->size(),
+                        " subwords, data.vocab_size says ", config.vocab_size));
   }
   Writer writer(config, sources, *subwords, directory);
   for (size_t part = 0; part < kSplits; ++part) writer.write(part);

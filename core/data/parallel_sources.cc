@@ -14,29 +14,34 @@ struct SplitPatterns {
   Patterns source, target, tsv;
 };
 
-std::vector<PairFiles> pair_up(const SplitPatterns& patterns, Split split, const std::array<int64_t, 2>& columns, const std::string& place) {
+std::vector<PairFiles> pair_up(const SplitPatterns& patterns, Split split, const std::array<int64_t, 2>& columns,
+                               const std::string& place) {
   std::vector<PairFiles> pairs;
   for (SourceFile& file : find_sources(patterns.tsv, split)) pairs.push_back({std::move(file), {}, columns});
-  std::vector<SourceFile> sources = find_sources(patterns.source, split), targets = find_sources(patterns.target, split);
+  std::vector<SourceFile> sources = find_sources(patterns.source, split),
+                          targets = find_sources(patterns.target, split);
   if (sources.size() != targets.size()) {
-    throw UserError(str(place, patterns.prefix, "source_files names ", sources.size(), " files and ", patterns.prefix, "target_files ",
-                        targets.size(), "; each source file needs the target file that translates it"));
+    throw UserError(str(place, patterns.prefix, "source_files names ", sources.size(), " files and ", patterns.prefix,
+                        "target_files ", targets.size(),
+                        "; each source file needs the target file that translates it"));
   }
   for (size_t i = 0; i < sources.size(); ++i) {
     if (sources[i].path == targets[i].path)
-      throw UserError(str(place, sources[i].path, " is named as source and as target; one file with both sides is for `files`"));
+      throw UserError(
+          str(place, sources[i].path, " is named as source and as target; one file with both sides is for `files`"));
     pairs.push_back({std::move(sources[i]), std::move(targets[i]), {}});
   }
   return pairs;
 }
 
 // The side of the corpus that has this language; `fallback` where the config leaves it open.
-const CorpusSide& side_of(const Corpus& corpus, const std::string& language, size_t fallback, const std::string& place) {
+const CorpusSide& side_of(const Corpus& corpus, const std::string& language, size_t fallback,
+                          const std::string& place) {
   if (language.empty()) return corpus.sides[fallback];
   for (const CorpusSide& side : corpus.sides)
     if (side.language == language) return side;
-  throw UserError(str(place, "corpus '", corpus.name, "' has the languages ", corpus.sides[0].language, " and ", corpus.sides[1].language,
-                      ", not '", language, "'"));
+  throw UserError(str(place, "corpus '", corpus.name, "' has the languages ", corpus.sides[0].language, " and ",
+                      corpus.sides[1].language, ", not '", language, "'"));
 }
 
 const Corpus& parallel_corpus(const std::string& name, const std::string& place) {
@@ -51,7 +56,8 @@ const Corpus& parallel_corpus(const std::string& name, const std::string& place)
 void use_corpus(const ParallelConfig& config, const std::string& place, std::array<SplitPatterns, kSplits>& splits,
                 std::array<int64_t, 2>& columns, ParallelSources& sources) {
   const Corpus& corpus = parallel_corpus(config.corpus, place);
-  const size_t first = !config.target_language.empty() && config.source_language.empty() && corpus.sides[0].language == config.target_language;
+  const size_t first = !config.target_language.empty() && config.source_language.empty() &&
+                       corpus.sides[0].language == config.target_language;
   const CorpusSide& source = side_of(corpus, config.source_language, first, place);
   const CorpusSide& target = side_of(corpus, config.target_language, &source == &corpus.sides[0], place);
   if (&source == &target) throw UserError(str(place, "source and target are both '", source.language, "'"));
@@ -63,7 +69,8 @@ void use_corpus(const ParallelConfig& config, const std::string& place, std::arr
     return paths;
   };
   const bool tsv = source.column > 0;
-  const Patterns* own[kSplits][2] = {{&source.train, &target.train}, {&source.valid, &target.valid}, {&source.test, &target.test}};
+  const Patterns* own[kSplits][2] = {
+      {&source.train, &target.train}, {&source.valid, &target.valid}, {&source.test, &target.test}};
   for (size_t s = 0; s < kSplits; ++s) {
     if (tsv) {
       splits[s].tsv = below(*own[s][0]);
@@ -79,28 +86,34 @@ void use_corpus(const ParallelConfig& config, const std::string& place, std::arr
   sources.target.language = target.language;
 }
 
-void check_keys(const ParallelConfig& config, const std::string& place, const std::array<SplitPatterns, kSplits>& splits) {
+void check_keys(const ParallelConfig& config, const std::string& place,
+                const std::array<SplitPatterns, kSplits>& splits) {
   const SplitPatterns& train = splits[0];
   const bool files = !train.source.empty() || !train.target.empty() || !train.tsv.empty();
   if (config.corpus.empty() && !files)
-    throw UserError(str(place, "needs `corpus` (see `lmx data list`), `source_files` and `target_files`, or TSV `files`"));
+    throw UserError(
+        str(place, "needs `corpus` (see `lmx data list`), `source_files` and `target_files`, or TSV `files`"));
   if (!config.corpus.empty() && files) throw UserError(str(place, "has both `corpus` and files; give one of them"));
   for (const SplitPatterns& s : splits) {
     if (!s.tsv.empty() && (!s.source.empty() || !s.target.empty()))
-      throw UserError(str(place, s.prefix, "files (TSV) cannot be given beside ", s.prefix, "source_files and ", s.prefix, "target_files"));
+      throw UserError(str(place, s.prefix, "files (TSV) cannot be given beside ", s.prefix, "source_files and ",
+                          s.prefix, "target_files"));
     if (s.source.empty() != s.target.empty())
-      throw UserError(str(place, s.prefix, s.source.empty() ? "source_files" : "target_files", " is missing beside ", s.prefix,
-                          s.source.empty() ? "target_files" : "source_files"));
+      throw UserError(str(place, s.prefix, s.source.empty() ? "source_files" : "target_files", " is missing beside ",
+                          s.prefix, s.source.empty() ? "target_files" : "source_files"));
     if (!config.corpus.empty() && (!s.tsv.empty() || !s.source.empty()))
       throw UserError(str(place, s.prefix, "files cannot be given beside `corpus`"));
   }
   if (config.corpus.empty() && (config.source_language.empty() || config.target_language.empty()))
     throw UserError(str(place, "needs source_language and target_language (en, de, fr ...) beside files"));
-  if (config.tsv_columns.size() != 2) throw UserError(str(place, "tsv_columns names ", config.tsv_columns.size(), " columns; two are needed"));
+  if (config.tsv_columns.size() != 2)
+    throw UserError(str(place, "tsv_columns names ", config.tsv_columns.size(), " columns; two are needed"));
   if (config.valid_fraction + config.test_fraction >= 1)
-    throw UserError(str(place, "valid_fraction ", config.valid_fraction, " and test_fraction ", config.test_fraction, " leave nothing to train on"));
+    throw UserError(str(place, "valid_fraction ", config.valid_fraction, " and test_fraction ", config.test_fraction,
+                        " leave nothing to train on"));
   if (config.max_ratio > 0 && config.max_ratio < 1)
-    throw UserError(str(place, "max_ratio ", config.max_ratio, " would drop every pair; it is longer / shorter, at least 1, or 0 for no limit"));
+    throw UserError(str(place, "max_ratio ", config.max_ratio,
+                        " would drop every pair; it is longer / shorter, at least 1, or 0 for no limit"));
 }
 
 }  // namespace
@@ -117,9 +130,10 @@ std::vector<SourceFile*> ParallelSources::all_files() {
 }
 
 ParallelSources find_parallel(const ParallelConfig& config, const std::string& place) {
-  std::array<SplitPatterns, kSplits> splits{{{"", config.source_files, config.target_files, config.files},
-                                             {"valid_", config.valid_source_files, config.valid_target_files, config.valid_files},
-                                             {"test_", config.test_source_files, config.test_target_files, config.test_files}}};
+  std::array<SplitPatterns, kSplits> splits{
+      {{"", config.source_files, config.target_files, config.files},
+       {"valid_", config.valid_source_files, config.valid_target_files, config.valid_files},
+       {"test_", config.test_source_files, config.test_target_files, config.test_files}}};
   check_keys(config, place, splits);
   std::array<int64_t, 2> columns{config.tsv_columns[0], config.tsv_columns[1]};
   ParallelSources sources;

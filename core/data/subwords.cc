@@ -66,8 +66,9 @@ std::string train_subwords(const WordTable& words, const SubwordTraining& traini
   if (lines.empty()) throw UserError("[data] there is no word to train subwords on");
   const int64_t characters = distinct_characters(words);
   if (training.vocab_size < characters + 2) {
-    throw UserError(str("[data] data.vocab_size ", training.vocab_size, " is too small: the training text has ", characters,
-                        " distinct characters, each of which is a subword, and <unk> and </s>; use at least ", characters + 2));
+    throw UserError(
+        str("[data] data.vocab_size ", training.vocab_size, " is too small: the training text has ", characters,
+            " distinct characters, each of which is a subword, and <unk> and </s>; use at least ", characters + 2));
   }
   const std::string split = training.split_scripts ? "true" : "false";
   std::string model;
@@ -92,8 +93,9 @@ std::string train_subwords(const WordTable& words, const SubwordTraining& traini
   sentencepiece::SentencePieceProcessor processor;
   if (!processor.LoadFromSerializedProto(model).ok()) throw RunError("[data] training subwords made no model");
   if (processor.GetPieceSize() != training.vocab_size) {
-    throw UserError(str("[data] data.vocab_size ", training.vocab_size, " is more than the training text has subwords: byte-pair encoding ",
-                        "finds ", processor.GetPieceSize(), " with <unk> and </s>; use at most that"));
+    throw UserError(str("[data] data.vocab_size ", training.vocab_size,
+                        " is more than the training text has subwords: byte-pair encoding ", "finds ",
+                        processor.GetPieceSize(), " with <unk> and </s>; use at most that"));
   }
   return model;
 }
@@ -123,8 +125,9 @@ std::shared_ptr<const Subwords> Subwords::load(const std::string& path) {
   if (impl.bytes.empty() || !impl.processor.LoadFromSerializedProto(impl.bytes).ok())
     throw UserError(str("[data] ", path, " is damaged, or no sentencepiece model"));
   if (processor.unk_id() != Vocabulary::kUnk || processor.eos_id() != Vocabulary::kEos || processor.bos_id() >= 0) {
-    throw UserError(str("[data] subword model ", path, " has <unk> ", processor.unk_id(), ", </s> ", processor.eos_id(), ", <s> ",
-                        processor.bos_id(), "; lmx needs 0, 1 and none: train it with --unk_id=0 --eos_id=1 --bos_id=-1 --pad_id=-1"));
+    throw UserError(str("[data] subword model ", path, " has <unk> ", processor.unk_id(), ", </s> ", processor.eos_id(),
+                        ", <s> ", processor.bos_id(),
+                        "; lmx needs 0, 1 and none: train it with --unk_id=0 --eos_id=1 --bos_id=-1 --pad_id=-1"));
   }
   for (int id = 0; id < processor.GetPieceSize(); ++id) impl.pieces.push_back(processor.IdToPiece(id));
   return subwords;

@@ -19,7 +19,8 @@ struct SubwordTraining {
   bool split_scripts = false;  // no subword holds characters of two scripts, or digits beside letters
 };
 
-// Trains on words and their counts; the result is the same for any order of `words`. Returns the model's bytes. UserError: vocab_size is too small for the characters of the text, or more than its words have merges.
+// Trains on words and their counts; the result is the same for any order of `words`. Returns the model's bytes.
+// UserError: vocab_size is too small for the characters of the text, or more than its words have merges.
 LMX_API std::string train_subwords(const WordTable& words, const SubwordTraining& training);
 
 // Thread-safe.

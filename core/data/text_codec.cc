@@ -34,7 +34,8 @@ std::string squeeze(std::string_view line) {
 
 class SubwordCodec : public TextCodec {
  public:
-  SubwordCodec(LineSettings settings, std::shared_ptr<const Subwords> subwords) : lines_(std::move(settings)), subwords_(std::move(subwords)) {}
+  SubwordCodec(LineSettings settings, std::shared_ptr<const Subwords> subwords)
+      : lines_(std::move(settings)), subwords_(std::move(subwords)) {}
   std::vector<int32_t> encode(std::string_view line) const override {
     const size_t bad = find_invalid_utf8(line);
     if (bad != kValidUtf8) refuse_invalid_utf8("input", 1, 0, line, bad);
@@ -62,7 +63,8 @@ Json to_json(const LineSettings& s) {
 }
 
 LineSettings from_json(const Json& json) {
-  return {json.at("language"), json.at("moses"), json.at("lower_case"), json.at("escape"), json.at("aggressive_dashes")};
+  return {json.at("language"), json.at("moses"), json.at("lower_case"), json.at("escape"),
+          json.at("aggressive_dashes")};
 }
 
 }  // namespace
@@ -124,14 +126,17 @@ TextCodecs load_text_codecs(const std::string& directory) {
   std::error_code error;
   for (const std::string& file : {path, model}) {
     if (std::filesystem::is_regular_file(file, error)) continue;
-    throw UserError(str("[data] ", file, " is missing: ", directory, " is not of a translation run, or was not copied whole"));
+    throw UserError(
+        str("[data] ", file, " is missing: ", directory, " is not of a translation run, or was not copied whole"));
   }
   const std::shared_ptr<const data::Subwords> subwords = data::Subwords::load(model);
   try {
     const data::Json json = data::Json::parse(data::read_file(path));
     if (json.at("format") != 1) throw UserError(str("format ", json.at("format").dump(), ", this lmx reads 1"));
-    if (json.at("subwords_xxh3") != data::hash_text(subwords->bytes())) throw UserError(str(model, " is not the one that it was written for"));
-    return {data::make_codec(data::from_json(json.at("source")), subwords), data::make_codec(data::from_json(json.at("target")), subwords)};
+    if (json.at("subwords_xxh3") != data::hash_text(subwords->bytes()))
+      throw UserError(str(model, " is not the one that it was written for"));
+    return {data::make_codec(data::from_json(json.at("source")), subwords),
+            data::make_codec(data::from_json(json.at("target")), subwords)};
   } catch (const std::exception& e) {
     throw UserError(str("[data] ", path, " is damaged: ", e.what()));
   }

@@ -14,7 +14,7 @@ namespace lmx::data {
 // How a line becomes words, before subwords.
 struct LineSettings {
   std::string language;
-  bool moses = true;         // else at white space alone
+  bool moses = true;  // else at white space alone
   bool lower_case = false;
   bool escape = false;
   bool aggressive_dashes = false;
@@ -26,8 +26,8 @@ class LMX_API LineTokenizer {
   const LineSettings& settings() const { return settings_; }
   // Words with one space between them. REQUIRES: `line` is UTF-8.
   std::string words(std::string_view line) const;
-  // The same for a line that is cut into such words already; `joiner` ("@@"), unless empty, marks where a word of it was
-  // cut further, and is taken out.
+  // The same for a line that is cut into such words already; `joiner` ("@@"), unless empty, marks where a word of it
+  // was cut further, and is taken out.
   std::string ready_words(std::string_view line, std::string_view joiner) const;
   std::string text(std::string_view words) const;  // as it would be written
 

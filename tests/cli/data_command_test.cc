@@ -101,5 +101,57 @@ TEST_F(DataCommand, StatsErrors) {
   EXPECT_THAT(o.err, HasSubstr("cannot write"));
 }
 
+class PairsCommand : public DataCommand {
+ protected:
+  PairsCommand() {
+    std::ofstream en(root_ / "a.en"), de(root_ / "a.de"), scores(root_ / "scores");
+    for (int i = 0; i < 300; ++i) {
+      en << "one man number " << i << " sees it\n";
+      de << (i % 10 ? "ein Mann Nummer " : "eine sehr lange und ganz andere Zeile von Worten ") << i << " sieht es\n";
+      scores << -i << "\n";
+    }
+    std::ofstream(root_ / "p.yaml") << "data: {name: parallel, source_files: [" << file("a.en") << "], target_files: ["
+                                    << file("a.de") << "], source_language: en, target_language: de, vocab_size: 60}\n";
+  }
+  std::string file(const std::string& name) const { return (root_ / name).string(); }
+};
+
+TEST_F(PairsCommand, PrepareAndStatsKnowBothSides) {
+  for (int i = 0; i < 2; ++i) {  // built, and found again
+    const Outcome o = lmx({"data", "prepare", file("p.yaml"), "data.max_ratio=1.5"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.out,
+                AllOf(HasSubstr("60 subwords of en and de"), HasSubstr("by max_ratio"), HasSubstr("pairs: train 2")));
+  }
+  const Outcome stats = lmx({"data", "stats", file("p.yaml")});
+  EXPECT_EQ(stats.code, 0) << stats.err;
+  EXPECT_THAT(stats.out, AllOf(HasSubstr("LONGEST"), HasSubstr("train en"), HasSubstr("valid de")));
+  const Outcome list = lmx({"data", "list"});
+  EXPECT_THAT(list.out, AllOf(HasSubstr("wmt16_en_de"), HasSubstr("parallel en and fr")));
+  const Outcome missing = lmx({"data", "prepare", file("p.yaml"), "data.subword_model=none.model"});
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("no subword model none.model"));
+}
+
+TEST_F(PairsCommand, FilterAndTopReportWhatTheyDrop) {
+  const Outcome o =
+      lmx({"data", "filter", "--source", file("a.en"), "--target", file("a.de"), "--out-tsv", file("b.tsv.gz")});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("ratio of lengths  30 "), HasSubstr("kept 270 of 300 pairs (90.00 %)")));
+  const Outcome top = lmx({"data", "top", "--k", "2", "--scores", file("scores"), "--source", file("a.en"), "--target",
+                           file("a.de"), "--out-source", file("c.en"), "--out-target", file("c.de")});
+  EXPECT_EQ(top.code, 0) << top.err;
+  EXPECT_THAT(top.out, HasSubstr("kept 2 of 300 pairs, scores from -1"));
+  EXPECT_EQ(read_file(file("c.en")), "one man number 0 sees it\none man number 1 sees it\n");
+  const Outcome wrong = lmx(
+      {"data", "top", "--k", "2", "--scores", file("scores"), "--tsv", file("b.tsv.gz"), "--out-tsv", file("d.tsv")});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("has 300 scores for 270 pairs"));
+  EXPECT_FALSE(fs::exists(file("d.tsv")));
+  const Outcome nothing = lmx({"data", "filter", "--source", file("a.en"), "--out-tsv", file("d.tsv")});
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("1 source files and 0 target files"));
+}
+
 }  // namespace
 }  // namespace lmx_test

@@ -42,7 +42,8 @@ TEST_F(FilterTest, EachRuleIsCountedOnceAndInAll) {
 TEST_F(FilterTest, TsvAndGzSayTheSameForAnyThreads) {
   std::string tsv, expected;
   for (int i = 0; i < 60'000; ++i) {
-    const std::string line = str("w", i, " x y z a longer line of text to fill chunks with"), target = i % 3 ? line + " t" : line;
+    const std::string line = str("w", i, " x y z a longer line of text to fill chunks with"),
+                      target = i % 3 ? line + " t" : line;
     tsv += str("0.1\t", line, "\t", target, "\n");
     if (i % 3) expected += str(line, "\t", target, "\n");
   }
@@ -54,7 +55,8 @@ TEST_F(FilterTest, TsvAndGzSayTheSameForAnyThreads) {
   }
   filter_pairs(files, {}, {path("b.en.gz"), path("b.de.gz"), ""}, 2);
   // What was written is read again, and nothing more is dropped.
-  const FilterCounts again = filter_pairs({{path("b.en.gz")}, {path("b.de.gz")}, {}, {1, 2}}, {}, {"", "", path("c.tsv")});
+  const FilterCounts again =
+      filter_pairs({{path("b.en.gz")}, {path("b.de.gz")}, {}, {1, 2}}, {}, {"", "", path("c.tsv")});
   EXPECT_EQ(again.read, 40'000);
   EXPECT_EQ(read("c.tsv"), expected);
 }
@@ -78,11 +80,23 @@ TEST_F(FilterTest, ErrorsLeaveNothing) {
   const FilterCounts c = filter_pairs(in(), {.drop_invalid = true}, out());
   EXPECT_EQ(c.dropped[FilterCounts::kInvalid], 1);
   EXPECT_EQ(c.kept, 1);
-  EXPECT_THAT(user_error([&] { filter_pairs({{path("a.en")}, {path("short.de")}, {}, {1, 2}}, {}, out()); }), HasSubstr("a.en has 2 lines"));
-  EXPECT_THAT(user_error([&] { filter_pairs({{path("a.en")}, {}, {}, {1, 2}}, {}, out()); }), HasSubstr("1 source files and 0 target files"));
+  EXPECT_THAT(user_error([&] {
+                filter_pairs({{path("a.en")}, {path("short.de")}, {}, {1, 2}}, {}, out());
+              }),
+              HasSubstr("a.en has 2 lines"));
+  EXPECT_THAT(user_error([&] {
+                filter_pairs({{path("a.en")}, {}, {}, {1, 2}}, {}, out());
+              }),
+              HasSubstr("1 source files and 0 target files"));
   EXPECT_THAT(user_error([&] { filter_pairs({}, {}, out()); }), HasSubstr("either source and target files, or TSV"));
-  EXPECT_THAT(user_error([&] { filter_pairs(in(), {}, {path("b"), "", ""}); }), HasSubstr("name either a source and a target file to write"));
-  EXPECT_THAT(user_error([&] { filter_pairs(in(), {}, {path("b"), path("b"), ""}); }), HasSubstr("cannot hold both sides"));
+  EXPECT_THAT(user_error([&] {
+                filter_pairs(in(), {}, {path("b"), "", ""});
+              }),
+              HasSubstr("name either a source and a target file to write"));
+  EXPECT_THAT(user_error([&] {
+                filter_pairs(in(), {}, {path("b"), path("b"), ""});
+              }),
+              HasSubstr("cannot hold both sides"));
   EXPECT_THAT(user_error([&] { filter_pairs(in(), {.max_ratio = 0.9}, out()); }), HasSubstr("would drop every pair"));
   EXPECT_THROW(filter_pairs(in(), {.drop_invalid = true}, {path("no/b.en"), path("b.de"), ""}), RunError);
   EXPECT_THROW(filter_pairs(in(), {.drop_invalid = true}, {"/dev/full/x", path("b.de"), ""}), RunError);
@@ -116,7 +130,8 @@ TEST_F(FilterTest, BestPairsEqualASort) {
     for (const int i : kept) expected += str("s", i, "\n");
     EXPECT_EQ(read("b.en"), expected) << keep;
   }
-  EXPECT_NE(keep_best_pairs(in(), {.keep = 1, .scores = path("scores"), .score_column = 2}, out()).threshold, -order[0].first);
+  EXPECT_NE(keep_best_pairs(in(), {.keep = 1, .scores = path("scores"), .score_column = 2}, out()).threshold,
+            -order[0].first);
 }
 
 TEST_F(FilterTest, ScoresThatDoNotFit) {
@@ -142,7 +157,8 @@ TEST_F(FilterTest, FindsPlantedNoiseInMulti30k) {
   if (!fs::exists(folder + "en")) GTEST_SKIP() << "no Multi30k below LMX_DATA_DIR";
   std::vector<std::array<std::string, 2>> pairs;
   std::ifstream source(folder + "en"), target(folder + "de");
-  for (std::array<std::string, 2> pair; std::getline(source, pair[0]) && std::getline(target, pair[1]);) pairs.push_back(pair);
+  for (std::array<std::string, 2> pair; std::getline(source, pair[0]) && std::getline(target, pair[1]);)
+    pairs.push_back(pair);
   // Kinds: 0 none, 1 copy, 2 a wrong pair, 3 half of a side is gone, 4 too long.
   std::array<std::vector<std::string>, 5> planted;
   std::string text[2];
@@ -180,8 +196,9 @@ TEST_F(FilterTest, FindsPlantedNoiseInMulti30k) {
   const double precision = noise / static_cast<double>(counts.read - counts.kept);
   EXPECT_GT(precision, 0.85);
   RecordProperty("precision", str(precision));
-  std::cout << "precision " << precision << ", recall: copies " << found(1) / total(1) << ", halves " << found(3) / total(3) << ", too long "
-            << found(4) / total(4) << ", wrong pairs " << found(2) / total(2) << "; true pairs lost " << found(0) / total(0) << "\n";
+  std::cout << "precision " << precision << ", recall: copies " << found(1) / total(1) << ", halves "
+            << found(3) / total(3) << ", too long " << found(4) / total(4) << ", wrong pairs " << found(2) / total(2)
+            << "; true pairs lost " << found(0) / total(0) << "\n";
 }
 
 }  // namespace

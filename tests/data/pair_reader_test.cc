@@ -37,7 +37,8 @@ class PairReaderTest : public DataTest {
 TEST_F(PairReaderTest, ReadsTheSamePairsInChunksOfAnySize) {
   std::string source, target, expected;
   for (int i = 0; i < 500; ++i) {
-    const std::string s = lmx::str("s", i, std::string(static_cast<size_t>(i * 37 % 91), 'x')), t = i % 7 ? lmx::str("t", i) : "";
+    const std::string s = lmx::str("s", i, std::string(static_cast<size_t>(i * 37 % 91), 'x')),
+                      t = i % 7 ? lmx::str("t", i) : "";
     source += s + (i % 3 ? "\n" : "\r\n");
     target += t + (i < 499 ? "\n" : "");
     expected += lmx::str(i, ": ", s, "|", t, "\n");
@@ -58,9 +59,11 @@ TEST_F(PairReaderTest, FilesAreCountedOnAndMayMixWithTsv) {
 TEST_F(PairReaderTest, DifferentNumbersOfLinesNameBoth) {
   std::string lines;
   for (int i = 0; i < 1000; ++i) lines += "x\n";
-  for (const auto& [source, target] : {std::pair{lines + "x\n", lines}, {lines, lines + "\n"}, {"x\n" + lines, lines + "a\nb\nc"}}) {
+  for (const auto& [source, target] :
+       {std::pair{lines + "x\n", lines}, {lines, lines + "\n"}, {"x\n" + lines, lines + "a\nb\nc"}}) {
     const std::vector<PairFiles> one{files(write("a.en", source), write("a.de", target))};
-    const auto n = std::count(source.begin(), source.end(), '\n'), m = std::count(target.begin(), target.end(), '\n') + (target.back() != '\n');
+    const auto n = std::count(source.begin(), source.end(), '\n'),
+               m = std::count(target.begin(), target.end(), '\n') + (target.back() != '\n');
     for (const size_t bytes : {1u, 100u, 1u << 20}) {
       EXPECT_THAT(user_error([&] { read_all(one, bytes, 2); }),
                   AllOf(HasSubstr(lmx::str("a.en has ", n, " lines")), HasSubstr(lmx::str("a.de ", m, ";"))));
@@ -70,8 +73,10 @@ TEST_F(PairReaderTest, DifferentNumbersOfLinesNameBoth) {
 
 TEST_F(PairReaderTest, BadBytesAndColumnsNameTheirLine) {
   const std::vector<PairFiles> bytes{files(write("a.en", "a\nb\nc\n"), write("a.de", "A\nB\nC\xFF\n"))};
-  EXPECT_THAT(user_error([&] { read_all(bytes, 2, 2); }), AllOf(HasSubstr("a.de:3: byte 0xFF at offset 5"), HasSubstr("UTF-8")));
-  const std::vector<PairFiles> columns{{find_sources({write("a.tsv", "a\tb\nonly one\n")}, Split::drawn)[0], {}, {1, 2}}};
+  EXPECT_THAT(user_error([&] { read_all(bytes, 2, 2); }),
+              AllOf(HasSubstr("a.de:3: byte 0xFF at offset 5"), HasSubstr("UTF-8")));
+  const std::vector<PairFiles> columns{
+      {find_sources({write("a.tsv", "a\tb\nonly one\n")}, Split::drawn)[0], {}, {1, 2}}};
   EXPECT_THAT(user_error([&] { read_all(columns, 100, 1); }), AllOf(HasSubstr("a.tsv:2"), HasSubstr("it has 1")));
 }
 

@@ -1,9 +1,16 @@
 // `data: {name: parallel}`: from files to pairs of subwords, and every mistake a recipe can make on the way.
 #include "data/parallel.h"
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
 #include "data/files.h"
 #include "data/subwords.h"
 #include "fixture.h"
+#include "lmx/parallel_text.h"
 
 namespace lmx_test {
 namespace {
@@ -31,12 +38,15 @@ class ParallelTest : public DataTest {
     return str(parts[i % 7], parts[i / 7 % 7], parts[i / 49 % 7]);
   }
   Node data(const std::string& more, const std::string& files = "source_files: [a.en]\ntarget_files: [a.de]\n") const {
-    std::string yaml = "name: parallel\nsource_language: en\ntarget_language: de\ncache_dir: " + path("cache") + "\n" + files + more;
+    std::string yaml =
+        "name: parallel\nsource_language: en\ntarget_language: de\ncache_dir: " + path("cache") + "\n" + files + more;
     for (const char* name : {"a.en", "a.de", "b.en", "b.de", "c.tsv", "empty.en", "bpe.model"})
-      for (size_t at = 0; (at = yaml.find(name, at)) != std::string::npos; at += path(name).size()) yaml.replace(at, std::string(name).size(), path(name));
+      for (size_t at = 0; (at = yaml.find(name, at)) != std::string::npos; at += path(name).size())
+        yaml.replace(at, std::string(name).size(), path(name));
     return parse_yaml(yaml, "recipe.yaml");
   }
-  std::string error(const std::string& more, const std::string& files = "source_files: [a.en]\ntarget_files: [a.de]\n") const {
+  std::string error(const std::string& more,
+                    const std::string& files = "source_files: [a.en]\ntarget_files: [a.de]\n") const {
     return user_error([&] { open_dataset(data(more, files)); });
   }
 };
@@ -60,7 +70,8 @@ TEST_F(ParallelTest, PairsAreTheLinesInOrder) {
   std::set<std::string> lines;
   for (std::string s, t; std::getline(source, s) && std::getline(target, t);) lines.insert(s + "|" + t);
   for (int64_t i = 0; i < d.train_pairs.size(); ++i) {
-    const std::string s = d.codecs.source->decode(d.train_pairs.source(i)), t = d.codecs.target->decode(d.train_pairs.target(i));
+    const std::string s = d.codecs.source->decode(d.train_pairs.source(i)),
+                      t = d.codecs.target->decode(d.train_pairs.target(i));
     EXPECT_TRUE(lines.contains(s + "|" + t)) << s << "|" << t;
     std::vector<int32_t> ids = d.codecs.source->encode(s);
     ids.push_back(Vocabulary::kEos);
@@ -80,7 +91,8 @@ TEST_F(ParallelTest, SameForAnyNumberOfThreadsAndPreparedOnce) {
   for (const int threads : {1, 5}) {
     fs::remove_all(path("cache"));
     const Dataset d = open_dataset(data(str("vocab_size: 120\nthreads: ", threads, "\n")));
-    for (const char* file : {"train.source.bin", "train.target.bin", "valid.source.bin", "subwords.model", "vocab.tsv", "valid.target.txt"})
+    for (const char* file : {"train.source.bin", "train.target.bin", "valid.source.bin", "subwords.model", "vocab.tsv",
+                             "valid.target.txt"})
       hashes[threads == 5] += data::hash_text(data::read_file(d.directory + "/" + file));
   }
   EXPECT_EQ(hashes[0], hashes[1]);
@@ -97,13 +109,16 @@ TEST_F(ParallelTest, SameForAnyNumberOfThreadsAndPreparedOnce) {
 TEST_F(ParallelTest, DropsAreCounted) {
   write("b.en", "one two three\n\nx y\na b c d e f g h i j\nseven of nine\nlast line here\n");
   write("b.de", "eins zwei drei\nleer\n \t \na b c d e f g h i j k l m\nzwei\nletzte Zeile hier\n");
-  const std::string files = "source_files: [b.en]\ntarget_files: [b.de]\nvalid_source_files: [a.en]\nvalid_target_files: [a.de]\n";
+  const std::string files =
+      "source_files: [b.en]\ntarget_files: [b.de]\nvalid_source_files: [a.en]\nvalid_target_files: [a.de]\n";
   const Dataset d = open_dataset(data("vocab_size: 75\nmax_words: 12\nmax_ratio: 2\n", files));
   EXPECT_EQ(d.train_pairs.size(), 2);
   EXPECT_EQ(d.valid_pairs.size(), kPairs);  // limits are for training
-  EXPECT_THAT(d.report, HasSubstr("train: 2 of 6 pairs (dropped: 2 with an empty side, 1 by max_words, 1 by max_ratio)"));
+  EXPECT_THAT(d.report,
+              HasSubstr("train: 2 of 6 pairs (dropped: 2 with an empty side, 1 by max_words, 1 by max_ratio)"));
   EXPECT_EQ(open_dataset(data("vocab_size: 75\n", files)).train_pairs.size(), 4);
-  EXPECT_THAT(error("vocab_size: 75\nmax_words: 1\n", files), HasSubstr("train split keeps none of its 6 pairs (2 with an empty side, 4 too long"));
+  EXPECT_THAT(error("vocab_size: 75\nmax_words: 1\n", files),
+              HasSubstr("train split keeps none of its 6 pairs (2 with an empty side, 4 too long"));
 }
 
 TEST_F(ParallelTest, TsvGzAndTokenizedTextGiveTheSamePairs) {
@@ -122,8 +137,9 @@ TEST_F(ParallelTest, TsvGzAndTokenizedTextGiveTheSamePairs) {
   }
   write_gz("c.tsv.gz", tsv);
   const Dataset columns = open_dataset(data("vocab_size: 120\ntsv_columns: [3, 2]\n", "files: [c.tsv.gz]\n"));
-  const Dataset ready = open_dataset(data("vocab_size: 120\ntokenizer: tokenized\njoiner: '@@'\n",
-                                          str("source_files: [", write("t.en", tokens[0]), "]\ntarget_files: [", write("t.de", tokens[1]), "]\n")));
+  const Dataset ready = open_dataset(
+      data("vocab_size: 120\ntokenizer: tokenized\njoiner: '@@'\n",
+           str("source_files: [", write("t.en", tokens[0]), "]\ntarget_files: [", write("t.de", tokens[1]), "]\n")));
   for (const Dataset* other : {&columns, &ready}) {
     ASSERT_EQ(other->train_pairs.size(), plain.train_pairs.size());
     EXPECT_EQ(words_of(other->train, other->vocabulary), words_of(plain.train, plain.vocabulary));
@@ -148,9 +164,11 @@ TEST_F(ParallelTest, AGivenModelIsUsedAndChecked) {
   const Dataset given = open_dataset(data("vocab_size: 120\nsubword_model: bpe.model\n"));
   EXPECT_NE(given.directory, trained.directory);
   EXPECT_EQ(words_of(given.train, given.vocabulary), words_of(trained.train, trained.vocabulary));
-  EXPECT_THAT(error("vocab_size: 100\nsubword_model: bpe.model\n"), AllOf(HasSubstr("has 120 subwords"), HasSubstr("vocab_size says 100")));
+  EXPECT_THAT(error("vocab_size: 100\nsubword_model: bpe.model\n"),
+              AllOf(HasSubstr("has 120 subwords"), HasSubstr("vocab_size says 100")));
   EXPECT_THAT(error("vocab_size: 100\nsubword_model: /no/such.model\n"), HasSubstr("no subword model /no/such.model"));
-  EXPECT_THAT(check_dataset(data("vocab_size: 100\nsubword_model: /no/such.model\n")).findings, testing::ElementsAre(HasSubstr("/no/such.model")));
+  EXPECT_THAT(check_dataset(data("vocab_size: 100\nsubword_model: /no/such.model\n")).findings,
+              testing::ElementsAre(HasSubstr("/no/such.model")));
   write("bpe.model", "no model at all");
   EXPECT_THAT(error("vocab_size: 120\nsubword_model: bpe.model\n"), HasSubstr("damaged, or no sentencepiece model"));
 }
@@ -167,9 +185,30 @@ TEST_F(ParallelTest, CodecsTravelWithARun) {
   EXPECT_EQ(loaded.source->decode(loaded.source->encode("it's")), "it's");
   // Damage and absence.
   write("run/codecs/codecs.json", "{}");
-  EXPECT_THAT(user_error([&] { load_text_codecs(path("run/codecs")); }), AllOf(HasSubstr("codecs.json"), HasSubstr("damaged")));
+  EXPECT_THAT(user_error([&] { load_text_codecs(path("run/codecs")); }),
+              AllOf(HasSubstr("codecs.json"), HasSubstr("damaged")));
   fs::remove(path("run/codecs/subwords.model"));
   EXPECT_THAT(user_error([&] { load_text_codecs(path("run/codecs")); }), HasSubstr("subwords.model is missing"));
+}
+
+TEST_F(ParallelTest, ReferencesAreTheLinesAsWritten) {
+  std::string source = read("a.en"), target = read("a.de");
+  write("b.en", "Two  spaces ,here\t.\nno other side\n" + source);
+  write("b.de", "Zwei  Leerzeichen ,hier\t.\n\n" + target);
+  const Dataset d = open_dataset(
+      data("vocab_size: 120\n",
+           "source_files: [a.en]\ntarget_files: [a.de]\ntest_source_files: [b.en]\ntest_target_files: [b.de]\n"));
+  const SentencePairs test = written_pairs(d, "test");
+  ASSERT_EQ(static_cast<int64_t>(test.target.size()), d.test_pairs.size());
+  EXPECT_EQ(d.test_pairs.size(), kPairs + 1);
+  EXPECT_EQ(test.source[0] + "|" + test.target[0], "Two  spaces ,here\t.|Zwei  Leerzeichen ,hier\t.");
+  for (size_t i = 1; i < test.source.size(); ++i)
+    EXPECT_EQ(d.codecs.source->decode(d.test_pairs.source(static_cast<int64_t>(i))), test.source[i]);
+  EXPECT_TRUE(written_pairs(d, "train").source.empty());
+  EXPECT_EQ(static_cast<int64_t>(written_pairs(d, "valid").source.size()), d.valid_pairs.size());
+  fs::resize_file(d.directory + "/test.target.txt", 10);
+  EXPECT_THAT(user_error([&] { written_pairs(d, "test"); }),
+              AllOf(HasSubstr("test.target.txt has 1 lines"), HasSubstr("delete")));
 }
 
 TEST_F(ParallelTest, SizesThatTheTextDoesNotGive) {
@@ -180,21 +219,28 @@ TEST_F(ParallelTest, SizesThatTheTextDoesNotGive) {
 TEST_F(ParallelTest, MistakesInTheConfig) {
   write("b.de", "x\n");
   EXPECT_THAT(error("vocab_size: 90\n", ""), AllOf(HasSubstr("recipe.yaml:1:1"), HasSubstr("needs `corpus`")));
-  EXPECT_THAT(error("vocab_size: 90\n", "source_files: [a.en]\n"), HasSubstr("target_files is missing beside source_files"));
+  EXPECT_THAT(error("vocab_size: 90\n", "source_files: [a.en]\n"),
+              HasSubstr("target_files is missing beside source_files"));
   EXPECT_THAT(error("vocab_size: 90\nvalid_target_files: [a.de]\n"), HasSubstr("valid_source_files is missing"));
   EXPECT_THAT(error("vocab_size: 90\n", "source_files: [a.en]\ntarget_files: [a.de, b.de]\n"),
               AllOf(HasSubstr("source_files names 1 files"), HasSubstr("target_files 2")));
-  EXPECT_THAT(error("vocab_size: 90\n", "source_files: [a.en]\ntarget_files: [a.en]\n"), HasSubstr("named as source and as target"));
+  EXPECT_THAT(error("vocab_size: 90\n", "source_files: [a.en]\ntarget_files: [a.en]\n"),
+              HasSubstr("named as source and as target"));
   EXPECT_THAT(error("vocab_size: 90\nfiles: [a.en]\n"), HasSubstr("cannot be given beside source_files"));
   EXPECT_THAT(error("vocab_size: 90\ncorpus: multi30k\n"), HasSubstr("both `corpus` and files"));
-  EXPECT_THAT(error("vocab_size: 90\ncorpus: gutenberg\n", ""), AllOf(HasSubstr("not parallel text"), HasSubstr("multi30k")));
+  EXPECT_THAT(error("vocab_size: 90\ncorpus: gutenberg\n", ""),
+              AllOf(HasSubstr("not parallel text"), HasSubstr("multi30k")));
   EXPECT_THAT(error("vocab_size: 90\nmax_ratio: 0.5\n"), HasSubstr("would drop every pair"));
   EXPECT_THAT(error("vocab_size: 90\njoiner: '@@'\n"), HasSubstr("tokenizer: tokenized"));
   EXPECT_THAT(error("vocab_size: 90\ntsv_columns: [1]\n"), HasSubstr("two are needed"));
   EXPECT_THAT(error("vocab_sise: 90\n"), HasSubstr("vocab_size"));
   EXPECT_THAT(error(""), HasSubstr("vocab_size"));
   EXPECT_THAT(error("vocab_size: 90\n", "source_files: [b.en]\ntarget_files: [a.de]\n"), HasSubstr("no such file"));
-  EXPECT_THAT(user_error([&] { open_dataset(parse_yaml("name: parallel\nvocab_size: 90\nsource_files: [" + path("a.en") + "]\ntarget_files: [" + path("a.de") + "]\n", "r.yaml")); }),
+  EXPECT_THAT(user_error([&] {
+                open_dataset(parse_yaml("name: parallel\nvocab_size: 90\nsource_files: [" + path("a.en") +
+                                            "]\ntarget_files: [" + path("a.de") + "]\n",
+                                        "r.yaml"));
+              }),
               HasSubstr("needs source_language and target_language"));
   EXPECT_EQ(vocabulary_size(data("vocab_size: 90\n")), 90);
   EXPECT_EQ(full_data_config(data("vocab_size: 90\n")).find("max_words")->text, "0");
@@ -204,13 +250,73 @@ TEST_F(ParallelTest, MistakesInTheConfig) {
 TEST_F(ParallelTest, DamagedCacheAndBadTextAreOneMessage) {
   const Dataset d = open_dataset(data("vocab_size: 120\n"));
   std::ofstream(d.directory + "/subwords.model", std::ios::app) << "x";
-  EXPECT_THAT(error("vocab_size: 120\n"), AllOf(HasSubstr("damaged (subwords.model has changed)"), HasSubstr("delete that directory")));
+  EXPECT_THAT(error("vocab_size: 120\n"),
+              AllOf(HasSubstr("damaged (subwords.model has changed)"), HasSubstr("delete that directory")));
   write("b.en", "good\nb\xC3\n");
   write("b.de", "gut\nschlecht\n");
-  EXPECT_THAT(error("vocab_size: 20\n", "source_files: [b.en]\ntarget_files: [b.de]\n"), AllOf(HasSubstr("b.en:2"), HasSubstr("0xC3")));
+  EXPECT_THAT(error("vocab_size: 20\n", "source_files: [b.en]\ntarget_files: [b.de]\n"),
+              AllOf(HasSubstr("b.en:2"), HasSubstr("0xC3")));
   write("b.de", "gut\n");
-  EXPECT_THAT(error("vocab_size: 20\n", "source_files: [b.en]\ntarget_files: [b.de]\n"), AllOf(HasSubstr("b.en has 2 lines"), HasSubstr("b.de 1")));
-  for (const auto& entry : fs::directory_iterator(path("cache"))) EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos);
+  EXPECT_THAT(error("vocab_size: 20\n", "source_files: [b.en]\ntarget_files: [b.de]\n"),
+              AllOf(HasSubstr("b.en has 2 lines"), HasSubstr("b.de 1")));
+  for (const auto& entry : fs::directory_iterator(path("cache")))
+    EXPECT_EQ(entry.path().string().find(".tmp-"), std::string::npos);
+}
+
+TEST_F(ParallelTest, EveryDamagedFileNamesTheDirectoryToDelete) {
+  const std::string directory = open_dataset(data("vocab_size: 120\n")).directory;
+  const std::string name = fs::relative(directory, root_).string();
+  for (const char* file : {"train.source.bin", "train.target.bin", "valid.target.bin", "test.source.bin", "vocab.tsv",
+                           "subwords.model", "meta.json"}) {
+    const std::string good = read(name + "/" + file);
+    write(name + "/" + file, good.substr(0, good.size() / 2));
+    EXPECT_THAT(error("vocab_size: 120\n"), AllOf(HasSubstr("damaged"), HasSubstr("delete"), HasSubstr(directory)))
+        << file;
+    fs::remove(directory + "/" + file);
+    EXPECT_THAT(error("vocab_size: 120\n"), HasSubstr(directory)) << file;
+    write(name + "/" + file, good);
+  }
+  EXPECT_NO_THROW(open_dataset(data("vocab_size: 120\n")));
+}
+
+TEST_F(ParallelTest, FullDiskIsARunErrorAndLeavesNothing) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);  // a limit on the file's size stands in for the full disk
+    const rlimit limit{3000, 3000};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      open_dataset(data("vocab_size: 120\n"));
+    } catch (const RunError& e) {
+      _exit(std::string(e.what()).find("[data] cannot write") == 0 ? 7 : 8);
+    } catch (...) {
+      _exit(9);
+    }
+    _exit(10);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+  for (const auto& entry : fs::directory_iterator(path("cache"))) EXPECT_EQ(entry.path().extension(), ".lock");
+  EXPECT_NO_THROW(open_dataset(data("vocab_size: 120\n")));
+}
+
+TEST_F(ParallelTest, ProcessesAtOncePrepareOnce) {
+  std::vector<pid_t> children;
+  for (int i = 0; i < 3; ++i) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
+    const bool good = open_dataset(data("vocab_size: 120\n")).train_pairs.size() > 300;
+    _exit(good ? 7 : 8);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), 7);
+  }
+  int64_t directories = 0;
+  for (const auto& entry : fs::directory_iterator(path("cache"))) directories += entry.is_directory();
+  EXPECT_EQ(directories, 1);
 }
 
 TEST_F(ParallelTest, ALineOfAHundredThousandWordsIsAPair) {
@@ -218,7 +324,9 @@ TEST_F(ParallelTest, ALineOfAHundredThousandWordsIsAPair) {
   for (int i = 0; i < 100'000; ++i) line += word(i) + " ";
   write("b.en", read("a.en") + line + "\n");
   write("b.de", read("a.de") + line + "\n");
-  const Dataset d = open_dataset(data("vocab_size: 120\n", "source_files: [b.en]\ntarget_files: [b.de]\nvalid_source_files: [a.en]\nvalid_target_files: [a.de]\n"));
+  const Dataset d = open_dataset(
+      data("vocab_size: 120\n",
+           "source_files: [b.en]\ntarget_files: [b.de]\nvalid_source_files: [a.en]\nvalid_target_files: [a.de]\n"));
   ASSERT_EQ(d.train_pairs.size(), kPairs + 1);
   EXPECT_GT(d.train_pairs.source(kPairs).size(), 100'000u);
   line.pop_back();

@@ -23,9 +23,13 @@ struct PairOptions {
   bool keep_copies = false;
   void add_files(CLI::App& command) {
     command.add_option("--source", in.source, "source files, directories or globs, also .gz")->type_name("FILE");
-    command.add_option("--target", in.target, "as many target files; line i translates line i of the source")->type_name("FILE");
+    command.add_option("--target", in.target, "as many target files; line i translates line i of the source")
+        ->type_name("FILE");
     command.add_option("--tsv", in.tsv, "instead of both: files with a pair a line")->type_name("FILE");
-    command.add_option("--columns", columns, "of TSV files that hold source and target (1 2)")->expected(2)->check(CLI::PositiveNumber)->type_name("N");
+    command.add_option("--columns", columns, "of TSV files that hold source and target (1 2)")
+        ->expected(2)
+        ->check(CLI::PositiveNumber)
+        ->type_name("N");
     command.add_option("--out-source", out.source, "the file to write; .gz is compressed")->type_name("FILE");
     command.add_option("--out-target", out.target, "its other side")->type_name("FILE");
     command.add_option("--out-tsv", out.tsv, "instead of both: a file with a pair a line")->type_name("FILE");
@@ -38,7 +42,8 @@ struct PairOptions {
 
 std::string percent(int64_t part, int64_t whole) {
   std::ostringstream out;
-  out << std::fixed << std::setprecision(2) << 100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
+  out << std::fixed << std::setprecision(2)
+      << 100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
   return out.str();
 }
 
@@ -48,10 +53,11 @@ void filter(PairOptions& options) {
   std::vector<std::vector<std::string>> rows{{"RULE", "DROPPED", "%", "BREAKING IT"}};
   for (int rule = 0; rule < FilterCounts::kRules; ++rule) {
     const auto r = static_cast<size_t>(rule);
-    rows.push_back({rule_name(static_cast<FilterCounts::Rule>(rule)), std::to_string(counts.dropped[r]), percent(counts.dropped[r], counts.read),
-                    std::to_string(counts.breaking[r])});
+    rows.push_back({rule_name(static_cast<FilterCounts::Rule>(rule)), std::to_string(counts.dropped[r]),
+                    percent(counts.dropped[r], counts.read), std::to_string(counts.breaking[r])});
   }
-  std::cout << table(rows) << "kept " << counts.kept << " of " << counts.read << " pairs (" << percent(counts.kept, counts.read) << " %)\n";
+  std::cout << table(rows) << "kept " << counts.kept << " of " << counts.read << " pairs ("
+            << percent(counts.kept, counts.read) << " %)\n";
 }
 
 void top(PairOptions& options) {
@@ -64,7 +70,9 @@ std::vector<std::string> length_row(const std::string& name, std::vector<int64_t
   std::sort(lengths.begin(), lengths.end());
   int64_t sum = 0;
   for (const int64_t n : lengths) sum += n;
-  const auto at = [&](double share) { return std::to_string(lengths[static_cast<size_t>(share * static_cast<double>(lengths.size() - 1))]); };
+  const auto at = [&](double share) {
+    return std::to_string(lengths[static_cast<size_t>(share * static_cast<double>(lengths.size() - 1))]);
+  };
   std::ostringstream mean;
   mean << std::fixed << std::setprecision(2) << static_cast<double>(sum) / static_cast<double>(lengths.size());
   return {name, std::to_string(lengths.size()), std::to_string(sum), mean.str(), at(0.5), at(0.9), at(0.99), at(1)};
@@ -73,8 +81,10 @@ std::vector<std::string> length_row(const std::string& name, std::vector<int64_t
 }  // namespace
 
 void print_pair_statistics(const Dataset& dataset) {
-  std::vector<std::vector<std::string>> rows{{"SIDE", "SENTENCES", "SUBWORDS", "MEAN", "50 %", "90 %", "99 %", "LONGEST"}};
-  const std::pair<const char*, const PairArray*> splits[] = {{"train", &dataset.train_pairs}, {"valid", &dataset.valid_pairs}, {"test", &dataset.test_pairs}};
+  std::vector<std::vector<std::string>> rows{
+      {"SIDE", "SENTENCES", "SUBWORDS", "MEAN", "50 %", "90 %", "99 %", "LONGEST"}};
+  const std::pair<const char*, const PairArray*> splits[] = {
+      {"train", &dataset.train_pairs}, {"valid", &dataset.valid_pairs}, {"test", &dataset.test_pairs}};
   for (const auto& [name, pairs] : splits) {
     if (pairs->size() == 0) continue;
     std::vector<int64_t> source, target;
@@ -85,20 +95,30 @@ void print_pair_statistics(const Dataset& dataset) {
     rows.push_back(length_row(str(name, " ", dataset.codecs.source->language()), std::move(source)));
     rows.push_back(length_row(str(name, " ", dataset.codecs.target->language()), std::move(target)));
   }
-  std::cout << dataset.source_note << "\n" << dataset.report << "\nsubwords of a sentence, </s> among them:\n" << table(rows);
+  std::cout << dataset.source_note << "\n"
+            << dataset.report << "\nsubwords of a sentence, </s> among them:\n"
+            << table(rows);
 }
 
 void add_pair_commands(CLI::App& group) {
   const auto options = std::make_shared<PairOptions>();
-  CLI::App* command = group.add_subcommand("filter", "drop pairs that are no translations: lengths, ratio of lengths, copies");
-  set_examples(*command, {{"lmx data filter --source crawl.en.gz --target crawl.de.gz --out-source clean.en --out-target clean.de",
-                           "the rules of Ott et al. 2018, each counted"},
-                          {"lmx data filter --tsv 'part-*.tsv.gz' --out-tsv clean.tsv.gz --max-ratio 2", "pairs in columns"}});
+  CLI::App* command =
+      group.add_subcommand("filter", "drop pairs that are no translations: lengths, ratio of lengths, copies");
+  set_examples(
+      *command,
+      {{"lmx data filter --source crawl.en.gz --target crawl.de.gz --out-source clean.en --out-target clean.de",
+        "the rules of Ott et al. 2018, each counted"},
+       {"lmx data filter --tsv 'part-*.tsv.gz' --out-tsv clean.tsv.gz --max-ratio 2", "pairs in columns"}});
   options->add_files(*command);
-  command->add_option("--max-ratio", options->rules.max_ratio, "longer side / shorter side, in words (1.5); 0: no limit")->type_name("X");
-  command->add_option("--max-words", options->rules.max_words, "of either side (250); 0: no limit")->check(CLI::NonNegativeNumber)->type_name("N");
+  command
+      ->add_option("--max-ratio", options->rules.max_ratio, "longer side / shorter side, in words (1.5); 0: no limit")
+      ->type_name("X");
+  command->add_option("--max-words", options->rules.max_words, "of either side (250); 0: no limit")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
   command->add_flag("--keep-copies", options->keep_copies, "keep pairs whose sides are equal");
-  command->add_flag("--drop-invalid", options->rules.drop_invalid, "drop text that is not UTF-8 instead of stopping at it");
+  command->add_flag("--drop-invalid", options->rules.drop_invalid,
+                    "drop text that is not UTF-8 instead of stopping at it");
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024))->type_name("N");
   command->callback([options] { filter(*options); });
 
@@ -109,7 +129,9 @@ void add_pair_commands(CLI::App& group) {
   best->add_files(*command);
   command->add_option("--k", best->top.keep, "pairs to keep")->required()->check(CLI::PositiveNumber)->type_name("N");
   command->add_option("--scores", best->top.scores, "a file with a line a pair")->required()->type_name("FILE");
-  command->add_option("--score-column", best->top.score_column, "of that file's columns (1)")->check(CLI::PositiveNumber)->type_name("N");
+  command->add_option("--score-column", best->top.score_column, "of that file's columns (1)")
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
   command->callback([best] { top(*best); });
 }
 

@@ -10,6 +10,8 @@
 
 namespace lmx {
 
+struct Dataset;
+
 // Files, directories, globs, .gz too: either `source` and `target`, line i of one translating line i of the other, or
 // `tsv` with a pair a line in two columns (from 1).
 struct PairTextFiles {
@@ -17,8 +19,8 @@ struct PairTextFiles {
   std::array<int64_t, 2> columns{1, 2};
 };
 
-// Where pairs are written: `source` and `target`, or `tsv`; a name that ends in .gz is compressed. The files appear under
-// their names complete or not at all.
+// Where pairs are written: `source` and `target`, or `tsv`; a name that ends in .gz is compressed. The files appear
+// under their names complete or not at all.
 struct PairTextOutput {
   std::string source, target, tsv;
 };
@@ -34,14 +36,16 @@ struct FilterRules {
 struct FilterCounts {
   enum Rule { kInvalid, kEmpty, kTooLong, kRatio, kCopy, kRules };
   int64_t read = 0, kept = 0;
-  std::array<int64_t, kRules> dropped{};   // by the first rule, in this order, that the pair breaks
-  std::array<int64_t, kRules> breaking{};  // all pairs that break the rule; of an invalid or empty pair no other is asked
+  std::array<int64_t, kRules> dropped{};  // by the first rule, in this order, that the pair breaks
+  std::array<int64_t, kRules>
+      breaking{};  // all pairs that break the rule; of an invalid or empty pair no other is asked
 };
 LMX_API const char* rule_name(FilterCounts::Rule rule);  // "empty side"
 
-// Writes the pairs that break no rule, in their order. Memory does not grow with the text. UserError: files out of step,
-// bad columns, text that is not UTF-8; RunError: the disk.
-LMX_API FilterCounts filter_pairs(const PairTextFiles& in, const FilterRules& rules, const PairTextOutput& out, int threads = 0);
+// Writes the pairs that break no rule, in their order. Memory does not grow with the text. UserError: files out of
+// step, bad columns, text that is not UTF-8; RunError: the disk.
+LMX_API FilterCounts filter_pairs(const PairTextFiles& in, const FilterRules& rules, const PairTextOutput& out,
+                                  int threads = 0);
 
 struct TopOptions {
   int64_t keep = 0;          // pairs; all where there are fewer
@@ -52,8 +56,15 @@ struct TopCounts {
   int64_t read = 0, kept = 0;
   double threshold = 0;  // the lowest score kept
 };
-// Writes the pairs with the highest scores, in their order; of equal scores the earlier. Reads the scores four times and
-// the text once; memory does not grow with either. UserError also: no number, not as many scores as pairs.
+// Writes the pairs with the highest scores, in their order; of equal scores the earlier. Reads the scores four times
+// and the text once; memory does not grow with either. UserError also: no number, not as many scores as pairs.
 LMX_API TopCounts keep_best_pairs(const PairTextFiles& in, const TopOptions& options, const PairTextOutput& out);
+
+// A split's sentences as they were written, before any tokenization: pair i is pair i of the split's PairArray. Empty
+// for the training split and for data that is no parallel text. UserError: the prepared directory is damaged.
+struct SentencePairs {
+  std::vector<std::string> source, target;
+};
+LMX_API SentencePairs written_pairs(const Dataset& dataset, const std::string& split);  // "valid", "test"
 
 }  // namespace lmx
