@@ -18,14 +18,23 @@ utf8proc_category_t category(char32_t c) {
 
 // Marks that only decorate a letter, which the rules set apart; those of other scripts are vowels.
 bool is_decoration(char32_t c) {
-  return (within(c, 0x300, 0x36F) && c != 0x345) || within(c, 0x483, 0x487) || within(c, 0x1AB0, 0x1AFF) ||
-         within(c, 0x1DC0, 0x1DE6) || within(c, 0x1DF5, 0x1DFF) || within(c, 0x20D0, 0x20FF) ||
-         within(c, 0xFE00, 0xFE2F);
+  return (within(c, 0x300, 0x36F) && c != 0x345) || within(c, 0x483, 0x487) || within(c, 0x591, 0x5AF) ||
+         within(c, 0x1AB0, 0x1AFF) || within(c, 0x1DC0, 0x1DE6) || within(c, 0x1DF5, 0x1DFF) ||
+         within(c, 0x20D0, 0x20FF) || within(c, 0xFE00, 0xFE2F);
+}
+
+// Raised, lowered and circled small letters, small Roman numerals.
+bool is_small_sign(char32_t c) {
+  return c == 0xAA || c == 0xBA || within(c, 0x2B0, 0x2B8) || within(c, 0x2C0, 0x2C1) || within(c, 0x2E0, 0x2E4) ||
+         c == 0x345 || c == 0x37A || within(c, 0x1D2C, 0x1D6A) || c == 0x1D78 || within(c, 0x1D9B, 0x1DBF) ||
+         c == 0x2071 || c == 0x207F || within(c, 0x2090, 0x209C) || within(c, 0x2170, 0x217F) ||
+         within(c, 0x24D0, 0x24E9);
 }
 
 // Ideographs and syllables, which stand each for itself.
 bool is_syllabic(char32_t c) {
-  return within(c, 0x3400, 0x4DBF) || within(c, 0x4E00, 0x9FFF) || within(c, 0xAC00, 0xD7A3) ||
+  return c == 0x3005 || c == 0x3007 || within(c, 0x3021, 0x302F) || within(c, 0x3038, 0x303B) ||
+         within(c, 0x3400, 0x4DBF) || within(c, 0x4E00, 0x9FFF) || within(c, 0xAC00, 0xD7A3) ||
          within(c, 0xF900, 0xFAD9);
 }
 
@@ -135,7 +144,8 @@ bool is_number(char32_t c) {
 
 bool is_lower(char32_t c) {
   if (c < 0x80) return c >= 'a' && c <= 'z';
-  return c != kDotOfRun && (category(c) == UTF8PROC_CATEGORY_LL || c == 0xAA || c == 0xBA || within(c, 0x2170, 0x217F));
+  if (c == kDotOfRun || within(c, 0x10D0, 0x10FF)) return false;  // Georgian has a lower case since 2018 only
+  return category(c) == UTF8PROC_CATEGORY_LL || is_small_sign(c);
 }
 
 bool is_currency(char32_t c) {
