@@ -1,6 +1,6 @@
 // Softmax over the whole vocabulary from hidden states: z = h w^T + b, loss = sum_i w_i (logsumexp_j z_ij - z_i,t(i)).
 //
-// Rows are taken in blocks whose logits fit in 32 MB. A block's gradient dz is known as soon as its logits are, up to
+// Rows are taken in blocks of bounded memory (output_layer.h). A block's gradient dz is known as soon as its logits are, up to
 // the factor that backward() brings, so dh = dz w, dw += dz^T h and db += sum dz are made at once and no logits are
 // kept.
 #include "ops/output_layer.h"

@@ -65,6 +65,9 @@ namespace small {
 template <class T>
 struct VectorOf {
   typedef T Type __attribute__((vector_size(32)));
+  // As it lies in memory. Loads and stores go through this type one vector at a time: a memcpy of several would pass by
+  // the stack, and keep the sums there.
+  typedef T Loose __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
   static constexpr int kLanes = 32 / sizeof(T);
 };
 
@@ -72,11 +75,13 @@ struct VectorOf {
 template <int Rows, class T>
 inline void tile(Left<T> a, const T* panel, int64_t depth, T* c, int64_t ldc, int64_t width, bool add) {
   using Vector = typename VectorOf<T>::Type;
+  using Loose = typename VectorOf<T>::Loose;
   constexpr int kLanes = VectorOf<T>::kLanes, kVectors = kPanelColumns / kLanes;
   Vector sum[Rows][kVectors] = {};
   for (int64_t k = 0; k < depth; ++k) {
     Vector b[kVectors];
-    std::memcpy(b, panel + k * kPanelColumns, sizeof b);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) b[v] = *reinterpret_cast<const Loose*>(panel + k * kPanelColumns + v * kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
       const T x = a.data[r * a.row + k * a.column];
@@ -84,18 +89,19 @@ inline void tile(Left<T> a, const T* panel, int64_t depth, T* c, int64_t ldc, in
       for (int v = 0; v < kVectors; ++v) sum[r][v] += x * b[v];
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < Rows; ++r) {
     T* row = c + r * ldc;
     if (width == kPanelColumns) {
+#pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
-        Vector old = {};
-        if (add) std::memcpy(&old, row + v * kLanes, sizeof old);
-        old += sum[r][v];
-        std::memcpy(row + v * kLanes, &old, sizeof old);
+        Loose* to = reinterpret_cast<Loose*>(row + v * kLanes);
+        *to = add ? *to + sum[r][v] : sum[r][v];
       }
     } else {
       T values[kPanelColumns];
-      std::memcpy(values, sum[r], sizeof values);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) *reinterpret_cast<Loose*>(values + v * kLanes) = sum[r][v];
       for (int64_t j = 0; j < width; ++j) row[j] = (add ? row[j] : T(0)) + values[j];
     }
   }

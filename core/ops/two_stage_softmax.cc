@@ -5,7 +5,7 @@
 //   dw_j = sum_i d_ij h_i and db_j = sum_i d_ij for j in V_all;  dh_i = sum_j d_ij w_j over V_all, or over V_f
 //
 // The rows of V_f are gathered once, those of V_all first, so that everything is products of slim dense matrices. Rows of h
-// are taken in blocks whose logits fit in 32 MB; a block's d is known as soon as its logits are, up to the factor that
+// are taken in blocks of bounded memory; a block's d is known as soon as its logits are, up to the factor that
 // backward() brings.
 #include "ops/output_layer.h"
 

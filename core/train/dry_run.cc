@@ -6,6 +6,7 @@
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "lmx/row_sampling.h"
+#include "ops/output_layer.h"
 #include "train/comm_config.h"
 #include "train/components.h"
 
@@ -106,17 +107,16 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
     gradients += spec.sparse ? bytes / spec.shape[0] * rows : bytes;
   }
   // The full softmax works in blocks of bounded memory, in which logits become gradients (core/ops/output_layer.h).
-  constexpr int64_t kBlock = (int64_t{32} << 20) / 4;
-  const int64_t words = shares.samples > 0 ? shares.samples + 1 : shares.vocab,
-                all_logits = shares.forward_tokens * words;
-  const int64_t logits = shares.blocks ? std::min(all_logits, kBlock) : all_logits;
   const int64_t width = network.model->feature_size();
+  const auto block = [&](int64_t rows, int64_t words) { return words * ops::logit_block_rows(rows, words, width); };
+  const int64_t words = shares.samples > 0 ? shares.samples + 1 : shares.vocab;
+  const int64_t logits = shares.blocks ? block(shares.forward_tokens, words) : shares.forward_tokens * words;
   const int64_t training = shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * width) +
                            (shares.blocks ? 4 : 8) * logits;
   // A validation takes every word's logit, whatever training samples; its sequences are divided over ranks too.
   const int64_t eval_tokens = (r.train.eval_batch + shares.ranks - 1) / shares.ranks * shares.length;
   const int64_t activations =
-      std::max(training, 4 * (eval_tokens * width + std::min(eval_tokens * shares.vocab, kBlock)));
+      std::max(training, 4 * (eval_tokens * width + block(eval_tokens, shares.vocab)));
   if (r.train.ema > 0) state += parameters;
   std::string text;
   for (const auto& [name, bytes] :
