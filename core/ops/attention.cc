@@ -1,12 +1,13 @@
-// Multi-head scaled dot-product attention (Vaswani et al. 2017) of each sequence over its own keys. For one head of size d:
+// Multi-head scaled dot-product attention (Vaswani et al. 2017) of each sequence over its own keys. For one head of
+// size d:
 //
 //   s = q k^T / sqrt(d)     w = softmax(s)       W = w * mask / (1 - p)     y = W v
 //   dv = W^T dy             dW = dy v^T          ds = w (dW * mask / (1 - p) - delta) / sqrt(d),  delta_i = dy_i . y_i
 //   dq = ds k               dk = ds^T q
 //
-// A thread takes a (sequence, head) pair and goes through its queries in blocks whose weights stay in the cache, so that
-// no more weights than a block's are ever held; backward makes them again from the logarithm of each row's sum. Rows
-// are packed, nothing is padded, and what a pair computes does not depend on the threads.
+// A thread takes a (sequence, head) pair and goes through its queries in blocks whose weights stay in the cache, so
+// that no more weights than a block's are ever held; backward makes them again from the logarithm of each row's sum.
+// Rows are packed, nothing is padded, and what a pair computes does not depend on the threads.
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -148,9 +149,9 @@ class Worker {
     const int64_t keys = panel_size(a.size, room_.keys), by_key = room_.keys * d;
     const int64_t block = rows * room_.row, left = rows * a.size, packed = rows * d;
     const int64_t longest = std::max(room_.keys, rows) * a.size;
-    memory_ = ctx.empty({backward ? 2 * keys + by_key + 2 * (block + left + packed) + longest
-                                  : keys + by_key + block + left + longest},
-                        dtype_of<T>);
+    memory_ = ctx.empty(
+        {backward ? 2 * keys + by_key + 2 * (block + left + packed) + longest : keys + by_key + block + left + longest},
+        dtype_of<T>);
     T* at = memory_.template data<T>();
     const auto take = [&](int64_t n) { return std::exchange(at, at + n); };
     copy_ = take(longest);
@@ -355,9 +356,9 @@ void check(const Attention& a, size_t row_ids) {
   check_segments("queries", a.queries, q);
   check_segments("keys", a.keys, k);
   if (a.queries.count() != a.keys.count() || (a.causal && a.queries.begin != a.keys.begin)) {
-    throw UserError(str("[attention] ", a.queries.count(), " sequences of ", q.dim(0), " queries and ", a.keys.count(),
-                        " of ", k.dim(0), " keys: ",
-                        a.causal ? "a causal attention has a key for each query" : "the numbers must be equal"));
+    throw UserError(str(
+        "[attention] ", a.queries.count(), " sequences of ", q.dim(0), " queries and ", a.keys.count(), " of ",
+        k.dim(0), " keys: ", a.causal ? "a causal attention has a key for each query" : "the numbers must be equal"));
   }
   for (int64_t b = 0; b < a.keys.count(); ++b) {
     const auto i = static_cast<size_t>(b);
@@ -405,8 +406,8 @@ struct Operands {
 
 Var attend(Context& ctx, const Operands& x, int64_t width, const Layout& layout, const Noise& noise) {
   const int64_t size = head_size(x.q.var.shape(), width, layout.heads);
-  Attention a{x.q, x.k, x.v, layout.queries, layout.keys, layout.heads, size, layout.causal, noise.p, {}, {},
-              ctx.compute};
+  Attention a{x.q,     x.k, x.v, layout.queries, layout.keys, layout.heads, size, layout.causal,
+              noise.p, {},  {},  ctx.compute};
   if (!ctx.training && a.p > 0 && a.p < 1) a.p = 0;
   check(a, noise.row_ids.size());
   if (a.p > 0) {

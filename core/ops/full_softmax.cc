@@ -1,8 +1,8 @@
 // Softmax over the whole vocabulary from hidden states: z = h w^T + b, loss = sum_i w_i (logsumexp_j z_ij - z_i,t(i)).
 //
-// Rows are taken in blocks of bounded memory (output_layer.h). A block's gradient dz is known as soon as its logits are, up to
-// the factor that backward() brings, so dh = dz w, dw += dz^T h and db += sum dz are made at once and no logits are
-// kept.
+// Rows are taken in blocks of bounded memory (output_layer.h). A block's gradient dz is known as soon as its logits
+// are, up to the factor that backward() brings, so dh = dz w, dw += dz^T h and db += sum dz are made at once and no
+// logits are kept.
 #include "ops/output_layer.h"
 
 namespace lmx {
@@ -95,10 +95,15 @@ Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, co
   if (record && w.requires_grad()) grads.dw = ctx.empty(w.shape(), type, MemClass::gradients);
   if (record && b.requires_grad()) grads.db = ctx.empty(b.shape(), type, MemClass::gradients);
   const auto rows = static_cast<size_t>(n);
-  BlockLoss loss{layer,     targets, weights, record ? lift : 0.0, smoothing, std::vector<double>(rows),
+  BlockLoss loss{layer,
+                 targets,
+                 weights,
+                 record ? lift : 0.0,
+                 smoothing,
+                 std::vector<double>(rows),
                  std::vector<double>(smoothing > 0 ? rows : 0)};
   with_values("full_softmax_loss", h.value(), [&](auto zero) {
-    for_blocks(ctx, layer, [&](int64_t first, Tensor& logits) {
+    for_blocks(ctx, layer, record, [&](int64_t first, Tensor& logits) {
       loss.visit<decltype(zero)>(first, logits);
       if (record) grads.add(ctx, layer, first, logits);
     });
@@ -128,7 +133,7 @@ Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Te
   const Tensor no_weights;
   BlockLoss loss{layer, targets, no_weights, 0.0, 0.0, std::vector<double>(static_cast<size_t>(h.dim(0))), {}};
   with_values("full_softmax_nll", h, [&](auto zero) {
-    for_blocks(ctx, layer, [&](int64_t first, Tensor& logits) { loss.visit<decltype(zero)>(first, logits); });
+    for_blocks(ctx, layer, false, [&](int64_t first, Tensor& logits) { loss.visit<decltype(zero)>(first, logits); });
   });
   Tensor nll = ctx.empty({h.dim(0)});
   std::transform(loss.nll.begin(), loss.nll.end(), nll.data<float>(), [](double x) { return static_cast<float>(x); });

@@ -6,14 +6,15 @@
 
 namespace lmx::ops {
 
-inline constexpr int64_t kLogitBytes = int64_t{32} << 20;  // of a block at least
+inline constexpr int64_t kLogitBytes = int64_t{32} << 20;  // what a block may always take
 
-// Rows of a block of logits of `n` rows by `words` words from features of size `width`: blocks as equal as possible, of at
-// most 32 MB or, where that is more, twice the weight's own size. Products of fewer rows than 2 D spend their time on
-// moving the weight: with 32,000 words of 512, 262 rows at a time run at 71, 49 and 78 GFLOP/s a core, 832 at 90, 83 and
-// 83.
-inline int64_t logit_block_rows(int64_t n, int64_t words, int64_t width) {
-  const int64_t most = std::max<int64_t>({1, kLogitBytes / (words * static_cast<int64_t>(sizeof(float))), 2 * width});
+// Rows of a block of logits of `n` rows by `words` words from features of size `width`: blocks as equal as possible, of
+// at most 32 MB or, with `gradients`, twice the weight's own size where that is more. Products of few rows spend their
+// time on moving the weight and its gradient: with 32,000 words of 512, 262 rows at a time run at 71, 49 and 78 GFLOP/s a
+// core (forward, of h, of w), 832 at 90, 83 and 83.
+inline int64_t logit_block_rows(int64_t n, int64_t words, int64_t width, bool gradients) {
+  const int64_t row_bytes = words * static_cast<int64_t>(sizeof(float));
+  const int64_t most = std::max<int64_t>({1, kLogitBytes / row_bytes, gradients ? 2 * width : 0});
   const int64_t blocks = std::max<int64_t>(1, (n + most - 1) / most);
   return std::max<int64_t>(1, (n + blocks - 1) / blocks);
 }
@@ -30,11 +31,12 @@ struct OutputLayer {
   }
 };
 
-// Calls visit(first, logits (rows, words)), bias not added, for blocks of rows; `logits` is overwritten by the next block.
+// Calls visit(first, logits (rows, words)), bias not added, for blocks of rows; `logits` is overwritten by the next
+// block.
 template <class Visit>
-void for_blocks(Context& ctx, const OutputLayer& layer, Visit&& visit) {
+void for_blocks(Context& ctx, const OutputLayer& layer, bool gradients, Visit&& visit) {
   const int64_t n = layer.n(), words = layer.words();
-  const int64_t rows = logit_block_rows(n, words, layer.h.dim(1));
+  const int64_t rows = logit_block_rows(n, words, layer.h.dim(1), gradients);
   const Tensor buffer = ctx.empty({rows, words}, layer.value_type());
   for (int64_t first = 0; first < n; first += rows) {
     const int64_t count = std::min(rows, n - first);

@@ -1,7 +1,7 @@
 // Products of small matrices inside an op's own loops: one thread, everything in the caches, no call into a library.
 //
-// The right-hand side lies in panels of 16 columns, each (k, 16) contiguous, columns beyond the last zero; a tile of the
-// result is 12 vectors of AVX2, which with two of the panel and one of the left side fill its registers.
+// The right-hand side lies in panels of 16 columns, each (k, 16) contiguous, columns beyond the last zero; a tile of
+// the result is 12 vectors of AVX2, which with two of the panel and one of the left side fill its registers.
 #pragma once
 
 #include <algorithm>

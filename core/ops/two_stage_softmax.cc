@@ -102,7 +102,7 @@ struct Pass {
   template <class T>
   void run(Context& ctx) {
     Tensor all, others;
-    for_blocks(ctx, layer, [&](int64_t first, Tensor& logits) {
+    for_blocks(ctx, layer, record, [&](int64_t first, Tensor& logits) {
       const int64_t rows = logits.dim(0);
       if (record && rest() == 0) all = logits;
       if (record && rest() > 0 && (!all.defined() || all.dim(0) < rows)) {

@@ -108,15 +108,17 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
   }
   // The full softmax works in blocks of bounded memory, in which logits become gradients (core/ops/output_layer.h).
   const int64_t width = network.model->feature_size();
-  const auto block = [&](int64_t rows, int64_t words) { return words * ops::logit_block_rows(rows, words, width); };
+  const auto block = [&](int64_t rows, int64_t words, bool trains) {
+    return words * ops::logit_block_rows(rows, words, width, trains);
+  };
   const int64_t words = shares.samples > 0 ? shares.samples + 1 : shares.vocab;
-  const int64_t logits = shares.blocks ? block(shares.forward_tokens, words) : shares.forward_tokens * words;
+  const int64_t logits = shares.blocks ? block(shares.forward_tokens, words, true) : shares.forward_tokens * words;
   const int64_t training = shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * width) +
                            (shares.blocks ? 4 : 8) * logits;
   // A validation takes every word's logit, whatever training samples; its sequences are divided over ranks too.
   const int64_t eval_tokens = (r.train.eval_batch + shares.ranks - 1) / shares.ranks * shares.length;
   const int64_t activations =
-      std::max(training, 4 * (eval_tokens * width + block(eval_tokens, shares.vocab)));
+      std::max(training, 4 * (eval_tokens * width + block(eval_tokens, shares.vocab, false)));
   if (r.train.ema > 0) state += parameters;
   std::string text;
   for (const auto& [name, bytes] :

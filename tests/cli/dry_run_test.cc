@@ -129,6 +129,10 @@ TEST_F(DryRun, MemoryEstimateIsNearTheMeasuredPeak) {
        "{global: 32, micro: 8}"},
       {16000, lstm + "cells: 64}\n" + sampled + sgd + "train: {steps: 3, eval_batch: 64}\n", "{global: 8}"},
       {16000, lstm + "cells: 64}\nloss: {name: two_stage_softmax}\n" + sgd + "train: {steps: 3}\n", "{global: 32}"},
+      {2000,
+       "model: {name: transformer, encoder_layers: 0, decoder_layers: 3, d: 128, ffn: 512, heads: 4, share: none}\n" +
+           sampled + adam + "train: {steps: 3}\n",
+       "{global: 64}"},
   };
   for (const Case& c : cases) {
     write("tiny.yaml", "data: {name: synthetic, train_tokens: 20000, valid_tokens: 1000, vocab_size: " +

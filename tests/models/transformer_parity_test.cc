@@ -1,5 +1,5 @@
-// The Transformer against PyTorch's own layers: same weights, same batches of sentences of different lengths, which PyTorch
-// pads and masks (tools/parity/transformer.py makes the golden files).
+// The Transformer against PyTorch's own layers: same weights, same batches of sentences of different lengths, which
+// PyTorch pads and masks (tools/parity/transformer.py makes the golden files).
 #include <gtest/gtest.h>
 
 #include <cmath>

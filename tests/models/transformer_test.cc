@@ -1,5 +1,5 @@
-// The Transformer as a model: gradients in f64, noise and values that do not depend on how sentences are cut into batches,
-// incremental decoding, sizes, and a language model of its decoder.
+// The Transformer as a model: gradients in f64, noise and values that do not depend on how sentences are cut into
+// batches, incremental decoding, sizes, and a language model of its decoder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,8 @@ class Network {
       Var& v = params.add(ctx, spec, RandomKey(1));
       // Biases and gains that matter.
       if (v.value().rank() == 1 && type == DType::f64) {
-        for (int64_t i = 0; i < v.value().numel(); ++i) v.value().data<double>()[i] += 0.1 * RandomKey(2).fold(spec.name).normal(static_cast<uint64_t>(i));
+        for (int64_t i = 0; i < v.value().numel(); ++i)
+          v.value().data<double>()[i] += 0.1 * RandomKey(2).fold(spec.name).normal(static_cast<uint64_t>(i));
       }
     }
   }
@@ -83,7 +84,9 @@ class Network {
   double loss_of(const Batch& batch) {
     ModelState state;
     const Var features = model->forward(ctx, params, batch, state);
-    return *loss->forward(ctx, params, features, batch.targets.reshape({batch.tokens()}), {}).loss.value().data<double>();
+    return *loss->forward(ctx, params, features, batch.targets.reshape({batch.tokens()}), {})
+                .loss.value()
+                .data<double>();
   }
 
   Result differentiate(const Batch& batch) {

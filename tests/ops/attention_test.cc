@@ -32,13 +32,15 @@ std::vector<double> reference(const Case& c, const Tensor& q, const Tensor& k, c
         double sum = 0;
         for (int64_t j = sk.begin[b]; j < last; ++j) {
           double s = 0;
-          for (int64_t e = h * size; e < (h + 1) * size; ++e) s += q.data<double>()[i * c.d + e] * k.data<double>()[j * c.d + e];
+          for (int64_t e = h * size; e < (h + 1) * size; ++e)
+            s += q.data<double>()[i * c.d + e] * k.data<double>()[j * c.d + e];
           w.push_back(std::exp(s / std::sqrt(static_cast<double>(size))));
           sum += w.back();
         }
         for (int64_t j = sk.begin[b]; j < last; ++j) {
           for (int64_t e = h * size; e < (h + 1) * size; ++e) {
-            y[static_cast<size_t>(i * c.d + e)] += w[static_cast<size_t>(j - sk.begin[b])] / sum * v.data<double>()[j * c.d + e];
+            y[static_cast<size_t>(i * c.d + e)] +=
+                w[static_cast<size_t>(j - sk.begin[b])] / sum * v.data<double>()[j * c.d + e];
           }
         }
       }
@@ -107,7 +109,7 @@ void expect_near(const Outcome& a, const Outcome& b, double limit) {
 
 const Case kShort{{5, 1, 17, 8}, {3, 20, 1, 16}, 2, 24, false};
 const Case kCausal{{5, 1, 17, 33}, {5, 1, 17, 33}, 4, 64, true};
-const Case kLong{{700}, {2900}, 1, 40, false};          // blocks of 22 queries
+const Case kLong{{700}, {2900}, 1, 40, false};            // blocks of 22 queries
 const Case kLongCausal{{900, 3}, {900, 3}, 2, 16, true};  // rows of 912 keys: blocks of 71 queries in f32, 35 in f64
 
 TEST(Attention, EqualsTheFormula) {
@@ -246,7 +248,8 @@ Var zeros(Shape s, DType type = DType::f32) {
 TEST(Attention, Errors) {
   const Segments two = Segments::of(Lengths{2}), three = Segments::of(Lengths{3}), parts = Segments::of(Lengths{1, 1});
   const auto call = [&](Shape q, Shape k, const Segments& sq, const Segments& sk, int64_t heads, double p = 0) {
-    return message([&](Context& c) { attention(c, zeros(q), zeros(k), zeros(k), sq, sk, heads, false, p, RandomKey(), {}); });
+    return message(
+        [&](Context& c) { attention(c, zeros(q), zeros(k), zeros(k), sq, sk, heads, false, p, RandomKey(), {}); });
   };
   EXPECT_EQ(call({2, 4}, {3, 6}, two, three, 2),
             "[attention] q (2, 4), k (3, 6) and v (3, 6): (N, D), (M, D) and (M, D) expected");
@@ -260,15 +263,18 @@ TEST(Attention, Errors) {
   EXPECT_EQ(call({2, 4}, {3, 4}, parts, Segments::of(Lengths{3, 0}), 2),
             "[attention] sequence 1 has 1 queries and no keys: there is nothing to attend to");
   EXPECT_EQ(call({2, 4}, {3, 4}, two, three, 2, 1.0), "[attention] dropout 1: must be in [0, 1)");
-  EXPECT_EQ(call({2, 4}, {3, 4}, two, three, 2, 0.5),
-            "[attention] 0 row ids for q (2, 4): one for each row expected");
+  EXPECT_EQ(call({2, 4}, {3, 4}, two, three, 2, 0.5), "[attention] 0 row ids for q (2, 4): one for each row expected");
   EXPECT_EQ(message([&](Context& c) {
               attention(c, zeros({2, 4}), zeros({3, 4}), zeros({3, 4}), two, three, 2, true, 0, RandomKey(), {});
             }),
             "[attention] 1 sequences of 2 queries and 1 of 3 keys: a causal attention has a key for each query");
-  EXPECT_EQ(message([&](Context& c) { attention(c, zeros({2, 4}), two, 2, true, 0, RandomKey(), {}); }),
+  EXPECT_EQ(message([&](Context& c) {
+              attention(c, zeros({2, 4}), two, 2, true, 0, RandomKey(), {});
+            }),
             "[attention] qkv (2, 4): (rows, 3 D) expected");
-  EXPECT_EQ(message([&](Context& c) { attention(c, zeros({2, 4}), zeros({3, 6}), two, three, 2, 0, RandomKey(), {}); }),
+  EXPECT_EQ(message([&](Context& c) {
+              attention(c, zeros({2, 4}), zeros({3, 6}), two, three, 2, 0, RandomKey(), {});
+            }),
             "[attention] q (2, 4) and kv (3, 6): (N, D) and (M, 2 D) expected");
   EXPECT_EQ(message([&](Context& c) {
               attention(c, zeros({2, 4}), zeros({3, 8}, DType::f64), two, three, 2, 0, RandomKey(), {});

@@ -12,8 +12,8 @@ Workload::Workload(lmx::Context& ctx, const Parts& parts) : ctx_(ctx), rate_(par
   const lmx::Node loss = lmx::parse_yaml(parts.loss, "bench");
   const lmx::PluginInfo& plugin = lmx::Registry::instance().find(lmx::PluginKind::model, model, "model");
   model_ = lmx::create<lmx::ModelFactory>(plugin, model, "model", lmx::ModelEnv{parts.vocab});
-  loss_ = lmx::make_loss(
-      loss, "loss", {parts.vocab, model_->feature_size(), nullptr, model_->parameters(), model_->output_table()});
+  loss_ = lmx::make_loss(loss, "loss",
+                         {parts.vocab, model_->feature_size(), nullptr, model_->parameters(), model_->output_table()});
   optimizer_ = lmx::make_optimizer(lmx::parse_yaml(parts.optimizer, "bench"), "optimizer");
   for (const lmx::ParameterSpec& spec : lmx::all_parameters(model_->parameters(), *loss_)) {
     params_.add(ctx, spec, lmx::RandomKey(1));

@@ -79,7 +79,7 @@ class TransformerDecoding final : public Decoding {
     const auto rows = static_cast<int64_t>(ids.size());
     LMX_CHECK(ids.size() == sentence_.size(), ids.size(), " words for ", sentence_.size(), " rows");
     Context quiet = silent(ctx);
-    const Network network(quiet, params_, config_);
+    const Network network(quiet, params_, config_, true);
     std::vector<int64_t> own(ids.size());
     for (size_t r = 0; r < own.size(); ++r) own[r] = static_cast<int64_t>(r);
     const auto place = static_cast<int64_t>(from_.size());

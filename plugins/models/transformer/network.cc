@@ -1,6 +1,9 @@
 #include "network.h"
 
 #include <cmath>
+#include <cstring>
+
+#include "lmx/matmul.h"
 
 namespace lmx::transformer {
 
@@ -144,8 +147,28 @@ Var Network::embed(const std::string& side, const std::string& table, const Tens
   return noisy(side + ".embedding", config_.dropout, embed(table, ids, places(rows.segments)), rows);
 }
 
+namespace {
+
+// x w^T + b without gradients from w in the layout for few rows, which is kept until w changes.
+Var multiply_packed(Context& ctx, const Var& x, const Var& w, const Tensor& b) {
+  const int64_t rows = x.value().dim(0);
+  const PackedMatrix& packed = w.cached<PackedMatrix>(PackedMatrix::layout(ctx, w.value(), true, rows),
+                                                      [&] { return PackedMatrix(ctx, w.value(), true, rows); });
+  Tensor y = ctx.empty({rows, b.numel()}, x.value().dtype());
+  const auto bytes = static_cast<size_t>(b.bytes());
+  for (int64_t r = 0; r < rows; ++r) {
+    std::memcpy(static_cast<std::byte*>(y.raw()) + static_cast<size_t>(r) * bytes, b.raw(), bytes);
+  }
+  packed.multiply(ctx, to_compute(ctx, x.value()), y, 1.0f);
+  return Var(y);
+}
+
+}  // namespace
+
 Var Network::linear(const std::string& name, const Var& x) const {
-  return lmx::linear(ctx_, x, params_.at(name + ".weight"), params_.at(name + ".bias"));
+  const Var &w = params_.at(name + ".weight"), &b = params_.at(name + ".bias");
+  if (pack_ && x.value().dim(0) <= kFewRows) return multiply_packed(ctx_, x, w, b.value());
+  return lmx::linear(ctx_, x, w, b);
 }
 
 Var Network::norm(const std::string& name, const Var& x) const {
@@ -191,9 +214,9 @@ Var Network::decoder(const Tensor& inputs, const Rows& rows, const Var& memory, 
     });
     if (memory.defined()) {
       x = sublayer(cross, x, rows, [&](const Var& in) {
-        const Var y = attention(ctx_, linear(cross + ".q", in), linear(cross + ".kv", memory), rows.segments,
-                                source.segments, config_.heads, config_.attention_dropout,
-                                key_.fold(cross + ".weights"), rows.ids);
+        const Var y =
+            attention(ctx_, linear(cross + ".q", in), linear(cross + ".kv", memory), rows.segments, source.segments,
+                      config_.heads, config_.attention_dropout, key_.fold(cross + ".weights"), rows.ids);
         return linear(cross + ".out", y);
       });
     }

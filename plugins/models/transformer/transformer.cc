@@ -46,12 +46,13 @@ class Transformer final : public Model {
   }
 
   int64_t activation_bytes_per_token() const override {
-    // What the layers keep of a row, in 4 bytes: q, k and v, attention's result, the two projections, sums and norms;
-    // the units of the feed-forward twice, before and after the nonlinearity.
-    const int64_t attention = 8 * config_.d, ffn = 4 * config_.d + 2 * config_.ffn;
+    // What the layers keep of a row, in 4 bytes: q, k and v, attention's result, its projection, sum and norm; the
+    // units of the feed-forward before and after the nonlinearity, its output, sum and norm; each dropout's result.
+    const int64_t d = config_.d, noisy = config_.dropout > 0 ? 1 : 0, units = config_.relu_dropout > 0 ? 3 : 2;
+    const int64_t attention = (7 + noisy) * d, ffn = (3 + noisy) * d + units * config_.ffn;
     const int64_t encoder = config_.encoder_layers * (attention + ffn);
     const int64_t decoder = config_.decoder_layers * ((translates() ? 2 : 1) * attention + ffn);
-    return 4 * (encoder + decoder + (translates() ? 6 : 3) * config_.d);
+    return 4 * (encoder + decoder + (translates() ? 2 : 1) * (4 + noisy) * d);
   }
 
  private:
@@ -94,8 +95,8 @@ class Transformer final : public Model {
 std::unique_ptr<Model> make_transformer(const Node& config, const std::string& path, const ModelEnv& env) {
   const auto c = read_config<TransformerConfig>(config, path);
   if (c.d % c.heads != 0 || c.d % 2 != 0) {
-    throw UserError(str("[transformer] d ", c.d, " with ", c.heads,
-                        " heads: d must be even and a multiple of the heads"));
+    throw UserError(
+        str("[transformer] d ", c.d, " with ", c.heads, " heads: d must be even and a multiple of the heads"));
   }
   return std::make_unique<Transformer>(c, env);
 }
