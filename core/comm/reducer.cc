@@ -348,6 +348,10 @@ std::map<std::string, CodecHealth> Reducer::take_health() {
   return taken;
 }
 
+void Reducer::rescale(double factor) {
+  impl_->residuals.rescale(factor);
+}
+
 StateDict Reducer::state() const {
   return impl_->residuals.state();
 }

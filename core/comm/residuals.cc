@@ -102,6 +102,14 @@ double Residuals::squares(const std::string& name) const {
   return sum;
 }
 
+void Residuals::rescale(double factor) {
+  for (Dense* kept : {&push_, &sum_})
+    for (auto& [name, t] : *kept)
+      for (float& v : t.values<float>()) v *= static_cast<float>(factor);
+  for (Rows* kept : {&row_push_, &row_sum_})
+    for (auto& [name, store] : *kept) store.rescale(factor);
+}
+
 StateDict Residuals::state() const {
   StateDict all;
   for (const auto& [name, t] : push_) all.emplace(name + kPush, t);

@@ -22,6 +22,7 @@ class Residuals {
   Tensor settle(Context& ctx, const std::string& name, const Tensor& own);
   Tensor settle_rows(Context& ctx, const std::string& name, const Tensor& own, const std::vector<int32_t>& index);
   double squares(const std::string& name) const;
+  void rescale(double factor);
   StateDict state() const;
   void load(Context& ctx, const std::vector<StateDict>& ranks);
 

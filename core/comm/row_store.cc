@@ -45,6 +45,11 @@ std::vector<int32_t> RowStore::kept() const {
   return rows;
 }
 
+void RowStore::rescale(double factor) {
+  for (Tensor& page : pages_)
+    for (float& v : page.values<float>()) v *= static_cast<float>(factor);
+}
+
 double RowStore::squares() const {
   double sum = 0;
   for (const Tensor& page : pages_) sum += sum_of_squares(page.values<float>());

@@ -21,6 +21,7 @@ class RowStore {
   float* at(Context& ctx, int32_t row);
   void forget(int32_t row);  // sets it to zero; it is no longer saved
   double squares() const;
+  void rescale(double factor);
   // Stored rows by ascending index: i32 (n) and f32 (n, width). Undefined when there are none.
   Tensor indices() const;
   Tensor values() const;

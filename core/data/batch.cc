@@ -7,6 +7,10 @@ namespace lmx {
 
 Batcher::~Batcher() = default;
 
+std::vector<std::string> Batcher::describe() const {
+  return {};
+}
+
 StepSize Batcher::step_size(int64_t) const {
   LMX_CHECK(false, "a batcher of sub-batches says their sizes");
 }

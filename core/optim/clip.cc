@@ -90,19 +90,21 @@ std::vector<ClipRule> read_clip(const Node& clip, const std::string& path) {
   return rules;
 }
 
-ClipResult measure_gradients(Context&, const ParameterStore& params, const std::vector<ClipRule>& rules) {
+ClipResult measure_gradients(Context&, const ParameterStore& params, const std::vector<ClipRule>& rules,
+                             double unscale) {
   const std::map<std::string, size_t> group = groups(params, rules);
   std::vector<double> sums(rules.size() + 1);
   for (const auto& [name, rule] : group) sums[rule] += squares(values(params.at(name).grad(), name));
   ClipResult result;
   double total = 0;
   for (const double s : sums) total += s;
-  result.norm = std::sqrt(total);
+  result.unscale = unscale;
+  result.norm = std::sqrt(total) * unscale;
   result.finite = std::isfinite(total);
   if (!result.finite) return result;
   for (const auto& [name, r] : group) {
     if (r == rules.size() || rules[r].norm <= 0) continue;
-    const double norm = std::sqrt(sums[r]);
+    const double norm = std::sqrt(sums[r]) * unscale;
     if (norm > rules[r].norm) result.factors[name] = rules[r].norm / norm;
   }
   return result;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 
@@ -17,6 +18,61 @@ Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary*
   return n;
 }
 
+namespace {
+
+std::string name_in(const Node& component) {
+  const Node* name = component.find("name");
+  return name ? name->text : std::string("?");
+}
+
+// Names of the plugins of a kind whose default config `fits`; those that cannot be asked are left out.
+template <class Fits>
+std::string plugins_that(PluginKind kind, Fits&& fits) {
+  std::vector<std::string> names;
+  for (const PluginInfo& info : Registry::instance().list()) {
+    if (info.kind != name_of(kind)) continue;
+    try {
+      Node node = Node::map();
+      node.set("name", Node::string(info.name));
+      if (fits(Registry::instance().find(kind, info.name), node)) names.push_back(info.name);
+    } catch (const Error&) {
+    }
+  }
+  return names.empty() ? "none is installed" : config::join(names);
+}
+
+std::string models_that_translate() {
+  return plugins_that(PluginKind::model, [](const PluginInfo& info, const Node& node) {
+    return create<ModelFactory>(info, node, "model", ModelEnv{1000})->translates();
+  });
+}
+
+std::string batchers_of(bool pairs) {
+  return plugins_that(PluginKind::batcher, [&](const PluginInfo&, const Node& node) {
+    return (full_component(PluginKind::batcher, node, "batcher").find("sequence_length") == nullptr) == pairs;
+  });
+}
+
+}  // namespace
+
+void check_model_fits_data(const Recipe& recipe, const Model& model, const Dataset& data) {
+  if (!model.translates() || data.train_pairs.size() > 0) return;
+  throw UserError(str("[model] ", name_in(recipe.model), " as configured here translates, and data ",
+                      name_in(recipe.data), " is text of one language; choose parallel text (data: {name: parallel, ",
+                      "...}), or a language model"));
+}
+
+void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, const Model& model) {
+  const bool pairs = batcher.sequence_length() == 0;
+  if (pairs && !model.translates())
+    throw UserError(str("[model] ", name_in(recipe.model), " does not translate, and batcher ", name_in(recipe.batcher),
+                        " takes pairs of sentences; models that translate: ", models_that_translate(),
+                        "; batchers for a language model: ", batchers_of(false)));
+  if (!pairs && model.translates())
+    throw UserError(str("[batcher] ", name_in(recipe.batcher), " takes sequences of one language, and model ",
+                        name_in(recipe.model), " translates; batchers of pairs: ", batchers_of(true)));
+}
+
 Context make_context(const Recipe& recipe, Communicator& comm) {
   Context ctx;
   ctx.rank = comm.rank();
@@ -24,7 +80,9 @@ Context make_context(const Recipe& recipe, Communicator& comm) {
   ctx.allocator = comm.allocator();
   ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
   ctx.comm = &comm;
-  ctx.compute = recipe.precision == "bf16" ? DType::bf16 : DType::f32;
+  ctx.compute = recipe.precision == "bf16"   ? DType::bf16
+                : recipe.precision == "fp16" ? DType::f16
+                                             : DType::f32;
   return ctx;
 }
 

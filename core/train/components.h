@@ -20,6 +20,11 @@ struct Network {
 // `vocabulary` null: structure only, for a dry run.
 LMX_API Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary* vocabulary);
 
+// A translation model needs parallel text and a batcher of it, a language model a batcher of sequences. UserError names
+// both and what would fit.
+LMX_API void check_model_fits_data(const Recipe& recipe, const Model& model, const Dataset& data);
+LMX_API void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, const Model& model);
+
 // The context of a rank: precision, allocator, random key.
 LMX_API Context make_context(const Recipe& recipe, Communicator& comm);
 

@@ -27,12 +27,18 @@ struct Shares {
   int64_t sequences = 0, length = 1, own_tokens = 0, forward_tokens = 0;  // of the rank; of one forward of it
   int64_t samples = 0;  // words that a loss draws beside the targets; 0: it takes all
   bool blocks = false;  // logits are made in blocks of bounded memory
+  bool pairs = false;   // a sequence is a sub-batch of sentences, `length` its target tokens at most
 };
 
+// Of both sides of a pair, where only the sum of many is known: about the mean of news text in subwords.
+constexpr int64_t kSentence = 28;
+
 Shares shares_of(const Recipe& r, int ranks) {
-  const int64_t length = integer_of(full_component(PluginKind::batcher, r.batcher, "batcher"), "sequence_length", 1);
+  const Node batcher = full_component(PluginKind::batcher, r.batcher, "batcher");
+  const bool pairs = batcher.find("sequence_length") == nullptr && batcher.find("max_tokens") != nullptr;
+  const int64_t length = integer_of(batcher, pairs ? "max_tokens" : "sequence_length", 1);
   const int64_t sequences = (r.batch.global + ranks - 1) / ranks;
-  const int64_t forward = r.batch.micro > 0 ? std::min(r.batch.micro, sequences) : sequences;
+  const int64_t forward = pairs ? 1 : r.batch.micro > 0 ? std::min(r.batch.micro, sequences) : sequences;
   const Node loss = full_loss_config(r.loss, "loss");
   Shares s{.ranks = ranks,
            .step_tokens = r.batch.global * length,
@@ -41,6 +47,7 @@ Shares shares_of(const Recipe& r, int ranks) {
            .length = length,
            .own_tokens = sequences * length,
            .forward_tokens = forward * length};
+  s.pairs = pairs;
   s.samples = integer_of(loss, "samples", 0);
   s.blocks = s.samples == 0;
   for (const char* key : {"p", "q", "mu"})  // two_stage_softmax
@@ -116,7 +123,8 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
   const int64_t training = shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * width) +
                            (shares.blocks ? 4 : 8) * logits;
   // A validation takes every word's logit, whatever training samples; its sequences are divided over ranks too.
-  const int64_t eval_tokens = (r.train.eval_batch + shares.ranks - 1) / shares.ranks * shares.length;
+  const int64_t eval_tokens = shares.pairs ? r.train.eval_batch * kSentence
+                                           : (r.train.eval_batch + shares.ranks - 1) / shares.ranks * shares.length;
   const int64_t activations =
       std::max(training, 4 * (eval_tokens * width + block(eval_tokens, shares.vocab, false)));
   if (r.train.ema > 0) state += parameters;
@@ -135,7 +143,7 @@ std::string memory_text(const Recipe& r, const Network& network, const Shares& s
   const int64_t communication = communication_bytes(sync, network, shares);
   const std::string lines = memory_lines(r, network, shares, communication);
   return str("memory of a rank (estimate), one of ", shares.ranks, " with ", shares.sequences, " of the ",
-             r.batch.global, " sequences\n", lines, "  not counted: ",
+             r.batch.global, shares.pairs ? " sub-batches\n" : " sequences\n", lines, "  not counted: ",
              sync.servers().empty()
                  ? "errors that a codec keeps for the next step"
                  : "the server that workers share, about the parameters once more, and what is on its way",
@@ -144,7 +152,7 @@ std::string memory_text(const Recipe& r, const Network& network, const Shares& s
 
 std::string data_lines(const Recipe& r, const Shares& shares) {
   DataCheck check = check_dataset(r.data);
-  if (check.train_tokens && *check.train_tokens <= shares.step_tokens)  // the last input needs a target after it
+  if (!shares.pairs && check.train_tokens && *check.train_tokens <= shares.step_tokens)  // the last input needs a target after it
     check.findings.push_back(str("[batch] the train split is shorter than one batch: ", r.batch.global,
                                  " sequences (batch.global) of ", shares.step_tokens / r.batch.global, " take ",
                                  shares.step_tokens + 1, " tokens, it holds ", *check.train_tokens));
@@ -165,12 +173,16 @@ std::string dry_run(const Node& composed, const std::string& name) {
   int64_t total = 0;
   const std::string parameters = parameter_lines(network, total);
   std::string text = str("recipe ", name, "\n", "parameters ", count_text(total), "\n", parameters);
-  text += str("batch ", r.batch.global, " sequences = ", count_text(shares.step_tokens), " tokens, vocabulary ",
-              count_text(vocab), "\n");
-  const int64_t macs = network.model->macs_per_token() + network.loss->macs_per_token(shares.forward_tokens);
+  text += str("batch ", r.batch.global, shares.pairs ? " sub-batches = at most " : " sequences = ",
+              count_text(shares.step_tokens), shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(vocab),
+              "\n");
+  const int64_t model = shares.pairs ? network.model->macs_per_pair(kSentence, kSentence) / kSentence
+                                     : network.model->macs_per_token();
+  const int64_t macs = model + network.loss->macs_per_token(shares.forward_tokens);
   char flops[32];
   std::snprintf(flops, sizeof flops, "%.3g", 6.0 * static_cast<double>(macs * shares.step_tokens) / 1e9);
-  text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products\n");
+  text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
+              shares.pairs ? str(" (sentences of ", kSentence, " tokens on both sides)") : "", "\n");
   text += memory_text(r, network, shares);
   return text + data_lines(r, shares);
 }

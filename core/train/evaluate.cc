@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lmx/error.h"
+#include "lmx/pair_batches.h"
 #include "train/carried_state.h"
 
 namespace lmx::train {
@@ -54,6 +56,39 @@ SplitScore score_split(const Context& ctx, const Network& network, ParameterStor
     score.tokens += batch.tokens();
     carried.stage(batch, state);
     carried.commit();
+  }
+  return sum_over_ranks(score, *ctx.comm);
+}
+
+SplitScore score_pairs(const Context& ctx, const Network& network, ParameterStore& params, const PairArray& pairs,
+                       const SplitPlan& plan, const std::function<bool()>& interrupted) {
+  Context quiet = ctx;
+  quiet.tape = nullptr;
+  quiet.training = false;
+  std::vector<int64_t> order;  // the split's first sentences, by length
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < pairs.size() && (plan.max_tokens <= 0 || tokens < plan.max_tokens); ++i) {
+    order.push_back(i);
+    tokens += static_cast<int64_t>(pairs.target(i).size());
+  }
+  if (order.empty()) throw UserError(str("[eval] the ", plan.split, " split of this data holds no pairs of sentences"));
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return std::pair(pairs.target(a).size(), pairs.source(a).size()) <
+           std::pair(pairs.target(b).size(), pairs.source(b).size());
+  });
+  SplitScore score;
+  const int64_t count = (static_cast<int64_t>(order.size()) + plan.sequences - 1) / plan.sequences;
+  for (int64_t i = 0; i < count && score.complete; ++i) {
+    score.complete = !(interrupted && interrupted());
+    if (i % ctx.ranks != ctx.rank) continue;
+    const auto first = static_cast<size_t>(i * plan.sequences);
+    const size_t end = std::min(order.size(), first + static_cast<size_t>(plan.sequences));
+    const Batch batch = make_pair_batch(pairs, std::span(order).subspan(first, end - first), quiet.allocator);
+    ModelState state = network.model->initial_state(quiet, batch.sequences());
+    const Var features = network.model->forward(quiet, params, batch, state);
+    const Tensor nll = network.loss->evaluate(quiet, params, features.value(), batch.targets);
+    for (const float nats : nll.values<float>()) score.nats += nats;
+    score.tokens += batch.tokens();
   }
   return sum_over_ranks(score, *ctx.comm);
 }

@@ -16,6 +16,9 @@ struct Window {
   int64_t skipped = 0;           // updates left out
   double grad_norm = 0, lr = 0;  // of the last step
   int64_t updates = 0;
+  int64_t positions = 0, padded = 0;  // of sub-batches: tokens of both sides; what padding would make of them
+  int64_t overflows = 0;
+  std::map<std::string, int64_t> overflowed;  // overflows by parameter
   std::map<std::string, int64_t> rows;  // that updates touched, of parameters with row-sparse gradients
 };
 
@@ -23,7 +26,11 @@ struct Window {
 class LMX_API Stopwatch {
  public:
   void start() { begin_ = Clock::now(); }
-  void stop() { seconds_ += std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  double stop() {  // seconds since start()
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
+    seconds_ += seconds;
+    return seconds;
+  }
   double lap();  // seconds since the last lap
   double elapsed() const { return seconds_; }  // the same, without beginning a new lap
 

@@ -6,11 +6,13 @@
 #include "lmx/plugin.h"
 #include "lmx/train.h"
 #include "train/comm_config.h"
+#include "train/stop_rule.h"
 
 namespace lmx {
 
 void BatchConfig::fields(Fields& f) {
-  f.field("global", global, "sequences of a step over all ranks", kPositive);
+  f.field("global", global,
+          "sequences of a step over all ranks; of parallel text sub-batches, each one forward of a rank", kPositive);
   f.field("micro", micro, "sequences of one forward and backward on a rank; 0: the rank's whole share", kNonNegative);
 }
 
@@ -32,6 +34,12 @@ void TrainConfig::fields(Fields& f) {
   f.field("ema_params", ema_params, "regular expression of the parameters that are averaged");
 }
 
+void StopConfig::fields(Fields& f) {
+  f.field("when", when,
+          "end as soon as a validation says so: valid.nll_nat, valid.nll_bit or valid.ppl, a comparison, a number "
+          "(\"valid.nll_bit <= 2.11\"); empty: train to the last step");
+}
+
 void CheckpointConfig::fields(Fields& f) {
   f.field("every", every, "steps between two checkpoints; 0: at each validation. There is always one at the end",
           kNonNegative);
@@ -47,11 +55,13 @@ void RunConfig::fields(Fields& f) {
 void Recipe::fields(Fields& f) {
   f.field("seed", seed, "of every random number of the run", kNonNegative);
   f.field("deterministic", deterministic, "the same bits whatever the number of threads and however ranks meet");
-  f.choice("precision", precision, {"fp32", "bf16"},
-           "of the inputs of matrix products; parameters, sums and states stay fp32");
+  f.choice("precision", precision, {"fp32", "bf16", "fp16"},
+           "of the inputs of matrix products; parameters, sums and states stay fp32. fp16 scales the loss (loss_scale)");
   f.field("threads", threads, "of a rank; 0: all cores", {0, 4096});
   f.group("batch", batch, "how many sequences a step has");
   f.group("train", train, "how long, and what happens on the way");
+  f.group("stop", stop, "an end before the last step");
+  f.group("loss_scale", loss_scale, "what gradients of precision fp16 are multiplied by on their way");
   f.group("checkpoint", checkpoint, "what is kept");
   f.subtree("comm", comm, "the group of ranks (plugin; self: one rank)");
   f.group("run", run, "where the run writes");
@@ -100,6 +110,17 @@ void require_parts(const Recipe& r, const Node& tree) {
     throw UserError(str(config::at(tree.mark), "the recipe has no ", missing, "; each is a map with a `name`"));
 }
 
+// Where a value alone is wrong the fields say so; these contradict each other.
+template <class MarkOf>
+void check_loss_scale(const Recipe& r, const MarkOf& mark) {
+  const LossScaleConfig c = r.loss_scale.resolved();
+  if (c.factor <= 1)
+    throw UserError(str(mark("loss_scale.factor"), c.factor, " would not lower the scale; it must be above 1, such as 2"));
+  if (c.min > c.init)
+    throw UserError(str(mark("loss_scale.min"), "the least scale, ", c.min, ", is above the first, ", c.init,
+                        " (loss_scale.init)"));
+}
+
 void check_values(const Recipe& r, const Node& tree) {
   const auto mark = [&](const char* path) {
     const Node* node = tree.at_path(path);
@@ -113,6 +134,9 @@ void check_values(const Recipe& r, const Node& tree) {
       throw UserError(str(mark("lr_rule.reference_batch"), "the rule ", r.lr_rule.name,
                           " needs the batch for which optimizer.lr was found"));
   }
+  const Node* when = tree.at_path("stop.when");
+  static_cast<void>(train::StopRule(r.stop.when, when ? when->mark : tree.mark));
+  check_loss_scale(r, mark);
   try {
     static_cast<void>(std::regex(r.train.ema_params));
   } catch (const std::regex_error& e) {
@@ -135,6 +159,7 @@ Recipe checked(const Recipe& given) {
     throw UserError(str("train.ema: ", given.train.ema,
                         " averages the parameters after each step of all ranks, and under an asynchronous rule of sync "
                         "there is no such step; set train.ema to 0"));
+  full.loss_scale = given.loss_scale.resolved();
   static_cast<void>(read_clip(given.clip, "clip"));
   if (full.clip.kind == Node::Kind::null) full.clip = Node::list({});
   return full;

@@ -47,8 +47,18 @@ Provenance provenance_of(const Session& s, const RunOptions& options) {
   return p;
 }
 
+// "batch 6 sequences = 30 words"; "batch 128 sub-batches of 8 ranks (16 each) = 402,112 words in the first step".
+std::string batch_text(const Session& s) {
+  const int64_t items = s.recipe.batch.global;
+  if (!s.sub_batches())
+    return str("batch ", items, " sequences = ", count_text(items * s.batcher.sequence_length()), " ", s.data.unit, "s");
+  const auto ranks = static_cast<int64_t>(s.comm.size());
+  return str("batch ", items, items == 1 ? " sub-batch" : " sub-batches",
+             ranks > 1 ? str(", ", (items + ranks - 1) / ranks, " a rank") : "", " = ",
+             count_text(s.batcher.step_size(0).tokens), " ", s.data.unit, "s in the first step");
+}
+
 void announce(const Session& s, const CommGroup& group, const std::string& directory) {
-  const int64_t sequences = s.recipe.batch.global, tokens = sequences * s.batcher.sequence_length();
   log_info(str("run ", directory));
   log_info(str("device cpu (", cpu_isa(), "), ", group.describe(), ", ", s.comm.threads(),
                s.comm.threads() == 1 ? " thread" : " threads", group.size() == 1 ? ", " : " each, ",
@@ -58,8 +68,9 @@ void announce(const Session& s, const CommGroup& group, const std::string& direc
         "this CPU has no bf16 instructions: matrix products round their inputs to bf16 and run in fp32, slower than "
         "precision=fp32");
   log_info(str(count_text(s.params.count()), " parameters, vocabulary ", count_text(s.data.vocabulary.size())));
-  log_info(str("batch ", sequences, " sequences = ", count_text(tokens), " ", s.data.unit, "s, ",
-               count_text(s.batcher.steps_per_epoch()), " steps an epoch, ", count_text(s.shared->total_steps), " steps"));
+  log_info(str(batch_text(s), ", ", count_text(s.batcher.steps_per_epoch()), " steps an epoch, ",
+               count_text(s.shared->total_steps), " steps"));
+  for (const std::string& line : s.batcher.describe()) log_info(line);
   if (s.recipe.lr_rule.name != "fixed") log_info(str("lr_rule ", s.recipe.lr_rule.name, ": factor ", s.shared->lr_factor));
   for (const std::string& line : s.sync->describe(s.comm.size())) log_info(line);
   if (!s.data.report.empty()) log_debug(s.data.report);
@@ -92,14 +103,17 @@ void report_totals(Session& s, const TrafficTable& traffic) {
   for (const std::string& line : traffic_lines(traffic)) log_info("  " + line);
 }
 
-RunResult result_of(const Session& s, const Position& at, const std::string& directory, int code) {
+RunResult result_of(const Session& s, const Trainer& trainer, const std::string& directory, int code) {
+  const Position& at = trainer.position();
   RunResult r;
+  r.stopped = trainer.stopped();
   r.directory = directory;
   r.steps = at.step;
   r.valid_ppl = at.valid_ppl;
   r.best_ppl = at.best_ppl;
   r.best_step = at.best_step;
   r.true_ppl = s.data.true_perplexity;
+  r.train_seconds = at.seconds;
   r.exit_code = code;
   r.leads = s.leads();
   return r;
@@ -111,7 +125,7 @@ RunResult train_in(Session& s, const std::string& directory, const Position& sta
   if (!s.leads()) {
     const int code = trainer.run();
     report_totals(s, trainer.traffic().total());
-    return result_of(s, trainer.position(), directory, code);
+    return result_of(s, trainer, directory, code);
   }
   write_status(directory, "running", start.step, "");
   try {
@@ -119,7 +133,8 @@ RunResult train_in(Session& s, const std::string& directory, const Position& sta
     progress_line("");
     write_status(directory, code == 0 ? "done" : "interrupted", trainer.position().step, "");
     report_totals(s, trainer.traffic().total());
-    return result_of(s, trainer.position(), directory, code);
+    if (trainer.position().loss_scale.overflows > 0) log_info(census_text(trainer.position().loss_scale));
+    return result_of(s, trainer, directory, code);
   } catch (const std::exception& e) {
     progress_line("");
     log_debug(str("failed: ", e.what()));
@@ -181,7 +196,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   check_agreement(plan, comm);
   bool resuming = false;
   std::string directory = agree_on_directory(plan, comm, resuming);
-  Session session(plan.recipe, comm);
+  Session session(plan.recipe, comm, {.resumed = resuming ? directory : ""});
   check_same_data(session);
   if (!plan.options.trace_file.empty() && session.leads()) session.ctx.tracer = &session.tracer;
   std::optional<RunLock> lock;
@@ -198,6 +213,8 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
     write_file_atomically(directory + "/config.yaml", to_yaml(plan.full));
     save_vocabulary(directory, session.data.vocabulary);
     if (session.data.codecs.source) save_text_codecs(session.data.codecs, directory);
+    if (!session.shared->costs->empty())
+      write_file_atomically(directory + "/" + kCostsFile, session.shared->costs->to_json());
     write_provenance(directory, provenance_of(session, plan.options));
     announce(session, plan.group, directory);
   }

@@ -92,6 +92,13 @@ const TokenArray& split_of(const Dataset& data, const std::string& split) {
   return *tokens;
 }
 
+const PairArray& pairs_of(const Dataset& data, const std::string& split) {
+  static_cast<void>(split_of(data, split));
+  const PairArray& pairs = split == "train" ? data.train_pairs : split == "valid" ? data.valid_pairs : data.test_pairs;
+  if (pairs.size() == 0) throw UserError(str("[eval] the ", split, " split of this run's data holds no pairs of sentences"));
+  return pairs;
+}
+
 int64_t window_of(const Recipe& recipe) {
   const Node full = full_component(PluginKind::batcher, recipe.batcher, "batcher");
   const Node* length = full.find("sequence_length");
@@ -110,10 +117,13 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
   if (!recorded.empty() && recorded != data.hash)
     throw UserError(str("[eval] the data of ", directory, " has changed since it was trained: its hash was ", recorded,
                         ", now it is ", data.hash));
-  const TokenArray& tokens = split_of(data, options.split);
+  static_cast<void>(split_of(data, options.split));  // its message before the model is read
   SavedRun run(directory, recipe, data.vocabulary, options.checkpoint);
   const SplitPlan plan{options.split, recipe.train.eval_batch, window_of(recipe), 0, recipe.train.eval_carry};
-  const SplitScore score = score_split(run.ctx, run.network, run.params, tokens, plan, {});
+  const SplitScore score =
+      run.network.model->translates()
+          ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan, {})
+          : score_split(run.ctx, run.network, run.params, split_of(data, options.split), plan, {});
   EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}};
   if (options.split == "valid") r.true_ppl = data.true_perplexity;
   return r;

@@ -1,6 +1,9 @@
 // A recipe's pieces, and their passage into a checkpoint and back.
 #include <cmath>
+#include <exception>
+#include <filesystem>
 
+#include "data/files.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
@@ -10,16 +13,52 @@
 namespace lmx::train {
 namespace {
 
-std::unique_ptr<Batcher> make_batcher(const Recipe& r, const Dataset& data, const Context& ctx) {
+std::unique_ptr<Batcher> make_batcher(const Recipe& r, SharedSession& s, const Context& ctx) {
+  const Network& network = s.network;
   const PluginInfo& plugin = Registry::instance().find(PluginKind::batcher, r.batcher, "batcher");
-  const BatcherEnv env{data.train, r.batch.global, RandomKey(static_cast<uint64_t>(r.seed)).fold("batcher"),
-                       ctx.allocator, "train"};
+  BatcherEnv env{s.data.train, r.batch.global, RandomKey(static_cast<uint64_t>(r.seed)).fold("batcher"), ctx.allocator,
+                 "train"};
+  env.pairs = s.data.train_pairs;
+  if (network.model->translates()) {
+    env.cost = [&s](int64_t sentences, int64_t source, int64_t target) {
+      return s.costs->seconds(sentences, source, target);
+    };
+    env.macs = [&network](int64_t sentences, int64_t source, int64_t target) {
+      return static_cast<double>(sentences * (network.model->macs_per_pair(source, target) +
+                                              target * network.loss->macs_per_token(sentences * target)));
+    };
+  }
   return create<BatcherFactory>(plugin, r.batcher, "batcher", env);
 }
 
 int64_t count_steps(const Recipe& r, const Batcher& batcher) {
   if (r.train.steps > 0) return r.train.steps;
   return std::max<int64_t>(1, std::llround(std::ceil(r.train.epochs * static_cast<double>(batcher.steps_per_epoch()))));
+}
+
+bool measures(const Recipe& r) {
+  const Node full = full_component(PluginKind::batcher, r.batcher, "batcher");
+  const Node* cost = full.find("cost");
+  return cost && cost->text == "measured";
+}
+
+// Rank 0 alone measures, so that all ranks have the same sub-batches.
+std::shared_ptr<SharedSession> share_session(const Recipe& r, Context& ctx, const SessionStart& start) {
+  Communicator& comm = *ctx.comm;
+  const std::string file = start.resumed + "/" + kCostsFile;
+  std::string times = !start.resumed.empty() && std::filesystem::exists(file) ? data::read_file(file) : "";
+  const auto make = [&] { return std::make_shared<SharedSession>(r, ctx, start, times); };
+  if (comm.size() == 1 || comm.shares_memory() || !measures(r)) return comm.once<std::shared_ptr<SharedSession>>(make);
+  std::shared_ptr<SharedSession> own;
+  std::exception_ptr error;
+  try {
+    if (ctx.rank == 0) own = make();
+  } catch (...) {  // the others are to find the same, not to wait
+    error = std::current_exception();
+  }
+  times = comm.gather_texts(own ? own->costs->to_json() : "", "control")[0];
+  if (error) std::rethrow_exception(error);
+  return own ? own : make();
 }
 
 // Numbers of state.json by name; a missing or malformed one means another version's checkpoint.
@@ -37,6 +76,10 @@ class Numbers {
   }
   int64_t integer(const std::string& name) const { return std::llround(real(name)); }
   bool has(const std::string& name) const { return values_.contains(name); }
+  void by_name(const std::string& prefix, std::map<std::string, int64_t>& counts) const {
+    for (const auto& [name, text] : values_)
+      if (name.starts_with(prefix)) counts[name.substr(prefix.size())] = integer(name);
+  }
 
  private:
   const std::map<std::string, std::string>& values_;
@@ -45,28 +88,37 @@ class Numbers {
 
 }  // namespace
 
-SharedSession::SharedSession(const Recipe& r, Context& ctx) : workers(ctx.ranks) {
-  data = open_dataset(r.data);
+SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& start, const std::string& times)
+    : workers(ctx.ranks) {
+  data = start.data ? *start.data : open_dataset(r.data);
   if (data.valid.size() < 2)
     throw UserError(str("[data] the validation split holds ", data.valid.size(),
                         " tokens; raise data.valid_fraction or give data.valid_files"));
   network = make_network(r, data.vocabulary.size(), &data.vocabulary);
-  batcher = make_batcher(r, data, ctx);
+  check_model_fits_data(r, *network.model, data);
+  add_parameters(ctx, params, network, r.seed);
+  if (times.empty())
+    costs.emplace([this, &ctx](int64_t sentences, int64_t source, int64_t target) {
+      return measure_pairs(ctx, network, params, data.vocabulary.size(), {sentences, source, target});
+    });
+  else
+    costs.emplace(times, kCostsFile);
+  batcher = make_batcher(r, *this, ctx);
+  check_batcher_fits_model(r, *batcher, *network.model);
   lr_factor = r.lr_rule.factor(r.batch.global, ctx.ranks);
   optimizer = make_optimizer(r.optimizer, "optimizer");
-  add_parameters(ctx, params, network, r.seed);
   clip = read_clip(r.clip, "clip");
   if (r.train.ema > 0) ema.emplace(ctx, params, r.train.ema, r.train.ema_params);
   total_steps = count_steps(r, *batcher);
 }
 
-Session::Session(const Recipe& r, Communicator& c)
+Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
     : first_sequence(chunk_begin(r.batch.global, c.rank(), c.size())),
       sequences(chunk_begin(r.batch.global, c.rank() + 1, c.size()) - first_sequence),
       recipe(r),
       comm(c),
       ctx(make_context(r, c)),
-      shared(c.once<std::shared_ptr<SharedSession>>([&] { return std::make_shared<SharedSession>(r, ctx); })),
+      shared(share_session(r, ctx, start)),
       data(shared->data),
       network(shared->network),
       batcher(*shared->batcher),
@@ -134,11 +186,22 @@ TrainState pack_state(const Session& s, const Position& at) {
   count("best_step", at.best_step);
   put("lr_scale", at.lr_scale);
   count("skipped_in_a_row", at.skipped_in_a_row);
+  put("valid_nll", at.valid_nll);
+  put("train_seconds", at.seconds);
+  put("loss_scale.scale", at.loss_scale.scale);
+  count("loss_scale.good", at.loss_scale.good);
+  count("loss_scale.last_overflow", at.loss_scale.last_overflow);
+  count("loss_scale.overflows", at.loss_scale.overflows);
+  for (const auto& [name, n] : at.loss_scale.census) count("loss_scale.census." + name, n);
   put("window.nats", at.window.nats);
   count("window.tokens", at.window.tokens);
   count("window.skipped", at.window.skipped);
   count("window.updates", at.window.updates);
+  count("window.positions", at.window.positions);
+  count("window.padded", at.window.padded);
+  count("window.overflows", at.window.overflows);
   for (const auto& [name, rows] : at.window.rows) count("window.rows." + name, rows);
+  for (const auto& [name, n] : at.window.overflowed) count("window.overflowed." + name, n);
   const std::vector<double> schedule = s.schedule->state();
   for (size_t i = 0; i < schedule.size(); ++i) put(str("schedule.", i), schedule[i]);
   return out;
@@ -166,9 +229,16 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   at.window.tokens = n.integer("window.tokens");
   at.window.skipped = n.integer("window.skipped");
   at.window.updates = n.integer("window.updates");
-  const std::string rows = "window.rows.";
-  for (const auto& [name, text] : state.numbers)
-    if (name.starts_with(rows)) at.window.rows[name.substr(rows.size())] = n.integer(name);
+  at.valid_nll = n.real("valid_nll");
+  at.seconds = n.real("train_seconds");
+  at.window.positions = n.integer("window.positions");
+  at.window.padded = n.integer("window.padded");
+  at.window.overflows = n.integer("window.overflows");
+  at.loss_scale = {n.real("loss_scale.scale"), n.integer("loss_scale.good"), n.integer("loss_scale.last_overflow"),
+                   n.integer("loss_scale.overflows"), {}};
+  n.by_name("window.rows.", at.window.rows);
+  n.by_name("window.overflowed.", at.window.overflowed);
+  n.by_name("loss_scale.census.", at.loss_scale.census);
   std::vector<double> schedule;
   for (size_t i = 0; n.has(str("schedule.", i)); ++i) schedule.push_back(n.real(str("schedule.", i)));
   s.schedule->load(schedule);

@@ -26,6 +26,7 @@ bool SyncStrategy::owns_update(const Var&) const {
   return false;
 }
 void SyncStrategy::after_step(Context&) {}
+void SyncStrategy::rescale(double) {}
 bool SyncStrategy::replicated() const {
   return true;
 }
@@ -262,6 +263,10 @@ bool SyncRules::owns_update(const Var& param) const {
 
 void SyncRules::after_step(Context& ctx) {
   for (auto& [name, s] : impl_->strategies) s->after_step(ctx);
+}
+
+void SyncRules::rescale(double factor) {
+  for (auto& [name, s] : impl_->strategies) s->rescale(factor);
 }
 
 std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,

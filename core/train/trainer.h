@@ -11,22 +11,36 @@
 #include "train/carried_state.h"
 #include "train/components.h"
 #include "train/evaluate.h"
+#include "train/loss_scale.h"
 #include "train/metrics.h"
+#include "train/pair_costs.h"
 #include "train/progress.h"
+#include "train/stop_rule.h"
 #include "train/tensorboard.h"
 #include "train/traffic.h"
 #include "train/worker_clock.h"
 
 namespace lmx::train {
 
+// Of a run whose batcher asked for times: PairCosts::to_json().
+inline constexpr const char* kCostsFile = "sub_batch_times.json";
+
+// What a session starts from beside its recipe.
+struct SessionStart {
+  std::string resumed = {};       // the folder of the run that goes on, or ""
+  const Dataset* data = nullptr;  // made in memory; null: what the recipe names is opened
+};
+
 // What the ranks of one process share: everything that is equal on all ranks and changes only in updates, which one of
 // them makes for all.
 struct LMX_API SharedSession {
-  SharedSession(const Recipe& r, Context& ctx);
+  // `times`: of a run that goes on, those of its sub-batches, or "".
+  SharedSession(const Recipe& r, Context& ctx, const SessionStart& start, const std::string& times);
 
   Dataset data;
   Network network;
   ParameterStore params;
+  std::optional<PairCosts> costs;  // measured where the batcher asks for it
   std::unique_ptr<Batcher> batcher;
   double lr_factor = 1;  // of lr_rule
   std::unique_ptr<Optimizer> optimizer;
@@ -39,7 +53,7 @@ struct LMX_API SharedSession {
 // One rank's pieces of a run. Built before the run's folder exists, so that whatever is wrong with a recipe or its data
 // leaves nothing behind.
 struct LMX_API Session {
-  Session(const Recipe& r, Communicator& c);
+  Session(const Recipe& r, Communicator& c, const SessionStart& start = {});
 
   // This rank's sequences of each global batch: [first_sequence, first_sequence + sequences), possibly none.
   int64_t first_sequence = 0, sequences = 0;
@@ -61,6 +75,7 @@ struct LMX_API Session {
   std::unique_ptr<server::Link> link;     // between workers in several processes
   bool leads() const { return ctx.rank == 0; }  // writes what a run writes once
   bool asynchronous() const { return clock != nullptr; }
+  bool sub_batches() const { return batcher.sequence_length() == 0; }  // an item of the batch is some sentences
   // This rank's memory; parameters and optimizer that it shares with rank 0 of its process count as its own.
   MemoryStats memory() const;
 
@@ -80,12 +95,14 @@ struct Worker {
 struct Position {
   int64_t step = 0;        // updates done; of workers, steps that all have done
   int64_t evaluated = -1;  // the step of the last complete validation
-  double valid_ppl = 0, best_ppl = 0;
+  double valid_ppl = 0, best_ppl = 0, valid_nll = 0;
   int64_t best_step = -1;
   double lr_scale = 1;  // halved by on_divergence: lower_lr
   int64_t skipped_in_a_row = 0;
+  double seconds = 0;  // of training, without validation and saving
+  ScaleState loss_scale;
   Window window;
-  Worker worker;  // with `window` and `skipped_in_a_row` a rank's own where ranks do not go in step
+  Worker worker;  // with `window`, `skipped_in_a_row` and `loss_scale` a rank's own where ranks do not go in step
 };
 
 // Both collective. Rank 0 gets the whole state but for `ranks`, the others nothing.
@@ -101,39 +118,56 @@ class LMX_API Trainer {
   // To the last step or to a signal. RunError: diverged under `stop`, a full disk. Returns 0, 130 or 143.
   int run();
   const Position& position() const { return at_; }
+  const std::string& stopped() const { return stopped_; }  // why it ended before the last step; "": it did not
   const TrafficCounter& traffic() const { return traffic_; }
 
  private:
   struct StepLoss {
     double nats = 0;
     int64_t tokens = 0;
+    int64_t positions = 0, padded = 0;  // of sub-batches: tokens of both sides, and what padding would make of them
+    double seconds = 0, slowest = 0;    // of forward and backward: of the mean and of the slowest rank
   };
   // What the update of a step came to; equal on all ranks.
   struct Outcome {
     double grad_norm = 0;
-    std::string divergence;  // why it was left out; "": it was made
+    std::string divergence;             // why it was left out; "": it was made, or:
+    std::vector<std::string> overflow;  // gradients that left half precision's range
     std::map<std::string, int64_t> rows = {};  // of row-sparse gradients: those that any rank has
+    bool made() const { return divergence.empty() && overflow.empty(); }
   };
   void run_in_step();
   std::vector<Batch> draw(int64_t step) const;  // this rank's share of the step, in micro-batches
   StepPlan begin_step(std::span<const Batch> share, int64_t step);
   StepLoss forward_backward(std::span<const Batch> share, const StepPlan& plan);
   double micro_batch(const Batch& batch, const StepPlan& plan, bool last);
+  double gradient_terms(std::span<const Batch> share, int64_t step) const;
   double gradient_seed() const;
+  double unscale() const;  // from the gradients to those of the mean
   StepLoss agree(const StepLoss& own);  // the loss over all ranks; and whether a signal came to any
   void update(const StepLoss& loss);
   Outcome clip_and_apply(const StepLoss& loss, double lr);
   void account(const StepLoss& loss, const Outcome& outcome, int64_t step);
+  Outcome judge(const StepLoss& loss, const ClipResult& clipped) const;
   std::string divergence(const StepLoss& loss, const ClipResult& clipped) const;
+  void handle_overflow(const Outcome& outcome, int64_t step);
   void handle_divergence(const std::string& reason, int64_t step);
   [[noreturn]] void stop(const std::string& why) const;
   double learning_rate(int64_t step) const;
   void count_traffic();
   void show_progress();
   void set_pace(double seconds);  // from the seconds of the steps since the last record
+  int64_t step_tokens(int64_t step) const;  // of all ranks
+  double tokens_until(int64_t step);
+  void add_sub_batches(Record& record) const;
+  void add_scale(Record& record) const;
   Record own_record() const;
   void log_step();
+  void pause();  // the clock of training
   void validate();
+  SplitScore score();
+  void check_target();
+  bool ending() const { return signal_ != 0 || !stopped_.empty(); }
   void save();
   bool log_due(int64_t step) const;
   bool eval_due(int64_t step) const;
@@ -166,6 +200,13 @@ class LMX_API Trainer {
   Stopwatch watch_;
   Pace pace_;
   TrafficCounter traffic_;
+  LossScale scaling_;
+  StopRule stop_rule_;
+  std::string stopped_;
+  double mean_over_ = 1;     // tokens or sequences of the step
+  double spread_ = 0;        // (slowest - mean) / mean of the ranks' times, summed over the steps since the last record
+  int64_t lap_tokens_ = 0;   // of the same steps
+  int64_t counted_steps_ = 0, counted_tokens_ = 0;
   int64_t laps_ = 0, saved_ = -1;
   int signal_ = 0;  // that some rank has received
   int64_t meeting_ = 0;  // the step at which workers meet next

@@ -18,22 +18,27 @@ namespace {
 constexpr const char *kWorker = "worker", *kSchedule = "schedule";
 
 std::vector<double> window_numbers(const Window& w, const std::vector<std::string>& params) {
-  std::vector<double> all{w.nats, static_cast<double>(w.tokens), static_cast<double>(w.skipped),
-                          static_cast<double>(w.updates)};
+  std::vector<double> all{w.nats};
+  for (const int64_t count : {w.tokens, w.skipped, w.updates, w.positions, w.padded, w.overflows})
+    all.push_back(static_cast<double>(count));
   for (const std::string& name : params) {
-    const auto found = w.rows.find(name);
-    all.push_back(found == w.rows.end() ? 0.0 : static_cast<double>(found->second));
+    for (const auto* counts : {&w.rows, &w.overflowed}) {
+      const auto found = counts->find(name);
+      all.push_back(found == counts->end() ? 0.0 : static_cast<double>(found->second));
+    }
   }
   return all;
 }
 
 void add_window(Window& w, std::span<const double> numbers, const std::vector<std::string>& params) {
   w.nats += numbers[0];
-  w.tokens += static_cast<int64_t>(numbers[1]);
-  w.skipped += static_cast<int64_t>(numbers[2]);
-  w.updates += static_cast<int64_t>(numbers[3]);
-  for (size_t i = 0; i < params.size(); ++i)
-    if (const auto rows = static_cast<int64_t>(numbers[4 + i])) w.rows[params[i]] += rows;
+  size_t at = 1;
+  for (int64_t* count : {&w.tokens, &w.skipped, &w.updates, &w.positions, &w.padded, &w.overflows})
+    *count += static_cast<int64_t>(numbers[at++]);
+  for (const std::string& name : params) {
+    for (auto* counts : {&w.rows, &w.overflowed})
+      if (const auto n = static_cast<int64_t>(numbers[at++])) (*counts)[name] += n;
+  }
 }
 
 }  // namespace
@@ -46,8 +51,8 @@ void Trainer::run_workers() {
   meeting_ = meeting_after(at_.step);
   if (s_.link) start_link();
   s_.comm.barrier();
-  while (at_.worker.step < last && !signal_) work();
-  while (at_.step < last && !signal_) {
+  while (at_.worker.step < last && !ending()) work();
+  while (at_.step < last && !ending()) {
     if (s_.link) my_turn(server::Event::none);  // which comes when all are to meet
     meet();
   }
@@ -79,10 +84,10 @@ void Trainer::work() {
   s_.comm.announce(w.clock);  // others with earlier events go on meanwhile
   const StepLoss own = forward_backward(share, plan);
   for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
-  const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip);
+  const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip, unscale());
   if (!take_turn(server::Event::push, w.clock)) return;
   push(own, clipped);
-  watch_.stop();
+  pause();
   count_traffic();
   show_progress();
 }
@@ -92,10 +97,10 @@ void Trainer::work() {
 bool Trainer::take_turn(server::Event event, double time) {
   s_.comm.announce(time);
   while (!my_turn(event)) {
-    watch_.stop();
+    pause();
     meet();
     watch_.start();
-    if (signal_) return false;
+    if (ending()) return false;
   }
   return true;
 }
@@ -112,9 +117,9 @@ void Trainer::push(const StepLoss& loss, const ClipResult& clipped) {
   const Span span(s_.ctx.tracer, "push");
   Worker& w = at_.worker;
   const double lr = learning_rate(w.step);
-  Outcome outcome{clipped.norm, divergence(loss, clipped)};
+  Outcome outcome = judge(loss, clipped);
   at_.window.lr = lr;
-  if (outcome.divergence.empty()) {
+  if (outcome.made()) {
     for (const std::string& name : s_.params.names())
       for (const RowSparse& piece : s_.params.at(name).grad().pieces)
         outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
@@ -215,9 +220,17 @@ void Trainer::gather_windows() {
 // What a checkpoint keeps of this worker; of worker 0 the order so far as well.
 StateDict Trainer::worker_state() const {
   const Worker& w = at_.worker;
-  std::vector<double> numbers{
-      static_cast<double>(w.step), w.pulled ? 1.0 : 0.0, w.clock, static_cast<double>(at_.skipped_in_a_row),
-      at_.window.grad_norm,        at_.window.lr};
+  const ScaleState& scale = at_.loss_scale;
+  std::vector<double> numbers{static_cast<double>(w.step),
+                              w.pulled ? 1.0 : 0.0,
+                              w.clock,
+                              static_cast<double>(at_.skipped_in_a_row),
+                              at_.window.grad_norm,
+                              at_.window.lr,
+                              scale.scale,
+                              static_cast<double>(scale.good),
+                              static_cast<double>(scale.last_overflow),
+                              static_cast<double>(scale.overflows)};
   for (const double number : window_numbers(at_.window, s_.params.names())) numbers.push_back(number);
   StateDict state;
   state[kWorker] = Tensor::from<double>(s_.ctx.allocator, {static_cast<int64_t>(numbers.size())}, numbers);
@@ -234,10 +247,10 @@ void Trainer::write_recorded() const {
 
 void unpack_worker(Session& s, const StateDict& own, Position& at) {
   const std::vector<std::string>& params = s.params.names();
-  constexpr size_t kFixed = 6, kSums = 4;
+  constexpr size_t kFixed = 10, kSums = 7, kByParameter = 2;
   const auto found = own.find(kWorker);
   if (found == own.end() || found->second.dtype() != DType::f64 ||
-      found->second.numel() != static_cast<int64_t>(kFixed + kSums + params.size()))
+      found->second.numel() != static_cast<int64_t>(kFixed + kSums + kByParameter * params.size()))
     throw UserError(str("[resume] the checkpoint does not say where worker ", s.ctx.rank, " stood"));
   const std::span<const double> n = std::as_const(found->second).values<double>();
   at.worker = {static_cast<int64_t>(n[0]), n[1] != 0, n[2]};
@@ -245,6 +258,7 @@ void unpack_worker(Session& s, const StateDict& own, Position& at) {
   at.window = {};
   at.window.grad_norm = n[4];
   at.window.lr = n[5];
+  at.loss_scale = {n[6], static_cast<int64_t>(n[7]), static_cast<int64_t>(n[8]), static_cast<int64_t>(n[9]), {}};
   add_window(at.window, n.subspan(kFixed), params);
   const auto events = own.find(kSchedule);
   if (events == own.end()) return;

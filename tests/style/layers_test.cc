@@ -34,6 +34,7 @@ const std::map<std::string, std::string> kHeaderLayer{
     {"plugin.h", "plugin"},     {"checkpoint.h", "train"},  {"train.h", "train"},
     {"row_sampling.h", "nn"},   {"bleu.h", "data"},        {"translate.h", "train"},
     {"fetch.h", "data"},
+    {"pair_batches.h", "data"},
 };
 
 struct Exception {

@@ -22,6 +22,7 @@ void evaluate(const Options& o) {
   std::printf("checkpoint step-%lld\n", static_cast<long long>(r.step));
   std::printf("%s %ss %lld\n", o.eval.split.c_str(), r.unit.c_str(), static_cast<long long>(r.tokens));
   std::printf("%s nll_nat %.6f\n", o.eval.split.c_str(), r.nll_nat);
+  std::printf("%s nll_bit %.6f\n", o.eval.split.c_str(), r.nll_nat / std::log(2.0));
   if (r.unit == "char" || r.unit == "byte")
     std::printf("%s bpc %.6f\n", o.eval.split.c_str(), r.nll_nat / std::log(2.0));
   std::printf("%s ppl %.2f", o.eval.split.c_str(), r.ppl);

@@ -1,8 +1,10 @@
 // lmx run
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <numbers>
 
 #include "commands.h"
 #include "lmx/config.h"
@@ -59,7 +61,11 @@ void print_result(const lmx::RunResult& r, const Options& o) {
   print_next(r, o);
   if (r.best_step >= 0 && r.best_step != r.steps && r.best_ppl > 0)
     std::cout << "best valid ppl " << number(r.best_ppl) << " (step " << r.best_step << ")\n";
+  if (!r.stopped.empty())
+    std::cout << "stopped at " << r.stopped << "\ntime_to_target_s " << number(r.train_seconds) << "\n";
   if (r.valid_ppl > 0) {
+    const double nll = std::log(r.valid_ppl);
+    std::cout << "valid nll_nat " << nll << "\nvalid nll_bit " << nll / std::numbers::ln2 << "\n";
     std::cout << "valid ppl " << number(r.valid_ppl);
     if (r.true_ppl) std::cout << " (the source's own: " << number(*r.true_ppl) << ")";
     std::cout << "\n";

@@ -36,9 +36,10 @@ struct BatcherEnv {
   std::shared_ptr<Allocator> allocator;
   std::string split = "train";
   PairArray pairs = {};  // parallel text; empty for language models
-  // Seconds (or, where nothing was measured, multiply-adds) of a forward and backward of `sentences` pairs whose longest
-  // sides have these lengths. Asking may take a measurement. Empty where a model cannot be run.
-  std::function<double(int64_t sentences, int64_t source, int64_t target)> cost = {};
+  // Seconds of a forward and backward of `sentences` pairs whose longest sides have these lengths, and the multiply-adds
+  // of it. Asking for seconds may take a measurement. Empty where a model cannot be run.
+  using Cost = std::function<double(int64_t sentences, int64_t source, int64_t target)>;
+  Cost cost = {}, macs = {};
 };
 
 struct StepSize {
@@ -59,6 +60,8 @@ class LMX_API Batcher {
   virtual bool carries_state() const = 0;       // false: every sequence starts fresh
   // Targets and sequences of the whole global batch of `step`. Sub-batches must override it.
   virtual StepSize step_size(int64_t step) const;
+  // Lines for people when a run starts; none by default.
+  virtual std::vector<std::string> describe() const;
 };
 
 // The sequences tokens[start .. start + length] of each start: inputs without the last token, targets without the

@@ -89,6 +89,8 @@ class LMX_API Reducer {
   // In reduce_rows(): `owned[r]` is the number of rows with an index that is r modulo the number of ranks.
   int64_t sent_row_bytes(int rank, std::span<const int64_t> owned, int64_t width) const;
   std::map<std::string, CodecHealth> take_health();
+  // Residuals times `factor`, for values that from here on come `factor` times as large.
+  void rescale(double factor);
   // Residuals by "<parameter>.push", "<parameter>.sum" (and ".rows" beside them for tables).
   StateDict state() const;
   // From the states of the ranks of another layout: each new rank gets an equal part of the sum of what ranks kept of

@@ -43,13 +43,16 @@ struct ClipResult {
   double norm = 0;                        // of all gradients, before clipping
   bool finite = true;                     // no gradient has an Inf or NaN; otherwise nothing is clipped
   std::map<std::string, double> factors;  // of the parameters whose gradients are above their group's norm
+  double unscale = 1;                     // of all: what makes the gradients' scale 1
   double factor(const std::string& param) const {
     const auto it = factors.find(param);
-    return it == factors.end() ? 1.0 : it->second;
+    return it == factors.end() ? unscale : it->second * unscale;
   }
 };
-// Norms and factors alone: for an update with grad_scale = factor(param), which saves a pass over the gradients.
-LMX_API ClipResult measure_gradients(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules);
+// Norms and factors alone: for an update with grad_scale = factor(param), which saves a pass over the gradients. These
+// are `unscale` times what the parameters hold, and that is what norms and rules mean.
+LMX_API ClipResult measure_gradients(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules,
+                                     double unscale = 1);
 // Scales each group's gradients so that its global norm is at most the rule's. Gradients must be coalesced.
 LMX_API ClipResult clip_gradients(Context& ctx, ParameterStore& params, const std::vector<ClipRule>& rules);
 

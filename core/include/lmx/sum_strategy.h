@@ -25,6 +25,7 @@ class LMX_API SumStrategy : public SyncStrategy {
   // Dense parameters in buckets, each closed when it has reached its size; row-sparse ones alone.
   std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const override;
   void reduce(Context& ctx, std::span<Var> unit) override;
+  void rescale(double factor) override { reducer_.rescale(factor); }
   StateDict state() const override;
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
   int64_t expected_bytes(const Traffic& traffic) const override;

@@ -63,6 +63,8 @@ class LMX_API SyncStrategy {
   // True: the strategy itself clips and updates the parameter (a server does).
   virtual bool owns_update(const Var& param) const;
   virtual void after_step(Context& ctx);
+  // From here on gradients come `factor` times as large (a loss scale has changed): what is kept of earlier ones follows.
+  virtual void rescale(double factor);
   // False: ranks' values may differ (stale replicas), so ranks of one process cannot share them.
   virtual bool replicated() const;
   // What a checkpoint must keep of this rank. load() gets the states of all ranks that saved, in rank order; UserError
@@ -131,6 +133,7 @@ class LMX_API SyncRules {
   void finish();
   bool owns_update(const Var& param) const;
   void after_step(Context& ctx);
+  void rescale(double factor);
   // By the strategies' expected_bytes() where all ranks touch as many rows; in the order in which units travel. Empty
   // for one rank and for asynchronous ones. `rows` is asked for parameters with row-sparse gradients.
   std::vector<UnitPlan> plan(const std::vector<ParameterSpec>& params,

@@ -38,6 +38,24 @@ struct TrainConfig {
   void fields(Fields& f);
 };
 
+// `stop:`: an end before the last step.
+struct StopConfig {
+  std::string when;  // "valid.nll_bit <= 2.11"; "": train to the last step
+  void fields(Fields& f);
+};
+
+// `loss_scale:` of precision fp16 (Ott 2018, Puri 2018): what gradients are multiplied by on their way through half
+// precision. 0: the preset's value.
+struct LMX_API LossScaleConfig {
+  std::string preset = "ott";  // ott, puri, none (the scale stays 1)
+  double init = 0;
+  double factor = 0;   // down by it at an overflow, whose update is left out; up by it after `window` good updates
+  int64_t window = 0;
+  double min = 0;      // a scale that would fall below it counts as divergence
+  void fields(Fields& f);
+  LossScaleConfig resolved() const;  // with the preset's values
+};
+
 struct CheckpointConfig {
   int64_t every = 0;  // steps; 0: at each evaluation
   int64_t keep_last = 2;
@@ -56,10 +74,12 @@ struct Recipe {
   std::string name;  // of the recipe's file, without .yaml
   int64_t seed = 1;
   bool deterministic = true;
-  std::string precision = "fp32";  // fp32, bf16
+  std::string precision = "fp32";  // fp32, bf16, fp16
   int64_t threads = 0;             // 0: all cores
   BatchConfig batch;
   TrainConfig train;
+  StopConfig stop;
+  LossScaleConfig loss_scale;
   CheckpointConfig checkpoint;
   RunConfig run;
   LrRule lr_rule;
@@ -85,6 +105,8 @@ struct RunResult {
   double best_ppl = 0;
   int64_t best_step = 0;
   std::optional<double> true_ppl;  // of the source, where it is known
+  double train_seconds = 0;        // without validation and saving, over all resumes
+  std::string stopped;             // why it ended before the last step (`stop.when`); "": it did not
   int exit_code = 0;               // 0, 130 or 143
   bool leads = true;               // false on ranks but the first, whose process says the result for all
 };

@@ -1,0 +1,218 @@
+#include "lmx/pair_batches.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "lmx/error.h"
+
+namespace lmx {
+namespace {
+
+int64_t length(std::span<const int32_t> sentence) {
+  return static_cast<int64_t>(sentence.size());
+}
+
+void check_parallel(const BatcherEnv& env, const TooLong& limit) {
+  if (env.pairs.size() > 0) return;
+  throw UserError(str("[", limit.plugin, "] ", limit.path, ": this batcher takes pairs of sentences, and the ", env.split,
+                      " split of this data has none; choose parallel text (data: {name: parallel, ...}), or for a "
+                      "language model a batcher of sequences: random_windows or tbptt"));
+}
+
+[[noreturn]] void too_long(const BatcherEnv& env, const TooLong& limit, int64_t number) {
+  throw UserError(str("[", limit.plugin, "] sentence ", number + 1, " of the ", env.split, " split has ",
+                      length(env.pairs.target(number)), " target tokens with </s>, more than ", limit.path,
+                      ".max_tokens, ", limit.max_tokens, "; raise it, or leave such sentences out with ", limit.path,
+                      ".too_long=skip"));
+}
+
+}  // namespace
+
+std::span<const int64_t> PairGroups::group(int64_t g) const {
+  LMX_CHECK(g >= 0 && g < count(), g, " of ", count());
+  const int64_t begin = g ? ends[static_cast<size_t>(g - 1)] : 0;
+  return std::span(pairs).subspan(static_cast<size_t>(begin), static_cast<size_t>(ends[static_cast<size_t>(g)] - begin));
+}
+
+PairShape shape_of(const PairArray& pairs, std::span<const int64_t> numbers) {
+  PairShape shape;
+  for (const int64_t i : numbers) {
+    const int64_t source = length(pairs.source(i)), target = length(pairs.target(i));
+    ++shape.sentences;
+    shape.source += source;
+    shape.target += target;
+    shape.longest_source = std::max(shape.longest_source, source);
+    shape.longest_target = std::max(shape.longest_target, target);
+  }
+  return shape;
+}
+
+PairShape shape_of(const Batch& batch) {
+  PairShape shape;
+  shape.sentences = batch.sequences();
+  for (const int64_t n : batch.source_lengths) {
+    shape.source += n;
+    shape.longest_source = std::max(shape.longest_source, n);
+  }
+  for (const int64_t n : batch.lengths) {
+    shape.target += n;
+    shape.longest_target = std::max(shape.longest_target, n);
+  }
+  return shape;
+}
+
+Batch make_pair_batch(const PairArray& pairs, std::span<const int64_t> numbers,
+                      const std::shared_ptr<Allocator>& allocator) {
+  const PairShape shape = shape_of(pairs, numbers);
+  Batch batch;
+  batch.inputs = Tensor::empty(allocator, {shape.target}, DType::i32);
+  batch.targets = Tensor::empty(allocator, {shape.target}, DType::i32);
+  batch.source = Tensor::empty(allocator, {shape.source}, DType::i32);
+  batch.slots.assign(numbers.begin(), numbers.end());
+  batch.fresh.assign(numbers.size(), 1);
+  if (numbers.empty()) return batch;
+  int32_t *input = batch.inputs.data<int32_t>(), *target = batch.targets.data<int32_t>(),
+          *source = batch.source.data<int32_t>();
+  for (const int64_t i : numbers) {
+    const std::span<const int32_t> from = pairs.source(i), to = pairs.target(i);
+    source = std::copy(from.begin(), from.end(), source);
+    target = std::copy(to.begin(), to.end(), target);
+    *input++ = Vocabulary::kEos;
+    input = std::copy(to.begin(), to.end() - 1, input);
+    batch.source_lengths.push_back(length(from));
+    batch.lengths.push_back(length(to));
+  }
+  return batch;
+}
+
+std::vector<int64_t> pairs_by_length(const BatcherEnv& env, const TooLong& limit, int64_t& skipped) {
+  check_parallel(env, limit);
+  const auto n = static_cast<uint64_t>(env.pairs.size());
+  const RandomKey key = env.key.fold("sentences");
+  std::vector<int32_t> source(n), target(n);
+  for (uint64_t i = 0; i < n; ++i) {
+    source[i] = static_cast<int32_t>(env.pairs.source(static_cast<int64_t>(i)).size());
+    target[i] = static_cast<int32_t>(env.pairs.target(static_cast<int64_t>(i)).size());
+    if (target[i] > limit.max_tokens && limit.policy == "error") too_long(env, limit, static_cast<int64_t>(i));
+  }
+  std::vector<int64_t> order;
+  order.reserve(n);
+  for (uint64_t i = 0; i < n; ++i) {
+    const uint64_t drawn = permute(key, i, n);
+    if (target[drawn] <= limit.max_tokens) order.push_back(static_cast<int64_t>(drawn));
+  }
+  skipped = static_cast<int64_t>(n - order.size());
+  if (order.empty())
+    throw UserError(str("[", limit.plugin, "] every sentence of the ", env.split, " split has more than ", limit.path,
+                        ".max_tokens, ", limit.max_tokens, ", target tokens; raise it"));
+  // Sources rise and fall in turn, so that neither side jumps where the target's length goes up.
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    const auto i = static_cast<size_t>(a), j = static_cast<size_t>(b);
+    if (target[i] != target[j]) return target[i] < target[j];
+    return target[i] % 2 ? source[i] > source[j] : source[i] < source[j];
+  });
+  return order;
+}
+
+PairGroups cut_by_tokens(const PairArray& pairs, std::span<const int64_t> order, int64_t max_tokens) {
+  PairGroups groups;
+  int64_t tokens = 0;
+  for (const int64_t i : order) {
+    const int64_t n = length(pairs.target(i));
+    if (tokens > 0 && tokens + n > max_tokens) {
+      groups.close();
+      tokens = 0;
+    }
+    groups.pairs.push_back(i);
+    tokens += n;
+  }
+  if (tokens > 0) groups.close();
+  return groups;
+}
+
+PairGroups cut_by_cost(const PairArray& pairs, std::span<const int64_t> order, const BatcherEnv::Cost& cost,
+                       double most) {
+  PairGroups groups;
+  int64_t sentences = 0, source = 0, target = 0;
+  for (const int64_t i : order) {
+    const int64_t own_source = length(pairs.source(i)), own_target = length(pairs.target(i));
+    source = std::max(source, own_source);
+    target = std::max(target, own_target);
+    if (sentences > 0 && cost(sentences + 1, source, target) > most) {
+      groups.close();
+      sentences = 0;
+      source = own_source;
+      target = own_target;
+    }
+    groups.pairs.push_back(i);
+    ++sentences;
+  }
+  if (sentences > 0) groups.close();
+  return groups;
+}
+
+PairBatcher::PairBatcher(const BatcherEnv& env, PairGroups groups, int64_t bundle, int64_t skipped)
+    : env_(env), groups_(std::move(groups)), bundle_(bundle), skipped_(skipped) {
+  LMX_CHECK(groups_.count() > 0 && groups_.count() % bundle_ == 0, groups_.count(), " groups in bundles of ", bundle_);
+  for (int64_t g = 0; g < groups_.count(); ++g)
+    tokens_.push_back(static_cast<int32_t>(shape_of(env_.pairs, groups_.group(g)).target));
+}
+
+int64_t PairBatcher::steps_per_epoch() const {
+  return (groups_.count() + env_.global_batch - 1) / env_.global_batch;
+}
+
+int64_t PairBatcher::group_of(int64_t step, int64_t item) const {
+  const int64_t steps = steps_per_epoch(), index = step % steps * env_.global_batch + item;
+  if (index >= groups_.count()) return -1;
+  const RandomKey key = env_.key.fold("order").fold(static_cast<uint64_t>(step / steps));
+  const auto bundles = static_cast<uint64_t>(groups_.count() / bundle_);
+  return static_cast<int64_t>(permute(key, static_cast<uint64_t>(index / bundle_), bundles)) * bundle_ +
+         index % bundle_;
+}
+
+Batch PairBatcher::batch(int64_t step, int64_t first, int64_t count) const {
+  LMX_CHECK(count == 1 && first >= 0 && first < env_.global_batch, first, " + ", count, " of ", env_.global_batch);
+  const int64_t g = group_of(step, first);
+  return make_pair_batch(env_.pairs, g < 0 ? std::span<const int64_t>() : groups_.group(g), env_.allocator);
+}
+
+StepSize PairBatcher::step_size(int64_t step) const {
+  StepSize size;
+  for (int64_t item = 0; item < env_.global_batch; ++item) {
+    const int64_t g = group_of(step, item);
+    if (g < 0) continue;
+    size.tokens += tokens_[static_cast<size_t>(g)];
+    size.sequences += length_of(g);
+  }
+  return size;
+}
+
+int64_t PairBatcher::length_of(int64_t g) const {
+  return static_cast<int64_t>(groups_.group(g).size());
+}
+
+std::vector<std::string> PairBatcher::describe() const {
+  int64_t padded = 0, tokens = 0, target = 0, most = 0;
+  for (int64_t g = 0; g < groups_.count(); ++g) {
+    const PairShape shape = shape_of(env_.pairs, groups_.group(g));
+    padded += shape.padded();
+    tokens += shape.tokens();
+    target += shape.target;
+    most = std::max(most, shape.target);
+  }
+  const auto groups = static_cast<double>(groups_.count());
+  char text[200];
+  std::snprintf(text, sizeof text,
+                "%lld sub-batches of %.1f sentences = %.0f target tokens (at most %lld); padding would be %.1f %%",
+                static_cast<long long>(groups_.count()), static_cast<double>(groups_.pairs.size()) / groups,
+                static_cast<double>(target) / groups, static_cast<long long>(most),
+                100 * (1 - static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(padded, 1))));
+  std::vector<std::string> lines{text};
+  if (skipped_ > 0)
+    lines.push_back(str(skipped_, " of ", env_.pairs.size(), " sentences are longer than the budget and left out"));
+  return lines;
+}
+
+}  // namespace lmx

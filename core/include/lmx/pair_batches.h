@@ -1,0 +1,80 @@
+// Sub-batches of parallel text: how sentences are grouped, and the batcher that hands the groups out.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lmx/batcher.h"
+
+namespace lmx {
+
+// Groups of sentences, each one forward of a rank.
+struct LMX_API PairGroups {
+  std::vector<int64_t> pairs;     // numbers of sentences, group after group
+  std::vector<int64_t> ends;      // (groups) one past each group's last
+  int64_t count() const { return static_cast<int64_t>(ends.size()); }
+  std::span<const int64_t> group(int64_t g) const;
+  void close() { ends.push_back(static_cast<int64_t>(pairs.size())); }  // what was added since is a group, perhaps empty
+};
+
+// Sizes of a group, with </s>; `longest` are what padding would bring every sentence to.
+struct PairShape {
+  int64_t sentences = 0;
+  int64_t source = 0, target = 0;                  // tokens
+  int64_t longest_source = 0, longest_target = 0;
+  int64_t padded() const { return sentences * (longest_source + longest_target); }
+  int64_t tokens() const { return source + target; }
+};
+LMX_API PairShape shape_of(const PairArray& pairs, std::span<const int64_t> numbers);
+LMX_API PairShape shape_of(const Batch& batch);
+
+// These sentences as a batch: the decoder reads </s> and the target without its last token, as fairseq has it. Slots are
+// the sentences' numbers and every sequence is fresh.
+LMX_API Batch make_pair_batch(const PairArray& pairs, std::span<const int64_t> numbers,
+                              const std::shared_ptr<Allocator>& allocator);
+
+// What to do with a sentence that fits no sub-batch.
+struct LMX_API TooLong {
+  std::string plugin, path;        // whose budget it is: token_budget, batcher
+  int64_t max_tokens = 0;          // target tokens with </s>
+  std::string policy = "error";    // error, skip
+};
+// Numbers of the sentences that fit, ascending by target and then source length so that neighbours need little padding,
+// equal ones in an order drawn by `key`. UserError: a sentence is too long under `error`; no sentence fits; no parallel
+// text. `skipped`: how many were left out.
+LMX_API std::vector<int64_t> pairs_by_length(const BatcherEnv& env, const TooLong& limit, int64_t& skipped);
+
+// Runs of `order` that hold at most `max_tokens` target tokens, padding not counted.
+LMX_API PairGroups cut_by_tokens(const PairArray& pairs, std::span<const int64_t> order, int64_t max_tokens);
+// Runs of `order` that `cost` estimates at no more than `most`; a sentence that alone costs more is a group.
+LMX_API PairGroups cut_by_cost(const PairArray& pairs, std::span<const int64_t> order, const BatcherEnv::Cost& cost,
+                               double most);
+
+// Hands groups out as items, every group once an epoch, in an order drawn anew each epoch. Bundles of `bundle` groups
+// stay neighbours.
+class LMX_API PairBatcher : public Batcher {
+ public:
+  // REQUIRES: groups.count() is a positive multiple of `bundle`.
+  PairBatcher(const BatcherEnv& env, PairGroups groups, int64_t bundle = 1, int64_t skipped = 0);
+  Batch batch(int64_t step, int64_t first, int64_t count) const override;
+  int64_t steps_per_epoch() const override;
+  int64_t sequence_length() const override { return 0; }
+  bool carries_state() const override { return false; }
+  StepSize step_size(int64_t step) const override;
+  std::vector<std::string> describe() const override;
+  const PairGroups& groups() const { return groups_; }
+  // The group that is item `item` of `step`; -1 for none.
+  int64_t group_of(int64_t step, int64_t item) const;
+
+ private:
+  BatcherEnv env_;
+  PairGroups groups_;
+  int64_t bundle_, skipped_;
+  int64_t length_of(int64_t g) const;
+  std::vector<int32_t> tokens_;  // (groups) target tokens
+};
+
+}  // namespace lmx

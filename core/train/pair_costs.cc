@@ -1,0 +1,104 @@
+#include "train/pair_costs.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "lmx/autograd.h"
+#include "lmx/error.h"
+#include "lmx/pair_batches.h"
+
+namespace lmx::train {
+namespace {
+
+// Two neighbours on an axis of powers of `base`, and how far from the lower to the upper one x lies. Beyond the last
+// nothing is extrapolated but the two below it.
+struct Between {
+  int64_t low, high;
+  double share;
+};
+Between between(int64_t x, int64_t base) {
+  int64_t low = 1;
+  while (low * base <= x) low *= base;
+  if (low == x) return {low, low, 0};
+  return {low, low * base, static_cast<double>(x - low) / static_cast<double>(low * (base - 1))};
+}
+
+constexpr int64_t kSentences = 4, kLength = 2;  // bases of the axes
+
+TokenArray sentences_of(int64_t n, int64_t length, int64_t vocabulary, uint64_t seed) {
+  const RandomKey key(seed);
+  std::vector<int32_t> ids(static_cast<size_t>(n * length), Vocabulary::kEos);
+  for (size_t i = 0; i < ids.size(); ++i)
+    if ((i + 1) % static_cast<size_t>(length) != 0)
+      ids[i] = static_cast<int32_t>(2 + key.below(i, static_cast<uint64_t>(std::max<int64_t>(vocabulary - 2, 1))));
+  return TokenArray::of(std::move(ids));
+}
+
+}  // namespace
+
+PairCosts::PairCosts(Measure measure) : measure_(std::move(measure)) {}
+
+PairCosts::PairCosts(const std::string& text, std::string from) : from_(std::move(from)) {
+  try {
+    const auto table = nlohmann::json::parse(text);
+    for (const auto& row : table.at("seconds"))
+      table_[{row.at(0).get<int64_t>(), row.at(1).get<int64_t>(), row.at(2).get<int64_t>()}] = row.at(3).get<double>();
+  } catch (const nlohmann::json::exception& e) {
+    throw UserError(str("[batcher] ", from_, ", the times of sub-batches, is damaged: ", e.what()));
+  }
+}
+
+double PairCosts::entry(const Shape3& shape) {
+  const auto found = table_.find(shape);
+  if (found != table_.end()) return found->second;
+  if (!measure_)
+    throw UserError(str("[batcher] ", from_, " has no time of ", shape[0], " sentences of ", shape[1], " and ", shape[2],
+                        " tokens: it is not this recipe's, so the run's order of sub-batches cannot be repeated"));
+  return table_[shape] = measure_(shape[0], shape[1], shape[2]);
+}
+
+double PairCosts::seconds(int64_t sentences, int64_t source, int64_t target) {
+  LMX_CHECK(sentences > 0 && source > 0 && target > 0, sentences, " x ", source, " x ", target);
+  const Between n = between(sentences, kSentences), s = between(source, kLength), t = between(target, kLength);
+  double sum = 0;
+  for (int corner = 0; corner < 8; ++corner) {
+    const bool up[] = {(corner & 1) != 0, (corner & 2) != 0, (corner & 4) != 0};
+    const double share = (up[0] ? n.share : 1 - n.share) * (up[1] ? s.share : 1 - s.share) * (up[2] ? t.share : 1 - t.share);
+    if (share > 0) sum += share * entry({up[0] ? n.high : n.low, up[1] ? s.high : s.low, up[2] ? t.high : t.low});
+  }
+  return sum;
+}
+
+std::string PairCosts::to_json() const {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const auto& [shape, seconds] : table_) rows.push_back({shape[0], shape[1], shape[2], seconds});
+  return nlohmann::json{{"columns", {"sentences", "source", "target", "seconds"}}, {"seconds", rows}}.dump() + "\n";
+}
+
+double measure_pairs(Context& ctx, const Network& network, ParameterStore& params, int64_t vocabulary,
+                     std::array<int64_t, 3> shape) {
+  const auto [n, source, target] = shape;
+  const PairArray pairs(sentences_of(n, source, vocabulary, 1), sentences_of(n, target, vocabulary, 2));
+  std::vector<int64_t> numbers(static_cast<size_t>(n));
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int64_t>(i);
+  const Batch batch = make_pair_batch(pairs, numbers, ctx.allocator);
+  Tape tape;
+  Context own = ctx;
+  own.tape = &tape;
+  double best = INFINITY;
+  for (int repeat = 0; repeat < 2; ++repeat) {  // the first also packs weights and asks the allocator for memory
+    const auto begin = std::chrono::steady_clock::now();
+    ModelState state = network.model->initial_state(own, n);
+    const Var features = network.model->forward(own, params, batch, state);
+    const LossValue loss = network.loss->forward(own, params, features, batch.targets, StepPlan{});
+    tape.backward(own, loss.loss, 1 / static_cast<double>(batch.tokens()));
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    params.clear_gradients();
+  }
+  return best;
+}
+
+}  // namespace lmx::train

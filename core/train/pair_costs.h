@@ -1,0 +1,40 @@
+// How long a sub-batch takes, by its shape: what batchers balance (Ott et al. 2018, section 5).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "train/components.h"
+
+namespace lmx::train {
+
+// A table time(sentences, longest source, longest target) on a grid, filled where it is asked and linear between.
+class LMX_API PairCosts {
+ public:
+  using Measure = std::function<double(int64_t sentences, int64_t source, int64_t target)>;
+  // `measure` makes the grid's entries; empty: what is not in the table is an error.
+  explicit PairCosts(Measure measure);
+  // The table of a run, as to_json() wrote it: nothing is measured anew, so that its sub-batches stay what they were.
+  // UserError: `text` is damaged; `from` names it. Later, a shape that it lacks.
+  PairCosts(const std::string& text, std::string from);
+  double seconds(int64_t sentences, int64_t source, int64_t target);
+  bool empty() const { return table_.empty(); }
+  int64_t size() const { return static_cast<int64_t>(table_.size()); }
+  std::string to_json() const;
+
+ private:
+  using Shape3 = std::array<int64_t, 3>;
+  double entry(const Shape3& shape);
+  Measure measure_;
+  std::string from_;
+  std::map<Shape3, double> table_;
+};
+
+// Forward and backward of made-up sentences of these lengths, the quicker of two. Leaves no gradients behind.
+LMX_API double measure_pairs(Context& ctx, const Network& network, ParameterStore& params, int64_t vocabulary,
+                             std::array<int64_t, 3> shape);
+
+}  // namespace lmx::train

@@ -1,0 +1,134 @@
+// What the training loop tells: speed, traffic, and the records of a log step.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "lmx/log.h"
+#include "train/trainer.h"
+
+namespace lmx::train {
+namespace {
+
+// " padding 0.021 step_spread 0.12 loss_scale 256": what log.txt says beside the line that a terminal shows.
+std::string notes(const Record& record) {
+  std::string text;
+  for (const auto& [name, value] : record.values)
+    if (name == "padding" || name == "step_spread" || name == "loss_scale" || name == "overflows")
+      text += str(" ", name, " ", value);
+  return text;
+}
+
+}  // namespace
+
+void Trainer::count_traffic() {
+  traffic_.add(s_.comm.ledger());
+  s_.comm.clear_ledger();
+}
+
+int64_t Trainer::step_tokens(int64_t step) const {
+  return s_.sub_batches() ? s_.batcher.step_size(step).tokens : s_.recipe.batch.global * s_.batcher.sequence_length();
+}
+
+double Trainer::tokens_until(int64_t step) {
+  if (!s_.sub_batches()) return static_cast<double>(step) * static_cast<double>(step_tokens(0));
+  for (; counted_steps_ < step; ++counted_steps_) counted_tokens_ += step_tokens(counted_steps_);
+  return static_cast<double>(counted_tokens_);
+}
+
+void Trainer::show_progress() {
+  ++laps_;
+  lap_tokens_ += step_tokens((s_.asynchronous() ? at_.worker.step : at_.step) - 1);
+  pace_.step = s_.asynchronous() ? at_.worker.step : at_.step;
+  if (!s_.leads() || !progress_enabled()) return;
+  if (pace_.seconds_per_step == 0) set_pace(watch_.elapsed());  // before the first record
+  progress_line(progress_text(at_.window, pace_, s_.data.unit));
+}
+
+void Trainer::set_pace(double seconds) {
+  const auto steps = static_cast<double>(std::max<int64_t>(laps_, 1));
+  pace_.seconds_per_step = seconds / steps;
+  pace_.tokens_per_second = seconds > 0 ? static_cast<double>(lap_tokens_) / seconds : 0;
+}
+
+// What padding would have been, were sentences of a sub-batch brought to one length.
+void Trainer::add_sub_batches(Record& record) const {
+  const Window& w = at_.window;
+  if (w.padded == 0) return;
+  record.values.emplace_back("padding", 1 - static_cast<double>(w.positions) / static_cast<double>(w.padded));
+}
+
+void Trainer::add_scale(Record& record) const {
+  if (!scaling_.active()) return;
+  const Window& w = at_.window;
+  record.values.emplace_back("loss_scale", at_.loss_scale.scale);
+  record.values.emplace_back("overflows", static_cast<double>(w.overflows));
+  for (const auto& [name, count] : w.overflowed)
+    record.values.emplace_back("overflow/" + name, static_cast<double>(count));
+}
+
+// This rank's bytes and memory. After a resume the bytes are those of the steps since then, so their number is told.
+Record Trainer::own_record() const {
+  Record record = rank_record(at_.step, s_.ctx.rank, traffic_.window(), s_.memory());
+  record.values.emplace_back("steps", static_cast<double>(laps_));
+  size_t number = 0;
+  for (const UnitTime& unit : s_.sync->timeline()) {
+    const std::string name = str("unit/", number++, "/", unit.first, "/");
+    record.values.emplace_back(name + "bytes", static_cast<double>(std::max(unit.sent, unit.received)));
+    record.values.emplace_back(name + "ready_s", unit.ready);
+    record.values.emplace_back(name + "begin_s", unit.begin);
+    record.values.emplace_back(name + "end_s", unit.end);
+  }
+  return record;
+}
+
+// Of a group of several ranks also each rank's own record.
+void Trainer::log_step() {
+  const double seconds = watch_.lap();
+  if (laps_ > 0) set_pace(seconds);  // a worker that is through with its steps keeps its pace
+  const TrafficSum sent = sum_of(traffic_.window());
+  const CommTimes times = s_.sync->take_times();
+  std::vector<std::string> ranks;
+  if (s_.comm.size() > 1)
+    ranks = s_.comm.gather_texts(to_json_line(own_record()), "control");
+  const Window& w = at_.window;
+  const double nll = w.tokens ? w.nats / static_cast<double>(w.tokens) : NAN;
+  Record record{at_.step,
+                "train",
+                {{"epoch", static_cast<double>(at_.step) / static_cast<double>(s_.batcher.steps_per_epoch())},
+                 {"nll_nat", nll},
+                 {"nll_bit", nll / std::numbers::ln2},
+                 {"ppl", std::exp(nll)},
+                 {"lr", w.lr},
+                 {"grad_norm", w.grad_norm},
+                 {"skipped", static_cast<double>(w.skipped)},
+                 {"tokens", tokens_until(at_.step)},
+                 {"comm_sent_bytes", static_cast<double>(sent.sent)},
+                 {"comm_received_bytes", static_cast<double>(sent.received)}}};
+  for (const auto& [name, rows] : w.rows)
+    record.values.emplace_back("rows/" + name, static_cast<double>(rows) / static_cast<double>(w.updates));
+  add_sub_batches(record);
+  add_scale(record);
+  for (const auto& value : s_.sync->take_values()) record.values.push_back(value);
+  add_health(record, s_.sync->take_health());
+  // What depends on the clock comes last.
+  record.values.insert(record.values.end(), {{"step_s", pace_.seconds_per_step},
+                                             {s_.data.unit + "s_per_s", pace_.tokens_per_second},
+                                             {"comm_s", times.busy},
+                                             {"comm_exposed_s", times.exposed}});
+  if (s_.sub_batches() && !s_.asynchronous() && laps_ > 0)
+    record.values.emplace_back("step_spread", spread_ / static_cast<double>(laps_));
+  if (s_.leads()) {
+    metrics_->write(record);
+    for (const std::string& line : ranks) metrics_->write_line(line);
+    if (events_) events_->write(record);
+    const std::string line = progress_text(w, pace_, s_.data.unit);
+    log_debug(line + notes(record));
+    progress_line(line);
+  }
+  at_.window = {};
+  laps_ = lap_tokens_ = 0;
+  spread_ = 0;
+  traffic_.next_window();
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,225 @@
+// One step of the training loop: the batch, the gradients, the update, and what is done where it cannot be made.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "lmx/pair_batches.h"
+#include "train/signals.h"
+#include "train/trainer.h"
+
+namespace lmx::train {
+namespace {
+
+constexpr int64_t kMaxSkipsInARow = 20;  // beyond it the parameters themselves are lost
+
+}  // namespace
+
+std::vector<Batch> Trainer::draw(int64_t step) const {
+  const Span span(s_.ctx.tracer, "batch");
+  const int64_t whole = s_.recipe.batch.micro > 0 ? s_.recipe.batch.micro : s_.sequences;
+  const int64_t micro = s_.sub_batches() ? 1 : whole;
+  std::vector<Batch> share;
+  for (int64_t done = 0; done < s_.sequences; done += micro) {
+    Batch batch = s_.batcher.batch(step, s_.first_sequence + done, std::min(micro, s_.sequences - done));
+    if (batch.sequences() > 0) share.push_back(std::move(batch));  // an epoch's last step may lack some
+  }
+  return share;
+}
+
+StepPlan Trainer::begin_step(std::span<const Batch> share, int64_t step) {
+  const RandomKey key(static_cast<uint64_t>(s_.recipe.seed));
+  const auto number = static_cast<uint64_t>(step);
+  StepPlan plan;
+  plan.step = step;
+  plan.sampler_key = key.fold("sampler").fold(number);
+  // Workers do not meet in a step, so there is nothing in drawing the same.
+  if (s_.asynchronous() && s_.ctx.rank > 0) plan.sampler_key = plan.sampler_key.fold(static_cast<uint64_t>(s_.ctx.rank));
+  s_.ctx.key = key.fold("step").fold(number);
+  s_.comm.set_step(step);
+  mean_over_ = gradient_terms(share, step);
+  s_.sync->begin_step(s_.ctx, s_.params, share, plan);
+  return plan;
+}
+
+// Gradients add up over the micro-batches, each scaled by the whole step's count: their sum is the whole batch's
+// gradient.
+Trainer::StepLoss Trainer::forward_backward(std::span<const Batch> share, const StepPlan& plan) {
+  StepLoss sum;
+  const auto begin = std::chrono::steady_clock::now();
+  for (const Batch& batch : share) {
+    sum.nats += micro_batch(batch, plan, &batch == &share.back());
+    sum.tokens += batch.tokens();
+    if (!s_.sub_batches()) continue;
+    const PairShape shape = shape_of(batch);
+    sum.positions += shape.tokens();
+    sum.padded += shape.padded();
+  }
+  sum.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return sum;
+}
+
+double Trainer::micro_batch(const Batch& batch, const StepPlan& plan, bool last) {
+  tape_.on_ready = nullptr;
+  if (last && !s_.asynchronous()) tape_.on_ready = [this](const Var& param) { s_.sync->grad_ready(param); };
+  ModelState state =
+      s_.carried ? s_.carried->gather(s_.ctx, batch) : s_.network.model->initial_state(s_.ctx, batch.sequences());
+  LossValue loss;
+  {
+    const Span span(s_.ctx.tracer, "forward");
+    const Var features = s_.network.model->forward(s_.ctx, s_.params, batch, state);
+    loss = s_.network.loss->forward(s_.ctx, s_.params, features, batch.targets.reshape({batch.tokens()}), plan);
+  }
+  {
+    const Span span(s_.ctx.tracer, "backward");
+    tape_.backward(s_.ctx, loss.loss, gradient_seed());
+  }
+  if (s_.carried) s_.carried->stage(batch, state);
+  return loss.nats;
+}
+
+// A step's gradient is the mean over what is updated at once: the batch of all ranks, or a worker's own.
+double Trainer::gradient_terms(std::span<const Batch> share, int64_t step) const {
+  const bool per_token = s_.network.loss->normalize() == "token";
+  if (!s_.sub_batches()) {
+    const int64_t sequences = s_.asynchronous() ? s_.sequences : s_.recipe.batch.global;
+    return static_cast<double>(per_token ? sequences * s_.batcher.sequence_length() : sequences);
+  }
+  StepSize size;
+  if (!s_.asynchronous()) size = s_.batcher.step_size(step);
+  for (const Batch& batch : share) {
+    if (!s_.asynchronous()) break;
+    size.tokens += batch.tokens();
+    size.sequences += batch.sequences();
+  }
+  return static_cast<double>(std::max<int64_t>(1, per_token ? size.tokens : size.sequences));
+}
+
+// In half precision backward starts from the loss scale, and the update divides by it and the batch's size in fp32: a mean
+// over 400,000 tokens would leave nothing that f16 can hold.
+double Trainer::gradient_seed() const {
+  return scaling_.active() ? at_.loss_scale.scale : 1 / mean_over_;
+}
+
+double Trainer::unscale() const {
+  return scaling_.active() ? 1 / (at_.loss_scale.scale * mean_over_) : 1;
+}
+
+Trainer::StepLoss Trainer::agree(const StepLoss& own) {
+  std::vector<double> numbers{own.nats, static_cast<double>(own.tokens), static_cast<double>(SignalGuard::received())};
+  if (s_.sub_batches())
+    numbers.insert(numbers.end(),
+                   {static_cast<double>(own.positions), static_cast<double>(own.padded), own.seconds});
+  const size_t width = numbers.size();
+  const std::vector<double> all = s_.comm.gather_numbers(numbers, "control");
+  StepLoss sum;
+  for (size_t i = 0; i < all.size(); i += width) {
+    sum.nats += all[i];
+    sum.tokens += static_cast<int64_t>(all[i + 1]);
+    signal_ = std::max(signal_, static_cast<int>(all[i + 2]));
+    if (!s_.sub_batches()) continue;
+    sum.positions += static_cast<int64_t>(all[i + 3]);
+    sum.padded += static_cast<int64_t>(all[i + 4]);
+    sum.seconds += all[i + 5] / static_cast<double>(s_.comm.size());
+    sum.slowest = std::max(sum.slowest, all[i + 5]);
+  }
+  return sum;
+}
+
+void Trainer::update(const StepLoss& loss) {
+  const double lr = learning_rate(at_.step);
+  if (loss.seconds > 0) spread_ += (loss.slowest - loss.seconds) / loss.seconds;
+  const Outcome outcome = s_.comm.once<Outcome>([&] { return clip_and_apply(loss, lr); });
+  at_.window.lr = lr;
+  account(loss, outcome, at_.step);
+  s_.params.clear_gradients();
+  s_.sync->after_step(s_.ctx);
+}
+
+void Trainer::account(const StepLoss& loss, const Outcome& outcome, int64_t step) {
+  if (!outcome.overflow.empty()) return handle_overflow(outcome, step);
+  at_.window.grad_norm = outcome.grad_norm;
+  if (!outcome.divergence.empty()) return handle_divergence(outcome.divergence, step);
+  if (s_.carried) s_.carried->commit();
+  if (const double factor = scaling_.passed(at_.loss_scale); factor != 1) s_.sync->rescale(factor);
+  at_.window.positions += loss.positions;
+  at_.window.padded += loss.padded;
+  at_.window.nats += loss.nats;
+  at_.window.tokens += loss.tokens;
+  ++at_.window.updates;
+  for (const auto& [name, rows] : outcome.rows) at_.window.rows[name] += rows;
+  at_.skipped_in_a_row = 0;
+}
+
+// The gradients are the sums over ranks, equal everywhere, and not written to: what clipping scales, the update scales.
+Trainer::Outcome Trainer::clip_and_apply(const StepLoss& loss, double lr) {
+  const Span span(s_.ctx.tracer, "update");
+  for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
+  const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip, unscale());
+  Outcome outcome = judge(loss, clipped);
+  if (!outcome.made()) return outcome;
+  for (const std::string& name : s_.params.names()) {
+    Var& param = s_.params.at(name);
+    if (param.grad().empty() || s_.sync->owns_update(param)) continue;
+    for (const RowSparse& piece : param.grad().pieces) outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
+    s_.shared->optimizer->update(s_.ctx, param, lr, at_.step + 1, clipped.factor(name));
+    if (s_.shared->ema) s_.shared->ema->update(s_.ctx, param);
+  }
+  return outcome;
+}
+
+// An overflow is what a lower loss scale can mend: the loss is finite, gradients are not.
+Trainer::Outcome Trainer::judge(const StepLoss& loss, const ClipResult& clipped) const {
+  Outcome outcome{clipped.norm, {}, {}, {}};
+  if (!clipped.finite && scaling_.dynamic() && std::isfinite(loss.nats)) outcome.overflow = overflowed_tensors(s_.params);
+  if (outcome.overflow.empty()) outcome.divergence = divergence(loss, clipped);
+  return outcome;
+}
+
+void Trainer::handle_overflow(const Outcome& outcome, int64_t step) {
+  const double before = at_.loss_scale.scale, factor = scaling_.overflowed(at_.loss_scale, step);
+  for (const std::string& name : outcome.overflow) {
+    ++at_.loss_scale.census[name];
+    ++at_.window.overflowed[name];
+  }
+  if (factor == 0)
+    return handle_divergence(str("the gradients overflow at the least loss scale, ", before, " (loss_scale.min)"), step);
+  ++at_.window.overflows;
+  s_.sync->rescale(factor);
+  if (s_.carried) s_.carried->commit();  // the forward pass was right
+  if (s_.leads() || s_.asynchronous())
+    log_debug(str("step ", step + 1, ": ", outcome.overflow.size(), " gradients overflowed (", outcome.overflow.front(),
+                  "); the update is left out, the loss scale now ", at_.loss_scale.scale));
+}
+
+std::string Trainer::divergence(const StepLoss& loss, const ClipResult& clipped) const {
+  if (loss.tokens == 0) return {};  // a worker for whom an epoch's last step has no sub-batch
+  const double nll = loss.nats / static_cast<double>(loss.tokens), limit = s_.recipe.train.max_loss;
+  if (!std::isfinite(nll)) return str("the loss is ", number_text(nll));
+  if (!clipped.finite || !std::isfinite(clipped.norm)) return str("the gradient's norm is ", number_text(clipped.norm));
+  if (limit > 0 && nll > limit) return str("the loss, ", nll, " nats per token, is above train.max_loss, ", limit);
+  return {};
+}
+
+void Trainer::handle_divergence(const std::string& reason, int64_t step) {
+  const std::string who = s_.asynchronous() ? str("worker ", s_.ctx.rank, ", ") : "";
+  const std::string what = str("[train] ", who, "step ", step + 1, ": ", reason);
+  const std::string& policy = s_.recipe.train.on_divergence;
+  if (policy == "stop")
+    stop(what + "; stopped (train.on_divergence: stop). Try a lower optimizer.lr, or a clip");
+  ++at_.window.skipped;
+  if (++at_.skipped_in_a_row >= kMaxSkipsInARow)
+    stop(str(what, "; stopped after ", at_.skipped_in_a_row, " updates left out in a row"));
+  if (policy == "lower_lr") at_.lr_scale /= 2;
+  if (s_.carried) s_.carried->discard();
+  if (s_.leads() || s_.asynchronous())
+    log_warn(policy == "lower_lr" ? str(what, "; the update is left out, the learning rate now ", learning_rate(step))
+                                  : what + "; the update is left out");
+}
+
+double Trainer::learning_rate(int64_t step) const {
+  return at_.lr_scale * s_.schedule->rate({step, s_.batcher.steps_per_epoch(), s_.shared->total_steps});
+}
+
+}  // namespace lmx::train

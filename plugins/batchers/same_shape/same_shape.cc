@@ -1,0 +1,65 @@
+// All ranks' sub-batches of a step have the same shape, sentences x longest source x longest target (Ott et al. 2018,
+// section 5; the paper finds that it trains badly, since a step then sees sentences of one length only).
+//
+// Sentences in the order of their lengths are cut into steps; each is dealt out to its sub-batches one by one, as many to
+// each as the budget allows for the step's longest target. Where an epoch's last sentences do not go round, some
+// sub-batches of one step have a sentence less.
+#include <algorithm>
+
+#include "lmx/pair_batches.h"
+#include "lmx/plugin.h"
+
+namespace {
+
+using namespace lmx;
+
+struct SameShapeConfig {
+  int64_t max_tokens = 3584;
+  std::string too_long = "error";
+  void fields(Fields& f) {
+    f.field("max_tokens", max_tokens, "target tokens of a sub-batch at most, were all as long as the longest of the step",
+            kPositive);
+    f.choice("too_long", too_long, {"error", "skip"},
+             "a sentence of more than max_tokens: error (do not train), skip (leave it out, and say how many)");
+  }
+};
+
+// Sentences of each sub-batch of the step that begins at order[first].
+int64_t sentences_of(const PairArray& pairs, std::span<const int64_t> order, size_t first, int64_t groups,
+                     int64_t max_tokens) {
+  int64_t n = 0;
+  for (;;) {  // targets ascend, so the step's longest is its last
+    const size_t last = std::min(order.size(), first + static_cast<size_t>((n + 1) * groups)) - 1;
+    const auto longest = static_cast<int64_t>(pairs.target(order[last]).size());
+    if (n > 0 && (n + 1) * longest > max_tokens) return n;
+    ++n;
+    if (first + static_cast<size_t>(n * groups) >= order.size()) return n;
+  }
+}
+
+PairGroups deal(const PairArray& pairs, std::span<const int64_t> order, int64_t groups, int64_t max_tokens) {
+  PairGroups out;
+  const auto width = static_cast<size_t>(groups);
+  for (size_t first = 0; first < order.size();) {
+    const auto step = width * static_cast<size_t>(sentences_of(pairs, order, first, groups, max_tokens));
+    const size_t end = std::min(order.size(), first + step);
+    for (size_t g = 0; g < width; ++g) {
+      for (size_t i = first + g; i < end; i += width) out.pairs.push_back(order[i]);
+      out.close();
+    }
+    first = end;
+  }
+  return out;
+}
+
+std::unique_ptr<Batcher> make_same_shape(const Node& config, const std::string& path, const BatcherEnv& env) {
+  const auto c = read_config<SameShapeConfig>(config, path);
+  int64_t skipped = 0;
+  const std::vector<int64_t> order = pairs_by_length(env, {"same_shape", path, c.max_tokens, c.too_long}, skipped);
+  return std::make_unique<PairBatcher>(env, deal(env.pairs, order, env.global_batch, c.max_tokens), env.global_batch,
+                                       skipped);
+}
+
+}  // namespace
+
+LMX_PLUGIN(batcher, same_shape, SameShapeConfig, make_same_shape)

@@ -1,0 +1,30 @@
+// Sub-batches "of at most 3.5k tokens" (Ott et al. 2018, section 3): pairs in the order of their lengths, cut wherever the
+// next sentence would exceed the budget of target tokens. Which sentences are together is drawn once, by the seed; the
+// order of sub-batches anew each epoch.
+#include "lmx/pair_batches.h"
+#include "lmx/plugin.h"
+
+namespace {
+
+using namespace lmx;
+
+struct TokenBudgetConfig {
+  int64_t max_tokens = 3584;
+  std::string too_long = "error";
+  void fields(Fields& f) {
+    f.field("max_tokens", max_tokens, "target tokens of a sub-batch at most, </s> counted and padding not", kPositive);
+    f.choice("too_long", too_long, {"error", "skip"},
+             "a sentence of more than max_tokens: error (do not train), skip (leave it out, and say how many)");
+  }
+};
+
+std::unique_ptr<Batcher> make_token_budget(const Node& config, const std::string& path, const BatcherEnv& env) {
+  const auto c = read_config<TokenBudgetConfig>(config, path);
+  int64_t skipped = 0;
+  const std::vector<int64_t> order = pairs_by_length(env, {"token_budget", path, c.max_tokens, c.too_long}, skipped);
+  return std::make_unique<PairBatcher>(env, cut_by_tokens(env.pairs, order, c.max_tokens), 1, skipped);
+}
+
+}  // namespace
+
+LMX_PLUGIN(batcher, token_budget, TokenBudgetConfig, make_token_budget)

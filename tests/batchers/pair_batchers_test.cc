@@ -1,0 +1,233 @@
+// The batchers of parallel text: every sentence once an epoch, within the budget, on any number of ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "lmx/error.h"
+#include "lmx/pair_batches.h"
+#include "lmx/plugin.h"
+
+namespace lmx {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// n pairs whose lengths are about log-normal with median 22, as news sentences in subwords are; </s> counted, none above
+// `most`. A sentence's words tell its number.
+PairArray news(int64_t n, int64_t most = 120, uint64_t seed = 3) {
+  const RandomKey key(seed);
+  std::vector<int32_t> source, target;
+  for (int64_t i = 0; i < n; ++i) {
+    const auto at = static_cast<uint64_t>(i);
+    const double words = std::exp(std::log(22.0) + 0.6 * key.fold("target").normal(at));
+    const double ratio = std::exp(0.2 * key.fold("ratio").normal(at));
+    const auto length = [&](double x) { return std::clamp<int64_t>(std::llround(x), 1, most - 1); };
+    target.insert(target.end(), static_cast<size_t>(length(words)), static_cast<int32_t>(i + 2));
+    target.push_back(Vocabulary::kEos);
+    source.insert(source.end(), static_cast<size_t>(length(words * ratio)), static_cast<int32_t>(i + 2));
+    source.push_back(Vocabulary::kEos);
+  }
+  return {TokenArray::of(std::move(source)), TokenArray::of(std::move(target))};
+}
+
+// Quadratic in length, as attention is.
+double model_cost(int64_t sentences, int64_t source, int64_t target) {
+  const auto s = static_cast<double>(source), t = static_cast<double>(target);
+  return static_cast<double>(sentences) * (s + 1.5 * t + 0.01 * (s * s + t * t + s * t)) + 40;
+}
+
+std::unique_ptr<Batcher> make(const std::string& yaml, const PairArray& pairs, int64_t global_batch, uint64_t seed = 1) {
+  static const bool loaded = [] {
+    Registry::instance().add_directory(LMX_BINARY_DIR "/lib/lmx/plugins/batcher");
+    return true;
+  }();
+  EXPECT_TRUE(loaded);
+  const Node node = parse_yaml(yaml, "recipe.yaml");
+  const PluginInfo& info = Registry::instance().find(PluginKind::batcher, node, "batcher");
+  BatcherEnv env{TokenArray(), global_batch, RandomKey(seed), Allocator::cpu(), "train"};
+  env.pairs = pairs;
+  env.cost = model_cost;
+  env.macs = [](int64_t n, int64_t s, int64_t t) { return model_cost(n, s, t); };
+  return create<BatcherFactory>(info, node, "batcher", env);
+}
+
+std::string error_of(const std::string& yaml, const PairArray& pairs) {
+  try {
+    make(yaml, pairs, 4);
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+std::vector<int32_t> values(const Tensor& t) {
+  const auto v = t.values<int32_t>();
+  return {v.begin(), v.end()};
+}
+
+class EveryPairBatcher : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(PairBatchers, EveryPairBatcher,
+                         testing::Values("{name: token_budget, max_tokens: 400}", "{name: same_shape, max_tokens: 400}",
+                                         "{name: time_balanced, max_tokens: 400}",
+                                         "{name: time_balanced, max_tokens: 400, cost: flops, percentile: 50}"));
+
+TEST_P(EveryPairBatcher, EachSentenceOnceAnEpochOnAnyNumberOfRanks) {
+  const PairArray pairs = news(1500);
+  for (const int64_t global : {1, 3, 8, 64}) {
+    const auto batcher = make(GetParam(), pairs, global);
+    EXPECT_EQ(batcher->sequence_length(), 0);
+    EXPECT_FALSE(batcher->carries_state());
+    const int64_t steps = batcher->steps_per_epoch();
+    std::vector<std::vector<int64_t>> epochs;
+    for (int64_t epoch = 0; epoch < 2; ++epoch) {
+      std::vector<int> seen(1500);
+      epochs.emplace_back();
+      for (int64_t step = epoch * steps; step < (epoch + 1) * steps; ++step) {
+        StepSize size;
+        for (int64_t item = 0; item < global; ++item) {
+          const Batch batch = batcher->batch(step, item, 1);
+          size.tokens += batch.tokens();
+          size.sequences += batch.sequences();
+          for (const int64_t slot : batch.slots) ++seen[static_cast<size_t>(slot)];
+          epochs.back().insert(epochs.back().end(), batch.slots.begin(), batch.slots.end());
+        }
+        EXPECT_GT(size.tokens, 0);
+        EXPECT_EQ(batcher->step_size(step).tokens, size.tokens);
+        EXPECT_EQ(batcher->step_size(step).sequences, size.sequences);
+      }
+      EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), 1500);
+    }
+    if (steps > 3) {
+      EXPECT_NE(epochs[0], epochs[1]);
+    }
+  }
+}
+
+// What the decoder reads is </s> and what it has written so far.
+TEST_P(EveryPairBatcher, SentencesLieOneAfterTheOther) {
+  const PairArray pairs = news(300);
+  const auto batcher = make(GetParam(), pairs, 2);
+  const Batch batch = batcher->batch(1, 1, 1);
+  ASSERT_EQ(batch.lengths.size(), batch.slots.size());
+  ASSERT_EQ(batch.source_lengths.size(), batch.slots.size());
+  EXPECT_EQ(std::count(batch.fresh.begin(), batch.fresh.end(), 1), batch.sequences());
+  const auto inputs = values(batch.inputs), targets = values(batch.targets), source = values(batch.source);
+  size_t t = 0, s = 0;
+  for (size_t b = 0; b < batch.slots.size(); ++b) {
+    const auto to = pairs.target(batch.slots[b]), from = pairs.source(batch.slots[b]);
+    ASSERT_EQ(batch.lengths[b], static_cast<int64_t>(to.size()));
+    ASSERT_EQ(batch.source_lengths[b], static_cast<int64_t>(from.size()));
+    for (size_t i = 0; i < to.size(); ++i, ++t) {
+      EXPECT_EQ(targets[t], to[i]);
+      EXPECT_EQ(inputs[t], i ? to[i - 1] : Vocabulary::kEos);
+    }
+    for (size_t i = 0; i < from.size(); ++i, ++s) EXPECT_EQ(source[s], from[i]);
+  }
+  EXPECT_EQ(t, inputs.size());
+  EXPECT_EQ(s, source.size());
+}
+
+TEST_P(EveryPairBatcher, PureFunctionOfSeedAndStep) {
+  const PairArray pairs = news(500);
+  const auto one = make(GetParam(), pairs, 4), two = make(GetParam(), pairs, 4), other = make(GetParam(), pairs, 4, 2);
+  EXPECT_EQ(one->batch(17, 3, 1).slots, two->batch(17, 3, 1).slots);
+  EXPECT_EQ(one->batch(2, 0, 1).slots, two->batch(2, 0, 1).slots);  // after a later step too
+  bool same = true;
+  for (int64_t step = 0; step < 4; ++step) same = same && one->batch(step, 0, 1).slots == other->batch(step, 0, 1).slots;
+  EXPECT_FALSE(same);
+}
+
+TEST_P(EveryPairBatcher, OneLanguageAndLongSentencesAreNamed) {
+  EXPECT_THAT(error_of(GetParam(), PairArray()),
+              AllOf(HasSubstr("takes pairs of sentences"), HasSubstr("random_windows or tbptt")));
+  std::vector<int32_t> source{5, 1, 5, 1}, target{7, 1};
+  target.insert(target.end(), 400, 8);
+  target.push_back(1);
+  const PairArray pairs(TokenArray::of(source), TokenArray::of(target));
+  EXPECT_THAT(error_of(GetParam(), pairs),
+              AllOf(HasSubstr("sentence 2 of the train split has 401 target tokens"), HasSubstr("more than batcher."),
+                    HasSubstr("max_tokens, 400"), HasSubstr("too_long=skip")));
+  const std::string skips = std::string(GetParam()).insert(std::string(GetParam()).size() - 1, ", too_long: skip");
+  const auto batcher = make(skips, pairs, 1);
+  EXPECT_EQ(batcher->batch(0, 0, 1).slots, std::vector<int64_t>{0});
+  EXPECT_THAT(batcher->describe(), testing::Contains(HasSubstr("1 of 2 sentences are longer than the budget")));
+  const PairArray all(TokenArray::of({5, 1}), TokenArray::of(std::vector<int32_t>(target.begin() + 2, target.end())));
+  EXPECT_THAT(error_of(skips, all), HasSubstr("every sentence of the train split has more than"));
+}
+
+TEST(TokenBudget, FillsItAndKeepsPaddingBelowFivePercent) {
+  const PairArray pairs = news(200'000);
+  const auto batcher = make("{name: token_budget, max_tokens: 3584}", pairs, 1);
+  int64_t padded = 0, tokens = 0, groups = 0, full = 0;
+  for (int64_t step = 0; step < batcher->steps_per_epoch(); ++step) {
+    const PairShape shape = shape_of(batcher->batch(step, 0, 1));
+    EXPECT_LE(shape.target, 3584);
+    full += shape.target > 3584 - 120 ? 1 : 0;
+    ++groups;
+    padded += shape.padded();
+    tokens += shape.tokens();
+  }
+  EXPECT_GE(full, groups - 1);  // but the last
+  EXPECT_LT(1 - static_cast<double>(tokens) / static_cast<double>(padded), 0.05);
+  EXPECT_THAT(batcher->describe()[0], AllOf(HasSubstr("sub-batches of"), HasSubstr("padding would be")));
+}
+
+double spread_of(const Batcher& batcher, int64_t ranks) {
+  double sum = 0;
+  const int64_t steps = batcher.steps_per_epoch() - 1;  // the last may lack some
+  for (int64_t step = 0; step < steps; ++step) {
+    double most = 0, total = 0;
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const PairShape shape = shape_of(batcher.batch(step, rank, 1));
+      const double cost = model_cost(shape.sentences, shape.longest_source, shape.longest_target);
+      most = std::max(most, cost);
+      total += cost / static_cast<double>(ranks);
+    }
+    sum += (most - total) / total;
+  }
+  return sum / static_cast<double>(steps);
+}
+
+// Against the same estimate; against real times it is as good as the table is.
+TEST(TimeBalanced, SpreadIsAtMostHalfOfTokenBudgets) {
+  const PairArray pairs = news(20'000);
+  const auto tokens = make("{name: token_budget, max_tokens: 2000}", pairs, 8);
+  const auto time = make("{name: time_balanced, max_tokens: 2000}", pairs, 8);
+  EXPECT_LT(spread_of(*time, 8), 0.5 * spread_of(*tokens, 8));
+}
+
+TEST(SameShape, SubBatchesOfAStepAreAlike) {
+  const PairArray pairs = news(20'000);
+  const auto batcher = make("{name: same_shape, max_tokens: 2000}", pairs, 8);
+  std::map<int64_t, int> uneven;
+  for (int64_t step = 0; step < batcher->steps_per_epoch(); ++step) {
+    int64_t least = 1 << 30, most = 0, longest = 0;
+    for (int64_t rank = 0; rank < 8; ++rank) {
+      const PairShape shape = shape_of(batcher->batch(step, rank, 1));
+      least = std::min(least, shape.sentences);
+      most = std::max(most, shape.sentences);
+      longest = std::max(longest, shape.longest_target);
+    }
+    EXPECT_LE(most * longest, 2000);
+    EXPECT_LE(most - least, 1);
+    ++uneven[most - least];
+  }
+  EXPECT_LE(uneven[1], 1);  // the epoch's last sentences
+}
+
+TEST(PairBatchers, ConfigErrors) {
+  const PairArray pairs = news(10);
+  EXPECT_THAT(error_of("{name: token_budget, max_tokens: 0}", pairs), HasSubstr("max_tokens"));
+  EXPECT_THAT(error_of("{name: token_budget, max_token: 5}", pairs), HasSubstr("did you mean"));
+  EXPECT_THAT(error_of("{name: token_budget, too_long: cut}", pairs), HasSubstr("too_long"));
+  EXPECT_THAT(error_of("{name: time_balanced, percentile: 101}", pairs), HasSubstr("percentile"));
+  EXPECT_THAT(error_of("{name: time_balanced, cost: guess}", pairs), HasSubstr("cost"));
+}
+
+}  // namespace
+}  // namespace lmx

@@ -1,0 +1,147 @@
+// Half precision: gradients really overflow, the scale falls and rises, and a run comes out as it does in fp32.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "train/pairs_fixture.h"
+
+namespace lmx::train {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::HasSubstr;
+
+TEST(LossScale, PresetsAreThoseOfThePapers) {
+  LossScaleConfig c;
+  EXPECT_EQ(c.resolved().init, 128);
+  EXPECT_EQ(c.resolved().window, 2000);
+  EXPECT_EQ(c.resolved().min, 1e-4);
+  c.preset = "puri";
+  EXPECT_EQ(c.resolved().init, 4294967296.0);
+  EXPECT_EQ(c.resolved().window, 1000);
+  EXPECT_EQ(c.resolved().min, 1);
+  c.window = 3;
+  EXPECT_EQ(c.resolved().window, 3);
+  EXPECT_EQ(c.resolved().factor, 2);
+}
+
+TEST(LossScale, FallsAtAnOverflowAndRisesAfterTheWindow) {
+  const LossScale rule({.preset = "ott", .init = 8, .factor = 2, .window = 3, .min = 2}, "fp16");
+  ScaleState s = rule.start();
+  EXPECT_EQ(s.scale, 8);
+  EXPECT_EQ(rule.overflowed(s, 4), 0.5);
+  EXPECT_EQ(s.scale, 4);
+  EXPECT_EQ(s.last_overflow, 4);
+  EXPECT_EQ(rule.passed(s), 1);
+  EXPECT_EQ(rule.passed(s), 1);
+  EXPECT_EQ(rule.passed(s), 2);
+  EXPECT_EQ(s.scale, 8);
+  EXPECT_EQ(s.good, 0);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(rule.overflowed(s, 9), 0.5);
+  EXPECT_EQ(s.scale, 2);
+  EXPECT_EQ(rule.overflowed(s, 10), 0);  // it would fall below the least
+  EXPECT_EQ(s.scale, 2);
+  EXPECT_EQ(s.overflows, 4);
+}
+
+TEST(LossScale, OtherPrecisionsDoNotScale) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    const LossScale rule({}, precision);
+    EXPECT_FALSE(rule.active());
+    EXPECT_EQ(rule.start().scale, 1);
+  }
+  EXPECT_FALSE(LossScale({.preset = "none"}, "fp16").dynamic());
+}
+
+class Fp16 : public PairsTest {};
+
+TEST_F(Fp16, OverflowsRecoversAndComesOutAsFp32) {
+  const Changes steps{{"train.steps", "60"}, {"train.eval_every", "60"}};
+  const auto with = [&](Changes more) {
+    more.insert(more.end(), steps.begin(), steps.end());
+    return more;
+  };
+  const auto fp32 = train("fp32", steps);
+  const auto fp16 = train("fp16", with({{"precision", "fp16"}, {"loss_scale", "{init: 16777216, window: 8}"}}));
+  EXPECT_GT(fp16.at.loss_scale.overflows, 3);  // 2^24 is far too much
+  EXPECT_LT(fp16.at.loss_scale.scale, 16777216);
+  EXPECT_FALSE(fp16.at.loss_scale.census.empty());
+  EXPECT_NEAR(fp16.at.valid_nll, fp32.at.valid_nll, 0.15);  // the first updates are missing
+  const auto all = records("fp16", "train");
+  EXPECT_EQ(all[0]["overflows"], 1);
+  EXPECT_EQ(all[0]["loss_scale"], 8388608);
+  bool rose = false, census = false;
+  for (size_t i = 1; i < all.size(); ++i) {
+    rose = rose || all[i]["loss_scale"] > all[i - 1]["loss_scale"];
+    for (const auto& [key, value] : all[i - 1].items()) census = census || key.starts_with("overflow/");
+    EXPECT_TRUE(all[i]["grad_norm"].is_number());
+  }
+  EXPECT_TRUE(rose);
+  EXPECT_TRUE(census);
+  // With the scale where it belongs nothing is lost.
+  const auto calm = train("calm", with({{"precision", "fp16"}}));
+  EXPECT_EQ(calm.at.loss_scale.overflows, 0);
+  EXPECT_NEAR(calm.at.valid_nll, fp32.at.valid_nll, 0.02);
+  EXPECT_NE(calm.params, fp32.params);
+  // Scaling off, at a scale that an overflow has never raised: gradients vanish below f16's least.
+  const auto tiny = train("tiny", with({{"precision", "fp16"}, {"loss_scale", "{init: 1e-9, min: 1e-12}"}}));
+  EXPECT_GT(tiny.at.valid_nll, calm.at.valid_nll + 0.1);
+}
+
+TEST_F(Fp16, WithoutScalingAnOverflowIsADivergence) {
+  const Changes huge{{"precision", "fp16"}, {"loss_scale", "{preset: none, init: 1e9}"}};
+  EXPECT_THAT(message<RunError>([&] { train("stop", huge); }),
+              AllOf(HasSubstr("step 1: the gradient's norm is"), HasSubstr("on_divergence: stop")));
+  const Changes least{{"precision", "fp16"}, {"loss_scale", "{init: 1e9, min: 6e8}"}};
+  EXPECT_THAT(message<RunError>([&] { train("least", least); }),
+              AllOf(HasSubstr("overflow at the least loss scale"), HasSubstr("loss_scale.min")));
+}
+
+TEST_F(Fp16, ResumesToTheBit) {
+  const Changes fp16{{"precision", "fp16"}, {"loss_scale", "{init: 16777216, window: 4}"}, {"train.steps", "23"}};
+  Changes part = fp16;
+  part.back().second = "5";  // among the overflows
+  for (const int64_t ranks : {0, 2}) {
+    const auto whole = train(str("whole", ranks), fp16, ranks);
+    train(str("split", ranks), part, ranks);
+    const auto rest = train(str("split", ranks), fp16, ranks);
+    EXPECT_EQ(rest.params, whole.params);
+    EXPECT_EQ(rest.at.loss_scale.scale, whole.at.loss_scale.scale);
+    EXPECT_EQ(rest.at.loss_scale.census, whole.at.loss_scale.census);
+  }
+}
+
+// Error feedback keeps what it has in the scale of the gradients: it follows when that changes.
+TEST_F(Fp16, EveryStrategyAndCodecRecovers) {
+  const Changes fp16{{"precision", "fp16"}, {"loss_scale", "{init: 1048576, window: 8}"}, {"train.steps", "60"}};
+  const char* rules[] = {"{rest: {params: '.*', strategy: allreduce, bucket_mb: 0}}",
+                         "{rest: {params: '.*', strategy: allreduce, codec: {kind: fp16, scale: 1}}}",
+                         "{tables: {params: 'source|target', strategy: unique, codec: {kind: bf16}}, "
+                         "rest: {params: '.*', strategy: allreduce}}",
+                         "{rest: {params: '.*', strategy: one_bit}}", "{all: {params: '.*', strategy: param_server}}"};
+  int number = 0;
+  for (const char* rule : rules) {
+    Changes all = fp16;
+    all.emplace_back("sync", rule);
+    const auto scaled = train(str("scaled", number), all, 2);
+    EXPECT_GT(scaled.at.loss_scale.overflows, 0) << rule;
+    for (const float p : scaled.params) ASSERT_TRUE(std::isfinite(p)) << rule;
+    all[0].second = "fp32";
+    const auto plain = train(str("plain", number++), all, 2);
+    EXPECT_NEAR(scaled.at.valid_nll, plain.at.valid_nll, 0.35) << rule;
+  }
+}
+
+TEST_F(Fp16, WrongScalesAreNamed) {
+  const auto error = [&](const std::string& yaml) {
+    return message<UserError>([&] { read_recipe(recipe({{"loss_scale", yaml}}), "pairs"); });
+  };
+  EXPECT_THAT(error("{preset: ot}"), AllOf(HasSubstr("loss_scale.preset"), HasSubstr("ott"), HasSubstr("puri")));
+  EXPECT_THAT(error("{factor: 1}"), AllOf(HasSubstr("loss_scale.factor"), HasSubstr("above 1")));
+  EXPECT_THAT(error("{init: 4, min: 8}"), AllOf(HasSubstr("loss_scale.min"), HasSubstr("above the first, 4")));
+  EXPECT_THAT(error("{window: -1}"), HasSubstr("window"));
+}
+
+}  // namespace
+}  // namespace lmx::train

@@ -1,0 +1,145 @@
+// Runs on made-up parallel text with the smallest model that translates.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "lmx/log.h"
+#include "lmx/parallel.h"
+#include "lmx/plugin.h"
+#include "train/comm_config.h"
+#include "train/fixture.h"
+#include "train/trainer.h"
+
+namespace lmx::train {
+
+using Changes = std::vector<std::pair<std::string, std::string>>;
+
+// Sentences of 1 to 9 words and </s>; the target's words are a code of the source's, some of them left out.
+inline PairArray coded_pairs(int64_t n, uint64_t seed, int64_t vocabulary = 30) {
+  const RandomKey key(seed);
+  std::vector<int32_t> source, target;
+  const auto words = static_cast<uint64_t>(vocabulary - 2);
+  uint64_t at = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const auto length = 1 + key.fold("length").below(static_cast<uint64_t>(i), 9);
+    const auto topic = key.fold("topic").below(static_cast<uint64_t>(i), words);
+    for (uint64_t w = 0; w < length; ++w, ++at) {
+      const auto word = (topic + key.fold("word").below(at, 4)) % words;
+      source.push_back(static_cast<int32_t>(2 + word));
+      if (w == 0 || key.fold("left out").below(at, 4) > 0) target.push_back(static_cast<int32_t>(2 + (word * 5 + 1) % words));
+    }
+    source.push_back(Vocabulary::kEos);
+    target.push_back(Vocabulary::kEos);
+  }
+  return {TokenArray::of(std::move(source)), TokenArray::of(std::move(target))};
+}
+
+inline Dataset parallel_data(int64_t train) {
+  Dataset data;
+  std::vector<Vocabulary::Entry> entries{{"<unk>", 0}, {"</s>", train}};
+  for (int w = 0; w < 28; ++w) entries.push_back({str("w", w), 1});
+  data.vocabulary = Vocabulary(std::move(entries));
+  data.train_pairs = coded_pairs(train, 1);
+  data.valid_pairs = coded_pairs(50, 2);
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < data.valid_pairs.size(); ++i)
+    tokens.insert(tokens.end(), data.valid_pairs.target(i).begin(), data.valid_pairs.target(i).end());
+  data.valid = data.train = TokenArray::of(std::move(tokens));
+  data.hash = "made up";
+  return data;
+}
+
+// `data` of the recipe only stands for the text that is handed in.
+inline constexpr const char* kPairsRecipe = R"(
+data: {name: synthetic, vocab_size: 30, train_tokens: 500, valid_tokens: 100, test_tokens: 0, classes: 2}
+batcher: {name: token_budget, max_tokens: 60}
+batch: {global: 8}
+model: {name: tiny_translator, width: 8, dropout: 0.1}
+loss: {name: full_softmax, label_smoothing: 0.1}
+optimizer: {name: adam, lr: 0.02}
+train: {steps: 12, log_every: 1, eval_every: 6}
+checkpoint: {every: 5, keep_last: 5}
+run: {tensorboard: false}
+threads: 1
+)";
+
+class PairsTest : public FolderTest {
+ protected:
+  PairsTest() {
+    static const bool once = [] {
+      Registry::instance().add_default_directories();
+      Registry::instance().add_directory(LMX_TRAIN_PLUGINS);
+      set_log_level(LogLevel::error);
+      return true;
+    }();
+    static_cast<void>(once);
+  }
+  static Node recipe(const Changes& changes) {
+    Node tree = parse_yaml(kPairsRecipe, "pairs.yaml");
+    for (const auto& [key, yaml] : changes) {
+      const size_t dot = key.find('.');
+      const Node value = parse_yaml(yaml, "change");
+      if (dot == std::string::npos) {
+        tree.set(key, value);
+        continue;
+      }
+      const std::string group = key.substr(0, dot);
+      if (!tree.find(group)) tree.set(group, Node::map());
+      tree.find(group)->set(key.substr(dot + 1), value);
+    }
+    return tree;
+  }
+  struct Result {
+    std::vector<float> params;
+    Position at;
+    std::string stopped;
+  };
+  // In `dir`, which is made where it is not there; else the run there goes on from its last checkpoint.
+  Result train(const std::string& dir, const Changes& changes = {}, int64_t ranks = 0) {
+    const Node tree = recipe(changes);
+    Recipe r = read_recipe(tree, "pairs");
+    if (ranks > 0) r.comm = parse_yaml(str("{name: virtual, ranks: ", ranks, "}"), "comm");
+    const auto group = make_comm_group(r.comm, "comm", {1, {}});
+    const bool resuming = !std::filesystem::create_directories(folder_ / dir);
+    Result result;
+    group->run([&](Communicator& comm) {
+      set_num_threads(comm.threads());
+      Session session(r, comm, {.resumed = resuming ? path(dir) : "", .data = &data_});
+      Position at;
+      if (resuming) {
+        const std::string last = list_checkpoints(path(dir)).back().folder;
+        at = unpack_state(session, load_checkpoint(last, session.ctx.allocator), last);
+      } else if (session.leads() && !session.shared->costs->empty()) {
+        write_all(path(dir + "/" + kCostsFile), session.shared->costs->to_json());
+      }
+      comm.barrier();
+      Trainer trainer(session, path(dir), at);
+      EXPECT_EQ(trainer.run(), 0);
+      if (!session.leads()) return;
+      result.at = trainer.position();
+      result.stopped = trainer.stopped();
+      for (const std::string& name : session.shared->params.names()) {
+        const auto values = std::as_const(session.shared->params.at(name).value()).values<float>();
+        result.params.insert(result.params.end(), values.begin(), values.end());
+      }
+    });
+    return result;
+  }
+  std::vector<nlohmann::json> records(const std::string& dir, const std::string& split) const {
+    std::vector<nlohmann::json> found;
+    std::istringstream lines(read_all(path(dir) + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json["split"] == split) found.push_back(json);
+    }
+    return found;
+  }
+  static void expect_near(const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
+  }
+  Dataset data_ = parallel_data(300);
+};
+
+}  // namespace lmx::train

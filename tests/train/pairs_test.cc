@@ -1,0 +1,173 @@
+// Training on parallel text: sub-batches, accumulation, ranks, resume, validation, times.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "train/pairs_fixture.h"
+
+namespace lmx::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Pairs : public PairsTest {};
+
+// One step is the whole text: in 16 sub-batches or in one, on one rank or on several.
+TEST_F(Pairs, AccumulationOfSixteenIsTheOneBigBatch) {
+  for (const char* loss : {"{name: full_softmax, label_smoothing: 0.1}", "{name: full_softmax, normalize: sequence}"}) {
+    const Changes whole{{"batcher.max_tokens", "100000"}, {"batch.global", "1"}, {"loss", loss}};
+    const Changes parts{{"batcher.max_tokens", "120"}, {"batch.global", "16"}, {"loss", loss}};
+    const auto one = train(str("one", loss[20]), whole), many = train(str("many", loss[20]), parts);
+    expect_near(many.params, one.params, 2e-4f);
+    EXPECT_NEAR(many.at.valid_nll, one.at.valid_nll, 1e-4);
+    expect_near(train(str("ranks", loss[20]), parts, 4).params, one.params, 2e-4f);
+  }
+}
+
+TEST_F(Pairs, EveryNumberOfRanksEqualsOneToRounding) {
+  for (const char* batcher : {"{name: token_budget, max_tokens: 60}", "{name: same_shape, max_tokens: 60}",
+                              "{name: time_balanced, max_tokens: 60, cost: flops}"}) {
+    const std::string name = std::string(batcher).substr(7, 4);
+    const auto one = train("self" + name, {{"batcher", batcher}});
+    for (const int64_t ranks : {1, 2, 3, 8, 10}) {  // 3 divides unevenly, 10 leaves two ranks without a sub-batch
+      const auto many = train(str(name, ranks), {{"batcher", batcher}}, ranks);
+      expect_near(many.params, one.params, 2e-4f);
+      EXPECT_NEAR(many.at.valid_nll, one.at.valid_nll, 1e-4) << ranks;
+      if (ranks == 1) {
+        EXPECT_EQ(many.params, one.params);
+      }
+    }
+  }
+}
+
+// Four steps an epoch, checkpoints at 5 and 10.
+TEST_F(Pairs, ResumesToTheBitWithinAnEpoch) {
+  for (const int64_t ranks : {0, 3}) {
+    const Changes all{{"train.steps", "13"}};
+    const auto whole = train(str("whole", ranks), all, ranks);
+    train(str("split", ranks), {{"train.steps", "5"}}, ranks);
+    const auto rest = train(str("split", ranks), all, ranks);
+    EXPECT_EQ(rest.params, whole.params);
+    EXPECT_GE(rest.at.seconds, 0);
+    const auto a = records(str("whole", ranks), "train"), b = records(str("split", ranks), "train");
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i)
+      for (const char* key : {"nll_nat", "padding", "tokens", "grad_norm"}) EXPECT_EQ(a[i][key], b[i][key]) << key << i;
+  }
+}
+
+TEST_F(Pairs, ValidationIsTheMeanOverTargetsWhateverItsBatches) {
+  const auto one = train("one", {{"train.eval_batch", "1"}});
+  EXPECT_NEAR(train("many", {{"train.eval_batch", "32"}}).at.valid_nll, one.at.valid_nll, 1e-6);
+  EXPECT_NEAR(train("ranks", {{"train.eval_batch", "7"}}, 3).at.valid_nll, one.at.valid_nll, 1e-4);
+  int64_t targets = 0;
+  for (int64_t i = 0; i < data_.valid_pairs.size(); ++i) targets += static_cast<int64_t>(data_.valid_pairs.target(i).size());
+  const auto valid = records("one", "valid");
+  ASSERT_EQ(valid.size(), 2u);
+  EXPECT_EQ(valid[1]["tokens"], targets);
+  EXPECT_NEAR(valid[1]["nll_bit"].get<double>(), one.at.valid_nll / std::numbers::ln2, 1e-12);
+  EXPECT_NEAR(valid[1]["ppl"].get<double>(), std::exp(one.at.valid_nll), 1e-9);
+  EXPECT_LT(valid[1]["nll_nat"].get<double>(), valid[0]["nll_nat"].get<double>());  // it learns
+}
+
+TEST_F(Pairs, RecordsCountRealTargetsPaddingAndSpread) {
+  train("r", {}, 2);
+  const auto all = records("r", "train");
+  ASSERT_EQ(all.size(), 12u);
+  int64_t epoch = 0;
+  for (int64_t i = 0; i < data_.train_pairs.size(); ++i) epoch += static_cast<int64_t>(data_.train_pairs.target(i).size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const double passed = all[i]["epoch"].get<double>();
+    if (passed == std::floor(passed)) {
+      EXPECT_EQ(all[i]["tokens"].get<double>(), passed * static_cast<double>(epoch));
+    }
+    EXPECT_GT(all[i]["padding"].get<double>(), 0);
+    EXPECT_LT(all[i]["padding"].get<double>(), 0.3);
+    EXPECT_GE(all[i]["step_spread"].get<double>(), 0);
+    EXPECT_NEAR(all[i]["nll_bit"].get<double>(), all[i]["nll_nat"].get<double>() / std::numbers::ln2, 1e-12);
+  }
+}
+
+TEST_F(Pairs, PartsThatDoNotFitAreNamedBeforeAnythingRuns) {
+  const auto error = [&](const Changes& changes) { return message<UserError>([&] { train("x", changes); }); };
+  const std::string lstm = "{name: lstm, embedding: 8, cells: 8}";
+  EXPECT_THAT(error({{"model", lstm}}),
+              AllOf(HasSubstr("lstm does not translate, and batcher token_budget takes pairs"),
+                    HasSubstr("models that translate: "), HasSubstr("tiny_translator"), HasSubstr("tbptt")));
+  EXPECT_THAT(error({{"batcher", "{name: tbptt, sequence_length: 5}"}}),
+              AllOf(HasSubstr("tbptt takes sequences of one language, and model tiny_translator translates"),
+                    HasSubstr("token_budget"), HasSubstr("time_balanced")));
+  data_.train_pairs = {};
+  EXPECT_THAT(error({}), AllOf(HasSubstr("tiny_translator as configured here translates"), HasSubstr("one language")));
+  EXPECT_THAT(error({{"model", lstm}}), AllOf(HasSubstr("takes pairs of sentences"), HasSubstr("random_windows")));
+}
+
+TEST_F(Pairs, MeasuredTimesStayWithTheRun) {
+  const Changes all{{"batcher", "{name: time_balanced, max_tokens: 60}"}, {"train.steps", "9"}};
+  const auto whole = train("run", all);
+  const std::string times = read_all(path("run/") + kCostsFile);
+  EXPECT_THAT(times, AllOf(HasSubstr("\"columns\""), HasSubstr("sentences")));
+  std::filesystem::create_directories(folder_ / "half" / "checkpoints");
+  write_all(path("half/") + kCostsFile, times);
+  // From step 5 on, in the same order of sub-batches.
+  std::filesystem::copy(folder_ / "run" / "checkpoints" / "step-5", folder_ / "half" / "checkpoints" / "step-5",
+                        std::filesystem::copy_options::recursive);
+  EXPECT_EQ(train("half", all).params, whole.params);
+  write_all(path("half/") + kCostsFile, "{\"seconds\": [[1, 2, 3, 0.5]]}");
+  EXPECT_THAT(message<UserError>([&] { train("half", all); }), HasSubstr("order of sub-batches cannot be repeated"));
+  write_all(path("half/") + kCostsFile, "{\"seconds\": [[1,");
+  EXPECT_THAT(message<UserError>([&] { train("half", all); }), HasSubstr("is damaged"));
+}
+
+TEST(PairCosts, IsLinearBetweenItsGridAndMeasuresEachPointOnce) {
+  int measured = 0;
+  PairCosts costs([&](int64_t n, int64_t s, int64_t t) {
+    ++measured;
+    return static_cast<double>(n * (s + 2 * t) + 7);
+  });
+  for (const auto& [n, s, t] : std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {5, 9, 17}, {5, 9, 17}, {70, 31, 3}})
+    EXPECT_NEAR(costs.seconds(n, s, t), static_cast<double>(n * (s + 2 * t) + 7), 1e-9);
+  EXPECT_EQ(measured, costs.size());
+  PairCosts again(costs.to_json(), "times.json");
+  EXPECT_EQ(again.seconds(5, 9, 17), costs.seconds(5, 9, 17));
+  EXPECT_THROW(again.seconds(5, 900, 17), UserError);
+}
+
+TEST_F(Pairs, StopsWhenValidationSaysSo) {
+  const auto whole = train("whole", {{"train.eval_every", "2"}, {"train.steps", "40"}});
+  EXPECT_TRUE(whole.stopped.empty());
+  const auto valid = records("whole", "valid");
+  const double limit = valid[4]["nll_bit"].get<double>() + 1e-9;  // of step 10
+  for (const int64_t ranks : {0, 2}) {
+    const auto early = train(str("early", ranks),
+                             {{"train.eval_every", "2"}, {"train.steps", "40"},
+                              {"stop.when", str("valid.nll_bit <= ", number_text(limit + 1e-4))}}, ranks);
+    EXPECT_LE(early.at.step, 10);
+    EXPECT_THAT(early.stopped, HasSubstr("valid.nll_bit"));
+    EXPECT_GT(early.at.seconds, 0);
+    EXPECT_TRUE(std::filesystem::exists(path(str("early", ranks, "/checkpoints/step-", early.at.step))));
+  }
+  // A stopped run that goes on with the same aim has nothing left to do; without it, it trains to the end.
+  const auto again = train("early0", {{"train.eval_every", "2"}, {"train.steps", "40"},
+                                      {"stop.when", str("valid.nll_bit <= ", number_text(limit + 1e-4))}});
+  EXPECT_LE(again.at.step, 10);
+  EXPECT_FALSE(again.stopped.empty());
+  EXPECT_EQ(train("early0", {{"train.eval_every", "2"}, {"train.steps", "40"}}).at.step, 40);
+}
+
+TEST_F(Pairs, StopRulesThatMeanNothingAreNamed) {
+  const auto error = [&](const std::string& when) {
+    return message<UserError>([&] { read_recipe(recipe({{"stop.when", "'" + when + "'"}}), "pairs"); });
+  };
+  EXPECT_THAT(error("valid.nll_bits <= 2"), AllOf(HasSubstr("stop.when"), HasSubstr("did you mean 'valid.nll_bit'"),
+                                                  HasSubstr("valid.ppl")));
+  EXPECT_THAT(error("valid.ppl == 2"), AllOf(HasSubstr("'==' is no comparison"), HasSubstr("<=")));
+  EXPECT_THAT(error("valid.ppl <= low"), HasSubstr("'low' is no number"));
+  EXPECT_THAT(error("valid.ppl<=3"), HasSubstr("such as \"valid.nll_bit <= 2.11\""));
+  EXPECT_THAT(error("valid.ppl <= 3 or so"), HasSubstr("such as"));
+}
+
+}  // namespace
+}  // namespace lmx::train
