@@ -13,20 +13,21 @@
 namespace lmx::train {
 namespace {
 
-// Two neighbours on an axis of powers of `base`, and how far from the lower to the upper one x lies. Beyond the last
-// nothing is extrapolated but the two below it.
+// Two neighbours on an axis with `parts` points to a doubling, and how far from the lower to the upper one x lies.
 struct Between {
   int64_t low, high;
   double share;
 };
-Between between(int64_t x, int64_t base) {
-  int64_t low = 1;
-  while (low * base <= x) low *= base;
-  if (low == x) return {low, low, 0};
-  return {low, low * base, static_cast<double>(x - low) / static_cast<double>(low * (base - 1))};
+Between between(int64_t x, int64_t parts) {
+  int64_t base = 1;
+  while (2 * base <= x) base *= 2;
+  const int64_t step = std::max<int64_t>(1, base / parts);
+  const int64_t low = base + (x - base) / step * step;
+  return {low, low + step, static_cast<double>(x - low) / static_cast<double>(step)};
 }
 
-constexpr int64_t kSentences = 4, kLength = 2;  // bases of the axes
+// Close enough that a point is at most about twice the sub-batch that asks for it: it has to fit in memory as well.
+constexpr int64_t kSentences = 2, kLength = 4;
 
 TokenArray sentences_of(int64_t n, int64_t length, int64_t vocabulary, uint64_t seed) {
   const RandomKey key(seed);

@@ -23,6 +23,14 @@ double Stopwatch::lap() {
   return seconds;
 }
 
+int64_t duration_bin(double seconds) {
+  return static_cast<int64_t>(std::floor(4 * std::log2(std::max(seconds, 1e-9)) + 1e-9));
+}
+
+double duration_of_bin(int64_t bin) {
+  return std::exp2(static_cast<double>(bin) / 4);
+}
+
 std::string duration_text(double seconds) {
   const auto s = static_cast<long long>(std::llround(std::max(0.0, seconds)));
   if (s < 60) return format("%llds", s);

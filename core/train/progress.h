@@ -48,6 +48,9 @@ struct Pace {
 
 // "step 250/2000 loss 4.1032 ppl 60.5 lr 2.14e-04 gnorm 0.87 412k words/s ETA 3m20s"
 LMX_API std::string progress_text(const Window& window, const Pace& pace, const std::string& unit);
+// Which bar of a histogram so many seconds fall into, four to a doubling, and the least seconds of a bar.
+LMX_API int64_t duration_bin(double seconds);
+LMX_API double duration_of_bin(int64_t bin);
 // "45s", "3m20s", "2h05m", "3d04h".
 LMX_API std::string duration_text(double seconds);
 // "412k", "1.2M", "87".

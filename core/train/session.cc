@@ -36,6 +36,17 @@ int64_t count_steps(const Recipe& r, const Batcher& batcher) {
   return std::max<int64_t>(1, std::llround(std::ceil(r.train.epochs * static_cast<double>(batcher.steps_per_epoch()))));
 }
 
+// A recipe whose corpus is not there may know what can be trained without it: `provenance.smaller`.
+Dataset open_data(const Recipe& r) {
+  try {
+    return open_dataset(r.data);
+  } catch (const UserError& e) {
+    const Node* smaller = r.provenance.find("smaller");
+    if (!smaller || smaller->text.empty() || std::string(e.what()).find("is missing") == std::string::npos) throw;
+    throw UserError(str(e.what(), "\n", smaller->text));
+  }
+}
+
 bool measures(const Recipe& r) {
   const Node full = full_component(PluginKind::batcher, r.batcher, "batcher");
   const Node* cost = full.find("cost");
@@ -90,7 +101,7 @@ class Numbers {
 
 SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& start, const std::string& times)
     : workers(ctx.ranks) {
-  data = start.data ? *start.data : open_dataset(r.data);
+  data = start.data ? *start.data : open_data(r);
   if (data.valid.size() < 2)
     throw UserError(str("[data] the validation split holds ", data.valid.size(),
                         " tokens; raise data.valid_fraction or give data.valid_files"));

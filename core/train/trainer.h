@@ -122,6 +122,11 @@ class LMX_API Trainer {
   const TrafficCounter& traffic() const { return traffic_; }
 
  private:
+  // A forward and backward of a sub-batch, seconds since the step's begin.
+  struct SubBatchTime {
+    double begin = 0, end = 0;
+    int64_t tokens = 0;  // targets
+  };
   struct StepLoss {
     double nats = 0;
     int64_t tokens = 0;
@@ -206,6 +211,8 @@ class LMX_API Trainer {
   double mean_over_ = 1;     // tokens or sequences of the step
   double spread_ = 0;        // (slowest - mean) / mean of the ranks' times, summed over the steps since the last record
   int64_t lap_tokens_ = 0;   // of the same steps
+  std::vector<SubBatchTime> timeline_;        // of this rank's last step
+  std::map<int64_t, int64_t> durations_;      // sub-batches of the same steps, by duration_bin()
   int64_t counted_steps_ = 0, counted_tokens_ = 0;
   int64_t laps_ = 0, saved_ = -1;
   int signal_ = 0;  // that some rank has received

@@ -78,17 +78,25 @@ Record Trainer::own_record() const {
     record.values.emplace_back(name + "begin_s", unit.begin);
     record.values.emplace_back(name + "end_s", unit.end);
   }
+  for (size_t i = 0; i < timeline_.size(); ++i) {
+    const std::string name = str("sub_batch/", i, "/");
+    record.values.emplace_back(name + "target_tokens", static_cast<double>(timeline_[i].tokens));
+    record.values.emplace_back(name + "begin_s", timeline_[i].begin);
+    record.values.emplace_back(name + "end_s", timeline_[i].end);
+  }
+  for (const auto& [bin, count] : durations_)
+    record.values.emplace_back(str("sub_batch_s/", duration_of_bin(bin)), static_cast<double>(count));
   return record;
 }
 
-// Of a group of several ranks also each rank's own record.
+// Of a group of several ranks, and of sub-batches, also each rank's own record.
 void Trainer::log_step() {
   const double seconds = watch_.lap();
   if (laps_ > 0) set_pace(seconds);  // a worker that is through with its steps keeps its pace
   const TrafficSum sent = sum_of(traffic_.window());
   const CommTimes times = s_.sync->take_times();
   std::vector<std::string> ranks;
-  if (s_.comm.size() > 1)
+  if (s_.comm.size() > 1 || s_.sub_batches())
     ranks = s_.comm.gather_texts(to_json_line(own_record()), "control");
   const Window& w = at_.window;
   const double nll = w.tokens ? w.nats / static_cast<double>(w.tokens) : NAN;
@@ -128,6 +136,7 @@ void Trainer::log_step() {
   at_.window = {};
   laps_ = lap_tokens_ = 0;
   spread_ = 0;
+  durations_.clear();
   traffic_.next_window();
 }
 

@@ -48,15 +48,20 @@ StepPlan Trainer::begin_step(std::span<const Batch> share, int64_t step) {
 Trainer::StepLoss Trainer::forward_backward(std::span<const Batch> share, const StepPlan& plan) {
   StepLoss sum;
   const auto begin = std::chrono::steady_clock::now();
+  const auto now = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  timeline_.clear();
   for (const Batch& batch : share) {
+    const double started = now();
     sum.nats += micro_batch(batch, plan, &batch == &share.back());
     sum.tokens += batch.tokens();
     if (!s_.sub_batches()) continue;
     const PairShape shape = shape_of(batch);
     sum.positions += shape.tokens();
     sum.padded += shape.padded();
+    timeline_.push_back({started, now(), batch.tokens()});
+    ++durations_[duration_bin(timeline_.back().end - started)];
   }
-  sum.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  sum.seconds = now();
   return sum;
 }
 

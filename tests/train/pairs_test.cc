@@ -135,6 +135,14 @@ TEST(PairCosts, IsLinearBetweenItsGridAndMeasuresEachPointOnce) {
   EXPECT_THROW(again.seconds(5, 900, 17), UserError);
 }
 
+TEST(Durations, BarsHoldWhatFallsIntoThem) {
+  for (double s = 1e-6; s < 1e4; s *= 1.03) {
+    EXPECT_LE(duration_of_bin(duration_bin(s)), s * (1 + 1e-9));
+    EXPECT_LT(s, duration_of_bin(duration_bin(s) + 1));
+  }
+  EXPECT_EQ(duration_bin(duration_of_bin(-13)), -13);
+}
+
 TEST_F(Pairs, StopsWhenValidationSaysSo) {
   const auto whole = train("whole", {{"train.eval_every", "2"}, {"train.steps", "40"}});
   EXPECT_TRUE(whole.stopped.empty());

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -12,7 +13,9 @@
 #include "commands.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
+#include "lmx/checkpoint.h"
 #include "run_records.h"
+#include "sub_batches.h"
 
 namespace lmx_cli {
 namespace {
@@ -22,7 +25,7 @@ using Rows = std::vector<std::vector<std::string>>;
 using lmx::str;
 
 struct Options {
-  std::string run;
+  std::string run, charts;
   bool json = false;
 };
 
@@ -48,6 +51,7 @@ struct Report {
   std::map<std::string, MemoryLine> memory;                            // by class
   bool on_a_wire = false;  // ranks are processes; virtual ones share cores, and their times tell nothing
   CommTimes times;
+  SubBatches sub_batches;
 };
 
 std::string number(double value, const char* format = "%.4g") {
@@ -150,6 +154,7 @@ Report read_report(const std::string& directory) {
   read_ranks(report, records);
   report.on_a_wire = are_processes(report);
   report.times = comm_times(records);
+  report.sub_batches = sub_batches(records);
   return report;
 }
 
@@ -181,6 +186,7 @@ void print_metrics(const Report& r) {
   add("valid ppl", r.valid, "ppl");
   add("best valid ppl", r.best, "ppl");
   add("valid nll_nat", r.valid, "nll_nat");
+  add("valid nll_bit", r.valid, "nll_bit");
   add("train nll_nat", r.train, "nll_nat");
   add("lr", r.train, "lr");
   add("grad_norm", r.train, "grad_norm");
@@ -229,6 +235,31 @@ void print_times(const Report& r) {
     rows.push_back({u.first, bytes(u.bytes), seconds(u.ready), seconds(u.begin), seconds(u.end), seconds(u.hidden),
                     seconds(u.exposed)});
   std::cout << "\n" << table(rows);
+}
+
+void print_sub_batches(const Report& r) {
+  const SubBatches& s = r.sub_batches;
+  if (s.empty()) return;
+  Rows rows{{"SUB-BATCHES", "VALUE"},
+            {"forward and backward, mean", seconds(s.mean())},
+            {"shortest 10 % within", seconds(s.quantile(0.1))},
+            {"90 % within", seconds(s.quantile(0.9))},
+            {"longest", seconds(s.quantile(1))}};
+  if (r.train && r.train->values.contains("padding"))
+    rows.push_back({"padding would be", number(100 * r.train->at("padding"), "%.1f %%")});
+  if (r.train && r.train->values.contains("step_spread"))
+    rows.push_back({"slowest rank above the mean", number(100 * r.train->at("step_spread"), "%.1f %%")});
+  std::cout << "\n" << table(rows);
+}
+
+void write_charts(const Report& r, const std::string& directory) {
+  if (r.sub_batches.empty())
+    throw lmx::UserError(str("[report] ", r.directory, " has no times of sub-batches to draw: it was not trained on "
+                             "parallel text, or has no record yet"));
+  std::filesystem::create_directories(directory);
+  lmx::write_file_atomically(directory + "/sub_batch_times.svg", histogram_svg(r.sub_batches));
+  lmx::write_file_atomically(directory + "/timeline.svg", timeline_svg(r.sub_batches));
+  lmx::write_file_atomically(directory + "/timeline.json", timeline_trace(r.sub_batches));
 }
 
 void print_memory(const Report& r) {
@@ -310,12 +341,14 @@ void print_json(const Report& r) {
 
 void report(const Options& o) {
   const Report r = read_report(o.run);
+  if (!o.charts.empty()) write_charts(r, o.charts);
   if (o.json) return print_json(r);
   print_run(r);
   print_metrics(r);
   print_rows(r);
   print_traffic(r);
   print_times(r);
+  print_sub_batches(r);
   print_memory(r);
   print_codec(r);
 }
@@ -330,6 +363,10 @@ void add_report(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
   command->add_flag("--json", o->json, "one JSON object");
+  command->add_option("--charts", o->charts,
+                      "of parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last recorded step) "
+                      "and timeline.json, the same for chrome://tracing")
+      ->type_name("DIR");
   command->callback([o] { report(*o); });
 }
 
