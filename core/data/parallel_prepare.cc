@@ -138,10 +138,11 @@ struct Encoded {
   PairCounts counts;
 };
 
-void append_sentence(Encoded& out, size_t side, const std::string& words, const Subwords& subwords) {
+template <class Encoder>
+void append_sentence(Encoded& out, size_t side, const std::string& words, Encoder& encoder) {
   std::vector<int32_t>& ids = out.ids[side];
   const size_t begin = ids.size();
-  subwords.encode(words, ids);
+  encoder.encode(words, ids);
   out.counts.subwords[side] += static_cast<int64_t>(ids.size() - begin);
   out.counts.unknown[side] += std::count(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.end(), Vocabulary::kUnk);
   ids.push_back(Vocabulary::kEos);
@@ -156,6 +157,7 @@ class Writer {
         subwords_(subwords),
         tokenizer_(config, sources),
         frequency_(static_cast<size_t>(subwords.size())) {
+    for (int t = preparing_threads(config.threads); t > 0; --t) encoders_.emplace_back(subwords);
     for (size_t s = 0; s < kSplits; ++s) {
       for (size_t side = 0; side < 2; ++side) {
         const std::string stem = str(directory, "/", kSplitNames[s], side ? ".target" : ".source");
@@ -171,15 +173,14 @@ class Writer {
     const Split forced = part == 0 ? Split::drawn : static_cast<Split>(part);
     PairReader reader(sources_.files[part], kChunkBytes, "writing subwords:");
     Turnstile turnstile;
-    const auto encode = [&](PairChunk& chunk, int) {
+    const auto encode = [&](PairChunk& chunk, int thread) {
       std::array<Encoded, kSplits> splits;
       PairTokenizer::Words words;
       for_each_pair(sources_.files[part][chunk.file], chunk, [&](const PairLine& pair) {
         const Split split = split_of_line(rule, forced, pair.number);
         Encoded& out = splits[static_cast<size_t>(split)];
         if (!tokenizer_.split(pair, split, words, out.counts)) return;
-        append_sentence(out, 0, words.source, subwords_);
-        append_sentence(out, 1, words.target, subwords_);
+        append_pair(out, words, encoders_[static_cast<size_t>(thread)]);
         if (split == Split::train) return;
         out.lines[0].append(pair.source).push_back('\n');
         out.lines[1].append(pair.target).push_back('\n');
@@ -209,6 +210,16 @@ class Writer {
   }
 
  private:
+  void append_pair(Encoded& out, const PairTokenizer::Words& words, WordEncoder& encoder) const {
+    if (config_.subword_model.empty()) {
+      append_sentence(out, 0, words.source, encoder);
+      append_sentence(out, 1, words.target, encoder);
+    } else {  // may be of another kind, whose pieces go over spaces
+      append_sentence(out, 0, words.source, subwords_);
+      append_sentence(out, 1, words.target, subwords_);
+    }
+  }
+
   void append(size_t s, const Encoded& part) {
     add(counts_[s], part.counts);
     for (size_t side = 0; side < 2; ++side) {
@@ -226,7 +237,8 @@ class Writer {
   std::array<std::array<std::unique_ptr<ShardWriter>, 2>, kSplits> shards_;
   std::array<std::array<std::unique_ptr<OutputFile>, 2>, kSplits> texts_;
   std::array<PairCounts, kSplits> counts_;
-  std::vector<int64_t> frequency_;  // of each subword in the training split
+  std::vector<WordEncoder> encoders_;  // one a thread
+  std::vector<int64_t> frequency_;     // of each subword in the training split
 };
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace lmx::data {
 namespace {
 
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, which stands for the space before a word in a piece
+constexpr int64_t kRemembered = 1 << 20;             // words of a WordEncoder: some 50 MB
 constexpr size_t kLongestWord = 1024;                // bytes that count for training; subwords are shorter by far
 
 // Words by falling count, ties by bytes, each a line "word<TAB>count" to the trainer.
@@ -171,6 +172,27 @@ std::string Subwords::decode(std::span<const int32_t> ids) const {
   }
   if (!text.empty() && text.back() == ' ') text.pop_back();
   return text;
+}
+
+void WordEncoder::encode(std::string_view words, std::vector<int32_t>& ids) {
+  for (size_t at = 0; at < words.size();) {
+    const size_t end = std::min(words.find(' ', at), words.size());
+    const std::string_view word = words.substr(at, end - at);
+    at = end + 1;
+    int64_t index = words_.find(word);
+    if (index < 0 && words_.size() >= kRemembered) {
+      subwords_.encode(word, ids);
+      continue;
+    }
+    if (index < 0) {
+      index = words_.add(word, 0);
+      subwords_.encode(word, ids_);
+      ends_.push_back(ids_.size());
+    }
+    const auto first = ids_.begin() + static_cast<std::ptrdiff_t>(ends_[static_cast<size_t>(index)]);
+    const auto last = ids_.begin() + static_cast<std::ptrdiff_t>(ends_[static_cast<size_t>(index) + 1]);
+    ids.insert(ids.end(), first, last);
+  }
 }
 
 }  // namespace lmx::data

