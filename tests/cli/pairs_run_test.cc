@@ -41,10 +41,18 @@ class PairsRun : public RunTest {
       text += source + " .\t" + target + " .\n";
     }
     write("pairs.tsv", text);
-    use("{name: parallel, source_language: en, target_language: de, vocab_size: 90, files: [" + path("pairs.tsv") +
-        "], valid_fraction: 0.1}");
+    data_ = "data: {name: parallel, source_language: en, target_language: de, vocab_size: 90, files: [" + path("pairs.tsv") +
+            "], valid_fraction: 0.1}";
+    use("");
   }
-  void use(const std::string& data) const { write("tiny.yaml", std::string("data: ") + data + kPairs); }
+  // The recipe with one of its lines replaced.
+  void use(const std::string& line) const {
+    std::istringstream lines(data_ + kPairs);
+    std::string text;
+    for (std::string l; std::getline(lines, l);)
+      text += (!line.empty() && l.starts_with(line.substr(0, line.find(':') + 1)) ? line : l) + "\n";
+    write("tiny.yaml", text);
+  }
   std::vector<Json> records(const std::string& dir, const std::string& split) const {
     std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
     std::vector<Json> all;
@@ -52,6 +60,7 @@ class PairsRun : public RunTest {
       if (const Json json = Json::parse(line); json["split"] == split) all.push_back(json);
     return all;
   }
+  std::string data_;
 };
 
 TEST_F(PairsRun, TrainsTellsAndReports) {
@@ -82,14 +91,14 @@ TEST_F(PairsRun, TrainsTellsAndReports) {
 }
 
 TEST_F(PairsRun, AResumedRunIsTheRun) {
-  for (const std::string batcher : {"{name: token_budget, max_tokens: 60}", "{name: time_balanced, max_tokens: 60}"}) {
-    const std::string dir = batcher.substr(7, 4);
-    ASSERT_EQ(run(dir, {"batcher=" + batcher, "train.steps=13"}).code, 0);
-    const Outcome o = run(dir, {"batcher=" + batcher, "--resume", path(dir)});
+  for (const std::string batcher : {"token_budget", "time_balanced"}) {
+    const std::string dir = batcher.substr(0, 4), name = "batcher.name=" + batcher;
+    ASSERT_EQ(run(dir, {name, "train.steps=13"}).code, 0);
+    const Outcome o = run(dir, {name, "--resume", path(dir)});
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_TRUE(std::filesystem::exists(folder_ / dir / "sub_batch_times.json") == (dir == "time"));
     if (dir == "time") continue;  // another run would measure other times
-    ASSERT_EQ(run("whole", {"batcher=" + batcher}).code, 0);
+    ASSERT_EQ(run("whole", {name}).code, 0);
     EXPECT_EQ(read_file(folder_ / dir / "checkpoints/step-24/model.safetensors"),
               read_file(folder_ / "whole" / "checkpoints/step-24/model.safetensors"));
   }
@@ -111,13 +120,15 @@ TEST_F(PairsRun, MistakesAreOneMessage) {
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, AllOf(HasSubstr("[token_budget] sentence "), HasSubstr("more than batcher.max_tokens, 3"),
                            HasSubstr("too_long=skip")));
-  o = run("a", {"model={name: lstm, embedding: 8, cells: 8}"});
+  use("model: {name: lstm, embedding: 8, cells: 8}");
+  o = run("a");
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, AllOf(HasSubstr("lstm does not translate"), HasSubstr("models that translate: transformer")));
-  o = run("a", {"batcher={name: tbptt, sequence_length: 5}"});
+  use("batcher: {name: tbptt, sequence_length: 5}");
+  o = run("a");
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, HasSubstr("batchers of pairs: same_shape, time_balanced, token_budget"));
-  use("{name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 0, classes: 6}");
+  use("data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 0, classes: 6}");
   o = run("a");
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, HasSubstr("transformer as configured here translates, and data synthetic is text of one language"));
