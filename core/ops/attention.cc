@@ -170,13 +170,15 @@ class Worker {
   void forward(int64_t index, T* y, T* lse) {
     const Pair pair(a_, index);
     const int64_t d = a_.size, width = a_.heads * d;
-    pack_panels_transposed(rounded(a_.k, pair.key, pair.keys, pair.head), d, d, pair.keys, kt_);
-    pack_panels(rounded(a_.v, pair.key, pair.keys, pair.head), d, pair.keys, d, v_);
+    const RowsAt keys = rows_at(a_.k, pair.key, pair.keys, pair.head, copy_);
+    pack_panels_transposed(keys.data, keys.stride, d, pair.keys, kt_);
+    const RowsAt values = rows_at(a_.v, pair.key, pair.keys, pair.head, copy_);
+    pack_panels(values.data, values.stride, pair.keys, d, v_);
     for (int64_t i = 0; i < pair.queries; i += room_.rows) {
       const int64_t rows = std::min(room_.rows, pair.queries - i), n = a_.causal ? i + rows : pair.keys;
       const int64_t first = pair.query + i;
-      copy_rows(a_.q, first, rows, pair.head, q_);
-      multiply_small<T>({q_, d, 1}, kt_, d, s_, room_.row, rows, n, d, false);
+      const RowsAt q = rows_at(a_.q, first, rows, pair.head, q_);
+      multiply_small<T>({q.data, q.stride, 1}, kt_, d, s_, room_.row, rows, n, d, false);
       for (int64_t r = 0; r < rows; ++r) {
         T* s = s_ + r * room_.row;
         const int64_t seen = a_.causal ? i + r + 1 : n;
@@ -198,21 +200,20 @@ class Worker {
   void backward(int64_t index, const T* y, const T* lse, const T* dy, Grad dq, Grad dk, Grad dv) {
     const Pair pair(a_, index);
     const int64_t d = a_.size, width = a_.heads * d;
-    const T* key_rows = rounded(a_.k, pair.key, pair.keys, pair.head);
-    pack_panels_transposed(key_rows, d, d, pair.keys, kt_);
-    pack_panels(key_rows, d, pair.keys, d, k_);
-    pack_panels_transposed(rounded(a_.v, pair.key, pair.keys, pair.head), d, d, pair.keys, vt_);
+    const RowsAt keys = rows_at(a_.k, pair.key, pair.keys, pair.head, copy_);
+    pack_panels_transposed(keys.data, keys.stride, d, pair.keys, kt_);
+    pack_panels(keys.data, keys.stride, pair.keys, d, k_);
+    const RowsAt values = rows_at(a_.v, pair.key, pair.keys, pair.head, copy_);
+    pack_panels_transposed(values.data, values.stride, d, pair.keys, vt_);
     int64_t written = 0;  // keys that have a gradient from the blocks before
     for (int64_t i = 0; i < pair.queries; i += room_.rows) {
       const int64_t rows = std::min(room_.rows, pair.queries - i), n = a_.causal ? i + rows : pair.keys;
       const int64_t first = pair.query + i, at = first * width + pair.head * d;
-      copy_rows(a_.q, first, rows, pair.head, q_);
-      pack_panels(q_, d, rows, d, q_panels_);
-      for (int64_t r = 0; r < rows; ++r) std::copy_n(dy + at + r * width, d, dy_ + r * d);
-      round_row(dy_, rows * d, a_.compute);
-      pack_panels(dy_, d, rows, d, dy_panels_);
-      multiply_small<T>({q_, d, 1}, kt_, d, s_, room_.row, rows, n, d, false);
-      multiply_small<T>({dy_, d, 1}, vt_, d, dw_, room_.row, rows, n, d, false);
+      const RowsAt q = rows_at(a_.q, first, rows, pair.head, q_), slopes = rows_at(dy + at, width, rows, dy_);
+      pack_panels(q.data, q.stride, rows, d, q_panels_);
+      pack_panels(slopes.data, slopes.stride, rows, d, dy_panels_);
+      multiply_small<T>({q.data, q.stride, 1}, kt_, d, s_, room_.row, rows, n, d, false);
+      multiply_small<T>({slopes.data, slopes.stride, 1}, vt_, d, dw_, room_.row, rows, n, d, false);
       for (int64_t r = 0; r < rows; ++r) {
         const T delta = dot_rows<T>(dy + at + r * width, y + at + r * width, d);
         weights_and_slopes(r, pair.head, first + r, a_.causal ? i + r + 1 : n, n,
@@ -255,15 +256,21 @@ class Worker {
   void drop(T* x, int64_t head, int64_t row, int64_t n) {
     drop_row(x, x, a_.masks[static_cast<size_t>(head)], a_.row_ids[static_cast<size_t>(row)], 0, n);
   }
-  void copy_rows(const Operand& from, int64_t row, int64_t rows, int64_t head, T* to) const {
-    const int64_t stride = from.stride(), d = a_.size;
-    const T* source = from.var.value().template data<T>() + row * stride + from.column + head * d;
-    for (int64_t r = 0; r < rows; ++r) std::copy_n(source + r * stride, d, to + r * d);
-    round_row(to, rows * d, a_.compute);
+  struct RowsAt {
+    const T* data;
+    int64_t stride;
+  };
+  // Rows of one head as products take them: where they lie, or rounded in `room`.
+  RowsAt rows_at(const Operand& from, int64_t row, int64_t rows, int64_t head, T* room) const {
+    const int64_t stride = from.stride();
+    return rows_at(from.var.value().template data<T>() + row * stride + from.column + head * a_.size, stride, rows,
+                   room);
   }
-  const T* rounded(const Operand& from, int64_t row, int64_t rows, int64_t head) {
-    copy_rows(from, row, rows, head, copy_);
-    return copy_;
+  RowsAt rows_at(const T* source, int64_t stride, int64_t rows, T* room) const {
+    if (a_.compute != DType::bf16 && a_.compute != DType::f16) return {source, stride};
+    for (int64_t r = 0; r < rows; ++r) std::copy_n(source + r * stride, a_.size, room + r * a_.size);
+    round_row(room, rows * a_.size, a_.compute);
+    return {room, a_.size};
   }
 
   const Attention& a_;

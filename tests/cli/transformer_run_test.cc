@@ -29,7 +29,7 @@ class TransformerRun : public RunTest {
   }
 };
 
-// A uniform guess of 60 words has perplexity 60; words given the one before, of 8 likely followers each, far less.
+// The words alone have a perplexity of 60, those of this source given the one before 8.4; 120 steps reach 9.8 to 11.
 TEST_F(TransformerRun, LearnsUnderEverySoftmax) {
   for (const std::string loss : {"name: full_softmax", "name: sampled_softmax, samples: 20", "name: two_stage_softmax"}) {
     for (const char* share : {"all", "none"}) {
@@ -37,7 +37,7 @@ TEST_F(TransformerRun, LearnsUnderEverySoftmax) {
       const Outcome o = run("lm");
       ASSERT_EQ(o.code, 0) << loss << o.err;
       EXPECT_GT(perplexity(o.out), 1) << o.out;
-      EXPECT_LT(perplexity(o.out), 45) << loss << ' ' << share << '\n' << o.out;
+      EXPECT_LT(perplexity(o.out), 16) << loss << ' ' << share << '\n' << o.out;
       fs::remove_all(path("lm"));
     }
   }

@@ -116,7 +116,11 @@ void fill_positions(const std::vector<int64_t>& positions, Tensor& to) {
   int64_t most = -1;
   for (const int64_t t : positions) most = std::max(most, t);
   std::vector<double> table(static_cast<size_t>((most + 1) * d));
-  for (int64_t t = 0; t <= most; ++t) position_row(t, d, table.data() + t * d);
+  std::vector<bool> made(static_cast<size_t>(most + 1));
+  for (const int64_t t : positions) {
+    if (!made[static_cast<size_t>(t)]) position_row(t, d, table.data() + t * d);
+    made[static_cast<size_t>(t)] = true;
+  }
   T* row = to.data<T>();
   for (const int64_t t : positions) row = std::copy_n(table.data() + t * d, d, row);
 }
