@@ -167,6 +167,15 @@ TEST(Transformer, PartsSumToTheWhole) {
   }
 }
 
+TEST(Transformer, NoSentencesAreNoRows) {
+  Network net(kSmall);
+  Batch none;
+  none.inputs = testing::ids_tensor({});
+  none.targets = none.inputs;
+  EXPECT_EQ(net.loss_of(none), 0);
+  EXPECT_EQ(net.differentiate(none).features.size(), 0u);
+}
+
 TEST(Transformer, StepsDrawNoiseOfTheirOwn) {
   Network net(str(kSmall, ", dropout: 0.3"));
   const Batch batch = batch_of({0, 1});

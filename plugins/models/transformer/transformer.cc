@@ -18,6 +18,7 @@ class Transformer final : public Model {
   int64_t feature_size() const override { return config_.d; }
 
   Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState&) const override {
+    if (batch.tokens() == 0) return nothing(ctx);
     check(batch);
     const Network network(ctx, params, config_);
     const std::vector<int64_t> slots = drops(ctx) ? batch.slots : std::vector<int64_t>();
@@ -56,6 +57,10 @@ class Transformer final : public Model {
   }
 
  private:
+  // A sub-batch without sentences, as the last step of an epoch may have.
+  Var nothing(const Context& ctx) const {
+    return Var(ctx.empty({0, config_.d}, ctx.compute == DType::f64 ? DType::f64 : DType::f32));
+  }
   bool drops(const Context& ctx) const {
     return ctx.training && (config_.dropout > 0 || config_.attention_dropout > 0 || config_.relu_dropout > 0);
   }
