@@ -32,6 +32,8 @@ void TrainConfig::fields(Fields& f) {
            "stop (exit code 1), skip (leave the update out), lower_lr (leave it out and halve the rate from here on)");
   f.field("ema", ema, "decay of the parameters' moving average, which validation then uses; 0: none", {0, 0.9999999});
   f.field("ema_params", ema_params, "regular expression of the parameters that are averaged");
+  f.choice("final_bleu", final_bleu, {"none", "valid", "test"},
+           "the split that the last parameters translate when training is done, for its BLEU (beam 4, penalty fairseq:0.6)");
 }
 
 void StopConfig::fields(Fields& f) {

@@ -25,7 +25,8 @@ bool may_differ(const std::string& path) {
   static const std::set<std::string> exact{
       "threads",          "train.steps",         "train.epochs",      "train.log_every",
       "train.eval_every", "train.eval_batch",    "train.eval_tokens", "train.eval_carry",
-      "train.max_loss",   "train.on_divergence", "data.cache_dir",    "data.threads"};
+      "train.max_loss",   "train.on_divergence", "data.cache_dir",    "data.threads",
+      "train.final_bleu"};
   for (const char* group : {"run.", "checkpoint.", "stop.", "comm.", "provenance"})
     if (path.starts_with(group)) return true;
   return exact.contains(path);

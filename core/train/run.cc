@@ -192,12 +192,23 @@ void check_same_data(const Session& s) {
   check_equal_everywhere(s.comm, {{"text (hash of its data)", s.data.hash}});
 }
 
+// What would otherwise be found when hours of training are over.
+void check_final_bleu(const Session& s) {
+  const std::string& split = s.recipe.train.final_bleu;
+  if (split == "none") return;
+  if (!s.network.model->translates())
+    throw UserError(str("[run] train.final_bleu is ", split, ", but this recipe's model does not translate; set it to none"));
+  if ((split == "test" ? s.data.test_pairs : s.data.valid_pairs).size() == 0)
+    throw UserError(str("[run] train.final_bleu is ", split, ", but the ", split, " split of this data holds no pairs"));
+}
+
 RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   check_agreement(plan, comm);
   bool resuming = false;
   std::string directory = agree_on_directory(plan, comm, resuming);
   Session session(plan.recipe, comm, {.resumed = resuming ? directory : ""});
   check_same_data(session);
+  check_final_bleu(session);
   if (!plan.options.trace_file.empty() && session.leads()) session.ctx.tracer = &session.tracer;
   std::optional<RunLock> lock;
   std::optional<LogFile> log;
@@ -229,12 +240,17 @@ RunResult run_recipe(const Node& composed, const std::string& name, const RunOpt
   const Recipe recipe = read_recipe(composed, name);
   const Node full = full_recipe(composed, name);
   const auto group = make_comm_group(recipe.comm, "comm", {static_cast<int>(recipe.threads), options.command_line});
-  const SignalGuard guard;
   RunResult result;
-  group->run([&](Communicator& comm) {
-    RunResult own = run_rank({recipe, full, name, options, *group}, comm);
-    if (comm.rank() == 0 || !comm.shares_memory()) result = std::move(own);
-  });
+  {
+    const SignalGuard guard;
+    group->run([&](Communicator& comm) {
+      RunResult own = run_rank({recipe, full, name, options, *group}, comm);
+      if (comm.rank() == 0 || !comm.shares_memory()) result = std::move(own);
+    });
+  }
+  // The run is whole by now: what stops this (an interrupt, too) costs no training.
+  if (result.leads && result.exit_code == 0 && recipe.train.final_bleu != "none")
+    result.translation = evaluate_run(result.directory, {.split = recipe.train.final_bleu}).translation;
   return result;
 }
 

@@ -11,6 +11,7 @@
 #include "train/metrics.h"
 #include "train/resume.h"
 #include "train/run_directory.h"
+#include "train/split_bleu.h"
 
 namespace lmx {
 namespace train {
@@ -105,6 +106,15 @@ int64_t window_of(const Recipe& recipe) {
   return length ? parse_int(length->text).value_or(35) : 35;
 }
 
+TranslationQuality quality_of(const SavedRun& run, const Recipe& recipe, const Dataset& data, const EvalOptions& options) {
+  TranslateOptions translation;
+  translation.search = options.search;
+  translation.n_best = 1;
+  const TranslationModel model{run.ctx, run.network, run.params, data.codecs, data.vocabulary.size()};
+  const SplitBleu s = bleu_of_split(model, recipe, data, options.split, translation);
+  return {options.split, s.bleu.score, s.multi.score, str("BLEU|", s.signature, " = ", bleu_text(s.bleu)), multi_bleu_text(s.multi)};
+}
+
 }  // namespace
 }  // namespace train
 
@@ -126,6 +136,8 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
           : score_split(run.ctx, run.network, run.params, split_of(data, options.split), plan, {});
   EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}};
   if (options.split == "valid") r.true_ppl = data.true_perplexity;
+  if (run.network.model->translates() && options.translate && options.split != "train")
+    r.translation = quality_of(run, recipe, data, options);
   return r;
 }
 

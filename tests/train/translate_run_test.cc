@@ -10,6 +10,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"
+#include "lmx/train.h"
 #include "lmx/translate.h"
 #include "train/components.h"
 #include "train/run_directory.h"
@@ -173,6 +174,35 @@ TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
   o.batch = 0;
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }), HasSubstr("at least 1"));
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), {}, "-", "-", path("tsv")); }), HasSubstr("one side"));
+}
+
+// Prepared ids and raw lines lead to the same translations, and evaluation to what `lmx bleu` counts of them.
+TEST_F(TranslationRunTest, EvalCountsBleuOfItsSplit) {
+  EvalOptions o;
+  o.split = "test";
+  const EvalResult r = evaluate_run(path("run"), o);
+  ASSERT_TRUE(r.translation.has_value());
+  EXPECT_EQ(r.translation->split, "test");
+  EXPECT_EQ(r.step, 10);
+  EXPECT_NEAR(r.ppl, std::exp(r.nll_nat), 1e-9 * r.ppl);
+  const Dataset data = open_dataset(recipe_of_run(path("run")).data);
+  const Lines sources = read_lines(data.directory + "/test.source.txt"), targets = read_lines(data.directory + "/test.target.txt");
+  ASSERT_EQ(static_cast<int64_t>(sources.size()), data.test_pairs.size());
+  Lines text, tokens, words;
+  for (const auto& found : Translator(path("run"), {}).translate(sources)) {
+    text.push_back(found[0].text);
+    tokens.push_back(found[0].tokens);
+  }
+  for (int64_t i = 0; i < data.test_pairs.size(); ++i)
+    words.push_back(data.codecs.target->decode_tokens(data.test_pairs.target(i)));
+  EXPECT_EQ(r.translation->bleu, bleu(text, std::span(&targets, 1)).score);
+  EXPECT_EQ(r.translation->multi_bleu, bleu(tokens, std::span(&words, 1), multi_bleu_options()).score);
+  EXPECT_THAT(r.translation->bleu_line, testing::StartsWith("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:lmx-"));
+  o.translate = false;
+  EXPECT_FALSE(evaluate_run(path("run"), o).translation.has_value());
+  o.translate = true;
+  o.split = "train";
+  EXPECT_FALSE(evaluate_run(path("run"), o).translation.has_value());
 }
 
 TEST_F(TranslationRunTest, RunsThatCannotTranslate) {

@@ -209,7 +209,8 @@ TEST_F(Translate, Refusals) {
   EXPECT_THAT(refused([](auto& o) { o.max_source = 0; }), HasSubstr("at least 1 token"));
   EXPECT_THAT(refused([](auto& o) { o.n_best = 5; }), HasSubstr("1 to the beam, 4, got 5"));
   EXPECT_THAT(refused([](auto& o) { o.search.beam = 0; }), HasSubstr("beam"));
-  EXPECT_THAT(message<UserError>([&] { translate({"xyx"}, TranslateOptions(), 20); }), HasSubstr("its vocabulary has 20 entries"));
+  const TranslateOptions plain;
+  EXPECT_THAT(message<UserError>([&] { translate({"xyx"}, plain, 20); }), HasSubstr("its vocabulary has 20 entries"));
   network_.model = std::make_unique<CopyModel>(&batches_, false);
   EXPECT_THAT(refused([](auto&) {}), HasSubstr("does not translate"));
 }

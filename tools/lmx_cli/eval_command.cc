@@ -12,14 +12,18 @@ namespace {
 
 struct Options {
   PluginDirectories directories;
-  std::string run;
+  std::string run, penalty = "fairseq:0.6";
+  bool no_bleu = false;
   lmx::EvalOptions eval;
 };
 
-void evaluate(const Options& o) {
+void evaluate(Options o) {
+  lmx::read_length_penalty(o.penalty, o.eval.search);
+  o.eval.translate = !o.no_bleu;
   o.directories.load();
   const lmx::EvalResult r = lmx::evaluate_run(o.run, o.eval);
-  std::printf("checkpoint step-%lld\n", static_cast<long long>(r.step));
+  const std::string step = "step-" + std::to_string(r.step);  // a file of parameters has none
+  std::printf("checkpoint %s\n", r.step > 0 ? step.c_str() : o.eval.checkpoint.c_str());
   std::printf("%s %ss %lld\n", o.eval.split.c_str(), r.unit.c_str(), static_cast<long long>(r.tokens));
   std::printf("%s nll_nat %.6f\n", o.eval.split.c_str(), r.nll_nat);
   std::printf("%s nll_bit %.6f\n", o.eval.split.c_str(), r.nll_nat / std::log(2.0));
@@ -28,21 +32,34 @@ void evaluate(const Options& o) {
   std::printf("%s ppl %.2f", o.eval.split.c_str(), r.ppl);
   if (r.true_ppl) std::printf(" (the source's own: %.2f)", *r.true_ppl);
   std::printf("\n");
+  if (!r.translation) return;
+  std::printf("%s %s\n", o.eval.split.c_str(), r.translation->bleu_line.c_str());
+  std::printf("%s multi-bleu %s\n", o.eval.split.c_str(), r.translation->multi_bleu_line.c_str());
+  std::printf("%s BLEU %.2f\n", o.eval.split.c_str(), r.translation->bleu);
 }
 
 }  // namespace
 
 void add_eval(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("eval", "perplexity of a run's checkpoint, under the full softmax");
+  CLI::App* command = app.add_subcommand("eval", "perplexity of a run's checkpoint under the full softmax; BLEU where it translates");
   set_examples(*command, {{"lmx eval runs/quickstart/2026-05-01_101500", "its last checkpoint on the validation split"},
                           {"lmx eval runs/quickstart/2026-05-01_101500 --split test --checkpoint best",
-                           "the best one on the test split"}});
+                           "the best one on the test split"},
+                          {"lmx eval runs/ott_wmt/2026-05-01_101500 --split test --checkpoint mean.safetensors",
+                           "perplexity and BLEU of an average"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
   command->add_option("--split", o->eval.split, "train, valid or test")->type_name("SPLIT")->capture_default_str();
   command->add_option("--checkpoint", o->eval.checkpoint, "last, best, a step, or a file or folder of parameters")
       ->type_name("WHICH")
       ->capture_default_str();
+  command->add_option("--beam", o->eval.search.beam, "of a translation run: hypotheses kept at each length")
+      ->type_name("K")
+      ->capture_default_str();
+  command->add_option("--length-penalty", o->penalty, "of a translation run: fairseq:A, wu:A or none")
+      ->type_name("KIND")
+      ->capture_default_str();
+  command->add_flag("--no-bleu", o->no_bleu, "of a translation run: its perplexity alone");
   o->directories.add_to(*command);
   command->callback([o] { evaluate(*o); });
 }

@@ -70,6 +70,11 @@ void print_result(const lmx::RunResult& r, const Options& o) {
     if (r.true_ppl) std::cout << " (the source's own: " << number(*r.true_ppl) << ")";
     std::cout << "\n";
   }
+  if (r.translation) {
+    const std::string& split = r.translation->split;
+    std::cout << split << " " << r.translation->bleu_line << "\n" << split << " multi-bleu " << r.translation->multi_bleu_line << "\n";
+    std::cout << split << " BLEU " << number(r.translation->bleu) << "\n";
+  }
 }
 
 std::vector<std::string> command_line(const Options& o) {

@@ -14,6 +14,7 @@
 #include "lmx/optim.h"
 #include "lmx/schedule.h"
 #include "lmx/sync.h"
+#include "lmx/translate.h"
 
 namespace lmx {
 
@@ -35,6 +36,7 @@ struct TrainConfig {
   std::string on_divergence = "stop";  // stop, skip (leave the update out), lower_lr (halve the rate from here on)
   double ema = 0;                      // decay of the parameters' moving average; 0: none
   std::string ema_params = ".*";
+  std::string final_bleu = "none";  // none, valid, test: translated by the last parameters when training is done
   void fields(Fields& f);
 };
 
@@ -93,6 +95,12 @@ LMX_API Recipe read_recipe(const Node& composed, const std::string& name);
 // The composed tree with every default, as config.yaml records it.
 LMX_API Node full_recipe(const Node& composed, const std::string& name);
 
+// Of a run that translates.
+struct TranslationQuality {
+  std::string split;
+  double bleu = 0, multi_bleu = 0;          // 0 to 100
+  std::string bleu_line, multi_bleu_line;  // as `lmx bleu` prints them, signature included
+};
 struct RunOptions {
   std::string resume;  // "", "auto" (the newest run of this recipe), or a run directory
   std::vector<std::string> command_line;
@@ -107,6 +115,7 @@ struct RunResult {
   std::optional<double> true_ppl;  // of the source, where it is known
   double train_seconds = 0;        // without validation and saving, over all resumes
   std::string stopped;             // why it ended before the last step (`stop.when`); "": it did not
+  std::optional<TranslationQuality> translation;  // train.final_bleu
   int exit_code = 0;               // 0, 130 or 143
   bool leads = true;               // false on ranks but the first, whose process says the result for all
 };
@@ -118,7 +127,9 @@ LMX_API std::string dry_run(const Node& composed, const std::string& name);
 
 struct EvalOptions {
   std::string split = "valid";      // train, valid, test
-  std::string checkpoint = "last";  // last, best, or a step
+  std::string checkpoint = "last";  // last, best, a step, or a file or folder of parameters
+  bool translate = true;            // score a translation run by BLEU, too (valid and test)
+  SearchOptions search;             // of that
 };
 struct EvalResult {
   int64_t step = 0;
@@ -127,6 +138,7 @@ struct EvalResult {
   double ppl = 0;                  // exp(nll_nat)
   std::string unit;                // what a token is: word, char, byte
   std::optional<double> true_ppl;  // valid split only
+  std::optional<TranslationQuality> translation;
 };
 // A checkpoint of the run in `directory` on a whole split. UserError: no run, no such checkpoint, damaged, data gone.
 LMX_API EvalResult evaluate_run(const std::string& directory, const EvalOptions& options);

@@ -1,0 +1,104 @@
+// A translation run from raw text to BLEU, by the commands as users call them.
+#include <gmock/gmock.h>
+
+#include "run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class TranslateCommands : public RunTest {
+ protected:
+  void SetUp() override {
+    std::string source, target;
+    for (int i = 0; i < 300; ++i) {
+      source += "The " + word(i) + " sees a " + word(i * 7 + 1) + ".\n";
+      target += "Der " + word(i) + "er sieht einen " + word(i * 7 + 1) + "en.\n";
+    }
+    write("a.en", source);
+    write("a.de", target);
+    write("mt.yaml", "data: {name: parallel, source_language: en, target_language: de, vocab_size: 100, source_files: [" + path("a.en") +
+                         "], target_files: [" + path("a.de") +
+                         "], valid_fraction: 0.1, test_fraction: 0.1}\n"
+                         "batcher: {name: token_budget, max_tokens: 300}\nbatch: {global: 1}\n"
+                         "model: {name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 32, heads: 2}\n"
+                         "loss: {name: full_softmax, label_smoothing: 0.1}\noptimizer: {name: adam, lr: 0.01}\n"
+                         "train: {steps: 40, eval_every: 10, final_bleu: test}\ncheckpoint: {every: 10, keep_last: 4}\nthreads: 1\n");
+    const Outcome o = lmx({"run", path("mt.yaml"), "run.dir=" + path("mt")});
+    ASSERT_EQ(o.code, 0) << o.err;
+    result_ = o.out;
+  }
+  static std::string word(int i) {
+    const char* parts[] = {"ba", "ko", "li", "mu", "ter", "gan", "sol"};
+    return std::string(parts[i % 7]) + parts[i / 7 % 7] + parts[i / 49 % 7];
+  }
+  Outcome lmx(std::vector<std::string> words) const { return run_lmx(std::move(words), environment()); }
+  std::string result_;
+};
+
+TEST_F(TranslateCommands, FromRawTextToBleu) {
+  const size_t at = result_.rfind("test BLEU ");
+  ASSERT_NE(at, std::string::npos) << result_;
+  const std::string bleu = result_.substr(at);
+  EXPECT_EQ(std::count(bleu.begin(), bleu.end(), '\n'), 1);  // the last line
+  EXPECT_THAT(result_, HasSubstr("test BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:lmx-"));
+  Outcome o = lmx({"eval", path("mt"), "--split", "test"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("checkpoint step-40\n"), HasSubstr("test nll_nat "), HasSubstr("test ppl "),
+                           HasSubstr("test multi-bleu BLEU = "), testing::EndsWith(bleu)));
+  o = lmx({"eval", path("mt"), "--no-bleu"});
+  EXPECT_EQ(o.out.find("BLEU"), std::string::npos);
+  // Averages are translated and evaluated like checkpoints.
+  o = lmx({"average", path("mean.safetensors"), "--last", "3", path("mt")});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("step-20\n"), HasSubstr("step-40\n"), HasSubstr("wrote ")));
+  EXPECT_EQ(lmx({"average", path("best.safetensors"), "--best", "2", path("mt")}).code, 0);
+  o = lmx({"eval", path("mt"), "--split", "test", "--checkpoint", path("mean.safetensors"), "--beam", "2"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("test BLEU "));
+  write("in.txt", "The baba sees a sol.\n\nThe ko.\n");
+  o = lmx({"translate", path("mt"), "--checkpoint", path("mean.safetensors"), "--input", path("in.txt"), "--max-length", "0,9"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 3);
+  o = lmx({"score", path("mt"), path("a.en"), path("a.de")});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 300);
+}
+
+TEST_F(TranslateCommands, RefuseWithOneMessage) {
+  const auto refused = [&](std::vector<std::string> words, const std::string& message) {
+    const Outcome o = lmx(std::move(words));
+    EXPECT_EQ(o.code, 2) << o.out;
+    EXPECT_THAT(o.err, HasSubstr(message));
+  };
+  refused({"translate", path("mt"), "--length-penalty", "gnmt:1"}, "there are fairseq, wu, none");
+  refused({"translate", path("mt"), "--max-length", "5"}, "written a,b");
+  refused({"translate", path("mt"), "--n-best", "9"}, "1 to the beam, 4, got 9");
+  refused({"translate", path("mt"), "--replace-unknown", "copie"}, "did you mean 'copy'?");
+  refused({"translate", path("mt"), "--checkpoint", "41"}, "there are last, best and the steps 10, 20, 30, 40");
+  refused({"average", path("x"), "--last", "5", path("mt")}, "keeps 4 checkpoints, asked for are 5");
+  refused({"average", path("x"), "--last", "5", path("mt"), path("mt")}, "take one run");
+  ASSERT_EQ(run("lm", {"train.steps=2", "train.ema=0"}).code, 0);
+  refused({"translate", path("lm")}, "holds a language model");
+  refused({"run", path("tiny.yaml"), "run.dir=" + path("b"), "+train.final_bleu=test"}, "does not translate; set it to none");
+  EXPECT_FALSE(fs::exists(path("b")));
+}
+
+TEST_F(TranslateCommands, NeedTheRunAlone) {
+  write("in.txt", "The baba sees a sol.\n");
+  const Outcome before = lmx({"translate", path("mt"), "--input", path("in.txt")});
+  fs::rename(path("mt"), path("moved"));
+  fs::remove(path("a.en"));
+  fs::remove_all(path("cache"));
+  const Outcome o = lmx({"translate", path("moved"), "--input", path("in.txt")});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.out, before.out);
+  fs::remove(path("moved/codecs.json"));
+  EXPECT_THAT(lmx({"translate", path("moved"), "--input", path("in.txt")}).err, HasSubstr("codecs.json is missing"));
+}
+
+}  // namespace
+}  // namespace lmx_test
