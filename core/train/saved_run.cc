@@ -121,7 +121,7 @@ TranslationQuality quality_of(const SavedRun& run, const Recipe& recipe, const D
 EvalResult evaluate_run(const std::string& directory, const EvalOptions& options) {
   using namespace train;
   const Recipe recipe = recipe_of_run(directory);
-  static_cast<void>(find_checkpoint(directory, options.checkpoint));  // its message before the data is read
+  static_cast<void>(find_parameters(directory, options.checkpoint));  // its message before the data is read
   const Dataset data = open_dataset(recipe.data);
   const std::string recorded = recorded_data_hash(directory);
   if (!recorded.empty() && recorded != data.hash)
