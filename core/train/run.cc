@@ -250,7 +250,7 @@ RunResult run_recipe(const Node& composed, const std::string& name, const RunOpt
   }
   // The run is whole by now: what stops this (an interrupt, too) costs no training.
   if (result.leads && result.exit_code == 0 && recipe.train.final_bleu != "none")
-    result.translation = evaluate_run(result.directory, {.split = recipe.train.final_bleu}).translation;
+    result.translation = evaluate_run(result.directory, {recipe.train.final_bleu, "last", true, {}}).translation;
   return result;
 }
 

@@ -134,7 +134,7 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
       run.network.model->translates()
           ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan, {})
           : score_split(run.ctx, run.network, run.params, split_of(data, options.split), plan, {});
-  EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}};
+  EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}, {}};
   if (options.split == "valid") r.true_ppl = data.true_perplexity;
   if (run.network.model->translates() && options.translate && options.split != "train")
     r.translation = quality_of(run, recipe, data, options);
