@@ -38,7 +38,7 @@ struct ParallelConfig {
   std::string corpus, source_language, target_language, tokenizer = "auto", joiner, subword_model, cache_dir;
   std::vector<std::string> source_files, target_files, valid_source_files, valid_target_files, test_source_files,
       test_target_files, files, valid_files, test_files;
-  std::vector<int64_t> tsv_columns{1, 2};
+  std::vector<int64_t> tsv_columns{1, 2}, repeat;
   int64_t vocab_size = 0, max_words = 0, split_seed = 1, threads = 0;
   double max_ratio = 0, valid_fraction = 0.01, test_fraction = 0;
   bool lower_case = false, escape = false, aggressive_dashes = false;
@@ -60,6 +60,9 @@ struct ParallelConfig {
     f.field("valid_files", valid_files, "TSV files of the validation split");
     f.field("test_files", test_files, "TSV files of the test split");
     f.field("tsv_columns", tsv_columns, "columns of TSV files that hold source and target, from 1", kPositive);
+    f.field("repeat", repeat,
+            "how often an epoch reads each entry of source_files (or files), to mix corpora by a ratio; empty: once",
+            kPositive);
     f.choice("tokenizer", tokenizer, {"auto", "moses", "none", "tokenized"},
              "moses: Moses' rules, then subwords; none: subwords of the text as it is; tokenized: the files hold "
              "Moses' tokens "

@@ -18,6 +18,7 @@ struct PairFiles {
   SourceFile source;                     // or the TSV file
   SourceFile target;                     // path "": `source` holds both sides
   std::array<int64_t, 2> columns{1, 2};  // of a TSV file, 1-based
+  int64_t repeat = 1;                    // how often an epoch reads them
   bool tsv() const { return target.path.empty(); }
 };
 

@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;  // of the prepared data; raised when the tokenizer's rules or the files change
+constexpr int kFormat = 2;  // of the prepared data; raised when the tokenizer's rules or the files change
 
 void hash_all(ParallelSources& sources) {
   for (SourceFile* file : sources.all_files()) {
@@ -57,6 +57,7 @@ Json identity(const ParallelConfig& c, const ParallelSources& sources) {
         entry["target"] = pair.target.hash;
         entry["target_gz"] = pair.target.path.ends_with(".gz");
       }
+      if (pair.repeat != 1) entry["repeat"] = pair.repeat;
       id["files"].push_back(std::move(entry));
     }
   }
@@ -69,7 +70,7 @@ Json to_json(const PairCounts& c) {
 }
 
 Json report_to_json(const ParallelReport& r) {
-  Json json = {{"types", r.types}};
+  Json json = {{"types", r.types}, {"train_tokens", r.train_tokens}};
   for (size_t s = 0; s < kSplits; ++s) json[kSplitNames[s]] = to_json(r.splits[s]);
   return json;
 }
@@ -77,6 +78,7 @@ Json report_to_json(const ParallelReport& r) {
 ParallelReport report_from_json(const Json& json) {
   ParallelReport r;
   r.types = json.at("types");
+  r.train_tokens = json.at("train_tokens");
   for (size_t s = 0; s < kSplits; ++s) {
     const Json& c = json.at(kSplitNames[s]);
     r.splits[s] = {c.at("read"),      c.at("kept"),  c.at("empty"),    c.at("too_long"),
@@ -174,8 +176,7 @@ std::optional<int64_t> known_train_tokens(const ParallelConfig& config, const Pa
   const std::filesystem::path meta = cache / folder_of(identity(config, sources)) / "meta.json";
   if (!std::filesystem::exists(meta, ignored)) return std::nullopt;
   try {
-    const PairCounts train = report_from_json(Json::parse(read_file(meta.string())).at("report")).splits[0];
-    return train.subwords[1] + train.kept;
+    return report_from_json(Json::parse(read_file(meta.string())).at("report")).train_tokens;
   } catch (const Json::exception&) {  // damaged: open_parallel will say so
     return std::nullopt;
   }

@@ -186,20 +186,22 @@ class Writer {
         out.lines[1].append(pair.target).push_back('\n');
       });
       if (!turnstile.wait_for(chunk.index)) return;
-      for (size_t s = 0; s < kSplits; ++s) append(s, splits[s]);
+      append(0, splits[0], sources_.files[part][chunk.file].repeat);
+      for (size_t s = 1; s < kSplits; ++s) append(s, splits[s], 1);
       turnstile.pass();
     };
     for_each_pair_chunk(reader, preparing_threads(config_.threads), encode, [&] { turnstile.break_open(); });
   }
 
-  std::array<PairCounts, kSplits> finish() {
+  void finish(ParallelReport& report) {
     for (size_t s = 0; s < kSplits; ++s) {
       for (size_t side = 0; side < 2; ++side) {
-        shards_[s][side]->finish();
+        const int64_t tokens = shards_[s][side]->finish();
+        if (s == 0 && side == 1) report.train_tokens = tokens;
         if (texts_[s][side]) texts_[s][side]->close();
       }
     }
-    return counts_;
+    report.splits = counts_;
   }
 
   Vocabulary vocabulary() const {
@@ -220,13 +222,13 @@ class Writer {
     }
   }
 
-  void append(size_t s, const Encoded& part) {
+  void append(size_t s, const Encoded& part, int64_t repeat) {
     add(counts_[s], part.counts);
     for (size_t side = 0; side < 2; ++side) {
-      shards_[s][side]->append(part.ids[side]);
+      for (int64_t i = 0; i < repeat; ++i) shards_[s][side]->append(part.ids[side]);
       if (texts_[s][side]) texts_[s][side]->write(part.lines[side].data(), part.lines[side].size());
       if (s > 0) continue;
-      for (const int32_t id : part.ids[side]) ++frequency_[static_cast<size_t>(id)];
+      for (const int32_t id : part.ids[side]) frequency_[static_cast<size_t>(id)] += repeat;
     }
   }
 
@@ -262,7 +264,7 @@ ParallelReport prepare_parallel(const ParallelConfig& config, const ParallelSour
   }
   Writer writer(config, sources, *subwords, directory);
   for (size_t part = 0; part < kSplits; ++part) writer.write(part);
-  report.splits = writer.finish();
+  writer.finish(report);
   const PrepareSettings rule = split_rule(config, sources);
   check_split(1, report.splits[1], rule.valid_fraction);
   check_split(2, report.splits[2], rule.test_fraction);

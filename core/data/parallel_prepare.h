@@ -21,7 +21,8 @@ struct PairCounts {
 
 struct LMX_API ParallelReport {
   std::array<PairCounts, kSplits> splits;
-  int64_t types = 0;  // distinct words of both sides of the training split
+  int64_t train_tokens = 0;  // of the target side of the training split, with </s> and repeats
+  int64_t types = 0;         // distinct words of both sides of the training split
   std::string text(int64_t vocab_size, const ParallelSources& sources, const ParallelConfig& config) const;
 };
 

@@ -86,6 +86,19 @@ void use_corpus(const ParallelConfig& config, const std::string& place, std::arr
   sources.target.language = target.language;
 }
 
+// Entry i of `repeat` is for the pairs of the files that pattern i names.
+void set_repeats(const ParallelConfig& config, std::vector<PairFiles>& pairs, const std::string& place) {
+  if (config.repeat.empty()) return;
+  const Patterns& patterns = config.files.empty() ? config.source_files : config.files;
+  if (config.repeat.size() != patterns.size()) {
+    throw UserError(str(place, "repeat names ", config.repeat.size(), " numbers for ", patterns.size(), " entries of ",
+                        config.files.empty() ? "source_files" : "files"));
+  }
+  size_t at = 0;
+  for (size_t i = 0; i < patterns.size(); ++i)
+    for (size_t n = find_sources({patterns[i]}, Split::drawn).size(); n > 0; --n) pairs[at++].repeat = config.repeat[i];
+}
+
 void check_keys(const ParallelConfig& config, const std::string& place,
                 const std::array<SplitPatterns, kSplits>& splits) {
   const SplitPatterns& train = splits[0];
@@ -143,6 +156,7 @@ ParallelSources find_parallel(const ParallelConfig& config, const std::string& p
   if (!config.corpus.empty()) use_corpus(config, place, splits, columns, sources);
   for (size_t s = 0; s < kSplits; ++s)
     sources.files[s] = pair_up(splits[s], s == 0 ? Split::drawn : static_cast<Split>(s), columns, place);
+  set_repeats(config, sources.files[0], place);
   sources.ready = config.tokenizer == "tokenized" ||
                   (config.tokenizer == "auto" && sources.corpus && sources.corpus->tokenizer == "tokenized");
   sources.joiner = !config.joiner.empty() || !sources.corpus ? config.joiner : sources.corpus->joiner;

@@ -121,6 +121,28 @@ TEST_F(ParallelTest, DropsAreCounted) {
               HasSubstr("train split keeps none of its 6 pairs (2 with an empty side, 4 too long"));
 }
 
+// Corpora are mixed by reading the pairs of one more often: an epoch is the training split, once.
+TEST_F(ParallelTest, RepeatedFilesMixByARatio) {
+  write("b.en", "The ko sees a ba.\nThe mu sees a ba.\n");
+  write("b.de", "Der ko sieht ba.\nDer mu sieht ba.\n");
+  const std::string files = "source_files: [b.en, a.en]\ntarget_files: [b.de, a.de]\n", size = "vocab_size: 120\n";
+  const std::string c = path("c.en"), d_path = path("c.de");
+  fs::copy(path("a.en"), c);
+  fs::copy(path("a.de"), d_path);
+  const std::string own = str("valid_source_files: [", c, "]\nvalid_target_files: [", d_path, "]\n");
+  const Dataset d = open_dataset(data(size + own + "repeat: [50, 2]\n", files));
+  EXPECT_EQ(d.train_pairs.size(), 50 * 2 + 2 * kPairs);
+  EXPECT_EQ(d.valid_pairs.size(), kPairs);
+  int64_t found = 0;
+  for (int64_t i = 0; i < d.train_pairs.size(); ++i)
+    found += d.codecs.target->decode(d.train_pairs.target(i)) == "Der mu sieht ba.";
+  EXPECT_EQ(found, 50);
+  EXPECT_EQ(check_dataset(data(size + own + "repeat: [50, 2]\n", files)).train_tokens, d.train.size());
+  EXPECT_THAT(error(size + own + "repeat: [2]\n", files),
+              HasSubstr("repeat names 1 numbers for 2 entries of source_files"));
+  EXPECT_THAT(error(size + own + "repeat: [2, 0]\n", files), HasSubstr("repeat"));
+}
+
 TEST_F(ParallelTest, TsvGzAndTokenizedTextGiveTheSamePairs) {
   const Dataset plain = open_dataset(data("vocab_size: 120\n"));
   std::istringstream source(read("a.en")), target(read("a.de"));
