@@ -1,4 +1,5 @@
 // The corpora that lmx knows. Checksums of files are those of the sets that lmx's own numbers were measured on.
+#include <algorithm>
 #include <filesystem>
 
 #include "config/messages.h"
@@ -6,6 +7,7 @@
 #include "data/sources.h"
 #include "lmx/corpora.h"
 #include "lmx/error.h"
+#include "lmx/fetch.h"
 
 namespace lmx {
 namespace {
@@ -281,21 +283,22 @@ Corpus zh_poetry() {
           .sha256 = {{"poems.txt", "9e470ccaa8f82e512fd883ddb92a150b36a6a18367dcc7e4b1b2042f49485299"}}};
 }
 
-// Why `directory` does not hold the corpus, or "".
-std::string lacking(const Corpus& corpus, const std::string& directory) {
+// The file patterns of the corpus that nothing in `directory` matches.
+std::vector<std::string> lacking(const Corpus& corpus, const std::string& directory) {
   std::vector<const std::vector<std::string>*> all{&corpus.train, &corpus.valid, &corpus.test};
   if (corpus.format == "parallel")
     for (const CorpusSide& side : corpus.sides) all.insert(all.end(), {&side.train, &side.valid, &side.test});
+  std::vector<std::string> missing;
   for (const auto* patterns : all) {
     for (const std::string& pattern : *patterns) {
       try {
         data::find_sources({directory + "/" + pattern}, data::Split::drawn);
       } catch (const UserError&) {
-        return pattern;
+        if (std::find(missing.begin(), missing.end(), pattern) == missing.end()) missing.push_back(pattern);
       }
     }
   }
-  return "";
+  return missing;
 }
 
 }  // namespace
@@ -319,20 +322,21 @@ const Corpus& find_corpus(const std::string& name) {
 
 CorpusPlace locate(const Corpus& corpus) {
   CorpusPlace place;
-  std::string missing;
+  std::vector<std::string> missing;
   for (const std::string& directory : data::data_directories()) {
     const std::string folder = directory + "/" + corpus.folder;
     place.searched.push_back(folder);
-    const std::string pattern = lacking(corpus, folder);
-    if (pattern.empty()) {
+    const std::vector<std::string> patterns = lacking(corpus, folder);
+    if (patterns.empty()) {
       place.directory = folder;
       return place;
     }
-    if (missing.empty()) missing = pattern;
+    if (missing.empty()) missing = patterns;
   }
+  const std::string fetch = downloads_of(corpus.name).empty() ? "" : str("`lmx data fetch ", corpus.name, "`, or ");
   place.problem =
-      str("corpus '", corpus.name, "' is missing: no ", missing, " in ", config::join(place.searched, " or "),
-          "; to get it: ", corpus.get, " (LMX_DATA_DIR says where corpora lie)");
+      str("corpus '", corpus.name, "' is missing: no ", config::join(missing), " in ", config::join(place.searched, " or "),
+          "; to get it: ", fetch, corpus.get, " (LMX_DATA_DIR says where corpora lie)");
   return place;
 }
 

@@ -355,6 +355,18 @@ TEST_F(ParallelTest, ALineOfAHundredThousandWordsIsAPair) {
   EXPECT_EQ(d.codecs.target->decode(d.train_pairs.target(kPairs)), line);
 }
 
+TEST_F(ParallelTest, AMissingCorpusSaysWhatIsMissingAndWhatToDo) {
+  const std::string before = getenv("LMX_DATA_DIR") ? getenv("LMX_DATA_DIR") : "";
+  setenv("LMX_DATA_DIR", path("corpora").c_str(), 1);
+  write("corpora/wmt16-en-de/train.tok.clean.bpe.32000.en", "x\n");
+  const std::string message = error("corpus: wmt16_en_de\nvocab_size: 90\n", "");
+  before.empty() ? unsetenv("LMX_DATA_DIR") : setenv("LMX_DATA_DIR", before.c_str(), 1);
+  EXPECT_THAT(
+      message,
+      AllOf(HasSubstr("no newstest2013.tok.bpe.32000.en, newstest2014.tok.bpe.32000.en, train.tok.clean.bpe.32000.de"),
+            HasSubstr("lmx data fetch wmt16_en_de"), HasSubstr("scale=desk"), HasSubstr(path("corpora"))));
+}
+
 TEST(ParallelCorpus, Multi30kBothWays) {
   const Node data = parse_yaml("name: parallel\ncorpus: multi30k\nvocab_size: 8000\n", "r.yaml");
   if (!check_dataset(data).findings.empty()) GTEST_SKIP() << check_dataset(data).findings[0];
