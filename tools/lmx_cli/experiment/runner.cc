@@ -133,9 +133,14 @@ void Runner::Impl::finish(const Running& ended) {
   Journal::Entry entry{since(ended.start), {}};
   if (!cell.types) {
     for (const std::string& split : experiment.evaluate) {
-      const lmx::EvalResult r = lmx::evaluate_run(folder(cell), {split, "last"});
+      lmx::EvalOptions options;
+      options.split = split;
+      const lmx::EvalResult r = lmx::evaluate_run(folder(cell), options);
       entry.evaluations.push_back(
           {r.step, split, {{"ppl", r.ppl}, {"nll_nat", r.nll_nat}, {"tokens", static_cast<double>(r.tokens)}}});
+      if (!r.translation) continue;
+      entry.evaluations.back().values.emplace("bleu", r.translation->bleu);
+      entry.evaluations.back().values.emplace("multi_bleu", r.translation->multi_bleu);
     }
   }
   journal.add(cell.id, entry);
