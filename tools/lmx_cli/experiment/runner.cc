@@ -133,9 +133,9 @@ void Runner::Impl::finish(const Running& ended) {
   Journal::Entry entry{since(ended.start), {}};
   if (!cell.types) {
     for (const std::string& split : experiment.evaluate) {
-      lmx::EvalOptions options;
-      options.split = split;
-      const lmx::EvalResult r = lmx::evaluate_run(folder(cell), options);
+      lmx::EvalOptions evaluation;
+      evaluation.split = split;
+      const lmx::EvalResult r = lmx::evaluate_run(folder(cell), evaluation);
       entry.evaluations.push_back(
           {r.step, split, {{"ppl", r.ppl}, {"nll_nat", r.nll_nat}, {"tokens", static_cast<double>(r.tokens)}}});
       if (!r.translation) continue;
