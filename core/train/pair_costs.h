@@ -33,7 +33,7 @@ class LMX_API PairCosts {
   std::map<Shape3, double> table_;
 };
 
-// Forward and backward of made-up sentences of these lengths, the quicker of two. Leaves no gradients behind.
+// Forward and backward of made-up sentences of these lengths, the quickest of three. Leaves no gradients behind.
 LMX_API double measure_pairs(Context& ctx, const Network& network, ParameterStore& params, int64_t vocabulary,
                              std::array<int64_t, 3> shape);
 
