@@ -169,7 +169,8 @@ std::string bleu_signature(const BleuOptions& options, size_t references) {
   char value[64] = "";
   if (has_value(options)) std::snprintf(value, sizeof value, "[%.2f]", smooth_value(options));
   return str("nrefs:", references, "|case:", options.lower_case ? "lc" : "mixed", "|eff:no|tok:", options.tokenizer,
-             options.split_compounds ? "+compounds" : "", "|smooth:", options.smoothing, value, "|version:lmx-", kVersion);
+             options.split_compounds ? "+compounds" : "", "|smooth:", options.smoothing, value, "|version:lmx-",
+             kVersion);
 }
 
 std::string bleu_text(const BleuScore& score) {

@@ -1,4 +1,5 @@
-// Where the corpora can be downloaded. Checksums are the registry's (Corpus), and stand there only where they are known.
+// Where the corpora can be downloaded. Checksums are the registry's (Corpus), and stand there only where they are
+// known.
 #include "lmx/fetch.h"
 
 namespace lmx {
@@ -17,7 +18,9 @@ std::vector<Download> multi30k() {
 std::vector<Download> sst2() {
   std::vector<Download> files;
   for (const char* file : {"train.csv", "val.csv", "test.csv"})
-    files.push_back({std::string("https://raw.githubusercontent.com/NVIDIA/sentiment-discovery/master/data/binary_sst/") + file, file});
+    files.push_back(
+        {std::string("https://raw.githubusercontent.com/NVIDIA/sentiment-discovery/master/data/binary_sst/") + file,
+         file});
   return files;
 }
 

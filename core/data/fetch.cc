@@ -69,14 +69,16 @@ class Downloading {
   // "" when the part is whole, else why the connection ended early. Throws what another attempt would not change.
   std::string attempt() {
     const int64_t offset = size_at(part_);
-    const Transfer t = transfer({what_.url, part_, offset, validator_, options_.stall_s, [&](int64_t now, int64_t total) {
-                                   check_total(total, now);
-                                   say(now, total);
-                                 }});
+    const Transfer t =
+        transfer({what_.url, part_, offset, validator_, options_.stall_s, [&](int64_t now, int64_t total) {
+                    check_total(total, now);
+                    say(now, total);
+                  }});
     received_ += t.received;
     remember(t);
     if (!t.write_error.empty())
-      throw RunError(str("[fetch] cannot write ", part_, ": ", t.write_error, "; what is there is kept, and the same command goes on"));
+      throw RunError(str("[fetch] cannot write ", part_, ": ", t.write_error,
+                         "; what is there is kept, and the same command goes on"));
     if (t.status == 416) return after_416(t.total, offset);
     if (t.status >= 400) return http_failure(t.status);
     if (!t.error.empty()) return t.error;
@@ -94,7 +96,10 @@ class Downloading {
 
   std::string http_failure(long status) const {
     const bool passing = status >= 500 || status == 408 || status == 429;
-    const char* meaning = status == 404 ? " (not found)" : status == 403 ? " (forbidden)" : status == 410 ? " (gone)" : "";
+    const char* meaning = status == 404   ? " (not found)"
+                          : status == 403 ? " (forbidden)"
+                          : status == 410 ? " (gone)"
+                                          : "";
     const std::string text = str("the server answers ", status, meaning);
     if (passing) return text;
     throw RunError(str("[fetch] ", what_.url, ": ", text, "; has the corpus moved?"));
@@ -199,10 +204,13 @@ std::string fetch_one(const Download& d, const std::string& folder, const FetchO
   if (!fs::exists(path)) bytes += download(what, path, options);
   const std::string sum = sha256_of_file(path);
   if (!what.sha256.empty() && sum != what.sha256)
-    throw RunError(str("[fetch] ", path, " has the SHA-256 ", sum, ", expected was ", what.sha256, "; remove it to download it again"));
+    throw RunError(str("[fetch] ", path, " has the SHA-256 ", sum, ", expected was ", what.sha256,
+                       "; remove it to download it again"));
   sums[d.file] = sum;
   const std::string line = str(d.file, "  ", size_at(path), " bytes  SHA-256 ", sum,
-                               stated ? " as its source states" : !what.sha256.empty() ? " as recorded" : " recorded");
+                               stated                 ? " as its source states"
+                               : !what.sha256.empty() ? " as recorded"
+                                                      : " recorded");
   if (d.unpack == "gz") unpack_gz(path, folder + "/" + unpacked_name(d));
   if (d.unpack == "tar" && unpack_tar(path, folder, d.strip).empty())
     throw UserError(str("[fetch] ", path, " holds no file"));
@@ -213,7 +221,8 @@ std::string fetch_one(const Download& d, const std::string& folder, const FetchO
 // A file that was unpacked before leaves its name in the sums and, but for tar, its content.
 bool done_before(const Download& d, const std::string& folder, const std::map<std::string, std::string>& sums) {
   if (!sums.contains(d.file)) return false;
-  return d.unpack == "tar" ? fs::exists(folder + "/" + d.file + ".unpacked") : fs::exists(folder + "/" + unpacked_name(d));
+  return d.unpack == "tar" ? fs::exists(folder + "/" + d.file + ".unpacked")
+                           : fs::exists(folder + "/" + unpacked_name(d));
 }
 
 }  // namespace
@@ -246,8 +255,8 @@ FetchReport fetch_corpus(const std::string& name, const FetchOptions& options) {
   const Corpus& corpus = find_corpus(name);
   std::vector<Download> files = downloads_of(name);
   if (files.empty())
-    throw UserError(str("[fetch] corpus '", name, "' has to be got by hand (licence: ", corpus.licence, "): ", corpus.get,
-                        "; it belongs into ", data_directories().front(), "/", corpus.folder));
+    throw UserError(str("[fetch] corpus '", name, "' has to be got by hand (licence: ", corpus.licence,
+                        "): ", corpus.get, "; it belongs into ", data_directories().front(), "/", corpus.folder));
   if (files.size() == 1 && !corpus.archive_sha256.empty()) files[0].sha256 = corpus.archive_sha256;
   FetchOptions own = options;
   if (own.directory.empty()) own.directory = data_directories().front() + "/" + corpus.folder;

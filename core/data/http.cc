@@ -21,8 +21,8 @@ struct State {
   Transfer result;
   CURL* curl = nullptr;
   int descriptor = -1;
-  int64_t position = 0;  // in the file, of the next byte
-  bool begun = false;    // the body's first byte was seen
+  int64_t position = 0;       // in the file, of the next byte
+  bool begun = false;         // the body's first byte was seen
   std::exception_ptr thrown;  // by `progress`; libcurl's own code lets nothing through
   ~State() {
     if (descriptor >= 0) close(descriptor);
@@ -82,7 +82,8 @@ bool begin_body(Listener& l) {
   if (s.result.status == 206) {
     s.result.total = l.headers.range_total;
     if (l.headers.range_first != s.request->offset) {
-      s.result.error = str("the server was asked to go on at byte ", s.request->offset, " and went on at ", l.headers.range_first);
+      s.result.error =
+          str("the server was asked to go on at byte ", s.request->offset, " and went on at ", l.headers.range_first);
       return false;
     }
     s.position = s.request->offset;

@@ -15,7 +15,8 @@ int64_t length(std::span<const int32_t> sentence) {
 
 void check_parallel(const BatcherEnv& env, const TooLong& limit) {
   if (env.pairs.size() > 0) return;
-  throw UserError(str("[", limit.plugin, "] ", limit.path, ": this batcher takes pairs of sentences, and the ", env.split,
+  throw UserError(str("[", limit.plugin, "] ", limit.path, ": this batcher takes pairs of sentences, and the ",
+                      env.split,
                       " split of this data has none; choose parallel text (data: {name: parallel, ...}), or for a "
                       "language model a batcher of sequences: random_windows or tbptt"));
 }
@@ -32,7 +33,8 @@ void check_parallel(const BatcherEnv& env, const TooLong& limit) {
 std::span<const int64_t> PairGroups::group(int64_t g) const {
   LMX_CHECK(g >= 0 && g < count(), g, " of ", count());
   const int64_t begin = g ? ends[static_cast<size_t>(g - 1)] : 0;
-  return std::span(pairs).subspan(static_cast<size_t>(begin), static_cast<size_t>(ends[static_cast<size_t>(g)] - begin));
+  return std::span(pairs).subspan(static_cast<size_t>(begin),
+                                  static_cast<size_t>(ends[static_cast<size_t>(g)] - begin));
 }
 
 PairShape shape_of(const PairArray& pairs, std::span<const int64_t> numbers) {

@@ -12,7 +12,8 @@ std::shared_ptr<const std::vector<int64_t>> ends_of(const TokenArray& tokens, co
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] == Vocabulary::kEos) ends->push_back(static_cast<int64_t>(i) + 1);
   if (!ids.empty() && ids.back() != Vocabulary::kEos)
-    throw UserError(str("[data] the ", side, " side of parallel text does not end with </s>: its last sentence is cut"));
+    throw UserError(
+        str("[data] the ", side, " side of parallel text does not end with </s>: its last sentence is cut"));
   return ends;
 }
 

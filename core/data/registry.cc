@@ -13,19 +13,22 @@ namespace lmx {
 namespace {
 
 Corpus fbis() {
-  return {.name = "fbis",
-          .what = "Chinese news, the Chinese side of a bilingual corpus, segmented, a sentence a line (4.9 M words; Xiao 2017)",
-          .source = "https://catalog.ldc.upenn.edu/LDC2003E14",
-          .licence = "LDC user agreement (LDC2003E14)",
-          .get =
-              "segment the Chinese side of LDC2003E14 into words (the paper: NiuTrans), keep 4,000 sentences as valid.txt and "
-              "4,027 as test.txt, and of the others those of at most 50 words as train.txt",
-          .folder = "fbis",
-          .train = {"train.txt"},
-          .valid = {"valid.txt"},
-          .test = {"test.txt"},
-          .tokenizer = "whitespace",
-          .sha256 = {}};
+  return {
+      .name = "fbis",
+      .what =
+          "Chinese news, the Chinese side of a bilingual corpus, segmented, a sentence a line (4.9 M words; Xiao 2017)",
+      .source = "https://catalog.ldc.upenn.edu/LDC2003E14",
+      .licence = "LDC user agreement (LDC2003E14)",
+      .get =
+          "segment the Chinese side of LDC2003E14 into words (the paper: NiuTrans), keep 4,000 sentences as valid.txt "
+          "and "
+          "4,027 as test.txt, and of the others those of at most 50 words as train.txt",
+      .folder = "fbis",
+      .train = {"train.txt"},
+      .valid = {"valid.txt"},
+      .test = {"test.txt"},
+      .tokenizer = "whitespace",
+      .sha256 = {}};
 }
 
 Corpus gutenberg() {
@@ -80,7 +83,8 @@ Corpus multi30k() {
           .train = {"train.en"},
           .valid = {"val.en"},
           .test = {"test_2016_flickr.en"},
-          .sides = {{"en", {"train.en"}, {"val.en"}, {"test_2016_flickr.en"}}, {"de", {"train.de"}, {"val.de"}, {"test_2016_flickr.de"}}},
+          .sides = {{"en", {"train.en"}, {"val.en"}, {"test_2016_flickr.en"}},
+                    {"de", {"train.de"}, {"val.de"}, {"test_2016_flickr.de"}}},
           .sha256 = {{"train.en", "460a15fbd157e34a7a9957ee388c1ca247fe47af3ef25fb50442af6c274e0fc6"},
                      {"train.de", "2c2b73fd2b548fbcde3a875e0a78d6ee94d498bfdee6bd3eae3945779e9ddf72"},
                      {"val.en", "1f2a23d992769b5b3d209b0a10dd0b77c08cceb1f20dfb97ed0aafa49d107227"},
@@ -92,19 +96,20 @@ Corpus multi30k() {
 }
 
 Corpus news_commentary() {
-  return {.name = "news_commentary",
-          .what = "English-German commentaries of WMT'14 (version 9): clean text to score crawled pairs with (Ott 2018)",
-          .source = "http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
-          .licence = "as WMT 2014's training data: research",
-          .get = "unpack http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz there",
-          .folder = "news-commentary",
-          .train = {},
-          .valid = {},
-          .test = {},
-          .format = "parallel",
-          .sides = {{"en", {"training/news-commentary-v9.de-en.en"}, {}, {}},
-                    {"de", {"training/news-commentary-v9.de-en.de"}, {}, {}}},
-          .sha256 = {}};
+  return {
+      .name = "news_commentary",
+      .what = "English-German commentaries of WMT'14 (version 9): clean text to score crawled pairs with (Ott 2018)",
+      .source = "http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
+      .licence = "as WMT 2014's training data: research",
+      .get = "unpack http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz there",
+      .folder = "news-commentary",
+      .train = {},
+      .valid = {},
+      .test = {},
+      .format = "parallel",
+      .sides = {{"en", {"training/news-commentary-v9.de-en.en"}, {}, {}},
+                {"de", {"training/news-commentary-v9.de-en.de"}, {}, {}}},
+      .sha256 = {}};
 }
 
 Corpus one_billion_word() {
@@ -127,20 +132,21 @@ Corpus one_billion_word() {
 }
 
 Corpus paracrawl() {
-  return {.name = "paracrawl",
-          .what = "English-German pairs crawled from the web, unfiltered, TSV (4.5 G pairs; Ott 2018 keeps 140 M of them)",
-          .source = "https://paracrawl.eu",
-          .licence = "CC0 for the packaging; texts as the crawled sites state",
-          .get =
-              "write the raw English-German release of https://paracrawl.eu as lines English<TAB>German in part-*.tsv.gz, "
-              "then lmx data filter (docs/data.md)",
-          .folder = "paracrawl",
-          .train = {},
-          .valid = {},
-          .test = {},
-          .format = "parallel",
-          .sides = {{"en", {"part-*.tsv.gz"}, {}, {}, 1}, {"de", {"part-*.tsv.gz"}, {}, {}, 2}},
-          .sha256 = {}};
+  return {
+      .name = "paracrawl",
+      .what = "English-German pairs crawled from the web, unfiltered, TSV (4.5 G pairs; Ott 2018 keeps 140 M of them)",
+      .source = "https://paracrawl.eu",
+      .licence = "CC0 for the packaging; texts as the crawled sites state",
+      .get =
+          "write the raw English-German release of https://paracrawl.eu as lines English<TAB>German in part-*.tsv.gz, "
+          "then lmx data filter (docs/data.md)",
+      .folder = "paracrawl",
+      .train = {},
+      .valid = {},
+      .test = {},
+      .format = "parallel",
+      .sides = {{"en", {"part-*.tsv.gz"}, {}, {}, 1}, {"de", {"part-*.tsv.gz"}, {}, {}, 2}},
+      .sha256 = {}};
 }
 
 Corpus ptb() {
@@ -158,19 +164,21 @@ Corpus ptb() {
 }
 
 Corpus ptb_wsj() {
-  return {.name = "ptb_wsj",
-          .what = "Wall Street Journal of the Penn Treebank by sections, not Mikolov's preparation (0.95 M words; Xiao 2017)",
-          .source = "https://catalog.ldc.upenn.edu/LDC99T42",
-          .licence = "LDC user agreement of the Penn Treebank (LDC99T42)",
-          .get =
-              "write the words of LDC99T42, a sentence a line, as train.txt (sections 00 to 20), valid.txt (21, 22) and "
-              "test.txt (23, 24)",
-          .folder = "ptb-wsj",
-          .train = {"train.txt"},
-          .valid = {"valid.txt"},
-          .test = {"test.txt"},
-          .tokenizer = "whitespace",
-          .sha256 = {}};
+  return {
+      .name = "ptb_wsj",
+      .what =
+          "Wall Street Journal of the Penn Treebank by sections, not Mikolov's preparation (0.95 M words; Xiao 2017)",
+      .source = "https://catalog.ldc.upenn.edu/LDC99T42",
+      .licence = "LDC user agreement of the Penn Treebank (LDC99T42)",
+      .get =
+          "write the words of LDC99T42, a sentence a line, as train.txt (sections 00 to 20), valid.txt (21, 22) and "
+          "test.txt (23, 24)",
+      .folder = "ptb-wsj",
+      .train = {"train.txt"},
+      .valid = {"valid.txt"},
+      .test = {"test.txt"},
+      .tokenizer = "whitespace",
+      .sha256 = {}};
 }
 
 Corpus sst2() {
@@ -218,9 +226,12 @@ Corpus wmt14_en_fr() {
           .source = "http://www.statmt.org/wmt14/translation-task.html",
           .licence = "as WMT 2014's training data: research",
           .get =
-              "unpack http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz, -commoncrawl.tgz and -un.tgz of the same "
-              "folder, http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz and http://www.statmt.org/wmt10/training-giga-fren.tar "
-              "there, europarl's and commoncrawl's files at the top, and write the sentences of newstest2012, 2013 and 2014 one a "
+              "unpack http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz, -commoncrawl.tgz and -un.tgz of "
+              "the same "
+              "folder, http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz and "
+              "http://www.statmt.org/wmt10/training-giga-fren.tar "
+              "there, europarl's and commoncrawl's files at the top, and write the sentences of newstest2012, 2013 and "
+              "2014 one a "
               "line as newstest2012.en, .fr ...",
           .folder = "wmt14-en-fr",
           .train = {},
@@ -234,14 +245,22 @@ Corpus wmt14_en_fr() {
 Corpus wmt16_en_de() {
   const auto side = [](const char* language) {
     const std::string l = language;
-    return CorpusSide{l, {"train.tok.clean.bpe.32000." + l}, {"newstest2013.tok.bpe.32000." + l}, {"newstest2014.tok.bpe.32000." + l}};
+    return CorpusSide{l,
+                      {"train.tok.clean.bpe.32000." + l},
+                      {"newstest2013.tok.bpe.32000." + l},
+                      {"newstest2014.tok.bpe.32000." + l}};
   };
   return {.name = "wmt16_en_de",
-          .what = "English-German of WMT'16 in the filtered version of Vaswani et al. 2017, Moses' tokens (4.5 M pairs; Ott 2018)",
-          .source = "https://github.com/facebookresearch/fairseq/tree/main/examples/scaling_nmt (wmt16_en_de.tar.gz on Google Drive)",
+          .what =
+              "English-German of WMT'16 in the filtered version of Vaswani et al. 2017, Moses' tokens (4.5 M pairs; "
+              "Ott 2018)",
+          .source =
+              "https://github.com/facebookresearch/fairseq/tree/main/examples/scaling_nmt (wmt16_en_de.tar.gz on "
+              "Google Drive)",
           .licence = "as WMT 2016's training data: research",
           .get =
-              "download https://drive.google.com/uc?export=download&id=0B_bZck-ksdkpM25jRUN2X2UxMm8 (wmt16_en_de.tar.gz) and "
+              "download https://drive.google.com/uc?export=download&id=0B_bZck-ksdkpM25jRUN2X2UxMm8 "
+              "(wmt16_en_de.tar.gz) and "
               "unpack it there",
           .folder = "wmt16-en-de",
           .train = {},
@@ -304,9 +323,10 @@ std::vector<std::string> lacking(const Corpus& corpus, const std::string& direct
 }  // namespace
 
 std::span<const Corpus> corpora() {
-  static const std::vector<Corpus> all{fbis(),        gutenberg(), movie_reviews(),    multi30k(), news_commentary(),
-                                       one_billion_word(), paracrawl(), ptb(),         ptb_wsj(),  sst2(),
-                                       tinyshakespeare(),  wmt14_en_fr(), wmt16_en_de(), xinhua(), zh_poetry()};
+  static const std::vector<Corpus> all{
+      fbis(),        gutenberg(), movie_reviews(), multi30k(), news_commentary(), one_billion_word(),
+      paracrawl(),   ptb(),       ptb_wsj(),       sst2(),     tinyshakespeare(), wmt14_en_fr(),
+      wmt16_en_de(), xinhua(),    zh_poetry()};
   return all;
 }
 
@@ -334,9 +354,9 @@ CorpusPlace locate(const Corpus& corpus) {
     if (missing.empty()) missing = patterns;
   }
   const std::string fetch = downloads_of(corpus.name).empty() ? "" : str("`lmx data fetch ", corpus.name, "`, or ");
-  place.problem =
-      str("corpus '", corpus.name, "' is missing: no ", config::join(missing), " in ", config::join(place.searched, " or "),
-          "; to get it: ", fetch, corpus.get, " (LMX_DATA_DIR says where corpora lie)");
+  place.problem = str("corpus '", corpus.name, "' is missing: no ", config::join(missing), " in ",
+                      config::join(place.searched, " or "), "; to get it: ", fetch, corpus.get,
+                      " (LMX_DATA_DIR says where corpora lie)");
   return place;
 }
 

@@ -1,5 +1,5 @@
-// mteval-v13a's and v14's rules are regular expressions that pass over the line one after the other; each pass below is one
-// of them. A match's characters are used up: the next match begins behind it.
+// mteval-v13a's and v14's rules are regular expressions that pass over the line one after the other; each pass below is
+// one of them. A match's characters are used up: the next match begins behind it.
 #include "data/score_tokenizers.h"
 
 #include <utf8proc.h>
@@ -38,8 +38,8 @@ std::string pass_marks(const std::string& text) {
   return out;
 }
 
-// Replaces what `first` and `second` accept side by side by before + first + between + second + after. Bytes serve: no rule
-// tells the bytes of one character apart.
+// Replaces what `first` and `second` accept side by side by before + first + between + second + after. Bytes serve: no
+// rule tells the bytes of one character apart.
 struct Pair {
   bool (*first)(char);
   bool (*second)(char);
@@ -143,8 +143,9 @@ Words tokenize_char(std::string_view text) {
   return words;
 }
 
-// sacreBLEU's table of characters that are words of their own. Its entries for the supplementary planes are written with four
-// hexadecimal digits, so that they mean U+2001 to U+2A6D and U+2F81 to U+2FA1; scores agree only if ours mean the same.
+// sacreBLEU's table of characters that are words of their own. Its entries for the supplementary planes are written
+// with four hexadecimal digits, so that they mean U+2001 to U+2A6D and U+2F81 to U+2FA1; scores agree only if ours mean
+// the same.
 bool is_han(char32_t c) {
   constexpr char32_t kRanges[][2] = {
       {0x3400, 0x4DB5}, {0x4E00, 0x9FA5}, {0x9FA6, 0x9FBB}, {0xF900, 0xFA2D}, {0xFA30, 0xFA6A}, {0xFA70, 0xFAD9},
@@ -171,8 +172,11 @@ struct Named {
   const char* name;
   ScoreTokenizer tokenize;
 };
-constexpr Named kTokenizers[] = {
-    {"13a", tokenize_13a}, {"intl", tokenize_intl}, {"char", tokenize_char}, {"zh", tokenize_zh}, {"none", split_words}};
+constexpr Named kTokenizers[] = {{"13a", tokenize_13a},
+                                 {"intl", tokenize_intl},
+                                 {"char", tokenize_char},
+                                 {"zh", tokenize_zh},
+                                 {"none", split_words}};
 
 }  // namespace
 

@@ -15,8 +15,8 @@ using ScoreTokenizer = std::vector<std::string> (*)(std::string_view line);
 // 13a, intl, char, zh, none. UserError names the nearest one.
 LMX_API ScoreTokenizer find_score_tokenizer(const std::string& name);
 
-// The rule of the paper's evaluation (Ott et al. 2018, as their script has it): a hyphen between two characters that are no
-// white space becomes ` ##AT##-##AT## `. A character ends at most one compound: a-b-c is split once.
+// The rule of the paper's evaluation (Ott et al. 2018, as their script has it): a hyphen between two characters that
+// are no white space becomes ` ##AT##-##AT## `. A character ends at most one compound: a-b-c is split once.
 LMX_API std::string split_compounds(std::string_view line);
 
 }  // namespace lmx::data

@@ -1,5 +1,5 @@
-// The ustar format: blocks of 512 bytes, a header and then the file's content, padded. Of its extensions the long names of GNU
-// tar ('L') and pax ('x', key "path") are read.
+// The ustar format: blocks of 512 bytes, a header and then the file's content, padded. Of its extensions the long names
+// of GNU tar ('L') and pax ('x', key "path") are read.
 #include "data/tar.h"
 
 #include <algorithm>

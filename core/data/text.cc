@@ -184,7 +184,8 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
     const Corpus& corpus = find_corpus(config.corpus);
     if (corpus.format != "text") {
       throw UserError(
-          str(place, "corpus '", corpus.name, "' is ", corpus.format == "parallel" ? "parallel text (data.name: parallel)" : "labelled " + corpus.format,
+          str(place, "corpus '", corpus.name, "' is ",
+              corpus.format == "parallel" ? "parallel text (data.name: parallel)" : "labelled " + corpus.format,
               ", not text for a language model"));
     }
     const CorpusPlace found = locate(corpus);

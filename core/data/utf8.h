@@ -26,12 +26,13 @@ constexpr bool is_white_space(char32_t c) {
 
 // REQUIRES of the rest: valid UTF-8.
 LMX_API std::u32string code_points(std::string_view text);
-LMX_API std::string lower_case(std::string_view text);          // character by character
-LMX_API std::string_view trim_end(std::string_view text);        // without white space at its end
-LMX_API std::vector<std::string> split_words(std::string_view text);  // what stands between white space, none of it empty
+LMX_API std::string lower_case(std::string_view text);     // character by character
+LMX_API std::string_view trim_end(std::string_view text);  // without white space at its end
+LMX_API std::vector<std::string> split_words(
+    std::string_view text);  // what stands between white space, none of it empty
 
-// Throws the UserError for the byte at `at` of `line`, the line `number` (1-based) of the file, which begins at `offset`
-// of the (decompressed) file.
+// Throws the UserError for the byte at `at` of `line`, the line `number` (1-based) of the file, which begins at
+// `offset` of the (decompressed) file.
 [[noreturn]] LMX_API void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset,
                                               std::string_view line, size_t at);
 

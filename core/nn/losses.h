@@ -30,8 +30,8 @@ class OutputLoss : public Loss {
   const std::string& normalize() const override { return normalize_; }
 
  protected:
-  // `sparse`: the weight's gradient. `where`: the config's place, for messages. UserError: a tie to a parameter that the
-  // model lacks or that has another shape.
+  // `sparse`: the weight's gradient. `where`: the config's place, for messages. UserError: a tie to a parameter that
+  // the model lacks or that has another shape.
   OutputLoss(const OutputConfig& config, const LossEnv& env, bool sparse, const std::string& where);
   const std::string& weight_name() const { return specs_[0].name; }
   Var weight(ParameterStore& params) const { return params.at(weight_name()); }

@@ -1,8 +1,8 @@
-// Two-stage softmax (Xiao 2017, section 4; FACTS A2.3). The words that take gradients, V_all, are the rows that the step's
-// plan names for the weight; without them the loss draws them itself: the targets at hand, the p percent most frequent
-// words and q percent at random. The forward adds V_gamma: mu percent of the vocabulary at random, from the words outside
-// V_all. All draws are by the plan's sampler key, so they are new in each step, and other ranks' are others where their
-// keys are.
+// Two-stage softmax (Xiao 2017, section 4; FACTS A2.3). The words that take gradients, V_all, are the rows that the
+// step's plan names for the weight; without them the loss draws them itself: the targets at hand, the p percent most
+// frequent words and q percent at random. The forward adds V_gamma: mu percent of the vocabulary at random, from the
+// words outside V_all. All draws are by the plan's sampler key, so they are new in each step, and other ranks' are
+// others where their keys are.
 #include "lmx/row_sampling.h"
 #include "nn/component.h"
 #include "nn/losses.h"
@@ -18,7 +18,8 @@ struct TwoStageConfig : OutputConfig {
 
   void fields(Fields& f) {
     shares.fields(f);
-    f.field("mu", mu, "percent of the vocabulary at random that the forward sums over beside the selected words", {0, 100});
+    f.field("mu", mu, "percent of the vocabulary at random that the forward sums over beside the selected words",
+            {0, 100});
     f.choice("dx_set", dx_set, {"all", "forward"},
              "words over which the gradient of the features sums: the selected ones, or all of the forward");
     OutputConfig::fields(f);
@@ -29,7 +30,10 @@ struct TwoStageConfig : OutputConfig {
 class TwoStageSoftmax final : public OutputLoss {
  public:
   TwoStageSoftmax(TwoStageConfig config, const LossEnv& env, const std::string& where)
-      : OutputLoss(config, env, true, where), config_(std::move(config)), vocab_(env.vocab_size), width_(env.feature_size) {}
+      : OutputLoss(config, env, true, where),
+        config_(std::move(config)),
+        vocab_(env.vocab_size),
+        width_(env.feature_size) {}
 
   LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan& plan) const override {

@@ -10,8 +10,8 @@ inline constexpr int64_t kLogitBytes = int64_t{32} << 20;  // what a block may a
 
 // Rows of a block of logits of `n` rows by `words` words from features of size `width`: blocks as equal as possible, of
 // at most 32 MB or, with `gradients`, twice the weight's own size where that is more. Products of few rows spend their
-// time on moving the weight and its gradient: with 32,000 words of 512, 262 rows at a time run at 71, 49 and 78 GFLOP/s a
-// core (forward, of h, of w), 832 at 90, 83 and 83.
+// time on moving the weight and its gradient: with 32,000 words of 512, 262 rows at a time run at 71, 49 and 78 GFLOP/s
+// a core (forward, of h, of w), 832 at 90, 83 and 83.
 inline int64_t logit_block_rows(int64_t n, int64_t words, int64_t width, bool gradients) {
   const int64_t row_bytes = words * static_cast<int64_t>(sizeof(float));
   const int64_t most = std::max<int64_t>({1, kLogitBytes / row_bytes, gradients ? 2 * width : 0});

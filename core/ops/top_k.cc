@@ -1,5 +1,5 @@
-// A row is read twice while it lies in the cache: first for the maximum of each block, from which the k largest entries are
-// found by looking into the few blocks that can hold one, then for the sum of exponentials.
+// A row is read twice while it lies in the cache: first for the maximum of each block, from which the k largest entries
+// are found by looking into the few blocks that can hold one, then for the sum of exponentials.
 #include "ops/top_k.h"
 
 #include <algorithm>

@@ -4,8 +4,8 @@
 //   d_ij = u_i (softmax(z_i)_j - [j = t(i)])
 //   dw_j = sum_i d_ij h_i and db_j = sum_i d_ij for j in V_all;  dh_i = sum_j d_ij w_j over V_all, or over V_f
 //
-// The rows of V_f are gathered once, those of V_all first, so that everything is products of slim dense matrices. Rows of h
-// are taken in blocks of bounded memory; a block's d is known as soon as its logits are, up to the factor that
+// The rows of V_f are gathered once, those of V_all first, so that everything is products of slim dense matrices. Rows
+// of h are taken in blocks of bounded memory; a block's d is known as soon as its logits are, up to the factor that
 // backward() brings.
 #include "ops/output_layer.h"
 
@@ -21,8 +21,8 @@ std::vector<int64_t> places_of(const Tensor& targets, const TwoStageRows& rows) 
   for (const int32_t t : targets.values<int32_t>()) {
     const auto at = std::lower_bound(begin, end, t);
     if (at == end || *at != t)
-      throw UserError(str("[two_stage_softmax_loss] target ", places.size(), " = ", t, " is not among the ", rows.trained,
-                          " words that take gradients"));
+      throw UserError(str("[two_stage_softmax_loss] target ", places.size(), " = ", t, " is not among the ",
+                          rows.trained, " words that take gradients"));
     places.push_back(at - begin);
   }
   return places;
@@ -35,8 +35,8 @@ void check_rows(const TwoStageRows& rows, const Tensor& w) {
     const int32_t id = rows.ids[static_cast<size_t>(i)];
     const bool ascends = i == 0 || i == rows.trained || rows.ids[static_cast<size_t>(i) - 1] < id;
     if (id < 0 || id >= w.dim(0) || !ascends)
-      throw UserError(str("[two_stage_softmax_loss] word ", i, " = ", id, " for w ", w.shape(), ": must be in [0, ", w.dim(0),
-                          ") and ascend within each part"));
+      throw UserError(str("[two_stage_softmax_loss] word ", i, " = ", id, " for w ", w.shape(), ": must be in [0, ",
+                          w.dim(0), ") and ascend within each part"));
   }
   const auto middle = rows.ids.begin() + rows.trained;
   for (auto all = rows.ids.begin(), noise = middle; all != middle && noise != rows.ids.end();) {
@@ -66,7 +66,8 @@ struct Pass {
 
   int64_t rest() const { return layer.words() - trained; }
 
-  // d of a block: the part of V_all into `all`, which may be the logits themselves, and that of the others into `others`.
+  // d of a block: the part of V_all into `all`, which may be the logits themselves, and that of the others into
+  // `others`.
   template <class T>
   void visit(int64_t first, Tensor& logits, Tensor& all, Tensor& others) {
     const int64_t words = layer.words();
@@ -93,7 +94,8 @@ struct Pass {
     if (dh.defined()) {
       Tensor rows = dh.slice(first, first + all.dim(0));
       gemm(ctx, d, false, layer.w.slice(0, trained), false, rows);
-      if (others.defined()) gemm(ctx, to_compute(ctx, others), false, layer.w.slice(trained, layer.words()), false, rows, 1);
+      if (others.defined())
+        gemm(ctx, to_compute(ctx, others), false, layer.w.slice(trained, layer.words()), false, rows, 1);
     }
     if (dw.defined()) gemm(ctx, d, true, layer.h.slice(first, first + all.dim(0)), false, dw, beta);
     if (db.defined()) column_sums(all, db, beta);
@@ -135,8 +137,17 @@ Var two_stage_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& 
     const OutputLayer layer{to_compute(ctx, h.value()),
                             to_compute(ctx, gather_rows(ctx, w.value(), rows.ids.data(), words)),
                             bias.defined() ? gather_bias<T>(ctx, bias, rows.ids) : Tensor()};
-    Pass pass{layer, std::move(places), weights, rows.trained, rows.dh_forward, record, lift_for(ctx),
-              {},    {},                {},      std::vector<double>(static_cast<size_t>(n))};
+    Pass pass{layer,
+              std::move(places),
+              weights,
+              rows.trained,
+              rows.dh_forward,
+              record,
+              lift_for(ctx),
+              {},
+              {},
+              {},
+              std::vector<double>(static_cast<size_t>(n))};
     if (record && h.requires_grad()) pass.dh = ctx.empty({n, d}, type);
     if (record && w.requires_grad()) pass.dw = ctx.empty({rows.trained, d}, type, MemClass::gradients);
     if (record && b.requires_grad()) pass.db = ctx.empty({rows.trained}, type, MemClass::gradients);

@@ -24,7 +24,8 @@ std::map<int64_t, double> validations(const std::string& run) {
   std::ifstream file(run + "/metrics.jsonl");
   for (std::string line; std::getline(file, line);) {
     const auto record = nlohmann::json::parse(line, nullptr, false);
-    if (record.is_object() && record.value("split", "") == "valid" && record.contains("ppl") && record["ppl"].is_number())
+    if (record.is_object() && record.value("split", "") == "valid" && record.contains("ppl") &&
+        record["ppl"].is_number())
       ppl[record.value("step", int64_t{-1})] = record["ppl"].get<double>();
   }
   return ppl;
@@ -46,8 +47,9 @@ std::vector<std::string> likeliest(const std::string& run, int64_t n) {
   for (const CheckpointInfo& c : list_checkpoints(run))
     if (const auto found = ppl.find(c.step); found != ppl.end()) scored.emplace_back(found->second, c.folder);
   if (static_cast<int64_t>(scored.size()) < n)
-    throw UserError(str("[average] ", run, " keeps ", scored.size(), " checkpoints that were validated, asked for are ", n,
-                        "; train with a larger checkpoint.keep_last, and checkpoint.every a multiple of train.eval_every"));
+    throw UserError(
+        str("[average] ", run, " keeps ", scored.size(), " checkpoints that were validated, asked for are ", n,
+            "; train with a larger checkpoint.keep_last, and checkpoint.every a multiple of train.eval_every"));
   std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> paths;
   for (int64_t i = 0; i < n; ++i) paths.push_back(scored[static_cast<size_t>(i)].second);
@@ -70,11 +72,12 @@ void check_alike(const StateDict& a, const std::string& path_a, const StateDict&
     if (other == b.end())
       throw UserError(str("[average] ", path_b, " has no parameter ", name, ", which ", path_a, " has"));
     if (other->second.shape() != t.shape() || other->second.dtype() != t.dtype())
-      throw UserError(str("[average] parameter ", name, " is ", describe(t), " in ", path_a, " and ", describe(other->second),
-                          " in ", path_b, "; only checkpoints of one model have an average"));
+      throw UserError(str("[average] parameter ", name, " is ", describe(t), " in ", path_a, " and ",
+                          describe(other->second), " in ", path_b, "; only checkpoints of one model have an average"));
   }
   for (const auto& [name, t] : b)
-    if (!a.contains(name)) throw UserError(str("[average] ", path_a, " has no parameter ", name, ", which ", path_b, " has"));
+    if (!a.contains(name))
+      throw UserError(str("[average] ", path_a, " has no parameter ", name, ", which ", path_b, " has"));
 }
 
 using Sums = std::map<std::string, std::vector<double>>;

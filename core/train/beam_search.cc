@@ -142,7 +142,8 @@ class Search {
     return parents;
   }
 
-  std::vector<size_t> end_all(Sentence& s, std::span<const ops::TopRow> rows, const Tensor& logits, size_t first) const {
+  std::vector<size_t> end_all(Sentence& s, std::span<const ops::TopRow> rows, const Tensor& logits,
+                              size_t first) const {
     const float* x = logits.data<float>() + static_cast<int64_t>(first) * logits.dim(1) + Vocabulary::kEos;
     for (size_t r = 0; r < rows.size(); ++r, x += logits.dim(1))
       end(s, s.live[r].ids, s.live[r].logprob + static_cast<double>(*x) - rows[r].log_sum_exp);

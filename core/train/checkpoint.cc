@@ -174,7 +174,8 @@ void begin_checkpoint(const std::string& run_dir, int64_t step) {
 }
 
 void add_to_checkpoint(const std::string& run_dir, int64_t step, int rank, const StateDict& state) {
-  // The folder stays for the others, who may be writing to it and would report that it is gone; the next start removes it.
+  // The folder stays for the others, who may be writing to it and would report that it is gone; the next start removes
+  // it.
   const std::string file = draft_of(run_dir, step) + "/" + rank_file(static_cast<size_t>(rank));
   guarded(run_dir, step, file, [&] { save_safetensors(file, state); });
 }
@@ -195,8 +196,7 @@ std::string finish_checkpoint(const std::string& run_dir, int64_t step, const Tr
 
 std::string save_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state) {
   begin_checkpoint(run_dir, step);
-  for (size_t r = 0; r < state.ranks.size(); ++r)
-    add_to_checkpoint(run_dir, step, static_cast<int>(r), state.ranks[r]);
+  for (size_t r = 0; r < state.ranks.size(); ++r) add_to_checkpoint(run_dir, step, static_cast<int>(r), state.ranks[r]);
   return finish_checkpoint(run_dir, step, state, static_cast<int>(state.ranks.size()));
 }
 

@@ -13,7 +13,8 @@ Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary*
   const PluginInfo& plugin = Registry::instance().find(PluginKind::model, recipe.model, "model");
   n.model = create<ModelFactory>(plugin, recipe.model, "model", ModelEnv{vocab_size});
   const std::vector<ParameterSpec> specs = n.model->parameters();
-  n.loss = make_loss(recipe.loss, "loss", LossEnv{vocab_size, n.model->feature_size(), vocabulary, specs, n.model->output_table()});
+  n.loss = make_loss(recipe.loss, "loss",
+                     LossEnv{vocab_size, n.model->feature_size(), vocabulary, specs, n.model->output_table()});
   n.specs = all_parameters(specs, *n.loss);
   return n;
 }
@@ -80,9 +81,7 @@ Context make_context(const Recipe& recipe, Communicator& comm) {
   ctx.allocator = comm.allocator();
   ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
   ctx.comm = &comm;
-  ctx.compute = recipe.precision == "bf16"   ? DType::bf16
-                : recipe.precision == "fp16" ? DType::f16
-                                             : DType::f32;
+  ctx.compute = recipe.precision == "bf16" ? DType::bf16 : recipe.precision == "fp16" ? DType::f16 : DType::f32;
   return ctx;
 }
 

@@ -125,8 +125,7 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
   // A validation takes every word's logit, whatever training samples; its sequences are divided over ranks too.
   const int64_t eval_tokens = shares.pairs ? r.train.eval_batch * kSentence
                                            : (r.train.eval_batch + shares.ranks - 1) / shares.ranks * shares.length;
-  const int64_t activations =
-      std::max(training, 4 * (eval_tokens * width + block(eval_tokens, shares.vocab, false)));
+  const int64_t activations = std::max(training, 4 * (eval_tokens * width + block(eval_tokens, shares.vocab, false)));
   if (r.train.ema > 0) state += parameters;
   std::string text;
   for (const auto& [name, bytes] :
@@ -152,7 +151,8 @@ std::string memory_text(const Recipe& r, const Network& network, const Shares& s
 
 std::string data_lines(const Recipe& r, const Shares& shares) {
   DataCheck check = check_dataset(r.data);
-  if (!shares.pairs && check.train_tokens && *check.train_tokens <= shares.step_tokens)  // the last input needs a target after it
+  if (!shares.pairs && check.train_tokens &&
+      *check.train_tokens <= shares.step_tokens)  // the last input needs a target after it
     check.findings.push_back(str("[batch] the train split is shorter than one batch: ", r.batch.global,
                                  " sequences (batch.global) of ", shares.step_tokens / r.batch.global, " take ",
                                  shares.step_tokens + 1, " tokens, it holds ", *check.train_tokens));
@@ -173,11 +173,11 @@ std::string dry_run(const Node& composed, const std::string& name) {
   int64_t total = 0;
   const std::string parameters = parameter_lines(network, total);
   std::string text = str("recipe ", name, "\n", "parameters ", count_text(total), "\n", parameters);
-  text += str("batch ", r.batch.global, shares.pairs ? " sub-batches = at most " : " sequences = ",
-              count_text(shares.step_tokens), shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(vocab),
-              "\n");
-  const int64_t model = shares.pairs ? network.model->macs_per_pair(kSentence, kSentence) / kSentence
-                                     : network.model->macs_per_token();
+  text += str("batch ", r.batch.global,
+              shares.pairs ? " sub-batches = at most " : " sequences = ", count_text(shares.step_tokens),
+              shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(vocab), "\n");
+  const int64_t model =
+      shares.pairs ? network.model->macs_per_pair(kSentence, kSentence) / kSentence : network.model->macs_per_token();
   const int64_t macs = model + network.loss->macs_per_token(shares.forward_tokens);
   char flops[32];
   std::snprintf(flops, sizeof flops, "%.3g", 6.0 * static_cast<double>(macs * shares.step_tokens) / 1e9);

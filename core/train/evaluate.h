@@ -30,7 +30,7 @@ LMX_API SplitScore score_split(const Context& ctx, const Network& network, Param
 
 // Every target of `pairs`, </s> included, once: plan.sequences sentences of similar lengths at a time, which the ranks
 // share out.
-LMX_API SplitScore score_pairs(const Context& ctx, const Network& network, ParameterStore& params, const PairArray& pairs,
-                               const SplitPlan& plan, const std::function<bool()>& interrupted);
+LMX_API SplitScore score_pairs(const Context& ctx, const Network& network, ParameterStore& params,
+                               const PairArray& pairs, const SplitPlan& plan, const std::function<bool()>& interrupted);
 
 }  // namespace lmx::train

@@ -1,5 +1,5 @@
-// Dynamic loss scaling (Ott 2018, section 3; Puri 2018, section IV): gradients go through half precision `scale` times as
-// large. An overflow leaves the update out and lowers the scale; enough good updates in a row raise it.
+// Dynamic loss scaling (Ott 2018, section 3; Puri 2018, section IV): gradients go through half precision `scale` times
+// as large. An overflow leaves the update out and lowers the scale; enough good updates in a row raise it.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace lmx::train {
 
 // Saved with a checkpoint.
 struct ScaleState {
-  double scale = 0;                         // 0: not started
-  int64_t good = 0;                         // updates since the scale last changed
-  int64_t last_overflow = -1;               // step, 0-based
-  int64_t overflows = 0;                    // of the whole run
+  double scale = 0;                            // 0: not started
+  int64_t good = 0;                            // updates since the scale last changed
+  int64_t last_overflow = -1;                  // step, 0-based
+  int64_t overflows = 0;                       // of the whole run
   std::map<std::string, int64_t> census = {};  // overflows in which a parameter's gradient was not finite, by its name
 };
 

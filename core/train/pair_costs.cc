@@ -56,7 +56,8 @@ double PairCosts::entry(const Shape3& shape) {
   const auto found = table_.find(shape);
   if (found != table_.end()) return found->second;
   if (!measure_)
-    throw UserError(str("[batcher] ", from_, " has no time of ", shape[0], " sentences of ", shape[1], " and ", shape[2],
+    throw UserError(str("[batcher] ", from_, " has no time of ", shape[0], " sentences of ", shape[1], " and ",
+                        shape[2],
                         " tokens: it is not this recipe's, so the run's order of sub-batches cannot be repeated"));
   return table_[shape] = measure_(shape[0], shape[1], shape[2]);
 }
@@ -67,7 +68,8 @@ double PairCosts::seconds(int64_t sentences, int64_t source, int64_t target) {
   double sum = 0;
   for (int corner = 0; corner < 8; ++corner) {
     const bool up[] = {(corner & 1) != 0, (corner & 2) != 0, (corner & 4) != 0};
-    const double share = (up[0] ? n.share : 1 - n.share) * (up[1] ? s.share : 1 - s.share) * (up[2] ? t.share : 1 - t.share);
+    const double share =
+        (up[0] ? n.share : 1 - n.share) * (up[1] ? s.share : 1 - s.share) * (up[2] ? t.share : 1 - t.share);
     if (share > 0) sum += share * entry({up[0] ? n.high : n.low, up[1] ? s.high : s.low, up[2] ? t.high : t.low});
   }
   return sum;

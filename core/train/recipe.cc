@@ -32,8 +32,9 @@ void TrainConfig::fields(Fields& f) {
            "stop (exit code 1), skip (leave the update out), lower_lr (leave it out and halve the rate from here on)");
   f.field("ema", ema, "decay of the parameters' moving average, which validation then uses; 0: none", {0, 0.9999999});
   f.field("ema_params", ema_params, "regular expression of the parameters that are averaged");
-  f.choice("final_bleu", final_bleu, {"none", "valid", "test"},
-           "the split that the last parameters translate when training is done, for its BLEU (beam 4, penalty fairseq:0.6)");
+  f.choice(
+      "final_bleu", final_bleu, {"none", "valid", "test"},
+      "the split that the last parameters translate when training is done, for its BLEU (beam 4, penalty fairseq:0.6)");
 }
 
 void StopConfig::fields(Fields& f) {
@@ -57,8 +58,9 @@ void RunConfig::fields(Fields& f) {
 void Recipe::fields(Fields& f) {
   f.field("seed", seed, "of every random number of the run", kNonNegative);
   f.field("deterministic", deterministic, "the same bits whatever the number of threads and however ranks meet");
-  f.choice("precision", precision, {"fp32", "bf16", "fp16"},
-           "of the inputs of matrix products; parameters, sums and states stay fp32. fp16 scales the loss (loss_scale)");
+  f.choice(
+      "precision", precision, {"fp32", "bf16", "fp16"},
+      "of the inputs of matrix products; parameters, sums and states stay fp32. fp16 scales the loss (loss_scale)");
   f.field("threads", threads, "of a rank; 0: all cores", {0, 4096});
   f.group("batch", batch, "how many sequences a step has");
   f.group("train", train, "how long, and what happens on the way");
@@ -117,7 +119,8 @@ template <class MarkOf>
 void check_loss_scale(const Recipe& r, const MarkOf& mark) {
   const LossScaleConfig c = r.loss_scale.resolved();
   if (c.factor <= 1)
-    throw UserError(str(mark("loss_scale.factor"), c.factor, " would not lower the scale; it must be above 1, such as 2"));
+    throw UserError(
+        str(mark("loss_scale.factor"), c.factor, " would not lower the scale; it must be above 1, such as 2"));
   if (c.min > c.init)
     throw UserError(str(mark("loss_scale.min"), "the least scale, ", c.min, ", is above the first, ", c.init,
                         " (loss_scale.init)"));

@@ -51,7 +51,8 @@ Provenance provenance_of(const Session& s, const RunOptions& options) {
 std::string batch_text(const Session& s) {
   const int64_t items = s.recipe.batch.global;
   if (!s.sub_batches())
-    return str("batch ", items, " sequences = ", count_text(items * s.batcher.sequence_length()), " ", s.data.unit, "s");
+    return str("batch ", items, " sequences = ", count_text(items * s.batcher.sequence_length()), " ", s.data.unit,
+               "s");
   const auto ranks = static_cast<int64_t>(s.comm.size());
   return str("batch ", items, items == 1 ? " sub-batch" : " sub-batches",
              ranks > 1 ? str(", ", (items + ranks - 1) / ranks, " a rank") : "", " = ",
@@ -71,7 +72,8 @@ void announce(const Session& s, const CommGroup& group, const std::string& direc
   log_info(str(batch_text(s), ", ", count_text(s.batcher.steps_per_epoch()), " steps an epoch, ",
                count_text(s.shared->total_steps), " steps"));
   for (const std::string& line : s.batcher.describe()) log_info(line);
-  if (s.recipe.lr_rule.name != "fixed") log_info(str("lr_rule ", s.recipe.lr_rule.name, ": factor ", s.shared->lr_factor));
+  if (s.recipe.lr_rule.name != "fixed")
+    log_info(str("lr_rule ", s.recipe.lr_rule.name, ": factor ", s.shared->lr_factor));
   for (const std::string& line : s.sync->describe(s.comm.size())) log_info(line);
   if (!s.data.report.empty()) log_debug(s.data.report);
 }
@@ -174,7 +176,8 @@ std::string core_library() {
   return info.dli_fname;
 }
 
-// Processes that train together were started one by one, perhaps from other files: what decides the numbers is compared.
+// Processes that train together were started one by one, perhaps from other files: what decides the numbers is
+// compared.
 void check_agreement(const RunPlan& plan, Communicator& comm) {
   if (comm.size() == 1 || comm.shares_memory()) {
     require_one_process(detect_launch(), comm.size() == 1 ? "self" : "virtual");
@@ -197,9 +200,11 @@ void check_final_bleu(const Session& s) {
   const std::string& split = s.recipe.train.final_bleu;
   if (split == "none") return;
   if (!s.network.model->translates())
-    throw UserError(str("[run] train.final_bleu is ", split, ", but this recipe's model does not translate; set it to none"));
+    throw UserError(
+        str("[run] train.final_bleu is ", split, ", but this recipe's model does not translate; set it to none"));
   if ((split == "test" ? s.data.test_pairs : s.data.valid_pairs).size() == 0)
-    throw UserError(str("[run] train.final_bleu is ", split, ", but the ", split, " split of this data holds no pairs"));
+    throw UserError(
+        str("[run] train.final_bleu is ", split, ", but the ", split, " split of this data holds no pairs"));
 }
 
 RunResult run_rank(const RunPlan& plan, Communicator& comm) {

@@ -32,8 +32,8 @@ void check_vocabulary(const Network& network, const StateDict& values, int64_t w
     const int64_t there = same[0];
     same[0] = words;
     if (there != words && same == spec.shape)
-      throw UserError(str("[checkpoint] ", from, " was trained with a vocabulary of ", there, " entries (", spec.name, " ",
-                          found->second.shape(), "), this run's has ", words,
+      throw UserError(str("[checkpoint] ", from, " was trained with a vocabulary of ", there, " entries (", spec.name,
+                          " ", found->second.shape(), "), this run's has ", words,
                           "; use a checkpoint of this run, or the run that it comes from"));
   }
 }
@@ -96,7 +96,8 @@ const TokenArray& split_of(const Dataset& data, const std::string& split) {
 const PairArray& pairs_of(const Dataset& data, const std::string& split) {
   static_cast<void>(split_of(data, split));
   const PairArray& pairs = split == "train" ? data.train_pairs : split == "valid" ? data.valid_pairs : data.test_pairs;
-  if (pairs.size() == 0) throw UserError(str("[eval] the ", split, " split of this run's data holds no pairs of sentences"));
+  if (pairs.size() == 0)
+    throw UserError(str("[eval] the ", split, " split of this run's data holds no pairs of sentences"));
   return pairs;
 }
 
@@ -106,13 +107,15 @@ int64_t window_of(const Recipe& recipe) {
   return length ? parse_int(length->text).value_or(35) : 35;
 }
 
-TranslationQuality quality_of(const SavedRun& run, const Recipe& recipe, const Dataset& data, const EvalOptions& options) {
+TranslationQuality quality_of(const SavedRun& run, const Recipe& recipe, const Dataset& data,
+                              const EvalOptions& options) {
   TranslateOptions translation;
   translation.search = options.search;
   translation.n_best = 1;
   const TranslationModel model{run.ctx, run.network, run.params, data.codecs, data.vocabulary.size()};
   const SplitBleu s = bleu_of_split(model, recipe, data, options.split, translation);
-  return {options.split, s.bleu.score, s.multi.score, str("BLEU|", s.signature, " = ", bleu_text(s.bleu)), multi_bleu_text(s.multi)};
+  return {options.split, s.bleu.score, s.multi.score, str("BLEU|", s.signature, " = ", bleu_text(s.bleu)),
+          multi_bleu_text(s.multi)};
 }
 
 }  // namespace
@@ -130,10 +133,9 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
   static_cast<void>(split_of(data, options.split));  // its message before the model is read
   SavedRun run(directory, recipe, data.vocabulary, options.checkpoint);
   const SplitPlan plan{options.split, recipe.train.eval_batch, window_of(recipe), 0, recipe.train.eval_carry};
-  const SplitScore score =
-      run.network.model->translates()
-          ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan, {})
-          : score_split(run.ctx, run.network, run.params, split_of(data, options.split), plan, {});
+  const SplitScore score = run.network.model->translates()
+                               ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan, {})
+                               : score_split(run.ctx, run.network, run.params, split_of(data, options.split), plan, {});
   EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}, {}};
   if (options.split == "valid") r.true_ppl = data.true_perplexity;
   if (run.network.model->translates() && options.translate && options.split != "train")

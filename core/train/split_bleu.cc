@@ -27,11 +27,12 @@ References references_of(const Recipe& recipe, const Dataset& data, const std::s
 
 }  // namespace
 
-SplitBleu bleu_of_split(const TranslationModel& model, const Recipe& recipe, const Dataset& data, const std::string& split,
-                        const TranslateOptions& options) {
+SplitBleu bleu_of_split(const TranslationModel& model, const Recipe& recipe, const Dataset& data,
+                        const std::string& split, const TranslateOptions& options) {
   LMX_CHECK(split == "valid" || split == "test", split);
   const PairArray& pairs = split == "test" ? data.test_pairs : data.valid_pairs;
-  if (pairs.size() == 0) throw UserError(str("[bleu] the ", split, " split of this run's data holds no pairs of sentences"));
+  if (pairs.size() == 0)
+    throw UserError(str("[bleu] the ", split, " split of this run's data holds no pairs of sentences"));
   const References references = references_of(recipe, data, split);
   const TextTranslator translator(model, options);
   const std::vector<Translation> found = translator.translate_sources(
@@ -43,8 +44,8 @@ SplitBleu bleu_of_split(const TranslationModel& model, const Recipe& recipe, con
     words.push_back(t.tokens);
   }
   const BleuOptions sacre;
-  return {bleu(text, std::span(&references.text, 1), sacre), bleu(words, std::span(&references.words, 1), multi_bleu_options()),
-          bleu_signature(sacre, 1)};
+  return {bleu(text, std::span(&references.text, 1), sacre),
+          bleu(words, std::span(&references.words, 1), multi_bleu_options()), bleu_signature(sacre, 1)};
 }
 
 }  // namespace lmx::train

@@ -13,7 +13,8 @@
 namespace lmx::train {
 namespace {
 
-const std::vector<std::string> kMetrics{"valid.nll_nat", "valid.nll_bit", "valid.ppl"}, kComparisons{"<=", "<", ">=", ">"};
+const std::vector<std::string> kMetrics{"valid.nll_nat", "valid.nll_bit", "valid.ppl"},
+    kComparisons{"<=", "<", ">=", ">"};
 
 bool one_of(const std::string& text, const std::vector<std::string>& all) {
   return std::find(all.begin(), all.end(), text) != all.end();

@@ -58,7 +58,8 @@ void Trainer::run_in_step() {
   }
 }
 
-// An end that all ranks come to in the same step: of several processes the first says why, and the others leave after it.
+// An end that all ranks come to in the same step: of several processes the first says why, and the others leave after
+// it.
 void Trainer::stop(const std::string& why) const {
   if (s_.leads() || s_.comm.shares_memory() || s_.asynchronous()) throw RunError(why);
   std::this_thread::sleep_for(std::chrono::seconds(2));
@@ -83,9 +84,9 @@ SplitScore Trainer::score() {
   ParameterStore params = s_.shared->params.replica();  // the server's, where workers have values of their own
   const SplitPlan plan{"valid", t.eval_batch, s_.batcher.sequence_length(), t.eval_tokens, t.eval_carry};
   const auto interrupted = [] { return SignalGuard::received() != 0; };
-  const SplitScore score =
-      s_.sub_batches() ? score_pairs(s_.ctx, s_.network, params, s_.data.valid_pairs, plan, interrupted)
-                       : score_split(s_.ctx, s_.network, params, s_.data.valid, plan, interrupted);
+  const SplitScore score = s_.sub_batches()
+                               ? score_pairs(s_.ctx, s_.network, params, s_.data.valid_pairs, plan, interrupted)
+                               : score_split(s_.ctx, s_.network, params, s_.data.valid, plan, interrupted);
   swap();
   return score;
 }

@@ -65,14 +65,14 @@ struct LMX_API Session {
   const Dataset& data;
   const Network& network;
   const Batcher& batcher;
-  // The shared values under gradients of this rank; its own values, of which the shared ones are the server's, where the
-  // rules of `sync` are asynchronous.
+  // The shared values under gradients of this rank; its own values, of which the shared ones are the server's, where
+  // the rules of `sync` are asynchronous.
   ParameterStore params;
   std::unique_ptr<Schedule> schedule;
   std::unique_ptr<SyncRules> sync;
-  std::unique_ptr<CarriedState> carried;  // null where the batcher starts every sequence afresh
-  std::unique_ptr<WorkerClock> clock;     // null where ranks go in step
-  std::unique_ptr<server::Link> link;     // between workers in several processes
+  std::unique_ptr<CarriedState> carried;        // null where the batcher starts every sequence afresh
+  std::unique_ptr<WorkerClock> clock;           // null where ranks go in step
+  std::unique_ptr<server::Link> link;           // between workers in several processes
   bool leads() const { return ctx.rank == 0; }  // writes what a run writes once
   bool asynchronous() const { return clock != nullptr; }
   bool sub_batches() const { return batcher.sequence_length() == 0; }  // an item of the batch is some sentences
@@ -136,8 +136,8 @@ class LMX_API Trainer {
   // What the update of a step came to; equal on all ranks.
   struct Outcome {
     double grad_norm = 0;
-    std::string divergence;             // why it was left out; "": it was made, or:
-    std::vector<std::string> overflow;  // gradients that left half precision's range
+    std::string divergence;                    // why it was left out; "": it was made, or:
+    std::vector<std::string> overflow;         // gradients that left half precision's range
     std::map<std::string, int64_t> rows = {};  // of row-sparse gradients: those that any rank has
     bool made() const { return divergence.empty() && overflow.empty(); }
   };
@@ -148,7 +148,7 @@ class LMX_API Trainer {
   double micro_batch(const Batch& batch, const StepPlan& plan, bool last);
   double gradient_terms(std::span<const Batch> share, int64_t step) const;
   double gradient_seed() const;
-  double unscale() const;  // from the gradients to those of the mean
+  double unscale() const;               // from the gradients to those of the mean
   StepLoss agree(const StepLoss& own);  // the loss over all ranks; and whether a signal came to any
   void update(const StepLoss& loss);
   Outcome clip_and_apply(const StepLoss& loss, double lr);
@@ -161,7 +161,7 @@ class LMX_API Trainer {
   double learning_rate(int64_t step) const;
   void count_traffic();
   void show_progress();
-  void set_pace(double seconds);  // from the seconds of the steps since the last record
+  void set_pace(double seconds);            // from the seconds of the steps since the last record
   int64_t step_tokens(int64_t step) const;  // of all ranks
   double tokens_until(int64_t step);
   void add_sub_batches(Record& record) const;
@@ -208,14 +208,14 @@ class LMX_API Trainer {
   LossScale scaling_;
   StopRule stop_rule_;
   std::string stopped_;
-  double mean_over_ = 1;     // tokens or sequences of the step
-  double spread_ = 0;        // (slowest - mean) / mean of the ranks' times, summed over the steps since the last record
-  int64_t lap_tokens_ = 0;   // of the same steps
-  std::vector<SubBatchTime> timeline_;        // of this rank's last step
-  std::map<int64_t, int64_t> durations_;      // sub-batches of the same steps, by duration_bin()
+  double mean_over_ = 1;    // tokens or sequences of the step
+  double spread_ = 0;       // (slowest - mean) / mean of the ranks' times, summed over the steps since the last record
+  int64_t lap_tokens_ = 0;  // of the same steps
+  std::vector<SubBatchTime> timeline_;    // of this rank's last step
+  std::map<int64_t, int64_t> durations_;  // sub-batches of the same steps, by duration_bin()
   int64_t counted_steps_ = 0, counted_tokens_ = 0;
   int64_t laps_ = 0, saved_ = -1;
-  int signal_ = 0;  // that some rank has received
+  int signal_ = 0;       // that some rank has received
   int64_t meeting_ = 0;  // the step at which workers meet next
   std::string failure_;  // why this worker cannot go on
 };

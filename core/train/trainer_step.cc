@@ -35,7 +35,8 @@ StepPlan Trainer::begin_step(std::span<const Batch> share, int64_t step) {
   plan.step = step;
   plan.sampler_key = key.fold("sampler").fold(number);
   // Workers do not meet in a step, so there is nothing in drawing the same.
-  if (s_.asynchronous() && s_.ctx.rank > 0) plan.sampler_key = plan.sampler_key.fold(static_cast<uint64_t>(s_.ctx.rank));
+  if (s_.asynchronous() && s_.ctx.rank > 0)
+    plan.sampler_key = plan.sampler_key.fold(static_cast<uint64_t>(s_.ctx.rank));
   s_.ctx.key = key.fold("step").fold(number);
   s_.comm.set_step(step);
   mean_over_ = gradient_terms(share, step);
@@ -101,8 +102,8 @@ double Trainer::gradient_terms(std::span<const Batch> share, int64_t step) const
   return static_cast<double>(std::max<int64_t>(1, per_token ? size.tokens : size.sequences));
 }
 
-// In half precision backward starts from the loss scale, and the update divides by it and the batch's size in fp32: a mean
-// over 400,000 tokens would leave nothing that f16 can hold.
+// In half precision backward starts from the loss scale, and the update divides by it and the batch's size in fp32: a
+// mean over 400,000 tokens would leave nothing that f16 can hold.
 double Trainer::gradient_seed() const {
   return scaling_.active() ? at_.loss_scale.scale : 1 / mean_over_;
 }
@@ -114,8 +115,7 @@ double Trainer::unscale() const {
 Trainer::StepLoss Trainer::agree(const StepLoss& own) {
   std::vector<double> numbers{own.nats, static_cast<double>(own.tokens), static_cast<double>(SignalGuard::received())};
   if (s_.sub_batches())
-    numbers.insert(numbers.end(),
-                   {static_cast<double>(own.positions), static_cast<double>(own.padded), own.seconds});
+    numbers.insert(numbers.end(), {static_cast<double>(own.positions), static_cast<double>(own.padded), own.seconds});
   const size_t width = numbers.size();
   const std::vector<double> all = s_.comm.gather_numbers(numbers, "control");
   StepLoss sum;
@@ -177,7 +177,8 @@ Trainer::Outcome Trainer::clip_and_apply(const StepLoss& loss, double lr) {
 // An overflow is what a lower loss scale can mend: the loss is finite, gradients are not.
 Trainer::Outcome Trainer::judge(const StepLoss& loss, const ClipResult& clipped) const {
   Outcome outcome{clipped.norm, {}, {}, {}};
-  if (!clipped.finite && scaling_.dynamic() && std::isfinite(loss.nats)) outcome.overflow = overflowed_tensors(s_.params);
+  if (!clipped.finite && scaling_.dynamic() && std::isfinite(loss.nats))
+    outcome.overflow = overflowed_tensors(s_.params);
   if (outcome.overflow.empty()) outcome.divergence = divergence(loss, clipped);
   return outcome;
 }
@@ -189,7 +190,8 @@ void Trainer::handle_overflow(const Outcome& outcome, int64_t step) {
     ++at_.window.overflowed[name];
   }
   if (factor == 0)
-    return handle_divergence(str("the gradients overflow at the least loss scale, ", before, " (loss_scale.min)"), step);
+    return handle_divergence(str("the gradients overflow at the least loss scale, ", before, " (loss_scale.min)"),
+                             step);
   ++at_.window.overflows;
   s_.sync->rescale(factor);
   if (s_.carried) s_.carried->commit();  // the forward pass was right
@@ -211,8 +213,7 @@ void Trainer::handle_divergence(const std::string& reason, int64_t step) {
   const std::string who = s_.asynchronous() ? str("worker ", s_.ctx.rank, ", ") : "";
   const std::string what = str("[train] ", who, "step ", step + 1, ": ", reason);
   const std::string& policy = s_.recipe.train.on_divergence;
-  if (policy == "stop")
-    stop(what + "; stopped (train.on_divergence: stop). Try a lower optimizer.lr, or a clip");
+  if (policy == "stop") stop(what + "; stopped (train.on_divergence: stop). Try a lower optimizer.lr, or a clip");
   ++at_.window.skipped;
   if (++at_.skipped_in_a_row >= kMaxSkipsInARow)
     stop(str(what, "; stopped after ", at_.skipped_in_a_row, " updates left out in a row"));

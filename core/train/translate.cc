@@ -8,7 +8,8 @@
 namespace lmx::train {
 namespace {
 
-// Of a batch: as many source tokens as its sentences would have were they this long. Longer ones come in smaller batches.
+// Of a batch: as many source tokens as its sentences would have were they this long. Longer ones come in smaller
+// batches.
 constexpr int64_t kTokensPerSentence = 128;
 
 const std::vector<std::string> kUnknown{"drop", "keep", "copy"};
@@ -19,7 +20,8 @@ void check(const TranslateOptions& o) {
     throw UserError(str("[translate] an unknown word can be drop, keep or copy, not '", o.replace_unknown, "'",
                         did_you_mean(o.replace_unknown, kUnknown)));
   if (o.batch < 1) throw UserError(str("[translate] a batch must hold at least 1 sentence, got ", o.batch));
-  if (o.max_source < 1) throw UserError(str("[translate] the longest piece must hold at least 1 token, got ", o.max_source));
+  if (o.max_source < 1)
+    throw UserError(str("[translate] the longest piece must hold at least 1 token, got ", o.max_source));
   if (o.n_best < 1 || o.n_best > o.search.beam)
     throw UserError(str("[translate] n-best must be 1 to the beam, ", o.search.beam, ", got ", o.n_best));
 }
@@ -99,7 +101,8 @@ TextTranslator::TextTranslator(const TranslationModel& model, const TranslateOpt
     : model_(model), options_(options) {
   check(options_);
   if (!model_.network.model->translates())
-    throw UserError("[translate] this run's model does not translate: it is a language model (`lmx generate` draws text from it)");
+    throw UserError(
+        "[translate] this run's model does not translate: it is a language model (`lmx generate` draws text from it)");
   LMX_CHECK(model_.codecs.source && model_.codecs.target, "a translation run keeps its codecs");
   options_.search.write_unknown = options_.replace_unknown != "drop";
 }
@@ -158,7 +161,9 @@ Translation TextTranslator::written(const Hypothesis& hypothesis, const std::str
     if (!known.empty()) add(t.tokens, codec.decode_tokens(known));
     at = stop;
     if (stop == hypothesis.ids.end()) break;
-    const std::string stand_in = options_.replace_unknown == "keep" ? "<unk>" : next < unknown.size() ? unknown[next] : "";
+    const std::string stand_in = options_.replace_unknown == "keep" ? "<unk>"
+                                 : next < unknown.size()            ? unknown[next]
+                                                                    : "";
     ++next;
     add(t.text, stand_in);
     add(t.tokens, stand_in);
@@ -190,7 +195,8 @@ std::vector<std::vector<Translation>> TextTranslator::assembled(const std::vecto
 void TextTranslator::search_all(std::vector<Piece>& pieces, const std::function<void(int64_t)>& done) const {
   std::vector<Piece*> order;
   for (Piece& p : pieces) order.push_back(&p);
-  std::stable_sort(order.begin(), order.end(), [](const Piece* a, const Piece* b) { return a->ids.size() > b->ids.size(); });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Piece* a, const Piece* b) { return a->ids.size() > b->ids.size(); });
   for (size_t first = 0; first < order.size();) {
     const auto longest = static_cast<int64_t>(order[first]->ids.size());
     const int64_t most = std::clamp<int64_t>(options_.batch * kTokensPerSentence / longest, 1, options_.batch);

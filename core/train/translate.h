@@ -27,7 +27,8 @@ class LMX_API TextTranslator {
   std::vector<std::vector<Translation>> translate(std::span<const std::string> lines,
                                                   const std::function<void(int64_t)>& done = {}) const;
   // The best translation of each sentence of the side `source` of prepared pairs.
-  std::vector<Translation> translate_sources(const PairArray& pairs, const std::function<void(int64_t)>& done = {}) const;
+  std::vector<Translation> translate_sources(const PairArray& pairs,
+                                             const std::function<void(int64_t)>& done = {}) const;
 
  private:
   struct Piece;
@@ -42,8 +43,8 @@ class LMX_API TextTranslator {
   TranslateOptions options_;
 };
 
-// Ids of a line, </s> at the end. UserError: ids beyond the vocabulary, which means that text and vocabulary are not of one
-// run.
+// Ids of a line, </s> at the end. UserError: ids beyond the vocabulary, which means that text and vocabulary are not of
+// one run.
 std::vector<int32_t> encode_line(const TextCodec& codec, std::string_view line, int64_t vocabulary);
 
 }  // namespace lmx::train

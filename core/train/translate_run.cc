@@ -30,7 +30,8 @@ struct TranslationRun {
         vocabulary(load_vocabulary(directory)),
         run(directory, recipe, vocabulary, checkpoint) {
     if (!run.network.model->translates())
-      throw UserError(str("[translate] ", directory, " holds a language model, which does not translate; `lmx generate` draws "
+      throw UserError(str("[translate] ", directory,
+                          " holds a language model, which does not translate; `lmx generate` draws "
                           "text from it, `lmx eval` scores it"));
     codecs = load_text_codecs(directory);
   }
@@ -49,7 +50,8 @@ void say_progress(const char* what, int64_t lines) {
 // Up to `most` lines. What is wrong with a line is thrown once those before it have been handed out.
 class Windows {
  public:
-  Windows(const std::string& path, int64_t most) : reader_(path), most_(path == "-" && isatty(STDIN_FILENO) ? 1 : most) {}
+  Windows(const std::string& path, int64_t most)
+      : reader_(path), most_(path == "-" && isatty(STDIN_FILENO) ? 1 : most) {}
   Lines next() {
     if (wrong_) std::rethrow_exception(wrong_);
     Lines lines;
@@ -118,7 +120,8 @@ class PairScorer {
                      [&](size_t a, size_t b) { return pairs[a].target.size() < pairs[b].target.size(); });
     std::vector<double> sums(pairs.size(), -INFINITY);
     for (size_t first = 0; first < order.size(); first += static_cast<size_t>(options_.batch))
-      score_batch(pairs, std::span(order).subspan(first, std::min(order.size() - first, static_cast<size_t>(options_.batch))),
+      score_batch(pairs,
+                  std::span(order).subspan(first, std::min(order.size() - first, static_cast<size_t>(options_.batch))),
                   sums);
     return text_of(pairs, sums);
   }
@@ -165,8 +168,8 @@ class PairScorer {
       const bool scored = std::isfinite(sums[i]);
       const auto tokens = scored ? static_cast<long long>(pairs[i].target.size()) : 0;
       char line[96];
-      std::snprintf(line, sizeof line, "%.6f\t%.6f\t%lld\n", scored ? sums[i] / static_cast<double>(tokens) : sums[i], sums[i],
-                    tokens);
+      std::snprintf(line, sizeof line, "%.6f\t%.6f\t%lld\n", scored ? sums[i] / static_cast<double>(tokens) : sums[i],
+                    sums[i], tokens);
       text += line;
     }
     return text;
@@ -233,15 +236,17 @@ int64_t score_files(const std::string& run, const ScorePairsOptions& options, co
   for (;;) {
     Lines left = sources.next(), right = targets.next();
     const size_t both = std::min(left.size(), right.size());
-    const int64_t left_over = static_cast<int64_t>(left.size() - both), right_over = static_cast<int64_t>(right.size() - both);
+    const int64_t left_over = static_cast<int64_t>(left.size() - both),
+                  right_over = static_cast<int64_t>(right.size() - both);
     left.resize(both);
     right.resize(both);
     if (both > 0) out.write(scorer.score(left, right));
     pairs += static_cast<int64_t>(both);
     say_progress("scored", pairs);
     if (left_over + right_over > 0)
-      throw UserError(str("[score] ", source, " has ", pairs + left_over + count_rest(sources), " lines and ", target, " has ",
-                          pairs + right_over + count_rest(targets), "; line i of one must translate line i of the other"));
+      throw UserError(str("[score] ", source, " has ", pairs + left_over + count_rest(sources), " lines and ", target,
+                          " has ", pairs + right_over + count_rest(targets),
+                          "; line i of one must translate line i of the other"));
     if (both == 0) break;
   }
   out.close();

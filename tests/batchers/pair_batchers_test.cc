@@ -17,8 +17,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// n pairs whose lengths are about log-normal with median 22, as news sentences in subwords are; </s> counted, none above
-// `most`. A sentence's words tell its number.
+// n pairs whose lengths are about log-normal with median 22, as news sentences in subwords are; </s> counted, none
+// above `most`. A sentence's words tell its number.
 PairArray news(int64_t n, int64_t most = 120, uint64_t seed = 3) {
   const RandomKey key(seed);
   std::vector<int32_t> source, target;
@@ -41,7 +41,8 @@ double model_cost(int64_t sentences, int64_t source, int64_t target) {
   return static_cast<double>(sentences) * (s + 1.5 * t + 0.01 * (s * s + t * t + s * t)) + 40;
 }
 
-std::unique_ptr<Batcher> make(const std::string& yaml, const PairArray& pairs, int64_t global_batch, uint64_t seed = 1) {
+std::unique_ptr<Batcher> make(const std::string& yaml, const PairArray& pairs, int64_t global_batch,
+                              uint64_t seed = 1) {
   static const bool loaded = [] {
     Registry::instance().add_directory(LMX_BINARY_DIR "/lib/lmx/plugins/batcher");
     return true;
@@ -138,7 +139,8 @@ TEST_P(EveryPairBatcher, PureFunctionOfSeedAndStep) {
   EXPECT_EQ(one->batch(17, 3, 1).slots, two->batch(17, 3, 1).slots);
   EXPECT_EQ(one->batch(2, 0, 1).slots, two->batch(2, 0, 1).slots);  // after a later step too
   bool same = true;
-  for (int64_t step = 0; step < 4; ++step) same = same && one->batch(step, 0, 1).slots == other->batch(step, 0, 1).slots;
+  for (int64_t step = 0; step < 4; ++step)
+    same = same && one->batch(step, 0, 1).slots == other->batch(step, 0, 1).slots;
   EXPECT_FALSE(same);
 }
 

@@ -41,8 +41,8 @@ class PairsRun : public RunTest {
       text += source + " .\t" + target + " .\n";
     }
     write("pairs.tsv", text);
-    data_ = "data: {name: parallel, source_language: en, target_language: de, vocab_size: 90, files: [" + path("pairs.tsv") +
-            "], valid_fraction: 0.1}";
+    data_ = "data: {name: parallel, source_language: en, target_language: de, vocab_size: 90, files: [" +
+            path("pairs.tsv") + "], valid_fraction: 0.1}";
     use("");
   }
   // The recipe with one of its lines replaced.
@@ -79,10 +79,13 @@ TEST_F(PairsRun, TrainsTellsAndReports) {
     for (const auto& [key, value] : r.items()) counted += key.starts_with("sub_batch_s/") ? value.get<double>() : 0;
   EXPECT_NEAR(counted, 24 * 4, 3 * 2);  // each sub-batch once; an epoch's last step may lack some
 
-  const Outcome r = run_process({LMX_BINARY_DIR "/bin/lmx", "report", path("a"), "--charts", path("charts")}, environment());
+  const Outcome r =
+      run_process({LMX_BINARY_DIR "/bin/lmx", "report", path("a"), "--charts", path("charts")}, environment());
   ASSERT_EQ(r.code, 0) << r.err;
-  EXPECT_THAT(r.out, AllOf(HasSubstr("SUB-BATCHES"), HasSubstr("padding would be"), HasSubstr("slowest rank above the mean")));
-  EXPECT_THAT(read_file(folder_ / "charts" / "sub_batch_times.svg"), AllOf(HasSubstr("<svg"), HasSubstr("90 % within")));
+  EXPECT_THAT(r.out,
+              AllOf(HasSubstr("SUB-BATCHES"), HasSubstr("padding would be"), HasSubstr("slowest rank above the mean")));
+  EXPECT_THAT(read_file(folder_ / "charts" / "sub_batch_times.svg"),
+              AllOf(HasSubstr("<svg"), HasSubstr("90 % within")));
   EXPECT_THAT(read_file(folder_ / "charts" / "timeline.svg"), AllOf(HasSubstr("rank 1"), HasSubstr("target tokens")));
   const Json trace = Json::parse(read_file(folder_ / "charts" / "timeline.json"));
   size_t computed = 0;
@@ -107,7 +110,8 @@ TEST_F(PairsRun, AResumedRunIsTheRun) {
 TEST_F(PairsRun, HalfPrecisionTellsItsOverflows) {
   const Outcome o = run("a", {"precision=fp16", "+loss_scale.init=1e9", "+stop.when=\"valid.nll_bit <= 99\""});
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, AllOf(HasSubstr(" overflows, the last at step "), HasSubstr("loss scale now "), HasSubstr("embedding.weight")));
+  EXPECT_THAT(o.err, AllOf(HasSubstr(" overflows, the last at step "), HasSubstr("loss scale now "),
+                           HasSubstr("embedding.weight")));
   EXPECT_THAT(o.out, AllOf(HasSubstr("stopped at valid.nll_bit"), HasSubstr("time_to_target_s ")));
   EXPECT_THAT(o.err, HasSubstr("of training (validation and saving not counted)"));
   const auto train = records("a", "train");
@@ -131,17 +135,20 @@ TEST_F(PairsRun, MistakesAreOneMessage) {
   use("data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 0, classes: 6}");
   o = run("a");
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("transformer as configured here translates, and data synthetic is text of one language"));
+  EXPECT_THAT(o.err,
+              HasSubstr("transformer as configured here translates, and data synthetic is text of one language"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
 }
 
 TEST_F(PairsRun, AMissingCorpusSaysWhatCanBeDone) {
   auto nowhere = environment();
   nowhere["LMX_DATA_DIR"] = path("nowhere");
-  const Outcome o = run_process({LMX_BINARY_DIR "/bin/lmx", "run", LMX_SOURCE_DIR "/recipes/ott_wmt.yaml", "comm=self",
-                                 "run.dir=" + path("a")}, nowhere);
+  const Outcome o = run_process(
+      {LMX_BINARY_DIR "/bin/lmx", "run", LMX_SOURCE_DIR "/recipes/ott_wmt.yaml", "comm=self", "run.dir=" + path("a")},
+      nowhere);
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("wmt16_en_de"), HasSubstr("is missing"), HasSubstr("lmx data fetch"), HasSubstr("scale=desk")));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("wmt16_en_de"), HasSubstr("is missing"), HasSubstr("lmx data fetch"),
+                           HasSubstr("scale=desk")));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
 }
 

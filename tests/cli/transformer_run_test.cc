@@ -18,7 +18,8 @@ class TransformerRun : public RunTest {
       const size_t at = text.find(key + ": {"), end = text.find('\n', at);
       text.replace(at, end - at, key + ": {" + value + "}");
     };
-    replace("model", "name: transformer, encoder_layers: 0, decoder_layers: 2, d: 16, ffn: 32, heads: 2, share: " + share);
+    replace("model",
+            "name: transformer, encoder_layers: 0, decoder_layers: 2, d: 16, ffn: 32, heads: 2, share: " + share);
     replace("loss", loss);
     write("tiny.yaml", text);
   }
@@ -31,7 +32,8 @@ class TransformerRun : public RunTest {
 
 // The words alone have a perplexity of 60, those of this source given the one before 8.4; 120 steps reach 9.8 to 11.
 TEST_F(TransformerRun, LearnsUnderEverySoftmax) {
-  for (const std::string loss : {"name: full_softmax", "name: sampled_softmax, samples: 20", "name: two_stage_softmax"}) {
+  for (const std::string loss :
+       {"name: full_softmax", "name: sampled_softmax, samples: 20", "name: two_stage_softmax"}) {
     for (const char* share : {"all", "none"}) {
       use(loss, share);
       const Outcome o = run("lm");

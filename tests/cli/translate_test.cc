@@ -20,13 +20,15 @@ class TranslateCommands : public RunTest {
     }
     write("a.en", source);
     write("a.de", target);
-    write("mt.yaml", "data: {name: parallel, source_language: en, target_language: de, vocab_size: 100, source_files: [" + path("a.en") +
-                         "], target_files: [" + path("a.de") +
-                         "], valid_fraction: 0.1, test_fraction: 0.1}\n"
-                         "batcher: {name: token_budget, max_tokens: 300}\nbatch: {global: 1}\n"
-                         "model: {name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 32, heads: 2}\n"
-                         "loss: {name: full_softmax, label_smoothing: 0.1}\noptimizer: {name: adam, lr: 0.01}\n"
-                         "train: {steps: 40, eval_every: 10, final_bleu: test}\ncheckpoint: {every: 10, keep_last: 4}\nthreads: 1\n");
+    write("mt.yaml",
+          "data: {name: parallel, source_language: en, target_language: de, vocab_size: 100, source_files: [" +
+              path("a.en") + "], target_files: [" + path("a.de") +
+              "], valid_fraction: 0.1, test_fraction: 0.1}\n"
+              "batcher: {name: token_budget, max_tokens: 300}\nbatch: {global: 1}\n"
+              "model: {name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 32, heads: 2}\n"
+              "loss: {name: full_softmax, label_smoothing: 0.1}\noptimizer: {name: adam, lr: 0.01}\n"
+              "train: {steps: 40, eval_every: 10, final_bleu: test}\ncheckpoint: {every: 10, keep_last: 4}\nthreads: "
+              "1\n");
     const Outcome o = lmx({"run", path("mt.yaml"), "run.dir=" + path("mt")});
     ASSERT_EQ(o.code, 0) << o.err;
     result_ = o.out;
@@ -60,7 +62,8 @@ TEST_F(TranslateCommands, FromRawTextToBleu) {
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("test BLEU "));
   write("in.txt", "The baba sees a sol.\n\nThe ko.\n");
-  o = lmx({"translate", path("mt"), "--checkpoint", path("mean.safetensors"), "--input", path("in.txt"), "--max-length", "0,9"});
+  o = lmx({"translate", path("mt"), "--checkpoint", path("mean.safetensors"), "--input", path("in.txt"), "--max-length",
+           "0,9"});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 3);
   o = lmx({"score", path("mt"), path("a.en"), path("a.de")});
@@ -83,7 +86,8 @@ TEST_F(TranslateCommands, RefuseWithOneMessage) {
   refused({"average", path("x"), "--last", "5", path("mt"), path("mt")}, "take one run");
   ASSERT_EQ(run("lm", {"train.steps=2", "train.ema=0"}).code, 0);
   refused({"translate", path("lm")}, "holds a language model");
-  refused({"run", path("tiny.yaml"), "run.dir=" + path("b"), "+train.final_bleu=test"}, "does not translate; set it to none");
+  refused({"run", path("tiny.yaml"), "run.dir=" + path("b"), "+train.final_bleu=test"},
+          "does not translate; set it to none");
   EXPECT_FALSE(fs::exists(path("b")));
 }
 

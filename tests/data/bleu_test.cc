@@ -72,8 +72,7 @@ TEST(Bleu, MultiBleuByHand) {
   const BleuScore s = bleu(hypothesis, references, multi_bleu_options());
   const double expected = 100 * std::exp(1 - 8.0 / 7) * std::pow(6.0 / 7 * 4 / 6 * 2 / 5 * 1 / 4, 0.25);
   EXPECT_NEAR(s.score, expected, 1e-12);
-  EXPECT_EQ(multi_bleu_text(s),
-            "BLEU = 42.38, 85.7/66.7/40.0/25.0 (BP=0.867, ratio=0.875, hyp_len=7, ref_len=8)");
+  EXPECT_EQ(multi_bleu_text(s), "BLEU = 42.38, 85.7/66.7/40.0/25.0 (BP=0.867, ratio=0.875, hyp_len=7, ref_len=8)");
 }
 
 TEST(Bleu, CompoundsAreSplitAsThePapersScriptDoes) {
@@ -107,7 +106,8 @@ TEST(Bleu, ErrorsSayWhatIsWrong) {
   EXPECT_THAT(fails(two, mixed), HasSubstr("has 2 lines and reference 2 has 3"));
   EXPECT_THAT(fails(two, {}), HasSubstr("no reference"));
   EXPECT_THAT(fails({}, {{}}), HasSubstr("nothing to score"));
-  EXPECT_THAT(fails(two, good, {"13", "exp", {}}), HasSubstr("no tokenizer '13' (did you mean '13a'?); there are 13a, intl"));
+  EXPECT_THAT(fails(two, good, {"13", "exp", {}}),
+              HasSubstr("no tokenizer '13' (did you mean '13a'?); there are 13a, intl"));
   EXPECT_THAT(fails(two, good, {"13a", "flor", {}}), HasSubstr("no smoothing 'flor' (did you mean 'floor'?)"));
   EXPECT_THAT(fails(two, good, {"13a", "exp", 1.0}), HasSubstr("'exp' has no value"));
   EXPECT_THAT(fails(two, good, {"13a", "floor", -1.0}), HasSubstr(">= 0"));
@@ -132,10 +132,10 @@ TEST_F(ReadLines, EndsOfLinesAndInvalidBytes) {
 
 TEST(ScoreText, InvalidBytesAreFound) {
   EXPECT_EQ(data::find_invalid_utf8("aä€😀"), data::kValidUtf8);
-  EXPECT_EQ(data::find_invalid_utf8("ab\xC3"), 2u);              // cut
-  EXPECT_EQ(data::find_invalid_utf8("\xC0\xAF"), 0u);            // longer than needed
-  EXPECT_EQ(data::find_invalid_utf8("a\xED\xA0\x80"), 1u);       // half of a surrogate pair
-  EXPECT_EQ(data::find_invalid_utf8("a\xF4\x90\x80\x80"), 1u);   // beyond U+10FFFF
+  EXPECT_EQ(data::find_invalid_utf8("ab\xC3"), 2u);             // cut
+  EXPECT_EQ(data::find_invalid_utf8("\xC0\xAF"), 0u);           // longer than needed
+  EXPECT_EQ(data::find_invalid_utf8("a\xED\xA0\x80"), 1u);      // half of a surrogate pair
+  EXPECT_EQ(data::find_invalid_utf8("a\xF4\x90\x80\x80"), 1u);  // beyond U+10FFFF
   EXPECT_EQ(data::trim_end("a\u3000b \u00a0\u2003\n"), "a\u3000b");
   EXPECT_EQ(data::trim_end(" \t"), "");
 }

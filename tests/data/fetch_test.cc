@@ -72,7 +72,8 @@ TEST_F(Fetch, ConnectionsThatBreakGoOnWhereTheyEnded) {
   EXPECT_EQ(got(), body_);
   const auto requests = server.requests();
   ASSERT_EQ(requests.size(), 6u);
-  for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(requests[i].range(), i ? static_cast<int64_t>(i) * 40'000 : -1);
+  for (size_t i = 0; i < requests.size(); ++i)
+    EXPECT_EQ(requests[i].range(), i ? static_cast<int64_t>(i) * 40'000 : -1);
   EXPECT_THAT(requests[1].text, HasSubstr("If-Range: \"v1\""));
 }
 
@@ -160,7 +161,8 @@ TEST_F(Fetch, ChecksumsAreCompared) {
   HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, body_); });
   Download stated = from(server);
   stated.sha256 = std::string(64, 'a');
-  EXPECT_THAT(run_error([&] { download(stated); }), AllOf(HasSubstr(sha256(body_)), HasSubstr(stated.sha256), HasSubstr("thrown away")));
+  EXPECT_THAT(run_error([&] { download(stated); }),
+              AllOf(HasSubstr(sha256(body_)), HasSubstr(stated.sha256), HasSubstr("thrown away")));
   EXPECT_FALSE(fs::exists(target_));
   EXPECT_FALSE(part_left());
   stated.sha256 = sha256(body_);
@@ -169,9 +171,11 @@ TEST_F(Fetch, ChecksumsAreCompared) {
 }
 
 TEST_F(Fetch, AnswersThatAreNoFile) {
-  for (const auto& [status, means] : {std::pair{"404 Not Found", "answers 404 (not found)"}, std::pair{"403 Forbidden", "answers 403"},
-                                      std::pair{"410 Gone", "answers 410"}}) {
-    HttpServer server([&](const HttpRequest&, int64_t) { return http_answer(status, "Content-Length: 5\r\n", "sorry"); });
+  for (const auto& [status, means] :
+       {std::pair{"404 Not Found", "answers 404 (not found)"}, std::pair{"403 Forbidden", "answers 403"},
+        std::pair{"410 Gone", "answers 410"}}) {
+    HttpServer server(
+        [&](const HttpRequest&, int64_t) { return http_answer(status, "Content-Length: 5\r\n", "sorry"); });
     EXPECT_THAT(run_error([&] { download(from(server)); }), HasSubstr(means));
     EXPECT_EQ(server.requests().size(), 1u);  // asking again would not help
     EXPECT_FALSE(fs::exists(target_));

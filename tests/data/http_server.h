@@ -38,8 +38,8 @@ class HttpServer {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
-    if (listener_ < 0 || bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener_, 16) != 0 ||
-        getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    if (listener_ < 0 || bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        listen(listener_, 16) != 0 || getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0)
       throw std::runtime_error("no server socket");
     port_ = ntohs(address.sin_port);
     thread_ = std::thread([this] { serve(); });
@@ -104,14 +104,15 @@ inline std::string http_answer(const std::string& status, const std::string& hea
 inline std::string http_file(const HttpRequest& request, const std::string& body, const std::string& etag = "\"v1\"") {
   const int64_t first = request.range();
   const std::string tag = "ETag: " + etag + "\r\n", size = std::to_string(body.size());
-  const bool changed = request.text.find("If-Range: ") != std::string::npos && request.text.find(etag) == std::string::npos;
+  const bool changed =
+      request.text.find("If-Range: ") != std::string::npos && request.text.find(etag) == std::string::npos;
   if (first < 0 || changed) return http_answer("200 OK", tag + "Content-Length: " + size + "\r\n", body);
   if (first >= static_cast<int64_t>(body.size()))
     return http_answer("416 Range Not Satisfiable", "Content-Range: bytes */" + size + "\r\nContent-Length: 0\r\n", "");
   const std::string rest = body.substr(static_cast<size_t>(first));
   return http_answer("206 Partial Content",
-                     tag + "Content-Range: bytes " + std::to_string(first) + "-" + std::to_string(body.size() - 1) + "/" + size +
-                         "\r\nContent-Length: " + std::to_string(rest.size()) + "\r\n",
+                     tag + "Content-Range: bytes " + std::to_string(first) + "-" + std::to_string(body.size() - 1) +
+                         "/" + size + "\r\nContent-Length: " + std::to_string(rest.size()) + "\r\n",
                      rest);
 }
 

@@ -25,7 +25,9 @@ TEST(RowSparse, AStepNeverHoldsAGradientOfATablesSize) {
     for (int64_t step = 1; step <= 3; ++step) {
       ctx.tape = &tape;
       const Var h = embedding(ctx, params.at("embedding.weight"), ids);
-      tape.backward(ctx, loss->forward(ctx, params, h, ids, {.sampler_key = RandomKey(9).fold(static_cast<uint64_t>(step))}).loss);
+      tape.backward(
+          ctx,
+          loss->forward(ctx, params, h, ids, {.sampler_key = RandomKey(9).fold(static_cast<uint64_t>(step))}).loss);
       ctx.tape = nullptr;
       for (const std::string& name : params.names()) params.at(name).grad().coalesce(ctx);
       EXPECT_GT(clip_gradients(ctx, params, {{".*", 0.1}}).norm, 0);

@@ -115,7 +115,8 @@ double learned_divergence(const std::string& config) {
     const RandomKey key = RandomKey(17).fold(static_cast<uint64_t>(step));
     for (int64_t i = 0; i < kTokens; ++i)
       targets.data<int32_t>()[i] = source->draw(key.fold("data"), static_cast<uint64_t>(i));
-    tape.backward(ctx, loss->forward(ctx, params, Var(ones), targets, {.sampler_key = key.fold("candidates")}).loss, 1.0 / kTokens);
+    tape.backward(ctx, loss->forward(ctx, params, Var(ones), targets, {.sampler_key = key.fold("candidates")}).loss,
+                  1.0 / kTokens);
     w.grad().coalesce(ctx);
     const RowSparse& g = w.grad().pieces[0];
     const float lr = step < kSteps / 2 ? 2.0f : 0.5f;

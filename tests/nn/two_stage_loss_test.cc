@@ -1,4 +1,5 @@
-// `loss: two_stage_softmax`: which words it draws, those that a plan names, and the weight that it may share with the model.
+// `loss: two_stage_softmax`: which words it draws, those that a plan names, and the weight that it may share with the
+// model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +65,8 @@ const Rows kInputs{3, 0, 59, 3}, kTargets{40, 41, 40, 59};
 
 TEST(TwoStageLoss, Defaults) {
   const Node full = full_loss_config(yaml("name: two_stage_softmax"), "loss");
-  for (const auto& [key, value] : {std::pair("p", "10.0"), {"q", "10.0"}, {"mu", "5.0"}, {"dx_set", "all"}, {"tie", ""}})
+  for (const auto& [key, value] :
+       {std::pair("p", "10.0"), {"q", "10.0"}, {"mu", "5.0"}, {"dx_set", "all"}, {"tie", ""}})
     EXPECT_EQ(full.at_path(key)->text, value) << key;
   const Fixture f("name: two_stage_softmax");
   EXPECT_TRUE(f.params.spec("softmax.weight").sparse);
@@ -167,7 +169,8 @@ TEST(TwoStageLoss, Errors) {
     return "no error";
   };
   EXPECT_THAT(message([&] { f.step({1}, {60}, {}); }), HasSubstr("60"));
-  EXPECT_THAT(message([] { Fixture("{name: two_stage_softmax, mu: 101}"); }), HasSubstr("loss.mu: must be in [0, 100]"));
+  EXPECT_THAT(message([] { Fixture("{name: two_stage_softmax, mu: 101}"); }),
+              HasSubstr("loss.mu: must be in [0, 100]"));
   EXPECT_THAT(message([] { Fixture("{name: two_stage_softmax, dx_set: both}"); }), HasSubstr("all, forward"));
 }
 
@@ -212,7 +215,8 @@ TEST(Tied, ThePlansRowsAreThoseOfTheTable) {
 
 TEST(Tied, GradientsOfASampledSoftmaxStaySmall) {
   constexpr int64_t kWords = 50'000;
-  for (const std::string text : {"name: sampled_softmax, samples: 50", "name: two_stage_softmax, p: 0.1, q: 0.1, mu: 0.1"}) {
+  for (const std::string text :
+       {"name: sampled_softmax, samples: 50", "name: two_stage_softmax, p: 0.1, q: 0.1, mu: 0.1"}) {
     Fixture f("{" + text + ", tie: embedding.weight}", kWords);
     f.step(kInputs, kTargets, {.sampler_key = RandomKey(1)});
     f.trained("embedding.weight");
@@ -234,9 +238,10 @@ TEST(Tied, Errors) {
   EXPECT_EQ(message("{name: full_softmax, tie: embedding.weight}", model),
             "r.yaml:1:27: loss.tie: embedding.weight is (60, 4), the output layer (60, 6): to be tied, the embedding's "
             "size, 4, must be that of the model's features, 6");
-  EXPECT_EQ(message("{name: full_softmax, tie: embeding.weight}", model),
-            "r.yaml:1:27: loss.tie: the model has no parameter 'embeding.weight' (did you mean 'embedding.weight'?); it has "
-            "embedding.weight, lstm.0.bias");
+  EXPECT_EQ(
+      message("{name: full_softmax, tie: embeding.weight}", model),
+      "r.yaml:1:27: loss.tie: the model has no parameter 'embeding.weight' (did you mean 'embedding.weight'?); it has "
+      "embedding.weight, lstm.0.bias");
   EXPECT_THAT(message("{name: sampled_softmax, tie: lstm.0.bias}", model),
               HasSubstr("lstm.0.bias is (6), the output layer (60, 6): only a table of the same shape can be tied"));
   EXPECT_THAT(message("{name: two_stage_softmax, tie: x}", {}), HasSubstr("it has none"));

@@ -33,35 +33,55 @@ using Vars = std::vector<Var>;
 
 void add_pointwise(std::vector<Row>& rows, const Shape& s) {
   const std::string label = str(s);
-  rows.push_back({"add", label, [](Context& c, const Vars& v) { return weighted(c, add(c, v[0], v[1])); },
+  rows.push_back({"add",
+                  label,
+                  [](Context& c, const Vars& v) { return weighted(c, add(c, v[0], v[1])); },
                   {f64_leaf(s, 1, "a"), f64_leaf(s, 2, "b")}});
-  rows.push_back({"add", label + " with itself", [](Context& c, const Vars& v) { return weighted(c, add(c, v[0], v[0])); },
+  rows.push_back({"add",
+                  label + " with itself",
+                  [](Context& c, const Vars& v) { return weighted(c, add(c, v[0], v[0])); },
                   {f64_leaf(s, 1, "a")}});
-  rows.push_back({"multiply", label, [](Context& c, const Vars& v) { return weighted(c, multiply(c, v[0], v[1])); },
+  rows.push_back({"multiply",
+                  label,
+                  [](Context& c, const Vars& v) { return weighted(c, multiply(c, v[0], v[1])); },
                   {f64_leaf(s, 1, "a"), f64_leaf(s, 2, "b")}});
-  rows.push_back({"multiply", label + " with itself",
-                  [](Context& c, const Vars& v) { return weighted(c, multiply(c, v[0], v[0])); }, {f64_leaf(s, 1, "a")}});
-  rows.push_back({"scale", label, [](Context& c, const Vars& v) { return weighted(c, scale(c, v[0], -1.7)); },
+  rows.push_back({"multiply",
+                  label + " with itself",
+                  [](Context& c, const Vars& v) { return weighted(c, multiply(c, v[0], v[0])); },
+                  {f64_leaf(s, 1, "a")}});
+  rows.push_back({"scale",
+                  label,
+                  [](Context& c, const Vars& v) { return weighted(c, scale(c, v[0], -1.7)); },
                   {f64_leaf(s, 1, "x")}});
-  rows.push_back({"tanh", label, [](Context& c, const Vars& v) { return weighted(c, tanh(c, v[0])); },
+  rows.push_back(
+      {"tanh", label, [](Context& c, const Vars& v) { return weighted(c, tanh(c, v[0])); }, {f64_leaf(s, 1, "x")}});
+  rows.push_back({"sigmoid",
+                  label,
+                  [](Context& c, const Vars& v) { return weighted(c, sigmoid(c, v[0])); },
                   {f64_leaf(s, 1, "x")}});
-  rows.push_back({"sigmoid", label, [](Context& c, const Vars& v) { return weighted(c, sigmoid(c, v[0])); },
+  rows.push_back(
+      {"relu", label, [](Context& c, const Vars& v) { return weighted(c, relu(c, v[0])); }, {f64_leaf(s, 1, "x")}});
+  rows.push_back(
+      {"sum", label, [](Context& c, const Vars& v) { return sum(c, tanh(c, v[0])); }, {f64_leaf(s, 1, "x")}});
+  rows.push_back({"reshape",
+                  label,
+                  [](Context& c, const Vars& v) {
+                    return weighted(c, reshape(c, v[0], {-1, 1}));
+                  },
                   {f64_leaf(s, 1, "x")}});
-  rows.push_back({"relu", label, [](Context& c, const Vars& v) { return weighted(c, relu(c, v[0])); },
-                  {f64_leaf(s, 1, "x")}});
-  rows.push_back({"sum", label, [](Context& c, const Vars& v) { return sum(c, tanh(c, v[0])); }, {f64_leaf(s, 1, "x")}});
-  rows.push_back({"reshape", label, [](Context& c, const Vars& v) { return weighted(c, reshape(c, v[0], {-1, 1})); },
-                  {f64_leaf(s, 1, "x")}});
-  rows.push_back({"dropout", label,
+  rows.push_back({"dropout",
+                  label,
                   [](Context& c, const Vars& v) { return weighted(c, dropout(c, v[0], 0.4, RandomKey(5))); },
                   {f64_leaf(s, 1, "x")}});
   std::vector<uint64_t> ids;
   for (int64_t r = 0; r < s.numel() / s[s.rank() - 1]; ++r) ids.push_back(RandomKey(6).bits(static_cast<uint64_t>(r)));
-  rows.push_back({"dropout", label + " by rows",
+  rows.push_back({"dropout",
+                  label + " by rows",
                   [ids](Context& c, const Vars& v) { return weighted(c, dropout(c, v[0], 0.4, RandomKey(5), ids)); },
                   {f64_leaf(s, 1, "x")}});
   const Shape last{s[s.rank() - 1]};
-  rows.push_back({"layer_norm", label,
+  rows.push_back({"layer_norm",
+                  label,
                   [](Context& c, const Vars& v) { return weighted(c, layer_norm(c, v[0], v[1], v[2], 1e-2)); },
                   {f64_leaf(s, 1, "x"), f64_leaf(last, 2, "gain"), f64_leaf(last, 3, "bias")}});
 }
@@ -69,14 +89,19 @@ void add_pointwise(std::vector<Row>& rows, const Shape& s) {
 void add_linear(std::vector<Row>& rows, const Shape& x, int64_t n) {
   const int64_t k = x[x.rank() - 1];
   const std::string label = str(x, " to ", n);
-  rows.push_back({"linear", label, [](Context& c, const Vars& v) { return weighted(c, linear(c, v[0], v[1], v[2])); },
+  rows.push_back({"linear",
+                  label,
+                  [](Context& c, const Vars& v) { return weighted(c, linear(c, v[0], v[1], v[2])); },
                   {f64_leaf(x, 1, "x"), f64_leaf({n, k}, 2, "w"), f64_leaf({n}, 3, "b")}});
-  rows.push_back({"linear", label + " without bias",
+  rows.push_back({"linear",
+                  label + " without bias",
                   [](Context& c, const Vars& v) { return weighted(c, linear(c, v[0], v[1], Var())); },
                   {f64_leaf(x, 1, "x"), f64_leaf({n, k}, 2, "w")}});
-  rows.push_back({"linear", label + " twice through one weight",
+  rows.push_back({"linear",
+                  label + " twice through one weight",
                   [](Context& c, const Vars& v) {
-                    return add(c, weighted(c, linear(c, v[0], v[1], v[2])), weighted(c, linear(c, v[0], v[1], v[2]), 7));
+                    return add(c, weighted(c, linear(c, v[0], v[1], v[2])),
+                               weighted(c, linear(c, v[0], v[1], v[2]), 7));
                   },
                   {f64_leaf(x, 1, "x"), f64_leaf({n, k}, 2, "w"), f64_leaf({n}, 3, "b")}});
 }
@@ -85,10 +110,12 @@ void add_embedding(std::vector<Row>& rows, const Shape& ids_shape, int64_t v, in
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < ids_shape.numel(); ++i) ids.push_back(static_cast<int32_t>((i * i + 1) % v));  // some repeat
   const Tensor t = ids_tensor(ids).reshape(ids_shape);
-  rows.push_back({"embedding", str(ids_shape, " of ", v),
+  rows.push_back({"embedding",
+                  str(ids_shape, " of ", v),
                   [t](Context& c, const Vars& x) { return weighted(c, embedding(c, x[0], t)); },
                   {f64_leaf({v, d}, 1, "table")}});
-  rows.push_back({"embedding", str(ids_shape, " of ", v, " beside a dense use"),
+  rows.push_back({"embedding",
+                  str(ids_shape, " of ", v, " beside a dense use"),
                   [t](Context& c, const Vars& x) {
                     return add(c, weighted(c, embedding(c, x[0], t)), weighted(c, tanh(c, x[0])));
                   },
@@ -109,13 +136,15 @@ void add_softmaxes(std::vector<Row>& rows, const SoftmaxSize& size, bool weighte
   const Tensor targets = ids_tensor(ids), weights = weighted_rows ? weights_tensor(w) : Tensor();
   const std::string label = str('(', size.n, ", ", size.d, ") of ", size.v, weighted_rows ? " weighted" : "");
   const Vars leaves{f64_leaf({size.n, size.d}, 1, "h"), f64_leaf({size.v, size.d}, 2, "w"), f64_leaf({size.v}, 3, "b")};
-  rows.push_back({"cross_entropy", label,
+  rows.push_back({"cross_entropy",
+                  label,
                   [=](Context& c, const Vars& v) { return cross_entropy(c, v[0], targets, weights); },
                   {f64_leaf({size.n, size.v}, 4, "logits", 3.0)}});
   rows.push_back({"full_softmax_loss", label,
                   [=](Context& c, const Vars& v) { return full_softmax_loss(c, v[0], v[1], v[2], targets, weights); },
                   leaves});
-  rows.push_back({"full_softmax_loss", label + " no bias",
+  rows.push_back({"full_softmax_loss",
+                  label + " no bias",
                   [=](Context& c, const Vars& v) { return full_softmax_loss(c, v[0], v[1], Var(), targets, weights); },
                   {leaves[0], leaves[1]}});
   rows.push_back({"full_softmax_loss", label + " smoothed",
@@ -132,14 +161,16 @@ void add_softmaxes(std::vector<Row>& rows, const SoftmaxSize& size, bool weighte
   for (int options = 0; options < 4; ++options) {
     candidates.logq = (options & 1) != 0;
     candidates.remove_accidental_hits = (options & 2) != 0;
-    const std::string text = str(label, candidates.logq ? " logq" : "", candidates.remove_accidental_hits ? " no hits" : "");
+    const std::string text =
+        str(label, candidates.logq ? " logq" : "", candidates.remove_accidental_hits ? " no hits" : "");
     rows.push_back({"sampled_softmax_loss", text,
                     [=](Context& c, const Vars& v) {
                       return sampled_softmax_loss(c, v[0], v[1], v[2], targets, candidates, weights);
                     },
                     leaves});
   }
-  rows.push_back({"sampled_softmax_loss", label + " no bias",
+  rows.push_back({"sampled_softmax_loss",
+                  label + " no bias",
                   [=](Context& c, const Vars& v) {
                     return sampled_softmax_loss(c, v[0], v[1], Var(), targets, candidates, weights);
                   },
@@ -152,7 +183,8 @@ void add_two_stage(std::vector<Row>& rows, const SoftmaxSize& size, bool weighte
   std::vector<int32_t> targets;
   std::vector<float> w;
   TwoStageRows all;
-  for (int64_t k = 0; k < size.v; k += k % 3 == 0 ? 1 : 2) all.ids.push_back(static_cast<int32_t>(k));  // 0 1 3 4 6 7 ...
+  for (int64_t k = 0; k < size.v; k += k % 3 == 0 ? 1 : 2)
+    all.ids.push_back(static_cast<int32_t>(k));  // 0 1 3 4 6 7 ...
   all.trained = static_cast<int64_t>(all.ids.size());
   for (int64_t i = 0; i < size.n; ++i) {
     targets.push_back(all.ids[static_cast<size_t>(2 * i) % all.ids.size()]);
@@ -170,7 +202,8 @@ void add_two_stage(std::vector<Row>& rows, const SoftmaxSize& size, bool weighte
   noisy.dh_forward = true;
   noisy.trained = std::max<int64_t>(1, all.trained / 2);
   const Tensor first = ids_tensor(std::vector<int32_t>(targets.size(), all.ids[0]));
-  rows.push_back({"two_stage_softmax_loss", label + " noise",
+  rows.push_back({"two_stage_softmax_loss",
+                  label + " noise",
                   [=](Context& c, const Vars& v) {
                     return two_stage_softmax_loss(c, v[0], Var(leaves[1].value()), Var(leaves[2].value()), first, noisy,
                                                   weights);
@@ -188,23 +221,25 @@ void add_attention(std::vector<Row>& rows, const std::vector<int64_t>& queries, 
   for (const double p : {0.0, 0.3}) {
     const std::string label = str(n, " over ", m, " rows, ", heads, " heads of ", d / heads, ", p ", p);
     const RandomKey key(9);
-    rows.push_back({"attention", label,
+    rows.push_back({"attention",
+                    label,
                     [=](Context& c, const Vars& v) {
                       return weighted(c, attention(c, v[0], v[1], v[2], sq, sk, heads, false, p, key, ids));
                     },
                     {f64_leaf({n, d}, 1, "q"), f64_leaf({m, d}, 2, "k"), f64_leaf({m, d}, 3, "v")}});
-    rows.push_back({"attention", label + ", k and v in one",
-                    [=](Context& c, const Vars& v) {
-                      return weighted(c, attention(c, v[0], v[1], sq, sk, heads, p, key, ids));
-                    },
-                    {f64_leaf({n, d}, 1, "q"), f64_leaf({m, 2 * d}, 2, "kv")}});
+    rows.push_back(
+        {"attention",
+         label + ", k and v in one",
+         [=](Context& c, const Vars& v) { return weighted(c, attention(c, v[0], v[1], sq, sk, heads, p, key, ids)); },
+         {f64_leaf({n, d}, 1, "q"), f64_leaf({m, 2 * d}, 2, "kv")}});
     for (const bool causal : {false, true}) {
-      rows.push_back({"attention", label + (causal ? ", causal, all in one" : ", all in one"),
-                      [=](Context& c, const Vars& v) {
-                        return weighted(c, attention(c, v[0], sq, heads, causal, p, key, ids));
-                      },
-                      {f64_leaf({n, 3 * d}, 1, "qkv")}});
-      rows.push_back({"attention", label + (causal ? ", causal, of itself" : ", of itself"),
+      rows.push_back(
+          {"attention",
+           label + (causal ? ", causal, all in one" : ", all in one"),
+           [=](Context& c, const Vars& v) { return weighted(c, attention(c, v[0], sq, heads, causal, p, key, ids)); },
+           {f64_leaf({n, 3 * d}, 1, "qkv")}});
+      rows.push_back({"attention",
+                      label + (causal ? ", causal, of itself" : ", of itself"),
                       [=](Context& c, const Vars& v) {
                         return weighted(c, attention(c, v[0], v[0], v[0], sq, sq, heads, causal, p, key, ids));
                       },
@@ -231,7 +266,8 @@ std::vector<Row> table() {
     add_softmaxes(rows, {1, 5, 4}, w);
     add_softmaxes(rows, {3, 1, 2}, w);
     add_softmaxes(rows, {2, 2, 1}, w);
-    for (const SoftmaxSize& size : {SoftmaxSize{4, 3, 7}, {1, 5, 4}, {3, 1, 2}, {2, 2, 1}}) add_two_stage(rows, size, w);
+    for (const SoftmaxSize& size : {SoftmaxSize{4, 3, 7}, {1, 5, 4}, {3, 1, 2}, {2, 2, 1}})
+      add_two_stage(rows, size, w);
   }
   return rows;
 }
@@ -251,7 +287,8 @@ TEST(Gradcheck, EveryOpOfTheHeaderHasARow) {
   const std::string header = text.str();
   const std::regex declaration("LMX_API Var (\\w+)\\(");
   std::set<std::string> declared, tested;
-  for (std::sregex_iterator it(header.begin(), header.end(), declaration), end; it != end; ++it) declared.insert((*it)[1]);
+  for (std::sregex_iterator it(header.begin(), header.end(), declaration), end; it != end; ++it)
+    declared.insert((*it)[1]);
   for (const Row& row : table()) tested.insert(row.op);
   EXPECT_GE(declared.size(), 14u);
   EXPECT_EQ(declared, tested);

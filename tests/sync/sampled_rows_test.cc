@@ -1,4 +1,5 @@
-// What `sampled_rows` promises beyond the conformance suite: which rows, for losses too, and what becomes of the others.
+// What `sampled_rows` promises beyond the conformance suite: which rows, for losses too, and what becomes of the
+// others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +26,10 @@ Batch batch_of(Context& ctx) {
     in.push_back(10 * ctx.rank % 50 + 20 + t);
     out.push_back(in.back() + 1);
   }
-  return {Tensor::from<int32_t>(ctx.allocator, {1, kT}, in), Tensor::from<int32_t>(ctx.allocator, {1, kT}, out), {ctx.rank}, {1}};
+  return {Tensor::from<int32_t>(ctx.allocator, {1, kT}, in),
+          Tensor::from<int32_t>(ctx.allocator, {1, kT}, out),
+          {ctx.rank},
+          {1}};
 }
 
 // A model of one table and a square matrix between it and the loss, its strategy, and a step of one rank.
@@ -70,7 +74,8 @@ class Worker {
     const Var& p = params_.at(name);
     std::vector<float> all(static_cast<size_t>(p.value().numel()));
     const auto width = static_cast<int64_t>(all.size()) / p.value().dim(0);
-    if (p.grad().dense.defined()) all.assign(p.grad().dense.values<float>().begin(), p.grad().dense.values<float>().end());
+    if (p.grad().dense.defined())
+      all.assign(p.grad().dense.values<float>().begin(), p.grad().dense.values<float>().end());
     for (const RowSparse& piece : p.grad().pieces)
       for (int64_t i = 0; i < piece.rows.numel(); ++i)
         all[static_cast<size_t>(piece.indices[static_cast<size_t>(i / width)] * width + i % width)] +=
@@ -121,7 +126,8 @@ void expect_selected_sum(Worker& w, const std::string& name, const Rows& selecte
 }
 
 TEST(SampledRows, SelectedRowsAreSummedAndOthersStay) {
-  for (const std::string loss : {"name: full_softmax", "name: two_stage_softmax", "{name: sampled_softmax, samples: 40}"}) {
+  for (const std::string loss :
+       {"name: full_softmax", "name: two_stage_softmax", "{name: sampled_softmax, samples: 40}"}) {
     for (const int ranks : {1, 3}) {
       make_group(ranks)->run([&](Communicator& comm) {
         Worker w(comm, rule("p: 10, q: 20, hidden_q: 40"), loss);
@@ -244,14 +250,15 @@ TEST(SampledRows, ATiedTable) {
   }
 }
 
-// Eight ranks that read and predict with one table of 4,000 words: `unique` moves rows, and nobody makes a table of them.
+// Eight ranks that read and predict with one table of 4,000 words: `unique` moves rows, and nobody makes a table of
+// them.
 TEST(Tied, UniqueNeverMakesTablesOfGradients) {
   constexpr int64_t kWords = 4000, kWidth = 32, kTable = kWords * kWidth * 4;
   std::mutex mutex;
   int64_t parameters = 0, others = 0;
   make_group(8)->run([&](Communicator& comm) {
-    Worker w(comm, "all: {params: '.*', strategy: unique}", "{name: sampled_softmax, samples: 30, tie: embedding.weight}",
-             kWords, kWidth);
+    Worker w(comm, "all: {params: '.*', strategy: unique}",
+             "{name: sampled_softmax, samples: 30, tie: embedding.weight}", kWords, kWidth);
     const auto p = static_cast<size_t>(MemClass::parameters);
     w.step(0);
     const MemoryStats m = comm.allocator()->stats();
@@ -290,9 +297,8 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
     ServerStrategy* server = strategy->server();
     ASSERT_NE(server, nullptr);
     EXPECT_THAT(strategy->describe(2), HasSubstr("50 % of the rows of w"));
-    server->attach(ctx, {store.get(), &replica, [] {
-                           return make_optimizer(parse_yaml("{name: sgd, lr: 1}", "o.yaml"), "optimizer");
-                         }});
+    server->attach(ctx, {store.get(), &replica,
+                         [] { return make_optimizer(parse_yaml("{name: sgd, lr: 1}", "o.yaml"), "optimizer"); }});
     StepPlan plan;
     server->begin_step(ctx, {}, plan);
     const Rows words = plan.rows.at("softmax.weight");
@@ -323,7 +329,8 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
     // What was not selected is as old as the replica: only rank 1 pulled after a push.
     Rows fresh;
     for (int32_t row = 0; row < 40; ++row)
-      if (replica.at("softmax.weight").value().data<float>()[2 * row] != before.at("softmax.weight").value().data<float>()[2 * row])
+      if (replica.at("softmax.weight").value().data<float>()[2 * row] !=
+          before.at("softmax.weight").value().data<float>()[2 * row])
         fresh.push_back(row);
     EXPECT_THAT(fresh, testing::IsSubsetOf(words));
     EXPECT_EQ(fresh.empty(), comm.rank() == 0);
@@ -349,7 +356,8 @@ TEST(SampledRows, Messages) {
     return "no error";
   };
   EXPECT_THAT(refused("{name: sampled_rows, p: 101}"), HasSubstr("sync.all.p: must be in [0, 100]"));
-  EXPECT_THAT(refused("{name: sampled_rows, softmax: '('}"), HasSubstr("sync.all.softmax: '(' is no regular expression"));
+  EXPECT_THAT(refused("{name: sampled_rows, softmax: '('}"),
+              HasSubstr("sync.all.softmax: '(' is no regular expression"));
   EXPECT_THAT(refused("{name: sampled_rows, transport: tcp}"), HasSubstr("allreduce, param_server"));
   EXPECT_THAT(refused("{name: sampled_rows, replay: x}"), HasSubstr("ranks go in step with transport allreduce"));
   const Node full = full_component(PluginKind::sync, parse_yaml("name: sampled_rows", "r.yaml"), "sync.all");

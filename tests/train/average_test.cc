@@ -58,7 +58,8 @@ TEST_F(Average, RefusesWhatHasNoAverage) {
   make_run({{1, 2}, {1, 2, 3}}, {5});
   EXPECT_THAT(refused({{step(10), step(20)}, "", 0, 0}),
               AllOf(HasSubstr("parameter w is (2) f32 in"), HasSubstr("(3) f32 in"), HasSubstr("one model")));
-  EXPECT_THAT(refused({{}, path("run"), 3, 0}), AllOf(HasSubstr("keeps 2 checkpoints, asked for are 3"), HasSubstr("keep_last=3")));
+  EXPECT_THAT(refused({{}, path("run"), 3, 0}),
+              AllOf(HasSubstr("keeps 2 checkpoints, asked for are 3"), HasSubstr("keep_last=3")));
   EXPECT_THAT(refused({{}, path("run"), 0, 2}), HasSubstr("keeps 1 checkpoints that were validated, asked for are 2"));
   EXPECT_THAT(refused({{}, path("run"), 0, 0}), HasSubstr("name checkpoints"));
   EXPECT_THAT(refused({{step(10)}, path("run"), 1, 0}), HasSubstr("name checkpoints"));

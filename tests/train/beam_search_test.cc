@@ -1,5 +1,5 @@
-// Beam search over a model whose every prefix of every sentence has random logits of its own, against the enumeration of all
-// translations.
+// Beam search over a model whose every prefix of every sentence has random logits of its own, against the enumeration
+// of all translations.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -81,7 +81,8 @@ Found search(const Model& model, std::vector<int64_t> sentences, const SearchOpt
   Context ctx;
   TableDecoding decoding(model, sentences);
   const std::vector<int64_t> lengths(sentences.size(), 3);
-  Found found = beam_search(ctx, decoding, [](const Tensor& features) { return features; }, lengths, options);
+  Found found = beam_search(
+      ctx, decoding, [](const Tensor& features) { return features; }, lengths, options);
   if (widths) *widths = decoding.widths();
   return found;
 }
@@ -194,7 +195,8 @@ TEST(BeamSearch, ABatchIsTheSentencesAlone) {
   const Model words = random_model(40, 8);
   const Model model = [&](int64_t sentence, const std::vector<int32_t>& prefix) {
     std::vector<float> logits = words(sentence, prefix);
-    if (static_cast<int64_t>(prefix.size()) >= sentence / 2) logits[kEos] += 7;  // each sentence has a length of its own
+    if (static_cast<int64_t>(prefix.size()) >= sentence / 2)
+      logits[kEos] += 7;  // each sentence has a length of its own
     return logits;
   };
   std::vector<int64_t> sentences(17);

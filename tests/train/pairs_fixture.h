@@ -27,7 +27,8 @@ inline PairArray coded_pairs(int64_t n, uint64_t seed, int64_t vocabulary = 30) 
     for (uint64_t w = 0; w < length; ++w, ++at) {
       const auto word = (topic + key.fold("word").below(at, 4)) % words;
       source.push_back(static_cast<int32_t>(2 + word));
-      if (w == 0 || key.fold("left out").below(at, 4) > 0) target.push_back(static_cast<int32_t>(2 + (word * 5 + 1) % words));
+      if (w == 0 || key.fold("left out").below(at, 4) > 0)
+        target.push_back(static_cast<int32_t>(2 + (word * 5 + 1) % words));
     }
     source.push_back(Vocabulary::kEos);
     target.push_back(Vocabulary::kEos);

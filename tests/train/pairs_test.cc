@@ -63,7 +63,8 @@ TEST_F(Pairs, ValidationIsTheMeanOverTargetsWhateverItsBatches) {
   EXPECT_NEAR(train("many", {{"train.eval_batch", "32"}}).at.valid_nll, one.at.valid_nll, 1e-6);
   EXPECT_NEAR(train("ranks", {{"train.eval_batch", "7"}}, 3).at.valid_nll, one.at.valid_nll, 1e-4);
   int64_t targets = 0;
-  for (int64_t i = 0; i < data_.valid_pairs.size(); ++i) targets += static_cast<int64_t>(data_.valid_pairs.target(i).size());
+  for (int64_t i = 0; i < data_.valid_pairs.size(); ++i)
+    targets += static_cast<int64_t>(data_.valid_pairs.target(i).size());
   const auto valid = records("one", "valid");
   ASSERT_EQ(valid.size(), 2u);
   EXPECT_EQ(valid[1]["tokens"], targets);
@@ -77,7 +78,8 @@ TEST_F(Pairs, RecordsCountRealTargetsPaddingAndSpread) {
   const auto all = records("r", "train");
   ASSERT_EQ(all.size(), 12u);
   int64_t epoch = 0;
-  for (int64_t i = 0; i < data_.train_pairs.size(); ++i) epoch += static_cast<int64_t>(data_.train_pairs.target(i).size());
+  for (int64_t i = 0; i < data_.train_pairs.size(); ++i)
+    epoch += static_cast<int64_t>(data_.train_pairs.target(i).size());
   for (size_t i = 0; i < all.size(); ++i) {
     const double passed = all[i]["epoch"].get<double>();
     if (passed == std::floor(passed)) {
@@ -150,15 +152,18 @@ TEST_F(Pairs, StopsWhenValidationSaysSo) {
   const double limit = valid[4]["nll_bit"].get<double>() + 1e-9;  // of step 10
   for (const int64_t ranks : {0, 2}) {
     const auto early = train(str("early", ranks),
-                             {{"train.eval_every", "2"}, {"train.steps", "40"},
-                              {"stop.when", str("valid.nll_bit <= ", number_text(limit + 1e-4))}}, ranks);
+                             {{"train.eval_every", "2"},
+                              {"train.steps", "40"},
+                              {"stop.when", str("valid.nll_bit <= ", number_text(limit + 1e-4))}},
+                             ranks);
     EXPECT_LE(early.at.step, 10);
     EXPECT_THAT(early.stopped, HasSubstr("valid.nll_bit"));
     EXPECT_GT(early.at.seconds, 0);
     EXPECT_TRUE(std::filesystem::exists(path(str("early", ranks, "/checkpoints/step-", early.at.step))));
   }
   // A stopped run that goes on with the same aim has nothing left to do; without it, it trains to the end.
-  const auto again = train("early0", {{"train.eval_every", "2"}, {"train.steps", "40"},
+  const auto again = train("early0", {{"train.eval_every", "2"},
+                                      {"train.steps", "40"},
                                       {"stop.when", str("valid.nll_bit <= ", number_text(limit + 1e-4))}});
   EXPECT_LE(again.at.step, 10);
   EXPECT_FALSE(again.stopped.empty());
@@ -169,8 +174,8 @@ TEST_F(Pairs, StopRulesThatMeanNothingAreNamed) {
   const auto error = [&](const std::string& when) {
     return message<UserError>([&] { read_recipe(recipe({{"stop.when", "'" + when + "'"}}), "pairs"); });
   };
-  EXPECT_THAT(error("valid.nll_bits <= 2"), AllOf(HasSubstr("stop.when"), HasSubstr("did you mean 'valid.nll_bit'"),
-                                                  HasSubstr("valid.ppl")));
+  EXPECT_THAT(error("valid.nll_bits <= 2"),
+              AllOf(HasSubstr("stop.when"), HasSubstr("did you mean 'valid.nll_bit'"), HasSubstr("valid.ppl")));
   EXPECT_THAT(error("valid.ppl == 2"), AllOf(HasSubstr("'==' is no comparison"), HasSubstr("<=")));
   EXPECT_THAT(error("valid.ppl <= low"), HasSubstr("'low' is no number"));
   EXPECT_THAT(error("valid.ppl<=3"), HasSubstr("such as \"valid.nll_bit <= 2.11\""));

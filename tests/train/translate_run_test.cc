@@ -1,5 +1,5 @@
-// lmx translate and lmx score on a run's folder: a small transformer as training begins with it. What it says means nothing,
-// but must not depend on how it is asked.
+// lmx translate and lmx score on a run's folder: a small transformer as training begins with it. What it says means
+// nothing, but must not depend on how it is asked.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -47,12 +47,13 @@ class TranslationRunTest : public FolderTest {
   }
   // What a run writes before its first step, and a checkpoint of the parameters that it begins with.
   void make_run(const std::string& name, int words, const std::string& model) {
-    const std::string yaml = str("data: {name: parallel, source_language: en, target_language: de, vocab_size: ", words,
-                                 ", valid_fraction: 0.1, test_fraction: 0.1, cache_dir: ", path("cache"), ", source_files: [",
-                                 path("a.en"), "], target_files: [", path("a.de"),
-                                 "]}\nbatcher: {name: random_windows, sequence_length: 5}\nbatch: {global: 2}\nmodel: ", model,
-                                 "\nloss: {name: full_softmax}\noptimizer: {name: sgd, lr: 0.1}\n"
-                                 "train: {steps: 1}\nthreads: 1\n");
+    const std::string yaml =
+        str("data: {name: parallel, source_language: en, target_language: de, vocab_size: ", words,
+            ", valid_fraction: 0.1, test_fraction: 0.1, cache_dir: ", path("cache"), ", source_files: [", path("a.en"),
+            "], target_files: [", path("a.de"),
+            "]}\nbatcher: {name: random_windows, sequence_length: 5}\nbatch: {global: 2}\nmodel: ", model,
+            "\nloss: {name: full_softmax}\noptimizer: {name: sgd, lr: 0.1}\n"
+            "train: {steps: 1}\nthreads: 1\n");
     const Node full = full_recipe(parse_yaml(yaml, "recipe.yaml"), name);
     const Recipe recipe = read_recipe(full, name);
     const Dataset data = open_dataset(recipe.data);
@@ -88,7 +89,8 @@ class TranslationRunTest : public FolderTest {
 
 TEST_F(TranslationRunTest, BatchesDoNotChangeTranslations) {
   std::string input;
-  for (int i = 0; i < 40; ++i) input += (i % 9 == 4 ? "" : str("The ", word(i * 3), i % 2 ? " sees a sol" : "", ".")) + "\n";
+  for (int i = 0; i < 40; ++i)
+    input += (i % 9 == 4 ? "" : str("The ", word(i * 3), i % 2 ? " sees a sol" : "", ".")) + "\n";
   TranslateOptions o = options();
   const std::string many = translated(input, o);
   EXPECT_EQ(std::count(many.begin(), many.end(), '\n'), 40);
@@ -127,8 +129,8 @@ TEST_F(TranslationRunTest, ScoreAgreesWithSearch) {
     int64_t tokens = 0;
     lines >> mean >> sum >> tokens;
     EXPECT_NEAR(mean * static_cast<double>(tokens), sum, 1e-4);
-    // The text may have a shorter segmentation than the one that search wrote; where it has not, incremental decoding and
-    // the whole forward agree.
+    // The text may have a shorter segmentation than the one that search wrote; where it has not, incremental decoding
+    // and the whole forward agree.
     if (tokens != t.length) continue;
     EXPECT_NEAR(sum, t.logprob, 2e-4 * std::abs(sum));
     ++compared;
@@ -154,7 +156,8 @@ TEST_F(TranslationRunTest, InvalidTextComesAfterWhatWasWritten) {
   const std::string text = message<UserError>([&] { translate_file(path("run"), o, path("in.txt"), path("out.txt")); });
   EXPECT_THAT(text, AllOf(HasSubstr("in.txt:3: byte 0xE9"), HasSubstr("not UTF-8")));
   EXPECT_EQ(read_all(path("out.txt")), good);
-  EXPECT_THAT(message<RunError>([&] { translate_file(path("run"), o, path("a.en"), "/dev/full"); }), HasSubstr("No space left"));
+  EXPECT_THAT(message<RunError>([&] { translate_file(path("run"), o, path("a.en"), "/dev/full"); }),
+              HasSubstr("No space left"));
 }
 
 TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
@@ -172,7 +175,8 @@ TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
   EXPECT_THAT(tsv, testing::EndsWith("-inf\t-inf\t0\n"));
   EXPECT_THAT(tsv, HasSubstr("\t1\n"));  // an empty side: </s> alone
   o.batch = 0;
-  EXPECT_THAT(message<UserError>([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }), HasSubstr("at least 1"));
+  EXPECT_THAT(message<UserError>([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }),
+              HasSubstr("at least 1"));
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), {}, "-", "-", path("tsv")); }), HasSubstr("one side"));
 }
 
@@ -186,7 +190,8 @@ TEST_F(TranslationRunTest, EvalCountsBleuOfItsSplit) {
   EXPECT_EQ(r.step, 10);
   EXPECT_NEAR(r.ppl, std::exp(r.nll_nat), 1e-9 * r.ppl);
   const Dataset data = open_dataset(recipe_of_run(path("run")).data);
-  const Lines sources = read_lines(data.directory + "/test.source.txt"), targets = read_lines(data.directory + "/test.target.txt");
+  const Lines sources = read_lines(data.directory + "/test.source.txt"),
+              targets = read_lines(data.directory + "/test.target.txt");
   ASSERT_EQ(static_cast<int64_t>(sources.size()), data.test_pairs.size());
   Lines text, tokens, words;
   for (const auto& found : Translator(path("run"), {}).translate(sources)) {
@@ -197,7 +202,8 @@ TEST_F(TranslationRunTest, EvalCountsBleuOfItsSplit) {
     words.push_back(data.codecs.target->decode_tokens(data.test_pairs.target(i)));
   EXPECT_EQ(r.translation->bleu, bleu(text, std::span(&targets, 1)).score);
   EXPECT_EQ(r.translation->multi_bleu, bleu(tokens, std::span(&words, 1), multi_bleu_options()).score);
-  EXPECT_THAT(r.translation->bleu_line, testing::StartsWith("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:lmx-"));
+  EXPECT_THAT(r.translation->bleu_line,
+              testing::StartsWith("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:lmx-"));
   o.translate = false;
   EXPECT_FALSE(evaluate_run(path("run"), o).translation.has_value());
   o.translate = true;
@@ -216,17 +222,20 @@ TEST_F(TranslationRunTest, RunsThatCannotTranslate) {
   // Another vocabulary than the checkpoint's.
   make_run("other", 90, "{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 32, heads: 2}");
   o.checkpoint = path("other/checkpoints/step-10");
-  EXPECT_THAT(refused("run", o), AllOf(HasSubstr("trained with a vocabulary of 90 entries"), HasSubstr("this run's has 100")));
+  EXPECT_THAT(refused("run", o),
+              AllOf(HasSubstr("trained with a vocabulary of 90 entries"), HasSubstr("this run's has 100")));
   // Subwords that are gone, or another run's.
   fs::copy(path("run"), path("copy"), fs::copy_options::recursive);
   fs::remove(path("copy/subwords.model"));
-  EXPECT_THAT(refused("copy", options()), AllOf(HasSubstr("copy/subwords.model is missing"), HasSubstr("translation run")));
+  EXPECT_THAT(refused("copy", options()),
+              AllOf(HasSubstr("copy/subwords.model is missing"), HasSubstr("translation run")));
   fs::copy(path("other/subwords.model"), path("copy/subwords.model"));
   EXPECT_THAT(refused("copy", options()), HasSubstr("copy/codecs.json is damaged"));
 }
 
 TEST_F(TranslationRunTest, AverageOfOneTranslatesAsItDoes) {
-  average_checkpoints({{path("run/checkpoints/step-10"), path("run/checkpoints/step-10")}, "", 0, 0}, path("mean.safetensors"));
+  average_checkpoints({{path("run/checkpoints/step-10"), path("run/checkpoints/step-10")}, "", 0, 0},
+                      path("mean.safetensors"));
   TranslateOptions o = options();
   const std::string before = translated("The ko sees a li.\nThe mu.\n", o);
   o.checkpoint = path("mean.safetensors");

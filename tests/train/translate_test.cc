@@ -1,5 +1,5 @@
-// Text through search and back, with a model that copies its source: what becomes of empty and long lines, of unknown words,
-// of the order of lines.
+// Text through search and back, with a model that copies its source: what becomes of empty and long lines, of unknown
+// words, of the order of lines.
 #include "train/translate.h"
 
 #include <gmock/gmock.h>
@@ -129,7 +129,9 @@ class Translate : public testing::Test {
 
 TEST_F(Translate, KeepsTheOrderOfLinesAndEmptyOnes) {
   Lines lines;
-  for (size_t i = 0; i < 70; ++i) lines.push_back(i % 7 == 3 ? std::string(i % 2, ' ') : std::string(1 + i * 31 % 50, static_cast<char>('a' + i % 25)));
+  for (size_t i = 0; i < 70; ++i)
+    lines.push_back(i % 7 == 3 ? std::string(i % 2, ' ')
+                               : std::string(1 + i * 31 % 50, static_cast<char>('a' + i % 25)));
   TranslateOptions o;
   o.batch = 8;
   const auto found = translate(lines, o);
@@ -171,8 +173,8 @@ TEST_F(Translate, LongLinesAreTranslatedInPieces) {
   EXPECT_EQ(found[1][0].tokens, line);  // nothing is lost, and pieces end between words
   EXPECT_EQ(found[0][0].tokens, "ab");
   EXPECT_EQ(found[2][0].tokens, "cd");
-  EXPECT_EQ(translate({std::string(35, 'q')}, o)[0][0].tokens, std::string(10, 'q') + " " + std::string(10, 'q') + " " +
-                                                                   std::string(10, 'q') + " " + std::string(5, 'q'));
+  EXPECT_EQ(translate({std::string(35, 'q')}, o)[0][0].tokens,
+            std::string(10, 'q') + " " + std::string(10, 'q') + " " + std::string(10, 'q') + " " + std::string(5, 'q'));
 }
 
 TEST_F(Translate, ALineOf100000Words) {

@@ -26,7 +26,8 @@ void average(const AverageCommand& o) {
   } else {
     options.checkpoints = o.inputs;
   }
-  for (const std::string& path : lmx::average_checkpoints(options, o.output)) std::printf("averaged %s\n", path.c_str());
+  for (const std::string& path : lmx::average_checkpoints(options, o.output))
+    std::printf("averaged %s\n", path.c_str());
   std::printf("wrote %s\n", o.output.c_str());
 }
 
@@ -34,13 +35,16 @@ void average(const AverageCommand& o) {
 
 void add_average(CLI::App& app) {
   CLI::App* command = app.add_subcommand("average", "the mean of several checkpoints' parameters");
-  set_examples(*command, {{"lmx average mean.safetensors --last 10 runs/ott_wmt/2026-05-01_101500", "of its last ten"},
-                          {"lmx average mean.safetensors --best 5 runs/ott_wmt/2026-05-01_101500", "of its five best"},
-                          {"lmx average mean.safetensors RUN/checkpoints/step-900 RUN/checkpoints/step-1000", "of these"},
-                          {"lmx eval RUN --checkpoint mean.safetensors --split test", "what it is worth"}});
+  set_examples(*command,
+               {{"lmx average mean.safetensors --last 10 runs/ott_wmt/2026-05-01_101500", "of its last ten"},
+                {"lmx average mean.safetensors --best 5 runs/ott_wmt/2026-05-01_101500", "of its five best"},
+                {"lmx average mean.safetensors RUN/checkpoints/step-900 RUN/checkpoints/step-1000", "of these"},
+                {"lmx eval RUN --checkpoint mean.safetensors --split test", "what it is worth"}});
   const auto o = std::make_shared<AverageCommand>();
   command->add_option("OUT", o->output, "the safetensors file to write")->required()->type_name("");
-  command->add_option("CHECKPOINT", o->inputs, "checkpoint folders or safetensors files; or one run, with --last or --best")
+  command
+      ->add_option("CHECKPOINT", o->inputs,
+                   "checkpoint folders or safetensors files; or one run, with --last or --best")
       ->required()
       ->type_name("");
   command->add_option("--last", o->last, "the run's last N checkpoints")->check(CLI::PositiveNumber)->type_name("N");

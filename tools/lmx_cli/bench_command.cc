@@ -141,9 +141,10 @@ void add_bench(CLI::App& app) {
                 {"lmx bench word_lstm --table", "where the step's time goes, on stderr"},
                 {"lmx bench --precision bf16 --trace t.json", "the same as a Chrome trace (ui.perfetto.dev)"}});
   command
-      ->add_option("WORKLOAD", options->workload,
-                   "word_lstm: Patwary's word model at its full size, 32 x 20 words; nmt_transformer: a base Transformer, "
-                   "64 pairs of 24 and 26 words")
+      ->add_option(
+          "WORKLOAD", options->workload,
+          "word_lstm: Patwary's word model at its full size, 32 x 20 words; nmt_transformer: a base Transformer, "
+          "64 pairs of 24 and 26 words")
       ->type_name("")
       ->capture_default_str();
   command->add_option("--precision", options->precision, "fp32, bf16, fp16, or all (fp32 and bf16)")

@@ -56,8 +56,8 @@ void prepare(const Options& options) {
   if (dataset.train_pairs.size() > 0)
     std::cout << "pairs: train " << dataset.train_pairs.size() << ", valid " << dataset.valid_pairs.size() << ", test "
               << dataset.test_pairs.size() << "\n";
-  std::cout << (dataset.train_pairs.size() > 0 ? "target tokens: train " : "tokens: train ") << dataset.train.size() << ", valid " << dataset.valid.size() << ", test "
-            << dataset.test.size() << "\n";
+  std::cout << (dataset.train_pairs.size() > 0 ? "target tokens: train " : "tokens: train ") << dataset.train.size()
+            << ", valid " << dataset.valid.size() << ", test " << dataset.test.size() << "\n";
   if (!dataset.directory.empty()) std::cout << "directory: " << dataset.directory << "\n";
 }
 
@@ -105,10 +105,20 @@ std::string records_of(const Dataset& dataset, const std::vector<TypesAtTokens>&
   using Json = nlohmann::ordered_json;
   std::string text;
   for (const TypesAtTokens& p : points)
-    text += Json{{"step", 0}, {"split", "types"}, {"tokens", p.tokens}, {"types", p.types}, {"spread", p.spread},
-                 {"tokens_per_type", static_cast<double>(p.tokens) / p.types}}.dump() + "\n";
-  return text + Json{{"step", 0}, {"split", "fit"}, {"exponent", fit.exponent}, {"factor", fit.factor}, {"rms", fit.rms},
-                     {"tokens", dataset.train.size()}, {"types", dataset.types}}.dump() + "\n";
+    text += Json{{"step", 0},        {"split", "types"},   {"tokens", p.tokens},
+                 {"types", p.types}, {"spread", p.spread}, {"tokens_per_type", static_cast<double>(p.tokens) / p.types}}
+                .dump() +
+            "\n";
+  return text +
+         Json{{"step", 0},
+              {"split", "fit"},
+              {"exponent", fit.exponent},
+              {"factor", fit.factor},
+              {"rms", fit.rms},
+              {"tokens", dataset.train.size()},
+              {"types", dataset.types}}
+             .dump() +
+         "\n";
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -159,12 +169,14 @@ void fetch(const std::string& corpus, const FetchOptions& options) {
 
 void add_fetch(CLI::App& group) {
   CLI::App* command = group.add_subcommand("fetch", "download a corpus of the registry, check and unpack it");
-  set_examples(*command, {{"lmx data fetch multi30k", "into its folder below LMX_DATA_DIR"},
-                          {"lmx data fetch wmt16_en_de --keep-archives", "what broke off before goes on where it ended"}});
+  set_examples(*command,
+               {{"lmx data fetch multi30k", "into its folder below LMX_DATA_DIR"},
+                {"lmx data fetch wmt16_en_de --keep-archives", "what broke off before goes on where it ended"}});
   const auto corpus = std::make_shared<std::string>();
   const auto options = std::make_shared<FetchOptions>();
   command->add_option("NAME", *corpus, "a corpus that `lmx data list` knows")->required()->type_name("");
-  command->add_option("--directory", options->directory, "the folder to fill, instead of the corpus's own")->type_name("DIR");
+  command->add_option("--directory", options->directory, "the folder to fill, instead of the corpus's own")
+      ->type_name("DIR");
   command->add_flag("--keep-archives", options->keep_archives, "leave what was unpacked where it is");
   command->callback([corpus, options] { fetch(*corpus, *options); });
 }
@@ -212,7 +224,8 @@ void add_stats(CLI::App& group) {
 }  // namespace
 
 void add_data(CLI::App& app) {
-  CLI::App* group = app.add_subcommand("data", "corpora: list them, prepare them, count their words; filter parallel text");
+  CLI::App* group =
+      app.add_subcommand("data", "corpora: list them, prepare them, count their words; filter parallel text");
   set_examples(*group, {{"lmx data list", "the corpora that lmx knows"},
                         {"lmx data prepare recipes/word_lm_gutenberg.yaml", "vocabulary and token files of a recipe"},
                         {"lmx data stats --corpus gutenberg", "unique words against tokens, U = a N^b"}});

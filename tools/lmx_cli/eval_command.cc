@@ -41,7 +41,8 @@ void evaluate(Options o) {
 }  // namespace
 
 void add_eval(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("eval", "perplexity of a run's checkpoint under the full softmax; BLEU where it translates");
+  CLI::App* command =
+      app.add_subcommand("eval", "perplexity of a run's checkpoint under the full softmax; BLEU where it translates");
   set_examples(*command, {{"lmx eval runs/quickstart/2026-05-01_101500", "its last checkpoint on the validation split"},
                           {"lmx eval runs/quickstart/2026-05-01_101500 --split test --checkpoint best",
                            "the best one on the test split"},

@@ -11,9 +11,9 @@ int run_command_line(int argc, char** argv);
 
 namespace {
 
-// libgomp's threads spin for milliseconds at a barrier, by default; where another process wants the processor, a step then
-// takes several times as long. A short spin costs nothing on a quiet machine (docs/performance.md). libgomp reads the variable
-// before main() begins, so the program starts itself again.
+// libgomp's threads spin for milliseconds at a barrier, by default; where another process wants the processor, a step
+// then takes several times as long. A short spin costs nothing on a quiet machine (docs/performance.md). libgomp reads
+// the variable before main() begins, so the program starts itself again.
 void limit_spinning(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
   setenv("GOMP_SPINCOUNT", "20000", 0);

@@ -11,9 +11,9 @@
 
 #include "comm_times.h"
 #include "commands.h"
+#include "lmx/checkpoint.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
-#include "lmx/checkpoint.h"
 #include "run_records.h"
 #include "sub_batches.h"
 
@@ -254,7 +254,8 @@ void print_sub_batches(const Report& r) {
 
 void write_charts(const Report& r, const std::string& directory) {
   if (r.sub_batches.empty())
-    throw lmx::UserError(str("[report] ", r.directory, " has no times of sub-batches to draw: it was not trained on "
+    throw lmx::UserError(str("[report] ", r.directory,
+                             " has no times of sub-batches to draw: it was not trained on "
                              "parallel text, or has no record yet"));
   std::filesystem::create_directories(directory);
   lmx::write_file_atomically(directory + "/sub_batch_times.svg", histogram_svg(r.sub_batches));
@@ -363,9 +364,11 @@ void add_report(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
   command->add_flag("--json", o->json, "one JSON object");
-  command->add_option("--charts", o->charts,
-                      "of parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last recorded step) "
-                      "and timeline.json, the same for chrome://tracing")
+  command
+      ->add_option(
+          "--charts", o->charts,
+          "of parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last recorded step) "
+          "and timeline.json, the same for chrome://tracing")
       ->type_name("DIR");
   command->callback([o] { report(*o); });
 }

@@ -72,7 +72,8 @@ void print_result(const lmx::RunResult& r, const Options& o) {
   }
   if (r.translation) {
     const std::string& split = r.translation->split;
-    std::cout << split << " " << r.translation->bleu_line << "\n" << split << " multi-bleu " << r.translation->multi_bleu_line << "\n";
+    std::cout << split << " " << r.translation->bleu_line << "\n"
+              << split << " multi-bleu " << r.translation->multi_bleu_line << "\n";
     std::cout << split << " BLEU " << number(r.translation->bleu) << "\n";
   }
 }
@@ -115,12 +116,13 @@ void run(const Options& o) {
 
 void add_run(CLI::App& app) {
   CLI::App* command = app.add_subcommand("run", "train a recipe");
-  set_examples(*command,
-               {{"lmx run recipes/quickstart.yaml", "a small model in under a minute; no download"},
-                {"lmx run recipes/quickstart.yaml model.cells=64 train.steps=200", "with values changed"},
-                {"lmx run recipes/word_lm_gutenberg.yaml --dry-run", "parameters, memory, data; trains nothing"},
-                {"lmx run recipes/quickstart.yaml --ranks 8", "the same run as 8 ranks would compute it, in one process"},
-                {"lmx run recipes/quickstart.yaml --resume auto", "go on with its newest run, or start one"}});
+  set_examples(
+      *command,
+      {{"lmx run recipes/quickstart.yaml", "a small model in under a minute; no download"},
+       {"lmx run recipes/quickstart.yaml model.cells=64 train.steps=200", "with values changed"},
+       {"lmx run recipes/word_lm_gutenberg.yaml --dry-run", "parameters, memory, data; trains nothing"},
+       {"lmx run recipes/quickstart.yaml --ranks 8", "the same run as 8 ranks would compute it, in one process"},
+       {"lmx run recipes/quickstart.yaml --resume auto", "go on with its newest run, or start one"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RECIPE", o->recipe, "a recipe, a YAML file")->required()->type_name("");
   command->add_option("OVERRIDES", o->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option")

@@ -114,23 +114,26 @@ std::string timeline_svg(const SubBatches& all) {
   double end = 0;
   for (const auto& [rank, intervals] : all.timeline)
     for (const Interval& i : intervals) end = std::max(end, i.end);
-  const double height = kTop + kLane * static_cast<double>(all.timeline.size()) + 40, scale = kWidth / std::max(end, 1e-9);
+  const double height = kTop + kLane * static_cast<double>(all.timeline.size()) + 40,
+               scale = kWidth / std::max(end, 1e-9);
   std::string text =
       str("<svg xmlns='http://www.w3.org/2000/svg' width='", kLeft + kWidth + 30, "' height='", height,
-          "' font-family='sans-serif' font-size='12'>\n<rect width='100%' height='100%' fill='#fff'/>\n<text x='", kLeft,
-          "' y='24' font-size='15'>Step ", all.step,
+          "' font-family='sans-serif' font-size='12'>\n<rect width='100%' height='100%' fill='#fff'/>\n<text x='",
+          kLeft, "' y='24' font-size='15'>Step ", all.step,
           ": forward and backward of each sub-batch (blue), gradients on their way (orange)</text>\n");
   double y = kTop;
   for (const auto& [rank, intervals] : all.timeline) {
     text += str("<text x='8' y='", y + kLane / 2 + 4, "'>rank ", rank, "</text>\n");
     for (const Interval& i : intervals)
-      text += box(i, kLeft + i.begin * scale, (i.end - i.begin) * scale, i.travels ? y + 16 : y + 2, i.travels ? 6 : 14);
+      text +=
+          box(i, kLeft + i.begin * scale, (i.end - i.begin) * scale, i.travels ? y + 16 : y + 2, i.travels ? 6 : 14);
     y += kLane;
   }
   for (int tick = 0; tick <= 4; ++tick) {
     const double x = kLeft + kWidth * tick / 4.0;
-    text += str("<line x1='", x, "' x2='", x, "' y1='", kTop, "' y2='", y, "' stroke='#ccc' stroke-dasharray='2 3'/><text x='",
-                x, "' y='", y + 18, "' text-anchor='middle'>", milliseconds(end * tick / 4.0), "</text>\n");
+    text += str("<line x1='", x, "' x2='", x, "' y1='", kTop, "' y2='", y,
+                "' stroke='#ccc' stroke-dasharray='2 3'/><text x='", x, "' y='", y + 18, "' text-anchor='middle'>",
+                milliseconds(end * tick / 4.0), "</text>\n");
   }
   return text + "</svg>\n";
 }

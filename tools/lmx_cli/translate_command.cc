@@ -54,7 +54,9 @@ void add_search(CLI::App& command, TranslateCommand& o) {
   command.add_option("--length-penalty", o.penalty, "fairseq:A (l^A), wu:A (((5 + l) / 6)^A) or none; l counts </s>")
       ->type_name("KIND")
       ->capture_default_str();
-  command.add_option("--n-best", o.options.n_best, "translations of each line, with scores: line ||| text ||| ... ||| score")
+  command
+      .add_option("--n-best", o.options.n_best,
+                  "translations of each line, with scores: line ||| text ||| ... ||| score")
       ->type_name("N")
       ->capture_default_str();
   command.add_option("--max-length", o.max_length, "a,b: at most a x + b tokens for x of the source")
@@ -69,24 +71,28 @@ void add_search(CLI::App& command, TranslateCommand& o) {
 
 void add_translate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("translate", "translate text, line by line, with a run's model");
-  set_examples(*command,
-               {{"lmx translate runs/ott_wmt/2026-05-01_101500 < news.en > news.de", "its last checkpoint, beam 4"},
-                {"lmx translate runs/ott_wmt/2026-05-01_101500 --checkpoint average.safetensors --input news.en.gz",
-                 "the average that `lmx average` wrote"},
-                {"echo 'A dog runs.' | lmx translate runs/ott_wmt/2026-05-01_101500 --n-best 4", "four of them, with scores"}});
+  set_examples(
+      *command,
+      {{"lmx translate runs/ott_wmt/2026-05-01_101500 < news.en > news.de", "its last checkpoint, beam 4"},
+       {"lmx translate runs/ott_wmt/2026-05-01_101500 --checkpoint average.safetensors --input news.en.gz",
+        "the average that `lmx average` wrote"},
+       {"echo 'A dog runs.' | lmx translate runs/ott_wmt/2026-05-01_101500 --n-best 4", "four of them, with scores"}});
   const auto o = std::make_shared<TranslateCommand>();
   command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
   command->add_option("--checkpoint", o->options.checkpoint, kWhich)->type_name("WHICH")->capture_default_str();
   add_search(*command, *o);
-  command->add_option("--replace-unknown", o->options.replace_unknown,
-                      "words outside the vocabulary: drop (never written), keep (<unk>), copy (from the source)")
+  command
+      ->add_option("--replace-unknown", o->options.replace_unknown,
+                   "words outside the vocabulary: drop (never written), keep (<unk>), copy (from the source)")
       ->type_name("HOW")
       ->capture_default_str();
   command->add_option("--batch", o->options.batch, "sentences of a batch")->type_name("N")->capture_default_str();
   command->add_option("--max-source", o->options.max_source, "tokens; longer lines are translated in pieces")
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--input", o->input, "-: standard input; .gz is read too")->type_name("FILE")->capture_default_str();
+  command->add_option("--input", o->input, "-: standard input; .gz is read too")
+      ->type_name("FILE")
+      ->capture_default_str();
   command->add_option("--output", o->output, "-: standard output")->type_name("FILE")->capture_default_str();
   o->directories.add_to(*command);
   command->callback([o] { translate(*o); });

@@ -18,12 +18,12 @@ namespace lmx {
 
 // B sequences of a step's global batch. Sequences of different lengths lie one after the other, without padding.
 struct Batch {
-  Tensor inputs;                        // i32 (B, T), or (N) with `lengths`
-  Tensor targets;                       // i32, shaped as inputs: the token after each input
-  std::vector<int64_t> slots;           // (B) which sequence of the global batch it is: where its state and noise live
-  std::vector<uint8_t> fresh;           // (B) 1: the sequence starts with a zero state
-  std::vector<int64_t> lengths;         // (B) inputs of each sequence, N in all; empty where all have T
-  Tensor source;                        // i32 (M): the sentences to translate, ended by </s>; undefined for language models
+  Tensor inputs;                 // i32 (B, T), or (N) with `lengths`
+  Tensor targets;                // i32, shaped as inputs: the token after each input
+  std::vector<int64_t> slots;    // (B) which sequence of the global batch it is: where its state and noise live
+  std::vector<uint8_t> fresh;    // (B) 1: the sequence starts with a zero state
+  std::vector<int64_t> lengths;  // (B) inputs of each sequence, N in all; empty where all have T
+  Tensor source;                 // i32 (M): the sentences to translate, ended by </s>; undefined for language models
   std::vector<int64_t> source_lengths;  // (B), M in all
   int64_t sequences() const { return lengths.empty() ? inputs.dim(0) : static_cast<int64_t>(lengths.size()); }
   int64_t tokens() const { return inputs.numel(); }
@@ -36,8 +36,8 @@ struct BatcherEnv {
   std::shared_ptr<Allocator> allocator;
   std::string split = "train";
   PairArray pairs = {};  // parallel text; empty for language models
-  // Seconds of a forward and backward of `sentences` pairs whose longest sides have these lengths, and the multiply-adds
-  // of it. Asking for seconds may take a measurement. Empty where a model cannot be run.
+  // Seconds of a forward and backward of `sentences` pairs whose longest sides have these lengths, and the
+  // multiply-adds of it. Asking for seconds may take a measurement. Empty where a model cannot be run.
   using Cost = std::function<double(int64_t sentences, int64_t source, int64_t target)>;
   Cost cost = {}, macs = {};
 };
@@ -51,9 +51,9 @@ struct StepSize {
 class LMX_API Batcher {
  public:
   virtual ~Batcher();
-  // Items [first, first + count) of the global batch of `step` (0-based, never ends: epochs follow each other). The last
-  // step of an epoch of sub-batches may lack some: they are empty.
-  // REQUIRES: 0 <= first, first + count <= global batch; count is 1 for sub-batches.
+  // Items [first, first + count) of the global batch of `step` (0-based, never ends: epochs follow each other). The
+  // last step of an epoch of sub-batches may lack some: they are empty. REQUIRES: 0 <= first, first + count <= global
+  // batch; count is 1 for sub-batches.
   virtual Batch batch(int64_t step, int64_t first, int64_t count) const = 0;
   virtual int64_t steps_per_epoch() const = 0;
   virtual int64_t sequence_length() const = 0;  // T; 0: items are sub-batches

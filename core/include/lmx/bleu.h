@@ -27,12 +27,12 @@ struct BleuOptions {
 };
 
 // Papineni et al. 2002, over a whole corpus, n-grams up to 4: 100 bp exp(mean of log precisions), where
-// bp = exp(1 - reference length / hypothesis length) for shorter hypotheses; of several references the nearest in length
-// counts, the shorter one of two.
+// bp = exp(1 - reference length / hypothesis length) for shorter hypotheses; of several references the nearest in
+// length counts, the shorter one of two.
 struct BleuScore {
-  double score = 0;                            // 0 to 100
-  std::array<double, 4> precisions{};          // 0 to 100
-  std::array<double, 4> matches{}, ngrams{};   // of the hypothesis; add-k smoothing is in them
+  double score = 0;                           // 0 to 100
+  std::array<double, 4> precisions{};         // 0 to 100
+  std::array<double, 4> matches{}, ngrams{};  // of the hypothesis; add-k smoothing is in them
   double brevity_penalty = 0;
   int64_t hypothesis_length = 0, reference_length = 0;  // words
 };

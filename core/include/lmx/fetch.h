@@ -24,23 +24,23 @@ struct Download {
 LMX_API std::vector<Download> downloads_of(const std::string& corpus);
 
 struct FetchOptions {
-  std::string directory;     // the folder to fill; "": the corpus's below the first data directory
+  std::string directory;       // the folder to fill; "": the corpus's below the first data directory
   bool keep_archives = false;  // what was unpacked stays
-  int64_t attempts = 8;      // failures in a row without a byte between them that are put up with
-  double wait_s = 1;         // before the second attempt; doubles, to a minute
-  double stall_s = 60;       // without a byte count as a broken connection
+  int64_t attempts = 8;        // failures in a row without a byte between them that are put up with
+  double wait_s = 1;           // before the second attempt; doubles, to a minute
+  double stall_s = 60;         // without a byte count as a broken connection
 };
 struct FetchReport {
   std::string directory;
-  int64_t bytes = 0;                  // downloaded now
-  std::vector<std::string> files;     // one line each: name, bytes, SHA-256 and what that was compared with
-  std::string missing;                // what has to be got by hand besides; "": nothing
+  int64_t bytes = 0;               // downloaded now
+  std::vector<std::string> files;  // one line each: name, bytes, SHA-256 and what that was compared with
+  std::string missing;             // what has to be got by hand besides; "": nothing
 };
 
 // Downloads one file to `path`: into path.part, which a later call goes on with; renamed once size and checksum are
 // right. Connections that break are taken up where they ended (a server that ignores that sends all of it again).
-// RunError: the server's answer, a broken connection, a full disk, a size or checksum that differs; but for the last the
-// part stays. Returns the bytes that came over the net.
+// RunError: the server's answer, a broken connection, a full disk, a size or checksum that differs; but for the last
+// the part stays. Returns the bytes that came over the net.
 LMX_API int64_t download(const Download& what, const std::string& path, const FetchOptions& options);
 // All files of a corpus, checked and unpacked; what is there already is left alone. UserError: no such corpus, or one
 // that has to be got by hand (the message says how).

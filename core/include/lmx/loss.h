@@ -33,7 +33,7 @@ class LMX_API Loss {
   virtual std::vector<ParameterSpec> parameters() const = 0;
   // Over targets i32 (n) from features (n, D). `plan`: this step's candidates and rows.
   virtual LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
-                      const StepPlan& plan) const = 0;
+                            const StepPlan& plan) const = 0;
   // Under the full softmax, whatever training used: f32 (n) nats.
   virtual Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
                           const Tensor& targets) const = 0;
@@ -42,8 +42,8 @@ class LMX_API Loss {
   virtual const std::string& normalize() const = 0;  // "token" or "sequence": what the sum is divided by
 };
 
-// The parameters of a model and its loss, the model's first. One that both name is shared: its gradient is the sum of both
-// uses, row-sparse only where both are.
+// The parameters of a model and its loss, the model's first. One that both name is shared: its gradient is the sum of
+// both uses, row-sparse only where both are.
 LMX_API std::vector<ParameterSpec> all_parameters(const std::vector<ParameterSpec>& model, const Loss& loss);
 
 // From `loss:` by its key `name`: full_softmax, sampled_softmax, two_stage_softmax.

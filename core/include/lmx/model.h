@@ -19,8 +19,8 @@ struct ModelEnv {
   int64_t vocab_size = 0;
 };
 
-// Sentences that are written token by token. A row is a sentence in progress; what it has written so far is kept, so that
-// a step costs one position.
+// Sentences that are written token by token. A row is a sentence in progress; what it has written so far is kept, so
+// that a step costs one position.
 class LMX_API Decoding {
  public:
   virtual ~Decoding();
@@ -43,8 +43,8 @@ class LMX_API Model {
   // dropped. `params` must outlive it. Default: UserError, the model does not translate.
   virtual std::unique_ptr<Decoding> decode(Context& ctx, const ParameterStore& params, const Tensor& source,
                                            const std::vector<int64_t>& lengths) const;
-  // Features (B*T, D), or (N, D), of every position, sequence by sequence; `state` comes in as it stood before the batch (rows of
-  // fresh sequences are zero) and leaves as it stands after it, detached from the tape.
+  // Features (B*T, D), or (N, D), of every position, sequence by sequence; `state` comes in as it stood before the
+  // batch (rows of fresh sequences are zero) and leaves as it stands after it, detached from the tape.
   virtual Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const = 0;
   virtual ModelState initial_state(Context& ctx, int64_t sequences) const = 0;
   virtual int64_t feature_size() const = 0;

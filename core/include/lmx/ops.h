@@ -29,8 +29,8 @@ LMX_API Var sum(Context& ctx, const Var& x);
 // same elements, other shape
 LMX_API Var reshape(Context& ctx, const Var& x, Shape shape);
 // y = x * mask / (1 - p); identity when !ctx.training or p == 0       grads: x
-// Element (i, j) of x (..., D) is kept or dropped by (key, row_ids[i], j) alone. Ids that name what a row is (its global
-// slot and time) give the same masks however a batch is cut into ranks and micro-batches.
+// Element (i, j) of x (..., D) is kept or dropped by (key, row_ids[i], j) alone. Ids that name what a row is (its
+// global slot and time) give the same masks however a batch is cut into ranks and micro-batches.
 LMX_API Var dropout(Context& ctx, const Var& x, double p, RandomKey key, const std::vector<uint64_t>& row_ids);
 // The same by (key, element index): for what every rank holds whole, such as a weight.
 LMX_API Var dropout(Context& ctx, const Var& x, double p, RandomKey key);
@@ -57,10 +57,10 @@ struct LMX_API Segments {
   int64_t count() const { return static_cast<int64_t>(begin.size()) - 1; }
   static Segments of(std::span<const int64_t> lengths);
 };
-// Multi-head scaled dot-product attention (Vaswani et al. 2017, section 3.2) of each sequence's queries over its own keys:
-// softmax(q k^T / sqrt(D / heads)) v, head by head.   q (N, D), k, v (M, D) -> (N, D)   grads: q, k, v
-// `causal`: query i sees keys 0 .. i (queries and keys are the same rows). `p`: dropout of the weights, keyed by
-// (key, row_ids[query], head, key's position), in training alone.
+// Multi-head scaled dot-product attention (Vaswani et al. 2017, section 3.2) of each sequence's queries over its own
+// keys: softmax(q k^T / sqrt(D / heads)) v, head by head.   q (N, D), k, v (M, D) -> (N, D)   grads: q, k, v `causal`:
+// query i sees keys 0 .. i (queries and keys are the same rows). `p`: dropout of the weights, keyed by (key,
+// row_ids[query], head, key's position), in training alone.
 LMX_API Var attention(Context& ctx, const Var& q, const Var& k, const Var& v, const Segments& queries,
                       const Segments& keys, int64_t heads, bool causal, double p, RandomKey key,
                       const std::vector<uint64_t>& row_ids);

@@ -13,17 +13,19 @@ namespace lmx {
 
 // Groups of sentences, each one forward of a rank.
 struct LMX_API PairGroups {
-  std::vector<int64_t> pairs;     // numbers of sentences, group after group
-  std::vector<int64_t> ends;      // (groups) one past each group's last
+  std::vector<int64_t> pairs;  // numbers of sentences, group after group
+  std::vector<int64_t> ends;   // (groups) one past each group's last
   int64_t count() const { return static_cast<int64_t>(ends.size()); }
   std::span<const int64_t> group(int64_t g) const;
-  void close() { ends.push_back(static_cast<int64_t>(pairs.size())); }  // what was added since is a group, perhaps empty
+  void close() {
+    ends.push_back(static_cast<int64_t>(pairs.size()));
+  }  // what was added since is a group, perhaps empty
 };
 
 // Sizes of a group, with </s>; `longest` are what padding would bring every sentence to.
 struct PairShape {
   int64_t sentences = 0;
-  int64_t source = 0, target = 0;                  // tokens
+  int64_t source = 0, target = 0;  // tokens
   int64_t longest_source = 0, longest_target = 0;
   int64_t padded() const { return sentences * (longest_source + longest_target); }
   int64_t tokens() const { return source + target; }
@@ -31,16 +33,16 @@ struct PairShape {
 LMX_API PairShape shape_of(const PairArray& pairs, std::span<const int64_t> numbers);
 LMX_API PairShape shape_of(const Batch& batch);
 
-// These sentences as a batch: the decoder reads </s> and the target without its last token, as fairseq has it. Slots are
-// the sentences' numbers and every sequence is fresh.
+// These sentences as a batch: the decoder reads </s> and the target without its last token, as fairseq has it. Slots
+// are the sentences' numbers and every sequence is fresh.
 LMX_API Batch make_pair_batch(const PairArray& pairs, std::span<const int64_t> numbers,
                               const std::shared_ptr<Allocator>& allocator);
 
 // What to do with a sentence that fits no sub-batch.
 struct LMX_API TooLong {
-  std::string plugin, path;        // whose budget it is: token_budget, batcher
-  int64_t max_tokens = 0;          // target tokens with </s>
-  std::string policy = "error";    // error, skip
+  std::string plugin, path;      // whose budget it is: token_budget, batcher
+  int64_t max_tokens = 0;        // target tokens with </s>
+  std::string policy = "error";  // error, skip
 };
 // Numbers of the sentences that fit, ascending by target and then source length so that neighbours need little padding,
 // equal ones in an order drawn by `key`. UserError: a sentence is too long under `error`; no sentence fits; no parallel

@@ -63,7 +63,8 @@ class LMX_API SyncStrategy {
   // True: the strategy itself clips and updates the parameter (a server does).
   virtual bool owns_update(const Var& param) const;
   virtual void after_step(Context& ctx);
-  // From here on gradients come `factor` times as large (a loss scale has changed): what is kept of earlier ones follows.
+  // From here on gradients come `factor` times as large (a loss scale has changed): what is kept of earlier ones
+  // follows.
   virtual void rescale(double factor);
   // False: ranks' values may differ (stale replicas), so ranks of one process cannot share them.
   virtual bool replicated() const;

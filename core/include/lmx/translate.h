@@ -20,9 +20,10 @@ struct SearchOptions {
   int64_t beam = 4;  // hypotheses that are kept at each length; 1: greedy
   std::string length_penalty = "fairseq";
   double alpha = 0.6;
-  double max_factor = 1, max_offset = 50;  // a source of x tokens has a translation of at most a x + b, </s> not counted
-  int64_t min_length = 0;                  // likewise
-  bool write_unknown = false;              // whether <unk> may be written
+  double max_factor = 1,
+         max_offset = 50;      // a source of x tokens has a translation of at most a x + b, </s> not counted
+  int64_t min_length = 0;      // likewise
+  bool write_unknown = false;  // whether <unk> may be written
 };
 // UserError: a value out of its range.
 LMX_API void check_search(const SearchOptions& options);
@@ -35,11 +36,11 @@ struct Hypothesis {
   double score = 0;
 };
 
-// The likeliest translations of the sentences whose decoding has just begun, `source_lengths` in tokens: for each sentence
-// at most `beam`, by falling score. A sentence is done once `beam` of its hypotheses have ended (each among the `beam`
-// likeliest continuations when it did), or at its greatest length, where </s> is forced. Equal likelihoods go to the
-// earlier hypothesis, then to the smaller id, so that the result depends on the logits alone. `logits` maps features
-// (rows, D) to f32 (rows, V). RunError: logits that are no numbers.
+// The likeliest translations of the sentences whose decoding has just begun, `source_lengths` in tokens: for each
+// sentence at most `beam`, by falling score. A sentence is done once `beam` of its hypotheses have ended (each among
+// the `beam` likeliest continuations when it did), or at its greatest length, where </s> is forced. Equal likelihoods
+// go to the earlier hypothesis, then to the smaller id, so that the result depends on the logits alone. `logits` maps
+// features (rows, D) to f32 (rows, V). RunError: logits that are no numbers.
 LMX_API std::vector<std::vector<Hypothesis>> beam_search(Context& ctx, Decoding& decoding,
                                                          const std::function<Tensor(const Tensor&)>& logits,
                                                          std::span<const int64_t> source_lengths,
@@ -57,7 +58,7 @@ struct TranslateOptions {
 };
 
 struct Translation {
-  std::string text;  // detokenized
+  std::string text;    // detokenized
   std::string tokens;  // as multi-bleu takes it: subwords joined, not detokenized
   double logprob = 0;  // nats, of a line in pieces their sum
   double score = 0;
@@ -67,12 +68,12 @@ struct Translation {
 // A run, opened to translate. Not thread-safe.
 class LMX_API Translator {
  public:
-  // UserError: no run, no such checkpoint, a run that does not translate or lacks its subwords, a vocabulary that does not
-  // match the checkpoint, options out of their range.
+  // UserError: no run, no such checkpoint, a run that does not translate or lacks its subwords, a vocabulary that does
+  // not match the checkpoint, options out of their range.
   Translator(const std::string& run, const TranslateOptions& options);
   ~Translator();
-  // The n best of each line, best first, in the order of the lines; `done` hears how many sentences are translated. UTF-8
-  // is the caller's business.
+  // The n best of each line, best first, in the order of the lines; `done` hears how many sentences are translated.
+  // UTF-8 is the caller's business.
   std::vector<std::vector<Translation>> translate(std::span<const std::string> lines,
                                                   const std::function<void(int64_t)>& done = {}) const;
   const std::string& checkpoint() const;  // what the parameters were read from
@@ -82,9 +83,9 @@ class LMX_API Translator {
   std::unique_ptr<Impl> impl_;
 };
 
-// Translates `input` (`-`: standard input) line by line into `output` (`-`: standard output), where several best are asked
-// for as `line ||| text ||| logprob=-4.31 length=7 ||| score`, lines from 0. An error (invalid UTF-8, a full disk) comes
-// after everything before it has been written. Returns the number of lines.
+// Translates `input` (`-`: standard input) line by line into `output` (`-`: standard output), where several best are
+// asked for as `line ||| text ||| logprob=-4.31 length=7 ||| score`, lines from 0. An error (invalid UTF-8, a full
+// disk) comes after everything before it has been written. Returns the number of lines.
 LMX_API int64_t translate_file(const std::string& run, const TranslateOptions& options, const std::string& input,
                                const std::string& output);
 
@@ -99,14 +100,15 @@ struct ScorePairsOptions {
 LMX_API int64_t score_files(const std::string& run, const ScorePairsOptions& options, const std::string& source,
                             const std::string& target, const std::string& output);
 
-// Which checkpoints an average is of: paths of checkpoints and files, or of a run its last or best (by validation) ones.
+// Which checkpoints an average is of: paths of checkpoints and files, or of a run its last or best (by validation)
+// ones.
 struct AverageOptions {
   std::vector<std::string> checkpoints;
   std::string run;
   int64_t last = 0, best = 0;
 };
-// The mean of their parameters, each summed in f64 and rounded once, as safetensors at `output`. Returns the checkpoints.
-// UserError: none, fewer than asked for, parameters whose names, shapes or types differ.
+// The mean of their parameters, each summed in f64 and rounded once, as safetensors at `output`. Returns the
+// checkpoints. UserError: none, fewer than asked for, parameters whose names, shapes or types differ.
 LMX_API std::vector<std::string> average_checkpoints(const AverageOptions& options, const std::string& output);
 
 }  // namespace lmx

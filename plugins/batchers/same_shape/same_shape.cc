@@ -1,8 +1,8 @@
 // All ranks' sub-batches of a step have the same shape, sentences x longest source x longest target (Ott et al. 2018,
 // section 5; the paper finds that it trains badly, since a step then sees sentences of one length only).
 //
-// Sentences in the order of their lengths are cut into steps; each is dealt out to its sub-batches one by one, as many to
-// each as the budget allows for the step's longest target. Where an epoch's last sentences do not go round, some
+// Sentences in the order of their lengths are cut into steps; each is dealt out to its sub-batches one by one, as many
+// to each as the budget allows for the step's longest target. Where an epoch's last sentences do not go round, some
 // sub-batches of one step have a sentence less.
 #include <algorithm>
 
@@ -17,8 +17,8 @@ struct SameShapeConfig {
   int64_t max_tokens = 3584;
   std::string too_long = "error";
   void fields(Fields& f) {
-    f.field("max_tokens", max_tokens, "target tokens of a sub-batch at most, were all as long as the longest of the step",
-            kPositive);
+    f.field("max_tokens", max_tokens,
+            "target tokens of a sub-batch at most, were all as long as the longest of the step", kPositive);
     f.choice("too_long", too_long, {"error", "skip"},
              "a sentence of more than max_tokens: error (do not train), skip (leave it out, and say how many)");
   }

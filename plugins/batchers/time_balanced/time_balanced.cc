@@ -1,7 +1,7 @@
 // Sub-batches of equal estimated time (Ott et al. 2018, section 5): a target time is fixed, a percentile of what
 // token_budget's sub-batches take, and each sub-batch gets as many sentences as a table time(sentences, longest source,
-// longest target) says fit. The table is measured when the run starts and kept with it; `cost: flops` counts the model's
-// multiply-adds instead, which needs no clock and is the same everywhere.
+// longest target) says fit. The table is measured when the run starts and kept with it; `cost: flops` counts the
+// model's multiply-adds instead, which needs no clock and is the same everywhere.
 #include <algorithm>
 #include <cmath>
 

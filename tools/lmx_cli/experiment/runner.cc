@@ -103,7 +103,8 @@ void Runner::Impl::check_recipes() const {
   }
   if (!other.empty())
     throw UserError(str("[experiment] ", options.out, " holds cells that ran with another recipe: ", other,
-                        "; remove their files in ", options.out, "/cells and journal.jsonl's lines, or give another --out"));
+                        "; remove their files in ", options.out,
+                        "/cells and journal.jsonl's lines, or give another --out"));
 }
 
 std::vector<std::string> Runner::Impl::command(const Cell& cell) const {
@@ -116,7 +117,8 @@ std::vector<std::string> Runner::Impl::command(const Cell& cell) const {
     return words;
   }
   words.insert(words.end(), {"run", recipe(cell), "run.dir=" + folder(cell), "--resume", "auto"});
-  for (const std::string& directory : options.plugin_directories) words.insert(words.end(), {"--plugin-dir", directory});
+  for (const std::string& directory : options.plugin_directories)
+    words.insert(words.end(), {"--plugin-dir", directory});
   return words;
 }
 
@@ -165,8 +167,8 @@ bool Runner::Impl::reap(Progress& progress) {
       finish(*r);
     } else if (!ending.signal) {
       const bool killed = *code > 128;
-      ending.failed[cell.id] = str(killed ? "ended by signal " : "exit code ", killed ? *code - 128 : *code, ": ",
-                                   last_error(log(cell)));
+      ending.failed[cell.id] =
+          str(killed ? "ended by signal " : "exit code ", killed ? *code - 128 : *code, ": ", last_error(log(cell)));
     }
     const bool good = *code == 0;
     const double seconds = since(r->start);
