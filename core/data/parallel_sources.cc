@@ -62,8 +62,7 @@ void use_corpus(const ParallelConfig& config, const std::string& place, std::arr
   const CorpusSide& target = side_of(corpus, config.target_language, &source == &corpus.sides[0], place);
   if (&source == &target) throw UserError(str(place, "source and target are both '", source.language, "'"));
   const CorpusPlace found = locate(corpus);
-  if (!found.problem.empty())
-    throw UserError(str("[data] ", found.problem, "; a recipe that has a `scale` runs on less text with scale=desk"));
+  if (!found.problem.empty()) throw UserError("[data] " + found.problem);
   const auto below = [&](const Patterns& patterns) {
     Patterns paths;
     for (const std::string& pattern : patterns) paths.push_back(found.directory + "/" + pattern);
