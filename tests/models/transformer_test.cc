@@ -391,7 +391,9 @@ TEST(TransformerLanguageModel, NoWordSeesTheFuture) {
   const std::vector<double> after = net.differentiate(batch).features;
   for (size_t i = 0; i < before.size(); ++i) {
     const bool own = i / 8 == 4 || i / 8 == 5;  // the changed word and the one after it
-    if (!own) EXPECT_EQ(before[i], after[i]) << i;
+    if (!own) {
+      EXPECT_EQ(before[i], after[i]) << i;
+    }
   }
   EXPECT_NE(before[5 * 8], after[5 * 8]);
 }

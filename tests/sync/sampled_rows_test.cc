@@ -26,10 +26,12 @@ Batch batch_of(Context& ctx) {
     in.push_back(10 * ctx.rank % 50 + 20 + t);
     out.push_back(in.back() + 1);
   }
-  return {Tensor::from<int32_t>(ctx.allocator, {1, kT}, in),
-          Tensor::from<int32_t>(ctx.allocator, {1, kT}, out),
-          {ctx.rank},
-          {1}};
+  Batch batch;
+  batch.inputs = Tensor::from<int32_t>(ctx.allocator, {1, kT}, in);
+  batch.targets = Tensor::from<int32_t>(ctx.allocator, {1, kT}, out);
+  batch.slots = {ctx.rank};
+  batch.fresh = {1};
+  return batch;
 }
 
 // A model of one table and a square matrix between it and the loss, its strategy, and a step of one rank.

@@ -194,7 +194,8 @@ TEST_F(TranslationRunTest, EvalCountsBleuOfItsSplit) {
               targets = read_lines(data.directory + "/test.target.txt");
   ASSERT_EQ(static_cast<int64_t>(sources.size()), data.test_pairs.size());
   Lines text, tokens, words;
-  for (const auto& found : Translator(path("run"), {}).translate(sources)) {
+  const TranslateOptions options;
+  for (const auto& found : Translator(path("run"), options).translate(sources)) {
     text.push_back(found[0].text);
     tokens.push_back(found[0].tokens);
   }

@@ -149,7 +149,8 @@ TEST_F(Translate, KeepsTheOrderOfLinesAndEmptyOnes) {
     }
   }
   EXPECT_EQ(batches_, (std::vector<int64_t>{8, 8, 8, 8, 8, 8, 8, 4}));
-  EXPECT_TRUE(translate({}).empty());
+  const TranslateOptions usual;
+  EXPECT_TRUE(translate({}, usual).empty());
 }
 
 TEST_F(Translate, NBestComeBestFirst) {
