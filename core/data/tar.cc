@@ -61,6 +61,22 @@ std::string pax_path(const std::string& text) {
   return "";
 }
 
+// The file appears under its name when `write` is through, or not at all.
+template <class Write>
+void write_whole(const std::string& path, const Write& write) {
+  const std::string temporary = path + ".unpacking";
+  try {
+    OutputFile out(temporary);
+    write(out);
+    out.close();
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw;
+  }
+  fs::rename(temporary, path);
+}
+
 class TarReader {
  public:
   TarReader(const std::string& path, std::string folder) : path_(path), folder_(std::move(folder)), file_(path) {}
@@ -137,17 +153,7 @@ class TarReader {
 
   void extract(const std::string& path) {
     fs::create_directories(fs::path(path).parent_path());
-    const std::string temporary = path + ".unpacking";
-    try {
-      OutputFile out(temporary);
-      copy(&out);
-      out.close();
-    } catch (...) {
-      std::error_code ignored;
-      fs::remove(temporary, ignored);
-      throw;
-    }
-    fs::rename(temporary, path);
+    write_whole(path, [&](OutputFile& out) { copy(&out); });
   }
 
   const std::string path_, folder_;
@@ -163,19 +169,11 @@ std::vector<std::string> unpack_tar(const std::string& archive, const std::strin
 }
 
 void unpack_gz(const std::string& archive, const std::string& path) {
-  const std::string temporary = path + ".unpacking";
-  try {
+  write_whole(path, [&](OutputFile& out) {
     InputFile in(archive);
-    OutputFile out(temporary);
     std::vector<char> buffer(1 << 20);
     for (size_t n; (n = in.read(buffer.data(), buffer.size())) > 0;) out.write(buffer.data(), n);
-    out.close();
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw;
-  }
-  fs::rename(temporary, path);
+  });
 }
 
 }  // namespace lmx::data

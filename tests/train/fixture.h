@@ -6,12 +6,21 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "lmx/checkpoint.h"
 
 namespace lmx::train {
+
+inline std::string read_all(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
 
 class FolderTest : public testing::Test {
  protected:
@@ -27,16 +36,23 @@ class FolderTest : public testing::Test {
     std::filesystem::remove_all(folder_, error);
   }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  // Of the metrics of a run in the folder `dir`.
+  std::vector<nlohmann::json> records(const std::string& dir, const std::string& split) const {
+    std::vector<nlohmann::json> found;
+    std::istringstream lines(read_all(path(dir) + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json["split"] == split) found.push_back(json);
+    }
+    return found;
+  }
+  static void expect_near(const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
+  }
 
   std::filesystem::path folder_;
 };
-
-inline std::string read_all(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 inline void write_all(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);

@@ -127,19 +127,6 @@ class PairsTest : public FolderTest {
     });
     return result;
   }
-  std::vector<nlohmann::json> records(const std::string& dir, const std::string& split) const {
-    std::vector<nlohmann::json> found;
-    std::istringstream lines(read_all(path(dir) + "/metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      const auto json = nlohmann::json::parse(line);
-      if (json["split"] == split) found.push_back(json);
-    }
-    return found;
-  }
-  static void expect_near(const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
-    ASSERT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
-  }
   Dataset data_ = parallel_data(300);
 };
 

@@ -75,15 +75,6 @@ class Workers : public FolderTest {
     }
     return text;
   }
-  std::vector<nlohmann::json> records(const std::string& dir, const std::string& split) const {
-    std::vector<nlohmann::json> found;
-    std::istringstream lines(read_all(path(dir) + "/metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      const auto json = nlohmann::json::parse(line);
-      if (json["split"] == split) found.push_back(json);
-    }
-    return found;
-  }
   // What the records say of training and validation; traffic and codecs are counted from a resume on.
   std::string curve(const std::string& dir) const {
     std::string text;
