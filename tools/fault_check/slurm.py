@@ -28,6 +28,7 @@ SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
 ReturnToService=2
 KillWait=10
+SlurmdTimeout=20
 SlurmdParameters=config_overrides
 NodeName=DEFAULT CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=1000 State=UNKNOWN
 {nodes}

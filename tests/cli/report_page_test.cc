@@ -1,0 +1,189 @@
+// The page of lmx report: one file, whole and small; in a browser it shows what the records say.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using Json = nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// The first program of these names on PATH; "" without one.
+std::string browser() {
+  std::istringstream folders(std::getenv("PATH") ? std::getenv("PATH") : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
+      if (access((folder + "/" + name).c_str(), X_OK) == 0) return folder + "/" + name;
+  return "";
+}
+
+class ReportPage : public RunTest {
+ protected:
+  Outcome report(const std::vector<std::string>& more) const {
+    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "report"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_process(words, environment());
+  }
+
+  // A run's folder with these records, and the least that belongs to it.
+  void make_run(const std::string& dir, const std::vector<Json>& records, const std::string& config = "seed: 1\n") {
+    std::filesystem::create_directories(folder_ / dir);
+    write(dir + "/provenance.json", R"({"starts":[{"lmx":{"version":"0.0-test"}}]})");
+    write(dir + "/config.yaml", config);
+    std::string lines;
+    for (const Json& r : records) lines += r.dump() + "\n";
+    write(dir + "/metrics.jsonl", lines);
+  }
+
+  Json data_of(const std::string& file) const {
+    const std::string text = read_file(folder_ / file), begin = R"(<script id="data" type="application/json">)";
+    const size_t at = text.find(begin);
+    EXPECT_NE(at, std::string::npos);
+    return Json::parse(text.substr(at + begin.size(), text.find("</script>", at) - at - begin.size()));
+  }
+
+  // What a browser makes of the page; `link` stands behind the #.
+  std::string opened(const std::string& file, const std::string& link, const std::string& size = "1400,1000") const {
+    const Outcome o = run_process({browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                                   "--user-data-dir=" + path("profile"), "--window-size=" + size, "--dump-dom",
+                                   "file://" + path(file) + "#" + link});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out.substr(0, o.out.find("<script id=\"data\""));
+  }
+};
+
+std::vector<Json> falling(int steps, double start) {
+  std::vector<Json> records;
+  for (int step = 1; step <= steps; ++step) {
+    const double nll = start / std::sqrt(step);
+    records.push_back({{"step", step},
+                       {"split", "train"},
+                       {"nll_nat", nll},
+                       {"ppl", std::exp(nll)},
+                       {"lr", 0.5},
+                       {"tokens", 100 * step},
+                       {"epoch", step * 0.1},
+                       {"step_s", 0.5}});
+    if (step % 10 == 0)
+      records.push_back({{"step", step}, {"split", "valid"}, {"nll_nat", nll + 1}, {"ppl", std::exp(nll + 1)}});
+  }
+  return records;
+}
+
+TEST_F(ReportPage, IsOneFileBesideTheRun) {
+  ASSERT_EQ(run("a", {"train.steps=30", "--ranks", "3", "batch.global=9", "batch.micro=0"}).code, 0);
+  const Outcome o = report({path("a")});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("report   " + path("a/report.html")));
+  const std::string page = read_file(folder_ / "a/report.html");
+  EXPECT_THAT(page, AllOf(Not(HasSubstr("src=")), Not(HasSubstr("href=")), Not(HasSubstr("@import")),
+                          Not(HasSubstr("url(")), Not(HasSubstr("fetch(")), Not(HasSubstr("{{"))));
+  const Json run = data_of("a/report.html")["runs"][0];
+  EXPECT_EQ(run["ranks"], 3);
+  EXPECT_EQ(run["memory"]["ranks"].size(), 3u);
+  double sent = 0;
+  for (const Json& line : run["traffic"]) sent += line["total"].get<double>();
+  EXPECT_GT(sent, 0);
+}
+
+TEST_F(ReportPage, CurvesAreTheRecords) {
+  const std::vector<Json> records = falling(50, 4);
+  make_run("a", records);
+  ASSERT_EQ(report({path("a"), "--html", path("page.html")}).code, 0);
+  size_t compared = 0;
+  const Json data = data_of("page.html");
+  for (const Json& curve : data["runs"][0]["curves"]) {
+    size_t i = 0;
+    for (const Json& r : records) {
+      if (r["split"] != curve["split"] || !r.contains(curve["key"])) continue;
+      ASSERT_EQ(curve["x"][i], r["step"]);
+      ASSERT_NEAR(curve["y"][i].get<double>(), r[curve["key"].get<std::string>()].get<double>(), 1e-5 * std::exp(5));
+      ++i, ++compared;
+    }
+    EXPECT_EQ(i, curve["x"].size());
+  }
+  EXPECT_EQ(compared, 50u * 4 + 5 * 2);  // nll, ppl, lr, step_s; nll and ppl of five validations
+}
+
+TEST_F(ReportPage, AnyLengthStaysBelowTwoMegabytesAndKeepsPeaks) {
+  std::vector<Json> records;
+  for (int step = 1; step <= 20'000; ++step) {
+    Json r{{"step", step}, {"split", "train"}};
+    for (int k = 0; k < 12; ++k) r["metric" + std::to_string(k)] = std::sin(step * 0.37 * (k + 1));
+    r["metric0"] = step == 12'345 ? 99.0 : 1.0;
+    records.push_back(std::move(r));
+  }
+  make_run("a", records);
+  make_run("b", records);
+  ASSERT_EQ(report({path("a"), path("b"), "--html", path("page.html")}).code, 0);
+  EXPECT_LT(std::filesystem::file_size(folder_ / "page.html"), 2'000'000u);
+  const Json data = data_of("page.html");
+  for (const Json& curve : data["runs"][1]["curves"]) {
+    EXPECT_GT(curve["x"].size(), 1000u);
+    EXPECT_EQ(curve["x"].front(), 1);
+    EXPECT_EQ(curve["x"].back(), 20'000);
+    if (curve["key"] != "metric0") continue;
+    EXPECT_THAT(curve["y"].dump(), HasSubstr("99"));
+  }
+}
+
+TEST_F(ReportPage, TextOfARunCannotLeaveItsPlace) {
+  make_run("a", {{{"step", 1}, {"split", "valid"}, {"ppl", "NaN"}, {"nll_nat", "Infinity"}}},
+           "note: \"</script><script>alert(1)</script>\"\n");
+  ASSERT_EQ(report({path("a")}).code, 0);
+  const Json data = data_of("a/report.html");
+  EXPECT_EQ(data["config"][0]["values"][0], "</script><script>alert(1)</script>");
+  EXPECT_EQ(data["runs"][0]["curves"][1]["y"][0], nullptr);
+  EXPECT_THAT(read_file(folder_ / "a/report.html"), Not(HasSubstr("<script>alert")));
+}
+
+TEST_F(ReportPage, ConfigurationsSideBySide) {
+  make_run("a", falling(3, 4), "seed: 1\noptimizer:\n  lr: 0.1\n");
+  make_run("b", falling(3, 3), "seed: 1\noptimizer:\n  lr: 0.2\n  beta: 0.9\n");
+  ASSERT_EQ(report({path("a"), path("b"), "--html", path("page.html")}).code, 0);
+  EXPECT_EQ(data_of("page.html")["config"], Json::parse(R"([{"key": "seed", "values": ["1"]},
+    {"key": "optimizer.lr", "values": ["0.1", "0.2"]}, {"key": "optimizer.beta", "values": ["", "0.9"]}])"));
+}
+
+TEST_F(ReportPage, Mistakes) {
+  make_run("a", falling(3, 4));
+  EXPECT_THAT(report({path("a"), path("a"), "--json"}).err, HasSubstr("--json tells of one run, and here are 2"));
+  EXPECT_THAT(report({path("a"), path("b")}).err, HasSubstr("there is no run directory " + path("b")));
+  const Outcome o = report({path("a"), "--html", path("none/page.html")});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("none/page.html"));
+}
+
+TEST_F(ReportPage, ABrowserShowsTheValues) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium on PATH";
+  make_run("first", falling(50, 4));
+  make_run("second", falling(50, 3), "seed: 2\n");
+  ASSERT_EQ(report({path("first"), path("second"), "--html", path("page.html")}).code, 0);
+  for (const std::string size : {"1400,1000", "400,900"}) {
+    const std::string page = opened("page.html", "at=20&theme=dark", size);
+    EXPECT_THAT(page, AllOf(HasSubstr("data-theme=\"dark\""), HasSubstr("data-curve=\"valid ppl\""),
+                            HasSubstr("data-curve=\"train nll_nat\"")));
+    const auto shown = [](double value) {
+      char text[32];
+      std::snprintf(text, sizeof text, "%.5g", value);
+      return std::string(text);
+    };
+    // What the cross at step 20 reads on the curves of both runs, and the tables' last values.
+    EXPECT_THAT(page, HasSubstr("train nll_nat<span>" + shown(4 / std::sqrt(20)) + "  " + shown(3 / std::sqrt(20)) +
+                                "</span>"));
+    EXPECT_THAT(page, HasSubstr("data-metric=\"lr\">0.5</td>"));
+    EXPECT_THAT(page, HasSubstr("<tr class=\"differs\"><th>seed</th><td>1</td><td>2</td></tr>"));
+    EXPECT_THAT(page, Not(HasSubstr("NaN")));
+  }
+  EXPECT_THAT(opened("page.html", "theme=light&axis=tokens&at=2000"),
+              AllOf(HasSubstr("data-theme=\"light\""), HasSubstr("train nll_nat<span>")));
+}
+
+}  // namespace
+}  // namespace lmx_test

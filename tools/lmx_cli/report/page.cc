@@ -1,0 +1,176 @@
+#include "page.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "assets.h"
+#include "curves.h"
+#include "lmx/config.h"
+
+namespace lmx_cli::reports {
+namespace {
+
+// Bytes of curves that leave the page below 2 MB beside scripts, configurations and the rest.
+constexpr size_t kCurveBytes = 1'200'000;
+constexpr size_t kBytesOfPoint = 15;  // a step of five digits, a value of six, two commas
+constexpr size_t kMostPoints = 2000, kFewestPoints = 16;
+
+// Six significant digits are more than a chart shows; NaN and infinities are gaps.
+Json short_number(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return std::strtod(text, nullptr);
+}
+
+Json numbers(const std::vector<double>& values) {
+  Json json = Json::array();
+  for (const double v : values) json.push_back(short_number(v));
+  return json;
+}
+
+std::string name_of(const Report& run) {
+  const std::filesystem::path path = std::filesystem::path(run.directory).lexically_normal();
+  const std::filesystem::path last = path.has_filename() ? path : path.parent_path();
+  const std::filesystem::path recipe = last.parent_path().filename();
+  return recipe.empty() || recipe == ".." || recipe == "." ? last.filename().string()
+                                                           : (recipe / last.filename()).string();
+}
+
+// "optimizer.lr" -> "0.1", leaves alone.
+void flatten(const lmx::Node& node, const std::string& path, std::vector<std::pair<std::string, std::string>>& leaves) {
+  if (node.kind != lmx::Node::Kind::map) {
+    leaves.emplace_back(path, node.kind == lmx::Node::Kind::scalar ? node.text : lmx::to_json(node));
+    return;
+  }
+  for (const auto& [key, value] : node.entries) flatten(value, path.empty() ? key : path + "." + key, leaves);
+}
+
+// Of all runs: {key, values}; one value where all runs have the same.
+Json config_table(const std::vector<Report>& runs) {
+  std::vector<std::string> order;
+  std::map<std::string, std::vector<std::string>> table;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    std::vector<std::pair<std::string, std::string>> leaves;
+    flatten(lmx::parse_yaml_file(runs[i].directory + "/config.yaml"), "", leaves);
+    for (const auto& [key, value] : leaves) {
+      auto [row, fresh] = table.try_emplace(key, runs.size());
+      if (fresh) order.push_back(key);
+      row->second[i] = value;
+    }
+  }
+  Json json = Json::array();
+  for (const std::string& key : order) {
+    const std::vector<std::string>& values = table[key];
+    const bool same = std::all_of(values.begin(), values.end(), [&](const auto& v) { return v == values[0]; });
+    json.push_back({{"key", key}, {"values", same ? Json::array({values[0]}) : Json(values)}});
+  }
+  return json;
+}
+
+Json memory_json(const Report& run) {
+  std::vector<std::string> classes;
+  for (const auto& [name, line] : run.memory)
+    if (name != "total") classes.push_back(name);
+  Json json{{"classes", classes}, {"ranks", Json::array()}};
+  for (const auto& [rank, values] : run.rank_memory) {
+    Json bytes = Json::array();
+    for (const std::string& name : classes) bytes.push_back(values.contains(name) ? values.at(name) : 0.0);
+    const auto total = values.find("total");
+    json["ranks"].push_back({{"rank", rank}, {"bytes", bytes}, {"total", total == values.end() ? 0.0 : total->second}});
+  }
+  return json;
+}
+
+Json traffic_json(const Report& run) {
+  Json json = Json::array();
+  for (const auto& [key, line] : run.traffic)
+    json.push_back({{"group", key.first},
+                    {"collective", key.second},
+                    {"sent", short_number(line.mean)},
+                    {"received", short_number(line.received)},
+                    {"total", short_number(line.total)}});
+  return json;
+}
+
+Json run_json(const Report& run, size_t most_points) {
+  Json json{{"name", name_of(run)}, {"directory", run.directory}, {"ranks", run.ranks}, {"step", run.step}};
+  json["results"] = result_rows(run);
+  json["start"] = run.start;
+  json["starts"] = run.starts;
+  const Clock clock = thinned(clock_of(run.records), most_points);
+  json["clock"] = {{"step", numbers(clock.step)},
+                   {"tokens", numbers(clock.tokens)},
+                   {"epoch", numbers(clock.epoch)},
+                   {"hours", numbers(clock.hours)}};
+  json["curves"] = Json::array();
+  for (const Curve& whole : curves_of(run.records)) {
+    const Curve curve = thinned(whole, most_points);
+    json["curves"].push_back(
+        {{"split", curve.split}, {"key", curve.key}, {"x", numbers(curve.x)}, {"y", numbers(curve.y)}});
+  }
+  json["memory"] = memory_json(run);
+  json["traffic"] = traffic_json(run);
+  return json;
+}
+
+Json sweep_json(const SweepView& sweep) {
+  Json json{
+      {"metric", sweep.metric}, {"lower", sweep.lower_is_better}, {"axes", Json::array()}, {"points", Json::array()}};
+  for (const SweepView::Axis& a : sweep.axes) json["axes"].push_back({{"name", a.name}, {"values", a.values}});
+  for (const SweepView::Point& p : sweep.points)
+    json["points"].push_back(
+        {{"place", p.place}, {"outcome", p.outcome}, {"value", short_number(p.value)}, {"run", p.run}});
+  return json;
+}
+
+size_t points_of_curve(const std::vector<Report>& runs) {
+  size_t curves = 1;
+  for (const Report& r : runs) curves += curves_of(r.records).size() + 4;
+  return std::clamp(kCurveBytes / kBytesOfPoint / curves, kFewestPoints, kMostPoints);
+}
+
+// Inside <script> a text must not hold "</script" or "<!--".
+std::string script_text(const Json& json) {
+  std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  for (size_t at = 0; (at = text.find('<', at)) != std::string::npos;) text.replace(at, 1, "\\u003c");
+  return text;
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '&')
+      out += "&amp;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+void put(std::string& text, const std::string& mark, const std::string& what) {
+  text.replace(text.find(mark), mark.size(), what);
+}
+
+}  // namespace
+
+std::string page(const std::string& title, const std::vector<Report>& runs, const SweepView* sweep) {
+  const size_t most = points_of_curve(runs);
+  Json data{{"format", 1}, {"title", title}, {"runs", Json::array()}, {"sweep", nullptr}};
+  for (const Report& r : runs) data["runs"].push_back(run_json(r, most));
+  if (sweep) data["sweep"] = sweep_json(*sweep);
+  data["config"] = config_table(runs);
+  std::string text = assets::page_html;
+  put(text, "{{title}}", escaped(title));
+  put(text, "{{style}}", assets::style_css);
+  put(text, "{{script}}", std::string(assets::charts_js) + assets::bars_js + assets::page_js);
+  put(text, "{{data}}", script_text(data));  // last: it may hold any text
+  return text;
+}
+
+}  // namespace lmx_cli::reports

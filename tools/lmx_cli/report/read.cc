@@ -1,0 +1,114 @@
+#include "report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "lmx/config.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::reports {
+namespace {
+
+using lmx::str;
+
+void read_provenance(Report& report) {
+  const std::string path = report.directory + "/provenance.json";
+  const Json all = Json::parse(std::ifstream(path), nullptr, false);
+  if (!all.is_object() || !all.contains("starts") || !all["starts"].is_array() || all["starts"].empty())
+    throw lmx::UserError(str("[report] ", path, " is missing or damaged"));
+  report.starts = all["starts"].size();
+  report.start = all["starts"].back();
+}
+
+void read_own_metrics(Report& report, const std::vector<RunRecord>& records) {
+  std::map<std::string, std::pair<double, int>> sums;
+  for (const RunRecord& r : records) {
+    report.step = std::max(report.step, r.step);
+    if (r.split == "train") report.train = r;
+    if (r.split == "valid") {
+      report.valid = r;
+      if (!report.best || r.at("ppl", INFINITY) < report.best->at("ppl", INFINITY)) report.best = r;
+    }
+    for (const auto& [key, value] : r.values) {
+      if (!key.starts_with("rows/") && !key.starts_with("codec/")) continue;
+      sums[key].first += value;
+      ++sums[key].second;
+    }
+  }
+  for (const auto& [key, sum] : sums)
+    (key[0] == 'r' ? report.rows : report.codec)[key.substr(key.find('/') + 1)] = sum.first / sum.second;
+}
+
+// The ledger: each rank's records hold its bytes since the one before.
+void read_ranks(Report& report, const std::vector<RunRecord>& records) {
+  struct Sum {
+    double sent = 0, received = 0;
+  };
+  std::map<int64_t, std::map<std::pair<std::string, std::string>, Sum>> by_rank;
+  std::map<int64_t, double> steps;
+  for (const RunRecord& r : records) {
+    if (r.split != "rank") continue;
+    const auto rank = static_cast<int64_t>(r.at("rank"));
+    steps[rank] += r.at("steps");
+    for (const auto& [key, value] : r.values) {
+      const size_t first = key.find('/'), last = key.rfind('/');
+      if (key.starts_with("memory/")) report.rank_memory[rank][key.substr(7, key.rfind("_peak_bytes") - 7)] = value;
+      if (!key.starts_with("comm/") || first == last) continue;
+      const size_t middle = key.rfind('/', last - 1);
+      Sum& sum = by_rank[rank][{key.substr(first + 1, middle - first - 1), key.substr(middle + 1, last - middle - 1)}];
+      if (key.ends_with("/sent_bytes")) sum.sent += value;
+      if (key.ends_with("/received_bytes")) sum.received += value;
+    }
+  }
+  if (!by_rank.empty()) report.ranks = by_rank.size();
+  for (const auto& [rank, lines] : by_rank) {
+    for (const auto& [key, sum] : lines) {
+      TrafficLine& line = report.traffic[key];
+      const double per_step = sum.sent / std::max(1.0, steps[rank]);
+      line.mean += per_step / static_cast<double>(report.ranks);
+      line.max = std::max(line.max, per_step);
+      line.total += sum.sent;
+      line.received += sum.received / std::max(1.0, steps[rank]) / static_cast<double>(report.ranks);
+    }
+  }
+  for (const auto& [rank, classes] : report.rank_memory) {
+    for (const auto& [name, value] : classes) {
+      if (rank == 0) report.memory[name].first = value;
+      report.memory[name].max = std::max(report.memory[name].max, value);
+    }
+  }
+}
+
+// Of several ranks, by the run's configuration.
+bool are_processes(const Report& report) {
+  if (report.ranks < 2) return false;
+  const lmx::Node config = lmx::parse_yaml_file(report.directory + "/config.yaml");
+  const lmx::Node* comm = config.find("comm");
+  const lmx::Node* name = comm ? comm->find("name") : nullptr;
+  return name && name->text != "virtual";
+}
+
+}  // namespace
+
+Report read_report(const std::string& directory) {
+  Report report;
+  report.directory = directory;
+  report.records = read_records(directory);
+  const std::vector<RunRecord>& records = report.records;
+  read_provenance(report);
+  read_own_metrics(report, records);
+  read_ranks(report, records);
+  report.on_a_wire = are_processes(report);
+  report.times = comm_times(records);
+  report.sub_batches = sub_batches(records);
+  return report;
+}
+
+std::string start_text(const Report& report, const char* pointer) {
+  const Json::json_pointer at(pointer);
+  if (!report.start.contains(at)) return "?";
+  return report.start[at].is_string() ? report.start[at].get<std::string>() : report.start[at].dump();
+}
+
+}  // namespace lmx_cli::reports

@@ -1,0 +1,62 @@
+// What a run came to, read from its metrics.jsonl, provenance.json and config.yaml.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../comm_times.h"
+#include "../run_records.h"
+#include "../sub_batches.h"
+
+namespace lmx_cli::reports {
+
+using Json = nlohmann::ordered_json;
+
+// Bytes of one group of parameters in one collective, a rank and step.
+struct TrafficLine {
+  double mean = 0, max = 0, total = 0;  // of ranks, sent per step; of all ranks and steps together
+  double received = 0;                  // mean of ranks, per step
+};
+
+struct MemoryLine {
+  double first = 0, max = 0;  // rank 0, any rank
+};
+
+struct Report {
+  std::string directory;
+  Json start;  // the last of provenance.json
+  size_t starts = 0;
+  int64_t step = 0;  // of the last record
+  size_t ranks = 1;
+  std::vector<RunRecord> records;
+  std::optional<RunRecord> train, valid, best;
+  std::map<std::string, double> rows, codec;                           // means over the run, by parameter
+  std::map<std::pair<std::string, std::string>, TrafficLine> traffic;  // by group and collective
+  std::map<int64_t, std::map<std::string, double>> rank_memory;        // peak bytes of each rank, by class
+  std::map<std::string, MemoryLine> memory;                            // by class
+  bool on_a_wire = false;  // ranks are processes; virtual ones share cores, and their times tell nothing
+  CommTimes times;
+  SubBatches sub_batches;
+};
+
+// UserError: no run in `directory`, or damaged records.
+Report read_report(const std::string& directory);
+
+// At a JSON pointer of the run's last start; "?" where there is none.
+std::string start_text(const Report& report, const char* pointer);
+
+// "97.3", "1.25 MB".
+std::string number(double value, const char* format = "%.4g");
+std::string bytes(double n);
+
+// The run's metrics at its end: {name, value, step}.
+std::vector<std::vector<std::string>> result_rows(const Report& report);
+
+void print_text(const Report& report);  // tables, to stdout
+void print_json(const Report& report);
+
+}  // namespace lmx_cli::reports

@@ -1,0 +1,160 @@
+#include "report.h"
+
+#include <cstdio>
+#include <iostream>
+
+#include "../commands.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::reports {
+
+using lmx::str;
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string number(double value, const char* format) {
+  char text[48];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+std::string bytes(double n) {
+  const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
+  size_t unit = 0;
+  for (; n >= 999.5 && unit < 4; ++unit) n /= 1000;
+  return str(number(n, n < 9.995 && unit > 0 ? "%.2f" : n < 99.95 && unit > 0 ? "%.1f" : "%.0f"), " ", units[unit]);
+}
+
+Rows result_rows(const Report& r) {
+  Rows rows;
+  const auto add = [&](const char* name, const std::optional<RunRecord>& record, const char* key) {
+    if (record && record->values.contains(key))
+      rows.push_back({name, number(record->at(key), "%.6g"), std::to_string(record->step)});
+  };
+  add("valid ppl", r.valid, "ppl");
+  add("best valid ppl", r.best, "ppl");
+  add("valid nll_nat", r.valid, "nll_nat");
+  add("valid nll_bit", r.valid, "nll_bit");
+  add("train nll_nat", r.train, "nll_nat");
+  add("lr", r.train, "lr");
+  add("grad_norm", r.train, "grad_norm");
+  add("step_s", r.train, "step_s");
+  if (r.train) {
+    for (const auto& [key, value] : r.train->values)
+      if (key.ends_with("s_per_s")) add(key.c_str(), r.train, key.c_str());
+  }
+  return rows;
+}
+
+namespace {
+
+void print_run(const Report& r) {
+  Rows rows{{"run", r.directory},
+            {"started", str(start_text(r, "/time"), r.starts > 1 ? str(" (start ", r.starts, ")") : "")},
+            {"lmx", start_text(r, "/lmx/version")},
+            {"host", str(start_text(r, "/host/name"), ", ", start_text(r, "/host/cpu"))},
+            {"compute", str(start_text(r, "/compute/device"), " (", start_text(r, "/compute/isa"), "), ",
+                            start_text(r, "/compute/precision"), ", ", r.ranks, r.ranks == 1 ? " rank" : " ranks")},
+            {"data", start_text(r, "/data/source")},
+            {"parameters", start_text(r, "/parameters")},
+            {"step", std::to_string(r.step)}};
+  std::cout << table(rows);
+}
+
+void print_metrics(const Report& r) {
+  Rows rows = result_rows(r);
+  if (rows.empty()) return;
+  rows.insert(rows.begin(), {"METRIC", "VALUE", "STEP"});
+  std::cout << "\n" << table(rows);
+}
+
+void print_traffic(const Report& r) {
+  if (r.traffic.empty()) return;
+  Rows rows{{"GROUP", "COLLECTIVE", "SENT A RANK AND STEP", "MOST OF A RANK", "RECEIVED", "ALL RANKS AND STEPS"}};
+  TrafficLine all;
+  for (const auto& [key, line] : r.traffic) {
+    rows.push_back({key.first, key.second, bytes(line.mean), bytes(line.max), bytes(line.received), bytes(line.total)});
+    all.mean += line.mean;
+    all.received += line.received;
+    all.total += line.total;
+  }
+  rows.push_back({"all", "", bytes(all.mean), "", bytes(all.received), bytes(all.total)});
+  std::cout << "\n" << table(rows);
+}
+
+std::string seconds(double s) {
+  return number(s * 1000, s < 0.0995 ? "%.2f ms" : "%.0f ms");
+}
+
+void print_times(const Report& r) {
+  if (r.ranks < 2) return;
+  if (!r.on_a_wire) {
+    std::cout << "\nCommunication takes no time of its own here: virtual ranks share this machine's cores.\n";
+    return;
+  }
+  const CommTimes& t = r.times;
+  Rows rows{{"COMMUNICATION, A STEP OF RANK 0", "TIME"},
+            {"gradients travel", seconds(t.busy)},
+            {"hidden behind backward", seconds(t.hidden())},
+            {"exposed", seconds(t.exposed)}};
+  if (!t.units.empty()) rows.push_back({"could be hidden", seconds(t.possible)});
+  std::cout << "\n" << table(rows);
+  if (t.units.empty()) return;
+  rows = {{"UNIT, MEAN OF RANKS", "BYTES", "READY", "BEGINS", "ENDS", "HIDDEN", "EXPOSED"}};
+  for (const UnitTimes& u : t.units)
+    rows.push_back({u.first, bytes(u.bytes), seconds(u.ready), seconds(u.begin), seconds(u.end), seconds(u.hidden),
+                    seconds(u.exposed)});
+  std::cout << "\n" << table(rows);
+}
+
+void print_sub_batches(const Report& r) {
+  const SubBatches& s = r.sub_batches;
+  if (s.empty()) return;
+  Rows rows{{"SUB-BATCHES", "VALUE"},
+            {"forward and backward, mean", seconds(s.mean())},
+            {"shortest 10 % within", seconds(s.quantile(0.1))},
+            {"90 % within", seconds(s.quantile(0.9))},
+            {"longest", seconds(s.quantile(1))}};
+  if (r.train && r.train->values.contains("padding"))
+    rows.push_back({"padding would be", number(100 * r.train->at("padding"), "%.1f %%")});
+  if (r.train && r.train->values.contains("step_spread"))
+    rows.push_back({"slowest rank above the mean", number(100 * r.train->at("step_spread"), "%.1f %%")});
+  std::cout << "\n" << table(rows);
+}
+
+void print_memory(const Report& r) {
+  if (r.memory.empty()) return;
+  Rows rows{{"MEMORY, PEAK", "RANK 0", "MOST OF A RANK"}};
+  for (const auto& [name, line] : r.memory) rows.push_back({name, bytes(line.first), bytes(line.max)});
+  std::cout << "\n" << table(rows);
+}
+
+void print_rows(const Report& r) {
+  if (r.rows.empty()) return;
+  Rows rows{{"TABLE", "ROWS AN UPDATE TOUCHES (U_g)"}};
+  for (const auto& [name, value] : r.rows) rows.push_back({name, number(value, "%.1f")});
+  std::cout << "\n" << table(rows);
+}
+
+// "embedding.weight/underflow" -> a column each.
+void print_codec(const Report& r) {
+  if (r.codec.empty()) return;
+  Rows rows{{"CODEC", "LOSS", "MEAN"}};
+  for (const auto& [key, value] : r.codec)
+    rows.push_back({key.substr(0, key.rfind('/')), key.substr(key.rfind('/') + 1), number(value)});
+  std::cout << "\n" << table(rows);
+}
+
+}  // namespace
+
+void print_text(const Report& r) {
+  print_run(r);
+  print_metrics(r);
+  print_rows(r);
+  print_traffic(r);
+  print_times(r);
+  print_sub_batches(r);
+  print_memory(r);
+  print_codec(r);
+}
+
+}  // namespace lmx_cli::reports
