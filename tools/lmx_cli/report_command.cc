@@ -38,10 +38,17 @@ std::string page_path(const Options& o) {
   return o.runs.size() == 1 ? o.runs[0] + "/report.html" : "report.html";
 }
 
+// Which runs it is about, as long as one can read that.
+std::string title_of(const Options& o) {
+  if (o.runs.size() > 4) return str(o.runs.size(), " runs");
+  std::string title;
+  for (const std::string& run : o.runs) title += (title.empty() ? "" : ", ") + run;
+  return title;
+}
+
 void write_page(const Options& o, const std::vector<Report>& runs) {
   const std::string path = page_path(o);
-  const std::string title = runs.size() == 1 ? runs[0].directory : str(runs.size(), " runs");
-  lmx::write_file_atomically(path, reports::page(title, runs, nullptr));
+  lmx::write_file_atomically(path, reports::page(title_of(o), runs, nullptr));
   std::cout << "\nreport   " << path << "\n";
 }
 

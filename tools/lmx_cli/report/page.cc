@@ -108,6 +108,7 @@ Json run_json(const Report& run, size_t most_points) {
                    {"hours", numbers(clock.hours)}};
   json["curves"] = Json::array();
   for (const Curve& whole : curves_of(run.records)) {
+    if (!run.on_a_wire && (whole.key == "comm_s" || whole.key == "comm_exposed_s")) continue;
     const Curve curve = thinned(whole, most_points);
     json["curves"].push_back(
         {{"split", curve.split}, {"key", curve.key}, {"x", numbers(curve.x)}, {"y", numbers(curve.y)}});

@@ -22,11 +22,18 @@ const shown = (value) => {
   return String(Number(value.toPrecision(5)));
 };
 
+// For ticks: 38.05M.
+const brief = (value) => {
+  const suffix = [[1e9, "G"], [1e6, "M"], [1e4, "k"]].find(([size]) => Math.abs(value) >= size);
+  const [size, letter] = suffix || [1, ""];
+  return letter === "k" ? `${Number((value / 1e3).toPrecision(4))}k` : letter ? `${Number((value / size).toPrecision(4))}${letter}` : shown(value);
+};
+
 const shownBytes = (value) => {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let unit = 0;
   for (; value >= 999.5 && unit < 4; ++unit) value /= 1000;
-  return `${Number(value.toPrecision(3))} ${units[unit]}`;
+  return `${Number(value.toPrecision(4))} ${units[unit]}`;
 };
 
 // Round values between two bounds, about `count` of them.
@@ -74,11 +81,16 @@ const nearest = (xs, x) => {
   return Math.abs(xs[low] - x) <= Math.abs(xs[high] - x) ? low : high;
 };
 
+let clips = 0;  // names of what charts are clipped by
+
 // One chart. `series`: {name, color, dash, x, y}; what all charts share comes with draw(view): {from, to, log, smooth, hover}.
 class LineChart {
   constructor(host, title, series, actions) {
     this.series = series;
     this.actions = actions;
+    this.clip = `clip${++clips}`;
+    this.tick = title.endsWith("_bytes") ? shownBytes : brief;
+    this.value = title.endsWith("_bytes") ? shownBytes : shown;
     this.reading = node("span");
     this.svg = svgNode("svg", { role: "img", "aria-label": title, height: 210 });
     this.card = node("div", { class: "card", "data-curve": title }, node("h3", {}, title, this.reading), this.svg);
@@ -137,16 +149,21 @@ class LineChart {
     const lines = this.series.filter((s) => !view.hidden.has(s.run))
       .map((s) => ({ ...s, raw: s.y, y: view.smooth > 0 ? smoothed(s.y, view.smooth) : s.y }));
     const [low, high] = this.bounds(view, lines);
-    Object.assign(this, { from: view.from, to: view.to, left: 52, right: width - 8, lines });
+    Object.assign(this, { from: view.from, to: view.to, left: 58, right: width - 12, lines });
     this.xOf = scaled(view.from, view.to, this.left, this.right, false);
     const yOf = (this.yOf = scaled(low, high, height - 22, 6, view.log));
     const parts = [];
     for (const v of view.log ? logTicks(low, high) : ticks(low, high, 4)) {
       parts.push(svgNode("line", { class: "axis", x1: this.left, x2: this.right, y1: yOf(v), y2: yOf(v) }),
-                 svgNode("text", { x: this.left - 5, y: yOf(v) + 4, "text-anchor": "end" }, shown(v)));
+                 svgNode("text", { x: this.left - 5, y: yOf(v) + 4, "text-anchor": "end" }, this.tick(v)));
     }
-    for (const v of ticks(view.from, view.to, width / 90))
-      parts.push(svgNode("text", { x: this.xOf(v), y: height - 6, "text-anchor": "middle" }, shown(v)));
+    for (const v of ticks(view.from, view.to, width / 90)) {
+      const anchor = this.xOf(v) > this.right - 14 ? "end" : "middle";
+      parts.push(svgNode("text", { x: Math.min(this.xOf(v), this.right + 10), y: height - 6, "text-anchor": anchor }, brief(v)));
+    }
+    const clip = svgNode("clipPath", { id: this.clip });
+    clip.append(svgNode("rect", { x: this.left - 4, y: 0, width: this.right - this.left + 8, height: height - 18 }));
+    parts.push(clip);
     for (const line of lines) {
       if (view.smooth > 0) parts.push(this.path(line, line.raw, "raw", view));
       parts.push(this.path(line, line.y, "curve", view));
@@ -157,22 +174,20 @@ class LineChart {
   }
 
   path(line, ys, kind, view) {
-    let d = "", open = false;
-    const points = [];
+    let d = "", open = false, points = 0;
     line.x.forEach((x, i) => {
       const y = ys[i];
       if (y === null || (view.log && y <= 0)) {
         open = false;
         return;
       }
-      points.push([x, y]);
+      ++points;
       d += `${open ? "L" : "M"}${this.xOf(x).toFixed(1)} ${this.yOf(y).toFixed(1)}`;
       open = true;
     });
-    if (points.length === 1) d += "h0.01";
-    const clip = `polygon(${this.left}px 0, ${this.right}px 0, ${this.right}px 210px, ${this.left}px 210px)`;
-    return svgNode("path", { class: kind, d, style: `stroke:${line.color};stroke-dasharray:${line.dash};clip-path:${clip};` +
-      (points.length === 1 ? "stroke-linecap:round;stroke-width:5" : "") });
+    if (points === 1) d += "h0.01";
+    const dot = points === 1 ? "stroke-linecap:round;stroke-width:5" : "";
+    return svgNode("path", { class: kind, d, "clip-path": `url(#${this.clip})`, style: `stroke:${line.color};stroke-dasharray:${line.dash};${dot}` });
   }
 
   // What each visible run has nearest to x: [{name, color, x, y}].
@@ -197,6 +212,6 @@ class LineChart {
     for (const v of values)
       if (v.y !== null && Number.isFinite(this.yOf(v.y)))
         this.layer.append(svgNode("circle", { cx: this.xOf(v.x), cy: this.yOf(v.y), r: 3, style: `fill:${v.color}` }));
-    this.reading.textContent = values.slice(0, 2).map((v) => shown(v.y)).join("  ");
+    this.reading.textContent = values.slice(0, 2).map((v) => this.value(v.y)).join("  ");
   }
 }

@@ -94,7 +94,7 @@ const buildCurves = () => {
       for (const c of charts) c.point(x, c === chart ? dragged : undefined);
       const values = chart.read(x);
       tip(event, [[axisTitles[view.axis], shown(values.length ? values[0].x : x)],
-                  ...values.slice(0, 14).map((v) => [v.name, shown(v.y), v.color])]);
+                  ...values.slice(0, 14).map((v) => [v.name, chart.value(v.y), v.color])]);
     },
     leave() {
       for (const c of charts) c.point(null);
@@ -134,7 +134,7 @@ const buildRuns = () => {
   for (const run of data.runs) for (const [name] of run.results) if (!metrics.includes(name)) metrics.push(name);
   const several = data.runs.length > 1;
   const table = byId("runs");
-  table.append(node("tr", {}, node("th", {}, "run"), node("th", {}, "ranks"), node("th", {}, "step"), ...metrics.map((m) => node("th", {}, m))));
+  table.append(node("tr", {}, node("th", {}, "run"), ...["ranks", "step", ...metrics].map((m) => node("th", { class: "number" }, m))));
   data.runs.forEach((run, i) => {
     const box = node("input", { type: "checkbox", checked: "", "aria-label": `show ${run.name}` });
     box.addEventListener("change", () => {
@@ -222,7 +222,7 @@ const buildSweep = () => {
 readLink();
 applyTheme();
 byId("title").textContent = data.title;
-byId("subtitle").textContent = data.runs.length === 1 ? `${data.runs[0].directory} · lmx ${data.runs[0].start?.lmx?.version ?? ""}` : `${data.runs.length} runs`;
+byId("subtitle").textContent = `${data.runs.length === 1 ? "1 run" : `${data.runs.length} runs`} · lmx ${data.runs[0]?.start?.lmx?.version ?? ""} · ${data.runs[0]?.start?.time ?? ""}`;
 for (const [key, title] of Object.entries(axisTitles)) byId("axis").append(node("option", { value: key }, title));
 byId("axis").value = view.axis;
 byId("smooth").value = view.smooth;
