@@ -142,9 +142,14 @@ bool stays_plain(const Context& ctx, const Tensor& w) {
 const DnnlMatmul* blocked_product(const Context& ctx, const Matrix& w, int64_t rows, int threads) {
   const bool hardware = ctx.compute == DType::f32 || (ctx.compute == DType::bf16 && cpu_has_bf16());
   if (!hardware) return nullptr;
-  const DnnlMatmul& product =
-      dnnl_matmul({rows, w.cols, w.rows, false, false, true, false, dnnl_type(ctx.compute), threads});
-  return product.brgemm() || ctx.compute == DType::bf16 ? &product : nullptr;
+  const auto product = [&](int64_t m) -> const DnnlMatmul& {
+    return dnnl_matmul({m, w.cols, w.rows, false, false, true, false, dnnl_type(ctx.compute), threads});
+  };
+  // Which kernels there are does not depend on the rows; products for every number of them need not be built to learn
+  // that they are not wanted.
+  constexpr int64_t kAnyRows = 32;
+  if (ctx.compute == DType::f32 && !product(kAnyRows).brgemm()) return nullptr;
+  return &product(rows);
 }
 
 }  // namespace

@@ -64,6 +64,8 @@ class Downloading {
     finish();
     return received_;
   }
+  // Of the whole file, where the download was compared with one; else "".
+  const std::string& sum() const { return sum_; }
 
  private:
   // "" when the part is whole, else why the connection ended early. Throws what another attempt would not change.
@@ -148,10 +150,10 @@ class Downloading {
       refuse_size(size);
     }
     if (!what_.sha256.empty()) {
-      const std::string sum = sha256_of_file(part_);
-      if (sum != what_.sha256) {
+      sum_ = sha256_of_file(part_);
+      if (sum_ != what_.sha256) {
         start_again();
-        throw RunError(str("[fetch] ", what_.url, " has the SHA-256 ", sum, ", expected was ", what_.sha256,
+        throw RunError(str("[fetch] ", what_.url, " has the SHA-256 ", sum_, ", expected was ", what_.sha256,
                            "; the download was thrown away"));
       }
     }
@@ -165,6 +167,7 @@ class Downloading {
   const std::string path_, part_, note_;
   const FetchOptions& options_;
   std::string validator_;  // of the file that the part is of
+  std::string sum_;
   int64_t received_ = 0;
   bool room_checked_ = false;
 };
@@ -201,8 +204,13 @@ std::string fetch_one(const Download& d, const std::string& folder, const FetchO
   const bool stated = !d.sha256.empty();
   if (!stated && recorded != sums.end()) what.sha256 = recorded->second;
   fs::create_directories(fs::path(path).parent_path());
-  if (!fs::exists(path)) bytes += download(what, path, options);
-  const std::string sum = sha256_of_file(path);
+  std::string sum;
+  if (!fs::exists(path)) {
+    Downloading downloading(what, path, options);
+    bytes += downloading.run();
+    sum = downloading.sum();
+  }
+  if (sum.empty()) sum = sha256_of_file(path);
   if (!what.sha256.empty() && sum != what.sha256)
     throw RunError(str("[fetch] ", path, " has the SHA-256 ", sum, ", expected was ", what.sha256,
                        "; remove it to download it again"));

@@ -127,7 +127,7 @@ void OutputFile::write_at(const void* bytes, size_t size, int64_t position) {
 }
 
 void OutputFile::close() {
-  if (fsync(descriptor_) != 0) fail("write");
+  if (fsync(descriptor_) != 0 && errno != EINVAL) fail("write");  // EINVAL: a device or a pipe, which has no disk
   const int status = ::close(descriptor_);
   descriptor_ = -1;
   if (status != 0) fail("write");

@@ -1,19 +1,15 @@
 #include "data/moses_tables.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 #include <span>
+
+#include "data/utf8.h"
 
 namespace lmx::data::moses {
 namespace {
 
 bool within(char32_t c, char32_t first, char32_t last) {
   return c >= first && c <= last;
-}
-
-utf8proc_category_t category(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
 // Marks that only decorate a letter, which the rules set apart; those of other scripts are vowels.
@@ -40,16 +36,12 @@ bool is_syllabic(char32_t c) {
 
 bool is_wide_alpha(char32_t c) {
   if (c > 0xFFFF || is_syllabic(c)) return c == kDotOfRun;
-  switch (category(c)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_NL:
+  switch (category_of(c)) {
+    case Category::letter:
+    case Category::small_letter:
+    case Category::letter_number:
       return true;
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
+    case Category::mark:
       return !is_decoration(c);
     default:
       return within(c, 0x24B6, 0x24E9);  // circled letters
@@ -132,24 +124,24 @@ bool is_alpha(char32_t c) {
 
 bool is_alnum(char32_t c) {
   if (c < 0x80) return is_alpha(c) || (c >= '0' && c <= '9');
-  return is_wide_alpha(c) || (c <= 0xFFFF && category(c) == UTF8PROC_CATEGORY_ND);
+  return is_wide_alpha(c) || (c <= 0xFFFF && category_of(c) == Category::digit);
 }
 
 bool is_number(char32_t c) {
   if (c < 0x80) return c >= '0' && c <= '9';
   if (c > 0xFFFF) return false;
-  const auto kind = category(c);
-  return kind == UTF8PROC_CATEGORY_ND || kind == UTF8PROC_CATEGORY_NO || kind == UTF8PROC_CATEGORY_NL;
+  const Category kind = category_of(c);
+  return kind == Category::digit || kind == Category::other_number || kind == Category::letter_number;
 }
 
 bool is_lower(char32_t c) {
   if (c < 0x80) return c >= 'a' && c <= 'z';
   if (c == kDotOfRun || within(c, 0x10D0, 0x10FF)) return false;  // Georgian has a lower case since 2018 only
-  return category(c) == UTF8PROC_CATEGORY_LL || is_small_sign(c);
+  return category_of(c) == Category::small_letter || is_small_sign(c);
 }
 
 bool is_currency(char32_t c) {
-  return c == '$' || (c >= 0x80 && c <= 0xFFFF && category(c) == UTF8PROC_CATEGORY_SC);
+  return c == '$' || (c >= 0x80 && c <= 0xFFFF && category_of(c) == Category::currency);
 }
 
 bool is_cjk(char32_t c) {

@@ -13,22 +13,20 @@ int64_t length(std::span<const int32_t> sentence) {
   return static_cast<int64_t>(sentence.size());
 }
 
-void check_parallel(const BatcherEnv& env, const TooLong& limit) {
+void check_parallel(const BatcherEnv& env, const std::string& plugin, const std::string& path) {
   if (env.pairs.size() > 0) return;
-  throw UserError(str("[", limit.plugin, "] ", limit.path, ": this batcher takes pairs of sentences, and the ",
-                      env.split,
+  throw UserError(str("[", plugin, "] ", path, ": this batcher takes pairs of sentences, and the ", env.split,
                       " split of this data has none; choose parallel text (data: {name: parallel, ...}), or for a "
                       "language model a batcher of sequences: random_windows or tbptt"));
 }
 
-[[noreturn]] void too_long(const BatcherEnv& env, const TooLong& limit, int64_t number) {
-  throw UserError(str("[", limit.plugin, "] sentence ", number + 1, " of the ", env.split, " split has ",
-                      length(env.pairs.target(number)), " target tokens with </s>, more than ", limit.path,
-                      ".max_tokens, ", limit.max_tokens, "; raise it, or leave such sentences out with ", limit.path,
-                      ".too_long=skip"));
-}
-
 }  // namespace
+
+void PairLimit::fields(Fields& f, const char* max_tokens_help) {
+  f.field("max_tokens", max_tokens, max_tokens_help, kPositive);
+  f.choice("too_long", too_long, {"error", "skip"},
+           "a sentence of more than max_tokens: error (do not train), skip (leave it out, and say how many)");
+}
 
 std::span<const int64_t> PairGroups::group(int64_t g) const {
   LMX_CHECK(g >= 0 && g < count(), g, " of ", count());
@@ -88,15 +86,19 @@ Batch make_pair_batch(const PairArray& pairs, std::span<const int64_t> numbers,
   return batch;
 }
 
-std::vector<int64_t> pairs_by_length(const BatcherEnv& env, const TooLong& limit, int64_t& skipped) {
-  check_parallel(env, limit);
+std::vector<int64_t> pairs_by_length(const BatcherEnv& env, const PairLimit& limit, const std::string& plugin,
+                                     const std::string& path, int64_t& skipped) {
+  check_parallel(env, plugin, path);
   const auto n = static_cast<uint64_t>(env.pairs.size());
   const RandomKey key = env.key.fold("sentences");
   std::vector<int32_t> source(n), target(n);
   for (uint64_t i = 0; i < n; ++i) {
     source[i] = static_cast<int32_t>(env.pairs.source(static_cast<int64_t>(i)).size());
     target[i] = static_cast<int32_t>(env.pairs.target(static_cast<int64_t>(i)).size());
-    if (target[i] > limit.max_tokens && limit.policy == "error") too_long(env, limit, static_cast<int64_t>(i));
+    if (target[i] > limit.max_tokens && limit.too_long == "error")
+      throw UserError(str("[", plugin, "] sentence ", i + 1, " of the ", env.split, " split has ", target[i],
+                          " target tokens with </s>, more than ", path, ".max_tokens, ", limit.max_tokens,
+                          "; raise it, or leave such sentences out with ", path, ".too_long=skip"));
   }
   std::vector<int64_t> order;
   order.reserve(n);
@@ -106,7 +108,7 @@ std::vector<int64_t> pairs_by_length(const BatcherEnv& env, const TooLong& limit
   }
   skipped = static_cast<int64_t>(n - order.size());
   if (order.empty())
-    throw UserError(str("[", limit.plugin, "] every sentence of the ", env.split, " split has more than ", limit.path,
+    throw UserError(str("[", plugin, "] every sentence of the ", env.split, " split has more than ", path,
                         ".max_tokens, ", limit.max_tokens, ", target tokens; raise it"));
   // Sources rise and fall in turn, so that neither side jumps where the target's length goes up.
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
@@ -133,24 +135,63 @@ PairGroups cut_by_tokens(const PairArray& pairs, std::span<const int64_t> order,
   return groups;
 }
 
+double cost_of(const PairShape& shape, const BatcherEnv::Cost& cost) {
+  LMX_CHECK(shape.sentences > 0, "the cost of no sentence");
+  const int64_t n = shape.sentences, source = shape.source / n, target = shape.target / n;
+  const double up_source = static_cast<double>(shape.source % n) / static_cast<double>(n),
+               up_target = static_cast<double>(shape.target % n) / static_cast<double>(n);
+  double sum = 0;
+  for (const int64_t s : {0, 1})
+    for (const int64_t t : {0, 1}) {
+      const double share = (s ? up_source : 1 - up_source) * (t ? up_target : 1 - up_target);
+      if (share > 0) sum += share * cost(n, source + s, target + t);
+    }
+  return sum;
+}
+
+namespace {
+
+// Costs of runs of an order, from the lengths summed up.
+class Runs {
+ public:
+  Runs(const PairArray& pairs, std::span<const int64_t> order, const BatcherEnv::Cost& cost) : cost_(cost) {
+    for (const int64_t i : order) {
+      source_.push_back(source_.back() + length(pairs.source(i)));
+      target_.push_back(target_.back() + length(pairs.target(i)));
+    }
+  }
+  double cost(size_t first, size_t sentences) const {
+    const size_t end = first + sentences;
+    PairShape shape;
+    shape.sentences = static_cast<int64_t>(sentences);
+    shape.source = source_[end] - source_[first];
+    shape.target = target_[end] - target_[first];
+    return cost_of(shape, cost_);
+  }
+
+ private:
+  const BatcherEnv::Cost& cost_;
+  std::vector<int64_t> source_{0}, target_{0};  // tokens before each sentence
+};
+
+}  // namespace
+
 PairGroups cut_by_cost(const PairArray& pairs, std::span<const int64_t> order, const BatcherEnv::Cost& cost,
                        double most) {
+  const Runs runs(pairs, order, cost);
   PairGroups groups;
-  int64_t sentences = 0, source = 0, target = 0;
-  for (const int64_t i : order) {
-    const int64_t own_source = length(pairs.source(i)), own_target = length(pairs.target(i));
-    source = std::max(source, own_source);
-    target = std::max(target, own_target);
-    if (sentences > 0 && cost(sentences + 1, source, target) > most) {
-      groups.close();
-      sentences = 0;
-      source = own_source;
-      target = own_target;
+  size_t n = 1;  // sentences of the run before
+  for (size_t first = 0; first < order.size(); first += n) {
+    n = std::min(n, order.size() - first);
+    if (runs.cost(first, n) <= most) {
+      while (first + n < order.size() && runs.cost(first, n + 1) <= most) ++n;
+    } else {
+      while (n > 1 && runs.cost(first, n) > most) --n;
     }
-    groups.pairs.push_back(i);
-    ++sentences;
+    groups.pairs.insert(groups.pairs.end(), order.begin() + static_cast<std::ptrdiff_t>(first),
+                        order.begin() + static_cast<std::ptrdiff_t>(first + n));
+    groups.close();
   }
-  if (sentences > 0) groups.close();
   return groups;
 }
 

@@ -2,8 +2,6 @@
 // one of them. A match's characters are used up: the next match begins behind it.
 #include "data/score_tokenizers.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 
 #include "config/messages.h"
@@ -82,23 +80,15 @@ Words tokenize_13a(std::string_view text) {
 enum class Class { number, punctuation, symbol, other };
 
 Class class_of(char32_t c) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO:
+  switch (category_of(c)) {
+    case Category::digit:
+    case Category::letter_number:
+    case Category::other_number:
       return Class::number;
-    case UTF8PROC_CATEGORY_PC:
-    case UTF8PROC_CATEGORY_PD:
-    case UTF8PROC_CATEGORY_PS:
-    case UTF8PROC_CATEGORY_PE:
-    case UTF8PROC_CATEGORY_PI:
-    case UTF8PROC_CATEGORY_PF:
-    case UTF8PROC_CATEGORY_PO:
+    case Category::punctuation:
       return Class::punctuation;
-    case UTF8PROC_CATEGORY_SM:
-    case UTF8PROC_CATEGORY_SC:
-    case UTF8PROC_CATEGORY_SK:
-    case UTF8PROC_CATEGORY_SO:
+    case Category::currency:
+    case Category::symbol:
       return Class::symbol;
     default:
       return Class::other;

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include "data/utf8.h"
+
 namespace lmx::data {
 namespace {
 
@@ -39,27 +41,21 @@ Kind wide_kind(int32_t c) {
   if (c == 0x2019 || c == 0x02BC) return Kind::apostrophe;
   if (c == 0x2010 || c == 0x2011) return Kind::hyphen;
   if (is_ideograph(c)) return Kind::ideograph;
-  switch (utf8proc_category(c)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO:
+  switch (category_of(static_cast<char32_t>(c))) {
+    case Category::letter:
+    case Category::small_letter:
+    case Category::letter_number:
+    case Category::other_number:
       return Kind::letter;
-    case UTF8PROC_CATEGORY_ND:
+    case Category::digit:
       return Kind::digit;
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
+    case Category::mark:
+    case Category::enclosing_mark:
       return Kind::mark;
-    case UTF8PROC_CATEGORY_ZS:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_CC:
+    case Category::space:
+    case Category::control:
       return Kind::space;
-    case UTF8PROC_CATEGORY_CF:
+    case Category::format:
       return Kind::dropped;
     default:
       return Kind::other;

@@ -50,6 +50,53 @@ void append_utf8(std::string& out, char32_t code) {
   out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
 }
 
+Category category_of(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LL:
+      return Category::small_letter;
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+      return Category::letter;
+    case UTF8PROC_CATEGORY_NL:
+      return Category::letter_number;
+    case UTF8PROC_CATEGORY_ND:
+      return Category::digit;
+    case UTF8PROC_CATEGORY_NO:
+      return Category::other_number;
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+      return Category::mark;
+    case UTF8PROC_CATEGORY_ME:
+      return Category::enclosing_mark;
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return Category::space;
+    case UTF8PROC_CATEGORY_CC:
+      return Category::control;
+    case UTF8PROC_CATEGORY_CF:
+      return Category::format;
+    case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_PD:
+    case UTF8PROC_CATEGORY_PS:
+    case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PI:
+    case UTF8PROC_CATEGORY_PF:
+    case UTF8PROC_CATEGORY_PO:
+      return Category::punctuation;
+    case UTF8PROC_CATEGORY_SC:
+      return Category::currency;
+    case UTF8PROC_CATEGORY_SM:
+    case UTF8PROC_CATEGORY_SK:
+    case UTF8PROC_CATEGORY_SO:
+      return Category::symbol;
+    default:
+      return Category::other;
+  }
+}
+
 std::u32string code_points(std::string_view text) {
   std::u32string out;
   const size_t wrong = decode_utf8(text, out);

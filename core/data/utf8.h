@@ -24,6 +24,25 @@ constexpr bool is_white_space(char32_t c) {
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+// Unicode's general categories, as far as tokenizers tell them apart.
+enum class Category : uint8_t {
+  letter,          // Lu, Lt, Lm, Lo
+  small_letter,    // Ll
+  letter_number,   // Nl: Roman numerals
+  digit,           // Nd
+  other_number,    // No
+  mark,            // Mn, Mc
+  enclosing_mark,  // Me
+  space,           // Zs, Zl, Zp
+  control,         // Cc
+  format,          // Cf
+  punctuation,     // P*
+  currency,        // Sc
+  symbol,          // Sm, Sk, So
+  other
+};
+LMX_API Category category_of(char32_t c);
+
 // REQUIRES of the rest: valid UTF-8.
 LMX_API std::u32string code_points(std::string_view text);
 LMX_API std::string lower_case(std::string_view text);     // character by character

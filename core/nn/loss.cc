@@ -4,6 +4,7 @@
 
 #include "nn/component.h"
 #include "nn/losses.h"
+#include "ops/output_layer.h"
 
 namespace lmx {
 
@@ -75,7 +76,7 @@ Tensor OutputLoss::evaluate(Context& ctx, const ParameterStore& params, const Te
 }
 
 Tensor OutputLoss::logits(Context& ctx, const ParameterStore& params, const Tensor& features) const {
-  return full_softmax_logits(ctx, features, params.at(weight_name()).value(), bias_value(params));
+  return ops::repeated_logits(ctx, features, params.at(weight_name()), bias_value(params));
 }
 
 std::string place_of(const Node& config, const std::string& path, const char* key) {

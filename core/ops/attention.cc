@@ -9,10 +9,10 @@
 // that no more weights than a block's are ever held; backward makes them again from the logarithm of each row's sum.
 // Rows are packed, nothing is padded, and what a pair computes does not depend on the threads.
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "lmx/math.h"
+#include "lmx/rows.h"
 #include "ops/common.h"
 #include "ops/dropout_mask.h"
 #include "ops/small_gemm.h"
@@ -48,45 +48,13 @@ struct Attention {
 // ---- rows of a block
 
 template <class T>
-LMX_SIMD T max_of(const T* x, int64_t n) {
-  T most = -std::numeric_limits<T>::infinity();
-#pragma omp simd reduction(max : most)
-  for (int64_t i = 0; i < n; ++i) most = x[i] > most ? x[i] : most;
-  return most;
-}
-
-template <class T>
-LMX_SIMD T exp_sum(T* x, T scale, T shift, int64_t n) {
-  T sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) {
-    x[i] = fast_exp(scale * x[i] - shift);
-    sum += x[i];
-  }
-  return sum;
-}
-
-template <class T>
 LMX_SIMD void exp_row(T* x, T scale, T shift, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = fast_exp(scale * x[i] - shift);
 }
 
 template <class T>
-LMX_SIMD void multiply_row(T* x, T factor, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
-}
-
-template <class T>
 LMX_SIMD void slope_row(const T* w, T* dw, T delta, T scale, int64_t n) {
   for (int64_t i = 0; i < n; ++i) dw[i] = w[i] * (dw[i] - delta) * scale;
-}
-
-template <class T>
-LMX_SIMD T dot_rows(const T* a, const T* b, int64_t n) {
-  T sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
-  return sum;
 }
 
 LMX_SIMD void round_bf16(float* x, int64_t n) {
@@ -101,15 +69,6 @@ void round_row(float* x, int64_t n, DType compute) {
   if (compute == DType::f16) round_f16(x, n);
 }
 void round_row(double*, int64_t, DType) {}
-
-// w = softmax(scale s) in place; returns log sum exp(scale s).
-template <class T>
-T softmax_in_place(T* s, T scale, int64_t n) {
-  const T shift = scale * max_of<T>(s, n);
-  const T sum = exp_sum<T>(s, scale, shift, n);
-  multiply_row<T>(s, T(1) / sum, n);
-  return shift + std::log(sum);
-}
 
 // ---- a pair
 
@@ -215,7 +174,7 @@ class Worker {
       multiply_small<T>({q.data, q.stride, 1}, kt_, d, s_, room_.row, rows, n, d, false);
       multiply_small<T>({slopes.data, slopes.stride, 1}, vt_, d, dw_, room_.row, rows, n, d, false);
       for (int64_t r = 0; r < rows; ++r) {
-        const T delta = dot_rows<T>(dy + at + r * width, y + at + r * width, d);
+        const T delta = dot(dy + at + r * width, y + at + r * width, d);
         weights_and_slopes(r, pair.head, first + r, a_.causal ? i + r + 1 : n, n,
                            lse[(first + r) * a_.heads + pair.head], delta);
       }

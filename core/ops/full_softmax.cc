@@ -140,17 +140,41 @@ Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Te
   return nll;
 }
 
-Tensor full_softmax_logits(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b) {
-  check_output_layer("full_softmax_logits", h, w, b);
-  const OutputLayer layer{to_compute(ctx, h), to_compute(ctx, w), b};
-  Tensor logits = ctx.empty({h.dim(0), w.dim(0)}, layer.value_type());
-  gemm(ctx, layer.h, false, layer.w, true, logits);
-  with_values("full_softmax_logits", h, [&](auto zero) {
+namespace {
+
+void add_bias_to_rows(const OutputLayer& layer, Tensor& logits) {
+  if (!layer.b.defined()) return;
+  with_values("full_softmax_logits", logits, [&](auto zero) {
     using T = decltype(zero);
     parallel_for(logits.dim(0), row_grain(logits.dim(1)), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) layer.add_bias_to(logits.data<T>() + i * logits.dim(1));
     });
   });
+}
+
+}  // namespace
+
+Tensor full_softmax_logits(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b) {
+  check_output_layer("full_softmax_logits", h, w, b);
+  const OutputLayer layer{to_compute(ctx, h), to_compute(ctx, w), b};
+  Tensor logits = ctx.empty({h.dim(0), w.dim(0)}, layer.value_type());
+  gemm(ctx, layer.h, false, layer.w, true, logits);
+  add_bias_to_rows(layer, logits);
+  return logits;
+}
+
+Tensor ops::repeated_logits(Context& ctx, const Tensor& h, const Var& w, const Tensor& b) {
+  constexpr int64_t kFewRows = 192;
+  const Tensor& value = w.value();
+  const int64_t rows = h.dim(0);
+  if (rows < 2 || rows > kFewRows) return full_softmax_logits(ctx, h, value, b);
+  check_output_layer("full_softmax_logits", h, value, b);
+  const OutputLayer layer{to_compute(ctx, h), value, b};
+  Tensor logits = ctx.empty({rows, value.dim(0)}, layer.value_type());
+  w.cached<PackedMatrix>(PackedMatrix::layout(ctx, value, true, rows), [&] {
+     return PackedMatrix(ctx, value, true, rows);
+   }).multiply(ctx, layer.h, logits);
+  add_bias_to_rows(layer, logits);
   return logits;
 }
 

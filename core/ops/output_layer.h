@@ -46,6 +46,10 @@ void for_blocks(Context& ctx, const OutputLayer& layer, bool gradients, Visit&& 
   }
 }
 
+// full_softmax_logits() where the same weight serves many calls of few rows: it is kept in the layout for that until it
+// changes. One row reads the weight once either way, and many rows multiply as fast by it as it is.
+Tensor repeated_logits(Context& ctx, const Tensor& h, const Var& w, const Tensor& b);
+
 // Half precision rounds dz, whose entries are near 1 / words: a power of two lifts them out of its subnormal range.
 inline double lift_for(const Context& ctx) {
   return ctx.compute == DType::f16 ? 1024.0 : 1.0;

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "lmx/math.h"
+#include "lmx/rows.h"
 #include "ops/common.h"
 #include "ops/softmax_rows.h"
 
@@ -59,14 +60,6 @@ LMX_SIMD RowResult<T> loss_row(T* __restrict z, const T* __restrict offset, cons
   }
   return {static_cast<double>(m - target.logit) + std::log(static_cast<double>(sum)),
           target.weight * (own / sum - T(1))};
-}
-
-template <class T>
-LMX_SIMD T dot(const T* a, const T* b, int64_t n) {
-  T s = 0;
-#pragma omp simd reduction(+ : s)
-  for (int64_t i = 0; i < n; ++i) s += a[i] * b[i];
-  return s;
 }
 
 // h's row gets g w, the target's row of dw gets g h.
@@ -137,7 +130,7 @@ double forward(const Saved& saved, const Candidates& c, bool gradient) {
   std::vector<double> losses(static_cast<size_t>(n));
   parallel_for(n, row_grain(2 * v_samples + 2 * d), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      T logit = dot<T>(h + i * d, w + t[i] * d, d) + (b ? b[t[i]] : T(0));
+      T logit = dot(h + i * d, w + t[i] * d, d) + (b ? b[t[i]] : T(0));
       if (c.logq) logit -= static_cast<T>(c.target_log_expected[static_cast<size_t>(i)]);
       const double weight = weight_of(in.weights, i);
       const Target<T> target{logit, static_cast<T>(weight), c.remove_accidental_hits ? t[i] : -1, gradient};

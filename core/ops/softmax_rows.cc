@@ -1,21 +1,13 @@
 #include "ops/softmax_rows.h"
 
 #include <cmath>
-#include <limits>
 
 #include "lmx/math.h"
+#include "lmx/rows.h"
 #include "ops/common.h"
 
 namespace lmx::ops {
 namespace {
-
-template <class T>
-LMX_SIMD T max_kernel(const T* x, int64_t n) {
-  T m = -std::numeric_limits<T>::infinity();
-#pragma omp simd reduction(max : m)
-  for (int64_t i = 0; i < n; ++i) m = x[i] > m ? x[i] : m;
-  return m;
-}
 
 template <class T>
 LMX_SIMD T sum_exp_kernel(const T* x, T shift, int64_t n) {
@@ -38,7 +30,7 @@ LMX_SIMD void add_kernel(T* __restrict x, const T* __restrict b, int64_t n) {
 template <class T>
 double lse(const T* x, int64_t n) {
   constexpr int64_t kBlock = 2048;
-  const T m = max_kernel<T>(x, n);
+  const T m = max_of(x, n);
   double s = 0;
   for (int64_t b = 0; b < n; b += kBlock)
     s += static_cast<double>(sum_exp_kernel<T>(x + b, m, std::min(kBlock, n - b)));

@@ -27,7 +27,7 @@ Between between(int64_t x, int64_t parts) {
 }
 
 // Close enough that a point is at most about twice the sub-batch that asks for it: it has to fit in memory as well.
-constexpr int64_t kSentences = 2, kLength = 4;
+constexpr int64_t kSentences = 2, kLength = 2;
 
 TokenArray sentences_of(int64_t n, int64_t length, int64_t vocabulary, uint64_t seed) {
   const RandomKey key(seed);
@@ -87,14 +87,18 @@ double measure_pairs(Context& ctx, const Network& network, ParameterStore& param
   const PairArray pairs(sentences_of(n, source, vocabulary, 1), sentences_of(n, target, vocabulary, 2));
   std::vector<int64_t> numbers(static_cast<size_t>(n));
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int64_t>(i);
-  const Batch batch = make_pair_batch(pairs, numbers, ctx.allocator);
+  constexpr int64_t kRepeats = 3;  // the first also packs weights and asks the allocator for memory
+  return time_pairs(ctx, network, params, make_pair_batch(pairs, numbers, ctx.allocator), kRepeats);
+}
+
+double time_pairs(Context& ctx, const Network& network, ParameterStore& params, const Batch& batch, int64_t repeats) {
   Tape tape;
   Context own = ctx;
   own.tape = &tape;
   double best = INFINITY;
-  for (int repeat = 0; repeat < 3; ++repeat) {  // the first also packs weights and asks the allocator for memory
+  for (int64_t repeat = 0; repeat < repeats; ++repeat) {
     const auto begin = std::chrono::steady_clock::now();
-    ModelState state = network.model->initial_state(own, n);
+    ModelState state = network.model->initial_state(own, batch.sequences());
     const Var features = network.model->forward(own, params, batch, state);
     const LossValue loss = network.loss->forward(own, params, features, batch.targets, StepPlan{});
     tape.backward(own, loss.loss, 1 / static_cast<double>(batch.tokens()));
@@ -102,6 +106,11 @@ double measure_pairs(Context& ctx, const Network& network, ParameterStore& param
     params.clear_gradients();
   }
   return best;
+}
+
+double macs_of_pairs(const Network& network, int64_t sentences, int64_t source, int64_t target) {
+  return static_cast<double>(sentences * (network.model->macs_per_pair(source, target) +
+                                          target * network.loss->macs_per_token(sentences * target)));
 }
 
 }  // namespace lmx::train

@@ -11,7 +11,7 @@
 
 namespace lmx::train {
 
-// A table time(sentences, longest source, longest target) on a grid, filled where it is asked and linear between.
+// A table time(sentences, source length, target length) on a grid, filled where it is asked and linear between.
 class LMX_API PairCosts {
  public:
   using Measure = std::function<double(int64_t sentences, int64_t source, int64_t target)>;
@@ -33,8 +33,13 @@ class LMX_API PairCosts {
   std::map<Shape3, double> table_;
 };
 
-// Forward and backward of made-up sentences of these lengths, the quickest of three. Leaves no gradients behind.
+// Seconds of a forward and backward, the quickest of `repeats`. Leaves no gradients behind.
+LMX_API double time_pairs(Context& ctx, const Network& network, ParameterStore& params, const Batch& batch,
+                          int64_t repeats);
+// Of made-up sentences of these lengths, the quickest of three.
 LMX_API double measure_pairs(Context& ctx, const Network& network, ParameterStore& params, int64_t vocabulary,
                              std::array<int64_t, 3> shape);
+// Multiply-adds of a forward of so many pairs of these lengths, the output layer's among them.
+LMX_API double macs_of_pairs(const Network& network, int64_t sentences, int64_t source, int64_t target);
 
 }  // namespace lmx::train

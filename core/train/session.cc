@@ -24,8 +24,7 @@ std::unique_ptr<Batcher> make_batcher(const Recipe& r, SharedSession& s, const C
       return s.costs->seconds(sentences, source, target);
     };
     env.macs = [&network](int64_t sentences, int64_t source, int64_t target) {
-      return static_cast<double>(sentences * (network.model->macs_per_pair(source, target) +
-                                              target * network.loss->macs_per_token(sentences * target)));
+      return macs_of_pairs(network, sentences, source, target);
     };
   }
   return create<BatcherFactory>(plugin, r.batcher, "batcher", env);

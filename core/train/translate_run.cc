@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -74,20 +75,24 @@ class Windows {
   std::exception_ptr wrong_;
 };
 
-std::string best_text(const std::vector<std::vector<Translation>>& lines) {
+const std::string& words_of(const Translation& t, bool tokenized) {
+  return tokenized ? t.tokens : t.text;
+}
+
+std::string best_text(const std::vector<std::vector<Translation>>& lines, bool tokenized) {
   std::string text;
-  for (const std::vector<Translation>& line : lines) text += line[0].text + "\n";
+  for (const std::vector<Translation>& line : lines) text += words_of(line[0], tokenized) + "\n";
   return text;
 }
 
-std::string n_best_text(const std::vector<std::vector<Translation>>& lines, int64_t first) {
+std::string n_best_text(const std::vector<std::vector<Translation>>& lines, bool tokenized, int64_t first) {
   std::string text;
   for (size_t i = 0; i < lines.size(); ++i) {
     for (const Translation& t : lines[i]) {
       char numbers[96];
       std::snprintf(numbers, sizeof numbers, " ||| logprob=%.4f length=%lld ||| %.6f\n", t.logprob,
                     static_cast<long long>(t.length), t.score);
-      text += str(first + static_cast<int64_t>(i), " ||| ", t.text, numbers);
+      text += str(first + static_cast<int64_t>(i), " ||| ", words_of(t, tokenized), numbers);
     }
   }
   return text;
@@ -208,20 +213,24 @@ const std::string& Translator::checkpoint() const {
   return impl_->run.run.checkpoint;
 }
 
-int64_t translate_file(const std::string& run, const TranslateOptions& options, const std::string& input,
-                       const std::string& output) {
+TranslatedFile translate_file(const std::string& run, const TranslateOptions& options, const std::string& input,
+                              const std::string& output) {
   const Translator translator(run, options);
+  const auto begin = std::chrono::steady_clock::now();
   Windows windows(input, options.batch * kBatchesPerWindow);
   TextOutput out(output);
-  int64_t lines = 0;
+  TranslatedFile done;
   for (Lines window; !(window = windows.next()).empty();) {
-    const auto found = translator.translate(window, [&](int64_t n) { say_progress("translated", lines + n); });
-    out.write(options.n_best > 1 ? n_best_text(found, lines) : best_text(found));
-    lines += static_cast<int64_t>(window.size());
+    const auto found = translator.translate(window, [&](int64_t n) { say_progress("translated", done.lines + n); });
+    const bool tokenized = options.tokenized;
+    out.write(options.n_best > 1 ? n_best_text(found, tokenized, done.lines) : best_text(found, tokenized));
+    done.lines += static_cast<int64_t>(window.size());
+    for (const std::vector<Translation>& line : found) done.tokens += line[0].length;
   }
   out.close();
   progress_line("");
-  return lines;
+  done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return done;
 }
 
 int64_t score_files(const std::string& run, const ScorePairsOptions& options, const std::string& source,

@@ -179,14 +179,21 @@ TEST(TokenBudget, FillsItAndKeepsPaddingBelowFivePercent) {
   EXPECT_THAT(batcher->describe()[0], AllOf(HasSubstr("sub-batches of"), HasSubstr("padding would be")));
 }
 
+// What the batch takes where nothing is padded.
+double real_cost(const Batch& batch) {
+  double sum = model_cost(0, 1, 1);
+  for (size_t b = 0; b < batch.lengths.size(); ++b)
+    sum += model_cost(1, batch.source_lengths[b], batch.lengths[b]) - model_cost(0, 1, 1);
+  return sum;
+}
+
 double spread_of(const Batcher& batcher, int64_t ranks) {
   double sum = 0;
   const int64_t steps = batcher.steps_per_epoch() - 1;  // the last may lack some
   for (int64_t step = 0; step < steps; ++step) {
     double most = 0, total = 0;
     for (int64_t rank = 0; rank < ranks; ++rank) {
-      const PairShape shape = shape_of(batcher.batch(step, rank, 1));
-      const double cost = model_cost(shape.sentences, shape.longest_source, shape.longest_target);
+      const double cost = real_cost(batcher.batch(step, rank, 1));
       most = std::max(most, cost);
       total += cost / static_cast<double>(ranks);
     }
@@ -195,12 +202,44 @@ double spread_of(const Batcher& batcher, int64_t ranks) {
   return sum / static_cast<double>(steps);
 }
 
-// Against the same estimate; against real times it is as good as the table is.
-TEST(TimeBalanced, SpreadIsAtMostHalfOfTokenBudgets) {
+// Sentence by sentence, while the batcher sees mean lengths; against real times it is as good as the table is.
+TEST(TimeBalanced, SpreadIsAtMostAQuarterOfTokenBudgets) {
   const PairArray pairs = news(20'000);
   const auto tokens = make("{name: token_budget, max_tokens: 2000}", pairs, 8);
   const auto time = make("{name: time_balanced, max_tokens: 2000}", pairs, 8);
-  EXPECT_LT(spread_of(*time, 8), 0.5 * spread_of(*tokens, 8));
+  EXPECT_LT(spread_of(*time, 8), 0.25 * spread_of(*tokens, 8));
+}
+
+TEST(TimeBalanced, CostIsOfMeanLengthsAndLinearBetweenThem) {
+  const BatcherEnv::Cost cost = [](int64_t n, int64_t s, int64_t t) {
+    return static_cast<double>(n * (s + 3 * t) + 7);
+  };
+  PairShape shape;
+  shape.sentences = 4;
+  shape.source = 4 * 9 + 1;
+  shape.target = 4 * 5 + 3;
+  EXPECT_DOUBLE_EQ(cost_of(shape, cost), static_cast<double>(shape.source + 3 * shape.target + 7));
+}
+
+// A run ends where the next sentence would cost too much, wherever the search for its end begins.
+TEST(TimeBalanced, RunsAreAsLongAsTheyMayBe) {
+  const PairArray pairs = news(700);
+  std::vector<int64_t> order(700);
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);  // lengths jump
+  const BatcherEnv::Cost cost = model_cost;
+  for (const double most : {1.0, 300.0, 4000.0, 1e9}) {
+    const PairGroups groups = cut_by_cost(pairs, order, cost, most);
+    EXPECT_EQ(groups.pairs, order);
+    for (int64_t g = 0; g < groups.count(); ++g) {
+      const auto group = groups.group(g);
+      const bool alone = group.size() == 1;
+      EXPECT_TRUE(alone || cost_of(shape_of(pairs, group), cost) <= most) << g;
+      if (g + 1 == groups.count()) continue;
+      const auto more =
+          std::span(order).subspan(static_cast<size_t>(group.data() - groups.pairs.data()), group.size() + 1);
+      EXPECT_GT(cost_of(shape_of(pairs, more), cost), most) << g;
+    }
+  }
 }
 
 TEST(SameShape, SubBatchesOfAStepAreAlike) {

@@ -1,6 +1,8 @@
 // lmx bench's wrong inputs. (What it measures is in docs/performance.md; a timing is no test.)
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "run_fixture.h"
 
 namespace lmx_test {
@@ -10,12 +12,18 @@ using testing::HasSubstr;
 
 TEST(Bench, RefusesWhatItDoesNotKnow) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
-      {{"word_lstn"}, "[bench] unknown workload 'word_lstn' (did you mean 'word_lstm'?); there are word_lstm and "
-                        "nmt_transformer"},
+      {{"word_lstn"},
+       "[bench] unknown workload 'word_lstn' (did you mean 'word_lstm'?); there are word_lstm, "
+       "nmt_transformer and batchers"},
       {{"--precision", "fp23"},
        "[bench] unknown precision 'fp23' (did you mean 'fp32'?); one of fp32, bf16, fp16, all"},
       {{"--steps", "0"}, "[bench] --steps 0: at least one step is timed"},
       {{"--threads", "-1"}, "[bench] --threads -1 is negative"},
+      {{"batchers", "--ranks", "0"}, "[bench] pairs 20000, ranks 0, steps 10"},
+      {{"batchers", "--batchers", "token_budgt"}, "did you mean 'token_budget'?"},
+      {{"batchers", "--batchers", "tbptt"}, "unknown key batcher.max_tokens"},
+      {{"batchers", "--pairs", "100", "--steps", "1"}, "make less than two steps of 8 sub-batches of 1000 tokens"},
+      {{"batchers", "--model", "{name: lstm, embedding: 8, cells: 8}"}, "does not translate"},
   };
   for (const auto& [arguments, message] : cases) {
     std::vector<std::string> words{"bench"};
@@ -24,6 +32,29 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
     EXPECT_EQ(o.code, 2);
     EXPECT_THAT(o.err, HasSubstr(message));
     EXPECT_EQ(o.out, "");
+  }
+}
+
+// A time is no test; what is counted is.
+TEST(Bench, BatchersHaveTheirLines) {
+  const Outcome o =
+      run_lmx({"bench", "batchers", "--steps", "1", "--repeats", "1", "--max-tokens", "200", "--pairs", "150",
+               "--ranks", "2", "--model",
+               "{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 8, ffn: 8, heads: 1}", "--threads", "1"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  std::istringstream lines(o.out);
+  for (const std::string batcher : {"token_budget", "same_shape", "time_balanced"}) {
+    std::string line;
+    ASSERT_TRUE(std::getline(lines, line));
+    const auto json = nlohmann::json::parse(line);
+    EXPECT_EQ(json["batcher"], batcher);
+    EXPECT_EQ(json["steps"], 1);
+    EXPECT_GE(json["padding"], 0.0);
+    EXPECT_LT(json["padding"], 0.5);
+    EXPECT_GE(json["spread"], 0.0);
+    EXPECT_GT(json["sub_batch_s"], 0.0);
+    EXPECT_EQ(json["table_entries"] > 0, batcher == "time_balanced");
+    EXPECT_NEAR(json["sentences"].get<double>() * json["sub_batches"].get<double>(), 150, 5);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "comm/mpi_here.h"
 #include "run_fixture.h"
 
 namespace lmx_test {
@@ -60,6 +61,20 @@ class PairsRun : public RunTest {
       if (const Json json = Json::parse(line); json["split"] == split) all.push_back(json);
     return all;
   }
+  // What training came to at each record, without what a clock says.
+  std::string curve(const std::string& dir) const {
+    std::string text;
+    for (const Json& r : records(dir, "train"))
+      for (const char* key : {"step", "tokens", "nll_nat", "grad_norm", "padding"})
+        text += std::string(key) + "=" + r[key].dump() + " ";
+    return text;
+  }
+  // A copy of a run as it was when checkpoint `step` was its last.
+  void cut(const std::string& from, const std::string& to, int64_t step) const {
+    std::filesystem::copy(path(from), path(to), std::filesystem::copy_options::recursive);
+    for (const auto& entry : std::filesystem::directory_iterator(path(to) + "/checkpoints"))
+      if (std::stoll(entry.path().filename().string().substr(5)) > step) std::filesystem::remove_all(entry.path());
+  }
   std::string data_;
 };
 
@@ -105,6 +120,91 @@ TEST_F(PairsRun, AResumedRunIsTheRun) {
     EXPECT_EQ(read_file(folder_ / dir / "checkpoints/step-24/model.safetensors"),
               read_file(folder_ / "whole" / "checkpoints/step-24/model.safetensors"));
   }
+}
+
+// A step is 16 sub-batches one after the other, an epoch about three steps: nearly every kill comes in
+// mid-accumulation, and no checkpoint at an epoch's end.
+TEST_F(PairsRun, KilledInMidAccumulationItEndsInTheSameBits) {
+  const std::vector<std::string> words{"batch.global=16", "train.steps=41", "train.eval_every=41", "checkpoint.every=5",
+                                       "train.log_every=1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), words.begin(), words.end());
+    return more;
+  };
+  ASSERT_EQ(run("whole", words).code, 0);
+  for (const int64_t records : {2, 9, 23}) {
+    const pid_t child = start(command("cut", with({"--resume", "auto"})));
+    const auto lines = [&] {
+      const std::string text = read_file(folder_ / "cut" / "metrics.jsonl");
+      return std::count(text.begin(), text.end(), '\n');
+    };
+    wait_until(child, [&] { return lines() >= 2 * records; });  // of the training and of the rank
+    kill(child, SIGKILL);
+    wait_for(child);
+  }
+  const Outcome o = run("cut", with({"--resume", "auto"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(model("cut", 41), model("whole", 41));
+  EXPECT_FALSE(model("cut", 41).empty());
+  EXPECT_EQ(curve("cut"), curve("whole"));
+}
+
+class PairsOfProcesses : public PairsRun {
+ protected:
+  void SetUp() override {
+    if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
+    const Outcome o = run_lmx({"plugins", "info", "mpi"}, environment());
+    if (o.out.find("heartbeat_s") == std::string::npos) GTEST_SKIP() << "this build has no MPI";
+  }
+};
+
+// Two processes cut the same sub-batches as two threads, and so end in the same bits; so does the rest of their run.
+TEST_F(PairsOfProcesses, EqualThreadsAndGoOn) {
+  const std::vector<std::string> budget{"batcher.name=token_budget"},
+      balanced{"batcher.name=time_balanced", "+batcher.cost=flops"};
+  for (const auto& words : {budget, balanced}) {
+    const std::string m = "m" + words[0].substr(13, 4), v = "v" + m;
+    const auto with = [&](std::vector<std::string> more) {
+      more.insert(more.end(), words.begin(), words.end());
+      return more;
+    };
+    const Outcome processes = run(m, with({"comm={name: mpi, ranks: 2}"}));
+    ASSERT_EQ(processes.code, 0) << processes.err;
+    ASSERT_EQ(run(v, with({"--ranks", "2"})).code, 0);
+    EXPECT_FALSE(model(m, 24).empty());
+    EXPECT_EQ(model(m, 24), model(v, 24));
+    EXPECT_EQ(curve(m), curve(v));
+    cut(m, m + "rest", 6);
+    const Outcome rest = run(m + "rest", with({"comm={name: mpi, ranks: 2}", "--resume", path(m + "rest")}));
+    ASSERT_EQ(rest.code, 0) << rest.err;
+    EXPECT_EQ(model(m + "rest", 24), model(m, 24));
+  }
+}
+
+// Rank 0 measures for all: with times of their own ranks would cut, and train on, other sub-batches. Threads that go on
+// with the run's table cut it once for both.
+TEST_F(PairsOfProcesses, OneMeasuresForAll) {
+  const std::vector<std::string> words{"batcher.name=time_balanced", "comm={name: mpi, ranks: 2}"};
+  const Outcome whole = run("m", words);
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  EXPECT_FALSE(read_file(folder_ / "m" / "sub_batch_times.json").empty());
+  cut("m", "threads", 6);
+  cut("m", "processes", 12);
+  Outcome rest = run("threads", {words[0], "--ranks", "2", "--resume", path("threads")});
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(model("threads", 24), model("m", 24));
+  EXPECT_EQ(curve("threads"), curve("m"));
+  rest = run("processes", {words[0], words[1], "--resume", path("processes")});
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(model("processes", 24), model("m", 24));
+  // Times that a rank were to measure anew would not be those of the file, which says so.
+  std::filesystem::remove_all(path("threads"));
+  cut("m", "threads", 6);
+  write("threads/sub_batch_times.json", "{\"seconds\": [[1, 2, 3, 0.5]]}");
+  rest = run("threads", {words[0], words[1], "--resume", path("threads")});
+  EXPECT_EQ(rest.code, 2);
+  EXPECT_THAT(rest.err, HasSubstr("order of sub-batches cannot be repeated"));
+  EXPECT_EQ(rest.err.find("error: "), rest.err.rfind("error: ")) << rest.err;
 }
 
 TEST_F(PairsRun, HalfPrecisionTellsItsOverflows) {

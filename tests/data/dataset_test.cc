@@ -1,12 +1,10 @@
 // data: {name: text} from the recipe to mapped tokens: cache, damage, two processes at once, corpora, messages.
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
 #include <thread>
 
 #include "data/cache.h"
@@ -17,6 +15,7 @@
 namespace lmx {
 namespace {
 
+using lmx_test::error_on_full_disk;
 using lmx_test::user_error;
 using lmx_test::words_of;
 using testing::AllOf;
@@ -24,6 +23,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::StartsWith;
 namespace fs = std::filesystem;
 
 class TextData : public lmx_test::DataTest {
@@ -122,23 +122,7 @@ TEST_F(TextData, FailedPreparationLeavesNothing) {
 }
 
 TEST_F(TextData, FullDiskIsARunErrorAndLeavesNothing) {
-  const pid_t child = fork();
-  if (child == 0) {
-    signal(SIGXFSZ, SIG_IGN);  // a limit on the file's size stands in for the full disk
-    const rlimit limit{1000, 1000};
-    setrlimit(RLIMIT_FSIZE, &limit);
-    try {
-      open_dataset(data());
-    } catch (const RunError& e) {
-      _exit(std::string(e.what()).find("[data] cannot write") == 0 ? 7 : 8);
-    } catch (...) {
-      _exit(9);
-    }
-    _exit(10);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_THAT(error_on_full_disk(1000, [&] { open_dataset(data()); }), StartsWith("[data] cannot write"));
   for (const std::string& name : cached()) EXPECT_TRUE(name.ends_with(".lock")) << name;
   EXPECT_NO_THROW(open_dataset(data()));
 }

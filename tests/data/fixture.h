@@ -11,6 +11,7 @@
 #include <sstream>
 #include <string>
 
+#include "data/full_disk.h"
 #include "lmx/data.h"
 #include "lmx/error.h"
 

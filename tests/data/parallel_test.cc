@@ -1,11 +1,8 @@
 // `data: {name: parallel}`: from files to pairs of subwords, and every mistake a recipe can make on the way.
 #include "data/parallel.h"
 
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <csignal>
 
 #include "data/files.h"
 #include "data/subwords.h"
@@ -18,6 +15,7 @@ namespace {
 using namespace lmx;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
 namespace fs = std::filesystem;
 
 constexpr int kPairs = 400;
@@ -302,23 +300,8 @@ TEST_F(ParallelTest, EveryDamagedFileNamesTheDirectoryToDelete) {
 }
 
 TEST_F(ParallelTest, FullDiskIsARunErrorAndLeavesNothing) {
-  const pid_t child = fork();
-  if (child == 0) {
-    signal(SIGXFSZ, SIG_IGN);  // a limit on the file's size stands in for the full disk
-    const rlimit limit{3000, 3000};
-    setrlimit(RLIMIT_FSIZE, &limit);
-    try {
-      open_dataset(data("vocab_size: 120\n"));
-    } catch (const RunError& e) {
-      _exit(std::string(e.what()).find("[data] cannot write") == 0 ? 7 : 8);
-    } catch (...) {
-      _exit(9);
-    }
-    _exit(10);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(WEXITSTATUS(status), 7);
+  EXPECT_THAT(error_on_full_disk(3000, [&] { open_dataset(data("vocab_size: 120\n")); }),
+              StartsWith("[data] cannot write"));
   for (const auto& entry : fs::directory_iterator(path("cache"))) EXPECT_EQ(entry.path().extension(), ".lock");
   EXPECT_NO_THROW(open_dataset(data("vocab_size: 120\n")));
 }

@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include "lmx/error.h"
 #include "lmx/parallel.h"
 #include "ops/gradcheck.h"
+#include "ops/messages.h"
 
 namespace lmx::testing {
 namespace {
@@ -229,20 +229,6 @@ TEST(Attention, MemoryGrowsWithTheRowsAlone) {
   const int64_t before = ctx.allocator->stats().total;
   tape.backward(ctx, sum(ctx, attention(ctx, x, Segments::of(Lengths{n}), 2, true, 0, RandomKey(), {})));
   EXPECT_LT(ctx.allocator->stats().total_peak - before, 8 << 20);
-}
-
-std::string message(const std::function<void(Context&)>& f) {
-  Context ctx;
-  try {
-    f(ctx);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
-}
-
-Var zeros(Shape s, DType type = DType::f32) {
-  return Var(Tensor::zeros(Allocator::cpu(), s, type));
 }
 
 TEST(Attention, Errors) {

@@ -2,27 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
+#include "ops/messages.h"
 
-#include "lmx/error.h"
-#include "lmx/ops.h"
-
-namespace lmx {
+namespace lmx::testing {
 namespace {
 
-Var zeros(Shape s, DType type = DType::f32) { return Var(Tensor::zeros(Allocator::cpu(), s, type)); }
 Tensor ids(std::vector<int32_t> v) {
   return Tensor::from<int32_t>(Allocator::cpu(), {static_cast<int64_t>(v.size())}, v);
-}
-
-std::string message(const std::function<void(Context&)>& f) {
-  Context ctx;
-  try {
-    f(ctx);
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(OpErrors, Pointwise) {
@@ -98,4 +84,4 @@ TEST(OpErrors, SampledSoftmax) {
 }
 
 }  // namespace
-}  // namespace lmx
+}  // namespace lmx::testing

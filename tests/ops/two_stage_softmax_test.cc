@@ -6,8 +6,8 @@
 #include <cmath>
 #include <set>
 
-#include "lmx/error.h"
 #include "ops/gradcheck.h"
+#include "ops/messages.h"
 
 namespace lmx::testing {
 namespace {
@@ -194,26 +194,22 @@ TEST(TwoStageSoftmax, NoTargetsIsZeroWithoutGradients) {
   EXPECT_TRUE(w.grad().empty());
 }
 
-std::string message(const std::vector<int32_t>& targets, const TwoStageRows& rows) {
-  Context ctx = f64_context();
-  try {
+std::string error_of(const std::vector<int32_t>& targets, const TwoStageRows& rows) {
+  return message([&](Context& ctx) {
     two_stage_softmax_loss(ctx, f64_leaf({1, 3}, 1, "h"), f64_leaf({4, 3}, 2, "w"), Var(), ids_tensor(targets), rows,
                            Tensor());
-  } catch (const UserError& e) {
-    return e.what();
-  }
-  return "no error";
+  });
 }
 
 TEST(TwoStageSoftmax, Errors) {
-  EXPECT_EQ(message({2}, {{0, 3, 2}, 2, false}),
+  EXPECT_EQ(error_of({2}, {{0, 3, 2}, 2, false}),
             "[two_stage_softmax_loss] target 0 = 2 is not among the 2 words that take gradients");
-  EXPECT_THAT(message({0}, {{0, 4}, 2, false}), HasSubstr("word 1 = 4 for w (4, 3): must be in [0, 4) and ascend"));
-  EXPECT_THAT(message({0}, {{0, 3, 2}, 3, false}), HasSubstr("word 2 = 2"));
-  EXPECT_THAT(message({0}, {{0, 1, 1}, 3, false}), HasSubstr("word 2 = 1"));
-  EXPECT_EQ(message({0}, {{0, 2, 1, 2}, 2, false}), "[two_stage_softmax_loss] word 2 is in both parts");
-  EXPECT_THAT(message({4}, {{0, 1}, 2, false}), HasSubstr("[two_stage_softmax_loss]"));
-  EXPECT_THAT(message({0, 1}, {{0, 1}, 2, false}), HasSubstr("one for each row"));
+  EXPECT_THAT(error_of({0}, {{0, 4}, 2, false}), HasSubstr("word 1 = 4 for w (4, 3): must be in [0, 4) and ascend"));
+  EXPECT_THAT(error_of({0}, {{0, 3, 2}, 3, false}), HasSubstr("word 2 = 2"));
+  EXPECT_THAT(error_of({0}, {{0, 1, 1}, 3, false}), HasSubstr("word 2 = 1"));
+  EXPECT_EQ(error_of({0}, {{0, 2, 1, 2}, 2, false}), "[two_stage_softmax_loss] word 2 is in both parts");
+  EXPECT_THAT(error_of({4}, {{0, 1}, 2, false}), HasSubstr("[two_stage_softmax_loss]"));
+  EXPECT_THAT(error_of({0, 1}, {{0, 1}, 2, false}), HasSubstr("one for each row"));
 }
 
 }  // namespace

@@ -33,7 +33,8 @@ const std::map<std::string, std::string> kHeaderLayer{
     {"param_server.h", "interface"},
     {"plugin.h", "plugin"},     {"checkpoint.h", "train"},  {"train.h", "train"},
     {"row_sampling.h", "nn"},   {"bleu.h", "data"},        {"translate.h", "train"},
-    {"fetch.h", "data"},
+    {"fetch.h", "data"},        {"rows.h", "ops"},
+    {"batcher_bench.h", "train"},
     {"pair_batches.h", "data"},
 };
 

@@ -1,6 +1,7 @@
 // lmx average, below the command line.
 #include <gmock/gmock.h>
 
+#include "data/full_disk.h"
 #include "fixture.h"
 #include "lmx/error.h"
 #include "lmx/translate.h"
@@ -52,6 +53,19 @@ TEST_F(Average, IsSummedInDouble) {
   EXPECT_EQ(average({{}, path("run"), 3, 0}), (std::vector<float>{static_cast<float>(16777218.0 / 3)}));
   make_run({{0.1f}, {0.1f}, {0.1f}});
   EXPECT_EQ(average({{}, path("run"), 3, 0}), (std::vector<float>{0.1f}));
+}
+
+TEST_F(Average, AFullDiskLeavesWhatWasThere) {
+  make_run({{1, 10}, {2, 20}});
+  write_all(path("mean.safetensors"), "the last one");
+  EXPECT_THAT(lmx_test::error_on_full_disk(16,
+                                           [&] {
+                                             average_checkpoints({{}, path("run"), 2, 0}, path("mean.safetensors"));
+                                           }),
+              HasSubstr("mean.safetensors"));
+  EXPECT_EQ(read_all(path("mean.safetensors")), "the last one");
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    EXPECT_EQ(entry.path().filename().string().find("tmp"), std::string::npos) << entry.path();
 }
 
 TEST_F(Average, RefusesWhatHasNoAverage) {

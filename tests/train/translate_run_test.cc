@@ -158,6 +158,39 @@ TEST_F(TranslationRunTest, InvalidTextComesAfterWhatWasWritten) {
   EXPECT_EQ(read_all(path("out.txt")), good);
   EXPECT_THAT(message<RunError>([&] { translate_file(path("run"), o, path("a.en"), "/dev/full"); }),
               HasSubstr("No space left"));
+  write_all(path("in.txt"), "The ko.\nThe li.\n");
+  EXPECT_EQ(translate_file(path("run"), o, path("in.txt"), "/dev/null").lines, 2);  // nothing to sync
+}
+
+// With a real model: its pieces are searched in batches whose memory stays bounded.
+TEST_F(TranslationRunTest, ALineOf100000Words) {
+  std::string line;
+  for (int i = 0; i < 100'000; ++i) line += str(i ? " " : "", word(i % 30));
+  TranslateOptions o = options();
+  o.search.beam = 2;
+  o.search.max_offset = 3;
+  const std::string out = translated(str("The ko.\n", line, "\nThe li.\n"), o);
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 3);
+  const std::string around = translated("The ko.\n\nThe li.\n", o);
+  EXPECT_EQ(out.substr(0, out.find('\n')), around.substr(0, around.find('\n')));
+  write_all(path("s"), line + "\nThe ko.\n");
+  write_all(path("t"), "Der ko.\nDer ko.\n");
+  EXPECT_EQ(score_files(path("run"), {}, path("s"), path("t"), path("tsv")), 2);
+  EXPECT_THAT(read_all(path("tsv")), testing::StartsWith("-inf\t-inf\t0\n"));
+}
+
+TEST_F(TranslationRunTest, TokenizedAndCounted) {
+  TranslateOptions o = options();
+  const std::string text = translated("The ko sees a li.\n\n", o);
+  o.tokenized = true;
+  write_all(path("in.txt"), "The ko sees a li.\n\n");
+  const TranslatedFile done = translate_file(path("run"), o, path("in.txt"), path("out.txt"));
+  const auto found = Translator(path("run"), o).translate(Lines{"The ko sees a li."});
+  EXPECT_EQ(read_all(path("out.txt")), found[0][0].tokens + "\n\n");
+  EXPECT_EQ(text, found[0][0].text + "\n\n");
+  EXPECT_EQ(done.lines, 2);
+  EXPECT_EQ(done.tokens, found[0][0].length);
+  EXPECT_GT(done.seconds, 0);
 }
 
 TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
@@ -178,6 +211,15 @@ TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }),
               HasSubstr("at least 1"));
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), {}, "-", "-", path("tsv")); }), HasSubstr("one side"));
+  // Text that is not UTF-8 and a full disk: what was scored before is there.
+  write_all(path("s"), "a\nb\n\xE9\nd\n");
+  write_all(path("t"), "a\nb\nc\nd\n");
+  EXPECT_THAT(message<UserError>([&] { score_files(path("run"), {}, path("s"), path("t"), path("tsv")); }),
+              AllOf(HasSubstr("s:3: byte 0xE9"), HasSubstr("not UTF-8")));
+  tsv = read_all(path("tsv"));
+  EXPECT_EQ(std::count(tsv.begin(), tsv.end(), '\n'), 2);
+  EXPECT_THAT(message<RunError>([&] { score_files(path("run"), {}, path("a.en"), path("a.de"), "/dev/full"); }),
+              HasSubstr("No space left"));
 }
 
 // Prepared ids and raw lines lead to the same translations, and evaluation to what `lmx bleu` counts of them.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "bench_batchers.h"
 #include "bench_workloads.h"
 #include "commands.h"
 #include "lmx/error.h"
@@ -34,6 +35,7 @@ struct Options {
   PluginDirectories directories;
   std::string workload = "word_lstm", precision = "all", trace;
   int64_t steps = 10, threads = 0;
+  BatchersBench batchers;
   bool table = false;
 };
 
@@ -102,12 +104,14 @@ void measure(const Options& options, const std::string& precision) {
   if (!options.trace.empty()) tracer.write(options.trace);
 }
 
-void bench(const Options& options) {
-  const std::vector<std::string> workloads = workload_names(), precisions{"fp32", "bf16", "fp16"};
+void bench(Options& options) {
+  std::vector<std::string> workloads = workload_names();
+  const std::vector<std::string> precisions{"fp32", "bf16", "fp16"};
+  workloads.push_back("batchers");
   if (std::find(workloads.begin(), workloads.end(), options.workload) == workloads.end()) {
     throw lmx::UserError(lmx::str("[bench] unknown workload '", options.workload, "'",
                                   lmx::did_you_mean(options.workload, workloads),
-                                  "; there are word_lstm and nmt_transformer"));
+                                  "; there are word_lstm, nmt_transformer and batchers"));
   }
   if (options.precision != "all" &&
       std::find(precisions.begin(), precisions.end(), options.precision) == precisions.end()) {
@@ -119,6 +123,10 @@ void bench(const Options& options) {
   if (options.threads < 0) throw lmx::UserError(lmx::str("[bench] --threads ", options.threads, " is negative"));
   if (options.threads) lmx::set_num_threads(static_cast<int>(options.threads));
   options.directories.load();
+  if (options.workload == "batchers") {
+    options.batchers.options.steps = options.steps;
+    return bench_batchers(options.batchers);
+  }
   for (const std::string precision : {"fp32", "bf16"}) {
     if (options.precision == "all" || options.precision == precision) {
       if (precision == "bf16" && !lmx::cpu_has_bf16()) {
@@ -139,12 +147,13 @@ void add_bench(CLI::App& app) {
                {{"lmx bench word_lstm --precision fp32", "one JSON line: step_s, tokens_per_s, gflops, efficiency"},
                 {"lmx bench nmt_transformer --precision bf16", "translation; also as --precision fp16"},
                 {"lmx bench word_lstm --table", "where the step's time goes, on stderr"},
+                {"lmx bench batchers --steps 6", "padding and stragglers of the batchers of parallel text"},
                 {"lmx bench --precision bf16 --trace t.json", "the same as a Chrome trace (ui.perfetto.dev)"}});
   command
       ->add_option(
           "WORKLOAD", options->workload,
           "word_lstm: Patwary's word model at its full size, 32 x 20 words; nmt_transformer: a base Transformer, "
-          "64 pairs of 24 and 26 words")
+          "64 pairs of 24 and 26 words; batchers: sub-batches of translation over 8 ranks")
       ->type_name("")
       ->capture_default_str();
   command->add_option("--precision", options->precision, "fp32, bf16, fp16, or all (fp32 and bf16)")
@@ -156,6 +165,7 @@ void add_bench(CLI::App& app) {
   command->add_option("--threads", options->threads, "threads; 0: all cores")->type_name("N")->capture_default_str();
   command->add_option("--trace", options->trace, "write a Chrome trace of the timed steps")->type_name("FILE");
   command->add_flag("--table", options->table, "print the time of each part of the step to stderr");
+  add_batchers_options(*command, options->batchers);
   options->directories.add_to(*command);
   command->callback([options] { bench(*options); });
 }

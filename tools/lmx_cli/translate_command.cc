@@ -1,4 +1,7 @@
 // lmx translate, lmx score
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
 #include <memory>
 
 #include "commands.h"
@@ -15,6 +18,7 @@ struct TranslateCommand {
   PluginDirectories directories;
   std::string run, input = "-", output = "-", penalty = "fairseq:0.6", max_length = "1,50";
   lmx::TranslateOptions options;
+  bool stats = false;
 };
 
 // "1,50": at most 1 x + 50 tokens.
@@ -33,7 +37,14 @@ void translate(TranslateCommand o) {
   lmx::read_length_penalty(o.penalty, o.options.search);
   read_max_length(o.max_length, o.options.search);
   o.directories.load();
-  lmx::translate_file(o.run, o.options, o.input, o.output);
+  const lmx::TranslatedFile done = lmx::translate_file(o.run, o.options, o.input, o.output);
+  if (!o.stats) return;
+  const double seconds = std::max(done.seconds, 1e-9);
+  char line[160];
+  std::snprintf(line, sizeof line, "%lld sentences, %lld tokens in %.3f s: %.1f tokens/s, %.2f sentences/s\n",
+                static_cast<long long>(done.lines), static_cast<long long>(done.tokens), done.seconds,
+                static_cast<double>(done.tokens) / seconds, static_cast<double>(done.lines) / seconds);
+  std::cerr << line;
 }
 
 struct ScoreCommand {
@@ -94,6 +105,10 @@ void add_translate(CLI::App& app) {
       ->type_name("FILE")
       ->capture_default_str();
   command->add_option("--output", o->output, "-: standard output")->type_name("FILE")->capture_default_str();
+  command->add_flag("--tokenized", o->options.tokenized,
+                    "write words as the preparation has them, not detokenized: what multi-bleu takes");
+  command->add_flag("--stats", o->stats,
+                    "print sentences, tokens written (</s> counted) and seconds to stderr; loading is not counted");
   o->directories.add_to(*command);
   command->callback([o] { translate(*o); });
 }

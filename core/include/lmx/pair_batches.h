@@ -38,20 +38,26 @@ LMX_API PairShape shape_of(const Batch& batch);
 LMX_API Batch make_pair_batch(const PairArray& pairs, std::span<const int64_t> numbers,
                               const std::shared_ptr<Allocator>& allocator);
 
-// What to do with a sentence that fits no sub-batch.
-struct LMX_API TooLong {
-  std::string plugin, path;      // whose budget it is: token_budget, batcher
-  int64_t max_tokens = 0;        // target tokens with </s>
-  std::string policy = "error";  // error, skip
+// The keys that every batcher of pairs has: a budget of target tokens, </s> counted, and what becomes of a sentence
+// that fits no sub-batch.
+struct LMX_API PairLimit {
+  int64_t max_tokens = 3584;
+  std::string too_long = "error";  // error, skip
+  void fields(Fields& f, const char* max_tokens_help);
 };
 // Numbers of the sentences that fit, ascending by target and then source length so that neighbours need little padding,
 // equal ones in an order drawn by `key`. UserError: a sentence is too long under `error`; no sentence fits; no parallel
-// text. `skipped`: how many were left out.
-LMX_API std::vector<int64_t> pairs_by_length(const BatcherEnv& env, const TooLong& limit, int64_t& skipped);
+// text. `plugin` and `path` say whose limit it is: token_budget, batcher. `skipped`: how many were left out.
+LMX_API std::vector<int64_t> pairs_by_length(const BatcherEnv& env, const PairLimit& limit, const std::string& plugin,
+                                             const std::string& path, int64_t& skipped);
 
 // Runs of `order` that hold at most `max_tokens` target tokens, padding not counted.
 LMX_API PairGroups cut_by_tokens(const PairArray& pairs, std::span<const int64_t> order, int64_t max_tokens);
-// Runs of `order` that `cost` estimates at no more than `most`; a sentence that alone costs more is a group.
+// What `cost` says of a group: of as many sentences of its mean lengths, since nothing is padded, linear between whole
+// tokens. REQUIRES: a sentence at least.
+LMX_API double cost_of(const PairShape& shape, const BatcherEnv::Cost& cost);
+// Runs of `order` as long as `cost` estimates them at no more than `most`; a sentence that alone costs more is a group.
+// The run before says where to look for a run's end, so that `cost` is asked about runs near `most` alone.
 LMX_API PairGroups cut_by_cost(const PairArray& pairs, std::span<const int64_t> order, const BatcherEnv::Cost& cost,
                                double most);
 

@@ -55,6 +55,7 @@ struct TranslateOptions {
   // What becomes of a word outside the vocabulary: drop (never written), keep (as <unk>), copy (the i-th one of the
   // translation is the i-th unknown word of the source, as it stands there).
   std::string replace_unknown = "drop";
+  bool tokenized = false;  // translate_file() writes Translation::tokens in the place of its text
 };
 
 struct Translation {
@@ -83,11 +84,15 @@ class LMX_API Translator {
   std::unique_ptr<Impl> impl_;
 };
 
+struct TranslatedFile {
+  int64_t lines = 0, tokens = 0;  // tokens of the best translations, </s> counted
+  double seconds = 0;             // from the first line read to the last one written: opening the run is not counted
+};
 // Translates `input` (`-`: standard input) line by line into `output` (`-`: standard output), where several best are
 // asked for as `line ||| text ||| logprob=-4.31 length=7 ||| score`, lines from 0. An error (invalid UTF-8, a full
-// disk) comes after everything before it has been written. Returns the number of lines.
-LMX_API int64_t translate_file(const std::string& run, const TranslateOptions& options, const std::string& input,
-                               const std::string& output);
+// disk) comes after everything before it has been written.
+LMX_API TranslatedFile translate_file(const std::string& run, const TranslateOptions& options, const std::string& input,
+                                      const std::string& output);
 
 struct ScorePairsOptions {
   std::string checkpoint = "last";

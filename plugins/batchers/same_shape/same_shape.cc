@@ -13,14 +13,9 @@ namespace {
 
 using namespace lmx;
 
-struct SameShapeConfig {
-  int64_t max_tokens = 3584;
-  std::string too_long = "error";
+struct SameShapeConfig : PairLimit {
   void fields(Fields& f) {
-    f.field("max_tokens", max_tokens,
-            "target tokens of a sub-batch at most, were all as long as the longest of the step", kPositive);
-    f.choice("too_long", too_long, {"error", "skip"},
-             "a sentence of more than max_tokens: error (do not train), skip (leave it out, and say how many)");
+    PairLimit::fields(f, "target tokens of a sub-batch at most, were all as long as the longest of the step");
   }
 };
 
@@ -55,7 +50,7 @@ PairGroups deal(const PairArray& pairs, std::span<const int64_t> order, int64_t 
 std::unique_ptr<Batcher> make_same_shape(const Node& config, const std::string& path, const BatcherEnv& env) {
   const auto c = read_config<SameShapeConfig>(config, path);
   int64_t skipped = 0;
-  const std::vector<int64_t> order = pairs_by_length(env, {"same_shape", path, c.max_tokens, c.too_long}, skipped);
+  const std::vector<int64_t> order = pairs_by_length(env, c, "same_shape", path, skipped);
   return std::make_unique<PairBatcher>(env, deal(env.pairs, order, env.global_batch, c.max_tokens), env.global_batch,
                                        skipped);
 }

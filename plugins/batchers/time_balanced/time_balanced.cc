@@ -1,7 +1,8 @@
 // Sub-batches of equal estimated time (Ott et al. 2018, section 5): a target time is fixed, a percentile of what
-// token_budget's sub-batches take, and each sub-batch gets as many sentences as a table time(sentences, longest source,
-// longest target) says fit. The table is measured when the run starts and kept with it; `cost: flops` counts the
-// model's multiply-adds instead, which needs no clock and is the same everywhere.
+// token_budget's sub-batches take, and each sub-batch gets as many sentences as a table time(sentences, source length,
+// target length) says fit. The paper looks its longest sentences up, to which the others are padded; here nothing is
+// padded, and their mean lengths tell what they take. The table is measured when the run starts and kept with it;
+// `cost: flops` counts the model's multiply-adds instead, which needs no clock and is the same everywhere.
 #include <algorithm>
 #include <cmath>
 
@@ -13,18 +14,14 @@ namespace {
 
 using namespace lmx;
 
-struct TimeBalancedConfig {
-  int64_t max_tokens = 3584;
+struct TimeBalancedConfig : PairLimit {
   double percentile = 90;
   std::string cost = "measured";
-  std::string too_long = "error";
   void fields(Fields& f) {
-    f.field("max_tokens", max_tokens, "target tokens of the token_budget whose times set the target", kPositive);
+    PairLimit::fields(f, "target tokens of the token_budget whose times set the target");
     f.field("percentile", percentile, "of those sub-batches' times: what each sub-batch is to take", {0, 100});
     f.choice("cost", cost, {"measured", "flops"},
              "measured (seconds of this machine, kept with the run), flops (multiply-adds of the model)");
-    f.choice("too_long", too_long, {"error", "skip"},
-             "a sentence of more than max_tokens: error (do not train), skip (leave it out, and say how many)");
   }
 };
 
@@ -40,10 +37,7 @@ BatcherEnv::Cost cost_of(const TimeBalancedConfig& c, const BatcherEnv& env) {
 
 double target_of(const PairArray& pairs, const PairGroups& groups, const BatcherEnv::Cost& cost, double percentile) {
   std::vector<double> costs;
-  for (int64_t g = 0; g < groups.count(); ++g) {
-    const PairShape shape = shape_of(pairs, groups.group(g));
-    costs.push_back(cost(shape.sentences, shape.longest_source, shape.longest_target));
-  }
+  for (int64_t g = 0; g < groups.count(); ++g) costs.push_back(cost_of(shape_of(pairs, groups.group(g)), cost));
   const auto at = static_cast<size_t>(std::llround(percentile / 100 * static_cast<double>(costs.size() - 1)));
   std::nth_element(costs.begin(), costs.begin() + static_cast<std::ptrdiff_t>(at), costs.end());
   return costs[at];
@@ -52,7 +46,7 @@ double target_of(const PairArray& pairs, const PairGroups& groups, const Batcher
 std::unique_ptr<Batcher> make_time_balanced(const Node& config, const std::string& path, const BatcherEnv& env) {
   const auto c = read_config<TimeBalancedConfig>(config, path);
   int64_t skipped = 0;
-  const std::vector<int64_t> order = pairs_by_length(env, {"time_balanced", path, c.max_tokens, c.too_long}, skipped);
+  const std::vector<int64_t> order = pairs_by_length(env, c, "time_balanced", path, skipped);
   const BatcherEnv::Cost cost = cost_of(c, env);
   const double target = target_of(env.pairs, cut_by_tokens(env.pairs, order, c.max_tokens), cost, c.percentile);
   return std::make_unique<PairBatcher>(env, cut_by_cost(env.pairs, order, cost, target), 1, skipped);

@@ -8,20 +8,14 @@ namespace {
 
 using namespace lmx;
 
-struct TokenBudgetConfig {
-  int64_t max_tokens = 3584;
-  std::string too_long = "error";
-  void fields(Fields& f) {
-    f.field("max_tokens", max_tokens, "target tokens of a sub-batch at most, </s> counted and padding not", kPositive);
-    f.choice("too_long", too_long, {"error", "skip"},
-             "a sentence of more than max_tokens: error (do not train), skip (leave it out, and say how many)");
-  }
+struct TokenBudgetConfig : PairLimit {
+  void fields(Fields& f) { PairLimit::fields(f, "target tokens of a sub-batch at most, </s> counted and padding not"); }
 };
 
 std::unique_ptr<Batcher> make_token_budget(const Node& config, const std::string& path, const BatcherEnv& env) {
   const auto c = read_config<TokenBudgetConfig>(config, path);
   int64_t skipped = 0;
-  const std::vector<int64_t> order = pairs_by_length(env, {"token_budget", path, c.max_tokens, c.too_long}, skipped);
+  const std::vector<int64_t> order = pairs_by_length(env, c, "token_budget", path, skipped);
   return std::make_unique<PairBatcher>(env, cut_by_tokens(env.pairs, order, c.max_tokens), 1, skipped);
 }
 

@@ -4,37 +4,23 @@
 #include "decoding.h"
 
 #include <cmath>
-#include <limits>
 
 #include "lmx/kernels.h"
-#include "lmx/math.h"
 #include "lmx/parallel.h"
+#include "lmx/rows.h"
 
 namespace lmx::transformer {
 namespace {
 
 template <class T>
-LMX_SIMD void score_keys(const T* q, const T* const* keys, int64_t n, int64_t size, T scale, T* scores) {
+LMX_SIMD void score_keys(const T* q, const T* const* keys, int64_t n, int64_t size, T* scores) {
   for (int64_t j = 0; j < n; ++j) {
     T sum = 0;
     const T* key = keys[j];
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < size; ++i) sum += q[i] * key[i];
-    scores[j] = scale * sum;
+    scores[j] = sum;
   }
-}
-
-template <class T>
-LMX_SIMD void softmax(T* x, int64_t n) {
-  T most = -std::numeric_limits<T>::infinity(), sum = 0;
-#pragma omp simd reduction(max : most)
-  for (int64_t j = 0; j < n; ++j) most = x[j] > most ? x[j] : most;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < n; ++j) {
-    x[j] = fast_exp(x[j] - most);
-    sum += x[j];
-  }
-  for (int64_t j = 0; j < n; ++j) x[j] /= sum;
 }
 
 template <class T>
@@ -50,8 +36,8 @@ void attend(const T* q, const std::vector<const T*>& keys, int64_t offset, int64
   std::vector<const T*> at(keys);
   std::fill_n(y, heads * size, T(0));
   for (int64_t h = 0; h < heads; ++h) {
-    score_keys<T>(q + h * size, at.data(), n, size, T(1) / std::sqrt(static_cast<T>(size)), weights.data());
-    softmax<T>(weights.data(), n);
+    score_keys<T>(q + h * size, at.data(), n, size, weights.data());
+    softmax_in_place(weights.data(), T(1) / std::sqrt(static_cast<T>(size)), n);
     for (int64_t j = 0; j < n; ++j) {
       const auto i = static_cast<size_t>(j);
       add_weighted<T>(y + h * size, at[i] + offset, weights[i], size);

@@ -1,0 +1,20 @@
+// Kernels over one row of values, vectorised, for ops. The same row gives the same bits on every call.
+#pragma once
+
+#include <cstdint>
+
+#include "lmx/api.h"
+
+namespace lmx {
+
+// The largest of x (n); -Inf for n = 0.
+LMX_API float max_of(const float* x, int64_t n);
+LMX_API double max_of(const double* x, int64_t n);
+// sum_i a_i b_i, summed in the values' own type.
+LMX_API float dot(const float* a, const float* b, int64_t n);
+LMX_API double dot(const double* a, const double* b, int64_t n);
+// x = softmax(scale x); returns log sum_i exp(scale x_i). REQUIRES: n > 0, scale > 0.
+LMX_API float softmax_in_place(float* x, float scale, int64_t n);
+LMX_API double softmax_in_place(double* x, double scale, int64_t n);
+
+}  // namespace lmx

@@ -1,0 +1,54 @@
+#include "bench_batchers.h"
+
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "lmx/error.h"
+#include "lmx/parallel.h"
+
+namespace lmx_cli {
+
+void bench_batchers(const BatchersBench& o) {
+  const auto rounded = [](double value, double unit) { return std::round(value / unit) * unit; };
+  for (const std::string& name : o.batchers) {
+    lmx::Context ctx;
+    const lmx::BatcherBench b = lmx::bench_batcher(ctx, name, o.options);
+    const nlohmann::ordered_json line{{"lmx", lmx::kVersion},
+                                      {"workload", "batchers"},
+                                      {"batcher", name},
+                                      {"max_tokens", o.options.max_tokens},
+                                      {"ranks", o.options.ranks},
+                                      {"threads", lmx::num_threads()},
+                                      {"sub_batches", b.sub_batches},
+                                      {"sentences", rounded(b.sentences, 0.1)},
+                                      {"target_tokens", rounded(b.target_tokens, 0.1)},
+                                      {"padding", rounded(b.padding, 1e-4)},
+                                      {"steps", b.timed},
+                                      {"sub_batch_s", rounded(b.mean_s, 1e-5)},
+                                      {"spread", rounded(b.spread, 1e-4)},
+                                      {"tokens_per_s", rounded(b.tokens_per_s, 0.1)},
+                                      {"table_entries", b.table},
+                                      {"table_s", rounded(b.table_s, 0.1)}};
+    std::cout << line.dump() << std::endl;
+  }
+}
+
+void add_batchers_options(CLI::App& command, BatchersBench& o) {
+  const auto number = [&](const char* option, int64_t& value, const char* help) {
+    command.add_option(option, value, help)->type_name("N")->capture_default_str();
+  };
+  command.add_option("--batchers", o.batchers, "of batchers: which, separated by commas")
+      ->delimiter(',')
+      ->type_name("NAMES")
+      ->capture_default_str();
+  command.add_option("--model", o.options.model, "of batchers: as a recipe's model:")
+      ->type_name("YAML")
+      ->capture_default_str();
+  number("--max-tokens", o.options.max_tokens, "of batchers: target tokens of a sub-batch");
+  number("--ranks", o.options.ranks, "of batchers: sub-batches of a step, timed one after the other on all threads");
+  number("--pairs", o.options.pairs, "of batchers: made-up pairs, of lengths as news in subwords has them");
+  number("--repeats", o.options.repeats, "of batchers: times each sub-batch is timed; the quickest counts");
+}
+
+}  // namespace lmx_cli

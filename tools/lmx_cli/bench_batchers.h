@@ -1,0 +1,19 @@
+// `lmx bench batchers`: padding and stragglers of each batcher of parallel text, one JSON line each.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "lmx/batcher_bench.h"
+
+namespace lmx_cli {
+
+struct BatchersBench {
+  lmx::BatcherBenchOptions options;
+  std::vector<std::string> batchers{"token_budget", "same_shape", "time_balanced"};
+};
+void add_batchers_options(CLI::App& command, BatchersBench& o);
+void bench_batchers(const BatchersBench& o);
+
+}  // namespace lmx_cli
