@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
-#include <iterator>
 
+#include "../jobs/pool.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 
@@ -20,15 +18,6 @@ double number_at(const lmx::Node& tree, const char* path, double otherwise) {
 constexpr double kTypesWork = 20'000;  // counting words takes seconds
 
 }  // namespace
-
-std::string time_text(double seconds) {
-  const auto s = static_cast<long long>(std::llround(std::max(0.0, seconds)));
-  char text[64];
-  if (s < 60) std::snprintf(text, sizeof text, "%llds", s);
-  if (s >= 60 && s < 3600) std::snprintf(text, sizeof text, "%lldm%02llds", s / 60, s % 60);
-  if (s >= 3600) std::snprintf(text, sizeof text, "%lldh%02lldm", s / 3600, s % 3600 / 60);
-  return text;
-}
 
 Progress::Progress(std::vector<const Cell*> cells, std::string folder)
     : cells_(std::move(cells)), folder_(std::move(folder)), start_(Clock::now()), shown_(start_) {
@@ -51,19 +40,11 @@ void Progress::ended(const Cell& cell, double seconds, const std::string& failur
   ++ended_;
   const std::string left = ended_ < cells_.size() ? eta() : "";
   lmx::log_info(lmx::str("cell ", ended_, "/", cells_.size(), " ", cell.id, failure.empty() ? ": done in " : ": failed after ",
-                         time_text(seconds), failure.empty() ? "" : ": " + failure, left.empty() ? "" : "; " + left));
+                         jobs::time_text(seconds), failure.empty() ? "" : ": " + failure, left.empty() ? "" : "; " + left));
 }
 
-// The tail of the file is enough: every line names its step.
 double Progress::step_of(const Cell& cell) const {
-  std::ifstream file(folder_ + cell.id + "/metrics.jsonl", std::ios::binary | std::ios::ate);
-  if (!file) return 0;
-  const std::streamoff size = file.tellg(), tail = std::min<std::streamoff>(size, 16384);
-  file.seekg(size - tail);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::string key = "{\"step\":";
-  const size_t at = text.rfind(key);
-  return at == std::string::npos ? 0 : std::strtod(text.c_str() + at + key.size(), nullptr);
+  return jobs::last_step(folder_ + cell.id);
 }
 
 std::string Progress::eta() const {
@@ -76,7 +57,7 @@ std::string Progress::eta() const {
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   if (now - before < 0.002 * all || seconds < 1) return "";
-  return "ETA " + time_text(seconds * (all - now) / (now - before));
+  return "ETA " + jobs::time_text(seconds * (all - now) / (now - before));
 }
 
 void Progress::show() {

@@ -38,7 +38,4 @@ class Progress {
   size_t ended_ = 0;
 };
 
-// "45s", "3m20s", "2h05m".
-std::string time_text(double seconds);
-
 }  // namespace lmx_cli::experiments

@@ -1,77 +1,33 @@
 #include "runner.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <deque>
 #include <filesystem>
-#include <fstream>
-#include <list>
-#include <sstream>
-#include <thread>
 
+#include "../jobs/line_file.h"
+#include "../jobs/pool.h"
 #include "journal.h"
+#include "lmx/checkpoint.h"
 #include "lmx/error.h"
-#include "lmx/log.h"
 #include "lmx/train.h"
-#include "process.h"
 #include "progress.h"
 
 namespace lmx_cli::experiments {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 using lmx::str;
 using lmx::UserError;
-
-constexpr auto kPollEvery = std::chrono::milliseconds(50);
-
-std::string read_text(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-// Under a temporary name first: a recipe that a kill cut short would look like another experiment's.
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path + ".tmp", std::ios::binary);
-  file << text;
-  file.close();
-  std::error_code error;
-  if (file) fs::rename(path + ".tmp", path, error);
-  if (!file || error) throw lmx::RunError(str("[experiment] cannot write ", path));
-}
-
-// "error: ..." of a process that ended badly, as its log has it.
-std::string last_error(const std::string& log) {
-  const std::string text = read_text(log);
-  const size_t at = text.rfind("error: ");
-  if (at == std::string::npos) return "see " + log;
-  return text.substr(at + 7, text.find('\n', at) - at - 7);
-}
-
-double since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 }  // namespace
 
 struct Runner::Impl {
-  struct Running {
-    const Cell* cell;
-    Child child;
-    Clock::time_point start;
-  };
-
   const Experiment& experiment;
   const std::vector<Cell>& cells;
   RunnerOptions options;
-  DirectoryLock lock;
+  jobs::DirectoryLock lock;
   Journal journal;
-  std::list<Running> running;
   Ending ending;
-  int told = 0;  // signals that the children know of
 
   Impl(const Experiment& e, const std::vector<Cell>& all, RunnerOptions o)
       : experiment(e), cells(all), options(std::move(o)), lock(options.out), journal(options.out + "/journal.jsonl") {}
@@ -82,10 +38,9 @@ struct Runner::Impl {
   const Cell& source(const Cell& cell) const;
   void check_recipes() const;
   std::vector<std::string> command(const Cell& cell) const;
-  void start(const Cell& cell);
-  bool reap(Progress& progress);
-  void finish(const Running& ended);
-  void pass_signals_on();
+  void start(const Cell& cell, jobs::Pool& pool) const;
+  void reap(const jobs::Ended& ended, Progress& progress);
+  void finish(const Cell& cell, double seconds);
 };
 
 // The cell whose run this one shares.
@@ -99,7 +54,7 @@ void Runner::Impl::check_recipes() const {
   for (const Cell& cell : cells) {
     std::error_code error;
     if (!cell.same_as.empty() || !cell.runs || !fs::exists(recipe(cell), error)) continue;
-    if (read_text(recipe(cell)) != cell.yaml) other += (other.empty() ? "" : ", ") + cell.id;
+    if (jobs::read_text(recipe(cell)) != cell.yaml) other += (other.empty() ? "" : ", ") + cell.id;
   }
   if (!other.empty())
     throw UserError(str("[experiment] ", options.out, " holds cells that ran with another recipe: ", other,
@@ -108,31 +63,24 @@ void Runner::Impl::check_recipes() const {
 }
 
 std::vector<std::string> Runner::Impl::command(const Cell& cell) const {
-  std::vector<std::string> words{own_program()};
-  if (cell.types) {
-    const TypesCell& t = experiment.types;
-    words.insert(words.end(), {"data", "stats", recipe(cell), "--sequence-length", std::to_string(t.sequence_length),
-                               "--max-tokens", std::to_string(t.max_tokens), "--draws", std::to_string(t.draws),
-                               "--plot", folder(cell) + "/types.svg", "--records", folder(cell) + "/metrics.jsonl"});
-    return words;
-  }
-  words.insert(words.end(), {"run", recipe(cell), "run.dir=" + folder(cell), "--resume", "auto"});
-  for (const std::string& directory : options.plugin_directories)
-    words.insert(words.end(), {"--plugin-dir", directory});
-  return words;
+  if (!cell.types) return jobs::run_command(recipe(cell), folder(cell), options.plugin_directories);
+  const TypesCell& t = experiment.types;
+  return {jobs::own_program(), "data", "stats", recipe(cell), "--sequence-length", std::to_string(t.sequence_length),
+          "--max-tokens", std::to_string(t.max_tokens), "--draws", std::to_string(t.draws),
+          "--plot", folder(cell) + "/types.svg", "--records", folder(cell) + "/metrics.jsonl"};
 }
 
-void Runner::Impl::start(const Cell& cell) {
+// The recipe appears as a whole: one that a kill cut short would look like another experiment's.
+void Runner::Impl::start(const Cell& cell, jobs::Pool& pool) const {
   std::error_code error;
   if (cell.types) fs::create_directories(folder(cell), error);
-  write_text(recipe(cell), cell.yaml);
-  running.push_back({&cell, Child(command(cell), log(cell)), Clock::now()});
+  lmx::write_file_atomically(recipe(cell), cell.yaml);
+  pool.start({cell.id, command(cell), log(cell)});
 }
 
 // An evaluation needs the run's last checkpoint, which is of no use afterwards.
-void Runner::Impl::finish(const Running& ended) {
-  const Cell& cell = *ended.cell;
-  Journal::Entry entry{since(ended.start), {}};
+void Runner::Impl::finish(const Cell& cell, double seconds) {
+  Journal::Entry entry{seconds, {}};
   if (!cell.types) {
     for (const std::string& split : experiment.evaluate) {
       lmx::EvalOptions evaluation;
@@ -150,33 +98,18 @@ void Runner::Impl::finish(const Running& ended) {
   if (!options.keep_checkpoints && !cell.types) fs::remove_all(folder(cell) + "/checkpoints", error);
 }
 
-void Runner::Impl::pass_signals_on() {
-  if (SignalNote::count() == told) return;
-  told = SignalNote::count();
-  ending.signal = SignalNote::received();
-  for (const Running& r : running) r.child.send(SIGTERM);  // the second one ends a run at once
-}
-
-// True when a cell has ended.
-bool Runner::Impl::reap(Progress& progress) {
-  for (auto r = running.begin(); r != running.end(); ++r) {
-    const std::optional<int> code = r->child.poll();
-    if (!code) continue;
-    const Cell& cell = *r->cell;
-    if (*code == 0) {
-      finish(*r);
-    } else if (!ending.signal) {
-      const bool killed = *code > 128;
-      ending.failed[cell.id] =
-          str(killed ? "ended by signal " : "exit code ", killed ? *code - 128 : *code, ": ", last_error(log(cell)));
-    }
-    const bool good = *code == 0;
-    const double seconds = since(r->start);
-    running.erase(r);
-    if (good || !ending.signal) progress.ended(cell, seconds, good ? "" : ending.failed[cell.id]);
-    return true;
+void Runner::Impl::reap(const jobs::Ended& ended, Progress& progress) {
+  const Cell& cell = *std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.id == ended.id; });
+  if (ended.code == 0) {
+    finish(cell, ended.seconds);
+  } else if (ending.signal) {
+    return;
+  } else {
+    const bool killed = ended.code > 128;
+    ending.failed[cell.id] = str(killed ? "ended by signal " : "exit code ", killed ? ended.code - 128 : ended.code, ": ",
+                                 jobs::last_error(log(cell)));
   }
-  return false;
+  progress.ended(cell, ended.seconds, ended.code == 0 ? "" : ending.failed[cell.id]);
 }
 
 Runner::Runner(const Experiment& experiment, const std::vector<Cell>& cells, RunnerOptions options)
@@ -188,7 +121,7 @@ Runner::Runner(const Experiment& experiment, const std::vector<Cell>& cells, Run
 Runner::~Runner() = default;
 
 Ending Runner::run(const std::vector<std::string>& wanted) {
-  const SignalNote note;
+  jobs::Pool pool;
   std::deque<const Cell*> waiting;
   for (const Cell& cell : impl_->cells) {
     const bool asked = std::find(wanted.begin(), wanted.end(), cell.id) != wanted.end();
@@ -197,20 +130,25 @@ Ending Runner::run(const std::vector<std::string>& wanted) {
     if (std::find(waiting.begin(), waiting.end(), &source) == waiting.end()) waiting.push_back(&source);
   }
   Progress progress({waiting.begin(), waiting.end()}, impl_->options.out + "/cells/");
-  while (!waiting.empty() || !impl_->running.empty()) {
-    while (!waiting.empty() && !impl_->ending.signal &&
-           impl_->running.size() < static_cast<size_t>(impl_->options.jobs)) {
-      impl_->start(*waiting.front());
+  while (!waiting.empty() || pool.size() > 0) {
+    while (!waiting.empty() && !pool.signal() && pool.size() < static_cast<size_t>(impl_->options.jobs)) {
+      impl_->start(*waiting.front(), pool);
       progress.started(*waiting.front());
       waiting.pop_front();
     }
-    if (impl_->running.empty()) break;
-    impl_->pass_signals_on();
-    if (!impl_->reap(progress)) std::this_thread::sleep_for(kPollEvery);
+    if (pool.size() == 0) break;
+    const std::optional<jobs::Ended> ended = pool.poll();
+    impl_->ending.signal = pool.signal();
+    if (ended) {
+      impl_->reap(*ended, progress);
+    } else {
+      jobs::Pool::wait();
+    }
     progress.show();
   }
   progress.done();
-  impl_->pass_signals_on();
+  static_cast<void>(pool.poll());  // a signal that came last
+  impl_->ending.signal = pool.signal();
   return impl_->ending;
 }
 

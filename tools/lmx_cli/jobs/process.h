@@ -6,14 +6,21 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-namespace lmx_cli::experiments {
+namespace lmx_cli::jobs {
+
+// What a child has that its parent has not.
+struct Surroundings {
+  std::vector<int> cores;                                         // it may run on these alone; empty: on all of its parent's
+  std::vector<std::pair<std::string, std::string>> environment;  // set for it
+};
 
 class Child {
  public:
   // Starts `words[0]`, an absolute path; what it prints is appended to the file `log`. RunError where that fails.
-  Child(const std::vector<std::string>& words, const std::string& log);
+  Child(const std::vector<std::string>& words, const std::string& log, const Surroundings& around = {});
   ~Child();  // kills it where it still runs
   Child(Child&& other) noexcept;
   Child& operator=(Child&&) = delete;
@@ -39,11 +46,16 @@ class DirectoryLock {
   int descriptor_ = -1;
 };
 
+// True while a process works in `directory`, whose .lock it holds: a run, or what has a DirectoryLock there.
+bool is_locked(const std::string& directory);
+
 // SIGINT and SIGTERM are noted instead of ending the process, for the guard's lifetime.
 class SignalNote {
  public:
   SignalNote();
   ~SignalNote();
+  SignalNote(const SignalNote&) = delete;
+  SignalNote& operator=(const SignalNote&) = delete;
   static int received();  // the last one; 0: none
   static int count();
 
@@ -51,4 +63,4 @@ class SignalNote {
   struct sigaction interrupt_ {}, terminate_ {};  // the handlers before
 };
 
-}  // namespace lmx_cli::experiments
+}  // namespace lmx_cli::jobs
