@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <new>
 
 #include "comm/agreement.h"
 #include "data/files.h"
@@ -111,7 +112,8 @@ RunResult result_of(const Session& s, const Trainer& trainer, const std::string&
   r.stopped = trainer.stopped();
   r.directory = directory;
   r.steps = at.step;
-  r.valid_ppl = at.valid_ppl;
+  r.paused = trainer.paused();
+  r.valid_ppl = trainer.valid_ppl();
   r.best_ppl = at.best_ppl;
   r.best_step = at.best_step;
   r.true_ppl = s.data.true_perplexity;
@@ -121,9 +123,15 @@ RunResult result_of(const Session& s, const Trainer& trainer, const std::string&
   return r;
 }
 
+// What a program that started the run may want to know of its end.
+std::string cause_of(const std::exception& e) {
+  if (dynamic_cast<const Diverged*>(&e)) return "diverged";
+  return dynamic_cast<const std::bad_alloc*>(&e) ? "out_of_memory" : "";
+}
+
 // The loop with its status in status.json, whatever ends it.
-RunResult train_in(Session& s, const std::string& directory, const Position& start) {
-  Trainer trainer(s, directory, start);
+RunResult train_in(Session& s, const std::string& directory, const Position& start, int64_t until) {
+  Trainer trainer(s, directory, start, until);
   if (!s.leads()) {
     const int code = trainer.run();
     report_totals(s, trainer.traffic().total());
@@ -133,7 +141,7 @@ RunResult train_in(Session& s, const std::string& directory, const Position& sta
   try {
     const int code = trainer.run();
     progress_line("");
-    write_status(directory, code == 0 ? "done" : "interrupted", trainer.position().step, "");
+    write_status(directory, code != 0 ? "interrupted" : trainer.paused() ? "paused" : "done", trainer.position().step, "");
     report_totals(s, trainer.traffic().total());
     if (trainer.position().loss_scale.overflows > 0) log_info(census_text(trainer.position().loss_scale));
     return result_of(s, trainer, directory, code);
@@ -141,7 +149,7 @@ RunResult train_in(Session& s, const std::string& directory, const Position& sta
     progress_line("");
     log_debug(str("failed: ", e.what()));
     try {
-      write_status(directory, "failed", trainer.position().step, e.what());
+      write_status(directory, "failed", trainer.position().step, e.what(), cause_of(e));
     } catch (const std::exception&) {  // a full disk: the first error is the one to tell
     }
     throw;
@@ -234,7 +242,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
     write_provenance(directory, provenance_of(session, plan.options));
     announce(session, plan.group, directory);
   }
-  const RunResult result = train_in(session, directory, at);
+  const RunResult result = train_in(session, directory, at, plan.options.until_step);
   if (session.ctx.tracer) session.tracer.write(plan.options.trace_file);
   return result;
 }
@@ -254,7 +262,7 @@ RunResult run_recipe(const Node& composed, const std::string& name, const RunOpt
     });
   }
   // The run is whole by now: what stops this (an interrupt, too) costs no training.
-  if (result.leads && result.exit_code == 0 && recipe.train.final_bleu != "none")
+  if (result.leads && result.exit_code == 0 && !result.paused && recipe.train.final_bleu != "none")
     result.translation = evaluate_run(result.directory, {recipe.train.final_bleu, "last", true, {}}).translation;
   return result;
 }

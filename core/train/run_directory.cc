@@ -140,13 +140,15 @@ RunLock::~RunLock() {
   close(descriptor_);
 }
 
-void write_status(const std::string& directory, const std::string& state, int64_t step, const std::string& reason) {
+void write_status(const std::string& directory, const std::string& state, int64_t step, const std::string& reason,
+                  const std::string& cause) {
   Json status{{"state", state},
               {"step", step},
               {"pid", getpid()},
               {"host", host_json()["name"]},
               {"time", time_text("%Y-%m-%dT%H:%M:%S%z")}};
   if (!reason.empty()) status["reason"] = reason;
+  if (!cause.empty()) status["cause"] = cause;
   write_file_atomically(directory + "/status.json", json_text(status));
 }
 

@@ -35,9 +35,10 @@ class LMX_API RunLock {
   int descriptor_ = -1;
 };
 
-// status.json: state (running, done, failed, interrupted), step, reason, pid, host. What a script polls.
-LMX_API void write_status(const std::string& directory, const std::string& state, int64_t step,
-                          const std::string& reason);
+// status.json: state (running, done, paused, failed, interrupted), step, reason, cause (of a failure: diverged,
+// out_of_memory or ""), pid, host. What a script polls.
+LMX_API void write_status(const std::string& directory, const std::string& state, int64_t step, const std::string& reason,
+                          const std::string& cause = "");
 
 struct Provenance {
   std::vector<std::string> command_line;

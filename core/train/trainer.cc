@@ -14,12 +14,16 @@
 #include "train/signals.h"
 
 namespace lmx::train {
-Trainer::Trainer(Session& session, std::string directory, const Position& at)
+
+Diverged::~Diverged() = default;
+
+Trainer::Trainer(Session& session, std::string directory, const Position& at, int64_t until)
     : s_(session),
       directory_(std::move(directory)),
       at_(at),
       scaling_(s_.recipe.loss_scale, s_.recipe.precision),
-      stop_rule_(s_.recipe.stop.when) {
+      stop_rule_(s_.recipe.stop.when),
+      until_(until) {
   if (at_.loss_scale.scale == 0) at_.loss_scale = scaling_.start();
   if (s_.leads()) metrics_.emplace(directory_ + "/metrics.jsonl", at.step, at.evaluated == at.step);
   if (s_.leads() && s_.recipe.run.tensorboard) events_.emplace(directory_, at.step);
@@ -35,6 +39,7 @@ int Trainer::run() {
   }
   if (at_.step > 0 && at_.evaluated == at_.step) check_target();
   s_.asynchronous() ? run_workers() : run_in_step();
+  if (!signal_ && paused()) look();
   if (signal_) return interrupted(signal_);
   if (saved_ != at_.step) save();
   return 0;
@@ -61,7 +66,7 @@ void Trainer::run_in_step() {
 // An end that all ranks come to in the same step: of several processes the first says why, and the others leave after
 // it.
 void Trainer::stop(const std::string& why) const {
-  if (s_.leads() || s_.comm.shares_memory() || s_.asynchronous()) throw RunError(why);
+  if (s_.leads() || s_.comm.shares_memory() || s_.asynchronous()) throw Diverged(why);
   std::this_thread::sleep_for(std::chrono::seconds(2));
   throw EndProcess(1, why, true);
 }
@@ -106,19 +111,36 @@ void Trainer::validate() {
     at_.best_step = at_.step;
   }
   s_.schedule->validated(score.ppl());
-  if (s_.leads()) {
-    const Record record{at_.step,
-                        "valid",
-                        {{"nll_nat", score.nll()},
-                         {"nll_bit", score.nll() / std::numbers::ln2},
-                         {"ppl", score.ppl()},
-                         {"tokens", static_cast<double>(score.tokens)}}};
-    metrics_->write(record);
-    if (events_) events_->write(record);
-    log_info(str("step ", at_.step, "/", s_.shared->total_steps, " valid ppl ", score.ppl(), " (",
-                 count_text(score.tokens), " ", s_.data.unit, "s)"));
-  }
+  tell(score);
   check_target();
+}
+
+// How a run that pauses stands. Nothing of it stays: the schedule and `best` hear of validations that are due alone, and
+// the record is removed when the run goes on.
+void Trainer::look() {
+  if (at_.evaluated == at_.step) return;
+  const Span span(s_.ctx.tracer, "validate");
+  const SplitScore score = this->score();
+  if (!score.complete) {
+    agree({});
+    return;
+  }
+  paused_ppl_ = score.ppl();
+  tell(score);
+}
+
+void Trainer::tell(const SplitScore& score) {
+  if (!s_.leads()) return;
+  const Record record{at_.step,
+                      "valid",
+                      {{"nll_nat", score.nll()},
+                       {"nll_bit", score.nll() / std::numbers::ln2},
+                       {"ppl", score.ppl()},
+                       {"tokens", static_cast<double>(score.tokens)}}};
+  metrics_->write(record);
+  if (events_) events_->write(record);
+  log_info(str("step ", at_.step, "/", s_.shared->total_steps, " valid ppl ", score.ppl(), " (",
+               count_text(score.tokens), " ", s_.data.unit, "s)"));
 }
 
 void Trainer::check_target() {

@@ -112,11 +112,21 @@ LMX_API Position unpack_state(Session& s, const TrainState& state, const std::st
 
 void unpack_worker(Session& s, const StateDict& own, Position& at);
 
+// What `train.on_divergence: stop` ends a run with.
+class LMX_API Diverged : public RunError {
+ public:
+  using RunError::RunError;
+  ~Diverged() override;
+};
+
 class LMX_API Trainer {
  public:
-  Trainer(Session& session, std::string directory, const Position& at);
-  // To the last step or to a signal. RunError: diverged under `stop`, a full disk. Returns 0, 130 or 143.
+  // `until`: the step to pause after; 0: none.
+  Trainer(Session& session, std::string directory, const Position& at, int64_t until = 0);
+  // To the last step, to a pause or to a signal. Diverged; RunError: a full disk. Returns 0, 130 or 143.
   int run();
+  bool paused() const { return until_ > 0 && at_.step >= until_ && at_.step < s_.shared->total_steps; }
+  double valid_ppl() const { return paused_ppl_ > 0 ? paused_ppl_ : at_.valid_ppl; }  // the last that is known
   const Position& position() const { return at_; }
   const std::string& stopped() const { return stopped_; }  // why it ended before the last step; "": it did not
   const TrafficCounter& traffic() const { return traffic_; }
@@ -170,9 +180,11 @@ class LMX_API Trainer {
   void log_step();
   void pause();  // the clock of training
   void validate();
+  void look();
+  void tell(const SplitScore& score);
   SplitScore score();
   void check_target();
-  bool ending() const { return signal_ != 0 || !stopped_.empty(); }
+  bool ending() const { return signal_ != 0 || !stopped_.empty() || paused(); }
   void save();
   bool log_due(int64_t step) const;
   bool eval_due(int64_t step) const;
@@ -215,6 +227,8 @@ class LMX_API Trainer {
   std::map<int64_t, int64_t> durations_;  // sub-batches of the same steps, by duration_bin()
   int64_t counted_steps_ = 0, counted_tokens_ = 0;
   int64_t laps_ = 0, saved_ = -1;
+  int64_t until_ = 0;
+  double paused_ppl_ = 0;  // of a pause between two validations
   int signal_ = 0;       // that some rank has received
   int64_t meeting_ = 0;  // the step at which workers meet next
   std::string failure_;  // why this worker cannot go on

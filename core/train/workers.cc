@@ -158,7 +158,7 @@ bool Trainer::meeting_due() const {
 
 bool Trainer::whole_due(int64_t step) const {
   const int64_t every = s_.recipe.checkpoint.every;
-  return eval_due(step) || step == s_.shared->total_steps || (every > 0 && step % every == 0);
+  return eval_due(step) || step == s_.shared->total_steps || step == until_ || (every > 0 && step % every == 0);
 }
 
 int64_t Trainer::meeting_after(int64_t step) const {
@@ -197,7 +197,7 @@ void Trainer::meet() {
 // Sets at_.step to what all have done and, where that is to be recorded, at_.window to the sum over ranks.
 void Trainer::gather_windows() {
   for (const std::string& text : s_.comm.gather_texts(failure_, "control"))
-    if (!text.empty()) throw RunError(text);
+    if (!text.empty()) throw Diverged(text);
   const std::vector<std::string>& params = s_.params.names();
   std::vector<double> own{static_cast<double>(at_.worker.step), at_.lr_scale,
                           static_cast<double>(SignalGuard::received())};

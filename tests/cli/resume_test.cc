@@ -11,6 +11,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class Resume : public RunTest {
  protected:
@@ -74,6 +75,26 @@ TEST_P(Killed, AtRandomMomentsEndsInTheSameBits) {
   EXPECT_EQ(metrics(last), metrics("whole"));
   for (const auto& entry : fs::directory_iterator(folder_ / last / "checkpoints"))
     EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();
+}
+
+// Between validations, at one, and at the last step, which is no pause; the schedule remembers every validation.
+TEST_F(Resume, PausesLeaveNoTrace) {
+  ASSERT_EQ(run("whole").code, 0);
+  for (const std::string until : {"1", "35", "60"}) {
+    const Outcome o = run("paused", {"--until", until, "--resume", "auto"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.out, AllOf(HasSubstr("paused after step " + until + "\n"), HasSubstr("valid ppl "), HasSubstr(" --resume ")));
+    EXPECT_THAT(read_file(folder_ / "paused/status.json"), AllOf(HasSubstr("\"paused\""), HasSubstr("\"step\": " + until + ",")));
+    const std::string records = read_file(folder_ / "paused/metrics.jsonl");
+    EXPECT_THAT(records, HasSubstr("{\"step\":" + until + ",\"split\":\"valid\""));
+    EXPECT_THAT(records, Not(HasSubstr("{\"step\":" + std::to_string(std::stoi(until) + 1))));
+  }
+  const Outcome o = run("paused", {"--until", "120", "--resume", "auto"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, Not(HasSubstr("paused")));
+  EXPECT_THAT(read_file(folder_ / "paused/status.json"), HasSubstr("\"done\""));
+  EXPECT_EQ(model("paused"), model("whole"));
+  EXPECT_EQ(metrics("paused"), metrics("whole"));
 }
 
 TEST_F(Resume, SignalsFinishTheStepAndSaveIt) {

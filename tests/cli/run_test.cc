@@ -110,7 +110,8 @@ TEST_F(RunCommand, DivergencePolicies) {
   Outcome o = run("stop", wild);
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, AllOf(HasSubstr("[train] step "), HasSubstr("on_divergence: stop")));
-  EXPECT_THAT(read_file(folder_ / "stop" / "status.json"), AllOf(HasSubstr("\"failed\""), HasSubstr("on_divergence")));
+  EXPECT_THAT(read_file(folder_ / "stop" / "status.json"),
+              AllOf(HasSubstr("\"failed\""), HasSubstr("\"cause\": \"diverged\""), HasSubstr("on_divergence")));
   o = run("limit", {"train.max_loss=0.01"});
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, HasSubstr("above train.max_loss, 0.01"));

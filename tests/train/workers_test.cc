@@ -174,6 +174,22 @@ TEST_F(Workers, ResumedFromAnyCheckpointEndsInTheSameBits) {
   }
 }
 
+// Workers that were ahead pause where they are, perhaps with a gradient in hand.
+TEST_F(Workers, PausesLeaveNoTrace) {
+  const Changes changes{{"sync.rest.codec", "{kind: one_bit}"}};
+  const std::string expected = run("whole", 3, changes);
+  for (const int64_t until : {3, 12, 17}) {
+    result_ = run_recipe(recipe("paused", 3, changes), "workers", {until == 3 ? "" : path("paused"), {}, "", until});
+    EXPECT_TRUE(result_.paused);
+    EXPECT_EQ(result_.steps, until);
+    EXPECT_GT(result_.valid_ppl, 1);
+    EXPECT_EQ(list_checkpoints(path("paused")).back().step, until);
+  }
+  EXPECT_EQ(run("paused", 3, changes, path("paused")), expected);
+  EXPECT_FALSE(result_.paused);
+  EXPECT_EQ(curve("paused"), curve("whole"));
+}
+
 TEST_F(Workers, AReplayGivesTheSameBits) {
   const std::string file = path("order.txt"), again = path("again.txt");
   const std::string expected = run("a", 4, {{"sync.rest.schedule", file}});
@@ -287,7 +303,7 @@ TEST_F(Workers, Divergence) {
   const Changes low{{"train.max_loss", "0.1"}, {"train.on_divergence", "stop"}};
   EXPECT_THAT(message<RunError>([&] { run("stop", 3, low); }),
               AllOf(HasSubstr("[train] worker "), HasSubstr("step 1"), HasSubstr("is above train.max_loss")));
-  EXPECT_THAT(read_all(path("stop/status.json")), HasSubstr("is above train.max_loss"));
+  EXPECT_THAT(read_all(path("stop/status.json")), AllOf(HasSubstr("is above train.max_loss"), HasSubstr("\"cause\": \"diverged\"")));
   EXPECT_THAT(message<RunError>([&] { run("skip", 3, {low[0], {"train.on_divergence", "skip"}}); }),
               HasSubstr("20 updates left out in a row"));
   // Some updates are left out, and no others.

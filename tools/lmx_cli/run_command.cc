@@ -19,6 +19,7 @@ struct Options {
   std::string recipe, resume, trace;
   lmx::ComposeOptions compose;
   int64_t ranks = 0;  // 0: as the recipe says
+  int64_t until = 0;  // 0: the end
   bool dry_run = false;
 };
 
@@ -43,7 +44,7 @@ void print_next(const lmx::RunResult& r, const Options& o) {
   std::cout << lmx << " generate " << run << " --tokens 40" << plugins << "\n";
   const std::filesystem::path recipe = o.recipe, twin = recipe.parent_path() / "word_lm_gutenberg.yaml";
   std::error_code error;
-  if (r.exit_code != 0) {
+  if (r.exit_code != 0 || r.paused) {
     std::cout << lmx << " run " << shell_quoted(o.recipe);
     for (const std::string& word : o.compose.overrides)
       std::cout << " " << shell_quoted(word);  // the same recipe again
@@ -61,6 +62,7 @@ void print_result(const lmx::RunResult& r, const Options& o) {
   print_next(r, o);
   if (r.best_step >= 0 && r.best_step != r.steps && r.best_ppl > 0)
     std::cout << "best valid ppl " << number(r.best_ppl) << " (step " << r.best_step << ")\n";
+  if (r.paused) std::cout << "paused after step " << r.steps << "\n";
   if (!r.stopped.empty())
     std::cout << "stopped at " << r.stopped << "\ntime_to_target_s " << number(r.train_seconds) << "\n";
   if (r.valid_ppl > 0) {
@@ -83,6 +85,7 @@ std::vector<std::string> command_line(const Options& o) {
   words.insert(words.end(), o.compose.overrides.begin(), o.compose.overrides.end());
   if (!o.resume.empty()) words.insert(words.end(), {"--resume", o.resume});
   if (o.ranks) words.insert(words.end(), {"--ranks", std::to_string(o.ranks)});
+  if (o.until) words.insert(words.end(), {"--until", std::to_string(o.until)});
   return words;
 }
 
@@ -104,7 +107,7 @@ void run(const Options& o) {
     std::cout << lmx::dry_run(tree, name);
     return;
   }
-  const lmx::RunResult result = lmx::run_recipe(tree, name, {o.resume, command_line(o), o.trace});
+  const lmx::RunResult result = lmx::run_recipe(tree, name, {o.resume, command_line(o), o.trace, o.until});
   if (result.leads) print_result(result, o);
   if (result.exit_code != 0) {
     std::cout.flush();
@@ -122,6 +125,7 @@ void add_run(CLI::App& app) {
        {"lmx run recipes/quickstart.yaml model.cells=64 train.steps=200", "with values changed"},
        {"lmx run recipes/word_lm_gutenberg.yaml --dry-run", "parameters, memory, data; trains nothing"},
        {"lmx run recipes/quickstart.yaml --ranks 8", "the same run as 8 ranks would compute it, in one process"},
+       {"lmx run recipes/quickstart.yaml --until 100", "pause after 100 steps; --resume goes on as if there had been no pause"},
        {"lmx run recipes/quickstart.yaml --resume auto", "go on with its newest run, or start one"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RECIPE", o->recipe, "a recipe, a YAML file")->required()->type_name("");
@@ -132,6 +136,9 @@ void add_run(CLI::App& app) {
       ->allow_extra_args(false);
   command->add_option("--resume", o->resume, "a run's folder, or auto: the newest run of this recipe")
       ->type_name("DIR|auto");
+  command->add_option("--until", o->until, "pause after this step: validate, save and end; steps and schedule stay the recipe's")
+      ->type_name("STEP")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--dry-run,-n", o->dry_run,
                     "check the recipe; print parameters, memory and whether the data is there; train nothing");
   command->add_option("--ranks", o->ranks, "N virtual ranks in this process: comm=virtual comm.ranks=N")

@@ -105,6 +105,9 @@ struct RunOptions {
   std::string resume;  // "", "auto" (the newest run of this recipe), or a run directory
   std::vector<std::string> command_line;
   std::string trace_file;  // a Chrome trace of the run's phases; "" for none
+  // Pause after this step: validate, save, end. Going on later gives what an uninterrupted run gives; the schedule and the
+  // last step are the recipe's. 0: run to the end.
+  int64_t until_step = 0;
 };
 struct RunResult {
   std::string directory;
@@ -115,6 +118,7 @@ struct RunResult {
   std::optional<double> true_ppl;  // of the source, where it is known
   double train_seconds = 0;        // without validation and saving, over all resumes
   std::string stopped;             // why it ended before the last step (`stop.when`); "": it did not
+  bool paused = false;             // at until_step, with steps left
   std::optional<TranslationQuality> translation;  // train.final_bleu
   int exit_code = 0;               // 0, 130 or 143
   bool leads = true;               // false on ranks but the first, whose process says the result for all
