@@ -168,6 +168,12 @@ class Runs {
     shape.target = target_[end] - target_[first];
     return cost_of(shape, cost_);
   }
+  // Sentences from `first` on that have at most so many target tokens; one at least.
+  size_t within(size_t first, int64_t max_tokens) const {
+    const auto begin = target_.begin() + static_cast<std::ptrdiff_t>(first) + 1;
+    const auto end = std::upper_bound(begin, target_.end(), target_[first] + max_tokens);
+    return static_cast<size_t>(std::max<std::ptrdiff_t>(1, end - begin));
+  }
 
  private:
   const BatcherEnv::Cost& cost_;
@@ -177,12 +183,11 @@ class Runs {
 }  // namespace
 
 PairGroups cut_by_cost(const PairArray& pairs, std::span<const int64_t> order, const BatcherEnv::Cost& cost,
-                       double most) {
+                       double most, int64_t max_tokens) {
   const Runs runs(pairs, order, cost);
   PairGroups groups;
-  size_t n = 1;  // sentences of the run before
-  for (size_t first = 0; first < order.size(); first += n) {
-    n = std::min(n, order.size() - first);
+  for (size_t first = 0, n; first < order.size(); first += n) {
+    n = runs.within(first, max_tokens);
     if (runs.cost(first, n) <= most) {
       while (first + n < order.size() && runs.cost(first, n + 1) <= most) ++n;
     } else {

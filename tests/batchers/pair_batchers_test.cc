@@ -228,7 +228,7 @@ TEST(TimeBalanced, RunsAreAsLongAsTheyMayBe) {
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);  // lengths jump
   const BatcherEnv::Cost cost = model_cost;
   for (const double most : {1.0, 300.0, 4000.0, 1e9}) {
-    const PairGroups groups = cut_by_cost(pairs, order, cost, most);
+    const PairGroups groups = cut_by_cost(pairs, order, cost, most, 500);
     EXPECT_EQ(groups.pairs, order);
     for (int64_t g = 0; g < groups.count(); ++g) {
       const auto group = groups.group(g);

@@ -57,9 +57,10 @@ LMX_API PairGroups cut_by_tokens(const PairArray& pairs, std::span<const int64_t
 // tokens. REQUIRES: a sentence at least.
 LMX_API double cost_of(const PairShape& shape, const BatcherEnv::Cost& cost);
 // Runs of `order` as long as `cost` estimates them at no more than `most`; a sentence that alone costs more is a group.
-// The run before says where to look for a run's end, so that `cost` is asked about runs near `most` alone.
+// Runs of `max_tokens` target tokens are where the search for each end begins, so that `cost` is asked about runs near
+// `most` alone.
 LMX_API PairGroups cut_by_cost(const PairArray& pairs, std::span<const int64_t> order, const BatcherEnv::Cost& cost,
-                               double most);
+                               double most, int64_t max_tokens);
 
 // Hands groups out as items, every group once an epoch, in an order drawn anew each epoch. Bundles of `bundle` groups
 // stay neighbours.
