@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "data/mix.h"
 #include "lmx/config.h"
 
 namespace lmx::data {
@@ -38,7 +39,10 @@ struct ParallelConfig {
   std::string corpus, source_language, target_language, tokenizer = "auto", joiner, subword_model, cache_dir;
   std::vector<std::string> source_files, target_files, valid_source_files, valid_target_files, test_source_files,
       test_target_files, files, valid_files, test_files;
-  std::vector<int64_t> tsv_columns{1, 2}, repeat;
+  std::vector<int64_t> tsv_columns{1, 2}, pairs;
+  Node parts, ratio;
+  std::string epoch_of = kMainPart;
+  Mix mix;  // of the three, as read_mix understands them
   int64_t vocab_size = 0, max_words = 0, split_seed = 1, threads = 0;
   double max_ratio = 0, valid_fraction = 0.01, test_fraction = 0;
   bool lower_case = false, escape = false, aggressive_dashes = false;
@@ -60,9 +64,11 @@ struct ParallelConfig {
     f.field("valid_files", valid_files, "TSV files of the validation split");
     f.field("test_files", test_files, "TSV files of the test split");
     f.field("tsv_columns", tsv_columns, "columns of TSV files that hold source and target, from 1", kPositive);
-    f.field("repeat", repeat,
-            "how often an epoch reads each entry of source_files (or files), to mix corpora by a ratio; empty: once",
+    f.field("pairs", pairs, "[first, last]: only these pairs of the training files, counted from 1; empty: all",
             kPositive);
+    f.subtree("parts", parts, "more training text, by name: corpus or files, and how it is read");
+    f.subtree("ratio", ratio, "pairs of each part that are read, in proportion: {main: 1, NAME: 4}; 1 where not named");
+    f.field("epoch_of", epoch_of, "the part of which an epoch reads each pair once; main: the text named here");
     f.choice("tokenizer", tokenizer, {"auto", "moses", "none", "tokenized"},
              "moses: Moses' rules, then subwords; none: subwords of the text as it is; tokenized: the files hold "
              "Moses' tokens "

@@ -33,7 +33,10 @@ data::SyntheticConfig synthetic_config(const Node& data) {
 }
 
 data::ParallelConfig parallel_config(const Node& data) {
-  return read_config<data::ParallelConfig>(data, "data");
+  auto config = read_config<data::ParallelConfig>(data, "data");
+  config.mix = data::read_mix(data);
+  data::write_mix(config.mix, config.parts, config.ratio);
+  return config;
 }
 
 data::ParallelSources sources_of(const data::ParallelConfig& config, const Node& data) {

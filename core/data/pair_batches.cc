@@ -200,24 +200,71 @@ PairGroups cut_by_cost(const PairArray& pairs, std::span<const int64_t> order, c
   return groups;
 }
 
+PairGroups cut_parts(const BatcherEnv& env, std::span<const int64_t> order, const CutPairs& cut) {
+  if (env.parts.empty()) return cut(order);
+  PairGroups all;
+  for (const PairPart& part : env.parts) {
+    std::vector<int64_t> own;
+    for (const int64_t i : order)
+      if (i >= part.first && i < part.first + part.count) own.push_back(i);
+    if (own.empty())
+      throw UserError(str("[batcher] every sentence of data.parts.", part.name, " is longer than a sub-batch may be"));
+    const PairGroups groups = cut(own);
+    const auto before = static_cast<int64_t>(all.pairs.size());
+    all.pairs.insert(all.pairs.end(), groups.pairs.begin(), groups.pairs.end());
+    for (const int64_t end : groups.ends) all.ends.push_back(before + end);
+    all.part_ends.push_back(all.count());
+  }
+  return all;
+}
+
 PairBatcher::PairBatcher(const BatcherEnv& env, PairGroups groups, int64_t bundle, int64_t skipped)
     : env_(env), groups_(std::move(groups)), bundle_(bundle), skipped_(skipped) {
   LMX_CHECK(groups_.count() > 0 && groups_.count() % bundle_ == 0, groups_.count(), " groups in bundles of ", bundle_);
+  if (groups_.part_ends.size() != env_.parts.size())
+    throw UserError("[batcher] this batcher does not mix texts: choose another one, or take data.parts away");
+  shares_ = shares();
+  for (const Share& share : shares_) per_epoch_ += share.per_epoch * bundle_;
   for (int64_t g = 0; g < groups_.count(); ++g)
     tokens_.push_back(static_cast<int32_t>(shape_of(env_.pairs, groups_.group(g)).target));
 }
 
+std::vector<PairBatcher::Share> PairBatcher::shares() const {
+  const int64_t bundles = groups_.count() / bundle_;
+  if (env_.parts.empty()) return {{0, bundles, bundles}};
+  std::vector<Share> shares;
+  int64_t first = 0;
+  for (size_t p = 0; p < env_.parts.size(); ++p) {
+    const PairPart& part = env_.parts[p];
+    const int64_t end = groups_.part_ends[p] / bundle_;
+    const double passes = static_cast<double>(part.draws) / static_cast<double>(part.count);
+    shares.push_back({first, end - first,
+                      std::max<int64_t>(1, std::llround(passes * static_cast<double>(end - first)))});
+    first = end;
+  }
+  return shares;
+}
+
 int64_t PairBatcher::steps_per_epoch() const {
-  return (groups_.count() + env_.global_batch - 1) / env_.global_batch;
+  return (per_epoch_ + env_.global_batch - 1) / env_.global_batch;
 }
 
 int64_t PairBatcher::group_of(int64_t step, int64_t item) const {
-  const int64_t steps = steps_per_epoch(), index = step % steps * env_.global_batch + item;
-  if (index >= groups_.count()) return -1;
-  const RandomKey key = env_.key.fold("order").fold(static_cast<uint64_t>(step / steps));
-  const auto bundles = static_cast<uint64_t>(groups_.count() / bundle_);
-  return static_cast<int64_t>(permute(key, static_cast<uint64_t>(index / bundle_), bundles)) * bundle_ +
-         index % bundle_;
+  const int64_t steps = steps_per_epoch(), index = step % steps * env_.global_batch + item, epoch = step / steps;
+  if (index >= per_epoch_) return -1;
+  const RandomKey key = env_.key.fold("order").fold(static_cast<uint64_t>(epoch));
+  auto place = static_cast<int64_t>(
+      permute(key, static_cast<uint64_t>(index / bundle_), static_cast<uint64_t>(per_epoch_ / bundle_)));
+  size_t part = 0;
+  while (place >= shares_[part].per_epoch) place -= shares_[part++].per_epoch;
+  const Share& share = shares_[part];
+  if (share.per_epoch != share.bundles) {  // the part's passes end within epochs
+    const auto drawn = static_cast<uint64_t>(epoch * share.per_epoch + place),
+               bundles = static_cast<uint64_t>(share.bundles);
+    const RandomKey pass = env_.key.fold("part").fold(static_cast<uint64_t>(part)).fold(drawn / bundles);
+    place = static_cast<int64_t>(permute(pass, drawn % bundles, bundles));
+  }
+  return (share.first + place) * bundle_ + index % bundle_;
 }
 
 Batch PairBatcher::batch(int64_t step, int64_t first, int64_t count) const {
@@ -260,6 +307,10 @@ std::vector<std::string> PairBatcher::describe() const {
   std::vector<std::string> lines{text};
   if (skipped_ > 0)
     lines.push_back(str(skipped_, " of ", env_.pairs.size(), " sentences are longer than the budget and left out"));
+  for (size_t p = 0; p < env_.parts.size(); ++p)
+    lines.push_back(str("part ", env_.parts[p].name, ": ", env_.parts[p].count, " sentences in ",
+                        shares_[p].bundles * bundle_, " sub-batches, ", shares_[p].per_epoch * bundle_,
+                        " of them an epoch"));
   return lines;
 }
 

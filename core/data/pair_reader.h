@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,8 +19,14 @@ struct PairFiles {
   SourceFile source;                     // or the TSV file
   SourceFile target;                     // path "": `source` holds both sides
   std::array<int64_t, 2> columns{1, 2};  // of a TSV file, 1-based
-  int64_t repeat = 1;                    // how often an epoch reads them
   bool tsv() const { return target.path.empty(); }
+};
+
+// Pairs of a text that are read, counted from 0 over its files.
+struct PairRange {
+  int64_t first = 0, last = std::numeric_limits<int64_t>::max();  // both are read
+  bool all() const { return first == 0 && last == std::numeric_limits<int64_t>::max(); }
+  bool holds(int64_t number) const { return number >= first && number <= last; }
 };
 
 struct PairChunk {

@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <nlohmann/json.hpp>
 
+#include "config/messages.h"
 #include "data/cache.h"
 #include "data/checksums.h"
 #include "data/files.h"
@@ -29,7 +30,18 @@ void hash_all(ParallelSources& sources) {
   }
 }
 
-// All that the prepared files depend on; threads and places are not among it.
+Json identity_of(const PairFiles& pair, size_t split) {
+  Json entry = {{"split", split}, {"source", pair.source.hash}, {"source_gz", pair.source.path.ends_with(".gz")}};
+  if (pair.tsv()) {
+    entry["columns"] = {pair.columns[0], pair.columns[1]};
+  } else {
+    entry["target"] = pair.target.hash;
+    entry["target_gz"] = pair.target.path.ends_with(".gz");
+  }
+  return entry;
+}
+
+// All that the prepared files depend on; threads and places are not among it, nor in what ratio parts are mixed.
 Json identity(const ParallelConfig& c, const ParallelSources& sources) {
   Json id = {{"format", kFormat},
              {"source", sources.source.language},
@@ -48,18 +60,20 @@ Json identity(const ParallelConfig& c, const ParallelSources& sources) {
              {"test_fraction", sources.files[2].empty() ? c.test_fraction : 0},
              {"split_seed", c.split_seed},
              {"files", Json::array()}};
-  for (size_t s = 0; s < kSplits; ++s) {
-    for (const PairFiles& pair : sources.files[s]) {
-      Json entry = {{"split", s}, {"source", pair.source.hash}, {"source_gz", pair.source.path.ends_with(".gz")}};
-      if (pair.tsv()) {
-        entry["columns"] = {pair.columns[0], pair.columns[1]};
-      } else {
-        entry["target"] = pair.target.hash;
-        entry["target_gz"] = pair.target.path.ends_with(".gz");
-      }
-      if (pair.repeat != 1) entry["repeat"] = pair.repeat;
-      id["files"].push_back(std::move(entry));
-    }
+  for (size_t s = 0; s < kSplits; ++s)
+    for (const PairFiles& pair : sources.files[s]) id["files"].push_back(identity_of(pair, s));
+  if (!sources.range.all()) id["pairs"] = {sources.range.first, sources.range.last};
+  for (const PartSources& part : sources.parts) {
+    const PartConfig& own_config = part.config;
+    Json own = {{"ready", part.ready},
+                {"joiner", part.joiner},
+                {"pairs", {part.range.first, part.range.last}},
+                {"subwords", own_config.subwords},
+                {"max_words", own_config.max_words},
+                {"max_ratio", own_config.max_ratio},
+                {"wrong_targets", own_config.wrong_targets}};
+    for (const PairFiles& pair : part.files) own["files"].push_back(identity_of(pair, 0));
+    id["parts"].push_back(std::move(own));
   }
   return id;
 }
@@ -72,6 +86,7 @@ Json to_json(const PairCounts& c) {
 Json report_to_json(const ParallelReport& r) {
   Json json = {{"types", r.types}, {"train_tokens", r.train_tokens}};
   for (size_t s = 0; s < kSplits; ++s) json[kSplitNames[s]] = to_json(r.splits[s]);
+  if (!r.part_pairs.empty()) json["part_pairs"] = r.part_pairs;
   return json;
 }
 
@@ -84,6 +99,7 @@ ParallelReport report_from_json(const Json& json) {
     r.splits[s] = {c.at("read"),      c.at("kept"),  c.at("empty"),    c.at("too_long"),
                    c.at("bad_ratio"), c.at("words"), c.at("subwords"), c.at("unknown")};
   }
+  if (json.contains("part_pairs")) r.part_pairs = json.at("part_pairs").get<std::vector<int64_t>>();
   return r;
 }
 
@@ -109,6 +125,17 @@ void build(const ParallelConfig& config, ParallelSources& sources, const Json& i
   log_info(text);
 }
 
+// Where each part lies in the training split, and how much of it an epoch reads.
+std::vector<PairPart> parts_of(const Mix& mix, const ParallelReport& report) {
+  std::vector<PairPart> parts;
+  int64_t first = 0;
+  for (size_t p = 0; p < mix.parts.size(); ++p) {
+    parts.push_back({mix.parts[p].name, first, report.part_pairs[p], mix.draws(p, report.part_pairs[mix.epoch_of])});
+    first += report.part_pairs[p];
+  }
+  return parts;
+}
+
 Dataset load(const ParallelConfig& config, const ParallelSources& sources, const std::string& directory) {
   Dataset dataset;
   ParallelReport report;
@@ -120,6 +147,7 @@ Dataset load(const ParallelConfig& config, const ParallelSources& sources, const
     if (hash_text(read_file(file("vocab.tsv"))) != meta.at("vocabulary_xxh3")) throw UserError("vocab.tsv has changed");
     if (hash_text(read_file(file(kSubwordFile))) != meta.at("subwords_xxh3"))
       throw UserError(str(kSubwordFile, " has changed"));
+    if (report.part_pairs.size() != config.mix.parts.size()) throw UserError("meta.json lacks the parts' pairs");
     dataset.vocabulary = Vocabulary::load(file("vocab.tsv"));
     subwords = Subwords::load(file(kSubwordFile));
   } catch (const std::exception& e) {
@@ -132,6 +160,7 @@ Dataset load(const ParallelConfig& config, const ParallelSources& sources, const
     *targets[s] = TokenArray::map(file(str(kSplitNames[s], ".target.bin")));
     *pairs[s] = PairArray(TokenArray::map(file(str(kSplitNames[s], ".source.bin"))), *targets[s]);
   }
+  dataset.train_parts = parts_of(config.mix, report);
   dataset.codecs = {make_codec(sources.source, subwords), make_codec(sources.target, subwords)};
   dataset.unit = "subword";
   dataset.directory = directory;
@@ -141,6 +170,14 @@ Dataset load(const ParallelConfig& config, const ParallelSources& sources, const
                 static_cast<double>(std::max<int64_t>(train.subwords[0] + train.subwords[1], 1));
   dataset.report = report.text(config.vocab_size, sources, config);
   return dataset;
+}
+
+// What a run depends on beside the prepared files.
+std::string mix_text(const Mix& mix) {
+  if (mix.parts.empty()) return "";
+  std::string text = mix.parts[mix.epoch_of].name;
+  for (const MixPart& part : mix.parts) text += str(" ", part.name, " ", config::double_text(part.ratio));
+  return text;
 }
 
 std::string folder_of(const Json& id) {
@@ -164,6 +201,8 @@ std::string ParallelReport::text(int64_t vocab_size, const ParallelSources& sour
     out << "), " << c.words[0] << " source and " << c.words[1] << " target words, " << c.subwords[0] << " and "
         << c.subwords[1] << " subwords, " << c.unknown[0] << " and " << c.unknown[1] << " of them unknown\n";
   }
+  for (const PairPart& part : parts_of(config.mix, *this))
+    out << "part " << part.name << ": " << part.count << " pairs, an epoch reads " << part.draws << "\n";
   return out.str();
 }
 
@@ -190,7 +229,7 @@ Dataset open_parallel(const ParallelConfig& config, const ParallelSources& found
       build_once(cache_directory(config.cache_dir), folder_of(id),
                  [&](const std::string& temporary) { build(config, sources, id, temporary); });
   Dataset dataset = load(config, sources, directory);
-  dataset.hash = hash_text(id.dump());
+  dataset.hash = hash_text(id.dump() + mix_text(config.mix));
   dataset.source_note = sources.corpus
                             ? str(sources.corpus->name, ": ", sources.corpus->what, "; ", sources.corpus->licence)
                             : str(sources.source.language, " to ", sources.target.language, ", files of the recipe");

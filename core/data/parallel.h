@@ -14,6 +14,16 @@
 
 namespace lmx::data {
 
+// Training text beside the main one (data.parts).
+struct PartSources {
+  std::string place;  // for messages: "recipe.yaml:12:3: data.parts.crawl: "
+  std::vector<PairFiles> files;
+  bool ready = false;
+  std::string joiner;
+  PairRange range;
+  PartConfig config;
+};
+
 struct ParallelSources {
   const Corpus* corpus = nullptr;  // null: files named by the recipe
   std::string directory;           // where the corpus lies
@@ -21,6 +31,8 @@ struct ParallelSources {
   LineSettings source, target;
   bool ready = false;  // the files hold words already
   std::string joiner;
+  PairRange range;  // of the training files
+  std::vector<PartSources> parts;
   std::vector<SourceFile*> all_files();  // each once
 };
 

@@ -1,6 +1,7 @@
 #include "data/parallel_prepare.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 
 #include "data/checksums.h"
@@ -10,6 +11,7 @@
 #include "data/shard.h"
 #include "data/subwords.h"
 #include "lmx/error.h"
+#include "lmx/random.h"
 
 namespace lmx::data {
 namespace {
@@ -20,20 +22,58 @@ int64_t count_words(std::string_view words) {
   return words.empty() ? 0 : std::count(words.begin(), words.end(), ' ') + 1;
 }
 
+// One text of the preparation: the files of a split, or of a part of the training split.
+struct Reading {
+  const std::vector<PairFiles>& files;
+  Split split = Split::drawn;
+  bool ready = false;
+  const std::string& joiner;
+  PairRange range = {};
+  int64_t max_words = 0;  // of the training split alone
+  double max_ratio = 0;
+  bool subwords = true;
+  double wrong_targets = 0;
+  std::string place = {};  // of a part: begins a message that it has no pairs
+};
+
+// The training split's, the main text first.
+std::vector<Reading> training_texts(const ParallelConfig& c, const ParallelSources& s) {
+  std::vector<Reading> texts{{s.files[0], Split::drawn, s.ready, s.joiner, s.range, c.max_words, c.max_ratio}};
+  for (const PartSources& p : s.parts)
+    texts.push_back({p.files, Split::train, p.ready, p.joiner, p.range, p.config.max_words, p.config.max_ratio,
+                     p.config.subwords, p.config.wrong_targets, p.place});
+  return texts;
+}
+
+// Calls visit(pair) for the pairs of a chunk that the text's range holds. A wrong target is that of the pair before, so
+// that a chunk's first pair keeps its own; chunks do not depend on the number of threads.
+void for_each_read(const Reading& text, uint64_t seed, const PairChunk& chunk,
+                   const std::function<void(const PairLine&)>& visit) {
+  const RandomKey key = RandomKey(seed).fold("wrong targets");
+  std::string_view before;
+  for_each_pair(text.files[chunk.file], chunk, [&](const PairLine& pair) {
+    PairLine read = pair;
+    const bool wrong = text.wrong_targets > 0 && before.data() &&
+                       key.uniform(static_cast<uint64_t>(pair.number)) < text.wrong_targets;
+    if (wrong) read.target = before;
+    before = pair.target;
+    if (text.range.holds(pair.number)) visit(read);
+  });
+}
+
 // A pair's words, and whether it is kept.
 class PairTokenizer {
  public:
-  PairTokenizer(const ParallelConfig& config, const ParallelSources& sources)
-      : config_(config), sources_(sources), source_(sources.source), target_(sources.target) {}
+  explicit PairTokenizer(const ParallelSources& sources) : source_(sources.source), target_(sources.target) {}
 
   struct Words {
     std::string source, target;  // one space between words
   };
 
   // Counts the pair in `counts`; false when it is dropped. Limits hold for the training split alone.
-  bool split(const PairLine& pair, Split split, Words& words, PairCounts& counts) const {
-    words.source = cut(source_, pair.source);
-    words.target = cut(target_, pair.target);
+  bool split(const Reading& text, const PairLine& pair, Split split, Words& words, PairCounts& counts) const {
+    words.source = cut(text, source_, pair.source);
+    words.target = cut(text, target_, pair.target);
     const int64_t n = count_words(words.source), m = count_words(words.target);
     const int64_t longer = std::max(n, m), shorter = std::min(n, m);
     ++counts.read;
@@ -41,12 +81,12 @@ class PairTokenizer {
       ++counts.empty;
       return false;
     }
-    if (split == Split::train && config_.max_words > 0 && longer > config_.max_words) {
+    if (split == Split::train && text.max_words > 0 && longer > text.max_words) {
       ++counts.too_long;
       return false;
     }
-    if (split == Split::train && config_.max_ratio > 0 &&
-        static_cast<double>(longer) > config_.max_ratio * static_cast<double>(shorter)) {
+    if (split == Split::train && text.max_ratio > 0 &&
+        static_cast<double>(longer) > text.max_ratio * static_cast<double>(shorter)) {
       ++counts.bad_ratio;
       return false;
     }
@@ -57,11 +97,9 @@ class PairTokenizer {
   }
 
  private:
-  std::string cut(const LineTokenizer& lines, std::string_view line) const {
-    return sources_.ready ? lines.ready_words(line, sources_.joiner) : lines.words(line);
+  static std::string cut(const Reading& text, const LineTokenizer& lines, std::string_view line) {
+    return text.ready ? lines.ready_words(line, text.joiner) : lines.words(line);
   }
-  const ParallelConfig& config_;
-  const ParallelSources& sources_;
   LineTokenizer source_, target_;
 };
 
@@ -103,25 +141,28 @@ void check_split(size_t s, const PairCounts& c, double fraction) {
                           : ""));
 }
 
-// The distinct words of both sides of the training split. UserError: it has none.
+// The distinct words of both sides of the training text that subwords are trained on. UserError: it has none.
 WordTable count_training_words(const ParallelConfig& config, const ParallelSources& sources,
                                const PairTokenizer& tokenizer) {
   const PrepareSettings rule = split_rule(config, sources);
   const int threads = preparing_threads(config.threads);
   std::vector<WordTable> tables(static_cast<size_t>(threads));
   std::vector<PairCounts> counts(tables.size());
-  PairReader reader(sources.files[0], kChunkBytes, "counting words:");
-  for_each_pair_chunk(reader, threads, [&](PairChunk& chunk, int thread) {
-    PairTokenizer::Words words;
-    WordTable& table = tables[static_cast<size_t>(thread)];
-    PairCounts& mine = counts[static_cast<size_t>(thread)];
-    for_each_pair(sources.files[0][chunk.file], chunk, [&](const PairLine& pair) {
-      const Split split = split_of_line(rule, Split::drawn, pair.number);
-      if (split != Split::train || !tokenizer.split(pair, split, words, mine)) return;
-      add_words(table, words.source);
-      add_words(table, words.target);
+  for (const Reading& text : training_texts(config, sources)) {
+    if (!text.subwords) continue;
+    PairReader reader(text.files, kChunkBytes, "counting words:");
+    for_each_pair_chunk(reader, threads, [&](PairChunk& chunk, int thread) {
+      PairTokenizer::Words words;
+      WordTable& table = tables[static_cast<size_t>(thread)];
+      PairCounts& mine = counts[static_cast<size_t>(thread)];
+      for_each_read(text, rule.split_seed, chunk, [&](const PairLine& pair) {
+        const Split split = split_of_line(rule, text.split, pair.number);
+        if (split != Split::train || !tokenizer.split(text, pair, split, words, mine)) return;
+        add_words(table, words.source);
+        add_words(table, words.target);
+      });
     });
-  });
+  }
   for (size_t t = 1; t < tables.size(); ++t) {
     add(counts[0], counts[t]);
     for (int64_t i = 0; i < tables[t].size(); ++i) tables[0].add(tables[t].word(i), tables[t].count(i));
@@ -155,7 +196,7 @@ class Writer {
       : config_(config),
         sources_(sources),
         subwords_(subwords),
-        tokenizer_(config, sources),
+        tokenizer_(sources),
         frequency_(static_cast<size_t>(subwords.size())) {
     for (int t = preparing_threads(config.threads); t > 0; --t) encoders_.emplace_back(subwords);
     for (size_t s = 0; s < kSplits; ++s) {
@@ -167,30 +208,35 @@ class Writer {
     }
   }
 
-  // All pairs of files[part], drawn or not.
-  void write(size_t part) {
+  // All pairs of a text, drawn or not. UserError: a part of the training split has none.
+  void write(const Reading& text) {
     const PrepareSettings rule = split_rule(config_, sources_);
-    const Split forced = part == 0 ? Split::drawn : static_cast<Split>(part);
-    PairReader reader(sources_.files[part], kChunkBytes, "writing subwords:");
+    const PairCounts before = counts_[0];
+    PairReader reader(text.files, kChunkBytes, "writing subwords:");
     Turnstile turnstile;
     const auto encode = [&](PairChunk& chunk, int thread) {
       std::array<Encoded, kSplits> splits;
       PairTokenizer::Words words;
-      for_each_pair(sources_.files[part][chunk.file], chunk, [&](const PairLine& pair) {
-        const Split split = split_of_line(rule, forced, pair.number);
+      for_each_read(text, rule.split_seed, chunk, [&](const PairLine& pair) {
+        const Split split = split_of_line(rule, text.split, pair.number);
         Encoded& out = splits[static_cast<size_t>(split)];
-        if (!tokenizer_.split(pair, split, words, out.counts)) return;
+        if (!tokenizer_.split(text, pair, split, words, out.counts)) return;
         append_pair(out, words, encoders_[static_cast<size_t>(thread)]);
         if (split == Split::train) return;
         out.lines[0].append(pair.source).push_back('\n');
         out.lines[1].append(pair.target).push_back('\n');
       });
       if (!turnstile.wait_for(chunk.index)) return;
-      append(0, splits[0], sources_.files[part][chunk.file].repeat);
-      for (size_t s = 1; s < kSplits; ++s) append(s, splits[s], 1);
+      for (size_t s = 0; s < kSplits; ++s) append(s, splits[s]);
       turnstile.pass();
     };
     for_each_pair_chunk(reader, preparing_threads(config_.threads), encode, [&] { turnstile.break_open(); });
+    if (text.split != Split::drawn && text.split != Split::train) return;
+    const int64_t kept = counts_[0].kept - before.kept;
+    if (kept == 0)
+      throw UserError(str(text.place.empty() ? "[data] the main text" : text.place + "the part", " keeps none of its ",
+                          counts_[0].read - before.read, " pairs for training"));
+    part_pairs_.push_back(kept);
   }
 
   void finish(ParallelReport& report) {
@@ -202,6 +248,7 @@ class Writer {
       }
     }
     report.splits = counts_;
+    if (part_pairs_.size() > 1) report.part_pairs = part_pairs_;
   }
 
   Vocabulary vocabulary() const {
@@ -222,13 +269,13 @@ class Writer {
     }
   }
 
-  void append(size_t s, const Encoded& part, int64_t repeat) {
+  void append(size_t s, const Encoded& part) {
     add(counts_[s], part.counts);
     for (size_t side = 0; side < 2; ++side) {
-      for (int64_t i = 0; i < repeat; ++i) shards_[s][side]->append(part.ids[side]);
+      shards_[s][side]->append(part.ids[side]);
       if (texts_[s][side]) texts_[s][side]->write(part.lines[side].data(), part.lines[side].size());
       if (s > 0) continue;
-      for (const int32_t id : part.ids[side]) frequency_[static_cast<size_t>(id)] += repeat;
+      for (const int32_t id : part.ids[side]) ++frequency_[static_cast<size_t>(id)];
     }
   }
 
@@ -239,6 +286,7 @@ class Writer {
   std::array<std::array<std::unique_ptr<ShardWriter>, 2>, kSplits> shards_;
   std::array<std::array<std::unique_ptr<OutputFile>, 2>, kSplits> texts_;
   std::array<PairCounts, kSplits> counts_;
+  std::vector<int64_t> part_pairs_;  // of the training split
   std::vector<WordEncoder> encoders_;  // one a thread
   std::vector<int64_t> frequency_;     // of each subword in the training split
 };
@@ -250,7 +298,7 @@ ParallelReport prepare_parallel(const ParallelConfig& config, const ParallelSour
   ParallelReport report;
   const std::string model = directory + "/" + kSubwordFile;
   {
-    const WordTable words = count_training_words(config, sources, PairTokenizer(config, sources));
+    const WordTable words = count_training_words(config, sources, PairTokenizer(sources));
     report.types = words.size();
     if (config.subword_model.empty())
       write_file(model, train_subwords(words, {config.vocab_size, config.tokenizer == "none"}));
@@ -263,7 +311,9 @@ ParallelReport prepare_parallel(const ParallelConfig& config, const ParallelSour
                         " subwords, data.vocab_size says ", config.vocab_size));
   }
   Writer writer(config, sources, *subwords, directory);
-  for (size_t part = 0; part < kSplits; ++part) writer.write(part);
+  for (const Reading& text : training_texts(config, sources)) writer.write(text);
+  for (size_t s = 1; s < kSplits; ++s)
+    writer.write({sources.files[s], static_cast<Split>(s), sources.ready, sources.joiner});
   writer.finish(report);
   const PrepareSettings rule = split_rule(config, sources);
   check_split(1, report.splits[1], rule.valid_fraction);

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "data/parallel.h"
 
@@ -21,8 +22,9 @@ struct PairCounts {
 
 struct LMX_API ParallelReport {
   std::array<PairCounts, kSplits> splits;
-  int64_t train_tokens = 0;  // of the target side of the training split, with </s> and repeats
+  int64_t train_tokens = 0;  // of the target side of the training split, with </s>
   int64_t types = 0;         // distinct words of both sides of the training split
+  std::vector<int64_t> part_pairs;  // of the main text and of each part of data.parts, in order; empty without parts
   std::string text(int64_t vocab_size, const ParallelSources& sources, const ParallelConfig& config) const;
 };
 

@@ -86,17 +86,46 @@ void use_corpus(const ParallelConfig& config, const std::string& place, std::arr
   sources.target.language = target.language;
 }
 
-// Entry i of `repeat` is for the pairs of the files that pattern i names.
-void set_repeats(const ParallelConfig& config, std::vector<PairFiles>& pairs, const std::string& place) {
-  if (config.repeat.empty()) return;
-  const Patterns& patterns = config.files.empty() ? config.source_files : config.files;
-  if (config.repeat.size() != patterns.size()) {
-    throw UserError(str(place, "repeat names ", config.repeat.size(), " numbers for ", patterns.size(), " entries of ",
-                        config.files.empty() ? "source_files" : "files"));
+PairRange range_of(const std::vector<int64_t>& pairs, const std::string& place) {
+  if (pairs.empty()) return {};
+  if (pairs.size() != 2 || pairs[0] > pairs[1])
+    throw UserError(str(place, "pairs: expected [first, last], such as [1, 5000]"));
+  return {pairs[0] - 1, pairs[1] - 1};
+}
+
+bool ready_words(const std::string& tokenizer, const Corpus* corpus) {
+  return tokenizer == "tokenized" || (tokenizer == "auto" && corpus && corpus->tokenizer == "tokenized");
+}
+
+void check_joiner(const std::string& joiner, bool ready, const std::string& place) {
+  if (!joiner.empty() && !ready) throw UserError(str(place, "joiner '", joiner, "' needs `tokenizer: tokenized`"));
+}
+
+// The training files of one part, in the languages of the main text.
+PartSources find_part(const MixPart& part, const ParallelSources& main) {
+  const PartConfig& c = part.config;
+  PartSources found;
+  found.place = config::at(part.mark, part.path);
+  ParallelSources sources;
+  std::array<SplitPatterns, kSplits> splits{{{"", c.source_files, c.target_files, c.files}, {}, {}}};
+  std::array<int64_t, 2> columns{c.tsv_columns[0], c.tsv_columns[1]};
+  if (!c.corpus.empty()) {
+    ParallelConfig as;
+    as.corpus = c.corpus;
+    as.source_language = main.source.language;
+    as.target_language = main.target.language;
+    use_corpus(as, found.place, splits, columns, sources);
   }
-  size_t at = 0;
-  for (size_t i = 0; i < patterns.size(); ++i)
-    for (size_t n = find_sources({patterns[i]}, Split::drawn).size(); n > 0; --n) pairs[at++].repeat = config.repeat[i];
+  found.files = pair_up(splits[0], Split::train, columns, found.place);
+  found.ready = ready_words(c.tokenizer, sources.corpus);
+  if (!found.ready && c.tokenizer != "auto" && (c.tokenizer == "moses") != main.source.moses)
+    throw UserError(str(found.place, "tokenizer ", c.tokenizer, " is not the main text's; all text is cut into words ",
+                        "in one way"));
+  found.joiner = !c.joiner.empty() || !sources.corpus ? c.joiner : sources.corpus->joiner;
+  check_joiner(found.joiner, found.ready, found.place);
+  found.range = range_of(c.pairs, found.place);
+  found.config = c;
+  return found;
 }
 
 void check_keys(const ParallelConfig& config, const std::string& place,
@@ -139,6 +168,12 @@ std::vector<SourceFile*> ParallelSources::all_files() {
       if (!pair.tsv()) all.push_back(&pair.target);
     }
   }
+  for (PartSources& part : parts) {
+    for (PairFiles& pair : part.files) {
+      all.push_back(&pair.source);
+      if (!pair.tsv()) all.push_back(&pair.target);
+    }
+  }
   return all;
 }
 
@@ -156,9 +191,8 @@ ParallelSources find_parallel(const ParallelConfig& config, const std::string& p
   if (!config.corpus.empty()) use_corpus(config, place, splits, columns, sources);
   for (size_t s = 0; s < kSplits; ++s)
     sources.files[s] = pair_up(splits[s], s == 0 ? Split::drawn : static_cast<Split>(s), columns, place);
-  set_repeats(config, sources.files[0], place);
-  sources.ready = config.tokenizer == "tokenized" ||
-                  (config.tokenizer == "auto" && sources.corpus && sources.corpus->tokenizer == "tokenized");
+  sources.range = range_of(config.pairs, place);
+  sources.ready = ready_words(config.tokenizer, sources.corpus);
   sources.joiner = !config.joiner.empty() || !sources.corpus ? config.joiner : sources.corpus->joiner;
   for (LineSettings* side : {&sources.source, &sources.target}) {
     side->moses = config.tokenizer != "none";
@@ -166,8 +200,9 @@ ParallelSources find_parallel(const ParallelConfig& config, const std::string& p
     side->escape = config.escape;
     side->aggressive_dashes = config.aggressive_dashes;
   }
-  if (!sources.joiner.empty() && !sources.ready)
-    throw UserError(str(place, "joiner '", sources.joiner, "' needs `tokenizer: tokenized`"));
+  check_joiner(sources.joiner, sources.ready, place);
+  for (const MixPart& part : config.mix.parts)
+    if (part.name != kMainPart) sources.parts.push_back(find_part(part, sources));
   return sources;
 }
 

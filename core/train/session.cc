@@ -19,6 +19,7 @@ std::unique_ptr<Batcher> make_batcher(const Recipe& r, SharedSession& s, const C
   BatcherEnv env{s.data.train, r.batch.global, RandomKey(static_cast<uint64_t>(r.seed)).fold("batcher"), ctx.allocator,
                  "train"};
   env.pairs = s.data.train_pairs;
+  env.parts = s.data.train_parts;
   if (network.model->translates()) {
     env.cost = [&s](int64_t sentences, int64_t source, int64_t target) {
       return s.costs->seconds(sentences, source, target);
@@ -27,7 +28,11 @@ std::unique_ptr<Batcher> make_batcher(const Recipe& r, SharedSession& s, const C
       return macs_of_pairs(network, sentences, source, target);
     };
   }
-  return create<BatcherFactory>(plugin, r.batcher, "batcher", env);
+  std::unique_ptr<Batcher> batcher = create<BatcherFactory>(plugin, r.batcher, "batcher", env);
+  if (!env.parts.empty() && batcher->sequence_length() > 0)
+    throw UserError(str("[batcher] ", plugin.name, " does not mix texts by a ratio (data.parts); batchers of pairs do: ",
+                        "token_budget ..."));
+  return batcher;
 }
 
 int64_t count_steps(const Recipe& r, const Batcher& batcher) {

@@ -136,7 +136,9 @@ void Trainer::tell(const SplitScore& score) {
                       {{"nll_nat", score.nll()},
                        {"nll_bit", score.nll() / std::numbers::ln2},
                        {"ppl", score.ppl()},
-                       {"tokens", static_cast<double>(score.tokens)}}};
+                       {"tokens", static_cast<double>(score.tokens)},
+                       {"epoch", static_cast<double>(at_.step) / static_cast<double>(s_.batcher.steps_per_epoch())},
+                       {"train_s", at_.seconds}}};
   metrics_->write(record);
   if (events_) events_->write(record);
   log_info(str("step ", at_.step, "/", s_.shared->total_steps, " valid ppl ", score.ppl(), " (",

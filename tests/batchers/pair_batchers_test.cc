@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "lmx/error.h"
 #include "lmx/pair_batches.h"
@@ -42,7 +43,8 @@ double model_cost(int64_t sentences, int64_t source, int64_t target) {
 }
 
 std::unique_ptr<Batcher> make(const std::string& yaml, const PairArray& pairs, int64_t global_batch,
-                              uint64_t seed = 1) {
+                              uint64_t seed = 1,
+                              const std::vector<PairPart>& parts = {}) {
   static const bool loaded = [] {
     Registry::instance().add_directory(LMX_BINARY_DIR "/lib/lmx/plugins/batcher");
     return true;
@@ -52,6 +54,7 @@ std::unique_ptr<Batcher> make(const std::string& yaml, const PairArray& pairs, i
   const PluginInfo& info = Registry::instance().find(PluginKind::batcher, node, "batcher");
   BatcherEnv env{TokenArray(), global_batch, RandomKey(seed), Allocator::cpu(), "train"};
   env.pairs = pairs;
+  env.parts = parts;
   env.cost = model_cost;
   env.macs = [](int64_t n, int64_t s, int64_t t) { return model_cost(n, s, t); };
   return create<BatcherFactory>(info, node, "batcher", env);
@@ -160,6 +163,71 @@ TEST_P(EveryPairBatcher, OneLanguageAndLongSentencesAreNamed) {
   EXPECT_THAT(batcher->describe(), testing::Contains(HasSubstr("1 of 2 sentences are longer than the budget")));
   const PairArray all(TokenArray::of({5, 1}), TokenArray::of(std::vector<int32_t>(target.begin() + 2, target.end())));
   EXPECT_THAT(error_of(skips, all), HasSubstr("every sentence of the train split has more than"));
+}
+
+// Pairs 0 to 399 are clean, of which an epoch reads each once; pairs 400 to 1499 are the crawl.
+std::vector<PairPart> clean_and_crawl(int64_t draws) {
+  return {{"clean", 0, 400, 400}, {"crawl", 400, 1100, draws}};
+}
+
+// How often each pair is read in epochs [first, last).
+std::vector<int> reads(const Batcher& batcher, int64_t global, int64_t first, int64_t last) {
+  std::vector<int> seen(1500);
+  for (int64_t step = first * batcher.steps_per_epoch(); step < last * batcher.steps_per_epoch(); ++step)
+    for (int64_t item = 0; item < global; ++item)
+      for (const int64_t slot : batcher.batch(step, item, 1).slots) ++seen[static_cast<size_t>(slot)];
+  return seen;
+}
+
+TEST_P(EveryPairBatcher, AnEpochReadsTheDefiningPartOnceAndTheOthersByTheirRatio) {
+  const PairArray pairs = news(1500);
+  for (const double ratio : {0.25, 1.0, 4.0}) {  // 100, 400 and 1600 pairs of the crawl an epoch
+    for (const int64_t global : {1, 2}) {
+      const auto draws = static_cast<int64_t>(400 * ratio);
+      const auto batcher = make(GetParam(), pairs, global, 1, clean_and_crawl(draws));
+      EXPECT_THAT(batcher->describe(), testing::Contains(HasSubstr("part crawl: 1100 sentences")));
+      double drawn = 0;
+      const int64_t epochs = 12;
+      for (int64_t epoch = 0; epoch < epochs; ++epoch) {
+        const std::vector<int> seen = reads(*batcher, global, epoch, epoch + 1);
+        EXPECT_EQ(std::count(seen.begin(), seen.begin() + 400, 1), 400) << epoch;
+        drawn += std::accumulate(seen.begin() + 400, seen.end(), 0.0);
+      }
+      // An epoch has whole sub-batches (same_shape: whole steps) of unequal numbers of sentences, about 15 each.
+      EXPECT_NEAR(drawn / static_cast<double>(epochs), static_cast<double>(draws), 50) << GetParam() << ratio;
+      // No pair of the crawl is read again before all have been.
+      const std::vector<int> all = reads(*batcher, global, 0, epochs);
+      const auto [least, most] = std::minmax_element(all.begin() + 400, all.end());
+      EXPECT_LE(*most - *least, 1) << GetParam() << ratio;
+    }
+  }
+}
+
+TEST_P(EveryPairBatcher, AMixIsAPureFunctionOfSeedAndStepAndItsSubBatchesAreOfOnePart) {
+  const PairArray pairs = news(1500);
+  const auto parts = clean_and_crawl(400);
+  const auto one = make(GetParam(), pairs, 4, 1, parts), two = make(GetParam(), pairs, 4, 1, parts);
+  bool differs = false;
+  for (const int64_t step : {40, 3, 11, 0}) {  // in any order
+    for (int64_t item = 0; item < 4; ++item) {
+      const auto slots = one->batch(step, item, 1).slots;
+      EXPECT_EQ(slots, two->batch(step, item, 1).slots);
+      differs = differs || slots != make(GetParam(), pairs, 4, 2, parts)->batch(step, item, 1).slots;
+      const auto crawl = std::count_if(slots.begin(), slots.end(), [](int64_t s) { return s >= 400; });
+      EXPECT_TRUE(crawl == 0 || crawl == static_cast<int64_t>(slots.size()));
+    }
+  }
+  EXPECT_TRUE(differs);
+}
+
+// What a text that is not mixed reads does not change by what mixing needs.
+TEST_P(EveryPairBatcher, OnePartAloneIsTheTextWithoutParts) {
+  const PairArray pairs = news(1500);
+  const auto plain = make(GetParam(), pairs, 4), part = make(GetParam(), pairs, 4, 1, {{"main", 0, 1500, 1500}});
+  ASSERT_EQ(plain->steps_per_epoch(), part->steps_per_epoch());
+  for (int64_t step = 0; step < 2 * plain->steps_per_epoch(); ++step)
+    for (int64_t item = 0; item < 4; ++item)
+      EXPECT_EQ(plain->batch(step, item, 1).slots, part->batch(step, item, 1).slots);
 }
 
 TEST(TokenBudget, FillsItAndKeepsPaddingBelowFivePercent) {

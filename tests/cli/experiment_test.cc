@@ -324,6 +324,9 @@ TEST_F(Experiment, MistakesInTheFile) {
   refused("y: sent,", "y: sant,", {"figure.layers.0.y: unknown name 'sant'"});
   refused("desk: {recipe: ../tiny.yaml", "desk: {recipe: ../tinny.yaml",
           {file + ":5:9: cell dense-2-1: ", "tinny.yaml"});
+  refused("ranks: mean", "ranks: mean\n    deal: 2", {file + ":18:5: measures.sent: `deal` needs `split: rank`"});
+  refused("average: [seed]", "mean_of_last: 2", {file + ":12:15: mean_of_last: it needs `evaluate`"});
+  refused("{recipe: ../tiny.yaml", "{recipe: '../${method}.yaml'", {file + ":5:9: cell dense-2-1: ", "dense.yaml"});
   refused("  desk:", "  dask:", {file + ":5:", "unknown scale (did you mean 'desk'?)"});
 }
 

@@ -219,6 +219,56 @@ TEST_F(PairsRun, HalfPrecisionTellsItsOverflows) {
   EXPECT_GT(train.front()["overflows"], 0);
 }
 
+// Recipes named by an axis, BLEU of the last parameters and of a mean, updates to the end, sub-batches dealt to ranks.
+TEST_F(PairsRun, AnExperimentReadsWhatATranslationRunTells) {
+  data_ += "}";
+  data_.replace(data_.find("}"), 1, ", test_fraction: 0.1");
+  for (const std::string kind : {"fp32", "fp16"}) {
+    use("");
+    write("tiny_" + kind + ".yaml",
+          read_file(folder_ / "tiny.yaml") + "precision: " + kind + "\nloss_scale: {init: 1000000000.0}\n");
+  }
+  std::filesystem::create_directory(folder_ / "experiments");
+  write("experiments/pairs.yaml", R"yaml(title: t
+scales: {desk: {recipe: "../tiny_${kind}.yaml"}}
+axes: {kind: [fp32, fp16]}
+variables: {n: 4}
+overrides: [train.log_every=1, train.eval_every=6, checkpoint.every=6, checkpoint.keep_last=4]
+evaluate: [test]
+mean_of_last: 3
+measures:
+  updates: {key: step}
+  epochs: {key: epoch}
+  seconds: {key: train_s}
+  at_12: {key: nll_nat, where: {step: 3 * n}}
+  ppl: {split: test, key: ppl, digits: 9}
+  bleu: {split: test, key: bleu, digits: 9}
+  mean_ppl: {split: test, key: mean/ppl, digits: 9}
+  mean_bleu: {split: test, key: mean/bleu, digits: 9}
+  mean: {split: rank, key: mean, deal: 4, take: mean}
+  slowest: {split: rank, key: slowest, deal: 4, take: mean}
+  quickest: {split: rank, key: quickest, deal: 2, take: min}
+  overflows: {split: train, key: overflows, take: sum, only: {kind: fp16}}
+  padding: {split: train, key: padding, take: mean}
+checks:
+  - {claim: updates, class: exact, value: "updates[fp32]", expect: 24}
+  - {claim: epochs, value: "epochs[fp32]", at_least: 1, at_most: 24}
+  - {claim: dealt, ascending: ["quickest[fp32] / 1000", "mean[fp32]", "slowest[fp32]"]}
+  - {claim: clock, value: "seconds[fp32]", at_least: "24 * slowest[fp32] / 2"}
+  - {claim: mean, value: "abs(mean_ppl[fp32] / ppl[fp32] - 1)", at_least: 1e-6}
+  - {claim: overflows, value: "overflows[fp16]", at_least: 1}
+  - {claim: bleu, value: "bleu[fp32] + mean_bleu[fp32]", at_least: 0}
+)yaml");
+  const std::vector<std::string> command{LMX_BINARY_DIR "/bin/lmx", "experiment", "run", path("experiments/pairs.yaml"),
+                                         "--out", path("out")};
+  const Outcome o = run_process(command, environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json results = Json::parse(read_file(folder_ / "out/results.json"));
+  for (const Json& v : results["verdicts"]) EXPECT_EQ(v["verdict"], "reproduced") << v;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out/cells/fp32/mean.safetensors"));
+  EXPECT_EQ(run_process(command, environment()).out, o.out);  // from the journal
+}
+
 TEST_F(PairsRun, MistakesAreOneMessage) {
   Outcome o = run("a", {"batcher.max_tokens=3"});
   EXPECT_EQ(o.code, 2);

@@ -104,7 +104,7 @@ class RunTest : public testing::Test {
     std::string text;
     for (std::string line; std::getline(lines, line);) {
       if (line.find("\"split\":\"rank\"") != std::string::npos) continue;
-      text += line.substr(0, line.find(",\"comm_")) + "\n";
+      text += line.substr(0, std::min(line.find(",\"comm_"), line.find(",\"train_s"))) + "\n";
     }
     return text;
   }

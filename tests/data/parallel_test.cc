@@ -119,26 +119,100 @@ TEST_F(ParallelTest, DropsAreCounted) {
               HasSubstr("train split keeps none of its 6 pairs (2 with an empty side, 4 too long"));
 }
 
-// Corpora are mixed by reading the pairs of one more often: an epoch is the training split, once.
-TEST_F(ParallelTest, RepeatedFilesMixByARatio) {
-  write("b.en", "The ko sees a ba.\nThe mu sees a ba.\n");
-  write("b.de", "Der ko sieht ba.\nDer mu sieht ba.\n");
-  const std::string files = "source_files: [b.en, a.en]\ntarget_files: [b.de, a.de]\n", size = "vocab_size: 120\n";
-  const std::string c = path("c.en"), d_path = path("c.de");
-  fs::copy(path("a.en"), c);
-  fs::copy(path("a.de"), d_path);
-  const std::string own = str("valid_source_files: [", c, "]\nvalid_target_files: [", d_path, "]\n");
-  const Dataset d = open_dataset(data(size + own + "repeat: [50, 2]\n", files));
-  EXPECT_EQ(d.train_pairs.size(), 50 * 2 + 2 * kPairs);
-  EXPECT_EQ(d.valid_pairs.size(), kPairs);
-  int64_t found = 0;
-  for (int64_t i = 0; i < d.train_pairs.size(); ++i)
-    found += d.codecs.target->decode(d.train_pairs.target(i)) == "Der mu sieht ba.";
-  EXPECT_EQ(found, 50);
-  EXPECT_EQ(check_dataset(data(size + own + "repeat: [50, 2]\n", files)).train_tokens, d.train.size());
-  EXPECT_THAT(error(size + own + "repeat: [2]\n", files),
-              HasSubstr("repeat names 1 numbers for 2 entries of source_files"));
-  EXPECT_THAT(error(size + own + "repeat: [2, 0]\n", files), HasSubstr("repeat"));
+// Six pairs of their own beside the 400 of a.
+constexpr const char* kCrawl =
+    "parts: {crawl: {source_files: [b.en], target_files: [b.de]}}\nvocab_size: 120\nvalid_fraction: 0.1\n";
+
+TEST_F(ParallelTest, PartsStandBehindTheMainTextWithWhatAnEpochReadsOfThem) {
+  write("b.en", "The ko sees a ba.\nThe mu sees a ba.\n\nThe ter sees a ba.\n");
+  write("b.de", "Der ko sieht ba.\nDer mu sieht ba.\nleer\nDer ter sieht ba.\n");
+  const Dataset plain = open_dataset(data("vocab_size: 120\nvalid_fraction: 0.1\n"));
+  const Dataset d = open_dataset(data(str(kCrawl, "ratio: {main: 2, crawl: 0.5}\n")));
+  const int64_t main = plain.train_pairs.size();
+  ASSERT_EQ(d.train_parts.size(), 2u);
+  EXPECT_EQ(d.train_parts[0].name, "main");
+  EXPECT_EQ(d.train_parts[0].count, main);  // the crawl is training text alone
+  EXPECT_EQ(d.train_parts[0].draws, main);
+  EXPECT_EQ(d.train_parts[1].first, main);
+  EXPECT_EQ(d.train_parts[1].count, 3);
+  EXPECT_EQ(d.train_parts[1].draws, std::llround(static_cast<double>(main) / 4));
+  EXPECT_EQ(d.train_pairs.size(), main + 3);
+  EXPECT_EQ(d.codecs.target->decode(d.train_pairs.target(main + 1)), "Der mu sieht ba.");
+  EXPECT_EQ(d.valid_pairs.size(), plain.valid_pairs.size());
+  EXPECT_THAT(d.report, AllOf(HasSubstr("part main: "), HasSubstr("part crawl: 3 pairs, an epoch reads ")));
+
+  // The ratio is no part of what is prepared, but of what a run depends on.
+  const Dataset other = open_dataset(data(str(kCrawl, "ratio: {crawl: 7}\nepoch_of: crawl\n")));
+  EXPECT_EQ(other.directory, d.directory);
+  EXPECT_NE(other.hash, d.hash);
+  EXPECT_EQ(other.train_parts[1].draws, 3);
+  EXPECT_EQ(other.train_parts[0].draws, 1);  // 3 / 7, at least one
+  EXPECT_TRUE(plain.train_parts.empty());
+  EXPECT_EQ(check_dataset(data(kCrawl)).train_tokens, d.train.size());
+}
+
+TEST_F(ParallelTest, APartMayLeaveSubwordsAloneAndBeCutOrSpoilt) {
+  const std::string crawl = "parts: {crawl: {source_files: [b.en], target_files: [b.de], ", size = "vocab_size: 120\n";
+  fs::copy(path("a.en"), path("b.en"));
+  fs::copy(path("a.de"), path("b.de"));
+  const Dataset plain = open_dataset(data(size + "pairs: [1, 300]\nvalid_fraction: 0.1\n"));
+  EXPECT_LT(plain.train_pairs.size(), 300);
+  EXPECT_EQ(plain.train_pairs.size() + plain.valid_pairs.size(), 300);
+  const auto mixed = [&](const std::string& more) {
+    return open_dataset(data(size + "pairs: [1, 300]\nvalid_fraction: 0.1\n" + crawl + more + "}}\n"));
+  };
+  const Dataset d = mixed("subwords: false, pairs: [301, 400]");
+  EXPECT_EQ(data::read_file(d.directory + "/subwords.model"), data::read_file(plain.directory + "/subwords.model"));
+  EXPECT_EQ(d.train_parts[1].count, 100);
+  const int64_t first = d.train_parts[1].first;
+  EXPECT_EQ(d.codecs.source->decode(d.train_pairs.source(first)),
+            str("The ", word(300), " sees a ", word(2101), ", and it's ", word(900), "."));
+  // A wrong target is that of the pair before; sources stay.
+  const Dataset spoilt = mixed("subwords: false, pairs: [301, 400], wrong_targets: 0.5");
+  const auto same = [](std::span<const int32_t> a, std::span<const int32_t> b) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+  };
+  int64_t wrong = 0;
+  for (int64_t i = first; i < first + 100; ++i) {
+    EXPECT_TRUE(same(spoilt.train_pairs.source(i), d.train_pairs.source(i)));
+    if (same(spoilt.train_pairs.target(i), d.train_pairs.target(i))) continue;
+    ++wrong;
+    if (i > first) {
+      EXPECT_TRUE(same(spoilt.train_pairs.target(i), d.train_pairs.target(i - 1)));
+    }
+  }
+  EXPECT_GT(wrong, 30);
+  EXPECT_LT(wrong, 70);
+}
+
+TEST_F(ParallelTest, MistakesInAMixAreNamedWithTheirPlace) {
+  write("b.en", "a\n");
+  write("b.de", "b\n");
+  write("none.en", "\n\n");
+  write("none.de", "x\ny\n");
+  const auto wrong = [&](const std::string& more, const std::string& message) {
+    EXPECT_THAT(error(more), AllOf(testing::ContainsRegex("recipe.yaml:[0-9]+:[0-9]+: "), HasSubstr(message))) << more;
+  };
+  const std::string crawl = kCrawl;
+  wrong(crawl + "ratio: {crowl: 2}\n",
+        "data.ratio.crowl: there is no part 'crowl' (did you mean 'crawl'?); there are main, crawl");
+  wrong(crawl + "ratio: {crawl: 0}\n", "data.ratio.crawl: expected a number above 0, got '0'");
+  wrong(crawl + "ratio: {crawl: -1}\n", "data.ratio.crawl: expected a number above 0, got '-1'");
+  wrong(crawl + "ratio: {main: much}\n", "data.ratio.main: expected a number above 0, got 'much'");
+  wrong(crawl + "ratio: 4\n", "data.ratio: expected part: number");
+  wrong(crawl + "epoch_of: wmt\n", "data.epoch_of: there is no part 'wmt'");
+  wrong("vocab_size: 120\nparts: [b.en]\n", "data.parts: expected texts by name");
+  wrong("vocab_size: 120\nparts: {main: {corpus: multi30k}}\n", "data.parts.main: main is the text that data itself");
+  wrong("vocab_size: 120\nparts: {crawl: {ratio: 2}}\n", "unknown key data.parts.crawl.ratio");
+  wrong("vocab_size: 120\nparts: {crawl: {}}\n", "data.parts.crawl: a part needs one of");
+  wrong("vocab_size: 120\nparts: {crawl: {source_files: [b.en]}}\n", "target_files is missing beside source_files");
+  wrong("vocab_size: 120\nparts: {crawl: {source_files: [b.en], target_files: [b.de], pairs: [3, 2]}}\n",
+        "data.parts.crawl: pairs: expected [first, last]");
+  wrong("vocab_size: 120\nparts: {crawl: {source_files: [b.en], target_files: [b.de], tokenizer: none}}\n",
+        "data.parts.crawl: tokenizer none is not the main text's");
+  wrong(str("vocab_size: 120\nparts: {crawl: {source_files: [", path("none.en"), "], target_files: [", path("none.de"),
+            "]}}\n"),
+        "data.parts.crawl: the part keeps none of its 2 pairs");
 }
 
 TEST_F(ParallelTest, TsvGzAndTokenizedTextGiveTheSamePairs) {

@@ -58,6 +58,17 @@ TEST_F(Pairs, ResumesToTheBitWithinAnEpoch) {
   }
 }
 
+// A mix whose second part is read in passes of two and a half epochs.
+TEST_F(Pairs, AMixResumesToTheBitWithinAnEpoch) {
+  data_.train_parts = {{"main", 0, 100, 100}, {"crawl", 100, 200, 80}};
+  const Changes all{{"train.steps", "29"}, {"batch.global", "3"}};
+  const auto whole = train("whole", all, 2);
+  train("split", {{"train.steps", "17"}, {"batch.global", "3"}}, 2);
+  EXPECT_EQ(train("split", all, 2).params, whole.params);
+  data_.train_parts.clear();
+  EXPECT_NE(train("plain", all, 2).params, whole.params);
+}
+
 TEST_F(Pairs, ValidationIsTheMeanOverTargetsWhateverItsBatches) {
   const auto one = train("one", {{"train.eval_batch", "1"}});
   EXPECT_NEAR(train("many", {{"train.eval_batch", "32"}}).at.valid_nll, one.at.valid_nll, 1e-6);

@@ -80,7 +80,7 @@ class Workers : public FolderTest {
     std::string text;
     for (const char* split : {"train", "valid"}) {
       for (nlohmann::json record : records(dir, split)) {
-        for (const char* clock : {"step_s", "words_per_s", "comm_s", "comm_exposed_s"}) record.erase(clock);
+        for (const char* clock : {"step_s", "words_per_s", "comm_s", "comm_exposed_s", "train_s"}) record.erase(clock);
         const nlohmann::json all = record;
         for (const auto& [key, value] : all.items())
           if (key.starts_with("comm_") || key.starts_with("codec/")) record.erase(key);

@@ -22,6 +22,20 @@ std::string milliseconds(double seconds) {
   return text;
 }
 
+double middle(double bar) {
+  return bar * std::sqrt(kBar);
+}
+
+std::string box(const Interval& i, double x, double width, double y, double height) {
+  char text[200];
+  std::snprintf(text, sizeof text,
+                "<rect x='%.2f' y='%.2f' width='%.2f' height='%.2f' fill='%s' stroke='#fff' stroke-width='0.5'>", x, y,
+                std::max(width, 0.5), height, i.travels ? "#d55e00" : "#0072b2");
+  return str(text, "<title>", i.name, ", ", milliseconds(i.end - i.begin), "</title></rect>\n");
+}
+
+}  // namespace
+
 // sub_batch/<i>/<what> and unit/<i>/<parameter>/<what> of one rank's record.
 std::vector<Interval> intervals_of(const RunRecord& record) {
   std::map<std::string, Interval> found;
@@ -43,20 +57,6 @@ std::vector<Interval> intervals_of(const RunRecord& record) {
   std::sort(all.begin(), all.end(), [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
   return all;
 }
-
-double middle(double bar) {
-  return bar * std::sqrt(kBar);
-}
-
-std::string box(const Interval& i, double x, double width, double y, double height) {
-  char text[200];
-  std::snprintf(text, sizeof text,
-                "<rect x='%.2f' y='%.2f' width='%.2f' height='%.2f' fill='%s' stroke='#fff' stroke-width='0.5'>", x, y,
-                std::max(width, 0.5), height, i.travels ? "#d55e00" : "#0072b2");
-  return str(text, "<title>", i.name, ", ", milliseconds(i.end - i.begin), "</title></rect>\n");
-}
-
-}  // namespace
 
 double SubBatches::mean() const {
   double sum = 0, count = 0;

@@ -16,6 +16,9 @@ struct Interval {
   bool travels = false;       // gradients; else a forward and backward
 };
 
+// Of one rank's record: its sub-batches and units of gradients, by their beginnings.
+std::vector<Interval> intervals_of(const RunRecord& record);
+
 struct SubBatches {
   std::map<double, double> histogram;                // sub-batches of all ranks and steps, by the bar's least seconds
   int64_t step = 0;                                  // the last one that is recorded

@@ -35,7 +35,8 @@ struct BatcherEnv {
   RandomKey key;
   std::shared_ptr<Allocator> allocator;
   std::string split = "train";
-  PairArray pairs = {};  // parallel text; empty for language models
+  PairArray pairs = {};              // parallel text; empty for language models
+  std::vector<PairPart> parts = {};  // of them, where texts are mixed by a ratio
   // Seconds of a forward and backward of `sentences` pairs whose longest sides have these lengths, and the
   // multiply-adds of it. Asking for seconds may take a measurement. Empty where a model cannot be run.
   using Cost = std::function<double(int64_t sentences, int64_t source, int64_t target)>;

@@ -68,6 +68,14 @@ class LMX_API PairArray {
   std::shared_ptr<const std::vector<int64_t>> source_ends_, target_ends_;  // (size) one past each sentence's </s>
 };
 
+// A training split of several texts that are mixed by a ratio: one of them, pairs [first, first + count) of the split.
+// An epoch reads `draws` of them: each once where that is `count`, else as many as come next in an endless row of
+// passes over the part, each in an order of its own.
+struct PairPart {
+  std::string name;
+  int64_t first = 0, count = 0, draws = 0;
+};
+
 // Text of one language to ids and back, as a preparation did it: tokenization, then subwords. Thread-safe.
 class LMX_API TextCodec {
  public:
@@ -90,6 +98,7 @@ LMX_API TextCodecs load_text_codecs(const std::string& directory);
 struct Dataset {
   TokenArray train, valid, test;  // test may be empty; of parallel text the target side
   PairArray train_pairs, valid_pairs, test_pairs;  // parallel text, else empty
+  std::vector<PairPart> train_parts;               // of train_pairs, in order; empty: one text, each pair once an epoch
   TextCodecs codecs;                               // of parallel text
   Vocabulary vocabulary;                           // of parallel text the joint subwords
   std::string unit = "word";              // what a token is: word, char, byte

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +16,7 @@ namespace lmx {
 struct LMX_API PairGroups {
   std::vector<int64_t> pairs;  // numbers of sentences, group after group
   std::vector<int64_t> ends;   // (groups) one past each group's last
+  std::vector<int64_t> part_ends = {};  // (parts) of a mix: one past each part's last group
   int64_t count() const { return static_cast<int64_t>(ends.size()); }
   std::span<const int64_t> group(int64_t g) const;
   void close() {
@@ -62,8 +64,14 @@ LMX_API double cost_of(const PairShape& shape, const BatcherEnv::Cost& cost);
 LMX_API PairGroups cut_by_cost(const PairArray& pairs, std::span<const int64_t> order, const BatcherEnv::Cost& cost,
                                double most, int64_t max_tokens);
 
+// cut(pairs in their order) of each part of a mix by itself, so that a group holds pairs of one part; of all pairs
+// where nothing is mixed. UserError: no sentence of a part fits.
+using CutPairs = std::function<PairGroups(std::span<const int64_t> order)>;
+LMX_API PairGroups cut_parts(const BatcherEnv& env, std::span<const int64_t> order, const CutPairs& cut);
+
 // Hands groups out as items, every group once an epoch, in an order drawn anew each epoch. Bundles of `bundle` groups
-// stay neighbours.
+// stay neighbours. Of a mix, an epoch has of each part as many bundles as hold its `draws` on the average: all of them,
+// each once, of a part with draws = count.
 class LMX_API PairBatcher : public Batcher {
  public:
   // REQUIRES: groups.count() is a positive multiple of `bundle`.
@@ -82,6 +90,13 @@ class LMX_API PairBatcher : public Batcher {
   BatcherEnv env_;
   PairGroups groups_;
   int64_t bundle_, skipped_;
+  // Bundles of one part: where they begin, how many there are, and how many an epoch has.
+  struct Share {
+    int64_t first = 0, bundles = 0, per_epoch = 0;
+  };
+  std::vector<Share> shares_;
+  int64_t per_epoch_ = 0;  // groups of an epoch
+  std::vector<Share> shares() const;
   int64_t length_of(int64_t g) const;
   std::vector<int32_t> tokens_;  // (groups) target tokens
 };

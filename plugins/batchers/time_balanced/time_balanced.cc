@@ -49,7 +49,10 @@ std::unique_ptr<Batcher> make_time_balanced(const Node& config, const std::strin
   const std::vector<int64_t> order = pairs_by_length(env, c, "time_balanced", path, skipped);
   const BatcherEnv::Cost cost = cost_of(c, env);
   const double target = target_of(env.pairs, cut_by_tokens(env.pairs, order, c.max_tokens), cost, c.percentile);
-  return std::make_unique<PairBatcher>(env, cut_by_cost(env.pairs, order, cost, target, c.max_tokens), 1, skipped);
+  const auto cut = [&](std::span<const int64_t> part) {
+    return cut_by_cost(env.pairs, part, cost, target, c.max_tokens);
+  };
+  return std::make_unique<PairBatcher>(env, cut_parts(env, order, cut), 1, skipped);
 }
 
 }  // namespace

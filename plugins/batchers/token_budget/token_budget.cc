@@ -16,7 +16,8 @@ std::unique_ptr<Batcher> make_token_budget(const Node& config, const std::string
   const auto c = read_config<TokenBudgetConfig>(config, path);
   int64_t skipped = 0;
   const std::vector<int64_t> order = pairs_by_length(env, c, "token_budget", path, skipped);
-  return std::make_unique<PairBatcher>(env, cut_by_tokens(env.pairs, order, c.max_tokens), 1, skipped);
+  const auto cut = [&](std::span<const int64_t> part) { return cut_by_tokens(env.pairs, part, c.max_tokens); };
+  return std::make_unique<PairBatcher>(env, cut_parts(env, order, cut), 1, skipped);
 }
 
 }  // namespace

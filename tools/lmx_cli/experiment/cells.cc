@@ -190,7 +190,8 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
   lmx::ComposeOptions options;
   for (const Override& o : overrides) options.overrides.push_back(o.text);
   cell.overrides = options.overrides;
-  cell.recipe_file = (std::filesystem::path(e.file).parent_path() / scale.recipe).lexically_normal().string();
+  cell.recipe_file =
+      (std::filesystem::path(e.file).parent_path() / filled(cell, scale.recipe)).lexically_normal().string();
   try {
     cell.composed = lmx::compose(cell.recipe_file, options);
     cell.yaml = to_yaml(lmx::full_recipe(cell.composed, cell.id));

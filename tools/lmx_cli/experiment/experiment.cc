@@ -158,6 +158,8 @@ struct ExperimentFields {
     f.subtree("cells", e.cells, "choices of axis values that run; without it all");
     f.field("average", e.average, "axes over which results are averaged, as seeds");
     f.field("evaluate", e.evaluate, "splits on which each run is evaluated when it has ended: test");
+    f.field("mean_of_last", e.mean_of_last,
+            "checkpoints: evaluate the mean of each run's last ones, too (keys mean/...); 0: not", lmx::kNonNegative);
     f.subtree("types", types, "count unique words against tokens: a cell named types");
     f.subtree("measures", measures, "what is measured in each cell");
     f.subtree("checks", checks, "what the paper claims, and how it is judged");
@@ -185,6 +187,8 @@ void check_axes_named(const Experiment& e, const Node& tree) {
     if (split != "test" && split != "train")
       throw UserError(at(*tree.find("evaluate"), "evaluate") +
                       str("'", split, "' is neither test nor train; valid is measured by the run itself"));
+  if (e.mean_of_last > 0 && e.evaluate.empty())
+    throw UserError(at(*tree.find("mean_of_last"), "mean_of_last") + "it needs `evaluate`, the splits");
   std::set<std::string> taken;
   for (const Axis& axis : e.axes) taken.insert(axis.id);
   for (const Measure& m : e.measures)
@@ -195,7 +199,7 @@ void check_axes_named(const Experiment& e, const Node& tree) {
 }  // namespace
 
 void Scale::fields(Fields& f) {
-  f.required("recipe", recipe, "a recipe's file, relative to this one");
+  f.required("recipe", recipe, "a recipe's file, relative to this one; ${name} is an axis' value");
   f.subtree("overrides", overrides, "of every cell at this scale");
   f.subtree("variables", variables, "name: number or formula");
   f.subtree("cells", cells, "in the place of the experiment's own");
@@ -206,10 +210,14 @@ void Measure::fields(Fields& f) {
   f.field("unit", unit, "behind the title");
   f.choice("split", split, {"valid", "train", "test", "rank", "types", "fit"}, "which records");
   f.field("key", key, "of a record; * stands for any text, and what matches is added up");
-  f.choice("take", take, {"last", "min", "max", "mean", "per_step"},
-           "of the records of a run: the last, an extreme, their mean, or their sum over the steps that they tell of");
+  f.choice("take", take, {"last", "min", "max", "mean", "sum", "per_step"},
+           "of the records of a run: the last, an extreme, mean or sum, or the sum over the steps that they tell of");
   f.choice("ranks", ranks, {"first", "mean", "max", "sum"}, "of the records of ranks at one step (split rank)");
-  f.subtree("where", where, "key: number that a record must have");
+  f.subtree("where", where, "key: number or formula of the cell that a record must have");
+  f.field("deal", deal,
+          "ranks to which the sub-batches of a recorded step of one rank are dealt; key: slowest, mean or quickest of "
+          "them (seconds)",
+          lmx::kNonNegative);
   f.field("divide", divide, "divisor, as 1e6 for MB", {0, 1e300, true});
   f.field("digits", digits, "significant digits in tables", {1, 17});
   f.subtree("value", value, "formula over other measures, in the place of a key");
@@ -226,6 +234,8 @@ void Measure::fields(Fields& f) {
 void Measure::check(const std::string& where_it_is) const {
   if (key.empty() == (value.kind == Node::Kind::null))
     throw UserError(where_it_is + ": give either `key`, of a run's records, or `value`, a formula");
+  if (deal > 0 && (split != "rank" || (key != "slowest" && key != "mean" && key != "quickest")))
+    throw UserError(where_it_is + ": `deal` needs `split: rank`, and as `key` slowest, mean or quickest");
 }
 
 double Measure::tolerance() const {

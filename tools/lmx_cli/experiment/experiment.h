@@ -15,7 +15,7 @@ inline const std::vector<std::string> kClasses{"exact", "formula", "shape", "qua
 // One size at which the experiment can run: desk, paper.
 struct Scale {
   std::string id;
-  std::string recipe;   // relative to the experiment's file
+  std::string recipe;   // relative to the experiment's file; ${axis} is a cell's value
   lmx::Node overrides;  // list; for every cell, before those of the axes
   lmx::Node variables;  // map: name -> number or formula
   lmx::Node cells;      // in the place of the experiment's own `cells`
@@ -36,9 +36,9 @@ struct Axis {
 struct Measure {
   std::string id, title, unit;
   std::string split = "valid", key, take = "last", ranks = "first";
-  lmx::Node where;  // map: only records whose keys have these numbers
+  lmx::Node where;  // map: only records whose keys have these numbers, or formulas
   double divide = 1;
-  int64_t digits = 4;
+  int64_t digits = 4, deal = 0;
   lmx::Node value;    // formula, in the place of a key
   lmx::Node formula;  // what it should be, one or `axis: {value: formula}`; also the value of a cell that does not run
   std::string kind = "quality";
@@ -88,6 +88,7 @@ struct Experiment {
   std::string file;  // its path
   std::string title, paper, place, question;
   std::vector<std::string> notes, average, evaluate;
+  int64_t mean_of_last = 0;  // checkpoints whose mean is evaluated, too
   std::vector<Scale> scales;
   lmx::Node overrides, variables, cells;
   std::vector<Axis> axes;

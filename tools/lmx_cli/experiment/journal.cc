@@ -15,7 +15,8 @@ Journal::Entry read_entry(const Json& json) {
   entry.seconds = json.at("seconds").get<double>();
   for (const Json& evaluation : json.at("evaluations")) {
     RunRecord record{evaluation.at("step").get<int64_t>(), evaluation.at("split").get<std::string>(), {}};
-    for (const char* key : {"ppl", "nll_nat", "tokens"}) record.values[key] = evaluation.at(key).get<double>();
+    for (const auto& [key, value] : evaluation.items())
+      if (value.is_number() && key != "step") record.values[key] = value.get<double>();
     entry.evaluations.push_back(std::move(record));
   }
   return entry;
@@ -41,12 +42,11 @@ const Journal::Entry* Journal::find(const std::string& cell) const {
 
 void Journal::add(const std::string& cell, const Entry& entry) {
   Json json{{"cell", cell}, {"seconds", entry.seconds}, {"evaluations", Json::array()}};
-  for (const RunRecord& r : entry.evaluations)
-    json["evaluations"].push_back({{"split", r.split},
-                                   {"step", r.step},
-                                   {"ppl", r.at("ppl")},
-                                   {"nll_nat", r.at("nll_nat")},
-                                   {"tokens", r.at("tokens")}});
+  for (const RunRecord& r : entry.evaluations) {
+    Json evaluation{{"split", r.split}, {"step", r.step}};
+    for (const auto& [key, value] : r.values) evaluation[key] = value;
+    json["evaluations"].push_back(std::move(evaluation));
+  }
   jobs::append_line(path_, json.dump());
   entries_[cell] = entry;
 }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 
+#include "../sub_batches.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::experiments {
@@ -13,10 +15,20 @@ using lmx::Node;
 using lmx::str;
 using lmx::UserError;
 
-bool fulfils(const RunRecord& record, const Node& where) {
-  return std::all_of(where.entries.begin(), where.entries.end(), [&](const auto& condition) {
-    const double wanted = lmx::parse_double(condition.second.text).value_or(NAN);
-    return (condition.first == "step" ? static_cast<double>(record.step) : record.at(condition.first, NAN)) == wanted;
+using Conditions = std::map<std::string, double>;
+
+// Of `where`: numbers, or formulas of the cell's axes and variables.
+Conditions conditions_of(const Measure& m, const Cell& cell) {
+  Conditions conditions;
+  for (const auto& [key, node] : m.where.entries)
+    conditions[key] = evaluate(node, "measures." + m.id + ".where." + key, CellScope(cell));
+  return conditions;
+}
+
+bool fulfils(const RunRecord& record, const Conditions& conditions) {
+  return std::all_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
+    const auto& [key, wanted] = condition;
+    return (key == "step" ? static_cast<double>(record.step) : record.at(key, NAN)) == wanted;
   });
 }
 
@@ -26,6 +38,26 @@ std::optional<double> sum_of_keys(const RunRecord& record, const std::string& pa
   for (const auto& [key, value] : record.values)
     if (fits(pattern, key)) sum = sum.value_or(0) + value;
   return sum;
+}
+
+// Seconds of a step's sub-batches, were they dealt to so many ranks in turn: all of the slowest rank's, of the mean's
+// or of the quickest's. Nothing where there are fewer sub-batches than ranks, as at an epoch's end.
+std::optional<double> dealt(const RunRecord& record, const std::string& which, int64_t ranks) {
+  std::vector<double> seconds;
+  for (const Interval& i : intervals_of(record))
+    if (!i.travels) seconds.push_back(i.end - i.begin);
+  const auto n = static_cast<int64_t>(seconds.size());
+  if (n < ranks) return std::nullopt;
+  std::vector<double> sums(static_cast<size_t>(ranks));
+  for (int64_t i = 0; i < n; ++i) sums[static_cast<size_t>(i % ranks)] += seconds[static_cast<size_t>(i)];
+  if (which == "slowest") return *std::max_element(sums.begin(), sums.end());
+  if (which == "quickest") return *std::min_element(sums.begin(), sums.end());
+  return std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(ranks);
+}
+
+std::optional<double> value_of(const Measure& m, const RunRecord& record) {
+  if (m.deal > 0) return dealt(record, m.key, m.deal);
+  return m.key == "step" ? std::optional(static_cast<double>(record.step)) : sum_of_keys(record, m.key);
 }
 
 // A step's value, and how many steps its records tell of.
@@ -41,7 +73,7 @@ double combined(const std::string& how, const std::vector<double>& ranks) {
   return how == "max" ? *std::max_element(ranks.begin(), ranks.end()) : ranks.front();
 }
 
-[[noreturn]] void fail_key(const Measure& m, const std::string& cell, const std::vector<RunRecord>& records) {
+[[noreturn]] void fail_key(const Measure& m, const Cell& cell, const std::vector<RunRecord>& records) {
   std::set<std::string> keys;
   for (const RunRecord& r : records)
     if (r.split == m.split)
@@ -49,13 +81,14 @@ double combined(const std::string& how, const std::vector<double>& ranks) {
   const std::vector<std::string> known(keys.begin(), keys.end());
   std::string all;
   for (const std::string& key : known) all += (all.empty() ? "" : ", ") + key;
-  throw UserError(str(to_string(m.mark), ": measures.", m.id, ": cell ", cell, ": no record of split ", m.split,
-                      " has the key '", m.key, "'", lmx::did_you_mean(m.key, known),
+  throw UserError(str(to_string(m.mark), ": measures.", m.id, ": cell ", cell.id, ": no record of split ",
+                      m.split, m.where.entries.empty() ? "" : " that fulfils its `where`", " has the key '", m.key,
+                      "'", lmx::did_you_mean(m.key, known),
                       all.empty() ? "; there are none" : "; they have " + all));
 }
 
 // One point a step, in order.
-std::vector<Point> points_of(const Measure& m, const std::vector<RunRecord>& records) {
+std::vector<Point> points_of(const Measure& m, const Conditions& where, const std::vector<RunRecord>& records) {
   std::vector<Point> points;
   std::vector<double> ranks, told;  // asynchronous workers make different numbers of steps
   int64_t step = -1, before = 0;
@@ -68,10 +101,10 @@ std::vector<Point> points_of(const Measure& m, const std::vector<RunRecord>& rec
     before = step;
   };
   for (const RunRecord& r : records) {
-    if (r.split != m.split || !fulfils(r, m.where)) continue;
+    if (r.split != m.split || !fulfils(r, where)) continue;
     if (r.step != step || m.split == "types") close();
     step = r.step;
-    if (const auto value = sum_of_keys(r, m.key)) {
+    if (const auto value = value_of(m, r)) {
       ranks.push_back(*value);
       told.push_back(r.at("steps"));
     }
@@ -81,8 +114,8 @@ std::vector<Point> points_of(const Measure& m, const std::vector<RunRecord>& rec
 }
 
 // UserError: a key that no record has, with the nearest.
-double measured(const Measure& m, const std::string& cell, const std::vector<RunRecord>& records) {
-  const std::vector<Point> points = points_of(m, records);
+double measured(const Measure& m, const Cell& cell, const std::vector<RunRecord>& records) {
+  const std::vector<Point> points = points_of(m, conditions_of(m, cell), records);
   if (points.empty()) fail_key(m, cell, records);
   std::vector<double> values;
   double sum = 0, steps = 0;
@@ -95,6 +128,7 @@ double measured(const Measure& m, const std::string& cell, const std::vector<Run
   if (m.take == "min") value = *std::min_element(values.begin(), values.end());
   if (m.take == "max") value = *std::max_element(values.begin(), values.end());
   if (m.take == "mean") value = sum / static_cast<double>(values.size());
+  if (m.take == "sum") value = sum;
   if (m.take == "per_step") value = sum / steps;
   return value / m.divide;
 }
@@ -149,8 +183,8 @@ class Measuring {
       double value = 1;
       if (m.key.empty())
         value = evaluate(m.value, "measures." + m.id + ".value", MeasureScope(cell, result, experiment_, others_));
-      else if (records_)
-        value = measured(m, cell.id, records_->at(cell.id));
+      else if (const Conditions where = conditions_of(m, cell); records_)
+        value = measured(m, cell, records_->at(cell.id));
       result.values[m.id] = value;
     }
   }

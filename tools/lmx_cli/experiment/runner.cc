@@ -10,6 +10,7 @@
 #include "lmx/checkpoint.h"
 #include "lmx/error.h"
 #include "lmx/train.h"
+#include "lmx/translate.h"
 #include "progress.h"
 
 namespace lmx_cli::experiments {
@@ -40,6 +41,7 @@ struct Runner::Impl {
   std::vector<std::string> command(const Cell& cell) const;
   void start(const Cell& cell, jobs::Pool& pool) const;
   void reap(const jobs::Ended& ended, Progress& progress);
+  int64_t evaluate(const Cell& cell, const std::string& parameters, const std::string& prefix, RunRecord& record) const;
   void finish(const Cell& cell, double seconds);
 };
 
@@ -78,24 +80,42 @@ void Runner::Impl::start(const Cell& cell, jobs::Pool& pool) const {
   pool.start({cell.id, command(cell), log(cell)});
 }
 
-// An evaluation needs the run's last checkpoint, which is of no use afterwards.
+// What `parameters` (last, or a file) give on a split, each key behind `prefix`; the step that they are of.
+int64_t Runner::Impl::evaluate(const Cell& cell, const std::string& parameters, const std::string& prefix,
+                               RunRecord& record) const {
+  lmx::EvalOptions evaluation;
+  evaluation.split = record.split;
+  evaluation.checkpoint = parameters;
+  const lmx::EvalResult r = lmx::evaluate_run(folder(cell), evaluation);
+  record.values[prefix + "ppl"] = r.ppl;
+  record.values[prefix + "nll_nat"] = r.nll_nat;
+  record.values[prefix + "tokens"] = static_cast<double>(r.tokens);
+  if (!r.translation) return r.step;
+  record.values[prefix + "bleu"] = r.translation->bleu;
+  record.values[prefix + "multi_bleu"] = r.translation->multi_bleu;
+  return r.step;
+}
+
+// An evaluation needs the run's last checkpoints, which are of no use afterwards.
 void Runner::Impl::finish(const Cell& cell, double seconds) {
   Journal::Entry entry{seconds, {}};
-  if (!cell.types) {
-    for (const std::string& split : experiment.evaluate) {
-      lmx::EvalOptions evaluation;
-      evaluation.split = split;
-      const lmx::EvalResult r = lmx::evaluate_run(folder(cell), evaluation);
-      entry.evaluations.push_back(
-          {r.step, split, {{"ppl", r.ppl}, {"nll_nat", r.nll_nat}, {"tokens", static_cast<double>(r.tokens)}}});
-      if (!r.translation) continue;
-      entry.evaluations.back().values.emplace("bleu", r.translation->bleu);
-      entry.evaluations.back().values.emplace("multi_bleu", r.translation->multi_bleu);
-    }
+  std::string mean;
+  if (!cell.types && experiment.mean_of_last > 0) {
+    mean = folder(cell) + "/mean.safetensors";
+    const auto kept = static_cast<int64_t>(lmx::list_checkpoints(folder(cell)).size());
+    lmx::average_checkpoints({{}, folder(cell), std::min(kept, experiment.mean_of_last), 0}, mean);
+  }
+  for (size_t i = 0; !cell.types && i < experiment.evaluate.size(); ++i) {
+    RunRecord record{0, experiment.evaluate[i], {}};
+    record.step = evaluate(cell, "last", "", record);
+    if (!mean.empty()) evaluate(cell, mean, "mean/", record);
+    entry.evaluations.push_back(std::move(record));
   }
   journal.add(cell.id, entry);
   std::error_code error;
-  if (!options.keep_checkpoints && !cell.types) fs::remove_all(folder(cell) + "/checkpoints", error);
+  if (options.keep_checkpoints || cell.types) return;
+  fs::remove_all(folder(cell) + "/checkpoints", error);
+  if (!mean.empty()) fs::remove(mean, error);
 }
 
 void Runner::Impl::reap(const jobs::Ended& ended, Progress& progress) {
