@@ -13,6 +13,7 @@
 #   libcurl        7.88     curl        lmx data fetch (HTTP, HTTPS)
 #   OpenSSL crypto 3.0      Apache-2.0  SHA-256 of corpora
 #   MPI            any      BSD-3       ranks that are processes (plugins/comm/mpi); Open MPI 4.1 in Debian, its C interface only
+#   SQLite         3.40     public domain  what happened to a sweep's points, as tables
 #   GoogleTest     1.12     BSD-3       tests
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
@@ -29,6 +30,7 @@ find_package(nlohmann_json CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(CURL REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(SQLite3 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)

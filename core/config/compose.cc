@@ -17,6 +17,7 @@ Node compose(const std::string& recipe_file, const ComposeOptions& options) {
   Node root = Node::map({recipe_file, 1, 1});
   for (const config::MergeStep& step : config::expand_defaults(recipe, sources, groups))
     config::merge_at(root, step.package, step.source->content);
+  root.erase("sweep");  // says how `lmx sweep` varies the recipe; a single run is one point
   // Groups have shaped the tree; values then apply from left to right.
   const config::ApplyRules rules{options.typed, [&] { return sources.groups(); }};
   for (const config::Override& o : values) config::apply_override(root, o, rules);

@@ -22,6 +22,7 @@ void add_data(CLI::App& app);
 void add_plugins(CLI::App& app);
 void add_bench(CLI::App& app);
 void add_experiment(CLI::App& app);
+void add_sweep(CLI::App& app);
 void add_report(CLI::App& app);
 void add_bleu(CLI::App& app);
 void add_translate(CLI::App& app);

@@ -125,6 +125,7 @@ std::string help_place(const CLI::App& root) {
 
 void add_commands(CLI::App& app) {
   add_run(app);
+  add_sweep(app);
   add_eval(app);
   add_generate(app);
   add_translate(app);

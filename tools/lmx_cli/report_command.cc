@@ -8,6 +8,8 @@
 #include "lmx/error.h"
 #include "report/page.h"
 #include "report/report.h"
+#include "sweep/store.h"
+#include "sweep/view.h"
 
 namespace lmx_cli {
 namespace {
@@ -52,7 +54,19 @@ void write_page(const Options& o, const std::vector<Report>& runs) {
   std::cout << "\nreport   " << path << "\n";
 }
 
+void report_sweep(const Options& o) {
+  if (o.json || !o.charts.empty())
+    throw lmx::UserError(str("[report] ", o.json ? "--json" : "--charts", " tells of one run, and ", o.runs[0],
+                             " is a sweep; its runs are in ", o.runs[0], "/points, its table is table.csv"));
+  const sweeps::SweepReport sweep = sweeps::read_sweep(o.runs[0]);
+  std::cout << sweep.table;
+  const std::string path = page_path(o);
+  lmx::write_file_atomically(path, reports::page(title_of(o), sweep.runs, &sweep.view));
+  std::cout << "\nreport   " << path << "\n";
+}
+
 void report(const Options& o) {
+  if (o.runs.size() == 1 && sweeps::holds_sweep(o.runs[0])) return report_sweep(o);
   std::vector<Report> runs;
   for (const std::string& directory : o.runs) runs.push_back(reports::read_report(directory));
   if ((o.json || !o.charts.empty()) && runs.size() > 1)
@@ -74,9 +88,10 @@ void add_report(CLI::App& app) {
       app.add_subcommand("report", "what runs came to: tables, and one HTML file with curves, bytes, memory");
   set_examples(*command, {{"lmx report runs/quickstart/2026-05-01_101500", "tables here, curves in its report.html"},
                           {"lmx report runs/a runs/b --html both.html", "several runs over each other"},
+                          {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
                           {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs"}});
   const auto o = std::make_shared<Options>();
-  command->add_option("RUN", o->runs, "folders of runs")->required()->type_name("");
+  command->add_option("RUN", o->runs, "folders of runs, or of one sweep")->required()->type_name("");
   command
       ->add_option("--html", o->html,
                    "where the page goes (one file that needs no network): report.html in the run's folder, of "

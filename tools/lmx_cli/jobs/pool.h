@@ -24,7 +24,8 @@ struct Ended {
   double seconds = 0;  // that it took
 };
 
-// SIGINT and SIGTERM to this process are passed on to all as SIGTERM while it lives; a second one ends a run of lmx at once.
+// SIGINT and SIGTERM to this process are passed on to all as SIGTERM while it lives; a second one ends a run of lmx at
+// once.
 class Pool {
  public:
   ~Pool();  // kills what still runs
@@ -52,7 +53,8 @@ class Pool {
   int signal_ = 0;
 };
 
-// `lmx run RECIPE run.dir=DIRECTORY --resume auto`: what begins a run, or goes on with it, and is done at once where it is.
+// `lmx run RECIPE run.dir=DIRECTORY --resume auto`: what begins a run, or goes on with it, and is done at once where it
+// is.
 std::vector<std::string> run_command(const std::string& recipe, const std::string& directory,
                                      const std::vector<std::string>& plugin_directories);
 

@@ -37,7 +37,8 @@ std::vector<std::string> environment_with(const Surroundings& around) {
   std::vector<std::string> all;
   for (char** e = environ; *e; ++e) {
     const std::string setting = *e, name = setting.substr(0, setting.find('='));
-    if (std::none_of(around.environment.begin(), around.environment.end(), [&](const auto& own) { return own.first == name; }))
+    if (std::none_of(around.environment.begin(), around.environment.end(),
+                     [&](const auto& own) { return own.first == name; }))
       all.push_back(setting);
   }
   for (const auto& [name, value] : around.environment) all.push_back(name + "=" + value);
@@ -84,8 +85,8 @@ Child::Child(const std::vector<std::string>& words, const std::string& log, cons
   const cpu_set_t cores = set_of(around.cores);
   const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file < 0) throw lmx::RunError(lmx::str("[jobs] cannot write ", log, ": ", std::strerror(errno)));
-  const Image image{const_cast<char**>(argv.data()), const_cast<char**>(envp.data()), around.cores.empty() ? nullptr : &cores,
-                    file, getpid()};
+  const Image image{const_cast<char**>(argv.data()), const_cast<char**>(envp.data()),
+                    around.cores.empty() ? nullptr : &cores, file, getpid()};
   pid_ = fork();
   if (pid_ == 0) become(image);
   const int reason = errno;

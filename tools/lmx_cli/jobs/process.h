@@ -13,7 +13,7 @@ namespace lmx_cli::jobs {
 
 // What a child has that its parent has not.
 struct Surroundings {
-  std::vector<int> cores;                                         // it may run on these alone; empty: on all of its parent's
+  std::vector<int> cores;  // it may run on these alone; empty: on all of its parent's
   std::vector<std::pair<std::string, std::string>> environment;  // set for it
 };
 
@@ -60,7 +60,8 @@ class SignalNote {
   static int count();
 
  private:
-  struct sigaction interrupt_ {}, terminate_ {};  // the handlers before
+  struct sigaction interrupt_ {
+  }, terminate_{};  // the handlers before
 };
 
 }  // namespace lmx_cli::jobs

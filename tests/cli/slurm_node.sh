@@ -1,0 +1,69 @@
+#!/bin/bash
+# slurm_node.sh COMMAND...: runs a command on a private Slurm of one node, whose exit code is the command's. Its daemons live
+# in namespaces of their own and end with it. Exit code 77: it cannot be had here; the reason is on stderr.
+set -u
+if [ "${1:-}" != --inside ]; then
+  for tool in munged slurmctld slurmd sbatch squeue scontrol sinfo unshare ip; do
+    command -v "$tool" > /dev/null || { echo "there is no $tool (Debian: slurmctld slurmd slurm-client munge)" >&2; exit 77; }
+  done
+  [ "$(id -u)" = 0 ] || { echo "a private Slurm needs root" >&2; exit 77; }
+  unshare --net --uts --ipc --mount --pid --fork true 2> /dev/null || { echo "namespaces cannot be made here" >&2; exit 77; }
+  exec unshare --net --uts --ipc --mount --pid --fork --kill-child --mount-proc bash "$0" --inside "$@"
+fi
+shift
+dir=$(mktemp -d /tmp/lmx_slurm.XXXXXX)
+trap 'rm -rf "$dir"' EXIT
+chmod 755 "$dir"
+mkdir "$dir/state" "$dir/spool" "$dir/tmp"
+hostname node0
+# Slurm does not listen where loopback is the only network.
+ip link set lo up
+ip link add br0 type bridge && ip addr add 10.97.1.1/24 dev br0 && ip link set br0 up || exit 77
+printf '127.0.0.1 localhost\n10.97.1.1 node0\n' > "$dir/hosts"
+mount --bind "$dir/hosts" /etc/hosts
+(umask 077; head -c 1024 /dev/urandom > "$dir/munge.key")
+cat > "$dir/slurm.conf" << CONF
+ClusterName=test
+SlurmctldHost=node0(10.97.1.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket=$dir/munge.sock
+CredType=cred/munge
+StateSaveLocation=$dir/state
+SlurmdSpoolDir=$dir/spool
+TmpFS=$dir/tmp
+SlurmctldPidFile=$dir/slurmctld.pid
+SlurmdPidFile=$dir/slurmd.pid
+SlurmctldLogFile=$dir/slurmctld.log
+SlurmdLogFile=$dir/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SwitchType=switch/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+SchedulerParameters=sched_interval=2,bf_interval=2
+ReturnToService=2
+KillWait=3
+SlurmdParameters=config_overrides
+NodeName=node0 NodeAddr=10.97.1.1 CPUs=2 Boards=1 SocketsPerBoard=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=1000
+PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+CONF
+echo "CgroupPlugin=cgroup/v1" > "$dir/cgroup.conf"  # not used; without it slurmd looks for /sys/fs/cgroup and gives up
+export SLURM_CONF=$dir/slurm.conf
+munged --foreground --socket="$dir/munge.sock" --key-file="$dir/munge.key" --pid-file="$dir/munged.pid" \
+  --log-file="$dir/munged.log" --seed-file="$dir/munge.seed" > /dev/null 2>&1 &
+for _ in $(seq 100); do [ -S "$dir/munge.sock" ] && break; sleep 0.1; done
+slurmctld -D -i > /dev/null 2>&1 &
+slurmd -D > /dev/null 2>&1 &
+for _ in $(seq 300); do
+  [ "$(timeout 2 sinfo -h -N -t idle -o %N 2> /dev/null)" = node0 ] && up=1 && break
+  sleep 0.1
+done
+[ -n "${up:-}" ] || { echo "the private Slurm did not come up:" >&2; tail -n 5 "$dir"/*.log >&2; exit 77; }
+"$@"
+code=$?
+exit $code

@@ -1,0 +1,138 @@
+#include "journal.h"
+
+#include <cmath>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "../jobs/line_file.h"
+#include "database.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::sweeps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using lmx::str;
+using lmx::UserError;
+
+std::string now() {
+  char text[64];
+  const std::time_t seconds = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&seconds, &local);
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S%z", &local);
+  return text;
+}
+
+size_t point_of(const Plan& plan, const std::string& id) {
+  const size_t point = plan.index_of(id);
+  if (point == plan.points.size()) throw UserError(str("there is no point ", id));
+  return point;
+}
+
+}  // namespace
+
+struct Journal::Line {
+  Json json;
+  std::vector<size_t> points;  // that it changes
+};
+
+void Standing::apply(const Plan& plan, const std::string& line, const std::string& where) {
+  try {
+    const Json json = Json::parse(line);
+    const auto event = json.at("event").get<std::string>();
+    if (event == "start") {
+      State& s = states[point_of(plan, json.at("point"))];
+      s.begun = true;
+      s.outcome = Outcome::none;
+    } else if (event == "end") {
+      State& s = states[point_of(plan, json.at("point"))];
+      s.outcome = outcome_named(json.at("outcome"));
+      if (s.outcome == Outcome::none) throw UserError(str("unknown outcome ", json.at("outcome").dump()));
+      s.step = json.at("step");
+      s.value = json.at("value").is_number() ? std::optional<double>(json.at("value").get<double>()) : std::nullopt;
+      s.seconds += json.at("seconds").get<double>();
+      s.reason = json.value("reason", "");
+      if (s.outcome != Outcome::paused) ++s.attempts;
+    } else if (event == "rung") {
+      ++rungs;
+      for (const Json& id : json.at("stopped")) states[point_of(plan, id)].outcome = Outcome::stopped;
+    } else if (event == "submitting") {
+      Batch batch{json.at("batch"), json.at("name"), "", {}};
+      for (const Json& task : json.at("tasks")) batch.tasks.push_back({task.at("point"), task.at("until")});
+      batches.push_back(std::move(batch));
+    } else if (event == "submitted") {
+      for (Batch& batch : batches)
+        if (batch.number == json.at("batch")) batch.job = json.at("job");
+    } else {
+      throw UserError(str("unknown event ", event));
+    }
+  } catch (const Json::exception& e) {
+    throw UserError(str("[sweep] ", where, " is damaged: ", e.what()));
+  } catch (const UserError& e) {
+    throw UserError(str("[sweep] ", where, " is damaged: ", e.what()));
+  }
+}
+
+Standing read_standing(const Plan& plan, const std::string& directory) {
+  const std::string path = directory + "/journal.jsonl";
+  Standing standing{std::vector<State>(plan.points.size()), {}, 0};
+  const std::string text = jobs::read_text(path);
+  size_t begin = 0, number = 1;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    standing.apply(plan, text.substr(begin, end - begin), str(path, ":", number++));
+  return standing;
+}
+
+Journal::Journal(const Plan& plan, const std::string& directory) : plan_(plan), path_(directory + "/journal.jsonl") {
+  const std::vector<std::string> lines = jobs::read_lines(path_);
+  standing_ = read_standing(plan, directory);
+  database_ = std::make_unique<Database>(plan, directory + "/journal.sqlite", lines, standing_.states);
+}
+
+Journal::~Journal() = default;
+
+void Journal::write(const Line& line) {
+  Json json{{"time", now()}};
+  json.update(line.json);
+  const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  jobs::append_line(path_, text);
+  standing_.apply(plan_, text, path_);
+  database_->add(text, line.points, standing_.states);
+}
+
+void Journal::started(size_t point, int64_t until) {
+  Json json{{"event", "start"}, {"point", plan_.points[point].id}, {"attempt", standing_.states[point].attempts + 1}};
+  if (until > 0) json["until"] = until;
+  write({json, {point}});
+}
+
+void Journal::ended(size_t point, const Judgement& how, int64_t step, std::optional<double> value, double seconds) {
+  Json json{{"event", "end"},
+            {"point", plan_.points[point].id},
+            {"outcome", name_of(how.outcome)},
+            {"step", step},
+            {"value", nullptr},
+            {"seconds", std::round(seconds * 1000) / 1000}};
+  if (value) json["value"] = *value;
+  if (!how.reason.empty()) json["reason"] = how.reason;
+  write({json, {point}});
+}
+
+void Journal::rung(int64_t step, const std::vector<size_t>& stopped) {
+  Json json{{"event", "rung"}, {"step", step}, {"stopped", Json::array()}};
+  for (const size_t point : stopped) json["stopped"].push_back(plan_.points[point].id);
+  write({json, stopped});
+}
+
+void Journal::submitting(const Batch& batch) {
+  Json json{{"event", "submitting"}, {"batch", batch.number}, {"name", batch.name}, {"tasks", Json::array()}};
+  for (const Batch::Task& task : batch.tasks) json["tasks"].push_back({{"point", task.point}, {"until", task.until}});
+  write({json, {}});
+}
+
+void Journal::submitted(int64_t batch, const std::string& job) {
+  write({{{"event", "submitted"}, {"batch", batch}, {"job", job}}, {}});
+}
+
+}  // namespace lmx_cli::sweeps

@@ -1,0 +1,179 @@
+#include "plan.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "lmx/error.h"
+#include "lmx/train.h"
+
+namespace lmx_cli::sweeps {
+namespace {
+
+using lmx::Node;
+using lmx::str;
+using lmx::UserError;
+
+// Safe as a file's name and in a shell, and short.
+std::string file_name(const std::string& text) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.=";
+  std::string name;
+  for (const char c : text)
+    if (std::string_view(kPlain).find(c) != std::string_view::npos)
+      name += c;
+    else if (!name.empty() && name.back() != '_')
+      name += '_';
+  constexpr size_t kLongest = 100;
+  return name.substr(0, kLongest);
+}
+
+std::string id_of(const Plan& plan, size_t number, const Place& place) {
+  const std::string digits = std::to_string(plan.points.size() - 1);
+  std::string id = std::to_string(number);
+  id.insert(0, digits.size() - id.size(), '0');
+  std::string name;
+  for (size_t a = 0; a < place.size(); ++a) {
+    const std::string key = plan.axes[a].name.substr(plan.axes[a].name.find_first_not_of("+"));
+    name += "-" + key.substr(key.rfind('.') + 1) + "=" + place[a];
+  }
+  return id + file_name(name);
+}
+
+std::vector<Axis> axes_with_seeds(std::vector<Axis> axes, const std::vector<int64_t>& seeds) {
+  if (seeds.empty()) return axes;
+  Axis seed{"seed", {}, {}, false};
+  for (const int64_t s : seeds) seed.values.push_back(std::to_string(s));
+  axes.push_back(std::move(seed));
+  return axes;
+}
+
+void make_points(Plan& plan, const Space& space) {
+  const Request& r = plan.request;
+  for (const Axis& axis : space.axes)
+    if (axis.name == "seed" && !r.seeds.empty())
+      throw UserError("[sweep] seed=... and seeds both say which seeds to run; leave one of them out");
+  const std::vector<Place> places = r.random > 0 ? draw(space.axes, r.random, r.random_seed) : grid(space.axes);
+  for (size_t i = 0; i < places.size(); ++i) {
+    for (size_t s = 0; s < std::max<size_t>(1, r.seeds.size()); ++s) {
+      Point point;
+      point.place = places[i];
+      point.configuration = i;
+      if (!r.seeds.empty()) point.place.push_back(std::to_string(r.seeds[s]));
+      plan.points.push_back(std::move(point));
+    }
+  }
+  for (size_t i = 0; i < plan.points.size(); ++i) plan.points[i].id = id_of(plan, i, plan.points[i].place);
+}
+
+int64_t integer_at(const Node& tree, const char* path) {
+  const Node* node = tree.at_path(path);
+  return node ? lmx::parse_int(node->text).value_or(0) : 0;
+}
+
+// What the dry run says of data that is not ready.
+void add_missing(Plan& plan, const std::string& dry_run) {
+  const std::string key = "\ndata: not ready\n";
+  const size_t at = dry_run.find(key);
+  if (at == std::string::npos) return;
+  std::string line;
+  for (const char c : dry_run.substr(at + key.size())) {
+    if (c != '\n') {
+      line += c;
+      continue;
+    }
+    line.erase(0, line.find_first_not_of(' '));
+    if (std::find(plan.missing_data.begin(), plan.missing_data.end(), line) == plan.missing_data.end())
+      plan.missing_data.push_back(line);
+    line.clear();
+  }
+}
+
+void compose_point(Plan& plan, size_t number, const std::vector<std::string>& fixed) {
+  Point& point = plan.points[number];
+  lmx::ComposeOptions options;
+  options.search_path = plan.request.config_dirs;
+  options.overrides = fixed;
+  for (size_t a = 0; a < plan.axes.size(); ++a) options.overrides.push_back(plan.axes[a].name + "=" + point.place[a]);
+  const Node composed = lmx::compose(plan.request.recipe, options);
+  point.yaml = lmx::to_yaml(lmx::full_recipe(composed, point.id));
+  read_resources(point);
+  const std::string dry = lmx::dry_run(composed, point.id), key = "\nparameters ";
+  if (const size_t at = dry.find(key); at != std::string::npos)
+    point.parameters = dry.substr(at + key.size(), dry.find('\n', at + 1) - at - key.size());
+  add_missing(plan, dry);
+}
+
+// "optimizer.lr=-1 (4 of 20 points): message".
+std::string finding(const Plan& plan, const std::string& message, const std::vector<size_t>& points) {
+  if (points.size() == plan.points.size()) return message;
+  std::string where;
+  for (size_t a = 0; a < plan.axes.size(); ++a) {
+    const std::string& value = plan.points[points[0]].place[a];
+    const bool same =
+        std::all_of(points.begin(), points.end(), [&](size_t p) { return plan.points[p].place[a] == value; });
+    if (same) where += (where.empty() ? "" : " ") + plan.axes[a].name + "=" + value;
+  }
+  return str(where, where.empty() ? "" : ", ", points.size(), points.size() == 1 ? " point: " : " points: ", message);
+}
+
+}  // namespace
+
+void read_resources(Point& point) {
+  const Node full = lmx::parse_yaml(point.yaml, point.id);
+  const auto text = [&](const char* path) {
+    const Node* node = full.at_path(path);
+    return node ? node->text : "";
+  };
+  point.steps = integer_at(full, "train.steps");
+  point.threads = integer_at(full, "threads");
+  if (text("comm.name") == "mpi") point.processes = std::max<int64_t>(1, integer_at(full, "comm.ranks"));
+  point.translates = text("train.final_bleu") != "none";
+}
+
+size_t Plan::index_of(const std::string& id) const {
+  return static_cast<size_t>(std::find_if(points.begin(), points.end(), [&](const Point& p) { return p.id == id; }) -
+                             points.begin());
+}
+
+std::string Plan::text_of(const Point& point) const {
+  std::string text;
+  for (size_t a = 0; a < axes.size(); ++a) text += (a ? " " : "") + axes[a].name + "=" + point.place[a];
+  return text.empty() ? "the recipe as it is" : text;
+}
+
+Plan make_plan(const Request& request, std::vector<std::string>* findings) {
+  Plan plan;
+  plan.request = request;
+  plan.name = std::filesystem::path(request.recipe).stem().string();
+  lmx::ComposeOptions options;
+  options.overrides = request.overrides;
+  options.search_path = request.config_dirs;
+  const Space space = read_space(request.recipe, options);
+  plan.axes = axes_with_seeds(space.axes, request.seeds);
+  make_points(plan, space);
+  std::map<std::string, std::vector<size_t>> mistakes;
+  std::vector<std::string> order;
+  for (size_t i = 0; i < plan.points.size(); ++i) {
+    try {
+      compose_point(plan, i, space.fixed);
+    } catch (const UserError& e) {
+      if (mistakes[e.what()].empty()) order.push_back(e.what());
+      mistakes[e.what()].push_back(i);
+    }
+  }
+  std::vector<std::string> found;
+  for (const std::string& message : order) found.push_back(finding(plan, message, mistakes[message]));
+  if (findings) {
+    *findings = found;
+  } else if (found.size() == 1) {
+    throw UserError(found[0]);
+  } else if (!found.empty()) {
+    std::string text = str("[sweep] ", found.size(), " mistakes:");
+    for (const std::string& line : found) text += "\n  " + line;
+    throw UserError(text);
+  }
+  return plan;
+}
+
+}  // namespace lmx_cli::sweeps

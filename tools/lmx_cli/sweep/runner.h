@@ -1,0 +1,26 @@
+// Runs the points of a sweep to an outcome each.
+#pragma once
+
+#include <string>
+
+#include "journal.h"
+#include "launcher.h"
+#include "live.h"
+
+namespace lmx_cli::sweeps {
+
+struct RunOptions {
+  bool fail_fast = false;
+  int64_t retry = 0;  // starts of a point beyond the first, where it failed, ran out of memory or was preempted
+};
+
+struct Result {
+  int signal = 0;      // that ended it early; 0: none
+  std::string failed;  // with fail_fast: the point that failed, and why
+};
+
+// What has ended stays, what has begun goes on. RunError: a journal that cannot be written.
+Result run_points(const Plan& plan, const Folder& folder, Journal& journal, Launcher& launcher,
+                  const RunOptions& options);
+
+}  // namespace lmx_cli::sweeps

@@ -1,0 +1,244 @@
+// lmx sweep
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "commands.h"
+#include "jobs/process.h"
+#include "lmx/checkpoint.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "sweep/runner.h"
+#include "sweep/table.h"
+
+namespace lmx_cli {
+namespace {
+
+using namespace sweeps;
+using lmx::str;
+using lmx::UserError;
+
+struct Options {
+  PluginDirectories directories;
+  std::string recipe, resume, out, seeds, metric, halving, launcher;  // "": local, or where the sweep went before
+  lmx::ComposeOptions compose;
+  std::vector<std::string> slurm;
+  int64_t random = 0, random_seed = 0, jobs = 0, retry = 0;
+  bool maximize = false, fail_fast = false, dry_run = false;
+};
+
+Request request_of(const Options& o) {
+  Request base;
+  base.recipe = o.recipe;
+  base.overrides = o.compose.overrides;
+  base.config_dirs = o.compose.search_path;
+  base.plugin_dirs = o.directories.directories;
+  base.random_seed = o.random_seed;
+  Given given;
+  if (!o.seeds.empty()) given.seeds = o.seeds;
+  if (!o.metric.empty()) given.metric = o.metric;
+  if (!o.halving.empty()) given.halving = o.halving;
+  if (o.maximize) given.maximize = true;
+  if (o.random > 0) given.random = o.random;
+  return make_request(base, given);
+}
+
+void print_plan(const Plan& plan) {
+  std::vector<std::vector<std::string>> rows{{"POINT"}};
+  for (const Axis& axis : plan.axes) rows[0].push_back(axis.name);
+  rows[0].insert(rows[0].end(), {"STEPS", "PARAMETERS"});
+  for (const Point& point : plan.points) {
+    std::vector<std::string> row{point.id};
+    row.insert(row.end(), point.place.begin(), point.place.end());
+    row.push_back(point.steps > 0 ? std::to_string(point.steps) : "epochs");
+    row.push_back(point.parameters.empty() ? "-" : point.parameters);
+    rows.push_back(std::move(row));
+  }
+  std::cout << plan.name << ": " << plan.points.size() << (plan.points.size() == 1 ? " point" : " points") << ", "
+            << (plan.request.metric.maximize ? "highest " : "lowest ") << plan.request.metric.text() << "\n"
+            << table(rows);
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += "\n  " + line;
+  return text;
+}
+
+void dry_run(const Options& o) {
+  std::vector<std::string> mistakes;
+  const Plan plan = make_plan(request_of(o), &mistakes);
+  print_plan(plan);
+  if (!mistakes.empty()) throw UserError(mistakes.size() == 1 ? mistakes[0] : "[sweep] mistakes:" + joined(mistakes));
+  std::cout << (plan.missing_data.empty() ? "data: available" : "data: not ready" + joined(plan.missing_data)) << "\n";
+}
+
+// The sweep to go on with; "": a new one.
+std::string directory_to_resume(const Options& o) {
+  if (o.resume != "auto") return o.resume;
+  if (!o.out.empty()) return holds_sweep(o.out) ? o.out : "";
+  return newest_sweep(std::filesystem::path(o.recipe).stem().string());
+}
+
+Plan resumed_plan(const Options& o, const Folder& folder) {
+  Plan plan = read_plan(folder);
+  if (o.recipe.empty()) return plan;
+  const std::string other = request_difference(plan.request, request_of(o));
+  if (!other.empty())
+    throw UserError(str("[sweep] ", folder.path, " was asked for something else: ", other, "; --resume ", folder.path,
+                        " without a recipe goes on as it was asked"));
+  return plan;
+}
+
+// What is there must be nothing, or what a sweep that was killed at its very start left.
+void check_out(const std::string& out) {
+  if (holds_sweep(out))
+    throw UserError(str("[sweep] ", out, " holds a sweep already; --resume ", out, " goes on with it"));
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(out, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != ".lock" && name != "points" && !name.starts_with("sweep.json"))
+      throw UserError(str("[sweep] --out ", out, " is not empty: it holds ", name));
+  }
+}
+
+Plan new_plan(const Options& o) {
+  if (!o.out.empty()) check_out(o.out);
+  Plan plan = make_plan(request_of(o));
+  if (!plan.missing_data.empty()) throw UserError("[sweep] the data is not ready:" + joined(plan.missing_data));
+  return plan;
+}
+
+void write_tables(const Plan& plan, const Journal& journal, const Folder& folder) {
+  const Summary summary = summarise(plan, journal.states());
+  lmx::write_file_atomically(folder.path + "/table.csv", csv(summary));
+  lmx::write_file_atomically(folder.path + "/table.md", markdown(summary));
+}
+
+void finish(const Plan& plan, const Journal& journal, const Folder& folder, const Result& result) {
+  write_tables(plan, journal, folder);
+  const std::string again = command_name() + " sweep --resume " + shell_quoted(folder.path);
+  if (result.signal) {
+    lmx::log_info("interrupted; " + again + " goes on where it stopped");
+    throw ExitCode{128 + result.signal};
+  }
+  std::cout << text(summarise(plan, journal.states())) << "sweep " << folder.path << "\n";
+  std::cout.flush();
+  const auto& states = journal.states();
+  const auto count = [&](auto fits) { return std::count_if(states.begin(), states.end(), fits); };
+  const auto preempted = count([](const State& s) { return s.outcome == Outcome::preempted; });
+  const auto failed =
+      count([](const State& s) { return s.outcome == Outcome::failed || s.outcome == Outcome::out_of_memory; });
+  if (preempted > 0)
+    lmx::log_info(
+        str(preempted, preempted == 1 ? " point was" : " points were", " preempted; ", again, " goes on with them"));
+  if (failed > 0)
+    lmx::log_info(str(failed, failed == 1 ? " point" : " points", " failed; ", again, " --retry 1 tries again"));
+  if (!result.failed.empty()) throw lmx::RunError("[sweep] ended by --fail-fast: " + result.failed);
+}
+
+void run(const Options& o) {
+  if (o.recipe.empty() && (o.resume.empty() || o.resume == "auto"))
+    throw UserError("[sweep] a recipe is needed: lmx sweep RECIPE key=1,2,3; or --resume DIR with a sweep's folder");
+  o.directories.load();
+  if (o.dry_run) {
+    if (o.recipe.empty()) return print_plan(read_plan({o.resume}));
+    return dry_run(o);
+  }
+  if (o.launcher == "slurm") require_slurm();
+  const std::string resumed = directory_to_resume(o);
+  if (!resumed.empty() && !holds_sweep(resumed)) static_cast<void>(read_plan({resumed}));  // its message
+  std::optional<Plan> fresh;
+  if (resumed.empty()) fresh = new_plan(o);
+  const Folder folder{!resumed.empty() ? resumed : !o.out.empty() ? o.out : make_sweep_directory(fresh->name)};
+  const jobs::DirectoryLock lock(folder.path);
+  const Plan plan = fresh ? *fresh : resumed_plan(o, folder);
+  if (fresh) write_plan(plan, folder);
+  lmx::log_info(str("sweep ", folder.path, ": ", plan.points.size(), plan.points.size() == 1 ? " point" : " points"));
+  Journal journal(plan, folder.path);
+  Result result;
+  {
+    const LaunchOptions launch{o.jobs, o.slurm};
+    const bool slurm = o.launcher.empty() ? !journal.batches().empty() : o.launcher == "slurm";
+    if (slurm) require_slurm();
+    const std::unique_ptr<Launcher> launcher =
+        slurm ? slurm_launcher(plan, folder, launch, journal) : local_launcher(plan, folder, launch);
+    result = run_points(plan, folder, journal, *launcher, {o.fail_fast, o.retry});
+  }
+  finish(plan, journal, folder, result);
+}
+
+void add_what(CLI::App& command, const std::shared_ptr<Options>& o) {
+  command.add_option("RECIPE", o->recipe, "a recipe, a YAML file; its own `sweep:` may say what to vary")
+      ->type_name("");
+  command
+      .add_option("OVERRIDES", o->compose.overrides,
+                  "key=value for all points; key=a,b,c, key=range(1,9), key=interval(a,b) ... to vary")
+      ->type_name("");
+  command.add_option("--seeds", o->seeds, "how many seeds each configuration runs with, or which: 3, or 1,5,9")
+      ->type_name("N|LIST");
+  command.add_option("--random", o->random, "draw N points of the axes instead of all combinations")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--random-seed", o->random_seed, "of that draw")->type_name("SEED")->capture_default_str();
+  command.add_option("--metric", o->metric, "what counts: split.key of metrics.jsonl, or of a result line (valid.ppl)")
+      ->type_name("KEY");
+  command.add_flag("--maximize", o->maximize, "larger values of the metric are better");
+  command
+      .add_option("--halving", o->halving,
+                  "eta=3,min=STEPS: after min steps the best third goes on, to three times as many, and so on")
+      ->type_name("eta=N,min=STEPS");
+  command.add_option("--config-dir", o->compose.search_path, "another folder of config groups (repeatable)")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  o->directories.add_to(command);
+}
+
+void add_how(CLI::App& command, const std::shared_ptr<Options>& o) {
+  command.add_option("--launcher", o->launcher, "local: processes of this machine (default); slurm: array jobs")
+      ->check(CLI::IsMember({"local", "slurm"}))
+      ->type_name("NAME");
+  command
+      .add_option("--jobs", o->jobs, "points at a time (local: 1, its cores shared out; slurm: as many as it likes)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--slurm", o->slurm, "an option for sbatch: --slurm=--partition=gpu (repeatable)")
+      ->type_name("OPTION")
+      ->allow_extra_args(false);
+  command
+      .add_option("--retry", o->retry,
+                  "start a point up to N times more where it failed, ran out of memory or was preempted")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_flag("--fail-fast", o->fail_fast,
+                   "end at the first point that fails; divergence and want of memory are results");
+  command.add_option("--out", o->out, "the sweep's folder (runs/sweeps/RECIPE/DATE-TIME)")->type_name("DIR");
+  command.add_option("--resume", o->resume, "a sweep's folder, or auto: the newest sweep of this recipe")
+      ->type_name("DIR|auto");
+  command.add_flag("--dry-run,-n", o->dry_run, "compose and check every point, list them; run nothing");
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("sweep", "train a recipe many times: grid, random points, seeds");
+  set_examples(*command,
+               {{"lmx sweep recipes/quickstart.yaml optimizer.lr=1e-3,3e-3 --seeds 3",
+                 "two rates with three seeds each: six runs"},
+                {"lmx sweep recipes/quickstart.yaml model.cells=32,64 --dry-run", "the points, checked; runs nothing"},
+                {"lmx sweep recipes/patwary_seeding_desk.yaml", "a recipe that says itself what it varies"},
+                {"lmx sweep RECIPE 'optimizer.lr=tag(log,interval(1e-4,1e-1))' --random 20",
+                 "random points, each decade as likely"},
+                {"lmx sweep RECIPE optimizer.lr=1e-4,1e-3,1e-2 --halving eta=3,min=100", "stop the worse ones early"},
+                {"lmx sweep RECIPE seed=1,2,3,4 --jobs 4", "four at a time, the cores shared out"},
+                {"lmx sweep RECIPE seed=1,2,3,4 --launcher slurm --slurm=--partition=gpu", "as an array job"},
+                {"lmx sweep --resume runs/sweeps/quickstart/2026-05-01_101500", "go on where it stopped"}});
+  const auto o = std::make_shared<Options>();
+  add_what(*command, o);
+  add_how(*command, o);
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace lmx_cli
