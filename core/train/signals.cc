@@ -1,10 +1,13 @@
 #include "train/signals.h"
 
+#include <atomic>
+
 namespace lmx::train {
 namespace {
 
-// What a handler may touch is a global of this type and nothing else.
-volatile std::sig_atomic_t g_received = 0;
+// A handler may touch lock-free atomics; other threads than the one that was interrupted read it, too.
+std::atomic<int> g_received = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
 
 extern "C" void note_signal(int signal) {
   g_received = signal;

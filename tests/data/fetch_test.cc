@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <csignal>
 
 #include "data/files.h"
@@ -78,7 +79,7 @@ TEST_F(Fetch, ConnectionsThatBreakGoOnWhereTheyEnded) {
 }
 
 TEST_F(Fetch, ALaterCallGoesOnToo) {
-  bool broken = true;
+  std::atomic<bool> broken = true;
   HttpServer server([&](const HttpRequest& r, int64_t number) {
     const std::string whole = http_file(r, body_);
     if (!broken) return whole;

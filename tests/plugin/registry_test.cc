@@ -141,7 +141,7 @@ TEST_F(RegistryTest, EmptyAndMissingLibrary) {
 // The loader would map it without a word and die of SIGBUS.
 TEST_F(RegistryTest, TruncatedLibrary) {
   const std::string whole = built("good/test_good/test_good.so");
-  for (const uintmax_t size : {uintmax_t{70}, uintmax_t{1000}, fs::file_size(whole) / 2}) {
+  for (const uintmax_t size : {uintmax_t{70}, uintmax_t{1000}, uintmax_t{5000}}) {
     const fs::path folder = directory_ / std::to_string(size);
     const std::string name = str("test_cut_", size);
     write(folder / "plugin.toml", manifest(name, "sync"));
