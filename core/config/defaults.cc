@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "config/interpolate.h"
 #include "config/messages.h"
 
 namespace lmx::config {
@@ -36,10 +37,10 @@ class Expansion {
     for (const Override& o : groups) add_command_line(o);
   }
 
-  std::vector<MergeStep> run(const SourceFile& recipe) {
+  Expanded run(const SourceFile& recipe) {
     std::vector<MergeStep> steps = expand({&recipe, "", "", true, false});
     check_all_used();
-    return steps;
+    return {std::move(steps), known_};
   }
 
  private:
@@ -204,6 +205,11 @@ class Expansion {
       const size_t end = text.find('}', begin);
       if (end == std::string::npos) throw UserError(str(at(entry.option.mark), "'${' is never closed by '}'"));
       const std::string name = text.substr(begin + 2, end - begin - 2);
+      if (name.find(':') != std::string::npos) {  // ${oc.env:SITE}
+        const Node call = Node::scalar(text.substr(begin, end + 1 - begin), entry.option.mark);
+        text.replace(begin, end + 1 - begin, resolve_alone(call).text);
+        continue;
+      }
       const auto it = known_.find(name);
       if (it == known_.end() || it->second.find("${") != std::string::npos) {
         std::vector<std::string> names;
@@ -294,8 +300,7 @@ class Expansion {
 
 }  // namespace
 
-std::vector<MergeStep> expand_defaults(const SourceFile& recipe, Sources& sources,
-                                       const std::vector<Override>& groups) {
+Expanded expand_defaults(const SourceFile& recipe, Sources& sources, const std::vector<Override>& groups) {
   return Expansion(sources, groups).run(recipe);
 }
 

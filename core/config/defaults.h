@@ -1,6 +1,7 @@
 // Expands defaults lists into the ordered list of files to merge.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,14 @@ struct MergeStep {
   std::string package;  // where its content lands: "model.attn", "" for the root
 };
 
+struct Expanded {
+  std::vector<MergeStep> steps;
+  std::map<std::string, std::string> choices;  // group -> option
+};
+
 // `groups`: the overrides that choose groups (see is_group_override). UserError for what cannot be found, is chosen
 // twice, or matches nothing.
-std::vector<MergeStep> expand_defaults(const SourceFile& recipe, Sources& sources, const std::vector<Override>& groups);
+Expanded expand_defaults(const SourceFile& recipe, Sources& sources, const std::vector<Override>& groups);
 
 // `model=base` chooses a group when a folder model/ is there; `model.dim=3` and `model={dim: 3}` set values.
 bool is_group_override(const Override& override, const Sources& sources);

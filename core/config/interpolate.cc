@@ -6,6 +6,7 @@
 
 #include "config/cast.h"
 #include "config/messages.h"
+#include "config/override.h"
 #include "config/resolvers.h"
 
 namespace lmx::config {
@@ -79,7 +80,7 @@ void collect_paths(const Node& node, const std::string& path, std::vector<std::s
 
 class Resolution {
  public:
-  explicit Resolution(const Node& root) : root_(root), now_(std::time(nullptr)) {}
+  Resolution(const Node& root, const RunValues& run) : root_(root), run_(run), now_(std::time(nullptr)) {}
 
   // `path`: where the node stands, the base of relative references.
   Node resolve(const Node& node, const std::string& path) {
@@ -177,6 +178,7 @@ class Resolution {
     call.mark = site.node->mark;
     call.shown = str(site.path, ": ${", inside, "}");
     call.now = now_;
+    call.run = &run_;
     call.select = [&](const std::string& path) { return find(absolute(path, site), site); };
     // A time format keeps its commas; it is the one argument that `now` takes.
     const std::vector<std::string> texts =
@@ -190,6 +192,7 @@ class Resolution {
     const bool in_quotes = text.size() >= 2 && (text[0] == '\'' || text[0] == '"') && text.back() == text[0];
     if (in_quotes) text = text.substr(1, text.size() - 2);
     if (text.find("${") != std::string::npos) return expand(text, site);
+    if (!in_quotes && (text.starts_with("[") || text.starts_with("{"))) return parse_value(text, site.node->mark);
     return in_quotes ? Node::string(text, site.node->mark) : typed_scalar(text, site.node->mark);
   }
 
@@ -251,6 +254,7 @@ class Resolution {
   }
 
   const Node& root_;
+  const RunValues& run_;
   std::time_t now_;
   std::vector<std::string> active_;  // paths being resolved, outermost first
   std::deque<Node> kept_;            // what references stand for; a deque, as find() hands out pointers
@@ -259,8 +263,14 @@ class Resolution {
 
 }  // namespace
 
-Node resolve_interpolations(const Node& root) {
-  return Resolution(root).resolve(root, "");
+Node resolve_interpolations(const Node& root, const RunValues& run) {
+  return Resolution(root, run).resolve(root, "");
+}
+
+Node resolve_alone(const Node& value) {
+  const Node root = Node::map(value.mark);
+  const RunValues run;
+  return Resolution(root, run).resolve(value, "");
 }
 
 }  // namespace lmx::config

@@ -1,11 +1,25 @@
 // `${...}`: references to other values and resolvers such as oc.env.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <string>
+
 #include "lmx/config.h"
 
 namespace lmx::config {
 
+// What `${lmx:...}` can say.
+struct RunValues {
+  std::string name;                            // job.name
+  int64_t number = 0;                          // job.num
+  std::string override_dirname;                // job.override_dirname
+  std::map<std::string, std::string> choices;  // runtime.choices.<group>
+};
+
 // The tree with every interpolation replaced. UserError: unknown name, cycle, reference to `???`, broken syntax.
-Node resolve_interpolations(const Node& root);
+Node resolve_interpolations(const Node& root, const RunValues& run);
+// One value that refers to nothing else: ${oc.env:HOME}.
+Node resolve_alone(const Node& value);
 
 }  // namespace lmx::config

@@ -107,7 +107,7 @@ void apply_override(Node& root, const Override& o, const ApplyRules& rules) {
   if (o.kind == Override::Kind::remove) return remove(parent, o, last);
   if (!there) return void(parent.set(last, *o.value));
   const bool merges = there->kind == Node::Kind::map && o.value->kind == Node::Kind::map;
-  const bool free = there->kind == Node::Kind::null || merges ||
+  const bool free = there->kind == Node::Kind::null || is_missing(*there) || merges ||
                     (there->kind == Node::Kind::list && o.value->kind == Node::Kind::list);
   if (o.kind == Override::Kind::add && !free)
     throw UserError(str(at(o.mark), "'", o.key, "' is there already (", to_string(there->mark), "); write ", o.body(),

@@ -2,7 +2,6 @@
 #include "config/override.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "config/cast.h"
 #include "config/messages.h"
@@ -14,21 +13,22 @@ constexpr auto kNone = std::string_view::npos;
 constexpr std::string_view kBlank = " \t";
 constexpr std::string_view kEscapable = "\\()[]{}:=, \t\"'";
 constexpr std::string_view kEnding = ",=()[]{}'\"";
+constexpr std::string_view kNameLetters = "abcdefghijklmnopqrstuvwxyz_";
 constexpr size_t kMaxDepth = 100;
 
 class ValueParser {
  public:
   // `offset`: where the value starts in what the user typed, for columns.
-  ValueParser(std::string_view text, Mark mark, std::string key, size_t offset)
-      : text_(text), mark_(std::move(mark)), key_(std::move(key)), offset_(offset) {}
+  ValueParser(std::string_view text, Mark mark, size_t offset) : text_(text), mark_(std::move(mark)), offset_(offset) {}
 
-  Node parse() {
+  // One value, or a sweep of several.
+  Parsed parse() {
     skip_blanks();
-    if (at_end()) return Node::string("", mark_);
-    Node node = element(false);
+    if (at_end()) return {{Node::string("", mark_), ""}, {}};
+    Parsed first = term(false);
     skip_blanks();
-    if (at_end()) return node;
-    if (peek() == ',') fail_sweep();
+    if (at_end()) return first;
+    if (peek() == ',') return simple_sweep(std::move(first));
     if (peek() == '=') fail("a bare '=' in a value: quote the value or write \\=");
     fail(str("unexpected '", peek(), "' behind the value; quote the value if it is one text"));
   }
@@ -42,35 +42,64 @@ class ValueParser {
     throw UserError(str(at(mark_), "column ", offset_ + pos_ + 1, ": ", problem));
   }
 
-  [[noreturn]] void fail_sweep() const {
-    throw UserError(str(at(mark_), "several values are a sweep (multirun), which is `lmx sweep`; a list is ", key_,
-                        "=[", text_, "], a text with commas ", key_, "='", text_, "'"));
+  // `1,2,3`; the first one is read.
+  Parsed simple_sweep(Parsed first) {
+    Sweep sweep;
+    const auto add = [&](Parsed p) {
+      if (p.is_sweep()) fail(str(p.sweep[0].function, "() among other values: a sweep cannot be a value of a sweep"));
+      sweep.terms.push_back(std::move(p.term));
+    };
+    add(std::move(first));
+    while (!at_end()) {
+      if (peek() != ',') fail(str("expected ',' between the values of a sweep, got '", peek(), "'"));
+      ++pos_;
+      skip_blanks();
+      if (at_end()) fail("a value is missing behind the ','");
+      add(term(false));
+      skip_blanks();
+    }
+    return {{}, {sweep}};
   }
 
   Node element(bool in_container) {
-    if (depth_ >= kMaxDepth) fail(str("nested deeper than ", kMaxDepth, " levels"));
-    ++depth_;
-    Node node = element_at_depth(in_container);
-    --depth_;
-    return node;
+    Parsed p = term(in_container);
+    if (p.is_sweep()) fail(str(p.sweep[0].function, "() inside a list or map; a sweep is a whole value"));
+    return std::move(p.term.value);
   }
 
-  Node element_at_depth(bool in_container) {
+  // A value with the text that it has here.
+  Parsed term(bool in_container) {
+    if (depth_ >= kMaxDepth) fail(str("nested deeper than ", kMaxDepth, " levels"));
+    ++depth_;
+    const size_t begin = pos_;
+    Parsed p = term_at_depth(in_container);
+    --depth_;
+    if (p.is_sweep() || !p.term.text.empty()) return p;
+    const std::string_view text = text_.substr(begin, pos_ - begin);
+    // A trailing blank belongs to the value only where a backslash stands before it.
+    size_t end = text.find_last_not_of(kBlank);
+    end = end == kNone ? 0 : end + 1 + (text[end] == '\\' && end + 1 < text.size() ? 1 : 0);
+    p.term.text = text.substr(0, end);
+    return p;
+  }
+
+  Parsed term_at_depth(bool in_container) {
     if (at_end()) fail("a value is missing");
     switch (peek()) {
       case '[':
-        return list();
+        return {{list(), ""}, {}};
       case '{':
-        return map();
+        return {{map(), ""}, {}};
       case '\'':
       case '"':
-        return Node::string(quoted(), mark_);
+        return {{Node::string(quoted(), mark_), ""}, {}};
       default:
         break;
     }
-    const size_t name_end = std::min(text_.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", pos_), text_.size());
-    if (name_end > pos_ && name_end < text_.size() && text_[name_end] == '(') return function(name_end);
-    return primitive(in_container, false);
+    const size_t name_end = std::min(text_.find_first_not_of(kNameLetters, pos_), text_.size());
+    const size_t open = text_.find_first_not_of(kBlank, name_end);
+    if (name_end > pos_ && open != kNone && text_[open] == '(') return function(name_end, open);
+    return {{primitive(in_container, false), ""}, {}};
   }
 
   Node list() {
@@ -144,6 +173,7 @@ class ValueParser {
     return text_[pos_ + 1] == '\\' && end != kNone && text_[end] == quote;
   }
 
+  // Plain text up to what ends it.
   Node primitive(bool in_container, bool is_key) {
     std::string out;
     size_t kept = 0;  // blanks behind this length are trailing
@@ -186,30 +216,37 @@ class ValueParser {
     fail("'${' is never closed by '}'");
   }
 
-  Node function(size_t name_end) {
+  Parsed function(size_t name_end, size_t open) {
     const std::string name(text_.substr(pos_, name_end - pos_));
-    static const std::vector<std::string> kSweeps = {"choice", "range", "glob", "interval", "tag", "sort", "shuffle"};
-    if (std::find(kSweeps.begin(), kSweeps.end(), name) != kSweeps.end())
-      throw UserError(str(at(mark_), name, "() belongs to a sweep (multirun), which is `lmx sweep`"));
-    if (!is_cast(name)) {
-      std::vector<std::string> known = kSweeps;
-      known.insert(known.end(), {"int", "float", "str", "bool"});
-      fail(str("unknown function '", name, "'", did_you_mean(name, known), "; quote the value if it is a text"));
-    }
-    pos_ = name_end;
-    Node argument;
-    size_t count = 0;
+    if (!is_value_function(name))
+      fail(str("unknown function '", name, "'", did_you_mean(name, value_functions()),
+               "; quote the value if it is a text"));
+    const size_t begin = pos_;
+    pos_ = open;
+    std::vector<Argument> arguments;
     read_items(')', [&] {
-      argument = element(true);
-      ++count;
+      std::string keyword = argument_name();
+      arguments.push_back({std::move(keyword), term(true)});
     });
-    if (count != 1) fail(str(name, "() takes one value, got ", count));
-    return cast(name, argument);
+    return call_value_function(name, arguments, [&](const std::string& problem) {
+      pos_ = begin;
+      fail(problem);
+    });
+  }
+
+  // `reverse=` in front of an argument; "" when there is none.
+  std::string argument_name() {
+    const size_t end = std::min(text_.find_first_not_of(kNameLetters, pos_), text_.size());
+    const size_t equals = text_.find_first_not_of(kBlank, end);
+    if (end == pos_ || equals == kNone || text_[equals] != '=') return "";
+    std::string name(text_.substr(pos_, end - pos_));
+    pos_ = equals + 1;
+    skip_blanks();
+    return name;
   }
 
   std::string_view text_;
   Mark mark_;
-  std::string key_;
   size_t offset_, pos_ = 0, depth_ = 0;
 };
 
@@ -217,6 +254,10 @@ class ValueParser {
 
 std::string Override::body() const {
   return text.substr(std::min(text.find_first_not_of("+~"), text.size()));
+}
+
+std::string Override::full_key() const {
+  return text.substr(0, text.find('='));
 }
 
 Override parse_override(const std::string& text) {
@@ -247,13 +288,29 @@ Override parse_override(const std::string& text) {
     throw UserError(str(at(result.mark), "the key '", result.key, "' has an empty part"));
   if (equals != kNone) {
     const std::string_view value = rest.substr(equals + 1);
-    result.value = ValueParser(value, result.mark, std::string(key), text.size() - value.size()).parse();
+    Parsed parsed = ValueParser(value, result.mark, text.size() - value.size()).parse();
+    if (parsed.is_sweep())
+      result.sweep = std::move(parsed.sweep[0]);
+    else
+      result.value = std::move(parsed.term.value);
   }
   return result;
 }
 
 Node parse_value(std::string_view value, const Mark& mark) {
-  return ValueParser(value, mark, "key", 0).parse();
+  Parsed parsed = ValueParser(value, mark, 0).parse();
+  if (parsed.is_sweep()) throw UserError(str(at(mark), "'", value, "' is a sweep; one value is expected here"));
+  return std::move(parsed.term.value);
+}
+
+void refuse_sweep(const Override& o) {
+  if (!o.sweep) return;
+  const std::string value = o.text.substr(o.text.find('=') + 1);
+  const std::string key = o.text.substr(0, o.text.find('='));
+  if (!o.sweep->function.empty())
+    throw UserError(str(at(o.mark), o.sweep->function, "() belongs to a sweep (multirun), which is `lmx sweep`"));
+  throw UserError(str(at(o.mark), "several values are a sweep (multirun), which is `lmx sweep`; a list is ", key, "=[",
+                      value, "], a text with commas ", key, "='", value, "'"));
 }
 
 }  // namespace lmx::config

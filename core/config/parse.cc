@@ -6,6 +6,9 @@
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <map>
 #include <set>
 #include <sstream>
@@ -26,6 +29,48 @@ size_t count_nodes(const Node& node) {
   for (const Node& item : node.items) n += count_nodes(item);
   for (const auto& entry : node.entries) n += count_nodes(entry.second);
   return n;
+}
+
+bool all_of(std::string_view text, std::string_view allowed) {
+  return !text.empty() && text.find_first_not_of(allowed) == std::string_view::npos;
+}
+
+constexpr std::string_view kDigits = "0123456789_";
+
+// 12:30 and 1:02:03.5, which YAML 1.1 reads to the base 60.
+bool is_base_60(std::string_view text) {
+  const size_t colon = text.find(':');
+  if (colon == 0 || colon == std::string_view::npos || text[0] == '0' || !all_of(text.substr(0, colon), kDigits))
+    return false;
+  return all_of(text.substr(colon), "0123456789:._") && text.find("::") == std::string_view::npos && text.back() != ':';
+}
+
+// How readers of YAML 1.1 and 1.2 differ over an unquoted scalar; "" where they agree.
+std::string ambiguity(std::string_view text) {
+  std::string word(text);
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (word == "yes" || word == "on") return "true to some readers of YAML and a text to others; write true";
+  if (word == "no" || word == "off") return "false to some readers of YAML and a text to others; write false";
+  if (text[0] == '-' || text[0] == '+') text.remove_prefix(1);
+  const bool signed_text = text.size() != word.size();
+  if (text.size() > 1 && text[0] == '0' && all_of(text, kDigits))
+    return "octal to some readers of YAML and decimal to others; leave out the leading zero";
+  const std::string_view prefix = text.substr(0, 2), rest = text.substr(std::min<size_t>(text.size(), 2));
+  if ((prefix == "0o" || prefix == "0b") && all_of(rest, kDigits))
+    return "a number to some readers of YAML and a text to others; write it as a decimal";
+  if (signed_text && prefix == "0x" && all_of(rest, "0123456789abcdefABCDEF"))
+    return "a number to some readers of YAML and a text to others; write it as a decimal";
+  if (is_base_60(text)) return "a number to the base 60 to some readers of YAML and a text to others; write the number";
+  return "";
+}
+
+// 0x1F, which all readers take for a number, as a decimal.
+std::string without_hex(const std::string& text) {
+  if (!text.starts_with("0x") || !all_of(std::string_view(text).substr(2), "0123456789abcdefABCDEF")) return text;
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + 2, end, value, 16);
+  return error == std::errc() && stop == end ? std::to_string(value) : text;
 }
 
 class TreeBuilder : public YAML::EventHandler {
@@ -73,7 +118,9 @@ class TreeBuilder : public YAML::EventHandler {
     const bool quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
     if (!quoted) check_tag(tag, pos);
     if (!source_.quote_closes(pos)) source_.fail(pos, "this quote is never closed");
-    Node node = Node::scalar(value, source_.mark(pos));
+    if (const std::string why = quoted || wants_key() || value.empty() ? "" : ambiguity(value); !why.empty())
+      source_.fail(pos, str("'", value, "' is ", why, ", or put it in quotes if it is a text"));
+    Node node = Node::scalar(quoted || wants_key() ? value : without_hex(value), source_.mark(pos));
     node.quoted = quoted;
     add(std::move(node), pos, anchor);
   }
@@ -207,8 +254,12 @@ class SecondDocument : public YAML::EventHandler {
   const size_t pos = error.mark.is_null() ? 0 : static_cast<size_t>(error.mark.pos);
   const std::string_view line = source.line_at(pos);
   const size_t content = line.find_first_not_of(" \t");
-  if (content != std::string_view::npos && line.substr(0, content).find('\t') != std::string_view::npos)
-    source.fail(pos, "a tab indents this line; YAML wants spaces");
+  const size_t tab = line.substr(0, std::min(content, line.size())).find('\t');
+  if (content != std::string_view::npos && tab != std::string_view::npos)
+    source.fail(static_cast<size_t>(line.data() - source.text().data()) + tab,
+                "a tab indents this line; YAML wants spaces");
+  if (error.msg == "end of map not found" || error.msg == "end of sequence not found")
+    source.fail(pos, "this line belongs to nothing above it; check its indentation");
   std::string hint;
   if (line.find("???") != std::string_view::npos) hint = "; inside [ ] or { } write it in quotes";
   if (line.find("${") != std::string_view::npos) hint = "; inside [ ] or { } write '${...}' in quotes";

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "config/describe.h"
@@ -50,20 +52,17 @@ double read_double(const Node& node, const std::string& path, const Range& range
   return *value;
 }
 
+// yes, no, on, off, 1 and 0 are taken as well: where a boolean is expected, none of them can mean anything else.
 bool read_bool(const Node& node, const std::string& path) {
-  constexpr const char* kExpected = "true or false";
-  if (node.kind != Node::Kind::scalar) fail_type(node, path, kExpected);
-  const auto value = parse_bool(node.text);
-  if (value && node.quoted) fail_type(node, path, kExpected, " in quotes, which is a text; remove the quotes");
-  if (!value) {
-    const std::string& t = node.text;
-    const bool yes =
-        t == "yes" || t == "Yes" || t == "YES" || t == "on" || t == "On" || t == "ON" || t == "y" || t == "1";
-    const bool no =
-        t == "no" || t == "No" || t == "NO" || t == "off" || t == "Off" || t == "OFF" || t == "n" || t == "0";
-    fail_type(node, path, kExpected, yes ? "; write true" : no ? "; write false" : "");
+  if (node.kind == Node::Kind::scalar) {
+    std::string word = node.text;
+    std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+    for (const char* yes : {"true", "yes", "on", "y", "1"})
+      if (word == yes) return true;
+    for (const char* no : {"false", "no", "off", "n", "0"})
+      if (word == no) return false;
   }
-  return *value;
+  fail_type(node, path, "true or false");
 }
 
 std::string read_string(const Node& node, const std::string& path) {

@@ -1,10 +1,12 @@
 #include "config/resolvers.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 
 #include "config/messages.h"
 #include "config/override.h"
+#include "lmx/log.h"
 
 namespace lmx::config {
 namespace {
@@ -74,6 +76,32 @@ Node now(const ResolverCall& call) {
   return Node::string(text, call.mark);
 }
 
+// ${lmx:job.name}: what the run knows of itself. `hydra` is the name that recipes from elsewhere use.
+Node run_value(const ResolverCall& call) {
+  const std::string key = text_of(call, 0);
+  std::map<std::string, Node> values;
+  values["job.name"] = Node::string(call.run->name);
+  values["job.num"] = Node::scalar(std::to_string(call.run->number));
+  values["job.override_dirname"] = Node::string(call.run->override_dirname);
+  values["runtime.cwd"] = Node::string(std::filesystem::current_path().string());
+  values["runtime.version"] = Node::string(kVersion);
+  for (const auto& [group, option] : call.run->choices) values["runtime.choices." + group] = Node::string(option);
+  if (const auto it = values.find(key); it != values.end()) return it->second;
+  std::vector<std::string> keys;
+  for (const auto& entry : values) keys.push_back(entry.first);
+  fail(call, str("a run has no '", key, "'", did_you_mean(key, keys), "; there are ", join(keys)));
+}
+
+// ${oc.deprecated:new.key}: the value of the key that this one was renamed to, with a warning.
+Node deprecated(const ResolverCall& call) {
+  const std::string key = text_of(call, 0);
+  const Node* node = call.select(key);
+  if (!node) fail(call, str("no key '", key, "'"));
+  log_warn(
+      str(at(call.mark), call.arguments.size() > 1 ? text_of(call, 1) : str("this key is now called '", key, "'")));
+  return *node;
+}
+
 struct Resolver {
   Node (*function)(const ResolverCall&);
   size_t min_arguments, max_arguments;
@@ -86,7 +114,11 @@ const std::map<std::string, Resolver>& resolvers() {
       {"oc.select", {select, 1, 2}},
       {"oc.dict.keys", {dict_keys, 1, 1}},
       {"oc.dict.values", {dict_values, 1, 1}},
+      {"oc.create", {decode, 1, 1}},
+      {"oc.deprecated", {deprecated, 1, 2}},
       {"now", {now, 1, 1}},
+      {"lmx", {run_value, 1, 1}},
+      {"hydra", {run_value, 1, 1}},
   };
   return table;
 }
@@ -97,7 +129,8 @@ Node call_resolver(const std::string& name, const ResolverCall& call) {
   const auto it = resolvers().find(name);
   if (it == resolvers().end()) {
     std::vector<std::string> names;
-    for (const auto& entry : resolvers()) names.push_back(entry.first);
+    for (const auto& entry : resolvers())
+      if (entry.first != "hydra") names.push_back(entry.first);
     fail(call, str("unknown resolver '", name, "'", did_you_mean(name, names), "; there are ", join(names)));
   }
   const size_t n = call.arguments.size();

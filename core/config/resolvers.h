@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "config/interpolate.h"
 #include "lmx/config.h"
 
 namespace lmx::config {
@@ -15,6 +16,7 @@ struct ResolverCall {
   Mark mark;
   std::string shown;    // "train.dir: ${oc.env:HOME}", for messages
   std::time_t now = 0;  // one value for the whole composition
+  const RunValues* run = nullptr;
   // The resolved node at an absolute path; null when nothing is there.
   std::function<const Node*(const std::string& path)> select;
 };

@@ -111,10 +111,27 @@ bool SourceText::colon_follows(size_t key_pos, std::string_view key) const {
   return end != kNone && text_[end] == ':';
 }
 
+namespace {
+
+// The file beside a missing one whose name is nearest; "" for none.
+std::string nearest_file(const std::string& missing) {
+  namespace fs = std::filesystem;
+  const fs::path path = missing;
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path.has_parent_path() ? path.parent_path() : ".", error))
+    if (entry.is_regular_file(error)) names.push_back(entry.path().filename().string());
+  const std::string near = nearest(path.filename().string(), names);
+  return near.empty() ? "" : str(" (did you mean '", (path.parent_path() / near).string(), "'?)");
+}
+
+}  // namespace
+
 std::string read_text(const std::string& path) {
   if (std::filesystem::is_directory(path)) throw UserError(str(path, ": is a folder, not a recipe"));
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw UserError(str(path, ": cannot be read: ", std::strerror(errno)));
+  const std::string why = in ? "" : std::strerror(errno);
+  if (!in) throw UserError(str(path, ": cannot be read: ", why, nearest_file(path)));
   return {std::istreambuf_iterator<char>(in), {}};
 }
 

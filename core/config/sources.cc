@@ -143,7 +143,8 @@ Sources::Sources(const std::string& recipe_file, const std::vector<std::string>&
   folders_.insert(folders_.end(), search_path.begin(), search_path.end());
 }
 
-const SourceFile* Sources::find(const std::string& path) {
+const SourceFile* Sources::find(const std::string& name) {
+  const std::string path = name.ends_with(".yaml") ? name.substr(0, name.size() - 5) : name;
   auto [it, is_new] = files_.try_emplace(path);
   if (!is_new) return it->second ? &*it->second : nullptr;
   for (const std::string& folder : folders_) {

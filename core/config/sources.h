@@ -37,8 +37,8 @@ class Sources {
   // Searches the recipe's own folder, every folder named `recipes` above it, then `search_path`.
   Sources(const std::string& recipe_file, const std::vector<std::string>& search_path);
 
-  // "model/lstm" -> model/lstm.yaml in the first folder that has it; null when none has.
-  const SourceFile* find(const std::string& path);
+  // "model/lstm" or "model/lstm.yaml" -> model/lstm.yaml in the first folder that has it; null when none has.
+  const SourceFile* find(const std::string& name);
   bool has_group(const std::string& group) const;
   std::vector<std::string> options(const std::string& group) const;  // sorted
   std::vector<std::string> groups() const;                           // "model", "model/attn", ... sorted

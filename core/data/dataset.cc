@@ -5,6 +5,7 @@
 #include "data/synthetic.h"
 #include "data/text.h"
 #include "lmx/error.h"
+#include "nn/component.h"
 
 namespace lmx {
 namespace {
@@ -113,6 +114,12 @@ int64_t vocabulary_size(const Node& data) {
       break;
   }
   return text_config(data).vocab_size;
+}
+
+component::Described component::data_kinds() {
+  return {{"text", describe_config<data::TextConfig>()},
+          {"parallel", describe_config<data::ParallelConfig>()},
+          {"synthetic", describe_config<data::SyntheticConfig>()}};
 }
 
 Node full_data_config(const Node& data) {

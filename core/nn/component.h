@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/messages.h"
@@ -17,7 +18,22 @@ struct Entry {
   const char* name;
   Make make;
   Node (*full)(const Node& config, const std::string& path);
+  std::vector<FieldInfo> (*fields)();
 };
+
+// The names of one kind with their fields.
+using Described = std::vector<std::pair<std::string, std::vector<FieldInfo>>>;
+template <class Make>
+Described describe(const std::vector<Entry<Make>>& entries) {
+  Described all;
+  for (const auto& e : entries) all.emplace_back(e.name, e.fields());
+  return all;
+}
+// Each beside its kind's table.
+Described optimizers();
+Described schedules();
+Described losses();
+Described data_kinds();
 
 // The entry that `config` names; `fallback` where the recipe has no such subtree (null: then it is an error). UserError
 // with the place and the nearest name.

@@ -46,5 +46,8 @@ std::unique_ptr<Loss> make_full_softmax(const Node& config, const std::string& p
 Node full_full_softmax(const Node& config, const std::string& path) {
   return component::full<FullSoftmaxConfig>("full_softmax", config, path);
 }
+std::vector<FieldInfo> fields_full_softmax() {
+  return describe_config<FullSoftmaxConfig>();
+}
 
 }  // namespace lmx::losses

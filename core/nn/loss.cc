@@ -14,12 +14,17 @@ namespace {
 
 using Make = std::unique_ptr<Loss> (*)(const Node&, const std::string&, const LossEnv&);
 
+const std::vector<component::Entry<Make>>& entries() {
+  static const std::vector<component::Entry<Make>> table{
+      {"full_softmax", losses::make_full_softmax, losses::full_full_softmax, losses::fields_full_softmax},
+      {"sampled_softmax", losses::make_sampled_softmax, losses::full_sampled_softmax, losses::fields_sampled_softmax},
+      {"two_stage_softmax", losses::make_two_stage_softmax, losses::full_two_stage_softmax,
+       losses::fields_two_stage_softmax}};
+  return table;
+}
+
 const component::Entry<Make>& entry(const Node& config, const std::string& path) {
-  static const std::vector<component::Entry<Make>> entries{
-      {"full_softmax", losses::make_full_softmax, losses::full_full_softmax},
-      {"sampled_softmax", losses::make_sampled_softmax, losses::full_sampled_softmax},
-      {"two_stage_softmax", losses::make_two_stage_softmax, losses::full_two_stage_softmax}};
-  return component::find(entries, config, path, "full_softmax");
+  return component::find(entries(), config, path, "full_softmax");
 }
 
 auto find(const std::vector<ParameterSpec>& specs, const std::string& name) {
@@ -100,6 +105,9 @@ std::vector<ParameterSpec> all_parameters(const std::vector<ParameterSpec>& mode
 
 std::unique_ptr<Loss> make_loss(const Node& config, const std::string& path, const LossEnv& env) {
   return entry(config, path).make(config, path, env);
+}
+component::Described component::losses() {
+  return describe(entries());
 }
 Node full_loss_config(const Node& config, const std::string& path) {
   return entry(config, path).full(config, path);

@@ -52,7 +52,10 @@ std::unique_ptr<Loss> make_full_softmax(const Node& config, const std::string& p
 std::unique_ptr<Loss> make_sampled_softmax(const Node& config, const std::string& path, const LossEnv& env);
 std::unique_ptr<Loss> make_two_stage_softmax(const Node& config, const std::string& path, const LossEnv& env);
 Node full_full_softmax(const Node& config, const std::string& path);
+std::vector<FieldInfo> fields_full_softmax();
 Node full_sampled_softmax(const Node& config, const std::string& path);
+std::vector<FieldInfo> fields_sampled_softmax();
 Node full_two_stage_softmax(const Node& config, const std::string& path);
+std::vector<FieldInfo> fields_two_stage_softmax();
 
 }  // namespace lmx::losses

@@ -87,5 +87,8 @@ std::unique_ptr<Loss> make_sampled_softmax(const Node& config, const std::string
 Node full_sampled_softmax(const Node& config, const std::string& path) {
   return component::full<SampledSoftmaxConfig>("sampled_softmax", config, path);
 }
+std::vector<FieldInfo> fields_sampled_softmax() {
+  return describe_config<SampledSoftmaxConfig>();
+}
 
 }  // namespace lmx::losses

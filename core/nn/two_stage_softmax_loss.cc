@@ -76,5 +76,8 @@ std::unique_ptr<Loss> make_two_stage_softmax(const Node& config, const std::stri
 Node full_two_stage_softmax(const Node& config, const std::string& path) {
   return component::full<TwoStageConfig>("two_stage_softmax", config, path);
 }
+std::vector<FieldInfo> fields_two_stage_softmax() {
+  return describe_config<TwoStageConfig>();
+}
 
 }  // namespace lmx::losses

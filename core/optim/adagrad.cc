@@ -68,5 +68,8 @@ std::unique_ptr<Optimizer> make_adagrad(const Node& config, const std::string& p
 Node full_adagrad(const Node& config, const std::string& path) {
   return component::full<AdagradConfig>("adagrad", config, path);
 }
+std::vector<FieldInfo> fields_adagrad() {
+  return describe_config<AdagradConfig>();
+}
 
 }  // namespace lmx::optim

@@ -110,8 +110,14 @@ std::unique_ptr<Optimizer> make_adamw(const Node& config, const std::string& pat
 Node full_adam(const Node& config, const std::string& path) {
   return component::full<AdamConfig>("adam", config, path);
 }
+std::vector<FieldInfo> fields_adam() {
+  return describe_config<AdamConfig>();
+}
 Node full_adamw(const Node& config, const std::string& path) {
   return component::full<AdamwConfig>("adamw", config, path);
+}
+std::vector<FieldInfo> fields_adamw() {
+  return describe_config<AdamwConfig>();
 }
 
 }  // namespace lmx::optim

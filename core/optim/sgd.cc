@@ -84,5 +84,8 @@ std::unique_ptr<Optimizer> make_sgd(const Node& config, const std::string& path)
 Node full_sgd(const Node& config, const std::string& path) {
   return component::full<SgdConfig>("sgd", config, path);
 }
+std::vector<FieldInfo> fields_sgd() {
+  return describe_config<SgdConfig>();
+}
 
 }  // namespace lmx::optim

@@ -64,8 +64,12 @@ std::unique_ptr<Optimizer> make_adagrad(const Node& config, const std::string& p
 std::unique_ptr<Optimizer> make_adam(const Node& config, const std::string& path);
 std::unique_ptr<Optimizer> make_adamw(const Node& config, const std::string& path);
 Node full_sgd(const Node& config, const std::string& path);
+std::vector<FieldInfo> fields_sgd();
 Node full_adagrad(const Node& config, const std::string& path);
+std::vector<FieldInfo> fields_adagrad();
 Node full_adam(const Node& config, const std::string& path);
+std::vector<FieldInfo> fields_adam();
 Node full_adamw(const Node& config, const std::string& path);
+std::vector<FieldInfo> fields_adamw();
 
 }  // namespace lmx::optim

@@ -208,28 +208,41 @@ std::unique_ptr<Schedule> make(const Node& config, const std::string& path, doub
   return std::make_unique<Kind>(Config::read(config, path), base);
 }
 
-const component::Entry<Make>& entry(const Node& config, const std::string& path) {
+const std::vector<component::Entry<Make>>& entries() {
   using component::full;
-  static const std::vector<component::Entry<Make>> entries{
+  static const std::vector<component::Entry<Make>> table{
       {"constant", make<Constant, ConstantConfig>,
-       [](const Node& c, const std::string& p) { return full<ConstantConfig>("constant", c, p); }},
+       [](const Node& c, const std::string& p) { return full<ConstantConfig>("constant", c, p); },
+       describe_config<ConstantConfig>},
       {"linear", make<Linear, LinearConfig>,
-       [](const Node& c, const std::string& p) { return full<LinearConfig>("linear", c, p); }},
+       [](const Node& c, const std::string& p) { return full<LinearConfig>("linear", c, p); },
+       describe_config<LinearConfig>},
       {"inverse_sqrt", make<InverseSqrt, InverseSqrtConfig>,
-       [](const Node& c, const std::string& p) { return full<InverseSqrtConfig>("inverse_sqrt", c, p); }},
+       [](const Node& c, const std::string& p) { return full<InverseSqrtConfig>("inverse_sqrt", c, p); },
+       describe_config<InverseSqrtConfig>},
       {"epoch_decay", make<EpochDecay, EpochDecayConfig>,
-       [](const Node& c, const std::string& p) { return full<EpochDecayConfig>("epoch_decay", c, p); }},
+       [](const Node& c, const std::string& p) { return full<EpochDecayConfig>("epoch_decay", c, p); },
+       describe_config<EpochDecayConfig>},
       {"halve_on_rise", make<HalveOnRise, HalveOnRiseConfig>,
-       [](const Node& c, const std::string& p) { return full<HalveOnRiseConfig>("halve_on_rise", c, p); }},
+       [](const Node& c, const std::string& p) { return full<HalveOnRiseConfig>("halve_on_rise", c, p); },
+       describe_config<HalveOnRiseConfig>},
       {"cosine", make<Cosine, CosineConfig>,
-       [](const Node& c, const std::string& p) { return full<CosineConfig>("cosine", c, p); }}};
-  return component::find(entries, config, path, "constant");
+       [](const Node& c, const std::string& p) { return full<CosineConfig>("cosine", c, p); },
+       describe_config<CosineConfig>}};
+  return table;
+}
+
+const component::Entry<Make>& entry(const Node& config, const std::string& path) {
+  return component::find(entries(), config, path, "constant");
 }
 
 }  // namespace
 
 std::unique_ptr<Schedule> make_schedule(const Node& config, const std::string& path, double base_lr) {
   return entry(config, path).make(config, path, base_lr);
+}
+component::Described component::schedules() {
+  return describe(entries());
 }
 Node full_schedule_config(const Node& config, const std::string& path) {
   return entry(config, path).full(config, path);

@@ -108,10 +108,14 @@ TEST(Interpolate, EachMistakeHasItsMessage) {
       {"a: ${...x}\n", "x.yaml:1:4: a: ${...x} goes above the root of the recipe"},
       {"a: {b: 1}\nc: x${a}\n", "x.yaml:2:4: c: ${a} is a map, which cannot be part of a text"},
       {"a: ${oc.evn:X}\n",
-       "x.yaml:1:4: a: ${oc.evn:X}: unknown resolver 'oc.evn' (did you mean 'oc.env'?); there are now, oc.decode, "
-       "oc.dict.keys, oc.dict.values, oc.env, oc.select"},
+       "x.yaml:1:4: a: ${oc.evn:X}: unknown resolver 'oc.evn' (did you mean 'oc.env'?); there are lmx, now, oc.create, "
+       "oc.decode, oc.deprecated, oc.dict.keys, oc.dict.values, oc.env, oc.select"},
       {"a: ${oc.env:X,1,2}\n", "x.yaml:1:4: a: ${oc.env:X,1,2}: oc.env takes 1 to 2 arguments, got 3"},
       {"a: ${oc.dict.keys:b}\nb: 1\n", "x.yaml:1:4: a: ${oc.dict.keys:b}: 'b' is '1', expected a map"},
+      {"a: ${lmx:job.nmae}\n",
+       "x.yaml:1:4: a: ${lmx:job.nmae}: a run has no 'job.nmae' (did you mean 'job.name'?); there are job.name, "
+       "job.num, "
+       "job.override_dirname, runtime.cwd, runtime.version"},
       {"a: ${now:}\n", "x.yaml:1:4: a: ${now:}: now takes 1 arguments, got 0"},
   };
   for (const auto& [yaml, message] : cases) EXPECT_EQ(error(yaml), message) << yaml;

@@ -68,7 +68,7 @@ TEST(ParseYaml, EachMistakeHasItsMessage) {
       {"m:\n  k: {x: 1, x: 2}\n", "x.yaml:2:13: key 'x' is here twice; its first value is at line 2"},
       {"base: &b {a: 1}\nm:\n  <<: *b\n",
        "x.yaml:3:3: merge keys (<<) are not supported; use the defaults list to build on another file"},
-      {"a:\n\t- 1\n", "x.yaml:2:2: a tab indents this line; YAML wants spaces"},
+      {"a:\n\t- 1\n", "x.yaml:2:1: a tab indents this line; YAML wants spaces"},
       {"a: 1\n---\nb: 2\n", "x.yaml:2:1: a second document; a recipe is one document"},
       {"  a: 1\n b: 2\n", "x.yaml:2:2: this line belongs to nothing above it; check its indentation"},
       {"a: 1\nb:2\n", "x.yaml:2:1: key 'b:2' has no value: write 'b: 2'"},
@@ -131,8 +131,16 @@ TEST(Scalars, Yaml12CoreRules) {
   EXPECT_EQ(json_of("True"), "true");
   EXPECT_EQ(json_of("-.inf"), "\"-.inf\"");
   for (const char* text :
-       {"yes", "010", "0x10", "0o17", "1_", "_1", "1__0", "12:30", "2024-01-02", "1e", "e5", "'12'", "nan", "--1"})
+       {"1_", "_1", "1__0", "2024-01-02", "1e", "e5", "'12'", "nan", "--1", "y", "'yes'", "0x", "0xg", "a:10"})
     EXPECT_EQ(json_of(text).front(), '"') << text;
+  EXPECT_EQ(json_of("0x1F"), "31");  // to every reader
+}
+
+// What one reader takes for a number or a boolean and another for a text is refused, whatever it was meant to be.
+TEST(Scalars, WhatReadersTakeDifferently) {
+  for (const char* text :
+       {"yes", "No", "ON", "off", "010", "007", "-017", "0o17", "0b11", "-0x10", "12:30", "1:02:03.5"})
+    EXPECT_NE(user_error([&] { json_of(text); }).find("to some readers of YAML and"), std::string::npos) << text;
 }
 
 TEST(Scalars, NumbersAtTheirLimits) {
@@ -153,7 +161,7 @@ bool same(const Node& a, const Node& b) {
 
 TEST(ToYaml, ReadsBackToTheSameValues) {
   const char* texts[] = {
-      "a: 1\nb: [1, 2.5, '3', yes, 'true', '', ~]\nc: {}\nd: []\n",
+      "a: 1\nb: [1, 2.5, '3', 'yes', 'true', '', ~]\nc: {}\nd: []\n",
       "a: [[1, 2], [], [{b: c, d: [e]}]]\n",
       "- 1\n- - 2\n  - a: b\n    c:\n      d: e\n- []\n",
       "a: |\n  one\n   two\n\n  three\nb: >-\n  x\n  y\n",

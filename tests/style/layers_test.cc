@@ -20,6 +20,7 @@ const std::map<std::string, int> kRank{
 const std::map<std::string, std::string> kHeaderLayer{
     {"api.h", "base"},          {"error.h", "base"},        {"log.h", "base"},
     {"trace.h", "base"},        {"random.h", "base"},       {"math.h", "base"},
+    {"sweep.h", "config"},      {"recipe_info.h", "train"},
     {"config.h", "config"},     {"dtype.h", "tensor"},      {"memory.h", "tensor"},
     {"tensor.h", "tensor"},     {"context.h", "tensor"},    {"kernels.h", "backend"},
     {"matmul.h", "backend"},    {"cuda.h", "backend"},      {"parallel.h", "base"},

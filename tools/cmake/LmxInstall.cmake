@@ -1,4 +1,5 @@
-# `cmake --install`: bin/lmx, the core, its headers, the plugins, the recipes and a CMake package for plugins out of tree.
+# `cmake --install`: bin/lmx, the core, its headers, the plugins, the recipes, a CMake package and lmx.pc for plugins out of tree,
+# the manual page and completions; `cpack` makes an archive that runs from any folder, and a Debian package, of the same.
 include(CMakePackageConfigHelpers)
 set(_lmx_package ${CMAKE_INSTALL_LIBDIR}/cmake/lmx)
 
@@ -12,8 +13,32 @@ if(TARGET lmx_cuda)
 endif()
 
 configure_package_config_file(tools/cmake/lmxConfig.cmake.in ${CMAKE_BINARY_DIR}/cmake/lmxConfig.cmake
-                              INSTALL_DESTINATION ${_lmx_package} PATH_VARS CMAKE_INSTALL_INCLUDEDIR)
+                              INSTALL_DESTINATION ${_lmx_package} PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_BINDIR)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/cmake/lmxConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/cmake/lmxConfig.cmake ${CMAKE_BINARY_DIR}/cmake/lmxConfigVersion.cmake
               tools/cmake/LmxBuildId.cmake tools/cmake/LmxPlugin.cmake
         DESTINATION ${_lmx_package})
+
+# pkg-config. The prefix is where the file lies, so that an installed tree can be moved.
+file(RELATIVE_PATH LMX_PC_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
+string(JOIN " " LMX_PC_FLAGS -std=c++20 ${LMX_ARCH_FLAGS})
+configure_file(tools/cmake/lmx.pc.in ${CMAKE_BINARY_DIR}/cmake/lmx.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/cmake/lmx.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(FILES ${CMAKE_BINARY_DIR}/share/lmx.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES ${CMAKE_BINARY_DIR}/share/lmx.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME lmx)
+install(FILES ${CMAKE_BINARY_DIR}/share/_lmx DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+
+set(CPACK_GENERATOR TGZ DEB)
+set(CPACK_PACKAGE_NAME lmx)
+set(CPACK_PACKAGE_VENDOR lmx)
+set(CPACK_PACKAGE_CONTACT "the lmx project <lmx@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Trains language models from recipes")
+set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+# Plugins find liblmx_core through the program that has loaded it, which dpkg-shlibdeps cannot know.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_BINARY_DIR}/lib)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+include(CPack)

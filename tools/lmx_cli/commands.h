@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "lmx/config.h"
+
 namespace lmx {
 struct Dataset;
 }
@@ -28,6 +30,11 @@ void add_bleu(CLI::App& app);
 void add_translate(CLI::App& app);
 void add_score(CLI::App& app);
 void add_average(CLI::App& app);
+void add_completion(CLI::App& app);
+
+// Parts of `lmx plugins` (plugins_new.cc, plugins_check.cc).
+void add_plugins_new(CLI::App& group);
+void add_plugins_check(CLI::App& group);
 
 // Parts of `lmx data` that know of parallel text (pairs_command.cc).
 void add_pair_commands(CLI::App& group);
@@ -48,6 +55,8 @@ struct PluginDirectories {
   void add_to(CLI::App& command);
   // Fills the registry: build tree or install prefix, LMX_PLUGIN_PATH, then these. Call once, before anything is named.
   void load() const;
+  // `options` with the folders `recipes` that lie beside plugins on its search path. Call after load().
+  static lmx::ComposeOptions with_recipes(lmx::ComposeOptions options);
 };
 
 // Rows as columns of equal width, the first row being the header. No colours, no trailing spaces. Widths count Unicode

@@ -1,29 +1,106 @@
 // lmx config: a recipe as it will run, without running it.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 
 #include "commands.h"
 #include "lmx/config.h"
+#include "lmx/recipe_info.h"
+#include "lmx/sweep.h"
 #include "lmx/train.h"
 
 namespace lmx_cli {
 namespace {
 
 struct Options {
-  std::string recipe;
+  std::string recipe, explain;
   lmx::ComposeOptions compose;
-  bool as_written = false;
+  bool as_written = false, explains = false, schema = false, files = false, json = false;
   PluginDirectories plugins;
+  std::string name() const { return std::filesystem::path(recipe).stem().string(); }
 };
 
-void print_recipe(const Options& options) {
-  lmx::Node tree = lmx::compose(options.recipe, options.compose);
-  if (!options.as_written) {
-    options.plugins.load();
-    tree = lmx::full_recipe(tree, std::filesystem::path(options.recipe).stem().string());
+void print_files(const std::string& recipe, const lmx::ComposeOptions& compose) {
+  std::vector<std::vector<std::string>> rows{{"FILE", "LANDS UNDER"}};
+  for (const lmx::MergedFile& f : lmx::merged_files(recipe, compose))
+    rows.push_back({f.file, f.package.empty() ? "(the recipe)" : f.package});
+  std::cout << table(rows);
+}
+
+// A value for a cell of a table.
+std::string shortened(const std::string& text) {
+  constexpr size_t kWidest = 60;
+  const std::string line = text.substr(0, text.find('\n'));
+  return line.size() <= kWidest && line.size() == text.size() ? line : line.substr(0, kWidest - 3) + "...";
+}
+
+void print_origins(const Options& options, const lmx::Node& tree) {
+  const std::vector<lmx::ValueOrigin> all = lmx::explain_recipe(tree, options.name());
+  std::vector<std::vector<std::string>> rows{{"KEY", "VALUE", "ORIGIN", "NOTE"}};
+  std::vector<std::string> keys;
+  lmx::Node list = lmx::Node::list({});
+  for (const lmx::ValueOrigin& v : all) {
+    keys.push_back(v.path);
+    const bool wanted =
+        options.explain.empty() || v.path == options.explain || v.path.starts_with(options.explain + ".");
+    if (!wanted) continue;
+    rows.push_back({v.path, shortened(v.value), v.origin, v.note});
+    lmx::Node row = lmx::Node::map();
+    for (const auto& [key, text] :
+         {std::pair{"key", v.path}, {"value", v.value}, {"origin", v.origin}, {"note", v.note}})
+      row.set(key, lmx::Node::string(text));
+    list.items.push_back(row);
   }
-  std::cout << lmx::to_yaml(tree);
+  if (rows.size() == 1)
+    throw lmx::UserError(lmx::str("no key '", options.explain, "'", lmx::did_you_mean(options.explain, keys),
+                                  "; lmx config ", options.recipe, " --explain lists them all"));
+  std::cout << (options.json ? lmx::to_json(list) + "\n" : table(rows));
+}
+
+void print_schema(const Options& options, const lmx::Node& tree) {
+  const std::vector<lmx::SchemaPart> parts = lmx::recipe_schema(tree);
+  if (options.json) {
+    std::cout << lmx::to_json(lmx::json_schema(parts)) << "\n";
+    return;
+  }
+  for (const lmx::SchemaPart& part : parts) {
+    std::string others;
+    for (const std::string& name : part.others) others += (others.empty() ? " (others: " : ", ") + name;
+    std::cout << (&part == &parts.front() ? "" : "\n")
+              << (part.path.empty() ? "the recipe"
+                                    : lmx::str(part.path, ": ", part.component, others, others.empty() ? "" : ")"))
+              << "\n";
+    std::vector<std::vector<std::string>> rows{{"  FIELD", "TYPE", "DEFAULT", "RANGE", "MEANING"}};
+    const auto has_own_part = [&](const std::string& name) {
+      return part.path.empty() && std::any_of(parts.begin(), parts.end(), [&](const lmx::SchemaPart& p) {
+               return p.path == name || p.path.starts_with(name + ".");
+             });
+    };
+    for (const lmx::FieldInfo& f : part.fields)
+      if (!has_own_part(f.name))
+        rows.push_back({"  " + f.name, f.type, f.default_text == "null" ? "" : f.default_text, f.range, f.help});
+    if (rows.size() > 1)
+      std::cout << table(rows);
+    else
+      std::cout << "  no fields\n";
+  }
+}
+
+void print_recipe(const Options& options) {
+  if (options.json && !options.explains && !options.schema)
+    throw lmx::UserError("--json belongs to --explain or --schema; the recipe itself is printed as YAML");
+  options.plugins.load();
+  const lmx::ComposeOptions compose = PluginDirectories::with_recipes(options.compose);
+  if (options.files) return print_files(options.recipe, compose);
+  const lmx::Node tree = lmx::compose(options.recipe, compose);
+  if (options.as_written) {
+    std::cout << lmx::to_yaml(tree);
+    return;
+  }
+  if (options.schema) return print_schema(options, tree);
+  if (options.explains) return print_origins(options, tree);
+  std::cout << lmx::to_yaml(lmx::full_recipe(tree, options.name()));
 }
 
 }  // namespace
@@ -34,7 +111,10 @@ void add_config(CLI::App& app) {
   set_examples(*command, {{"lmx config recipes/quickstart.yaml", "every value that a run would use"},
                           {"lmx config recipes/quickstart.yaml model.cells=512", "with one value changed"},
                           {"lmx config recipes/quickstart.yaml optimizer=adam", "with another option of a group"},
-                          {"lmx config recipes/quickstart.yaml --composed", "only what the files say"}});
+                          {"lmx config recipes/quickstart.yaml --composed", "only what the files say"},
+                          {"lmx config recipes/ott_wmt.yaml --explain optimizer", "where values come from, and why"},
+                          {"lmx config recipes/quickstart.yaml --schema", "all that the recipe may hold"},
+                          {"lmx config recipes/ott_wmt.yaml --files", "the files it consists of, in their order"}});
   const auto options = std::make_shared<Options>();
   command->add_option("RECIPE", options->recipe, "the recipe's file")->required()->type_name("");
   command->add_option("OVERRIDES", options->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option")
@@ -43,6 +123,19 @@ void add_config(CLI::App& app) {
       ->type_name("DIR")
       ->allow_extra_args(false);
   command->add_flag("--composed", options->as_written, "leave out the defaults and the checks of the components");
+  command->add_flag("--files", options->files, "the files that are merged, in order, and where each one lands");
+  command
+      ->add_option_function<std::string>(
+          "--explain",
+          [options](const std::string& key) {
+            options->explains = true;
+            options->explain = key;
+          },
+          "each value (or those of KEY) with its origin and what the recipe notes on it")
+      ->expected(0, 1)
+      ->type_name("[KEY]");
+  command->add_flag("--schema", options->schema, "what the recipe may hold: type, default, range and meaning");
+  command->add_flag("--json", options->json, "--explain and --schema as JSON, for other programs");
   options->plugins.add_to(*command);
   command->callback([options] { print_recipe(*options); });
 }

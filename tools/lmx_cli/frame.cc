@@ -1,11 +1,14 @@
 // The frame of the command line: help, version, unknown words, and which error ends in which exit code.
-#include <cstdlib>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <new>
 
 #include "commands.h"
+#include "completion.h"
+#include "excerpt.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
@@ -138,6 +141,20 @@ void add_commands(CLI::App& app) {
   add_bench(app);
   add_experiment(app);
   add_report(app);
+  add_completion(app);
+}
+
+// What scripts ask for; not for people, and in no help.
+bool answer_script(CLI::App& app, int argc, char** argv) {
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (command == "__complete") {
+    for (const std::string& line : completions(app, {argv + 2, argv + argc})) std::cout << line << "\n";
+  } else if (command == "__man") {
+    std::cout << manual_page(app);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 int report(const char* kind, const std::string& text, int code) {
@@ -148,6 +165,7 @@ int report(const char* kind, const std::string& text, int code) {
 }
 
 int parse_and_run(CLI::App& app, int argc, char** argv) {
+  if (answer_script(app, argc, argv)) return 0;
   check_words(app, argc, argv);
   if (argc == 1) {
     std::cout << app.help();
@@ -184,6 +202,15 @@ void PluginDirectories::load() const {
   lmx::Registry& registry = lmx::Registry::instance();
   registry.add_default_directories();
   for (const std::string& directory : directories) registry.add_directory(directory);
+}
+
+lmx::ComposeOptions PluginDirectories::with_recipes(lmx::ComposeOptions options) {
+  for (const lmx::PluginInfo& plugin : lmx::Registry::instance().list()) {
+    const std::filesystem::path folder = std::filesystem::path(plugin.path).parent_path() / "recipes";
+    std::error_code error;
+    if (std::filesystem::is_directory(folder, error)) options.search_path.push_back(folder.string());
+  }
+  return options;
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {
@@ -234,7 +261,7 @@ int run_command_line(int argc, char** argv) {
   } catch (const lmx::EndProcess& e) {
     return e.said ? e.code : report("error", e.what(), e.code);
   } catch (const lmx::UserError& e) {
-    return report("error", lmx::error_prefix() + e.what(), 2);
+    return report("error", lmx::error_prefix() + with_excerpts(e.what()), 2);
   } catch (const std::bad_alloc&) {
     return report("error", lmx::error_prefix() + "out of memory", 1);
   } catch (const std::exception& e) {

@@ -1,4 +1,4 @@
-// lmx plugins list | info
+// lmx plugins list | info | new | check
 #include <iostream>
 #include <memory>
 
@@ -79,9 +79,11 @@ void info(const Options& options) {
 }  // namespace
 
 void add_plugins(CLI::App& app) {
-  CLI::App* group = app.add_subcommand("plugins", "list plugins and show their fields");
+  CLI::App* group = app.add_subcommand("plugins", "list, show, write and check plugins");
   set_examples(*group, {{"lmx plugins list", "what is found, and where"},
-                        {"lmx plugins info lstm", "the fields of one plugin"}});
+                        {"lmx plugins info lstm", "the fields of one plugin"},
+                        {"lmx plugins new sync my_sync", "write one to start from"},
+                        {"lmx plugins check my_sync.so", "hold it to what its kind promises"}});
 
   const auto options = std::make_shared<Options>();
   CLI::App* list_command =
@@ -99,6 +101,8 @@ void add_plugins(CLI::App& app) {
       ->type_name("KIND");
   options->directories.add_to(*info_command);
   info_command->callback([options] { info(*options); });
+  add_plugins_new(*group);
+  add_plugins_check(*group);
 }
 
 }  // namespace lmx_cli

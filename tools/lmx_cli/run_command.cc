@@ -100,7 +100,7 @@ lmx::Node virtual_ranks(int64_t ranks) {
 
 void run(const Options& o) {
   o.directories.load();
-  lmx::Node tree = lmx::compose(o.recipe, o.compose);
+  lmx::Node tree = lmx::compose(o.recipe, PluginDirectories::with_recipes(o.compose));
   if (o.ranks) tree.set("comm", virtual_ranks(o.ranks));
   const std::string name = std::filesystem::path(o.recipe).stem().string();
   if (o.dry_run) {

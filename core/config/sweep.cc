@@ -1,0 +1,132 @@
+// The points of a sweep, from overrides with several values.
+#include "lmx/sweep.h"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+
+#include "config/compose.h"
+#include "config/messages.h"
+
+namespace lmx {
+namespace {
+
+using config::at;
+using config::Override;
+
+SweepAxis axis_of(const Override& o, const config::Sources& sources) {
+  SweepAxis axis;
+  axis.key = o.full_key();
+  axis.deletes = o.kind == Override::Kind::remove;
+  if (!o.sweep) {
+    axis.values = {o.value ? o.text.substr(o.text.find('=') + 1) : ""};
+    if (axis.deletes && o.value) axis.key = o.text;
+    return axis;
+  }
+  if (axis.deletes) throw UserError(str(at(o.mark), "a deletion cannot be swept: '", o.key, "' is there or it is not"));
+  axis.tags = o.sweep->tags;
+  for (const config::Term& term : o.sweep->terms) axis.values.push_back(term.text);
+  if (o.sweep->kind == config::Sweep::Kind::interval) axis.interval = {o.sweep->begin, o.sweep->end};
+  if (o.sweep->kind == config::Sweep::Kind::glob) {
+    const std::vector<std::string> options = sources.options(o.key);
+    for (const std::string& name : options)
+      if (config::matches_glob(name, o.sweep->include) && !config::matches_glob(name, o.sweep->exclude))
+        axis.values.push_back(name);
+    if (options.empty())
+      throw UserError(str(at(o.mark), "glob() chooses among the options of a group, and there is no group '", o.key,
+                          "'", did_you_mean(o.key, sources.groups())));
+    if (axis.values.empty())
+      throw UserError(str(at(o.mark), "no option of '", o.key, "' matches; options: ", config::join(options)));
+  }
+  return axis;
+}
+
+// `sweep: {params: {optimizer.lr: "1e-3,3e-3", seed: [1, 2]}}` of the recipe's own file, as overrides.
+std::vector<std::string> recipe_params(const config::SourceFile& recipe) {
+  const Node* params = recipe.content.at_path("sweep.params");
+  if (!params) return {};
+  if (params->kind != Node::Kind::map)
+    throw UserError(str(at(params->mark, "sweep.params"),
+                        "expected keys with their values, such as optimizer.lr: \"1e-3,3e-3\", got ",
+                        config::describe_value(*params)));
+  std::vector<std::string> overrides;
+  for (const auto& [key, value] : params->entries) {
+    std::vector<std::string> texts;
+    for (const Node& item : value.items) texts.push_back(config::value_text(item));
+    const std::string text = value.kind == Node::Kind::list     ? config::join(texts, ",")
+                             : value.kind == Node::Kind::scalar ? value.text
+                                                                : config::value_text(value);
+    overrides.push_back(str(key, "=", text));
+  }
+  return overrides;
+}
+
+std::string short_hash(const std::string& text) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned length = 0;
+  LMX_CHECK(EVP_Digest(text.data(), text.size(), digest, &length, EVP_sha256(), nullptr) == 1);
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string hex;
+  for (size_t i = 0; i < 4; ++i) (hex += kHex[digest[i] >> 4]) += kHex[digest[i] & 15];
+  return hex;
+}
+
+}  // namespace
+
+std::vector<SweepAxis> sweep_axes(const std::string& recipe_file, const ComposeOptions& options) {
+  const config::Inputs inputs(recipe_file, options.search_path);
+  std::vector<std::string> overrides = recipe_params(inputs.recipe);
+  overrides.insert(overrides.end(), options.overrides.begin(), options.overrides.end());
+  std::vector<SweepAxis> axes;
+  for (const std::string& text : overrides) {
+    SweepAxis axis = axis_of(config::parse_override(text), inputs.sources);
+    const auto same = std::find_if(axes.begin(), axes.end(), [&](const SweepAxis& a) { return a.key == axis.key; });
+    if (same == axes.end())
+      axes.push_back(std::move(axis));
+    else
+      *same = std::move(axis);
+  }
+  return axes;
+}
+
+std::vector<std::vector<std::string>> sweep_grid(const std::vector<SweepAxis>& axes, size_t limit) {
+  std::vector<std::vector<std::string>> points{{}};
+  for (const SweepAxis& axis : axes) {
+    if (axis.interval)
+      throw UserError(str("override '", axis.key, "=interval(", axis.interval->first, ",", axis.interval->second,
+                          ")': a grid needs single values: choice(), range() or a,b; interval() is for random search"));
+    if (points.size() * axis.values.size() > limit)
+      throw UserError(
+          str("the sweep has more than ", limit, " runs; ", axis.key, " alone has ", axis.values.size(), " values"));
+    std::vector<std::vector<std::string>> longer;
+    longer.reserve(points.size() * axis.values.size());
+    for (const std::vector<std::string>& point : points) {
+      for (const std::string& value : axis.values) {
+        longer.push_back(point);
+        longer.back().push_back(axis.override_of(value));
+      }
+    }
+    points = std::move(longer);
+  }
+  return points;
+}
+
+std::string override_dirname(const std::vector<std::string>& overrides, const DirnameRules& rules) {
+  std::vector<std::string> items;
+  for (const std::string& text : overrides) {
+    const size_t equals = text.find('=');
+    const size_t begin = std::min(text.find_first_not_of("+~"), text.size());
+    const std::string key = text.substr(begin, equals == std::string::npos ? equals : equals - begin);
+    if (std::find(rules.exclude.begin(), rules.exclude.end(), key) != rules.exclude.end()) continue;
+    items.push_back(
+        equals == std::string::npos ? text : str(text.substr(0, equals), rules.key_separator, text.substr(equals + 1)));
+  }
+  std::sort(items.begin(), items.end());
+  std::string name = config::join(items, rules.item_separator);
+  constexpr size_t kLongest = 200;  // a name of a folder has 255 bytes, and those who use it add to it
+  if (name.size() > kLongest) name = str(name.substr(0, kLongest - 9), "_", short_hash(name));
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
+}  // namespace lmx

@@ -1,0 +1,33 @@
+// What a recipe may hold, and where the values of a composed one come from.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lmx/config.h"
+
+namespace lmx {
+
+// One value that a run would use.
+struct ValueOrigin {
+  std::string path, value;  // "optimizer.lr", "0.001"
+  // "recipes/x.yaml:12:3", "override 'optimizer.lr=1'", "default of optimizer adam"
+  std::string origin;
+  std::string note;  // what the recipe's `provenance` and the comment beside the value say; "" for nothing
+};
+// Every value of full_recipe(composed, name), in its order.
+LMX_API std::vector<ValueOrigin> explain_recipe(const Node& composed, const std::string& name);
+
+// A part of a recipe with its own typed fields.
+struct SchemaPart {
+  std::string path;                 // "model"; "": the recipe's own keys
+  std::string component;            // what its `name` chooses: "lstm"; "" for the recipe itself
+  std::vector<std::string> others;  // what it could choose instead
+  std::vector<FieldInfo> fields;
+};
+// The recipe's own keys, then a part for each component that it names.
+LMX_API std::vector<SchemaPart> recipe_schema(const Node& composed);
+// The same as a JSON Schema (draft 2020-12).
+LMX_API Node json_schema(const std::vector<SchemaPart>& parts);
+
+}  // namespace lmx

@@ -1,0 +1,176 @@
+// lmx config: origins, schema, files; the line that an error shows; completion and the manual page.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lmx_process.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kRecipes = LMX_SOURCE_DIR "/recipes/";
+const std::string kQuickstart = kRecipes + "quickstart.yaml";
+
+TEST(ConfigCommand, ExplainSaysWhereAValueComesFrom) {
+  const Outcome o = run_lmx({"config", kRecipes + "ott_wmt.yaml", "seed=9", "--explain"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out,
+              ContainsRegex(
+                  "\noptimizer\\.lr +0\\.001 +[^ ]*ott/base\\.yaml:[0-9]+:[0-9]+ +section 4\\.2 \\(larger batches\\)"));
+  EXPECT_THAT(o.out, ContainsRegex("\nseed +9 +override 'seed=9' +assumed\n"));
+  EXPECT_THAT(
+      o.out,
+      ContainsRegex(
+          "\nmodel\\.encoder_layers +6 +[^ ]*model/transformer_big\\.yaml:[0-9]+:[0-9]+ +section 3 \\(setup\\)\n"));
+  EXPECT_THAT(o.out, ContainsRegex(
+                         "\nbatch\\.global +128 .*16 nodes of 8 GPUs, one sub-batch each\n"));  // the comment beside it
+  EXPECT_THAT(o.out, ContainsRegex("\nthreads +0 +default of lmx\n"));
+  EXPECT_THAT(o.out, ContainsRegex("default of optimizer adam"));
+  EXPECT_THAT(o.out, ContainsRegex("default of sync allreduce"));
+}
+
+TEST(ConfigCommand, ExplainOfAKeyOrAPart) {
+  const Outcome one = run_lmx({"config", kQuickstart, "--explain", "model.cells"});
+  EXPECT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(std::count(one.out.begin(), one.out.end(), '\n'), 2) << one.out;
+  EXPECT_THAT(one.out, HasSubstr("quickstart.yaml:16:"));
+  const Outcome part = run_lmx({"config", kQuickstart, "--explain", "model", "--json"});
+  const auto json = nlohmann::json::parse(part.out);
+  EXPECT_GT(json.size(), 3u);
+  for (const auto& row : json) EXPECT_THAT(row.at("key").get<std::string>(), testing::StartsWith("model."));
+  const Outcome none = run_lmx({"config", kQuickstart, "--explain", "model.celsl"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("no key 'model.celsl' (did you mean 'model.cells'?)"));
+}
+
+TEST(ConfigCommand, SchemaListsEveryFieldOfWhatIsNamed) {
+  const Outcome o = run_lmx({"config", kQuickstart, "--schema"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, ContainsRegex("\nmodel: lstm \\(others: transformer\\)\n"));
+  EXPECT_THAT(o.out, ContainsRegex("\noptimizer: adam \\(others: sgd, adagrad, adamw\\)\n"));
+  EXPECT_THAT(o.out, ContainsRegex("\nsync\\.rest: allreduce \\("));
+  EXPECT_THAT(o.out, ContainsRegex("\n  cells +int +[0-9]+ +>= 1 +[a-z]"));
+  EXPECT_THAT(o.out, ContainsRegex("\n  train\\.steps +int +0 +>= 0 +updates"));
+}
+
+TEST(ConfigCommand, SchemaAsJsonSchema) {
+  const Outcome o = run_lmx({"config", kQuickstart, "--schema", "--json"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  const auto schema = nlohmann::json::parse(o.out);
+  EXPECT_EQ(schema.at("additionalProperties"), false);
+  const auto& cells = schema.at("properties").at("model").at("properties").at("cells");
+  EXPECT_EQ(cells.at("type"), "integer");
+  EXPECT_EQ(cells.at("minimum"), 1);
+  const auto& precision = schema.at("properties").at("precision");
+  EXPECT_EQ(precision.at("enum"), nlohmann::json({"fp32", "bf16", "fp16"}));
+  EXPECT_EQ(precision.at("default"), "fp32");
+  const auto& betas = schema.at("properties").at("optimizer").at("properties").at("betas");
+  EXPECT_EQ(betas.at("type"), "array");
+  EXPECT_EQ(betas.at("items").at("type"), "number");
+}
+
+TEST(ConfigCommand, FilesInTheirOrder) {
+  const Outcome o = run_lmx({"config", kRecipes + "ott_wmt.yaml", "--files", "scale=desk"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(
+      o.out,
+      ContainsRegex(
+          "optimizer/adam\\.yaml +optimizer\n(.|\n)*ott/base\\.yaml +\\(the recipe\\)\n(.|\n)*scale/desk\\.yaml"));
+}
+
+class InAFolder : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "lmx_config_XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    fs::copy(LMX_SOURCE_DIR "/recipes", folder_ / "recipes", fs::copy_options::recursive);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string write(const std::string& text) const {
+    const std::string path = folder_ / "recipes/x.yaml";
+    std::ofstream(path) << text;
+    return path;
+  }
+  fs::path folder_;
+};
+
+TEST_F(InAFolder, AnErrorShowsItsLine) {
+  const std::string path = write("defaults: [quickstart]\nname_ß: {größe: 1, zwei: 2}\n");
+  const Outcome o = run_lmx({"config", path});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("x.yaml:2:9: unknown key name_ß"));
+  EXPECT_THAT(o.err, HasSubstr("\n  2 | name_ß: {größe: 1, zwei: 2}\n    |         ^\n"));
+}
+
+TEST_F(InAFolder, AnOverrideShowsItsColumn) {
+  const Outcome o = run_lmx({"config", kQuickstart, "run.dir=größe=2"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("\n    | run.dir=größe=2\n    |              ^\n"));
+}
+
+TEST_F(InAFolder, EveryOpenValueShowsItsLine) {
+  const std::string path = write("defaults: [quickstart]\nseed: ???\nbatch:\n  micro: ???\n");
+  const Outcome o = run_lmx({"config", path});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("2 required values"), HasSubstr("\n  2 | seed: ???\n    |       ^\n"),
+                           HasSubstr("\n  4 |   micro: ???\n    |          ^\n")));
+}
+
+std::vector<std::string> completed(std::vector<std::string> words) {
+  words.insert(words.begin(), "__complete");
+  std::istringstream out(run_lmx(words).out);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(out, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Completion, CommandsFlagsAndFiles) {
+  EXPECT_THAT(completed({"conf"}), testing::ElementsAre("config"));
+  EXPECT_THAT(completed({""}), testing::IsSupersetOf({"run", "plugins", "config", "completion"}));
+  EXPECT_THAT(completed({"plugins", "ch"}), testing::ElementsAre("check"));
+  EXPECT_THAT(completed({"run", "--dr"}), testing::ElementsAre("--dry-run"));
+  EXPECT_THAT(completed({"run", ""}), testing::ElementsAre(":files"));
+  EXPECT_THAT(completed({"run", "--config-dir", ""}), testing::ElementsAre(":files"));
+  EXPECT_THAT(completed({"plugins", "info", "trans"}), testing::ElementsAre("transformer"));
+  EXPECT_THAT(completed({"plugins", "check", "--chi"}), testing::IsEmpty());  // hidden
+}
+
+TEST(Completion, GroupsOptionsKeysAndValues) {
+  EXPECT_THAT(completed({"run", kQuickstart, "optimi"}), testing::IsSupersetOf({"optimizer=", "optimizer.lr="}));
+  EXPECT_THAT(completed({"run", kQuickstart, "optimizer=ad"}),
+              testing::ElementsAre("optimizer=adagrad", "optimizer=adam", "optimizer=adamw"));
+  EXPECT_THAT(completed({"run", kQuickstart, "model.c"}), testing::ElementsAre("model.cells="));
+  EXPECT_THAT(completed({"run", kQuickstart, "model.cells="}), testing::ElementsAre("model.cells=128"));
+  EXPECT_THAT(completed({"run", kQuickstart, "+opt"}), testing::Contains("+optimizer="));
+  EXPECT_THAT(completed({"run", "/nonexistent.yaml", "mo"}), testing::IsEmpty());
+}
+
+TEST(Completion, ScriptsAreOfTheirShells) {
+  const Outcome bash = run_lmx({"completion", "bash"});
+  EXPECT_EQ(bash.code, 0);
+  // In a shell of its own: the words of a line, as the tabulator would ask for them.
+  const std::string script = bash.out + "COMP_LINE='lmx run " + kQuickstart +
+                             " optimizer=ada'; COMP_POINT=${#COMP_LINE}; _lmx; "
+                             "printf '%s\\n' \"${COMPREPLY[@]}\"";
+  const Outcome o =
+      run_process({"/bin/bash", "-c", script}, {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")}});
+  EXPECT_EQ(o.out, "adagrad\nadam\nadamw\n") << o.err;
+  EXPECT_THAT(run_lmx({"completion", "zsh"}).out, testing::StartsWith("#compdef lmx\n"));
+  EXPECT_EQ(run_lmx({"completion", "fish"}).code, 2);
+}
+
+TEST(ManualPage, HasEveryCommandsHelp) {
+  const std::string page = read_file(LMX_BINARY_DIR "/share/lmx.1");
+  EXPECT_THAT(page, AllOf(testing::StartsWith(".TH LMX 1"), HasSubstr(".SS \"lmx plugins check\""),
+                          HasSubstr("\\-\\-dry\\-run"), Not(HasSubstr("__complete"))));
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,137 @@
+// lmx plugins check and new: what good and bad plugins get to read.
+#include <gmock/gmock.h>
+
+#include "lmx_process.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string built(const std::string& kind, const std::string& name) {
+  return LMX_BINARY_DIR "/lib/lmx/plugins/" + kind + "/" + name + "/" + name + ".so";
+}
+std::string faulty(const std::string& folder) {
+  return LMX_BINARY_DIR "/tests/plugins/" + folder + "/test_faulty/test_faulty.so";
+}
+Outcome check(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"plugins", "check"});
+  return run_lmx(arguments, {{"OMP_NUM_THREADS", "1"}});
+}
+
+struct Good {
+  const char *kind, *name;
+  std::vector<std::string> more;
+};
+class LmxsOwnPlugins : public testing::TestWithParam<Good> {};
+TEST_P(LmxsOwnPlugins, PassTheirKindsChecks) {
+  std::vector<std::string> arguments{built(GetParam().kind, GetParam().name)};
+  arguments.insert(arguments.end(), GetParam().more.begin(), GetParam().more.end());
+  const Outcome o = check(arguments);
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr(" passed, 0 failed\n"));
+  EXPECT_THAT(o.out, Not(HasSubstr("\x01")));
+}
+INSTANTIATE_TEST_SUITE_P(
+    All, LmxsOwnPlugins,
+    testing::Values(
+        Good{"model", "lstm", {"--config", "{embedding: 5, cells: 6}"}},
+        Good{"model", "lstm", {"--config", "{embedding: 5, cells: 6, projection: 4, layers: 2, dropout: 0.2}"}},
+        Good{"model",
+             "transformer",
+             {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 1, decoder_layers: 2, share: all}"}},
+        Good{"model", "transformer", {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 0, decoder_layers: 2}"}},
+        Good{"sync", "allreduce", {}}, Good{"sync", "unique", {}}, Good{"sync", "allgather", {}},
+        Good{"sync", "allgather_dense", {}}, Good{"sync", "seeded", {}}, Good{"sync", "one_bit", {"--approximate"}},
+        Good{"sync", "param_server", {}}, Good{"batcher", "tbptt", {}}, Good{"batcher", "random_windows", {}},
+        Good{"batcher", "same_shape", {}}, Good{"batcher", "token_budget", {}}, Good{"comm", "virtual", {}}),
+    [](const auto& one) { return std::string(one.param.name) + "_" + std::to_string(one.index); });
+
+TEST(PluginsCheck, AStrategyThatRoundsNeedsApproximate) {
+  const Outcome o = check({built("sync", "one_bit")});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.out, HasSubstr("FAIL  sum "));
+  EXPECT_THAT(o.out, HasSubstr("--approximate"));
+}
+
+TEST(PluginsCheck, ACrashIsALine) {
+  const Outcome o = check({faulty("crashing")});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.out, HasSubstr("ok    construction"));
+  EXPECT_THAT(o.out, HasSubstr("FAIL  shapes: the process that had loaded the plugin died: Segmentation fault"));
+}
+
+TEST(PluginsCheck, BrokenPromisesAreNamed) {
+  const Outcome impure = check({faulty("impure")});
+  EXPECT_EQ(impure.code, 1);
+  EXPECT_THAT(
+      impure.out,
+      HasSubstr("FAIL  determinism   step 21: a second call gives another batch; batch() must be a pure function"));
+  const Outcome sliced = check({faulty("sliced")});
+  EXPECT_EQ(sliced.code, 1);
+  EXPECT_THAT(sliced.out,
+              HasSubstr("FAIL  slices        step 0: sequence 1 alone is not sequence 1 of the whole batch"));
+}
+
+TEST(PluginsCheck, WhatCannotBeLoadedIsExitCodeTwo) {
+  const Outcome abi = check({LMX_BINARY_DIR "/tests/plugins/wrong_abi/test_wrong_abi/test_wrong_abi.so"});
+  EXPECT_EQ(abi.code, 2);
+  EXPECT_THAT(abi.err, HasSubstr("built for ABI 41"));
+  const Outcome build = check({LMX_BINARY_DIR "/tests/plugins/wrong_build/test_good/test_good.so"});
+  EXPECT_EQ(build.code, 2);
+  EXPECT_THAT(build.err, HasSubstr("rebuild the plugin"));
+  const Outcome missing = check({"/nonexistent/x.so"});
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("/nonexistent/x.so does not exist"));
+  const Outcome field = check({built("batcher", "tbptt"), "--config", "{sequence_lenght: 3}"});
+  EXPECT_EQ(field.code, 1);
+  EXPECT_THAT(field.out, HasSubstr("did you mean 'sequence_length'?"));
+}
+
+class PluginsNew : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "lmx_new_XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  fs::path folder_;
+};
+
+// That it builds and passes its tests is tests/consumer's.
+TEST_F(PluginsNew, WritesFourFilesAndWhatToDoNext) {
+  const std::string to = folder_ / "plug_in2";
+  const Outcome o = run_lmx({"plugins", "new", "model", "plug_in2", "--dir", to});
+  EXPECT_EQ(o.code, 0) << o.err;
+  for (const char* name : {"plugin.toml", "CMakeLists.txt", "plug_in2.cc", "plug_in2_test.cc"}) {
+    const std::string text = read_file(fs::path(to) / name);
+    EXPECT_NE(text, "") << name;
+    EXPECT_THAT(text, Not(HasSubstr("@name@"))) << name;
+    EXPECT_THAT(text, Not(HasSubstr("@Name@"))) << name;
+  }
+  EXPECT_THAT(read_file(fs::path(to) / "plug_in2.cc"),
+              HasSubstr("LMX_PLUGIN(model, plug_in2, PlugIn2Config, make_plug_in2)"));
+  EXPECT_THAT(o.out, HasSubstr("plugins check"));
+}
+
+TEST_F(PluginsNew, DoesNotOverwrite) {
+  std::ofstream(folder_ / "mine") << "x";
+  const Outcome o = run_lmx({"plugins", "new", "sync", "mine", "--dir", folder_});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("is there already"));
+  EXPECT_EQ(read_file(folder_ / "mine"), "x");
+}
+
+TEST_F(PluginsNew, RefusesNamesThatAreNoIdentifiers) {
+  for (const char* name : {"My-Plugin", "2fast", "a b", "größe"}) {
+    const Outcome o = run_lmx({"plugins", "new", "batcher", name, "--dir", folder_ / "x"});
+    EXPECT_EQ(o.code, 2) << name;
+    EXPECT_THAT(o.err, HasSubstr("is no plugin name")) << name;
+  }
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,44 @@
+// A batcher that breaks one of its promises: TEST_FAULT says how.
+#include <csignal>
+
+#include "lmx/batcher.h"
+#include "lmx/error.h"
+#include "lmx/plugin.h"
+
+namespace {
+
+struct Config {
+  int64_t sequence_length = 4;
+  void fields(lmx::Fields& f) { f.field("sequence_length", sequence_length, "tokens of a sequence", lmx::kPositive); }
+};
+
+class Faulty : public lmx::Batcher {
+ public:
+  Faulty(Config config, const lmx::BatcherEnv& env) : length_(config.sequence_length), env_(env) {}
+  lmx::Batch batch(int64_t step, int64_t first, int64_t count) const override {
+    if (TEST_FAULT == 1) raise(SIGSEGV);
+    const int64_t shift = TEST_FAULT == 2 ? ++calls_ : step;  // 2: no pure function
+    std::vector<int64_t> starts;
+    for (int64_t i = 0; i < count; ++i) starts.push_back((TEST_FAULT == 3 ? i : first + i) * 100 + shift);  // 3: slices
+    lmx::Batch b = lmx::make_batch(env_.tokens, starts, length_, env_.allocator);
+    for (int64_t i = 0; i < count; ++i) b.slots[static_cast<size_t>(i)] = first + i;
+    b.fresh.assign(static_cast<size_t>(count), 1);
+    return b;
+  }
+  int64_t steps_per_epoch() const override { return 10; }
+  int64_t sequence_length() const override { return length_; }
+  bool carries_state() const override { return false; }
+
+ private:
+  int64_t length_;
+  lmx::BatcherEnv env_;
+  mutable int64_t calls_ = 0;
+};
+
+std::unique_ptr<lmx::Batcher> make(const lmx::Node& config, const std::string& path, const lmx::BatcherEnv& env) {
+  return std::make_unique<Faulty>(lmx::read_config<Config>(config, path), env);
+}
+
+}  // namespace
+
+LMX_PLUGIN(batcher, test_faulty, Config, make)

@@ -1,0 +1,358 @@
+// Sync strategies: the sum over ranks, the same on each, with as many bytes as expected_bytes() says, and a state from
+// which a run goes on as if it had never stopped. On virtual ranks; what each brings is a function of rank and step.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "lmx/sync.h"
+#include "plugins_check.h"
+
+namespace lmx_cli::check {
+namespace {
+
+using namespace lmx;
+
+constexpr int kSteps = 5, kSavedStep = 3;  // the state is saved before this step
+
+// In the order of declaration: tables with row-sparse gradients, a matrix, vectors, one smaller than a group of ranks.
+std::vector<ParameterSpec> parameters() {
+  return {{"embedding", {53, 16}, {}, true},
+          {"gate", {24, 33}, {}, false},
+          {"bias", {29}, {}, false},
+          {"edge", {2, 3}, {}, false},
+          {"softmax", {101, 8}, {}, true}};
+}
+
+int64_t width_of(const ParameterSpec& p) {
+  return p.shape.numel() / p.shape[0];
+}
+
+struct Own {
+  std::vector<int32_t> indices;  // sparse: with repetitions
+  std::vector<float> values;     // empty: no gradient
+};
+
+// In step 1 the last rank has no sequences.
+Own own_of(int rank, int ranks, int step, const ParameterSpec& p) {
+  Own own;
+  if (step == 1 && ranks > 1 && rank == ranks - 1) return own;
+  const RandomKey key = RandomKey(7).fold(p.name).fold(static_cast<uint64_t>(step)).fold(static_cast<uint64_t>(rank));
+  int64_t rows = p.shape[0];
+  if (p.sparse) {
+    rows = 6 + static_cast<int64_t>(key.below(1, 9));
+    for (int64_t i = 0; i < rows; ++i)
+      own.indices.push_back(
+          static_cast<int32_t>(key.below(100 + static_cast<uint64_t>(i), static_cast<uint64_t>(p.shape[0]))));
+    own.indices[1] = own.indices[0];
+  }
+  for (int64_t i = 0; i < rows * width_of(p); ++i)
+    own.values.push_back(static_cast<float>(key.normal(1000 + static_cast<uint64_t>(i))) * 0.1f);
+  return own;
+}
+
+// The sum over ranks and, of its rounding, a measure: the sum of absolute values.
+std::vector<double> sum_of(int ranks, int step, const ParameterSpec& p) {
+  std::vector<double> sum(static_cast<size_t>(p.shape.numel()));
+  const auto width = static_cast<size_t>(width_of(p));
+  for (int r = 0; r < ranks; ++r) {
+    const Own own = own_of(r, ranks, step, p);
+    for (size_t i = 0; i < own.values.size(); ++i)
+      sum[own.indices.empty() ? i : static_cast<size_t>(own.indices[i / width]) * width + i % width] +=
+          static_cast<double>(own.values[i]);
+  }
+  return sum;
+}
+
+Traffic traffic_of(int rank, int ranks, int step, const std::vector<ParameterSpec>& unit) {
+  Traffic t;
+  t.rank = rank;
+  t.ranks = ranks;
+  for (const ParameterSpec& p : unit) {
+    if (!p.sparse) {
+      t.dense.push_back({p.shape[0], width_of(p)});
+      continue;
+    }
+    Traffic::Sparse s;
+    s.vocabulary = p.shape[0];
+    s.width = width_of(p);
+    std::set<int32_t> all;
+    for (int r = 0; r < ranks; ++r) {
+      const Own own = own_of(r, ranks, step, p);
+      s.indices.push_back(static_cast<int64_t>(own.indices.size()));
+      s.unique.push_back(static_cast<int64_t>(std::set(own.indices.begin(), own.indices.end()).size()));
+      all.insert(own.indices.begin(), own.indices.end());
+    }
+    s.union_rows = static_cast<int64_t>(all.size());
+    s.owned.resize(static_cast<size_t>(ranks));
+    for (const int32_t row : all) ++s.owned[static_cast<size_t>(row % ranks)];
+    t.sparse.push_back(s);
+  }
+  return t;
+}
+
+using Values = std::vector<std::vector<float>>;  // of each parameter, dense
+
+// One rank's strategy and parameters.
+class RankRun {
+ public:
+  RankRun(Communicator& comm, const Subject& s) : comm_(comm), specs_(parameters()) {
+    ctx_.rank = comm.rank();
+    ctx_.ranks = comm.size();
+    ctx_.allocator = comm.allocator();
+    ctx_.comm = &comm;
+    const SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3)};
+    strategy_ = create<SyncFactory>(s.plugin, s.config, "sync.check", env);
+    for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));
+    units_ = strategy_->units({specs_.rbegin(), specs_.rend()});
+  }
+
+  SyncStrategy& strategy() { return *strategy_; }
+  Context& ctx() { return ctx_; }
+  const std::vector<std::vector<std::string>>& units() const { return units_; }
+
+  // A step's gradients, reduced. "" or what is wrong with the ledger.
+  std::string step(int step) {
+    std::string wrong;
+    StepPlan plan;
+    plan.step = step;
+    strategy_->begin_step(ctx_, {}, plan);
+    for (const ParameterSpec& p : specs_) give(vars_.at(p.name), own_of(ctx_.rank, ctx_.ranks, step, p));
+    for (const std::vector<std::string>& names : units_) {
+      std::vector<Var> unit;
+      std::vector<ParameterSpec> specs;
+      for (const std::string& name : names) {
+        unit.push_back(vars_.at(name));
+        specs.push_back(*std::find_if(specs_.begin(), specs_.end(), [&](const auto& p) { return p.name == name; }));
+      }
+      comm_.clear_ledger();
+      strategy_->reduce(ctx_, unit);
+      int64_t sent = 0;
+      for (const LedgerEntry& e : comm_.ledger()) sent += e.sent;
+      const int64_t expected = strategy_->expected_bytes(traffic_of(ctx_.rank, ctx_.ranks, step, specs));
+      if (sent != expected && wrong.empty())
+        wrong = str("rank ", ctx_.rank, " of ", ctx_.ranks, ", step ", step, ": ", sent, " bytes sent for the unit of ",
+                    names[0], ", expected_bytes() says ", expected);
+    }
+    values_.clear();
+    for (const ParameterSpec& p : specs_) values_.push_back(dense(p));
+    strategy_->after_step(ctx_);
+    return wrong;
+  }
+  const Values& values() const { return values_; }
+
+ private:
+  void give(Var& var, const Own& own) {
+    Gradient& g = var.grad();
+    g.clear();
+    if (own.values.empty()) return;
+    Shape shape = var.shape();
+    if (!own.indices.empty()) shape[0] = static_cast<int64_t>(own.indices.size());
+    const Tensor values = Tensor::from<float>(ctx_.allocator, shape, own.values, MemClass::gradients);
+    if (own.indices.empty())
+      g.dense = values;
+    else
+      g.pieces.push_back({own.indices, values, false});
+  }
+  std::vector<float> dense(const ParameterSpec& p) const {
+    const Gradient& g = vars_.at(p.name).grad();
+    std::vector<float> all(static_cast<size_t>(p.shape.numel()));
+    if (g.dense.defined()) all.assign(g.dense.values<float>().begin(), g.dense.values<float>().end());
+    const auto width = static_cast<size_t>(width_of(p));
+    for (const RowSparse& piece : g.pieces)
+      for (size_t i = 0; i < piece.indices.size() * width; ++i)
+        all[static_cast<size_t>(piece.indices[i / width]) * width + i % width] += piece.rows.data<float>()[i];
+    return all;
+  }
+
+  Communicator& comm_;
+  Context ctx_;
+  std::vector<ParameterSpec> specs_;
+  std::unique_ptr<SyncStrategy> strategy_;
+  std::map<std::string, Var> vars_;
+  std::vector<std::vector<std::string>> units_;
+  Values values_;
+};
+
+bool same_bits(const Values& a, const Values& b) {
+  const auto equal = [](const std::vector<float>& x, const std::vector<float>& y) {
+    return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                      [](float u, float v) { return std::bit_cast<uint32_t>(u) == std::bit_cast<uint32_t>(v); });
+  };
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
+}
+
+// What the ranks of one group saw.
+struct Findings {
+  std::mutex mutex;
+  std::string ledger, apart, again, resumed, units;  // the first of each kind; "" for none
+  std::vector<std::vector<Values>> values;           // [rank][step]
+  std::vector<StateDict> states;                     // [rank], before kSavedStep
+  bool server = false, replicated = true;
+  std::string crashed;
+};
+
+class SyncCheck {
+ public:
+  explicit SyncCheck(const Subject& s) : s_(s) {}
+
+  void run(Report& report) {
+    for (const int ranks : {1, 2, 3}) groups_.push_back(observe(ranks));
+    if (groups_[0]->server) {
+      report.run("ranks in step", []() -> std::string {
+        throw Skipped(
+            "an asynchronous strategy, which has no reduce(): try it in a recipe, `lmx run recipes/quickstart.yaml "
+            "--ranks 4`");
+      });
+      return;
+    }
+    report.run("units", [&] { return first(&Findings::units, "every parameter travels once"); });
+    report.run("ledger",
+               [&] { return first(&Findings::ledger, "as many bytes as expected_bytes() says, on 1, 2 and 3 ranks"); });
+    report.run("ranks", [&] { return ranks_agree(); });
+    report.run("determinism", [&] { return first(&Findings::again, "a second run gives the same bits"); });
+    report.run("state", [&] { return first(&Findings::resumed, state_text()); });
+    report.run("sum", [&] { return sum(); });
+  }
+
+ private:
+  std::unique_ptr<CommGroup> group(int ranks) const {
+    const Node config = parse_yaml(str("{name: virtual, ranks: ", ranks, "}"), "check");
+    return create<CommFactory>(Registry::instance().find(PluginKind::comm, config, "comm"), config, "comm",
+                               CommEnv{1, {}});
+  }
+
+  // Two passes: the second has the states of all ranks of the first.
+  std::unique_ptr<Findings> observe(int ranks) const {
+    auto found = std::make_unique<Findings>();
+    found->values.resize(static_cast<size_t>(ranks));
+    found->states.resize(static_cast<size_t>(ranks));
+    group(ranks)->run([&](Communicator& comm) { first_pass(comm, *found); });
+    if (!found->server) group(ranks)->run([&](Communicator& comm) { second_pass(comm, *found); });
+    return found;
+  }
+
+  void first_pass(Communicator& comm, Findings& found) const {
+    RankRun run(comm, s_);
+    const auto rank = static_cast<size_t>(comm.rank());
+    if (run.strategy().server()) {
+      const std::lock_guard lock(found.mutex);
+      found.server = true;
+      return;
+    }
+    std::multiset<std::string> seen;
+    for (const auto& unit : run.units()) seen.insert(unit.begin(), unit.end());
+    std::vector<Values> values;
+    StateDict state;
+    std::string wrong;
+    for (int step = 0; step < kSteps; ++step) {
+      if (step == kSavedStep)
+        for (const auto& [name, t] : run.strategy().state()) state.emplace(name, t.clone());
+      const std::string ledger = run.step(step);
+      if (wrong.empty()) wrong = ledger;
+      values.push_back(run.values());
+    }
+    const std::lock_guard lock(found.mutex);
+    for (const ParameterSpec& p : parameters())
+      if (seen.count(p.name) != 1) found.units = str("units() has ", p.name, " ", seen.count(p.name), " times");
+    if (found.ledger.empty()) found.ledger = wrong;
+    found.replicated = run.strategy().replicated();
+    found.values[rank] = std::move(values);
+    found.states[rank] = std::move(state);
+  }
+
+  void second_pass(Communicator& comm, Findings& found) const {
+    RankRun again(comm, s_), resumed(comm, s_);
+    const std::vector<Values>& first = found.values[static_cast<size_t>(comm.rank())];
+    std::string differs, lost;
+    const auto where = [&](int step) { return str("rank ", comm.rank(), " of ", comm.size(), ", step ", step, ": "); };
+    for (int step = 0; step < kSteps; ++step) {
+      again.step(step);
+      if (differs.empty() && !same_bits(again.values(), first[static_cast<size_t>(step)]))
+        differs = where(step) + "a second run gives other bits";
+    }
+    resumed.strategy().load(resumed.ctx(), found.states);
+    for (int step = kSavedStep; step < kSteps; ++step) {
+      resumed.step(step);
+      if (lost.empty() && !same_bits(resumed.values(), first[static_cast<size_t>(step)]))
+        lost = where(step) + str("a run that loads the state() of step ", kSavedStep, " goes on differently");
+    }
+    const std::lock_guard lock(found.mutex);
+    if (found.again.empty()) found.again = differs;
+    if (found.resumed.empty()) found.resumed = lost;
+  }
+
+  std::string first(std::string Findings::*what, const std::string& passed) const {
+    for (const auto& f : groups_)
+      if (!((*f).*what).empty()) fail((*f).*what);
+    return passed;
+  }
+
+  std::string state_text() const {
+    const size_t kept = groups_.back()->states[0].size();
+    return kept ? str(kept, " tensors saved and loaded; the run goes on in the same bits")
+                : "nothing to keep, and nothing is lost";
+  }
+
+  std::string ranks_agree() const {
+    for (const auto& f : groups_) {
+      if (!f->replicated) throw Skipped("replicated() is false: ranks may differ");
+      for (size_t r = 1; r < f->values.size(); ++r)
+        for (size_t step = 0; step < kSteps; ++step)
+          if (!same_bits(f->values[r][step], f->values[0][step]))
+            fail("step ", step, ": rank ", r, " of ", f->values.size(), " has other gradients than rank 0");
+    }
+    return "the same bits on all ranks";
+  }
+
+  // Over all steps together, so that what a step's rounding leaves for the next one is not held against it.
+  std::string sum() const {
+    double worst = 0;
+    const std::vector<ParameterSpec> specs = parameters();
+    for (const auto& f : groups_) {
+      for (size_t i = 0; i < specs.size(); ++i) {
+        double error = 0, size = 0;
+        for (int step = 0; step < kSteps; ++step) {
+          const std::vector<double> wanted = sum_of(static_cast<int>(f->values.size()), step, specs[i]);
+          const std::vector<float>& got = f->values[0][static_cast<size_t>(step)][i];
+          for (size_t k = 0; k < wanted.size(); ++k) {
+            if (!std::isfinite(got[k])) fail(specs[i].name, "[", k, "] is ", got[k], " in step ", step);
+            error += std::pow(static_cast<double>(got[k]) - wanted[k], 2);
+            size += std::pow(wanted[k], 2);
+          }
+        }
+        worst = std::max(worst, std::sqrt(error / std::max(size, 1e-30)));
+      }
+    }
+    constexpr double kExact = 1e-5;
+    if (worst > kExact && !s_.approximate)
+      fail("what comes out differs from the sum over ranks by ", worst,
+           " of its size; a strategy that rounds or leaves out on purpose is checked with --approximate");
+    return worst > kExact ? str("within ", worst, " of the sum's size, as --approximate allows")
+                          : "the exact sum, on 1, 2 and 3 ranks";
+  }
+
+  const Subject& s_;
+  std::vector<std::unique_ptr<Findings>> groups_;
+};
+
+}  // namespace
+
+void check_sync(Report& report, const Subject& subject) {
+  report.run("construction", [&] {
+    const SyncEnv env{"check", parameters(), 0, 1, RandomKey(3)};
+    create<SyncFactory>(subject.plugin, subject.config, "sync.check", env);
+    return std::string("for tables and matrices");
+  });
+  if (report.failures() > 0) return;
+  try {
+    SyncCheck(subject).run(report);
+  } catch (const std::exception& e) {
+    const std::string text = e.what();
+    report.run("ranks in step", [&]() -> std::string { fail(text); });
+  }
+}
+
+}  // namespace lmx_cli::check

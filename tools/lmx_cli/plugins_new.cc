@@ -1,0 +1,97 @@
+// lmx plugins new: a plugin's folder to start from.
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "commands.h"
+#include "lmx/error.h"
+#include "skeleton.h"
+
+namespace lmx_cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct NewOptions {
+  std::string kind, name, directory;
+};
+
+void check_name(const std::string& name) {
+  const auto good = [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; };
+  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) || !std::all_of(name.begin(), name.end(), good))
+    throw lmx::UserError(
+        lmx::str("[plugins] '", name, "' is no plugin name: lower-case letters, digits and _ only, no digit first"));
+}
+
+// my_strategy -> MyStrategy
+std::string type_name(const std::string& name) {
+  std::string out;
+  bool upper = true;
+  for (const char c : name) {
+    if (c == '_') {
+      upper = true;
+      continue;
+    }
+    out += upper ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    upper = false;
+  }
+  return out.empty() ? "Plugin" : out;
+}
+
+std::string filled(std::string text, const NewOptions& o) {
+  const std::pair<std::string, std::string> values[] = {{"@name@", o.name},
+                                                        {"@Name@", type_name(o.name)},
+                                                        {"@kind@", o.kind},
+                                                        {"@summary@", "A " + o.kind + " to start from"}};
+  for (const auto& [key, value] : values)
+    for (size_t at = 0; (at = text.find(key, at)) != std::string::npos; at += value.size())
+      text.replace(at, key.size(), value);
+  return text;
+}
+
+void write_skeleton(const NewOptions& o) {
+  check_name(o.name);
+  const fs::path folder = o.directory.empty() ? fs::path(o.name) : fs::path(o.directory);
+  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
+    throw lmx::UserError(lmx::str("[plugins] ", folder.string(), " is there already; choose another name or --dir"));
+  fs::create_directories(folder);
+  for (const TemplateFile& file : template_files()) {
+    const std::string kind = file.kind, name = file.name;
+    if (kind != "common" && kind != o.kind) continue;
+    const fs::path path = folder / (name == "plugin.cc" ? o.name + ".cc"
+                                    : name == "test.cc" ? o.name + "_test.cc"
+                                                        : name);
+    std::ofstream out(path, std::ios::binary);
+    out << filled(file.text, o);
+    if (!out.flush()) throw lmx::RunError(lmx::str("[plugins] ", path.string(), " cannot be written"));
+    std::cout << path.string() << "\n";
+  }
+  const std::string where = shell_quoted(folder.string());
+  const fs::path prefix = fs::canonical("/proc/self/exe").parent_path().parent_path();
+  std::cout << "next:\n  cmake -S " << where << " -B " << where
+            << "/build -DCMAKE_PREFIX_PATH=" << shell_quoted(prefix.string()) << "\n  cmake --build " << where
+            << "/build\n  ctest --test-dir " << where << "/build\n  " << command_name() << " plugins check " << where
+            << "/build/lib/lmx/plugins/" << o.kind << "/" << o.name << "/" << o.name << ".so\n";
+}
+
+}  // namespace
+
+void add_plugins_new(CLI::App& group) {
+  CLI::App* command =
+      group.add_subcommand("new", "write a plugin to start from: sources, test, CMakeLists.txt, plugin.toml");
+  set_examples(*command, {{"lmx plugins new sync my_sync", "a gradient-sync strategy in the folder my_sync"},
+                          {"lmx plugins new model my_model --dir plugins/my_model", "a model, elsewhere"}});
+  const auto o = std::make_shared<NewOptions>();
+  command->add_option("KIND", o->kind, "model, sync or batcher")
+      ->required()
+      ->check(CLI::IsMember({"model", "sync", "batcher"}))
+      ->type_name("");
+  command->add_option("NAME", o->name, "lower-case letters, digits and _")->required()->type_name("");
+  command->add_option("--dir", o->directory, "the folder; as the name is, in the current one")->type_name("DIR");
+  command->callback([o] { write_skeleton(*o); });
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,16 @@
+// The files of `lmx plugins new`: templates/ of this folder, put into the program by the build.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lmx_cli {
+
+struct TemplateFile {
+  const char* kind;  // "model", "sync", "batcher", "common"
+  const char* name;  // "plugin.cc", "test.cc", "CMakeLists.txt", "plugin.toml"
+  const char* text;  // with @name@, @Name@, @kind@ and @summary@
+};
+const std::vector<TemplateFile>& template_files();
+
+}  // namespace lmx_cli
