@@ -30,8 +30,8 @@ std::unique_ptr<Batcher> make_batcher(const Recipe& r, SharedSession& s, const C
   }
   std::unique_ptr<Batcher> batcher = create<BatcherFactory>(plugin, r.batcher, "batcher", env);
   if (!env.parts.empty() && batcher->sequence_length() > 0)
-    throw UserError(str("[batcher] ", plugin.name, " does not mix texts by a ratio (data.parts); batchers of pairs do: ",
-                        "token_budget ..."));
+    throw UserError(str("[batcher] ", plugin.name, " does not mix texts by a ratio (data.parts); batchers of pairs, ",
+                        "as token_budget, do"));
   return batcher;
 }
 
