@@ -9,8 +9,11 @@
 
 namespace lmx_cli {
 
+double rounded(double value, double parts) {
+  return std::round(value * parts) / parts;
+}
+
 void bench_batchers(const BatchersBench& o) {
-  const auto rounded = [](double value, double unit) { return std::round(value / unit) * unit; };
   for (const std::string& name : o.batchers) {
     lmx::Context ctx;
     const lmx::BatcherBench b = lmx::bench_batcher(ctx, name, o.options);
@@ -21,15 +24,15 @@ void bench_batchers(const BatchersBench& o) {
                                       {"ranks", o.options.ranks},
                                       {"threads", lmx::num_threads()},
                                       {"sub_batches", b.sub_batches},
-                                      {"sentences", rounded(b.sentences, 0.1)},
-                                      {"target_tokens", rounded(b.target_tokens, 0.1)},
-                                      {"padding", rounded(b.padding, 1e-4)},
+                                      {"sentences", rounded(b.sentences, 10)},
+                                      {"target_tokens", rounded(b.target_tokens, 10)},
+                                      {"padding", rounded(b.padding, 1e4)},
                                       {"steps", b.timed},
-                                      {"sub_batch_s", rounded(b.mean_s, 1e-5)},
-                                      {"spread", rounded(b.spread, 1e-4)},
-                                      {"tokens_per_s", rounded(b.tokens_per_s, 0.1)},
+                                      {"sub_batch_s", rounded(b.mean_s, 1e5)},
+                                      {"spread", rounded(b.spread, 1e4)},
+                                      {"tokens_per_s", rounded(b.tokens_per_s, 10)},
                                       {"table_entries", b.table},
-                                      {"table_s", rounded(b.table_s, 0.1)}};
+                                      {"table_s", rounded(b.table_s, 10)}};
     std::cout << line.dump() << std::endl;
   }
 }

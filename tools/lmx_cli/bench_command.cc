@@ -64,10 +64,6 @@ int64_t peak_rss_mb() {
   return usage.ru_maxrss / 1024;
 }
 
-double rounded(double value, double unit) {
-  return std::round(value / unit) * unit;
-}
-
 void measure(const Options& options, const std::string& precision) {
   lmx::Context ctx;
   ctx.compute = compute_type(precision);
@@ -92,11 +88,11 @@ void measure(const Options& options, const std::string& precision) {
                                     {"mode", lmx::cpu_isa()},
                                     {"threads", lmx::num_threads()},
                                     {"device", lmx::name_of(ctx.device)},
-                                    {"step_s", rounded(step, 1e-5)},
-                                    {"tokens_per_s", rounded(static_cast<double>(workload->tokens()) / step, 0.1)},
-                                    {"gflops", rounded(gflops, 0.1)},
-                                    {"gemm_peak_gflops", rounded(peak, 0.1)},
-                                    {"efficiency", rounded(gflops / peak, 1e-3)},
+                                    {"step_s", rounded(step, 1e5)},
+                                    {"tokens_per_s", rounded(static_cast<double>(workload->tokens()) / step, 10)},
+                                    {"gflops", rounded(gflops, 10)},
+                                    {"gemm_peak_gflops", rounded(peak, 10)},
+                                    {"efficiency", rounded(gflops / peak, 1e3)},
                                     {"peak_rss_mb", rss},
                                     {"params", workload->parameters()}};
   std::cout << line.dump() << std::endl;

@@ -4,7 +4,8 @@
 Reads a run of the model `transformer` (post- or pre-norm, any sharing of tables), writes its parameters as a CTranslate2 model, and
 translates the test split of the run's own data with both, each time in a process of its own. Seconds are those of translating:
 loading is not counted on either side. lmx starts from text and ends with text, CTranslate2 from subwords and with subwords.
-Prints how many translations are equal, BLEU of one side's against the other's, and one JSON line.
+Prints one JSON line: tokens a second of each turn, their ratio, CPU seconds (which tell more than the clock where other programs run;
+those of lmx without what an empty input takes), how many translations are equal, and BLEU of one side's by the other's.
 
 usage: ctranslate2_bench.py RUN [--lmx build/bin/lmx] [--length 25] [--rounds 3]
 needs: pip install ctranslate2 numpy sentencepiece sacrebleu
@@ -14,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import statistics
 import struct
 import subprocess
@@ -168,14 +170,20 @@ def search_options(o):
             "--length-penalty", o.length_penalty]
 
 
+def cpu_of_children():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def run_lmx(o, text, output):
+    before = cpu_of_children()
     lengths = ["--min-length", str(o.length), "--max-length", f"0,{o.length}"] if o.length else ["--max-length", "0,256"]
     out = subprocess.run([o.lmx, "translate", o.run, "--checkpoint", o.checkpoint, "--input", str(text), "--output", str(output),
                           "--beam", str(o.beam), "--batch", str(o.batch), "--length-penalty", o.length_penalty, "--tokenized",
                           "--stats", *lengths], check=True, capture_output=True, text=True,
                          env={**os.environ, "OMP_NUM_THREADS": str(o.threads)})
     tokens, seconds = re.search(r"sentences, (\d+) tokens in ([\d.]+) s", out.stderr).groups()
-    return {"tokens": int(tokens), "seconds": float(seconds)}
+    return {"tokens": int(tokens), "seconds": float(seconds), "cpu_seconds": cpu_of_children() - before}
 
 
 def cpu_name():
@@ -198,6 +206,8 @@ def compare(o):
         version = convert(params, model, folder / "ct2", 1 + max(300, o.length, max(map(len, sentences))))
         (folder / "sentences.json").write_text(json.dumps(sentences))
         (folder / "in.txt").write_text("".join(line + "\n" for line in lines))
+        (folder / "empty.txt").write_text("")
+        loading = min(run_lmx(o, folder / "empty.txt", folder / "out.txt")["cpu_seconds"] for _ in range(2))
         ours, theirs = [], []
         for _ in range(o.rounds):
             ours.append(run_lmx(o, folder / "in.txt", folder / "out.txt"))
@@ -215,6 +225,8 @@ def compare(o):
             "sentences": len(lines), "beam": o.beam, "batch": o.batch, "length": o.length or "free",
             "tokens": {"lmx": ours[0]["tokens"], "ctranslate2": tokens},
             "lmx_tokens_per_s": [round(x, 1) for x in lmx_speed], "ctranslate2_tokens_per_s": [round(x, 1) for x in ct2_speed],
+            "lmx_cpu_s": [round(r["cpu_seconds"] - loading, 2) for r in ours],
+            "ctranslate2_cpu_s": [round(r["cpu_seconds"], 2) for r in theirs],
             "ratio": round(statistics.median(lmx_speed) / statistics.median(ct2_speed), 3),
             "equal": round(equal / len(lines), 4), "bleu_of_one_by_the_other": round(bleu, 2)}
     print(json.dumps(line))
