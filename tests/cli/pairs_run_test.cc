@@ -207,6 +207,32 @@ TEST_F(PairsOfProcesses, OneMeasuresForAll) {
   EXPECT_EQ(rest.err.find("error: "), rest.err.rfind("error: ")) << rest.err;
 }
 
+// Of the mix an epoch reads the main text once, on one rank or on two, and a resume goes on within it.
+TEST_F(PairsRun, AMixedRunResumesAndNamesItsMistakes) {
+  write("crawl.tsv", read_file(folder_ / "pairs.tsv"));
+  data_ = data_.substr(0, data_.size() - 1) + ", parts: {crawl: {files: [" + path("crawl.tsv") +
+          "], pairs: [1, 300], wrong_targets: 0.2}}, ratio: {crawl: 0.5}}";
+  use("");
+  const Outcome whole = run("whole");
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  EXPECT_THAT(whole.err, AllOf(HasSubstr("part main: "), HasSubstr("part crawl: 300 sentences in ")));
+  ASSERT_EQ(run("split", {"train.steps=13"}).code, 0);
+  ASSERT_EQ(run("split", {"--resume", path("split")}).code, 0);
+  EXPECT_EQ(read_file(folder_ / "split/checkpoints/step-24/model.safetensors"),
+            read_file(folder_ / "whole/checkpoints/step-24/model.safetensors"));
+  EXPECT_EQ(run("other", {"--resume", path("split"), "data.ratio.crawl=2"}).code, 2);  // another training text
+  const std::string right = data_;
+  data_.replace(data_.find("crawl: 0.5"), 10, "crowl: 0.5");
+  use("");
+  const Outcome o = run("a");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(testing::ContainsRegex("tiny.yaml:1:[0-9]+: data.ratio.crowl: there is no part 'crowl'"),
+                           HasSubstr("did you mean 'crawl'?")));
+  data_ = right;
+  use("batcher: {name: tbptt, sequence_length: 5}");
+  EXPECT_EQ(run("b").code, 2);
+}
+
 TEST_F(PairsRun, HalfPrecisionTellsItsOverflows) {
   const Outcome o = run("a", {"precision=fp16", "+loss_scale.init=1e9", "+stop.when=\"valid.nll_bit <= 99\""});
   ASSERT_EQ(o.code, 0) << o.err;
