@@ -36,7 +36,8 @@ class SweepTest : public RunTest {
   Json plan(const std::string& out) const { return Json::parse(read_file(folder_ / out / "sweep.json")); }
   std::vector<std::string> ids(const std::string& out) const {
     std::vector<std::string> all;
-    for (const Json& point : plan(out)["points"]) all.push_back(point["id"]);
+    const Json whole = plan(out);
+    for (const Json& point : whole["points"]) all.push_back(point["id"]);
     return all;
   }
   std::vector<Json> events(const std::string& out) const {

@@ -126,7 +126,6 @@ TEST_F(Sweep, ADamagedOrMissingDatabaseIsMadeAgain) {
 }
 
 TEST_F(Sweep, OutcomesAreResults) {
-  // Of four: one trains, one diverges, one runs out of memory, one fails.
   const Outcome o = sweep("out", {kShort, "train.max_loss=0,0.01", "--metric", "train.nll_nat"});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(ends("out").at("0-max_loss=0")["outcome"], "done");
@@ -140,6 +139,18 @@ TEST_F(Sweep, OutcomesAreResults) {
   const size_t before = events("out").size();
   ASSERT_EQ(resume("out", {"--retry", "3"}).code, 0);
   EXPECT_EQ(events("out").size(), before);
+}
+
+TEST_F(Sweep, WantOfMemoryIsAnOutcome) {
+  if (!fs::exists("/usr/bin/prlimit")) GTEST_SKIP() << "there is no prlimit (Debian: util-linux)";
+  std::vector<std::string> limited{"prlimit", "--as=3000000000"};
+  for (const std::string& word : sweep_words("out", {"train.steps=5", "model.projection=0", "model.cells=16,20000"}))
+    limited.push_back(word);
+  const Outcome o = run_process(limited, environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(ends("out").at("0-cells=16")["outcome"], "done");
+  EXPECT_EQ(ends("out").at("1-cells=20000")["outcome"], "out_of_memory");
+  EXPECT_THAT(o.out, HasSubstr("out_of_memory"));
 }
 
 // A folder in the way of a checkpoint is a failure that goes away.
@@ -293,7 +304,10 @@ TEST_F(Sweep, EverythingIsCheckedBeforeTheFirstStarts) {
   refused({"seed=1,2", "--halving", "etta=2"}, {"did you mean 'eta'?"});
   refused({"seed=1,2", "--metric", "a.b.c"}, {"a metric is split.key", "a.b.c"});
   refused({"seed=1,2", "--launcher", "slrum"}, {"slurm"});
-  refused({"data.corpus=fbis", "data.name=text", "seed=1,2"}, {"fbis"});
+  std::string recipe = kTinyRecipe;
+  const size_t at = recipe.find("data: {"), end = recipe.find('\n', at);
+  write("tiny.yaml", recipe.replace(at, end - at, "data: {name: text, corpus: fbis, vocab_size: 60}"));
+  refused({"seed=1,2"}, {"the data is not ready", "'fbis' is missing"});
 }
 
 TEST_F(Sweep, Folders) {

@@ -81,7 +81,8 @@ Judgement judge(const Ending& ending, const std::string& run, const std::string&
   const bool told = status.state == "failed";
   const std::string reason = told && !status.reason.empty() ? status.reason : jobs::last_error(log);
   if (told && status.cause == "diverged") return {Outcome::diverged, reason};
-  if (status.cause == "out_of_memory" || reason.find("out of memory") != std::string::npos)
+  const bool refused = reason.find("[memory]") != std::string::npos && reason.find("cannot allocate") != std::string::npos;
+  if (status.cause == "out_of_memory" || refused || reason.find("out of memory") != std::string::npos)
     return {Outcome::out_of_memory, reason};
   return {Outcome::failed, reason};
 }
