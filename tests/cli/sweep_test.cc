@@ -348,6 +348,20 @@ TEST_F(Sweep, Folders) {
   EXPECT_THAT(resume("out").err, HasSubstr("sweep.json is damaged"));
 }
 
+// Long enough that it is drawn at least twice.
+TEST_F(Sweep, ATableLivesOnATerminalAlone) {
+  if (!fs::exists("/usr/bin/script")) GTEST_SKIP() << "there is no script (Debian: bsdutils)";
+  std::string line;
+  for (const std::string& word : sweep_words("out", {"train.steps=4000", "seed=1,2", "--jobs", "2"}))
+    line += word + " ";
+  auto settings = environment();
+  settings["TERM"] = "xterm";
+  const Outcome o = run_process({"script", "-qec", line, "/dev/null"}, settings);
+  ASSERT_EQ(o.code, 0) << o.out;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("0 of 2 points have ended; 2 running"), HasSubstr("/4000"),
+                           HasSubstr("\033[4F\033[J"), Not(HasSubstr("point 1/2"))));
+}
+
 // Points side by side have cores of their own, or one thread each where there are not enough.
 TEST_F(Sweep, CoresAreSharedOut) {
   write(

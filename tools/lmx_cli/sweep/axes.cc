@@ -7,7 +7,7 @@
 
 #include "lmx/error.h"
 #include "lmx/random.h"
-#include "values.h"
+#include "lmx/sweep.h"
 
 namespace lmx_cli::sweeps {
 namespace {
@@ -29,7 +29,7 @@ std::string drawn_number(const Axis& axis, double uniform) {
 
 Space read_space(const std::string& recipe_file, const lmx::ComposeOptions& options) {
   Space space;
-  for (const Values& found : read_values(recipe_file, options)) {
+  for (const lmx::SweepAxis& found : lmx::sweep_axes(recipe_file, options)) {
     if (found.deletes || (!found.interval && found.values.size() == 1)) {
       space.fixed.push_back(found.override_of(found.values.empty() ? "" : found.values[0]));
       continue;

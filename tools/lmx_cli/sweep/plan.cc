@@ -6,6 +6,7 @@
 #include <set>
 
 #include "lmx/error.h"
+#include "lmx/sweep.h"
 #include "lmx/train.h"
 
 namespace lmx_cli::sweeps {
@@ -95,7 +96,7 @@ void compose_point(Plan& plan, size_t number, const std::vector<std::string>& fi
   options.search_path = plan.request.config_dirs;
   options.overrides = fixed;
   for (size_t a = 0; a < plan.axes.size(); ++a) options.overrides.push_back(plan.axes[a].name + "=" + point.place[a]);
-  const Node composed = lmx::compose(plan.request.recipe, options);
+  const Node composed = lmx::compose_run(plan.request.recipe, options, {plan.name, static_cast<int64_t>(number)});
   point.yaml = lmx::to_yaml(lmx::full_recipe(composed, point.id));
   read_resources(point);
   const std::string dry = lmx::dry_run(composed, point.id), key = "\nparameters ";
