@@ -144,7 +144,7 @@ TEST_F(PairsRun, KilledInMidAccumulationItEndsInTheSameBits) {
   }
   const Outcome o = run("cut", with({"--resume", "auto"}));
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_EQ(model("cut", 41), model("whole", 41));
+  EXPECT_TRUE(model("cut", 41) == model("whole", 41));
   EXPECT_FALSE(model("cut", 41).empty());
   EXPECT_EQ(curve("cut"), curve("whole"));
 }
@@ -172,12 +172,12 @@ TEST_F(PairsOfProcesses, EqualThreadsAndGoOn) {
     ASSERT_EQ(processes.code, 0) << processes.err;
     ASSERT_EQ(run(v, with({"--ranks", "2"})).code, 0);
     EXPECT_FALSE(model(m, 24).empty());
-    EXPECT_EQ(model(m, 24), model(v, 24));
+    EXPECT_TRUE(model(m, 24) == model(v, 24));
     EXPECT_EQ(curve(m), curve(v));
     cut(m, m + "rest", 6);
     const Outcome rest = run(m + "rest", with({"comm={name: mpi, ranks: 2}", "--resume", path(m + "rest")}));
     ASSERT_EQ(rest.code, 0) << rest.err;
-    EXPECT_EQ(model(m + "rest", 24), model(m, 24));
+    EXPECT_TRUE(model(m + "rest", 24) == model(m, 24));
   }
 }
 
@@ -192,11 +192,11 @@ TEST_F(PairsOfProcesses, OneMeasuresForAll) {
   cut("m", "processes", 12);
   Outcome rest = run("threads", {words[0], "--ranks", "2", "--resume", path("threads")});
   ASSERT_EQ(rest.code, 0) << rest.err;
-  EXPECT_EQ(model("threads", 24), model("m", 24));
+  EXPECT_TRUE(model("threads", 24) == model("m", 24));
   EXPECT_EQ(curve("threads"), curve("m"));
   rest = run("processes", {words[0], words[1], "--resume", path("processes")});
   ASSERT_EQ(rest.code, 0) << rest.err;
-  EXPECT_EQ(model("processes", 24), model("m", 24));
+  EXPECT_TRUE(model("processes", 24) == model("m", 24));
   // Times that a rank were to measure anew would not be those of the file, which says so.
   std::filesystem::remove_all(path("threads"));
   cut("m", "threads", 6);
