@@ -27,7 +27,8 @@ TEST_F(SlurmSweep, AnArrayThatOutlivesItsWatcher) {
   const Outcome o = in_cluster(R"sh(
     "$LMX" sweep "$RECIPE" --out "$OUT" train.steps=400 seed=1,2,3 --launcher slurm --jobs 2 &
     sweep=$!
-    until grep -q '"submitted"' "$OUT/journal.jsonl" 2> /dev/null && ls "$OUT"/points/*/metrics.jsonl > /dev/null 2>&1; do sleep 0.1; done
+    until grep -q '"submitted"' "$OUT/journal.jsonl" &&
+      ls "$OUT"/points/*/metrics.jsonl; do sleep 0.1; done > /dev/null 2>&1
     kill -9 $sweep
     wait $sweep
     "$LMX" sweep --resume "$OUT" --launcher slurm
@@ -61,8 +62,10 @@ TEST_F(SlurmSweep, OutcomesAndWhatIsCancelled) {
   EXPECT_THAT(read_file(folder_ / "out/before"), HasSubstr("\"preempted\""));
   EXPECT_EQ(count_ends("out", "done"), 2u);
   EXPECT_EQ(count_ends("out", "diverged"), 2u);
-  for (const auto& [id, event] : ends("out"))
-    if (event["outcome"] == "done") EXPECT_EQ(event["step"], id[0] == '0' ? 3000 : 20) << id;
+  for (const auto& [id, event] : ends("out")) {
+    if (event["outcome"] != "done") continue;
+    EXPECT_EQ(event["step"], id[0] == '0' ? 3000 : 20) << id;
+  }
 }
 
 TEST_F(SlurmSweep, WithoutSlurm) {
