@@ -159,9 +159,16 @@ def process_seconds():
     return times.user + times.system
 
 
+def output_of(command, threads):
+    out = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
+    if out.returncode != 0:
+        sys.exit(f"{command[0]} ended with {out.returncode}: {out.stderr}")
+    return out
+
+
 def run_ct2(o, model, sentences):
-    out = subprocess.run([sys.executable, __file__, "--worker", str(model), "--sentences", str(sentences), *search_options(o)],
-                         check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": str(o.threads)})
+    out = output_of([sys.executable, __file__, "--worker", str(model), "--sentences", str(sentences), *search_options(o)],
+                    o.threads)
     return json.loads(out.stdout)
 
 
@@ -178,10 +185,9 @@ def cpu_of_children():
 def run_lmx(o, text, output):
     before = cpu_of_children()
     lengths = ["--min-length", str(o.length), "--max-length", f"0,{o.length}"] if o.length else ["--max-length", "0,256"]
-    out = subprocess.run([o.lmx, "translate", o.run, "--checkpoint", o.checkpoint, "--input", str(text), "--output", str(output),
-                          "--beam", str(o.beam), "--batch", str(o.batch), "--length-penalty", o.length_penalty, "--tokenized",
-                          "--stats", *lengths], check=True, capture_output=True, text=True,
-                         env={**os.environ, "OMP_NUM_THREADS": str(o.threads)})
+    out = output_of([o.lmx, "translate", o.run, "--checkpoint", o.checkpoint, "--input", str(text), "--output", str(output),
+                     "--beam", str(o.beam), "--batch", str(o.batch), "--length-penalty", o.length_penalty, "--tokenized", "--stats",
+                     *lengths], o.threads)
     tokens, seconds = re.search(r"sentences, (\d+) tokens in ([\d.]+) s", out.stderr).groups()
     return {"tokens": int(tokens), "seconds": float(seconds), "cpu_seconds": cpu_of_children() - before}
 
