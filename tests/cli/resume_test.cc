@@ -91,7 +91,7 @@ TEST_F(Resume, PausesLeaveNoTrace) {
   }
   const Outcome o = run("paused", {"--until", "120", "--resume", "auto"});
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, Not(HasSubstr("paused")));
+  EXPECT_THAT(o.out, Not(HasSubstr("paused after")));
   EXPECT_THAT(read_file(folder_ / "paused/status.json"), HasSubstr("\"done\""));
   EXPECT_EQ(model("paused"), model("whole"));
   EXPECT_EQ(metrics("paused"), metrics("whole"));
