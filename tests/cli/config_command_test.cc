@@ -123,6 +123,19 @@ TEST_F(InAFolder, EveryOpenValueShowsItsLine) {
                            HasSubstr("\n  4 |   micro: ???\n    |          ^\n")));
 }
 
+// Groups of recipes that lie beside a plugin.toml are on every recipe's search path.
+TEST_F(InAFolder, APluginBringsRecipes) {
+  fs::create_directories(folder_ / "p/batcher/mine/recipes/optimizer");
+  std::ofstream(folder_ / "p/batcher/mine/plugin.toml")
+      << "name = \"mine\"\nkind = \"batcher\"\nversion = \"1\"\nlicence = \"MIT\"\nsummary = \"s\"\n";
+  std::ofstream(folder_ / "p/batcher/mine/recipes/optimizer/fast.yaml") << "name: sgd\nnesterov: true\n";
+  const std::vector<std::string> command{"config", kQuickstart, "optimizer=fast", "--composed"};
+  EXPECT_EQ(run_lmx(command).code, 2);
+  const Outcome o = run_lmx(command, {{"LMX_PLUGIN_PATH", folder_ / "p"}});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("nesterov: true"));
+}
+
 std::vector<std::string> completed(std::vector<std::string> words) {
   words.insert(words.begin(), "__complete");
   std::istringstream out(run_lmx(words).out);

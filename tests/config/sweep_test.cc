@@ -1,0 +1,106 @@
+// The points of a sweep, the names of its runs, and values that are written as overrides.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/override.h"
+#include "lmx/random.h"
+#include "lmx/sweep.h"
+#include "test_files.h"
+
+namespace lmx {
+namespace {
+
+using test::user_error;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Sweeps : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_.write("recipes/model/lstm.yaml", "cells: 16\n");
+    folder_.write("recipes/model/rhn.yaml", "cells: 32\n");
+    recipe_ =
+        folder_.write("recipes/x.yaml", "defaults: [{model: lstm}]\nseed: 7\nname: ${lmx:job.name}-${lmx:job.num}\n");
+  }
+  std::vector<SweepAxis> axes(const std::vector<std::string>& overrides) const {
+    return sweep_axes(recipe_, {overrides, {}, false, true});
+  }
+  test::TempFolder folder_;
+  std::string recipe_;
+};
+
+TEST_F(Sweeps, TheLastAxisVariesFastest) {
+  EXPECT_THAT(sweep_grid(axes({"model=glob(*)", "seed=range(2)", "~name"})),
+              ElementsAre(ElementsAre("model=lstm", "seed=0", "~name"), ElementsAre("model=lstm", "seed=1", "~name"),
+                          ElementsAre("model=rhn", "seed=0", "~name"), ElementsAre("model=rhn", "seed=1", "~name")));
+}
+
+TEST_F(Sweeps, ARecipesOwnParamsComeFirstAndGiveWay) {
+  folder_.write("recipes/x.yaml", "seed: 7\nlr: 1\nsweep: {params: {seed: [1, 2], lr: '1e-3,3e-3'}}\n");
+  EXPECT_THAT(sweep_grid(axes({"lr=5"})), ElementsAre(ElementsAre("seed=1", "lr=5"), ElementsAre("seed=2", "lr=5")));
+  EXPECT_EQ(to_json(compose(recipe_, {})), R"({"seed": 7, "lr": 1})");  // one run has no sweep
+}
+
+TEST_F(Sweeps, AnIntervalIsForRandomSearch) {
+  const std::vector<SweepAxis> all = axes({"seed=tag(log,interval(1e-4,1))"});
+  ASSERT_TRUE(all[0].interval.has_value());
+  EXPECT_EQ(all[0].interval->first, 1e-4);
+  EXPECT_THAT(all[0].tags, ElementsAre("log"));
+  EXPECT_THAT(user_error([&] { sweep_grid(all); }), HasSubstr("interval() is for random search"));
+}
+
+TEST_F(Sweeps, Mistakes) {
+  EXPECT_THAT(user_error([&] { axes({"modle=glob(*)"}); }),
+              HasSubstr("there is no group 'modle' (did you mean 'model'?)"));
+  EXPECT_THAT(user_error([&] { axes({"model=glob(x*)"}); }),
+              HasSubstr("no option of 'model' matches; options: lstm, rhn"));
+  EXPECT_THAT(user_error([&] { axes({"~seed=1,2"}); }), HasSubstr("a deletion cannot be swept"));
+  EXPECT_THAT(user_error([&] {
+                sweep_grid(axes({"seed=range(1000)", "lr=range(1000)"}));
+              }),
+              HasSubstr("more than 100000 runs; lr alone has 1000 values"));
+}
+
+TEST_F(Sweeps, ARunKnowsItsPlace) {
+  ComposeOptions options;
+  EXPECT_EQ(compose_run(recipe_, options, {"grid", 3}).find("name")->text, "grid-3");
+  EXPECT_EQ(compose(recipe_, options).find("name")->text, "x-0");
+}
+
+TEST(OverrideDirname, IsSortedShortAndOneFolder) {
+  EXPECT_EQ(override_dirname({"seed=3", "+a.b=x", "~c", "data.path=/x/y"}), "+a.b=x,data.path=_x_y,seed=3,~c");
+  EXPECT_EQ(override_dirname({"seed=3", "lr=1"}, {{"seed"}, ";", "-"}), "lr-1");
+  const std::string a = override_dirname({"name=" + std::string(500, 'a')}),
+                    b = override_dirname({"name=" + std::string(501, 'a')});
+  EXPECT_EQ(a.size(), 200u);
+  EXPECT_NE(a, b);
+}
+
+TEST(ValueText, ReadsBackToTheSameValue) {
+  const std::vector<std::string> bits{"a",   "1",     "2.5", ",",  "[",    "]",    "{",      "}",     "(",
+                                      ")",   ":",     "'",   "\"", "\\",   " ",    "choice", "range", "sort",
+                                      "str", "float", "$",   "${", "1e-3", "null", "true",   "ü",     "="};
+  size_t read = 0;
+  for (uint64_t i = 0; i < 20'000; ++i) {
+    const RandomKey key = RandomKey(1).fold(i);
+    std::string text = "k=";
+    for (uint64_t n = key.below(0, 9), j = 1; j <= n; ++j) text += bits[key.below(j, bits.size())];
+    try {
+      const config::Override o = config::parse_override(text);
+      std::vector<config::Term> terms;
+      if (o.value) terms.push_back({*o.value, config::value_text(*o.value)});
+      if (o.sweep) terms.insert(terms.end(), o.sweep->terms.begin(), o.sweep->terms.end());
+      for (const config::Term& term : terms) {
+        const config::Override again = config::parse_override("k=" + term.text);
+        ASSERT_TRUE(again.value.has_value()) << text << " gives " << term.text;
+        EXPECT_EQ(to_json(*again.value), to_json(term.value)) << text << " gives " << term.text;
+      }
+      ++read;
+    } catch (const UserError&) {
+    }
+  }
+  EXPECT_GT(read, 3000u);
+}
+
+}  // namespace
+}  // namespace lmx
