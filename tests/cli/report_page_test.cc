@@ -186,5 +186,23 @@ TEST_F(ReportPage, ABrowserShowsTheValues) {
               AllOf(HasSubstr("data-theme=\"light\""), HasSubstr("train nll_nat<span>")));
 }
 
+TEST_F(ReportPage, ABrowserShowsASweep) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium on PATH";
+  const Outcome o = run_process({LMX_BINARY_DIR "/bin/lmx", "sweep", path("tiny.yaml"), "train.steps=12",
+                                 "optimizer.lr=0.001,0.02", "clip=1,2", "--out", path("sweep")},
+                                environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_EQ(report({path("sweep")}).code, 0);
+  double best = INFINITY;
+  for (const Json& point : data_of("sweep/report.html")["sweep"]["points"])
+    best = std::min(best, point["value"].get<double>());
+  char text[32];
+  std::snprintf(text, sizeof text, "%.5g", best);
+  const std::string page = opened("sweep/report.html", "");
+  EXPECT_THAT(page, AllOf(HasSubstr("<th>0.001</th><th>0.02</th>"),
+                          ContainsRegex(std::string("class=\"best\"[^>]*>") + text + "</td>"),
+                          HasSubstr("aria-label=\"every point of the sweep\"")));
+}
+
 }  // namespace
 }  // namespace lmx_test

@@ -86,10 +86,12 @@ const parallelAxes = (host, sweep, tip) => {
   const xOf = (i) => 50 + (i * (width - 120)) / Math.max(1, sweep.axes.length);
   const yOfMetric = scaled(low, high, sweep.lower ? 30 : height - 24, sweep.lower ? height - 24 : 30, false);
   const yOf = (axis, value) => 30 + ((axis.values.indexOf(value) + 0.5) * (height - 54)) / axis.values.length;
+  const labels = [];  // above the lines
   sweep.axes.forEach((axis, i) => {
     svg.append(svgNode("line", { class: "axis", x1: xOf(i), x2: xOf(i), y1: 26, y2: height - 20 }),
                svgNode("text", { x: xOf(i), y: 14, "text-anchor": "middle" }, axis.name));
-    for (const v of axis.values) svg.append(svgNode("text", { x: xOf(i) - 5, y: yOf(axis, v) + 4, "text-anchor": "end" }, v));
+    for (const v of axis.values)
+      labels.push(svgNode("text", { class: "label", x: xOf(i) - 5, y: yOf(axis, v) + 4, "text-anchor": "end" }, v));
   });
   const last = sweep.axes.length;
   svg.append(svgNode("line", { class: "axis", x1: xOf(last), x2: xOf(last), y1: 26, y2: height - 20 }),
@@ -111,5 +113,6 @@ const parallelAxes = (host, sweep, tip) => {
     });
     svg.append(path);
   }
+  svg.append(...labels);
   host.replaceChildren(svg);
 };
