@@ -1,10 +1,12 @@
 // Blocks come from the system in size classes (an eighth apart), so a freed block fits the next request of about its
-// size; large ones of the CPU are aligned to huge pages, whose faults cost a fraction of small pages'.
+// size, or of up to a third less; large ones of the CPU are aligned to huge pages, whose faults cost a fraction of
+// small pages'.
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <iterator>
 
 #include "lmx/error.h"
 #include "tensor/caching_allocator.h"
@@ -27,6 +29,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr int64_t kLeastSpare = int64_t{64} << 20;  // bytes cached beyond the most that were ever in use
 
 class CpuAllocator final : public CachingAllocator {
  public:
@@ -99,36 +102,51 @@ std::shared_ptr<Allocator> Allocator::counting(std::shared_ptr<Allocator> pool) 
 void* CachingAllocator::allocate(size_t bytes, MemClass c) {
   const size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
-  void* block = nullptr;
-  if (std::vector<void*>& cached = cache_[size]; !cached.empty()) {
-    block = cached.back();
-    cached.pop_back();
-  } else {
+  void* block = reuse(size);
+  if (!block) {
+    const int64_t spare = std::max(kLeastSpare, most_in_use_ / 2);
+    shrink_cache(most_in_use_ + spare - (counter_.stats.reserved - cached_) - static_cast<int64_t>(size));
     block = take_or_fail(size);
   }
   counter_.add(bytes, c);
+  most_in_use_ = std::max(most_in_use_, counter_.stats.total);
+  return block;
+}
+
+void* CachingAllocator::reuse(size_t size) {
+  const auto found = cache_.lower_bound(size);
+  if (found == cache_.end() || found->first > size + size / 2) return nullptr;
+  const size_t whole = found->first;
+  void* block = found->second.back();
+  found->second.pop_back();
+  if (found->second.empty()) cache_.erase(found);
+  cached_ -= static_cast<int64_t>(whole);
+  if (whole != size) larger_.emplace(block, whole);
   return block;
 }
 
 void* CachingAllocator::take_or_fail(size_t size) {
   void* block = take(size);
   if (!block) {
-    trim_locked();
+    shrink_cache(0);
     block = take(size);
   }
   if (!block) {
-    throw RunError(
-        str("[memory] ", name_of(device()), " cannot allocate ", size, " bytes: ", counter_.stats.total, " bytes are in use"));
+    throw RunError(str("[memory] ", name_of(device()), " cannot allocate ", size, " bytes: ", counter_.stats.total,
+                       " bytes are in use"));
   }
   counter_.stats.reserved += static_cast<int64_t>(size);
   return block;
 }
 
 void CachingAllocator::release(void* block, size_t bytes, MemClass c) noexcept {
-  const size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
   counter_.remove(bytes, c);
+  const auto larger = larger_.find(block);
+  const size_t size = larger == larger_.end() ? block_size(bytes) : larger->second;
+  if (larger != larger_.end()) larger_.erase(larger);
   cache_[size].push_back(block);
+  cached_ += static_cast<int64_t>(size);
 }
 
 void CachingAllocator::charge(size_t bytes, MemClass c) {
@@ -153,14 +171,19 @@ void CachingAllocator::reset_peak() {
 
 void CachingAllocator::trim() {
   const std::lock_guard lock(mutex_);
-  trim_locked();
+  shrink_cache(0);
 }
 
-void CachingAllocator::trim_locked() {
-  for (auto& [size, blocks] : cache_) {
-    for (void* block : blocks) give_back(block);
-    counter_.stats.reserved -= static_cast<int64_t>(size * blocks.size());
-    blocks.clear();
+// The largest first: they are the fewest.
+void CachingAllocator::shrink_cache(int64_t most) {
+  while (cached_ > most && !cache_.empty()) {
+    const auto last = std::prev(cache_.end());
+    const auto size = static_cast<int64_t>(last->first);
+    give_back(last->second.back());
+    last->second.pop_back();
+    if (last->second.empty()) cache_.erase(last);
+    cached_ -= size;
+    counter_.stats.reserved -= size;
   }
 }
 

@@ -4,13 +4,15 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "lmx/memory.h"
 
 namespace lmx {
 
-// The size class of a request: at least 64 bytes, then eighths of powers of two, so at most 12.5 % of a block is unused.
+// The size class of a request: at least 64 bytes, then eighths of powers of two, so at most 12.5 % of a block is
+// unused.
 LMX_API size_t block_size(size_t bytes);
 
 // Bytes by class and their peaks. Not thread-safe.
@@ -34,7 +36,10 @@ class MemoryCounter {
   MemoryStats stats;
 };
 
-// A device adds where blocks come from. Its destructor calls trim(): the base's can no longer reach the device.
+// A freed block serves the next request of its class, or of one not much smaller. Where shapes vary from step to step,
+// as with sentences, every class would keep blocks of its own for ever; so what is cached beyond what is in use at most
+// is bounded. A device adds where blocks come from. Its destructor calls trim(): the base's can no longer reach the
+// device.
 class LMX_API CachingAllocator : public Allocator {
  public:
   void* allocate(size_t bytes, MemClass c) final;
@@ -50,11 +55,15 @@ class LMX_API CachingAllocator : public Allocator {
   virtual void give_back(void* block) = 0;
 
  private:
+  void* reuse(size_t size);  // null: no cached block fits
   void* take_or_fail(size_t size);
-  void trim_locked();
+  void shrink_cache(int64_t most);
 
   mutable std::mutex mutex_;
-  std::map<size_t, std::vector<void*>> cache_;
+  std::map<size_t, std::vector<void*>> cache_;  // by size; no entry is empty
+  std::unordered_map<void*, size_t> larger_;    // sizes of blocks in use that are above their request's class
+  int64_t cached_ = 0;                          // bytes
+  int64_t most_in_use_ = 0;
   MemoryCounter counter_;
 };
 

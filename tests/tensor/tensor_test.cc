@@ -103,6 +103,33 @@ TEST(Allocator, CountsBytesByClassAndReusesBlocks) {
   EXPECT_EQ(a->stats().total_peak, 0);
 }
 
+TEST(Allocator, ALargerBlockServesAndGoesBackWhole) {
+  const std::shared_ptr<Allocator> a = Allocator::cpu();
+  void* large = Tensor::empty(a, {12'000}, DType::u8).raw();
+  EXPECT_EQ(Tensor::empty(a, {9'000}, DType::u8).raw(), large);
+  EXPECT_EQ(Tensor::empty(a, {12'000}, DType::u8).raw(), large);
+  EXPECT_NE(Tensor::empty(a, {6'000}, DType::u8).raw(), large);  // more than a third of it would lie idle
+}
+
+// Shapes that never come again, as sub-batches of sentences have them.
+TEST(Allocator, WhatIsCachedIsBounded) {
+  const std::shared_ptr<Allocator> a = Allocator::cpu();
+  uint64_t state = 1;
+  int64_t most = 0;
+  for (int step = 0; step < 300; ++step) {
+    std::vector<Tensor> live;
+    for (int i = 0; i < 40; ++i) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      live.push_back(
+          Tensor::empty(a, {int64_t{1} << (10 + state % 11), 1 + static_cast<int64_t>(state >> 40) % 17}, DType::u8));
+      live.back().data<uint8_t>()[0] = 1;
+    }
+    most = std::max(most, a->stats().reserved);
+  }
+  EXPECT_EQ(a->stats().total, 0);
+  EXPECT_LT(most, std::max(a->stats().total_peak * 3 / 2, a->stats().total_peak + (int64_t{64} << 20)) * 9 / 8);
+}
+
 TEST(Allocator, BlocksAreAligned) {
   for (int64_t n : {1, 3, 100, 5000, 3'000'000}) {
     const Tensor t = Tensor::empty(kCpu, {n}, DType::u8);
