@@ -51,6 +51,6 @@ class DnnlMatmul {
 std::string describe_product(const DnnlMatmul::Key& key);
 
 // The product for `key`, built once a process. RunError: oneDNN has none.
-const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key);
+LMX_API const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key);
 
 }  // namespace lmx

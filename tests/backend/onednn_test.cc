@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "lmx/matmul.h"
 
 namespace lmx {
 namespace {
@@ -29,9 +28,8 @@ TEST(OneDnn, ErrorsAreRunErrorsThatNameTheOperation) {
 
 // A product that oneDNN refuses for real.
 TEST(OneDnn, RefusedProductsNameTheirShapes) {
-  Context ctx;
-  const Tensor w = ctx.zeros({5, 3});
-  EXPECT_EQ(run_error([&] { PackedMatrix(ctx, w, true, -7); }).substr(0, 56),
+  const DnnlMatmul::Key key{-7, 5, 3, false, false, true, false, dnnl::memory::data_type::f32, 1};
+  EXPECT_EQ(run_error([&] { dnnl_matmul(key); }).substr(0, 56),
             "[gemm] oneDNN cannot multiply (-7, 3) by (3, 5) f32 here");
 }
 

@@ -187,9 +187,9 @@ bool same_bits(const Values& a, const Values& b) {
 // What the ranks of one group saw.
 struct Findings {
   std::mutex mutex;
-  std::string ledger, apart, again, resumed, units;  // the first of each kind; "" for none
-  std::vector<std::vector<Values>> values;           // [rank][step]
-  std::vector<StateDict> states;                     // [rank], before kSavedStep
+  std::map<int, std::string> ledger, again, resumed, units;  // what is wrong, by rank: the lowest is told of
+  std::vector<std::vector<Values>> values;                   // [rank][step]
+  std::vector<StateDict> states;                             // [rank], before kSavedStep
   bool server = false, replicated = true;
   std::string crashed;
 };
@@ -256,8 +256,9 @@ class SyncCheck {
     }
     const std::lock_guard lock(found.mutex);
     for (const ParameterSpec& p : parameters())
-      if (seen.count(p.name) != 1) found.units = str("units() has ", p.name, " ", seen.count(p.name), " times");
-    if (found.ledger.empty()) found.ledger = wrong;
+      if (seen.count(p.name) != 1)
+        found.units[comm.rank()] = str("units() has ", p.name, " ", seen.count(p.name), " times");
+    if (!wrong.empty()) found.ledger[comm.rank()] = wrong;
     found.replicated = run.strategy().replicated();
     found.values[rank] = std::move(values);
     found.states[rank] = std::move(state);
@@ -280,13 +281,13 @@ class SyncCheck {
         lost = where(step) + str("a run that loads the state() of step ", kSavedStep, " goes on differently");
     }
     const std::lock_guard lock(found.mutex);
-    if (found.again.empty()) found.again = differs;
-    if (found.resumed.empty()) found.resumed = lost;
+    if (!differs.empty()) found.again[comm.rank()] = differs;
+    if (!lost.empty()) found.resumed[comm.rank()] = lost;
   }
 
-  std::string first(std::string Findings::*what, const std::string& passed) const {
+  std::string first(std::map<int, std::string> Findings::*what, const std::string& passed) const {
     for (const auto& f : groups_)
-      if (!((*f).*what).empty()) fail((*f).*what);
+      if (!((*f).*what).empty()) fail(((*f).*what).begin()->second);
     return passed;
   }
 
