@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "lmx/error.h"
@@ -116,6 +118,42 @@ int exit_code_of(int status) {
   return g_passed_on == 0 ? 1 : 128 + (g_passed_on == SIGINT ? SIGINT : SIGTERM);
 }
 
+// Processes that `parent` has started and not waited for yet, and whether each has ended.
+std::vector<std::pair<pid_t, bool>> children_of(pid_t parent) {
+  std::vector<std::pair<pid_t, bool>> children;
+  std::error_code error;
+  for (const fs::directory_entry& thread : fs::directory_iterator(str("/proc/", parent, "/task"), error)) {
+    std::ifstream list(thread.path() / "children");
+    for (pid_t child = 0; list >> child;) {
+      std::ostringstream stat;
+      stat << std::ifstream(str("/proc/", child, "/stat")).rdbuf();
+      const size_t name_end = stat.str().rfind(')');
+      children.emplace_back(child, name_end != std::string::npos && stat.str().compare(name_end, 3, ") Z") == 0);
+    }
+  }
+  return children;
+}
+
+// Waits for mpirun. Open MPI's may wait for a lock of its own for ever after a rank has left without MPI_Finalize, its
+// dead ranks around it; it is killed then.
+int wait_for(pid_t mpirun) {
+  constexpr int kPollMs = 20;
+  constexpr int kPatienceMs = 5000;
+  int status = 0, unattended_ms = 0;
+  for (int since_look = 0; waitpid(mpirun, &status, WNOHANG) != mpirun; since_look += kPollMs) {
+    usleep(kPollMs * 1000);
+    if (since_look < 500) continue;
+    const std::vector<std::pair<pid_t, bool>> children = children_of(mpirun);
+    const bool dead = std::any_of(children.begin(), children.end(), [](const auto& c) { return c.second; });
+    unattended_ms = dead ? unattended_ms + since_look : 0;
+    since_look = 0;
+    if (unattended_ms < kPatienceMs) continue;
+    for (const auto& [child, ended] : children) kill(child, SIGKILL);
+    kill(mpirun, SIGKILL);
+  }
+  return status;
+}
+
 int run_to_end(const std::vector<std::string>& command) {
   const pid_t child = fork();
   if (child < 0) throw lmx::RunError(str("[comm] mpirun cannot be started: ", std::strerror(errno)));
@@ -125,9 +163,7 @@ int run_to_end(const std::vector<std::string>& command) {
   action.sa_handler = pass_on;
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int status = wait_for(child);
   g_mpirun = 0;
   return exit_code_of(status);
 }
