@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "comm/mpi_here.h"
 #include "run_fixture.h"
 
 namespace lmx_test {
@@ -17,10 +18,8 @@ using testing::Not;
 
 // The first program of these names on PATH; "" without one.
 std::string browser() {
-  std::istringstream folders(std::getenv("PATH") ? std::getenv("PATH") : "");
-  for (std::string folder; std::getline(folders, folder, ':');)
-    for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
-      if (access((folder + "/" + name).c_str(), X_OK) == 0) return folder + "/" + name;
+  for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
+    if (const std::string file = on_path(name); !file.empty()) return file;
   return "";
 }
 

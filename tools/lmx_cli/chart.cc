@@ -21,13 +21,6 @@ const char* colour(size_t i) {
   return kColours[i % std::size(kColours)];
 }
 
-std::string escape(const std::string& text) {
-  std::string safe;
-  for (const char c : text)
-    safe += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : c == '\'' ? "&#39;" : std::string(1, c);
-  return safe;
-}
-
 std::string tick_text(double value) {
   char text[32];
   const double size = std::fabs(value);
@@ -106,7 +99,7 @@ class Drawing {
     svg_ << "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 " << kWidth << ' ' << kHeight << "' width='" << kWidth
          << "' height='" << kHeight << "' font-family='sans-serif' font-size='12'>\n"
          << "<style>.grid{stroke:#ddd}text{fill:#333}</style><rect width='100%' height='100%' fill='white'/>\n"
-         << "<text x='" << kLeft << "' y='26' font-size='15'>" << escape(chart_.title) << "</text>\n";
+         << "<text x='" << kLeft << "' y='26' font-size='15'>" << escaped(chart_.title) << "</text>\n";
     grid();
     for (size_t i = 0; i < chart_.series.size(); ++i) chart_.names.empty() ? curve(i) : bars(i);
     legend();
@@ -128,14 +121,14 @@ class Drawing {
       text(x_.place(t), kHeight - kBottom + 18, "middle", tick_text(t));
     }
     for (size_t i = 0; i < chart_.names.size(); ++i)
-      text(name_place(static_cast<double>(i) + 0.5), kHeight - kBottom + 18, "middle", escape(chart_.names[i]));
+      text(name_place(static_cast<double>(i) + 0.5), kHeight - kBottom + 18, "middle", escaped(chart_.names[i]));
     for (const double t : y_.ticks) {
       line("class='grid'", kLeft, y_.place(t), kWidth - kRight, y_.place(t));
       text(kLeft - 8, y_.place(t) + 4, "end", tick_text(t));
     }
-    text((kLeft + kWidth - kRight) / 2, kHeight - 16, "middle", escape(chart_.x_title));
+    text((kLeft + kWidth - kRight) / 2, kHeight - 16, "middle", escaped(chart_.x_title));
     svg_ << "<text transform='translate(20 " << kHeight / 2 << ") rotate(-90)' text-anchor='middle'>"
-         << escape(chart_.y_title) << "</text>\n";
+         << escaped(chart_.y_title) << "</text>\n";
   }
 
   double name_place(double position) const {
@@ -182,7 +175,7 @@ class Drawing {
   }
 
   static std::string hint(const ChartPoint& p) {
-    return p.hint.empty() ? "" : "<title>" + escape(p.hint) + "</title>";
+    return p.hint.empty() ? "" : "<title>" + escaped(p.hint) + "</title>";
   }
 
   // In the corner that fewer points lie in.
@@ -196,7 +189,7 @@ class Drawing {
     const double x = at_right ? kWidth - kRight - 14 : kLeft + 16;
     for (size_t i = 0; i < chart_.series.size(); ++i)
       svg_ << "<text x='" << x << "' y='" << kTop + 20 + kLegendLine * static_cast<double>(i) << "' text-anchor='"
-           << (at_right ? "end" : "start") << "' style='fill:" << colour(i) << "'>" << escape(chart_.series[i].label)
+           << (at_right ? "end" : "start") << "' style='fill:" << colour(i) << "'>" << escaped(chart_.series[i].label)
            << "</text>\n";
   }
 
@@ -206,6 +199,13 @@ class Drawing {
 };
 
 }  // namespace
+
+std::string escaped(const std::string& text) {
+  std::string safe;
+  for (const char c : text)
+    safe += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : c == '\'' ? "&#39;" : std::string(1, c);
+  return safe;
+}
 
 std::string svg(const Chart& chart) {
   return Drawing(chart).draw();

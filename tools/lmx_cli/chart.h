@@ -26,6 +26,9 @@ struct Chart {
   std::vector<std::string> names;
 };
 
+// As the text of an element in XML or HTML, or in an attribute in single quotes.
+std::string escaped(const std::string& text);
+
 // Points that an axis cannot show (not finite; not positive on a logarithmic one) are left out.
 std::string svg(const Chart& chart);
 

@@ -48,9 +48,9 @@ std::string title_of(const Options& o) {
   return title;
 }
 
-void write_page(const Options& o, const std::vector<Report>& runs) {
+void write_page(const Options& o, const std::vector<Report>& runs, const reports::SweepView* sweep) {
   const std::string path = page_path(o);
-  lmx::write_file_atomically(path, reports::page(title_of(o), runs, nullptr));
+  lmx::write_file_atomically(path, reports::page(title_of(o), runs, sweep));
   std::cout << "\nreport   " << path << "\n";
 }
 
@@ -60,9 +60,7 @@ void report_sweep(const Options& o) {
                              " is a sweep; its runs are in ", o.runs[0], "/points, its table is table.csv"));
   const sweeps::SweepReport sweep = sweeps::read_sweep(o.runs[0]);
   std::cout << sweep.table;
-  const std::string path = page_path(o);
-  lmx::write_file_atomically(path, reports::page(title_of(o), sweep.runs, &sweep.view));
-  std::cout << "\nreport   " << path << "\n";
+  write_page(o, sweep.runs, &sweep.view);
 }
 
 void report(const Options& o) {
@@ -78,7 +76,7 @@ void report(const Options& o) {
     if (i > 0) std::cout << "\n";
     reports::print_text(runs[i]);
   }
-  write_page(o, runs);
+  write_page(o, runs, nullptr);
 }
 
 }  // namespace
@@ -86,10 +84,11 @@ void report(const Options& o) {
 void add_report(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("report", "what runs came to: tables, and one HTML file with curves, bytes, memory");
-  set_examples(*command, {{"lmx report runs/quickstart/2026-05-01_101500", "tables here, curves in its report.html"},
-                          {"lmx report runs/a runs/b --html both.html", "several runs over each other"},
-                          {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
-                          {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs"}});
+  set_examples(*command,
+               {{"lmx report runs/quickstart/2026-05-01_101500", "tables here, curves in its report.html"},
+                {"lmx report runs/a runs/b --html both.html", "several runs over each other"},
+                {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
+                {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RUN", o->runs, "folders of runs, or of one sweep")->required()->type_name("");
   command

@@ -125,10 +125,10 @@ std::vector<std::pair<pid_t, bool>> children_of(pid_t parent) {
   for (const fs::directory_entry& thread : fs::directory_iterator(str("/proc/", parent, "/task"), error)) {
     std::ifstream list(thread.path() / "children");
     for (pid_t child = 0; list >> child;) {
-      std::ostringstream stat;
-      stat << std::ifstream(str("/proc/", child, "/stat")).rdbuf();
-      const size_t name_end = stat.str().rfind(')');
-      children.emplace_back(child, name_end != std::string::npos && stat.str().compare(name_end, 3, ") Z") == 0);
+      std::string stat;
+      std::getline(std::ifstream(str("/proc/", child, "/stat")), stat, '\0');
+      const size_t name_end = stat.rfind(')');
+      children.emplace_back(child, name_end != std::string::npos && stat.compare(name_end, 3, ") Z") == 0);
     }
   }
   return children;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "../chart.h"
 #include "assets.h"
 #include "curves.h"
 #include "lmx/config.h"
@@ -96,7 +97,7 @@ Json traffic_json(const Report& run) {
   return json;
 }
 
-Json run_json(const Report& run, size_t most_points) {
+Json run_json(const Report& run, const std::vector<Curve>& curves, size_t most_points) {
   Json json{{"name", name_of(run)}, {"directory", run.directory}, {"ranks", run.ranks}, {"step", run.step}};
   json["results"] = result_rows(run);
   json["start"] = run.start;
@@ -107,7 +108,7 @@ Json run_json(const Report& run, size_t most_points) {
                    {"epoch", numbers(clock.epoch)},
                    {"hours", numbers(clock.hours)}};
   json["curves"] = Json::array();
-  for (const Curve& whole : curves_of(run.records)) {
+  for (const Curve& whole : curves) {
     if (!run.on_a_wire && (whole.key == "comm_s" || whole.key == "comm_exposed_s")) continue;
     const Curve curve = thinned(whole, most_points);
     json["curves"].push_back(
@@ -128,10 +129,10 @@ Json sweep_json(const SweepView& sweep) {
   return json;
 }
 
-size_t points_of_curve(const std::vector<Report>& runs) {
-  size_t curves = 1;
-  for (const Report& r : runs) curves += curves_of(r.records).size() + 4;
-  return std::clamp(kCurveBytes / kBytesOfPoint / curves, kFewestPoints, kMostPoints);
+size_t points_of_curve(const std::vector<std::vector<Curve>>& curves) {
+  size_t all = 1;
+  for (const std::vector<Curve>& run : curves) all += run.size() + 4;
+  return std::clamp(kCurveBytes / kBytesOfPoint / all, kFewestPoints, kMostPoints);
 }
 
 // Inside <script> a text must not hold "</script" or "<!--".
@@ -141,19 +142,6 @@ std::string script_text(const Json& json) {
   return text;
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '<')
-      out += "&lt;";
-    else if (c == '&')
-      out += "&amp;";
-    else
-      out += c;
-  }
-  return out;
-}
-
 void put(std::string& text, const std::string& mark, const std::string& what) {
   text.replace(text.find(mark), mark.size(), what);
 }
@@ -161,9 +149,11 @@ void put(std::string& text, const std::string& mark, const std::string& what) {
 }  // namespace
 
 std::string page(const std::string& title, const std::vector<Report>& runs, const SweepView* sweep) {
-  const size_t most = points_of_curve(runs);
+  std::vector<std::vector<Curve>> curves;
+  for (const Report& r : runs) curves.push_back(curves_of(r.records));
+  const size_t most = points_of_curve(curves);
   Json data{{"format", 1}, {"title", title}, {"runs", Json::array()}, {"sweep", nullptr}};
-  for (const Report& r : runs) data["runs"].push_back(run_json(r, most));
+  for (size_t i = 0; i < runs.size(); ++i) data["runs"].push_back(run_json(runs[i], curves[i], most));
   if (sweep) data["sweep"] = sweep_json(*sweep);
   data["config"] = config_table(runs);
   std::string text = assets::page_html;
