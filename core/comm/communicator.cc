@@ -17,8 +17,9 @@ void Communicator::wait_turn() {}
 std::vector<std::unique_ptr<Communicator>> Communicator::ends(int) {
   return {};
 }
-void Communicator::count(const std::string& group, const std::string& collective, int64_t sent, int64_t received) {
-  ledger_.push_back({step_, group, collective, sent, received, 0});
+void Communicator::count(const std::string& group, const std::string& collective, int64_t sent, int64_t received,
+                         double seconds) {
+  ledger_.push_back({step_, group, collective, sent, received, seconds});
 }
 
 namespace {
@@ -76,8 +77,8 @@ Tensor Communicator::all_gather(const Tensor& own, const std::string& group) {
 
 Tensor Communicator::all_gather(const Tensor& own, std::span<const int64_t> rows, const std::string& group) {
   LMX_CHECK(rows.size() == static_cast<size_t>(size()), rows.size(), " sizes for ", size(), " ranks");
-  LMX_CHECK(own.dim(0) == rows[static_cast<size_t>(rank())], "rank ", rank(), " gathers ", describe(own), ", announced ",
-            rows[static_cast<size_t>(rank())], " rows");
+  LMX_CHECK(own.dim(0) == rows[static_cast<size_t>(rank())], "rank ", rank(), " gathers ", describe(own),
+            ", announced ", rows[static_cast<size_t>(rank())], " rows");
   Entry entry(ledger_, step_, group, "all_gather");
   Tensor all = size() == 1 ? own : do_all_gather(own, rows);
   entry.done(own.bytes() * (size() - 1), all.bytes() - own.bytes());

@@ -89,23 +89,37 @@ void Link::start(const std::vector<Stand>& workers, const std::vector<int32_t>& 
   thread_ = std::thread([this] { loop(); });
 }
 
+Link::Traffic& Link::traffic(End& end, const Rule* rule, Event kind) {
+  return end.traffic[{rule ? rule->group : "control", rule ? (kind == Event::pull ? "pull" : "push") : "turn"}];
+}
+
+// What the end's own ledger says of its last call belongs to the worker where the worker has called.
+void Link::take_seconds(End& end, Traffic& traffic) {
+  for (const LedgerEntry& e : end.comm->ledger())
+    if (&end == &own_) traffic.seconds += e.seconds;
+  end.comm->clear_ledger();
+}
+
 void Link::send(End& end, const Tensor& t, int to, int tag, const Rule* rule, Event kind) {
   const std::string group = rule ? rule->group : "control";
-  end.traffic[{group, rule ? (kind == Event::pull ? "pull" : "push") : "turn"}].sent += t.bytes();
+  Traffic& traffic = this->traffic(end, rule, kind);
+  traffic.sent += t.bytes();
   // The thread waits for nobody, lest two wait for each other.
   &end == &beside_ ? end.comm->post(t, to, tag, group) : end.comm->send(t, to, tag, group);
-  end.comm->clear_ledger();
+  take_seconds(end, traffic);
 }
 
 void Link::receive(End& end, Tensor& t, int from, int tag, const Rule* rule, Event kind) {
-  const std::string group = rule ? rule->group : "control";
-  end.comm->receive(t, from, tag, group);
-  end.traffic[{group, rule ? (kind == Event::pull ? "pull" : "push") : "turn"}].received += t.bytes();
-  end.comm->clear_ledger();
+  Traffic& traffic = this->traffic(end, rule, kind);
+  end.comm->receive(t, from, tag, rule ? rule->group : "control");
+  traffic.received += t.bytes();
+  take_seconds(end, traffic);
 }
 
-void Link::wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& condition) {
+void Link::wait(std::unique_lock<std::mutex>& lock, Traffic& traffic, const std::function<bool()>& condition) {
+  const Clock::time_point start = Clock::now();
   changed_.wait(lock, [&] { return error_ || condition(); });
+  traffic.seconds += std::chrono::duration<double>(Clock::now() - start).count();
   if (error_) std::rethrow_exception(error_);
 }
 
@@ -118,7 +132,7 @@ bool Link::ask(Event event, int64_t meeting, bool stop) {
     std::unique_lock lock(mutex_);
     asking_.emplace_back(0, question);
     decide();
-    wait(lock, [&] { return !turns_.empty(); });
+    wait(lock, traffic(own_, nullptr, event), [&] { return !turns_.empty(); });
     turn = turns_.front();
     turns_.pop_front();
   } else {
@@ -130,7 +144,7 @@ bool Link::ask(Event event, int64_t meeting, bool stop) {
   turn_ = turn;
   if (turn >= 0) return true;
   std::unique_lock lock(mutex_);
-  wait(lock,
+  wait(lock, traffic(own_, nullptr, event),
        [&] { return std::all_of(rules_.begin(), rules_.end(), [&](const Rule& r) { return r.next >= -1 - turn; }); });
   return false;
 }
@@ -162,7 +176,7 @@ Tensor Link::receive(int rule, int shard, int64_t bytes) {
     return text;
   }
   std::unique_lock lock(mutex_);
-  wait(lock, [&] { return !r.replies.empty(); });
+  wait(lock, traffic(own_, &r, Event::pull), [&] { return !r.replies.empty(); });
   Tensor text = std::move(r.replies.front());
   r.replies.pop_front();
   LMX_CHECK(text.bytes() == bytes, "a shard replied ", text.bytes(), " bytes, expected ", bytes);
@@ -182,7 +196,7 @@ std::vector<int32_t> Link::take_order() {
 void Link::count(Communicator& comm) {
   const std::lock_guard lock(mutex_);
   for (End* end : {&own_, &beside_}) {
-    for (const auto& [key, bytes] : end->traffic) comm.count(key.first, key.second, bytes.sent, bytes.received);
+    for (const auto& [key, sum] : end->traffic) comm.count(key.first, key.second, sum.sent, sum.received, sum.seconds);
     end->traffic.clear();
   }
 }

@@ -66,17 +66,18 @@ class LMX_API Link {
   // In a meeting, on rank 0: the order since the last call.
   std::vector<int32_t> take_order();
   // Enters the ledger for all bytes since the last call: of a rule its "pull" and "push"; turns and what goes in front
-  // of requests as "turn" of "control".
+  // of requests as "turn" of "control". The seconds are those that the worker has waited; the thread's are hidden.
   void count(Communicator& comm);
 
  private:
-  struct Bytes {
+  struct Traffic {
     int64_t sent = 0, received = 0;
+    double seconds = 0;
   };
   // One end, with what it has moved by group and purpose.
   struct End {
     std::unique_ptr<Communicator> comm;
-    std::map<std::pair<std::string, std::string>, Bytes> traffic;
+    std::map<std::pair<std::string, std::string>, Traffic> traffic;
   };
   struct Rule {
     std::string group;
@@ -99,7 +100,10 @@ class LMX_API Link {
   void decide();
   bool may_go(int worker, const Ask& ask) const;
   void answer(int worker, int64_t turn);
-  void wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& condition);
+  Traffic& traffic(End& end, const Rule* rule, Event kind);
+  void take_seconds(End& end, Traffic& traffic);
+  // Of the worker; `traffic` gets the seconds.
+  void wait(std::unique_lock<std::mutex>& lock, Traffic& traffic, const std::function<bool()>& condition);
   size_t index(int rank) const { return static_cast<size_t>(rank); }
 
   Communicator& comm_;

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <barrier>
+#include <chrono>
 #include <cstring>
 
 #include "lmx/error.h"
@@ -269,16 +270,20 @@ TEST(ServerLink, WhatIsLeftOutChangesNothing) {
   EXPECT_THAT(met, ElementsAre(10, 10));
 }
 
-TEST(ServerLink, TheLedgerHasEveryByte) {
+TEST(ServerLink, TheLedgerHasEveryByteAndWhatTheWorkerWaited) {
   EXPECT_EQ(on_ranks(3,
                      [&](Rank& r) {
                        std::vector<int64_t> met;
+                       const auto start = std::chrono::steady_clock::now();
                        work(r, std::vector<Stand>(3), {}, 4, 4, met);
+                       const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - start;
                        r.link_.count(r.comm_);
                        std::map<std::string, std::pair<int64_t, int64_t>> bytes;
+                       std::map<std::string, double> seconds;
                        for (const LedgerEntry& e : r.comm_.ledger()) {
                          bytes[e.group + "/" + e.collective].first += e.sent;
                          bytes[e.group + "/" + e.collective].second += e.received;
+                         seconds[e.group + "/" + e.collective] += e.seconds;
                        }
                        // To and from two others, four steps; a reply and a push are 8 bytes.
                        for (const char* rule : {"a", "b"}) {
@@ -295,6 +300,12 @@ TEST(ServerLink, TheLedgerHasEveryByte) {
                          EXPECT_EQ(turns, (std::pair<int64_t, int64_t>(fronts + 9 * 24, fronts + 9 * 8)));
                        }
                        EXPECT_EQ(bytes.size(), 5u);
+                       double waited = 0;
+                       for (const auto& [what, s] : seconds) {
+                         EXPECT_GT(s, 0) << what;
+                         waited += s;
+                       }
+                       EXPECT_LE(waited, whole.count());
                      }),
             none(3));
 }

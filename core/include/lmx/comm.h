@@ -90,8 +90,10 @@ class LMX_API Communicator {
   virtual void wait_turn();
 
   const std::vector<LedgerEntry>& ledger() const { return ledger_; }
-  // Enters bytes that need no message here, as where ranks share the memory of a server.
-  void count(const std::string& group, const std::string& collective, int64_t sent, int64_t received);
+  // Enters bytes that need no message here, as where ranks share the memory of a server, or that others have moved for
+  // this rank; `seconds`: how long the rank has waited for them.
+  void count(const std::string& group, const std::string& collective, int64_t sent, int64_t received,
+             double seconds = 0);
   void set_step(int64_t step) { step_ = step; }
   void clear_ledger() { ledger_.clear(); }
 
