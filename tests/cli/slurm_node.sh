@@ -14,7 +14,7 @@ shift
 dir=$(mktemp -d /tmp/lmx_slurm.XXXXXX)
 trap 'rm -rf "$dir"' EXIT
 chmod 755 "$dir"
-mkdir "$dir/state" "$dir/spool" "$dir/tmp"
+mkdir "$dir/state" "$dir/spool.node0" "$dir/tmp.node0"
 hostname node0
 # Slurm does not listen where loopback is the only network.
 ip link set lo up
@@ -22,37 +22,15 @@ ip link add br0 type bridge && ip addr add 10.97.1.1/24 dev br0 && ip link set b
 printf '127.0.0.1 localhost\n10.97.1.1 node0\n' > "$dir/hosts"
 mount --bind "$dir/hosts" /etc/hosts
 (umask 077; head -c 1024 /dev/urandom > "$dir/munge.key")
-cat > "$dir/slurm.conf" << CONF
-ClusterName=test
-SlurmctldHost=node0(10.97.1.1)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket=$dir/munge.sock
-CredType=cred/munge
-StateSaveLocation=$dir/state
-SlurmdSpoolDir=$dir/spool
-TmpFS=$dir/tmp
-SlurmctldPidFile=$dir/slurmctld.pid
-SlurmdPidFile=$dir/slurmd.pid
-SlurmctldLogFile=$dir/slurmctld.log
-SlurmdLogFile=$dir/slurmd.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-SwitchType=switch/none
-MpiDefault=none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SchedulerType=sched/backfill
+settings=$(dirname "$(readlink -f "$0")")/../../tools/fault_check
+sed "s|@FOLDER@|$dir|; s|@HEAD@|node0(10.97.1.1)|" "$settings/slurm.conf.in" > "$dir/slurm.conf"
+cat >> "$dir/slurm.conf" << CONF
 SchedulerParameters=sched_interval=2,bf_interval=2
-ReturnToService=2
 KillWait=3
-SlurmdParameters=config_overrides
 NodeName=node0 NodeAddr=10.97.1.1 CPUs=2 Boards=1 SocketsPerBoard=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=1000
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
 CONF
-echo "CgroupPlugin=cgroup/v1" > "$dir/cgroup.conf"  # not used; without it slurmd looks for /sys/fs/cgroup and gives up
+cp "$settings/cgroup.conf" "$dir/"
 export SLURM_CONF=$dir/slurm.conf
 munged --foreground --socket="$dir/munge.sock" --key-file="$dir/munge.key" --pid-file="$dir/munged.pid" \
   --log-file="$dir/munged.log" --seed-file="$dir/munge.seed" > /dev/null 2>&1 &

@@ -5,31 +5,10 @@ import subprocess
 
 from hosts import Hosts, until
 
-CONFIG = """
-ClusterName=faults
-SlurmctldHost=head(10.97.0.254)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.sock
-CredType=cred/munge
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool.%n
-TmpFS={folder}/tmp.%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.%n.pid
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-SwitchType=switch/none
-MpiDefault=none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SchedulerType=sched/backfill
-ReturnToService=2
+SETTINGS = os.path.dirname(os.path.abspath(__file__))
+MORE = """
 KillWait=10
 SlurmdTimeout=20
-SlurmdParameters=config_overrides
 NodeName=DEFAULT CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=1000 State=UNKNOWN
 {nodes}
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
@@ -51,10 +30,12 @@ class Slurm(Hosts):
             os.chmod(key.fileno(), 0o600)
             key.write(os.urandom(1024))
         nodes = "\n".join(f"NodeName=node{k} NodeAddr=10.97.0.{k + 1}" for k in range(n))
+        with open(f"{SETTINGS}/slurm.conf.in") as file:
+            common = file.read()
         with open(f"{self.folder}/slurm.conf", "w") as file:
-            file.write(CONFIG.format(folder=self.folder, nodes=nodes))
-        with open(f"{self.folder}/cgroup.conf", "w") as file:
-            file.write("CgroupPlugin=cgroup/v1\n")  # not used; without it slurmd looks for /sys/fs/cgroup and gives up
+            file.write(common.replace("@FOLDER@", self.folder).replace("@HEAD@", "head(10.97.0.254)"))
+            file.write(MORE.format(nodes=nodes))
+        shutil.copy(f"{SETTINGS}/cgroup.conf", self.folder)
         at = [f"--{what}={self.folder}/munge.{end}" for what, end in
               (("socket", "sock"), ("key-file", "key"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))]
         self._start("head", ["munged", "--foreground", *at])
