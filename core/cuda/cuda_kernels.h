@@ -4,5 +4,6 @@
 namespace lmx {
 
 void add_cuda_gemm();
+void add_cuda_lstm();
 
 }  // namespace lmx

@@ -22,6 +22,14 @@ std::unique_ptr<Decoding> Model::decode(Context&, const ParameterStore&, const T
   throw UserError("[model] this model does not translate: it has no encoder");
 }
 
+int64_t Model::activation_bytes(int64_t sequences, int64_t steps) const {
+  return sequences * steps * activation_bytes_per_token();
+}
+
+int64_t Model::copy_bytes(DType) const {
+  return 0;
+}
+
 int64_t Model::macs_per_pair(int64_t, int64_t target) const {
   return macs_per_token() * target;
 }

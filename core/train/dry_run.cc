@@ -60,14 +60,22 @@ Shares shares_of(const Recipe& r, int ranks) {
 // Parameters by the first part of their names, in order of declaration.
 std::string parameter_lines(const Network& network, int64_t& total) {
   std::vector<std::pair<std::string, int64_t>> groups;
+  int64_t gains = 0;
+  const std::string* before = nullptr;
   for (const ParameterSpec& spec : network.specs) {
     const std::string group = spec.name.substr(0, spec.name.find('.'));
     if (groups.empty() || groups.back().first != group) groups.emplace_back(group, 0);
     groups.back().second += spec.shape.numel();
     total += spec.shape.numel();
+    const std::string stem = spec.name.ends_with("_g") ? spec.name.substr(0, spec.name.size() - 2) : "";
+    if (before && !stem.empty() && *before == stem + "_v") gains += spec.shape.numel();
+    before = &spec.name;
   }
   std::string text;
   for (const auto& [group, count] : groups) text += str("  ", group, " ", count_text(count), "\n");
+  if (gains > 0)
+    text += str("  of these ", count_text(gains), " are gains of weight normalisation, ", count_text(total - gains),
+                " the model's own\n");
   return text;
 }
 
@@ -120,19 +128,23 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
   };
   const int64_t words = shares.samples > 0 ? shares.samples + 1 : shares.vocab;
   const int64_t logits = shares.blocks ? block(shares.forward_tokens, words, true) : shares.forward_tokens * words;
-  const int64_t training = shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * width) +
-                           (shares.blocks ? 4 : 8) * logits;
+  const int64_t training = network.model->activation_bytes(shares.forward_tokens / shares.length, shares.length) +
+                           shares.forward_tokens * 8 * width + (shares.blocks ? 4 : 8) * logits;
   // A validation takes every word's logit, whatever training samples; its sequences are divided over ranks too.
   const int64_t eval_tokens = shares.pairs ? r.train.eval_batch * kSentence
                                            : (r.train.eval_batch + shares.ranks - 1) / shares.ranks * shares.length;
   const int64_t activations = std::max(training, 4 * (eval_tokens * width + block(eval_tokens, shares.vocab, false)));
   if (r.train.ema > 0) state += parameters;
+  const DType compute = r.precision == "bf16" ? DType::bf16 : r.precision == "fp16" ? DType::f16 : DType::f32;
+  const int64_t copies = network.model->copy_bytes(compute);
   std::string text;
   for (const auto& [name, bytes] :
        {std::pair{"parameters", parameters}, std::pair{"gradients", gradients}, std::pair{"optimizer", state},
-        std::pair{"activations", activations}, std::pair{"communication", communication}})
-    if (bytes > 0 || name != std::string("communication")) text += str("  ", name, " ", bytes_text(bytes), "\n");
-  return text + str("  total ", bytes_text(parameters + gradients + state + activations + communication), "\n");
+        std::pair{"activations", activations}, std::pair{"weights packed for products", copies},
+        std::pair{"communication", communication}})
+    if (bytes > 0 || name == std::string("optimizer")) text += str("  ", name, " ", bytes_text(bytes), "\n");
+  return text +
+         str("  total ", bytes_text(parameters + gradients + state + activations + copies + communication), "\n");
 }
 
 // Whose memory it is, its lines, and what they leave out.

@@ -14,7 +14,7 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"word_lstn"},
        "[bench] unknown workload 'word_lstn' (did you mean 'word_lstm'?); there are word_lstm, "
-       "nmt_transformer and batchers"},
+       "char_mlstm, char_rhn, nmt_transformer and batchers"},
       {{"--precision", "fp23"},
        "[bench] unknown precision 'fp23' (did you mean 'fp32'?); one of fp32, bf16, fp16, all"},
       {{"--steps", "0"}, "[bench] --steps 0: at least one step is timed"},

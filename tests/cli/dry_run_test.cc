@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <regex>
 
 #include "run_fixture.h"
 
@@ -34,17 +33,6 @@ class DryRun : public RunTest {
     return o.out;
   }
 };
-
-// The first "<word> <number> <unit>" of a text, in bytes.
-double bytes_of(const std::string& text, const std::string& word) {
-  const std::map<std::string, double> units{{"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
-  std::smatch found;
-  if (!std::regex_search(text, found, std::regex(word + " ([0-9.]+) ([kMG]?B)"))) {
-    ADD_FAILURE() << "no '" << word << "' in:\n" << text;
-    return 0;
-  }
-  return std::stod(found[1]) * units.at(found[2]);
-}
 
 TEST_F(DryRun, TrainsNothing) {
   const Outcome o = run("a", {"--dry-run"});

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <regex>
 #include <thread>
 
 #include "lmx_process.h"
@@ -26,6 +27,17 @@ train: {steps: 120, log_every: 7, eval_every: 30, ema: 0.9}
 checkpoint: {every: 10, keep_last: 2}
 threads: 1
 )";
+
+// The first "<word> <number> <unit>" of a text, in bytes.
+inline double bytes_of(const std::string& text, const std::string& word) {
+  const std::map<std::string, double> units{{"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+  std::smatch found;
+  if (!std::regex_search(text, found, std::regex(word + " ([0-9.]+) ([kMG]?B)"))) {
+    ADD_FAILURE() << "no '" << word << "' in:\n" << text;
+    return 0;
+  }
+  return std::stod(found[1]) * units.at(found[2]);
+}
 
 class RunTest : public testing::Test {
  protected:

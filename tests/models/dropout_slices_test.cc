@@ -1,5 +1,5 @@
-// Dropout in the LSTM language model: masks belong to (step, layer, slot, time, column), so that a global batch cut
-// into ranks or micro-batches trains on the same noise as the whole.
+// Dropout in the recurrent language models: masks belong to (step, layer, slot, time, column), so that a global batch
+// cut into ranks or micro-batches trains on the same noise as the whole.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -20,11 +20,10 @@ struct Result {
   std::map<std::string, std::vector<double>> gradients;
 };
 
-class DropoutSlices : public ::testing::Test {
+class DropoutSlices : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const Node config =
-        parse_yaml("{name: lstm, layers: 2, embedding: 6, cells: 8, projection: 5, dropout: 0.4}", "test");
+    const Node config = parse_yaml(GetParam(), "test");
     Registry::instance().add_default_directories();
     model_ = create<ModelFactory>(Registry::instance().find(PluginKind::model, config, "model"), config, "model",
                                   ModelEnv{kVocab});
@@ -95,7 +94,7 @@ class DropoutSlices : public ::testing::Test {
   std::unique_ptr<Loss> loss_;
 };
 
-TEST_F(DropoutSlices, HalvesSumToTheWhole) {
+TEST_P(DropoutSlices, HalvesSumToTheWhole) {
   const Result whole = differentiate({0, 1, 2, 3});
   expect_sum(whole, {differentiate({0, 1}), differentiate({2, 3})});
   expect_sum(whole, {differentiate({0}), differentiate({1, 2, 3})});
@@ -103,14 +102,14 @@ TEST_F(DropoutSlices, HalvesSumToTheWhole) {
 }
 
 // Slots 0 and 11 read the same words; only their masks tell them apart.
-TEST_F(DropoutSlices, SlotAndStepDecide) {
+TEST_P(DropoutSlices, SlotAndStepDecide) {
   EXPECT_EQ(differentiate({0}).features, differentiate({0}).features);
   EXPECT_NE(differentiate({0}).features, differentiate({kVocab}).features);
   EXPECT_NE(differentiate({0}).features, differentiate({0}, 2).features);
 }
 
 // The last mask is seen directly: where a feature is zero. It differs from time to time.
-TEST_F(DropoutSlices, EachTimeHasAMaskOfItsOwn) {
+TEST_P(DropoutSlices, EachTimeHasAMaskOfItsOwn) {
   const Result r = differentiate({0, 1, 2, 3, 4, 5, 6, 7});
   const auto width = static_cast<size_t>(model_->feature_size());
   std::map<std::vector<bool>, int> masks;
@@ -124,6 +123,15 @@ TEST_F(DropoutSlices, EachTimeHasAMaskOfItsOwn) {
   EXPECT_GT(masks.size(), 15u);  // of the 32 that 5 columns can have
   EXPECT_NEAR(static_cast<double>(zeros) / static_cast<double>(r.features.size()), 0.4, 0.12);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, DropoutSlices,
+    ::testing::Values("{name: lstm, layers: 2, embedding: 6, cells: 8, projection: 5, dropout: 0.4}",
+                      "{name: mlstm, layers: 2, embedding: 6, cells: 5, dropout: 0.4}",
+                      "{name: mlstm, layers: 2, embedding: 6, cells: 5, dropout: 0.4, weight_norm: '.*'}",
+                      "{name: rhn, layers: 2, embedding: 6, cells: 5, depth: 3, dropout: 0.4}",
+                      "{name: rhn, layers: 2, embedding: 6, cells: 5, depth: 2, coupled: false, dropout: 0.4, "
+                      "checkpoint: true, segment: 2}"));
 
 }  // namespace
 }  // namespace lmx

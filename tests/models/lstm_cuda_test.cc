@@ -3,8 +3,8 @@
 
 #include "lmx/cuda.h"
 #include "lmx/kernels.h"
+#include "lmx/lstm_cell.h"
 #include "lmx/plugin.h"
-#include "lstm_kernels.h"
 #include "ops/gradcheck.h"
 
 namespace lmx::lstm {
@@ -14,7 +14,7 @@ TEST(LstmCuda, PointwiseKernelsEqualTheCpus) {
   if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
   Registry::instance().add_default_directories();
   Registry::instance().find(PluginKind::model, "lstm");
-  add_cpu_kernels();
+  add_lstm_kernels();
   const int64_t batch = 5, cells = 300;
   const auto gpu = cuda_allocator(0), cpu = Allocator::cpu();
   const auto values = [](Shape shape, uint64_t seed) { return lmx::testing::f64_tensor(shape, seed).to(DType::f32); };
@@ -22,8 +22,8 @@ TEST(LstmCuda, PointwiseKernelsEqualTheCpus) {
   // Runs a forward and a backward step where `a` allocates, and brings z, c', m and dc back.
   const auto run = [&](const std::shared_ptr<Allocator>& a) {
     const auto here = [&](const Tensor& t) { return copy_to(t, a); };
-    const auto f = kernel<ForwardKernel<float>>("lstm_forward", a->device(), DType::f32);
-    const auto b = kernel<BackwardKernel<float>>("lstm_backward", a->device(), DType::f32);
+    const auto f = kernel<LstmForwardKernel<float>>("lstm_forward", a->device(), DType::f32);
+    const auto b = kernel<LstmBackwardKernel<float>>("lstm_backward", a->device(), DType::f32);
     Tensor z = here(values({batch, 4 * cells}, 4)), next = here(c), m = here(c), dc = here(values({batch, cells}, 5));
     Tensor bias_here = here(bias), c_here = here(c), dm_here = here(dm);
     f({z.data<float>(), bias_here.data<float>(), c_here.data<float>(), next.data<float>(), m.data<float>(), batch,

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "lmx/error.h"
+#include "lmx/lstm_cell.h"
 #include "lmx/matmul.h"
-#include "lstm_kernels.h"
 #include "ops/gradcheck.h"
 
 namespace lmx::lstm {
@@ -19,7 +19,7 @@ struct Case {
 
 class LstmOp : public ::testing::TestWithParam<Case> {
  protected:
-  void SetUp() override { add_cpu_kernels(); }
+  void SetUp() override { add_lstm_kernels(); }
 };
 
 // A weighted sum, so that every output has a gradient of its own.
@@ -38,7 +38,8 @@ TEST_P(LstmOp, GradientsMatchDifferences) {
   lmx::testing::gradcheck(
       [&](Context& ctx, const std::vector<Var>& v) {
         LayerState state = start;
-        return weighted(ctx, lstm_layer(ctx, v[0], {v[1], v[2], v[3], v.size() > 4 ? v[4] : Var()}, state, 0.7));
+        const LayerWeights w{v[1], v[2], v[3], v.size() > 4 ? v[4] : Var()};
+        return weighted(ctx, lstm_layer(ctx, v[0], w, state, {.forget_bias = 0.7}));
       },
       leaves);
 }
@@ -55,9 +56,9 @@ TEST_F(LstmOp, StateCarriesOver) {
   const Tensor x = f64_tensor({6 * 2, 3}, 5);
   const auto start = [&] { return LayerState{ctx.zeros({2, 2}, DType::f64), ctx.zeros({2, 4}, DType::f64)}; };
   LayerState whole = start(), halves = start();
-  const Tensor y = lstm_layer(ctx, Var(x), w, whole, 0).value();
-  const Tensor first = lstm_layer(ctx, Var(x.slice(0, 6)), w, halves, 0).value();
-  const Tensor second = lstm_layer(ctx, Var(x.slice(6, 12)), w, halves, 0).value();
+  const Tensor y = lstm_layer(ctx, Var(x), w, whole, {}).value();
+  const Tensor first = lstm_layer(ctx, Var(x.slice(0, 6)), w, halves, {}).value();
+  const Tensor second = lstm_layer(ctx, Var(x.slice(6, 12)), w, halves, {}).value();
   for (int64_t i = 0; i < 12; ++i) {
     EXPECT_EQ(y.data<double>()[i], first.data<double>()[i]);
     EXPECT_EQ(y.data<double>()[12 + i], second.data<double>()[i]);
@@ -80,7 +81,7 @@ TEST_F(LstmOp, EveryPrecisionFollowsF64) {
     const LayerWeights w{leaf({96, 16}, 2, "w_ih"), leaf({96, 12}, 3, "w_hh"), leaf({96}, 4, "b"),
                          leaf({12, 24}, 5, "w_hr")};
     LayerState state{ctx.zeros({4, 12}, type), ctx.zeros({4, 24}, type)};
-    const Var y = lstm_layer(ctx, x, w, state, 1.0);
+    const Var y = lstm_layer(ctx, x, w, state, {.forget_bias = 1.0});
     tape.backward(ctx, sum(ctx, multiply(ctx, y, Var(f64_tensor(y.shape(), 9).to(type)))));
     std::vector<std::vector<double>> out{lmx::testing::dense_gradient(x), lmx::testing::dense_gradient(w.w_ih),
                                          lmx::testing::dense_gradient(w.w_hh), lmx::testing::dense_gradient(w.bias),
@@ -113,7 +114,7 @@ TEST_F(LstmOp, AWeightIsPackedOnceForABatchOfAnySize) {
   const auto packed_bytes = [&](int64_t batch) {
     LayerState state{ctx.zeros({batch, 32}), ctx.zeros({batch, 64})};
     const Tensor x = f64_tensor({3 * batch, 16}, 5).to(DType::f32);
-    lstm_layer(ctx, Var(x), w, state, 0);
+    lstm_layer(ctx, Var(x), w, state, {});
     return ctx.allocator->stats().current[static_cast<size_t>(MemClass::parameters)];
   };
   const int64_t before = ctx.allocator->stats().current[static_cast<size_t>(MemClass::parameters)];
@@ -133,14 +134,14 @@ TEST_F(LstmOp, ErrorsNameEveryShape) {
   LayerState state{ctx.zeros({2, 3}), ctx.zeros({2, 4})};
   const LayerWeights w{Var(ctx.zeros({16, 5})), Var(ctx.zeros({16, 3})), Var(ctx.zeros({16})), Var(ctx.zeros({3, 4}))};
   try {
-    lstm_layer(ctx, Var(ctx.zeros({4, 6})), w, state, 0);
+    lstm_layer(ctx, Var(ctx.zeros({4, 6})), w, state, {});
     FAIL();
   } catch (const UserError& e) {
     EXPECT_STREQ(e.what(),
                  "[lstm] x (4, 6), w_ih (16, 5), w_hh (16, 3), bias (16), w_hr (3, 4), h (2, 3), c (2, 4): x and w_ih "
                  "differ in the input size");
   }
-  EXPECT_THROW(lstm_layer(ctx, Var(ctx.zeros({3, 5})), w, state, 0), UserError);
+  EXPECT_THROW(lstm_layer(ctx, Var(ctx.zeros({3, 5})), w, state, {}), UserError);
 }
 
 }  // namespace

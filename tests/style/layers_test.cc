@@ -37,6 +37,7 @@ const std::map<std::string, std::string> kHeaderLayer{
     {"fetch.h", "data"},        {"rows.h", "ops"},
     {"batcher_bench.h", "train"},
     {"pair_batches.h", "data"},
+    {"sequence.h", "ops"},      {"lstm_cell.h", "ops"},     {"recurrent.h", "interface"},
 };
 
 struct Exception {

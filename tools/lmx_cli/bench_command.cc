@@ -107,7 +107,7 @@ void bench(Options& options) {
   if (std::find(workloads.begin(), workloads.end(), options.workload) == workloads.end()) {
     throw lmx::UserError(lmx::str("[bench] unknown workload '", options.workload, "'",
                                   lmx::did_you_mean(options.workload, workloads),
-                                  "; there are word_lstm, nmt_transformer and batchers"));
+                                  "; there are word_lstm, char_mlstm, char_rhn, nmt_transformer and batchers"));
   }
   if (options.precision != "all" &&
       std::find(precisions.begin(), precisions.end(), options.precision) == precisions.end()) {
@@ -141,6 +141,7 @@ void add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "time a training step and compare it with the GEMM peak");
   set_examples(*command,
                {{"lmx bench word_lstm --precision fp32", "one JSON line: step_s, tokens_per_s, gflops, efficiency"},
+                {"lmx bench char_mlstm", "characters; also char_rhn"},
                 {"lmx bench nmt_transformer --precision bf16", "translation; also as --precision fp16"},
                 {"lmx bench word_lstm --table", "where the step's time goes, on stderr"},
                 {"lmx bench batchers --steps 6", "padding and stragglers of the batchers of parallel text"},
@@ -148,8 +149,10 @@ void add_bench(CLI::App& app) {
   command
       ->add_option(
           "WORKLOAD", options->workload,
-          "word_lstm: Patwary's word model at its full size, 32 x 20 words; nmt_transformer: a base Transformer, "
-          "64 pairs of 24 and 26 words; batchers: sub-batches of translation over 8 ranks")
+          "word_lstm: Patwary's word model at its full size, 32 x 20 words; char_mlstm: a multiplicative LSTM of 1,024 "
+          "cells, 32 x 64 bytes; char_rhn: a recurrent highway network of 512 units and depth 10, 32 x 50 characters; "
+          "nmt_transformer: a base Transformer, 64 pairs of 24 and 26 words; batchers: sub-batches of translation over "
+          "8 ranks")
       ->type_name("")
       ->capture_default_str();
   command->add_option("--precision", options->precision, "fp32, bf16, fp16, or all (fp32 and bf16)")

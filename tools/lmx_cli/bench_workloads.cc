@@ -106,6 +106,14 @@ class WordLstm final : public Workload {
   }
 };
 
+lmx::Tensor uniform_ids(const lmx::Context& ctx, lmx::RandomKey key, int64_t n, int64_t vocab) {
+  lmx::Tensor ids = ctx.empty({n}, lmx::DType::i32);
+  for (int64_t i = 0; i < n; ++i) {
+    ids.data<int32_t>()[i] = static_cast<int32_t>(key.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocab)));
+  }
+  return ids;
+}
+
 // A base Transformer as Vaswani's, one table for all words, label smoothing 0.1, Adam: 64 pairs of 24 and 26 words.
 class NmtTransformer final : public Workload {
  public:
@@ -131,33 +139,75 @@ class NmtTransformer final : public Workload {
 
   lmx::Batch batch(lmx::RandomKey key) const override {
     lmx::Batch b;
-    b.source = words(key.fold("source"), kPairs * kSource);
-    b.inputs = words(key.fold("inputs"), kPairs * kTarget);
-    b.targets = words(key.fold("targets"), kPairs * kTarget);
+    b.source = uniform_ids(ctx_, key.fold("source"), kPairs * kSource, kVocab);
+    b.inputs = uniform_ids(ctx_, key.fold("inputs"), kPairs * kTarget, kVocab);
+    b.targets = uniform_ids(ctx_, key.fold("targets"), kPairs * kTarget, kVocab);
     b.source_lengths.assign(kPairs, kSource);
     b.lengths.assign(kPairs, kTarget);
     for (int64_t s = 0; s < kPairs; ++s) b.slots.push_back(s);
     b.fresh.assign(kPairs, 1);
     return b;
   }
-
-  lmx::Tensor words(lmx::RandomKey key, int64_t n) const {
-    lmx::Tensor ids = ctx_.empty({n}, lmx::DType::i32);
-    for (int64_t i = 0; i < n; ++i) {
-      ids.data<int32_t>()[i] = static_cast<int32_t>(key.below(static_cast<uint64_t>(i), kVocab));
-    }
-    return ids;
-  }
 };
+
+// A recurrent model of characters: random ids, full softmax, Adam, the norm of all gradients clipped to 1.
+class CharModel final : public Workload {
+ public:
+  struct Size {
+    const char *model, *optimizer;
+    double rate;
+    int64_t vocab, batch, steps;
+  };
+  CharModel(lmx::Context& ctx, const Size& size)
+      : Workload(
+            ctx,
+            {size.model, "{name: full_softmax, bias: true}", size.optimizer, size.vocab, size.rate, {{".*", 1.0}}}),
+        size_(size) {}
+
+  int64_t tokens() const override { return size_.batch * size_.steps; }
+  double flops() const override {
+    return 6.0 * static_cast<double>(tokens()) *
+           static_cast<double>(model_->macs_per_token() + loss_->macs_per_token(tokens()));
+  }
+
+ private:
+  lmx::Batch batch(lmx::RandomKey key) const override {
+    lmx::Batch b;
+    const lmx::Shape shape{size_.batch, size_.steps};
+    b.inputs = uniform_ids(ctx_, key.fold("inputs"), tokens(), size_.vocab).reshape(shape);
+    b.targets = uniform_ids(ctx_, key.fold("targets"), tokens(), size_.vocab).reshape(shape);
+    for (int64_t s = 0; s < size_.batch; ++s) b.slots.push_back(s);
+    b.fresh.assign(static_cast<size_t>(size_.batch), 1);
+    return b;
+  }
+
+  Size size_;
+};
+
+// The peers' sizes: a quarter of Patwary's width and of Puri's.
+constexpr CharModel::Size kCharRhn{"{name: rhn, embedding: 512, cells: 512, depth: 10, transform_bias: 0}",
+                                   "{name: adam, lr: 1e-3}",
+                                   1e-3,
+                                   98,
+                                   32,
+                                   50};
+constexpr CharModel::Size kCharMlstm{"{name: mlstm, embedding: 64, cells: 1024, weight_norm: 'mlstm\\..*'}",
+                                     "{name: adam, lr: 5e-4}",
+                                     5e-4,
+                                     256,
+                                     32,
+                                     64};
 
 }  // namespace
 
 std::vector<std::string> workload_names() {
-  return {"word_lstm", "nmt_transformer"};
+  return {"word_lstm", "char_mlstm", "char_rhn", "nmt_transformer"};
 }
 
 std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx) {
   if (name == "word_lstm") return std::make_unique<WordLstm>(ctx);
+  if (name == "char_mlstm") return std::make_unique<CharModel>(ctx, kCharMlstm);
+  if (name == "char_rhn") return std::make_unique<CharModel>(ctx, kCharRhn);
   return std::make_unique<NmtTransformer>(ctx);
 }
 

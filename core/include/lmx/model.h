@@ -51,6 +51,10 @@ class LMX_API Model {
   // Multiply-adds of matrix products in a forward pass of one token, and activation bytes kept per token for backward.
   virtual int64_t macs_per_token() const = 0;
   virtual int64_t activation_bytes_per_token() const = 0;
+  // Activation bytes of a step of this size at their highest. Default: activation_bytes_per_token() for each token.
+  virtual int64_t activation_bytes(int64_t sequences, int64_t steps) const;
+  // Bytes of the copies of weights that are kept beside them for products in `compute`. Default: 0.
+  virtual int64_t copy_bytes(DType compute) const;
   // Multiply-adds of a forward of a pair of these lengths. Default: macs_per_token() for each target.
   virtual int64_t macs_per_pair(int64_t source, int64_t target) const;
 };

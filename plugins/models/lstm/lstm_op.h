@@ -1,8 +1,7 @@
 // A whole sequence of one LSTM layer as one differentiable op.
 #pragma once
 
-#include "lmx/autograd.h"
-#include "lmx/context.h"
+#include "lmx/sequence.h"
 
 namespace lmx::lstm {
 
@@ -18,8 +17,13 @@ struct LayerState {
   Tensor c;  // (B, H)
 };
 
+struct LayerOptions {
+  double forget_bias = 0;  // added to the forget gate's pre-activation
+  SequenceOptions sequence;
+};
+
 // h of every step, time-major: x (T*B, E) -> (T*B, P), row t*B + b. `state` comes in as it stood before step 0 and
 // leaves as after step T-1, detached.   grads: x, w_ih, w_hh, bias, w_hr
-Var lstm_layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, double forget_bias);
+Var lstm_layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, const LayerOptions& options);
 
 }  // namespace lmx::lstm

@@ -1,6 +1,7 @@
+#include "ops/lstm_cell.h"
+
+#include "lmx/lstm_cell.h"
 #include "lmx/parallel.h"
-#include "lstm_cell.h"
-#include "lstm_kernels.h"
 
 namespace lmx::lstm {
 namespace {
@@ -20,7 +21,7 @@ LMX_SIMD void backward_row(T* __restrict z, const T* __restrict c, const T* __re
 }
 
 template <class T>
-void forward(const ForwardStep<T>& s) {
+void forward(const LstmForwardStep<T>& s) {
   const int64_t h = s.cells;
   parallel_for(s.batch, 1 + 4096 / h, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -30,7 +31,7 @@ void forward(const ForwardStep<T>& s) {
 }
 
 template <class T>
-void backward(const BackwardStep<T>& s) {
+void backward(const LstmBackwardStep<T>& s) {
   const int64_t h = s.cells;
   parallel_for(s.batch, 1 + 4096 / h, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -39,11 +40,16 @@ void backward(const BackwardStep<T>& s) {
   });
 }
 
-}  // namespace
-
-void add_cpu_kernels() {
-  add_kernels<float>(Device::Kind::cpu, forward<float>, backward<float>);
-  add_kernels<double>(Device::Kind::cpu, forward<double>, backward<double>);
+template <class T>
+void add() {
+  add_kernel("lstm_forward", Device::Kind::cpu, dtype_of<T>, reinterpret_cast<AnyKernel>(forward<T>));
+  add_kernel("lstm_backward", Device::Kind::cpu, dtype_of<T>, reinterpret_cast<AnyKernel>(backward<T>));
 }
 
+}  // namespace
 }  // namespace lmx::lstm
+
+void lmx::add_lstm_kernels() {
+  lstm::add<float>();
+  lstm::add<double>();
+}

@@ -1,7 +1,5 @@
-// The LSTM cell's arithmetic (Hochreiter and Schmidhuber 1997, with forget gates; FACTS A5), written once: a float that
-// the CPU's compiler vectorises, a double for gradient checks, a CUDA thread's float.
-//
-//   i, f, o = sigmoid(z_i, z_f, z_o)    g = tanh(z_g)    c' = f c + i g    m = o tanh(c')
+// The LSTM cell's arithmetic (lmx/lstm_cell.h has the formula), written once: a float that the CPU's compiler
+// vectorises, a double for gradient checks, a CUDA thread's float.
 #pragma once
 
 #include "lmx/math.h"

@@ -1,15 +1,18 @@
-// The pointwise kernels of one LSTM step, as the kernel table holds them ("lstm_forward", "lstm_backward").
+// The pointwise kernels of one LSTM step, as the kernel table holds them ("lstm_forward", "lstm_backward"), for every
+// layer whose cell is an LSTM's (Hochreiter and Schmidhuber 1997, with forget gates; FACTS A5):
+//
+//   i, f, o = sigmoid(z_i, z_f, z_o)    g = tanh(z_g)    c' = f c + i g    m = o tanh(c')
 #pragma once
 
 #include <cstdint>
 
 #include "lmx/kernels.h"
 
-namespace lmx::lstm {
+namespace lmx {
 
 // One step of a batch. Gate blocks of a row lie in the order i, f, g, o. T: the value type (f32 or f64).
 template <class T>
-struct ForwardStep {
+struct LstmForwardStep {
   T* z;           // (B, 4H) in: pre-activations without bias; out: activated gates
   const T* bias;  // (4H)
   const T* c;     // (B, H) the cell before
@@ -20,7 +23,7 @@ struct ForwardStep {
 };
 
 template <class T>
-struct BackwardStep {
+struct LstmBackwardStep {
   T* z;             // (B, 4H) in: activated gates; out: gradients of the pre-activations
   const T* c;       // (B, H) the cell before
   const T* c_next;  // (B, H)
@@ -30,16 +33,11 @@ struct BackwardStep {
 };
 
 template <class T>
-using ForwardKernel = void (*)(const ForwardStep<T>&);
+using LstmForwardKernel = void (*)(const LstmForwardStep<T>&);
 template <class T>
-using BackwardKernel = void (*)(const BackwardStep<T>&);
+using LstmBackwardKernel = void (*)(const LstmBackwardStep<T>&);
 
-template <class T>
-void add_kernels(Device::Kind device, ForwardKernel<T> forward, BackwardKernel<T> backward) {
-  add_kernel("lstm_forward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(forward));
-  add_kernel("lstm_backward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(backward));
-}
+// Adds the CPU's, f32 and f64, to the table; any number of times. CUDA's come with liblmx_cuda.so.
+LMX_API void add_lstm_kernels();
 
-void add_cpu_kernels();  // f32 and f64
-
-}  // namespace lmx::lstm
+}  // namespace lmx

@@ -1,0 +1,74 @@
+// Recurrent language models: embedding, layers of some cell, dropout between them, state carried from batch to batch.
+// A cell's plugin says what one layer is.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lmx/model.h"
+#include "lmx/sequence.h"
+
+namespace lmx {
+
+// Keys that every recurrent model has; a cell's config derives from it and adds its own.
+struct LMX_API RecurrentConfig {
+  int64_t layers = 1;
+  int64_t embedding = 256;
+  double dropout = 0;
+  std::string weight_norm;
+  bool checkpoint = false;
+  int64_t segment = 0;
+  Init init{"uniform", 0.1};
+  Init embedding_init{"uniform", 0.1};
+  void fields(Fields& f);
+};
+
+class LMX_API RecurrentModel : public Model {
+ public:
+  // `name`: of the plugin, with which names of parameters begin. UserError: a weight_norm that is no pattern, or fits
+  // no matrix of a layer.
+  RecurrentModel(std::string name, const RecurrentConfig& config, const ModelEnv& env);
+  // "embedding.weight" and each layer's, "NAME.0.weight_hh". Where weight_norm fits a matrix w (N, K) there stand
+  // w_v (N, K) and w_g (N) instead.
+  std::vector<ParameterSpec> parameters() const final;
+  Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const final;
+  ModelState initial_state(Context& ctx, int64_t sequences) const final;
+  int64_t feature_size() const final { return output_size(); }
+  int64_t macs_per_token() const final;
+  int64_t activation_bytes_per_token() const final;
+  int64_t activation_bytes(int64_t sequences, int64_t steps) const final;
+  int64_t copy_bytes(DType compute) const final;
+
+ protected:
+  using Weights = std::function<Var(const std::string& name)>;  // a layer's weight by its name without prefix
+  struct StatePart {
+    std::string name;  // "h"
+    int64_t width;
+  };
+  // Of one layer that reads vectors of `input` elements. state_parts() and the tensors of `state` have one order; the
+  // first is the output's.
+  virtual std::vector<ParameterSpec> layer_parameters(int64_t input) const = 0;  // names without prefix
+  virtual Var layer(Context& ctx, const Var& x, const Weights& weights, std::vector<Tensor>& state,
+                    const SequenceOptions& options) const = 0;
+  virtual std::vector<StatePart> state_parts() const = 0;
+  virtual int64_t output_size() const = 0;
+  // True: this matrix is multiplied with at every step, hence packed for it, forward and backward.
+  virtual bool recurs(const std::string& name) const = 0;
+  virtual int64_t layer_macs(int64_t input) const = 0;
+  // Elements of 4 bytes that a piece keeps for backward for each token, its output not among them.
+  virtual int64_t saved_per_token(int64_t input) const = 0;
+
+ private:
+  int64_t input_size(int64_t layer) const { return layer == 0 ? config_.embedding : output_size(); }
+  std::string prefix(int64_t layer) const;
+  bool normed(const std::string& name, const Shape& shape) const;
+  Var weight(Context& ctx, const ParameterStore& params, const std::string& name) const;
+
+  std::string name_;
+  RecurrentConfig config_;
+  int64_t vocab_;
+};
+
+}  // namespace lmx

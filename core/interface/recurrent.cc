@@ -1,0 +1,238 @@
+#include "lmx/recurrent.h"
+
+#include <cmath>
+#include <regex>
+
+#include "lmx/error.h"
+#include "lmx/ops.h"
+#include "lmx/parallel.h"
+
+namespace lmx {
+
+void RecurrentConfig::fields(Fields& f) {
+  f.field("layers", layers, "recurrent layers, each reading the outputs of the one below", kPositive);
+  f.field("embedding", embedding, "size E of a token's vector", kPositive);
+  f.field("dropout", dropout, "probability that an element of a layer's input or of the last output is zeroed",
+          {0, 0.99, false});
+  f.field(
+      "weight_norm", weight_norm,
+      "matrices of the layers, by a pattern of their whole names (mlstm\\..*), to be trained as direction and length "
+      "of each row; '': none");
+  f.field("checkpoint", checkpoint,
+          "keep only the state before each segment of time and compute the rest again in backward: less memory, a "
+          "forward more, the same bits");
+  f.field("segment", segment, "time steps computed as a piece; 0: as many as make 2048 rows with the batch",
+          kNonNegative);
+  f.group("init", init, "how the layers' matrices start");
+  f.group("embedding_init", embedding_init, "how the embedding starts");
+}
+
+namespace {
+
+// (T*B, D) time-major -> (B*T, D) sequence by sequence, or back; a permutation of rows, so its gradient is the inverse
+// one.
+template <class T>
+void swap_rows(const Tensor& from, Tensor& to, int64_t outer, int64_t inner) {
+  const int64_t width = from.dim(1);
+  const T* source = from.data<T>();
+  T* target = to.data<T>();
+  parallel_for(outer, std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(inner * width, 1)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t o = begin; o < end; ++o) {
+                   for (int64_t i = 0; i < inner; ++i)
+                     std::copy_n(source + (o * inner + i) * width, width, target + (i * outer + o) * width);
+                 }
+               });
+}
+
+Tensor swapped(const Tensor& from, int64_t outer, int64_t inner) {
+  Tensor to = from.like(MemClass::activations);
+  if (from.dtype() == DType::f64) {
+    swap_rows<double>(from, to, outer, inner);
+  } else {
+    swap_rows<float>(from, to, outer, inner);
+  }
+  return to;
+}
+
+Var to_sequences(Context& ctx, const Var& x, int64_t steps, int64_t batch) {
+  Var y(swapped(x.value(), steps, batch));
+  if (ctx.tape) {
+    ctx.tape->record("to_sequences", {x}, {y}, [&ctx, x, y, steps, batch](Tape& tape) {
+      tape.accumulate(ctx, x, swapped(tape.grad_of(y), batch, steps));
+    });
+  }
+  return y;
+}
+
+// Ids (B, T) as (T*B), time-major.
+Tensor time_major(Context& ctx, const Tensor& ids) {
+  const int64_t batch = ids.dim(0), steps = ids.dim(1);
+  Tensor out = ctx.empty({steps * batch}, DType::i32);
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t t = 0; t < steps; ++t) out.data<int32_t>()[t * batch + b] = ids.data<int32_t>()[b * steps + t];
+  }
+  return out;
+}
+
+// What the rows of a time-major batch are to dropout: row t*B + b is time t of global slot slots[b], on whatever rank
+// and in whatever micro-batch.
+std::vector<uint64_t> row_ids(const Batch& batch) {
+  const int64_t sequences = batch.inputs.dim(0), steps = batch.inputs.dim(1);
+  LMX_CHECK(static_cast<int64_t>(batch.slots.size()) == sequences, batch.slots.size(), " slots for ", sequences);
+  std::vector<uint64_t> ids;
+  ids.reserve(static_cast<size_t>(batch.inputs.numel()));
+  for (int64_t t = 0; t < steps; ++t) {
+    for (const int64_t slot : batch.slots) ids.push_back(static_cast<uint64_t>(slot * steps + t));
+  }
+  return ids;
+}
+
+std::regex compiled(const std::string& pattern) {
+  try {
+    return std::regex(pattern);
+  } catch (const std::regex_error& e) {
+    throw UserError(str("[model] weight_norm '", pattern, "' is no regular expression: ", e.what()));
+  }
+}
+
+// The length that a row of `cols` elements has on average where it starts as `init` says.
+double row_length(const Init& init, const Shape& shape) {
+  const double rows = static_cast<double>(shape[0]), cols = static_cast<double>(shape[1]);
+  if (init.kind == "uniform") return init.scale * std::sqrt(cols / 3);
+  if (init.kind == "normal") return init.scale * std::sqrt(cols);
+  if (init.kind == "xavier_uniform" || init.kind == "xavier_normal")
+    return init.scale * std::sqrt(2 * cols / (rows + cols));
+  return (init.kind == "constant" ? std::abs(init.scale) : init.kind == "ones" ? 1.0 : 0.0) * std::sqrt(cols);
+}
+
+}  // namespace
+
+RecurrentModel::RecurrentModel(std::string name, const RecurrentConfig& config, const ModelEnv& env)
+    : name_(std::move(name)), config_(config), vocab_(env.vocab_size) {
+  compiled(config_.weight_norm);
+}
+
+std::string RecurrentModel::prefix(int64_t layer) const {
+  return str(name_, ".", layer, ".");
+}
+
+// Biases have no direction to part from their length.
+bool RecurrentModel::normed(const std::string& name, const Shape& shape) const {
+  return !config_.weight_norm.empty() && shape.rank() == 2 && std::regex_match(name, compiled(config_.weight_norm));
+}
+
+std::vector<ParameterSpec> RecurrentModel::parameters() const {
+  std::vector<ParameterSpec> specs{{"embedding.weight", {vocab_, config_.embedding}, config_.embedding_init, true}};
+  std::vector<std::string> names;
+  bool any = false;
+  for (int64_t l = 0; l < config_.layers; ++l) {
+    for (ParameterSpec& spec : layer_parameters(input_size(l))) {
+      spec.name = prefix(l) + spec.name;
+      names.push_back(spec.name);
+      if (!normed(spec.name, spec.shape)) {
+        specs.push_back(std::move(spec));
+        continue;
+      }
+      any = true;
+      const double length = row_length(spec.init, spec.shape);
+      if (length <= 0) throw UserError(str("[", name_, "] weight_norm of ", spec.name, ": its rows start at zero"));
+      specs.push_back({spec.name + "_v", spec.shape, spec.init, false});
+      specs.push_back({spec.name + "_g", {spec.shape[0]}, Init{"constant", length}, false});
+    }
+  }
+  if (!config_.weight_norm.empty() && !any) {
+    std::string known;
+    for (const std::string& name : names) known += str(known.empty() ? "" : ", ", name);
+    throw UserError(str("[", name_, "] weight_norm '", config_.weight_norm,
+                        "' fits no matrix of a layer; it must match a whole name of ", known));
+  }
+  return specs;
+}
+
+Var RecurrentModel::weight(Context& ctx, const ParameterStore& params, const std::string& name) const {
+  if (params.contains(name)) return params.at(name);
+  const Var v = params.at(name + "_v"), g = params.at(name + "_g");
+  if (ctx.tape) return weight_norm(ctx, v, g);
+  // Without gradients the product of v and g is made once, with what is packed of it.
+  return v.cached<Var>(str("weight_norm ", g.version()), [&] { return weight_norm(ctx, v, g); });
+}
+
+Var RecurrentModel::forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const {
+  const int64_t sequences = batch.inputs.dim(0), steps = batch.inputs.dim(1);
+  const RandomKey key = ctx.key.fold("dropout");
+  const bool drops = ctx.training && config_.dropout > 0;
+  const std::vector<uint64_t> rows = drops ? row_ids(batch) : std::vector<uint64_t>();
+  const auto noisy = [&](const Var& v, int64_t layer) {
+    return drops ? dropout(ctx, v, config_.dropout, key.fold(static_cast<uint64_t>(layer)), rows) : v;
+  };
+  Var x = embedding(ctx, params.at("embedding.weight"), time_major(ctx, batch.inputs));
+  for (int64_t l = 0; l < config_.layers; ++l) {
+    const std::string p = prefix(l);
+    std::vector<Tensor> parts;
+    for (const StatePart& part : state_parts()) parts.push_back(state.at(p + part.name));
+    const Weights weights = [&](const std::string& name) { return weight(ctx, params, p + name); };
+    x = layer(ctx, noisy(x, l), weights, parts, {config_.segment, config_.checkpoint});
+    size_t i = 0;
+    for (const StatePart& part : state_parts()) state.at(p + part.name) = parts[i++];
+  }
+  return to_sequences(ctx, noisy(x, config_.layers), steps, sequences);
+}
+
+ModelState RecurrentModel::initial_state(Context& ctx, int64_t sequences) const {
+  const DType type = ctx.compute == DType::f64 ? DType::f64 : DType::f32;
+  ModelState state;
+  for (int64_t l = 0; l < config_.layers; ++l) {
+    for (const StatePart& part : state_parts()) state[prefix(l) + part.name] = ctx.zeros({sequences, part.width}, type);
+  }
+  return state;
+}
+
+int64_t RecurrentModel::macs_per_token() const {
+  int64_t macs = 0;
+  for (int64_t l = 0; l < config_.layers; ++l) macs += layer_macs(input_size(l));
+  return macs;
+}
+
+int64_t RecurrentModel::activation_bytes_per_token() const {
+  // What layers keep, their outputs and inputs, in 4 bytes.
+  int64_t elements = output_size();
+  for (int64_t l = 0; l < config_.layers; ++l) {
+    elements += (config_.checkpoint ? 0 : saved_per_token(input_size(l))) + output_size() + input_size(l);
+  }
+  return 4 * elements;
+}
+
+int64_t RecurrentModel::activation_bytes(int64_t sequences, int64_t steps) const {
+  int64_t bytes = sequences * steps * activation_bytes_per_token(), widths = 0, largest = 0;
+  for (const StatePart& part : state_parts()) widths += part.width;
+  for (int64_t l = 0; l < config_.layers; ++l) {
+    largest = std::max(largest, saved_per_token(input_size(l)));
+    // A normalised matrix and its gradient.
+    for (const ParameterSpec& spec : layer_parameters(input_size(l)))
+      if (normed(prefix(l) + spec.name, spec.shape)) bytes += 8 * spec.shape.numel();
+  }
+  if (!config_.checkpoint) return bytes;
+  const int64_t length = segment_steps({config_.segment, true}, steps, sequences);
+  // The states between pieces, and one piece of one layer with all that it keeps.
+  return bytes + 4 * sequences * (config_.layers * widths * ((steps + length - 1) / length) + length * largest);
+}
+
+int64_t RecurrentModel::copy_bytes(DType compute) const {
+  // Without hardware for them, 16-bit products run in fp32 on packed copies of rounded weights.
+  const bool wide = compute == DType::f32 || compute == DType::f16 || !cpu_has_bf16();
+  int64_t bytes = 0;
+  for (int64_t l = 0; l < config_.layers; ++l) {
+    for (const ParameterSpec& spec : layer_parameters(input_size(l))) {
+      if (spec.shape.rank() != 2) continue;
+      if (recurs(spec.name)) {
+        bytes += 2 * (wide ? 4 : 2) * spec.shape.numel();
+      } else if (compute != DType::f32) {
+        bytes += 2 * spec.shape.numel();
+      }
+    }
+  }
+  return bytes;
+}
+
+}  // namespace lmx

@@ -1,0 +1,71 @@
+// The multiplicative LSTM language model of Radford 2017 and Puri 2018 (Krause et al. 2016; FACTS A3.1).
+#include "lmx/lstm_cell.h"
+#include "lmx/plugin.h"
+#include "lmx/recurrent.h"
+#include "mlstm_kernels.h"
+#include "mlstm_op.h"
+
+namespace lmx::mlstm {
+
+struct MlstmConfig : RecurrentConfig {
+  int64_t cells = 4096;
+  double forget_bias = 0;
+
+  MlstmConfig() {
+    embedding = 64;
+    init = {"xavier_uniform", 1.0};
+  }
+
+  void fields(Fields& f) {
+    RecurrentConfig::fields(f);
+    f.field("cells", cells, "memory cells H of a layer", kPositive);
+    f.field("forget_bias", forget_bias, "constant added to the forget gate's pre-activation");
+  }
+};
+
+namespace {
+
+class Mlstm final : public RecurrentModel {
+ public:
+  Mlstm(const MlstmConfig& config, const ModelEnv& env) : RecurrentModel("mlstm", config, env), config_(config) {}
+
+ private:
+  std::vector<ParameterSpec> layer_parameters(int64_t input) const override {
+    const int64_t h = config_.cells;
+    return {{"weight_mx", {h, input}, config_.init, false},
+            {"weight_mh", {h, h}, config_.init, false},
+            {"weight_x", {4 * h, input}, config_.init, false},
+            {"weight_m", {4 * h, h}, config_.init, false},
+            {"bias", {4 * h}, Init{"zeros", 0}, false}};
+  }
+
+  Var layer(Context& ctx, const Var& x, const Weights& weights, std::vector<Tensor>& state,
+            const SequenceOptions& options) const override {
+    const LayerWeights w{weights("weight_mx"), weights("weight_mh"), weights("weight_x"), weights("weight_m"),
+                         weights("bias")};
+    LayerState s{state[0], state[1]};
+    Var y = mlstm_layer(ctx, x, w, s, {config_.forget_bias, options});
+    state = {s.h, s.c};
+    return y;
+  }
+
+  std::vector<StatePart> state_parts() const override { return {{"h", config_.cells}, {"c", config_.cells}}; }
+  int64_t output_size() const override { return config_.cells; }
+  bool recurs(const std::string& name) const override { return name == "weight_mh" || name == "weight_m"; }
+  int64_t layer_macs(int64_t input) const override { return 5 * config_.cells * (input + config_.cells); }
+  // Gates, cells, both factors of m, m and h.
+  int64_t saved_per_token(int64_t) const override { return 9 * config_.cells; }
+
+  MlstmConfig config_;
+};
+
+std::unique_ptr<Model> make_mlstm(const Node& config, const std::string& path, const ModelEnv& env) {
+  add_lstm_kernels();
+  add_cpu_kernels();
+  return std::make_unique<Mlstm>(read_config<MlstmConfig>(config, path), env);
+}
+
+}  // namespace
+}  // namespace lmx::mlstm
+
+LMX_PLUGIN(model, mlstm, lmx::mlstm::MlstmConfig, lmx::mlstm::make_mlstm)

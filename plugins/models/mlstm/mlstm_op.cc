@@ -1,0 +1,170 @@
+// Inside the loop over time stand two products with packed weights, one on each side of the multiplication, and the
+// LSTM's pointwise kernel (lmx/sequence.h has the rest).
+#include "mlstm_op.h"
+
+#include "lmx/error.h"
+#include "lmx/lstm_cell.h"
+#include "mlstm_kernels.h"
+
+namespace lmx::mlstm {
+namespace {
+
+struct Sizes {
+  int64_t batch, cells;  // B, H
+};
+
+Sizes check(const Var& x, const LayerWeights& w, const LayerState& s) {
+  const auto fail = [&](const std::string& why) {
+    throw UserError(str("[mlstm] x ", x.shape(), ", w_mx ", w.w_mx.shape(), ", w_mh ", w.w_mh.shape(), ", w_x ",
+                        w.w_x.shape(), ", w_m ", w.w_m.shape(), ", bias ", w.bias.shape(), ", h ", s.h.shape(), ", c ",
+                        s.c.shape(), ": ", why));
+  };
+  if (x.shape().rank() != 2 || w.w_mh.shape().rank() != 2 || s.h.rank() != 2) fail("x, w_mh and h are matrices");
+  const int64_t cells = w.w_mh.shape()[0], input = x.shape()[1], batch = s.h.dim(0);
+  if (w.w_mh.shape() != Shape{cells, cells}) fail("w_mh must be (H, H)");
+  if (w.w_mx.shape() != Shape{cells, input}) fail(str("w_mx must be (H, E) = ", Shape{cells, input}));
+  if (w.w_x.shape() != Shape{4 * cells, input}) fail(str("w_x must be (4H, E) = ", Shape{4 * cells, input}));
+  if (w.w_m.shape() != Shape{4 * cells, cells} || w.bias.shape() != Shape{4 * cells})
+    fail("w_m must be (4H, H), bias (4H)");
+  if (s.h.shape() != Shape{batch, cells} || s.c.shape() != s.h.shape()) fail("state is h (B, H), c (B, H)");
+  return {batch, cells};
+}
+
+// What a piece's forward leaves for its backward. Row blocks of (n+1) tensors: block t is the value before step t.
+struct Saved {
+  Tensor gates;   // (n*B, 4H) activated; the backward turns it into gradients of the pre-activations
+  Tensor cells;   // ((n+1)*B, H)
+  Tensor hidden;  // ((n+1)*B, H) in the compute type
+  Tensor from_x;  // (n*B, H) W_mx x; the backward turns it into its gradient
+  Tensor from_h;  // (n*B, H) W_mh h, likewise
+  Tensor m;       // (n*B, H) their product in the compute type
+};
+
+template <class T>
+class Cell final : public SequenceCell {
+ public:
+  Cell(LayerWeights w, const Sizes& z, double forget_bias)
+      : w_(std::move(w)), z_(z), forget_bias_(static_cast<T>(forget_bias)) {}
+
+  std::shared_ptr<void> forward(Context& ctx, const Tensor& x, std::vector<Tensor>& state, Tensor& y) const override {
+    const Span span(ctx.tracer, "mlstm.forward");
+    const int64_t rows = x.dim(0), b = z_.batch;
+    const DType type = dtype_of<T>;
+    auto saved = std::make_shared<Saved>();
+    Saved& s = *saved;
+    s.gates = ctx.empty({rows, 4 * z_.cells}, type);
+    s.from_x = ctx.empty({rows, z_.cells}, type);
+    s.from_h = ctx.empty({rows, z_.cells}, type);
+    s.cells = ctx.empty({rows + b, z_.cells}, type);
+    const Tensor operand = to_compute(ctx, x), first = to_compute(ctx, state[0]);
+    project(ctx, operand, w_.w_x, s.gates);
+    project(ctx, operand, w_.w_mx, s.from_x);
+    s.m = ctx.empty({rows, z_.cells}, first.dtype());
+    s.hidden = ctx.empty({rows + b, z_.cells}, first.dtype());
+    s.hidden.slice(0, b).copy_from(first);
+    s.cells.slice(0, b).copy_from(state[1]);
+    steps(ctx, s, y);
+    state[0] = y.slice(rows - b, rows).clone();
+    state[1] = s.cells.slice(rows, rows + b).clone();
+    return saved;
+  }
+
+  void backward(Context& ctx, const Piece& piece, std::vector<Tensor>& dstate) const override {
+    Saved& s = *static_cast<Saved*>(piece.saved);
+    {
+      const Span span(ctx.tracer, "mlstm.through_time");
+      through_time(ctx, s, piece.dy, dstate);
+    }
+    const Span span(ctx.tracer, "mlstm.weight_gradients");
+    const Tensor dz = to_compute(ctx, s.gates), x = to_compute(ctx, piece.x), d_from_x = to_compute(ctx, s.from_x);
+    add_weight_gradient(ctx, w_.w_m, dz, s.m);
+    add_weight_gradient(ctx, w_.w_mh, to_compute(ctx, s.from_h), s.hidden.slice(0, dz.dim(0)));
+    add_weight_gradient(ctx, w_.w_x, dz, x);
+    add_weight_gradient(ctx, w_.w_mx, d_from_x, x);
+    add_bias_gradient(ctx, w_.bias, s.gates);
+    project_back(ctx, dz, w_.w_x, piece.dx, piece.beta);
+    project_back(ctx, d_from_x, w_.w_mx, piece.dx, 1.0f);
+  }
+
+ private:
+  void multiply(Context& ctx, const PackedMatrix& w, const Tensor& x, Tensor& y, float beta) const {
+    const Span span(ctx.tracer, "mlstm.recurrent_gemm");
+    w.multiply(ctx, x, y, beta);
+  }
+
+  void steps(Context& ctx, Saved& s, Tensor& y) const {
+    const auto product = kernel<ProductKernel<T>>("mlstm_product", ctx.device, dtype_of<T>);
+    const auto gates_of = kernel<LstmForwardKernel<T>>("lstm_forward", ctx.device, dtype_of<T>);
+    const PackedMatrix &w_mh = packed(ctx, w_.w_mh, true, z_.batch), &w_m = packed(ctx, w_.w_m, true, z_.batch);
+    const T* bias = w_.bias.value().template data<T>();
+    const bool rounds = s.m.dtype() != dtype_of<T>;
+    Tensor wide = rounds ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
+    for (int64_t b0 = 0; b0 < y.dim(0); b0 += z_.batch) {
+      const int64_t b1 = b0 + z_.batch, b2 = b1 + z_.batch;
+      Tensor gates = s.gates.slice(b0, b1), from_x = s.from_x.slice(b0, b1), from_h = s.from_h.slice(b0, b1),
+             m = s.m.slice(b0, b1), now = y.slice(b0, b1), before = s.cells.slice(b0, b1),
+             after = s.cells.slice(b1, b2);
+      multiply(ctx, w_mh, s.hidden.slice(b0, b1), from_h, 0.0f);
+      {
+        const Span span(ctx.tracer, "mlstm.pointwise");
+        product({from_x.template data<T>(), from_h.template data<T>(), (rounds ? wide : m).template data<T>(),
+                 z_.batch * z_.cells});
+        if (rounds) m.copy_from(to_compute(ctx, wide));
+      }
+      multiply(ctx, w_m, m, gates, 1.0f);
+      const Span span(ctx.tracer, "mlstm.pointwise");
+      gates_of({gates.template data<T>(), bias, before.template data<T>(), after.template data<T>(),
+                now.template data<T>(), z_.batch, z_.cells, forget_bias_});
+      s.hidden.slice(b1, b2).copy_from(to_compute(ctx, now));
+    }
+  }
+
+  // s.gates, s.from_x and s.from_h become their gradients.
+  void through_time(Context& ctx, Saved& s, Tensor dh, std::vector<Tensor>& dstate) const {
+    const auto product = kernel<ProductBackwardKernel<T>>("mlstm_product_backward", ctx.device, dtype_of<T>);
+    const auto gates_of = kernel<LstmBackwardKernel<T>>("lstm_backward", ctx.device, dtype_of<T>);
+    const PackedMatrix &w_mh = packed(ctx, w_.w_mh, false, z_.batch), &w_m = packed(ctx, w_.w_m, false, z_.batch);
+    Tensor dm = ctx.empty({z_.batch, z_.cells}, dtype_of<T>);
+    add_to(dh.slice(dh.dim(0) - z_.batch, dh.dim(0)), dstate[0]);
+    for (int64_t b0 = dh.dim(0) - z_.batch; b0 >= 0; b0 -= z_.batch) {
+      const int64_t b1 = b0 + z_.batch, b2 = b1 + z_.batch;
+      Tensor gates = s.gates.slice(b0, b1), from_x = s.from_x.slice(b0, b1), from_h = s.from_h.slice(b0, b1),
+             now = dh.slice(b0, b1), before = s.cells.slice(b0, b1), after = s.cells.slice(b1, b2);
+      {
+        const Span span(ctx.tracer, "mlstm.pointwise");
+        gates_of({gates.template data<T>(), before.template data<T>(), after.template data<T>(), now.template data<T>(),
+                  dstate[1].template data<T>(), z_.batch, z_.cells});
+      }
+      multiply(ctx, w_m, to_compute(ctx, gates), dm, 0.0f);
+      {
+        const Span span(ctx.tracer, "mlstm.pointwise");
+        product({from_x.template data<T>(), from_h.template data<T>(), dm.template data<T>(), z_.batch * z_.cells});
+      }
+      Tensor earlier = b0 > 0 ? dh.slice(b0 - z_.batch, b0) : dstate[0];
+      multiply(ctx, w_mh, to_compute(ctx, from_h), earlier, b0 > 0 ? 1.0f : 0.0f);
+    }
+  }
+
+  LayerWeights w_;
+  Sizes z_;
+  T forget_bias_;
+};
+
+template <class T>
+Var layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, const LayerOptions& options) {
+  const auto cell = std::make_shared<Cell<T>>(w, check(x, w, state), options.forget_bias);
+  std::vector<Tensor> parts{state.h, state.c};
+  Var y =
+      sequence_layer(ctx, "mlstm.backward", x, {w.w_mx, w.w_mh, w.w_x, w.w_m, w.bias}, cell, parts, options.sequence);
+  state = {parts[0], parts[1]};
+  return y;
+}
+
+}  // namespace
+
+Var mlstm_layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, const LayerOptions& options) {
+  if (x.value().dtype() == DType::f64) return layer<double>(ctx, x, w, state, options);
+  return layer<float>(ctx, x, w, state, options);
+}
+
+}  // namespace lmx::mlstm

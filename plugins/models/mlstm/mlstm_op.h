@@ -1,0 +1,32 @@
+// A whole sequence of one multiplicative LSTM layer as one differentiable op (Krause et al. 2016; FACTS A3.1):
+//
+//   m_t = (W_mx x_t) * (W_mh h_t-1)    z = W_x x_t + W_m m_t + b    c_t, h_t: the LSTM's, of the gates z
+#pragma once
+
+#include "lmx/sequence.h"
+
+namespace lmx::mlstm {
+
+struct LayerWeights {
+  Var w_mx;  // (H, E)
+  Var w_mh;  // (H, H)
+  Var w_x;   // (4H, E) gate blocks i, f, g, o
+  Var w_m;   // (4H, H)
+  Var bias;  // (4H)
+};
+
+struct LayerState {
+  Tensor h;  // (B, H)
+  Tensor c;  // (B, H)
+};
+
+struct LayerOptions {
+  double forget_bias = 0;  // added to the forget gate's pre-activation
+  SequenceOptions sequence;
+};
+
+// h of every step, time-major: x (T*B, E) -> (T*B, H), row t*B + b. `state` comes in as it stood before step 0 and
+// leaves as after step T-1, detached.   grads: x and the weights
+Var mlstm_layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, const LayerOptions& options);
+
+}  // namespace lmx::mlstm

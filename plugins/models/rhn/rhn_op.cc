@@ -1,0 +1,165 @@
+// Inside the loop over time stand, for each highway layer, a product with packed weights and a pointwise kernel
+// (lmx/sequence.h has the rest).
+#include "rhn_op.h"
+
+#include "lmx/error.h"
+#include "rhn_kernels.h"
+
+namespace lmx::rhn {
+namespace {
+
+struct Sizes {
+  int64_t batch, cells, gates, depth;  // B, H, G H, L
+};
+
+Sizes check(const Var& x, const LayerWeights& w, const Tensor& s, bool coupled) {
+  const auto fail = [&](const std::string& why) {
+    throw UserError(str("[rhn] x ", x.shape(), ", w_x ", w.w_x.shape(), ", ", w.w_s.size(), " of w_s, ", w.bias.size(),
+                        " of bias, s ", s.shape(), ": ", why));
+  };
+  if (x.shape().rank() != 2 || s.rank() != 2) fail("x and s are matrices");
+  const int64_t cells = s.dim(1), gates = (coupled ? 2 : 3) * cells;
+  if (w.w_s.empty() || w.bias.size() != w.w_s.size()) fail("each of at least one highway layer has w_s and bias");
+  if (w.w_x.shape() != Shape{gates, x.shape()[1]}) fail(str("w_x must be (G H, E) = ", Shape{gates, x.shape()[1]}));
+  for (size_t l = 0; l < w.w_s.size(); ++l) {
+    if (w.w_s[l].shape() != Shape{gates, cells} || w.bias[l].shape() != Shape{gates})
+      fail(str("w_s ", l, " is ", w.w_s[l].shape(), " and bias ", w.bias[l].shape(), ", not ", Shape{gates, cells},
+               " and ", Shape{gates}));
+  }
+  return {s.dim(0), cells, gates, static_cast<int64_t>(w.w_s.size())};
+}
+
+// What a piece's forward leaves of one highway layer for its backward.
+struct Highway {
+  Tensor gates;    // (n*B, G H) activations; the backward turns them into gradients of the pre-activations
+  Tensor before;   // (n*B, H) the state before it; of the first layer ((n+1)*B, H): block t+1 is what step t ends with
+  Tensor operand;  // `before` in the compute type (the same tensor where that is the value type)
+};
+
+struct Saved {
+  std::vector<Highway> layers;
+};
+
+template <class T>
+class Cell final : public SequenceCell {
+ public:
+  Cell(LayerWeights w, const Sizes& z, const LayerOptions& options)
+      : w_(std::move(w)), z_(z), coupled_(options.coupled), transform_bias_(static_cast<T>(options.transform_bias)) {}
+
+  std::shared_ptr<void> forward(Context& ctx, const Tensor& x, std::vector<Tensor>& state, Tensor& y) const override {
+    const Span span(ctx.tracer, "rhn.forward");
+    const int64_t rows = x.dim(0), b = z_.batch;
+    auto saved = std::make_shared<Saved>();
+    const DType type = to_compute(ctx, state[0]).dtype();
+    for (int64_t l = 0; l < z_.depth; ++l) {
+      Highway layer;
+      layer.gates = ctx.empty({rows, z_.gates}, dtype_of<T>);
+      layer.before = ctx.empty({l == 0 ? rows + b : rows, z_.cells}, dtype_of<T>);
+      layer.operand = type == dtype_of<T> ? layer.before : ctx.empty({rows, z_.cells}, type);
+      saved->layers.push_back(std::move(layer));
+    }
+    project(ctx, to_compute(ctx, x), w_.w_x, saved->layers[0].gates);
+    saved->layers[0].before.slice(0, b).copy_from(state[0]);
+    steps(ctx, *saved, rows);
+    y.copy_from(saved->layers[0].before.slice(b, rows + b));
+    state[0] = y.slice(rows - b, rows).clone();
+    return saved;
+  }
+
+  void backward(Context& ctx, const Piece& piece, std::vector<Tensor>& dstate) const override {
+    Saved& s = *static_cast<Saved*>(piece.saved);
+    {
+      const Span span(ctx.tracer, "rhn.through_time");
+      through_time(ctx, s, piece.dy, dstate[0]);
+    }
+    const Span span(ctx.tracer, "rhn.weight_gradients");
+    const int64_t rows = piece.x.dim(0);
+    for (int64_t l = z_.depth - 1; l >= 0; --l) {
+      Highway& layer = s.layers[static_cast<size_t>(l)];
+      const Tensor dz = to_compute(ctx, layer.gates);
+      add_weight_gradient(ctx, w_.w_s[static_cast<size_t>(l)], dz, layer.operand.slice(0, rows));
+      add_bias_gradient(ctx, w_.bias[static_cast<size_t>(l)], layer.gates);
+      if (l == 0) {
+        add_weight_gradient(ctx, w_.w_x, dz, to_compute(ctx, piece.x));
+        project_back(ctx, dz, w_.w_x, piece.dx, piece.beta);
+      }
+      layer = {};
+    }
+  }
+
+ private:
+  std::vector<const PackedMatrix*> recurrent(Context& ctx, bool trans) const {
+    std::vector<const PackedMatrix*> all;
+    for (const Var& w : w_.w_s) all.push_back(&packed(ctx, w, trans, z_.batch));
+    return all;
+  }
+
+  void steps(Context& ctx, Saved& s, int64_t rows) const {
+    const auto kernel_of = kernel<ForwardKernel<T>>("rhn_forward", ctx.device, dtype_of<T>);
+    const std::vector<const PackedMatrix*> weights = recurrent(ctx, true);
+    for (int64_t b0 = 0; b0 < rows; b0 += z_.batch) {
+      const int64_t b1 = b0 + z_.batch;
+      for (size_t l = 0; l < weights.size(); ++l) {
+        Highway& layer = s.layers[l];
+        const bool last = l + 1 == weights.size();
+        Tensor gates = layer.gates.slice(b0, b1), before = layer.before.slice(b0, b1),
+               operand = layer.operand.slice(b0, b1);
+        Tensor next = last ? s.layers[0].before.slice(b1, b1 + z_.batch) : s.layers[l + 1].before.slice(b0, b1);
+        if (operand.dtype() != dtype_of<T>) operand.copy_from(to_compute(ctx, before));
+        {
+          const Span span(ctx.tracer, "rhn.recurrent_gemm");
+          weights[l]->multiply(ctx, operand, gates, l == 0 ? 1.0f : 0.0f);
+        }
+        const Span span(ctx.tracer, "rhn.pointwise");
+        kernel_of({gates.template data<T>(), w_.bias[l].value().template data<T>(), before.template data<T>(),
+                   next.template data<T>(), z_.batch, z_.cells, coupled_, transform_bias_});
+      }
+    }
+  }
+
+  // Gates become their gradients; ds the gradient of the state before the piece.
+  void through_time(Context& ctx, Saved& s, const Tensor& dy, Tensor& ds) const {
+    const auto kernel_of = kernel<BackwardKernel<T>>("rhn_backward", ctx.device, dtype_of<T>);
+    const std::vector<const PackedMatrix*> weights = recurrent(ctx, false);
+    for (int64_t b0 = dy.dim(0) - z_.batch; b0 >= 0; b0 -= z_.batch) {
+      const int64_t b1 = b0 + z_.batch;
+      add_to(ds, dy.slice(b0, b1));
+      for (size_t l = weights.size(); l-- > 0;) {
+        Tensor gates = s.layers[l].gates.slice(b0, b1), before = s.layers[l].before.slice(b0, b1);
+        {
+          const Span span(ctx.tracer, "rhn.pointwise");
+          kernel_of({gates.template data<T>(), before.template data<T>(), ds.template data<T>(), z_.batch, z_.cells,
+                     coupled_});
+        }
+        const Span span(ctx.tracer, "rhn.recurrent_gemm");
+        weights[l]->multiply(ctx, to_compute(ctx, gates), ds, 1.0f);
+      }
+    }
+  }
+
+  LayerWeights w_;
+  Sizes z_;
+  bool coupled_;
+  T transform_bias_;
+};
+
+template <class T>
+Var layer(Context& ctx, const Var& x, const LayerWeights& w, Tensor& s, const LayerOptions& options) {
+  const auto cell = std::make_shared<Cell<T>>(w, check(x, w, s, options.coupled), options);
+  std::vector<Var> weights{w.w_x};
+  weights.insert(weights.end(), w.w_s.begin(), w.w_s.end());
+  weights.insert(weights.end(), w.bias.begin(), w.bias.end());
+  std::vector<Tensor> state{s};
+  Var y = sequence_layer(ctx, "rhn.backward", x, weights, cell, state, options.sequence);
+  s = state[0];
+  return y;
+}
+
+}  // namespace
+
+Var rhn_layer(Context& ctx, const Var& x, const LayerWeights& w, Tensor& s, const LayerOptions& options) {
+  if (x.value().dtype() == DType::f64) return layer<double>(ctx, x, w, s, options);
+  return layer<float>(ctx, x, w, s, options);
+}
+
+}  // namespace lmx::rhn

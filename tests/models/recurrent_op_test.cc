@@ -1,0 +1,195 @@
+// The sequence ops of every recurrent cell: gradients, carried state, precisions, segments, checkpoints.
+#include "models/recurrent_ops.h"
+
+#include "lmx/error.h"
+#include "ops/messages.h"
+
+namespace lmx::testing {
+namespace {
+
+// A weighted sum, so that every output has a gradient of its own.
+Var weighted(Context& ctx, const Var& y) {
+  return sum(ctx, multiply(ctx, y, Var(f64_tensor(y.shape(), 99).to(y.value().dtype()))));
+}
+
+class RecurrentOp : public ::testing::TestWithParam<LayerCase> {
+ protected:
+  void SetUp() override { add_layer_kernels(); }
+};
+
+TEST_P(RecurrentOp, GradientsMatchDifferences) {
+  const LayerCase& c = GetParam();
+  for (const int64_t segment : {int64_t{0}, int64_t{2}}) {
+    gradcheck(
+        [&](Context& ctx, const std::vector<Var>& v) {
+          std::vector<Tensor> state = state_of(c, DType::f64);
+          return weighted(ctx, c.call(ctx, v, state, {segment, false}));
+        },
+        leaves_of(c, DType::f64));
+  }
+}
+
+// Outputs, state after and gradients of all leaves, as bits.
+std::vector<std::vector<double>> differentiate(const LayerCase& c, DType compute, const SequenceOptions& options) {
+  Context ctx;
+  Tape tape;
+  ctx.compute = compute;
+  ctx.tape = &tape;
+  const DType type = compute == DType::f64 ? DType::f64 : DType::f32;
+  const std::vector<Var> leaves = leaves_of(c, type);
+  std::vector<Tensor> state = state_of(c, type);
+  const Var y = c.call(ctx, leaves, state, options);
+  tape.backward(ctx, weighted(ctx, y));
+  std::vector<std::vector<double>> out;
+  const auto keep = [&](const Tensor& t) {
+    const Tensor wide = t.to(DType::f64);
+    out.emplace_back(wide.data<double>(), wide.data<double>() + wide.numel());
+  };
+  keep(y.value());
+  for (const Tensor& s : state) keep(s);
+  for (const Var& leaf : leaves) out.push_back(dense_gradient(leaf));
+  return out;
+}
+
+// The state that a step hands on is not changed by the op, so that the caller may keep it.
+TEST_P(RecurrentOp, StateCarriesOver) {
+  const LayerCase& c = GetParam();
+  Context ctx = f64_context();
+  const std::vector<Var> leaves = leaves_of(c, DType::f64);
+  const std::vector<Tensor> start = state_of(c, DType::f64);
+  std::vector<Tensor> whole = start, parts = start;
+  const Tensor y = c.call(ctx, leaves, whole, {}).value();
+  std::vector<double> joined;
+  for (int64_t t = 0; t < c.steps; ++t) {
+    std::vector<Var> one = leaves;
+    one[0] = Var(leaves[0].value().slice(t * c.batch, (t + 1) * c.batch));
+    const Tensor step = c.call(ctx, one, parts, {}).value();
+    joined.insert(joined.end(), step.data<double>(), step.data<double>() + step.numel());
+  }
+  EXPECT_EQ(joined, std::vector<double>(y.data<double>(), y.data<double>() + y.numel()));
+  const std::vector<Tensor> again = state_of(c, DType::f64);
+  for (size_t i = 0; i < start.size(); ++i) {
+    for (int64_t j = 0; j < start[i].numel(); ++j) {
+      ASSERT_EQ(whole[i].data<double>()[j], parts[i].data<double>()[j]);
+      ASSERT_EQ(start[i].data<double>()[j], again[i].data<double>()[j]);
+    }
+  }
+}
+
+// A checkpointed layer makes the same calls again: not one bit differs, in any precision.
+TEST_P(RecurrentOp, CheckpointedIsPlain) {
+  for (const DType compute : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    for (const int64_t segment : {1, 2, 3, 100}) {
+      EXPECT_EQ(differentiate(GetParam(), compute, {segment, true}),
+                differentiate(GetParam(), compute, {segment, false}))
+          << name_of(compute) << ", segments of " << segment;
+    }
+  }
+}
+
+// Where a sequence is cut changes sums of gradients by rounding alone.
+TEST_P(RecurrentOp, SegmentsAreTheWhole) {
+  const auto whole = differentiate(GetParam(), DType::f64, {100, false});
+  for (const int64_t segment : {1, 2, 3}) {
+    const auto cut = differentiate(GetParam(), DType::f64, {segment, false});
+    for (size_t i = 0; i < whole.size(); ++i) {
+      for (size_t j = 0; j < whole[i].size(); ++j)
+        ASSERT_NEAR(cut[i][j], whole[i][j], 1e-12 * std::max(1.0, std::abs(whole[i][j]))) << i << ' ' << j;
+    }
+  }
+}
+
+// f32, bf16 and f16 forward and gradients stay close to f64's, each within its own rounding.
+TEST_P(RecurrentOp, EveryPrecisionFollowsF64) {
+  const auto want = differentiate(GetParam(), DType::f64, {});
+  const std::pair<DType, double> limits[] = {{DType::f32, 1e-5}, {DType::bf16, 6e-2}, {DType::f16, 8e-3}};
+  for (const auto& [compute, limit] : limits) {
+    const auto got = differentiate(GetParam(), compute, {});
+    for (size_t i = 0; i < want.size(); ++i) {
+      double largest = 0, error = 0;
+      for (size_t j = 0; j < want[i].size(); ++j) {
+        largest = std::max(largest, std::abs(want[i][j]));
+        error = std::max(error, std::abs(got[i][j] - want[i][j]));
+      }
+      EXPECT_LE(error, limit * std::max(largest, 0.1)) << name_of(compute) << ", result " << i;
+    }
+  }
+}
+
+// Frozen weights get no gradient, the others the same as before.
+TEST_P(RecurrentOp, LeavesWithoutGradients) {
+  const LayerCase& c = GetParam();
+  std::vector<Var> leaves = leaves_of(c, DType::f64);
+  for (size_t i = 0; i < leaves.size(); i += 2) leaves[i] = Var(leaves[i].value(), false, leaves[i].name());
+  gradcheck(
+      [&](Context& ctx, const std::vector<Var>& v) {
+        std::vector<Tensor> state = state_of(c, DType::f64);
+        return weighted(ctx, c.call(ctx, v, state, {}));
+      },
+      leaves, {.per_leaf = 10});
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RecurrentOp,
+                         ::testing::Values(lstm_case(5, 3, 5, 6, 2), lstm_case(1, 1, 1, 1, 0), lstm_case(3, 1, 2, 4, 4),
+                                           mlstm_case(5, 3, 4, 6), mlstm_case(1, 1, 1, 1), mlstm_case(4, 1, 3, 2),
+                                           mlstm_case(1, 4, 1, 3), rhn_case(5, 3, 4, 6, 3, true),
+                                           rhn_case(5, 3, 4, 6, 3, false), rhn_case(1, 1, 1, 1, 1, true),
+                                           rhn_case(3, 1, 2, 1, 2, false), rhn_case(1, 4, 1, 3, 10, true)),
+                         [](const auto& p) {
+                           const LayerCase& c = p.param;
+                           return str(c.name, '_', c.steps, '_', c.batch, '_', c.input, '_', c.cells, '_',
+                                      c.leaves.size());
+                         });
+
+// With a transform bias far below zero a free gate carries the state, as a coupled one does.
+TEST_F(RecurrentOp, TransformBiasOpensTheCarryGate) {
+  for (const bool coupled : {true, false}) {
+    const LayerCase c = rhn_case(3, 2, 2, 4, 2, coupled);
+    Context ctx = f64_context();
+    const std::vector<Var> v = leaves_of(c, DType::f64);
+    Tensor s = state_of(c, DType::f64)[0];
+    const Tensor before = s.clone();
+    rhn::rhn_layer(ctx, v[0], {v[1], {v[2], v[4]}, {v[3], v[5]}}, s, {coupled, -40, {}});
+    for (int64_t i = 0; i < s.numel(); ++i) ASSERT_NEAR(s.data<double>()[i], before.data<double>()[i], 1e-6);
+  }
+}
+
+TEST_F(RecurrentOp, ErrorsNameEveryShape) {
+  Context ctx;
+  const auto v = [&](Shape shape) { return Var(ctx.zeros(shape)); };
+  const auto message = [](const std::function<void()>& call) {
+    try {
+      call();
+    } catch (const UserError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  mlstm::LayerState state{ctx.zeros({2, 4}), ctx.zeros({2, 4})};
+  EXPECT_EQ(message([&] {
+              mlstm::mlstm_layer(ctx, v({6, 3}), {v({4, 5}), v({4, 4}), v({16, 3}), v({16, 4}), v({16})}, state, {});
+            }),
+            "[mlstm] x (6, 3), w_mx (4, 5), w_mh (4, 4), w_x (16, 3), w_m (16, 4), bias (16), h (2, 4), c (2, 4): w_mx "
+            "must be (H, E) = (4, 3)");
+  EXPECT_NE(message([&] {
+              mlstm::mlstm_layer(ctx, v({5, 3}), {v({4, 3}), v({4, 4}), v({16, 3}), v({16, 4}), v({16})}, state, {});
+            }).find("x (5, 3) and state (2, 4): x must have T*B rows"),
+            std::string::npos);
+  Tensor s = ctx.zeros({2, 4});
+  EXPECT_EQ(message([&] {
+              rhn::rhn_layer(ctx, v({6, 3}), {v({12, 3}), {v({8, 4})}, {v({8})}}, s, {});
+            }),
+            "[rhn] x (6, 3), w_x (12, 3), 1 of w_s, 1 of bias, s (2, 4): w_x must be (G H, E) = (8, 3)");
+  EXPECT_EQ(message([&] {
+              rhn::rhn_layer(ctx, v({6, 3}), {v({8, 3}), {v({12, 4})}, {v({8})}}, s, {});
+            }),
+            "[rhn] x (6, 3), w_x (8, 3), 1 of w_s, 1 of bias, s (2, 4): w_s 0 is (12, 4) and bias (8), not (8, 4) and "
+            "(8)");
+  EXPECT_NE(message([&] {
+              rhn::rhn_layer(ctx, v({6, 3}), {v({8, 3}), {}, {}}, s, {});
+            }).find("at least one highway"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lmx::testing
