@@ -4,12 +4,18 @@
 #include <mutex>
 
 #include "data/chunk_pool.h"
+#include "data/csv.h"
 #include "data/files.h"
 #include "data/sources.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 
 namespace lmx::data {
+namespace {
+
+constexpr size_t kLongestRecord = 64 << 20;  // of CSV: what a quotation mark without a second one may swallow
+
+}  // namespace
 
 struct ChunkReader::Impl {
   Impl(const std::vector<SourceFile>& f, size_t bytes, std::string t)
@@ -28,6 +34,7 @@ struct ChunkReader::Impl {
   std::chrono::steady_clock::time_point reported{};
 
   bool cut(Chunk& chunk);
+  size_t lines_end(const std::string& text, size_t had) const;
   void open_file();
   void report();
 };
@@ -65,6 +72,21 @@ void ChunkReader::Impl::open_file() {
   if (offset) rest.clear();
 }
 
+// One past the last line, or record of CSV, that `text` holds whole; npos where there is none. The first `had` bytes
+// hold no line end.
+size_t ChunkReader::Impl::lines_end(const std::string& text, size_t had) const {
+  if (files[file].format == Format::csv) {
+    const size_t end = csv_records_end(text);
+    if (end == std::string::npos && text.size() > kLongestRecord)
+      throw UserError(str("[data] ", files[file].path, ":", file_line,
+                          ": a record of CSV begins here and does not end ", "within ", kLongestRecord >> 20,
+                          " MB; is a quotation mark unbalanced?"));
+    return end;
+  }
+  const size_t newline = std::string_view(text).substr(had).rfind('\n');
+  return newline == std::string_view::npos ? newline : had + newline + 1;
+}
+
 // The next chunk of the open file; false at its end.
 bool ChunkReader::Impl::cut(Chunk& chunk) {
   std::string text = std::move(rest);
@@ -75,10 +97,10 @@ bool ChunkReader::Impl::cut(Chunk& chunk) {
     const size_t got = input->read(text.data() + had, chunk_bytes);
     text.resize(had + got);
     if (got < chunk_bytes) break;                                           // the end of the file
-    const size_t newline = std::string_view(text).substr(had).rfind('\n');  // what stood before holds none
-    if (newline == std::string_view::npos) continue;
-    rest.assign(text, had + newline + 1);
-    text.resize(had + newline + 1);
+    const size_t end = lines_end(text, had);
+    if (end == std::string::npos) continue;
+    rest.assign(text, end);
+    text.resize(end);
     break;
   }
   if (text.empty()) return false;

@@ -10,24 +10,37 @@
 namespace lmx::data {
 
 struct TextConfig {
-  std::string corpus, tokenizer = "auto", cache_dir;
+  std::string corpus, tokens = "words", field, preprocess = "none", tokenizer = "auto", cache_dir;
   std::vector<std::string> files, valid_files, test_files;
+  bool deduplicate = false;
   int64_t vocab_size = 0, split_seed = 1, threads = 0;
   bool lower_case = true, end_of_line = true;
-  double valid_fraction = 0.01, test_fraction = 0;
+  double valid_fraction = 0.01, test_fraction = 0, train_fraction = 1;
   void fields(Fields& f) {
-    f.required("vocab_size", vocab_size, "entries of the vocabulary: <unk>, </s> and the most frequent words",
+    f.choice("tokens", tokens, {"words", "chars", "bytes"}, "what the text is cut into");
+    f.required("vocab_size", vocab_size,
+               "entries of the vocabulary: <unk>, </s> and the most frequent words or characters; of bytes 256",
                {3, 2147483647.0});
     f.field("corpus", corpus, "a corpus of the registry (`lmx data list`); or give files");
     f.field("files", files, "text files, directories, globs; .gz is read too");
     f.field("valid_files", valid_files, "files of the validation split; without them it is drawn from files");
     f.field("test_files", test_files, "files of the test split; without them it is drawn from files");
+    f.field("field", field,
+            "the column of .csv files and the field of .jsonl or .ndjson files that holds the text; empty: they are "
+            "read as text (of a corpus: the one that it has)");
+    f.choice("preprocess", preprocess, {"none", "puri"},
+             "puri (chars, bytes): tags out, ASCII, HTML's references read, single spaces, framed by '\\n ' and ' '");
+    f.field("deduplicate", deduplicate, "leave out strings (lines, fields) that equal an earlier one");
     f.choice("tokenizer", tokenizer, {"auto", "rules", "whitespace"},
-             "how lines are cut into words: lmx's rules, or white space alone; auto: as the corpus says, else rules");
-    f.field("lower_case", lower_case, "lower-case the text");
-    f.field("end_of_line", end_of_line, "put </s> after each line that holds a word");
+             "of words: how lines are cut into words: lmx's rules, or white space alone; auto: as the corpus says, "
+             "else rules");
+    f.field("lower_case", lower_case, "lower-case the text (of chars and bytes: false where not given)");
+    f.field("end_of_line", end_of_line,
+            "put </s> (of bytes: \\n) after each line that holds a word, or each string; false with preprocess puri "
+            "where not given");
     f.field("valid_fraction", valid_fraction, "of the lines that become the validation split", {0, 0.9});
     f.field("test_fraction", test_fraction, "of the lines that become the test split", {0, 0.9});
+    f.field("train_fraction", train_fraction, "of the training split's lines that are used", {0, 1, true});
     f.field("split_seed", split_seed, "which lines those are; the same on every machine", kNonNegative);
     f.field("cache_dir", cache_dir,
             "where prepared data is kept; empty: LMX_CACHE_DIR, $XDG_CACHE_HOME/lmx or ~/.cache/lmx");

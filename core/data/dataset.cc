@@ -26,8 +26,25 @@ Kind kind_of(const Node& data) {
                       did_you_mean(name->text, known), "; there are text, parallel and synthetic"));
 }
 
+// Defaults that depend on other keys. Written back by full_data_config, they are keys that were given.
 data::TextConfig text_config(const Node& data) {
-  return read_config<data::TextConfig>(data, "data");
+  const Node* tokens = data.find("tokens");
+  const bool bytes = tokens && tokens->text == "bytes";
+  Node filled = data;
+  if (bytes && !data.find("vocab_size")) filled.set("vocab_size", Node::scalar("256", tokens->mark));
+  auto config = read_config<data::TextConfig>(filled, "data");
+  const auto refuse = [&](const char* key, const std::string& why) {
+    const Node* at = data.find(key);
+    throw UserError(config::at(at ? at->mark : data.mark, str("data.", key)) + why);
+  };
+  if (config.tokens != "words" && !data.find("lower_case")) config.lower_case = false;
+  if (config.preprocess == "puri" && !data.find("end_of_line")) config.end_of_line = false;
+  if (config.tokens == "words" && config.preprocess != "none")
+    refuse("preprocess", "words have rules of their own; puri is for data.tokens chars or bytes");
+  if (bytes && config.lower_case) refuse("lower_case", "bytes are taken as they are; use data.tokens chars, or false");
+  if (bytes && config.vocab_size != 256)
+    refuse("vocab_size", str("there are 256 bytes, not ", config.vocab_size, "; leave the key out"));
+  return config;
 }
 data::SyntheticConfig synthetic_config(const Node& data) {
   return read_config<data::SyntheticConfig>(data, "data");
@@ -99,7 +116,7 @@ DataCheck check_dataset(const Node& data) {
     const std::optional<data::TextCounts> counts = data::known_counts(config, sources);
     if (!counts) return;
     check.train_tokens = counts->train_tokens;
-    data::check_vocabulary(config.vocab_size, counts->types);
+    data::check_vocabulary(config.vocab_size, counts->types, counts->unit);
   });
   return check;
 }

@@ -1,13 +1,16 @@
 #include "data/prepare.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <iomanip>
 #include <memory>
 #include <sstream>
 
 #include "data/chunk_pool.h"
+#include "data/cleaner.h"
+#include "data/duplicates.h"
+#include "data/records.h"
 #include "data/shard.h"
-#include "data/utf8.h"
 #include "data/word_table.h"
 #include "lmx/error.h"
 #include "lmx/random.h"
@@ -17,48 +20,113 @@ namespace {
 
 constexpr std::string_view kUnkWord = "<unk>", kEosWord = "</s>";
 
-// Calls visit(split, words) for each line of the chunk that holds a word.
-template <class Visit>
-void for_each_sentence(const std::vector<SourceFile>& files, const PrepareSettings& settings, const Chunk& chunk,
-                       Tokenizer& tokenizer, Visit&& visit) {
+// What each thread has of its own.
+struct Worker {
+  explicit Worker(const PrepareSettings& s) : tokenizer(s.rules), cleaner(s.puri) {}
+  Tokenizer tokenizer;
+  Cleaner cleaner;
   std::vector<std::string_view> words;
-  for_each_line(chunk.text, [&](std::string_view line, int64_t number) {
-    const size_t bad = tokenizer.split(line, words);
-    if (bad != Tokenizer::kValid) {
-      const int64_t offset = chunk.offset + (line.data() - chunk.text.data());
-      refuse_invalid_utf8(files[chunk.file].path, chunk.file_line + number, offset, line, bad);
-    }
-    if (!words.empty()) visit(split_of_line(settings, chunk.split, chunk.first_line + number), words);
+};
+
+std::vector<Worker> make_workers(const PrepareSettings& settings) {
+  std::vector<Worker> workers;
+  for (int t = 0; t < settings.threads; ++t) workers.emplace_back(settings);
+  return workers;
+}
+
+struct Text {
+  const std::vector<SourceFile>& files;
+  const PrepareSettings& settings;
+  const std::vector<bool>& repeated;  // lines to leave out; those behind its end are not
+};
+
+// A string as tokens. Of bytes `words` is empty.
+struct Sentence {
+  Split split;
+  std::string_view text;
+  const std::vector<std::string_view>& words;
+  int64_t tokens;
+  int64_t line;  // over all files
+};
+
+// Whether the training split uses the line: a smaller fraction uses some of a larger one's.
+bool trains(const PrepareSettings& settings, int64_t line) {
+  return settings.train_fraction >= 1 ||
+         RandomKey(settings.split_seed).fold("train").uniform(static_cast<uint64_t>(line)) < settings.train_fraction;
+}
+
+// Calls visit(Sentence) for each line of the chunk that holds a word, or for each string of characters or bytes.
+template <class Visit>
+void for_each_sentence(const Text& text, const Chunk& chunk, Worker& worker, Visit&& visit) {
+  const PrepareSettings& settings = text.settings;
+  const SourceFile& file = text.files[chunk.file];
+  for_each_record(file, chunk, [&](const Record& record) {
+    const int64_t line = chunk.first_line + record.line;
+    const Split split = split_of_line(settings, chunk.split, line);
+    if (split == Split::train && !trains(settings, line)) return;
+    if (static_cast<size_t>(line) < text.repeated.size() && text.repeated[static_cast<size_t>(line)]) return;
+    const std::string_view cleaned = worker.cleaner.clean(record.text);
+    if (cleaned.empty() && (settings.puri || file.format != Format::lines)) return;
+    worker.words.clear();
+    if (settings.rules.unit != Unit::byte && worker.tokenizer.split(cleaned, worker.words) != Tokenizer::kValid)
+      refuse_invalid_utf8(file, chunk, record.raw);
+    if (settings.rules.unit == Unit::word && worker.words.empty()) return;
+    const size_t tokens = settings.rules.unit == Unit::byte ? cleaned.size() : worker.words.size();
+    visit(Sentence{split, cleaned, worker.words, static_cast<int64_t>(tokens), line});
   });
 }
 
+// The lines whose strings equal an earlier one.
+std::vector<bool> find_repeated(const std::vector<SourceFile>& files, const PrepareSettings& settings,
+                                const std::string& directory) {
+  if (!settings.drop_repeated) return {};
+  ChunkReader reader(files, settings.chunk_bytes, "looking for repeated strings:");
+  DuplicateFinder finder(directory);
+  std::vector<Worker> workers = make_workers(settings);
+  for_each_chunk(reader, settings.threads, [&](Chunk& chunk, int thread) {
+    for_each_sentence({files, settings, {}}, chunk, workers[static_cast<size_t>(thread)],
+                      [&](const Sentence& s) { finder.add(s.text, s.line); });
+  });
+  return finder.finish();
+}
+
 struct Counts {
-  WordTable words;  // of the training split
+  WordTable words;                   // of the training split
+  std::array<int64_t, 256> bytes{};  // of it, too, where the unit is byte
   std::array<SplitCounts, kSplits> splits;
 };
 
-Counts count_words(const std::vector<SourceFile>& files, const PrepareSettings& settings) {
-  ChunkReader reader(files, settings.chunk_bytes, "counting words:");
+void count_sentence(const Sentence& s, const PrepareSettings& settings, Counts& counts) {
+  SplitCounts& totals = counts.splits[static_cast<size_t>(s.split)];
+  ++totals.lines;
+  totals.words += s.tokens;
+  totals.bytes += static_cast<int64_t>(s.text.size()) + settings.end_of_line;
+  if (s.split != Split::train) return;
+  for (const std::string_view word : s.words) counts.words.add(word, 1);
+  if (settings.rules.unit != Unit::byte) return;
+  for (const char c : s.text) ++counts.bytes[static_cast<unsigned char>(c)];
+  counts.bytes['\n'] += settings.end_of_line;
+}
+
+Counts count_words(const Text& text) {
+  const PrepareSettings& settings = text.settings;
+  ChunkReader reader(text.files, settings.chunk_bytes, str("counting ", name_of(settings.rules.unit), "s:"));
   std::vector<Counts> counts(static_cast<size_t>(settings.threads));
-  std::vector<Tokenizer> tokenizers(counts.size(), Tokenizer(settings.rules));
+  std::vector<Worker> workers = make_workers(settings);
   for_each_chunk(reader, settings.threads, [&](Chunk& chunk, int thread) {
     Counts& mine = counts[static_cast<size_t>(thread)];
-    for_each_sentence(files, settings, chunk, tokenizers[static_cast<size_t>(thread)],
-                      [&](Split split, const auto& words) {
-                        SplitCounts& totals = mine.splits[static_cast<size_t>(split)];
-                        ++totals.lines;
-                        totals.words += static_cast<int64_t>(words.size());
-                        if (split != Split::train) return;
-                        for (const std::string_view word : words) mine.words.add(word, 1);
-                      });
+    for_each_sentence(text, chunk, workers[static_cast<size_t>(thread)],
+                      [&](const Sentence& s) { count_sentence(s, settings, mine); });
   });
   Counts all = std::move(counts[0]);
   for (size_t t = 1; t < counts.size(); ++t) {
     for (int64_t i = 0; i < counts[t].words.size(); ++i)
       all.words.add(counts[t].words.word(i), counts[t].words.count(i));
+    for (size_t b = 0; b < all.bytes.size(); ++b) all.bytes[b] += counts[t].bytes[b];
     for (size_t s = 0; s < kSplits; ++s) {
       all.splits[s].lines += counts[t].splits[s].lines;
       all.splits[s].words += counts[t].splits[s].words;
+      all.splits[s].bytes += counts[t].splits[s].bytes;
     }
     counts[t] = {};
   }
@@ -68,13 +136,14 @@ Counts count_words(const std::vector<SourceFile>& files, const PrepareSettings& 
 void check_splits(const Counts& counts, const PrepareSettings& settings) {
   int64_t lines = 0;
   for (const SplitCounts& s : counts.splits) lines += s.lines;
-  if (lines == 0) throw UserError("[data] the text files hold no word at all");
+  const std::string unit = name_of(settings.rules.unit);
+  if (lines == 0) throw UserError(str("[data] the text files hold no ", unit, " at all"));
   const double fractions[kSplits] = {1, settings.valid_fraction, settings.test_fraction};
   for (size_t s = 0; s < kSplits; ++s) {
     const int64_t tokens = counts.splits[s].words + (settings.end_of_line ? counts.splits[s].lines : 0);
     if (fractions[s] == 0 || tokens >= 2) continue;
-    throw UserError(str("[data] the corpus is too short: of its ", lines, " lines with words the ", kSplitNames[s],
-                        " split drew ", counts.splits[s].lines, " (", tokens,
+    throw UserError(str("[data] the corpus is too short: of its ", lines, " lines with ", unit, "s the ",
+                        kSplitNames[s], " split drew ", counts.splits[s].lines, " (", tokens,
                         " tokens; at least 2 are needed); use more text",
                         s == 0 ? "" : str(", or another data.", kSplitNames[s], "_fraction (now ", fractions[s], ")")));
   }
@@ -96,7 +165,7 @@ std::vector<Vocabulary::Entry> choose_words(const Counts& counts, const PrepareS
   }
   report.types = static_cast<int64_t>(order.size());
   const int64_t places = settings.vocab_size == 0 ? report.types : settings.vocab_size - 2;
-  check_vocabulary(settings.vocab_size, report.types);
+  check_vocabulary(settings.vocab_size, report.types, settings.rules.unit);
   std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     return table.count(a) != table.count(b) ? table.count(a) > table.count(b) : table.word(a) < table.word(b);
   });
@@ -115,35 +184,67 @@ std::vector<Vocabulary::Entry> choose_words(const Counts& counts, const PrepareS
   return entries;
 }
 
-void write_shards(const std::vector<SourceFile>& files, const PrepareSettings& settings, const Vocabulary& vocabulary,
-                  const std::string& directory, PrepareReport& report) {
-  std::array<std::unique_ptr<ShardWriter>, kSplits> shards;
-  for (size_t s = 0; s < kSplits; ++s)
-    shards[s] = std::make_unique<ShardWriter>(str(directory, "/", kSplitNames[s], ".bin"));
-  ChunkReader reader(files, settings.chunk_bytes, "writing tokens:");
-  std::vector<Tokenizer> tokenizers(static_cast<size_t>(settings.threads), Tokenizer(settings.rules));
+// The shards of all splits, and what a chunk adds to them.
+struct Shards {
+  std::array<std::unique_ptr<ShardWriter>, kSplits> tokens, lengths;  // lengths: of characters and bytes alone
+  Shards(const std::string& directory, Unit unit) {
+    for (size_t s = 0; s < kSplits; ++s) {
+      const std::string stem = str(directory, "/", kSplitNames[s]);
+      tokens[s] = std::make_unique<ShardWriter>(stem + ".bin");
+      if (unit != Unit::word) lengths[s] = std::make_unique<ShardWriter>(stem + ".strings.bin");
+    }
+  }
+  void finish() {
+    for (size_t s = 0; s < kSplits; ++s) {
+      tokens[s]->finish();
+      if (lengths[s]) lengths[s]->finish();
+    }
+  }
+};
+
+struct Encoded {
+  std::vector<int32_t> ids, lengths;
+  int64_t unknown = 0;
+};
+
+void encode_sentence(const Sentence& s, const PrepareSettings& settings, const Vocabulary& vocabulary, Encoded& out) {
+  const size_t before = out.ids.size();
+  const bool bytes = settings.rules.unit == Unit::byte;
+  for (const std::string_view word : s.words) {
+    out.ids.push_back(vocabulary.id(word));
+    out.unknown += out.ids.back() == Vocabulary::kUnk;
+  }
+  if (bytes)
+    for (const char c : s.text) out.ids.push_back(static_cast<unsigned char>(c));
+  if (settings.end_of_line) out.ids.push_back(bytes ? '\n' : Vocabulary::kEos);
+  if (settings.rules.unit != Unit::word) out.lengths.push_back(static_cast<int32_t>(out.ids.size() - before));
+}
+
+void write_shards(const Text& text, const Vocabulary& vocabulary, const std::string& directory, PrepareReport& report) {
+  const PrepareSettings& settings = text.settings;
+  Shards shards(directory, settings.rules.unit);
+  ChunkReader reader(text.files, settings.chunk_bytes, "writing tokens:");
+  std::vector<Worker> workers = make_workers(settings);
   Turnstile turnstile;
   auto encode = [&](Chunk& chunk, int thread) {
-    std::array<std::vector<int32_t>, kSplits> ids;
-    std::array<int64_t, kSplits> unknown{};
-    for_each_sentence(files, settings, chunk, tokenizers[static_cast<size_t>(thread)],
-                      [&](Split split, const auto& words) {
-                        const auto s = static_cast<size_t>(split);
-                        for (const std::string_view word : words) {
-                          ids[s].push_back(vocabulary.id(word));
-                          unknown[s] += ids[s].back() == Vocabulary::kUnk;
-                        }
-                        if (settings.end_of_line) ids[s].push_back(Vocabulary::kEos);
-                      });
+    std::array<Encoded, kSplits> encoded;
+    for_each_sentence(text, chunk, workers[static_cast<size_t>(thread)], [&](const Sentence& s) {
+      encode_sentence(s, settings, vocabulary, encoded[static_cast<size_t>(s.split)]);
+    });
     if (!turnstile.wait_for(chunk.index)) return;
     for (size_t s = 0; s < kSplits; ++s) {
-      shards[s]->append(ids[s]);
-      report.splits[s].unknown += unknown[s];
+      shards.tokens[s]->append(encoded[s].ids);
+      if (shards.lengths[s]) shards.lengths[s]->append(encoded[s].lengths);
+      report.splits[s].unknown += encoded[s].unknown;
     }
     turnstile.pass();
   };
   for_each_chunk(reader, settings.threads, encode, [&] { turnstile.break_open(); });
-  for (auto& shard : shards) shard->finish();
+  shards.finish();
+}
+
+int64_t count_true(const std::vector<bool>& flags) {
+  return std::count(flags.begin(), flags.end(), true);
 }
 
 }  // namespace
@@ -152,16 +253,29 @@ double PrepareReport::oov() const {
   return splits[0].words ? static_cast<double>(splits[0].unknown) / static_cast<double>(splits[0].words) : 0;
 }
 
+const char* name_of(Unit unit) {
+  return unit == Unit::word ? "word" : unit == Unit::character ? "character" : "byte";
+}
+
 std::string PrepareReport::text(int64_t vocab_size) const {
   std::ostringstream out;
   out << std::fixed << std::setprecision(2);
-  out << "vocabulary: " << vocab_size << " entries with <unk> and </s>, of " << types << " types; coverage "
-      << 100 * (1 - oov()) << " %, OOV " << 100 * oov() << " % of the training words\n";
-  if (!first_lost.empty()) out << "first lost word: '" << first_lost << "' (" << first_lost_count << " times)\n";
+  const std::string name = name_of(unit);
+  if (unit == Unit::byte)
+    out << "vocabulary: the 256 bytes, " << types << " of them in the training split\n";
+  else
+    out << "vocabulary: " << vocab_size << " entries with <unk> and </s>, of " << types << " types; coverage "
+        << 100 * (1 - oov()) << " %, OOV " << 100 * oov() << " % of the training " << name << "s\n";
+  if (!first_lost.empty())
+    out << "first lost " << name << ": '" << first_lost << "' (" << first_lost_count << " times)\n";
+  if (repeated > 0) out << "left out: " << repeated << " strings that equal an earlier one\n";
   for (size_t s = 0; s < kSplits; ++s) {
     if (splits[s].lines == 0) continue;
-    out << kSplitNames[s] << ": " << splits[s].lines << " lines, " << splits[s].words << " words, OOV "
-        << 100 * static_cast<double>(splits[s].unknown) / static_cast<double>(splits[s].words) << " %\n";
+    out << kSplitNames[s] << ": " << splits[s].lines << (unit == Unit::word ? " lines, " : " strings, ")
+        << splits[s].words << " " << name << "s";
+    if (unit != Unit::byte)
+      out << ", OOV " << 100 * static_cast<double>(splits[s].unknown) / static_cast<double>(splits[s].words) << " %";
+    out << "\n";
   }
   return out.str();
 }
@@ -174,36 +288,56 @@ Split split_of_line(const PrepareSettings& settings, Split forced, int64_t line)
   return u < settings.valid_fraction + settings.test_fraction ? Split::test : Split::train;
 }
 
-void check_vocabulary(int64_t vocab_size, int64_t types) {
-  if (vocab_size - 2 <= types) return;
+void check_vocabulary(int64_t vocab_size, int64_t types, Unit unit) {
+  if (vocab_size - 2 <= types || unit == Unit::byte) return;
   throw UserError(str("[data] data.vocab_size ", vocab_size,
-                      " (<unk> and </s> included) is more than the training text has: ", types,
-                      " distinct words; use at most ", types + 2));
+                      " (<unk> and </s> included) is more than the training text has: ", types, " distinct ",
+                      name_of(unit), "s; use at most ", types + 2));
 }
 
+namespace {
+
+int64_t types_of(const Counts& counts, Unit unit) {
+  if (unit == Unit::byte) return 256 - std::count(counts.bytes.begin(), counts.bytes.end(), 0);
+  int64_t types = 0;
+  for (int64_t i = 0; i < counts.words.size(); ++i) {
+    const std::string_view word = counts.words.word(i);
+    types += word != kUnkWord && word != kEosWord;
+  }
+  return types;
+}
+
+}  // namespace
+
 PrepareReport count_text(const std::vector<SourceFile>& files, const PrepareSettings& settings) {
-  const Counts counts = count_words(files, settings);
+  const std::vector<bool> repeated = find_repeated(files, settings, std::filesystem::temp_directory_path().string());
+  const Counts counts = count_words({files, settings, repeated});
   check_splits(counts, settings);
   PrepareReport report;
   report.splits = counts.splits;
-  for (int64_t i = 0; i < counts.words.size(); ++i) {
-    const std::string_view word = counts.words.word(i);
-    report.types += word != kUnkWord && word != kEosWord;
-  }
+  report.types = types_of(counts, settings.rules.unit);
+  report.repeated = count_true(repeated);
+  report.unit = settings.rules.unit;
   return report;
 }
 
 PrepareReport prepare(const std::vector<SourceFile>& files, const PrepareSettings& settings,
                       const std::string& directory) {
   PrepareReport report;
+  report.unit = settings.rules.unit;
+  const std::vector<bool> repeated = find_repeated(files, settings, directory);
+  report.repeated = count_true(repeated);
+  const Text text{files, settings, repeated};
   Vocabulary vocabulary;
   {
-    const Counts counts = count_words(files, settings);
+    const Counts counts = count_words(text);
     check_splits(counts, settings);
     report.splits = counts.splits;
-    vocabulary = Vocabulary(choose_words(counts, settings, report));
+    report.types = types_of(counts, settings.rules.unit);
+    vocabulary = settings.rules.unit == Unit::byte ? Vocabulary::bytes(counts.bytes)
+                                                   : Vocabulary(choose_words(counts, settings, report));
   }  // the counts are as large as the vocabulary of all types; the second pass does not need them
-  write_shards(files, settings, vocabulary, directory, report);
+  write_shards(text, vocabulary, directory, report);
   vocabulary.save(directory + "/vocab.tsv");
   return report;
 }

@@ -12,6 +12,40 @@
 namespace lmx {
 namespace {
 
+Corpus amazon_reviews() {
+  return {
+      .name = "amazon_reviews",
+      .what = "82 M product reviews without repetitions, an object a line (40 GB; Puri 2018, Patwary 2018)",
+      .source = "https://jmcauley.ucsd.edu/data/amazon/ (McAuley et al. 2015, aggressively deduplicated data)",
+      .licence = "as its page states: research",
+      .get =
+          "ask for the aggressively deduplicated reviews on that page and put them there as reviews.jsonl.gz (valid "
+          "JSON, the text in the field reviewText)",
+      .folder = "amazon-reviews",
+      .train = {"reviews*.jsonl*"},
+      .valid = {},
+      .test = {},
+      .format = "jsonl",
+      .field = "reviewText",
+      .sha256 = {}};
+}
+
+Corpus tieba() {
+  return {
+      .name = "tieba",
+      .what = "posts of Baidu Tieba (34 G characters, 93 GB; Patwary 2018)",
+      .source = "internal to Baidu; described in https://arxiv.org/abs/1810.10045",
+      .licence = "not public",
+      .get =
+          "there is no public copy; put other Chinese text there as *.txt, a post a line, or use corpus zh_poetry with "
+          "vocab_size at most 13,000",
+      .folder = "tieba",
+      .train = {"*.txt"},
+      .valid = {},
+      .test = {},
+      .sha256 = {}};
+}
+
 Corpus fbis() {
   return {
       .name = "fbis",
@@ -68,6 +102,7 @@ Corpus movie_reviews() {
       .valid = {},
       .test = {},
       .format = "csv",
+      .field = "sentence",
       .sha256 = {{"reviews.csv", "9fe53dc00f487c01e00ae1310275a067f862ebf42146556d00bc534cdca49242"}}};
 }
 
@@ -194,6 +229,7 @@ Corpus sst2() {
       .valid = {"val.csv"},
       .test = {"test.csv"},
       .format = "csv",
+      .field = "sentence",
       .sha256 = {{"train.csv", "6003623bcb35aad3a446a265b8931b7ccab61fcc10f2e9c1fec916ff67c7be35"},
                  {"val.csv", "f34c4987fea208fefc2d62a1b42c83a766cbfc7ce58c2a878ef953cf91f01729"},
                  {"test.csv", "519cea7ed4d22fe7ec4eccbb3d5ba6d88902a3b15ce129f476aa8364463a9fc7"}}};
@@ -324,9 +360,9 @@ std::vector<std::string> lacking(const Corpus& corpus, const std::string& direct
 
 std::span<const Corpus> corpora() {
   static const std::vector<Corpus> all{
-      fbis(),        gutenberg(), movie_reviews(), multi30k(), news_commentary(), one_billion_word(),
-      paracrawl(),   ptb(),       ptb_wsj(),       sst2(),     tinyshakespeare(), wmt14_en_fr(),
-      wmt16_en_de(), xinhua(),    zh_poetry()};
+      amazon_reviews(),   fbis(),        gutenberg(),   movie_reviews(), multi30k(), news_commentary(),
+      one_billion_word(), paracrawl(),   ptb(),         ptb_wsj(),       sst2(),     tieba(),
+      tinyshakespeare(),  wmt14_en_fr(), wmt16_en_de(), xinhua(),        zh_poetry()};
   return all;
 }
 

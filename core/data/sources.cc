@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <set>
 
+#include "data/csv.h"
 #include "data/files.h"
 #include "lmx/error.h"
 
@@ -19,14 +20,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_text_name(const std::string& name) {
-  for (const char* end : {".txt", ".text", ".txt.gz", ".text.gz"}) {
-    if (name.ends_with(end)) return true;
-  }
-  return false;
+bool has_end(std::string name, std::initializer_list<const char*> ends) {
+  if (name.ends_with(".gz")) name.resize(name.size() - 3);
+  return std::any_of(ends.begin(), ends.end(), [&](const char* end) { return name.ends_with(end); });
 }
 
-std::vector<std::string> text_files_below(const std::string& directory) {
+// What a file's name says it holds, where text may stand in fields.
+Format format_of(const std::string& name) {
+  if (has_end(name, {".csv"})) return Format::csv;
+  return has_end(name, {".jsonl", ".ndjson"}) ? Format::jsonl : Format::lines;
+}
+
+bool is_text_name(const std::string& name, bool fields) {
+  return has_end(name, {".txt", ".text"}) || (fields && format_of(name) != Format::lines);
+}
+
+std::vector<std::string> text_files_below(const std::string& directory, bool fields) {
   std::vector<std::string> paths;
   int64_t others = 0;
   std::error_code error;
@@ -37,14 +46,15 @@ std::vector<std::string> text_files_below(const std::string& directory) {
       continue;
     }
     if (!it->is_regular_file()) continue;
-    if (is_text_name(it->path().filename().string()))
+    if (is_text_name(it->path().filename().string(), fields))
       paths.push_back(it->path().string());
     else
       ++others;
   }
   if (error) throw UserError(str("[data] cannot list ", directory, ": ", error.message()));
   if (paths.empty()) {
-    throw UserError(str("[data] directory ", directory, " holds no text file (.txt, .text, also with .gz); ", others,
+    throw UserError(str("[data] directory ", directory, " holds no text file (.txt, .text, ",
+                        fields ? ".csv, .jsonl, .ndjson, " : "", "also with .gz); ", others,
                         " other files there; name them in `files` to read them as text"));
   }
   std::sort(paths.begin(), paths.end());
@@ -66,10 +76,10 @@ std::vector<std::string> matches(const std::string& pattern) {
   return paths;
 }
 
-std::vector<std::string> expand(const std::string& pattern) {
+std::vector<std::string> expand(const std::string& pattern, bool fields) {
   std::error_code error;
   const fs::file_status status = fs::status(pattern, error);
-  if (fs::is_directory(status)) return text_files_below(pattern);
+  if (fs::is_directory(status)) return text_files_below(pattern, fields);
   if (fs::exists(status)) return {pattern};  // a file's own name wins over its reading as a pattern
   if (pattern.find_first_of("*?[") != std::string::npos) return matches(pattern);
   throw UserError(str("[data] no such file or directory: ", pattern,
@@ -88,11 +98,11 @@ int64_t modified_ns(const struct stat& info) {
 
 }  // namespace
 
-std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, Split split) {
+std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, Split split, const std::string& field) {
   std::vector<SourceFile> files;
   std::set<std::string> seen;
   for (const std::string& pattern : patterns) {
-    for (const std::string& path : expand(pattern)) {
+    for (const std::string& path : expand(pattern, !field.empty())) {
       const struct stat info = look_at(path);
       if (!S_ISREG(info.st_mode)) throw UserError(str("[data] ", path, " is not a regular file"));
       if (access(path.c_str(), R_OK) != 0)
@@ -102,6 +112,11 @@ std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, S
         throw UserError(str("[data] ", path, " is named twice in `files` (again by ", pattern, ")"));
       }
       files.push_back({path, split, info.st_size, modified_ns(info), ""});
+      if (field.empty()) continue;
+      SourceFile& file = files.back();
+      file.format = format_of(path);
+      file.field = field;
+      if (file.format == Format::csv) file.column = csv_column(path, field);
     }
   }
   return files;

@@ -17,18 +17,25 @@ enum class Split : int { train = 0, valid = 1, test = 2, drawn = 3 };  // drawn:
 inline constexpr int kSplits = 3;
 inline constexpr const char* kSplitNames[kSplits] = {"train", "valid", "test"};
 
+enum class Format : int { lines = 0, csv = 1, jsonl = 2 };
+
 struct SourceFile {
   std::string path;
   Split split = Split::drawn;
   int64_t bytes = 0;  // on disk
   int64_t modified_ns = 0;
   std::string hash;  // XXH3-128 of the bytes on disk, hexadecimal; "" until hash_sources
+  Format format = Format::lines;
+  std::string field = "";  // of JSON lines: the field that holds the text
+  int64_t column = 0;      // of CSV: the column that does, from 0
 };
 
 // The files that `patterns` (paths, directories, globs) name, in the order given; a directory's and a glob's files are
-// sorted by path. UserError: nothing there, a directory without text files, a glob without a match, a file named twice,
-// a file that is empty or cannot be read.
-LMX_API std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, Split split);
+// sorted by path. With `field`, files named .csv, .jsonl or .ndjson (also with .gz) hold the text in that column or
+// field; directories are searched for them, too. UserError: nothing there, a directory without text files, a glob
+// without a match, a file named twice, a file that is empty or cannot be read, a CSV file without the column.
+LMX_API std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, Split split,
+                                             const std::string& field = "");
 
 // Reads every file once and fills `hash` in.
 LMX_API void hash_sources(std::vector<SourceFile>& files);
@@ -36,7 +43,7 @@ LMX_API void hash_sources(std::vector<SourceFile>& files);
 // RunError when a file is no longer what hash_sources read.
 LMX_API void check_unchanged(const std::vector<SourceFile>& files);
 
-// Whole lines of one file.
+// Whole lines of one file; of CSV whole records, the first of which, in a file's first chunk, is the header.
 struct Chunk {
   int64_t index = 0;  // chunks are numbered over all files
   size_t file = 0;

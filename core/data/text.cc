@@ -21,7 +21,10 @@ constexpr int kFormat = 1;                // of the prepared data; raised when t
 
 PrepareSettings settings_of(const TextConfig& config, const TextSources& sources, bool all_types) {
   PrepareSettings s;
-  s.rules = {config.lower_case, sources.whitespace_only};
+  const Unit unit = config.tokens == "bytes" ? Unit::byte : config.tokens == "chars" ? Unit::character : Unit::word;
+  s.rules = {config.lower_case, sources.whitespace_only, unit};
+  s.puri = config.preprocess == "puri";
+  s.drop_repeated = config.deduplicate;
   s.vocab_size = all_types ? 0 : config.vocab_size;
   s.end_of_line = config.end_of_line && !all_types;
   auto has = [&](Split split) {
@@ -30,6 +33,7 @@ PrepareSettings settings_of(const TextConfig& config, const TextSources& sources
   };
   s.valid_fraction = has(Split::valid) ? 0 : config.valid_fraction;
   s.test_fraction = has(Split::test) ? 0 : config.test_fraction;
+  s.train_fraction = config.train_fraction;
   s.split_seed = static_cast<uint64_t>(config.split_seed);
   s.threads = preparing_threads(config.threads);
   return s;
@@ -49,16 +53,26 @@ Json identity(const PrepareSettings& s, const std::vector<SourceFile>& files) {
   for (const SourceFile& f : files) {
     id["files"].push_back(
         {{"xxh3", f.hash}, {"bytes", f.bytes}, {"split", static_cast<int>(f.split)}, {"gz", f.path.ends_with(".gz")}});
+    if (f.format == Format::csv) id["files"].back()["column"] = f.column;
+    if (f.format == Format::jsonl) id["files"].back()["field"] = f.field;
   }
+  // Of words these are left out: what was prepared before they existed stays good.
+  if (s.rules.unit != Unit::word) id["tokens"] = name_of(s.rules.unit);
+  if (s.puri) id["preprocess"] = "puri";
+  if (s.drop_repeated) id["deduplicate"] = true;
+  if (s.train_fraction < 1) id["train_fraction"] = s.train_fraction;
   return id;
 }
 
 Json report_to_json(const PrepareReport& r, int64_t vocab_size) {
-  Json json = {{"types", r.types}, {"vocab_size", vocab_size},        {"coverage", 1 - r.oov()},
-               {"oov", r.oov()},   {"first_lost_word", r.first_lost}, {"first_lost_count", r.first_lost_count}};
+  Json json = {{"types", r.types},        {"vocab_size", vocab_size},        {"coverage", 1 - r.oov()},
+               {"oov", r.oov()},          {"first_lost_word", r.first_lost}, {"first_lost_count", r.first_lost_count},
+               {"unit", name_of(r.unit)}, {"repeated", r.repeated}};
   for (size_t s = 0; s < kSplits; ++s) {
-    json[kSplitNames[s]] = {
-        {"lines", r.splits[s].lines}, {"words", r.splits[s].words}, {"unknown", r.splits[s].unknown}};
+    json[kSplitNames[s]] = {{"lines", r.splits[s].lines},
+                            {"words", r.splits[s].words},
+                            {"unknown", r.splits[s].unknown},
+                            {"bytes", r.splits[s].bytes}};
   }
   return json;
 }
@@ -68,9 +82,13 @@ PrepareReport report_from_json(const Json& json) {
   r.types = json.at("types");
   r.first_lost = json.at("first_lost_word");
   r.first_lost_count = json.at("first_lost_count");
+  r.repeated = json.value("repeated", 0);
+  const std::string unit = json.value("unit", "word");
+  for (const Unit known : {Unit::character, Unit::byte})
+    if (unit == name_of(known)) r.unit = known;
   for (size_t s = 0; s < kSplits; ++s) {
     const Json& split = json.at(kSplitNames[s]);
-    r.splits[s] = {split.at("lines"), split.at("words"), split.at("unknown")};
+    r.splits[s] = {split.at("lines"), split.at("words"), split.at("unknown"), split.value("bytes", 0)};
   }
   return r;
 }
@@ -80,7 +98,9 @@ void build(const TextConfig& config, const TextSources& sources, const PrepareSe
   verify_checksums(sources.corpus, sources.directory, sources.files, cache_dir);
   const PrepareReport report = prepare(sources.files, settings, directory);
   check_unchanged(sources.files);
-  const int64_t vocab_size = settings.vocab_size ? settings.vocab_size : report.types + 2;
+  const int64_t vocab_size = settings.rules.unit == Unit::byte ? 256
+                             : settings.vocab_size             ? settings.vocab_size
+                                                               : report.types + 2;
   Json meta = {{"identity", id},
                {"report", report_to_json(report, vocab_size)},
                {"vocabulary_xxh3", hash_text(read_file(directory + "/vocab.tsv"))},
@@ -114,6 +134,15 @@ Dataset load(const std::string& directory) {
   dataset.train = TokenArray::map(directory + "/train.bin");
   dataset.valid = TokenArray::map(directory + "/valid.bin");
   dataset.test = TokenArray::map(directory + "/test.bin");
+  if (report.unit != Unit::word) {
+    dataset.unit = report.unit == Unit::byte ? "byte" : "char";
+    dataset.train_strings = TextStrings(TokenArray::map(directory + "/train.strings.bin"));
+    dataset.valid_strings = TextStrings(TokenArray::map(directory + "/valid.strings.bin"));
+    dataset.test_strings = TextStrings(TokenArray::map(directory + "/test.strings.bin"));
+  }
+  dataset.train_bytes = report.splits[0].bytes;
+  dataset.valid_bytes = report.splits[1].bytes;
+  dataset.test_bytes = report.splits[2].bytes;
   dataset.directory = directory;
   dataset.types = report.types;
   dataset.oov = report.oov();
@@ -179,15 +208,14 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
                         " leave nothing to train on"));
   }
   TextSources sources;
+  std::string field = config.field;
   std::vector<std::string> patterns[kSplits] = {config.files, config.valid_files, config.test_files};
   if (!config.corpus.empty()) {
     const Corpus& corpus = find_corpus(config.corpus);
-    if (corpus.format != "text") {
-      throw UserError(
-          str(place, "corpus '", corpus.name, "' is ",
-              corpus.format == "parallel" ? "parallel text (data.name: parallel)" : "labelled " + corpus.format,
-              ", not text for a language model"));
-    }
+    if (corpus.format == "parallel")
+      throw UserError(str(place, "corpus '", corpus.name, "' is parallel text (data.name: parallel), not text for a ",
+                          "language model"));
+    if (field.empty()) field = corpus.field;
     const CorpusPlace found = locate(corpus);
     if (!found.problem.empty()) throw UserError("[data] " + found.problem);
     sources.corpus = &corpus;
@@ -201,9 +229,13 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
   sources.whitespace_only = config.tokenizer == "auto" ? sources.corpus && sources.corpus->tokenizer == "whitespace"
                                                        : config.tokenizer == "whitespace";
   for (size_t s = 0; s < kSplits; ++s) {
-    auto files = find_sources(patterns[s], s == 0 ? Split::drawn : static_cast<Split>(s));
+    auto files = find_sources(patterns[s], s == 0 ? Split::drawn : static_cast<Split>(s), field);
     sources.files.insert(sources.files.end(), files.begin(), files.end());
   }
+  const auto plain = [](const SourceFile& f) { return f.format == Format::lines; };
+  if (!field.empty() && std::all_of(sources.files.begin(), sources.files.end(), plain))
+    throw UserError(str(place, "field '", field, "' is of .csv, .jsonl or .ndjson files; none is among the ",
+                        sources.files.size(), sources.files.size() == 1 ? " file" : " files"));
   return sources;
 }
 
@@ -218,7 +250,7 @@ std::optional<TextCounts> known_counts(const TextConfig& config, const TextSourc
     progress_line("");
   }
   const SplitCounts& train = report->splits[0];
-  return TextCounts{report->types, train.words + (settings.end_of_line ? train.lines : 0)};
+  return TextCounts{report->types, train.words + (settings.end_of_line ? train.lines : 0), settings.rules.unit};
 }
 
 Dataset open_text(const TextConfig& config, const TextSources& found, bool all_types) {

@@ -7,6 +7,7 @@
 
 #include "data/data_config.h"
 #include "data/sources.h"
+#include "data/tokenizer.h"
 #include "lmx/corpora.h"
 #include "lmx/data.h"
 
@@ -29,6 +30,7 @@ LMX_API Dataset open_text(const TextConfig& config, const TextSources& sources, 
 struct TextCounts {
   int64_t types = 0;  // distinct words of the training split
   int64_t train_tokens = 0;
+  Unit unit = Unit::word;
 };
 // Without preparing anything: from what the cache recorded when the same text was prepared (with whatever vocabulary),
 // or counted where there is little text. nullopt: much text, never prepared. UserError: what prepare() would say of it.

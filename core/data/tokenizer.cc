@@ -182,9 +182,33 @@ size_t split_at_white_space(std::string_view line, Writer& out) {
   return Tokenizer::kValid;
 }
 
+// Each code point a token; format characters and marks among them.
+size_t split_into_characters(std::string_view line, bool lower, std::string& buffer,
+                             std::vector<std::string_view>& words) {
+  words.clear();
+  buffer.clear();
+  buffer.reserve(2 * line.size() + 8);  // see Writer
+  for (size_t at = 0; at < line.size();) {
+    const Character c = read(line, at);
+    if (c.length == 0) return at;
+    if (c.code == '\n') {
+      words.push_back("</s>");
+    } else if (lower) {
+      const size_t start = buffer.size();
+      append_utf8(buffer, static_cast<char32_t>(utf8proc_tolower(c.code)));
+      words.push_back(std::string_view(buffer).substr(start));
+    } else {
+      words.push_back(line.substr(at, c.length));
+    }
+    at += c.length;
+  }
+  return Tokenizer::kValid;
+}
+
 }  // namespace
 
 size_t Tokenizer::split(std::string_view line, std::vector<std::string_view>& words) {
+  if (rules_.unit == Unit::character) return split_into_characters(line, rules_.lower_case, buffer_, words);
   Writer out(buffer_, words, line.size(), rules_.lower_case);
   return rules_.whitespace_only ? split_at_white_space(line, out) : split_by_rules(line, out);
 }

@@ -1,4 +1,4 @@
-// Lines of UTF-8 text to words; docs/data.md states the rules.
+// Lines of UTF-8 text to words or characters; docs/data.md states the rules.
 #pragma once
 
 #include <string>
@@ -9,9 +9,12 @@
 
 namespace lmx::data {
 
+enum class Unit { word, character, byte };
+
 struct TokenizerRules {
   bool lower_case = true;
   bool whitespace_only = false;  // the text is tokenized already: cut at white space and nowhere else
+  Unit unit = Unit::word;
 };
 
 // Holds a buffer, hence one a thread.
@@ -19,7 +22,9 @@ class LMX_API Tokenizer {
  public:
   static constexpr size_t kValid = std::string_view::npos;
   explicit Tokenizer(TokenizerRules rules) : rules_(rules) {}
-  // Puts the words of `line` (no line end) into `words`; they stay valid until the next call.
+  // Puts the words of `line` (no line end), or its characters, into `words`; they stay valid until the next call. A
+  // line end inside a string (of a CSV field) separates words; as a character it is `</s>`. REQUIRES: the unit is not
+  // byte.
   // Returns the offset of the first byte that is not UTF-8, or kValid.
   size_t split(std::string_view line, std::vector<std::string_view>& words);
 

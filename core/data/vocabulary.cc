@@ -1,3 +1,4 @@
+#include <cstdio>
 #include <limits>
 
 #include "data/files.h"
@@ -6,6 +7,26 @@
 #include "lmx/error.h"
 
 namespace lmx {
+namespace {
+
+std::string byte_name(size_t byte) {
+  char name[8];
+  std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(byte));
+  return name;
+}
+
+}  // namespace
+
+Vocabulary Vocabulary::bytes(std::span<const int64_t> counts) {
+  LMX_CHECK(counts.size() == 256, counts.size(), " counts of bytes");
+  std::vector<Entry> entries;
+  for (size_t b = 0; b < 256; ++b) entries.push_back({byte_name(b), counts[b]});
+  return Vocabulary(std::move(entries));
+}
+
+bool Vocabulary::of_bytes() const {
+  return entries_.size() == 256 && entries_[0].word == byte_name(0) && entries_[255].word == byte_name(255);
+}
 
 Vocabulary::Vocabulary(std::vector<Entry> entries) : entries_(std::move(entries)) {
   auto table = std::make_shared<data::WordTable>();
@@ -48,6 +69,7 @@ Vocabulary Vocabulary::load(const std::string& path) {
     entries.push_back(std::move(entry));
     at = end + 1;
   }
+  if (Vocabulary bytes(entries); bytes.of_bytes()) return bytes;
   if (entries.size() < 2 || entries[kUnk].word != "<unk>" || entries[kEos].word != "</s>") {
     throw UserError(str("[data] ", path, " is no vocabulary: its first two words must be <unk> and </s>"));
   }

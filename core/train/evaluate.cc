@@ -60,6 +60,62 @@ SplitScore score_split(const Context& ctx, const Network& network, ParameterStor
   return sum_over_ranks(score, *ctx.comm);
 }
 
+namespace {
+
+// Of each of `slots` the tokens at offset .. offset + length of its shard.
+Batch shard_batch(const StringShards& shards, const std::vector<int64_t>& slots, int64_t offset, int64_t length,
+                  const std::shared_ptr<Allocator>& allocator) {
+  std::vector<int32_t> tokens(slots.size() * static_cast<size_t>(length + 1));
+  std::vector<int64_t> starts;
+  for (const int64_t slot : slots) {
+    starts.push_back(static_cast<int64_t>(starts.size()) * (length + 1));
+    shards.copy(slot, offset, length + 1, tokens.data() + starts.back());
+  }
+  Batch batch = make_batch(TokenArray::of(std::move(tokens)), starts, length, allocator);
+  batch.slots = slots;
+  batch.fresh.assign(slots.size(), offset == 0);
+  return batch;
+}
+
+}  // namespace
+
+ShardScores score_shards(const Context& ctx, const Network& network, ParameterStore& params, const StringShards& shards,
+                         int64_t length) {
+  Context quiet = ctx;
+  quiet.tape = nullptr;
+  quiet.training = false;
+  CarriedState carried(quiet, *network.model, 0, shards.size());
+  ShardScores scores(static_cast<size_t>(shards.size()));
+  const auto score = [&](const std::vector<int64_t>& slots, int64_t offset, int64_t targets) {
+    const Batch batch = shard_batch(shards, slots, offset, targets, quiet.allocator);
+    ModelState state = carried.gather(quiet, batch);
+    const Var features = network.model->forward(quiet, params, batch, state);
+    const Tensor nll = network.loss->evaluate(quiet, params, features.value(), batch.targets.reshape({batch.tokens()}));
+    const auto values = nll.values<float>();
+    for (size_t i = 0; i < values.size(); ++i) {
+      SplitScore& s = scores[static_cast<size_t>(slots[i / static_cast<size_t>(targets)])];
+      s.nats += values[i];
+      ++s.tokens;
+    }
+    carried.stage(batch, state);
+    carried.commit();
+  };
+  for (int64_t offset = 0;; offset += length) {
+    std::vector<int64_t> whole;  // shards with a full window; what is left of another is its last one
+    bool any = false;
+    for (int64_t s = 0; s < shards.size(); ++s) {
+      const int64_t left = shards.length(s) - 1 - offset;
+      any = any || left > 0;
+      if (left >= length)
+        whole.push_back(s);
+      else if (left > 0)
+        score({s}, offset, left);
+    }
+    if (!whole.empty()) score(whole, offset, length);
+    if (!any) return scores;
+  }
+}
+
 SplitScore score_pairs(const Context& ctx, const Network& network, ParameterStore& params, const PairArray& pairs,
                        const SplitPlan& plan, const std::function<bool()>& interrupted) {
   Context quiet = ctx;

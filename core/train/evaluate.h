@@ -28,6 +28,14 @@ LMX_API SplitScore score_split(const Context& ctx, const Network& network, Param
                                const TokenArray& tokens, const SplitPlan& plan,
                                const std::function<bool()>& interrupted);
 
+// Nats and targets of each shard.
+using ShardScores = std::vector<SplitScore>;
+
+// Each shard from a zero state, `length` tokens at a time, all shards at once; every token of a shard but its first is
+// a target. On one rank.
+LMX_API ShardScores score_shards(const Context& ctx, const Network& network, ParameterStore& params,
+                                 const StringShards& shards, int64_t length);
+
 // Every target of `pairs`, </s> included, once: plan.sequences sentences of similar lengths at a time, which the ranks
 // share out.
 LMX_API SplitScore score_pairs(const Context& ctx, const Network& network, ParameterStore& params,

@@ -3,46 +3,18 @@
 #include <cmath>
 #include <numeric>
 
-#include "data/data_config.h"
-#include "data/tokenizer.h"
-#include "lmx/corpora.h"
 #include "lmx/error.h"
-#include "lmx/log.h"
 #include "train/run_directory.h"
+#include "train/run_text.h"
 #include "train/saved_run.h"
+#include "train/state_unit.h"
 
 namespace lmx {
 namespace {
 
 using namespace train;
 
-data::TokenizerRules rules_of(const Node& data) {
-  const Node* name = data.find("name");
-  if (!name || name->text != "text") return {false, true};  // made-up words stand between spaces
-  const auto config = read_config<data::TextConfig>(data, "data");
-  bool tokenized = config.tokenizer == "whitespace";
-  if (config.tokenizer == "auto" && !config.corpus.empty())
-    tokenized = find_corpus(config.corpus).tokenizer == "whitespace";
-  return {config.lower_case, tokenized};
-}
-
-// </s>, which ends the line before, then the prompt's words.
-std::vector<int32_t> prompt_ids(const std::string& prompt, const data::TokenizerRules& rules,
-                                const Vocabulary& vocabulary) {
-  data::Tokenizer tokenizer(rules);
-  std::vector<std::string_view> words;
-  const size_t wrong = tokenizer.split(prompt, words);
-  if (wrong != data::Tokenizer::kValid) throw UserError(str("[generate] the prompt is no valid UTF-8 at byte ", wrong));
-  std::vector<int32_t> ids{Vocabulary::kEos};
-  for (const std::string_view word : words) {
-    ids.push_back(vocabulary.id(word));
-    if (ids.back() == Vocabulary::kUnk)
-      log_warn(str("[generate] '", word, "' is not in the vocabulary; it counts as <unk>"));
-  }
-  return ids;
-}
-
-Batch batch_of(const std::vector<int32_t>& ids, const Context& ctx) {
+Batch batch_of(std::span<const int32_t> ids, const Context& ctx) {
   const auto n = static_cast<int64_t>(ids.size());
   Batch batch;
   batch.inputs = Tensor::from<int32_t>(ctx.allocator, {1, n}, ids);
@@ -52,10 +24,25 @@ Batch batch_of(const std::vector<int32_t>& ids, const Context& ctx) {
   return batch;
 }
 
-// One draw from softmax(logits / temperature) among the `top_k` likeliest words; <unk> is none of them.
-int32_t draw(std::span<const float> logits, const GenerateOptions& options, double uniform) {
-  std::vector<int32_t> order(logits.size() - 1);
-  std::iota(order.begin(), order.end(), Vocabulary::kUnk + 1);
+// The likeliest of `order`, likeliest first, that have the probability `top_p` together: one at least.
+void keep_top_p(std::vector<int32_t>& order, std::span<const float> logits, const GenerateOptions& options) {
+  const auto logit = [&](int32_t id) { return static_cast<double>(logits[static_cast<size_t>(id)]); };
+  std::sort(order.begin(), order.end(),
+            [&](int32_t a, int32_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; });
+  const auto weight = [&](int32_t id) { return std::exp((logit(id) - logit(order[0])) / options.temperature); };
+  double sum = 0, kept = 0;
+  for (const int32_t id : order) sum += weight(id);
+  size_t count = 0;
+  while (count < order.size() && (count == 0 || kept < options.top_p * sum)) kept += weight(order[count++]);
+  order.resize(count);
+  std::sort(order.begin(), order.end());
+}
+
+// One draw from softmax(logits / temperature) among the `top_k` likeliest ids from `first` on, and of these among those
+// of `top_p`.
+int32_t draw(std::span<const float> logits, int32_t first, const GenerateOptions& options, double uniform) {
+  std::vector<int32_t> order(logits.size() - static_cast<size_t>(first));
+  std::iota(order.begin(), order.end(), first);
   const auto likelier = [&](int32_t a, int32_t b) {
     const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
     return x != y ? x > y : a < b;
@@ -66,6 +53,7 @@ int32_t draw(std::span<const float> logits, const GenerateOptions& options, doub
     order.resize(static_cast<size_t>(options.top_k));
     std::sort(order.begin(), order.end());  // nth_element leaves an order that may differ between libraries
   }
+  if (options.top_p < 1) keep_top_p(order, logits, options);
   float top = -INFINITY;
   for (const int32_t id : order) top = std::max(top, logits[static_cast<size_t>(id)]);
   std::vector<double> sums(order.size());
@@ -81,23 +69,43 @@ void check(const GenerateOptions& o) {
   if (!(o.temperature >= 0) || std::isinf(o.temperature))
     throw UserError(str("[generate] the temperature must be a number >= 0, got ", o.temperature));
   if (o.top_k < 0) throw UserError(str("[generate] top-k must be >= 0, got ", o.top_k));
+  if (!(o.top_p > 0 && o.top_p <= 1))
+    throw UserError(str("[generate] top-p must be a number above 0 and at most 1, got ", o.top_p));
+  if (o.held && !std::isfinite(o.held_value))
+    throw UserError(str("[generate] a unit can be held at a finite value, not at ", o.held_value));
 }
 
-// Words with spaces between them; </s> ends a line.
-std::string text_of(const std::vector<int32_t>& ids, const Vocabulary& vocabulary) {
-  std::string text;
-  bool line_start = true;
-  for (const int32_t id : ids) {
-    if (id == Vocabulary::kEos) {
-      text += '\n';
-      line_start = true;
-      continue;
-    }
-    text += (line_start ? "" : " ") + vocabulary.word(id);
-    line_start = false;
+// The model, fed with tokens; a held unit has its value before each of them.
+class Reader {
+ public:
+  Reader(SavedRun& run, const GenerateOptions& options) : run_(run), options_(options) {
+    state_ = run.network.model->initial_state(run.ctx, 1);
+    if (!options.held) return;
+    held_ = state_name(state_, options.held->state);
+    static_cast<void>(state_units(state_, held_, options.held->unit));
   }
-  return text;
-}
+  bool carries_state() const { return !state_.empty(); }
+  // Logits of what follows `ids`.
+  Tensor read(const std::vector<int32_t>& ids) {
+    if (held_.empty()) return read_part(ids);
+    Tensor logits;
+    for (const int32_t id : ids) {
+      state_.at(held_).data<float>()[options_.held->unit] = static_cast<float>(options_.held_value);
+      logits = read_part({&id, 1});
+    }
+    return logits;
+  }
+
+ private:
+  Tensor read_part(std::span<const int32_t> ids) {
+    const Tensor features = run_.network.model->forward(run_.ctx, run_.params, batch_of(ids, run_.ctx), state_).value();
+    return run_.network.loss->logits(run_.ctx, run_.params, features.slice(features.dim(0) - 1, features.dim(0)));
+  }
+  SavedRun& run_;
+  const GenerateOptions& options_;
+  ModelState state_;
+  std::string held_;
+};
 
 }  // namespace
 
@@ -105,21 +113,21 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
   check(options);
   const Recipe recipe = recipe_of_run(directory);
   const Vocabulary vocabulary = load_vocabulary(directory);
-  std::vector<int32_t> ids = prompt_ids(options.prompt, rules_of(recipe.data), vocabulary);
+  RunText text(recipe, vocabulary);
+  std::vector<int32_t> ids = text.prompt(options.prompt, "[generate] the prompt");
   SavedRun run(directory, recipe, vocabulary, options.checkpoint);
+  Reader reader(run, options);
   const RandomKey key = RandomKey(static_cast<uint64_t>(options.seed)).fold("generate");
-  ModelState state = run.network.model->initial_state(run.ctx, 1);
+  const int32_t first = vocabulary.of_bytes() ? 0 : Vocabulary::kUnk + 1;
   std::vector<int32_t> input = ids;
   for (int64_t i = 0; i < options.tokens; ++i) {
-    const Tensor features = run.network.model->forward(run.ctx, run.params, batch_of(input, run.ctx), state).value();
-    const Tensor logits =
-        run.network.loss->logits(run.ctx, run.params, features.slice(features.dim(0) - 1, features.dim(0)));
-    ids.push_back(draw(logits.values<float>(), options, key.uniform(static_cast<uint64_t>(i))));
+    const Tensor logits = reader.read(input);
+    ids.push_back(draw(logits.values<float>(), first, options, key.uniform(static_cast<uint64_t>(i))));
     // A model that carries no state reads the whole text again.
-    input = state.empty() ? ids : std::vector<int32_t>{ids.back()};
+    input = reader.carries_state() ? std::vector<int32_t>{ids.back()} : ids;
   }
-  ids.erase(ids.begin());
-  return text_of(ids, vocabulary);
+  ids.erase(ids.begin(), ids.begin() + text.leading());
+  return text.text_of(ids);
 }
 
 }  // namespace lmx

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
+#include <numbers>
 
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -107,6 +109,34 @@ int64_t window_of(const Recipe& recipe) {
   return length ? parse_int(length->text).value_or(35) : 35;
 }
 
+int64_t bytes_of(const Dataset& data, const std::string& split) {
+  return split == "train" ? data.train_bytes : split == "valid" ? data.valid_bytes : data.test_bytes;
+}
+
+const TextStrings& strings_of(const Dataset& data, const std::string& split) {
+  return split == "train" ? data.train_strings : split == "valid" ? data.valid_strings : data.test_strings;
+}
+
+ShardEval evaluate_shards(SavedRun& run, const Recipe& recipe, const Dataset& data, const EvalOptions& options) {
+  const TextStrings& strings = strings_of(data, options.split);
+  if (strings.size() == 0)
+    throw UserError(str("[eval] the data of this run keeps no strings to make shards of; its tokens are ", data.unit,
+                        "s, and chars and bytes do"));
+  const StringShards shards(split_of(data, options.split), strings, options.shards,
+                            RandomKey(static_cast<uint64_t>(options.seed)).fold("eval shards"), options.split);
+  if (shards.shortest() < 2)
+    throw UserError(str("[eval] the shortest of ", options.shards, " shards of the ", options.split, " split holds ",
+                        shards.shortest(), " token; use fewer shards"));
+  ShardEval sum{shards.size(), 0, 0, std::numeric_limits<double>::infinity(), 0};
+  for (const SplitScore& s : score_shards(run.ctx, run.network, run.params, shards, window_of(recipe))) {
+    sum.tokens += s.tokens;
+    sum.nll_nat += s.nll() / static_cast<double>(shards.size());
+    sum.least = std::min(sum.least, s.nll());
+    sum.most = std::max(sum.most, s.nll());
+  }
+  return sum;
+}
+
 TranslationQuality quality_of(const SavedRun& run, const Recipe& recipe, const Dataset& data,
                               const EvalOptions& options) {
   TranslateOptions translation;
@@ -124,6 +154,7 @@ TranslationQuality quality_of(const SavedRun& run, const Recipe& recipe, const D
 EvalResult evaluate_run(const std::string& directory, const EvalOptions& options) {
   using namespace train;
   const Recipe recipe = recipe_of_run(directory);
+  if (options.shards < 0) throw UserError(str("[eval] the number of shards must be at least 1, got ", options.shards));
   static_cast<void>(find_parameters(directory, options.checkpoint));  // its message before the data is read
   const Dataset data = open_dataset(recipe.data);
   const std::string recorded = recorded_data_hash(directory);
@@ -136,7 +167,10 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
   const SplitScore score = run.network.model->translates()
                                ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan, {})
                                : score_split(run.ctx, run.network, run.params, split_of(data, options.split), plan, {});
-  EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}, {}};
+  EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}, {}, {}, {}};
+  const auto bytes = static_cast<double>(bytes_of(data, options.split));
+  if (data.unit == "char" || data.unit == "byte") r.compression_ratio = 8 * bytes / (score.nats / std::numbers::ln2);
+  if (options.shards > 0) r.sharded = evaluate_shards(run, recipe, data, options);
   if (options.split == "valid") r.true_ppl = data.true_perplexity;
   if (run.network.model->translates() && options.translate && options.split != "train")
     r.translation = quality_of(run, recipe, data, options);

@@ -20,6 +20,7 @@ std::unique_ptr<Batcher> make_batcher(const Recipe& r, SharedSession& s, const C
                  "train"};
   env.pairs = s.data.train_pairs;
   env.parts = s.data.train_parts;
+  env.strings = s.data.train_strings;
   if (network.model->translates()) {
     env.cost = [&s](int64_t sentences, int64_t source, int64_t target) {
       return s.costs->seconds(sentences, source, target);

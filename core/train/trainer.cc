@@ -131,18 +131,21 @@ void Trainer::look() {
 
 void Trainer::tell(const SplitScore& score) {
   if (!s_.leads()) return;
-  const Record record{at_.step,
-                      "valid",
-                      {{"nll_nat", score.nll()},
-                       {"nll_bit", score.nll() / std::numbers::ln2},
-                       {"ppl", score.ppl()},
-                       {"tokens", static_cast<double>(score.tokens)},
-                       {"epoch", static_cast<double>(at_.step) / static_cast<double>(s_.batcher.steps_per_epoch())},
-                       {"train_s", at_.seconds}}};
+  Record record{at_.step,
+                "valid",
+                {{"nll_nat", score.nll()},
+                 {"nll_bit", score.nll() / std::numbers::ln2},
+                 {"ppl", score.ppl()},
+                 {"tokens", static_cast<double>(score.tokens)},
+                 {"epoch", static_cast<double>(at_.step) / static_cast<double>(s_.batcher.steps_per_epoch())},
+                 {"train_s", at_.seconds}}};
+  const bool characters = s_.data.unit == "char" || s_.data.unit == "byte";
+  if (characters) record.values.insert(record.values.begin() + 2, {"bpc", score.nll() / std::numbers::ln2});
   metrics_->write(record);
   if (events_) events_->write(record);
-  log_info(str("step ", at_.step, "/", s_.shared->total_steps, " valid ppl ", score.ppl(), " (",
-               count_text(score.tokens), " ", s_.data.unit, "s)"));
+  log_info(str("step ", at_.step, "/", s_.shared->total_steps, " valid ppl ", score.ppl(),
+               characters ? str(", bpc ", score.nll() / std::numbers::ln2) : "", " (", count_text(score.tokens), " ",
+               s_.data.unit, "s)"));
 }
 
 void Trainer::check_target() {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -30,6 +31,30 @@ std::unique_ptr<Batcher> make(const std::string& yaml, int64_t tokens, int64_t g
   const Node node = parse_yaml(yaml, "recipe.yaml");
   const PluginInfo& info = Registry::instance().find(PluginKind::batcher, node, "batcher");
   const BatcherEnv env{counting(tokens), global_batch, RandomKey(seed), Allocator::cpu(), "train"};
+  return create<BatcherFactory>(info, node, "batcher", env);
+}
+
+// Strings of 1 to 13 tokens, each token one more than the one before, so that a token says where it comes from.
+struct Strings {
+  TokenArray tokens;
+  TextStrings strings;
+};
+Strings strings(int32_t count) {
+  std::vector<int32_t> tokens, lengths;
+  for (int32_t i = 0; i < count; ++i) {
+    lengths.push_back(1 + i * 7 % 13);
+    for (int32_t k = 0; k < lengths.back(); ++k) tokens.push_back(16 * i + k);
+  }
+  return {TokenArray::of(std::move(tokens)), TextStrings(TokenArray::of(std::move(lengths)))};
+}
+
+std::unique_ptr<Batcher> make_shards(const std::string& yaml, int32_t count, int64_t global_batch, uint64_t seed = 1) {
+  static_cast<void>(make("{name: tbptt}", 100, 1));  // loads the plugins
+  const Node node = parse_yaml(yaml, "recipe.yaml");
+  const PluginInfo& info = Registry::instance().find(PluginKind::batcher, node, "batcher");
+  const Strings text = strings(count);
+  BatcherEnv env{text.tokens, global_batch, RandomKey(seed), Allocator::cpu(), "train"};
+  env.strings = text.strings;
   return create<BatcherFactory>(info, node, "batcher", env);
 }
 
@@ -131,6 +156,98 @@ TEST(Tbptt, SlotsAreContiguousAndCarryState) {
       }
     }
   }
+}
+
+// What slot `slot` reads in steps [first, first + count): the inputs of each step, and the step's last target.
+struct Reading {
+  std::vector<std::vector<int32_t>> inputs;
+  std::vector<int32_t> next;
+  std::vector<bool> fresh;
+};
+Reading read_slot(const Batcher& batcher, int64_t slot, int64_t first, int64_t count) {
+  Reading r;
+  for (int64_t step = first; step < first + count; ++step) {
+    const Batch batch = batcher.batch(step, slot, 1);
+    r.inputs.push_back(values(batch.inputs));
+    r.next.push_back(values(batch.targets).back());
+    r.fresh.push_back(batch.fresh[0] == 1);
+  }
+  return r;
+}
+
+// Puri 2018: slot j of a step continues slot j of the step before, and a shard begins with a zero state, at a string's
+// begin. Whatever the batch is, every shard is read as often as the others.
+TEST(TbpttShards, SlotsContinueAndShardsBeginFresh) {
+  for (const int64_t global : {4, 6, 10, 16}) {
+    const auto batcher = make_shards("{name: tbptt, sequence_length: 10, shards: 10}", 400, global);
+    EXPECT_TRUE(batcher->carries_state());
+    const int64_t shards = std::max<int64_t>(10, global), text = strings(400).tokens.size();
+    const int64_t windows = (batcher->steps_per_epoch() * global + shards - 1) / shards;
+    EXPECT_NEAR(static_cast<double>(windows), static_cast<double>(text / shards) / 10, 2.5);
+    std::map<int32_t, int> begins;  // the first token of a shard: how often it was read
+    const int64_t rounds = shards;  // so many that every slot has read as many shards
+    for (int64_t slot = 0; slot < global; ++slot) {
+      const Reading r = read_slot(*batcher, slot, 0, rounds * windows);
+      for (int64_t i = 0; i < rounds * windows; ++i) {
+        const auto at = static_cast<size_t>(i);
+        EXPECT_EQ(r.fresh[at], i % windows == 0) << "slot " << slot << " step " << i;
+        if (r.fresh[at]) {
+          ++begins[r.inputs[at][0]];
+          EXPECT_EQ(r.inputs[at][0] % 16, 0) << "a shard begins within a string";
+        } else {
+          EXPECT_EQ(r.inputs[at][0], r.next[at - 1]) << "slot " << slot << " step " << i;
+        }
+        for (size_t k = 1; k < r.inputs[at].size(); ++k)
+          EXPECT_TRUE(r.inputs[at][k] % 16 == 0 || r.inputs[at][k] == r.inputs[at][k - 1] + 1) << "a string is torn";
+      }
+    }
+    EXPECT_EQ(static_cast<int64_t>(begins.size()), shards);
+    for (const auto& [token, count] : begins) EXPECT_EQ(count, global) << token;
+  }
+}
+
+TEST(TbpttShards, SameShardsEveryEpochOrDrawnAnew) {
+  const std::string yaml = "{name: tbptt, sequence_length: 8, shards: 12";
+  const auto same = make_shards(yaml + "}", 600, 4), anew = make_shards(yaml + ", reshuffle: true}", 600, 4);
+  const auto other = make_shards(yaml + "}", 600, 4, 2);
+  const int64_t epoch = same->steps_per_epoch();
+  EXPECT_EQ(values(same->batch(3, 0, 4).inputs), values(same->batch(epoch + 3, 0, 4).inputs));
+  EXPECT_NE(values(same->batch(3, 0, 4).inputs), values(other->batch(3, 0, 4).inputs));
+  const int64_t again = anew->steps_per_epoch();
+  EXPECT_NE(values(anew->batch(3, 0, 4).inputs), values(anew->batch(again + 3, 0, 4).inputs));
+  EXPECT_EQ(values(anew->batch(again + 3, 0, 4).inputs),
+            values(make_shards(yaml + ", reshuffle: true}", 600, 4)->batch(again + 3, 0, 4).inputs))
+      << "depends on what was read before";
+  for (int64_t step = 0; step < 5 * again; ++step) EXPECT_EQ(anew->batch(step, 0, 4).tokens(), 32);
+}
+
+TEST(TbpttShards, SlicesMakeUpTheGlobalBatch) {
+  const auto batcher = make_shards("{name: tbptt, sequence_length: 8, shards: 7}", 600, 5);
+  for (const int64_t step : {0, 3, 40, 111}) {
+    const auto whole = values(batcher->batch(step, 0, 5).inputs);
+    std::vector<int32_t> parts = values(batcher->batch(step, 0, 2).inputs);
+    const auto rest = values(batcher->batch(step, 2, 3).inputs);
+    parts.insert(parts.end(), rest.begin(), rest.end());
+    EXPECT_EQ(parts, whole);
+  }
+}
+
+TEST(TbpttShards, MistakesAreNamed) {
+  const auto error = [](const std::string& yaml, int32_t count, int64_t global) -> std::string {
+    try {
+      make_shards(yaml, count, global);
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(error("{name: tbptt, sequence_length: 200, shards: 20}", 400, 4),
+              AllOf(HasSubstr("[tbptt] a shard is shorter than a sequence"), HasSubstr("in 20 shards"),
+                    HasSubstr("batcher.sequence_length 200 takes 201")));
+  EXPECT_THAT(error("{name: tbptt, sequence_length: 2, shards: 500}", 400, 4),
+              HasSubstr("500 shards of the train split need as many strings (lines, reviews); it holds 400"));
+  EXPECT_THAT(error("{name: tbptt, sequence_length: 2, shards: 5}", 0, 4), HasSubstr("this data keeps none"));
+  EXPECT_THAT(error("{name: tbptt, shards: -1}", 400, 4), HasSubstr("shards"));
 }
 
 TEST(RandomWindows, AnEpochRepeatsNoTargetAndMissesLessThanABatch) {

@@ -197,7 +197,7 @@ TEST_F(TextData, MessagesAboutTheRecipe) {
   EXPECT_THAT(error(text), HasSubstr("needs `corpus`"));
   EXPECT_THAT(error(text + "corpus: ptb\nfiles: [x.txt]\n"), HasSubstr("both"));
   EXPECT_THAT(error(text + "corpus: gutenburg\n"), HasSubstr("did you mean 'gutenberg'?"));
-  EXPECT_THAT(error(text + "corpus: sst2\n"), HasSubstr("labelled csv"));
+  EXPECT_THAT(error(text + "corpus: paracrawl\n"), HasSubstr("is parallel text"));
   EXPECT_THAT(error(text + "files: [x.txt]\nvalid_fraction: 0.8\ntest_fraction: 0.3\n"),
               HasSubstr("leave nothing to train on"));
   EXPECT_THAT(error(text + "files: [x.txt]\nvalid_fractoin: 0.8\n"), HasSubstr("valid_fraction"));

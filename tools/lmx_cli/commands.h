@@ -19,6 +19,8 @@ namespace lmx_cli {
 void add_run(CLI::App& app);
 void add_eval(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_features(CLI::App& app);
+void add_probe(CLI::App& app);
 void add_config(CLI::App& app);
 void add_data(CLI::App& app);
 void add_plugins(CLI::App& app);

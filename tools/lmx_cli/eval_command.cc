@@ -17,6 +17,22 @@ struct Options {
   lmx::EvalOptions eval;
 };
 
+// Bits of a token, and of Puri's protocol.
+void print_bits(const Options& o, const lmx::EvalResult& r) {
+  const char* split = o.eval.split.c_str();
+  const double bit = std::log(2.0);
+  const char* note = r.unit == "byte" ? " (a character is a byte)" : "";
+  std::printf("%s bpc %.6f%s\n", split, r.nll_nat / bit, note);
+  if (r.compression_ratio)
+    std::printf("%s compression_ratio %.4f (bytes of text over bytes of its code)\n", split, *r.compression_ratio);
+  if (!r.sharded) return;
+  const lmx::ShardEval& s = *r.sharded;
+  std::printf(
+      "%s bpc_%lld_shards %.6f (mean of %lld shards of strings in random order, %lld %ss; from %.6f to %.6f)%s\n",
+      split, static_cast<long long>(s.shards), s.nll_nat / bit, static_cast<long long>(s.shards),
+      static_cast<long long>(s.tokens), r.unit.c_str(), s.least / bit, s.most / bit, note);
+}
+
 void evaluate(Options o) {
   lmx::read_length_penalty(o.penalty, o.eval.search);
   o.eval.translate = !o.no_bleu;
@@ -27,8 +43,7 @@ void evaluate(Options o) {
   std::printf("%s %ss %lld\n", o.eval.split.c_str(), r.unit.c_str(), static_cast<long long>(r.tokens));
   std::printf("%s nll_nat %.6f\n", o.eval.split.c_str(), r.nll_nat);
   std::printf("%s nll_bit %.6f\n", o.eval.split.c_str(), r.nll_nat / std::log(2.0));
-  if (r.unit == "char" || r.unit == "byte")
-    std::printf("%s bpc %.6f\n", o.eval.split.c_str(), r.nll_nat / std::log(2.0));
+  if (r.unit == "char" || r.unit == "byte") print_bits(o, r);
   std::printf("%s ppl %.2f", o.eval.split.c_str(), r.ppl);
   if (r.true_ppl) std::printf(" (the source's own: %.2f)", *r.true_ppl);
   std::printf("\n");
@@ -42,18 +57,27 @@ void evaluate(Options o) {
 
 void add_eval(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("eval", "perplexity of a run's checkpoint under the full softmax; BLEU where it translates");
+      app.add_subcommand("eval", "perplexity of a run's checkpoint under the full softmax; bits per character, BLEU");
   set_examples(*command, {{"lmx eval runs/quickstart/2026-05-01_101500", "its last checkpoint on the validation split"},
                           {"lmx eval runs/quickstart/2026-05-01_101500 --split test --checkpoint best",
                            "the best one on the test split"},
                           {"lmx eval runs/ott_wmt/2026-05-01_101500 --split test --checkpoint mean.safetensors",
-                           "perplexity and BLEU of an average"}});
+                           "perplexity and BLEU of an average"},
+                          {"lmx eval runs/puri_desk/2026-05-01_101500 --split test --shards 16",
+                           "bits per character by the protocol of Puri 2018"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
   command->add_option("--split", o->eval.split, "train, valid or test")->type_name("SPLIT")->capture_default_str();
   command->add_option("--checkpoint", o->eval.checkpoint, "last, best, a step, or a file or folder of parameters")
       ->type_name("WHICH")
       ->capture_default_str();
+  command
+      ->add_option(
+          "--shards", o->eval.shards,
+          "of chars and bytes: bits per character over N shards of strings in random order, too (Puri 2018: 16 "
+          "of the test split)")
+      ->type_name("N");
+  command->add_option("--seed", o->eval.seed, "of the shards")->type_name("N")->capture_default_str();
   command->add_option("--beam", o->eval.search.beam, "of a translation run: hypotheses kept at each length")
       ->type_name("K")
       ->capture_default_str();

@@ -131,6 +131,8 @@ void add_commands(CLI::App& app) {
   add_sweep(app);
   add_eval(app);
   add_generate(app);
+  add_features(app);
+  add_probe(app);
   add_translate(app);
   add_score(app);
   add_average(app);

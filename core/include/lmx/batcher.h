@@ -41,6 +41,7 @@ struct BatcherEnv {
   // multiply-adds of it. Asking for seconds may take a measurement. Empty where a model cannot be run.
   using Cost = std::function<double(int64_t sentences, int64_t source, int64_t target)>;
   Cost cost = {}, macs = {};
+  TextStrings strings = {};  // of `tokens`, where the text is made of strings (chars, bytes)
 };
 
 struct StepSize {
@@ -70,6 +71,29 @@ class LMX_API Batcher {
 // REQUIRES: 0 <= start and start + length < tokens.size().
 LMX_API Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, int64_t length,
                          const std::shared_ptr<Allocator>& allocator);
+
+// Strings of a text, drawn without replacement and joined, as shards of about equal length (Puri 2018): the strings in
+// the order that `key` draws, cut where a string begins, nearest to equal shares. Memory: 8 bytes for 64 strings.
+class LMX_API StringShards {
+ public:
+  // UserError: fewer strings than shards. `split` is for messages.
+  StringShards(TokenArray tokens, TextStrings strings, int64_t shards, RandomKey key,
+               const std::string& split = "train");
+  int64_t size() const { return static_cast<int64_t>(begins_.size()) - 1; }
+  int64_t length(int64_t shard) const { return ends(shard) - begins_[static_cast<size_t>(shard)]; }  // tokens
+  int64_t shortest() const;
+  // Tokens [offset, offset + count) of a shard. REQUIRES: they lie in it.
+  void copy(int64_t shard, int64_t offset, int64_t count, int32_t* to) const;
+
+ private:
+  int64_t ends(int64_t shard) const { return begins_[static_cast<size_t>(shard) + 1]; }
+  TextStrings::Range drawn(int64_t rank) const;
+  TokenArray tokens_;
+  TextStrings strings_;
+  RandomKey key_;
+  std::vector<int64_t> begins_;  // (shards + 1) in the tokens as the drawn strings stand in a row
+  std::vector<int64_t> marks_;   // there, of every 64th drawn string
+};
 
 // An evaluation: every token of a split but its first is a target exactly once, in as many contiguous slots as an
 // evaluation batch has sequences. Slot s reads its part of the tokens in order, `length` at a time, its last window

@@ -27,8 +27,9 @@ struct Corpus {
   std::string folder;  // below a data directory
   // File patterns below `folder`. Without files of their own, valid and test are drawn from train's lines.
   std::vector<std::string> train, valid, test;
-  std::string format =
-      "text";  // text: one sentence or paragraph a line; csv: labelled sentences; parallel: only `sides`
+  std::string format = "text";      // text: one sentence or paragraph a line; csv: labelled sentences; jsonl: objects;
+                                    // parallel: only `sides`
+  std::string field = "";           // of csv and jsonl: what holds the text
   std::string tokenizer = "rules";  // whitespace: the text is tokenized already
   std::vector<CorpusSide> sides = {};  // two of a parallel corpus, the usual source first; else none
   std::string joiner = "";             // parallel text that is cut into subwords: what ends a piece that goes on

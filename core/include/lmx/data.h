@@ -14,8 +14,9 @@
 
 namespace lmx {
 
-// Words and their ids. Ids 0 and 1 are `<unk>` and `</s>` (end of line); then words by falling frequency, ties by
-// bytes, so that a log-uniform sampler over ids follows the words' frequencies.
+// Words (or characters) and their ids. Ids 0 and 1 are `<unk>` and `</s>` (end of line); then words by falling
+// frequency, ties by bytes, so that a log-uniform sampler over ids follows the words' frequencies. Of bytes, id i is
+// byte i, written `<0x00>` to `<0xFF>`, and there is neither `<unk>` nor `</s>`.
 class LMX_API Vocabulary {
  public:
   static constexpr int32_t kUnk = 0, kEos = 1;
@@ -25,6 +26,8 @@ class LMX_API Vocabulary {
   };
   Vocabulary() = default;
   explicit Vocabulary(std::vector<Entry> entries);
+  static Vocabulary bytes(std::span<const int64_t> counts);  // REQUIRES: 256 counts
+  bool of_bytes() const;
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   const std::string& word(int32_t id) const { return entries_[static_cast<size_t>(id)].word; }
   int64_t count(int32_t id) const { return entries_[static_cast<size_t>(id)].count; }
@@ -50,6 +53,24 @@ class LMX_API TokenArray {
   std::shared_ptr<const void> owner_;
   const int32_t* data_ = nullptr;
   int64_t size_ = 0;
+};
+
+// Where the strings of a text (its lines, its reviews) lie in its tokens. Cheap to copy; thread-safe.
+class LMX_API TextStrings {
+ public:
+  struct Range {
+    int64_t begin = 0, length = 0;
+  };
+  TextStrings() = default;
+  explicit TextStrings(TokenArray lengths);  // of the strings in their order, which fill the tokens
+  int64_t size() const { return lengths_.size(); }
+  int64_t tokens() const { return tokens_; }
+  Range at(int64_t i) const;
+
+ private:
+  TokenArray lengths_;
+  std::shared_ptr<const std::vector<int64_t>> begins_;  // of every 64th string
+  int64_t tokens_ = 0;
 };
 
 // A split of parallel text as ids of one vocabulary: sentence i of the source beside sentence i of the target, each
@@ -97,6 +118,8 @@ LMX_API TextCodecs load_text_codecs(const std::string& directory);
 // What `data:` of a recipe names, prepared: three splits and a vocabulary.
 struct Dataset {
   TokenArray train, valid, test;  // test may be empty; of parallel text the target side
+  TextStrings train_strings, valid_strings, test_strings;    // of chars and bytes, else empty
+  int64_t train_bytes = 0, valid_bytes = 0, test_bytes = 0;  // of the text that the tokens stand for; 0: unknown
   PairArray train_pairs, valid_pairs, test_pairs;  // parallel text, else empty
   std::vector<PairPart> train_parts;               // of train_pairs, in order; empty: one text, each pair once an epoch
   TextCodecs codecs;                               // of parallel text

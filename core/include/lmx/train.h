@@ -134,6 +134,15 @@ struct EvalOptions {
   std::string checkpoint = "last";  // last, best, a step, or a file or folder of parameters
   bool translate = true;            // score a translation run by BLEU, too (valid and test)
   SearchOptions search;             // of that
+  // Of chars and bytes, besides: the split's strings, drawn without replacement, as so many shards, each read from a
+  // zero state (Puri 2018: 16 shards of the test split); 0: not.
+  int64_t shards = 0;
+  int64_t seed = 1;  // of that draw
+};
+// The mean over shards of each shard's mean nats a token.
+struct ShardEval {
+  int64_t shards = 0, tokens = 0;
+  double nll_nat = 0, least = 0, most = 0;
 };
 struct EvalResult {
   int64_t step = 0;
@@ -143,20 +152,32 @@ struct EvalResult {
   std::string unit;                // what a token is: word, char, byte
   std::optional<double> true_ppl;  // valid split only
   std::optional<TranslationQuality> translation;
+  // Bytes of the split's text over bytes that its likelihood would take as a code (Patwary 2018, V-C): of chars and
+  // bytes. What became <unk> is counted as if it had been told.
+  std::optional<double> compression_ratio;
+  std::optional<ShardEval> sharded;
 };
 // A checkpoint of the run in `directory` on a whole split. UserError: no run, no such checkpoint, damaged, data gone.
 LMX_API EvalResult evaluate_run(const std::string& directory, const EvalOptions& options);
 
+// One unit of a model's recurrent state.
+struct StateUnit {
+  std::string state = "cell";  // cell, hidden (of the last layer), or a tensor's own name: "lstm.0.c"
+  int64_t unit = 0;
+};
 struct GenerateOptions {
   std::string prompt;
   int64_t tokens = 50;
   double temperature = 1;  // 0: always the likeliest token
   int64_t top_k = 0;       // draw among the k likeliest; 0: among all
+  double top_p = 1;        // draw among the likeliest that have this probability together; 1: among all
   int64_t seed = 1;
   std::string checkpoint = "last";
+  std::optional<StateUnit> held;  // a unit that has `held_value` before each token is read (Radford 2017)
+  double held_value = 0;
 };
-// The prompt and its continuation, one line of text a </s>. `<unk>` is never drawn. Needs no data but the run's own
-// files.
+// The prompt and its continuation: words with spaces between them, characters and bytes as they are; `</s>` is a line
+// end. `<unk>` is never drawn. Needs no data but the run's own files.
 LMX_API std::string generate_text(const std::string& directory, const GenerateOptions& options);
 
 }  // namespace lmx

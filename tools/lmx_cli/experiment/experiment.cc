@@ -158,6 +158,10 @@ struct ExperimentFields {
     f.subtree("cells", e.cells, "choices of axis values that run; without it all");
     f.field("average", e.average, "axes over which results are averaged, as seeds");
     f.field("evaluate", e.evaluate, "splits on which each run is evaluated when it has ended: test");
+    f.field("shards", e.shards,
+            "evaluate characters and bytes over so many shards of strings, too (keys shards/...); 0: not",
+            lmx::kNonNegative);
+    f.field("probe", e.probe, "labelled corpora on which each run's features are probed (records of split probe)");
     f.field("mean_of_last", e.mean_of_last,
             "checkpoints: evaluate the mean of each run's last ones, too (keys mean/...); 0: not", lmx::kNonNegative);
     f.subtree("types", types, "count unique words against tokens: a cell named types");
@@ -208,7 +212,7 @@ void Scale::fields(Fields& f) {
 void Measure::fields(Fields& f) {
   f.field("title", title, "of its column");
   f.field("unit", unit, "behind the title");
-  f.choice("split", split, {"valid", "train", "test", "rank", "types", "fit"}, "which records");
+  f.choice("split", split, {"valid", "train", "test", "rank", "types", "fit", "probe"}, "which records");
   f.field("key", key, "of a record; * stands for any text, and what matches is added up");
   f.choice("take", take, {"last", "min", "max", "mean", "sum", "per_step"},
            "of the records of a run: the last, an extreme, mean or sum, or the sum over the steps that they tell of");

@@ -87,7 +87,8 @@ struct Experiment {
   std::string id;    // "patwary2018/table3_memory"
   std::string file;  // its path
   std::string title, paper, place, question;
-  std::vector<std::string> notes, average, evaluate;
+  std::vector<std::string> notes, average, evaluate, probe;
+  int64_t shards = 0;        // of the evaluations (EvalOptions::shards)
   int64_t mean_of_last = 0;  // checkpoints whose mean is evaluated, too
   std::vector<Scale> scales;
   lmx::Node overrides, variables, cells;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
+#include <numbers>
 
 #include "../jobs/line_file.h"
 #include "../jobs/pool.h"
+#include "../probe_texts.h"
 #include "journal.h"
 #include "lmx/checkpoint.h"
 #include "lmx/error.h"
@@ -42,6 +44,7 @@ struct Runner::Impl {
   void start(const Cell& cell, jobs::Pool& pool) const;
   void reap(const jobs::Ended& ended, Progress& progress);
   int64_t evaluate(const Cell& cell, const std::string& parameters, const std::string& prefix, RunRecord& record) const;
+  RunRecord probe_corpus(const Cell& cell, const std::string& corpus) const;
   void finish(const Cell& cell, double seconds);
 };
 
@@ -86,14 +89,33 @@ int64_t Runner::Impl::evaluate(const Cell& cell, const std::string& parameters, 
   lmx::EvalOptions evaluation;
   evaluation.split = record.split;
   evaluation.checkpoint = parameters;
+  evaluation.shards = experiment.shards;
   const lmx::EvalResult r = lmx::evaluate_run(folder(cell), evaluation);
   record.values[prefix + "ppl"] = r.ppl;
   record.values[prefix + "nll_nat"] = r.nll_nat;
+  record.values[prefix + "nll_bit"] = r.nll_nat / std::numbers::ln2;
   record.values[prefix + "tokens"] = static_cast<double>(r.tokens);
+  if (r.compression_ratio) record.values[prefix + "compression_ratio"] = *r.compression_ratio;
+  if (r.sharded) record.values[prefix + "shards/bpc"] = r.sharded->nll_nat / std::numbers::ln2;
   if (!r.translation) return r.step;
   record.values[prefix + "bleu"] = r.translation->bleu;
   record.values[prefix + "multi_bleu"] = r.translation->multi_bleu;
   return r.step;
+}
+
+// Accuracies in percent, of the run's features and of bytes alone.
+RunRecord Runner::Impl::probe_corpus(const Cell& cell, const std::string& corpus) const {
+  const ProbeTexts texts = texts_of_corpus(corpus, {}, 1);
+  const ProbeFeatures f = features_of_texts(folder(cell), texts, {});
+  RunRecord record{0, "probe", {}};
+  const auto add = [&](const lmx::ProbeResult& r, const std::string& prefix) {
+    for (const lmx::ProbeFit& fit : r.fits) record.values[prefix + fit.penalty] = 100 * fit.test;
+  };
+  const lmx::ProbeResult r = lmx::probe(f.train, f.valid, f.test, {});
+  add(r, corpus + "/");
+  record.values[corpus + "/strongest_unit"] = 100 * r.strongest.test;
+  add(probe_bytes(texts, {}), corpus + "/bytes_");
+  return record;
 }
 
 // An evaluation needs the run's last checkpoints, which are of no use afterwards.
@@ -111,6 +133,8 @@ void Runner::Impl::finish(const Cell& cell, double seconds) {
     if (!mean.empty()) evaluate(cell, mean, "mean/", record);
     entry.evaluations.push_back(std::move(record));
   }
+  if (!cell.types)
+    for (const std::string& corpus : experiment.probe) entry.evaluations.push_back(probe_corpus(cell, corpus));
   journal.add(cell.id, entry);
   std::error_code error;
   if (options.keep_checkpoints || cell.types) return;

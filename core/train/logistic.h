@@ -1,0 +1,34 @@
+// Solvers of logistic regression over a dense matrix; lmx/transfer.h states the objective.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "lmx/transfer.h"
+
+namespace lmx::train {
+
+// The data of a fit, in the layout that the solvers read. REQUIRES: as many labels as rows, rows > 0.
+class LMX_API LogisticProblem {
+ public:
+  explicit LogisticProblem(const FeatureMatrix& features);
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
+  const float* column(int64_t j) const { return by_column_.data() + j * rows_; }
+  // z = X w + b
+  void scores(std::span<const double> w, double b, std::vector<double>& z) const;
+  // g_j = sum_i x_ij r_i
+  void gradient(std::span<const double> r, std::vector<double>& g) const;
+  // sum_i log(1 + exp(-y_i z_i)); `r`: its derivative by z_i, sigma(z_i) - [y_i = 1]. r may be null.
+  double loss(std::span<const double> z, std::vector<double>* r) const;
+  // L-BFGS and proximal Newton with coordinate descent, both from `start` (empty: zero).
+  LinearModel fit_l2(double c, const LinearModel& start) const;
+  LinearModel fit_l1(double c, const LinearModel& start) const;
+
+ private:
+  int64_t rows_, columns_;
+  std::vector<float> by_column_;  // (columns, rows)
+  std::vector<int> labels_;
+};
+
+}  // namespace lmx::train

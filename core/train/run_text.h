@@ -1,0 +1,51 @@
+// A run's text as its ids and back, without its data.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/cleaner.h"
+#include "data/data_config.h"
+#include "data/tokenizer.h"
+#include "train/saved_run.h"
+
+namespace lmx::train {
+
+// Holds buffers, hence one a thread.
+class LMX_API RunText {
+ public:
+  RunText(const Recipe& recipe, const Vocabulary& vocabulary);
+  data::Unit unit() const { return rules_.unit; }
+  // What a continuation of `text` is drawn behind: the end of the line or string before, then `text`. `what` is for
+  // messages ("the prompt"). UserError: invalid UTF-8, but of bytes. Words and characters that the vocabulary lacks are
+  // warned of.
+  std::vector<int32_t> prompt(const std::string& text, const std::string& what);
+  // A string as the data holds it, with its end. UserError: invalid UTF-8, nothing left of it.
+  std::vector<int32_t> whole(const std::string& text, const std::string& what);
+  // Words with spaces between them; characters and bytes one after the other. </s> ends a line.
+  std::string text_of(const std::vector<int32_t>& ids) const;
+  // An id as text: "<unk>", a line end for </s>.
+  std::string token_of(int32_t id) const;
+  int64_t leading() const { return leading_; }  // ids of prompt() before the text's own
+
+ private:
+  std::vector<int32_t> ids_of(std::string_view text, const std::string& what);
+  int32_t line_end() const { return unit() == data::Unit::byte ? '\n' : Vocabulary::kEos; }
+
+  const Vocabulary& vocabulary_;
+  data::TokenizerRules rules_;
+  bool puri_ = false, end_of_line_ = true;
+  data::Tokenizer tokenizer_;
+  data::Cleaner cleaner_;
+  int64_t leading_ = 1;
+};
+
+// Reads `data:` as the tokenizer of a run needs it.
+struct TextRules {
+  data::TokenizerRules rules;
+  bool puri = false, end_of_line = true;
+};
+LMX_API TextRules text_rules(const Node& data);
+
+}  // namespace lmx::train

@@ -1,0 +1,153 @@
+// A model of bytes from training to its uses: shards, bits per character, drawn text, features, a probe, one unit.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class BytesRun : public RunTest {
+ protected:
+  BytesRun() {
+    std::string csv = "label,sentence\n";
+    for (int i = 0; i < 240; ++i)
+      csv += i % 2 ? "1,\"good, <b>good</b> film " + std::to_string(i % 7) + "\"\n"
+                   : "0,a bad film &amp; dull " + std::to_string(i % 5) + "\n";
+    write("reviews.csv", csv);
+    write("tiny.yaml", "data: {name: text, tokens: bytes, preprocess: puri, field: sentence, files: ['" +
+                           path("reviews.csv") + "'], valid_fraction: 0.1, test_fraction: 0.2}\n" +
+                           "batcher: {name: tbptt, sequence_length: 8, shards: 6}\n" +
+                           "batch: {global: 4}\nmodel: {name: lstm, layers: 2, embedding: 8, cells: 12}\n" +
+                           "loss: {name: full_softmax}\noptimizer: {name: adam, lr: 0.01}\nclip: 1.0\n" +
+                           "train: {steps: 60, eval_batch: 4}\nthreads: 1\n");
+  }
+  Outcome lmx(std::vector<std::string> words) const { return run_lmx(std::move(words), environment()); }
+  Outcome good(std::vector<std::string> words) const {
+    Outcome o = lmx(std::move(words));
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o;
+  }
+  static double number_behind(const std::string& text, const std::string& name) {
+    const size_t at = text.find("\n" + name + " ");
+    return at == std::string::npos ? NAN : std::stod(text.substr(at + name.size() + 2));
+  }
+};
+
+// The most by which the numbers of two files of the same form differ.
+double farthest(const std::string& a, const std::string& b) {
+  std::istringstream one(a), two(b);
+  double most = 0;
+  std::string x, y;
+  while (std::getline(one, x) && std::getline(two, y)) {
+    std::istringstream left(x), right(y);
+    while (std::getline(left, x, ',') && std::getline(right, y, ',')) {
+      if (x == y) continue;
+      most = std::max(most, std::abs(std::stod(x) - std::stod(y)));
+    }
+  }
+  return a.empty() ? INFINITY : most;
+}
+
+TEST_F(BytesRun, TrainsEvaluatesAndResumes) {
+  const Outcome trained = run("a");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err,
+              AllOf(HasSubstr("vocabulary 256"), HasSubstr("tbptt: 6 shards of "), HasSubstr(" % of the tokens")));
+  EXPECT_THAT(read_file(path("a/metrics.jsonl")), AllOf(HasSubstr("\"bpc\":"), HasSubstr("bytes_per_s")));
+  ASSERT_EQ(run("b", {"--until", "23"}).code, 0);
+  ASSERT_EQ(run("b", {"--resume", path("b")}).code, 0);
+  EXPECT_TRUE(model("a", 60) == model("b", 60));
+  const std::string out = good({"eval", path("a"), "--split", "test", "--shards", "3"}).out;
+  const double bpc = number_behind(out, "test bpc");
+  EXPECT_NEAR(bpc, number_behind(out, "test nll_bit"), 1e-5);
+  EXPECT_NEAR(number_behind(out, "test ppl"), std::exp2(bpc), 0.01);
+  EXPECT_NEAR(number_behind(out, "test compression_ratio"), 8 / bpc, 0.02);  // of a byte is a byte
+  EXPECT_NEAR(number_behind(out, "test bpc_3_shards"), bpc, 0.3);
+  EXPECT_THAT(out, AllOf(HasSubstr("a character is a byte"), HasSubstr("mean of 3 shards of strings in random order")));
+  EXPECT_EQ(lmx({"eval", path("a"), "--split", "test", "--shards", "999"}).code, 2);
+}
+
+TEST_F(BytesRun, TextIsDrawnByteByByte) {
+  ASSERT_EQ(run("a").code, 0);
+  const auto text = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", path("a"), "--prompt", "a <i>bad</i> fi", "--tokens", "40"});
+    return good(more).out;
+  };
+  EXPECT_EQ(text({}).substr(0, 8), "a bad fi");
+  EXPECT_EQ(text({}).size(), 8U + 40 + 1);
+  EXPECT_EQ(text({}), text({}));
+  EXPECT_NE(text({}), text({"--seed", "2"}));
+  EXPECT_EQ(text({"--temperature", "0"}), text({"--top-k", "1", "--seed", "9"}));
+  EXPECT_EQ(text({"--temperature", "0"}), text({"--top-p", "0.000001", "--seed", "9"}));
+  EXPECT_NE(text({"--top-p", "0.3"}), text({}));
+  EXPECT_NE(text({"--hold", "3=9"}), text({"--hold", "3=-9"}));
+  const Outcome none = lmx({"generate", path("a"), "--hold", "12=1"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("lstm.1.c has units 0 to 11, no unit 12"));
+  EXPECT_THAT(lmx({"generate", path("a"), "--hold", "x"}).err, HasSubstr("--hold takes UNIT=VALUE"));
+  EXPECT_THAT(lmx({"generate", path("a"), "--top-p", "0"}).err, HasSubstr("top-p must be a number above 0"));
+}
+
+TEST_F(BytesRun, FeaturesAndProbe) {
+  ASSERT_EQ(run("a").code, 0);
+  const std::string csv = path("reviews.csv");
+  EXPECT_THAT(good({"features", path("a"), csv, "--out", path("f.csv")}).out,
+              AllOf(HasSubstr("state lstm.1.c behind the last byte"), HasSubstr("texts 240\nunits 12\n")));
+  good({"features", path("a"), csv, "--out", path("one.csv"), "--batch", "1"});
+  EXPECT_LT(farthest(read_file(path("f.csv")), read_file(path("one.csv"))), 1e-5)
+      << "what stands beside a text changes its features";
+  good({"features", path("a"), csv, "--out", path("h.safetensors"), "--state", "lstm.0.h", "--no-labels"});
+  EXPECT_THAT(lmx({"features", path("a"), csv, "--out", path("x.csv"), "--state", "lstm.7.c"}).err,
+              AllOf(HasSubstr("no lstm.7.c state"), HasSubstr("lstm.0.c, lstm.0.h, lstm.1.c, lstm.1.h")));
+  EXPECT_THAT(lmx({"features", path("a"), csv, "--out", path("x.csv"), "--text-column", "text"}).err,
+              AllOf(HasSubstr("no column 'text'"), HasSubstr("label, sentence")));
+  const Outcome o =
+      good({"probe", path("a"), "--train", csv, "--histogram", path("u.svg"), "--save", path("p"), "--bag-of-bytes"});
+  EXPECT_THAT(o.out, AllOf(HasSubstr("texts train 192, valid 24, test 24; units 12"), HasSubstr("strongest_unit ")));
+  EXPECT_GT(number_behind(o.out, "bag_of_bytes l2 test_accuracy_percent"), 90);
+  EXPECT_GT(number_behind(o.out, "l2 test_accuracy_percent"), 60);
+  EXPECT_THAT(read_file(path("u.svg")), AllOf(HasSubstr("<svg"), HasSubstr("label 1")));
+  const Outcome again = good({"probe", "--train", path("p-train.safetensors"), "--valid", path("p-valid.safetensors"),
+                              "--test", path("p-test.safetensors"), "--penalty", "l2"});
+  EXPECT_EQ(number_behind(again.out, "l2 test_accuracy_percent"), number_behind(o.out, "l2 test_accuracy_percent"));
+  EXPECT_THAT(lmx({"probe", path("a")}).err, HasSubstr("--corpus NAME"));
+}
+
+TEST_F(BytesRun, AUnitOverAText) {
+  ASSERT_EQ(run("a").code, 0);
+  good({"features", path("a"), "--heatmap", path("m.html"), "--unit", "3", "--text", "so <b>x</b>y\xC3\xA9 & z"});
+  const std::string page = read_file(path("m.html"));
+  EXPECT_THAT(page, AllOf(HasSubstr("unit 3 of lstm.1.c"), HasSubstr("&amp;"), Not(HasSubstr("<b>"))));
+  size_t cells = 0;
+  for (size_t at = page.find("title='"); at != std::string::npos; at = page.find("title='", at + 1)) ++cells;
+  EXPECT_EQ(cells, std::string("\n so x ye & z ").size());
+  EXPECT_THAT(lmx({"features", path("a"), "--heatmap", path("m.html"), "--text", "x"}).err, HasSubstr("give --unit N"));
+}
+
+TEST_F(BytesRun, MistakesAreNamed) {
+  const auto error = [&](const std::vector<std::string>& more) {
+    const Outcome o = run("x", more);
+    EXPECT_EQ(o.code, 2);
+    return o.err;
+  };
+  EXPECT_THAT(error({"batcher.sequence_length=2000"}), AllOf(HasSubstr("[tbptt] a shard is shorter than a sequence"),
+                                                             HasSubstr("in 6 shards"), HasSubstr("takes 2001")));
+  EXPECT_THAT(error({"batcher.shards=5000"}), HasSubstr("5000 shards of the train split need as many strings"));
+  EXPECT_THAT(error({"data.field=text"}), AllOf(HasSubstr("no column 'text'"), HasSubstr("label, sentence")));
+  EXPECT_THAT(error({"data.tokens=words", "data.preprocess=none", "++data.vocab_size=10"}), HasSubstr("keeps none"));
+  ASSERT_EQ(run("chars", {"data.tokens=chars", "++data.vocab_size=12", "train.steps=2"}).code, 0);
+  ASSERT_EQ(run("a", {"train.steps=2"}).code, 0);
+  const Outcome other = lmx({"eval", path("chars"), "--checkpoint", path("a/checkpoints/step-2")});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("trained with a vocabulary of 256 entries"));
+}
+
+}  // namespace
+}  // namespace lmx_test

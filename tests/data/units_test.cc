@@ -1,0 +1,254 @@
+// Characters and bytes: what becomes a token, from which files, what is left out, and what is wrong with the input.
+#include <numeric>
+#include <set>
+#include <sstream>
+
+#include "data/prepare.h"
+#include "data/sources.h"
+#include "fixture.h"
+#include "lmx/batcher.h"
+#include "lmx/corpora.h"
+
+namespace lmx::data {
+namespace {
+
+using lmx_test::user_error;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Units : public lmx_test::DataTest {
+ protected:
+  std::string quoted(const std::string& name) const { return "'" + path(name) + "'"; }
+  Dataset open(const std::string& files, const std::string& more) const {
+    return open_dataset(text_data(files, "valid_fraction: 0\n" + more));
+  }
+  std::string bytes_of(const TokenArray& tokens) const {
+    std::string text;
+    for (const int32_t id : tokens.tokens()) text.push_back(static_cast<char>(id));
+    return text;
+  }
+  std::string chars_of(const Dataset& d) const {
+    std::string text;
+    for (const int32_t id : d.train.tokens()) text += id == Vocabulary::kEos ? "\n" : d.vocabulary.word(id);
+    return text;
+  }
+};
+
+TEST_F(Units, BytesAreTheirOwnIds) {
+  write("a.txt", "aB\xC3\xA9\n\nlast\xFF");
+  const Dataset d = open(quoted("a.txt"), "tokens: bytes");
+  EXPECT_EQ(bytes_of(d.train), "aB\xC3\xA9\n\nlast\xFF\n");
+  EXPECT_EQ(d.unit, "byte");
+  EXPECT_EQ(d.vocabulary.size(), 256);
+  EXPECT_TRUE(d.vocabulary.of_bytes());
+  EXPECT_EQ(d.vocabulary.word(0x0A), "<0x0A>");
+  EXPECT_EQ(d.vocabulary.count(0x0A), 3);
+  EXPECT_EQ(d.vocabulary.count('a'), 2);
+  EXPECT_EQ(d.train_bytes, d.train.size());
+  ASSERT_EQ(d.train_strings.size(), 3);
+  EXPECT_EQ(d.train_strings.at(2).begin, 6);
+  EXPECT_EQ(d.train_strings.at(2).length, 6);
+  EXPECT_THAT(d.report, AllOf(HasSubstr("the 256 bytes"), HasSubstr("3 strings, 9 bytes")));
+}
+
+TEST_F(Units, MostFrequentCharactersAndOneUnknown) {
+  write("a.txt", "Abba\nb\xC3\xA9 b\n");
+  const Dataset d = open(quoted("a.txt"), "tokens: chars\nvocab_size: 4");
+  EXPECT_EQ(d.unit, "char");
+  EXPECT_EQ(d.vocabulary.word(2), "b");
+  EXPECT_EQ(d.vocabulary.count(2), 4);
+  EXPECT_EQ(d.vocabulary.word(3), " ");  // ties by bytes: ' ' before 'A', 'a' and an e with its accent
+  EXPECT_EQ(chars_of(d), "<unk>bb<unk>\nb<unk> b\n");
+  EXPECT_EQ(d.vocabulary.count(Vocabulary::kUnk), 3);
+  EXPECT_EQ(d.vocabulary.count(Vocabulary::kEos), 2);
+  EXPECT_EQ(d.train_bytes, 11);
+  EXPECT_EQ(d.train_strings.size(), 2);
+  EXPECT_THAT(user_error([&] { open(quoted("a.txt"), "tokens: chars\nvocab_size: 90"); }),
+              AllOf(HasSubstr("vocab_size 90"), HasSubstr("5 distinct characters; use at most 7")));
+}
+
+TEST_F(Units, LowerCaseOnlyWhereAsked) {
+  write("a.txt", "AaA\n");
+  EXPECT_EQ(chars_of(open(quoted("a.txt"), "tokens: chars\nvocab_size: 4")), "AaA\n");
+  EXPECT_EQ(chars_of(open(quoted("a.txt"), "tokens: chars\nvocab_size: 3\nlower_case: true")), "aaa\n");
+  const Node full = full_data_config(text_data(quoted("a.txt"), "tokens: chars\nvocab_size: 4"));
+  EXPECT_EQ(full.find("lower_case")->text, "false");
+  EXPECT_EQ(full_data_config(text_data(quoted("a.txt"), "vocab_size: 4")).find("lower_case")->text, "true");
+}
+
+TEST_F(Units, InvalidUtf8NamesItsPlaceForCharacters) {
+  write("a.txt", "good\nso \xE9 bad\n");
+  EXPECT_THAT(user_error([&] { open(quoted("a.txt"), "tokens: chars\nvocab_size: 4"); }),
+              AllOf(HasSubstr("a.txt:2: byte 0xE9 at offset 8 is not UTF-8"), HasSubstr("iconv")));
+  write("b.csv", "label,text\n1,\"two\nlines\"\n0,\"a\n\xE9\"\n");
+  EXPECT_THAT(user_error([&] { open(quoted("b.csv"), "tokens: chars\nvocab_size: 4\nfield: text"); }),
+              HasSubstr("b.csv:5: byte 0xE9 at offset 30 is not UTF-8"));
+  EXPECT_EQ(bytes_of(open(quoted("b.csv"), "tokens: bytes\nfield: text").train), "two\nlines\na\n\xE9\n");
+}
+
+TEST_F(Units, ColumnsOfCsvWithQuotesCommasAndLineEnds) {
+  write("a.csv", "label,text\r\n1,\"a, \"\"b\"\"\nc\"\r\n0,plain \"x\"\r\n\r\n1,\n");
+  EXPECT_EQ(bytes_of(open(quoted("a.csv"), "tokens: bytes\nfield: text").train), "a, \"b\"\nc\nplain \"x\"\n");
+  EXPECT_EQ(bytes_of(open(quoted("a.csv"), "tokens: bytes\nfield: label").train), "1\n0\n1\n");
+  EXPECT_THAT(user_error([&] { open(quoted("a.csv"), "tokens: bytes\nfield: txt"); }),
+              AllOf(HasSubstr("a.csv has no column 'txt' (did you mean 'text'?)"), HasSubstr("label, text")));
+  write("short.csv", "a,b\n1,2\n3\n");
+  EXPECT_THAT(user_error([&] { open(quoted("short.csv"), "tokens: bytes\nfield: b"); }),
+              HasSubstr("short.csv:3: a record of 1 field; 'b' is column 2"));
+  write("open.csv", "a,b\n1,2\n3,\"4\n5,6\n");
+  EXPECT_THAT(user_error([&] { open(quoted("open.csv"), "tokens: bytes\nfield: b"); }),
+              AllOf(HasSubstr("open.csv:3: "), HasSubstr("does not end")));
+}
+
+TEST_F(Units, FieldsOfJsonLines) {
+  write("a.jsonl", "{\"n\": 1, \"review\": \"one\\ntwo\"}\n\n{\"review\": \"caf\\u00e9\"}\n");
+  EXPECT_EQ(bytes_of(open(quoted("a.jsonl"), "tokens: bytes\nfield: review").train), "one\ntwo\ncaf\xC3\xA9\n");
+  EXPECT_THAT(
+      user_error([&] { open(quoted("a.jsonl"), "tokens: bytes\nfield: reviews"); }),
+      AllOf(HasSubstr("a.jsonl:1 has no field 'reviews' (did you mean 'review'?)"), HasSubstr("it has n, review")));
+  write("b.jsonl", "{\"n\": 1}\n");
+  EXPECT_THAT(user_error([&] { open(quoted("b.jsonl"), "tokens: bytes\nfield: n"); }),
+              HasSubstr("b.jsonl:1: field 'n' is number, not a string"));
+  write("c.jsonl", "[1]\n");
+  EXPECT_THAT(user_error([&] { open(quoted("c.jsonl"), "tokens: bytes\nfield: n"); }),
+              HasSubstr("c.jsonl:1: expected a JSON object a line, found '[1]'"));
+}
+
+TEST_F(Units, FoldersWithFieldsOfSeveralKinds) {
+  write("dir/a.csv", "text\nfrom csv\n");
+  write_gz("dir/b.jsonl.gz", "{\"text\": \"from json\"}\n");
+  write("dir/c.txt", "from text\n");
+  write("dir/d.bin", "not read");
+  EXPECT_EQ(bytes_of(open(quoted("dir"), "tokens: bytes\nfield: text").train), "from csv\nfrom json\nfrom text\n");
+  EXPECT_EQ(bytes_of(open(quoted("dir"), "tokens: bytes").train), "from text\n");
+  EXPECT_THAT(user_error([&] { open(quoted("dir/c.txt"), "tokens: bytes\nfield: text"); }),
+              HasSubstr("field 'text' is of .csv, .jsonl or .ndjson files; none is among the 1 file"));
+}
+
+TEST_F(Units, RepeatedStringsAreLeftOutOverAllSplits) {
+  write("a.txt", "one\ntwo\none\n\nthree\n\ntwo \n");
+  write("v.txt", "new\none\n");
+  const Dataset d = open_dataset(
+      text_data(quoted("a.txt"), "tokens: bytes\ndeduplicate: true\nvalid_files: [" + quoted("v.txt") + "]"));
+  EXPECT_EQ(bytes_of(d.train), "one\ntwo\n\nthree\ntwo \n");
+  EXPECT_EQ(bytes_of(d.valid), "new\n");
+  EXPECT_THAT(d.report, HasSubstr("left out: 3 strings"));
+}
+
+// More strings than its buffers hold, against a set in memory, on any number of threads.
+TEST_F(Units, DeduplicationEqualsASetAndGoesToTheDisk) {
+  const RandomKey key(3);
+  std::set<std::string> seen;
+  std::string text, wanted;
+  for (uint64_t i = 0; i < 300'000; ++i) {
+    const std::string line = "s" + std::to_string(key.below(i, 250'000));
+    text += line + "\n";
+    if (seen.insert(line).second) wanted += line + "\n";
+  }
+  write("a.txt", text);
+  for (const int threads : {1, 3}) {
+    PrepareSettings settings{.rules = {false, false, Unit::byte}, .drop_repeated = true};
+    settings.threads = threads;
+    settings.chunk_bytes = 1 << 18;
+    const std::string to = path("out" + std::to_string(threads));
+    std::filesystem::create_directories(to);
+    const PrepareReport r = prepare(find_sources({path("a.txt")}, Split::train), settings, to);
+    EXPECT_TRUE(bytes_of(TokenArray::map(to + "/train.bin")) == wanted);
+    EXPECT_EQ(r.repeated, 300'000 - static_cast<int64_t>(seen.size()));
+    for (const auto& file : std::filesystem::directory_iterator(to))
+      EXPECT_THAT(file.path().filename().string(), testing::Not(HasSubstr("duplicates"))) << "left behind";
+  }
+}
+
+// A share of the training lines is some of a larger share's; the other splits stay what they are.
+TEST_F(Units, ShareOfTheTrainingLines) {
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += "line " + std::to_string(i) + "\n";
+  write("a.txt", text);
+  const auto open_share = [&](const char* share) {
+    return open_dataset(
+        text_data(quoted("a.txt"), std::string("tokens: bytes\nvalid_fraction: 0.1\ntrain_fraction: ") + share));
+  };
+  const Dataset all = open_share("1"), half = open_share("0.5"), tenth = open_share("0.1");
+  EXPECT_EQ(bytes_of(all.valid), bytes_of(half.valid));
+  EXPECT_NEAR(static_cast<double>(half.train_strings.size()), 900, 80);
+  EXPECT_NEAR(static_cast<double>(tenth.train_strings.size()), 180, 50);
+  const std::string larger = "\n" + bytes_of(half.train);
+  std::istringstream lines(bytes_of(tenth.train));
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_NE(larger.find("\n" + line + "\n"), std::string::npos) << line;
+}
+
+TEST_F(Units, SettingsThatDoNotGoTogether) {
+  write("a.txt", "a\n");
+  EXPECT_THAT(user_error([&] { open(quoted("a.txt"), "tokens: bytes\nvocab_size: 98"); }),
+              AllOf(HasSubstr("data.vocab_size"), HasSubstr("there are 256 bytes, not 98")));
+  EXPECT_THAT(user_error([&] { open(quoted("a.txt"), "tokens: bytes\nlower_case: true"); }),
+              HasSubstr("data.lower_case"));
+  EXPECT_THAT(user_error([&] { open(quoted("a.txt"), "preprocess: puri\nvocab_size: 4"); }),
+              HasSubstr("puri is for data.tokens chars or bytes"));
+}
+
+TEST_F(Units, LabelledCorporaAreText) {
+  if (!std::getenv("LMX_DATA_DIR") || !locate(find_corpus("sst2")).problem.empty())
+    GTEST_SKIP() << "no corpus sst2 on this machine (LMX_DATA_DIR)";
+  const Dataset d = open_dataset(parse_yaml(
+      "{name: text, corpus: sst2, tokens: bytes, preprocess: puri, cache_dir: " + path("cache") + "}", "r.yaml"));
+  EXPECT_EQ(d.train_strings.size(), 6920);
+  EXPECT_EQ(d.valid_strings.size(), 872);
+  EXPECT_EQ(d.test_strings.size(), 1821);
+  const std::string text = bytes_of(d.train);
+  EXPECT_TRUE(text.starts_with("\n ")) << text.substr(0, 40);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 6920);
+}
+
+// Strings "0 ", "1 ", ... of several lengths, so that every token says where it comes from.
+struct Numbered {
+  TokenArray tokens;
+  TextStrings strings;
+};
+Numbered numbered(int64_t count) {
+  std::vector<int32_t> tokens, lengths;
+  for (int32_t i = 0; i < count; ++i) {
+    lengths.push_back(1 + i % 13);
+    for (int32_t k = 0; k < lengths.back(); ++k) tokens.push_back(i * 16 + k);
+  }
+  return {TokenArray::of(std::move(tokens)), TextStrings(TokenArray::of(std::move(lengths)))};
+}
+
+TEST(StringShards, EachStringOnceInSharesThatAreNearlyEqual) {
+  const Numbered text = numbered(1000);
+  const StringShards shards(text.tokens, text.strings, 17, RandomKey(5));
+  std::vector<int32_t> all;
+  for (int64_t s = 0; s < shards.size(); ++s) {
+    EXPECT_NEAR(static_cast<double>(shards.length(s)), static_cast<double>(text.tokens.size()) / 17, 13);
+    std::vector<int32_t> tokens(static_cast<size_t>(shards.length(s)));
+    shards.copy(s, 0, shards.length(s), tokens.data());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const bool begins = tokens[i] % 16 == 0;
+      EXPECT_TRUE(begins || tokens[i] == tokens[i - 1] + 1) << "a string is cut";
+    }
+    // In pieces the same.
+    for (int64_t at = 0; at + 7 <= shards.length(s); at += 5) {
+      std::vector<int32_t> piece(7);
+      shards.copy(s, at, 7, piece.data());
+      EXPECT_TRUE(std::equal(piece.begin(), piece.end(), tokens.begin() + at));
+    }
+    all.insert(all.end(), tokens.begin(), tokens.end());
+  }
+  std::vector<int32_t> sorted = all, wanted(text.tokens.tokens().begin(), text.tokens.tokens().end());
+  EXPECT_NE(all, wanted) << "nothing was drawn";
+  std::sort(sorted.begin(), sorted.end());
+  EXPECT_EQ(sorted, wanted);
+}
+
+TEST(StringShards, AsManyShardsAsStringsAndNoMore) {
+  const Numbered text = numbered(6);
+  const StringShards shards(text.tokens, text.strings, 6, RandomKey(5));
+  for (int64_t s = 0; s < 6; ++s) EXPECT_GE(shards.length(s), 1);
+  EXPECT_THAT(user_error([&] { StringShards(text.tokens, text.strings, 7, RandomKey(5), "test"); }),
+              HasSubstr("7 shards of the test split need as many strings (lines, reviews); it holds 6"));
+}
+
+}  // namespace
+}  // namespace lmx::data

@@ -1,0 +1,188 @@
+// Logistic regression against scikit-learn, the choice of C, the strongest unit, files of features, and mistakes.
+#include "train/logistic.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "lmx/error.h"
+#include "lmx/random.h"
+#include "lmx/transfer.h"
+
+namespace lmx {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+template <class Call>
+std::string error_of(Call&& call) {
+  try {
+    call();
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+class Folder : public testing::Test {
+ protected:
+  Folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lmx_probe_XXXXXX").string();
+    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
+    root_ = pattern;
+  }
+  ~Folder() override { std::filesystem::remove_all(root_); }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(root_ + "/" + name, std::ios::binary) << text;
+    return root_ + "/" + name;
+  }
+  std::string root_;
+};
+
+TEST(Logistic, EqualsScikitLearn) {
+  std::ifstream file(LMX_SOURCE_DIR "/tests/train/golden/logistic.json");
+  const nlohmann::json cases = nlohmann::json::parse(file);
+  ASSERT_EQ(cases.size(), 2U);
+  for (const auto& c : cases) {
+    FeatureMatrix f;
+    f.rows = c.at("rows");
+    f.columns = c.at("columns");
+    f.values = c.at("features").get<std::vector<float>>();
+    f.labels = c.at("labels").get<std::vector<int>>();
+    for (const auto& golden : c.at("fits")) {
+      const LinearModel m = fit_logistic(f, golden.at("penalty"), golden.at("c"));
+      const std::string which = golden.at("penalty").get<std::string>() + " " + golden.at("c").dump();
+      EXPECT_TRUE(m.converged) << which;
+      const double wanted = golden.at("objective");
+      EXPECT_NEAR(m.objective, wanted, 1e-5 * wanted) << which;
+      EXPECT_NEAR(m.bias, golden.at("bias").get<double>(), 2e-3) << which;
+      for (size_t j = 0; j < m.weights.size(); ++j)
+        EXPECT_NEAR(m.weights[j], golden.at("weights")[j].get<double>(), 2e-3) << which << ", weight " << j;
+    }
+  }
+}
+
+// Two classes that unit 3 tells apart, among noise.
+FeatureMatrix made_up(int64_t rows, uint64_t seed) {
+  const RandomKey key(seed);
+  FeatureMatrix f;
+  f.rows = rows;
+  f.columns = 10;
+  for (int64_t r = 0; r < rows; ++r) {
+    f.labels.push_back(static_cast<int>(r % 2));
+    for (int64_t c = 0; c < 10; ++c) {
+      const double noise = key.normal(static_cast<uint64_t>(r * 10 + c));
+      f.values.push_back(static_cast<float>(c == 3 ? noise - (r % 2 ? 3.0 : -3.0) : noise));
+    }
+  }
+  return f;
+}
+
+TEST(Probe, FindsTheUnitThatTellsTheClassesApart) {
+  const ProbeResult r = probe(made_up(300, 1), made_up(100, 2), made_up(200, 3), {});
+  ASSERT_EQ(r.fits.size(), 2U);
+  for (const ProbeFit& f : r.fits) {
+    EXPECT_GT(f.test, 0.98) << f.penalty;
+    EXPECT_EQ(std::log2(f.c), std::round(std::log2(f.c)));
+    EXPECT_TRUE(f.c >= std::ldexp(1, -8) && f.c <= 1);
+  }
+  EXPECT_EQ(r.strongest.unit, 3);
+  EXPECT_LT(r.strongest.weight, 0);
+  EXPECT_NEAR(r.strongest.threshold, 0, 0.6);
+  EXPECT_GT(r.strongest.test, 0.98);
+  EXPECT_EQ(r.fits[1].used, 10) << "L2 sets no weight to 0";
+}
+
+TEST(Probe, ChoosesTheLeastOfEquallyGoodC) {
+  ProbeOptions o;
+  o.penalties = {"l2"};
+  o.c = {8, 0.5, 4};
+  const ProbeResult r = probe(made_up(300, 1), made_up(20, 2), {}, o);
+  EXPECT_EQ(r.fits[0].valid, 1);
+  EXPECT_EQ(r.fits[0].c, 0.5);
+  EXPECT_EQ(r.fits[0].test, 0);
+}
+
+TEST(Probe, StandardisedUnitsAndConstantOnes) {
+  FeatureMatrix train = made_up(300, 1), valid = made_up(100, 2), test = made_up(100, 3);
+  for (FeatureMatrix* f : {&train, &valid, &test})
+    for (size_t i = 0; i < f->values.size(); ++i)
+      f->values[i] = i % 10 == 5 ? 7.0F : i % 10 == 3 ? 1000 + 0.001F * f->values[i] : f->values[i];
+  ProbeOptions o;
+  o.standardise = true;
+  const ProbeResult r = probe(train, valid, test, o);
+  EXPECT_GT(r.fits[0].test, 0.9);  // what is left of unit 3 in f32
+  EXPECT_EQ(r.strongest.unit, 3);
+  EXPECT_EQ(r.fits[1].model.weights[5], 0) << "a constant unit says nothing";
+}
+
+TEST(Probe, MistakesAreNamed) {
+  const FeatureMatrix good = made_up(40, 1);
+  FeatureMatrix one = good, narrow = good, bare = good;
+  one.labels.assign(40, 1);
+  narrow.columns = 5;
+  narrow.values.resize(200);
+  bare.labels.clear();
+  EXPECT_THAT(error_of([&] { probe(one, good, {}, {}); }), HasSubstr("all 40 training texts have the label 1"));
+  EXPECT_THAT(error_of([&] { probe(good, bare, {}, {}); }), HasSubstr("the validation features have no labels"));
+  EXPECT_THAT(error_of([&] { probe(good, narrow, {}, {}); }), HasSubstr("10 columns, the validation features 5"));
+  EXPECT_THAT(error_of([&] { probe(good, {}, {}, {}); }), HasSubstr("validation features hold no text"));
+  ProbeOptions o;
+  o.penalties = {"l3"};
+  EXPECT_THAT(error_of([&] { probe(good, good, {}, o); }), HasSubstr("no penalty 'l3'"));
+  o.penalties = {"l1"};
+  o.c = {0};
+  EXPECT_THAT(error_of([&] { probe(good, good, {}, o); }), HasSubstr("C must be a number above 0, got 0"));
+}
+
+using FeatureFile = Folder;
+
+TEST_F(FeatureFile, BothFormatsReadBackToTheSameBits) {
+  FeatureMatrix f = made_up(7, 5);
+  f.values[3] = 1e-30F;
+  for (const char* name : {"/f.csv", "/f.safetensors"}) {
+    for (const bool labelled : {true, false}) {
+      FeatureMatrix wanted = f;
+      if (!labelled) wanted.labels.clear();
+      save_features(wanted, root_ + name);
+      const FeatureMatrix back = load_features(root_ + name);
+      EXPECT_EQ(back.values, wanted.values) << name;
+      EXPECT_EQ(back.labels, wanted.labels) << name;
+      EXPECT_EQ(back.columns, 10);
+      EXPECT_EQ(back.rows, 7);
+    }
+  }
+}
+
+TEST_F(FeatureFile, DamagedOnesAreNamed) {
+  EXPECT_THAT(error_of([&] { load_features(write("a.csv", "label,f0\n1,0.5\n2,1\n")); }),
+              HasSubstr("a.csv:3: label '2' is no 0 or 1"));
+  EXPECT_THAT(error_of([&] { load_features(write("a.csv", "f0,f1\n1,x\n")); }), HasSubstr("a.csv:2: 'x' is no number"));
+  EXPECT_THAT(error_of([&] { load_features(write("a.csv", "f0,f1\n1\n")); }), HasSubstr("a.csv:2: 1 fields"));
+}
+
+using Labelled = Folder;
+
+TEST_F(Labelled, NumbersOrTwoWords) {
+  const LabelledTexts a = read_labelled(write("a.csv", "label,text\n1,\"x, y\"\n0,z\n"), "text", "label");
+  EXPECT_EQ(a.texts, (std::vector<std::string>{"x, y", "z"}));
+  EXPECT_EQ(a.labels, (std::vector<int>{1, 0}));
+  const LabelledTexts b = read_labelled(write("b.csv", "t,l\nx,pos\ny,neg\nz,pos\n"), "t", "l");
+  EXPECT_EQ(b.labels, (std::vector<int>{1, 0, 1}));
+  EXPECT_TRUE(read_labelled(root_ + "/b.csv", "t", "").labels.empty());
+  EXPECT_THAT(error_of([&] { read_labelled(write("c.csv", "t,l\nx,1\ny,2\nz,3\n"), "t", "l"); }),
+              AllOf(HasSubstr("3 different labels (1, 2, 3)"), HasSubstr("two classes")));
+  EXPECT_THAT(error_of([&] { read_labelled(root_ + "/c.csv", "text", "l"); }),
+              AllOf(HasSubstr("has no column 'text'"), HasSubstr("t, l")));
+  EXPECT_THAT(error_of([&] { read_labelled(write("d.csv", "t,l\n"), "t", "l"); }), HasSubstr("holds no text"));
+  EXPECT_THAT(error_of([&] { read_labelled(write("e.csv", "t,l\nx\n"), "t", "l"); }),
+              HasSubstr("e.csv:2: a record of 1"));
+}
+
+}  // namespace
+}  // namespace lmx
