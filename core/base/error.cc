@@ -35,9 +35,12 @@ size_t distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
+  constexpr size_t kLongest = 300;  // nobody mistypes more; the work grows with the square
   std::string best;
+  if (name.size() > kLongest) return best;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
   for (const std::string& c : candidates) {
+    if (c.size() >= name.size() + best_distance) continue;
     const size_t d = distance(name, c);
     if (d < best_distance && d < std::max(name.size(), c.size())) {
       best = c;

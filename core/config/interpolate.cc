@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
-#include <deque>
+#include <map>
 
 #include "config/cast.h"
 #include "config/messages.h"
@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kMaxText = size_t{1} << 20;
 constexpr size_t kMaxNodes = 500'000;
+constexpr size_t kMaxBytes = size_t{64} << 20;  // of all texts together
 constexpr size_t kMaxDepth = 100;  // of references to references, and of ${} inside ${}
 constexpr auto kNone = std::string_view::npos;
 
@@ -84,14 +85,17 @@ class Resolution {
 
   // `path`: where the node stands, the base of relative references.
   Node resolve(const Node& node, const std::string& path) {
-    if (++nodes_ > kMaxNodes)
-      throw UserError(str(at(node.mark, path), "interpolations expand to more than ", kMaxNodes, " values"));
+    spend(1, node.text.size(), node.mark, path);
     if (has_interpolation(node)) return resolve_scalar(node, path);
-    Node result = node;
+    Node result;
+    result.kind = node.kind;
+    result.text = node.text;
+    result.quoted = node.quoted;
+    result.mark = node.mark;
     for (size_t i = 0; i < node.items.size(); ++i)
-      result.items[i] = resolve(node.items[i], join_path(path, std::to_string(i)));
-    for (size_t i = 0; i < node.entries.size(); ++i)
-      result.entries[i].second = resolve(node.entries[i].second, join_path(path, node.entries[i].first));
+      result.items.push_back(resolve(node.items[i], join_path(path, std::to_string(i))));
+    for (const auto& [key, value] : node.entries)
+      result.entries.emplace_back(key, resolve(value, join_path(path, key)));
     return result;
   }
 
@@ -101,6 +105,21 @@ class Resolution {
     const Node* node;
     std::string path;
   };
+
+  // A few lines can stand for more than memory holds.
+  void spend(size_t nodes, size_t bytes, const Mark& mark, const std::string& path) {
+    nodes_ += nodes;
+    bytes_ += bytes;
+    if (nodes_ > kMaxNodes)
+      throw UserError(str(at(mark, path), "interpolations expand to more than ", kMaxNodes, " values"));
+    if (bytes_ > kMaxBytes)
+      throw UserError(str(at(mark, path), "interpolations expand to more than ", kMaxBytes >> 20, " MiB of text"));
+  }
+  void spend_copy(const Node& node, const Site& site) {
+    spend(1, node.text.size(), site.node->mark, site.path);
+    for (const Node& item : node.items) spend_copy(item, site);
+    for (const auto& entry : node.entries) spend_copy(entry.second, site);
+  }
 
   [[noreturn]] void fail(const Site& site, const std::string& problem) const {
     throw UserError(str(at(site.node->mark, site.path), problem));
@@ -153,6 +172,7 @@ class Resolution {
       if (out.size() > kMaxText) fail(site, str("interpolations make a text of more than ", kMaxText, " characters"));
       i = end;
     }
+    spend(0, out.size(), site.node->mark, site.path);
     return Node::string(std::move(out), site.node->mark);
   }
 
@@ -185,7 +205,9 @@ class Resolution {
         name == "now" ? std::vector<std::string>{std::string(arguments)} : split_arguments(arguments);
     for (const std::string& text : texts) call.arguments.push_back(argument(text, site));
     if (texts.size() == 1 && texts[0].empty()) call.arguments.clear();
-    return call_resolver(name, call);
+    Node result = call_resolver(name, call);
+    spend_copy(result, site);
+    return result;
   }
 
   Node argument(std::string text, const Site& site) {
@@ -224,6 +246,7 @@ class Resolution {
     }
     if (is_missing(*target))
       fail(site, str("${", reference, "} needs '", path, "', which is not given; set ", path, "=..."));
+    spend_copy(*target, site);
     return *target;
   }
 
@@ -235,7 +258,7 @@ class Resolution {
     std::string walked;
     for (const std::string& part : path.empty() ? std::vector<std::string>() : split(path, '.')) {
       if (!resolved && has_interpolation(*node)) {
-        node = &kept_.emplace_back(resolve_scalar(*node, walked));
+        node = &resolved_at(walked, *node);
         resolved = true;
       }
       node = part.empty() ? nullptr : node->at_path(part);
@@ -244,7 +267,13 @@ class Resolution {
     }
     if (resolved) return node;
     check_not_inside(walked, site);
-    return &kept_.emplace_back(resolve(*node, walked));
+    return &resolved_at(walked, *node);
+  }
+
+  // Each path is worked out once, however many refer to it.
+  const Node& resolved_at(const std::string& path, const Node& node) {
+    const auto known = resolved_.find(path);
+    return known != resolved_.end() ? known->second : resolved_.emplace(path, resolve(node, path)).first->second;
   }
 
   // `a: {b: ${a}}` would hold itself.
@@ -256,9 +285,9 @@ class Resolution {
   const Node& root_;
   const RunValues& run_;
   std::time_t now_;
-  std::vector<std::string> active_;  // paths being resolved, outermost first
-  std::deque<Node> kept_;            // what references stand for; a deque, as find() hands out pointers
-  size_t nodes_ = 0, depth_ = 0;
+  std::vector<std::string> active_;       // paths being resolved, outermost first
+  std::map<std::string, Node> resolved_;  // what references stand for, by absolute path
+  size_t nodes_ = 0, bytes_ = 0, depth_ = 0;
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ struct RunValues {
 };
 
 // The tree with every interpolation replaced. UserError: unknown name, cycle, reference to `???`, broken syntax.
-Node resolve_interpolations(const Node& root, const RunValues& run);
+LMX_API Node resolve_interpolations(const Node& root, const RunValues& run);
 // One value that refers to nothing else: ${oc.env:HOME}.
 Node resolve_alone(const Node& value);
 

@@ -5,6 +5,7 @@
 
 #include "config/cast.h"
 #include "config/messages.h"
+#include "config/source_text.h"
 
 namespace lmx::config {
 namespace {
@@ -113,6 +114,7 @@ class ValueParser {
     read_items('}', [&] {
       const bool is_quoted = peek() == '\'' || peek() == '"';
       const std::string key = is_quoted ? quoted() : primitive(true, true).text;
+      if (key.size() > kMaxKey) fail(str("a key of ", key.size(), " bytes; at most ", kMaxKey));
       skip_blanks();
       if (at_end() || peek() != ':') fail(str("expected ':' behind the key '", key, "'"));
       ++pos_;
@@ -264,6 +266,9 @@ Override parse_override(const std::string& text) {
   Override result;
   result.text = text;
   result.mark = {str("override '", text, "'"), 0, 0};
+  // The recipe goes into the run's config.yaml, which nobody could read back.
+  if (const size_t valid = utf8_prefix(text); valid < text.size())
+    throw UserError(str(at(result.mark), "column ", valid + 1, ": not UTF-8 text"));
   std::string_view rest = text;
   if (rest.starts_with("++")) {
     result.kind = Override::Kind::force;
@@ -276,6 +281,8 @@ Override parse_override(const std::string& text) {
   const size_t equals = rest.find('=');
   std::string_view key = rest.substr(0, equals);
   if (key.find_first_of(kBlank) != kNone) throw UserError(at(result.mark) + "no blank may stand in or around the key");
+  for (const std::string& part : split(key, '.'))
+    if (part.size() > kMaxKey) throw UserError(str(at(result.mark), "a key of ", part.size(), " bytes; at most ", kMaxKey));
   if (key.empty()) throw UserError(at(result.mark) + "the key is missing: expected key=value");
   if (equals == kNone && result.kind != Override::Kind::remove)
     throw UserError(str(at(result.mark), "expected key=value, such as ", key, "=1"));

@@ -31,6 +31,6 @@ void refuse_sweep(const Override& o);
 LMX_API Override parse_override(const std::string& text);
 
 // A value in the grammar of overrides: 3, abc, 'a, b', [1, 2], {a: 1}, int(3.7).
-Node parse_value(std::string_view value, const Mark& mark);
+LMX_API Node parse_value(std::string_view value, const Mark& mark);
 
 }  // namespace lmx::config

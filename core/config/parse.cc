@@ -192,6 +192,8 @@ class TreeBuilder : public YAML::EventHandler {
       source_.fail(pos, "a key is missing before ':', or is null; quote it if it is meant");
     if (node.text == "<<" && !node.quoted)
       source_.fail(pos, "merge keys (<<) are not supported; use the defaults list to build on another file");
+    if (node.text.size() > config::kMaxKey)
+      source_.fail(pos, str("a key of ", node.text.size(), " bytes; at most ", config::kMaxKey));
     if (!frame.seen.insert(node.text).second) {
       const Mark first = frame.node.find(node.text)->mark;
       source_.fail(pos, str("key '", node.text, "' is here twice; its first value is at line ", first.line));
@@ -203,7 +205,12 @@ class TreeBuilder : public YAML::EventHandler {
   void finish(Node node, YAML::anchor_t anchor) {
     ++nodes_;
     check_size(node.mark);
-    if (anchor) anchors_[anchor] = node;
+    if (anchor) {
+      // Anchors in one another keep a copy each.
+      nodes_ += count_nodes(node) - 1;
+      check_size(node.mark);
+      anchors_[anchor] = node;
+    }
     attach(std::move(node));
   }
 

@@ -6,6 +6,7 @@
 
 #include "config/messages.h"
 #include "config/override.h"
+#include "config/source_text.h"
 #include "lmx/log.h"
 
 namespace lmx::config {
@@ -27,7 +28,11 @@ std::string text_of(const ResolverCall& call, size_t i) {
 // Always a string, so that a variable that happens to hold digits changes no type; oc.decode makes numbers of it.
 Node env(const ResolverCall& call) {
   const std::string name = text_of(call, 0);
-  if (const char* value = std::getenv(name.c_str())) return Node::string(value, call.mark);
+  if (const char* value = std::getenv(name.c_str())) {
+    if (utf8_prefix(value) < std::string_view(value).size())
+      fail(call, str("the environment variable ", name, " is not UTF-8 text"));
+    return Node::string(value, call.mark);
+  }
   if (call.arguments.size() < 2)
     fail(call, str("the environment variable ", name, " is not set; set it, or give a default: ${oc.env:", name,
                    ",default}"));

@@ -27,6 +27,18 @@ SourceText::SourceText(std::string_view text, std::string file) : file_(std::mov
   check_characters();
 }
 
+size_t utf8_prefix(std::string_view text) {
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  const auto size = static_cast<utf8proc_ssize_t>(text.size());
+  utf8proc_ssize_t at = 0;
+  for (utf8proc_int32_t code = 0; at < size;) {
+    const utf8proc_ssize_t n = utf8proc_iterate(bytes + at, size - at, &code);
+    if (n <= 0) break;
+    at += n;
+  }
+  return static_cast<size_t>(at);
+}
+
 void SourceText::check_characters() const {
   const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text_.data());
   const auto size = static_cast<utf8proc_ssize_t>(text_.size());
@@ -44,12 +56,13 @@ Mark SourceText::mark(size_t pos) const {
   pos = std::min(pos, text_.size());
   const auto next = std::upper_bound(line_starts_.begin(), line_starts_.end(), pos);
   const auto line = static_cast<size_t>(next - line_starts_.begin());
-  if (line != counted_line_ || pos < counted_pos_) {
+  if (line != counted_line_) {
     counted_line_ = line;
     counted_pos_ = line_starts_[line - 1];
     counted_characters_ = 0;
   }
   for (; counted_pos_ < pos; ++counted_pos_) counted_characters_ += (text_[counted_pos_] & 0xC0) != 0x80;
+  for (; counted_pos_ > pos; --counted_pos_) counted_characters_ -= (text_[counted_pos_ - 1] & 0xC0) != 0x80;
   return {file_, static_cast<int>(line), static_cast<int>(counted_characters_) + 1};
 }
 

@@ -212,7 +212,10 @@ Parsed glob(const Call& call) {
 }
 
 void sort_values(const Call& call, std::vector<Term>& terms, bool reverse) {
-  const auto is_number = [](const Term& t) { return !t.value.quoted && parse_double(t.value.text).has_value(); };
+  const auto is_number = [](const Term& t) {
+    const auto value = t.value.quoted ? std::nullopt : parse_double(t.value.text);
+    return value && !std::isnan(*value);
+  };
   const bool numbers = std::all_of(terms.begin(), terms.end(), is_number);
   const bool texts = std::all_of(terms.begin(), terms.end(),
                                  [](const Term& t) { return t.value.kind == Node::Kind::scalar && t.value.quoted; });

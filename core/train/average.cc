@@ -1,9 +1,7 @@
 // lmx average: the mean of several checkpoints' parameters.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "config/messages.h"
 #include "lmx/checkpoint.h"
@@ -11,25 +9,13 @@
 #include "lmx/parallel.h"
 #include "lmx/translate.h"
 #include "train/atomic_file.h"
+#include "train/metrics_reader.h"
 #include "train/saved_run.h"
 
 namespace lmx {
 namespace {
 
 using namespace train;
-
-// Validation perplexity by step, as metrics.jsonl has it; a step that was trained again counts as it was last.
-std::map<int64_t, double> validations(const std::string& run) {
-  std::map<int64_t, double> ppl;
-  std::ifstream file(run + "/metrics.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    const auto record = nlohmann::json::parse(line, nullptr, false);
-    if (record.is_object() && record.value("split", "") == "valid" && record.contains("ppl") &&
-        record["ppl"].is_number())
-      ppl[record.value("step", int64_t{-1})] = record["ppl"].get<double>();
-  }
-  return ppl;
-}
 
 std::vector<std::string> newest(const std::string& run, int64_t n) {
   const std::vector<CheckpointInfo> all = list_checkpoints(run);

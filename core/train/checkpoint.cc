@@ -64,16 +64,26 @@ std::string state_json(const std::string& folder, const std::map<std::string, st
   throw UserError(str("[checkpoint] ", path, " is damaged: ", why, kAdvice));
 }
 
+// Values nested deeper than any of ours are refused while they are read: what writes them again is recursive.
+Json parse_state(const std::string& path) {
+  constexpr int kMaxDepth = 4;  // {files: {name: {bytes: n}}} needs 3
+  const auto check = [&](int depth, Json::parse_event_t, Json&) {
+    if (depth > kMaxDepth) damaged(path, "it is nested too deeply");
+    return true;
+  };
+  return Json::parse(data::read_file(path), check, false);
+}
+
 Json read_state(const std::string& path) {
   if (!fs::exists(path)) throw UserError(str("[checkpoint] ", path, " is missing", kAdvice));
-  Json state = Json::parse(data::read_file(path), nullptr, false);
+  Json state = parse_state(path);
   if (!state.is_object() || !state.contains("sha256")) damaged(path, "it is no JSON object with a hash");
   const Json hash = state["sha256"];
   state.erase("sha256");
   if (hash != sha256_of_text(state.dump())) damaged(path, "its content does not match its hash");
-  if (state.value("format", 0) != kFormat)
-    throw UserError(
-        str("[checkpoint] ", path, " has format ", state["format"].dump(), "; this lmx reads format ", kFormat));
+  if (const auto format = state.find("format"); format == state.end() || *format != kFormat)
+    throw UserError(str("[checkpoint] ", path, " has format ", format == state.end() ? "none" : format->dump(),
+                        "; this lmx reads format ", kFormat));
   return state;
 }
 
@@ -89,8 +99,8 @@ void verify_file(const std::string& folder, const std::string& name, const Json&
   const std::string path = folder + "/" + name;
   if (!fs::exists(path)) throw UserError(str("[checkpoint] ", path, " is missing", kAdvice));
   const auto size = fs::file_size(path);
-  const uint64_t expected = files.at(name).at("bytes");
-  if (size != expected) damaged(path, str("it has ", size, " bytes, written were ", expected));
+  const Json& expected = files.at(name).at("bytes");
+  if (expected != size) damaged(path, str("it has ", size, " bytes, written were ", expected.dump()));
   if (files.at(name).at("sha256") != data::sha256_of_file(path))
     damaged(path, "its SHA-256 is not the one in state.json");
 }
@@ -207,7 +217,10 @@ TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allo
   out.numbers = numbers_of(state, path);
   size_t ranks = 0;
   try {
-    ranks = state.value("ranks", size_t{0});
+    const Json count = state.value("ranks", Json(0U));
+    if (!count.is_number_unsigned() || count.get<size_t>() > state.at("files").size())
+      damaged(path, str("it is of ", count.dump(), " ranks"));
+    ranks = count;
     for (const std::string& name : files_of(ranks)) verify_file(folder, name, state.at("files"));
   } catch (const Json::exception& e) {
     damaged(path, e.what());

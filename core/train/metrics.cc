@@ -8,28 +8,21 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "data/files.h"
 #include "lmx/checkpoint.h"
 #include "lmx/error.h"
+#include "train/metrics_reader.h"
 
 namespace lmx::train {
 namespace {
-
-// The step of a whole line; -1 for what a killed run left half-written.
-int64_t step_of(const std::string& line) {
-  const auto json = nlohmann::json::parse(line, nullptr, false);
-  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) return -1;
-  return json["step"].get<int64_t>();
-}
 
 // `evaluated`: the step's validation is done, so its line stays; one that a kill left behind is written again.
 std::string lines_up_to(const std::string& text, int64_t step, bool evaluated) {
   std::string kept;
   for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const std::string line = text.substr(begin, end - begin);
-    const int64_t at = step_of(line);
+    const int64_t at = step_of_line(line);
     const bool pending = at == step && !evaluated && line.find("\"split\":\"valid\"") != std::string::npos;
     if (at >= 0 && at <= step && !pending) kept += line + "\n";
   }

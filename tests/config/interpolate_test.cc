@@ -121,16 +121,29 @@ TEST(Interpolate, EachMistakeHasItsMessage) {
   for (const auto& [yaml, message] : cases) EXPECT_EQ(error(yaml), message) << yaml;
 }
 
+TEST(Interpolate, AnEnvironmentThatIsNoText) {
+  setenv("LMX_TEST_BYTES", "a\xff", 1);
+  EXPECT_EQ(error("a: ${oc.env:LMX_TEST_BYTES}\n"),
+            "x.yaml:1:4: a: ${oc.env:LMX_TEST_BYTES}: the environment variable LMX_TEST_BYTES is not UTF-8 text");
+  unsetenv("LMX_TEST_BYTES");
+}
+
 TEST(Interpolate, GrowthIsBounded) {
-  std::string doubling = "a0: xxxxxxxxxxxxxxxx\n", empty = "a0: ''\n";
+  std::string doubling = "a0: xxxxxxxxxxxxxxxx\n", empty = "a0: ''\n", lists = "a0: []\n", maps = "a0: {}\n";
   for (int i = 1; i < 40; ++i) {
-    const std::string line =
-        "a" + std::to_string(i) + ": x${a" + std::to_string(i - 1) + "}${a" + std::to_string(i - 1) + "}\n";
-    doubling += line;
-    empty += "a" + std::to_string(i) + line.substr(line.find(": ")).replace(2, 1, "");
+    const std::string name = "a" + std::to_string(i) + ": ", before = "${a" + std::to_string(i - 1) + "}";
+    doubling += name + "x" + before + before + "\n";
+    empty += name + before + before + "\n";
+    lists += name + "['" + before + "', '" + before + "']\n";
+    maps += name + "{b: '${oc.select:a" + std::to_string(i - 1) + "}', c: '" + before + "'}\n";
   }
   EXPECT_NE(error(doubling).find("x.yaml:"), std::string::npos);
-  EXPECT_NE(error(empty).find("expand to more than"), std::string::npos);
+  EXPECT_EQ(error(empty), "no error");  // each path is worked out once
+  EXPECT_NE(error(lists).find("expand to more than 500000 values"), std::string::npos);
+  EXPECT_NE(error(maps).find("expand to more than 500000 values"), std::string::npos);
+  std::string wide = "a: " + std::string(500'000, 'x') + "\nb:\n";
+  for (int i = 0; i < 200; ++i) wide += "  - ${a}\n";
+  EXPECT_NE(error(wide).find("expand to more than 64 MiB of text"), std::string::npos);
   std::string chain = "a0: 1\n";
   for (int i = 1; i < 1000; ++i) chain = "a" + std::to_string(i) + ": ${a" + std::to_string(i - 1) + "}\n" + chain;
   EXPECT_NE(error(chain).find("nested deeper than 100 levels"), std::string::npos);

@@ -105,6 +105,30 @@ TEST(ParseYaml, DepthAndSizeAreBounded) {
   }
   EXPECT_NE(parse_error(laughs).find("more than 200000 values"), std::string::npos);
   EXPECT_NE(parse_error(std::string(size_t{17} << 20, ' ')).find("larger than 16 MiB"), std::string::npos);
+  // An anchor keeps what it names, and so does each around it.
+  std::string nested, ends, items;
+  for (int i = 0; i < 50; ++i) {
+    nested += "&a" + std::to_string(i) + " [";
+    ends += "]";
+  }
+  for (int i = 0; i < 10'000; ++i) items += "1,";
+  EXPECT_NE(parse_error("a: " + nested + items + ends).find("more than 200000 values"), std::string::npos);
+}
+
+TEST(ParseYaml, KeysFitIntoALine) {
+  const std::string longest(200, 'k');
+  EXPECT_EQ(parse_yaml("? " + longest + "\n: 1\n", "x.yaml").keys(), std::vector<std::string>{longest});
+  EXPECT_EQ(parse_error("? " + longest + "k\n: 1\n"), "x.yaml:1:3: a key of 201 bytes; at most 200");
+  EXPECT_EQ(parse_error("{" + longest + "k: 1}\n"), "x.yaml:1:2: a key of 201 bytes; at most 200");
+}
+
+// One line with many values, those that are not written among them: its columns are counted once.
+TEST(ParseYaml, ALongLineTakesNoLongerThanManyLines) {
+  std::string line = "{";
+  for (int i = 0; i < 90'000; ++i) line += "key" + std::to_string(i) + ":,";
+  const Node node = parse_yaml(line + "}", "x.yaml");
+  ASSERT_EQ(node.entries.size(), 90'000u);
+  EXPECT_EQ(node.entries.back().second.mark.line, 1);
 }
 
 TEST(ParseYaml, FilesThatCannotBeRead) {

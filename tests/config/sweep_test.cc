@@ -102,5 +102,15 @@ TEST(ValueText, ReadsBackToTheSameValue) {
   EXPECT_GT(read, 3000u);
 }
 
+TEST(Overrides, AreText) {
+  EXPECT_EQ(test::user_error([] { config::parse_override("a=b\xf5"); }), "override 'a=b\xf5': column 4: not UTF-8 text");
+  EXPECT_EQ(config::parse_override("a=\xc3\xa9").value->text, "\xc3\xa9");
+  const std::string longest(200, 'k');
+  EXPECT_EQ(config::parse_override(longest + "." + longest + "=1").key.size(), 401u);
+  EXPECT_THAT(test::user_error([&] { config::parse_override(longest + "k=1"); }), testing::HasSubstr("a key of 201 bytes"));
+  EXPECT_THAT(test::user_error([&] { config::parse_override("a={" + longest + "k: 1}"); }),
+              testing::HasSubstr("a key of 201 bytes"));
+}
+
 }  // namespace
 }  // namespace lmx

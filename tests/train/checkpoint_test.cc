@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <functional>
 
+#include "data/files.h"
 #include "train/fixture.h"
 
 namespace lmx::train {
@@ -13,6 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
+using Json = nlohmann::json;
 using testing::HasSubstr;
 
 TrainState small_state(float first) {
@@ -159,6 +162,33 @@ int full_disk_outcome(const std::string& run) {
 }
 
 // The limit on a file's size fails a write as a full disk does, and needs no privileges.
+// Its hash says that it is what was written; what was written may be anything.
+TEST_F(Checkpoint, AStateThatIsNoneOfOurs) {
+  const std::string folder = save_checkpoint(run(), 1, small_state(1));
+  const auto error_of = [&](const std::function<void(Json&)>& change) {
+    Json json = Json::parse(read_all(folder + "/state.json"));
+    const std::string before = json.dump();
+    json.erase("sha256");
+    change(json);
+    write_all(path("hashed"), json.dump());
+    json["sha256"] = data::sha256_of_file(path("hashed"));
+    write_file_atomically(folder + "/state.json", json.dump());
+    const std::string error = load_error(folder);
+    write_file_atomically(folder + "/state.json", before);
+    return error;
+  };
+  EXPECT_THAT(error_of([](Json& j) { j["format"] = "1"; }), HasSubstr("has format \"1\"; this lmx reads format 1"));
+  EXPECT_THAT(error_of([](Json& j) { j.erase("format"); }), HasSubstr("has format none"));
+  for (const Json& ranks : {Json(1'000'000'000'000U), Json(-1), Json(1e300), Json("1"), Json(nullptr)})
+    EXPECT_THAT(error_of([&](Json& j) { j["ranks"] = ranks; }), HasSubstr("ranks")) << ranks;
+  EXPECT_THAT(error_of([](Json& j) { j["files"] = 7; }), HasSubstr("is damaged"));
+  EXPECT_THAT(error_of([](Json& j) { j["files"]["model.safetensors"]["bytes"] = 1.5; }), HasSubstr("written were 1.5"));
+  EXPECT_THAT(error_of([](Json& j) { j["numbers"]["step"] = 1; }), HasSubstr("is damaged"));
+  write_file_atomically(folder + "/state.json", "{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
+  EXPECT_THAT(load_error(folder), HasSubstr("nested too deeply"));
+  EXPECT_THAT(message<UserError>([&] { checkpoint_numbers(folder); }), HasSubstr("nested too deeply"));
+}
+
 TEST_F(Checkpoint, WriteThatFailsLeavesNothingBehind) {
   save_checkpoint(run(), 1, small_state(1));
   EXPECT_EQ(in_child([&] {

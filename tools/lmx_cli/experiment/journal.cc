@@ -14,7 +14,9 @@ Journal::Entry read_entry(const Json& json) {
   Journal::Entry entry;
   entry.seconds = json.at("seconds").get<double>();
   for (const Json& evaluation : json.at("evaluations")) {
-    RunRecord record{evaluation.at("step").get<int64_t>(), evaluation.at("split").get<std::string>(), {}};
+    const Json& step = evaluation.at("step");
+    if (!step.is_number_integer()) throw lmx::UserError("a step is no whole number");
+    RunRecord record{step.get<int64_t>(), evaluation.at("split").get<std::string>(), {}};
     for (const auto& [key, value] : evaluation.items())
       if (value.is_number() && key != "step") record.values[key] = value.get<double>();
     entry.evaluations.push_back(std::move(record));
@@ -25,12 +27,17 @@ Journal::Entry read_entry(const Json& json) {
 }  // namespace
 
 Journal::Journal(std::string path) : path_(std::move(path)) {
+  const auto damaged = [&](const char* why) {
+    return lmx::UserError(lmx::str("[experiment] ", path_, " is damaged (", why, "); remove its folder or give --out"));
+  };
   for (const std::string& line : jobs::read_lines(path_)) {
     try {
       const Json json = Json::parse(line);
       entries_[json.at("cell").get<std::string>()] = read_entry(json);
     } catch (const Json::exception& e) {
-      throw lmx::UserError(lmx::str("[experiment] ", path_, " is damaged (", e.what(), "); remove its folder or give --out"));
+      throw damaged(e.what());
+    } catch (const lmx::UserError& e) {
+      throw damaged(e.what());
     }
   }
 }

@@ -6,14 +6,11 @@
 
 #include "../jobs/line_file.h"
 #include "database.h"
-#include "lmx/error.h"
 
 namespace lmx_cli::sweeps {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using lmx::str;
-using lmx::UserError;
 
 std::string now() {
   char text[64];
@@ -24,65 +21,12 @@ std::string now() {
   return text;
 }
 
-size_t point_of(const Plan& plan, const std::string& id) {
-  const size_t point = plan.index_of(id);
-  if (point == plan.points.size()) throw UserError(str("there is no point ", id));
-  return point;
-}
-
 }  // namespace
 
 struct Journal::Line {
   Json json;
   std::vector<size_t> points;  // that it changes
 };
-
-void Standing::apply(const Plan& plan, const std::string& line, const std::string& where) {
-  try {
-    const Json json = Json::parse(line);
-    const auto event = json.at("event").get<std::string>();
-    if (event == "start") {
-      State& s = states[point_of(plan, json.at("point"))];
-      s.begun = true;
-      s.outcome = Outcome::none;
-    } else if (event == "end") {
-      State& s = states[point_of(plan, json.at("point"))];
-      s.outcome = outcome_named(json.at("outcome"));
-      if (s.outcome == Outcome::none) throw UserError(str("unknown outcome ", json.at("outcome").dump()));
-      s.step = json.at("step");
-      s.value = json.at("value").is_number() ? std::optional<double>(json.at("value").get<double>()) : std::nullopt;
-      s.seconds += json.at("seconds").get<double>();
-      s.reason = json.value("reason", "");
-      if (s.outcome != Outcome::paused) ++s.attempts;
-    } else if (event == "rung") {
-      ++rungs;
-      for (const Json& id : json.at("stopped")) states[point_of(plan, id)].outcome = Outcome::stopped;
-    } else if (event == "submitting") {
-      Batch batch{json.at("batch"), json.at("name"), "", {}};
-      for (const Json& task : json.at("tasks")) batch.tasks.push_back({task.at("point"), task.at("until")});
-      batches.push_back(std::move(batch));
-    } else if (event == "submitted") {
-      for (Batch& batch : batches)
-        if (batch.number == json.at("batch")) batch.job = json.at("job");
-    } else {
-      throw UserError(str("unknown event ", event));
-    }
-  } catch (const Json::exception& e) {
-    throw UserError(str("[sweep] ", where, " is damaged: ", e.what()));
-  } catch (const UserError& e) {
-    throw UserError(str("[sweep] ", where, " is damaged: ", e.what()));
-  }
-}
-
-Standing read_standing(const Plan& plan, const std::string& directory) {
-  const std::string path = directory + "/journal.jsonl";
-  Standing standing{std::vector<State>(plan.points.size()), {}, 0};
-  const std::string text = jobs::read_text(path);
-  size_t begin = 0, number = 1;
-  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
-    standing.apply(plan, text.substr(begin, end - begin), str(path, ":", number++));
-  return standing;
-}
 
 Journal::Journal(const Plan& plan, const std::string& directory) : plan_(plan), path_(directory + "/journal.jsonl") {
   const std::vector<std::string> lines = jobs::read_lines(path_);

@@ -40,7 +40,12 @@ RunStatus read_status(const std::string& run);
 // The metric of a run as it stands; nothing where it has none yet, or no finite one.
 std::optional<double> read_metric(const Metric& metric, const std::string& run, const std::string& log);
 
-// How often the kernel has killed a process for want of memory, as far as it tells.
+// How often the kernel has killed a process of this one's cgroup for want of memory; of the whole machine where the
+// cgroup does not tell.
 int64_t memory_kills();
+// The files that may count that, the nearest first. `cgroups`: what /proc/self/cgroup holds.
+std::vector<std::string> memory_counters(const std::string& cgroups);
+// By the first of them that has a line `oom_kill N`; 0 where none has.
+int64_t kills_counted(const std::vector<std::string>& files);
 
 }  // namespace lmx_cli::sweeps

@@ -132,11 +132,6 @@ void read_resources(Point& point) {
   point.translates = text("train.final_bleu") != "none";
 }
 
-size_t Plan::index_of(const std::string& id) const {
-  return static_cast<size_t>(std::find_if(points.begin(), points.end(), [&](const Point& p) { return p.id == id; }) -
-                             points.begin());
-}
-
 std::string Plan::text_of(const Point& point) const {
   std::string text;
   for (size_t a = 0; a < axes.size(); ++a) text += (a ? " " : "") + axes[a].name + "=" + point.place[a];

@@ -62,7 +62,11 @@ struct Plan {
   std::vector<Point> points;
   std::vector<std::string> missing_data;  // what is not there of the points' data, each problem once
   bool has_seeds() const { return !request.seeds.empty(); }
-  size_t index_of(const std::string& id) const;
+  size_t index_of(const std::string& id) const {  // points.size() where there is none
+    size_t i = 0;
+    while (i < points.size() && points[i].id != id) ++i;
+    return i;
+  }
   // "optimizer.lr=1e-3 seed=2".
   std::string text_of(const Point& point) const;
 };

@@ -1,0 +1,127 @@
+// plugin.toml, checkpoints and the core's reader of metrics.jsonl.
+#include <openssl/evp.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "data/files.h"
+#include "lmx/checkpoint.h"
+#include "lmx/error.h"
+#include "lmx_cli/run_records.h"
+#include "plugin/manifest.h"
+#include "scratch.h"
+#include "targets.h"
+#include "train/metrics.h"
+#include "train/metrics_reader.h"
+
+namespace lmx::fuzz {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string sha256(const std::string& text) {
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned size = 0;
+  if (EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr) != 1)
+    throw std::logic_error("OpenSSL has no SHA-256");
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  for (unsigned i = 0; i < size; ++i) (out += kHex[digest[i] >> 4]) += kHex[digest[i] & 15];
+  return out;
+}
+
+// With the hash that the rest asks for, so that what lies behind the hash is reached. Deep ones stay as they are: it
+// is lmx that must not overflow its stack over them.
+std::string with_hash(std::string_view input) {
+  const auto shallow = [](int depth, Json::parse_event_t, Json&) {
+    if (depth > 50) throw std::length_error("deep");
+    return true;
+  };
+  try {
+    Json state = Json::parse(input, shallow);
+    if (!state.is_object() || state.contains("sha256")) return std::string(input);
+    state["sha256"] = sha256(state.dump());
+    return state.dump(1) + "\n";
+  } catch (const Json::exception&) {
+  } catch (const std::length_error&) {
+  }
+  return std::string(input);
+}
+
+void load_folder(const Scratch& scratch, std::string_view state) {
+  const std::string folder = scratch.path("step-1");
+  if (!scratch.has("step-1/model.safetensors")) {
+    const auto allocator = Allocator::cpu();
+    const Tensor bias = Tensor::zeros(allocator, {2}, DType::f32, MemClass::other);
+    for (const char* name : {"model", "train_state", "rank-0"})
+      save_safetensors(folder + "/" + name + ".safetensors", {{"bias", bias}});
+  }
+  scratch.write("step-1/state.json", with_hash(state));
+  try {
+    load_checkpoint(folder, Allocator::cpu());
+  } catch (const UserError&) {
+  }
+  try {
+    checkpoint_numbers(folder);
+  } catch (const UserError&) {
+  }
+}
+
+void load_tensors(const Scratch& scratch, std::string_view input) {
+  scratch.write("model.safetensors", input);
+  const auto allocator = Allocator::cpu();
+  StateDict tensors;
+  try {
+    tensors = load_safetensors(scratch.path("model.safetensors"), allocator);
+  } catch (const UserError&) {
+    return;
+  }
+  const std::string copy = scratch.path("copy.safetensors");
+  save_safetensors(copy, tensors);
+  const StateDict again = load_safetensors(copy, allocator);
+  if (again.size() != tensors.size()) throw std::logic_error("a checkpoint's tensors were lost on their way");
+  for (const auto& [name, t] : tensors) {
+    const Tensor& other = again.at(name);
+    const size_t bytes = static_cast<size_t>(t.bytes());
+    if (t.shape() != other.shape() || (bytes > 0 && std::memcmp(t.raw(), other.raw(), bytes) != 0))
+      throw std::logic_error(str("tensor '", name, "' reads back to another"));
+  }
+}
+
+}  // namespace
+
+void manifest(std::string_view input) {
+  static const Scratch scratch;
+  scratch.write("plugin.toml", input);
+  try {
+    read_manifest(scratch.path("plugin.toml"));
+  } catch (const UserError&) {
+  }
+  try {
+    needs_of(scratch.path("plugin.toml"));
+  } catch (const UserError&) {
+  }
+}
+
+void metrics(std::string_view input) {
+  static const Scratch scratch;
+  scratch.write("metrics.jsonl", input);
+  try {
+    lmx_cli::read_records(scratch.path(""));
+  } catch (const UserError&) {
+  }
+  train::validations(scratch.path(""));
+  // What a resumed run keeps of it is a file that `lmx report` reads.
+  { const train::MetricsFile file(scratch.path("metrics.jsonl"), 100, false); }
+}
+
+void checkpoint(std::string_view input) {
+  static const Scratch scratch({"step-1"});
+  if (input.starts_with("{"))
+    load_folder(scratch, input);
+  else
+    load_tensors(scratch, input);
+}
+
+}  // namespace lmx::fuzz
