@@ -152,10 +152,7 @@ std::vector<ParameterSpec> RecurrentModel::parameters() const {
 
 Var RecurrentModel::weight(Context& ctx, const ParameterStore& params, const std::string& name) const {
   if (params.contains(name)) return params.at(name);
-  const Var v = params.at(name + "_v"), g = params.at(name + "_g");
-  if (ctx.tape) return weight_norm(ctx, v, g);
-  // Without gradients the product of v and g is made once, with what is packed of it.
-  return v.cached<Var>(str("weight_norm ", g.version()), [&] { return weight_norm(ctx, v, g); });
+  return weight_norm(ctx, params.at(name + "_v"), params.at(name + "_g"));
 }
 
 Var RecurrentModel::forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const {
@@ -195,27 +192,32 @@ int64_t RecurrentModel::macs_per_token() const {
 }
 
 int64_t RecurrentModel::activation_bytes_per_token() const {
-  // What layers keep, their outputs and inputs, in 4 bytes.
-  int64_t elements = output_size();
+  // What stays until backward, in 4 bytes: each layer's input and output, and what it keeps beside them.
+  const int64_t copies = config_.dropout > 0 ? 2 : 1;
+  int64_t elements = copies * config_.embedding;
   for (int64_t l = 0; l < config_.layers; ++l) {
-    elements += (config_.checkpoint ? 0 : saved_per_token(input_size(l))) + output_size() + input_size(l);
+    elements += (config_.checkpoint ? 0 : saved_per_token(input_size(l))) + copies * output_size();
   }
   return 4 * elements;
 }
 
+// While a layer is differentiated: what all keep, the features, the gradients of its output and its input, that of its
+// normalised matrices, and a piece of it: its own gradient and, made again, what a checkpointed one has not kept.
 int64_t RecurrentModel::activation_bytes(int64_t sequences, int64_t steps) const {
-  int64_t bytes = sequences * steps * activation_bytes_per_token(), widths = 0, largest = 0;
+  const int64_t length = segment_steps({config_.segment, config_.checkpoint}, steps, sequences);
+  int64_t widths = 0, most = 0;
   for (const StatePart& part : state_parts()) widths += part.width;
   for (int64_t l = 0; l < config_.layers; ++l) {
-    largest = std::max(largest, saved_per_token(input_size(l)));
-    // A normalised matrix and its gradient.
-    for (const ParameterSpec& spec : layer_parameters(input_size(l)))
-      if (normed(prefix(l) + spec.name, spec.shape)) bytes += 8 * spec.shape.numel();
+    const int64_t input = input_size(l);
+    const int64_t piece = output_size() + (config_.checkpoint ? saved_per_token(input) + output_size() : 0);
+    int64_t layer = sequences * (steps * input + length * piece);
+    for (const ParameterSpec& spec : layer_parameters(input))
+      if (normed(prefix(l) + spec.name, spec.shape)) layer += spec.shape.numel();
+    most = std::max(most, layer);
   }
-  if (!config_.checkpoint) return bytes;
-  const int64_t length = segment_steps({config_.segment, true}, steps, sequences);
-  // The states between pieces, and one piece of one layer with all that it keeps.
-  return bytes + 4 * sequences * (config_.layers * widths * ((steps + length - 1) / length) + length * largest);
+  if (config_.checkpoint) most += sequences * config_.layers * widths * ((steps + length - 1) / length);
+  const int64_t gone = config_.dropout > 0 ? output_size() : 0;  // the last output without its mask
+  return sequences * steps * (activation_bytes_per_token() + 4 * (2 * output_size() - gone)) + 4 * most;
 }
 
 int64_t RecurrentModel::copy_bytes(DType compute) const {
@@ -225,6 +227,7 @@ int64_t RecurrentModel::copy_bytes(DType compute) const {
   for (int64_t l = 0; l < config_.layers; ++l) {
     for (const ParameterSpec& spec : layer_parameters(input_size(l))) {
       if (spec.shape.rank() != 2) continue;
+      if (normed(prefix(l) + spec.name, spec.shape)) bytes += 4 * spec.shape.numel();
       if (recurs(spec.name)) {
         bytes += 2 * (wide ? 4 : 2) * spec.shape.numel();
       } else if (compute != DType::f32) {

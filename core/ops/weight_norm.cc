@@ -38,40 +38,63 @@ LMX_SIMD void backward_row(const T* v, const T* dw, T* dv, T factor, T along, in
   for (int64_t i = 0; i < n; ++i) dv[i] = factor * (dw[i] - along * v[i]);
 }
 
+// w and the norms of v's rows: made once until v or g changes, for all micro-batches and replicas, with what is packed
+// of w.
+struct Normed {
+  Var w;
+  std::vector<double> norms;  // (N)
+};
+
 template <class T>
-Var typed(Context& ctx, const Var& v, const Var& g) {
-  const int64_t rows = v.shape()[0], cols = v.shape()[1];
-  auto norms = std::make_shared<std::vector<double>>(static_cast<size_t>(rows));
-  Tensor w = v.value().like(MemClass::activations);
-  const T *pv = v.value().data<T>(), *pg = g.value().data<T>();
+Normed normed(Context& ctx, const Tensor& v, const Tensor& g) {
+  const int64_t rows = v.dim(0), cols = v.dim(1);
+  Tensor w = ctx.empty(v.shape(), v.dtype(), MemClass::parameters);
+  std::vector<double> norms(static_cast<size_t>(rows));
+  const T *pv = v.data<T>(), *pg = g.data<T>();
   T* pw = w.data<T>();
   parallel_for(rows, row_grain(cols), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const double norm = std::sqrt(dot(pv + r * cols, pv + r * cols, cols));
-      (*norms)[static_cast<size_t>(r)] = norm;
+      norms[static_cast<size_t>(r)] = norm;
       // A row of zeros has no direction: w is 0, and so are its gradients.
       scaled(pv + r * cols, pw + r * cols, norm > 0 ? static_cast<T>(static_cast<double>(pg[r]) / norm) : T(0), cols);
     }
   });
-  Var out(std::move(w));
-  if (!recording(ctx, {&v, &g})) return out;
-  ctx.tape->record("weight_norm", {v, g}, {out}, [&ctx, v, g, out, norms, rows, cols](Tape&) {
-    const Tensor dw = Tape::grad_of(out);
-    Tensor dv = v.value().like(MemClass::gradients), dg = g.value().like(MemClass::gradients);
-    const T *from = v.value().template data<T>(), *gains = g.value().template data<T>(), *d = dw.data<T>();
-    T *to = dv.data<T>(), *dgains = dg.data<T>();
-    parallel_for(rows, row_grain(cols), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const double norm = (*norms)[static_cast<size_t>(r)], inverse = norm > 0 ? 1 / norm : 0;
-        const double along = dot(d + r * cols, from + r * cols, cols) * inverse;
-        dgains[r] = static_cast<T>(along);
-        backward_row(from + r * cols, d + r * cols, to + r * cols,
-                     static_cast<T>(static_cast<double>(gains[r]) * inverse), static_cast<T>(along * inverse), cols);
-      }
-    });
-    Tape::accumulate(ctx, v, dv);
-    Tape::accumulate(ctx, g, dg);
+  return {Var(std::move(w)), std::move(norms)};
+}
+
+template <class T>
+void backward(Context& ctx, const Var& v, const Var& g, const Tensor& dw, const std::vector<double>& norms) {
+  const int64_t rows = v.shape()[0], cols = v.shape()[1];
+  Tensor dv = v.value().like(MemClass::gradients), dg = g.value().like(MemClass::gradients);
+  const T *from = v.value().template data<T>(), *gains = g.value().template data<T>(), *d = dw.data<T>();
+  T *to = dv.data<T>(), *dgains = dg.data<T>();
+  parallel_for(rows, row_grain(cols), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const double norm = norms[static_cast<size_t>(r)], inverse = norm > 0 ? 1 / norm : 0;
+      const double along = dot(d + r * cols, from + r * cols, cols) * inverse;
+      dgains[r] = static_cast<T>(along);
+      backward_row(from + r * cols, d + r * cols, to + r * cols,
+                   static_cast<T>(static_cast<double>(gains[r]) * inverse), static_cast<T>(along * inverse), cols);
+    }
   });
+  Tape::accumulate(ctx, v, dv);
+  Tape::accumulate(ctx, g, dg);
+}
+
+template <class T>
+Var typed(Context& ctx, const Var& v, const Var& g) {
+  const Normed& made = v.cached<Normed>(str("weight_norm ", g.version()), [&] {
+    const Span span(ctx.tracer, "weight_norm.forward");
+    return normed<T>(ctx, v.value(), g.value());
+  });
+  // A gradient of its own over the shared value.
+  Var out = made.w.replica();
+  if (recording(ctx, {&v, &g})) {
+    ctx.tape->record("weight_norm", {v, g}, {out}, [&ctx, v, g, out, norms = made.norms](Tape&) {
+      backward<T>(ctx, v, g, Tape::grad_of(out), norms);
+    });
+  }
   return out;
 }
 

@@ -128,8 +128,11 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
   };
   const int64_t words = shares.samples > 0 ? shares.samples + 1 : shares.vocab;
   const int64_t logits = shares.blocks ? block(shares.forward_tokens, words, true) : shares.forward_tokens * words;
-  const int64_t training = network.model->activation_bytes(shares.forward_tokens / shares.length, shares.length) +
-                           shares.forward_tokens * 8 * width + (shares.blocks ? 4 : 8) * logits;
+  // The highest is either where the loss is, with features and their gradient, or where the model is differentiated.
+  const int64_t at_loss = shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * width) +
+                          (shares.blocks ? 4 : 8) * logits;
+  const int64_t training =
+      std::max(at_loss, network.model->activation_bytes(shares.forward_tokens / shares.length, shares.length));
   // A validation takes every word's logit, whatever training samples; its sequences are divided over ranks too.
   const int64_t eval_tokens = shares.pairs ? r.train.eval_batch * kSentence
                                            : (r.train.eval_batch + shares.ranks - 1) / shares.ranks * shares.length;

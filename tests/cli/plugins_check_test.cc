@@ -39,6 +39,12 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Good{"model", "lstm", {"--config", "{embedding: 5, cells: 6}"}},
         Good{"model", "lstm", {"--config", "{embedding: 5, cells: 6, projection: 4, layers: 2, dropout: 0.2}"}},
+        Good{"model", "mlstm", {"--config", "{embedding: 5, cells: 6, layers: 2, dropout: 0.2}"}},
+        Good{"model",
+             "mlstm",
+             {"--config", "{embedding: 5, cells: 6, weight_norm: '.*', checkpoint: true, segment: 3}"}},
+        Good{"model", "rhn", {"--config", "{embedding: 5, cells: 6, depth: 3, layers: 2, dropout: 0.2}"}},
+        Good{"model", "rhn", {"--config", "{embedding: 5, cells: 6, depth: 1, coupled: false, weight_norm: '.*_s.*'}"}},
         Good{"model",
              "transformer",
              {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 1, decoder_layers: 2, share: all}"}},

@@ -33,17 +33,11 @@ void backward(const ProductBackwardStep<T>& s) {
   });
 }
 
-template <class T>
-void add() {
-  add_kernel("mlstm_product", Device::Kind::cpu, dtype_of<T>, reinterpret_cast<AnyKernel>(forward<T>));
-  add_kernel("mlstm_product_backward", Device::Kind::cpu, dtype_of<T>, reinterpret_cast<AnyKernel>(backward<T>));
-}
-
 }  // namespace
 
 void add_cpu_kernels() {
-  add<float>();
-  add<double>();
+  add_kernels<float>(Device::Kind::cpu, forward<float>, backward<float>);
+  add_kernels<double>(Device::Kind::cpu, forward<double>, backward<double>);
 }
 
 }  // namespace lmx::mlstm

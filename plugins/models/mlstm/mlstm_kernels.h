@@ -2,6 +2,8 @@
 // LSTM's own kernels (lmx/lstm_cell.h).
 #pragma once
 
+#include <cstdint>
+
 #include "lmx/kernels.h"
 
 namespace lmx::mlstm {
@@ -28,6 +30,12 @@ template <class T>
 using ProductKernel = void (*)(const ProductStep<T>&);
 template <class T>
 using ProductBackwardKernel = void (*)(const ProductBackwardStep<T>&);
+
+template <class T>
+void add_kernels(Device::Kind device, ProductKernel<T> forward, ProductBackwardKernel<T> backward) {
+  add_kernel("mlstm_product", device, dtype_of<T>, reinterpret_cast<AnyKernel>(forward));
+  add_kernel("mlstm_product_backward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(backward));
+}
 
 void add_cpu_kernels();  // f32 and f64
 
