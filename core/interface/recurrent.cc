@@ -201,8 +201,8 @@ int64_t RecurrentModel::activation_bytes_per_token() const {
   return 4 * elements;
 }
 
-// While a layer is differentiated: what all keep, the features, the gradients of its output and its input, that of its
-// normalised matrices, and a piece of it: its own gradient and, made again, what a checkpointed one has not kept.
+// While a layer is differentiated: what all keep, the gradients of its output and its input, those of its normalised
+// matrices, and a piece of it: its own gradient and, made again, what a checkpointed one has not kept.
 int64_t RecurrentModel::activation_bytes(int64_t sequences, int64_t steps) const {
   const int64_t length = segment_steps({config_.segment, config_.checkpoint}, steps, sequences);
   int64_t widths = 0, most = 0;
@@ -217,7 +217,7 @@ int64_t RecurrentModel::activation_bytes(int64_t sequences, int64_t steps) const
   }
   if (config_.checkpoint) most += sequences * config_.layers * widths * ((steps + length - 1) / length);
   const int64_t gone = config_.dropout > 0 ? output_size() : 0;  // the last output without its mask
-  return sequences * steps * (activation_bytes_per_token() + 4 * (2 * output_size() - gone)) + 4 * most;
+  return sequences * steps * (activation_bytes_per_token() + 4 * (output_size() - gone)) + 4 * most;
 }
 
 int64_t RecurrentModel::copy_bytes(DType compute) const {

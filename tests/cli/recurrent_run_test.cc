@@ -18,9 +18,11 @@ const char* const kRhn = "{name: rhn, layers: 2, embedding: 12, cells: 16, depth
 
 class RecurrentRun : public RunTest {
  protected:
-  static std::vector<std::string> with(const std::string& model, std::vector<std::string> more) {
-    more.push_back("model=" + model);
-    return more;
+  // The tiny recipe with this model.
+  void use(const std::string& model) const {
+    std::string text = kTinyRecipe;
+    const size_t at = text.find("model: {"), end = text.find('\n', at);
+    write("tiny.yaml", text.replace(at, end - at, "model: " + model));
   }
   // After "valid ppl " on the last line that has it.
   static double perplexity(const std::string& out) {
@@ -32,10 +34,10 @@ class RecurrentRun : public RunTest {
 // Perplexities of mixed precision near fp32's; fp16 with Puri's loss scale, which starts at 2^32 and has to fall.
 TEST_F(RecurrentRun, MixedPrecisionIsNearFp32) {
   for (const std::string model : {kMlstm, kRhn}) {
+    use(model);
     double fp32 = 0;
     for (const std::string precision : {"fp32", "bf16", "fp16"}) {
-      const Outcome o =
-          run("a", with(model, {"precision=" + precision, "loss_scale={preset: puri}", "train.steps=200"}));
+      const Outcome o = run("a", {"precision=" + precision, "loss_scale={preset: puri}", "train.steps=200"});
       ASSERT_EQ(o.code, 0) << o.err;
       const double ppl = perplexity(o.out);
       if (precision == "fp32") fp32 = ppl;
@@ -47,11 +49,17 @@ TEST_F(RecurrentRun, MixedPrecisionIsNearFp32) {
 }
 
 TEST_F(RecurrentRun, ResumesToTheBit) {
+  const std::vector<std::string> words{"precision=fp16", "loss_scale={preset: puri}"};
+  const auto more = [&](const std::vector<std::string>& extra) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), extra.begin(), extra.end());
+    return all;
+  };
   for (const std::string model : {kMlstm, kRhn}) {
-    ASSERT_EQ(run("whole", with(model, {"precision=fp16", "loss_scale={preset: puri}"})).code, 0);
-    ASSERT_EQ(run("halves", with(model, {"precision=fp16", "loss_scale={preset: puri}", "train.steps=60"})).code, 0);
-    const Outcome o = run(
-        "halves", with(model, {"precision=fp16", "loss_scale={preset: puri}", "--resume", "auto", "train.steps=120"}));
+    use(model);
+    ASSERT_EQ(run("whole", words).code, 0);
+    ASSERT_EQ(run("halves", more({"train.steps=60"})).code, 0);
+    const Outcome o = run("halves", more({"--resume", "auto", "train.steps=120"}));
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_EQ(this->model("halves"), this->model("whole")) << model;
     fs::remove_all(path("whole"));
@@ -62,11 +70,9 @@ TEST_F(RecurrentRun, ResumesToTheBit) {
 // What a checkpointed model has learned after 40 steps is what the plain one has, in every byte.
 TEST_F(RecurrentRun, CheckpointingChangesNothing) {
   for (const std::string model : {kMlstm, kRhn}) {
-    const std::vector<std::string> words = {"train.steps=40", "++model.segment=2"};
-    ASSERT_EQ(run("plain", with(model, words)).code, 0);
-    std::vector<std::string> more = words;
-    more.push_back("++model.checkpoint=true");
-    const Outcome o = run("less", with(model, more));
+    use(model);
+    ASSERT_EQ(run("plain", {"train.steps=40", "model.segment=2"}).code, 0);
+    const Outcome o = run("less", {"train.steps=40", "model.segment=2", "model.checkpoint=true"});
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_EQ(this->model("less", 40), this->model("plain", 40)) << model;
     fs::remove_all(path("plain"));
@@ -78,31 +84,34 @@ TEST_F(RecurrentRun, MemoryIsWithinATenthOfTheEstimate) {
   const std::string size = "cells: 128, embedding: 64";
   for (const std::string& model : {"{name: lstm, " + size + "}", "{name: mlstm, " + size + "}",
                                    "{name: mlstm, " + size + ", weight_norm: '.*'}", "{name: rhn, " + size + "}"}) {
-    for (const std::string more : {"checkpoint=false", "checkpoint=true"}) {
-      const std::vector<std::string> words =
-          with(model, {"++model." + more, "++model.segment=16", "batcher.sequence_length=128", "batch={global: 16}",
-                       "loss={name: full_softmax}", "train={steps: 2, eval_batch: 4}", "data.train_tokens=30000"});
-      std::vector<std::string> dry = words;
-      dry.push_back("--dry-run");
-      const Outcome said = run("a", dry), met = run("a", words);
+    write("tiny.yaml",
+          "data: {name: synthetic, vocab_size: 60, train_tokens: 30000, valid_tokens: 1000}\n"
+          "batcher: {name: tbptt, sequence_length: 128}\nbatch: {global: 16}\nloss: {name: full_softmax}\n"
+          "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 3, eval_batch: 4}\nthreads: 1\nmodel: " +
+              model + "\n");
+    for (const std::string checkpoint : {"false", "true"}) {
+      const std::vector<std::string> words{"model.checkpoint=" + checkpoint, "model.segment=16"};
+      const Outcome said = run("a", {words[0], words[1], "--dry-run"}), met = run("a", words);
       ASSERT_EQ(met.code, 0) << met.err;
       const double estimate = bytes_of(said.out, "total"), peak = bytes_of(met.err, "peak memory");
-      EXPECT_LT(std::abs(estimate / peak - 1), 0.1) << model << more << '\n' << said.out << met.err;
+      EXPECT_LT(std::abs(estimate / peak - 1), 0.1) << model << checkpoint << '\n' << said.out << met.err;
       fs::remove_all(path("a"));
     }
   }
 }
 
 TEST_F(RecurrentRun, DryRunCountsGains) {
-  const Outcome o = run("a", with("{name: mlstm, weight_norm: 'mlstm\\..*'}",
-                                  {"--dry-run", "data.vocab_size=256", "loss={name: full_softmax, bias: true}"}));
+  use("{name: mlstm, weight_norm: 'mlstm\\..*'}");
+  const Outcome o =
+      run("a", {"--dry-run", "data.vocab_size=256", "loss={name: full_softmax, bias: true}", "~loss.samples"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("parameters 86,319,360\n"));
   EXPECT_THAT(o.out, HasSubstr("of these 40,960 are gains of weight normalisation, 86,278,400 the model's own\n"));
 }
 
 TEST_F(RecurrentRun, PatternsThatFitNothing) {
-  const Outcome o = run("a", with("{name: mlstm, weight_norm: 'rhn.*'}", {}));
+  use("{name: mlstm, weight_norm: 'rhn.*'}");
+  const Outcome o = run("a");
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, HasSubstr("weight_norm 'rhn.*' fits no matrix of a layer"));
 }
