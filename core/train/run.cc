@@ -119,6 +119,7 @@ RunResult result_of(const Session& s, const Trainer& trainer, const std::string&
   r.true_ppl = s.data.true_perplexity;
   r.train_seconds = at.seconds;
   r.exit_code = code;
+  r.translates = s.network.model->translates();
   r.leads = s.leads();
   return r;
 }

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "comm/mpi_here.h"
 #include "run_fixture.h"
 
 namespace lmx_test {
@@ -119,7 +120,7 @@ TEST_F(Report, HiddenAndExposedTimes) {
 }
 
 TEST_F(Report, TimesOfProcesses) {
-  if (system("command -v mpirun >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no mpirun on this machine";
+  if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
   const Outcome o = run("a", {"train.steps=14", "comm={name: mpi, ranks: 2}"});
   if (o.code == 2 && o.err.find("no MPI") != std::string::npos) GTEST_SKIP() << o.err;
   ASSERT_EQ(o.code, 0) << o.err;

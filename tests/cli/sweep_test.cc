@@ -142,6 +142,9 @@ TEST_F(Sweep, OutcomesAreResults) {
 }
 
 TEST_F(Sweep, WantOfMemoryIsAnOutcome) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's shadow memory needs more addresses than this test's limit";
+#endif
   if (!fs::exists("/usr/bin/prlimit")) GTEST_SKIP() << "there is no prlimit (Debian: util-linux)";
   std::vector<std::string> limited{"prlimit", "--as=3000000000"};
   for (const std::string& word : sweep_words("out", {"train.steps=5", "model.projection=0", "model.cells=16,20000"}))

@@ -47,6 +47,8 @@ TEST_F(TranslateCommands, FromRawTextToBleu) {
   const std::string bleu = result_.substr(at);
   EXPECT_EQ(std::count(bleu.begin(), bleu.end(), '\n'), 1);  // the last line
   EXPECT_THAT(result_, HasSubstr("test BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:lmx-"));
+  EXPECT_THAT(result_, AllOf(HasSubstr("| lmx translate " + path("mt") + "\n  lmx report " + path("mt") + "\n"),
+                             testing::Not(HasSubstr("lmx generate"))));
   Outcome o = lmx({"eval", path("mt"), "--split", "test"});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("checkpoint step-40\n"), HasSubstr("test nll_nat "), HasSubstr("test ppl "),

@@ -41,7 +41,10 @@ void print_next(const lmx::RunResult& r, const Options& o) {
   const std::string lmx = "  " + command_name(), run = shell_quoted(r.directory);
   const std::string plugins = repeated("--plugin-dir", o.directories.directories);
   std::cout << "next:\n" << lmx << " eval " << run << " --checkpoint best" << plugins << "\n";
-  std::cout << lmx << " generate " << run << " --tokens 40" << plugins << "\n";
+  if (r.translates)
+    std::cout << "  echo 'Two dogs are playing .' |" << lmx.substr(1) << " translate " << run << plugins << "\n";
+  else
+    std::cout << lmx << " generate " << run << " --tokens 40" << plugins << "\n";
   const std::filesystem::path recipe = o.recipe, twin = recipe.parent_path() / "word_lm_gutenberg.yaml";
   std::error_code error;
   if (r.exit_code != 0 || r.paused) {
@@ -50,6 +53,8 @@ void print_next(const lmx::RunResult& r, const Options& o) {
       std::cout << " " << shell_quoted(word);  // the same recipe again
     if (o.ranks) std::cout << " --ranks " << o.ranks;
     std::cout << repeated("--config-dir", o.compose.search_path) << plugins << " --resume " << run << "\n";
+  } else if (r.translates) {
+    std::cout << lmx << " report " << run << "\n";
   } else if (recipe.filename() == twin.filename()) {
     std::cout << lmx << " run " << shell_quoted(o.recipe) << " model.cells=512 --dry-run\n";
   } else if (std::filesystem::exists(twin, error)) {
@@ -125,7 +130,8 @@ void add_run(CLI::App& app) {
        {"lmx run recipes/quickstart.yaml model.cells=64 train.steps=200", "with values changed"},
        {"lmx run recipes/word_lm_gutenberg.yaml --dry-run", "parameters, memory, data; trains nothing"},
        {"lmx run recipes/quickstart.yaml --ranks 8", "the same run as 8 ranks would compute it, in one process"},
-       {"lmx run recipes/quickstart.yaml --until 100", "pause after 100 steps; --resume goes on as if there had been no pause"},
+       {"lmx run recipes/quickstart.yaml --until 100",
+        "pause after 100 steps; --resume goes on as if there had been no pause"},
        {"lmx run recipes/quickstart.yaml --resume auto", "go on with its newest run, or start one"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RECIPE", o->recipe, "a recipe, a YAML file")->required()->type_name("");
@@ -136,7 +142,9 @@ void add_run(CLI::App& app) {
       ->allow_extra_args(false);
   command->add_option("--resume", o->resume, "a run's folder, or auto: the newest run of this recipe")
       ->type_name("DIR|auto");
-  command->add_option("--until", o->until, "pause after this step: validate, save and end; steps and schedule stay the recipe's")
+  command
+      ->add_option("--until", o->until,
+                   "pause after this step: validate, save and end; steps and schedule stay the recipe's")
       ->type_name("STEP")
       ->check(CLI::PositiveNumber);
   command->add_flag("--dry-run,-n", o->dry_run,

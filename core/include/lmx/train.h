@@ -121,6 +121,7 @@ struct RunResult {
   bool paused = false;             // at until_step, with steps left
   std::optional<TranslationQuality> translation;  // train.final_bleu
   int exit_code = 0;               // 0, 130 or 143
+  bool translates = false;         // the model is one for `lmx translate`, else one for `lmx generate`
   bool leads = true;               // false on ranks but the first, whose process says the result for all
 };
 // UserError: a wrong recipe, missing data, a run that cannot be resumed. RunError: diverged, a full disk.
