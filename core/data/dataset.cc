@@ -84,7 +84,8 @@ Dataset open_all_types(const Node& data) {
     throw UserError(str(config::at(data.mark, "data"),
                         "the types of parallel text are its subwords; name one side's files as text"));
   Node any_size = data;
-  any_size.set("vocab_size", Node::scalar("3"));
+  const Node* tokens = data.find("tokens");
+  if (!tokens || tokens->text != "bytes") any_size.set("vocab_size", Node::scalar("3"));
   const data::TextConfig config = text_config(any_size);
   return data::open_text(config, sources_of(config, data), true);
 }

@@ -51,6 +51,13 @@ TEST_F(Units, BytesAreTheirOwnIds) {
   EXPECT_THAT(d.report, AllOf(HasSubstr("the 256 bytes"), HasSubstr("3 strings, 9 bytes")));
 }
 
+TEST_F(Units, StatisticsTakeThemToo) {
+  write("a.txt", "abcab\nca\n");
+  EXPECT_EQ(open_all_types(text_data(quoted("a.txt"), "valid_fraction: 0\ntokens: bytes")).types, 3);
+  EXPECT_EQ(open_all_types(text_data(quoted("a.txt"), "valid_fraction: 0\ntokens: chars\nvocab_size: 9")).train.size(),
+            7);
+}
+
 TEST_F(Units, MostFrequentCharactersAndOneUnknown) {
   write("a.txt", "Abba\nb\xC3\xA9 b\n");
   const Dataset d = open(quoted("a.txt"), "tokens: chars\nvocab_size: 4");
