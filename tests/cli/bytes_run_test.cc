@@ -143,6 +143,9 @@ TEST_F(BytesRun, MistakesAreNamed) {
   EXPECT_THAT(error({"data.field=text"}), AllOf(HasSubstr("no column 'text'"), HasSubstr("label, sentence")));
   EXPECT_THAT(error({"data.tokens=words", "data.preprocess=none", "++data.vocab_size=10"}), HasSubstr("keeps none"));
   ASSERT_EQ(run("chars", {"data.tokens=chars", "++data.vocab_size=12", "train.steps=2"}).code, 0);
+  const std::string drawn = good({"generate", path("chars"), "--tokens", "200"}).out;
+  EXPECT_EQ(drawn.size(), 201U) << "each of these characters is a byte";
+  EXPECT_EQ(drawn.find("<unk>"), std::string::npos);
   ASSERT_EQ(run("a", {"train.steps=2"}).code, 0);
   const Outcome other = lmx({"eval", path("chars"), "--checkpoint", path("a/checkpoints/step-2")});
   EXPECT_EQ(other.code, 2);

@@ -1,0 +1,47 @@
+// The character recipes as dry runs: parameters of the papers' sizes, and desk twins that compose.
+#include <gmock/gmock.h>
+
+#include "run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+// Without corpora: what a recipe trains does not depend on them, and what is missing is told.
+std::string dry_run(const std::string& recipe, std::vector<std::string> more = {}) {
+  std::vector<std::string> words{"run", LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml", "--dry-run"};
+  words.insert(words.end(), more.begin(), more.end());
+  const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", "/nonexistent"}, {"OMP_NUM_THREADS", "1"}});
+  EXPECT_EQ(o.code, 0) << recipe << ": " << o.err;
+  return o.out;
+}
+
+TEST(CharacterRecipes, ParametersOfPuri) {
+  EXPECT_THAT(
+      dry_run("puri_amazon_4096", {"comm=virtual", "comm.ranks=128"}),
+      AllOf(HasSubstr("parameters 86,319,360"), HasSubstr("40,960 are gains of weight normalisation, 86,278,400"),
+            HasSubstr("one of 128 with 256 of the 32768 sequences"), HasSubstr("corpus 'amazon_reviews' is missing")));
+  EXPECT_THAT(dry_run("puri_amazon_8192", {"comm=virtual", "comm.ranks=8"}),
+              AllOf(HasSubstr("340,312,320 the model's own"), HasSubstr("one of 8 with 96 of the 768 sequences")));
+}
+
+TEST(CharacterRecipes, ParametersOfPatwary) {
+  EXPECT_THAT(dry_run("patwary_char_1b"), AllOf(HasSubstr("parameters 71,034,978"), HasSubstr("19,200 tokens"),
+                                                HasSubstr("corpus 'one_billion_word' is missing")));
+  EXPECT_THAT(dry_run("patwary_char_gutenberg"), HasSubstr("parameters 71,034,978"));
+  EXPECT_THAT(dry_run("patwary_tieba"), AllOf(HasSubstr("vocabulary 15,437"), HasSubstr("one of 6 with 128 of the 768"),
+                                              HasSubstr("no public copy")));
+}
+
+TEST(CharacterRecipes, DeskTwins) {
+  for (const char* recipe :
+       {"puri_amazon_4096", "puri_amazon_8192", "puri_mixed", "puri_width", "puri_convergence", "sentiment_transfer"})
+    EXPECT_THAT(dry_run(recipe, {"puri/scale=desk"}), HasSubstr("corpus 'movie_reviews' is missing")) << recipe;
+  EXPECT_THAT(dry_run("patwary_char_1b", {"patwary/scale=desk", "data=gutenberg_chars"}), HasSubstr("vocabulary 98"));
+  EXPECT_THAT(dry_run("patwary_tieba", {"patwary/scale=desk", "data=zh_poetry_chars"}), HasSubstr("vocabulary 13,000"));
+}
+
+}  // namespace
+}  // namespace lmx_test
