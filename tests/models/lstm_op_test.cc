@@ -39,7 +39,7 @@ TEST_P(LstmOp, GradientsMatchDifferences) {
       [&](Context& ctx, const std::vector<Var>& v) {
         LayerState state = start;
         const LayerWeights w{v[1], v[2], v[3], v.size() > 4 ? v[4] : Var()};
-        return weighted(ctx, lstm_layer(ctx, v[0], w, state, {.forget_bias = 0.7}));
+        return weighted(ctx, lstm_layer(ctx, v[0], w, state, {0.7, {}}));
       },
       leaves);
 }
@@ -81,7 +81,7 @@ TEST_F(LstmOp, EveryPrecisionFollowsF64) {
     const LayerWeights w{leaf({96, 16}, 2, "w_ih"), leaf({96, 12}, 3, "w_hh"), leaf({96}, 4, "b"),
                          leaf({12, 24}, 5, "w_hr")};
     LayerState state{ctx.zeros({4, 12}, type), ctx.zeros({4, 24}, type)};
-    const Var y = lstm_layer(ctx, x, w, state, {.forget_bias = 1.0});
+    const Var y = lstm_layer(ctx, x, w, state, {1.0, {}});
     tape.backward(ctx, sum(ctx, multiply(ctx, y, Var(f64_tensor(y.shape(), 9).to(type)))));
     std::vector<std::vector<double>> out{lmx::testing::dense_gradient(x), lmx::testing::dense_gradient(w.w_ih),
                                          lmx::testing::dense_gradient(w.w_hh), lmx::testing::dense_gradient(w.bias),
