@@ -14,6 +14,7 @@
 #include "lmx/matmul.h"
 #include "lmx/plugin.h"
 #include "train/comm_config.h"
+#include "train/metrics_reader.h"
 #include "train/resume.h"
 #include "train/run_directory.h"
 #include "train/signals.h"
@@ -263,8 +264,12 @@ RunResult run_recipe(const Node& composed, const std::string& name, const RunOpt
     });
   }
   // The run is whole by now: what stops this (an interrupt, too) costs no training.
-  if (result.leads && result.exit_code == 0 && !result.paused && recipe.train.final_bleu != "none")
-    result.translation = evaluate_run(result.directory, {recipe.train.final_bleu, "last", true, {}}).translation;
+  if (result.leads && result.exit_code == 0 && !result.paused && recipe.train.final_bleu != "none") {
+    const EvalResult last = evaluate_run(result.directory, {recipe.train.final_bleu, "last", true, {}});
+    result.translation = last.translation;
+    write_translation(result.directory, {last.step, last.translation->split, {{"BLEU", last.translation->bleu},
+                                                                              {"multi_bleu", last.translation->multi_bleu}}});
+  }
   return result;
 }
 

@@ -1,6 +1,8 @@
 // A translation run from raw text to BLEU, by the commands as users call them.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "run_fixture.h"
 
 namespace lmx_test {
@@ -71,6 +73,32 @@ TEST_F(TranslateCommands, FromRawTextToBleu) {
   o = lmx({"score", path("mt"), path("a.en"), path("a.de")});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 300);
+}
+
+TEST_F(TranslateCommands, BleuIsARecordOfTheRun) {
+  const auto last_line = [&] {
+    const std::string text = read_file(folder_ / "mt/metrics.jsonl");
+    const size_t begin = text.rfind('\n', text.size() - 2) + 1;
+    return text.substr(begin, text.size() - 1 - begin);
+  };
+  const auto record = nlohmann::json::parse(last_line());
+  EXPECT_EQ(record["step"], 40);
+  EXPECT_EQ(record["split"], "test");
+  char bleu[32];
+  std::snprintf(bleu, sizeof bleu, "test BLEU %.2f", record["BLEU"].get<double>());
+  EXPECT_THAT(lmx({"eval", path("mt"), "--split", "test"}).out, HasSubstr(bleu));
+  Outcome o = lmx({"report", path("mt")});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(testing::ContainsRegex("\ntest BLEU +[0-9.e-]+ +40\n"),
+                           testing::ContainsRegex("\ntest multi-bleu +[0-9.e-]+ +40\n"),
+                           testing::ContainsRegex("\nbest valid ppl +[0-9.]+ +[1-4]0\n")));
+  const auto json = nlohmann::json::parse(lmx({"report", path("mt"), "--json"}).out);
+  EXPECT_EQ(json["translation"]["BLEU"], record["BLEU"]);
+  // Asked again, a run that is done has the record once.
+  const std::string before = read_file(folder_ / "mt/metrics.jsonl");
+  o = lmx({"run", path("mt/config.yaml"), "run.dir=" + path("mt"), "--resume", path("mt")});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(read_file(folder_ / "mt/metrics.jsonl"), before);
 }
 
 TEST_F(TranslateCommands, RefuseWithOneMessage) {

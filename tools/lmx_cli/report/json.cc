@@ -44,6 +44,8 @@ void print_json(const Report& r) {
   json["train"] = record_json(r.train);
   json["valid"] = record_json(r.valid);
   json["best"] = record_json(r.best);
+  json["translation"] = record_json(r.translation);
+  if (r.translation) json["translation"]["split"] = r.translation->split;
   json["traffic"] = Json::array();
   for (const auto& [key, line] : r.traffic)
     json["traffic"].push_back({{"group", key.first},

@@ -26,7 +26,8 @@ void read_own_metrics(Report& report, const std::vector<RunRecord>& records) {
   for (const RunRecord& r : records) {
     report.step = std::max(report.step, r.step);
     if (r.split == "train") report.train = r;
-    if (r.split == "valid") {
+    if (r.values.contains("BLEU")) report.translation = r;
+    if (r.split == "valid" && r.values.contains("ppl")) {
       report.valid = r;
       if (!report.best || r.at("ppl", INFINITY) < report.best->at("ppl", INFINITY)) report.best = r;
     }

@@ -34,6 +34,7 @@ struct Report {
   size_t ranks = 1;
   std::vector<RunRecord> records;
   std::optional<RunRecord> train, valid, best;
+  std::optional<RunRecord> translation;  // of train.final_bleu
   std::map<std::string, double> rows, codec;                           // means over the run, by parameter
   std::map<std::pair<std::string, std::string>, TrafficLine> traffic;  // by group and collective
   std::map<int64_t, std::map<std::string, double>> rank_memory;        // peak bytes of each rank, by class

@@ -32,6 +32,10 @@ Rows result_rows(const Report& r) {
   };
   add("valid ppl", r.valid, "ppl");
   add("best valid ppl", r.best, "ppl");
+  if (r.translation) {
+    add((r.translation->split + " BLEU").c_str(), r.translation, "BLEU");
+    add((r.translation->split + " multi-bleu").c_str(), r.translation, "multi_bleu");
+  }
   add("valid nll_nat", r.valid, "nll_nat");
   add("valid nll_bit", r.valid, "nll_bit");
   add("train nll_nat", r.train, "nll_nat");
