@@ -179,6 +179,19 @@ TEST(Completion, ScriptsAreOfTheirShells) {
   EXPECT_EQ(run_lmx({"completion", "fish"}).code, 2);
 }
 
+// The lines as an interactive zsh leaves them behind the tabulator; '|' is where the cursor stands.
+TEST_F(InAFolder, ZshCompletes) {
+  if (run_process({"bash", "-c", "command -v zsh"}, {}).code != 0) GTEST_SKIP() << "there is no zsh";
+  const std::string recipe = (folder_ / "recipes/quickstart.yaml").string();
+  const Outcome o = run_process({"timeout", "120", "zsh", "-f", LMX_SOURCE_DIR "/tests/cli/zsh_completed.zsh", folder_.string(),
+                                 "lmx plugins inf", "lmx run --dry-r", "lmx run " + recipe.substr(0, recipe.size() - 8),
+                                 "lmx run " + recipe + " optimizer=adag", "lmx run " + recipe + " model.cel"},
+                                {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")}});
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+  EXPECT_EQ(o.out, "lmx plugins info |\nlmx run --dry-run |\nlmx run " + recipe + " |\nlmx run " + recipe +
+                       " optimizer=adagrad |\nlmx run " + recipe + " model.cells=|\n");
+}
+
 TEST(ManualPage, HasEveryCommandsHelp) {
   const std::string page = read_file(LMX_BINARY_DIR "/share/lmx.1");
   EXPECT_THAT(page, AllOf(testing::StartsWith(".TH LMX 1"), HasSubstr(".SS \"lmx plugins check\""),

@@ -1,4 +1,4 @@
-# `cmake --install`: bin/lmx, the core, its headers, the plugins, the recipes, a CMake package and lmx.pc for plugins out of tree,
+# `cmake --install`: bin/lmx, the core, its headers, the plugins, the recipes and experiments, a CMake package and lmx.pc for plugins out of tree,
 # the manual page and completions; `cpack` makes an archive that runs from any folder, and a Debian package, of the same.
 include(CMakePackageConfigHelpers)
 set(_lmx_package ${CMAKE_INSTALL_LIBDIR}/cmake/lmx)
@@ -6,7 +6,7 @@ set(_lmx_package ${CMAKE_INSTALL_LIBDIR}/cmake/lmx)
 install(TARGETS lmx_core EXPORT lmxTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS lmx_exe RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY core/include/lmx DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/lmx OPTIONAL)
+install(DIRECTORY recipes experiments DESTINATION ${CMAKE_INSTALL_DATADIR}/lmx OPTIONAL)
 install(EXPORT lmxTargets NAMESPACE lmx:: DESTINATION ${_lmx_package})
 if(TARGET lmx_cuda)
   install(TARGETS lmx_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -27,7 +27,10 @@ install(FILES ${CMAKE_BINARY_DIR}/cmake/lmx.pc DESTINATION ${CMAKE_INSTALL_LIBDI
 
 install(FILES ${CMAKE_BINARY_DIR}/share/lmx.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${CMAKE_BINARY_DIR}/share/lmx.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME lmx)
-install(FILES ${CMAKE_BINARY_DIR}/share/_lmx DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+# A zsh of Debian looks for what packages bring in vendor-completions, and in /usr/local alone in site-functions.
+foreach(folder site-functions vendor-completions)
+  install(FILES ${CMAKE_BINARY_DIR}/share/_lmx DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/${folder})
+endforeach()
 
 set(CPACK_GENERATOR TGZ DEB)
 set(CPACK_PACKAGE_NAME lmx)

@@ -217,7 +217,12 @@ _lmx() {
   compadd -S '' -a open
   compadd -a closed
 }
-if [[ $funcstack[1] == _lmx ]]; then _lmx "$@"; else compdef _lmx lmx; fi
+if [[ $funcstack[1] == _lmx ]]; then
+  _lmx "$@"
+else
+  (( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }
+  compdef _lmx lmx
+fi
 )";
 
 }  // namespace

@@ -1,7 +1,6 @@
 // lmx experiment list | run
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <set>
@@ -9,6 +8,7 @@
 #include "commands.h"
 #include "experiment/results.h"
 #include "experiment/runner.h"
+#include "lmx/checkpoint.h"
 #include "lmx/data.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -38,7 +38,6 @@ void list() {
     for (const Scale& s : e.scales) scales += (scales.empty() ? "" : ", ") + s.id;
     rows.push_back({id, scales, e.title, e.place});
   }
-  if (rows.size() == 1) throw UserError("[experiment] there is no folder experiments/ here");
   std::cout << table(rows);
 }
 
@@ -105,15 +104,6 @@ void print_plan(const Experiment& e, const std::vector<Cell>& cells, const std::
   std::cout << e.id << ": " << e.title << "\n" << table(rows) << "commands:\n" << commands;
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path + ".tmp", std::ios::binary);
-  file << text;
-  file.close();
-  std::error_code error;
-  if (file) std::filesystem::rename(path + ".tmp", path, error);
-  if (!file || error) throw lmx::RunError(str("[experiment] cannot write ", path));
-}
-
 // results.json, table.md and figure.svg of what is done; the table to stdout.
 void write_results(const Experiment& e, const Scale& scale, const std::vector<Cell>& cells, const Runner& runner,
                    const std::string& out, const Ending& ending) {
@@ -121,9 +111,9 @@ void write_results(const Experiment& e, const Scale& scale, const std::vector<Ce
   for (const Cell& cell : cells)
     if (cell.runs && runner.done(cell)) records[cell.id] = runner.records(cell);
   const Results judged = judge(e, scale, cells, measure_cells(e, cells, records), ending.failed);
-  write_file(out + "/results.json", json(judged));
-  write_file(out + "/table.md", markdown(judged));
-  if (!e.figure.layers.empty()) write_file(out + "/figure.svg", figure_svg(judged, records));
+  lmx::write_file_atomically(out + "/results.json", json(judged));
+  lmx::write_file_atomically(out + "/table.md", markdown(judged));
+  if (!e.figure.layers.empty()) lmx::write_file_atomically(out + "/figure.svg", figure_svg(judged, records));
   std::cout << markdown(judged);
   lmx::log_info(str("results: ", out, "/{results.json,table.md", e.figure.layers.empty() ? "" : ",figure.svg", "}"));
 }

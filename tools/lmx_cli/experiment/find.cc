@@ -15,7 +15,7 @@ std::vector<fs::path> roots() {
   std::error_code error;
   const fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path();
   if (!error) {
-    folders.push_back(bin.parent_path().parent_path() / "experiments");              // <source>/build/bin/lmx
+    folders.push_back(bin.parent_path().parent_path() / "experiments");      // <source>/build/bin/lmx
     folders.push_back(bin.parent_path() / "share" / "lmx" / "experiments");  // <prefix>/bin/lmx
   }
   return folders;
@@ -33,6 +33,12 @@ std::vector<std::pair<std::string, std::string>> find_experiments() {
       const bool known = std::any_of(found.begin(), found.end(), [&](const auto& f) { return f.first == id; });
       if (!known) found.emplace_back(id, entry.path().string());
     }
+  }
+  if (found.empty()) {
+    std::string searched;
+    for (const fs::path& root : roots()) searched += (searched.empty() ? "" : ", ") + root.string();
+    throw lmx::UserError(lmx::str("[experiment] there are no experiments in ", searched,
+                                  "; go to a folder that has experiments/, or name a file: x.yaml"));
   }
   std::sort(found.begin(), found.end());
   return found;
