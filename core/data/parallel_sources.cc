@@ -1,5 +1,6 @@
 // Which files of parallel text a config means.
 #include "config/messages.h"
+#include "data/corpus_place.h"
 #include "data/parallel.h"
 #include "lmx/error.h"
 
@@ -61,11 +62,10 @@ void use_corpus(const ParallelConfig& config, const std::string& place, std::arr
   const CorpusSide& source = side_of(corpus, config.source_language, first, place);
   const CorpusSide& target = side_of(corpus, config.target_language, &source == &corpus.sides[0], place);
   if (&source == &target) throw UserError(str(place, "source and target are both '", source.language, "'"));
-  const CorpusPlace found = locate(corpus);
-  if (!found.problem.empty()) throw UserError("[data] " + found.problem);
+  sources.directory = directory_of(corpus);
   const auto below = [&](const Patterns& patterns) {
     Patterns paths;
-    for (const std::string& pattern : patterns) paths.push_back(found.directory + "/" + pattern);
+    for (const std::string& pattern : patterns) paths.push_back(sources.directory + "/" + pattern);
     return paths;
   };
   const bool tsv = source.column > 0;
@@ -81,7 +81,6 @@ void use_corpus(const ParallelConfig& config, const std::string& place, std::arr
   }
   if (tsv) columns = {source.column, target.column};
   sources.corpus = &corpus;
-  sources.directory = found.directory;
   sources.source.language = source.language;
   sources.target.language = target.language;
 }

@@ -6,6 +6,7 @@
 
 #include "data/cache.h"
 #include "data/checksums.h"
+#include "data/corpus_place.h"
 #include "data/files.h"
 #include "data/prepare.h"
 #include "lmx/error.h"
@@ -216,14 +217,12 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
       throw UserError(str(place, "corpus '", corpus.name, "' is parallel text (data.name: parallel), not text for a ",
                           "language model"));
     if (field.empty()) field = corpus.field;
-    const CorpusPlace found = locate(corpus);
-    if (!found.problem.empty()) throw UserError("[data] " + found.problem);
     sources.corpus = &corpus;
-    sources.directory = found.directory;
+    sources.directory = directory_of(corpus);
     const std::vector<std::string>* own[kSplits] = {&corpus.train, &corpus.valid, &corpus.test};
     for (size_t s = 0; s < kSplits; ++s) {
       if (!patterns[s].empty()) throw UserError(str(place, kSplitNames[s], "_files cannot be given beside `corpus`"));
-      for (const std::string& pattern : *own[s]) patterns[s].push_back(found.directory + "/" + pattern);
+      for (const std::string& pattern : *own[s]) patterns[s].push_back(sources.directory + "/" + pattern);
     }
   }
   sources.whitespace_only = config.tokenizer == "auto" ? sources.corpus && sources.corpus->tokenizer == "whitespace"

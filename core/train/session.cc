@@ -3,6 +3,7 @@
 #include <exception>
 #include <filesystem>
 
+#include "data/corpus_place.h"
 #include "data/files.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -45,9 +46,9 @@ int64_t count_steps(const Recipe& r, const Batcher& batcher) {
 Dataset open_data(const Recipe& r) {
   try {
     return open_dataset(r.data);
-  } catch (const UserError& e) {
+  } catch (const data::CorpusMissing& e) {
     const Node* smaller = r.provenance.find("smaller");
-    if (!smaller || smaller->text.empty() || std::string(e.what()).find("is missing") == std::string::npos) throw;
+    if (!smaller || smaller->text.empty()) throw;
     throw UserError(str(e.what(), "\n", smaller->text));
   }
 }

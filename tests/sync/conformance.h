@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lmx/plugin.h"
+#include "lmx/row_sync.h"
 #include "sync/conformance_data.h"
 
 namespace lmx::sync_test {
@@ -87,17 +88,12 @@ class RankRun {
     return *std::find_if(specs_.begin(), specs_.end(), [&](const ParameterSpec& p) { return p.name == name; });
   }
   // The gradient as a dense matrix; for comparisons alone.
-  std::vector<float> values(const ParameterSpec& p) const {
-    const Gradient& g = vars_.at(p.name).grad();
-    std::vector<float> all(static_cast<size_t>(p.shape.numel()));
-    if (g.dense.defined()) all.assign(g.dense.values<float>().begin(), g.dense.values<float>().end());
-    const auto width = static_cast<size_t>(width_of(p));
-    for (const RowSparse& piece : g.pieces)
-      for (size_t i = 0; i < piece.indices.size() * width; ++i)
-        all[static_cast<size_t>(piece.indices[i / width]) * width + i % width] += piece.rows.data<float>()[i];
-    return all;
+  std::vector<float> values(const ParameterSpec& p) {
+    Var& var = vars_.at(p.name);
+    const Tensor all = dense_of(ctx_, var.grad(), var.value());
+    return {all.values<float>().begin(), all.values<float>().end()};
   }
-  std::vector<std::vector<float>> all_values() const {
+  std::vector<std::vector<float>> all_values() {
     std::vector<std::vector<float>> all;
     for (const ParameterSpec& p : specs_) all.push_back(values(p));
     return all;

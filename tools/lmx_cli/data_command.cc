@@ -1,6 +1,5 @@
 // lmx data list | fetch | prepare | stats (filter and top: pairs_command.cc)
 #include <cmath>
-#include <fstream>
 #include <iomanip>
 #include <iostream>
 #include <memory>
@@ -8,6 +7,7 @@
 
 #include "chart.h"
 #include "commands.h"
+#include "lmx/checkpoint.h"
 #include "lmx/corpora.h"
 #include "lmx/data.h"
 #include "lmx/fetch.h"
@@ -121,13 +121,6 @@ std::string records_of(const Dataset& dataset, const std::vector<TypesAtTokens>&
          "\n";
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) throw RunError(str("[data] cannot write ", path));
-}
-
 void stats(const Options& options) {
   const Node data = stats_data(options);
   const Node* kind = data.find("name");
@@ -146,10 +139,9 @@ void stats(const Options& options) {
   }
   std::cout << table(rows) << "\nU = " << fixed(fit.factor, 3) << " N^" << fixed(fit.exponent, 3)
             << "   (Patwary et al. 2018: N^0.64)   rms residual " << fixed(100 * fit.rms, 2) << " %\n";
-  if (!options.records.empty()) write_file(options.records, records_of(dataset, points, fit));
-  write_file(options.plot, plot_of(points, fit,
-                                   "Unique words against tokens: " +
-                                       (options.corpus.empty() ? dataset.source_note : options.corpus)));
+  if (!options.records.empty()) write_file_atomically(options.records, records_of(dataset, points, fit));
+  const std::string what = options.corpus.empty() ? dataset.source_note : options.corpus;
+  write_file_atomically(options.plot, plot_of(points, fit, "Unique words against tokens: " + what));
   std::cout << "plot: " << options.plot << "\n";
 }
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 
+#include "lmx/row_sync.h"
 #include "lmx/sync.h"
 #include "plugins_check.h"
 
@@ -156,15 +157,10 @@ class RankRun {
     else
       g.pieces.push_back({own.indices, values, false});
   }
-  std::vector<float> dense(const ParameterSpec& p) const {
-    const Gradient& g = vars_.at(p.name).grad();
-    std::vector<float> all(static_cast<size_t>(p.shape.numel()));
-    if (g.dense.defined()) all.assign(g.dense.values<float>().begin(), g.dense.values<float>().end());
-    const auto width = static_cast<size_t>(width_of(p));
-    for (const RowSparse& piece : g.pieces)
-      for (size_t i = 0; i < piece.indices.size() * width; ++i)
-        all[static_cast<size_t>(piece.indices[i / width]) * width + i % width] += piece.rows.data<float>()[i];
-    return all;
+  std::vector<float> dense(const ParameterSpec& p) {
+    Var& var = vars_.at(p.name);
+    const Tensor all = dense_of(ctx_, var.grad(), var.value());
+    return {all.values<float>().begin(), all.values<float>().end()};
   }
 
   Communicator& comm_;
