@@ -5,9 +5,10 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <mutex>
+
+#include "lmx/clock.h"
 
 namespace lmx {
 namespace {
@@ -25,15 +26,6 @@ Logger& logger() {
 }
 
 constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
-
-std::string clock() {
-  char text[32];
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &local);
-  return text;
-}
 
 }  // namespace
 
@@ -60,7 +52,7 @@ void log(LogLevel level, std::string_view text) {
     if (level >= LogLevel::warn) std::fprintf(stderr, "%s: ", name);
     std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
   }
-  if (l.file.is_open()) l.file << clock() << ' ' << name << ' ' << text << std::endl;
+  if (l.file.is_open()) l.file << local_time("%Y-%m-%d %H:%M:%S") << ' ' << name << ' ' << text << std::endl;
 }
 
 void set_log_level(LogLevel threshold) {

@@ -1,6 +1,7 @@
 #include "config/compose.h"
 
 #include <filesystem>
+#include <functional>
 
 #include "config/interpolate.h"
 #include "config/merge.h"
@@ -17,16 +18,60 @@ void config::Inputs::add(const std::vector<std::string>& overrides) {
   }
 }
 
+namespace {
+
+// `after_step`: what has become of the tree after each file and each override.
+Node put_together(config::Inputs& inputs, const config::Expanded& expanded, const ComposeOptions& options,
+                  const std::function<void(const Node&)>& after_step = {}) {
+  Node root = Node::map({inputs.recipe.file, 1, 1});
+  const auto done = [&] {
+    if (after_step) after_step(root);
+  };
+  for (const config::MergeStep& step : expanded.steps) {
+    config::merge_at(root, step.package, step.source->content);
+    root.erase("sweep");  // says how `lmx sweep` varies the recipe; a single run is one point
+    done();
+  }
+  // Groups have shaped the tree; values then apply from left to right.
+  const config::ApplyRules rules{options.typed, [&] { return inputs.sources.groups(); }};
+  for (const config::Override& o : inputs.values) {
+    config::apply_override(root, o, rules);
+    done();
+  }
+  return root;
+}
+
+std::string value_of(const Node& node) {
+  std::string text = node.kind == Node::Kind::map ? to_json(node) : to_yaml(node);
+  text.resize(text.find_last_not_of('\n') + 1);
+  return text;
+}
+
+bool same_mark(const Mark& a, const Mark& b) {
+  return a.file == b.file && a.line == b.line && a.column == b.column;
+}
+
+using History = std::map<std::string, std::vector<ReplacedValue>>;
+
+// Notes what of `before` has another value in `now`.
+void note_changes(const Node& before, const Node& now, const std::string& path, History& history) {
+  if (now.kind == Node::Kind::map && before.kind == Node::Kind::map) {
+    for (const auto& [key, value] : now.entries)
+      if (const Node* old = before.find(key)) note_changes(*old, value, config::join_path(path, key), history);
+    return;
+  }
+  if (same_mark(before.mark, now.mark) && value_of(before) == value_of(now)) return;
+  std::vector<ReplacedValue>& values = history[path];
+  values.insert(values.begin(), {value_of(before), before.mark});
+}
+
+}  // namespace
+
 Node compose_run(const std::string& recipe_file, const ComposeOptions& options, const RunNames& names) {
   config::Inputs inputs(recipe_file, options.search_path);
   inputs.add(options.overrides);
-  Node root = Node::map({recipe_file, 1, 1});
   const config::Expanded expanded = config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups);
-  for (const config::MergeStep& step : expanded.steps) config::merge_at(root, step.package, step.source->content);
-  root.erase("sweep");  // says how `lmx sweep` varies the recipe; a single run is one point
-  // Groups have shaped the tree; values then apply from left to right.
-  const config::ApplyRules rules{options.typed, [&] { return inputs.sources.groups(); }};
-  for (const config::Override& o : inputs.values) config::apply_override(root, o, rules);
+  const Node root = put_together(inputs, expanded, options);
   if (!options.resolve) return root;
   config::RunValues run;
   run.name = names.job_name.empty() ? std::filesystem::path(recipe_file).stem().string() : names.job_name;
@@ -47,6 +92,19 @@ std::vector<MergedFile> merged_files(const std::string& recipe_file, const Compo
   for (const config::MergeStep& step : config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups).steps)
     files.push_back({step.source->file, step.package});
   return files;
+}
+
+History replaced_values(const std::string& recipe_file, const ComposeOptions& options) {
+  config::Inputs inputs(recipe_file, options.search_path);
+  inputs.add(options.overrides);
+  History history;
+  Node before = Node::map();
+  const config::Expanded expanded = config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups);
+  put_together(inputs, expanded, options, [&](const Node& now) {
+    note_changes(before, now, "", history);
+    before = now;
+  });
+  return history;
 }
 
 }  // namespace lmx

@@ -7,6 +7,7 @@
 #include "config/messages.h"
 #include "config/override.h"
 #include "config/source_text.h"
+#include "lmx/clock.h"
 #include "lmx/log.h"
 
 namespace lmx::config {
@@ -73,12 +74,10 @@ Node dict_values(const ResolverCall& call) {
 
 Node now(const ResolverCall& call) {
   const std::string format = text_of(call, 0);
-  std::tm local{};
-  localtime_r(&call.now, &local);
-  char text[256];
-  if (std::strftime(text, sizeof text, format.c_str(), &local) == 0)
+  std::string text = local_time(format.c_str(), call.now);
+  if (text.empty())
     fail(call, "expected a time format such as %Y-%m-%d");
-  return Node::string(text, call.mark);
+  return Node::string(std::move(text), call.mark);
 }
 
 // ${lmx:job.name}: what the run knows of itself. `hydra` is the name that recipes from elsewhere use.

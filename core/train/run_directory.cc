@@ -8,13 +8,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "data/files.h"
 #include "lmx/checkpoint.h"
+#include "lmx/clock.h"
 #include "lmx/error.h"
 #include "train/atomic_file.h"
 
@@ -23,15 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-std::string time_text(const char* format) {
-  char text[64];
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  std::strftime(text, sizeof text, format, &local);
-  return text;
-}
 
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
@@ -67,7 +58,7 @@ std::string create_run_directory(const std::string& wanted, const std::string& r
     throw UserError(str("[run] run.dir ", wanted, " exists and is not empty; --resume ", wanted,
                         " continues the run in it, or choose another folder"));
   }
-  const std::string base = str("runs/", recipe, "/", time_text("%Y-%m-%d_%H%M%S"));
+  const std::string base = str("runs/", recipe, "/", local_time("%Y-%m-%d_%H%M%S"));
   std::string path = base;
   for (int suffix = 2; !make_folder(path); ++suffix) path = str(base, "-", suffix);
   return path;
@@ -146,7 +137,7 @@ void write_status(const std::string& directory, const std::string& state, int64_
               {"step", step},
               {"pid", getpid()},
               {"host", host_json()["name"]},
-              {"time", time_text("%Y-%m-%dT%H:%M:%S%z")}};
+              {"time", local_time("%Y-%m-%dT%H:%M:%S%z")}};
   if (!reason.empty()) status["reason"] = reason;
   if (!cause.empty()) status["cause"] = cause;
   write_file_atomically(directory + "/status.json", json_text(status));
@@ -160,7 +151,7 @@ void write_provenance(const std::string& directory, const Provenance& p) {
     const Json before = Json::parse(data::read_file(path), nullptr, false);
     if (before.is_object() && before.contains("starts") && before["starts"].is_array()) all = before;
   }
-  Json start{{"time", time_text("%Y-%m-%dT%H:%M:%S%z")},
+  Json start{{"time", local_time("%Y-%m-%dT%H:%M:%S%z")},
              {"command_line", p.command_line},
              {"directory", fs::current_path(error).string()}};
   start["lmx"] = {{"version", kVersion}, {"abi", kAbi}, {"compiler", __VERSION__}};

@@ -49,6 +49,21 @@ TEST(ConfigCommand, ExplainOfAKeyOrAPart) {
   EXPECT_THAT(none.err, HasSubstr("no key 'model.celsl' (did you mean 'model.cells'?)"));
 }
 
+TEST(ConfigCommand, ExplainTellsWhatAValueReplaced) {
+  const Outcome o = run_lmx({"config", kQuickstart, "model.cells=9", "--explain", "model.cells"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, ContainsRegex("\nmodel\\.cells +9 +override 'model\\.cells=9' +128 \\([^ ]*quickstart\\.yaml:16:[0-9]+"
+                                   "\\), 512 \\([^ ]*model/lstm\\.yaml:4:8\\)\n"));
+  const Outcome json = run_lmx({"config", kQuickstart, "model.cells=9", "--explain", "model.cells", "--json"});
+  const auto row = nlohmann::json::parse(json.out).at(0);
+  ASSERT_EQ(row.at("replaces").size(), 2u);
+  EXPECT_EQ(row.at("replaces")[0].at("value"), "128");
+  EXPECT_THAT(row.at("replaces")[1].at("origin").get<std::string>(), HasSubstr("model/lstm.yaml:4:8"));
+  EXPECT_FALSE(nlohmann::json::parse(run_lmx({"config", kQuickstart, "--explain", "seed", "--json"}).out)
+                   .at(0)
+                   .contains("replaces"));
+}
+
 TEST(ConfigCommand, SchemaListsEveryFieldOfWhatIsNamed) {
   const Outcome o = run_lmx({"config", kQuickstart, "--schema"});
   EXPECT_EQ(o.code, 0) << o.err;

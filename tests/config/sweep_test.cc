@@ -112,5 +112,30 @@ TEST(Overrides, AreText) {
               testing::HasSubstr("a key of 201 bytes"));
 }
 
+TEST(ReplacedValues, NewestFirstWithTheirPlaces) {
+  const test::TempFolder folder;
+  folder.write("model/small.yaml", "cells: 256\nname: lstm\n");
+  folder.write("base.yaml", "model: {cells: 384, dropout: [0.1]}\nseed: ???\nsweep: {params: {seed: 1}}\n");
+  const std::string recipe = folder.write(
+      "recipe.yaml", "defaults: [{model: small}, base, _self_]\nmodel: {cells: 512}\nunits: {a: 1}\n");
+  ComposeOptions options;
+  options.overrides = {"model.cells=1024", "model.dropout.0=0.2", "units=none", "seed=3"};
+  const auto all = replaced_values(recipe, options);
+  const auto text = [&](const std::string& path) {
+    std::string values;
+    for (const ReplacedValue& v : all.at(path))
+      values += (values.empty() ? "" : ", ") + v.value + " at " + folder.shorten(to_string(v.mark));
+    return values;
+  };
+  EXPECT_EQ(text("model.cells"), "512 at recipe.yaml:2:16, 384 at base.yaml:1:16, 256 at model/small.yaml:1:8");
+  EXPECT_EQ(text("model.dropout"), "[0.1] at base.yaml:1:30");
+  EXPECT_EQ(text("units"), "{\"a\": 1} at recipe.yaml:3:8");
+  EXPECT_EQ(text("seed"), "??? at base.yaml:2:7");
+  EXPECT_FALSE(all.contains("model.name"));
+  EXPECT_FALSE(all.contains("sweep"));
+  options.overrides = {};
+  EXPECT_EQ(replaced_values(recipe, options).count("seed"), 0u);
+}
+
 }  // namespace
 }  // namespace lmx

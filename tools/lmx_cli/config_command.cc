@@ -35,9 +35,29 @@ std::string shortened(const std::string& text) {
   return line.size() <= kWidest && line.size() == text.size() ? line : line.substr(0, kWidest - 3) + "...";
 }
 
+lmx::Node replaced_json(const std::vector<lmx::ReplacedValue>& values) {
+  lmx::Node list = lmx::Node::list({});
+  for (const lmx::ReplacedValue& v : values) {
+    lmx::Node entry = lmx::Node::map();
+    entry.set("value", lmx::Node::string(v.value));
+    entry.set("origin", lmx::Node::string(lmx::to_string(v.mark)));
+    list.items.push_back(entry);
+  }
+  return list;
+}
+
+// "512 (recipes/model/lstm.yaml:3:8), 256 (recipes/base.yaml:4:3)": what a value has replaced, the newest first.
+std::string replaced_text(const std::vector<lmx::ReplacedValue>& values) {
+  std::string text;
+  for (const lmx::ReplacedValue& v : values)
+    text += lmx::str(text.empty() ? "" : ", ", shortened(v.value), " (", lmx::to_string(v.mark), ")");
+  return text;
+}
+
 void print_origins(const Options& options, const lmx::Node& tree) {
   const std::vector<lmx::ValueOrigin> all = lmx::explain_recipe(tree, options.name());
-  std::vector<std::vector<std::string>> rows{{"KEY", "VALUE", "ORIGIN", "NOTE"}};
+  const auto replaced = lmx::replaced_values(options.recipe, PluginDirectories::with_recipes(options.compose));
+  std::vector<std::vector<std::string>> rows{{"KEY", "VALUE", "ORIGIN", "NOTE", "REPLACES"}};
   std::vector<std::string> keys;
   lmx::Node list = lmx::Node::list({});
   for (const lmx::ValueOrigin& v : all) {
@@ -45,11 +65,14 @@ void print_origins(const Options& options, const lmx::Node& tree) {
     const bool wanted =
         options.explain.empty() || v.path == options.explain || v.path.starts_with(options.explain + ".");
     if (!wanted) continue;
-    rows.push_back({v.path, shortened(v.value), v.origin, v.note});
+    const auto before = replaced.find(v.path);
+    rows.push_back({v.path, shortened(v.value), v.origin, v.note,
+                    before == replaced.end() ? "" : replaced_text(before->second)});
     lmx::Node row = lmx::Node::map();
     for (const auto& [key, text] :
          {std::pair{"key", v.path}, {"value", v.value}, {"origin", v.origin}, {"note", v.note}})
       row.set(key, lmx::Node::string(text));
+    if (before != replaced.end()) row.set("replaces", replaced_json(before->second));
     list.items.push_back(row);
   }
   if (rows.size() == 1)
@@ -131,7 +154,7 @@ void add_config(CLI::App& app) {
             options->explains = true;
             options->explain = key;
           },
-          "each value (or those of KEY) with its origin and what the recipe notes on it")
+          "each value (or those of KEY) with its origin, what the recipe notes on it, and what it replaced")
       ->expected(0, 1)
       ->type_name("[KEY]");
   command->add_flag("--schema", options->schema, "what the recipe may hold: type, default, range and meaning");

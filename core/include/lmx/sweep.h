@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -50,5 +51,14 @@ struct MergedFile {
   std::string file, package;  // "recipes/model/lstm.yaml" under "model"; "": the root
 };
 LMX_API std::vector<MergedFile> merged_files(const std::string& recipe_file, const ComposeOptions& options);
+
+// What stood at a path of the composed recipe before a later file, or an override, gave it another value.
+struct ReplacedValue {
+  std::string value;  // as written, `${...}` included
+  Mark mark;
+};
+// By path ("optimizer.lr"), the newest first.
+LMX_API std::map<std::string, std::vector<ReplacedValue>> replaced_values(const std::string& recipe_file,
+                                                                          const ComposeOptions& options);
 
 }  // namespace lmx

@@ -1,25 +1,16 @@
 #include "journal.h"
 
 #include <cmath>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "../jobs/line_file.h"
 #include "database.h"
+#include "lmx/clock.h"
 
 namespace lmx_cli::sweeps {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string now() {
-  char text[64];
-  const std::time_t seconds = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&seconds, &local);
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S%z", &local);
-  return text;
-}
 
 }  // namespace
 
@@ -37,7 +28,7 @@ Journal::Journal(const Plan& plan, const std::string& directory) : plan_(plan), 
 Journal::~Journal() = default;
 
 void Journal::write(const Line& line) {
-  Json json{{"time", now()}};
+  Json json{{"time", lmx::local_time("%Y-%m-%dT%H:%M:%S%z")}};
   json.update(line.json);
   const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   jobs::append_line(path_, text);

@@ -1,12 +1,12 @@
 #include "store.h"
 
 #include <algorithm>
-#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "../jobs/line_file.h"
 #include "lmx/checkpoint.h"
+#include "lmx/clock.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::sweeps {
@@ -121,12 +121,7 @@ bool holds_sweep(const std::string& directory) {
 }
 
 std::string make_sweep_directory(const std::string& name) {
-  char time[64];
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  std::strftime(time, sizeof time, "%Y-%m-%d_%H%M%S", &local);
-  const std::string parent = "runs/sweeps/" + name, base = parent + "/" + time;
+  const std::string parent = "runs/sweeps/" + name, base = parent + "/" + lmx::local_time("%Y-%m-%d_%H%M%S");
   make_folder(parent);
   std::error_code error;
   std::string path = base;
