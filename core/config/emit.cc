@@ -34,6 +34,7 @@ bool is_control(unsigned char c) {
 // Whether YAML reads the plain text back as one scalar, in block and in flow style.
 bool is_safe_plain(const std::string& text) {
   if (text.empty() || text.front() == ' ' || text.back() == ' ' || text.back() == ':') return false;
+  if (text.starts_with("\xEF\xBB\xBF")) return false;  // at the beginning of a file it would be taken for its mark
   if (std::any_of(text.begin(), text.end(), [](char c) { return is_control(static_cast<unsigned char>(c)); }))
     return false;
   if (std::string_view("-?:,[]{}#&*!|>'\"%@`").find(text.front()) != std::string_view::npos) {
