@@ -140,14 +140,18 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
   if (r.train.ema > 0) state += parameters;
   const DType compute = r.precision == "bf16" ? DType::bf16 : r.precision == "fp16" ? DType::f16 : DType::f32;
   const int64_t copies = network.model->copy_bytes(compute);
+  // Threads as ranks send when backward is over and its activations are gone; processes send beside it.
+  const Node* group = r.comm.find("name");
+  const bool in_turn = group && group->text == "virtual";
+  const int64_t passing = in_turn ? std::max(activations, communication) : activations + communication;
   std::string text;
   for (const auto& [name, bytes] :
        {std::pair{"parameters", parameters}, std::pair{"gradients", gradients}, std::pair{"optimizer", state},
         std::pair{"activations", activations}, std::pair{"weights packed for products", copies},
         std::pair{"communication", communication}})
     if (bytes > 0 || name == std::string("optimizer")) text += str("  ", name, " ", bytes_text(bytes), "\n");
-  return text +
-         str("  total ", bytes_text(parameters + gradients + state + activations + copies + communication), "\n");
+  return text + str("  total ", bytes_text(parameters + gradients + state + copies + passing),
+                    in_turn && communication > 0 ? ": activations go before communication comes\n" : "\n");
 }
 
 // Whose memory it is, its lines, and what they leave out.

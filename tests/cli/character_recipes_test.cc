@@ -43,5 +43,20 @@ TEST(CharacterRecipes, DeskTwins) {
   EXPECT_THAT(dry_run("patwary_tieba", {"patwary/scale=desk", "data=zh_poetry_chars"}), HasSubstr("vocabulary 13,000"));
 }
 
+// Every point is composed and checked; then what is missing is told.
+TEST(CharacterRecipes, SweepsAtThePapersSize) {
+  const auto points = [](const std::string& recipe) {
+    const Outcome o = run_lmx({"sweep", LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml", "--dry-run"},
+                              {{"LMX_DATA_DIR", "/nonexistent"}, {"OMP_NUM_THREADS", "1"}});
+    EXPECT_EQ(o.code, 0) << recipe << ": " << o.err;
+    return o.out;
+  };
+  EXPECT_THAT(points("puri_lr_grid"),
+              AllOf(HasSubstr("puri_lr_grid: 20 points"), HasSubstr("19-global=32_768-puri_rule=fixed_3e-3"),
+                    HasSubstr("86,319,360"), HasSubstr("amazon_reviews")));
+  EXPECT_THAT(points("patwary_seeding"),
+              AllOf(HasSubstr("patwary_seeding: 5 points"), HasSubstr("power_0.64"), HasSubstr("one_billion_word")));
+}
+
 }  // namespace
 }  // namespace lmx_test

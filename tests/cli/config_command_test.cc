@@ -67,7 +67,7 @@ TEST(ConfigCommand, ExplainTellsWhatAValueReplaced) {
 TEST(ConfigCommand, SchemaListsEveryFieldOfWhatIsNamed) {
   const Outcome o = run_lmx({"config", kQuickstart, "--schema"});
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, ContainsRegex("\nmodel: lstm \\(others: transformer\\)\n"));
+  EXPECT_THAT(o.out, ContainsRegex("\nmodel: lstm \\(others: mlstm, rhn, transformer\\)\n"));
   EXPECT_THAT(o.out, ContainsRegex("\noptimizer: adam \\(others: sgd, adagrad, adamw\\)\n"));
   EXPECT_THAT(o.out, ContainsRegex("\nsync\\.rest: allreduce \\("));
   EXPECT_THAT(o.out, ContainsRegex("\n  cells +int +[0-9]+ +>= 1 +[a-z]"));
