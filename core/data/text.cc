@@ -22,8 +22,7 @@ constexpr int kFormat = 1;                // of the prepared data; raised when t
 
 PrepareSettings settings_of(const TextConfig& config, const TextSources& sources, bool all_types) {
   PrepareSettings s;
-  const Unit unit = config.tokens == "bytes" ? Unit::byte : config.tokens == "chars" ? Unit::character : Unit::word;
-  s.rules = {config.lower_case, sources.whitespace_only, unit};
+  s.rules = {config.lower_case, sources.whitespace_only, unit_of_tokens(config.tokens)};
   s.puri = config.preprocess == "puri";
   s.drop_repeated = config.deduplicate;
   s.vocab_size = all_types ? 0 : config.vocab_size;

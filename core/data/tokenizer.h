@@ -10,6 +10,10 @@
 namespace lmx::data {
 
 enum class Unit { word, character, byte };
+// Of `data.tokens`: words, chars or bytes.
+inline Unit unit_of_tokens(std::string_view tokens) {
+  return tokens == "bytes" ? Unit::byte : tokens == "chars" ? Unit::character : Unit::word;
+}
 
 struct TokenizerRules {
   bool lower_case = true;

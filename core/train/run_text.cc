@@ -15,19 +15,13 @@ TextRules text_rules(const Node& data) {
   bool tokenized = config.tokenizer == "whitespace";
   if (config.tokenizer == "auto" && !config.corpus.empty())
     tokenized = find_corpus(config.corpus).tokenizer == "whitespace";
-  const data::Unit unit = config.tokens == "bytes"   ? data::Unit::byte
-                          : config.tokens == "chars" ? data::Unit::character
-                                                     : data::Unit::word;
-  return {{config.lower_case, tokenized, unit}, config.preprocess == "puri", config.end_of_line};
+  return {{config.lower_case, tokenized, data::unit_of_tokens(config.tokens)},
+          config.preprocess == "puri",
+          config.end_of_line};
 }
 
 RunText::RunText(const Recipe& recipe, const Vocabulary& vocabulary)
-    : vocabulary_(vocabulary),
-      rules_(text_rules(recipe.data).rules),
-      puri_(text_rules(recipe.data).puri),
-      end_of_line_(text_rules(recipe.data).end_of_line),
-      tokenizer_(rules_),
-      cleaner_(puri_) {}
+    : vocabulary_(vocabulary), text_(text_rules(recipe.data)), tokenizer_(text_.rules), cleaner_(text_.puri) {}
 
 std::vector<int32_t> RunText::ids_of(std::string_view text, const std::string& what) {
   std::vector<int32_t> ids;
@@ -48,7 +42,7 @@ std::vector<int32_t> RunText::ids_of(std::string_view text, const std::string& w
 }
 
 std::vector<int32_t> RunText::prompt(const std::string& text, const std::string& what) {
-  if (!puri_) {
+  if (!text_.puri) {
     std::vector<int32_t> ids = ids_of(text, what);
     ids.insert(ids.begin(), line_end());
     leading_ = 1;
@@ -65,9 +59,9 @@ std::vector<int32_t> RunText::prompt(const std::string& text, const std::string&
 
 std::vector<int32_t> RunText::whole(const std::string& text, const std::string& what) {
   std::string cleaned(cleaner_.clean(text));
-  if (puri_ && cleaned.empty()) cleaned = "\n  ";
+  if (text_.puri && cleaned.empty()) cleaned = "\n  ";
   std::vector<int32_t> ids = ids_of(cleaned, what);
-  if (end_of_line_) ids.push_back(line_end());
+  if (text_.end_of_line) ids.push_back(line_end());
   if (ids.empty()) throw UserError(str(what, " is empty"));
   return ids;
 }

@@ -12,11 +12,18 @@
 
 namespace lmx::train {
 
+// `data:` as the tokenizer of a run needs it.
+struct TextRules {
+  data::TokenizerRules rules;
+  bool puri = false, end_of_line = true;
+};
+LMX_API TextRules text_rules(const Node& data);
+
 // Holds buffers, hence one a thread.
 class LMX_API RunText {
  public:
   RunText(const Recipe& recipe, const Vocabulary& vocabulary);
-  data::Unit unit() const { return rules_.unit; }
+  data::Unit unit() const { return text_.rules.unit; }
   // What a continuation of `text` is drawn behind: the end of the line or string before, then `text`. `what` is for
   // messages ("the prompt"). UserError: invalid UTF-8, but of bytes. Words and characters that the vocabulary lacks are
   // warned of.
@@ -34,18 +41,10 @@ class LMX_API RunText {
   int32_t line_end() const { return unit() == data::Unit::byte ? '\n' : Vocabulary::kEos; }
 
   const Vocabulary& vocabulary_;
-  data::TokenizerRules rules_;
-  bool puri_ = false, end_of_line_ = true;
+  TextRules text_;
   data::Tokenizer tokenizer_;
   data::Cleaner cleaner_;
   int64_t leading_ = 1;
 };
-
-// Reads `data:` as the tokenizer of a run needs it.
-struct TextRules {
-  data::TokenizerRules rules;
-  bool puri = false, end_of_line = true;
-};
-LMX_API TextRules text_rules(const Node& data);
 
 }  // namespace lmx::train

@@ -9,6 +9,7 @@
 
 #include "chart.h"
 #include "commands.h"
+#include "lmx/checkpoint.h"
 #include "lmx/transfer.h"
 
 namespace lmx_cli {
@@ -69,13 +70,6 @@ std::string heatmap_page(const UnitTrace& trace) {
   return page.str();
 }
 
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) throw RunError(str("[features] cannot write ", path));
-}
-
 std::string text_to_trace(const Options& o) {
   if (o.text.empty() == o.text_file.empty())
     throw UserError("[features] --heatmap shows one text: give --text TEXT or --text-file FILE");
@@ -93,7 +87,7 @@ void heatmap(const Options& o) {
   const std::string text = text_to_trace(o);
   o.directories.load();
   const UnitTrace trace = trace_unit(o.run, text, {o.features.state, o.unit}, o.features.checkpoint);
-  write_text(o.heatmap, heatmap_page(trace));
+  write_file_atomically(o.heatmap, heatmap_page(trace));
   std::cout << trace.note << "\nlast value " << trace.values.back() << "\nwritten " << o.heatmap << "\n";
 }
 

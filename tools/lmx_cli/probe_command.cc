@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
 #include "chart.h"
 #include "commands.h"
+#include "lmx/checkpoint.h"
 #include "lmx/transfer.h"
 #include "probe_texts.h"
 
@@ -116,10 +116,7 @@ void probe_command(const Options& o) {
   print(result, sets.train.columns, tested, "");
   print_unit(result.strongest, tested);
   if (!o.histogram.empty()) {
-    std::ofstream file(o.histogram);
-    file << histogram_of(sets.train, result.strongest);
-    file.close();
-    if (!file) throw RunError(str("[probe] cannot write ", o.histogram));
+    write_file_atomically(o.histogram, histogram_of(sets.train, result.strongest));
     std::printf("written %s\n", o.histogram.c_str());
   }
   if (o.bag_of_bytes) print(probe_bytes(texts, o.probe), 256, tested, "bag_of_bytes ");
