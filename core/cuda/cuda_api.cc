@@ -41,13 +41,8 @@ void copy(void* to, const void* from, size_t bytes) {
   LMX_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
 }
 
-void add_kernels() {
-  add_cuda_gemm();
-  add_cuda_lstm();
-}
-
 CudaApi make_api() {
-  CudaApi api{sizeof(CudaApi), 0, "", make_allocator, copy, add_kernels};
+  CudaApi api{sizeof(CudaApi), 0, "", make_allocator, copy, add_cuda_gemm};
   const cudaError_t code = cudaGetDeviceCount(&api.devices);
   if (code != cudaSuccess) {
     api.devices = 0;

@@ -4,6 +4,5 @@
 namespace lmx {
 
 void add_cuda_gemm();
-void add_cuda_lstm();
 
 }  // namespace lmx

@@ -1,6 +1,5 @@
-#include "ops/lstm_cell.h"
-
 #include "lmx/lstm_cell.h"
+
 #include "lmx/parallel.h"
 
 namespace lmx::lstm {
@@ -40,16 +39,10 @@ void backward(const LstmBackwardStep<T>& s) {
   });
 }
 
-template <class T>
-void add() {
-  add_kernel("lstm_forward", Device::Kind::cpu, dtype_of<T>, reinterpret_cast<AnyKernel>(forward<T>));
-  add_kernel("lstm_backward", Device::Kind::cpu, dtype_of<T>, reinterpret_cast<AnyKernel>(backward<T>));
-}
-
 }  // namespace
 }  // namespace lmx::lstm
 
 void lmx::add_lstm_kernels() {
-  lstm::add<float>();
-  lstm::add<double>();
+  add_lstm_kernels<float>(Device::Kind::cpu, lstm::forward<float>, lstm::backward<float>);
+  add_lstm_kernels<double>(Device::Kind::cpu, lstm::forward<double>, lstm::backward<double>);
 }

@@ -69,6 +69,8 @@ const std::map<std::string, std::string> kHeaderLayer{
     {"pair_batches.h", "data"},
     {"sequence.h", "ops"},
     {"lstm_cell.h", "ops"},
+    {"lstm_cell.cuh", "ops"},
+    {"cuda_launch.cuh", "backend"},
     {"recurrent.h", "interface"},
 };
 

@@ -1,7 +1,7 @@
 # lmx_build_id(VARIABLE INCLUDE_DIRECTORY): what a plugin and the core must agree on before they may share C++ types: the
 # compiler, the C++ runtime, the public headers' contents and the sanitizers.
 function(lmx_build_id variable include_directory)
-  file(GLOB headers CONFIGURE_DEPENDS ${include_directory}/lmx/*.h)
+  file(GLOB headers CONFIGURE_DEPENDS ${include_directory}/lmx/*.h ${include_directory}/lmx/*.cuh)
   list(SORT headers)
   set(digests "")
   foreach(header ${headers})

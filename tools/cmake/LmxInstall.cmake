@@ -16,7 +16,7 @@ configure_package_config_file(tools/cmake/lmxConfig.cmake.in ${CMAKE_BINARY_DIR}
                               INSTALL_DESTINATION ${_lmx_package} PATH_VARS CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_BINDIR)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/cmake/lmxConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/cmake/lmxConfig.cmake ${CMAKE_BINARY_DIR}/cmake/lmxConfigVersion.cmake
-              tools/cmake/LmxBuildId.cmake tools/cmake/LmxPlugin.cmake
+              tools/cmake/LmxBuildId.cmake tools/cmake/LmxCuda.cmake tools/cmake/LmxPlugin.cmake
         DESTINATION ${_lmx_package})
 
 # pkg-config. The prefix is where the file lies, so that an installed tree can be moved.

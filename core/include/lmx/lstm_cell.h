@@ -1,12 +1,16 @@
-// The pointwise kernels of one LSTM step, as the kernel table holds them ("lstm_forward", "lstm_backward"), for every
-// layer whose cell is an LSTM's (Hochreiter and Schmidhuber 1997, with forget gates; FACTS A5):
+// The LSTM's cell (Hochreiter and Schmidhuber 1997, with forget gates; FACTS A5), for every layer that has one:
 //
 //   i, f, o = sigmoid(z_i, z_f, z_o)    g = tanh(z_g)    c' = f c + i g    m = o tanh(c')
+//
+// The pointwise kernels of one step as the kernel table holds them ("lstm_forward", "lstm_backward"), and below them the
+// arithmetic, written once: a float that the CPU's compiler vectorises, a double for gradient checks, a CUDA thread's
+// float.
 #pragma once
 
 #include <cstdint>
 
 #include "lmx/kernels.h"
+#include "lmx/math.h"
 
 namespace lmx {
 
@@ -37,7 +41,78 @@ using LstmForwardKernel = void (*)(const LstmForwardStep<T>&);
 template <class T>
 using LstmBackwardKernel = void (*)(const LstmBackwardStep<T>&);
 
-// Adds the CPU's, f32 and f64, to the table; any number of times. CUDA's come with liblmx_cuda.so.
+template <class T>
+void add_lstm_kernels(Device::Kind device, LstmForwardKernel<T> forward, LstmBackwardKernel<T> backward) {
+  add_kernel("lstm_forward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(forward));
+  add_kernel("lstm_backward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(backward));
+}
+
+// Adds the CPU's, f32 and f64, to the table; any number of times. CUDA's: lmx/lstm_cell.cuh.
 LMX_API void add_lstm_kernels();
 
 }  // namespace lmx
+
+namespace lmx::lstm {
+
+template <class T>
+struct Gates {
+  T i, f, g, o;
+};
+
+template <class T>
+struct CellOut {
+  Gates<T> gates;
+  T c, m;
+};
+
+// z: pre-activations, bias included; c: the cell before.
+template <class T>
+LMX_HD inline CellOut<T> cell_forward(Gates<T> z, T c) {
+  const T i = fast_sigmoid(z.i), f = fast_sigmoid(z.f), g = fast_tanh(z.g), o = fast_sigmoid(z.o);
+  const T next = f * c + i * g;
+  return {{i, f, g, o}, next, o * fast_tanh(next)};
+}
+
+template <class T>
+struct CellGrad {
+  Gates<T> z;  // gradients of the pre-activations
+  T c;         // of the cell before
+};
+
+// a: activated gates; before, after: the cell around this step; dm, dc: gradients of m and of the cell after it.
+template <class T>
+LMX_HD inline CellGrad<T> cell_backward(Gates<T> a, T before, T after, T dm, T dc) {
+  const T tc = fast_tanh(after);
+  const T d = dc + dm * a.o * (T(1) - tc * tc);
+  return {{d * a.g * a.i * (T(1) - a.i), d * before * a.f * (T(1) - a.f), d * a.i * (T(1) - a.g * a.g),
+           dm * tc * a.o * (T(1) - a.o)},
+          d * a.f};
+}
+
+// Element j of a row of H cells, whose gate blocks i, f, g, o lie H apart. z: pre-activations without bias in, gates
+// out.
+template <class T>
+LMX_HD inline void forward_element(T* z, const T* bias, T c, T* c_next, T* m, int64_t j, int64_t h, T forget_bias) {
+  const Gates<T> pre{z[j] + bias[j], z[h + j] + bias[h + j] + forget_bias, z[2 * h + j] + bias[2 * h + j],
+                     z[3 * h + j] + bias[3 * h + j]};
+  const CellOut<T> out = cell_forward(pre, c);
+  z[j] = out.gates.i;
+  z[h + j] = out.gates.f;
+  z[2 * h + j] = out.gates.g;
+  z[3 * h + j] = out.gates.o;
+  c_next[j] = out.c;
+  m[j] = out.m;
+}
+
+// z: gates in, gradients of the pre-activations out; dc: of the cell after in, of the cell before out.
+template <class T>
+LMX_HD inline void backward_element(T* z, T before, T after, T dm, T* dc, int64_t j, int64_t h) {
+  const CellGrad<T> g = cell_backward<T>({z[j], z[h + j], z[2 * h + j], z[3 * h + j]}, before, after, dm, dc[j]);
+  z[j] = g.z.i;
+  z[h + j] = g.z.f;
+  z[2 * h + j] = g.z.g;
+  z[3 * h + j] = g.z.o;
+  dc[j] = g.c;
+}
+
+}  // namespace lmx::lstm

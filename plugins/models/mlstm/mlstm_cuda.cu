@@ -1,46 +1,33 @@
-// One thread an element.
-#include "lmx/error.h"
+#include "lmx/lstm_cell.cuh"
 #include "mlstm_kernels.h"
 
 namespace lmx::mlstm {
 namespace {
 
-constexpr int kThreads = 256;
+template <class T>
+struct Product {
+  ProductStep<T> s;
+  __device__ void operator()(int64_t i) const { s.m[i] = s.a[i] * s.b[i]; }
+};
 
 template <class T>
-__global__ void product_kernel(ProductStep<T> s) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < s.n) s.m[i] = s.a[i] * s.b[i];
-}
-
-template <class T>
-__global__ void product_backward_kernel(ProductBackwardStep<T> s) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= s.n) return;
-  const T was = s.a[i];
-  s.a[i] = s.dm[i] * s.b[i];
-  s.b[i] = s.dm[i] * was;
-}
-
-void check_launch(const char* name) {
-  const cudaError_t code = cudaGetLastError();
-  if (code != cudaSuccess) throw RunError(str("[", name, "] launch failed: ", cudaGetErrorString(code)));
-}
-
-unsigned blocks(int64_t elements) { return static_cast<unsigned>((elements + kThreads - 1) / kThreads); }
+struct ProductBackward {
+  ProductBackwardStep<T> s;
+  __device__ void operator()(int64_t i) const {
+    const T was = s.a[i];
+    s.a[i] = s.dm[i] * s.b[i];
+    s.b[i] = s.dm[i] * was;
+  }
+};
 
 template <class T>
 void forward(const ProductStep<T>& s) {
-  if (s.n == 0) return;
-  product_kernel<<<blocks(s.n), kThreads>>>(s);
-  check_launch("mlstm_product");
+  launch_each("mlstm_product", s.n, Product<T>{s});
 }
 
 template <class T>
 void backward(const ProductBackwardStep<T>& s) {
-  if (s.n == 0) return;
-  product_backward_kernel<<<blocks(s.n), kThreads>>>(s);
-  check_launch("mlstm_product_backward");
+  launch_each("mlstm_product_backward", s.n, ProductBackward<T>{s});
 }
 
 }  // namespace
@@ -48,6 +35,7 @@ void backward(const ProductBackwardStep<T>& s) {
 
 extern "C" LMX_API void lmx_plugin_cuda() {
   using namespace lmx::mlstm;
+  lmx::add_cuda_lstm_kernels();
   add_kernels<float>(lmx::Device::Kind::cuda, forward<float>, backward<float>);
   add_kernels<double>(lmx::Device::Kind::cuda, forward<double>, backward<double>);
 }

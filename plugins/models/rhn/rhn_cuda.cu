@@ -1,55 +1,44 @@
-// One thread an element (b, j): the same cell functors as the CPU's loops.
-#include "lmx/error.h"
+// One thread an element (b, j): the same cell functions as the CPU's loops.
+#include "lmx/cuda_launch.cuh"
 #include "rhn_cell.h"
 #include "rhn_kernels.h"
 
 namespace lmx::rhn {
 namespace {
 
-constexpr int kThreads = 256;
+template <bool Coupled, class T>
+struct ForwardElement {
+  ForwardStep<T> p;
+  __device__ void operator()(int64_t e) const {
+    const int64_t row = e / p.cells, h = p.cells;
+    forward_element<Coupled>(p.z + row * (Coupled ? 2 : 3) * h, p.bias, p.s[e], p.next + row * h, e % h, h,
+                             p.transform_bias);
+  }
+};
 
 template <bool Coupled, class T>
-__global__ void forward_kernel(ForwardStep<T> p) {
-  const int64_t e = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (e >= p.batch * p.cells) return;
-  const int64_t row = e / p.cells, h = p.cells;
-  forward_element<Coupled>(p.z + row * (Coupled ? 2 : 3) * h, p.bias, p.s[e], p.next + row * h, e % h, h,
-                           p.transform_bias);
-}
-
-template <bool Coupled, class T>
-__global__ void backward_kernel(BackwardStep<T> p) {
-  const int64_t e = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (e >= p.batch * p.cells) return;
-  const int64_t row = e / p.cells, h = p.cells;
-  backward_element<Coupled>(p.z + row * (Coupled ? 2 : 3) * h, p.s[e], p.ds + row * h, e % h, h);
-}
-
-void check_launch(const char* name) {
-  const cudaError_t code = cudaGetLastError();
-  if (code != cudaSuccess) throw RunError(str("[", name, "] launch failed: ", cudaGetErrorString(code)));
-}
-
-unsigned blocks(int64_t elements) { return static_cast<unsigned>((elements + kThreads - 1) / kThreads); }
+struct BackwardElement {
+  BackwardStep<T> p;
+  __device__ void operator()(int64_t e) const {
+    const int64_t row = e / p.cells, h = p.cells;
+    backward_element<Coupled>(p.z + row * (Coupled ? 2 : 3) * h, p.s[e], p.ds + row * h, e % h, h);
+  }
+};
 
 template <class T>
 void forward(const ForwardStep<T>& p) {
-  if (p.batch * p.cells == 0) return;
   if (p.coupled)
-    forward_kernel<true, T><<<blocks(p.batch * p.cells), kThreads>>>(p);
+    launch_each("rhn_forward", p.batch * p.cells, ForwardElement<true, T>{p});
   else
-    forward_kernel<false, T><<<blocks(p.batch * p.cells), kThreads>>>(p);
-  check_launch("rhn_forward");
+    launch_each("rhn_forward", p.batch * p.cells, ForwardElement<false, T>{p});
 }
 
 template <class T>
 void backward(const BackwardStep<T>& p) {
-  if (p.batch * p.cells == 0) return;
   if (p.coupled)
-    backward_kernel<true, T><<<blocks(p.batch * p.cells), kThreads>>>(p);
+    launch_each("rhn_backward", p.batch * p.cells, BackwardElement<true, T>{p});
   else
-    backward_kernel<false, T><<<blocks(p.batch * p.cells), kThreads>>>(p);
-  check_launch("rhn_backward");
+    launch_each("rhn_backward", p.batch * p.cells, BackwardElement<false, T>{p});
 }
 
 }  // namespace
