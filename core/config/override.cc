@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "config/cast.h"
 #include "config/messages.h"
 #include "config/source_text.h"
@@ -267,8 +268,8 @@ Override parse_override(const std::string& text) {
   result.text = text;
   result.mark = {str("override '", text, "'"), 0, 0};
   // The recipe goes into the run's config.yaml, which nobody could read back.
-  if (const size_t valid = utf8_prefix(text); valid < text.size())
-    throw UserError(str(at(result.mark), "column ", valid + 1, ": not UTF-8 text"));
+  if (const size_t bad = find_invalid_utf8(text); bad != kValidUtf8)
+    throw UserError(str(at(result.mark), "column ", bad + 1, ": not UTF-8 text"));
   std::string_view rest = text;
   if (rest.starts_with("++")) {
     result.kind = Override::Kind::force;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 
+#include "base/utf8.h"
 #include "config/messages.h"
 #include "config/override.h"
 #include "config/source_text.h"
@@ -30,7 +31,7 @@ std::string text_of(const ResolverCall& call, size_t i) {
 Node env(const ResolverCall& call) {
   const std::string name = text_of(call, 0);
   if (const char* value = std::getenv(name.c_str())) {
-    if (utf8_prefix(value) < std::string_view(value).size())
+    if (find_invalid_utf8(value) != kValidUtf8)
       fail(call, str("the environment variable ", name, " is not UTF-8 text"));
     return Node::string(value, call.mark);
   }

@@ -1,7 +1,5 @@
 #include "config/source_text.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -9,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/utf8.h"
 #include "config/messages.h"
 
 namespace lmx::config {
@@ -27,29 +26,14 @@ SourceText::SourceText(std::string_view text, std::string file) : file_(std::mov
   check_characters();
 }
 
-size_t utf8_prefix(std::string_view text) {
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  const auto size = static_cast<utf8proc_ssize_t>(text.size());
-  utf8proc_ssize_t at = 0;
-  for (utf8proc_int32_t code = 0; at < size;) {
-    const utf8proc_ssize_t n = utf8proc_iterate(bytes + at, size - at, &code);
-    if (n <= 0) break;
-    at += n;
-  }
-  return static_cast<size_t>(at);
-}
-
 void SourceText::check_characters() const {
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text_.data());
-  const auto size = static_cast<utf8proc_ssize_t>(text_.size());
-  for (utf8proc_ssize_t i = 0; i < size;) {
-    utf8proc_int32_t code = 0;
-    const utf8proc_ssize_t n = utf8proc_iterate(bytes + i, size - i, &code);
-    if (n <= 0) fail(static_cast<size_t>(i), "not UTF-8 text");
+  size_t at = 0;
+  const size_t invalid = for_each_code_point(text_, [&](char32_t code) {
     if ((code < 0x20 && code != '\t' && code != '\n' && code != '\r') || code == 0x7f)
-      fail(static_cast<size_t>(i), str("a control character (code ", code, "); write it in double quotes as \\x.."));
-    i += n;
-  }
+      fail(at, str("a control character (code ", static_cast<int>(code), "); write it in double quotes as \\x.."));
+    at += code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+  });
+  if (invalid != kValidUtf8) fail(invalid, "not UTF-8 text");
 }
 
 Mark SourceText::mark(size_t pos) const {

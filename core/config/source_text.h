@@ -38,9 +38,6 @@ class SourceText {
 // Bytes of a key. YAML wants a key with its quotes and escapes within 1024 characters of its line.
 inline constexpr size_t kMaxKey = 200;
 
-// Bytes of the longest beginning of `text` that is UTF-8: all of them where the text is.
-size_t utf8_prefix(std::string_view text);
-
 std::string read_text(const std::string& path);  // UserError when it cannot be read
 
 }  // namespace lmx::config

@@ -7,37 +7,10 @@
 #include "lmx/error.h"
 
 namespace lmx::data {
-namespace {
-
-// Calls take(code) for each code point.
-template <class Take>
-size_t walk(std::string_view text, Take&& take) {
-  for (size_t at = 0; at < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[at]);
-    if (byte < 0x80) {
-      take(static_cast<char32_t>(byte));
-      ++at;
-      continue;
-    }
-    utf8proc_int32_t code = 0;
-    const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
-                                         static_cast<utf8proc_ssize_t>(text.size() - at), &code);
-    if (length <= 0) return at;
-    take(static_cast<char32_t>(code));
-    at += static_cast<size_t>(length);
-  }
-  return kValidUtf8;
-}
-
-}  // namespace
 
 size_t decode_utf8(std::string_view text, std::u32string& out) {
   out.reserve(out.size() + text.size());
-  return walk(text, [&](char32_t code) { out.push_back(code); });
-}
-
-size_t find_invalid_utf8(std::string_view text) {
-  return walk(text, [](char32_t) {});
+  return for_each_code_point(text, [&](char32_t code) { out.push_back(code); });
 }
 
 void append_utf8(std::string& out, char32_t code) {

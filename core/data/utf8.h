@@ -6,16 +6,16 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
 #include "lmx/api.h"
 
 namespace lmx::data {
 
-inline constexpr size_t kValidUtf8 = std::string_view::npos;
+using lmx::find_invalid_utf8;
+using lmx::kValidUtf8;
 
 // Appends the code points of `text` to `out`. Returns the offset of the first byte that is not UTF-8, or kValidUtf8.
 LMX_API size_t decode_utf8(std::string_view text, std::u32string& out);
-// The same offset alone.
-LMX_API size_t find_invalid_utf8(std::string_view text);
 LMX_API void append_utf8(std::string& out, char32_t code);
 
 // White space as Python's str.split() takes it: Zs, Zl, Zp and the controls that separate lines, fields or words.
