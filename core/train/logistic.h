@@ -21,11 +21,18 @@ class LMX_API LogisticProblem {
   void gradient(std::span<const double> r, std::vector<double>& g) const;
   // sum_i log(1 + exp(-y_i z_i)); `r`: its derivative by z_i, sigma(z_i) - [y_i = 1]. r may be null.
   double loss(std::span<const double> z, std::vector<double>* r) const;
-  // L-BFGS and proximal Newton with coordinate descent, both from `start` (empty: zero).
+  // Its second derivatives by z_i, at least 1e-12.
+  static std::vector<double> curvature(std::span<const double> z);
+  // sum_i h_i x_ij x_ik over the given n columns and, behind them, a column of ones: (n + 1, n + 1), row-major; summed
+  // in float.
+  std::vector<double> weighted_products(std::span<const int64_t> columns, std::span<const double> h) const;
+  // Newton's method or, with many columns, L-BFGS; proximal Newton with coordinate descent. All from `start` (empty:
+  // zero).
   LinearModel fit_l2(double c, const LinearModel& start) const;
   LinearModel fit_l1(double c, const LinearModel& start) const;
 
  private:
+  LinearModel started(const LinearModel& start) const;
   int64_t rows_, columns_;
   std::vector<float> by_column_;  // (columns, rows)
   std::vector<int> labels_;
