@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "lmx/error.h"
@@ -46,7 +47,14 @@ struct Timed {
       throw UserError(str("[bench] the model ", o.model, " does not translate; sub-batches are of parallel text"));
     add_parameters(ctx, params, network, 1);
   }
-  double seconds(const Batch& batch, int64_t repeats) { return time_pairs(ctx, network, params, batch, repeats); }
+  // The quickest pass of each, taking turns: a machine whose speed drifts is seen alike by all.
+  std::vector<double> seconds(const std::vector<Batch>& batches, int64_t repeats) {
+    std::vector<double> best(batches.size(), INFINITY);
+    for (int64_t repeat = 0; repeat < repeats; ++repeat)
+      for (size_t i = 0; i < batches.size(); ++i)
+        best[i] = std::min(best[i], time_pairs(ctx, network, params, batches[i], 1));
+    return best;
+  }
   double cost(int64_t sentences, int64_t source, int64_t target) { return costs.seconds(sentences, source, target); }
   double macs(int64_t sentences, int64_t source, int64_t target) const {
     return macs_of_pairs(network, sentences, source, target);
@@ -56,8 +64,8 @@ struct Timed {
   int64_t vocabulary;
   Network network;
   ParameterStore params;
-  PairCosts costs{[this](int64_t n, int64_t s, int64_t t) {
-    return measure_pairs(ctx, network, params, vocabulary, {n, s, t});
+  PairCosts costs{[this](std::array<int64_t, 3> shape, int64_t repeats) {
+    return measure_pairs(ctx, network, params, vocabulary, shape, repeats);
   }};
 };
 
@@ -84,15 +92,14 @@ void time_steps(const Batcher& batcher, Timed& timed, const BatcherBenchOptions&
   int64_t tokens = 0;
   // The epoch's last step may lack sub-batches.
   for (; result.timed < std::min(o.steps, batcher.steps_per_epoch() - 1); ++result.timed) {
-    double most = 0, total = 0;
+    std::vector<Batch> batches;
     for (int64_t rank = 0; rank < o.ranks; ++rank) {
-      const Batch batch = batcher.batch(result.timed, rank, 1);
-      const double seconds = timed.seconds(batch, o.repeats);
-      most = std::max(most, seconds);
-      total += seconds;
-      tokens += batch.tokens();
+      batches.push_back(batcher.batch(result.timed, rank, 1));
+      tokens += batches.back().tokens();
     }
-    const double mean = total / static_cast<double>(o.ranks);
+    const std::vector<double> seconds = timed.seconds(batches, o.repeats);
+    const double most = *std::max_element(seconds.begin(), seconds.end());
+    const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(o.ranks);
     spread += (most - mean) / mean;
     sum += mean;
     slowest += most;
@@ -120,8 +127,15 @@ BatcherBench bench_batcher(Context& ctx, const std::string& name, const BatcherB
   env.macs = [&](int64_t n, int64_t s, int64_t t) { return timed.macs(n, s, t); };
   const Node node = parse_yaml(str("{name: ", name, ", max_tokens: ", o.max_tokens, "}"), "batcher");
   const auto begin = Clock::now();
-  const auto batcher =
-      create<BatcherFactory>(Registry::instance().find(PluginKind::batcher, node, "batcher"), node, "batcher", env);
+  const auto make = [&] {
+    return create<BatcherFactory>(Registry::instance().find(PluginKind::batcher, node, "batcher"), node, "batcher",
+                                  env);
+  };
+  auto batcher = make();
+  if (!timed.costs.empty()) {
+    timed.costs.settle();
+    batcher = make();
+  }
   BatcherBench result;
   result.table = timed.costs.size();
   if (result.table > 0) result.table_s = std::chrono::duration<double>(Clock::now() - begin).count();

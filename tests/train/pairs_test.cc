@@ -136,13 +136,21 @@ TEST_F(Pairs, MeasuredTimesStayWithTheRun) {
 
 TEST(PairCosts, IsLinearBetweenItsGridAndMeasuresEachPointOnce) {
   int measured = 0;
-  PairCosts costs([&](int64_t n, int64_t s, int64_t t) {
+  double slower = 1;  // the machine
+  PairCosts costs([&](std::array<int64_t, 3> shape, int64_t) {
     ++measured;
-    return static_cast<double>(n * (s + 2 * t) + 7);
+    const auto [n, s, t] = shape;
+    return slower * static_cast<double>(n * (s + 2 * t) + 7);
   });
   for (const auto& [n, s, t] : std::vector<std::array<int64_t, 3>>{{1, 1, 1}, {5, 9, 17}, {5, 9, 17}, {70, 31, 3}})
     EXPECT_NEAR(costs.seconds(n, s, t), static_cast<double>(n * (s + 2 * t) + 7), 1e-9);
   EXPECT_EQ(measured, costs.size());
+  slower = 2;
+  EXPECT_NEAR(costs.seconds(300, 31, 3), 2 * (300 * (31 + 2 * 3) + 7), 1e-6);
+  slower = 1;
+  costs.settle();
+  EXPECT_EQ(measured, 3 * costs.size());
+  EXPECT_NEAR(costs.seconds(300, 31, 3), 300 * (31 + 2 * 3) + 7, 1e-6);
   PairCosts again(costs.to_json(), "times.json");
   EXPECT_EQ(again.seconds(5, 9, 17), costs.seconds(5, 9, 17));
   EXPECT_THROW(again.seconds(5, 900, 17), UserError);
@@ -188,6 +196,7 @@ TEST_F(Pairs, StopRulesThatMeanNothingAreNamed) {
   EXPECT_THAT(error("valid.nll_bits <= 2"),
               AllOf(HasSubstr("stop.when"), HasSubstr("did you mean 'valid.nll_bit'"), HasSubstr("valid.ppl")));
   EXPECT_THAT(error("valid.ppl == 2"), AllOf(HasSubstr("'==' is no comparison"), HasSubstr("<=")));
+  EXPECT_THAT(error("valid.bpc <= 2"), AllOf(HasSubstr("stop.when"), HasSubstr("of words it is valid.nll_bit")));
   EXPECT_THAT(error("valid.ppl <= low"), HasSubstr("'low' is no number"));
   EXPECT_THAT(error("valid.ppl<=3"), HasSubstr("such as \"valid.nll_bit <= 2.11\""));
   EXPECT_THAT(error("valid.ppl <= 3 or so"), HasSubstr("such as"));
