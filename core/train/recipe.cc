@@ -35,12 +35,16 @@ void TrainConfig::fields(Fields& f) {
   f.choice(
       "final_bleu", final_bleu, {"none", "valid", "test"},
       "the split that the last parameters translate when training is done, for its BLEU (beam 4, penalty fairseq:0.6)");
+  f.field("final_average", final_average,
+          "that many last checkpoints' mean translates for final_bleu, and is kept as the run's mean.safetensors; 1: "
+          "the last parameters as they are",
+          kPositive);
 }
 
 void StopConfig::fields(Fields& f) {
   f.field("when", when,
-          "end as soon as a validation says so: valid.nll_nat, valid.nll_bit or valid.ppl, a comparison, a number "
-          "(\"valid.nll_bit <= 2.11\"); empty: train to the last step");
+          "end as soon as a validation says so: valid.nll_nat, valid.nll_bit, valid.bpc or valid.ppl, a "
+          "comparison, a number (\"valid.nll_bit <= 2.11\"); empty: train to the last step");
 }
 
 void CheckpointConfig::fields(Fields& f) {
@@ -139,8 +143,14 @@ void check_values(const Recipe& r, const Node& tree) {
       throw UserError(str(mark("lr_rule.reference_batch"), "the rule ", r.lr_rule.name,
                           " needs the batch for which optimizer.lr was found"));
   }
+  if (r.train.final_bleu != "none" && r.train.final_average > r.checkpoint.keep_last)
+    throw UserError(str(mark("train.final_average"), "the mean of ", r.train.final_average,
+                        " checkpoints needs as many: checkpoint.keep_last is ", r.checkpoint.keep_last));
   const Node* when = tree.at_path("stop.when");
-  static_cast<void>(train::StopRule(r.stop.when, when ? when->mark : tree.mark));
+  const train::StopRule rule(r.stop.when, when ? when->mark : tree.mark);
+  const Node* tokens = tree.at_path("data.tokens");
+  if (rule.of_characters() && (!tokens || tokens->text == "words"))
+    throw UserError(str(mark("stop.when"), "valid.bpc is of data.tokens chars or bytes; of words it is valid.nll_bit"));
   check_loss_scale(r, mark);
   try {
     static_cast<void>(std::regex(r.train.ema_params));

@@ -8,11 +8,13 @@
 
 #include "comm/agreement.h"
 #include "data/files.h"
+#include "lmx/checkpoint.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
 #include "lmx/plugin.h"
+#include "lmx/translate.h"
 #include "train/comm_config.h"
 #include "train/metrics_reader.h"
 #include "train/resume.h"
@@ -115,6 +117,7 @@ RunResult result_of(const Session& s, const Trainer& trainer, const std::string&
   r.steps = at.step;
   r.paused = trainer.paused();
   r.valid_ppl = trainer.valid_ppl();
+  r.unit = s.data.unit;
   r.best_ppl = at.best_ppl;
   r.best_step = at.best_step;
   r.true_ppl = s.data.true_perplexity;
@@ -217,6 +220,29 @@ void check_final_bleu(const Session& s) {
         str("[run] train.final_bleu is ", split, ", but the ", split, " split of this data holds no pairs"));
 }
 
+// `train.final_bleu` of a run that is whole: what stops this (an interrupt, too) costs no training.
+TranslationQuality translate_at_end(const Recipe& recipe, const RunResult& run) {
+  // A run that `stop.when` ended may have made fewer checkpoints.
+  const auto made = static_cast<int64_t>(list_checkpoints(run.directory).size());
+  const int64_t averaged = std::min(recipe.train.final_average, made);
+  std::string checkpoint = "last";
+  if (averaged > 1) {
+    checkpoint = run.directory + "/" + kMeanFile;
+    AverageOptions options;
+    options.run = run.directory;
+    options.last = averaged;
+    average_checkpoints(options, checkpoint);
+  }
+  TranslationQuality q = *evaluate_run(run.directory, {recipe.train.final_bleu, checkpoint, true, {}}).translation;
+  q.averaged = averaged;
+  write_translation(run.directory, {run.steps,
+                                    q.split,
+                                    {{"BLEU", q.bleu},
+                                     {"multi_bleu", q.multi_bleu},
+                                     {"averaged", static_cast<double>(averaged)}}});
+  return q;
+}
+
 RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   check_agreement(plan, comm);
   bool resuming = false;
@@ -263,13 +289,8 @@ RunResult run_recipe(const Node& composed, const std::string& name, const RunOpt
       if (comm.rank() == 0 || !comm.shares_memory()) result = std::move(own);
     });
   }
-  // The run is whole by now: what stops this (an interrupt, too) costs no training.
-  if (result.leads && result.exit_code == 0 && !result.paused && recipe.train.final_bleu != "none") {
-    const EvalResult last = evaluate_run(result.directory, {recipe.train.final_bleu, "last", true, {}});
-    result.translation = last.translation;
-    write_translation(result.directory, {last.step, last.translation->split, {{"BLEU", last.translation->bleu},
-                                                                              {"multi_bleu", last.translation->multi_bleu}}});
-  }
+  if (result.leads && result.exit_code == 0 && !result.paused && recipe.train.final_bleu != "none")
+    result.translation = translate_at_end(recipe, result);
   return result;
 }
 

@@ -169,7 +169,7 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
                                : score_split(run.ctx, run.network, run.params, split_of(data, options.split), plan, {});
   EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}, {}, {}, {}};
   const auto bytes = static_cast<double>(bytes_of(data, options.split));
-  if (data.unit == "char" || data.unit == "byte") r.compression_ratio = 8 * bytes / (score.nats / std::numbers::ln2);
+  if (is_character(data.unit)) r.compression_ratio = 8 * bytes / (score.nats / std::numbers::ln2);
   if (options.shards > 0) r.sharded = evaluate_shards(run, recipe, data, options);
   if (options.split == "valid") r.true_ppl = data.true_perplexity;
   if (run.network.model->translates() && options.translate && options.split != "train")

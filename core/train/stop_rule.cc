@@ -13,7 +13,7 @@
 namespace lmx::train {
 namespace {
 
-const std::vector<std::string> kMetrics{"valid.nll_nat", "valid.nll_bit", "valid.ppl"},
+const std::vector<std::string> kMetrics{"valid.nll_nat", "valid.nll_bit", "valid.bpc", "valid.ppl"},
     kComparisons{"<=", "<", ">=", ">"};
 
 bool one_of(const std::string& text, const std::vector<std::string>& all) {
@@ -43,7 +43,7 @@ StopRule::StopRule(const std::string& text, const Mark& mark) : text_(text) {
 
 double StopRule::value(double nll_nat) const {
   if (metric_ == "valid.ppl") return std::exp(nll_nat);
-  return metric_ == "valid.nll_bit" ? nll_nat / std::numbers::ln2 : nll_nat;
+  return metric_ == "valid.nll_nat" ? nll_nat : nll_nat / std::numbers::ln2;
 }
 
 bool StopRule::met(double nll_nat) const {

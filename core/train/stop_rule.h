@@ -7,7 +7,7 @@
 
 namespace lmx::train {
 
-// "valid.nll_bit <= 2.11": one of valid.nll_nat, valid.nll_bit, valid.ppl; <=, <, >= or >; a number.
+// "valid.nll_bit <= 2.11": one of valid.nll_nat, valid.nll_bit, valid.bpc, valid.ppl; <=, <, >= or >; a number.
 class LMX_API StopRule {
  public:
   // "": never. UserError at `mark` names what is wrong and what would be right.
@@ -15,6 +15,7 @@ class LMX_API StopRule {
   // For a validation of this mean negative log-likelihood in nats.
   bool met(double nll_nat) const;
   std::string describe(double nll_nat) const;  // "valid.nll_bit 2.1034 <= 2.11"
+  bool of_characters() const { return metric_ == "valid.bpc"; }  // says nothing about words
 
  private:
   double value(double nll_nat) const;

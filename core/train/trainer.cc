@@ -139,7 +139,7 @@ void Trainer::tell(const SplitScore& score) {
                  {"tokens", static_cast<double>(score.tokens)},
                  {"epoch", static_cast<double>(at_.step) / static_cast<double>(s_.batcher.steps_per_epoch())},
                  {"train_s", at_.seconds}}};
-  const bool characters = s_.data.unit == "char" || s_.data.unit == "byte";
+  const bool characters = is_character(s_.data.unit);
   if (characters) record.values.insert(record.values.begin() + 2, {"bpc", score.nll() / std::numbers::ln2});
   metrics_->write(record);
   if (events_) events_->write(record);

@@ -61,6 +61,9 @@ TEST_F(BytesRun, TrainsEvaluatesAndResumes) {
   EXPECT_THAT(trained.err,
               AllOf(HasSubstr("vocabulary 256"), HasSubstr("tbptt: 6 shards of "), HasSubstr(" % of the tokens")));
   EXPECT_THAT(read_file(path("a/metrics.jsonl")), AllOf(HasSubstr("\"bpc\":"), HasSubstr("bytes_per_s")));
+  EXPECT_NEAR(number_behind(trained.out, "valid bpc"), number_behind(trained.out, "valid nll_bit"), 1e-5);
+  const Outcome early = run("early", {"train.eval_every=5", "stop.when='valid.bpc <= 7.9'"});
+  EXPECT_THAT(early.out, HasSubstr("stopped at valid.bpc "));
   ASSERT_EQ(run("b", {"--until", "23"}).code, 0);
   ASSERT_EQ(run("b", {"--resume", path("b")}).code, 0);
   EXPECT_TRUE(model("a", 60) == model("b", 60));
@@ -141,6 +144,8 @@ TEST_F(BytesRun, MistakesAreNamed) {
                                                              HasSubstr("in 6 shards"), HasSubstr("takes 2001")));
   EXPECT_THAT(error({"batcher.shards=5000"}), HasSubstr("5000 shards of the train split need as many strings"));
   EXPECT_THAT(error({"data.field=text"}), AllOf(HasSubstr("no column 'text'"), HasSubstr("label, sentence")));
+  EXPECT_THAT(error({"data.tokens=words", "data.preprocess=none", "stop.when='valid.bpc <= 2'"}),
+              HasSubstr("of words it is valid.nll_bit"));
   EXPECT_THAT(error({"data.tokens=words", "data.preprocess=none", "++data.vocab_size=10"}), HasSubstr("keeps none"));
   ASSERT_EQ(run("chars", {"data.tokens=chars", "++data.vocab_size=12", "train.steps=2"}).code, 0);
   const std::string drawn = good({"generate", path("chars"), "--tokens", "200"}).out;

@@ -101,6 +101,20 @@ TEST_F(TranslateCommands, BleuIsARecordOfTheRun) {
   EXPECT_EQ(read_file(folder_ / "mt/metrics.jsonl"), before);
 }
 
+TEST_F(TranslateCommands, RunsEndWithTheMeanOfTheirLastCheckpoints) {
+  const Outcome again = lmx({"run", path("mt/config.yaml"), "run.dir=" + path("mt"), "--resume", path("mt"),
+                             "train.final_average=3"});
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("translated by the mean of the last 3 checkpoints, " + path("mt/mean.safetensors")));
+  ASSERT_EQ(lmx({"average", path("by_hand.safetensors"), "--last", "3", path("mt")}).code, 0);
+  EXPECT_TRUE(read_file(path("mt/mean.safetensors")) == read_file(path("by_hand.safetensors")));
+  const std::string by_hand = lmx({"eval", path("mt"), "--split", "test", "--checkpoint", path("by_hand.safetensors")}).out;
+  const size_t bleu = by_hand.rfind("test BLEU ");
+  ASSERT_NE(bleu, std::string::npos) << by_hand;
+  EXPECT_THAT(again.out, testing::EndsWith(by_hand.substr(bleu)));
+  EXPECT_THAT(read_file(path("mt/metrics.jsonl")), HasSubstr("\"averaged\":3"));
+}
+
 TEST_F(TranslateCommands, RefuseWithOneMessage) {
   const auto refused = [&](std::vector<std::string> words, const std::string& message) {
     const Outcome o = lmx(std::move(words));
@@ -118,6 +132,8 @@ TEST_F(TranslateCommands, RefuseWithOneMessage) {
   refused({"translate", path("lm")}, "holds a language model");
   refused({"run", path("tiny.yaml"), "run.dir=" + path("b"), "+train.final_bleu=test"},
           "does not translate; set it to none");
+  refused({"run", path("tiny.yaml"), "run.dir=" + path("b"), "+train.final_bleu=test", "+train.final_average=3"},
+          "the mean of 3 checkpoints needs as many: checkpoint.keep_last is 2");
   EXPECT_FALSE(fs::exists(path("b")));
 }
 

@@ -43,7 +43,7 @@ void evaluate(Options o) {
   std::printf("%s %ss %lld\n", o.eval.split.c_str(), r.unit.c_str(), static_cast<long long>(r.tokens));
   std::printf("%s nll_nat %.6f\n", o.eval.split.c_str(), r.nll_nat);
   std::printf("%s nll_bit %.6f\n", o.eval.split.c_str(), r.nll_nat / std::log(2.0));
-  if (r.unit == "char" || r.unit == "byte") print_bits(o, r);
+  if (lmx::is_character(r.unit)) print_bits(o, r);
   std::printf("%s ppl %.2f", o.eval.split.c_str(), r.ppl);
   if (r.true_ppl) std::printf(" (the source's own: %.2f)", *r.true_ppl);
   std::printf("\n");

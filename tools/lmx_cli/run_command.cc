@@ -76,9 +76,13 @@ void print_result(const lmx::RunResult& r, const Options& o) {
     std::cout << "valid ppl " << number(r.valid_ppl);
     if (r.true_ppl) std::cout << " (the source's own: " << number(*r.true_ppl) << ")";
     std::cout << "\n";
+    if (lmx::is_character(r.unit)) std::cout << "valid bpc " << nll / std::numbers::ln2 << "\n";
   }
   if (r.translation) {
     const std::string& split = r.translation->split;
+    if (r.translation->averaged > 1)
+      std::cout << "translated by the mean of the last " << r.translation->averaged << " checkpoints, " << r.directory
+                << "/" << lmx::kMeanFile << "\n";
     std::cout << split << " " << r.translation->bleu_line << "\n"
               << split << " multi-bleu " << r.translation->multi_bleu_line << "\n";
     std::cout << split << " BLEU " << number(r.translation->bleu) << "\n";

@@ -115,6 +115,11 @@ LMX_API void save_text_codecs(const TextCodecs& codecs, const std::string& direc
 // UserError: a file is missing or damaged.
 LMX_API TextCodecs load_text_codecs(const std::string& directory);
 
+// Whether a token is a character or a byte, of which bits per character (bpc) speak; `unit`: Dataset::unit.
+inline bool is_character(std::string_view unit) {
+  return unit == "char" || unit == "byte";
+}
+
 // What `data:` of a recipe names, prepared: three splits and a vocabulary.
 struct Dataset {
   TokenArray train, valid, test;  // test may be empty; of parallel text the target side
@@ -124,7 +129,7 @@ struct Dataset {
   std::vector<PairPart> train_parts;               // of train_pairs, in order; empty: one text, each pair once an epoch
   TextCodecs codecs;                               // of parallel text
   Vocabulary vocabulary;                           // of parallel text the joint subwords
-  std::string unit = "word";              // what a token is: word, char, byte
+  std::string unit = "word";              // what a token is: word, char, byte, subword
   std::string hash;                       // content hash of the source and the preparation's settings
   std::string directory;                  // where the shards lie; "" for data made in memory
   int64_t types = 0;                      // distinct words of the training split, before the vocabulary was cut

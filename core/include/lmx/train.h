@@ -37,6 +37,7 @@ struct TrainConfig {
   double ema = 0;                      // decay of the parameters' moving average; 0: none
   std::string ema_params = ".*";
   std::string final_bleu = "none";  // none, valid, test: translated by the last parameters when training is done
+  int64_t final_average = 1;        // by the mean of so many last checkpoints
   void fields(Fields& f);
 };
 
@@ -96,10 +97,12 @@ LMX_API Recipe read_recipe(const Node& composed, const std::string& name);
 LMX_API Node full_recipe(const Node& composed, const std::string& name);
 
 // Of a run that translates.
+inline constexpr const char* kMeanFile = "mean.safetensors";  // in a run's folder: what train.final_average made
 struct TranslationQuality {
   std::string split;
   double bleu = 0, multi_bleu = 0;          // 0 to 100
   std::string bleu_line, multi_bleu_line;  // as `lmx bleu` prints them, signature included
+  int64_t averaged = 1;                    // the run's last checkpoints whose mean has translated
 };
 struct RunOptions {
   std::string resume;  // "", "auto" (the newest run of this recipe), or a run directory
@@ -113,6 +116,7 @@ struct RunResult {
   std::string directory;
   int64_t steps = 0;
   double valid_ppl = 0;  // of the last parameters; 0 when the run was interrupted before an evaluation
+  std::string unit;      // what a token is: word, char, byte, subword
   double best_ppl = 0;
   int64_t best_step = 0;
   std::optional<double> true_ppl;  // of the source, where it is known
