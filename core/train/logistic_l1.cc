@@ -16,7 +16,7 @@ class Lasso {
   }
 
   void run() {
-    for (; m_.iterations < 100; ++m_.iterations) {
+    for (; m_.iterations < 1000; ++m_.iterations) {
       m_.objective = expand();
       const double violation = choose_active();
       m_.converged =
