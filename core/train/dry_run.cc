@@ -100,12 +100,10 @@ int64_t communication_bytes(const SyncRules& sync, const Network& network, const
   };
   int64_t kept = 0, passing = 0;
   for (const UnitPlan& unit : sync.plan(network.specs, rows)) {
-    // A rank receives about what it sends, and has its own part beside it. A sum moves its bytes twice, and what it
-    // came from goes before the next unit; what is more has been gathered, and stays until the update as sums do.
+    // A rank receives about what it sends, and has its own part beside it; what stays is not counted twice.
     const int64_t moved = unit.sent * s.ranks / (s.ranks - 1);
-    const bool gathered = moved > 3 * unit.sum;
-    kept += unit.sum + (gathered ? moved : 0);
-    passing = std::max(passing, gathered ? unit.sum : moved);
+    kept += unit.kept.sums + unit.kept.gathered;
+    passing = std::max(passing, unit.kept.gathered > 0 ? unit.kept.sums : moved);
   }
   return kept + passing;
 }

@@ -235,11 +235,10 @@ TranslationQuality translate_at_end(const Recipe& recipe, const RunResult& run) 
   }
   TranslationQuality q = *evaluate_run(run.directory, {recipe.train.final_bleu, checkpoint, true, {}}).translation;
   q.averaged = averaged;
-  write_translation(run.directory, {run.steps,
-                                    q.split,
-                                    {{"BLEU", q.bleu},
-                                     {"multi_bleu", q.multi_bleu},
-                                     {"averaged", static_cast<double>(averaged)}}});
+  write_translation(run.directory,
+                    {run.steps,
+                     q.split,
+                     {{"BLEU", q.bleu}, {"multi_bleu", q.multi_bleu}, {"averaged", static_cast<double>(averaged)}}});
   return q;
 }
 

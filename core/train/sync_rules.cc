@@ -39,6 +39,12 @@ void SyncStrategy::load(Context&, const std::vector<StateDict>& ranks) {
       throw UserError(
           str("[sync] the checkpoint has a state '", state.begin()->first, "', which this strategy does not keep"));
 }
+KeptBytes SyncStrategy::kept_bytes(const Traffic& t) const {
+  KeptBytes kept;
+  for (const Traffic::Dense& d : t.dense) kept.sums += 4 * d.rows * d.width;
+  for (const Traffic::Sparse& s : t.sparse) kept.sums += 4 * s.union_rows * s.width;
+  return kept;
+}
 std::string SyncStrategy::describe(int) const {
   return {};
 }
@@ -275,21 +281,18 @@ std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
   if (impl_->ranks < 2 || !impl_->servers.empty()) return plans;
   for (const Impl::Unit& unit : impl_->units) {
     Traffic traffic{.rank = 0, .ranks = impl_->ranks, .dense = {}, .sparse = {}};
-    int64_t sum = 0;
     for (const ParameterSpec& spec : params) {
       if (std::find(unit.names.begin(), unit.names.end(), spec.name) == unit.names.end()) continue;
       const int64_t height = spec.shape[0], width = spec.shape.numel() / std::max<int64_t>(1, height);
       if (!spec.sparse) {
         traffic.dense.push_back({height, width});
-        sum += 4 * height * width;
         continue;
       }
       const TableRows r = rows(spec);
       const auto each = [&](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(impl_->ranks), n); };
       traffic.sparse.push_back({height, width, each(r.raw), each(r.own), r.all, {}});
-      sum += 4 * r.all * width;
     }
-    plans.push_back({unit.strategy->expected_bytes(traffic), sum});
+    plans.push_back({unit.strategy->expected_bytes(traffic), unit.strategy->kept_bytes(traffic)});
   }
   return plans;
 }

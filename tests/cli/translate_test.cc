@@ -102,13 +102,14 @@ TEST_F(TranslateCommands, BleuIsARecordOfTheRun) {
 }
 
 TEST_F(TranslateCommands, RunsEndWithTheMeanOfTheirLastCheckpoints) {
-  const Outcome again = lmx({"run", path("mt/config.yaml"), "run.dir=" + path("mt"), "--resume", path("mt"),
-                             "train.final_average=3"});
+  const Outcome again =
+      lmx({"run", path("mt/config.yaml"), "run.dir=" + path("mt"), "--resume", path("mt"), "train.final_average=3"});
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_THAT(again.out, HasSubstr("translated by the mean of the last 3 checkpoints, " + path("mt/mean.safetensors")));
   ASSERT_EQ(lmx({"average", path("by_hand.safetensors"), "--last", "3", path("mt")}).code, 0);
   EXPECT_TRUE(read_file(path("mt/mean.safetensors")) == read_file(path("by_hand.safetensors")));
-  const std::string by_hand = lmx({"eval", path("mt"), "--split", "test", "--checkpoint", path("by_hand.safetensors")}).out;
+  const std::string by_hand =
+      lmx({"eval", path("mt"), "--split", "test", "--checkpoint", path("by_hand.safetensors")}).out;
   const size_t bleu = by_hand.rfind("test BLEU ");
   ASSERT_NE(bleu, std::string::npos) << by_hand;
   EXPECT_THAT(again.out, testing::EndsWith(by_hand.substr(bleu)));

@@ -69,11 +69,14 @@ TEST_F(Sync, PlansWhatUnitsMove) {
   };
   const std::vector<UnitPlan> unique = plan("unique", 4), dense = plan("allgather_dense", 4);
   ASSERT_EQ(unique.size(), 2u);
-  EXPECT_EQ(unique[0].sum, 4 * 2 * 4);
+  EXPECT_EQ(unique[0].kept.sums, 4 * 2 * 4);
   EXPECT_EQ(unique[0].sent, 2 * 3 * 2 * 4);  // 3 others, chunks of 2 floats, there and back
-  EXPECT_EQ(unique[1].sum, 20 * 3 * 4);
+  EXPECT_EQ(unique[1].kept.sums, 20 * 3 * 4);
   EXPECT_EQ(unique[1].sent, 3 * (8 + 4 * 6) + 2 * 3 * (20 * 3 / 4) * 4);
   EXPECT_EQ(dense[1].sent, 3 * 100 * 3 * 4);
+  EXPECT_EQ(dense[1].kept.sums, 100 * 3 * 4);
+  EXPECT_EQ(dense[1].kept.gathered, 4 * 100 * 3 * 4);
+  EXPECT_EQ(unique[1].kept.gathered, 0);
   EXPECT_TRUE(plan("unique", 1).empty());
   EXPECT_TRUE(plan("param_server", 4).empty());
 }

@@ -129,7 +129,7 @@ struct Dataset {
   std::vector<PairPart> train_parts;               // of train_pairs, in order; empty: one text, each pair once an epoch
   TextCodecs codecs;                               // of parallel text
   Vocabulary vocabulary;                           // of parallel text the joint subwords
-  std::string unit = "word";              // what a token is: word, char, byte, subword
+  std::string unit = "word";                       // what a token is: word, char, byte, subword
   std::string hash;                       // content hash of the source and the preparation's settings
   std::string directory;                  // where the shards lie; "" for data made in memory
   int64_t types = 0;                      // distinct words of the training split, before the vocabulary was cut

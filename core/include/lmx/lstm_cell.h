@@ -2,9 +2,9 @@
 //
 //   i, f, o = sigmoid(z_i, z_f, z_o)    g = tanh(z_g)    c' = f c + i g    m = o tanh(c')
 //
-// The pointwise kernels of one step as the kernel table holds them ("lstm_forward", "lstm_backward"), and below them the
-// arithmetic, written once: a float that the CPU's compiler vectorises, a double for gradient checks, a CUDA thread's
-// float.
+// The pointwise kernels of one step as the kernel table holds them ("lstm_forward", "lstm_backward"), and below them
+// the arithmetic, written once: a float that the CPU's compiler vectorises, a double for gradient checks, a CUDA
+// thread's float.
 #pragma once
 
 #include <cstdint>

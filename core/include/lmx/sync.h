@@ -45,6 +45,11 @@ struct Traffic {
   std::vector<Sparse> sparse;
 };
 
+// Bytes on a rank: sums of gradients, and what has been gathered from all ranks and lives on beside them.
+struct KeptBytes {
+  int64_t sums = 0, gathered = 0;
+};
+
 class ServerStrategy;
 
 // One strategy serves the parameters that its rule in `sync:` matched; each rank has its own.
@@ -74,6 +79,8 @@ class LMX_API SyncStrategy {
   virtual void load(Context& ctx, const std::vector<StateDict>& ranks);
   // Bytes that this rank sends in reduce() for a unit, in all collectives.
   virtual int64_t expected_bytes(const Traffic& traffic) const = 0;
+  // What reduce() leaves of a unit until the update. Default: its sums, of a table the rows that any rank has touched.
+  virtual KeptBytes kept_bytes(const Traffic& traffic) const;
   // One line for people when a run starts ("14 seed groups of 4 or 5 ranks"); "" for none.
   virtual std::string describe(int ranks) const;
   // Losses of its codec since the last call, by parameter.
@@ -112,9 +119,10 @@ struct UnitTime {
 struct TableRows {
   int64_t raw = 0, own = 0, all = 0;
 };
-// What a unit is expected to move in a step of several ranks: bytes that one sends, and bytes of the sum.
+// What a unit is expected to move in a step of several ranks: bytes that one sends, and what stays.
 struct UnitPlan {
-  int64_t sent = 0, sum = 0;
+  int64_t sent = 0;
+  KeptBytes kept;
 };
 
 // `sync:` of a recipe: rules by name, each {params: regex, strategy: name, ...}; the first match wins. Runs the units

@@ -41,6 +41,14 @@ class AllgatherDense final : public SumStrategy {
   AllgatherDense(const AllgatherDenseConfig& config, const SyncEnv& env)
       : SumStrategy(SumConfig{.codec = config.codec}, env) {}
   void after_step(Context&) override { gathered_.clear(); }
+  KeptBytes kept_bytes(const Traffic& t) const override {
+    KeptBytes kept = SumStrategy::kept_bytes({.rank = t.rank, .ranks = t.ranks, .dense = t.dense, .sparse = {}});
+    for (const Traffic::Sparse& s : t.sparse) {
+      kept.sums += 4 * s.vocabulary * s.width;
+      kept.gathered += 4 * t.ranks * s.vocabulary * s.width;
+    }
+    return kept;
+  }
 
  protected:
   void reduce_table(Context& ctx, Var& param) override {
