@@ -13,7 +13,7 @@ size_t code_point_at(std::string_view text, size_t at, char32_t& code) {
 }
 
 size_t find_invalid_utf8(std::string_view text) {
-  return for_each_code_point(text, [](char32_t) {});
+  return for_each_code_point(text, [](size_t, char32_t) {});
 }
 
 }  // namespace lmx

@@ -14,14 +14,15 @@ inline constexpr size_t kValidUtf8 = std::string_view::npos;
 // text.size().
 LMX_API size_t code_point_at(std::string_view text, size_t at, char32_t& code);
 
-// Calls take(code) for each code point. Returns the offset of the first byte that is not UTF-8, or kValidUtf8.
+// Calls take(at, code) for each code point and the offset at which it begins. Returns the offset of the first byte that
+// is not UTF-8, or kValidUtf8.
 template <class Take>
 size_t for_each_code_point(std::string_view text, Take&& take) {
   for (size_t at = 0; at < text.size();) {
     auto code = static_cast<char32_t>(static_cast<unsigned char>(text[at]));
     const size_t bytes = code < 0x80 ? 1 : code_point_at(text, at, code);
     if (bytes == 0) return at;
-    take(code);
+    take(at, code);
     at += bytes;
   }
   return kValidUtf8;

@@ -27,11 +27,9 @@ SourceText::SourceText(std::string_view text, std::string file) : file_(std::mov
 }
 
 void SourceText::check_characters() const {
-  size_t at = 0;
-  const size_t invalid = for_each_code_point(text_, [&](char32_t code) {
+  const size_t invalid = for_each_code_point(text_, [&](size_t at, char32_t code) {
     if ((code < 0x20 && code != '\t' && code != '\n' && code != '\r') || code == 0x7f)
       fail(at, str("a control character (code ", static_cast<int>(code), "); write it in double quotes as \\x.."));
-    at += code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
   });
   if (invalid != kValidUtf8) fail(invalid, "not UTF-8 text");
 }

@@ -71,10 +71,10 @@ struct Character {
 Character read(std::string_view line, size_t at) {
   const auto byte = static_cast<unsigned char>(line[at]);
   if (byte < 0x80) return {byte, 1, kAscii[byte]};
-  int32_t code = 0;
-  const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(line.data()) + at,
-                                       static_cast<utf8proc_ssize_t>(line.size() - at), &code);
-  if (length <= 0) return {};
+  char32_t found = 0;
+  const size_t length = code_point_at(line, at, found);
+  if (length == 0) return {};
+  const auto code = static_cast<int32_t>(found);
   return {code, static_cast<uint32_t>(length), wide_kind(code)};
 }
 

@@ -10,7 +10,7 @@ namespace lmx::data {
 
 size_t decode_utf8(std::string_view text, std::u32string& out) {
   out.reserve(out.size() + text.size());
-  return for_each_code_point(text, [&](char32_t code) { out.push_back(code); });
+  return for_each_code_point(text, [&](size_t, char32_t code) { out.push_back(code); });
 }
 
 void append_utf8(std::string& out, char32_t code) {

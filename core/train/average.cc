@@ -18,12 +18,10 @@ namespace {
 using namespace train;
 
 std::vector<std::string> newest(const std::string& run, int64_t n) {
-  const std::vector<CheckpointInfo> all = list_checkpoints(run);
-  if (static_cast<int64_t>(all.size()) < n)
-    throw UserError(str("[average] ", run, " keeps ", all.size(), " checkpoints, asked for are ", n,
+  std::vector<std::string> paths = last_checkpoints(run, n);
+  if (static_cast<int64_t>(paths.size()) < n)
+    throw UserError(str("[average] ", run, " keeps ", paths.size(), " checkpoints, asked for are ", n,
                         "; train with checkpoint.keep_last=", n, " to keep as many"));
-  std::vector<std::string> paths;
-  for (auto it = all.end() - n; it != all.end(); ++it) paths.push_back(it->folder);
   return paths;
 }
 
@@ -82,6 +80,14 @@ void add(Sums& sums, const StateDict& values, const std::string& path) {
 }
 
 }  // namespace
+
+std::vector<std::string> last_checkpoints(const std::string& run, int64_t most) {
+  const std::vector<CheckpointInfo> all = list_checkpoints(run);
+  std::vector<std::string> paths;
+  for (auto it = all.end() - std::min(most, static_cast<int64_t>(all.size())); it != all.end(); ++it)
+    paths.push_back(it->folder);
+  return paths;
+}
 
 std::vector<std::string> average_checkpoints(const AverageOptions& options, const std::string& output) {
   const std::vector<std::string> paths = chosen(options);

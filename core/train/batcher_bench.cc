@@ -64,7 +64,7 @@ struct Timed {
   int64_t vocabulary;
   Network network;
   ParameterStore params;
-  PairCosts costs{[this](std::array<int64_t, 3> shape, int64_t repeats) {
+  PairCosts costs{[this](const PairCosts::Shape3& shape, int64_t repeats) {
     return measure_pairs(ctx, network, params, vocabulary, shape, repeats);
   }};
 };
@@ -132,10 +132,7 @@ BatcherBench bench_batcher(Context& ctx, const std::string& name, const BatcherB
                                   env);
   };
   auto batcher = make();
-  if (!timed.costs.empty()) {
-    timed.costs.settle();
-    batcher = make();
-  }
+  if (timed.costs.settle()) batcher = make();
   BatcherBench result;
   result.table = timed.costs.size();
   if (result.table > 0) result.table_s = std::chrono::duration<double>(Clock::now() - begin).count();

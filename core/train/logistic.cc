@@ -68,16 +68,16 @@ void LogisticProblem::gradient(std::span<const double> r, std::vector<double>& g
 std::vector<double> LogisticProblem::weighted_products(std::span<const int64_t> columns,
                                                        std::span<const double> h) const {
   const auto n = static_cast<int64_t>(columns.size()) + 1;
+  std::vector<float> root(h.size());
+  std::transform(h.begin(), h.end(), root.begin(), [](double v) { return static_cast<float>(std::sqrt(v)); });
   Context ctx;
   Tensor scaled = ctx.empty({n, rows_}), products = ctx.empty({n, n});
-  parallel_for(n, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t k = begin; k < end; ++k) {
-      float* out = scaled.data<float>() + k * rows_;
-      const float* x = k + 1 < n ? column(columns[static_cast<size_t>(k)]) : nullptr;
-      for (int64_t i = 0; i < rows_; ++i)
-        out[i] = static_cast<float>(std::sqrt(h[static_cast<size_t>(i)])) * (x ? x[i] : 1.0F);
-    }
+  parallel_for(n - 1, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t k = begin; k < end; ++k)
+      std::transform(root.begin(), root.end(), column(columns[static_cast<size_t>(k)]),
+                     scaled.data<float>() + k * rows_, std::multiplies<>());
   });
+  std::copy(root.begin(), root.end(), scaled.data<float>() + (n - 1) * rows_);
   gemm(ctx, scaled, false, scaled, true, products);
   return {products.data<float>(), products.data<float>() + n * n};
 }
@@ -140,9 +140,10 @@ class History {
 struct Ridge {
   const LogisticProblem& problem;
   double c;
-  double operator()(const std::vector<double>& x, std::vector<double>& gradient) const {
+  // `z`: the scores at x.
+  double operator()(const std::vector<double>& x, std::vector<double>& gradient, std::vector<double>& z) const {
     const std::span<const double> w(x.data(), x.size() - 1);
-    std::vector<double> z, r;
+    std::vector<double> r;
     problem.scores(w, x.back(), z);
     const double loss = problem.loss(z, &r);
     problem.gradient(r, gradient);
@@ -151,10 +152,6 @@ struct Ridge {
     return c * loss + dot(w, w) / 2;
   }
 };
-
-}  // namespace
-
-namespace {
 
 // x of A x = b for a symmetric positive definite A (n, n), by Cholesky's factors; false where A is not, to rounding.
 bool solve(std::vector<double> a, std::vector<double>& b) {
@@ -175,15 +172,13 @@ bool solve(std::vector<double> a, std::vector<double>& b) {
   return true;
 }
 
-// Newton's direction. Sums of the curvature are floats, so a step is right to their rounding; the gradient, which says
-// when to end, is not.
-std::vector<double> newton_direction(const LogisticProblem& p, double c, const std::vector<double>& x,
+// Newton's direction where the scores are z. Sums of the curvature are floats, so a step is right to their rounding;
+// the gradient, which says when to end, is not.
+std::vector<double> newton_direction(const LogisticProblem& p, double c, const std::vector<double>& z,
                                      const std::vector<double>& gradient) {
-  const size_t n = x.size();
+  const size_t n = gradient.size();
   std::vector<int64_t> all(n - 1);
   std::iota(all.begin(), all.end(), 0);
-  std::vector<double> z;
-  p.scores({x.data(), n - 1}, x.back(), z);
   std::vector<double> hessian = p.weighted_products(all, LogisticProblem::curvature(z));
   double most = 0;
   for (size_t i = 0; i < n; ++i) most = std::max(most, hessian[i * n + i] *= c);
@@ -209,18 +204,18 @@ constexpr int64_t kNewtonColumns = 1024;
 LinearModel LogisticProblem::fit_l2(double c, const LinearModel& start) const {
   LinearModel model = started(start);
   const Ridge objective{*this, c};
-  std::vector<double> x = model.weights, gradient, next_gradient;
+  std::vector<double> x = model.weights, gradient, next_gradient, z;
   x.push_back(model.bias);
-  double value = objective(x, gradient);
+  double value = objective(x, gradient, z);
   // What the gradient is measured by: that at zero, where a fit without a start begins.
-  std::vector<double> at_zero;
-  static_cast<void>(objective(std::vector<double>(x.size()), at_zero));
+  std::vector<double> at_zero, no_scores;
+  static_cast<void>(objective(std::vector<double>(x.size()), at_zero, no_scores));
   const double goal = 1e-7 * std::sqrt(dot(at_zero, at_zero)) + 1e-10;
   History history;
   int flat = 0;  // steps in a row that hardly lowered it
   for (; model.iterations < 2000 && !model.converged; ++model.iterations) {
     const std::vector<double> direction =
-        columns_ <= kNewtonColumns ? newton_direction(*this, c, x, gradient) : history.direction(gradient);
+        columns_ <= kNewtonColumns ? newton_direction(*this, c, z, gradient) : history.direction(gradient);
     const double slope = dot(direction, gradient);
     double step = 1, next_value = value;
     std::vector<double> next;
@@ -228,7 +223,7 @@ LinearModel LogisticProblem::fit_l2(double c, const LinearModel& start) const {
     for (int halvings = 0; halvings < 40 && !lower; ++halvings, step *= 0.5) {
       next = x;
       for (size_t i = 0; i < x.size(); ++i) next[i] += step * direction[i];
-      next_value = objective(next, next_gradient);
+      next_value = objective(next, next_gradient, z);
       lower = next_value <= value + 1e-4 * step * slope;
     }
     if (!lower) break;  // rounding: no lower value along the way down

@@ -62,10 +62,11 @@ double PairCosts::entry(const Shape3& shape) {
   return table_[shape] = measure_(shape, 2);  // the first also packs weights and asks the allocator for memory
 }
 
-void PairCosts::settle() {
-  LMX_CHECK(measure_, "nothing to time ", from_, " with");
+bool PairCosts::settle() {
+  if (!measure_ || table_.empty()) return false;
   for (int round = 0; round < 2; ++round)
     for (auto& [shape, seconds] : table_) seconds = std::min(seconds, measure_(shape, 1));
+  return true;
 }
 
 double PairCosts::seconds(int64_t sentences, int64_t source, int64_t target) {
@@ -88,7 +89,7 @@ std::string PairCosts::to_json() const {
 }
 
 double measure_pairs(Context& ctx, const Network& network, ParameterStore& params, int64_t vocabulary,
-                     std::array<int64_t, 3> shape, int64_t repeats) {
+                     const PairCosts::Shape3& shape, int64_t repeats) {
   const auto [n, source, target] = shape;
   const PairArray pairs(sentences_of(n, source, vocabulary, 1), sentences_of(n, target, vocabulary, 2));
   std::vector<int64_t> numbers(static_cast<size_t>(n));

@@ -14,8 +14,9 @@ namespace lmx::train {
 // A table time(sentences, source length, target length) on a grid, filled where it is asked and linear between.
 class LMX_API PairCosts {
  public:
+  using Shape3 = std::array<int64_t, 3>;  // sentences, source, target
   // Seconds of one shape, the quickest of `repeats`.
-  using Measure = std::function<double(std::array<int64_t, 3> shape, int64_t repeats)>;
+  using Measure = std::function<double(const Shape3& shape, int64_t repeats)>;
   // `measure` makes the grid's entries; empty: what is not in the table is an error.
   explicit PairCosts(Measure measure);
   // The table of a run, as to_json() wrote it: nothing is measured anew, so that its sub-batches stay what they were.
@@ -23,14 +24,14 @@ class LMX_API PairCosts {
   PairCosts(const std::string& text, std::string from);
   double seconds(int64_t sentences, int64_t source, int64_t target);
   // Times every entry again, twice over the whole table, and keeps the quickest: where a machine's speed drifts while
-  // the table is filled, neighbours would otherwise differ by the drift. REQUIRES: a measure.
-  void settle();
+  // the table is filled, neighbours would otherwise differ by the drift. False, and nothing done, for a run's table and
+  // an empty one; else what was made by it is to be made again.
+  bool settle();
   bool empty() const { return table_.empty(); }
   int64_t size() const { return static_cast<int64_t>(table_.size()); }
   std::string to_json() const;
 
  private:
-  using Shape3 = std::array<int64_t, 3>;
   double entry(const Shape3& shape);
   Measure measure_;
   std::string from_;
@@ -42,7 +43,7 @@ LMX_API double time_pairs(Context& ctx, const Network& network, ParameterStore& 
                           int64_t repeats);
 // Of made-up sentences of these lengths.
 LMX_API double measure_pairs(Context& ctx, const Network& network, ParameterStore& params, int64_t vocabulary,
-                             std::array<int64_t, 3> shape, int64_t repeats);
+                             const PairCosts::Shape3& shape, int64_t repeats);
 // Multiply-adds of a forward of so many pairs of these lengths, the output layer's among them.
 LMX_API double macs_of_pairs(const Network& network, int64_t sentences, int64_t source, int64_t target);
 

@@ -8,7 +8,6 @@
 
 #include "comm/agreement.h"
 #include "data/files.h"
-#include "lmx/checkpoint.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
@@ -223,22 +222,18 @@ void check_final_bleu(const Session& s) {
 // `train.final_bleu` of a run that is whole: what stops this (an interrupt, too) costs no training.
 TranslationQuality translate_at_end(const Recipe& recipe, const RunResult& run) {
   // A run that `stop.when` ended may have made fewer checkpoints.
-  const auto made = static_cast<int64_t>(list_checkpoints(run.directory).size());
-  const int64_t averaged = std::min(recipe.train.final_average, made);
+  const std::vector<std::string> last = last_checkpoints(run.directory, recipe.train.final_average);
   std::string checkpoint = "last";
-  if (averaged > 1) {
+  if (last.size() > 1) {
     checkpoint = run.directory + "/" + kMeanFile;
-    AverageOptions options;
-    options.run = run.directory;
-    options.last = averaged;
-    average_checkpoints(options, checkpoint);
+    average_checkpoints({last, "", 0, 0}, checkpoint);
   }
   TranslationQuality q = *evaluate_run(run.directory, {recipe.train.final_bleu, checkpoint, true, {}}).translation;
-  q.averaged = averaged;
+  q.averaged = static_cast<int64_t>(last.size());
   write_translation(run.directory,
                     {run.steps,
                      q.split,
-                     {{"BLEU", q.bleu}, {"multi_bleu", q.multi_bleu}, {"averaged", static_cast<double>(averaged)}}});
+                     {{"BLEU", q.bleu}, {"multi_bleu", q.multi_bleu}, {"averaged", static_cast<double>(q.averaged)}}});
   return q;
 }
 

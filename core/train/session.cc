@@ -115,16 +115,13 @@ SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& 
   check_model_fits_data(r, *network.model, data);
   add_parameters(ctx, params, network, r.seed);
   if (times.empty())
-    costs.emplace([this, &ctx](std::array<int64_t, 3> shape, int64_t repeats) {
+    costs.emplace([this, &ctx](const PairCosts::Shape3& shape, int64_t repeats) {
       return measure_pairs(ctx, network, params, data.vocabulary.size(), shape, repeats);
     });
   else
     costs.emplace(times, kCostsFile);
   batcher = make_batcher(r, *this, ctx);
-  if (times.empty() && !costs->empty()) {
-    costs->settle();
-    batcher = make_batcher(r, *this, ctx);
-  }
+  if (costs->settle()) batcher = make_batcher(r, *this, ctx);
   check_batcher_fits_model(r, *batcher, *network.model);
   lr_factor = r.lr_rule.factor(r.batch.global, ctx.ranks);
   optimizer = make_optimizer(r.optimizer, "optimizer");

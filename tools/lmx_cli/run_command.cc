@@ -10,6 +10,7 @@
 #include "lmx/config.h"
 #include "lmx/error.h"
 #include "lmx/train.h"
+#include "lmx/translate.h"
 
 namespace lmx_cli {
 namespace {

@@ -97,7 +97,6 @@ LMX_API Recipe read_recipe(const Node& composed, const std::string& name);
 LMX_API Node full_recipe(const Node& composed, const std::string& name);
 
 // Of a run that translates.
-inline constexpr const char* kMeanFile = "mean.safetensors";  // in a run's folder: what train.final_average made
 struct TranslationQuality {
   std::string split;
   double bleu = 0, multi_bleu = 0;          // 0 to 100

@@ -105,6 +105,10 @@ struct ScorePairsOptions {
 LMX_API int64_t score_files(const std::string& run, const ScorePairsOptions& options, const std::string& source,
                             const std::string& target, const std::string& output);
 
+// In a run's folder: the mean of its last checkpoints.
+inline constexpr const char* kMeanFile = "mean.safetensors";
+// The folders of a run's last `most` checkpoints, oldest first; of all where it keeps fewer.
+LMX_API std::vector<std::string> last_checkpoints(const std::string& run, int64_t most);
 // Which checkpoints an average is of: paths of checkpoints and files, or of a run its last or best (by validation)
 // ones.
 struct AverageOptions {

@@ -42,9 +42,9 @@ class AllgatherDense final : public SumStrategy {
       : SumStrategy(SumConfig{.codec = config.codec}, env) {}
   void after_step(Context&) override { gathered_.clear(); }
   KeptBytes kept_bytes(const Traffic& t) const override {
-    KeptBytes kept = SumStrategy::kept_bytes({.rank = t.rank, .ranks = t.ranks, .dense = t.dense, .sparse = {}});
+    KeptBytes kept = SumStrategy::kept_bytes(t);
     for (const Traffic::Sparse& s : t.sparse) {
-      kept.sums += 4 * s.vocabulary * s.width;
+      kept.sums += 4 * (s.vocabulary - s.union_rows) * s.width;  // all rows, not the union's alone
       kept.gathered += 4 * t.ranks * s.vocabulary * s.width;
     }
     return kept;

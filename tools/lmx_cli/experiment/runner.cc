@@ -123,9 +123,8 @@ void Runner::Impl::finish(const Cell& cell, double seconds) {
   Journal::Entry entry{seconds, {}};
   std::string mean;
   if (!cell.types && experiment.mean_of_last > 0) {
-    mean = folder(cell) + "/mean.safetensors";
-    const auto kept = static_cast<int64_t>(lmx::list_checkpoints(folder(cell)).size());
-    lmx::average_checkpoints({{}, folder(cell), std::min(kept, experiment.mean_of_last), 0}, mean);
+    mean = folder(cell) + "/" + lmx::kMeanFile;
+    lmx::average_checkpoints({lmx::last_checkpoints(folder(cell), experiment.mean_of_last), "", 0, 0}, mean);
   }
   for (size_t i = 0; !cell.types && i < experiment.evaluate.size(); ++i) {
     RunRecord record{0, experiment.evaluate[i], {}};
