@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "lmx/config.h"
 #include "lmx/corpora.h"
 #include "lmx/error.h"
 
@@ -20,5 +21,8 @@ inline std::string directory_of(const Corpus& corpus) {
   if (!place.problem.empty()) throw CorpusMissing("[data] " + place.problem);
   return std::move(place.directory);
 }
+
+// Looks for the files of a recipe's `data:` and reads none. UserError: as open_dataset, where one is missing.
+void require_files(const Node& data);
 
 }  // namespace lmx::data

@@ -1,5 +1,6 @@
 // The entry points of lmx/data.h: `name` of `data:` chooses between text, parallel and synthetic.
 #include "config/messages.h"
+#include "data/corpus_place.h"
 #include "data/parallel.h"
 #include "data/prepare.h"
 #include "data/synthetic.h"
@@ -65,6 +66,17 @@ data::TextSources sources_of(const data::TextConfig& config, const Node& data) {
 }
 
 }  // namespace
+
+void data::require_files(const Node& data) {
+  switch (kind_of(data)) {
+    case Kind::synthetic:
+      return;
+    case Kind::parallel:
+      return void(sources_of(parallel_config(data), data));
+    case Kind::text:
+      return void(sources_of(text_config(data), data));
+  }
+}
 
 Dataset open_dataset(const Node& data) {
   const Kind kind = kind_of(data);

@@ -274,6 +274,8 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
 RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options) {
   const Recipe recipe = read_recipe(composed, name);
   const Node full = full_recipe(composed, name);
+  // Before processes are started. Ranks that a launcher has started look for themselves, and one of them speaks.
+  if (detect_launch().launcher == Launcher::none) require_data(recipe);
   const auto group = make_comm_group(recipe.comm, "comm", {static_cast<int>(recipe.threads), options.command_line});
   RunResult result;
   {

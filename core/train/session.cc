@@ -43,14 +43,19 @@ int64_t count_steps(const Recipe& r, const Batcher& batcher) {
 }
 
 // A recipe whose corpus is not there may know what can be trained without it: `provenance.smaller`.
-Dataset open_data(const Recipe& r) {
+template <class Look>
+auto with_advice(const Recipe& r, Look&& look) {
   try {
-    return open_dataset(r.data);
+    return look();
   } catch (const data::CorpusMissing& e) {
     const Node* smaller = r.provenance.find("smaller");
     if (!smaller || smaller->text.empty()) throw;
     throw UserError(str(e.what(), "\n", smaller->text));
   }
+}
+
+Dataset open_data(const Recipe& r) {
+  return with_advice(r, [&] { return open_dataset(r.data); });
 }
 
 bool measures(const Recipe& r) {
@@ -104,6 +109,10 @@ class Numbers {
 };
 
 }  // namespace
+
+void require_data(const Recipe& r) {
+  with_advice(r, [&] { data::require_files(r.data); });
+}
 
 SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& start, const std::string& times)
     : workers(ctx.ranks) {

@@ -31,6 +31,9 @@ struct SessionStart {
   const Dataset* data = nullptr;  // made in memory; null: what the recipe names is opened
 };
 
+// UserError where files of the recipe's data are missing; with the recipe's own advice, as of a session.
+void require_data(const Recipe& r);
+
 // What the ranks of one process share: everything that is equal on all ranks and changes only in updates, which one of
 // them makes for all.
 struct LMX_API SharedSession {

@@ -316,16 +316,24 @@ TEST_F(PairsRun, MistakesAreOneMessage) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
 }
 
+// Before processes are started, and whatever the number of ranks.
 TEST_F(PairsRun, AMissingCorpusSaysWhatCanBeDone) {
   auto nowhere = environment();
   nowhere["LMX_DATA_DIR"] = path("nowhere");
-  const Outcome o = run_process(
-      {LMX_BINARY_DIR "/bin/lmx", "run", LMX_SOURCE_DIR "/recipes/ott_wmt.yaml", "comm=self", "run.dir=" + path("a")},
-      nowhere);
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("wmt16_en_de"), HasSubstr("is missing"), HasSubstr("lmx data fetch"),
-                           HasSubstr("scale=desk")));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
+  const auto message = [&](const std::string& recipe, const std::string& advice, std::vector<std::string> more = {}) {
+    std::vector<std::string> command{LMX_BINARY_DIR "/bin/lmx", "run", LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml",
+                                     "run.dir=" + path("a")};
+    command.insert(command.end(), more.begin(), more.end());
+    const Outcome o = run_process(command, nowhere);
+    EXPECT_EQ(o.code, 2) << recipe;
+    EXPECT_THAT(o.err, AllOf(HasSubstr("is missing"), HasSubstr(advice), Not(HasSubstr("ranks")))) << recipe;
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
+    return o.err;
+  };
+  for (const std::vector<std::string>& ranks :
+       {std::vector<std::string>{}, {"comm=self", "comm.ranks=1"}, {"comm.ranks=2"}})
+    EXPECT_THAT(message("ott_wmt", "scale=desk", ranks), AllOf(HasSubstr("wmt16_en_de"), HasSubstr("lmx data fetch")));
+  EXPECT_THAT(message("puri_amazon_4096", "puri/scale=desk"), HasSubstr("amazon_reviews"));
 }
 
 }  // namespace
