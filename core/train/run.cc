@@ -230,10 +230,12 @@ TranslationQuality translate_at_end(const Recipe& recipe, const RunResult& run) 
   }
   TranslationQuality q = *evaluate_run(run.directory, {recipe.train.final_bleu, checkpoint, true, {}}).translation;
   q.averaged = static_cast<int64_t>(last.size());
-  write_translation(run.directory,
-                    {run.steps,
-                     q.split,
-                     {{"BLEU", q.bleu}, {"multi_bleu", q.multi_bleu}, {"averaged", static_cast<double>(q.averaged)}}});
+  write_translation(run.directory, {run.steps,
+                                    q.split,
+                                    {{"BLEU", q.bleu},
+                                     {"multi_bleu", q.multi_bleu},
+                                     {"multi_bleu_split", q.multi_bleu_split},
+                                     {"averaged", static_cast<double>(q.averaged)}}});
   return q;
 }
 

@@ -117,6 +117,21 @@ const TextStrings& strings_of(const Dataset& data, const std::string& split) {
   return split == "train" ? data.train_strings : split == "valid" ? data.valid_strings : data.test_strings;
 }
 
+struct WordCount {
+  int64_t words = 0, unknown = 0;
+};
+// Of words with one space between them.
+WordCount count_words(std::string_view text) {
+  WordCount n;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    n.unknown += text.substr(at, end - at).find("<unk>") != std::string_view::npos;
+    n.words += end > at;
+    at = end + 1;
+  }
+  return n;
+}
+
 ShardEval evaluate_shards(SavedRun& run, const Recipe& recipe, const Dataset& data, const EvalOptions& options) {
   const TextStrings& strings = strings_of(data, options.split);
   if (strings.size() == 0)
@@ -144,8 +159,24 @@ TranslationQuality quality_of(const SavedRun& run, const Recipe& recipe, const D
   translation.n_best = 1;
   const TranslationModel model{run.ctx, run.network, run.params, data.codecs, data.vocabulary.size()};
   const SplitBleu s = bleu_of_split(model, recipe, data, options.split, translation);
-  return {options.split, s.bleu.score, s.multi.score, str("BLEU|", s.signature, " = ", bleu_text(s.bleu)),
-          multi_bleu_text(s.multi)};
+  return {.split = options.split,
+          .bleu = s.bleu.score,
+          .multi_bleu = s.multi.score,
+          .multi_bleu_split = s.split.score,
+          .bleu_line = str("BLEU|", s.signature, " = ", bleu_text(s.bleu)),
+          .multi_bleu_line = multi_bleu_text(s.multi),
+          .multi_bleu_split_line = multi_bleu_text(s.split)};
+}
+
+WordEval words_of(const Dataset& data, const PairArray& pairs, double nats) {
+  WordEval w;
+  for (int64_t i = 0; i < pairs.size(); ++i) {
+    const WordCount in = count_words(data.codecs.target->decode_tokens(pairs.target(i)));
+    w.words += in.words + 1;
+    w.unknown += in.unknown;
+  }
+  w.ppl = std::exp(nats / static_cast<double>(w.words));
+  return w;
 }
 
 }  // namespace
@@ -167,9 +198,11 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
   const SplitScore score = run.network.model->translates()
                                ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan, {})
                                : score_split(run.ctx, run.network, run.params, split_of(data, options.split), plan, {});
-  EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}, {}, {}, {}};
+  EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}, {}, {}, {}, {}};
   const auto bytes = static_cast<double>(bytes_of(data, options.split));
   if (is_character(data.unit)) r.compression_ratio = 8 * bytes / (score.nats / std::numbers::ln2);
+  if (run.network.model->translates() && data.codecs.target)
+    r.words = words_of(data, pairs_of(data, options.split), score.nats);
   if (options.shards > 0) r.sharded = evaluate_shards(run, recipe, data, options);
   if (options.split == "valid") r.true_ppl = data.true_perplexity;
   if (run.network.model->translates() && options.translate && options.split != "train")

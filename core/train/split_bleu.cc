@@ -10,6 +10,7 @@ namespace {
 // The target side of a split as people wrote it, and as the preparation cut it into words.
 struct References {
   Lines text, words;
+  bool dashes_split = false;  // the words are split at dashes already
 };
 
 References references_of(const Recipe& recipe, const Dataset& data, const std::string& split) {
@@ -17,6 +18,7 @@ References references_of(const Recipe& recipe, const Dataset& data, const std::s
   const data::ParallelSources sources = data::find_parallel(config, "data");
   const data::LineTokenizer tokenizer(sources.target);
   References r;
+  r.dashes_split = !sources.ready && sources.target.moses && sources.target.aggressive_dashes;
   r.text = read_lines(data.directory + "/" + split + ".target.txt");
   for (std::string& line : r.text) {
     r.words.push_back(sources.ready ? tokenizer.ready_words(line, sources.joiner) : tokenizer.words(line));
@@ -45,7 +47,9 @@ SplitBleu bleu_of_split(const TranslationModel& model, const Recipe& recipe, con
   }
   const BleuOptions sacre;
   return {bleu(text, std::span(&references.text, 1), sacre),
-          bleu(words, std::span(&references.words, 1), multi_bleu_options()), bleu_signature(sacre, 1)};
+          bleu(words, std::span(&references.words, 1), multi_bleu_options()),
+          bleu(words, std::span(&references.words, 1), multi_bleu_options(false, !references.dashes_split)),
+          bleu_signature(sacre, 1)};
 }
 
 }  // namespace lmx::train

@@ -10,6 +10,7 @@ namespace lmx::train {
 struct SplitBleu {
   BleuScore bleu;   // sacreBLEU's: 13a on detokenized text against the lines as they were
   BleuScore multi;  // multi-bleu's on the preparation's words
+  BleuScore split;  // the same with compounds split
   std::string signature;
 };
 // Translates the sources of "valid" or "test" of `data`, which `recipe.data` names. UserError: the split has no pairs.

@@ -54,7 +54,10 @@ TEST_F(TranslateCommands, FromRawTextToBleu) {
   Outcome o = lmx({"eval", path("mt"), "--split", "test"});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("checkpoint step-40\n"), HasSubstr("test nll_nat "), HasSubstr("test ppl "),
-                           HasSubstr("test multi-bleu BLEU = "), testing::EndsWith(bleu)));
+                           HasSubstr("test multi-bleu BLEU = "), HasSubstr("test multi-bleu-split BLEU = "),
+                           testing::ContainsRegex("\ntest word_ppl [0-9.e+]+ \\([0-9]+ words, as they were before "
+                                                  "subwords, and ends of sentences; 0 with <unk>\\)\n"),
+                           testing::EndsWith(bleu)));
   o = lmx({"eval", path("mt"), "--no-bleu"});
   EXPECT_EQ(o.out.find("BLEU"), std::string::npos);
   // Averages are translated and evaluated like checkpoints.
@@ -91,6 +94,7 @@ TEST_F(TranslateCommands, BleuIsARecordOfTheRun) {
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, AllOf(testing::ContainsRegex("\ntest BLEU +[0-9.e-]+ +40\n"),
                            testing::ContainsRegex("\ntest multi-bleu +[0-9.e-]+ +40\n"),
+                           testing::ContainsRegex("\ntest multi-bleu-split +[0-9.e-]+ +40\n"),
                            testing::ContainsRegex("\nbest valid ppl +[0-9.]+ +[1-4]0\n")));
   const auto json = nlohmann::json::parse(lmx({"report", path("mt"), "--json"}).out);
   EXPECT_EQ(json["translation"]["BLEU"], record["BLEU"]);

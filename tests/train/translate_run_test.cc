@@ -35,7 +35,7 @@ class TranslationRunTest : public FolderTest {
     std::string source, target;
     for (int i = 0; i < 300; ++i) {
       source += str("The ", word(i), " sees a ", word(i * 7 + 1), ".\n");
-      target += str("Der ", word(i), "er sieht einen ", word(i * 7 + 1), "en.\n");
+      target += str("Der ", word(i), "er sieht einen Nord-", word(i * 7 + 1), "en.\n");
     }
     write_all(path("a.en"), source);
     write_all(path("a.de"), target);
@@ -46,9 +46,9 @@ class TranslationRunTest : public FolderTest {
     return str(parts[i % 7], parts[i / 7 % 7], parts[i / 49 % 7]);
   }
   // What a run writes before its first step, and a checkpoint of the parameters that it begins with.
-  void make_run(const std::string& name, int words, const std::string& model) {
+  void make_run(const std::string& name, int words, const std::string& model, const std::string& more_data = "") {
     const std::string yaml =
-        str("data: {name: parallel, source_language: en, target_language: de, vocab_size: ", words,
+        str("data: {name: parallel, source_language: en, target_language: de, vocab_size: ", words, more_data,
             ", valid_fraction: 0.1, test_fraction: 0.1, cache_dir: ", path("cache"), ", source_files: [", path("a.en"),
             "], target_files: [", path("a.de"),
             "]}\nbatcher: {name: random_windows, sequence_length: 5}\nbatch: {global: 2}\nmodel: ", model,
@@ -245,6 +245,10 @@ TEST_F(TranslationRunTest, EvalCountsBleuOfItsSplit) {
     words.push_back(data.codecs.target->decode_tokens(data.test_pairs.target(i)));
   EXPECT_EQ(r.translation->bleu, bleu(text, std::span(&targets, 1)).score);
   EXPECT_EQ(r.translation->multi_bleu, bleu(tokens, std::span(&words, 1), multi_bleu_options()).score);
+  const BleuScore split = bleu(tokens, std::span(&words, 1), multi_bleu_options(false, true));
+  EXPECT_EQ(r.translation->multi_bleu_split, split.score);
+  EXPECT_EQ(r.translation->multi_bleu_split_line, multi_bleu_text(split));
+  EXPECT_NE(r.translation->multi_bleu_split_line, r.translation->multi_bleu_line);  // "Nord-..." of the references
   EXPECT_THAT(r.translation->bleu_line,
               testing::StartsWith("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:lmx-"));
   o.translate = false;
@@ -252,6 +256,30 @@ TEST_F(TranslationRunTest, EvalCountsBleuOfItsSplit) {
   o.translate = true;
   o.split = "train";
   EXPECT_FALSE(evaluate_run(path("run"), o).translation.has_value());
+}
+
+TEST_F(TranslationRunTest, CompoundsAreSplitOnce) {
+  make_run("dashes", 100, "{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 32, heads: 2}",
+           ", aggressive_dashes: true");
+  const EvalResult r = evaluate_run(path("dashes"), {});
+  ASSERT_TRUE(r.translation.has_value());
+  EXPECT_EQ(r.translation->multi_bleu_split_line, r.translation->multi_bleu_line);
+}
+
+TEST_F(TranslationRunTest, PerplexityOfWordsAsTheyWereBeforeSubwords) {
+  write_all(path("t.en"), "The ba sees a ko.\nThe li.\n");
+  write_all(path("t.de"), "Der ba sieht einen \u4e2dko\u6587 Nord-ko.\nDer li.\n");
+  make_run("words", 100, "{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 32, heads: 2}",
+           str(", test_source_files: [", path("t.en"), "], test_target_files: [", path("t.de"), "]"));
+  EvalOptions o;
+  o.split = "test";
+  o.translate = false;
+  const EvalResult r = evaluate_run(path("words"), o);
+  ASSERT_TRUE(r.words.has_value());
+  EXPECT_EQ(r.words->words, 12);  // seven and a full stop, two and a full stop ... and two ends
+  EXPECT_EQ(r.words->unknown, 1);
+  EXPECT_GT(r.tokens, r.words->words);
+  EXPECT_NEAR(r.words->ppl, std::exp(r.nll_nat * static_cast<double>(r.tokens) / 12), 1e-9 * r.words->ppl);
 }
 
 TEST_F(TranslationRunTest, RunsThatCannotTranslate) {

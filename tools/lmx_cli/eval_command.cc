@@ -33,6 +33,11 @@ void print_bits(const Options& o, const lmx::EvalResult& r) {
       static_cast<long long>(s.tokens), r.unit.c_str(), s.least / bit, s.most / bit, note);
 }
 
+void print_words(const std::string& split, const lmx::WordEval& w) {
+  std::printf("%s word_ppl %.2f (%lld words, as they were before subwords, and ends of sentences; %lld with <unk>)\n",
+              split.c_str(), w.ppl, static_cast<long long>(w.words), static_cast<long long>(w.unknown));
+}
+
 void evaluate(Options o) {
   lmx::read_length_penalty(o.penalty, o.eval.search);
   o.eval.translate = !o.no_bleu;
@@ -47,9 +52,11 @@ void evaluate(Options o) {
   std::printf("%s ppl %.2f", o.eval.split.c_str(), r.ppl);
   if (r.true_ppl) std::printf(" (the source's own: %.2f)", *r.true_ppl);
   std::printf("\n");
+  if (r.words) print_words(o.eval.split, *r.words);
   if (!r.translation) return;
   std::printf("%s %s\n", o.eval.split.c_str(), r.translation->bleu_line.c_str());
   std::printf("%s multi-bleu %s\n", o.eval.split.c_str(), r.translation->multi_bleu_line.c_str());
+  std::printf("%s multi-bleu-split %s\n", o.eval.split.c_str(), r.translation->multi_bleu_split_line.c_str());
   std::printf("%s BLEU %.2f\n", o.eval.split.c_str(), r.translation->bleu);
 }
 

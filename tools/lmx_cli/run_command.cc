@@ -85,7 +85,8 @@ void print_result(const lmx::RunResult& r, const Options& o) {
       std::cout << "translated by the mean of the last " << r.translation->averaged << " checkpoints, " << r.directory
                 << "/" << lmx::kMeanFile << "\n";
     std::cout << split << " " << r.translation->bleu_line << "\n"
-              << split << " multi-bleu " << r.translation->multi_bleu_line << "\n";
+              << split << " multi-bleu " << r.translation->multi_bleu_line << "\n"
+              << split << " multi-bleu-split " << r.translation->multi_bleu_split_line << "\n";
     std::cout << split << " BLEU " << number(r.translation->bleu) << "\n";
   }
 }

@@ -99,9 +99,12 @@ LMX_API Node full_recipe(const Node& composed, const std::string& name);
 // Of a run that translates.
 struct TranslationQuality {
   std::string split;
-  double bleu = 0, multi_bleu = 0;          // 0 to 100
-  std::string bleu_line, multi_bleu_line;  // as `lmx bleu` prints them, signature included
-  int64_t averaged = 1;                    // the run's last checkpoints whose mean has translated
+  double bleu = 0, multi_bleu = 0;  // 0 to 100
+  // multi-bleu with compounds split at their hyphens (`lmx bleu --split-compounds`), once: where the preparation splits
+  // at dashes (`aggressive_dashes`) it equals multi_bleu.
+  double multi_bleu_split = 0;
+  std::string bleu_line, multi_bleu_line, multi_bleu_split_line;  // as `lmx bleu` prints them, signature included
+  int64_t averaged = 1;  // the run's last checkpoints whose mean has translated
 };
 struct RunOptions {
   std::string resume;  // "", "auto" (the newest run of this recipe), or a run directory
@@ -148,13 +151,21 @@ struct ShardEval {
   int64_t shards = 0, tokens = 0;
   double nll_nat = 0, least = 0, most = 0;
 };
+// What a split's likelihood is per word: comparable between vocabularies of subwords, as its perplexity per token is
+// not.
+struct WordEval {
+  int64_t words = 0;    // of the preparation before it cut them into subwords, each sentence's </s> among them
+  int64_t unknown = 0;  // words with characters that no subword has: told as <unk>, which is less than the word itself
+  double ppl = 0;       // exp(nats of all targets / words)
+};
 struct EvalResult {
   int64_t step = 0;
   int64_t tokens = 0;              // targets
   double nll_nat = 0;              // mean over them, under the full softmax
   double ppl = 0;                  // exp(nll_nat)
-  std::string unit;                // what a token is: word, char, byte
+  std::string unit;                // what a token is: word, char, byte, subword
   std::optional<double> true_ppl;  // valid split only
+  std::optional<WordEval> words;   // of subwords
   std::optional<TranslationQuality> translation;
   // Bytes of the split's text over bytes that its likelihood would take as a code (Patwary 2018, V-C): of chars and
   // bytes. What became <unk> is counted as if it had been told.

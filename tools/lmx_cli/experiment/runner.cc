@@ -96,10 +96,12 @@ int64_t Runner::Impl::evaluate(const Cell& cell, const std::string& parameters, 
   record.values[prefix + "nll_bit"] = r.nll_nat / std::numbers::ln2;
   record.values[prefix + "tokens"] = static_cast<double>(r.tokens);
   if (r.compression_ratio) record.values[prefix + "compression_ratio"] = *r.compression_ratio;
+  if (r.words) record.values[prefix + "word_ppl"] = r.words->ppl;
   if (r.sharded) record.values[prefix + "shards/bpc"] = r.sharded->nll_nat / std::numbers::ln2;
   if (!r.translation) return r.step;
   record.values[prefix + "bleu"] = r.translation->bleu;
   record.values[prefix + "multi_bleu"] = r.translation->multi_bleu;
+  record.values[prefix + "multi_bleu_split"] = r.translation->multi_bleu_split;
   return r.step;
 }
 

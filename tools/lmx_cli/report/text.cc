@@ -35,6 +35,7 @@ Rows result_rows(const Report& r) {
   if (r.translation) {
     add((r.translation->split + " BLEU").c_str(), r.translation, "BLEU");
     add((r.translation->split + " multi-bleu").c_str(), r.translation, "multi_bleu");
+    add((r.translation->split + " multi-bleu-split").c_str(), r.translation, "multi_bleu_split");
   }
   add("valid nll_nat", r.valid, "nll_nat");
   add("valid nll_bit", r.valid, "nll_bit");
