@@ -3,6 +3,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <mutex>
 
 #include "data/checksums.h"
@@ -20,6 +21,7 @@ namespace {
 using namespace data;
 
 constexpr size_t kChunkBytes = 2 << 20;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Side {
   std::string_view text;  // without white space at its ends
@@ -135,6 +137,7 @@ class ScoreReader {
   int64_t line() const { return line_; }  // of the last score, 1-based
 
  private:
+  // -inf is what `lmx score` writes for a pair that it could not score: below every number.
   double parse(std::string_view line) const {
     std::string_view field;
     size_t at = 0;
@@ -146,9 +149,9 @@ class ScoreReader {
     }
     double value = 0;
     const auto [stop, code] = std::from_chars(field.data(), field.data() + field.size(), value);
-    if (code != std::errc() || stop != field.data() + field.size() || !std::isfinite(value)) {
+    if (code != std::errc() || stop != field.data() + field.size() || std::isnan(value) || value == kInfinity) {
       throw UserError(str("[data] ", files_[0].path, ":", line_, ": column ", column_, " is '", field.substr(0, 40),
-                          "', not a finite number; a score is needed for each pair"));
+                          "', neither a finite number nor -inf; a score is needed for each pair"));
     }
     return value;
   }
@@ -253,6 +256,8 @@ TopCounts keep_best_pairs(const PairTextFiles& in, const TopOptions& options, co
     const uint64_t key = key_of(score);
     const bool kept = key > threshold.key || (key == threshold.key && equals-- > 0);
     counts.kept += kept;
+    counts.unscored += score == -kInfinity;
+    counts.kept_unscored += kept && score == -kInfinity;
     return kept;
   };
   copying.counted = [&](int) { check(false); };

@@ -8,8 +8,10 @@
 #include <exception>
 
 #include "data/lines.h"
+#include "data/pair_writer.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "lmx/parallel_text.h"
 #include "train/run_directory.h"
 #include "train/saved_run.h"
 #include "train/text_output.h"
@@ -23,6 +25,7 @@ namespace {
 
 // Batches of a window, among which sentences are sorted by length.
 constexpr int64_t kBatchesPerWindow = 64;
+constexpr size_t kChunkBytes = 1 << 20;
 
 // A run of an encoder-decoder, with what it needs to read and write text.
 struct TranslationRun {
@@ -185,6 +188,35 @@ class PairScorer {
   int64_t too_long_ = 0;
 };
 
+// Scores to a file, window by window.
+class ScoringRun {
+ public:
+  ScoringRun(const std::string& run, const ScorePairsOptions& options, const std::string& output)
+      : options_(options), opened_(run, options.checkpoint), scorer_(opened_.model(), options), out_(output) {}
+  int64_t window() const { return options_.batch * kBatchesPerWindow; }
+  int64_t pairs() const { return pairs_; }
+  void write(const Lines& sources, const Lines& targets) {
+    if (!sources.empty()) out_.write(scorer_.score(sources, targets));
+    pairs_ += static_cast<int64_t>(sources.size());
+    say_progress("scored", pairs_);
+  }
+  int64_t finish() {
+    out_.close();
+    progress_line("");
+    if (scorer_.too_long() > 0)
+      log_warn(str("[score] ", scorer_.too_long(), " pairs have a side of more than ", options_.max_length,
+                   " tokens and are not scored (-inf)"));
+    return pairs_;
+  }
+
+ private:
+  const ScorePairsOptions options_;
+  const TranslationRun opened_;
+  PairScorer scorer_;
+  TextOutput out_;
+  int64_t pairs_ = 0;
+};
+
 int64_t count_rest(Windows& windows) {
   int64_t lines = 0;
   for (size_t n; (n = windows.next().size()) > 0;) lines += static_cast<int64_t>(n);
@@ -236,12 +268,8 @@ TranslatedFile translate_file(const std::string& run, const TranslateOptions& op
 int64_t score_files(const std::string& run, const ScorePairsOptions& options, const std::string& source,
                     const std::string& target, const std::string& output) {
   if (source == "-" && target == "-") throw UserError("[score] only one side can be standard input");
-  const TranslationRun opened(run, options.checkpoint);
-  PairScorer scorer(opened.model(), options);
-  const int64_t most = options.batch * kBatchesPerWindow;
-  Windows sources(source, most), targets(target, most);
-  TextOutput out(output);
-  int64_t pairs = 0;
+  ScoringRun scoring(run, options, output);
+  Windows sources(source, scoring.window()), targets(target, scoring.window());
   for (;;) {
     Lines left = sources.next(), right = targets.next();
     const size_t both = std::min(left.size(), right.size());
@@ -249,21 +277,41 @@ int64_t score_files(const std::string& run, const ScorePairsOptions& options, co
                   right_over = static_cast<int64_t>(right.size() - both);
     left.resize(both);
     right.resize(both);
-    if (both > 0) out.write(scorer.score(left, right));
-    pairs += static_cast<int64_t>(both);
-    say_progress("scored", pairs);
+    scoring.write(left, right);
     if (left_over + right_over > 0)
-      throw UserError(str("[score] ", source, " has ", pairs + left_over + count_rest(sources), " lines and ", target,
-                          " has ", pairs + right_over + count_rest(targets),
+      throw UserError(str("[score] ", source, " has ", scoring.pairs() + left_over + count_rest(sources), " lines and ",
+                          target, " has ", scoring.pairs() + right_over + count_rest(targets),
                           "; line i of one must translate line i of the other"));
     if (both == 0) break;
   }
-  out.close();
-  progress_line("");
-  if (scorer.too_long() > 0)
-    log_warn(str("[score] ", scorer.too_long(), " pairs have a side of more than ", options.max_length,
-                 " tokens and are not scored (-inf)"));
-  return pairs;
+  return scoring.finish();
+}
+
+int64_t score_pairs(const std::string& run, const ScorePairsOptions& options, const PairTextFiles& files,
+                    const std::string& output) {
+  const std::vector<data::PairFiles> found = data::find_pair_files(files);
+  ScoringRun scoring(run, options, output);
+  Lines left, right;
+  const auto write = [&] {
+    scoring.write(left, right);
+    left.clear();
+    right.clear();
+  };
+  data::PairReader reader(found, kChunkBytes, "");
+  for (data::PairChunk chunk; reader.next(chunk);) {
+    try {
+      data::for_each_pair(found[chunk.file], chunk, [&](const data::PairLine& pair) {
+        left.emplace_back(pair.source);
+        right.emplace_back(pair.target);
+        if (static_cast<int64_t>(left.size()) == scoring.window()) write();
+      });
+    } catch (const UserError&) {  // of a line: those before it are written
+      write();
+      throw;
+    }
+  }
+  write();
+  return scoring.finish();
 }
 
 }  // namespace lmx

@@ -120,6 +120,42 @@ TEST_F(TranslateCommands, RunsEndWithTheMeanOfTheirLastCheckpoints) {
   EXPECT_THAT(read_file(path("mt/metrics.jsonl")), HasSubstr("\"averaged\":3"));
 }
 
+// The commands of docs/data.md, as they stand there: each reads what the one before it wrote.
+TEST_F(TranslateCommands, FromACrawlToItsBestPairs) {
+  std::string script = "cd '" + folder_.string() + "'\n";
+  std::istringstream page(read_file(LMX_SOURCE_DIR "/docs/data.md"));
+  int commands = 0;
+  for (std::string line; std::getline(page, line);) {
+    if (!line.starts_with("lmx data filter --tsv") && !line.starts_with("lmx score RUN --tsv") &&
+        !line.starts_with("lmx data top --k 140000000"))
+      continue;
+    if (const size_t at = line.find("RUN "); at != std::string::npos) line.replace(at, 3, "mt --max-length 50");
+    if (const size_t at = line.find("140000000"); at != std::string::npos) line.replace(at, 9, "41");
+    script += line.substr(0, line.find('#')) + " || exit\n";
+    ++commands;
+  }
+  ASSERT_EQ(commands, 3) << script;
+  std::filesystem::create_directories(folder_ / "raw");
+  std::string crawl;
+  for (int i = 0; i < 40; ++i)
+    crawl +=
+        "The " + word(i) + " sees.\tDer " + word(i) + "er sieht.\nThe copy " + word(i) + "\tThe copy " + word(i) + "\n";
+  std::string source, target;
+  for (int i = 0; i < 400; ++i) source += word(i), target += word(i + 1);
+  crawl += source + "\t" + target + "\n" + target + "\tko\n";
+  write("raw/part-1.tsv", crawl);
+  ASSERT_EQ(run_process({"/bin/bash", "-c", "gzip " + path("raw/part-1.tsv")}).code, 0);
+  std::map<std::string, std::string> more = environment();
+  more["PATH"] = std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH");
+  const Outcome o = run_process({"/bin/bash", "-c", script}, more);
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("kept 42 of 82 pairs ("), HasSubstr("kept 41 of 42 pairs, scores from -inf\n"),
+                           HasSubstr("2 pairs have no score (-inf), below every other; 1 of them kept\n")));
+  EXPECT_THAT(o.err, HasSubstr("2 pairs have a side of more than 50 tokens"));
+  const Outcome best = run_process({"/bin/bash", "-c", "zcat " + path("best.tsv.gz") + " | wc -l"});
+  EXPECT_EQ(best.out, "41\n");
+}
+
 TEST_F(TranslateCommands, RefuseWithOneMessage) {
   const auto refused = [&](std::vector<std::string> words, const std::string& message) {
     const Outcome o = lmx(std::move(words));

@@ -143,11 +143,27 @@ TEST_F(FilterTest, ScoresThatDoNotFit) {
   };
   EXPECT_THAT(error("1\n2\n"), AllOf(HasSubstr("has 2 scores for"), HasSubstr("3 pairs")));
   EXPECT_THAT(error("1\n2\n3\n4\n"), HasSubstr("has 4 scores for 3 pairs"));
-  EXPECT_THAT(error("1\nx2\n3\n"), AllOf(HasSubstr("scores:2"), HasSubstr("'x2', not a finite number")));
+  EXPECT_THAT(error("1\nx2\n3\n"), AllOf(HasSubstr("scores:2"), HasSubstr("'x2', neither a finite number nor -inf")));
   EXPECT_THAT(error("1\n\n3\n"), HasSubstr("scores:2"));
   EXPECT_THAT(error("1\nnan\n3\n"), HasSubstr("'nan'"));
+  EXPECT_THAT(error("1\ninf\n3\n"), HasSubstr("'inf'"));
   EXPECT_THAT(error("1\n2\n3\n", 0), HasSubstr("at least 1"));
   EXPECT_FALSE(fs::exists(path("b.en")) || leftovers());
+}
+
+// What `lmx score` writes for a pair that is too long: below every number, and counted.
+TEST_F(FilterTest, PairsWithoutAScoreAreTheWorst) {
+  write("a.en", "a\nb\nc\nd\n");
+  write("a.de", "A\nB\nC\nD\n");
+  write("scores", "-inf\t-inf\t0\n-1.5\t-3\t2\n-inf\t-inf\t0\n-1e308\t-1e308\t1\n");
+  TopCounts c = keep_best_pairs(in(), {.keep = 2, .scores = path("scores")}, out());
+  EXPECT_EQ(read("b.en"), "b\nd\n");
+  EXPECT_EQ(c.threshold, -1e308);
+  EXPECT_EQ(std::pair(c.unscored, c.kept_unscored), (std::pair<int64_t, int64_t>(2, 0)));
+  c = keep_best_pairs(in(), {.keep = 3, .scores = path("scores")}, out());
+  EXPECT_EQ(read("b.en"), "a\nb\nd\n");
+  EXPECT_EQ(c.threshold, -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(std::pair(c.unscored, c.kept_unscored), (std::pair<int64_t, int64_t>(2, 1)));
 }
 
 // Multi30k with planted noise: how much of it the rules find, and how much they take that is none (docs/data.md).

@@ -9,6 +9,7 @@
 #include "lmx/data.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "lmx/parallel_text.h"
 #include "lmx/plugin.h"
 #include "lmx/train.h"
 #include "lmx/translate.h"
@@ -222,6 +223,28 @@ TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
               HasSubstr("No space left"));
 }
 
+TEST_F(TranslationRunTest, PairsInColumnsScoreAsPairsInTwoFiles) {
+  const Lines sources = read_lines(path("a.en")), targets = read_lines(path("a.de"));
+  std::string first, second;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (i < 100) first += str("x\t", targets[i], "\t", sources[i], "\n");
+    if (i >= 100) second += str("x\t", targets[i], "\t", sources[i], "\n");
+  }
+  write_all(path("p1.tsv"), first);
+  write_all(path("p2.tsv"), second);
+  ScorePairsOptions o;
+  o.batch = 2;  // several windows
+  EXPECT_EQ(score_files(path("run"), o, path("a.en"), path("a.de"), path("two")), 300);
+  EXPECT_EQ(score_pairs(path("run"), o, {.tsv = {path("p*.tsv")}, .columns = {3, 2}}, path("columns")), 300);
+  EXPECT_EQ(read_all(path("columns")), read_all(path("two")));
+  // A line without its columns: what stands before it is scored.
+  write_all(path("bad.tsv"), "a\tb\nc\td\ne\n");
+  EXPECT_THAT(message<UserError>([&] { score_pairs(path("run"), o, {.tsv = {path("bad.tsv")}}, path("columns")); }),
+              HasSubstr("bad.tsv:3"));
+  const std::string scores = read_all(path("columns"));
+  EXPECT_EQ(std::count(scores.begin(), scores.end(), '\n'), 2);
+}
+
 // Prepared ids and raw lines lead to the same translations, and evaluation to what `lmx bleu` counts of them.
 TEST_F(TranslationRunTest, EvalCountsBleuOfItsSplit) {
   EvalOptions o;
@@ -268,7 +291,7 @@ TEST_F(TranslationRunTest, CompoundsAreSplitOnce) {
 
 TEST_F(TranslationRunTest, PerplexityOfWordsAsTheyWereBeforeSubwords) {
   write_all(path("t.en"), "The ba sees a ko.\nThe li.\n");
-  write_all(path("t.de"), "Der ba sieht einen \u4e2dko\u6587 Nord-ko.\nDer li.\n");
+  write_all(path("t.de"), "Der ba sieht einen \u0436ko\u0448 Nord-ko.\nDer li.\n");
   make_run("words", 100, "{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 32, heads: 2}",
            str(", test_source_files: [", path("t.en"), "], test_target_files: [", path("t.de"), "]"));
   EvalOptions o;
@@ -276,7 +299,7 @@ TEST_F(TranslationRunTest, PerplexityOfWordsAsTheyWereBeforeSubwords) {
   o.translate = false;
   const EvalResult r = evaluate_run(path("words"), o);
   ASSERT_TRUE(r.words.has_value());
-  EXPECT_EQ(r.words->words, 12);  // seven and a full stop, two and a full stop ... and two ends
+  EXPECT_EQ(r.words->words, 12);  // Der ba sieht einen [...]ko[...] Nord-ko . + Der li . + two ends
   EXPECT_EQ(r.words->unknown, 1);
   EXPECT_GT(r.tokens, r.words->words);
   EXPECT_NEAR(r.words->ppl, std::exp(r.nll_nat * static_cast<double>(r.tokens) / 12), 1e-9 * r.words->ppl);

@@ -63,6 +63,9 @@ void filter(PairOptions& options) {
 void top(PairOptions& options) {
   const TopCounts counts = keep_best_pairs(options.files(), options.top, options.out);
   std::cout << "kept " << counts.kept << " of " << counts.read << " pairs, scores from " << counts.threshold << "\n";
+  if (counts.unscored > 0)
+    std::cout << counts.unscored << " pairs have no score (-inf), below every other; " << counts.kept_unscored
+              << " of them kept\n";
 }
 
 // Lengths at these shares of the sentences, and the mean.
@@ -125,7 +128,7 @@ void add_pair_commands(CLI::App& group) {
   const auto best = std::make_shared<PairOptions>();
   command = group.add_subcommand("top", "keep the pairs with the highest scores, in their order, in bounded memory");
   set_examples(*command, {{"lmx data top --k 140000000 --scores scores.txt --tsv clean.tsv.gz --out-tsv best.tsv.gz",
-                           "a score a line, as lmx score writes them"}});
+                           "a score a line, as lmx score RUN --tsv clean.tsv.gz writes them"}});
   best->add_files(*command);
   command->add_option("--k", best->top.keep, "pairs to keep")->required()->check(CLI::PositiveNumber)->type_name("N");
   command->add_option("--scores", best->top.scores, "a file with a line a pair")->required()->type_name("FILE");

@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
+#include "lmx/parallel_text.h"
 #include "lmx/translate.h"
 
 namespace lmx_cli {
@@ -50,12 +51,21 @@ void translate(TranslateCommand o) {
 struct ScoreCommand {
   PluginDirectories directories;
   std::string run, source, target, output = "-";
+  std::vector<std::string> tsv;
+  std::vector<int64_t> columns{1, 2};
   lmx::ScorePairsOptions options;
 };
 
 void score(const ScoreCommand& o) {
+  const bool two = !o.source.empty();
+  if (two != o.tsv.empty() || two == o.target.empty())
+    throw lmx::UserError("[score] name either SRC and TGT, a file of each side, or --tsv and files with a pair a line");
   o.directories.load();
-  lmx::score_files(o.run, o.options, o.source, o.target, o.output);
+  if (two) {
+    lmx::score_files(o.run, o.options, o.source, o.target, o.output);
+  } else {
+    lmx::score_pairs(o.run, o.options, {.tsv = o.tsv, .columns = {o.columns[0], o.columns[1]}}, o.output);
+  }
 }
 
 void add_search(CLI::App& command, TranslateCommand& o) {
@@ -117,12 +127,21 @@ void add_score(CLI::App& app) {
   CLI::App* command = app.add_subcommand("score", "likelihoods of given translations, a line each");
   set_examples(*command, {{"lmx score runs/ott_wmt/2026-05-01_101500 crawl.en crawl.de > crawl.tsv",
                            "mean and summed log-likelihood (nats) and tokens of each pair"},
+                          {"lmx score runs/ott_wmt/2026-05-01_101500 --tsv clean.tsv.gz > scores.txt",
+                           "of pairs in columns, as lmx data filter writes them and lmx data top reads them"},
                           {"paste crawl.tsv crawl.en crawl.de | sort -t$'\\t' -k1,1gr | head -n 1000000",
                            "the million likeliest pairs"}});
   const auto o = std::make_shared<ScoreCommand>();
   command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
-  command->add_option("SRC", o->source, "source sentences, one a line; -: standard input")->required()->type_name("");
-  command->add_option("TGT", o->target, "their translations")->required()->type_name("");
+  command->add_option("SRC", o->source, "source sentences, one a line; -: standard input")->type_name("");
+  command->add_option("TGT", o->target, "their translations")->type_name("");
+  command->add_option("--tsv", o->tsv, "instead of both: a file or glob with a pair a line, also .gz; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+  command->add_option("--columns", o->columns, "of TSV files that hold source and target (1 2)")
+      ->expected(2)
+      ->check(CLI::PositiveNumber)
+      ->type_name("N");
   command->add_option("--checkpoint", o->options.checkpoint, kWhich)->type_name("WHICH")->capture_default_str();
   command->add_option("--batch", o->options.batch, "sentences of a batch")->type_name("N")->capture_default_str();
   command->add_option("--max-length", o->options.max_length, "tokens; pairs with a longer side get -inf")

@@ -11,6 +11,7 @@
 namespace lmx {
 
 struct Dataset;
+struct ScorePairsOptions;
 
 // Files, directories, globs, .gz too: either `source` and `target`, line i of one translating line i of the other, or
 // `tsv` with a pair a line in two columns (from 1).
@@ -54,11 +55,19 @@ struct TopOptions {
 };
 struct TopCounts {
   int64_t read = 0, kept = 0;
-  double threshold = 0;  // the lowest score kept
+  int64_t unscored = 0, kept_unscored = 0;  // pairs with a score of -inf, and how many of them were kept
+  double threshold = 0;                     // the lowest score kept
 };
-// Writes the pairs with the highest scores, in their order; of equal scores the earlier. Reads the scores four times
-// and the text once; memory does not grow with either. UserError also: no number, not as many scores as pairs.
+// Writes the pairs with the highest scores, in their order; of equal scores the earlier. -inf, as score_pairs writes it
+// for a pair that it could not score, is below every number. Reads the scores four times and the text once; memory does
+// not grow with either. UserError also: no number, NaN, inf, not as many scores as pairs.
 LMX_API TopCounts keep_best_pairs(const PairTextFiles& in, const TopOptions& options, const PairTextOutput& out);
+
+// Likelihoods of all pairs under a run's model, a line each as score_files (lmx/translate.h) writes them: what
+// TopOptions::scores reads. Returns the number of pairs. UserError, after all pairs before it are written: a line that
+// is not UTF-8, or has too few columns.
+LMX_API int64_t score_pairs(const std::string& run, const ScorePairsOptions& options, const PairTextFiles& files,
+                            const std::string& output);
 
 // A split's sentences as they were written, before any tokenization: pair i is pair i of the split's PairArray. Empty
 // for the training split and for data that is no parallel text. UserError: the prepared directory is damaged.
