@@ -87,16 +87,22 @@ std::optional<int> tasks_of_node(std::string_view text, int node) {
   return std::nullopt;
 }
 
-// A batch script has SLURM_PROCID too, but no step; an interactive shell is a step, but runs one process at a time.
+// A batch script has SLURM_PROCID too, but no step; an interactive shell is a step, but runs one process at a time. Its
+// job's name goes on to the steps that are started from it, which PMIx tells apart: it numbers their processes.
 std::optional<Launch> read_slurm(const Lookup& lookup) {
   if (value_of(lookup, "SLURM_STEP_ID").empty() && value_of(lookup, "SLURM_STEPID").empty()) return std::nullopt;
-  const std::string_view job = value_of(lookup, "SLURM_JOB_NAME");
-  if (job == "bash" || job == "interactive") return std::nullopt;
   const char* world = value_of(lookup, "SLURM_STEP_NUM_TASKS").empty() ? "SLURM_NTASKS" : "SLURM_STEP_NUM_TASKS";
   const char* tasks =
       value_of(lookup, "SLURM_STEP_TASKS_PER_NODE").empty() ? "SLURM_TASKS_PER_NODE" : "SLURM_STEP_TASKS_PER_NODE";
   if (value_of(lookup, "SLURM_PROCID").empty() || value_of(lookup, world).empty()) return std::nullopt;
   Launch launch{Launcher::slurm, number(lookup, "SLURM_PROCID"), number(lookup, world), 0, 1};
+  const std::string_view job = value_of(lookup, "SLURM_JOB_NAME");
+  const bool numbered = !value_of(lookup, "PMIX_RANK").empty() && launch.world > 1;
+  if ((job == "bash" || job == "interactive") && !numbered) return std::nullopt;
+  if (numbered && number(lookup, "PMIX_RANK") != launch.rank)
+    throw UserError(str("[launch] PMIX_RANK=", number(lookup, "PMIX_RANK"), " and SLURM_PROCID=", launch.rank,
+                        " in the environment contradict each other; start lmx by one launcher, and unset the variables "
+                        "of the other"));
   check_range("SLURM_PROCID", launch.rank, world, launch.world);
   launch.local_rank = optional_number(lookup, "SLURM_LOCALID").value_or(0);
   const int node = optional_number(lookup, "SLURM_NODEID").value_or(0);

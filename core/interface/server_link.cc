@@ -118,6 +118,7 @@ void Link::receive(End& end, Tensor& t, int from, int tag, const Rule* rule, Eve
 
 void Link::wait(std::unique_lock<std::mutex>& lock, Traffic& traffic, const std::function<bool()>& condition) {
   const Clock::time_point start = Clock::now();
+  const std::shared_ptr<void> waiting = comm_.waiting();
   changed_.wait(lock, [&] { return error_ || condition(); });
   traffic.seconds += std::chrono::duration<double>(Clock::now() - start).count();
   if (error_) std::rethrow_exception(error_);

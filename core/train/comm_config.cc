@@ -39,6 +39,14 @@ int64_t comm_ranks(const Node& comm, const std::string& path) {
   return ranks ? parse_int(ranks->text).value_or(1) : 1;
 }
 
+CommEnv comm_env(const Recipe& recipe, const std::vector<std::string>& command_line) {
+  return {static_cast<int>(recipe.threads), command_line, recipe.deterministic};
+}
+
+bool in_one_process(const Node& comm, const std::string& path) {
+  return is_self(comm) || Registry::instance().find(PluginKind::comm, comm, path).descriptor->one_process;
+}
+
 std::unique_ptr<CommGroup> make_comm_group(const Node& comm, const std::string& path, const CommEnv& env) {
   if (is_self(comm)) return make_self_group(env.threads);
   const PluginInfo& plugin = Registry::instance().find(PluginKind::comm, comm, path);

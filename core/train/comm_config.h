@@ -5,6 +5,7 @@
 #include <string>
 
 #include "lmx/comm.h"
+#include "lmx/train.h"
 
 namespace lmx::train {
 
@@ -12,6 +13,9 @@ namespace lmx::train {
 LMX_API Node full_comm_config(const Node& comm, const std::string& path);
 // Ranks that `comm:` asks for; 0: as many as the launcher started.
 LMX_API int64_t comm_ranks(const Node& comm, const std::string& path);
+LMX_API CommEnv comm_env(const Recipe& recipe, const std::vector<std::string>& command_line);
+// Whether its ranks are threads of this process.
+LMX_API bool in_one_process(const Node& comm, const std::string& path);
 LMX_API std::unique_ptr<CommGroup> make_comm_group(const Node& comm, const std::string& path, const CommEnv& env);
 
 }  // namespace lmx::train

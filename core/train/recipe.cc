@@ -61,11 +61,18 @@ void RunConfig::fields(Fields& f) {
 
 void Recipe::fields(Fields& f) {
   f.field("seed", seed, "of every random number of the run", kNonNegative);
-  f.field("deterministic", deterministic, "the same bits whatever the number of threads and however ranks meet");
+  f.field(
+      "deterministic", deterministic,
+      "the same bits in every group of as many ranks, threads (virtual) or processes (mpi): a rank of either has one "
+      "thread unless `threads` says more. false: processes divide a host's cores, and bits depend on how many there "
+      "are");
   f.choice(
       "precision", precision, {"fp32", "bf16", "fp16"},
       "of the inputs of matrix products; parameters, sums and states stay fp32. fp16 scales the loss (loss_scale)");
-  f.field("threads", threads, "of a rank; 0: all cores", {0, 4096});
+  f.field("threads", threads,
+          "of a rank, whose bits may change with it; 0: all cores without a group of ranks (comm self), in one see "
+          "deterministic",
+          {0, 4096});
   f.group("batch", batch, "how many sequences a step has");
   f.group("train", train, "how long, and what happens on the way");
   f.group("stop", stop, "an end before the last step");

@@ -278,7 +278,7 @@ RunResult run_recipe(const Node& composed, const std::string& name, const RunOpt
   const Node full = full_recipe(composed, name);
   // Before processes are started. Ranks that a launcher has started look for themselves, and one of them speaks.
   if (detect_launch().launcher == Launcher::none) require_data(recipe);
-  const auto group = make_comm_group(recipe.comm, "comm", {static_cast<int>(recipe.threads), options.command_line});
+  const auto group = make_comm_group(recipe.comm, "comm", comm_env(recipe, options.command_line));
   RunResult result;
   {
     const SignalGuard guard;

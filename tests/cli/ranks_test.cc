@@ -1,6 +1,9 @@
 // `lmx run` with several ranks: threads of one process or processes of their own, the same bits, one voice.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+#include <thread>
+
 #include "comm/mpi_here.h"
 #include "run_fixture.h"
 
@@ -44,6 +47,47 @@ TEST_F(RanksTest, ProcessesAndThreadsGiveTheSameBits) {
   EXPECT_EQ(metrics("m"), metrics("v"));
   EXPECT_EQ(times(processes.out, "\nvalid ppl"), 1u) << processes.out;
   EXPECT_EQ(times(processes.err, "vocabulary"), 1u) << processes.err;
+}
+
+// How many cores a process has to itself is not what decides the bits of a deterministic run.
+TEST_F(RanksTest, BitsDoNotDependOnTheMachineWhereTheRecipeSaysNoThreads) {
+  need_mpi();
+  if (IsSkipped()) return;
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"threads=0", "model={name: lstm, embedding: 96, cells: 200, projection: 96}", "train.steps=8",
+                 "batch={global: 16, micro: 0}", "data.vocab_size=3000", "data.train_tokens=6000"});
+    return more;
+  };
+  const auto threads_of = [&](const std::string& dir) {
+    return nlohmann::json::parse(read_file(folder_ / dir / "provenance.json"))["starts"][0]["compute"]["threads"];
+  };
+  const Outcome threads = run("v", with({"--ranks", "1"}));
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  const Outcome processes = run("m", with({"comm={name: mpi, ranks: 1}"}));
+  if (processes.code == 2 && processes.err.find("no MPI") != std::string::npos) GTEST_SKIP() << processes.err;
+  ASSERT_EQ(processes.code, 0) << processes.err;
+  EXPECT_FALSE(model("m", 8).empty());
+  EXPECT_TRUE(model("m", 8) == model("v", 8));
+  EXPECT_EQ(threads_of("m"), 1);
+  EXPECT_EQ(threads_of("v"), 1);
+  if (std::thread::hardware_concurrency() < 2) return;
+  EXPECT_THAT(processes.err, HasSubstr("cores and uses one of them; threads="));
+  ASSERT_EQ(run("d", with({"comm={name: mpi, ranks: 1}", "deterministic=false"})).code, 0);
+  EXPECT_GT(threads_of("d"), 1);
+}
+
+// Each thread's stack takes addresses, of which this process may have few.
+TEST_F(RanksTest, MoreThreadsThanTheSystemAllows) {
+  if (!fs::exists("/usr/bin/prlimit")) GTEST_SKIP() << "there is no prlimit (Debian: util-linux)";
+  std::vector<std::string> words{"prlimit", "--as=4000000000"};
+  for (const std::string& word : command("v", {"--ranks", "5000"})) words.push_back(word);
+  const Outcome o = run_process(words, environment());
+  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("[virtual] a rank is a thread, and the system refuses the "), HasSubstr("th of 5000 ("),
+                    HasSubstr("3814 MiB of addresses, each thread's stack included (ulimit -v)")));
+  EXPECT_FALSE(fs::exists(path("v")));
 }
 
 TEST_F(RanksTest, ASignalToAJobSavesAndAnotherNumberOfRanksGoesOn) {

@@ -19,7 +19,7 @@ std::vector<Peer> waiting(double seconds = 1) {
   Peer peer;
   peer.beat.collectives = 5;
   peer.beat.move = Move::all_gather;
-  peer.beat.waiting_s = seconds;
+  peer.beat.still_s = seconds;
   return std::vector<Peer>(4, peer);
 }
 
@@ -80,10 +80,11 @@ TEST(Judge, ThoseThatHaveNotComeLag) {
   auto peers = waiting(301);
   peers[1].beat = {};
   peers[1].beat.collectives = 4;
+  peers[1].beat.still_s = 302;
   EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {1}));
   EXPECT_EQ(judge(1, peers, kLimits), Verdict{}) << "the one that computes knows nothing of the others' impatience";
   EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
-              AllOf(HasSubstr("rank 1 of 4 on host h0 lags"), HasSubstr("computes after collective 4"),
+              AllOf(HasSubstr("rank 1 of 4 on host h0 lags"), HasSubstr("has computed for 302 s after collective 4"),
                     HasSubstr("rank 0 has waited 301 s in all_gather (collective 5)")));
   EXPECT_EQ(judge(0, peers, {30, 0}), Verdict{}) << "lag_s 0: for ever";
 }
@@ -95,6 +96,33 @@ TEST(Judge, WhoComputesIsToBlameBeforeWhoWaits) {
   peers[1].beat.move = Move::receive;
   peers[3].beat.move = Move::none;
   EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {3}));
+}
+
+// Collectives 4 and 5 may both be long: rank 0 is through with 4 and waits in 5 for those whose bytes still come in.
+TEST(Judge, WhoStillMovesBytesDoesNotLag) {
+  auto peers = waiting(400);
+  for (const size_t r : {1u, 2u, 3u}) peers[r].beat.collectives = 4;
+  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {1, 2, 3}));
+  peers[2].beat.still_s = 5;
+  EXPECT_EQ(judge(0, peers, kLimits), Verdict{});
+  peers[2].beat.move = Move::none;  // it has just come out of 4
+  EXPECT_EQ(judge(0, peers, kLimits), Verdict{});
+  peers[2].beat.still_s = 301;
+  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {2}));
+}
+
+// Workers of a server: one waits for its turn, rank 0 for the others, and rank 3 computes for ever.
+TEST(Judge, AWorkerThatComputesForEver) {
+  auto peers = waiting(301);
+  for (Peer& p : peers) p.beat.move = Move::receive;
+  peers[0].beat.move = Move::turn;
+  peers[3].beat.move = Move::none;
+  for (const int observer : {0, 1, 2}) EXPECT_EQ(judge(observer, peers, kLimits), verdict(Verdict::lags, {3}));
+  EXPECT_EQ(judge(3, peers, kLimits), Verdict{});
+  EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
+              AllOf(HasSubstr("rank 3 of 4 on host h2 lags"), HasSubstr("rank 0 has waited 301 s in turn")));
+  peers[3].beat.still_s = 10;
+  EXPECT_EQ(judge(0, peers, kLimits), Verdict{}) << "it is slow, but its steps end";
 }
 
 TEST(Judge, DifferentMovesAtTheSameCount) {
@@ -115,7 +143,7 @@ TEST(Judge, EveryRankWaits) {
   EXPECT_EQ(judge(1, peers, kLimits), verdict(Verdict::stuck, {0, 2, 3}));
   EXPECT_THAT(sentence(judge(1, peers, kLimits), 1, peers, kHosts),
               AllOf(HasSubstr("every rank waits"), HasSubstr("rank 3 waits in all_gather (collective 5)")));
-  peers[3].beat.waiting_s = 10;  // it has moved lately
+  peers[3].beat.still_s = 10;  // it has moved lately
   EXPECT_EQ(judge(1, peers, kLimits), Verdict{});
 }
 

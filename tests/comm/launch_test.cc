@@ -114,6 +114,19 @@ TEST(Launch, ABatchScriptOrAShellOfSlurmIsOneProcess) {
     expect(launch_of(with(kSlurm, {{"SLURM_JOB_NAME", name}})), Launcher::none, 0, 1, 0, 1);
 }
 
+// salloc calls its jobs "interactive", and the steps that are started from its shell inherit the name.
+TEST(Launch, AStepOfAnInteractiveJobOfSlurm) {
+  const Env shell = with(kSlurm, {{"SLURM_JOB_NAME", "interactive"}});
+  expect(launch_of(with(shell, {{"PMIX_RANK", "8"}})), Launcher::slurm, 8, 9, 0, 1);
+  expect(launch_of(with(shell, {{"PMIX_RANK", "2"}, {"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "3"}})),
+         Launcher::slurm, 2, 3, 0, 1);
+  // The shell itself may be a step of one process, which PMIx numbers too.
+  expect(launch_of(with(shell, {{"PMIX_RANK", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})),
+         Launcher::none, 0, 1, 0, 1);
+  EXPECT_THAT(error_of(with(shell, {{"PMIX_RANK", "3"}})),
+              AllOf(HasSubstr("PMIX_RANK=3"), HasSubstr("SLURM_PROCID=8")));
+}
+
 // mpirun and torchrun run their helpers by srun, once a node: Slurm's numbers are then those of the helpers.
 TEST(Launch, SlurmBelowAnotherLauncherIsNoContradiction) {
   expect(launch_of(with(kSlurm, kOpenMpi)), Launcher::open_mpi, 2, 4, 0, 2);

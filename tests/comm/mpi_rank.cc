@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "comm/agreement.h"
+#include "interface/server_link.h"
 #include "lmx/comm.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
@@ -111,6 +112,41 @@ void one_lags(Communicator& comm, int who) {
   comm.barrier();
 }
 
+// Of a server's workers that go at their own pace, one does not come back from its second step: the others go on until
+// all are to meet.
+void one_worker_sleeps(Communicator& comm, int who) {
+  using lmx::server::Event;
+  const auto eight_bytes = [&] { return lmx::Tensor::zeros(comm.allocator(), {8}, lmx::DType::u8); };
+  lmx::server::Link link(comm);
+  link.add("rest", 1, [&](int, const lmx::server::Request& request) {
+    return request.kind == Event::pull ? eight_bytes() : lmx::Tensor();
+  });
+  const auto everywhere = [&](Event kind) {
+    for (int shard = 0; shard < comm.size(); ++shard)
+      link.send(0, shard, {.kind = kind, .extents = {1}, .body = kind == Event::push ? eight_bytes() : lmx::Tensor()});
+  };
+  link.start(std::vector<lmx::server::Stand>(static_cast<size_t>(comm.size())), {}, 4);
+  ready(comm);
+  for (int step = 0; link.ask(step < 4 ? Event::pull : Event::none, 4, false); ++step) {
+    everywhere(Event::pull);
+    for (int shard = 0; shard < comm.size(); ++shard) link.receive(0, shard, 8);
+    if (comm.rank() == who && step == 1) nap(50'000);
+    link.ask(Event::push, 4, false);
+    everywhere(Event::push);
+  }
+}
+
+// A collective that takes many times `lag_s`, though something comes in all the time. Not in the suite, since its time
+// is the machine's: by hand, over a slow link (OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_sndbuf=16384 makes loopback one).
+void slow_gather(Communicator& comm, int mebibytes) {
+  const auto start = std::chrono::steady_clock::now();
+  const lmx::Tensor own = lmx::Tensor::zeros(comm.allocator(), {int64_t{mebibytes} << 20}, lmx::DType::u8);
+  ready(comm);
+  comm.all_gather(own, std::vector<int64_t>(static_cast<size_t>(comm.size()), own.dim(0)), "test");
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  if (comm.rank() == 0) std::printf("gathered in %.2f s\n", spent.count());
+}
+
 void one_differs(Communicator& comm, int who) {
   ready(comm);
   const lmx::Tensor t = lmx::Tensor::zeros(comm.allocator(), {4}, lmx::DType::f32);
@@ -159,6 +195,8 @@ const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
     {"all_throw", all_throw},
     {"throw_apart", throw_apart},
     {"one_lags", one_lags},
+    {"one_worker_sleeps", one_worker_sleeps},
+    {"slow_gather", slow_gather},
     {"one_differs", one_differs},
     {"all_receive", all_receive},
     {"disagree", disagree},

@@ -129,6 +129,16 @@ TEST_F(Mpi, ARankThatComputesTooLongIsNamed) {
   }
 }
 
+// It is no collective in which the others wait, and rank 0 waits for its own thread.
+TEST_F(Mpi, AWorkerOfAServerThatSleepsIsNamed) {
+  for (const int who : {0, 2}) {
+    Job job(started("one_worker_sleeps", 3, "heartbeat_s: 0.1, lag_s: 1", who));
+    ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+    expect_one_message(job, 1,
+                       AllOf(HasSubstr(str("rank ", who, " of 3 on host ")), HasSubstr("lags: it has computed")));
+  }
+}
+
 TEST_F(Mpi, TheEndOfARunMayComeLate) {
   Job job(started("ends_early", 2, "heartbeat_s: 0.1, lag_s: 0.5", 0));
   EXPECT_EQ(job.wait(), 0) << job.err();

@@ -79,6 +79,9 @@ class LMX_API Communicator {
   Tensor once_tensor(MemClass c, const std::function<Tensor()>& make);
   // True where ranks are threads of one process, which share parameters and what once() makes.
   virtual bool shares_memory() const { return false; }
+  // While what it returns lives, this rank waits for others by other means than a move: who looks for ranks that are
+  // lost counts that as it counts a move.
+  virtual std::shared_ptr<void> waiting();
   // True where a collective makes progress on a second thread while this rank computes.
   virtual bool overlaps() const { return false; }
 
@@ -137,8 +140,9 @@ class LMX_API CommGroup {
 };
 
 struct CommEnv {
-  int threads = 0;                        // `threads` of the recipe; 0: the group divides the machine's cores
-  std::vector<std::string> command_line;  // of this process, for groups that start others like it
+  int threads = 0;  // `threads` of the recipe; 0: one a rank where the run is deterministic, else as the group sees fit
+  std::vector<std::string> command_line = {};  // of this process, for groups that start others like it
+  bool deterministic = true;                   // of the recipe: equal bits in every group, whatever the machine
 };
 using CommFactory = std::unique_ptr<CommGroup> (*)(const Node& config, const std::string& path, const CommEnv& env);
 

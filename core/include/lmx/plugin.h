@@ -33,6 +33,9 @@ struct PluginDescriptor {
   // Of a sync strategy that is asynchronous with this config: what its clock is, which all rules of a recipe must have in
   // common; "" otherwise. From the config's `std::string pace() const`, where it has one.
   std::string (*pace)(const Node& given, const std::string& path);
+  // Of a group of ranks: they are threads of one process, which send when backward is over. From the config's
+  // `static constexpr bool one_process`, where it has one.
+  bool one_process;
 };
 
 // The build id of the code that includes this header; defined on the command line by the build.
@@ -98,6 +101,11 @@ std::string pace_of(const Node& given, const std::string& path) {
   if constexpr (requires(Config c) { c.pace(); }) return read_config<Config>(given, path).pace();
   return {};
 }
+template <class Config>
+constexpr bool in_one_process() {
+  if constexpr (requires { Config::one_process; }) return Config::one_process;
+  return false;
+}
 
 }  // namespace lmx
 
@@ -114,6 +122,7 @@ std::string pace_of(const Node& given, const std::string& path) {
           return ::lmx::write_config(::lmx::read_config<Config_>(given, path)); \
         },                                                                      \
         reinterpret_cast<::lmx::AnyFactory>(factory_),                          \
-        ::lmx::pace_of<Config_>};                                               \
+        ::lmx::pace_of<Config_>,                                                \
+        ::lmx::in_one_process<Config_>()};                                      \
     return &descriptor;                                                         \
   }

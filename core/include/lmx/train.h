@@ -76,9 +76,9 @@ struct RunConfig {
 struct Recipe {
   std::string name;  // of the recipe's file, without .yaml
   int64_t seed = 1;
-  bool deterministic = true;
+  bool deterministic = true;       // equal bits in every group of as many ranks
   std::string precision = "fp32";  // fp32, bf16, fp16
-  int64_t threads = 0;             // 0: all cores
+  int64_t threads = 0;             // of a rank; 0: all cores, in a group of ranks one (deterministic)
   BatchConfig batch;
   TrainConfig train;
   StopConfig stop;

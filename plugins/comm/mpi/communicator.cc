@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <optional>
 
 #include "lmx/error.h"
@@ -19,8 +20,10 @@ using lmx::Shape;
 using lmx::str;
 using Clock = std::chrono::steady_clock;
 
-// MPI counts in int.
-constexpr int64_t kLongest = int64_t{1} << 30;
+// A long message travels in pieces, since each that is through tells the watchdog that a slow link still moves; so many
+// at a time, lest MPI divides the link among all of them, which then end together. (And MPI counts in int.)
+constexpr int64_t kLongest = int64_t{1} << 24;
+constexpr int kAtOnce = 2;
 constexpr int64_t kShort = int64_t{1} << 16;
 
 // Looks without a pause at first, for the sake of short messages; then sleeps an eighth of the time waited so far.
@@ -91,21 +94,14 @@ class MpiCommunicator::Exchange {
   void receive(const Tensor& t, int from) {
     if (t.bytes() > 0) post(t, from, true);
   }
-  // Also where there is nothing to send: the receiver waits for a message.
-  void post(const Tensor& t, int other, bool in) {
+  // Also where there is nothing to send: the receiver waits for a message. `at_once`: pieces under way; the others
+  // follow as these come through, so until then no second message may go the same way.
+  void post(const Tensor& t, int other, bool in, int at_once = kAtOnce) {
     kept_.push_back(t);
-    auto* at = static_cast<std::byte*>(kept_.back().raw());
-    int64_t left = t.bytes();
+    messages_.push_back({other, in, static_cast<std::byte*>(kept_.back().raw()), t.bytes()});
     do {
-      const auto bytes = static_cast<int>(std::min(left, kLongest));
-      MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
-      const int error = in ? MPI_Irecv(at, bytes, MPI_BYTE, other, tag_, link_, &request)
-                           : MPI_Isend(at, bytes, MPI_BYTE, other, tag_, link_, &request);
-      check(error, str(in ? "receiving from rank " : "sending to rank ", other));
-      parts_.push_back({other, in ? bytes : -1});
-      at += bytes;
-      left -= bytes;
-    } while (left > 0);
+      post_piece(messages_.size() - 1);
+    } while (messages_.back().left > 0 && --at_once > 0);
   }
 
   // One round of a move: every rank sends to one and receives from one. A long message has both links to itself, since
@@ -120,11 +116,10 @@ class MpiCommunicator::Exchange {
 
   // Whether all of it is through.
   bool test() {
-    int done = 0;
-    std::vector<MPI_Status> statuses(requests_.size());
-    const int error = MPI_Testall(static_cast<int>(statuses.size()), requests_.data(), &done, statuses.data());
-    if (error != MPI_SUCCESS) report(error, 0, statuses);
-    complete_ = done != 0;
+    int count = 0;
+    while ((count = look(0)) > 0) {
+    }
+    complete_ = count < 0;
     return complete_;
   }
 
@@ -134,8 +129,15 @@ class MpiCommunicator::Exchange {
   }
 
  private:
+  struct Message {
+    int other;
+    bool in;
+    std::byte* at;  // what is not under way yet
+    int64_t left;
+  };
   struct Part {
-    int other, bytes;  // bytes to receive; -1: a message that is sent, or has been received
+    size_t message;
+    int bytes;
   };
   struct Leftovers {
     std::vector<MPI_Request> requests;
@@ -145,42 +147,66 @@ class MpiCommunicator::Exchange {
   // Until the messages from `begin` on are through.
   void complete(size_t begin) {
     Backoff backoff;
-    std::vector<MPI_Status> statuses(requests_.size() - begin);
-    for (int done = 0;;) {
-      const int error =
-          MPI_Testall(static_cast<int>(statuses.size()), requests_.data() + begin, &done, statuses.data());
-      if (error != MPI_SUCCESS) report(error, begin, statuses);
-      if (done) break;
+    for (int count = 0; (count = look(begin)) >= 0;) {
+      if (count > 0) {
+        if (!comm_.links_.beside) comm_.watchdog_.progress();
+        continue;
+      }
       end_if_another_failed(comm_.watchdog_, comm_.size_);
       backoff.pause();
     }
-    for (size_t i = begin; i < parts_.size(); ++i) check_length(parts_[i], statuses[i - begin]);
   }
 
-  [[noreturn]] void report(int error, size_t begin, const std::vector<MPI_Status>& statuses) {
-    for (size_t i = 0; error == MPI_ERR_IN_STATUS && i < statuses.size(); ++i) {
-      const int own = statuses[i].MPI_ERROR;
-      const Part& part = parts_[begin + i];
-      if (own != MPI_SUCCESS && own != MPI_ERR_PENDING)
-        check(own, str(part.bytes >= 0 ? "receiving from rank " : "sending to rank ", part.other));
-    }
+  // How many of the messages from `begin` on have come through since the last look; -1: none is left.
+  int look(size_t begin) {
+    const size_t n = requests_.size() - begin;
+    std::vector<int> which(n);
+    std::vector<MPI_Status> statuses(n);
+    int count = 0;
+    const int error =
+        MPI_Testsome(static_cast<int>(n), requests_.data() + begin, &count, which.data(), statuses.data());
+    if (count == MPI_UNDEFINED) return -1;
+    const auto part = [&](size_t i) -> const Part& { return parts_[begin + static_cast<size_t>(which[i])]; };
+    const size_t through = static_cast<size_t>(std::max(count, 0));
+    for (size_t i = 0; error == MPI_ERR_IN_STATUS && i < through; ++i)
+      check(statuses[i].MPI_ERROR, call(messages_[part(i).message]));
     check(error, "waiting for messages");
-    throw lmx::RunError("[mpi] waiting for messages failed");
+    for (size_t i = 0; i < through; ++i) {
+      const Part done = part(i);
+      check_length(done, statuses[i]);
+      if (messages_[done.message].left > 0) post_piece(done.message);
+    }
+    return count;
   }
 
-  void check_length(Part& part, const MPI_Status& status) {
+  void post_piece(size_t message) {
+    Message& m = messages_[message];
+    const auto bytes = static_cast<int>(std::min(m.left, kLongest));
+    MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
+    check(m.in ? MPI_Irecv(m.at, bytes, MPI_BYTE, m.other, tag_, link_, &request)
+               : MPI_Isend(m.at, bytes, MPI_BYTE, m.other, tag_, link_, &request),
+          call(m));
+    parts_.push_back({message, bytes});
+    m.at += bytes;
+    m.left -= bytes;
+  }
+
+  static std::string call(const Message& m) { return str(m.in ? "receiving from rank " : "sending to rank ", m.other); }
+
+  void check_length(const Part& part, const MPI_Status& status) const {
+    const Message& m = messages_[part.message];
     int got = 0;
-    const int expected = std::exchange(part.bytes, -1);
-    if (expected < 0 || MPI_Get_count(&status, MPI_BYTE, &got) != MPI_SUCCESS || got == expected) return;
+    if (!m.in || MPI_Get_count(&status, MPI_BYTE, &got) != MPI_SUCCESS || got == part.bytes) return;
     throw lmx::InternalError(
-        str("[mpi] rank ", part.other, " sent ", got, " bytes where rank ", comm_.rank_, " expected ", expected));
+        str("[mpi] rank ", m.other, " sent ", got, " bytes where rank ", comm_.rank_, " expected ", part.bytes));
   }
 
   MpiCommunicator& comm_;
   MPI_Comm link_;
   int tag_;
   std::vector<MPI_Request> requests_;
-  std::vector<Part> parts_;
+  std::vector<Part> parts_;  // as requests_
+  std::vector<Message> messages_;
   std::deque<Tensor> kept_;
   bool complete_ = false;
 };
@@ -317,7 +343,7 @@ void MpiCommunicator::do_post(const Tensor& t, int to, int tag) {
   LMX_CHECK(to != rank_, "rank ", rank_, " posts to itself (tag ", tag, ")");
   while (!posted_.empty() && posted_.front()->test()) posted_.pop_front();
   posted_.push_back(std::make_unique<Exchange>(*this, links_.direct, tag));
-  posted_.back()->post(t, to, false);
+  posted_.back()->post(t, to, false, std::numeric_limits<int>::max());  // others may follow it at once
 }
 
 int MpiCommunicator::do_probe(int tag) {
@@ -354,6 +380,7 @@ Tensor MpiCommunicator::do_all_reduce(const Tensor& t) {
   for (int64_t begin = 0; begin < t.numel(); begin += kLongest / width) {
     const auto count = static_cast<int>(std::min(t.numel() - begin, kLongest / width));
     check(MPI_Allreduce(from + begin * width, to + begin * width, count, type, MPI_SUM, links_.data), "MPI_Allreduce");
+    watchdog_.progress();
   }
   return sum;
 }

@@ -39,6 +39,7 @@ class MpiCommunicator : public lmx::Communicator {
   // The barrier that ends a run: a rank may come to it late.
   void finish() { barrier_as(Move::finish); }
   std::vector<std::unique_ptr<lmx::Communicator>> ends(int n) override;
+  std::shared_ptr<void> waiting() override { return std::make_shared<Waiting>(watchdog_, Move::turn); }
 
  protected:
   Tensor do_all_gather(const Tensor& own, std::span<const int64_t> rows) override;

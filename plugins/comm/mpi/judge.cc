@@ -18,19 +18,28 @@ std::vector<int> others_where(int self, size_t ranks, Condition&& condition) {
   return found;
 }
 
+bool still_too_long(const Beat& beat, const Limits& limits) {
+  return limits.lag_s > 0 && beat.still_s > limits.lag_s;
+}
 bool waits_too_long(const Beat& beat, const Limits& limits) {
-  return limits.lag_s > 0 && beat.waiting_s > limits.lag_s && beat.move != Move::finish;
+  return still_too_long(beat, limits) && beat.move != Move::none && beat.move != Move::finish;
 }
 
-// Those that have come least far; of these the ones that compute, where there are some: the others wait for them.
-std::vector<int> laggards(int self, const std::vector<Peer>& peers) {
-  int64_t least = peers[static_cast<size_t>(self)].beat.collectives;
+// For whom a rank waits too long. In a collective that is who has come least far; of these the ones that compute, where
+// there are some: the others wait for them. Elsewhere it is who computes, since the ranks go at their own pace.
+std::vector<int> laggards(int self, const std::vector<Peer>& peers, const Limits& limits) {
+  const auto beat = [&](int r) -> const Beat& { return peers[static_cast<size_t>(r)].beat; };
+  int64_t least = beat(self).collectives;
   for (const Peer& p : peers) least = std::min(least, p.beat.collectives);
-  if (least == peers[static_cast<size_t>(self)].beat.collectives) return {};
-  const auto behind = [&](int r) { return peers[static_cast<size_t>(r)].beat.collectives == least; };
-  const std::vector<int> computing = others_where(
-      self, peers.size(), [&](int r) { return behind(r) && peers[static_cast<size_t>(r)].beat.move == Move::none; });
-  return computing.empty() ? others_where(self, peers.size(), behind) : computing;
+  const bool collective = is_collective(beat(self).move);
+  if (collective && least == beat(self).collectives) return {};
+  const auto behind = [&](int r) { return !collective || beat(r).collectives == least; };
+  const auto computes = [&](int r) { return behind(r) && beat(r).move == Move::none; };
+  const auto still = [&](int r) { return still_too_long(beat(r), limits); };
+  if (!others_where(self, peers.size(), computes).empty())
+    return others_where(self, peers.size(), [&](int r) { return computes(r) && still(r); });
+  const bool moving = !others_where(self, peers.size(), [&](int r) { return behind(r) && !still(r); }).empty();
+  return moving || !collective ? std::vector<int>{} : others_where(self, peers.size(), behind);
 }
 
 // "rank 2 of 4 on host h2", "ranks 2, 3 of 4 (hosts h2, h3)"
@@ -51,15 +60,16 @@ std::string seconds(double s) {
 }
 
 std::string place_of(const Beat& beat) {
-  return beat.move == Move::none ? str("computes after collective ", beat.collectives)
-                                 : str("waits in ", name_of(beat.move), " (collective ", beat.collectives, ")");
+  return beat.move == Move::none
+             ? str("has computed for ", seconds(beat.still_s), " s after collective ", beat.collectives)
+             : str("waits in ", name_of(beat.move), " (collective ", beat.collectives, ")");
 }
 
 }  // namespace
 
 const char* name_of(Move move) {
   constexpr const char* kNames[] = {"none",       "all_gather", "all_to_all", "broadcast", "barrier",
-                                    "all_reduce", "send",       "receive",    "finish"};
+                                    "all_reduce", "send",       "receive",    "turn",      "finish"};
   return kNames[static_cast<int>(move)];
 }
 
@@ -82,9 +92,9 @@ Verdict judge(int self, const std::vector<Peer>& peers, const Limits& limits) {
       return is_collective(b.move) && b.collectives == own.collectives && b.move != own.move;
     });
     if (v.kind != Verdict::fine) return v;
-    if (waits_too_long(own, limits)) v.ranks = laggards(self, peers);
-    if (!v.ranks.empty()) return {Verdict::lags, v.ranks};
   }
+  if (waits_too_long(own, limits)) v.ranks = laggards(self, peers, limits);
+  if (!v.ranks.empty()) return {Verdict::lags, v.ranks};
   if (std::all_of(peers.begin(), peers.end(), [&](const Peer& p) { return waits_too_long(p.beat, limits); }))
     return {Verdict::stuck, others_where(self, peers.size(), [](int) { return true; })};
   return {};
@@ -140,13 +150,13 @@ std::string sentence(const Verdict& v, int self, const std::vector<Peer>& peers,
     }
     case Verdict::lags:
       return str(who(v, hosts), one ? " lags: it " : " lag: the first ", place_of(at(v.ranks[0]).beat), "; rank ", self,
-                 " has waited ", seconds(own.waiting_s), " s in ", name_of(own.move), " (collective ", own.collectives,
+                 " has waited ", seconds(own.still_s), " s in ", name_of(own.move), " (collective ", own.collectives,
                  "); see comm.lag_s if so long a wait is in order");
     case Verdict::stuck: {
       std::string places;
       for (size_t r = 0; r < peers.size() && r < 8; ++r)
         places += str(r ? ", rank " : "rank ", r, " ", place_of(peers[r].beat));
-      return str("every rank waits, for ", seconds(own.waiting_s), " s and longer: ", places,
+      return str("every rank waits, for ", seconds(own.still_s), " s and longer: ", places,
                  peers.size() > 8 ? ", ..." : "");
     }
   }

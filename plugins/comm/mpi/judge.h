@@ -7,10 +7,10 @@
 
 namespace lmx_mpi {
 
-enum class Move : int32_t { none, all_gather, all_to_all, broadcast, barrier, all_reduce, send, receive, finish };
+enum class Move : int32_t { none, all_gather, all_to_all, broadcast, barrier, all_reduce, send, receive, turn, finish };
 const char* name_of(Move move);
 inline bool is_collective(Move move) {
-  return move != Move::none && move != Move::send && move != Move::receive;
+  return move != Move::none && move != Move::send && move != Move::receive && move != Move::turn;
 }
 
 // A sign of life, as it travels.
@@ -19,7 +19,7 @@ struct Beat {
   int64_t collectives = 0;  // entered so far, the present one included
   Move move = Move::none;   // in which the rank waits; none: it computes
   int32_t failed = 0;       // 1: the rank has an error of its own and is about to say so; 2: another has said it
-  double waiting_s = 0;     // in this move
+  double still_s = 0;       // since it began to wait or to compute, or since something last came or left
 };
 
 // Another rank, as seen from here.
@@ -42,7 +42,7 @@ struct Verdict {
 
 // `peers` holds an entry per rank, that of `self` among them (its beat only is read). The worst that is so now: an
 // error that another rank is about to tell, a process that ended, silence, ranks in different collectives at the same
-// count, ranks that do not come to a collective, ranks that all wait.
+// count, ranks that compute on while others wait, ranks that all wait. Whoever still moves bytes is not held to lag_s.
 Verdict judge(int self, const std::vector<Peer>& peers, const Limits& limits);
 
 // Seconds for which `self` leaves the telling to a lower rank that should have come to the same verdict.

@@ -105,8 +105,8 @@ void warn_of_patient_mpirun(const std::vector<Seat>& seats, const lmx::Launch& l
 
 class MpiGroup : public lmx::CommGroup {
  public:
-  MpiGroup(const MpiConfig& config, const lmx::Launch& launch, int threads)
-      : config_(config), launch_(launch), threads_(threads) {}
+  MpiGroup(const MpiConfig& config, const lmx::Launch& launch, const lmx::CommEnv& env)
+      : config_(config), launch_(launch), threads_(env.threads), deterministic_(env.deterministic) {}
 
   ~MpiGroup() override {
     // MPI_Finalize waits for all ranks; one that has failed leaves that to the launcher.
@@ -131,7 +131,7 @@ class MpiGroup : public lmx::CommGroup {
     Watchdog watchdog(beats, seats, settings());
     start.reset();
     warn_of_patient_mpirun(seats, launch_);
-    MpiCommunicator comm(links, watchdog, threads_ > 0 ? threads_ : fair_threads(seats, launch_.rank));
+    MpiCommunicator comm(links, watchdog, threads_for(fair_threads(seats, launch_.rank)));
     try {
       body(comm);
       comm.finish();
@@ -153,6 +153,15 @@ class MpiGroup : public lmx::CommGroup {
   }
 
  private:
+  // `fair`: cores that this rank has to itself. How many those are must not decide the bits of a deterministic run.
+  int threads_for(int fair) const {
+    if (threads_ > 0) return threads_;
+    if (!deterministic_) return fair;
+    if (fair > 1 && launch_.rank == 0)
+      lmx::log_info(str("[mpi] a rank has ", fair, " cores and uses one of them; threads=", fair,
+                        " uses all, deterministic=false whatever there are"));
+    return 1;
+  }
   // One rank after the other, so that one speaks: then the launcher ends the rest.
   double in_turn(double seconds) const { return seconds > 0 ? seconds + 3 * std::min(launch_.rank, 5) : 0; }
   // A start takes seconds, a collective less: a short lag_s is not meant for it.
@@ -194,6 +203,7 @@ class MpiGroup : public lmx::CommGroup {
   MpiConfig config_;
   lmx::Launch launch_;
   int threads_;
+  bool deterministic_;
   bool started_ = false, failed_ = false;
 };
 
@@ -215,7 +225,7 @@ std::unique_ptr<lmx::CommGroup> make_mpi(const lmx::Node& node, const std::strin
   if (config.ranks != 0 && config.ranks != launch.world)
     throw lmx::UserError(str("[", path, "] ranks is ", config.ranks, ", and ", name_of(launch.launcher), " started ",
                              launch.world, "; start as many, or leave comm.ranks at 0: what the launcher says"));
-  return std::make_unique<MpiGroup>(config, launch, env.threads);
+  return std::make_unique<MpiGroup>(config, launch, env);
 }
 
 }  // namespace

@@ -22,11 +22,11 @@ struct MpiConfig {
         "timeout_s", timeout_s,
         "seconds without a sign of life after which a rank counts as lost, which ends the run; at least 3 heartbeats",
         {0.1, 1e6, false});
-    f.field(
-        "lag_s", lag_s,
-        "seconds that ranks wait in a collective for one that lives but does not come, and at the start for one that "
-        "has not joined, before the run ends; 0: for ever",
-        {0, 1e7, false});
+    f.field("lag_s", lag_s,
+            "seconds that ranks wait, while nothing of theirs moves, for one that lives but does not come, and at the "
+            "start "
+            "for one that has not joined, before the run ends; 0: for ever",
+            {0, 1e7, false});
   }
 };
 

@@ -58,7 +58,7 @@ Watchdog::Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings
       poll_s_(std::min(0.1, settings.heartbeat_s / 2)),
       lines_(seats.size()),
       peers_(seats.size()),
-      entered_(Clock::now()),
+      moved_(Clock::now()),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       last_tick_(Clock::now()) {
   MPI_Comm_rank(comm_, &rank_);
@@ -97,12 +97,18 @@ void Watchdog::enter(Move move) {
   const std::lock_guard lock(mutex_);
   own_.move = move;
   if (is_collective(move)) ++own_.collectives;
-  entered_ = Clock::now();
+  moved_ = Clock::now();
 }
 
 void Watchdog::leave() {
   const std::lock_guard lock(mutex_);
   own_.move = Move::none;
+  moved_ = Clock::now();
+}
+
+void Watchdog::progress() {
+  const std::lock_guard lock(mutex_);
+  moved_ = Clock::now();
 }
 
 bool Watchdog::fail() {
@@ -227,7 +233,7 @@ Beat Watchdog::own_beat() {
   const std::lock_guard lock(mutex_);
   Beat beat = own_;
   beat.number = ++own_.number;
-  beat.waiting_s = own_.move == Move::none ? 0 : seconds_between(entered_, Clock::now());
+  beat.still_s = seconds_between(moved_, Clock::now());
   return beat;
 }
 

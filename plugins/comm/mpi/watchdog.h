@@ -33,6 +33,7 @@ class Watchdog {
 
   void enter(Move move);  // the rank begins to wait
   void leave();           // and computes again
+  void progress();        // something has come or left
   // This rank has an error: the others are told at once, and cease to expect anything of it. True: it is the one to say
   // what is wrong. Of ranks that fail within a second that is the lowest, which need not wait; another has spoken
   // before one that comes later.
@@ -70,9 +71,9 @@ class Watchdog {
   std::vector<std::unique_ptr<Line>> lines_;  // null for the rank itself
   std::vector<Peer> peers_;
 
-  std::mutex mutex_;  // of own_ and entered_, which the rank's thread writes
+  std::mutex mutex_;  // of own_ and moved_, which the rank's thread writes
   Beat own_;
-  Clock::time_point entered_;
+  Clock::time_point moved_;  // when the rank last began to wait or to compute, or something came or left
   std::atomic<int> failed_rank_{-1};
   std::atomic<bool> lower_speaks_{false}, another_has_spoken_{false};
   std::atomic<bool> stop_{false}, hurry_{false};

@@ -1,9 +1,13 @@
 // N ranks as threads of one process. Collectives meet in memory: what ranks hand over is passed on by reference, what is
 // gathered exists once, and both count in the memory of every rank that would hold it.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <fstream>
 #include <map>
+#include <system_error>
 #include <thread>
 
 #include "lmx/comm.h"
@@ -16,6 +20,7 @@ namespace lmx::virtual_ranks {
 namespace {
 
 struct VirtualConfig {
+  static constexpr bool one_process = true;
   int64_t ranks = 2;
   int64_t at_once = 0;
   void fields(Fields& f) {
@@ -24,6 +29,24 @@ struct VirtualConfig {
             kNonNegative);
   }
 };
+
+// "8192 processes and threads of this user (ulimit -u), 500 of this container (pids.max)".
+std::string thread_limits() {
+  std::vector<std::string> limits;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    limits.push_back(str(limit.rlim_cur, " processes and threads of this user (ulimit -u)"));
+  for (const char* path : {"/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"}) {
+    std::string most;
+    if (std::ifstream(path) >> most && most != "max") limits.push_back(str(most, " of this container (", path, ")"));
+  }
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    limits.push_back(str(limit.rlim_cur >> 20, " MiB of addresses, each thread's stack included (ulimit -v)"));
+  if (limits.empty()) return "give fewer ranks";
+  std::string text = "limits here are ";
+  for (size_t i = 0; i < limits.size(); ++i) text += (i ? ", " : "") + limits[i];
+  return text + "; raise one or give fewer ranks";
+}
 
 // A collective under way, kept by each rank until it has what it came for.
 struct Round {
@@ -56,6 +79,7 @@ struct Hall {
   std::shared_ptr<Round> round;
   std::vector<std::deque<Message>> mail;
   std::vector<double> clock;  // of each rank's next event in simulated time
+  bool cancelled = false;     // not every rank has got a thread
   std::vector<uint8_t> away;  // ranks that wait in a collective, or have ended: their clocks do not count
 
   // The rank whose event comes first in simulated time; of several at one time the lowest. -1: none.
@@ -236,22 +260,37 @@ class VirtualGroup final : public CommGroup {
   void run(const std::function<void(Communicator&)>& body) override {
     Hall hall(ranks_, at_once_);
     std::vector<std::thread> threads;
-    for (int r = 0; r < ranks_; ++r) threads.emplace_back([&, r] { live(hall, r, body); });
+    const std::string refused = start(hall, threads, body);
     for (std::thread& t : threads) t.join();
+    if (!refused.empty())
+      throw RunError(str("[virtual] a rank is a thread, and the system refuses the ", threads.size() + 1, "th of ",
+                         ranks_, " (", refused, "): ", thread_limits()));
     if (hall.stage.error()) std::rethrow_exception(hall.stage.error());
   }
 
  private:
+  // No rank begins before all are there. Returns why the system refuses one; then none begins.
+  std::string start(Hall& hall, std::vector<std::thread>& threads, const std::function<void(Communicator&)>& body) {
+    const std::lock_guard lock(hall.stage.mutex());
+    try {
+      for (int r = 0; r < ranks_; ++r) threads.emplace_back([this, &hall, &body, r] { live(hall, r, body); });
+    } catch (const std::system_error& e) {
+      hall.cancelled = true;
+      return e.code().message();
+    }
+    return {};
+  }
+
   void live(Hall& hall, int rank, const std::function<void(Communicator&)>& body) {
     hall.stage.enter(rank);
     std::exception_ptr error;
-    try {
-      set_num_threads(threads_);
-      VirtualCommunicator comm(hall, rank, threads_, all_threads_);
-      body(comm);
-    } catch (...) {
-      error = std::current_exception();
-    }
+    if (!hall.cancelled) try {
+        set_num_threads(threads_);
+        VirtualCommunicator comm(hall, rank, threads_, all_threads_);
+        body(comm);
+      } catch (...) {
+        error = std::current_exception();
+      }
     {
       const std::lock_guard lock(hall.stage.mutex());
       hall.leave_clock(rank);
