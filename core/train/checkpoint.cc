@@ -210,24 +210,57 @@ std::string save_checkpoint(const std::string& run_dir, int64_t step, const Trai
   return finish_checkpoint(run_dir, step, state, static_cast<int>(state.ranks.size()));
 }
 
-TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allocator>& allocator) {
+namespace {
+
+// How many ranks wrote it; UserError where the text is none of ours.
+size_t ranks_of(const Json& state, const std::string& path) {
+  const Json count = state.value("ranks", Json(0U));
+  if (!count.is_number_unsigned() || count.get<size_t>() > state.at("files").size())
+    damaged(path, str("it is of ", count.dump(), " ranks"));
+  return count;
+}
+
+// All but the ranks' files, of which those that `wanted` says are verified; `ranks` has as many entries, all empty.
+TrainState load_common(const std::string& folder, const std::shared_ptr<Allocator>& allocator,
+                       const std::function<bool(size_t rank, size_t ranks)>& wanted) {
   const std::string path = folder + "/state.json";
   const Json state = read_state(path);
   TrainState out;
   out.numbers = numbers_of(state, path);
-  size_t ranks = 0;
   try {
-    const Json count = state.value("ranks", Json(0U));
-    if (!count.is_number_unsigned() || count.get<size_t>() > state.at("files").size())
-      damaged(path, str("it is of ", count.dump(), " ranks"));
-    ranks = count;
-    for (const std::string& name : files_of(ranks)) verify_file(folder, name, state.at("files"));
+    out.ranks.resize(ranks_of(state, path));
+    for (const std::string& name : files_of(0)) verify_file(folder, name, state.at("files"));
+    for (size_t r = 0; r < out.ranks.size(); ++r)
+      if (wanted(r, out.ranks.size())) verify_file(folder, rank_file(r), state.at("files"));
   } catch (const Json::exception& e) {
     damaged(path, e.what());
   }
   out.model = load_safetensors(folder + "/" + kFiles[0], allocator);
   out.train = load_safetensors(folder + "/" + kFiles[1], allocator);
-  for (size_t r = 0; r < ranks; ++r) out.ranks.push_back(load_safetensors(folder + "/" + rank_file(r), allocator));
+  return out;
+}
+
+}  // namespace
+
+TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allocator>& allocator) {
+  TrainState out = load_common(folder, allocator, [](size_t, size_t) { return true; });
+  for (size_t r = 0; r < out.ranks.size(); ++r) out.ranks[r] = load_safetensors(folder + "/" + rank_file(r), allocator);
+  return out;
+}
+
+TrainState load_checkpoint_of(const std::string& folder, const std::shared_ptr<Allocator>& allocator, int rank,
+                              int ranks) {
+  const auto own = static_cast<size_t>(rank);
+  TrainState out = load_common(folder, allocator, [&](size_t r, size_t there) {
+    return rank == 0 || (r == own && there == static_cast<size_t>(ranks));
+  });
+  if (rank < 0) return out;
+  const bool as_many = out.ranks.size() == static_cast<size_t>(ranks);
+  for (size_t r = 0; r < out.ranks.size(); ++r) {
+    const std::string file = folder + "/" + rank_file(r);
+    if (as_many && r == own) out.ranks[r] = load_safetensors(file, allocator);
+    if (!as_many) out.ranks[r] = map_safetensors(file, allocator);
+  }
   return out;
 }
 

@@ -48,6 +48,12 @@ std::string shape_difference(const Session& session, const StateDict& values) {
   return {};
 }
 
+// Ranks of one process read all of it once; one that has a process to itself what it needs.
+TrainState load_for(Session& s, const std::string& folder) {
+  if (!s.comm.shares_memory()) return load_checkpoint_of(folder, s.ctx.allocator, s.comm.rank(), s.comm.size());
+  return s.comm.once<TrainState>([&] { return load_checkpoint(folder, s.ctx.allocator); });
+}
+
 }  // namespace
 
 std::string directory_to_resume(const std::string& resume, const Recipe& recipe) {
@@ -82,9 +88,7 @@ Position resume_session(Session& session, const std::string& directory, const No
     return {};
   }
   TrainState state;
-  if (!checkpoints.empty())
-    state = session.comm.once<TrainState>(
-        [&] { return load_checkpoint(checkpoints.back().folder, session.ctx.allocator); });
+  if (!checkpoints.empty()) state = load_for(session, checkpoints.back().folder);
   if (!other.empty())
     throw UserError(str("[resume] ", directory,
                         " was trained with another recipe:", shape_difference(session, state.model), joined(other),

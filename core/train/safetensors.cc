@@ -1,9 +1,14 @@
 // The safetensors format: u64 header length (little endian), JSON header, data. A file may come from anywhere, so
 // nothing in it is believed before it is checked: sizes against the file, offsets against each other, names against
 // names.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <cctype>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -147,11 +152,18 @@ void save_safetensors(const std::string& path, const StateDict& tensors,
   file.close();
 }
 
-StateDict load_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
+namespace {
+
+struct Layout {
+  std::vector<Entry> entries;
+  uint64_t data = 0;  // where it begins in the file
+};
+
+// Leaves `file` where the data begins.
+Layout read_layout(data::InputFile& file, const std::string& path) {
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);
   if (error) throw UserError(str("[checkpoint] cannot read ", path, ": ", error.message()));
-  data::InputFile file(path, false);
   uint64_t length = 0;
   if (file.read(reinterpret_cast<char*>(&length), sizeof length) != sizeof length)
     damaged(path, str("it has ", size, " bytes; the length of the header alone takes 8"));
@@ -159,11 +171,65 @@ StateDict load_safetensors(const std::string& path, const std::shared_ptr<Alloca
     damaged(path, str("its header is said to take ", length, " bytes of a file of ", size));
   std::string text(length, '\0');
   if (file.read(text.data(), length) != length) damaged(path, "it ends in its header");
+  const uint64_t data = sizeof length + length;
+  return {read_entries(parse_header(text, path), size - data, path), data};
+}
+
+// Hands out memory of a file. The storage of a tensor keeps its allocator, and so the mapping, alive.
+class MappedFile final : public Allocator {
+ public:
+  MappedFile(const std::string& path, size_t size) : size_(size) {
+    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor >= 0) at_ = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    const int error = errno;
+    if (descriptor >= 0) close(descriptor);
+    if (at_ == MAP_FAILED) throw UserError(str("[checkpoint] cannot map ", path, ": ", std::strerror(error)));
+  }
+  ~MappedFile() override { munmap(at_, size_); }
+  std::byte* at(uint64_t offset) { return static_cast<std::byte*>(at_) + offset; }
+  void next(std::byte* block) { next_ = block; }  // what allocate() hands out
+
+  Device device() const override { return {}; }
+  void* allocate(size_t, MemClass) override { return next_; }
+  void release(void*, size_t, MemClass) noexcept override {}
+  void charge(size_t, MemClass) override {}
+  void discharge(size_t, MemClass) noexcept override {}
+  MemoryStats stats() const override { return {}; }
+  void reset_peak() override {}
+  void trim() override {}
+
+ private:
+  void* at_ = MAP_FAILED;
+  std::byte* next_ = nullptr;
+  size_t size_;
+};
+
+}  // namespace
+
+StateDict load_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
+  data::InputFile file(path, false);
   StateDict tensors;
-  for (const Entry& e : read_entries(parse_header(text, path), size - sizeof length - length, path)) {
+  for (const Entry& e : read_layout(file, path).entries) {
     Tensor t = Tensor::empty(allocator, e.shape, e.type, MemClass::other);
     if (file.read(static_cast<char*>(t.raw()), e.end - e.begin) != e.end - e.begin)
       damaged(path, str("it ends in tensor '", e.name, "'"));
+    tensors.emplace(e.name, std::move(t));
+  }
+  return tensors;
+}
+
+StateDict map_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
+  data::InputFile file(path, false);
+  const Layout layout = read_layout(file, path);
+  if (layout.entries.empty() || layout.entries.back().end == 0) return load_safetensors(path, allocator);
+  const auto mapped = std::make_shared<MappedFile>(path, layout.data + layout.entries.back().end);
+  StateDict tensors;
+  for (const Entry& e : layout.entries) {
+    std::byte* values = mapped->at(layout.data + e.begin);
+    const bool aligned = reinterpret_cast<uintptr_t>(values) % size_of(e.type) == 0;
+    mapped->next(values);
+    Tensor t = Tensor::empty(aligned && e.end > e.begin ? mapped : allocator, e.shape, e.type, MemClass::other);
+    if (!aligned) std::memcpy(t.raw(), values, e.end - e.begin);
     tensors.emplace(e.name, std::move(t));
   }
   return tensors;

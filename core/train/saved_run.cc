@@ -72,7 +72,7 @@ std::string find_parameters(const std::string& directory, const std::string& whi
 
 StoredParameters load_stored(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
   if (!std::filesystem::is_directory(path)) return {load_safetensors(path, allocator), {}, 0};
-  TrainState state = load_checkpoint(path, allocator);
+  TrainState state = load_checkpoint_of(path, allocator, -1, 0);
   StoredParameters stored{std::move(state.model), with_prefix(state.train, "ema/"), 0};
   const auto found = state.numbers.find("step");
   if (found != state.numbers.end()) stored.step = std::llround(number_from_text(found->second));

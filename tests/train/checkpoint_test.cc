@@ -56,6 +56,49 @@ TEST_F(Checkpoint, ComesBackAsItWas) {
   EXPECT_EQ(checkpoint_numbers(folder), s.numbers);
 }
 
+TrainState state_of_ranks(int ranks) {
+  TrainState s = small_state(1);
+  for (int r = 0; r < ranks; ++r) {
+    s.ranks.emplace_back();
+    s.ranks.back()["all/w.push"] = floats({2}, {static_cast<float>(r), 7});
+    s.ranks.back()["all/odd"] = Tensor::zeros(Allocator::cpu(), {3}, DType::u8);  // what follows is not aligned
+    s.ranks.back()["all/w.sum"] = floats({2}, {static_cast<float>(-r), 8});
+  }
+  return s;
+}
+
+// Damage shows what was read: a rank of as many has its own file, rank 0 verifies those of all.
+TEST_F(Checkpoint, AProcessReadsItsOwnRanksFileOnly) {
+  const std::string folder = save_checkpoint(run(), 7, state_of_ranks(4));
+  fs::resize_file(folder + "/rank-2.safetensors", 100);
+  const TrainState s = load_checkpoint_of(folder, Allocator::cpu(), 1, 4);
+  ASSERT_EQ(s.ranks.size(), 4u);
+  EXPECT_EQ(s.ranks[1].at("all/w.push").data<float>()[0], 1.0f);
+  for (const size_t other : {0u, 2u, 3u}) EXPECT_TRUE(s.ranks[other].empty()) << other;
+  EXPECT_EQ(load_checkpoint_of(folder, Allocator::cpu(), -1, 0).model.at("w").data<float>()[0], 1.0f);
+  for (const int rank : {0, 2})
+    EXPECT_THAT(message<UserError>([&] { load_checkpoint_of(folder, Allocator::cpu(), rank, 4); }),
+                AllOf(HasSubstr("rank-2.safetensors"), HasSubstr("damaged")));
+  EXPECT_THAT(load_error(folder), HasSubstr("rank-2.safetensors"));
+}
+
+// A residual of 64 MB a rank: of other ranks' none is in this process's memory until it is looked at.
+TEST_F(Checkpoint, OtherNumbersOfRanksAreMapped) {
+  TrainState whole = state_of_ranks(4);
+  for (StateDict& rank : whole.ranks) rank["all/large"] = Tensor::zeros(Allocator::cpu(), {16 << 20}, DType::f32);
+  const std::string folder = save_checkpoint(run(), 7, whole);
+  const auto allocator = Allocator::cpu();
+  const TrainState s = load_checkpoint_of(folder, allocator, 1, 2);
+  EXPECT_LT(allocator->stats().total_peak, 1 << 20);
+  ASSERT_EQ(s.ranks.size(), 4u);
+  for (size_t r = 0; r < 4; ++r) {
+    ASSERT_EQ(s.ranks[r].size(), 4u);
+    EXPECT_EQ(s.ranks[r].at("all/w.push").data<float>()[0], static_cast<float>(r));
+    EXPECT_EQ(s.ranks[r].at("all/w.sum").data<float>()[1], 8.0f);
+    EXPECT_EQ(s.ranks[r].at("all/large").dim(0), 16 << 20);
+  }
+}
+
 // A rank that cannot write says why, and takes no other rank's files along, which would then report that they are gone.
 TEST_F(Checkpoint, ARankThatCannotWriteLeavesTheOthersAlone) {
   const StateDict own{{"residual", floats({2}, {1, 2})}};

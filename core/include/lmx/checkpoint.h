@@ -15,6 +15,8 @@ namespace lmx {
 LMX_API void save_safetensors(const std::string& path, const StateDict& tensors,
                               const std::map<std::string, std::string>& metadata = {});
 LMX_API StateDict load_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator);
+// The same, not to be written to: the tensors lie in the file, whose pages the system drops where memory is short.
+LMX_API StateDict map_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator);
 
 // What a run needs to go on bit by bit. `numbers` holds scalars as text ("step", "schedule.0").
 struct TrainState {
@@ -33,6 +35,11 @@ LMX_API void add_to_checkpoint(const std::string& run_dir, int64_t step, int ran
 LMX_API std::string finish_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state, int ranks);
 // Verifies the hashes of state.json. UserError names the damaged file and what to do.
 LMX_API TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allocator>& allocator);
+// For rank `rank` of `ranks` processes. Of a checkpoint of as many ranks only the rank's own file is read, and the
+// others' entries of `ranks` stay empty; of another number all are mapped, and take memory only while they are looked
+// at. Rank 0 alone verifies the files of other ranks. `rank` -1: for somebody who wants none of them.
+LMX_API TrainState load_checkpoint_of(const std::string& folder, const std::shared_ptr<Allocator>& allocator, int rank,
+                                      int ranks);
 // Only its `numbers`, read and verified without the tensors.
 LMX_API std::map<std::string, std::string> checkpoint_numbers(const std::string& folder);
 // Complete checkpoints of a run by ascending step, unfinished temporary folders skipped.
