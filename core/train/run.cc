@@ -88,12 +88,12 @@ std::string memory_text(const MemoryStats& stats) {
   return text;
 }
 
-// Collective. Rank 0's own bytes and, of several ranks, the spread.
-void report_totals(Session& s, const TrafficTable& traffic) {
+// Collective. Rank 0's own memory and, of several ranks, the most of any and a step's bytes.
+void report_totals(Session& s, const TrafficCounter& traffic) {
   const MemoryStats memory = s.memory();
-  const TrafficSum sum = sum_of(traffic);
-  const double own[] = {static_cast<double>(memory.total_peak), static_cast<double>(sum.sent)};
+  const double own[] = {static_cast<double>(memory.total_peak), static_cast<double>(sum_of(traffic.total()).sent)};
   const std::vector<double> all = s.comm.gather_numbers(own, "control");
+  const std::vector<std::string> tables = s.comm.gather_texts(traffic.to_json(), "control");
   if (!s.leads()) return;
   log_info(memory_text(memory));
   for (const std::string& line : s.sync->summary()) log_info(line);
@@ -104,8 +104,8 @@ void report_totals(Session& s, const TrafficTable& traffic) {
     sent += all[i + 1];
   }
   log_info(str("most of any rank ", bytes_text(static_cast<int64_t>(most)), "; all ranks sent ",
-               bytes_text(static_cast<int64_t>(sent)), ", rank 0 of it:"));
-  for (const std::string& line : traffic_lines(traffic)) log_info("  " + line);
+               bytes_text(static_cast<int64_t>(sent)), ", a rank and step (mean of ranks, most of any):"));
+  for (const std::string& line : traffic_lines(tables)) log_info("  " + line);
 }
 
 RunResult result_of(const Session& s, const Trainer& trainer, const std::string& directory, int code) {
@@ -138,7 +138,7 @@ RunResult train_in(Session& s, const std::string& directory, const Position& sta
   Trainer trainer(s, directory, start, until);
   if (!s.leads()) {
     const int code = trainer.run();
-    report_totals(s, trainer.traffic().total());
+    report_totals(s, trainer.traffic());
     return result_of(s, trainer, directory, code);
   }
   write_status(directory, "running", start.step, "");
@@ -146,7 +146,7 @@ RunResult train_in(Session& s, const std::string& directory, const Position& sta
     const int code = trainer.run();
     progress_line("");
     write_status(directory, code != 0 ? "interrupted" : trainer.paused() ? "paused" : "done", trainer.position().step, "");
-    report_totals(s, trainer.traffic().total());
+    report_totals(s, trainer.traffic());
     if (trainer.position().loss_scale.overflows > 0) log_info(census_text(trainer.position().loss_scale));
     return result_of(s, trainer, directory, code);
   } catch (const std::exception& e) {

@@ -2,14 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "lmx/error.h"
 #include "train/components.h"
 
 namespace lmx::train {
+namespace {
+
+constexpr const char* kAllTraffic = "";  // a rule's name is never empty
+
+}  // namespace
 
 void TrafficCounter::add(const std::vector<LedgerEntry>& entries) {
   for (const LedgerEntry& e : entries) {
+    if (e.step != last_step_) ++steps_;
+    last_step_ = e.step;
     for (TrafficTable* table : {&window_, &total_}) {
       TrafficSum& sum = (*table)[{e.group, e.collective}];
       ++sum.calls;
@@ -18,6 +28,12 @@ void TrafficCounter::add(const std::vector<LedgerEntry>& entries) {
       sum.seconds += e.seconds;
     }
   }
+}
+
+std::string TrafficCounter::to_json() const {
+  nlohmann::json table = nlohmann::json::array();
+  for (const auto& [key, sum] : total_) table.push_back({key.first, key.second, sum.calls, sum.sent, sum.received});
+  return nlohmann::json{{"steps", steps_}, {"table", table}}.dump();
 }
 
 TrafficSum sum_of(const TrafficTable& table) {
@@ -51,34 +67,115 @@ Record rank_record(int64_t step, int rank, const TrafficTable& table, const Memo
 void add_health(Record& record, const std::map<std::string, CodecHealth>& health) {
   for (const auto& [param, h] : health) {
     const std::string name = "codec/" + param + "/";
-    const auto of = [&](int64_t count) { return h.values ? static_cast<double>(count) / static_cast<double>(h.values) : 0.0; };
-    record.values.emplace_back(name + "underflow", of(h.underflow));
-    record.values.emplace_back(name + "overflow", of(h.overflow));
+    record.values.emplace_back(name + "entries", static_cast<double>(h.values));
+    record.values.emplace_back(name + "underflow", static_cast<double>(h.underflow));
+    record.values.emplace_back(name + "overflow", static_cast<double>(h.overflow));
     record.values.emplace_back(name + "relative_error", h.norm > 0 ? std::sqrt(h.error / h.norm) : 0.0);
+    record.values.emplace_back(name + "norm", std::sqrt(h.norm));
     if (h.residual > 0) record.values.emplace_back(name + "residual_norm", std::sqrt(h.residual));
   }
 }
 
-std::vector<std::string> traffic_lines(const TrafficTable& table) {
-  size_t group = 5, collective = 10;
-  for (const auto& [key, sum] : table) {
-    group = std::max(group, key.first.size());
-    collective = std::max(collective, key.second.size());
+std::map<std::string, CodecHealth> health_of(const std::vector<std::string>& lines) {
+  constexpr std::string_view kPrefix = "codec/";
+  std::map<std::string, CodecHealth> all;
+  for (const std::string& line : lines) {
+    const nlohmann::json record = nlohmann::json::parse(line);
+    const auto value = [&](const std::string& key) {
+      const auto found = record.find(key);
+      if (found == record.end()) return 0.0;
+      return found->is_string() ? number_from_text(found->get<std::string>()) : found->get<double>();
+    };
+    for (const auto& [key, entries] : record.items()) {
+      if (!key.starts_with(kPrefix) || !key.ends_with("/entries")) continue;
+      const std::string stem = key.substr(0, key.rfind('/') + 1);
+      CodecHealth& h = all[stem.substr(kPrefix.size(), stem.size() - kPrefix.size() - 1)];
+      const double norm = value(stem + "norm"), error = value(stem + "relative_error") * norm,
+                   residual = value(stem + "residual_norm");
+      h.values += static_cast<int64_t>(entries.get<double>());
+      h.underflow += static_cast<int64_t>(value(stem + "underflow"));
+      h.overflow += static_cast<int64_t>(value(stem + "overflow"));
+      h.norm += norm * norm;
+      h.error += error * error;
+      h.residual += residual * residual;
+    }
   }
-  const auto padded = [](std::string text, size_t width, bool right) {
-    const std::string space(width - std::min(width, text.size()), ' ');
-    return right ? space + text : text + space;
-  };
-  const auto line = [&](const std::string& a, const std::string& b, const std::string& c, const std::string& d,
-                        const std::string& e) {
-    return str(padded(a, group, false), "  ", padded(b, collective, false), "  ", padded(c, 9, true), "  ",
-               padded(d, 9, true), "  ", padded(e, 9, true));
-  };
-  std::vector<std::string> lines{line("group", "collective", "calls", "sent", "received")};
-  for (const auto& [key, sum] : table)
-    lines.push_back(
-        line(key.first, key.second, count_text(sum.calls), bytes_text(sum.sent), bytes_text(sum.received)));
+  return all;
+}
+
+namespace {
+
+// Over ranks: the sum, and the most of any.
+struct Spread {
+  double sum = 0, most = 0;
+  void add(double value) {
+    sum += value;
+    most = std::max(most, value);
+  }
+};
+struct SpreadLine {
+  Spread calls, sent, received;
+};
+
+// By group and collective; ("all", "") is the whole of a rank.
+std::map<std::pair<std::string, std::string>, SpreadLine> spread_of(const std::vector<std::string>& ranks) {
+  std::map<std::pair<std::string, std::string>, SpreadLine> lines;
+  for (const std::string& text : ranks) {
+    const nlohmann::json rank = nlohmann::json::parse(text);
+    const double steps = std::max(1.0, rank["steps"].get<double>());
+    double calls = 0, sent = 0, received = 0;
+    for (const nlohmann::json& row : rank["table"]) {
+      SpreadLine& line = lines[{row[0].get<std::string>(), row[1].get<std::string>()}];
+      line.calls.add(row[2].get<double>() / steps);
+      line.sent.add(row[3].get<double>() / steps);
+      line.received.add(row[4].get<double>() / steps);
+      calls += row[2].get<double>() / steps;
+      sent += row[3].get<double>() / steps;
+      received += row[4].get<double>() / steps;
+    }
+    SpreadLine& all = lines[{kAllTraffic, ""}];
+    all.calls.add(calls);
+    all.sent.add(sent);
+    all.received.add(received);
+  }
   return lines;
+}
+
+// Columns as wide as their widest cell, the first two to the left.
+std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> width(rows[0].size());
+  for (const auto& row : rows)
+    for (size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
+  std::vector<std::string> lines;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string space(width[c] - row[c].size(), ' ');
+      line += (c ? "  " : "") + (c < 2 ? row[c] + space : space + row[c]);
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> traffic_lines(const std::vector<std::string>& ranks) {
+  const auto n = static_cast<double>(ranks.size());
+  std::vector<std::vector<std::string>> rows{
+      {"group", "collective", "calls", "sent", "most sent", "received", "most received"}};
+  const auto bytes = [](double value) { return bytes_text(std::llround(value)); };
+  const auto add = [&](const std::string& group, const std::string& collective, const SpreadLine& l) {
+    char calls[32];
+    std::snprintf(calls, sizeof calls, "%.3g", l.calls.sum / n);
+    rows.push_back({group, collective, calls, bytes(l.sent.sum / n), bytes(l.sent.most), bytes(l.received.sum / n),
+                    bytes(l.received.most)});
+  };
+  const auto lines = spread_of(ranks);
+  for (const auto& [key, line] : lines)
+    if (key.first != kAllTraffic) add(key.first, key.second, line);
+  add("all", "", lines.at({kAllTraffic, ""}));
+  return aligned(rows);
 }
 
 }  // namespace lmx::train

@@ -12,6 +12,7 @@
 
 namespace lmx::train {
 
+// Bytes and seconds of one parameter group in one collective.
 struct TrafficSum {
   int64_t calls = 0, sent = 0, received = 0;
   double seconds = 0;
@@ -23,23 +24,31 @@ class LMX_API TrafficCounter {
   void add(const std::vector<LedgerEntry>& entries);
   const TrafficTable& window() const { return window_; }  // since the last next_window()
   const TrafficTable& total() const { return total_; }
+  int64_t steps() const { return steps_; }  // in which anything was entered
   void next_window() { window_.clear(); }
+  // total() and steps(), for other ranks to read.
+  std::string to_json() const;
 
  private:
   TrafficTable window_, total_;
+  int64_t steps_ = 0, last_step_ = -1;
 };
 
 // One record a rank, split "rank": {"step":50,"split":"rank","rank":3,"comm/tables/all_gather/sent_bytes":...,
 // "memory/communication_peak_bytes":...}.
 LMX_API Record rank_record(int64_t step, int rank, const TrafficTable& table, const MemoryStats& memory);
 
-// "codec/<parameter>/underflow": fractions of the values, and the relative error, appended to a record.
+// "codec/<parameter>/entries", "underflow", "overflow": counts; the relative error, the norm that it refers to and,
+// with error feedback, that of the residual. Appended to a record.
 LMX_API void add_health(Record& record, const std::map<std::string, CodecHealth>& health);
+// What add_health() has put into the lines of ranks' records, over all of them.
+LMX_API std::map<std::string, CodecHealth> health_of(const std::vector<std::string>& lines);
 
 // Sum of sent and received over a table.
 LMX_API TrafficSum sum_of(const TrafficTable& table);
 
-// Lines for people: group, collective, calls, bytes sent and received by one rank.
-LMX_API std::vector<std::string> traffic_lines(const TrafficTable& table);
+// Lines for people, from the to_json() of each rank: by group and collective the calls and the bytes sent and received
+// of a rank and step, their mean over ranks and the most of any rank.
+LMX_API std::vector<std::string> traffic_lines(const std::vector<std::string>& ranks);
 
 }  // namespace lmx::train

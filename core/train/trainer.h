@@ -179,7 +179,7 @@ class LMX_API Trainer {
   double tokens_until(int64_t step);
   void add_sub_batches(Record& record) const;
   void add_scale(Record& record) const;
-  Record own_record() const;
+  Record own_record();
   void log_step();
   void pause();  // the clock of training
   void validate();

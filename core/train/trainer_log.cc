@@ -66,8 +66,9 @@ void Trainer::add_scale(Record& record) const {
     record.values.emplace_back("overflow/" + name, static_cast<double>(count));
 }
 
-// This rank's bytes and memory. After a resume the bytes are those of the steps since then, so their number is told.
-Record Trainer::own_record() const {
+// This rank's bytes, memory and codec losses. After a resume the bytes are those of the steps since then, so their
+// number is told.
+Record Trainer::own_record() {
   Record record = rank_record(at_.step, s_.ctx.rank, traffic_.window(), s_.memory());
   record.values.emplace_back("steps", static_cast<double>(laps_));
   size_t number = 0;
@@ -86,6 +87,7 @@ Record Trainer::own_record() const {
   }
   for (const auto& [bin, count] : durations_)
     record.values.emplace_back(str("sub_batch_s/", duration_of_bin(bin)), static_cast<double>(count));
+  add_health(record, s_.sync->take_health());
   return record;
 }
 
@@ -117,7 +119,7 @@ void Trainer::log_step() {
   add_sub_batches(record);
   add_scale(record);
   for (const auto& value : s_.sync->take_values()) record.values.push_back(value);
-  add_health(record, s_.sync->take_health());
+  if (s_.leads()) add_health(record, health_of(ranks));
   // What depends on the clock comes last.
   record.values.insert(record.values.end(), {{"step_s", pace_.seconds_per_step},
                                              {s_.data.unit + "s_per_s", pace_.tokens_per_second},

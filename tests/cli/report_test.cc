@@ -71,6 +71,34 @@ TEST_F(Report, TrafficAndMemoryOfRanks) {
               AllOf(HasSubstr("GROUP"), HasSubstr("all_to_all"), HasSubstr("MEMORY, PEAK"), HasSubstr("3 ranks")));
 }
 
+// Every rank's losses are in its records, those of all in the train records and, over the run, in the report.
+TEST_F(Report, LossesOfCodecs) {
+  ASSERT_EQ(run("a", {"train.steps=21", "--ranks", "3",
+                      "sync={all: {params: .*, strategy: unique, codec: {kind: fp16, scale: 1e-4}}}"})
+                .code,
+            0);
+  std::map<std::string, double> ranks, train;
+  std::set<int> seen;
+  for (const Json& record : records("a")) {
+    for (const auto& [key, value] : record.items()) {
+      if (!key.starts_with("codec/embedding.weight/")) continue;
+      const std::string what = key.substr(key.rfind('/') + 1);
+      (record["split"] == "rank" ? ranks : train)[what] += value.get<double>();
+      if (record["split"] == "rank") seen.insert(record["rank"].get<int>());
+    }
+  }
+  EXPECT_EQ(seen.size(), 3u);
+  EXPECT_GT(ranks["underflow"], 0);
+  EXPECT_GT(ranks["entries"], ranks["underflow"]);
+  for (const char* what : {"entries", "underflow", "overflow"}) EXPECT_EQ(ranks[what], train[what]) << what;
+  const Json line = Json::parse(report("a", {"--json"}).out)["codec"]["embedding.weight"];
+  for (const char* what : {"entries", "underflow", "overflow"})
+    EXPECT_EQ(line[what].get<double>(), ranks[what]) << what;
+  EXPECT_GT(line["relative_error"], 0);
+  EXPECT_LT(line["relative_error"], 1);
+  EXPECT_THAT(report("a").out, AllOf(HasSubstr("UNDERFLOWS"), HasSubstr("embedding.weight")));
+}
+
 // Two ranks, two records of 2 steps and, after a resume, of 1: unit 0 begins while the rank computes, unit 1 after.
 TEST_F(Report, HiddenAndExposedTimes) {
   std::filesystem::create_directory(path("a"));

@@ -60,7 +60,12 @@ void print_json(const Report& r) {
     json["memory"][name] = {{"rank_0_peak_bytes", line.first}, {"max_peak_bytes", line.max}};
   json["rows"] = r.rows;
   json["codec"] = Json::object();
-  for (const auto& [key, value] : r.codec) json["codec"][key] = finite(value);
+  for (const auto& [name, c] : r.codec)
+    json["codec"][name] = {{"entries", c.entries},
+                           {"underflow", c.underflow},
+                           {"overflow", c.overflow},
+                           {"relative_error", finite(c.relative_error())},
+                           {"residual_norm", finite(c.residual)}};
   std::cout << json.dump(1) << "\n";
 }
 

@@ -32,13 +32,31 @@ void read_own_metrics(Report& report, const std::vector<RunRecord>& records) {
       if (!report.best || r.at("ppl", INFINITY) < report.best->at("ppl", INFINITY)) report.best = r;
     }
     for (const auto& [key, value] : r.values) {
-      if (!key.starts_with("rows/") && !key.starts_with("codec/")) continue;
+      if (!key.starts_with("rows/")) continue;
       sums[key].first += value;
       ++sums[key].second;
     }
   }
-  for (const auto& [key, sum] : sums)
-    (key[0] == 'r' ? report.rows : report.codec)[key.substr(key.find('/') + 1)] = sum.first / sum.second;
+  for (const auto& [key, sum] : sums) report.rows[key.substr(key.find('/') + 1)] = sum.first / sum.second;
+}
+
+// The train records hold what all ranks have lost since the one before.
+void read_codecs(Report& report, const std::vector<RunRecord>& records) {
+  for (const RunRecord& r : records) {
+    if (r.split != "train") continue;
+    for (const auto& [key, entries] : r.values) {
+      if (!key.starts_with("codec/") || !key.ends_with("/entries")) continue;
+      const std::string stem = key.substr(0, key.rfind('/') + 1);
+      CodecLine& line = report.codec[stem.substr(6, stem.size() - 7)];
+      const double norm = r.at(stem + "norm", 0), error = r.at(stem + "relative_error", 0) * norm;
+      line.entries += entries;
+      line.underflow += r.at(stem + "underflow", 0);
+      line.overflow += r.at(stem + "overflow", 0);
+      line.norm += norm * norm;
+      line.error += error * error;
+      line.residual = r.at(stem + "residual_norm", 0);
+    }
+  }
 }
 
 // The ledger: each rank's records hold its bytes since the one before.
@@ -99,6 +117,7 @@ Report read_report(const std::string& directory) {
   const std::vector<RunRecord>& records = report.records;
   read_provenance(report);
   read_own_metrics(report, records);
+  read_codecs(report, records);
   read_ranks(report, records);
   report.on_a_wire = are_processes(report);
   report.times = comm_times(records);

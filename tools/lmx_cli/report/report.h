@@ -1,6 +1,7 @@
 // What a run came to, read from its metrics.jsonl, provenance.json and config.yaml.
 #pragma once
 
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,6 +23,14 @@ struct TrafficLine {
   double received = 0;                  // mean of ranks, per step
 };
 
+// What a codec has lost of a parameter's values, over all ranks and the whole run.
+struct CodecLine {
+  double entries = 0, underflow = 0, overflow = 0;  // counts
+  double error = 0, norm = 0;                       // sums of squares of what was lost and of what there was
+  double residual = 0;                              // of what error feedback kept at the last record
+  double relative_error() const { return norm > 0 ? std::sqrt(error / norm) : 0; }
+};
+
 struct MemoryLine {
   double first = 0, max = 0;  // rank 0, any rank
 };
@@ -35,7 +44,8 @@ struct Report {
   std::vector<RunRecord> records;
   std::optional<RunRecord> train, valid, best;
   std::optional<RunRecord> translation;  // of train.final_bleu
-  std::map<std::string, double> rows, codec;                           // means over the run, by parameter
+  std::map<std::string, double> rows;    // means over the run, by parameter
+  std::map<std::string, CodecLine> codec;                              // by parameter
   std::map<std::pair<std::string, std::string>, TrafficLine> traffic;  // by group and collective
   std::map<int64_t, std::map<std::string, double>> rank_memory;        // peak bytes of each rank, by class
   std::map<std::string, MemoryLine> memory;                            // by class

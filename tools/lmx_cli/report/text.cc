@@ -1,5 +1,6 @@
 #include "report.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 
@@ -140,12 +141,18 @@ void print_rows(const Report& r) {
   std::cout << "\n" << table(rows);
 }
 
-// "embedding.weight/underflow" -> a column each.
+// Of all ranks and steps.
 void print_codec(const Report& r) {
   if (r.codec.empty()) return;
-  Rows rows{{"CODEC", "LOSS", "MEAN"}};
-  for (const auto& [key, value] : r.codec)
-    rows.push_back({key.substr(0, key.rfind('/')), key.substr(key.rfind('/') + 1), number(value)});
+  const bool feedback =
+      std::any_of(r.codec.begin(), r.codec.end(), [](const auto& c) { return c.second.residual > 0; });
+  Rows rows{{"CODEC", "ENTRIES", "UNDERFLOWS", "OVERFLOWS", "RELATIVE ERROR"}};
+  if (feedback) rows[0].push_back("RESIDUAL NORM");
+  for (const auto& [name, c] : r.codec) {
+    rows.push_back({name, number(c.entries, "%.0f"), number(c.underflow, "%.0f"), number(c.overflow, "%.0f"),
+                    number(c.relative_error())});
+    if (feedback) rows.back().push_back(number(c.residual));
+  }
   std::cout << "\n" << table(rows);
 }
 
