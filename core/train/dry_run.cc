@@ -79,15 +79,6 @@ std::string parameter_lines(const Network& network, int64_t& total) {
   return text;
 }
 
-// Different words among n whose frequencies fall as Zipf's law says: p(w) = 1 / (w H).
-int64_t different_words(int64_t n, int64_t vocab) {
-  double harmonic = 0, different = 0;
-  for (int64_t w = 1; w <= vocab; ++w) harmonic += 1.0 / static_cast<double>(w);
-  for (int64_t w = 1; w <= vocab; ++w)
-    different -= std::expm1(static_cast<double>(n) * std::log1p(-1.0 / (static_cast<double>(w) * harmonic)));
-  return std::min(n, static_cast<int64_t>(different + 0.5));
-}
-
 // What units receive, and their sums.
 int64_t communication_bytes(const SyncRules& sync, const Network& network, const Shares& s) {
   const auto of_output = [](const ParameterSpec& spec) { return spec.name.starts_with("softmax"); };
@@ -95,8 +86,7 @@ int64_t communication_bytes(const SyncRules& sync, const Network& network, const
   const auto rows = [&](const ParameterSpec& spec) {
     const int64_t samples = tied || of_output(spec) ? s.samples : 0;  // a table of inputs has no candidates
     const int64_t own = s.own_tokens + samples, all = s.step_tokens + s.ranks * samples;
-    return TableRows{own, std::min(spec.shape[0], different_words(own, spec.shape[0])),
-                     std::min(spec.shape[0], different_words(all, spec.shape[0]))};
+    return TableRows{own, expected_words(own, spec.shape[0]), expected_words(all, spec.shape[0]), s.own_tokens};
   };
   int64_t kept = 0, passing = 0;
   for (const UnitPlan& unit : sync.plan(network.specs, rows)) {
@@ -139,8 +129,7 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
   const DType compute = r.precision == "bf16" ? DType::bf16 : r.precision == "fp16" ? DType::f16 : DType::f32;
   const int64_t copies = network.model->copy_bytes(compute);
   // Threads as ranks send when backward is over and its activations are gone; processes send beside it.
-  const Node* group = r.comm.find("name");
-  const bool in_turn = group && group->text == "virtual";
+  const bool in_turn = shares.ranks > 1 && in_one_process(r.comm, "comm");
   const int64_t passing = in_turn ? std::max(activations, communication) : activations + communication;
   std::string text;
   for (const auto& [name, bytes] :
@@ -155,7 +144,12 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
 // Whose memory it is, its lines, and what they leave out.
 std::string memory_text(const Recipe& r, const Network& network, const Shares& shares) {
   const SyncRules sync(r.sync, "sync", network.specs, 0, shares.ranks, RandomKey());
-  if (shares.ranks == 1) return "memory (estimate)\n" + memory_lines(r, network, shares, 0);
+  if (shares.ranks == 1) {
+    const bool open = comm_ranks(r.comm, "comm") == 0;
+    return str("memory (estimate",
+               open ? ", as one rank: how many there are the launcher says; comm.ranks=N plans for N" : "", ")\n",
+               memory_lines(r, network, shares, 0));
+  }
   const int64_t communication = communication_bytes(sync, network, shares);
   const std::string lines = memory_lines(r, network, shares, communication);
   return str("memory of a rank (estimate), one of ", shares.ranks, " with ", shares.sequences, " of the ",

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <numeric>
 #include <regex>
 #include <set>
 #include <utility>
@@ -39,9 +40,16 @@ void SyncStrategy::load(Context&, const std::vector<StateDict>& ranks) {
       throw UserError(
           str("[sync] the checkpoint has a state '", state.begin()->first, "', which this strategy does not keep"));
 }
+void SyncStrategy::plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const {
+  const int64_t height = spec.shape[0], width = spec.shape.numel() / std::max<int64_t>(1, height);
+  if (!spec.sparse) return unit.dense.push_back({height, width});
+  const auto each = [&](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(unit.ranks), n); };
+  unit.sparse.push_back({height, width, each(touched.raw), each(touched.own), touched.all, {}});
+}
 KeptBytes SyncStrategy::kept_bytes(const Traffic& t) const {
   KeptBytes kept;
-  for (const Traffic::Dense& d : t.dense) kept.sums += 4 * d.rows * d.width;
+  for (const Traffic::Dense& d : t.dense)
+    kept.sums += 4 * d.width * (d.owned.empty() ? d.rows : std::accumulate(d.owned.begin(), d.owned.end(), int64_t{0}));
   for (const Traffic::Sparse& s : t.sparse) kept.sums += 4 * s.union_rows * s.width;
   return kept;
 }
@@ -283,14 +291,7 @@ std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
     Traffic traffic{.rank = 0, .ranks = impl_->ranks, .dense = {}, .sparse = {}};
     for (const ParameterSpec& spec : params) {
       if (std::find(unit.names.begin(), unit.names.end(), spec.name) == unit.names.end()) continue;
-      const int64_t height = spec.shape[0], width = spec.shape.numel() / std::max<int64_t>(1, height);
-      if (!spec.sparse) {
-        traffic.dense.push_back({height, width});
-        continue;
-      }
-      const TableRows r = rows(spec);
-      const auto each = [&](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(impl_->ranks), n); };
-      traffic.sparse.push_back({height, width, each(r.raw), each(r.own), r.all, {}});
+      unit.strategy->plan(traffic, spec, rows(spec));
     }
     plans.push_back({unit.strategy->expected_bytes(traffic), unit.strategy->kept_bytes(traffic)});
   }

@@ -183,6 +183,16 @@ TEST_F(DryRun, CommunicationGrowsAsTheStrategySays) {
   EXPECT_LT(activations("1"), activations("0"));
 }
 
+// How many there are says the launcher; and processes send beside backward, threads when it is over.
+TEST_F(DryRun, RanksThatNobodyHasCounted) {
+  EXPECT_THAT(dry_run({"comm={name: mpi}"}),
+              HasSubstr("memory (estimate, as one rank: how many there are the launcher says; "
+                        "comm.ranks=N plans for N)"));
+  const std::string in_turn = "activations go before communication comes";
+  EXPECT_THAT(dry_run({"comm={name: mpi, ranks: 4}"}), AllOf(HasSubstr("one of 4"), Not(HasSubstr(in_turn))));
+  EXPECT_THAT(dry_run({"--ranks", "4"}), AllOf(HasSubstr("one of 4"), HasSubstr(in_turn)));
+}
+
 TEST_F(DryRun, WorkersWithAServer) {
   const std::string text =
       dry_run({"--ranks", "4", "sync={all: {params: '.*', strategy: param_server}}", "train.ema=0"});

@@ -36,6 +36,10 @@ struct LMX_API RowShares {
 // [0, n).
 LMX_API std::vector<int32_t> select_rows(RandomKey key, std::span<const int32_t> words, const RowShares& shares, int64_t n);
 
+// How many different words `n` words of a text are expected to hold, frequencies falling as Zipf's law says (word w is
+// one in w H); `shares` given: how many select_rows() makes of them, where `draws` ranks each draw the q percent.
+LMX_API int64_t expected_words(int64_t n, int64_t vocabulary, const RowShares& shares = {0, 0}, int draws = 1);
+
 // Keys of a strategy that moves only some rows of its parameters.
 struct LMX_API RowRule {
   RowShares shares = {};
@@ -64,6 +68,9 @@ class LMX_API RowSelector {
                   std::span<const int32_t> targets);
   // Of this step. InternalError for a parameter of kind `whole`.
   const std::vector<int32_t>& rows(const std::string& name) const;
+  // How many rows of a parameter of another kind than `whole` a step is expected to move, all of `ranks` ranks
+  // together, each with `words` words of inputs and as many of targets.
+  int64_t expected(const std::string& name, int64_t words, int ranks) const;
   std::string describe() const;  // what is selected of what, in one line
 
  private:

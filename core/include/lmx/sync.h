@@ -45,6 +45,13 @@ struct Traffic {
   std::vector<Sparse> sparse;
 };
 
+// Rows of a table that a step touches, as a plan expects them: of one rank as backward leaves them, the different ones
+// of them, and those of all ranks together. `words`: how often a rank looks a word up or predicts one, whatever a loss
+// draws beside them.
+struct TableRows {
+  int64_t raw = 0, own = 0, all = 0, words = 0;
+};
+
 // Bytes on a rank: sums of gradients, and what has been gathered from all ranks and lives on beside them.
 struct KeptBytes {
   int64_t sums = 0, gathered = 0;
@@ -79,7 +86,12 @@ class LMX_API SyncStrategy {
   virtual void load(Context& ctx, const std::vector<StateDict>& ranks);
   // Bytes that this rank sends in reduce() for a unit, in all collectives.
   virtual int64_t expected_bytes(const Traffic& traffic) const = 0;
-  // What reduce() leaves of a unit until the update. Default: its sums, of a table the rows that any rank has touched.
+  // Adds to `unit` what travels of a parameter where each rank's backward touches the rows of `touched` (of dense
+  // gradients only its `words` tell anything). Default: all rows of a dense gradient, and those that were touched of a
+  // row-sparse one.
+  virtual void plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const;
+  // What reduce() leaves of a unit until the update. Default: its sums, of a table the rows that any rank has touched,
+  // of a matrix the rows that travel.
   virtual KeptBytes kept_bytes(const Traffic& traffic) const;
   // One line for people when a run starts ("14 seed groups of 4 or 5 ranks"); "" for none.
   virtual std::string describe(int ranks) const;
@@ -114,11 +126,6 @@ struct UnitTime {
   int64_t sent = 0, received = 0;
 };
 
-// Rows of a table that a step touches, as a plan expects them: of one rank as backward leaves them, the different ones
-// of them, and those of all ranks together.
-struct TableRows {
-  int64_t raw = 0, own = 0, all = 0;
-};
 // What a unit is expected to move in a step of several ranks: bytes that one sends, and what stays.
 struct UnitPlan {
   int64_t sent = 0;
@@ -144,7 +151,7 @@ class LMX_API SyncRules {
   void after_step(Context& ctx);
   void rescale(double factor);
   // By the strategies' expected_bytes() where all ranks touch as many rows; in the order in which units travel. Empty
-  // for one rank and for asynchronous ones. `rows` is asked for parameters with row-sparse gradients.
+  // for one rank and for asynchronous ones. `rows` is asked for every parameter.
   std::vector<UnitPlan> plan(const std::vector<ParameterSpec>& params,
                              const std::function<TableRows(const ParameterSpec&)>& rows) const;
   bool replicated() const;  // of all rules

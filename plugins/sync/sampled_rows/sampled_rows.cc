@@ -79,6 +79,23 @@ class SummedRows final : public SumStrategy {
   }
   std::string describe(int) const override { return selector_.describe(); }
 
+  void plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const override {
+    const Kind kind = selector_.kind(spec.name);
+    if (kind != Kind::softmax && kind != Kind::hidden) return SumStrategy::plan(unit, spec, touched);
+    const int64_t height = spec.shape[0], width = spec.shape.numel() / std::max<int64_t>(1, height);
+    const int64_t own = selector_.expected(spec.name, touched.words, 1);
+    const auto each = [&](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(unit.ranks), n); };
+    if (kind == Kind::softmax) {
+      unit.sparse.push_back(
+          {height, width, each(own), each(own), selector_.expected(spec.name, touched.words, unit.ranks), {}});
+      return;
+    }
+    std::vector<int64_t> owned;
+    for (int r = 0; r < unit.ranks; ++r)
+      owned.push_back(chunk_begin(own, r + 1, unit.ranks) - chunk_begin(own, r, unit.ranks));
+    unit.dense.push_back({height, width, owned});
+  }
+
   int64_t expected_bytes(const Traffic& traffic) const override {
     if (traffic.ranks == 1) return 0;
     Traffic rest = traffic;
