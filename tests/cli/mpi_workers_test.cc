@@ -167,6 +167,31 @@ TEST_F(MpiWorkers, WhateverTravels) {
   EXPECT_EQ(curve("v"), curve("m"));
 }
 
+// A server of whole parameters beside one of rows, over each codec and number of ranks: threads that repeat the order
+// of processes come to their bits and move their bytes, which tests/sync holds to the formulas.
+class MpiWorkersCodecs : public MpiWorkers, public testing::WithParamInterface<std::tuple<const char*, int>> {};
+
+TEST_P(MpiWorkersCodecs, ProcessesAndThreadsAgree) {
+  const auto [codec, ranks] = GetParam();
+  const auto rules = [&](const std::string& order) {
+    const std::string more = std::string(", codec: {kind: ") + codec + "}, " + order;
+    return "sync={tables: {params: 'embedding|softmax', strategy: sampled_rows, transport: param_server" + more +
+           "}, rest: {params: '.*', strategy: param_server" + more + "}}";
+  };
+  const std::string n = std::to_string(ranks);
+  const Words common{"train.ema=0", "train.steps=12", "train.eval_every=12", "train.log_every=4", "threads=0"};
+  expect_run("m", joined(common, {rules("schedule: " + path("order")), "comm={name: mpi, ranks: " + n + "}"}));
+  expect_run("v", joined(common, {rules("replay: " + path("order")), "--ranks", n}));
+  EXPECT_FALSE(model("m", 12).empty());
+  EXPECT_TRUE(model("v", 12) == model("m", 12));
+  EXPECT_EQ(curve("v"), curve("m"));
+}
+INSTANTIATE_TEST_SUITE_P(All, MpiWorkersCodecs,
+                         testing::Combine(testing::Values("none", "fp16", "bf16"), testing::Values(1, 2, 4, 8)),
+                         [](const auto& one) {
+                           return std::get<0>(one.param) + ("_" + std::to_string(std::get<1>(one.param)));
+                         });
+
 TEST_F(MpiWorkers, ASignalSavesAndTheRunGoesOn) {
   const Words longer = processes(workers({recorded("order"), "checkpoint.every=200", "train.eval_every=200"}, 200));
   const pid_t child = start(command("cut", longer));
