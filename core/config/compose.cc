@@ -90,7 +90,7 @@ std::vector<MergedFile> merged_files(const std::string& recipe_file, const Compo
   inputs.add(options.overrides);
   std::vector<MergedFile> files;
   for (const config::MergeStep& step : config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups).steps)
-    files.push_back({step.source->file, step.package});
+    files.push_back({step.source->file, step.package, step.chosen_by});
   return files;
 }
 

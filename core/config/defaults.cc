@@ -29,6 +29,7 @@ struct Place {
   const SourceFile* source;
   std::string group, package;
   bool is_root = false, interpolated = false;
+  std::vector<Mark> chosen_by = {};  // as MergeStep's
 };
 
 class Expansion {
@@ -136,7 +137,7 @@ class Expansion {
     for (size_t i = list.size(); i-- > 0;) {
       DefaultEntry& entry = list[i];
       if (is_self(entry)) {
-        parts[i] = {{place.source, place.package}};
+        parts[i] = {{place.source, place.package, place.chosen_by}};
       } else if (!entry.is_override && (entry.kind == DefaultEntry::Kind::file || choose(entry, place))) {
         if (entry.option.kind == Node::Kind::scalar && entry.option.text.find("${") != std::string::npos) {
           interpolated.push_back(i);
@@ -146,7 +147,7 @@ class Expansion {
       }
     }
     for (size_t i : interpolated) {
-      list[i].option.text = interpolate_option(list[i]);
+      list[i].option.text = interpolate_option(list[i], replaced_[entry_key(list[i], place)]);
       parts[i] = expand_entry(list[i], place, true);
     }
     stack_.pop_back();
@@ -175,6 +176,7 @@ class Expansion {
       choice->second.used = true;
       entry.option = choice->second.option;
       entry.mark = choice->second.mark;
+      replaced_[key] = {choice->second.mark};
       if (choice->second.from_command_line) entry.optional = false;  // what was typed must exist
     }
     if (const auto removal = removed_.find(key); removal != removed_.end()) {
@@ -199,7 +201,8 @@ class Expansion {
                       [](const Node& x, const Node& y) { return x.text == y.text; });
   }
 
-  std::string interpolate_option(const DefaultEntry& entry) const {
+  // `chosen_by` gets what has chosen the groups that are named.
+  std::string interpolate_option(const DefaultEntry& entry, std::vector<Mark>& chosen_by) const {
     std::string text = entry.option.text;
     for (size_t begin; (begin = text.find("${")) != std::string::npos;) {
       const size_t end = text.find('}', begin);
@@ -218,6 +221,8 @@ class Expansion {
                             join(names), ")", did_you_mean(name, names)));
       }
       text.replace(begin, end + 1 - begin, it->second);
+      if (const auto marks = replaced_.find(name); marks != replaced_.end())
+        chosen_by.insert(chosen_by.end(), marks->second.begin(), marks->second.end());
     }
     return text;
   }
@@ -228,6 +233,9 @@ class Expansion {
     if (entry.kind == DefaultEntry::Kind::file) names.push_back(entry.name);
     if (entry.option.kind == Node::Kind::scalar) names.push_back(entry.option.text);
     for (const Node& item : entry.option.items) names.push_back(item.text);
+    std::vector<Mark> chosen_by = place.chosen_by;
+    if (const auto marks = replaced_.find(entry_key(entry, place)); marks != replaced_.end())
+      chosen_by.insert(chosen_by.end(), marks->second.begin(), marks->second.end());
     std::vector<MergeStep> steps;
     for (const std::string& name : names) {
       const SourceFile* source = sources_.find(group.empty() ? name : group + "/" + name);
@@ -235,7 +243,7 @@ class Expansion {
       if (!source) fail_not_found(entry, group, name);
       // What an option's own defaults list names lives beside it: for `sub/name`, in the folder group/sub.
       const std::vector<MergeStep> part =
-          expand({source, group, package_of(entry, place, source), false, interpolated});
+          expand({source, group, package_of(entry, place, source), false, interpolated, chosen_by});
       steps.insert(steps.end(), part.begin(), part.end());
     }
     return steps;
@@ -283,6 +291,12 @@ class Expansion {
       meant = str("; name one of ", join(same_group));
     else if (!choice.from_command_line && selected_.contains(last))
       meant = str(" (did you mean 'override /", last, "'?)");
+    // `scale=desk` where the recipe's group is `puri/scale`.
+    const auto same_end =
+        std::find_if(all.begin(), all.end(), [&](const std::string& k) { return k.ends_with("/" + key); });
+    if (same_end != all.end() && choice.from_command_line && choice.option.kind == Node::Kind::scalar)
+      throw UserError(str(at(choice.mark), "no defaults list chooses the group '", key, "' (did you mean '", *same_end,
+                          "=", choice.option.text, "'?)"));
     const std::string shown = choice.from_command_line ? "" : str(" (", choice.label, ")");
     if (!sources_.has_group(group) && same_group.empty() && meant.empty())
       meant = str("; there is no group '", group, "'");
@@ -295,6 +309,7 @@ class Expansion {
   std::map<std::string, Choice> choices_, removed_;
   std::map<std::string, Mark> selected_;      // group key -> where it is listed
   std::map<std::string, std::string> known_;  // group key -> option
+  std::map<std::string, std::vector<Mark>> replaced_;  // group key -> what has replaced the option of its list
   std::vector<std::string> stack_;            // files being expanded
 };
 

@@ -12,7 +12,8 @@ namespace lmx::config {
 
 struct MergeStep {
   const SourceFile* source;
-  std::string package;  // where its content lands: "model.attn", "" for the root
+  std::string package;          // where its content lands: "model.attn", "" for the root
+  std::vector<Mark> chosen_by;  // overrides of groups, in files or on the command line, without which it were not there
 };
 
 struct Expanded {

@@ -74,6 +74,21 @@ void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, cons
                         name_in(recipe.model), " translates; batchers of pairs: ", batchers_of(true)));
 }
 
+std::vector<std::string> unscaled_codecs(const Recipe& recipe, int ranks) {
+  std::vector<std::string> lines;
+  if (ranks < 2 || recipe.precision == "fp16") return lines;  // one rank sends nothing; fp16 has its loss scale
+  const Node rules = SyncRules::full_config(recipe.sync, "sync");
+  for (const auto& [name, rule] : rules.entries) {
+    const Node* kind = rule.at_path("codec.kind");
+    const Node* scale = rule.at_path("codec.scale");
+    if (!kind || kind->text != "fp16" || !scale || parse_double(scale->text) != 1) continue;
+    lines.push_back(str("sync.", name, ".codec writes gradients in fp16 with scale 1, and precision ", recipe.precision,
+                        " has no loss scale: those below 6e-8 become 0. Give sync.", name,
+                        ".codec.scale=1024, or sync=allreduce for gradients in fp32"));
+  }
+  return lines;
+}
+
 Context make_context(const Recipe& recipe, Communicator& comm) {
   Context ctx;
   ctx.rank = comm.rank();

@@ -25,6 +25,9 @@ LMX_API Network make_network(const Recipe& recipe, int64_t vocab_size, const Voc
 LMX_API void check_model_fits_data(const Recipe& recipe, const Model& model, const Dataset& data);
 LMX_API void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, const Model& model);
 
+// Lines for people on rules of `sync` whose codec makes zeros of small gradients: fp16 that nothing scales.
+std::vector<std::string> unscaled_codecs(const Recipe& recipe, int ranks);
+
 // The context of a rank: precision, allocator, random key.
 LMX_API Context make_context(const Recipe& recipe, Communicator& comm);
 

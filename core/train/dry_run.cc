@@ -195,6 +195,7 @@ std::string dry_run(const Node& composed, const std::string& name) {
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
               shares.pairs ? str(" (sentences of ", kSentence, " tokens on both sides)") : "", "\n");
   text += memory_text(r, network, shares);
+  for (const std::string& line : unscaled_codecs(r, ranks)) text += str("warning: ", line, "\n");
   return text + data_lines(r, shares);
 }
 

@@ -44,15 +44,42 @@ class Comments {
   std::map<std::string, std::vector<std::string>> files_;
 };
 
-// The keys of `provenance` whose lists name `path` or a part of the recipe that holds it; the nearest one.
-std::string provenance_of(const Node& provenance, const std::string& path) {
+// When files and overrides have their say, the later the larger.
+class Order {
+ public:
+  explicit Order(const std::vector<MergedFile>& files) : last_(files.size()) {
+    std::map<std::string, size_t> place;
+    for (size_t i = 0; i < files.size(); ++i) place[files[i].file] = i;
+    for (const MergedFile& f : files) {
+      size_t& turn = turns_[f.file];
+      turn = std::max(turn, place[f.file]);
+      for (const Mark& mark : f.chosen_by) {  // an option is as late as what chose it in the place of another
+        const auto file = place.find(mark.file);
+        turn = std::max(turn, file == place.end() ? last_ : file->second);
+      }
+    }
+  }
+  size_t of(const Mark& mark) const {
+    const auto turn = turns_.find(mark.file);
+    return turn == turns_.end() ? last_ + 1 : turn->second;
+  }
+
+ private:
+  std::map<std::string, size_t> turns_;
+  size_t last_;  // of what the command line chooses; values that it gives come behind
+};
+
+// The keys of `provenance` whose lists name `path` or a part of the recipe that holds it; the nearest one. `given`: the
+// value as a file or override gives it; null for a default.
+std::string provenance_of(const Node& provenance, const std::string& path, const Node* given, const Order& order) {
   std::string best;
   size_t length = 0;
   for (const auto& [key, list] : provenance.entries) {
     for (const Node& item : list.items) {
       const std::string named = item.text.substr(0, item.text.find(' '));  // "checkpoint.every (an epoch)"
-      const bool covers = path == named || path.starts_with(named + ".");
+      const bool covers = path == named || (given && path.starts_with(named + "."));
       if (!covers || named.size() < length) continue;
+      if (given && order.of(given->mark) > order.of(item.mark)) continue;  // it speaks of the value before
       length = named.size();
       const size_t remark = item.text.find(' ');
       best = key + (remark == std::string::npos ? "" : item.text.substr(remark));
@@ -63,7 +90,8 @@ std::string provenance_of(const Node& provenance, const std::string& path) {
 
 class Explanation {
  public:
-  Explanation(const Node& composed, const Node& full) : composed_(composed), full_(full) {
+  Explanation(const Node& composed, const Node& full, const std::vector<MergedFile>& files)
+      : composed_(composed), full_(full), order_(files) {
     if (const Node* p = composed.find("provenance")) provenance_ = *p;
   }
 
@@ -80,13 +108,13 @@ class Explanation {
       return;
     }
     const Node* given = composed_.at_path(path);
+    if (given && given->mark.file.empty()) given = nullptr;
     ValueOrigin v;
     v.path = path;
     v.value = text_of(node);
-    v.origin = given && !given->mark.file.empty() ? to_string(given->mark) : default_of(path);
-    std::vector<std::string> notes{provenance_of(provenance_, path), given ? comments_.beside(given->mark) : ""};
-    std::erase(notes, "");
-    v.note = config::join(notes, "; ");
+    v.origin = given ? to_string(given->mark) : default_of(path);
+    v.provenance = provenance_of(provenance_, path, given, order_);
+    v.comment = given ? comments_.beside(given->mark) : "";
     values_.push_back(std::move(v));
   }
 
@@ -110,6 +138,7 @@ class Explanation {
 
   const Node& composed_;
   const Node& full_;
+  Order order_;
   Node provenance_;
   Comments comments_;
   std::vector<ValueOrigin> values_;
@@ -117,9 +146,10 @@ class Explanation {
 
 }  // namespace
 
-std::vector<ValueOrigin> explain_recipe(const Node& composed, const std::string& name) {
+std::vector<ValueOrigin> explain_recipe(const Node& composed, const std::string& name,
+                                        const std::vector<MergedFile>& files) {
   const Node full = full_recipe(composed, name);
-  return Explanation(composed, full).run();
+  return Explanation(composed, full, files).run();
 }
 
 }  // namespace lmx

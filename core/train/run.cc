@@ -71,6 +71,7 @@ void announce(const Session& s, const CommGroup& group, const std::string& direc
     log_warn(
         "this CPU has no bf16 instructions: matrix products round their inputs to bf16 and run in fp32, slower than "
         "precision=fp32");
+  for (const std::string& line : unscaled_codecs(s.recipe, s.comm.size())) log_warn(line);
   log_info(str(count_text(s.params.count()), " parameters, vocabulary ", count_text(s.data.vocabulary.size())));
   log_info(str(batch_text(s), ", ", count_text(s.batcher.steps_per_epoch()), " steps an epoch, ",
                count_text(s.shared->total_steps), " steps"));

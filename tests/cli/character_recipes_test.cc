@@ -20,15 +20,15 @@ std::string dry_run(const std::string& recipe, std::vector<std::string> more = {
 
 TEST(CharacterRecipes, ParametersOfPuri) {
   EXPECT_THAT(
-      dry_run("puri_amazon_4096", {"comm=virtual", "comm.ranks=128"}),
+      dry_run("puri_amazon_4096"),
       AllOf(HasSubstr("parameters 86,319,360"), HasSubstr("40,960 are gains of weight normalisation, 86,278,400"),
             HasSubstr("one of 128 with 256 of the 32768 sequences"), HasSubstr("corpus 'amazon_reviews' is missing")));
-  EXPECT_THAT(dry_run("puri_amazon_8192", {"comm=virtual", "comm.ranks=8"}),
+  EXPECT_THAT(dry_run("puri_amazon_8192"),
               AllOf(HasSubstr("340,312,320 the model's own"), HasSubstr("one of 8 with 96 of the 768 sequences")));
 }
 
 TEST(CharacterRecipes, ParametersOfPatwary) {
-  EXPECT_THAT(dry_run("patwary_char_1b"), AllOf(HasSubstr("parameters 71,034,978"), HasSubstr("19,200 tokens"),
+  EXPECT_THAT(dry_run("patwary_char_1b"), AllOf(HasSubstr("parameters 71,034,978"), HasSubstr("153,600 tokens"),
                                                 HasSubstr("corpus 'one_billion_word' is missing")));
   EXPECT_THAT(dry_run("patwary_char_gutenberg"), HasSubstr("parameters 71,034,978"));
   EXPECT_THAT(dry_run("patwary_tieba"), AllOf(HasSubstr("vocabulary 15,437"), HasSubstr("one of 6 with 128 of the 768"),
@@ -39,8 +39,8 @@ TEST(CharacterRecipes, DeskTwins) {
   for (const char* recipe :
        {"puri_amazon_4096", "puri_amazon_8192", "puri_mixed", "puri_width", "puri_convergence", "sentiment_transfer"})
     EXPECT_THAT(dry_run(recipe, {"puri/scale=desk"}), HasSubstr("corpus 'movie_reviews' is missing")) << recipe;
-  EXPECT_THAT(dry_run("patwary_char_1b", {"patwary/scale=desk", "data=gutenberg_chars"}), HasSubstr("vocabulary 98"));
-  EXPECT_THAT(dry_run("patwary_tieba", {"patwary/scale=desk", "data=zh_poetry_chars"}), HasSubstr("vocabulary 13,000"));
+  EXPECT_THAT(dry_run("patwary_char_1b", {"patwary/scale=desk"}), HasSubstr("vocabulary 98"));
+  EXPECT_THAT(dry_run("patwary_tieba", {"patwary/scale=desk"}), HasSubstr("vocabulary 13,000"));
 }
 
 // Every point is composed and checked; then what is missing is told.
@@ -52,7 +52,7 @@ TEST(CharacterRecipes, SweepsAtThePapersSize) {
     return o.out;
   };
   EXPECT_THAT(points("puri_lr_grid"),
-              AllOf(HasSubstr("puri_lr_grid: 20 points"), HasSubstr("19-global=32_768-puri_rule=fixed_3e-3"),
+              AllOf(HasSubstr("puri_lr_grid: 20 points"), HasSubstr("19-puri_batch=32768-puri_rule=fixed_3e-3"),
                     HasSubstr("86,319,360"), HasSubstr("amazon_reviews")));
   EXPECT_THAT(points("patwary_seeding"),
               AllOf(HasSubstr("patwary_seeding: 5 points"), HasSubstr("power_0.64"), HasSubstr("one_billion_word")));

@@ -55,8 +55,10 @@ std::string replaced_text(const std::vector<lmx::ReplacedValue>& values) {
 }
 
 void print_origins(const Options& options, const lmx::Node& tree) {
-  const std::vector<lmx::ValueOrigin> all = lmx::explain_recipe(tree, options.name());
-  const auto replaced = lmx::replaced_values(options.recipe, PluginDirectories::with_recipes(options.compose));
+  const lmx::ComposeOptions compose = PluginDirectories::with_recipes(options.compose);
+  const std::vector<lmx::ValueOrigin> all =
+      lmx::explain_recipe(tree, options.name(), lmx::merged_files(options.recipe, compose));
+  const auto replaced = lmx::replaced_values(options.recipe, compose);
   std::vector<std::vector<std::string>> rows{{"KEY", "VALUE", "ORIGIN", "NOTE", "REPLACES"}};
   std::vector<std::string> keys;
   lmx::Node list = lmx::Node::list({});
@@ -66,11 +68,15 @@ void print_origins(const Options& options, const lmx::Node& tree) {
         options.explain.empty() || v.path == options.explain || v.path.starts_with(options.explain + ".");
     if (!wanted) continue;
     const auto before = replaced.find(v.path);
-    rows.push_back({v.path, shortened(v.value), v.origin, v.note,
-                    before == replaced.end() ? "" : replaced_text(before->second)});
+    const std::string note = v.provenance + (v.provenance.empty() || v.comment.empty() ? "" : "; ") + v.comment;
+    rows.push_back(
+        {v.path, shortened(v.value), v.origin, note, before == replaced.end() ? "" : replaced_text(before->second)});
     lmx::Node row = lmx::Node::map();
-    for (const auto& [key, text] :
-         {std::pair{"key", v.path}, {"value", v.value}, {"origin", v.origin}, {"note", v.note}})
+    for (const auto& [key, text] : {std::pair{"key", v.path},
+                                    {"value", v.value},
+                                    {"origin", v.origin},
+                                    {"note", note},
+                                    {"provenance", v.provenance}})
       row.set(key, lmx::Node::string(text));
     if (before != replaced.end()) row.set("replaces", replaced_json(before->second));
     list.items.push_back(row);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lmx/config.h"
+#include "lmx/sweep.h"
 
 namespace lmx {
 
@@ -13,10 +14,14 @@ struct ValueOrigin {
   std::string path, value;  // "optimizer.lr", "0.001"
   // "recipes/x.yaml:12:3", "override 'optimizer.lr=1'", "default of optimizer adam"
   std::string origin;
-  std::string note;  // what the recipe's `provenance` and the comment beside the value say; "" for nothing
+  // What lists of the recipe's `provenance` that name the key, or a part of the recipe with it, say of the value: those
+  // of the file that gave it or of a later one. A key that no file gives must be named itself. "" for nothing.
+  std::string provenance;
+  std::string comment;  // beside the value
 };
-// Every value of full_recipe(composed, name), in its order.
-LMX_API std::vector<ValueOrigin> explain_recipe(const Node& composed, const std::string& name);
+// Every value of full_recipe(composed, name), in its order. `files`: merged_files() of the same recipe.
+LMX_API std::vector<ValueOrigin> explain_recipe(const Node& composed, const std::string& name,
+                                                const std::vector<MergedFile>& files);
 
 // A part of a recipe with its own typed fields.
 struct SchemaPart {

@@ -48,7 +48,8 @@ LMX_API Node compose_run(const std::string& recipe_file, const ComposeOptions& o
 
 // The files of which a recipe consists, in the order in which they are merged, and where the content of each lands.
 struct MergedFile {
-  std::string file, package;  // "recipes/model/lstm.yaml" under "model"; "": the root
+  std::string file, package;    // "recipes/model/lstm.yaml" under "model"; "": the root
+  std::vector<Mark> chosen_by;  // overrides of groups, in files or on the command line, without which it were not there
 };
 LMX_API std::vector<MergedFile> merged_files(const std::string& recipe_file, const ComposeOptions& options);
 

@@ -224,7 +224,8 @@ std::unique_ptr<lmx::CommGroup> make_mpi(const lmx::Node& node, const std::strin
   }
   if (config.ranks != 0 && config.ranks != launch.world)
     throw lmx::UserError(str("[", path, "] ranks is ", config.ranks, ", and ", name_of(launch.launcher), " started ",
-                             launch.world, "; start as many, or leave comm.ranks at 0: what the launcher says"));
+                             launch.world, "; start as many, or give comm.ranks=", launch.world,
+                             " (0: whatever the launcher starts): the batches are the same"));
   return std::make_unique<MpiGroup>(config, launch, env);
 }
 
