@@ -194,19 +194,58 @@ TEST_F(Experiment, SignalsEndItAndItsCells) {
 }
 
 TEST_F(Experiment, AFailedCellLeavesTheOthers) {
-  std::string text = kExperiment;
-  text.replace(text.find("unique: []"), 10, "unique: [train.max_loss=1]");
-  write("experiments/bytes.yaml", text);
+  fs::create_directories(folder_ / "out/cells");
+  for (const char* id : {"unique-2-1", "unique-2-2", "unique-4-1", "unique-4-2"})
+    write(std::string("out/cells/") + id, "where the run's folder should be");
   const Outcome o = experiment("out");
   EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("4 cells failed"), HasSubstr("unique-2-1: exit code 1"),
-                           HasSubstr("is above train.max_loss")));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("4 cells failed"), HasSubstr("unique-2-1: exit code")));
   const Json r = results("out");
   EXPECT_EQ(cell(r, "unique-2-1")["state"], "failed");
   EXPECT_EQ(cell(r, "dense-4-2")["state"], "done");
   EXPECT_EQ(verdict(r, "grows")["verdict"], "reproduced");
   EXPECT_EQ(verdict(r, "order")["verdict"], "not measured");
   EXPECT_THAT(o.out, HasSubstr("failed"));
+}
+
+// As in the papers' tables: a cell that diverged is an outcome, and checks can ask for it.
+TEST_F(Experiment, ADivergedCellIsAResult) {
+  std::string text = kExperiment;
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    text.replace(text.find(from), from.size(), to);
+  };
+  replace("unique: []", "unique: [train.max_loss=1]");
+  replace("  ppl: {key: ppl, digits: 9}",
+          "  ppl: {key: ppl, digits: 9, comparable: always, paper: {unique-2: diverged, dense-4: "
+          "diverged}}\n  diverged: {split: outcome, key: diverged}");
+  replace("checks:\n",
+          "checks:\n  - {claim: all of unique, value: \"diverged[unique, G=2] + diverged[unique, G=4]\", at_least: 2}\n"
+          "  - {claim: none of dense, value: \"most(diverged[dense])\", at_most: 0}\n"
+          "  - {claim: at the other scale, scale: paper, value: \"ppl[no, such]\", at_most: 0}\n");
+  write("experiments/bytes.yaml", text);
+  Outcome o = experiment("out");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("unique-2-1: diverged after"), HasSubstr("is above train.max_loss")));
+  const Json r = results("out");
+  EXPECT_EQ(cell(r, "unique-2-1")["state"], "diverged");
+  EXPECT_EQ(cell(r, "dense-4-2")["state"], "done");
+  EXPECT_EQ(verdict(r, "all of unique")["verdict"], "reproduced");
+  EXPECT_EQ(verdict(r, "none of dense")["verdict"], "reproduced");
+  EXPECT_EQ(verdict(r, "grows")["verdict"], "reproduced");
+  const Json order = verdict(r, "order");
+  EXPECT_EQ(order["verdict"], "not measured");
+  EXPECT_THAT(order["reason"].get<std::string>(), testing::EndsWith("cell unique-2-1 diverged"));
+  const Json paper = verdict(r, "ppl: the paper's numbers");  // dense-4 did not diverge
+  EXPECT_EQ(paper["verdict"], "refuted");
+  EXPECT_EQ(paper["reason"], "2 cells, 1 of them diverged here or in the paper, not in both");
+  for (const Json& v : r["verdicts"]) EXPECT_NE(v["claim"], "at the other scale");
+  EXPECT_THAT(o.out, ContainsRegex("\\| unique \\| 2 \\| diverged \\| diverged \\| 1 "));
+  // It is done: it does not run again, and its table stays.
+  const Outcome again = experiment("out");
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.out, o.out);
+  EXPECT_THAT(again.err, Not(HasSubstr("diverged after")));
 }
 
 TEST_F(Experiment, AnotherRecipeInTheSameFolder) {
@@ -325,6 +364,8 @@ TEST_F(Experiment, MistakesInTheFile) {
   refused("desk: {recipe: ../tiny.yaml", "desk: {recipe: ../tinny.yaml",
           {file + ":5:9: cell dense-2-1: ", "tinny.yaml"});
   refused("ranks: mean", "ranks: mean\n    deal: 2", {file + ":18:5: measures.sent: `deal` needs `split: rank`"});
+  refused("{batch: 4 * G}", "{batch: {G: {4: 16}}}", {"variables.batch: it has no value for cell dense-2-1"});
+  refused("{batch: 4 * G}", "{batch: {G: {2: 8, 5: 16}}}", {"axis G has no value '5'"});
   refused("average: [seed]", "mean_of_last: 2", {file + ":12:15: mean_of_last: it needs `evaluate`"});
   refused("{recipe: ../tiny.yaml", "{recipe: '../${method}.yaml'", {file + ":5:9: cell dense-2-1: ", "dense.yaml"});
   refused("  desk:", "  dask:", {file + ":5:", "unknown scale (did you mean 'desk'?)"});
@@ -343,6 +384,28 @@ TEST_F(Experiment, UnknownNames) {
   refuse({"run", path("experiments/bytes.yaml"), "--only", "dense-2-7"},
          {"no cell 'dense-2-7' (did you mean 'dense-2-1'?)"});
   refuse({"rum"}, {"did you mean 'run'?"});
+}
+
+TEST_F(Experiment, AVariableMayHaveAFormulaForEachCell) {
+  std::string text = kExperiment;
+  text.replace(text.find("4 * G"), 5, "{G: {2: 8, 4: 3 * G + 8}}");
+  write("experiments/bytes.yaml", text);
+  const Outcome o = experiment("none", {"--dry-run"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("comm.ranks=2 batch.global=8 "), HasSubstr("comm.ranks=4 batch.global=20 ")));
+}
+
+// Table V as the paper has it: batches and rates, which the desk's do not relate to in every row.
+TEST_F(Experiment, WeakScalingAtThePapersScale) {
+  const Outcome o = run_process({LMX_BINARY_DIR "/bin/lmx", "experiment", "run",
+                                 LMX_SOURCE_DIR "/experiments/patwary2018/table5_weak_scaling.yaml", "--scale", "paper",
+                                 "--only", "*-1", "--dry-run"},
+                                environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  for (const char* row :
+       {"comm.ranks=6 batch.global=768 optimizer.lr=2e-04", "comm.ranks=24 batch.global=3072 optimizer.lr=4e-04",
+        "comm.ranks=192 batch.global=12288 optimizer.lr=5e-04"})
+    EXPECT_THAT(o.out, HasSubstr(row));
 }
 
 // What lies in experiments/ is listed and can be composed at each of its scales; nearest names work.

@@ -117,13 +117,16 @@ std::vector<Cell> empty_cells(const Experiment& e, const Scale& scale) {
   return cells;
 }
 
-void add_variables(Cell& cell, const Node& map, const std::string& path) {
+void add_variables(const Experiment& e, Cell& cell, const Node& map, const std::string& path) {
   if (map.kind == Node::Kind::null) return;
   if (map.kind != Node::Kind::map) throw UserError(at(map, path) + "expected a map, name: formula");
   for (const auto& [name, node] : map.entries) {
     if (cell.variables.contains(name) || cell.value(name))
       throw UserError(at(node, path + "." + name) + "the name is taken already");
-    cell.variables[name] = evaluate(node, path + "." + name, CellScope(cell));
+    const Node* formula = formula_for(e, cell, node, path + "." + name);
+    if (!formula && cell.types) continue;  // it has no axis' value, and no other formula asks for its variables
+    if (!formula) throw UserError(at(node, path + "." + name) + str("it has no value for cell ", cell.id));
+    cell.variables[name] = evaluate(*formula, path + "." + name, CellScope(cell));
   }
 }
 
@@ -237,14 +240,26 @@ std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, c
   for (Cell& cell : cells) {
     for (const auto& [axis, label] : cell.place)
       if (const auto number = lmx::parse_double(label)) cell.variables[axis] = *number;
-    add_variables(cell, scale.variables, "scales." + scale.id + ".variables");
-    if (!cell.types) add_variables(cell, experiment.variables, "variables");
+    add_variables(experiment, cell, scale.variables, "scales." + scale.id + ".variables");
+    if (!cell.types) add_variables(experiment, cell, experiment.variables, "variables");
     compose_cell(experiment, scale, more, cell);
     if (cell.types || !cell.runs) continue;
     const auto [found, fresh] = first.emplace(cell.yaml, cell.id);
     if (!fresh) cell.same_as = found->second;
   }
   return cells;
+}
+
+const Node* formula_for(const Experiment& experiment, const Cell& cell, const Node& formula, const std::string& path) {
+  if (formula.kind != Node::Kind::map) return &formula;
+  for (const auto& [axis_id, by_value] : formula.entries) {
+    Node named = Node::map(by_value.mark);  // the values that it names, for the check of a choice
+    std::vector<Node> values;
+    for (const auto& [label, node] : by_value.entries) values.push_back(Node::string(label, node.mark));
+    named.set(axis_id, Node::list(values, by_value.mark));
+    if (chosen(experiment, cell, named, path)) return by_value.find(*cell.value(axis_id));
+  }
+  return nullptr;
 }
 
 bool chosen(const Experiment& experiment, const Cell& cell, const Node& choice, const std::string& path) {

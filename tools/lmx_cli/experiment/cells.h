@@ -33,6 +33,10 @@ std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, c
 // A map `axis: value` or `axis: [values]`: true for a cell at one of them. UserError: unknown axis or value.
 bool chosen(const Experiment& experiment, const Cell& cell, const lmx::Node& choice, const std::string& path);
 
+// The formula for a cell: `formula` itself, or where it is a map `axis: {value: formula}` the cell's; null: none there.
+const lmx::Node* formula_for(const Experiment& experiment, const Cell& cell, const lmx::Node& formula,
+                             const std::string& path);
+
 // Axis values and variables of one cell.
 class CellScope : public Scope {
  public:

@@ -153,7 +153,7 @@ struct ExperimentFields {
     f.field("question", e.question, "what the experiment answers");
     f.subtree("scales", scales, "desk and paper: recipe, overrides, variables, cells");
     f.subtree("overrides", e.overrides, "of every cell, as for lmx run; ${name} is an axis' value or a variable");
-    f.subtree("variables", e.variables, "name: number or formula, for each cell");
+    f.subtree("variables", e.variables, "name: number, formula or axis: {value: formula}, for each cell");
     f.subtree("axes", axes, "name: [values], or value: [overrides]");
     f.subtree("cells", e.cells, "choices of axis values that run; without it all");
     f.field("average", e.average, "axes over which results are averaged, as seeds");
@@ -205,14 +205,15 @@ void check_axes_named(const Experiment& e, const Node& tree) {
 void Scale::fields(Fields& f) {
   f.required("recipe", recipe, "a recipe's file, relative to this one; ${name} is an axis' value");
   f.subtree("overrides", overrides, "of every cell at this scale");
-  f.subtree("variables", variables, "name: number or formula");
+  f.subtree("variables", variables, "name: number, formula or axis: {value: formula}");
   f.subtree("cells", cells, "in the place of the experiment's own");
 }
 
 void Measure::fields(Fields& f) {
   f.field("title", title, "of its column");
   f.field("unit", unit, "behind the title");
-  f.choice("split", split, {"valid", "train", "test", "rank", "types", "fit", "probe"}, "which records");
+  f.choice("split", split, {"valid", "train", "test", "rank", "types", "fit", "probe", "outcome"},
+           "which records; outcome: `diverged`, 1 or 0, the only one that a diverged cell has");
   f.field("key", key, "of a record; * stands for any text, and what matches is added up");
   f.choice("take", take, {"last", "min", "max", "mean", "sum", "per_step"},
            "of the records of a run: the last, an extreme, mean or sum, or the sum over the steps that they tell of");
@@ -249,6 +250,7 @@ double Measure::tolerance() const {
 void Check::fields(Fields& f) {
   f.required("claim", claim, "what the paper says, in one sentence");
   f.choice("class", kind, kClasses, "exact, formula, shape, quality; hardware is reported only");
+  f.choice("scale", scale, {"both", "desk", "paper"}, "at which it is judged, where the other has other cells");
   f.field("paper", paper, "the paper's number, for the table");
   f.subtree("value", value, "formula over measures");
   f.subtree("expect", expect, "formula that value must be near");

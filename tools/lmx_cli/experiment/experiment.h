@@ -54,12 +54,13 @@ struct Measure {
 };
 
 struct Check {
-  std::string claim, kind = "shape", paper, incomparable, note;
+  std::string claim, kind = "shape", scale = "both", paper, incomparable, note;
   lmx::Node value, expect, at_least, at_most, ascending;
   double within = -1;
   std::string path;  // "checks.2", for messages
   void fields(lmx::Fields& f);
   void check(const std::string& where_it_is) const;
+  bool judged_at(const std::string& scale_id) const { return scale == "both" || scale == scale_id; }
   double tolerance() const;
 };
 

@@ -13,6 +13,7 @@ using Json = nlohmann::ordered_json;
 Journal::Entry read_entry(const Json& json) {
   Journal::Entry entry;
   entry.seconds = json.at("seconds").get<double>();
+  if (json.contains("diverged")) entry.diverged = json.at("diverged").get<std::string>();
   for (const Json& evaluation : json.at("evaluations")) {
     const Json& step = evaluation.at("step");
     if (!step.is_number_integer()) throw lmx::UserError("a step is no whole number");
@@ -49,6 +50,7 @@ const Journal::Entry* Journal::find(const std::string& cell) const {
 
 void Journal::add(const std::string& cell, const Entry& entry) {
   Json json{{"cell", cell}, {"seconds", entry.seconds}, {"evaluations", Json::array()}};
+  if (!entry.diverged.empty()) json["diverged"] = entry.diverged;
   for (const RunRecord& r : entry.evaluations) {
     Json evaluation{{"split", r.split}, {"step", r.step}};
     for (const auto& [key, value] : r.values) evaluation[key] = value;

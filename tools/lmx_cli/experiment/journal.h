@@ -1,4 +1,4 @@
-// journal.jsonl: which cells of an experiment are done, and what evaluations on other splits gave.
+// journal.jsonl: which cells of an experiment are done, or have diverged, and what evaluations on other splits gave.
 #pragma once
 
 #include <map>
@@ -14,6 +14,7 @@ class Journal {
   struct Entry {
     double seconds = 0;                  // of this program's own waiting for the cell, over all of its starts
     std::vector<RunRecord> evaluations;  // one a split
+    std::string diverged = {};           // why its run ended as diverged; "": it is done
   };
 
   // Reads what is there; a half-written last line is dropped.

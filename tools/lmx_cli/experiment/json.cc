@@ -27,7 +27,10 @@ Json cell_json(const Results& r, const Cell& cell) {
   for (const auto& [axis, label] : cell.place) json["place"][axis] = label;
   const auto result = r.by_cell.find(cell.id);
   const auto failure = r.failed.find(cell.id);
-  json["state"] = !cell.runs ? "formula" : result != r.by_cell.end() ? "done" : failure != r.failed.end() ? "failed" : "not run";
+  json["state"] = !cell.runs                  ? "formula"
+                  : result != r.by_cell.end() ? (result->second.diverged ? kDiverged : "done")
+                  : failure != r.failed.end() ? "failed"
+                                              : "not run";
   if (failure != r.failed.end()) json["reason"] = failure->second;
   if (!cell.same_as.empty()) json["same_as"] = cell.same_as;
   if (result == r.by_cell.end()) return json;

@@ -69,12 +69,15 @@ bool any_failed(const Results& r, const Row& row) {
 
 std::string row_text(const Results& r, const Row& row, const Measure& m) {
   const std::vector<Sample> samples = samples_of(r, row, m);
-  if (samples.empty() && applies(r.experiment, m, row.first())) return any_failed(r, row) ? "failed" : "not run";
+  const size_t diverged = m.split == kOutcome ? 0 : diverged_runs(r, row);
+  if (samples.empty() && applies(r.experiment, m, row.first()))
+    return any_failed(r, row) ? "failed" : diverged > 0 ? kDiverged : "not run";
   std::string text = sample_text(samples, m.digits);
   if (!row.first().runs && !text.empty()) text = "*" + text + "*";
   size_t runs = 0;
   for (const Cell* cell : row.cells) runs += cell->runs;
-  if (!samples.empty() && samples.size() < runs) text += str(" (", samples.size(), " of ", runs, " runs)");
+  if (!samples.empty() && samples.size() < runs)
+    text += str(" (", samples.size(), " of ", runs, " runs", diverged > 0 ? str(", ", diverged, " diverged") : "", ")");
   return text;
 }
 

@@ -113,6 +113,11 @@ std::vector<Point> points_of(const Measure& m, const Conditions& where, const st
   return points;
 }
 
+bool has_diverged(const std::vector<RunRecord>& records) {
+  return std::any_of(records.begin(), records.end(),
+                     [](const RunRecord& r) { return r.split == kOutcome && r.at(kDiverged) == 1; });
+}
+
 // UserError: a key that no record has, with the nearest.
 double measured(const Measure& m, const Cell& cell, const std::vector<RunRecord>& records) {
   const std::vector<Point> points = points_of(m, conditions_of(m, cell), records);
@@ -178,8 +183,9 @@ class Measuring {
  private:
   void measure(const Cell& cell) {
     CellResult& result = results_[cell.id];
+    result.diverged = records_ && has_diverged(records_->at(cell.id));
     for (const Measure& m : experiment_.measures) {
-      if (!applies(experiment_, m, cell)) continue;
+      if (!applies(experiment_, m, cell) || (result.diverged && m.split != kOutcome)) continue;
       double value = 1;
       if (m.key.empty())
         value = evaluate(m.value, "measures." + m.id + ".value", MeasureScope(cell, result, experiment_, others_));
@@ -193,7 +199,7 @@ class Measuring {
     CellResult& result = results_[cell.id];
     for (const Measure& m : experiment_.measures) {
       const Node* formula = formula_of(experiment_, m, cell);
-      if (!formula || !applies(experiment_, m, cell)) continue;
+      if (!formula || !applies(experiment_, m, cell) || (result.diverged && m.split != kOutcome)) continue;
       try {
         result.formulas[m.id] =
             evaluate(*formula, "measures." + m.id + ".formula", MeasureScope(cell, result, experiment_, others_));
@@ -214,18 +220,8 @@ class Measuring {
 }  // namespace
 
 const Node* formula_of(const Experiment& experiment, const Measure& measure, const Cell& cell) {
-  const Node& formula = measure.formula;
-  if (formula.kind == Node::Kind::null) return nullptr;
-  if (formula.kind != Node::Kind::map) return &formula;
-  const std::string path = "measures." + measure.id + ".formula";
-  for (const auto& [axis_id, by_value] : formula.entries) {
-    Node named = Node::map(by_value.mark);  // the values that it names, for the check of a choice
-    std::vector<Node> values;
-    for (const auto& [label, node] : by_value.entries) values.push_back(Node::string(label, node.mark));
-    named.set(axis_id, Node::list(values, by_value.mark));
-    if (chosen(experiment, cell, named, path)) return by_value.find(*cell.value(axis_id));
-  }
-  return nullptr;
+  if (measure.formula.kind == Node::Kind::null) return nullptr;
+  return formula_for(experiment, cell, measure.formula, "measures." + measure.id + ".formula");
 }
 
 bool applies(const Experiment& experiment, const Measure& measure, const Cell& cell) {
@@ -320,6 +316,8 @@ std::vector<Sample> ResultScope::select(const std::string& measure, const std::v
   std::vector<Sample> samples;
   for (const Cell* cell : cells) {
     const auto found = results_.find(cell->id);
+    if (found != results_.end() && found->second.diverged && !found->second.values.contains(measure))
+      throw UserError(str("cell ", cell->id, " diverged"));
     if (found == results_.end() || !found->second.values.contains(measure))
       throw UserError(str("cell ", cell->id, cell->runs ? " has not run" : " does not run; its formula comes later"));
     Sample sample{0, found->second.values.at(measure)};

@@ -11,9 +11,14 @@
 
 namespace lmx_cli::experiments {
 
+// The record of how a cell's run ended: 1 where it diverged, else 0.
+inline constexpr const char* kOutcome = "outcome";
+inline constexpr const char* kDiverged = "diverged";
+
 struct CellResult {
   std::map<std::string, double> values;    // by measure; of a cell that does not run, its formulas
   std::map<std::string, double> formulas;  // of measures that have one
+  bool diverged = false;                   // then only measures of split outcome have values
 };
 
 // The formula that a cell's measure should fulfil; null: none.

@@ -35,12 +35,20 @@ void Progress::started(const Cell& cell) {
 }
 
 void Progress::ended(const Cell& cell, double seconds, const std::string& failure) {
+  say(cell, seconds, failure.empty() ? "done in" : "failed after", failure);
+}
+
+void Progress::diverged(const Cell& cell, double seconds, const std::string& why) {
+  say(cell, seconds, "diverged after", why);
+}
+
+void Progress::say(const Cell& cell, double seconds, const char* how, const std::string& why) {
   work_.at(&cell).running = false;
   work_.at(&cell).over = true;
   ++ended_;
   const std::string left = ended_ < cells_.size() ? eta() : "";
-  lmx::log_info(lmx::str("cell ", ended_, "/", cells_.size(), " ", cell.id, failure.empty() ? ": done in " : ": failed after ",
-                         jobs::time_text(seconds), failure.empty() ? "" : ": " + failure, left.empty() ? "" : "; " + left));
+  lmx::log_info(lmx::str("cell ", ended_, "/", cells_.size(), " ", cell.id, ": ", how, " ", jobs::time_text(seconds),
+                         why.empty() ? "" : ": " + why, left.empty() ? "" : "; " + left));
 }
 
 double Progress::step_of(const Cell& cell) const {

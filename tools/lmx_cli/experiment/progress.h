@@ -17,10 +17,12 @@ class Progress {
   Progress(std::vector<const Cell*> cells, std::string folder);
   void started(const Cell& cell);
   void ended(const Cell& cell, double seconds, const std::string& failure);
+  void diverged(const Cell& cell, double seconds, const std::string& why);
   void show();  // at most twice a second
   void done() const;
 
  private:
+  void say(const Cell& cell, double seconds, const char* how, const std::string& why);
   using Clock = std::chrono::steady_clock;
   struct Work {
     double total = 1;      // sequences that it trains on

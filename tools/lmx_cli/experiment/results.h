@@ -42,7 +42,9 @@ Results judge(const Experiment& experiment, const Scale& scale, const std::vecto
 
 // The number of `measure` in a row: over its cells that have it; no sample where none has.
 std::vector<Sample> samples_of(const Results& results, const Row& row, const Measure& measure, bool formula = false);
-// The paper's number for a row; empty where it has none.
+// How many of a row's runs ended as diverged.
+size_t diverged_runs(const Results& results, const Row& row);
+// The paper's number for a row, or "diverged"; empty where it has none.
 std::string paper_text(const Row& row, const Measure& measure);
 
 std::string markdown(const Results& results);

@@ -7,12 +7,14 @@
 
 #include "../jobs/line_file.h"
 #include "../jobs/pool.h"
+#include "../jobs/run_status.h"
 #include "../probe_texts.h"
 #include "journal.h"
 #include "lmx/checkpoint.h"
 #include "lmx/error.h"
 #include "lmx/train.h"
 #include "lmx/translate.h"
+#include "measure.h"
 #include "progress.h"
 
 namespace lmx_cli::experiments {
@@ -46,6 +48,7 @@ struct Runner::Impl {
   int64_t evaluate(const Cell& cell, const std::string& parameters, const std::string& prefix, RunRecord& record) const;
   RunRecord probe_corpus(const Cell& cell, const std::string& corpus) const;
   void finish(const Cell& cell, double seconds);
+  void settle(const Cell& cell, const Journal::Entry& entry);
 };
 
 // The cell whose run this one shares.
@@ -120,7 +123,16 @@ RunRecord Runner::Impl::probe_corpus(const Cell& cell, const std::string& corpus
   return record;
 }
 
-// An evaluation needs the run's last checkpoints, which are of no use afterwards.
+// Its checkpoints are of no use afterwards.
+void Runner::Impl::settle(const Cell& cell, const Journal::Entry& entry) {
+  journal.add(cell.id, entry);
+  if (options.keep_checkpoints || cell.types) return;
+  std::error_code error;
+  fs::remove_all(folder(cell) + "/checkpoints", error);
+  fs::remove(folder(cell) + "/" + lmx::kMeanFile, error);
+}
+
+// An evaluation needs the run's last checkpoints.
 void Runner::Impl::finish(const Cell& cell, double seconds) {
   Journal::Entry entry{seconds, {}};
   std::string mean;
@@ -136,18 +148,19 @@ void Runner::Impl::finish(const Cell& cell, double seconds) {
   }
   if (!cell.types)
     for (const std::string& corpus : experiment.probe) entry.evaluations.push_back(probe_corpus(cell, corpus));
-  journal.add(cell.id, entry);
-  std::error_code error;
-  if (options.keep_checkpoints || cell.types) return;
-  fs::remove_all(folder(cell) + "/checkpoints", error);
-  if (!mean.empty()) fs::remove(mean, error);
+  settle(cell, entry);
 }
 
 void Runner::Impl::reap(const jobs::Ended& ended, Progress& progress) {
   const Cell& cell = *std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.id == ended.id; });
+  const jobs::RunStatus status = cell.types ? jobs::RunStatus{} : jobs::read_status(folder(cell));
   if (ended.code == 0) {
     finish(cell, ended.seconds);
   } else if (ending.signal) {
+    return;
+  } else if (ended.code == 1 && status.diverged()) {  // a result, as the papers' tables have it
+    settle(cell, {ended.seconds, {}, status.reason.empty() ? "diverged" : status.reason});
+    progress.diverged(cell, ended.seconds, status.reason);
     return;
   } else {
     const bool killed = ended.code > 128;
@@ -202,9 +215,13 @@ bool Runner::done(const Cell& cell) const {
 }
 
 std::vector<RunRecord> Runner::records(const Cell& cell) const {
-  std::vector<RunRecord> records = read_records(impl_->folder(cell));
+  std::vector<RunRecord> records;
+  std::error_code error;  // a run that diverges at its first step has recorded nothing
+  if (fs::exists(impl_->folder(cell) + "/metrics.jsonl", error)) records = read_records(impl_->folder(cell));
   const Journal::Entry* entry = impl_->journal.find(impl_->source(cell).id);
-  if (entry) records.insert(records.end(), entry->evaluations.begin(), entry->evaluations.end());
+  if (!entry) return records;
+  records.insert(records.end(), entry->evaluations.begin(), entry->evaluations.end());
+  if (!cell.types) records.push_back({0, kOutcome, {{kDiverged, entry->diverged.empty() ? 0.0 : 1.0}}});
   return records;
 }
 

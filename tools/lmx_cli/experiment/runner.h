@@ -37,7 +37,7 @@ class Runner {
   // Each of `wanted` (ids) that is not done yet. What has begun goes on where it stopped.
   Ending run(const std::vector<std::string>& wanted);
   bool done(const Cell& cell) const;
-  // Of a finished cell. An evaluation on another split is a record too.
+  // Of a finished cell. An evaluation on another split is a record too, and so is whether its run diverged.
   std::vector<RunRecord> records(const Cell& cell) const;
 
  private:

@@ -54,7 +54,7 @@ Judgement judge(const Ending& ending, const std::string& run, const std::string&
     return {Outcome::failed, lmx::str("ended by signal ", ending.code - 128, ", ", jobs::last_error(log))};
   const bool told = status.state == "failed";
   const std::string reason = told && !status.reason.empty() ? status.reason : jobs::last_error(log);
-  if (told && status.cause == "diverged") return {Outcome::diverged, reason};
+  if (status.diverged()) return {Outcome::diverged, reason};
   const bool refused = reason.find("[memory]") != std::string::npos && reason.find("cannot allocate") != std::string::npos;
   if (status.cause == "out_of_memory" || refused || reason.find("out of memory") != std::string::npos)
     return {Outcome::out_of_memory, reason};

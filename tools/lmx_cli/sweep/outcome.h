@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "../jobs/run_status.h"
 #include "plan.h"
 
 namespace lmx_cli::sweeps {
@@ -30,12 +31,8 @@ struct Judgement {
 // From the exit code, the run's status.json and the last error in its log.
 Judgement judge(const Ending& ending, const std::string& run, const std::string& log);
 
-// What status.json says; state "" where there is none.
-struct RunStatus {
-  std::string state, cause, reason;
-  int64_t step = 0;
-};
-RunStatus read_status(const std::string& run);
+using jobs::read_status;
+using jobs::RunStatus;
 
 // The metric of a run as it stands; nothing where it has none yet, or no finite one.
 std::optional<double> read_metric(const Metric& metric, const std::string& run, const std::string& log);

@@ -1,6 +1,5 @@
-// Outcomes as files name them: a journal's words, a run's status.json.
+// Outcomes as files name them: a journal's words, what the kernel counts.
 #include <array>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
 
@@ -19,11 +18,6 @@ constexpr std::array<std::pair<Outcome, const char*>, 8> kNames{{{Outcome::none,
                                                                  {Outcome::stopped, "stopped"},
                                                                  {Outcome::paused, "paused"}}};
 
-std::string text_at(const nlohmann::json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 }  // namespace
 
 const char* name_of(Outcome outcome) {
@@ -36,14 +30,6 @@ Outcome outcome_named(const std::string& name) {
   for (const auto& [outcome, known] : kNames)
     if (name == known) return outcome;
   return Outcome::none;
-}
-
-RunStatus read_status(const std::string& run) {
-  const auto json = nlohmann::json::parse(jobs::read_text(run + "/status.json"), nullptr, false);
-  if (!json.is_object()) return {};
-  const auto step = json.find("step");
-  const bool counted = step != json.end() && step->is_number_integer();
-  return {text_at(json, "state"), text_at(json, "cause"), text_at(json, "reason"), counted ? step->get<int64_t>() : 0};
 }
 
 int64_t memory_kills() {
