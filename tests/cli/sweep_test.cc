@@ -242,6 +242,32 @@ TEST_F(Sweep, HalvingStopsTheWorseOnes) {
   EXPECT_EQ(metrics("out/points/" + best), metrics("alone"));
 }
 
+// A metric that these runs do not record: halving would stop whichever come last.
+TEST_F(Sweep, HalvingWithoutAValueStopsNothing) {
+  const Outcome o = sweep("out", {"train.steps=20", "train.eval_every=3", "seed=1,2,3", "--metric", "rank.steps_s",
+                                  "--halving", "eta=3,min=4"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("after 4 steps no point has a finite value of 'rank steps_s'"),
+                           HasSubstr("nothing is stopped")));
+  for (const auto& event : events("out")) EXPECT_NE(event["event"], "rung");
+}
+
+TEST_F(Sweep, EndsByAnotherMetricOnResume) {
+  ASSERT_EQ(sweep("out", {kShort, "optimizer.lr=0.001,0.01"}).code, 0);
+  const auto before = ends("out");
+  Outcome o = resume("out", {"--metric", "train.lr", "--maximize"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("train lr"));
+  EXPECT_EQ(ends("out"), before);  // nothing ran again
+  o = resume("out");               // and it stays so
+  EXPECT_THAT(o.out, HasSubstr("train lr"));
+  EXPECT_EQ(resume("out", {"--metric", "train.lrr"}).code, 2);
+  ASSERT_EQ(sweep("halved", {"train.steps=8", "train.eval_every=2", "seed=1,2,3", "--halving", "eta=3,min=4"}).code, 0);
+  o = resume("halved", {"--metric", "train.lr"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("halves by 'valid ppl'"));
+}
+
 TEST_F(Sweep, RandomPointsAreTheSameForASeed) {
   const std::vector<std::string> axes{"optimizer.lr=tag(log,interval(0.0001,0.1))", "model.cells=8,16",
                                       "train.steps=2"};
@@ -306,6 +332,11 @@ TEST_F(Sweep, EverythingIsCheckedBeforeTheFirstStarts) {
   refused({"seed=1,2", "--halving", "eta=1,min=3"}, {"eta is 1"});
   refused({"seed=1,2", "--halving", "etta=2"}, {"did you mean 'eta'?"});
   refused({"seed=1,2", "--metric", "a.b.c"}, {"a metric is split.key", "a.b.c"});
+  refused({"seed=1,2", "--metric", "valid.pppl"}, {"have no 'pppl' (did you mean 'ppl'?)"});
+  refused({"seed=1,2", "--metric", "train.nll_nt"}, {"have no 'nll_nt' (did you mean 'nll_nat'?)"});
+  refused({"seed=1,2", "--metric", "vald.ppl"}, {"no split 'vald' (did you mean 'valid'?)"});
+  refused({"seed=1,2", "--metric", "foo", "--dry-run"}, {"records of split valid have no 'foo'", "they have ppl"});
+  refused({"seed=1,2", "--metric", "test BLEU", "--halving", "eta=2,min=3"}, {"halving cannot go by it"});
   refused({"seed=1,2", "--launcher", "slrum"}, {"slurm"});
   std::string recipe = kTinyRecipe;
   const size_t at = recipe.find("data: {"), end = recipe.find('\n', at);

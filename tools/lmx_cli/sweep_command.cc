@@ -81,10 +81,26 @@ std::string directory_to_resume(const Options& o) {
   return newest_sweep(std::filesystem::path(o.recipe).stem().string());
 }
 
+// Points that have ended can be told by another number of theirs; what halving has stopped by one, it has stopped.
+void take_metric(Plan& plan, const Metric& metric, const Folder& folder) {
+  Request& request = plan.request;
+  if (metric.text() == request.metric.text() && metric.maximize == request.metric.maximize) return;
+  check_metric(metric, {});
+  if (request.halving.eta > 0)
+    throw UserError(str("[sweep] ", folder.path, " halves by '", request.metric.text(), "', so that it cannot end by '",
+                        metric.text(), "'; a new sweep can"));
+  request.metric = metric;
+}
+
 Plan resumed_plan(const Options& o, const Folder& folder) {
   Plan plan = read_plan(folder);
-  if (o.recipe.empty()) return plan;
-  const std::string other = request_difference(plan.request, request_of(o));
+  if (o.recipe.empty()) {
+    if (!o.metric.empty()) take_metric(plan, parse_metric(o.metric, o.maximize), folder);
+    return plan;
+  }
+  const Request here = request_of(o);
+  if (!o.metric.empty()) take_metric(plan, here.metric, folder);
+  const std::string other = request_difference(plan.request, here);
   if (!other.empty())
     throw UserError(str("[sweep] ", folder.path, " was asked for something else: ", other, "; --resume ", folder.path,
                         " without a recipe goes on as it was asked"));
@@ -154,9 +170,11 @@ void run(const Options& o) {
   const Folder folder{!resumed.empty() ? resumed : !o.out.empty() ? o.out : make_sweep_directory(fresh->name)};
   const jobs::DirectoryLock lock(folder.path);
   const Plan plan = fresh ? *fresh : resumed_plan(o, folder);
-  if (fresh) write_plan(plan, folder);
+  const bool measure = !fresh && !o.metric.empty();
+  if (fresh || measure) write_plan(plan, folder);
   lmx::log_info(str("sweep ", folder.path, ": ", plan.points.size(), plan.points.size() == 1 ? " point" : " points"));
   Journal journal(plan, folder.path);
+  if (measure) measure_again(plan, folder, journal);
   Result result;
   {
     const LaunchOptions launch{o.jobs, o.slurm};

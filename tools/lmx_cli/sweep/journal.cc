@@ -54,6 +54,12 @@ void Journal::ended(size_t point, const Judgement& how, int64_t step, std::optio
   write({json, {point}});
 }
 
+void Journal::measured(size_t point, std::optional<double> value) {
+  Json json{{"event", "value"}, {"point", plan_.points[point].id}, {"metric", plan_.request.metric.text()}};
+  json["value"] = value ? Json(*value) : Json(nullptr);
+  write({json, {point}});
+}
+
 void Journal::rung(int64_t step, const std::vector<size_t>& stopped) {
   Json json{{"event", "rung"}, {"step", step}, {"stopped", Json::array()}};
   for (const size_t point : stopped) json["stopped"].push_back(plan_.points[point].id);

@@ -61,6 +61,8 @@ class Journal {
 
   void started(size_t point, int64_t until);
   void ended(size_t point, const Judgement& how, int64_t step, std::optional<double> value, double seconds);
+  // Another value of a point that has ended.
+  void measured(size_t point, std::optional<double> value);
   // A rung of halving is over: these points do not go on.
   void rung(int64_t step, const std::vector<size_t>& stopped);
   void submitting(const Batch& batch);

@@ -29,6 +29,9 @@ Halving parse_halving(const std::string& text);  // "eta=3,min=100"
 // "3": 1, 2, 3. "1,5,9": these.
 std::vector<int64_t> parse_seeds(const std::string& text);
 
+// UserError: a number that no run has, with the nearest; one that it has too late for `halving`.
+void check_metric(const Metric& metric, const Halving& halving);
+
 struct Request {
   std::string recipe;
   std::vector<std::string> overrides, config_dirs, plugin_dirs;

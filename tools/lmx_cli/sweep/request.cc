@@ -130,6 +130,7 @@ Request make_request(Request base, const Given& given) {
     base.halving = parse_halving(*given.halving);
   else if (section.halving.kind != Node::Kind::null)
     base.halving = placed(section.halving, [&] { return parse_halving(halving_text(section.halving)); });
+  check_metric(base.metric, base.halving);
   return base;
 }
 

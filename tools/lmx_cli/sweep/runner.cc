@@ -34,6 +34,7 @@ class Runner {
       drive(until);
       if (result_.signal || !result_.failed.empty()) break;
       if (until == 0) break;
+      check_rung(until);
       journal_.rung(until, losers(plan_, journal_.states()));
     }
     live_.done();
@@ -54,6 +55,20 @@ class Runner {
     }
     for (size_t p = 0; p < plan_.points.size(); ++p)
       if (state(p).outcome == Outcome::preempted) preempted_before_.insert(p);
+  }
+
+  // Where no point has a value, the losers would be whichever come last.
+  void check_rung(int64_t until) const {
+    int64_t waiting = 0;
+    for (const State& s : journal_.states()) {
+      waiting += s.outcome == Outcome::paused;
+      if (s.outcome == Outcome::paused && s.value) return;
+    }
+    if (waiting > 0)
+      throw lmx::UserError(str("[sweep] after ", until, " steps no point has a finite value of '",
+                               plan_.request.metric.text(), "', so that halving cannot tell which ",
+                               waiting == 1 ? "is" : "are",
+                               " to go on; nothing is stopped. Give another --metric or --halving to a new sweep"));
   }
 
   bool may_retry(const State& s) const {
@@ -141,6 +156,15 @@ class Runner {
 };
 
 }  // namespace
+
+void measure_again(const Plan& plan, const Folder& folder, Journal& journal) {
+  for (size_t p = 0; p < plan.points.size(); ++p) {
+    if (!journal.state(p).ended()) continue;
+    const std::optional<double> value =
+        read_metric(plan.request.metric, folder.run(plan.points[p]), folder.log(plan.points[p]));
+    if (value != journal.state(p).value) journal.measured(p, value);
+  }
+}
 
 Result run_points(const Plan& plan, const Folder& folder, Journal& journal, Launcher& launcher,
                   const RunOptions& options) {

@@ -19,7 +19,12 @@ struct Result {
   std::string failed;  // with fail_fast: the point that failed, and why
 };
 
-// What has ended stays, what has begun goes on. RunError: a journal that cannot be written.
+// The metric of every point that has ended, read from its run again: where the sweep goes by another metric than
+// before.
+void measure_again(const Plan& plan, const Folder& folder, Journal& journal);
+
+// What has ended stays, what has begun goes on. RunError: a journal that cannot be written. UserError: a
+// rung of halving at which no point has a value.
 Result run_points(const Plan& plan, const Folder& folder, Journal& journal, Launcher& launcher,
                   const RunOptions& options);
 

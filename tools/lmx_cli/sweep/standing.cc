@@ -26,13 +26,18 @@ int64_t integer_at(const Json& json, const char* key) {
   return value.get<int64_t>();
 }
 
+std::optional<double> value_of(const Json& json) {
+  const Json& value = json.at("value");
+  return value.is_number() ? std::optional<double>(value.get<double>()) : std::nullopt;
+}
+
 void apply_end(const Plan& plan, std::vector<State>& states, const Json& json) {
   State& s = states[point_of(plan, json.at("point"))];
   const Outcome outcome = outcome_named(json.at("outcome"));
   if (outcome == Outcome::none) throw UserError(str("unknown outcome ", json.at("outcome").dump()));
   s.outcome = outcome;
   s.step = integer_at(json, "step");
-  s.value = json.at("value").is_number() ? std::optional<double>(json.at("value").get<double>()) : std::nullopt;
+  s.value = value_of(json);
   s.seconds += json.at("seconds").get<double>();
   s.reason = json.value("reason", "");
   if (s.outcome != Outcome::paused) ++s.attempts;
@@ -56,6 +61,8 @@ void Standing::apply(const Plan& plan, const std::string& line, const std::strin
       s.outcome = Outcome::none;
     } else if (event == "end") {
       apply_end(plan, states, json);
+    } else if (event == "value") {
+      states[point_of(plan, json.at("point"))].value = value_of(json);
     } else if (event == "rung") {
       ++rungs;
       for (const Json& id : json.at("stopped")) states[point_of(plan, id)].outcome = Outcome::stopped;
