@@ -40,14 +40,31 @@ std::vector<Download> news_commentary() {
   return {{"http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz", "training-parallel-nc-v9.tar.gz", "tar"}};
 }
 
-// The test sets, newstest2012 to 2014, come as SGML and have to be cut into lines by hand.
+// newstest2012 to 2014 come as SGML.
 std::vector<Download> wmt14_en_fr() {
   const std::string wmt13 = "http://www.statmt.org/wmt13/training-parallel-";
   return {{wmt13 + "europarl-v7.tgz", "europarl-v7.tar.gz", "tar", 1},
           {wmt13 + "commoncrawl.tgz", "commoncrawl.tar.gz", "tar"},
           {wmt13 + "un.tgz", "un.tar.gz", "tar"},
           {"http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz", "training-parallel-nc-v9.tar.gz", "tar"},
-          {"http://www.statmt.org/wmt10/training-giga-fren.tar", "training-giga-fren.tar", "tar"}};
+          {"http://www.statmt.org/wmt10/training-giga-fren.tar", "training-giga-fren.tar", "tar"},
+          {.url = "http://www.statmt.org/wmt14/dev.tgz",
+           .file = "dev.tar.gz",
+           .unpack = "tar",
+           .segments = {{"dev/newstest2012-src.en.sgm", "newstest2012.en"},
+                        {"dev/newstest2012-ref.fr.sgm", "newstest2012.fr"},
+                        {"dev/newstest2013-src.en.sgm", "newstest2013.en"},
+                        {"dev/newstest2013-ref.fr.sgm", "newstest2013.fr"}}},
+          {.url = "http://www.statmt.org/wmt14/test-full.tgz",
+           .file = "test-full.tar.gz",
+           .unpack = "tar",
+           .segments = {{"test-full/newstest2014-fren-src.en.sgm", "newstest2014.en"},
+                        {"test-full/newstest2014-fren-ref.fr.sgm", "newstest2014.fr"}}}};
+}
+
+// Cleaned pairs of a later release than the paper's; Corpus::get tells of raw ones.
+std::vector<Download> paracrawl() {
+  return {{"https://s3.amazonaws.com/web-language-models/paracrawl/release6/en-de.txt.gz", "part-release6.tsv.gz"}};
 }
 
 std::vector<Download> wmt16_en_de() {
@@ -61,6 +78,7 @@ std::vector<Download> downloads_of(const std::string& corpus) {
   if (corpus == "multi30k") return multi30k();
   if (corpus == "news_commentary") return news_commentary();
   if (corpus == "one_billion_word") return one_billion_word();
+  if (corpus == "paracrawl") return paracrawl();
   if (corpus == "sst2") return sst2();
   if (corpus == "tinyshakespeare") return tinyshakespeare();
   if (corpus == "wmt14_en_fr") return wmt14_en_fr();

@@ -12,6 +12,7 @@
 #include "config/messages.h"
 #include "data/files.h"
 #include "data/http.h"
+#include "data/sgml.h"
 #include "data/tar.h"
 #include "lmx/corpora.h"
 #include "lmx/error.h"
@@ -195,6 +196,11 @@ std::string unpacked_name(const Download& d) {
   return d.unpack == "gz" ? d.file.substr(0, d.file.size() - 3) : d.file;
 }
 
+void write_segments(const std::string& archive, const std::string& sgml, const std::string& lines) {
+  if (!fs::exists(sgml)) throw RunError(str("[fetch] ", archive, " holds no ", sgml, "; its source has changed"));
+  write_file(lines, lines_of_segments(read_file(sgml), sgml));
+}
+
 // Downloads, compares and unpacks one file; `sums` learns its checksum.
 std::string fetch_one(const Download& d, const std::string& folder, const FetchOptions& options,
                       std::map<std::string, std::string>& sums, int64_t& bytes) {
@@ -222,6 +228,7 @@ std::string fetch_one(const Download& d, const std::string& folder, const FetchO
   if (d.unpack == "gz") unpack_gz(path, folder + "/" + unpacked_name(d));
   if (d.unpack == "tar" && unpack_tar(path, folder, d.strip).empty())
     throw UserError(str("[fetch] ", path, " holds no file"));
+  for (const auto& [sgml, lines] : d.segments) write_segments(path, folder + "/" + sgml, folder + "/" + lines);
   if (!d.unpack.empty() && !options.keep_archives) fs::remove(path);
   return line;
 }

@@ -169,12 +169,15 @@ Corpus one_billion_word() {
 Corpus paracrawl() {
   return {
       .name = "paracrawl",
-      .what = "English-German pairs crawled from the web, unfiltered, TSV (4.5 G pairs; Ott 2018 keeps 140 M of them)",
+      .what =
+          "English-German pairs crawled from the web, TSV: release 6, cleaned, or a raw one (Ott 2018: 140 M of 4.5 G)",
       .source = "https://paracrawl.eu",
       .licence = "CC0 for the packaging; texts as the crawled sites state",
       .get =
-          "write the raw English-German release of https://paracrawl.eu as lines English<TAB>German in part-*.tsv.gz, "
-          "then lmx data filter (docs/data.md)",
+          "fetched are release 6's cleaned pairs; for raw ones, as the paper filters them, write a raw English-German "
+          "release of https://paracrawl.eu (release 5: "
+          "https://s3.amazonaws.com/web-language-models/paracrawl/release5/en-de.classify.gz) as lines "
+          "English<TAB>German in part-*.tsv.gz; then lmx data filter (docs/data.md)",
       .folder = "paracrawl",
       .train = {},
       .valid = {},
@@ -257,25 +260,26 @@ Corpus wmt14_en_fr() {
                       {"newstest2012." + l, "newstest2013." + l},
                       {"newstest2014." + l}};
   };
-  return {.name = "wmt14_en_fr",
-          .what = "English-French of WMT'14, raw, as in Gehring et al. 2017 (36 M pairs after cleaning; Ott 2018)",
-          .source = "http://www.statmt.org/wmt14/translation-task.html",
-          .licence = "as WMT 2014's training data: research",
-          .get =
-              "unpack http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz, -commoncrawl.tgz and -un.tgz of "
-              "the same "
-              "folder, http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz and "
-              "http://www.statmt.org/wmt10/training-giga-fren.tar "
-              "there, europarl's and commoncrawl's files at the top, and write the sentences of newstest2012, 2013 and "
-              "2014 one a "
-              "line as newstest2012.en, .fr ...",
-          .folder = "wmt14-en-fr",
-          .train = {},
-          .valid = {},
-          .test = {},
-          .format = "parallel",
-          .sides = {side("en"), side("fr")},
-          .sha256 = {}};
+  return {
+      .name = "wmt14_en_fr",
+      .what = "English-French of WMT'14, raw, as in Gehring et al. 2017 (36 M pairs after cleaning; Ott 2018)",
+      .source = "http://www.statmt.org/wmt14/translation-task.html",
+      .licence = "as WMT 2014's training data: research",
+      .get =
+          "unpack http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz, -commoncrawl.tgz and -un.tgz of "
+          "the same "
+          "folder, http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz and "
+          "http://www.statmt.org/wmt10/training-giga-fren.tar "
+          "there, europarl's and commoncrawl's files at the top, and write the segments of newstest2012, 2013 "
+          "(http://www.statmt.org/wmt14/dev.tgz) and 2014 (http://www.statmt.org/wmt14/test-full.tgz) one a line as "
+          "newstest2012.en, .fr ...",
+      .folder = "wmt14-en-fr",
+      .train = {},
+      .valid = {},
+      .test = {},
+      .format = "parallel",
+      .sides = {side("en"), side("fr")},
+      .sha256 = {}};
 }
 
 Corpus wmt16_en_de() {

@@ -6,11 +6,14 @@
 
 #include <atomic>
 #include <csignal>
+#include <set>
 
 #include "data/files.h"
+#include "data/sgml.h"
 #include "data/tar.h"
 #include "fixture.h"
 #include "http_server.h"
+#include "lmx/corpora.h"
 
 namespace lmx_test {
 namespace {
@@ -271,6 +274,39 @@ TEST_F(Fetch, UnpacksAndRecordsChecksums) {
   EXPECT_THAT(run_error([&] { lmx::fetch_files(files, options_); }), HasSubstr("expected was"));
 }
 
+TEST_F(Fetch, SegmentsOfSgmlAreLines) {
+  const std::string sgml =
+      "<srcset setid=\"made up\" srclang=\"any\">\n<doc docid=\"a\">\n<p>\n<seg id=\"1\"> R&amp;D  costs\n5 &lt; 6 "
+      "</seg>\n"
+      "<seg id=\"2\"></seg>\n</p>\n<hl><SEG ID=3>caf\u00e9 "
+      "&quot;x&quot;</SEG></hl>\n<segment>no</segment>\n</doc>\n</srcset>\n";
+  EXPECT_EQ(lmx::data::lines_of_segments(sgml, "a.sgm"), "R&D costs 5 < 6\n\ncaf\u00e9 \"x\"\n");
+  EXPECT_THAT(user_error([&] { lmx::data::lines_of_segments("<seg id=1>a\n<seg id=2>b</seg>", "a.sgm"); }),
+              HasSubstr("a.sgm: segment 1 has no end"));
+  EXPECT_THAT(user_error([&] { lmx::data::lines_of_segments("a\nb\n", "a.sgm"); }), HasSubstr("holds no segments"));
+
+  const std::string archive = tar_of({{"dev/x-src.en.sgm", sgml}});
+  HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, archive); });
+  Download d{
+      .url = server.url("/dev.tar"), .file = "dev.tar", .unpack = "tar", .segments = {{"dev/x-src.en.sgm", "x.en"}}};
+  lmx::fetch_files(std::vector<Download>{d}, options_);
+  EXPECT_EQ(read("corpus/x.en"), "R&D costs 5 < 6\n\ncaf\u00e9 \"x\"\n");
+  d.file = "other.tar";
+  d.segments = {{"dev/y.sgm", "y.en"}};
+  EXPECT_THAT(run_error([&] { lmx::fetch_files(std::vector<Download>{d}, options_); }),
+              AllOf(HasSubstr("holds no "), HasSubstr("dev/y.sgm")));
+}
+
+// What `lmx data fetch` brings of a corpus are all the files that it needs.
+TEST_F(Fetch, Wmt14IsCompleteWithItsTestSets) {
+  std::set<std::string> made;
+  for (const Download& d : lmx::downloads_of("wmt14_en_fr"))
+    for (const auto& [sgml, lines] : d.segments) made.insert(lines);
+  for (const lmx::CorpusSide& side : lmx::find_corpus("wmt14_en_fr").sides)
+    for (const auto& files : {side.valid, side.test})
+      for (const std::string& file : files) EXPECT_TRUE(made.contains(file)) << file;
+}
+
 TEST_F(Fetch, ArchivesThatAreDamagedOrReachOut) {
   const auto refused = [&](const std::string& content) {
     write("x.tar", content);
@@ -294,7 +330,8 @@ TEST_F(Fetch, CorporaByHandSayHow) {
   EXPECT_THAT(user_error([&] { lmx::fetch_corpus("ptb", options_); }),
               AllOf(HasSubstr("'ptb' has to be got by hand"), HasSubstr("LDC"), HasSubstr("ptb.train.txt")));
   EXPECT_THAT(user_error([&] { lmx::fetch_corpus("multi30", options_); }), HasSubstr("did you mean 'multi30k'?"));
-  for (const char* corpus : {"multi30k", "one_billion_word", "news_commentary", "wmt14_en_fr", "wmt16_en_de"})
+  for (const char* corpus :
+       {"multi30k", "one_billion_word", "news_commentary", "paracrawl", "wmt14_en_fr", "wmt16_en_de"})
     EXPECT_FALSE(lmx::downloads_of(corpus).empty()) << corpus;
 }
 

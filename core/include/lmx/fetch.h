@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lmx/api.h"
@@ -19,6 +20,8 @@ struct Download {
   int64_t strip = 0;        // leading folders left out of a tar's names
   int64_t bytes = 0;        // where a public source states it; 0: as the server says
   std::string sha256 = "";  // where a public source states it; "": recorded at the first download
+  // Of a tar: SGML files in it (WMT's test sets), and the files of the corpus's folder that get a line a segment.
+  std::vector<std::pair<std::string, std::string>> segments = {};
 };
 // Empty for corpora that have to be got by hand.
 LMX_API std::vector<Download> downloads_of(const std::string& corpus);
