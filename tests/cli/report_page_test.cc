@@ -133,6 +133,40 @@ TEST_F(ReportPage, AnyLengthStaysBelowTwoMegabytesAndKeepsPeaks) {
   }
 }
 
+// Of more runs than there is room for the best have curves, and the page says so.
+TEST_F(ReportPage, AnyNumberOfRunsStaysBelowTwoMegabytes) {
+  std::vector<std::string> arguments;
+  for (int i = 0; i < 300; ++i) {
+    std::vector<Json> records;
+    for (int step = 1; step <= 10; ++step) {
+      Json r{{"step", step}, {"split", "train"}};
+      for (int k = 0; k < 80; ++k) r["some_metric_" + std::to_string(k)] = std::sin(step * 0.37 * (k + 1));
+      records.push_back(std::move(r));
+    }
+    records.push_back({{"step", 10}, {"split", "valid"}, {"ppl", 500 - i}});
+    const std::string dir = "run" + std::to_string(i);
+    make_run(dir, records, "seed: " + std::to_string(i) + "\n");
+    arguments.push_back(path(dir));
+  }
+  arguments.insert(arguments.end(), {"--html", path("page.html")});
+  const Outcome o = report(arguments);
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_LT(std::filesystem::file_size(folder_ / "page.html"), 2'000'000u);
+  const Json data = data_of("page.html");
+  ASSERT_EQ(data["runs"].size(), 300u);
+  size_t whole = 0;
+  for (const Json& run : data["runs"]) whole += run.contains("curves");
+  EXPECT_GT(whole, 50u);
+  EXPECT_LT(whole, 300u);
+  EXPECT_TRUE(data["runs"][299].contains("curves"));  // of the lowest perplexity
+  EXPECT_FALSE(data["runs"][0].contains("curves"));
+  EXPECT_EQ(data["runs"][0]["results"][0][0], "valid ppl");
+  EXPECT_THAT(data["left_out"].get<std::string>(),
+              HasSubstr("the " + std::to_string(whole) + " best of 300 runs by validation perplexity"));
+  if (browser().empty()) return;
+  EXPECT_THAT(opened("page.html", ""), HasSubstr("best of 300 runs by validation perplexity"));
+}
+
 TEST_F(ReportPage, TextOfARunCannotLeaveItsPlace) {
   make_run("a", {{{"step", 1}, {"split", "valid"}, {"ppl", "NaN"}, {"nll_nat", "Infinity"}}},
            "note: \"</script><script>alert(1)</script>\"\n");

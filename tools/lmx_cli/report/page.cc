@@ -5,19 +5,22 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 
 #include "../chart.h"
 #include "assets.h"
 #include "curves.h"
 #include "lmx/config.h"
+#include "lmx/error.h"
 
 namespace lmx_cli::reports {
 namespace {
 
-// Bytes of curves that leave the page below 2 MB beside scripts, configurations and the rest.
+constexpr size_t kPageBytes = 2'000'000;  // the page stays below
+// Bytes of curves that leave it there beside scripts, configurations and the rest, as a rule.
 constexpr size_t kCurveBytes = 1'200'000;
 constexpr size_t kBytesOfPoint = 15;  // a step of five digits, a value of six, two commas
-constexpr size_t kMostPoints = 2000, kFewestPoints = 16;
+constexpr size_t kMostPoints = 2000, kFewestPoints = 8;
 
 // Six significant digits are more than a chart shows; NaN and infinities are gaps.
 Json short_number(double value) {
@@ -97,8 +100,17 @@ Json traffic_json(const Report& run) {
   return json;
 }
 
-Json run_json(const Report& run, const std::vector<Curve>& curves, size_t most_points) {
+// Of a run for whose curves there is no room.
+Json brief_json(const Report& run) {
   Json json{{"name", name_of(run)}, {"directory", run.directory}, {"ranks", run.ranks}, {"step", run.step}};
+  auto rows = result_rows(run);
+  rows.resize(std::min<size_t>(rows.size(), 2));  // its perplexities
+  json["results"] = rows;
+  return json;
+}
+
+Json run_json(const Report& run, const std::vector<Curve>& curves, size_t most_points) {
+  Json json = brief_json(run);
   json["results"] = result_rows(run);
   json["start"] = run.start;
   json["starts"] = run.starts;
@@ -135,11 +147,75 @@ size_t points_of_curve(const std::vector<std::vector<Curve>>& curves) {
   return std::clamp(kCurveBytes / kBytesOfPoint / all, kFewestPoints, kMostPoints);
 }
 
+// The runs by the sweep's metric, without one by validation perplexity, the best first; those without a value last.
+std::vector<size_t> best_first(const std::vector<Report>& runs, const SweepView* sweep) {
+  std::vector<double> values(runs.size(), NAN);
+  for (size_t i = 0; !sweep && i < runs.size(); ++i)
+    if (runs[i].best) values[i] = runs[i].best->at("ppl", NAN);
+  if (sweep)
+    for (const SweepView::Point& p : sweep->points)
+      if (p.run >= 0) values[static_cast<size_t>(p.run)] = sweep->lower_is_better ? p.value : -p.value;
+  std::vector<size_t> order(runs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::isnan(values[a]) || std::isnan(values[b]) ? !std::isnan(values[a]) && std::isnan(values[b])
+                                                          : values[a] < values[b];
+  });
+  return order;
+}
+
 // Inside <script> a text must not hold "</script" or "<!--".
 std::string script_text(const Json& json) {
   std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   for (size_t at = 0; (at = text.find('<', at)) != std::string::npos;) text.replace(at, 1, "\\u003c");
   return text;
+}
+
+// What the page holds of its runs: so many points of a curve at most, and which runs have curves at all.
+struct Extent {
+  size_t points = 0;
+  std::vector<bool> whole;
+  size_t count = 0;  // of them
+};
+
+// "Curves of the 40 best of 300 runs ..."; "" where all are there.
+std::string left_out(const Extent& extent, const SweepView* sweep) {
+  if (extent.count == extent.whole.size()) return "";
+  return lmx::str("Curves, memory, bytes and provenance are those of the ", extent.count, " best of ",
+                  extent.whole.size(), " runs by ", sweep ? sweep->metric : "validation perplexity",
+                  ": there is no room for more below 2 MB. lmx report RUN shows any one.");
+}
+
+// The page's data, with fewer points of each curve and then fewer runs' curves until it has at most `limit` bytes.
+std::string fitting_data(const std::string& title, const std::vector<Report>& runs, const SweepView* sweep,
+                         size_t limit) {
+  std::vector<std::vector<Curve>> curves;
+  for (const Report& r : runs) curves.push_back(curves_of(r.records));
+  Extent extent{points_of_curve(curves), std::vector<bool>(runs.size(), true), runs.size()};
+  const std::vector<size_t> order = best_first(runs, sweep);
+  const Json config = config_table(runs);
+  for (;;) {
+    Json data{{"format", 1}, {"title", title}, {"left_out", left_out(extent, sweep)}, {"runs", Json::array()}};
+    for (size_t i = 0; i < runs.size(); ++i)
+      data["runs"].push_back(extent.whole[i] ? run_json(runs[i], curves[i], extent.points) : brief_json(runs[i]));
+    data["sweep"] = sweep ? sweep_json(*sweep) : Json(nullptr);
+    data["config"] = config;
+    std::string text = script_text(data);
+    if (text.size() <= limit || extent.count == 0) return text;
+    if (extent.points > kFewestPoints) {
+      extent.points = std::max(kFewestPoints, extent.points / 2);
+      continue;
+    }
+    const size_t fewer = extent.count * 3 / 4;
+    while (extent.count > fewer) extent.whole[order[--extent.count]] = false;
+  }
+}
+
+size_t bytes_without_data(const std::string& title) {
+  size_t bytes = 2 * escaped(title).size();
+  for (const char* part : {assets::page_html, assets::style_css, assets::charts_js, assets::bars_js, assets::page_js})
+    bytes += std::string_view(part).size();
+  return bytes;
 }
 
 void put(std::string& text, const std::string& mark, const std::string& what) {
@@ -149,18 +225,12 @@ void put(std::string& text, const std::string& mark, const std::string& what) {
 }  // namespace
 
 std::string page(const std::string& title, const std::vector<Report>& runs, const SweepView* sweep) {
-  std::vector<std::vector<Curve>> curves;
-  for (const Report& r : runs) curves.push_back(curves_of(r.records));
-  const size_t most = points_of_curve(curves);
-  Json data{{"format", 1}, {"title", title}, {"runs", Json::array()}, {"sweep", nullptr}};
-  for (size_t i = 0; i < runs.size(); ++i) data["runs"].push_back(run_json(runs[i], curves[i], most));
-  if (sweep) data["sweep"] = sweep_json(*sweep);
-  data["config"] = config_table(runs);
+  const std::string data = fitting_data(title, runs, sweep, kPageBytes - bytes_without_data(title));
   std::string text = assets::page_html;
   put(text, "{{title}}", escaped(title));
   put(text, "{{style}}", assets::style_css);
   put(text, "{{script}}", std::string(assets::charts_js) + assets::bars_js + assets::page_js);
-  put(text, "{{data}}", script_text(data));  // last: it may hold any text
+  put(text, "{{data}}", data);  // last: it may hold any text
   return text;
 }
 

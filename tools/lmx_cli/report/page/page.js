@@ -82,7 +82,7 @@ const importance = (key) => {
 const buildCurves = () => {
   const names = new Map();
   data.runs.forEach((run, i) => {
-    for (const curve of run.curves) {
+    for (const curve of run.curves ?? []) {  // of many runs only the best have them
       const name = `${curve.split} ${curve.key}`;
       if (!names.has(name)) names.set(name, []);
       names.get(name).push({ name: run.name, run: i, color: runColor(i), dash: runDash(i), steps: curve.x, x: curve.x, y: curve.y });
@@ -173,7 +173,7 @@ const buildConfig = () => {
 };
 
 const buildProvenance = () => {
-  for (const run of data.runs) {
+  for (const run of data.runs.filter((r) => r.start)) {
     const text = node("pre", {}, JSON.stringify(run.start, null, 1));
     const head = node("summary", {}, `${run.directory}: ${run.starts} ${run.starts === 1 ? "start" : "starts"}`);
     const box = node("details", data.runs.length === 1 ? { open: "" } : {}, head, text);
@@ -183,9 +183,9 @@ const buildProvenance = () => {
 
 const buildBars = () => {
   const some = (id, what) => (byId(`${id}-section`).hidden = !data.runs.some(what));
-  some("memory", (r) => r.memory.ranks.length > 0);
-  some("traffic", (r) => r.traffic.some((t) => t.sent > 0));
-  for (const run of data.runs) {
+  some("memory", (r) => r.memory?.ranks.length > 0);
+  some("traffic", (r) => r.traffic?.some((t) => t.sent > 0));
+  for (const run of data.runs.filter((r) => r.memory)) {
     if (run.memory.ranks.length > 0)
       stackedBars(byId("memory"), run.name, run.memory.classes,
                   run.memory.ranks.map((r) => ({ name: `rank ${r.rank}`, values: r.bytes })), tip);
@@ -222,7 +222,10 @@ const buildSweep = () => {
 readLink();
 applyTheme();
 byId("title").textContent = data.title;
-byId("subtitle").textContent = `${data.runs.length === 1 ? "1 run" : `${data.runs.length} runs`} · lmx ${data.runs[0]?.start?.lmx?.version ?? ""} · ${data.runs[0]?.start?.time ?? ""}`;
+const first = data.runs.find((r) => r.start)?.start;
+byId("subtitle").textContent = `${data.runs.length === 1 ? "1 run" : `${data.runs.length} runs`} · lmx ${first?.lmx?.version ?? ""} · ${first?.time ?? ""}`;
+byId("left-out").textContent = data.left_out;
+byId("left-out").hidden = !data.left_out;
 for (const [key, title] of Object.entries(axisTitles)) byId("axis").append(node("option", { value: key }, title));
 byId("axis").value = view.axis;
 byId("smooth").value = view.smooth;
