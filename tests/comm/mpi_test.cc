@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "job.h"
 #include "lmx/error.h"
@@ -230,6 +231,25 @@ TEST_F(Mpi, WithoutRanksOrALauncher) {
 TEST_F(Mpi, WithoutMpirun) {
   Job job({"env", "PATH=/nowhere", LMX_MPI_RANK, "moves", config(2, "")});
   expect_one_message(job, 2, AllOf(HasSubstr("mpirun, which is not on PATH"), HasSubstr("openmpi-bin")));
+}
+
+// By an mpirun that starts nothing.
+TEST_F(Mpi, MoreRanksThanAHostIsFor) {
+  const std::filesystem::path folder = testing::TempDir() + "lmx_no_mpirun";
+  std::filesystem::create_directories(folder);
+  for (const char* name : {"mpirun", "mpirun.openmpi", "mpiexec.hydra"}) {
+    std::filesystem::remove(folder / name);
+    std::filesystem::create_symlink("/bin/true", folder / name);
+  }
+  const std::string path = "PATH=" + folder.string();
+  const int crowd = 4 * static_cast<int>(std::thread::hardware_concurrency()) + 1;
+  Job many({"env", path, LMX_MPI_RANK, "moves", config(crowd, "")});
+  EXPECT_EQ(many.wait(), 0);
+  EXPECT_THAT(many.err(), AllOf(HasSubstr(str(crowd, " processes on ")), HasSubstr("comm.ranks=")));
+  Job few({"env", path, LMX_MPI_RANK, "moves", config(2, "")});
+  EXPECT_EQ(few.wait(), 0);
+  EXPECT_EQ(few.err(), "");
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(Mpi, AForeignMpirunDoesNotStartRanksForEver) {

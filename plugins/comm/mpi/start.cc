@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <mpi.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 
 #include "lmx/error.h"
 #include "lmx/launch.h"
+#include "lmx/log.h"
 
 namespace lmx_mpi {
 namespace {
@@ -168,6 +170,20 @@ int run_to_end(const std::vector<std::string>& command) {
   return exit_code_of(status);
 }
 
+// A recipe of a paper's size asks for the ranks of a cluster.
+void warn_of_crowd(int ranks) {
+  constexpr int kRanksPerCore = 4;
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  if (sched_getaffinity(0, sizeof own, &own) != 0) return;
+  const int cores = CPU_COUNT(&own);
+  if (ranks > kRanksPerCore * cores)
+    lmx::log_warn(str(ranks, " processes on ", cores, cores == 1 ? " core" : " cores",
+                      " of this host: start them over several by mpirun or srun, or train the same batches with fewer, "
+                      "comm.ranks=",
+                      cores));
+}
+
 }  // namespace
 
 void start_ranks(int ranks, const std::string& path) {
@@ -181,6 +197,7 @@ void start_ranks(int ranks, const std::string& path) {
                         "] comm.name=mpi starts its ranks by mpirun, which is not on PATH; install it (Debian: "
                         "apt-get install ",
                         kPackage, "), or start lmx by srun"));
+  warn_of_crowd(ranks);
   setenv(kGuard, "1", 1);
   allow_root();
   std::vector<std::string> command{mpirun, "-n", std::to_string(ranks)};
