@@ -80,9 +80,9 @@ class RankRun {
         sent += e.sent;
         received += e.received;
       }
-      const int64_t expected = strategy_->expected_bytes(traffic(ctx_.rank, ctx_.ranks, step, specs, selection_));
+      const Traffic t = traffic(ctx_.rank, ctx_.ranks, step, specs, selection_);
+      const int64_t expected = strategy_->expected_bytes(t), to_come = expected_received(t);
       if (sent != expected) wrong.push_back(str("sent ", sent, " bytes for ", names[0], ", expected ", expected));
-      const int64_t to_come = expected_received(step, specs);
       if (received != to_come)
         wrong.push_back(str("received ", received, " bytes for ", names[0], ", expected ", to_come));
     }
@@ -92,21 +92,21 @@ class RankRun {
   // By the formulas of all ranks. What is gathered comes from each of the others, who has sent it G - 1 times; a sum
   // brings as much as it takes: the chunks that leave come back added up, and the rank's own chunk comes G - 1 times
   // and leaves as often.
-  int64_t expected_received(int step, const std::vector<ParameterSpec>& specs) const {
-    if (ctx_.ranks == 1) return 0;
+  int64_t expected_received(const Traffic& own) const {
+    if (own.ranks == 1) return 0;
+    Traffic t = own;
+    t.dense.clear();
+    for (Traffic::Sparse& s : t.sparse) {
+      s.union_rows = 0;  // nothing to add
+      s.owned.assign(s.owned.size(), 0);
+    }
     const auto gathered = [&](int rank) {
-      Traffic t = traffic(rank, ctx_.ranks, step, specs, selection_);
-      t.dense.clear();
-      for (Traffic::Sparse& s : t.sparse) {
-        s.union_rows = 0;  // nothing to add
-        s.owned.assign(s.owned.size(), 0);
-      }
+      t.rank = rank;
       return strategy_->expected_bytes(t);
     };
-    int64_t bytes =
-        strategy_->expected_bytes(traffic(ctx_.rank, ctx_.ranks, step, specs, selection_)) - gathered(ctx_.rank);
-    for (int r = 0; r < ctx_.ranks; ++r)
-      if (r != ctx_.rank) bytes += gathered(r) / (ctx_.ranks - 1);
+    int64_t bytes = strategy_->expected_bytes(own) - gathered(own.rank);
+    for (int r = 0; r < own.ranks; ++r)
+      if (r != own.rank) bytes += gathered(r) / (own.ranks - 1);
     return bytes;
   }
   void after_step() { strategy_->after_step(ctx_); }
