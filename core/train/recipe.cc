@@ -159,6 +159,12 @@ void check_values(const Recipe& r, const Node& tree) {
   if (rule.of_characters() && (!tokens || tokens->text == "words"))
     throw UserError(str(mark("stop.when"), "valid.bpc is of data.tokens chars or bytes; of words it is valid.nll_bit"));
   check_loss_scale(r, mark);
+  const Node* reduce = r.comm.find("reduce");
+  if (r.deterministic && reduce && reduce->text == "native")
+    throw UserError(str(mark("comm.reduce"),
+                        "native leaves sums to MPI, which fixes no order, and deterministic: true "
+                        "asks for the same bits however ranks meet; set deterministic to false, or "
+                        "comm.reduce to ordered"));
   try {
     static_cast<void>(std::regex(r.train.ema_params));
   } catch (const std::regex_error& e) {

@@ -2,6 +2,7 @@
 // each can compute what it must get.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -135,6 +136,31 @@ inline void check_ledger_of_all_reduce(Communicator& comm) {
   }
   require(sent == 4 * (n - chunk + (g - 1) * chunk), str("ledger of all_reduce: sent ", sent));
   require(received == 4 * ((g - 1) * chunk + n - chunk), str("ledger of all_reduce: received ", received));
+}
+
+// MPI adds (comm.reduce: native): near the sum in rank order, equal everywhere, and counted as that sum would be.
+inline void check_native(Communicator& comm) {
+  for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{1003}}) {
+    comm.clear_ledger();
+    const Tensor single = comm.all_reduce(tensor_of<float>(comm, comm.rank(), {n}), "test"),
+                 twice = comm.all_reduce(tensor_of<double>(comm, comm.rank(), {n}), "test");
+    const int64_t own =
+                      lmx::chunk_begin(n, comm.rank() + 1, comm.size()) - lmx::chunk_begin(n, comm.rank(), comm.size()),
+                  elements = n - own + (comm.size() - 1) * own;
+    require(comm.ledger().size() == 2, "native: one line of the ledger each");
+    for (size_t i = 0; i < 2; ++i) {
+      const lmx::LedgerEntry& line = comm.ledger()[i];
+      require(comm.size() == 1 || line.collective == "all_reduce", "native: " + line.collective);
+      require(line.sent == (i ? 8 : 4) * elements && line.received == line.sent, str("native: sent ", line.sent));
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      double sum = 0;
+      for (int r = 0; r < comm.size(); ++r) sum += static_cast<double>(static_cast<float>(value_of(r, i)));
+      require(std::abs(static_cast<double>(single.data<float>()[i]) - sum) < 1e-2, str("native: f32 ", i));
+      require(std::abs(twice.data<double>()[i] - sum) < 1e-3, str("native: f64 ", i));
+    }
+    require(same_bits(comm.broadcast(single, 0, "test"), single), "native: ranks differ");
+  }
 }
 
 inline void check_moves(Communicator& comm) {

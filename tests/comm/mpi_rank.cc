@@ -187,6 +187,7 @@ void ends_early(Communicator& comm, int who) {
 
 const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
     {"moves", [](Communicator& comm, int) { check_moves(comm); }},
+    {"native", [](Communicator& comm, int) { check_native(comm); }},
     {"large", [](Communicator& comm, int) { large(comm); }},
     {"huge", [](Communicator& comm, int) { huge(comm); }},
     {"traffic", [](Communicator& comm, int) { traffic(comm); }},

@@ -71,6 +71,12 @@ TEST_P(MpiRanks, EveryMove) {
   EXPECT_THAT(job.out(), HasSubstr(str("done: ", GetParam(), " process")));
 }
 
+TEST_P(MpiRanks, NativeSums) {
+  Job job(started("native", GetParam(), "reduce: native"));
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.err(), "");
+}
+
 // Watchdogs that talk all the time do not disturb.
 TEST_F(Mpi, EveryMoveUnderFrequentHeartbeats) {
   Job job(started("moves", 3, "heartbeat_s: 0.01, timeout_s: 20"));

@@ -23,7 +23,7 @@ namespace lmx {
 struct LedgerEntry {
   int64_t step = 0;
   std::string group;       // the parameter group ("tables") or purpose ("control")
-  std::string collective;  // "all_gather", "all_to_all", "broadcast", "send"
+  std::string collective;  // "all_gather", "all_to_all", "all_reduce" (native), "broadcast", "send"
   int64_t sent = 0, received = 0;
   double seconds = 0;  // in the call, waiting included
 };
@@ -61,8 +61,10 @@ class LMX_API Communicator {
   virtual std::vector<std::unique_ptr<Communicator>> ends(int n);
 
   // Made of the moves above. -----------------------------------------------------------------------------------------
-  // The sum over ranks, in rank order from +0, f32 or f64. Chunk r of the flat elements (chunk_begin) goes to rank r, is
-  // summed there and gathered: each rank sends n - chunk + (G-1) chunk elements, 2 (G-1)/G n where G divides n.
+  // The sum over ranks, in rank order from +0, f32 or f64. Chunk r of the flat elements (chunk_begin) goes to rank r,
+  // is summed there and gathered: each rank sends n - chunk + (G-1) chunk elements, 2 (G-1)/G n where G divides n. A
+  // group may add by a means of its own (comm.reduce: native), in an order of its own; the ledger counts the same
+  // bytes, which are a ring's, as "all_reduce".
   Tensor all_reduce(const Tensor& t, const std::string& group);
   // `own` of every rank, rank after rank.
   std::vector<double> gather_numbers(std::span<const double> own, const std::string& group);
@@ -111,8 +113,8 @@ class LMX_API Communicator {
   virtual int do_receive(Tensor& t, int from, int tag) = 0;
   virtual void do_post(const Tensor& t, int to, int tag) { do_send(t, to, tag); }
   virtual int do_probe(int) { return -1; }
-  // The sum of the flat `t` by a means of the group's own (in no fixed order; the ledger then counts a ring's 2 (G-1)/G n
-  // elements); an undefined tensor: none, and all_reduce() adds in rank order.
+  // The sum of the flat `t` by a means of the group's own, equal on all ranks, in no fixed order; an undefined tensor
+  // on all of them: it has none, and all_reduce() adds in rank order.
   virtual Tensor do_all_reduce(const Tensor&) { return {}; }
   virtual std::shared_ptr<void> do_once(const std::function<std::shared_ptr<void>()>& make) { return make(); }
 
