@@ -21,6 +21,23 @@ void CodecConfig::fields(Fields& f) {
            "one_bit on row-sparse gradients: keep what is lost for every row that was ever sent, or forget it");
 }
 
+void CodecConfig::check(const std::string& where) const {
+  const CodecConfig usual;
+  const auto refuse = [&](const char* key, const std::string& value, const char* reader) {
+    throw UserError(str(where, ".codec.", key, ": ", value, " is read by kind ", reader, " alone, and kind is ", kind,
+                        "; leave it out, or give kind: ", reader));
+  };
+  if (kind != "fp16" && scale != usual.scale) refuse("scale", str(scale), "fp16");
+  if (kind != "fp16" && reduce != usual.reduce) refuse("reduce", reduce, "fp16");
+  if (kind != "one_bit" && residual != usual.residual) refuse("residual", residual, "one_bit");
+}
+
+void CodecConfig::check_sums(const std::string& where, const std::string& why) const {
+  if (reduce != CodecConfig().reduce)
+    throw UserError(str(where, ".codec.reduce: ", why, ", so the codec adds nothing and reduce: ", reduce,
+                        " changes nothing; leave it out"));
+}
+
 namespace {
 
 LMX_SIMD void add_floats(const float* x, float* sum, int64_t n) {

@@ -4,35 +4,40 @@
 #include <numeric>
 
 #include "comm/codecs.h"
+#include "comm/cut.h"
 #include "comm/residuals.h"
 #include "lmx/error.h"
 #include "lmx/kernels.h"
+#include "lmx/parallel.h"
+#include "lmx/row_sync.h"
 
 namespace lmx {
+
+using comm::Part;
+using comm::Side;
+
 namespace {
 
 // A block on its way through the ranks.
 struct Way {
   const std::string* name = nullptr;
-  const float* values = nullptr;  // (rows, width), chunk after chunk
   int64_t width = 1;
-  std::vector<int64_t> starts = {};  // chunk r is rows [starts[r], starts[r + 1])
+  Tensor own = {};                   // with feedback it becomes what encoding it lost
+  std::vector<Part> own_parts = {};  // of `own`, by the rank that they go to
+  std::vector<Part> sum_parts = {};  // of the sum, by the rank that makes it
   bool feedback = false;
-  Tensor kept = {};                // with feedback: the values, which become what encoding them lost
-  std::vector<int32_t> rows = {};  // of a table: the index of each row
-  int64_t begin(int r) const { return starts[static_cast<size_t>(r)]; }
-  int64_t size(int r) const { return begin(r + 1) - begin(r); }
-  int64_t elements(int r) const { return size(r) * width; }
+  bool table = false;
+  std::vector<int32_t> own_index = {};  // of a table: of each row of `own`,
+  std::vector<int32_t> sum_index = {};  // and of each that this rank sums
+  // Of a table of which ranks bring different rows: by rank, the places among those that this one sums.
+  std::vector<std::vector<int64_t>> places = {};
+  int64_t rows_from(size_t rank, const Part& mine) const {
+    return places.empty() ? mine.rows : static_cast<int64_t>(places[rank].size());
+  }
 };
 
 LMX_SIMD void add_row(float* to, const float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] += x[i];
-}
-
-std::vector<int64_t> even_starts(int64_t rows, int ranks) {
-  std::vector<int64_t> starts;
-  for (int r = 0; r <= ranks; ++r) starts.push_back(chunk_begin(rows, r, ranks));
-  return starts;
 }
 
 int64_t width_of(const Tensor& t) {
@@ -41,20 +46,33 @@ int64_t width_of(const Tensor& t) {
   return width;
 }
 
-// Places of the rows, owner after owner, ascending for each; and where each owner's begin.
-struct ByOwner {
-  std::vector<int64_t> places, starts;
-};
-ByOwner by_owner(const std::vector<int32_t>& index, int ranks) {
-  ByOwner order;
-  order.starts.assign(static_cast<size_t>(ranks) + 1, 0);
-  for (const int32_t row : index) ++order.starts[static_cast<size_t>(row % ranks) + 1];
-  std::partial_sum(order.starts.begin(), order.starts.end(), order.starts.begin());
-  order.places.resize(index.size());
-  std::vector<int64_t> next = order.starts;
-  for (size_t i = 0; i < index.size(); ++i)
-    order.places[static_cast<size_t>(next[static_cast<size_t>(index[i] % ranks)]++)] = static_cast<int64_t>(i);
-  return order;
+// Rows of a tensor (n, ...) in another order, as (n, width).
+Tensor in_order(Context& ctx, const Tensor& t, std::span<const int64_t> places) {
+  const int64_t width = width_of(t);
+  Tensor out = ctx.empty({t.dim(0), width}, DType::f32, MemClass::communication);
+  for (size_t i = 0; i < places.size(); ++i)
+    std::copy_n(t.data<float>() + places[i] * width, width, out.data<float>() + static_cast<int64_t>(i) * width);
+  return out;
+}
+
+// Where each rank's rows are in `index`, ascending; rows that are not there are left out.
+std::vector<std::vector<int64_t>> places_of(const GatheredIndices& gathered, std::span<const int32_t> index) {
+  std::vector<std::vector<int64_t>> places;
+  int64_t at = 0;
+  for (const int64_t count : gathered.counts) {
+    const auto all = gathered.all.slice(at, at + count).values<int32_t>();
+    at += count;
+    std::vector<int32_t> rows(all.begin(), all.end());
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    std::vector<int64_t>& found = places.emplace_back();
+    auto next = index.begin();
+    for (const int32_t row : rows) {
+      next = std::lower_bound(next, index.end(), row);
+      if (next != index.end() && *next == row) found.push_back(next - index.begin());
+    }
+  }
+  return places;
 }
 
 }  // namespace
@@ -67,17 +85,21 @@ struct Reducer::Impl {
   comm::Residuals residuals;
 
   bool plain() const { return config.kind == "none"; }
-  bool keeps_rows() const { return codec->feedback() && config.residual == "rows"; }
   void check(const std::string& name, const Tensor& own) const;
-  int64_t bytes(std::span<const Way> ways, int r) const;
-  Way way(Context& ctx, const std::string& name, const Tensor& own, bool feedback);
+  int64_t bytes(const Part& part) const { return codec->bytes(part.rows, part.columns); }
+  Way dense_way(Context& ctx, const std::string& name, const Tensor& own);
+  Way table_way(Context& ctx, const std::string& name, const RowSparse& own, const std::vector<int32_t>& index,
+                const GatheredIndices* gathered);
   Tensor exchange(Context& ctx, std::span<Way> ways);
   std::vector<Tensor> encode(Context& ctx, std::span<Way> ways);
+  void encode_part(Context& ctx, Way& w, const Part& part, std::byte* to);
+  void keep_own(Context& ctx, Way& w);
   Tensor encode_sums(Context& ctx, std::span<Way> ways, std::span<const Tensor> received);
-  void before_sum(Context& ctx, const Way& w, float* sum);
-  void after_sum(Context& ctx, const Way& w, const float* lost);
+  void encode_sum(Context& ctx, const Way& w, Tensor sum, std::byte* to);
+  void add_from(Context& ctx, const Way& w, size_t rank, const std::byte* part, Tensor& sum) const;
   Tensor decode(Context& ctx, std::span<const Way> ways, const Tensor& encoded) const;
-  Tensor reduce_owned_rows(Context& ctx, const std::string& name, const Tensor& own, const std::vector<int32_t>& index);
+  Tensor reduce_own_rows(Context& ctx, const std::string& name, const RowSparse& own, const std::vector<int32_t>& index,
+                         const GatheredIndices* gathered);
   std::vector<Tensor> reduce_joined(Context& ctx, std::span<const Block> blocks);
 };
 
@@ -86,144 +108,184 @@ void Reducer::Impl::check(const std::string& name, const Tensor& own) const {
     throw UserError(str("[codec] ", codec->name(), " encodes f32; the gradient of ", name, " is ", describe(own)));
 }
 
-int64_t Reducer::Impl::bytes(std::span<const Way> ways, int r) const {
-  int64_t sum = 0;
-  for (const Way& w : ways) sum += codec->bytes(w.size(r), w.width);
-  return sum;
+Way Reducer::Impl::dense_way(Context& ctx, const std::string& name, const Tensor& own) {
+  check(name, own);
+  Way w{.name = &name, .width = codec->elementwise() ? 1 : width_of(own), .feedback = codec->feedback()};
+  const int64_t rows = w.width ? own.numel() / w.width : 0;
+  w.own = own.reshape({rows, w.width});
+  if (w.feedback) {
+    w.own = ctx.empty({rows, w.width}, DType::f32, MemClass::communication);
+    w.own.copy_from(own.reshape({rows, w.width}));
+    residuals.add(Side::push, name, w.own);
+  }
+  for (int r = 0; r < ctx.comm->size(); ++r) w.own_parts.push_back(comm::part_of(rows, w.width, r, ctx.comm->size()));
+  w.sum_parts = w.own_parts;
+  return w;
 }
 
-Way Reducer::Impl::way(Context& ctx, const std::string& name, const Tensor& own, bool feedback) {
-  check(name, own);
-  Way w{.name = &name, .values = own.data<float>(), .width = codec->elementwise() ? 1 : width_of(own)};
-  const int64_t rows = w.width ? own.numel() / w.width : 0;
-  w.starts = even_starts(rows, ctx.comm->size());
-  w.feedback = feedback;
-  if (feedback) {
-    w.kept = residuals.push(ctx, name, {rows, w.width});
-    add_row(w.kept.data<float>(), own.data<float>(), own.numel());
-    w.values = w.kept.data<float>();
+// Own rows alone are encoded: zeros in the place of those that only others have would count in the columns' means.
+Way Reducer::Impl::table_way(Context& ctx, const std::string& name, const RowSparse& own,
+                             const std::vector<int32_t>& index, const GatheredIndices* gathered) {
+  const int ranks = ctx.comm->size();
+  Way w{.name = &name, .width = width_of(own.rows), .feedback = config.residual == "rows", .table = true};
+  const comm::RowOrder mine = comm::order_rows(own.indices, w.width, ranks),
+                       all = comm::order_rows(index, w.width, ranks);
+  w.own = in_order(ctx, own.rows, mine.places);
+  w.own_parts = mine.parts;
+  w.sum_parts = all.parts;
+  for (const int64_t place : mine.places) w.own_index.push_back(own.indices[static_cast<size_t>(place)]);
+  const Part& summed = w.sum_parts[static_cast<size_t>(ctx.comm->rank())];
+  for (int64_t i = summed.row; i < summed.row + summed.rows; ++i)
+    w.sum_index.push_back(index[static_cast<size_t>(all.places[static_cast<size_t>(i)])]);
+  if (w.feedback) residuals.add_rows(Side::push, name, w.own_index, w.own);
+  if (gathered && comm::table_by_columns(w.width, ranks)) {
+    w.places = ctx.comm->once<std::vector<std::vector<int64_t>>>([&] { return places_of(*gathered, index); });
+  } else if (gathered) {
+    w.places = places_of(*gathered, w.sum_index);
   }
   return w;
 }
 
-// Chunk r of every block, for rank r; and what that lost.
+// Of the own values those that another rank sums; and what that lost.
+void Reducer::Impl::encode_part(Context& ctx, Way& w, const Part& part, std::byte* to) {
+  float* values = w.own.data<float>() + part.row * w.width;
+  const bool whole = part.columns == w.width;
+  Tensor packed;
+  if (!whole) {
+    packed = ctx.empty({part.rows, part.columns}, DType::f32, MemClass::communication);
+    values = packed.data<float>();
+    comm::pack(w.own.data<float>(), w.width, part, values);
+  }
+  codec->encode(values, part.rows, part.columns, to);
+  comm::account(*codec, values, part.rows, part.columns, to, health[*w.name], w.feedback ? values : nullptr);
+  if (w.feedback && !whole) comm::unpack(values, part, w.own.data<float>(), w.width);
+}
+
+// A message for each rank, of the parts of every block that it sums.
 std::vector<Tensor> Reducer::Impl::encode(Context& ctx, std::span<Way> ways) {
-  std::vector<Tensor> parts;
-  for (int r = 0; r < ctx.comm->size(); ++r) {
-    parts.push_back(ctx.empty({bytes(ways, r)}, DType::u8, MemClass::communication));
-    auto* to = static_cast<std::byte*>(parts.back().raw());
+  std::vector<Tensor> messages;
+  for (size_t r = 0; r < static_cast<size_t>(ctx.comm->size()); ++r) {
+    int64_t total = 0;
+    for (const Way& w : ways) total += bytes(w.own_parts[r]);
+    messages.push_back(ctx.empty({total}, DType::u8, MemClass::communication));
+    auto* to = static_cast<std::byte*>(messages.back().raw());
     for (Way& w : ways) {
-      const int64_t at = w.begin(r) * w.width;
-      codec->encode(w.values + at, w.size(r), w.width, to);
-      float* lost = w.feedback ? w.kept.data<float>() + at : nullptr;
-      comm::account(*codec, w.values + at, w.size(r), w.width, to, health[*w.name], lost);
-      to += codec->bytes(w.size(r), w.width);
+      encode_part(ctx, w, w.own_parts[r], to);
+      to += bytes(w.own_parts[r]);
     }
   }
-  return parts;
+  return messages;
 }
 
-// What the last sum of this chunk lost joins this one.
-void Reducer::Impl::before_sum(Context& ctx, const Way& w, float* sum) {
-  const int me = ctx.comm->rank();
-  if (w.rows.empty())
-    return add_row(sum, residuals.sum(ctx, *w.name, {w.size(me), w.width}).data<float>(), w.elements(me));
-  comm::RowStore& store = residuals.sum_rows(*w.name, w.width);
-  for (int64_t i = 0; i < w.size(me); ++i)
-    if (const float* row = store.find(w.rows[static_cast<size_t>(w.begin(me) + i)]))
-      add_row(sum + i * w.width, row, w.width);
+void Reducer::Impl::keep_own(Context& ctx, Way& w) {
+  const Tensor own = std::exchange(w.own, {});
+  if (!w.feedback) return;
+  w.table ? residuals.keep_rows(ctx, Side::push, *w.name, w.own_index, own) : residuals.keep(Side::push, *w.name, own);
 }
 
-void Reducer::Impl::after_sum(Context& ctx, const Way& w, const float* lost) {
-  const int me = ctx.comm->rank();
-  if (w.rows.empty()) {
-    std::copy_n(lost, w.elements(me), residuals.sum(ctx, *w.name, {w.size(me), w.width}).data<float>());
-    return;
-  }
-  comm::RowStore& store = residuals.sum_rows(*w.name, w.width);
-  for (int64_t i = 0; i < w.size(me); ++i)
-    std::copy_n(lost + i * w.width, w.width, store.at(ctx, w.rows[static_cast<size_t>(w.begin(me) + i)]));
+void Reducer::Impl::add_from(Context& ctx, const Way& w, size_t rank, const std::byte* part, Tensor& sum) const {
+  const int64_t columns = sum.dim(1);
+  if (w.places.empty()) return codec->add(part, sum.dim(0), columns, sum.data<float>());
+  const std::vector<int64_t>& places = w.places[rank];
+  Tensor rows = ctx.empty({static_cast<int64_t>(places.size()), columns}, DType::f32, MemClass::communication);
+  codec->decode(part, rows.dim(0), columns, rows.data<float>());
+  parallel_for(rows.dim(0), std::max<int64_t>(1, comm::kCodecGrain / std::max<int64_t>(columns, 1)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i)
+                   add_row(sum.data<float>() + places[static_cast<size_t>(i)] * columns,
+                           rows.data<float>() + i * columns, columns);
+               });
 }
 
-// The sums of this rank's chunks, encoded.
+// What the last sum of this part lost joins this one.
+void Reducer::Impl::encode_sum(Context& ctx, const Way& w, Tensor sum, std::byte* to) {
+  if (w.feedback)
+    w.table ? residuals.add_rows(Side::sum, *w.name, w.sum_index, sum) : residuals.add(Side::sum, *w.name, sum);
+  auto* values = sum.data<float>();
+  codec->encode(values, sum.dim(0), sum.dim(1), to);
+  comm::account(*codec, values, sum.dim(0), sum.dim(1), to, health[*w.name], w.feedback ? values : nullptr);
+  if (w.feedback)
+    w.table ? residuals.keep_rows(ctx, Side::sum, *w.name, w.sum_index, sum) : residuals.keep(Side::sum, *w.name, sum);
+}
+
+// The sums that this rank makes, encoded.
 Tensor Reducer::Impl::encode_sums(Context& ctx, std::span<Way> ways, std::span<const Tensor> received) {
-  const int me = ctx.comm->rank();
-  Tensor out = ctx.empty({bytes(ways, me)}, DType::u8, MemClass::communication);
-  int64_t at = 0;
+  const auto me = static_cast<size_t>(ctx.comm->rank());
+  int64_t total = 0;
+  for (const Way& w : ways) total += bytes(w.sum_parts[me]);
+  Tensor out = ctx.empty({total}, DType::u8, MemClass::communication);
+  auto* to = static_cast<std::byte*>(out.raw());
+  std::vector<int64_t> at(received.size());
   for (const Way& w : ways) {
-    Tensor sum = ctx.zeros({w.elements(me)}, DType::f32, MemClass::communication);
-    float* values = sum.data<float>();
-    for (const Tensor& part : received)
-      codec->add(static_cast<const std::byte*>(part.raw()) + at, w.size(me), w.width, values);
-    if (w.feedback) before_sum(ctx, w, values);
-    std::byte* to = static_cast<std::byte*>(out.raw()) + at;
-    codec->encode(values, w.size(me), w.width, to);
-    comm::account(*codec, values, w.size(me), w.width, to, health[*w.name], w.feedback ? values : nullptr);
-    if (w.feedback) after_sum(ctx, w, values);
-    at += codec->bytes(w.size(me), w.width);
+    const Part& mine = w.sum_parts[me];
+    Tensor sum = ctx.zeros({mine.rows, mine.columns}, DType::f32, MemClass::communication);
+    for (size_t r = 0; r < received.size(); ++r) {
+      add_from(ctx, w, r, static_cast<const std::byte*>(received[r].raw()) + at[r], sum);
+      at[r] += codec->bytes(w.rows_from(r, mine), mine.columns);
+    }
+    encode_sum(ctx, w, std::move(sum), to);
+    to += bytes(mine);
   }
   return out;
 }
 
+// The sums of all blocks, one after the other.
 Tensor Reducer::Impl::decode(Context& ctx, std::span<const Way> ways, const Tensor& encoded) const {
   int64_t total = 0;
-  for (const Way& w : ways) total += w.starts.back() * w.width;
+  for (const Way& w : ways)
+    for (const Part& part : w.sum_parts) total += part.rows * part.columns;
   Tensor out = ctx.empty({total}, DType::f32, MemClass::communication);
   const auto* from = static_cast<const std::byte*>(encoded.raw());
-  for (int r = 0; r < ctx.comm->size(); ++r) {
+  for (size_t r = 0; r < static_cast<size_t>(ctx.comm->size()); ++r) {
     float* block = out.data<float>();
     for (const Way& w : ways) {
-      codec->decode(from, w.size(r), w.width, block + w.begin(r) * w.width);
-      from += codec->bytes(w.size(r), w.width);
-      block += w.starts.back() * w.width;
+      const Part& part = w.sum_parts[r];
+      if (part.columns == w.width) {
+        codec->decode(from, part.rows, part.columns, block + part.row * w.width);
+      } else {
+        Tensor packed = ctx.empty({part.rows, part.columns}, DType::f32, MemClass::communication);
+        codec->decode(from, part.rows, part.columns, packed.data<float>());
+        comm::unpack(packed.data<float>(), part, block, w.width);
+      }
+      from += bytes(part);
+      for (const Part& p : w.sum_parts) block += p.rows * p.columns;
     }
   }
   return out;
 }
 
-// The sums of all blocks, one after the other, each in the order of its chunks.
 Tensor Reducer::Impl::exchange(Context& ctx, std::span<Way> ways) {
-  const int ranks = ctx.comm->size();
-  std::vector<int64_t> sizes;
-  for (int r = 0; r < ranks; ++r) sizes.push_back(bytes(ways, r));
-  std::vector<Tensor> parts = encode(ctx, ways);
-  for (const Way& w : ways) {  // a dense block's residual is `kept` itself
-    if (w.rows.empty()) continue;
-    comm::RowStore& store = residuals.push_rows(*w.name, w.width);
-    for (size_t i = 0; i < w.rows.size(); ++i)
-      std::copy_n(w.kept.data<float>() + static_cast<int64_t>(i) * w.width, w.width, store.at(ctx, w.rows[i]));
+  const auto ranks = static_cast<size_t>(ctx.comm->size()), me = static_cast<size_t>(ctx.comm->rank());
+  std::vector<int64_t> from(ranks), sizes(ranks);
+  for (const Way& w : ways) {
+    for (size_t r = 0; r < ranks; ++r) {
+      from[r] += codec->bytes(w.rows_from(r, w.sum_parts[me]), w.sum_parts[me].columns);
+      sizes[r] += bytes(w.sum_parts[r]);
+    }
   }
-  const std::vector<int64_t> same(static_cast<size_t>(ranks), sizes[static_cast<size_t>(ctx.comm->rank())]);
-  parts = ctx.comm->all_to_all(std::move(parts), same, group);
+  std::vector<Tensor> parts = encode(ctx, ways);
+  for (Way& w : ways) keep_own(ctx, w);
+  parts = ctx.comm->all_to_all(std::move(parts), from, group);
   const Tensor own = encode_sums(ctx, ways, parts);
   parts.clear();
   const Tensor all = ctx.comm->all_gather(own, sizes, group);
   return ctx.comm->once_tensor(MemClass::communication, [&] { return decode(ctx, ways, all); });
 }
 
-Tensor Reducer::Impl::reduce_owned_rows(Context& ctx, const std::string& name, const Tensor& own,
-                                        const std::vector<int32_t>& index) {
-  check(name, own);
-  const ByOwner order = by_owner(index, ctx.comm->size());
-  const auto n = static_cast<int64_t>(index.size());
-  Way w{.name = &name, .width = width_of(own), .starts = order.starts, .feedback = true};
-  w.kept = ctx.empty({n, w.width}, DType::f32, MemClass::communication);
-  comm::RowStore& store = residuals.push_rows(name, w.width);
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t place = order.places[static_cast<size_t>(i)];
-    w.rows.push_back(index[static_cast<size_t>(place)]);
-    float* to = w.kept.data<float>() + i * w.width;
-    std::copy_n(own.data<float>() + place * w.width, w.width, to);
-    if (const float* row = store.find(w.rows.back())) add_row(to, row, w.width);
-  }
-  w.values = w.kept.data<float>();
+Tensor Reducer::Impl::reduce_own_rows(Context& ctx, const std::string& name, const RowSparse& own,
+                                      const std::vector<int32_t>& index, const GatheredIndices* gathered) {
+  check(name, own.rows);
+  Shape shape = own.rows.shape();
+  shape[0] = static_cast<int64_t>(index.size());
+  Way w = table_way(ctx, name, own, index, gathered);
+  const int64_t width = w.width;
   const Tensor sums = exchange(ctx, std::span(&w, 1));
+  if (comm::table_by_columns(width, ctx.comm->size())) return sums.reshape(shape);
   return ctx.comm->once_tensor(MemClass::communication, [&] {
-    Tensor out = ctx.empty(own.shape(), DType::f32, MemClass::communication);
-    for (int64_t i = 0; i < n; ++i)
-      std::copy_n(sums.data<float>() + i * w.width, w.width,
-                  out.data<float>() + order.places[static_cast<size_t>(i)] * w.width);
-    return out;
+    const comm::RowOrder order = comm::order_rows(index, width, ctx.comm->size());
+    std::vector<int64_t> back(order.places.size());
+    for (size_t i = 0; i < back.size(); ++i) back[static_cast<size_t>(order.places[i])] = static_cast<int64_t>(i);
+    return in_order(ctx, sums.reshape({shape[0], width}), back).reshape(shape);
   });
 }
 
@@ -273,7 +335,7 @@ std::vector<Tensor> Reducer::reduce(Context& ctx, std::span<const Block> blocks)
   }
   if (impl_->plain()) return impl_->reduce_joined(ctx, blocks);
   std::vector<Way> ways;
-  for (const Block& b : blocks) ways.push_back(impl_->way(ctx, b.name, b.own, impl_->codec->feedback()));
+  for (const Block& b : blocks) ways.push_back(impl_->dense_way(ctx, b.name, b.own));
   const Tensor sums = impl_->exchange(ctx, ways);
   int64_t at = 0;
   for (const Block& b : blocks) {
@@ -283,15 +345,15 @@ std::vector<Tensor> Reducer::reduce(Context& ctx, std::span<const Block> blocks)
   return out;
 }
 
-Tensor Reducer::reduce_rows(Context& ctx, const std::string& name, const Tensor& own,
-                            const std::vector<int32_t>& index) {
-  LMX_CHECK(own.rank() > 0 && own.dim(0) == static_cast<int64_t>(index.size()), describe(own), " and ", index.size(),
-            " indices");
-  if (ctx.comm->size() == 1) return impl_->residuals.settle_rows(ctx, name, own, index);
-  if (impl_->plain()) return ctx.comm->all_reduce(own, impl_->group);
-  if (impl_->keeps_rows()) return impl_->reduce_owned_rows(ctx, name, own, index);
-  Way w = impl_->way(ctx, name, own, false);
-  return impl_->exchange(ctx, std::span(&w, 1)).reshape(own.shape());
+Tensor Reducer::reduce_rows(Context& ctx, const std::string& name, RowSparse own, const std::vector<int32_t>& index,
+                            const GatheredIndices* gathered) {
+  LMX_CHECK(own.unique && own.rows.rank() > 0 && own.rows.dim(0) == static_cast<int64_t>(own.indices.size()),
+            describe(own.rows), " and ", own.indices.size(), " indices");
+  LMX_CHECK(gathered || own.indices.size() == index.size(), own.indices.size(), " rows of ", index.size());
+  if (ctx.comm->size() == 1) return impl_->residuals.settle_rows(ctx, name, own.rows, index);
+  if (!impl_->codec->elementwise()) return impl_->reduce_own_rows(ctx, name, own, index, gathered);
+  if (gathered) own.rows = spread_rows(ctx, own, index);
+  return reduce(ctx, name, own.rows);
 }
 
 Tensor Reducer::gather(Context& ctx, const std::string& name, const Tensor& own, std::span<const int64_t> rows) {
@@ -318,25 +380,30 @@ Tensor Reducer::gather(Context& ctx, const std::string& name, const Tensor& own,
 
 int64_t Reducer::sent_bytes(int rank, int ranks, int64_t rows, int64_t width) const {
   if (ranks == 1) return 0;
-  const Codec& codec = *impl_->codec;
-  if (codec.elementwise()) rows *= width, width = 1;
-  const auto chunk = [&](int r) {
-    return codec.bytes(chunk_begin(rows, r + 1, ranks) - chunk_begin(rows, r, ranks), width);
-  };
-  int64_t sum = (ranks - 1) * chunk(rank);
-  for (int r = 0; r < ranks; ++r)
-    if (r != rank) sum += chunk(r);
+  if (impl_->codec->elementwise()) rows *= width, width = 1;
+  int64_t sum = 0;
+  for (int r = 0; r < ranks; ++r) {
+    const int64_t bytes = impl_->bytes(comm::part_of(rows, width, r, ranks));
+    sum += r == rank ? (ranks - 1) * bytes : bytes;
+  }
   return sum;
 }
 
-int64_t Reducer::sent_row_bytes(int rank, std::span<const int64_t> owned, int64_t width) const {
-  const auto ranks = static_cast<int>(owned.size());
-  if (ranks == 1 || !impl_->keeps_rows())
-    return sent_bytes(rank, ranks, std::accumulate(owned.begin(), owned.end(), int64_t{0}), width);
+int64_t Reducer::sent_row_bytes(int rank, std::span<const int64_t> own, std::span<const int64_t> all,
+                                int64_t width) const {
+  const auto ranks = static_cast<int>(all.size());
+  const int64_t own_rows = std::accumulate(own.begin(), own.end(), int64_t{0}),
+                all_rows = std::accumulate(all.begin(), all.end(), int64_t{0});
+  if (ranks == 1 || impl_->codec->elementwise()) return sent_bytes(rank, ranks, all_rows, width);
+  const bool columns = comm::table_by_columns(width, ranks);
   int64_t sum = 0;
   for (int r = 0; r < ranks; ++r) {
-    const int64_t bytes = impl_->codec->bytes(owned[static_cast<size_t>(r)], width);
-    sum += r == rank ? (ranks - 1) * bytes : bytes;
+    const auto i = static_cast<size_t>(r);
+    if (r == rank) {
+      sum += (ranks - 1) * impl_->bytes(comm::table_part(columns ? all_rows : all[i], width, r, ranks));
+    } else {
+      sum += impl_->bytes(comm::table_part(columns ? own_rows : own[i], width, r, ranks));
+    }
   }
   return sum;
 }
@@ -346,6 +413,14 @@ std::map<std::string, CodecHealth> Reducer::take_health() {
   taken.swap(impl_->health);
   for (auto& [name, h] : taken) h.residual = impl_->residuals.squares(name);
   return taken;
+}
+
+void Reducer::commit() {
+  impl_->residuals.commit();
+}
+
+void Reducer::discard() {
+  impl_->residuals.discard();
 }
 
 void Reducer::rescale(double factor) {

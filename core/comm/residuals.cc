@@ -1,8 +1,8 @@
 #include "comm/residuals.h"
 
 #include <algorithm>
-#include <set>
 
+#include "comm/cut.h"
 #include "lmx/comm.h"
 #include "lmx/error.h"
 #include "lmx/parallel.h"
@@ -12,13 +12,13 @@ namespace {
 
 constexpr const char *kPush = ".push", *kSum = ".sum", *kRows = ".rows";
 
-void add(float* to, const float* x, int64_t n, float factor = 1) {
+void add_to(float* to, const float* x, int64_t n, float factor = 1) {
   for (int64_t i = 0; i < n; ++i) to[i] += factor * x[i];
 }
 
 [[noreturn]] void misfit(const std::string& name, const Shape& kept, const Shape& needed) {
   throw UserError(str("[codec] the checkpoint keeps a residual ", kept, " of ", name, ", where ", needed,
-                      " is needed: it is from another model"));
+                      " is needed: it is from another model, or of an older lmx"));
 }
 
 // A key of a state: "lstm.0.bias" and ".push", and whether its values are rows of a table.
@@ -47,47 +47,106 @@ void each_row(const StateDict& state, const std::string& key, Row&& row) {
   for (int64_t i = 0; i < index.numel(); ++i) row(index.data<int32_t>()[i], values.data<float>() + i * values.dim(1));
 }
 
+// Of a whole block, as ranks keep it for their own values: (rows, columns), of a table (kept rows, columns).
+Shape kept_shape(const std::vector<StateDict>& ranks, const std::string& name) {
+  for (const StateDict& state : ranks)
+    if (const auto found = state.find(name + kPush); found != state.end() && found->second.rank() == 2)
+      return found->second.shape();
+  throw UserError(str("[codec] the checkpoint keeps ", name, kSum, " without a ", name, kPush));
+}
+
 }  // namespace
 
-Tensor& Residuals::dense(Context& ctx, Dense& all, const std::string& name, Shape shape) {
-  Tensor& t = all[name];
+void Residuals::add(Side side, const std::string& name, Tensor& values) {
+  const auto found = of(side).dense.find(name);
+  if (found == of(side).dense.end() || !found->second.now.defined()) return;
+  const Tensor& kept = found->second.now;
+  if (!(kept.shape() == values.shape())) misfit(name, kept.shape(), values.shape());
+  add_to(values.data<float>(), kept.data<float>(), kept.numel());
+}
+
+void Residuals::keep(Side side, const std::string& name, Tensor lost) {
+  if (lost.numel() == 0) return;
+  Kept& kept = of(side).dense[name];
+  kept.before = std::exchange(kept.now, std::move(lost));
+  kept.changed = true;
+}
+
+void Residuals::add_rows(Side side, const std::string& name, std::span<const int32_t> index, Tensor& values) const {
+  const auto found = of(side).tables.find(name);
+  if (found == of(side).tables.end() || index.empty()) return;
+  const int64_t width = values.numel() / static_cast<int64_t>(index.size());
+  if (found->second.width() != width) misfit(name, {-1, found->second.width()}, {-1, width});
+  float* to = values.data<float>();
+  for (const int32_t row : index) {
+    if (const float* kept = found->second.find(row)) add_to(to, kept, width);
+    to += width;
+  }
+}
+
+void Residuals::keep_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index,
+                          const Tensor& lost) {
+  if (index.empty() || lost.numel() == 0) return;
+  table(side, name, lost.numel() / static_cast<int64_t>(index.size())).replace(ctx, index, lost.data<float>());
+}
+
+void Residuals::commit() {
+  for (Of* kept : {&push_, &sum_}) {
+    for (auto& [name, k] : kept->dense) k = {std::move(k.now), {}, false};
+    for (auto& [name, store] : kept->tables) store.commit();
+  }
+}
+
+void Residuals::discard() {
+  for (Of* kept : {&push_, &sum_}) {
+    for (auto& [name, k] : kept->dense)
+      if (k.changed) k = {std::move(k.before), {}, false};
+    std::erase_if(kept->dense, [](const auto& entry) { return !entry.second.now.defined(); });
+    for (auto& [name, store] : kept->tables) store.discard();
+  }
+}
+
+RowStore& Residuals::table(Side side, const std::string& name, int64_t width) {
+  RowStore& store = of(side).tables.try_emplace(name, width).first->second;
+  if (store.width() != width) misfit(name, {-1, store.width()}, {-1, width});
+  return store;
+}
+
+Tensor& Residuals::zeros_at_first(Context& ctx, Side side, const std::string& name, Shape shape) {
+  Tensor& t = of(side).dense[name].now;
   if (!t.defined()) t = ctx.zeros(shape, DType::f32, MemClass::communication);
   if (!(t.shape() == shape)) misfit(name, t.shape(), shape);
   return t;
 }
 
-RowStore& Residuals::rows(Rows& all, const std::string& name, int64_t width) {
-  RowStore& store = all.try_emplace(name, width).first->second;
-  if (store.width() != width) misfit(name, {-1, store.width()}, {-1, width});
-  return store;
-}
-
 Tensor Residuals::settle(Context& ctx, const std::string& name, const Tensor& own) {
-  if (!push_.contains(name) && !sum_.contains(name)) return own;
+  if (!push_.dense.contains(name) && !sum_.dense.contains(name)) return own;
   Tensor all = ctx.empty(own.shape(), own.dtype(), MemClass::communication);
   all.copy_from(own);
-  for (Dense* kept : {&push_, &sum_}) {
-    const auto found = kept->find(name);
-    if (found == kept->end()) continue;
-    if (found->second.numel() != own.numel()) misfit(name, found->second.shape(), own.shape());
-    add(all.data<float>(), found->second.data<float>(), own.numel());
-    kept->erase(found);
+  for (Of* kept : {&push_, &sum_}) {
+    const auto found = kept->dense.find(name);
+    if (found == kept->dense.end()) continue;
+    const Tensor& now = found->second.now;
+    if (now.numel() != own.numel()) misfit(name, now.shape(), own.shape());
+    add_to(all.data<float>(), now.data<float>(), own.numel());
+    kept->dense.erase(found);
   }
   return all;
 }
 
 Tensor Residuals::settle_rows(Context& ctx, const std::string& name, const Tensor& own,
                               const std::vector<int32_t>& index) {
-  if (index.empty() || (!row_push_.contains(name) && !row_sum_.contains(name))) return own;
+  if (index.empty() || (!push_.tables.contains(name) && !sum_.tables.contains(name))) return own;
   const int64_t width = own.numel() / static_cast<int64_t>(index.size());
   Tensor all = ctx.empty(own.shape(), own.dtype(), MemClass::communication);
   all.copy_from(own);
-  for (RowStore* kept : {&push_rows(name, width), &sum_rows(name, width)}) {
+  for (const Side side : {Side::push, Side::sum}) {
+    RowStore& kept = table(side, name, width);
     for (size_t i = 0; i < index.size(); ++i) {
-      const float* row = kept->find(index[i]);
+      const float* row = kept.find(index[i]);
       if (!row) continue;
-      add(all.data<float>() + static_cast<int64_t>(i) * width, row, width);
-      kept->forget(index[i]);
+      add_to(all.data<float>() + static_cast<int64_t>(i) * width, row, width);
+      kept.forget(index[i]);
     }
   }
   return all;
@@ -95,32 +154,33 @@ Tensor Residuals::settle_rows(Context& ctx, const std::string& name, const Tenso
 
 double Residuals::squares(const std::string& name) const {
   double sum = 0;
-  for (const Dense* kept : {&push_, &sum_})
-    if (const auto found = kept->find(name); found != kept->end()) sum += sum_of_squares(found->second.values<float>());
-  for (const Rows* kept : {&row_push_, &row_sum_})
-    if (const auto found = kept->find(name); found != kept->end()) sum += found->second.squares();
+  for (const Of* kept : {&push_, &sum_}) {
+    if (const auto found = kept->dense.find(name); found != kept->dense.end())
+      sum += sum_of_squares(found->second.now.values<float>());
+    if (const auto found = kept->tables.find(name); found != kept->tables.end()) sum += found->second.squares();
+  }
   return sum;
 }
 
 void Residuals::rescale(double factor) {
-  for (Dense* kept : {&push_, &sum_})
-    for (auto& [name, t] : *kept)
-      for (float& v : t.values<float>()) v *= static_cast<float>(factor);
-  for (Rows* kept : {&row_push_, &row_sum_})
-    for (auto& [name, store] : *kept) store.rescale(factor);
+  for (Of* kept : {&push_, &sum_}) {
+    for (auto& [name, k] : kept->dense)
+      for (float& v : k.now.values<float>()) v *= static_cast<float>(factor);
+    for (auto& [name, store] : kept->tables) store.rescale(factor);
+  }
 }
 
 StateDict Residuals::state() const {
   StateDict all;
-  for (const auto& [name, t] : push_) all.emplace(name + kPush, t);
-  for (const auto& [name, t] : sum_) all.emplace(name + kSum, t);
-  const auto add_rows = [&all](const std::string& key, const RowStore& store) {
-    if (!store.indices().defined()) return;
-    all.emplace(key, store.values());
-    all.emplace(key + kRows, store.indices());
-  };
-  for (const auto& [name, store] : row_push_) add_rows(name + kPush, store);
-  for (const auto& [name, store] : row_sum_) add_rows(name + kSum, store);
+  for (const auto& [kept, suffix] : {std::pair(&push_, kPush), std::pair(&sum_, kSum)}) {
+    for (const auto& [name, k] : kept->dense) all.emplace(name + suffix, k.now);
+    for (const auto& [name, store] : kept->tables) {
+      const Tensor index = store.indices();
+      if (!index.defined()) continue;
+      all.emplace(name + suffix, store.values());
+      all.emplace(name + suffix + kRows, index);
+    }
+  }
   return all;
 }
 
@@ -136,47 +196,59 @@ void Residuals::take(Context& ctx, const StateDict& own) {
   for (const auto& [key, t] : own) {
     if (is_index(key)) continue;
     const Key k = split(own, key);
-    const bool push = k.what == kPush;
+    const Side side = k.what == kPush ? Side::push : Side::sum;
     if (!k.rows) {
-      (push ? push_ : sum_)[k.name] = t.clone(MemClass::communication);
+      of(side).dense[k.name].now = t.clone(MemClass::communication);
       continue;
     }
-    RowStore& store = rows(push ? row_push_ : row_sum_, k.name, t.dim(-1));
+    RowStore& store = table(side, k.name, t.dim(-1));
     each_row(own, key, [&](int32_t row, const float* values) { std::copy_n(values, t.dim(1), store.at(ctx, row)); });
   }
 }
 
 void Residuals::merge(Context& ctx, const std::vector<StateDict>& ranks) {
   const float part = 1.0f / static_cast<float>(ctx.ranks);
-  Dense sums;  // chunks of the old ranks, one after the other
-  for (const StateDict& state : ranks) {
-    for (const auto& [key, t] : state) {
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    for (const auto& [key, t] : ranks[r]) {
       if (is_index(key)) continue;
-      const Key k = split(state, key);
-      const bool push = k.what == kPush;
-      if (k.rows) {
-        RowStore& store = rows(push ? row_push_ : row_sum_, k.name, t.dim(-1));
-        each_row(state, key, [&](int32_t row, const float* values) {
-          if (push) add(store.at(ctx, row), values, t.dim(1), part);
-          if (!push && row % ctx.ranks == ctx.rank) std::copy_n(values, t.dim(1), store.at(ctx, row));
-        });
-      } else if (push) {
-        add(dense(ctx, push_, k.name, t.shape()).data<float>(), t.data<float>(), t.numel(), part);
+      const Key k = split(ranks[r], key);
+      if (k.what == kSum) {
+        k.rows ? merge_sum_rows(ctx, k.name, static_cast<int>(r), ranks)
+               : merge_sum(ctx, k.name, t, static_cast<int>(r), ranks);
+      } else if (k.rows) {
+        RowStore& store = table(Side::push, k.name, t.dim(-1));
+        each_row(ranks[r], key,
+                 [&](int32_t row, const float* values) { add_to(store.at(ctx, row), values, t.dim(1), part); });
       } else {
-        Tensor& sum = sums[k.name];
-        const int64_t before = sum.defined() ? sum.dim(0) : 0;
-        Tensor longer = ctx.empty({before + t.dim(0), t.dim(1)}, DType::f32, MemClass::communication);
-        if (before) longer.slice(0, before).copy_from(sum);
-        longer.slice(before, before + t.dim(0)).copy_from(t);
-        sum = longer;
+        add_to(zeros_at_first(ctx, Side::push, k.name, t.shape()).data<float>(), t.data<float>(), t.numel(), part);
       }
     }
   }
-  for (const auto& [name, sum] : sums) {
-    const int64_t begin = chunk_begin(sum.dim(0), ctx.rank, ctx.ranks),
-                  end = chunk_begin(sum.dim(0), ctx.rank + 1, ctx.ranks);
-    sum_[name] = sum.slice(begin, end).clone(MemClass::communication);
-  }
+}
+
+// `part`: what rank `rank` of the old ones owned of the block.
+void Residuals::merge_sum(Context& ctx, const std::string& name, const Tensor& part, int rank,
+                          const std::vector<StateDict>& ranks) {
+  const Shape block = kept_shape(ranks, name);
+  const Part old = part_of(block[0], block[1], rank, static_cast<int>(ranks.size())),
+             own = part_of(block[0], block[1], ctx.rank, ctx.ranks);
+  if (!(part.shape() == Shape{old.rows, old.columns})) misfit(name, part.shape(), {old.rows, old.columns});
+  if (own.rows * own.columns == 0) return;
+  Tensor& sum = zeros_at_first(ctx, Side::sum, name, {own.rows, own.columns});
+  copy_common(part.data<float>(), old, sum.data<float>(), own);
+}
+
+void Residuals::merge_sum_rows(Context& ctx, const std::string& name, int rank, const std::vector<StateDict>& ranks) {
+  const int64_t width = kept_shape(ranks, name)[1];
+  const Part old = table_part(1, width, rank, static_cast<int>(ranks.size())),
+             own = table_part(1, width, ctx.rank, ctx.ranks);
+  const StateDict& state = ranks[static_cast<size_t>(rank)];
+  if (const Shape shape = state.at(name + kSum).shape(); shape[1] != old.columns)
+    misfit(name, shape, {shape[0], old.columns});
+  each_row(state, name + kSum, [&](int32_t row, const float* values) {
+    if (table_by_columns(width, ctx.ranks) || row % ctx.ranks == ctx.rank)
+      copy_common(values, old, table(Side::sum, name, own.columns).at(ctx, row), own);
+  });
 }
 
 }  // namespace lmx::comm

@@ -1,8 +1,12 @@
 // What error feedback keeps between steps: per parameter what this rank's own values lost ("push"), and what the sums
 // that it owns lost ("sum").
+//
+// What a step adds holds for good once the step's update is made: commit(). An update that is left out takes its
+// gradient along: after discard() the residuals are those before the step.
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,13 +15,19 @@
 
 namespace lmx::comm {
 
+enum class Side : uint8_t { push, sum };
+
 class Residuals {
  public:
-  // (rows, width), zeros before the first use. UserError: a checkpoint's is of another shape.
-  Tensor& push(Context& ctx, const std::string& name, Shape shape) { return dense(ctx, push_, name, shape); }
-  Tensor& sum(Context& ctx, const std::string& name, Shape shape) { return dense(ctx, sum_, name, shape); }
-  RowStore& push_rows(const std::string& name, int64_t width) { return rows(row_push_, name, width); }
-  RowStore& sum_rows(const std::string& name, int64_t width) { return rows(row_sum_, name, width); }
+  // values (rows, columns) += what is kept. UserError: a checkpoint's is of another shape.
+  void add(Side side, const std::string& name, Tensor& values);
+  // Keeps what was lost in place of what was kept; `lost` is not written to again.
+  void keep(Side side, const std::string& name, Tensor lost);
+  // The same for rows of a table: values (index.size(), columns). Other rows stay as they are.
+  void add_rows(Side side, const std::string& name, std::span<const int32_t> index, Tensor& values) const;
+  void keep_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index, const Tensor& lost);
+  void commit();
+  void discard();
   // For a run on one rank, which encodes nothing: the gradient with what was kept of it, which is then forgotten.
   Tensor settle(Context& ctx, const std::string& name, const Tensor& own);
   Tensor settle_rows(Context& ctx, const std::string& name, const Tensor& own, const std::vector<int32_t>& index);
@@ -27,14 +37,24 @@ class Residuals {
   void load(Context& ctx, const std::vector<StateDict>& ranks);
 
  private:
-  using Dense = std::map<std::string, Tensor>;
-  using Rows = std::map<std::string, RowStore>;
-  static Tensor& dense(Context& ctx, Dense& all, const std::string& name, Shape shape);
-  static RowStore& rows(Rows& all, const std::string& name, int64_t width);
+  struct Kept {
+    Tensor now, before;
+    bool changed = false;  // since the last commit()
+  };
+  struct Of {
+    std::map<std::string, Kept> dense;
+    std::map<std::string, RowStore> tables;
+  };
+  Of& of(Side side) { return side == Side::push ? push_ : sum_; }
+  const Of& of(Side side) const { return side == Side::push ? push_ : sum_; }
+  RowStore& table(Side side, const std::string& name, int64_t width);
+  Tensor& zeros_at_first(Context& ctx, Side side, const std::string& name, Shape shape);
   void take(Context& ctx, const StateDict& own);
   void merge(Context& ctx, const std::vector<StateDict>& ranks);
-  Dense push_, sum_;
-  Rows row_push_, row_sum_;
+  void merge_sum(Context& ctx, const std::string& name, const Tensor& part, int rank,
+                 const std::vector<StateDict>& ranks);
+  void merge_sum_rows(Context& ctx, const std::string& name, int rank, const std::vector<StateDict>& ranks);
+  Of push_, sum_;
 };
 
 }  // namespace lmx::comm

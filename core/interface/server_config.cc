@@ -21,6 +21,8 @@ void ServerConfig::fields(Fields& f) {
 }
 
 void ServerConfig::check(const std::string& where) const {
+  codec.check(where);
+  codec.check_sums(where, "a server adds each push to its values in fp32");
   if ((delay.kind == "trace") != !delay.file.empty())
     throw UserError(str(where, ".delay: ", delay.file.empty()
                                                ? "kind trace needs a file of durations"

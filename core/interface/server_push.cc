@@ -6,16 +6,12 @@
 #include "lmx/comm.h"
 #include "lmx/error.h"
 #include "lmx/kernels.h"
-#include "lmx/row_sync.h"
 
 namespace lmx::server {
 namespace {
 
 LMX_SIMD void scale(float* x, float factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] *= factor;
-}
-LMX_SIMD void add_to(float* sum, const float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
 }
 
 }  // namespace
@@ -34,7 +30,7 @@ int64_t row_width(const Tensor& t) {
 Push::Push(const CodecConfig& config, int shards) : config_(config), shards_(shards), codec_(make_codec(config)) {}
 
 // With several ranks the gradient is scaled before it is encoded: what error feedback keeps is of the size that is used.
-void Push::add(Context& ctx, Var& param, double factor, const std::vector<int32_t>* chosen, Parts& parts) {
+void Push::add(Context& ctx, Var& param, double factor, Parts& parts) {
   Gradient& grad = param.grad();
   if (grad.empty()) return;
   LMX_CHECK(!grad.sparse() || (grad.pieces.size() == 1 && grad.pieces[0].unique), "the gradient of ", param.name(),
@@ -46,20 +42,21 @@ void Push::add(Context& ctx, Var& param, double factor, const std::vector<int32_
     scale(own.data<float>(), static_cast<float>(factor), own.numel());
     factor = 1;
   }
-  if (!chosen && !grad.sparse()) {
-    Part part{.name = param.name(), .values = std::move(own), .scale = factor};
-    return add_dense(ctx, param, std::move(part), parts);
+  if (grad.sparse()) {
+    add_rows(ctx, param, grad.pieces[0], factor, parts);
+  } else {
+    add_dense(ctx, param, {.name = param.name(), .values = std::move(own), .scale = factor}, parts);
   }
-  const RowSparse piece = rows_of(ctx, grad, param.value());
-  add_rows(ctx, param, chosen ? pack_rows(ctx, piece, *chosen) : piece, factor, parts);
+  residuals_.commit();  // what is pushed is an update
 }
 
 void Push::add_dense(Context& ctx, const Var& param, Part part, Parts& parts) {
-  Tensor values = part.values, kept;
-  if (encodes() && codec_->feedback()) {
-    kept = residuals_.push(ctx, part.name, {values.dim(0), row_width(values)});
-    add_to(kept.data<float>(), values.data<float>(), values.numel());
-    values = kept.reshape(values.shape());
+  Tensor values = part.values;
+  const bool feedback = encodes() && codec_->feedback();
+  if (feedback) {
+    values = ctx.empty({part.values.dim(0), row_width(part.values)}, DType::f32, MemClass::communication);
+    values.copy_from(part.values.reshape(values.shape()));
+    residuals_.add(comm::Side::push, part.name, values);
   }
   const int64_t n = param.value().dim(0);
   for (int r = 0; r < shards_; ++r) {
@@ -67,16 +64,17 @@ void Push::add_dense(Context& ctx, const Var& param, Part part, Parts& parts) {
     if (first == last) continue;
     part.values = values.slice(first, last);
     part.count = last - first;
-    if (encodes())
-      part.values = encode(ctx, part.name, part.values, kept.defined() ? part.values.data<float>() : nullptr);
+    if (encodes()) part.values = encode(ctx, part.name, part.values, feedback ? part.values.data<float>() : nullptr);
     parts[static_cast<size_t>(r)].push_back(part);
   }
+  if (feedback) residuals_.keep(comm::Side::push, part.name, values);
 }
 
 void Push::add_rows(Context& ctx, const Var& param, const RowSparse& own, double factor, Parts& parts) {
   const bool feedback = encodes() && codec_->feedback() && config_.residual == "rows";
-  Tensor values = feedback ? with_kept(param.name(), own) : own.rows;
-  const int64_t n = param.value().dim(0), width = row_width(param.value());
+  Tensor values = feedback ? own.rows.clone(MemClass::communication) : own.rows;
+  if (feedback) residuals_.add_rows(comm::Side::push, param.name(), own.indices, values);
+  const int64_t n = param.value().dim(0);
   size_t from = 0;
   for (int r = 0; r < shards_; ++r) {
     const size_t first = from;
@@ -91,21 +89,7 @@ void Push::add_rows(Context& ctx, const Var& param, const RowSparse& own, double
       part.values = encode(ctx, param.name(), part.values, feedback ? part.values.data<float>() : nullptr);
     parts[static_cast<size_t>(r)].push_back(std::move(part));
   }
-  if (!feedback) return;
-  comm::RowStore& store = residuals_.push_rows(param.name(), width);
-  for (size_t i = 0; i < own.indices.size(); ++i)
-    std::copy_n(values.data<float>() + static_cast<int64_t>(i) * width, width, store.at(ctx, own.indices[i]));
-}
-
-// The rows and what earlier pushes of them lost.
-Tensor Push::with_kept(const std::string& name, const RowSparse& own) {
-  Tensor sum = own.rows.clone(MemClass::communication);
-  const int64_t width = row_width(sum);
-  comm::RowStore& store = residuals_.push_rows(name, width);
-  for (size_t i = 0; i < own.indices.size(); ++i)
-    if (const float* kept = store.find(own.indices[i]))
-      add_to(sum.data<float>() + static_cast<int64_t>(i) * width, kept, width);
-  return sum;
+  if (feedback) residuals_.keep_rows(ctx, comm::Side::push, param.name(), own.indices, values);
 }
 
 // `lost` becomes what encoding loses; it may be the values.

@@ -26,10 +26,9 @@ int64_t row_width(const Tensor& t);
 class Push {
  public:
   Push(const CodecConfig& config, int shards);
-  // Appends a part to each shard that has rows of the parameter; a sparse part may be empty. `chosen`: the rows that may
-  // travel; null: all. The gradient must be coalesced; it is scaled in place. UserError: not f32, with a codec.
-  void add(Context& ctx, Var& param, double factor, const std::vector<int32_t>* chosen,
-           std::vector<std::vector<Part>>& parts);
+  // Appends a part to each shard that has rows of the parameter; a sparse part may be empty. The gradient must be
+  // coalesced; it is scaled in place. UserError: not f32, with a codec.
+  void add(Context& ctx, Var& param, double factor, std::vector<std::vector<Part>>& parts);
   const Codec& codec() const { return *codec_; }
   // Alone with its worker a server gets gradients as they are.
   bool encodes() const { return shards_ > 1 && config_.kind != "none"; }
@@ -41,7 +40,6 @@ class Push {
   using Parts = std::vector<std::vector<Part>>;
   void add_dense(Context& ctx, const Var& param, Part part, Parts& parts);
   void add_rows(Context& ctx, const Var& param, const RowSparse& own, double factor, Parts& parts);
-  Tensor with_kept(const std::string& name, const RowSparse& own);
   Tensor encode(Context& ctx, const std::string& name, const Tensor& values, float* lost);
 
   CodecConfig config_;

@@ -6,6 +6,7 @@
 #include "interface/server_remote.h"
 #include "lmx/error.h"
 #include "lmx/param_server.h"
+#include "lmx/row_sync.h"
 
 namespace lmx {
 
@@ -146,11 +147,22 @@ void ServerStrategy::pull(Context& ctx) {
   if (ctx.ranks > 1) ctx.comm->count(s.env.group, "pull", asked, got);
 }
 
+void ServerStrategy::select(Context& ctx) {
+  for (const auto& [name, rows] : impl_->rows) {
+    Var& param = impl_->tools.replica->at(name);
+    Gradient& grad = param.grad();
+    if (grad.empty()) continue;
+    RowSparse chosen = pack_rows(ctx, rows_of(ctx, grad, param.value()), rows);
+    grad.clear();
+    grad.pieces.push_back(std::move(chosen));
+  }
+}
+
 void ServerStrategy::push(Context& ctx, double lr, const ClipResult& clipped) {
   Impl& s = *impl_;
   std::vector<std::vector<Part>> parts(static_cast<size_t>(ctx.ranks));
   for (const ParameterSpec& spec : s.env.params)
-    s.pushes.add(ctx, s.tools.replica->at(spec.name), clipped.factor(spec.name), s.chosen(spec.name), parts);
+    s.pushes.add(ctx, s.tools.replica->at(spec.name), clipped.factor(spec.name), parts);
   if (s.remote) return s.remote->push(parts, lr);
   int64_t sent = 0;
   for (int r = 0; r < ctx.ranks; ++r) {

@@ -1,9 +1,20 @@
 #include "lmx/sum_strategy.h"
 
+#include <algorithm>
+
 #include "lmx/error.h"
 #include "lmx/row_sync.h"
 
 namespace lmx {
+namespace {
+
+std::vector<int64_t> evenly(int64_t rows, int ranks) {
+  std::vector<int64_t> parts;
+  for (int r = 0; r < ranks; ++r) parts.push_back(chunk_begin(rows, r + 1, ranks) - chunk_begin(rows, r, ranks));
+  return parts;
+}
+
+}  // namespace
 
 SumStrategy::SumStrategy(SumConfig config, SyncEnv env)
     : config_(std::move(config)), env_(std::move(env)), reducer_(config_.codec, env_.group) {
@@ -21,7 +32,8 @@ std::vector<std::vector<std::string>> SumStrategy::units(const std::vector<Param
       continue;
     }
     bucket.push_back(p.name);
-    bytes += 4 * static_cast<double>(p.shape.numel());
+    const int64_t width = p.shape.numel() / std::max<int64_t>(1, p.shape[0]);
+    bytes += static_cast<double>(reducer_.codec().bytes(p.shape[0], width));
     if (bytes < config_.bucket_mb * 1e6) continue;
     units.push_back(std::move(bucket));
     bucket.clear();
@@ -58,23 +70,24 @@ void SumStrategy::reduce_table(Context& ctx, Var& param) {
   RowSparse own = coalesce(ctx, {raw});
   raw.rows = Tensor();
   std::vector<int32_t> index;
+  GatheredIndices gathered;
   if (ctx.comm->size() == 1) {
     index = own.indices;
   } else {
-    index = union_of(ctx, gather_indices(ctx, config_.gather == "raw" ? raw.indices : own.indices, env_.group),
-                     param.shape()[0]);
+    gathered = gather_indices(ctx, config_.gather == "raw" ? raw.indices : own.indices, env_.group);
+    index = union_of(ctx, gathered, param.shape()[0]);
     if (index.empty()) return;  // on every rank
-    own.rows = spread_rows(ctx, own, index);
   }
-  Tensor sum = reducer_.reduce_rows(ctx, param.name(), own.rows, index);
+  Tensor sum = reducer_.reduce_rows(ctx, param.name(), std::move(own), index, &gathered);
   grad.pieces.push_back({std::move(index), std::move(sum), true});
 }
 
 int64_t SumStrategy::table_bytes(const Traffic& t, const Traffic::Sparse& s) const {
   const int64_t told = index_bytes(t, config_.gather == "raw" ? s.indices : s.unique);
   if (s.union_rows == 0) return told;
-  return told + (s.owned.empty() ? reducer_.sent_bytes(t.rank, t.ranks, s.union_rows, s.width)
-                                 : reducer_.sent_row_bytes(t.rank, s.owned, s.width));
+  const auto me = static_cast<size_t>(t.rank);
+  return told + reducer_.sent_row_bytes(t.rank, s.pushed.empty() ? evenly(s.unique[me], t.ranks) : s.pushed[me],
+                                        s.owned.empty() ? evenly(s.union_rows, t.ranks) : s.owned, s.width);
 }
 
 int64_t SumStrategy::expected_bytes(const Traffic& t) const {

@@ -94,11 +94,15 @@ std::string place_of(const Node& config, const std::string& path, const char* ke
 std::vector<ParameterSpec> all_parameters(const std::vector<ParameterSpec>& model, const Loss& loss) {
   std::vector<ParameterSpec> all = model;
   for (ParameterSpec& spec : loss.parameters()) {
+    spec.output = true;
     const auto shared = find(all, spec.name);
-    if (shared == all.end())
+    if (shared == all.end()) {
       all.push_back(std::move(spec));
-    else
-      all[static_cast<size_t>(shared - all.begin())].sparse &= spec.sparse;
+      continue;
+    }
+    ParameterSpec& tied = all[static_cast<size_t>(shared - all.begin())];
+    tied.sparse &= spec.sparse;
+    tied.output = true;
   }
   return all;
 }

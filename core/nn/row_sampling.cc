@@ -102,14 +102,19 @@ void RowRule::fields(Fields& f) {
   f.field("softmax", softmax,
           "regular expression of the output layer's parameters, a row for each word: the step's targets, p and q select");
   f.field("embedding", embedding,
-          "regular expression of tables that are read by the words of the inputs: the rows of these words, no others");
+          "regular expression of tables that are read by words: the rows of the step's, no others; a table that is the "
+          "output layer's too (tied) gets those of `softmax` as well");
+  f.field("source", source,
+          "translation: regular expression of the tables among them that the source sentences alone read; where there "
+          "is one the others are the target's, else both sides'");
   f.choice("draw", draw, {"rank", "step"},
            "who draws the q percent (and the candidates of a sampled softmax): each rank for itself, or one draw for all "
            "ranks of a step");
 }
 
 void RowRule::check(const std::string& where) const {
-  for (const auto& [key, text] : {std::pair("softmax", softmax), std::pair("embedding", embedding)}) {
+  for (const auto& [key, text] :
+       {std::pair("softmax", softmax), std::pair("embedding", embedding), std::pair("source", source)}) {
     try {
       static_cast<void>(std::regex(text));
     } catch (const std::regex_error& e) {
@@ -120,14 +125,20 @@ void RowRule::check(const std::string& where) const {
 
 RowSelector::RowSelector(RowRule rule, const std::vector<ParameterSpec>& params, RandomKey key)
     : rule_(std::move(rule)), key_(key) {
-  const std::regex softmax(rule_.softmax), embedding(rule_.embedding);
+  const std::regex softmax(rule_.softmax), embedding(rule_.embedding), source(rule_.source);
+  const auto read_by_words = [&](const ParameterSpec& p) { return std::regex_search(p.name, embedding); };
+  const auto of_source = [&](const ParameterSpec& p) {
+    return read_by_words(p) && !p.output && std::regex_search(p.name, source);
+  };
+  const bool sides = std::any_of(params.begin(), params.end(), of_source);
   for (const ParameterSpec& p : params) {
-    const bool read_by_words = std::regex_search(p.name, embedding);
     const size_t point = p.name.rfind('.');
-    Selected s{Kind::whole, p.shape[0], p.name.substr(0, point == std::string::npos ? 0 : point), read_by_words};
-    if (std::regex_search(p.name, softmax)) {
+    Selected s{Kind::whole, p.shape[0], p.name.substr(0, point == std::string::npos ? 0 : point)};
+    s.inputs = read_by_words(p) && !of_source(p);
+    s.source = read_by_words(p) && (!sides || of_source(p));
+    if (std::regex_search(p.name, softmax) || (p.output && read_by_words(p))) {
       s.kind = Kind::softmax;
-    } else if (read_by_words) {
+    } else if (read_by_words(p)) {
       s.kind = Kind::embedding;
     } else if (!p.sparse && p.shape.rank() > 1 && rows_of_percent(rule_.hidden_q, p.shape[0]) < p.shape[0]) {
       s.kind = Kind::hidden;
@@ -141,27 +152,34 @@ RowSelector::Kind RowSelector::kind(const std::string& name) const {
 }
 
 void RowSelector::begin_step(StepPlan& plan, int rank, int hidden_rank, std::span<const int32_t> inputs,
-                             std::span<const int32_t> targets) {
+                             std::span<const int32_t> targets, std::span<const int32_t> source) {
   const auto step = static_cast<uint64_t>(plan.step);
   const RandomKey own = rule_.draw == "rank" ? key_.fold(static_cast<uint64_t>(rank)) : key_;
   const RandomKey hidden = key_.fold("hidden").fold(static_cast<uint64_t>(hidden_rank)).fold(step);
-  const std::vector<int32_t> active = ascending(inputs);
-  bool softmax = false;
+  const std::vector<int32_t> of_inputs = ascending(inputs), of_source = ascending(source),
+                             of_both = union_rows(of_inputs, of_source);
+  const auto read = [&](const Selected& p) -> const std::vector<int32_t>& {
+    return p.inputs && p.source ? of_both : p.source ? of_source : of_inputs;
+  };
   rows_.clear();
   for (const auto& [name, p] : params_) {
     if (p.kind == Kind::softmax) {
       // Tables with equally many rows have the same words: their rows go together, a bias with its weight.
       const std::vector<int32_t>& all = plan.rows[name] =
           select_rows(own.fold("softmax").fold(step), targets, rule_.shares, p.rows);
-      rows_[name] = p.inputs ? union_rows(all, active) : all;
-      softmax = true;
+      rows_[name] = p.inputs || p.source ? union_rows(all, read(p)) : all;
     } else if (p.kind == Kind::embedding) {
-      rows_[name] = active;
+      rows_[name] = read(p);
     } else if (p.kind == Kind::hidden) {
       rows_[name] = random_rows(hidden.fold(p.layer), rows_of_percent(rule_.hidden_q, p.rows), p.rows);
     }
   }
-  if (softmax && rule_.draw == "rank") plan.sampler_key = plan.sampler_key.fold(static_cast<uint64_t>(rank));
+  if (sets_candidate_key()) plan.sampler_key = plan.sampler_key.fold(static_cast<uint64_t>(rank));
+}
+
+bool RowSelector::sets_candidate_key() const {
+  return rule_.draw == "rank" && std::any_of(params_.begin(), params_.end(),
+                                             [](const auto& entry) { return entry.second.kind == Kind::softmax; });
 }
 
 const std::vector<int32_t>& RowSelector::rows(const std::string& name) const {
@@ -187,7 +205,7 @@ std::string RowSelector::describe() const {
   };
   add(Kind::softmax, str("the rows of the targets, of the ", rule_.shares.p, " % most frequent words and of ", rule_.shares.q,
                          " % random ones", rule_.draw == "rank" ? ", drawn by each rank," : ", the same on all ranks,"));
-  add(Kind::embedding, "the rows of the inputs");
+  add(Kind::embedding, "the rows of the words that are read");
   add(Kind::hidden, str(rule_.hidden_q, " % of the rows"));
   add(Kind::whole, "all");
   return config::join(parts, "; ");

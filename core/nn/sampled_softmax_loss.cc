@@ -38,6 +38,7 @@ class SampledSoftmax final : public OutputLoss {
         env_(env),
         sampler_(make_sampler(config_.proposal, env.vocab_size, config_.beta, env.vocabulary)) {}
 
+  bool draws_candidates() const override { return true; }
   LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan& plan) const override {
     return whole(sampled_softmax_loss(ctx, features, weight(params), bias(params), targets,

@@ -35,6 +35,7 @@ class TwoStageSoftmax final : public OutputLoss {
         vocab_(env.vocab_size),
         width_(env.feature_size) {}
 
+  bool draws_candidates() const override { return true; }
   LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan& plan) const override {
     const Var table = weight(params);

@@ -144,6 +144,7 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
 // Whose memory it is, its lines, and what they leave out.
 std::string memory_text(const Recipe& r, const Network& network, const Shares& shares) {
   const SyncRules sync(r.sync, "sync", network.specs, 0, shares.ranks, RandomKey());
+  sync.check_loss(network.loss->draws_candidates());
   if (shares.ranks == 1) {
     const bool open = comm_ranks(r.comm, "comm") == 0;
     return str("memory (estimate",

@@ -153,6 +153,7 @@ Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
   schedule = make_schedule(r.schedule, "schedule", optimizer_rate(r) * shared->lr_factor);
   const RandomKey key = RandomKey(static_cast<uint64_t>(r.seed)).fold("sync");
   sync = std::make_unique<SyncRules>(r.sync, "sync", network.specs, c.rank(), c.size(), key);
+  sync->check_loss(network.loss->draws_candidates());
   if (batcher.carries_state()) carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
   if (!sync->servers().empty()) make_workers();
 }

@@ -27,6 +27,7 @@ bool SyncStrategy::owns_update(const Var&) const {
   return false;
 }
 void SyncStrategy::after_step(Context&) {}
+void SyncStrategy::discard() {}
 void SyncStrategy::rescale(double) {}
 bool SyncStrategy::replicated() const {
   return true;
@@ -61,6 +62,9 @@ std::vector<std::pair<std::string, double>> SyncStrategy::take_values() {
 }
 std::string SyncStrategy::summary() const {
   return {};
+}
+CandidateKey SyncStrategy::candidate_key() const {
+  return CandidateKey::left;
 }
 ServerStrategy* SyncStrategy::server() {
   return nullptr;
@@ -129,6 +133,22 @@ void check_pace(const Rule& rule, const std::string& pace, const Rule& first, co
                       pace, ", and in ", first.path, ' ', expected));
 }
 
+using Named = std::pair<std::string, std::unique_ptr<SyncStrategy>>;
+
+// A rank draws one set of candidates, so one rule says with which key.
+void check_candidate_keys(const std::vector<Named>& strategies, const std::string& path) {
+  const Named* first = nullptr;
+  for (const Named& rule : strategies) {
+    if (rule.second->candidate_key() == CandidateKey::left) continue;
+    if (first)
+      throw UserError(
+          str("[sync] ", path, '.', first->first, " and ", path, '.', rule.first,
+              " both say which ranks draw the same softmax candidates, and a rank draws them once a step: "
+              "let one rule be seeded (or sampled_rows with draw: rank), the other unique (or draw: step)"));
+    first = &rule;
+  }
+}
+
 std::string list_of(const std::vector<ParameterSpec>& specs) {
   std::vector<std::string> names;
   for (const ParameterSpec& spec : specs) names.push_back(spec.name);
@@ -148,7 +168,7 @@ struct SyncRules::Impl {
   void order_units(const std::vector<ParameterSpec>& all);
   void post_ready();
 
-  std::vector<std::pair<std::string, std::unique_ptr<SyncStrategy>>> strategies;  // by rule name, in recipe order
+  std::vector<Named> strategies;  // by rule name, in recipe order
   std::map<std::string, SyncStrategy*> by_param;
   std::vector<ServerStrategy*> servers;
   std::vector<Unit> units;
@@ -235,6 +255,7 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vecto
     impl_->strategies.emplace_back(rule.name, std::move(strategy));
     left = std::move(others);
   }
+  check_candidate_keys(impl_->strategies, path);
   if (!left.empty())
     throw UserError(str("[sync] no rule of ", path, " covers ", list_of(left),
                         "; end with {rest: {params: \".*\", strategy: allreduce}}"));
@@ -277,6 +298,10 @@ bool SyncRules::owns_update(const Var& param) const {
 
 void SyncRules::after_step(Context& ctx) {
   for (auto& [name, s] : impl_->strategies) s->after_step(ctx);
+}
+
+void SyncRules::discard() {
+  for (auto& [name, s] : impl_->strategies) s->discard();
 }
 
 void SyncRules::rescale(double factor) {
@@ -353,6 +378,16 @@ std::vector<std::string> SyncRules::summary() const {
   for (const auto& [name, s] : impl_->strategies)
     if (const std::string text = s->summary(); !text.empty()) lines.push_back(str("sync.", name, ": ", text));
   return lines;
+}
+
+void SyncRules::check_loss(bool draws_candidates) const {
+  if (draws_candidates) return;
+  for (const auto& [name, s] : impl_->strategies)
+    if (s->candidate_key() == CandidateKey::needed)
+      throw UserError(
+          str("[sync] sync.", name,
+              ": groups of ranks are to draw a softmax's candidates with one seed, but this loss draws none; "
+              "give a loss that samples (sampled_softmax, two_stage_softmax), or strategy unique"));
 }
 
 const std::vector<ServerStrategy*>& SyncRules::servers() const {

@@ -143,6 +143,7 @@ void Trainer::update(const StepLoss& loss) {
 }
 
 void Trainer::account(const StepLoss& loss, const Outcome& outcome, int64_t step) {
+  if (!outcome.made()) s_.sync->discard();
   if (!outcome.overflow.empty()) return handle_overflow(outcome, step);
   at_.window.grad_norm = outcome.grad_norm;
   if (!outcome.divergence.empty()) return handle_divergence(outcome.divergence, step);

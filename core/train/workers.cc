@@ -84,6 +84,7 @@ void Trainer::work() {
   s_.comm.announce(w.clock);  // others with earlier events go on meanwhile
   const StepLoss own = forward_backward(share, plan);
   for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
+  for (ServerStrategy* server : s_.sync->servers()) server->select(s_.ctx);
   const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip, unscale());
   if (!take_turn(server::Event::push, w.clock)) return;
   push(own, clipped);

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 
+#include "comm/cut.h"
 #include "lmx/codec.h"
 #include "lmx/random.h"
+#include "lmx/row_sync.h"
 #include "sync/group.h"
 
 namespace lmx {
@@ -33,6 +36,17 @@ Tensor draw(Context& ctx, Shape shape, uint64_t seed) {
 
 std::vector<float> floats(const Tensor& t) {
   return {t.values<float>().begin(), t.values<float>().end()};
+}
+
+// Every rank has all the rows.
+Tensor reduce_all(Reducer& reducer, Context& ctx, const Tensor& rows, const std::vector<int32_t>& index) {
+  return reducer.reduce_rows(ctx, "t", {index, rows, true}, index, nullptr);
+}
+
+// A rank has some of the rows of `index`, and tells the others which.
+Tensor reduce_some(Reducer& reducer, Context& ctx, const RowSparse& own, const std::vector<int32_t>& index) {
+  const GatheredIndices gathered = gather_indices(ctx, own.indices, "g");
+  return reducer.reduce_rows(ctx, "t", own, index, &gathered);
 }
 
 std::string refused(const std::function<void()>& f) {
@@ -130,8 +144,8 @@ TEST(Reducer, ATableKeepsResidualsForRowsThatWereSent) {
   make_group(3)->run([](Communicator& comm) {
     Context ctx = context(comm);
     Reducer reducer({.kind = "one_bit"}, "g");
-    reducer.reduce_rows(ctx, "t", draw(ctx, {4, 2}, 1), {2, 3, 7, 900});
-    reducer.reduce_rows(ctx, "t", draw(ctx, {2, 2}, 2), {3, 12});
+    reduce_all(reducer, ctx, draw(ctx, {4, 2}, 1), {2, 3, 7, 900});
+    reduce_all(reducer, ctx, draw(ctx, {2, 2}, 2), {3, 12});
     const StateDict state = reducer.state();
     const auto push = state.at("t.push.rows").values<int32_t>();
     EXPECT_THAT(std::vector<int32_t>(push.begin(), push.end()), ElementsAre(2, 3, 7, 12, 900));
@@ -149,30 +163,122 @@ TEST(Reducer, ATableMayForgetResiduals) {
     Context ctx = context(comm);
     Reducer reducer({.kind = "one_bit", .residual = "none"}, "g");
     const Tensor own = draw(ctx, {4, 2}, 1);
-    const std::vector<float> first = floats(reducer.reduce_rows(ctx, "t", own, {2, 3, 7, 900}));
+    const std::vector<float> first = floats(reduce_all(reducer, ctx, own, {2, 3, 7, 900}));
     EXPECT_TRUE(reducer.state().empty());
-    EXPECT_EQ(floats(reducer.reduce_rows(ctx, "t", own, {2, 3, 7, 900})), first);
+    EXPECT_EQ(floats(reduce_all(reducer, ctx, own, {2, 3, 7, 900})), first);
+  });
+}
+
+// Each of two ranks has a row that the other lacks: neither counts in the means of the other, wherever they are summed.
+TEST(Reducer, ARankEncodesItsOwnRowsAlone) {
+  for (const char* residual : {"rows", "none"}) {
+    for (const int64_t width : {1, 5}) {
+      for (const int32_t second : {1, 2}) {
+        make_group(2)->run([&](Communicator& comm) {
+          Context ctx = context(comm);
+          Reducer reducer({.kind = "one_bit", .residual = residual}, "g");
+          Tensor row = ctx.zeros({1, width});
+          for (float& v : row.values<float>()) v = ctx.rank == 0 ? 1.0f : -1.0f;
+          const RowSparse own{{ctx.rank == 0 ? 0 : second}, row, true};
+          for (int step = 0; step < 2; ++step) {
+            const Tensor sum = reduce_some(reducer, ctx, own, {0, second});
+            for (int64_t i = 0; i < 2 * width; ++i)
+              EXPECT_EQ(sum.data<float>()[i], i < width ? 1 : -1) << residual << i;
+          }
+          if (std::string(residual) == "none") return;
+          const auto kept = reducer.state().at("t.push.rows").values<int32_t>();
+          EXPECT_THAT(kept, ElementsAre(own.indices[0]));  // and of its own rows alone it keeps what they lost
+        });
+      }
+    }
+  }
+}
+
+// Means of columns are written once a column where there are enough of them.
+TEST(Reducer, OneBitStaysNearOneBitAnEntry) {
+  const Reducer reducer({.kind = "one_bit"}, "g");
+  const auto bits = [&](int64_t rows, int64_t width, int ranks) {
+    return 8 * static_cast<double>(reducer.sent_bytes(0, ranks, rows, width)) /
+           (2 * static_cast<double>((ranks - 1) * rows * width) / ranks);
+  };
+  EXPECT_LT(bits(512, 2048, 192), 1.25);
+  EXPECT_LT(bits(128, 1024, 64), 1.6);
+  EXPECT_LT(bits(2048, 2048, 4), 1.05);
+  EXPECT_LT(bits(1'000'000, 1, 64), 1.05);  // a vector is cut between rows
+  const std::vector<int64_t> own(64, 10), all(64, 500);
+  EXPECT_LT(8 * static_cast<double>(reducer.sent_row_bytes(0, own, all, 512)) / (63 * (10.0 + 500.0) * 512), 1.1);
+}
+
+StateDict copied(const StateDict& state) {
+  StateDict all;
+  for (const auto& [key, t] : state) all[key] = t.clone(MemClass::other);
+  return all;
+}
+void expect_same(const StateDict& a, const StateDict& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [key, t] : a) {
+    ASSERT_TRUE(b.contains(key)) << key;
+    ASSERT_EQ(t.shape(), b.at(key).shape()) << key;
+    EXPECT_EQ(std::memcmp(t.raw(), b.at(key).raw(), static_cast<size_t>(t.bytes())), 0) << key;
+  }
+}
+
+// A step whose update is left out leaves nothing: neither its gradient nor, where that is infinite, what it wiped out.
+TEST(Reducer, AnUpdateThatIsLeftOutTakesItsGradientAlong) {
+  make_group(3)->run([](Communicator& comm) {
+    Context ctx = context(comm);
+    Reducer reducer({.kind = "one_bit"}, "g");
+    const auto step = [&](uint64_t seed, int32_t row, float first) {
+      Tensor dense = draw(ctx, {6, 4}, seed), rows = draw(ctx, {3, 2}, seed);
+      dense.data<float>()[0] = rows.data<float>()[0] = first;
+      reducer.reduce(ctx, "w", dense);
+      reduce_all(reducer, ctx, rows, {1, row, 300});
+    };
+    step(1, 5, INFINITY);
+    reducer.discard();
+    EXPECT_TRUE(reducer.state().empty());
+    step(2, 5, 1);
+    reducer.commit();
+    const StateDict before = copied(reducer.state());
+    for (const float first : {1.0f, INFINITY}) {
+      step(3, 7, first);
+      reducer.discard();
+      expect_same(reducer.state(), before);
+    }
+    reducer.discard();  // twice
+    expect_same(reducer.state(), before);
+    step(4, 9, 1);
+    reducer.commit();
+    const StateDict after = copied(reducer.state());
+    EXPECT_THAT(after.at("t.push.rows").values<int32_t>(), ElementsAre(1, 5, 9, 300));
+    reducer.discard();  // too late
+    expect_same(reducer.state(), after);
   });
 }
 
 // All that ranks keep, by parameter and element, after `ranks` ranks have made some steps.
 using Kept = std::map<std::string, std::vector<double>>;
-void add_kept(Kept& kept, const StateDict& state, std::map<std::string, size_t>& chunk) {
+void add_kept(Kept& kept, const StateDict& state, int rank, int ranks) {
   for (const auto& [key, t] : state) {
     if (key.ends_with(".rows")) continue;
-    const bool sum = key.ends_with(".sum");
-    const std::string name = key.substr(0, key.find('.'));
     const auto index = state.find(key + ".rows");
-    std::vector<double>& to = kept[name];
+    const bool sum = key.ends_with(".sum"), table = index != state.end();
+    const comm::Part part = !sum    ? comm::Part{0, 11, 0, 2}
+                            : table ? comm::table_part(1, 2, rank, ranks)
+                                    : comm::part_of(11, 2, rank, ranks);
+    std::vector<double>& to = kept[key.substr(0, key.find('.'))];
     to.resize(1000);
-    const size_t first = index == state.end() && sum ? chunk[name] : 0;
-    for (size_t i = 0; i < t.values<float>().size(); ++i) {
-      const size_t at =
-          index == state.end() ? first + i : static_cast<size_t>(index->second.data<int32_t>()[i / 2]) * 2 + i % 2;
-      to[at] += static_cast<double>(t.data<float>()[i]);
+    for (int64_t i = 0; i < t.numel(); ++i) {
+      const int64_t row = table ? index->second.data<int32_t>()[i / part.columns] : part.row + i / part.columns;
+      to[static_cast<size_t>(row * 2 + part.column + i % part.columns)] += static_cast<double>(t.data<float>()[i]);
     }
-    if (index == state.end() && sum) chunk[name] += t.values<float>().size();
   }
+}
+Kept all_kept(const std::vector<StateDict>& states) {
+  Kept kept;
+  for (size_t r = 0; r < states.size(); ++r)
+    add_kept(kept, states[r], static_cast<int>(r), static_cast<int>(states.size()));
+  return kept;
 }
 
 std::vector<StateDict> states_after_steps(int ranks) {
@@ -182,7 +288,7 @@ std::vector<StateDict> states_after_steps(int ranks) {
     Reducer reducer({.kind = "one_bit"}, "g");
     for (uint64_t step = 0; step < 3; ++step) {
       reducer.reduce(ctx, "w", draw(ctx, {11, 2}, step));
-      reducer.reduce_rows(ctx, "t", draw(ctx, {4, 2}, 9 + step), {1, 4, static_cast<int32_t>(5 + step), 300});
+      reduce_all(reducer, ctx, draw(ctx, {4, 2}, 9 + step), {1, 4, static_cast<int32_t>(5 + step), 300});
     }
     for (const auto& [key, t] : reducer.state()) {  // the ranks' allocators end with the group
       Tensor copy = Tensor::empty(Allocator::cpu(), t.shape(), t.dtype());
@@ -197,9 +303,7 @@ class OtherRanks : public testing::TestWithParam<int> {};
 
 TEST_P(OtherRanks, ResidualsAreSummedAndSplit) {
   const std::vector<StateDict> saved = states_after_steps(4);
-  Kept before, after;
-  std::map<std::string, size_t> chunk, chunk_after;
-  for (const StateDict& state : saved) add_kept(before, state, chunk);
+  const Kept before = all_kept(saved);
   std::vector<StateDict> loaded(static_cast<size_t>(GetParam()));
   const auto group = make_group(GetParam());
   group->run([&](Communicator& comm) {
@@ -214,9 +318,9 @@ TEST_P(OtherRanks, ResidualsAreSummedAndSplit) {
     if (ctx.ranks == 1) return;
     // They fit the next step.
     reducer.reduce(ctx, "w", draw(ctx, {11, 2}, 7));
-    reducer.reduce_rows(ctx, "t", draw(ctx, {2, 2}, 8), {4, 300});
+    reduce_all(reducer, ctx, draw(ctx, {2, 2}, 8), {4, 300});
   });
-  for (const StateDict& state : loaded) add_kept(after, state, chunk_after);
+  const Kept after = all_kept(loaded);
   ASSERT_EQ(after.size(), 2u);
   for (const auto& [name, values] : before)
     for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(after.at(name)[i], values[i], 1e-5) << name << i;
@@ -225,15 +329,13 @@ INSTANTIATE_TEST_SUITE_P(Counts, OtherRanks, testing::Values(1, 2, 3, 4, 8));
 
 TEST(Reducer, OneRankAddsWhatSeveralKept) {
   const std::vector<StateDict> saved = states_after_steps(4);
-  Kept before;
-  std::map<std::string, size_t> chunk;
-  for (const StateDict& state : saved) add_kept(before, state, chunk);
+  const Kept before = all_kept(saved);
   const auto self = make_self_communicator();
   Context ctx = context(*self);
   Reducer reducer({.kind = "one_bit"}, "g");
   reducer.load(ctx, saved);
   const Tensor dense = draw(ctx, {11, 2}, 7), rows = draw(ctx, {2, 2}, 8);
-  const Tensor sum = reducer.reduce(ctx, "w", dense), row_sum = reducer.reduce_rows(ctx, "t", rows, {2, 300});
+  const Tensor sum = reducer.reduce(ctx, "w", dense), row_sum = reduce_all(reducer, ctx, rows, {2, 300});
   for (int64_t i = 0; i < 22; ++i)
     EXPECT_NEAR(static_cast<double>(sum.data<float>()[i]),
                 static_cast<double>(dense.data<float>()[i]) + before.at("w")[static_cast<size_t>(i)], 1e-5);
@@ -244,7 +346,7 @@ TEST(Reducer, OneRankAddsWhatSeveralKept) {
   }
   // Once: the next gradients are what they are, and of the table only rows that have not come yet are kept.
   EXPECT_EQ(reducer.reduce(ctx, "w", dense).raw(), dense.raw());
-  EXPECT_EQ(floats(reducer.reduce_rows(ctx, "t", rows, {2, 300})), floats(rows));
+  EXPECT_EQ(floats(reduce_all(reducer, ctx, rows, {2, 300})), floats(rows));
   const auto left = reducer.state().at("t.push.rows").values<int32_t>();
   EXPECT_THAT(std::vector<int32_t>(left.begin(), left.end()), ElementsAre(1, 4, 5, 6, 7));
 }
@@ -269,9 +371,12 @@ TEST(Reducer, SentBytes) {
   EXPECT_EQ(none.sent_bytes(0, 1, 10, 3), 0);
   EXPECT_EQ(none.sent_bytes(0, 4, 8, 3), 2 * 3 * 24 * 4 / 4);
   EXPECT_EQ(fp16.sent_bytes(0, 4, 8, 3), 3 * 24 * 4 / 4);
-  // Chunks of 3 and 4 rows: rank 0 sends the other one, and the sum of its own.
-  EXPECT_EQ(one_bit.sent_bytes(0, 2, 7, 16), (128 + 4 * 2) + (128 + 3 * 2));
-  EXPECT_EQ(one_bit.sent_row_bytes(1, std::vector<int64_t>{7, 0}, 16), 128 + 7 * 2);
+  // Eight columns each: rank 0 sends the other's, and the sum of its own.
+  EXPECT_EQ(one_bit.sent_bytes(0, 2, 7, 16), 2 * (64 + 7));
+  EXPECT_EQ(one_bit.sent_row_bytes(1, std::vector<int64_t>{2, 0}, std::vector<int64_t>{7, 1}, 16), (64 + 2) + (64 + 8));
+  // Rows of 3 and 4, of a table by their index: rank 1 sends its two to rank 0, and the sum of one that it owns.
+  EXPECT_EQ(one_bit.sent_bytes(0, 2, 7, 1), 2 * (8 + 1));
+  EXPECT_EQ(one_bit.sent_row_bytes(1, std::vector<int64_t>{2, 0}, std::vector<int64_t>{17, 1}, 1), (8 + 1) + (8 + 1));
 }
 
 TEST(Reducer, Messages) {

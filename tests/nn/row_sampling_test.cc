@@ -170,6 +170,40 @@ TEST(RowSelector, ATiedTableMovesTheWordsOfTheInputsToo) {
   EXPECT_THAT(s.plan.rows.at("embedding.weight"), IsSubsetOf(s.rows.at("embedding.weight")));
 }
 
+// Whatever the patterns say: the output layer reads the same table.
+TEST(RowSelector, ATiedTableIsKnownByTheOutputLayer) {
+  std::vector<ParameterSpec> tied = model();
+  tied.erase(tied.end() - 2);
+  tied[0].output = true;
+  const Step s = step_of({}, 0, 0, tied);
+  EXPECT_EQ(s.plan.rows.at("embedding.weight"), s.plan.rows.at("softmax.bias"));
+  EXPECT_THAT(s.rows.at("embedding.weight"), IsSupersetOf({2, 30, 31, 45}));
+}
+
+// Source words are 7 and 8, inputs 30 and 31, targets 2, 31 and 45.
+TEST(RowSelector, SourceWordsReadTheirTable) {
+  const auto rows = [](const std::vector<ParameterSpec>& tables, const RowRule& rule = {.shares = {0, 0}}) {
+    RowSelector selector(rule, tables, RandomKey(8));
+    StepPlan plan;
+    selector.begin_step(plan, 0, 0, Rows{30, 31, 30}, Rows{31, 2, 45}, Rows{8, 7, 8});
+    std::vector<Rows> all;
+    for (const ParameterSpec& p : tables) all.push_back(selector.rows(p.name));
+    return all;
+  };
+  const auto table = [](const char* name, bool output = false) {
+    return ParameterSpec{name, {50, 4}, {}, true, output};
+  };
+  EXPECT_THAT(rows({table("encoder.embedding.weight"), table("decoder.embedding.weight")}),
+              ElementsAre(Rows{7, 8}, Rows{30, 31}));
+  EXPECT_THAT(rows({table("encoder.embedding.weight"), table("decoder.embedding.weight", true)}),
+              ElementsAre(Rows{7, 8}, Rows{2, 30, 31, 45}));
+  EXPECT_THAT(rows({table("embedding.weight")}), ElementsAre(Rows{7, 8, 30, 31}));
+  EXPECT_THAT(rows({table("embedding.weight", true)}), ElementsAre(Rows{2, 7, 8, 30, 31, 45}));
+  EXPECT_THAT(
+      rows({table("german"), table("english")}, {.shares = {0, 0}, .embedding = "german|english", .source = "german"}),
+      ElementsAre(Rows{7, 8}, Rows{30, 31}));
+}
+
 TEST(RowSelector, TinyTablesAndMatrices) {
   const std::vector<ParameterSpec> tiny{{"softmax.weight", {46, 1}, {}, true}, {"w", {1, 1}, {}, false}};
   const Step s = step_of({.shares = {0, 0}, .hidden_q = 10}, 0, 0, tiny);
@@ -199,6 +233,7 @@ TEST(RowRule, Messages) {
   EXPECT_THAT(message("draw: worker"), HasSubstr("expected one of rank, step"));
   EXPECT_THAT(message("softmax: '['"), HasSubstr("sync.a.softmax: '[' is no regular expression"));
   EXPECT_THAT(message("embedding: '('"), HasSubstr("sync.a.embedding"));
+  EXPECT_THAT(message("source: '('"), HasSubstr("sync.a.source"));
 }
 
 // Against what select_rows() makes of texts that follow Zipf's law.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/cut.h"
 #include "lmx/plugin.h"
 #include "lmx/row_sync.h"
 #include "sync/conformance_data.h"
@@ -45,7 +46,11 @@ inline std::vector<Case> conformance_cases() {
 // One rank's strategy and parameters.
 class RankRun {
  public:
-  RankRun(Communicator& comm, const Case& c) : comm_(comm), specs_(parameters()), selection_(c.selection()) {
+  RankRun(Communicator& comm, const Case& c)
+      : comm_(comm),
+        specs_(parameters()),
+        selection_(c.selection()),
+        own_rows_(c.config.find("one_bit") != std::string::npos || c.strategy == "one_bit") {
     ctx_.rank = comm.rank();
     ctx_.ranks = comm.size();
     ctx_.allocator = comm.allocator();
@@ -83,10 +88,22 @@ class RankRun {
       const Traffic t = traffic(ctx_.rank, ctx_.ranks, step, specs, selection_);
       const int64_t expected = strategy_->expected_bytes(t), to_come = expected_received(t);
       if (sent != expected) wrong.push_back(str("sent ", sent, " bytes for ", names[0], ", expected ", expected));
+      if (own_rows_) {
+        check_totals(names[0], sent, received, wrong);
+        continue;
+      }
       if (received != to_come)
         wrong.push_back(str("received ", received, " bytes for ", names[0], ", expected ", to_come));
     }
     return wrong;
+  }
+
+  // Of a table that is sent by each rank's own rows the ranks receive unequal parts; together what they have sent.
+  void check_totals(const std::string& name, int64_t sent, int64_t received, std::vector<std::string>& wrong) {
+    const double own = static_cast<double>(sent - received);
+    double all = 0;
+    for (const double difference : comm_.gather_numbers(std::span(&own, 1), "test")) all += difference;
+    if (all != 0) wrong.push_back(str(all, " bytes were sent for ", name, " and not received"));
   }
 
   // By the formulas of all ranks. What is gathered comes from each of the others, who has sent it G - 1 times; a sum
@@ -158,6 +175,7 @@ class RankRun {
   Context ctx_;
   std::vector<ParameterSpec> specs_;
   Selection selection_;
+  bool own_rows_;
   std::unique_ptr<SyncStrategy> strategy_;
   std::map<std::string, Var> vars_;
   std::vector<std::vector<std::string>> units_;
@@ -303,26 +321,30 @@ class Check {
     for (const ParameterSpec& p : parameters()) {
       if (forgets_ && (p.sparse || case_.selection().rows(0, 0, p))) continue;
       std::vector<double>& owed = owed_[p.name];
-      const auto width = static_cast<size_t>(width_of(p));
-      size_t chunk = 0;  // where a rank's part of a dense sum begins
-      for (const StateDict& state : states) {
-        for (const char* what : {".push", ".sum"}) {
-          const auto found = state.find(p.name + what);
-          if (found == state.end()) continue;
-          const auto kept = found->second.values<float>();
-          const auto index = state.find(p.name + what + ".rows");
-          const bool sum = std::string(what) == ".sum";
-          for (size_t i = 0; i < kept.size(); ++i) {
-            const size_t row = index == state.end() ? 0 : static_cast<size_t>(index->second.data<int32_t>()[i / width]);
-            owed[index == state.end() ? i + (sum ? chunk : 0) : row * width + i % width] -=
-                static_cast<double>(kept[i]);
-          }
-          if (sum && index == state.end()) chunk += kept.size();
-        }
-      }
+      for (int r = 0; r < comm_.size(); ++r)
+        for (const char* what : {".push", ".sum"}) take_kept(states[static_cast<size_t>(r)], p, what, r, owed);
       for (size_t i = 0; i < owed.size(); ++i)
         if (std::abs(owed[i]) > 1e-5 * (size_[p.name][i] + 1))
           return fail(kSteps, str(p.name, '[', i, "]: ", owed[i], " is lost"));
+    }
+  }
+
+  // What a rank keeps of its own values is whole rows, of sums its part of them.
+  void take_kept(const StateDict& state, const ParameterSpec& p, const std::string& what, int rank,
+                 std::vector<double>& owed) const {
+    const auto found = state.find(p.name + what), index = state.find(p.name + what + ".rows");
+    if (found == state.end()) return;
+    const bool table = index != state.end();
+    const int64_t width = width_of(p);
+    comm::Part part{0, p.shape[0], 0, width};
+    if (what == ".sum")
+      part =
+          table ? comm::table_part(1, width, rank, comm_.size()) : comm::part_of(p.shape[0], width, rank, comm_.size());
+    const auto kept = found->second.values<float>();
+    for (int64_t i = 0; i < static_cast<int64_t>(kept.size()); ++i) {
+      const int64_t row = table ? index->second.data<int32_t>()[i / part.columns] : part.row + i / part.columns;
+      owed[static_cast<size_t>(row * width + part.column + i % part.columns)] -=
+          static_cast<double>(kept[static_cast<size_t>(i)]);
     }
   }
 

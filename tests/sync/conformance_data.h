@@ -174,6 +174,10 @@ inline Traffic traffic(int rank, int ranks, int step, const std::vector<Paramete
     const Reference ref = reference(ranks, step, p, selection);
     s.union_rows = static_cast<int64_t>(ref.rows.size());
     s.owned = owned_of(ref.rows, ranks);
+    for (int r = 0; r < ranks; ++r) {
+      const Own own = selection.own(r, step, p);
+      s.pushed.push_back(owned_of(std::set(own.indices.begin(), own.indices.end()), ranks));
+    }
     t.sparse.push_back(s);
   }
   return t;

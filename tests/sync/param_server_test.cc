@@ -70,6 +70,7 @@ class Worker {
     for (const ParameterSpec& p : specs_) replica_.at(p.name).grad().coalesce(ctx_);
     comm_.announce(2 * step + 1);
     comm_.wait_turn();
+    server_->select(ctx_);
     server_->push(ctx_, lr, {});
     replica_.clear_gradients();
     server_->count_served(ctx_);

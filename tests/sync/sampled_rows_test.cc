@@ -312,6 +312,10 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
       for (float& v : ones.values<float>()) v = 1;
       replica.at(p.name).grad().dense = ones;
     }
+    server->select(ctx);
+    // The norm that clipping sees is that of what is pushed.
+    const ClipResult clipped = measure_gradients(ctx, replica, read_clip(parse_yaml("1e9", "r.yaml"), "clip"));
+    EXPECT_NEAR(clipped.norm, std::sqrt(2.0 * static_cast<double>(words.size()) + 2 * 5 + 4), 1e-5);
     server->push(ctx, 1, {});
     comm.announce(10);
     comm.barrier();
@@ -361,7 +365,16 @@ TEST(SampledRows, Messages) {
   EXPECT_THAT(refused("{name: sampled_rows, softmax: '('}"),
               HasSubstr("sync.all.softmax: '(' is no regular expression"));
   EXPECT_THAT(refused("{name: sampled_rows, transport: tcp}"), HasSubstr("allreduce, param_server"));
-  EXPECT_THAT(refused("{name: sampled_rows, replay: x}"), HasSubstr("ranks go in step with transport allreduce"));
+  for (const char* clocked : {"replay: x", "schedule: x", "delay: {mean: 2}", "delay: {kind: fixed}",
+                              "delay: {spread: 0.1}", "delay: {kind: trace, file: x}"})
+    EXPECT_THAT(refused(str("{name: sampled_rows, ", clocked, "}")),
+                testing::AllOf(HasSubstr("with transport: allreduce ranks go in step"),
+                               HasSubstr("give transport: param_server")));
+  EXPECT_THAT(refused("{name: sampled_rows, transport: param_server, bucket_mb: 1}"), HasSubstr("sync.all.bucket_mb"));
+  EXPECT_THAT(refused("{name: sampled_rows, transport: param_server, codec: {kind: fp16, reduce: fp32}}"),
+              HasSubstr("sync.all.codec.reduce: a server adds each push"));
+  EXPECT_EQ(refused("{name: sampled_rows, codec: {kind: fp16, reduce: fp32}}"), "no error");
+  EXPECT_EQ(refused("{name: sampled_rows, transport: param_server, delay: {mean: 2}}"), "no error");
   const Node full = full_component(PluginKind::sync, parse_yaml("name: sampled_rows", "r.yaml"), "sync.all");
   for (const auto& [key, value] :
        {std::pair("p", "10.0"), {"q", "10.0"}, {"hidden_q", "90.0"}, {"draw", "rank"}, {"transport", "allreduce"}})

@@ -10,6 +10,7 @@ namespace lmx::sync_test {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -44,6 +45,42 @@ TEST(Recipe, IllegalPairsAreRefusedWithTheReason) {
   EXPECT_THAT(refused("{name: allreduce, bukcet_mb: 1}"), HasSubstr("did you mean"));
 }
 
+TEST(Recipe, SettingsThatNothingReadsAreRefused) {
+  for (const char* name :
+       {"allreduce", "unique", "seeded", "allgather", "allgather_dense", "param_server", "sampled_rows"}) {
+    const auto with = [&](const char* codec) { return refused(str("{name: ", name, ", codec: ", codec, "}")); };
+    EXPECT_THAT(with("{kind: bf16, scale: 512}"),
+                AllOf(HasSubstr("r.yaml:1"), HasSubstr("sync.all.codec.scale: 512 is read by kind fp16 alone"),
+                      HasSubstr("kind is bf16")))
+        << name;
+    EXPECT_THAT(with("{reduce: fp32}"), HasSubstr("sync.all.codec.reduce: fp32 is read by kind fp16 alone")) << name;
+    EXPECT_THAT(with("{kind: fp16, residual: none}"), HasSubstr("codec.residual: none is read by kind one_bit alone"))
+        << name;
+    EXPECT_EQ(with("{kind: fp16, scale: 512}"), "") << name;
+  }
+  EXPECT_THAT(refused("{name: one_bit, codec: {kind: one_bit, scale: 512}}"), HasSubstr("codec.scale"));
+  EXPECT_EQ(refused("{name: one_bit, codec: {kind: one_bit, residual: none}}"), "");
+  EXPECT_THAT(refused("{name: param_server, codec: {kind: fp16, reduce: fp32}}"),
+              AllOf(HasSubstr("sync.all.codec.reduce"), HasSubstr("changes nothing; leave it out")));
+}
+
+// Where a rule has dense gradients too, these are summed through the codec.
+TEST(Recipe, GatheredTablesAreAddedInFp32WhateverTheCodec) {
+  const std::vector<ParameterSpec> tables{{"t", {5, 2}, {}, true}};
+  std::vector<ParameterSpec> both = tables;
+  both.push_back({"w", {5, 2}, {}, false});
+  for (const char* name : {"allgather", "allgather_dense"}) {
+    const std::string yaml = str("{name: ", name, ", codec: {kind: fp16, reduce: fp32}}");
+    EXPECT_NO_THROW(strategy(yaml, 0, 2, both));
+    try {
+      strategy(yaml, 0, 2, tables);
+      ADD_FAILURE() << "accepted";
+    } catch (const UserError& e) {
+      EXPECT_THAT(e.what(), AllOf(HasSubstr("sync.all.codec.reduce"), HasSubstr(name), HasSubstr("leave it out")));
+    }
+  }
+}
+
 TEST(Recipe, DefaultsAreFilledIn) {
   make_group(1);
   const auto full = [](const std::string& yaml) {
@@ -68,6 +105,11 @@ TEST(Allreduce, BucketsCloseWhenTheyAreFullAndTablesTravelAlone) {
   EXPECT_THAT(units("{name: allreduce, bucket_mb: 0.000140}"),
               ElementsAre(ElementsAre("softmax_bias"), ElementsAre("softmax"), ElementsAre("edge", "bias"),
                           ElementsAre("gate"), ElementsAre("tiny"), ElementsAre("emb")));
+  // As they travel: with fp16 12 bytes, 58 and 1584.
+  EXPECT_THAT(units("{name: allreduce, bucket_mb: 0.000140, codec: {kind: fp16}}"),
+              Contains(ElementsAre("edge", "bias", "gate")));
+  EXPECT_THAT(units("{name: allreduce, bucket_mb: 0.000070, codec: {kind: fp16}}"),
+              Contains(ElementsAre("edge", "bias")));
   EXPECT_EQ(units("{name: allreduce, bucket_mb: 0}").size(), parameters().size());
   EXPECT_EQ(units("name: unique").size(), parameters().size());
 }

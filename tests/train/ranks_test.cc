@@ -14,6 +14,8 @@ namespace {
 
 using testing::HasSubstr;
 
+using Changes = std::vector<std::pair<std::string, std::string>>;
+
 constexpr const char* kRecipe = R"(
 data: {name: synthetic, vocab_size: 40, train_tokens: 1500, valid_tokens: 157, test_tokens: 0, branching: 6, classes: 4}
 batcher: {name: tbptt, sequence_length: 5}
@@ -132,6 +134,33 @@ TEST_F(Ranks, AnErrorOfOneRankEndsTheRunOnce) {
   EXPECT_EQ(records("s", "train").back()["skipped"], 4);
 }
 
+// An update that is left out leaves nothing of its gradient to later ones.
+TEST_F(Ranks, ErrorFeedbackForgetsUpdatesThatAreLeftOut) {
+  const auto kept = [&](const char* dir) {
+    double squares = 0;
+    const TrainState state = load_checkpoint(str(path(dir), "/checkpoints/step-", result_.steps), Allocator::cpu());
+    for (const StateDict& rank : state.ranks)
+      for (const auto& [name, t] : rank)
+        if (t.dtype() == DType::f32)
+          for (const float v : t.values<float>()) squares += static_cast<double>(v) * static_cast<double>(v);
+    return squares;
+  };
+  const Changes one_bit{{"sync", "{all: {params: '.*', strategy: one_bit}}"}, {"train.steps", "2"}};
+  const auto with = [&](Changes more) {
+    more.insert(more.begin(), one_bit.begin(), one_bit.end());
+    return more;
+  };
+  run("made", 3, one_bit);
+  EXPECT_GT(kept("made"), 0);
+  run("skipped", 3, with({{"train.max_loss", "0.01"}, {"train.on_divergence", "skip"}}));
+  EXPECT_EQ(records("skipped", "train").back()["skipped"], 2);
+  EXPECT_EQ(kept("skipped"), 0);
+  // Half precision: the first scales are far too high.
+  run("overflow", 3, with({{"precision", "fp16"}, {"loss_scale", "{init: 16777216}"}}));
+  EXPECT_EQ(records("overflow", "train").back()["overflows"], 2);
+  EXPECT_EQ(kept("overflow"), 0);
+}
+
 TEST_F(Ranks, Messages) {
   EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{ranks: 4}"}}); }), HasSubstr("--ranks 4"));
   EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{name: virtul, ranks: 4}"}}); }),
@@ -139,6 +168,12 @@ TEST_F(Ranks, Messages) {
   EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{name: virtual, rank: 4}"}}); }),
               HasSubstr("did you mean 'ranks'?"));
   EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{name: virtual, ranks: 0}"}}); }), HasSubstr("comm.ranks"));
+  const Changes native{{"comm", "{name: mpi, ranks: 2, reduce: native}"}};
+  EXPECT_THAT(message<UserError>([&] { read_recipe(recipe("m", 0, native), "ranks"); }),
+              testing::AllOf(HasSubstr("comm.reduce: native"), HasSubstr("fixes no order"),
+                             HasSubstr("deterministic to false")));
+  const Changes seeds{{"loss", "{name: full_softmax}"}, {"sync", "{all: {params: '.*', strategy: seeded}}"}};
+  EXPECT_THAT(message<UserError>([&] { run("m", 2, seeds); }), HasSubstr("sync.all: groups of ranks"));
   EXPECT_FALSE(std::filesystem::exists(path("m")));
 }
 

@@ -101,6 +101,30 @@ TEST_F(Sync, PlansTheRowsThatAreSelected) {
   EXPECT_EQ(more[1].kept.sums, 40 * 5 * 4);
 }
 
+// A rank draws one set of candidates a step.
+TEST_F(Sync, OneRuleAtMostSaysWhoDrawsTheSameCandidates) {
+  const auto of = [&](const char* a, const char* b) {
+    return refused(str("a: {params: 'embedding', ", a, "}\nb: {params: 'softmax', ", b,
+                       "}\nrest: {params: '.*', strategy: allreduce}"));
+  };
+  EXPECT_THAT(of("strategy: seeded", "strategy: seeded, seeds: one"),
+              AllOf(HasSubstr("sync.a and sync.b both say"), HasSubstr("draw: step")));
+  EXPECT_THAT(of("strategy: seeded", "strategy: sampled_rows"), HasSubstr("sync.a and sync.b both say"));
+  EXPECT_EQ(of("strategy: seeded", "strategy: sampled_rows, draw: step"), "");
+  EXPECT_EQ(of("strategy: unique", "strategy: seeded"), "");
+}
+
+TEST_F(Sync, GroupsOfSeedsNeedALossThatDraws) {
+  const SyncRules seeded(rules("all: {params: '.*', strategy: seeded}"), "sync", specs({"softmax.weight"}), 0, 2,
+                         RandomKey());
+  EXPECT_THAT(message<UserError>([&] { seeded.check_loss(false); }),
+              AllOf(HasSubstr("sync.all"), HasSubstr("this loss draws none"), HasSubstr("strategy unique")));
+  seeded.check_loss(true);
+  const SyncRules rows(rules("all: {params: '.*', strategy: sampled_rows}"), "sync", specs({"softmax.weight"}), 0, 2,
+                       RandomKey());
+  rows.check_loss(false);  // it draws rows as well
+}
+
 TEST_F(Sync, FirstMatchWins) {
   SyncRules both(
       rules("tables: {params: 'embedding|softmax', strategy: allreduce}\nrest: {params: '.*', strategy: allreduce}"),

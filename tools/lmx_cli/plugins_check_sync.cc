@@ -67,6 +67,13 @@ std::vector<double> sum_of(int ranks, int step, const ParameterSpec& p) {
   return sum;
 }
 
+// How many rows have an index that is r modulo `ranks`.
+std::vector<int64_t> by_index(const std::set<int32_t>& rows, int ranks) {
+  std::vector<int64_t> counts(static_cast<size_t>(ranks));
+  for (const int32_t row : rows) ++counts[static_cast<size_t>(row % ranks)];
+  return counts;
+}
+
 Traffic traffic_of(int rank, int ranks, int step, const std::vector<ParameterSpec>& unit) {
   Traffic t;
   t.rank = rank;
@@ -83,12 +90,13 @@ Traffic traffic_of(int rank, int ranks, int step, const std::vector<ParameterSpe
     for (int r = 0; r < ranks; ++r) {
       const Own own = own_of(r, ranks, step, p);
       s.indices.push_back(static_cast<int64_t>(own.indices.size()));
-      s.unique.push_back(static_cast<int64_t>(std::set(own.indices.begin(), own.indices.end()).size()));
-      all.insert(own.indices.begin(), own.indices.end());
+      const std::set<int32_t> rows(own.indices.begin(), own.indices.end());
+      s.unique.push_back(static_cast<int64_t>(rows.size()));
+      s.pushed.push_back(by_index(rows, ranks));
+      all.insert(rows.begin(), rows.end());
     }
     s.union_rows = static_cast<int64_t>(all.size());
-    s.owned.resize(static_cast<size_t>(ranks));
-    for (const int32_t row : all) ++s.owned[static_cast<size_t>(row % ranks)];
+    s.owned = by_index(all, ranks);
     t.sparse.push_back(s);
   }
   return t;

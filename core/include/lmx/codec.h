@@ -16,6 +16,8 @@
 
 namespace lmx {
 
+struct GatheredIndices;  // lmx/row_sync.h
+
 // `codec:` of a rule.
 struct LMX_API CodecConfig {
   std::string kind = "none";  // none, fp16, bf16, one_bit
@@ -23,6 +25,9 @@ struct LMX_API CodecConfig {
   std::string reduce = "fp16";    // fp16: the type in which ranks' values are added
   std::string residual = "rows";  // one_bit on row-sparse gradients: rows (kept for rows that were ever sent), none
   void fields(Fields& f);
+  void check(const std::string& where) const;  // UserError: a setting that its kind does not read
+  // UserError: a `reduce`, where nothing is added as it travels: `why`.
+  void check_sums(const std::string& where, const std::string& why) const;
 };
 
 // What encoding lost since the counters were last taken, by parameter: of what this rank sent, its own values and its
@@ -57,14 +62,17 @@ class LMX_API Codec {
 };
 LMX_API std::unique_ptr<Codec> make_codec(const CodecConfig& config);
 
-// The sum over ranks of blocks through a codec: chunk r of a block goes to rank r, is summed there in rank order from
-// +0, encoded again and gathered. A chunk is a run of elements where the codec is elementwise, else of rows. Without a
-// codec this is Communicator::all_reduce. Among one rank nothing travels, so nothing is encoded.
+// The sum over ranks of blocks through a codec: part r of a block goes to rank r, is summed there in rank order from
+// +0, encoded again and gathered. A part is a run of elements where the codec is elementwise. Means of columns are
+// written once a part, so one_bit's parts are columns where a block has enough of them, else rows. Without a codec this
+// is Communicator::all_reduce. Among one rank nothing travels, so nothing is encoded.
 //
 // With error feedback both encodings keep what they lose (Seide 2014, section 3): each rank for its own values, and the
-// owner of a chunk for its sum. A table's rows come and go, so there the owner of a row is its index modulo the number
-// of ranks, whatever its place in the block: what a row's sum lost is added when the row is next sent. Loss that is not
-// finite is not kept. With one rank, residuals from a run on several are added to the gradient once.
+// owner of a part for its sum. Of a table each rank encodes, and keeps the losses of, the rows that it has a gradient
+// of; what such a row lost is added when this rank next has it. As rows come and go, the owner of a sum is that of its
+// column, or, where there are fewer columns than ranks, that of its row's index modulo the number of ranks; what a
+// row's sum lost is added when any rank next has the row. Loss that is not finite is not kept. With one rank,
+// residuals from a run on several are added to the gradient once.
 class LMX_API Reducer {
  public:
   Reducer(const CodecConfig& config, std::string group);
@@ -79,16 +87,22 @@ class LMX_API Reducer {
     Tensor own;
   };
   std::vector<Tensor> reduce(Context& ctx, std::span<const Block> blocks);
-  // The same for rows of a table: row i of `own` is row index[i] of `name` on every rank.
-  Tensor reduce_rows(Context& ctx, const std::string& name, const Tensor& own, const std::vector<int32_t>& index);
+  // The same for rows of a table: the sums of the rows `index`, ascending. `own` is unique and of such rows;
+  // `gathered`: what ranks have told of theirs, with or without repetitions. Null: every rank has all of `index`.
+  Tensor reduce_rows(Context& ctx, const std::string& name, RowSparse own, const std::vector<int32_t>& index,
+                     const GatheredIndices* gathered);
   // No sum: ranks' blocks (rows_r, D) one after the other, decoded. Elementwise codecs only.
   Tensor gather(Context& ctx, const std::string& name, const Tensor& own, std::span<const int64_t> rows);
 
   // Bytes that rank `rank` of `ranks` sends for a block.
   int64_t sent_bytes(int rank, int ranks, int64_t rows, int64_t width) const;
-  // In reduce_rows(): `owned[r]` is the number of rows with an index that is r modulo the number of ranks.
-  int64_t sent_row_bytes(int rank, std::span<const int64_t> owned, int64_t width) const;
+  // In reduce_rows(): rows of the rank and of all ranks together, by index modulo the number of ranks.
+  int64_t sent_row_bytes(int rank, std::span<const int64_t> own, std::span<const int64_t> all, int64_t width) const;
   std::map<std::string, CodecHealth> take_health();
+  // Residuals are those of steps whose update was made. discard(): that of the last step is not, so what it kept is
+  // forgotten, and what was kept before holds again. commit(): it is.
+  void commit();
+  void discard();
   // Residuals times `factor`, for values that from here on come `factor` times as large.
   void rescale(double factor);
   // Residuals by "<parameter>.push", "<parameter>.sum" (and ".rows" beside them for tables).

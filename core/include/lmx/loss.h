@@ -40,10 +40,11 @@ class LMX_API Loss {
   virtual Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const = 0;
   virtual int64_t macs_per_token(int64_t batch_tokens) const = 0;
   virtual const std::string& normalize() const = 0;  // "token" or "sequence": what the sum is divided by
+  virtual bool draws_candidates() const { return false; }  // reads StepPlan::sampler_key
 };
 
 // The parameters of a model and its loss, the model's first. One that both name is shared: its gradient is the sum of
-// both uses, row-sparse only where both are.
+// both uses, row-sparse only where both are. The loss's are marked as the output layer's.
 LMX_API std::vector<ParameterSpec> all_parameters(const std::vector<ParameterSpec>& model, const Loss& loss);
 
 // From `loss:` by its key `name`: full_softmax, sampled_softmax, two_stage_softmax.

@@ -60,8 +60,10 @@ class LMX_API ServerStrategy : public SyncStrategy {
   // Collective; once, before all that follows.
   void attach(Context& ctx, const ServerTools& tools);
   void begin_step(Context& ctx, std::span<const Batch> share, StepPlan& plan) override;
+  // Leaves of the replica's gradients (coalesced) what the step will push, before their norm is taken.
+  void select(Context& ctx);
   // Only the worker whose turn it is calls these. pull() brings the rows of the step; push() takes the gradients of the
-  // replica (coalesced; clipping scales them in place).
+  // replica that select() has left (clipping scales them in place).
   void pull(Context& ctx);
   void push(Context& ctx, double lr, const ClipResult& clipped);
   // Enters the ledger for what this rank's shard has exchanged with other ranks since.

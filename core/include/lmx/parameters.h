@@ -29,6 +29,7 @@ struct ParameterSpec {
   Shape shape;
   Init init;
   bool sparse = false;  // its gradient is row-sparse (an embedding, a sampled softmax's table)
+  bool output = false;  // the output layer's, a row for each word: its own, or a table of the model that is tied to it
 };
 
 // Owns the leaf Vars (f32 master values). Order of declaration is kept; names are unique.

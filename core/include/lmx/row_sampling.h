@@ -44,7 +44,7 @@ LMX_API int64_t expected_words(int64_t n, int64_t vocabulary, const RowShares& s
 struct LMX_API RowRule {
   RowShares shares = {};
   double hidden_q = 90;
-  std::string softmax = "softmax", embedding = "embedding";
+  std::string softmax = "softmax", embedding = "embedding", source = "^encoder";
   std::string draw = "rank";
   void fields(Fields& f);
   void check(const std::string& where) const;  // UserError: a pattern that is no regular expression
@@ -54,18 +54,19 @@ struct LMX_API RowRule {
 class LMX_API RowSelector {
  public:
   enum class Kind : uint8_t {
-    softmax,    // V_all; the words of the inputs as well where `embedding` matches too (a tied table)
-    embedding,  // the words of the inputs
+    softmax,    // V_all; a tied table (`embedding` matches it too): the words that it reads as well
+    embedding,  // the words that it reads
     hidden,     // hidden_q percent at random, the same for matrices of one layer with equally many rows
     whole       // all: vectors, and tables and matrices of which nothing is left out
   };
   RowSelector(RowRule rule, const std::vector<ParameterSpec>& params, RandomKey key);
   Kind kind(const std::string& name) const;
-  // Draws the rows of step plan.step. `inputs`, `targets`: the words of the rank's whole share. Fills plan.rows for
-  // softmax parameters, and where ranks draw for themselves gives the plan a sampler key of this rank's own.
-  // `hidden_rank`: whose hidden rows; ranks that go in step pass the same number.
+  // Draws the rows of step plan.step. `inputs`, `targets`, `source`: the words of the rank's whole share. Fills
+  // plan.rows for softmax parameters, and where ranks draw for themselves gives the plan a sampler key of this rank's
+  // own. `hidden_rank`: whose hidden rows; ranks that go in step pass the same number.
   void begin_step(StepPlan& plan, int rank, int hidden_rank, std::span<const int32_t> inputs,
-                  std::span<const int32_t> targets);
+                  std::span<const int32_t> targets, std::span<const int32_t> source = {});
+  bool sets_candidate_key() const;
   // Of this step. InternalError for a parameter of kind `whole`.
   const std::vector<int32_t>& rows(const std::string& name) const;
   // How many rows of a parameter of another kind than `whole` a step is expected to move, all of `ranks` ranks
@@ -78,7 +79,7 @@ class LMX_API RowSelector {
     Kind kind;
     int64_t rows;          // of the parameter
     std::string layer;     // its name up to the last point
-    bool inputs = false;   // softmax: a tied table
+    bool inputs = false, source = false;  // which words read it
   };
   RowRule rule_;
   RandomKey key_;

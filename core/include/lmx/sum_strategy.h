@@ -11,20 +11,23 @@ namespace lmx {
 
 struct SumConfig {
   CodecConfig codec;
-  double bucket_mb = 0;           // megabytes of dense gradients that travel as one message; 0: each on its own
+  double bucket_mb = 0;           // megabytes, as they travel, of dense gradients in one message; 0: each on its own
   std::string gather = "unique";  // indices that travel: unique, or raw: with repetitions, as backward left them
 };
 
 // Dense gradients are summed through the codec, in buckets. Row-sparse ones in the seven steps of Patwary 2018, section
 // III-A: 1, 2 rows of equal index are summed on their rank; 3 indices are gathered; 4 their union, ascending; 5 own
-// rows are spread over it, zero elsewhere; 6 that block is summed through the codec; 7 its rows are the gradient. A row
-// that sums to zero stays. On one rank gradients stay as they are.
+// rows are spread over it, zero elsewhere; 6 that block is summed through the codec; 7 its rows are the gradient. With
+// one_bit step 5 is made where rows are summed: a rank encodes its own rows alone. A row that sums to zero stays. On
+// one rank gradients stay as they are.
 class LMX_API SumStrategy : public SyncStrategy {
  public:
   SumStrategy(SumConfig config, SyncEnv env);
   // Dense parameters in buckets, each closed when it has reached its size; row-sparse ones alone.
   std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const override;
   void reduce(Context& ctx, std::span<Var> unit) override;
+  void after_step(Context&) override { reducer_.commit(); }
+  void discard() override { reducer_.discard(); }
   void rescale(double factor) override { reducer_.rescale(factor); }
   StateDict state() const override;
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;

@@ -35,11 +35,11 @@ struct Traffic {
     int64_t vocabulary = 0, width = 1;
     std::vector<int64_t> indices, unique;
     int64_t union_rows = 0;
-    // Rows of the union by index modulo ranks: who keeps what the sum of a row lost (one_bit). Empty: as if divided
-    // evenly.
+    // Rows of the union by index modulo ranks: who sums them (one_bit). Empty: as if divided evenly.
     std::vector<int64_t> owned;
-    // On a server: rows that rank r sends to, and asks of, rank s's part of the table (chunk_begin): [r][s]. Without
-    // `pulled` all rows come.
+    // Rows of rank r by who gets them, [r][s]: by index modulo ranks (one_bit), or on a server those that it sends to,
+    // and asks of, rank s's part of the table (chunk_begin). Without `pushed` as if divided evenly, without `pulled`
+    // all rows come.
     std::vector<std::vector<int64_t>> pushed = {}, pulled = {};
   };
   std::vector<Sparse> sparse;
@@ -59,6 +59,13 @@ struct KeptBytes {
 
 class ServerStrategy;
 
+// What a strategy does with the key of a sampled softmax's candidates (StepPlan::sampler_key).
+enum class CandidateKey : uint8_t {
+  left,   // nothing
+  set,    // sets it
+  needed  // sets it, and is pointless where the loss draws no candidates
+};
+
 // One strategy serves the parameters that its rule in `sync:` matched; each rank has its own.
 class LMX_API SyncStrategy {
  public:
@@ -75,6 +82,9 @@ class LMX_API SyncStrategy {
   // True: the strategy itself clips and updates the parameter (a server does).
   virtual bool owns_update(const Var& param) const;
   virtual void after_step(Context& ctx);
+  // Before after_step(): the update is left out (an overflow, a divergence), so nothing of this step's gradients may
+  // come with later ones.
+  virtual void discard();
   // From here on gradients come `factor` times as large (a loss scale has changed): what is kept of earlier ones
   // follows.
   virtual void rescale(double factor);
@@ -101,6 +111,7 @@ class LMX_API SyncStrategy {
   // none).
   virtual std::vector<std::pair<std::string, double>> take_values();
   virtual std::string summary() const;
+  virtual CandidateKey candidate_key() const;
   // Not null: ranks do not go in step, and no reduce() is called (lmx/param_server.h).
   virtual ServerStrategy* server();
 };
@@ -134,7 +145,7 @@ struct UnitPlan {
 
 // `sync:` of a recipe: rules by name, each {params: regex, strategy: name, ...}; the first match wins. Runs the units
 // of all rules in one fixed order, each as soon as its gradients are complete, beside backward where the communicator
-// can. UserError: an uncovered parameter, a rule that matches nothing.
+// can. UserError: an uncovered parameter, a rule that matches nothing, two rules that set the candidates' key.
 class LMX_API SyncRules {
  public:
   SyncRules(const Node& sync, const std::string& path, const std::vector<ParameterSpec>& params, int rank, int ranks,
@@ -149,6 +160,7 @@ class LMX_API SyncRules {
   void finish();
   bool owns_update(const Var& param) const;
   void after_step(Context& ctx);
+  void discard();
   void rescale(double factor);
   // By the strategies' expected_bytes() where all ranks touch as many rows; in the order in which units travel. Empty
   // for one rank and for asynchronous ones. `rows` is asked for every parameter.
@@ -163,6 +175,8 @@ class LMX_API SyncRules {
   std::vector<std::pair<std::string, double>> take_values();  // "<rule>/<name>"
   std::vector<std::string> describe(int ranks) const;         // lines for people
   std::vector<std::string> summary() const;                   // the same when a run ends
+  // UserError: a rule that decides about candidates alone, and a loss that draws none.
+  void check_loss(bool draws_candidates) const;
   // Those of all rules, or empty where ranks go in step.
   const std::vector<ServerStrategy*>& servers() const;
   // UserError as well: rules of which some are asynchronous and some are not, or whose clocks differ.

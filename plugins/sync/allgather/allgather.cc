@@ -15,6 +15,7 @@ struct AllgatherConfig {
   CodecConfig codec;
   void fields(Fields& f) { f.group("codec", codec, "how gradients are written for the wire; rows are added in fp32"); }
   void check(const std::string& where) const {
+    codec.check(where);
     if (codec.kind == "one_bit")
       throw UserError(str(where,
                           ".codec.kind: allgather sends rows as they occur, so one_bit's error feedback has no "
@@ -73,7 +74,11 @@ class Allgather final : public SumStrategy {
 };
 
 std::unique_ptr<SyncStrategy> make_allgather(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<Allgather>(read_config<AllgatherConfig>(config, path), env);
+  const auto c = read_config<AllgatherConfig>(config, path);
+  // Dense gradients are summed through the codec, which reads it.
+  if (std::all_of(env.params.begin(), env.params.end(), [](const ParameterSpec& p) { return p.sparse; }))
+    c.codec.check_sums(path, "allgather gathers rows and adds them in fp32");
+  return std::make_unique<Allgather>(c, env);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // Theta(G V D) bytes and memory. The gathered matrices live until the update is done, because in the system that the
 // paper measured the optimizer reads them (TensorFlow's IndexedSlices; FACTS A1.8). The sum is a dense gradient, on one
 // rank too.
+#include <algorithm>
+
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "lmx/row_sync.h"
@@ -17,6 +19,7 @@ struct AllgatherDenseConfig {
     f.group("codec", codec, "how gradients are written for the wire; matrices are added in fp32");
   }
   void check(const std::string& where) const {
+    codec.check(where);
     if (codec.kind == "one_bit")
       throw UserError(str(where,
                           ".codec.kind: allgather_dense gathers matrices that nobody sums on the way, so one_bit's "
@@ -40,7 +43,10 @@ class AllgatherDense final : public SumStrategy {
  public:
   AllgatherDense(const AllgatherDenseConfig& config, const SyncEnv& env)
       : SumStrategy(SumConfig{.codec = config.codec}, env) {}
-  void after_step(Context&) override { gathered_.clear(); }
+  void after_step(Context& ctx) override {
+    SumStrategy::after_step(ctx);
+    gathered_.clear();
+  }
   KeptBytes kept_bytes(const Traffic& t) const override {
     KeptBytes kept = SumStrategy::kept_bytes(t);
     for (const Traffic::Sparse& s : t.sparse) {
@@ -78,7 +84,11 @@ class AllgatherDense final : public SumStrategy {
 };
 
 std::unique_ptr<SyncStrategy> make_allgather_dense(const Node& config, const std::string& path, const SyncEnv& env) {
-  return std::make_unique<AllgatherDense>(read_config<AllgatherDenseConfig>(config, path), env);
+  const auto c = read_config<AllgatherDenseConfig>(config, path);
+  // Dense gradients are summed through the codec, which reads it.
+  if (std::all_of(env.params.begin(), env.params.end(), [](const ParameterSpec& p) { return p.sparse; }))
+    c.codec.check_sums(path, "allgather_dense gathers matrices and adds them in fp32");
+  return std::make_unique<AllgatherDense>(c, env);
 }
 
 }  // namespace

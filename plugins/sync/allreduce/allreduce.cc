@@ -11,10 +11,11 @@ struct AllreduceConfig {
   double bucket_mb = 150;  // Ott 2018, section 4.4
   CodecConfig codec;
   void fields(Fields& f) {
-    f.field("bucket_mb", bucket_mb, "megabytes of dense gradients that travel as one message; 0: each on its own",
-            kNonNegative);
+    f.field("bucket_mb", bucket_mb,
+            "megabytes, as they travel, of dense gradients that go as one message; 0: each on its own", kNonNegative);
     f.group("codec", codec, "how gradients are written for the wire");
   }
+  void check(const std::string& where) const { codec.check(where); }
 };
 
 std::unique_ptr<SyncStrategy> make_allreduce(const Node& config, const std::string& path, const SyncEnv& env) {

@@ -11,11 +11,12 @@ struct OneBitConfig {
   double bucket_mb = 150;
   CodecConfig codec{.kind = "one_bit"};
   void fields(Fields& f) {
-    f.field("bucket_mb", bucket_mb, "megabytes of dense gradients that travel as one message; 0: each on its own",
-            kNonNegative);
+    f.field("bucket_mb", bucket_mb,
+            "megabytes, as they travel, of dense gradients that go as one message; 0: each on its own", kNonNegative);
     f.group("codec", codec, "how gradients are written for the wire");
   }
   void check(const std::string& where) const {
+    codec.check(where);
     if (codec.kind != "one_bit")
       throw UserError(str(where, ".codec.kind: strategy one_bit writes one bit an entry, not ", codec.kind,
                           "; for that codec choose strategy allreduce"));

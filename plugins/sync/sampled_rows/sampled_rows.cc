@@ -1,15 +1,17 @@
 // Sampled data transmission (Xiao 2017, section 3; FACTS A2.2): of each parameter only selected rows travel in a step;
 // other rows are neither sent nor updated.
 //
-//   softmax     the rows of the targets of this rank's share, of the p percent most frequent words and of q percent random
+//   softmax     the rows of the targets of this rank's share, of the p percent most frequent words and of q percent
+//   random
 //               ones
-//   embedding   the rows of the inputs
+//   embedding   the rows of the words that are read: inputs, and of a translation's the source sentences
+//   tied        a table that is the output layer's too: both
 //   hidden      hidden_q percent of a matrix' rows at random
 //   others      whole: vectors, and tables that neither pattern names
 //
 // Over `allreduce` ranks go in step: selected rows of gradients are packed into one block and summed over the union of
-// what ranks selected; hidden rows are the same on all ranks, so that no index of theirs travels. Over `param_server` each
-// worker pulls the selected rows of values and pushes those of gradients.
+// what ranks selected; hidden rows are the same on all ranks, so that no index of theirs travels. Over `param_server`
+// each worker pulls the selected rows of values and pushes those of gradients.
 #include "lmx/error.h"
 #include "lmx/param_server.h"
 #include "lmx/plugin.h"
@@ -31,28 +33,46 @@ struct SampledRowsConfig : RowRule {
     f.choice("transport", transport, {"allreduce", "param_server"},
              "allreduce: the sum over ranks that go in step; param_server: workers pull and push rows of a server");
     f.field("bucket_mb", bucket_mb,
-            "allreduce: megabytes of gradients sent whole that travel as one message; 0: each on its own", kNonNegative);
+            "allreduce: megabytes, as they travel, of gradients sent whole that go as one message; 0: each on its own",
+            kNonNegative);
     server.fields(f);
   }
   void check(const std::string& where) const {
     RowRule::check(where);
-    server.check(where);
-    const bool clocked = server.delay.kind == "trace" || !server.schedule.empty() || !server.replay.empty();
-    if (transport == "allreduce" && clocked)
-      throw UserError(str(where, ": delay, schedule and replay are a server's; ranks go in step with transport allreduce"));
+    if (transport == "param_server") {
+      server.check(where);
+      if (bucket_mb != SampledRowsConfig().bucket_mb)
+        throw UserError(str(where,
+                            ".bucket_mb: a worker's push is one message to each shard, and buckets are for "
+                            "transport: allreduce; leave it out"));
+      return;
+    }
+    server.codec.check(where);
+    if (server.pace() != ServerConfig().pace())
+      throw UserError(
+          str(where,
+              ": delay, schedule and replay are a server's, and with transport: allreduce ranks go in step; "
+              "leave them out, or give transport: param_server"));
   }
   std::string pace() const { return transport == "param_server" ? server.pace() : std::string(); }
 };
 
 // `hidden_rank`: see RowSelector::begin_step().
 void select_for(RowSelector& selector, int rank, int hidden_rank, std::span<const Batch> share, StepPlan& plan) {
-  std::vector<int32_t> inputs, targets;
+  std::vector<int32_t> inputs, targets, source;
+  const auto append = [](std::vector<int32_t>& all, const Tensor& words) {
+    if (words.defined()) all.insert(all.end(), words.values<int32_t>().begin(), words.values<int32_t>().end());
+  };
   for (const Batch& batch : share) {
-    const auto in = batch.inputs.values<int32_t>(), out = batch.targets.values<int32_t>();
-    inputs.insert(inputs.end(), in.begin(), in.end());
-    targets.insert(targets.end(), out.begin(), out.end());
+    append(inputs, batch.inputs);
+    append(targets, batch.targets);
+    append(source, batch.source);
   }
-  selector.begin_step(plan, rank, hidden_rank, inputs, targets);
+  selector.begin_step(plan, rank, hidden_rank, inputs, targets, source);
+}
+
+CandidateKey key_of(const RowSelector& selector) {
+  return selector.sets_candidate_key() ? CandidateKey::set : CandidateKey::left;
 }
 
 // Whatever travels by rows counts as a table.
@@ -78,6 +98,7 @@ class SummedRows final : public SumStrategy {
     select_for(selector_, ctx.rank, 0, share, plan);
   }
   std::string describe(int) const override { return selector_.describe(); }
+  CandidateKey candidate_key() const override { return key_of(selector_); }
 
   void plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const override {
     const Kind kind = selector_.kind(spec.name);
@@ -102,7 +123,7 @@ class SummedRows final : public SumStrategy {
     int64_t bytes = 0;
     std::erase_if(rest.dense, [&](const Traffic::Dense& d) {
       if (d.owned.empty()) return false;
-      bytes += reducer().sent_row_bytes(traffic.rank, d.owned, d.width);
+      bytes += reducer().sent_row_bytes(traffic.rank, d.owned, d.owned, d.width);
       return true;
     });
     return bytes + SumStrategy::expected_bytes(rest);
@@ -133,10 +154,11 @@ class SummedRows final : public SumStrategy {
     if (ctx.comm->size() == 1 && grad.empty()) return;
     select(ctx, param);
     const std::vector<int32_t>& rows = selector_.rows(param.name());
-    const RowSparse own = rows_of(ctx, grad, param.value());
+    RowSparse own = rows_of(ctx, grad, param.value());
     grad.clear();
     if (rows.empty()) return;
-    const Tensor sum = reducer().reduce_rows(ctx, param.name(), spread_rows(ctx, own, rows), rows);
+    own = {rows, spread_rows(ctx, own, rows), true};
+    const Tensor sum = reducer().reduce_rows(ctx, param.name(), std::move(own), rows, nullptr);
     grad.pieces.push_back({rows, sum, true});
   }
 
@@ -151,6 +173,7 @@ class ServedRows final : public ServerStrategy {
     const std::string server = ServerStrategy::describe(ranks);
     return str(server, server.empty() ? "" : "; ", selector_.describe());
   }
+  CandidateKey candidate_key() const override { return key_of(selector_); }
 
  protected:
   std::map<std::string, std::vector<int32_t>> choose_rows(Context& ctx, std::span<const Batch> share,

@@ -27,6 +27,7 @@ struct SeededConfig {
              "indices that ranks tell each other: each once, or (raw) as often as they occur");
     f.group("codec", codec, "how gradients are written for the wire");
   }
+  void check(const std::string& where) const { codec.check(where); }
 };
 
 double exact_seeds(const std::string& kind, double ranks) {
@@ -48,6 +49,8 @@ class Seeded final : public SumStrategy {
     const uint64_t place = config_.rotation ? permute(env().key.fold("rotation").fold(step), rank, ranks) : rank;
     plan.sampler_key = env().key.fold("seed group").fold(group(static_cast<int>(place), ctx.ranks)).fold(step);
   }
+
+  CandidateKey candidate_key() const override { return CandidateKey::needed; }
 
   std::string describe(int ranks) const override {
     const uint64_t n = seeds(ranks);

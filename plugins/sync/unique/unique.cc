@@ -15,6 +15,7 @@ struct UniqueConfig {
         "indices that ranks tell each other: each once, or (raw) as often as they occur, as the paper's text has it");
     f.group("codec", codec, "how gradients are written for the wire");
   }
+  void check(const std::string& where) const { codec.check(where); }
 };
 
 std::unique_ptr<SyncStrategy> make_unique_strategy(const Node& config, const std::string& path, const SyncEnv& env) {
