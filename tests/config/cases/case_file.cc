@@ -203,6 +203,8 @@ CaseResult run_case(const Node& c) {
     result.text = error ? wrong_message(*error, e.what()) : str("refused: ", folder.shorten(e.what()));
   } catch (const RunError& e) {
     result.text = e.what();
+  } catch (const std::exception& e) {
+    result.text = str("an error of lmx's own, not of the case: ", e.what());
   }
   if (result.text.empty()) return result;
   const bool stricter = stance == "stricter" && refused && !error;

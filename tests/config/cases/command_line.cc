@@ -1,5 +1,6 @@
 #include "cases/command_line.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -77,7 +78,8 @@ CommandLine read_command_line(const std::vector<std::string>& args, const std::s
   std::vector<std::string> for_hydra;
   for (size_t i = 0; i < args.size(); ++i) {
     if (!args[i].starts_with("-")) {
-      const bool hydra = args[i].substr(args[i].find_first_not_of("+~")).starts_with("hydra");
+      const size_t key = std::min(args[i].find_first_not_of("+~"), args[i].size());
+      const bool hydra = args[i].substr(key).starts_with("hydra");
       (hydra ? for_hydra : c.options.overrides).push_back(args[i]);
       continue;
     }
