@@ -1,7 +1,9 @@
 #include "config/cast.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 #include "config/messages.h"
 
@@ -29,9 +31,23 @@ std::string cast_int(const Node& node) {
 
 std::string cast_float(const Node& node) {
   if (const auto b = parse_bool(node.text)) return *b ? "1.0" : "0.0";
-  const auto d = parse_double(node.text);
+  const auto d = parse_double(typed_scalar(node.text, {}).text);  // 'inf' as well
   if (!d) fail_cast("float", node);
   return double_text(*d);
+}
+
+// As most languages write floats: shortest digits, an exponent only below 1e-4 and from 1e16 on.
+std::string float_text(double value) {
+  if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
+  char buffer[64];
+  const auto write = [&](std::chars_format format) {
+    return std::string(buffer, std::to_chars(buffer, buffer + sizeof buffer, value, format).ptr);
+  };
+  const std::string scientific = write(std::chars_format::scientific);
+  const int exponent = std::atoi(scientific.c_str() + scientific.find('e') + 1);
+  if (exponent < -4 || exponent >= 16) return scientific;
+  const std::string fixed = write(std::chars_format::fixed);
+  return fixed.find('.') == std::string::npos ? fixed + ".0" : fixed;
 }
 
 std::string cast_bool(const Node& node) {
@@ -62,6 +78,14 @@ Node typed_scalar(const std::string& text, const Mark& mark) {
   return Node::string(text, mark);
 }
 
+std::string text_of_value(const Node& scalar) {
+  if (scalar.quoted) return scalar.text;
+  if (const auto i = parse_int(scalar.text)) return std::to_string(*i);
+  if (const auto b = parse_bool(scalar.text)) return *b ? "true" : "false";
+  const auto d = looks_like_int(scalar.text) ? std::nullopt : parse_double(scalar.text);
+  return d ? float_text(*d) : scalar.text;
+}
+
 bool is_cast(std::string_view name) {
   return name == "int" || name == "float" || name == "str" || name == "bool";
 }
@@ -76,6 +100,7 @@ Node cast(const std::string& type, const Node& node) {
   }
   if (node.kind != Node::Kind::scalar) return result;
   result.quoted = type == "str";
+  if (type == "str") result.text = text_of_value(node);
   if (type == "int") result.text = cast_int(node);
   if (type == "float") result.text = cast_float(node);
   if (type == "bool") result.text = cast_bool(node);

@@ -11,6 +11,9 @@ namespace lmx::config {
 // null, booleans and numbers in Hydra's spelling (any case; inf, nan; `_` between digits) become YAML's; else a string.
 Node typed_scalar(const std::string& text, const Mark& mark);
 
+// What a scalar's value looks like inside a text, however it is written: 1e-4 is 0.0001, 1_000 is 1000, True is true.
+std::string text_of_value(const Node& scalar);
+
 bool is_cast(std::string_view name);
 // Reaches into lists and maps. UserError when a value has no such form.
 Node cast(const std::string& type, const Node& node);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "config/cast.h"
+#include "config/interpolation_text.h"
 #include "config/messages.h"
 #include "config/override.h"
 #include "config/resolvers.h"
@@ -17,59 +18,6 @@ constexpr size_t kMaxNodes = 500'000;
 constexpr size_t kMaxBytes = size_t{64} << 20;  // of all texts together
 constexpr size_t kMaxDepth = 100;  // of references to references, and of ${} inside ${}
 constexpr auto kNone = std::string_view::npos;
-
-// Behind the '}' that closes the `${` at `begin`; npos when it is never closed. Quotes hide braces.
-size_t end_of_interpolation(std::string_view text, size_t begin) {
-  size_t depth = 0;
-  char quote = 0;
-  for (size_t i = begin; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quote) {
-      if (c == '\\')
-        ++i;
-      else if (c == quote)
-        quote = 0;
-    } else if (c == '\'' || c == '"') {
-      quote = c;
-    } else if (c == '{') {
-      ++depth;
-    } else if (c == '}' && --depth == 0) {
-      return i + 1;
-    }
-  }
-  return kNone;
-}
-
-bool has_interpolation(const Node& node) {
-  return node.kind == Node::Kind::scalar && node.text.find("${") != std::string::npos;
-}
-
-// Commas outside quotes, brackets and `${}` separate a resolver's arguments.
-std::vector<std::string> split_arguments(std::string_view text) {
-  std::vector<std::string> parts(1);
-  int depth = 0;
-  char quote = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quote)
-      quote = c == quote ? 0 : quote;
-    else if (c == '\'' || c == '"')
-      quote = c;
-    else if (c == '{' || c == '[')
-      ++depth;
-    else if (c == '}' || c == ']')
-      --depth;
-    if (c == ',' && depth == 0 && !quote)
-      parts.emplace_back();
-    else
-      parts.back() += c;
-  }
-  for (std::string& part : parts) {
-    const size_t begin = std::min(part.find_first_not_of(' '), part.size());
-    part = part.substr(begin, part.find_last_not_of(' ') + 1 - begin);
-  }
-  return parts;
-}
 
 // Every path of the tree, to suggest one; as many as are worth comparing.
 void collect_paths(const Node& node, const std::string& path, std::vector<std::string>& paths) {
@@ -178,12 +126,13 @@ class Resolution {
 
   std::string text_of(const Node& value, const Site& site, std::string_view shown) const {
     if (value.kind == Node::Kind::null) return "null";
-    if (value.kind == Node::Kind::scalar) return value.text;
+    if (value.kind == Node::Kind::scalar) return text_of_value(value);
     fail(site, str(shown, " is ", describe_value(value), ", which cannot be part of a text"));
   }
 
   // The inside of `${...}`: a resolver call or a reference.
   Node evaluate(std::string_view inside, const Site& site) {
+    inside.remove_prefix(std::min(inside.find_first_not_of(' '), inside.size()));
     const size_t name_end =
         inside.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.");
     if (name_end != kNone && name_end > 0 && inside[name_end] == ':')
@@ -196,7 +145,7 @@ class Resolution {
   Node call(const std::string& name, std::string_view arguments, const Site& site, std::string_view inside) {
     ResolverCall call;
     call.mark = site.node->mark;
-    call.shown = str(site.path, ": ${", inside, "}");
+    call.shown = str(site.path, site.path.empty() ? "${" : ": ${", inside, "}");
     call.now = now_;
     call.run = &run_;
     call.select = [&](const std::string& path) { return find(absolute(path, site), site); };
@@ -206,36 +155,37 @@ class Resolution {
     for (const std::string& text : texts) call.arguments.push_back(argument(text, site));
     if (texts.size() == 1 && texts[0].empty()) call.arguments.clear();
     Node result = call_resolver(name, call);
+    if (name == "oc.decode") result = resolve_inside(std::move(result), site);  // `${oc.env:X}` may hold a reference
     spend_copy(result, site);
     return result;
   }
 
-  Node argument(std::string text, const Site& site) {
+  Node argument(const std::string& text, const Site& site) {
     const bool in_quotes = text.size() >= 2 && (text[0] == '\'' || text[0] == '"') && text.back() == text[0];
-    if (in_quotes) text = text.substr(1, text.size() - 2);
+    if (in_quotes || text.starts_with("[") || text.starts_with("{"))
+      return resolve_inside(parse_value(text, site.node->mark), site);
     if (text.find("${") != std::string::npos) return expand(text, site);
-    if (!in_quotes && (text.starts_with("[") || text.starts_with("{"))) return parse_value(text, site.node->mark);
-    return in_quotes ? Node::string(text, site.node->mark) : typed_scalar(text, site.node->mark);
+    const std::string plain = without_escapes(text);
+    return plain == text ? typed_scalar(text, site.node->mark) : Node::string(plain, site.node->mark);
   }
 
-  // "a[0].b" and ".x" as an absolute path "a.0.b".
-  std::string absolute(std::string reference, const Site& site) const {
-    std::string path;
-    for (char c : reference) {
-      if (c == ']') continue;
-      if (c == '[') c = '.';
-      path += c;
-    }
-    if (!path.starts_with(".")) return path;
-    const size_t dots = std::min(path.find_first_not_of('.'), path.size());
-    std::vector<std::string> base = split(site.path, '.');
-    if (dots > base.size()) fail(site, str("${", reference, "} goes above the root of the recipe"));
-    base.resize(base.size() - dots);
-    return join_path(join(base, "."), path.substr(dots));
+  // A value that stands in an argument, or was made of a text.
+  Node resolve_inside(Node node, const Site& site) {
+    if (has_interpolation(node)) return expand(node.text, site);
+    for (Node& item : node.items) item = resolve_inside(std::move(item), site);
+    for (auto& entry : node.entries) entry.second = resolve_inside(std::move(entry.second), site);
+    return node;
   }
 
-  Node refer(const std::string& reference, const Site& site) {
-    if (reference.empty() || reference.find_first_of(" \t{}$") != std::string::npos)
+  std::string absolute(const std::string& reference, const Site& site) const {
+    const auto path = absolute_path(reference, site.path);
+    if (!path) fail(site, str("${", reference, "} goes above the root of the recipe"));
+    return *path;
+  }
+
+  Node refer(std::string reference, const Site& site) {
+    reference.resize(reference.find_last_not_of(' ') + 1);
+    if (reference.empty() || reference.find_first_of(" \t{}") != std::string::npos)
       fail(site, str("${", reference, "} is no reference; expected ${a.b} or ${resolver:argument}"));
     const std::string path = absolute(reference, site);
     const Node* target = find(path, site);

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/utf8.h"
+#include "config/cast.h"
 #include "config/messages.h"
 #include "config/override.h"
 #include "config/source_text.h"
@@ -24,7 +25,7 @@ std::string text_of(const ResolverCall& call, size_t i) {
   if (node.kind == Node::Kind::null) return "null";
   if (node.kind != Node::Kind::scalar)
     fail(call, str("argument ", i + 1, " is ", describe_value(node), ", expected a text"));
-  return node.text;
+  return text_of_value(node);
 }
 
 // Always a string, so that a variable that happens to hold digits changes no type; oc.decode makes numbers of it.
