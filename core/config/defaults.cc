@@ -39,7 +39,8 @@ class Expansion {
   }
 
   Expanded run(const SourceFile& recipe) {
-    std::vector<MergeStep> steps = expand({&recipe, "", "", true, false});
+    const std::string package = recipe.package ? resolve_keyword(*recipe.package, "", "", true) : "";
+    std::vector<MergeStep> steps = expand({&recipe, "", package, true, false});
     check_all_used();
     return {std::move(steps), known_};
   }
@@ -139,7 +140,7 @@ class Expansion {
       if (is_self(entry)) {
         parts[i] = {{place.source, place.package, place.chosen_by}};
       } else if (!entry.is_override && (entry.kind == DefaultEntry::Kind::file || choose(entry, place))) {
-        if (entry.option.kind == Node::Kind::scalar && entry.option.text.find("${") != std::string::npos) {
+        if (is_interpolated(entry)) {
           interpolated.push_back(i);
         } else {
           parts[i] = expand_entry(entry, place, place.interpolated);
@@ -147,10 +148,18 @@ class Expansion {
       }
     }
     for (size_t i : interpolated) {
-      list[i].option.text = interpolate_option(list[i], replaced_[entry_key(list[i], place)]);
+      std::vector<Mark> chosen_by;
+      interpolate(list[i], chosen_by);
+      std::vector<Mark>& replaced = replaced_[entry_key(list[i], place)];
+      replaced.insert(replaced.end(), chosen_by.begin(), chosen_by.end());
       parts[i] = expand_entry(list[i], place, true);
+      if (list[i].kind == DefaultEntry::Kind::choice) known_[entry_key(list[i], place)] = list[i].option.text;
     }
     stack_.pop_back();
+    return joined(parts);
+  }
+
+  static std::vector<MergeStep> joined(const std::vector<std::vector<MergeStep>>& parts) {
     std::vector<MergeStep> steps;
     for (const auto& part : parts) steps.insert(steps.end(), part.begin(), part.end());
     return steps;
@@ -167,11 +176,7 @@ class Expansion {
   // Applies overrides and removals; false when the entry adds nothing.
   bool choose(DefaultEntry& entry, const Place& place) {
     const std::string key = entry_key(entry, place);
-    const std::string group = group_path(entry, place);
-    if (const auto [it, is_new] = selected_.try_emplace(key, entry.mark); !is_new)
-      throw UserError(str(at(entry.mark), "group '", key, "' is chosen twice, also at ", to_string(it->second),
-                          "; to choose another option write `override ", key, ": option`, or ", key,
-                          "=option on the command line"));
+    const Mark listed = entry.mark;
     if (const auto choice = choices_.find(key); choice != choices_.end()) {
       choice->second.used = true;
       entry.option = choice->second.option;
@@ -179,6 +184,7 @@ class Expansion {
       replaced_[key] = {choice->second.mark};
       if (choice->second.from_command_line) entry.optional = false;  // what was typed must exist
     }
+    note_selected(key, entry, listed);
     if (const auto removal = removed_.find(key); removal != removed_.end()) {
       const Node& wanted = removal->second.option;
       if (wanted.kind == Node::Kind::null || same_option(wanted, entry.option)) {
@@ -188,11 +194,24 @@ class Expansion {
       throw UserError(str(at(removal->second.mark), "group '", key, "' has the option ", describe_value(entry.option),
                           ", not ", describe_value(wanted)));
     }
+    const std::string group = group_path(entry, place);
+    if (is_missing(entry.option) && sources_.options(group).empty()) fail_no_group(entry, group);
     if (is_missing(entry.option))
       throw UserError(str(at(entry.mark), "group '", key, "' must be chosen: ", key,
                           "=OPTION (options: ", join(sources_.options(group)), ")"));
-    if (entry.option.kind == Node::Kind::scalar) known_[key] = entry.option.text;
+    if (entry.option.kind == Node::Kind::scalar && !is_interpolated(entry)) known_[key] = entry.option.text;
     return entry.option.kind != Node::Kind::null;
+  }
+
+  // Lists of options add to each other (`+filter=[length]` beside `filter: [dedup]`); a single option is the only one.
+  void note_selected(const std::string& key, const DefaultEntry& entry, const Mark& listed) {
+    std::optional<Mark>& single = selected_[key];
+    if (entry.option.kind == Node::Kind::list) return;
+    if (single)
+      throw UserError(str(at(listed), "group '", key, "' is chosen twice, also at ", to_string(*single),
+                          "; to choose another option write `override ", key, ": option`, or ", key,
+                          "=option on the command line"));
+    single = listed;
   }
 
   static bool same_option(const Node& a, const Node& b) {
@@ -201,24 +220,37 @@ class Expansion {
                       [](const Node& x, const Node& y) { return x.text == y.text; });
   }
 
+  // `tuned: ${model}_${optim}`, or a file `extra/${model}`.
+  static bool is_interpolated(const DefaultEntry& entry) {
+    const bool is_file = entry.kind == DefaultEntry::Kind::file;
+    if (!is_file && entry.option.kind != Node::Kind::scalar) return false;
+    return (is_file ? entry.path() : entry.option.text).find("${") != std::string::npos;
+  }
+
   // `chosen_by` gets what has chosen the groups that are named.
-  std::string interpolate_option(const DefaultEntry& entry, std::vector<Mark>& chosen_by) const {
-    std::string text = entry.option.text;
+  void interpolate(DefaultEntry& entry, std::vector<Mark>& chosen_by) const {
+    if (entry.kind == DefaultEntry::Kind::file)
+      entry.set_file(with_choices(entry.path(), entry.mark, chosen_by));
+    else
+      entry.option.text = with_choices(entry.option.text, entry.option.mark, chosen_by);
+  }
+
+  std::string with_choices(std::string text, const Mark& mark, std::vector<Mark>& chosen_by) const {
     for (size_t begin; (begin = text.find("${")) != std::string::npos;) {
       const size_t end = text.find('}', begin);
-      if (end == std::string::npos) throw UserError(str(at(entry.option.mark), "'${' is never closed by '}'"));
+      if (end == std::string::npos) throw UserError(str(at(mark), "'${' is never closed by '}'"));
       const std::string name = text.substr(begin + 2, end - begin - 2);
       if (name.find(':') != std::string::npos) {  // ${oc.env:SITE}
-        const Node call = Node::scalar(text.substr(begin, end + 1 - begin), entry.option.mark);
+        const Node call = Node::scalar(text.substr(begin, end + 1 - begin), mark);
         text.replace(begin, end + 1 - begin, resolve_alone(call).text);
         continue;
       }
       const auto it = known_.find(name);
-      if (it == known_.end() || it->second.find("${") != std::string::npos) {
+      if (it == known_.end()) {
         std::vector<std::string> names;
-        for (const auto& choice : known_) names.push_back(choice.first);
-        throw UserError(str(at(entry.option.mark), "${", name, "}: a defaults list can refer to chosen groups only (",
-                            join(names), ")", did_you_mean(name, names)));
+        for (const auto& group : selected_) names.push_back(group.first);
+        throw UserError(str(at(mark), "${", name, "}: a defaults list can refer to chosen groups only (", join(names),
+                            ")", did_you_mean(name, names)));
       }
       text.replace(begin, end + 1 - begin, it->second);
       if (const auto marks = replaced_.find(name); marks != replaced_.end())
@@ -236,17 +268,16 @@ class Expansion {
     std::vector<Mark> chosen_by = place.chosen_by;
     if (const auto marks = replaced_.find(entry_key(entry, place)); marks != replaced_.end())
       chosen_by.insert(chosen_by.end(), marks->second.begin(), marks->second.end());
-    std::vector<MergeStep> steps;
-    for (const std::string& name : names) {
+    std::vector<std::vector<MergeStep>> parts(names.size());
+    for (size_t i = names.size(); i-- > 0;) {  // from the end, as lists are: the last one's overrides win
+      const std::string& name = names[i];
       const SourceFile* source = sources_.find(group.empty() ? name : group + "/" + name);
       if (!source && entry.optional) continue;
       if (!source) fail_not_found(entry, group, name);
       // What an option's own defaults list names lives beside it: for `sub/name`, in the folder group/sub.
-      const std::vector<MergeStep> part =
-          expand({source, group, package_of(entry, place, source), false, interpolated, chosen_by});
-      steps.insert(steps.end(), part.begin(), part.end());
+      parts[i] = expand({source, group, package_of(entry, place, source), false, interpolated, chosen_by});
     }
-    return steps;
+    return joined(parts);
   }
 
   [[noreturn]] void fail_not_found(const DefaultEntry& entry, const std::string& group, const std::string& name) const {
@@ -255,12 +286,14 @@ class Expansion {
       throw UserError(str(at(entry.mark), "no file ", group.empty() ? name : group + "/" + name, ".yaml",
                           did_you_mean(name, options), "; searched: ", folder_list()));
     }
-    if (options.empty()) {
-      throw UserError(str(at(entry.mark), "no group '", group, "'", did_you_mean(group, sources_.groups()),
-                          "; searched: ", folder_list()));
-    }
+    if (options.empty()) fail_no_group(entry, group);
     throw UserError(str(at(entry.mark), "group '", group, "' has no option '", name, "'", did_you_mean(name, options),
                         " (options: ", join(options), ")"));
+  }
+
+  [[noreturn]] void fail_no_group(const DefaultEntry& entry, const std::string& group) const {
+    throw UserError(str(at(entry.mark), "no group '", group, "'", did_you_mean(group, sources_.groups()),
+                        "; searched: ", folder_list()));
   }
 
   std::string folder_list() const {
@@ -298,16 +331,17 @@ class Expansion {
       throw UserError(str(at(choice.mark), "no defaults list chooses the group '", key, "' (did you mean '", *same_end,
                           "=", choice.option.text, "'?)"));
     const std::string shown = choice.from_command_line ? "" : str(" (", choice.label, ")");
-    if (!sources_.has_group(group) && same_group.empty() && meant.empty())
-      meant = str("; there is no group '", group, "'");
+    const bool exists = sources_.has_group(group);
+    if (!exists && meant.empty()) meant = str("; there is no group '", group, "'");
     throw UserError(str(at(choice.mark), "no defaults list chooses the group '", key, "'", shown, meant,
-                        same_group.empty() ? hint : ""));
+                        exists && same_group.empty() ? hint : ""));
   }
 
   Sources& sources_;
   std::vector<DefaultEntry> appended_;
   std::map<std::string, Choice> choices_, removed_;
-  std::map<std::string, Mark> selected_;      // group key -> where it is listed
+  // Group key -> where its single option is listed; none where there are only lists of options.
+  std::map<std::string, std::optional<Mark>> selected_;
   std::map<std::string, std::string> known_;  // group key -> option
   std::map<std::string, std::vector<Mark>> replaced_;  // group key -> what has replaced the option of its list
   std::vector<std::string> stack_;            // files being expanded

@@ -12,17 +12,23 @@ namespace fs = std::filesystem;
 namespace {
 
 // `# @package x`, wherever it stands in the comments that open the file.
-std::optional<std::string> package_directive(const std::string& text) {
+std::optional<std::string> package_directive(const std::string& text, const std::string& file) {
   constexpr std::string_view kDirective = "@package";
+  int number = 0;
   for (const std::string& line : split(text, '\n')) {
+    ++number;
     const size_t begin = line.find_first_not_of(" \t\r");
     if (begin == std::string::npos) continue;
     if (line[begin] != '#') break;
     const size_t word = line.find_first_not_of("# \t", begin);
     if (word == std::string::npos || line.compare(word, kDirective.size(), kDirective) != 0) continue;
-    const size_t first = line.find_first_not_of(" \t:", word + kDirective.size());
-    if (first == std::string::npos) continue;
-    return line.substr(first, line.find_first_of(" \t\r", first) - first);
+    const size_t first = line.find_first_not_of(" \t:\r", word + kDirective.size());
+    const size_t end = line.find_first_of(" \t\r", first);
+    if (first == std::string::npos || line.find_first_not_of(" \t\r", end) != std::string::npos)
+      throw UserError(str(at({file, number, static_cast<int>(word) + 1}),
+                          "expected one package, such as `# @package model.attn` or `# @package _global_`, got `",
+                          line.substr(begin), "`"));
+    return line.substr(first, end - first);
   }
   return std::nullopt;
 }
@@ -65,10 +71,7 @@ DefaultEntry parse_default(const Node& node) {
     parse_label(node.text, entry);
     if (entry.is_override)
       throw UserError(str(at(node.mark), "override takes a group: `override ", entry.group, ": option`"));
-    const size_t slash = entry.group.rfind('/');
-    entry.name = entry.group.substr(slash + 1);
-    const bool at_root = slash == 0;
-    entry.group = slash == std::string::npos ? "" : at_root ? "/" : entry.group.substr(0, slash);
+    entry.set_file(std::string(entry.group));
   } else if (node.kind == Node::Kind::map && node.entries.size() == 1) {
     parse_label(node.entries[0].first, entry);
     entry.option = node.entries[0].second;
@@ -101,18 +104,27 @@ void check_self_and_overrides(const SourceFile& source) {
 
 }  // namespace
 
+void DefaultEntry::set_file(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  name = path.substr(slash + 1);
+  group = slash == std::string::npos ? "" : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string DefaultEntry::path() const {
+  if (kind != Kind::file) return group;
+  return group.empty() || group == "/" ? group + name : group + "/" + name;
+}
+
 std::string DefaultEntry::label() const {
   if (kind == Kind::self) return "_self_";
-  const std::string path =
-      kind == Kind::file ? (group.empty() || group == "/" ? group + name : group + "/" + name) : group;
-  return package ? str(path, "@", *package) : path;
+  return package ? str(path(), "@", *package) : path();
 }
 
 SourceFile Sources::load(const std::string& file) {
   const std::string text = read_text(file);
   SourceFile source;
   source.file = file;
-  source.package = package_directive(text);
+  source.package = package_directive(text, file);
   source.content = parse_yaml(text, file);
   if (source.content.kind == Node::Kind::null) source.content.kind = Node::Kind::map;
   if (source.content.kind != Node::Kind::map)

@@ -22,7 +22,9 @@ struct DefaultEntry {
   Node option;  // choice: null, a scalar, or a list of scalars
   Mark mark;
 
-  std::string label() const;  // as written: "model@enc"
+  void set_file(const std::string& path);  // "corpus/ott" as group and name
+  std::string path() const;                // of a file: "corpus/ott"; of a choice: its group
+  std::string label() const;               // as written: "model@enc"
 };
 
 struct SourceFile {
