@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "config/cast.h"
+#include "config/interpolation_text.h"
 #include "config/messages.h"
 
 namespace lmx::config {
@@ -21,8 +22,8 @@ std::string list_of_keys(const Node& parent, const std::string& path) {
   return str("; keys of ", path.empty() ? "the recipe" : path, ": ", join(parent.keys()));
 }
 
-[[noreturn]] void fail_unknown(const Override& o, const Node& parent, const std::string& path, const std::string& part,
-                               const ApplyRules& rules) {
+[[noreturn]] void fail_unknown(const Override& o, const std::string& key, const Node& parent, const std::string& path,
+                               const std::string& part, const ApplyRules& rules) {
   std::vector<std::string> candidates = parent.keys();
   if (path.empty() && rules.groups) {
     const std::vector<std::string> groups = rules.groups();
@@ -32,7 +33,7 @@ std::string list_of_keys(const Node& parent, const std::string& path) {
   const std::string hint = near.empty() ? "" : str(" (did you mean '", join_path(path, near), "'?)");
   const bool can_add =
       o.kind == Override::Kind::set && parent.kind != Node::Kind::list && parent.kind != Node::Kind::scalar;
-  throw UserError(str(at(o.mark), "no key '", o.key, "'", hint, list_of_keys(parent, path),
+  throw UserError(str(at(o.mark), "no key '", key, "'", hint, list_of_keys(parent, path),
                       can_add ? str("; +", o.body(), " adds it") : ""));
 }
 
@@ -46,38 +47,63 @@ Node& parent_of(Node& root, const Override& o, const std::vector<std::string>& p
     Node* next = child(*node, parts[i]);
     const bool container = node->kind == Node::Kind::map || node->kind == Node::Kind::null;
     if (!next && may_create && container) next = &node->set(parts[i], Node::map(o.mark));
-    if (!next) fail_unknown(o, *node, path, parts[i], rules);
+    if (!next) fail_unknown(o, o.key, *node, path, parts[i], rules);
     node = next;
     path = join_path(path, parts[i]);
   }
   const bool empty = node->kind == Node::Kind::null || is_missing(*node);
   if (empty && may_create) *node = Node::map(o.mark);
   if (node->kind != Node::Kind::map && node->kind != Node::Kind::list)
-    fail_unknown(o, *node, path, parts.back(), rules);
+    fail_unknown(o, o.key, *node, path, parts.back(), rules);
   return *node;
 }
 
 void remove(Node& parent, const Override& o, const std::string& part) {
   const Node& there = *child(parent, part);
   if (o.value && !same_value(there, *o.value))
-    throw UserError(str(at(o.mark), "'", o.key, "' is ", describe_value(there), ", not ", describe_value(*o.value)));
+    throw UserError(str(at(o.mark), "'", o.key, "' is ", value_text(there), ", not ", value_text(*o.value)));
   if (parent.kind == Node::Kind::list)
     throw UserError(str(at(o.mark), "items of a list cannot be removed; set the whole list"));
   parent.erase(part);
 }
 
+// A list in place of a map, or a map in place of a list, is a slip: `null` in between would say that it is meant.
+void check_containers(const Node& there, const Node& value, const std::string& path) {
+  const auto clash = [&](Node::Kind a, Node::Kind b) { return there.kind == a && value.kind == b; };
+  if (!clash(Node::Kind::map, Node::Kind::list) && !clash(Node::Kind::list, Node::Kind::map)) return;
+  throw UserError(str(at(value.mark), "'", path, "' is ", describe_value(there), " (", to_string(there.mark),
+                      "), which ", describe_value(value), " cannot replace"));
+}
+
+// Without + a map's literal sets what is there: `optim={lrr: 1}` must not add a key.
+void check_keys(const Node& there, const Node& value, const Override& o, const std::string& path,
+                const ApplyRules& rules) {
+  if (there.kind != Node::Kind::map || value.kind != Node::Kind::map) return;
+  for (const auto& [key, item] : value.entries) {
+    const Node* known = there.find(key);
+    if (!known) fail_unknown(o, join_path(path, key), there, path, key, rules);
+    check_keys(*known, item, o, join_path(path, key), rules);
+  }
+}
+
 }  // namespace
 
-void merge(Node& into, const Node& from) {
+void merge(Node& into, const Node& from, const std::string& path, const Node* root) {
+  if (root && from.kind == Node::Kind::map) {
+    // A map over a lone `${a}` changes a copy of the map that it stands for.
+    const Node* target = referred(*root, into, path);
+    if (target && target->kind == Node::Kind::map) into = Node(*target);
+  }
   if (into.kind == Node::Kind::map && from.kind == Node::Kind::map) {
     for (const auto& [key, value] : from.entries) {
       if (Node* there = into.find(key)) {
-        merge(*there, value);
+        merge(*there, value, join_path(path, key), root);
       } else {
         into.entries.emplace_back(key, value);
       }
     }
-  } else if (!is_missing(from) || into.kind == Node::Kind::null) {
+  } else if (!is_missing(from)) {
+    check_containers(into, from, path);
     into = from;
   }
 }
@@ -92,7 +118,7 @@ void merge_at(Node& root, const std::string& package, const Node& from) {
       node = next;
     }
   }
-  merge(*node, from);
+  merge(*node, from, package, &root);
 }
 
 void apply_override(Node& root, const Override& o, const ApplyRules& rules) {
@@ -103,7 +129,7 @@ void apply_override(Node& root, const Override& o, const ApplyRules& rules) {
   const std::string parent_path = join({parts.begin(), parts.end() - 1}, ".");
   const bool adds = o.kind == Override::Kind::add || o.kind == Override::Kind::force ||
                     (rules.typed && o.kind == Override::Kind::set);
-  if (!there && (!adds || parent.kind == Node::Kind::list)) fail_unknown(o, parent, parent_path, last, rules);
+  if (!there && (!adds || parent.kind == Node::Kind::list)) fail_unknown(o, o.key, parent, parent_path, last, rules);
   if (o.kind == Override::Kind::remove) return remove(parent, o, last);
   if (!there) return void(parent.set(last, *o.value));
   const bool merges = there->kind == Node::Kind::map && o.value->kind == Node::Kind::map;
@@ -112,9 +138,11 @@ void apply_override(Node& root, const Override& o, const ApplyRules& rules) {
   if (o.kind == Override::Kind::add && !free)
     throw UserError(str(at(o.mark), "'", o.key, "' is there already (", to_string(there->mark), "); write ", o.body(),
                         " without +"));
+  if (merges && !adds) check_keys(*there, *o.value, o, o.key, rules);
   if (merges) {
-    merge(*there, *o.value);
+    merge(*there, *o.value, o.key);
   } else {
+    check_containers(*there, *o.value, o.key);
     *there = *o.value;
   }
 }

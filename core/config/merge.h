@@ -9,8 +9,10 @@
 
 namespace lmx::config {
 
-// Maps merge key by key; everything else is replaced, except that `???` leaves a value that is already there.
-void merge(Node& into, const Node& from);
+// Maps merge key by key; everything else is replaced, except that `???` leaves a value that is already there. `path` is
+// where `into` stands, and `root` the tree that its references mean. UserError: a list over a map, or a map over a
+// list.
+void merge(Node& into, const Node& from, const std::string& path = "", const Node* root = nullptr);
 void merge_at(Node& root, const std::string& package, const Node& from);
 
 struct ApplyRules {

@@ -200,7 +200,8 @@ class ValueParser {
       ++pos_;
       if (kBlank.find(c) == kNone) kept = out.size();
     }
-    if (kept == 0) fail("a value is missing");
+    if (kept == 0 && (at_end() || std::string_view(",]}").find(peek()) != kNone)) fail("a value is missing");
+    if (kept == 0) fail(str("'", peek(), "' where a value begins: quote the value or write \\", peek()));
     if (!at_end() && !in_container && peek() != ',' && peek() != '=')
       fail(str("'", peek(), "' in a plain value: quote the value or write \\", peek()));
     out.resize(kept);
@@ -282,6 +283,9 @@ Override parse_override(const std::string& text) {
   const size_t equals = rest.find('=');
   std::string_view key = rest.substr(0, equals);
   if (key.find_first_of(kBlank) != kNone) throw UserError(at(result.mark) + "no blank may stand in or around the key");
+  if (const size_t odd = key.find_first_of("[](){}'\"\\:,*?"); odd != kNone)
+    throw UserError(str(at(result.mark), "column ", text.size() - rest.size() + odd + 1, ": '", key[odd],
+                        "' in a key: expected key=value", key[odd] == '[' ? "; an item of a list is key.0=value" : ""));
   for (const std::string& part : split(key, '.'))
     if (part.size() > kMaxKey) throw UserError(str(at(result.mark), "a key of ", part.size(), " bytes; at most ", kMaxKey));
   if (key.empty()) throw UserError(at(result.mark) + "the key is missing: expected key=value");
@@ -317,8 +321,9 @@ void refuse_sweep(const Override& o) {
   const std::string key = o.text.substr(0, o.text.find('='));
   if (!o.sweep->function.empty())
     throw UserError(str(at(o.mark), o.sweep->function, "() belongs to a sweep (multirun), which is `lmx sweep`"));
+  const char quote = value.find('\'') == std::string::npos ? '\'' : '"';
   throw UserError(str(at(o.mark), "several values are a sweep (multirun), which is `lmx sweep`; a list is ", key, "=[",
-                      value, "], a text with commas ", key, "='", value, "'"));
+                      value, "], a text with commas ", key, "=", quote, value, quote));
 }
 
 }  // namespace lmx::config

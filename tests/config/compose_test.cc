@@ -241,7 +241,7 @@ TEST_F(Compose, MistakesInOverrides) {
       {"seed.x=1", "override 'seed.x=1': no key 'seed.x'; seed is '7' (recipes/x.yaml:4:7)"},
       {"+seed=1", "override '+seed=1': 'seed' is there already (recipes/x.yaml:4:7); write seed=1 without +"},
       {"~sed", "override '~sed': no key 'sed' (did you mean 'seed'?); keys of the recipe: model, seed"},
-      {"~seed=8", "override '~seed=8': 'seed' is '7', not '8'"},
+      {"~seed=8", "override '~seed=8': 'seed' is 7, not 8"},
   };
   for (const auto& [override_text, message] : cases) EXPECT_EQ(error({override_text}), message);
 }

@@ -123,6 +123,26 @@ case("defaults.override_keyword_nested_package", "override with a package",
      with_files("defaults:\n  - optim@enc: adam\n  - optim@dec: adam\n  - override optim@dec: sgd\n", OPTIM))
 case("defaults.null_then_override", "group: null is filled by an override",
      with_files("defaults:\n  - optim: null\n  - override optim: sgd\n", OPTIM))
+FILTERS = {f"conf/filter/{name}.yaml": f"{name}: 1\n" for name in ("dedup", "length", "lang")}
+case("defaults.multi_select_add", "+group=[option] adds to a list of options",
+     with_files("defaults:\n  - filter: [dedup]\n", FILTERS), ["+filter=[lang]"])
+case("defaults.multi_select_add_single", "+group=option adds to it too",
+     with_files("defaults:\n  - filter: [dedup]\n", FILTERS), ["+filter=lang"])
+case("defaults.multi_select_twice", "Two lists of options of one group add up",
+     with_files("defaults:\n  - filter: [dedup]\n  - filter: [length]\n", FILTERS))
+case("defaults.multi_select_and_two_singles", "Beside a list there is one single option",
+     with_files("defaults:\n  - filter: [dedup]\n  - filter: length\n", FILTERS), ["+filter=lang"], mentions=["filter"])
+case("defaults.interpolated_file", "A file entry named by a choice",
+     with_files("defaults:\n  - model: tiny\n  - extra/${model}\n", MODEL, {"conf/extra/base.yaml": "q: 1\n"}), ["model=base"])
+case("defaults.mandatory_without_group", "group: ??? where there is no such group", with_files("defaults:\n  - model: ???\n"),
+     mentions=["model"])
+BASE_FILE = {"conf/base.yaml": "a: {b: 1}\nl: [1, 2]\nn: null\n"}
+case("defaults.list_over_map", "A list does not replace a map", config("defaults:\n  - base\n  - _self_\na: [1]\n", **BASE_FILE),
+     mentions=["config.yaml", "base.yaml", "'a'"])
+case("defaults.map_over_list", "Nor a map a list", config("defaults:\n  - base\n  - _self_\nl: {x: 1}\n", **BASE_FILE),
+     mentions=["config.yaml", "base.yaml", "'l'"])
+case("defaults.scalar_over_containers", "A scalar replaces either", config("defaults:\n  - base\n  - _self_\na: 1\nl: x\n", **BASE_FILE))
+case("defaults.containers_over_null", "Either replaces null", config("defaults:\n  - base\n  - _self_\nn: {x: 1}\n", **BASE_FILE))
 case("defaults.list_value_in_entry_map", "A group's value may not be a map", with_files("defaults:\n  - model: {a: 1}\n", MODEL), mentions=["model"])
 
 # --- packages
@@ -131,6 +151,12 @@ case("package.directive_nested_defaults", "What a relocated option lists moves w
 case("package.directive_below_comment", "The directive counts below an ordinary comment as well",
      with_files("defaults:\n  - optim: adam\n", {"conf/optim/adam.yaml": "# Adam\n# @package train.opt\nname: adam\n"}), stance="stricter",
      expect={"config": {"train": {"opt": {"name": "adam"}}}})
+case("package.directive_primary", "The directive of the primary file",
+     config("# @package train\ndefaults:\n  - optim: adam\nsteps: 3\n", **OPTIM))
+case("package.directive_words", "The directive has one package", with_files("defaults:\n  - optim: adam\n",
+     {"conf/optim/adam.yaml": "# @package train opt\nname: adam\n"}), mentions=["adam.yaml", "train opt"])
+case("package.directive_empty", "And not none", with_files("defaults:\n  - optim: adam\n",
+     {"conf/optim/adam.yaml": "# @package\nname: adam\n"}), mentions=["adam.yaml", "@package"])
 case("package.global_in_group", "_global_ in an option of a nested group",
      with_files("defaults:\n  - a/b: c\n", {"conf/a/b/c.yaml": "# @package _global_\nx: 1\n"}))
 case("package.group_dot", "_group_ and more", with_files("defaults:\n  - a/b@_group_.z: c\n", {"conf/a/b/c.yaml": "x: 1\n"}))
@@ -151,6 +177,10 @@ case("experiment.cli_group_wins", "A group typed beats the experiment's override
 case("experiment.cli_nested_group_wins", "The same two levels down", EXPERIMENT, ["+experiment=naive", "model/attn=flash"])
 case("experiment.order_of_args", "The order of the arguments does not matter for groups", EXPERIMENT, ["optim.lr=3", "model=tiny", "+experiment=long"])
 case("experiment.list_and_value", "Two experiments and a value", EXPERIMENT, ["+experiment=[naive,long]", "seed=1"])
+for id, listed in [("last_override_wins", "[long,small]"), ("last_override_wins_reversed", "[small,long]")]:
+    case("experiment." + id, "Of two experiments that choose one group the later wins",
+         {**EXPERIMENT, "conf/experiment/small.yaml": "# @package _global_\ndefaults:\n  - override /model: tiny\n"},
+         ["+experiment=" + listed])
 case("experiment.unknown", "An experiment that is not there", EXPERIMENT, ["+experiment=lng"], mentions=["experiment", "lng", "long"])
 case("experiment.add_group_itself", "An experiment adds a group", with_files("seed: 1\n", {**OPTIM, "conf/experiment/e.yaml": "# @package _global_\ndefaults:\n  - /optim: sgd\n"}), ["+experiment=e"])
 
@@ -223,6 +253,10 @@ for id, title, args in [
     ("at_sign_value", "A path with @ and ?", ["path=user@host:/x?y=1".replace("=1", "")]),
     ("dollar", "A lone dollar", ["name=a$b"]),
     ("question_marks", "??? on the command line", ["name=???"]),
+    ("cast_str_exponent", "str() of a number in another spelling", ["name=str(1e3)", "path=str(1e-5)"]),
+    ("cast_float_inf", "float('inf')", ["lr=float('inf')"]),
+    ("interp_blanks", "Blanks inside an interpolation", ["name=${ seed }"]),
+    ("null_to_list", "A list over null", ["opt=[1]"]),
 ]:
     case("override." + id, title, PLAIN, args)
 for id, title, args, mentions in [
@@ -245,6 +279,13 @@ for id, title, args, mentions in [
     ("interval_without_multirun", "interval() in a single run", ["lr=interval(0,1)"], ["lr", "multirun"]),
     ("list_with_sweep", "A sweep inside a list", ["layers=[range(3)]"], ["layers"]),
     ("delete_other_list", "~ of a list with another value", ["~layers=[1,2]"], ["layers"]),
+    ("map_new_key", "A map without + names what is there", ["optim={lrr: 1}"], ["optim.lrr", "optim.lr", "+optim"]),
+    ("map_new_key_below", "At every level", ["+a={b: {c: 1}}", "a={b: {d: 1}}"], ["a.b.d"]),
+    ("list_over_map", "A list does not replace a map", ["optim=[1]"], ["optim", "config.yaml"]),
+    ("map_over_list", "Nor a map a list", ["layers={a: 1}"], ["layers", "config.yaml"]),
+    ("bracket_key", "A list's item in brackets", ["+layers[0]=5"], ["layers[0]", "key.0"]),
+    ("colon_key", "A colon where an equals sign was meant", ["+a:b=2"], ["+a:b=2"]),
+    ("parenthesis_first", "A value that begins with a parenthesis", ["name=(a)"], ["name=(a)", "quote"]),
     ("text_behind_quote", "Text behind a quoted value", ["name='a'b"], ["name='a'b"]),
 ]:
     case("override." + id, title, PLAIN, args, mentions=mentions)
@@ -271,6 +312,21 @@ case("interp.select_null", "oc.select of a null", config("n: null\na: ${oc.selec
 case("interp.dict_values_numbers", "oc.dict.values of numbers", config("m: {a: 1, b: 2}\nv: ${oc.dict.values:m}\n"))
 case("interp.deprecated", "oc.deprecated follows the new name", config("new: 5\nold: ${oc.deprecated:new}\n"))
 case("interp.create", "oc.create of a map", config("a: \"${oc.create:{x: 1}}\"\n"))
+case("interp.numbers_in_text", "Numbers in a text look alike, however they are written",
+     config("a: 1e-4\nb: 1e5\nc: 1_000\nd: 0.00001\ne: 1e16\nf: 2.50\ng: -.inf\n"
+            "t: \"${a} ${b} ${c} ${d} ${e} ${f} ${g}\"\n"))
+case("interp.env_default_number", "A number as default becomes its text", config("a: ${oc.env:LMX_TEST_NONE,1.50}\n"))
+case("interp.blanks", "Blanks inside the braces", config("m: {x: 1}\na: ${ m.x }\nb: v${m.x }\n"))
+case("interp.dollar_key", "A key with a dollar", config("$x: 1\na: ${$x}\n"))
+case("interp.argument_map", "References inside a map and a list",
+     config("a: 1\nb: two\nc: '${oc.select:none,{p: ${a}, q: x${b}}}'\nd: '${oc.create:[${a},${b}]}'\n"))
+case("interp.argument_escapes", "Escapes in arguments",
+     config("a: ${oc.env:LMX_TEST_NONE,x\\,y}\nb: \"${oc.env:LMX_TEST_NONE,'it\\\\'s, ok'}\"\n"))
+case("interp.decode_reference", "A decoded text may refer to a value", config("port: 80\na: ${oc.decode:${oc.env:LMX_TEST_P}}\n"),
+     env={"LMX_TEST_P": "${port}"})
+case("interp.merge_over_reference", "A map over a reference changes a copy",
+     config("defaults:\n  - base\n  - _self_\nb: {c: 1}\ne: {c: 2}\n",
+            **{"conf/base.yaml": "a: {c: 0, d: 2}\nb: ${a}\ne: ${.b}\n"}))
 case("interp.unknown_resolver", "A resolver that is not there", config("a: ${oc.evn:HOME}\n"), mentions=["oc.evn", "oc.env"])
 case("interp.cycle", "A circle", config("a: ${b}\nb: ${a}\n"), mentions=["a", "b"])
 case("interp.self", "A value of itself", config("a: ${a}\n"), mentions=["a"])
@@ -289,6 +345,7 @@ case("interp.choices", "The chosen options", with_files("defaults:\n  - model: t
 case("mandatory.kept", "??? stays when nothing reads it", config("a: ???\nb: 1\n"))
 case("mandatory.in_group", "??? in an option, given", with_files("defaults:\n  - data: d\n", {"conf/data/d.yaml": "path: ???\n"}), ["data.path=/x"])
 case("mandatory.several", "All that are open are named", config("a: ???\nb:\n  c: ???\nd: 1\n"), access="a", skip_hydra=True, mentions=["a", "b.c"], many_lines=True)
+case("mandatory.over_null", "??? leaves a null", config("defaults:\n  - base\n  - _self_\nn: ???\n", **BASE_FILE))
 case("mandatory.add", "+ over ???", config("a: ???\n"), ["+a=1"])
 
 # --- YAML
