@@ -17,16 +17,26 @@ TokenArray first_tokens(const TokenArray& tokens, int64_t n) {
   return TokenArray::of({part.begin(), part.end()});
 }
 
-SplitScore sum_over_ranks(const SplitScore& own, Communicator& comm) {
-  const double numbers[] = {own.nats, static_cast<double>(own.tokens), own.complete ? 0.0 : 1.0};
+void add(SplitScore& sum, const SplitScore& score) {
+  sum.nats += score.nats;
+  sum.tokens += score.tokens;
+  sum.complete = sum.complete && score.complete;
+}
+
+// Entry by entry the sum over ranks.
+ShardScores of_all_ranks(const ShardScores& own, Communicator& comm) {
+  std::vector<double> numbers;
+  for (const SplitScore& s : own)
+    numbers.insert(numbers.end(), {s.nats, static_cast<double>(s.tokens), s.complete ? 0.0 : 1.0});
   const std::vector<double> all = comm.gather_numbers(numbers, "control");
-  SplitScore sum;
-  for (size_t i = 0; i < all.size(); i += 3) {
-    sum.nats += all[i];
-    sum.tokens += static_cast<int64_t>(all[i + 1]);
-    sum.complete = sum.complete && all[i + 2] == 0;
-  }
-  return sum;
+  ShardScores sums(own.size());
+  for (size_t i = 0; i < all.size(); i += 3)
+    add(sums[i / 3 % own.size()], {all[i], static_cast<int64_t>(all[i + 1]), all[i + 2] == 0});
+  return sums;
+}
+
+SplitScore sum_over_ranks(const SplitScore& own, Communicator& comm) {
+  return of_all_ranks({own}, comm).front();
 }
 
 }  // namespace
@@ -79,16 +89,30 @@ Batch shard_batch(const StringShards& shards, const std::vector<int64_t>& slots,
 
 }  // namespace
 
+StringShards shards_of_split(const TokenArray& tokens, const TextStrings& strings, int64_t shards, int64_t seed,
+                             const std::string& split) {
+  if (strings.size() == 0)
+    throw UserError(str("[eval] the data of this run keeps no strings to make shards of the ", split,
+                        " split; that of chars and of bytes does"));
+  StringShards made(tokens, strings, shards, RandomKey(static_cast<uint64_t>(seed)).fold("eval shards"), split);
+  if (made.shortest() < 2)
+    throw UserError(str("[eval] the shortest of ", shards, " shards of the ", split, " split holds ", made.shortest(),
+                        " token; use fewer shards"));
+  return made;
+}
+
 ShardScores score_shards(const Context& ctx, const Network& network, ParameterStore& params, const StringShards& shards,
-                         int64_t length) {
+                         const SplitPlan& plan, const std::function<bool()>& interrupted) {
   Context quiet = ctx;
   quiet.tape = nullptr;
   quiet.training = false;
-  CarriedState carried(quiet, *network.model, 0, shards.size());
+  const int64_t first = chunk_begin(shards.size(), ctx.rank, ctx.ranks);
+  const int64_t end = chunk_begin(shards.size(), ctx.rank + 1, ctx.ranks);
+  CarriedState carried(quiet, *network.model, first, end - first);
   ShardScores scores(static_cast<size_t>(shards.size()));
   const auto score = [&](const std::vector<int64_t>& slots, int64_t offset, int64_t targets) {
     const Batch batch = shard_batch(shards, slots, offset, targets, quiet.allocator);
-    ModelState state = carried.gather(quiet, batch);
+    ModelState state = carried.gather(quiet, batch, plan.carry);
     const Var features = network.model->forward(quiet, params, batch, state);
     const Tensor nll = network.loss->evaluate(quiet, params, features.value(), batch.targets.reshape({batch.tokens()}));
     const auto values = nll.values<float>();
@@ -100,20 +124,33 @@ ShardScores score_shards(const Context& ctx, const Network& network, ParameterSt
     carried.stage(batch, state);
     carried.commit();
   };
-  for (int64_t offset = 0;; offset += length) {
+  bool complete = true, more = end > first;
+  for (int64_t offset = 0; more && complete; offset += plan.length) {
+    if (plan.max_tokens > 0 && offset * shards.size() >= plan.max_tokens) break;
+    complete = !(interrupted && interrupted());
     std::vector<int64_t> whole;  // shards with a full window; what is left of another is its last one
-    bool any = false;
-    for (int64_t s = 0; s < shards.size(); ++s) {
+    more = false;
+    for (int64_t s = first; s < end && complete; ++s) {
       const int64_t left = shards.length(s) - 1 - offset;
-      any = any || left > 0;
-      if (left >= length)
+      more = more || left > 0;
+      if (left >= plan.length)
         whole.push_back(s);
       else if (left > 0)
         score({s}, offset, left);
     }
-    if (!whole.empty()) score(whole, offset, length);
-    if (!any) return scores;
+    if (!whole.empty()) score(whole, offset, plan.length);
   }
+  for (SplitScore& s : scores) s.complete = complete;
+  return of_all_ranks(scores, *ctx.comm);
+}
+
+SplitScore score_text(const Context& ctx, const Network& network, ParameterStore& params, const TokenArray& tokens,
+                      const TextStrings& strings, const SplitPlan& plan, const std::function<bool()>& interrupted) {
+  if (!plan.shards) return score_split(ctx, network, params, tokens, plan, interrupted);
+  const StringShards shards = shards_of_split(tokens, strings, plan.sequences, kEvalSeed, plan.split);
+  SplitScore sum;
+  for (const SplitScore& s : score_shards(ctx, network, params, shards, plan, interrupted)) add(sum, s);
+  return sum;
 }
 
 SplitScore score_pairs(const Context& ctx, const Network& network, ParameterStore& params, const PairArray& pairs,

@@ -26,6 +26,9 @@ void TrainConfig::fields(Fields& f) {
   f.field("eval_tokens", eval_tokens, "tokens of the validation split used while training; 0: all", {0, 9e18});
   f.field("eval_carry", eval_carry,
           "validation carries the recurrent state through the split; false: each window starts from zero");
+  f.field("eval_shards", eval_shards,
+          "validation reads the strings of characters and bytes in random order as eval_batch shards, each from a zero "
+          "state (Puri 2018); false: the text as it stands, in as many stretches");
   f.field("max_loss", max_loss, "nats per token above which a run counts as diverged; 0: only NaN and infinity do",
           kNonNegative);
   f.choice("on_divergence", on_divergence, {"stop", "skip", "lower_lr"},

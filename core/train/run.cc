@@ -15,6 +15,7 @@
 #include "lmx/plugin.h"
 #include "lmx/translate.h"
 #include "train/comm_config.h"
+#include "train/evaluate.h"
 #include "train/metrics_reader.h"
 #include "train/resume.h"
 #include "train/run_directory.h"
@@ -208,7 +209,12 @@ void check_same_data(const Session& s) {
   check_equal_everywhere(s.comm, {{"text (hash of its data)", s.data.hash}});
 }
 
-// What would otherwise be found when hours of training are over.
+// What would otherwise be found at the first validation, or when hours of training are over.
+void check_eval_shards(const Session& s) {
+  if (s.recipe.train.eval_shards)
+    shards_of_split(s.data.valid, s.data.valid_strings, s.recipe.train.eval_batch, kEvalSeed, "valid");
+}
+
 void check_final_bleu(const Session& s) {
   const std::string& split = s.recipe.train.final_bleu;
   if (split == "none") return;
@@ -246,6 +252,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   std::string directory = agree_on_directory(plan, comm, resuming);
   Session session(plan.recipe, comm, {.resumed = resuming ? directory : ""});
   check_same_data(session);
+  check_eval_shards(session);
   check_final_bleu(session);
   if (!plan.options.trace_file.empty() && session.leads()) session.ctx.tracer = &session.tracer;
   std::optional<RunLock> lock;

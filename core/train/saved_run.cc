@@ -132,18 +132,11 @@ WordCount count_words(std::string_view text) {
   return n;
 }
 
-ShardEval evaluate_shards(SavedRun& run, const Recipe& recipe, const Dataset& data, const EvalOptions& options) {
-  const TextStrings& strings = strings_of(data, options.split);
-  if (strings.size() == 0)
-    throw UserError(str("[eval] the data of this run keeps no strings to make shards of; its tokens are ", data.unit,
-                        "s, and chars and bytes do"));
-  const StringShards shards(split_of(data, options.split), strings, options.shards,
-                            RandomKey(static_cast<uint64_t>(options.seed)).fold("eval shards"), options.split);
-  if (shards.shortest() < 2)
-    throw UserError(str("[eval] the shortest of ", options.shards, " shards of the ", options.split, " split holds ",
-                        shards.shortest(), " token; use fewer shards"));
+ShardEval evaluate_shards(SavedRun& run, const SplitPlan& plan, const Dataset& data, const EvalOptions& options) {
+  const StringShards shards = shards_of_split(split_of(data, options.split), strings_of(data, options.split),
+                                              options.shards, options.seed, options.split);
   ShardEval sum{shards.size(), 0, 0, std::numeric_limits<double>::infinity(), 0};
-  for (const SplitScore& s : score_shards(run.ctx, run.network, run.params, shards, window_of(recipe))) {
+  for (const SplitScore& s : score_shards(run.ctx, run.network, run.params, shards, plan, {})) {
     sum.tokens += s.tokens;
     sum.nll_nat += s.nll() / static_cast<double>(shards.size());
     sum.least = std::min(sum.least, s.nll());
@@ -194,16 +187,18 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
                         ", now it is ", data.hash));
   static_cast<void>(split_of(data, options.split));  // its message before the model is read
   SavedRun run(directory, recipe, data.vocabulary, options.checkpoint);
-  const SplitPlan plan{options.split, recipe.train.eval_batch, window_of(recipe), 0, recipe.train.eval_carry};
+  const TrainConfig& t = recipe.train;
+  const SplitPlan plan{options.split, t.eval_batch, window_of(recipe), 0, t.eval_carry, t.eval_shards};
   const SplitScore score = run.network.model->translates()
                                ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan, {})
-                               : score_split(run.ctx, run.network, run.params, split_of(data, options.split), plan, {});
+                               : score_text(run.ctx, run.network, run.params, split_of(data, options.split),
+                                            strings_of(data, options.split), plan, {});
   EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}, {}, {}, {}, {}};
   const auto bytes = static_cast<double>(bytes_of(data, options.split));
   if (is_character(data.unit)) r.compression_ratio = 8 * bytes / (score.nats / std::numbers::ln2);
   if (run.network.model->translates() && data.codecs.target)
     r.words = words_of(data, pairs_of(data, options.split), score.nats);
-  if (options.shards > 0) r.sharded = evaluate_shards(run, recipe, data, options);
+  if (options.shards > 0) r.sharded = evaluate_shards(run, plan, data, options);
   if (options.split == "valid") r.true_ppl = data.true_perplexity;
   if (run.network.model->translates() && options.translate && options.split != "train")
     r.translation = quality_of(run, recipe, data, options);

@@ -87,11 +87,12 @@ SplitScore Trainer::score() {
   };
   swap();
   ParameterStore params = s_.shared->params.replica();  // the server's, where workers have values of their own
-  const SplitPlan plan{"valid", t.eval_batch, s_.batcher.sequence_length(), t.eval_tokens, t.eval_carry};
+  const SplitPlan plan{"valid", t.eval_batch, s_.batcher.sequence_length(), t.eval_tokens, t.eval_carry, t.eval_shards};
   const auto interrupted = [] { return SignalGuard::received() != 0; };
-  const SplitScore score = s_.sub_batches()
-                               ? score_pairs(s_.ctx, s_.network, params, s_.data.valid_pairs, plan, interrupted)
-                               : score_split(s_.ctx, s_.network, params, s_.data.valid, plan, interrupted);
+  const SplitScore score =
+      s_.sub_batches()
+          ? score_pairs(s_.ctx, s_.network, params, s_.data.valid_pairs, plan, interrupted)
+          : score_text(s_.ctx, s_.network, params, s_.data.valid, s_.data.valid_strings, plan, interrupted);
   swap();
   return score;
 }

@@ -77,6 +77,34 @@ TEST_F(BytesRun, TrainsEvaluatesAndResumes) {
   EXPECT_EQ(lmx({"eval", path("a"), "--split", "test", "--shards", "999"}).code, 2);
 }
 
+// Puri 2018 validates on as many shards of strings as a batch has sequences, however many ranks read them.
+TEST_F(BytesRun, ValidatesOnShardsOfStrings) {
+  const auto bpc = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(), {"train.steps=6", "train.eval_shards=true"});
+    const Outcome trained = run(name, more);
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    return number_behind(trained.out, "valid bpc");
+  };
+  const double one = bpc("one", {});
+  EXPECT_NEAR(bpc("three", {"comm={name: virtual, ranks: 3}"}), one, 1e-4);
+  const std::string out = good({"eval", path("one"), "--split", "valid", "--shards", "4"}).out;
+  EXPECT_NEAR(number_behind(out, "valid bpc"), one, 1e-5);
+  EXPECT_NEAR(number_behind(out, "valid bpc_4_shards"), one, 0.01);  // there every shard weighs the same
+  EXPECT_NE(bpc("part", {"train.eval_tokens=40"}), one);
+  EXPECT_NE(number_behind(run("text", {"train.steps=6"}).out, "valid bpc"), one);
+}
+
+TEST_F(BytesRun, ShardsThatCannotBeAreToldBeforeTraining) {
+  const Outcome many = run("many", {"train.eval_shards=true", "train.eval_batch=500"});
+  EXPECT_EQ(many.code, 2);
+  EXPECT_THAT(many.err, HasSubstr("500 shards of the valid split need as many strings"));
+  const Outcome words =
+      run("words", {"train.eval_shards=true", "data.tokens=words", "~data.preprocess", "batcher.shards=0"});
+  EXPECT_EQ(words.code, 2);
+  EXPECT_THAT(words.err,
+              HasSubstr("keeps no strings to make shards of the valid split; that of chars and of bytes does"));
+}
+
 TEST_F(BytesRun, TextIsDrawnByteByByte) {
   ASSERT_EQ(run("a").code, 0);
   const auto text = [&](std::vector<std::string> more) {

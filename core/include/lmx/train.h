@@ -31,6 +31,7 @@ struct TrainConfig {
   int64_t eval_every = 0;              // steps; 0: once an epoch and at the end
   int64_t eval_batch = 32;             // sequences of an evaluation batch
   int64_t eval_tokens = 0;             // tokens of the validation split used during training; 0: all
+  bool eval_shards = false;            // read as shards of strings (chars, bytes)
   bool eval_carry = true;              // state goes on from window to window of the split; false: each starts fresh
   double max_loss = 0;                 // nats per token above which the run counts as diverged; 0: only NaN and Inf do
   std::string on_divergence = "stop";  // stop, skip (leave the update out), lower_lr (halve the rate from here on)
