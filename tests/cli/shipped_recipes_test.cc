@@ -117,6 +117,9 @@ TEST(ShippedRecipes, RanksAreThePapers) {
   EXPECT_THAT(dry_run("puri_mixed", {"puri/mixed=mp_2048"}), HasSubstr("one of 8 with 256 of the 2048 sequences"));
   EXPECT_THAT(dry_run("sentiment_transfer"), HasSubstr("one of 4 with 32 of the 128 sequences"));
   EXPECT_THAT(dry_run("patwary_char_1b"), HasSubstr("one of 8 with 128 of the 1024 sequences"));
+  EXPECT_THAT(dry_run("patwary_amazon"), HasSubstr("one of 64 with 128 of the 8192 sequences"));
+  EXPECT_THAT(dry_run("patwary_word_gutenberg", {"patwary/gpus=64"}),
+              HasSubstr("one of 64 with 32 of the 2048 sequences"));
   for (const char* recipe : {"ott_wmt", "ott_wmt_enfr", "ott_paracrawl"})
     EXPECT_THAT(dry_run(recipe), HasSubstr("one of 128 with 1 of the 128 sub-batches")) << recipe;
   for (const int batch : {2048, 4096, 8192, 16384, 32768}) {
@@ -125,6 +128,12 @@ TEST(ShippedRecipes, RanksAreThePapers) {
     EXPECT_THAT(dry_run("puri_convergence", {"puri/convergence=batch_" + size}), HasSubstr(share));
     EXPECT_THAT(dry_run("puri_lr_grid", {"puri/batch=" + size}), HasSubstr(share));
   }
+}
+
+// Patwary 2018, section III-A: 35.2 GB of gathered rows a rank.
+TEST(ShippedRecipes, TheExamplesRowsFillARank) {
+  EXPECT_THAT(dry_run("patwary_example"), HasSubstr("communication 36 GB"));
+  EXPECT_THAT(dry_run("patwary_example", {"sync=unique"}), HasSubstr("communication 866 MB"));
 }
 
 TEST(ShippedRecipes, SinglePrecisionSendsSingles) {
