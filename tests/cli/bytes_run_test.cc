@@ -98,8 +98,8 @@ TEST_F(BytesRun, ShardsThatCannotBeAreToldBeforeTraining) {
   const Outcome many = run("many", {"train.eval_shards=true", "train.eval_batch=500"});
   EXPECT_EQ(many.code, 2);
   EXPECT_THAT(many.err, HasSubstr("500 shards of the valid split need as many strings"));
-  const Outcome words =
-      run("words", {"train.eval_shards=true", "data.tokens=words", "~data.preprocess", "batcher.shards=0"});
+  const Outcome words = run("words", {"train.eval_shards=true", "data.tokens=words", "data.vocab_size=20",
+                                      "~data.preprocess", "batcher.shards=0"});
   EXPECT_EQ(words.code, 2);
   EXPECT_THAT(words.err,
               HasSubstr("keeps no strings to make shards of the valid split; that of chars and of bytes does"));
