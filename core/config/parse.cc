@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
@@ -144,6 +145,8 @@ class TreeBuilder : public YAML::EventHandler {
     std::optional<std::string> key;  // the key whose value comes next
     size_t key_pos = 0;
     std::set<std::string> seen;  // Node::find is linear
+    bool merging = false;        // `key` is <<
+    std::vector<Node> merged;    // the maps behind it, an earlier one before a later one
   };
 
   bool wants_key() const {
@@ -182,7 +185,30 @@ class TreeBuilder : public YAML::EventHandler {
   void close() {
     Frame frame = std::move(frames_.back());
     frames_.pop_back();
+    if (!frame.merged.empty()) merge(frame);
     finish(std::move(frame.node), frame.anchor);
+  }
+
+  // `<<: *base` (YAML's merge type): base's keys come first, the map's own ones and those of an earlier base count.
+  static void merge(Frame& frame) {
+    std::vector<std::pair<std::string, Node>> entries;
+    for (Node& map : frame.merged)
+      for (auto& entry : map.entries)
+        if (frame.seen.insert(entry.first).second) entries.push_back(std::move(entry));
+    std::move(frame.node.entries.begin(), frame.node.entries.end(), std::back_inserter(entries));
+    frame.node.entries = std::move(entries);
+  }
+
+  void keep_merged(Frame& frame, Node node) {
+    if (node.kind == Node::Kind::list)
+      frame.merged = std::move(node.items);
+    else
+      frame.merged.push_back(std::move(node));
+    const auto is_map = [](const Node& n) { return n.kind == Node::Kind::map; };
+    if (!std::all_of(frame.merged.begin(), frame.merged.end(), is_map))
+      source_.fail(frame.key_pos, "<< takes a map, or a list of maps, whose keys this map is to have: <<: *base");
+    frame.merging = false;
+    frame.key.reset();
   }
 
   void add(Node node, size_t pos, YAML::anchor_t anchor) {
@@ -190,11 +216,12 @@ class TreeBuilder : public YAML::EventHandler {
     Frame& frame = frames_.back();
     if (node.kind == Node::Kind::null)
       source_.fail(pos, "a key is missing before ':', or is null; quote it if it is meant");
-    if (node.text == "<<" && !node.quoted)
-      source_.fail(pos, "merge keys (<<) are not supported; use the defaults list to build on another file");
+    frame.merging = node.text == "<<" && !node.quoted;
+    if (frame.merging && !frame.merged.empty())
+      source_.fail(pos, "<< is here twice; it takes a list of maps, too: <<: [*a, *b]");
     if (node.text.size() > config::kMaxKey)
       source_.fail(pos, str("a key of ", node.text.size(), " bytes; at most ", config::kMaxKey));
-    if (!frame.seen.insert(node.text).second) {
+    if (!frame.merging && !frame.seen.insert(node.text).second) {
       const Mark first = frame.node.find(node.text)->mark;
       source_.fail(pos, str("key '", node.text, "' is here twice; its first value is at line ", first.line));
     }
@@ -222,6 +249,8 @@ class TreeBuilder : public YAML::EventHandler {
     Frame& frame = frames_.back();
     if (frame.node.kind == Node::Kind::list) {
       frame.node.items.push_back(std::move(node));
+    } else if (frame.merging) {
+      keep_merged(frame, std::move(node));
     } else {
       frame.node.entries.emplace_back(std::move(*frame.key), std::move(node));
       frame.key.reset();

@@ -57,6 +57,15 @@ TEST(ParseYaml, AliasesAreCopied) {
   EXPECT_EQ(to_string(root.find("b")->mark), "x.yaml:2:4");
 }
 
+TEST(ParseYaml, MergeKeysGiveWhatTheMapDoesNotHave) {
+  const Node root = parse_yaml(
+      "a: &a {x: 1, y: 2}\nb: &b\n  y: 3\n  <<: *a\nc: {<<: [*b, {x: 9, z: 4}], z: 5}\nd: {'<<': 1}\n", "x.yaml");
+  EXPECT_EQ(to_json(*root.find("b")), R"({"x": 1, "y": 3})");
+  EXPECT_EQ(to_json(*root.find("c")), R"({"x": 1, "y": 3, "z": 5})");
+  EXPECT_EQ(to_json(*root.find("d")), R"({"<<": 1})");  // a text
+  EXPECT_EQ(to_string(root.at_path("c.x")->mark), "x.yaml:1:11");
+}
+
 struct Bad {
   const char* text;
   const char* message;
@@ -66,8 +75,11 @@ TEST(ParseYaml, EachMistakeHasItsMessage) {
   const Bad cases[] = {
       {"a: 1\nb: 2\na: 3\n", "x.yaml:3:1: key 'a' is here twice; its first value is at line 1"},
       {"m:\n  k: {x: 1, x: 2}\n", "x.yaml:2:13: key 'x' is here twice; its first value is at line 2"},
-      {"base: &b {a: 1}\nm:\n  <<: *b\n",
-       "x.yaml:3:3: merge keys (<<) are not supported; use the defaults list to build on another file"},
+      {"base: &b [1]\nm:\n  <<: *b\n",
+       "x.yaml:3:3: << takes a map, or a list of maps, whose keys this map is to have: <<: *base"},
+      {"m:\n  <<:\n", "x.yaml:2:3: << takes a map, or a list of maps, whose keys this map is to have: <<: *base"},
+      {"a: &a {x: 1}\nm: {<<: *a, <<: *a}\n",
+       "x.yaml:2:13: << is here twice; it takes a list of maps, too: <<: [*a, *b]"},
       {"a:\n\t- 1\n", "x.yaml:2:1: a tab indents this line; YAML wants spaces"},
       {"a: 1\n---\nb: 2\n", "x.yaml:2:1: a second document; a recipe is one document"},
       {"  a: 1\n b: 2\n", "x.yaml:2:2: this line belongs to nothing above it; check its indentation"},
