@@ -40,15 +40,9 @@ LMX_SIMD void add_row(float* to, const float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] += x[i];
 }
 
-int64_t width_of(const Tensor& t) {
-  int64_t width = 1;
-  for (int i = 1; i < t.rank(); ++i) width *= t.dim(i);
-  return width;
-}
-
 // Rows of a tensor (n, ...) in another order, as (n, width).
 Tensor in_order(Context& ctx, const Tensor& t, std::span<const int64_t> places) {
-  const int64_t width = width_of(t);
+  const int64_t width = row_width(t.shape());
   Tensor out = ctx.empty({t.dim(0), width}, DType::f32, MemClass::communication);
   for (size_t i = 0; i < places.size(); ++i)
     std::copy_n(t.data<float>() + places[i] * width, width, out.data<float>() + static_cast<int64_t>(i) * width);
@@ -110,7 +104,7 @@ void Reducer::Impl::check(const std::string& name, const Tensor& own) const {
 
 Way Reducer::Impl::dense_way(Context& ctx, const std::string& name, const Tensor& own) {
   check(name, own);
-  Way w{.name = &name, .width = codec->elementwise() ? 1 : width_of(own), .feedback = codec->feedback()};
+  Way w{.name = &name, .width = codec->elementwise() ? 1 : row_width(own.shape()), .feedback = codec->feedback()};
   const int64_t rows = w.width ? own.numel() / w.width : 0;
   w.own = own.reshape({rows, w.width});
   if (w.feedback) {
@@ -127,7 +121,7 @@ Way Reducer::Impl::dense_way(Context& ctx, const std::string& name, const Tensor
 Way Reducer::Impl::table_way(Context& ctx, const std::string& name, const RowSparse& own,
                              const std::vector<int32_t>& index, const GatheredIndices* gathered) {
   const int ranks = ctx.comm->size();
-  Way w{.name = &name, .width = width_of(own.rows), .feedback = config.residual == "rows", .table = true};
+  Way w{.name = &name, .width = row_width(own.rows.shape()), .feedback = config.residual == "rows", .table = true};
   const comm::RowOrder mine = comm::order_rows(own.indices, w.width, ranks),
                        all = comm::order_rows(index, w.width, ranks);
   w.own = in_order(ctx, own.rows, mine.places);
@@ -361,7 +355,7 @@ Tensor Reducer::gather(Context& ctx, const std::string& name, const Tensor& own,
   LMX_CHECK(codec.elementwise(), codec.name(), " cannot be gathered");
   if (impl_->plain() || ctx.comm->size() == 1) return ctx.comm->all_gather(own, rows, impl_->group);
   impl_->check(name, own);
-  const int64_t width = width_of(own);
+  const int64_t width = row_width(own.shape());
   std::vector<int64_t> sizes;
   for (const int64_t n : rows) sizes.push_back(codec.bytes(n, width));
   Tensor encoded = ctx.empty({codec.bytes(own.dim(0), width)}, DType::u8, MemClass::communication);

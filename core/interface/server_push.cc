@@ -6,6 +6,7 @@
 #include "lmx/comm.h"
 #include "lmx/error.h"
 #include "lmx/kernels.h"
+#include "lmx/row_sync.h"
 
 namespace lmx::server {
 namespace {
@@ -19,12 +20,6 @@ LMX_SIMD void scale(float* x, float factor, int64_t n) {
 int64_t push_bytes(const Codec& codec, bool sparse, int64_t rows, int64_t width) {
   const int64_t values = codec.elementwise() ? codec.bytes(rows * width, 1) : codec.bytes(rows, width);
   return sparse ? 8 + 4 * rows + values : values;
-}
-
-int64_t row_width(const Tensor& t) {
-  int64_t width = 1;
-  for (int i = 1; i < t.rank(); ++i) width *= t.dim(i);
-  return width;
 }
 
 Push::Push(const CodecConfig& config, int shards) : config_(config), shards_(shards), codec_(make_codec(config)) {}
@@ -54,7 +49,7 @@ void Push::add_dense(Context& ctx, const Var& param, Part part, Parts& parts) {
   Tensor values = part.values;
   const bool feedback = encodes() && codec_->feedback();
   if (feedback) {
-    values = ctx.empty({part.values.dim(0), row_width(part.values)}, DType::f32, MemClass::communication);
+    values = ctx.empty({part.values.dim(0), row_width(part.values.shape())}, DType::f32, MemClass::communication);
     values.copy_from(part.values.reshape(values.shape()));
     residuals_.add(comm::Side::push, part.name, values);
   }
@@ -94,7 +89,7 @@ void Push::add_rows(Context& ctx, const Var& param, const RowSparse& own, double
 
 // `lost` becomes what encoding loses; it may be the values.
 Tensor Push::encode(Context& ctx, const std::string& name, const Tensor& values, float* lost) {
-  const int64_t width = codec_->elementwise() ? 1 : row_width(values);
+  const int64_t width = codec_->elementwise() ? 1 : row_width(values.shape());
   const int64_t n = width ? values.numel() / width : 0;
   Tensor encoded = ctx.empty({codec_->bytes(n, width)}, DType::u8, MemClass::communication);
   auto* bytes = static_cast<std::byte*>(encoded.raw());

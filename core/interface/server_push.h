@@ -18,9 +18,6 @@ inline int64_t request_bytes(int64_t rows) {
 // Bytes of a gradient for one shard: a count and indices where it is sparse, and the encoded rows.
 int64_t push_bytes(const Codec& codec, bool sparse, int64_t rows, int64_t width);
 
-// Elements of a row.
-int64_t row_width(const Tensor& t);
-
 // Divides gradients among shards and encodes them. What encoding loses stays here and joins the next push (error
 // feedback of the worker; nothing is encoded on the way back).
 class Push {

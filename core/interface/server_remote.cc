@@ -177,7 +177,7 @@ void Remote::serve_push(int worker, const Request& request) {
     part.count = part.sparse ? static_cast<int64_t>(part.rows.size()) : last - first;
     Shape shape = whole_.at(part.name).shape();
     shape[0] = part.count;
-    const int64_t width = row_width(whole_.at(part.name).value());
+    const int64_t width = row_width(whole_.at(part.name).value().shape());
     part.values = encodes_ ? ctx_.empty({push_bytes(shard_.codec(), false, part.count, width)}, DType::u8,
                                         MemClass::communication)
                            : ctx_.empty(shape, DType::f32, MemClass::communication);

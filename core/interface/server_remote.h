@@ -10,6 +10,7 @@
 #include "interface/server_link.h"
 #include "interface/server_push.h"
 #include "interface/server_shard.h"
+#include "lmx/row_sync.h"
 
 namespace lmx::server {
 
@@ -36,7 +37,7 @@ class Remote {
   // The rows [first, last) of a parameter that shard r has, and of these the chosen ones.
   std::pair<int64_t, int64_t> range(const std::string& name, int r) const;
   std::span<const int32_t> rows_of(const std::vector<int32_t>& chosen, const std::string& name, int r) const;
-  int64_t row_bytes(const std::string& name) const { return 4 * row_width(whole_.at(name).value()); }
+  int64_t row_bytes(const std::string& name) const { return 4 * row_width(whole_.at(name).value().shape()); }
 
   Link& link_;
   Context ctx_;

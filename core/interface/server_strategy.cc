@@ -12,7 +12,6 @@ namespace lmx {
 
 using server::Histogram;
 using server::Part;
-using server::row_width;
 using server::Shard;
 
 namespace {
@@ -117,7 +116,7 @@ void ServerStrategy::Impl::count_pull(const Tensor& value, const std::vector<int
                                       int64_t& got) {
   for (int r = 0; r < env.ranks; ++r) {
     if (r == env.rank) continue;
-    const int64_t n = count(chosen, value.dim(0), r), bytes = 4 * n * row_width(value),
+    const int64_t n = count(chosen, value.dim(0), r), bytes = 4 * n * row_width(value.shape()),
                   request = chosen ? server::request_bytes(n) : 0;
     Served& served = shards->served[static_cast<size_t>(r)];
     served.pull_received += request;
@@ -170,7 +169,7 @@ void ServerStrategy::push(Context& ctx, double lr, const ClipResult& clipped) {
     int64_t bytes = 0;
     for (const Part& p : parts[i])
       bytes += server::push_bytes(s.pushes.codec(), p.sparse, p.count,
-                                  row_width(s.tools.server->at(p.name).value()));
+                                  row_width(s.tools.server->at(p.name).value().shape()));
     if (r != ctx.rank) {
       sent += bytes;
       s.shards->served[i].push_received += bytes;
@@ -200,7 +199,7 @@ void ServerStrategy::publish(Context& ctx) {
       const int64_t first = s.begin(t.dim(0), ctx.rank), last = s.begin(t.dim(0), ctx.rank + 1);
       t.copy_from(ctx.comm->all_gather(t.slice(first, last), rows, s.env.group));
     }
-    own += 4 * row_width(t) * s.count(nullptr, t.dim(0), ctx.rank);
+    own += 4 * row_width(t.shape()) * s.count(nullptr, t.dim(0), ctx.rank);
     all += t.bytes();
   }
   if (ctx.ranks > 1 && !s.remote) ctx.comm->count(s.env.group, "all_gather", own * (ctx.ranks - 1), all - own);

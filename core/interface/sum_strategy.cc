@@ -6,15 +6,6 @@
 #include "lmx/row_sync.h"
 
 namespace lmx {
-namespace {
-
-std::vector<int64_t> evenly(int64_t rows, int ranks) {
-  std::vector<int64_t> parts;
-  for (int r = 0; r < ranks; ++r) parts.push_back(chunk_begin(rows, r + 1, ranks) - chunk_begin(rows, r, ranks));
-  return parts;
-}
-
-}  // namespace
 
 SumStrategy::SumStrategy(SumConfig config, SyncEnv env)
     : config_(std::move(config)), env_(std::move(env)), reducer_(config_.codec, env_.group) {
@@ -32,8 +23,7 @@ std::vector<std::vector<std::string>> SumStrategy::units(const std::vector<Param
       continue;
     }
     bucket.push_back(p.name);
-    const int64_t width = p.shape.numel() / std::max<int64_t>(1, p.shape[0]);
-    bytes += static_cast<double>(reducer_.codec().bytes(p.shape[0], width));
+    bytes += static_cast<double>(reducer_.codec().bytes(p.shape[0], row_width(p.shape)));
     if (bytes < config_.bucket_mb * 1e6) continue;
     units.push_back(std::move(bucket));
     bucket.clear();
@@ -86,8 +76,8 @@ int64_t SumStrategy::table_bytes(const Traffic& t, const Traffic::Sparse& s) con
   const int64_t told = index_bytes(t, config_.gather == "raw" ? s.indices : s.unique);
   if (s.union_rows == 0) return told;
   const auto me = static_cast<size_t>(t.rank);
-  return told + reducer_.sent_row_bytes(t.rank, s.pushed.empty() ? evenly(s.unique[me], t.ranks) : s.pushed[me],
-                                        s.owned.empty() ? evenly(s.union_rows, t.ranks) : s.owned, s.width);
+  return told + reducer_.sent_row_bytes(t.rank, s.pushed.empty() ? even_shares(s.unique[me], t.ranks) : s.pushed[me],
+                                        s.owned.empty() ? even_shares(s.union_rows, t.ranks) : s.owned, s.width);
 }
 
 int64_t SumStrategy::expected_bytes(const Traffic& t) const {

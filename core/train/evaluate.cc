@@ -35,6 +35,19 @@ ShardScores of_all_ranks(const ShardScores& own, Communicator& comm) {
   return sums;
 }
 
+Context quiet_context(const Context& ctx) {
+  Context quiet = ctx;
+  quiet.tape = nullptr;
+  quiet.training = false;
+  return quiet;
+}
+
+// Nats of each target.
+Tensor nats_of(Context& quiet, const Network& network, ParameterStore& params, const Batch& batch, ModelState& state) {
+  const Var features = network.model->forward(quiet, params, batch, state);
+  return network.loss->evaluate(quiet, params, features.value(), batch.targets.reshape({batch.tokens()}));
+}
+
 SplitScore sum_over_ranks(const SplitScore& own, Communicator& comm) {
   return of_all_ranks({own}, comm).front();
 }
@@ -47,9 +60,7 @@ double SplitScore::ppl() const {
 
 SplitScore score_split(const Context& ctx, const Network& network, ParameterStore& params, const TokenArray& tokens,
                        const SplitPlan& plan, const std::function<bool()>& interrupted) {
-  Context quiet = ctx;
-  quiet.tape = nullptr;
-  quiet.training = false;
+  Context quiet = quiet_context(ctx);
   const EvalPlan batches(first_tokens(tokens, plan.max_tokens), plan.sequences, plan.length, plan.split);
   const int64_t first = chunk_begin(batches.slots(), ctx.rank, ctx.ranks);
   const int64_t count = chunk_begin(batches.slots(), ctx.rank + 1, ctx.ranks) - first;
@@ -60,8 +71,7 @@ SplitScore score_split(const Context& ctx, const Network& network, ParameterStor
     const Batch batch = batches.batch(i, first, count, quiet.allocator);
     if (batch.sequences() == 0) continue;
     ModelState state = carried.gather(quiet, batch, plan.carry);
-    const Var features = network.model->forward(quiet, params, batch, state);
-    const Tensor nll = network.loss->evaluate(quiet, params, features.value(), batch.targets.reshape({batch.tokens()}));
+    const Tensor nll = nats_of(quiet, network, params, batch, state);
     for (const float nats : nll.values<float>()) score.nats += nats;
     score.tokens += batch.tokens();
     carried.stage(batch, state);
@@ -103,9 +113,7 @@ StringShards shards_of_split(const TokenArray& tokens, const TextStrings& string
 
 ShardScores score_shards(const Context& ctx, const Network& network, ParameterStore& params, const StringShards& shards,
                          const SplitPlan& plan, const std::function<bool()>& interrupted) {
-  Context quiet = ctx;
-  quiet.tape = nullptr;
-  quiet.training = false;
+  Context quiet = quiet_context(ctx);
   const int64_t first = chunk_begin(shards.size(), ctx.rank, ctx.ranks);
   const int64_t end = chunk_begin(shards.size(), ctx.rank + 1, ctx.ranks);
   CarriedState carried(quiet, *network.model, first, end - first);
@@ -113,8 +121,7 @@ ShardScores score_shards(const Context& ctx, const Network& network, ParameterSt
   const auto score = [&](const std::vector<int64_t>& slots, int64_t offset, int64_t targets) {
     const Batch batch = shard_batch(shards, slots, offset, targets, quiet.allocator);
     ModelState state = carried.gather(quiet, batch, plan.carry);
-    const Var features = network.model->forward(quiet, params, batch, state);
-    const Tensor nll = network.loss->evaluate(quiet, params, features.value(), batch.targets.reshape({batch.tokens()}));
+    const Tensor nll = nats_of(quiet, network, params, batch, state);
     const auto values = nll.values<float>();
     for (size_t i = 0; i < values.size(); ++i) {
       SplitScore& s = scores[static_cast<size_t>(slots[i / static_cast<size_t>(targets)])];
@@ -155,9 +162,7 @@ SplitScore score_text(const Context& ctx, const Network& network, ParameterStore
 
 SplitScore score_pairs(const Context& ctx, const Network& network, ParameterStore& params, const PairArray& pairs,
                        const SplitPlan& plan, const std::function<bool()>& interrupted) {
-  Context quiet = ctx;
-  quiet.tape = nullptr;
-  quiet.training = false;
+  Context quiet = quiet_context(ctx);
   std::vector<int64_t> order;  // the split's first sentences, by length
   int64_t tokens = 0;
   for (int64_t i = 0; i < pairs.size() && (plan.max_tokens <= 0 || tokens < plan.max_tokens); ++i) {
@@ -178,8 +183,7 @@ SplitScore score_pairs(const Context& ctx, const Network& network, ParameterStor
     const size_t end = std::min(order.size(), first + static_cast<size_t>(plan.sequences));
     const Batch batch = make_pair_batch(pairs, std::span(order).subspan(first, end - first), quiet.allocator);
     ModelState state = network.model->initial_state(quiet, batch.sequences());
-    const Var features = network.model->forward(quiet, params, batch, state);
-    const Tensor nll = network.loss->evaluate(quiet, params, features.value(), batch.targets);
+    const Tensor nll = nats_of(quiet, network, params, batch, state);
     for (const float nats : nll.values<float>()) score.nats += nats;
     score.tokens += batch.tokens();
   }

@@ -11,6 +11,7 @@
 #include "lmx/error.h"
 #include "lmx/param_server.h"
 #include "lmx/plugin.h"
+#include "lmx/row_sync.h"
 #include "lmx/sync.h"
 #include "train/unit_queue.h"
 
@@ -23,6 +24,9 @@ std::vector<std::vector<std::string>> SyncStrategy::units(const std::vector<Para
   return alone;
 }
 void SyncStrategy::begin_step(Context&, std::span<const Batch>, StepPlan&) {}
+const std::vector<int32_t>* SyncStrategy::selected_rows(const std::string&) const {
+  return nullptr;
+}
 bool SyncStrategy::owns_update(const Var&) const {
   return false;
 }
@@ -42,7 +46,7 @@ void SyncStrategy::load(Context&, const std::vector<StateDict>& ranks) {
           str("[sync] the checkpoint has a state '", state.begin()->first, "', which this strategy does not keep"));
 }
 void SyncStrategy::plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const {
-  const int64_t height = spec.shape[0], width = spec.shape.numel() / std::max<int64_t>(1, height);
+  const int64_t height = spec.shape[0], width = row_width(spec.shape);
   if (!spec.sparse) return unit.dense.push_back({height, width});
   const auto each = [&](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(unit.ranks), n); };
   unit.sparse.push_back({height, width, each(touched.raw), each(touched.own), touched.all, {}});

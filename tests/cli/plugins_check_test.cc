@@ -57,6 +57,8 @@ INSTANTIATE_TEST_SUITE_P(
         Good{"model", "transformer", {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 0, decoder_layers: 2}"}},
         Good{"sync", "allreduce", {}}, Good{"sync", "unique", {}}, Good{"sync", "allgather", {}},
         Good{"sync", "allgather_dense", {}}, Good{"sync", "seeded", {}}, Good{"sync", "one_bit", {"--approximate"}},
+        Good{"sync", "sampled_rows", {}},
+        Good{"sync", "sampled_rows", {"--config", "{p: 0, q: 5, hidden_q: 30, draw: step}"}},
         Good{"sync", "param_server", {}}, Good{"batcher", "tbptt", {}}, Good{"batcher", "random_windows", {}},
         Good{"batcher", "same_shape", {}}, Good{"batcher", "token_budget", {}}, Good{"comm", "virtual", {}}),
     [](const auto& one) { return std::string(one.param.name) + "_" + std::to_string(one.index); });

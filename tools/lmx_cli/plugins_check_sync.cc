@@ -8,8 +8,8 @@
 #include <set>
 
 #include "lmx/row_sync.h"
-#include "lmx/sync.h"
 #include "plugins_check.h"
+#include "plugins_check_steps.h"
 
 namespace lmx_cli::check {
 namespace {
@@ -17,90 +17,6 @@ namespace {
 using namespace lmx;
 
 constexpr int kSteps = 5, kSavedStep = 3;  // the state is saved before this step
-
-// In the order of declaration: tables with row-sparse gradients, a matrix, vectors, one smaller than a group of ranks.
-std::vector<ParameterSpec> parameters() {
-  return {{"embedding", {53, 16}, {}, true},
-          {"gate", {24, 33}, {}, false},
-          {"bias", {29}, {}, false},
-          {"edge", {2, 3}, {}, false},
-          {"softmax", {101, 8}, {}, true}};
-}
-
-int64_t width_of(const ParameterSpec& p) {
-  return p.shape.numel() / p.shape[0];
-}
-
-struct Own {
-  std::vector<int32_t> indices;  // sparse: with repetitions
-  std::vector<float> values;     // empty: no gradient
-};
-
-// In step 1 the last rank has no sequences.
-Own own_of(int rank, int ranks, int step, const ParameterSpec& p) {
-  Own own;
-  if (step == 1 && ranks > 1 && rank == ranks - 1) return own;
-  const RandomKey key = RandomKey(7).fold(p.name).fold(static_cast<uint64_t>(step)).fold(static_cast<uint64_t>(rank));
-  int64_t rows = p.shape[0];
-  if (p.sparse) {
-    rows = 6 + static_cast<int64_t>(key.below(1, 9));
-    for (int64_t i = 0; i < rows; ++i)
-      own.indices.push_back(
-          static_cast<int32_t>(key.below(100 + static_cast<uint64_t>(i), static_cast<uint64_t>(p.shape[0]))));
-    own.indices[1] = own.indices[0];
-  }
-  for (int64_t i = 0; i < rows * width_of(p); ++i)
-    own.values.push_back(static_cast<float>(key.normal(1000 + static_cast<uint64_t>(i))) * 0.1f);
-  return own;
-}
-
-// The sum over ranks and, of its rounding, a measure: the sum of absolute values.
-std::vector<double> sum_of(int ranks, int step, const ParameterSpec& p) {
-  std::vector<double> sum(static_cast<size_t>(p.shape.numel()));
-  const auto width = static_cast<size_t>(width_of(p));
-  for (int r = 0; r < ranks; ++r) {
-    const Own own = own_of(r, ranks, step, p);
-    for (size_t i = 0; i < own.values.size(); ++i)
-      sum[own.indices.empty() ? i : static_cast<size_t>(own.indices[i / width]) * width + i % width] +=
-          static_cast<double>(own.values[i]);
-  }
-  return sum;
-}
-
-// How many rows have an index that is r modulo `ranks`.
-std::vector<int64_t> by_index(const std::set<int32_t>& rows, int ranks) {
-  std::vector<int64_t> counts(static_cast<size_t>(ranks));
-  for (const int32_t row : rows) ++counts[static_cast<size_t>(row % ranks)];
-  return counts;
-}
-
-Traffic traffic_of(int rank, int ranks, int step, const std::vector<ParameterSpec>& unit) {
-  Traffic t;
-  t.rank = rank;
-  t.ranks = ranks;
-  for (const ParameterSpec& p : unit) {
-    if (!p.sparse) {
-      t.dense.push_back({p.shape[0], width_of(p)});
-      continue;
-    }
-    Traffic::Sparse s;
-    s.vocabulary = p.shape[0];
-    s.width = width_of(p);
-    std::set<int32_t> all;
-    for (int r = 0; r < ranks; ++r) {
-      const Own own = own_of(r, ranks, step, p);
-      s.indices.push_back(static_cast<int64_t>(own.indices.size()));
-      const std::set<int32_t> rows(own.indices.begin(), own.indices.end());
-      s.unique.push_back(static_cast<int64_t>(rows.size()));
-      s.pushed.push_back(by_index(rows, ranks));
-      all.insert(rows.begin(), rows.end());
-    }
-    s.union_rows = static_cast<int64_t>(all.size());
-    s.owned = by_index(all, ranks);
-    t.sparse.push_back(s);
-  }
-  return t;
-}
 
 using Values = std::vector<std::vector<float>>;  // of each parameter, dense
 
@@ -128,6 +44,7 @@ class RankRun {
     StepPlan plan;
     plan.step = step;
     strategy_->begin_step(ctx_, {}, plan);
+    selected_ = gather_selected();
     for (const ParameterSpec& p : specs_) give(vars_.at(p.name), own_of(ctx_.rank, ctx_.ranks, step, p));
     for (const std::vector<std::string>& names : units_) {
       std::vector<Var> unit;
@@ -140,7 +57,7 @@ class RankRun {
       strategy_->reduce(ctx_, unit);
       int64_t sent = 0;
       for (const LedgerEntry& e : comm_.ledger()) sent += e.sent;
-      const int64_t expected = strategy_->expected_bytes(traffic_of(ctx_.rank, ctx_.ranks, step, specs));
+      const int64_t expected = strategy_->expected_bytes(traffic_of(ctx_.rank, ctx_.ranks, step, specs, selected_));
       if (sent != expected && wrong.empty())
         wrong = str("rank ", ctx_.rank, " of ", ctx_.ranks, ", step ", step, ": ", sent, " bytes sent for the unit of ",
                     names[0], ", expected_bytes() says ", expected);
@@ -151,8 +68,24 @@ class RankRun {
     return wrong;
   }
   const Values& values() const { return values_; }
+  const SelectedRows& selected() const { return selected_; }
 
  private:
+  SelectedRows gather_selected() {
+    SelectedRows selected;
+    for (const ParameterSpec& p : specs_) {
+      const std::vector<int32_t>* own = strategy_->selected_rows(p.name);
+      if (!own) continue;
+      const GatheredIndices all = gather_indices(ctx_, *own, "control");
+      int64_t at = 0;
+      for (const int64_t n : all.counts) {
+        const auto rows = all.all.slice(at, at + n).values<int32_t>();
+        selected[p.name].emplace_back(rows.begin(), rows.end());
+        at += n;
+      }
+    }
+    return selected;
+  }
   void give(Var& var, const Own& own) {
     Gradient& g = var.grad();
     g.clear();
@@ -178,6 +111,7 @@ class RankRun {
   std::map<std::string, Var> vars_;
   std::vector<std::vector<std::string>> units_;
   Values values_;
+  SelectedRows selected_;
 };
 
 bool same_bits(const Values& a, const Values& b) {
@@ -193,6 +127,7 @@ struct Findings {
   std::mutex mutex;
   std::map<int, std::string> ledger, again, resumed, units;  // what is wrong, by rank: the lowest is told of
   std::vector<std::vector<Values>> values;                   // [rank][step]
+  std::vector<SelectedRows> selected;                        // [step]
   std::vector<StateDict> states;                             // [rank], before kSavedStep
   bool server = false, replicated = true;
   std::string crashed;
@@ -249,6 +184,7 @@ class SyncCheck {
     std::multiset<std::string> seen;
     for (const auto& unit : run.units()) seen.insert(unit.begin(), unit.end());
     std::vector<Values> values;
+    std::vector<SelectedRows> selected;
     StateDict state;
     std::string wrong;
     for (int step = 0; step < kSteps; ++step) {
@@ -257,6 +193,7 @@ class SyncCheck {
       const std::string ledger = run.step(step);
       if (wrong.empty()) wrong = ledger;
       values.push_back(run.values());
+      selected.push_back(run.selected());
     }
     const std::lock_guard lock(found.mutex);
     for (const ParameterSpec& p : parameters())
@@ -265,6 +202,7 @@ class SyncCheck {
     if (!wrong.empty()) found.ledger[comm.rank()] = wrong;
     found.replicated = run.strategy().replicated();
     found.values[rank] = std::move(values);
+    found.selected = std::move(selected);
     found.states[rank] = std::move(state);
   }
 
@@ -320,7 +258,8 @@ class SyncCheck {
       for (size_t i = 0; i < specs.size(); ++i) {
         double error = 0, size = 0;
         for (int step = 0; step < kSteps; ++step) {
-          const std::vector<double> wanted = sum_of(static_cast<int>(f->values.size()), step, specs[i]);
+          const std::vector<double> wanted =
+              sum_of(static_cast<int>(f->values.size()), step, specs[i], f->selected[static_cast<size_t>(step)]);
           const std::vector<float>& got = f->values[0][static_cast<size_t>(step)][i];
           for (size_t k = 0; k < wanted.size(); ++k) {
             if (!std::isfinite(got[k])) fail(specs[i].name, "[", k, "] is ", got[k], " in step ", step);

@@ -16,7 +16,7 @@ struct ScorePairsOptions;
 // Files, directories, globs, .gz too: either `source` and `target`, line i of one translating line i of the other, or
 // `tsv` with a pair a line in two columns (from 1).
 struct PairTextFiles {
-  std::vector<std::string> source, target, tsv;
+  std::vector<std::string> source = {}, target = {}, tsv = {};
   std::array<int64_t, 2> columns{1, 2};
 };
 

@@ -12,6 +12,11 @@
 
 namespace lmx {
 
+// Elements of a row of (n, ...); 1 for a vector.
+LMX_API int64_t row_width(const Shape& shape);
+// Rows of each rank where they are divided evenly (chunk_begin).
+LMX_API std::vector<int64_t> even_shares(int64_t rows, int ranks);
+
 // The gradient of a table with `vocabulary` rows as one piece, repetitions kept: none where it is empty, all rows where
 // it is dense. Leaves the gradient as it is.
 LMX_API RowSparse rows_of(Context& ctx, const Gradient& grad, const Tensor& table);

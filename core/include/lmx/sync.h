@@ -75,6 +75,9 @@ class LMX_API SyncStrategy {
   virtual std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const;
   // Before the forward, with this rank's share of the step's batch: candidates, rows, parameters to pull.
   virtual void begin_step(Context& ctx, std::span<const Batch> share, StepPlan& plan);
+  // After begin_step(): the rows of a parameter that this rank sends in this step, ascending; others count as zero. Of
+  // a dense gradient they are the same on all ranks. Null: all that backward has touched.
+  virtual const std::vector<int32_t>* selected_rows(const std::string& param) const;
   // The gradients of one unit, from this rank's own to the sum over all ranks. Collective: all ranks call it for the
   // same units in the same order, perhaps on a second thread while backward goes on with other parameters. A gradient
   // may be empty on a rank (no sequences); it still takes part. What comes out is not written to.

@@ -97,13 +97,17 @@ class SummedRows final : public SumStrategy {
   void begin_step(Context& ctx, std::span<const Batch> share, StepPlan& plan) override {
     select_for(selector_, ctx.rank, 0, share, plan);
   }
+  const std::vector<int32_t>* selected_rows(const std::string& param) const override {
+    const Kind kind = selector_.kind(param);
+    return kind == Kind::softmax || kind == Kind::hidden ? &selector_.rows(param) : nullptr;
+  }
   std::string describe(int) const override { return selector_.describe(); }
   CandidateKey candidate_key() const override { return key_of(selector_); }
 
   void plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const override {
     const Kind kind = selector_.kind(spec.name);
     if (kind != Kind::softmax && kind != Kind::hidden) return SumStrategy::plan(unit, spec, touched);
-    const int64_t height = spec.shape[0], width = spec.shape.numel() / std::max<int64_t>(1, height);
+    const int64_t height = spec.shape[0], width = row_width(spec.shape);
     const int64_t own = selector_.expected(spec.name, touched.words, 1);
     const auto each = [&](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(unit.ranks), n); };
     if (kind == Kind::softmax) {
@@ -111,10 +115,7 @@ class SummedRows final : public SumStrategy {
           {height, width, each(own), each(own), selector_.expected(spec.name, touched.words, unit.ranks), {}});
       return;
     }
-    std::vector<int64_t> owned;
-    for (int r = 0; r < unit.ranks; ++r)
-      owned.push_back(chunk_begin(own, r + 1, unit.ranks) - chunk_begin(own, r, unit.ranks));
-    unit.dense.push_back({height, width, owned});
+    unit.dense.push_back({height, width, even_shares(own, unit.ranks)});
   }
 
   int64_t expected_bytes(const Traffic& traffic) const override {

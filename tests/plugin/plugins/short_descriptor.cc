@@ -11,6 +11,8 @@ extern "C" LMX_API const lmx::PluginDescriptor* lmx_plugin() {
                                                 "test_short",
                                                 nullptr,
                                                 nullptr,
-                                                nullptr, nullptr};
+                                                nullptr,
+                                                nullptr,
+                                                false};
   return &descriptor;
 }
