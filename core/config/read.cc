@@ -22,6 +22,9 @@ constexpr const char* kNumber = "a number";
   throw UserError(str(at(node.mark, path), "expected ", expected, ", got ", describe_value(node), hint));
 }
 
+constexpr const char* kUnquote =
+    ", a text; remove its quotes (an environment variable is a number as ${oc.decode:${oc.env:NAME}})";
+
 template <class T>
 void check_range(const Node& node, const std::string& path, T value, const Range& range) {
   const auto v = static_cast<double>(value);
@@ -35,7 +38,7 @@ int64_t read_int(const Node& node, const std::string& path, const Range& range) 
   const auto value = parse_int(node.text);
   if (!value && config::looks_like_int(node.text))
     throw UserError(str(at(node.mark, path), node.text, " does not fit into 64 bits"));
-  if (value && node.quoted) fail_type(node, path, kInteger, " in quotes, which is a text; remove the quotes");
+  if (value && node.quoted) fail_type(node, path, kInteger, kUnquote);
   if (!value && parse_double(node.text)) fail_type(node, path, kInteger, "; write it without point and exponent");
   if (!value) fail_type(node, path, kInteger);
   check_range(node, path, *value, range);
@@ -45,7 +48,7 @@ int64_t read_int(const Node& node, const std::string& path, const Range& range) 
 double read_double(const Node& node, const std::string& path, const Range& range) {
   if (node.kind != Node::Kind::scalar) fail_type(node, path, kNumber);
   const auto value = parse_double(node.text);
-  if (value && node.quoted) fail_type(node, path, kNumber, " in quotes, which is a text; remove the quotes");
+  if (value && node.quoted) fail_type(node, path, kNumber, kUnquote);
   if (!value) fail_type(node, path, kNumber);
   if (*value != *value) fail_type(node, path, kNumber);
   check_range(node, path, *value, range);

@@ -14,7 +14,8 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"word_lstn"},
        "[bench] unknown workload 'word_lstn' (did you mean 'word_lstm'?); there are word_lstm, "
-       "char_mlstm, char_rhn, nmt_transformer and batchers"},
+       "char_mlstm, char_rhn, nmt_transformer, batchers and compose"},
+      {{"compose", "--recipe", "nowhere.yaml"}, "nowhere.yaml"},
       {{"--precision", "fp23"},
        "[bench] unknown precision 'fp23' (did you mean 'fp32'?); one of fp32, bf16, fp16, all"},
       {{"--steps", "0"}, "[bench] --steps 0: at least one step is timed"},
@@ -33,6 +34,15 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
     EXPECT_THAT(o.err, HasSubstr(message));
     EXPECT_EQ(o.out, "");
   }
+}
+
+TEST(Bench, ARecipeThatIsComposedHasItsLine) {
+  const Outcome o = run_lmx({"bench", "compose", "--steps", "2", "--recipe", LMX_SOURCE_DIR "/recipes/ott_wmt.yaml"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto json = nlohmann::json::parse(o.out);
+  EXPECT_EQ(json["recipe"], "ott_wmt");
+  EXPECT_GT(json["values"], 100);
+  EXPECT_GE(json["slowest_ms"], json["ms"]);
 }
 
 // A time is no test; what is counted is.

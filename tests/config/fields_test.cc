@@ -88,7 +88,8 @@ TEST(ConfigReader, EachMistakeHasItsMessage) {
       {"inner: {name: x}", "x.yaml:1:15: unknown key model.inner.name (allowed: every, decay)"},
       {"cells: abc", "x.yaml:1:8: model.cells: expected an integer, got 'abc'"},
       {"cells: '3'",
-       "x.yaml:1:8: model.cells: expected an integer, got '3' in quotes, which is a text; remove the quotes"},
+       "x.yaml:1:8: model.cells: expected an integer, got '3', a text; remove its quotes (an environment variable is a "
+       "number as ${oc.decode:${oc.env:NAME}})"},
       {"cells: 1e3", "x.yaml:1:8: model.cells: expected an integer, got '1e3'; write it without point and exponent"},
       {"cells: 010",
        "x.yaml:1:8: '010' is octal to some readers of YAML and decimal to others; leave out the leading zero, or put "
@@ -99,7 +100,9 @@ TEST(ConfigReader, EachMistakeHasItsMessage) {
       {"cells: [1]", "x.yaml:1:8: model.cells: expected an integer, got a list"},
       {"cells:", "x.yaml:1:1: model.cells: expected an integer, got null"},
       {"rate: fast", "x.yaml:1:7: model.rate: expected a number, got 'fast'"},
-      {"rate: '1'", "x.yaml:1:7: model.rate: expected a number, got '1' in quotes, which is a text; remove the quotes"},
+      {"rate: '1'",
+       "x.yaml:1:7: model.rate: expected a number, got '1', a text; remove its quotes (an environment variable is a "
+       "number as ${oc.decode:${oc.env:NAME}})"},
       {"rate: 11", "x.yaml:1:7: model.rate: must be in [0, 10], got 11"},
       {"rate: .nan", "x.yaml:1:7: model.rate: expected a number, got '.nan'"},
       {"inner: {decay: 0}", "x.yaml:1:16: model.inner.decay: must be in (0, 1], got 0"},

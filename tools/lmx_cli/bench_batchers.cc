@@ -1,17 +1,13 @@
 #include "bench_batchers.h"
 
-#include <cmath>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "bench_numbers.h"
 #include "lmx/error.h"
 #include "lmx/parallel.h"
 
 namespace lmx_cli {
-
-double rounded(double value, double parts) {
-  return std::round(value * parts) / parts;
-}
 
 void bench_batchers(const BatchersBench& o) {
   for (const std::string& name : o.batchers) {

@@ -13,8 +13,6 @@ struct BatchersBench {
   lmx::BatcherBenchOptions options;
   std::vector<std::string> batchers{"token_budget", "same_shape", "time_balanced"};
 };
-// `value` to a multiple of 1 / parts, for a JSON line.
-double rounded(double value, double parts);
 void add_batchers_options(CLI::App& command, BatchersBench& o);
 void bench_batchers(const BatchersBench& o);
 

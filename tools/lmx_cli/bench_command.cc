@@ -2,13 +2,14 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "bench_batchers.h"
+#include "bench_compose.h"
+#include "bench_numbers.h"
 #include "bench_workloads.h"
 #include "commands.h"
 #include "lmx/error.h"
@@ -19,23 +20,12 @@
 namespace lmx_cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 struct Options {
   PluginDirectories directories;
   std::string workload = "word_lstm", precision = "all", trace;
   int64_t steps = 10, threads = 0;
   BatchersBench batchers;
+  ComposeBench compose;
   bool table = false;
 };
 
@@ -51,7 +41,7 @@ double gemm_peak(lmx::Context& ctx) {
   const lmx::Tensor in = lmx::to_compute(ctx, a);
   std::vector<double> times;
   for (int i = 0; i < 9; ++i) {
-    const auto start = Clock::now();
+    const auto start = BenchClock::now();
     lmx::gemm(ctx, in, false, in, false, c);
     if (i >= 2) times.push_back(seconds_since(start));
   }
@@ -73,7 +63,7 @@ void measure(const Options& options, const std::string& precision) {
   if (!options.trace.empty() || options.table) ctx.tracer = &tracer;
   std::vector<double> times;
   for (int64_t i = 0; i < options.steps; ++i) {
-    const auto start = Clock::now();
+    const auto start = BenchClock::now();
     const double nats = workload->step(3 + i);
     times.push_back(seconds_since(start));
     if (!std::isfinite(nats)) throw lmx::RunError(lmx::str("[bench] the loss of step ", i, " is ", nats));
@@ -103,11 +93,11 @@ void measure(const Options& options, const std::string& precision) {
 void bench(Options& options) {
   std::vector<std::string> workloads = workload_names();
   const std::vector<std::string> precisions{"fp32", "bf16", "fp16"};
-  workloads.push_back("batchers");
+  workloads.insert(workloads.end(), {"batchers", "compose"});
   if (std::find(workloads.begin(), workloads.end(), options.workload) == workloads.end()) {
-    throw lmx::UserError(lmx::str("[bench] unknown workload '", options.workload, "'",
-                                  lmx::did_you_mean(options.workload, workloads),
-                                  "; there are word_lstm, char_mlstm, char_rhn, nmt_transformer and batchers"));
+    throw lmx::UserError(
+        lmx::str("[bench] unknown workload '", options.workload, "'", lmx::did_you_mean(options.workload, workloads),
+                 "; there are word_lstm, char_mlstm, char_rhn, nmt_transformer, batchers and compose"));
   }
   if (options.precision != "all" &&
       std::find(precisions.begin(), precisions.end(), options.precision) == precisions.end()) {
@@ -123,6 +113,7 @@ void bench(Options& options) {
     options.batchers.options.steps = options.steps;
     return bench_batchers(options.batchers);
   }
+  if (options.workload == "compose") return bench_compose(options.compose, options.steps);
   for (const std::string precision : {"fp32", "bf16"}) {
     if (options.precision == "all" || options.precision == precision) {
       if (precision == "bf16" && !lmx::cpu_has_bf16()) {
@@ -145,6 +136,7 @@ void add_bench(CLI::App& app) {
                 {"lmx bench nmt_transformer --precision bf16", "translation; also as --precision fp16"},
                 {"lmx bench word_lstm --table", "where the step's time goes, on stderr"},
                 {"lmx bench batchers --steps 6", "padding and stragglers of the batchers of parallel text"},
+                {"lmx bench compose", "milliseconds in which each recipe of ./recipes is composed and checked"},
                 {"lmx bench --precision bf16 --trace t.json", "the same as a Chrome trace (ui.perfetto.dev)"}});
   command
       ->add_option(
@@ -152,7 +144,7 @@ void add_bench(CLI::App& app) {
           "word_lstm: Patwary's word model at its full size, 32 x 20 words; char_mlstm: a multiplicative LSTM of 1,024 "
           "cells, 32 x 64 bytes; char_rhn: a recurrent highway network of 512 units and depth 10, 32 x 50 characters; "
           "nmt_transformer: a base Transformer, 64 pairs of 24 and 26 words; batchers: sub-batches of translation over "
-          "8 ranks")
+          "8 ranks; compose: composing and checking of recipes")
       ->type_name("")
       ->capture_default_str();
   command->add_option("--precision", options->precision, "fp32, bf16, fp16, or all (fp32 and bf16)")
@@ -165,6 +157,7 @@ void add_bench(CLI::App& app) {
   command->add_option("--trace", options->trace, "write a Chrome trace of the timed steps")->type_name("FILE");
   command->add_flag("--table", options->table, "print the time of each part of the step to stderr");
   add_batchers_options(*command, options->batchers);
+  add_compose_options(*command, options->compose);
   options->directories.add_to(*command);
   command->callback([options] { bench(*options); });
 }

@@ -1,0 +1,18 @@
+// `lmx bench compose`: how long recipes take to compose and check, one JSON line each.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lmx_cli {
+
+struct ComposeBench {
+  std::vector<std::string> recipes;  // files; none: those of ./recipes
+};
+void add_compose_options(CLI::App& command, ComposeBench& o);
+// UserError: no recipe, or one that cannot be composed.
+void bench_compose(const ComposeBench& o, int64_t repeats);
+
+}  // namespace lmx_cli
