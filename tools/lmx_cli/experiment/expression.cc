@@ -259,10 +259,13 @@ class Parser {
 
 }  // namespace
 
+// Counted from the first, so that equal values have exactly their mean, and no spread.
 double mean(const std::vector<Sample>& samples) {
+  if (samples.empty()) return NAN;
+  const double first = samples.front().value;
   double sum = 0;
-  for (const Sample& s : samples) sum += s.value;
-  return sum / static_cast<double>(samples.size());
+  for (const Sample& s : samples) sum += s.value - first;
+  return first + sum / static_cast<double>(samples.size());
 }
 
 double spread(const std::vector<Sample>& samples) {

@@ -24,9 +24,11 @@ Progress::Progress(std::vector<const Cell*> cells, std::string folder)
   for (const Cell* cell : cells_) {
     Work& work = work_[cell];
     const lmx::Node tree = lmx::parse_yaml(cell->yaml, cell->id);
-    work.steps = cell->types ? 0 : number_at(tree, "train.steps", 0);
-    work.total = cell->types ? kTypesWork : std::max(1.0, work.steps) * number_at(tree, "batch.global", 1);
-    work.at_start = step_of(*cell);
+    if (cell->types) continue;
+    work.batch = number_at(tree, "batch.global", 1);
+    work.steps = number_at(tree, "train.steps", 0);
+    work.epochs = work.steps > 0 ? 0 : number_at(tree, "train.epochs", 0);
+    work.at_start = part_of(*cell);
   }
 }
 
@@ -52,16 +54,34 @@ void Progress::say(const Cell& cell, double seconds, const char* how, const std:
 }
 
 double Progress::step_of(const Cell& cell) const {
-  return jobs::last_step(folder_ + cell.id);
+  return jobs::last_number(folder_ + cell.id, "step");
+}
+
+double Progress::part_of(const Cell& cell) const {
+  const Work& work = work_.at(&cell);
+  if (work.steps > 0) return std::min(1.0, step_of(cell) / work.steps);
+  if (work.epochs > 0) return std::min(1.0, jobs::last_number(folder_ + cell.id, "epoch") / work.epochs);
+  return 0;
+}
+
+double Progress::epoch_size() const {
+  for (const auto& [cell, work] : work_) {
+    if (epoch_size_ > 0) break;
+    const double epoch = work.epochs > 0 ? jobs::last_number(folder_ + cell->id, "epoch") : 0;
+    if (epoch > 0) epoch_size_ = step_of(*cell) * work.batch / epoch;
+  }
+  return epoch_size_;
 }
 
 std::string Progress::eta() const {
   double before = 0, now = 0, all = 0;
   for (const auto& [cell, work] : work_) {
-    const auto part = [&](double step) { return work.steps > 0 ? std::min(1.0, step / work.steps) : 0.0; };
-    before += work.total * part(work.at_start);
-    now += work.total * (work.over ? 1 : work.running ? part(step_of(*cell)) : part(work.at_start));
-    all += work.total;
+    if (work.epochs > 0 && epoch_size() == 0) return "";
+    const double total =
+        cell->types ? kTypesWork : work.batch * (work.steps > 0 ? work.steps : work.epochs * epoch_size());
+    before += total * work.at_start;
+    now += total * (work.over ? 1 : work.running ? part_of(*cell) : work.at_start);
+    all += total;
   }
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
   if (now - before < 0.002 * all || seconds < 1) return "";

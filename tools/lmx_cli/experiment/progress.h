@@ -25,12 +25,14 @@ class Progress {
   void say(const Cell& cell, double seconds, const char* how, const std::string& why);
   using Clock = std::chrono::steady_clock;
   struct Work {
-    double total = 1;      // sequences that it trains on
-    double steps = 0;      // updates; 0: unknown
-    double at_start = 0;   // steps that were done before
+    double batch = 1;              // sequences or sub-batches of an update
+    double steps = 0, epochs = 0;  // how long it trains: in updates, or, where they are 0, in epochs
+    double at_start = 0;           // the part that was done before
     bool running = false, over = false;
   };
   double step_of(const Cell& cell) const;  // the last record's
+  double part_of(const Cell& cell) const;  // that is done
+  double epoch_size() const;               // as the first cell tells that has recorded one; 0: none has
   std::string eta() const;
 
   std::vector<const Cell*> cells_;
@@ -38,6 +40,7 @@ class Progress {
   std::map<const Cell*, Work> work_;
   Clock::time_point start_, shown_;
   size_t ended_ = 0;
+  mutable double epoch_size_ = 0;
 };
 
 }  // namespace lmx_cli::experiments

@@ -81,14 +81,14 @@ std::string last_error(const std::string& log) {
   return text.substr(at + 7, text.find('\n', at) - at - 7);
 }
 
-// The tail of the file is enough: every line names its step.
-double last_step(const std::string& folder) {
+// The tail of the file is enough: every line names its step, every other its epoch.
+double last_number(const std::string& folder, const std::string& name) {
   std::ifstream file(folder + "/metrics.jsonl", std::ios::binary | std::ios::ate);
   if (!file) return 0;
   const std::streamoff size = file.tellg(), tail = std::min<std::streamoff>(size, 16384);
   file.seekg(size - tail);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const std::string key = "{\"step\":";
+  const std::string key = "\"" + name + "\":";
   const size_t at = text.rfind(key);
   return at == std::string::npos ? 0 : std::strtod(text.c_str() + at + key.size(), nullptr);
 }

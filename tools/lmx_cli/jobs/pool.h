@@ -61,8 +61,8 @@ std::vector<std::string> run_command(const std::string& recipe, const std::strin
 // "error: ..." of a process that ended badly, as its log has it last; else where to look.
 std::string last_error(const std::string& log);
 
-// The last step that the run in `folder` has recorded; 0: none.
-double last_step(const std::string& folder);
+// The last `name` ("step", "epoch") that the run in `folder` has recorded; 0: none.
+double last_number(const std::string& folder, const std::string& name);
 
 // "45s", "3m20s", "2h05m".
 std::string time_text(double seconds);

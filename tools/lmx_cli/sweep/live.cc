@@ -108,7 +108,7 @@ std::vector<std::string> Live::lines() const {
   for (const auto& [point, since] : running_) {
     const Point& p = plan_.points[point];
     const auto value = read_metric(plan_.request.metric, folder_.run(p), folder_.log(p));
-    rows.push_back({p.id, "running", str(jobs::last_step(folder_.run(p)), p.steps ? str("/", p.steps) : ""),
+    rows.push_back({p.id, "running", str(jobs::last_number(folder_.run(p), "step"), p.steps ? str("/", p.steps) : ""),
                     value ? number_text(*value) : "-",
                     jobs::time_text(std::chrono::duration<double>(Clock::now() - since).count())});
   }

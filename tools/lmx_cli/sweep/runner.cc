@@ -138,7 +138,7 @@ class Runner {
     const std::string run = folder_.run(point), log = folder_.log(point);
     const Judgement how = judge(f.ending, run, log);
     const RunStatus status = read_status(run);
-    const int64_t step = status.state.empty() ? static_cast<int64_t>(jobs::last_step(run)) : status.step;
+    const int64_t step = status.state.empty() ? static_cast<int64_t>(jobs::last_number(run, "step")) : status.step;
     journal_.ended(f.point, how, step, read_metric(plan_.request.metric, run, log), f.seconds);
     return how.outcome;
   }
