@@ -29,6 +29,7 @@ struct Way {
   bool table = false;
   std::vector<int32_t> own_index = {};  // of a table: of each row of `own`,
   std::vector<int32_t> sum_index = {};  // and of each that this rank sums
+  std::vector<int64_t> sum_places = {};  // of all ranks' sums, in the order of their parts: which row of the index
   // Of a table of which ranks bring different rows: by rank, the places among those that this one sums.
   std::vector<std::vector<int64_t>> places = {};
   int64_t rows_from(size_t rank, const Part& mine) const {
@@ -87,7 +88,7 @@ struct Reducer::Impl {
   Tensor exchange(Context& ctx, std::span<Way> ways);
   std::vector<Tensor> encode(Context& ctx, std::span<Way> ways);
   void encode_part(Context& ctx, Way& w, const Part& part, std::byte* to);
-  void keep_own(Context& ctx, Way& w);
+  void keep(Context& ctx, const Way& w, Side side, const std::vector<int32_t>& index, const Tensor& lost);
   Tensor encode_sums(Context& ctx, std::span<Way> ways, std::span<const Tensor> received);
   void encode_sum(Context& ctx, const Way& w, Tensor sum, std::byte* to);
   void add_from(Context& ctx, const Way& w, size_t rank, const std::byte* part, Tensor& sum) const;
@@ -129,8 +130,9 @@ Way Reducer::Impl::table_way(Context& ctx, const std::string& name, const RowSpa
   w.sum_parts = all.parts;
   for (const int64_t place : mine.places) w.own_index.push_back(own.indices[static_cast<size_t>(place)]);
   const Part& summed = w.sum_parts[static_cast<size_t>(ctx.comm->rank())];
+  w.sum_places = all.places;
   for (int64_t i = summed.row; i < summed.row + summed.rows; ++i)
-    w.sum_index.push_back(index[static_cast<size_t>(all.places[static_cast<size_t>(i)])]);
+    w.sum_index.push_back(index[static_cast<size_t>(w.sum_places[static_cast<size_t>(i)])]);
   if (w.feedback) residuals.add_rows(Side::push, name, w.own_index, w.own);
   if (gathered && comm::table_by_columns(w.width, ranks)) {
     w.places = ctx.comm->once<std::vector<std::vector<int64_t>>>([&] { return places_of(*gathered, index); });
@@ -171,10 +173,10 @@ std::vector<Tensor> Reducer::Impl::encode(Context& ctx, std::span<Way> ways) {
   return messages;
 }
 
-void Reducer::Impl::keep_own(Context& ctx, Way& w) {
-  const Tensor own = std::exchange(w.own, {});
+// `index`: of a table's rows.
+void Reducer::Impl::keep(Context& ctx, const Way& w, Side side, const std::vector<int32_t>& index, const Tensor& lost) {
   if (!w.feedback) return;
-  w.table ? residuals.keep_rows(ctx, Side::push, *w.name, w.own_index, own) : residuals.keep(Side::push, *w.name, own);
+  w.table ? residuals.keep_rows(ctx, side, *w.name, index, lost) : residuals.keep(side, *w.name, lost);
 }
 
 void Reducer::Impl::add_from(Context& ctx, const Way& w, size_t rank, const std::byte* part, Tensor& sum) const {
@@ -198,8 +200,7 @@ void Reducer::Impl::encode_sum(Context& ctx, const Way& w, Tensor sum, std::byte
   auto* values = sum.data<float>();
   codec->encode(values, sum.dim(0), sum.dim(1), to);
   comm::account(*codec, values, sum.dim(0), sum.dim(1), to, health[*w.name], w.feedback ? values : nullptr);
-  if (w.feedback)
-    w.table ? residuals.keep_rows(ctx, Side::sum, *w.name, w.sum_index, sum) : residuals.keep(Side::sum, *w.name, sum);
+  keep(ctx, w, Side::sum, w.sum_index, sum);
 }
 
 // The sums that this rank makes, encoded.
@@ -258,7 +259,7 @@ Tensor Reducer::Impl::exchange(Context& ctx, std::span<Way> ways) {
     }
   }
   std::vector<Tensor> parts = encode(ctx, ways);
-  for (Way& w : ways) keep_own(ctx, w);
+  for (Way& w : ways) keep(ctx, w, Side::push, w.own_index, std::exchange(w.own, {}));
   parts = ctx.comm->all_to_all(std::move(parts), from, group);
   const Tensor own = encode_sums(ctx, ways, parts);
   parts.clear();
@@ -276,9 +277,8 @@ Tensor Reducer::Impl::reduce_own_rows(Context& ctx, const std::string& name, con
   const Tensor sums = exchange(ctx, std::span(&w, 1));
   if (comm::table_by_columns(width, ctx.comm->size())) return sums.reshape(shape);
   return ctx.comm->once_tensor(MemClass::communication, [&] {
-    const comm::RowOrder order = comm::order_rows(index, width, ctx.comm->size());
-    std::vector<int64_t> back(order.places.size());
-    for (size_t i = 0; i < back.size(); ++i) back[static_cast<size_t>(order.places[i])] = static_cast<int64_t>(i);
+    std::vector<int64_t> back(w.sum_places.size());
+    for (size_t i = 0; i < back.size(); ++i) back[static_cast<size_t>(w.sum_places[i])] = static_cast<int64_t>(i);
     return in_order(ctx, sums.reshape({shape[0], width}), back).reshape(shape);
   });
 }

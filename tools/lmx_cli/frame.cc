@@ -13,6 +13,7 @@
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"
+#include "words.h"
 
 namespace lmx_cli {
 namespace {
@@ -68,12 +69,6 @@ std::vector<std::string> command_names(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(command->get_name());
   return names;
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string out;
-  for (const std::string& word : words) out += (out.empty() ? "" : ", ") + word;
-  return out;
 }
 
 // The command that `argument` names below `app`. UserError when there is none.

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "../words.h"
 #include "lmx/error.h"
 #include "lmx/train.h"
 
@@ -25,12 +26,6 @@ std::vector<std::string> labels_of(const Axis& axis) {
   std::vector<std::string> labels;
   for (const AxisValue& value : axis.values) labels.push_back(value.label);
   return labels;
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 // The values of `axis` that a choice names: one, or a list.

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "../sub_batches.h"
+#include "../words.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::experiments {
@@ -136,12 +137,6 @@ double measured(const Measure& m, const Cell& cell, const std::vector<RunRecord>
   if (m.take == "sum") value = sum;
   if (m.take == "per_step") value = sum / steps;
   return value / m.divide;
-}
-
-std::string joined(const std::set<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 // Names of one cell: its axes and variables, the measures that are known so far, and other cells' in brackets.

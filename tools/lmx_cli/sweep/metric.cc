@@ -1,6 +1,7 @@
 // Which numbers of a run a sweep can ask for: keys of metrics.jsonl, and lines that the run prints (docs/run-files.md).
 #include <algorithm>
 
+#include "../words.h"
 #include "lmx/error.h"
 #include "plan.h"
 
@@ -31,12 +32,6 @@ Words keys_of(const std::string& split) {
   Words keys = split == "valid" ? kValid : Words{};
   keys.insert(keys.end(), kTranslation.begin(), kTranslation.end());
   return keys;
-}
-
-std::string joined(const Words& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 }  // namespace

@@ -1,0 +1,16 @@
+// Lists of words in messages.
+#pragma once
+
+#include <string>
+
+namespace lmx_cli {
+
+// "a, b, c", of any range of strings.
+template <class Words>
+std::string joined(const Words& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace lmx_cli
