@@ -64,41 +64,16 @@ Record rank_record(int64_t step, int rank, const TrafficTable& table, const Memo
   return record;
 }
 
-void add_health(Record& record, const std::map<std::string, CodecHealth>& health) {
-  for (const auto& [param, h] : health) {
-    const std::string name = "codec/" + param + "/";
-    record.values.emplace_back(name + "entries", static_cast<double>(h.values));
-    record.values.emplace_back(name + "underflow", static_cast<double>(h.underflow));
-    record.values.emplace_back(name + "overflow", static_cast<double>(h.overflow));
-    record.values.emplace_back(name + "relative_error", h.norm > 0 ? std::sqrt(h.error / h.norm) : 0.0);
-    record.values.emplace_back(name + "norm", std::sqrt(h.norm));
-    if (h.residual > 0) record.values.emplace_back(name + "residual_norm", std::sqrt(h.residual));
-  }
-}
-
 std::map<std::string, CodecHealth> health_of(const std::vector<std::string>& lines) {
-  constexpr std::string_view kPrefix = "codec/";
   std::map<std::string, CodecHealth> all;
   for (const std::string& line : lines) {
     const nlohmann::json record = nlohmann::json::parse(line);
-    const auto value = [&](const std::string& key) {
-      const auto found = record.find(key);
-      if (found == record.end()) return 0.0;
-      return found->is_string() ? number_from_text(found->get<std::string>()) : found->get<double>();
-    };
-    for (const auto& [key, entries] : record.items()) {
-      if (!key.starts_with(kPrefix) || !key.ends_with("/entries")) continue;
-      const std::string stem = key.substr(0, key.rfind('/') + 1);
-      CodecHealth& h = all[stem.substr(kPrefix.size(), stem.size() - kPrefix.size() - 1)];
-      const double norm = value(stem + "norm"), error = value(stem + "relative_error") * norm,
-                   residual = value(stem + "residual_norm");
-      h.values += static_cast<int64_t>(entries.get<double>());
-      h.underflow += static_cast<int64_t>(value(stem + "underflow"));
-      h.overflow += static_cast<int64_t>(value(stem + "overflow"));
-      h.norm += norm * norm;
-      h.error += error * error;
-      h.residual += residual * residual;
+    std::map<std::string, double> values;
+    for (const auto& [key, value] : record.items()) {
+      if (key.starts_with(kHealthPrefix))
+        values[key] = value.is_string() ? number_from_text(value.get<std::string>()) : value.get<double>();
     }
+    for (const auto& [param, h] : health_in(values)) all[param].add(h);
   }
   return all;
 }

@@ -38,10 +38,7 @@ class LMX_API TrafficCounter {
 // "memory/communication_peak_bytes":...}.
 LMX_API Record rank_record(int64_t step, int rank, const TrafficTable& table, const MemoryStats& memory);
 
-// "codec/<parameter>/entries", "underflow", "overflow": counts; the relative error, the norm that it refers to and,
-// with error feedback, that of the residual. Appended to a record.
-LMX_API void add_health(Record& record, const std::map<std::string, CodecHealth>& health);
-// What add_health() has put into the lines of ranks' records, over all of them.
+// What codecs lost by the lines of ranks' records (health_values() in lmx/codec.h), over all of them.
 LMX_API std::map<std::string, CodecHealth> health_of(const std::vector<std::string>& lines);
 
 // Sum of sent and received over a table.

@@ -18,6 +18,10 @@ std::string notes(const Record& record) {
   return text;
 }
 
+void append(Record& record, const std::vector<std::pair<std::string, double>>& values) {
+  record.values.insert(record.values.end(), values.begin(), values.end());
+}
+
 }  // namespace
 
 void Trainer::count_traffic() {
@@ -87,7 +91,7 @@ Record Trainer::own_record() {
   }
   for (const auto& [bin, count] : durations_)
     record.values.emplace_back(str("sub_batch_s/", duration_of_bin(bin)), static_cast<double>(count));
-  add_health(record, s_.sync->take_health());
+  append(record, health_values(s_.sync->take_health()));
   return record;
 }
 
@@ -118,8 +122,8 @@ void Trainer::log_step() {
     record.values.emplace_back("rows/" + name, static_cast<double>(rows) / static_cast<double>(w.updates));
   add_sub_batches(record);
   add_scale(record);
-  for (const auto& value : s_.sync->take_values()) record.values.push_back(value);
-  if (s_.leads()) add_health(record, health_of(ranks));
+  append(record, s_.sync->take_values());
+  if (s_.leads()) append(record, health_values(health_of(ranks)));
   // What depends on the clock comes last.
   record.values.insert(record.values.end(), {{"step_s", pace_.seconds_per_step},
                                              {s_.data.unit + "s_per_s", pace_.tokens_per_second},

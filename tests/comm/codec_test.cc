@@ -246,6 +246,31 @@ TEST(Health, LossThatIsNotFiniteIsNotKept) {
   EXPECT_THAT(v, ElementsAre(-2, 0, 0, 0, 2, 0));
 }
 
+TEST(Health, ReadsBackFromARecord) {
+  const std::map<std::string, CodecHealth> written{
+      {"embed.weight", {.values = 12, .underflow = 3, .overflow = 1, .error = 0.25, .norm = 4, .residual = 9}},
+      {"all/zeros", {.values = 5}}};
+  std::map<std::string, double> record{{"codec/x", 1}, {"codecs/y/entries", 2}, {"nll_nat", 3}};
+  for (const auto& [key, value] : health_values(written)) record[key] = value;
+  EXPECT_FALSE(record.contains("codec/all/zeros/residual_norm"));
+  const auto read = health_in(record);
+  ASSERT_EQ(read.size(), written.size());
+  for (const auto& [name, h] : written) {
+    const CodecHealth& r = read.at(name);
+    EXPECT_EQ(r.values, h.values);
+    EXPECT_EQ(r.underflow, h.underflow);
+    EXPECT_EQ(r.overflow, h.overflow);
+    EXPECT_DOUBLE_EQ(r.error, h.error);
+    EXPECT_DOUBLE_EQ(r.norm, h.norm);
+    EXPECT_DOUBLE_EQ(r.residual, h.residual);
+  }
+  CodecHealth sum = read.at("embed.weight");
+  sum.add(written.at("embed.weight"));
+  EXPECT_EQ(sum.values, 24);
+  EXPECT_DOUBLE_EQ(sum.relative_error(), 0.25);
+  EXPECT_DOUBLE_EQ(sum.residual, 18);
+}
+
 TEST(CodecConfig, Messages) {
   const auto refused = [](const std::string& yaml) -> std::string {
     try {

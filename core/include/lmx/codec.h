@@ -1,12 +1,15 @@
 // Codecs: how gradients are written for the wire, what that loses, and the sum over ranks through one.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lmx/comm.h"
@@ -32,14 +35,23 @@ struct LMX_API CodecConfig {
 
 // What encoding lost since the counters were last taken, by parameter: of what this rank sent, its own values and its
 // chunks of the sum.
-struct CodecHealth {
+struct LMX_API CodecHealth {
   int64_t values = 0;
   int64_t underflow = 0;       // non-zero before, zero after
   int64_t overflow = 0;        // not finite after
   double error = 0, norm = 0;  // sums of squares of what was lost and of what there was: relative error
                                // sqrt(error / norm); values that are not finite count in neither
   double residual = 0;         // sum of squares of what error feedback keeps now
+  double relative_error() const { return norm > 0 ? std::sqrt(error / norm) : 0; }
+  void add(const CodecHealth& other);  // that of another rank
 };
+
+inline constexpr std::string_view kHealthPrefix = "codec/";
+// In a record: "codec/<parameter>/entries", "underflow", "overflow": counts; "relative_error", the "norm" that it
+// refers to and, with error feedback, "residual_norm".
+LMX_API std::vector<std::pair<std::string, double>> health_values(const std::map<std::string, CodecHealth>& health);
+// What health_values() has put into a record with these values.
+LMX_API std::map<std::string, CodecHealth> health_in(const std::map<std::string, double>& values);
 
 // Encodes blocks (rows, width) of f32. Stateless and thread-safe.
 //

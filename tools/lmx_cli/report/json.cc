@@ -61,11 +61,11 @@ void print_json(const Report& r) {
   json["rows"] = r.rows;
   json["codec"] = Json::object();
   for (const auto& [name, c] : r.codec)
-    json["codec"][name] = {{"entries", c.entries},
+    json["codec"][name] = {{"entries", c.values},
                            {"underflow", c.underflow},
                            {"overflow", c.overflow},
                            {"relative_error", finite(c.relative_error())},
-                           {"residual_norm", finite(c.residual)}};
+                           {"residual_norm", finite(std::sqrt(c.residual))}};
   std::cout << json.dump(1) << "\n";
 }
 

@@ -44,17 +44,10 @@ void read_own_metrics(Report& report, const std::vector<RunRecord>& records) {
 void read_codecs(Report& report, const std::vector<RunRecord>& records) {
   for (const RunRecord& r : records) {
     if (r.split != "train") continue;
-    for (const auto& [key, entries] : r.values) {
-      if (!key.starts_with("codec/") || !key.ends_with("/entries")) continue;
-      const std::string stem = key.substr(0, key.rfind('/') + 1);
-      CodecLine& line = report.codec[stem.substr(6, stem.size() - 7)];
-      const double norm = r.at(stem + "norm", 0), error = r.at(stem + "relative_error", 0) * norm;
-      line.entries += entries;
-      line.underflow += r.at(stem + "underflow", 0);
-      line.overflow += r.at(stem + "overflow", 0);
-      line.norm += norm * norm;
-      line.error += error * error;
-      line.residual = r.at(stem + "residual_norm", 0);
+    for (const auto& [param, h] : lmx::health_in(r.values)) {
+      lmx::CodecHealth& sum = report.codec[param];
+      sum.add(h);
+      sum.residual = h.residual;
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "../comm_times.h"
 #include "../run_records.h"
 #include "../sub_batches.h"
+#include "lmx/codec.h"
 
 namespace lmx_cli::reports {
 
@@ -21,14 +22,6 @@ using Json = nlohmann::ordered_json;
 struct TrafficLine {
   double mean = 0, max = 0, total = 0;  // of ranks, sent per step; of all ranks and steps together
   double received = 0;                  // mean of ranks, per step
-};
-
-// What a codec has lost of a parameter's values, over all ranks and the whole run.
-struct CodecLine {
-  double entries = 0, underflow = 0, overflow = 0;  // counts
-  double error = 0, norm = 0;                       // sums of squares of what was lost and of what there was
-  double residual = 0;                              // of what error feedback kept at the last record
-  double relative_error() const { return norm > 0 ? std::sqrt(error / norm) : 0; }
 };
 
 struct MemoryLine {
@@ -45,7 +38,8 @@ struct Report {
   std::optional<RunRecord> train, valid, best;
   std::optional<RunRecord> translation;  // of train.final_bleu
   std::map<std::string, double> rows;    // means over the run, by parameter
-  std::map<std::string, CodecLine> codec;                              // by parameter
+  // By parameter: over all ranks and the whole run, but the residual, which is that of the last record.
+  std::map<std::string, lmx::CodecHealth> codec;
   std::map<std::pair<std::string, std::string>, TrafficLine> traffic;  // by group and collective
   std::map<int64_t, std::map<std::string, double>> rank_memory;        // peak bytes of each rank, by class
   std::map<std::string, MemoryLine> memory;                            // by class

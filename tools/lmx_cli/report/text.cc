@@ -149,9 +149,9 @@ void print_codec(const Report& r) {
   Rows rows{{"CODEC", "ENTRIES", "UNDERFLOWS", "OVERFLOWS", "RELATIVE ERROR"}};
   if (feedback) rows[0].push_back("RESIDUAL NORM");
   for (const auto& [name, c] : r.codec) {
-    rows.push_back({name, number(c.entries, "%.0f"), number(c.underflow, "%.0f"), number(c.overflow, "%.0f"),
+    rows.push_back({name, std::to_string(c.values), std::to_string(c.underflow), std::to_string(c.overflow),
                     number(c.relative_error())});
-    if (feedback) rows.back().push_back(number(c.residual));
+    if (feedback) rows.back().push_back(number(std::sqrt(c.residual)));
   }
   std::cout << "\n" << table(rows);
 }
