@@ -9,6 +9,7 @@
 #include "comm/agreement.h"
 #include "data/files.h"
 #include "lmx/error.h"
+#include "lmx/last_words.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
@@ -135,29 +136,40 @@ std::string cause_of(const std::exception& e) {
   return dynamic_cast<const std::bad_alloc*>(&e) ? "out_of_memory" : "";
 }
 
+// By rank 0, and by others where it cannot: it is lost, or waits for a rank that is. One that does not share its disk
+// finds no file. The first error is the one to tell, whatever comes of this.
+void note_failure(const Session& s, const std::string& directory, int64_t step, const std::string& reason,
+                  const std::string& cause = "") {
+  if (!s.leads() && s.comm.shares_memory()) return;
+  try {
+    if (says_running(directory)) write_status(directory, "failed", step, reason, cause);
+  } catch (const std::exception&) {  // a full disk
+  }
+}
+
 // The loop with its status in status.json, whatever ends it.
 RunResult train_in(Session& s, const std::string& directory, const Position& start, int64_t until) {
   Trainer trainer(s, directory, start, until);
-  if (!s.leads()) {
-    const int code = trainer.run();
-    report_totals(s, trainer.traffic());
-    return result_of(s, trainer, directory, code);
-  }
-  write_status(directory, "running", start.step, "");
+  if (s.leads()) write_status(directory, "running", start.step, "");
+  std::optional<LastWords> words;
+  if (!s.comm.shares_memory())
+    words.emplace([&](const std::string& reason) { note_failure(s, directory, trainer.reached(), reason); });
   try {
     const int code = trainer.run();
-    progress_line("");
-    write_status(directory, code != 0 ? "interrupted" : trainer.paused() ? "paused" : "done", trainer.position().step, "");
+    if (s.leads()) {
+      progress_line("");
+      const char* state = code != 0 ? "interrupted" : trainer.paused() ? "paused" : "done";
+      write_status(directory, state, trainer.position().step, "");
+    }
     report_totals(s, trainer.traffic());
-    if (trainer.position().loss_scale.overflows > 0) log_info(census_text(trainer.position().loss_scale));
+    if (s.leads() && trainer.position().loss_scale.overflows > 0) log_info(census_text(trainer.position().loss_scale));
     return result_of(s, trainer, directory, code);
   } catch (const std::exception& e) {
-    progress_line("");
-    log_debug(str("failed: ", e.what()));
-    try {
-      write_status(directory, "failed", trainer.position().step, e.what(), cause_of(e));
-    } catch (const std::exception&) {  // a full disk: the first error is the one to tell
+    if (s.leads()) {
+      progress_line("");
+      log_debug(str("failed: ", e.what()));
     }
+    note_failure(s, directory, trainer.position().step, e.what(), cause_of(e));
     throw;
   }
 }
@@ -215,6 +227,14 @@ void check_eval_shards(const Session& s) {
     shards_of_split(s.data.valid, s.data.valid_strings, s.recipe.train.eval_batch, kEvalSeed, "valid");
 }
 
+void check_outputs(const Session& s, const RunOptions& options) {
+  if (!s.leads()) return;
+  if (!options.trace_file.empty()) require_writable("[run] --trace", options.trace_file);
+  if (!s.asynchronous()) return;
+  const std::string& schedule = s.sync->servers().front()->config().schedule;
+  if (!schedule.empty()) require_writable("[sync] schedule", schedule);
+}
+
 void check_final_bleu(const Session& s) {
   const std::string& split = s.recipe.train.final_bleu;
   if (split == "none") return;
@@ -254,6 +274,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   check_same_data(session);
   check_eval_shards(session);
   check_final_bleu(session);
+  check_outputs(session, plan.options);
   if (!plan.options.trace_file.empty() && session.leads()) session.ctx.tracer = &session.tracer;
   std::optional<RunLock> lock;
   std::optional<LogFile> log;

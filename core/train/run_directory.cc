@@ -90,6 +90,16 @@ Node read_run_config(const std::string& directory) {
   return config;
 }
 
+void require_writable(const std::string& what, const std::string& path) {
+  const auto refuse = [&](const std::string& why) { throw UserError(str(what, ": cannot write ", path, ": ", why)); };
+  std::error_code error;
+  const std::string folder = fs::absolute(path, error).parent_path().string();
+  if (!fs::is_directory(folder, error)) refuse("there is no folder " + folder);
+  if (fs::is_directory(path, error)) refuse(std::strerror(EISDIR));
+  const bool there = fs::exists(path, error);
+  if (access(there ? path.c_str() : folder.c_str(), W_OK) != 0) refuse(std::strerror(errno));
+}
+
 bool holds_nothing(const std::string& directory) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
@@ -141,6 +151,14 @@ void write_status(const std::string& directory, const std::string& state, int64_
   if (!reason.empty()) status["reason"] = reason;
   if (!cause.empty()) status["cause"] = cause;
   write_file_atomically(directory + "/status.json", json_text(status));
+}
+
+bool says_running(const std::string& directory) {
+  const std::string path = directory + "/status.json";
+  std::error_code error;
+  if (!fs::exists(path, error)) return false;
+  const Json status = Json::parse(data::read_file(path), nullptr, false);
+  return status.is_object() && status.value("state", Json()) == "running";
 }
 
 void write_provenance(const std::string& directory, const Provenance& p) {

@@ -20,6 +20,9 @@ LMX_API std::string newest_run(const std::string& wanted, const std::string& rec
 // config.yaml of a run. UserError where `directory` is missing, unreadable, or no run.
 LMX_API Node read_run_config(const std::string& directory);
 
+// For a file that is written once the run is under way. UserError "`what`: cannot write `path`: why".
+LMX_API void require_writable(const std::string& what, const std::string& path);
+
 // True for a folder in which a run was killed before it wrote its config.yaml, so that nothing in it counts.
 LMX_API bool holds_nothing(const std::string& directory);
 
@@ -39,6 +42,9 @@ class LMX_API RunLock {
 // out_of_memory or ""), pid, host. What a script polls.
 LMX_API void write_status(const std::string& directory, const std::string& state, int64_t step, const std::string& reason,
                           const std::string& cause = "");
+
+// Whether status.json is there and says that the run is under way.
+LMX_API bool says_running(const std::string& directory);
 
 struct Provenance {
   std::vector<std::string> command_line;

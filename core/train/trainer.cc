@@ -28,6 +28,7 @@ Trainer::Trainer(Session& session, std::string directory, const Position& at, in
   if (s_.leads()) metrics_.emplace(directory_ + "/metrics.jsonl", at.step, at.evaluated == at.step);
   if (s_.leads() && s_.recipe.run.tensorboard) events_.emplace(directory_, at.step);
   if (at.step > 0) saved_ = at.step;
+  reached_ = at.step;
   s_.ctx.tape = &tape_;
   pace_.total_steps = s_.shared->total_steps;
 }
@@ -187,8 +188,8 @@ void Trainer::save() {
   if (by_rank) add_to_checkpoint(directory_, at_.step, s_.ctx.rank, own);
   s_.comm.barrier();
   if (s_.leads()) {
-    if (s_.asynchronous()) write_recorded();
     finish_checkpoint(directory_, at_.step, state, by_rank ? s_.comm.size() : 0);
+    if (s_.asynchronous()) write_recorded();
     std::vector<int64_t> protect;
     if (s_.recipe.checkpoint.keep_best && at_.best_step >= 0) protect.push_back(at_.best_step);
     prune_checkpoints(directory_, static_cast<int>(s_.recipe.checkpoint.keep_last), protect);

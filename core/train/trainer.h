@@ -1,6 +1,7 @@
 // The loop that trains, and all that it needs, made from a recipe.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -131,6 +132,7 @@ class LMX_API Trainer {
   bool paused() const { return until_ > 0 && at_.step >= until_ && at_.step < s_.shared->total_steps; }
   double valid_ppl() const { return paused_ppl_ > 0 ? paused_ppl_ : at_.valid_ppl; }  // the last that is known
   const Position& position() const { return at_; }
+  int64_t reached() const { return reached_; }             // steps that are made; for any thread
   const std::string& stopped() const { return stopped_; }  // why it ended before the last step; "": it did not
   const TrafficCounter& traffic() const { return traffic_; }
 
@@ -226,6 +228,7 @@ class LMX_API Trainer {
   double mean_over_ = 1;    // tokens or sequences of the step
   double spread_ = 0;       // (slowest - mean) / mean of the ranks' times, summed over the steps since the last record
   int64_t lap_tokens_ = 0;  // of the same steps
+  std::atomic<int64_t> reached_{0};
   std::vector<SubBatchTime> timeline_;    // of this rank's last step
   std::map<int64_t, int64_t> durations_;  // sub-batches of the same steps, by duration_bin()
   int64_t counted_steps_ = 0, counted_tokens_ = 0;

@@ -42,7 +42,7 @@ double Trainer::tokens_until(int64_t step) {
 void Trainer::show_progress() {
   ++laps_;
   lap_tokens_ += step_tokens((s_.asynchronous() ? at_.worker.step : at_.step) - 1);
-  pace_.step = s_.asynchronous() ? at_.worker.step : at_.step;
+  reached_ = pace_.step = s_.asynchronous() ? at_.worker.step : at_.step;
   if (!s_.leads() || !progress_enabled()) return;
   if (pace_.seconds_per_step == 0) set_pace(watch_.elapsed());  // before the first record
   progress_line(progress_text(at_.window, pace_, s_.data.unit));

@@ -174,7 +174,7 @@ class MpiWorkersCodecs : public MpiWorkers, public testing::WithParamInterface<s
 TEST_P(MpiWorkersCodecs, ProcessesAndThreadsAgree) {
   const auto [codec, ranks] = GetParam();
   const auto rules = [&](const std::string& order) {
-    const std::string more = std::string(", codec: {kind: ") + codec + "}, " + order;
+    const std::string more = std::string(", codec: {") + codec + "}, " + order;
     return "sync={tables: {params: 'embedding|softmax', strategy: sampled_rows, transport: param_server" + more +
            "}, rest: {params: '.*', strategy: param_server" + more + "}}";
   };
@@ -187,9 +187,14 @@ TEST_P(MpiWorkersCodecs, ProcessesAndThreadsAgree) {
   EXPECT_EQ(curve("v"), curve("m"));
 }
 INSTANTIATE_TEST_SUITE_P(All, MpiWorkersCodecs,
-                         testing::Combine(testing::Values("none", "fp16", "bf16"), testing::Values(1, 2, 4, 8)),
+                         testing::Combine(testing::Values("kind: none", "kind: fp16", "kind: bf16", "kind: one_bit",
+                                                          "kind: one_bit, residual: none"),
+                                          testing::Values(1, 2, 3, 4, 8)),
                          [](const auto& one) {
-                           return std::get<0>(one.param) + ("_" + std::to_string(std::get<1>(one.param)));
+                           std::string name;
+                           for (const char c : std::string(std::get<0>(one.param)).substr(6))
+                             if (std::isalnum(static_cast<unsigned char>(c)) || c == '_') name += c;
+                           return name + "_" + std::to_string(std::get<1>(one.param));
                          });
 
 TEST_F(MpiWorkers, ASignalSavesAndTheRunGoesOn) {
@@ -207,17 +212,25 @@ TEST_F(MpiWorkers, ASignalSavesAndTheRunGoesOn) {
 }
 
 TEST_F(MpiWorkers, AKilledWorkerEndsTheJob) {
-  // start() has no place for stderr.
-  Words words{"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>" + path("err")};
-  const pid_t child = start(joined(words, command("k", processes(workers({}, 100000)))));
-  ASSERT_TRUE(wait_for_records(child, "k"));
-  const pid_t worker = process_of("k", 1);
-  ASSERT_GT(worker, 0);
-  kill(worker, SIGKILL);
-  EXPECT_EQ(wait_for(child), 1);
-  const std::string err = read_file(path("err"));
-  EXPECT_THAT(err, HasSubstr("rank 1 of 3 on host "));
-  EXPECT_EQ(times(err, "error:"), 1u) << err;
+  for (const int killed : {1, 0}) {
+    const std::string dir = "k" + std::to_string(killed), name = "rank " + std::to_string(killed) + " of 3";
+    // start() has no place for stderr.
+    Words words{"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>" + path("err")};
+    const pid_t child = start(joined(words, command(dir, processes(workers({}, 100000)))));
+    ASSERT_TRUE(wait_for_records(child, dir));
+    const pid_t worker = process_of(dir, killed);
+    ASSERT_GT(worker, 0);
+    kill(worker, SIGKILL);
+    EXPECT_EQ(wait_for(child), 1);
+    const std::string err = read_file(path("err"));
+    EXPECT_THAT(err, HasSubstr(name + " on host "));
+    EXPECT_EQ(times(err, "error:"), 1u) << err;
+    // Whoever is left writes it down.
+    const nlohmann::json status = nlohmann::json::parse(read_file(folder_ / dir / "status.json"));
+    EXPECT_EQ(status["state"], "failed");
+    EXPECT_GT(status["step"], 0);
+    EXPECT_THAT(status["reason"].get<std::string>(), HasSubstr("[mpi] " + name));
+  }
 }
 
 // Found by all of them while they make the session.

@@ -184,10 +184,13 @@ TEST_F(BadInput, WrongTypesAndRanges) {
 }
 
 TEST_F(BadInput, Ranks) {
-  refused({"--ranks", "0"}, {"--ranks"});
-  refused({"--ranks", "four"}, {"--ranks"});
+  refused({"--ranks", "0"}, {"--ranks: '0' is no number above 0"});
+  refused({"--ranks", "four"}, {"--ranks: 'four' is no number above 0"});
+  refused({"--ranks", "2", "comm=mpi"}, {"--ranks 2 means comm=virtual comm.ranks=2", "'comm=mpi'", "leave out one"});
+  refused({"--ranks", "2", "comm.ranks=4"}, {"'comm.ranks=4'"});
   refused({"comm.ranks=4"}, {"comm.ranks", "one rank is all that comm `self` has", "--ranks 4"});
   refused({"comm={name: virtal}"}, {"did you mean 'virtual'?"});
+  refused({"--trace", "/nowhere/t.json"}, {"--trace: cannot write /nowhere/t.json", "no folder /nowhere"});
 }
 
 TEST_F(BadInput, Sync) {

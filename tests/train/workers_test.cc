@@ -155,16 +155,29 @@ TEST_F(Workers, ValidationSeesTheServer) {
 
 // Every kind of state: dropout, carried state, Adam, a schedule that remembers, residuals, rows, a window under way.
 TEST_F(Workers, ResumedFromAnyCheckpointEndsInTheSameBits) {
-  for (const char* codec : {"{kind: none}", "{kind: one_bit}"}) {
-    const std::string whole = str("whole", codec[7]);
-    const Changes changes{{"sync.rest.codec", codec}, {"sync.rest.schedule", path(whole + ".txt")},
-                          {"checkpoint", "{every: 4, keep_last: 20}"}};
+  const std::string
+      all = "{all: {params: '.*', strategy: param_server, ",
+      rows =
+          "{tables: {params: 'embedding|softmax', strategy: sampled_rows, transport: param_server, p: 20, "
+          "q: 20, CODEC}, " +
+          all.substr(1);
+  int n = 0;
+  for (const auto& [rules, codec] :
+       {std::pair{all, "codec: {kind: none}"}, std::pair{all, "codec: {kind: fp16}"},
+        std::pair{all, "codec: {kind: bf16}"}, std::pair{all, "codec: {kind: one_bit}"},
+        std::pair{all, "codec: {kind: one_bit, residual: none}"}, std::pair{rows, "codec: {kind: none}"},
+        std::pair{rows, "codec: {kind: one_bit}"}}) {
+    const std::string whole = str("whole", n++);
+    std::string sync = rules + "CODEC}}";
+    for (size_t at = sync.find("CODEC"); at != std::string::npos; at = sync.find("CODEC"))
+      sync.replace(at, 5, str(codec, ", schedule: ", path(whole + ".txt")));
+    const Changes changes{{"sync", sync}, {"checkpoint", "{every: 4, keep_last: 20}"}};
     const std::string expected = run(whole, 3, changes), schedule = read_all(path(whole + ".txt"));
     for (const int64_t step : {4, 6, 12, 20}) {
       const std::string dir = str(whole, step);
       cut(whole, dir, step);
       write_all(path(whole + ".txt"), "");
-      EXPECT_EQ(run(dir, 3, changes, path(dir)), expected) << codec << " from step " << step;
+      EXPECT_EQ(run(dir, 3, changes, path(dir)), expected) << sync << " from step " << step;
       EXPECT_EQ(curve(dir), curve(whole));
       EXPECT_EQ(read_all(path(whole + ".txt")), schedule);
       for (const char* file : {"rank-0.safetensors", "rank-1.safetensors", "rank-2.safetensors"})
@@ -349,6 +362,10 @@ TEST_F(Workers, FilesThatAreRefused) {
     return refused(3, {{"sync.rest.replay", path("s")}});
   };
   EXPECT_THAT(replay(""), HasSubstr("no schedule"));
+  const auto schedule = [&](const std::string& file) { return refused(3, {{"sync.rest.schedule", file}}); };
+  EXPECT_THAT(schedule("/nowhere/order"),
+              HasSubstr("[sync] schedule: cannot write /nowhere/order: there is no folder /nowhere"));
+  EXPECT_THAT(schedule(path("")), AllOf(HasSubstr("schedule: cannot write "), HasSubstr("Is a directory")));
   EXPECT_THAT(replay("lmx schedule 1: 4 workers\n"), AllOf(HasSubstr("4 workers"), HasSubstr("--ranks 4")));
   EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 0\npush 1\n"), AllOf(HasSubstr("s:3:"), HasSubstr("'push 1'")));
   EXPECT_THAT(replay("lmx schedule 1: 3 workers\npull 3\n"), HasSubstr("'pull 3'"));

@@ -72,9 +72,11 @@ class Job:
 
 
 def resumes(lmx, folder, steps):
-    """Another twenty steps in one process, from the last checkpoint; None, or what went wrong."""
+    """A run that says it is over goes on for twenty steps in one process, from the last checkpoint; None, or what went wrong."""
     with open(folder + "/status.json") as file:
-        json.load(file)
+        status = json.load(file)
+    if status["state"] == "running":
+        return "status.json says that it is running"
     command = [lmx, "run", RECIPE, "--resume", folder, "run.dir=" + folder, *SETTINGS, f"train.steps={steps + 20}"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if result.returncode == 0 and os.path.isdir(f"{folder}/checkpoints/step-{steps + 20}"):

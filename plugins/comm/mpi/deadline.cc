@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "lmx/last_words.h"
 #include "lmx/log.h"
 
 namespace lmx_mpi {
@@ -14,6 +15,7 @@ Deadline::Deadline(double seconds, const std::string& message) {
     std::unique_lock lock(mutex_);
     if (met_changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return met_; })) return;
     lmx::log(lmx::LogLevel::error, "[mpi] " + message + "; the run ends");
+    lmx::say_last_words("[mpi] " + message);
     _exit(1);  // the rank's own thread waits inside MPI, and cannot be asked
   });
 }

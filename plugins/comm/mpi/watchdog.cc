@@ -11,6 +11,7 @@
 #include <csignal>
 
 #include "lmx/error.h"
+#include "lmx/last_words.h"
 #include "lmx/log.h"
 
 namespace lmx_mpi {
@@ -282,6 +283,7 @@ void Watchdog::end_job(const std::string& message) {
   send(true);
   if (has_the_word()) {
     lmx::log(lmx::LogLevel::error, lmx::str("[mpi] ", message, "; the run ends"));
+    lmx::say_last_words("[mpi] " + message);
     std::this_thread::sleep_for(std::chrono::duration<double>(kToBeRead));
   } else {
     std::this_thread::sleep_for(std::chrono::seconds(2));
