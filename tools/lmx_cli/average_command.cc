@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "checks.h"
 #include "commands.h"
 #include "lmx/error.h"
 #include "lmx/translate.h"
@@ -47,9 +48,9 @@ void add_average(CLI::App& app) {
                    "checkpoint folders or safetensors files; or one run, with --last or --best")
       ->required()
       ->type_name("");
-  command->add_option("--last", o->last, "the run's last N checkpoints")->check(CLI::PositiveNumber)->type_name("N");
+  command->add_option("--last", o->last, "the run's last N checkpoints")->check(positive())->type_name("N");
   command->add_option("--best", o->best, "the run's N checkpoints of lowest validation perplexity")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->type_name("N");
   command->callback([o] { average(*o); });
 }

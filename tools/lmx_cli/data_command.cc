@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "chart.h"
+#include "checks.h"
 #include "commands.h"
 #include "lmx/checkpoint.h"
 #include "lmx/corpora.h"
@@ -199,13 +200,13 @@ void add_stats(CLI::App& group) {
   command->add_option("--corpus", options->corpus, "a corpus of the registry")->type_name("NAME");
   command->add_option("--files", options->files, "text files, directories or globs")->type_name("PATH");
   command->add_option("--sequence-length", options->zipf.sequence_length, "words of a drawn sequence (20)")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->type_name("N");
   command->add_option("--max-tokens", options->zipf.last, "the largest N (2621440), at most half of the text")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->type_name("N");
   command->add_option("--draws", options->zipf.draws, "draws that each U is the mean of (3)")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->type_name("N");
   command->add_option("--seed", options->zipf.seed, "of the draws (1)")->type_name("N");
   command->add_option("--plot", options->plot, "the SVG file to write (zipf.svg)")->type_name("FILE");

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "checks.h"
 #include "commands.h"
 #include "lmx/data.h"
 #include "lmx/parallel_text.h"
@@ -28,7 +29,7 @@ struct PairOptions {
     command.add_option("--tsv", in.tsv, "instead of both: files with a pair a line")->type_name("FILE");
     command.add_option("--columns", columns, "of TSV files that hold source and target (1 2)")
         ->expected(2)
-        ->check(CLI::PositiveNumber)
+        ->check(positive())
         ->type_name("N");
     command.add_option("--out-source", out.source, "the file to write; .gz is compressed")->type_name("FILE");
     command.add_option("--out-target", out.target, "its other side")->type_name("FILE");
@@ -130,10 +131,10 @@ void add_pair_commands(CLI::App& group) {
   set_examples(*command, {{"lmx data top --k 140000000 --scores scores.txt --tsv clean.tsv.gz --out-tsv best.tsv.gz",
                            "a score a line, as lmx score RUN --tsv clean.tsv.gz writes them"}});
   best->add_files(*command);
-  command->add_option("--k", best->top.keep, "pairs to keep")->required()->check(CLI::PositiveNumber)->type_name("N");
+  command->add_option("--k", best->top.keep, "pairs to keep")->required()->check(positive())->type_name("N");
   command->add_option("--scores", best->top.scores, "a file with a line a pair")->required()->type_name("FILE");
   command->add_option("--score-column", best->top.score_column, "of that file's columns (1)")
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->type_name("N");
   command->callback([best] { top(*best); });
 }

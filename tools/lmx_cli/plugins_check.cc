@@ -12,6 +12,7 @@
 #include <memory>
 #include <set>
 
+#include "checks.h"
 #include "commands.h"
 #include "lmx/config.h"
 #include "plugins_check.h"
@@ -204,7 +205,7 @@ void add_plugins_check(CLI::App& group) {
   command->add_flag("--approximate", o->approximate, "of a sync plugin: it does not promise the exact sum");
   command->add_option("--timeout", o->timeout, "seconds without a line after which a check counts as hanging")
       ->type_name("S")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_flag("--child", o->child)->group("");
   command->callback([o] { check_plugin(*o); });
 }

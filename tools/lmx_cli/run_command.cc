@@ -6,6 +6,7 @@
 #include <memory>
 #include <numbers>
 
+#include "checks.h"
 #include "commands.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
@@ -109,7 +110,19 @@ lmx::Node virtual_ranks(int64_t ranks) {
   return comm;
 }
 
+// What --ranks would silently replace.
+void check_ranks(const Options& o) {
+  if (!o.ranks) return;
+  for (const std::string& word : o.compose.overrides) {
+    const std::string key = word.substr(0, word.find('='));
+    if (key != "comm" && !key.starts_with("comm.")) continue;
+    throw lmx::UserError(lmx::str("[run] --ranks ", o.ranks, " means comm=virtual comm.ranks=", o.ranks, ", and '",
+                                  word, "' says something else about comm: leave out one of them"));
+  }
+}
+
 void run(const Options& o) {
+  check_ranks(o);
   o.directories.load();
   lmx::Node tree = lmx::compose(o.recipe, PluginDirectories::with_recipes(o.compose));
   if (o.ranks) tree.set("comm", virtual_ranks(o.ranks));
@@ -152,12 +165,12 @@ void add_run(CLI::App& app) {
       ->add_option("--until", o->until,
                    "pause after this step: validate, save and end; steps and schedule stay the recipe's")
       ->type_name("STEP")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_flag("--dry-run,-n", o->dry_run,
                     "check the recipe; print parameters, memory and whether the data is there; train nothing");
   command->add_option("--ranks", o->ranks, "N virtual ranks in this process: comm=virtual comm.ranks=N")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command->add_option("--trace", o->trace, "write a Chrome trace of the run's phases")->type_name("FILE");
   o->directories.add_to(*command);
   command->callback([o] { run(*o); });

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "checks.h"
 #include "commands.h"
 #include "jobs/process.h"
 #include "lmx/checkpoint.h"
@@ -198,7 +199,7 @@ void add_what(CLI::App& command, const std::shared_ptr<Options>& o) {
       ->type_name("N|LIST");
   command.add_option("--random", o->random, "draw N points of the axes instead of all combinations")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command.add_option("--random-seed", o->random_seed, "of that draw")->type_name("SEED")->capture_default_str();
   command.add_option("--metric", o->metric, "what counts: split.key of metrics.jsonl, or of a result line (valid.ppl)")
       ->type_name("KEY");
@@ -220,7 +221,7 @@ void add_how(CLI::App& command, const std::shared_ptr<Options>& o) {
   command
       .add_option("--jobs", o->jobs, "points at a time (local: 1, its cores shared out; slurm: as many as it likes)")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(positive());
   command.add_option("--slurm", o->slurm, "an option for sbatch: --slurm=--partition=gpu (repeatable)")
       ->type_name("OPTION")
       ->allow_extra_args(false);

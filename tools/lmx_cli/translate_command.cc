@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "checks.h"
 #include "commands.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
@@ -140,7 +141,7 @@ void add_score(CLI::App& app) {
       ->type_name("FILE");
   command->add_option("--columns", o->columns, "of TSV files that hold source and target (1 2)")
       ->expected(2)
-      ->check(CLI::PositiveNumber)
+      ->check(positive())
       ->type_name("N");
   command->add_option("--checkpoint", o->options.checkpoint, kWhich)->type_name("WHICH")->capture_default_str();
   command->add_option("--batch", o->options.batch, "sentences of a batch")->type_name("N")->capture_default_str();
