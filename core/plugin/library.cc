@@ -1,6 +1,5 @@
 #include "plugin/library.h"
 
-#include <elf.h>
 #include <openssl/evp.h>
 
 #include <array>
@@ -14,6 +13,7 @@
 #include <mutex>
 
 #include "lmx/cuda.h"
+#include "plugin/elf.h"
 #include "plugin/manifest.h"
 
 namespace lmx {
@@ -40,24 +40,6 @@ std::string reason(const std::system_error& error, const std::string& path) {
   return text.empty() ? "it is no shared library" : text;
 }
 
-// The loader maps a truncated library without a word and dies of SIGBUS at the first page that is not there.
-void check_elf(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  const auto size = static_cast<uint64_t>(std::filesystem::file_size(path));
-  const auto fail = [&](const char* why) { throw UserError(str("[plugin] ", path, ": cannot be loaded: ", why)); };
-  Elf64_Ehdr header{};
-  if (!in.read(reinterpret_cast<char*>(&header), sizeof header) || std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) {
-    fail("it is no shared library");
-  }
-  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_type != ET_DYN) fail("it is no 64-bit shared library");
-  in.seekg(static_cast<std::streamoff>(header.e_phoff));
-  for (int i = 0; i < header.e_phnum; ++i) {
-    Elf64_Phdr segment{};
-    if (!in.read(reinterpret_cast<char*>(&segment), sizeof segment)) fail("the file is truncated");
-    if (segment.p_filesz > size || segment.p_offset > size - segment.p_filesz) fail("the file is truncated");
-  }
-}
-
 dll::shared_library& open_library(const std::string& path) {
   if (!std::filesystem::exists(path)) {
     throw UserError(str("[plugin] ", path, " is missing, though plugin.toml lies beside it; build the plugin"));
@@ -76,22 +58,27 @@ dll::shared_library& open_library(const std::string& path) {
   }
 }
 
+[[noreturn]] void refuse_abi(const PluginInfo& info, int32_t abi) {
+  throw UserError(str("[plugin] ", info.path, ": built for ABI ", abi, ", this lmx (", kVersion, ") has ABI ", kAbi,
+                      "; rebuild the plugin"));
+}
+
+void check_build_id(const PluginInfo& info, std::string_view build_id) {
+  if (build_id != LMX_BUILD_ID)
+    throw UserError(str("[plugin] ", info.path, ": built with ", build_id, ", this lmx with ", LMX_BUILD_ID,
+                        " (compiler, C++ runtime, hash of the headers, sanitizers); rebuild the plugin"));
+}
+
 void check_descriptor(const PluginInfo& info, const PluginDescriptor* d) {
   const std::string start = str("[plugin] ", info.path, ": ");
   if (!d) throw UserError(start + "lmx_plugin() returns no descriptor; rebuild the plugin");
   // `abi` first: only where it agrees do the other members mean what this build thinks.
-  if (d->size < offsetof(PluginDescriptor, build_id) || d->abi != kAbi) {
-    throw UserError(
-        str(start, "built for ABI ", d->abi, ", this lmx (", kVersion, ") has ABI ", kAbi, "; rebuild the plugin"));
-  }
+  if (d->size < offsetof(PluginDescriptor, build_id) || d->abi != kAbi) refuse_abi(info, d->abi);
   if (d->size < sizeof(PluginDescriptor)) {
     throw UserError(str(start, "its descriptor has ", d->size, " bytes, this lmx (", kVersion, ") needs ",
                         sizeof(PluginDescriptor), "; rebuild the plugin"));
   }
-  if (std::string_view(d->build_id) != LMX_BUILD_ID) {
-    throw UserError(str(start, "built with ", d->build_id, ", this lmx with ", LMX_BUILD_ID,
-                        " (compiler, C++ runtime, hash of the headers, sanitizers); rebuild the plugin"));
-  }
+  check_build_id(info, d->build_id);
   if (info.kind != name_of(d->kind) || d->name != info.name) {
     throw UserError(str(start, "the library is ", name_of(d->kind), " '", d->name, "', plugin.toml beside it says ",
                         info.kind, " '", info.name, "'"));
@@ -100,7 +87,19 @@ void check_descriptor(const PluginInfo& info, const PluginDescriptor* d) {
 
 }  // namespace
 
+std::string check_build(const PluginInfo& info) {
+  const std::string section = elf_section(info.path, ".lmx.build");
+  int32_t abi = 0;
+  if (section.size() <= sizeof abi) return "";
+  std::memcpy(&abi, section.data(), sizeof abi);
+  const std::string build_id = section.c_str() + sizeof abi;
+  if (abi != kAbi) refuse_abi(info, abi);
+  check_build_id(info, build_id);
+  return build_id;
+}
+
 const PluginDescriptor* load_plugin(const PluginInfo& info) {
+  check_build(info);
   dll::shared_library& library = open_library(info.path);
   if (!library.has("lmx_plugin")) {
     throw UserError(

@@ -1,11 +1,11 @@
-#include <dlfcn.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "lmx/plugin.h"
+#include "plugin/description.h"
 #include "plugin/library.h"
 #include "plugin/manifest.h"
 
@@ -14,13 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Key = std::pair<PluginKind, std::string>;
-
-// The folder of the shared library that this code is in: the build tree's or the install prefix's lib/.
-fs::path own_directory() {
-  Dl_info info{};
-  LMX_CHECK(dladdr(reinterpret_cast<const void*>(&own_directory), &info) != 0 && info.dli_fname);
-  return fs::canonical(info.dli_fname).parent_path();
-}
 
 void require_directory(const fs::path& directory, const char* origin) {
   std::error_code error;
@@ -63,25 +56,36 @@ struct Registry::Impl {
     return names;
   }
 
+  PluginInfo& located(PluginKind kind, const std::string& name, const std::string& start) {
+    const auto found = plugins.find({kind, name});
+    if (found != plugins.end()) return found->second;
+    const std::vector<std::string> known = names(kind);
+    std::string list;
+    for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
+    throw UserError(str(start, "no ", name_of(kind), " plugin '", name, "'", did_you_mean(name, known), "; ",
+                        list.empty() ? str("there is none of this kind (search path: build tree or install prefix, "
+                                           "LMX_PLUGIN_PATH, --plugin-dir)")
+                                     : str("there are: ", list)));
+  }
+
   const PluginInfo& find(PluginKind kind, const std::string& name, const std::string& start) {
     const std::lock_guard lock(mutex);
-    const auto found = plugins.find({kind, name});
-    if (found == plugins.end()) {
-      const std::vector<std::string> known = names(kind);
-      std::string list;
-      for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
-      throw UserError(str(start, "no ", name_of(kind), " plugin '", name, "'", did_you_mean(name, known), "; ",
-                          list.empty() ? str("there is none of this kind (search path: build tree or install prefix, "
-                                             "LMX_PLUGIN_PATH, --plugin-dir)")
-                                       : str("there are: ", list)));
-    }
-    PluginInfo& info = found->second;
+    PluginInfo& info = located(kind, name, start);
     if (!info.descriptor) {
       const PluginDescriptor* descriptor = load_plugin(info);
       info.hash = file_sha256(info.path);
       info.descriptor = descriptor;
     }
     return info;
+  }
+
+  std::optional<PluginDescription> described(PluginKind kind, const std::string& name) {
+    const std::lock_guard lock(mutex);
+    const PluginInfo& info = located(kind, name, "[plugin] ");
+    const std::string build_id = check_build(info);
+    std::optional<std::vector<FieldInfo>> fields = described_fields(info);
+    if (build_id.empty() || !fields) return std::nullopt;
+    return PluginDescription{info, build_id, *std::move(fields)};
   }
 };
 
@@ -99,7 +103,7 @@ void Registry::add_directory(const std::string& directory) {
 }
 
 void Registry::add_default_directories() {
-  const fs::path own = own_directory() / "lmx" / "plugins";
+  const fs::path own = fs::path(core_library()).parent_path() / "lmx" / "plugins";
   std::error_code error;
   if (fs::is_directory(own, error)) impl_->add(own);
   const char* value = std::getenv("LMX_PLUGIN_PATH");
@@ -133,6 +137,16 @@ const PluginInfo& Registry::find(PluginKind kind, const Node& node, const std::s
     throw UserError(str(start, "'", path, ".name' must name a ", name_of(kind), " plugin"));
   }
   return impl_->find(kind, name->text, start);
+}
+
+PluginDescription Registry::describe(PluginKind kind, const std::string& name) {
+  if (auto description = impl_->described(kind, name)) return *std::move(description);
+  const PluginInfo& info = find(kind, name);
+  try {
+    return {info, info.descriptor->build_id, info.descriptor->fields()};
+  } catch (...) {
+    rethrow_for(info);
+  }
 }
 
 void rethrow_for(const PluginInfo& info) {

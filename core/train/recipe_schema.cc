@@ -36,8 +36,7 @@ std::vector<std::string> plugins_of(PluginKind kind, const std::string& but) {
 }
 
 SchemaPart plugin_part(PluginKind kind, const std::string& path, const std::string& name) {
-  const PluginInfo& info = Registry::instance().find(kind, name);
-  return {path, name, plugins_of(kind, name), info.descriptor->fields()};
+  return {path, name, plugins_of(kind, name), Registry::instance().describe(kind, name).fields};
 }
 
 SchemaPart built_in_part(const BuiltIn& kind, const std::string& name) {
@@ -100,11 +99,9 @@ Node type_of(const std::string& type) {
 
 Node field_schema(const FieldInfo& field) {
   Node schema = type_of(field.type);
-  constexpr std::string_view kOneOf = "one of ";
-  if (field.range.starts_with(kOneOf)) {
+  if (field.type == "choice") {
     Node allowed = Node::list({});
-    for (const std::string& name : config::split(field.range.substr(kOneOf.size()), ','))
-      allowed.items.push_back(Node::string(name.substr(name.find_first_not_of(' '))));
+    for (const std::string& name : allowed_words(field)) allowed.items.push_back(Node::string(name));
     schema.set("enum", allowed);
   } else if (Node* items = schema.find("items")) {
     add_range(*items, field.range);
@@ -118,6 +115,11 @@ Node field_schema(const FieldInfo& field) {
   }
   schema.set("description", Node::string(field.help));
   return schema;
+}
+
+// A rule of `sync`, whose component is its strategy.
+bool is_rule(const SchemaPart& part) {
+  return part.path.starts_with("sync.");
 }
 
 // The object at a dotted path, made where it is not there; closed, so that a misspelt key is found.
@@ -144,9 +146,10 @@ void add_part(Node& root, const SchemaPart& part) {
     Node name = Node::map();
     Node names = Node::list({Node::string(part.component)});
     name.set("type", Node::string("string"));
-    if (!part.path.starts_with("sync.")) name.set("enum", names);
-    object.find("properties")->set(part.path.starts_with("sync.") ? "strategy" : "name", name);
-    if (part.path.starts_with("sync.")) object.find("properties")->set("params", type_of("text"));
+    const std::string key = choosing_key(part).substr(part.path.size() + 1);
+    if (!is_rule(part)) name.set("enum", names);
+    object.find("properties")->set(key, name);
+    if (is_rule(part)) object.find("properties")->set("params", type_of("text"));
   }
   for (const FieldInfo& field : part.fields) {
     const size_t dot = field.name.rfind('.');
@@ -163,6 +166,21 @@ void add_part(Node& root, const SchemaPart& part) {
 }
 
 }  // namespace
+
+std::string choosing_key(const SchemaPart& part) {
+  if (part.component.empty()) return "";
+  return config::join_path(part.path, is_rule(part) ? "strategy" : "name");
+}
+
+std::vector<std::string> allowed_words(const FieldInfo& field) {
+  if (field.type == "bool") return {"true", "false"};
+  constexpr std::string_view kOneOf = "one of ";
+  std::vector<std::string> words;
+  if (field.type != "choice" || !field.range.starts_with(kOneOf)) return words;
+  for (const std::string& name : config::split(field.range.substr(kOneOf.size()), ','))
+    words.push_back(name.substr(name.find_first_not_of(' ')));
+  return words;
+}
 
 std::vector<SchemaPart> recipe_schema(const Node& composed) {
   std::vector<SchemaPart> parts{{"", "", {}, describe_config<Recipe>()}};

@@ -1,3 +1,17 @@
+# lmx_describe_plugin(TARGET NAME FOLDER): what the build of a plugin ends with. `lmx` loads FOLDER/NAME.so once, in a process of
+# its own, and writes NAME.fields.toml beside it. A target of its own: the compiler must not wait for lmx. Where that fails, or
+# the library cannot run here, there is no such file, and lmx loads the plugin to know its fields.
+function(lmx_describe_plugin target name folder)
+  target_link_options(${target} PRIVATE -Wl,--build-id=sha1)  # by which the file is known to be of this library
+  if(CMAKE_CROSSCOMPILING)
+    return()
+  endif()
+  add_custom_command(OUTPUT ${folder}/${name}.fields.toml
+    COMMAND ${LMX_COMMAND} plugins describe ${folder}/${name}.so || ${CMAKE_COMMAND} -E echo "${name}.so has no description: lmx will load it to know its fields"
+    DEPENDS ${target} ${LMX_COMMAND} VERBATIM)
+  add_custom_target(${target}_fields ALL DEPENDS ${folder}/${name}.fields.toml)
+endfunction()
+
 # lmx_plugin(NAME sources...): one shared library NAME.so in its own folder of the plugin tree, plugin.toml beside it, and,
 # where CUDA is on and *_cuda.cu lie beside the sources, NAME_cuda.so. The same function serves lmx's own tree and, by
 # find_package(lmx), every other.
@@ -20,7 +34,8 @@ function(lmx_plugin name)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/recipes)
     file(COPY ${CMAKE_CURRENT_SOURCE_DIR}/recipes DESTINATION ${folder})
   endif()
-  set_property(GLOBAL APPEND PROPERTY LMX_PLUGIN_TARGETS ${name})
+  lmx_describe_plugin(${name} ${name} ${folder})
+  set_property(GLOBAL APPEND PROPERTY LMX_PLUGIN_TARGETS ${name} ${name}_fields)
 
   file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_cuda.cu)
   set(libraries ${name})
@@ -37,6 +52,7 @@ function(lmx_plugin name)
   if(LMX_PLUGIN_INSTALL_DIR)
     install(TARGETS ${libraries} LIBRARY DESTINATION ${LMX_PLUGIN_INSTALL_DIR}/${kind}/${name})
     install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/plugin.toml DESTINATION ${LMX_PLUGIN_INSTALL_DIR}/${kind}/${name})
+    install(FILES ${folder}/${name}.fields.toml DESTINATION ${LMX_PLUGIN_INSTALL_DIR}/${kind}/${name} OPTIONAL)
     install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/recipes DESTINATION ${LMX_PLUGIN_INSTALL_DIR}/${kind}/${name} OPTIONAL)
   endif()
 endfunction()

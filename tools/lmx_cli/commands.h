@@ -34,9 +34,10 @@ void add_score(CLI::App& app);
 void add_average(CLI::App& app);
 void add_completion(CLI::App& app);
 
-// Parts of `lmx plugins` (plugins_new.cc, plugins_check.cc).
+// Parts of `lmx plugins` (plugins_new.cc, plugins_check.cc, plugins_describe.cc).
 void add_plugins_new(CLI::App& group);
 void add_plugins_check(CLI::App& group);
+void add_plugins_describe(CLI::App& group);
 
 // Parts of `lmx data` that know of parallel text (pairs_command.cc).
 void add_pair_commands(CLI::App& group);

@@ -7,7 +7,6 @@
 
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <set>
@@ -15,6 +14,7 @@
 #include "checks.h"
 #include "commands.h"
 #include "lmx/config.h"
+#include "plugin_file.h"
 #include "plugins_check.h"
 
 extern char** environ;
@@ -72,24 +72,6 @@ void check_fields(Report& report, const Subject& s) {
   });
 }
 
-const lmx::PluginInfo& find_plugin(const std::string& file) {
-  namespace fs = std::filesystem;
-  if (!fs::exists(file)) throw lmx::UserError(lmx::str("[plugins] ", file, " does not exist"));
-  const fs::path path = fs::canonical(file);
-  if (!fs::exists(path.parent_path() / "plugin.toml"))
-    throw lmx::UserError(
-        lmx::str("[plugins] ", file, ": no plugin.toml lies beside it; lmx_plugin() in CMake puts it there"));
-  lmx::Registry& registry = lmx::Registry::instance();
-  registry.add_directory(path.parent_path().string());
-  for (const lmx::PluginInfo& info : registry.list())
-    if (fs::path(info.path) == path) {
-      for (const auto kind :
-           {lmx::PluginKind::model, lmx::PluginKind::sync, lmx::PluginKind::batcher, lmx::PluginKind::comm})
-        if (info.kind == lmx::name_of(kind)) return registry.find(kind, info.name);
-    }
-  throw lmx::UserError(lmx::str("[plugins] plugin.toml beside ", file, " names another library"));
-}
-
 }  // namespace
 }  // namespace check
 
@@ -106,7 +88,7 @@ int check_in_child(const CheckOptions& o) {
   std::cout << check::kBegins << "loading" << std::endl;
   // The strategy's ranks are the plugin `virtual`; the plugin itself may be in these folders as well.
   lmx::Registry::instance().add_default_directories();
-  const lmx::PluginInfo& plugin = check::find_plugin(o.file);
+  const lmx::PluginInfo& plugin = plugin_of_file(o.file);
   check::Subject subject{plugin, lmx::parse_yaml(o.config, "--config"), o.approximate};
   if (subject.config.kind == lmx::Node::Kind::null) subject.config = lmx::Node::map({"--config", 1, 1});
   if (subject.config.kind != lmx::Node::Kind::map)

@@ -1,16 +1,13 @@
-// lmx plugins list | info | new | check
+// lmx plugins list | info | new | check | describe
 #include <iostream>
 #include <memory>
 
 #include "commands.h"
 #include "lmx/error.h"
-#include "lmx/plugin.h"
+#include "plugin_file.h"
 
 namespace lmx_cli {
 namespace {
-
-constexpr lmx::PluginKind kKinds[] = {lmx::PluginKind::model, lmx::PluginKind::sync, lmx::PluginKind::batcher,
-                                      lmx::PluginKind::comm};
 
 struct Options {
   PluginDirectories directories;
@@ -27,11 +24,11 @@ void list(const Options& options) {
 }
 
 // The one plugin of that name; --kind decides where several kinds have one.
-const lmx::PluginInfo& choose(const Options& options) {
+lmx::PluginDescription choose(const Options& options) {
   lmx::Registry& registry = lmx::Registry::instance();
   std::vector<lmx::PluginKind> kinds;
   std::vector<std::string> names;
-  for (const lmx::PluginKind kind : kKinds) {
+  for (const lmx::PluginKind kind : kPluginKinds) {
     for (const lmx::PluginInfo& p : registry.list()) {
       if (p.kind != lmx::name_of(kind) || (!options.kind.empty() && p.kind != options.kind)) continue;
       names.push_back(p.name);
@@ -47,32 +44,27 @@ const lmx::PluginInfo& choose(const Options& options) {
     throw lmx::UserError(lmx::str("[plugins] no plugin '", options.name, "'", lmx::did_you_mean(options.name, names),
                                   "; `lmx plugins list` shows them all"));
   }
-  return registry.find(kinds[0], options.name);
+  return registry.describe(kinds[0], options.name);
 }
 
 void info(const Options& options) {
   options.directories.load();
-  const lmx::PluginInfo& p = choose(options);
+  const lmx::PluginDescription description = choose(options);
+  const lmx::PluginInfo& p = description.plugin;
   std::cout << table({{"name", p.name},
                       {"kind", p.kind},
                       {"summary", p.summary},
                       {"version", p.version},
                       {"licence", p.licence},
                       {"file", p.path},
-                      {"sha256", p.hash},
-                      {"build", p.descriptor->build_id}});
-  std::vector<lmx::FieldInfo> fields;
-  try {
-    fields = p.descriptor->fields();
-  } catch (...) {
-    lmx::rethrow_for(p);
-  }
-  if (fields.empty()) {
+                      {"sha256", lmx::file_sha256(p.path)},
+                      {"build", description.build_id}});
+  if (description.fields.empty()) {
     std::cout << "\nIt has no fields.\n";
     return;
   }
   std::vector<std::vector<std::string>> rows{{"FIELD", "TYPE", "DEFAULT", "RANGE", "MEANING"}};
-  for (const lmx::FieldInfo& f : fields) rows.push_back({f.name, f.type, f.default_text, f.range, f.help});
+  for (const lmx::FieldInfo& f : description.fields) rows.push_back({f.name, f.type, f.default_text, f.range, f.help});
   std::cout << "\n" << table(rows);
 }
 
@@ -103,6 +95,7 @@ void add_plugins(CLI::App& app) {
   info_command->callback([options] { info(*options); });
   add_plugins_new(*group);
   add_plugins_check(*group);
+  add_plugins_describe(*group);
 }
 
 }  // namespace lmx_cli

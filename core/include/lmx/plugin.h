@@ -50,6 +50,20 @@ struct PluginInfo {
   const PluginDescriptor* descriptor = nullptr;
 };
 
+// Hex SHA-256 of a file. UserError when it cannot be read.
+LMX_API std::string file_sha256(const std::string& path);
+
+// What a plugin reads.
+struct PluginDescription {
+  PluginInfo plugin;
+  std::string build_id;
+  std::vector<FieldInfo> fields;
+};
+// NAME.fields.toml beside the library, by which describe() knows its fields without loading it: the file's path, and,
+// of a loaded plugin, what it has to hold. UserError where the library has no build id of the linker's.
+LMX_API std::string description_file(const PluginInfo& info);
+LMX_API std::string description_text(const PluginInfo& loaded);
+
 // Everything that a recipe can name. One instance, filled by explicit calls; plugins are found, then loaded when first
 // asked for, and never unloaded. Thread-safe.
 class LMX_API Registry {
@@ -65,6 +79,9 @@ class LMX_API Registry {
   const PluginInfo& find(PluginKind kind, const std::string& name);
   // find() for the component that `node` names by its key `name`.
   const PluginInfo& find(PluginKind kind, const Node& node, const std::string& path);
+  // The fields of a plugin, from the description that its build wrote beside it. Where that is missing or of another
+  // library, it loads. UserError as find().
+  PluginDescription describe(PluginKind kind, const std::string& name);
 
  private:
   Registry();
@@ -109,7 +126,13 @@ constexpr bool in_one_process() {
 
 }  // namespace lmx
 
+// ABI and build id are in a section of their own as well, so that a foreign library is known before any of its code
+// runs.
 #define LMX_PLUGIN(kind_, name_, Config_, factory_)                             \
+  [[gnu::used, gnu::section(".lmx.build")]] static constexpr struct {           \
+    int32_t abi;                                                                \
+    char build_id[sizeof(LMX_BUILD_ID)];                                        \
+  } lmx_plugin_build{::lmx::kAbi, LMX_BUILD_ID};                                \
   extern "C" LMX_API const ::lmx::PluginDescriptor* lmx_plugin() {              \
     static const ::lmx::PluginDescriptor descriptor{                            \
         sizeof(::lmx::PluginDescriptor),                                        \

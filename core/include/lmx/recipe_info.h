@@ -30,6 +30,10 @@ struct SchemaPart {
   std::vector<std::string> others;  // what it could choose instead
   std::vector<FieldInfo> fields;
 };
+// The key that chooses a part's component: "model.name", "sync.rest.strategy"; "" for the recipe itself.
+LMX_API std::string choosing_key(const SchemaPart& part);
+// What a field may be where its type leaves a choice of words: a choice's names, true and false; else nothing.
+LMX_API std::vector<std::string> allowed_words(const FieldInfo& field);
 // The recipe's own keys, then a part for each component that it names.
 LMX_API std::vector<SchemaPart> recipe_schema(const Node& composed);
 // The same as a JSON Schema (draft 2020-12).

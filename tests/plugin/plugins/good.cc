@@ -1,9 +1,16 @@
 // A plugin as it should be, small: its factory answers a number that its config holds.
+#include <cstdlib>
+#include <fstream>
 #include <stdexcept>
 
 #include "lmx/plugin.h"
 
 namespace {
+
+// Code that runs as soon as the library is loaded, and leaves a trace.
+[[gnu::constructor]] void leave_witness() {
+  if (const char* file = std::getenv("LMX_TEST_WITNESS")) std::ofstream(file) << "loaded\n";
+}
 
 struct GoodConfig {
   int64_t length = 35;

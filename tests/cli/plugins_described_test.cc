@@ -1,0 +1,165 @@
+// A plugin's description: what is known of it without loading it, and when only loading tells. The plugin leaves a file
+// where it is loaded.
+#include <gmock/gmock.h>
+
+#include <regex>
+
+#include "lmx_process.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kPlugins = LMX_BINARY_DIR "/tests/plugins/";
+const std::string kQuickstart = LMX_SOURCE_DIR "/recipes/quickstart.yaml";
+
+class Described : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (fs::temp_directory_path() / "lmx_described_XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    use("good");
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  // A copy of what tests/plugin/CMakeLists.txt built.
+  void use(const std::string& built) {
+    fs::remove_all(folder_ / "p");
+    fs::copy(kPlugins + built, folder_ / "p", fs::copy_options::recursive);
+  }
+  fs::path library() const { return folder_ / "p/test_good/test_good.so"; }
+  fs::path description() const { return folder_ / "p/test_good/test_good.fields.toml"; }
+  Outcome run(const std::vector<std::string>& arguments) {
+    fs::remove(folder_ / "witness");
+    return run_lmx(arguments, {{"LMX_PLUGIN_PATH", folder_ / "p"}, {"LMX_TEST_WITNESS", folder_ / "witness"}});
+  }
+  bool loaded() const { return fs::exists(folder_ / "witness"); }
+  // Everything that asks for fields: as described, by an lmx that has or has not loaded the library.
+  void expect_answers(bool loads) {
+    const Outcome info = run({"plugins", "info", "test_good"});
+    EXPECT_EQ(info.code, 0) << info.err;
+    EXPECT_THAT(info.out, AllOf(HasSubstr("-libstdc++-"), testing::ContainsRegex("\nsha256 +[0-9a-f]{64}\n"),
+                                testing::ContainsRegex("\nlength +int +35 +>= 1 +tokens of a sequence\n"),
+                                testing::ContainsRegex("\norder +choice +corpus +one of corpus, random +order of")));
+    EXPECT_EQ(loaded(), loads);
+    const Outcome schema = run({"config", kQuickstart, "~batcher", "+batcher.name=test_good", "--schema"});
+    EXPECT_EQ(schema.code, 0) << schema.err;
+    EXPECT_THAT(schema.out, AllOf(HasSubstr("\nbatcher: test_good (others: "), HasSubstr("\n  explode  bool")));
+    EXPECT_EQ(loaded(), loads);
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Described, NothingIsLoaded) {
+  expect_answers(false);
+}
+
+TEST_F(Described, WithoutADescriptionItIsLoaded) {
+  fs::remove(description());
+  expect_answers(true);
+}
+
+TEST_F(Described, BuildingARecipeStillLoads) {
+  const Outcome o = run({"config", kQuickstart, "~batcher.sequence_length", "batcher.name=test_good"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(loaded());
+}
+
+// Installing and packaging change a library's time and bytes, and moving changes where it lies.
+TEST_F(Described, AStrippedLibraryIsTheSame) {
+  ASSERT_EQ(run_process({"strip", library()}).code, 0);
+  fs::last_write_time(library(), fs::file_time_type::clock::now() + std::chrono::hours(1));
+  expect_answers(false);
+}
+
+TEST_F(Described, ADescriptionOfAnotherLibraryCountsForNothing) {
+  const std::string text = read_file(description());
+  for (const char* key : {"library", "core"}) {
+    const std::string other =
+        std::regex_replace(text, std::regex(std::string(key) + " = '[0-9a-f]{4}"), std::string(key) + " = '....");
+    ASSERT_NE(other, text) << text;
+    std::ofstream(description()) << other;
+    expect_answers(true);
+  }
+}
+
+TEST_F(Described, ADamagedDescriptionCountsForNothing) {
+  const std::string text = read_file(description());
+  for (const std::string& damaged : {text.substr(0, text.size() / 2), std::string(), std::string("kind = \n"),
+                                     std::regex_replace(text, std::regex("type = 'int'"), "type = 3"),
+                                     std::regex_replace(text, std::regex("'batcher'"), "'model'")}) {
+    std::ofstream(description()) << damaged;
+    run({"plugins", "info", "test_good"});
+    EXPECT_TRUE(loaded()) << damaged;
+  }
+}
+
+TEST_F(Described, AForeignBuildIsRefusedBeforeItsCodeRuns) {
+  use("wrong_build");  // a sync plugin, says its plugin.toml
+  for (const std::vector<std::string>& command : {std::vector<std::string>{"plugins", "info", "test_good"},
+                                                  {"config", kQuickstart, "sync.rest.strategy=test_good", "--schema"},
+                                                  {"config", kQuickstart, "sync.rest.strategy=test_good"},
+                                                  {"plugins", "describe", library()},
+                                                  {"plugins", "check", library()}}) {
+    const Outcome o = run(command);
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err,
+                AllOf(HasSubstr("test_good.so: built with Foreign-1.0-libstdc++-0123-nosan, this lmx with "),
+                      HasSubstr("(compiler, C++ runtime, hash of the headers, sanitizers); rebuild the plugin")));
+    EXPECT_FALSE(loaded()) << command[1];
+  }
+}
+
+TEST_F(Described, DescribeWritesWhatTheBuildWrote) {
+  const std::string text = read_file(description());
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("lmx plugins describe"), HasSubstr("name = 'length'"), HasSubstr("range = '>= 1'")));
+  fs::remove(description());
+  const Outcome o = run({"plugins", "describe", library()});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.out, fs::canonical(description()).string() + "\n");
+  EXPECT_EQ(read_file(description()), text);
+  expect_answers(false);
+}
+
+TEST_F(Described, ALibraryWithoutALinkersBuildIdIsLoaded) {
+  use("no_link_id");
+  const Outcome o = run({"plugins", "describe", library()});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err,
+              HasSubstr("test_good.so: has no build id of the linker's, by which a description is known to be of "
+                        "this library; link it with -Wl,--build-id"));
+  EXPECT_FALSE(fs::exists(description()));
+  expect_answers(true);
+}
+
+TEST_F(Described, DescribeNamesWhatIsWrong) {
+  EXPECT_THAT(run({"plugins", "describe", folder_ / "none.so"}).err, HasSubstr("none.so does not exist"));
+  fs::copy(library(), folder_ / "alone.so");
+  EXPECT_THAT(run({"plugins", "describe", folder_ / "alone.so"}).err,
+              HasSubstr("alone.so: no plugin.toml lies beside it; lmx_plugin() in CMake puts it there"));
+  fs::copy(library(), library().parent_path() / "other.so");
+  EXPECT_THAT(run({"plugins", "describe", library().parent_path() / "other.so"}).err,
+              HasSubstr("other.so names another library"));
+}
+
+// All that this build has made, so that no shipped plugin is loaded for its fields.
+TEST(ShippedPlugins, AreDescribed) {
+  int plugins = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(LMX_BINARY_DIR "/lib/lmx/plugins")) {
+    if (entry.path().filename() != "plugin.toml") continue;
+    const fs::path name = entry.path().parent_path().filename();
+    EXPECT_TRUE(fs::exists(entry.path().parent_path() / (name.string() + ".fields.toml"))) << name;
+    ++plugins;
+  }
+  EXPECT_GE(plugins, 19);
+}
+
+}  // namespace
+}  // namespace lmx_test

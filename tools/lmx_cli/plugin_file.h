@@ -1,0 +1,16 @@
+// Plugins by kind, and the one that lies in a file.
+#pragma once
+
+#include <string>
+
+#include "lmx/plugin.h"
+
+namespace lmx_cli {
+
+inline constexpr lmx::PluginKind kPluginKinds[] = {lmx::PluginKind::model, lmx::PluginKind::sync,
+                                                   lmx::PluginKind::batcher, lmx::PluginKind::comm};
+
+// Loads the library `file`, plugin.toml beside it, and returns its plugin. UserError that names the file.
+const lmx::PluginInfo& plugin_of_file(const std::string& file);
+
+}  // namespace lmx_cli
