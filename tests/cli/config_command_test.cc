@@ -173,10 +173,58 @@ TEST(Completion, GroupsOptionsKeysAndValues) {
   EXPECT_THAT(completed({"run", kQuickstart, "optimi"}), testing::IsSupersetOf({"optimizer=", "optimizer.lr="}));
   EXPECT_THAT(completed({"run", kQuickstart, "optimizer=ad"}),
               testing::ElementsAre("optimizer=adagrad", "optimizer=adam", "optimizer=adamw"));
-  EXPECT_THAT(completed({"run", kQuickstart, "model.c"}), testing::ElementsAre("model.cells="));
+  EXPECT_THAT(completed({"run", kQuickstart, "model.ce"}), testing::ElementsAre("model.cells="));
   EXPECT_THAT(completed({"run", kQuickstart, "model.cells="}), testing::ElementsAre("model.cells=128"));
   EXPECT_THAT(completed({"run", kQuickstart, "+opt"}), testing::Contains("+optimizer="));
   EXPECT_THAT(completed({"run", "/nonexistent.yaml", "mo"}), testing::IsEmpty());
+}
+
+TEST(Completion, EveryKeyThatARecipeMayHold) {
+  EXPECT_THAT(completed({"run", kQuickstart, "train."}),
+              testing::IsSupersetOf({"train.steps=", "train.epochs=", "train.ema=", "train.eval_every="}));
+  EXPECT_THAT(completed({"run", kQuickstart, "sync.rest."}),
+              testing::IsSupersetOf({"sync.rest.params=", "sync.rest.strategy=", "sync.rest.codec.kind="}));
+  EXPECT_THAT(completed({"run", kQuickstart, "loss_scale.p"}), testing::ElementsAre("loss_scale.preset="));
+  // What is not there cannot be removed.
+  EXPECT_THAT(completed({"run", kQuickstart, "~train."}),
+              testing::ElementsAre("~train.epochs", "~train.eval_every", "~train.log_every"));
+}
+
+TEST(Completion, AllowedValues) {
+  EXPECT_THAT(completed({"run", kQuickstart, "precision="}),
+              testing::ElementsAre("precision=bf16", "precision=fp16", "precision=fp32"));
+  EXPECT_THAT(completed({"run", kQuickstart, "deterministic="}),
+              testing::ElementsAre("deterministic=false", "deterministic=true"));
+  EXPECT_THAT(completed({"run", kQuickstart, "train.eval_batch="}), testing::ElementsAre("train.eval_batch=32"));
+  EXPECT_THAT(completed({"run", kQuickstart, "run.dir="}), testing::IsEmpty());
+  EXPECT_THAT(completed({"run", kQuickstart, "model.name="}),
+              testing::ElementsAre("model.name=lstm", "model.name=mlstm", "model.name=rhn", "model.name=transformer"));
+  EXPECT_THAT(completed({"run", kQuickstart, "sync.rest.strategy=all"}),
+              testing::ElementsAre("sync.rest.strategy=allgather", "sync.rest.strategy=allgather_dense",
+                                   "sync.rest.strategy=allreduce"));
+}
+
+TEST(Completion, TheOverridesBeforeCount) {
+  const auto lstm = completed({"run", kQuickstart, "model."});
+  EXPECT_THAT(lstm, testing::IsSupersetOf({"model.cells=", "model.projection="}));
+  const auto mlstm = completed({"run", kQuickstart, "--dry-run", "no.such=1", "model=mlstm", "model."});
+  EXPECT_THAT(mlstm, AllOf(testing::Contains("model.cells="), Not(testing::Contains("model.projection="))));
+  EXPECT_THAT(completed({"run", kQuickstart, "optimizer=sgd", "optimizer.lr=0.5", "optimizer.lr="}),
+              testing::ElementsAre("optimizer.lr=0.5"));
+}
+
+TEST(Completion, WhatOptionsAndArgumentsMayBe) {
+  EXPECT_THAT(completed({"sweep", kQuickstart, "--launcher", ""}), testing::ElementsAre("local", "slurm"));
+  EXPECT_THAT(completed({"sweep", kQuickstart, "--launcher=s"}), testing::ElementsAre("--launcher=slurm"));
+  EXPECT_THAT(completed({"plugins", "info", "--kind", "s"}), testing::ElementsAre("sync"));
+  EXPECT_THAT(completed({"plugins", "new", ""}), testing::ElementsAre("batcher", "model", "sync"));
+  EXPECT_THAT(completed({"completion", ""}), testing::ElementsAre("bash", "zsh"));
+  EXPECT_THAT(completed({"experiment", "run", "patwary2018/figure7"}),
+              testing::ElementsAre("patwary2018/figure7_seeds"));
+  EXPECT_THAT(completed({"data", "fetch", "multi"}), testing::ElementsAre("multi30k"));
+  EXPECT_THAT(completed({"data", "stats", "--corpus", "multi"}), testing::ElementsAre("multi30k"));
+  EXPECT_THAT(completed({"eval", ""}), testing::ElementsAre(":files"));
+  EXPECT_THAT(completed({"plugins", "list", ""}), testing::IsEmpty());
 }
 
 TEST(Completion, ScriptsAreOfTheirShells) {

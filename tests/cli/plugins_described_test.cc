@@ -51,6 +51,10 @@ class Described : public testing::Test {
     EXPECT_EQ(schema.code, 0) << schema.err;
     EXPECT_THAT(schema.out, AllOf(HasSubstr("\nbatcher: test_good (others: "), HasSubstr("\n  explode  bool")));
     EXPECT_EQ(loaded(), loads);
+    const Outcome words =
+        run({"__complete", "run", kQuickstart, "~batcher", "+batcher.name=test_good", "batcher.order="});
+    EXPECT_EQ(words.out, "batcher.order=corpus\nbatcher.order=random\n") << words.err;
+    EXPECT_EQ(loaded(), loads);
   }
 
   fs::path folder_;

@@ -1,20 +1,21 @@
 #include "completion.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <set>
+#include <sstream>
 
 #include "commands.h"
-#include "lmx/config.h"
+#include "completion_keys.h"
+#include "experiment/experiment.h"
+#include "lmx/corpora.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 
 namespace lmx_cli {
 namespace {
 
-namespace fs = std::filesystem;
 constexpr const char* kFiles = ":files";
 
 std::vector<CLI::App*> visible_commands(const CLI::App& app) {
@@ -33,72 +34,6 @@ std::vector<std::string> flags(const CLI::App& app) {
   return names;
 }
 
-// Where a recipe's groups lie: its own folder, the folders named `recipes` above it, --config-dir.
-std::vector<std::string> recipe_folders(const std::string& recipe, const std::vector<std::string>& more) {
-  std::vector<std::string> folders{fs::path(recipe).parent_path().string()};
-  if (folders[0].empty()) folders[0] = ".";
-  for (fs::path p = fs::absolute(recipe).parent_path(); p.has_relative_path(); p = p.parent_path())
-    if (p.filename() == "recipes") folders.push_back(p.string());
-  folders.insert(folders.end(), more.begin(), more.end());
-  return folders;
-}
-
-void add_options(const std::vector<std::string>& folders, const std::string& group, const std::string& start,
-                 std::set<std::string>& out) {
-  for (const std::string& folder : folders) {
-    std::error_code none;
-    for (const auto& entry : fs::directory_iterator(fs::path(folder) / group, none))
-      if (entry.path().extension() == ".yaml") out.insert(start + entry.path().stem().string());
-  }
-}
-
-void add_groups(const std::vector<std::string>& folders, const std::string& start, std::set<std::string>& out) {
-  for (const std::string& folder : folders) {
-    std::error_code none;
-    for (const auto& entry : fs::directory_iterator(folder, none))
-      if (entry.is_directory(none) && !entry.path().filename().string().starts_with("."))
-        out.insert(start + entry.path().filename().string() + "=");
-  }
-}
-
-void add_keys(const lmx::Node& node, const std::string& path, std::set<std::string>& out) {
-  for (const auto& [key, value] : node.entries) {
-    const std::string full = path.empty() ? key : path + "." + key;
-    if (value.kind == lmx::Node::Kind::map && !value.entries.empty())
-      add_keys(value, full, out);
-    else
-      out.insert(full + "=");
-  }
-}
-
-// Overrides of a recipe. Composed without plugins, so that it takes milliseconds.
-std::set<std::string> overrides(const std::string& recipe, const std::string& word,
-                                const std::vector<std::string>& dirs) {
-  std::set<std::string> out;
-  const std::vector<std::string> folders = recipe_folders(recipe, dirs);
-  const std::string sign = word.substr(0, std::min(word.find_first_not_of("+~"), word.size()));
-  const std::string body = word.substr(sign.size());
-  const size_t equals = body.find('=');
-  lmx::Node tree;
-  try {
-    tree = lmx::compose(recipe, {{}, dirs, false, false});
-  } catch (const lmx::Error&) {
-    return out;  // the command itself will say what is wrong
-  }
-  if (equals == std::string::npos) {
-    add_groups(folders, sign, out);
-    std::set<std::string> keys;
-    add_keys(tree, "", keys);
-    for (const std::string& key : keys) out.insert(sign + (sign == "~" ? key.substr(0, key.size() - 1) : key));
-    return out;
-  }
-  const std::string key = body.substr(0, equals), start = sign + key + "=";
-  add_options(folders, key, start, out);
-  if (const lmx::Node* value = tree.at_path(key); value && value->kind == lmx::Node::Kind::scalar)
-    out.insert(start + value->text);
-  return out;
-}
-
 std::set<std::string> plugin_names() {
   std::set<std::string> names;
   lmx::Registry::instance().add_default_directories();
@@ -106,30 +41,67 @@ std::set<std::string> plugin_names() {
   return names;
 }
 
-bool takes_value(const CLI::App& app, const std::string& word) {
-  for (const CLI::Option* option : app.get_options())
-    if (option->check_name(word)) return option->get_items_expected_min() > 0;
-  return false;
+std::set<std::string> experiment_names() {
+  std::set<std::string> names;
+  for (const auto& [id, file] : experiments::find_experiments()) names.insert(id);
+  return names;
 }
 
-// Words that are no flags and no values of flags.
-std::vector<std::string> positionals(const CLI::App& app, const std::vector<std::string>& words,
-                                     std::vector<std::string>& dirs) {
-  std::vector<std::string> plain;
+std::set<std::string> corpus_names() {
+  std::set<std::string> names;
+  for (const lmx::Corpus& corpus : lmx::corpora()) names.insert(corpus.name);
+  return names;
+}
+
+bool takes_value(CLI::App& app, const std::string& word) {
+  const CLI::Option* option = find_option(app, word);
+  return option && option->get_items_expected_min() > 0;
+}
+
+// The words that an option's check allows, which CLI11 describes as "{a,b}"; none where its check is another.
+std::set<std::string> allowed_words(CLI::Option& option) {
+  std::string text;
+  try {
+    text = option.get_validator(0)->get_description();
+  } catch (const CLI::OptionNotFound&) {
+  }
+  if (!text.starts_with("{") || !text.ends_with("}")) return {};
+  std::set<std::string> words;
+  std::istringstream list(text.substr(1, text.size() - 2));
+  for (std::string word; std::getline(list, word, ',');) words.insert(word);
+  return words;
+}
+
+// What the option or argument called `name` of the command at `place` may be.
+std::set<std::string> values(CLI::Option& option, const std::string& place, const std::string& name) {
+  if (std::set<std::string> words = allowed_words(option); !words.empty()) return words;
+  if (place == "plugins info" && name == "NAME") return plugin_names();
+  if (place == "experiment run" && name == "NAME") return experiment_names();
+  if ((place == "data fetch" && name == "NAME") || name == "--corpus") return corpus_names();
+  return {kFiles};
+}
+
+GivenWords given_words(CLI::App& app, const std::vector<std::string>& words) {
+  GivenWords given;
   for (size_t i = 0; i + 1 < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    const std::string name = words[i].substr(0, equals);
     if (!words[i].starts_with("-")) {
-      plain.push_back(words[i]);
-    } else if (takes_value(app, words[i]) && words[i].find('=') == std::string::npos) {
-      if (words[i] == "--config-dir" && i + 2 < words.size()) dirs.push_back(words[i + 1]);
-      ++i;
+      given.plain.push_back(words[i]);
+    } else if (takes_value(app, name)) {
+      const std::string value = equals != std::string::npos ? words[i].substr(equals + 1)
+                                : i + 2 < words.size()      ? words[++i]
+                                                            : "";
+      if (name == "--config-dir") given.config_directories.push_back(value);
+      if (name == "--plugin-dir") given.plugins.directories.push_back(value);
     }
   }
-  return plain;
+  return given;
 }
 
-std::set<std::string> candidates(CLI::App& root, std::vector<std::string> words) {
+// The command that the first of `words` name; they are taken from `words`, and go to `place`.
+CLI::App* command_of(CLI::App& root, std::vector<std::string>& words, std::string& place) {
   CLI::App* app = &root;
-  std::string place;
   while (words.size() > 1) {
     const std::vector<CLI::App*> below = visible_commands(*app);
     const auto next =
@@ -139,25 +111,45 @@ std::set<std::string> candidates(CLI::App& root, std::vector<std::string> words)
     place += (place.empty() ? "" : " ") + words[0];
     words.erase(words.begin());
   }
+  return app;
+}
+
+// Arguments in the order in which a command takes them; the last may be a list.
+std::set<std::string> arguments(CLI::App& app, const std::string& place, const std::vector<std::string>& words) {
+  const GivenWords given = given_words(app, words);
+  std::vector<CLI::Option*> all;
+  for (CLI::Option* option : app.get_options())
+    if (option->get_positional()) all.push_back(option);
+  if (all.empty()) return {};
+  CLI::Option& next = *all[std::min(given.plain.size(), all.size() - 1)];
+  const std::string name = next.get_name(true);
+  if (name != "OVERRIDES") return values(next, place, name);
+  return all[0]->get_name(true) == "RECIPE" ? override_words(given, words.back()) : std::set<std::string>{};
+}
+
+std::set<std::string> candidates(CLI::App& root, std::vector<std::string> words) {
+  std::string place;
+  CLI::App* app = command_of(root, words, place);
+  const std::string& word = words.back();
   std::set<std::string> out;
-  const std::string word = words.back();
   if (word.starts_with("-")) {
+    const size_t equals = word.find('=');
+    if (CLI::Option* option = find_option(*app, word); option && equals != std::string::npos) {
+      const std::string name = word.substr(0, equals);
+      for (const std::string& value : values(*option, place, name))
+        out.insert(value == kFiles ? value : name + "=" + value);
+      return out;
+    }
     for (const std::string& name : flags(*app)) out.insert(name);
     return out;
   }
-  if (words.size() > 1 && takes_value(*app, words[words.size() - 2])) return {kFiles};
-  if (const std::vector<CLI::App*> below = visible_commands(*app); !below.empty()) {
-    for (const CLI::App* c : below) out.insert(c->get_name());
-    return out;
+  if (words.size() > 1 && takes_value(*app, words[words.size() - 2])) {
+    const std::string& name = words[words.size() - 2];
+    return values(*find_option(*app, name), place, name);
   }
-  if (place == "plugins info") return plugin_names();
-  if (place == "plugins new") return {"model", "sync", "batcher"};
-  if (place == "completion") return {"bash", "zsh"};
-  std::vector<std::string> dirs;
-  const std::vector<std::string> before = positionals(*app, words, dirs);
-  const bool has_overrides = app->get_option_no_throw("OVERRIDES") != nullptr;
-  if (before.empty() || !has_overrides) return {kFiles};
-  return overrides(before[0], word, dirs);
+  const std::vector<CLI::App*> below = visible_commands(*app);
+  for (const CLI::App* c : below) out.insert(c->get_name());
+  return below.empty() ? arguments(*app, place, words) : out;
 }
 
 std::string roff(const std::string& text) {

@@ -12,6 +12,9 @@ namespace lmx_cli {
 // files.
 std::vector<std::string> completions(CLI::App& root, const std::vector<std::string>& words);
 
+// The option that a word of the command line names: `--jobs`, `--jobs=2`, `-n`; null where there is none (frame.cc).
+CLI::Option* find_option(CLI::App& app, const std::string& argument);
+
 // A manual page in roff, from every command's --help.
 std::string manual_page(CLI::App& root);
 

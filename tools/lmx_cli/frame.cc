@@ -47,14 +47,6 @@ bool takes_next_word(const CLI::Option& option, const std::string& argument) {
   return option.get_items_expected_min() > 0 && argument.find('=') == std::string::npos;
 }
 
-const CLI::Option* find_option(const CLI::App& app, const std::string& argument) {
-  const std::string name = argument.substr(0, argument.find('='));
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->check_name(name)) return option;
-  }
-  return nullptr;
-}
-
 std::vector<std::string> flag_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -179,6 +171,13 @@ int parse_and_run(CLI::App& app, int argc, char** argv) {
 }
 
 }  // namespace
+
+CLI::Option* find_option(CLI::App& app, const std::string& argument) {
+  const std::string name = argument.substr(0, argument.find('='));
+  for (CLI::Option* option : app.get_options())
+    if (option->check_name(name)) return option;
+  return nullptr;
+}
 
 void set_examples(CLI::App& command, const std::vector<std::pair<std::string, std::string>>& examples) {
   size_t width = 0;
