@@ -9,6 +9,7 @@ namespace lmx_test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -137,6 +138,20 @@ TEST_F(PluginsNew, DoesNotOverwrite) {
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, HasSubstr("is there already"));
   EXPECT_EQ(read_file(folder_ / "mine"), "x");
+}
+
+TEST_F(PluginsNew, RefusesANameThatIsTakenUnlessForced) {
+  std::vector<std::string> command{"plugins", "new", "model", "lstm", "--dir", folder_ / "mine"};
+  const Outcome o = run_lmx(command);
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("[plugins] there is a model 'lstm' already, "), HasSubstr("/model/lstm/lstm.so, "),
+                           HasSubstr("lmx refuses to find two; choose another name, or --force")));
+  EXPECT_FALSE(fs::exists(folder_ / "mine"));
+  command.emplace_back("--force");
+  EXPECT_EQ(run_lmx(command).code, 0);
+  EXPECT_TRUE(fs::exists(folder_ / "mine/lstm.cc"));
+  // Another kind's name is free: recipes name a plugin by its kind.
+  EXPECT_EQ(run_lmx({"plugins", "new", "sync", "lstm", "--dir", folder_ / "sync"}).code, 0);
 }
 
 TEST_F(PluginsNew, RefusesNamesThatAreNoIdentifiers) {

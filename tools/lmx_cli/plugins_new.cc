@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "lmx/error.h"
+#include "lmx/plugin.h"
 #include "skeleton.h"
 
 namespace lmx_cli {
@@ -17,6 +18,7 @@ namespace fs = std::filesystem;
 
 struct NewOptions {
   std::string kind, name, directory;
+  bool force = false;
 };
 
 void check_name(const std::string& name) {
@@ -52,8 +54,18 @@ std::string filled(std::string text, const NewOptions& o) {
   return text;
 }
 
+// Two plugins of one kind and name cannot be found together, which would show only when the new one is built.
+void check_free(const NewOptions& o) {
+  PluginDirectories().load();
+  for (const lmx::PluginInfo& info : lmx::Registry::instance().list())
+    if (info.kind == o.kind && info.name == o.name)
+      throw lmx::UserError(lmx::str("[plugins] there is a ", o.kind, " '", o.name, "' already, ", info.path,
+                                    ", and lmx refuses to find two; choose another name, or --force"));
+}
+
 void write_skeleton(const NewOptions& o) {
   check_name(o.name);
+  if (!o.force) check_free(o);
   const fs::path folder = o.directory.empty() ? fs::path(o.name) : fs::path(o.directory);
   if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
     throw lmx::UserError(lmx::str("[plugins] ", folder.string(), " is there already; choose another name or --dir"));
@@ -91,6 +103,7 @@ void add_plugins_new(CLI::App& group) {
       ->type_name("");
   command->add_option("NAME", o->name, "lower-case letters, digits and _")->required()->type_name("");
   command->add_option("--dir", o->directory, "the folder; as the name is, in the current one")->type_name("DIR");
+  command->add_flag("--force", o->force, "though a plugin of that kind and name is found already");
   command->callback([o] { write_skeleton(*o); });
 }
 
