@@ -71,6 +71,34 @@ TEST_F(Report, TrafficAndMemoryOfRanks) {
               AllOf(HasSubstr("GROUP"), HasSubstr("all_to_all"), HasSubstr("MEMORY, PEAK"), HasSubstr("3 ranks")));
 }
 
+// What the train records tell of a server's updates, added up.
+TEST_F(Report, StalenessOfAServersUpdates) {
+  ASSERT_EQ(run("a", {"train.steps=30", "train.log_every=10", "train.ema=0", "--ranks", "3",
+                      "sync={all: {params: .*, strategy: param_server}}"})
+                .code,
+            0);
+  std::map<std::string, double> expected;
+  double updates = 0;
+  for (const Json& record : records("a")) {
+    if (record["split"] != "train") continue;
+    for (const auto& [key, value] : record.items()) {
+      if (!key.starts_with("all/staleness/")) continue;
+      expected[key.substr(14)] += value.get<double>();
+      updates += value.get<double>();
+    }
+  }
+  ASSERT_FALSE(expected.empty());
+  const Json r = Json::parse(report("a", {"--json"}).out);
+  EXPECT_EQ(r["staleness"]["all"], Json(expected));
+  const auto [behind, most] =
+      *std::max_element(expected.begin(), expected.end(), [](auto& a, auto& b) { return a.second < b.second; });
+  char line[64];
+  std::snprintf(line, sizeof line, "\n%s +%.0f +%.1f %% +#{40}\n", behind.c_str(), most, 100 * most / updates);
+  const Outcome text = report("a");
+  EXPECT_THAT(text.out,
+              AllOf(testing::ContainsRegex("\nSTALENESS, all +UPDATES +SHARE\n"), testing::ContainsRegex(line)));
+}
+
 // Every rank's losses are in its records, those of all in the train records and, over the run, in the report.
 TEST_F(Report, LossesOfCodecs) {
   ASSERT_EQ(run("a", {"train.steps=21", "--ranks", "3",

@@ -66,6 +66,9 @@ void print_json(const Report& r) {
                            {"overflow", c.overflow},
                            {"relative_error", finite(c.relative_error())},
                            {"residual_norm", finite(std::sqrt(c.residual))}};
+  json["staleness"] = Json::object();
+  for (const auto& [rule, histogram] : r.staleness)
+    for (const auto& [behind, updates] : histogram) json["staleness"][rule][std::to_string(behind)] = updates;
   std::cout << json.dump(1) << "\n";
 }
 

@@ -52,6 +52,20 @@ void read_codecs(Report& report, const std::vector<RunRecord>& records) {
   }
 }
 
+// "<rule>/staleness/<n>": how many updates since the record before were n others behind.
+void read_staleness(Report& report, const std::vector<RunRecord>& records) {
+  constexpr std::string_view kKey = "/staleness/";
+  for (const RunRecord& r : records) {
+    if (r.split != "train") continue;
+    for (const auto& [key, updates] : r.values) {
+      const size_t at = key.find(kKey);
+      if (at == std::string::npos) continue;
+      const std::optional<int64_t> behind = lmx::parse_int(key.substr(at + kKey.size()));
+      if (behind) report.staleness[key.substr(0, at)][*behind] += updates;
+    }
+  }
+}
+
 // The ledger: each rank's records hold its bytes since the one before.
 void read_ranks(Report& report, const std::vector<RunRecord>& records) {
   struct Sum {
@@ -111,6 +125,7 @@ Report read_report(const std::string& directory) {
   read_provenance(report);
   read_own_metrics(report, records);
   read_codecs(report, records);
+  read_staleness(report, records);
   read_ranks(report, records);
   report.on_a_wire = are_processes(report);
   report.times = comm_times(records);

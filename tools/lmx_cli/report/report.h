@@ -43,6 +43,8 @@ struct Report {
   std::map<std::pair<std::string, std::string>, TrafficLine> traffic;  // by group and collective
   std::map<int64_t, std::map<std::string, double>> rank_memory;        // peak bytes of each rank, by class
   std::map<std::string, MemoryLine> memory;                            // by class
+  // How often updates of a parameter server were so stale, by rule: at the shard of rank 0.
+  std::map<std::string, std::map<int64_t, double>> staleness;
   bool on_a_wire = false;  // ranks are processes; virtual ones share cores, and their times tell nothing
   CommTimes times;
   SubBatches sub_batches;

@@ -156,6 +156,22 @@ void print_codec(const Report& r) {
   std::cout << "\n" << table(rows);
 }
 
+void print_staleness(const Report& r) {
+  constexpr double kWidest = 40;  // characters of the longest bar
+  for (const auto& [rule, histogram] : r.staleness) {
+    double all = 0, most = 0;
+    for (const auto& [behind, updates] : histogram) {
+      all += updates;
+      most = std::max(most, updates);
+    }
+    Rows rows{{"STALENESS, " + rule, "UPDATES", "SHARE", ""}};
+    for (const auto& [behind, updates] : histogram)
+      rows.push_back({std::to_string(behind), number(updates, "%.0f"), number(100 * updates / all, "%.1f %%"),
+                      std::string(static_cast<size_t>(std::ceil(kWidest * updates / most)), '#')});
+    std::cout << "\n" << table(rows);
+  }
+}
+
 }  // namespace
 
 void print_text(const Report& r) {
@@ -167,6 +183,7 @@ void print_text(const Report& r) {
   print_sub_batches(r);
   print_memory(r);
   print_codec(r);
+  print_staleness(r);
 }
 
 }  // namespace lmx_cli::reports
