@@ -21,6 +21,10 @@ bool onednn_has(dnnl::cpu_isa isa) {
 
 bool cpu_has_bf16() { return onednn_has(dnnl::cpu_isa::avx512_core_bf16); }
 
+bool multiplies_in_f32(DType type) {
+  return type == DType::f32 || type == DType::f16 || (type == DType::bf16 && !cpu_has_bf16());
+}
+
 const char* cpu_isa() {
   if (onednn_has(dnnl::cpu_isa::avx512_core_amx)) return "amx_bf16";
   if (cpu_has_bf16()) return "avx512_bf16";
@@ -92,6 +96,12 @@ void add(DType type, GemmKernel k) {
 }
 
 }  // namespace
+
+int64_t gemm_scratch_bytes(DType type, int64_t m, int64_t n, int64_t k, bool trans_a) {
+  if (type == DType::f32 || type == DType::f64) return 0;
+  if (multiplies_in_f32(type)) return 4 * (m * k + k * n);
+  return trans_a ? 2 * m * k : 0;
+}
 
 void add_cpu_gemm() {
   add(DType::f64, gemm_f64);

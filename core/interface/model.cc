@@ -22,8 +22,8 @@ std::unique_ptr<Decoding> Model::decode(Context&, const ParameterStore&, const T
   throw UserError("[model] this model does not translate: it has no encoder");
 }
 
-int64_t Model::activation_bytes(int64_t sequences, int64_t steps) const {
-  return sequences * steps * activation_bytes_per_token();
+int64_t Model::activation_bytes(int64_t sequences, int64_t steps, DType compute) const {
+  return sequences * steps * activation_bytes_per_token(compute);
 }
 
 int64_t Model::copy_bytes(DType) const {

@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "lmx/error.h"
+#include "lmx/matmul.h"
 #include "lmx/ops.h"
 #include "lmx/parallel.h"
 
@@ -191,38 +192,52 @@ int64_t RecurrentModel::macs_per_token() const {
   return macs;
 }
 
-int64_t RecurrentModel::activation_bytes_per_token() const {
-  // What stays until backward, in 4 bytes: each layer's input and output, and what it keeps beside them.
+int64_t RecurrentModel::activation_bytes_per_token(DType compute) const {
+  // What stays until backward: each layer's input and output, in 4 bytes, and what it keeps beside them.
   const int64_t copies = config_.dropout > 0 ? 2 : 1;
-  int64_t elements = copies * config_.embedding;
+  int64_t bytes = 4 * copies * config_.embedding;
   for (int64_t l = 0; l < config_.layers; ++l) {
-    elements += (config_.checkpoint ? 0 : saved_per_token(input_size(l))) + copies * output_size();
+    bytes += (config_.checkpoint ? 0 : saved_per_token(input_size(l), compute)) + 4 * copies * output_size();
   }
-  return 4 * elements;
+  return bytes;
+}
+
+// What mixed precision takes while a piece of `rows` rows is differentiated: first a recurrent weight that is rounded
+// on its way into panels of f32, then the piece's gradients rounded for their products, and what a product takes.
+int64_t RecurrentModel::rounding_bytes(int64_t layer, int64_t rows, DType compute) const {
+  if (compute == DType::f32) return 0;
+  int64_t packing = 0, product = 0;
+  for (const ParameterSpec& spec : layer_parameters(input_size(layer))) {
+    if (spec.shape.rank() != 2 || !recurs(spec.name)) continue;
+    if (multiplies_in_f32(compute)) packing = std::max(packing, (2 + 4) * spec.shape.numel());
+    product = std::max(product, gemm_scratch_bytes(compute, spec.shape[0], spec.shape[1], rows, true));
+  }
+  return std::max(packing, 2 * rows * rounded_per_token(input_size(layer)) + product);
 }
 
 // While a layer is differentiated: what all keep, the gradients of its output and its input, those of its normalised
 // matrices, and a piece of it: its own gradient and, made again, what a checkpointed one has not kept.
-int64_t RecurrentModel::activation_bytes(int64_t sequences, int64_t steps) const {
+int64_t RecurrentModel::activation_bytes(int64_t sequences, int64_t steps, DType compute) const {
   const int64_t length = segment_steps({config_.segment, config_.checkpoint}, steps, sequences);
   int64_t widths = 0, most = 0;
   for (const StatePart& part : state_parts()) widths += part.width;
   for (int64_t l = 0; l < config_.layers; ++l) {
     const int64_t input = input_size(l);
-    const int64_t piece = output_size() + (config_.checkpoint ? saved_per_token(input) + output_size() : 0);
-    int64_t layer = sequences * (steps * input + length * piece);
+    const int64_t piece =
+        4 * output_size() + (config_.checkpoint ? saved_per_token(input, compute) + 4 * output_size() : 0);
+    int64_t layer = sequences * (4 * steps * input + length * piece) + rounding_bytes(l, sequences * length, compute);
     for (const ParameterSpec& spec : layer_parameters(input))
-      if (normed(prefix(l) + spec.name, spec.shape)) layer += spec.shape.numel();
+      if (normed(prefix(l) + spec.name, spec.shape)) layer += 4 * spec.shape.numel();
     most = std::max(most, layer);
   }
-  if (config_.checkpoint) most += sequences * config_.layers * widths * ((steps + length - 1) / length);
+  if (config_.checkpoint) most += 4 * sequences * config_.layers * widths * ((steps + length - 1) / length);
   const int64_t gone = config_.dropout > 0 ? output_size() : 0;  // the last output without its mask
-  return sequences * steps * (activation_bytes_per_token() + 4 * (output_size() - gone)) + 4 * most;
+  return sequences * steps * (activation_bytes_per_token(compute) + 4 * (output_size() - gone)) + most;
 }
 
 int64_t RecurrentModel::copy_bytes(DType compute) const {
   // Without hardware for them, 16-bit products run in fp32 on packed copies of rounded weights.
-  const bool wide = compute == DType::f32 || compute == DType::f16 || !cpu_has_bf16();
+  const bool wide = multiplies_in_f32(compute);
   int64_t bytes = 0;
   for (int64_t l = 0; l < config_.layers; ++l) {
     for (const ParameterSpec& spec : layer_parameters(input_size(l))) {

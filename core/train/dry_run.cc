@@ -4,11 +4,13 @@
 #include <map>
 
 #include "lmx/error.h"
+#include "lmx/matmul.h"
 #include "lmx/plugin.h"
 #include "lmx/row_sampling.h"
 #include "ops/output_layer.h"
 #include "train/comm_config.h"
 #include "train/components.h"
+#include "train/idle_checkpoint.h"
 
 namespace lmx {
 namespace {
@@ -27,7 +29,9 @@ struct Shares {
   int64_t sequences = 0, length = 1, own_tokens = 0, forward_tokens = 0;  // of the rank; of one forward of it
   int64_t samples = 0;  // words that a loss draws beside the targets; 0: it takes all
   bool blocks = false;  // logits are made in blocks of bounded memory
+  bool twice = false;   // gradients of logits lie beside them (two_stage_softmax)
   bool pairs = false;   // a sequence is a sub-batch of sentences, `length` its target tokens at most
+  bool draws() const { return samples > 0; }  // of the output table rows are gathered, the others are not read
 };
 
 // Of both sides of a pair, where only the sum of many is known: about the mean of news text in subwords.
@@ -51,8 +55,10 @@ Shares shares_of(const Recipe& r, int ranks) {
   s.samples = integer_of(loss, "samples", 0);
   s.blocks = s.samples == 0;
   for (const char* key : {"p", "q", "mu"})  // two_stage_softmax
-    if (const Node* percent = loss.find(key))
+    if (const Node* percent = loss.find(key)) {
       s.samples += rows_of_percent(parse_double(percent->text).value_or(0), s.vocab);
+      s.twice = true;
+    }
   s.samples = std::min(s.samples, s.vocab);
   return s;
 }
@@ -98,6 +104,34 @@ int64_t communication_bytes(const SyncRules& sync, const Network& network, const
   return kept + passing;
 }
 
+DType compute_of(const Recipe& r) {
+  return r.precision == "bf16" ? DType::bf16 : r.precision == "fp16" ? DType::f16 : DType::f32;
+}
+
+// Logits of `tokens` features over `words` words at their highest, with what is rounded for their products: features,
+// the logits' gradient, and, of words that are drawn, their rows.
+int64_t loss_bytes(const Shares& s, int64_t width, DType compute) {
+  const int64_t tokens = s.forward_tokens, words = s.samples > 0 ? s.samples + 1 : s.vocab;
+  // The full softmax works in blocks of bounded memory, in which logits become gradients (core/ops/output_layer.h).
+  const int64_t rows = s.blocks ? ops::logit_block_rows(tokens, words, width, true) : tokens;
+  const int64_t operand = static_cast<int64_t>(size_of(compute));
+  int64_t bytes = (s.twice ? 8 : 4) * rows * words + (s.draws() ? operand * words * width : 0);
+  if (compute == DType::f32) return bytes;
+  bytes += operand * (tokens * width + rows * words);
+  return bytes + std::max(gemm_scratch_bytes(compute, rows, width, words, false),
+                          gemm_scratch_bytes(compute, words, width, rows, true));
+}
+
+// A validation takes every word's logit, whatever training samples; its sequences are divided over ranks too.
+int64_t evaluation_bytes(const Recipe& r, const Shares& s, int64_t width, DType compute) {
+  const int64_t tokens =
+      s.pairs ? r.train.eval_batch * kSentence : (r.train.eval_batch + s.ranks - 1) / s.ranks * s.length;
+  const int64_t rows = ops::logit_block_rows(tokens, s.vocab, width, false);
+  int64_t bytes = 4 * (tokens * width + rows * s.vocab);
+  if (compute == DType::f32) return bytes;
+  return bytes + 2 * (tokens + s.vocab) * width + gemm_scratch_bytes(compute, rows, s.vocab, width, false);
+}
+
 std::string memory_lines(const Recipe& r, const Network& network, const Shares& shares, int64_t communication) {
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
   int64_t parameters = 0, gradients = 0, state = 0;
@@ -109,25 +143,17 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
     const int64_t rows = std::min(spec.shape[0], shares.own_tokens + shares.samples);
     gradients += spec.sparse ? bytes / spec.shape[0] * rows : bytes;
   }
-  // The full softmax works in blocks of bounded memory, in which logits become gradients (core/ops/output_layer.h).
-  const int64_t width = network.model->feature_size();
-  const auto block = [&](int64_t rows, int64_t words, bool trains) {
-    return words * ops::logit_block_rows(rows, words, width, trains);
-  };
-  const int64_t words = shares.samples > 0 ? shares.samples + 1 : shares.vocab;
-  const int64_t logits = shares.blocks ? block(shares.forward_tokens, words, true) : shares.forward_tokens * words;
   // The highest is either where the loss is, with features and their gradient, or where the model is differentiated.
-  const int64_t at_loss = shares.forward_tokens * (network.model->activation_bytes_per_token() + 8 * width) +
-                          (shares.blocks ? 4 : 8) * logits;
-  const int64_t training =
-      std::max(at_loss, network.model->activation_bytes(shares.forward_tokens / shares.length, shares.length));
-  // A validation takes every word's logit, whatever training samples; its sequences are divided over ranks too.
-  const int64_t eval_tokens = shares.pairs ? r.train.eval_batch * kSentence
-                                           : (r.train.eval_batch + shares.ranks - 1) / shares.ranks * shares.length;
-  const int64_t activations = std::max(training, 4 * (eval_tokens * width + block(eval_tokens, shares.vocab, false)));
+  const DType compute = compute_of(r);
+  const int64_t width = network.model->feature_size();
+  const int64_t at_loss = shares.forward_tokens * (network.model->activation_bytes_per_token(compute) + 8 * width) +
+                          loss_bytes(shares, width, compute);
+  const int64_t in_model =
+      network.model->activation_bytes(shares.forward_tokens / shares.length, shares.length, compute);
+  const int64_t activations = std::max({at_loss, in_model, evaluation_bytes(r, shares, width, compute)});
   if (r.train.ema > 0) state += parameters;
-  const DType compute = r.precision == "bf16" ? DType::bf16 : r.precision == "fp16" ? DType::f16 : DType::f32;
-  const int64_t copies = network.model->copy_bytes(compute);
+  const bool rounds_output = !shares.draws() && compute != DType::f32;
+  const int64_t copies = network.model->copy_bytes(compute) + (rounds_output ? 2 * shares.vocab * width : 0);
   // Threads as ranks send when backward is over and its activations are gone; processes send beside it.
   const bool in_turn = shares.ranks > 1 && in_one_process(r.comm, "comm");
   const int64_t passing = in_turn ? std::max(activations, communication) : activations + communication;
@@ -197,6 +223,7 @@ std::string dry_run(const Node& composed, const std::string& name) {
               shares.pairs ? str(" (sentences of ", kSentence, " tokens on both sides)") : "", "\n");
   text += memory_text(r, network, shares);
   for (const std::string& line : unscaled_codecs(r, ranks)) text += str("warning: ", line, "\n");
+  if (const std::string idle = idle_checkpoint(r, ranks); !idle.empty()) text += str("warning: ", idle, "\n");
   return text + data_lines(r, shares);
 }
 

@@ -17,6 +17,7 @@
 #include "lmx/translate.h"
 #include "train/comm_config.h"
 #include "train/evaluate.h"
+#include "train/idle_checkpoint.h"
 #include "train/metrics_reader.h"
 #include "train/resume.h"
 #include "train/run_directory.h"
@@ -74,6 +75,7 @@ void announce(const Session& s, const CommGroup& group, const std::string& direc
         "this CPU has no bf16 instructions: matrix products round their inputs to bf16 and run in fp32, slower than "
         "precision=fp32");
   for (const std::string& line : unscaled_codecs(s.recipe, s.comm.size())) log_warn(line);
+  if (const std::string idle = idle_checkpoint(s.recipe, s.comm.size()); !idle.empty()) log_warn(idle);
   log_info(str(count_text(s.params.count()), " parameters, vocabulary ", count_text(s.data.vocabulary.size())));
   log_info(str(batch_text(s), ", ", count_text(s.batcher.steps_per_epoch()), " steps an epoch, ",
                count_text(s.shared->total_steps), " steps"));

@@ -98,42 +98,45 @@ TEST_F(DryRun, AgreesWithTheRun) {
   }
 }
 
-// "memory (estimate)" against the peak that the run itself reports, in total within a factor of kFactor, for recipes
-// whose memory is mostly optimizer state, mostly activations, mostly a full softmax, and mostly an evaluation.
+// "memory (estimate)" against the peak that the run itself reports, in total within a factor, for recipes whose memory
+// is mostly optimizer state, mostly activations, mostly a full softmax, and mostly an evaluation; in every precision.
 TEST_F(DryRun, MemoryEstimateIsNearTheMeasuredPeak) {
-  constexpr double kFactor = 1.25;
   const std::string lstm = "model: {name: lstm, embedding: 64, ",
                     sampled = "loss: {name: sampled_softmax, samples: 200}\n",
                     adam = "optimizer: {name: adam, lr: 0.01}\n", sgd = "optimizer: {name: sgd, lr: 0.1}\n";
   struct Case {
     int vocabulary;
     std::string components, batch;
+    double factor;
   };
   const Case cases[] = {
-      {20000, lstm + "cells: 256}\n" + sampled + adam + "train: {steps: 3, ema: 0.9}\n", "{global: 16}"},
+      {20000, lstm + "cells: 256}\n" + sampled + adam + "train: {steps: 3, ema: 0.9}\n", "{global: 16}", 1.1},
       {2000, lstm + "cells: 512, projection: 64, layers: 2, dropout: 0.2}\n" + sampled + adam + "train: {steps: 3}\n",
-       "{global: 64}"},
+       "{global: 64}", 1.1},
       {10000, lstm + "cells: 128}\nloss: {name: full_softmax}\n" + sgd + "train: {steps: 3}\n",
-       "{global: 32, micro: 8}"},
-      {16000, lstm + "cells: 64}\n" + sampled + sgd + "train: {steps: 3, eval_batch: 64}\n", "{global: 8}"},
-      {16000, lstm + "cells: 64}\nloss: {name: two_stage_softmax}\n" + sgd + "train: {steps: 3}\n", "{global: 32}"},
+       "{global: 32, micro: 8}", 1.25},
+      {16000, lstm + "cells: 64}\n" + sampled + sgd + "train: {steps: 3, eval_batch: 64}\n", "{global: 8}", 1.25},
+      {16000, lstm + "cells: 64}\nloss: {name: two_stage_softmax}\n" + sgd + "train: {steps: 3}\n", "{global: 32}",
+       1.25},
       {2000,
        "model: {name: transformer, encoder_layers: 0, decoder_layers: 3, d: 128, ffn: 512, heads: 4, share: none}\n" +
            sampled + adam + "train: {steps: 3}\n",
-       "{global: 64}"},
+       "{global: 64}", 1.1},
   };
   for (const Case& c : cases) {
     write("tiny.yaml", "data: {name: synthetic, train_tokens: 20000, valid_tokens: 1000, vocab_size: " +
                            std::to_string(c.vocabulary) + "}\nbatcher: {name: tbptt, sequence_length: 25}\n" +
                            c.components + "batch: " + c.batch + "\nrun: {tensorboard: false}\nthreads: 1\n");
-    const double estimate = bytes_of(dry_run({}), "total");
-    const Outcome o = run("a");
-    ASSERT_EQ(o.code, 0) << o.err;
-    const double peak = bytes_of(o.err, "peak memory");
-    EXPECT_LT(std::abs(std::log(estimate / peak)), std::log(kFactor))
-        << c.components << "estimate " << estimate << ", peak " << peak << "\n"
-        << o.err;
-    fs::remove_all(path("a"));
+    for (const std::string precision : {"precision=fp32", "precision=bf16", "precision=fp16"}) {
+      const double estimate = bytes_of(dry_run({precision}), "total");
+      const Outcome o = run("a", {precision});
+      ASSERT_EQ(o.code, 0) << o.err;
+      const double peak = bytes_of(o.err, "peak memory");
+      EXPECT_LT(std::abs(std::log(estimate / peak)), std::log(c.factor))
+          << c.components << precision << ", estimate " << estimate << ", peak " << peak << "\n"
+          << o.err;
+      fs::remove_all(path("a"));
+    }
   }
 }
 

@@ -24,6 +24,16 @@ class RecurrentRun : public RunTest {
     const size_t at = text.find("model: {"), end = text.find('\n', at);
     write("tiny.yaml", text.replace(at, end - at, "model: " + model));
   }
+  void expect_a_tenth(const std::vector<std::string>& words, const std::string& model) const {
+    std::vector<std::string> dry = words;
+    dry.push_back("--dry-run");
+    const Outcome said = run("a", dry), met = run("a", words);
+    ASSERT_EQ(met.code, 0) << met.err;
+    const double estimate = bytes_of(said.out, "total"), peak = bytes_of(met.err, "peak memory");
+    EXPECT_LT(std::abs(estimate / peak - 1), 0.1) << model << ' ' << testing::PrintToString(words) << '\n'
+                                                  << said.out << met.err;
+    fs::remove_all(path("a"));
+  }
   // After "valid ppl " on the last line that has it.
   static double perplexity(const std::string& out) {
     const size_t at = out.rfind("valid ppl ");
@@ -89,15 +99,33 @@ TEST_F(RecurrentRun, MemoryIsWithinATenthOfTheEstimate) {
           "batcher: {name: tbptt, sequence_length: 128}\nbatch: {global: 16}\nloss: {name: full_softmax}\n"
           "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 3, eval_batch: 4}\nthreads: 1\nmodel: " +
               model + "\n");
-    for (const std::string checkpoint : {"false", "true"}) {
-      const std::vector<std::string> words{"model.checkpoint=" + checkpoint, "model.segment=16"};
-      const Outcome said = run("a", {words[0], words[1], "--dry-run"}), met = run("a", words);
-      ASSERT_EQ(met.code, 0) << met.err;
-      const double estimate = bytes_of(said.out, "total"), peak = bytes_of(met.err, "peak memory");
-      EXPECT_LT(std::abs(estimate / peak - 1), 0.1) << model << checkpoint << '\n' << said.out << met.err;
-      fs::remove_all(path("a"));
+    for (const std::string precision : {"fp32", "bf16", "fp16"}) {
+      for (const std::string checkpoint : {"false", "true"})
+        expect_a_tenth({"precision=" + precision, "model.checkpoint=" + checkpoint, "model.segment=16"}, model);
     }
   }
+}
+
+// Most of it where the loss is: logits of many words, their gradient rounded, and what its products take.
+TEST_F(RecurrentRun, MemoryOfManyWordsIsWithinATenthOfTheEstimate) {
+  write("tiny.yaml",
+        "data: {name: synthetic, vocab_size: 9000, train_tokens: 60000, valid_tokens: 1000}\n"
+        "batcher: {name: tbptt, sequence_length: 64}\nbatch: {global: 16}\nloss: {name: full_softmax}\n"
+        "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 3, eval_batch: 4}\nthreads: 1\n"
+        "model: {name: rhn, embedding: 64, cells: 128, depth: 3}\n");
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) expect_a_tenth({"precision=" + precision}, "rhn");
+}
+
+TEST_F(RecurrentRun, ACheckpointOfOnePieceIsTold) {
+  use(kMlstm);  // 6 steps of 4 sequences
+  const std::string message =
+      "[model] checkpoint saves nothing: 6 steps of 4 sequences are one piece, which backward makes again as a whole; "
+      "model.segment=2 would make pieces of it\n";
+  const std::vector<std::string> words{"model.checkpoint=true", "train.steps=2"};
+  EXPECT_THAT(run("a", words).err, HasSubstr("warning: " + message));
+  EXPECT_THAT(run("b", {words[0], "--dry-run"}).out, HasSubstr("warning: " + message));
+  for (const char* other : {"model.segment=2", "model.checkpoint=false", "model.layers=2"})
+    EXPECT_THAT(run("b", {words[0], other, "--dry-run"}).out, testing::Not(HasSubstr("saves nothing"))) << other;
 }
 
 TEST_F(RecurrentRun, DryRunCountsGains) {

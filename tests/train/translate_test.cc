@@ -85,7 +85,7 @@ class CopyModel : public Model {
   ModelState initial_state(Context&, int64_t) const override { return {}; }
   int64_t feature_size() const override { return kWords; }
   int64_t macs_per_token() const override { return 0; }
-  int64_t activation_bytes_per_token() const override { return 0; }
+  int64_t activation_bytes_per_token(DType) const override { return 0; }
 
  private:
   std::vector<int64_t>* batches_;

@@ -144,9 +144,9 @@ class ModelCheck {
   std::string costs() const {
     if (model_->macs_per_token() <= 0)
       fail("macs_per_token() is ", model_->macs_per_token(), "; --dry-run and MFU need it");
-    if (model_->activation_bytes_per_token() <= 0)
-      fail("activation_bytes_per_token() is ", model_->activation_bytes_per_token(), "; the memory plan needs it");
-    return str(model_->macs_per_token(), " multiply-adds and ", model_->activation_bytes_per_token(), " bytes a token");
+    const int64_t bytes = model_->activation_bytes_per_token(DType::f32);
+    if (bytes <= 0) fail("activation_bytes_per_token() is ", bytes, "; the memory plan needs it");
+    return str(model_->macs_per_token(), " multiply-adds and ", bytes, " bytes a token");
   }
 
   std::string determinism() {

@@ -15,6 +15,10 @@ namespace lmx {
 LMX_API void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
                   float beta = 0);
 
+// Bytes that gemm() of a (M, K) and b (K, N) of `type` takes on this CPU while it runs, beside its three matrices:
+// operands that are widened or transposed first.
+LMX_API int64_t gemm_scratch_bytes(DType type, int64_t m, int64_t n, int64_t k, bool trans_a);
+
 // The same product with f32 inputs rounded to `ctx.compute` first (a plain gemm for f32 and f64).
 LMX_API void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
                     float beta = 0);
@@ -49,6 +53,8 @@ class LMX_API PackedMatrix {
 // True where this CPU multiplies bf16 in hardware (AVX512-BF16 or AMX); elsewhere bf16 GEMMs round their inputs and run
 // in f32.
 LMX_API bool cpu_has_bf16();
+// Whether products of this type run in f32 here: f16 keeps its storage and rounding, as bf16 does without hardware.
+LMX_API bool multiplies_in_f32(DType type);
 // "avx2", "avx512", "avx512_bf16", "amx_bf16": what GEMMs use here.
 LMX_API const char* cpu_isa();
 

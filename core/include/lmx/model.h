@@ -48,11 +48,12 @@ class LMX_API Model {
   virtual Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const = 0;
   virtual ModelState initial_state(Context& ctx, int64_t sequences) const = 0;
   virtual int64_t feature_size() const = 0;
-  // Multiply-adds of matrix products in a forward pass of one token, and activation bytes kept per token for backward.
+  // Multiply-adds of matrix products in a forward pass of one token.
   virtual int64_t macs_per_token() const = 0;
-  virtual int64_t activation_bytes_per_token() const = 0;
+  // Activation bytes kept per token for backward, where products are in `compute`.
+  virtual int64_t activation_bytes_per_token(DType compute) const = 0;
   // Activation bytes of a step of this size at their highest. Default: activation_bytes_per_token() for each token.
-  virtual int64_t activation_bytes(int64_t sequences, int64_t steps) const;
+  virtual int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const;
   // Bytes of the copies of weights that are kept beside them for products in `compute`. Default: 0.
   virtual int64_t copy_bytes(DType compute) const;
   // Multiply-adds of a forward of a pair of these lengths. Default: macs_per_token() for each target.

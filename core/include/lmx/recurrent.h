@@ -37,8 +37,8 @@ class LMX_API RecurrentModel : public Model {
   ModelState initial_state(Context& ctx, int64_t sequences) const final;
   int64_t feature_size() const final { return output_size(); }
   int64_t macs_per_token() const final;
-  int64_t activation_bytes_per_token() const final;
-  int64_t activation_bytes(int64_t sequences, int64_t steps) const final;
+  int64_t activation_bytes_per_token(DType compute) const final;
+  int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const final;
   int64_t copy_bytes(DType compute) const final;
 
  protected:
@@ -57,13 +57,17 @@ class LMX_API RecurrentModel : public Model {
   // True: this matrix is multiplied with at every step, hence packed for it, forward and backward.
   virtual bool recurs(const std::string& name) const = 0;
   virtual int64_t layer_macs(int64_t input) const = 0;
-  // Elements of 4 bytes that a piece keeps for backward for each token, its output not among them.
-  virtual int64_t saved_per_token(int64_t input) const = 0;
+  // Bytes that a piece keeps for backward for each token, its output not among them: operands of products lie in
+  // `compute`.
+  virtual int64_t saved_per_token(int64_t input, DType compute) const = 0;
+  // Elements for each token that backward holds rounded at a time, as operands of the products of a piece.
+  virtual int64_t rounded_per_token(int64_t input) const = 0;
 
  private:
   int64_t input_size(int64_t layer) const { return layer == 0 ? config_.embedding : output_size(); }
   std::string prefix(int64_t layer) const;
   bool normed(const std::string& name, const Shape& shape) const;
+  int64_t rounding_bytes(int64_t layer, int64_t rows, DType compute) const;
   Var weight(Context& ctx, const ParameterStore& params, const std::string& name) const;
 
   std::string name_;

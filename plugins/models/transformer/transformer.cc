@@ -1,6 +1,7 @@
 // The Transformer of Vaswani 2017 and Ott 2018 (FACTS A4.1), with fairseq's placement of dropout, initial values and
 // positions.
 #include "decoding.h"
+#include "lmx/matmul.h"
 #include "lmx/model.h"
 #include "lmx/plugin.h"
 #include "network.h"
@@ -46,14 +47,27 @@ class Transformer final : public Model {
     return source * source_macs() + target * target_macs() + 2 * config_.d * weights;
   }
 
-  int64_t activation_bytes_per_token() const override {
+  int64_t activation_bytes_per_token(DType compute) const override {
     // What the layers keep of a row, in 4 bytes: q, k and v, attention's result, its projection, sum and norm; the
     // units of the feed-forward before and after the nonlinearity, its output, sum and norm; each dropout's result.
     const int64_t d = config_.d, noisy = config_.dropout > 0 ? 1 : 0, units = config_.relu_dropout > 0 ? 3 : 2;
     const int64_t attention = (7 + noisy) * d, ffn = (3 + noisy) * d + units * config_.ffn;
     const int64_t encoder = config_.encoder_layers * (attention + ffn);
     const int64_t decoder = config_.decoder_layers * ((translates() ? 2 : 1) * attention + ffn);
-    return 4 * (encoder + decoder + (translates() ? 2 : 1) * (4 + noisy) * d);
+    const int64_t rounded = compute == DType::f32 ? 0 : 2 * operands_per_token();
+    return 4 * (encoder + decoder + (translates() ? 2 : 1) * (4 + noisy) * d) + rounded;
+  }
+  // In mixed precision beside it the gradient of a feed-forward's units rounded for its products, and what those take.
+  int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const override {
+    const int64_t tokens = sequences * steps, kept = tokens * activation_bytes_per_token(compute);
+    if (compute == DType::f32) return kept;
+    return kept + 2 * tokens * config_.ffn + gemm_scratch_bytes(compute, config_.ffn, config_.d, tokens, true);
+  }
+  int64_t copy_bytes(DType compute) const override {
+    int64_t elements = 0;
+    for (const ParameterSpec& spec : parameters())
+      if (spec.shape.rank() == 2 && !spec.sparse) elements += spec.shape.numel();
+    return compute == DType::f32 ? 0 : 2 * elements;
   }
 
  private:
@@ -63,6 +77,12 @@ class Transformer final : public Model {
   }
   bool drops(const Context& ctx) const {
     return ctx.training && (config_.dropout > 0 || config_.attention_dropout > 0 || config_.relu_dropout > 0);
+  }
+  // Inputs of linear maps, which stay until backward as they were rounded: of queries, keys and values, of attention's
+  // result, and of both halves of a feed-forward.
+  int64_t operands_per_token() const {
+    const int64_t d = config_.d, ffn = d + config_.ffn;
+    return config_.encoder_layers * (2 * d + ffn) + config_.decoder_layers * ((translates() ? 5 : 2) * d + ffn);
   }
   // Multiply-adds for each word of the source: the encoder, and keys and values that the decoder's layers make of it.
   int64_t source_macs() const {

@@ -1,0 +1,13 @@
+// A key that changes nothing is told of.
+#pragma once
+
+#include <string>
+
+#include "lmx/train.h"
+
+namespace lmx::train {
+
+// Of a recurrent model with `checkpoint` whose one layer is one piece: what says so, and what would help; else "".
+std::string idle_checkpoint(const Recipe& recipe, int ranks);
+
+}  // namespace lmx::train
