@@ -160,6 +160,12 @@ std::string hash_text(std::string_view text) {
   return hexadecimal(canonical.digest, sizeof canonical.digest);
 }
 
+std::string sha256_of_text(std::string_view text) {
+  unsigned char digest[32];
+  LMX_CHECK(EVP_Digest(text.data(), text.size(), digest, nullptr, EVP_sha256(), nullptr) == 1);
+  return hexadecimal(digest, sizeof digest);
+}
+
 std::string sha256_of_file(const std::string& path) {
   InputFile file(path, false);
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);

@@ -51,6 +51,7 @@ LMX_API std::string read_file(const std::string& path);                   // Use
 LMX_API void sync_directory(const std::string& path);
 LMX_API std::string hash_text(std::string_view text);         // XXH3-128, 32 hexadecimal digits
 LMX_API std::string sha256_of_file(const std::string& path);  // 64 hexadecimal digits
+LMX_API std::string sha256_of_text(std::string_view text);
 
 // Where prepared data is kept: LMX_CACHE_DIR, else $XDG_CACHE_HOME/lmx, else ~/.cache/lmx.
 LMX_API std::string default_cache_directory();

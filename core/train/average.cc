@@ -93,11 +93,19 @@ std::vector<std::string> average_checkpoints(const AverageOptions& options, cons
   const std::vector<std::string> paths = chosen(options);
   const auto allocator = Allocator::cpu();
   Sums sums;
-  StateDict mean;  // the first one's tensors, until they are overwritten
+  VocabularyMark vocabulary;
+  std::string marked;  // whose it is
+  StateDict mean;      // the first one's tensors, until they are overwritten
   for (const std::string& path : paths) {
-    StateDict values = load_stored(path, allocator).values;
+    StoredParameters stored = load_stored(path, allocator);
+    StateDict& values = stored.values;
     if (values.empty()) throw UserError(str("[average] ", path, " holds no parameters"));
     if (!mean.empty()) check_alike(mean, paths[0], values, path);
+    if (vocabulary.sha256.empty()) {
+      vocabulary = stored.vocabulary;
+      marked = path;
+    }
+    check_one_vocabulary(vocabulary, marked, stored.vocabulary, path);
     add(sums, values, path);
     if (mean.empty()) mean = std::move(values);
   }
@@ -106,9 +114,9 @@ std::vector<std::string> average_checkpoints(const AverageOptions& options, cons
     float* x = t.data<float>();
     for (size_t i = 0; i < sum.size(); ++i) x[i] = static_cast<float>(sum[i] / static_cast<double>(paths.size()));
   }
-  replace_atomically(output, [&](const std::string& temporary) {
-    save_safetensors(temporary, mean, {{"average_of", config::join(paths)}});
-  });
+  std::map<std::string, std::string> metadata{{"average_of", config::join(paths)}};
+  put_mark(metadata, vocabulary);
+  replace_atomically(output, [&](const std::string& temporary) { save_safetensors(temporary, mean, metadata); });
   return paths;
 }
 

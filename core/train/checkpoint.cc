@@ -1,13 +1,11 @@
 // Checkpoint folders. A folder named step-N is complete: it was filled and fsynced under a hidden name first, and the
 // rename is the last thing that happens. state.json carries the hashes of the tensor files and of itself.
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -26,19 +24,6 @@ constexpr int kFormat = 1;
 constexpr const char* kFiles[] = {"model.safetensors", "train_state.safetensors"};
 constexpr const char* kAdvice = "; remove that folder to fall back to the checkpoint before it";
 
-std::string sha256_of_text(const std::string& text) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned size = 0;
-  LMX_CHECK(EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr) == 1);
-  std::string out;
-  char pair[3];
-  for (unsigned i = 0; i < size; ++i) {
-    std::snprintf(pair, sizeof pair, "%02x", digest[i]);
-    out += pair;
-  }
-  return out;
-}
-
 std::string rank_file(size_t rank) {
   return str("rank-", rank, ".safetensors");
 }
@@ -56,7 +41,7 @@ std::string state_json(const std::string& folder, const std::map<std::string, st
     const std::string path = folder + "/" + name;
     state["files"][name] = {{"bytes", fs::file_size(path)}, {"sha256", data::sha256_of_file(path)}};
   }
-  state["sha256"] = sha256_of_text(state.dump());
+  state["sha256"] = data::sha256_of_text(state.dump());
   return state.dump(1) + "\n";
 }
 
@@ -80,7 +65,7 @@ Json read_state(const std::string& path) {
   if (!state.is_object() || !state.contains("sha256")) damaged(path, "it is no JSON object with a hash");
   const Json hash = state["sha256"];
   state.erase("sha256");
-  if (hash != sha256_of_text(state.dump())) damaged(path, "its content does not match its hash");
+  if (hash != data::sha256_of_text(state.dump())) damaged(path, "its content does not match its hash");
   if (const auto format = state.find("format"); format == state.end() || *format != kFormat)
     throw UserError(str("[checkpoint] ", path, " has format ", format == state.end() ? "none" : format->dump(),
                         "; this lmx reads format ", kFormat));

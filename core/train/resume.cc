@@ -8,6 +8,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "train/run_directory.h"
+#include "train/vocabulary_mark.h"
 
 namespace lmx::train {
 namespace {
@@ -98,6 +99,7 @@ Position resume_session(Session& session, const std::string& directory, const No
   if (!recorded.empty() && recorded != session.data.hash)
     throw UserError(str("[resume] the data of ", directory, " has changed: its hash was ", recorded, ", now it is ",
                         session.data.hash));
+  check_vocabulary(get_mark(state.numbers), checkpoints.back().folder, session.data.vocabulary, directory);
   const Position at = unpack_state(session, state, checkpoints.back().folder);
   if (session.leads()) log_info(str("resumed from ", checkpoints.back().folder));
   return at;

@@ -155,6 +155,7 @@ void save_safetensors(const std::string& path, const StateDict& tensors,
 namespace {
 
 struct Layout {
+  Json header;
   std::vector<Entry> entries;
   uint64_t data = 0;  // where it begins in the file
 };
@@ -172,7 +173,9 @@ Layout read_layout(data::InputFile& file, const std::string& path) {
   std::string text(length, '\0');
   if (file.read(text.data(), length) != length) damaged(path, "it ends in its header");
   const uint64_t data = sizeof length + length;
-  return {read_entries(parse_header(text, path), size - data, path), data};
+  Json header = parse_header(text, path);
+  std::vector<Entry> entries = read_entries(header, size - data, path);
+  return {std::move(header), std::move(entries), data};
 }
 
 // Hands out memory of a file. The storage of a tensor keeps its allocator, and so the mapping, alive.
@@ -216,6 +219,16 @@ StateDict load_safetensors(const std::string& path, const std::shared_ptr<Alloca
     tensors.emplace(e.name, std::move(t));
   }
   return tensors;
+}
+
+std::map<std::string, std::string> safetensors_metadata(const std::string& path) {
+  data::InputFile file(path, false);
+  const Json header = read_layout(file, path).header;
+  std::map<std::string, std::string> metadata;
+  if (const auto found = header.find("__metadata__"); found != header.end() && found->is_object())
+    for (const auto& [key, value] : found->items())
+      if (value.is_string()) metadata[key] = value.get<std::string>();
+  return metadata;
 }
 
 StateDict map_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator) {

@@ -25,8 +25,9 @@ Recipe recipe_of_run(const std::string& directory) {
 
 namespace {
 
-// A table with a row a word that has another number of rows is a mistake of its own: another vocabulary.
-void check_vocabulary(const Network& network, const StateDict& values, int64_t words, const std::string& from) {
+// A table with a row a word that has another number of rows is a mistake of its own: another vocabulary, in a
+// checkpoint from before its mark was recorded.
+void check_rows(const Network& network, const StateDict& values, int64_t words, const std::string& from) {
   for (const ParameterSpec& spec : network.specs) {
     const auto found = values.find(spec.name);
     if (found == values.end() || found->second.rank() != spec.shape.rank() || spec.shape[0] != words) continue;
@@ -50,7 +51,8 @@ SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Voc
   network = make_network(recipe, vocabulary.size(), &vocabulary);
   checkpoint = find_parameters(directory, which);
   const StoredParameters stored = load_stored(checkpoint, ctx.allocator);
-  check_vocabulary(network, stored.values, vocabulary.size(), checkpoint);
+  check_vocabulary(stored.vocabulary, checkpoint, vocabulary, directory);
+  check_rows(network, stored.values, vocabulary.size(), checkpoint);
   for (const ParameterSpec& spec : network.specs)
     params.add(ctx, {spec.name, spec.shape, Init{"zeros", 0}, spec.sparse}, RandomKey());
   load_parameters(params, stored.values, checkpoint);
@@ -70,10 +72,23 @@ std::string find_parameters(const std::string& directory, const std::string& whi
   return which;
 }
 
+namespace {
+
+// Of a file of parameters alone; model.safetensors of a checkpoint lies beside its state.json.
+VocabularyMark mark_of_file(const std::string& path) {
+  VocabularyMark mark = get_mark(safetensors_metadata(path));
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (mark.sha256.empty() && std::filesystem::exists(folder / "state.json"))
+    mark = get_mark(checkpoint_numbers(folder.string()));
+  return mark;
+}
+
+}  // namespace
+
 StoredParameters load_stored(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
-  if (!std::filesystem::is_directory(path)) return {load_safetensors(path, allocator), {}, 0};
+  if (!std::filesystem::is_directory(path)) return {load_safetensors(path, allocator), {}, 0, mark_of_file(path)};
   TrainState state = load_checkpoint_of(path, allocator, -1, 0);
-  StoredParameters stored{std::move(state.model), with_prefix(state.train, "ema/"), 0};
+  StoredParameters stored{std::move(state.model), with_prefix(state.train, "ema/"), 0, get_mark(state.numbers)};
   const auto found = state.numbers.find("step");
   if (found != state.numbers.end()) stored.step = std::llround(number_from_text(found->second));
   return stored;

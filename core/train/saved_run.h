@@ -5,6 +5,7 @@
 #include <string>
 
 #include "train/components.h"
+#include "train/vocabulary_mark.h"
 
 namespace lmx::train {
 
@@ -28,6 +29,7 @@ LMX_API std::string find_parameters(const std::string& directory, const std::str
 struct StoredParameters {
   StateDict values, averages;
   int64_t step = 0;
+  VocabularyMark vocabulary;
 };
 LMX_API StoredParameters load_stored(const std::string& path, const std::shared_ptr<Allocator>& allocator);
 

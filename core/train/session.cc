@@ -10,6 +10,7 @@
 #include "lmx/matmul.h"
 #include "lmx/plugin.h"
 #include "train/trainer.h"
+#include "train/vocabulary_mark.h"
 
 namespace lmx::train {
 namespace {
@@ -230,6 +231,7 @@ TrainState pack_state(const Session& s, const Position& at) {
   count("window.overflows", at.window.overflows);
   for (const auto& [name, rows] : at.window.rows) count("window.rows." + name, rows);
   for (const auto& [name, n] : at.window.overflowed) count("window.overflowed." + name, n);
+  put_mark(out.numbers, mark_of(s.data.vocabulary));
   const std::vector<double> schedule = s.schedule->state();
   for (size_t i = 0; i < schedule.size(); ++i) put(str("schedule.", i), schedule[i]);
   return out;

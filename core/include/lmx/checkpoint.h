@@ -17,6 +17,8 @@ LMX_API void save_safetensors(const std::string& path, const StateDict& tensors,
 LMX_API StateDict load_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator);
 // The same, not to be written to: the tensors lie in the file, whose pages the system drops where memory is short.
 LMX_API StateDict map_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator);
+// What save_safetensors() was given beside the tensors.
+LMX_API std::map<std::string, std::string> safetensors_metadata(const std::string& path);
 
 // What a run needs to go on bit by bit. `numbers` holds scalars as text ("step", "schedule.0").
 struct TrainState {
