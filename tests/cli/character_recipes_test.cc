@@ -1,6 +1,8 @@
 // The character recipes as dry runs: parameters of the papers' sizes, and desk twins that compose.
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "run_fixture.h"
 
 namespace lmx_test {
@@ -41,6 +43,37 @@ TEST(CharacterRecipes, DeskTwins) {
     EXPECT_THAT(dry_run(recipe, {"puri/scale=desk"}), HasSubstr("corpus 'movie_reviews' is missing")) << recipe;
   EXPECT_THAT(dry_run("patwary_char_1b", {"patwary/scale=desk"}), HasSubstr("vocabulary 98"));
   EXPECT_THAT(dry_run("patwary_tieba", {"patwary/scale=desk"}), HasSubstr("vocabulary 13,000"));
+}
+
+// A recipe without its provenance, every default set.
+std::string resolved(const std::string& recipe, const std::string& scale) {
+  const Outcome o = run_lmx({"config", LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml", scale});
+  EXPECT_EQ(o.code, 0) << recipe << ": " << o.err;
+  return o.out.substr(0, o.out.find("\nprovenance:"));
+}
+
+TEST(CharacterRecipes, TwinsDifferWhereTheirRecipesDo) {
+  const std::map<std::string, std::vector<std::string>> families{
+      {"puri/scale",
+       {"puri_amazon_4096", "puri_amazon_8192", "puri_mixed", "puri_width", "puri_convergence", "sentiment_transfer"}},
+      {"patwary/scale", {"patwary_char_1b", "patwary_char_gutenberg", "patwary_amazon", "patwary_tieba"}}};
+  for (const auto& [group, recipes] : families) {
+    std::map<std::string, std::string> twins;
+    for (const std::string& recipe : recipes) {
+      const auto [twin, fresh] = twins.emplace(resolved(recipe, group + "=desk"), recipe);
+      if (fresh) continue;
+      EXPECT_EQ(resolved(recipe, group + "=paper"), resolved(twin->second, group + "=paper"))
+          << recipe << " and " << twin->second << " differ, their desk twins do not";
+    }
+  }
+}
+
+TEST(CharacterRecipes, TwinsKeepWhatTheirRecipesSay) {
+  const auto desk = [](const std::string& recipe) { return resolved(recipe, "puri/scale=desk"); };
+  EXPECT_THAT(desk("puri_amazon_4096"), AllOf(HasSubstr("\n  cells: 512\n"), HasSubstr("\n  lr: 0.003\n")));
+  EXPECT_THAT(desk("puri_amazon_8192"), AllOf(HasSubstr("\n  cells: 1024\n"), HasSubstr("\n  lr: 0.00078\n")));
+  EXPECT_THAT(desk("puri_width"), HasSubstr("\n  lr: 0.002\n"));
+  EXPECT_THAT(desk("sentiment_transfer"), AllOf(HasSubstr("\n  global: 16\n"), HasSubstr("\n  lr: 5e-04\n")));
 }
 
 // Every point is composed and checked; then what is missing is told.
