@@ -97,7 +97,7 @@ int64_t csv_column(const std::string& path, const std::string& column) {
                       "; the columns of its first line are ", config::join(names)));
 }
 
-std::string json_field(std::string_view line, const std::string& field, const std::string& place) {
+std::string json_field(std::string_view line, const std::string& field, const std::string& place, bool numbers) {
   const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
   if (!object.is_object())
     throw UserError(str("[data] ", place, ": expected a JSON object a line, found '", line.substr(0, 60), "'"));
@@ -108,6 +108,7 @@ std::string json_field(std::string_view line, const std::string& field, const st
     throw UserError(str("[data] ", place, " has no field '", field, "'", did_you_mean(field, names), "; it has ",
                         config::join(names)));
   }
+  if (numbers && found->is_number_integer()) return found->dump();
   if (!found->is_string())
     throw UserError(str("[data] ", place, ": field '", field, "' is ", found->type_name(), ", not a string"));
   return *found;

@@ -36,7 +36,8 @@ LMX_API size_t csv_records_end(std::string_view text);
 LMX_API int64_t csv_column(const std::string& path, const std::string& column);
 
 // The string `field` of a JSON object, which stands at `place` ("FILE:LINE"). UserError: no JSON object, no such field,
-// no string.
-LMX_API std::string json_field(std::string_view line, const std::string& field, const std::string& place);
+// no string. With `numbers` a whole number is taken as its digits.
+LMX_API std::string json_field(std::string_view line, const std::string& field, const std::string& place,
+                               bool numbers = false);
 
 }  // namespace lmx::data

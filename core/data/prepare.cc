@@ -11,6 +11,7 @@
 #include "data/duplicates.h"
 #include "data/records.h"
 #include "data/shard.h"
+#include "data/utf8.h"
 #include "data/word_table.h"
 #include "lmx/error.h"
 #include "lmx/random.h"
@@ -26,6 +27,7 @@ struct Worker {
   Tokenizer tokenizer;
   Cleaner cleaner;
   std::vector<std::string_view> words;
+  int64_t invalid = 0;  // strings of which `cleaner` left bytes out
 };
 
 std::vector<Worker> make_workers(const PrepareSettings& settings) {
@@ -66,6 +68,7 @@ void for_each_sentence(const Text& text, const Chunk& chunk, Worker& worker, Vis
     if (split == Split::train && !trains(settings, line)) return;
     if (static_cast<size_t>(line) < text.repeated.size() && text.repeated[static_cast<size_t>(line)]) return;
     const std::string_view cleaned = worker.cleaner.clean(record.text);
+    worker.invalid += settings.puri && find_invalid_utf8(record.text) != kValidUtf8;
     if (cleaned.empty() && (settings.puri || file.format != Format::lines)) return;
     worker.words.clear();
     if (settings.rules.unit != Unit::byte && worker.tokenizer.split(cleaned, worker.words) != Tokenizer::kValid)
@@ -94,6 +97,7 @@ struct Counts {
   WordTable words;                   // of the training split
   std::array<int64_t, 256> bytes{};  // of it, too, where the unit is byte
   std::array<SplitCounts, kSplits> splits;
+  int64_t invalid = 0;
 };
 
 void count_sentence(const Sentence& s, const PrepareSettings& settings, Counts& counts) {
@@ -130,6 +134,7 @@ Counts count_words(const Text& text) {
     }
     counts[t] = {};
   }
+  for (const Worker& worker : workers) all.invalid += worker.invalid;
   return all;
 }
 
@@ -268,6 +273,7 @@ std::string PrepareReport::text(int64_t vocab_size) const {
         << 100 * (1 - oov()) << " %, OOV " << 100 * oov() << " % of the training " << name << "s\n";
   if (!first_lost.empty())
     out << "first lost " << name << ": '" << first_lost << "' (" << first_lost_count << " times)\n";
+  if (invalid > 0) out << "left out: bytes that are not UTF-8, of " << invalid << " strings\n";
   if (repeated > 0) out << "left out: " << repeated << " strings that equal an earlier one\n";
   for (size_t s = 0; s < kSplits; ++s) {
     if (splits[s].lines == 0) continue;
@@ -316,6 +322,7 @@ PrepareReport count_text(const std::vector<SourceFile>& files, const PrepareSett
   PrepareReport report;
   report.splits = counts.splits;
   report.types = types_of(counts, settings.rules.unit);
+  report.invalid = counts.invalid;
   report.repeated = count_true(repeated);
   report.unit = settings.rules.unit;
   return report;
@@ -334,6 +341,7 @@ PrepareReport prepare(const std::vector<SourceFile>& files, const PrepareSetting
     check_splits(counts, settings);
     report.splits = counts.splits;
     report.types = types_of(counts, settings.rules.unit);
+    report.invalid = counts.invalid;
     vocabulary = settings.rules.unit == Unit::byte ? Vocabulary::bytes(counts.bytes)
                                                    : Vocabulary(choose_words(counts, settings, report));
   }  // the counts are as large as the vocabulary of all types; the second pass does not need them

@@ -44,6 +44,7 @@ struct LMX_API PrepareReport {
   std::string first_lost;  // the most frequent word that has no place in the vocabulary; "" when none is lost
   int64_t first_lost_count = 0;
   int64_t repeated = 0;  // strings left out because an earlier one is equal
+  int64_t invalid = 0;   // strings of which the cleaner left bytes out that are not UTF-8
   Unit unit = Unit::word;
   double oov() const;                          // of the training words
   std::string text(int64_t vocab_size) const;  // for people, several lines

@@ -67,7 +67,7 @@ Json identity(const PrepareSettings& s, const std::vector<SourceFile>& files) {
 Json report_to_json(const PrepareReport& r, int64_t vocab_size) {
   Json json = {{"types", r.types},        {"vocab_size", vocab_size},        {"coverage", 1 - r.oov()},
                {"oov", r.oov()},          {"first_lost_word", r.first_lost}, {"first_lost_count", r.first_lost_count},
-               {"unit", name_of(r.unit)}, {"repeated", r.repeated}};
+               {"unit", name_of(r.unit)}, {"repeated", r.repeated},          {"invalid", r.invalid}};
   for (size_t s = 0; s < kSplits; ++s) {
     json[kSplitNames[s]] = {{"lines", r.splits[s].lines},
                             {"words", r.splits[s].words},
@@ -83,6 +83,7 @@ PrepareReport report_from_json(const Json& json) {
   r.first_lost = json.at("first_lost_word");
   r.first_lost_count = json.at("first_lost_count");
   r.repeated = json.value("repeated", 0);
+  r.invalid = json.value("invalid", 0);
   const std::string unit = json.value("unit", "word");
   for (const Unit known : {Unit::character, Unit::byte})
     if (unit == name_of(known)) r.unit = known;

@@ -76,12 +76,34 @@ FeatureMatrix from_csv(const std::string& path) {
 
 }  // namespace
 
-LabelledTexts read_labelled(const std::string& path, const std::string& text, const std::string& label) {
+namespace {
+
+// A label may be a whole number, too.
+LabelledTexts read_json_lines(const std::string& path, const std::string& text, const std::string& label,
+                              std::vector<std::string>& words) {
+  const std::string content = data::read_file(path);
+  LabelledTexts out;
+  int64_t number = 0;
+  for (size_t at = 0; at < content.size();) {
+    const size_t end = std::min(content.find('\n', at), content.size());
+    const std::string_view line = std::string_view(content).substr(at, end - at);
+    at = end + 1;
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    out.places.push_back(str(path, ":", number));
+    out.texts.push_back(data::json_field(line, text, out.places.back()));
+    if (!label.empty()) words.push_back(data::json_field(line, label, out.places.back(), true));
+  }
+  return out;
+}
+
+LabelledTexts read_csv(const std::string& path, const std::string& text, const std::string& label,
+                       std::vector<std::string>& words) {
   const auto text_column = static_cast<size_t>(data::csv_column(path, text));
   const size_t label_column = label.empty() ? text_column : static_cast<size_t>(data::csv_column(path, label));
   const std::string content = data::read_file(path);
   data::CsvReader reader(std::string_view(content).substr(content.starts_with("\xEF\xBB\xBF") ? 3 : 0));
-  std::vector<std::string> fields, words;
+  std::vector<std::string> fields;
   LabelledTexts out;
   static_cast<void>(reader.next(fields));
   while (reader.next(fields)) {
@@ -91,9 +113,20 @@ LabelledTexts read_labelled(const std::string& path, const std::string& text, co
                                                 label, "' is missing")
                                           : std::string("a quoted field begins here and does not end")));
     out.texts.push_back(fields[text_column]);
+    out.places.push_back(str(path, ":", reader.line() + 1));
     words.push_back(fields[label_column]);
   }
   if (out.texts.empty()) throw UserError(str("[features] ", path, " holds no text below its first line"));
+  return out;
+}
+
+}  // namespace
+
+LabelledTexts read_labelled(const std::string& path, const std::string& text, const std::string& label) {
+  std::vector<std::string> words;
+  const bool json = path.ends_with(".jsonl");
+  LabelledTexts out = json ? read_json_lines(path, text, label, words) : read_csv(path, text, label, words);
+  if (out.texts.empty()) throw UserError(str("[features] ", path, " holds no text"));
   if (!label.empty()) out.labels = labels_of(words, path);
   return out;
 }

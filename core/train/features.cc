@@ -79,7 +79,9 @@ FeatureMatrix text_features(const std::string& directory, const LabelledTexts& t
   require_strings(run_text, "features");
   std::vector<Ids> ids;
   for (size_t i = 0; i < texts.texts.size(); ++i)
-    ids.push_back(run_text.whole(texts.texts[i], str("[features] text ", i + 1)));
+    ids.push_back(run_text.whole(texts.texts[i],
+                                 str("[features] ", texts.places.empty() ? str("text ", i + 1) : texts.places[i])));
+  run_text.warn_of_losses("[features] the texts");
   SavedRun run(directory, recipe, vocabulary, options.checkpoint);
   const ModelState first = run.network.model->initial_state(run.ctx, 1);
   const std::string name = state_name(first, options.state);
@@ -122,6 +124,7 @@ UnitTrace trace_unit(const std::string& directory, const std::string& text, cons
   RunText run_text(recipe, vocabulary);
   require_strings(run_text, "features");
   const std::vector<Ids> ids{run_text.whole(text, "[features] the text")};
+  run_text.warn_of_losses("[features] the text");
   SavedRun run(directory, recipe, vocabulary, checkpoint);
   ModelState state = run.network.model->initial_state(run.ctx, 1);
   const std::string name = state_name(state, unit.state);

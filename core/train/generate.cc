@@ -115,6 +115,7 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
   const Vocabulary vocabulary = load_vocabulary(directory);
   RunText text(recipe, vocabulary);
   std::vector<int32_t> ids = text.prompt(options.prompt, "[generate] the prompt");
+  text.warn_of_losses("[generate] the prompt");
   SavedRun run(directory, recipe, vocabulary, options.checkpoint);
   Reader reader(run, options);
   const RandomKey key = RandomKey(static_cast<uint64_t>(options.seed)).fold("generate");

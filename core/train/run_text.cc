@@ -1,7 +1,9 @@
 #include "train/run_text.h"
 
-#include <set>
+#include <algorithm>
 
+#include "base/utf8.h"
+#include "data/prepare.h"
 #include "lmx/corpora.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -32,13 +34,43 @@ std::vector<int32_t> RunText::ids_of(std::string_view text, const std::string& w
   std::vector<std::string_view> words;
   const size_t wrong = tokenizer_.split(text, words);
   if (wrong != data::Tokenizer::kValid) throw UserError(str(what, " is no valid UTF-8 at byte ", wrong));
-  std::set<std::string_view> warned;
+  read_ += static_cast<int64_t>(words.size());
   for (const std::string_view word : words) {
     ids.push_back(vocabulary_.id(word));
-    if (ids.back() == Vocabulary::kUnk && warned.insert(word).second)
-      log_warn(str(what, ": '", word, "' is not in the vocabulary; it counts as <unk>"));
+    if (ids.back() == Vocabulary::kUnk) ++unknown_[std::string(word)];
   }
   return ids;
+}
+
+std::string_view RunText::cleaned(const std::string& text) {
+  invalid_ += text_.puri && find_invalid_utf8(text) != kValidUtf8;
+  return cleaner_.clean(text);
+}
+
+void RunText::warn_of_losses(const std::string& what) const {
+  if (invalid_ > 0)
+    log_warn(str(what, ": bytes that are not UTF-8 are left out, of ", count_text(invalid_),
+                 invalid_ == 1 ? " text" : " texts"));
+  warn_of_unknown(what);
+}
+
+void RunText::warn_of_unknown(const std::string& what) const {
+  if (unknown_.empty()) return;
+  constexpr size_t kShown = 8;
+  std::vector<std::pair<int64_t, std::string>> most;
+  int64_t sum = 0;
+  for (const auto& [word, count] : unknown_) {
+    most.emplace_back(-count, word);
+    sum += count;
+  }
+  if (sum == 1) return log_warn(str(what, ": '", most[0].second, "' is not in the vocabulary; it counts as <unk>"));
+  std::sort(most.begin(), most.end());
+  std::string text = str(what, ": ", count_text(sum), " of ", count_text(read_), " ", data::name_of(unit()),
+                         "s are not in the vocabulary and count as <unk>, ",
+                         count_text(static_cast<int64_t>(most.size())), " different:");
+  for (size_t i = 0; i < std::min(most.size(), kShown); ++i)
+    text += str(i ? ", '" : " '", most[i].second, "' ", count_text(-most[i].first));
+  log_warn(text + (most.size() > kShown ? ", ..." : ""));
 }
 
 std::vector<int32_t> RunText::prompt(const std::string& text, const std::string& what) {
@@ -48,19 +80,19 @@ std::vector<int32_t> RunText::prompt(const std::string& text, const std::string&
     leading_ = 1;
     return ids;
   }
-  std::string cleaned(cleaner_.clean(text));
-  if (cleaned.empty()) cleaned = "\n ";
+  std::string clean(cleaned(text));
+  if (clean.empty()) clean = "\n ";
   // A prompt goes on where it ends: inside a word, unless white space stands there.
   else if (text.find_last_of(" \t\r\n") != text.size() - 1)
-    cleaned.pop_back();
+    clean.pop_back();
   leading_ = 2;
-  return ids_of(cleaned, what);
+  return ids_of(clean, what);
 }
 
 std::vector<int32_t> RunText::whole(const std::string& text, const std::string& what) {
-  std::string cleaned(cleaner_.clean(text));
-  if (text_.puri && cleaned.empty()) cleaned = "\n  ";
-  std::vector<int32_t> ids = ids_of(cleaned, what);
+  std::string clean(cleaned(text));
+  if (text_.puri && clean.empty()) clean = "\n  ";
+  std::vector<int32_t> ids = ids_of(clean, what);
   if (text_.end_of_line) ids.push_back(line_end());
   if (ids.empty()) throw UserError(str(what, " is empty"));
   return ids;

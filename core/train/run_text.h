@@ -1,6 +1,7 @@
 // A run's text as its ids and back, without its data.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,8 +26,7 @@ class LMX_API RunText {
   RunText(const Recipe& recipe, const Vocabulary& vocabulary);
   data::Unit unit() const { return text_.rules.unit; }
   // What a continuation of `text` is drawn behind: the end of the line or string before, then `text`. `what` is for
-  // messages ("the prompt"). UserError: invalid UTF-8, but of bytes. Words and characters that the vocabulary lacks are
-  // warned of.
+  // messages ("the prompt"). UserError: invalid UTF-8, but of bytes.
   std::vector<int32_t> prompt(const std::string& text, const std::string& what);
   // A string as the data holds it, with its end. UserError: invalid UTF-8, nothing left of it.
   std::vector<int32_t> whole(const std::string& text, const std::string& what);
@@ -34,6 +34,9 @@ class LMX_API RunText {
   std::string text_of(const std::vector<int32_t>& ids) const;
   // An id as text: "<unk>", a line end for </s>.
   std::string token_of(int32_t id) const;
+  // Warns once of what was lost of all that was read so far: what the vocabulary lacks, and bytes that the cleaner left
+  // out because they are not UTF-8.
+  void warn_of_losses(const std::string& what) const;
   int64_t leading() const { return leading_; }  // ids of prompt() before the text's own
 
  private:
@@ -45,6 +48,12 @@ class LMX_API RunText {
   data::Tokenizer tokenizer_;
   data::Cleaner cleaner_;
   int64_t leading_ = 1;
+  void warn_of_unknown(const std::string& what) const;
+  std::string_view cleaned(const std::string& text);
+
+  int64_t invalid_ = 0;                                  // texts with bytes that the cleaner left out
+  int64_t read_ = 0;                                     // words or characters
+  std::map<std::string, int64_t, std::less<>> unknown_;  // those that the vocabulary lacks: how often
 };
 
 }  // namespace lmx::train

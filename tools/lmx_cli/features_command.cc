@@ -94,7 +94,8 @@ void heatmap(const Options& o) {
 void features(const Options& o) {
   if (!o.heatmap.empty()) return heatmap(o);
   if (o.input.empty() || o.out.empty())
-    throw UserError("[features] name a CSV file of texts and --out FILE, or --heatmap FILE with --unit and --text");
+    throw UserError(
+        "[features] name a file of texts (CSV or .jsonl) and --out FILE, or --heatmap FILE with --unit and --text");
   const LabelledTexts texts = read_labelled(o.input, o.text_column, o.no_labels ? "" : o.label_column);
   o.directories.load();
   const FeatureMatrix matrix = text_features(o.run, texts, o.features);
@@ -118,13 +119,15 @@ void add_features(CLI::App& app) {
                  "the values of one unit over a text"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
-  command->add_option("CSV", o->input, "a CSV file with a header")->type_name("");
+  command->add_option("TEXTS", o->input, "a CSV file with a header, or JSON lines (.jsonl)")->type_name("");
   command->add_option("--out", o->out, "features to write: .csv, else safetensors")->type_name("FILE");
   command->add_option("--state", o->features.state, "cell or hidden of the last layer, or a tensor's name: lstm.0.c")
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--text-column", o->text_column, "column of the texts")->type_name("NAME")->capture_default_str();
-  command->add_option("--label-column", o->label_column, "column of the labels")
+  command->add_option("--text-column", o->text_column, "column, or field, of the texts")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--label-column", o->label_column, "column, or field, of the labels")
       ->type_name("NAME")
       ->capture_default_str();
   command->add_flag("--no-labels", o->no_labels, "the file has none");

@@ -17,6 +17,7 @@ ProbeTexts divide_texts(const LabelledTexts& all, int64_t seed) {
     LabelledTexts& part = i < n / 10 ? out.test : i < n / 5 ? out.valid : out.train;
     part.texts.push_back(all.texts[from]);
     part.labels.push_back(all.labels[from]);
+    part.places.push_back(all.places[from]);
   }
   return out;
 }
@@ -33,6 +34,7 @@ ProbeTexts texts_of_corpus(const std::string& name, const TextColumns& columns, 
       const LabelledTexts more = read_labelled(place.directory + "/" + file, columns.text, columns.label);
       texts.texts.insert(texts.texts.end(), more.texts.begin(), more.texts.end());
       texts.labels.insert(texts.labels.end(), more.labels.begin(), more.labels.end());
+      texts.places.insert(texts.places.end(), more.places.begin(), more.places.end());
     }
     return texts;
   };

@@ -15,9 +15,10 @@ namespace lmx {
 struct LabelledTexts {
   std::vector<std::string> texts;
   std::vector<int> labels;
+  std::vector<std::string> places;  // "FILE:LINE" of each, for messages; may be empty
 };
-// A CSV file with a header. UserError: a missing column (names those there are), a label that is no 0 or 1 (or two
-// other words: the lesser one, by bytes, is 0), no text at all. `label` "": none.
+// A CSV file with a header, or JSON lines (.jsonl) of objects. UserError: a missing column (names those there are), a
+// label that is no 0 or 1 (or two other words: the lesser one, by bytes, is 0), no text at all. `label` "": none.
 LMX_API LabelledTexts read_labelled(const std::string& path, const std::string& text, const std::string& label);
 
 // Rows of numbers, one a text.
