@@ -167,6 +167,7 @@ class LMX_API Trainer {
   StepLoss agree(const StepLoss& own);  // the loss over all ranks; and whether a signal came to any
   void update(const StepLoss& loss);
   Outcome clip_and_apply(const StepLoss& loss, double lr);
+  void add_loss(const StepLoss& loss);
   void account(const StepLoss& loss, const Outcome& outcome, int64_t step);
   Outcome judge(const StepLoss& loss, const ClipResult& clipped) const;
   std::string divergence(const StepLoss& loss, const ClipResult& clipped) const;

@@ -142,17 +142,24 @@ void Trainer::update(const StepLoss& loss) {
   s_.sync->after_step(s_.ctx);
 }
 
-void Trainer::account(const StepLoss& loss, const Outcome& outcome, int64_t step) {
-  if (!outcome.made()) s_.sync->discard();
-  if (!outcome.overflow.empty()) return handle_overflow(outcome, step);
-  at_.window.grad_norm = outcome.grad_norm;
-  if (!outcome.divergence.empty()) return handle_divergence(outcome.divergence, step);
-  if (s_.carried) s_.carried->commit();
-  if (const double factor = scaling_.passed(at_.loss_scale); factor != 1) s_.sync->rescale(factor);
+void Trainer::add_loss(const StepLoss& loss) {
   at_.window.positions += loss.positions;
   at_.window.padded += loss.padded;
   at_.window.nats += loss.nats;
   at_.window.tokens += loss.tokens;
+}
+
+void Trainer::account(const StepLoss& loss, const Outcome& outcome, int64_t step) {
+  if (!outcome.made()) s_.sync->discard();
+  if (!outcome.overflow.empty()) {
+    add_loss(loss);  // finite, though its gradients are not
+    return handle_overflow(outcome, step);
+  }
+  at_.window.grad_norm = outcome.grad_norm;
+  if (!outcome.divergence.empty()) return handle_divergence(outcome.divergence, step);
+  if (s_.carried) s_.carried->commit();
+  if (const double factor = scaling_.passed(at_.loss_scale); factor != 1) s_.sync->rescale(factor);
+  add_loss(loss);
   ++at_.window.updates;
   for (const auto& [name, rows] : outcome.rows) at_.window.rows[name] += rows;
   at_.skipped_in_a_row = 0;

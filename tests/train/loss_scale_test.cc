@@ -71,6 +71,8 @@ TEST_F(Fp16, OverflowsRecoversAndComesOutAsFp32) {
   const auto all = records("fp16", "train");
   EXPECT_EQ(all[0]["overflows"], 1);
   EXPECT_EQ(all[0]["loss_scale"], 8388608);
+  ASSERT_TRUE(all[0]["nll_nat"].is_number()) << "the loss of a step that overflows is finite";
+  EXPECT_NEAR(all[0]["nll_nat"], records("fp32", "train")[0]["nll_nat"], 0.01);
   bool rose = false, census = false;
   for (size_t i = 1; i < all.size(); ++i) {
     rose = rose || all[i]["loss_scale"] > all[i - 1]["loss_scale"];
