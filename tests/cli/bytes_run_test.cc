@@ -56,8 +56,10 @@ double farthest(const std::string& a, const std::string& b) {
 }
 
 TEST_F(BytesRun, TrainsEvaluatesAndResumes) {
+  write("word_lm_gutenberg.yaml", kTinyRecipe);  // the twin that a run of words is told of
   const Outcome trained = run("a");
   ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out, AllOf(HasSubstr(" report "), Not(HasSubstr("word_lm_gutenberg"))));
   EXPECT_THAT(trained.err,
               AllOf(HasSubstr("vocabulary 256"), HasSubstr("tbptt: 6 shards of "), HasSubstr(" % of the tokens")));
   EXPECT_THAT(read_file(path("a/metrics.jsonl")), AllOf(HasSubstr("\"bpc\":"), HasSubstr("bytes_per_s")));
@@ -149,6 +151,10 @@ TEST_F(BytesRun, FeaturesAndProbe) {
                               "--test", path("p-test.safetensors"), "--penalty", "l2"});
   EXPECT_EQ(number_behind(again.out, "l2 test_accuracy_percent"), number_behind(o.out, "l2 test_accuracy_percent"));
   EXPECT_THAT(lmx({"probe", path("a")}).err, HasSubstr("--corpus NAME"));
+  const Outcome none =
+      good({"probe", path("a"), "--train", csv, "--penalty", "l1", "--c", "1e-9", "--histogram", path("none.svg")});
+  EXPECT_THAT(none.out, AllOf(HasSubstr("strongest_unit none (all weights are 0; with a larger --c fewer are)\n"),
+                              Not(HasSubstr("written"))));
 }
 
 TEST_F(BytesRun, AUnitOverAText) {

@@ -298,6 +298,18 @@ TEST_F(Sweep, RandomPointsAreTheSameForASeed) {
   refused({"seed=1,2", "--random", "3"}, {"only 2 different points"});
 }
 
+// Of each point what `lmx run --dry-run` says of it.
+TEST_F(Sweep, ADryRunTellsParametersAndMemory) {
+  const Outcome o = sweep("none", {"model.cells=16,512", "--dry-run"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, testing::ContainsRegex("POINT +model.cells +STEPS +PARAMETERS +MEMORY\n"));
+  for (const std::string cells : {"16", "512"}) {
+    const std::string one = run("one", {"model.cells=" + cells, "--dry-run"}).out, key = "  total ";
+    const size_t at = one.find(key) + key.size();
+    EXPECT_THAT(o.out, HasSubstr(" " + one.substr(at, one.find('\n', at) - at) + "\n")) << one;
+  }
+}
+
 TEST_F(Sweep, ARecipeMaySayWhatItVaries) {
   write("tiny.yaml", std::string(kTinyRecipe) +
                          "sweep:\n  params: {optimizer.lr: [0.001, 0.01], train.steps: 3}\n"

@@ -78,6 +78,10 @@ void print(const ProbeResult& r, int64_t units, bool tested, const std::string& 
 }
 
 void print_unit(const StrongestUnit& u, bool tested) {
+  if (u.weight == 0) {
+    std::printf("strongest_unit none (all weights are 0; with a larger --c fewer are)\n");
+    return;
+  }
   std::printf("strongest_unit %lld (weight %.4g)\n", static_cast<long long>(u.unit), u.weight);
   if (tested) std::printf("strongest_unit test_accuracy_percent %.2f\n", 100 * u.test);
   std::printf("strongest_unit valid_accuracy_percent %.2f (train %.2f %%; label %d above %.4g)\n", 100 * u.valid,
@@ -115,7 +119,7 @@ void probe_command(const Options& o) {
   const ProbeResult result = probe(sets.train, sets.valid, sets.test, o.probe);
   print(result, sets.train.columns, tested, "");
   print_unit(result.strongest, tested);
-  if (!o.histogram.empty()) {
+  if (!o.histogram.empty() && result.strongest.weight != 0) {
     write_file_atomically(o.histogram, histogram_of(sets.train, result.strongest));
     std::printf("written %s\n", o.histogram.c_str());
   }
@@ -136,7 +140,7 @@ void add_probe(CLI::App& app) {
   command->add_option("RUN", o->run, "a run's folder; without it --train, --valid and --test are features")
       ->type_name("");
   command->add_option("--corpus", o->corpus, "labelled texts of the registry: sst2, movie_reviews")->type_name("NAME");
-  command->add_option("--train", o->train, "a CSV file of texts, or features")->type_name("FILE");
+  command->add_option("--train", o->train, "a file of texts (CSV or .jsonl), or features")->type_name("FILE");
   command->add_option("--valid", o->valid, "without it a tenth of the texts each for validation and test")
       ->type_name("FILE");
   command->add_option("--test", o->test, "")->type_name("FILE");

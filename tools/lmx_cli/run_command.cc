@@ -9,6 +9,7 @@
 #include "checks.h"
 #include "commands.h"
 #include "lmx/config.h"
+#include "lmx/data.h"
 #include "lmx/error.h"
 #include "lmx/train.h"
 #include "lmx/translate.h"
@@ -55,7 +56,7 @@ void print_next(const lmx::RunResult& r, const Options& o) {
       std::cout << " " << shell_quoted(word);  // the same recipe again
     if (o.ranks) std::cout << " --ranks " << o.ranks;
     std::cout << repeated("--config-dir", o.compose.search_path) << plugins << " --resume " << run << "\n";
-  } else if (r.translates) {
+  } else if (r.translates || lmx::is_character(r.unit)) {
     std::cout << lmx << " report " << run << "\n";
   } else if (recipe.filename() == twin.filename()) {
     std::cout << lmx << " run " << shell_quoted(o.recipe) << " model.cells=512 --dry-run\n";

@@ -48,12 +48,12 @@ Request request_of(const Options& o) {
 void print_plan(const Plan& plan) {
   std::vector<std::vector<std::string>> rows{{"POINT"}};
   for (const Axis& axis : plan.axes) rows[0].push_back(axis.name);
-  rows[0].insert(rows[0].end(), {"STEPS", "PARAMETERS"});
+  rows[0].insert(rows[0].end(), {"STEPS", "PARAMETERS", "MEMORY"});
   for (const Point& point : plan.points) {
     std::vector<std::string> row{point.id};
     row.insert(row.end(), point.place.begin(), point.place.end());
     row.push_back(point.steps > 0 ? std::to_string(point.steps) : "epochs");
-    row.push_back(point.parameters.empty() ? "-" : point.parameters);
+    for (const std::string& said : {point.parameters, point.memory}) row.push_back(said.empty() ? "-" : said);
     rows.push_back(std::move(row));
   }
   std::cout << plan.name << ": " << plan.points.size() << (plan.points.size() == 1 ? " point" : " points") << ", "
@@ -236,7 +236,8 @@ void add_how(CLI::App& command, const std::shared_ptr<Options>& o) {
   command.add_option("--out", o->out, "the sweep's folder (runs/sweeps/RECIPE/DATE-TIME)")->type_name("DIR");
   command.add_option("--resume", o->resume, "a sweep's folder, or auto: the newest sweep of this recipe")
       ->type_name("DIR|auto");
-  command.add_flag("--dry-run,-n", o->dry_run, "compose and check every point, list them; run nothing");
+  command.add_flag("--dry-run,-n", o->dry_run,
+                   "compose and check every point, list them with a rank's memory; run nothing");
 }
 
 }  // namespace

@@ -90,6 +90,14 @@ void add_missing(Plan& plan, const std::string& dry_run) {
   }
 }
 
+// What the dry run says behind `key`, up to the line's end or a colon; "" where it says nothing.
+std::string said(const std::string& dry_run, const std::string& key) {
+  const size_t at = dry_run.find(key);
+  if (at == std::string::npos) return {};
+  const size_t begin = at + key.size();
+  return dry_run.substr(begin, dry_run.find_first_of(":\n", begin) - begin);
+}
+
 void compose_point(Plan& plan, size_t number, const std::vector<std::string>& fixed) {
   Point& point = plan.points[number];
   lmx::ComposeOptions options;
@@ -99,9 +107,9 @@ void compose_point(Plan& plan, size_t number, const std::vector<std::string>& fi
   const Node composed = lmx::compose_run(plan.request.recipe, options, {plan.name, static_cast<int64_t>(number)});
   point.yaml = lmx::to_yaml(lmx::full_recipe(composed, point.id));
   read_resources(point);
-  const std::string dry = lmx::dry_run(composed, point.id), key = "\nparameters ";
-  if (const size_t at = dry.find(key); at != std::string::npos)
-    point.parameters = dry.substr(at + key.size(), dry.find('\n', at + 1) - at - key.size());
+  const std::string dry = lmx::dry_run(composed, point.id);
+  point.parameters = said(dry, "\nparameters ");
+  point.memory = said(dry, "\n  total ");
   add_missing(plan, dry);
 }
 

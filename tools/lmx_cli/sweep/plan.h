@@ -52,6 +52,7 @@ struct Point {
   int64_t processes = 1;    // that it starts (comm: mpi)
   int64_t threads = 0;      // of each; 0: as many as there are cores
   std::string parameters;   // their number, as the dry run tells it; "" where it was not made
+  std::string memory;       // of a rank, likewise
   bool translates = false;  // once it has trained (train.final_bleu)
 };
 
