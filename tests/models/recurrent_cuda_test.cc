@@ -1,0 +1,77 @@
+// The pointwise kernels of the multiplicative LSTM and the recurrent highway network on a CUDA device against the CPU:
+// same source, same numbers up to rounding.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "lmx/cuda.h"
+#include "lmx/kernels.h"
+#include "lmx/plugin.h"
+#include "mlstm_kernels.h"
+#include "ops/gradcheck.h"
+#include "rhn_kernels.h"
+
+namespace lmx {
+namespace {
+
+using Kernels = std::function<void(Device::Kind, std::vector<Tensor>&)>;
+
+// Tensors of these shapes, which `run` changes in place, after it has run on the CPU and on the device.
+void expect_equal(const char* plugin, const std::vector<Shape>& shapes, const Kernels& run) {
+  Registry::instance().add_default_directories();
+  Registry::instance().find(PluginKind::model, plugin);
+  const auto on = [&](const std::shared_ptr<Allocator>& a) {
+    std::vector<Tensor> tensors;
+    for (size_t i = 0; i < shapes.size(); ++i)
+      tensors.push_back(copy_to(testing::f64_tensor(shapes[i], i + 1).to(DType::f32), a));
+    run(a->device().kind, tensors);
+    for (Tensor& t : tensors) t = copy_to(t, Allocator::cpu());
+    return tensors;
+  };
+  const std::vector<Tensor> want = on(Allocator::cpu()), got = on(cuda_allocator(0));
+  for (size_t k = 0; k < want.size(); ++k) {
+    for (int64_t i = 0; i < want[k].numel(); ++i)
+      ASSERT_NEAR(got[k].data<float>()[i], want[k].data<float>()[i], 2e-6) << k << ' ' << i;
+  }
+}
+
+class RecurrentCuda : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
+  }
+  static constexpr int64_t kBatch = 5, kCells = 300;
+};
+
+TEST_F(RecurrentCuda, MlstmProductsEqualTheCpus) {
+  mlstm::add_cpu_kernels();
+  const Shape state{kBatch, kCells};
+  expect_equal("mlstm", {state, state, state, state}, [](Device::Kind kind, std::vector<Tensor>& t) {
+    const Device device{kind, 0};
+    const auto forward = kernel<mlstm::ProductKernel<float>>("mlstm_product", device, DType::f32);
+    const auto backward = kernel<mlstm::ProductBackwardKernel<float>>("mlstm_product_backward", device, DType::f32);
+    const int64_t n = kBatch * kCells;
+    forward({t[0].data<float>(), t[1].data<float>(), t[2].data<float>(), n});
+    backward({t[0].data<float>(), t[1].data<float>(), t[3].data<float>(), n});
+  });
+}
+
+TEST_F(RecurrentCuda, RhnLayersEqualTheCpus) {
+  rhn::add_cpu_kernels();
+  const Shape state{kBatch, kCells};
+  for (const bool coupled : {true, false}) {
+    const int64_t gates = (coupled ? 2 : 3) * kCells;
+    expect_equal("rhn", {{kBatch, gates}, {gates}, state, state, state},
+                 [coupled](Device::Kind kind, std::vector<Tensor>& t) {
+                   const Device device{kind, 0};
+                   const auto forward = kernel<rhn::ForwardKernel<float>>("rhn_forward", device, DType::f32);
+                   const auto backward = kernel<rhn::BackwardKernel<float>>("rhn_backward", device, DType::f32);
+                   forward({t[0].data<float>(), t[1].data<float>(), t[2].data<float>(), t[3].data<float>(), kBatch,
+                            kCells, coupled, -0.7f});
+                   backward({t[0].data<float>(), t[2].data<float>(), t[4].data<float>(), kBatch, kCells, coupled});
+                 });
+  }
+}
+
+}  // namespace
+}  // namespace lmx
