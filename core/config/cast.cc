@@ -16,8 +16,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-[[noreturn]] void fail_cast(const std::string& type, const Node& node) {
-  throw UserError(str(at(node.mark), type, "() cannot take ", describe_value(node)));
+[[noreturn]] void fail_cast(const Node& node) {
+  throw UserError("cannot take " + describe_value(node));
 }
 
 std::string cast_int(const Node& node) {
@@ -25,14 +25,14 @@ std::string cast_int(const Node& node) {
   if (const auto i = parse_int(node.text)) return std::to_string(*i);
   const auto d = node.quoted ? std::nullopt : parse_double(node.text);
   constexpr double kLimit = 9.2e18;
-  if (!d || !(std::abs(*d) < kLimit)) fail_cast("int", node);
+  if (!d || !(std::abs(*d) < kLimit)) fail_cast(node);
   return std::to_string(static_cast<int64_t>(*d));
 }
 
 std::string cast_float(const Node& node) {
   if (const auto b = parse_bool(node.text)) return *b ? "1.0" : "0.0";
   const auto d = parse_double(typed_scalar(node.text, {}).text);  // 'inf' as well
-  if (!d) fail_cast("float", node);
+  if (!d) fail_cast(node);
   return double_text(*d);
 }
 
@@ -53,7 +53,7 @@ std::string float_text(double value) {
 std::string cast_bool(const Node& node) {
   if (const auto b = parse_bool(lower(node.text))) return *b ? "true" : "false";
   const auto d = node.quoted ? std::nullopt : parse_double(node.text);
-  if (!d) fail_cast("bool", node);
+  if (!d) fail_cast(node);
   return *d != 0 ? "true" : "false";
 }
 
@@ -96,7 +96,7 @@ Node cast(const std::string& type, const Node& node) {
   for (auto& entry : result.entries) entry.second = cast(type, entry.second);
   if (node.kind == Node::Kind::null) {
     if (type == "str") return Node::string("null", node.mark);
-    fail_cast(type, node);
+    fail_cast(node);
   }
   if (node.kind != Node::Kind::scalar) return result;
   result.quoted = type == "str";

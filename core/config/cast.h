@@ -15,7 +15,7 @@ Node typed_scalar(const std::string& text, const Mark& mark);
 std::string text_of_value(const Node& scalar);
 
 bool is_cast(std::string_view name);
-// Reaches into lists and maps. UserError when a value has no such form.
+// Reaches into lists and maps. UserError, the problem alone, when a value has no such form.
 Node cast(const std::string& type, const Node& node);
 
 // Whether two scalars are equal as values: 1e3 and 1000.0, but not '1' and 1.

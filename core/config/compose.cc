@@ -10,10 +10,11 @@
 
 namespace lmx {
 
-void config::Inputs::add(const std::vector<std::string>& overrides) {
-  for (const std::string& text : overrides) {
+void config::Inputs::add(const ComposeOptions& options) {
+  for (const std::string& text : options.overrides) {
     Override o = parse_override(text);
     refuse_sweep(o);
+    if (const auto place = options.places.find(text); place != options.places.end()) o.put_at(place->second);
     (is_group_override(o, sources) ? groups : values).push_back(std::move(o));
   }
 }
@@ -69,7 +70,7 @@ void note_changes(const Node& before, const Node& now, const std::string& path, 
 
 Node compose_run(const std::string& recipe_file, const ComposeOptions& options, const RunNames& names) {
   config::Inputs inputs(recipe_file, options.search_path);
-  inputs.add(options.overrides);
+  inputs.add(options);
   const config::Expanded expanded = config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups);
   const Node root = put_together(inputs, expanded, options);
   if (!options.resolve) return root;
@@ -78,6 +79,7 @@ Node compose_run(const std::string& recipe_file, const ComposeOptions& options, 
   run.number = names.job_number;
   run.override_dirname = override_dirname(options.overrides);
   run.choices = expanded.choices;
+  if (options.default_of) run.default_of = [&](const std::string& path) { return options.default_of(root, path); };
   return config::resolve_interpolations(root, run);
 }
 
@@ -87,7 +89,7 @@ Node compose(const std::string& recipe_file, const ComposeOptions& options) {
 
 std::vector<MergedFile> merged_files(const std::string& recipe_file, const ComposeOptions& options) {
   config::Inputs inputs(recipe_file, options.search_path);
-  inputs.add(options.overrides);
+  inputs.add(options);
   std::vector<MergedFile> files;
   for (const config::MergeStep& step : config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups).steps)
     files.push_back({step.source->file, step.package, step.chosen_by});
@@ -96,7 +98,7 @@ std::vector<MergedFile> merged_files(const std::string& recipe_file, const Compo
 
 History replaced_values(const std::string& recipe_file, const ComposeOptions& options) {
   config::Inputs inputs(recipe_file, options.search_path);
-  inputs.add(options.overrides);
+  inputs.add(options);
   History history;
   Node before = Node::map();
   const config::Expanded expanded = config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups);

@@ -15,7 +15,7 @@ struct Inputs {
   Inputs(const std::string& recipe_file, const std::vector<std::string>& search_path)
       : recipe(Sources::load(recipe_file)), sources(recipe_file, search_path) {}
   // UserError: a sweep, which one run has no use for.
-  void add(const std::vector<std::string>& overrides);
+  void add(const ComposeOptions& options);
 
   SourceFile recipe;
   Sources sources;

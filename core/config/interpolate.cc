@@ -40,6 +40,7 @@ class Resolution {
     result.text = node.text;
     result.quoted = node.quoted;
     result.mark = node.mark;
+    result.key_mark = node.key_mark;
     for (size_t i = 0; i < node.items.size(); ++i)
       result.items.push_back(resolve(node.items[i], join_path(path, std::to_string(i))));
     for (const auto& [key, value] : node.entries)
@@ -82,6 +83,7 @@ class Resolution {
     Node result = expand(node.text, site);
     active_.pop_back();
     result.mark = node.mark;
+    result.key_mark = node.key_mark;
     return result;
   }
 
@@ -189,6 +191,8 @@ class Resolution {
       fail(site, str("${", reference, "} is no reference; expected ${a.b} or ${resolver:argument}"));
     const std::string path = absolute(reference, site);
     const Node* target = find(path, site);
+    if (!target && run_.default_of)
+      if (const auto value = run_.default_of(path)) return *value;
     if (!target) {
       std::vector<std::string> paths;
       collect_paths(root_, "", paths);

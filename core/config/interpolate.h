@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "lmx/config.h"
@@ -15,6 +17,7 @@ struct RunValues {
   int64_t number = 0;                          // job.num
   std::string override_dirname;                // job.override_dirname
   std::map<std::string, std::string> choices;  // runtime.choices.<group>
+  std::function<std::optional<Node>(const std::string& path)> default_of;  // of what is not written, or empty
 };
 
 // The tree with every interpolation replaced. UserError: unknown name, cycle, reference to `???`, broken syntax.

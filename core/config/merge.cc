@@ -92,7 +92,11 @@ void merge(Node& into, const Node& from, const std::string& path, const Node* ro
   if (root && from.kind == Node::Kind::map) {
     // A map over a lone `${a}` changes a copy of the map that it stands for.
     const Node* target = referred(*root, into, path);
-    if (target && target->kind == Node::Kind::map) into = Node(*target);
+    if (target && target->kind == Node::Kind::map) {
+      const Mark key_mark = into.key_mark;
+      into = Node(*target);
+      into.key_mark = key_mark;
+    }
   }
   if (into.kind == Node::Kind::map && from.kind == Node::Kind::map) {
     for (const auto& [key, value] : from.entries) {

@@ -12,6 +12,9 @@ namespace lmx::config {
 // "recipes/x.yaml:12:3: model.cells: ", or "override 'model.cells=abc': " where the override already names the path.
 std::string at(const Mark& mark, std::string_view path = {});
 
+// Where a message about the key of `node` points to.
+const Mark& key_place(const Node& node);
+
 std::string join(const std::vector<std::string>& parts, std::string_view separator = ", ");
 // "model" + "cells" = "model.cells"; an empty parent or child leaves the other.
 std::string join_path(std::string_view parent, std::string_view child);

@@ -9,6 +9,24 @@ std::string to_string(const Mark& mark) {
   return str(mark.file, ":", mark.line, ":", mark.column);
 }
 
+namespace {
+
+void collect_overrides(const Node& node, std::vector<std::string>& overrides) {
+  const std::string& file = node.mark.file;
+  const bool typed = node.mark.line == 0 && !file.empty();
+  if (typed && std::find(overrides.begin(), overrides.end(), file) == overrides.end()) overrides.push_back(file);
+  for (const Node& item : node.items) collect_overrides(item, overrides);
+  for (const auto& entry : node.entries) collect_overrides(entry.second, overrides);
+}
+
+}  // namespace
+
+std::string place_of_values(const Node& node, const std::string& path) {
+  std::vector<std::string> overrides;
+  collect_overrides(node, overrides);
+  return overrides.empty() ? config::at(node.mark, "") + path : str(config::join(overrides), ": ", path);
+}
+
 Node Node::scalar(std::string text, Mark mark) {
   Node node;
   node.kind = Kind::scalar;
@@ -93,6 +111,10 @@ std::string at(const Mark& mark, std::string_view path) {
   const bool said = mark.line == 0 && !path.empty() && mark.file.find(str(path, "=")) != std::string::npos;
   if (!path.empty() && !said) text += str(path, ": ");
   return text;
+}
+
+const Mark& key_place(const Node& node) {
+  return node.key_mark.file.empty() ? node.mark : node.key_mark;
 }
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {

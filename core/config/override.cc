@@ -18,10 +18,17 @@ constexpr std::string_view kEnding = ",=()[]{}'\"";
 constexpr std::string_view kNameLetters = "abcdefghijklmnopqrstuvwxyz_";
 constexpr size_t kMaxDepth = 100;
 
+// "column 3: ", behind `before` on the line; columns count characters.
+std::string at_column(std::string_view before) {
+  return str("column ", std::count_if(before.begin(), before.end(), [](char c) { return (c & 0xC0) != 0x80; }) + 1,
+             ": ");
+}
+
 class ValueParser {
  public:
-  // `offset`: where the value starts in what the user typed, for columns.
-  ValueParser(std::string_view text, Mark mark, size_t offset) : text_(text), mark_(std::move(mark)), offset_(offset) {}
+  // `before`: what the user typed in front of the value, for columns.
+  ValueParser(std::string_view text, Mark mark, std::string_view before)
+      : text_(text), mark_(std::move(mark)), before_(before) {}
 
   // One value, or a sweep of several.
   Parsed parse() {
@@ -41,7 +48,7 @@ class ValueParser {
   void skip_blanks() { pos_ = std::min(text_.find_first_not_of(kBlank, pos_), text_.size()); }
 
   [[noreturn]] void fail(const std::string& problem) const {
-    throw UserError(str(at(mark_), "column ", offset_ + pos_ + 1, ": ", problem));
+    throw UserError(str(at(mark_), at_column(str(before_, text_.substr(0, pos_))), problem));
   }
 
   // `1,2,3`; the first one is read.
@@ -251,8 +258,15 @@ class ValueParser {
 
   std::string_view text_;
   Mark mark_;
-  size_t offset_, pos_ = 0, depth_ = 0;
+  std::string_view before_;
+  size_t pos_ = 0, depth_ = 0;
 };
+
+void mark_all(Node& node, const Mark& mark) {
+  node.mark = mark;
+  for (Node& item : node.items) mark_all(item, mark);
+  for (auto& entry : node.entries) mark_all(entry.second, mark);
+}
 
 }  // namespace
 
@@ -264,13 +278,20 @@ std::string Override::full_key() const {
   return text.substr(0, text.find('='));
 }
 
+void Override::put_at(const OverridePlace& place) {
+  mark = place.key;
+  if (!value) return;
+  mark_all(*value, place.value);
+  value->key_mark = place.key;
+}
+
 Override parse_override(const std::string& text) {
   Override result;
   result.text = text;
   result.mark = {str("override '", text, "'"), 0, 0};
   // The recipe goes into the run's config.yaml, which nobody could read back.
   if (const size_t bad = find_invalid_utf8(text); bad != kValidUtf8)
-    throw UserError(str(at(result.mark), "column ", bad + 1, ": not UTF-8 text"));
+    throw UserError(str(at(result.mark), at_column(text.substr(0, bad)), "not UTF-8 text"));
   std::string_view rest = text;
   if (rest.starts_with("++")) {
     result.kind = Override::Kind::force;
@@ -280,11 +301,14 @@ Override parse_override(const std::string& text) {
     result.kind = Override::Kind::remove;
   }
   rest.remove_prefix(result.kind == Override::Kind::force ? 2 : result.kind == Override::Kind::set ? 0 : 1);
+  if (rest.starts_with("+") || rest.starts_with("~"))
+    throw UserError(str(at(result.mark), at_column(text.substr(0, text.size() - rest.size())), "'", rest[0],
+                        "' begins no key; expected key=value, +key=value, ++key=value or ~key"));
   const size_t equals = rest.find('=');
   std::string_view key = rest.substr(0, equals);
   if (key.find_first_of(kBlank) != kNone) throw UserError(at(result.mark) + "no blank may stand in or around the key");
   if (const size_t odd = key.find_first_of("[](){}'\"\\:,*?"); odd != kNone)
-    throw UserError(str(at(result.mark), "column ", text.size() - rest.size() + odd + 1, ": '", key[odd],
+    throw UserError(str(at(result.mark), at_column(text.substr(0, text.size() - rest.size() + odd)), "'", key[odd],
                         "' in a key: expected key=value", key[odd] == '[' ? "; an item of a list is key.0=value" : ""));
   for (const std::string& part : split(key, '.'))
     if (part.size() > kMaxKey) throw UserError(str(at(result.mark), "a key of ", part.size(), " bytes; at most ", kMaxKey));
@@ -300,7 +324,8 @@ Override parse_override(const std::string& text) {
     throw UserError(str(at(result.mark), "the key '", result.key, "' has an empty part"));
   if (equals != kNone) {
     const std::string_view value = rest.substr(equals + 1);
-    Parsed parsed = ValueParser(value, result.mark, text.size() - value.size()).parse();
+    Parsed parsed =
+        ValueParser(value, result.mark, std::string_view(text).substr(0, text.size() - value.size())).parse();
     if (parsed.is_sweep())
       result.sweep = std::move(parsed.sweep[0]);
     else
@@ -310,7 +335,7 @@ Override parse_override(const std::string& text) {
 }
 
 Node parse_value(std::string_view value, const Mark& mark) {
-  Parsed parsed = ValueParser(value, mark, 0).parse();
+  Parsed parsed = ValueParser(value, mark, "").parse();
   if (parsed.is_sweep()) throw UserError(str(at(mark), "'", value, "' is a sweep; one value is expected here"));
   return std::move(parsed.term.value);
 }

@@ -22,6 +22,7 @@ struct LMX_API Override {
 
   std::string body() const;      // the text without its `+`, `++` or `~`
   std::string full_key() const;  // with them and the package: "+optim@enc"
+  void put_at(const OverridePlace& place);  // it stands in a file
 };
 
 // UserError: one run takes one value for each key.

@@ -80,6 +80,13 @@ class TreeBuilder : public YAML::EventHandler {
 
   Node take() { return std::move(root_); }
 
+  // Where the innermost [ or { stands that no bracket has closed so far.
+  std::optional<size_t> open_bracket() const {
+    for (auto frame = frames_.rbegin(); frame != frames_.rend(); ++frame)
+      if (const char c = source_.text()[frame->pos]; frame->flow && (c == '[' || c == '{')) return frame->pos;
+    return std::nullopt;
+  }
+
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
 
@@ -142,8 +149,10 @@ class TreeBuilder : public YAML::EventHandler {
     Node node;
     YAML::anchor_t anchor = 0;
     bool flow = false;
+    size_t pos = 0;
     std::optional<std::string> key;  // the key whose value comes next
     size_t key_pos = 0;
+    Mark key_mark;
     std::set<std::string> seen;  // Node::find is linear
     bool merging = false;        // `key` is <<
     std::vector<Node> merged;    // the maps behind it, an earlier one before a later one
@@ -178,6 +187,7 @@ class TreeBuilder : public YAML::EventHandler {
     frame.node.kind = kind;
     frame.node.mark = source_.mark(pos);
     frame.anchor = anchor;
+    frame.pos = pos;
     frame.flow = style == YAML::EmitterStyle::Flow;
     frames_.push_back(std::move(frame));
   }
@@ -222,11 +232,12 @@ class TreeBuilder : public YAML::EventHandler {
     if (node.text.size() > config::kMaxKey)
       source_.fail(pos, str("a key of ", node.text.size(), " bytes; at most ", config::kMaxKey));
     if (!frame.merging && !frame.seen.insert(node.text).second) {
-      const Mark first = frame.node.find(node.text)->mark;
-      source_.fail(pos, str("key '", node.text, "' is here twice; its first value is at line ", first.line));
+      const Mark& first = frame.node.find(node.text)->key_mark;
+      source_.fail(pos, str("key '", node.text, "' is here twice; the first is at line ", first.line));
     }
     frame.key = node.text;
     frame.key_pos = pos;
+    frame.key_mark = node.mark;
   }
 
   void finish(Node node, YAML::anchor_t anchor) {
@@ -252,6 +263,7 @@ class TreeBuilder : public YAML::EventHandler {
     } else if (frame.merging) {
       keep_merged(frame, std::move(node));
     } else {
+      node.key_mark = std::move(frame.key_mark);
       frame.node.entries.emplace_back(std::move(*frame.key), std::move(node));
       frame.key.reset();
     }
@@ -286,7 +298,13 @@ class SecondDocument : public YAML::EventHandler {
   const SourceText& source_;
 };
 
-[[noreturn]] void fail_syntax(const SourceText& source, const YAML::Exception& error) {
+bool is_unclosed(const YAML::Exception& error) {
+  return error.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW || error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW ||
+         error.msg == YAML::ErrorMsg::FLOW_END;
+}
+
+// `open`: the bracket inside which the mistake shows.
+[[noreturn]] void fail_syntax(const SourceText& source, const YAML::Exception& error, std::optional<size_t> open) {
   const size_t pos = error.mark.is_null() ? 0 : static_cast<size_t>(error.mark.pos);
   const std::string_view line = source.line_at(pos);
   const size_t content = line.find_first_not_of(" \t");
@@ -299,6 +317,9 @@ class SecondDocument : public YAML::EventHandler {
   std::string hint;
   if (line.find("???") != std::string_view::npos) hint = "; inside [ ] or { } write it in quotes";
   if (line.find("${") != std::string_view::npos) hint = "; inside [ ] or { } write '${...}' in quotes";
+  const char bracket = open ? source.text()[*open] : ' ';
+  if (open && is_unclosed(error) && hint.empty())
+    source.fail(*open, str("'", bracket, "' is never closed by '", bracket == '[' ? ']' : '}', "'"));
   source.fail(pos, str("not valid YAML: ", error.msg, hint));
 }
 
@@ -316,7 +337,7 @@ Node parse_yaml(std::string_view text, const std::string& file) {
       parser.HandleNextDocument(rest);
     }
   } catch (const YAML::Exception& error) {
-    fail_syntax(source, error);
+    fail_syntax(source, error, builder.open_bracket());
   }
   Node root = builder.take();
   if (root.mark.line == 0) root.mark = {file, 1, 1};

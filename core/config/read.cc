@@ -88,15 +88,20 @@ struct Missing {
   std::string path, help;
 };
 
-[[noreturn]] void fail_missing(const std::vector<Missing>& missing) {
-  const auto line = [](const Missing& m) {
-    return str(at(m.mark, m.path), "required, but not given", m.help.empty() ? "" : str(" (", m.help, ")"), "; set ",
-               m.path, "=...");
-  };
-  if (missing.size() == 1) throw UserError(line(missing[0]));
-  std::string text = str(missing.size(), " required values are not given:");
-  for (const Missing& m : missing) text += "\n  " + line(m);
+// One mistake by itself, several below a line that counts them.
+[[noreturn]] void fail_together(const std::vector<std::string>& mistakes, std::string_view what) {
+  if (mistakes.size() == 1) throw UserError(mistakes[0]);
+  std::string text = str(mistakes.size(), " ", what, ":");
+  for (const std::string& line : mistakes) text += "\n  " + line;
   throw UserError(text);
+}
+
+[[noreturn]] void fail_missing(const std::vector<Missing>& missing) {
+  std::vector<std::string> lines;
+  for (const Missing& m : missing)
+    lines.push_back(str(at(m.mark, m.path), "required, but not given", m.help.empty() ? "" : str(" (", m.help, ")"),
+                        "; set ", m.path, "=..."));
+  fail_together(lines, "required values are not given");
 }
 
 void collect_missing(const Node& node, const std::string& path, std::vector<Missing>& missing) {
@@ -153,7 +158,8 @@ struct ConfigReader::Impl : Fields {
     return {};
   }
 
-  void check_unknown() const {
+  // Told by finish(), all at once.
+  void note_unknown() {
     const Level& level = levels.back();
     if (!level.node) return;
     const bool component = levels.size() == 1 && !level.path.empty();  // its `name` has chosen the reader
@@ -163,7 +169,7 @@ struct ConfigReader::Impl : Fields {
       std::string hint = did_you_mean(key, level.known);
       if (hint.empty())
         hint = level.known.empty() ? " (it has no keys)" : str(" (allowed: ", config::join(level.known), ")");
-      throw UserError(str(at(value.mark), "unknown key ", join_path(level.path, key), hint));
+      unknown.push_back(str(at(config::key_place(value)), "unknown key ", join_path(level.path, key), hint));
     }
   }
 
@@ -218,12 +224,13 @@ struct ConfigReader::Impl : Fields {
     push(node, path_of(name));
   }
   void leave() override {
-    check_unknown();
+    note_unknown();
     levels.pop_back();
   }
 
   std::vector<Level> levels;
   std::vector<Missing> missing;
+  std::vector<std::string> unknown;
 };
 
 ConfigReader::ConfigReader(const Node& node, std::string path) : impl_(std::make_unique<Impl>(node, std::move(path))) {}
@@ -233,7 +240,8 @@ Fields& ConfigReader::fields() {
 }
 
 void ConfigReader::finish() {
-  impl_->check_unknown();
+  impl_->note_unknown();
+  if (!impl_->unknown.empty()) fail_together(impl_->unknown, "unknown keys");
   if (!impl_->missing.empty()) fail_missing(impl_->missing);
 }
 

@@ -152,7 +152,10 @@ Sources::Sources(const std::string& recipe_file, const std::vector<std::string>&
     if (!relative.has_filename()) relative = relative.parent_path();
     folders_.push_back(relative.string());
   }
-  folders_.insert(folders_.end(), search_path.begin(), search_path.end());
+  for (const std::string& folder : search_path) {
+    if (!fs::is_directory(folder)) throw UserError(str("--config-dir ", folder, ": there is no such folder"));
+    folders_.push_back(folder);
+  }
 }
 
 const SourceFile* Sources::find(const std::string& name) {

@@ -41,24 +41,39 @@ SweepAxis axis_of(const Override& o, const config::Sources& sources) {
   return axis;
 }
 
-// `sweep: {params: {optimizer.lr: "1e-3,3e-3", seed: [1, 2]}}` of the recipe's own file, as overrides.
-std::vector<std::string> recipe_params(const config::SourceFile& recipe) {
+// One of `sweep: {params: {optimizer.lr: "1e-3,3e-3", seed: [1, 2]}}`, which is written as an override.
+SweepAxis axis_of_param(const std::string& key, const Node& value, const config::Sources& sources) {
+  std::vector<std::string> texts;
+  std::vector<Mark> marks;
+  for (const Node& item : value.items) {
+    texts.push_back(config::value_text(item));
+    marks.push_back(item.mark);
+  }
+  if (marks.empty()) marks.push_back(value.mark);
+  const std::string text = value.kind == Node::Kind::list     ? config::join(texts, ",")
+                           : value.kind == Node::Kind::scalar ? value.text
+                                                              : config::value_text(value);
+  try {
+    SweepAxis axis = axis_of(config::parse_override(str(key, "=", text)), sources);
+    axis.key_mark = config::key_place(value);
+    axis.marks = std::move(marks);
+    return axis;
+  } catch (const UserError& e) {
+    throw UserError(str(at(value.mark, "sweep.params"), e.what()));
+  }
+}
+
+// `sweep.params` of the recipe's own file.
+std::vector<SweepAxis> recipe_axes(const config::SourceFile& recipe, const config::Sources& sources) {
   const Node* params = recipe.content.at_path("sweep.params");
   if (!params) return {};
   if (params->kind != Node::Kind::map)
     throw UserError(str(at(params->mark, "sweep.params"),
                         "expected keys with their values, such as optimizer.lr: \"1e-3,3e-3\", got ",
                         config::describe_value(*params)));
-  std::vector<std::string> overrides;
-  for (const auto& [key, value] : params->entries) {
-    std::vector<std::string> texts;
-    for (const Node& item : value.items) texts.push_back(config::value_text(item));
-    const std::string text = value.kind == Node::Kind::list     ? config::join(texts, ",")
-                             : value.kind == Node::Kind::scalar ? value.text
-                                                                : config::value_text(value);
-    overrides.push_back(str(key, "=", text));
-  }
-  return overrides;
+  std::vector<SweepAxis> axes;
+  for (const auto& [key, value] : params->entries) axes.push_back(axis_of_param(key, value, sources));
+  return axes;
 }
 
 std::string short_hash(const std::string& text) {
@@ -75,11 +90,10 @@ std::string short_hash(const std::string& text) {
 
 std::vector<SweepAxis> sweep_axes(const std::string& recipe_file, const ComposeOptions& options) {
   const config::Inputs inputs(recipe_file, options.search_path);
-  std::vector<std::string> overrides = recipe_params(inputs.recipe);
-  overrides.insert(overrides.end(), options.overrides.begin(), options.overrides.end());
-  std::vector<SweepAxis> axes;
-  for (const std::string& text : overrides) {
-    SweepAxis axis = axis_of(config::parse_override(text), inputs.sources);
+  std::vector<SweepAxis> found = recipe_axes(inputs.recipe, inputs.sources), axes;
+  for (const std::string& text : options.overrides)
+    found.push_back(axis_of(config::parse_override(text), inputs.sources));
+  for (SweepAxis& axis : found) {
     const auto same = std::find_if(axes.begin(), axes.end(), [&](const SweepAxis& a) { return a.key == axis.key; });
     if (same == axes.end())
       axes.push_back(std::move(axis));

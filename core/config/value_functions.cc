@@ -80,14 +80,22 @@ Parsed joined(const Call& call, const char* keyword) {
   return {{}, {choice_of(call, values)}};
 }
 
+Node cast_to(const Call& call, const Node& value) {
+  try {
+    return cast(call.name, value);
+  } catch (const UserError& e) {
+    call.fail(e.what());
+  }
+}
+
 Parsed cast_value(const Call& call) {
   call.allow({"value"});
   Parsed result = joined(call, "value");
-  if (!result.is_sweep()) return single(cast(call.name, result.term.value));
+  if (!result.is_sweep()) return single(cast_to(call, result.term.value));
   Sweep& sweep = result.sweep[0];
   if (sweep.kind == Sweep::Kind::glob) call.fail("the options of a glob are names");
   if (sweep.kind == Sweep::Kind::interval && call.name != "float") call.fail("an interval is one of floats");
-  for (Term& term : sweep.terms) term = single(cast(call.name, term.value)).term;
+  for (Term& term : sweep.terms) term = single(cast_to(call, term.value)).term;
   return result;
 }
 

@@ -73,10 +73,10 @@ std::optional<PluginKind> kind_from_name(std::string_view name) {
 PluginInfo read_manifest(const fs::path& file) {
   const toml::table table = parse(file);
   const std::vector<std::string> known{"name", "kind", "version", "licence", "summary", "needs"};
-  for (const auto& [key, value] : table) {
-    const std::string name(key.str());
+  for (const auto& entry : table) {
+    const std::string name(entry.first.str());
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      throw UserError(str(place(file, value.source()), "unknown key '", name, "'", did_you_mean(name, known)));
+      throw UserError(str(place(file, entry.first.source()), "unknown key '", name, "'", did_you_mean(name, known)));
     }
   }
   PluginInfo info;

@@ -339,7 +339,7 @@ TEST_F(Experiment, MistakesInTheFile) {
   refused("axes:", "axess:", {file + ":", "unknown key axess (did you mean 'axes'?)"});
   refused("    unique: []", "    unique: [model.cels=3]",
           {file + ":9:14: cell unique-2-1: ", "model.cels", "did you mean", "cells"});
-  refused("  ppl: {key", "  ppl: {kee", {file + ":16:14: unknown key measures.ppl.kee (did you mean 'key'?)"});
+  refused("  ppl: {key", "  ppl: {kee", {file + ":16:9: unknown key measures.ppl.kee (did you mean 'key'?)"});
   refused("ppl: {key: ppl", "ppl: {split: valid", {file + ":16:8: measures.ppl: give either `key`"});
   refused("take: per_step", "take: per_stp", {file + ":21:11: measures.sent.take", "did you mean 'per_step'?"});
   refused("{batch: 4 * G}", "{batch: 4 * H}", {file + ":13:24: variables.batch: unknown name 'H'"});

@@ -68,6 +68,13 @@ TEST_F(Compose, TheSearchPathComesAfterTheRecipesOwnFolder) {
   EXPECT_EQ(compose(folder.path(file), options).at_path("model.name")->text, "gpt");
 }
 
+TEST_F(Compose, AFolderOfGroupsHasToBeThere) {
+  ComposeOptions options;
+  options.search_path = {"/nonexistent"};
+  EXPECT_EQ(user_error([&] { compose(folder.path(file), options); }),
+            "--config-dir /nonexistent: there is no such folder");
+}
+
 TEST_F(Compose, AbsoluteGroupsFlowStyleAndPackages) {
   recipe("defaults: [ {/sync: allreduce}, {model@encoder: lstm}, {model@decoder: rhn}, _self_ ]\n");
   EXPECT_EQ(json(), R"({"sync": {"rest": {"strategy": "allreduce"}}, "encoder": {"name": "lstm", "cells": 8}, )"
@@ -237,7 +244,16 @@ TEST_F(Compose, MistakesInOverrides) {
       {"seed=itn(3)",
        "override 'seed=itn(3)': column 6: unknown function 'itn' (did you mean 'int'?); quote the value if it is a "
        "text"},
-      {"seed=int(x)", "override 'seed=int(x)': int() cannot take 'x'"},
+      {"seed=int(x)", "override 'seed=int(x)': column 6: int(): cannot take 'x'"},
+      {"seed=bool(yes)", "override 'seed=bool(yes)': column 6: bool(): cannot take 'yes'"},
+      {"seed=[1,int(null)]", "override 'seed=[1,int(null)]': column 9: int(): cannot take null"},
+      {"model.größe=größe=1",
+       "override 'model.größe=größe=1': column 18: a bare '=' in a value: quote the value or write \\="},
+      {"größe[0]=1",
+       "override 'größe[0]=1': column 6: '[' in a key: expected key=value; an item of a list is key.0=value"},
+      {"+++seed=1",
+       "override '+++seed=1': column 3: '+' begins no key; expected key=value, +key=value, ++key=value or ~key"},
+      {"~~seed", "override '~~seed': column 2: '~' begins no key; expected key=value, +key=value, ++key=value or ~key"},
       {"seed.x=1", "override 'seed.x=1': no key 'seed.x'; seed is '7' (recipes/x.yaml:4:7)"},
       {"+seed=1", "override '+seed=1': 'seed' is there already (recipes/x.yaml:4:7); write seed=1 without +"},
       {"~sed", "override '~sed': no key 'sed' (did you mean 'seed'?); keys of the recipe: model, seed"},
@@ -269,6 +285,45 @@ struct Cells {
   int64_t cells = 1;
   void fields(Fields& f) { f.field("cells", cells, "cells of a layer", kPositive); }
 };
+
+// An override that a file holds is told by its place there.
+TEST_F(Compose, OverridesMayStandInAFile) {
+  const auto told = [&](const std::string& text) {
+    ComposeOptions options;
+    options.overrides = {text};
+    options.places = {{text, {{"s.yaml", 3, 5}, {"s.yaml", 3, 17}}}};
+    return user_error([&] { read_config<Cells>(*compose(folder.path(file), options).find("model"), "model"); });
+  };
+  recipe("defaults: [{model: lstm}]\nmodel: {name: x}\n");
+  EXPECT_EQ(told("model.cels=3"), "s.yaml:3:5: unknown key model.cels (did you mean 'cells'?)");
+  EXPECT_EQ(told("model.cells=x"), "s.yaml:3:17: model.cells: expected an integer, got 'x'");
+  EXPECT_EQ(told("model=adm"), "s.yaml:3:5: group 'model' has no option 'adm' (options: lstm, rhn)");
+}
+
+struct Pair {
+  int64_t least = 1, most = 2;
+  void fields(Fields& f) {
+    f.field("least", least, "at least");
+    f.field("most", most, "at most");
+  }
+  void check(const std::string& where) const {
+    if (least > most) throw UserError(where + ".least: above most");
+  }
+};
+
+// What came last has made the pair illegal, not the file that holds the rest of it.
+TEST_F(Compose, AnIllegalPairNamesTheOverridesThatMadeIt) {
+  recipe("pair: {least: 3, most: 4}\n");
+  const auto told = [&](const std::vector<std::string>& overrides) {
+    return folder.shorten(user_error([&] { read_config<Pair>(*composed(overrides).find("pair"), "pair"); }));
+  };
+  EXPECT_EQ(told({}), "no error");
+  EXPECT_EQ(told({"pair.most=2"}), "override 'pair.most=2': pair.least: above most");
+  EXPECT_EQ(told({"pair.most=7", "pair.least=8"}),
+            "override 'pair.least=8', override 'pair.most=7': pair.least: above most");
+  recipe("pair: {least: 5, most: 4}\n");
+  EXPECT_EQ(told({}), "recipes/x.yaml:1:7: pair.least: above most");
+}
 
 TEST_F(Compose, ATypedMistakeNamesItsOverride) {
   const auto typed_error = [&](const std::string& text) {

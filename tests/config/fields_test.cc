@@ -82,10 +82,10 @@ struct Bad {
 
 TEST(ConfigReader, EachMistakeHasItsMessage) {
   const Bad cases[] = {
-      {"celsl: 3", "x.yaml:1:8: unknown key model.celsl (did you mean 'cells'?)"},
-      {"inner:\n  evry: 3", "x.yaml:2:9: unknown key model.inner.evry (did you mean 'every'?)"},
-      {"inner: {whatever: 3}", "x.yaml:1:19: unknown key model.inner.whatever (allowed: every, decay)"},
-      {"inner: {name: x}", "x.yaml:1:15: unknown key model.inner.name (allowed: every, decay)"},
+      {"celsl: 3", "x.yaml:1:1: unknown key model.celsl (did you mean 'cells'?)"},
+      {"inner:\n  evry: 3", "x.yaml:2:3: unknown key model.inner.evry (did you mean 'every'?)"},
+      {"inner: {whatever: 3}", "x.yaml:1:9: unknown key model.inner.whatever (allowed: every, decay)"},
+      {"inner: {name: x}", "x.yaml:1:9: unknown key model.inner.name (allowed: every, decay)"},
       {"cells: abc", "x.yaml:1:8: model.cells: expected an integer, got 'abc'"},
       {"cells: '3'",
        "x.yaml:1:8: model.cells: expected an integer, got '3', a text; remove its quotes (an environment variable is a "
@@ -127,7 +127,17 @@ TEST(ConfigReader, EachMistakeHasItsMessage) {
 
 TEST(ConfigReader, TheRootHasNoNameToSkip) {
   EXPECT_EQ(user_error([] { read_config<Inner>(parse_yaml("name: x", "x.yaml"), ""); }),
-            "x.yaml:1:7: unknown key name (allowed: every, decay)");
+            "x.yaml:1:1: unknown key name (allowed: every, decay)");
+}
+
+// A key's own line, not that of what stands below it.
+TEST(ConfigReader, UnknownKeysAreListedTogetherAtTheirKeys) {
+  EXPECT_EQ(read_error("optimzer:\n  lr: 1\ninner: {evry: 3, decay: 1}\ncelsl: 3"),
+            "3 unknown keys:\n"
+            "  x.yaml:3:9: unknown key model.inner.evry (did you mean 'every'?)\n"
+            "  x.yaml:1:1: unknown key model.optimzer (allowed: cells, rate, tied, label, kind, sizes, betas, langs, "
+            "inner, rest)\n"
+            "  x.yaml:4:1: unknown key model.celsl (did you mean 'cells'?)");
 }
 
 struct Needs {
@@ -154,7 +164,7 @@ TEST(ConfigReader, MissingValuesAreListedTogether) {
             "  x.yaml:1:1: data.path: required, but not given (where the corpus lies); set data.path=...\n"
             "  x.yaml:1:7: data.size: required, but not given (words of the vocabulary); set data.size=...\n"
             "  x.yaml:2:16: data.inner.every: required, but not given; set data.inner.every=...");
-  EXPECT_EQ(error("pth: a\nsize: 1"), "x.yaml:1:6: unknown key data.pth (did you mean 'path'?)");
+  EXPECT_EQ(error("pth: a\nsize: 1"), "x.yaml:1:1: unknown key data.pth (did you mean 'path'?)");
 }
 
 TEST(CheckMissing, ListsTheWholeTree) {

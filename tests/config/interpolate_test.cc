@@ -32,6 +32,19 @@ TEST(Interpolate, ReferencesKeepTheType) {
   EXPECT_EQ(value("a: 1\nb: true\nv: d=${a}-${b}\n"), "\"d=1-true\"");
 }
 
+TEST(Interpolate, WhatIsNotWrittenHasItsDefault) {
+  const test::TempFolder folder;
+  const std::string file = folder.write("x.yaml", "v: ${seed}\nw: s${seed}\nx: ${oc.select:seed,5}\n");
+  ComposeOptions options;
+  EXPECT_EQ(folder.shorten(test::user_error([&] { compose(file, options); })), "x.yaml:1:4: v: ${seed}: no key 'seed'");
+  options.default_of = [](const Node& tree, const std::string& path) {
+    return path == "seed" && tree.find("v") ? std::optional(Node::scalar("1")) : std::nullopt;
+  };
+  EXPECT_EQ(to_json(compose(file, options)), R"({"v": 1, "w": "s1", "x": 5})");
+  options.overrides = {"seed=3"};
+  EXPECT_EQ(to_json(compose(file, options)), R"({"v": 3, "w": "s3", "x": 3, "seed": 3})");
+}
+
 TEST(Interpolate, ChainsNestingAndPathsThroughReferences) {
   EXPECT_EQ(value("a: ${b}\nb: ${c}\nc: 3\nv: ${a}\n"), "3");
   EXPECT_EQ(value("size: big\ndims: {big: 8, small: 2}\nv: ${dims.${size}}\n"), "8");

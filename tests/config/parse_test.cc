@@ -66,6 +66,16 @@ TEST(ParseYaml, MergeKeysGiveWhatTheMapDoesNotHave) {
   EXPECT_EQ(to_string(root.at_path("c.x")->mark), "x.yaml:1:11");
 }
 
+TEST(ParseYaml, ValuesKnowTheirKeys) {
+  const Node root = parse_yaml("a:\n  b: [1]\n  ß: {größe: 3}\nc: &c {d: 1}\ne: *c\n", "x.yaml");
+  EXPECT_EQ(to_string(root.find("a")->key_mark), "x.yaml:1:1");
+  EXPECT_EQ(to_string(root.at_path("a.b")->key_mark), "x.yaml:2:3");
+  EXPECT_EQ(to_string(root.at_path("a.b.0")->key_mark), "");
+  EXPECT_EQ(to_string(root.at_path("a.ß.größe")->key_mark), "x.yaml:3:7");
+  EXPECT_EQ(to_string(root.find("e")->key_mark), "x.yaml:5:1");
+  EXPECT_EQ(to_string(root.at_path("e.d")->key_mark), "x.yaml:4:8");
+}
+
 struct Bad {
   const char* text;
   const char* message;
@@ -73,8 +83,8 @@ struct Bad {
 
 TEST(ParseYaml, EachMistakeHasItsMessage) {
   const Bad cases[] = {
-      {"a: 1\nb: 2\na: 3\n", "x.yaml:3:1: key 'a' is here twice; its first value is at line 1"},
-      {"m:\n  k: {x: 1, x: 2}\n", "x.yaml:2:13: key 'x' is here twice; its first value is at line 2"},
+      {"a: 1\nb: 2\na: 3\n", "x.yaml:3:1: key 'a' is here twice; the first is at line 1"},
+      {"m:\n  k: {x: 1, x: 2}\n", "x.yaml:2:13: key 'x' is here twice; the first is at line 2"},
       {"base: &b [1]\nm:\n  <<: *b\n",
        "x.yaml:3:3: << takes a map, or a list of maps, whose keys this map is to have: <<: *base"},
       {"m:\n  <<:\n", "x.yaml:2:3: << takes a map, or a list of maps, whose keys this map is to have: <<: *base"},
@@ -90,6 +100,9 @@ TEST(ParseYaml, EachMistakeHasItsMessage) {
       {"a: [1, 2,, 3]\n", "x.yaml:1:10: an empty list item (two commas in a row?)"},
       {"a: &x [1, *x]\n", "x.yaml:1:11: an alias inside the value that its own anchor names"},
       {"a: !!int 3\n", "x.yaml:1:10: the tag 'tag:yaml.org,2002:int' is not supported; remove it"},
+      {"a: 1\nbetas: [0.9, 0.98\nlr: 3\nseed: 1\n", "x.yaml:2:8: '[' is never closed by ']'"},
+      {"a: {b: 1,\n  c: [2, 3]\n", "x.yaml:1:4: '{' is never closed by '}'"},
+      {"a: {b: [0.9, 1}\n", "x.yaml:1:8: '[' is never closed by ']'"},
       {"? [a]\n: 1\n", "x.yaml:1:3: a key must be a single word or a quoted text, not a list or map"},
       {"~: 1\n", "x.yaml:1:1: a key is missing before ':', or is null; quote it if it is meant"},
       {"a: \xff\n", "x.yaml:1:4: not UTF-8 text"},

@@ -283,7 +283,7 @@ TEST(Optimizer, ConfigErrors) {
             "r.yaml:1:7: optimizer.name: expected one of sgd, adagrad, adam, adamw, got 'sdg' (did you mean 'sgd'?)");
   EXPECT_EQ(config_message("{lr: 1}"),
             "r.yaml:1:1: optimizer.name: expected one of sgd, adagrad, adam, adamw, got none");
-  EXPECT_EQ(config_message("{name: sgd, learning_rate: 1}").substr(0, 40), "r.yaml:1:28: unknown key optimizer.learn");
+  EXPECT_EQ(config_message("{name: sgd, learning_rate: 1}").substr(0, 40), "r.yaml:1:13: unknown key optimizer.learn");
   EXPECT_EQ(config_message("{name: sgd, lr: -1}"), "r.yaml:1:17: optimizer.lr: must be >= 0, got -1");
   EXPECT_EQ(config_message("{name: sgd, nesterov: true}"), "r.yaml:1:1: optimizer: nesterov needs a momentum above 0");
   EXPECT_EQ(config_message("{name: adam, betas: [0.9]}"),

@@ -28,7 +28,7 @@ TEST_F(ManifestTest, MissingKey) {
 
 TEST_F(ManifestTest, UnknownKeyNamesTheNearest) {
   write("a/plugin.toml", manifest("a", "model") + "licens = \"x\"\n");
-  EXPECT_THAT(add_error(directory_), HasSubstr("plugin.toml:6:10: unknown key 'licens' (did you mean 'licence'?)"));
+  EXPECT_THAT(add_error(directory_), HasSubstr("plugin.toml:6:1: unknown key 'licens' (did you mean 'licence'?)"));
 }
 
 TEST_F(ManifestTest, ValueOfAnotherType) {

@@ -131,12 +131,12 @@ TEST(Schedule, Errors) {
       message("name: cosin"),
       "r.yaml:1:7: schedule.name: expected one of constant, linear, inverse_sqrt, epoch_decay, halve_on_rise, cosine, "
       "got 'cosin' (did you mean 'cosine'?)");
-  EXPECT_EQ(message("{name: linear, warmpu: 3}"), "r.yaml:1:24: unknown key schedule.warmpu (did you mean 'warmup'?)");
+  EXPECT_EQ(message("{name: linear, warmpu: 3}"), "r.yaml:1:16: unknown key schedule.warmpu (did you mean 'warmup'?)");
   EXPECT_EQ(message("{name: linear, steps: 5, warmup: 5}"),
             "r.yaml:1:34: schedule.warmup: 5 steps of warm-up leave none of schedule.steps = 5");
   EXPECT_EQ(message("{name: epoch_decay, factor: 0}"), "r.yaml:1:29: schedule.factor: must be in (0, 1], got 0");
   EXPECT_EQ(message("{name: inverse_sqrt, warmup: 0}"), "r.yaml:1:30: schedule.warmup: must be >= 1, got 0");
-  EXPECT_EQ(message("{name: constant, lr: 3}"), "r.yaml:1:22: unknown key schedule.lr (it has no keys)");
+  EXPECT_EQ(message("{name: constant, lr: 3}"), "r.yaml:1:18: unknown key schedule.lr (it has no keys)");
   EXPECT_EQ(message("[linear]"), "r.yaml:1:1: schedule: expected a map with a `name`, got a list");
 }
 

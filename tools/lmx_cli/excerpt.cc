@@ -59,15 +59,12 @@ std::string excerpt(std::string line, size_t column, const std::string& number) 
 std::string excerpt_of(const std::string& message) {
   static const std::regex place(R"(([^\s:'"]+):(\d{1,6}):(\d{1,6}): )"),
       typed(R"(override '(.*)': column (\d{1,6}): )");
-  std::smatch m;
-  if (std::regex_search(message, m, typed)) {
-    const std::string text = m[1];
-    const size_t bytes = std::min(text.size(), std::stoul(m[2]) - 1);  // the grammar counts bytes
-    const auto before = std::count_if(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bytes),
-                                      [](char c) { return (c & 0xC0) != 0x80; });
-    return excerpt(text, static_cast<size_t>(before) + 1, " ");
-  }
-  if (!std::regex_search(message, m, place)) return "";
+  std::smatch m, of_override;
+  const bool placed = std::regex_search(message, m, place);
+  // An override that stands in a file is told with the file's place in front.
+  if (std::regex_search(message, of_override, typed) && (!placed || of_override.position() < m.position()))
+    return excerpt(of_override[1], std::stoul(of_override[2]), " ");
+  if (!placed) return "";
   const std::string line = line_of(m[1], std::stoul(m[2]));
   return line.empty() ? "" : excerpt(line, std::stoul(m[3]), m[2]);
 }

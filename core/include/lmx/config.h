@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +32,7 @@ class LMX_API Node {
   std::string text;                                   // scalar: as written, quotes removed
   bool quoted = false;                                // scalar: written in quotes, hence always a string
   Mark mark;                                          // where the value stands
+  Mark key_mark;                                      // where its key stands; no file: a list item, or made here
   std::vector<Node> items;                            // list
   std::vector<std::pair<std::string, Node>> entries;  // map
 
@@ -118,6 +121,10 @@ class LMX_API ConfigReader {
   std::unique_ptr<Impl> impl_;
 };
 
+// How a message begins that is about several values of `node` together: with the overrides among them, which came after
+// the files and made the combination, or else the place of `node`; then `path`.
+LMX_API std::string place_of_values(const Node& node, const std::string& path);
+
 template <class Config>
 Config read_config(const Node& node, const std::string& path) {
   Config config;
@@ -126,8 +133,7 @@ Config read_config(const Node& node, const std::string& path) {
   reader.finish();
   // What the values must fulfil together: `void check(const std::string& where) const` throws a UserError that begins
   // with `where`, the config's place in the recipe.
-  if constexpr (requires { config.check(path); })
-    config.check(node.mark.file.empty() ? path : to_string(node.mark) + ": " + path);
+  if constexpr (requires { config.check(path); }) config.check(place_of_values(node, path));
   return config;
 }
 
@@ -178,6 +184,10 @@ LMX_API std::optional<int64_t> parse_int(std::string_view text);
 LMX_API std::optional<double> parse_double(std::string_view text);
 LMX_API std::optional<bool> parse_bool(std::string_view text);
 
+struct OverridePlace {
+  Mark key, value;
+};
+
 // The composition of a recipe file: defaults list, groups, overrides, interpolation.
 struct ComposeOptions {
   std::vector<std::string> overrides;  // "a.b=3", "+a=1", "++a=1", "~a", "group=option"
@@ -187,6 +197,11 @@ struct ComposeOptions {
   // its default. Without such a check a key that no file writes needs `+a.b=3`.
   bool typed = true;
   bool resolve = true;  // false: `${...}` stays as text
+  // What `${path}` stands for where no file and no override gives it: the default of a typed field (default_of of
+  // lmx/recipe_info.h). Without it only what is written can be referred to.
+  std::function<std::optional<Node>(const Node& tree, const std::string& path)> default_of = {};
+  // Overrides that a file holds, by their text: where messages about them point to. Others are of the command line.
+  std::map<std::string, OverridePlace> places = {};
 };
 // The composed tree; `???` stays. UserError with the place of the mistake.
 LMX_API Node compose(const std::string& recipe_file, const ComposeOptions& options);

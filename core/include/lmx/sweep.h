@@ -19,6 +19,8 @@ struct SweepAxis {
   std::optional<std::pair<double, double>> interval;  // interval(a, b): any number in [a, b); no values
   std::vector<std::string> tags;                      // of tag(...)
   bool deletes = false;                               // `~key`: no value
+  Mark key_mark;            // in the recipe's `sweep.params`; no file: an override of the command line
+  std::vector<Mark> marks;  // of the values there: one for each, or one for all
   std::string override_of(const std::string& value) const { return deletes ? key : key + "=" + value; }
 };
 
