@@ -104,7 +104,8 @@ std::vector<Rule> read_rules(const Node& sync, const std::string& path) {
       throw UserError(
           str(config::at(node.mark, rule.path), "expected a rule, such as {params: \".*\", strategy: allreduce}"));
     if (const Node* wrong = node.find("name"))
-      throw UserError(str(config::at(wrong->mark), "unknown key ", rule.path, ".name (did you mean 'strategy'?)"));
+      throw UserError(
+          str(config::at(config::key_place(*wrong)), "unknown key ", rule.path, ".name (did you mean 'strategy'?)"));
     rule.params = text_of(node, "params", rule.path);
     rule.strategy = text_of(node, "strategy", rule.path);
     const Mark mark = node.find("strategy")->mark;
@@ -157,6 +158,48 @@ std::string list_of(const std::vector<ParameterSpec>& specs) {
   std::vector<std::string> names;
   for (const ParameterSpec& spec : specs) names.push_back(spec.name);
   return config::join(names);
+}
+
+// What took the parameters of a rule to which none is left, and what to write instead.
+std::string taken_by(const Rule& rule, const std::vector<const Rule*>& takers) {
+  std::vector<std::string> names;
+  bool inherited = false;
+  for (const Rule* taker : takers) {
+    const std::string name = str(taker->path, " (", to_string(taker->config.mark), ")");
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    inherited |= taker->config.mark.file != rule.config.mark.file;
+  }
+  const std::string who = str(" that an earlier rule left: ", config::join(names), " took them");
+  if (!inherited) return str(who, "; the rule for fewer parameters goes first");
+  return str(
+      who,
+      ", and inherited rules stand before one's own. Choose a group with the rules that are wanted (sync=NAME), or "
+      "leave the inherited ones out, by `- override sync: null` in the defaults list or ~sync on the command "
+      "line, and give all rules");
+}
+
+// A tied table has the name of the model's parameter.
+std::string tied_table(const Rule& rule, const std::regex& pattern, const std::vector<ParameterSpec>& params,
+                       const std::map<std::string, const Rule*>& takers) {
+  const auto tied = std::find_if(params.begin(), params.end(), [](const ParameterSpec& spec) { return spec.output; });
+  if (tied == params.end() || tied->name.starts_with("softmax.") || !std::regex_search("softmax.weight", pattern))
+    return "";
+  const auto taker = takers.find(tied->name);
+  const std::string why = str(": the output layer's table is ", tied->name, " (tied)");
+  if (taker == takers.end()) return str(why, "; write params: '^", tied->name, "'");
+  return str(why, ", which ", taker->second->path, " covers; leave this rule out (~", rule.path, ") and give ",
+             taker->second->path, " its strategy if that is wanted");
+}
+
+[[noreturn]] void fail_empty(const Rule& rule, const std::regex& pattern, const std::vector<ParameterSpec>& params,
+                             const std::map<std::string, const Rule*>& takers) {
+  std::vector<const Rule*> took;
+  for (const ParameterSpec& spec : params)
+    if (std::regex_search(spec.name, pattern)) took.push_back(takers.at(spec.name));
+  const std::string start =
+      str("[sync] ", config::at(rule.config.mark, rule.path + ".params"), "'", rule.params, "' matches no parameter");
+  if (!took.empty()) throw UserError(start + taken_by(rule, took));
+  throw UserError(str(start, tied_table(rule, pattern, params, takers), "; there are: ", list_of(params)));
 }
 
 }  // namespace
@@ -241,16 +284,16 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vecto
     : impl_(std::make_unique<Impl>()) {
   impl_->ranks = ranks;
   std::vector<ParameterSpec> left = params;
-  for (const Rule& rule : read_rules(sync, path)) {
+  std::map<std::string, const Rule*> takers;  // by parameter
+  const std::vector<Rule> rules = read_rules(sync, path);
+  for (const Rule& rule : rules) {
     const std::regex pattern = pattern_of(rule);
     SyncEnv env{rule.name, {}, rank, ranks, key.fold(rule.name)};
     std::vector<ParameterSpec> others;
     for (const ParameterSpec& spec : left)
       (std::regex_search(spec.name, pattern) ? env.params : others).push_back(spec);
-    if (env.params.empty())
-      throw UserError(
-          str("[sync] ", rule.path, ".params: '", rule.params,
-              "' matches no parameter that an earlier rule left; left are: ", left.empty() ? "none" : list_of(left)));
+    if (env.params.empty()) fail_empty(rule, pattern, params, takers);
+    for (const ParameterSpec& spec : env.params) takers[spec.name] = &rule;
     const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, rule.config, rule.path);
     auto strategy = create<SyncFactory>(plugin, rule.config, rule.path, env);
     for (const ParameterSpec& spec : env.params) impl_->by_param[spec.name] = strategy.get();

@@ -179,7 +179,11 @@ TEST_F(Sync, Messages) {
   EXPECT_THAT(refused("a: {params: lstm, strategy: allreduce}"),
               AllOf(HasSubstr("no rule of sync covers"), HasSubstr("softmax.weight")));
   EXPECT_THAT(refused("a: {params: '.*', strategy: allreduce}\nb: {params: x, strategy: allreduce}"),
-              HasSubstr("sync.b.params"));
+              HasSubstr("r.yaml:2:4: sync.b.params: 'x' matches no parameter that an earlier rule left: sync.a "
+                        "(r.yaml:1:4) took them; the rule for fewer parameters goes first"));
+  EXPECT_THAT(refused("a: {params: '.*', strategy: allreduce}\nb: {params: lsmt, strategy: allreduce}"),
+              HasSubstr("sync.b.params: 'lsmt' matches no parameter; there are: embedding.weight, lstm.0.bias, "
+                        "softmax.weight"));
   EXPECT_THAT(refused("a: {params: '.*', strategy: alreduce}"), HasSubstr("did you mean 'allreduce'?"));
   EXPECT_THAT(refused("a: {params: '.*', name: allreduce}"), HasSubstr("did you mean 'strategy'?"));
   EXPECT_THAT(refused("a: 3"), HasSubstr("expected a rule"));
