@@ -165,6 +165,11 @@ void add_part(Node& root, const SchemaPart& part) {
   }
 }
 
+std::optional<Node> default_value(const FieldInfo& field) {
+  if (field.type == "map" || field.default_text == "???") return std::nullopt;
+  return parse_yaml(field.default_text, "default");
+}
+
 }  // namespace
 
 std::string choosing_key(const SchemaPart& part) {
@@ -200,6 +205,18 @@ std::vector<SchemaPart> recipe_schema(const Node& composed) {
     }
   }
   return parts;
+}
+
+std::optional<Node> default_of(const Node& composed, const std::string& path) {
+  for (const FieldInfo& f : describe_config<Recipe>())
+    if (f.name == path) return default_value(f);
+  try {
+    for (const SchemaPart& part : recipe_schema(composed))
+      for (const FieldInfo& f : part.fields)
+        if (config::join_path(part.path, f.name) == path) return default_value(f);
+  } catch (const UserError&) {  // a component that there is not; the check of the recipe says it better
+  }
+  return std::nullopt;
 }
 
 Node json_schema(const std::vector<SchemaPart>& parts) {

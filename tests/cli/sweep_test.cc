@@ -177,6 +177,7 @@ TEST_F(Sweep, FailuresAreTriedAgain) {
   EXPECT_EQ(events("out").size(), before);
   o = resume("out", {"--retry", "2"});  // the second attempt fails, the third too
   EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("--retry 3 tries again"));
   EXPECT_EQ(ends("out").at("1-seed=2")["outcome"], "failed");
   EXPECT_EQ(events("out").size(), before + 4);
   fs::remove(folder_ / bad);

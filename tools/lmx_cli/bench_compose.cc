@@ -42,7 +42,7 @@ void add_compose_options(CLI::App& command, ComposeBench& o) {
 }
 
 void bench_compose(const ComposeBench& o, int64_t repeats) {
-  const lmx::ComposeOptions options = PluginDirectories::with_recipes({});
+  const lmx::ComposeOptions options = PluginDirectories::with_plugins({});
   for (const std::string& recipe : o.recipes.empty() ? recipes_here() : o.recipes) {
     const std::string name = fs::path(recipe).stem().string();
     std::vector<double> times;

@@ -58,8 +58,9 @@ struct PluginDirectories {
   void add_to(CLI::App& command);
   // Fills the registry: build tree or install prefix, LMX_PLUGIN_PATH, then these. Call once, before anything is named.
   void load() const;
-  // `options` with the folders `recipes` that lie beside plugins on its search path. Call after load().
-  static lmx::ComposeOptions with_recipes(lmx::ComposeOptions options);
+  // `options` with what plugins say of recipes: the folders `recipes` beside them are on its search path, and `${key}`
+  // may refer to the default of a field. Call after load().
+  static lmx::ComposeOptions with_plugins(lmx::ComposeOptions options);
 };
 
 // Rows as columns of equal width, the first row being the header. No colours, no trailing spaces. Widths count Unicode

@@ -55,7 +55,7 @@ std::string replaced_text(const std::vector<lmx::ReplacedValue>& values) {
 }
 
 void print_origins(const Options& options, const lmx::Node& tree) {
-  const lmx::ComposeOptions compose = PluginDirectories::with_recipes(options.compose);
+  const lmx::ComposeOptions compose = PluginDirectories::with_plugins(options.compose);
   const std::vector<lmx::ValueOrigin> all =
       lmx::explain_recipe(tree, options.name(), lmx::merged_files(options.recipe, compose));
   const auto replaced = lmx::replaced_values(options.recipe, compose);
@@ -120,7 +120,7 @@ void print_recipe(const Options& options) {
   if (options.json && !options.explains && !options.schema)
     throw lmx::UserError("--json belongs to --explain or --schema; the recipe itself is printed as YAML");
   options.plugins.load();
-  const lmx::ComposeOptions compose = PluginDirectories::with_recipes(options.compose);
+  const lmx::ComposeOptions compose = PluginDirectories::with_plugins(options.compose);
   if (options.files) return print_files(options.recipe, compose);
   const lmx::Node tree = lmx::compose(options.recipe, compose);
   if (options.as_written) {

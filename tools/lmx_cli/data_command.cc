@@ -45,7 +45,7 @@ struct Options {
 Node data_of(const Options& options) {
   ComposeOptions compose_options;
   compose_options.overrides = options.overrides;
-  const Node recipe = compose(options.recipe, compose_options);
+  const Node recipe = compose(options.recipe, PluginDirectories::with_plugins(compose_options));
   const Node* data = recipe.find("data");
   if (!data) throw UserError(str(options.recipe, ": the recipe has no `data:`"));
   return *data;

@@ -13,6 +13,7 @@
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"
+#include "lmx/recipe_info.h"
 #include "words.h"
 
 namespace lmx_cli {
@@ -73,6 +74,11 @@ CLI::App* descend(CLI::App& app, const std::string& place, const std::string& ar
   return app.get_subcommand(argument);
 }
 
+std::string flag_hint(const std::string& name, const CLI::App& app) {
+  if (name == "-m" || name == "--multirun") return "; many runs of a recipe are a sweep: lmx sweep RECIPE key=1,2,3";
+  return lmx::did_you_mean(name, flag_names(app));
+}
+
 // CLI11 knows no nearest name and takes a misspelt command for a stray argument, so unknown words are found before it
 // parses.
 void check_words(CLI::App& root, int argc, char** argv) {
@@ -86,9 +92,8 @@ void check_words(CLI::App& root, int argc, char** argv) {
     if (argument.size() > 1 && argument[0] == '-') {
       const CLI::Option* option = find_option(*app, argument);
       if (!option) {
-        throw lmx::UserError(lmx::str("unknown flag ", argument.substr(0, argument.find('=')),
-                                      lmx::did_you_mean(argument.substr(0, argument.find('=')), flag_names(*app)),
-                                      "; see ", place, " --help"));
+        const std::string name = argument.substr(0, argument.find('='));
+        throw lmx::UserError(lmx::str("unknown flag ", name, flag_hint(name, *app), "; see ", place, " --help"));
       }
       if (takes_next_word(*option, argument)) ++i;
     } else if (groups) {
@@ -101,6 +106,13 @@ void check_words(CLI::App& root, int argc, char** argv) {
   if (app != &root && !asks_help && !command_names(*app).empty()) {
     throw lmx::UserError(lmx::str("'", place, "' needs a command: ", joined(command_names(*app))));
   }
+}
+
+// A command takes one command: what follows is its own, even where it is called as another one is
+// (`--explain data`, `lmx report run`).
+void take_one_command(CLI::App& app) {
+  app.require_subcommand(0, 1);
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) take_one_command(*command);
 }
 
 std::string help_place(const CLI::App& root) {
@@ -131,6 +143,7 @@ void add_commands(CLI::App& app) {
   add_experiment(app);
   add_report(app);
   add_completion(app);
+  take_one_command(app);
 }
 
 // What scripts ask for; not for people, and in no help.
@@ -200,12 +213,13 @@ void PluginDirectories::load() const {
   for (const std::string& directory : directories) registry.add_directory(directory);
 }
 
-lmx::ComposeOptions PluginDirectories::with_recipes(lmx::ComposeOptions options) {
+lmx::ComposeOptions PluginDirectories::with_plugins(lmx::ComposeOptions options) {
   for (const lmx::PluginInfo& plugin : lmx::Registry::instance().list()) {
     const std::filesystem::path folder = std::filesystem::path(plugin.path).parent_path() / "recipes";
     std::error_code error;
     if (std::filesystem::is_directory(folder, error)) options.search_path.push_back(folder.string());
   }
+  options.default_of = lmx::default_of;
   return options;
 }
 

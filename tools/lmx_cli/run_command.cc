@@ -125,7 +125,7 @@ void check_ranks(const Options& o) {
 void run(const Options& o) {
   check_ranks(o);
   o.directories.load();
-  lmx::Node tree = lmx::compose(o.recipe, PluginDirectories::with_recipes(o.compose));
+  lmx::Node tree = lmx::compose(o.recipe, PluginDirectories::with_plugins(o.compose));
   if (o.ranks) tree.set("comm", virtual_ranks(o.ranks));
   const std::string name = std::filesystem::path(o.recipe).stem().string();
   if (o.dry_run) {

@@ -10,6 +10,7 @@
 #include "lmx/checkpoint.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "sweep/halving.h"
 #include "sweep/runner.h"
 #include "sweep/table.h"
 
@@ -52,7 +53,7 @@ void print_plan(const Plan& plan) {
   for (const Point& point : plan.points) {
     std::vector<std::string> row{point.id};
     row.insert(row.end(), point.place.begin(), point.place.end());
-    row.push_back(point.steps > 0 ? std::to_string(point.steps) : "epochs");
+    row.push_back(point.yaml.empty() ? "mistake" : point.steps > 0 ? std::to_string(point.steps) : "epochs");
     for (const std::string& said : {point.parameters, point.memory}) row.push_back(said.empty() ? "-" : said);
     rows.push_back(std::move(row));
   }
@@ -67,11 +68,19 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
+void warn_of_halving(const Plan& plan) {
+  const std::string why = why_no_rung(plan);
+  if (!why.empty()) lmx::log_warn("[sweep] halving stops nothing: " + why);
+}
+
 void dry_run(const Options& o) {
   std::vector<std::string> mistakes;
   const Plan plan = make_plan(request_of(o), &mistakes);
-  print_plan(plan);
-  if (!mistakes.empty()) throw UserError(mistakes.size() == 1 ? mistakes[0] : "[sweep] mistakes:" + joined(mistakes));
+  const bool any_good =
+      std::any_of(plan.points.begin(), plan.points.end(), [](const Point& p) { return !p.yaml.empty(); });
+  if (any_good) print_plan(plan);
+  if (mistakes.empty()) warn_of_halving(plan);
+  if (!mistakes.empty()) throw UserError(together(mistakes));
   std::cout << (plan.missing_data.empty() ? "data: available" : "data: not ready" + joined(plan.missing_data)) << "\n";
 }
 
@@ -124,6 +133,7 @@ Plan new_plan(const Options& o) {
   if (!o.out.empty()) check_out(o.out);
   Plan plan = make_plan(request_of(o));
   if (!plan.missing_data.empty()) throw UserError("[sweep] the data is not ready:" + joined(plan.missing_data));
+  warn_of_halving(plan);
   return plan;
 }
 
@@ -145,19 +155,33 @@ void finish(const Plan& plan, const Journal& journal, const Folder& folder, cons
   const auto& states = journal.states();
   const auto count = [&](auto fits) { return std::count_if(states.begin(), states.end(), fits); };
   const auto preempted = count([](const State& s) { return s.outcome == Outcome::preempted; });
-  const auto failed =
-      count([](const State& s) { return s.outcome == Outcome::failed || s.outcome == Outcome::out_of_memory; });
+  int64_t failed = 0, attempts = 0;  // --retry N counts those of the whole sweep
+  for (const State& s : states) {
+    if (s.outcome != Outcome::failed && s.outcome != Outcome::out_of_memory) continue;
+    ++failed;
+    attempts = std::max<int64_t>(attempts, s.attempts);
+  }
   if (preempted > 0)
     lmx::log_info(
         str(preempted, preempted == 1 ? " point was" : " points were", " preempted; ", again, " goes on with them"));
   if (failed > 0)
-    lmx::log_info(str(failed, failed == 1 ? " point" : " points", " failed; ", again, " --retry 1 tries again"));
+    lmx::log_info(
+        str(failed, failed == 1 ? " point" : " points", " failed; ", again, " --retry ", attempts, " tries again"));
   if (!result.failed.empty()) throw lmx::RunError("[sweep] ended by --fail-fast: " + result.failed);
+}
+
+// Options of sbatch would be passed over in silence.
+void check_scheduler(const Options& o, bool slurm) {
+  if (!slurm && !o.slurm.empty())
+    throw UserError(str("[sweep] --slurm=", o.slurm[0],
+                        " is an option for sbatch, and points run on this machine; "
+                        "write --launcher slurm, too"));
 }
 
 void run(const Options& o) {
   if (o.recipe.empty() && (o.resume.empty() || o.resume == "auto"))
     throw UserError("[sweep] a recipe is needed: lmx sweep RECIPE key=1,2,3; or --resume DIR with a sweep's folder");
+  if (o.resume.empty() || !o.launcher.empty()) check_scheduler(o, o.launcher == "slurm");
   o.directories.load();
   if (o.dry_run) {
     if (o.recipe.empty()) return print_plan(read_plan({o.resume}));
@@ -180,6 +204,7 @@ void run(const Options& o) {
   {
     const LaunchOptions launch{o.jobs, o.slurm};
     const bool slurm = o.launcher.empty() ? !journal.batches().empty() : o.launcher == "slurm";
+    check_scheduler(o, slurm);
     if (slurm) require_slurm();
     const std::unique_ptr<Launcher> launcher =
         slurm ? slurm_launcher(plan, folder, launch, journal) : local_launcher(plan, folder, launch);

@@ -1,6 +1,7 @@
 // What a recipe may hold, and where the values of a composed one come from.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,5 +39,8 @@ LMX_API std::vector<std::string> allowed_words(const FieldInfo& field);
 LMX_API std::vector<SchemaPart> recipe_schema(const Node& composed);
 // The same as a JSON Schema (draft 2020-12).
 LMX_API Node json_schema(const std::vector<SchemaPart>& parts);
+// The default of the field at `path` of what `composed` names, for ComposeOptions::default_of. None: no such field, a
+// map, or one that must be given.
+LMX_API std::optional<Node> default_of(const Node& composed, const std::string& path);
 
 }  // namespace lmx

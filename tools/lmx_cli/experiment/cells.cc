@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "../commands.h"
 #include "../words.h"
 #include "lmx/error.h"
 #include "lmx/train.h"
@@ -191,7 +192,7 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
   cell.recipe_file =
       (std::filesystem::path(e.file).parent_path() / filled(cell, scale.recipe)).lexically_normal().string();
   try {
-    cell.composed = lmx::compose(cell.recipe_file, options);
+    cell.composed = lmx::compose(cell.recipe_file, PluginDirectories::with_plugins(options));
     cell.yaml = to_yaml(lmx::full_recipe(cell.composed, cell.id));
   } catch (const UserError& error) {
     throw UserError(placed(scale, cell, overrides, error.what()));

@@ -25,25 +25,40 @@ std::string drawn_number(const Axis& axis, double uniform) {
   return text;
 }
 
+// `place` begins the messages of an axis that the recipe has.
+void check_axis(const Axis& axis, const std::string& place) {
+  if (axis.interval && !(axis.interval->first < axis.interval->second))
+    throw UserError(str(place, "[sweep] ", axis.name, ": an interval needs a lower and a higher end"));
+  if (axis.logarithmic && axis.interval && axis.interval->first <= 0)
+    throw UserError(str(place, "[sweep] ", axis.name,
+                        ": tag(log, interval(...)) needs an interval above 0, got one from ", axis.interval->first));
+  std::set<std::string> seen;
+  for (const std::string& value : axis.values)
+    if (!seen.insert(value).second)
+      throw UserError(str(place, "[sweep] ", axis.name, " has the value ", value, " twice"));
+}
+
+void note_places(const lmx::SweepAxis& axis, std::map<std::string, lmx::OverridePlace>& places) {
+  if (axis.key_mark.file.empty()) return;
+  const bool each = axis.marks.size() == axis.values.size();
+  for (size_t i = 0; i < axis.values.size(); ++i)
+    places[axis.override_of(axis.values[i])] = {axis.key_mark, axis.marks[each ? i : 0]};
+  if (axis.interval) places[axis.key] = {axis.key_mark, axis.marks[0]};
+}
+
 }  // namespace
 
 Space read_space(const std::string& recipe_file, const lmx::ComposeOptions& options) {
   Space space;
   for (const lmx::SweepAxis& found : lmx::sweep_axes(recipe_file, options)) {
+    note_places(found, space.places);
     if (found.deletes || (!found.interval && found.values.size() == 1)) {
       space.fixed.push_back(found.override_of(found.values.empty() ? "" : found.values[0]));
       continue;
     }
     Axis axis{found.key, found.values, found.interval, false};
     for (const std::string& tag : found.tags) axis.logarithmic = axis.logarithmic || tag == "log";
-    if (axis.interval && !(axis.interval->first < axis.interval->second))
-      throw UserError(str("[sweep] ", axis.name, ": an interval needs a lower and a higher end"));
-    if (axis.logarithmic && axis.interval && axis.interval->first <= 0)
-      throw UserError(str("[sweep] ", axis.name, ": tag(log, interval(...)) needs an interval above 0, got one from ",
-                          axis.interval->first));
-    std::set<std::string> seen;
-    for (const std::string& value : axis.values)
-      if (!seen.insert(value).second) throw UserError(str("[sweep] ", axis.name, " has the value ", value, " twice"));
+    check_axis(axis, found.key_mark.file.empty() ? "" : lmx::to_string(found.key_mark) + ": ");
     space.axes.push_back(std::move(axis));
   }
   return space;

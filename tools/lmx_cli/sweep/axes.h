@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,6 +24,8 @@ struct Axis {
 struct Space {
   std::vector<Axis> axes;
   std::vector<std::string> fixed;
+  // Where the recipe has the overrides that it has, by their text; those of an interval by its axis.
+  std::map<std::string, lmx::OverridePlace> places;
 };
 
 // From the recipe's `sweep.params` and the overrides of the command line. UserError: an override that cannot be read.

@@ -4,6 +4,8 @@
 #include <map>
 #include <optional>
 
+#include "lmx/error.h"
+
 namespace lmx_cli::sweeps {
 namespace {
 
@@ -49,6 +51,16 @@ int64_t rung_step(const Plan& plan, const Journal& journal) {
   for (int64_t k = 0; k < journal.rungs(); ++k) step *= h.eta;
   const bool beyond = longest > 0 && step >= longest;
   return open.size() < 2 || beyond ? 0 : step;
+}
+
+std::string why_no_rung(const Plan& plan) {
+  const Halving& h = plan.request.halving;
+  if (h.eta == 0 || plan.points.empty()) return "";
+  if (plan.points.back().configuration == 0) return "there is one configuration, and seeds do not compete";
+  const auto shorter = [](const Point& a, const Point& b) { return a.steps < b.steps; };
+  const int64_t longest = std::max_element(plan.points.begin(), plan.points.end(), shorter)->steps;
+  if (longest == 0 || h.min < longest) return "";
+  return lmx::str("all points have ended by then: min is ", h.min, ", train.steps ", longest);
 }
 
 std::vector<size_t> losers(const Plan& plan, const std::vector<State>& states) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "../commands.h"
 #include "lmx/error.h"
 #include "lmx/sweep.h"
 #include "lmx/train.h"
@@ -98,12 +99,15 @@ std::string said(const std::string& dry_run, const std::string& key) {
   return dry_run.substr(begin, dry_run.find_first_of(":\n", begin) - begin);
 }
 
-void compose_point(Plan& plan, size_t number, const std::vector<std::string>& fixed) {
+void compose_point(Plan& plan, size_t number, lmx::ComposeOptions options, const Space& space) {
   Point& point = plan.points[number];
-  lmx::ComposeOptions options;
-  options.search_path = plan.request.config_dirs;
-  options.overrides = fixed;
-  for (size_t a = 0; a < plan.axes.size(); ++a) options.overrides.push_back(plan.axes[a].name + "=" + point.place[a]);
+  options.overrides = space.fixed;
+  options.places = space.places;
+  for (size_t a = 0; a < plan.axes.size(); ++a) {
+    options.overrides.push_back(plan.axes[a].name + "=" + point.place[a]);
+    const auto drawn = space.places.find(plan.axes[a].name);
+    if (drawn != space.places.end()) options.places[options.overrides.back()] = drawn->second;
+  }
   const Node composed = lmx::compose_run(plan.request.recipe, options, {plan.name, static_cast<int64_t>(number)});
   point.yaml = lmx::to_yaml(lmx::full_recipe(composed, point.id));
   read_resources(point);
@@ -146,6 +150,13 @@ std::string Plan::text_of(const Point& point) const {
   return text.empty() ? "the recipe as it is" : text;
 }
 
+std::string together(const std::vector<std::string>& mistakes) {
+  if (mistakes.size() == 1) return mistakes[0];
+  std::string text = str("[sweep] ", mistakes.size(), " mistakes:");
+  for (const std::string& line : mistakes) text += "\n  " + line;
+  return text;
+}
+
 Plan make_plan(const Request& request, std::vector<std::string>* findings) {
   Plan plan;
   plan.request = request;
@@ -153,6 +164,7 @@ Plan make_plan(const Request& request, std::vector<std::string>* findings) {
   lmx::ComposeOptions options;
   options.overrides = request.overrides;
   options.search_path = request.config_dirs;
+  options = PluginDirectories::with_plugins(options);
   const Space space = read_space(request.recipe, options);
   plan.axes = axes_with_seeds(space.axes, request.seeds);
   make_points(plan, space);
@@ -160,7 +172,7 @@ Plan make_plan(const Request& request, std::vector<std::string>* findings) {
   std::vector<std::string> order;
   for (size_t i = 0; i < plan.points.size(); ++i) {
     try {
-      compose_point(plan, i, space.fixed);
+      compose_point(plan, i, options, space);
     } catch (const UserError& e) {
       if (mistakes[e.what()].empty()) order.push_back(e.what());
       mistakes[e.what()].push_back(i);
@@ -168,15 +180,8 @@ Plan make_plan(const Request& request, std::vector<std::string>* findings) {
   }
   std::vector<std::string> found;
   for (const std::string& message : order) found.push_back(finding(plan, message, mistakes[message]));
-  if (findings) {
-    *findings = found;
-  } else if (found.size() == 1) {
-    throw UserError(found[0]);
-  } else if (!found.empty()) {
-    std::string text = str("[sweep] ", found.size(), " mistakes:");
-    for (const std::string& line : found) text += "\n  " + line;
-    throw UserError(text);
-  }
+  if (!findings && !found.empty()) throw UserError(together(found));
+  if (findings) *findings = found;
   return plan;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "axes.h"
+#include "lmx/recipe_info.h"
 
 namespace lmx_cli::sweeps {
 
@@ -83,8 +84,12 @@ struct Given {
 };
 Request make_request(Request base, const Given& given);
 
+// What a recipe's `sweep:` may hold.
+lmx::SchemaPart sweep_schema();
+
 // Composes every point. UserError with all mistakes of all points, each once. Plugins must have been loaded. Where
-// `findings` is given, mistakes are put there instead.
+// `findings` is given, mistakes are put there instead; a point that has one keeps an empty `yaml`.
 Plan make_plan(const Request& request, std::vector<std::string>* findings = nullptr);
+std::string together(const std::vector<std::string>& mistakes);  // one as it is, several below a line that counts them
 
 }  // namespace lmx_cli::sweeps

@@ -64,6 +64,10 @@ auto placed(const Node& node, const Read& read) {
 
 }  // namespace
 
+lmx::SchemaPart sweep_schema() {
+  return {"sweep", "", {}, lmx::describe_config<SweepSection>()};
+}
+
 Metric parse_metric(const std::string& text, bool maximize) {
   std::vector<std::string> parts = split(text, ". ");
   parts.erase(std::remove(parts.begin(), parts.end(), ""), parts.end());
