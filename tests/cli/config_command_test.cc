@@ -48,6 +48,24 @@ TEST(ConfigCommand, ExplainOfAKeyOrAPart) {
   EXPECT_THAT(none.err, HasSubstr("no key 'model.celsl' (did you mean 'model.cells'?)"));
 }
 
+TEST(ConfigCommand, ExplainOfAKeyThatIsACommandsNameToo) {
+  for (const std::string key : {"data", "run"}) {
+    const Outcome o = run_lmx({"config", kQuickstart, "--explain", key, "--json"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    const auto json = nlohmann::json::parse(o.out);
+    EXPECT_GT(json.size(), 1u);
+    for (const auto& row : json) EXPECT_THAT(row.at("key").get<std::string>(), testing::StartsWith(key + "."));
+  }
+  for (const std::string key : {"sweep", "eval", "report"}) {  // no keys of a recipe's single run
+    const Outcome o = run_lmx({"config", kQuickstart, "--explain", key});
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, HasSubstr("error: no key '" + key + "'"));
+  }
+  const Outcome o = run_lmx({"config", kQuickstart, "--explain", "model.cells=9"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("--explain model.cells=9: expected a key such as model.cells; overrides stand before"));
+}
+
 TEST(ConfigCommand, ExplainTellsWhatAValueReplaced) {
   const Outcome o = run_lmx({"config", kQuickstart, "model.cells=9", "--explain", "model.cells"});
   EXPECT_EQ(o.code, 0) << o.err;
@@ -71,6 +89,34 @@ TEST(ConfigCommand, SchemaListsEveryFieldOfWhatIsNamed) {
   EXPECT_THAT(o.out, ContainsRegex("\nsync\\.rest: allreduce \\("));
   EXPECT_THAT(o.out, ContainsRegex("\n  cells +int +[0-9]+ +>= 1 +[a-z]"));
   EXPECT_THAT(o.out, ContainsRegex("\n  train\\.steps +int +0 +>= 0 +updates"));
+}
+
+// What is written at the top of a file.
+std::vector<std::string> top_keys(const fs::path& file) {
+  std::vector<std::string> keys;
+  std::istringstream lines(read_file(file));
+  for (std::string line; std::getline(lines, line);)
+    if (const size_t colon = line.find(':'); colon != std::string::npos && std::isalpha(line[0]))
+      keys.push_back(line.substr(0, colon));
+  return keys;
+}
+
+TEST(ConfigCommand, SchemaHoldsTheKeysOfEveryShippedRecipe) {
+  const Outcome text = run_lmx({"config", kQuickstart, "--schema"});
+  EXPECT_THAT(text.out, ContainsRegex("\nsweep\n  FIELD +TYPE .*\n  params +map "));
+  size_t sweeps = 0;
+  for (const auto& entry : fs::directory_iterator(kRecipes)) {
+    if (entry.path().extension() != ".yaml") continue;
+    const Outcome o = run_lmx({"config", entry.path().string(), "--schema", "--json"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    const auto properties = nlohmann::json::parse(o.out).at("properties");
+    for (const std::string& key : top_keys(entry.path())) {
+      EXPECT_TRUE(properties.contains(key)) << entry.path() << ": " << key;
+      sweeps += key == "sweep";
+    }
+    EXPECT_TRUE(properties.at("sweep").at("properties").contains("params"));
+  }
+  EXPECT_GT(sweeps, 3u);
 }
 
 TEST(ConfigCommand, SchemaAsJsonSchema) {
@@ -119,13 +165,81 @@ TEST_F(InAFolder, AnErrorShowsItsLine) {
   const std::string path = write("defaults: [quickstart]\nname_ß: {größe: 1, zwei: 2}\n");
   const Outcome o = run_lmx({"config", path});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("x.yaml:2:9: unknown key name_ß"));
-  EXPECT_THAT(o.err, HasSubstr("\n  2 | name_ß: {größe: 1, zwei: 2}\n    |         ^\n"));
+  EXPECT_THAT(o.err, HasSubstr("x.yaml:2:1: unknown key name_ß"));
+  EXPECT_THAT(o.err, HasSubstr("\n  2 | name_ß: {größe: 1, zwei: 2}\n    | ^\n"));
+}
+
+TEST_F(InAFolder, AReferenceToAFieldThatIsNotWrittenIsItsDefault) {
+  const std::string path = write(
+      "defaults: [quickstart]\ntrain: {steps: '${optimizer.eps}', log_every: '${checkpoint.keep_last}'}\nthreads: "
+      "${seed}\n");
+  const Outcome o = run_lmx({"config", path, "train.steps=${batch.micro}", "--explain", "train"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, ContainsRegex("\ntrain\\.log_every +2 +[^ ]*x\\.yaml:2:"));
+  const Outcome bad = run_lmx({"config", path});  // of the wrong type, as if it were written
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("x.yaml:2:16: train.steps: expected an integer, got '1e-08'"));
+  const Outcome none = run_lmx({"config", path, "train.steps=${optimizer.epsi}"});
+  EXPECT_THAT(none.err, HasSubstr("${optimizer.epsi}: no key 'optimizer.epsi'"));
+}
+
+// Rules of one's own come behind inherited ones; what the message proposes works.
+TEST_F(InAFolder, InheritedRulesOfSync) {
+  const std::string rules =
+      "{tables: {params: 'embedding|softmax', strategy: unique}, rest: {params: '.*', strategy: allreduce}}";
+  const std::string path = write("defaults:\n  - quickstart\nsync: " + rules + "\n");
+  const Outcome o = run_lmx({"run", path, "--dry-run"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("x.yaml:3:16: sync.tables.params: 'embedding|softmax' matches no parameter that an "
+                              "earlier rule left: sync.rest ("),
+                    HasSubstr("recipes/sync/allreduce.yaml:1:7) took them"), HasSubstr("`- override sync: null`")));
+  const Outcome typed = run_lmx({"run", kQuickstart, "sync=" + rules, "--dry-run"});
+  EXPECT_THAT(typed.err, HasSubstr("[sync] override 'sync=" + rules + "': sync.tables.params: 'embedding|softmax'"));
+  const auto runs = [](const std::vector<std::string>& words) {
+    const Outcome good = run_lmx(words);
+    EXPECT_EQ(good.code, 0) << good.err;
+  };
+  runs({"run", kQuickstart, "~sync", "sync=" + rules, "--dry-run"});
+  runs({"run", path, "sync=unique", "--dry-run"});
+  runs({"run", write("defaults:\n  - quickstart\n  - override sync: null\nsync: " + rules + "\n"), "--dry-run"});
+}
+
+TEST_F(InAFolder, ATiedTableHasTheRuleOfTheModels) {
+  const std::vector<std::string> tied{"run",
+                                      kQuickstart,
+                                      "sync=unique_seeded",
+                                      "loss=sampled_softmax",
+                                      "loss.tie=embedding.weight",
+                                      "loss.bias=false",
+                                      "model.embedding=128",
+                                      "--dry-run"};
+  const Outcome o = run_lmx(tied);
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err,
+              HasSubstr("sync.tables_output.params: '^softmax' matches no parameter: the output layer's table is "
+                        "embedding.weight (tied), which sync.tables_input covers; leave this rule out "
+                        "(~sync.tables_output) and give sync.tables_input its strategy"));
+  std::vector<std::string> right = tied;
+  right.insert(right.end() - 1,
+               {"~sync.tables_output", "sync.tables_input.strategy=seeded", "sync.tables_input.seeds=all"});
+  const Outcome good = run_lmx(right);
+  EXPECT_EQ(good.code, 0) << good.err;
+}
+
+// An override that makes the inherited rest of a pair illegal is named, not the file with the rest.
+TEST_F(InAFolder, AnIllegalPairNamesItsOverrides) {
+  const Outcome o = run_lmx({"config", kQuickstart, "sync.rest.strategy=allgather", "sync.rest.codec.kind=one_bit"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("error: override 'sync.rest.codec.kind=one_bit', override 'sync.rest.strategy=allgather'"
+                               ": sync.rest.codec.kind: allgather sends rows"));
+  EXPECT_THAT(o.err, Not(HasSubstr("allreduce.yaml")));
 }
 
 TEST_F(InAFolder, AnOverrideShowsItsColumn) {
   const Outcome o = run_lmx({"config", kQuickstart, "run.dir=größe=2"});
   EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("column 14: a bare '='"));
   EXPECT_THAT(o.err, HasSubstr("\n    | run.dir=größe=2\n    |              ^\n"));
 }
 

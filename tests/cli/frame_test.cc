@@ -82,6 +82,18 @@ TEST(Frame, MisspeltFlagNamesTheNearest) {
   expect_usage_error({"plugins", "list", "-x"}, "unknown flag -x");
 }
 
+TEST(Frame, HydrasMultirunIsASweep) {
+  for (const char* flag : {"-m", "--multirun"})
+    expect_usage_error({"run", "x.yaml", flag}, std::string("unknown flag ") + flag +
+                                                    "; many runs of a recipe are a sweep: lmx sweep RECIPE key=1,2,3");
+}
+
+// What follows a command is its own, even where another command is called so.
+TEST(Frame, AFolderMayBeCalledAsACommand) {
+  expect_usage_error({"report", "run"}, "run");
+  EXPECT_THAT(run_lmx({"report", "run"}).err, testing::Not(HasSubstr("RECIPE")));
+}
+
 TEST(Frame, GroupWithoutCommand) {
   expect_usage_error({"plugins"}, "'lmx plugins' needs a command: list, info");
 }

@@ -9,6 +9,7 @@
 #include "lmx/recipe_info.h"
 #include "lmx/sweep.h"
 #include "lmx/train.h"
+#include "sweep/plan.h"
 
 namespace lmx_cli {
 namespace {
@@ -20,6 +21,12 @@ struct Options {
   PluginDirectories plugins;
   std::string name() const { return std::filesystem::path(recipe).stem().string(); }
 };
+
+// What stands behind --explain is its key, even where it was meant as an override.
+std::string key_to_explain(const std::string& word) {
+  if (word.find_first_of("=~+") == std::string::npos) return word;
+  throw lmx::UserError(lmx::str("--explain ", word, ": expected a key such as model.cells; overrides stand before it"));
+}
 
 void print_files(const std::string& recipe, const lmx::ComposeOptions& compose) {
   std::vector<std::vector<std::string>> rows{{"FILE", "LANDS UNDER"}};
@@ -87,8 +94,14 @@ void print_origins(const Options& options, const lmx::Node& tree) {
   std::cout << (options.json ? lmx::to_json(list) + "\n" : table(rows));
 }
 
+std::string title_of(const lmx::SchemaPart& part) {
+  if (part.path.empty()) return "the recipe";
+  return part.component.empty() ? part.path : part.path + ": " + part.component;
+}
+
 void print_schema(const Options& options, const lmx::Node& tree) {
-  const std::vector<lmx::SchemaPart> parts = lmx::recipe_schema(tree);
+  std::vector<lmx::SchemaPart> parts = lmx::recipe_schema(tree);
+  parts.push_back(sweeps::sweep_schema());
   if (options.json) {
     std::cout << lmx::to_json(lmx::json_schema(parts)) << "\n";
     return;
@@ -96,9 +109,7 @@ void print_schema(const Options& options, const lmx::Node& tree) {
   for (const lmx::SchemaPart& part : parts) {
     std::string others;
     for (const std::string& name : part.others) others += (others.empty() ? " (others: " : ", ") + name;
-    std::cout << (&part == &parts.front() ? "" : "\n")
-              << (part.path.empty() ? "the recipe"
-                                    : lmx::str(part.path, ": ", part.component, others, others.empty() ? "" : ")"))
+    std::cout << (&part == &parts.front() ? "" : "\n") << title_of(part) << others << (others.empty() ? "" : ")")
               << "\n";
     std::vector<std::vector<std::string>> rows{{"  FIELD", "TYPE", "DEFAULT", "RANGE", "MEANING"}};
     const auto has_own_part = [&](const std::string& name) {
@@ -158,7 +169,7 @@ void add_config(CLI::App& app) {
           "--explain",
           [options](const std::string& key) {
             options->explains = true;
-            options->explain = key;
+            options->explain = key_to_explain(key);
           },
           "each value (or those of KEY) with its origin, what the recipe notes on it, and what it replaced")
       ->expected(0, 1)
