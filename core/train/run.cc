@@ -1,7 +1,5 @@
 // lmx run: recipe -> session -> folder -> loop -> result. Whatever is wrong with the input shows before the folder
 // exists.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <new>
@@ -15,6 +13,7 @@
 #include "lmx/matmul.h"
 #include "lmx/plugin.h"
 #include "lmx/translate.h"
+#include "plugin/description.h"
 #include "train/comm_config.h"
 #include "train/evaluate.h"
 #include "train/idle_checkpoint.h"
@@ -196,12 +195,6 @@ std::string agree_on_directory(const RunPlan& plan, Communicator& comm, bool& re
   const std::string said = comm.gather_texts(own, "control")[0];
   resuming = said[0] == '+';
   return said.substr(1);
-}
-
-std::string core_library() {
-  Dl_info info{};
-  LMX_CHECK(dladdr(reinterpret_cast<const void*>(&run_recipe), &info) != 0 && info.dli_fname);
-  return info.dli_fname;
 }
 
 // Processes that train together were started one by one, perhaps from other files: what decides the numbers is

@@ -100,7 +100,7 @@ std::set<std::string> override_words(const GivenWords& given, const std::string&
   std::vector<std::string> folders;
   try {
     given.plugins.load();
-    const lmx::ComposeOptions options = PluginDirectories::with_recipes(
+    const lmx::ComposeOptions options = PluginDirectories::with_plugins(
         {{given.plain.begin() + 1, given.plain.end()}, given.config_directories, true, false});
     folders = recipe_folders(given.plain[0], options.search_path);
     const lmx::Node tree = composed(given.plain[0], options);
