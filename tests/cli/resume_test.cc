@@ -226,7 +226,7 @@ TEST_F(Resume, DamagedConfig) {
                                                        lmx("eval"), lmx("generate")};
   const std::string good = read_file(path("a/config.yaml"));
   write("a/config.yaml", "model: {name: lstm\n" + good);
-  refused(commands, {path("a/config.yaml") + ":", "not valid YAML"});
+  refused(commands, {path("a/config.yaml") + ":", "'{' is never closed by '}'"});
   write("a/config.yaml", "");
   refused(commands, {path("a/config.yaml") + " is damaged"});
   write("a/config.yaml", "just words\n");

@@ -62,7 +62,7 @@ TEST_F(SweepRequest, ADryRunListsThePointsThatAreRight) {
   EXPECT_EQ(all.out, "");
   const Outcome some = sweep("refused", {"model.cells=8,0", "--dry-run"});
   EXPECT_EQ(some.code, 2);
-  EXPECT_THAT(some.out, testing::ContainsRegex("0-cells=8 +8 +120 +[0-9,]+\n1-cells=0 +0 +mistake +-\n"));
+  EXPECT_THAT(some.out, testing::ContainsRegex("0-cells=8 +8 +120 +[0-9,]+ +[0-9]+ kB\n1-cells=0 +0 +mistake +- +-\n"));
   EXPECT_THAT(some.err, HasSubstr("must be >= 1, got 0"));
 }
 
