@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/hex.h"
 #include "config/compose.h"
 #include "config/messages.h"
 
@@ -80,10 +81,7 @@ std::string short_hash(const std::string& text) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned length = 0;
   LMX_CHECK(EVP_Digest(text.data(), text.size(), digest, &length, EVP_sha256(), nullptr) == 1);
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string hex;
-  for (size_t i = 0; i < 4; ++i) (hex += kHex[digest[i] >> 4]) += kHex[digest[i] & 15];
-  return hex;
+  return hexadecimal(digest, 4);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/hex.h"
 #include "lmx/error.h"
 
 namespace lmx::data {
@@ -29,16 +30,6 @@ std::string user_folder(const char* variable, const char* fallback) {
   if (home.empty())
     throw UserError(str("[data] neither ", variable, " nor HOME is set; set LMX_CACHE_DIR and LMX_DATA_DIR"));
   return str(home, "/", fallback, "/lmx");
-}
-
-std::string hexadecimal(const unsigned char* bytes, size_t n) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (size_t i = 0; i < n; ++i) {
-    text.push_back(kDigits[bytes[i] >> 4]);
-    text.push_back(kDigits[bytes[i] & 15]);
-  }
-  return text;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/hex.h"
 #include "plugin/elf.h"
 
 namespace lmx {
@@ -22,14 +23,7 @@ constexpr std::array kParts{std::pair{"name", &FieldInfo::name}, std::pair{"type
 std::string link_id(const std::string& path) {
   constexpr size_t kHeader = 16;  // of the note: three sizes and "GNU"
   const std::string note = elf_section(path, ".note.gnu.build-id");
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string hex;
-  for (size_t i = kHeader; i < note.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(note[i]);
-    hex += kHex[byte >> 4];
-    hex += kHex[byte & 15];
-  }
-  return hex;
+  return note.size() <= kHeader ? "" : hexadecimal(std::string_view(note).substr(kHeader));
 }
 
 std::optional<FieldInfo> field_of(const toml::node& node) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/hex.h"
 #include "lmx/cuda.h"
 #include "plugin/elf.h"
 #include "plugin/manifest.h"
@@ -129,13 +130,7 @@ std::string file_sha256(const std::string& path) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   unsigned length = 0;
   EVP_DigestFinal_ex(context.get(), digest.data(), &length);
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string hex;
-  for (unsigned i = 0; i < length; ++i) {
-    hex += kHex[digest[i] >> 4];
-    hex += kHex[digest[i] & 15];
-  }
-  return hex;
+  return hexadecimal(digest.data(), length);
 }
 
 }  // namespace lmx

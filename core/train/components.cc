@@ -89,6 +89,10 @@ std::vector<std::string> unscaled_codecs(const Recipe& recipe, int ranks) {
   return lines;
 }
 
+DType compute_of(const Recipe& recipe) {
+  return recipe.precision == "bf16" ? DType::bf16 : recipe.precision == "fp16" ? DType::f16 : DType::f32;
+}
+
 Context make_context(const Recipe& recipe, Communicator& comm) {
   Context ctx;
   ctx.rank = comm.rank();
@@ -96,7 +100,7 @@ Context make_context(const Recipe& recipe, Communicator& comm) {
   ctx.allocator = comm.allocator();
   ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
   ctx.comm = &comm;
-  ctx.compute = recipe.precision == "bf16" ? DType::bf16 : recipe.precision == "fp16" ? DType::f16 : DType::f32;
+  ctx.compute = compute_of(recipe);
   return ctx;
 }
 

@@ -28,6 +28,9 @@ LMX_API void check_batcher_fits_model(const Recipe& recipe, const Batcher& batch
 // Lines for people on rules of `sync` whose codec makes zeros of small gradients: fp16 that nothing scales.
 std::vector<std::string> unscaled_codecs(const Recipe& recipe, int ranks);
 
+// The type of matrix products under `precision`.
+DType compute_of(const Recipe& recipe);
+
 // The context of a rank: precision, allocator, random key.
 LMX_API Context make_context(const Recipe& recipe, Communicator& comm);
 

@@ -104,10 +104,6 @@ int64_t communication_bytes(const SyncRules& sync, const Network& network, const
   return kept + passing;
 }
 
-DType compute_of(const Recipe& r) {
-  return r.precision == "bf16" ? DType::bf16 : r.precision == "fp16" ? DType::f16 : DType::f32;
-}
-
 // Logits of `tokens` features over `words` words at their highest, with what is rounded for their products: features,
 // the logits' gradient, and, of words that are drawn, their rows.
 int64_t loss_bytes(const Shares& s, int64_t width, DType compute) {

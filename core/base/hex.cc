@@ -1,0 +1,20 @@
+#include "base/hex.h"
+
+namespace lmx {
+
+std::string hexadecimal(std::string_view bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    text.push_back(kDigits[byte >> 4]);
+    text.push_back(kDigits[byte & 15]);
+  }
+  return text;
+}
+
+std::string hexadecimal(const unsigned char* bytes, size_t n) {
+  return hexadecimal(std::string_view(reinterpret_cast<const char*>(bytes), n));
+}
+
+}  // namespace lmx
