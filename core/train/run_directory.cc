@@ -1,10 +1,8 @@
 #include "train/run_directory.h"
 
-#include <sys/file.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include <fcntl.h>
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -120,25 +118,9 @@ std::string json_text(const Json& json) {
 
 }  // namespace
 
-RunLock::RunLock(const std::string& directory) {
-  const std::string path = directory + "/.lock";
-  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) throw RunError(str("[run] cannot write in ", directory, ": ", std::strerror(errno)));
-  int code = 0;
-  do {
-    code = flock(descriptor_, LOCK_EX | LOCK_NB);
-  } while (code != 0 && errno == EINTR);
-  if (code == 0) return;
-  const int reason = errno;
-  close(descriptor_);
-  if (reason == EWOULDBLOCK) {
+RunLock::RunLock(const std::string& directory) : lock_(directory + "/.lock", "[run] ") {
+  if (!lock_.take_soon())
     throw UserError(str("[run] another process is training in ", directory, " (its status.json names it)"));
-  }
-  throw RunError(str("[run] cannot lock ", path, ": ", std::strerror(reason)));
-}
-
-RunLock::~RunLock() {
-  close(descriptor_);
 }
 
 void write_status(const std::string& directory, const std::string& state, int64_t step, const std::string& reason,

@@ -7,6 +7,7 @@
 
 #include "lmx/config.h"
 #include "lmx/data.h"
+#include "lmx/file_lock.h"
 
 namespace lmx::train {
 
@@ -30,12 +31,9 @@ LMX_API bool holds_nothing(const std::string& directory);
 class LMX_API RunLock {
  public:
   explicit RunLock(const std::string& directory);
-  ~RunLock();
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
 
  private:
-  int descriptor_ = -1;
+  FileLock lock_;
 };
 
 // status.json: state (running, done, paused, failed, interrupted), step, reason, cause (of a failure: diverged,

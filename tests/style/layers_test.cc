@@ -21,6 +21,7 @@ const std::map<std::string, std::string> kHeaderLayer{
     {"api.h", "base"},
     {"error.h", "base"},
     {"log.h", "base"},
+    {"file_lock.h", "base"},
     {"last_words.h", "base"},
     {"clock.h", "base"},
     {"trace.h", "base"},

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -77,6 +76,12 @@ struct Image {
   _exit(127);
 }
 
+std::string lock_file(const std::string& directory) {
+  std::error_code error;  // the lock tells it
+  std::filesystem::create_directories(directory, error);
+  return directory + "/.lock";
+}
+
 }  // namespace
 
 Child::Child(const std::vector<std::string>& words, const std::string& log, const Surroundings& around) {
@@ -121,30 +126,9 @@ std::string own_program() {
   return path;
 }
 
-DirectoryLock::DirectoryLock(const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  const std::string path = directory + "/.lock";
-  descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) throw lmx::RunError(lmx::str("[jobs] cannot write in ", directory, ": ", std::strerror(errno)));
-  if (flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return;
-  const int reason = errno;
-  close(descriptor_);
-  if (reason == EWOULDBLOCK)
+DirectoryLock::DirectoryLock(const std::string& directory) : lock_(lock_file(directory), "[jobs] ") {
+  if (!lock_.take_soon())
     throw lmx::UserError(lmx::str("[jobs] another process works in ", directory, "; give this one another --out"));
-  throw lmx::RunError(lmx::str("[jobs] cannot lock ", path, ": ", std::strerror(reason)));
-}
-
-DirectoryLock::~DirectoryLock() {
-  close(descriptor_);
-}
-
-bool is_locked(const std::string& directory) {
-  const int file = open((directory + "/.lock").c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) return false;
-  const bool locked = flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  close(file);
-  return locked;
 }
 
 SignalNote::SignalNote() {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "lmx/file_lock.h"
+
 namespace lmx_cli::jobs {
 
 // What a child has that its parent has not.
@@ -38,16 +40,10 @@ std::string own_program();
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::string& directory);
-  ~DirectoryLock();
-  DirectoryLock(const DirectoryLock&) = delete;
-  DirectoryLock& operator=(const DirectoryLock&) = delete;
 
  private:
-  int descriptor_ = -1;
+  lmx::FileLock lock_;
 };
-
-// True while a process works in `directory`, whose .lock it holds: a run, or what has a DirectoryLock there.
-bool is_locked(const std::string& directory);
 
 // SIGINT and SIGTERM are noted instead of ending the process, for the guard's lifetime.
 class SignalNote {

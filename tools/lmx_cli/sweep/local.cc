@@ -11,6 +11,7 @@
 #include "../jobs/pool.h"
 #include "launcher.h"
 #include "lmx/error.h"
+#include "lmx/file_lock.h"
 
 namespace lmx_cli::sweeps {
 namespace {
@@ -96,7 +97,7 @@ class LocalLauncher : public Launcher {
 
   // True while another process still trains the point. UserError where it does not end.
   bool held(size_t point) {
-    if (!jobs::is_locked(folder_.run(plan_.points[point]))) {
+    if (!lmx::is_locked(folder_.run(plan_.points[point]) + "/.lock")) {
       held_since_.reset();
       return false;
     }

@@ -1,0 +1,93 @@
+// Locks of files between processes.
+#include "lmx/file_lock.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "lmx/error.h"
+
+namespace lmx_test {
+namespace {
+
+using lmx::FileLock;
+
+class Locks : public testing::Test {
+ protected:
+  Locks() {
+    char name[] = "/tmp/lmx_lock_XXXXXX";
+    folder_ = mkdtemp(name);
+  }
+  ~Locks() override { std::filesystem::remove_all(folder_); }
+  std::string path() const { return folder_ + "/.lock"; }
+
+  std::string folder_;
+};
+
+TEST_F(Locks, OneHolderAtATime) {
+  EXPECT_FALSE(lmx::is_locked(path()));  // no such file
+  {
+    FileLock first(path(), "[test] "), second(path(), "[test] ");
+    EXPECT_FALSE(lmx::is_locked(path()));
+    EXPECT_TRUE(first.take());
+    EXPECT_TRUE(lmx::is_locked(path()));
+    EXPECT_FALSE(second.take());
+    EXPECT_FALSE(second.take_soon());
+  }
+  EXPECT_FALSE(lmx::is_locked(path()));
+}
+
+// Whoever starts again what was just killed need not wait by hand.
+TEST_F(Locks, AHolderThatEndsSoonIsWaitedFor) {
+  auto holder = std::make_unique<FileLock>(path(), "[test] ");
+  ASSERT_TRUE(holder->take());
+  std::thread ends([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    holder.reset();
+  });
+  FileLock next(path(), "[test] ");
+  EXPECT_TRUE(next.take_soon());
+  ends.join();
+}
+
+TEST_F(Locks, AKilledHolderHoldsNothing) {
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    FileLock lock(path(), "[test] ");
+    const char taken = lock.take();
+    if (write(ready[1], &taken, 1) != 1) _exit(1);
+    pause();
+    _exit(0);
+  }
+  char taken = 0;
+  ASSERT_EQ(read(ready[0], &taken, 1), 1);
+  EXPECT_TRUE(taken);
+  EXPECT_TRUE(lmx::is_locked(path()));
+  kill(child, SIGKILL);
+  FileLock next(path(), "[test] ");
+  next.wait();
+  EXPECT_TRUE(next.take());
+  waitpid(child, nullptr, 0);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_F(Locks, AFolderThatIsNotThere) {
+  try {
+    FileLock lock(folder_ + "/none/.lock", "[test] ");
+    FAIL();
+  } catch (const lmx::RunError& e) {
+    EXPECT_STREQ(e.what(), ("[test] cannot write " + folder_ + "/none/.lock: No such file or directory").c_str());
+  }
+}
+
+}  // namespace
+}  // namespace lmx_test
