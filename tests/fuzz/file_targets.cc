@@ -1,4 +1,4 @@
-// plugin.toml, checkpoints and the core's reader of metrics.jsonl.
+// plugin.toml, fields of plugins, checkpoints and the core's reader of metrics.jsonl.
 #include <openssl/evp.h>
 
 #include <cstring>
@@ -9,6 +9,7 @@
 #include "lmx/checkpoint.h"
 #include "lmx/error.h"
 #include "lmx_cli/run_records.h"
+#include "plugin/fields_file.h"
 #include "plugin/manifest.h"
 #include "scratch.h"
 #include "targets.h"
@@ -102,6 +103,14 @@ void manifest(std::string_view input) {
     needs_of(scratch.path("plugin.toml"));
   } catch (const UserError&) {
   }
+}
+
+void fields(std::string_view input) {
+  const auto file = parse_fields_file(std::string(input));
+  if (!file) return;
+  const std::string text = to_text(*file);
+  const auto again = parse_fields_file(text);
+  if (!again || to_text(*again) != text) throw std::logic_error("a plugin's fields read back to others");
 }
 
 void metrics(std::string_view input) {

@@ -20,6 +20,7 @@ void yaml(std::string_view input);           // a recipe's text
 void override_text(std::string_view input);  // what stands behind `lmx run RECIPE`
 void interpolation(std::string_view input);  // values that refer to one another, one a line
 void manifest(std::string_view input);       // plugin.toml
+void fields(std::string_view input);         // NAME.fields.toml of a plugin
 void metrics(std::string_view input);        // metrics.jsonl, by those who show it and those who go on with it
 // A checkpoint: a safetensors file, or, where the input begins with '{', its state.json, whose hash is made to fit.
 void checkpoint(std::string_view input);

@@ -1,0 +1,24 @@
+// The text of NAME.fields.toml.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lmx/plugin.h"
+
+namespace lmx {
+
+// A plugin's fields, and of what they are the fields.
+struct FieldsFile {
+  std::string kind;     // the plugin's
+  std::string library;  // the build id of its library
+  std::string core;     // the build id of the core that loaded it
+  std::vector<FieldInfo> fields;
+};
+
+// nullopt where the text is none of to_text's.
+LMX_API std::optional<FieldsFile> parse_fields_file(const std::string& text);
+LMX_API std::string to_text(const FieldsFile& file);
+
+}  // namespace lmx
