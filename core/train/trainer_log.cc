@@ -95,15 +95,13 @@ Record Trainer::own_record() {
   return record;
 }
 
-// Of a group of several ranks, and of sub-batches, also each rank's own record.
+// The record of the training, and each rank's own.
 void Trainer::log_step() {
   const double seconds = watch_.lap();
   if (laps_ > 0) set_pace(seconds);  // a worker that is through with its steps keeps its pace
   const TrafficSum sent = sum_of(traffic_.window());
   const CommTimes times = s_.sync->take_times();
-  std::vector<std::string> ranks;
-  if (s_.comm.size() > 1 || s_.sub_batches())
-    ranks = s_.comm.gather_texts(to_json_line(own_record()), "control");
+  const std::vector<std::string> ranks = s_.comm.gather_texts(to_json_line(own_record()), "control");
   const Window& w = at_.window;
   const double nll = w.tokens ? w.nats / static_cast<double>(w.tokens) : NAN;
   Record record{at_.step,

@@ -58,9 +58,14 @@ TEST_F(RunCommand, WritesItsFilesAndPrintsItsResultLast) {
 TEST_F(RunCommand, MetricsAndProvenanceAreJson) {
   ASSERT_EQ(run("a").code, 0);
   std::istringstream lines(read_file(folder_ / "a" / "metrics.jsonl"));
-  int train = 0, valid = 0;
+  int train = 0, valid = 0, rank = 0;
   for (std::string line; std::getline(lines, line);) {
     const auto record = nlohmann::json::parse(line);
+    if (record["split"] == "rank") {
+      ++rank;
+      EXPECT_GT(record["memory/parameters_peak_bytes"].get<int64_t>(), 0);
+      continue;
+    }
     (record["split"] == "train" ? train : valid) += 1;
     EXPECT_GT(record["nll_nat"].get<double>(), 0);
     EXPECT_NEAR(record["ppl"].get<double>(), std::exp(record["nll_nat"].get<double>()),
@@ -68,6 +73,7 @@ TEST_F(RunCommand, MetricsAndProvenanceAreJson) {
   }
   EXPECT_EQ(train, 120 / 7 + 1);
   EXPECT_EQ(valid, 4);
+  EXPECT_EQ(rank, train);
   const auto provenance = nlohmann::json::parse(read_file(folder_ / "a" / "provenance.json"));
   EXPECT_EQ(provenance["starts"].size(), 1u);
   EXPECT_EQ(provenance["starts"][0]["plugins"]["model/lstm"].get<std::string>().size(), 64u);

@@ -131,6 +131,8 @@ void print_memory(const Report& r) {
   if (r.memory.empty()) return;
   Rows rows{{"MEMORY, PEAK", "RANK 0", "MOST OF A RANK"}};
   for (const auto& [name, line] : r.memory) rows.push_back({name, bytes(line.first), bytes(line.max)});
+  if (r.rank_memory.size() == 1)
+    for (auto& row : rows) row.resize(2);
   std::cout << "\n" << table(rows);
 }
 
