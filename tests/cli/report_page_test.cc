@@ -219,6 +219,42 @@ TEST_F(ReportPage, ABrowserShowsTheValues) {
               AllOf(HasSubstr("data-theme=\"light\""), HasSubstr("train nll_nat<span>")));
 }
 
+// What a reader does with the pointer, as events: over a curve, across a part of it, twice on it.
+TEST_F(ReportPage, APointerReadsAndZooms) {
+  if (browser().empty()) GTEST_SKIP() << "no chromium on PATH";
+  make_run("a", falling(101, 4));
+  ASSERT_EQ(report({path("a"), "--html", path("page.html")}).code, 0);
+  write("page.html", read_file(folder_ / "page.html") + R"html(<script>
+const card = document.querySelector('[data-curve="train nll_nat"]'), svg = card.querySelector("svg"), told = document.body.dataset;
+const at = (kind, step) => {  // steps 1 to 101 lie between the chart's margins
+  const box = svg.getBoundingClientRect(), left = box.left + 58, right = box.right - 12;
+  const clientX = left + (step - 1) / 100 * (right - left);
+  svg.dispatchEvent(new PointerEvent(kind, {clientX, clientY: box.top + 50, bubbles: true}));
+};
+const label = () => document.getElementById("tip").hidden ? "none" : document.getElementById("tip").textContent;
+at("pointermove", 25.2);
+told.reading = card.querySelector("h3 span").textContent;
+told.label = label();
+at("pointerleave", 25);
+told.left = card.querySelector("h3 span").textContent + label();
+at("pointerdown", 21);
+at("pointermove", 61);
+told.brush = svg.querySelectorAll("rect.brush").length;
+at("pointerup", 61);
+told.zoom = location.hash;
+told.enabled = !document.getElementById("whole").disabled;
+svg.dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
+told.whole = `all${location.hash}`;
+</script>)html");
+  const std::string page = opened("page.html", "");
+  const std::string body = page.substr(page.find("<body"), page.find('>', page.find("<body")) - page.find("<body"));
+  EXPECT_THAT(body, AllOf(HasSubstr(" data-reading=\"0.8\""), ContainsRegex(" data-label=\"step25[^\"]*/a0.8\""),
+                          HasSubstr(" data-left=\"none\""), HasSubstr(" data-brush=\"1\"")));
+  EXPECT_THAT(
+      body,
+      ContainsRegex(" data-zoom=\"#from=2[01][.0-9]*&amp;to=6[01][.0-9]*\" data-enabled=\"true\" data-whole=\"all\""));
+}
+
 TEST_F(ReportPage, ABrowserShowsASweep) {
   if (browser().empty()) GTEST_SKIP() << "no chromium on PATH";
   const Outcome o = run_process({LMX_BINARY_DIR "/bin/lmx", "sweep", path("tiny.yaml"), "train.steps=12",
