@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "run_fixture.h"
 
@@ -295,6 +296,28 @@ checks:
   EXPECT_EQ(cell(r, "a-4")["state"], "formula");
   EXPECT_FALSE(fs::exists(path("out/cells/b-2")));
   EXPECT_THAT(o.err, HasSubstr("cell 1/1 a-2"));
+}
+
+// What a model evaluates to may be no number of JSON's; the journal keeps it nevertheless.
+TEST_F(Experiment, InfiniteEvaluations) {
+  write("experiments/bytes.yaml", R"yaml(title: t
+scales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=10, batch.micro=0]}}
+axes: {G: [2]}
+overrides: ["comm.ranks=${G}"]
+evaluate: [test]
+measures:
+  nll: {key: nll_nat, split: test}
+  ppl: {key: ppl, split: test}
+)yaml");
+  ASSERT_EQ(experiment("out").code, 0);
+  std::string journal = read_file(folder_ / "out/journal.jsonl");
+  journal = std::regex_replace(journal, std::regex("\"nll_nat\":[^,}]*"), "\"nll_nat\":\"NaN\"");
+  write("out/journal.jsonl", std::regex_replace(journal, std::regex("\"ppl\":[^,}]*"), "\"ppl\":\"Infinity\""));
+  const Outcome o = experiment("out");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(cell(results("out"), "2")["measured"]["nll"], "NaN");
+  EXPECT_EQ(cell(results("out"), "2")["measured"]["ppl"], "Infinity");
+  EXPECT_THAT(read_file(folder_ / "out/table.md"), HasSubstr("| - | - |"));
 }
 
 TEST_F(Experiment, CountsTypes) {

@@ -2,29 +2,15 @@
 
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "json_number.h"
 #include "lmx/error.h"
 
 namespace lmx_cli {
 namespace {
 
 using Json = nlohmann::json;
-
-// NaN and infinities are strings.
-bool read_number(const Json& json, double& value) {
-  if (json.is_number()) {
-    value = json.get<double>();
-    return true;
-  }
-  if (!json.is_string()) return false;
-  const std::string text = json.get<std::string>();
-  if (text == "NaN") value = std::numeric_limits<double>::quiet_NaN();
-  if (text == "Infinity") value = std::numeric_limits<double>::infinity();
-  if (text == "-Infinity") value = -std::numeric_limits<double>::infinity();
-  return text == "NaN" || text.ends_with("Infinity");
-}
 
 bool read_record(const std::string& line, RunRecord& record) {
   const Json json = Json::parse(line, nullptr, false);
@@ -34,7 +20,7 @@ bool read_record(const std::string& line, RunRecord& record) {
   record.step = json["step"].get<int64_t>();
   record.split = json["split"].get<std::string>();
   for (const auto& [key, value] : json.items())
-    if (double number = 0; key != "step" && read_number(value, number)) record.values[key] = number;
+    if (const auto number = number_of(value); number && key != "step") record.values[key] = *number;
   return true;
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../jobs/line_file.h"
+#include "../json_number.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::experiments {
@@ -19,7 +20,7 @@ Journal::Entry read_entry(const Json& json) {
     if (!step.is_number_integer()) throw lmx::UserError("a step is no whole number");
     RunRecord record{step.get<int64_t>(), evaluation.at("split").get<std::string>(), {}};
     for (const auto& [key, value] : evaluation.items())
-      if (value.is_number() && key != "step") record.values[key] = value.get<double>();
+      if (const auto number = number_of(value); number && key != "step") record.values[key] = *number;
     entry.evaluations.push_back(std::move(record));
   }
   return entry;
@@ -53,7 +54,7 @@ void Journal::add(const std::string& cell, const Entry& entry) {
   if (!entry.diverged.empty()) json["diverged"] = entry.diverged;
   for (const RunRecord& r : entry.evaluations) {
     Json evaluation{{"split", r.split}, {"step", r.step}};
-    for (const auto& [key, value] : r.values) evaluation[key] = value;
+    for (const auto& [key, value] : r.values) evaluation[key] = json_number(value);
     json["evaluations"].push_back(std::move(evaluation));
   }
   jobs::append_line(path_, json.dump());

@@ -1,7 +1,7 @@
 // results.json: the same for programs.
-#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "../json_number.h"
 #include "lmx/error.h"
 #include "results.h"
 
@@ -10,15 +10,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
-
 Json numbers(const std::map<std::string, double>& values) {
   Json json = Json::object();
-  for (const auto& [name, value] : values) json[name] = number(value);
+  for (const auto& [name, value] : values) json[name] = json_number(value);
   return json;
 }
 
@@ -47,7 +41,8 @@ Json row_json(const Results& r, const Row& row) {
     if (samples.empty() && paper.empty()) continue;
     Json& entry = json["measures"][m.id] = Json::object();
     if (!samples.empty())
-      entry = {{"mean", number(mean(samples))}, {"spread", number(spread(samples))}, {"runs", samples.size()}};
+      entry = {
+          {"mean", json_number(mean(samples))}, {"spread", json_number(spread(samples))}, {"runs", samples.size()}};
     if (!paper.empty()) entry["paper"] = paper;
   }
   return json;

@@ -1,6 +1,7 @@
 #include "runner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <filesystem>
 #include <numbers>
@@ -118,7 +119,7 @@ RunRecord Runner::Impl::probe_corpus(const Cell& cell, const std::string& corpus
   };
   const lmx::ProbeResult r = lmx::probe(f.train, f.valid, f.test, {});
   add(r, corpus + "/");
-  record.values[corpus + "/strongest_unit"] = 100 * r.strongest.test;
+  record.values[corpus + "/strongest_unit"] = r.strongest.weight == 0 ? NAN : 100 * r.strongest.test;
   add(probe_bytes(texts, {}), corpus + "/bytes_");
   return record;
 }

@@ -1,20 +1,15 @@
-#include "report.h"
-
-#include <cmath>
 #include <iostream>
+
+#include "../json_number.h"
+#include "report.h"
 
 namespace lmx_cli::reports {
 namespace {
 
-Json finite(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? Json("NaN") : Json(value > 0 ? "Infinity" : "-Infinity");
-}
-
 Json record_json(const std::optional<RunRecord>& record) {
   if (!record) return nullptr;
   Json json{{"step", record->step}};
-  for (const auto& [key, value] : record->values) json[key] = finite(value);
+  for (const auto& [key, value] : record->values) json[key] = json_number(value);
   return json;
 }
 
@@ -64,8 +59,8 @@ void print_json(const Report& r) {
     json["codec"][name] = {{"entries", c.values},
                            {"underflow", c.underflow},
                            {"overflow", c.overflow},
-                           {"relative_error", finite(c.relative_error())},
-                           {"residual_norm", finite(std::sqrt(c.residual))}};
+                           {"relative_error", json_number(c.relative_error())},
+                           {"residual_norm", json_number(std::sqrt(c.residual))}};
   json["staleness"] = Json::object();
   for (const auto& [rule, histogram] : r.staleness)
     for (const auto& [behind, updates] : histogram) json["staleness"][rule][std::to_string(behind)] = updates;
