@@ -7,6 +7,7 @@
 
 #include "base/hex.h"
 #include "config/compose.h"
+#include "config/merge.h"
 #include "config/messages.h"
 
 namespace lmx {
@@ -64,9 +65,7 @@ SweepAxis axis_of_param(const std::string& key, const Node& value, const config:
   }
 }
 
-// `sweep.params` of the recipe's own file.
-std::vector<SweepAxis> recipe_axes(const config::SourceFile& recipe, const config::Sources& sources) {
-  const Node* params = recipe.content.at_path("sweep.params");
+std::vector<SweepAxis> recipe_axes(const Node* params, const config::Sources& sources) {
   if (!params) return {};
   if (params->kind != Node::Kind::map)
     throw UserError(str(at(params->mark, "sweep.params"),
@@ -74,6 +73,24 @@ std::vector<SweepAxis> recipe_axes(const config::SourceFile& recipe, const confi
                         config::describe_value(*params)));
   std::vector<SweepAxis> axes;
   for (const auto& [key, value] : params->entries) axes.push_back(axis_of_param(key, value, sources));
+  return axes;
+}
+
+// Axes, in that order; one whose key comes again replaces the one before.
+std::vector<SweepAxis> merged(std::vector<SweepAxis> axes, std::vector<SweepAxis> more) {
+  for (SweepAxis& axis : more) {
+    const auto same = std::find_if(axes.begin(), axes.end(), [&](const SweepAxis& a) { return a.key == axis.key; });
+    if (same == axes.end())
+      axes.push_back(std::move(axis));
+    else
+      *same = std::move(axis);
+  }
+  return axes;
+}
+
+std::vector<SweepAxis> override_axes(const ComposeOptions& options, const config::Sources& sources) {
+  std::vector<SweepAxis> axes;
+  for (const std::string& text : options.overrides) axes.push_back(axis_of(config::parse_override(text), sources));
   return axes;
 }
 
@@ -86,19 +103,31 @@ std::string short_hash(const std::string& text) {
 
 }  // namespace
 
-std::vector<SweepAxis> sweep_axes(const std::string& recipe_file, const ComposeOptions& options) {
-  const config::Inputs inputs(recipe_file, options.search_path);
-  std::vector<SweepAxis> found = recipe_axes(inputs.recipe, inputs.sources), axes;
-  for (const std::string& text : options.overrides)
-    found.push_back(axis_of(config::parse_override(text), inputs.sources));
-  for (SweepAxis& axis : found) {
-    const auto same = std::find_if(axes.begin(), axes.end(), [&](const SweepAxis& a) { return a.key == axis.key; });
-    if (same == axes.end())
-      axes.push_back(std::move(axis));
+Node sweep_section(const std::string& recipe_file, const ComposeOptions& options) {
+  config::Inputs inputs(recipe_file, options.search_path);
+  const std::vector<SweepAxis> axes = merged(recipe_axes(inputs.recipe.content.at_path("sweep.params"), inputs.sources),
+                                             override_axes(options, inputs.sources));
+  ComposeOptions first = options;
+  first.overrides.clear();
+  for (const SweepAxis& axis : axes)
+    if (!axis.interval) first.overrides.push_back(axis.override_of(axis.values.front()));
+  inputs.add(first);
+  Node section;
+  for (const config::MergeStep& step : config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups).steps) {
+    const Node* own = step.package.empty() ? step.source->content.find("sweep") : nullptr;
+    if (!own) continue;
+    if (section.kind == Node::Kind::null)
+      section = *own;
     else
-      *same = std::move(axis);
+      config::merge(section, *own, "sweep");
   }
-  return axes;
+  return section;
+}
+
+std::vector<SweepAxis> sweep_axes(const std::string& recipe_file, const ComposeOptions& options) {
+  const config::Sources sources(recipe_file, options.search_path);
+  const Node section = sweep_section(recipe_file, options);
+  return merged(recipe_axes(section.at_path("params"), sources), override_axes(options, sources));
 }
 
 std::vector<std::vector<std::string>> sweep_grid(const std::vector<SweepAxis>& axes, size_t limit) {

@@ -41,6 +41,33 @@ TEST_F(Sweeps, ARecipesOwnParamsComeFirstAndGiveWay) {
   EXPECT_EQ(to_json(compose(recipe_, {})), R"({"seed": 7, "lr": 1})");  // one run has no sweep
 }
 
+// The options of groups bring theirs; of a group that is swept the first option does.
+TEST_F(Sweeps, FilesOfGroupsHaveParamsToo) {
+  folder_.write("recipes/scale/paper.yaml", "# @package _global_\nlr: 1\nsweep: {params: {lr: [1, 2]}}\n");
+  folder_.write("recipes/scale/desk.yaml", "# @package _global_\nlr: 3\nsweep: {params: {lr: [3], seed: '1,2'}}\n");
+  folder_.write("recipes/model/lstm.yaml", "cells: 16\nsweep: {params: {cells: [1, 2]}}\n");  // lands in model.sweep
+  folder_.write(
+      "recipes/x.yaml",
+      "defaults: [_self_, {scale: paper}, {model: '?\?\?'}]\nlr: 0\nsweep: {seeds: 3, params: {model: [lstm, rhn]}}\n");
+  const auto lines = [&](const std::vector<std::string>& overrides) {
+    std::vector<std::string> points;
+    for (const auto& point : sweep_grid(axes(overrides))) {
+      std::string& line = points.emplace_back();
+      for (const std::string& text : point) line += (line.empty() ? "" : " ") + text;
+    }
+    return points;
+  };
+  EXPECT_THAT(lines({}), ElementsAre("model=lstm lr=1", "model=lstm lr=2", "model=rhn lr=1", "model=rhn lr=2"));
+  EXPECT_THAT(lines({"scale=desk", "model=rhn"}),
+              ElementsAre("model=rhn lr=3 seed=1 scale=desk", "model=rhn lr=3 seed=2 scale=desk"));
+  EXPECT_THAT(lines({"scale=desk,paper", "model=rhn", "seed=5"}),
+              ElementsAre("model=rhn lr=3 seed=5 scale=desk", "model=rhn lr=3 seed=5 scale=paper"));
+  EXPECT_EQ(to_json(sweep_section(recipe_, {{"scale=desk"}, {}, false, true})),
+            R"({"seeds": 3, "params": {"model": ["lstm", "rhn"], "lr": [3], "seed": "1,2"}})");
+  EXPECT_EQ(sweep_section(folder_.write("recipes/y.yaml", "seed: 1\n"), {}).kind, Node::Kind::null);
+  EXPECT_EQ(to_json(compose(recipe_, {{"model=rhn"}, {}, false, true})), R"({"lr": 1, "model": {"cells": 32}})");
+}
+
 TEST_F(Sweeps, AnIntervalIsForRandomSearch) {
   const std::vector<SweepAxis> all = axes({"seed=tag(log,interval(1e-4,1))"});
   ASSERT_TRUE(all[0].interval.has_value());

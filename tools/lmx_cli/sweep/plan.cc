@@ -161,10 +161,7 @@ Plan make_plan(const Request& request, std::vector<std::string>* findings) {
   Plan plan;
   plan.request = request;
   plan.name = std::filesystem::path(request.recipe).stem().string();
-  lmx::ComposeOptions options;
-  options.overrides = request.overrides;
-  options.search_path = request.config_dirs;
-  options = PluginDirectories::with_plugins(options);
+  const lmx::ComposeOptions options = compose_options(request);
   const Space space = read_space(request.recipe, options);
   plan.axes = axes_with_seeds(space.axes, request.seeds);
   make_points(plan, space);

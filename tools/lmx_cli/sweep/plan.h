@@ -76,12 +76,14 @@ struct Plan {
   std::string text_of(const Point& point) const;
 };
 
-// What of a request the recipe's own `sweep:` says, where the command line leaves it open.
+// What of a request the recipe's `sweep:` says, where the command line leaves it open.
 struct Given {
   std::optional<std::string> seeds, metric, halving;
   std::optional<bool> maximize;
   std::optional<int64_t> random;
 };
+// What composing it takes, the plugins' folders included.
+lmx::ComposeOptions compose_options(const Request& request);
 Request make_request(Request base, const Given& given);
 
 // What a recipe's `sweep:` may hold.

@@ -1,7 +1,9 @@
 // What a sweep is asked for: the command line's words and the recipe's own `sweep:`.
 #include <algorithm>
 
+#include "../commands.h"
 #include "lmx/error.h"
+#include "lmx/sweep.h"
 #include "plan.h"
 
 namespace lmx_cli::sweeps {
@@ -119,10 +121,17 @@ std::vector<int64_t> parse_seeds(const std::string& text) {
   return seeds;
 }
 
+lmx::ComposeOptions compose_options(const Request& request) {
+  lmx::ComposeOptions options;
+  options.overrides = request.overrides;
+  options.search_path = request.config_dirs;
+  return PluginDirectories::with_plugins(options);
+}
+
 Request make_request(Request base, const Given& given) {
   SweepSection section;
-  const Node file = lmx::parse_yaml_file(base.recipe);
-  if (const Node* node = file.find("sweep")) section = lmx::read_config<SweepSection>(*node, "sweep");
+  const Node node = lmx::sweep_section(base.recipe, compose_options(base));
+  if (node.kind != Node::Kind::null) section = lmx::read_config<SweepSection>(node, "sweep");
   base.random = given.random.value_or(section.random);
   const bool maximize = given.maximize.value_or(section.maximize);
   base.metric = given.metric ? parse_metric(*given.metric, maximize) : parse_metric(section.metric, maximize);
