@@ -2,6 +2,7 @@
 #include <regex>
 
 #include "config/messages.h"
+#include "config/mistakes.h"
 #include "lmx/data.h"
 #include "lmx/plugin.h"
 #include "lmx/train.h"
@@ -118,14 +119,14 @@ void fill_defaults(Recipe& r) {
   if (r.provenance.kind == Node::Kind::null) r.provenance = Node::map();
 }
 
-void require_parts(const Recipe& r, const Node& tree) {
+// Its components that are not there; "" where all are.
+std::string missing_parts(const Recipe& r) {
   const std::pair<const char*, const Node*> parts[] = {
       {"data", &r.data}, {"batcher", &r.batcher}, {"model", &r.model}, {"optimizer", &r.optimizer}};
   std::string missing;
   for (const auto& [name, node] : parts)
     if (node->kind == Node::Kind::null) missing += (missing.empty() ? "" : ", ") + std::string(name);
-  if (!missing.empty())
-    throw UserError(str(config::at(tree.mark), "the recipe has no ", missing, "; each is a map with a `name`"));
+  return missing;
 }
 
 // Where a value alone is wrong the fields say so; these contradict each other.
@@ -175,47 +176,64 @@ void check_values(const Recipe& r, const Node& tree) {
   }
 }
 
-// Every component's subtree, checked and with its defaults.
-Recipe checked(const Recipe& given) {
-  Recipe full = given;
-  full.data = full_data_config(given.data);
-  full.model = full_component(PluginKind::model, given.model, "model");
-  full.batcher = full_component(PluginKind::batcher, given.batcher, "batcher");
-  full.loss = full_loss_config(given.loss, "loss");
-  full.optimizer = full_optimizer_config(given.optimizer, "optimizer");
-  full.schedule = full_schedule_config(given.schedule, "schedule");
-  full.comm = train::full_comm_config(given.comm, "comm");
-  full.sync = SyncRules::full_config(given.sync, "sync");
-  if (given.train.ema > 0 && SyncRules::asynchronous(given.sync, "sync"))
-    throw UserError(str("train.ema: ", given.train.ema,
+void check_average(const Recipe& r) {
+  if (r.train.ema > 0 && SyncRules::asynchronous(r.sync, "sync"))
+    throw UserError(str("train.ema: ", r.train.ema,
                         " averages the parameters after each step of all ranks, and under an asynchronous rule of sync "
                         "there is no such step; set train.ema to 0"));
+}
+
+// Every component's subtree, checked and with its defaults.
+Recipe checked(const Recipe& given, config::Mistakes& mistakes) {
+  Recipe full = given;
+  mistakes.keep([&] { full.data = full_data_config(given.data); });
+  mistakes.keep([&] { full.model = full_component(PluginKind::model, given.model, "model"); });
+  mistakes.keep([&] { full.batcher = full_component(PluginKind::batcher, given.batcher, "batcher"); });
+  mistakes.keep([&] { full.loss = full_loss_config(given.loss, "loss"); });
+  mistakes.keep([&] { full.optimizer = full_optimizer_config(given.optimizer, "optimizer"); });
+  mistakes.keep([&] { full.schedule = full_schedule_config(given.schedule, "schedule"); });
+  mistakes.keep([&] { full.comm = train::full_comm_config(given.comm, "comm"); });
+  mistakes.keep([&] {
+    full.sync = SyncRules::full_config(given.sync, "sync");
+    check_average(given);
+  });
+  mistakes.keep([&] { static_cast<void>(read_clip(given.clip, "clip")); });
   full.loss_scale = given.loss_scale.resolved();
-  static_cast<void>(read_clip(given.clip, "clip"));
   if (full.clip.kind == Node::Kind::null) full.clip = Node::list({});
   return full;
 }
 
-Recipe read_given(const Node& composed, const std::string& name) {
+// What was given, and all of it. Without its parts a recipe has no components to check.
+struct CheckedRecipe {
+  Recipe given, full;
+};
+CheckedRecipe check(const Node& composed, const std::string& name) {
   check_missing(composed);
-  Recipe r = read_config<Recipe>(composed, "");
+  config::Mistakes mistakes;
+  Recipe r;
+  ConfigReader reader(composed, "");
+  r.fields(reader.fields());
+  mistakes.keep([&] { reader.finish(); });
   r.name = name;
   fill_defaults(r);
-  require_parts(r, composed);
-  check_values(r, composed);
-  return r;
+  if (const std::string missing = missing_parts(r); !missing.empty()) {
+    mistakes.tell();  // a misspelt key is why
+    throw UserError(str(config::at(composed.mark), "the recipe has no ", missing, "; each is a map with a `name`"));
+  }
+  mistakes.keep([&] { check_values(r, composed); });
+  const Recipe full = checked(r, mistakes);
+  mistakes.tell();
+  return {std::move(r), full};
 }
 
 }  // namespace
 
 Recipe read_recipe(const Node& composed, const std::string& name) {
-  Recipe r = read_given(composed, name);
-  static_cast<void>(checked(r));
-  return r;
+  return check(composed, name).given;
 }
 
 Node full_recipe(const Node& composed, const std::string& name) {
-  return write_config(checked(read_given(composed, name)));
+  return write_config(check(composed, name).full);
 }
 
 }  // namespace lmx
