@@ -22,12 +22,16 @@ FileLock::~FileLock() {
   close(descriptor_);
 }
 
-bool FileLock::take() {
-  while (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
+bool FileLock::lock(int operation) {
+  while (flock(descriptor_, operation) != 0) {
     if (errno == EWOULDBLOCK) return false;
     if (errno != EINTR) throw RunError(str(prefix_, "cannot lock ", path_, ": ", std::strerror(errno)));
   }
   return true;
+}
+
+bool FileLock::take() {
+  return lock(LOCK_EX | LOCK_NB);
 }
 
 bool FileLock::take_soon() {
@@ -41,12 +45,10 @@ bool FileLock::take_soon() {
 }
 
 void FileLock::wait() {
-  while (flock(descriptor_, LOCK_EX) != 0) {
-    if (errno != EINTR) throw RunError(str(prefix_, "cannot lock ", path_, ": ", std::strerror(errno)));
-  }
+  lock(LOCK_EX);
 }
 
-bool is_locked(const std::string& path) {
+bool FileLock::is_held(const std::string& path) {
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) return false;
   const bool locked = flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;

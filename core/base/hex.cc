@@ -13,8 +13,4 @@ std::string hexadecimal(std::string_view bytes) {
   return text;
 }
 
-std::string hexadecimal(const unsigned char* bytes, size_t n) {
-  return hexadecimal(std::string_view(reinterpret_cast<const char*>(bytes), n));
-}
-
 }  // namespace lmx

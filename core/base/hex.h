@@ -8,6 +8,5 @@ namespace lmx {
 
 // Two lower-case hexadecimal digits a byte.
 std::string hexadecimal(std::string_view bytes);
-std::string hexadecimal(const unsigned char* bytes, size_t n);
 
 }  // namespace lmx

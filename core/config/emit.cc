@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/hex.h"
 #include "config/messages.h"
 
 namespace lmx {
@@ -54,7 +55,6 @@ std::string quote_single(const std::string& text) {
 
 // Control characters as \xNN in YAML, \u00NN in JSON.
 std::string quote_double(const std::string& text, bool json) {
-  constexpr char kHex[] = "0123456789abcdef";
   std::string out = "\"";
   for (char c : text) {
     const auto u = static_cast<unsigned char>(c);
@@ -67,7 +67,7 @@ std::string quote_double(const std::string& text, bool json) {
     else if (c == '\r')
       out += "\\r";
     else if (is_control(u))
-      ((out += json ? "\\u00" : "\\x") += kHex[u >> 4]) += kHex[u & 15];
+      (out += json ? "\\u00" : "\\x") += hexadecimal({&c, 1});
     else
       out += c;
   }

@@ -1,36 +1,42 @@
-#include "config/mistakes.h"
+#include "lmx/mistakes.h"
 
-namespace lmx::config {
+#include <utility>
+
+namespace lmx {
 namespace {
 
-std::string counted(const std::vector<std::string>& lines, const std::string& what) {
-  std::string text = str(lines.size(), " ", what, ":");
-  for (const std::string& line : lines) text += "\n  " + line;
+std::string counted(const std::vector<std::string>& messages, const std::string& what) {
+  std::string text = str(messages.size(), " ", what, ":");
+  for (const std::string& message : messages) text += "\n  " + message;
   return text;
 }
 
 }  // namespace
 
-SeveralMistakes::SeveralMistakes(std::vector<std::string> lines, const std::string& what)
-    : UserError(counted(lines, what)), lines_(std::move(lines)) {}
+SeveralMistakes::SeveralMistakes(std::vector<std::string> messages, const std::string& what)
+    : UserError(counted(messages, what)), messages_(std::move(messages)) {}
 
-void fail_together(const std::vector<std::string>& lines, const std::string& what) {
-  if (lines.size() == 1) throw UserError(lines[0]);
-  throw SeveralMistakes(lines, what);
+SeveralMistakes::~SeveralMistakes() = default;
+
+void fail_together(const std::vector<std::string>& messages, const std::string& what) {
+  if (messages.size() == 1) throw UserError(messages[0]);
+  throw SeveralMistakes(messages, what);
+}
+
+std::vector<std::string> messages_of(const UserError& error) {
+  const auto* several = dynamic_cast<const SeveralMistakes*>(&error);
+  return several ? several->messages() : std::vector<std::string>{error.what()};
 }
 
 void Mistakes::add(const UserError& e) {
   if (!first_) first_ = std::current_exception();
-  ++readings_;
-  if (const auto* several = dynamic_cast<const SeveralMistakes*>(&e))
-    lines_.insert(lines_.end(), several->lines().begin(), several->lines().end());
-  else
-    lines_.emplace_back(e.what());
+  ++errors_;
+  for (const std::string& message : messages_of(e)) messages_.push_back(message);
 }
 
-void Mistakes::tell() const {
-  if (readings_ == 1) std::rethrow_exception(first_);
-  if (readings_ > 1) throw SeveralMistakes(lines_, "mistakes");
+void Mistakes::throw_any() const {
+  if (errors_ == 1) std::rethrow_exception(first_);
+  if (errors_ > 1) throw SeveralMistakes(messages_, "mistakes");
 }
 
-}  // namespace lmx::config
+}  // namespace lmx

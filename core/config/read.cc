@@ -4,7 +4,7 @@
 
 #include "config/describe.h"
 #include "config/messages.h"
-#include "config/mistakes.h"
+#include "lmx/mistakes.h"
 
 namespace lmx {
 
@@ -89,13 +89,12 @@ struct Missing {
   std::string path, help;
 };
 
-// One mistake by itself, several below a line that counts them.
 [[noreturn]] void fail_missing(const std::vector<Missing>& missing) {
   std::vector<std::string> lines;
   for (const Missing& m : missing)
     lines.push_back(str(at(m.mark, m.path), "required, but not given", m.help.empty() ? "" : str(" (", m.help, ")"),
                         "; set ", m.path, "=..."));
-  config::fail_together(lines, "required values are not given");
+  fail_together(lines, "required values are not given");
 }
 
 void collect_missing(const Node& node, const std::string& path, std::vector<Missing>& missing) {
@@ -235,7 +234,7 @@ Fields& ConfigReader::fields() {
 
 void ConfigReader::finish() {
   impl_->note_unknown();
-  if (!impl_->unknown.empty()) config::fail_together(impl_->unknown, "unknown keys");
+  if (!impl_->unknown.empty()) fail_together(impl_->unknown, "unknown keys");
   if (!impl_->missing.empty()) fail_missing(impl_->missing);
 }
 

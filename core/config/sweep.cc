@@ -1,11 +1,9 @@
 // The points of a sweep, from overrides with several values.
 #include "lmx/sweep.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
 
-#include "base/hex.h"
+#include "base/sha256.h"
 #include "config/compose.h"
 #include "config/merge.h"
 #include "config/messages.h"
@@ -88,46 +86,47 @@ std::vector<SweepAxis> merged(std::vector<SweepAxis> axes, std::vector<SweepAxis
   return axes;
 }
 
-std::vector<SweepAxis> override_axes(const ComposeOptions& options, const config::Sources& sources) {
+struct SweepParts {
+  Node section;
   std::vector<SweepAxis> axes;
-  for (const std::string& text : options.overrides) axes.push_back(axis_of(config::parse_override(text), sources));
-  return axes;
+};
+
+SweepParts read_sweep(const std::string& recipe_file, const ComposeOptions& options) {
+  config::Inputs inputs(recipe_file, options.search_path);
+  const auto axes_with = [&](const Node* params) {
+    std::vector<SweepAxis> more;
+    for (const std::string& text : options.overrides)
+      more.push_back(axis_of(config::parse_override(text), inputs.sources));
+    return merged(recipe_axes(params, inputs.sources), std::move(more));
+  };
+  ComposeOptions first = options;  // a value of each, which decides which files there are
+  first.overrides.clear();
+  for (const SweepAxis& axis : axes_with(inputs.recipe.content.at_path("sweep.params"))) {
+    if (axis.interval) continue;
+    const std::string text = axis.override_of(axis.values.front());
+    first.overrides.push_back(text);
+    if (!axis.key_mark.file.empty()) first.places[text] = {axis.key_mark, axis.marks.front()};
+  }
+  inputs.add(first);
+  Node tree = Node::map();
+  for (const config::MergeStep& step : config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups).steps)
+    config::merge_at(tree, step.package, step.source->content);
+  const Node* section = tree.find("sweep");
+  return {section ? *section : Node(), axes_with(section ? section->find("params") : nullptr)};
 }
 
 std::string short_hash(const std::string& text) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned length = 0;
-  LMX_CHECK(EVP_Digest(text.data(), text.size(), digest, &length, EVP_sha256(), nullptr) == 1);
-  return hexadecimal(digest, 4);
+  return Sha256().add(text).digest().substr(0, 8);
 }
 
 }  // namespace
 
 Node sweep_section(const std::string& recipe_file, const ComposeOptions& options) {
-  config::Inputs inputs(recipe_file, options.search_path);
-  const std::vector<SweepAxis> axes = merged(recipe_axes(inputs.recipe.content.at_path("sweep.params"), inputs.sources),
-                                             override_axes(options, inputs.sources));
-  ComposeOptions first = options;
-  first.overrides.clear();
-  for (const SweepAxis& axis : axes)
-    if (!axis.interval) first.overrides.push_back(axis.override_of(axis.values.front()));
-  inputs.add(first);
-  Node section;
-  for (const config::MergeStep& step : config::expand_defaults(inputs.recipe, inputs.sources, inputs.groups).steps) {
-    const Node* own = step.package.empty() ? step.source->content.find("sweep") : nullptr;
-    if (!own) continue;
-    if (section.kind == Node::Kind::null)
-      section = *own;
-    else
-      config::merge(section, *own, "sweep");
-  }
-  return section;
+  return read_sweep(recipe_file, options).section;
 }
 
 std::vector<SweepAxis> sweep_axes(const std::string& recipe_file, const ComposeOptions& options) {
-  const config::Sources sources(recipe_file, options.search_path);
-  const Node section = sweep_section(recipe_file, options);
-  return merged(recipe_axes(section.at_path("params"), sources), override_axes(options, sources));
+  return read_sweep(recipe_file, options).axes;
 }
 
 std::vector<std::vector<std::string>> sweep_grid(const std::vector<SweepAxis>& axes, size_t limit) {

@@ -1,7 +1,6 @@
 #include "data/files.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -12,6 +11,7 @@
 #include <cstring>
 
 #include "base/hex.h"
+#include "base/sha256.h"
 #include "lmx/error.h"
 
 namespace lmx::data {
@@ -148,24 +148,19 @@ void sync_directory(const std::string& path) {
 std::string hash_text(std::string_view text) {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, XXH3_128bits(text.data(), text.size()));
-  return hexadecimal(canonical.digest, sizeof canonical.digest);
+  return hexadecimal({reinterpret_cast<const char*>(canonical.digest), sizeof canonical.digest});
 }
 
 std::string sha256_of_text(std::string_view text) {
-  unsigned char digest[32];
-  LMX_CHECK(EVP_Digest(text.data(), text.size(), digest, nullptr, EVP_sha256(), nullptr) == 1);
-  return hexadecimal(digest, sizeof digest);
+  return Sha256().add(text).digest();
 }
 
 std::string sha256_of_file(const std::string& path) {
   InputFile file(path, false);
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
+  Sha256 sum;
   std::string buffer(1 << 20, '\0');
-  while (const size_t n = file.read(buffer.data(), buffer.size())) EVP_DigestUpdate(context.get(), buffer.data(), n);
-  unsigned char digest[32];
-  EVP_DigestFinal_ex(context.get(), digest, nullptr);
-  return hexadecimal(digest, sizeof digest);
+  while (const size_t n = file.read(buffer.data(), buffer.size())) sum.add({buffer.data(), n});
+  return sum.digest();
 }
 
 std::string default_cache_directory() {

@@ -58,7 +58,8 @@ std::string description_text(const PluginInfo& loaded) {
   } catch (...) {
     rethrow_for(loaded);
   }
-  return str("# What ", loaded.name, ".so reads, written when it was built (lmx plugins describe).\n", to_text(file));
+  return str("# What ", loaded.name, ".so reads, written when it was built (lmx plugins describe).\n",
+             fields_file_text(file));
 }
 
 }  // namespace lmx

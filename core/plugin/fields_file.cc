@@ -51,7 +51,7 @@ std::optional<FieldsFile> parse_fields_file(const std::string& text) {
   return file;
 }
 
-std::string to_text(const FieldsFile& file) {
+std::string fields_file_text(const FieldsFile& file) {
   toml::table table = table_of(kHeads, file);
   toml::array rows;
   for (const FieldInfo& field : file.fields) rows.push_back(table_of(kParts, field));

@@ -17,8 +17,8 @@ struct FieldsFile {
   std::vector<FieldInfo> fields;
 };
 
-// nullopt where the text is none of to_text's.
+// nullopt where the text is none of fields_file_text's.
 LMX_API std::optional<FieldsFile> parse_fields_file(const std::string& text);
-LMX_API std::string to_text(const FieldsFile& file);
+LMX_API std::string fields_file_text(const FieldsFile& file);
 
 }  // namespace lmx

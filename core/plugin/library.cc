@@ -1,7 +1,5 @@
 #include "plugin/library.h"
 
-#include <openssl/evp.h>
-
 #include <array>
 #include <boost/dll/shared_library.hpp>
 #include <cstddef>
@@ -12,7 +10,7 @@
 #include <memory>
 #include <mutex>
 
-#include "base/hex.h"
+#include "base/sha256.h"
 #include "lmx/cuda.h"
 #include "plugin/elf.h"
 #include "plugin/manifest.h"
@@ -119,18 +117,14 @@ const PluginDescriptor* load_plugin(const PluginInfo& info) {
 
 std::string file_sha256(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
-  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
-  LMX_CHECK(context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1);
+  Sha256 sum;
   std::array<char, 1 << 16> block;
   while (in) {
     in.read(block.data(), block.size());
-    EVP_DigestUpdate(context.get(), block.data(), static_cast<size_t>(in.gcount()));
+    sum.add({block.data(), static_cast<size_t>(in.gcount())});
   }
   if (!in.eof()) throw UserError(str("[plugin] ", path, ": cannot be read"));
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-  unsigned length = 0;
-  EVP_DigestFinal_ex(context.get(), digest.data(), &length);
-  return hexadecimal(digest.data(), length);
+  return sum.digest();
 }
 
 }  // namespace lmx

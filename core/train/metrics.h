@@ -14,7 +14,7 @@ namespace lmx::train {
 // Values in the order in which they are written.
 struct Record {
   int64_t step = 0;
-  std::string split;  // "train" or "valid"
+  std::string split;  // "train", "valid" or "rank"
   std::vector<std::pair<std::string, double>> values;
 };
 

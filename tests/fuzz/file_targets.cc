@@ -1,9 +1,9 @@
 // plugin.toml, fields of plugins, checkpoints and the core's reader of metrics.jsonl.
-#include <openssl/evp.h>
-
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <tuple>
 
 #include "data/files.h"
 #include "lmx/checkpoint.h"
@@ -21,17 +21,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string sha256(const std::string& text) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned size = 0;
-  if (EVP_Digest(text.data(), text.size(), digest, &size, EVP_sha256(), nullptr) != 1)
-    throw std::logic_error("OpenSSL has no SHA-256");
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string out;
-  for (unsigned i = 0; i < size; ++i) (out += kHex[digest[i] >> 4]) += kHex[digest[i] & 15];
-  return out;
-}
-
 // With the hash that the rest asks for, so that what lies behind the hash is reached. Deep ones stay as they are: it
 // is lmx that must not overflow its stack over them.
 std::string with_hash(std::string_view input) {
@@ -42,7 +31,7 @@ std::string with_hash(std::string_view input) {
   try {
     Json state = Json::parse(input, shallow);
     if (!state.is_object() || state.contains("sha256")) return std::string(input);
-    state["sha256"] = sha256(state.dump());
+    state["sha256"] = data::sha256_of_text(state.dump());
     return state.dump(1) + "\n";
   } catch (const Json::exception&) {
   } catch (const std::length_error&) {
@@ -108,9 +97,15 @@ void manifest(std::string_view input) {
 void fields(std::string_view input) {
   const auto file = parse_fields_file(std::string(input));
   if (!file) return;
-  const std::string text = to_text(*file);
-  const auto again = parse_fields_file(text);
-  if (!again || to_text(*again) != text) throw std::logic_error("a plugin's fields read back to others");
+  const auto again = parse_fields_file(fields_file_text(*file));
+  const auto same = [](const FieldInfo& a, const FieldInfo& b) {
+    return std::tie(a.name, a.type, a.default_text, a.range, a.help) ==
+           std::tie(b.name, b.type, b.default_text, b.range, b.help);
+  };
+  const bool kept =
+      again && std::tie(again->kind, again->library, again->core) == std::tie(file->kind, file->library, file->core) &&
+      std::equal(again->fields.begin(), again->fields.end(), file->fields.begin(), file->fields.end(), same);
+  if (!kept) throw std::logic_error("a plugin's fields read back to others");
 }
 
 void metrics(std::string_view input) {

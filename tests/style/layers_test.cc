@@ -23,6 +23,7 @@ const std::map<std::string, std::string> kHeaderLayer{
     {"log.h", "base"},
     {"file_lock.h", "base"},
     {"last_words.h", "base"},
+    {"mistakes.h", "config"},
     {"clock.h", "base"},
     {"trace.h", "base"},
     {"random.h", "base"},

@@ -10,6 +10,7 @@
 #include "lmx/checkpoint.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "lmx/mistakes.h"
 #include "sweep/halving.h"
 #include "sweep/runner.h"
 #include "sweep/table.h"
@@ -80,7 +81,7 @@ void dry_run(const Options& o) {
       std::any_of(plan.points.begin(), plan.points.end(), [](const Point& p) { return !p.yaml.empty(); });
   if (any_good) print_plan(plan);
   if (mistakes.empty()) warn_of_halving(plan);
-  if (!mistakes.empty()) throw UserError(together(mistakes));
+  if (!mistakes.empty()) lmx::fail_together(mistakes, "mistakes");
   std::cout << (plan.missing_data.empty() ? "data: available" : "data: not ready" + joined(plan.missing_data)) << "\n";
 }
 

@@ -16,18 +16,19 @@ class LMX_API FileLock {
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
 
-  bool take();  // false: another process holds it
+  bool take();  // false: another FileLock holds it, or is_held() looks at this moment
   // As take(), but another holder has two seconds to end: one that was killed is there until the kernel has ended it,
-  // and so is a child that it was starting.
+  // and a child that it was starting shares its lock until it executes.
   bool take_soon();
-  void wait();  // until no other process holds it
+  void wait();  // until it holds the lock
+
+  static bool is_held(const std::string& path);
 
  private:
+  bool lock(int operation);  // false: it would have to wait
+
   std::string path_, prefix_;
   int descriptor_ = -1;
 };
-
-// True while a process holds the lock of the file.
-LMX_API bool is_locked(const std::string& path);
 
 }  // namespace lmx

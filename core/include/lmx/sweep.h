@@ -24,12 +24,12 @@ struct SweepAxis {
   std::string override_of(const std::string& value) const { return deletes ? key : key + "=" + value; }
 };
 
-// The recipe's section `sweep`, those of its files one over the other as the files are; a null without one. Which
-// options groups have, overrides say; of several values the first, and so do the `sweep.params` of the recipe's own
-// file.
+// The merged `sweep` of the recipe and of all files that its defaults list chooses; null where there is none. Groups
+// are chosen by the overrides, then by `sweep.params` of the recipe's own file; where a group has several options, the
+// first decides. UserError as of compose().
 LMX_API Node sweep_section(const std::string& recipe_file, const ComposeOptions& options);
 
-// The axes of a recipe's `sweep.params` (key: "1,2", or a list), then those of the overrides, in that order; a key that
+// The axes of that section's `params` (key: "1,2", or a list), then those of the overrides, in that order; a key that
 // comes again replaces the axis that it had. UserError: a bad override, an empty glob, a deletion with several values.
 LMX_API std::vector<SweepAxis> sweep_axes(const std::string& recipe_file, const ComposeOptions& options);
 

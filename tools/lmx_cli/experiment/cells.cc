@@ -10,6 +10,7 @@
 #include "../commands.h"
 #include "../words.h"
 #include "lmx/error.h"
+#include "lmx/mistakes.h"
 #include "lmx/train.h"
 
 namespace lmx_cli::experiments {
@@ -195,7 +196,9 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
     cell.composed = lmx::compose(cell.recipe_file, PluginDirectories::with_plugins(options));
     cell.yaml = to_yaml(lmx::full_recipe(cell.composed, cell.id));
   } catch (const UserError& error) {
-    throw UserError(placed(scale, cell, overrides, error.what()));
+    std::vector<std::string> messages = lmx::messages_of(error);
+    for (std::string& message : messages) message = placed(scale, cell, overrides, message);
+    lmx::fail_together(messages, "mistakes");
   }
 }
 

@@ -76,10 +76,13 @@ struct Image {
   _exit(127);
 }
 
-std::string lock_file(const std::string& directory) {
-  std::error_code error;  // the lock tells it
+constexpr const char* kLockFile = "/.lock";
+
+std::string made(const std::string& directory) {
+  std::error_code error;
   std::filesystem::create_directories(directory, error);
-  return directory + "/.lock";
+  if (error) throw lmx::RunError(lmx::str("[jobs] cannot create ", directory, ": ", error.message()));
+  return directory;
 }
 
 }  // namespace
@@ -126,9 +129,13 @@ std::string own_program() {
   return path;
 }
 
-DirectoryLock::DirectoryLock(const std::string& directory) : lock_(lock_file(directory), "[jobs] ") {
+DirectoryLock::DirectoryLock(const std::string& directory) : lock_(made(directory) + kLockFile, "[jobs] ") {
   if (!lock_.take_soon())
     throw lmx::UserError(lmx::str("[jobs] another process works in ", directory, "; give this one another --out"));
+}
+
+bool is_locked(const std::string& directory) {
+  return lmx::FileLock::is_held(directory + kLockFile);
 }
 
 SignalNote::SignalNote() {

@@ -45,6 +45,9 @@ class DirectoryLock {
   lmx::FileLock lock_;
 };
 
+// True while a process works in `directory`, whose .lock it holds: a run, or what has a DirectoryLock there.
+bool is_locked(const std::string& directory);
+
 // SIGINT and SIGTERM are noted instead of ending the process, for the guard's lifetime.
 class SignalNote {
  public:

@@ -90,6 +90,7 @@ void read_ranks(Report& report, const std::vector<RunRecord>& records) {
   if (!by_rank.empty()) report.ranks = by_rank.size();
   for (const auto& [rank, lines] : by_rank) {
     for (const auto& [key, sum] : lines) {
+      if (sum.sent == 0 && sum.received == 0) continue;  // a group of one rank
       TrafficLine& line = report.traffic[key];
       const double per_step = sum.sent / std::max(1.0, steps[rank]);
       line.mean += per_step / static_cast<double>(report.ranks);

@@ -129,10 +129,13 @@ void print_sub_batches(const Report& r) {
 
 void print_memory(const Report& r) {
   if (r.memory.empty()) return;
-  Rows rows{{"MEMORY, PEAK", "RANK 0", "MOST OF A RANK"}};
-  for (const auto& [name, line] : r.memory) rows.push_back({name, bytes(line.first), bytes(line.max)});
-  if (r.rank_memory.size() == 1)
-    for (auto& row : rows) row.resize(2);
+  const bool several = r.rank_memory.size() > 1;
+  Rows rows{{"MEMORY, PEAK", "RANK 0"}};
+  if (several) rows[0].emplace_back("MOST OF A RANK");
+  for (const auto& [name, line] : r.memory) {
+    rows.push_back({name, bytes(line.first)});
+    if (several) rows.back().push_back(bytes(line.max));
+  }
   std::cout << "\n" << table(rows);
 }
 

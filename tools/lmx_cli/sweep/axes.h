@@ -28,7 +28,8 @@ struct Space {
   std::map<std::string, lmx::OverridePlace> places;
 };
 
-// From the recipe's `sweep.params` and the overrides of the command line. UserError: an override that cannot be read.
+// From the `sweep.params` of the recipe and its files, and the overrides of the command line. UserError: an override
+// that cannot be read.
 Space read_space(const std::string& recipe_file, const lmx::ComposeOptions& options);
 
 // One point: a value of each axis.

@@ -11,7 +11,6 @@
 #include "../jobs/pool.h"
 #include "launcher.h"
 #include "lmx/error.h"
-#include "lmx/file_lock.h"
 
 namespace lmx_cli::sweeps {
 namespace {
@@ -97,7 +96,7 @@ class LocalLauncher : public Launcher {
 
   // True while another process still trains the point. UserError where it does not end.
   bool held(size_t point) {
-    if (!lmx::is_locked(folder_.run(plan_.points[point]) + "/.lock")) {
+    if (!jobs::is_locked(folder_.run(plan_.points[point]))) {
       held_since_.reset();
       return false;
     }

@@ -7,6 +7,7 @@
 
 #include "../commands.h"
 #include "lmx/error.h"
+#include "lmx/mistakes.h"
 #include "lmx/sweep.h"
 #include "lmx/train.h"
 
@@ -150,13 +151,6 @@ std::string Plan::text_of(const Point& point) const {
   return text.empty() ? "the recipe as it is" : text;
 }
 
-std::string together(const std::vector<std::string>& mistakes) {
-  if (mistakes.size() == 1) return mistakes[0];
-  std::string text = str("[sweep] ", mistakes.size(), " mistakes:");
-  for (const std::string& line : mistakes) text += "\n  " + line;
-  return text;
-}
-
 Plan make_plan(const Request& request, std::vector<std::string>* findings) {
   Plan plan;
   plan.request = request;
@@ -171,13 +165,16 @@ Plan make_plan(const Request& request, std::vector<std::string>* findings) {
     try {
       compose_point(plan, i, options, space);
     } catch (const UserError& e) {
-      if (mistakes[e.what()].empty()) order.push_back(e.what());
-      mistakes[e.what()].push_back(i);
+      for (const std::string& message : lmx::messages_of(e)) {
+        std::vector<size_t>& points = mistakes[message];
+        if (points.empty()) order.push_back(message);
+        if (points.empty() || points.back() != i) points.push_back(i);
+      }
     }
   }
   std::vector<std::string> found;
   for (const std::string& message : order) found.push_back(finding(plan, message, mistakes[message]));
-  if (!findings && !found.empty()) throw UserError(together(found));
+  if (!findings && !found.empty()) lmx::fail_together(found, "mistakes");
   if (findings) *findings = found;
   return plan;
 }

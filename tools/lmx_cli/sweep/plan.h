@@ -43,6 +43,9 @@ struct Request {
   Halving halving;
 };
 
+// The options with which a request's recipe is composed, the plugins' folders included.
+lmx::ComposeOptions compose_options(const Request& request);
+
 struct Point {
   std::string id;            // "03-optimizer.lr=1e-3-seed=2"
   Place place;               // a value of each axis
@@ -82,8 +85,6 @@ struct Given {
   std::optional<bool> maximize;
   std::optional<int64_t> random;
 };
-// What composing it takes, the plugins' folders included.
-lmx::ComposeOptions compose_options(const Request& request);
 Request make_request(Request base, const Given& given);
 
 // What a recipe's `sweep:` may hold.
@@ -92,6 +93,5 @@ lmx::SchemaPart sweep_schema();
 // Composes every point. UserError with all mistakes of all points, each once. Plugins must have been loaded. Where
 // `findings` is given, mistakes are put there instead; a point that has one keeps an empty `yaml`.
 Plan make_plan(const Request& request, std::vector<std::string>* findings = nullptr);
-std::string together(const std::vector<std::string>& mistakes);  // one as it is, several below a line that counts them
 
 }  // namespace lmx_cli::sweeps

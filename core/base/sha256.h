@@ -1,0 +1,22 @@
+// SHA-256 of bytes that come in pieces.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace lmx {
+
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256& add(std::string_view bytes);
+  std::string digest();  // 64 hexadecimal digits; nothing is added afterwards
+
+ private:
+  struct Context;
+  std::unique_ptr<Context> context_;
+};
+
+}  // namespace lmx
