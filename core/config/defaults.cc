@@ -249,6 +249,8 @@ class Expansion {
       if (it == known_.end()) {
         std::vector<std::string> names;
         for (const auto& group : selected_) names.push_back(group.first);
+        if (selected_.contains(name))
+          throw UserError(str(at(mark), "${", name, "}: the group '", name, "' has no one option here to refer to"));
         throw UserError(str(at(mark), "${", name, "}: a defaults list can refer to chosen groups only (", join(names),
                             ")", did_you_mean(name, names)));
       }

@@ -196,6 +196,7 @@ class Resolution {
     if (!target) {
       std::vector<std::string> paths;
       collect_paths(root_, "", paths);
+      std::erase(paths, path);  // a key with dots in it, which no reference reaches
       fail(site, str("${", reference, "}: no key '", path, "'", did_you_mean(path, paths)));
     }
     if (is_missing(*target))

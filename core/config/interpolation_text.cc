@@ -10,6 +10,12 @@ namespace {
 constexpr size_t kMaxReferences = 100;  // one behind the other
 constexpr auto kNone = std::string_view::npos;
 
+// Whether the last character is a backslash that escapes what follows, not one that is escaped itself.
+bool ends_in_escape(std::string_view text) {
+  const size_t last = text.find_last_not_of('\\');
+  return (text.size() - (last == kNone ? 0 : last + 1)) % 2 == 1;
+}
+
 }  // namespace
 
 bool has_interpolation(const Node& node) {
@@ -60,7 +66,9 @@ std::vector<std::string> split_arguments(std::string_view text) {
   }
   for (std::string& part : parts) {
     const size_t begin = std::min(part.find_first_not_of(' '), part.size());
-    part = part.substr(begin, part.find_last_not_of(' ') + 1 - begin);
+    size_t end = part.find_last_not_of(' ') + 1;
+    if (end < part.size() && ends_in_escape(std::string_view(part).substr(begin, end - begin))) ++end;
+    part = part.substr(begin, end - begin);
   }
   return parts;
 }
@@ -76,9 +84,11 @@ std::string without_escapes(std::string_view text) {
 }
 
 std::optional<std::string> absolute_path(std::string_view reference, const std::string& path) {
-  std::string dotted;
-  for (const char c : reference)
-    if (c != ']') dotted += c == '[' ? '.' : c;
+  std::string dotted;  // a[0].b as a.0.b; in front of `[a]` and behind the dots of `..[0]` there is no part to divide
+  for (const char c : reference) {
+    if (c == '[' && !dotted.empty() && dotted.back() != '.') dotted += '.';
+    if (c != '[' && c != ']') dotted += c;
+  }
   if (!dotted.starts_with(".")) return dotted;
   const size_t dots = std::min(dotted.find_first_not_of('.'), dotted.size());
   std::vector<std::string> base = split(path, '.');

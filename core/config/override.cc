@@ -322,6 +322,10 @@ Override parse_override(const std::string& text) {
   const std::vector<std::string> parts = split(result.key, result.key.find('/') == std::string::npos ? '.' : '/');
   if (std::any_of(parts.begin(), parts.end(), empty_part))
     throw UserError(str(at(result.mark), "the key '", result.key, "' has an empty part"));
+  const std::string package = result.package.value_or("");
+  const std::vector<std::string> packages = package.empty() ? std::vector<std::string>{} : split(package, '.');
+  if (package.find('@') != kNone || std::any_of(packages.begin(), packages.end(), empty_part))
+    throw UserError(str(at(result.mark), "'@", package, "' is no package; expected names with dots between them"));
   if (equals != kNone) {
     const std::string_view value = rest.substr(equals + 1);
     Parsed parsed =

@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/utf8.h"
 #include "config/messages.h"
 #include "config/source_text.h"
 
@@ -74,11 +75,20 @@ std::string without_hex(const std::string& text) {
   return error == std::errc() && stop == end ? std::to_string(value) : text;
 }
 
+// yaml-cpp writes "\N" (U+0085) and "\_" (U+00A0) as one byte each.
+std::string with_utf8(std::string text) {
+  for (size_t at; (at = find_invalid_utf8(text)) != kValidUtf8;) text.insert(at, "\xC2");
+  return text;
+}
+
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(const SourceText& source) : source_(source) {}
 
   Node take() { return std::move(root_); }
+
+  // Where a text in quotes begins, and where it ends.
+  const std::vector<std::pair<size_t, size_t>>& quotes() const { return quotes_; }
 
   // Where the innermost [ or { stands that no bracket has closed so far.
   std::optional<size_t> open_bracket() const {
@@ -126,9 +136,10 @@ class TreeBuilder : public YAML::EventHandler {
     const bool quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
     if (!quoted) check_tag(tag, pos);
     if (!source_.quote_closes(pos)) source_.fail(pos, "this quote is never closed");
+    if (quoted) quotes_.emplace_back(pos, source_.end_of_quote(pos));
     if (const std::string why = quoted || wants_key() || value.empty() ? "" : ambiguity(value); !why.empty())
       source_.fail(pos, str("'", value, "' is ", why, ", or put it in quotes if it is a text"));
-    Node node = Node::scalar(quoted || wants_key() ? value : without_hex(value), source_.mark(pos));
+    Node node = Node::scalar(quoted ? with_utf8(value) : wants_key() ? value : without_hex(value), source_.mark(pos));
     node.quoted = quoted;
     add(std::move(node), pos, anchor);
   }
@@ -273,8 +284,18 @@ class TreeBuilder : public YAML::EventHandler {
   Node root_;
   std::vector<Frame> frames_;
   std::map<YAML::anchor_t, Node> anchors_;
+  std::vector<std::pair<size_t, size_t>> quotes_;
   size_t nodes_ = 0;
 };
+
+// Something at `pos` that is part of no map or list.
+[[noreturn]] void fail_loose(const SourceText& source, size_t pos) {
+  const std::string_view line = source.line_at(pos);
+  const auto begin = static_cast<size_t>(line.data() - source.text().data());
+  if (line.substr(0, pos - begin).find_first_not_of(" \t") != std::string_view::npos)
+    source.fail(pos, "this text stands behind a value that has ended; put quotes around all of it, or around none");
+  source.fail(pos, "this line belongs to nothing above it; check its indentation");
+}
 
 // Whatever follows the first document is an error; its start is all that is needed to say so.
 class SecondDocument : public YAML::EventHandler {
@@ -283,7 +304,7 @@ class SecondDocument : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (source_.line_at(mark.pos).starts_with("---"))
       source_.fail(mark.pos, "a second document; a recipe is one document");
-    source_.fail(mark.pos, "this line belongs to nothing above it; check its indentation");
+    fail_loose(source_, static_cast<size_t>(mark.pos));
   }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
@@ -297,6 +318,29 @@ class SecondDocument : public YAML::EventHandler {
  private:
   const SourceText& source_;
 };
+
+// yaml-cpp passes over a line that begins with %, wherever it stands. YAML has directives in front of `---` alone.
+void check_directives(const SourceText& source, const std::vector<std::pair<size_t, size_t>>& quotes) {
+  const std::string& text = source.text();
+  std::optional<size_t> directive;  // that no --- has followed so far
+  bool head = true;
+  for (size_t begin = 0; begin < text.size(); begin = std::min(text.find('\n', begin), text.size() - 1) + 1) {
+    const std::string_view line = std::string_view(text).substr(begin);
+    const bool quoted =
+        std::any_of(quotes.begin(), quotes.end(), [&](const auto& q) { return q.first < begin && begin < q.second; });
+    if (line[0] == '%' && !quoted) {
+      if (!head || !(line.starts_with("%YAML ") || line.starts_with("%TAG ")))
+        source.fail(begin, "a line that begins with % is a directive of YAML's; a key that does wants quotes");
+      directive = begin;
+    } else if (line.starts_with("---")) {
+      directive.reset();
+      head = false;
+    } else if (line[0] != '#' && line[0] != '\n' && line[0] != '\r') {
+      head = false;
+    }
+  }
+  if (directive) source.fail(*directive, "a directive of YAML's stands in front of a line ---");
+}
 
 bool is_unclosed(const YAML::Exception& error) {
   return error.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW || error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW ||
@@ -312,8 +356,7 @@ bool is_unclosed(const YAML::Exception& error) {
   if (content != std::string_view::npos && tab != std::string_view::npos)
     source.fail(static_cast<size_t>(line.data() - source.text().data()) + tab,
                 "a tab indents this line; YAML wants spaces");
-  if (error.msg == "end of map not found" || error.msg == "end of sequence not found")
-    source.fail(pos, "this line belongs to nothing above it; check its indentation");
+  if (error.msg == "end of map not found" || error.msg == "end of sequence not found") fail_loose(source, pos);
   std::string hint;
   if (line.find("???") != std::string_view::npos) hint = "; inside [ ] or { } write it in quotes";
   if (line.find("${") != std::string_view::npos) hint = "; inside [ ] or { } write '${...}' in quotes";
@@ -339,6 +382,7 @@ Node parse_yaml(std::string_view text, const std::string& file) {
   } catch (const YAML::Exception& error) {
     fail_syntax(source, error, builder.open_bracket());
   }
+  check_directives(source, builder.quotes());
   Node root = builder.take();
   if (root.mark.line == 0) root.mark = {file, 1, 1};
   return root;

@@ -21,12 +21,12 @@ class SourceText {
   std::string_view line_at(size_t pos) const;
 
   size_t skip_properties(size_t pos) const;                        // behind `&anchor` and `!tag`
+  size_t end_of_quote(size_t pos) const;                           // behind the closing quote, npos when there is none
   bool quote_closes(size_t pos) const;                             // true as well when no quote stands at pos
   bool starts_with_null(size_t pos) const;                         // `~` or null as a word
   bool colon_follows(size_t key_pos, std::string_view key) const;  // behind the key that starts at key_pos
 
  private:
-  size_t end_of_quote(size_t pos) const;  // behind the closing quote, npos when there is none
   void check_characters() const;
 
   std::string text_, file_;

@@ -14,6 +14,7 @@ namespace {
 // `# @package x`, wherever it stands in the comments that open the file.
 std::optional<std::string> package_directive(const std::string& text, const std::string& file) {
   constexpr std::string_view kDirective = "@package";
+  std::optional<std::string> package;
   int number = 0;
   for (const std::string& line : split(text, '\n')) {
     ++number;
@@ -28,9 +29,10 @@ std::optional<std::string> package_directive(const std::string& text, const std:
       throw UserError(str(at({file, number, static_cast<int>(word) + 1}),
                           "expected one package, such as `# @package model.attn` or `# @package _global_`, got `",
                           line.substr(begin), "`"));
-    return line.substr(first, end - first);
+    if (package) throw UserError(at({file, number, static_cast<int>(word) + 1}) + "@package is here twice");
+    package = line.substr(first, end - first);
   }
-  return std::nullopt;
+  return package;
 }
 
 // Splits "optional override /model/attn@pkg" into the entry's parts.

@@ -72,9 +72,12 @@ Sweep choice_of(const Call& call, const std::vector<Parsed>& values) {
 
 // The arguments as one value: a single one as it is, several as a sweep of them.
 Parsed joined(const Call& call, const char* keyword) {
-  for (const char* key : {keyword, "sweep", "list"})
-    if (const Parsed* p = call.named(key)) return *p;
   const std::vector<Parsed> values = call.positional();
+  for (const char* key : {keyword, "sweep", "list"}) {
+    const Parsed* named = call.named(key);
+    if (named && !values.empty()) call.fail(str("values stand by position or behind ", key, "=, not both"));
+    if (named) return *named;
+  }
   if (values.empty()) call.fail("a value is missing");
   if (values.size() == 1) return values[0];
   return {{}, {choice_of(call, values)}};

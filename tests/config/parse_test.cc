@@ -38,6 +38,11 @@ TEST(ParseYaml, EmptyValuesAreNullAtTheirKey) {
   EXPECT_EQ(root.find("d")->kind, Node::Kind::scalar);
 }
 
+// yaml-cpp writes the first two as single bytes.
+TEST(ParseYaml, EscapesAreUtf8) {
+  EXPECT_EQ(parse_yaml("a: \"\\N\\_\\L\\x85é\\N\"\n", "x.yaml").find("a")->text, "\u0085\u00a0\u2028\u0085é\u0085");
+}
+
 TEST(ParseYaml, EmptyTextIsNull) {
   for (const char* text : {"", "\n\n", "# only a comment\n", "\xEF\xBB\xBF"})
     EXPECT_EQ(parse_yaml(text, "x.yaml").kind, Node::Kind::null) << text;
@@ -117,6 +122,17 @@ TEST(ParseYaml, SyntaxErrorsNameThePlace) {
   EXPECT_NE(parse_error("a: *nobody\n").find("x.yaml:1:4: "), std::string::npos);
   for (const char* text : {",", ",:\nx", "a: [1", "a: {", "a: \"b\" c\n", "- 1\nb: 2\n", "&", "*", "a: |x\n", "]"})
     EXPECT_NE(parse_error(text), "no error") << text;
+}
+
+// yaml-cpp passes over such lines.
+TEST(ParseYaml, LinesThatBeginWithPercent) {
+  for (const char* text : {"%lr: 1\n", "# c\n\n%lr: 1\n---\na: 1\n"})
+    EXPECT_NE(parse_error(text).find(":1: a line that begins with % is a directive"), std::string::npos) << text;
+  EXPECT_EQ(parse_error("a: 1\n%b: 2"),
+            "x.yaml:2:1: a line that begins with % is a directive of YAML's; a key that does wants quotes");
+  EXPECT_EQ(parse_error("%YAML 1.2\na: 1\n"), "x.yaml:1:1: a directive of YAML's stands in front of a line ---");
+  EXPECT_EQ(to_json(parse_yaml("%YAML 1.2\n---\na: 'b\n%c'\n", "x.yaml")), R"({"a": "b %c"})");
+  EXPECT_EQ(to_json(parse_yaml("a: |\n  %b\nc: 50%\n", "x.yaml")), R"({"a": "%b\n", "c": "50%"})");
 }
 
 TEST(ParseYaml, DepthAndSizeAreBounded) {

@@ -4,7 +4,7 @@
     python3 -m venv venv && venv/bin/pip install hydra-core==1.3.5
     venv/bin/python tools/parity/config_cases.py > tests/config/more_cases.yaml
 
-The cases themselves: config_case_list.py.
+The cases themselves: config_case_list.py, config_value_cases.py.
 """
 import itertools
 import os
@@ -13,7 +13,7 @@ import sys
 import tempfile
 
 import yaml
-from config_case_list import CASES
+from config_value_cases import CASES
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.global_hydra import GlobalHydra
