@@ -268,6 +268,13 @@ void mark_all(Node& node, const Mark& mark) {
   for (auto& entry : node.entries) mark_all(entry.second, mark);
 }
 
+size_t depth_of(const Node& node) {
+  size_t most = 0;
+  for (const Node& item : node.items) most = std::max(most, depth_of(item));
+  for (const auto& [key, value] : node.entries) most = std::max(most, depth_of(value));
+  return most + (node.kind == Node::Kind::map || node.kind == Node::Kind::list);
+}
+
 }  // namespace
 
 std::string Override::body() const {
@@ -319,8 +326,8 @@ Override parse_override(const std::string& text) {
   if (sign != kNone) result.package = key.substr(sign + 1);
   result.key = key.substr(0, sign);
   const auto empty_part = [](const std::string& part) { return part.empty(); };
-  const std::vector<std::string> parts = split(result.key, result.key.find('/') == std::string::npos ? '.' : '/');
-  if (std::any_of(parts.begin(), parts.end(), empty_part))
+  const std::vector<std::string> parts = split(result.key, '.'), folders = split(result.key, '/');
+  if (std::any_of(parts.begin(), parts.end(), empty_part) || std::any_of(folders.begin(), folders.end(), empty_part))
     throw UserError(str(at(result.mark), "the key '", result.key, "' has an empty part"));
   const std::string package = result.package.value_or("");
   const std::vector<std::string> packages = package.empty() ? std::vector<std::string>{} : split(package, '.');
@@ -335,6 +342,8 @@ Override parse_override(const std::string& text) {
     else
       result.value = std::move(parsed.term.value);
   }
+  if (parts.size() + (result.value ? depth_of(*result.value) : 0) > kMaxDepth)
+    throw UserError(str(at(result.mark), "nested deeper than ", kMaxDepth, " levels"));
   return result;
 }
 

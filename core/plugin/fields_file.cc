@@ -57,7 +57,11 @@ std::string fields_file_text(const FieldsFile& file) {
   for (const FieldInfo& field : file.fields) rows.push_back(table_of(kParts, field));
   table.insert("fields", std::move(rows));
   std::ostringstream out;
-  out << table << "\n";
+  // toml++ writes a text of several lines with ''' in it so that it reads back as another.
+  using toml::format_flags;
+  constexpr format_flags kPlain = toml::toml_formatter::default_flags & ~format_flags::allow_multi_line_strings &
+                                  ~format_flags::allow_literal_strings;
+  out << toml::toml_formatter{table, kPlain} << "\n";
   return out.str();
 }
 

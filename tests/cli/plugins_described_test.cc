@@ -86,7 +86,7 @@ TEST_F(Described, ADescriptionOfAnotherLibraryCountsForNothing) {
   const std::string text = read_file(description());
   for (const char* key : {"library", "core"}) {
     const std::string other =
-        std::regex_replace(text, std::regex(std::string(key) + " = '[0-9a-f]{4}"), std::string(key) + " = '....");
+        std::regex_replace(text, std::regex(std::string(key) + " = \"[0-9a-f]{4}"), std::string(key) + " = \"....");
     ASSERT_NE(other, text) << text;
     std::ofstream(description()) << other;
     expect_answers(true);
@@ -96,8 +96,8 @@ TEST_F(Described, ADescriptionOfAnotherLibraryCountsForNothing) {
 TEST_F(Described, ADamagedDescriptionCountsForNothing) {
   const std::string text = read_file(description());
   for (const std::string& damaged : {text.substr(0, text.size() / 2), std::string(), std::string("kind = \n"),
-                                     std::regex_replace(text, std::regex("type = 'int'"), "type = 3"),
-                                     std::regex_replace(text, std::regex("'batcher'"), "'model'")}) {
+                                     std::regex_replace(text, std::regex("type = \"int\""), "type = 3"),
+                                     std::regex_replace(text, std::regex("\"batcher\""), "\"model\"")}) {
     std::ofstream(description()) << damaged;
     run({"plugins", "info", "test_good"});
     EXPECT_TRUE(loaded()) << damaged;
@@ -123,7 +123,7 @@ TEST_F(Described, AForeignBuildIsRefusedBeforeItsCodeRuns) {
 TEST_F(Described, DescribeWritesWhatTheBuildWrote) {
   const std::string text = read_file(description());
   EXPECT_THAT(text,
-              AllOf(HasSubstr("lmx plugins describe"), HasSubstr("name = 'length'"), HasSubstr("range = '>= 1'")));
+              AllOf(HasSubstr("lmx plugins describe"), HasSubstr("name = \"length\""), HasSubstr("range = \">= 1\"")));
   fs::remove(description());
   const Outcome o = run({"plugins", "describe", library()});
   EXPECT_EQ(o.code, 0) << o.err;
