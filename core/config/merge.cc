@@ -75,15 +75,6 @@ void check_containers(const Node& there, const Node& value, const std::string& p
                       "), which ", describe_value(value), " cannot replace"));
 }
 
-// A map over a lone `${a}` changes a copy of the map that it stands for.
-void copy_referred(Node& into, const std::string& path, const Node& root) {
-  const Node* target = referred(root, into, path);
-  if (!target || target->kind != Node::Kind::map) return;
-  const Mark key_mark = into.key_mark;
-  into = Node(*target);
-  into.key_mark = key_mark;
-}
-
 // Without + a map's literal sets what is there: `optim={lrr: 1}` must not add a key.
 void check_keys(const Node& there, const Node& value, const Override& o, const std::string& path,
                 const ApplyRules& rules) {
@@ -98,7 +89,15 @@ void check_keys(const Node& there, const Node& value, const Override& o, const s
 }  // namespace
 
 void merge(Node& into, const Node& from, const std::string& path, const Node* root) {
-  if (root && from.kind == Node::Kind::map) copy_referred(into, path, *root);
+  if (root && from.kind == Node::Kind::map) {
+    // A map over a lone `${a}` changes a copy of the map that it stands for.
+    const Node* target = referred(*root, into, path);
+    if (target && target->kind == Node::Kind::map) {
+      const Mark key_mark = into.key_mark;
+      into = Node(*target);
+      into.key_mark = key_mark;
+    }
+  }
   if (into.kind == Node::Kind::map && from.kind == Node::Kind::map) {
     for (const auto& [key, value] : from.entries) {
       if (Node* there = into.find(key)) {
@@ -114,18 +113,15 @@ void merge(Node& into, const Node& from, const std::string& path, const Node* ro
 }
 
 void merge_at(Node& root, const std::string& package, const Node& from) {
-  Node* node = &root;
-  std::string path;
-  for (const std::string& part : package.empty() ? std::vector<std::string>{} : split(package, '.')) {
-    path = join_path(path, part);
-    Node* next = node->find(part);
-    if (!next) next = &node->set(part, Node::map(from.mark));
-    copy_referred(*next, path, root);
-    check_containers(*next, Node::map(from.mark), path);
-    if (next->kind != Node::Kind::map) *next = Node::map(from.mark);
-    node = next;
+  if (package.empty()) return merge(root, from, "", &root);
+  const std::vector<std::string> parts = split(package, '.');
+  Node wrapped = from;  // a.b: {a: {b: from}}
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    Node outer = Node::map(from.mark);
+    outer.set(*part, std::move(wrapped));
+    wrapped = std::move(outer);
   }
-  merge(*node, from, package, &root);
+  merge(root, wrapped, "", &root);
 }
 
 void apply_override(Node& root, const Override& o, const ApplyRules& rules) {

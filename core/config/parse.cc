@@ -326,9 +326,9 @@ void check_directives(const SourceText& source, const std::vector<std::pair<size
   bool head = true;
   for (size_t begin = 0; begin < text.size(); begin = std::min(text.find('\n', begin), text.size() - 1) + 1) {
     const std::string_view line = std::string_view(text).substr(begin);
-    const bool quoted =
-        std::any_of(quotes.begin(), quotes.end(), [&](const auto& q) { return q.first < begin && begin < q.second; });
-    if (line[0] == '%' && !quoted) {
+    if (line[0] == '%') {
+      const auto after = std::upper_bound(quotes.begin(), quotes.end(), std::pair{begin, begin});  // they come in order
+      if (after != quotes.begin() && begin < std::prev(after)->second) continue;
       if (!head || !(line.starts_with("%YAML ") || line.starts_with("%TAG ")))
         source.fail(begin, "a line that begins with % is a directive of YAML's; a key that does wants quotes");
       directive = begin;

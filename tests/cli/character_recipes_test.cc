@@ -78,24 +78,24 @@ TEST(CharacterRecipes, TwinsKeepWhatTheirRecipesSay) {
 
 // Every point is composed and checked; then what is missing is told.
 TEST(CharacterRecipes, SweepsAtThePapersSizeAndAtADesks) {
-  const auto points = [](const std::string& recipe, const std::string& scale = "puri/scale=paper") {
+  const auto points = [](const std::string& recipe, const std::vector<std::string>& more = {}) {
     std::vector<std::string> words{"sweep", LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml", "--dry-run"};
-    if (!scale.empty()) words.push_back(scale);
+    words.insert(words.end(), more.begin(), more.end());
     const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", "/nonexistent"}, {"OMP_NUM_THREADS", "1"}});
     EXPECT_EQ(o.code, 0) << recipe << ": " << o.err;
     return o.out;
   };
-  EXPECT_THAT(points("puri_lr_grid", ""),
+  EXPECT_THAT(points("puri_lr_grid"),
               AllOf(HasSubstr("puri_lr_grid: 20 points"), HasSubstr("19-puri_batch=32768-puri_rule=fixed_3e-3"),
                     HasSubstr("86,319,360"), HasSubstr("amazon_reviews")));
-  const auto desk = [&](const std::string& recipe) { return points(recipe, "puri/scale=desk"); };
+  const auto desk = [&](const std::string& recipe) { return points(recipe, {"puri/scale=desk"}); };
   EXPECT_THAT(points("puri_width"), AllOf(HasSubstr("puri_width: 3 points"), HasSubstr("86,319,360")));
   EXPECT_THAT(desk("puri_width"), AllOf(HasSubstr("puri_width: 4 points"), HasSubstr("3-cells=512")));
   EXPECT_THAT(points("puri_mixed"), AllOf(HasSubstr("puri_mixed: 3 points"), HasSubstr("puri_mixed=mp_2048")));
   EXPECT_THAT(desk("puri_mixed"), AllOf(HasSubstr("puri_mixed: 3 points"), HasSubstr("puri_mixed=desk_mp_2x")));
   EXPECT_THAT(points("puri_convergence"), HasSubstr("puri_convergence: 5 points"));
   EXPECT_THAT(desk("puri_convergence"), AllOf(HasSubstr("3 points"), HasSubstr("puri_convergence=desk_64")));
-  EXPECT_THAT(points("patwary_seeding", ""),
+  EXPECT_THAT(points("patwary_seeding"),
               AllOf(HasSubstr("patwary_seeding: 5 points"), HasSubstr("power_0.64"), HasSubstr("one_billion_word")));
 }
 

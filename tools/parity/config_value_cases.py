@@ -12,13 +12,11 @@ case("package.on_word", "On a word it takes its place", config("defaults: [_self
 case("package.on_null", "And on null", config("defaults: [_self_, g: x]\ng: null\n", **ON))
 case("package.on_reference", "On a reference it changes a copy", config("defaults: [_self_, g: x]\ng: ${b}\nb: {w: 1}\n", **ON))
 case("package.below_reference", "And below one", config("defaults: [_self_, g@c.d: x]\nc: ${b}\nb: {w: 1}\n", **ON))
-for id, title, args in [
-    ("empty_end", "A package that ends in a dot", ["+g@p.=x"]),
-    ("empty_begin", "One that begins with a dot", ["+g@.p=x"]),
-    ("twice", "Two packages", ["+g@p@q=x"]),
-]:
-    case("package." + id, title, config("a: 1\n", **ON), args, mentions=["@p" if id != "empty_begin" else "@.p"])
-case("package.dots", "A package of two names", config("a: 1\n", **ON), ["+g@p.q=x"])
+ADD = config("a: 1\n", **ON)
+case("package.empty_end", "A package that ends in a dot", ADD, ["+g@p.=x"], mentions=["@p"])
+case("package.empty_begin", "One that begins with a dot", ADD, ["+g@.p=x"], mentions=["@.p"])
+case("package.twice", "Two packages", ADD, ["+g@p@q=x"], mentions=["@p"])
+case("package.dots", "A package of two names", ADD, ["+g@p.q=x"])
 
 case("interp.bracket_first", "A path that begins in brackets is one from the root", config("m: {x: 1}\nk: {r: '${[m][x]}', m: {x: 2}}\n"))
 case("interp.bracket_relative", "Brackets behind one dot", config("a: [1, ['b', '${.[0]}']]\n"))
@@ -36,10 +34,7 @@ case("yaml.percent_quoted", "% where a line begins inside quotes", config('a: "x
 case("yaml.no_break_escape", "U+00A0 by its escape", config('a: "b\\_c"\n'))
 case("yaml.behind_quotes", "A text behind a value in quotes", config("a: 'b' c\n"), mentions=["quotes"])
 
-for id, title, args in [
-    ("by_both", "A value by position and by name", ["+b=int(1, value=2)"]),
-]:
-    case("override.cast_" + id, title, PLAIN, args, mentions=["value"])
+case("override.cast_by_both", "A value by position and by name", PLAIN, ["+b=int(1, value=2)"], mentions=["value"])
 case("override.cast_by_name", "A value by name", PLAIN, ["+b=int(value=2)"])
 for id, title, value in [
     ("blank_kept", "Blanks inside a text", "a b"),
