@@ -10,13 +10,12 @@ namespace {
 constexpr size_t kMaxReferences = 100;  // one behind the other
 constexpr auto kNone = std::string_view::npos;
 
-// Whether the last character is a backslash that escapes what follows, not one that is escaped itself.
+}  // namespace
+
 bool ends_in_escape(std::string_view text) {
   const size_t last = text.find_last_not_of('\\');
   return (text.size() - (last == kNone ? 0 : last + 1)) % 2 == 1;
 }
-
-}  // namespace
 
 bool has_interpolation(const Node& node) {
   return node.kind == Node::Kind::scalar && node.text.find("${") != std::string::npos;

@@ -15,6 +15,8 @@ bool has_interpolation(const Node& node);
 size_t end_of_interpolation(std::string_view text, size_t begin);
 // Commas outside quotes, brackets and `${}` separate a resolver's arguments.
 std::vector<std::string> split_arguments(std::string_view text);
+// Whether the last character is a backslash that escapes what follows, not one that is escaped itself.
+bool ends_in_escape(std::string_view text);
 // `\,` and the like as the plain character; a backslash in front of anything else stays.
 std::string without_escapes(std::string_view text);
 // "a[0].b", and ".x" at `path`, as "a.0.b" from the root; none above the root.

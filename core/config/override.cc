@@ -5,6 +5,7 @@
 
 #include "base/utf8.h"
 #include "config/cast.h"
+#include "config/interpolation_text.h"
 #include "config/messages.h"
 #include "config/source_text.h"
 
@@ -85,10 +86,9 @@ class ValueParser {
     --depth_;
     if (p.is_sweep() || !p.term.text.empty()) return p;
     const std::string_view text = text_.substr(begin, pos_ - begin);
-    // A trailing blank belongs to the value only where a backslash stands before it.
-    size_t end = text.find_last_not_of(kBlank);
-    end = end == kNone ? 0 : end + 1 + (text[end] == '\\' && end + 1 < text.size() ? 1 : 0);
-    p.term.text = text.substr(0, end);
+    // A trailing blank belongs to the value only where a backslash escapes it.
+    const size_t end = text.find_last_not_of(kBlank) + 1;
+    p.term.text = text.substr(0, end + (ends_in_escape(text.substr(0, end)) ? 1 : 0));
     return p;
   }
 

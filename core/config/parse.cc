@@ -17,6 +17,7 @@
 #include "base/utf8.h"
 #include "config/messages.h"
 #include "config/source_text.h"
+#include "config/yaml_syntax.h"
 
 namespace lmx {
 namespace {
@@ -288,15 +289,6 @@ class TreeBuilder : public YAML::EventHandler {
   size_t nodes_ = 0;
 };
 
-// Something at `pos` that is part of no map or list.
-[[noreturn]] void fail_loose(const SourceText& source, size_t pos) {
-  const std::string_view line = source.line_at(pos);
-  const auto begin = static_cast<size_t>(line.data() - source.text().data());
-  if (line.substr(0, pos - begin).find_first_not_of(" \t") != std::string_view::npos)
-    source.fail(pos, "this text stands behind a value that has ended; put quotes around all of it, or around none");
-  source.fail(pos, "this line belongs to nothing above it; check its indentation");
-}
-
 // Whatever follows the first document is an error; its start is all that is needed to say so.
 class SecondDocument : public YAML::EventHandler {
  public:
@@ -304,7 +296,7 @@ class SecondDocument : public YAML::EventHandler {
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (source_.line_at(mark.pos).starts_with("---"))
       source_.fail(mark.pos, "a second document; a recipe is one document");
-    fail_loose(source_, static_cast<size_t>(mark.pos));
+    config::fail_loose(source_, static_cast<size_t>(mark.pos));
   }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
@@ -318,53 +310,6 @@ class SecondDocument : public YAML::EventHandler {
  private:
   const SourceText& source_;
 };
-
-// yaml-cpp passes over a line that begins with %, wherever it stands. YAML has directives in front of `---` alone.
-void check_directives(const SourceText& source, const std::vector<std::pair<size_t, size_t>>& quotes) {
-  const std::string& text = source.text();
-  std::optional<size_t> directive;  // that no --- has followed so far
-  bool head = true;
-  for (size_t begin = 0; begin < text.size(); begin = std::min(text.find('\n', begin), text.size() - 1) + 1) {
-    const std::string_view line = std::string_view(text).substr(begin);
-    if (line[0] == '%') {
-      const auto after = std::upper_bound(quotes.begin(), quotes.end(), std::pair{begin, begin});  // they come in order
-      if (after != quotes.begin() && begin < std::prev(after)->second) continue;
-      if (!head || !(line.starts_with("%YAML ") || line.starts_with("%TAG ")))
-        source.fail(begin, "a line that begins with % is a directive of YAML's; a key that does wants quotes");
-      directive = begin;
-    } else if (line.starts_with("---")) {
-      directive.reset();
-      head = false;
-    } else if (line[0] != '#' && line[0] != '\n' && line[0] != '\r') {
-      head = false;
-    }
-  }
-  if (directive) source.fail(*directive, "a directive of YAML's stands in front of a line ---");
-}
-
-bool is_unclosed(const YAML::Exception& error) {
-  return error.msg == YAML::ErrorMsg::END_OF_SEQ_FLOW || error.msg == YAML::ErrorMsg::END_OF_MAP_FLOW ||
-         error.msg == YAML::ErrorMsg::FLOW_END;
-}
-
-// `open`: the bracket inside which the mistake shows.
-[[noreturn]] void fail_syntax(const SourceText& source, const YAML::Exception& error, std::optional<size_t> open) {
-  const size_t pos = error.mark.is_null() ? 0 : static_cast<size_t>(error.mark.pos);
-  const std::string_view line = source.line_at(pos);
-  const size_t content = line.find_first_not_of(" \t");
-  const size_t tab = line.substr(0, std::min(content, line.size())).find('\t');
-  if (content != std::string_view::npos && tab != std::string_view::npos)
-    source.fail(static_cast<size_t>(line.data() - source.text().data()) + tab,
-                "a tab indents this line; YAML wants spaces");
-  if (error.msg == "end of map not found" || error.msg == "end of sequence not found") fail_loose(source, pos);
-  std::string hint;
-  if (line.find("???") != std::string_view::npos) hint = "; inside [ ] or { } write it in quotes";
-  if (line.find("${") != std::string_view::npos) hint = "; inside [ ] or { } write '${...}' in quotes";
-  const char bracket = open ? source.text()[*open] : ' ';
-  if (open && is_unclosed(error) && hint.empty())
-    source.fail(*open, str("'", bracket, "' is never closed by '", bracket == '[' ? ']' : '}', "'"));
-  source.fail(pos, str("not valid YAML: ", error.msg, hint));
-}
 
 }  // namespace
 
@@ -380,9 +325,9 @@ Node parse_yaml(std::string_view text, const std::string& file) {
       parser.HandleNextDocument(rest);
     }
   } catch (const YAML::Exception& error) {
-    fail_syntax(source, error, builder.open_bracket());
+    config::fail_syntax(source, error, builder.open_bracket());
   }
-  check_directives(source, builder.quotes());
+  config::check_directives(source, builder.quotes());
   Node root = builder.take();
   if (root.mark.line == 0) root.mark = {file, 1, 1};
   return root;

@@ -84,6 +84,25 @@ bool SourceText::quote_closes(size_t pos) const {
   return end_of_quote(pos) != kNone;
 }
 
+bool SourceText::bracket_closes(size_t pos) const {
+  std::string open;
+  for (size_t i = pos; i < text_.size(); ++i) {
+    const char c = text_[i];
+    if (c == '[' || c == '{') open.push_back(c == '[' ? ']' : '}');
+    if (c == ']' || c == '}') {
+      if (open.back() != c) return false;
+      open.pop_back();
+      if (open.empty()) return true;
+    }
+    const bool begins_value = std::string_view("[{,: \t\n").find(text_[i == 0 ? 0 : i - 1]) != kNone;
+    if ((c == '"' || c == '\'') && begins_value) {
+      i = end_of_quote(i);
+      if (i-- == kNone) return false;
+    }
+  }
+  return false;
+}
+
 bool SourceText::starts_with_null(size_t pos) const {
   for (const std::string_view word : {"~", "null", "Null", "NULL"}) {
     if (text_.compare(pos, word.size(), word) != 0) continue;

@@ -23,6 +23,7 @@ class SourceText {
   size_t skip_properties(size_t pos) const;                        // behind `&anchor` and `!tag`
   size_t end_of_quote(size_t pos) const;                           // behind the closing quote, npos when there is none
   bool quote_closes(size_t pos) const;                             // true as well when no quote stands at pos
+  bool bracket_closes(size_t pos) const;                           // the [ or { at pos, by its own counterpart
   bool starts_with_null(size_t pos) const;                         // `~` or null as a word
   bool colon_follows(size_t key_pos, std::string_view key) const;  // behind the key that starts at key_pos
 

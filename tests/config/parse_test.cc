@@ -108,6 +108,25 @@ TEST(ParseYaml, EachMistakeHasItsMessage) {
       {"a: 1\nbetas: [0.9, 0.98\nlr: 3\nseed: 1\n", "x.yaml:2:8: '[' is never closed by ']'"},
       {"a: {b: 1,\n  c: [2, 3]\n", "x.yaml:1:4: '{' is never closed by '}'"},
       {"a: {b: [0.9, 1}\n", "x.yaml:1:8: '[' is never closed by ']'"},
+      {"a: ]\n", "x.yaml:1:4: this bracket closes none; a text that begins with it wants quotes"},
+      {"a: {b: 1 c: 2}\n",
+       "x.yaml:1:11: a ',' is missing in front of this, or quotes around a text with ': ', inside { }"},
+      {"a: [']', b: 1 c: 2]\n",
+       "x.yaml:1:16: a ',' is missing in front of this, or quotes around a text with ': ', inside [ ]"},
+      {"note: the loss: up\n", "x.yaml:1:15: a second ': ' in this line; put quotes around a text that holds one"},
+      {"a: 1\n  b: 2\n",
+       "x.yaml:2:3: a key that continues the text above it; check its indentation, and whether a ':' is missing above"},
+      {"a: - 1\n", "x.yaml:1:4: a list's '- ' begins a line of its own, below its key; or write [item, item]"},
+      {"a: ? b\n", "x.yaml:1:4: a '? ' that is no key; put quotes around a text that begins with it"},
+      {"a: @b\n", "x.yaml:1:4: a text that begins with @, ` or % wants quotes"},
+      {"a: *b\n", "x.yaml:1:4: no '&' above gives this name to a value; a text that begins with * wants quotes"},
+      {"a: * b\n", "x.yaml:1:5: a text that begins with * wants quotes"},
+      {"a: &\n", "x.yaml:1:5: a text that begins with & wants quotes"},
+      {"a: !<b\n", "x.yaml:1:7: a text that begins with ! wants quotes"},
+      {"a: \"\\q\"\n", "x.yaml:1:7: no escape of double quotes; write a backslash twice, or use single quotes"},
+      {"a: |b\n", "x.yaml:1:5: behind | or > the line ends; a text that begins with them wants quotes"},
+      {"a: '\n---\n'\n", "x.yaml:2:1: --- or ... inside quotes; is a quote missing above?"},
+      {"a: 'b", "x.yaml:1:6: the file ends inside quotes; is a quote missing above?"},
       {"? [a]\n: 1\n", "x.yaml:1:3: a key must be a single word or a quoted text, not a list or map"},
       {"~: 1\n", "x.yaml:1:1: a key is missing before ':', or is null; quote it if it is meant"},
       {"a: \xff\n", "x.yaml:1:4: not UTF-8 text"},
@@ -117,9 +136,7 @@ TEST(ParseYaml, EachMistakeHasItsMessage) {
 }
 
 TEST(ParseYaml, SyntaxErrorsNameThePlace) {
-  EXPECT_EQ(parse_error("a: b\n  c: d\n").substr(0, 12), "x.yaml:2:4: ");
   EXPECT_NE(parse_error("a: {p: \?\?\?}\n").find("inside [ ] or { } write it in quotes"), std::string::npos);
-  EXPECT_NE(parse_error("a: *nobody\n").find("x.yaml:1:4: "), std::string::npos);
   for (const char* text : {",", ",:\nx", "a: [1", "a: {", "a: \"b\" c\n", "- 1\nb: 2\n", "&", "*", "a: |x\n", "]"})
     EXPECT_NE(parse_error(text), "no error") << text;
 }
