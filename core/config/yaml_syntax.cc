@@ -12,7 +12,7 @@ size_t begin_of(const SourceText& source, std::string_view line) {
 }
 
 // What the beginning of a yaml-cpp message means to who wrote the file.
-constexpr std::pair<const char*, const char*> kInWords[] = {
+const std::pair<const char*, const char*> kInWords[] = {
     {YAML::ErrorMsg::UNKNOWN_TOKEN, "a text that begins with @, ` or % wants quotes"},
     {YAML::ErrorMsg::BLOCK_ENTRY, "a list's '- ' begins a line of its own, below its key; or write [item, item]"},
     {YAML::ErrorMsg::MAP_KEY, "a '? ' that is no key; put quotes around a text that begins with it"},
