@@ -15,7 +15,7 @@ Codec::~Codec() = default;
 
 void CodecConfig::fields(Fields& f) {
   f.choice("kind", kind, {"none", "fp16", "bf16", "one_bit"}, "how gradients are written for the wire");
-  f.field("scale", scale, "fp16: factor before rounding, divided out after", {0, 65504, true});
+  f.field("scale", scale, "fp16: factor before rounding, divided out after", {1.0 / 65536, 65504});
   f.choice("reduce", reduce, {"fp16", "fp32"}, "fp16: type in which ranks' values are added");
   f.choice("residual", residual, {"rows", "none"},
            "one_bit on row-sparse gradients: keep what is lost for every row that was ever sent, or forget it");

@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "data/files.h"
@@ -31,6 +34,15 @@ struct RemoveOnExit {
 };
 
 }  // namespace
+
+TemporaryDirectory::TemporaryDirectory() : path_((fs::temp_directory_path() / "lmx-XXXXXX").string()) {
+  if (!mkdtemp(path_.data())) throw RunError(str("[data] cannot create ", path_, ": ", std::strerror(errno)));
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
 
 std::string build_once(const std::string& parent, const std::string& name,
                        const std::function<void(const std::string&)>& build) {

@@ -14,4 +14,17 @@ namespace lmx::data {
 LMX_API std::string build_once(const std::string& parent, const std::string& name,
                                const std::function<void(const std::string&)>& build);
 
+// A folder in the system's temporary one, removed with all that is in it.
+class LMX_API TemporaryDirectory {
+ public:
+  TemporaryDirectory();  // RunError: it cannot be made
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 }  // namespace lmx::data

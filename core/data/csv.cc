@@ -86,19 +86,31 @@ int64_t csv_column(const std::string& path, const std::string& column) {
   InputFile file(path);
   std::string head(1 << 16, '\0');
   head.resize(file.read(head.data(), head.size()));
-  std::string_view text = head;
-  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-  CsvReader reader(text);
-  std::vector<std::string> names;
-  static_cast<void>(reader.next(names));
-  const auto found = std::find(names.begin(), names.end(), column);
-  if (found != names.end()) return found - names.begin();
-  throw UserError(str("[data] ", path, " has no column '", column, "'", did_you_mean(column, names),
-                      "; the columns of its first line are ", config::join(names)));
+  CsvReader reader(std::string_view(head).substr(head.starts_with("\xEF\xBB\xBF") ? 3 : 0));
+  std::vector<std::string> header;
+  static_cast<void>(reader.next(header));
+  return csv_column(header, path, column);
+}
+
+int64_t csv_column(const std::vector<std::string>& header, const std::string& path, const std::string& column) {
+  if (header.empty()) throw UserError(str("[data] ", path, " is empty; the first line of CSV names the columns"));
+  const auto found = std::find(header.begin(), header.end(), column);
+  if (found != header.end()) return found - header.begin();
+  throw UserError(str("[data] ", path, " has no column '", column, "'", did_you_mean(column, header),
+                      "; the columns of its first line are ", config::join(header)));
 }
 
 std::string json_field(std::string_view line, const std::string& field, const std::string& place, bool numbers) {
-  const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+  nlohmann::json object;
+  try {
+    object = nlohmann::json::parse(line);
+  } catch (const nlohmann::json::parse_error& e) {
+    const std::string what =
+        e.what();  // "[json.exception...] parse error at line 1, column 9: ... - invalid string: ..."
+    const size_t why = what.find(": ");
+    throw UserError(str("[data] ", place, ":", e.byte,
+                        ": not valid JSON: ", why == std::string::npos ? what : what.substr(why + 2)));
+  }
   if (!object.is_object())
     throw UserError(str("[data] ", place, ": expected a JSON object a line, found '", line.substr(0, 60), "'"));
   const auto found = object.find(field);

@@ -34,6 +34,8 @@ LMX_API size_t csv_records_end(std::string_view text);
 
 // The position of `column` in the header of the CSV file at `path`, from 0. UserError names the columns that it has.
 LMX_API int64_t csv_column(const std::string& path, const std::string& column);
+// The same of a header that has been read.
+LMX_API int64_t csv_column(const std::vector<std::string>& header, const std::string& path, const std::string& column);
 
 // The string `field` of a JSON object, which stands at `place` ("FILE:LINE"). UserError: no JSON object, no such field,
 // no string. With `numbers` a whole number is taken as its digits.

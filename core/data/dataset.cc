@@ -11,6 +11,8 @@
 namespace lmx {
 namespace {
 
+constexpr int64_t kLittleSynthetic = 1 << 21;  // tokens that a dry run makes: a fraction of a second
+
 enum class Kind { text, synthetic, parallel };
 
 Kind kind_of(const Node& data) {
@@ -121,12 +123,16 @@ DataCheck check_dataset(const Node& data) {
     const data::SyntheticConfig config = synthetic_config(data);
     finding([&] { data::check_synthetic(config); });
     check.train_tokens = config.train_tokens;
+    if (check.findings.empty() && config.train_tokens + config.valid_tokens + config.test_tokens <= kLittleSynthetic)
+      check.dataset = data::make_synthetic(config);
     return check;
   }
   const data::TextConfig config = text_config(data);
   finding([&] {
     const data::TextSources sources = sources_of(config, data);
-    const std::optional<data::TextCounts> counts = data::known_counts(config, sources);
+    check.dataset = data::open_little_text(config, sources);
+    if (check.dataset) check.train_tokens = check.dataset->train.size();
+    const auto counts = check.dataset ? std::nullopt : data::recorded_counts(config, sources);
     if (!counts) return;
     check.train_tokens = counts->train_tokens;
     data::check_vocabulary(config.vocab_size, counts->types, counts->unit);

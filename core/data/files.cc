@@ -130,8 +130,8 @@ void write_file(const std::string& path, std::string_view text) {
   file.close();
 }
 
-std::string read_file(const std::string& path) {
-  InputFile file(path, false);
+std::string read_file(const std::string& path, bool decompress) {
+  InputFile file(path, decompress);
   std::string text;
   char buffer[1 << 16];
   while (const size_t n = file.read(buffer, sizeof buffer)) text.append(buffer, n);

@@ -47,7 +47,8 @@ class LMX_API OutputFile {
 };
 
 LMX_API void write_file(const std::string& path, std::string_view text);  // durable, RunError
-LMX_API std::string read_file(const std::string& path);                   // UserError when it cannot be read
+// UserError when it cannot be read.
+LMX_API std::string read_file(const std::string& path, bool decompress = false);
 LMX_API void sync_directory(const std::string& path);
 LMX_API std::string hash_text(std::string_view text);         // XXH3-128, 32 hexadecimal digits
 LMX_API std::string sha256_of_file(const std::string& path);  // 64 hexadecimal digits

@@ -142,7 +142,7 @@ void check_splits(const Counts& counts, const PrepareSettings& settings) {
   int64_t lines = 0;
   for (const SplitCounts& s : counts.splits) lines += s.lines;
   const std::string unit = name_of(settings.rules.unit);
-  if (lines == 0) throw UserError(str("[data] the text files hold no ", unit, " at all"));
+  if (lines == 0) throw UserError(str("[data] no line or record of the text files holds a ", unit));
   const double fractions[kSplits] = {1, settings.valid_fraction, settings.test_fraction};
   for (size_t s = 0; s < kSplits; ++s) {
     const int64_t tokens = counts.splits[s].words + (settings.end_of_line ? counts.splits[s].lines : 0);
@@ -314,19 +314,6 @@ int64_t types_of(const Counts& counts, Unit unit) {
 }
 
 }  // namespace
-
-PrepareReport count_text(const std::vector<SourceFile>& files, const PrepareSettings& settings) {
-  const std::vector<bool> repeated = find_repeated(files, settings, std::filesystem::temp_directory_path().string());
-  const Counts counts = count_words({files, settings, repeated});
-  check_splits(counts, settings);
-  PrepareReport report;
-  report.splits = counts.splits;
-  report.types = types_of(counts, settings.rules.unit);
-  report.invalid = counts.invalid;
-  report.repeated = count_true(repeated);
-  report.unit = settings.rules.unit;
-  return report;
-}
 
 PrepareReport prepare(const std::vector<SourceFile>& files, const PrepareSettings& settings,
                       const std::string& directory) {

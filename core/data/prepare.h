@@ -58,10 +58,6 @@ LMX_API void check_vocabulary(int64_t vocab_size, int64_t types, Unit unit = Uni
 // "word", "character", "byte".
 LMX_API const char* name_of(Unit unit);
 
-// The first pass alone: types, lines and words of each split; nothing is written. UserError: invalid UTF-8, a split
-// without a token that should have some.
-LMX_API PrepareReport count_text(const std::vector<SourceFile>& files, const PrepareSettings& settings);
-
 // Writes train.bin, valid.bin, test.bin and vocab.tsv into `directory`; of characters and bytes also the strings'
 // lengths, train.strings.bin and so on. UserError: invalid UTF-8 (file, line, byte),
 // vocab_size above the types, a split without a token that should have some. RunError: the disk.

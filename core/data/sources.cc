@@ -25,12 +25,6 @@ bool has_end(std::string name, std::initializer_list<const char*> ends) {
   return std::any_of(ends.begin(), ends.end(), [&](const char* end) { return name.ends_with(end); });
 }
 
-// What a file's name says it holds, where text may stand in fields.
-Format format_of(const std::string& name) {
-  if (has_end(name, {".csv"})) return Format::csv;
-  return has_end(name, {".jsonl", ".ndjson"}) ? Format::jsonl : Format::lines;
-}
-
 bool is_text_name(const std::string& name, bool fields) {
   return has_end(name, {".txt", ".text"}) || (fields && format_of(name) != Format::lines);
 }
@@ -97,6 +91,11 @@ int64_t modified_ns(const struct stat& info) {
 }
 
 }  // namespace
+
+Format format_of(const std::string& name) {
+  if (has_end(name, {".csv"})) return Format::csv;
+  return has_end(name, {".jsonl", ".ndjson"}) ? Format::jsonl : Format::lines;
+}
 
 std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, Split split, const std::string& field) {
   std::vector<SourceFile> files;

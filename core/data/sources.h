@@ -19,6 +19,9 @@ inline constexpr const char* kSplitNames[kSplits] = {"train", "valid", "test"};
 
 enum class Format : int { lines = 0, csv = 1, jsonl = 2 };
 
+// What a file's name, also with .gz, says it holds.
+LMX_API Format format_of(const std::string& name);
+
 struct SourceFile {
   std::string path;
   Split split = Split::drawn;

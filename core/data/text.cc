@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kLittleText = 8 << 20;  // bytes on disk that a dry run counts: a fraction of a second
+constexpr int64_t kLittleText = 8 << 20;  // bytes on disk that a dry run prepares
 constexpr int kFormat = 1;                // of the prepared data; raised when the tokenizer's rules or the files change
 
 PrepareSettings settings_of(const TextConfig& config, const TextSources& sources, bool all_types) {
@@ -94,9 +94,9 @@ PrepareReport report_from_json(const Json& json) {
   return r;
 }
 
-void build(const TextConfig& config, const TextSources& sources, const PrepareSettings& settings, const Json& id,
-           const std::string& cache_dir, const std::string& directory) {
-  verify_checksums(sources.corpus, sources.directory, sources.files, cache_dir);
+// Fills `directory` and says what it holds.
+std::string build(const TextConfig& config, const TextSources& sources, const PrepareSettings& settings, const Json& id,
+                  const std::string& directory) {
   const PrepareReport report = prepare(sources.files, settings, directory);
   check_unchanged(sources.files);
   const int64_t vocab_size = settings.rules.unit == Unit::byte ? 256
@@ -111,10 +111,7 @@ void build(const TextConfig& config, const TextSources& sources, const PrepareSe
   // A file name need not be UTF-8; what is not is written with a replacement character.
   write_file(directory + "/meta.json", meta.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   progress_line("");
-  log_info(str("[data] prepared ", directory.substr(0, directory.find(".tmp-"))));
-  std::string text = report.text(vocab_size);
-  text.pop_back();  // the logger ends the line
-  log_info(text);
+  return report.text(vocab_size);
 }
 
 Dataset load(const std::string& directory) {
@@ -238,18 +235,25 @@ TextSources find_text(const TextConfig& config, const std::string& place) {
   return sources;
 }
 
-std::optional<TextCounts> known_counts(const TextConfig& config, const TextSources& sources) {
+std::optional<TextCounts> recorded_counts(const TextConfig& config, const TextSources& sources) {
   const PrepareSettings settings = settings_of(config, sources, false);
-  std::optional<PrepareReport> report = recorded_report(settings, sources.files, cache_directory(config.cache_dir));
-  if (!report) {
-    int64_t bytes = 0;
-    for (const SourceFile& file : sources.files) bytes += file.bytes;
-    if (bytes > kLittleText) return std::nullopt;
-    report = count_text(sources.files, settings);
-    progress_line("");
-  }
+  const std::optional<PrepareReport> report =
+      recorded_report(settings, sources.files, cache_directory(config.cache_dir));
+  if (!report) return std::nullopt;
   const SplitCounts& train = report->splits[0];
   return TextCounts{report->types, train.words + (settings.end_of_line ? train.lines : 0), settings.rules.unit};
+}
+
+std::optional<Dataset> open_little_text(const TextConfig& config, const TextSources& found) {
+  int64_t bytes = 0;
+  for (const SourceFile& file : found.files) bytes += file.bytes;
+  if (bytes > kLittleText) return std::nullopt;
+  TextSources sources = found;
+  hash_sources(sources.files);
+  const PrepareSettings settings = settings_of(config, sources, false);
+  const TemporaryDirectory directory;
+  build(config, sources, settings, identity(settings, sources.files), directory.path());
+  return load(directory.path());  // what is mapped stays when the folder goes
 }
 
 Dataset open_text(const TextConfig& config, const TextSources& found, bool all_types) {
@@ -260,7 +264,11 @@ Dataset open_text(const TextConfig& config, const TextSources& found, bool all_t
   const Json id = identity(settings, sources.files);
   const std::string hash = hash_text(id.dump());
   const std::string directory = build_once(cache_dir, "text-" + hash.substr(0, 16), [&](const std::string& temporary) {
-    build(config, sources, settings, id, cache_dir, temporary);
+    verify_checksums(sources.corpus, sources.directory, sources.files, cache_dir);
+    std::string report = build(config, sources, settings, id, temporary);
+    log_info(str("[data] prepared ", temporary.substr(0, temporary.find(".tmp-"))));
+    report.pop_back();  // the logger ends the line
+    log_info(report);
   });
   Dataset dataset = load(directory);
   dataset.hash = hash;

@@ -27,13 +27,15 @@ LMX_API TextSources find_text(const TextConfig& config, const std::string& place
 // Prepares what the cache does not hold and maps it. With `all_types` the vocabulary is not cut and there is no </s>.
 LMX_API Dataset open_text(const TextConfig& config, const TextSources& sources, bool all_types);
 
+// The same without a trace in the cache, of little text: a fraction of a second. nullopt: much text.
+LMX_API std::optional<Dataset> open_little_text(const TextConfig& config, const TextSources& sources);
+
 struct TextCounts {
   int64_t types = 0;  // distinct words of the training split
   int64_t train_tokens = 0;
   Unit unit = Unit::word;
 };
-// Without preparing anything: from what the cache recorded when the same text was prepared (with whatever vocabulary),
-// or counted where there is little text. nullopt: much text, never prepared. UserError: what prepare() would say of it.
-LMX_API std::optional<TextCounts> known_counts(const TextConfig& config, const TextSources& sources);
+// What the cache recorded when the same text was prepared, with whatever vocabulary. nullopt: it never was.
+LMX_API std::optional<TextCounts> recorded_counts(const TextConfig& config, const TextSources& sources);
 
 }  // namespace lmx::data

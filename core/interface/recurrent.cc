@@ -130,7 +130,7 @@ std::vector<ParameterSpec> RecurrentModel::parameters() const {
   for (int64_t l = 0; l < config_.layers; ++l) {
     for (ParameterSpec& spec : layer_parameters(input_size(l))) {
       spec.name = prefix(l) + spec.name;
-      names.push_back(spec.name);
+      if (spec.shape.rank() == 2) names.push_back(spec.name);
       if (!normed(spec.name, spec.shape)) {
         specs.push_back(std::move(spec));
         continue;

@@ -9,6 +9,7 @@
 namespace lmx {
 
 Loss::~Loss() = default;
+void Loss::check_planned(const std::string&) const {}
 
 namespace {
 

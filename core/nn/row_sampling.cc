@@ -147,6 +147,28 @@ RowSelector::RowSelector(RowRule rule, const std::vector<ParameterSpec>& params,
   }
 }
 
+void RowSelector::check(const std::string& where) const {
+  const RowRule usual;
+  std::vector<std::string> names;
+  for (const auto& [name, p] : params_) names.push_back(name);
+  const auto fits = [&](const std::string& key, const std::string& pattern, const std::string& default_pattern) {
+    const std::regex regex(pattern);
+    const auto found = [&](const std::string& name) { return std::regex_search(name, regex); };
+    if (pattern == default_pattern || std::any_of(names.begin(), names.end(), found)) return;
+    throw UserError(
+        str("[sync] ", where, ".", key, ": '", pattern, "' fits none of the rule's parameters: ", config::join(names)));
+  };
+  fits("softmax", rule_.softmax, usual.softmax);
+  fits("embedding", rule_.embedding, usual.embedding);
+  fits("source", rule_.source, usual.source);
+  const auto is_output = [](const auto& p) { return p.second.kind == Kind::softmax; };
+  const bool given = rule_.shares.p != usual.shares.p || rule_.shares.q != usual.shares.q;
+  if (given && std::none_of(params_.begin(), params_.end(), is_output))
+    throw UserError(str("[sync] ", where, ".p ", rule_.shares.p, " and q ", rule_.shares.q,
+                        " select rows of the output layer's table, and the rule has none (softmax: '", rule_.softmax,
+                        "'): ", config::join(names)));
+}
+
 RowSelector::Kind RowSelector::kind(const std::string& name) const {
   return params_.at(name).kind;
 }

@@ -3,6 +3,7 @@
 // frequent words and q percent at random. The forward adds V_gamma: mu percent of the vocabulary at random, from the
 // words outside V_all. All draws are by the plan's sampler key, so they are new in each step, and other ranks' are
 // others where their keys are.
+#include "lmx/error.h"
 #include "lmx/row_sampling.h"
 #include "nn/component.h"
 #include "nn/losses.h"
@@ -29,13 +30,20 @@ struct TwoStageConfig : OutputConfig {
 
 class TwoStageSoftmax final : public OutputLoss {
  public:
-  TwoStageSoftmax(TwoStageConfig config, const LossEnv& env, const std::string& where)
+  TwoStageSoftmax(TwoStageConfig config, const LossEnv& env, const std::string& where, const std::string& path)
       : OutputLoss(config, env, true, where),
         config_(std::move(config)),
         vocab_(env.vocab_size),
-        width_(env.feature_size) {}
+        width_(env.feature_size),
+        path_(path) {}
 
   bool draws_candidates() const override { return true; }
+  void check_planned(const std::string& rule) const override {
+    const RowShares usual, own = config_.shares;
+    if (own.p == usual.p && own.q == usual.q) return;
+    throw UserError(str("[loss] ", path_, ".p ", own.p, " and q ", own.q, ": ", rule,
+                        " selects the softmax's rows, by its own p and q; give them there, and leave these out"));
+  }
   LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan& plan) const override {
     const Var table = weight(params);
@@ -67,12 +75,14 @@ class TwoStageSoftmax final : public OutputLoss {
 
   TwoStageConfig config_;
   int64_t vocab_, width_;
+  std::string path_;  // of the loss in the recipe
 };
 
 }  // namespace
 
 std::unique_ptr<Loss> make_two_stage_softmax(const Node& config, const std::string& path, const LossEnv& env) {
-  return std::make_unique<TwoStageSoftmax>(TwoStageConfig::read(config, path), env, place_of(config, path, "tie"));
+  return std::make_unique<TwoStageSoftmax>(TwoStageConfig::read(config, path), env, place_of(config, path, "tie"),
+                                           path);
 }
 Node full_two_stage_softmax(const Node& config, const std::string& path) {
   return component::full<TwoStageConfig>("two_stage_softmax", config, path);

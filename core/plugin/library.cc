@@ -1,16 +1,14 @@
 #include "plugin/library.h"
 
-#include <array>
 #include <boost/dll/shared_library.hpp>
 #include <cstddef>
 #include <cstring>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <mutex>
 
-#include "base/sha256.h"
+#include "data/files.h"
 #include "lmx/cuda.h"
 #include "plugin/elf.h"
 #include "plugin/manifest.h"
@@ -116,15 +114,7 @@ const PluginDescriptor* load_plugin(const PluginInfo& info) {
 }
 
 std::string file_sha256(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  Sha256 sum;
-  std::array<char, 1 << 16> block;
-  while (in) {
-    in.read(block.data(), block.size());
-    sum.add({block.data(), static_cast<size_t>(in.gcount())});
-  }
-  if (!in.eof()) throw UserError(str("[plugin] ", path, ": cannot be read"));
-  return sum.digest();
+  return data::sha256_of_file(path);
 }
 
 }  // namespace lmx

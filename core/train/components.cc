@@ -5,6 +5,7 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
+#include "train/evaluate.h"
 
 namespace lmx::train {
 
@@ -81,12 +82,38 @@ std::vector<std::string> unscaled_codecs(const Recipe& recipe, int ranks) {
   for (const auto& [name, rule] : rules.entries) {
     const Node* kind = rule.at_path("codec.kind");
     const Node* scale = rule.at_path("codec.scale");
-    if (!kind || kind->text != "fp16" || !scale || parse_double(scale->text) != 1) continue;
-    lines.push_back(str("sync.", name, ".codec writes gradients in fp16 with scale 1, and precision ", recipe.precision,
-                        " has no loss scale: those below 6e-8 become 0. Give sync.", name,
-                        ".codec.scale=1024, or sync=allreduce for gradients in fp32"));
+    const double factor = scale ? parse_double(scale->text).value_or(2) : 2;
+    if (!kind || kind->text != "fp16" || factor > 1) continue;
+    lines.push_back(str("sync.", name, ".codec writes gradients in fp16 with scale ", scale->text, ", and precision ",
+                        recipe.precision, " has no loss scale: those below ", 6e-8 / factor, " become 0. Give sync.",
+                        name, ".codec.scale=1024, or sync=allreduce for gradients in fp32"));
   }
   return lines;
+}
+
+BatcherEnv batcher_env(const Recipe& r, const Dataset& data, std::shared_ptr<Allocator> allocator) {
+  BatcherEnv env{data.train, r.batch.global, RandomKey(static_cast<uint64_t>(r.seed)).fold("batcher"),
+                 std::move(allocator), "train"};
+  env.pairs = data.train_pairs;
+  env.parts = data.train_parts;
+  env.strings = data.train_strings;
+  return env;
+}
+
+std::unique_ptr<Batcher> make_batcher(const Recipe& r, const BatcherEnv& env) {
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::batcher, r.batcher, "batcher");
+  std::unique_ptr<Batcher> batcher = create<BatcherFactory>(plugin, r.batcher, "batcher", env);
+  if (!env.parts.empty() && batcher->sequence_length() > 0)
+    throw UserError(str("[batcher] ", plugin.name, " does not mix texts by a ratio (data.parts); batchers of pairs, ",
+                        "as token_budget, do"));
+  return batcher;
+}
+
+void check_validation(const Recipe& r, const Dataset& data) {
+  if (data.valid.size() < 2)
+    throw UserError(str("[data] the validation split holds ", data.valid.size(),
+                        " tokens; raise data.valid_fraction or give data.valid_files"));
+  if (r.train.eval_shards) shards_of_split(data.valid, data.valid_strings, r.train.eval_batch, kEvalSeed, "valid");
 }
 
 DType compute_of(const Recipe& recipe) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lmx/batcher.h"
 #include "lmx/checkpoint.h"
 #include "lmx/data.h"
 #include "lmx/train.h"
@@ -19,6 +20,14 @@ struct Network {
 };
 // `vocabulary` null: structure only, for a dry run.
 LMX_API Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary* vocabulary);
+
+// What a batcher of `recipe` reads of `data`; `cost` and `macs`, of pairs, are left empty.
+BatcherEnv batcher_env(const Recipe& recipe, const Dataset& data, std::shared_ptr<Allocator> allocator);
+std::unique_ptr<Batcher> make_batcher(const Recipe& recipe, const BatcherEnv& env);
+
+// What would otherwise be found at the first validation, or when hours of training are over. UserError: a validation
+// split without a token to predict, or with fewer strings than train.eval_shards needs.
+void check_validation(const Recipe& recipe, const Dataset& data);
 
 // A translation model needs parallel text and a batcher of it, a language model a batcher of sequences. UserError names
 // both and what would fit.

@@ -166,7 +166,7 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
 // Whose memory it is, its lines, and what they leave out.
 std::string memory_text(const Recipe& r, const Network& network, const Shares& shares) {
   const SyncRules sync(r.sync, "sync", network.specs, 0, shares.ranks, RandomKey());
-  sync.check_loss(network.loss->draws_candidates());
+  sync.check_loss(*network.loss);
   if (shares.ranks == 1) {
     const bool open = comm_ranks(r.comm, "comm") == 0;
     return str("memory (estimate",
@@ -177,16 +177,37 @@ std::string memory_text(const Recipe& r, const Network& network, const Shares& s
   const std::string lines = memory_lines(r, network, shares, communication);
   return str("memory of a rank (estimate), one of ", shares.ranks, " with ", shares.sequences, " of the ",
              r.batch.global, shares.pairs ? " sub-batches\n" : " sequences\n", lines, "  not counted: ",
-             sync.servers().empty()
-                 ? "errors that a codec keeps for the next step"
-                 : "the server that workers share, about the parameters once more, and what is on its way",
+             sync.servers().empty() ? "errors that a codec keeps for the next step"
+                                    : str(in_one_process(r.comm, "comm") ? "the server that workers share"
+                                                                         : "the server's values in each process",
+                                          ", about the parameters once more, and what is on its way"),
              "; buffers inside an MPI library\n");
 }
 
-std::string data_lines(const Recipe& r, const Shares& shares) {
+// What would end a run over this data before its first step.
+std::vector<std::string> findings_of(const Recipe& r, const Network& network, const Dataset& data) {
+  std::vector<std::string> findings;
+  const auto attempt = [&](auto&& look) {
+    try {
+      look();
+    } catch (const UserError& e) {
+      findings.emplace_back(e.what());
+    }
+  };
+  attempt([&] { check_validation(r, data); });
+  attempt([&] {
+    check_model_fits_data(r, *network.model, data);
+    check_batcher_fits_model(r, *make_batcher(r, batcher_env(r, data, Allocator::cpu())), *network.model);
+  });
+  return findings;
+}
+
+std::string data_lines(const Recipe& r, const Network& network, const Shares& shares) {
   DataCheck check = check_dataset(r.data);
-  if (!shares.pairs && check.train_tokens &&
-      *check.train_tokens <= shares.step_tokens)  // the last input needs a target after it
+  if (check.dataset)
+    check.findings = findings_of(r, network, *check.dataset);
+  else if (!shares.pairs && check.train_tokens &&
+           *check.train_tokens <= shares.step_tokens)  // the last input needs a target after it
     check.findings.push_back(str("[batch] the train split is shorter than one batch: ", r.batch.global,
                                  " sequences (batch.global) of ", shares.step_tokens / r.batch.global, " take ",
                                  shares.step_tokens + 1, " tokens, it holds ", *check.train_tokens));
@@ -220,7 +241,7 @@ std::string dry_run(const Node& composed, const std::string& name) {
   text += memory_text(r, network, shares);
   for (const std::string& line : unscaled_codecs(r, ranks)) text += str("warning: ", line, "\n");
   if (const std::string idle = idle_checkpoint(r, ranks); !idle.empty()) text += str("warning: ", idle, "\n");
-  return text + data_lines(r, shares);
+  return text + data_lines(r, network, shares);
 }
 
 }  // namespace lmx

@@ -1,6 +1,7 @@
 // lmx probe: linear classifiers over features, and the one unit that says most.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -21,7 +22,7 @@ void check_classes(const FeatureMatrix& f, const std::string& what) {
                         "; a probe tells two classes apart"));
 }
 
-void check(const FeatureMatrix& train, const FeatureMatrix& valid, const FeatureMatrix& test, const ProbeOptions& o) {
+void check(const FeatureMatrix& train, const FeatureMatrix& valid, const FeatureMatrix& test) {
   check_classes(train, "training");
   check_classes(valid, "validation");
   if (test.rows > 0 && test.labels.empty()) throw UserError("[probe] the test features have no labels");
@@ -30,29 +31,31 @@ void check(const FeatureMatrix& train, const FeatureMatrix& valid, const Feature
       throw UserError(str("[probe] the training features have ", train.columns, " columns, the ",
                           f == &valid ? "validation" : "test", " features ", f->columns,
                           "; they must come from one model and state"));
-  if (o.penalties.empty()) throw UserError("[probe] no penalty to fit with; there are l1 and l2");
-  for (const std::string& p : o.penalties)
-    if (p != "l1" && p != "l2")
-      throw UserError(
-          str("[probe] there is no penalty '", p, "'", did_you_mean(p, {"l1", "l2"}), "; there are l1 and l2"));
-  for (const double c : o.c)
-    if (!(c > 0) || std::isinf(c)) throw UserError(str("[probe] C must be a number above 0, got ", c));
 }
 
+// What columns were before they were standardised: value = mean + deviation * standardised value.
+struct Scales {
+  std::vector<double> mean, deviation;
+};
+
 // Columns to mean 0 and variance 1 of the training texts; a constant one becomes 0.
-void standardise(FeatureMatrix& train, FeatureMatrix& valid, FeatureMatrix& test) {
+Scales standardise(FeatureMatrix& train, FeatureMatrix& valid, FeatureMatrix& test) {
   const auto width = static_cast<size_t>(train.columns);
-  std::vector<double> mean(width), scale(width);
+  std::vector<double> mean(width), deviation(width);
   for (size_t i = 0; i < train.values.size(); ++i) mean[i % width] += static_cast<double>(train.values[i]);
   for (double& m : mean) m /= static_cast<double>(train.rows);
   for (size_t i = 0; i < train.values.size(); ++i) {
     const double d = static_cast<double>(train.values[i]) - mean[i % width];
-    scale[i % width] += d * d;
+    deviation[i % width] += d * d;
   }
-  for (double& s : scale) s = s > 0 ? 1 / std::sqrt(s / static_cast<double>(train.rows)) : 0;
+  for (double& d : deviation) d = std::sqrt(d / static_cast<double>(train.rows));
+  const auto standardised = [&](double value, size_t column) {
+    return deviation[column] > 0 ? static_cast<float>((value - mean[column]) / deviation[column]) : 0.0F;
+  };
   for (FeatureMatrix* f : {&train, &valid, &test})
     for (size_t i = 0; i < f->values.size(); ++i)
-      f->values[i] = static_cast<float>((static_cast<double>(f->values[i]) - mean[i % width]) * scale[i % width]);
+      f->values[i] = standardised(static_cast<double>(f->values[i]), i % width);
+  return {std::move(mean), std::move(deviation)};
 }
 
 LinearModel fit(const LogisticProblem& problem, const std::string& penalty, double c, const LinearModel& start) {
@@ -103,6 +106,16 @@ StrongestUnit strongest_of(const ProbeFit& fitted, const FeatureMatrix* sets[3])
 
 }  // namespace
 
+void check_probe(const ProbeOptions& o) {
+  if (o.penalties.empty()) throw UserError("[probe] no penalty to fit with; there are l1 and l2");
+  for (const std::string& p : o.penalties)
+    if (p != "l1" && p != "l2")
+      throw UserError(
+          str("[probe] there is no penalty '", p, "'", did_you_mean(p, {"l1", "l2"}), "; there are l1 and l2"));
+  for (const double c : o.c)
+    if (!(c > 0) || std::isinf(c)) throw UserError(str("[probe] C must be a number above 0, got ", c));
+}
+
 LinearModel fit_logistic(const FeatureMatrix& features, const std::string& penalty, double c) {
   return fit(LogisticProblem(features), penalty, c, {});
 }
@@ -121,12 +134,14 @@ double accuracy(const LinearModel& model, const FeatureMatrix& f) {
 
 ProbeResult probe(const FeatureMatrix& train, const FeatureMatrix& valid, const FeatureMatrix& test,
                   const ProbeOptions& options) {
-  check(train, valid, test, options);
+  check_probe(options);
+  check(train, valid, test);
   FeatureMatrix scaled[3];
   const FeatureMatrix* sets[3] = {&train, &valid, &test};
+  std::optional<Scales> scales;
   if (options.standardise) {
     for (size_t i = 0; i < 3; ++i) scaled[i] = *sets[i];
-    standardise(scaled[0], scaled[1], scaled[2]);
+    scales = standardise(scaled[0], scaled[1], scaled[2]);
     for (size_t i = 0; i < 3; ++i) sets[i] = &scaled[i];
   }
   std::vector<double> cs = options.c;
@@ -137,7 +152,9 @@ ProbeResult probe(const FeatureMatrix& train, const FeatureMatrix& valid, const 
   for (const std::string& penalty : options.penalties) result.fits.push_back(fit_path(problem, sets, penalty, cs));
   const auto l1 =
       std::find_if(result.fits.begin(), result.fits.end(), [](const ProbeFit& f) { return f.penalty == "l1"; });
-  result.strongest = strongest_of(l1 != result.fits.end() ? *l1 : result.fits.front(), sets);
+  StrongestUnit& s = result.strongest = strongest_of(l1 != result.fits.end() ? *l1 : result.fits.front(), sets);
+  const auto unit = static_cast<size_t>(s.unit);
+  if (scales) s.threshold = scales->mean[unit] + scales->deviation[unit] * s.threshold;
   return result;
 }
 

@@ -204,7 +204,9 @@ void check_agreement(const RunPlan& plan, Communicator& comm) {
     require_one_process(detect_launch(), comm.size() == 1 ? "self" : "virtual");
     return;
   }
-  std::vector<Agreed> own{{"build of lmx", data::sha256_of_file(core_library())}, {"recipe", to_yaml(plan.full)}};
+  std::vector<Agreed> own{{"build of lmx", data::sha256_of_file(core_library())},
+                          {"recipe", to_yaml(plan.full)},
+                          {"--until", str(plan.options.until_step)}};
   for (const PluginInfo& plugin : Registry::instance().list())
     if (plugin.descriptor) own.push_back({str("plugin ", plugin.kind, "/", plugin.name), plugin.hash});
   check_equal_everywhere(comm, own);
@@ -214,12 +216,6 @@ void check_agreement(const RunPlan& plan, Communicator& comm) {
 void check_same_data(const Session& s) {
   if (s.comm.size() == 1 || s.comm.shares_memory()) return;
   check_equal_everywhere(s.comm, {{"text (hash of its data)", s.data.hash}});
-}
-
-// What would otherwise be found at the first validation, or when hours of training are over.
-void check_eval_shards(const Session& s) {
-  if (s.recipe.train.eval_shards)
-    shards_of_split(s.data.valid, s.data.valid_strings, s.recipe.train.eval_batch, kEvalSeed, "valid");
 }
 
 void check_outputs(const Session& s, const RunOptions& options) {
@@ -267,7 +263,6 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   std::string directory = agree_on_directory(plan, comm, resuming);
   Session session(plan.recipe, comm, {.resumed = resuming ? directory : ""});
   check_same_data(session);
-  check_eval_shards(session);
   check_final_bleu(session);
   check_outputs(session, plan.options);
   if (!plan.options.trace_file.empty() && session.leads()) session.ctx.tracer = &session.tracer;

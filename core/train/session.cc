@@ -15,14 +15,9 @@
 namespace lmx::train {
 namespace {
 
-std::unique_ptr<Batcher> make_batcher(const Recipe& r, SharedSession& s, const Context& ctx) {
+std::unique_ptr<Batcher> make_session_batcher(const Recipe& r, SharedSession& s, const Context& ctx) {
   const Network& network = s.network;
-  const PluginInfo& plugin = Registry::instance().find(PluginKind::batcher, r.batcher, "batcher");
-  BatcherEnv env{s.data.train, r.batch.global, RandomKey(static_cast<uint64_t>(r.seed)).fold("batcher"), ctx.allocator,
-                 "train"};
-  env.pairs = s.data.train_pairs;
-  env.parts = s.data.train_parts;
-  env.strings = s.data.train_strings;
+  BatcherEnv env = batcher_env(r, s.data, ctx.allocator);
   if (network.model->translates()) {
     env.cost = [&s](int64_t sentences, int64_t source, int64_t target) {
       return s.costs->seconds(sentences, source, target);
@@ -31,11 +26,7 @@ std::unique_ptr<Batcher> make_batcher(const Recipe& r, SharedSession& s, const C
       return macs_of_pairs(network, sentences, source, target);
     };
   }
-  std::unique_ptr<Batcher> batcher = create<BatcherFactory>(plugin, r.batcher, "batcher", env);
-  if (!env.parts.empty() && batcher->sequence_length() > 0)
-    throw UserError(str("[batcher] ", plugin.name, " does not mix texts by a ratio (data.parts); batchers of pairs, ",
-                        "as token_budget, do"));
-  return batcher;
+  return make_batcher(r, env);
 }
 
 int64_t count_steps(const Recipe& r, const Batcher& batcher) {
@@ -118,9 +109,7 @@ void require_data(const Recipe& r) {
 SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& start, const std::string& times)
     : workers(ctx.ranks) {
   data = start.data ? *start.data : open_data(r);
-  if (data.valid.size() < 2)
-    throw UserError(str("[data] the validation split holds ", data.valid.size(),
-                        " tokens; raise data.valid_fraction or give data.valid_files"));
+  check_validation(r, data);
   network = make_network(r, data.vocabulary.size(), &data.vocabulary);
   check_model_fits_data(r, *network.model, data);
   add_parameters(ctx, params, network, r.seed);
@@ -130,8 +119,8 @@ SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& 
     });
   else
     costs.emplace(times, kCostsFile);
-  batcher = make_batcher(r, *this, ctx);
-  if (costs->settle()) batcher = make_batcher(r, *this, ctx);
+  batcher = make_session_batcher(r, *this, ctx);
+  if (costs->settle()) batcher = make_session_batcher(r, *this, ctx);
   check_batcher_fits_model(r, *batcher, *network.model);
   lr_factor = r.lr_rule.factor(r.batch.global, ctx.ranks);
   optimizer = make_optimizer(r.optimizer, "optimizer");
@@ -154,7 +143,7 @@ Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
   schedule = make_schedule(r.schedule, "schedule", optimizer_rate(r) * shared->lr_factor);
   const RandomKey key = RandomKey(static_cast<uint64_t>(r.seed)).fold("sync");
   sync = std::make_unique<SyncRules>(r.sync, "sync", network.specs, c.rank(), c.size(), key);
-  sync->check_loss(network.loss->draws_candidates());
+  sync->check_loss(*network.loss);
   if (batcher.carries_state()) carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
   if (!sync->servers().empty()) make_workers();
 }

@@ -4,6 +4,14 @@
 #include "lmx/error.h"
 
 namespace lmx::train {
+namespace {
+
+// Of equal stems the longer number is the higher one.
+bool is_higher(const std::string& name, const std::string& other) {
+  return name.size() != other.size() ? name.size() > other.size() : name > other;
+}
+
+}  // namespace
 
 std::string state_name(const ModelState& state, const std::string& wanted) {
   if (state.empty())
@@ -11,21 +19,17 @@ std::string state_name(const ModelState& state, const std::string& wanted) {
                         " state to look at"));
   if (state.contains(wanted)) return wanted;
   std::vector<std::string> names;
-  std::string last;  // of equal stems the longer number is the higher one
-  const auto fits = [&](const std::string& name) {
-    if (wanted == "cell") return name.ends_with(".c");
-    return wanted == "hidden" && (name.ends_with(".h") || name.ends_with(".s"));
-  };
+  std::string cell, hidden;  // of the last layer
   for (const auto& [name, tensor] : state) {
     names.push_back(name);
-    if (!fits(name)) continue;
-    if (last.empty() || name.size() > last.size() || (name.size() == last.size() && name > last)) last = name;
+    if (name.ends_with(".c") && is_higher(name, cell)) cell = name;
+    if ((name.ends_with(".h") || name.ends_with(".s")) && is_higher(name, hidden)) hidden = name;
   }
-  if (!last.empty()) return last;
-  const std::string listed = config::join(names);
-  names.insert(names.end(), {"cell", "hidden"});
-  throw UserError(
-      str("[state] this run's model has no ", wanted, " state", did_you_mean(wanted, names), "; it has ", listed));
+  if (cell.empty()) cell = hidden;
+  const std::string found = wanted == "cell" ? cell : wanted == "hidden" ? hidden : "";
+  if (!found.empty()) return found;
+  throw UserError(str("[state] this run's model has no ", wanted, " state", did_you_mean(wanted, names), "; it has ",
+                      config::join(names)));
 }
 
 int64_t state_units(const ModelState& state, const std::string& name, int64_t unit) {

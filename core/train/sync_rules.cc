@@ -27,6 +27,9 @@ void SyncStrategy::begin_step(Context&, std::span<const Batch>, StepPlan&) {}
 const std::vector<int32_t>* SyncStrategy::selected_rows(const std::string&) const {
   return nullptr;
 }
+bool SyncStrategy::plans_rows(const std::string&) const {
+  return false;
+}
 bool SyncStrategy::owns_update(const Var&) const {
   return false;
 }
@@ -222,6 +225,7 @@ struct SyncRules::Impl {
   std::map<std::string, size_t> unit_of;
   size_t next = 0;  // the first unit that was not posted in this step
   int ranks = 1;
+  std::string path;  // of `sync` in the recipe
   Context ctx;  // of the step, as units see it
   ParameterStore* params = nullptr;
   std::vector<UnitTime> timeline;               // as units
@@ -283,6 +287,7 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vecto
                      int ranks, RandomKey key)
     : impl_(std::make_unique<Impl>()) {
   impl_->ranks = ranks;
+  impl_->path = path;
   std::vector<ParameterSpec> left = params;
   std::map<std::string, const Rule*> takers;  // by parameter
   const std::vector<Rule> rules = read_rules(sync, path);
@@ -427,8 +432,14 @@ std::vector<std::string> SyncRules::summary() const {
   return lines;
 }
 
-void SyncRules::check_loss(bool draws_candidates) const {
-  if (draws_candidates) return;
+void SyncRules::check_loss(const Loss& loss) const {
+  for (const ParameterSpec& spec : loss.parameters()) {
+    const auto serving = impl_->by_param.find(spec.name);
+    for (const auto& [name, s] : impl_->strategies)
+      if (serving != impl_->by_param.end() && serving->second == s.get() && s->plans_rows(spec.name))
+        loss.check_planned(str(impl_->path, '.', name));
+  }
+  if (loss.draws_candidates()) return;
   for (const auto& [name, s] : impl_->strategies)
     if (s->candidate_key() == CandidateKey::needed)
       throw UserError(

@@ -47,6 +47,13 @@ TrafficSum sum_of(const TrafficTable& table) {
   return all;
 }
 
+double seconds_at_servers(const TrafficTable& table) {
+  double seconds = 0;
+  for (const auto& [key, sum] : table)
+    if (key.second == "pull" || key.second == "push" || key.second == "turn") seconds += sum.seconds;
+  return seconds;
+}
+
 Record rank_record(int64_t step, int rank, const TrafficTable& table, const MemoryStats& memory) {
   Record record{step, "rank", {{"rank", static_cast<double>(rank)}}};
   for (const auto& [key, sum] : table) {

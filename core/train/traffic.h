@@ -44,6 +44,9 @@ LMX_API std::map<std::string, CodecHealth> health_of(const std::vector<std::stri
 // Sum of sent and received over a table.
 LMX_API TrafficSum sum_of(const TrafficTable& table);
 
+// Seconds of a worker of parameter servers in which it pulled, pushed or waited for its turn.
+double seconds_at_servers(const TrafficTable& table);
+
 // Lines for people, from the to_json() of each rank: by group and collective the calls and the bytes sent and received
 // of a rank and step, their mean over ranks and the most of any rank.
 LMX_API std::vector<std::string> traffic_lines(const std::vector<std::string>& ranks);

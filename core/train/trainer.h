@@ -177,7 +177,14 @@ class LMX_API Trainer {
   double learning_rate(int64_t step) const;
   void count_traffic();
   void show_progress();
-  void set_pace(double seconds);            // from the seconds of the steps since the last record
+  // Steps, tokens and seconds since the last record: of this rank, or of workers together (mean steps, sum of tokens,
+  // the longest time).
+  struct Lap {
+    double steps = 0, tokens = 0, seconds = 0;
+  };
+  Lap own_lap() const;
+  void set_pace(const Lap& lap);
+  int64_t own_tokens(int64_t step) const;
   int64_t step_tokens(int64_t step) const;  // of all ranks
   double tokens_until(int64_t step);
   void add_sub_batches(Record& record) const;
@@ -228,7 +235,8 @@ class LMX_API Trainer {
   std::string stopped_;
   double mean_over_ = 1;    // tokens or sequences of the step
   double spread_ = 0;       // (slowest - mean) / mean of the ranks' times, summed over the steps since the last record
-  int64_t lap_tokens_ = 0;  // of the same steps
+  int64_t lap_tokens_ = 0;  // of the same steps, see own_tokens()
+  Lap group_lap_;           // of workers, as they last met
   std::atomic<int64_t> reached_{0};
   std::vector<SubBatchTime> timeline_;    // of this rank's last step
   std::map<int64_t, int64_t> durations_;  // sub-batches of the same steps, by duration_bin()

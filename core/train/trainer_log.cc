@@ -33,6 +33,12 @@ int64_t Trainer::step_tokens(int64_t step) const {
   return s_.sub_batches() ? s_.batcher.step_size(step).tokens : s_.recipe.batch.global * s_.batcher.sequence_length();
 }
 
+// What a step adds to this rank's speed: in step with the others all of it, asynchronously its own share.
+int64_t Trainer::own_tokens(int64_t step) const {
+  const int64_t all = step_tokens(step);
+  return s_.asynchronous() ? all * s_.sequences / s_.recipe.batch.global : all;
+}
+
 double Trainer::tokens_until(int64_t step) {
   if (!s_.sub_batches()) return static_cast<double>(step) * static_cast<double>(step_tokens(0));
   for (; counted_steps_ < step; ++counted_steps_) counted_tokens_ += step_tokens(counted_steps_);
@@ -41,17 +47,24 @@ double Trainer::tokens_until(int64_t step) {
 
 void Trainer::show_progress() {
   ++laps_;
-  lap_tokens_ += step_tokens((s_.asynchronous() ? at_.worker.step : at_.step) - 1);
+  lap_tokens_ += own_tokens((s_.asynchronous() ? at_.worker.step : at_.step) - 1);
   reached_ = pace_.step = s_.asynchronous() ? at_.worker.step : at_.step;
   if (!s_.leads() || !progress_enabled()) return;
-  if (pace_.seconds_per_step == 0) set_pace(watch_.elapsed());  // before the first record
+  if (pace_.seconds_per_step == 0) {  // before the first record
+    Lap lap = own_lap();
+    if (s_.asynchronous()) lap.tokens *= s_.comm.size();
+    set_pace(lap);
+  }
   progress_line(progress_text(at_.window, pace_, s_.data.unit));
 }
 
-void Trainer::set_pace(double seconds) {
-  const auto steps = static_cast<double>(std::max<int64_t>(laps_, 1));
-  pace_.seconds_per_step = seconds / steps;
-  pace_.tokens_per_second = seconds > 0 ? static_cast<double>(lap_tokens_) / seconds : 0;
+void Trainer::set_pace(const Lap& lap) {
+  pace_.seconds_per_step = lap.seconds / std::max(lap.steps, 1.0);
+  pace_.tokens_per_second = lap.seconds > 0 ? lap.tokens / lap.seconds : 0;
+}
+
+Trainer::Lap Trainer::own_lap() const {
+  return {static_cast<double>(laps_), static_cast<double>(lap_tokens_), watch_.elapsed()};
 }
 
 // What padding would have been, were sentences of a sub-batch brought to one length.
@@ -97,10 +110,14 @@ Record Trainer::own_record() {
 
 // The record of the training, and each rank's own.
 void Trainer::log_step() {
-  const double seconds = watch_.lap();
-  if (laps_ > 0) set_pace(seconds);  // a worker that is through with its steps keeps its pace
+  const Lap lap = s_.asynchronous() ? group_lap_ : own_lap();
+  watch_.lap();
+  if (lap.steps > 0) set_pace(lap);
+  if (s_.asynchronous()) pace_.step = at_.step;
   const TrafficSum sent = sum_of(traffic_.window());
-  const CommTimes times = s_.sync->take_times();
+  CommTimes times = s_.sync->take_times();
+  // A worker waits for its turn, for values and until its gradients are away.
+  if (s_.asynchronous()) times.busy = times.exposed = seconds_at_servers(traffic_.window());
   const std::vector<std::string> ranks = s_.comm.gather_texts(to_json_line(own_record()), "control");
   const Window& w = at_.window;
   const double nll = w.tokens ? w.nats / static_cast<double>(w.tokens) : NAN;

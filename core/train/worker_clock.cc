@@ -1,5 +1,6 @@
 #include "train/worker_clock.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -45,6 +46,11 @@ std::vector<std::vector<double>> read_durations(const std::string& path, int ran
     lines.push_back(std::move(row));
   }
   if (lines.empty()) throw UserError(str("[sync] ", path, ", the durations of delay.file, is empty"));
+  for (size_t column = 0; ranks > 1 && column < lines[0].size(); ++column)
+    if (std::all_of(lines.begin(), lines.end(), [&](const auto& row) { return row[column] == 0; }))
+      throw UserError(str("[sync] ", path, ", the durations of delay.file: ",
+                          lines[0].size() > 1 ? str("worker ", column, "'s are all 0") : std::string("all are 0"),
+                          "; such a worker would do all its steps before the others do one"));
   return lines;
 }
 

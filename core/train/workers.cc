@@ -202,6 +202,8 @@ void Trainer::gather_windows() {
   const std::vector<std::string>& params = s_.params.names();
   std::vector<double> own{static_cast<double>(at_.worker.step), at_.lr_scale,
                           static_cast<double>(SignalGuard::received())};
+  const Lap lap = own_lap();
+  own.insert(own.end(), {lap.steps, lap.tokens, lap.seconds});
   const size_t fixed = own.size();
   for (const double number : window_numbers(at_.window, params)) own.push_back(number);
   const std::vector<double> all = s_.comm.gather_numbers(own, "control");
@@ -209,10 +211,14 @@ void Trainer::gather_windows() {
   sum.grad_norm = at_.window.grad_norm;
   sum.lr = at_.window.lr;
   at_.step = at_.worker.step;
+  group_lap_ = {};
   for (size_t i = 0; i < all.size(); i += own.size()) {
     at_.step = std::min(at_.step, static_cast<int64_t>(all[i]));
     at_.lr_scale = std::min(at_.lr_scale, all[i + 1]);  // lower_lr: what one worker found holds for all from here on
     signal_ = std::max(signal_, static_cast<int>(all[i + 2]));
+    group_lap_.steps += all[i + 3] / s_.comm.size();
+    group_lap_.tokens += all[i + 4];
+    group_lap_.seconds = std::max(group_lap_.seconds, all[i + 5]);
     add_window(sum, std::span(all).subspan(i + fixed, own.size() - fixed), params);
   }
   if (at_.step == meeting_ && log_due(at_.step)) at_.window = sum;

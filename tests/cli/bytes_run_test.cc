@@ -107,6 +107,30 @@ TEST_F(BytesRun, ShardsThatCannotBeAreToldBeforeTraining) {
               HasSubstr("keeps no strings to make shards of the valid split; that of chars and of bytes does"));
 }
 
+TEST_F(BytesRun, ADryRunFindsWhatStopsARun) {
+  const std::vector<std::vector<std::string>> changes{
+      {},
+      {"batch.global=200", "batcher.shards=200"},
+      {"batcher.sequence_length=2000"},
+      {"train.eval_shards=true", "train.eval_batch=500"},
+      {"batcher.shards=150", "batcher.reshuffle=true", "batcher.sequence_length=50"},
+      {"data.valid_fraction=0"}};
+  for (std::vector<std::string> change : changes) {
+    change.push_back("train.steps=2");
+    const Outcome real = run("x", change);
+    change.push_back("--dry-run");
+    const Outcome dry = run("x", change);
+    ASSERT_EQ(dry.code, 0) << dry.err;
+    const size_t at = dry.out.find("data: not ready\n  ");
+    EXPECT_EQ(real.code, at == std::string::npos ? 0 : 2) << testing::PrintToString(change) << real.err;
+    std::filesystem::remove_all(path("x"));
+    if (at == std::string::npos) continue;
+    const std::string finding = dry.out.substr(at + 18, dry.out.find('\n', at + 18) - at - 18);
+    EXPECT_THAT(real.err, HasSubstr(finding)) << "the same words";
+    EXPECT_THAT(finding, Not(HasSubstr("-")));
+  }
+}
+
 TEST_F(BytesRun, TextIsDrawnByteByByte) {
   ASSERT_EQ(run("a").code, 0);
   const auto text = [&](std::vector<std::string> more) {
@@ -125,6 +149,8 @@ TEST_F(BytesRun, TextIsDrawnByteByByte) {
   EXPECT_EQ(none.code, 2);
   EXPECT_THAT(none.err, HasSubstr("lstm.1.c has units 0 to 11, no unit 12"));
   EXPECT_THAT(lmx({"generate", path("a"), "--hold", "x"}).err, HasSubstr("--hold takes UNIT=VALUE"));
+  EXPECT_THAT(lmx({"generate", path("a"), "--state", "hidden"}).err,
+              HasSubstr("[generate] --state is not used without --hold"));
   EXPECT_THAT(lmx({"generate", path("a"), "--top-p", "0"}).err, HasSubstr("top-p must be a number above 0"));
 }
 
@@ -155,6 +181,95 @@ TEST_F(BytesRun, FeaturesAndProbe) {
       good({"probe", path("a"), "--train", csv, "--penalty", "l1", "--c", "1e-9", "--histogram", path("none.svg")});
   EXPECT_THAT(none.out, AllOf(HasSubstr("strongest_unit none (all weights are 0; with a larger --c fewer are)\n"),
                               Not(HasSubstr("written"))));
+}
+
+// A model without cells has one state for both names; longer texts than one forward reads go on where it ended.
+TEST_F(BytesRun, StatesOfOtherModels) {
+  for (const std::string model :
+       {"{name: rhn, embedding: 8, cells: 12, depth: 3}", "{name: mlstm, embedding: 8, cells: 12}"}) {
+    const bool rhn = model.find("rhn") != std::string::npos;
+    const std::string dir = rhn ? "rhn" : "mlstm", state = rhn ? "rhn.0.s" : "mlstm.0.c";
+    ASSERT_EQ(run(dir, {"~model", "+model=" + model}).code, 0);
+    std::string text;
+    for (int i = 0; i < 60; ++i) text += "good film " + std::to_string(i) + ", ";
+    write("long.csv", "label,sentence\n1,\"" + text + "\"\n0,bad\n");
+    for (const char* batch : {"1", "2"})
+      EXPECT_THAT(good({"features", path(dir), path("long.csv"), "--out", path("f" + std::string(batch) + ".csv"),
+                        "--batch", batch})
+                      .out,
+                  HasSubstr("state " + state + " behind"));
+    EXPECT_LT(farthest(read_file(path("f1.csv")), read_file(path("f2.csv"))), 1e-5);
+    // The value behind the last byte is the feature.
+    const Outcome map = good({"features", path(dir), "--heatmap", path("m.html"), "--unit", "5", "--text", text});
+    std::istringstream row(read_file(path("f1.csv")));
+    std::string line, field;
+    std::getline(row, line);
+    std::getline(row, line);
+    std::istringstream fields(line);
+    for (int i = 0; i < 7; ++i) std::getline(fields, field, ',');
+    EXPECT_NEAR(number_behind(map.out, "last value"), std::stod(field), 1e-4) << line;
+    EXPECT_THAT(good({"probe", path(dir), "--train", path("reviews.csv")}).out, HasSubstr("state " + state));
+    const auto drawn = [&](const char* hold) {
+      return good({"generate", path(dir), "--tokens", "40", "--hold", hold}).out;
+    };
+    EXPECT_NE(drawn("3=9"), drawn("3=-9"));
+    EXPECT_THAT(lmx({"features", path(dir), path("long.csv"), "--out", path("x.csv"), "--state", "cel"}).err,
+                AllOf(HasSubstr("no cel state"), HasSubstr("it has " + dir)));
+  }
+}
+
+TEST_F(BytesRun, WhatAProbeReads) {
+  ASSERT_EQ(run("a", {"train.steps=2"}).code, 0);
+  const auto part = [&](const std::string& name, int rows, const char* bad, const char* good) {
+    std::string csv = "label,sentence\n";
+    for (int i = 0; i < rows; ++i)
+      csv += i % 2 ? std::string(good) + ",good film\n" : std::string(bad) + ",a dull one\n";
+    write(name, csv);
+    return path(name);
+  };
+  const std::string train = part("train.csv", 100, "neg", "pos"), test = part("test.csv", 30, "pos", "pos");
+  EXPECT_THAT(good({"probe", path("a"), "--train", train, "--test", test}).out,
+              HasSubstr("texts train 90, valid 10, test 30;"));
+  EXPECT_THAT(good({"probe", path("a"), "--train", train, "--valid", train, "--test", test}).out,
+              HasSubstr("texts train 100, valid 100, test 30;"));
+  const auto error = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "probe");
+    const Outcome o = lmx(words);
+    EXPECT_EQ(o.code, 2) << o.out;
+    EXPECT_EQ(o.out, "") << "before any work";
+    return o.err;
+  };
+  EXPECT_THAT(error({path("a"), "--train", train, "--test", part("other.csv", 4, "pos", "0")}),
+              HasSubstr("other.csv:3: label '0'; the classes are 'neg' and 'pos'"));
+  EXPECT_THAT(error({path("a"), "--train", train, "--classes", "pos"}),
+              HasSubstr("--classes takes two different words"));
+  EXPECT_THAT(error({path("a"), "--corpus", "sst2", "--test", test}), HasSubstr("--test is not used with --corpus"));
+  EXPECT_THAT(error({path("a"), "--test", test}), HasSubstr("--test is not used without --train"));
+  EXPECT_THAT(error({path("a"), "--train", train, "--valid", test, "--seed", "2"}),
+              HasSubstr("--seed is not used where"));
+  for (const char* option : {"--state", "--batch", "--save", "--text-column", "--checkpoint", "--classes"})
+    EXPECT_THAT(error({"--train", "t.csv", "--valid", "v.csv", option, "1"}),
+                HasSubstr(std::string(option) + " is not used without a run"));
+  EXPECT_THAT(error({path("a"), "--train", train, "--c", "0"}), HasSubstr("C must be a number above 0"));
+  EXPECT_THAT(error({path("a"), "--train", train, "--penalty", "l3"}), HasSubstr("no penalty 'l3'"));
+  EXPECT_THAT(error({path("a"), "--train", train, "--histogram", path("no/u.svg")}),
+              HasSubstr("--histogram " + path("no/u.svg") + ": there is no folder " + path("no")));
+  EXPECT_THAT(error({path("a"), "--train", train, "--save", path("")}), HasSubstr("is a folder; name a file"));
+}
+
+TEST_F(BytesRun, OptionsOfTheOtherUseOfFeatures) {
+  const auto error = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"features", path("a")});
+    const Outcome o = lmx(words);
+    EXPECT_EQ(o.code, 2);
+    return o.err;
+  };
+  EXPECT_THAT(error({path("reviews.csv"), "--out", "f.csv", "--unit", "3"}),
+              HasSubstr("--unit is not used without --heatmap"));
+  EXPECT_THAT(error({path("reviews.csv"), "--heatmap", "m.html", "--unit", "3", "--text", "x"}),
+              HasSubstr("TEXTS is not used with --heatmap"));
+  EXPECT_THAT(error({path("reviews.csv"), "--out", "f.csv", "--no-labels", "--label-column", "x"}),
+              HasSubstr("--label-column is not used with --no-labels"));
 }
 
 TEST_F(BytesRun, AUnitOverAText) {

@@ -66,14 +66,15 @@ TEST_F(DryRun, EveryShippedRecipeIsRight) {
 
 TEST_F(DryRun, BatchLargerThanTheData) {
   const std::string message =
-      "[batch] the train split is shorter than one batch: 500 sequences (batch.global) of 6 take 3001 tokens, it holds "
-      "3000";
+      "[tbptt] the train split is shorter than one batch: 500 sequences (batch.global) of 6 "
+      "(batcher.sequence_length) take 3001 tokens, it holds 3000";
   EXPECT_THAT(dry_run({"batch.global=500"}), AllOf(HasSubstr("data: not ready\n"), HasSubstr(message)));
   EXPECT_THAT(dry_run({"batch.global=499"}), HasSubstr("data: available\n"));
   use_text(60, "6");
   EXPECT_THAT(dry_run({}), HasSubstr("data: available\n"));
   EXPECT_THAT(dry_run({"batcher.sequence_length=40"}),
-              AllOf(HasSubstr("data: not ready\n"), HasSubstr("8 sequences (batch.global) of 40 take 321 tokens")));
+              AllOf(HasSubstr("data: not ready\n"),
+                    HasSubstr("8 sequences (batch.global) of 40 (batcher.sequence_length) take 321 tokens")));
 }
 
 TEST_F(DryRun, VocabularyAboveTheTypes) {

@@ -132,6 +132,24 @@ TEST_F(MpiWorkers, AnOrderOfProcessesRepeatsInThreads) {
   expect_same_end("v3", "m2", 60);
 }
 
+TEST_F(MpiWorkers, RecordsTellHowLongAWorkerWaited) {
+  expect_run("m", processes(workers()));
+  std::istringstream lines(read_file(folder_ / "m" / "metrics.jsonl"));
+  double train = 0, rank = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record["split"] == "train") {
+      EXPECT_EQ(record["comm_s"], record["comm_exposed_s"]);
+      train += record["comm_s"].get<double>();
+    }
+    if (record["split"] != "rank" || record["rank"] != 0) continue;
+    for (const char* key : {"comm/rest/pull/s", "comm/rest/push/s", "comm/control/turn/s"})
+      rank += record.value(key, 0.0);
+  }
+  EXPECT_GT(train, 0);
+  EXPECT_NEAR(train, rank, 1e-9);
+}
+
 TEST_F(MpiWorkers, AnOrderOfThreadsRepeatsInProcesses) {
   expect_run("v", threads(workers({recorded("order"), "sync.rest.delay.spread=0.9"})));
   const Words replay = workers({replayed("order"), recorded("again")});

@@ -20,6 +20,13 @@ class RanksTest : public RunTest {
   static void need_mpi() {
     if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
   }
+  double last_ppl(const std::string& dir) const {
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    double ppl = 0;
+    for (std::string line; std::getline(lines, line);)
+      if (const auto record = nlohmann::json::parse(line); record["split"] == "valid") ppl = record["ppl"];
+    return ppl;
+  }
   static size_t times(const std::string& text, const std::string& part) {
     size_t n = 0;
     for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
@@ -90,7 +97,7 @@ TEST_F(RanksTest, MoreThreadsThanTheSystemAllows) {
   EXPECT_FALSE(fs::exists(path("v")));
 }
 
-TEST_F(RanksTest, ASignalToAJobSavesAndAnotherNumberOfRanksGoesOn) {
+TEST_F(RanksTest, ASignalToAJobSavesAndOtherNumbersOfRanksGoOn) {
   need_mpi();
   if (IsSkipped()) return;
   const std::vector<std::string> longer{"train.steps=600", "checkpoint.every=600", "train.eval_every=600",
@@ -107,9 +114,19 @@ TEST_F(RanksTest, ASignalToAJobSavesAndAnotherNumberOfRanksGoesOn) {
   kill(child, SIGTERM);
   EXPECT_NE(wait_for(child), 0);
   EXPECT_THAT(read_file(folder_ / "cut" / "status.json"), HasSubstr("\"interrupted\""));
-  const Outcome rest = run("cut", with({"comm={name: mpi, ranks: 2}", "--resume", path("cut")}));
-  ASSERT_EQ(rest.code, 0) << rest.err;
-  EXPECT_EQ(model("cut", 600), model("whole", 600));
+  for (const char* copy : {"three", "threads", "one"}) fs::copy(path("cut"), path(copy), fs::copy_options::recursive);
+  const auto go_on = [&](const std::string& dir, const std::string& comm) {
+    const Outcome rest = run(dir, with({"comm=" + comm, "--resume", path(dir)}));
+    EXPECT_EQ(rest.code, 0) << rest.err;
+    return model(dir, 600);
+  };
+  EXPECT_EQ(go_on("cut", "{name: mpi, ranks: 2}"), model("whole", 600));
+  const std::string three = go_on("three", "{name: mpi, ranks: 3}");
+  EXPECT_FALSE(three.empty());
+  EXPECT_EQ(go_on("threads", "{name: virtual, ranks: 3}"), three);
+  // The same global batches and candidates, added up in another order.
+  go_on("one", "{name: self}");
+  for (const char* dir : {"three", "one"}) EXPECT_NEAR(last_ppl(dir) / last_ppl("whole"), 1, 1e-3) << dir;
 }
 
 TEST_F(RanksTest, OneErrorForAllRanks) {

@@ -162,7 +162,8 @@ TEST_F(Prepare, VocabularyLargerThanTypes) {
 
 TEST_F(Prepare, TooShortForItsSplits) {
   write("blank.txt", " \n\t\n");
-  EXPECT_THAT(user_error([&] { run({path("blank.txt")}, {}); }), HasSubstr("hold no word"));
+  EXPECT_THAT(user_error([&] { run({path("blank.txt")}, {}); }),
+              HasSubstr("no line or record of the text files holds a word"));
   write("one.txt", "only one line\n");
   EXPECT_THAT(user_error([&] { run({path("one.txt")}, {.valid_fraction = 0.01}); }),
               AllOf(HasSubstr("too short"), HasSubstr("1 lines"), HasSubstr("valid split"),

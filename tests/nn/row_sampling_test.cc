@@ -133,6 +133,29 @@ TEST(RowSelector, Kinds) {
   EXPECT_THROW(static_cast<void>(selector.rows("lstm.0.bias")), InternalError);
 }
 
+TEST(RowSelector, KeysThatNothingReads) {
+  const auto error = [](const RowRule& rule, const std::vector<ParameterSpec>& params = model()) -> std::string {
+    try {
+      RowSelector(rule, params, RandomKey(8)).check("sync.all");
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error({}), "");
+  EXPECT_EQ(error({.shares = {77, 1}, .softmax = "^softmax", .embedding = "^embedding"}), "");
+  EXPECT_THAT(
+      error({.softmax = "sofmax"}),
+      HasSubstr("[sync] sync.all.softmax: 'sofmax' fits none of the rule's parameters: embedding.weight, lstm.0"));
+  EXPECT_THAT(error({.embedding = "embd"}), HasSubstr("sync.all.embedding: 'embd' fits none"));
+  EXPECT_THAT(error({.source = "^source"}), HasSubstr("sync.all.source: '^source' fits none"));
+  const std::vector<ParameterSpec> hidden{{"lstm.0.weight_hh", {40, 10}, {}, false}};
+  EXPECT_EQ(error({}, hidden), "");
+  EXPECT_EQ(error({.shares = {77, 10}}, hidden),
+            "[sync] sync.all.p 77 and q 10 select rows of the output layer's table, and the rule has none (softmax: "
+            "'softmax'): lstm.0.weight_hh");
+}
+
 TEST(RowSelector, RowsOfAStep) {
   const Step s = step_of({}, 1, 3);
   EXPECT_THAT(s.rows.at("embedding.weight"), ElementsAre(30, 31));

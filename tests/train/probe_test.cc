@@ -9,6 +9,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "lmx/checkpoint.h"
 #include "lmx/error.h"
 #include "lmx/random.h"
 #include "lmx/transfer.h"
@@ -119,6 +120,7 @@ TEST(Probe, StandardisedUnitsAndConstantOnes) {
   EXPECT_GT(r.fits[0].test, 0.9);  // what is left of unit 3 in f32
   EXPECT_EQ(r.strongest.unit, 3);
   EXPECT_EQ(r.fits[1].model.weights[5], 0) << "a constant unit says nothing";
+  EXPECT_NEAR(r.strongest.threshold, 1000, 0.01) << "of the unit as it stands in the features";
 }
 
 TEST(Probe, MistakesAreNamed) {
@@ -166,7 +168,51 @@ TEST_F(FeatureFile, DamagedOnesAreNamed) {
   EXPECT_THAT(error_of([&] { load_features(write("a.csv", "f0,f1\n1\n")); }), HasSubstr("a.csv:2: 1 fields"));
 }
 
+TEST_F(FeatureFile, ValuesThatAreNone) {
+  const auto error = [&](const Tensor& features, const Tensor& labels) {
+    save_safetensors(root_ + "/x.safetensors", {{"features", features}, {"labels", labels}}, {});
+    return error_of([&] { load_features(root_ + "/x.safetensors"); });
+  };
+  const auto allocator = Allocator::cpu();
+  const auto numbers = [&](float last) {
+    return Tensor::from<float>(allocator, {2, 2}, std::vector<float>{1, 2, 3, last});
+  };
+  const auto labels = [&](int32_t last) {
+    return Tensor::from<int32_t>(allocator, {2}, std::vector<int32_t>{0, last});
+  };
+  EXPECT_EQ(error(numbers(4), labels(1)), "no error");
+  EXPECT_THAT(error(numbers(NAN), labels(1)), HasSubstr("x.safetensors, row 1: unit 1 is nan, no number"));
+  EXPECT_THAT(error(numbers(4), labels(2)), HasSubstr("labels: row 1 is 2, no 0 or 1"));
+  EXPECT_THAT(error(numbers(4), numbers(4)), HasSubstr("labels: wanted i32, 0 or 1 a text; they are f32"));
+  EXPECT_THAT(error_of([&] { load_features(write("a.csv", "f0,f1\n1,nan\n")); }), HasSubstr("'nan' is no number"));
+}
+
 using Labelled = Folder;
+
+// One mapping for all files of a probe.
+TEST_F(Labelled, ClassesOfAnotherFile) {
+  const LabelledTexts train = read_labelled(write("a.csv", "t,l\nx,1\ny,2\n"), "t", "l");
+  EXPECT_EQ(train.classes, (std::vector<std::string>{"1", "2"}));
+  const std::string test = write("b.csv", "t,l\nx,1\ny,1\n");
+  EXPECT_EQ(read_labelled(test, "t", "l", train.classes).labels, (std::vector<int>{0, 0}));
+  EXPECT_EQ(read_labelled(write("c.csv", "t,l\nx,2\n"), "t", "l", train.classes).labels, std::vector<int>{1});
+  EXPECT_EQ(read_labelled(root_ + "/a.csv", "t", "l", {"2", "1"}).labels, (std::vector<int>{1, 0}));
+  EXPECT_THAT(error_of([&] { read_labelled(root_ + "/c.csv", "t", "l"); }),
+              AllOf(HasSubstr("c.csv has 1 label (2)"), HasSubstr("--classes")));
+  EXPECT_THAT(error_of([&] {
+                read_labelled(root_ + "/c.csv", "t", "l", {"0", "1"});
+              }),
+              HasSubstr("c.csv:2: label '2'; the classes are '0' and '1'"));
+}
+
+TEST_F(Labelled, FilesByTheirNames) {
+  const std::string lines = "{\"t\": \"x\", \"l\": 1}\n{\"t\": \"y\", \"l\": 0}\n";
+  for (const char* name : {"a.jsonl", "a.ndjson"})
+    EXPECT_EQ(read_labelled(write(name, lines), "t", "l").labels, (std::vector<int>{1, 0})) << name;
+  EXPECT_THAT(error_of([&] { read_labelled(write("b.jsonl", "{\"t\": \"\\ud800\"}\n"), "t", ""); }),
+              AllOf(HasSubstr("b.jsonl:1:"), HasSubstr("not valid JSON"), HasSubstr("surrogate")));
+  EXPECT_THAT(error_of([&] { read_labelled(write("c.csv", ""), "t", ""); }), HasSubstr("c.csv is empty"));
+}
 
 TEST_F(Labelled, NumbersOrTwoWords) {
   const LabelledTexts a = read_labelled(write("a.csv", "label,text\n1,\"x, y\"\n0,z\n"), "text", "label");

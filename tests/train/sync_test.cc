@@ -117,12 +117,23 @@ TEST_F(Sync, OneRuleAtMostSaysWhoDrawsTheSameCandidates) {
 TEST_F(Sync, GroupsOfSeedsNeedALossThatDraws) {
   const SyncRules seeded(rules("all: {params: '.*', strategy: seeded}"), "sync", specs({"softmax.weight"}), 0, 2,
                          RandomKey());
-  EXPECT_THAT(message<UserError>([&] { seeded.check_loss(false); }),
+  const auto loss = [](const std::string& yaml) {
+    return make_loss(parse_yaml(yaml, "r"), "loss", LossEnv{.vocab_size = 50, .feature_size = 4});
+  };
+  const auto draws_none = loss("{name: full_softmax}"), two_stage = loss("{name: two_stage_softmax}");
+  EXPECT_THAT(message<UserError>([&] { seeded.check_loss(*draws_none); }),
               AllOf(HasSubstr("sync.all"), HasSubstr("this loss draws none"), HasSubstr("strategy unique")));
-  seeded.check_loss(true);
+  seeded.check_loss(*two_stage);
   const SyncRules rows(rules("all: {params: '.*', strategy: sampled_rows}"), "sync", specs({"softmax.weight"}), 0, 2,
                        RandomKey());
-  rows.check_loss(false);  // it draws rows as well
+  rows.check_loss(*draws_none);  // it draws rows as well
+  rows.check_loss(*two_stage);
+  // Whose rows the rule selects already.
+  const auto own = loss("{name: two_stage_softmax, p: 60, q: 10}");
+  seeded.check_loss(*own);
+  EXPECT_EQ(message<UserError>([&] { rows.check_loss(*own); }),
+            "[loss] loss.p 60 and q 10: sync.all selects the softmax's rows, by its own p and q; give them there, and "
+            "leave these out");
 }
 
 TEST_F(Sync, FirstMatchWins) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lmx/log.h"
 #include "lmx/plugin.h"
@@ -216,6 +217,18 @@ TEST_F(Workers, AReplayGivesTheSameBits) {
   EXPECT_EQ(run("d", 4, {{"sync.rest.replay", other}}), model("c", 24));
 }
 
+// Worker 0 does all its steps, and then the others go on: a record's speed is that of who worked since the last one.
+TEST_F(Workers, SpeedIsThatOfAllWorkers) {
+  std::string order = "lmx schedule 1: 2 workers\n";
+  for (const char* worker : {"0\n", "1\n"})
+    for (int step = 0; step < 24; ++step) order += std::string("pull ") + worker + "push " + worker;
+  write_all(path("order.txt"), order);
+  run("a", 2, {{"sync.rest.replay", path("order.txt")}, {"train.log_every", "6"}});
+  std::set<double> speeds;
+  for (const nlohmann::json& record : records("a", "train")) speeds.insert(record.at("words_per_s").get<double>());
+  EXPECT_EQ(speeds.size(), 4U) << "each record has measured its own";
+}
+
 // The event loop of the paper's setting by itself, without lmx: who pulls and pushes when.
 std::map<int64_t, int64_t> simulated(int workers, int64_t steps, const std::function<double(int, int64_t)>& duration) {
   struct Event {
@@ -352,6 +365,8 @@ TEST_F(Workers, FilesThatAreRefused) {
     return refused(3, {{"sync.rest.delay", str("{kind: trace, file: ", path("t"), "}")}});
   };
   EXPECT_THAT(trace(""), HasSubstr("is empty"));
+  EXPECT_THAT(trace("0\n0\n"), HasSubstr("all are 0; such a worker would do all its steps before the others do one"));
+  EXPECT_THAT(trace("1 0 1\n2 0 1\n"), HasSubstr("worker 1's are all 0"));
   EXPECT_THAT(trace("1\nfast\n"), AllOf(HasSubstr("t:2:"), HasSubstr("'fast' is no duration")));
   EXPECT_THAT(trace("-1\n"), HasSubstr("'-1' is no duration"));
   EXPECT_THAT(trace("1 2\n"), AllOf(HasSubstr("2 columns"), HasSubstr("3 workers")));

@@ -52,6 +52,12 @@ struct ExitCode {
 // The examples that open a command's `--help`: {command line, what it does}. Every command has them.
 void set_examples(CLI::App& command, const std::vector<std::pair<std::string, std::string>>& examples);
 
+// UserError where one of these options was given: "--unit is not used without --heatmap". `where` ends that sentence.
+void refuse_given(const CLI::App& command, const std::vector<std::string>& options, const std::string& where);
+
+// UserError where no file could be written at `path`, the value of `option`: told before the work, not behind it.
+void check_place(const CLI::App& command, const std::string& option, const std::string& path);
+
 // `--plugin-dir DIR` (repeatable) of a command that names plugins.
 struct PluginDirectories {
   std::vector<std::string> directories;

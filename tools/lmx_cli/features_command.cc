@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "lmx/checkpoint.h"
 #include "lmx/transfer.h"
+#include "probe_texts.h"
 
 namespace lmx_cli {
 namespace {
@@ -19,7 +20,8 @@ using namespace lmx;
 
 struct Options {
   PluginDirectories directories;
-  std::string run, input, out, text_column = "sentence", label_column = "label";
+  std::string run, input, out;
+  TextColumns columns;
   std::string heatmap, text, text_file;
   bool no_labels = false;
   int64_t unit = -1;
@@ -81,9 +83,13 @@ std::string text_to_trace(const Options& o) {
   return text.str();
 }
 
-void heatmap(const Options& o) {
+void heatmap(const CLI::App& command, const Options& o) {
+  const std::string why = "with --heatmap, which shows one unit over --text or --text-file";
+  refuse_given(command, {"TEXTS", "--out", "--no-labels", "--batch"}, why);
+  refuse_given(command, TextColumns::options(), why);
   if (o.unit < 0)
     throw UserError("[features] --heatmap shows one unit: give --unit N (`lmx probe` names the strongest)");
+  check_place(command, "--heatmap", o.heatmap);
   const std::string text = text_to_trace(o);
   o.directories.load();
   const UnitTrace trace = trace_unit(o.run, text, {o.features.state, o.unit}, o.features.checkpoint);
@@ -91,12 +97,17 @@ void heatmap(const Options& o) {
   std::cout << trace.note << "\nlast value " << trace.values.back() << "\nwritten " << o.heatmap << "\n";
 }
 
-void features(const Options& o) {
-  if (!o.heatmap.empty()) return heatmap(o);
+void features(const CLI::App& command, const Options& o) {
+  if (!o.heatmap.empty()) return heatmap(command, o);
+  refuse_given(command, {"--unit", "--text", "--text-file"}, "without --heatmap");
+  if (o.no_labels) refuse_given(command, {"--label-column", "--classes"}, "with --no-labels");
   if (o.input.empty() || o.out.empty())
     throw UserError(
         "[features] name a file of texts (CSV or .jsonl) and --out FILE, or --heatmap FILE with --unit and --text");
-  const LabelledTexts texts = read_labelled(o.input, o.text_column, o.no_labels ? "" : o.label_column);
+  o.columns.check(command);
+  check_place(command, "--out", o.out);
+  const LabelledTexts texts =
+      read_labelled(o.input, o.columns.text, o.no_labels ? "" : o.columns.label, o.columns.classes);
   o.directories.load();
   const FeatureMatrix matrix = text_features(o.run, texts, o.features);
   save_features(matrix, o.out);
@@ -124,12 +135,7 @@ void add_features(CLI::App& app) {
   command->add_option("--state", o->features.state, "cell or hidden of the last layer, or a tensor's name: lstm.0.c")
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--text-column", o->text_column, "column, or field, of the texts")
-      ->type_name("NAME")
-      ->capture_default_str();
-  command->add_option("--label-column", o->label_column, "column, or field, of the labels")
-      ->type_name("NAME")
-      ->capture_default_str();
+  o->columns.add_to(*command);
   command->add_flag("--no-labels", o->no_labels, "the file has none");
   command->add_option("--batch", o->features.batch, "texts at once")->type_name("N")->capture_default_str();
   command->add_option("--checkpoint", o->features.checkpoint, "last, best, a step, or a file or folder of parameters")
@@ -140,7 +146,7 @@ void add_features(CLI::App& app) {
   command->add_option("--text", o->text, "of the heat map")->type_name("TEXT");
   command->add_option("--text-file", o->text_file, "of the heat map")->type_name("FILE");
   o->directories.add_to(*command);
-  command->callback([o] { features(*o); });
+  command->callback([command, o] { features(*command, *o); });
 }
 
 }  // namespace lmx_cli

@@ -201,6 +201,23 @@ void set_examples(CLI::App& command, const std::vector<std::pair<std::string, st
   command.footer(text);
 }
 
+void refuse_given(const CLI::App& command, const std::vector<std::string>& options, const std::string& where) {
+  for (const std::string& name : options)
+    if (command.count(name) > 0)
+      throw lmx::UserError(lmx::str("[", command.get_name(), "] ", name, " is not used ", where));
+}
+
+void check_place(const CLI::App& command, const std::string& option, const std::string& path) {
+  namespace fs = std::filesystem;
+  const auto fail = [&](const std::string& why) {
+    throw lmx::UserError(lmx::str("[", command.get_name(), "] ", option, " ", path, ": ", why));
+  };
+  if (path.empty()) return;
+  const fs::path folder = fs::path(path).parent_path();
+  if (fs::is_directory(path)) fail("is a folder; name a file");
+  if (!folder.empty() && !fs::is_directory(folder)) fail(lmx::str("there is no folder ", folder.string()));
+}
+
 void PluginDirectories::add_to(CLI::App& command) {
   command.add_option("--plugin-dir", directories, "a further folder of plugins (repeatable)")
       ->type_name("DIR")

@@ -27,7 +27,8 @@ void read_hold(Options& o) {
   o.generate.held_value = *value;
 }
 
-void generate(Options o) {
+void generate(const CLI::App& command, Options o) {
+  if (o.hold.empty()) refuse_given(command, {"--state"}, "without --hold");
   read_hold(o);
   o.directories.load();
   std::cout << lmx::generate_text(o.run, o.generate) << "\n";
@@ -70,7 +71,7 @@ void add_generate(CLI::App& app) {
       ->type_name("WHICH")
       ->capture_default_str();
   o->directories.add_to(*command);
-  command->callback([o] { generate(*o); });
+  command->callback([command, o] { generate(*command, *o); });
 }
 
 }  // namespace lmx_cli

@@ -8,6 +8,7 @@
 #include "chart.h"
 #include "commands.h"
 #include "lmx/checkpoint.h"
+#include "lmx/corpora.h"
 #include "lmx/transfer.h"
 #include "probe_texts.h"
 
@@ -19,7 +20,7 @@ using namespace lmx;
 struct Options {
   PluginDirectories directories;
   std::string run, corpus, train, valid, test, histogram, save;
-  std::string text_column = "sentence", label_column = "label";
+  TextColumns columns;
   int64_t seed = 1;
   bool bag_of_bytes = false;
   FeatureOptions features;
@@ -27,11 +28,15 @@ struct Options {
 };
 
 ProbeTexts texts_of_files(const Options& o) {
+  const LabelledTexts train = read_labelled(o.train, o.columns.text, o.columns.label, o.columns.classes);
   const auto read = [&](const std::string& path) {
-    return path.empty() ? LabelledTexts{} : read_labelled(path, o.text_column, o.label_column);
+    return path.empty() ? LabelledTexts{} : read_labelled(path, o.columns.text, o.columns.label, train.classes);
   };
-  if (!o.valid.empty()) return {read(o.train), read(o.valid), read(o.test)};
-  return divide_texts(read(o.train), o.seed);
+  const LabelledTexts valid = read(o.valid), test = read(o.test);
+  if (!o.valid.empty()) return {train, valid, test};
+  ProbeTexts texts = divide_texts(train, o.seed, o.test.empty());
+  if (!o.test.empty()) texts.test = test;
+  return texts;
 }
 
 void save(const ProbeFeatures& sets, const std::string& stem) {
@@ -88,9 +93,9 @@ void print_unit(const StrongestUnit& u, bool tested) {
               100 * u.train, u.weight > 0 ? 1 : 0, u.threshold);
 }
 
-void check(const Options& o) {
-  const bool files = !o.train.empty();
-  if (o.corpus.empty() == !files)
+void check(const CLI::App& command, const Options& o) {
+  if (o.corpus.empty() && o.train.empty()) refuse_given(command, {"--valid", "--test"}, "without --train");
+  if (o.corpus.empty() == o.train.empty())
     throw UserError("[probe] name one of: --corpus NAME (with a run), --train FILE (with --valid and --test)");
   if (o.run.empty() && !o.corpus.empty())
     throw UserError("[probe] a corpus holds texts, and a run's model reads them: lmx probe RUN --corpus NAME");
@@ -98,16 +103,28 @@ void check(const Options& o) {
     throw UserError("[probe] features of a training split need those of a validation split, too: --valid FILE");
   if (o.bag_of_bytes && o.run.empty())
     throw UserError("[probe] --bag-of-bytes counts the bytes of texts; it needs a run and texts");
+  if (o.run.empty()) {
+    const std::string why = "without a run: the files hold features";
+    refuse_given(command, TextColumns::options(), why);
+    refuse_given(command, {"--seed", "--state", "--checkpoint", "--batch", "--save"}, why);
+  }
+  if (!o.corpus.empty()) refuse_given(command, {"--valid", "--test"}, "with --corpus, which has its own");
+  if (o.corpus.empty() ? !o.valid.empty() : !find_corpus(o.corpus).valid.empty())
+    refuse_given(command, {"--seed"}, "where the validation texts are given: nothing is drawn");
+  o.columns.check(command);
+  check_place(command, "--histogram", o.histogram);
+  check_place(command, "--save", o.save);
+  check_probe(o.probe);
 }
 
-void probe_command(const Options& o) {
-  check(o);
+void probe_command(const CLI::App& command, const Options& o) {
+  check(command, o);
   ProbeFeatures sets;
   ProbeTexts texts;
   if (o.run.empty()) {
     sets = {load_features(o.train), load_features(o.valid), o.test.empty() ? FeatureMatrix{} : load_features(o.test)};
   } else {
-    texts = o.corpus.empty() ? texts_of_files(o) : texts_of_corpus(o.corpus, {o.text_column, o.label_column}, o.seed);
+    texts = o.corpus.empty() ? texts_of_files(o) : texts_of_corpus(o.corpus, o.columns, o.seed);
     o.directories.load();
     sets = features_of_texts(o.run, texts, o.features);
     if (!o.save.empty()) save(sets, o.save);
@@ -143,9 +160,9 @@ void add_probe(CLI::App& app) {
   command->add_option("--train", o->train, "a file of texts (CSV or .jsonl), or features")->type_name("FILE");
   command->add_option("--valid", o->valid, "without it a tenth of the texts each for validation and test")
       ->type_name("FILE");
-  command->add_option("--test", o->test, "")->type_name("FILE");
-  command->add_option("--text-column", o->text_column, "of CSV files")->type_name("NAME")->capture_default_str();
-  command->add_option("--label-column", o->label_column, "of CSV files")->type_name("NAME")->capture_default_str();
+  command->add_option("--test", o->test, "what accuracy is told of; without it, and without --valid, a tenth")
+      ->type_name("FILE");
+  o->columns.add_to(*command);
   command->add_option("--seed", o->seed, "of the split that is drawn")->type_name("N")->capture_default_str();
   command->add_option("--state", o->features.state, "cell or hidden of the last layer, or a tensor's name: lstm.0.c")
       ->type_name("NAME")
@@ -166,7 +183,7 @@ void add_probe(CLI::App& app) {
   command->add_option("--histogram", o->histogram, "values of the strongest unit by class")->type_name("SVG");
   command->add_option("--save", o->save, "write the features, too: STEM-train.safetensors ...")->type_name("STEM");
   o->directories.add_to(*command);
-  command->callback([o] { probe_command(*o); });
+  command->callback([command, o] { probe_command(*command, *o); });
 }
 
 }  // namespace lmx_cli

@@ -149,6 +149,7 @@ LMX_API Dataset open_all_types(const Node& data);
 struct DataCheck {
   std::vector<std::string> findings;  // what open_dataset would complain about, one line each; a missing corpus is one
   std::optional<int64_t> train_tokens;  // known of made-up text, of text that was prepared before, and of little text
+  std::optional<Dataset> dataset;       // little text of a language model, nothing of which is written to the cache
 };
 // UserError only for a `data:` that cannot be read as a config.
 LMX_API DataCheck check_dataset(const Node& data);

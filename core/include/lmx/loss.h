@@ -41,6 +41,9 @@ class LMX_API Loss {
   virtual int64_t macs_per_token(int64_t batch_tokens) const = 0;
   virtual const std::string& normalize() const = 0;  // "token" or "sequence": what the sum is divided by
   virtual bool draws_candidates() const { return false; }  // reads StepPlan::sampler_key
+  // Called where a rule of `sync` (its path) plans the rows of the weight (StepPlan::rows). UserError: settings of the
+  // loss's own for that, which nothing would read.
+  virtual void check_planned(const std::string& rule) const;
 };
 
 // The parameters of a model and its loss, the model's first. One that both name is shared: its gradient is the sum of

@@ -60,6 +60,9 @@ class LMX_API RowSelector {
     whole       // all: vectors, and tables and matrices of which nothing is left out
   };
   RowSelector(RowRule rule, const std::vector<ParameterSpec>& params, RandomKey key);
+  // UserError: a pattern that is not the default and fits no parameter, p or q without a table of the output layer.
+  // `where`: the rule's place in the recipe.
+  void check(const std::string& where) const;
   Kind kind(const std::string& name) const;
   // Draws the rows of step plan.step. `inputs`, `targets`, `source`: the words of the rank's whole share. Fills
   // plan.rows for softmax parameters, and where ranks draw for themselves gives the plan a sampler key of this rank's

@@ -12,6 +12,7 @@
 #include "lmx/batcher.h"
 #include "lmx/codec.h"
 #include "lmx/comm.h"
+#include "lmx/loss.h"
 #include "lmx/optim.h"
 #include "lmx/parameters.h"
 #include "lmx/step_plan.h"
@@ -78,6 +79,8 @@ class LMX_API SyncStrategy {
   // After begin_step(): the rows of a parameter that this rank sends in this step, ascending; others count as zero. Of
   // a dense gradient they are the same on all ranks. Null: all that backward has touched.
   virtual const std::vector<int32_t>* selected_rows(const std::string& param) const;
+  // Whether begin_step() names the rows of `param` for the loss (StepPlan::rows).
+  virtual bool plans_rows(const std::string& param) const;
   // The gradients of one unit, from this rank's own to the sum over all ranks. Collective: all ranks call it for the
   // same units in the same order, perhaps on a second thread while backward goes on with other parameters. A gradient
   // may be empty on a rank (no sequences); it still takes part. What comes out is not written to.
@@ -178,8 +181,9 @@ class LMX_API SyncRules {
   std::vector<std::pair<std::string, double>> take_values();  // "<rule>/<name>"
   std::vector<std::string> describe(int ranks) const;         // lines for people
   std::vector<std::string> summary() const;                   // the same when a run ends
-  // UserError: a rule that decides about candidates alone, and a loss that draws none.
-  void check_loss(bool draws_candidates) const;
+  // UserError: a rule that decides about candidates alone, and a loss that draws none; a rule that plans the rows of
+  // the softmax's weight, and a loss with settings of its own for them.
+  void check_loss(const Loss& loss) const;
   // Those of all rules, or empty where ranks go in step.
   const std::vector<ServerStrategy*>& servers() const;
   // UserError as well: rules of which some are asynchronous and some are not, or whose clocks differ.

@@ -15,11 +15,15 @@ namespace lmx {
 struct LabelledTexts {
   std::vector<std::string> texts;
   std::vector<int> labels;
-  std::vector<std::string> places;  // "FILE:LINE" of each, for messages; may be empty
+  std::vector<std::string> places;   // "FILE:LINE" of each, for messages; may be empty
+  std::vector<std::string> classes;  // the words of labels 0 and 1
 };
-// A CSV file with a header, or JSON lines (.jsonl) of objects. UserError: a missing column (names those there are), a
-// label that is no 0 or 1 (or two other words: the lesser one, by bytes, is 0), no text at all. `label` "": none.
-LMX_API LabelledTexts read_labelled(const std::string& path, const std::string& text, const std::string& label);
+// A CSV file with a header, or JSON lines (.jsonl, .ndjson) of objects, also with .gz. `label` "": none. `classes`: the
+// words of labels 0 and 1, those of the training texts where `path` holds others; empty: 0 and 1, or the two other
+// words that the file has, of which the lesser one, by bytes, is label 0. UserError: a missing column (names those
+// there are), another label, no text at all.
+LMX_API LabelledTexts read_labelled(const std::string& path, const std::string& text, const std::string& label,
+                                    const std::vector<std::string>& classes = {});
 
 // Rows of numbers, one a text.
 struct FeatureMatrix {
@@ -46,7 +50,7 @@ LMX_API FeatureMatrix byte_counts(const LabelledTexts& texts);
 // As CSV (columns label, f0, f1, ...) where `path` ends in .csv, else as safetensors (features, labels). RunError:
 // disk.
 LMX_API void save_features(const FeatureMatrix& features, const std::string& path);
-// UserError: missing, damaged, or not written by save_features.
+// UserError: missing, damaged, or not written by save_features: labels other than 0 and 1, values that are no numbers.
 LMX_API FeatureMatrix load_features(const std::string& path);
 
 // Logistic regression: minimises penalty(w) + C sum_i log(1 + exp(-y_i (w x_i + b))), y in {-1, 1}, where the penalty
@@ -77,14 +81,16 @@ struct ProbeFit {
 struct StrongestUnit {
   int64_t unit = 0;
   double weight = 0;
-  double threshold = 0;  // of its value, where the regression changes sides
+  double threshold = 0;  // of its value as it stands in the features, where the regression changes sides
   double train = 0, valid = 0, test = 0;
 };
 struct ProbeResult {
   std::vector<ProbeFit> fits;
   StrongestUnit strongest;
 };
-// UserError: no labels, one class alone, other numbers of columns. `test` may have no rows.
+// UserError: an unknown penalty, a C that is no number above 0.
+LMX_API void check_probe(const ProbeOptions& options);
+// As check_probe, and UserError: no labels, one class alone, other numbers of columns. `test` may have no rows.
 LMX_API ProbeResult probe(const FeatureMatrix& train, const FeatureMatrix& valid, const FeatureMatrix& test,
                           const ProbeOptions& options);
 

@@ -78,11 +78,12 @@ class Shards : public Batcher {
         reshuffle_(config.reshuffle),
         count_(std::max(config.shards, env.global_batch)),
         first_(drawn(0)) {
-    windows_ = (least_length() - 1) / length_;
+    windows_ = std::max<int64_t>(0, least_length() - 1) / length_;
     if (windows_ > 0) return;
     throw UserError(str("[tbptt] a shard is shorter than a sequence: of the ", env.split, " split's ",
                         env.tokens.size(), " tokens in ", count_, " shards (", path, ".shards ", config.shards,
-                        ", batch.global ", env.global_batch, ") the shortest has ", least_length(), ", and ", path,
+                        ", batch.global ", env.global_batch, ") the shortest ",
+                        reshuffle_ ? "of any epoch may have " : "has ", least_length(), ", and ", path,
                         ".sequence_length ", length_, " takes ", length_ + 1));
   }
 
@@ -142,7 +143,7 @@ class Shards : public Batcher {
     if (!reshuffle_) return first_->shortest();
     int64_t longest = 0;
     for (int64_t i = 0; i < env_.strings.size(); ++i) longest = std::max(longest, env_.strings.at(i).length);
-    return std::min(first_->shortest(), env_.tokens.size() / count_ - longest);
+    return std::max<int64_t>(0, std::min(first_->shortest(), env_.tokens.size() / count_ - longest));
   }
 
   BatcherEnv env_;

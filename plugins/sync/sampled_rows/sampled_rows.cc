@@ -101,6 +101,7 @@ class SummedRows final : public SumStrategy {
     const Kind kind = selector_.kind(param);
     return kind == Kind::softmax || kind == Kind::hidden ? &selector_.rows(param) : nullptr;
   }
+  bool plans_rows(const std::string& param) const override { return selector_.kind(param) == Kind::softmax; }
   std::string describe(int) const override { return selector_.describe(); }
   CandidateKey candidate_key() const override { return key_of(selector_); }
 
@@ -174,6 +175,7 @@ class ServedRows final : public ServerStrategy {
     const std::string server = ServerStrategy::describe(ranks);
     return str(server, server.empty() ? "" : "; ", selector_.describe());
   }
+  bool plans_rows(const std::string& param) const override { return selector_.kind(param) == Kind::softmax; }
   CandidateKey candidate_key() const override { return key_of(selector_); }
 
  protected:
@@ -193,6 +195,7 @@ class ServedRows final : public ServerStrategy {
 std::unique_ptr<SyncStrategy> make_sampled_rows(const Node& config, const std::string& path, const SyncEnv& env) {
   const auto c = read_config<SampledRowsConfig>(config, path);
   RowSelector selector(c, env.params, env.key);
+  selector.check(path);
   if (c.transport == "param_server") return std::make_unique<ServedRows>(c, env, std::move(selector));
   return std::make_unique<SummedRows>(c, env, std::move(selector));
 }
