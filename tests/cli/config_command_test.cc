@@ -374,5 +374,15 @@ TEST(ManualPage, HasEveryCommandsHelp) {
                           HasSubstr("\\-\\-dry\\-run"), Not(HasSubstr("__complete"))));
 }
 
+TEST(ConfigCommand, OneThingAtATime) {
+  const Outcome o = run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "--schema", "--explain"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("each print another thing; give one of them"));
+  // A path that cannot be looked at is the user's to mend.
+  const Outcome path = run_lmx({"config", "/" + std::string(5000, 'x') + "/r.yaml"});
+  EXPECT_EQ(path.code, 2);
+  EXPECT_THAT(path.err, HasSubstr("File name too long"));
+}
+
 }  // namespace
 }  // namespace lmx_test

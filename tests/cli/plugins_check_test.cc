@@ -78,6 +78,12 @@ TEST(PluginsCheck, ACrashIsALine) {
   EXPECT_THAT(o.out, HasSubstr("FAIL  shapes: the process that had loaded the plugin died: Segmentation fault"));
 }
 
+TEST(PluginsCheck, AnEndWithoutAWordIsNoPass) {
+  const Outcome o = check({faulty("exiting")});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.out, HasSubstr("FAIL  shapes: the plugin ended the process that had loaded it"));
+}
+
 TEST(PluginsCheck, BrokenPromisesAreNamed) {
   const Outcome impure = check({faulty("impure")});
   EXPECT_EQ(impure.code, 1);
@@ -160,6 +166,9 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoIdentifiers) {
     EXPECT_EQ(o.code, 2) << name;
     EXPECT_THAT(o.err, HasSubstr("is no plugin name")) << name;
   }
+  const Outcome o = run_lmx({"plugins", "new", "model", "test", "--dir", folder_ / "x"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("'test' is a target of CMake's own; choose another name"));
 }
 
 }  // namespace

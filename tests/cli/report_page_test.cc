@@ -273,5 +273,30 @@ TEST_F(ReportPage, ABrowserShowsASweep) {
                           HasSubstr("aria-label=\"every point of the sweep\"")));
 }
 
+// Nothing varies, and one point's run is damaged: the rest of the page is there.
+TEST_F(ReportPage, ASweepOfOnePoint) {
+  const auto sweep = [&](const std::string& out, const std::vector<std::string>& more) {
+    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "sweep", path("tiny.yaml"),
+                                   "train.steps=12",          "--out", path(out)};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_process(words, environment());
+  };
+  ASSERT_EQ(sweep("one", {}).code, 0);
+  ASSERT_EQ(report({path("one")}).code, 0);
+  if (!browser().empty()) {
+    const std::string page = opened("one/report.html", "");
+    EXPECT_THAT(page, AllOf(HasSubstr("id=\"sweep-section\" hidden"), HasSubstr("class=\"curve\"")));
+  }
+  ASSERT_EQ(sweep("two", {"train.max_loss=0,0.01", "--metric", "train.nll_nat"}).code, 0);
+  write("two/points/0-max_loss=0/provenance.json", "{");
+  const Outcome o = report({path("two")});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.err, HasSubstr("point 0-max_loss=0 is left out of the curves: "));
+  const Json points = data_of("two/report.html")["sweep"]["points"];
+  EXPECT_TRUE(points[0]["value"].is_number());
+  EXPECT_EQ(points[1]["outcome"], "diverged");
+  EXPECT_TRUE(points[1]["value"].is_null()) << "no value, as in the table";
+}
+
 }  // namespace
 }  // namespace lmx_test

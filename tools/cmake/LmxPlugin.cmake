@@ -17,7 +17,10 @@ endfunction()
 # find_package(lmx), every other.
 function(lmx_plugin name)
   file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/plugin.toml kind REGEX "^kind *=")
-  string(REGEX REPLACE "^kind *= *\"([a-z]+)\".*" "\\1" kind "${kind}")
+  if(NOT kind MATCHES "^kind *= *[\"']([a-z]+)[\"']")
+    message(FATAL_ERROR "${CMAKE_CURRENT_SOURCE_DIR}/plugin.toml: a line like kind = \"sync\" is missing")
+  endif()
+  set(kind ${CMAKE_MATCH_1})
   set(folder ${CMAKE_BINARY_DIR}/lib/lmx/plugins/${kind}/${name})
 
   add_library(${name} MODULE ${ARGN})

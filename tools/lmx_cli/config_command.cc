@@ -128,6 +128,8 @@ void print_schema(const Options& options, const lmx::Node& tree) {
 }
 
 void print_recipe(const Options& options) {
+  if (options.as_written + options.files + options.schema + options.explains > 1)
+    throw lmx::UserError("--explain, --schema, --files and --composed each print another thing; give one of them");
   if (options.json && !options.explains && !options.schema)
     throw lmx::UserError("--json belongs to --explain or --schema; the recipe itself is printed as YAML");
   options.plugins.load();

@@ -76,7 +76,8 @@ std::set<std::string> data_problems(const std::vector<Cell>& cells, const std::v
   std::set<std::string> problems;
   for (const Cell& cell : cells) {
     if (!cell.runs || std::find(wanted.begin(), wanted.end(), cell.id) == wanted.end()) continue;
-    for (const std::string& finding : lmx::check_dataset(*cell.composed.find("data")).findings) problems.insert(finding);
+    for (const std::string& finding : lmx::check_dataset(*cell.composed.find("data")).findings)
+      problems.insert(finding);
   }
   return problems;
 }
@@ -94,7 +95,10 @@ void print_plan(const Experiment& e, const std::vector<Cell>& cells, const std::
   for (const Cell& cell : cells) {
     if (std::find(wanted.begin(), wanted.end(), cell.id) == wanted.end()) continue;
     const lmx::Node full = lmx::parse_yaml(cell.yaml, cell.id);
-    const std::string runs = cell.types ? "counts" : !cell.runs ? "formula" : cell.same_as.empty() ? "yes" : "as " + cell.same_as;
+    const std::string runs = cell.types             ? "counts"
+                             : !cell.runs           ? "formula"
+                             : cell.same_as.empty() ? "yes"
+                                                    : "as " + cell.same_as;
     const std::string parameters = cell.types ? "" : parameters_of(lmx::dry_run(cell.composed, cell.id));
     std::string ranks = at_path(full, "comm.ranks"), steps = at_path(full, "train.steps");
     if (steps == "0") steps = at_path(full, "train.epochs") + " epochs";
@@ -115,7 +119,7 @@ void write_results(const Experiment& e, const Scale& scale, const std::vector<Ce
   lmx::write_file_atomically(out + "/results.json", json(judged));
   lmx::write_file_atomically(out + "/table.md", markdown(judged));
   if (!e.figure.layers.empty()) lmx::write_file_atomically(out + "/figure.svg", figure_svg(judged, records));
-  std::cout << markdown(judged);
+  std::cout << markdown(judged) << std::flush;
   lmx::log_info(str("results: ", out, "/{results.json,table.md", e.figure.layers.empty() ? "" : ",figure.svg", "}"));
 }
 
@@ -146,7 +150,8 @@ void run(const Options& o) {
   if (ending.failed.empty()) return;
   std::string text;
   for (const auto& [cell, why] : ending.failed) text += str("\n  ", cell, ": ", why);
-  throw lmx::RunError(str("[experiment] ", ending.failed.size(), ending.failed.size() == 1 ? " cell" : " cells", " failed:", text));
+  throw lmx::RunError(
+      str("[experiment] ", ending.failed.size(), ending.failed.size() == 1 ? " cell" : " cells", " failed:", text));
 }
 
 void add_run_command(CLI::App& group) {
@@ -165,7 +170,9 @@ void add_run_command(CLI::App& group) {
   command->add_option("--only", o->only, "a cell, or a pattern with * (repeatable)")
       ->type_name("CELL")
       ->allow_extra_args(false);
-  command->add_option("--out", o->out, "folder of cells and results (runs/experiments/NAME/SCALE); cells that it holds stay")
+  command
+      ->add_option("--out", o->out,
+                   "folder of cells and results (runs/experiments/NAME/SCALE); cells that it holds stay")
       ->type_name("DIR");
   command->add_option("--jobs", o->jobs, "cells at a time")->type_name("N")->check(positive())->capture_default_str();
   command->add_flag("--dry-run,-n", o->dry_run, "compose and check every cell; run nothing");

@@ -289,6 +289,8 @@ int run_command_line(int argc, char** argv) {
     return e.said ? e.code : report("error", e.what(), e.code);
   } catch (const lmx::UserError& e) {
     return report("error", lmx::error_prefix() + with_excerpts(e.what()), 2);
+  } catch (const std::filesystem::filesystem_error& e) {  // a path that nobody looked at first: not readable, too long
+    return report("error", lmx::error_prefix() + lmx::str(e.path1().string(), ": ", e.code().message()), 2);
   } catch (const std::bad_alloc&) {
     return report("error", lmx::error_prefix() + "out of memory", 1);
   } catch (const std::exception& e) {

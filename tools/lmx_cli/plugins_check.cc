@@ -77,6 +77,8 @@ void check_fields(Report& report, const Subject& s) {
 
 namespace {
 
+constexpr const char* kAllRan = "behind the last check";
+
 struct CheckOptions {
   std::string file, config;
   bool child = false, approximate = false;
@@ -102,6 +104,7 @@ int check_in_child(const CheckOptions& o) {
   if (plugin.kind == "batcher") check::check_batcher(report, subject);
   if (plugin.kind == "comm")
     std::cout << "skip  the ranks of a communicator are checked by lmx's own tests of it" << std::endl;
+  std::cout << check::kBegins << kAllRan << '\n';
   std::cout << report.passes() << " passed, " << report.failures() << " failed" << std::endl;
   return report.failures() ? 1 : 0;
 }
@@ -170,6 +173,10 @@ void check_plugin(const CheckOptions& o) {
     throw ExitCode{1};
   }
   if (WEXITSTATUS(status)) throw ExitCode{WEXITSTATUS(status)};
+  if (running != kAllRan) {
+    std::cout << "FAIL  " << running << ": the plugin ended the process that had loaded it" << std::endl;
+    throw ExitCode{1};
+  }
 }
 
 }  // namespace

@@ -26,6 +26,10 @@ void check_name(const std::string& name) {
   if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) || !std::all_of(name.begin(), name.end(), good))
     throw lmx::UserError(
         lmx::str("[plugins] '", name, "' is no plugin name: lower-case letters, digits and _ only, no digit first"));
+  // CMake has targets of these names in every build.
+  for (const char* taken : {"all", "clean", "depend", "help", "install", "package", "package_source", "test"})
+    if (name == taken)
+      throw lmx::UserError(lmx::str("[plugins] '", name, "' is a target of CMake's own; choose another name"));
 }
 
 // my_strategy -> MyStrategy

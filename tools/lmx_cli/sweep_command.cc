@@ -103,6 +103,22 @@ void take_metric(Plan& plan, const Metric& metric, const Folder& folder) {
   request.metric = metric;
 }
 
+// The recipe, and what it includes, as they were when the sweep began.
+void check_recipe(const Plan& there, const Plan& here, const Folder& folder) {
+  const auto is_same = [](const Point& a, const Point& b) {
+    return a.id == b.id && a.place == b.place && a.yaml == b.yaml;
+  };
+  const auto [mine, now] =
+      std::mismatch(there.points.begin(), there.points.end(), here.points.begin(), here.points.end(), is_same);
+  if (mine == there.points.end() && now == here.points.end()) return;
+  const std::string what =
+      there.points.size() != here.points.size()
+          ? str("there are ", there.points.size(), " points there and ", here.points.size(), " here")
+          : str("point ", mine->id, " is another one here");
+  throw UserError(str("[sweep] the recipe of ", folder.path, " has changed since that sweep began: ", what,
+                      "; --resume ", folder.path, " without a recipe goes on as it was, --out DIR begins another"));
+}
+
 Plan resumed_plan(const Options& o, const Folder& folder) {
   Plan plan = read_plan(folder);
   if (o.recipe.empty()) {
@@ -115,6 +131,7 @@ Plan resumed_plan(const Options& o, const Folder& folder) {
   if (!other.empty())
     throw UserError(str("[sweep] ", folder.path, " was asked for something else: ", other, "; --resume ", folder.path,
                         " without a recipe goes on as it was asked"));
+  check_recipe(plan, make_plan(here), folder);
   return plan;
 }
 
@@ -162,6 +179,10 @@ void finish(const Plan& plan, const Journal& journal, const Folder& folder, cons
     ++failed;
     attempts = std::max<int64_t>(attempts, s.attempts);
   }
+  const bool told = std::any_of(states.begin(), states.end(), [](const State& s) { return s.value.has_value(); });
+  if (!told && count([](const State& s) { return s.outcome == Outcome::done; }) > 0)
+    lmx::log_warn(str("[sweep] no run has told '", plan.request.metric.text(), "'; ", again,
+                      " --metric KEY tells the sweep by another number"));
   if (preempted > 0)
     lmx::log_info(
         str(preempted, preempted == 1 ? " point was" : " points were", " preempted; ", again, " goes on with them"));
@@ -179,7 +200,11 @@ void check_scheduler(const Options& o, bool slurm) {
                         "write --launcher slurm, too"));
 }
 
-void run(const Options& o) {
+void run(const CLI::App& command, const Options& o) {
+  if (o.recipe.empty() && !o.resume.empty())
+    refuse_given(command, {"--seeds", "--halving", "--random", "--random-seed", "--config-dir"},
+                 "with --resume and no recipe: a sweep goes on as it was asked");
+  if (o.maximize && o.metric.empty() && !o.resume.empty()) refuse_given(command, {"--maximize"}, "without --metric");
   if (o.recipe.empty() && (o.resume.empty() || o.resume == "auto"))
     throw UserError("[sweep] a recipe is needed: lmx sweep RECIPE key=1,2,3; or --resume DIR with a sweep's folder");
   if (o.resume.empty() || !o.launcher.empty()) check_scheduler(o, o.launcher == "slurm");
@@ -195,6 +220,7 @@ void run(const Options& o) {
   if (resumed.empty()) fresh = new_plan(o);
   const Folder folder{!resumed.empty() ? resumed : !o.out.empty() ? o.out : make_sweep_directory(fresh->name)};
   const jobs::DirectoryLock lock(folder.path);
+  if (fresh && !o.out.empty()) check_out(o.out);  // another sweep may have come first
   const Plan plan = fresh ? *fresh : resumed_plan(o, folder);
   const bool measure = !fresh && !o.metric.empty();
   if (fresh || measure) write_plan(plan, folder);
@@ -255,7 +281,7 @@ void add_how(CLI::App& command, const std::shared_ptr<Options>& o) {
       .add_option("--retry", o->retry,
                   "start a point up to N times more where it failed, ran out of memory or was preempted")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}))
       ->capture_default_str();
   command.add_flag("--fail-fast", o->fail_fast,
                    "end at the first point that fails; divergence and want of memory are results");
@@ -284,7 +310,7 @@ void add_sweep(CLI::App& app) {
   const auto o = std::make_shared<Options>();
   add_what(*command, o);
   add_how(*command, o);
-  command->callback([o] { run(*o); });
+  command->callback([command, o] { run(*command, *o); });
 }
 
 }  // namespace lmx_cli

@@ -1,5 +1,6 @@
 // A batcher that breaks one of its promises: TEST_FAULT says how.
 #include <csignal>
+#include <cstdlib>
 
 #include "lmx/batcher.h"
 #include "lmx/error.h"
@@ -17,6 +18,7 @@ class Faulty : public lmx::Batcher {
   Faulty(Config config, const lmx::BatcherEnv& env) : length_(config.sequence_length), env_(env) {}
   lmx::Batch batch(int64_t step, int64_t first, int64_t count) const override {
     if (TEST_FAULT == 1) raise(SIGSEGV);
+    if (TEST_FAULT == 4) std::_Exit(0);
     const int64_t shift = TEST_FAULT == 2 ? ++calls_ : step;  // 2: no pure function
     std::vector<int64_t> starts;
     for (int64_t i = 0; i < count; ++i) starts.push_back((TEST_FAULT == 3 ? i : first + i) * 100 + shift);  // 3: slices

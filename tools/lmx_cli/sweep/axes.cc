@@ -15,8 +15,6 @@ namespace {
 using lmx::str;
 using lmx::UserError;
 
-constexpr size_t kMostPoints = 100'000;
-
 std::string drawn_number(const Axis& axis, double uniform) {
   const auto [low, high] = *axis.interval;
   const double value = axis.logarithmic ? low * std::pow(high / low, uniform) : low + (high - low) * uniform;
@@ -88,6 +86,8 @@ std::vector<Place> draw(const std::vector<Axis>& axes, int64_t count, int64_t se
   std::vector<Place> places;
   std::set<Place> seen;
   const lmx::RandomKey key = lmx::RandomKey(static_cast<uint64_t>(seed)).fold("sweep");
+  if (count > static_cast<int64_t>(kMostPoints))
+    throw UserError(str("[sweep] --random ", count, ": a sweep has at most ", kMostPoints, " points"));
   // A space that has enough points is drawn from quickly enough; one that has not is refused after so many tries.
   const int64_t tries = 1000 + 100 * count;
   for (int64_t i = 0; i < tries && static_cast<int64_t>(places.size()) < count; ++i) {

@@ -12,6 +12,8 @@
 
 namespace lmx_cli::sweeps {
 
+inline constexpr size_t kMostPoints = 100'000;  // of a sweep
+
 // A key with its values, as override texts.
 struct Axis {
   std::string name;  // "optimizer.lr", "+experiment", "seed"

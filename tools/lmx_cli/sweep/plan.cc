@@ -51,12 +51,28 @@ std::vector<Axis> axes_with_seeds(std::vector<Axis> axes, const std::vector<int6
   return axes;
 }
 
+// "+seed", "++seed": adding and setting are of one key.
+std::string bare_key(const std::string& name) {
+  return name.substr(std::min(name.find_first_not_of('+'), name.size()));
+}
+
 void make_points(Plan& plan, const Space& space) {
   const Request& r = plan.request;
   for (const Axis& axis : space.axes)
-    if (axis.name == "seed" && !r.seeds.empty())
+    if (bare_key(axis.name) == "seed" && !r.seeds.empty())
       throw UserError("[sweep] seed=... and seeds both say which seeds to run; leave one of them out");
+  for (const std::string& fixed : space.fixed)
+    if (bare_key(fixed.substr(0, fixed.find('='))) == "seed" && !r.seeds.empty())
+      throw UserError(str("[sweep] ", fixed, " and seeds both say which seeds to run; leave one of them out"));
+  for (size_t i = 0; i < space.axes.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (bare_key(space.axes[i].name) == bare_key(space.axes[j].name))
+        throw UserError(str("[sweep] ", space.axes[j].name, "=... and ", space.axes[i].name,
+                            "=... vary the same key, of which the last one counts; leave one of them out"));
   const std::vector<Place> places = r.random > 0 ? draw(space.axes, r.random, r.random_seed) : grid(space.axes);
+  if (places.size() * std::max<size_t>(1, r.seeds.size()) > kMostPoints)
+    throw UserError(str("[sweep] ", places.size(), " configurations with ", r.seeds.size(),
+                        " seeds each are more than ", kMostPoints, " points; --random N draws some configurations"));
   for (size_t i = 0; i < places.size(); ++i) {
     for (size_t s = 0; s < std::max<size_t>(1, r.seeds.size()); ++s) {
       Point point;

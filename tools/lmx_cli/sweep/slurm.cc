@@ -90,6 +90,9 @@ class SlurmLauncher : public Launcher {
       Array array{batch.number, batch.job, batch.name, {}};
       for (size_t t = 0; t < batch.tasks.size(); ++t) {
         const size_t point = plan_.index_of(batch.tasks[t].point);
+        if (point == plan_.points.size())
+          throw lmx::UserError(lmx::str("[sweep] the journal of ", folder_.path, " has a job of point '",
+                                        batch.tasks[t].point, "', which the sweep has not"));
         const State& s = journal_.state(point);
         const bool waits =
             s.outcome == Outcome::none || (s.outcome == Outcome::paused && s.step < batch.tasks[t].until);

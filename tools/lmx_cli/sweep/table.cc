@@ -62,19 +62,21 @@ Rows list_rows(const Summary& s) {
   return rows;
 }
 
-bool is_grid(const Summary& s) {
-  return s.axes.size() == 2 && !s.axes[0].values.empty() && !s.axes[1].values.empty() &&
-         s.configurations.size() == s.axes[0].values.size() * s.axes[1].values.size();
-}
-
-// The first axis down, the second across.
+// The first axis down, the second across; empty where the axes are not two, or points are lacking. Points that were
+// drawn stand in the order of the draw.
 Rows grid_rows(const Summary& s) {
+  if (s.axes.size() != 2 || s.axes[0].values.empty() || s.axes[1].values.empty()) return {};
+  std::map<Place, const Configuration*> at;
+  for (const Configuration& c : s.configurations) at[c.place] = &c;
   Rows rows{{s.axes[0].name + " \\ " + s.axes[1].name}};
   rows[0].insert(rows[0].end(), s.axes[1].values.begin(), s.axes[1].values.end());
-  for (size_t i = 0; i < s.axes[0].values.size(); ++i) {
-    rows.push_back({s.axes[0].values[i]});
-    for (size_t j = 0; j < s.axes[1].values.size(); ++j)
-      rows.back().push_back(cell_text(s.configurations[i * s.axes[1].values.size() + j]));
+  for (const std::string& down : s.axes[0].values) {
+    rows.push_back({down});
+    for (const std::string& across : s.axes[1].values) {
+      const auto found = at.find({down, across});
+      if (found == at.end()) return {};
+      rows.back().push_back(cell_text(*found->second));
+    }
   }
   return rows;
 }
@@ -178,13 +180,13 @@ std::string csv(const Summary& s) {
 
 std::string markdown(const Summary& s) {
   std::string out = markdown_table(list_rows(s));
-  if (is_grid(s)) out += "\n" + s.metric + "\n\n" + markdown_table(grid_rows(s));
+  if (const Rows grid = grid_rows(s); !grid.empty()) out += "\n" + s.metric + "\n\n" + markdown_table(grid);
   return out + "\n" + notes(s) + "\n";
 }
 
 std::string text(const Summary& s) {
   std::string out = table(list_rows(s));
-  if (is_grid(s)) out += "\n" + s.metric + "\n" + table(grid_rows(s));
+  if (const Rows grid = grid_rows(s); !grid.empty()) out += "\n" + s.metric + "\n" + table(grid);
   return out + notes(s) + "\n";
 }
 

@@ -6,6 +6,8 @@
 
 #include "journal.h"
 #include "lmx/config.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
 #include "store.h"
 #include "table.h"
 
@@ -44,10 +46,16 @@ SweepReport read_sweep(const std::string& directory) {
     const Point& point = plan.points[p];
     const State& s = standing.states[p];
     const std::string outcome = s.outcome == Outcome::none ? (s.begun ? "begun" : "waiting") : name_of(s.outcome);
-    reports::SweepView::Point shown{point.place, outcome, s.value.value_or(NAN), -1};
+    // As in the table: of what diverged or was stopped the last number is none of the metric's.
+    const double value = s.outcome == Outcome::done ? s.value.value_or(NAN) : NAN;
+    reports::SweepView::Point shown{point.place, outcome, value, -1};
     if (has_records(folder.run(point))) {
-      shown.run = static_cast<int64_t>(report.runs.size());
-      report.runs.push_back(reports::read_report(folder.run(point)));
+      try {
+        report.runs.push_back(reports::read_report(folder.run(point)));
+        shown.run = static_cast<int64_t>(report.runs.size()) - 1;
+      } catch (const lmx::UserError& e) {
+        lmx::log_warn(lmx::str("point ", point.id, " is left out of the curves: ", e.what()));
+      }
     }
     report.view.points.push_back(std::move(shown));
   }

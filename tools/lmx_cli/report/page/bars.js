@@ -48,8 +48,8 @@ const heatMap = (host, sweep, across, down) => {
   const cells = new Map();
   for (const point of sweep.points) {
     const key = `${row < 0 ? "" : point.place[row]}\u0000${point.place[column]}`;
-    const cell = cells.get(key) || { values: [], outcomes: new Set() };
-    if (point.value !== null) cell.values.push(point.value); else cell.outcomes.add(point.outcome);
+    const cell = cells.get(key) || { values: [], outcomes: [] };
+    if (point.value !== null) cell.values.push(point.value); else cell.outcomes.push(point.outcome);
     cells.set(key, cell);
   }
   const mean = (c) => c.values.reduce((a, b) => a + b, 0) / c.values.length;
@@ -65,10 +65,10 @@ const heatMap = (host, sweep, across, down) => {
         const value = mean(cell), share = high > low ? Math.abs(value - best) / (high - low) : 0;
         td.textContent = shown(value);
         td.style.background = heatColor(share);
-        td.title = `${cell.values.length} of ${cell.values.length + cell.outcomes.size} points`;
+        td.title = `${cell.values.length} of ${cell.values.length + cell.outcomes.length} points`;
         if (value === best) td.className = "best";
       } else {
-        td.textContent = cell ? [...cell.outcomes].join(", ") : "";
+        td.textContent = cell ? [...new Set(cell.outcomes)].join(", ") : "";
       }
       line.append(td);
     }

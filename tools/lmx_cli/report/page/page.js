@@ -201,8 +201,9 @@ const buildBars = () => {
 
 const buildSweep = () => {
   const sweep = data.sweep;
-  byId("sweep-section").hidden = !sweep;
-  if (!sweep) return;
+  const varies = sweep && sweep.axes.length > 0;
+  byId("sweep-section").hidden = !varies;
+  if (!varies) return;
   const names = sweep.axes.map((a) => a.name);
   const select = (chosen) => {
     const box = node("select", {}, ...names.map((n) => node("option", {}, n)));
@@ -255,8 +256,8 @@ let waiting = 0;
 addEventListener("resize", () => {
   clearTimeout(waiting);
   waiting = setTimeout(() => {
-    if (data.sweep) parallelAxes(byId("parallel"), data.sweep, tip);
+    if (data.sweep?.axes.length) parallelAxes(byId("parallel"), data.sweep, tip);
     update();
   }, 100);
 });
-if (data.sweep) parallelAxes(byId("parallel"), data.sweep, tip);
+if (data.sweep?.axes.length) parallelAxes(byId("parallel"), data.sweep, tip);
