@@ -33,6 +33,15 @@ class SweepTest : public RunTest {
     return run_process(words(more), environment());
   }
 
+  Outcome refused(const std::vector<std::string>& more, const std::vector<std::string>& parts) const {
+    const Outcome o = sweep("refused", more);
+    EXPECT_EQ(o.code, 2) << o.out << o.err;
+    for (const std::string& part : parts) EXPECT_THAT(o.err, testing::HasSubstr(part));
+    EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
+    EXPECT_FALSE(std::filesystem::exists(path("refused")));
+    return o;
+  }
+
   Json plan(const std::string& out) const { return Json::parse(read_file(folder_ / out / "sweep.json")); }
   std::vector<std::string> ids(const std::string& out) const {
     std::vector<std::string> all;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "job.h"
 #include "lmx/error.h"
@@ -15,8 +16,8 @@ namespace {
 
 using lmx::str;
 using testing::AllOf;
-using testing::ContainsRegex;
 using testing::AnyOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -49,6 +50,13 @@ class Mpi : public testing::Test {
     for (size_t at = text.find("error:"); at != std::string::npos; at = text.find("error:", at + 1)) ++count;
     return count;
   }
+  // mpirun's event library now and then tells of a descriptor that went with its process: "[warn] Epoll MOD(1) on ...".
+  static int64_t lines_of_lmx(const std::string& err) {
+    int64_t count = 0;
+    std::istringstream lines(err);
+    for (std::string line; std::getline(lines, line);) count += !line.empty() && !line.starts_with("[warn] Epoll");
+    return count;
+  }
   // One message, with these words, and nobody left.
   static void expect_one_message(Job& job, int code, const testing::Matcher<std::string>& text) {
     const auto ranks = job.ranks();
@@ -56,7 +64,7 @@ class Mpi : public testing::Test {
     const std::string err = job.err();
     EXPECT_THAT(err, text);
     EXPECT_EQ(errors_in(err), 1u) << err;
-    EXPECT_EQ(std::count(err.begin(), err.end(), '\n'), 1) << err;
+    EXPECT_EQ(lines_of_lmx(err), 1) << err;
     EXPECT_TRUE(job.all_gone(ranks));
   }
 };
