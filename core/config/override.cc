@@ -18,6 +18,7 @@ constexpr std::string_view kEscapable = "\\()[]{}:=, \t\"'";
 constexpr std::string_view kEnding = ",=()[]{}'\"";
 constexpr std::string_view kNameLetters = "abcdefghijklmnopqrstuvwxyz_";
 constexpr size_t kMaxDepth = 100;
+constexpr size_t kMaxMade = 100'000;  // a function makes up to 10,000 values of a dozen bytes
 
 // "column 3: ", behind `before` on the line; columns count characters.
 std::string at_column(std::string_view before) {
@@ -239,10 +240,14 @@ class ValueParser {
       std::string keyword = argument_name();
       arguments.push_back({std::move(keyword), term(true)});
     });
-    return call_value_function(name, arguments, [&](const std::string& problem) {
+    const auto fail_call = [&](const std::string& problem) {
       pos_ = begin;
       fail(problem);
-    });
+    };
+    Parsed made = call_value_function(name, arguments, fail_call);
+    for (const Sweep& sweep : made.sweep) made_ += sweep.terms.size();
+    if (made_ > kMaxMade) fail_call(str("more than ", kMaxMade, " values, all functions together"));
+    return made;
   }
 
   // `reverse=` in front of an argument; "" when there is none.
@@ -260,6 +265,7 @@ class ValueParser {
   Mark mark_;
   std::string_view before_;
   size_t pos_ = 0, depth_ = 0;
+  size_t made_ = 0;  // values of ranges and choices so far
 };
 
 void mark_all(Node& node, const Mark& mark) {
@@ -318,7 +324,8 @@ Override parse_override(const std::string& text) {
     throw UserError(str(at(result.mark), at_column(text.substr(0, text.size() - rest.size() + odd)), "'", key[odd],
                         "' in a key: expected key=value", key[odd] == '[' ? "; an item of a list is key.0=value" : ""));
   for (const std::string& part : split(key, '.'))
-    if (part.size() > kMaxKey) throw UserError(str(at(result.mark), "a key of ", part.size(), " bytes; at most ", kMaxKey));
+    if (part.size() > kMaxKey)
+      throw UserError(str(at(result.mark), "a key of ", part.size(), " bytes; at most ", kMaxKey));
   if (key.empty()) throw UserError(at(result.mark) + "the key is missing: expected key=value");
   if (equals == kNone && result.kind != Override::Kind::remove)
     throw UserError(str(at(result.mark), "expected key=value, such as ", key, "=1"));

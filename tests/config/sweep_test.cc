@@ -129,12 +129,23 @@ TEST(ValueText, ReadsBackToTheSameValue) {
   EXPECT_GT(read, 3000u);
 }
 
+// Four kilobytes could hold ranges of three million values.
+TEST(SweepValues, AreBoundedOverAllFunctions) {
+  std::string text = "a=tag(";
+  for (int i = 0; i < 40; ++i) text += "b=range(3333),";
+  const std::string error = test::user_error([&] { config::parse_override(text + "1)"); });
+  EXPECT_NE(error.find("more than 100000 values, all functions together"), std::string::npos) << error;
+  config::parse_override("a=shuffle(range(9999))");
+}
+
 TEST(Overrides, AreText) {
-  EXPECT_EQ(test::user_error([] { config::parse_override("a=b\xf5"); }), "override 'a=b\xf5': column 4: not UTF-8 text");
+  EXPECT_EQ(test::user_error([] { config::parse_override("a=b\xf5"); }),
+            "override 'a=b\xf5': column 4: not UTF-8 text");
   EXPECT_EQ(config::parse_override("a=\xc3\xa9").value->text, "\xc3\xa9");
   const std::string longest(200, 'k');
   EXPECT_EQ(config::parse_override(longest + "." + longest + "=1").key.size(), 401u);
-  EXPECT_THAT(test::user_error([&] { config::parse_override(longest + "k=1"); }), testing::HasSubstr("a key of 201 bytes"));
+  EXPECT_THAT(test::user_error([&] { config::parse_override(longest + "k=1"); }),
+              testing::HasSubstr("a key of 201 bytes"));
   EXPECT_THAT(test::user_error([&] { config::parse_override("a={" + longest + "k: 1}"); }),
               testing::HasSubstr("a key of 201 bytes"));
 }
@@ -143,8 +154,8 @@ TEST(ReplacedValues, NewestFirstWithTheirPlaces) {
   const test::TempFolder folder;
   folder.write("model/small.yaml", "cells: 256\nname: lstm\n");
   folder.write("base.yaml", "model: {cells: 384, dropout: [0.1]}\nseed: ???\nsweep: {params: {seed: 1}}\n");
-  const std::string recipe = folder.write(
-      "recipe.yaml", "defaults: [{model: small}, base, _self_]\nmodel: {cells: 512}\nunits: {a: 1}\n");
+  const std::string recipe =
+      folder.write("recipe.yaml", "defaults: [{model: small}, base, _self_]\nmodel: {cells: 512}\nunits: {a: 1}\n");
   ComposeOptions options;
   options.overrides = {"model.cells=1024", "model.dropout.0=0.2", "units=none", "seed=3"};
   const auto all = replaced_values(recipe, options);
