@@ -6,6 +6,7 @@
 #include "data/synthetic.h"
 #include "data/text.h"
 #include "lmx/error.h"
+#include "lmx/mistakes.h"
 #include "nn/component.h"
 
 namespace lmx {
@@ -106,12 +107,10 @@ Dataset open_all_types(const Node& data) {
 
 DataCheck check_dataset(const Node& data) {
   DataCheck check;
+  Mistakes wrong;
   const auto finding = [&](auto&& look) {
-    try {
-      look();
-    } catch (const UserError& e) {
-      check.findings.emplace_back(e.what());
-    }
+    wrong.keep(look);
+    check.findings = wrong.messages();
   };
   const Kind kind = kind_of(data);
   if (kind == Kind::parallel) {

@@ -94,20 +94,36 @@ PrepareReport report_from_json(const Json& json) {
   return r;
 }
 
+// A text to prepare, and what its preparation is called in the cache.
+struct Preparation {
+  TextSources sources;  // hashed
+  PrepareSettings settings;
+  Json id;
+  std::string hash, cache_dir;
+  std::string name() const { return "text-" + hash.substr(0, 16); }
+};
+
+Preparation preparation_of(const TextConfig& config, const TextSources& found, bool all_types) {
+  TextSources sources = found;
+  hash_sources(sources.files);
+  const PrepareSettings settings = settings_of(config, sources, all_types);
+  const Json id = identity(settings, sources.files);
+  return {sources, settings, id, hash_text(id.dump()), cache_directory(config.cache_dir)};
+}
+
 // Fills `directory` and says what it holds.
-std::string build(const TextConfig& config, const TextSources& sources, const PrepareSettings& settings, const Json& id,
-                  const std::string& directory) {
-  const PrepareReport report = prepare(sources.files, settings, directory);
-  check_unchanged(sources.files);
-  const int64_t vocab_size = settings.rules.unit == Unit::byte ? 256
-                             : settings.vocab_size             ? settings.vocab_size
-                                                               : report.types + 2;
-  Json meta = {{"identity", id},
+std::string build(const TextConfig& config, const Preparation& p, const std::string& directory) {
+  const PrepareReport report = prepare(p.sources.files, p.settings, directory);
+  check_unchanged(p.sources.files);
+  const int64_t vocab_size = p.settings.rules.unit == Unit::byte ? 256
+                             : p.settings.vocab_size             ? p.settings.vocab_size
+                                                                 : report.types + 2;
+  Json meta = {{"identity", p.id},
                {"report", report_to_json(report, vocab_size)},
                {"vocabulary_xxh3", hash_text(read_file(directory + "/vocab.tsv"))},
                {"corpus", config.corpus},
                {"paths", Json::array()}};
-  for (const SourceFile& f : sources.files) meta["paths"].push_back(f.path);
+  for (const SourceFile& f : p.sources.files) meta["paths"].push_back(f.path);
   // A file name need not be UTF-8; what is not is written with a replacement character.
   write_file(directory + "/meta.json", meta.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   progress_line("");
@@ -248,30 +264,26 @@ std::optional<Dataset> open_little_text(const TextConfig& config, const TextSour
   int64_t bytes = 0;
   for (const SourceFile& file : found.files) bytes += file.bytes;
   if (bytes > kLittleText) return std::nullopt;
-  TextSources sources = found;
-  hash_sources(sources.files);
-  const PrepareSettings settings = settings_of(config, sources, false);
+  const Preparation p = preparation_of(config, found, false);
+  const std::string prepared = p.cache_dir + "/" + p.name();
+  if (std::filesystem::exists(prepared)) return load(prepared);
   const TemporaryDirectory directory;
-  build(config, sources, settings, identity(settings, sources.files), directory.path());
+  build(config, p, directory.path());
   return load(directory.path());  // what is mapped stays when the folder goes
 }
 
 Dataset open_text(const TextConfig& config, const TextSources& found, bool all_types) {
-  TextSources sources = found;
-  hash_sources(sources.files);
-  const PrepareSettings settings = settings_of(config, sources, all_types);
-  const std::string cache_dir = cache_directory(config.cache_dir);
-  const Json id = identity(settings, sources.files);
-  const std::string hash = hash_text(id.dump());
-  const std::string directory = build_once(cache_dir, "text-" + hash.substr(0, 16), [&](const std::string& temporary) {
-    verify_checksums(sources.corpus, sources.directory, sources.files, cache_dir);
-    std::string report = build(config, sources, settings, id, temporary);
+  const Preparation p = preparation_of(config, found, all_types);
+  const TextSources& sources = p.sources;
+  const std::string directory = build_once(p.cache_dir, p.name(), [&](const std::string& temporary) {
+    verify_checksums(sources.corpus, sources.directory, sources.files, p.cache_dir);
+    std::string report = build(config, p, temporary);
     log_info(str("[data] prepared ", temporary.substr(0, temporary.find(".tmp-"))));
     report.pop_back();  // the logger ends the line
     log_info(report);
   });
   Dataset dataset = load(directory);
-  dataset.hash = hash;
+  dataset.hash = p.hash;
   dataset.source_note = sources.corpus
                             ? str(sources.corpus->name, ": ", sources.corpus->what, "; ", sources.corpus->licence)
                             : str(sources.files.size(), " text files");

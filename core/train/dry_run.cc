@@ -5,6 +5,7 @@
 
 #include "lmx/error.h"
 #include "lmx/matmul.h"
+#include "lmx/mistakes.h"
 #include "lmx/plugin.h"
 #include "lmx/row_sampling.h"
 #include "ops/output_layer.h"
@@ -186,20 +187,13 @@ std::string memory_text(const Recipe& r, const Network& network, const Shares& s
 
 // What would end a run over this data before its first step.
 std::vector<std::string> findings_of(const Recipe& r, const Network& network, const Dataset& data) {
-  std::vector<std::string> findings;
-  const auto attempt = [&](auto&& look) {
-    try {
-      look();
-    } catch (const UserError& e) {
-      findings.emplace_back(e.what());
-    }
-  };
-  attempt([&] { check_validation(r, data); });
-  attempt([&] {
+  Mistakes wrong;
+  wrong.keep([&] { check_validation(r, data); });
+  wrong.keep([&] {
     check_model_fits_data(r, *network.model, data);
     check_batcher_fits_model(r, *make_batcher(r, batcher_env(r, data, Allocator::cpu())), *network.model);
   });
-  return findings;
+  return wrong.messages();
 }
 
 std::string data_lines(const Recipe& r, const Network& network, const Shares& shares) {

@@ -14,6 +14,7 @@
 #include "lmx/checkpoint.h"
 #include "lmx/clock.h"
 #include "lmx/error.h"
+#include "lmx/train.h"
 #include "train/atomic_file.h"
 
 namespace lmx::train {
@@ -86,16 +87,6 @@ Node read_run_config(const std::string& directory) {
   if (config.kind != Node::Kind::map || config.entries.empty())
     throw UserError(str("[run] ", path, " is damaged: it holds no recipe"));
   return config;
-}
-
-void require_writable(const std::string& what, const std::string& path) {
-  const auto refuse = [&](const std::string& why) { throw UserError(str(what, ": cannot write ", path, ": ", why)); };
-  std::error_code error;
-  const std::string folder = fs::absolute(path, error).parent_path().string();
-  if (!fs::is_directory(folder, error)) refuse("there is no folder " + folder);
-  if (fs::is_directory(path, error)) refuse(std::strerror(EISDIR));
-  const bool there = fs::exists(path, error);
-  if (access(there ? path.c_str() : folder.c_str(), W_OK) != 0) refuse(std::strerror(errno));
 }
 
 bool holds_nothing(const std::string& directory) {
@@ -189,3 +180,19 @@ Vocabulary load_vocabulary(const std::string& directory) {
 }
 
 }  // namespace lmx::train
+
+namespace lmx {
+
+namespace fs = std::filesystem;
+
+void require_writable(const std::string& what, const std::string& path) {
+  const auto refuse = [&](const std::string& why) { throw UserError(str(what, ": cannot write ", path, ": ", why)); };
+  std::error_code error;
+  const std::string folder = fs::absolute(path, error).parent_path().string();
+  if (!fs::is_directory(folder, error)) refuse("there is no folder " + folder);
+  if (fs::is_directory(path, error)) refuse(std::strerror(EISDIR));
+  const bool there = fs::exists(path, error);
+  if (access(there ? path.c_str() : folder.c_str(), W_OK) != 0) refuse(std::strerror(errno));
+}
+
+}  // namespace lmx

@@ -21,9 +21,6 @@ LMX_API std::string newest_run(const std::string& wanted, const std::string& rec
 // config.yaml of a run. UserError where `directory` is missing, unreadable, or no run.
 LMX_API Node read_run_config(const std::string& directory);
 
-// For a file that is written once the run is under way. UserError "`what`: cannot write `path`: why".
-LMX_API void require_writable(const std::string& what, const std::string& path);
-
 // True for a folder in which a run was killed before it wrote its config.yaml, so that nothing in it counts.
 LMX_API bool holds_nothing(const std::string& directory);
 

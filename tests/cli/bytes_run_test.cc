@@ -253,8 +253,9 @@ TEST_F(BytesRun, WhatAProbeReads) {
   EXPECT_THAT(error({path("a"), "--train", train, "--c", "0"}), HasSubstr("C must be a number above 0"));
   EXPECT_THAT(error({path("a"), "--train", train, "--penalty", "l3"}), HasSubstr("no penalty 'l3'"));
   EXPECT_THAT(error({path("a"), "--train", train, "--histogram", path("no/u.svg")}),
-              HasSubstr("--histogram " + path("no/u.svg") + ": there is no folder " + path("no")));
-  EXPECT_THAT(error({path("a"), "--train", train, "--save", path("")}), HasSubstr("is a folder; name a file"));
+              HasSubstr("--histogram: cannot write " + path("no/u.svg") + ": there is no folder " + path("no")));
+  EXPECT_THAT(error({path("a"), "--train", train, "--save", path("")}),
+              HasSubstr("name what the files' names begin with"));
 }
 
 TEST_F(BytesRun, OptionsOfTheOtherUseOfFeatures) {

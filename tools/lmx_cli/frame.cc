@@ -14,6 +14,7 @@
 #include "lmx/log.h"
 #include "lmx/plugin.h"
 #include "lmx/recipe_info.h"
+#include "lmx/train.h"
 #include "words.h"
 
 namespace lmx_cli {
@@ -208,14 +209,7 @@ void refuse_given(const CLI::App& command, const std::vector<std::string>& optio
 }
 
 void check_place(const CLI::App& command, const std::string& option, const std::string& path) {
-  namespace fs = std::filesystem;
-  const auto fail = [&](const std::string& why) {
-    throw lmx::UserError(lmx::str("[", command.get_name(), "] ", option, " ", path, ": ", why));
-  };
-  if (path.empty()) return;
-  const fs::path folder = fs::path(path).parent_path();
-  if (fs::is_directory(path)) fail("is a folder; name a file");
-  if (!folder.empty() && !fs::is_directory(folder)) fail(lmx::str("there is no folder ", folder.string()));
+  if (!path.empty()) lmx::require_writable(lmx::str("[", command.get_name(), "] ", option), path);
 }
 
 void PluginDirectories::add_to(CLI::App& command) {

@@ -113,7 +113,10 @@ void check(const CLI::App& command, const Options& o) {
     refuse_given(command, {"--seed"}, "where the validation texts are given: nothing is drawn");
   o.columns.check(command);
   check_place(command, "--histogram", o.histogram);
-  check_place(command, "--save", o.save);
+  if (o.save.ends_with('/'))
+    throw UserError(
+        str("[probe] --save ", o.save, ": name what the files' names begin with, such as ", o.save, "sst2"));
+  if (!o.save.empty()) check_place(command, "--save", o.save + "-train.safetensors");
   check_probe(o.probe);
 }
 

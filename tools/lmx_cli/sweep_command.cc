@@ -204,7 +204,7 @@ void run(const CLI::App& command, const Options& o) {
   if (o.recipe.empty() && !o.resume.empty())
     refuse_given(command, {"--seeds", "--halving", "--random", "--random-seed", "--config-dir"},
                  "with --resume and no recipe: a sweep goes on as it was asked");
-  if (o.maximize && o.metric.empty() && !o.resume.empty()) refuse_given(command, {"--maximize"}, "without --metric");
+  if (o.metric.empty() && !o.resume.empty()) refuse_given(command, {"--maximize"}, "without --metric");
   if (o.recipe.empty() && (o.resume.empty() || o.resume == "auto"))
     throw UserError("[sweep] a recipe is needed: lmx sweep RECIPE key=1,2,3; or --resume DIR with a sweep's folder");
   if (o.resume.empty() || !o.launcher.empty()) check_scheduler(o, o.launcher == "slurm");

@@ -41,6 +41,7 @@ class LMX_API Mistakes {
       return false;
     }
   }
+  const std::vector<std::string>& messages() const { return messages_; }
   void throw_any() const;  // what was kept: one error as it is, several as SeveralMistakes; nothing where all went well
 
  private:

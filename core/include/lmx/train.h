@@ -134,6 +134,9 @@ struct RunResult {
 // UserError: a wrong recipe, missing data, a run that cannot be resumed. RunError: diverged, a full disk.
 LMX_API RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options);
 
+// For a file that is written behind long work. UserError "`what`: cannot write `path`: why".
+LMX_API void require_writable(const std::string& what, const std::string& path);
+
 // Parameter count, memory estimate and data check: what `lmx run --dry-run` prints.
 LMX_API std::string dry_run(const Node& composed, const std::string& name);
 

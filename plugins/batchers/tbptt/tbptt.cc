@@ -78,7 +78,7 @@ class Shards : public Batcher {
         reshuffle_(config.reshuffle),
         count_(std::max(config.shards, env.global_batch)),
         first_(drawn(0)) {
-    windows_ = std::max<int64_t>(0, least_length() - 1) / length_;
+    windows_ = (least_length() - 1) / length_;
     if (windows_ > 0) return;
     throw UserError(str("[tbptt] a shard is shorter than a sequence: of the ", env.split, " split's ",
                         env.tokens.size(), " tokens in ", count_, " shards (", path, ".shards ", config.shards,
