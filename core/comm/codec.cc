@@ -54,8 +54,10 @@ class Plain final : public Codec {
   void encode(const float* values, int64_t rows, int64_t width, std::byte* out) const override {
     if (rows * width > 0) std::memcpy(out, values, static_cast<size_t>(bytes(rows, width)));
   }
-  void decode(const std::byte* in, int64_t rows, int64_t width, float* out) const override {
-    if (rows * width > 0) std::memcpy(out, in, static_cast<size_t>(bytes(rows, width)));
+  void decode_rows(const std::byte* in, int64_t, int64_t width, int64_t first, int64_t last,
+                   float* out) const override {
+    if (last * width > first * width)
+      std::memcpy(out, in + bytes(first, width), static_cast<size_t>(bytes(last - first, width)));
   }
   void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const override {
     const auto* x = reinterpret_cast<const float*>(in);
@@ -71,8 +73,9 @@ class Brain final : public Codec {
   void encode(const float* values, int64_t rows, int64_t width, std::byte* out) const override {
     to_bf16(values, reinterpret_cast<bfloat16*>(out), rows * width);
   }
-  void decode(const std::byte* in, int64_t rows, int64_t width, float* out) const override {
-    from_bf16(reinterpret_cast<const bfloat16*>(in), out, rows * width);
+  void decode_rows(const std::byte* in, int64_t, int64_t width, int64_t first, int64_t last,
+                   float* out) const override {
+    from_bf16(reinterpret_cast<const bfloat16*>(in) + first * width, out, (last - first) * width);
   }
   void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const override {
     const auto* x = reinterpret_cast<const bfloat16*>(in);

@@ -50,9 +50,10 @@ class Half final : public Codec {
              [&](const float* from, uint16_t* to) { store(to, _mm256_mul_ps(_mm256_loadu_ps(from), scale)); });
   }
 
-  void decode(const std::byte* in, int64_t rows, int64_t width, float* out) const override {
+  void decode_rows(const std::byte* in, int64_t, int64_t width, int64_t first, int64_t last,
+                   float* out) const override {
     const __m256 inverse = _mm256_set1_ps(inverse_);
-    by_eight(reinterpret_cast<const uint16_t*>(in), out, rows * width,
+    by_eight(reinterpret_cast<const uint16_t*>(in) + first * width, out, (last - first) * width,
              [&](const uint16_t* from, float* to) { _mm256_storeu_ps(to, _mm256_mul_ps(load(from), inverse)); });
   }
 

@@ -7,12 +7,10 @@
 
 #include "comm/codecs.h"
 #include "lmx/error.h"
-#include "lmx/parallel.h"
 
 namespace lmx::comm {
 namespace {
 
-constexpr int64_t kBlock = 4096;
 constexpr int kLanes = 8;
 
 struct Counts {
@@ -20,7 +18,7 @@ struct Counts {
   double error = 0, norm = 0;
 };
 
-// Sums side by side, of at most kBlock values, so that f32 and i32 suffice.
+// Sums side by side, of a strip's values, so that f32 and i32 suffice.
 struct Lanes {
   __m256 error = _mm256_setzero_ps(), norm = _mm256_setzero_ps();
   __m256i underflow = _mm256_setzero_si256(), overflow = _mm256_setzero_si256();
@@ -81,28 +79,16 @@ Counts compare(const float* before, const float* after, float* residual, int64_t
 
 void account(const Codec& codec, const float* values, int64_t rows, int64_t width, const std::byte* encoded,
              CodecHealth& health, float* residual) {
-  const int64_t n = rows * width, blocks = (n + kBlock - 1) / kBlock;
-  if (n == 0) return;
-  std::vector<float> whole;
-  if (!codec.elementwise()) {
-    whole.resize(static_cast<size_t>(n));
-    codec.decode(encoded, rows, width, whole.data());
-  }
-  const int64_t size = codec.bytes(1, 1);
-  std::vector<Counts> counts(static_cast<size_t>(blocks));
-  parallel_for(blocks, 8, [&](int64_t first, int64_t last) {
-    std::vector<float> part(codec.elementwise() ? kBlock : 0);
-    for (int64_t block = first; block < last; ++block) {
-      const int64_t begin = block * kBlock, m = std::min(kBlock, n - begin);
-      const float* decoded = whole.data() + begin;
-      if (codec.elementwise()) {
-        codec.decode(encoded + begin * size, m, 1, part.data());
-        decoded = part.data();
-      }
-      counts[static_cast<size_t>(block)] = compare(values + begin, decoded, residual ? residual + begin : nullptr, m);
-    }
+  if (rows * width == 0) return;
+  if (codec.elementwise()) rows *= width, width = 1;
+  const int64_t strip = strip_rows(width);
+  std::vector<Counts> counts(static_cast<size_t>((rows + strip - 1) / strip));
+  decode_strips(codec, encoded, rows, width, [&](int64_t first, int64_t last, const float* decoded) {
+    const int64_t at = first * width;
+    counts[static_cast<size_t>(first / strip)] =
+        compare(values + at, decoded, residual ? residual + at : nullptr, (last - first) * width);
   });
-  health.values += n;
+  health.values += rows * width;
   for (const Counts& c : counts) {
     health.underflow += c.underflow;
     health.overflow += c.overflow;

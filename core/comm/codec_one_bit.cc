@@ -92,30 +92,34 @@ uint32_t bits_at(const uint8_t* bits, int64_t bytes, int64_t bit) {
   return (two >> (bit % kLanes)) & 0xFF;
 }
 
-// A row's values, chosen by its bits.
+// A row's values, chosen by its bits. The block may lie at any byte of a message.
 struct Columns {
-  const float* means;
+  const std::byte* means;
   int64_t width;
+  __m256 load(int64_t c) const { return _mm256_loadu_ps(reinterpret_cast<const float*>(means + c * 4)); }
   __m256 eight(int64_t c, uint32_t bits) const {
     const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     const __m256i set = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits)), lane);
     const __m256 mask = _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane));
-    return _mm256_blendv_ps(_mm256_loadu_ps(means + width + c), _mm256_loadu_ps(means + c), mask);
+    return _mm256_blendv_ps(load(width + c), load(c), mask);
   }
-  float one(int64_t c, uint32_t bits) const { return bits & 1 ? means[c] : means[width + c]; }
+  float one(int64_t c, uint32_t bits) const {
+    float v;
+    std::memcpy(&v, means + (bits & 1 ? c : width + c) * 4, sizeof v);
+    return v;
+  }
 };
 
+// Rows [first, last) of a block become `out`, or are added to it.
 template <bool kAdd>
-void take_rows(const std::byte* in, int64_t rows, int64_t width, float* out) {
-  // The block may lie at any byte of a message.
-  std::vector<float> means(static_cast<size_t>(2 * width));
-  std::memcpy(means.data(), in, means.size() * sizeof(float));
-  const auto* bits = reinterpret_cast<const uint8_t*>(in) + means.size() * sizeof(float);
+void take_rows(const std::byte* in, int64_t rows, int64_t width, int64_t first, int64_t last, float* out) {
+  const auto* bits = reinterpret_cast<const uint8_t*>(in + 2 * width * 4);
   const int64_t bytes = (rows * width + kLanes - 1) / kLanes;
-  const Columns columns{means.data(), width};
-  parallel_for(rows, std::max<int64_t>(1, kCodecGrain / std::max<int64_t>(width, 1)), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      float* row = out + r * width;
+  const Columns columns{in, width};
+  const int64_t grain = std::max<int64_t>(1, kCodecGrain / std::max<int64_t>(width, 1));
+  parallel_for(last - first, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t r = first + begin; r < first + end; ++r) {
+      float* row = out + (r - first) * width;
       int64_t c = 0;
       for (; c + kLanes <= width; c += kLanes) {
         const __m256 v = columns.eight(c, bits_at(bits, bytes, r * width + c));
@@ -144,11 +148,12 @@ class OneBit final : public Codec {
     std::memcpy(out, means.data(), means.size() * sizeof(float));
     pack_signs(values, rows * width, reinterpret_cast<uint8_t*>(out) + means.size() * sizeof(float));
   }
-  void decode(const std::byte* in, int64_t rows, int64_t width, float* out) const override {
-    if (rows * width > 0) take_rows<false>(in, rows, width, out);
+  void decode_rows(const std::byte* in, int64_t rows, int64_t width, int64_t first, int64_t last,
+                   float* out) const override {
+    if (width > 0) take_rows<false>(in, rows, width, first, last, out);
   }
   void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const override {
-    if (rows * width > 0) take_rows<true>(in, rows, width, sum);
+    if (rows * width > 0) take_rows<true>(in, rows, width, 0, rows, sum);
   }
 };
 

@@ -66,12 +66,6 @@ RowOrder order_rows(std::span<const int32_t> index, int64_t width, int ranks) {
   return order;
 }
 
-void pack(const float* block, int64_t width, const Part& part, float* to) {
-  each_row(part, [&](int64_t i) {
-    std::copy_n(block + (part.row + i) * width + part.column, part.columns, to + i * part.columns);
-  });
-}
-
 void unpack(const float* from, const Part& part, float* block, int64_t width) {
   each_row(part, [&](int64_t i) {
     std::copy_n(from + i * part.columns, part.columns, block + (part.row + i) * width + part.column);

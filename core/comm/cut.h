@@ -34,8 +34,7 @@ struct RowOrder {
 };
 LMX_API RowOrder order_rows(std::span<const int32_t> index, int64_t width, int ranks);
 
-// A part (rows, columns) out of its block (..., width), and back.
-void pack(const float* block, int64_t width, const Part& part, float* to);
+// A part (rows, columns) into its block (..., width).
 void unpack(const float* from, const Part& part, float* block, int64_t width);
 // What two parts of a block have in common.
 void copy_common(const float* from, const Part& a, float* to, const Part& b);

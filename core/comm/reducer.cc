@@ -22,16 +22,20 @@ namespace {
 struct Way {
   const std::string* name = nullptr;
   int64_t width = 1;
-  Tensor own = {};                   // with feedback it becomes what encoding it lost
-  std::vector<Part> own_parts = {};  // of `own`, by the rank that they go to
-  std::vector<Part> sum_parts = {};  // of the sum, by the rank that makes it
+  Tensor own = {};                       // (rows, width)
+  std::vector<int64_t> own_places = {};  // of the rows in the order in which they travel; empty: as they are
+  std::vector<Part> own_parts = {};      // in that order, by the rank that they go to
+  comm::Residuals::Rows residual = {};   // with feedback, in that order
+  std::vector<Part> sum_parts = {};      // of the sum, by the rank that makes it
   bool feedback = false;
   bool table = false;
-  std::vector<int32_t> own_index = {};  // of a table: of each row of `own`,
-  std::vector<int32_t> sum_index = {};  // and of each that this rank sums
+  std::vector<int32_t> sum_index = {};   // of a table: of each row that this rank sums
   std::vector<int64_t> sum_places = {};  // of all ranks' sums, in the order of their parts: which row of the index
   // Of a table of which ranks bring different rows: by rank, the places among those that this one sums.
   std::vector<std::vector<int64_t>> places = {};
+  const float* own_row(int64_t i) const {
+    return own.data<float>() + (own_places.empty() ? i : own_places[static_cast<size_t>(i)]) * width;
+  }
   int64_t rows_from(size_t rank, const Part& mine) const {
     return places.empty() ? mine.rows : static_cast<int64_t>(places[rank].size());
   }
@@ -87,11 +91,11 @@ struct Reducer::Impl {
                 const GatheredIndices* gathered);
   Tensor exchange(Context& ctx, std::span<Way> ways);
   std::vector<Tensor> encode(Context& ctx, std::span<Way> ways);
-  void encode_part(Context& ctx, Way& w, const Part& part, std::byte* to);
-  void keep(Context& ctx, const Way& w, Side side, const std::vector<int32_t>& index, const Tensor& lost);
+  void encode_part(Context& ctx, const Way& w, const Part& part, std::byte* to);
+  void encode_block(const Way& w, const float* values, int64_t rows, int64_t columns, std::byte* to, float* lost);
   Tensor encode_sums(Context& ctx, std::span<Way> ways, std::span<const Tensor> received);
   void encode_sum(Context& ctx, const Way& w, Tensor sum, std::byte* to);
-  void add_from(Context& ctx, const Way& w, size_t rank, const std::byte* part, Tensor& sum) const;
+  void add_from(const Way& w, size_t rank, const std::byte* part, Tensor& sum) const;
   Tensor decode(Context& ctx, std::span<const Way> ways, const Tensor& encoded) const;
   Tensor reduce_own_rows(Context& ctx, const std::string& name, const RowSparse& own, const std::vector<int32_t>& index,
                          const GatheredIndices* gathered);
@@ -108,11 +112,7 @@ Way Reducer::Impl::dense_way(Context& ctx, const std::string& name, const Tensor
   Way w{.name = &name, .width = codec->elementwise() ? 1 : row_width(own.shape()), .feedback = codec->feedback()};
   const int64_t rows = w.width ? own.numel() / w.width : 0;
   w.own = own.reshape({rows, w.width});
-  if (w.feedback) {
-    w.own = ctx.empty({rows, w.width}, DType::f32, MemClass::communication);
-    w.own.copy_from(own.reshape({rows, w.width}));
-    residuals.add(Side::push, name, w.own);
-  }
+  if (w.feedback) w.residual = residuals.exchange(ctx, Side::push, name, rows, w.width);
   for (int r = 0; r < ctx.comm->size(); ++r) w.own_parts.push_back(comm::part_of(rows, w.width, r, ctx.comm->size()));
   w.sum_parts = w.own_parts;
   return w;
@@ -125,15 +125,19 @@ Way Reducer::Impl::table_way(Context& ctx, const std::string& name, const RowSpa
   Way w{.name = &name, .width = row_width(own.rows.shape()), .feedback = config.residual == "rows", .table = true};
   const comm::RowOrder mine = comm::order_rows(own.indices, w.width, ranks),
                        all = comm::order_rows(index, w.width, ranks);
-  w.own = in_order(ctx, own.rows, mine.places);
+  w.own = own.rows.reshape({own.rows.dim(0), w.width});
+  w.own_places = mine.places;
   w.own_parts = mine.parts;
   w.sum_parts = all.parts;
-  for (const int64_t place : mine.places) w.own_index.push_back(own.indices[static_cast<size_t>(place)]);
   const Part& summed = w.sum_parts[static_cast<size_t>(ctx.comm->rank())];
   w.sum_places = all.places;
   for (int64_t i = summed.row; i < summed.row + summed.rows; ++i)
     w.sum_index.push_back(index[static_cast<size_t>(w.sum_places[static_cast<size_t>(i)])]);
-  if (w.feedback) residuals.add_rows(Side::push, name, w.own_index, w.own);
+  if (w.feedback) {
+    std::vector<int32_t> rows;
+    for (const int64_t place : mine.places) rows.push_back(own.indices[static_cast<size_t>(place)]);
+    w.residual = residuals.exchange_rows(ctx, Side::push, name, rows, w.width);
+  }
   if (gathered && comm::table_by_columns(w.width, ranks)) {
     w.places = ctx.comm->once<std::vector<std::vector<int64_t>>>([&] { return places_of(*gathered, index); });
   } else if (gathered) {
@@ -143,18 +147,32 @@ Way Reducer::Impl::table_way(Context& ctx, const std::string& name, const RowSpa
 }
 
 // Of the own values those that another rank sums; and what that lost.
-void Reducer::Impl::encode_part(Context& ctx, Way& w, const Part& part, std::byte* to) {
-  float* values = w.own.data<float>() + part.row * w.width;
-  const bool whole = part.columns == w.width;
-  Tensor packed;
-  if (!whole) {
-    packed = ctx.empty({part.rows, part.columns}, DType::f32, MemClass::communication);
-    values = packed.data<float>();
-    comm::pack(w.own.data<float>(), w.width, part, values);
-  }
-  codec->encode(values, part.rows, part.columns, to);
-  comm::account(*codec, values, part.rows, part.columns, to, health[*w.name], w.feedback ? values : nullptr);
-  if (w.feedback && !whole) comm::unpack(values, part, w.own.data<float>(), w.width);
+void Reducer::Impl::encode_part(Context& ctx, const Way& w, const Part& part, std::byte* to) {
+  const int64_t columns = part.columns, grain = std::max<int64_t>(1, comm::kCodecGrain / std::max<int64_t>(columns, 1));
+  if (!w.feedback && columns == w.width && w.own_places.empty())
+    return encode_block(w, w.own_row(part.row), part.rows, columns, to, nullptr);
+  Tensor packed = ctx.empty({part.rows, columns}, DType::f32, MemClass::communication);
+  float* values = packed.data<float>();
+  parallel_for(part.rows, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      std::copy_n(w.own_row(part.row + i) + part.column, columns, values + i * columns);
+      const float* kept = w.feedback ? w.residual.before[static_cast<size_t>(part.row + i)] : nullptr;
+      if (kept) add_row(values + i * columns, kept + part.column, columns);
+    }
+  });
+  encode_block(w, values, part.rows, columns, to, w.feedback ? values : nullptr);
+  if (!w.feedback) return;
+  parallel_for(part.rows, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      std::copy_n(values + i * columns, columns, w.residual.now[static_cast<size_t>(part.row + i)] + part.column);
+  });
+}
+
+// `lost`: becomes what encoding loses; it may be the values.
+void Reducer::Impl::encode_block(const Way& w, const float* values, int64_t rows, int64_t columns, std::byte* to,
+                                 float* lost) {
+  codec->encode(values, rows, columns, to);
+  comm::account(*codec, values, rows, columns, to, health[*w.name], lost);
 }
 
 // A message for each rank, of the parts of every block that it sums.
@@ -165,7 +183,7 @@ std::vector<Tensor> Reducer::Impl::encode(Context& ctx, std::span<Way> ways) {
     for (const Way& w : ways) total += bytes(w.own_parts[r]);
     messages.push_back(ctx.empty({total}, DType::u8, MemClass::communication));
     auto* to = static_cast<std::byte*>(messages.back().raw());
-    for (Way& w : ways) {
+    for (const Way& w : ways) {
       encode_part(ctx, w, w.own_parts[r], to);
       to += bytes(w.own_parts[r]);
     }
@@ -173,24 +191,15 @@ std::vector<Tensor> Reducer::Impl::encode(Context& ctx, std::span<Way> ways) {
   return messages;
 }
 
-// `index`: of a table's rows.
-void Reducer::Impl::keep(Context& ctx, const Way& w, Side side, const std::vector<int32_t>& index, const Tensor& lost) {
-  if (!w.feedback) return;
-  w.table ? residuals.keep_rows(ctx, side, *w.name, index, lost) : residuals.keep(side, *w.name, lost);
-}
-
-void Reducer::Impl::add_from(Context& ctx, const Way& w, size_t rank, const std::byte* part, Tensor& sum) const {
+void Reducer::Impl::add_from(const Way& w, size_t rank, const std::byte* part, Tensor& sum) const {
   const int64_t columns = sum.dim(1);
   if (w.places.empty()) return codec->add(part, sum.dim(0), columns, sum.data<float>());
   const std::vector<int64_t>& places = w.places[rank];
-  Tensor rows = ctx.empty({static_cast<int64_t>(places.size()), columns}, DType::f32, MemClass::communication);
-  codec->decode(part, rows.dim(0), columns, rows.data<float>());
-  parallel_for(rows.dim(0), std::max<int64_t>(1, comm::kCodecGrain / std::max<int64_t>(columns, 1)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i)
-                   add_row(sum.data<float>() + places[static_cast<size_t>(i)] * columns,
-                           rows.data<float>() + i * columns, columns);
-               });
+  comm::decode_strips(*codec, part, static_cast<int64_t>(places.size()), columns,
+                      [&](int64_t first, int64_t last, const float* rows) {
+                        for (int64_t i = first; i < last; ++i, rows += columns)
+                          add_row(sum.data<float>() + places[static_cast<size_t>(i)] * columns, rows, columns);
+                      });
 }
 
 // What the last sum of this part lost joins this one.
@@ -198,9 +207,9 @@ void Reducer::Impl::encode_sum(Context& ctx, const Way& w, Tensor sum, std::byte
   if (w.feedback)
     w.table ? residuals.add_rows(Side::sum, *w.name, w.sum_index, sum) : residuals.add(Side::sum, *w.name, sum);
   auto* values = sum.data<float>();
-  codec->encode(values, sum.dim(0), sum.dim(1), to);
-  comm::account(*codec, values, sum.dim(0), sum.dim(1), to, health[*w.name], w.feedback ? values : nullptr);
-  keep(ctx, w, Side::sum, w.sum_index, sum);
+  encode_block(w, values, sum.dim(0), sum.dim(1), to, w.feedback ? values : nullptr);
+  if (w.feedback)
+    w.table ? residuals.keep_rows(ctx, Side::sum, *w.name, w.sum_index, sum) : residuals.keep(Side::sum, *w.name, sum);
 }
 
 // The sums that this rank makes, encoded.
@@ -215,7 +224,7 @@ Tensor Reducer::Impl::encode_sums(Context& ctx, std::span<Way> ways, std::span<c
     const Part& mine = w.sum_parts[me];
     Tensor sum = ctx.zeros({mine.rows, mine.columns}, DType::f32, MemClass::communication);
     for (size_t r = 0; r < received.size(); ++r) {
-      add_from(ctx, w, r, static_cast<const std::byte*>(received[r].raw()) + at[r], sum);
+      add_from(w, r, static_cast<const std::byte*>(received[r].raw()) + at[r], sum);
       at[r] += codec->bytes(w.rows_from(r, mine), mine.columns);
     }
     encode_sum(ctx, w, std::move(sum), to);
@@ -238,9 +247,9 @@ Tensor Reducer::Impl::decode(Context& ctx, std::span<const Way> ways, const Tens
       if (part.columns == w.width) {
         codec->decode(from, part.rows, part.columns, block + part.row * w.width);
       } else {
-        Tensor packed = ctx.empty({part.rows, part.columns}, DType::f32, MemClass::communication);
-        codec->decode(from, part.rows, part.columns, packed.data<float>());
-        comm::unpack(packed.data<float>(), part, block, w.width);
+        comm::decode_strips(*codec, from, part.rows, part.columns, [&](int64_t first, int64_t last, const float* rows) {
+          comm::unpack(rows, {part.row + first, last - first, part.column, part.columns}, block, w.width);
+        });
       }
       from += bytes(part);
       for (const Part& p : w.sum_parts) block += p.rows * p.columns;
@@ -259,7 +268,7 @@ Tensor Reducer::Impl::exchange(Context& ctx, std::span<Way> ways) {
     }
   }
   std::vector<Tensor> parts = encode(ctx, ways);
-  for (Way& w : ways) keep(ctx, w, Side::push, w.own_index, std::exchange(w.own, {}));
+  for (Way& w : ways) w.own = {}, w.residual = {};
   parts = ctx.comm->all_to_all(std::move(parts), from, group);
   const Tensor own = encode_sums(ctx, ways, parts);
   parts.clear();

@@ -87,7 +87,36 @@ void Residuals::add_rows(Side side, const std::string& name, std::span<const int
 void Residuals::keep_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index,
                           const Tensor& lost) {
   if (index.empty() || lost.numel() == 0) return;
-  table(side, name, lost.numel() / static_cast<int64_t>(index.size())).replace(ctx, index, lost.data<float>());
+  const int64_t width = lost.numel() / static_cast<int64_t>(index.size());
+  const float* values = lost.data<float>();
+  for (float* row : table(side, name, width).exchange(ctx, index)) {
+    std::copy_n(values, width, row);
+    values += width;
+  }
+}
+
+Residuals::Rows Residuals::exchange(Context& ctx, Side side, const std::string& name, int64_t rows, int64_t width) {
+  Rows all;
+  if (rows * width == 0) return all;
+  const Shape shape{rows, width};
+  keep(side, name, ctx.empty(shape, DType::f32, MemClass::communication));
+  Kept& kept = of(side).dense[name];
+  if (kept.before.defined() && !(kept.before.shape() == shape)) misfit(name, kept.before.shape(), shape);
+  for (int64_t i = 0; i < rows; ++i) {
+    all.before.push_back(kept.before.defined() ? std::as_const(kept.before).data<float>() + i * width : nullptr);
+    all.now.push_back(kept.now.data<float>() + i * width);
+  }
+  return all;
+}
+
+Residuals::Rows Residuals::exchange_rows(Context& ctx, Side side, const std::string& name,
+                                         std::span<const int32_t> index, int64_t width) {
+  Rows all;
+  if (index.empty() || width == 0) return all;
+  RowStore& store = table(side, name, width);
+  for (const int32_t row : index) all.before.push_back(store.find(row));
+  all.now = store.exchange(ctx, index);
+  return all;
 }
 
 void Residuals::commit() {

@@ -26,6 +26,14 @@ class Residuals {
   // The same for rows of a table: values (index.size(), columns). Other rows stay as they are.
   void add_rows(Side side, const std::string& name, std::span<const int32_t> index, Tensor& values) const;
   void keep_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index, const Tensor& lost);
+  // By row of a block: what is kept (null: nothing), to be added, and where to keep what is lost instead. All of `now`
+  // is to be written; both hold until the next call for the block.
+  struct Rows {
+    std::vector<const float*> before;
+    std::vector<float*> now;
+  };
+  Rows exchange(Context& ctx, Side side, const std::string& name, int64_t rows, int64_t width);
+  Rows exchange_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index, int64_t width);
   void commit();
   void discard();
   // For a run on one rank, which encodes nothing: the gradient with what was kept of it, which is then forgotten.

@@ -1,17 +1,36 @@
 #include "comm/row_store.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lmx/error.h"
 #include "lmx/parallel.h"
 
 namespace lmx::comm {
 
-float* RowStore::slot(int64_t i) {
+float* RowStore::slot(int32_t i) {
   return pages_[static_cast<size_t>(i / kPage)].data<float>() + i % kPage * width_;
 }
-const float* RowStore::slot(int64_t i) const {
+const float* RowStore::slot(int32_t i) const {
   return pages_[static_cast<size_t>(i / kPage)].data<float>() + i % kPage * width_;
+}
+
+int32_t RowStore::take_slot(Context& ctx) {
+  if (free_.empty()) {
+    const auto first = static_cast<int32_t>(static_cast<int64_t>(pages_.size()) * kPage);
+    pages_.push_back(ctx.empty({kPage, width_}, DType::f32, MemClass::communication));
+    for (int32_t i = kPage; i-- > 0;) free_.push_back(first + i);
+  }
+  const int32_t taken = free_.back();
+  free_.pop_back();
+  return taken;
+}
+
+int32_t& RowStore::where(int32_t row) {
+  LMX_CHECK(row >= 0, "row ", row);
+  const auto r = static_cast<size_t>(row);
+  if (r >= where_.size()) where_.resize(r + 1, -1);
+  return where_[r];
 }
 
 const float* RowStore::find(int32_t row) const {
@@ -20,47 +39,40 @@ const float* RowStore::find(int32_t row) const {
 }
 
 float* RowStore::at(Context& ctx, int32_t row) {
-  LMX_CHECK(row >= 0, "row ", row);
-  const auto r = static_cast<size_t>(row);
-  if (find(row)) return slot(where_[r]);
-  if (r >= where_.size()) where_.resize(r + 1, -1);
-  if (used_ == static_cast<int64_t>(pages_.size()) * kPage)
-    pages_.push_back(ctx.zeros({kPage, width_}, DType::f32, MemClass::communication));
-  where_[r] = static_cast<int32_t>(used_);
-  return slot(used_++);
+  int32_t& at = where(row);
+  if (at < 0) {
+    at = take_slot(ctx);
+    std::fill_n(slot(at), width_, 0.0f);
+  }
+  return slot(at);
 }
 
-void RowStore::replace(Context& ctx, std::span<const int32_t> index, const float* values) {
-  before_ = {{index.begin(), index.end()}, {}, used_};
-  before_.values = ctx.empty({static_cast<int64_t>(index.size()), width_}, DType::f32, MemClass::communication);
-  float* old = before_.values.data<float>();
+std::vector<float*> RowStore::exchange(Context& ctx, std::span<const int32_t> index) {
+  commit();
+  std::vector<float*> rows;
+  rows.reserve(index.size());
   for (const int32_t row : index) {
-    float* to = at(ctx, row);
-    old = std::copy_n(to, width_, old);
-    std::copy_n(values, width_, to);
-    values += width_;
+    int32_t& at = where(row);
+    replaced_.push_back({row, at});
+    at = take_slot(ctx);
+    rows.push_back(slot(at));
   }
+  return rows;
 }
 
-// Rows that came with the last replace() have the last slots.
+void RowStore::commit() {
+  for (const Replaced& r : replaced_)
+    if (r.slot >= 0) free_.push_back(r.slot);
+  replaced_.clear();
+}
+
 void RowStore::discard() {
-  const float* old = before_.values.defined() ? before_.values.data<float>() : nullptr;
-  for (const int32_t row : before_.index) {
-    int32_t& where = where_[static_cast<size_t>(row)];
-    std::copy_n(old, width_, slot(where));  // zeros where the row is new
-    old += width_;
-    if (where >= before_.used) where = -1;
-  }
-  if (old) used_ = before_.used;
-  before_ = {};
+  for (const Replaced& r : replaced_) free_.push_back(std::exchange(where(r.row), r.slot));
+  replaced_.clear();
 }
 
 void RowStore::forget(int32_t row) {
-  if (!find(row)) return;
-  float* values = slot(where_[static_cast<size_t>(row)]);
-  std::fill(values, values + width_, 0.0f);
-  where_[static_cast<size_t>(row)] =
-      -1;  // its slot stays unused: rows are forgotten once, when several ranks become one
+  if (find(row)) free_.push_back(std::exchange(where(row), -1));
 }
 
 std::vector<int32_t> RowStore::kept() const {
@@ -71,13 +83,15 @@ std::vector<int32_t> RowStore::kept() const {
 }
 
 void RowStore::rescale(double factor) {
-  for (Tensor& page : pages_)
-    for (float& v : page.values<float>()) v *= static_cast<float>(factor);
+  for (const int32_t row : kept())
+    for (float& v : std::span(slot(where_[static_cast<size_t>(row)]), static_cast<size_t>(width_)))
+      v *= static_cast<float>(factor);
 }
 
 double RowStore::squares() const {
   double sum = 0;
-  for (const Tensor& page : pages_) sum += sum_of_squares(page.values<float>());
+  for (const int32_t row : kept())
+    sum += sum_of_squares(std::span<const float>(find(row), static_cast<size_t>(width_)));
   return sum;
 }
 

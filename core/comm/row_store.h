@@ -10,7 +10,8 @@
 
 namespace lmx::comm {
 
-// Room is made some rows at a time, counted as communication.
+// Room is made some rows at a time, counted as communication; what exchange() replaces
+// is kept until commit(), so there is room for a step's rows twice.
 class RowStore {
  public:
   RowStore() = default;
@@ -20,10 +21,10 @@ class RowStore {
   const float* find(int32_t row) const;
   // A row of zeros where there was none.
   float* at(Context& ctx, int32_t row);
-  // Stores (index.size(), width) values; what was there before can come back until commit().
-  void replace(Context& ctx, std::span<const int32_t> index, const float* values);
-  void commit() { before_ = {}; }
-  void discard();            // undoes the last replace(), if it was not committed
+  // New room for rows, to be written; what was there stays as it is and can come back until commit().
+  std::vector<float*> exchange(Context& ctx, std::span<const int32_t> index);
+  void commit();
+  void discard();            // undoes the last exchange(), if it was not committed
   void forget(int32_t row);  // sets it to zero; it is no longer saved
   double squares() const;
   void rescale(double factor);
@@ -34,17 +35,18 @@ class RowStore {
  private:
   static constexpr int64_t kPage = 256;
   std::vector<int32_t> kept() const;  // ascending
-  float* slot(int64_t i);
-  const float* slot(int64_t i) const;
-  int64_t width_ = 0, used_ = 0;
+  float* slot(int32_t i);
+  const float* slot(int32_t i) const;
+  int32_t take_slot(Context& ctx);  // of any values
+  int32_t& where(int32_t row);
+  int64_t width_ = 0;
   std::vector<Tensor> pages_;
   std::vector<int32_t> where_;  // slot of a row, or -1
-  struct Before {
-    std::vector<int32_t> index;
-    Tensor values;
-    int64_t used = 0;
+  std::vector<int32_t> free_;   // slots of no row
+  struct Replaced {
+    int32_t row, slot;  // where it was, or -1
   };
-  Before before_;
+  std::vector<Replaced> replaced_;  // since commit()
 };
 
 }  // namespace lmx::comm

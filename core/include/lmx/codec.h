@@ -66,7 +66,12 @@ class LMX_API Codec {
   virtual const char* name() const = 0;
   virtual int64_t bytes(int64_t rows, int64_t width) const = 0;  // of an encoded block
   virtual void encode(const float* values, int64_t rows, int64_t width, std::byte* out) const = 0;
-  virtual void decode(const std::byte* in, int64_t rows, int64_t width, float* out) const = 0;
+  // Rows [first, last) of an encoded block.
+  virtual void decode_rows(const std::byte* in, int64_t rows, int64_t width, int64_t first, int64_t last,
+                           float* out) const = 0;
+  void decode(const std::byte* in, int64_t rows, int64_t width, float* out) const {
+    decode_rows(in, rows, width, 0, rows, out);
+  }
   // sum += decoded, in the precision in which the codec reduces.
   virtual void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const = 0;
   virtual bool elementwise() const { return true; }  // each value by itself: blocks may be cut and joined at will
