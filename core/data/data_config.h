@@ -40,7 +40,8 @@ struct TextConfig {
             "where not given");
     f.field("valid_fraction", valid_fraction, "of the lines that become the validation split", {0, 0.9});
     f.field("test_fraction", test_fraction, "of the lines that become the test split", {0, 0.9});
-    f.field("train_fraction", train_fraction, "of the training split's lines that are used", {0, 1, true});
+    f.field("train_fraction", train_fraction,
+            "of the training split's lines that are trained on; the vocabulary is that of all", {0, 1, true});
     f.field("split_seed", split_seed, "which lines those are; the same on every machine", kNonNegative);
     f.field("cache_dir", cache_dir,
             "where prepared data is kept; empty: LMX_CACHE_DIR, $XDG_CACHE_HOME/lmx or ~/.cache/lmx");

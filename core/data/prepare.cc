@@ -49,6 +49,7 @@ struct Sentence {
   const std::vector<std::string_view>& words;
   int64_t tokens;
   int64_t line;  // over all files
+  bool used;     // false: of the training split, but not of the fraction of it that is trained on
 };
 
 // Whether the training split uses the line: a smaller fraction uses some of a larger one's.
@@ -65,7 +66,6 @@ void for_each_sentence(const Text& text, const Chunk& chunk, Worker& worker, Vis
   for_each_record(file, chunk, [&](const Record& record) {
     const int64_t line = chunk.first_line + record.line;
     const Split split = split_of_line(settings, chunk.split, line);
-    if (split == Split::train && !trains(settings, line)) return;
     if (static_cast<size_t>(line) < text.repeated.size() && text.repeated[static_cast<size_t>(line)]) return;
     const std::string_view cleaned = worker.cleaner.clean(record.text);
     worker.invalid += settings.puri && find_invalid_utf8(record.text) != kValidUtf8;
@@ -75,7 +75,8 @@ void for_each_sentence(const Text& text, const Chunk& chunk, Worker& worker, Vis
       refuse_invalid_utf8(file, chunk, record.raw);
     if (settings.rules.unit == Unit::word && worker.words.empty()) return;
     const size_t tokens = settings.rules.unit == Unit::byte ? cleaned.size() : worker.words.size();
-    visit(Sentence{split, cleaned, worker.words, static_cast<int64_t>(tokens), line});
+    visit(Sentence{split, cleaned, worker.words, static_cast<int64_t>(tokens), line,
+                   split != Split::train || trains(settings, line)});
   });
 }
 
@@ -94,18 +95,22 @@ std::vector<bool> find_repeated(const std::vector<SourceFile>& files, const Prep
 }
 
 struct Counts {
-  WordTable words;                   // of the training split
+  WordTable words;                   // of the whole training split, whatever fraction of it is used
+  int64_t lines = 0;                 // likewise
   std::array<int64_t, 256> bytes{};  // of it, too, where the unit is byte
   std::array<SplitCounts, kSplits> splits;
   int64_t invalid = 0;
 };
 
 void count_sentence(const Sentence& s, const PrepareSettings& settings, Counts& counts) {
-  SplitCounts& totals = counts.splits[static_cast<size_t>(s.split)];
-  ++totals.lines;
-  totals.words += s.tokens;
-  totals.bytes += static_cast<int64_t>(s.text.size()) + settings.end_of_line;
+  if (s.used) {
+    SplitCounts& totals = counts.splits[static_cast<size_t>(s.split)];
+    ++totals.lines;
+    totals.words += s.tokens;
+    totals.bytes += static_cast<int64_t>(s.text.size()) + settings.end_of_line;
+  }
   if (s.split != Split::train) return;
+  ++counts.lines;
   for (const std::string_view word : s.words) counts.words.add(word, 1);
   if (settings.rules.unit != Unit::byte) return;
   for (const char c : s.text) ++counts.bytes[static_cast<unsigned char>(c)];
@@ -126,6 +131,7 @@ Counts count_words(const Text& text) {
   for (size_t t = 1; t < counts.size(); ++t) {
     for (int64_t i = 0; i < counts[t].words.size(); ++i)
       all.words.add(counts[t].words.word(i), counts[t].words.count(i));
+    all.lines += counts[t].lines;
     for (size_t b = 0; b < all.bytes.size(); ++b) all.bytes[b] += counts[t].bytes[b];
     for (size_t s = 0; s < kSplits; ++s) {
       all.splits[s].lines += counts[t].splits[s].lines;
@@ -159,7 +165,7 @@ std::vector<Vocabulary::Entry> choose_words(const Counts& counts, const PrepareS
                                             PrepareReport& report) {
   const WordTable& table = counts.words;
   std::vector<int64_t> order;
-  int64_t unknown = 0, end_of_line = settings.end_of_line ? counts.splits[0].lines : 0;
+  int64_t unknown = 0, end_of_line = settings.end_of_line ? counts.lines : 0;
   for (int64_t i = 0; i < table.size(); ++i) {
     if (table.word(i) == kUnkWord)
       unknown += table.count(i);
@@ -234,7 +240,7 @@ void write_shards(const Text& text, const Vocabulary& vocabulary, const std::str
   auto encode = [&](Chunk& chunk, int thread) {
     std::array<Encoded, kSplits> encoded;
     for_each_sentence(text, chunk, workers[static_cast<size_t>(thread)], [&](const Sentence& s) {
-      encode_sentence(s, settings, vocabulary, encoded[static_cast<size_t>(s.split)]);
+      if (s.used) encode_sentence(s, settings, vocabulary, encoded[static_cast<size_t>(s.split)]);
     });
     if (!turnstile.wait_for(chunk.index)) return;
     for (size_t s = 0; s < kSplits; ++s) {

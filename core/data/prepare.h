@@ -21,11 +21,11 @@ struct PrepareSettings {
   TokenizerRules rules = {};
   bool puri = false;           // Cleaner's
   bool drop_repeated = false;  // strings that equal an earlier one, over all splits
-  int64_t vocab_size = 0;     // with <unk> and </s>; 0: every type
-  bool end_of_line = true;    // </s> after each line that holds a word, or after each string (as a byte: \n)
-  double valid_fraction = 0;  // of the lines
+  int64_t vocab_size = 0;      // with <unk> and </s>; 0: every type
+  bool end_of_line = true;     // </s> after each line that holds a word, or after each string (as a byte: \n)
+  double valid_fraction = 0;   // of the lines
   double test_fraction = 0;
-  double train_fraction = 1;  // of the training split's lines; the others are left out
+  double train_fraction = 1;  // of the training split's lines; of the others only the vocabulary knows
   uint64_t split_seed = 0;
   int threads = 1;
   size_t chunk_bytes = 4 << 20;

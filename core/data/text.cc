@@ -60,7 +60,10 @@ Json identity(const PrepareSettings& s, const std::vector<SourceFile>& files) {
   if (s.rules.unit != Unit::word) id["tokens"] = name_of(s.rules.unit);
   if (s.puri) id["preprocess"] = "puri";
   if (s.drop_repeated) id["deduplicate"] = true;
-  if (s.train_fraction < 1) id["train_fraction"] = s.train_fraction;
+  if (s.train_fraction < 1) {
+    id["train_fraction"] = s.train_fraction;
+    id["vocabulary"] = "of all";
+  }
   return id;
 }
 

@@ -27,8 +27,8 @@ LMX_API TextSources find_text(const TextConfig& config, const std::string& place
 // Prepares what the cache does not hold and maps it. With `all_types` the vocabulary is not cut and there is no </s>.
 LMX_API Dataset open_text(const TextConfig& config, const TextSources& sources, bool all_types);
 
-// The same of little text, without a trace in the cache where it is not prepared there: a fraction of a second. nullopt:
-// much text.
+// The same of little text, without a trace in the cache where it is not prepared there: a fraction of a second.
+// nullopt: much text.
 LMX_API std::optional<Dataset> open_little_text(const TextConfig& config, const TextSources& sources);
 
 struct TextCounts {

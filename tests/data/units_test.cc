@@ -186,6 +186,28 @@ TEST_F(Units, ShareOfTheTrainingLines) {
     EXPECT_NE(larger.find("\n" + line + "\n"), std::string::npos) << line;
 }
 
+// ... and so does the vocabulary: perplexities of shares are comparable.
+TEST_F(Units, ShareOfTheTrainingLinesKeepsTheVocabulary) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "line " + std::to_string(i % 100) + "\n";
+  write("a.txt", text);
+  for (const std::string more :
+       {"vocab_size: 60", "tokens: chars\nvocab_size: 12", "deduplicate: true\ntokens: chars\nvocab_size: 12"}) {
+    const auto open_share = [&](const std::string& share) {
+      return open_dataset(text_data(quoted("a.txt"), "valid_fraction: 0.1\ntrain_fraction: " + share + "\n" + more));
+    };
+    const Dataset all = open_share("1"), tenth = open_share("0.1");
+    EXPECT_LT(tenth.train.size(), all.train.size() / 4) << more;
+    EXPECT_EQ(tenth.types, all.types);
+    ASSERT_EQ(tenth.vocabulary.size(), all.vocabulary.size());
+    for (int32_t id = 0; id < tenth.vocabulary.size(); ++id) {
+      EXPECT_EQ(tenth.vocabulary.word(id), all.vocabulary.word(id));
+      EXPECT_EQ(tenth.vocabulary.count(id), all.vocabulary.count(id)) << tenth.vocabulary.word(id);
+    }
+    EXPECT_NE(tenth.hash, all.hash);
+  }
+}
+
 TEST_F(Units, SettingsThatDoNotGoTogether) {
   write("a.txt", "a\n");
   EXPECT_THAT(user_error([&] { open(quoted("a.txt"), "tokens: bytes\nvocab_size: 98"); }),
