@@ -43,6 +43,8 @@ SweepAxis axis_of(const Override& o, const config::Sources& sources) {
 
 // One of `sweep: {params: {optimizer.lr: "1e-3,3e-3", seed: [1, 2]}}`, which is written as an override.
 SweepAxis axis_of_param(const std::string& key, const Node& value, const config::Sources& sources) {
+  if (value.kind == Node::Kind::list && value.items.empty())
+    throw UserError(str(at(value.mark, "sweep.params"), key, " has no values; an empty list as its value is [[]]"));
   std::vector<std::string> texts;
   std::vector<Mark> marks;
   for (const Node& item : value.items) {

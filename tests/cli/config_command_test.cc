@@ -46,6 +46,8 @@ TEST(ConfigCommand, ExplainOfAKeyOrAPart) {
   const Outcome none = run_lmx({"config", kQuickstart, "--explain", "model.celsl"});
   EXPECT_EQ(none.code, 2);
   EXPECT_THAT(none.err, HasSubstr("no key 'model.celsl' (did you mean 'model.cells'?)"));
+  EXPECT_THAT(run_lmx({"config", kQuickstart, "--explain", "optimzer"}).err,
+              HasSubstr("no key 'optimzer' (did you mean 'optimizer'?)"));
 }
 
 TEST(ConfigCommand, ExplainOfAKeyThatIsACommandsNameToo) {
@@ -69,8 +71,9 @@ TEST(ConfigCommand, ExplainOfAKeyThatIsACommandsNameToo) {
 TEST(ConfigCommand, ExplainTellsWhatAValueReplaced) {
   const Outcome o = run_lmx({"config", kQuickstart, "model.cells=9", "--explain", "model.cells"});
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, ContainsRegex("\nmodel\\.cells +9 +override 'model\\.cells=9' +128 \\([^ ]*quickstart\\.yaml:16:[0-9]+"
-                                   "\\), 512 \\([^ ]*model/lstm\\.yaml:4:8\\)\n"));
+  EXPECT_THAT(o.out,
+              ContainsRegex("\nmodel\\.cells +9 +override 'model\\.cells=9' +128 \\([^ ]*quickstart\\.yaml:16:[0-9]+"
+                            "\\), 512 \\([^ ]*model/lstm\\.yaml:4:8\\)\n"));
   const Outcome json = run_lmx({"config", kQuickstart, "model.cells=9", "--explain", "model.cells", "--json"});
   const auto row = nlohmann::json::parse(json.out).at(0);
   ASSERT_EQ(row.at("replaces").size(), 2u);
@@ -355,17 +358,36 @@ TEST(Completion, ScriptsAreOfTheirShells) {
   EXPECT_EQ(run_lmx({"completion", "fish"}).code, 2);
 }
 
+// A path with a blank, as people and the tabulator write it.
+TEST_F(InAFolder, BashCompletesBehindQuotedPaths) {
+  std::filesystem::create_directory_symlink(folder_ / "recipes", folder_ / "my recipes");
+  const std::string script = run_lmx({"completion", "bash"}).out;
+  const std::string home = folder_.string();
+  for (const std::string& path :
+       {"'" + home + "/my recipes/quickstart.yaml'", "\"" + home + "/my recipes/\"quickstart.yaml",
+        home + "/my\\ recipes/quickstart.yaml", std::string("~/my\\ recipes/quickstart.yaml")}) {
+    const Outcome o =
+        run_process({"/bin/bash", "-c",
+                     script + "COMP_LINE=$LINE; COMP_POINT=${#COMP_LINE}; _lmx; printf '%s\\n' \"${COMPREPLY[@]}\""},
+                    {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")},
+                     {"HOME", home},
+                     {"LINE", "lmx  run " + path + " optimizer=ada"}});
+    EXPECT_EQ(o.out, "adagrad\nadam\nadamw\n") << path << "\n" << o.err;
+  }
+}
+
 // The lines as an interactive zsh leaves them behind the tabulator; '|' is where the cursor stands.
 TEST_F(InAFolder, ZshCompletes) {
   if (run_process({"bash", "-c", "command -v zsh"}, {}).code != 0) GTEST_SKIP() << "there is no zsh";
   const std::string recipe = (folder_ / "recipes/quickstart.yaml").string();
-  const Outcome o = run_process({"timeout", "120", "zsh", "-f", LMX_SOURCE_DIR "/tests/cli/zsh_completed.zsh", folder_.string(),
-                                 "lmx plugins inf", "lmx run --dry-r", "lmx run " + recipe.substr(0, recipe.size() - 8),
-                                 "lmx run " + recipe + " optimizer=adag", "lmx run " + recipe + " model.cel"},
-                                {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")}});
+  const Outcome o =
+      run_process({"timeout", "120", "zsh", "-f", LMX_SOURCE_DIR "/tests/cli/zsh_completed.zsh", folder_.string(),
+                   "lmx plugins inf", "lmx run --dry-r", "lmx run " + recipe.substr(0, recipe.size() - 8),
+                   "lmx run " + recipe + " optimizer=adag", "lmx run '" + recipe + "' model.cel"},
+                  {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")}});
   EXPECT_EQ(o.code, 0) << o.out << o.err;
   EXPECT_EQ(o.out, "lmx plugins info |\nlmx run --dry-run |\nlmx run " + recipe + " |\nlmx run " + recipe +
-                       " optimizer=adagrad |\nlmx run " + recipe + " model.cells=|\n");
+                       " optimizer=adagrad |\nlmx run '" + recipe + "' model.cells=|\n");
 }
 
 TEST(ManualPage, HasEveryCommandsHelp) {

@@ -167,6 +167,27 @@ TEST_F(ReportPage, AnyNumberOfRunsStaysBelowTwoMegabytes) {
   EXPECT_THAT(opened("page.html", ""), HasSubstr("best of 300 runs by validation perplexity"));
 }
 
+// Where not even configurations fit, the best runs are listed, and the page says so.
+TEST_F(ReportPage, AnyLengthOfValuesStaysBelowTwoMegabytes) {
+  std::vector<std::string> arguments;
+  for (int i = 0; i < 120; ++i) {
+    const std::string dir = "run" + std::to_string(i);
+    make_run(dir, {{{"step", 10}, {"split", "valid"}, {"ppl", 500 - i}}},
+             "note: " + std::string(30'000, 'x') + std::to_string(i) + "\n");
+    arguments.push_back(path(dir));
+  }
+  arguments.insert(arguments.end(), {"--html", path("page.html")});
+  ASSERT_EQ(report(arguments).code, 0);
+  EXPECT_LT(std::filesystem::file_size(folder_ / "page.html"), 2'000'000u);
+  const Json data = data_of("page.html");
+  const size_t listed = data["runs"].size();
+  EXPECT_GT(listed, 30u);
+  EXPECT_LT(listed, 120u);
+  EXPECT_THAT(data["runs"].back()["name"].get<std::string>(), HasSubstr("run119"));  // of the lowest perplexity
+  EXPECT_EQ(data["config"][0]["values"].size(), listed);
+  EXPECT_THAT(data["left_out"].get<std::string>(), HasSubstr("Of 120 runs the " + std::to_string(listed) + " best"));
+}
+
 TEST_F(ReportPage, TextOfARunCannotLeaveItsPlace) {
   make_run("a", {{{"step", 1}, {"split", "valid"}, {"ppl", "NaN"}, {"nll_nat", "Infinity"}}},
            "note: \"</script><script>alert(1)</script>\"\n");

@@ -51,6 +51,11 @@ TEST_F(SweepRequest, AMistakeInTheRecipesParamsHasItsPlace) {
   EXPECT_THAT(refused(), HasSubstr(path("tiny.yaml") + ":15:5: [sweep] seed has the value 1 twice"));
   recipe("sweep:\n  params:\n    optimizer.lrr: interval(0.1,0.2)\n  random: 2\n");
   EXPECT_THAT(refused(), HasSubstr(":15:5: unknown key optimizer.lrr (did you mean 'lr'?)"));
+  recipe("sweep:\n  params:\n    stop.when: []\n");
+  EXPECT_THAT(refused(), HasSubstr(":15:16: sweep.params: stop.when has no values; an empty list as its value is [[]]"));
+  recipe("sweep:\n  params: {seed: [1, 2]}\n  metric: vald.ppl\n");
+  EXPECT_THAT(refused(), HasSubstr(path("tiny.yaml") + ":15:11: [sweep] metric vald.ppl: there is no split 'vald'"));
+  EXPECT_THAT(refused({"--metric", "vaild.ppl"}), Not(HasSubstr(":15:")));
   std::filesystem::create_directory(folder_ / "size");
   write("size/small.yaml", "# @package _global_\nseed: 3\n");
   recipe("sweep:\n  params:\n    +size: [smal, small]\n");
@@ -69,6 +74,8 @@ TEST_F(SweepRequest, ADryRunListsThePointsThatAreRight) {
   EXPECT_EQ(some.code, 2);
   EXPECT_THAT(some.out, testing::ContainsRegex("0-cells=8 +8 +120 +[0-9,]+ +[0-9]+ kB\n1-cells=0 +0 +mistake +- +-\n"));
   EXPECT_THAT(some.err, HasSubstr("must be >= 1, got 0"));
+  const Outcome built = sweep("refused", {"model.projection=0,4096", "--dry-run"});
+  EXPECT_THAT(built.out, testing::ContainsRegex("1-projection=4096 +4096 +mistake +- +-\n"));
 }
 
 TEST_F(SweepRequest, HalvingThatStopsNothingIsWarnedOf) {

@@ -176,10 +176,24 @@ void add_command(const CLI::App& app, const std::string& place, std::string& pag
 
 constexpr const char* kBash = R"(# Completion of lmx for bash:  source <(lmx completion bash)
 _lmx() {
-  local line="${COMP_LINE:0:COMP_POINT}" words candidate
-  read -ra words <<<"$line"
-  [[ $line == *[[:blank:]] ]] && words+=("")
-  local word="${words[${#words[@]}-1]}"
+  local line="${COMP_LINE:0:COMP_POINT}" words=() word="" quote="" candidate c i
+  for ((i = 0; i < ${#line}; ++i)); do
+    c="${line:i:1}"
+    if [[ $quote && $c == "$quote" ]]; then
+      quote=""
+    elif [[ ! $quote && $c == [\"\'] ]]; then
+      quote="$c"
+    elif [[ $c == "\\" && $quote != "'" ]]; then
+      ((++i))
+      word+="${line:i:1}"
+    elif [[ ! $quote && $c == [[:blank:]] ]]; then
+      [[ $word ]] && words+=("${word/#"~/"/"$HOME/"}")
+      word=""
+    else
+      word+="$c"
+    fi
+  done
+  words+=("$word")
   # Bash breaks words at = and : and wants what follows the last of them.
   local before="${word%"${word##*[=:]}"}"
   COMPREPLY=()
@@ -199,7 +213,7 @@ constexpr const char* kZsh = R"(#compdef lmx
 # Completion of lmx for zsh: in a folder of $fpath as _lmx, or  source <(lmx completion zsh)
 _lmx() {
   local -a all open closed
-  all=("${(@f)$(${words[1]} __complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  all=("${(@f)$(${words[1]} __complete "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
   if [[ ${all[1]} == :files ]]; then
     _files
     return

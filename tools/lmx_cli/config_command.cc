@@ -70,6 +70,9 @@ void print_origins(const Options& options, const lmx::Node& tree) {
   std::vector<std::string> keys;
   lmx::Node list = lmx::Node::list({});
   for (const lmx::ValueOrigin& v : all) {
+    for (size_t dot = v.path.find('.'); dot != std::string::npos; dot = v.path.find('.', dot + 1))
+      if (const std::string part = v.path.substr(0, dot); std::find(keys.begin(), keys.end(), part) == keys.end())
+        keys.push_back(part);
     keys.push_back(v.path);
     const bool wanted =
         options.explain.empty() || v.path == options.explain || v.path.starts_with(options.explain + ".");

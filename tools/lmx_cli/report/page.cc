@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <numeric>
+#include <optional>
+#include <set>
 
 #include "../chart.h"
 #include "assets.h"
@@ -21,6 +23,13 @@ constexpr size_t kPageBytes = 2'000'000;  // the page stays below
 constexpr size_t kCurveBytes = 1'200'000;
 constexpr size_t kBytesOfPoint = 15;  // a step of five digits, a value of six, two commas
 constexpr size_t kMostPoints = 2000, kFewestPoints = 8;
+
+// What the page tells of: all runs and points, or the best of them.
+struct Listed {
+  std::vector<const Report*> runs;
+  std::optional<SweepView> sweep;
+  std::string best;  // "Of 9,000 points ..."; "" where all are there
+};
 
 // Six significant digits are more than a chart shows; NaN and infinities are gaps.
 Json short_number(double value) {
@@ -54,12 +63,13 @@ void flatten(const lmx::Node& node, const std::string& path, std::vector<std::pa
 }
 
 // Of all runs: {key, values}; one value where all runs have the same.
-Json config_table(const std::vector<Report>& runs) {
+Json config_table(const Listed& listed) {
+  const auto& runs = listed.runs;
   std::vector<std::string> order;
   std::map<std::string, std::vector<std::string>> table;
   for (size_t i = 0; i < runs.size(); ++i) {
     std::vector<std::pair<std::string, std::string>> leaves;
-    flatten(lmx::parse_yaml_file(runs[i].directory + "/config.yaml"), "", leaves);
+    flatten(lmx::parse_yaml_file(runs[i]->directory + "/config.yaml"), "", leaves);
     for (const auto& [key, value] : leaves) {
       auto [row, fresh] = table.try_emplace(key, runs.size());
       if (fresh) order.push_back(key);
@@ -148,10 +158,11 @@ size_t points_of_curve(const std::vector<std::vector<Curve>>& curves) {
 }
 
 // The runs by the sweep's metric, without one by validation perplexity, the best first; those without a value last.
-std::vector<size_t> best_first(const std::vector<Report>& runs, const SweepView* sweep) {
+std::vector<size_t> best_first(const Listed& listed) {
+  const auto& [runs, sweep, ignored] = listed;
   std::vector<double> values(runs.size(), NAN);
   for (size_t i = 0; !sweep && i < runs.size(); ++i)
-    if (runs[i].best) values[i] = runs[i].best->at("ppl", NAN);
+    if (runs[i]->best) values[i] = runs[i]->best->at("ppl", NAN);
   if (sweep)
     for (const SweepView::Point& p : sweep->points)
       if (p.run >= 0) values[static_cast<size_t>(p.run)] = sweep->lower_is_better ? p.value : -p.value;
@@ -178,27 +189,29 @@ struct Extent {
   size_t count = 0;  // of them
 };
 
-// "Curves of the 40 best of 300 runs ..."; "" where all are there.
-std::string left_out(const Extent& extent, const SweepView* sweep) {
-  if (extent.count == extent.whole.size()) return "";
-  return lmx::str("Curves, memory, bytes and provenance are those of the ", extent.count, " best of ",
-                  extent.whole.size(), " runs by ", sweep ? sweep->metric : "validation perplexity",
+// "Of 9,000 points ... Curves of the 40 best of 300 runs ..."; "" where all are there.
+std::string left_out(const Extent& extent, const Listed& listed) {
+  if (extent.count == extent.whole.size()) return listed.best;
+  return lmx::str(listed.best, listed.best.empty() ? "" : " ", "Curves, memory, bytes and provenance are those of the ",
+                  extent.count, " best of ", extent.whole.size(), " runs by ",
+                  listed.sweep ? listed.sweep->metric : "validation perplexity",
                   ": there is no room for more below 2 MB. lmx report RUN shows any one.");
 }
 
-// The page's data, with fewer points of each curve and then fewer runs' curves until it has at most `limit` bytes.
-std::string fitting_data(const std::string& title, const std::vector<Report>& runs, const SweepView* sweep,
-                         size_t limit) {
+// The page's data, with fewer points of each curve and then fewer runs' curves until it has at most `limit` bytes, or
+// no curves.
+std::string fitting_data(const std::string& title, const Listed& listed, size_t limit) {
+  const auto& runs = listed.runs;
   std::vector<std::vector<Curve>> curves;
-  for (const Report& r : runs) curves.push_back(curves_of(r.records));
+  for (const Report* r : runs) curves.push_back(curves_of(r->records));
   Extent extent{points_of_curve(curves), std::vector<bool>(runs.size(), true), runs.size()};
-  const std::vector<size_t> order = best_first(runs, sweep);
-  const Json config = config_table(runs);
+  const std::vector<size_t> order = best_first(listed);
+  const Json config = config_table(listed);
   for (;;) {
-    Json data{{"format", 1}, {"title", title}, {"left_out", left_out(extent, sweep)}, {"runs", Json::array()}};
+    Json data{{"format", 1}, {"title", title}, {"left_out", left_out(extent, listed)}, {"runs", Json::array()}};
     for (size_t i = 0; i < runs.size(); ++i)
-      data["runs"].push_back(extent.whole[i] ? run_json(runs[i], curves[i], extent.points) : brief_json(runs[i]));
-    data["sweep"] = sweep ? sweep_json(*sweep) : Json(nullptr);
+      data["runs"].push_back(extent.whole[i] ? run_json(*runs[i], curves[i], extent.points) : brief_json(*runs[i]));
+    data["sweep"] = listed.sweep ? sweep_json(*listed.sweep) : Json(nullptr);
     data["config"] = config;
     std::string text = script_text(data);
     if (text.size() <= limit || extent.count == 0) return text;
@@ -209,6 +222,51 @@ std::string fitting_data(const std::string& title, const std::vector<Report>& ru
     const size_t fewer = extent.count * 3 / 4;
     while (extent.count > fewer) extent.whole[order[--extent.count]] = false;
   }
+}
+
+// The `most` best runs; of a sweep the points of these, and, as far as `most` goes, those that have no run.
+Listed best_of(const Listed& all, size_t most) {
+  Listed best;
+  std::vector<size_t> order = best_first(all);
+  order.resize(std::min(order.size(), most));
+  std::sort(order.begin(), order.end());
+  std::vector<int64_t> place(all.runs.size(), -1);
+  for (const size_t i : order) {
+    place[i] = static_cast<int64_t>(best.runs.size());
+    best.runs.push_back(all.runs[i]);
+  }
+  if (!all.sweep) return best;
+  best.sweep = all.sweep;
+  best.sweep->points.clear();
+  size_t room = most - order.size();
+  for (SweepView::Point p : all.sweep->points) {
+    if (p.run < 0 ? room == 0 : place[static_cast<size_t>(p.run)] < 0) continue;
+    if (p.run < 0)
+      --room;
+    else
+      p.run = place[static_cast<size_t>(p.run)];
+    best.sweep->points.push_back(std::move(p));
+  }
+  for (size_t a = 0; a < best.sweep->axes.size(); ++a) {
+    std::set<std::string> used;
+    for (const SweepView::Point& p : best.sweep->points) used.insert(p.place[a]);
+    std::erase_if(best.sweep->axes[a].values, [&](const std::string& v) { return !used.contains(v); });
+  }
+  return best;
+}
+
+// Of very many runs with long values not even names and values fit; then the page tells of the best alone.
+std::string fitting_best(const std::string& title, const Listed& all, size_t limit) {
+  std::string text = fitting_data(title, all, limit);
+  const size_t count = all.sweep ? all.sweep->points.size() : all.runs.size();
+  for (size_t most = count; text.size() > limit && most > 1;) {
+    most = std::max<size_t>(1, static_cast<size_t>(0.9 * static_cast<double>(most) * static_cast<double>(limit) /
+                                                   static_cast<double>(text.size())));
+    Listed best = best_of(all, most);
+    best.best = lmx::str("Of ", count, all.sweep ? " points" : " runs", " the ", most, " best are here.");
+    text = fitting_data(title, best, limit);
+  }
+  return text;
 }
 
 size_t bytes_without_data(const std::string& title) {
@@ -225,7 +283,10 @@ void put(std::string& text, const std::string& mark, const std::string& what) {
 }  // namespace
 
 std::string page(const std::string& title, const std::vector<Report>& runs, const SweepView* sweep) {
-  const std::string data = fitting_data(title, runs, sweep, kPageBytes - bytes_without_data(title));
+  Listed all;
+  for (const Report& r : runs) all.runs.push_back(&r);
+  if (sweep) all.sweep = *sweep;
+  const std::string data = fitting_best(title, all, kPageBytes - bytes_without_data(title));
   std::string text = assets::page_html;
   put(text, "{{title}}", escaped(title));
   put(text, "{{style}}", assets::style_css);

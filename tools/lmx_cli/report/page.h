@@ -26,8 +26,8 @@ struct SweepView {
   std::vector<Point> points;
 };
 
-// `title` stands above. Until the page fits, curves are thinned, then those of all but the best runs left out, which
-// the page says; `sweep` may be null.
+// `title` stands above. Until the page fits, curves are thinned, then those of all but the best runs left out, then all
+// but the best runs, which the page says; `sweep` may be null.
 std::string page(const std::string& title, const std::vector<Report>& runs, const SweepView* sweep);
 
 }  // namespace lmx_cli::reports

@@ -126,9 +126,9 @@ void compose_point(Plan& plan, size_t number, lmx::ComposeOptions options, const
     if (drawn != space.places.end()) options.places[options.overrides.back()] = drawn->second;
   }
   const Node composed = lmx::compose_run(plan.request.recipe, options, {plan.name, static_cast<int64_t>(number)});
-  point.yaml = lmx::to_yaml(lmx::full_recipe(composed, point.id));
+  const std::string yaml = lmx::to_yaml(lmx::full_recipe(composed, point.id)), dry = lmx::dry_run(composed, point.id);
+  point.yaml = yaml;  // "" is a point with a mistake
   read_resources(point);
-  const std::string dry = lmx::dry_run(composed, point.id);
   point.parameters = said(dry, "\nparameters ");
   point.memory = said(dry, "\n  total ");
   add_missing(plan, dry);

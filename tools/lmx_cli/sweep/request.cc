@@ -134,7 +134,6 @@ Request make_request(Request base, const Given& given) {
   if (node.kind != Node::Kind::null) section = lmx::read_config<SweepSection>(node, "sweep");
   base.random = given.random.value_or(section.random);
   const bool maximize = given.maximize.value_or(section.maximize);
-  base.metric = given.metric ? parse_metric(*given.metric, maximize) : parse_metric(section.metric, maximize);
   if (given.seeds)
     base.seeds = parse_seeds(*given.seeds);
   else if (section.seeds.kind != Node::Kind::null)
@@ -143,7 +142,12 @@ Request make_request(Request base, const Given& given) {
     base.halving = parse_halving(*given.halving);
   else if (section.halving.kind != Node::Kind::null)
     base.halving = placed(section.halving, [&] { return parse_halving(halving_text(section.halving)); });
-  check_metric(base.metric, base.halving);
+  const auto read_metric = [&] {
+    base.metric = parse_metric(given.metric.value_or(section.metric), maximize);
+    check_metric(base.metric, base.halving);
+  };
+  const Node* named = given.metric ? nullptr : node.find("metric");
+  named ? placed(*named, read_metric) : read_metric();
   return base;
 }
 
