@@ -150,7 +150,7 @@ class OneBit final : public Codec {
   }
   void decode_rows(const std::byte* in, int64_t rows, int64_t width, int64_t first, int64_t last,
                    float* out) const override {
-    if (width > 0) take_rows<false>(in, rows, width, first, last, out);
+    if (width > 0 && last > first) take_rows<false>(in, rows, width, first, last, out);
   }
   void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const override {
     if (rows * width > 0) take_rows<true>(in, rows, width, 0, rows, sum);

@@ -99,9 +99,9 @@ Residuals::Rows Residuals::exchange(Context& ctx, Side side, const std::string& 
   Rows all;
   if (rows * width == 0) return all;
   const Shape shape{rows, width};
-  keep(side, name, ctx.empty(shape, DType::f32, MemClass::communication));
   Kept& kept = of(side).dense[name];
-  if (kept.before.defined() && !(kept.before.shape() == shape)) misfit(name, kept.before.shape(), shape);
+  if (kept.now.defined() && !(kept.now.shape() == shape)) misfit(name, kept.now.shape(), shape);
+  keep(side, name, ctx.empty(shape, DType::f32, MemClass::communication));
   for (int64_t i = 0; i < rows; ++i) {
     all.before.push_back(kept.before.defined() ? std::as_const(kept.before).data<float>() + i * width : nullptr);
     all.now.push_back(kept.now.data<float>() + i * width);

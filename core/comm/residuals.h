@@ -27,7 +27,7 @@ class Residuals {
   void add_rows(Side side, const std::string& name, std::span<const int32_t> index, Tensor& values) const;
   void keep_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index, const Tensor& lost);
   // By row of a block: what is kept (null: nothing), to be added, and where to keep what is lost instead. All of `now`
-  // is to be written; both hold until the next call for the block.
+  // is to be written; both hold until commit(), discard() or the next call for the block.
   struct Rows {
     std::vector<const float*> before;
     std::vector<float*> now;

@@ -58,14 +58,18 @@ bool trains(const PrepareSettings& settings, int64_t line) {
          RandomKey(settings.split_seed).fold("train").uniform(static_cast<uint64_t>(line)) < settings.train_fraction;
 }
 
-// Calls visit(Sentence) for each line of the chunk that holds a word, or for each string of characters or bytes.
+// Calls visit(Sentence) for each line of the chunk that holds a word, or for each string of characters or bytes; of the
+// training split's for those alone that are used, or for all.
+enum class Lines : uint8_t { used, all };
 template <class Visit>
-void for_each_sentence(const Text& text, const Chunk& chunk, Worker& worker, Visit&& visit) {
+void for_each_sentence(const Text& text, const Chunk& chunk, Worker& worker, Lines wanted, Visit&& visit) {
   const PrepareSettings& settings = text.settings;
   const SourceFile& file = text.files[chunk.file];
   for_each_record(file, chunk, [&](const Record& record) {
     const int64_t line = chunk.first_line + record.line;
     const Split split = split_of_line(settings, chunk.split, line);
+    const bool used = split != Split::train || trains(settings, line);
+    if (!used && wanted == Lines::used) return;
     if (static_cast<size_t>(line) < text.repeated.size() && text.repeated[static_cast<size_t>(line)]) return;
     const std::string_view cleaned = worker.cleaner.clean(record.text);
     worker.invalid += settings.puri && find_invalid_utf8(record.text) != kValidUtf8;
@@ -75,8 +79,7 @@ void for_each_sentence(const Text& text, const Chunk& chunk, Worker& worker, Vis
       refuse_invalid_utf8(file, chunk, record.raw);
     if (settings.rules.unit == Unit::word && worker.words.empty()) return;
     const size_t tokens = settings.rules.unit == Unit::byte ? cleaned.size() : worker.words.size();
-    visit(Sentence{split, cleaned, worker.words, static_cast<int64_t>(tokens), line,
-                   split != Split::train || trains(settings, line)});
+    visit(Sentence{split, cleaned, worker.words, static_cast<int64_t>(tokens), line, used});
   });
 }
 
@@ -88,7 +91,7 @@ std::vector<bool> find_repeated(const std::vector<SourceFile>& files, const Prep
   DuplicateFinder finder(directory);
   std::vector<Worker> workers = make_workers(settings);
   for_each_chunk(reader, settings.threads, [&](Chunk& chunk, int thread) {
-    for_each_sentence({files, settings, {}}, chunk, workers[static_cast<size_t>(thread)],
+    for_each_sentence({files, settings, {}}, chunk, workers[static_cast<size_t>(thread)], Lines::all,
                       [&](const Sentence& s) { finder.add(s.text, s.line); });
   });
   return finder.finish();
@@ -124,7 +127,7 @@ Counts count_words(const Text& text) {
   std::vector<Worker> workers = make_workers(settings);
   for_each_chunk(reader, settings.threads, [&](Chunk& chunk, int thread) {
     Counts& mine = counts[static_cast<size_t>(thread)];
-    for_each_sentence(text, chunk, workers[static_cast<size_t>(thread)],
+    for_each_sentence(text, chunk, workers[static_cast<size_t>(thread)], Lines::all,
                       [&](const Sentence& s) { count_sentence(s, settings, mine); });
   });
   Counts all = std::move(counts[0]);
@@ -145,18 +148,18 @@ Counts count_words(const Text& text) {
 }
 
 void check_splits(const Counts& counts, const PrepareSettings& settings) {
-  int64_t lines = 0;
-  for (const SplitCounts& s : counts.splits) lines += s.lines;
+  int64_t lines = counts.lines;  // also those that are not trained on
+  for (size_t s = 1; s < kSplits; ++s) lines += counts.splits[s].lines;
   const std::string unit = name_of(settings.rules.unit);
   if (lines == 0) throw UserError(str("[data] no line or record of the text files holds a ", unit));
-  const double fractions[kSplits] = {1, settings.valid_fraction, settings.test_fraction};
+  const double fractions[kSplits] = {settings.train_fraction, settings.valid_fraction, settings.test_fraction};
   for (size_t s = 0; s < kSplits; ++s) {
     const int64_t tokens = counts.splits[s].words + (settings.end_of_line ? counts.splits[s].lines : 0);
     if (fractions[s] == 0 || tokens >= 2) continue;
-    throw UserError(str("[data] the corpus is too short: of its ", lines, " lines with ", unit, "s the ",
-                        kSplitNames[s], " split drew ", counts.splits[s].lines, " (", tokens,
-                        " tokens; at least 2 are needed); use more text",
-                        s == 0 ? "" : str(", or another data.", kSplitNames[s], "_fraction (now ", fractions[s], ")")));
+    throw UserError(
+        str("[data] the corpus is too short: of its ", lines, " lines with ", unit, "s the ", kSplitNames[s],
+            " split drew ", counts.splits[s].lines, " (", tokens, " tokens; at least 2 are needed); use more text",
+            fractions[s] == 1 ? "" : str(", or another data.", kSplitNames[s], "_fraction (now ", fractions[s], ")")));
   }
 }
 
@@ -239,8 +242,8 @@ void write_shards(const Text& text, const Vocabulary& vocabulary, const std::str
   Turnstile turnstile;
   auto encode = [&](Chunk& chunk, int thread) {
     std::array<Encoded, kSplits> encoded;
-    for_each_sentence(text, chunk, workers[static_cast<size_t>(thread)], [&](const Sentence& s) {
-      if (s.used) encode_sentence(s, settings, vocabulary, encoded[static_cast<size_t>(s.split)]);
+    for_each_sentence(text, chunk, workers[static_cast<size_t>(thread)], Lines::used, [&](const Sentence& s) {
+      encode_sentence(s, settings, vocabulary, encoded[static_cast<size_t>(s.split)]);
     });
     if (!turnstile.wait_for(chunk.index)) return;
     for (size_t s = 0; s < kSplits; ++s) {

@@ -363,17 +363,22 @@ TEST_F(InAFolder, BashCompletesBehindQuotedPaths) {
   std::filesystem::create_directory_symlink(folder_ / "recipes", folder_ / "my recipes");
   const std::string script = run_lmx({"completion", "bash"}).out;
   const std::string home = folder_.string();
+  const auto completed = [&](const std::string& words) {
+    return run_process({"/bin/bash", "-c",
+                        script + "COMP_LINE=$LINE; COMP_POINT=${#COMP_LINE}; _lmx; printf '%s ' \"${COMPREPLY[@]}\""},
+                       {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")},
+                        {"HOME", home},
+                        {"LINE", "lmx  run " + words}})
+        .out;
+  };
   for (const std::string& path :
        {"'" + home + "/my recipes/quickstart.yaml'", "\"" + home + "/my recipes/\"quickstart.yaml",
-        home + "/my\\ recipes/quickstart.yaml", std::string("~/my\\ recipes/quickstart.yaml")}) {
-    const Outcome o =
-        run_process({"/bin/bash", "-c",
-                     script + "COMP_LINE=$LINE; COMP_POINT=${#COMP_LINE}; _lmx; printf '%s\\n' \"${COMPREPLY[@]}\""},
-                    {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")},
-                     {"HOME", home},
-                     {"LINE", "lmx  run " + path + " optimizer=ada"}});
-    EXPECT_EQ(o.out, "adagrad\nadam\nadamw\n") << path << "\n" << o.err;
-  }
+        home + "/my\\ recipes/quickstart.yaml", std::string("~/my\\ recipes/quickstart.yaml")})
+    EXPECT_EQ(completed(path + " optimizer=ada"), "adagrad adam adamw ") << path;
+  // Readline takes what follows an open quote for one word.
+  const std::string recipe = home + "/recipes/quickstart.yaml ";
+  EXPECT_EQ(completed(recipe + "\"optimizer=adag"), "optimizer=adagrad ");
+  EXPECT_EQ(completed(recipe + "optimizer='adag"), "adagrad ");
 }
 
 // The lines as an interactive zsh leaves them behind the tabulator; '|' is where the cursor stands.

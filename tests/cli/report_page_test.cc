@@ -167,13 +167,20 @@ TEST_F(ReportPage, AnyNumberOfRunsStaysBelowTwoMegabytes) {
   EXPECT_THAT(opened("page.html", ""), HasSubstr("best of 300 runs by validation perplexity"));
 }
 
+std::string long_values(int keys, int run) {
+  std::string yaml;
+  for (int k = 0; k < keys; ++k)
+    yaml += "note" + std::to_string(k) + ": " + std::string(1'900, 'x') + std::to_string(run) + "\n";
+  return yaml;
+}
+
 // Where not even configurations fit, the best runs are listed, and the page says so.
 TEST_F(ReportPage, AnyLengthOfValuesStaysBelowTwoMegabytes) {
   std::vector<std::string> arguments;
   for (int i = 0; i < 120; ++i) {
     const std::string dir = "run" + std::to_string(i);
     make_run(dir, {{{"step", 10}, {"split", "valid"}, {"ppl", 500 - i}}},
-             "note: " + std::string(30'000, 'x') + std::to_string(i) + "\n");
+             long_values(20, i) + "long: " + std::string(30'000, 'x') + "\n");
     arguments.push_back(path(dir));
   }
   arguments.insert(arguments.end(), {"--html", path("page.html")});

@@ -1,4 +1,5 @@
 // Characters and bytes: what becomes a token, from which files, what is left out, and what is wrong with the input.
+#include <algorithm>
 #include <numeric>
 #include <set>
 #include <sstream>
@@ -191,14 +192,15 @@ TEST_F(Units, ShareOfTheTrainingLinesKeepsTheVocabulary) {
   std::string text;
   for (int i = 0; i < 300; ++i) text += "line " + std::to_string(i % 100) + "\n";
   write("a.txt", text);
-  for (const std::string more :
-       {"vocab_size: 60", "tokens: chars\nvocab_size: 12", "deduplicate: true\ntokens: chars\nvocab_size: 12"}) {
+  for (const std::string more : {"vocab_size: 60", "tokens: bytes", "tokens: chars\nvocab_size: 12",
+                                 "deduplicate: true\ntokens: chars\nvocab_size: 12"}) {
     const auto open_share = [&](const std::string& share) {
       return open_dataset(text_data(quoted("a.txt"), "valid_fraction: 0.1\ntrain_fraction: " + share + "\n" + more));
     };
     const Dataset all = open_share("1"), tenth = open_share("0.1");
     EXPECT_LT(tenth.train.size(), all.train.size() / 4) << more;
     EXPECT_EQ(tenth.types, all.types);
+    EXPECT_TRUE(std::ranges::equal(tenth.valid.tokens(), all.valid.tokens())) << more;
     ASSERT_EQ(tenth.vocabulary.size(), all.vocabulary.size());
     for (int32_t id = 0; id < tenth.vocabulary.size(); ++id) {
       EXPECT_EQ(tenth.vocabulary.word(id), all.vocabulary.word(id));
@@ -206,6 +208,11 @@ TEST_F(Units, ShareOfTheTrainingLinesKeepsTheVocabulary) {
     }
     EXPECT_NE(tenth.hash, all.hash);
   }
+  const auto none = [&] {
+    open_dataset(text_data(quoted("a.txt"), "valid_fraction: 0.1\ntrain_fraction: 1e-9\nvocab_size: 60"));
+  };
+  EXPECT_THAT(user_error(none),
+              AllOf(HasSubstr("the train split drew 0"), HasSubstr("data.train_fraction (now 1e-09)")));
 }
 
 TEST_F(Units, SettingsThatDoNotGoTogether) {

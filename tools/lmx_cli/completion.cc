@@ -176,13 +176,13 @@ void add_command(const CLI::App& app, const std::string& place, std::string& pag
 
 constexpr const char* kBash = R"(# Completion of lmx for bash:  source <(lmx completion bash)
 _lmx() {
-  local line="${COMP_LINE:0:COMP_POINT}" words=() word="" quote="" candidate c i
+  local line="${COMP_LINE:0:COMP_POINT}" words=() word="" quote="" opened candidate c i
   for ((i = 0; i < ${#line}; ++i)); do
     c="${line:i:1}"
     if [[ $quote && $c == "$quote" ]]; then
       quote=""
     elif [[ ! $quote && $c == [\"\'] ]]; then
-      quote="$c"
+      quote="$c" opened=${#word}
     elif [[ $c == "\\" && $quote != "'" ]]; then
       ((++i))
       word+="${line:i:1}"
@@ -194,8 +194,9 @@ _lmx() {
     fi
   done
   words+=("$word")
-  # Bash breaks words at = and : and wants what follows the last of them.
+  # Bash breaks words at = and :, and at a quote that is open, and wants what follows the last of them.
   local before="${word%"${word##*[=:]}"}"
+  [[ $quote ]] && before="${word:0:opened}"
   COMPREPLY=()
   while IFS= read -r candidate; do
     if [[ $candidate == :files ]]; then

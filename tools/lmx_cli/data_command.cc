@@ -101,8 +101,16 @@ std::string plot_of(const std::vector<TypesAtTokens>& points, const PowerLaw& fi
   return svg(chart);
 }
 
+// Of the tokens that are trained on; the vocabulary is that of all, where they are a share.
+int64_t types_in(const Dataset& dataset) {
+  std::vector<bool> seen(static_cast<size_t>(dataset.vocabulary.size()));
+  for (const int32_t id : dataset.train.tokens()) seen[static_cast<size_t>(id)] = true;
+  return std::count(seen.begin(), seen.end(), true);
+}
+
 // The same numbers as records: split types, one each N, and split fit.
-std::string records_of(const Dataset& dataset, const std::vector<TypesAtTokens>& points, const PowerLaw& fit) {
+std::string records_of(const Dataset& dataset, int64_t types, const std::vector<TypesAtTokens>& points,
+                       const PowerLaw& fit) {
   using Json = nlohmann::ordered_json;
   std::string text;
   for (const TypesAtTokens& p : points)
@@ -117,7 +125,7 @@ std::string records_of(const Dataset& dataset, const std::vector<TypesAtTokens>&
               {"factor", fit.factor},
               {"rms", fit.rms},
               {"tokens", dataset.train.size()},
-              {"types", dataset.types}}
+              {"types", types}}
              .dump() +
          "\n";
 }
@@ -129,9 +137,10 @@ void stats(const Options& options) {
   const Dataset dataset = open_all_types(data);
   const std::vector<TypesAtTokens> points = count_types(dataset.train, options.zipf);
   const PowerLaw fit = fit_power_law(points);
+  const int64_t types = types_in(dataset);
   std::cout << dataset.source_note << "\n"
-            << dataset.train.size() << " tokens, " << dataset.types << " types; sequences of "
-            << options.zipf.sequence_length << ", mean of " << options.zipf.draws << " draws\n\n";
+            << dataset.train.size() << " tokens, " << types << " types; sequences of " << options.zipf.sequence_length
+            << ", mean of " << options.zipf.draws << " draws\n\n";
   std::vector<std::vector<std::string>> rows{{"N TOKENS", "U UNIQUE", "SPREAD", "N / U", "FIT", "RESIDUAL %"}};
   for (size_t i = 0; i < points.size(); ++i) {
     const auto n = static_cast<double>(points[i].tokens);
@@ -140,7 +149,7 @@ void stats(const Options& options) {
   }
   std::cout << table(rows) << "\nU = " << fixed(fit.factor, 3) << " N^" << fixed(fit.exponent, 3)
             << "   (Patwary et al. 2018: N^0.64)   rms residual " << fixed(100 * fit.rms, 2) << " %\n";
-  if (!options.records.empty()) write_file_atomically(options.records, records_of(dataset, points, fit));
+  if (!options.records.empty()) write_file_atomically(options.records, records_of(dataset, types, points, fit));
   const std::string what = options.corpus.empty() ? dataset.source_note : options.corpus;
   write_file_atomically(options.plot, plot_of(points, fit, "Unique words against tokens: " + what));
   std::cout << "plot: " << options.plot << "\n";

@@ -21,7 +21,8 @@ namespace {
 constexpr size_t kPageBytes = 2'000'000;  // the page stays below
 // Bytes of curves that leave it there beside scripts, configurations and the rest, as a rule.
 constexpr size_t kCurveBytes = 1'200'000;
-constexpr size_t kBytesOfPoint = 15;  // a step of five digits, a value of six, two commas
+constexpr size_t kBytesOfPoint = 15;    // a step of five digits, a value of six, two commas
+constexpr size_t kLongestValue = 2000;  // of a configuration, in bytes
 constexpr size_t kMostPoints = 2000, kFewestPoints = 8;
 
 // What the page tells of: all runs and points, or the best of them.
@@ -56,7 +57,9 @@ std::string name_of(const Report& run) {
 // "optimizer.lr" -> "0.1", leaves alone.
 void flatten(const lmx::Node& node, const std::string& path, std::vector<std::pair<std::string, std::string>>& leaves) {
   if (node.kind != lmx::Node::Kind::map) {
-    leaves.emplace_back(path, node.kind == lmx::Node::Kind::scalar ? node.text : lmx::to_json(node));
+    std::string text = node.kind == lmx::Node::Kind::scalar ? node.text : lmx::to_json(node);
+    if (text.size() > kLongestValue) text = lmx::str(text.substr(0, kLongestValue), " ... (", text.size(), " bytes)");
+    leaves.emplace_back(path, text);
     return;
   }
   for (const auto& [key, value] : node.entries) flatten(value, path.empty() ? key : path + "." + key, leaves);
