@@ -186,8 +186,8 @@ TEST(Reducer, ARankEncodesItsOwnRowsAlone) {
               EXPECT_EQ(sum.data<float>()[i], i < width ? 1 : -1) << residual << i;
           }
           if (std::string(residual) == "none") return;
-          const auto kept = reducer.state().at("t.push.rows").values<int32_t>();
-          EXPECT_THAT(kept, ElementsAre(own.indices[0]));  // and of its own rows alone it keeps what they lost
+          const StateDict state = reducer.state();
+          EXPECT_THAT(state.at("t.push.rows").values<int32_t>(), ElementsAre(own.indices[0]));  // and of its own rows alone it keeps what they lost
         });
       }
     }
@@ -347,7 +347,8 @@ TEST(Reducer, OneRankAddsWhatSeveralKept) {
   // Once: the next gradients are what they are, and of the table only rows that have not come yet are kept.
   EXPECT_EQ(reducer.reduce(ctx, "w", dense).raw(), dense.raw());
   EXPECT_EQ(floats(reduce_all(reducer, ctx, rows, {2, 300})), floats(rows));
-  const auto left = reducer.state().at("t.push.rows").values<int32_t>();
+  const StateDict state = reducer.state();
+  const auto left = state.at("t.push.rows").values<int32_t>();
   EXPECT_THAT(std::vector<int32_t>(left.begin(), left.end()), ElementsAre(1, 4, 5, 6, 7));
 }
 
