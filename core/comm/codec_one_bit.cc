@@ -116,8 +116,7 @@ void take_rows(const std::byte* in, int64_t rows, int64_t width, int64_t first, 
   const auto* bits = reinterpret_cast<const uint8_t*>(in + 2 * width * 4);
   const int64_t bytes = (rows * width + kLanes - 1) / kLanes;
   const Columns columns{in, width};
-  const int64_t grain = std::max<int64_t>(1, kCodecGrain / std::max<int64_t>(width, 1));
-  parallel_for(last - first, grain, [&](int64_t begin, int64_t end) {
+  parallel_for(last - first, rows_holding(kCodecGrain, width), [&](int64_t begin, int64_t end) {
     for (int64_t r = first + begin; r < first + end; ++r) {
       float* row = out + (r - first) * width;
       int64_t c = 0;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/cut.h"
 #include "lmx/codec.h"
 #include "lmx/parallel.h"
 
@@ -16,7 +17,7 @@ inline constexpr int64_t kCodecGrain = 1 << 15;  // values of a thread's share, 
 // cache. Strips begin at multiples of strip_rows(width) and go to threads.
 inline int64_t strip_rows(int64_t width) {
   constexpr int64_t kStripValues = 4096;
-  return std::max<int64_t>(1, kStripValues / std::max<int64_t>(width, 1));
+  return rows_holding(kStripValues, width);
 }
 template <class Take>
 void decode_strips(const Codec& codec, const std::byte* in, int64_t rows, int64_t width, Take&& take) {

@@ -23,10 +23,9 @@ Part columns_of(int64_t rows, int64_t width, int r, int ranks) {
 
 template <class Row>
 void each_row(const Part& part, Row&& row) {
-  parallel_for(part.rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(part.columns, 1)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) row(i);
-               });
+  parallel_for(part.rows, rows_holding(kGrain, part.columns), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) row(i);
+  });
 }
 
 }  // namespace

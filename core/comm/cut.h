@@ -5,6 +5,7 @@
 // with fewer columns than ranks, are cut between rows.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,6 +13,11 @@
 #include "lmx/api.h"
 
 namespace lmx::comm {
+
+// As many rows of a width as have about `values` values, at least one.
+inline int64_t rows_holding(int64_t values, int64_t width) {
+  return std::max<int64_t>(1, values / std::max<int64_t>(width, 1));
+}
 
 // Rows [row, row + rows) and columns [column, column + columns) of a block.
 struct Part {

@@ -148,7 +148,7 @@ Way Reducer::Impl::table_way(Context& ctx, const std::string& name, const RowSpa
 
 // Of the own values those that another rank sums; and what that lost.
 void Reducer::Impl::encode_part(Context& ctx, const Way& w, const Part& part, std::byte* to) {
-  const int64_t columns = part.columns, grain = std::max<int64_t>(1, comm::kCodecGrain / std::max<int64_t>(columns, 1));
+  const int64_t columns = part.columns, grain = comm::rows_holding(comm::kCodecGrain, columns);
   if (!w.feedback && columns == w.width && w.own_places.empty())
     return encode_block(w, w.own_row(part.row), part.rows, columns, to, nullptr);
   Tensor packed = ctx.empty({part.rows, columns}, DType::f32, MemClass::communication);

@@ -101,7 +101,8 @@ Residuals::Rows Residuals::exchange(Context& ctx, Side side, const std::string& 
   const Shape shape{rows, width};
   Kept& kept = of(side).dense[name];
   if (kept.now.defined() && !(kept.now.shape() == shape)) misfit(name, kept.now.shape(), shape);
-  keep(side, name, ctx.empty(shape, DType::f32, MemClass::communication));
+  kept.before = std::exchange(kept.now, ctx.empty(shape, DType::f32, MemClass::communication));
+  kept.changed = true;
   for (int64_t i = 0; i < rows; ++i) {
     all.before.push_back(kept.before.defined() ? std::as_const(kept.before).data<float>() + i * width : nullptr);
     all.now.push_back(kept.now.data<float>() + i * width);

@@ -108,34 +108,35 @@ Dataset open_all_types(const Node& data) {
 DataCheck check_dataset(const Node& data) {
   DataCheck check;
   Mistakes wrong;
-  const auto finding = [&](auto&& look) {
-    wrong.keep(look);
-    check.findings = wrong.messages();
-  };
-  const Kind kind = kind_of(data);
-  if (kind == Kind::parallel) {
-    const data::ParallelConfig config = parallel_config(data);
-    finding([&] { check.train_tokens = data::known_train_tokens(config, sources_of(config, data)); });
-    return check;
+  switch (kind_of(data)) {
+    case Kind::parallel: {
+      const data::ParallelConfig config = parallel_config(data);
+      wrong.keep([&] { check.train_tokens = data::known_train_tokens(config, sources_of(config, data)); });
+      break;
+    }
+    case Kind::synthetic: {
+      const data::SyntheticConfig config = synthetic_config(data);
+      const bool right = wrong.keep([&] { data::check_synthetic(config); });
+      check.train_tokens = config.train_tokens;
+      if (right && config.train_tokens + config.valid_tokens + config.test_tokens <= kLittleSynthetic)
+        check.dataset = data::make_synthetic(config);
+      break;
+    }
+    case Kind::text: {
+      const data::TextConfig config = text_config(data);
+      wrong.keep([&] {
+        const data::TextSources sources = sources_of(config, data);
+        check.dataset = data::open_little_text(config, sources);
+        if (check.dataset) check.train_tokens = check.dataset->train.size();
+        const auto counts = check.dataset ? std::nullopt : data::recorded_counts(config, sources);
+        if (!counts) return;
+        check.train_tokens = counts->train_tokens;
+        data::check_vocabulary(config.vocab_size, counts->types, counts->unit);
+      });
+      break;
+    }
   }
-  if (kind == Kind::synthetic) {
-    const data::SyntheticConfig config = synthetic_config(data);
-    finding([&] { data::check_synthetic(config); });
-    check.train_tokens = config.train_tokens;
-    if (check.findings.empty() && config.train_tokens + config.valid_tokens + config.test_tokens <= kLittleSynthetic)
-      check.dataset = data::make_synthetic(config);
-    return check;
-  }
-  const data::TextConfig config = text_config(data);
-  finding([&] {
-    const data::TextSources sources = sources_of(config, data);
-    check.dataset = data::open_little_text(config, sources);
-    if (check.dataset) check.train_tokens = check.dataset->train.size();
-    const auto counts = check.dataset ? std::nullopt : data::recorded_counts(config, sources);
-    if (!counts) return;
-    check.train_tokens = counts->train_tokens;
-    data::check_vocabulary(config.vocab_size, counts->types, counts->unit);
-  });
+  check.findings = wrong.messages();
   return check;
 }
 

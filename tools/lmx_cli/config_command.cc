@@ -61,19 +61,26 @@ std::string replaced_text(const std::vector<lmx::ReplacedValue>& values) {
   return text;
 }
 
+// "model.cells" and, once, "model".
+std::vector<std::string> keys_and_parts(const std::vector<lmx::ValueOrigin>& values) {
+  std::vector<std::string> keys;
+  for (const lmx::ValueOrigin& v : values) {
+    for (size_t dot = v.path.find('.'); dot != std::string::npos; dot = v.path.find('.', dot + 1))
+      if (const std::string part = v.path.substr(0, dot); std::find(keys.begin(), keys.end(), part) == keys.end())
+        keys.push_back(part);
+    keys.push_back(v.path);
+  }
+  return keys;
+}
+
 void print_origins(const Options& options, const lmx::Node& tree) {
   const lmx::ComposeOptions compose = PluginDirectories::with_plugins(options.compose);
   const std::vector<lmx::ValueOrigin> all =
       lmx::explain_recipe(tree, options.name(), lmx::merged_files(options.recipe, compose));
   const auto replaced = lmx::replaced_values(options.recipe, compose);
   std::vector<std::vector<std::string>> rows{{"KEY", "VALUE", "ORIGIN", "NOTE", "REPLACES"}};
-  std::vector<std::string> keys;
   lmx::Node list = lmx::Node::list({});
   for (const lmx::ValueOrigin& v : all) {
-    for (size_t dot = v.path.find('.'); dot != std::string::npos; dot = v.path.find('.', dot + 1))
-      if (const std::string part = v.path.substr(0, dot); std::find(keys.begin(), keys.end(), part) == keys.end())
-        keys.push_back(part);
-    keys.push_back(v.path);
     const bool wanted =
         options.explain.empty() || v.path == options.explain || v.path.starts_with(options.explain + ".");
     if (!wanted) continue;
@@ -92,8 +99,9 @@ void print_origins(const Options& options, const lmx::Node& tree) {
     list.items.push_back(row);
   }
   if (rows.size() == 1)
-    throw lmx::UserError(lmx::str("no key '", options.explain, "'", lmx::did_you_mean(options.explain, keys),
-                                  "; lmx config ", options.recipe, " --explain lists them all"));
+    throw lmx::UserError(lmx::str("no key '", options.explain, "'",
+                                  lmx::did_you_mean(options.explain, keys_and_parts(all)), "; lmx config ",
+                                  options.recipe, " --explain lists them all"));
   std::cout << (options.json ? lmx::to_json(list) + "\n" : table(rows));
 }
 
