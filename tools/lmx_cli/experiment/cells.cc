@@ -194,7 +194,9 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
       (std::filesystem::path(e.file).parent_path() / filled(cell, scale.recipe)).lexically_normal().string();
   try {
     cell.composed = lmx::compose(cell.recipe_file, PluginDirectories::with_plugins(options));
-    cell.yaml = to_yaml(lmx::full_recipe(cell.composed, cell.id));
+    const Node full = lmx::full_recipe(cell.composed, cell.id);
+    cell.yaml = to_yaml(full);
+    if (!cell.types) cell.demand = jobs::demand_of(full);
   } catch (const UserError& error) {
     std::vector<std::string> messages = lmx::messages_of(error);
     for (std::string& message : messages) message = placed(scale, cell, overrides, message);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "../jobs/cores.h"
 #include "experiment.h"
 #include "expression.h"
 
@@ -21,6 +22,7 @@ struct Cell {
   std::string recipe_file;
   lmx::Node composed;  // the recipe as its files say it, and
   std::string yaml;    // with every default, as it runs; without run.dir
+  jobs::Demand demand;
   std::string same_as;  // an earlier cell with the same recipe, whose run is this one's too; "": none
 
   const std::string* value(const std::string& axis) const;

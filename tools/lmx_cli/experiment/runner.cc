@@ -4,8 +4,10 @@
 #include <cmath>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <numbers>
 
+#include "../jobs/cores.h"
 #include "../jobs/line_file.h"
 #include "../jobs/pool.h"
 #include "../jobs/run_status.h"
@@ -34,9 +36,16 @@ struct Runner::Impl {
   jobs::DirectoryLock lock;
   Journal journal;
   Ending ending;
+  jobs::Cores cores;
+  std::map<std::string, std::vector<int>> taken;  // cores, of cells that run
 
   Impl(const Experiment& e, const std::vector<Cell>& all, RunnerOptions o)
-      : experiment(e), cells(all), options(std::move(o)), lock(options.out), journal(options.out + "/journal.jsonl") {}
+      : experiment(e),
+        cells(all),
+        options(std::move(o)),
+        lock(options.out),
+        journal(options.out + "/journal.jsonl"),
+        cores(options.jobs) {}
 
   std::string folder(const Cell& cell) const { return options.out + "/cells/" + source(cell).id; }
   std::string recipe(const Cell& cell) const { return folder(cell) + ".yaml"; }
@@ -44,7 +53,7 @@ struct Runner::Impl {
   const Cell& source(const Cell& cell) const;
   void check_recipes() const;
   std::vector<std::string> command(const Cell& cell) const;
-  void start(const Cell& cell, jobs::Pool& pool) const;
+  void start(const Cell& cell, jobs::Pool& pool);
   void reap(const jobs::Ended& ended, Progress& progress);
   int64_t evaluate(const Cell& cell, const std::string& parameters, const std::string& prefix, RunRecord& record) const;
   RunRecord probe_corpus(const Cell& cell, const std::string& corpus) const;
@@ -80,11 +89,13 @@ std::vector<std::string> Runner::Impl::command(const Cell& cell) const {
 }
 
 // The recipe appears as a whole: one that a kill cut short would look like another experiment's.
-void Runner::Impl::start(const Cell& cell, jobs::Pool& pool) const {
+void Runner::Impl::start(const Cell& cell, jobs::Pool& pool) {
   std::error_code error;
   if (cell.types) fs::create_directories(folder(cell), error);
   lmx::write_file_atomically(recipe(cell), cell.yaml);
-  pool.start({cell.id, command(cell), log(cell)});
+  const jobs::Surroundings around = cores.take(cell.demand);
+  taken[cell.id] = around.cores;
+  pool.start({cell.id, command(cell), log(cell), around});
 }
 
 // What `parameters` (last, or a file) give on a split, each key behind `prefix`; the step that they are of.
@@ -154,6 +165,7 @@ void Runner::Impl::finish(const Cell& cell, double seconds) {
 
 void Runner::Impl::reap(const jobs::Ended& ended, Progress& progress) {
   const Cell& cell = *std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.id == ended.id; });
+  cores.give_back(taken[cell.id]);
   const jobs::RunStatus status = cell.types ? jobs::RunStatus{} : jobs::read_status(folder(cell));
   if (ended.code == 0) {
     finish(cell, ended.seconds);
@@ -190,7 +202,8 @@ Ending Runner::run(const std::vector<std::string>& wanted) {
   }
   Progress progress({waiting.begin(), waiting.end()}, impl_->options.out + "/cells/");
   while (!waiting.empty() || pool.size() > 0) {
-    while (!waiting.empty() && !pool.signal() && pool.size() < static_cast<size_t>(impl_->options.jobs)) {
+    while (!waiting.empty() && !pool.signal() && pool.size() < static_cast<size_t>(impl_->options.jobs) &&
+           impl_->cores.free_for(waiting.front()->demand)) {
       impl_->start(*waiting.front(), pool);
       progress.started(*waiting.front());
       waiting.pop_front();

@@ -1,13 +1,12 @@
 // Points as processes on this machine.
-#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 
+#include "../jobs/cores.h"
 #include "../jobs/pool.h"
 #include "launcher.h"
 #include "lmx/error.h"
@@ -21,27 +20,13 @@ using lmx::str;
 // How long a run that another process still holds is waited for. One whose sweep was killed ends within a second.
 constexpr auto kPatience = std::chrono::seconds(30);
 
-std::vector<int> own_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return {0};
-  for (int core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &set)) cores.push_back(core);
-  return cores;
-}
-
 class LocalLauncher : public Launcher {
  public:
   LocalLauncher(const Plan& plan, const Folder& folder, const LaunchOptions& options)
       : plan_(plan),
         folder_(folder),
         jobs_(static_cast<size_t>(std::max<int64_t>(1, options.jobs))),
-        free_(own_cores()) {
-    all_ = free_.size();
-    pinned_ = jobs_ <= all_;  // more points than cores: the kernel divides better than fixed places do
-    share_ = std::max<size_t>(1, all_ / jobs_);
-  }
+        cores_(options.jobs) {}
 
   // Points die with the process that started them.
   std::vector<size_t> recover(const std::vector<Batch>&) override { return {}; }
@@ -49,11 +34,9 @@ class LocalLauncher : public Launcher {
   size_t launch(const std::vector<Work>& waiting) override {
     size_t started = 0;
     for (const Work& work : waiting) {
-      const size_t cores = need(plan_.points[work.point]);
       if (pool_.size() >= jobs_ || pool_.signal()) break;
-      if (pinned_ && cores > free_.size() && pool_.size() > 0) break;
-      if (held(work.point)) break;
-      start(work, cores);
+      if (!cores_.free_for(plan_.points[work.point].demand) || held(work.point)) break;
+      start(work);
       ++started;
     }
     return started;
@@ -63,8 +46,7 @@ class LocalLauncher : public Launcher {
     std::vector<Finished> all;
     while (const std::optional<jobs::Ended> ended = pool_.poll()) {
       const auto place = running_.find(static_cast<size_t>(std::stoull(ended->id)));
-      free_.insert(free_.end(), place->second.cores.begin(), place->second.cores.end());
-      std::sort(free_.begin(), free_.end());
+      cores_.give_back(place->second.cores);
       all.push_back({place->first, {ended->code, memory_kills() > place->second.memory_kills, ""}, ended->seconds});
       running_.erase(place);
     }
@@ -88,12 +70,6 @@ class LocalLauncher : public Launcher {
     int64_t memory_kills = 0;
   };
 
-  // Cores of a point: its share, or what its ranks and threads ask for.
-  size_t need(const Point& point) const {
-    const auto asked = static_cast<size_t>(point.processes * std::max<int64_t>(1, point.threads));
-    return std::min(all_, std::max(share_, asked));
-  }
-
   // True while another process still trains the point. UserError where it does not end.
   bool held(size_t point) {
     if (!jobs::is_locked(folder_.run(plan_.points[point]))) {
@@ -107,36 +83,19 @@ class LocalLauncher : public Launcher {
     return true;
   }
 
-  void start(const Work& work, size_t cores) {
+  void start(const Work& work) {
     const Point& point = plan_.points[work.point];
-    Place place;
-    if (pinned_) {
-      cores = std::min(cores, free_.size());
-      place.cores.assign(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(cores));
-      free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(cores));
-    }
-    place.memory_kills = memory_kills();
-    jobs::Surroundings around{place.cores, {}};
-    // Ranks of MPI divide their cores among themselves.
-    if (point.processes == 1) around.environment.emplace_back("OMP_NUM_THREADS", threads(pinned_ ? cores : 1));
+    const jobs::Surroundings around = cores_.take(point.demand);
+    Place place{around.cores, memory_kills()};
     forget_status(folder_, point);
     pool_.start({std::to_string(work.point), point_command(plan_, folder_, work), folder_.log(point), around});
     running_.emplace(work.point, std::move(place));
   }
 
-  static std::string threads(size_t cores) {
-    const char* set = std::getenv("OMP_NUM_THREADS");
-    const auto wanted = set ? lmx::parse_int(set) : std::nullopt;
-    return std::to_string(wanted && *wanted > 0 ? std::min<int64_t>(*wanted, static_cast<int64_t>(cores))
-                                                : static_cast<int64_t>(cores));
-  }
-
   const Plan& plan_;
   const Folder folder_;
   const size_t jobs_;
-  std::vector<int> free_;  // cores that no point has
-  size_t all_ = 1, share_ = 1;
-  bool pinned_ = true;
+  jobs::Cores cores_;
   std::map<size_t, Place> running_;
   std::optional<Clock::time_point> held_since_;
   jobs::Pool pool_;

@@ -85,11 +85,6 @@ void make_points(Plan& plan, const Space& space) {
   for (size_t i = 0; i < plan.points.size(); ++i) plan.points[i].id = id_of(plan, i, plan.points[i].place);
 }
 
-int64_t integer_at(const Node& tree, const char* path) {
-  const Node* node = tree.at_path(path);
-  return node ? lmx::parse_int(node->text).value_or(0) : 0;
-}
-
 // What the dry run says of data that is not ready.
 void add_missing(Plan& plan, const std::string& dry_run) {
   const std::string key = "\ndata: not ready\n";
@@ -155,9 +150,8 @@ void read_resources(Point& point) {
     const Node* node = full.at_path(path);
     return node ? node->text : "";
   };
-  point.steps = integer_at(full, "train.steps");
-  point.threads = integer_at(full, "threads");
-  if (text("comm.name") == "mpi") point.processes = std::max<int64_t>(1, integer_at(full, "comm.ranks"));
+  point.steps = lmx::parse_int(text("train.steps")).value_or(0);
+  point.demand = jobs::demand_of(full);
   point.translates = text("train.final_bleu") != "none";
 }
 

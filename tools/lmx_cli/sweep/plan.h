@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../jobs/cores.h"
 #include "axes.h"
 #include "lmx/recipe_info.h"
 
@@ -53,8 +54,7 @@ struct Point {
   size_t configuration = 0;  // points that differ by nothing but their seed have the same
   // Of the recipe:
   int64_t steps = 0;        // 0: epochs decide
-  int64_t processes = 1;    // that it starts (comm: mpi)
-  int64_t threads = 0;      // of each; 0: as many as there are cores
+  jobs::Demand demand;
   std::string parameters;   // their number, as the dry run tells it; "" where it was not made
   std::string memory;       // of a rank, likewise
   bool translates = false;  // once it has trained (train.final_bleu)

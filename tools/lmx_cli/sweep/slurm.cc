@@ -111,7 +111,7 @@ class SlurmLauncher : public Launcher {
     std::map<std::pair<int64_t, int64_t>, std::vector<Work>> kinds;  // by what they need
     for (const Work& work : waiting) {
       const Point& p = plan_.points[work.point];
-      kinds[{p.processes, p.threads}].push_back(work);
+      kinds[{p.demand.processes, p.demand.threads}].push_back(work);
     }
     for (const auto& [kind, works] : kinds) submit(works);
     return waiting.size();
@@ -189,8 +189,8 @@ class SlurmLauncher : public Launcher {
   std::string task_line(const Work& work) const {
     const Point& point = plan_.points[work.point];
     std::string line;
-    if (point.processes > 1)
-      line = str("srun --mpi=${SLURM_MPI_TYPE:-pmix} --kill-on-bad-exit=1 -n ", point.processes, " ");
+    const int64_t ranks = point.demand.processes;
+    if (ranks > 1) line = str("srun --mpi=${SLURM_MPI_TYPE:-pmix} --kill-on-bad-exit=1 -n ", ranks, " ");
     for (const std::string& word : point_command(plan_, folder_, work)) line += shell_quoted(word) + " ";
     return str("exec ", line, ">> ", shell_quoted(folder_.log(point)), " 2>&1");
   }
@@ -231,9 +231,9 @@ class SlurmLauncher : public Launcher {
                                    "--no-requeue",
                                    "--job-name=" + batch.name,
                                    str("--array=0-", works.size() - 1, limit),
-                                   str("--ntasks=", first.processes),
+                                   str("--ntasks=", first.demand.processes),
                                    str("--output=", base(batch.number), ".%a.out")};
-    if (first.threads > 0) words.push_back(str("--cpus-per-task=", first.threads));
+    if (first.demand.threads > 0) words.push_back(str("--cpus-per-task=", first.demand.threads));
     words.insert(words.end(), options_.scheduler.begin(), options_.scheduler.end());
     words.push_back(base(batch.number) + ".sh");
     const Answer answer = ask(words);
