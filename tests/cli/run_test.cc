@@ -40,6 +40,22 @@ class BadInput : public RunTest {
   }
 };
 
+// "best" only where it was kept.
+TEST_F(RunCommand, WhatItProposesNextWorks) {
+  for (const bool kept : {true, false}) {
+    const std::string dir = kept ? "kept" : "not";
+    const Outcome o = run(
+        dir, {"checkpoint.keep_best=" + std::string(kept ? "true" : "false"), "optimizer.lr=0.05",
+              "schedule={name: constant}", "train.ema=0", "model.dropout=0", "train.steps=600", "train.eval_every=60"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.out, AllOf(HasSubstr("next:\n  lmx eval " + path(dir) + (kept ? " --checkpoint best\n" : "\n")),
+                             HasSubstr("\nbest valid ppl ")));
+    const Outcome best =
+        run_process({LMX_BINARY_DIR "/bin/lmx", "eval", path(dir), "--checkpoint", "best"}, environment());
+    EXPECT_EQ(best.code, kept ? 0 : 2) << best.err;
+  }
+}
+
 TEST_F(RunCommand, WritesItsFilesAndPrintsItsResultLast) {
   const Outcome o = run("a");
   ASSERT_EQ(o.code, 0) << o.err;
@@ -220,9 +236,9 @@ TEST_F(BadInput, PluginOfAnotherAbi) {
           {"test_wrong_abi.so: built for ABI 41", "this lmx", "rebuild the plugin"});
   refused({"batcher={name: test_good}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_build"},
           {"[batcher] ", "no batcher plugin 'test_good'"});  // there it is a sync plugin
-  refused({"sync={all: {params: '.*', strategy: test_good}}", "--plugin-dir",
-           LMX_BINARY_DIR "/tests/plugins/wrong_build"},
-          {"test_good.so: built with Foreign-1.0-libstdc++-0123-nosan"});
+  refused(
+      {"sync={all: {params: '.*', strategy: test_good}}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_build"},
+      {"test_good.so: built with Foreign-1.0-libstdc++-0123-nosan"});
 }
 
 TEST_F(BadInput, Data) {

@@ -1,4 +1,5 @@
 // lmx run
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -8,6 +9,7 @@
 
 #include "checks.h"
 #include "commands.h"
+#include "lmx/checkpoint.h"
 #include "lmx/config.h"
 #include "lmx/data.h"
 #include "lmx/error.h"
@@ -43,7 +45,9 @@ std::string repeated(const std::string& option, const std::vector<std::string>& 
 void print_next(const lmx::RunResult& r, const Options& o) {
   const std::string lmx = "  " + command_name(), run = shell_quoted(r.directory);
   const std::string plugins = repeated("--plugin-dir", o.directories.directories);
-  std::cout << "next:\n" << lmx << " eval " << run << " --checkpoint best" << plugins << "\n";
+  const std::vector<lmx::CheckpointInfo> kept = lmx::list_checkpoints(r.directory);  // best: with checkpoint.keep_best
+  const bool best = std::any_of(kept.begin(), kept.end(), [&](const auto& c) { return c.step == r.best_step; });
+  std::cout << "next:\n" << lmx << " eval " << run << (best ? " --checkpoint best" : "") << plugins << "\n";
   if (r.translates)
     std::cout << "  echo 'Two dogs are playing .' |" << lmx.substr(1) << " translate " << run << plugins << "\n";
   else

@@ -28,6 +28,7 @@ Progress::Progress(std::vector<const Cell*> cells, std::string folder)
     work.batch = number_at(tree, "batch.global", 1);
     work.steps = number_at(tree, "train.steps", 0);
     work.epochs = work.steps > 0 ? 0 : number_at(tree, "train.epochs", 0);
+    work.text = number_at(tree, "data.train_fraction", 1);
     work.at_start = part_of(*cell);
   }
 }
@@ -68,24 +69,28 @@ double Progress::epoch_size() const {
   for (const auto& [cell, work] : work_) {
     if (epoch_size_ > 0) break;
     const double epoch = work.epochs > 0 ? jobs::last_number(folder_ + cell->id, "epoch") : 0;
-    if (epoch > 0) epoch_size_ = step_of(*cell) * work.batch / epoch;
+    if (epoch > 0) epoch_size_ = step_of(*cell) * work.batch / epoch / work.text;
   }
   return epoch_size_;
 }
 
-std::string Progress::eta() const {
+double Progress::done_part() const {
   double before = 0, now = 0, all = 0;
   for (const auto& [cell, work] : work_) {
-    if (work.epochs > 0 && epoch_size() == 0) return "";
-    const double total =
-        cell->types ? kTypesWork : work.batch * (work.steps > 0 ? work.steps : work.epochs * epoch_size());
+    if (work.epochs > 0 && epoch_size() == 0) return NAN;
+    const double trained = work.steps > 0 ? work.batch * work.steps : work.epochs * epoch_size() * work.text;
+    const double total = cell->types ? kTypesWork : trained;
     before += total * work.at_start;
     now += total * (work.over ? 1 : work.running ? part_of(*cell) : work.at_start);
     all += total;
   }
-  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-  if (now - before < 0.002 * all || seconds < 1) return "";
-  return "ETA " + jobs::time_text(seconds * (all - now) / (now - before));
+  return (now - before) / (all - before);
+}
+
+std::string Progress::eta() const {
+  const double seconds = std::chrono::duration<double>(Clock::now() - start_).count(), part = done_part();
+  if (!(part >= 0.002) || seconds < 1) return "";
+  return "ETA " + jobs::time_text(seconds * (1 - part) / part);
 }
 
 void Progress::show() {
@@ -96,7 +101,7 @@ void Progress::show() {
     const Work& work = work_.at(cell);
     if (!work.running) continue;
     text += " " + cell->id;
-    if (work.steps > 0) text += lmx::str(": step ", step_of(*cell), "/", plain_number(work.steps));
+    if (work.steps > 0) text += lmx::str(": step ", step_of(*cell), "/", static_cast<int64_t>(work.steps));
   }
   const std::string left = eta();
   lmx::progress_line(text + (left.empty() ? "" : ", " + left));

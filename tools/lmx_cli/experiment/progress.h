@@ -20,6 +20,9 @@ class Progress {
   void diverged(const Cell& cell, double seconds, const std::string& why);
   void show();  // at most twice a second
   void done() const;
+  // Of the work that there was at the start, 0 to 1, where cells' updates count by their batches and epochs by their
+  // text; NaN while none has recorded how long an epoch is.
+  double done_part() const;
 
  private:
   void say(const Cell& cell, double seconds, const char* how, const std::string& why);
@@ -27,12 +30,13 @@ class Progress {
   struct Work {
     double batch = 1;              // sequences or sub-batches of an update
     double steps = 0, epochs = 0;  // how long it trains: in updates, or, where they are 0, in epochs
+    double text = 1;               // the part of the corpus that an epoch reads
     double at_start = 0;           // the part that was done before
     bool running = false, over = false;
   };
   double step_of(const Cell& cell) const;  // the last record's
   double part_of(const Cell& cell) const;  // that is done
-  double epoch_size() const;               // as the first cell tells that has recorded one; 0: none has
+  double epoch_size() const;               // of the whole corpus, as the first cell tells that has recorded one; or 0
   std::string eta() const;
 
   std::vector<const Cell*> cells_;

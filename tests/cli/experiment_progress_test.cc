@@ -1,0 +1,57 @@
+// How much of an experiment is done, from what its cells have recorded.
+#include "lmx_cli/experiment/progress.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using lmx_cli::experiments::Cell;
+using lmx_cli::experiments::Progress;
+
+class ExperimentProgress : public RunTest {
+ protected:
+  Cell cell(const std::string& id, const std::string& recipe) {
+    Cell c;
+    c.id = id;
+    c.yaml = recipe;
+    std::filesystem::create_directory(folder_ / id);
+    return c;
+  }
+  void record(const Cell& c, const std::string& line) { write(c.id + "/metrics.jsonl", line + "\n"); }
+};
+
+// An epoch is as much work whatever its batches are.
+TEST_F(ExperimentProgress, EpochsCountByTheirText) {
+  const Cell small = cell("16", "batch: {global: 16}\ntrain: {steps: 0, epochs: 1}\n"),
+             large = cell("256", "batch: {global: 256}\ntrain: {steps: 0, epochs: 1}\n"),
+             half = cell("half", "batch: {global: 16}\ntrain: {steps: 0, epochs: 1}\ndata: {train_fraction: 0.5}\n");
+  Progress p({&small, &large, &half}, path(""));
+  EXPECT_TRUE(std::isnan(p.done_part()));
+  p.started(small);
+  record(small, R"({"step":10,"epoch":0.1})");
+  EXPECT_NEAR(p.done_part(), 0.1 / 2.5, 1e-12);
+  p.ended(small, 1, "");
+  p.started(half);
+  record(half, R"({"step":10,"epoch":0.2})");
+  EXPECT_NEAR(p.done_part(), 1.1 / 2.5, 1e-12);
+}
+
+TEST_F(ExperimentProgress, UpdatesCountByTheirBatches) {
+  const Cell small = cell("1", "batch: {global: 1}\ntrain: {steps: 100, epochs: 1}\n"),
+             large = cell("3", "batch: {global: 3}\ntrain: {steps: 100, epochs: 1}\n");
+  record(small, R"({"step":50})");  // before this began
+  Progress p({&small, &large}, path(""));
+  EXPECT_EQ(p.done_part(), 0);
+  p.started(large);
+  record(large, R"({"step":20})");
+  EXPECT_NEAR(p.done_part(), 60.0 / 350, 1e-12);
+}
+
+}  // namespace
+}  // namespace lmx_test
