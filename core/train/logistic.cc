@@ -26,18 +26,34 @@ double softplus(double x) {
 LinearModel LogisticProblem::started(const LinearModel& start) const {
   LinearModel m = start;
   m.weights.resize(static_cast<size_t>(columns_));
+  m.bias += dot(m.weights, means_);
   m.iterations = 0;
   m.converged = false;
   return m;
 }
 
+LinearModel LogisticProblem::finished(LinearModel model) const {
+  model.bias -= dot(model.weights, means_);
+  return model;
+}
+
 LogisticProblem::LogisticProblem(const FeatureMatrix& f)
-    : rows_(f.rows), columns_(f.columns), by_column_(f.values.size()), labels_(f.labels) {
+    : rows_(f.rows),
+      columns_(f.columns),
+      by_column_(f.values.size()),
+      means_(static_cast<size_t>(f.columns)),
+      labels_(f.labels) {
   LMX_CHECK(rows_ > 0 && static_cast<int64_t>(labels_.size()) == rows_, rows_, " rows, ", labels_.size(), " labels");
   parallel_for(columns_, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t i = 0; i < rows_; ++i)
-      for (int64_t j = begin; j < end; ++j)
-        by_column_[static_cast<size_t>(j * rows_ + i)] = f.values[static_cast<size_t>(i * columns_ + j)];
+    const auto every = [&](auto&& use) {
+      for (int64_t i = 0; i < rows_; ++i)
+        for (int64_t j = begin; j < end; ++j)
+          use(means_[static_cast<size_t>(j)], f.values[static_cast<size_t>(i * columns_ + j)],
+              by_column_[static_cast<size_t>(j * rows_ + i)]);
+    };
+    const auto rows = static_cast<double>(rows_);
+    every([&](double& mean, double x, float&) { mean += x / rows; });
+    every([](double mean, double x, float& centred) { centred = static_cast<float>(x - mean); });
   });
 }
 
@@ -243,7 +259,7 @@ LinearModel LogisticProblem::fit_l2(double c, const LinearModel& start) const {
   x.pop_back();
   model.weights = std::move(x);
   model.objective = value;
-  return model;
+  return finished(std::move(model));
 }
 
 }  // namespace lmx::train

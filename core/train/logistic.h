@@ -8,7 +8,9 @@
 
 namespace lmx::train {
 
-// The data of a fit, in the layout that the solvers read. REQUIRES: as many labels as rows, rows > 0.
+// The data of a fit, in the layout that the solvers read: columns less their means, which the bias makes good. (A
+// column that hardly strays from a large mean is nearly the bias again, and neither's step would tell which of them to
+// move.) REQUIRES: as many labels as rows, rows > 0.
 class LMX_API LogisticProblem {
  public:
   explicit LogisticProblem(const FeatureMatrix& features);
@@ -27,14 +29,16 @@ class LMX_API LogisticProblem {
   // in float.
   std::vector<double> weighted_products(std::span<const int64_t> columns, std::span<const double> h) const;
   // Newton's method or, with many columns, L-BFGS; proximal Newton with coordinate descent. All from `start` (empty:
-  // zero).
+  // zero); a model is of columns as they were given.
   LinearModel fit_l2(double c, const LinearModel& start) const;
   LinearModel fit_l1(double c, const LinearModel& start) const;
 
  private:
   LinearModel started(const LinearModel& start) const;
+  LinearModel finished(LinearModel model) const;
   int64_t rows_, columns_;
   std::vector<float> by_column_;  // (columns, rows)
+  std::vector<double> means_;     // of columns
   std::vector<int> labels_;
 };
 

@@ -177,7 +177,7 @@ class Lasso {
 LinearModel LogisticProblem::fit_l1(double c, const LinearModel& start) const {
   LinearModel model = started(start);
   Lasso(*this, c, model).run();
-  return model;
+  return finished(std::move(model));
 }
 
 }  // namespace lmx::train

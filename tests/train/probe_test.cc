@@ -84,6 +84,26 @@ FeatureMatrix made_up(int64_t rows, uint64_t seed) {
   return f;
 }
 
+// Cells that run to one side hardly stray from a large mean: the bias takes it, at no more steps.
+TEST(Logistic, FarFromZeroIsTheSameProblem) {
+  FeatureMatrix near = made_up(300, 1);
+  for (float& v : near.values) v = std::round(v * 64) / 512;  // so that sums with 100 are exact
+  FeatureMatrix far = near;
+  for (float& v : far.values) v += 100;
+  for (const char* penalty : {"l1", "l2"}) {
+    const LinearModel a = fit_logistic(near, penalty, 4), b = fit_logistic(far, penalty, 4);
+    EXPECT_TRUE(a.converged && b.converged) << penalty;
+    EXPECT_LE(b.iterations, a.iterations + 2) << penalty;
+    EXPECT_NEAR(b.objective, a.objective, 1e-9 * a.objective) << penalty;
+    double sum = 0;
+    for (size_t j = 0; j < a.weights.size(); ++j) {
+      EXPECT_NEAR(b.weights[j], a.weights[j], 1e-5) << penalty;
+      sum += b.weights[j];
+    }
+    EXPECT_NEAR(b.bias, a.bias - 100 * sum, 1e-5) << penalty;
+  }
+}
+
 TEST(Probe, FindsTheUnitThatTellsTheClassesApart) {
   const ProbeResult r = probe(made_up(300, 1), made_up(100, 2), made_up(200, 3), {});
   ASSERT_EQ(r.fits.size(), 2U);
