@@ -51,7 +51,9 @@ INSTANTIATE_TEST_SUITE_P(
         Golden{"mlstm_weight_norm", "{name: mlstm, layers: 2, embedding: 7, cells: 12, weight_norm: 'mlstm\\..*'}"},
         Golden{"rhn_coupled", "{name: rhn, layers: 2, embedding: 7, cells: 12, depth: 3, transform_bias: 0}"},
         Golden{"rhn_free",
-               "{name: rhn, layers: 2, embedding: 7, cells: 12, depth: 3, coupled: false, transform_bias: 0}"}),
+               "{name: rhn, layers: 2, embedding: 7, cells: 12, depth: 3, coupled: false, transform_bias: 0}"},
+        Golden{"rhn_weight_norm",
+               "{name: rhn, layers: 2, embedding: 7, cells: 12, depth: 3, weight_norm: 'rhn\\..*'}"}),
     [](const auto& p) { return std::string(p.param.name); });
 
 }  // namespace

@@ -74,7 +74,7 @@ def mlstm(case, normed):
     record(case, params, forward, VOCAB, layers=LAYERS, cells=CELLS, embedding=EMBED)
 
 
-def rhn(case, coupled, depth=3, normed=False):
+def rhn(case, coupled, depth=3, normed=False, transform_bias=0):
     torch.manual_seed(1)
     blocks = 2 if coupled else 3
     params, layers = table(CELLS), []
@@ -97,7 +97,7 @@ def rhn(case, coupled, depth=3, normed=False):
                     if d == 0:
                         z = z + w["weight_x"](x[:, t])
                     z = z.chunk(blocks, 1)
-                    gate = torch.sigmoid(z[1])
+                    gate = torch.sigmoid(z[1] + transform_bias)
                     s = torch.tanh(z[0]) * gate + s * (1 - gate if coupled else torch.sigmoid(z[2]))
                 outputs.append(s)
             x = torch.stack(outputs, 1)
@@ -111,3 +111,4 @@ mlstm("mlstm_plain", normed=False)
 mlstm("mlstm_weight_norm", normed=True)
 rhn("rhn_coupled", coupled=True)
 rhn("rhn_free", coupled=False)
+rhn("rhn_weight_norm", coupled=True, normed=True, transform_bias=-2)

@@ -1,0 +1,240 @@
+// A run's folder with a model of bytes or characters as training begins with it: what is drawn from it, and what its
+// evaluation counts, against loops that read one token at a time.
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "fixture.h"
+#include "lmx/data.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "lmx/plugin.h"
+#include "lmx/train.h"
+#include "train/components.h"
+#include "train/draw.h"
+#include "train/evaluate.h"
+#include "train/run_directory.h"
+#include "train/saved_run.h"
+
+namespace lmx::train {
+namespace {
+
+std::map<int32_t, double> shares(const std::vector<float>& logits, int32_t first, const GenerateOptions& options) {
+  constexpr int kDraws = 20'000;
+  std::map<int32_t, double> all;
+  for (int i = 0; i < kDraws; ++i) all[draw_token(logits, first, options, (i + 0.5) / kDraws)] += 1.0 / kDraws;
+  return all;
+}
+
+// What softmax(logits / temperature) gives each of `ids`.
+std::map<int32_t, double> softmax(const std::vector<float>& logits, const std::vector<int32_t>& ids,
+                                  double temperature) {
+  std::map<int32_t, double> all;
+  double sum = 0;
+  for (const int32_t id : ids)
+    sum += all[id] = std::exp(static_cast<double>(logits[static_cast<size_t>(id)]) / temperature);
+  for (auto& [id, share] : all) share /= sum;
+  return all;
+}
+
+TEST(DrawToken, SharesAreThoseOfTheSoftmax) {
+  const std::vector<float> logits{0.5F, -1.0F, 2.0F, 1.5F, 2.0F, -3.0F};
+  const auto expect = [&](const GenerateOptions& o, int32_t first, const std::vector<int32_t>& ids) {
+    const auto got = shares(logits, first, o), want = softmax(logits, ids, o.temperature);
+    ASSERT_EQ(got.size(), want.size());
+    for (const auto& [id, share] : want) EXPECT_NEAR(got.at(id), share, 1e-4) << id;
+  };
+  GenerateOptions o;
+  expect(o, 0, {0, 1, 2, 3, 4, 5});
+  expect(o, 3, {3, 4, 5});
+  for (const double temperature : {0.8, 3.0}) {
+    o.temperature = temperature;
+    expect(o, 0, {0, 1, 2, 3, 4, 5});
+    o.top_k = 3;
+    expect(o, 0, {2, 3, 4});
+    o.top_k = 1;
+    expect(o, 0, {2});  // of equals the first
+    o.top_k = 0;
+  }
+  o.temperature = 1;  // 0.347, 0.347, 0.210, 0.077, 0.017, 0.002
+  const std::vector<std::pair<double, std::vector<int32_t>>> cases{
+      {0.3, {2}}, {0.5, {2, 4}}, {0.75, {2, 3, 4}}, {0.9, {2, 3, 4}}, {0.95, {0, 2, 3, 4}}};
+  for (const auto& [p, ids] : cases) {
+    o.top_p = p;
+    const double shared = std::accumulate(ids.begin(), ids.end(), 0.0, [&](double sum, int32_t id) {
+      return sum + softmax(logits, {0, 1, 2, 3, 4, 5}, 1).at(id);
+    });
+    EXPECT_GE(shared, p);
+    expect(o, 0, ids);
+  }
+  o.top_p = 0.75;
+  o.top_k = 2;  // first the k likeliest, then of these
+  expect(o, 0, {2, 4});
+  o.temperature = 0;
+  EXPECT_EQ(draw_token(logits, 0, o, 0.999), 2);
+  EXPECT_EQ(draw_token(logits, 3, o, 0.999), 4);
+}
+
+class LettersRun : public FolderTest {
+ protected:
+  LettersRun() {
+    static const bool once = [] {
+      Registry::instance().add_default_directories();
+      set_log_level(LogLevel::error);
+      return true;
+    }();
+    static_cast<void>(once);
+  }
+
+  // What a run writes before its first step, and a checkpoint of the parameters that it begins with.
+  void make_run(const std::string& data, const std::string& text) {
+    write_all(path("text.txt"), text);
+    const Node full = full_recipe(
+        parse_yaml(str("data: {name: text, files: [", path("text.txt"), "], valid_fraction: 0.1, test_fraction: 0.2, ",
+                       "cache_dir: ", path("cache"), ", ", data, "}\nbatcher: {name: tbptt, sequence_length: 7}\n",
+                       "batch: {global: 2}\nmodel: {name: lstm, layers: 2, embedding: 8, cells: 12, init: {kind: ",
+                       "normal, scale: 0.7}, embedding_init: {kind: normal, scale: 1}}\nloss: {name: full_softmax}\n",
+                       "optimizer: {name: sgd, lr: 0.1}\ntrain: {steps: 1, eval_batch: 3}\nthreads: 1\n"),
+                   "recipe.yaml"),
+        "run");
+    const Recipe recipe = read_recipe(full, "run");
+    const Dataset data_set = open_dataset(recipe.data);
+    std::filesystem::create_directories(path("run"));
+    write_all(path("run/config.yaml"), to_yaml(full));
+    save_vocabulary(path("run"), data_set.vocabulary);
+    const auto comm = make_self_communicator(1);
+    Context ctx = make_context(recipe, *comm);
+    const Network network = make_network(recipe, data_set.vocabulary.size(), &data_set.vocabulary);
+    ParameterStore params;
+    add_parameters(ctx, params, network, 3);
+    TrainState state;
+    state.model = parameter_values(params);
+    state.numbers["step"] = "1";
+    save_checkpoint(path("run"), 1, state);
+  }
+  SavedRun open() const { return {path("run"), recipe_of_run(path("run")), load_vocabulary(path("run")), "last"}; }
+  Dataset data() const { return open_dataset(recipe_of_run(path("run")).data); }
+
+  // Logits of what follows `id`.
+  static std::vector<float> read(SavedRun& run, ModelState& state, int32_t id) {
+    Batch batch;
+    batch.inputs = Tensor::from<int32_t>(run.ctx.allocator, {1, 1}, std::vector<int32_t>{id});
+    batch.targets = batch.inputs;
+    batch.slots = {0};
+    batch.fresh = {0};
+    const Tensor features = run.network.model->forward(run.ctx, run.params, batch, state).value();
+    const auto logits = run.network.loss->logits(run.ctx, run.params, features).values<float>();
+    return {logits.begin(), logits.end()};
+  }
+  // Nats of every token but the first, from a zero state.
+  static double nats(SavedRun& run, const std::vector<int32_t>& tokens) {
+    ModelState state = run.network.model->initial_state(run.ctx, 1);
+    double sum = 0;
+    for (size_t t = 0; t + 1 < tokens.size(); ++t) {
+      const std::vector<float> logits = read(run, state, tokens[t]);
+      double all = 0;
+      for (const float l : logits) all += std::exp(static_cast<double>(l));
+      sum += std::log(all) - static_cast<double>(logits[static_cast<size_t>(tokens[t + 1])]);
+    }
+    return sum;
+  }
+};
+
+std::string reviews(int count, const std::string& begin) {
+  std::string text;
+  for (int i = 0; i < count; ++i) text += begin + std::string(static_cast<size_t>(i * 7 % 23), "xyz"[i % 3]) + "\n";
+  return text;
+}
+
+// A unit is held before each token that is read: the line end that a text begins behind, the prompt, what was drawn.
+TEST_F(LettersRun, HeldUnits) {
+  make_run("tokens: bytes", reviews(60, "good "));
+  GenerateOptions o;
+  o.prompt = "a film of";
+  o.tokens = 30;
+  o.temperature = 0;
+  std::map<std::string, int> texts;
+  for (const double value : {0.0, -4.0, 4.0}) {
+    o.held = StateUnit{"lstm.0.c", 5};
+    o.held_value = value;
+    SavedRun run = open();
+    ModelState state = run.network.model->initial_state(run.ctx, 1);
+    std::string text = "\n" + o.prompt;
+    for (size_t i = 0; i < o.prompt.size() + 30; ++i) {
+      state.at("lstm.0.c").data<float>()[5] = static_cast<float>(value);
+      const std::vector<float> logits = read(run, state, static_cast<unsigned char>(text[i]));
+      const auto likeliest = static_cast<char>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+      if (i + 1 == text.size()) text += likeliest;
+    }
+    EXPECT_EQ("\n" + generate_text(path("run"), o), text) << value;
+    ++texts[text.substr(1)];
+  }
+  o.held.reset();
+  ++texts[generate_text(path("run"), o)];
+  EXPECT_EQ(texts.size(), 4U) << "the unit decides nothing here";
+}
+
+// Puri 2018, VI-D: each shard from a zero state, every token of it but the first a target, the mean over shards.
+TEST_F(LettersRun, ShardsOfStrings) {
+  make_run("tokens: bytes", reviews(170, "a "));
+  SavedRun run = open();
+  const Dataset d = data();
+  for (const int64_t count : {1, 4, 16}) {
+    EvalOptions o;
+    o.split = "test";
+    o.shards = count;
+    o.seed = 5;
+    const EvalResult r = evaluate_run(path("run"), o);
+    const StringShards shards = shards_of_split(d.test, d.test_strings, count, o.seed, "test");
+    double mean = 0, least = INFINITY, most = 0;
+    int64_t tokens = 0, lengths = 0;
+    for (int64_t s = 0; s < shards.size(); ++s) {
+      std::vector<int32_t> shard(static_cast<size_t>(shards.length(s)));
+      shards.copy(s, 0, shards.length(s), shard.data());
+      const double nll = nats(run, shard) / static_cast<double>(shard.size() - 1);
+      mean += nll / static_cast<double>(count);
+      least = std::min(least, nll);
+      most = std::max(most, nll);
+      tokens += shards.length(s) - 1;
+      lengths += shards.length(s);
+    }
+    ASSERT_TRUE(r.sharded);
+    EXPECT_EQ(r.sharded->shards, count);
+    EXPECT_EQ(r.sharded->tokens, tokens);
+    EXPECT_EQ(lengths, d.test.size()) << "every string is read once";
+    EXPECT_NEAR(r.sharded->nll_nat, mean, 1e-5);
+    EXPECT_NEAR(r.sharded->least, least, 1e-5);
+    EXPECT_NEAR(r.sharded->most, most, 1e-5);
+    if (count > 1) {
+      EXPECT_GT(most - least, 1e-4);
+      EXPECT_GT(std::abs(r.sharded->nll_nat - r.nll_nat), 1e-4) << "a mean over tokens would do";
+    }
+  }
+}
+
+// The text's own bytes, whatever a character takes of them and whichever of them became <unk>.
+TEST_F(LettersRun, CompressionOfLongCharacters) {
+  std::string text;
+  for (int i = 0; i < 200; ++i)
+    text += i % 5 ? "\xD0\xB1\xD0\xB0\xD1\x80 \xD0\xBA\xD0\xBE\n" : "\xE5\xA4\xA9\xE5\x9C\xB0\xE4\xBA\xBA\n";
+  make_run("tokens: chars, vocab_size: 8", text);
+  const Dataset d = data();
+  int64_t unknown = 0;
+  for (const int32_t id : d.test.tokens()) unknown += id == Vocabulary::kUnk;
+  EXPECT_GT(unknown, 0) << "the vocabulary has room for all";
+  const int64_t lines = d.test_strings.size();
+  EvalOptions o;
+  o.split = "test";
+  const EvalResult r = evaluate_run(path("run"), o);
+  ASSERT_TRUE(r.compression_ratio);
+  const double code_bytes = r.nll_nat * static_cast<double>(r.tokens) / std::log(2.0) / 8;
+  const double bytes = *r.compression_ratio * code_bytes;
+  // Of each five lines four have 12 bytes and one 10, line ends among them; test has whole lines of both.
+  EXPECT_GE(bytes, 10.0 * static_cast<double>(lines) - 1e-3);
+  EXPECT_LE(bytes, 12.0 * static_cast<double>(lines) + 1e-3);
+  EXPECT_NEAR(bytes, std::round(bytes), 1e-3);
+  EXPECT_NEAR(bytes, 11.6 * static_cast<double>(lines), 0.05 * bytes);
+}
+
+}  // namespace
+}  // namespace lmx::train
