@@ -143,6 +143,19 @@ TEST_F(Units, RepeatedStringsAreLeftOutOverAllSplits) {
   EXPECT_THAT(d.report, HasSubstr("left out: 3 strings"));
 }
 
+// What two strings are after preprocessing decides, from whatever file they come.
+TEST_F(Units, RepeatedStringsOfFieldsAreComparedAsTheyAreTrained) {
+  write("a.csv", "label,sentence\n1,good <b>film</b>\n0,good film\n1,\"bad, but\n new\"\n");
+  write("b.jsonl", "{\"sentence\": \"good   film\"}\n{\"sentence\": \"bad, but new\"}\n{\"sentence\": \"other\"}\n");
+  write("v.csv", "sentence\nnew\n<i>other</i>\n");
+  const std::string more =
+      "tokens: bytes\npreprocess: puri\nfield: sentence\ndeduplicate: true\nvalid_files: [" + quoted("v.csv") + "]";
+  const Dataset d = open_dataset(text_data(quoted("a.csv") + ", " + quoted("b.jsonl"), more));
+  EXPECT_EQ(bytes_of(d.train), "\n good film \n bad, but new \n other ");
+  EXPECT_EQ(bytes_of(d.valid), "\n new ");
+  EXPECT_THAT(d.report, HasSubstr("left out: 4 strings"));
+}
+
 // More strings than its buffers hold, against a set in memory, on any number of threads.
 TEST_F(Units, DeduplicationEqualsASetAndGoesToTheDisk) {
   const RandomKey key(3);

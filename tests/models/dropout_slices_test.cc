@@ -12,7 +12,7 @@
 namespace lmx {
 namespace {
 
-constexpr int64_t kVocab = 11, kSteps = 5;
+constexpr int64_t kVocab = 11;
 
 struct Result {
   double loss = 0;
@@ -54,18 +54,18 @@ class DropoutSlices : public ::testing::TestWithParam<const char*> {
     return r;
   }
 
-  static Batch batch_of(const Context& ctx, const std::vector<int64_t>& slots) {
+  Batch batch_of(const Context& ctx, const std::vector<int64_t>& slots) const {
     const auto sequences = static_cast<int64_t>(slots.size());
     Batch b;
-    b.inputs = ctx.empty({sequences, kSteps}, DType::i32);
-    b.targets = ctx.empty({sequences, kSteps}, DType::i32);
+    b.inputs = ctx.empty({sequences, steps_}, DType::i32);
+    b.targets = ctx.empty({sequences, steps_}, DType::i32);
     b.slots = slots;
     b.fresh.assign(slots.size(), 1);
     for (int64_t i = 0; i < sequences; ++i) {
-      for (int64_t t = 0; t < kSteps; ++t) {
+      for (int64_t t = 0; t < steps_; ++t) {
         const int64_t slot = slots[static_cast<size_t>(i)];
-        b.inputs.data<int32_t>()[i * kSteps + t] = static_cast<int32_t>((3 * slot + 5 * t) % kVocab);
-        b.targets.data<int32_t>()[i * kSteps + t] = static_cast<int32_t>((7 * slot + 2 * t + 1) % kVocab);
+        b.inputs.data<int32_t>()[i * steps_ + t] = static_cast<int32_t>((3 * slot + 5 * t) % kVocab);
+        b.targets.data<int32_t>()[i * steps_ + t] = static_cast<int32_t>((7 * slot + 2 * t + 1) % kVocab);
       }
     }
     return b;
@@ -90,6 +90,7 @@ class DropoutSlices : public ::testing::TestWithParam<const char*> {
     }
   }
 
+  int64_t steps_ = 5;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Loss> loss_;
 };
@@ -114,7 +115,7 @@ TEST_P(DropoutSlices, EachTimeHasAMaskOfItsOwn) {
   const auto width = static_cast<size_t>(model_->feature_size());
   std::map<std::vector<bool>, int> masks;
   int zeros = 0;
-  for (size_t row = 0; row < 8 * kSteps; ++row) {
+  for (size_t row = 0; row < static_cast<size_t>(8 * steps_); ++row) {
     std::vector<bool> mask;
     for (size_t j = 0; j < width; ++j) mask.push_back(r.features[row * width + j] != 0);
     zeros += static_cast<int>(std::count(mask.begin(), mask.end(), false));
@@ -122,6 +123,42 @@ TEST_P(DropoutSlices, EachTimeHasAMaskOfItsOwn) {
   }
   EXPECT_GT(masks.size(), 15u);  // of the 32 that 5 columns can have
   EXPECT_NEAR(static_cast<double>(zeros) / static_cast<double>(r.features.size()), 0.4, 0.12);
+}
+
+// A layer's mask is seen in its input matrix: of one word, a column whose input is zero has no gradient.
+TEST_P(DropoutSlices, EachLayerHasAMaskOfItsOwn) {
+  steps_ = 1;
+  const auto dropped = [&](const Result& r, int64_t layer) {
+    std::vector<bool> mask;
+    for (const auto& [name, gradient] : r.gradients) {
+      if (!name.ends_with(str(".", layer, ".weight_ih")) && !name.ends_with(str(".", layer, ".weight_x"))) continue;
+      const auto columns = static_cast<size_t>(layer == 0 ? 6 : model_->feature_size());
+      for (size_t j = 0; j < columns; ++j) {
+        bool zero = true;
+        for (size_t i = j; i < gradient.size(); i += columns) zero = zero && gradient[i] == 0;
+        mask.push_back(zero);
+      }
+    }
+    return mask;
+  };
+  std::vector<bool> first, second;
+  int both = 0;
+  for (int64_t slot = 0; slot < 60; ++slot) {
+    const Result r = differentiate({slot});
+    std::vector<bool> below = dropped(r, 0), above = dropped(r, 1);
+    if (below.empty()) {  // directions of normalised rows have gradients everywhere
+      EXPECT_NE(std::string(GetParam()).find("weight_norm"), std::string::npos);
+      return;
+    }
+    for (size_t j = 0; j < above.size(); ++j) both += below[j] == above[j];
+    first.insert(first.end(), below.begin(), below.end());
+    second.insert(second.end(), above.begin(), above.end());
+  }
+  for (const std::vector<bool>& mask : {first, second})
+    EXPECT_NEAR(static_cast<double>(std::count(mask.begin(), mask.end(), true)) / static_cast<double>(mask.size()), 0.4,
+                0.1);
+  EXPECT_NEAR(both / static_cast<double>(second.size()), 0.4 * 0.4 + 0.6 * 0.6, 0.12)
+      << "masks of two layers are alike";
 }
 
 INSTANTIATE_TEST_SUITE_P(

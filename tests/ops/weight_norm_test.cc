@@ -48,6 +48,28 @@ TEST(WeightNorm, NormsOfTinyAndHugeRows) {
   }
 }
 
+// Mixed precision rounds what products read, not the norms: results and gradients are those of fp32, bit for bit.
+TEST(WeightNorm, MixedPrecisionRoundsNothing) {
+  const auto run = [](DType compute) {
+    Context ctx;
+    Tape tape;
+    ctx.compute = compute;
+    ctx.tape = &tape;
+    const Var v(f64_tensor({5, 33}, 1, 0.3).to(DType::f32), true, "v"), g(f64_tensor({5}, 2).to(DType::f32), true, "g");
+    const Var w = weight_norm(ctx, v, g);
+    EXPECT_EQ(w.value().dtype(), DType::f32);
+    tape.backward(ctx, sum(ctx, multiply(ctx, w, Var(f64_tensor({5, 33}, 3).to(DType::f32)))));
+    std::vector<double> all;
+    for (const float x : w.value().values<float>()) all.push_back(static_cast<double>(x));
+    for (const Var* leaf : {&v, &g})
+      for (const double d : dense_gradient(*leaf)) all.push_back(d);
+    return all;
+  };
+  const std::vector<double> exact = run(DType::f32);
+  EXPECT_EQ(run(DType::bf16), exact);
+  EXPECT_EQ(run(DType::f16), exact);
+}
+
 // A row of zeros has no direction: it stays zero and gets no gradient, never NaN.
 TEST(WeightNorm, ARowOfZeros) {
   Tape tape;

@@ -10,6 +10,7 @@
 #include "lmx/log.h"
 #include "lmx/plugin.h"
 #include "lmx/train.h"
+#include "lmx/transfer.h"
 #include "train/components.h"
 #include "train/draw.h"
 #include "train/evaluate.h"
@@ -172,6 +173,41 @@ TEST_F(LettersRun, HeldUnits) {
   o.held.reset();
   ++texts[generate_text(path("run"), o)];
   EXPECT_EQ(texts.size(), 4U) << "the unit decides nothing here";
+}
+
+// Features are the state behind the last byte, a unit's trace its value behind each.
+TEST_F(LettersRun, FeaturesAndTracesAreTheState) {
+  make_run("tokens: bytes", reviews(60, "good "));
+  LabelledTexts texts;
+  for (const char* text : {"a film", "so good that it ends", "b", "a film"}) texts.texts.push_back(text);
+  texts.labels.assign(4, 0);
+  texts.places.assign(4, "here");
+  std::map<std::string, FeatureMatrix> features;
+  for (const char* state : {"cell", "hidden", "lstm.0.h"}) {
+    FeatureOptions o;
+    o.state = state;
+    features[state] = text_features(path("run"), texts, o);
+    ASSERT_EQ(features[state].columns, 12);
+  }
+  const std::map<std::string, std::string> names{
+      {"cell", "lstm.1.c"}, {"hidden", "lstm.1.h"}, {"lstm.0.h", "lstm.0.h"}};
+  SavedRun run = open();
+  for (size_t i = 0; i < texts.texts.size(); ++i) {
+    const UnitTrace trace = trace_unit(path("run"), texts.texts[i], {"hidden", 7}, "last");
+    ModelState state = run.network.model->initial_state(run.ctx, 1);
+    std::string seen;
+    for (const std::string& token : trace.tokens) {
+      ASSERT_EQ(token.size(), 1U);
+      read(run, state, static_cast<unsigned char>(token[0]));
+      EXPECT_NEAR(trace.values[seen.size()], state.at("lstm.1.h").data<float>()[7], 1e-5);
+      seen += token;
+    }
+    EXPECT_EQ(seen, texts.texts[i] + "\n");
+    for (const auto& [wanted, name] : names)
+      for (int64_t u = 0; u < 12; ++u)
+        EXPECT_NEAR(features[wanted].values[i * 12 + static_cast<size_t>(u)], state.at(name).data<float>()[u], 1e-5)
+            << wanted << ' ' << u;
+  }
 }
 
 // Puri 2018, VI-D: each shard from a zero state, every token of it but the first a target, the mean over shards.

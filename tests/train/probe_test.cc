@@ -84,6 +84,25 @@ FeatureMatrix made_up(int64_t rows, uint64_t seed) {
   return f;
 }
 
+// Beyond 1,024 columns L-BFGS takes Newton's place: columns of zeros change nothing, so the solution is the same.
+TEST(Logistic, ManyColumnsHaveTheSolutionOfFew) {
+  const FeatureMatrix few = made_up(400, 4);
+  FeatureMatrix many = few;
+  many.columns = 1100;
+  many.values.assign(400 * 1100, 0);
+  for (size_t r = 0; r < 400; ++r)
+    std::copy_n(few.values.begin() + static_cast<std::ptrdiff_t>(r * 10), 10,
+                many.values.begin() + static_cast<std::ptrdiff_t>(r * 1100 + 300));
+  for (const double c : {0.01, 1.0}) {
+    const LinearModel a = fit_logistic(few, "l2", c), b = fit_logistic(many, "l2", c);
+    EXPECT_TRUE(a.converged && b.converged) << c;
+    EXPECT_NEAR(b.objective, a.objective, 1e-6 * a.objective) << c;
+    EXPECT_NEAR(b.bias, a.bias, 1e-3) << c;
+    for (size_t j = 0; j < 1100; ++j)
+      EXPECT_NEAR(b.weights[j], j >= 300 && j < 310 ? a.weights[j - 300] : 0.0, 1e-3) << c << ", weight " << j;
+  }
+}
+
 // Cells that run to one side hardly stray from a large mean: the bias takes it, at no more steps.
 TEST(Logistic, FarFromZeroIsTheSameProblem) {
   FeatureMatrix near = made_up(300, 1);

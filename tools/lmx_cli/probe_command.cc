@@ -57,7 +57,7 @@ std::string histogram_of(const FeatureMatrix& f, const StrongestUnit& unit) {
       str("unit ", unit.unit, " behind the last byte"), "value (the begin of a bar)", "texts", false, false, {}, {}};
   for (int b = 0; b < kBins; ++b) {
     char name[32];
-    std::snprintf(name, sizeof name, "%.2g", low + b * width);
+    std::snprintf(name, sizeof name, "%.3g", low + b * width);
     chart.names.push_back(b % 5 == 0 ? name : "");
   }
   for (const int label : {0, 1}) {
@@ -67,6 +67,7 @@ std::string histogram_of(const FeatureMatrix& f, const StrongestUnit& unit) {
       const int bin = std::min(kBins - 1, static_cast<int>((values[i] - low) / width));
       if (f.labels[i] == label) ++series.points[static_cast<size_t>(bin)].y;
     }
+    for (ChartPoint& p : series.points) p.hint = str(series.label, ", ", low + p.x * width, " and up: ", p.y, " texts");
     chart.series.push_back(series);
   }
   return svg(chart);
