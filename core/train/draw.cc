@@ -5,6 +5,8 @@
 #include <numeric>
 #include <vector>
 
+#include "lmx/error.h"
+
 namespace lmx::train {
 namespace {
 
@@ -25,6 +27,7 @@ void keep_top_p(std::vector<int32_t>& order, std::span<const float> logits, cons
 }  // namespace
 
 int32_t draw_token(std::span<const float> logits, int32_t first, const GenerateOptions& options, double uniform) {
+  LMX_CHECK(static_cast<size_t>(first) < logits.size(), "ids from ", first, " of ", logits.size(), " logits");
   std::vector<int32_t> order(logits.size() - static_cast<size_t>(first));
   std::iota(order.begin(), order.end(), first);
   const auto likelier = [&](int32_t a, int32_t b) {

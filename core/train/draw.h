@@ -8,8 +8,9 @@
 
 namespace lmx::train {
 
-// One draw from softmax(logits / temperature) among the `top_k` likeliest ids from `first` on, and of these among those
-// of `top_p`. `uniform` in [0, 1) decides; equal logits stand in the order of their ids.
+// One draw from softmax(logits / temperature) (0: the likeliest) among the `top_k` likeliest ids from `first` on (0:
+// all of them), and of these among the likeliest that have the probability `top_p` together (1: all). `uniform` in [0,
+// 1) decides; of equal logits the lesser id is the likelier. REQUIRES: first < logits.size().
 LMX_API int32_t draw_token(std::span<const float> logits, int32_t first, const GenerateOptions& options,
                            double uniform);
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "lmx/error.h"
 #include "lmx/matmul.h"
@@ -45,15 +46,14 @@ LogisticProblem::LogisticProblem(const FeatureMatrix& f)
       labels_(f.labels) {
   LMX_CHECK(rows_ > 0 && static_cast<int64_t>(labels_.size()) == rows_, rows_, " rows, ", labels_.size(), " labels");
   parallel_for(columns_, 64, [&](int64_t begin, int64_t end) {
-    const auto every = [&](auto&& use) {
-      for (int64_t i = 0; i < rows_; ++i)
-        for (int64_t j = begin; j < end; ++j)
-          use(means_[static_cast<size_t>(j)], f.values[static_cast<size_t>(i * columns_ + j)],
-              by_column_[static_cast<size_t>(j * rows_ + i)]);
+    const auto x = [&](int64_t i, int64_t j) {
+      return static_cast<double>(f.values[static_cast<size_t>(i * columns_ + j)]);
     };
-    const auto rows = static_cast<double>(rows_);
-    every([&](double& mean, double x, float&) { mean += x / rows; });
-    every([](double mean, double x, float& centred) { centred = static_cast<float>(x - mean); });
+    for (int64_t i = 0; i < rows_; ++i)
+      for (int64_t j = begin; j < end; ++j) means_[static_cast<size_t>(j)] += x(i, j) / static_cast<double>(rows_);
+    for (int64_t i = 0; i < rows_; ++i)
+      for (int64_t j = begin; j < end; ++j)
+        by_column_[static_cast<size_t>(j * rows_ + i)] = static_cast<float>(x(i, j) - means_[static_cast<size_t>(j)]);
   });
 }
 

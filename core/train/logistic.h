@@ -9,8 +9,8 @@
 namespace lmx::train {
 
 // The data of a fit, in the layout that the solvers read: columns less their means, which the bias makes good. (A
-// column that hardly strays from a large mean is nearly the bias again, and neither's step would tell which of them to
-// move.) REQUIRES: as many labels as rows, rows > 0.
+// column that hardly strays from a large mean and the bias are nearly collinear, and solvers take very many steps, or
+// end beside the minimum.) These are the x of all that stands here. REQUIRES: as many labels as rows, rows > 0.
 class LMX_API LogisticProblem {
  public:
   explicit LogisticProblem(const FeatureMatrix& features);
@@ -34,8 +34,8 @@ class LMX_API LogisticProblem {
   LinearModel fit_l1(double c, const LinearModel& start) const;
 
  private:
-  LinearModel started(const LinearModel& start) const;
-  LinearModel finished(LinearModel model) const;
+  LinearModel started(const LinearModel& start) const;  // a model of the given columns as one of theirs less the means,
+  LinearModel finished(LinearModel model) const;        // and back
   int64_t rows_, columns_;
   std::vector<float> by_column_;  // (columns, rows)
   std::vector<double> means_;     // of columns

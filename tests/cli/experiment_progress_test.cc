@@ -42,6 +42,19 @@ TEST_F(ExperimentProgress, EpochsCountByTheirText) {
   EXPECT_NEAR(p.done_part(), 1.1 / 2.5, 1e-12);
 }
 
+// A part of the text that is read first tells how long the whole is.
+TEST_F(ExperimentProgress, APartTellsOfTheWhole) {
+  const Cell half = cell("half", "batch: {global: 8}\ntrain: {steps: 0, epochs: 1}\ndata: {train_fraction: 0.5}\n"),
+             whole = cell("whole", "batch: {global: 8}\ntrain: {steps: 0, epochs: 1}\n"),
+             counted = cell("counted", "batch: {global: 8}\ntrain: {steps: 100, epochs: 1}\n");
+  Progress p({&half, &whole, &counted}, path(""));
+  p.started(half);
+  record(half, R"({"step":40,"epoch":0.4})");  // 100 updates an epoch, 200 of the whole text
+  EXPECT_NEAR(p.done_part(), 40.0 / (100 + 200 + 100), 1e-12);
+  record(counted, R"({"step":100})");
+  EXPECT_EQ(Progress({&counted}, path("")).done_part(), 1);
+}
+
 TEST_F(ExperimentProgress, UpdatesCountByTheirBatches) {
   const Cell small = cell("1", "batch: {global: 1}\ntrain: {steps: 100, epochs: 1}\n"),
              large = cell("3", "batch: {global: 3}\ntrain: {steps: 100, epochs: 1}\n");

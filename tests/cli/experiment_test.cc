@@ -1,7 +1,5 @@
 // lmx experiment: cells, verdicts, mistakes in the file, and experiments that are killed.
 #include <gmock/gmock.h>
-#include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,7 +16,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using testing::AllOf;
 using testing::ContainsRegex;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -157,31 +154,6 @@ TEST_F(Experiment, WhatIsDoneDoesNotRunAgain) {
   const Outcome again = experiment("out");
   EXPECT_EQ(again.out, rest.out);
   EXPECT_THAT(again.err, Not(HasSubstr("cell 1/")));
-}
-
-TEST_F(Experiment, CellsShareTheCores) {
-  const auto cores = static_cast<int64_t>(sysconf(_SC_NPROCESSORS_ONLN));
-  cpu_set_t set;
-  ASSERT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
-  if (CPU_COUNT(&set) != cores || cores < 2) GTEST_SKIP() << "needs all of at least two cores";
-  write("alone.yaml", kTinyRecipe);
-  write("experiments/bytes.yaml",
-        "title: T\npaper: P\nscales: {desk: {recipe: ../alone.yaml, overrides: [threads=0, train.steps=2]}}\n"
-        "axes: {seed: [1, 2]}\noverrides: ['seed=${seed}']\nmeasures: {ppl: {key: ppl}}\n");
-  auto free = environment();
-  free["OMP_NUM_THREADS"] = "";
-  const auto threads = [&](const std::string& jobs) {
-    const Outcome o = run_process(words(jobs, {"--jobs", jobs}), free);
-    EXPECT_EQ(o.code, 0) << o.err;
-    std::vector<int64_t> all;
-    for (const char* id : {"1", "2"}) {
-      const Json p = Json::parse(read_file(folder_ / jobs / "cells" / id / "provenance.json"));
-      all.push_back(p["starts"].back()["compute"]["threads"]);
-    }
-    return all;
-  };
-  EXPECT_THAT(threads("1"), ElementsAre(cores, cores));
-  EXPECT_THAT(threads("2"), ElementsAre(cores / 2, cores / 2));
 }
 
 // Before the first record, in the first cell, between cells, in a later one, and near the end.

@@ -1,6 +1,7 @@
 // Probes over corpora of the registry, by themselves and as part of an experiment; what is drawn of them.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -66,7 +67,7 @@ TEST_F(ProbeCorpus, AHistogramHasEveryText) {
   ASSERT_EQ(run("a").code, 0);
   with_data({"probe", path("a"), "--corpus", "sst2", "--histogram", path("u.svg"), "--c", "1000"});
   const std::string page = read_file(path("u.svg"));
-  const std::regex bar("<title>label ([01]), [^<]* and up: ([0-9]+) texts</title>");
+  const std::regex bar("<title>label ([01]), [^<]* to [^<]*: ([0-9]+) texts</title>");
   int sums[2] = {0, 0};
   for (auto at = std::sregex_iterator(page.begin(), page.end(), bar); at != std::sregex_iterator(); ++at)
     sums[std::stoi((*at)[1])] += std::stoi((*at)[2]);
@@ -101,7 +102,8 @@ TEST_F(ProbeCorpus, AnExperimentProbesItsRuns) {
     near("ratio", eval, "test compression_ratio", 1e-3);
     near("sst2_l1", sst, "l1 test_accuracy_percent", 0.006);
     near("sst2_l2", sst, "l2 test_accuracy_percent", 0.006);
-    near("sst2_strongest_unit", sst, "strongest_unit test_accuracy_percent", 0.006);
+    if (sst.find("strongest_unit none") == std::string::npos)
+      near("sst2_strongest_unit", sst, "strongest_unit test_accuracy_percent", 0.006);
     near("sst2_bytes_l2", sst, "bag_of_bytes l2 test_accuracy_percent", 0.006);
     near("movie_reviews_l2", reviews, "l2 test_accuracy_percent", 0.006);
   }

@@ -24,13 +24,13 @@ class RecurrentRun : public RunTest {
     const size_t at = text.find("model: {"), end = text.find('\n', at);
     write("tiny.yaml", text.replace(at, end - at, "model: " + model));
   }
-  void expect_a_tenth(const std::vector<std::string>& words, const std::string& model) const {
+  void expect_a_tenth(const std::vector<std::string>& words, const std::string& model, double off = 0.1) const {
     std::vector<std::string> dry = words;
     dry.push_back("--dry-run");
     const Outcome said = run("a", dry), met = run("a", words);
     ASSERT_EQ(met.code, 0) << met.err;
     const double estimate = bytes_of(said.out, "total"), peak = bytes_of(met.err, "peak memory");
-    EXPECT_LT(std::abs(estimate / peak - 1), 0.1) << model << ' ' << testing::PrintToString(words) << '\n'
+    EXPECT_LT(std::abs(estimate / peak - 1), off) << model << ' ' << testing::PrintToString(words) << '\n'
                                                   << said.out << met.err;
     fs::remove_all(path("a"));
   }
@@ -103,9 +103,10 @@ TEST_F(RecurrentRun, MemoryIsWithinATenthOfTheEstimate) {
               model + "\n");
     for (const std::string precision : {"fp32", "bf16", "fp16"}) {
       for (const std::string checkpoint : {"false", "true"}) {
-        // Two such layers in emulated halves: the estimate is 13 % too large, as one layer's copies are gone by then.
-        if (precision == "fp16" && checkpoint == "true" && model.find("layers: 2") != std::string::npos) continue;
-        expect_a_tenth({"precision=" + precision, "model.checkpoint=" + checkpoint, "model.segment=16"}, model);
+        // Two such layers in emulated halves: 13 % too large, as one layer's copies are gone by then.
+        const bool loose = precision == "fp16" && checkpoint == "true" && model.find("layers: 2") != std::string::npos;
+        expect_a_tenth({"precision=" + precision, "model.checkpoint=" + checkpoint, "model.segment=16"}, model,
+                       loose ? 0.15 : 0.1);
       }
     }
   }

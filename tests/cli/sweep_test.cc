@@ -371,34 +371,5 @@ TEST_F(Sweep, ATableLivesOnATerminalAlone) {
                            HasSubstr("\033[4F\033[J"), Not(HasSubstr("point 1/2"))));
 }
 
-// Points side by side have cores of their own, or one thread each where there are not enough.
-TEST_F(Sweep, CoresAreSharedOut) {
-  write(
-      "tiny.yaml",
-      read_file(folder_ / "tiny.yaml").replace(read_file(folder_ / "tiny.yaml").find("threads: 1"), 10, "threads: 0"));
-  const auto cores = static_cast<int64_t>(sysconf(_SC_NPROCESSORS_ONLN));
-  const auto threads = [&](const std::string& out) {
-    std::vector<int64_t> all;
-    for (const std::string& id : ids(out)) {
-      const Json p = Json::parse(read_file(folder_ / out / "points" / id / "provenance.json"));
-      all.push_back(p["starts"].back()["compute"]["threads"]);
-    }
-    return all;
-  };
-  auto free = environment();
-  free["OMP_NUM_THREADS"] = "";
-  cpu_set_t set;
-  ASSERT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
-  if (CPU_COUNT(&set) != cores || cores < 2) GTEST_SKIP() << "needs all of at least two cores";
-  ASSERT_EQ(run_process(sweep_words("one", {"train.steps=2", "seed=1,2"}), free).code, 0);
-  EXPECT_THAT(threads("one"), ElementsAre(cores, cores));
-  ASSERT_EQ(run_process(sweep_words("two", {"train.steps=2", "seed=1,2", "--jobs", "2"}), free).code, 0);
-  EXPECT_THAT(threads("two"), ElementsAre(cores / 2, cores / 2));
-  ASSERT_EQ(
-      run_process(sweep_words("many", {"train.steps=2", "seed=1,2", "--jobs", std::to_string(cores + 1)}), free).code,
-      0);
-  EXPECT_THAT(threads("many"), ElementsAre(1, 1));
-}
-
 }  // namespace
 }  // namespace lmx_test

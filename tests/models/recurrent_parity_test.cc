@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
         Golden{"rhn_free",
                "{name: rhn, layers: 2, embedding: 7, cells: 12, depth: 3, coupled: false, transform_bias: 0}"},
         Golden{"rhn_weight_norm",
-               "{name: rhn, layers: 2, embedding: 7, cells: 12, depth: 3, weight_norm: 'rhn\\..*'}"}),
+               "{name: rhn, layers: 2, embedding: 7, cells: 12, depth: 3, coupled: false, weight_norm: 'rhn\\..*'}"}),
     [](const auto& p) { return std::string(p.param.name); });
 
 }  // namespace

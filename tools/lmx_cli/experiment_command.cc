@@ -174,7 +174,10 @@ void add_run_command(CLI::App& group) {
       ->add_option("--out", o->out,
                    "folder of cells and results (runs/experiments/NAME/SCALE); cells that it holds stay")
       ->type_name("DIR");
-  command->add_option("--jobs", o->jobs, "cells at a time, the cores shared out")->type_name("N")->check(positive())->capture_default_str();
+  command->add_option("--jobs", o->jobs, "cells at a time, the cores shared out")
+      ->type_name("N")
+      ->check(positive())
+      ->capture_default_str();
   command->add_flag("--dry-run,-n", o->dry_run, "compose and check every cell; run nothing");
   command->add_flag("--keep-checkpoints", o->keep_checkpoints, "of cells that are done, too");
   o->directories.add_to(*command);

@@ -67,7 +67,8 @@ std::string histogram_of(const FeatureMatrix& f, const StrongestUnit& unit) {
       const int bin = std::min(kBins - 1, static_cast<int>((values[i] - low) / width));
       if (f.labels[i] == label) ++series.points[static_cast<size_t>(bin)].y;
     }
-    for (ChartPoint& p : series.points) p.hint = str(series.label, ", ", low + p.x * width, " and up: ", p.y, " texts");
+    for (ChartPoint& p : series.points)
+      p.hint = str(series.label, ", ", low + p.x * width, " to ", low + (p.x + 1) * width, ": ", p.y, " texts");
     chart.series.push_back(series);
   }
   return svg(chart);

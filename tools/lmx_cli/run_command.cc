@@ -45,7 +45,8 @@ std::string repeated(const std::string& option, const std::vector<std::string>& 
 void print_next(const lmx::RunResult& r, const Options& o) {
   const std::string lmx = "  " + command_name(), run = shell_quoted(r.directory);
   const std::string plugins = repeated("--plugin-dir", o.directories.directories);
-  const std::vector<lmx::CheckpointInfo> kept = lmx::list_checkpoints(r.directory);  // best: with checkpoint.keep_best
+  // Without keep_best the best one may be gone.
+  const std::vector<lmx::CheckpointInfo> kept = lmx::list_checkpoints(r.directory);
   const bool best = std::any_of(kept.begin(), kept.end(), [&](const auto& c) { return c.step == r.best_step; });
   std::cout << "next:\n" << lmx << " eval " << run << (best ? " --checkpoint best" : "") << plugins << "\n";
   if (r.translates)

@@ -196,7 +196,7 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
     cell.composed = lmx::compose(cell.recipe_file, PluginDirectories::with_plugins(options));
     const Node full = lmx::full_recipe(cell.composed, cell.id);
     cell.yaml = to_yaml(full);
-    if (!cell.types) cell.demand = jobs::demand_of(full);
+    if (!cell.types) cell.demand = jobs::demand_of(full);  // words are counted by one process, whatever trains
   } catch (const UserError& error) {
     std::vector<std::string> messages = lmx::messages_of(error);
     for (std::string& message : messages) message = placed(scale, cell, overrides, message);

@@ -4,16 +4,12 @@
 #include <cmath>
 
 #include "../jobs/pool.h"
+#include "../recipe_values.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 
 namespace lmx_cli::experiments {
 namespace {
-
-double number_at(const lmx::Node& tree, const char* path, double otherwise) {
-  const lmx::Node* node = tree.at_path(path);
-  return node ? lmx::parse_double(node->text).value_or(otherwise) : otherwise;
-}
 
 constexpr double kTypesWork = 20'000;  // counting words takes seconds
 
@@ -84,7 +80,7 @@ double Progress::done_part() const {
     now += total * (work.over ? 1 : work.running ? part_of(*cell) : work.at_start);
     all += total;
   }
-  return (now - before) / (all - before);
+  return all > before ? (now - before) / (all - before) : 1;
 }
 
 std::string Progress::eta() const {
@@ -101,7 +97,8 @@ void Progress::show() {
     const Work& work = work_.at(cell);
     if (!work.running) continue;
     text += " " + cell->id;
-    if (work.steps > 0) text += lmx::str(": step ", step_of(*cell), "/", static_cast<int64_t>(work.steps));
+    if (work.steps > 0)
+      text += lmx::str(": step ", static_cast<int64_t>(step_of(*cell)), "/", static_cast<int64_t>(work.steps));
   }
   const std::string left = eta();
   lmx::progress_line(text + (left.empty() ? "" : ", " + left));

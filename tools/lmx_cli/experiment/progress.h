@@ -21,7 +21,7 @@ class Progress {
   void show();  // at most twice a second
   void done() const;
   // Of the work that there was at the start, 0 to 1, where cells' updates count by their batches and epochs by their
-  // text; NaN while none has recorded how long an epoch is.
+  // text; NaN while none has recorded how long an epoch is, 1 where nothing is left.
   double done_part() const;
 
  private:

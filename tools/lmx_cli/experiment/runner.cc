@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <numbers>
+#include <optional>
 
 #include "../jobs/cores.h"
 #include "../jobs/line_file.h"
@@ -36,16 +37,11 @@ struct Runner::Impl {
   jobs::DirectoryLock lock;
   Journal journal;
   Ending ending;
-  jobs::Cores cores;
-  std::map<std::string, std::vector<int>> taken;  // cores, of cells that run
+  std::optional<jobs::Cores> cores;               // while it runs
+  std::map<std::string, std::vector<int>> taken;  // of them, by cells that run
 
   Impl(const Experiment& e, const std::vector<Cell>& all, RunnerOptions o)
-      : experiment(e),
-        cells(all),
-        options(std::move(o)),
-        lock(options.out),
-        journal(options.out + "/journal.jsonl"),
-        cores(options.jobs) {}
+      : experiment(e), cells(all), options(std::move(o)), lock(options.out), journal(options.out + "/journal.jsonl") {}
 
   std::string folder(const Cell& cell) const { return options.out + "/cells/" + source(cell).id; }
   std::string recipe(const Cell& cell) const { return folder(cell) + ".yaml"; }
@@ -93,7 +89,7 @@ void Runner::Impl::start(const Cell& cell, jobs::Pool& pool) {
   std::error_code error;
   if (cell.types) fs::create_directories(folder(cell), error);
   lmx::write_file_atomically(recipe(cell), cell.yaml);
-  const jobs::Surroundings around = cores.take(cell.demand);
+  const jobs::Surroundings around = cores->take(cell.demand);
   taken[cell.id] = around.cores;
   pool.start({cell.id, command(cell), log(cell), around});
 }
@@ -165,7 +161,7 @@ void Runner::Impl::finish(const Cell& cell, double seconds) {
 
 void Runner::Impl::reap(const jobs::Ended& ended, Progress& progress) {
   const Cell& cell = *std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.id == ended.id; });
-  cores.give_back(taken[cell.id]);
+  cores->give_back(taken.extract(cell.id).mapped());
   const jobs::RunStatus status = cell.types ? jobs::RunStatus{} : jobs::read_status(folder(cell));
   if (ended.code == 0) {
     finish(cell, ended.seconds);
@@ -177,8 +173,8 @@ void Runner::Impl::reap(const jobs::Ended& ended, Progress& progress) {
     return;
   } else {
     const bool killed = ended.code > 128;
-    ending.failed[cell.id] = str(killed ? "ended by signal " : "exit code ", killed ? ended.code - 128 : ended.code, ": ",
-                                 jobs::last_error(log(cell)));
+    ending.failed[cell.id] = str(killed ? "ended by signal " : "exit code ", killed ? ended.code - 128 : ended.code,
+                                 ": ", jobs::last_error(log(cell)));
   }
   progress.ended(cell, ended.seconds, ended.code == 0 ? "" : ending.failed[cell.id]);
 }
@@ -200,10 +196,11 @@ Ending Runner::run(const std::vector<std::string>& wanted) {
     if (!asked || !cell.runs || impl_->journal.find(source.id)) continue;
     if (std::find(waiting.begin(), waiting.end(), &source) == waiting.end()) waiting.push_back(&source);
   }
+  impl_->cores.emplace(std::min(impl_->options.jobs, static_cast<int64_t>(waiting.size())));
   Progress progress({waiting.begin(), waiting.end()}, impl_->options.out + "/cells/");
   while (!waiting.empty() || pool.size() > 0) {
     while (!waiting.empty() && !pool.signal() && pool.size() < static_cast<size_t>(impl_->options.jobs) &&
-           impl_->cores.free_for(waiting.front()->demand)) {
+           impl_->cores->free_for(waiting.front()->demand)) {
       impl_->start(*waiting.front(), pool);
       progress.started(*waiting.front());
       waiting.pop_front();

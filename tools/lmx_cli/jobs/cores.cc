@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "../recipe_values.h"
+
 namespace lmx_cli::jobs {
 namespace {
 
@@ -31,12 +33,9 @@ std::string threads_on(size_t cores) {
 }  // namespace
 
 Demand demand_of(const lmx::Node& recipe) {
-  const auto text = [&](const char* path) {
-    const lmx::Node* node = recipe.at_path(path);
-    return node ? node->text : "";
-  };
-  const auto number = [&](const char* path) { return lmx::parse_int(text(path)).value_or(0); };
-  return {text("comm.name") == "mpi" ? std::max<int64_t>(1, number("comm.ranks")) : 1, number("threads")};
+  const auto number = [&](const char* path) { return static_cast<int64_t>(number_at(recipe, path)); };
+  const bool mpi = text_at(recipe, "comm.name") == "mpi";
+  return {mpi ? std::max<int64_t>(1, number("comm.ranks")) : 1, number("threads")};
 }
 
 Cores::Cores(int64_t jobs) : free_(own_cores()), all_(free_.size()) {

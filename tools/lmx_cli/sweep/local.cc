@@ -26,7 +26,7 @@ class LocalLauncher : public Launcher {
       : plan_(plan),
         folder_(folder),
         jobs_(static_cast<size_t>(std::max<int64_t>(1, options.jobs))),
-        cores_(options.jobs) {}
+        cores_(std::min(options.jobs, static_cast<int64_t>(plan.points.size()))) {}
 
   // Points die with the process that started them.
   std::vector<size_t> recover(const std::vector<Batch>&) override { return {}; }

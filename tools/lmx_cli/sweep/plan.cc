@@ -6,6 +6,7 @@
 #include <set>
 
 #include "../commands.h"
+#include "../recipe_values.h"
 #include "lmx/error.h"
 #include "lmx/mistakes.h"
 #include "lmx/sweep.h"
@@ -146,13 +147,9 @@ std::string finding(const Plan& plan, const std::string& message, const std::vec
 
 void read_resources(Point& point) {
   const Node full = lmx::parse_yaml(point.yaml, point.id);
-  const auto text = [&](const char* path) {
-    const Node* node = full.at_path(path);
-    return node ? node->text : "";
-  };
-  point.steps = lmx::parse_int(text("train.steps")).value_or(0);
+  point.steps = static_cast<int64_t>(number_at(full, "train.steps"));
   point.demand = jobs::demand_of(full);
-  point.translates = text("train.final_bleu") != "none";
+  point.translates = text_at(full, "train.final_bleu") != "none";
 }
 
 std::string Plan::text_of(const Point& point) const {
