@@ -5,17 +5,11 @@
 #include <map>
 #include <numeric>
 
-#include "fixture.h"
-#include "lmx/data.h"
 #include "lmx/error.h"
-#include "lmx/log.h"
-#include "lmx/plugin.h"
-#include "lmx/train.h"
 #include "lmx/transfer.h"
-#include "train/components.h"
 #include "train/draw.h"
 #include "train/evaluate.h"
-#include "train/run_directory.h"
+#include "train/run_folder.h"
 #include "train/saved_run.h"
 
 namespace lmx::train {
@@ -77,42 +71,17 @@ TEST(DrawToken, SharesAreThoseOfTheSoftmax) {
   EXPECT_EQ(draw_token(logits, 3, o, 0.999), 4);
 }
 
-class LettersRun : public FolderTest {
+class LettersRun : public RunFolderTest {
  protected:
-  LettersRun() {
-    static const bool once = [] {
-      Registry::instance().add_default_directories();
-      set_log_level(LogLevel::error);
-      return true;
-    }();
-    static_cast<void>(once);
-  }
-
-  // What a run writes before its first step, and a checkpoint of the parameters that it begins with.
   void make_run(const std::string& data, const std::string& text) {
     write_all(path("text.txt"), text);
-    const Node full = full_recipe(
-        parse_yaml(str("data: {name: text, files: [", path("text.txt"), "], valid_fraction: 0.1, test_fraction: 0.2, ",
-                       "cache_dir: ", path("cache"), ", ", data, "}\nbatcher: {name: tbptt, sequence_length: 7}\n",
-                       "batch: {global: 2}\nmodel: {name: lstm, layers: 2, embedding: 8, cells: 12, init: {kind: ",
-                       "normal, scale: 0.7}, embedding_init: {kind: normal, scale: 1}}\nloss: {name: full_softmax}\n",
-                       "optimizer: {name: sgd, lr: 0.1}\ntrain: {steps: 1, eval_batch: 3}\nthreads: 1\n"),
-                   "recipe.yaml"),
-        "run");
-    const Recipe recipe = read_recipe(full, "run");
-    const Dataset data_set = open_dataset(recipe.data);
-    std::filesystem::create_directories(path("run"));
-    write_all(path("run/config.yaml"), to_yaml(full));
-    save_vocabulary(path("run"), data_set.vocabulary);
-    const auto comm = make_self_communicator(1);
-    Context ctx = make_context(recipe, *comm);
-    const Network network = make_network(recipe, data_set.vocabulary.size(), &data_set.vocabulary);
-    ParameterStore params;
-    add_parameters(ctx, params, network, 3);
-    TrainState state;
-    state.model = parameter_values(params);
-    state.numbers["step"] = "1";
-    save_checkpoint(path("run"), 1, state);
+    save_new_run("run",
+                 str("data: {name: text, files: [", path("text.txt"), "], valid_fraction: 0.1, test_fraction: 0.2, ",
+                     "cache_dir: ", path("cache"), ", ", data, "}\nbatcher: {name: tbptt, sequence_length: 7}\n",
+                     "batch: {global: 2}\nmodel: {name: lstm, layers: 2, embedding: 8, cells: 12, init: {kind: ",
+                     "normal, scale: 0.7}, embedding_init: {kind: normal, scale: 1}}\nloss: {name: full_softmax}\n",
+                     "optimizer: {name: sgd, lr: 0.1}\ntrain: {steps: 1, eval_batch: 3}\nthreads: 1\n"),
+                 1);
   }
   SavedRun open() const { return {path("run"), recipe_of_run(path("run")), load_vocabulary(path("run")), "last"}; }
   Dataset data() const { return open_dataset(recipe_of_run(path("run")).data); }

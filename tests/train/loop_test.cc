@@ -5,12 +5,9 @@
 #include <cmath>
 #include <thread>
 
-#include "lmx/log.h"
 #include "lmx/parallel.h"
-#include "lmx/plugin.h"
-#include "train/fixture.h"
 #include "train/resume.h"
-#include "train/run_directory.h"
+#include "train/run_folder.h"
 #include "train/signals.h"
 #include "train/trainer.h"
 
@@ -34,16 +31,8 @@ run: {tensorboard: false}
 threads: 1
 )";
 
-class Loop : public FolderTest {
+class Loop : public RunFolderTest {
  protected:
-  Loop() {
-    static const bool once = [] {
-      Registry::instance().add_default_directories();
-      set_log_level(LogLevel::error);
-      return true;
-    }();
-    static_cast<void>(once);
-  }
   // The recipe with values replaced: {"batch.micro", "2"}.
   Node recipe(const std::vector<std::pair<std::string, std::string>>& changes = {}) const {
     Node tree = parse_yaml(kRecipe, "loop.yaml");

@@ -4,10 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "lmx/log.h"
-#include "lmx/plugin.h"
-#include "lmx/train.h"
-#include "train/fixture.h"
+#include "train/run_folder.h"
 
 namespace lmx::train {
 namespace {
@@ -31,16 +28,8 @@ run: {tensorboard: false}
 threads: 1
 )";
 
-class Ranks : public FolderTest {
+class Ranks : public RunFolderTest {
  protected:
-  Ranks() {
-    static const bool once = [] {
-      Registry::instance().add_default_directories();
-      set_log_level(LogLevel::error);
-      return true;
-    }();
-    static_cast<void>(once);
-  }
   Node recipe(const std::string& dir, int64_t ranks, const std::vector<std::pair<std::string, std::string>>& changes) const {
     Node tree = parse_yaml(kRecipe, "ranks.yaml");
     tree.find("run")->set("dir", Node::string(path(dir)));

@@ -4,17 +4,11 @@
 
 #include <cmath>
 
-#include "fixture.h"
 #include "lmx/bleu.h"
-#include "lmx/data.h"
 #include "lmx/error.h"
-#include "lmx/log.h"
 #include "lmx/parallel_text.h"
-#include "lmx/plugin.h"
-#include "lmx/train.h"
 #include "lmx/translate.h"
-#include "train/components.h"
-#include "train/run_directory.h"
+#include "train/run_folder.h"
 #include "train/saved_run.h"
 
 namespace lmx::train {
@@ -24,15 +18,9 @@ using testing::AllOf;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-class TranslationRunTest : public FolderTest {
+class TranslationRunTest : public RunFolderTest {
  protected:
   TranslationRunTest() {
-    static const bool once = [] {
-      Registry::instance().add_default_directories();
-      set_log_level(LogLevel::error);
-      return true;
-    }();
-    static_cast<void>(once);
     std::string source, target;
     for (int i = 0; i < 300; ++i) {
       source += str("The ", word(i), " sees a ", word(i * 7 + 1), ".\n");
@@ -46,31 +34,15 @@ class TranslationRunTest : public FolderTest {
     const char* parts[] = {"ba", "ko", "li", "mu", "ter", "gan", "sol"};
     return str(parts[i % 7], parts[i / 7 % 7], parts[i / 49 % 7]);
   }
-  // What a run writes before its first step, and a checkpoint of the parameters that it begins with.
   void make_run(const std::string& name, int words, const std::string& model, const std::string& more_data = "") {
-    const std::string yaml =
-        str("data: {name: parallel, source_language: en, target_language: de, vocab_size: ", words, more_data,
-            ", valid_fraction: 0.1, test_fraction: 0.1, cache_dir: ", path("cache"), ", source_files: [", path("a.en"),
-            "], target_files: [", path("a.de"),
-            "]}\nbatcher: {name: random_windows, sequence_length: 5}\nbatch: {global: 2}\nmodel: ", model,
-            "\nloss: {name: full_softmax}\noptimizer: {name: sgd, lr: 0.1}\n"
-            "train: {steps: 1}\nthreads: 1\n");
-    const Node full = full_recipe(parse_yaml(yaml, "recipe.yaml"), name);
-    const Recipe recipe = read_recipe(full, name);
-    const Dataset data = open_dataset(recipe.data);
-    fs::create_directories(path(name));
-    write_all(path(name + "/config.yaml"), to_yaml(full));
-    save_vocabulary(path(name), data.vocabulary);
-    save_text_codecs(data.codecs, path(name));
-    const auto comm = make_self_communicator(1);
-    Context ctx = make_context(recipe, *comm);
-    const Network network = make_network(recipe, data.vocabulary.size(), &data.vocabulary);
-    ParameterStore params;
-    add_parameters(ctx, params, network, 3);
-    TrainState state;
-    state.model = parameter_values(params);
-    state.numbers["step"] = "10";
-    save_checkpoint(path(name), 10, state);
+    save_new_run(name,
+                 str("data: {name: parallel, source_language: en, target_language: de, vocab_size: ", words, more_data,
+                     ", valid_fraction: 0.1, test_fraction: 0.1, cache_dir: ", path("cache"), ", source_files: [",
+                     path("a.en"), "], target_files: [", path("a.de"),
+                     "]}\nbatcher: {name: random_windows, sequence_length: 5}\nbatch: {global: 2}\nmodel: ", model,
+                     "\nloss: {name: full_softmax}\noptimizer: {name: sgd, lr: 0.1}\n"
+                     "train: {steps: 1}\nthreads: 1\n"),
+                 10);
   }
   TranslateOptions options() const {
     TranslateOptions o;

@@ -6,10 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "lmx/log.h"
-#include "lmx/plugin.h"
-#include "lmx/train.h"
-#include "train/fixture.h"
+#include "train/run_folder.h"
 
 namespace lmx::train {
 namespace {
@@ -36,16 +33,8 @@ sync: {rest: {params: ".*", strategy: param_server}}
 threads: 1
 )";
 
-class Workers : public FolderTest {
+class Workers : public RunFolderTest {
  protected:
-  Workers() {
-    static const bool once = [] {
-      Registry::instance().add_default_directories();
-      set_log_level(LogLevel::error);
-      return true;
-    }();
-    static_cast<void>(once);
-  }
   Node recipe(const std::string& dir, int64_t ranks, const Changes& changes) const {
     Node tree = parse_yaml(kRecipe, "workers.yaml");
     tree.find("run")->set("dir", Node::string(path(dir)));
