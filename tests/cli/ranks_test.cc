@@ -86,6 +86,9 @@ TEST_F(RanksTest, BitsDoNotDependOnTheMachineWhereTheRecipeSaysNoThreads) {
 
 // Each thread's stack takes addresses, of which this process may have few.
 TEST_F(RanksTest, MoreThreadsThanTheSystemAllows) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's shadow memory needs more addresses than this test's limit";
+#endif
   if (!fs::exists("/usr/bin/prlimit")) GTEST_SKIP() << "there is no prlimit (Debian: util-linux)";
   std::vector<std::string> words{"prlimit", "--as=4000000000"};
   for (const std::string& word : command("v", {"--ranks", "5000"})) words.push_back(word);
