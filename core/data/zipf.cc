@@ -33,6 +33,13 @@ class TypeCounter {
 
 }  // namespace
 
+int64_t types_in(std::span<const int32_t> tokens) {
+  TypeCounter counter(tokens);
+  counter.begin();
+  for (const int32_t id : tokens) counter.add(id);
+  return counter.types();
+}
+
 double PowerLaw::at(double tokens) const {
   return factor * std::pow(tokens, exponent);
 }

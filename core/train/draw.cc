@@ -10,11 +10,19 @@
 namespace lmx::train {
 namespace {
 
+// The order of ids by their logits, the largest first.
+struct Likelier {
+  std::span<const float> logits;
+  bool operator()(int32_t a, int32_t b) const {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x != y ? x > y : a < b;
+  }
+};
+
 // The likeliest of `order`, likeliest first, that have the probability `top_p` together: one at least.
 void keep_top_p(std::vector<int32_t>& order, std::span<const float> logits, const GenerateOptions& options) {
   const auto logit = [&](int32_t id) { return static_cast<double>(logits[static_cast<size_t>(id)]); };
-  std::sort(order.begin(), order.end(),
-            [&](int32_t a, int32_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; });
+  std::sort(order.begin(), order.end(), Likelier{logits});
   const auto weight = [&](int32_t id) { return std::exp((logit(id) - logit(order[0])) / options.temperature); };
   double sum = 0, kept = 0;
   for (const int32_t id : order) sum += weight(id);
@@ -30,10 +38,7 @@ int32_t draw_token(std::span<const float> logits, int32_t first, const GenerateO
   LMX_CHECK(static_cast<size_t>(first) < logits.size(), "ids from ", first, " of ", logits.size(), " logits");
   std::vector<int32_t> order(logits.size() - static_cast<size_t>(first));
   std::iota(order.begin(), order.end(), first);
-  const auto likelier = [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
+  const Likelier likelier{logits};
   if (options.temperature == 0) return *std::min_element(order.begin(), order.end(), likelier);
   if (options.top_k > 0 && options.top_k < static_cast<int64_t>(order.size())) {
     std::nth_element(order.begin(), order.begin() + options.top_k - 1, order.end(), likelier);

@@ -34,8 +34,9 @@ class LMX_API LogisticProblem {
   LinearModel fit_l1(double c, const LinearModel& start) const;
 
  private:
-  LinearModel started(const LinearModel& start) const;  // a model of the given columns as one of theirs less the means,
-  LinearModel finished(LinearModel model) const;        // and back
+  // From a model of the columns as they were given to one of them less their means, and back.
+  LinearModel started(const LinearModel& start) const;
+  LinearModel finished(LinearModel model) const;
   int64_t rows_, columns_;
   std::vector<float> by_column_;  // (columns, rows)
   std::vector<double> means_;     // of columns

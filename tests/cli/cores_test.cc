@@ -15,8 +15,6 @@ using testing::ElementsAre;
 class SharedCores : public SweepTest {
  protected:
   SharedCores() {
-    std::string recipe = kTinyRecipe;
-    write("tiny.yaml", recipe.replace(recipe.find("threads: 1"), 10, "threads: 0"));
     fs::create_directory(folder_ / "experiments");
     write("experiments/seeds.yaml",
           "title: T\npaper: P\nscales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=2]}}\n"
@@ -50,11 +48,12 @@ class SharedCores : public SweepTest {
     return list;
   }
   std::vector<int64_t> of_sweep(const std::string& out, const std::string& seeds, const std::string& jobs,
-                                const std::string& more = "train.steps=2") const {
-    return threads(sweep_words(out, {"train.steps=2", "seed=" + seeds, "--jobs", jobs, more}), out + "/points");
+                                const std::string& asked = "0") const {
+    return threads(sweep_words(out, {"train.steps=2", "seed=" + seeds, "--jobs", jobs, "threads=" + asked}),
+                   out + "/points");
   }
   std::vector<int64_t> of_experiment(const std::string& out, const std::vector<std::string>& cells,
-                                     const std::string& jobs, const std::string& more = "train.steps=2") const {
+                                     const std::string& jobs, const std::string& asked = "0") const {
     std::vector<std::string> command{LMX_BINARY_DIR "/bin/lmx",
                                      "experiment",
                                      "run",
@@ -63,7 +62,7 @@ class SharedCores : public SweepTest {
                                      path(out),
                                      "--jobs",
                                      jobs,
-                                     more};
+                                     "threads=" + asked};
     for (const std::string& cell : cells) command.insert(command.end(), {"--only", cell});
     return threads(command, out + "/cells");
   }
@@ -77,7 +76,7 @@ TEST_F(SharedCores, OfPoints) {
   EXPECT_THAT(of_sweep("two", "1,2", "2"), ElementsAre(1, 1));
   EXPECT_THAT(of_sweep("many", "1,2,3", "3"), ElementsAre(1, 1, 1));
   EXPECT_THAT(of_sweep("few", "1,2", "9"), ElementsAre(1, 1));
-  EXPECT_THAT(of_sweep("asked", "1,2", "2", "threads=2"), ElementsAre(2, 2));
+  EXPECT_THAT(of_sweep("asked", "1,2", "2", "2"), ElementsAre(2, 2));
 }
 
 TEST_F(SharedCores, OfCells) {
@@ -86,7 +85,7 @@ TEST_F(SharedCores, OfCells) {
   EXPECT_THAT(of_experiment("two", {"1", "2"}, "2"), ElementsAre(1, 1));
   EXPECT_THAT(of_experiment("many", {"*"}, "3"), ElementsAre(1, 1, 1));
   EXPECT_THAT(of_experiment("alone", {"2"}, "8"), ElementsAre(2));  // one cell is left: it has both
-  EXPECT_THAT(of_experiment("asked", {"*"}, "2", "threads=2"), ElementsAre(2, 2, 2));
+  EXPECT_THAT(of_experiment("asked", {"*"}, "2", "2"), ElementsAre(2, 2, 2));
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class RecurrentRun : public RunTest {
     const size_t at = text.find("model: {"), end = text.find('\n', at);
     write("tiny.yaml", text.replace(at, end - at, "model: " + model));
   }
-  void expect_a_tenth(const std::vector<std::string>& words, const std::string& model, double off = 0.1) const {
+  void expect_estimate(const std::vector<std::string>& words, const std::string& model, double off = 0.1) const {
     std::vector<std::string> dry = words;
     dry.push_back("--dry-run");
     const Outcome said = run("a", dry), met = run("a", words);
@@ -105,7 +105,7 @@ TEST_F(RecurrentRun, MemoryIsWithinATenthOfTheEstimate) {
       for (const std::string checkpoint : {"false", "true"}) {
         // Two such layers in emulated halves: 13 % too large, as one layer's copies are gone by then.
         const bool loose = precision == "fp16" && checkpoint == "true" && model.find("layers: 2") != std::string::npos;
-        expect_a_tenth({"precision=" + precision, "model.checkpoint=" + checkpoint, "model.segment=16"}, model,
+        expect_estimate({"precision=" + precision, "model.checkpoint=" + checkpoint, "model.segment=16"}, model,
                        loose ? 0.15 : 0.1);
       }
     }
@@ -119,7 +119,7 @@ TEST_F(RecurrentRun, MemoryOfManyWordsIsWithinATenthOfTheEstimate) {
         "batcher: {name: tbptt, sequence_length: 64}\nbatch: {global: 16}\nloss: {name: full_softmax}\n"
         "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 3, eval_batch: 4}\nthreads: 1\n"
         "model: {name: rhn, embedding: 64, cells: 128, depth: 3}\n");
-  for (const std::string precision : {"fp32", "bf16", "fp16"}) expect_a_tenth({"precision=" + precision}, "rhn");
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) expect_estimate({"precision=" + precision}, "rhn");
 }
 
 TEST_F(RecurrentRun, ACheckpointOfOnePieceIsTold) {

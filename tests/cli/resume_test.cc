@@ -130,15 +130,11 @@ TEST_F(Resume, TheHintAfterASignalIsACommandThatWorks) {
   kill(child, SIGTERM);
   ASSERT_EQ(wait_for(child), 143);
   const std::string out = read_file(path("out.txt"));
-  std::istringstream lines(out.substr(out.find("next:\n") + 6));
-  std::vector<std::string> hints;
-  for (std::string line; std::getline(lines, line) && line.starts_with("  lmx ");) hints.push_back(line);
+  const std::vector<std::string> hints = proposed(out);
   ASSERT_EQ(hints.size(), 3u) << out;
   EXPECT_THAT(hints.back(), AllOf(HasSubstr(" run "), HasSubstr("--plugin-dir " + plugins), HasSubstr("--resume ")));
-  auto with_lmx = environment();
-  with_lmx["PATH"] = LMX_BINARY_DIR "/bin:" + std::string(getenv("PATH"));
   for (auto hint = hints.rbegin(); hint != hints.rend(); ++hint) {  // there is a best checkpoint once the run has ended
-    const Outcome o = run_process({"/bin/sh", "-c", *hint}, with_lmx);
+    const Outcome o = run_process({"/bin/sh", "-c", *hint}, environment_with_lmx());
     EXPECT_EQ(o.code, 0) << *hint << "\n" << o.err;
   }
   EXPECT_EQ(model(dir, 1500), model("whole", 1500));

@@ -70,6 +70,21 @@ class RunTest : public testing::Test {
     return {{"LMX_CACHE_DIR", path("cache")}, {"OMP_NUM_THREADS", "1"}};
   }
 
+  // For commands of a shell, which finds this build's lmx.
+  std::map<std::string, std::string> environment_with_lmx() const {
+    auto settings = environment();
+    settings["PATH"] = LMX_BINARY_DIR "/bin:" + std::string(std::getenv("PATH"));
+    settings["LMX_COMMAND"] = "";
+    return settings;
+  }
+  // The command lines that a run proposes behind "next:".
+  static std::vector<std::string> proposed(const std::string& out) {
+    std::istringstream lines(out.substr(out.find("next:\n") + 6));
+    std::vector<std::string> all;
+    for (std::string line; std::getline(lines, line) && line.starts_with("  lmx ");) all.push_back(line);
+    return all;
+  }
+
   // Starts the command; what it prints goes nowhere, its results into the file `out` where one is named.
   pid_t start(const std::vector<std::string>& words, const std::string& out = "/dev/null") const {
     const pid_t child = fork();

@@ -42,9 +42,7 @@ class BadInput : public RunTest {
 
 // "best" only where it was kept.
 TEST_F(RunCommand, WhatItProposesNextWorks) {
-  auto with_lmx = environment();
-  with_lmx["PATH"] = LMX_BINARY_DIR "/bin:" + std::string(getenv("PATH"));
-  with_lmx["LMX_COMMAND"] = "";
+  const auto with_lmx = environment_with_lmx();
   for (const bool kept : {true, false}) {
     const std::string dir = kept ? "kept" : "not";
     const Outcome o = run_process(command(dir, {"checkpoint.keep_best=" + std::string(kept ? "true" : "false"),
@@ -54,11 +52,9 @@ TEST_F(RunCommand, WhatItProposesNextWorks) {
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_THAT(o.out, AllOf(HasSubstr("next:\n  lmx eval " + path(dir) + (kept ? " --checkpoint best\n" : "\n")),
                              HasSubstr("\nbest valid ppl ")));
-    std::istringstream lines(o.out.substr(o.out.find("next:\n") + 6));
-    int hints = 0;
-    for (std::string line; std::getline(lines, line) && line.starts_with("  lmx "); ++hints)
-      EXPECT_EQ(run_process({"/bin/sh", "-c", line}, with_lmx).code, 0) << line;
-    EXPECT_EQ(hints, 2);
+    const std::vector<std::string> hints = proposed(o.out);
+    EXPECT_EQ(hints.size(), 2U);
+    for (const std::string& line : hints) EXPECT_EQ(run_process({"/bin/sh", "-c", line}, with_lmx).code, 0) << line;
   }
 }
 

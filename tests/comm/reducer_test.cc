@@ -187,7 +187,8 @@ TEST(Reducer, ARankEncodesItsOwnRowsAlone) {
           }
           if (std::string(residual) == "none") return;
           const StateDict state = reducer.state();
-          EXPECT_THAT(state.at("t.push.rows").values<int32_t>(), ElementsAre(own.indices[0]));  // and of its own rows alone it keeps what they lost
+          // And of its own rows alone it keeps what they lost.
+          EXPECT_THAT(state.at("t.push.rows").values<int32_t>(), ElementsAre(own.indices[0]));
         });
       }
     }

@@ -61,6 +61,11 @@ TEST(CountTypes, CountsExactlyWhatItDraws) {
   }
 }
 
+TEST(CountTypes, OfGivenTokens) {
+  EXPECT_EQ(types_in(std::vector<int32_t>{4, 0, 4, 9, 0}), 3);
+  EXPECT_EQ(types_in({}), 0);
+}
+
 TEST(CountTypes, TooShort) {
   EXPECT_THAT(user_error([] { count_types(TokenArray::of(std::vector<int32_t>(2000)), {}); }),
               HasSubstr("at least 2560"));

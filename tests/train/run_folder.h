@@ -1,12 +1,12 @@
 // Tests that train runs, or read them back: plugins are found, and nothing but errors is told.
 #pragma once
 
-#include "train/fixture.h"
 #include "lmx/data.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"
 #include "lmx/train.h"
 #include "train/components.h"
+#include "train/fixture.h"
 #include "train/run_directory.h"
 
 namespace lmx::train {

@@ -101,13 +101,6 @@ std::string plot_of(const std::vector<TypesAtTokens>& points, const PowerLaw& fi
   return svg(chart);
 }
 
-// Of the tokens that are trained on; the vocabulary is that of all, where they are a share.
-int64_t types_in(const Dataset& dataset) {
-  std::vector<bool> seen(static_cast<size_t>(dataset.vocabulary.size()));
-  for (const int32_t id : dataset.train.tokens()) seen[static_cast<size_t>(id)] = true;
-  return std::count(seen.begin(), seen.end(), true);
-}
-
 // The same numbers as records: split types, one each N, and split fit.
 std::string records_of(const Dataset& dataset, int64_t types, const std::vector<TypesAtTokens>& points,
                        const PowerLaw& fit) {
@@ -137,7 +130,7 @@ void stats(const Options& options) {
   const Dataset dataset = open_all_types(data);
   const std::vector<TypesAtTokens> points = count_types(dataset.train, options.zipf);
   const PowerLaw fit = fit_power_law(points);
-  const int64_t types = types_in(dataset);
+  const int64_t types = types_in(dataset.train.tokens());  // the vocabulary is that of all, where they are a share
   std::cout << dataset.source_note << "\n"
             << dataset.train.size() << " tokens, " << types << " types; sequences of " << options.zipf.sequence_length
             << ", mean of " << options.zipf.draws << " draws\n\n";

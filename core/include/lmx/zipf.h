@@ -34,6 +34,9 @@ struct ZipfOptions {
   uint64_t seed = 1;
 };
 
+// Different ids among `tokens`.
+LMX_API int64_t types_in(std::span<const int32_t> tokens);
+
 // Draws sequences as training does: at random from the whole text, none twice in a draw.
 // UserError: a text shorter than 4 x `first` tokens.
 LMX_API std::vector<TypesAtTokens> count_types(const TokenArray& tokens, const ZipfOptions& options);

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <deque>
 #include <filesystem>
-#include <map>
 #include <numbers>
 #include <optional>
 
@@ -37,8 +36,7 @@ struct Runner::Impl {
   jobs::DirectoryLock lock;
   Journal journal;
   Ending ending;
-  std::optional<jobs::Cores> cores;               // while it runs
-  std::map<std::string, std::vector<int>> taken;  // of them, by cells that run
+  std::optional<jobs::Cores> cores;  // while it runs
 
   Impl(const Experiment& e, const std::vector<Cell>& all, RunnerOptions o)
       : experiment(e), cells(all), options(std::move(o)), lock(options.out), journal(options.out + "/journal.jsonl") {}
@@ -89,9 +87,7 @@ void Runner::Impl::start(const Cell& cell, jobs::Pool& pool) {
   std::error_code error;
   if (cell.types) fs::create_directories(folder(cell), error);
   lmx::write_file_atomically(recipe(cell), cell.yaml);
-  const jobs::Surroundings around = cores->take(cell.demand);
-  taken[cell.id] = around.cores;
-  pool.start({cell.id, command(cell), log(cell), around});
+  pool.start({cell.id, command(cell), log(cell), cores->take(cell.demand)});
 }
 
 // What `parameters` (last, or a file) give on a split, each key behind `prefix`; the step that they are of.
@@ -161,7 +157,7 @@ void Runner::Impl::finish(const Cell& cell, double seconds) {
 
 void Runner::Impl::reap(const jobs::Ended& ended, Progress& progress) {
   const Cell& cell = *std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.id == ended.id; });
-  cores->give_back(taken.extract(cell.id).mapped());
+  cores->give_back(ended.cores);
   const jobs::RunStatus status = cell.types ? jobs::RunStatus{} : jobs::read_status(folder(cell));
   if (ended.code == 0) {
     finish(cell, ended.seconds);
@@ -196,7 +192,7 @@ Ending Runner::run(const std::vector<std::string>& wanted) {
     if (!asked || !cell.runs || impl_->journal.find(source.id)) continue;
     if (std::find(waiting.begin(), waiting.end(), &source) == waiting.end()) waiting.push_back(&source);
   }
-  impl_->cores.emplace(std::min(impl_->options.jobs, static_cast<int64_t>(waiting.size())));
+  impl_->cores.emplace(impl_->options.jobs, waiting.size());
   Progress progress({waiting.begin(), waiting.end()}, impl_->options.out + "/cells/");
   while (!waiting.empty() || pool.size() > 0) {
     while (!waiting.empty() && !pool.signal() && pool.size() < static_cast<size_t>(impl_->options.jobs) &&

@@ -38,8 +38,8 @@ Demand demand_of(const lmx::Node& recipe) {
   return {mpi ? std::max<int64_t>(1, number("comm.ranks")) : 1, number("threads")};
 }
 
-Cores::Cores(int64_t jobs) : free_(own_cores()), all_(free_.size()) {
-  const auto most = static_cast<size_t>(std::max<int64_t>(1, jobs));
+Cores::Cores(int64_t jobs, size_t children) : free_(own_cores()), all_(free_.size()) {
+  const size_t most = std::max<size_t>(1, std::min(static_cast<size_t>(std::max<int64_t>(1, jobs)), children));
   bound_ = most <= all_;
   share_ = std::max<size_t>(1, all_ / most);
 }

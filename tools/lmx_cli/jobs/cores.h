@@ -18,12 +18,12 @@ struct Demand {
 // Of a recipe with every default.
 Demand demand_of(const lmx::Node& recipe);
 
-// Each of `jobs` children has its share, bound to it, and as many threads; one that asks for more has more, and fewer
-// run beside it. With more jobs than cores each has one thread and none is bound: the kernel divides better than fixed
-// places.
+// Each of `jobs` children at a time, or of the `children` that there are, has its share, bound to it, and as many
+// threads; one that asks for more has more, and fewer run beside it. With more jobs than cores each has one thread and
+// none is bound: the kernel divides better than fixed places.
 class Cores {
  public:
-  explicit Cores(int64_t jobs);
+  Cores(int64_t jobs, size_t children);
   // Enough are left. Always true where no child runs.
   bool free_for(const Demand& demand) const;
   // For a child that begins now. Its `cores` go back once it has ended.

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <thread>
+#include <utility>
 
 #include "line_file.h"
 #include "lmx/error.h"
@@ -35,7 +36,7 @@ std::string override_value(const std::string& text) {
 Pool::~Pool() = default;
 
 void Pool::start(const Job& job) {
-  running_.push_back({job.id, Child(job.words, job.log, job.around), Clock::now()});
+  running_.push_back({job.id, Child(job.words, job.log, job.around), Clock::now(), job.around.cores});
 }
 
 void Pool::pass_signals_on() {
@@ -50,7 +51,8 @@ std::optional<Ended> Pool::poll() {
   for (auto r = running_.begin(); r != running_.end(); ++r) {
     const std::optional<int> code = r->child.poll();
     if (!code) continue;
-    Ended ended{r->id, *code, std::chrono::duration<double>(Clock::now() - r->start).count()};
+    const double seconds = std::chrono::duration<double>(Clock::now() - r->start).count();
+    Ended ended{r->id, *code, seconds, std::move(r->cores)};
     running_.erase(r);
     return ended;
   }

@@ -20,8 +20,9 @@ struct Job {
 
 struct Ended {
   std::string id;
-  int code = 0;        // its exit code, or 128 + signal
-  double seconds = 0;  // that it took
+  int code = 0;            // its exit code, or 128 + signal
+  double seconds = 0;      // that it took
+  std::vector<int> cores;  // of its surroundings
 };
 
 // SIGINT and SIGTERM to this process are passed on to all as SIGTERM while it lives; a second one ends a run of lmx at
@@ -44,6 +45,7 @@ class Pool {
     std::string id;
     Child child;
     Clock::time_point start;
+    std::vector<int> cores;
   };
   void pass_signals_on();
 

@@ -26,7 +26,7 @@ class LocalLauncher : public Launcher {
       : plan_(plan),
         folder_(folder),
         jobs_(static_cast<size_t>(std::max<int64_t>(1, options.jobs))),
-        cores_(std::min(options.jobs, static_cast<int64_t>(plan.points.size()))) {}
+        cores_(options.jobs, plan.points.size()) {}
 
   // Points die with the process that started them.
   std::vector<size_t> recover(const std::vector<Batch>&) override { return {}; }
@@ -45,31 +45,26 @@ class LocalLauncher : public Launcher {
   std::vector<Finished> poll() override {
     std::vector<Finished> all;
     while (const std::optional<jobs::Ended> ended = pool_.poll()) {
-      const auto place = running_.find(static_cast<size_t>(std::stoull(ended->id)));
-      cores_.give_back(place->second.cores);
-      all.push_back({place->first, {ended->code, memory_kills() > place->second.memory_kills, ""}, ended->seconds});
-      running_.erase(place);
+      const auto run = running_.find(static_cast<size_t>(std::stoull(ended->id)));
+      cores_.give_back(ended->cores);
+      all.push_back({run->first, {ended->code, memory_kills() > run->second, ""}, ended->seconds});
+      running_.erase(run);
     }
     return all;
   }
 
   std::vector<size_t> running() const override {
     std::vector<size_t> points;
-    for (const auto& [point, place] : running_) points.push_back(point);
+    for (const auto& [point, kills] : running_) points.push_back(point);
     return points;
   }
   int signal() const override { return pool_.signal(); }
   bool outlives() const override { return false; }
   void stop() override {
-    for (const auto& [point, place] : running_) pool_.send(std::to_string(point), SIGTERM);
+    for (const auto& [point, kills] : running_) pool_.send(std::to_string(point), SIGTERM);
   }
 
  private:
-  struct Place {
-    std::vector<int> cores;
-    int64_t memory_kills = 0;
-  };
-
   // True while another process still trains the point. UserError where it does not end.
   bool held(size_t point) {
     if (!jobs::is_locked(folder_.run(plan_.points[point]))) {
@@ -85,18 +80,18 @@ class LocalLauncher : public Launcher {
 
   void start(const Work& work) {
     const Point& point = plan_.points[work.point];
-    const jobs::Surroundings around = cores_.take(point.demand);
-    Place place{around.cores, memory_kills()};
+    const int64_t kills = memory_kills();
     forget_status(folder_, point);
-    pool_.start({std::to_string(work.point), point_command(plan_, folder_, work), folder_.log(point), around});
-    running_.emplace(work.point, std::move(place));
+    pool_.start({std::to_string(work.point), point_command(plan_, folder_, work), folder_.log(point),
+                 cores_.take(point.demand)});
+    running_.emplace(work.point, kills);
   }
 
   const Plan& plan_;
   const Folder folder_;
   const size_t jobs_;
   jobs::Cores cores_;
-  std::map<size_t, Place> running_;
+  std::map<size_t, int64_t> running_;  // by point: memory_kills() as it began
   std::optional<Clock::time_point> held_since_;
   jobs::Pool pool_;
 };
