@@ -3,12 +3,14 @@
 
 #include <cstdlib>
 
+#include "lmx/error.h"
 #include "lmx_process.h"
 
 namespace lmx_test {
 namespace {
 
 namespace fs = std::filesystem;
+using lmx::str;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -96,6 +98,31 @@ TEST(PluginsCheck, BrokenPromisesAreNamed) {
               HasSubstr("FAIL  slices        step 0: sequence 1 alone is not sequence 1 of the whole batch"));
 }
 
+// The check that a mutant must not pass; "" for a plugin that keeps every promise.
+struct Mutant {
+  const char *folder, *name, *check;
+};
+class Mutants : public testing::TestWithParam<Mutant> {};
+TEST_P(Mutants, FailTheirCheckAlone) {
+  const auto& [folder, name, failed] = GetParam();
+  const std::string file = str(LMX_BINARY_DIR "/tests/plugins/", folder, "/", name, "/", name, ".so");
+  std::vector<std::string> arguments{file};
+  if (name == std::string("test_top_k")) arguments.emplace_back("--approximate");
+  const Outcome o = check(arguments);
+  EXPECT_EQ(o.code, *failed ? 1 : 0) << o.out << o.err;
+  EXPECT_THAT(o.out, HasSubstr(*failed ? " passed, 1 failed\n" : " passed, 0 failed\n"));
+  EXPECT_THAT(o.out, HasSubstr(*failed ? str("FAIL  ", failed, " ") : std::string("ok    ")));
+}
+INSTANTIATE_TEST_SUITE_P(
+    All, Mutants,
+    testing::Values(Mutant{"top_k_0", "test_top_k", ""}, Mutant{"top_k_1", "test_top_k", "mean"},
+                    Mutant{"top_k_2", "test_top_k", "mean"}, Mutant{"top_k_3", "test_top_k", "mean"},
+                    Mutant{"top_k_4", "test_top_k", "discard"}, Mutant{"top_k_5", "test_top_k", "rescale"},
+                    Mutant{"model_0", "test_model", ""}, Mutant{"model_1", "test_model", "costs"},
+                    Mutant{"model_2", "test_model", "costs"}, Mutant{"model_3", "test_model", "noise"},
+                    Mutant{"keyless", "test_faulty", "seed"}, Mutant{"stateless", "test_faulty", "state"}),
+    [](const auto& one) { return std::string(one.param.folder); });
+
 TEST(PluginsCheck, WhatCannotBeLoadedIsExitCodeTwo) {
   const Outcome abi = check({LMX_BINARY_DIR "/tests/plugins/wrong_abi/test_wrong_abi/test_wrong_abi.so"});
   EXPECT_EQ(abi.code, 2);
@@ -111,6 +138,28 @@ TEST(PluginsCheck, WhatCannotBeLoadedIsExitCodeTwo) {
   EXPECT_THAT(field.out, HasSubstr("did you mean 'sequence_length'?"));
 }
 
+TEST(PluginsCheck, TheGivenFileWinsOverOneOfItsNameOnTheSearchPath) {
+  const Outcome o = run_lmx({"plugins", "check", faulty("sliced")},
+                            {{"LMX_PLUGIN_PATH", LMX_BINARY_DIR "/tests/plugins/impure"}, {"OMP_NUM_THREADS", "1"}});
+  EXPECT_EQ(o.code, 1) << o.out << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("/sliced/test_faulty/test_faulty.so"), HasSubstr("FAIL  slices")));
+}
+
+TEST(PluginsCheck, ASourceFileIsNoLibrary) {
+  const Outcome o = check({LMX_SOURCE_DIR "/plugins/batchers/tbptt/tbptt.cc"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("tbptt.cc is no library"), HasSubstr("/tbptt/tbptt.so")));
+}
+
+// A recipe's own group replaces the keys of the group before it; the name alone does not, and the message says so.
+TEST(PluginsCheck, AKeyThatAnotherGroupLeftIsExplained) {
+  const Outcome o = run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "model.name=rhn"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("model/lstm.yaml:5"), HasSubstr("unknown key model.projection"),
+                           HasSubstr("choose model=rhn"), HasSubstr("~model.projection")));
+  EXPECT_EQ(run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "model=rhn"}).code, 0);
+}
+
 class PluginsNew : public testing::Test {
  protected:
   void SetUp() override {
@@ -123,11 +172,12 @@ class PluginsNew : public testing::Test {
 };
 
 // That it builds and passes its tests is tests/consumer's.
-TEST_F(PluginsNew, WritesFourFilesAndWhatToDoNext) {
+TEST_F(PluginsNew, WritesFiveFilesAndWhatToDoNext) {
   const std::string to = folder_ / "plug_in2";
   const Outcome o = run_lmx({"plugins", "new", "model", "plug_in2", "--dir", to});
   EXPECT_EQ(o.code, 0) << o.err;
-  for (const char* name : {"plugin.toml", "CMakeLists.txt", "plug_in2.cc", "plug_in2_test.cc"}) {
+  for (const char* name :
+       {"plugin.toml", "CMakeLists.txt", "plug_in2.cc", "plug_in2_test.cc", "recipes/model/plug_in2.yaml"}) {
     const std::string text = read_file(fs::path(to) / name);
     EXPECT_NE(text, "") << name;
     EXPECT_THAT(text, Not(HasSubstr("@name@"))) << name;

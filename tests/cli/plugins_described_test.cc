@@ -150,7 +150,7 @@ TEST_F(Described, DescribeNamesWhatIsWrong) {
               HasSubstr("alone.so: no plugin.toml lies beside it; lmx_plugin() in CMake puts it there"));
   fs::copy(library(), library().parent_path() / "other.so");
   EXPECT_THAT(run({"plugins", "describe", library().parent_path() / "other.so"}).err,
-              HasSubstr("other.so names another library"));
+              HasSubstr("names another plugin"));
 }
 
 // All that this build has made, so that no shipped plugin is loaded for its fields.

@@ -1,4 +1,5 @@
 // lmx plugins check: a child process loads the plugin and checks it; this one reports what becomes of the child.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
@@ -7,6 +8,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <set>
@@ -85,12 +87,21 @@ struct CheckOptions {
   int timeout = 120;
 };
 
+// Where lmx's own plugins of a kind are: beside the core's library.
+std::string own_plugins(const char* kind) {
+  Dl_info core{};
+  const auto in_core = reinterpret_cast<const void*>(&lmx::Registry::instance);
+  if (dladdr(in_core, &core) == 0 || !core.dli_fname) throw lmx::RunError("[plugins] the core's library is not found");
+  const std::filesystem::path folder = std::filesystem::canonical(core.dli_fname).parent_path();
+  return folder / "lmx" / "plugins" / kind;
+}
+
 int check_in_child(const CheckOptions& o) {
   check::Report report;
   std::cout << check::kBegins << "loading" << std::endl;
-  // The strategy's ranks are the plugin `virtual`; the plugin itself may be in these folders as well.
-  lmx::Registry::instance().add_default_directories();
   const lmx::PluginInfo& plugin = plugin_of_file(o.file);
+  // A strategy's ranks are the plugin `virtual`. No other folder is searched, so FILE wins over a plugin of its name.
+  if (plugin.kind == "sync") lmx::Registry::instance().add_directory(own_plugins("comm"));
   check::Subject subject{plugin, lmx::parse_yaml(o.config, "--config"), o.approximate};
   if (subject.config.kind == lmx::Node::Kind::null) subject.config = lmx::Node::map({"--config", 1, 1});
   if (subject.config.kind != lmx::Node::Kind::map)
@@ -191,7 +202,8 @@ void add_plugins_check(CLI::App& group) {
   const auto o = std::make_shared<CheckOptions>();
   command->add_option("FILE", o->file, "the library, plugin.toml beside it")->required()->type_name("");
   command->add_option("--config", o->config, "values of its fields, as a recipe has them")->type_name("YAML");
-  command->add_flag("--approximate", o->approximate, "of a sync plugin: it does not promise the exact sum");
+  command->add_flag("--approximate", o->approximate,
+                    "a sync plugin may differ from the sum in a step; the mean of many steps must still be near it");
   command->add_option("--timeout", o->timeout, "seconds without a line after which a check counts as hanging")
       ->type_name("S")
       ->check(positive());

@@ -34,8 +34,8 @@ TokenArray running_text() {
   return TokenArray::of(std::move(ids));
 }
 
-std::unique_ptr<Batcher> make(const Subject& s, bool pairs) {
-  BatcherEnv env{pairs ? sentences(2) : running_text(), kGlobal, RandomKey(5), Allocator::cpu(), "train"};
+std::unique_ptr<Batcher> make(const Subject& s, bool pairs, uint64_t seed = 5) {
+  BatcherEnv env{pairs ? sentences(2) : running_text(), kGlobal, RandomKey(seed), Allocator::cpu(), "train"};
   if (pairs) {
     env.pairs = PairArray(sentences(1), sentences(2));
     const auto work = [](int64_t n, int64_t source, int64_t target) {
@@ -70,6 +70,7 @@ class BatcherCheck {
     report.run("shapes", [&] { return shapes(); });
     if (!pairs_) report.run("targets", [&] { return targets(); });
     report.run("determinism", [&] { return determinism(); });
+    report.run("seed", [&] { return seed(); });
     report.run("slices", [&] { return slices(); });
     report.run("step size", [&] { return step_size(); });
     report.run("state", [&] { return state(); });
@@ -139,6 +140,45 @@ class BatcherCheck {
     return "the same batch whenever it is asked for";
   }
 
+  // Batches of another seed are the same only if the batcher draws nothing.
+  std::string seed() const {
+    const auto other = make(s_, pairs_, 6);
+    const int64_t epoch = batcher_->steps_per_epoch(), most = std::min<int64_t>(epoch, 40);
+    for (int64_t step = 0; step < most; ++step)
+      for (int64_t i = 0; i < kGlobal; ++i)
+        if (!same(part(step, i, 1), other->batch(step, i, 1))) return "another seed gives other batches";
+    if (pairs_ ? shuffles_pairs(most) : draws_text(most))
+      fail("the batches look drawn at random, but are the same with another seed; draw them with env.key");
+    return "the same batches with any seed: nothing is drawn";
+  }
+  // Two epochs hold the same batches in another order.
+  bool shuffles_pairs(int64_t most) const {
+    const int64_t epoch = batcher_->steps_per_epoch();
+    std::multiset<std::vector<int32_t>> first, second;
+    bool moved = false;
+    for (int64_t step = 0; step < std::min<int64_t>(epoch, 400); ++step) {
+      const std::vector<int32_t> a = ids_of(part(step, 0, 1).targets), b = ids_of(part(epoch + step, 0, 1).targets);
+      moved |= step < most && a != b;
+      first.insert(a);
+      second.insert(b);
+    }
+    return moved && first == second;
+  }
+  // The first sequence of each step begins now here, now there in the text.
+  bool draws_text(int64_t most) const {
+    const TokenArray text = running_text();
+    const std::span<const int32_t> all = text.tokens();
+    std::set<int64_t> moves;
+    int64_t before = 0;
+    for (int64_t step = 0; step < most; ++step) {
+      const std::vector<int32_t> in = ids_of(part(step, 0, 1).inputs);
+      const int64_t start = std::search(all.begin(), all.end(), in.begin(), in.end()) - all.begin();
+      if (step > 0) moves.insert(start - before);
+      before = start;
+    }
+    return most >= 8 && static_cast<int64_t>(moves.size()) > most / 2;
+  }
+
   std::string slices() const {
     if (pairs_) throw Skipped("sub-batches are asked for one by one");
     for (const int64_t step : steps_) {
@@ -186,6 +226,8 @@ class BatcherCheck {
     const Batch first = part(0, 0, kGlobal), second = part(1, 0, kGlobal);
     const std::vector<int32_t> before = ids_of(first.targets), after = ids_of(second.inputs);
     const auto length = static_cast<size_t>(batcher_->sequence_length());
+    if (batcher_->steps_per_epoch() > 1 && std::find(second.fresh.begin(), second.fresh.end(), 0) == second.fresh.end())
+      fail("carries_state() is true, but every sequence of step 1 is fresh: no state would be carried");
     for (size_t i = 0; i < static_cast<size_t>(kGlobal); ++i)
       if (!second.fresh[i] && before[(i + 1) * length - 1] != after[i * length])
         fail("slot ", i, " of step 1 is not fresh, but does not go on where step 0 ended");

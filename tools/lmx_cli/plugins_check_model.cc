@@ -101,6 +101,7 @@ class ModelCheck {
     report.run("costs", [&] { return costs(); });
     report.run("determinism", [&] { return determinism(); });
     report.run("rows", [&] { return rows(); });
+    report.run("noise", [&] { return noise(); });
     report.run("causality", [&] { return causality(); });
     report.run("state", [&] { return state(); });
     report.run("decoding", [&] { return decoding(); });
@@ -141,12 +142,75 @@ class ModelCheck {
     return str("features ", f.shape());
   }
 
-  std::string costs() const {
-    if (model_->macs_per_token() <= 0)
-      fail("macs_per_token() is ", model_->macs_per_token(), "; --dry-run and MFU need it");
-    const int64_t bytes = model_->activation_bytes_per_token(DType::f32);
-    if (bytes <= 0) fail("activation_bytes_per_token() is ", bytes, "; the memory plan needs it");
-    return str(model_->macs_per_token(), " multiply-adds and ", bytes, " bytes a token");
+  // Both numbers are estimates, so each is only held to a factor of what is measured.
+  std::string costs() {
+    const int64_t macs = model_->macs_per_token(), weights = weights_used();
+    if (2 * macs < weights)
+      fail("macs_per_token() is ", macs, ", but one sequence of the check multiplies at least ", weights,
+           " weights (elements of matrices with a gradient); --dry-run and MFU need the number");
+    const int64_t few = 2, tokens = (kSequences - few) * kLength;
+    if (model_->translates()) {
+      const int64_t bytes = model_->activation_bytes_per_token(DType::f32);
+      if (bytes <= 0) fail("activation_bytes_per_token() is ", bytes, "; the memory plan needs it");
+      return str(macs, " multiply-adds and ", bytes, " bytes a token");
+    }
+    // The difference of two sizes leaves out what does not grow with the batch.
+    const int64_t measured = (kept_bytes(kSequences) - kept_bytes(few)) / tokens;
+    const int64_t planned = (model_->activation_bytes(kSequences, kLength, DType::f32) -
+                             model_->activation_bytes(few, kLength, DType::f32)) /
+                            tokens;
+    if (3 * planned < measured || planned > 10 * std::max<int64_t>(measured, 1))
+      fail("activation_bytes() and activation_bytes_per_token() plan ", planned, " bytes a token, but forward() keeps ",
+           measured, " for backward; the memory plan needs the number");
+    return str(macs, " multiply-adds and ", planned, " bytes a token (", measured, " measured)");
+  }
+
+  // Elements of dense matrices that get a gradient from one sequence: each is multiplied at least once. A looked-up row
+  // and an expert that is not chosen count for nothing.
+  int64_t weights_used() {
+    Tape tape;
+    backward_of(tape, batch(0, 1));
+    int64_t used = 0;
+    for (const ParameterSpec& spec : model_->parameters()) {
+      Gradient& g = params_.at(spec.name).grad();
+      if (!spec.sparse && spec.shape.rank() >= 2 && g.dense.defined())
+        for (int64_t i = 0; i < g.dense.numel(); ++i) used += at(g.dense, i) != 0;
+      g.clear();
+    }
+    return used;
+  }
+
+  void backward_of(Tape& tape, const Batch& b) {
+    ctx_.training = true;
+    ctx_.tape = &tape;
+    ModelState state = model_->initial_state(ctx_, b.sequences());
+    const Var f = model_->forward(ctx_, params_, b, state);
+    Tensor weights = ctx_.empty(f.shape());
+    for (int64_t i = 0; i < weights.numel(); ++i)
+      weights.data<float>()[i] = static_cast<float>(RandomKey(9).normal(static_cast<uint64_t>(i)));
+    const Var loss = sum(ctx_, multiply(ctx_, f, Var(weights)));
+    tape.backward(ctx_, loss);
+    ctx_.tape = nullptr;
+  }
+
+  // Bytes of activations that forward() leaves on the tape.
+  int64_t kept_bytes(int64_t sequences) {
+    const std::shared_ptr<Allocator> usual = ctx_.allocator;
+    const Batch b = batch(0, sequences);
+    Tape tape;
+    ctx_.training = true;
+    ctx_.tape = &tape;
+    ctx_.allocator = Allocator::counting(usual);
+    int64_t kept = 0;
+    {
+      ModelState state = model_->initial_state(ctx_, b.sequences());
+      const Var f = model_->forward(ctx_, params_, b, state);
+      kept = ctx_.allocator->stats().current[static_cast<size_t>(MemClass::activations)];
+    }
+    tape.clear();
+    ctx_.tape = nullptr;
+    ctx_.allocator = usual;
+    return kept;
   }
 
   std::string determinism() {
@@ -162,6 +226,19 @@ class ModelCheck {
     if (!(d < 1e-4))
       fail("a sequence's features depend on the other sequences of its batch (by ", d, " of their size)");
     return "a sequence is the same in any company";
+  }
+
+  // Ranks and micro-batches hold slices of a step's batch, and must draw the masks of the whole.
+  std::string noise() {
+    const Tensor all = features(batch(), true), last = features(batch(kSequences - 1, kSequences), true);
+    const double d = difference(all.slice(all.dim(0) - last.dim(0), all.dim(0)), last);
+    if (!(d < 1e-4))
+      fail("in training a sequence gets other noise where other sequences are in its batch (by ", d,
+           " of its features' size), so ranks would train another model; key dropout by the slot (batch.slots) and "
+           "the position of an element, not by its index");
+    if (difference(all, features(batch())) == 0)
+      return "none with this config; --config '{dropout: 0.5}' or the like checks more";
+    return "a sequence draws the same in any slice of its batch";
   }
 
   std::string causality() {

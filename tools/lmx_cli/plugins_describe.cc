@@ -14,6 +14,10 @@ const lmx::PluginInfo& plugin_of_file(const std::string& file) {
   namespace fs = std::filesystem;
   if (!fs::exists(file)) throw lmx::UserError(lmx::str("[plugins] ", file, " does not exist"));
   const fs::path path = fs::canonical(file);
+  if (path.extension() != ".so")
+    throw lmx::UserError(lmx::str("[plugins] ", file, " is no library; build the plugin and give its library, such as ",
+                                  "build/lib/lmx/plugins/KIND/", path.stem().string(), "/", path.stem().string(),
+                                  ".so"));
   if (!fs::exists(path.parent_path() / "plugin.toml"))
     throw lmx::UserError(
         lmx::str("[plugins] ", file, ": no plugin.toml lies beside it; lmx_plugin() in CMake puts it there"));
@@ -24,7 +28,9 @@ const lmx::PluginInfo& plugin_of_file(const std::string& file) {
     for (const lmx::PluginKind kind : kPluginKinds)
       if (info.kind == lmx::name_of(kind)) return registry.find(kind, info.name);
   }
-  throw lmx::UserError(lmx::str("[plugins] plugin.toml beside ", file, " names another library"));
+  throw lmx::UserError(lmx::str("[plugins] plugin.toml beside ", file,
+                                " names another plugin: the library must be called ",
+                                "as its key `name` says, with .so"));
 }
 
 void add_plugins_describe(CLI::App& group) {

@@ -77,9 +77,11 @@ void write_skeleton(const NewOptions& o) {
   for (const TemplateFile& file : template_files()) {
     const std::string kind = file.kind, name = file.name;
     if (kind != "common" && kind != o.kind) continue;
-    const fs::path path = folder / (name == "plugin.cc" ? o.name + ".cc"
-                                    : name == "test.cc" ? o.name + "_test.cc"
-                                                        : name);
+    const fs::path path = folder / (name == "plugin.cc"     ? o.name + ".cc"
+                                    : name == "test.cc"     ? o.name + "_test.cc"
+                                    : name == "recipe.yaml" ? "recipes/" + o.kind + "/" + o.name + ".yaml"
+                                                            : name);
+    fs::create_directories(path.parent_path());
     std::ofstream out(path, std::ios::binary);
     out << filled(file.text, o);
     if (!out.flush()) throw lmx::RunError(lmx::str("[plugins] ", path.string(), " cannot be written"));
@@ -96,8 +98,8 @@ void write_skeleton(const NewOptions& o) {
 }  // namespace
 
 void add_plugins_new(CLI::App& group) {
-  CLI::App* command =
-      group.add_subcommand("new", "write a plugin to start from: sources, test, CMakeLists.txt, plugin.toml");
+  CLI::App* command = group.add_subcommand(
+      "new", "write a plugin to start from: source, test, recipe group, CMakeLists.txt, plugin.toml");
   set_examples(*command, {{"lmx plugins new sync my_sync", "a gradient-sync strategy in the folder my_sync"},
                           {"lmx plugins new model my_model --dir plugins/my_model", "a model, elsewhere"}});
   const auto o = std::make_shared<NewOptions>();

@@ -22,6 +22,9 @@ class Faulty : public lmx::Batcher {
     const int64_t shift = TEST_FAULT == 2 ? ++calls_ : step;  // 2: no pure function
     std::vector<int64_t> starts;
     for (int64_t i = 0; i < count; ++i) starts.push_back((TEST_FAULT == 3 ? i : first + i) * 100 + shift);  // 3: slices
+    if (TEST_FAULT == 5)  // draws, but not with env.key
+      for (int64_t& start : starts)
+        start = static_cast<int64_t>(lmx::RandomKey(1).below(static_cast<uint64_t>(start), 1000));
     lmx::Batch b = lmx::make_batch(env_.tokens, starts, length_, env_.allocator);
     for (int64_t i = 0; i < count; ++i) b.slots[static_cast<size_t>(i)] = first + i;
     b.fresh.assign(static_cast<size_t>(count), 1);
@@ -29,7 +32,7 @@ class Faulty : public lmx::Batcher {
   }
   int64_t steps_per_epoch() const override { return 10; }
   int64_t sequence_length() const override { return length_; }
-  bool carries_state() const override { return false; }
+  bool carries_state() const override { return TEST_FAULT == 6; }  // though every sequence is fresh
 
  private:
   int64_t length_;

@@ -1,0 +1,59 @@
+// A bigram model with dropout. TEST_FAULT 1 to 3 break one promise each, 4 and 5 fail in forward().
+#include <csignal>
+#include <map>
+
+#include "lmx/model.h"
+#include "lmx/ops.h"
+#include "lmx/plugin.h"
+
+namespace {
+
+struct Config {
+  int64_t size = 8;
+  double dropout = 0.5;
+  void fields(lmx::Fields& f) {
+    f.field("size", size, "numbers of a word's vector, and of the features", lmx::kPositive);
+    f.field("dropout", dropout, "share of the features that are dropped", lmx::kFraction);
+  }
+};
+
+class Faulty : public lmx::Model {
+ public:
+  Faulty(const Config& config, int64_t vocabulary) : c_(config), vocabulary_(vocabulary) {}
+
+  std::vector<lmx::ParameterSpec> parameters() const override {
+    return {{"table", {vocabulary_, c_.size}, {"uniform", 0.1}, true},
+            {"weight", {c_.size, c_.size}, {"xavier_uniform", 1}, false},
+            {"bias", {c_.size}, {"zeros", 0}, false}};
+  }
+  lmx::Var forward(lmx::Context& ctx, lmx::ParameterStore& params, const lmx::Batch& batch,
+                   lmx::ModelState&) const override {
+    if (TEST_FAULT == 4) static_cast<void>(std::map<int, int>().at(7));
+    if (TEST_FAULT == 5) raise(SIGSEGV);
+    const lmx::Var words = lmx::embedding(ctx, params.at("table"), batch.inputs);
+    const lmx::Var hidden = lmx::tanh(ctx, lmx::linear(ctx, words, params.at("weight"), params.at("bias")));
+    const lmx::Var features = lmx::reshape(ctx, hidden, {batch.tokens(), c_.size});
+    const lmx::RandomKey key = ctx.key.fold("dropout");
+    if (TEST_FAULT == 3) return lmx::dropout(ctx, features, c_.dropout, key);  // keyed by the element's index
+    std::vector<uint64_t> rows;
+    for (const int64_t slot : batch.slots)
+      for (int64_t t = 0; t < batch.inputs.dim(1); ++t) rows.push_back(static_cast<uint64_t>(slot * 4096 + t));
+    return lmx::dropout(ctx, features, c_.dropout, key, rows);
+  }
+  lmx::ModelState initial_state(lmx::Context&, int64_t) const override { return {}; }
+  int64_t feature_size() const override { return c_.size; }
+  int64_t macs_per_token() const override { return TEST_FAULT == 1 ? 1 : c_.size * c_.size; }
+  int64_t activation_bytes_per_token(lmx::DType) const override { return TEST_FAULT == 2 ? 1 : 4 * 4 * c_.size; }
+
+ private:
+  Config c_;
+  int64_t vocabulary_;
+};
+
+std::unique_ptr<lmx::Model> make(const lmx::Node& config, const std::string& path, const lmx::ModelEnv& env) {
+  return std::make_unique<Faulty>(lmx::read_config<Config>(config, path), env.vocab_size);
+}
+
+}  // namespace
+
+LMX_PLUGIN(model, test_model, Config, make)

@@ -1,0 +1,101 @@
+// Top-k sparsification with error feedback (Stich et al. 2018): each rank sends the largest quarter of a parameter's
+// elements, and keeps the rest for later steps. TEST_FAULT 1 to 5 break one promise each.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "lmx/plugin.h"
+#include "lmx/row_sync.h"
+#include "lmx/sync.h"
+
+namespace {
+
+struct Config {
+  int64_t part = 4;
+  void fields(lmx::Fields& f) { f.field("part", part, "one of how many elements is sent in a step", lmx::kPositive); }
+};
+
+class TopK : public lmx::SyncStrategy {
+ public:
+  TopK(const Config& config, const lmx::SyncEnv& env) : part_(config.part), env_(env) {
+    for (const lmx::ParameterSpec& p : env.params) kept_[p.name].assign(static_cast<size_t>(p.shape.numel()), 0.0f);
+  }
+
+  void reduce(lmx::Context& ctx, std::span<lmx::Var> unit) override {
+    for (lmx::Var& param : unit) {
+      std::vector<float>& kept = kept_.at(param.name());
+      before_[param.name()] = kept;
+      const lmx::Tensor own = lmx::dense_of(ctx, param.grad(), param.value());
+      for (size_t i = 0; i < kept.size(); ++i) kept[i] += own.values<float>()[i];
+      const std::vector<int32_t> chosen = largest(kept);
+      std::vector<float> values;
+      for (const int32_t i : chosen) {
+        values.push_back(kept[static_cast<size_t>(i)]);
+        if (TEST_FAULT != 3) kept[static_cast<size_t>(i)] = 0;  // 3: what was sent is kept as well
+      }
+      const auto gathered = [&](const auto& list) {
+        using T = typename std::decay_t<decltype(list)>::value_type;
+        const lmx::Shape shape{static_cast<int64_t>(list.size())};
+        return ctx.comm->all_gather(lmx::Tensor::from<T>(ctx.allocator, shape, list), env_.group);
+      };
+      const lmx::Tensor ids = gathered(chosen), all = gathered(values);
+      lmx::Tensor sum = ctx.zeros(param.shape(), lmx::DType::f32, lmx::MemClass::gradients);
+      constexpr float kFactor = TEST_FAULT == 1 ? -1.0f : TEST_FAULT == 2 ? 2.0f : 1.0f;
+      for (int64_t i = 0; i < ids.numel(); ++i)
+        sum.data<float>()[ids.data<int32_t>()[i]] += kFactor * all.data<float>()[i];
+      param.grad().clear();
+      param.grad().dense = sum;
+    }
+  }
+  void after_step(lmx::Context&) override { before_.clear(); }
+  void discard() override {
+    if (TEST_FAULT == 4) return;
+    for (const auto& [name, kept] : before_) kept_[name] = kept;
+  }
+  void rescale(double factor) override {
+    if (TEST_FAULT == 5) return;
+    for (auto& [name, kept] : kept_)
+      for (float& v : kept) v *= static_cast<float>(factor);
+  }
+  lmx::StateDict state() const override {
+    lmx::StateDict state;
+    for (const auto& [name, kept] : kept_)
+      state[name] =
+          lmx::Tensor::from<float>(lmx::Allocator::cpu(), lmx::Shape{static_cast<int64_t>(kept.size())}, kept);
+    return state;
+  }
+  void load(lmx::Context& ctx, const std::vector<lmx::StateDict>& ranks) override {
+    for (const auto& [name, t] : ranks.at(static_cast<size_t>(ctx.rank)))
+      kept_[name].assign(t.values<float>().begin(), t.values<float>().end());
+  }
+  int64_t expected_bytes(const lmx::Traffic& t) const override {
+    int64_t bytes = 0;
+    const auto add = [&](int64_t n) { bytes += (t.ranks - 1) * 2 * (8 + 4 * count(n)); };
+    for (const auto& dense : t.dense) add(dense.rows * dense.width);
+    for (const auto& table : t.sparse) add(table.vocabulary * table.width);
+    return bytes;
+  }
+
+ private:
+  int64_t count(int64_t n) const { return std::max<int64_t>(1, n / part_); }
+  std::vector<int32_t> largest(const std::vector<float>& values) const {
+    std::vector<int32_t> order(values.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto size = [&](int32_t i) { return std::abs(values[static_cast<size_t>(i)]); };
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return size(a) > size(b); });
+    order.resize(static_cast<size_t>(count(static_cast<int64_t>(values.size()))));
+    return order;
+  }
+
+  int64_t part_;
+  lmx::SyncEnv env_;
+  std::map<std::string, std::vector<float>> kept_, before_;  // by parameter; `before_`: as this step found it
+};
+
+std::unique_ptr<lmx::SyncStrategy> make(const lmx::Node& config, const std::string& path, const lmx::SyncEnv& env) {
+  return std::make_unique<TopK>(lmx::read_config<Config>(config, path), env);
+}
+
+}  // namespace
+
+LMX_PLUGIN(sync, test_top_k, Config, make)
