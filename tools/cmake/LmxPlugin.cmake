@@ -60,12 +60,14 @@ function(lmx_plugin name)
   endif()
 endfunction()
 
-# lmx_plugin_test(NAME sources...): two tests of the plugin NAME: its own, with GoogleTest where that is installed, and what
-# `lmx plugins check` asks of every plugin of its kind.
+# lmx_plugin_test(NAME sources... [CHECK words...]): two tests of the plugin NAME: its own, with GoogleTest where that is installed,
+# and what `lmx plugins check` asks of every plugin of its kind. The words after CHECK are passed to that command, for example
+# CHECK --approximate --config "{part: 8}".
 function(lmx_plugin_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 own "" "" "CHECK")
   get_target_property(folder ${name} LIBRARY_OUTPUT_DIRECTORY)
   if(TARGET GTest::gtest_main)
-    add_executable(${name}_test ${ARGN})
+    add_executable(${name}_test ${own_UNPARSED_ARGUMENTS})
     target_link_libraries(${name}_test PRIVATE lmx::lmx_core GTest::gtest_main)
     target_compile_features(${name}_test PRIVATE cxx_std_20)
     target_compile_options(${name}_test PRIVATE ${LMX_ARCH_FLAGS})
@@ -75,5 +77,5 @@ function(lmx_plugin_test name)
   else()
     message(STATUS "GoogleTest is not installed (Debian: libgtest-dev); ${name}'s own test is left out")
   endif()
-  add_test(NAME ${name}.conformance COMMAND ${LMX_COMMAND} plugins check $<TARGET_FILE:${name}>)
+  add_test(NAME ${name}.conformance COMMAND ${LMX_COMMAND} plugins check $<TARGET_FILE:${name}> ${own_CHECK})
 endfunction()
