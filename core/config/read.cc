@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <set>
 
 #include "config/describe.h"
@@ -151,6 +152,18 @@ struct ConfigReader::Impl : Fields {
     return {};
   }
 
+  // A component's other keys stay where only its `name` is replaced (model.name=gru). The hint for a key that
+  // was written in a group's file, <kind>/NAME.yaml, while `name` was not.
+  std::string left_by_group(const Level& level, const std::string& key, const Node& value) const {
+    const Node* name = level.node->find("name");
+    const std::string kind = level.path.substr(0, level.path.find('.'));
+    const auto folder = std::filesystem::path(value.mark.file).parent_path().filename();
+    if (!name || name->mark.file == value.mark.file || folder != kind) return "";
+    return str("; the group ", value.mark.file, " gave it, and ", name->text, " has replaced the group's name: choose ",
+               kind, '=', name->text, " if ", kind, '/', name->text, ".yaml exists, or leave the key out (~",
+               join_path(level.path, key), ")");
+  }
+
   // Told by finish(), all at once.
   void note_unknown() {
     const Level& level = levels.back();
@@ -162,7 +175,8 @@ struct ConfigReader::Impl : Fields {
       std::string hint = did_you_mean(key, level.known);
       if (hint.empty())
         hint = level.known.empty() ? " (it has no keys)" : str(" (allowed: ", config::join(level.known), ")");
-      unknown.push_back(str(at(config::key_place(value)), "unknown key ", join_path(level.path, key), hint));
+      unknown.push_back(str(at(config::key_place(value)), "unknown key ", join_path(level.path, key), hint,
+                            component ? left_by_group(level, key, value) : ""));
     }
   }
 
