@@ -1,6 +1,7 @@
 // lmx run: recipe -> session -> folder -> loop -> result. Whatever is wrong with the input shows before the folder
 // exists.
 #include <algorithm>
+#include <climits>
 #include <filesystem>
 #include <new>
 
@@ -183,6 +184,13 @@ struct RunPlan {
   const CommGroup& group;
 };
 
+// Rank 0's path on all ranks. The text is filled up with zeros, so that the bytes of a run, which its first record
+// counts, do not depend on the length of its folder's name.
+std::string first_ranks_path(Communicator& comm, std::string path) {
+  path.resize(std::max<size_t>(path.size(), PATH_MAX), '\0');
+  return comm.gather_texts(path, "control")[0].c_str();
+}
+
 // Rank 0 finds or makes the folder; the others hear of it.
 std::string agree_on_directory(const RunPlan& plan, Communicator& comm, bool& resuming) {
   std::string own;
@@ -192,7 +200,7 @@ std::string agree_on_directory(const RunPlan& plan, Communicator& comm, bool& re
     if (resuming) static_cast<void>(read_run_config(directory));
     own = (resuming ? "+" : "-") + directory;
   }
-  const std::string said = comm.gather_texts(own, "control")[0];
+  const std::string said = first_ranks_path(comm, own);
   resuming = said[0] == '+';
   return said.substr(1);
 }
@@ -274,7 +282,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
     log.emplace(directory + "/log.txt");
     remove_unfinished_checkpoints(directory);
   }
-  directory = comm.gather_texts(session.leads() ? directory : "", "control")[0];
+  directory = first_ranks_path(comm, session.leads() ? directory : "");
   const Position at = resuming ? resume_session(session, directory, plan.full) : Position{};
   if (session.leads()) {
     write_file_atomically(directory + "/config.yaml", to_yaml(plan.full));

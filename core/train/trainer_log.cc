@@ -108,6 +108,25 @@ Record Trainer::own_record() {
   return record;
 }
 
+namespace {
+
+// The record's line, filled up with blanks to a length that no time in it changes: equal runs send equal bytes.
+std::string padded_line(const Record& record) {
+  constexpr size_t kNumber = 28, kTimeBins = 40 * 48;  // the longest number, with its quotes; sub_batch_s/*
+  std::string line = to_json_line(record);
+  size_t length = kNumber + kTimeBins + record.split.size();
+  for (const auto& [name, value] : record.values)
+    if (!name.starts_with("sub_batch_s/")) length += name.size() + kNumber;
+  line.resize(std::max(line.size(), length), ' ');
+  return line;
+}
+
+std::string without_padding(const std::string& line) {
+  return line.substr(0, line.find_last_not_of(' ') + 1);
+}
+
+}  // namespace
+
 // The record of the training, and each rank's own.
 void Trainer::log_step() {
   const Lap lap = s_.asynchronous() ? group_lap_ : own_lap();
@@ -118,7 +137,7 @@ void Trainer::log_step() {
   CommTimes times = s_.sync->take_times();
   // A worker waits for its turn, for values and until its gradients are away.
   if (s_.asynchronous()) times.busy = times.exposed = seconds_at_servers(traffic_.window());
-  const std::vector<std::string> ranks = s_.comm.gather_texts(to_json_line(own_record()), "control");
+  const std::vector<std::string> ranks = s_.comm.gather_texts(padded_line(own_record()), "control");
   const Window& w = at_.window;
   const double nll = w.tokens ? w.nats / static_cast<double>(w.tokens) : NAN;
   Record record{at_.step,
@@ -148,7 +167,7 @@ void Trainer::log_step() {
     record.values.emplace_back("step_spread", spread_ / static_cast<double>(laps_));
   if (s_.leads()) {
     metrics_->write(record);
-    for (const std::string& line : ranks) metrics_->write_line(line);
+    for (const std::string& line : ranks) metrics_->write_line(without_padding(line));
     if (events_) events_->write(record);
     const std::string line = progress_text(w, pace_, s_.data.unit);
     log_debug(line + notes(record));

@@ -42,6 +42,22 @@ TEST_F(RanksTest, VirtualRanksSayWhatTravelled) {
   EXPECT_EQ(times(o.out, "valid ppl"), times(o.out, "\nvalid ppl") + times(o.out, "best valid ppl"));
 }
 
+// Times are sent along with the numbers of a record, and their texts have another length in each run.
+TEST_F(RanksTest, EqualRunsSendEqualBytes) {
+  const auto bytes = [&](const std::string& dir) {
+    std::vector<std::pair<double, double>> all;
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      if (const auto record = nlohmann::json::parse(line); record["split"] == "train")
+        all.emplace_back(record["comm_sent_bytes"], record["comm_received_bytes"]);
+    return all;
+  };
+  for (const char* dir : {"a", "a_longer_name"})
+    ASSERT_EQ(run(dir, {"--ranks", "2", "train.log_every=1"}).code, 0) << dir;
+  EXPECT_GT(bytes("a").size(), 4u);
+  EXPECT_EQ(bytes("a"), bytes("a_longer_name"));
+}
+
 TEST_F(RanksTest, ProcessesAndThreadsGiveTheSameBits) {
   need_mpi();
   if (IsSkipped()) return;
