@@ -8,6 +8,7 @@
 #   nlohmann-json  3.11     MIT         JSON files of a run
 #   utf8proc       2.8      MIT         Unicode classes and lower case
 #   ICU            72       Unicode     other scripts in ASCII (data.preprocess: puri)
+#   RE2            2022-06  BSD-3       patterns of parameter names
 #   xxHash         0.8      BSD-2       content hashes
 #   sentencepiece  0.1.97   Apache-2.0  subwords of parallel text
 #   zlib           1.2      zlib        .gz corpora
@@ -34,6 +35,7 @@ find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(SQLite3 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+pkg_check_modules(re2 REQUIRED IMPORTED_TARGET re2)
 pkg_check_modules(icu REQUIRED IMPORTED_TARGET icu-i18n icu-uc)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)

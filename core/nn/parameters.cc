@@ -62,7 +62,7 @@ Var& ParameterStore::add(Context& ctx, const ParameterSpec& spec, RandomKey key)
   Tensor value = ctx.empty(spec.shape, type, MemClass::parameters);
   initialise(value, spec.init, key.fold(spec.name));
   order_.push_back(spec.name);
-  return entries_.emplace(spec.name, Entry{spec, Var(std::move(value), true, spec.name)}).first->second.var;
+  return entries_.emplace(spec.name, Entry{spec, Var(std::move(value), !spec.frozen, spec.name)}).first->second.var;
 }
 
 const Var& ParameterStore::at(const std::string& name) const {
@@ -104,7 +104,7 @@ ParameterStore ParameterStore::copy(Context& ctx) const {
     const Tensor& from = entry.var.value();
     Tensor value = ctx.empty(from.shape(), from.dtype(), MemClass::parameters);
     value.copy_from(from);
-    other.entries_.emplace(name, Entry{entry.spec, Var(std::move(value), true, name)});
+    other.entries_.emplace(name, Entry{entry.spec, Var(std::move(value), !entry.spec.frozen, name)});
   }
   return other;
 }
@@ -119,7 +119,7 @@ ParameterStore ParameterStore::views(const std::vector<std::string>& names,
     ParameterSpec part = spec(name);
     part.shape[0] = last - first;
     other.order_.push_back(name);
-    other.entries_.emplace(name, Entry{std::move(part), Var(whole.slice(first, last), true, name)});
+    other.entries_.emplace(name, Entry{std::move(part), Var(whole.slice(first, last), !spec(name).frozen, name)});
   }
   return other;
 }

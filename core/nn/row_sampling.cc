@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <regex>
 
 #include "config/messages.h"
 #include "lmx/error.h"
+#include "lmx/param_pattern.h"
 
 namespace lmx {
 namespace {
@@ -100,12 +100,12 @@ void RowRule::fields(Fields& f) {
   shares.fields(f);
   f.field("hidden_q", hidden_q, "percent of the rows of other matrices, drawn at random in each step", {0, 100});
   f.field("softmax", softmax,
-          "regular expression of the output layer's parameters, a row for each word: the step's targets, p and q select");
+          "pattern of the output layer's parameters, a row for each word: the step's targets, p and q select");
   f.field("embedding", embedding,
-          "regular expression of tables that are read by words: the rows of the step's, no others; a table that is the "
+          "pattern of tables that are read by words: the rows of the step's, no others; a table that is the "
           "output layer's too (tied) gets those of `softmax` as well");
   f.field("source", source,
-          "translation: regular expression of the tables among them that the source sentences alone read; where there "
+          "translation: pattern of the tables among them that the source sentences alone read; where there "
           "is one the others are the target's, else both sides'");
   f.choice("draw", draw, {"rank", "step"},
            "who draws the q percent (and the candidates of a sampled softmax): each rank for itself, or one draw for all "
@@ -115,20 +115,16 @@ void RowRule::fields(Fields& f) {
 void RowRule::check(const std::string& where) const {
   for (const auto& [key, text] :
        {std::pair("softmax", softmax), std::pair("embedding", embedding), std::pair("source", source)}) {
-    try {
-      static_cast<void>(std::regex(text));
-    } catch (const std::regex_error& e) {
-      throw UserError(str(where, ".", key, ": '", text, "' is no regular expression: ", e.what()));
-    }
+    static_cast<void>(ParamPattern(text, str(where, ".", key, ": ")));
   }
 }
 
 RowSelector::RowSelector(RowRule rule, const std::vector<ParameterSpec>& params, RandomKey key)
     : rule_(std::move(rule)), key_(key) {
-  const std::regex softmax(rule_.softmax), embedding(rule_.embedding), source(rule_.source);
-  const auto read_by_words = [&](const ParameterSpec& p) { return std::regex_search(p.name, embedding); };
+  const ParamPattern softmax(rule_.softmax), embedding(rule_.embedding), source(rule_.source);
+  const auto read_by_words = [&](const ParameterSpec& p) { return embedding.matches(p.name); };
   const auto of_source = [&](const ParameterSpec& p) {
-    return read_by_words(p) && !p.output && std::regex_search(p.name, source);
+    return read_by_words(p) && !p.output && source.matches(p.name);
   };
   const bool sides = std::any_of(params.begin(), params.end(), of_source);
   for (const ParameterSpec& p : params) {
@@ -136,7 +132,7 @@ RowSelector::RowSelector(RowRule rule, const std::vector<ParameterSpec>& params,
     Selected s{Kind::whole, p.shape[0], p.name.substr(0, point == std::string::npos ? 0 : point)};
     s.inputs = read_by_words(p) && !of_source(p);
     s.source = read_by_words(p) && (!sides || of_source(p));
-    if (std::regex_search(p.name, softmax) || (p.output && read_by_words(p))) {
+    if (softmax.matches(p.name) || (p.output && read_by_words(p))) {
       s.kind = Kind::softmax;
     } else if (read_by_words(p)) {
       s.kind = Kind::embedding;
@@ -152,11 +148,7 @@ void RowSelector::check(const std::string& where) const {
   std::vector<std::string> names;
   for (const auto& [name, p] : params_) names.push_back(name);
   const auto fits = [&](const std::string& key, const std::string& pattern, const std::string& default_pattern) {
-    const std::regex regex(pattern);
-    const auto found = [&](const std::string& name) { return std::regex_search(name, regex); };
-    if (pattern == default_pattern || std::any_of(names.begin(), names.end(), found)) return;
-    throw UserError(
-        str("[sync] ", where, ".", key, ": '", pattern, "' fits none of the rule's parameters: ", config::join(names)));
+    if (pattern != default_pattern) static_cast<void>(ParamPattern(pattern, str("[sync] ", where, ".", key, ": ")).select(names));
   };
   fits("softmax", rule_.softmax, usual.softmax);
   fits("embedding", rule_.embedding, usual.embedding);

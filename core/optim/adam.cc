@@ -1,4 +1,4 @@
-// Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), t = the global step from 1:
+// Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), t = the number of the update from 1:
 //
 //   adam: g <- g + weight_decay p                 adamw: p <- (1 - lr weight_decay) p
 //   m <- b1 m + (1 - b1) g      v <- b2 v + (1 - b2) g^2

@@ -1,7 +1,6 @@
 // Clipping by global norm (Pascanu et al. 2013): the gradients of a group are scaled by max_norm / norm where their
 // common norm is above max_norm.
 #include <cmath>
-#include <regex>
 
 #include "config/messages.h"
 #include "lmx/error.h"
@@ -16,7 +15,7 @@ struct RuleConfig {
   std::string params;
   double norm = 0;
   void fields(Fields& f) {
-    f.required("params", params, "pattern of parameter names; the first rule that matches the whole name counts");
+    f.required("params", params, "pattern that is searched for in parameter names (^lstm: names that begin so); the first rule that matches counts");
     f.field("norm", norm, "largest norm of the group's gradients; 0: not clipped", kNonNegative);
   }
 };
@@ -26,14 +25,6 @@ double number(const Node& node, const std::string& path) {
   if (value && *value >= 0 && std::isfinite(*value)) return *value;
   throw UserError(str(config::at(node.mark, path), "expected a norm >= 0 or a list of {params, norm}, got ",
                       config::describe_value(node)));
-}
-
-void check_pattern(const std::string& pattern, const Mark& mark, const std::string& path) {
-  try {
-    const std::regex checked(pattern);
-  } catch (const std::regex_error& e) {
-    throw UserError(str(config::at(mark, path), "'", pattern, "' is no regular expression: ", e.what()));
-  }
 }
 
 double squares(const Tensor& t) {
@@ -61,17 +52,18 @@ void scale_all(Tensor t, double factor) {
                [&](int64_t begin, int64_t end) { scale<T>(x + begin, static_cast<T>(factor), end - begin); });
 }
 
+// The index of the first rule that matches; rules.size() if none does.
+size_t rule_of(const std::string& name, const std::vector<ClipRule>& rules) {
+  size_t r = 0;
+  while (r < rules.size() && !rules[r].params.matches(name)) ++r;
+  return r;
+}
+
 // For each parameter with a gradient, its rule's index; rules.size() where none matches.
 std::map<std::string, size_t> groups(const ParameterStore& params, const std::vector<ClipRule>& rules) {
-  std::vector<std::regex> patterns;
-  for (const ClipRule& rule : rules) patterns.emplace_back(rule.params);
   std::map<std::string, size_t> group;
-  for (const std::string& name : params.names()) {
-    if (params.at(name).grad().empty()) continue;
-    size_t r = 0;
-    while (r < rules.size() && rules[r].params != ".*" && !std::regex_match(name, patterns[r])) ++r;
-    group[name] = r;
-  }
+  for (const std::string& name : params.names())
+    if (!params.at(name).grad().empty()) group[name] = rule_of(name, rules);
   return group;
 }
 
@@ -79,15 +71,28 @@ std::map<std::string, size_t> groups(const ParameterStore& params, const std::ve
 
 std::vector<ClipRule> read_clip(const Node& clip, const std::string& path) {
   if (clip.kind == Node::Kind::null) return {};
-  if (clip.kind != Node::Kind::list) return {{".*", number(clip, path)}};
+  if (clip.kind != Node::Kind::list) return {{ParamPattern(".*", config::at(clip.mark, path)), number(clip, path)}};
   std::vector<ClipRule> rules;
   for (size_t i = 0; i < clip.items.size(); ++i) {
     const std::string at = str(path, '.', i);
     const auto rule = read_config<RuleConfig>(clip.items[i], at);
-    check_pattern(rule.params, clip.items[i].mark, at + ".params");
-    rules.push_back({rule.params, rule.norm});
+    const Node* params = clip.items[i].find("params");
+    rules.push_back({ParamPattern(rule.params, config::at(params->mark, at + ".params")), rule.norm});
   }
   return rules;
+}
+
+void check_clip(const std::vector<ClipRule>& rules, const std::vector<std::string>& names) {
+  std::vector<bool> used(rules.size() + 1);
+  for (const std::string& name : names) used[rule_of(name, rules)] = true;
+  for (size_t r = 0; r < rules.size(); ++r) {
+    if (used[r]) continue;
+    const std::vector<std::string> matched = rules[r].params.select(names);  // refuses what matches nothing
+    const ClipRule& taker = rules[rule_of(matched[0], rules)];
+    throw UserError(str(rules[r].params.place(), "'", rules[r].params.text(), "' matches no parameter that an earlier ",
+                        "rule left: '", taker.params.text(), "' took ", matched[0],
+                        matched.size() > 1 ? " and others" : "", "; the rule for fewer parameters goes first"));
+  }
 }
 
 ClipResult measure_gradients(Context&, const ParameterStore& params, const std::vector<ClipRule>& rules,

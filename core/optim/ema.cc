@@ -1,5 +1,7 @@
-// a <- decay a + (1 - decay) p after each update; of a row-sparse parameter, the rows that were updated.
-#include <regex>
+// a <- decay a + (1 - decay) p after each update. Rows that an update leaves alone are averaged when they are next
+// changed or when the average is used: by the same steps, one after the other, so that the bits are those of averaging
+// every row at once. In memory a row passes once instead of once an update.
+#include <algorithm>
 
 #include "lmx/error.h"
 #include "lmx/kernels.h"
@@ -9,70 +11,116 @@
 namespace lmx {
 namespace {
 
+constexpr int64_t kBlock = 64;  // elements that stay in registers or the first cache
+constexpr int64_t kGroup = 32;  // steps between two looks at whether the average still moves
+
+// `times` steps of n elements towards p.
 template <class T>
-LMX_SIMD void average(T* __restrict a, const T* __restrict p, T decay, int64_t n) {
+LMX_SIMD void average(T* __restrict a, const T* __restrict p, T decay, int64_t n, int64_t times) {
   const T rest = T(1) - decay;
-  for (int64_t i = 0; i < n; ++i) a[i] = decay * a[i] + rest * p[i];
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t size = std::min(kBlock, n - begin);
+    T add[kBlock], now[kBlock], before[kBlock];
+    for (int64_t i = 0; i < size; ++i) add[i] = rest * p[begin + i];
+    for (int64_t i = 0; i < size; ++i) now[i] = before[i] = a[begin + i];
+    for (int64_t left = times; left > 0;) {
+      const int64_t group = std::min(kGroup, left);
+      for (int64_t s = 0; s < group; ++s)
+        for (int64_t i = 0; i < size; ++i) now[i] = decay * now[i] + add[i];
+      left -= group;
+      if (left == 0) break;
+      // A step is monotone: what a group of steps left unchanged is a fixed point.
+      bool moved = false;
+      for (int64_t i = 0; i < size; ++i) moved |= !(now[i] == before[i]);
+      if (!moved) break;
+      for (int64_t i = 0; i < size; ++i) before[i] = now[i];
+    }
+    for (int64_t i = 0; i < size; ++i) a[begin + i] = now[i];
+  }
 }
 
-template <class T>
-void update_typed(Tensor& averages, const Var& param, T decay) {
-  T* a = averages.data<T>();
-  const T* p = param.value().data<T>();
-  if (!param.grad().sparse()) {
-    parallel_for(averages.numel(), 1 << 14,
-                 [&](int64_t begin, int64_t end) { average<T>(a + begin, p + begin, decay, end - begin); });
-    return;
-  }
-  const int64_t width = averages.numel() / averages.dim(0);
-  for (const RowSparse& piece : param.grad().pieces) {
-    LMX_CHECK(piece.unique && param.grad().pieces.size() == 1, "the gradient of ", param.name(), " is not coalesced");
-    parallel_for(static_cast<int64_t>(piece.indices.size()), std::max<int64_t>(1, (1 << 14) / width),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t i = begin; i < end; ++i) {
-                     const int64_t at = piece.indices[static_cast<size_t>(i)] * width;
-                     average<T>(a + at, p + at, decay, width);
-                   }
-                 });
-  }
+void average(Tensor& averages, const Tensor& value, double decay, int64_t first, int64_t n, int64_t times) {
+  if (times == 0) return;
+  if (averages.dtype() == DType::f64)
+    average<double>(averages.data<double>() + first, value.data<double>() + first, decay, n, times);
+  else
+    average<float>(averages.data<float>() + first, value.data<float>() + first, static_cast<float>(decay), n, times);
 }
 
 }  // namespace
 
-Ema::Ema(Context&, const ParameterStore& params, double decay, const std::string& pattern) : decay_(decay) {
+Ema::Ema(const ParameterStore& params, double decay, const ParamPattern& pattern) : decay_(decay) {
   if (!(decay > 0 && decay < 1)) throw UserError(str("[ema] decay ", decay, ": must be in (0, 1)"));
-  std::regex expression;
-  try {
-    expression = std::regex(pattern);
-  } catch (const std::regex_error& e) {
-    throw UserError(str("[ema] '", pattern, "' is no regular expression: ", e.what()));
+  // A frozen parameter's average is its value.
+  for (const std::string& name : pattern.select(params.names())) {
+    if (params.at(name).requires_grad())
+      averages_.emplace(name, Average{params.at(name).value().clone(MemClass::optimizer)});
   }
-  for (const std::string& name : params.names()) {
-    if (std::regex_match(name, expression)) averages_.emplace(name, params.at(name).value().clone(MemClass::optimizer));
-  }
-  if (averages_.empty()) throw UserError(str("[ema] '", pattern, "' matches no parameter"));
 }
 
-void Ema::update(Context&, const Var& param) {
-  const auto it = averages_.find(param.name());
-  if (it == averages_.end() || param.grad().empty()) return;
-  if (it->second.dtype() == DType::f64) {
-    update_typed<double>(it->second, param, decay_);
+void Ema::settle(Average& average, const Tensor& value) const {
+  const int64_t n = average.values.numel(), rows = static_cast<int64_t>(average.row_averaged.size());
+  if (rows == 0) {
+    parallel_for(n, 1 << 14, [&](int64_t begin, int64_t end) {
+      lmx::average(average.values, value, decay_, begin, end - begin, updates_ - average.averaged);
+    });
   } else {
-    update_typed<float>(it->second, param, static_cast<float>(decay_));
+    const int64_t width = n / rows;
+    parallel_for(rows, std::max<int64_t>(1, (1 << 12) / width), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        int64_t& averaged = average.row_averaged[static_cast<size_t>(row)];
+        lmx::average(average.values, value, decay_, row * width, width, updates_ - averaged);
+        averaged = updates_;
+      }
+    });
   }
+  average.averaged = updates_;
+}
+
+void Ema::before_update(const Var& param) {
+  LMX_CHECK(!swapped_, "an update of '", param.name(), "' while its average is in its place");
+  const auto it = averages_.find(param.name());
+  if (it == averages_.end()) return;
+  Average& average = it->second;
+  if (!param.grad().sparse()) return settle(average, param.value());
+  const std::vector<RowSparse>& pieces = param.grad().pieces;
+  LMX_CHECK(pieces.size() == 1 && pieces[0].unique, "the gradient of ", param.name(), " is not coalesced");
+  const int64_t rows = average.values.dim(0), width = average.values.numel() / rows;
+  if (average.row_averaged.empty()) average.row_averaged.assign(static_cast<size_t>(rows), average.averaged);
+  const std::vector<int32_t>& touched = pieces[0].indices;
+  parallel_for(static_cast<int64_t>(touched.size()), std::max<int64_t>(1, (1 << 12) / width),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) {
+                   const int64_t row = touched[static_cast<size_t>(i)];
+                   int64_t& averaged = average.row_averaged[static_cast<size_t>(row)];
+                   lmx::average(average.values, param.value(), decay_, row * width, width, updates_ - averaged);
+                   averaged = updates_;
+                 }
+               });
+}
+
+void Ema::count_update() {
+  ++updates_;
 }
 
 void Ema::swap(ParameterStore& params) {
   for (auto& [name, average] : averages_) {
     Var& param = params.at(name);
-    std::swap(param.value(), average);
+    if (!swapped_) settle(average, param.value());
+    std::swap(param.value(), average.values);
     param.changed();
   }
+  swapped_ = !swapped_;
 }
 
-StateDict Ema::state() const {
-  return averages_;
+StateDict Ema::state(const ParameterStore& params) {
+  LMX_CHECK(!swapped_, "the averages are in the parameters' place");
+  StateDict state;
+  for (auto& [name, average] : averages_) {
+    settle(average, params.at(name).value());
+    state.emplace(name, average.values);
+  }
+  return state;
 }
 
 void Ema::load(const StateDict& state) {
@@ -81,16 +129,20 @@ void Ema::load(const StateDict& state) {
     known.push_back(name);
     const auto it = state.find(name);
     if (it == state.end()) throw UserError(str("[ema] average of '", name, "' is missing"));
-    if (it->second.shape() != average.shape() || it->second.dtype() != average.dtype()) {
+    if (it->second.shape() != average.values.shape() || it->second.dtype() != average.values.dtype())
       throw UserError(
-          str("[ema] average of '", name, "' is ", describe(it->second), ", the parameter ", describe(average)));
-    }
+          str("[ema] average of '", name, "' is ", describe(it->second), ", the parameter ", describe(average.values)));
   }
   for (const auto& [name, tensor] : state) {
     if (!averages_.contains(name))
       throw UserError(str("[ema] average of '", name, "', which is not averaged", did_you_mean(name, known)));
   }
-  for (auto& [name, average] : averages_) average.copy_from(state.at(name));
+  updates_ = 0;
+  for (auto& [name, average] : averages_) {
+    average.values.copy_from(state.at(name));
+    average.averaged = 0;
+    average.row_averaged.clear();
+  }
 }
 
 }  // namespace lmx

@@ -146,9 +146,9 @@ TEST(RowSelector, KeysThatNothingReads) {
   EXPECT_EQ(error({.shares = {77, 1}, .softmax = "^softmax", .embedding = "^embedding"}), "");
   EXPECT_THAT(
       error({.softmax = "sofmax"}),
-      HasSubstr("[sync] sync.all.softmax: 'sofmax' fits none of the rule's parameters: embedding.weight, lstm.0"));
-  EXPECT_THAT(error({.embedding = "embd"}), HasSubstr("sync.all.embedding: 'embd' fits none"));
-  EXPECT_THAT(error({.source = "^source"}), HasSubstr("sync.all.source: '^source' fits none"));
+      HasSubstr("[sync] sync.all.softmax: 'sofmax' matches no parameter; there are: embedding.weight, lstm.0"));
+  EXPECT_THAT(error({.embedding = "embd"}), HasSubstr("sync.all.embedding: 'embd' matches no"));
+  EXPECT_THAT(error({.source = "^source"}), HasSubstr("sync.all.source: '^source' matches no"));
   const std::vector<ParameterSpec> hidden{{"lstm.0.weight_hh", {40, 10}, {}, false}};
   EXPECT_EQ(error({}, hidden), "");
   EXPECT_EQ(error({.shares = {77, 10}}, hidden),

@@ -4,11 +4,16 @@
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "lmx/optim.h"
 
 namespace lmx {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
 
 Node yaml(const std::string& text) {
   return parse_yaml(text, "r.yaml");
@@ -62,14 +67,39 @@ TEST(Clip, GroupsAreClippedApartAndTheFirstMatchCounts) {
   EXPECT_EQ(r.factor("embedding"), 1);
 }
 
-TEST(Clip, PatternMatchesTheWholeNameAndZeroIsOff) {
+TEST(Clip, PatternsAreSearchedForInNames) {
   Fixture f;
-  clip_gradients(f.ctx, f.params, rules("[{params: lstm, norm: 0.1}, {params: embed, norm: 0.1}]"));
+  const ClipResult r = measure_gradients(f.ctx, f.params, rules("[{params: '^embed', norm: 2.5}, {params: m.w, norm: 0.5}]"));
+  EXPECT_EQ(r.factor("embedding"), 0.25);
+  EXPECT_EQ(r.factor("lstm.w"), 0.1);
+}
+
+TEST(Clip, ZeroIsOff) {
+  Fixture f;
   clip_gradients(f.ctx, f.params, rules("0"));
   clip_gradients(f.ctx, f.params, rules("null"));
   clip_gradients(f.ctx, f.params, rules("[]"));
   EXPECT_EQ(f.dense(), (std::vector<float>{3, 4}));
   EXPECT_EQ(f.rows(), (std::vector<float>{6, 8, 0, 0}));
+}
+
+// A rule that clips nothing is a mistake: nothing of the name, or an earlier rule that takes everything.
+TEST(Clip, RulesWithoutParametersAreRefused) {
+  const auto message = [](const std::string& text) {
+    try {
+      check_clip(rules(text), {"lstm.w", "lstm.b", "embedding"});
+    } catch (const UserError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message("1"), "");
+  EXPECT_EQ(message("[]"), "");
+  EXPECT_EQ(message("[{params: lstm, norm: 1}, {params: .*, norm: 20}]"), "");
+  EXPECT_THAT(message("[{params: lstm, norm: 1}, {params: '^rnn', norm: 2}]"),
+              AllOf(StartsWith("r.yaml:1:42: clip.1.params: "), HasSubstr("'^rnn'"), HasSubstr("lstm.w, lstm.b, embedding")));
+  EXPECT_THAT(message("[{params: .*, norm: 20}, {params: lstm, norm: 1}]"),
+              AllOf(StartsWith("r.yaml:1:41: clip.1.params: "), HasSubstr("'.*' took lstm.w")));
 }
 
 TEST(Clip, MeasuringChangesNothing) {
@@ -106,26 +136,102 @@ TEST(Clip, Errors) {
   EXPECT_THAT(message("[{params: .*, norm: -2}]"), ::testing::HasSubstr("clip.0.norm: must be >= 0, got -2"));
 }
 
-TEST(Ema, AveragesDenseAndTouchedRows) {
+std::vector<float> floats_of(const Tensor& t) {
+  return {t.values<float>().begin(), t.values<float>().end()};
+}
+
+TEST(Ema, AveragesTouchedRowsAndRowsThatStoodStill) {
   Fixture f;
-  Ema ema(f.ctx, f.params, 0.75, ".*");
-  for (const char* name : {"lstm.w", "embedding", "idle"}) {
+  Ema ema(f.params, 0.75, ParamPattern(".*"));
+  // Rows 1 and 3 of the table move to 5 in the first update; the second and third leave them alone.
+  for (const char* name : {"lstm.w", "embedding"}) {
     Var& v = f.params.at(name);
-    for (float& x : v.value().values<float>()) x = 5;
-    ema.update(f.ctx, v);
+    ema.before_update(v);
+    const std::vector<int64_t> moved = v.shape().rank() == 2 ? std::vector<int64_t>{2, 3, 6, 7} : std::vector<int64_t>{0, 1};
+    for (const int64_t i : moved) v.value().data<float>()[i] = 5;
   }
-  const auto values = [](const Tensor& t) {
-    return std::vector<float>(t.values<float>().begin(), t.values<float>().end());
+  ema.count_update();
+  const StateDict once = ema.state(f.params);
+  EXPECT_EQ(floats_of(once.at("lstm.w")), (std::vector<float>{2, 2}));
+  EXPECT_EQ(floats_of(once.at("embedding")), (std::vector<float>{1, 1, 2, 2, 1, 1, 2, 2}));
+  EXPECT_EQ(floats_of(once.at("idle")), (std::vector<float>{1}));
+  ema.count_update();
+  ema.count_update();
+  EXPECT_EQ(floats_of(ema.state(f.params).at("embedding")), (std::vector<float>{1, 1, 3.3125, 3.3125, 1, 1, 3.3125, 3.3125}));
+}
+
+// A run over a table (7, width): in each update some rows move by their gradient. `sparse`: the gradient is row-sparse;
+// `looks`: the average is used and saved on the way.
+template <class T>
+std::vector<T> averaged_run(int64_t width, bool sparse, bool looks) {
+  constexpr int64_t kRows = 7, kUpdates = 300;
+  constexpr bool kDouble = std::is_same_v<T, double>;
+  Context ctx;
+  if (kDouble) ctx.compute = DType::f64;
+  ParameterStore params;
+  Var& table = params.add(ctx, {"table", {kRows, width}, {"normal", 1}, true}, RandomKey(3));
+  if (kDouble) table.value() = table.value().to(DType::f64);
+  Ema ema(params, 0.98, ParamPattern("^table$"));
+  for (int64_t u = 0; u < kUpdates; ++u) {
+    const RandomKey key = RandomKey(5).fold(static_cast<uint64_t>(u));
+    std::vector<int32_t> rows;
+    for (int32_t r = 0; r < kRows - 1; ++r)  // the last row never moves; row r about once in r + 1 updates
+      if (key.uniform(static_cast<uint64_t>(r)) * (r * 20 + 1) < 1) rows.push_back(r);
+    if (sparse && !rows.empty())
+      table.grad().pieces = {{rows, Tensor::from<T>(Allocator::cpu(), {static_cast<int64_t>(rows.size()), width},
+                                                    std::vector<T>(rows.size() * static_cast<size_t>(width), T(1))),
+                              true}};
+    else
+      table.grad().dense = table.value();
+    ema.before_update(table);
+    for (const int32_t r : rows)
+      for (int64_t i = 0; i < width; ++i)
+        table.value().template data<T>()[r * width + i] += static_cast<T>(key.uniform(static_cast<uint64_t>(100 + i))) - T(0.5);
+    ema.count_update();
+    table.grad() = {};
+    if (!looks || u % 37 != 5) continue;
+    ema.swap(params);
+    ema.swap(params);
+    const StateDict saved = ema.state(params);
+    Ema resumed(params, 0.98, ParamPattern("^table$"));
+    resumed.load(saved);
+    ema = std::move(resumed);
+  }
+  ema.swap(params);
+  const auto values = table.value().template values<T>();
+  return {values.begin(), values.end()};
+}
+
+// Dense and row-sparse gradients, uses of the average on the way and a resume give the same bits.
+TEST(Ema, RowSparseEqualsDenseToTheBit) {
+  for (const int64_t width : {1, 5, 64, 200}) {
+    const std::vector<float> dense = averaged_run<float>(width, false, false);
+    EXPECT_EQ(averaged_run<float>(width, true, false), dense) << width;
+    EXPECT_EQ(averaged_run<float>(width, true, true), dense) << width;
+    EXPECT_EQ(averaged_run<float>(width, false, true), dense) << width;
+  }
+  EXPECT_EQ(averaged_run<double>(5, true, true), averaged_run<double>(5, false, false));
+}
+
+// A row that no update has touched for long: its average reaches the row's value, and waiting longer changes nothing.
+TEST(Ema, LongWaitsEndAtTheValue) {
+  const auto after = [](int64_t updates) {
+    Fixture f;
+    Ema ema(f.params, 0.9, ParamPattern("embedding"));
+    ema.before_update(f.params.at("embedding"));
+    for (int64_t i : {2, 3, 6, 7}) f.params.at("embedding").value().data<float>()[i] = 5;
+    for (int64_t u = 0; u < updates; ++u) ema.count_update();
+    return floats_of(ema.state(f.params).at("embedding"));
   };
-  const StateDict s = ema.state();
-  EXPECT_EQ(values(s.at("lstm.w")), (std::vector<float>{2, 2}));
-  EXPECT_EQ(values(s.at("embedding")), (std::vector<float>{1, 1, 2, 2, 1, 1, 2, 2}));
-  EXPECT_EQ(values(s.at("idle")), (std::vector<float>{1}));
+  const std::vector<float> end = after(20'000'000);
+  EXPECT_EQ(after(1000), end);
+  for (const int64_t i : {2, 3, 6, 7}) EXPECT_NEAR(end[static_cast<size_t>(i)], 5, 5e-6);
+  EXPECT_NE(after(20), end);
 }
 
 TEST(Ema, SwapTwiceRestoresAndDropsCachedForms) {
   Fixture f;
-  Ema ema(f.ctx, f.params, 0.5, "lstm.*");
+  Ema ema(f.params, 0.5, ParamPattern("lstm"));
   Var& w = f.params.at("lstm.w");
   w.value().data<float>()[0] = 9;
   const uint64_t version = w.version();
@@ -139,11 +245,12 @@ TEST(Ema, SwapTwiceRestoresAndDropsCachedForms) {
 
 TEST(Ema, StateRoundTripAndErrors) {
   Fixture f;
-  Ema a(f.ctx, f.params, 0.5, "lstm.*"), b(f.ctx, f.params, 0.5, "lstm.*");
+  Ema a(f.params, 0.5, ParamPattern("lstm")), b(f.params, 0.5, ParamPattern("lstm"));
   f.params.at("lstm.w").value().data<float>()[1] = 4;
-  a.update(f.ctx, f.params.at("lstm.w"));
-  b.load(a.state());
-  EXPECT_EQ(b.state().at("lstm.w").data<float>()[1], 2.5f);
+  a.before_update(f.params.at("lstm.w"));
+  a.count_update();
+  b.load(a.state(f.params));
+  EXPECT_EQ(b.state(f.params).at("lstm.w").data<float>()[1], 2.5f);
   const auto message = [&](const StateDict& s) {
     try {
       b.load(s);
@@ -158,10 +265,9 @@ TEST(Ema, StateRoundTripAndErrors) {
             "[ema] average of 'lstm.w' is (1) f32, the parameter (2) f32");
   EXPECT_EQ(message({{"lstm.w", good}, {"lstm.v", good}}),
             "[ema] average of 'lstm.v', which is not averaged (did you mean 'lstm.w'?)");
-  EXPECT_EQ(b.state().at("lstm.w").data<float>()[1], 2.5f);  // a refused state leaves everything as it was
-  EXPECT_THROW(Ema(f.ctx, f.params, 1.0, ".*"), UserError);
-  EXPECT_THROW(Ema(f.ctx, f.params, 0.5, "["), UserError);
-  EXPECT_THROW(Ema(f.ctx, f.params, 0.5, "nothing"), UserError);
+  EXPECT_EQ(b.state(f.params).at("lstm.w").data<float>()[1], 2.5f);  // a refused state leaves everything as it was
+  EXPECT_THROW(Ema(f.params, 1.0, ParamPattern(".*")), UserError);
+  EXPECT_THROW(Ema(f.params, 0.5, ParamPattern("nothing")), UserError);
 }
 
 }  // namespace

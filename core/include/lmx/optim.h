@@ -1,6 +1,6 @@
 // Optimizers, clipping and the moving average of parameters. Row-sparse gradients touch their rows only ("lazy"):
-// momentum, moments, decay and averages of other rows stand still; Adam's bias correction counts global steps, as
-// torch's SparseAdam.
+// momentum, moments and decay of other rows stand still; Adam's bias correction counts the updates of the run, as
+// torch's SparseAdam. The moving average is exact for all rows.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lmx/config.h"
+#include "lmx/param_pattern.h"
 #include "lmx/parameters.h"
 
 namespace lmx {
@@ -18,8 +19,9 @@ class LMX_API Optimizer {
  public:
   virtual ~Optimizer();
   // Updates one parameter in place from `grad_scale` times its gradient (coalesced already) and calls param.changed().
-  // `step` counts from 1. Nothing happens without a gradient.
-  virtual void update(Context& ctx, Var& param, double lr, int64_t step, double grad_scale = 1) = 0;
+  // `number` is that of the update, from 1: steps whose update is left out do not count. Nothing happens without a
+  // gradient.
+  virtual void update(Context& ctx, Var& param, double lr, int64_t number, double grad_scale = 1) = 0;
   // State tensors by "<parameter>.<slot>" ("softmax.weight.sum"). load() takes what state() gave.
   // A parameter that never had a gradient has no slots. UserError: a slot that is unknown, missing beside the
   // parameter's others, or of another shape or type.
@@ -33,12 +35,14 @@ class LMX_API Optimizer {
 LMX_API std::unique_ptr<Optimizer> make_optimizer(const Node& config, const std::string& path);
 LMX_API Node full_optimizer_config(const Node& config, const std::string& path);
 
-// `clip:` of a recipe: a list of {params: regex, norm: x}; or one number for all parameters. 0 turns a rule off.
+// `clip:` of a recipe: a list of {params: pattern, norm: x}; or one number for all parameters. 0 turns a rule off.
 struct ClipRule {
-  std::string params = ".*";  // a parameter belongs to the first rule whose pattern matches the whole name
+  ParamPattern params{".*"};  // a parameter belongs to the first rule whose pattern matches its name
   double norm = 0;
 };
 LMX_API std::vector<ClipRule> read_clip(const Node& clip, const std::string& path);
+// UserError at the rule's place: a rule to which none of the model's parameters, `names`, belongs.
+LMX_API void check_clip(const std::vector<ClipRule>& rules, const std::vector<std::string>& names);
 struct ClipResult {
   double norm = 0;                        // of all gradients, before clipping
   bool finite = true;                     // no gradient has an Inf or NaN; otherwise nothing is clipped
@@ -56,19 +60,34 @@ LMX_API ClipResult measure_gradients(Context& ctx, const ParameterStore& params,
 // Scales each group's gradients so that its global norm is at most the rule's. Gradients must be coalesced.
 LMX_API ClipResult clip_gradients(Context& ctx, ParameterStore& params, const std::vector<ClipRule>& rules);
 
-// Exponential moving average of parameters (decay in (0, 1)); sparse rows are averaged when touched.
+// Exponential moving average of parameters: a <- decay a + (1 - decay) p after each update, from a = p at the start. A
+// row that an update leaves alone is averaged later, by as many steps with its unchanged value: when an update next
+// changes it, or when the average is used. The result has the same bits whether gradients are dense or row-sparse and
+// whenever the average was used or saved.
+//     ema.before_update(p) for each parameter p that the update changes; the update; ema.count_update()
 class LMX_API Ema {
  public:
-  Ema(Context& ctx, const ParameterStore& params, double decay, const std::string& pattern);
-  // After the optimizer's update of `param`, before its gradient is cleared.
-  void update(Context& ctx, const Var& param);
+  // UserError: a decay outside (0, 1); a pattern that matches no parameter.
+  Ema(const ParameterStore& params, double decay, const ParamPattern& pattern);
+  // The update changes the rows of `param` that its gradient (coalesced) touches; all rows if it has no gradient.
+  void before_update(const Var& param);
+  void count_update();
   void swap(ParameterStore& params);  // exchanges averages and values, for evaluation; call again to undo
-  StateDict state() const;
+  StateDict state(const ParameterStore& params);
   void load(const StateDict& state);
 
  private:
+  struct Average {
+    Tensor values;
+    // The updates that `values` has averaged: all of it, or each row of a row-sparse parameter.
+    int64_t averaged = 0;
+    std::vector<int64_t> row_averaged = {};
+  };
+  void settle(Average& average, const Tensor& value) const;
   double decay_;
-  std::map<std::string, Tensor> averages_;
+  int64_t updates_ = 0;
+  bool swapped_ = false;
+  std::map<std::string, Average> averages_;
 };
 
 }  // namespace lmx

@@ -47,7 +47,7 @@ struct LMX_API RowRule {
   std::string softmax = "softmax", embedding = "embedding", source = "^encoder";
   std::string draw = "rank";
   void fields(Fields& f);
-  void check(const std::string& where) const;  // UserError: a pattern that is no regular expression
+  void check(const std::string& where) const;  // UserError: a pattern (lmx/param_pattern.h) that is none
 };
 
 // Which rows of which parameters a rank moves in a step.
