@@ -1,10 +1,10 @@
-// Sums, products and other views of whole tensors.
+// Scaled, shifted and summed tensors, and other views of them.
 //
-//   add       y = a + b          da = dy        db = dy
-//   multiply  y = a b            da = b dy      db = a dy
-//   scale     y = s x            dx = s dy
-//   sum       y = sum_i x_i      dx_i = dy
-//   reshape   y = x              dx = dy
+//   scale       y = s x            dx = s dy
+//   add_scalar  y = x + c          dx = dy
+//   sum         y = sum_i x_i      dx_i = dy
+//   reshape     y = x              dx = dy
+#include "lmx/array_ops.h"
 #include "ops/common.h"
 
 namespace lmx {
@@ -12,34 +12,9 @@ namespace {
 
 using namespace ops;
 
-void check_same(const char* op, const Tensor& a, const Tensor& b) {
-  if (a.shape() != b.shape()) {
-    throw UserError(str("[", op, "] a ", a.shape(), " and b ", b.shape(), ": shapes must be equal"));
-  }
-  check_same_type(op, "a", a, "b", b);
-}
-
 template <class T>
-LMX_SIMD void add_kernel(const T* a, const T* b, T* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
-}
-
-template <class T>
-LMX_SIMD void multiply_kernel(const T* a, const T* b, T* y, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = a[i] * b[i];
-}
-
-Tensor product(const char* op, const Tensor& a, const Tensor& b) {
-  Tensor y = a.like(MemClass::activations);
-  with_values(op, a, [&](auto zero) {
-    using T = decltype(zero);
-    const T *pa = a.data<T>(), *pb = b.data<T>();
-    T* py = y.data<T>();
-    parallel_for(y.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      multiply_kernel<T>(pa + begin, pb + begin, py + begin, end - begin);
-    });
-  });
-  return y;
+LMX_SIMD void shift_kernel(const T* x, T* y, T constant, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] + constant;
 }
 
 // Fixed blocks, so that the sum does not depend on the threads.
@@ -53,47 +28,6 @@ LMX_SIMD double block_sum(const T* x, int64_t n) {
 
 }  // namespace
 
-Var add(Context& ctx, const Var& a, const Var& b) {
-  check_same("add", a.value(), b.value());
-  Tensor y = a.value().like(MemClass::activations);
-  with_values("add", y, [&](auto zero) {
-    using T = decltype(zero);
-    const T *pa = a.value().data<T>(), *pb = b.value().data<T>();
-    T* py = y.data<T>();
-    parallel_for(y.numel(), kGrain,
-                 [&](int64_t begin, int64_t end) { add_kernel<T>(pa + begin, pb + begin, py + begin, end - begin); });
-  });
-  Var out(y);
-  if (recording(ctx, {&a, &b})) {
-    ctx.tape->record("add", {a, b}, {out}, [&ctx, a, b, out](Tape&) {
-      const Tensor dy = Tape::grad_of(out);
-      // Gradients are added to in place, so the two inputs must not share one.
-      if (a.requires_grad() && b.requires_grad()) {
-        const Tensor copy = dy.clone();
-        Tape::accumulate(ctx, a, dy);
-        Tape::accumulate(ctx, b, copy);
-      } else {
-        Tape::accumulate(ctx, a, dy);
-        Tape::accumulate(ctx, b, dy);
-      }
-    });
-  }
-  return out;
-}
-
-Var multiply(Context& ctx, const Var& a, const Var& b) {
-  check_same("multiply", a.value(), b.value());
-  Var out(product("multiply", a.value(), b.value()));
-  if (recording(ctx, {&a, &b})) {
-    ctx.tape->record("multiply", {a, b}, {out}, [&ctx, a, b, out](Tape&) {
-      const Tensor dy = Tape::grad_of(out);
-      if (a.requires_grad()) Tape::accumulate(ctx, a, product("multiply", dy, b.value()));
-      if (b.requires_grad()) Tape::accumulate(ctx, b, product("multiply", dy, a.value()));
-    });
-  }
-  return out;
-}
-
 Var scale(Context& ctx, const Var& x, double factor) {
   Tensor y = x.value().clone(MemClass::activations);
   scale_in_place(y, factor);
@@ -104,6 +38,23 @@ Var scale(Context& ctx, const Var& x, double factor) {
       scale_in_place(dx, factor);
       Tape::accumulate(ctx, x, dx);
     });
+  }
+  return out;
+}
+
+Var add_scalar(Context& ctx, const Var& x, double constant) {
+  Tensor y = x.value().like(MemClass::activations);
+  with_values("add_scalar", y, [&](auto zero) {
+    using T = decltype(zero);
+    const T* px = x.value().data<T>();
+    T* py = y.data<T>();
+    parallel_for(y.numel(), kGrain, [&](int64_t begin, int64_t end) {
+      shift_kernel<T>(px + begin, py + begin, static_cast<T>(constant), end - begin);
+    });
+  });
+  Var out(y);
+  if (recording(ctx, {&x})) {
+    ctx.tape->record("add_scalar", {x}, {out}, [&ctx, x, out](Tape&) { Tape::accumulate(ctx, x, Tape::grad_of(out)); });
   }
   return out;
 }

@@ -1,243 +1,20 @@
 // Multi-head scaled dot-product attention (Vaswani et al. 2017) of each sequence over its own keys. For one head of
 // size d:
 //
-//   s = q k^T / sqrt(d)     w = softmax(s)       W = w * mask / (1 - p)     y = W v
-//   dv = W^T dy             dW = dy v^T          ds = w (dW * mask / (1 - p) - delta) / sqrt(d),  delta_i = dy_i . y_i
-//   dq = ds k               dk = ds^T q
+//   s = q k^T / sqrt(d) + bias     w = softmax(s)       W = w * mask / (1 - p)     y = W v
+//   dv = W^T dy     dW = dy v^T     db = w (dW * mask / (1 - p) - delta),  delta_i = dy_i . y_i     ds = db / sqrt(d)
+//   dq = ds k       dk = ds^T q     dbias: the sum of db over the sequences and heads that share the bias
 //
-// A thread takes a (sequence, head) pair and goes through its queries in blocks whose weights stay in the cache, so
-// that no more weights than a block's are ever held; backward makes them again from the logarithm of each row's sum.
-// Rows are packed, nothing is padded, and what a pair computes does not depend on the threads.
-#include <cmath>
-#include <utility>
-
-#include "lmx/math.h"
-#include "lmx/rows.h"
-#include "ops/common.h"
-#include "ops/dropout_mask.h"
-#include "ops/small_gemm.h"
+// A thread takes a sequence and a head of its keys, and goes through the queries of each head that reads it in blocks
+// whose weights stay in the cache, so that no more weights than a block's are ever held; backward makes them again from
+// the logarithm of each row's sum. Rows are packed, nothing is padded, and no result depends on the threads.
+#include "lmx/attention.h"
+#include "ops/attention_worker.h"
 
 namespace lmx {
 namespace {
 
 using namespace ops;
-
-constexpr int64_t kBlockBytes = 256 << 10;  // weights of a block of queries
-constexpr int64_t kBlockRows = 12;          // queries of a block at least: two tiles
-
-// D columns of a variable's rows, from `column` on.
-struct Operand {
-  Var var;
-  int64_t column = 0;
-  int64_t stride() const { return var.value().dim(1); }
-};
-
-struct Attention {
-  Operand q, k, v;
-  Segments queries, keys;
-  int64_t heads, size;  // of a head
-  bool causal;
-  double p;
-  std::vector<DropMask> masks;  // by head, where p > 0
-  std::vector<uint64_t> row_ids;
-  DType compute;
-  double scale() const { return 1.0 / std::sqrt(static_cast<double>(size)); }
-  int64_t pairs() const { return queries.count() * heads; }
-};
-
-// ---- rows of a block
-
-template <class T>
-LMX_SIMD void exp_row(T* x, T scale, T shift, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = fast_exp(scale * x[i] - shift);
-}
-
-template <class T>
-LMX_SIMD void slope_row(const T* w, T* dw, T delta, T scale, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) dw[i] = w[i] * (dw[i] - delta) * scale;
-}
-
-LMX_SIMD void round_bf16(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(bfloat16(x[i]));
-}
-LMX_SIMD void round_f16(float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(float16(x[i]));
-}
-// What a matrix product makes of its inputs.
-void round_row(float* x, int64_t n, DType compute) {
-  if (compute == DType::bf16) round_bf16(x, n);
-  if (compute == DType::f16) round_f16(x, n);
-}
-void round_row(double*, int64_t, DType) {}
-
-// ---- a pair
-
-// One (sequence, head): where its rows lie.
-struct Pair {
-  int64_t head, query, queries, key, keys;  // `query`, `key`: the first row
-  Pair(const Attention& a, int64_t index) : head(index % a.heads) {
-    const auto b = static_cast<size_t>(index / a.heads);
-    query = a.queries.begin[b];
-    queries = a.queries.begin[b + 1] - query;
-    key = a.keys.begin[b];
-    keys = a.keys.begin[b + 1] - key;
-  }
-};
-
-// The longest sequences, by which a thread's room is measured.
-struct Room {
-  int64_t keys = 0, rows = 0, row = 0;  // keys; queries and columns of a block
-  Room(const Attention& a, size_t value_bytes) {
-    int64_t queries = 0;
-    for (size_t b = 0; b + 1 < a.keys.begin.size(); ++b) {
-      keys = std::max(keys, a.keys.begin[b + 1] - a.keys.begin[b]);
-      queries = std::max(queries, a.queries.begin[b + 1] - a.queries.begin[b]);
-    }
-    row = panels_of(keys) * kPanelColumns;
-    const int64_t fit = kBlockBytes / std::max<int64_t>(1, row * static_cast<int64_t>(value_bytes));
-    rows = std::min(std::max(fit, kBlockRows), queries);
-  }
-};
-
-// Copies, packed operands and weights of one thread.
-template <class T>
-class Worker {
- public:
-  Worker(const Context& ctx, const Attention& a, bool backward) : a_(a), room_(a, sizeof(T)) {
-    const int64_t rows = room_.rows, d = panels_of(a.size) * kPanelColumns;
-    const int64_t keys = panel_size(a.size, room_.keys), by_key = room_.keys * d;
-    const int64_t block = rows * room_.row, left = rows * a.size, packed = rows * d;
-    const int64_t longest = std::max(room_.keys, rows) * a.size;
-    memory_ = ctx.empty(
-        {backward ? 2 * keys + by_key + 2 * (block + left + packed) + longest : keys + by_key + block + left + longest},
-        dtype_of<T>);
-    T* at = memory_.template data<T>();
-    const auto take = [&](int64_t n) { return std::exchange(at, at + n); };
-    copy_ = take(longest);
-    kt_ = take(keys);
-    s_ = take(block);
-    q_ = take(left);
-    (backward ? k_ : v_) = take(by_key);
-    if (!backward) return;
-    vt_ = take(keys);
-    dw_ = take(block);
-    dy_ = take(left);
-    q_panels_ = take(packed);
-    dy_panels_ = take(packed);
-  }
-
-  void forward(int64_t index, T* y, T* lse) {
-    const Pair pair(a_, index);
-    const int64_t d = a_.size, width = a_.heads * d;
-    const RowsAt keys = rows_at(a_.k, pair.key, pair.keys, pair.head, copy_);
-    pack_panels_transposed(keys.data, keys.stride, d, pair.keys, kt_);
-    const RowsAt values = rows_at(a_.v, pair.key, pair.keys, pair.head, copy_);
-    pack_panels(values.data, values.stride, pair.keys, d, v_);
-    for (int64_t i = 0; i < pair.queries; i += room_.rows) {
-      const int64_t rows = std::min(room_.rows, pair.queries - i), n = a_.causal ? i + rows : pair.keys;
-      const int64_t first = pair.query + i;
-      const RowsAt q = rows_at(a_.q, first, rows, pair.head, q_);
-      multiply_small<T>({q.data, q.stride, 1}, kt_, d, s_, room_.row, rows, n, d, false);
-      for (int64_t r = 0; r < rows; ++r) {
-        T* s = s_ + r * room_.row;
-        const int64_t seen = a_.causal ? i + r + 1 : n;
-        lse[(first + r) * a_.heads + pair.head] = softmax_in_place(s, static_cast<T>(a_.scale()), seen);
-        if (a_.p > 0) drop(s, pair.head, first + r, seen);
-        round_row(s, seen, a_.compute);
-        std::fill(s + seen, s + n, T(0));
-      }
-      multiply_small<T>({s_, room_.row, 1}, v_, pair.keys, y + first * width + pair.head * d, width, rows, d, n, false);
-    }
-  }
-
-  struct Grad {
-    T* data;  // the pair's first row and column
-    int64_t stride;
-    bool add;
-  };
-  // y, lse: what forward made; dy: of y. Writes or adds to the pair's rows and columns of dq, dk and dv.
-  void backward(int64_t index, const T* y, const T* lse, const T* dy, Grad dq, Grad dk, Grad dv) {
-    const Pair pair(a_, index);
-    const int64_t d = a_.size, width = a_.heads * d;
-    const RowsAt keys = rows_at(a_.k, pair.key, pair.keys, pair.head, copy_);
-    pack_panels_transposed(keys.data, keys.stride, d, pair.keys, kt_);
-    pack_panels(keys.data, keys.stride, pair.keys, d, k_);
-    const RowsAt values = rows_at(a_.v, pair.key, pair.keys, pair.head, copy_);
-    pack_panels_transposed(values.data, values.stride, d, pair.keys, vt_);
-    int64_t written = 0;  // keys that have a gradient from the blocks before
-    for (int64_t i = 0; i < pair.queries; i += room_.rows) {
-      const int64_t rows = std::min(room_.rows, pair.queries - i), n = a_.causal ? i + rows : pair.keys;
-      const int64_t first = pair.query + i, at = first * width + pair.head * d;
-      const RowsAt q = rows_at(a_.q, first, rows, pair.head, q_), slopes = rows_at(dy + at, width, rows, dy_);
-      pack_panels(q.data, q.stride, rows, d, q_panels_);
-      pack_panels(slopes.data, slopes.stride, rows, d, dy_panels_);
-      multiply_small<T>({q.data, q.stride, 1}, kt_, d, s_, room_.row, rows, n, d, false);
-      multiply_small<T>({slopes.data, slopes.stride, 1}, vt_, d, dw_, room_.row, rows, n, d, false);
-      for (int64_t r = 0; r < rows; ++r) {
-        const T delta = dot(dy + at + r * width, y + at + r * width, d);
-        weights_and_slopes(r, pair.head, first + r, a_.causal ? i + r + 1 : n, n,
-                           lse[(first + r) * a_.heads + pair.head], delta);
-      }
-      multiply_small<T>({dw_, room_.row, 1}, k_, pair.keys, dq.data + i * dq.stride, dq.stride, rows, d, n, dq.add);
-      add_keys(dw_, q_panels_, dk, rows, written, n);
-      add_keys(s_, dy_panels_, dv, rows, written, n);
-      written = n;
-    }
-    for (int64_t r = written; r < pair.keys; ++r) {  // keys that no query sees
-      if (!dk.add) std::fill_n(dk.data + r * dk.stride, d, T(0));
-      if (!dv.add) std::fill_n(dv.data + r * dv.stride, d, T(0));
-    }
-  }
-
- private:
-  // Row r of the block: s becomes the dropped weights W, dw the gradient of the scores.
-  void weights_and_slopes(int64_t r, int64_t head, int64_t row, int64_t seen, int64_t n, T lse, T delta) {
-    T *w = s_ + r * room_.row, *dw = dw_ + r * room_.row;
-    const T scale = static_cast<T>(a_.scale());
-    exp_row<T>(w, scale, lse, seen);
-    if (a_.p > 0) drop(dw, head, row, seen);
-    slope_row<T>(w, dw, delta, scale, seen);
-    if (a_.p > 0) drop(w, head, row, seen);
-    round_row(w, seen, a_.compute);
-    round_row(dw, seen, a_.compute);
-    std::fill(w + seen, w + n, T(0));
-    std::fill(dw + seen, dw + n, T(0));
-  }
-
-  // Gradients of keys [0, n) from a block: (rows, n)^T times packed (rows, d). Those of [0, written) hold sums already.
-  void add_keys(const T* weights, const T* packed, Grad to, int64_t rows, int64_t written, int64_t n) {
-    const int64_t d = a_.size;
-    multiply_small<T>({weights, 1, room_.row}, packed, rows, to.data, to.stride, written, d, rows, true);
-    multiply_small<T>({weights + written, 1, room_.row}, packed, rows, to.data + written * to.stride, to.stride,
-                      n - written, d, rows, to.add);
-  }
-
-  void drop(T* x, int64_t head, int64_t row, int64_t n) {
-    drop_row(x, x, a_.masks[static_cast<size_t>(head)], a_.row_ids[static_cast<size_t>(row)], 0, n);
-  }
-  struct RowsAt {
-    const T* data;
-    int64_t stride;
-  };
-  // Rows of one head as products take them: where they lie, or rounded in `room`.
-  RowsAt rows_at(const Operand& from, int64_t row, int64_t rows, int64_t head, T* room) const {
-    const int64_t stride = from.stride();
-    return rows_at(from.var.value().template data<T>() + row * stride + from.column + head * a_.size, stride, rows,
-                   room);
-  }
-  RowsAt rows_at(const T* source, int64_t stride, int64_t rows, T* room) const {
-    if (a_.compute != DType::bf16 && a_.compute != DType::f16) return {source, stride};
-    for (int64_t r = 0; r < rows; ++r) std::copy_n(source + r * stride, a_.size, room + r * a_.size);
-    round_row(room, rows * a_.size, a_.compute);
-    return {room, a_.size};
-  }
-
-  const Attention& a_;
-  Room room_;
-  Tensor memory_;
-  T *copy_ = nullptr, *kt_ = nullptr, *k_ = nullptr, *vt_ = nullptr, *v_ = nullptr;
-  T *q_ = nullptr, *dy_ = nullptr, *s_ = nullptr, *dw_ = nullptr, *q_panels_ = nullptr, *dy_panels_ = nullptr;
-};
 
 // ---- the op
 
@@ -263,22 +40,45 @@ struct Grads {
   }
 };
 
+// Calls work(begin, end) with pairs that one thread takes. Where sequences or heads share a bias that takes gradients,
+// the pairs of a bias stay with one thread, in order.
+template <class Work>
+void share_pairs(const Attention& a, bool shares_bias, Work&& work) {
+  if (!shares_bias)
+    return parallel_for(a.pairs(), 1, [&](int64_t begin, int64_t end) { work(begin, end, int64_t{1}); });
+  const int64_t heads = a.bias.heads > 1 ? a.kv_heads : 1;
+  const int64_t sequences = a.bias.sequences > 1 ? a.queries.count() : 1;
+  parallel_for(sequences * heads, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = sequences > 1 ? i / heads * a.kv_heads : 0;
+      const int64_t last = sequences > 1 ? first + a.kv_heads : a.pairs();
+      work(first + i % heads, last, heads);
+    }
+  });
+}
+
 template <class T>
 void backward(Context& ctx, const Attention& a, const Var& out, const Tensor& lse) {
   const Tensor dy = Tape::grad_of(out);
   Grads<T> grads(ctx, a);
+  const bool biased = a.bias.var.defined() && a.bias.var.requires_grad();
+  Tensor dbias;
+  if (biased) dbias = ctx.zeros(a.bias.var.shape(), dtype_of<T>);
+  T* pbias = biased ? dbias.data<T>() : nullptr;
   const auto place = [&](Tape::Sink& s, const Operand& o, int64_t row, int64_t head) {
     return typename Worker<T>::Grad{s.grad.template data<T>() + row * o.stride() + o.column + head * a.size, o.stride(),
                                     s.beta != 0};
   };
-  parallel_for(a.pairs(), 1, [&](int64_t begin, int64_t end) {
+  share_pairs(a, biased, [&](int64_t begin, int64_t end, int64_t step) {
     Worker<T> worker(ctx, a, true);
-    for (int64_t i = begin; i < end; ++i) {
+    for (int64_t i = begin; i < end; i += step) {
       const Pair pair(a, i);
-      worker.backward(i, out.value().data<T>(), lse.data<T>(), dy.data<T>(), place(grads.q, a.q, pair.query, pair.head),
-                      place(grads.k, a.k, pair.key, pair.head), place(grads.v, a.v, pair.key, pair.head));
+      worker.backward(i, out.value().data<T>(), lse.data<T>(), dy.data<T>(),
+                      place(grads.q, a.q, pair.query, pair.head * a.group()), place(grads.k, a.k, pair.key, pair.head),
+                      place(grads.v, a.v, pair.key, pair.head), pbias);
     }
   });
+  if (biased) Tape::accumulate(ctx, a.bias.var, dbias);
 }
 
 Var run(Context& ctx, Attention a) {
@@ -293,10 +93,11 @@ Var run(Context& ctx, Attention a) {
     });
   });
   Var out(y);
-  if (recording(ctx, {&a.q.var, &a.k.var, &a.v.var})) {
+  if (recording(ctx, {&a.q.var, &a.k.var, &a.v.var, &a.bias.var})) {
     // A variable that is all three operands is one use of it.
     std::vector<Var> inputs{a.q.var};
-    for (const Var& v : {a.k.var, a.v.var}) {
+    for (const Var& v : {a.k.var, a.v.var, a.bias.var}) {
+      if (!v.defined()) continue;
       if (std::none_of(inputs.begin(), inputs.end(), [&](const Var& u) { return u.same(v); })) inputs.push_back(v);
     }
     ctx.tape->record("attention", std::move(inputs), {out}, [&ctx, a = std::move(a), out, lse](Tape&) {
@@ -339,51 +140,83 @@ void check(const Attention& a, size_t row_ids) {
   }
 }
 
-int64_t head_size(const Shape& shape, int64_t width, int64_t heads) {
-  if (heads < 1 || width % heads != 0) {
-    throw UserError(str("[attention] ", heads, " heads for ", width, " columns of ", shape,
-                        ": the columns must divide evenly over the heads"));
+struct Heads {
+  int64_t queries, keys;
+  int64_t columns(int64_t parts_of_keys) const { return queries + parts_of_keys * keys; }
+};
+
+Heads heads_of(const AttentionOptions& o) {
+  const Heads heads{o.heads, o.kv_heads == 0 ? o.heads : o.kv_heads};
+  if (heads.queries < 1 || heads.keys < 1 || heads.queries % heads.keys != 0) {
+    throw UserError(str("[attention] ", o.heads, " heads of queries and ", heads.keys,
+                        " of keys and values: the second number must divide the first"));
   }
-  return width / heads;
+  return heads;
 }
 
-// `parts` operands side by side in the columns of x: the width of one.
-int64_t part_width(const char* name, const Var& x, int64_t parts) {
+// The size of a head where the columns of x are those of `heads` heads.
+int64_t head_size(const char* name, const Var& x, int64_t heads) {
   const Shape& s = x.shape();
-  if (s.rank() == 2 && s[1] > 0 && s[1] % parts == 0) return s[1] / parts;
-  const char* wanted = parts == 1 ? "(rows, D)" : parts == 2 ? "(rows, 2 D)" : "(rows, 3 D)";
-  throw UserError(str("[attention] ", name, ' ', s, ": ", wanted, " expected"));
+  if (s.rank() == 2 && s[1] > 0 && s[1] % heads == 0) return s[1] / heads;
+  throw UserError(str("[attention] ", name, ' ', s, ": (rows, columns) expected, the columns divided evenly over ",
+                      heads, heads == 1 ? " head" : " heads"));
 }
 
-struct Layout {
-  const Segments &queries, &keys;
-  int64_t heads;
-  bool causal;
-};
-struct Noise {
-  double p;
-  RandomKey key;
-  const std::vector<uint64_t>& row_ids;
-};
+Bias bias_of(const AttentionOptions& o, const Attention& a) {
+  Bias bias;
+  if (!o.bias.defined()) return bias;
+  const Shape& s = o.bias.shape();
+  check_same_type("attention", "q", a.q.var.value(), "bias", o.bias.value());
+  bias.var = o.bias;
+  if (s.rank() >= 2) {
+    bias.queries = s[s.rank() - 2];
+    bias.keys = s[s.rank() - 1];
+    if (s.rank() >= 3) bias.heads = s[s.rank() - 3];
+    if (s.rank() == 4) bias.sequences = s[0];
+  }
+  int64_t queries = 0, keys = 0;
+  for (size_t b = 0; b + 1 < a.queries.begin.size(); ++b) {
+    queries = std::max(queries, a.queries.begin[b + 1] - a.queries.begin[b]);
+    keys = std::max(keys, a.keys.begin[b + 1] - a.keys.begin[b]);
+  }
+  const bool fits = s.rank() >= 2 && s.rank() <= 4 && (bias.heads == 1 || bias.heads == a.heads) &&
+                    (bias.sequences == 1 || bias.sequences == a.queries.count());
+  if (fits && bias.queries >= queries && bias.keys >= keys) return bias;
+  throw UserError(str("[attention] bias ", s, " for ", a.queries.count(), " sequences of at most ", queries,
+                      " queries and ", keys, " keys, and ", a.heads,
+                      " heads: (Q, K), (heads, Q, K) or (sequences, heads, Q, K) expected, ",
+                      "Q and K at least the longest"));
+}
 
 struct Operands {
   Operand q, k, v;
 };
 
-Var attend(Context& ctx, const Operands& x, int64_t width, const Layout& layout, const Noise& noise) {
-  const int64_t size = head_size(x.q.var.shape(), width, layout.heads);
-  Attention a{x.q,     x.k, x.v, layout.queries, layout.keys, layout.heads, size, layout.causal,
-              noise.p, {},  {},  ctx.compute};
+Var attend(Context& ctx, const Operands& x, int64_t size, const Segments& queries, const Segments& keys,
+           const AttentionOptions& o) {
+  const Heads heads = heads_of(o);
+  Attention a{x.q, x.k, x.v, queries, keys, heads.queries, heads.keys, size, o.causal, o.dropout, ctx.compute};
   if (!ctx.training && a.p > 0 && a.p < 1) a.p = 0;
-  check(a, noise.row_ids.size());
+  check(a, o.row_ids.size());
+  a.bias = bias_of(o, a);
   if (a.p > 0) {
-    a.row_ids = noise.row_ids;
-    for (int64_t h = 0; h < a.heads; ++h) a.masks.emplace_back(a.p, noise.key.fold(static_cast<uint64_t>(h)));
+    a.row_ids.assign(o.row_ids.begin(), o.row_ids.end());
+    for (int64_t h = 0; h < a.heads; ++h) a.masks.emplace_back(a.p, o.key.fold(static_cast<uint64_t>(h)));
   }
   return run(ctx, std::move(a));
 }
 
 }  // namespace
+
+std::vector<int64_t> positions_of(const Segments& rows) {
+  const std::vector<int64_t>& begin = rows.begin;
+  std::vector<int64_t> places;
+  if (!begin.empty()) places.reserve(static_cast<size_t>(begin.back()));
+  for (size_t b = 0; b + 1 < begin.size(); ++b) {
+    for (int64_t t = 0; t < begin[b + 1] - begin[b]; ++t) places.push_back(t);
+  }
+  return places;
+}
 
 Segments Segments::of(std::span<const int64_t> lengths) {
   Segments s;
@@ -394,28 +227,33 @@ Segments Segments::of(std::span<const int64_t> lengths) {
 }
 
 Var attention(Context& ctx, const Var& q, const Var& k, const Var& v, const Segments& queries, const Segments& keys,
-              int64_t heads, bool causal, double p, RandomKey key, const std::vector<uint64_t>& row_ids) {
-  const int64_t width = part_width("q", q, 1);
-  if (k.shape() != v.shape() || part_width("k", k, 1) != width) {
-    throw UserError(str("[attention] q ", q.shape(), ", k ", k.shape(), " and v ", v.shape(),
-                        ": (N, D), (M, D) and (M, D) expected"));
+              const AttentionOptions& options) {
+  const Heads heads = heads_of(options);
+  const int64_t size = head_size("q", q, heads.queries);
+  if (k.shape() != v.shape() || head_size("k", k, heads.keys) != size) {
+    throw UserError(str("[attention] q ", q.shape(), ", k ", k.shape(), " and v ", v.shape(), " of ", heads.queries,
+                        " and ", heads.keys,
+                        " heads: (N, heads size), (M, kv_heads size) and (M, kv_heads size) expected"));
   }
-  return attend(ctx, {{q, 0}, {k, 0}, {v, 0}}, width, {queries, keys, heads, causal}, {p, key, row_ids});
+  return attend(ctx, {{q, 0}, {k, 0}, {v, 0}}, size, queries, keys, options);
 }
 
-Var attention(Context& ctx, const Var& qkv, const Segments& rows, int64_t heads, bool causal, double p, RandomKey key,
-              const std::vector<uint64_t>& row_ids) {
-  const int64_t width = part_width("qkv", qkv, 3);
-  return attend(ctx, {{qkv, 0}, {qkv, width}, {qkv, 2 * width}}, width, {rows, rows, heads, causal}, {p, key, row_ids});
+Var attention(Context& ctx, const Var& qkv, const Segments& rows, const AttentionOptions& options) {
+  const Heads heads = heads_of(options);
+  const int64_t size = head_size("qkv", qkv, heads.columns(2));
+  const int64_t keys = heads.queries * size, values = heads.columns(1) * size;
+  return attend(ctx, {{qkv, 0}, {qkv, keys}, {qkv, values}}, size, rows, rows, options);
 }
 
-Var attention(Context& ctx, const Var& q, const Var& kv, const Segments& queries, const Segments& keys, int64_t heads,
-              double p, RandomKey key, const std::vector<uint64_t>& row_ids) {
-  const int64_t width = part_width("q", q, 1);
-  if (part_width("kv", kv, 2) != width) {
-    throw UserError(str("[attention] q ", q.shape(), " and kv ", kv.shape(), ": (N, D) and (M, 2 D) expected"));
+Var attention(Context& ctx, const Var& q, const Var& kv, const Segments& queries, const Segments& keys,
+              const AttentionOptions& options) {
+  const Heads heads = heads_of(options);
+  const int64_t size = head_size("q", q, heads.queries);
+  if (head_size("kv", kv, 2 * heads.keys) != size) {
+    throw UserError(str("[attention] q ", q.shape(), " and kv ", kv.shape(), " of ", heads.queries, " and ", heads.keys,
+                        " heads: (N, heads size) and (M, 2 kv_heads size) expected"));
   }
-  return attend(ctx, {{q, 0}, {kv, 0}, {kv, width}}, width, {queries, keys, heads, false}, {p, key, row_ids});
+  return attend(ctx, {{q, 0}, {kv, 0}, {kv, heads.keys * size}}, size, queries, keys, options);
 }
 
 }  // namespace lmx

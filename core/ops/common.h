@@ -40,11 +40,6 @@ decltype(auto) with_values(const char* op, const Tensor& t, F&& f) {
   throw UserError(str("[", op, "] values ", describe(t), ": f32 or f64 expected"));
 }
 
-// True when the op's gradient will be asked for.
-inline bool recording(const Context& ctx, std::initializer_list<const Var*> inputs) {
-  return ctx.tape && std::any_of(inputs.begin(), inputs.end(), [](const Var* v) { return v->requires_grad(); });
-}
-
 // UserErrors `[op] a (2, 3) f32 and b (2, 3) f64: types differ`.
 void check_same_type(const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
 // Ids are i32 and within [0, n); the message names the first that is not.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "lmx/attention.h"
 #include "lmx/parallel.h"
 #include "ops/gradcheck.h"
 #include "ops/messages.h"
@@ -57,6 +58,17 @@ struct Outcome {
   std::vector<double> y, dq, dk, dv;
 };
 
+AttentionOptions with(int64_t heads, bool causal = false, double p = 0, RandomKey key = {},
+                      std::span<const uint64_t> row_ids = {}) {
+  AttentionOptions o;
+  o.heads = heads;
+  o.causal = causal;
+  o.dropout = p;
+  o.key = key;
+  o.row_ids = row_ids;
+  return o;
+}
+
 std::vector<uint64_t> count_from(uint64_t first, int64_t n) {
   std::vector<uint64_t> ids;
   for (int64_t i = 0; i < n; ++i) ids.push_back(first + static_cast<uint64_t>(i));
@@ -84,8 +96,9 @@ Outcome outcome(const Case& c, const Inputs& x, DType compute, double p = 0) {
   ctx.tape = &tape;
   const DType type = compute == DType::f64 ? DType::f64 : DType::f32;
   const Var q(x.q.to(type), true, "q"), k(x.k.to(type), true, "k"), v(x.v.to(type), true, "v");
-  const Var y = attention(ctx, q, k, v, Segments::of(c.queries), Segments::of(c.keys), c.heads, c.causal, p,
-                          RandomKey(5), count_from(100, q.value().dim(0)));
+  const std::vector<uint64_t> ids = count_from(100, q.value().dim(0));
+  const Var y = attention(ctx, q, k, v, Segments::of(c.queries), Segments::of(c.keys),
+                          with(c.heads, c.causal, p, RandomKey(5), ids));
   tape.backward(ctx, sum(ctx, multiply(ctx, y, Var(x.dy.to(type)))));
   return {doubles(y.value()), dense_gradient(q), dense_gradient(k), dense_gradient(v)};
 }
@@ -138,14 +151,15 @@ TEST(Attention, ManyBlocksHaveTheGradientsOfDifferences) {
   gradcheck(
       [&](Context& c, const std::vector<Var>& v) {
         const Segments keys = Segments::of(Lengths{3000});
-        const Var y = attention(c, v[0], v[1], v[2], s, keys, 1, false, 0, RandomKey(), {});
+        const Var y = attention(c, v[0], v[1], v[2], s, keys, with(1));
         return sum(c, multiply(c, y, Var(f64_tensor(y.shape(), 7))));
       },
       {f64_leaf({150, 2}, 1, "q"), f64_leaf({3000, 2}, 2, "k"), f64_leaf({3000, 2}, 3, "v")}, options);
   const Segments own = Segments::of(Lengths{600});
   gradcheck(
       [&](Context& c, const std::vector<Var>& v) {
-        const Var y = attention(c, v[0], own, 1, true, 0.2, RandomKey(3), count_from(0, 600));
+        const std::vector<uint64_t> ids = count_from(0, 600);
+        const Var y = attention(c, v[0], own, with(1, true, 0.2, RandomKey(3), ids));
         return sum(c, multiply(c, y, Var(f64_tensor(y.shape(), 7))));
       },
       {f64_leaf({600, 6}, 1, "qkv")}, options);
@@ -189,8 +203,8 @@ TEST(Attention, SequencesDoNotSeeEachOther) {
     const int64_t first = s.begin[b], last = s.begin[b + 1];
     const auto part = [&](const Tensor& t) { return Var(t.to(DType::f32).slice(first, last)); };
     const Segments own = Segments::of(Lengths{last - first});
-    const Var y = attention(ctx, part(x.q), part(x.k), part(x.v), own, own, 2, true, 0.3, RandomKey(5),
-                            count_from(100 + static_cast<uint64_t>(first), last - first));
+    const std::vector<uint64_t> ids = count_from(100 + static_cast<uint64_t>(first), last - first);
+    const Var y = attention(ctx, part(x.q), part(x.k), part(x.v), own, own, with(2, true, 0.3, RandomKey(5), ids));
     const std::vector<double> want(whole.y.begin() + first * 8, whole.y.begin() + last * 8);
     EXPECT_EQ(doubles(y.value()), want);
   }
@@ -204,8 +218,9 @@ TEST(Attention, DropoutKeepsTheMeanAndRestsInEvaluation) {
   Tensor ones = ctx.empty({n, 4});
   for (float& x : ones.values<float>()) x = 1;
   const Var q(f64_tensor({n, 4}, 1, 0.1).to(DType::f32));
+  const std::vector<uint64_t> ids = count_from(0, n);
   const auto rows = [&] {
-    return doubles(attention(ctx, q, q, Var(ones), s, s, 2, false, 0.25, RandomKey(5), count_from(0, n)).value());
+    return doubles(attention(ctx, q, q, Var(ones), s, s, with(2, false, 0.25, RandomKey(5), ids)).value());
   };
   double sum = 0;
   std::vector<double> y = rows();
@@ -227,21 +242,22 @@ TEST(Attention, MemoryGrowsWithTheRowsAlone) {
   ctx.allocator->trim();
   ctx.allocator->reset_peak();
   const int64_t before = ctx.allocator->stats().total;
-  tape.backward(ctx, sum(ctx, attention(ctx, x, Segments::of(Lengths{n}), 2, true, 0, RandomKey(), {})));
+  tape.backward(ctx, sum(ctx, attention(ctx, x, Segments::of(Lengths{n}), with(2, true))));
   EXPECT_LT(ctx.allocator->stats().total_peak - before, 8 << 20);
 }
 
 TEST(Attention, Errors) {
   const Segments two = Segments::of(Lengths{2}), three = Segments::of(Lengths{3}), parts = Segments::of(Lengths{1, 1});
   const auto call = [&](Shape q, Shape k, const Segments& sq, const Segments& sk, int64_t heads, double p = 0) {
-    return message(
-        [&](Context& c) { attention(c, zeros(q), zeros(k), zeros(k), sq, sk, heads, false, p, RandomKey(), {}); });
+    return message([&](Context& c) { attention(c, zeros(q), zeros(k), zeros(k), sq, sk, with(heads, false, p)); });
   };
   EXPECT_EQ(call({2, 4}, {3, 6}, two, three, 2),
-            "[attention] q (2, 4), k (3, 6) and v (3, 6): (N, D), (M, D) and (M, D) expected");
-  EXPECT_EQ(call({2, 1, 4}, {3, 4}, two, three, 2), "[attention] q (2, 1, 4): (rows, D) expected");
+            "[attention] q (2, 4), k (3, 6) and v (3, 6) of 2 and 2 heads: (N, heads size), (M, kv_heads size) and (M, "
+            "kv_heads size) expected");
+  EXPECT_EQ(call({2, 1, 4}, {3, 4}, two, three, 2),
+            "[attention] q (2, 1, 4): (rows, columns) expected, the columns divided evenly over 2 heads");
   EXPECT_EQ(call({2, 4}, {3, 4}, two, three, 3),
-            "[attention] 3 heads for 4 columns of (2, 4): the columns must divide evenly over the heads");
+            "[attention] q (2, 4): (rows, columns) expected, the columns divided evenly over 3 heads");
   EXPECT_EQ(call({2, 4}, {3, 4}, three, three, 2),
             "[attention] queries end at row 3 of (2, 4): sequences must follow each other from row 0 to the last");
   EXPECT_EQ(call({2, 4}, {3, 4}, parts, three, 2),
@@ -251,19 +267,19 @@ TEST(Attention, Errors) {
   EXPECT_EQ(call({2, 4}, {3, 4}, two, three, 2, 1.0), "[attention] dropout 1: must be in [0, 1)");
   EXPECT_EQ(call({2, 4}, {3, 4}, two, three, 2, 0.5), "[attention] 0 row ids for q (2, 4): one for each row expected");
   EXPECT_EQ(message([&](Context& c) {
-              attention(c, zeros({2, 4}), zeros({3, 4}), zeros({3, 4}), two, three, 2, true, 0, RandomKey(), {});
+              attention(c, zeros({2, 4}), zeros({3, 4}), zeros({3, 4}), two, three, with(2, true));
             }),
             "[attention] 1 sequences of 2 queries and 1 of 3 keys: a causal attention has a key for each query");
   EXPECT_EQ(message([&](Context& c) {
-              attention(c, zeros({2, 4}), two, 2, true, 0, RandomKey(), {});
+              attention(c, zeros({2, 4}), two, with(2, true));
             }),
-            "[attention] qkv (2, 4): (rows, 3 D) expected");
+            "[attention] qkv (2, 4): (rows, columns) expected, the columns divided evenly over 6 heads");
   EXPECT_EQ(message([&](Context& c) {
-              attention(c, zeros({2, 4}), zeros({3, 6}), two, three, 2, 0, RandomKey(), {});
+              attention(c, zeros({2, 4}), zeros({3, 6}), two, three, with(2));
             }),
-            "[attention] q (2, 4) and kv (3, 6): (N, D) and (M, 2 D) expected");
+            "[attention] kv (3, 6): (rows, columns) expected, the columns divided evenly over 4 heads");
   EXPECT_EQ(message([&](Context& c) {
-              attention(c, zeros({2, 4}), zeros({3, 8}, DType::f64), two, three, 2, 0, RandomKey(), {});
+              attention(c, zeros({2, 4}), zeros({3, 8}, DType::f64), two, three, with(2));
             }),
             "[attention] q (2, 4) f32 and k (3, 8) f64: types differ");
 }

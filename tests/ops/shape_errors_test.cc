@@ -13,7 +13,7 @@ Tensor ids(std::vector<int32_t> v) {
 
 TEST(OpErrors, Pointwise) {
   EXPECT_EQ(message([](Context& c) { add(c, zeros({2, 3}), zeros({3, 2})); }),
-            "[add] a (2, 3) and b (3, 2): shapes must be equal");
+            "[add] a (2, 3) and b (3, 2): sizes 3 and 2 do not broadcast; from the last dimension on they must be equal or 1");
   EXPECT_EQ(message([](Context& c) { multiply(c, zeros({2}), zeros({2}, DType::f64)); }),
             "[multiply] a (2) f32 and b (2) f64: types differ");
   EXPECT_EQ(message([](Context& c) { tanh(c, zeros({2}, DType::bf16)); }),

@@ -6,6 +6,7 @@
 
 #include <any>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -104,5 +105,15 @@ class LMX_API Tape {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Whether an op has to record: the context has a tape, and at least one of `inputs` requires a gradient. An op skips the
+// work that only its backward needs if this is false. Undefined Vars (an optional bias that is absent) count as none.
+inline bool recording(const Context& ctx, std::initializer_list<const Var*> inputs) {
+  if (!ctx.tape) return false;
+  for (const Var* v : inputs) {
+    if (v->defined() && v->requires_grad()) return true;
+  }
+  return false;
+}
 
 }  // namespace lmx

@@ -1,4 +1,5 @@
-// Differentiable operations. Each checks shapes, computes, and records its gradient on ctx.tape (when there is one).
+// Differentiable operations of layers and losses; lmx/array_ops.h and lmx/attention.h have more. Each checks shapes,
+// computes, and records its gradient on ctx.tape if there is one.
 //
 // Types: f32 and f64 values; matrix products round their inputs to ctx.compute. A 3-D input (B, T, D) is treated as
 // (B*T, D) where only the last dimension matters. Shape errors are UserErrors that print every shape involved.
@@ -17,7 +18,7 @@ namespace lmx {
 LMX_API Var embedding(Context& ctx, const Var& table, const Tensor& ids);
 // x w^T + b                                   x (..., K), w (N, K), b (N) or undefined -> (..., N)   grads: x, w, b
 LMX_API Var linear(Context& ctx, const Var& x, const Var& w, const Var& b);
-// elementwise on equal shapes                 grads: a, b
+// elementwise with broadcasting, as all of lmx/array_ops.h   grads: a, b
 LMX_API Var add(Context& ctx, const Var& a, const Var& b);
 LMX_API Var multiply(Context& ctx, const Var& a, const Var& b);
 LMX_API Var scale(Context& ctx, const Var& x, double factor);
@@ -51,25 +52,12 @@ LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Va
 LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
                               const Tensor& weights, double smoothing, double* nll);
 
-// Where the rows of B sequences lie: sequence b has rows [begin[b], begin[b+1]).
+// B sequences in packed rows, for lmx/attention.h: sequence b has rows [begin[b], begin[b+1]).
 struct LMX_API Segments {
   std::vector<int64_t> begin;  // (B + 1), from 0
   int64_t count() const { return static_cast<int64_t>(begin.size()) - 1; }
   static Segments of(std::span<const int64_t> lengths);
 };
-// Multi-head scaled dot-product attention (Vaswani et al. 2017, section 3.2) of each sequence's queries over its own
-// keys: softmax(q k^T / sqrt(D / heads)) v, head by head.   q (N, D), k, v (M, D) -> (N, D)   grads: q, k, v `causal`:
-// query i sees keys 0 .. i (queries and keys are the same rows). `p`: dropout of the weights, keyed by (key,
-// row_ids[query], head, key's position), in training alone.
-LMX_API Var attention(Context& ctx, const Var& q, const Var& k, const Var& v, const Segments& queries,
-                      const Segments& keys, int64_t heads, bool causal, double p, RandomKey key,
-                      const std::vector<uint64_t>& row_ids);
-// The same where one product made several of them, side by side in its columns: of a sequence over itself, qkv (N, 3 D)
-// -> (N, D); and over another, q (N, D), kv (M, 2 D) -> (N, D).
-LMX_API Var attention(Context& ctx, const Var& qkv, const Segments& rows, int64_t heads, bool causal, double p,
-                      RandomKey key, const std::vector<uint64_t>& row_ids);
-LMX_API Var attention(Context& ctx, const Var& q, const Var& kv, const Segments& queries, const Segments& keys,
-                      int64_t heads, double p, RandomKey key, const std::vector<uint64_t>& row_ids);
 
 // What a sampled softmax compares each target with (Jean et al. 2015; FACTS A1.2).
 struct Candidates {

@@ -1,0 +1,101 @@
+// Broadcasting: the shape of several operands together, loops over operands of which some repeat, and the sums that
+// take a gradient back to the shape of an operand.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "ops/common.h"
+
+namespace lmx::ops {
+
+// `dim` counted from 0. UserError: no dimension of `shape`.
+int dimension(const char* op, int dim, const Shape& shape);
+
+// x as (outer, size, inner) around one dimension.
+struct Around {
+  int64_t outer = 1, size = 1, inner = 1;
+};
+Around around(const Shape& shape, int dim);
+
+// The shape to which a and b broadcast. UserError `[op] a (2, 3) and b (4): ...` if they do not.
+Shape broadcast_shape(const char* op, const char* name_a, const Shape& a, const char* name_b, const Shape& b);
+
+// How the elements of N operands are found in the order of a result, whose neighbouring dimensions are merged where
+// every operand allows. A stride counts elements; it is 0 where an operand repeats.
+template <size_t N>
+struct Walk {
+  int rank = 0;
+  std::array<int64_t, Shape::kMaxRank> size{};
+  std::array<std::array<int64_t, Shape::kMaxRank>, N> stride{};
+
+  void add(int64_t n, const std::array<int64_t, N>& strides) {
+    if (n == 1 && rank > 0) return;
+    bool merges = rank > 0;
+    const auto last = static_cast<size_t>(rank > 0 ? rank - 1 : 0);
+    for (size_t o = 0; o < N; ++o) merges = merges && stride[o][last] == strides[o] * n;
+    if (rank == 1 && size[0] == 1) merges = true;  // a leading dimension of size 1 needs no stride
+    const auto at = merges ? last : static_cast<size_t>(rank++);
+    size[at] = merges ? size[at] * n : n;
+    for (size_t o = 0; o < N; ++o) stride[o][at] = strides[o];
+  }
+};
+
+// The stride of each dimension of `result` in an operand of shape `own` that broadcasts to it.
+std::array<int64_t, Shape::kMaxRank> broadcast_strides(const Shape& own, const Shape& result);
+
+template <size_t N>
+Walk<N> walk_of(const Shape& result, const std::array<const Shape*, N>& operands) {
+  std::array<std::array<int64_t, Shape::kMaxRank>, N> strides;
+  for (size_t o = 0; o < N; ++o) strides[o] = broadcast_strides(*operands[o], result);
+  Walk<N> walk;
+  walk.add(1, {});
+  for (int d = 0; d < result.rank(); ++d) {
+    std::array<int64_t, N> of_dim;
+    for (size_t o = 0; o < N; ++o) of_dim[o] = strides[o][static_cast<size_t>(d)];
+    walk.add(result[d], of_dim);
+  }
+  return walk;
+}
+
+// Calls row(at, offsets, n) for runs of elements [at, at + n) of the result within [begin, end): operand o has them
+// from offsets[o] on, one every walk.stride[o][walk.rank - 1].
+template <size_t N, class Row>
+void for_runs(const Walk<N>& walk, int64_t begin, int64_t end, Row&& row) {
+  const int last = walk.rank - 1;
+  const auto inner = static_cast<size_t>(last);
+  std::array<int64_t, Shape::kMaxRank> index{};
+  std::array<int64_t, N> offsets{};
+  int64_t rest = begin;
+  for (int d = last; d >= 0; --d) {
+    const auto i = static_cast<size_t>(d);
+    index[i] = rest % walk.size[i];
+    rest /= walk.size[i];
+    for (size_t o = 0; o < N; ++o) offsets[o] += index[i] * walk.stride[o][i];
+  }
+  for (int64_t at = begin; at < end;) {
+    const int64_t n = std::min(walk.size[inner] - index[inner], end - at);
+    row(at, offsets, n);
+    at += n;
+    for (size_t o = 0; o < N; ++o) offsets[o] -= index[inner] * walk.stride[o][inner];
+    index[inner] = 0;
+    for (int d = last - 1; d >= 0; --d) {  // the next index of the dimensions before
+      const auto i = static_cast<size_t>(d);
+      for (size_t o = 0; o < N; ++o) offsets[o] += walk.stride[o][i];
+      if (++index[i] < walk.size[i]) break;
+      for (size_t o = 0; o < N; ++o) offsets[o] -= walk.size[i] * walk.stride[o][i];
+      index[i] = 0;
+    }
+  }
+}
+
+// x repeated to `shape`.
+Tensor repeated(Context& ctx, const Tensor& x, const Shape& shape);
+// factor * sums over the middle of (outer, size, inner), in double and in an order that no number of threads changes;
+// the result has `shape`.
+Tensor sum_middle(Context& ctx, const Tensor& x, const Around& a, const Shape& shape, double factor = 1);
+// A gradient of a broadcast result as that of an operand of `shape`: summed where the operand repeats. Returns `t`
+// itself where nothing repeats.
+Tensor reduce_to(Context& ctx, const Tensor& t, const Shape& shape);
+
+}  // namespace lmx::ops
