@@ -15,7 +15,7 @@ void config::Inputs::add(const ComposeOptions& options) {
     Override o = parse_override(text);
     refuse_sweep(o);
     if (const auto place = options.places.find(text); place != options.places.end()) o.put_at(place->second);
-    (is_group_override(o, sources) ? groups : values).push_back(std::move(o));
+    (is_group_override(o, sources, recipe) ? groups : values).push_back(std::move(o));
   }
 }
 

@@ -30,6 +30,12 @@ struct Place {
   std::string group, package;
   bool is_root = false, interpolated = false;
   std::vector<Mark> chosen_by = {};  // as MergeStep's
+  Mark included = {};                // the entry of the recipe's own list that leads here
+};
+
+// Where a group's option is listed, and the entry of the recipe's own list that leads to that file.
+struct Selected {
+  Mark listed, included;
 };
 
 class Expansion {
@@ -70,8 +76,8 @@ class Expansion {
       throw UserError(str(at(removal->second.mark), "removes the group that +", key,
                           "=... adds; choose another option with ", key, "=..."));
     if (o.value && o.value->kind == Node::Kind::null && o.kind != Override::Kind::remove)
-      throw UserError(str(at(o.mark), "a group needs an option (", join(sources_.options(o.key)), "); ~", key,
-                          " removes the group"));
+      throw UserError(str(at(o.mark), "a group needs an option (", join(sources_.options(o.key)), "); '~", key,
+                          "' removes the group"));
   }
 
   // Groups are known by their path, and by their package where it is not the usual one.
@@ -184,7 +190,7 @@ class Expansion {
       replaced_[key] = {choice->second.mark};
       if (choice->second.from_command_line) entry.optional = false;  // what was typed must exist
     }
-    note_selected(key, entry, listed);
+    note_selected(key, entry, {listed, place.is_root ? listed : place.included});
     if (const auto removal = removed_.find(key); removal != removed_.end()) {
       const Node& wanted = removal->second.option;
       if (wanted.kind == Node::Kind::null || same_option(wanted, entry.option)) {
@@ -204,14 +210,20 @@ class Expansion {
   }
 
   // Lists of options add to each other (`+filter=[length]` beside `filter: [dedup]`); a single option is the only one.
-  void note_selected(const std::string& key, const DefaultEntry& entry, const Mark& listed) {
-    std::optional<Mark>& single = selected_[key];
+  void note_selected(const std::string& key, const DefaultEntry& entry, const Selected& now) {
+    std::optional<Selected>& single = selected_[key];
     if (entry.option.kind == Node::Kind::list) return;
+    // One line that is read twice says nothing; the lines that include its file do.
+    const auto same = [](const Mark& a, const Mark& b) { return to_string(a) == to_string(b); };
+    if (single && same(single->listed, now.listed) && !same(single->included, now.included))
+      throw UserError(str(at(now.included), "group '", key, "' is chosen twice by ", to_string(now.listed),
+                          ", because ", to_string(single->included),
+                          " includes that file, too; leave out one of them"));
     if (single)
-      throw UserError(str(at(listed), "group '", key, "' is chosen twice, also at ", to_string(*single),
+      throw UserError(str(at(now.listed), "group '", key, "' is chosen twice, also at ", to_string(single->listed),
                           "; to choose another option write `override ", key, ": option`, or ", key,
                           "=option on the command line"));
-    single = listed;
+    single = now;
   }
 
   static bool same_option(const Node& a, const Node& b) {
@@ -277,7 +289,8 @@ class Expansion {
       if (!source && entry.optional) continue;
       if (!source) fail_not_found(entry, group, name);
       // What an option's own defaults list names lives beside it: for `sub/name`, in the folder group/sub.
-      parts[i] = expand({source, group, package_of(entry, place, source), false, interpolated, chosen_by});
+      parts[i] = expand({source, group, package_of(entry, place, source), false, interpolated, chosen_by,
+                         place.is_root ? entry.mark : place.included});
     }
     return joined(parts);
   }
@@ -301,7 +314,7 @@ class Expansion {
   std::string folder_list() const {
     std::vector<std::string> names;
     for (const std::string& folder : sources_.folders()) names.push_back(folder.empty() ? "." : folder);
-    return join(names);
+    return join(names) + "; --config-dir DIR adds a folder";
   }
 
   // An override that matched nothing is a slip; says what it may have meant.
@@ -343,10 +356,10 @@ class Expansion {
   std::vector<DefaultEntry> appended_;
   std::map<std::string, Choice> choices_, removed_;
   // Group key -> where its single option is listed; none where there are only lists of options.
-  std::map<std::string, std::optional<Mark>> selected_;
-  std::map<std::string, std::string> known_;  // group key -> option
+  std::map<std::string, std::optional<Selected>> selected_;
+  std::map<std::string, std::string> known_;           // group key -> option
   std::map<std::string, std::vector<Mark>> replaced_;  // group key -> what has replaced the option of its list
-  std::vector<std::string> stack_;            // files being expanded
+  std::vector<std::string> stack_;                     // files being expanded
 };
 
 }  // namespace
@@ -355,10 +368,16 @@ Expanded expand_defaults(const SourceFile& recipe, Sources& sources, const std::
   return Expansion(sources, groups).run(recipe);
 }
 
-bool is_group_override(const Override& o, const Sources& sources) {
+bool is_group_override(const Override& o, const Sources& sources, const SourceFile& recipe) {
   if (o.value && o.value->kind == Node::Kind::map) return false;
   if (o.key.find('.') != std::string::npos) return false;
-  return o.package || o.key.find('/') != std::string::npos || sources.has_group(o.key);
+  if (o.package || o.key.find('/') != std::string::npos) return true;
+  if (!sources.has_group(o.key)) return false;
+  // The folder may be one of the shipped recipes', of which a recipe with values of its own knows nothing.
+  const bool chosen = std::any_of(recipe.defaults.begin(), recipe.defaults.end(), [&](const DefaultEntry& e) {
+    return e.kind == DefaultEntry::Kind::file || (e.kind == DefaultEntry::Kind::choice && (e.group == o.key || e.group == "/" + o.key));
+  });
+  return chosen || recipe.content.find(o.key) == nullptr;
 }
 
 }  // namespace lmx::config

@@ -25,7 +25,8 @@ struct Expanded {
 // twice, or matches nothing.
 Expanded expand_defaults(const SourceFile& recipe, Sources& sources, const std::vector<Override>& groups);
 
-// `model=base` chooses a group when a folder model/ is there; `model.dim=3` and `model={dim: 3}` set values.
-bool is_group_override(const Override& override, const Sources& sources);
+// `model=base` chooses a group when a folder model/ is there; `model.dim=3` and `model={dim: 3}` set values. So does `model=3`
+// of a recipe that writes `model:` itself and whose defaults list does not choose that group.
+bool is_group_override(const Override& override, const Sources& sources, const SourceFile& recipe);
 
 }  // namespace lmx::config

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/hex.h"
 #include "config/messages.h"
@@ -28,16 +29,43 @@ bool reads_as_another_type(const std::string& text) {
   return text.find_first_not_of("0123456789abcdefABCDEFxXoO_.+-:") == std::string::npos;
 }
 
-bool is_control(unsigned char c) {
-  return c < 0x20 || c == 0x7f;
+// The code point that begins at `text[i]`, if a reader of YAML may refuse it or take it for a line end when it is not
+// escaped: C0 and C1 controls, U+2028, U+2029, byte order marks, U+FFFE, U+FFFF.
+std::optional<char32_t> unprintable(std::string_view text, size_t i) {
+  const auto at = [&](size_t k) { return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0u; };
+  const unsigned c = at(0);
+  if (c < 0x20 || c == 0x7f) return c;
+  if (c == 0xC2 && at(1) < 0xA0) return at(1);
+  if ((c & 0xF0) != 0xE0) return std::nullopt;
+  const char32_t code = (c & 0x0F) << 12 | (at(1) & 0x3F) << 6 | (at(2) & 0x3F);
+  const bool listed = code == 0x2028 || code == 0x2029 || code == 0xFEFF || code == 0xFFFE || code == 0xFFFF;
+  return listed ? std::optional(code) : std::nullopt;
+}
+
+size_t bytes_of(char32_t code) {
+  return code < 0x80 ? 1 : code < 0x800 ? 2 : 3;
+}
+
+bool has_unprintable(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i)
+    if (unprintable(text, i)) return true;
+  return false;
+}
+
+// As YAML and JSON write a code point in double quotes.
+std::string escaped(char32_t code, bool json) {
+  if (code == '\n') return "\\n";
+  if (code == '\t') return "\\t";
+  if (code == '\r') return "\\r";
+  const bool byte = code < 0x100 && !json;
+  const char bytes[] = {static_cast<char>(code >> 8), static_cast<char>(code & 0xFF)};
+  return (byte ? "\\x" : "\\u") + hexadecimal({bytes + byte, size_t{2} - byte});
 }
 
 // Whether YAML reads the plain text back as one scalar, in block and in flow style.
 bool is_safe_plain(const std::string& text) {
   if (text.empty() || text.front() == ' ' || text.back() == ' ' || text.back() == ':') return false;
-  if (text.starts_with("\xEF\xBB\xBF")) return false;  // at the beginning of a file it would be taken for its mark
-  if (std::any_of(text.begin(), text.end(), [](char c) { return is_control(static_cast<unsigned char>(c)); }))
-    return false;
+  if (has_unprintable(text)) return false;
   if (std::string_view("-?:,[]{}#&*!|>'\"%@`").find(text.front()) != std::string_view::npos) {
     const bool number = text.front() == '-' && (parse_int(text) || parse_double(text));
     if (!number && text != "???") return false;
@@ -53,31 +81,22 @@ std::string quote_single(const std::string& text) {
   return out + "'";
 }
 
-// Control characters as \xNN in YAML, \u00NN in JSON.
-std::string quote_double(const std::string& text, bool json) {
+std::string quote_double(std::string_view text, bool json) {
   std::string out = "\"";
-  for (char c : text) {
-    const auto u = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\')
-      (out += '\\') += c;
-    else if (c == '\n')
-      out += "\\n";
-    else if (c == '\t')
-      out += "\\t";
-    else if (c == '\r')
-      out += "\\r";
-    else if (is_control(u))
-      (out += json ? "\\u00" : "\\x") += hexadecimal({&c, 1});
-    else
-      out += c;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (const auto code = unprintable(text, i)) {
+      out += escaped(*code, json);
+      i += bytes_of(*code) - 1;
+    } else {
+      if (text[i] == '"' || text[i] == '\\') out += '\\';
+      out += text[i];
+    }
   }
   return out + "\"";
 }
 
 std::string quote(const std::string& text) {
-  const bool control =
-      std::any_of(text.begin(), text.end(), [](char c) { return is_control(static_cast<unsigned char>(c)); });
-  return control ? quote_double(text, false) : quote_single(text);
+  return has_unprintable(text) ? quote_double(text, false) : quote_single(text);
 }
 
 std::string scalar_yaml(const Node& node, bool in_flow) {

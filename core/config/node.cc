@@ -27,6 +27,13 @@ std::string place_of_values(const Node& node, const std::string& path) {
   return overrides.empty() ? config::at(node.mark, "") + path : str(config::join(overrides), ": ", path);
 }
 
+Node::Node() = default;
+Node::Node(const Node& other) = default;
+Node::Node(Node&& other) noexcept = default;
+Node& Node::operator=(const Node& other) = default;
+Node& Node::operator=(Node&& other) noexcept = default;
+Node::~Node() = default;
+
 Node Node::scalar(std::string text, Mark mark) {
   Node node;
   node.kind = Kind::scalar;

@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "base/utf8.h"
+#include "config/line_ends.h"
 #include "config/messages.h"
 #include "config/source_text.h"
 #include "config/yaml_syntax.h"
@@ -140,7 +141,10 @@ class TreeBuilder : public YAML::EventHandler {
     if (quoted) quotes_.emplace_back(pos, source_.end_of_quote(pos));
     if (const std::string why = quoted || wants_key() || value.empty() ? "" : ambiguity(value); !why.empty())
       source_.fail(pos, str("'", value, "' is ", why, ", or put it in quotes if it is a text"));
-    Node node = Node::scalar(quoted ? with_utf8(value) : wants_key() ? value : without_hex(value), source_.mark(pos));
+    Node node = Node::scalar(quoted        ? config::with_line_ends(source_, pos, with_utf8(value))
+                             : wants_key() ? value
+                                           : without_hex(value),
+                             source_.mark(pos));
     node.quoted = quoted;
     add(std::move(node), pos, anchor);
   }

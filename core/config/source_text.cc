@@ -5,7 +5,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "base/utf8.h"
 #include "config/messages.h"
@@ -146,7 +145,14 @@ std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   const std::string why = in ? "" : std::strerror(errno);
   if (!in) throw UserError(str(path, ": cannot be read: ", why, nearest_file(path)));
-  return {std::istreambuf_iterator<char>(in), {}};
+  std::string text, block(size_t{64} << 10, '\0');
+  // A device such as /dev/zero has no end; SourceText refuses a text that is longer than this.
+  while (text.size() <= kMaxBytes) {
+    in.read(block.data(), static_cast<std::streamsize>(block.size()));
+    text.append(block, 0, static_cast<size_t>(in.gcount()));
+    if (!in) break;
+  }
+  return text;
 }
 
 }  // namespace lmx::config

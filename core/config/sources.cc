@@ -11,7 +11,8 @@ namespace lmx::config {
 namespace fs = std::filesystem;
 namespace {
 
-// `# @package x`, wherever it stands in the comments that open the file.
+// `# @package x` anywhere in the comments that open the file. UserError for `# @package: x`, which Hydra ignores
+// without a word.
 std::optional<std::string> package_directive(const std::string& text, const std::string& file) {
   constexpr std::string_view kDirective = "@package";
   std::optional<std::string> package;
@@ -23,8 +24,11 @@ std::optional<std::string> package_directive(const std::string& text, const std:
     if (line[begin] != '#') break;
     const size_t word = line.find_first_not_of("# \t", begin);
     if (word == std::string::npos || line.compare(word, kDirective.size(), kDirective) != 0) continue;
-    const size_t first = line.find_first_not_of(" \t:\r", word + kDirective.size());
+    const size_t first = line.find_first_not_of(" \t\r", word + kDirective.size());
     const size_t end = line.find_first_of(" \t\r", first);
+    if (first != std::string::npos && line[first] == ':')
+      throw UserError(str(at({file, number, static_cast<int>(word) + 1}), "a ':' behind @package; write `# @package",
+                          line.substr(first + 1), "`"));
     if (first == std::string::npos || line.find_first_not_of(" \t\r", end) != std::string::npos)
       throw UserError(str(at({file, number, static_cast<int>(word) + 1}),
                           "expected one package, such as `# @package model.attn` or `# @package _global_`, got `",
@@ -68,6 +72,9 @@ DefaultEntry parse_default(const Node& node) {
   entry.mark = node.mark;
   if (node.kind == Node::Kind::scalar && node.text == "_self_") {
     entry.kind = DefaultEntry::Kind::self;
+  } else if (node.kind == Node::Kind::scalar && !node.quoted && (parse_double(node.text) || parse_bool(node.text))) {
+    throw UserError(str(at(node.mark), node.text, " in a defaults list is no text; a file of this name wants quotes: '",
+                        node.text, "'"));
   } else if (node.kind == Node::Kind::scalar) {
     entry.kind = DefaultEntry::Kind::file;
     parse_label(node.text, entry);
@@ -123,6 +130,8 @@ std::string DefaultEntry::label() const {
 }
 
 SourceFile Sources::load(const std::string& file) {
+  if (file.ends_with(".toml"))
+    throw UserError(str(file, ": recipes are YAML, not TOML; `key = 1` is `key: 1` there, and [table] is `table:`"));
   const std::string text = read_text(file);
   SourceFile source;
   source.file = file;
@@ -156,7 +165,11 @@ Sources::Sources(const std::string& recipe_file, const std::vector<std::string>&
   }
   for (const std::string& folder : search_path) {
     if (!fs::is_directory(folder)) throw UserError(str("--config-dir ", folder, ": there is no such folder"));
-    folders_.push_back(folder);
+    std::error_code none;
+    const bool known = std::any_of(folders_.begin(), folders_.end(), [&](const std::string& other) {
+      return fs::equivalent(other.empty() ? "." : other, folder, none);
+    });
+    if (!known) folders_.push_back(folder);
   }
 }
 

@@ -36,7 +36,7 @@ struct SourceFile {
 
 class Sources {
  public:
-  // Searches the recipe's own folder, every folder named `recipes` above it, then `search_path`.
+  // Searches the recipe's own folder, every folder named `recipes` above it, then `search_path`; each folder once.
   Sources(const std::string& recipe_file, const std::vector<std::string>& search_path);
 
   // "model/lstm" or "model/lstm.yaml" -> model/lstm.yaml in the first folder that has it; null when none has.

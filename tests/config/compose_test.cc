@@ -1,5 +1,5 @@
 // Recipes composed from files: defaults lists, groups, packages, overrides, and the messages of what goes wrong.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "lmx/config.h"
 #include "test_files.h"
@@ -9,6 +9,8 @@ namespace {
 
 using test::TempFolder;
 using test::user_error;
+using testing::AllOf;
+using testing::HasSubstr;
 
 class Compose : public ::testing::Test {
  protected:
@@ -138,6 +140,37 @@ TEST_F(Compose, MistakesInDefaultsLists) {
   EXPECT_EQ(error().substr(0, 68), "recipes/x.yaml:1:12: no file model/lstn.yaml (did you mean 'lstm'?);");
 }
 
+TEST_F(Compose, ADirectiveWithAColonANumberForAFileAndTomlAreMistakes) {
+  folder.write("recipes/model/colon.yaml", "# @package: _global_\nname: x\n");
+  recipe("defaults: [{model: colon}]\n");
+  EXPECT_THAT(error(), AllOf(HasSubstr("model/colon.yaml:1:3: "), HasSubstr("# @package _global_")));
+  folder.write("recipes/12.yaml", "name: x\n");
+  recipe("defaults:\n  - 12\n");
+  EXPECT_THAT(error(), AllOf(HasSubstr(":2:5: 12 "), HasSubstr("'12'")));
+  recipe("defaults:\n  - '12'\n");
+  EXPECT_EQ(json(), R"({"name": "x"})");
+  EXPECT_THAT(user_error([&] { compose(folder.write("recipes/x.toml", "a = 1\n"), {}); }), HasSubstr("x.toml: "));
+}
+
+TEST_F(Compose, AFileThatIsIncludedTwiceIsNamedByWhatIncludesIt) {
+  folder.write("recipes/base.yaml", "defaults: [{model: lstm}]\n");
+  folder.write("recipes/other.yaml", "defaults: [base]\n");
+  recipe("defaults:\n  - base\n  - other\n");
+  EXPECT_THAT(error(), AllOf(HasSubstr("group 'model' is chosen twice"), HasSubstr("base.yaml:1:12"), HasSubstr(":2:5"),
+                             HasSubstr(":3:5")));
+}
+
+TEST_F(Compose, AFolderIsSearchedOnceHoweverOftenItIsNamed) {
+  ComposeOptions options;
+  options.search_path = {folder.path("recipes"), folder.path("recipes/../recipes")};
+  recipe("defaults: [{modell: lstm}]\n");
+  const std::string message = user_error([&] { compose(folder.path(file), options); });
+  const std::string searched = message.substr(std::min(message.size(), message.find("searched: ")));
+  EXPECT_THAT(searched, HasSubstr(folder.path("recipes")));
+  EXPECT_EQ(searched.find(folder.path("recipes")), searched.rfind(folder.path("recipes"))) << message;
+  EXPECT_THAT(message, HasSubstr("--config-dir"));
+}
+
 TEST_F(Compose, FilesThatIncludeEachOther) {
   folder.write("recipes/a.yaml", "defaults: [b]\n");
   folder.write("recipes/b.yaml", "defaults: [a]\n");
@@ -168,7 +201,7 @@ TEST_F(Compose, GroupsOnTheCommandLine) {
             "override '~model': removes the group that +model=... adds; choose another option with model=...");
   EXPECT_EQ(error({"~model=rhn"}), "override '~model=rhn': group 'model' has the option 'lstm', not 'rhn'");
   EXPECT_EQ(error({"model=null"}),
-            "override 'model=null': a group needs an option (lstm, rhn); ~model removes the group");
+            "override 'model=null': a group needs an option (lstm, rhn); '~model' removes the group");
 }
 
 TEST_F(Compose, AChoiceThatIsTypedMustExistEvenWhereItIsOptional) {

@@ -1,6 +1,8 @@
 // YAML text into nodes: places, and one clear message for each thing that yaml-cpp would take silently.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "lmx/config.h"
 #include "test_files.h"
 
@@ -79,6 +81,48 @@ TEST(ParseYaml, ValuesKnowTheirKeys) {
   EXPECT_EQ(to_string(root.at_path("a.ß.größe")->key_mark), "x.yaml:3:7");
   EXPECT_EQ(to_string(root.find("e")->key_mark), "x.yaml:5:1");
   EXPECT_EQ(to_string(root.at_path("e.d")->key_mark), "x.yaml:4:8");
+}
+
+// PyYAML's readings, which are those of YAML 1.2.
+TEST(ParseYaml, LineEndsAtTheEndOfATextAreKept) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"v: 'a\n\n\n  '\nname: q\n", "a\n\n"},
+      {"v: \"a\n\n\n\n  \"\nname: q\n", "a\n\n\n"},
+      {"v: 'a\n\n  '\n", "a\n"},
+      {"v: 'a\n  '\n", "a "},
+      {"v: '\n\n  '\n", "\n"},
+      {"v: 'a\n\n  b\n \n\n  '\n", "a\nb\n\n"},
+      {"v: \"a\\n\n\n\n\"\n", "a\n\n\n"},
+      {"v: \"a\\u0041\n\n\n\n \"\n", "aA\n\n\n"},
+      {"v: \"a\\ \n\n\n\"\n", "a \n\n"},
+      {"v: >+\n  a\n\nname: q\n", "a\n\n"},
+      {"v: >+\n  a\n  b\n\n\n", "a b\n\n\n"},
+      {"v: >+\n  a\n   b\n\nname: q\n", "a\n b\n\n"},
+      {"v: >2+\n   a\n  b\n\n# c\nname: q\n", " a\nb\n\n"},
+      {"v: >2+\n  a\n   \nname: q\n", "a\n \n"},
+      {"v: >\n  a\n\nname: q\n", "a\n"},
+      {"v: |+\n  a\n\nname: q\n", "a\n\n"},
+  };
+  for (const auto& [text, value] : cases) EXPECT_EQ(parse_yaml(text, "x.yaml").find("v")->text, value) << text;
+  const Node list = parse_yaml("m:\n- >+\n  a\n\n- v: >2+\n      a\n    b\n\n  w: 1\n", "x.yaml");
+  EXPECT_EQ(list.at_path("m.0")->text, "a\n\n");
+  EXPECT_EQ(list.at_path("m.1.v")->text, "  a\nb\n\n");
+}
+
+// Readers of YAML refuse these characters, or take them for line ends, where they are not escaped.
+TEST(ParseYaml, UnprintableCharactersAreWrittenAsEscapes) {
+  for (const std::string text : {"a\u2028b", "a\u2029", "\u0085", "\u009f", "\ufeffa", "a\ufffe", "\u007f\u0001"}) {
+    Node map = Node::map();
+    map.set("v", Node::string(text));
+    map.set(text, Node::string("a key"));
+    const std::string yaml = to_yaml(map);
+    const auto plain = [](char c) { return c == '\n' || (c >= 0x20 && c < 0x7f); };
+    EXPECT_TRUE(std::all_of(yaml.begin(), yaml.end(), plain)) << yaml;
+    const Node read = parse_yaml(yaml, "x.yaml");
+    EXPECT_EQ(read.find("v")->text, text);
+    EXPECT_NE(read.find(text), nullptr) << yaml;
+  }
+  EXPECT_EQ(to_yaml(Node::string("größe…")), "größe…\n");
 }
 
 struct Bad {

@@ -36,6 +36,13 @@ class LMX_API Node {
   std::vector<Node> items;                            // list
   std::vector<std::pair<std::string, Node>> entries;  // map
 
+  // Defined outside the class: clang needs a complete Node to define what handles `entries`.
+  Node();
+  Node(const Node& other);
+  Node(Node&& other) noexcept;
+  Node& operator=(const Node& other);
+  Node& operator=(Node&& other) noexcept;
+  ~Node();
   static Node scalar(std::string text, Mark mark = {});  // read as the type that its text has
   static Node string(std::string text, Mark mark = {});  // a quoted scalar
   static Node list(std::vector<Node> items, Mark mark = {});
