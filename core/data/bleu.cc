@@ -12,6 +12,7 @@
 #include "data/score_tokenizers.h"
 #include "data/utf8.h"
 #include "lmx/error.h"
+#include "lmx/translation_scores.h"
 
 namespace lmx {
 namespace {
@@ -20,10 +21,23 @@ using namespace data;
 
 constexpr size_t kOrder = 4;
 
-// Sums over the corpus.
+// The counts of a sentence, or their sums over sentences. A row of SentenceStatistics has the same numbers: both lengths, the
+// matches, the n-grams.
 struct Statistics {
-  std::array<int64_t, kOrder> matches{}, ngrams{};
-  int64_t hypothesis_length = 0, reference_length = 0;
+  static constexpr size_t kWidth = 2 + 2 * kOrder;
+  double hypothesis_length = 0, reference_length = 0;
+  std::array<double, kOrder> matches{}, ngrams{};
+
+  Statistics() = default;
+  explicit Statistics(std::span<const double> row) : hypothesis_length(row[0]), reference_length(row[1]) {
+    std::copy_n(row.begin() + 2, kOrder, matches.begin());
+    std::copy_n(row.begin() + 2 + kOrder, kOrder, ngrams.begin());
+  }
+  void append_to(std::vector<double>& values) const {
+    values.insert(values.end(), {hypothesis_length, reference_length});
+    values.insert(values.end(), matches.begin(), matches.end());
+    values.insert(values.end(), ngrams.begin(), ngrams.end());
+  }
 };
 
 // Words of one line and its references as numbers.
@@ -56,8 +70,8 @@ class Words {
   ScoreTokenizer tokenize_;
 };
 
-void add_line(Statistics& sum, const std::string& hypothesis, const std::vector<const std::string*>& references,
-              const Words& words) {
+Statistics count_line(const std::string& hypothesis, const std::vector<const std::string*>& references,
+                      const Words& words) {
   Numbering numbering;
   const std::vector<int32_t> ids = numbering.ids(words.of(hypothesis));
   std::array<NGrams, kOrder> most;  // of each n-gram the largest count in any reference
@@ -70,12 +84,14 @@ void add_line(Statistics& sum, const std::string& hypothesis, const std::vector<
     if (nearest < 0 || distance < best || (distance == best && n < nearest)) nearest = n;
     for (size_t i = 0; i < kOrder; ++i) most[i] = larger_counts(most[i], count_ngrams(other, i + 1));
   }
+  Statistics counted;
   for (size_t i = 0; i < kOrder; ++i) {
-    sum.matches[i] += shared(count_ngrams(ids, i + 1), most[i]);
-    sum.ngrams[i] += std::max<int64_t>(length - static_cast<int64_t>(i), 0);
+    counted.matches[i] = static_cast<double>(shared(count_ngrams(ids, i + 1), most[i]));
+    counted.ngrams[i] = static_cast<double>(std::max<int64_t>(length - static_cast<int64_t>(i), 0));
   }
-  sum.hypothesis_length += length;
-  sum.reference_length += nearest;
+  counted.hypothesis_length = static_cast<double>(length);
+  counted.reference_length = static_cast<double>(nearest);
+  return counted;
 }
 
 double smooth_value(const BleuOptions& options) {
@@ -99,20 +115,22 @@ void check(const BleuOptions& options) {
 
 BleuScore score_of(const Statistics& s, const BleuOptions& options) {
   BleuScore r;
-  r.hypothesis_length = s.hypothesis_length;
-  r.reference_length = s.reference_length;
-  const auto hypothesis = static_cast<double>(s.hypothesis_length), reference = static_cast<double>(s.reference_length);
+  r.hypothesis_length = static_cast<int64_t>(s.hypothesis_length);
+  r.reference_length = static_cast<int64_t>(s.reference_length);
+  const double hypothesis = s.hypothesis_length, reference = s.reference_length;
   r.brevity_penalty = hypothesis >= reference ? 1.0 : hypothesis > 0 ? std::exp(1 - reference / hypothesis) : 0.0;
-  std::copy(s.matches.begin(), s.matches.end(), r.matches.begin());
-  std::copy(s.ngrams.begin(), s.ngrams.end(), r.ngrams.begin());
-  if (s.matches == std::array<int64_t, kOrder>{}) return r;
+  r.matches = s.matches;
+  r.ngrams = s.ngrams;
+  if (s.matches == std::array<double, kOrder>{}) return r;
   double halving = 1;
+  size_t orders = kOrder;
   for (size_t n = 0; n < kOrder; ++n) {
     if (options.smoothing == "add-k" && n > 0) {
       r.matches[n] += smooth_value(options);
       r.ngrams[n] += smooth_value(options);
     }
     if (r.ngrams[n] == 0) break;
+    if (options.effective_order) orders = n + 1;
     if (r.matches[n] > 0) {
       r.precisions[n] = 100 * r.matches[n] / r.ngrams[n];
     } else if (options.smoothing == "exp") {
@@ -122,20 +140,53 @@ BleuScore score_of(const Statistics& s, const BleuOptions& options) {
     }
   }
   double logs = 0;
-  for (const double p : r.precisions) logs += p > 0 ? std::log(p) : -INFINITY;
-  r.score = r.brevity_penalty * std::exp(logs / kOrder);
+  for (size_t n = 0; n < orders; ++n) logs += r.precisions[n] > 0 ? std::log(r.precisions[n]) : -INFINITY;
+  r.score = r.brevity_penalty * std::exp(logs / static_cast<double>(orders));
   return r;
 }
+
+// sacreBLEU prints this after the score.
+constexpr const char* kDetails = "%.1f/%.1f/%.1f/%.1f (BP = %.3f ratio = %.3f hyp_len = %lld ref_len = %lld)";
 
 std::string formatted(const char* format, const BleuScore& s) {
   const double ratio =
       s.reference_length ? static_cast<double>(s.hypothesis_length) / static_cast<double>(s.reference_length) : 0;
   const auto& p = s.precisions;
   char text[256];
-  std::snprintf(text, sizeof text, format, s.score, p[0], p[1], p[2], p[3], s.brevity_penalty, ratio,
+  std::snprintf(text, sizeof text, format, p[0], p[1], p[2], p[3], s.brevity_penalty, ratio,
                 static_cast<long long>(s.hypothesis_length), static_cast<long long>(s.reference_length));
   return text;
 }
+
+class Bleu final : public CorpusMetric {
+ public:
+  explicit Bleu(const BleuOptions& options) : options_(options), words_(options_) { check(options_); }
+  std::string name() const override { return "BLEU"; }
+  std::string settings() const override {
+    char value[64] = "";
+    if (has_value(options_)) std::snprintf(value, sizeof value, "[%.2f]", smooth_value(options_));
+    return str("case:", options_.lower_case ? "lc" : "mixed", "|eff:", options_.effective_order ? "yes" : "no", "|tok:",
+               options_.tokenizer, options_.split_compounds ? "+compounds" : "", "|smooth:", options_.smoothing, value);
+  }
+  SentenceStatistics statistics(const Lines& hypothesis, std::span<const Lines> references) const override {
+    check_score_lines(hypothesis, references);
+    SentenceStatistics all{Statistics::kWidth, {}};
+    std::vector<const std::string*> of_line(references.size());
+    for (size_t i = 0; i < hypothesis.size(); ++i) {
+      for (size_t r = 0; r < references.size(); ++r) of_line[r] = &references[r][i];
+      count_line(hypothesis[i], of_line, words_).append_to(all.values);
+    }
+    return all;
+  }
+  double score(std::span<const double> sums) const override { return score_of(Statistics(sums), options_).score; }
+  std::string details(std::span<const double> sums) const override {
+    return formatted(kDetails, score_of(Statistics(sums), options_));
+  }
+
+ private:
+  BleuOptions options_;
+  Words words_;
+};
 
 }  // namespace
 
@@ -149,36 +200,36 @@ void data::check_score_lines(const Lines& hypothesis, std::span<const Lines> ref
 }
 
 BleuScore bleu(const Lines& hypothesis, std::span<const Lines> references, const BleuOptions& options) {
-  check(options);
-  const Words words(options);
-  check_score_lines(hypothesis, references);
-  Statistics sum;
-  std::vector<const std::string*> of_line(references.size());
-  for (size_t i = 0; i < hypothesis.size(); ++i) {
-    for (size_t r = 0; r < references.size(); ++r) of_line[r] = &references[r][i];
-    add_line(sum, hypothesis[i], of_line, words);
-  }
-  return score_of(sum, options);
+  const Bleu metric(options);
+  return score_of(Statistics(metric.statistics(hypothesis, references).sums()), options);
+}
+
+std::unique_ptr<CorpusMetric> make_bleu(const BleuOptions& options) {
+  return std::make_unique<Bleu>(options);
 }
 
 BleuOptions multi_bleu_options(bool lower_case, bool split_compounds) {
-  return {"none", "none", {}, lower_case, split_compounds};
+  BleuOptions options;
+  options.tokenizer = options.smoothing = "none";
+  options.lower_case = lower_case;
+  options.split_compounds = split_compounds;
+  return options;
 }
 
 std::string bleu_signature(const BleuOptions& options, size_t references) {
-  char value[64] = "";
-  if (has_value(options)) std::snprintf(value, sizeof value, "[%.2f]", smooth_value(options));
-  return str("nrefs:", references, "|case:", options.lower_case ? "lc" : "mixed", "|eff:no|tok:", options.tokenizer,
-             options.split_compounds ? "+compounds" : "", "|smooth:", options.smoothing, value, "|version:lmx-",
-             kVersion);
+  return metric_signature(Bleu(options), references);
 }
 
 std::string bleu_text(const BleuScore& score) {
-  return formatted("%.2f %.1f/%.1f/%.1f/%.1f (BP = %.3f ratio = %.3f hyp_len = %lld ref_len = %lld)", score);
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f ", score.score);
+  return text + formatted(kDetails, score);
 }
 
 std::string multi_bleu_text(const BleuScore& score) {
-  return formatted("BLEU = %.2f, %.1f/%.1f/%.1f/%.1f (BP=%.3f, ratio=%.3f, hyp_len=%lld, ref_len=%lld)", score);
+  char text[32];
+  std::snprintf(text, sizeof text, "BLEU = %.2f, ", score.score);
+  return text + formatted("%.1f/%.1f/%.1f/%.1f (BP=%.3f, ratio=%.3f, hyp_len=%lld, ref_len=%lld)", score);
 }
 
 }  // namespace lmx

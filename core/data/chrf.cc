@@ -8,6 +8,7 @@
 #include "data/utf8.h"
 #include "lmx/bleu.h"
 #include "lmx/error.h"
+#include "lmx/translation_scores.h"
 
 namespace lmx {
 namespace {
@@ -88,40 +89,68 @@ void check(const ChrfOptions& o) {
   if (!(o.beta > 0) || std::isinf(o.beta)) throw UserError(str("[chrf] beta must be a number > 0, got ", o.beta));
 }
 
-}  // namespace
+class Chrf final : public CorpusMetric {
+ public:
+  explicit Chrf(const ChrfOptions& options) : options_(options) { check(options_); }
+  std::string name() const override {
+    return str("chrF", options_.beta, std::string(static_cast<size_t>(options_.word_order), '+'));
+  }
+  std::string settings() const override {
+    return str("case:", options_.lower_case ? "lc" : "mixed", "|eff:yes|nc:", options_.char_order,
+               "|nw:", options_.word_order, "|space:no");
+  }
+  SentenceStatistics statistics(const Lines& hypothesis, std::span<const Lines> references) const override {
+    check_score_lines(hypothesis, references);
+    SentenceStatistics all{3 * static_cast<size_t>(options_.char_order + options_.word_order), {}};
+    for (size_t i = 0; i < hypothesis.size(); ++i) {
+      for (const Order& o : best_of_line(hypothesis[i], references, i))
+        for (const int64_t n : {o.hypothesis, o.reference, o.shared}) all.values.push_back(static_cast<double>(n));
+    }
+    return all;
+  }
+  double score(std::span<const double> sums) const override {
+    Statistics orders;
+    for (size_t k = 0; k + 2 < sums.size(); k += 3)
+      orders.push_back({static_cast<int64_t>(sums[k]), static_cast<int64_t>(sums[k + 1]), static_cast<int64_t>(sums[k + 2])});
+    return f_score(orders, options_.beta);
+  }
 
-double chrf(const Lines& hypothesis, std::span<const Lines> references, const ChrfOptions& options) {
-  check(options);
-  check_score_lines(hypothesis, references);
-  Statistics sum(static_cast<size_t>(options.char_order + options.word_order));
-  for (size_t i = 0; i < hypothesis.size(); ++i) {
+ private:
+  Statistics best_of_line(const std::string& hypothesis, std::span<const Lines> references, size_t line) const {
     Numbers numbers;
-    const std::vector<NGrams> ours = orders_of(hypothesis[i], options, numbers);
+    const std::vector<NGrams> ours = orders_of(hypothesis, options_, numbers);
     Statistics best;
     double best_score = -1;
     for (const Lines& reference : references) {
-      const Statistics s = compare(ours, orders_of(reference[i], options, numbers));
-      const double score = f_score(s, options.beta);
+      const Statistics s = compare(ours, orders_of(reference[line], options_, numbers));
+      const double score = f_score(s, options_.beta);
       if (score <= best_score) continue;
       best_score = score;
       best = s;
     }
-    for (size_t n = 0; n < sum.size(); ++n) {
-      sum[n].hypothesis += best[n].hypothesis;
-      sum[n].reference += best[n].reference;
-      sum[n].shared += best[n].shared;
-    }
+    return best;
   }
-  return f_score(sum, options.beta);
+
+  ChrfOptions options_;
+};
+
+}  // namespace
+
+double chrf(const Lines& hypothesis, std::span<const Lines> references, const ChrfOptions& options) {
+  const Chrf metric(options);
+  return metric.score(metric.statistics(hypothesis, references).sums());
+}
+
+std::unique_ptr<CorpusMetric> make_chrf(const ChrfOptions& options) {
+  return std::make_unique<Chrf>(options);
 }
 
 std::string chrf_signature(const ChrfOptions& options, size_t references) {
-  return str("nrefs:", references, "|case:", options.lower_case ? "lc" : "mixed", "|eff:yes|nc:", options.char_order,
-             "|nw:", options.word_order, "|space:no|version:lmx-", kVersion);
+  return metric_signature(Chrf(options), references);
 }
 
 std::string chrf_name(const ChrfOptions& options) {
-  return str("chrF", options.beta, std::string(static_cast<size_t>(options.word_order), '+'));
+  return Chrf(options).name();
 }
 
 }  // namespace lmx

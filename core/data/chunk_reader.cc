@@ -54,7 +54,6 @@ void ChunkReader::stop() {
 }
 
 void ChunkReader::Impl::report() {
-  if (!progress_enabled()) return;
   const auto now = std::chrono::steady_clock::now();
   if (now - reported < std::chrono::milliseconds(200)) return;
   reported = now;

@@ -126,7 +126,6 @@ class Downloading {
   }
 
   void say(int64_t now, int64_t total) const {
-    if (!progress_enabled()) return;
     progress_line(str("fetching ", what_.file, " ", megabytes(now), total > 0 ? " of " + megabytes(total) : ""));
   }
 

@@ -133,7 +133,6 @@ void PairReader::stop() {
 }
 
 void PairReader::Impl::report() {
-  if (!progress_enabled()) return;
   const auto now = std::chrono::steady_clock::now();
   if (now - reported < std::chrono::milliseconds(200)) return;
   reported = now;

@@ -177,7 +177,8 @@ Corpus paracrawl() {
           "fetched are release 6's cleaned pairs; for raw ones, as the paper filters them, write a raw English-German "
           "release of https://paracrawl.eu (release 5: "
           "https://s3.amazonaws.com/web-language-models/paracrawl/release5/en-de.classify.gz) as lines "
-          "English<TAB>German in part-*.tsv.gz; then lmx data filter (docs/data.md)",
+          "English<TAB>German into files of another folder; lmx data filter, lmx score and lmx data top make "
+          "part-best.tsv.gz of them in this one (docs/data.md)",
       .folder = "paracrawl",
       .train = {},
       .valid = {},

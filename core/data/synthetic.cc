@@ -216,8 +216,9 @@ Dataset make_synthetic(const SyntheticConfig& config) {
   dataset.hash = hash_text(str("synthetic 1\n", to_json(write_config(config))));
   const double entropy = source.entropy_rate();
   std::ostringstream note;
-  note << std::setprecision(4) << "synthetic text of known entropy: " << entropy << " nats a token (perplexity "
-       << std::exp(entropy) << ")";
+  note << std::setprecision(4) << "synthetic text of known entropy: perplexity of its source "
+       << *dataset.true_perplexity << " on the validation split, " << std::exp(entropy) << " (" << entropy
+       << " nats a token) on text without end";
   dataset.source_note = note.str();
   dataset.report =
       str("vocabulary: ", config.vocab_size, " entries with <unk> and </s>; ", dataset.types, " types occur in ",

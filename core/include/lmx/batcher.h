@@ -58,9 +58,13 @@ class LMX_API Batcher {
   // batch; count is 1 for sub-batches.
   virtual Batch batch(int64_t step, int64_t first, int64_t count) const = 0;
   virtual int64_t steps_per_epoch() const = 0;
-  virtual int64_t sequence_length() const = 0;  // T; 0: items are sub-batches
+  // T, the most tokens of a sequence in any step, which is also the length of an evaluation window; 0: items are
+  // sub-batches.
+  virtual int64_t sequence_length() const = 0;
   virtual bool carries_state() const = 0;       // false: every sequence starts fresh
-  // Targets and sequences of the whole global batch of `step`. Sub-batches must override it.
+  // Targets and sequences of the global batch of `step`, by which the gradient of the step is divided. The default
+  // {0, 0} means that every sequence of every step has sequence_length() tokens. Must be overridden where steps have
+  // shorter sequences (a curriculum) or items are sub-batches. A run ends with an error if batch() contradicts it.
   virtual StepSize step_size(int64_t step) const;
   // Lines for people when a run starts; none by default.
   virtual std::vector<std::string> describe() const;

@@ -23,6 +23,7 @@ struct BleuOptions {
   std::string smoothing = "exp";       // of n-grams without a match: exp, floor, add-k, none
   std::optional<double> smooth_value;  // of floor (0.1) and add-k (1)
   bool lower_case = false;
+  bool effective_order = false;  // stop at the longest n-gram that the hypothesis has: for single sentences
   bool split_compounds = false;  // left-right becomes left ##AT##-##AT## right, in hypothesis and references
 };
 
@@ -42,7 +43,7 @@ struct BleuScore {
 LMX_API BleuScore bleu(const Lines& hypothesis, std::span<const Lines> references, const BleuOptions& options = {});
 // What multi-bleu.perl prints of tokenized text: words as they stand, no smoothing.
 LMX_API BleuOptions multi_bleu_options(bool lower_case = false, bool split_compounds = false);
-// nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:lmx-0.1.0: sacreBLEU's fields, lmx's version.
+// nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:lmx-0.2.0: sacreBLEU's fields, lmx's version.
 LMX_API std::string bleu_signature(const BleuOptions& options, size_t references);
 // "38.20 69.1/44.9/31.0/21.8 (BP = 1.000 ratio = 1.004 hyp_len = 61543 ref_len = 61287)", as sacreBLEU prints it.
 LMX_API std::string bleu_text(const BleuScore& score);
