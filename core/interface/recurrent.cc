@@ -1,7 +1,6 @@
 #include "lmx/recurrent.h"
 
 #include <cmath>
-#include <regex>
 
 #include "lmx/error.h"
 #include "lmx/matmul.h"
@@ -17,8 +16,8 @@ void RecurrentConfig::fields(Fields& f) {
           {0, 0.99, false});
   f.field(
       "weight_norm", weight_norm,
-      "matrices of the layers, by a pattern of their whole names (mlstm\\..*), to be trained as direction and length "
-      "of each row; '': none");
+      "pattern that is searched for in the names of the layers' matrices (mlstm\\..*); those that it matches are "
+      "trained as direction and length of each row; '': none");
   f.field("checkpoint", checkpoint,
           "keep only the state before each segment of time and compute the rest again in backward: less memory, a "
           "forward more, the same bits");
@@ -26,6 +25,10 @@ void RecurrentConfig::fields(Fields& f) {
           kNonNegative);
   f.group("init", init, "how the layers' matrices start");
   f.group("embedding_init", embedding_init, "how the embedding starts");
+}
+
+void RecurrentConfig::check(const std::string& where) const {
+  static_cast<void>(ParamPattern(weight_norm, str(where, ".weight_norm: ")));
 }
 
 namespace {
@@ -89,14 +92,6 @@ std::vector<uint64_t> row_ids(const Batch& batch) {
   return ids;
 }
 
-std::regex compiled(const std::string& pattern) {
-  try {
-    return std::regex(pattern);
-  } catch (const std::regex_error& e) {
-    throw UserError(str("[model] weight_norm '", pattern, "' is no regular expression: ", e.what()));
-  }
-}
-
 // The length that a row of `cols` elements has on average where it starts as `init` says.
 double row_length(const Init& init, const Shape& shape) {
   const double rows = static_cast<double>(shape[0]), cols = static_cast<double>(shape[1]);
@@ -111,7 +106,7 @@ double row_length(const Init& init, const Shape& shape) {
 
 RecurrentModel::RecurrentModel(std::string name, const RecurrentConfig& config, const ModelEnv& env)
     : name_(std::move(name)), config_(config), vocab_(env.vocab_size) {
-  compiled(config_.weight_norm);
+  if (!config_.weight_norm.empty()) weight_norm_.emplace(config_.weight_norm, str("[", name_, "] weight_norm: "));
 }
 
 std::string RecurrentModel::prefix(int64_t layer) const {
@@ -120,13 +115,12 @@ std::string RecurrentModel::prefix(int64_t layer) const {
 
 // Biases have no direction to part from their length.
 bool RecurrentModel::normed(const std::string& name, const Shape& shape) const {
-  return !config_.weight_norm.empty() && shape.rank() == 2 && std::regex_match(name, compiled(config_.weight_norm));
+  return weight_norm_ && shape.rank() == 2 && weight_norm_->matches(name);
 }
 
 std::vector<ParameterSpec> RecurrentModel::parameters() const {
   std::vector<ParameterSpec> specs{{"embedding.weight", {vocab_, config_.embedding}, config_.embedding_init, true}};
   std::vector<std::string> names;
-  bool any = false;
   for (int64_t l = 0; l < config_.layers; ++l) {
     for (ParameterSpec& spec : layer_parameters(input_size(l))) {
       spec.name = prefix(l) + spec.name;
@@ -135,19 +129,13 @@ std::vector<ParameterSpec> RecurrentModel::parameters() const {
         specs.push_back(std::move(spec));
         continue;
       }
-      any = true;
       const double length = row_length(spec.init, spec.shape);
       if (length <= 0) throw UserError(str("[", name_, "] weight_norm of ", spec.name, ": its rows start at zero"));
       specs.push_back({spec.name + "_v", spec.shape, spec.init, false});
       specs.push_back({spec.name + "_g", {spec.shape[0]}, Init{"constant", length}, false});
     }
   }
-  if (!config_.weight_norm.empty() && !any) {
-    std::string known;
-    for (const std::string& name : names) known += str(known.empty() ? "" : ", ", name);
-    throw UserError(str("[", name_, "] weight_norm '", config_.weight_norm,
-                        "' fits no matrix of a layer; it must match a whole name of ", known));
-  }
+  if (weight_norm_) static_cast<void>(weight_norm_->select(names));
   return specs;
 }
 

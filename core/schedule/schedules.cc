@@ -1,4 +1,6 @@
-// Learning rates as functions of the step t (0 for the first update); base is optimizer.lr after the batch rule.
+// Learning rates as functions of the number of updates t before this one; base is optimizer.lr after the batch rule.
+// Steps whose update is left out do not count in t. The epoch e counts passes over the data, which those steps read
+// too.
 //
 //   constant       base
 //   linear         base (t+1) / warmup while t < warmup; then base (N - t) / (N - warmup), 0 from N on   (Puri 2018)
@@ -122,9 +124,9 @@ class Linear final : public Schedule {
  public:
   Linear(const LinearConfig& c, double base) : c_(c), base_(base) {}
   double rate(const ScheduleState& s) const override {
-    if (s.step < c_.warmup) return base_ * ratio(s.step + 1, c_.warmup);
+    if (s.update < c_.warmup) return base_ * ratio(s.update + 1, c_.warmup);
     const int64_t n = length(c_.steps, s);
-    return s.step >= n ? 0.0 : base_ * ratio(n - s.step, n - c_.warmup);
+    return s.update >= n ? 0.0 : base_ * ratio(n - s.update, n - c_.warmup);
   }
 
  private:
@@ -136,10 +138,10 @@ class Cosine final : public Schedule {
  public:
   Cosine(const CosineConfig& c, double base) : c_(c), base_(base) {}
   double rate(const ScheduleState& s) const override {
-    if (s.step < c_.warmup) return base_ * ratio(s.step + 1, c_.warmup);
+    if (s.update < c_.warmup) return base_ * ratio(s.update + 1, c_.warmup);
     const int64_t n = length(c_.steps, s);
-    if (s.step >= n) return c_.min_lr;
-    const double angle = std::numbers::pi * ratio(s.step - c_.warmup, n - c_.warmup);
+    if (s.update >= n) return c_.min_lr;
+    const double angle = std::numbers::pi * ratio(s.update - c_.warmup, n - c_.warmup);
     return c_.min_lr + (base_ - c_.min_lr) * (1 + std::cos(angle)) / 2;
   }
 
@@ -152,8 +154,8 @@ class InverseSqrt final : public Schedule {
  public:
   InverseSqrt(const InverseSqrtConfig& c, double base) : c_(c), base_(base) {}
   double rate(const ScheduleState& s) const override {
-    if (s.step < c_.warmup) return c_.start_lr + (base_ - c_.start_lr) * ratio(s.step, c_.warmup);
-    return base_ * std::sqrt(ratio(c_.warmup, s.step));
+    if (s.update < c_.warmup) return c_.start_lr + (base_ - c_.start_lr) * ratio(s.update, c_.warmup);
+    return base_ * std::sqrt(ratio(c_.warmup, s.update));
   }
 
  private:
@@ -165,8 +167,7 @@ class EpochDecay final : public Schedule {
  public:
   EpochDecay(const EpochDecayConfig& c, double base) : c_(c), base_(base) {}
   double rate(const ScheduleState& s) const override {
-    const int64_t epoch = s.steps_per_epoch > 0 ? s.step / s.steps_per_epoch : 0;
-    return base_ * std::pow(c_.factor, static_cast<double>(epoch));
+    return base_ * std::pow(c_.factor, static_cast<double>(s.epoch));
   }
 
  private:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lmx/error.h"
+#include "lmx/log.h"
 #include "lmx/pair_batches.h"
 #include "lmx/plugin.h"
 #include "train/pair_costs.h"
@@ -38,7 +39,8 @@ namespace {
 
 // A model with its values, and the table that it gives.
 struct Timed {
-  Timed(Context& c, const BatcherBenchOptions& o) : ctx(c), vocabulary(o.vocabulary) {
+  Timed(Context& c, const std::string& batcher, const BatcherBenchOptions& o)
+      : ctx(c), name(batcher), vocabulary(o.vocabulary) {
     Recipe recipe;
     recipe.model = parse_yaml(o.model, "model");
     recipe.loss = parse_yaml("{name: full_softmax, bias: false, label_smoothing: 0.1}", "loss");
@@ -48,23 +50,28 @@ struct Timed {
     add_parameters(ctx, params, network, 1);
   }
   // The quickest pass of each, taking turns: a machine whose speed drifts is seen alike by all.
-  std::vector<double> seconds(const std::vector<Batch>& batches, int64_t repeats) {
+  std::vector<double> seconds(const std::vector<Batch>& batches, int64_t repeats, int64_t step) {
     std::vector<double> best(batches.size(), INFINITY);
     for (int64_t repeat = 0; repeat < repeats; ++repeat)
-      for (size_t i = 0; i < batches.size(); ++i)
+      for (size_t i = 0; i < batches.size(); ++i) {
         best[i] = std::min(best[i], time_pairs(ctx, network, params, batches[i], 1));
+        tell(str("step ", step, ", sub-batch ", i + 1, " of ", batches.size(), ", pass ", repeat + 1, " of ", repeats));
+      }
     return best;
   }
+  void tell(const std::string& what) const { progress_line(str("[bench] ", name, ": ", what)); }
   double cost(int64_t sentences, int64_t source, int64_t target) { return costs.seconds(sentences, source, target); }
   double macs(int64_t sentences, int64_t source, int64_t target) const {
     return macs_of_pairs(network, sentences, source, target);
   }
 
   Context& ctx;
-  int64_t vocabulary;
+  std::string name;  // of the batcher
+  int64_t vocabulary, measured = 0;
   Network network;
   ParameterStore params;
   PairCosts costs{[this](const PairCosts::Shape3& shape, int64_t repeats) {
+    tell(str(++measured, " times of sub-batches measured for its table"));
     return measure_pairs(ctx, network, params, vocabulary, shape, repeats);
   }};
 };
@@ -97,7 +104,7 @@ void time_steps(const Batcher& batcher, Timed& timed, const BatcherBenchOptions&
       batches.push_back(batcher.batch(result.timed, rank, 1));
       tokens += batches.back().tokens();
     }
-    const std::vector<double> seconds = timed.seconds(batches, o.repeats);
+    const std::vector<double> seconds = timed.seconds(batches, o.repeats, result.timed + 1);
     const double most = *std::max_element(seconds.begin(), seconds.end());
     const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(o.ranks);
     spread += (most - mean) / mean;
@@ -120,7 +127,7 @@ BatcherBench bench_batcher(Context& ctx, const std::string& name, const BatcherB
     throw UserError(str("[bench] pairs ", o.pairs, ", ranks ", o.ranks, ", steps ", o.steps, ", repeats ", o.repeats,
                         " and tokens ", o.max_tokens, " must be at least 1"));
   using Clock = std::chrono::steady_clock;
-  Timed timed(ctx, o);
+  Timed timed(ctx, name, o);
   BatcherEnv env{TokenArray(), o.ranks, RandomKey(o.seed).fold("batcher"), ctx.allocator, "train"};
   env.pairs = news_pairs(o.pairs, o.vocabulary, o.seed);
   env.cost = [&](int64_t n, int64_t s, int64_t t) { return timed.cost(n, s, t); };
@@ -138,6 +145,7 @@ BatcherBench bench_batcher(Context& ctx, const std::string& name, const BatcherB
   if (result.table > 0) result.table_s = std::chrono::duration<double>(Clock::now() - begin).count();
   count_epoch(*batcher, o.ranks, result);
   time_steps(*batcher, timed, o, result);
+  progress_line("");
   return result;
 }
 

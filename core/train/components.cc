@@ -1,31 +1,52 @@
 #include "train/components.h"
 
+#include <cmath>
 #include <cstdio>
 
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
 #include "train/evaluate.h"
+#include "train/init.h"
+#include "train/planned_length.h"
+
+namespace lmx {
+
+double default_max_loss(int64_t vocab_size) {
+  return std::log(static_cast<double>(vocab_size)) + kLossMargin;
+}
+
+}  // namespace lmx
 
 namespace lmx::train {
 
 Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary* vocabulary) {
   Network n;
   const PluginInfo& plugin = Registry::instance().find(PluginKind::model, recipe.model, "model");
+  n.plugin = &plugin;
   n.model = create<ModelFactory>(plugin, recipe.model, "model", ModelEnv{vocab_size});
   const std::vector<ParameterSpec> specs = n.model->parameters();
   n.loss = make_loss(recipe.loss, "loss",
                      LossEnv{vocab_size, n.model->feature_size(), vocabulary, specs, n.model->output_table()});
   n.specs = all_parameters(specs, *n.loss);
+  mark_frozen(n.specs, recipe.init);
   return n;
 }
 
-namespace {
+Var Network::forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const {
+  return in_plugin(*plugin, "forward()", [&] { return model->forward(ctx, params, batch, state); });
+}
 
-std::string name_in(const Node& component) {
+ModelState Network::initial_state(Context& ctx, int64_t sequences) const {
+  return in_plugin(*plugin, "initial_state()", [&] { return model->initial_state(ctx, sequences); });
+}
+
+std::string component_name(const Node& component) {
   const Node* name = component.find("name");
   return name ? name->text : std::string("?");
 }
+
+namespace {
 
 // Names of the plugins of a kind whose default config `fits`; those that cannot be asked are left out.
 template <class Fits>
@@ -50,29 +71,40 @@ std::string models_that_translate() {
 }
 
 std::string batchers_of(bool pairs) {
-  return plugins_that(PluginKind::batcher, [&](const PluginInfo&, const Node& node) {
-    return (full_component(PluginKind::batcher, node, "batcher").find("sequence_length") == nullptr) == pairs;
-  });
+  return plugins_that(PluginKind::batcher,
+                      [&](const PluginInfo&, const Node& node) { return (planned_length(node) == 0) == pairs; });
 }
 
 }  // namespace
 
 void check_model_fits_data(const Recipe& recipe, const Model& model, const Dataset& data) {
   if (!model.translates() || data.train_pairs.size() > 0) return;
-  throw UserError(str("[model] ", name_in(recipe.model), " as configured here translates, and data ",
-                      name_in(recipe.data), " is text of one language; choose parallel text (data: {name: parallel, ",
+  throw UserError(str("[model] ", component_name(recipe.model), " as configured here translates, and data ",
+                      component_name(recipe.data),
+                      " is text of one language; choose parallel text (data: {name: parallel, ",
                       "...}), or a language model"));
 }
 
 void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, const Model& model) {
   const bool pairs = batcher.sequence_length() == 0;
   if (pairs && !model.translates())
-    throw UserError(str("[model] ", name_in(recipe.model), " does not translate, and batcher ", name_in(recipe.batcher),
-                        " takes pairs of sentences; models that translate: ", models_that_translate(),
-                        "; batchers for a language model: ", batchers_of(false)));
+    throw UserError(str("[model] ", component_name(recipe.model), " does not translate, and batcher ",
+                        component_name(recipe.batcher), " takes pairs of sentences; models that translate: ",
+                        models_that_translate(), "; batchers for a language model: ", batchers_of(false)));
   if (!pairs && model.translates())
-    throw UserError(str("[batcher] ", name_in(recipe.batcher), " takes sequences of one language, and model ",
-                        name_in(recipe.model), " translates; batchers of pairs: ", batchers_of(true)));
+    throw UserError(str("[batcher] ", component_name(recipe.batcher), " takes sequences of one language, and model ",
+                        component_name(recipe.model), " translates; batchers of pairs: ", batchers_of(true)));
+}
+
+void check_patterns(const Recipe& recipe, const std::vector<ParameterSpec>& specs) {
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : specs) names.push_back(spec.name);
+  check_clip(read_clip(recipe.clip, "clip"), names);
+  if (recipe.train.ema > 0) static_cast<void>(ema_pattern(recipe).select(names));
+}
+
+ParamPattern ema_pattern(const Recipe& recipe) {
+  return ParamPattern(recipe.train.ema_params, recipe.train.ema_params_place);
 }
 
 std::vector<std::string> unscaled_codecs(const Recipe& recipe, int ranks) {

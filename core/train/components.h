@@ -8,6 +8,7 @@
 #include "lmx/batcher.h"
 #include "lmx/checkpoint.h"
 #include "lmx/data.h"
+#include "lmx/plugin.h"
 #include "lmx/train.h"
 
 namespace lmx::train {
@@ -17,9 +18,17 @@ struct Network {
   std::unique_ptr<Model> model;
   std::unique_ptr<Loss> loss;
   std::vector<ParameterSpec> specs;  // of both, the model's first
+  const PluginInfo* plugin = nullptr;  // of the model
+
+  // The model's functions of these names. What goes wrong there names the plugin (in_plugin()).
+  Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const;
+  ModelState initial_state(Context& ctx, int64_t sequences) const;
 };
 // `vocabulary` null: structure only, for a dry run.
 LMX_API Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary* vocabulary);
+
+// The name that a component's config gives, or "?".
+std::string component_name(const Node& component);
 
 // What a batcher of `recipe` reads of `data`; `cost` and `macs`, of pairs, are left empty.
 BatcherEnv batcher_env(const Recipe& recipe, const Dataset& data, std::shared_ptr<Allocator> allocator);
@@ -33,6 +42,12 @@ void check_validation(const Recipe& recipe, const Dataset& data);
 // both and what would fit.
 LMX_API void check_model_fits_data(const Recipe& recipe, const Model& model, const Dataset& data);
 LMX_API void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, const Model& model);
+
+// The patterns of `clip` and `train.ema_params` against the model's parameters. UserError at the pattern's place: one that
+// matches none, a rule of `clip` to which an earlier one leaves none.
+LMX_API void check_patterns(const Recipe& recipe, const std::vector<ParameterSpec>& specs);
+// The pattern of train.ema_params, compiled.
+ParamPattern ema_pattern(const Recipe& recipe);
 
 // Lines for people on rules of `sync` whose codec makes zeros of small gradients: fp16 that nothing scales.
 std::vector<std::string> unscaled_codecs(const Recipe& recipe, int ranks);

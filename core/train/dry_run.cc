@@ -1,4 +1,4 @@
-// lmx run --dry-run: what a recipe will take, and whether its data is there.
+// lmx run --dry-run: what a recipe will take, and whether data and memory for it are there.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -12,6 +12,9 @@
 #include "train/comm_config.h"
 #include "train/components.h"
 #include "train/idle_checkpoint.h"
+#include "train/init.h"
+#include "train/machine_memory.h"
+#include "train/planned_length.h"
 
 namespace lmx {
 namespace {
@@ -38,10 +41,11 @@ struct Shares {
 // Of both sides of a pair, where only the sum of many is known: about the mean of news text in subwords.
 constexpr int64_t kSentence = 28;
 
-Shares shares_of(const Recipe& r, int ranks) {
+Shares shares_of(const Recipe& r, bool translates, int ranks) {
   const Node batcher = full_component(PluginKind::batcher, r.batcher, "batcher");
-  const bool pairs = batcher.find("sequence_length") == nullptr && batcher.find("max_tokens") != nullptr;
-  const int64_t length = integer_of(batcher, pairs ? "max_tokens" : "sequence_length", 1);
+  const int64_t planned = translates ? 0 : planned_length(r.batcher);
+  const bool pairs = planned == 0;
+  const int64_t length = pairs ? integer_of(batcher, "max_tokens", 1) : planned;
   const int64_t sequences = (r.batch.global + ranks - 1) / ranks;
   const int64_t forward = pairs ? 1 : r.batch.micro > 0 ? std::min(r.batch.micro, sequences) : sequences;
   const Node loss = full_loss_config(r.loss, "loss");
@@ -92,7 +96,7 @@ int64_t communication_bytes(const SyncRules& sync, const Network& network, const
   const bool tied = std::none_of(network.specs.begin(), network.specs.end(), of_output);
   const auto rows = [&](const ParameterSpec& spec) {
     const int64_t samples = tied || of_output(spec) ? s.samples : 0;  // a table of inputs has no candidates
-    const int64_t own = s.own_tokens + samples, all = s.step_tokens + s.ranks * samples;
+    const int64_t own = s.own_tokens + samples, all = s.step_tokens + sync.candidate_sets() * samples;
     return TableRows{own, expected_words(own, spec.shape[0]), expected_words(all, spec.shape[0]), s.own_tokens};
   };
   int64_t kept = 0, passing = 0;
@@ -129,12 +133,29 @@ int64_t evaluation_bytes(const Recipe& r, const Shares& s, int64_t width, DType 
   return bytes + 2 * (tokens + s.vocab) * width + gemm_scratch_bytes(compute, rows, s.vocab, width, false);
 }
 
-std::string memory_lines(const Recipe& r, const Network& network, const Shares& shares, int64_t communication) {
+struct MemoryEstimate {
+  std::string lines;
+  int64_t rank = 0;     // bytes of one rank
+  int64_t machine = 0;  // of all ranks that lmx starts on this machine, as threads or processes
+};
+
+// Bytes of the recurrent state that a model carries for one sequence; a memory of past positions can be most of it.
+int64_t state_bytes(const Network& network) {
+  if (network.model->translates()) return 0;
+  Context ctx;
+  int64_t bytes = 0;
+  for (const auto& [name, t] : network.initial_state(ctx, 1))
+    bytes += t.numel() * static_cast<int64_t>(size_of(t.dtype()));
+  return bytes;
+}
+
+MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Shares& shares, int64_t communication) {
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
   int64_t parameters = 0, gradients = 0, state = 0;
   for (const ParameterSpec& spec : network.specs) {
     const int64_t bytes = spec.shape.numel() * 4;
     parameters += bytes;
+    if (spec.frozen) continue;
     state += optimizer->state_bytes(spec);
     // A row-sparse gradient has at most a row for each token of the rank's step and each sampled word.
     const int64_t rows = std::min(spec.shape[0], shares.own_tokens + shares.samples);
@@ -147,37 +168,59 @@ std::string memory_lines(const Recipe& r, const Network& network, const Shares& 
                           loss_bytes(shares, width, compute);
   const int64_t in_model =
       network.model->activation_bytes(shares.forward_tokens / shares.length, shares.length, compute);
-  const int64_t activations = std::max({at_loss, in_model, evaluation_bytes(r, shares, width, compute)});
+  const int64_t activations = std::max({at_loss, in_model, evaluation_bytes(r, shares, width, compute)}) +
+                              state_bytes(network) * (shares.own_tokens / shares.length);
   if (r.train.ema > 0) state += parameters;
   const bool rounds_output = !shares.draws() && compute != DType::f32;
   const int64_t copies = network.model->copy_bytes(compute) + (rounds_output ? 2 * shares.vocab * width : 0);
   // Threads as ranks send when backward is over and its activations are gone; processes send beside it.
   const bool in_turn = shares.ranks > 1 && in_one_process(r.comm, "comm");
   const int64_t passing = in_turn ? std::max(activations, communication) : activations + communication;
-  std::string text;
+  MemoryEstimate e;
   for (const auto& [name, bytes] :
        {std::pair{"parameters", parameters}, std::pair{"gradients", gradients}, std::pair{"optimizer", state},
         std::pair{"activations", activations}, std::pair{"weights packed for products", copies},
         std::pair{"communication", communication}})
-    if (bytes > 0 || name == std::string("optimizer")) text += str("  ", name, " ", bytes_text(bytes), "\n");
-  return text + str("  total ", bytes_text(parameters + gradients + state + copies + passing),
-                    in_turn && communication > 0 ? ": activations go before communication comes\n" : "\n");
+    if (bytes > 0 || name == std::string("optimizer")) e.lines += str("  ", name, " ", bytes_text(bytes), "\n");
+  const int64_t shared = parameters + state + copies, own = gradients + passing;
+  e.rank = shared + own;
+  // Ranks of one process share parameters and the optimizer's state, and hand each other pieces by reference: in a
+  // collective each rank holds one from every other.
+  constexpr int64_t kBytesOfPiece = 280;  // measured with 1,600 ranks
+  const int64_t pieces = in_turn ? kBytesOfPiece * shares.ranks * shares.ranks : 0;
+  e.machine = in_turn ? shared + shares.ranks * own + pieces : shares.ranks * e.rank;
+  e.lines += str("  total ", bytes_text(e.rank),
+                 in_turn && communication > 0 ? ": activations go before communication comes\n" : "\n");
+  if (pieces > e.rank)
+    e.lines += str("  all ", shares.ranks, " ranks in this process ", bytes_text(e.machine), ", ", bytes_text(pieces),
+                   " of it for the pieces that each has of each other\n");
+  return e;
+}
+
+// Compares the memory that the ranks of this machine need with the memory that it has; "": enough.
+std::string missing_memory(const MemoryEstimate& e, const Shares& shares) {
+  const MachineMemory there = machine_memory();
+  if (there.bytes == 0 || e.machine <= there.bytes) return {};
+  return str(bytes_text(e.machine), shares.ranks > 1 ? str(" for ", shares.ranks, " ranks on this machine") : "",
+             ", and ", there.limit.empty() ? "this machine has " : str(there.limit, " allows "),
+             bytes_text(there.bytes));
 }
 
 // Whose memory it is, its lines, and what they leave out.
-std::string memory_text(const Recipe& r, const Network& network, const Shares& shares) {
+std::string memory_text(const Recipe& r, const Network& network, const Shares& shares, MemoryEstimate& e) {
   const SyncRules sync(r.sync, "sync", network.specs, 0, shares.ranks, RandomKey());
   sync.check_loss(*network.loss);
   if (shares.ranks == 1) {
     const bool open = comm_ranks(r.comm, "comm") == 0;
+    e = estimate_memory(r, network, shares, 0);
     return str("memory (estimate",
                open ? ", as one rank: how many there are the launcher says; comm.ranks=N plans for N" : "", ")\n",
-               memory_lines(r, network, shares, 0));
+               e.lines);
   }
   const int64_t communication = communication_bytes(sync, network, shares);
-  const std::string lines = memory_lines(r, network, shares, communication);
+  e = estimate_memory(r, network, shares, communication);
   return str("memory of a rank (estimate), one of ", shares.ranks, " with ", shares.sequences, " of the ",
-             r.batch.global, shares.pairs ? " sub-batches\n" : " sequences\n", lines, "  not counted: ",
+             r.batch.global, shares.pairs ? " sub-batches\n" : " sequences\n", e.lines, "  not counted: ",
              sync.servers().empty() ? "errors that a codec keeps for the next step"
                                     : str(in_one_process(r.comm, "comm") ? "the server that workers share"
                                                                          : "the server's values in each process",
@@ -196,7 +239,7 @@ std::vector<std::string> findings_of(const Recipe& r, const Network& network, co
   return wrong.messages();
 }
 
-std::string data_lines(const Recipe& r, const Network& network, const Shares& shares) {
+std::vector<std::string> missing_data(const Recipe& r, const Network& network, const Shares& shares) {
   DataCheck check = check_dataset(r.data);
   if (check.dataset)
     check.findings = findings_of(r, network, *check.dataset);
@@ -205,21 +248,20 @@ std::string data_lines(const Recipe& r, const Network& network, const Shares& sh
     check.findings.push_back(str("[batch] the train split is shorter than one batch: ", r.batch.global,
                                  " sequences (batch.global) of ", shares.step_tokens / r.batch.global, " take ",
                                  shares.step_tokens + 1, " tokens, it holds ", *check.train_tokens));
-  if (check.findings.empty()) return "data: available\n";
-  std::string text = "data: not ready\n";
-  for (const std::string& finding : check.findings) text += "  " + finding + "\n";
-  return text;
+  return check.findings;
 }
 
 }  // namespace
 
-std::string dry_run(const Node& composed, const std::string& name) {
+DryRun dry_run(const Node& composed, const std::string& name) {
   const Recipe r = read_recipe(composed, name);
   const int64_t vocab = vocabulary_size(r.data);
   const Network network = make_network(r, vocab, nullptr);
+  check_patterns(r, network.specs);
   const auto ranks = static_cast<int>(std::max<int64_t>(1, comm_ranks(r.comm, "comm")));
-  const Shares shares = shares_of(r, ranks);
+  const Shares shares = shares_of(r, network.model->translates(), ranks);
   int64_t total = 0;
+  MemoryEstimate memory;
   const std::string parameters = parameter_lines(network, total);
   std::string text = str("recipe ", name, "\n", "parameters ", count_text(total), "\n", parameters);
   text += str("batch ", r.batch.global,
@@ -232,10 +274,23 @@ std::string dry_run(const Node& composed, const std::string& name) {
   std::snprintf(flops, sizeof flops, "%.3g", 6.0 * static_cast<double>(macs * shares.step_tokens) / 1e9);
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
               shares.pairs ? str(" (sentences of ", kSentence, " tokens on both sides)") : "", "\n");
-  text += memory_text(r, network, shares);
+  text += memory_text(r, network, shares, memory);
+  for (const std::string& line : describe(take_parameters(r.init, network.specs, nullptr, nullptr)))
+    text += line + "\n";
   for (const std::string& line : unscaled_codecs(r, ranks)) text += str("warning: ", line, "\n");
-  if (const std::string idle = idle_checkpoint(r, ranks); !idle.empty()) text += str("warning: ", idle, "\n");
-  return text + data_lines(r, network, shares);
+  if (const std::string idle = idle_checkpoint(r, ranks, shares.pairs ? 0 : shares.length); !idle.empty())
+    text += str("warning: ", idle, "\n");
+  DryRun result{std::move(text),
+                count_text(total),
+                bytes_text(memory.rank),
+                total,
+                memory.rank,
+                missing_data(r, network, shares),
+                missing_memory(memory, shares)};
+  result.text += result.missing_memory.empty() ? "" : str("memory: not enough: ", result.missing_memory, "\n");
+  result.text += result.missing_data.empty() ? "data: available\n" : "data: not ready\n";
+  for (const std::string& finding : result.missing_data) result.text += "  " + finding + "\n";
+  return result;
 }
 
 }  // namespace lmx

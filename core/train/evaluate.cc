@@ -44,7 +44,7 @@ Context quiet_context(const Context& ctx) {
 
 // Nats of each target.
 Tensor nats_of(Context& quiet, const Network& network, ParameterStore& params, const Batch& batch, ModelState& state) {
-  const Var features = network.model->forward(quiet, params, batch, state);
+  const Var features = network.forward(quiet, params, batch, state);
   return network.loss->evaluate(quiet, params, features.value(), batch.targets.reshape({batch.tokens()}));
 }
 
@@ -182,7 +182,7 @@ SplitScore score_pairs(const Context& ctx, const Network& network, ParameterStor
     const auto first = static_cast<size_t>(i * plan.sequences);
     const size_t end = std::min(order.size(), first + static_cast<size_t>(plan.sequences));
     const Batch batch = make_pair_batch(pairs, std::span(order).subspan(first, end - first), quiet.allocator);
-    ModelState state = network.model->initial_state(quiet, batch.sequences());
+    ModelState state = network.initial_state(quiet, batch.sequences());
     const Tensor nll = nats_of(quiet, network, params, batch, state);
     for (const float nats : nll.values<float>()) score.nats += nats;
     score.tokens += batch.tokens();

@@ -45,12 +45,12 @@ ModelState without(const ModelState& state, int64_t gone) {
 // Texts `rows`, shortest first: read together, each leaving where it ends.
 void read_texts(SavedRun& run, const std::vector<Ids>& texts, std::span<const size_t> rows, const std::string& name,
                 FeatureMatrix& out) {
-  ModelState state = run.network.model->initial_state(run.ctx, static_cast<int64_t>(rows.size()));
+  ModelState state = run.network.initial_state(run.ctx, static_cast<int64_t>(rows.size()));
   for (int64_t offset = 0; !rows.empty();) {
     const auto shortest = static_cast<int64_t>(texts[rows[0]].size());
     const int64_t length = std::min(kWindow, shortest - offset);
     static_cast<void>(
-        run.network.model->forward(run.ctx, run.params, batch_of(texts, rows, offset, length, run.ctx), state));
+        run.network.forward(run.ctx, run.params, batch_of(texts, rows, offset, length, run.ctx), state));
     offset += length;
     size_t done = 0;
     const Tensor& values = state.at(name);
@@ -83,7 +83,7 @@ FeatureMatrix text_features(const std::string& directory, const LabelledTexts& t
                                  str("[features] ", texts.places.empty() ? str("text ", i + 1) : texts.places[i])));
   run_text.warn_of_losses("[features] the texts");
   SavedRun run(directory, recipe, vocabulary, options.checkpoint);
-  const ModelState first = run.network.model->initial_state(run.ctx, 1);
+  const ModelState first = run.network.initial_state(run.ctx, 1);
   const std::string name = state_name(first, options.state);
   FeatureMatrix out;
   out.rows = static_cast<int64_t>(ids.size());
@@ -126,14 +126,14 @@ UnitTrace trace_unit(const std::string& directory, const std::string& text, cons
   const std::vector<Ids> ids{run_text.whole(text, "[features] the text")};
   run_text.warn_of_losses("[features] the text");
   SavedRun run(directory, recipe, vocabulary, checkpoint);
-  ModelState state = run.network.model->initial_state(run.ctx, 1);
+  ModelState state = run.network.initial_state(run.ctx, 1);
   const std::string name = state_name(state, unit.state);
   static_cast<void>(state_units(state, name, unit.unit));
   UnitTrace trace;
   trace.note = str("unit ", unit.unit, " of ", name, ", step ", run.step, " of ", directory);
   const size_t row = 0;
   for (int64_t i = 0; i < static_cast<int64_t>(ids[0].size()); ++i) {
-    static_cast<void>(run.network.model->forward(run.ctx, run.params, batch_of(ids, {&row, 1}, i, 1, run.ctx), state));
+    static_cast<void>(run.network.forward(run.ctx, run.params, batch_of(ids, {&row, 1}, i, 1, run.ctx), state));
     trace.tokens.push_back(run_text.token_of(ids[0][static_cast<size_t>(i)]));
     trace.values.push_back(static_cast<double>(state.at(name).data<float>()[unit.unit]));
   }

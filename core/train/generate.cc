@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "lmx/error.h"
+#include "lmx/model_extensions.h"
 #include "train/draw.h"
 #include "train/run_directory.h"
 #include "train/run_text.h"
@@ -34,18 +35,24 @@ void check(const GenerateOptions& o) {
     throw UserError(str("[generate] a unit can be held at a finite value, not at ", o.held_value));
 }
 
-// The model, fed with tokens; a held unit has its value before each of them.
+// The model, fed with tokens; a held unit has its value before each of them. A model that keeps its texts is fed one
+// token after the other; another by forward(), with the state that it carries or, if it has none, with the whole text.
 class Reader {
  public:
   Reader(SavedRun& run, const GenerateOptions& options) : run_(run), options_(options) {
-    state_ = run.network.model->initial_state(run.ctx, 1);
-    if (!options.held) return;
+    state_ = run.network.initial_state(run.ctx, 1);
+    if (!options.held) {
+      text_ = start_text(*run.network.model, run.ctx, run.params, 1);
+      return;
+    }
     held_ = state_name(state_, options.held->state);
     static_cast<void>(state_units(state_, held_, options.held->unit));
   }
-  bool carries_state() const { return !state_.empty(); }
+  // True: read() continues what was read before; false: it takes the whole text each time.
+  bool continues() const { return text_ || !state_.empty(); }
   // Logits of what follows `ids`.
   Tensor read(const std::vector<int32_t>& ids) {
+    if (text_) return read_kept(ids);
     if (held_.empty()) return read_part(ids);
     Tensor logits;
     for (const int32_t id : ids) {
@@ -56,13 +63,19 @@ class Reader {
   }
 
  private:
+  Tensor read_kept(const std::vector<int32_t>& ids) {
+    Tensor features;
+    for (const int32_t id : ids) features = text_->step(run_.ctx, {&id, 1});
+    return run_.network.loss->logits(run_.ctx, run_.params, features);
+  }
   Tensor read_part(std::span<const int32_t> ids) {
-    const Tensor features = run_.network.model->forward(run_.ctx, run_.params, batch_of(ids, run_.ctx), state_).value();
+    const Tensor features = run_.network.forward(run_.ctx, run_.params, batch_of(ids, run_.ctx), state_).value();
     return run_.network.loss->logits(run_.ctx, run_.params, features.slice(features.dim(0) - 1, features.dim(0)));
   }
   SavedRun& run_;
   const GenerateOptions& options_;
   ModelState state_;
+  std::unique_ptr<Decoding> text_;  // null: the model has no cache, or a unit of its state is held
   std::string held_;
 };
 
@@ -76,6 +89,10 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
   std::vector<int32_t> ids = text.prompt(options.prompt, "[generate] the prompt");
   text.warn_of_losses("[generate] the prompt");
   SavedRun run(directory, recipe, vocabulary, options.checkpoint);
+  if (run.network.model->translates()) {
+    throw UserError(str("[generate] ", directory, " holds a translation model, which writes nothing without a source: ",
+                        "use lmx translate ", directory));
+  }
   Reader reader(run, options);
   const RandomKey key = RandomKey(static_cast<uint64_t>(options.seed)).fold("generate");
   const int32_t first = vocabulary.of_bytes() ? 0 : Vocabulary::kUnk + 1;
@@ -83,8 +100,7 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
   for (int64_t i = 0; i < options.tokens; ++i) {
     const Tensor logits = reader.read(input);
     ids.push_back(draw_token(logits.values<float>(), first, options, key.uniform(static_cast<uint64_t>(i))));
-    // A model that carries no state reads the whole text again.
-    input = reader.carries_state() ? std::vector<int32_t>{ids.back()} : ids;
+    input = reader.continues() ? std::vector<int32_t>{ids.back()} : ids;
   }
   ids.erase(ids.begin(), ids.begin() + text.leading());
   return text.text_of(ids);

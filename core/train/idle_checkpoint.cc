@@ -7,15 +7,14 @@
 
 namespace lmx::train {
 
-std::string idle_checkpoint(const Recipe& recipe, int ranks) {
+std::string idle_checkpoint(const Recipe& recipe, int ranks, int64_t length) {
   const Node model = full_component(PluginKind::model, recipe.model, "model");
-  const Node batcher = full_component(PluginKind::batcher, recipe.batcher, "batcher");
   const auto number = [](const Node& config, const char* key) {
     const Node* node = config.find(key);
     return node ? parse_int(node->text).value_or(0) : 0;
   };
   const Node* checkpoint = model.find("checkpoint");
-  const int64_t steps = number(batcher, "sequence_length");
+  const int64_t steps = length;
   if (!checkpoint || checkpoint->text != "true" || number(model, "layers") != 1 || steps == 0) return {};
   const int64_t share = (recipe.batch.global + ranks - 1) / ranks;
   const int64_t sequences = recipe.batch.micro > 0 ? std::min(recipe.batch.micro, share) : share;

@@ -5,13 +5,17 @@
 #include <vector>
 
 #include "lmx/error.h"
+#include "train/metrics.h"
 
 namespace lmx {
 
 void LossScaleConfig::fields(Fields& f) {
   f.choice("preset", preset, {"ott", "puri", "none"},
-           "ott (128, factor 2, window 2000, at least 1e-4: Ott 2018 and fairseq), puri (2^32, 2, 1000, at least 1: "
-           "Puri 2018's code), none (the scale stays 1)");
+           "ott (128, factor 2, window 2000, at least 1e-4, of the sum: Ott 2018 and fairseq), puri (2^32, 2, 1000, at "
+           "least 1, of the mean: Puri 2018's code), none (the scale stays 1)");
+  f.choice("loss", loss, {"preset", "sum", "mean"},
+           "the loss that the scale multiplies: sum (over the tokens of the step), mean (over what the update averages), "
+           "preset (the preset's)");
   f.field("init", init, "scale at the start; 0: the preset's", kNonNegative);
   f.field("factor", factor, "down by it at an overflow, up by it after `window` good updates; 0: the preset's",
           kNonNegative);
@@ -22,6 +26,7 @@ void LossScaleConfig::fields(Fields& f) {
 LossScaleConfig LossScaleConfig::resolved() const {
   LossScaleConfig c = *this;
   const bool puri = preset == "puri", none = preset == "none";
+  if (c.loss == "preset") c.loss = puri ? "mean" : "sum";
   if (c.init <= 0) c.init = none ? 1 : puri ? 0x1p32 : 128;
   if (c.factor <= 0) c.factor = 2;
   if (c.window <= 0) c.window = puri ? 1000 : 2000;
@@ -38,6 +43,14 @@ ScaleState LossScale::start() const {
   ScaleState state;
   state.scale = active_ ? config_.init : 1;
   return state;
+}
+
+// Without a scale backward starts from the mean. A scale that was made for a mean leaves the range of f16 if it
+// multiplies the sum over 400,000 tokens, and one that was made for a sum leaves nothing that f16 can hold if it
+// multiplies the mean.
+double LossScale::seed(const ScaleState& state, double terms) const {
+  if (!active_) return 1 / terms;
+  return config_.loss == "mean" ? state.scale / terms : state.scale;
 }
 
 double LossScale::overflowed(ScaleState& state, int64_t step) const {
@@ -79,7 +92,7 @@ std::string census_text(const ScaleState& state) {
   for (const auto& [name, count] : state.census) most.emplace_back(-count, name);
   std::sort(most.begin(), most.end());
   std::string text = str(state.overflows, state.overflows == 1 ? " overflow" : " overflows", ", the last at step ",
-                         state.last_overflow + 1, ", loss scale now ", state.scale);
+                         state.last_overflow + 1, ", loss scale now ", number_text(state.scale));
   for (size_t i = 0; i < most.size(); ++i) text += str(i ? ", " : ": ", most[i].second, " ", -most[i].first);
   return text;
 }

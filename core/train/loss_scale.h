@@ -27,6 +27,10 @@ class LMX_API LossScale {
   bool active() const { return active_; }
   bool dynamic() const { return active_ && config_.preset != "none"; }
   ScaleState start() const;
+  // Backward starts from it; the loss is summed over the step's tokens, and its mean divides by `terms`.
+  double seed(const ScaleState& state, double terms) const;
+  // From the gradients to those of the mean.
+  double unscale(const ScaleState& state, double terms) const { return 1 / (seed(state, terms) * terms); }
   // Returns what the scale was multiplied by; 0 where it would fall below the least.
   double overflowed(ScaleState& state, int64_t step) const;
   double passed(ScaleState& state) const;

@@ -1,5 +1,6 @@
 #include "train/metrics_reader.h"
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -28,8 +29,19 @@ bool is_of(const Json& record, const std::string& split) {
 
 }  // namespace
 
-int64_t step_of_line(const std::string& line) {
-  return step_of(parse_line(line));
+RecordName name_of_line(const std::string& line) {
+  const Json record = parse_line(line);
+  const int64_t step = step_of(record);
+  const auto split = step < 0 ? record.end() : record.find("split");
+  if (step < 0 || split == record.end() || !split->is_string()) return {};
+  return {step, split->get<std::string>()};
+}
+
+int64_t last_recorded_step(const std::string& run) {
+  int64_t last = 0;
+  std::ifstream file(run + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) last = std::max(last, name_of_line(line).step);
+  return last;
 }
 
 std::map<int64_t, double> validations(const std::string& run) {

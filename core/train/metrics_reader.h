@@ -9,8 +9,15 @@
 
 namespace lmx::train {
 
-// The step of a whole line; -1 for anything else.
-int64_t step_of_line(const std::string& line);
+// Step and split of the record in a whole line; step -1 if the line is no record.
+struct RecordName {
+  int64_t step = -1;
+  std::string split;
+};
+RecordName name_of_line(const std::string& line);
+
+// The highest step that the metrics.jsonl of a run names; 0: none.
+int64_t last_recorded_step(const std::string& run);
 
 // Validation perplexity by step, as the metrics.jsonl of a run has it; a step that was trained again counts as it was
 // last. Lines that are none of a validation are passed over.

@@ -104,8 +104,8 @@ double time_pairs(Context& ctx, const Network& network, ParameterStore& params, 
   double best = INFINITY;
   for (int64_t repeat = 0; repeat < repeats; ++repeat) {
     const auto begin = std::chrono::steady_clock::now();
-    ModelState state = network.model->initial_state(own, batch.sequences());
-    const Var features = network.model->forward(own, params, batch, state);
+    ModelState state = network.initial_state(own, batch.sequences());
+    const Var features = network.forward(own, params, batch, state);
     const LossValue loss = network.loss->forward(own, params, features, batch.targets, StepPlan{});
     tape.backward(own, loss.loss, 1 / static_cast<double>(batch.tokens()));
     best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());

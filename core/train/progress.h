@@ -18,6 +18,7 @@ struct Window {
   int64_t updates = 0;
   int64_t positions = 0, padded = 0;  // of sub-batches: tokens of both sides; what padding would make of them
   int64_t overflows = 0;
+  std::map<std::string, double> terms;        // sums of the terms that the model adds to the loss, by name
   std::map<std::string, int64_t> overflowed;  // overflows by parameter
   std::map<std::string, int64_t> rows;  // that updates touched, of parameters with row-sparse gradients
 };

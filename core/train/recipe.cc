@@ -1,11 +1,11 @@
 // The keys of a recipe, and the check of the whole tree against everything that it names.
-#include <regex>
-
 #include "config/messages.h"
 #include "lmx/data.h"
 #include "lmx/mistakes.h"
+#include "lmx/param_pattern.h"
 #include "lmx/plugin.h"
 #include "lmx/train.h"
+#include "train/checked_recipe.h"
 #include "train/comm_config.h"
 #include "train/stop_rule.h"
 
@@ -18,7 +18,7 @@ void BatchConfig::fields(Fields& f) {
 }
 
 void TrainConfig::fields(Fields& f) {
-  f.field("steps", steps, "updates; 0: epochs decides", kNonNegative);
+  f.field("steps", steps, "steps, those whose update is left out included; 0: epochs decides", kNonNegative);
   f.field("epochs", epochs, "passes over the training split, where steps is 0", {0, 1e9, true});
   f.field("log_every", log_every, "steps between two records of metrics.jsonl", kPositive);
   f.field("eval_every", eval_every,
@@ -30,12 +30,14 @@ void TrainConfig::fields(Fields& f) {
   f.field("eval_shards", eval_shards,
           "validation reads the strings of characters and bytes in random order as eval_batch shards, each from a zero "
           "state (Puri 2018); false: the text as it stands, in as many stretches");
-  f.field("max_loss", max_loss, "nats per token above which a run counts as diverged; 0: only NaN and infinity do",
+  f.field("max_loss", max_loss,
+          "nats per token above which a run counts as diverged, as NaN and infinity do; 0: ln(vocabulary) + 50, .inf: "
+          "none",
           kNonNegative);
   f.choice("on_divergence", on_divergence, {"stop", "skip", "lower_lr"},
            "stop (exit code 1), skip (leave the update out), lower_lr (leave it out and halve the rate from here on)");
   f.field("ema", ema, "decay of the parameters' moving average, which validation then uses; 0: none", {0, 0.9999999});
-  f.field("ema_params", ema_params, "regular expression of the parameters that are averaged");
+  f.field("ema_params", ema_params, "pattern that is searched for in parameter names (.*: all); those that it matches are averaged");
   f.choice(
       "final_bleu", final_bleu, {"none", "valid", "test"},
       "the split that the last parameters translate when training is done, for its BLEU (beam 4, penalty fairseq:0.6)");
@@ -49,6 +51,19 @@ void StopConfig::fields(Fields& f) {
   f.field("when", when,
           "end as soon as a validation says so: valid.nll_nat, valid.nll_bit, valid.bpc or valid.ppl, a "
           "comparison, a number (\"valid.nll_bit <= 2.11\"); empty: train to the last step");
+  f.field("patience", patience,
+          "end after so many validations in a row whose perplexity is not below the lowest before them; 0: no limit",
+          kNonNegative);
+}
+
+void InitConfig::fields(Fields& f) {
+  f.field("from", from,
+          "a run, a checkpoint's folder or a safetensors file whose values parameters of the same name and shape start "
+          "with; empty: every parameter starts as the model draws it");
+  f.field("checkpoint", checkpoint, "of a run: last, best or a step");
+  f.field("params", params, "pattern that is searched for in parameter names; those that it matches start from there");
+  f.field("freeze", freeze,
+          "pattern that is searched for in parameter names; those that it matches are never updated; empty: none");
 }
 
 void CheckpointConfig::fields(Fields& f) {
@@ -80,6 +95,7 @@ void Recipe::fields(Fields& f) {
   f.group("batch", batch, "how many sequences a step has");
   f.group("train", train, "how long, and what happens on the way");
   f.group("stop", stop, "an end before the last step");
+  f.group("init", init, "where parameters start, and which are never updated");
   f.group("loss_scale", loss_scale, "what gradients of precision fp16 are multiplied by on their way");
   f.group("checkpoint", checkpoint, "what is kept");
   f.subtree("comm", comm, "the group of ranks (plugin; self: one rank)");
@@ -141,6 +157,18 @@ void check_loss_scale(const Recipe& r, const MarkOf& mark) {
                         " (loss_scale.init)"));
 }
 
+// Whether the source is there is for the run to see: a config.yaml outlives it.
+template <class MarkOf>
+void check_init(const Recipe& r, const MarkOf& mark) {
+  static_cast<void>(ParamPattern(r.init.params, mark("init.params")));
+  static_cast<void>(ParamPattern(r.init.freeze, mark("init.freeze")));
+  const InitConfig usual;
+  if (r.init.from.empty() && (r.init.params != usual.params || r.init.checkpoint != usual.checkpoint)) {
+    const char* path = r.init.params != usual.params ? "init.params" : "init.checkpoint";
+    throw UserError(str(mark(path), "it says what is read of init.from, which is not set"));
+  }
+}
+
 void check_values(const Recipe& r, const Node& tree) {
   const auto mark = [&](const char* path) {
     const Node* node = tree.at_path(path);
@@ -163,17 +191,14 @@ void check_values(const Recipe& r, const Node& tree) {
   if (rule.of_characters() && (!tokens || tokens->text == "words"))
     throw UserError(str(mark("stop.when"), "valid.bpc is of data.tokens chars or bytes; of words it is valid.nll_bit"));
   check_loss_scale(r, mark);
+  check_init(r, mark);
   const Node* reduce = r.comm.find("reduce");
   if (r.deterministic && reduce && reduce->text == "native")
     throw UserError(str(mark("comm.reduce"),
                         "native leaves sums to MPI, which fixes no order, and deterministic: true "
                         "asks for the same bits however ranks meet; set deterministic to false, or "
                         "comm.reduce to ordered"));
-  try {
-    static_cast<void>(std::regex(r.train.ema_params));
-  } catch (const std::regex_error& e) {
-    throw UserError(str(mark("train.ema_params"), "'", r.train.ema_params, "' is no regular expression: ", e.what()));
-  }
+  static_cast<void>(ParamPattern(r.train.ema_params, r.train.ema_params_place));
 }
 
 void check_average(const Recipe& r) {
@@ -214,6 +239,14 @@ ReadRecipe read_and_check(const Node& composed, const std::string& name) {
   r.given.fields(reader.fields());
   const bool known = mistakes.keep([&] { reader.finish(); });
   r.given.name = name;
+  const auto place = [&](const char* path) {
+    const Node* node = composed.at_path(path);
+    return config::at(node ? node->mark : composed.mark, path);
+  };
+  r.given.init.from_place = place("init.from");
+  r.given.init.params_place = place("init.params");
+  r.given.init.freeze_place = place("init.freeze");
+  r.given.train.ema_params_place = place("train.ema_params");
   fill_defaults(r.given);
   if (const std::string missing = missing_parts(r.given); !missing.empty()) {
     mistakes.throw_any();  // a misspelt key is why
@@ -233,6 +266,11 @@ Recipe read_recipe(const Node& composed, const std::string& name) {
 
 Node full_recipe(const Node& composed, const std::string& name) {
   return write_config(read_and_check(composed, name).full);
+}
+
+train::CheckedRecipe train::check_recipe(const Node& composed, const std::string& name) {
+  ReadRecipe read = read_and_check(composed, name);
+  return {std::move(read.given), write_config(std::move(read.full))};
 }
 
 }  // namespace lmx

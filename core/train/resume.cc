@@ -33,10 +33,38 @@ bool may_differ(const std::string& path) {
   return exact.contains(path);
 }
 
-std::string joined(const std::vector<std::string>& lines) {
+std::string lines_of(const std::vector<Difference>& all) {
   std::string text;
-  for (const std::string& line : lines) text += "\n  " + line;
+  for (const Difference& d : all) text += str("\n  ", d.key, ": ", d.there, " there, ", d.here, " here");
   return text;
+}
+
+constexpr const char* kChangeable =
+    "optimizer.* and schedule.* (not their name), lr_rule.*, batch.*, clip, loss_scale.*, loss.label_smoothing, "
+    "dropout of the model";
+
+// `key` itself or a key below it.
+bool covers(const std::string& key, const std::string& path) {
+  return path == key || (path.starts_with(key) && path[key.size()] == '.');
+}
+
+bool is_named(const std::vector<std::string>& keys, const std::string& path) {
+  return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return covers(key, path); });
+}
+
+// "" for a key whose value a checkpoint does not depend on.
+std::string why_fixed(const std::string& key) {
+  const std::string group = key.substr(0, key.find('.'));
+  const std::string name = key.substr(key.rfind('.') + 1);
+  if (key == "clip" || group == "lr_rule" || group == "batch" || group == "loss_scale") return "";
+  if (key == "loss.label_smoothing" || (group == "model" && name.ends_with("dropout"))) return "";
+  if (group == "optimizer" || group == "schedule")
+    return key != group && name != "name" ? "" : str("the checkpoint holds the state of the run's own ", group);
+  if (group == "model" || group == "loss")
+    return "the checkpoint's parameters have the shapes and the meaning of the run's own";
+  if (group == "data" || group == "batcher") return "the run's place in its text is counted in its own batches";
+  if (group == "seed") return "every random number of the run is drawn with it";
+  return "the checkpoint holds what the run's own value has made";
 }
 
 // A shape says more than the keys that led to it, so it is named first where one differs.
@@ -48,6 +76,13 @@ std::string shape_difference(const Session& session, const StateDict& values) {
       return str("\n  parameter ", name, " is ", found->second.shape(), " there, ", here, " here");
   }
   return {};
+}
+
+void check_steps_left(const Session& s, const Resumed& resumed) {
+  const int64_t all = s.shared->total_steps;
+  if (resumed.changes.empty() || resumed.at.step < all) return;
+  throw UserError(str("[resume] with these changes the run has ", all, " steps in all, and it has made ",
+                      resumed.at.step, "; give more train.steps or train.epochs as well"));
 }
 
 // Ranks of one process read all of it once; one that has a process to itself what it needs.
@@ -65,44 +100,60 @@ std::string directory_to_resume(const std::string& resume, const Recipe& recipe)
   return resume;
 }
 
-std::vector<std::string> differences(const Node& before, const Node& now) {
+std::vector<Difference> differences(const Node& before, const Node& now) {
   std::map<std::string, std::string> there, here;
   collect(before, "", there);
   collect(now, "", here);
   std::set<std::string> paths;
   for (const auto& [path, value] : there) paths.insert(path);
   for (const auto& [path, value] : here) paths.insert(path);
-  std::vector<std::string> lines;
+  std::vector<Difference> found;
   for (const std::string& path : paths) {
     const auto a = there.find(path), b = here.find(path);
     const std::string left = a == there.end() ? "(absent)" : a->second,
                       right = b == here.end() ? "(absent)" : b->second;
-    if (left != right && !may_differ(path)) lines.push_back(str(path, ": ", left, " there, ", right, " here"));
+    if (left != right && !may_differ(path)) found.push_back({path, left, right});
   }
-  return lines;
+  return found;
 }
 
-Position resume_session(Session& session, const std::string& directory, const Node& full) {
-  const std::vector<std::string> other = differences(read_run_config(directory), full);
+void check_changeable(const std::string& key) {
+  if (may_differ(key)) return;
+  if (const std::string why = why_fixed(key); !why.empty())
+    throw UserError(str("[resume] --change ", key, ": a resumed run keeps it, because ", why,
+                        "; `init: {from: RUN}` starts a new run from the weights of another. Keys that may change: ",
+                        kChangeable, ", and keys that may differ without --change (train.steps, stop.*, ...)"));
+}
+
+Resumed resume_session(Session& session, const std::string& directory, const Node& full,
+                       const std::vector<std::string>& changed) {
+  Resumed resumed;
+  std::vector<Difference> other;
+  for (Difference& d : differences(read_run_config(directory), full))
+    (is_named(changed, d.key) ? resumed.changes : other).push_back(std::move(d));
   const std::vector<CheckpointInfo> checkpoints = list_checkpoints(directory);
   if (checkpoints.empty() && other.empty()) {
     if (session.leads()) log_info(str("no checkpoint in ", directory, " yet; starting from step 0"));
-    return {};
+    return resumed;
   }
   TrainState state;
   if (!checkpoints.empty()) state = load_for(session, checkpoints.back().folder);
   if (!other.empty())
     throw UserError(str("[resume] ", directory,
-                        " was trained with another recipe:", shape_difference(session, state.model), joined(other),
-                        "\nresume with that run's recipe and overrides, or start a new run"));
+                        " was trained with another recipe:", shape_difference(session, state.model), lines_of(other),
+                        "\nresume with that run's recipe and overrides, start a new run, or change a value on purpose "
+                        "with --change KEY=VALUE"));
   const std::string recorded = recorded_data_hash(directory);
   if (!recorded.empty() && recorded != session.data.hash)
     throw UserError(str("[resume] the data of ", directory, " has changed: its hash was ", recorded, ", now it is ",
                         session.data.hash));
   check_vocabulary(get_mark(state.numbers), checkpoints.back().folder, session.data.vocabulary, directory);
-  const Position at = unpack_state(session, state, checkpoints.back().folder);
+  const bool same_batch = std::none_of(resumed.changes.begin(), resumed.changes.end(),
+                                       [](const Difference& d) { return d.key == "batch.global"; });
+  resumed.at = unpack_state(session, state, checkpoints.back().folder, same_batch);
+  check_steps_left(session, resumed);
   if (session.leads()) log_info(str("resumed from ", checkpoints.back().folder));
-  return at;
+  return resumed;
 }
 
 std::string find_checkpoint(const std::string& directory, const std::string& which) {

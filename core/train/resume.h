@@ -12,13 +12,25 @@ namespace lmx::train {
 // The folder that `--resume` means; "" to start a new run (auto, and there is none to go on with).
 LMX_API std::string directory_to_resume(const std::string& resume, const Recipe& recipe);
 
-// Keys that differ between two full recipes and decide what a run computes: "model.cells: 128 there, 256 here".
-// Keys that may differ (threads, run.*, train.steps, how often to log, ...) are left out.
-LMX_API std::vector<std::string> differences(const Node& before, const Node& now);
+// A key that differs between two full recipes and decides what a run computes. Keys that may differ (threads, run.*,
+// train.steps, how often to log, ...) are none.
+struct Difference {
+  std::string key, there, here;
+};
+LMX_API std::vector<Difference> differences(const Node& before, const Node& now);
 
-// Loads the run's last checkpoint into `session`; a run that was killed before its first one starts from step 0.
-// UserError where the recipe is another one or the checkpoint damaged.
-LMX_API Position resume_session(Session& session, const std::string& directory, const Node& full);
+// Checks that a resumed run may continue with another value of `key` (`--change`). UserError: it may not; the message
+// gives the reason and the keys that may change.
+LMX_API void check_changeable(const std::string& key);
+
+struct Resumed {
+  Position at;
+  std::vector<Difference> changes;  // keys that have another value from here on, on purpose
+};
+// Loads the run's last checkpoint into `session`; a run that was killed before its first one starts from step 0. Of
+// keys in `changed` the recipe's values are taken. UserError where the recipe is another one or the checkpoint damaged.
+LMX_API Resumed resume_session(Session& session, const std::string& directory, const Node& full,
+                               const std::vector<std::string>& changed = {});
 
 // The folder of checkpoint "last", "best" or a step. UserError listing what there is.
 LMX_API std::string find_checkpoint(const std::string& directory, const std::string& which);

@@ -7,6 +7,7 @@
 
 #include "comm/agreement.h"
 #include "data/files.h"
+#include "lmx/crash.h"
 #include "lmx/error.h"
 #include "lmx/last_words.h"
 #include "lmx/launch.h"
@@ -15,10 +16,12 @@
 #include "lmx/plugin.h"
 #include "lmx/translate.h"
 #include "plugin/description.h"
+#include "train/checked_recipe.h"
 #include "train/comm_config.h"
 #include "train/evaluate.h"
 #include "train/idle_checkpoint.h"
 #include "train/metrics_reader.h"
+#include "train/rank_trace.h"
 #include "train/resume.h"
 #include "train/run_directory.h"
 #include "train/signals.h"
@@ -37,32 +40,45 @@ struct LogFile {
   LogFile& operator=(const LogFile&) = delete;
 };
 
+std::vector<RecipeChange> changes_of(const Resumed& resumed) {
+  std::vector<RecipeChange> changes;
+  for (const Difference& d : resumed.changes) changes.push_back({d.key, d.there, d.here, resumed.at.step});
+  return changes;
+}
+
 Provenance provenance_of(const Session& s, const RunOptions& options) {
   Provenance p;
   p.command_line = options.command_line;
   p.data_hash = s.data.hash;
   p.data_directory = s.data.directory;
   p.data_note = s.data.source_note;
+  p.valid_true_perplexity = s.data.true_perplexity;
   for (const PluginInfo& plugin : Registry::instance().list())
-    if (plugin.descriptor) p.plugins.emplace_back(plugin.kind + "/" + plugin.name, plugin.hash);
+    if (plugin.descriptor) p.plugins.push_back(plugin);
   p.isa = cpu_isa();
   p.precision = s.recipe.precision;
   p.threads = s.comm.threads();
   p.lr_factor = s.shared->lr_factor;
   p.parameters = s.params.count();
+  p.init = s.shared->init;
   return p;
+}
+
+// Steps have sequences of other lengths than the longest.
+bool varies(const Session& s) {
+  return s.batcher.step_size(0).tokens > 0;
 }
 
 // "batch 6 sequences = 30 words"; "batch 128 sub-batches of 8 ranks (16 each) = 402,112 words in the first step".
 std::string batch_text(const Session& s) {
   const int64_t items = s.recipe.batch.global;
   if (!s.sub_batches())
-    return str("batch ", items, " sequences = ", count_text(items * s.batcher.sequence_length()), " ", s.data.unit,
-               "s");
+    return str("batch ", items, " sequences = ", count_text(s.size_of_step(0).tokens), " ", s.data.unit,
+               varies(s) ? "s in the first step" : "s");
   const auto ranks = static_cast<int64_t>(s.comm.size());
   return str("batch ", items, items == 1 ? " sub-batch" : " sub-batches",
              ranks > 1 ? str(", ", (items + ranks - 1) / ranks, " a rank") : "", " = ",
-             count_text(s.batcher.step_size(0).tokens), " ", s.data.unit, "s in the first step");
+             count_text(s.size_of_step(0).tokens), " ", s.data.unit, "s in the first step");
 }
 
 void announce(const Session& s, const CommGroup& group, const std::string& directory) {
@@ -75,10 +91,12 @@ void announce(const Session& s, const CommGroup& group, const std::string& direc
         "this CPU has no bf16 instructions: matrix products round their inputs to bf16 and run in fp32, slower than "
         "precision=fp32");
   for (const std::string& line : unscaled_codecs(s.recipe, s.comm.size())) log_warn(line);
-  if (const std::string idle = idle_checkpoint(s.recipe, s.comm.size()); !idle.empty()) log_warn(idle);
+  if (const std::string idle = idle_checkpoint(s.recipe, s.comm.size(), s.batcher.sequence_length()); !idle.empty())
+    log_warn(idle);
   log_info(str(count_text(s.params.count()), " parameters, vocabulary ", count_text(s.data.vocabulary.size())));
   log_info(str(batch_text(s), ", ", count_text(s.batcher.steps_per_epoch()), " steps an epoch, ",
                count_text(s.shared->total_steps), " steps"));
+  for (const std::string& line : describe(s.shared->init)) log_info(line);
   for (const std::string& line : s.batcher.describe()) log_info(line);
   if (s.recipe.lr_rule.name != "fixed")
     log_info(str("lr_rule ", s.recipe.lr_rule.name, ": factor ", s.shared->lr_factor));
@@ -96,7 +114,7 @@ std::string memory_text(const MemoryStats& stats) {
 // Collective. Rank 0's own memory and, of several ranks, the most of any and a step's bytes.
 void report_totals(Session& s, const TrafficCounter& traffic) {
   const MemoryStats memory = s.memory();
-  const double own[] = {static_cast<double>(memory.total_peak), static_cast<double>(sum_of(traffic.total()).sent)};
+  const double own[] = {static_cast<double>(memory.total_peak), static_cast<double>(sum_of(traffic.recorded()).sent)};
   const std::vector<double> all = s.comm.gather_numbers(own, "control");
   const std::vector<std::string> tables = s.comm.gather_texts(traffic.to_json(), "control");
   if (!s.leads()) return;
@@ -108,7 +126,7 @@ void report_totals(Session& s, const TrafficCounter& traffic) {
     most = std::max(most, all[i]);
     sent += all[i + 1];
   }
-  log_info(str("most of any rank ", bytes_text(static_cast<int64_t>(most)), "; all ranks sent ",
+  log_info(str("most of any rank ", bytes_text(static_cast<int64_t>(most)), "; up to the last record all ranks sent ",
                bytes_text(static_cast<int64_t>(sent)), ", a rank and step (mean of ranks, most of any):"));
   for (const std::string& line : traffic_lines(tables)) log_info("  " + line);
 }
@@ -117,10 +135,12 @@ RunResult result_of(const Session& s, const Trainer& trainer, const std::string&
   const Position& at = trainer.position();
   RunResult r;
   r.stopped = trainer.stopped();
+  r.reached_target = trainer.reached_target();
   r.directory = directory;
   r.steps = at.step;
   r.paused = trainer.paused();
   r.valid_ppl = trainer.valid_ppl();
+  r.valid_nll = trainer.valid_nll();
   r.unit = s.data.unit;
   r.best_ppl = at.best_ppl;
   r.best_step = at.best_step;
@@ -150,18 +170,23 @@ void note_failure(const Session& s, const std::string& directory, int64_t step, 
 }
 
 // The loop with its status in status.json, whatever ends it.
-RunResult train_in(Session& s, const std::string& directory, const Position& start, int64_t until) {
+RunResult train_in(Session& s, const std::string& directory, const Resumed& resumed, int64_t until) {
+  const Position& start = resumed.at;
   Trainer trainer(s, directory, start, until);
+  for (const RecipeChange& change : changes_of(resumed)) trainer.record(to_json_line(change));
   if (s.leads()) write_status(directory, "running", start.step, "");
+  std::optional<CrashStatus> crash;
+  if (s.leads()) crash.emplace(directory + "/status.json", host_name(), trainer.reached());
   std::optional<LastWords> words;
   if (!s.comm.shares_memory())
     words.emplace([&](const std::string& reason) { note_failure(s, directory, trainer.reached(), reason); });
   try {
     const int code = trainer.run();
+    crash.reset();
     if (s.leads()) {
       progress_line("");
       const char* state = code != 0 ? "interrupted" : trainer.paused() ? "paused" : "done";
-      write_status(directory, state, trainer.position().step, "");
+      write_status(directory, state, trainer.position().step, trainer.stopped());
     }
     report_totals(s, trainer.traffic());
     if (s.leads() && trainer.position().loss_scale.overflows > 0) log_info(census_text(trainer.position().loss_scale));
@@ -171,6 +196,7 @@ RunResult train_in(Session& s, const std::string& directory, const Position& sta
       progress_line("");
       log_debug(str("failed: ", e.what()));
     }
+    crash.reset();
     note_failure(s, directory, trainer.position().step, e.what(), cause_of(e));
     throw;
   }
@@ -202,6 +228,8 @@ std::string agree_on_directory(const RunPlan& plan, Communicator& comm, bool& re
   }
   const std::string said = first_ranks_path(comm, own);
   resuming = said[0] == '+';
+  if (!resuming && !plan.options.changed_keys.empty())
+    throw UserError("[run] --change is for a run that is resumed, and there is none to resume yet");
   return said.substr(1);
 }
 
@@ -223,7 +251,8 @@ void check_agreement(const RunPlan& plan, Communicator& comm) {
 // Each host has read files of its own.
 void check_same_data(const Session& s) {
   if (s.comm.size() == 1 || s.comm.shares_memory()) return;
-  check_equal_everywhere(s.comm, {{"text (hash of its data)", s.data.hash}});
+  check_equal_everywhere(s.comm, {{"text (hash of its data)", s.data.hash},
+                                  {"weights to start from (hash of init.from)", s.shared->init.sha256}});
 }
 
 void check_outputs(const Session& s, const RunOptions& options) {
@@ -265,6 +294,20 @@ TranslationQuality translate_at_end(const Recipe& recipe, const RunResult& run) 
   return q;
 }
 
+// The group of ranks. Throws EndProcess when the ranks have ended, if `comm` has started them as other processes.
+std::unique_ptr<CommGroup> make_group(const Recipe& recipe, const RunOptions& options, bool launched) {
+  const auto begin = std::filesystem::file_time_type::clock::now();
+  try {
+    return make_comm_group(recipe.comm, "comm", comm_env(recipe, options.command_line));
+  } catch (const EndProcess& e) {
+    const bool named = !options.resume.empty() && options.resume != "auto";
+    if (!launched && e.code != 0)
+      note_lost_run(named ? options.resume : newest_run(recipe.run.dir, recipe.name), begin,
+                    e.said ? "the ranks were ended before they could save" : e.what());
+    throw;
+  }
+}
+
 RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   check_agreement(plan, comm);
   bool resuming = false;
@@ -273,7 +316,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   check_same_data(session);
   check_final_bleu(session);
   check_outputs(session, plan.options);
-  if (!plan.options.trace_file.empty() && session.leads()) session.ctx.tracer = &session.tracer;
+  if (!plan.options.trace_file.empty()) session.ctx.tracer = &session.tracer;
   std::optional<RunLock> lock;
   std::optional<LogFile> log;
   if (session.leads()) {
@@ -283,34 +326,50 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
     remove_unfinished_checkpoints(directory);
   }
   directory = first_ranks_path(comm, session.leads() ? directory : "");
-  const Position at = resuming ? resume_session(session, directory, plan.full) : Position{};
+  Resumed resumed;
+  if (resuming) resumed = resume_session(session, directory, plan.full, plan.options.changed_keys);
   if (session.leads()) {
     write_file_atomically(directory + "/config.yaml", to_yaml(plan.full));
     save_vocabulary(directory, session.data.vocabulary);
     if (session.data.codecs.source) save_text_codecs(session.data.codecs, directory);
     if (!session.shared->costs->empty())
       write_file_atomically(directory + "/" + kCostsFile, session.shared->costs->to_json());
-    write_provenance(directory, provenance_of(session, plan.options));
+    Provenance provenance = provenance_of(session, plan.options);
+    provenance.changes = changes_of(resumed);
+    const std::vector<std::string> rebuilt = changed_plugins(directory, provenance.plugins);
+    write_provenance(directory, provenance);
     announce(session, plan.group, directory);
+    for (const std::string& plugin : rebuilt) log_warn(plugin);
+    for (const RecipeChange& c : provenance.changes)
+      log_info(str("change: ", c.key, " was ", c.before, " and is ", c.now, " from step ", c.step, " on"));
   }
-  const RunResult result = train_in(session, directory, at, plan.options.until_step);
-  if (session.ctx.tracer) session.tracer.write(plan.options.trace_file);
+  if (session.ctx.tracer) {
+    comm.barrier();  // from here all ranks count their time
+    session.tracer.clear();
+  }
+  const RunResult result = train_in(session, directory, resumed, plan.options.until_step);
+  if (session.ctx.tracer) {
+    const std::vector<std::string> rows = comm.gather_texts(rank_rows(session.tracer, comm.rank()), "control");
+    if (session.leads()) write_rank_trace(plan.options.trace_file, rows);
+  }
   return result;
 }
 
 }  // namespace
 
 RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options) {
-  const Recipe recipe = read_recipe(composed, name);
-  const Node full = full_recipe(composed, name);
+  for (const std::string& key : options.changed_keys) check_changeable(key);
+  const CheckedRecipe checked = check_recipe(composed, name);
+  const Recipe& recipe = checked.given;
   // Before processes are started. Ranks that a launcher has started look for themselves, and one of them speaks.
-  if (detect_launch().launcher == Launcher::none) require_data(recipe);
-  const auto group = make_comm_group(recipe.comm, "comm", comm_env(recipe, options.command_line));
+  const bool launched = detect_launch().launcher != Launcher::none;
+  if (!launched) require_data(recipe);
+  const auto group = make_group(recipe, options, launched);
   RunResult result;
   {
     const SignalGuard guard;
     group->run([&](Communicator& comm) {
-      RunResult own = run_rank({recipe, full, name, options, *group}, comm);
+      RunResult own = run_rank({recipe, checked.full, name, options, *group}, comm);
       if (comm.rank() == 0 || !comm.shares_memory()) result = std::move(own);
     });
   }

@@ -16,6 +16,7 @@
 #include "lmx/error.h"
 #include "lmx/train.h"
 #include "train/atomic_file.h"
+#include "train/metrics_reader.h"
 
 namespace lmx::train {
 namespace {
@@ -42,13 +43,19 @@ bool make_folder(const std::string& path) {
 Json host_json() {
   utsname system{};
   uname(&system);
-  return {{"name", system.nodename},
+  return {{"name", host_name()},
           {"system", str(system.sysname, " ", system.release)},
           {"cpu", cpu_model()},
           {"cores", sysconf(_SC_NPROCESSORS_ONLN)}};
 }
 
 }  // namespace
+
+std::string host_name() {
+  utsname system{};
+  uname(&system);
+  return system.nodename;
+}
 
 std::string create_run_directory(const std::string& wanted, const std::string& recipe) {
   if (!wanted.empty()) {
@@ -109,6 +116,22 @@ std::string json_text(const Json& json) {
 
 }  // namespace
 
+namespace {
+
+Json init_json(const InitReport& init) {
+  Json json = Json::object();
+  if (!init.path.empty()) {
+    json = {{"from", init.path}, {"sha256", init.sha256}, {"taken", init.taken}, {"partly", init.partly}};
+    json["kept"] = Json::object();
+    for (const InitReport::Kept& kept : init.kept) json["kept"][kept.name] = kept.why;
+    json["unused"] = init.unused;
+  }
+  json["frozen"] = init.frozen;
+  return json;
+}
+
+}  // namespace
+
 RunLock::RunLock(const std::string& directory) : lock_(directory + "/.lock", "[run] ") {
   if (!lock_.take_soon())
     throw UserError(str("[run] another process is training in ", directory, " (its status.json names it)"));
@@ -119,7 +142,7 @@ void write_status(const std::string& directory, const std::string& state, int64_
   Json status{{"state", state},
               {"step", step},
               {"pid", getpid()},
-              {"host", host_json()["name"]},
+              {"host", host_name()},
               {"time", local_time("%Y-%m-%dT%H:%M:%S%z")}};
   if (!reason.empty()) status["reason"] = reason;
   if (!cause.empty()) status["cause"] = cause;
@@ -132,6 +155,20 @@ bool says_running(const std::string& directory) {
   if (!fs::exists(path, error)) return false;
   const Json status = Json::parse(data::read_file(path), nullptr, false);
   return status.is_object() && status.value("state", Json()) == "running";
+}
+
+void note_lost_run(const std::string& directory, fs::file_time_type begin, const std::string& reason) {
+  try {
+    if (directory.empty() || !says_running(directory)) return;
+    if (fs::last_write_time(directory + "/status.json") < begin || FileLock::is_held(directory + "/.lock")) return;
+    write_status(directory, "failed", last_recorded_step(directory), reason);
+  } catch (const std::exception&) {  // the reason is printed, whatever comes of the note
+  }
+}
+
+std::string to_json_line(const RecipeChange& c) {
+  const Json line{{"step", c.step}, {"split", "change"}, {"key", c.key}, {"before", c.before}, {"now", c.now}};
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 void write_provenance(const std::string& directory, const Provenance& p) {
@@ -149,23 +186,60 @@ void write_provenance(const std::string& directory, const Provenance& p) {
   start["host"] = host_json();
   start["compute"] = {{"device", "cpu"}, {"isa", p.isa}, {"threads", p.threads}, {"precision", p.precision}};
   start["data"] = {{"hash", p.data_hash}, {"directory", p.data_directory}, {"source", p.data_note}};
-  for (const auto& [name, hash] : p.plugins) start["plugins"][name] = hash;
+  if (p.valid_true_perplexity) start["data"]["valid_true_perplexity"] = *p.valid_true_perplexity;
+  for (const PluginInfo& plugin : p.plugins)
+    start["plugins"][plugin.kind + "/" + plugin.name] = {
+        {"version", plugin.version}, {"path", plugin.path}, {"sha256", plugin.hash}};
   start["parameters"] = p.parameters;
   start["lr_factor"] = p.lr_factor;
+  if (!p.init.nothing()) start["init"] = init_json(p.init);
+  for (const RecipeChange& c : p.changes)
+    start["changes"].push_back({{"key", c.key}, {"before", c.before}, {"now", c.now}, {"step", c.step}});
   all["starts"].push_back(start);
   write_file_atomically(path, json_text(all));
 }
 
-std::string recorded_data_hash(const std::string& directory) {
+namespace {
+
+// Null: nothing readable is recorded.
+Json last_start(const std::string& directory) {
   const std::string path = directory + "/provenance.json";
   std::error_code error;
   if (!fs::exists(path, error)) return {};
   const Json all = Json::parse(data::read_file(path), nullptr, false);
   try {
-    return all.at("starts").back().at("data").at("hash").get<std::string>();
+    return all.at("starts").back();
   } catch (const Json::exception&) {
     return {};
   }
+}
+
+}  // namespace
+
+std::string recorded_data_hash(const std::string& directory) {
+  const Json start = last_start(directory);
+  try {
+    return start.at("data").at("hash").get<std::string>();
+  } catch (const Json::exception&) {
+    return {};
+  }
+}
+
+std::vector<std::string> changed_plugins(const std::string& directory, const std::vector<PluginInfo>& plugins) {
+  std::vector<std::string> changes;
+  const Json start = last_start(directory);
+  for (const PluginInfo& plugin : plugins) try {
+      const std::string name = plugin.kind + "/" + plugin.name;
+      const Json& before = start.at("plugins").at(name);
+      const auto hash = before.at("sha256").get<std::string>();
+      if (hash == plugin.hash) continue;
+      changes.push_back(str("the plugin ", name, " is another build than at the last start: version ",
+                            before.at("version").get<std::string>(), ", SHA-256 ", hash.substr(0, 12),
+                            " then; version ", plugin.version, ", SHA-256 ", plugin.hash.substr(0, 12), " now (",
+                            plugin.path, "); the run may continue with other numbers"));
+    } catch (const Json::exception&) {  // an older run, or one that did not load this plugin
+    }
+  return changes;
 }
 
 void save_vocabulary(const std::string& directory, const Vocabulary& vocabulary) {

@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lmx/config.h"
 #include "lmx/data.h"
 #include "lmx/file_lock.h"
+#include "lmx/plugin.h"
+#include "train/init.h"
 
 namespace lmx::train {
 
@@ -33,25 +37,47 @@ class LMX_API RunLock {
   FileLock lock_;
 };
 
+LMX_API std::string host_name();
+
 // status.json: state (running, done, paused, failed, interrupted), step, reason, cause (of a failure: diverged,
 // out_of_memory or ""), pid, host. What a script polls.
-LMX_API void write_status(const std::string& directory, const std::string& state, int64_t step, const std::string& reason,
-                          const std::string& cause = "");
+LMX_API void write_status(const std::string& directory, const std::string& state, int64_t step,
+                          const std::string& reason, const std::string& cause = "");
 
 // Whether status.json is there and says that the run is under way.
 LMX_API bool says_running(const std::string& directory);
 
+// Notes that the run in `directory` has failed, for ranks that could not: if its status.json says that it is under way,
+// was written after `begin`, and no process holds the folder any more. A disk that cannot be written changes nothing.
+LMX_API void note_lost_run(const std::string& directory, std::filesystem::file_time_type begin,
+                           const std::string& reason);
+
+// A key to which `--change` gave another value from `step` on.
+struct RecipeChange {
+  std::string key, before, now;
+  int64_t step = 0;
+};
+// As a line of metrics.jsonl: {"step":120,"split":"change","key":"optimizer.lr","before":"0.01","now":"0.001"}.
+LMX_API std::string to_json_line(const RecipeChange& change);
+
 struct Provenance {
   std::vector<std::string> command_line;
   std::string data_hash, data_directory, data_note;
-  std::vector<std::pair<std::string, std::string>> plugins;  // "model/lstm", SHA-256
+  std::optional<double> valid_true_perplexity;               // of the source on the valid split, if it is known
+  std::vector<PluginInfo> plugins;                           // those that were loaded
   std::string isa, precision;
   int threads = 0;
   double lr_factor = 1;
   int64_t parameters = 0;
+  InitReport init;
+  std::vector<RecipeChange> changes;
 };
 // provenance.json: what it took to make this run; resumed runs append to its list "starts".
 LMX_API void write_provenance(const std::string& directory, const Provenance& p);
+
+// One text for each of `plugins` that is another build than at the last start of the run: which, its version and SHA-256
+// then and now. Empty for a run that recorded none.
+LMX_API std::vector<std::string> changed_plugins(const std::string& directory, const std::vector<PluginInfo>& plugins);
 
 // The data hash that the run's last start recorded; "" where none is readable.
 LMX_API std::string recorded_data_hash(const std::string& directory);

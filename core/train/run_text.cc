@@ -25,6 +25,10 @@ TextRules text_rules(const Node& data) {
 RunText::RunText(const Recipe& recipe, const Vocabulary& vocabulary)
     : vocabulary_(vocabulary), text_(text_rules(recipe.data)), tokenizer_(text_.rules), cleaner_(text_.puri) {}
 
+std::string RunText::unit_name() const {
+  return unit() == data::Unit::byte ? "byte" : unit() == data::Unit::character ? "char" : "word";
+}
+
 std::vector<int32_t> RunText::ids_of(std::string_view text, const std::string& what) {
   std::vector<int32_t> ids;
   if (unit() == data::Unit::byte) {
@@ -42,7 +46,7 @@ std::vector<int32_t> RunText::ids_of(std::string_view text, const std::string& w
   return ids;
 }
 
-std::string_view RunText::cleaned(const std::string& text) {
+std::string_view RunText::cleaned(std::string_view text) {
   invalid_ += text_.puri && find_invalid_utf8(text) != kValidUtf8;
   return cleaner_.clean(text);
 }
@@ -96,6 +100,31 @@ std::vector<int32_t> RunText::whole(const std::string& text, const std::string& 
   if (text_.end_of_line) ids.push_back(line_end());
   if (ids.empty()) throw UserError(str(what, " is empty"));
   return ids;
+}
+
+std::vector<int32_t> RunText::line(const std::string& text, const std::string& what) {
+  if (text_.puri) return whole(text, what);  // its string begins with a line end
+  std::vector<int32_t> ids = ids_of(text, what);
+  ids.insert(ids.begin(), line_end());
+  if (text_.end_of_line) ids.push_back(line_end());
+  return ids;
+}
+
+bool RunText::append(std::string_view text, bool record, std::vector<int32_t>& ids, const std::string& what) {
+  const std::string clean(cleaned(text));
+  if (clean.empty() && (text_.puri || record)) return false;
+  const std::vector<int32_t> own = ids_of(clean, what);
+  if (unit() == data::Unit::word && own.empty()) return false;
+  ids.insert(ids.end(), own.begin(), own.end());
+  if (text_.end_of_line) ids.push_back(line_end());
+  bytes_ += static_cast<int64_t>(clean.size()) + text_.end_of_line;
+  return true;
+}
+
+int64_t RunText::unknown() const {
+  int64_t sum = 0;
+  for (const auto& [word, count] : unknown_) sum += count;
+  return sum;
 }
 
 std::string RunText::token_of(int32_t id) const {

@@ -125,7 +125,8 @@ std::vector<Entry> read_entries(const Json& header, uint64_t data_size, const st
 
 std::string make_header(const StateDict& tensors, const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  header["__metadata__"] = metadata;
+  header["__metadata__"].emplace("format", "pt");  // without it some readers of Python refuse the file
   uint64_t at = 0;
   for (const auto& [name, t] : tensors) {
     const uint64_t end = at + static_cast<uint64_t>(t.bytes());

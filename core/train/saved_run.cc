@@ -10,7 +10,9 @@
 #include "lmx/parallel.h"
 #include "lmx/plugin.h"
 #include "train/evaluate.h"
+#include "train/init.h"
 #include "train/metrics.h"
+#include "train/read_text.h"
 #include "train/resume.h"
 #include "train/run_directory.h"
 #include "train/split_bleu.h"
@@ -54,13 +56,14 @@ SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Voc
   check_vocabulary(stored.vocabulary, checkpoint, vocabulary, directory);
   check_rows(network, stored.values, vocabulary.size(), checkpoint);
   for (const ParameterSpec& spec : network.specs)
-    params.add(ctx, {spec.name, spec.shape, Init{"zeros", 0}, spec.sparse}, RandomKey());
+    params.add(ctx, {spec.name, spec.shape, Init{"zeros", 0}, spec.sparse, spec.output, spec.frozen}, RandomKey());
   load_parameters(params, stored.values, checkpoint);
   if (recipe.train.ema > 0 && !stored.averages.empty()) {
-    Ema ema(ctx, params, recipe.train.ema, recipe.train.ema_params);
+    Ema ema(params, recipe.train.ema, ema_pattern(recipe));
     ema.load(stored.averages);
     ema.swap(params);
   }
+  require_finite(parameter_values(params), checkpoint);
   step = stored.step;
 }
 
@@ -106,7 +109,10 @@ const TokenArray& split_of(const Dataset& data, const std::string& split) {
     throw UserError(
         str("[eval] there is no split '", split, "'", did_you_mean(split, names), "; there are train, valid, test"));
   if (tokens->size() < 2)
-    throw UserError(str("[eval] the ", split, " split of this run's data holds ", tokens->size(), " tokens"));
+    throw UserError(str("[eval] this run's data has no ", split, " split (it holds ", tokens->size(),
+                        " tokens); --text FILE ",
+                        "evaluates any text, --split valid what the run was validated on, and data.", split,
+                        "_fraction or data.", split, "_files give a new run one"));
   return *tokens;
 }
 
@@ -118,10 +124,10 @@ const PairArray& pairs_of(const Dataset& data, const std::string& split) {
   return pairs;
 }
 
-int64_t window_of(const Recipe& recipe) {
-  const Node full = full_component(PluginKind::batcher, recipe.batcher, "batcher");
-  const Node* length = full.find("sequence_length");
-  return length ? parse_int(length->text).value_or(35) : 35;
+// Tokens of a window, as the validations of the run had them. Pairs are scored sentence by sentence.
+int64_t window_of(const Recipe& recipe, const SavedRun& run, const Dataset& data) {
+  if (run.network.model->translates()) return 1;
+  return make_batcher(recipe, batcher_env(recipe, data, run.ctx.allocator))->sequence_length();
 }
 
 int64_t bytes_of(const Dataset& data, const std::string& split) {
@@ -187,6 +193,39 @@ WordEval words_of(const Dataset& data, const PairArray& pairs, double nats) {
   return w;
 }
 
+// Tokens of a window without the run's data: a batcher's window does not depend on the tokens that it reads.
+int64_t window_of(const Recipe& recipe, const SavedRun& run) {
+  constexpr int32_t kStrings = 1 << 10, kLength = 1 << 10;
+  Dataset any;
+  any.train = TokenArray::of(std::vector<int32_t>(static_cast<size_t>(kStrings) * kLength));
+  any.train_strings = TextStrings(TokenArray::of(std::vector<int32_t>(kStrings, kLength)));
+  BatcherEnv env = batcher_env(recipe, any, run.ctx.allocator);
+  env.global_batch = 1;
+  return make_batcher(recipe, env)->sequence_length();
+}
+
+// Any text. The run's own files are enough: its data may be gone.
+EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, const EvalOptions& options) {
+  if (options.shards > 0) throw UserError("[eval] --shards is of a split's strings; leave it out with --text");
+  const Vocabulary vocabulary = load_vocabulary(directory);
+  SavedRun run(directory, recipe, vocabulary, options.checkpoint);
+  if (run.network.model->translates())
+    throw UserError(str("[eval] ", directory,
+                        " translates: `lmx score RUN SRC TGT` gives the likelihood of any pairs, ",
+                        "`lmx translate` and `lmx bleu` the quality of its translations"));
+  RunText text(recipe, vocabulary);
+  const TokenArray tokens = read_text(text, options.text, options.field);
+  text.warn_of_losses("[eval] the text");
+  const TrainConfig& t = recipe.train;
+  const SplitPlan plan{"text", t.eval_batch, window_of(recipe, run), 0, t.eval_carry, false};
+  const SplitScore score = score_split(run.ctx, run.network, run.params, tokens, plan, {});
+  EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), text.unit_name(), {}, {}, {}, {}, {}};
+  r.unknown = text.unknown();
+  if (is_character(r.unit))
+    r.compression_ratio = 8 * static_cast<double>(text.bytes()) / (score.nats / std::numbers::ln2);
+  return r;
+}
+
 }  // namespace
 }  // namespace train
 
@@ -195,6 +234,7 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
   const Recipe recipe = recipe_of_run(directory);
   if (options.shards < 0) throw UserError(str("[eval] the number of shards must be at least 1, got ", options.shards));
   static_cast<void>(find_parameters(directory, options.checkpoint));  // its message before the data is read
+  if (!options.text.empty()) return evaluate_text(directory, recipe, options);
   const Dataset data = open_dataset(recipe.data);
   const std::string recorded = recorded_data_hash(directory);
   if (!recorded.empty() && recorded != data.hash)
@@ -203,7 +243,7 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
   static_cast<void>(split_of(data, options.split));  // its message before the model is read
   SavedRun run(directory, recipe, data.vocabulary, options.checkpoint);
   const TrainConfig& t = recipe.train;
-  const SplitPlan plan{options.split, t.eval_batch, window_of(recipe), 0, t.eval_carry, t.eval_shards};
+  const SplitPlan plan{options.split, t.eval_batch, window_of(recipe, run, data), 0, t.eval_carry, t.eval_shards};
   const SplitScore score = run.network.model->translates()
                                ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan, {})
                                : score_text(run.ctx, run.network, run.params, split_of(data, options.split),

@@ -8,6 +8,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
+#include "lmx/model_extensions.h"
 #include "lmx/plugin.h"
 #include "train/trainer.h"
 #include "train/vocabulary_mark.h"
@@ -113,6 +114,9 @@ SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& 
   network = make_network(r, data.vocabulary.size(), &data.vocabulary);
   check_model_fits_data(r, *network.model, data);
   add_parameters(ctx, params, network, r.seed);
+  InitConfig start_from = r.init;
+  if (!start.resumed.empty() && !list_checkpoints(start.resumed).empty()) start_from.from.clear();
+  init = take_parameters(start_from, network.specs, &data.vocabulary, &params);
   if (times.empty())
     costs.emplace([this, &ctx](const PairCosts::Shape3& shape, int64_t repeats) {
       return measure_pairs(ctx, network, params, data.vocabulary.size(), shape, repeats);
@@ -125,7 +129,8 @@ SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& 
   lr_factor = r.lr_rule.factor(r.batch.global, ctx.ranks);
   optimizer = make_optimizer(r.optimizer, "optimizer");
   clip = read_clip(r.clip, "clip");
-  if (r.train.ema > 0) ema.emplace(ctx, params, r.train.ema, r.train.ema_params);
+  check_patterns(r, network.specs);
+  if (r.train.ema > 0) ema.emplace(params, r.train.ema, ema_pattern(r));
   total_steps = count_steps(r, *batcher);
 }
 
@@ -146,6 +151,13 @@ Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
   sync->check_loss(*network.loss);
   if (batcher.carries_state()) carried = std::make_unique<CarriedState>(ctx, *network.model, first_sequence, sequences);
   if (!sync->servers().empty()) make_workers();
+}
+
+StepSize Session::size_of_step(int64_t step) const {
+  const StepSize said = batcher.step_size(step);
+  if (said.tokens > 0 || said.sequences > 0) return said;
+  LMX_CHECK(!sub_batches(), "a batcher of sub-batches must override step_size()");
+  return {recipe.batch.global * batcher.sequence_length(), recipe.batch.global};
 }
 
 // The shared parameters become the server's; this rank works on a copy.
@@ -193,15 +205,19 @@ TrainState pack_state(const Session& s, const Position& at) {
   if (!s.leads()) return {};
   out.model = parameter_values(s.shared->params);
   add_with_prefix(out.train, "optimizer/", s.shared->optimizer->state());
-  if (s.shared->ema) add_with_prefix(out.train, "ema/", s.shared->ema->state());
+  if (s.shared->ema) add_with_prefix(out.train, "ema/", s.shared->ema->state(s.shared->params));
   const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
   // Counts are never written as 1e+05: `best_step` names a folder.
   const auto count = [&](const std::string& name, int64_t value) { out.numbers[name] = std::to_string(value); };
   count("step", at.step);
+  count("updates", at.updates);
+  count("counted.steps", at.counted_steps);
+  count("counted.tokens", at.counted_tokens);
   count("evaluated", at.evaluated);
   put("valid_ppl", at.valid_ppl);
   put("best_ppl", at.best_ppl);
   count("best_step", at.best_step);
+  count("no_better", at.no_better);
   put("lr_scale", at.lr_scale);
   count("skipped_in_a_row", at.skipped_in_a_row);
   put("valid_nll", at.valid_nll);
@@ -218,15 +234,17 @@ TrainState pack_state(const Session& s, const Position& at) {
   count("window.positions", at.window.positions);
   count("window.padded", at.window.padded);
   count("window.overflows", at.window.overflows);
+  for (const auto& [name, sum] : at.window.terms) put("window.terms." + name, sum);
   for (const auto& [name, rows] : at.window.rows) count("window.rows." + name, rows);
   for (const auto& [name, n] : at.window.overflowed) count("window.overflowed." + name, n);
+  count("records", at.records);
   put_mark(out.numbers, mark_of(s.data.vocabulary));
   const std::vector<double> schedule = s.schedule->state();
   for (size_t i = 0; i < schedule.size(); ++i) put(str("schedule.", i), schedule[i]);
   return out;
 }
 
-Position unpack_state(Session& s, const TrainState& state, const std::string& from) {
+Position unpack_state(Session& s, const TrainState& state, const std::string& from, bool same_batch) {
   s.comm.once<int>([&] {
     load_parameters(s.shared->params, state.model, from);
     s.shared->optimizer->load(s.ctx, s.params, with_prefix(state.train, "optimizer/"));
@@ -234,14 +252,19 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
     return 0;
   });
   s.sync->load(s.ctx, state.ranks);
-  if (s.carried) s.carried->load(with_prefix(state.train, "carried/"), s.recipe.batch.global, from);
+  if (s.carried && same_batch) s.carried->load(with_prefix(state.train, "carried/"), s.recipe.batch.global, from);
   const Numbers n(state.numbers, from);
   Position at;
   at.step = n.integer("step");
+  // A checkpoint of version 0.1.0 has counted steps as updates, and tokens were counted again after a resume.
+  at.updates = n.has("updates") ? n.integer("updates") : at.step;
+  at.counted_steps = n.has("counted.steps") ? n.integer("counted.steps") : 0;
+  at.counted_tokens = n.has("counted.tokens") ? n.integer("counted.tokens") : 0;
   at.evaluated = n.integer("evaluated");
   at.valid_ppl = n.real("valid_ppl");
   at.best_ppl = n.real("best_ppl");
   at.best_step = n.integer("best_step");
+  at.no_better = n.has("no_better") ? n.integer("no_better") : 0;  // a checkpoint from before stop.patience
   at.lr_scale = n.real("lr_scale");
   at.skipped_in_a_row = n.integer("skipped_in_a_row");
   at.window.nats = n.real("window.nats");
@@ -255,6 +278,10 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   at.window.overflows = n.integer("window.overflows");
   at.loss_scale = {n.real("loss_scale.scale"), n.integer("loss_scale.good"), n.integer("loss_scale.last_overflow"),
                    n.integer("loss_scale.overflows"), {}};
+  at.records = n.has("records") ? n.integer("records") : -1;
+  at.open = open_window(windows_of(state.numbers, s.comm.rank(), s.comm.size()), from);
+  for (const std::string& name : loss_terms(*s.network.model))
+    if (n.has("window.terms." + name)) at.window.terms[name] = n.real("window.terms." + name);
   n.by_name("window.rows.", at.window.rows);
   n.by_name("window.overflowed.", at.window.overflowed);
   n.by_name("loss_scale.census.", at.loss_scale.census);

@@ -1,6 +1,7 @@
 #include "train/signals.h"
 
 #include <atomic>
+#include <cstring>
 
 namespace lmx::train {
 namespace {
@@ -13,25 +14,41 @@ extern "C" void note_signal(int signal) {
   g_received = signal;
 }
 
+struct Handled {
+  int signal;
+  bool once;  // the next one has its default effect
+};
+constexpr std::array<Handled, 5> kHandled{
+    {{SIGINT, true}, {SIGTERM, true}, {SIGHUP, false}, {SIGUSR1, false}, {SIGUSR2, false}}};
+
 }  // namespace
 
 SignalGuard::SignalGuard() {
   g_received = 0;
-  struct sigaction action {};
-  action.sa_handler = note_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, &before_int_);
-  sigaction(SIGTERM, &action, &before_term_);
+  for (size_t i = 0; i < kHandled.size(); ++i) {
+    const auto [signal, once] = kHandled[i];
+    struct sigaction action {};
+    action.sa_handler = note_signal;
+    action.sa_flags = once ? static_cast<int>(SA_RESETHAND | SA_RESTART) : SA_RESTART;
+    sigemptyset(&action.sa_mask);
+    sigaction(signal, nullptr, &before_[i]);
+    if (signal != SIGHUP || before_[i].sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
+  }
 }
 
 SignalGuard::~SignalGuard() {
-  sigaction(SIGINT, &before_int_, nullptr);
-  sigaction(SIGTERM, &before_term_, nullptr);
+  for (size_t i = 0; i < kHandled.size(); ++i) sigaction(kHandled[i].signal, &before_[i], nullptr);
 }
 
 int SignalGuard::received() {
-  return g_received;
+  const int signal = g_received;
+  return signal == 0 || signal == SIGINT ? signal : SIGTERM;
+}
+
+std::string SignalGuard::name(int otherwise) {
+  const int own = g_received;
+  const char* abbreviation = sigabbrev_np(own != 0 ? own : otherwise);
+  return std::string("SIG") + (abbreviation ? abbreviation : "?");
 }
 
 }  // namespace lmx::train

@@ -1,14 +1,18 @@
-// SIGINT and SIGTERM while a run trains: a flag that the loop reads between steps.
+// Signals that end a run early, while it trains: a flag that the loop reads between steps.
 #pragma once
 
+#include <array>
 #include <csignal>
+#include <string>
 
 #include "lmx/api.h"
 
 namespace lmx::train {
 
-// Installs the handlers for its lifetime. The second signal of a kind ends the process at once, as without lmx.
-// One at a time in a process.
+// Installs the handlers for its lifetime. SIGINT and SIGTERM stop the run; so do SIGHUP (a closed terminal), SIGUSR1
+// and SIGUSR2 (what Slurm's --signal sends before a job's time is up), which count as SIGTERM. The second SIGINT or
+// SIGTERM ends the process at once, as without lmx; the others may come several times. A SIGHUP that is ignored already
+// (nohup) stays ignored. One guard at a time in a process.
 class LMX_API SignalGuard {
  public:
   SignalGuard();
@@ -16,10 +20,11 @@ class LMX_API SignalGuard {
   SignalGuard(const SignalGuard&) = delete;
   SignalGuard& operator=(const SignalGuard&) = delete;
   static int received();  // SIGINT, SIGTERM, or 0
+  // The name of the signal that this process received; of `otherwise`, another rank's, if it received none.
+  static std::string name(int otherwise);
 
  private:
-  struct sigaction before_int_ {
-  }, before_term_{};
+  std::array<struct sigaction, 5> before_{};
 };
 
 }  // namespace lmx::train

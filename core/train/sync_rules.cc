@@ -2,89 +2,25 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <numeric>
-#include <regex>
 #include <set>
 #include <utility>
 
 #include "config/messages.h"
 #include "lmx/error.h"
+#include "lmx/param_pattern.h"
 #include "lmx/param_server.h"
 #include "lmx/plugin.h"
-#include "lmx/row_sync.h"
 #include "lmx/sync.h"
 #include "train/unit_queue.h"
 
 namespace lmx {
 
-SyncStrategy::~SyncStrategy() = default;
-std::vector<std::vector<std::string>> SyncStrategy::units(const std::vector<ParameterSpec>& params) const {
-  std::vector<std::vector<std::string>> alone;
-  for (const ParameterSpec& spec : params) alone.push_back({spec.name});
-  return alone;
-}
-void SyncStrategy::begin_step(Context&, std::span<const Batch>, StepPlan&) {}
-const std::vector<int32_t>* SyncStrategy::selected_rows(const std::string&) const {
-  return nullptr;
-}
-bool SyncStrategy::plans_rows(const std::string&) const {
-  return false;
-}
-bool SyncStrategy::owns_update(const Var&) const {
-  return false;
-}
-void SyncStrategy::after_step(Context&) {}
-void SyncStrategy::discard() {}
-void SyncStrategy::rescale(double) {}
-bool SyncStrategy::replicated() const {
-  return true;
-}
-StateDict SyncStrategy::state() const {
-  return {};
-}
-void SyncStrategy::load(Context&, const std::vector<StateDict>& ranks) {
-  for (const StateDict& state : ranks)
-    if (!state.empty())
-      throw UserError(
-          str("[sync] the checkpoint has a state '", state.begin()->first, "', which this strategy does not keep"));
-}
-void SyncStrategy::plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const {
-  const int64_t height = spec.shape[0], width = row_width(spec.shape);
-  if (!spec.sparse) return unit.dense.push_back({height, width});
-  const auto each = [&](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(unit.ranks), n); };
-  unit.sparse.push_back({height, width, each(touched.raw), each(touched.own), touched.all, {}});
-}
-KeptBytes SyncStrategy::kept_bytes(const Traffic& t) const {
-  KeptBytes kept;
-  for (const Traffic::Dense& d : t.dense)
-    kept.sums += 4 * d.width * (d.owned.empty() ? d.rows : std::accumulate(d.owned.begin(), d.owned.end(), int64_t{0}));
-  for (const Traffic::Sparse& s : t.sparse) kept.sums += 4 * s.union_rows * s.width;
-  return kept;
-}
-std::string SyncStrategy::describe(int) const {
-  return {};
-}
-std::vector<std::pair<std::string, double>> SyncStrategy::take_values() {
-  return {};
-}
-std::string SyncStrategy::summary() const {
-  return {};
-}
-CandidateKey SyncStrategy::candidate_key() const {
-  return CandidateKey::left;
-}
-ServerStrategy* SyncStrategy::server() {
-  return nullptr;
-}
-std::map<std::string, CodecHealth> SyncStrategy::take_health() {
-  return {};
-}
-
 namespace {
 
 struct Rule {
   std::string name, path;
-  std::string params, strategy;
+  ParamPattern params;
+  std::string strategy;
   Node config;  // what the strategy reads: the rule without its params, `strategy` as `name`
 };
 
@@ -96,21 +32,32 @@ std::string text_of(const Node& rule, const char* key, const std::string& path) 
   return node->text;
 }
 
+// Names become parts of record keys and of a checkpoint's tensor names.
+void check_name(const std::string& name, const Node& rule, const std::string& path) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  const auto part = [&](char c) { return letter(c) || (c >= '0' && c <= '9'); };
+  if (!name.empty() && letter(name[0]) && std::all_of(name.begin(), name.end(), part)) return;
+  throw UserError(str(config::at(config::key_place(rule), path), "'", name,
+                      "' is no name of a rule; a name has letters, digits and _, and begins with no digit"));
+}
+
 std::vector<Rule> read_rules(const Node& sync, const std::string& path) {
   if (sync.kind != Node::Kind::map || sync.entries.empty())
     throw UserError(str(config::at(sync.mark, path),
                         "expected rules by name, such as {rest: {params: \".*\", strategy: allreduce}}"));
   std::vector<Rule> rules;
   for (const auto& [name, node] : sync.entries) {
-    Rule rule{name, config::join_path(path, name), {}, {}, node};
+    check_name(name, node, path);
+    const std::string rule_path = config::join_path(path, name);
     if (node.kind != Node::Kind::map)
       throw UserError(
-          str(config::at(node.mark, rule.path), "expected a rule, such as {params: \".*\", strategy: allreduce}"));
+          str(config::at(node.mark, rule_path), "expected a rule, such as {params: \".*\", strategy: allreduce}"));
     if (const Node* wrong = node.find("name"))
       throw UserError(
-          str(config::at(config::key_place(*wrong)), "unknown key ", rule.path, ".name (did you mean 'strategy'?)"));
-    rule.params = text_of(node, "params", rule.path);
-    rule.strategy = text_of(node, "strategy", rule.path);
+          str(config::at(config::key_place(*wrong)), "unknown key ", rule_path, ".name (did you mean 'strategy'?)"));
+    const std::string params = text_of(node, "params", rule_path), strategy = text_of(node, "strategy", rule_path);
+    const std::string place = "[sync] " + config::at(node.find("params")->mark, rule_path + ".params");
+    Rule rule{name, rule_path, ParamPattern(params, place), strategy, node};
     const Mark mark = node.find("strategy")->mark;
     rule.config.erase("params");
     rule.config.erase("strategy");
@@ -118,14 +65,6 @@ std::vector<Rule> read_rules(const Node& sync, const std::string& path) {
     rules.push_back(std::move(rule));
   }
   return rules;
-}
-
-std::regex pattern_of(const Rule& rule) {
-  try {
-    return std::regex(rule.params);
-  } catch (const std::regex_error& e) {
-    throw UserError(str("[sync] ", rule.path, ".params: '", rule.params, "' is no regular expression: ", e.what()));
-  }
 }
 
 // How the ranks of each rule go; the same for all of them.
@@ -141,7 +80,17 @@ void check_pace(const Rule& rule, const std::string& pace, const Rule& first, co
                       pace, ", and in ", first.path, ' ', expected));
 }
 
-using Named = std::pair<std::string, std::unique_ptr<SyncStrategy>>;
+// The strategy of a rule, and its plugin for what goes wrong in it.
+struct Named {
+  std::string first;
+  std::unique_ptr<SyncStrategy> second;
+  const PluginInfo* plugin;
+
+  template <class Body>
+  auto call(const char* function, Body&& body) const {
+    return in_plugin(*plugin, function, [&] { return body(*second); });
+  }
+};
 
 // A rank draws one set of candidates, so one rule says with which key.
 void check_candidate_keys(const std::vector<Named>& strategies, const std::string& path) {
@@ -177,16 +126,15 @@ std::string taken_by(const Rule& rule, const std::vector<const Rule*>& takers) {
   return str(
       who,
       ", and inherited rules stand before one's own. Choose a group with the rules that are wanted (sync=NAME), or "
-      "leave the inherited ones out, by `- override sync: null` in the defaults list or ~sync on the command "
+      "leave the inherited ones out, by `- override sync: null` in the defaults list or '~sync' on the command "
       "line, and give all rules");
 }
 
 // A tied table has the name of the model's parameter.
-std::string tied_table(const Rule& rule, const std::regex& pattern, const std::vector<ParameterSpec>& params,
+std::string tied_table(const Rule& rule, const std::vector<ParameterSpec>& params,
                        const std::map<std::string, const Rule*>& takers) {
   const auto tied = std::find_if(params.begin(), params.end(), [](const ParameterSpec& spec) { return spec.output; });
-  if (tied == params.end() || tied->name.starts_with("softmax.") || !std::regex_search("softmax.weight", pattern))
-    return "";
+  if (tied == params.end() || tied->name.starts_with("softmax.") || !rule.params.matches("softmax.weight")) return "";
   const auto taker = takers.find(tied->name);
   const std::string why = str(": the output layer's table is ", tied->name, " (tied)");
   if (taker == takers.end()) return str(why, "; write params: '^", tied->name, "'");
@@ -194,15 +142,14 @@ std::string tied_table(const Rule& rule, const std::regex& pattern, const std::v
              taker->second->path, " its strategy if that is wanted");
 }
 
-[[noreturn]] void fail_empty(const Rule& rule, const std::regex& pattern, const std::vector<ParameterSpec>& params,
+[[noreturn]] void fail_empty(const Rule& rule, const std::vector<ParameterSpec>& params,
                              const std::map<std::string, const Rule*>& takers) {
   std::vector<const Rule*> took;
   for (const ParameterSpec& spec : params)
-    if (std::regex_search(spec.name, pattern)) took.push_back(takers.at(spec.name));
-  const std::string start =
-      str("[sync] ", config::at(rule.config.mark, rule.path + ".params"), "'", rule.params, "' matches no parameter");
+    if (rule.params.matches(spec.name)) took.push_back(takers.at(spec.name));
+  const std::string start = str(rule.params.place(), "'", rule.params.text(), "' matches no parameter");
   if (!took.empty()) throw UserError(start + taken_by(rule, took));
-  throw UserError(str(start, tied_table(rule, pattern, params, takers), "; there are: ", list_of(params)));
+  throw UserError(str(start, tied_table(rule, params, takers), "; there are: ", list_of(params)));
 }
 
 }  // namespace
@@ -210,11 +157,12 @@ std::string tied_table(const Rule& rule, const std::regex& pattern, const std::v
 struct SyncRules::Impl {
   struct Unit {
     SyncStrategy* strategy;
+    const PluginInfo* plugin;
     std::vector<std::string> names;
     size_t missing = 0;  // gradients of this step that are not complete yet
   };
 
-  void add_units(SyncStrategy& strategy, const std::vector<ParameterSpec>& specs);
+  void add_units(const Named& rule, const std::vector<ParameterSpec>& specs);
   void order_units(const std::vector<ParameterSpec>& all);
   void post_ready();
 
@@ -226,7 +174,7 @@ struct SyncRules::Impl {
   size_t next = 0;  // the first unit that was not posted in this step
   int ranks = 1;
   std::string path;  // of `sync` in the recipe
-  Context ctx;  // of the step, as units see it
+  Context ctx;       // of the step, as units see it
   ParameterStore* params = nullptr;
   std::vector<UnitTime> timeline;               // as units
   std::chrono::steady_clock::time_point start;  // of the step
@@ -237,13 +185,14 @@ struct SyncRules::Impl {
 };
 
 // Backward finishes parameters in about the reverse order of their declaration.
-void SyncRules::Impl::add_units(SyncStrategy& strategy, const std::vector<ParameterSpec>& specs) {
+void SyncRules::Impl::add_units(const Named& rule, const std::vector<ParameterSpec>& specs) {
   std::set<std::string> left;
   for (const ParameterSpec& spec : specs) left.insert(spec.name);
-  for (std::vector<std::string>& names : strategy.units({specs.rbegin(), specs.rend()})) {
+  const auto found = rule.call("units()", [&](SyncStrategy& s) { return s.units({specs.rbegin(), specs.rend()}); });
+  for (const std::vector<std::string>& names : found) {
     for (const std::string& name : names)
       LMX_CHECK(left.erase(name) == 1, "a strategy's units hold '", name, "', not its own or twice");
-    units.push_back({&strategy, std::move(names)});
+    units.push_back({rule.second.get(), rule.plugin, names});
   }
   LMX_CHECK(left.empty(), "a strategy's units leave out '", *left.begin(), "'");
 }
@@ -275,7 +224,7 @@ void SyncRules::Impl::travel(size_t i) {
   std::vector<Var> vars;
   for (const std::string& name : units[i].names) vars.push_back(params->at(name));
   const size_t entered = ctx.comm->ledger().size();
-  units[i].strategy->reduce(ctx, vars);
+  in_plugin(*units[i].plugin, "reduce()", [&] { units[i].strategy->reduce(ctx, vars); });
   for (size_t e = entered; e < ctx.comm->ledger().size(); ++e) {
     time.sent += ctx.comm->ledger()[e].sent;
     time.received += ctx.comm->ledger()[e].received;
@@ -292,19 +241,22 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vecto
   std::map<std::string, const Rule*> takers;  // by parameter
   const std::vector<Rule> rules = read_rules(sync, path);
   for (const Rule& rule : rules) {
-    const std::regex pattern = pattern_of(rule);
     SyncEnv env{rule.name, {}, rank, ranks, key.fold(rule.name)};
     std::vector<ParameterSpec> others;
-    for (const ParameterSpec& spec : left)
-      (std::regex_search(spec.name, pattern) ? env.params : others).push_back(spec);
-    if (env.params.empty()) fail_empty(rule, pattern, params, takers);
+    for (const ParameterSpec& spec : left) (rule.params.matches(spec.name) ? env.params : others).push_back(spec);
+    if (env.params.empty()) fail_empty(rule, params, takers);
     for (const ParameterSpec& spec : env.params) takers[spec.name] = &rule;
+    std::erase_if(env.params, [](const ParameterSpec& spec) { return spec.frozen; });
+    if (env.params.empty()) {  // all that the rule serves is frozen: there is nothing to exchange
+      left = std::move(others);
+      continue;
+    }
     const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, rule.config, rule.path);
-    auto strategy = create<SyncFactory>(plugin, rule.config, rule.path, env);
-    for (const ParameterSpec& spec : env.params) impl_->by_param[spec.name] = strategy.get();
-    impl_->add_units(*strategy, env.params);
-    if (ServerStrategy* server = strategy->server()) impl_->servers.push_back(server);
-    impl_->strategies.emplace_back(rule.name, std::move(strategy));
+    Named& named = impl_->strategies.emplace_back(
+        Named{rule.name, create<SyncFactory>(plugin, rule.config, rule.path, env), &plugin});
+    for (const ParameterSpec& spec : env.params) impl_->by_param[spec.name] = named.second.get();
+    impl_->add_units(named, env.params);
+    if (ServerStrategy* server = named.second->server()) impl_->servers.push_back(server);
     left = std::move(others);
   }
   check_candidate_keys(impl_->strategies, path);
@@ -318,7 +270,8 @@ SyncRules::~SyncRules() = default;
 
 void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan) {
   if (!impl_->queue && impl_->servers.empty()) impl_->queue = std::make_unique<train::UnitQueue>(ctx.comm->overlaps());
-  for (auto& [name, s] : impl_->strategies) s->begin_step(ctx, share, plan);
+  for (const Named& rule : impl_->strategies)
+    rule.call("begin_step()", [&](SyncStrategy& s) { s.begin_step(ctx, share, plan); });
   impl_->ctx = ctx;
   impl_->ctx.tape = nullptr;
   impl_->params = &params;
@@ -345,19 +298,20 @@ void SyncRules::finish() {
 }
 
 bool SyncRules::owns_update(const Var& param) const {
+  if (!param.requires_grad()) return false;  // frozen: no rule serves it
   return impl_->by_param.at(param.name())->owns_update(param);
 }
 
 void SyncRules::after_step(Context& ctx) {
-  for (auto& [name, s] : impl_->strategies) s->after_step(ctx);
+  for (const Named& rule : impl_->strategies) rule.call("after_step()", [&](SyncStrategy& s) { s.after_step(ctx); });
 }
 
 void SyncRules::discard() {
-  for (auto& [name, s] : impl_->strategies) s->discard();
+  for (const Named& rule : impl_->strategies) rule.call("discard()", [](SyncStrategy& s) { s.discard(); });
 }
 
 void SyncRules::rescale(double factor) {
-  for (auto& [name, s] : impl_->strategies) s->rescale(factor);
+  for (const Named& rule : impl_->strategies) rule.call("rescale()", [&](SyncStrategy& s) { s.rescale(factor); });
 }
 
 std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
@@ -377,23 +331,31 @@ std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
 
 bool SyncRules::replicated() const {
   return std::all_of(impl_->strategies.begin(), impl_->strategies.end(),
-                     [](const auto& entry) { return entry.second->replicated(); });
+                     [](const Named& rule) { return rule.second->replicated(); });
+}
+
+int64_t SyncRules::candidate_sets() const {
+  int64_t sets = 1;
+  for (const Named& rule : impl_->strategies) sets = std::max(sets, rule.second->candidate_sets(impl_->ranks));
+  return sets;
 }
 
 StateDict SyncRules::state() const {
   StateDict all;
-  for (const auto& [name, s] : impl_->strategies)
-    for (const auto& [key, t] : s->state()) all.emplace(str(name, "/", key), t);
+  for (const Named& rule : impl_->strategies)
+    for (const auto& [key, t] : rule.call("state()", [](SyncStrategy& s) { return s.state(); }))
+      all.emplace(str(rule.first, "/", key), t);
   return all;
 }
 
 void SyncRules::load(Context& ctx, const std::vector<StateDict>& ranks) {
-  for (auto& [name, s] : impl_->strategies) {
+  for (const Named& rule : impl_->strategies) {
+    const std::string& name = rule.first;
     std::vector<StateDict> own(ranks.size());
     for (size_t r = 0; r < ranks.size(); ++r)
       for (const auto& [key, t] : ranks[r])
         if (key.starts_with(name + "/")) own[r].emplace(key.substr(name.size() + 1), t);
-    s->load(ctx, own);
+    rule.call("load()", [&](SyncStrategy& s) { s.load(ctx, own); });
   }
 }
 
@@ -407,27 +369,27 @@ CommTimes SyncRules::take_times() {
 
 std::map<std::string, CodecHealth> SyncRules::take_health() {
   std::map<std::string, CodecHealth> all;
-  for (auto& [name, s] : impl_->strategies) all.merge(s->take_health());
+  for (const Named& rule : impl_->strategies) all.merge(rule.second->take_health());
   return all;
 }
 
 std::vector<std::pair<std::string, double>> SyncRules::take_values() {
   std::vector<std::pair<std::string, double>> all;
-  for (auto& [name, s] : impl_->strategies)
+  for (const auto& [name, s, plugin] : impl_->strategies)
     for (const auto& [key, value] : s->take_values()) all.emplace_back(str(name, '/', key), value);
   return all;
 }
 
 std::vector<std::string> SyncRules::describe(int ranks) const {
   std::vector<std::string> lines;
-  for (const auto& [name, s] : impl_->strategies)
+  for (const auto& [name, s, plugin] : impl_->strategies)
     if (const std::string text = s->describe(ranks); !text.empty()) lines.push_back(str("sync.", name, ": ", text));
   return lines;
 }
 
 std::vector<std::string> SyncRules::summary() const {
   std::vector<std::string> lines;
-  for (const auto& [name, s] : impl_->strategies)
+  for (const auto& [name, s, plugin] : impl_->strategies)
     if (const std::string text = s->summary(); !text.empty()) lines.push_back(str("sync.", name, ": ", text));
   return lines;
 }
@@ -435,12 +397,12 @@ std::vector<std::string> SyncRules::summary() const {
 void SyncRules::check_loss(const Loss& loss) const {
   for (const ParameterSpec& spec : loss.parameters()) {
     const auto serving = impl_->by_param.find(spec.name);
-    for (const auto& [name, s] : impl_->strategies)
+    for (const auto& [name, s, plugin] : impl_->strategies)
       if (serving != impl_->by_param.end() && serving->second == s.get() && s->plans_rows(spec.name))
         loss.check_planned(str(impl_->path, '.', name));
   }
   if (loss.draws_candidates()) return;
-  for (const auto& [name, s] : impl_->strategies)
+  for (const auto& [name, s, plugin] : impl_->strategies)
     if (s->candidate_key() == CandidateKey::needed)
       throw UserError(
           str("[sync] sync.", name,
@@ -457,14 +419,13 @@ Node SyncRules::full_config(const Node& sync, const std::string& path) {
   const std::vector<Rule> rules = read_rules(sync, path);
   std::string expected;
   for (const Rule& rule : rules) {
-    pattern_of(rule);
     Node full = full_component(PluginKind::sync, rule.config, rule.path);
     const std::string pace =
         Registry::instance().find(PluginKind::sync, rule.config, rule.path).descriptor->pace(rule.config, rule.path);
     if (&rule == &rules.front()) expected = pace;
     check_pace(rule, pace, rules.front(), expected);
     Node& out = all.set(rule.name, Node::map());
-    out.set("params", Node::string(rule.params));
+    out.set("params", Node::string(rule.params.text()));
     out.set("strategy", Node::string(rule.strategy));
     for (auto& [key, value] : full.entries)
       if (key != "name") out.set(key, std::move(value));

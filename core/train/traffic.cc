@@ -16,34 +16,38 @@ constexpr const char* kAllTraffic = "";  // a rule's name is never empty
 
 }  // namespace
 
+void TrafficSum::add(const TrafficSum& other) {
+  calls += other.calls;
+  sent += other.sent;
+  received += other.received;
+  seconds += other.seconds;
+}
+
 void TrafficCounter::add(const std::vector<LedgerEntry>& entries) {
-  for (const LedgerEntry& e : entries) {
-    if (e.step != last_step_) ++steps_;
-    last_step_ = e.step;
-    for (TrafficTable* table : {&window_, &total_}) {
-      TrafficSum& sum = (*table)[{e.group, e.collective}];
-      ++sum.calls;
-      sum.sent += e.sent;
-      sum.received += e.received;
-      sum.seconds += e.seconds;
-    }
-  }
+  for (const LedgerEntry& e : entries) window_[{e.group, e.collective}].add({1, e.sent, e.received, e.seconds});
+}
+
+void TrafficCounter::record(const TrafficTable& table, int64_t steps) {
+  for (const auto& [key, sum] : table) recorded_[key].add(sum);
+  recorded_steps_ += steps;
 }
 
 std::string TrafficCounter::to_json() const {
   nlohmann::json table = nlohmann::json::array();
-  for (const auto& [key, sum] : total_) table.push_back({key.first, key.second, sum.calls, sum.sent, sum.received});
-  return nlohmann::json{{"steps", steps_}, {"table", table}}.dump();
+  for (const auto& [key, sum] : recorded_) table.push_back({key.first, key.second, sum.calls, sum.sent, sum.received});
+  return nlohmann::json{{"steps", recorded_steps_}, {"table", table}}.dump();
 }
 
 TrafficSum sum_of(const TrafficTable& table) {
   TrafficSum all;
-  for (const auto& [key, sum] : table) {
-    all.calls += sum.calls;
-    all.sent += sum.sent;
-    all.received += sum.received;
-    all.seconds += sum.seconds;
-  }
+  for (const auto& [key, sum] : table) all.add(sum);
+  return all;
+}
+
+TrafficSum sum_of_steps(const TrafficTable& table) {
+  TrafficSum all;
+  for (const auto& [key, sum] : table)
+    if (key.first != "checkpoint") all.add(sum);
   return all;
 }
 

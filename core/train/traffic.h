@@ -16,6 +16,7 @@ namespace lmx::train {
 struct TrafficSum {
   int64_t calls = 0, sent = 0, received = 0;
   double seconds = 0;
+  void add(const TrafficSum& other);
 };
 using TrafficTable = std::map<std::pair<std::string, std::string>, TrafficSum>;  // by group and collective
 
@@ -23,15 +24,17 @@ class LMX_API TrafficCounter {
  public:
   void add(const std::vector<LedgerEntry>& entries);
   const TrafficTable& window() const { return window_; }  // since the last next_window()
-  const TrafficTable& total() const { return total_; }
-  int64_t steps() const { return steps_; }  // in which anything was entered
   void next_window() { window_.clear(); }
-  // total() and steps(), for other ranks to read.
+  // Counts a table that has become a record of `steps` steps. A run's end and `lmx report` print sums of the same
+  // records, so that they agree; traffic after the last record (the last validation and checkpoint) is in neither.
+  void record(const TrafficTable& table, int64_t steps);
+  const TrafficTable& recorded() const { return recorded_; }
+  // recorded() and its steps, for other ranks to read.
   std::string to_json() const;
 
  private:
-  TrafficTable window_, total_;
-  int64_t steps_ = 0, last_step_ = -1;
+  TrafficTable window_, recorded_;
+  int64_t recorded_steps_ = 0;
 };
 
 // One record a rank, split "rank": {"step":50,"split":"rank","rank":3,"comm/tables/all_gather/sent_bytes":...,
@@ -43,6 +46,8 @@ LMX_API std::map<std::string, CodecHealth> health_of(const std::vector<std::stri
 
 // Sum of sent and received over a table.
 LMX_API TrafficSum sum_of(const TrafficTable& table);
+// The same without what checkpoints took, so that when a run saves does not change what its steps are said to send.
+LMX_API TrafficSum sum_of_steps(const TrafficTable& table);
 
 // Seconds of a worker of parameter servers in which it pulled, pushed or waited for its turn.
 double seconds_at_servers(const TrafficTable& table);

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <csignal>
 #include <numbers>
 #include <thread>
 
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
+#include "lmx/model_extensions.h"
 #include "train/signals.h"
 
 namespace lmx::train {
@@ -23,14 +23,31 @@ Trainer::Trainer(Session& session, std::string directory, const Position& at, in
       at_(at),
       scaling_(s_.recipe.loss_scale, s_.recipe.precision),
       stop_rule_(s_.recipe.stop.when),
+      term_names_(loss_terms(*s_.network.model)),
       until_(until) {
   if (at_.loss_scale.scale == 0) at_.loss_scale = scaling_.start();
-  if (s_.leads()) metrics_.emplace(directory_ + "/metrics.jsonl", at.step, at.evaluated == at.step);
+  if (s_.leads()) open_metrics();
   if (s_.leads() && s_.recipe.run.tensorboard) events_.emplace(directory_, at.step);
   if (at.step > 0) saved_ = at.step;
   reached_ = at.step;
   s_.ctx.tape = &tape_;
   pace_.total_steps = s_.shared->total_steps;
+  s_.comm.clear_ledger();  // making the session is no part of a step
+}
+
+// A kill leaves at most half a line, after the checkpoint's step. Anything else is damage, of which the run warns.
+void Trainer::open_metrics() {
+  const std::string path = directory_ + "/metrics.jsonl";
+  metrics_.emplace(path, at_.step, at_.evaluated == at_.step);
+  const KeptLines& kept = metrics_->kept();
+  if (!kept.damaged.empty())
+    log_warn(str("[metrics] ", path, ":", kept.damaged.front(), ": ",
+                 kept.damaged.size() == 1 ? "this line is" : str("this and ", kept.damaged.size() - 1, " more lines are"),
+                 " damaged and left out"));
+  if (at_.records > kept.train)
+    log_warn(str("[metrics] ", path, " lacks ", at_.records - kept.train, " of ", at_.records,
+                 " records of the training up to step ", at_.step));
+  at_.records = kept.train;
 }
 
 int Trainer::run() {
@@ -53,7 +70,9 @@ void Trainer::run_in_step() {
     const StepPlan plan = begin_step(share, at_.step);
     const StepLoss own = forward_backward(share, plan);
     s_.sync->finish();
-    update(agree(own));
+    const StepLoss all = agree(own);
+    check_size(all, at_.step);
+    update(all);
     ++at_.step;
     pause();
     count_traffic();
@@ -108,17 +127,19 @@ void Trainer::validate() {
   at_.evaluated = at_.step;
   at_.valid_ppl = score.ppl();
   at_.valid_nll = score.nll();
+  ++at_.no_better;
   if (at_.best_step < 0 || std::isnan(at_.best_ppl) || score.ppl() < at_.best_ppl) {
     at_.best_ppl = score.ppl();
     at_.best_step = at_.step;
+    at_.no_better = 0;
   }
   s_.schedule->validated(score.ppl());
   tell(score);
   check_target();
 }
 
-// How a run that pauses stands. Nothing of it stays: the schedule and `best` hear of validations that are due alone, and
-// the record is removed when the run goes on.
+// How a run that pauses stands. Nothing of it stays: the schedule and `best` hear of validations that are due alone,
+// and the record is removed when the run goes on.
 void Trainer::look() {
   if (at_.evaluated == at_.step) return;
   const Span span(s_.ctx.tracer, "validate");
@@ -128,6 +149,7 @@ void Trainer::look() {
     return;
   }
   paused_ppl_ = score.ppl();
+  paused_nll_ = score.nll();
   tell(score);
 }
 
@@ -151,11 +173,18 @@ void Trainer::tell(const SplitScore& score) {
 }
 
 void Trainer::check_target() {
-  if (!stop_rule_.met(at_.valid_nll)) return;
-  stopped_ = stop_rule_.describe(at_.valid_nll);
+  const int64_t patience = s_.recipe.stop.patience;
+  reached_target_ = stop_rule_.met(at_.valid_nll);
+  if (reached_target_)
+    stopped_ = stop_rule_.describe(at_.valid_nll);
+  else if (patience > 0 && at_.no_better >= patience)
+    stopped_ = str(at_.no_better, at_.no_better == 1 ? " validation" : " validations in a row", " above valid.ppl ",
+                   at_.best_ppl, " of step ", at_.best_step);
+  else
+    return;
   if (s_.leads())
-    log_info(str("stop.when: ", stopped_, " after step ", at_.step, ", ", duration_text(at_.seconds),
-                 " of training (validation and saving not counted)"));
+    log_info(str(reached_target_ ? "stop.when: " : "stop.patience: ", stopped_, " after step ", at_.step, ", ",
+                 duration_text(at_.seconds), " of training (validation and saving not counted)"));
 }
 
 bool Trainer::log_due(int64_t step) const {
@@ -177,7 +206,15 @@ bool Trainer::checkpoint_due() const {
 // A file of its own holds what only one rank has, where any rank has something.
 void Trainer::save() {
   const Span span(s_.ctx.tracer, "checkpoint");
-  const TrainState state = pack_state(s_, at_);
+  count_traffic();
+  fold_window();
+  static_cast<void>(tokens_until(at_.step));  // a resumed run may have another batch from here on
+  TrainState state = pack_state(s_, at_);
+  {
+    const std::vector<std::string> windows = s_.comm.gather_texts(at_.open.to_json(), "checkpoint");
+    if (s_.leads()) state.numbers.merge(window_texts(windows));
+  }
+  if (metrics_) metrics_->sync();
   StateDict own = s_.sync->state();
   if (s_.asynchronous()) own.merge(worker_state());
   const double mine[] = {own.empty() ? 0.0 : 1.0};
@@ -202,8 +239,8 @@ void Trainer::save() {
 int Trainer::interrupted(int signal) {
   if (saved_ != at_.step) save();
   if (s_.leads())
-    log_info(str(signal == SIGINT ? "SIGINT" : "SIGTERM", ": stopped after step ", at_.step, "; --resume ", directory_,
-                 " goes on"));
+    log_info(str(SignalGuard::name(signal), ": stopped after step ", at_.step, "; --resume ", directory_,
+                 " continues the run"));
   return 128 + signal;
 }
 

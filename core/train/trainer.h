@@ -12,8 +12,10 @@
 #include "train/carried_state.h"
 #include "train/components.h"
 #include "train/evaluate.h"
+#include "train/init.h"
 #include "train/loss_scale.h"
 #include "train/metrics.h"
+#include "train/open_window.h"
 #include "train/pair_costs.h"
 #include "train/progress.h"
 #include "train/stop_rule.h"
@@ -47,6 +49,7 @@ struct LMX_API SharedSession {
   std::optional<PairCosts> costs;  // measured where the batcher asks for it
   std::unique_ptr<Batcher> batcher;
   double lr_factor = 1;  // of lr_rule
+  InitReport init;       // of `init:`; of a resumed run with a checkpoint its frozen parameters alone
   std::unique_ptr<Optimizer> optimizer;
   std::vector<ClipRule> clip;
   std::optional<Ema> ema;
@@ -80,6 +83,7 @@ struct LMX_API Session {
   bool leads() const { return ctx.rank == 0; }  // writes what a run writes once
   bool asynchronous() const { return clock != nullptr; }
   bool sub_batches() const { return batcher.sequence_length() == 0; }  // an item of the batch is some sentences
+  StepSize size_of_step(int64_t step) const;                           // of the global batch
   // This rank's memory; parameters and optimizer that it shares with rank 0 of its process count as its own.
   MemoryStats memory() const;
 
@@ -97,22 +101,28 @@ struct Worker {
 
 // Where a run stands; with parameters and states, all of it that a checkpoint must keep.
 struct Position {
-  int64_t step = 0;        // updates done; of workers, steps that all have done
+  int64_t step = 0;        // steps done, each of one global batch; of workers, steps that all have done
+  int64_t updates = 0;     // made in these steps, which optimizer and schedule count; of workers, a rank's own
   int64_t evaluated = -1;  // the step of the last complete validation
   double valid_ppl = 0, best_ppl = 0, valid_nll = 0;
   int64_t best_step = -1;
+  int64_t no_better = 0;  // validations since the best one
   double lr_scale = 1;  // halved by on_divergence: lower_lr
   int64_t skipped_in_a_row = 0;
   double seconds = 0;  // of training, without validation and saving
+  int64_t counted_steps = 0, counted_tokens = 0;  // targets of so many first steps, see tokens_until()
   ScaleState loss_scale;
   Window window;
+  OpenWindow open;           // what this rank had counted when it last saved, since the last record
+  int64_t records = 0;       // of the training that metrics.jsonl has; -1: a checkpoint of before this was kept
   Worker worker;  // with `window`, `skipped_in_a_row` and `loss_scale` a rank's own where ranks do not go in step
 };
 
 // Both collective. Rank 0 gets the whole state but for `ranks`, the others nothing.
 LMX_API TrainState pack_state(const Session& s, const Position& at);
-// UserError: a checkpoint that does not fit the session; `from` names it.
-LMX_API Position unpack_state(Session& s, const TrainState& state, const std::string& from);
+// UserError: a checkpoint that does not fit the session; `from` names it. `same_batch` false: batch.global was another
+// one, so that the recurrent states belong to other sequences, and all start from zero.
+LMX_API Position unpack_state(Session& s, const TrainState& state, const std::string& from, bool same_batch = true);
 
 void unpack_worker(Session& s, const StateDict& own, Position& at);
 
@@ -130,11 +140,15 @@ class LMX_API Trainer {
   // To the last step, to a pause or to a signal. Diverged; RunError: a full disk. Returns 0, 130 or 143.
   int run();
   bool paused() const { return until_ > 0 && at_.step >= until_ && at_.step < s_.shared->total_steps; }
+  double valid_nll() const { return paused_ppl_ > 0 ? paused_nll_ : at_.valid_nll; }
   double valid_ppl() const { return paused_ppl_ > 0 ? paused_ppl_ : at_.valid_ppl; }  // the last that is known
   const Position& position() const { return at_; }
-  int64_t reached() const { return reached_; }             // steps that are made; for any thread
+  // Steps that are made; for any thread.
+  const std::atomic<int64_t>& reached() const { return reached_; }
   const std::string& stopped() const { return stopped_; }  // why it ended before the last step; "": it did not
+  bool reached_target() const { return reached_target_; }  // because `stop.when` was met
   const TrafficCounter& traffic() const { return traffic_; }
+  void record(const std::string& line);  // a line of metrics.jsonl that is no measurement; rank 0's
 
  private:
   // A forward and backward of a sub-batch, seconds since the step's begin.
@@ -144,6 +158,7 @@ class LMX_API Trainer {
   };
   struct StepLoss {
     double nats = 0;
+    std::vector<double> terms = {};  // sums of the model's terms, in the order of term_names_; empty: all 0
     int64_t tokens = 0;
     int64_t positions = 0, padded = 0;  // of sub-batches: tokens of both sides, and what padding would make of them
     double seconds = 0, slowest = 0;    // of forward and backward: of the mean and of the slowest rank
@@ -160,10 +175,11 @@ class LMX_API Trainer {
   std::vector<Batch> draw(int64_t step) const;  // this rank's share of the step, in micro-batches
   StepPlan begin_step(std::span<const Batch> share, int64_t step);
   StepLoss forward_backward(std::span<const Batch> share, const StepPlan& plan);
-  double micro_batch(const Batch& batch, const StepPlan& plan, bool last);
+  StepLoss micro_batch(const Batch& batch, const StepPlan& plan, bool last);
   double gradient_terms(std::span<const Batch> share, int64_t step) const;
-  double gradient_seed() const;
   double unscale() const;               // from the gradients to those of the mean
+  void check_shape(const Batch& batch) const;                // UserError
+  void check_size(const StepLoss& all, int64_t step) const;  // UserError
   StepLoss agree(const StepLoss& own);  // the loss over all ranks; and whether a signal came to any
   void update(const StepLoss& loss);
   Outcome clip_and_apply(const StepLoss& loss, double lr);
@@ -198,6 +214,8 @@ class LMX_API Trainer {
   SplitScore score();
   void check_target();
   bool ending() const { return signal_ != 0 || !stopped_.empty() || paused(); }
+  void open_metrics();
+  void fold_window();
   void save();
   bool log_due(int64_t step) const;
   bool eval_due(int64_t step) const;
@@ -233,6 +251,8 @@ class LMX_API Trainer {
   LossScale scaling_;
   StopRule stop_rule_;
   std::string stopped_;
+  bool reached_target_ = false;
+  std::vector<std::string> term_names_;  // of the terms that the model adds to the loss
   double mean_over_ = 1;    // tokens or sequences of the step
   double spread_ = 0;       // (slowest - mean) / mean of the ranks' times, summed over the steps since the last record
   int64_t lap_tokens_ = 0;  // of the same steps, see own_tokens()
@@ -240,10 +260,10 @@ class LMX_API Trainer {
   std::atomic<int64_t> reached_{0};
   std::vector<SubBatchTime> timeline_;    // of this rank's last step
   std::map<int64_t, int64_t> durations_;  // sub-batches of the same steps, by duration_bin()
-  int64_t counted_steps_ = 0, counted_tokens_ = 0;
-  int64_t laps_ = 0, saved_ = -1;
+  int64_t laps_ = 0, folded_laps_ = 0;  // steps since the last record (or the resume), those of them in at_.open
+  int64_t saved_ = -1;
   int64_t until_ = 0;
-  double paused_ppl_ = 0;  // of a pause between two validations
+  double paused_ppl_ = 0, paused_nll_ = 0;  // of a pause between two validations
   int signal_ = 0;       // that some rank has received
   int64_t meeting_ = 0;  // the step at which workers meet next
   std::string failure_;  // why this worker cannot go on

@@ -14,7 +14,7 @@ std::string notes(const Record& record) {
   std::string text;
   for (const auto& [name, value] : record.values)
     if (name == "padding" || name == "step_spread" || name == "loss_scale" || name == "overflows")
-      text += str(" ", name, " ", value);
+      text += str(" ", name, " ", number_text(value));
   return text;
 }
 
@@ -30,7 +30,7 @@ void Trainer::count_traffic() {
 }
 
 int64_t Trainer::step_tokens(int64_t step) const {
-  return s_.sub_batches() ? s_.batcher.step_size(step).tokens : s_.recipe.batch.global * s_.batcher.sequence_length();
+  return s_.size_of_step(step).tokens;
 }
 
 // What a step adds to this rank's speed: in step with the others all of it, asynchronously its own share.
@@ -39,17 +39,20 @@ int64_t Trainer::own_tokens(int64_t step) const {
   return s_.asynchronous() ? all * s_.sequences / s_.recipe.batch.global : all;
 }
 
+void Trainer::record(const std::string& line) {
+  if (metrics_) metrics_->write_line(line);
+}
+
 double Trainer::tokens_until(int64_t step) {
-  if (!s_.sub_batches()) return static_cast<double>(step) * static_cast<double>(step_tokens(0));
-  for (; counted_steps_ < step; ++counted_steps_) counted_tokens_ += step_tokens(counted_steps_);
-  return static_cast<double>(counted_tokens_);
+  for (; at_.counted_steps < step; ++at_.counted_steps) at_.counted_tokens += step_tokens(at_.counted_steps);
+  return static_cast<double>(at_.counted_tokens);
 }
 
 void Trainer::show_progress() {
   ++laps_;
   lap_tokens_ += own_tokens((s_.asynchronous() ? at_.worker.step : at_.step) - 1);
   reached_ = pace_.step = s_.asynchronous() ? at_.worker.step : at_.step;
-  if (!s_.leads() || !progress_enabled()) return;
+  if (!s_.leads()) return;
   if (pace_.seconds_per_step == 0) {  // before the first record
     Lap lap = own_lap();
     if (s_.asynchronous()) lap.tokens *= s_.comm.size();
@@ -83,11 +86,18 @@ void Trainer::add_scale(Record& record) const {
     record.values.emplace_back("overflow/" + name, static_cast<double>(count));
 }
 
-// This rank's bytes, memory and codec losses. After a resume the bytes are those of the steps since then, so their
-// number is told.
+// Moves what this rank has counted since the last record to at_.open, which a checkpoint keeps.
+void Trainer::fold_window() {
+  at_.open.add({laps_ - folded_laps_, traffic_.window(), s_.sync->take_health(), s_.sync->take_times()});
+  folded_laps_ = laps_;
+  traffic_.next_window();
+}
+
+// This rank's bytes, memory and quantisation errors.
 Record Trainer::own_record() {
-  Record record = rank_record(at_.step, s_.ctx.rank, traffic_.window(), s_.memory());
-  record.values.emplace_back("steps", static_cast<double>(laps_));
+  Record record = rank_record(at_.step, s_.ctx.rank, at_.open.traffic, s_.memory());
+  record.values.emplace_back("steps", static_cast<double>(at_.open.steps));
+  traffic_.record(at_.open.traffic, at_.open.steps);
   size_t number = 0;
   for (const UnitTime& unit : s_.sync->timeline()) {
     const std::string name = str("unit/", number++, "/", unit.first, "/");
@@ -104,7 +114,7 @@ Record Trainer::own_record() {
   }
   for (const auto& [bin, count] : durations_)
     record.values.emplace_back(str("sub_batch_s/", duration_of_bin(bin)), static_cast<double>(count));
-  append(record, health_values(s_.sync->take_health()));
+  append(record, health_values(at_.open.health));
   return record;
 }
 
@@ -133,10 +143,11 @@ void Trainer::log_step() {
   watch_.lap();
   if (lap.steps > 0) set_pace(lap);
   if (s_.asynchronous()) pace_.step = at_.step;
-  const TrafficSum sent = sum_of(traffic_.window());
-  CommTimes times = s_.sync->take_times();
+  fold_window();
+  const TrafficSum sent = sum_of_steps(at_.open.traffic);
+  CommTimes times = at_.open.times;
   // A worker waits for its turn, for values and until its gradients are away.
-  if (s_.asynchronous()) times.busy = times.exposed = seconds_at_servers(traffic_.window());
+  if (s_.asynchronous()) times.busy = times.exposed = seconds_at_servers(at_.open.traffic);
   const std::vector<std::string> ranks = s_.comm.gather_texts(padded_line(own_record()), "control");
   const Window& w = at_.window;
   const double nll = w.tokens ? w.nats / static_cast<double>(w.tokens) : NAN;
@@ -152,6 +163,8 @@ void Trainer::log_step() {
                  {"tokens", tokens_until(at_.step)},
                  {"comm_sent_bytes", static_cast<double>(sent.sent)},
                  {"comm_received_bytes", static_cast<double>(sent.received)}}};
+  for (const auto& [name, sum] : w.terms)
+    record.values.emplace_back("loss/" + name, w.tokens ? sum / static_cast<double>(w.tokens) : NAN);
   for (const auto& [name, rows] : w.rows)
     record.values.emplace_back("rows/" + name, static_cast<double>(rows) / static_cast<double>(w.updates));
   add_sub_batches(record);
@@ -174,10 +187,11 @@ void Trainer::log_step() {
     progress_line(line);
   }
   at_.window = {};
-  laps_ = lap_tokens_ = 0;
+  at_.open = {};
+  ++at_.records;
+  laps_ = folded_laps_ = lap_tokens_ = 0;
   spread_ = 0;
   durations_.clear();
-  traffic_.next_window();
 }
 
 }  // namespace lmx::train

@@ -5,7 +5,9 @@
 
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "lmx/model_extensions.h"
 #include "lmx/pair_batches.h"
+#include "lmx/plugin.h"
 #include "train/signals.h"
 #include "train/trainer.h"
 
@@ -14,6 +16,12 @@ namespace {
 
 constexpr int64_t kMaxSkipsInARow = 20;  // beyond it the parameters themselves are lost
 
+// sum += terms; an empty sum is one of zeros.
+void add_terms(std::vector<double>& sum, std::span<const double> terms) {
+  sum.resize(std::max(sum.size(), terms.size()));
+  for (size_t i = 0; i < terms.size(); ++i) sum[i] += terms[i];
+}
+
 }  // namespace
 
 std::vector<Batch> Trainer::draw(int64_t step) const {
@@ -21,8 +29,11 @@ std::vector<Batch> Trainer::draw(int64_t step) const {
   const int64_t whole = s_.recipe.batch.micro > 0 ? s_.recipe.batch.micro : s_.sequences;
   const int64_t micro = s_.sub_batches() ? 1 : whole;
   std::vector<Batch> share;
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::batcher, s_.recipe.batcher, "batcher");
   for (int64_t done = 0; done < s_.sequences; done += micro) {
-    Batch batch = s_.batcher.batch(step, s_.first_sequence + done, std::min(micro, s_.sequences - done));
+    Batch batch = in_plugin(plugin, "batch()", [&] {
+      return s_.batcher.batch(step, s_.first_sequence + done, std::min(micro, s_.sequences - done));
+    });
     if (batch.sequences() > 0) share.push_back(std::move(batch));  // an epoch's last step may lack some
   }
   return share;
@@ -39,6 +50,7 @@ StepPlan Trainer::begin_step(std::span<const Batch> share, int64_t step) {
     plan.sampler_key = plan.sampler_key.fold(static_cast<uint64_t>(s_.ctx.rank));
   s_.ctx.key = key.fold("step").fold(number);
   s_.comm.set_step(step);
+  for (const Batch& batch : share) check_shape(batch);
   mean_over_ = gradient_terms(share, step);
   s_.sync->begin_step(s_.ctx, s_.params, share, plan);
   return plan;
@@ -53,8 +65,10 @@ Trainer::StepLoss Trainer::forward_backward(std::span<const Batch> share, const 
   timeline_.clear();
   for (const Batch& batch : share) {
     const double started = now();
-    sum.nats += micro_batch(batch, plan, &batch == &share.back());
-    sum.tokens += batch.tokens();
+    const StepLoss own = micro_batch(batch, plan, &batch == &share.back());
+    sum.nats += own.nats;
+    add_terms(sum.terms, own.terms);
+    sum.tokens += own.tokens;
     if (!s_.sub_batches()) continue;
     const PairShape shape = shape_of(batch);
     sum.positions += shape.tokens();
@@ -66,34 +80,36 @@ Trainer::StepLoss Trainer::forward_backward(std::span<const Batch> share, const 
   return sum;
 }
 
-double Trainer::micro_batch(const Batch& batch, const StepPlan& plan, bool last) {
+Trainer::StepLoss Trainer::micro_batch(const Batch& batch, const StepPlan& plan, bool last) {
   tape_.on_ready = nullptr;
   if (last && !s_.asynchronous()) tape_.on_ready = [this](const Var& param) { s_.sync->grad_ready(param); };
   ModelState state =
-      s_.carried ? s_.carried->gather(s_.ctx, batch) : s_.network.model->initial_state(s_.ctx, batch.sequences());
+      s_.carried ? s_.carried->gather(s_.ctx, batch) : s_.network.initial_state(s_.ctx, batch.sequences());
+  LossTerms terms(term_names_);
   LossValue loss;
   {
     const Span span(s_.ctx.tracer, "forward");
-    const Var features = s_.network.model->forward(s_.ctx, s_.params, batch, state);
+    const Var features = in_plugin(*s_.network.plugin, "forward()", [&] {
+      return forward_training(*s_.network.model, s_.ctx, s_.params, batch, state, terms);
+    });
     loss = s_.network.loss->forward(s_.ctx, s_.params, features, batch.targets.reshape({batch.tokens()}), plan);
   }
   {
     const Span span(s_.ctx.tracer, "backward");
-    tape_.backward(s_.ctx, loss.loss, gradient_seed());
+    // The closures that the model has recorded.
+    in_plugin(*s_.network.plugin, "backward of a batch", [&] {
+      tape_.backward(s_.ctx, terms.total(s_.ctx, loss.loss), scaling_.seed(at_.loss_scale, mean_over_));
+    });
   }
   if (s_.carried) s_.carried->stage(batch, state);
-  return loss.nats;
+  return {loss.nats, terms.values(), batch.tokens()};
 }
 
 // A step's gradient is the mean over what is updated at once: the batch of all ranks, or a worker's own.
 double Trainer::gradient_terms(std::span<const Batch> share, int64_t step) const {
   const bool per_token = s_.network.loss->normalize() == "token";
-  if (!s_.sub_batches()) {
-    const int64_t sequences = s_.asynchronous() ? s_.sequences : s_.recipe.batch.global;
-    return static_cast<double>(per_token ? sequences * s_.batcher.sequence_length() : sequences);
-  }
   StepSize size;
-  if (!s_.asynchronous()) size = s_.batcher.step_size(step);
+  if (!s_.asynchronous()) size = s_.size_of_step(step);
   for (const Batch& batch : share) {
     if (!s_.asynchronous()) break;
     size.tokens += batch.tokens();
@@ -102,27 +118,44 @@ double Trainer::gradient_terms(std::span<const Batch> share, int64_t step) const
   return static_cast<double>(std::max<int64_t>(1, per_token ? size.tokens : size.sequences));
 }
 
-// In half precision backward starts from the loss scale, and the update divides by it and the batch's size in fp32: a
-// mean over 400,000 tokens would leave nothing that f16 can hold.
-double Trainer::gradient_seed() const {
-  return scaling_.active() ? at_.loss_scale.scale : 1 / mean_over_;
+double Trainer::unscale() const {
+  return scaling_.active() ? scaling_.unscale(at_.loss_scale, mean_over_) : 1;
 }
 
-double Trainer::unscale() const {
-  return scaling_.active() ? 1 / (at_.loss_scale.scale * mean_over_) : 1;
+// The length of sequences is the batcher's to choose up to the one that memory and evaluation are planned for.
+void Trainer::check_shape(const Batch& batch) const {
+  if (s_.sub_batches()) return;
+  const Shape &in = batch.inputs.shape(), &out = batch.targets.shape();
+  if (in.rank() == 2 && out == in && in[1] > 0 && in[1] <= s_.batcher.sequence_length()) return;
+  throw UserError(str("[batcher] ", component_name(s_.recipe.batcher), " gives inputs ", in, " and targets ", out,
+                      "; both must be (sequences, tokens) with 1 to ", s_.batcher.sequence_length(),
+                      " tokens, its sequence_length()"));
+}
+
+// Gradients are divided by what the batcher says of the step before it is read.
+void Trainer::check_size(const StepLoss& all, int64_t step) const {
+  const StepSize said = s_.size_of_step(step);
+  if (all.tokens == said.tokens) return;
+  throw UserError(str("[batcher] ", component_name(s_.recipe.batcher), ": the batches of step ", step + 1, " hold ",
+                      all.tokens, " targets, and step_size() says ", said.tokens,
+                      "; override step_size() where sequences are shorter than sequence_length(), ",
+                      s_.batcher.sequence_length()));
 }
 
 Trainer::StepLoss Trainer::agree(const StepLoss& own) {
   std::vector<double> numbers{own.nats, static_cast<double>(own.tokens), static_cast<double>(SignalGuard::received())};
   if (s_.sub_batches())
     numbers.insert(numbers.end(), {static_cast<double>(own.positions), static_cast<double>(own.padded), own.seconds});
-  const size_t width = numbers.size();
+  const size_t first_term = numbers.size(), width = first_term + term_names_.size();
+  numbers.insert(numbers.end(), own.terms.begin(), own.terms.end());
+  numbers.resize(width);
   const std::vector<double> all = s_.comm.gather_numbers(numbers, "control");
   StepLoss sum;
   for (size_t i = 0; i < all.size(); i += width) {
     sum.nats += all[i];
     sum.tokens += static_cast<int64_t>(all[i + 1]);
     signal_ = std::max(signal_, static_cast<int>(all[i + 2]));
+    add_terms(sum.terms, std::span(all).subspan(i + first_term, term_names_.size()));
     if (!s_.sub_batches()) continue;
     sum.positions += static_cast<int64_t>(all[i + 3]);
     sum.padded += static_cast<int64_t>(all[i + 4]);
@@ -147,6 +180,7 @@ void Trainer::add_loss(const StepLoss& loss) {
   at_.window.padded += loss.padded;
   at_.window.nats += loss.nats;
   at_.window.tokens += loss.tokens;
+  for (size_t i = 0; i < loss.terms.size(); ++i) at_.window.terms[term_names_[i]] += loss.terms[i];
 }
 
 void Trainer::account(const StepLoss& loss, const Outcome& outcome, int64_t step) {
@@ -161,6 +195,7 @@ void Trainer::account(const StepLoss& loss, const Outcome& outcome, int64_t step
   if (const double factor = scaling_.passed(at_.loss_scale); factor != 1) s_.sync->rescale(factor);
   add_loss(loss);
   ++at_.window.updates;
+  ++at_.updates;
   for (const auto& [name, rows] : outcome.rows) at_.window.rows[name] += rows;
   at_.skipped_in_a_row = 0;
 }
@@ -174,11 +209,14 @@ Trainer::Outcome Trainer::clip_and_apply(const StepLoss& loss, double lr) {
   if (!outcome.made()) return outcome;
   for (const std::string& name : s_.params.names()) {
     Var& param = s_.params.at(name);
-    if (param.grad().empty() || s_.sync->owns_update(param)) continue;
+    const bool owned = s_.sync->owns_update(param);
+    if (param.grad().empty() && !owned) continue;
+    if (s_.shared->ema) s_.shared->ema->before_update(param);
+    if (owned) continue;
     for (const RowSparse& piece : param.grad().pieces) outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
-    s_.shared->optimizer->update(s_.ctx, param, lr, at_.step + 1, clipped.factor(name));
-    if (s_.shared->ema) s_.shared->ema->update(s_.ctx, param);
+    s_.shared->optimizer->update(s_.ctx, param, lr, at_.updates + 1, clipped.factor(name));
   }
+  if (s_.shared->ema) s_.shared->ema->count_update();
   return outcome;
 }
 
@@ -198,22 +236,26 @@ void Trainer::handle_overflow(const Outcome& outcome, int64_t step) {
     ++at_.window.overflowed[name];
   }
   if (factor == 0)
-    return handle_divergence(str("the gradients overflow at the least loss scale, ", before, " (loss_scale.min)"),
-                             step);
+    return handle_divergence(
+        str("the gradients overflow at the least loss scale, ", number_text(before), " (loss_scale.min)"), step);
   ++at_.window.overflows;
   s_.sync->rescale(factor);
   if (s_.carried) s_.carried->commit();  // the forward pass was right
   if (s_.leads() || s_.asynchronous())
     log_debug(str("step ", step + 1, ": ", outcome.overflow.size(), " gradients overflowed (", outcome.overflow.front(),
-                  "); the update is left out, the loss scale now ", at_.loss_scale.scale));
+                  "); the update is left out, the loss scale now ", number_text(at_.loss_scale.scale)));
 }
 
 std::string Trainer::divergence(const StepLoss& loss, const ClipResult& clipped) const {
   if (loss.tokens == 0) return {};  // a worker for whom an epoch's last step has no sub-batch
   const double nll = loss.nats / static_cast<double>(loss.tokens), limit = s_.recipe.train.max_loss;
+  const double usual = default_max_loss(s_.data.vocabulary.size());
   if (!std::isfinite(nll)) return str("the loss is ", number_text(nll));
   if (!clipped.finite || !std::isfinite(clipped.norm)) return str("the gradient's norm is ", number_text(clipped.norm));
   if (limit > 0 && nll > limit) return str("the loss, ", nll, " nats per token, is above train.max_loss, ", limit);
+  if (limit == 0 && nll > usual)
+    return str("the loss, ", nll, " nats per token, is above ", usual,
+               ", the default of train.max_loss for a vocabulary of ", count_text(s_.data.vocabulary.size()));
   return {};
 }
 
@@ -233,7 +275,8 @@ void Trainer::handle_divergence(const std::string& reason, int64_t step) {
 }
 
 double Trainer::learning_rate(int64_t step) const {
-  return at_.lr_scale * s_.schedule->rate({step, s_.batcher.steps_per_epoch(), s_.shared->total_steps});
+  const int64_t epoch = step / std::max<int64_t>(1, s_.batcher.steps_per_epoch());
+  return at_.lr_scale * s_.schedule->rate({at_.updates, epoch, s_.shared->total_steps});
 }
 
 }  // namespace lmx::train

@@ -136,7 +136,9 @@ void TextTranslator::search(std::span<Piece*> batch) const {
   ctx.tape = nullptr;
   ctx.training = false;
   const Tensor source = Tensor::from<int32_t>(ctx.allocator, {static_cast<int64_t>(ids.size())}, ids);
-  const auto decoding = model_.network.model->decode(ctx, model_.params, source, lengths);
+  const Network& network = model_.network;
+  const auto decoding = in_plugin(*network.plugin, "decode()",
+                                  [&] { return network.model->decode(ctx, model_.params, source, lengths); });
   const auto logits = [&](const Tensor& features) { return model_.network.loss->logits(ctx, model_.params, features); };
   std::vector<std::vector<Hypothesis>> found = beam_search(ctx, *decoding, logits, words, options_.search);
   for (size_t i = 0; i < batch.size(); ++i) batch[i]->found = std::move(found[i]);

@@ -1,19 +1,17 @@
 // lmx translate and lmx score: files through a saved run, in windows of lines so that memory stays bounded.
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 
-#include "data/lines.h"
 #include "data/pair_writer.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/parallel_text.h"
+#include "train/line_windows.h"
 #include "train/run_directory.h"
 #include "train/saved_run.h"
+#include "train/score_line.h"
 #include "train/text_output.h"
 #include "train/translate.h"
 
@@ -35,8 +33,8 @@ struct TranslationRun {
         run(directory, recipe, vocabulary, checkpoint) {
     if (!run.network.model->translates())
       throw UserError(str("[translate] ", directory,
-                          " holds a language model, which does not translate; `lmx generate` draws "
-                          "text from it, `lmx eval` scores it"));
+                          " holds a language model, which does not translate; `lmx generate` draws text from it, "
+                          "`lmx eval --text` and `lmx score RUN FILE` evaluate a text under it"));
     codecs = load_text_codecs(directory);
   }
   TranslationModel model() const { return {run.ctx, run.network, run.params, codecs, vocabulary.size()}; }
@@ -50,33 +48,6 @@ struct TranslationRun {
 void say_progress(const char* what, int64_t lines) {
   progress_line(str(what, " ", count_text(lines), " sentences"));
 }
-
-// Up to `most` lines. What is wrong with a line is thrown once those before it have been handed out.
-class Windows {
- public:
-  Windows(const std::string& path, int64_t most)
-      : reader_(path), most_(path == "-" && isatty(STDIN_FILENO) ? 1 : most) {}
-  Lines next() {
-    if (wrong_) std::rethrow_exception(wrong_);
-    Lines lines;
-    try {
-      while (static_cast<int64_t>(lines.size()) < most_) {
-        std::optional<std::string> line = reader_.next();
-        if (!line) break;
-        lines.push_back(*std::move(line));
-      }
-    } catch (const Error&) {
-      wrong_ = std::current_exception();
-      if (lines.empty()) throw;
-    }
-    return lines;
-  }
-
- private:
-  data::LineReader reader_;
-  int64_t most_;
-  std::exception_ptr wrong_;
-};
 
 const std::string& words_of(const Translation& t, bool tokenized) {
   return tokenized ? t.tokens : t.text;
@@ -131,7 +102,11 @@ class PairScorer {
       score_batch(pairs,
                   std::span(order).subspan(first, std::min(order.size() - first, static_cast<size_t>(options_.batch))),
                   sums);
-    return text_of(pairs, sums);
+    std::string text;
+    for (size_t i = 0; i < pairs.size(); ++i)
+      text += score_line(written_++, sums[i],
+                         std::isfinite(sums[i]) ? static_cast<int64_t>(pairs[i].target.size()) : 0, options_.json);
+    return text;
   }
 
   int64_t too_long() const { return too_long_; }
@@ -158,10 +133,10 @@ class PairScorer {
     batch.inputs = Tensor::from<int32_t>(ctx.allocator, {n}, inputs);
     batch.targets = Tensor::from<int32_t>(ctx.allocator, {n}, targets);
     batch.source = Tensor::from<int32_t>(ctx.allocator, {static_cast<int64_t>(source.size())}, source);
-    ModelState state = model_.network.model->initial_state(ctx, batch.sequences());
+    ModelState state = model_.network.initial_state(ctx, batch.sequences());
     // forward() takes parameters that it may record; without a tape it changes none.
     ParameterStore& params = const_cast<ParameterStore&>(model_.params);
-    const Var features = model_.network.model->forward(ctx, params, batch, state);
+    const Var features = model_.network.forward(ctx, params, batch, state);
     const Tensor nll = model_.network.loss->evaluate(ctx, params, features.value(), batch.targets);
     const float* at = nll.data<float>();
     for (const size_t i : numbers) {
@@ -170,22 +145,9 @@ class PairScorer {
     }
   }
 
-  static std::string text_of(const std::vector<Pair>& pairs, const std::vector<double>& sums) {
-    std::string text;
-    for (size_t i = 0; i < pairs.size(); ++i) {
-      const bool scored = std::isfinite(sums[i]);
-      const auto tokens = scored ? static_cast<long long>(pairs[i].target.size()) : 0;
-      char line[96];
-      std::snprintf(line, sizeof line, "%.6f\t%.6f\t%lld\n", scored ? sums[i] / static_cast<double>(tokens) : sums[i],
-                    sums[i], tokens);
-      text += line;
-    }
-    return text;
-  }
-
   const TranslationModel model_;
   const ScorePairsOptions options_;
-  int64_t too_long_ = 0;
+  int64_t too_long_ = 0, written_ = 0;
 };
 
 // Scores to a file, window by window.

@@ -1,7 +1,6 @@
 #include "train/vocabulary_mark.h"
 
 #include <filesystem>
-#include <optional>
 
 #include "data/files.h"
 #include "lmx/error.h"
@@ -28,16 +27,6 @@ fs::path run_of(const std::string& checkpoint) {
   return path.parent_path();
 }
 
-// What stands in the run beside the parameters, if it is what they were trained with.
-std::optional<Vocabulary> vocabulary_beside(const std::string& checkpoint, const VocabularyMark& mark) {
-  try {
-    Vocabulary found = load_vocabulary(run_of(checkpoint).string());
-    if (mark_of(found).sha256 == mark.sha256) return found;
-  } catch (const Error&) {  // none there, or one that cannot be read
-  }
-  return std::nullopt;
-}
-
 // ": entry 7 is 'a' there, 'b' here".
 std::string first_difference(const std::optional<Vocabulary>& there, const Vocabulary& here) {
   if (!there) return {};
@@ -56,6 +45,15 @@ VocabularyMark mark_of(const Vocabulary& vocabulary) {
   std::string words;
   for (int32_t i = 0; i < vocabulary.size(); ++i) words += vocabulary.word(i) + '\n';
   return {vocabulary.size(), data::sha256_of_text(words)};
+}
+
+std::optional<Vocabulary> vocabulary_beside(const std::string& checkpoint, const VocabularyMark& mark) {
+  try {
+    Vocabulary found = load_vocabulary(run_of(checkpoint).string());
+    if (mark_of(found).sha256 == mark.sha256) return found;
+  } catch (const Error&) {  // none there, or one that cannot be read
+  }
+  return std::nullopt;
 }
 
 void put_mark(std::map<std::string, std::string>& values, const VocabularyMark& mark) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "lmx/data.h"
@@ -18,6 +19,9 @@ VocabularyMark mark_of(const Vocabulary& vocabulary);
 // As a checkpoint's numbers, and the metadata of a file of parameters.
 void put_mark(std::map<std::string, std::string>& values, const VocabularyMark& mark);
 VocabularyMark get_mark(const std::map<std::string, std::string>& values);
+
+// The vocabulary of the run whose folder contains `checkpoint`, if it is the one of `mark`.
+std::optional<Vocabulary> vocabulary_beside(const std::string& checkpoint, const VocabularyMark& mark);
 
 // Parameters at `checkpoint`, beside the vocabulary of the run in `directory`. UserError where they were trained with
 // another; names the first entry that differs where that one's run is there, too.

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "lmx/error.h"
+#include "lmx/model_extensions.h"
 #include "train/signals.h"
 #include "train/trainer.h"
 
@@ -17,7 +18,8 @@ namespace {
 
 constexpr const char *kWorker = "worker", *kSchedule = "schedule";
 
-std::vector<double> window_numbers(const Window& w, const std::vector<std::string>& params) {
+std::vector<double> window_numbers(const Window& w, const std::vector<std::string>& params,
+                                   const std::vector<std::string>& terms) {
   std::vector<double> all{w.nats};
   for (const int64_t count : {w.tokens, w.skipped, w.updates, w.positions, w.padded, w.overflows})
     all.push_back(static_cast<double>(count));
@@ -27,10 +29,12 @@ std::vector<double> window_numbers(const Window& w, const std::vector<std::strin
       all.push_back(found == counts->end() ? 0.0 : static_cast<double>(found->second));
     }
   }
+  for (const std::string& name : terms) all.push_back(w.terms.contains(name) ? w.terms.at(name) : 0.0);
   return all;
 }
 
-void add_window(Window& w, std::span<const double> numbers, const std::vector<std::string>& params) {
+void add_window(Window& w, std::span<const double> numbers, const std::vector<std::string>& params,
+                const std::vector<std::string>& terms) {
   w.nats += numbers[0];
   size_t at = 1;
   for (int64_t* count : {&w.tokens, &w.skipped, &w.updates, &w.positions, &w.padded, &w.overflows})
@@ -39,6 +43,7 @@ void add_window(Window& w, std::span<const double> numbers, const std::vector<st
     for (auto* counts : {&w.rows, &w.overflowed})
       if (const auto n = static_cast<int64_t>(numbers[at++])) (*counts)[name] += n;
   }
+  for (const std::string& name : terms) w.terms[name] += numbers[at++];
 }
 
 }  // namespace
@@ -205,7 +210,7 @@ void Trainer::gather_windows() {
   const Lap lap = own_lap();
   own.insert(own.end(), {lap.steps, lap.tokens, lap.seconds});
   const size_t fixed = own.size();
-  for (const double number : window_numbers(at_.window, params)) own.push_back(number);
+  for (const double number : window_numbers(at_.window, params, term_names_)) own.push_back(number);
   const std::vector<double> all = s_.comm.gather_numbers(own, "control");
   Window sum;
   sum.grad_norm = at_.window.grad_norm;
@@ -219,7 +224,7 @@ void Trainer::gather_windows() {
     group_lap_.steps += all[i + 3] / s_.comm.size();
     group_lap_.tokens += all[i + 4];
     group_lap_.seconds = std::max(group_lap_.seconds, all[i + 5]);
-    add_window(sum, std::span(all).subspan(i + fixed, own.size() - fixed), params);
+    add_window(sum, std::span(all).subspan(i + fixed, own.size() - fixed), params, term_names_);
   }
   if (at_.step == meeting_ && log_due(at_.step)) at_.window = sum;
 }
@@ -229,6 +234,7 @@ StateDict Trainer::worker_state() const {
   const Worker& w = at_.worker;
   const ScaleState& scale = at_.loss_scale;
   std::vector<double> numbers{static_cast<double>(w.step),
+                              static_cast<double>(at_.updates),
                               w.pulled ? 1.0 : 0.0,
                               w.clock,
                               static_cast<double>(at_.skipped_in_a_row),
@@ -238,7 +244,7 @@ StateDict Trainer::worker_state() const {
                               static_cast<double>(scale.good),
                               static_cast<double>(scale.last_overflow),
                               static_cast<double>(scale.overflows)};
-  for (const double number : window_numbers(at_.window, s_.params.names())) numbers.push_back(number);
+  for (const double number : window_numbers(at_.window, s_.params.names(), term_names_)) numbers.push_back(number);
   StateDict state;
   state[kWorker] = Tensor::from<double>(s_.ctx.allocator, {static_cast<int64_t>(numbers.size())}, numbers);
   const std::vector<int32_t>& events = s_.shared->workers.events;
@@ -254,19 +260,21 @@ void Trainer::write_recorded() const {
 
 void unpack_worker(Session& s, const StateDict& own, Position& at) {
   const std::vector<std::string>& params = s.params.names();
-  constexpr size_t kFixed = 10, kSums = 7, kByParameter = 2;
+  const std::vector<std::string> terms = loss_terms(*s.network.model);
+  constexpr size_t kFixed = 11, kSums = 7, kByParameter = 2;
   const auto found = own.find(kWorker);
   if (found == own.end() || found->second.dtype() != DType::f64 ||
-      found->second.numel() != static_cast<int64_t>(kFixed + kSums + kByParameter * params.size()))
+      found->second.numel() != static_cast<int64_t>(kFixed + kSums + kByParameter * params.size() + terms.size()))
     throw UserError(str("[resume] the checkpoint does not say where worker ", s.ctx.rank, " stood"));
   const std::span<const double> n = std::as_const(found->second).values<double>();
-  at.worker = {static_cast<int64_t>(n[0]), n[1] != 0, n[2]};
-  at.skipped_in_a_row = static_cast<int64_t>(n[3]);
+  at.worker = {static_cast<int64_t>(n[0]), n[2] != 0, n[3]};
+  at.updates = static_cast<int64_t>(n[1]);
+  at.skipped_in_a_row = static_cast<int64_t>(n[4]);
   at.window = {};
-  at.window.grad_norm = n[4];
-  at.window.lr = n[5];
-  at.loss_scale = {n[6], static_cast<int64_t>(n[7]), static_cast<int64_t>(n[8]), static_cast<int64_t>(n[9]), {}};
-  add_window(at.window, n.subspan(kFixed), params);
+  at.window.grad_norm = n[5];
+  at.window.lr = n[6];
+  at.loss_scale = {n[7], static_cast<int64_t>(n[8]), static_cast<int64_t>(n[9]), static_cast<int64_t>(n[10]), {}};
+  add_window(at.window, n.subspan(kFixed), params, terms);
   const auto events = own.find(kSchedule);
   if (events == own.end()) return;
   const auto order = std::as_const(events->second).values<int32_t>();

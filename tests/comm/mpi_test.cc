@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <memory>
 #include <sstream>
 
 #include "job.h"
@@ -56,6 +58,12 @@ class Mpi : public testing::Test {
     std::istringstream lines(err);
     for (std::string line; std::getline(lines, line);) count += !line.empty() && !line.starts_with("[warn] Epoll");
     return count;
+  }
+  static std::vector<pid_t> children_of(pid_t parent) {
+    std::vector<pid_t> found;
+    std::ifstream list(str("/proc/", parent, "/task/", parent, "/children"));
+    for (pid_t child = 0; list >> child;) found.push_back(child);
+    return found;
   }
   // One message, with these words, and nobody left.
   static void expect_one_message(Job& job, int code, const testing::Matcher<std::string>& text) {
@@ -217,14 +225,69 @@ TEST_F(Mpi, RecipesThatDiffer) {
 
 // To the process that the user has started, as a shell, Slurm or a terminal does.
 TEST_F(Mpi, SignalsReachTheRanks) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     Job job(started("until_signal", 3));
     ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
     const auto ranks = job.ranks();
     kill(job.pid(), signal);
-    EXPECT_EQ(job.wait(), 128 + signal) << job.err();
+    EXPECT_EQ(job.wait(), signal == SIGINT ? 130 : 143) << job.err();
     EXPECT_EQ(job.err(), "");
     EXPECT_TRUE(job.all_gone(ranks));
+  }
+}
+
+// mpirun itself is killed: its ranks cannot print anything, and nobody else removes their files in shared memory.
+TEST_F(Mpi, AKilledMpirunIsToldOf) {
+  Job job(started("loop", 3));
+  ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+  const std::vector<pid_t> children = children_of(job.pid());
+  ASSERT_EQ(children.size(), 1u);
+  // The job's folder in shared memory is a word of mpirun's command line; other jobs have theirs at the same time.
+  std::ostringstream line;
+  line << std::ifstream(str("/proc/", children[0], "/cmdline"), std::ios::binary).rdbuf();
+  std::string words = line.str();
+  std::replace(words.begin(), words.end(), '\0', ' ');
+  const size_t at = words.find("/dev/shm/lmx-mpi-");
+  ASSERT_NE(at, std::string::npos) << words;
+  const std::filesystem::path folder = words.substr(at, words.find_first_of(" ,:", at) - at);
+  ASSERT_TRUE(std::filesystem::exists(folder)) << folder;
+  kill(children[0], SIGKILL);
+  expect_one_message(job, 1, AllOf(HasSubstr("mpirun was ended by SIGKILL")));
+  EXPECT_FALSE(std::filesystem::exists(folder)) << folder;
+}
+
+// By a program in mpirun's place that ends as mpirun does when a rank was killed before it could watch the others.
+TEST_F(Mpi, AnEndWithoutAWordIsExplained) {
+  const std::filesystem::path folder = testing::TempDir() + str("lmx_mpirun_", getpid());
+  std::filesystem::create_directories(folder);
+  const auto ends = [&](const std::string& script) {
+    for (const char* name : {"mpirun", "mpirun.openmpi", "mpiexec.hydra"}) {
+      std::ofstream(folder / name) << "#!/bin/sh\n" << script << "\n";
+      std::filesystem::permissions(folder / name, std::filesystem::perms::owner_all);
+    }
+    auto job = std::make_unique<Job>(std::vector<std::string>{"env", "PATH=" + folder.string() + ":/bin:/usr/bin",
+                                                              LMX_MPI_RANK, "moves", config(2, "")});
+    job->wait();
+    return job;
+  };
+  expect_one_message(*ends("exit 137"), 1, AllOf(HasSubstr("a rank was ended by SIGKILL"), HasSubstr("137")));
+  expect_one_message(*ends("exit 3"), 1, HasSubstr("exit code 3"));
+  expect_one_message(*ends("kill -SEGV $$"), 1, HasSubstr("mpirun was ended by SIGSEGV"));
+  // A rank has spoken: nothing is added, whatever else is on stderr.
+  expect_one_message(*ends("echo 'error: [x] rank 1 has had enough' >&2; exit 1"), 1, StartsWith("error: [x] rank 1"));
+  const auto done = ends("echo 'a warning' >&2; exit 0");
+  EXPECT_EQ(done->wait(), 0);
+  EXPECT_EQ(done->err(), "a warning\n");
+  std::filesystem::remove_all(folder);
+}
+
+// Open MPI would add twenty lines of the stack.
+TEST_F(Mpi, ACrashOfARankIsOneMessage) {
+  for (const int signal : {SIGSEGV, SIGABRT}) {
+    Job job(started("loop", 3));
+    ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
+    kill(job.ranks().at(1), signal);
+    expect_one_message(job, 1, HasSubstr("rank 1 of 3 on host "));
   }
 }
 

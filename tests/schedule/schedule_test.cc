@@ -18,7 +18,7 @@ std::unique_ptr<Schedule> schedule(const std::string& text, double base) {
 }
 
 double rate(const Schedule& s, int64_t step, int64_t per_epoch = 10, int64_t total = 100) {
-  return s.rate({step, per_epoch, total});
+  return s.rate({step, step / per_epoch, total});
 }
 
 std::string message(const std::string& text) {
@@ -41,8 +41,8 @@ TEST(Schedule, LinearReachesZeroWhereverTrainingStops) {
   const auto s = schedule("{name: linear, steps: 8, warmup: 3}", 2);
   const std::vector<double> expected{2.0 / 3, 4.0 / 3, 2, 2, 1.6, 1.2, 0.8, 0.4, 0, 0};
   for (size_t t = 0; t < expected.size(); ++t) {
-    EXPECT_DOUBLE_EQ(s->rate({static_cast<int64_t>(t), 10, 5}), expected[t]) << t;
-    EXPECT_DOUBLE_EQ(s->rate({static_cast<int64_t>(t), 10, 50000}), expected[t]) << t;
+    EXPECT_DOUBLE_EQ(s->rate({static_cast<int64_t>(t), 0, 5}), expected[t]) << t;
+    EXPECT_DOUBLE_EQ(s->rate({static_cast<int64_t>(t), 0, 50000}), expected[t]) << t;
   }
   const auto puri = schedule("{name: linear, steps: 100_000}", 3e-3);
   EXPECT_DOUBLE_EQ(rate(*puri, 0), 3e-3);

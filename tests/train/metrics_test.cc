@@ -64,6 +64,24 @@ TEST_F(MetricsFolder, ResumeKeepsLinesUpToItsStep) {
             "{\"step\":3,\"split\":\"train\",\"x\":30}\n");
 }
 
+TEST_F(MetricsFolder, DamagedLinesAreCounted) {
+  write_all(path("m"),
+            "{\"step\":1,\"split\":\"train\",\"x\":1}\n"
+            "{\"step\":2,\"split\":\"tra\x80n\",\"x\":2}\n"
+            "{\"step\":2,\"split\":\"valid\"}\n"
+            "{\"step\":3}\n"
+            "\n"
+            "{\"step\":4,\"split\":\"train\"}\n"
+            "{\"step\":9,\"split\":\"train\"}\n"
+            "{\"step\":5,\"split\":\"tr");
+  const MetricsFile file(path("m"), 4);
+  EXPECT_EQ(file.kept().damaged, (std::vector<int64_t>{2, 4, 5}));
+  EXPECT_EQ(file.kept().train, 2);
+  EXPECT_EQ(read_all(path("m")),
+            "{\"step\":1,\"split\":\"train\",\"x\":1}\n{\"step\":2,\"split\":\"valid\"}\n"
+            "{\"step\":4,\"split\":\"train\"}\n");
+}
+
 TEST_F(MetricsFolder, NotWritable) {
   EXPECT_THAT(message<RunError>([&] { MetricsFile file(path("no/m"), 0); }), HasSubstr("no/m"));
   EXPECT_THAT(message<RunError>([&] { EventFile file(path("no"), 0); }), HasSubstr("tfevents"));

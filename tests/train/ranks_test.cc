@@ -95,6 +95,30 @@ TEST_F(Ranks, CheckpointsPassBetweenNumbersOfRanks) {
   }
 }
 
+// Under plain SGD dense and row-sparse gradients train alike, and so the averages must be alike, those of words that
+// no step has read among them; validation takes the averages.
+TEST_F(Ranks, AveragesDoNotDependOnHowAStrategySendsRows) {
+  const auto averages = [&](const std::string& strategy, const std::string& ema) {
+    const std::string rules = "{tables: {params: 'embedding|softmax', strategy: " + strategy +
+                              "}, rest: {params: .*, strategy: allreduce}}";
+    run(strategy + ema, 2, {{"sync", rules}, {"optimizer", "{name: sgd, lr: 2}"}, {"schedule", "{name: constant}"},
+                            {"data.vocab_size", "200"}, {"train.ema", ema}});
+    const TrainState state = load_checkpoint(str(path(strategy + ema), "/checkpoints/step-12"), Allocator::cpu());
+    std::map<std::string, std::vector<float>> all;
+    for (const auto& [name, t] : with_prefix(state.train, "ema/"))
+      all[name].assign(t.values<float>().begin(), t.values<float>().end());
+    return all;
+  };
+  const auto dense = averages("allgather_dense", "0.8");
+  const double dense_ppl = result_.valid_ppl;
+  const auto rows = averages("unique", "0.8");
+  ASSERT_EQ(rows.size(), dense.size());
+  for (const auto& [name, values] : dense) expect_near(rows.at(name), values, 1e-5f);
+  EXPECT_NEAR(result_.valid_ppl, dense_ppl, 1e-3 * dense_ppl);
+  averages("unique", "0");
+  EXPECT_GT(std::abs(result_.valid_ppl - dense_ppl), 1e-2 * dense_ppl);  // of the last parameters
+}
+
 TEST_F(Ranks, EachRankHasARecordOfItsTrafficAndMemory) {
   run("r", 3);
   const auto ranks = records("r", "rank"), train = records("r", "train");

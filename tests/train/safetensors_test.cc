@@ -47,12 +47,21 @@ TEST_F(Safetensors, EveryTypeAndShapeComesBack) {
 TEST_F(Safetensors, BytesAreTheFormats) {
   save_safetensors(path("t"), {{"a", floats({1}, {1})}});
   const std::string text = read_all(path("t"));
-  const std::string header = R"({"a":{"data_offsets":[0,4],"dtype":"F32","shape":[1]}})";
+  const std::string header = R"({"__metadata__":{"format":"pt"},"a":{"data_offsets":[0,4],"dtype":"F32","shape":[1]}})";
   uint64_t length = 0;
   std::memcpy(&length, text.data(), 8);
   EXPECT_EQ(length % 8, 0u);
   EXPECT_EQ(text.substr(8, header.size()), header);
   EXPECT_EQ(text.substr(8 + length), std::string("\0\0\x80\x3f", 4));
+}
+
+// Files from before that are read as well, and what a writer says itself stays.
+TEST_F(Safetensors, MetadataNamesTheFormat) {
+  save_safetensors(path("t"), {{"a", floats({1}, {1})}}, {{"average_of", "x"}});
+  EXPECT_EQ(safetensors_metadata(path("t")), (std::map<std::string, std::string>{{"average_of", "x"}, {"format", "pt"}}));
+  const std::string old = file(R"({"a":{"data_offsets":[0,4],"dtype":"F32","shape":[1]}})", 4);
+  EXPECT_TRUE(safetensors_metadata(old).empty());
+  EXPECT_EQ(load_safetensors(old, Allocator::cpu()).size(), 1u);
 }
 
 TEST_F(Safetensors, NoTensorsAtAll) {

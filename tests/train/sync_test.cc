@@ -190,7 +190,7 @@ TEST_F(Sync, Messages) {
   EXPECT_THAT(refused("a: {params: lstm, strategy: allreduce}"),
               AllOf(HasSubstr("no rule of sync covers"), HasSubstr("softmax.weight")));
   EXPECT_THAT(refused("a: {params: '.*', strategy: allreduce}\nb: {params: x, strategy: allreduce}"),
-              HasSubstr("r.yaml:2:4: sync.b.params: 'x' matches no parameter that an earlier rule left: sync.a "
+              HasSubstr("r.yaml:2:13: sync.b.params: 'x' matches no parameter that an earlier rule left: sync.a "
                         "(r.yaml:1:4) took them; the rule for fewer parameters goes first"));
   EXPECT_THAT(refused("a: {params: '.*', strategy: allreduce}\nb: {params: lsmt, strategy: allreduce}"),
               HasSubstr("sync.b.params: 'lsmt' matches no parameter; there are: embedding.weight, lstm.0.bias, "
@@ -199,7 +199,17 @@ TEST_F(Sync, Messages) {
   EXPECT_THAT(refused("a: {params: '.*', name: allreduce}"), HasSubstr("did you mean 'strategy'?"));
   EXPECT_THAT(refused("a: 3"), HasSubstr("expected a rule"));
   EXPECT_THAT(refused("3"), HasSubstr("expected rules by name"));
-  EXPECT_THAT(refused("a: {params: '[', strategy: allreduce}"), HasSubstr("no regular expression"));
+  EXPECT_THAT(refused("a: {params: '[', strategy: allreduce}"),
+              AllOf(HasSubstr("r.yaml:1:13: sync.a.params: '['"), HasSubstr("no regular expression")));
+}
+
+// Names become parts of records' keys ("a/bits") and of tensors' names in checkpoints.
+TEST_F(Sync, NamesOfRulesAreIdentifiers) {
+  for (const char* name : {"'a\"b'", "a/b", "a-b", "2a", "'a b'", "größe"})
+    EXPECT_THAT(refused(str(name, ": {params: '.*', strategy: allreduce}")),
+                AllOf(HasSubstr("r.yaml:1:1: sync: "), HasSubstr("name of a rule")))
+        << name;
+  EXPECT_EQ(refused("_Rest_2: {params: '.*', strategy: allreduce}"), "");
 }
 
 TEST_F(Sync, FullConfigKeepsParamsFirst) {

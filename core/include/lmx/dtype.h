@@ -8,6 +8,10 @@
 
 #include "lmx/api.h"
 
+#ifndef __FLT16_MAX__
+#include <immintrin.h>
+#endif
+
 namespace lmx {
 
 enum class DType : uint8_t { f64, f32, bf16, f16, i32, i64, u8 };
@@ -31,12 +35,18 @@ struct bfloat16 {
   explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 
-// IEEE binary16 (the compiler's _Float16 does the rounding).
+// IEEE binary16, rounded to nearest even. Clang before 15 has no _Float16 on x86; there the instructions of F16C, which
+// every CPU that lmx supports has, give the same bits.
 struct float16 {
   uint16_t bits = 0;
   float16() = default;
+#ifdef __FLT16_MAX__
   explicit float16(float value) : bits(std::bit_cast<uint16_t>(static_cast<_Float16>(value))) {}
   explicit operator float() const { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
+#else
+  explicit float16(float value) : bits(_cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT)) {}
+  explicit operator float() const { return _cvtsh_ss(bits); }
+#endif
 };
 
 template <class T>

@@ -25,7 +25,7 @@ inline void log_warn(std::string_view text) {
 LMX_API void set_log_level(LogLevel threshold);
 // Appends every further line to `path` as well; "" stops that.
 LMX_API void set_log_file(const std::string& path);
-// A line that the next one overwrites, only where stderr is a terminal; "" clears it.
+// A line that the next one overwrites; "" clears it. Without a terminal on stderr one is printed every 30 s.
 LMX_API void progress_line(std::string_view text);
 // True where stderr is a terminal that can overwrite a line; colour also needs NO_COLOR unset.
 LMX_API bool progress_enabled();

@@ -30,6 +30,7 @@ struct ParameterSpec {
   Init init;
   bool sparse = false;  // its gradient is row-sparse (an embedding, a sampled softmax's table)
   bool output = false;  // the output layer's, a row for each word: its own, or a table of the model that is tied to it
+  bool frozen = false;  // it keeps its first value: no gradient is computed for it, so nothing updates or exchanges it
 };
 
 // Owns the leaf Vars (f32 master values). Order of declaration is kept; names are unique.

@@ -24,7 +24,7 @@ using AnyFactory = void (*)();  // cast to the kind's own factory type
 struct PluginDescriptor {
   uint32_t size;
   int32_t abi;           // kAbi of the build
-  const char* build_id;  // compiler, C++ runtime, hash of core/include/lmx, sanitizers
+  const char* build_id;  // LMX_FULL_BUILD_ID of the build
   PluginKind kind;
   const char* name;
   std::vector<FieldInfo> (*fields)();
@@ -38,10 +38,33 @@ struct PluginDescriptor {
   bool one_process;
 };
 
-// The build id of the code that includes this header; defined on the command line by the build.
+// The part of the build id that the build defines on the command line: the hash of core/include/lmx and the sanitizers.
 #ifndef LMX_BUILD_ID
 #define LMX_BUILD_ID "unknown"
 #endif
+
+// The part that the compiler knows: the C++ library, its release, and the modes that change the size or the layout of
+// its types. g++ and clang++ share one C++ ABI on Linux, so the compiler itself is not part of the build id.
+#define LMX_TEXT_OF_(x) #x
+#define LMX_TEXT_OF(x) LMX_TEXT_OF_(x)
+#if defined(_LIBCPP_VERSION)
+#define LMX_CXX_LIBRARY "libc++" LMX_TEXT_OF(_LIBCPP_VERSION)
+#elif defined(_GLIBCXX_RELEASE)
+#define LMX_CXX_LIBRARY "libstdc++" LMX_TEXT_OF(_GLIBCXX_RELEASE)
+#else
+#define LMX_CXX_LIBRARY "other-library"
+#endif
+#ifdef _GLIBCXX_DEBUG
+#define LMX_DEBUG_CONTAINERS "-glibcxx_debug"
+#else
+#define LMX_DEBUG_CONTAINERS ""
+#endif
+#if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI == 0
+#define LMX_OLD_STRINGS "-old_string_abi"
+#else
+#define LMX_OLD_STRINGS ""
+#endif
+#define LMX_FULL_BUILD_ID LMX_BUILD_ID "-" LMX_CXX_LIBRARY LMX_DEBUG_CONTAINERS LMX_OLD_STRINGS
 
 struct PluginInfo {
   std::string name, kind, version, licence, summary;
@@ -99,6 +122,40 @@ Factory factory(const PluginInfo& info) {
 // the plugin's file.
 [[noreturn]] LMX_API void rethrow_for(const PluginInfo& info);
 
+// Marks that this thread is inside `function` of a plugin, for the line that a crash writes (lmx/last_words.h).
+class LMX_API PluginCall {
+ public:
+  // `function` is a literal, such as "forward()"; `info` is one that the registry owns.
+  PluginCall(const PluginInfo& info, const char* function);
+  ~PluginCall();
+  PluginCall(const PluginCall&) = delete;
+  PluginCall& operator=(const PluginCall&) = delete;
+  const PluginInfo& plugin() const { return *plugin_; }
+  const char* function() const { return function_; }
+  // The innermost call of this thread; null outside of plugins.
+  static const PluginCall* current();
+  // To be called in a handler. lmx's own errors and std::bad_alloc pass unchanged; every other exception becomes a
+  // RunError that names the plugin's kind, name and file, and the function.
+  [[noreturn]] void rethrow() const;
+
+ private:
+  const PluginInfo* plugin_;
+  const char* function_;
+  const PluginCall* outer_;
+};
+
+// Calls into a plugin, so that what goes wrong there names it:
+//     in_plugin(info, "forward()", [&] { return model.forward(ctx, params, batch, state); })
+template <class Body>
+auto in_plugin(const PluginInfo& info, const char* function, Body&& body) -> decltype(body()) {
+  const PluginCall call(info, function);
+  try {
+    return body();
+  } catch (...) {
+    call.rethrow();
+  }
+}
+
 // Calls the factory: create<BatcherFactory>(info, config, path, env). UserError naming the file where it throws what is
 // no lmx::Error.
 template <class Factory, class... Args>
@@ -131,13 +188,13 @@ constexpr bool in_one_process() {
 #define LMX_PLUGIN(kind_, name_, Config_, factory_)                             \
   [[gnu::used, gnu::section(".lmx.build")]] static constexpr struct {           \
     int32_t abi;                                                                \
-    char build_id[sizeof(LMX_BUILD_ID)];                                        \
-  } lmx_plugin_build{::lmx::kAbi, LMX_BUILD_ID};                                \
+    char build_id[sizeof(LMX_FULL_BUILD_ID)];                                   \
+  } lmx_plugin_build{::lmx::kAbi, LMX_FULL_BUILD_ID};                           \
   extern "C" LMX_API const ::lmx::PluginDescriptor* lmx_plugin() {              \
     static const ::lmx::PluginDescriptor descriptor{                            \
         sizeof(::lmx::PluginDescriptor),                                        \
         ::lmx::kAbi,                                                            \
-        LMX_BUILD_ID,                                                           \
+        LMX_FULL_BUILD_ID,                                                      \
         ::lmx::PluginKind::kind_,                                               \
         #name_,                                                                 \
         [] { return ::lmx::describe_config<Config_>(); },                       \

@@ -4,10 +4,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lmx/model.h"
+#include "lmx/param_pattern.h"
 #include "lmx/sequence.h"
 
 namespace lmx {
@@ -17,20 +19,21 @@ struct LMX_API RecurrentConfig {
   int64_t layers = 1;
   int64_t embedding = 256;
   double dropout = 0;
-  std::string weight_norm;
+  std::string weight_norm;  // pattern of matrices (lmx/param_pattern.h); "": none
   bool checkpoint = false;
   int64_t segment = 0;
   Init init{"uniform", 0.1};
   Init embedding_init{"uniform", 0.1};
   void fields(Fields& f);
+  void check(const std::string& where) const;  // UserError: a weight_norm that is no pattern
 };
 
 class LMX_API RecurrentModel : public Model {
  public:
-  // `name`: of the plugin, with which names of parameters begin. UserError: a weight_norm that is no pattern, or fits
-  // no matrix of a layer.
+  // `name`: of the plugin, with which names of parameters begin. UserError: a weight_norm that is no pattern, or
+  // matches no matrix of a layer.
   RecurrentModel(std::string name, const RecurrentConfig& config, const ModelEnv& env);
-  // "embedding.weight" and each layer's, "NAME.0.weight_hh". Where weight_norm fits a matrix w (N, K) there stand
+  // "embedding.weight" and each layer's, "NAME.0.weight_hh". If weight_norm matches a matrix w (N, K) there stand
   // w_v (N, K) and w_g (N) instead.
   std::vector<ParameterSpec> parameters() const final;
   Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const final;
@@ -72,6 +75,7 @@ class LMX_API RecurrentModel : public Model {
 
   std::string name_;
   RecurrentConfig config_;
+  std::optional<ParamPattern> weight_norm_;
   int64_t vocab_;
 };
 

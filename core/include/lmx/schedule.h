@@ -12,8 +12,8 @@ namespace lmx {
 
 // What a schedule may look at.
 struct ScheduleState {
-  int64_t step = 0;  // 0-based: the update that the rate is for
-  int64_t steps_per_epoch = 0;
+  int64_t update = 0;       // 0-based: the update that the rate is for. Steps without an update do not count
+  int64_t epoch = 0;        // whole passes over the training data, made by steps with an update and without
   int64_t total_steps = 0;  // train.steps, after epochs are counted in steps
 };
 
@@ -23,7 +23,7 @@ class LMX_API Schedule {
   virtual double rate(const ScheduleState& s) const = 0;
   // After a validation with this perplexity; changes what rate() gives (halve_on_rise).
   virtual void validated(double perplexity);
-  // What must survive a restart, as numbers (empty for pure functions of the step).
+  // What must survive a restart, as numbers (empty for pure functions of ScheduleState).
   virtual std::vector<double> state() const;
   virtual void load(const std::vector<double>& state);
 };

@@ -118,6 +118,8 @@ class LMX_API SyncStrategy {
   virtual std::vector<std::pair<std::string, double>> take_values();
   virtual std::string summary() const;
   virtual CandidateKey candidate_key() const;
+  // How many different sets of candidates `ranks` ranks draw in a step: for plans. Default: one, the same on all ranks.
+  virtual int64_t candidate_sets(int ranks) const;
   // Not null: ranks do not go in step, and no reduce() is called (lmx/param_server.h).
   virtual ServerStrategy* server();
 };
@@ -149,7 +151,7 @@ struct UnitPlan {
   KeptBytes kept;
 };
 
-// `sync:` of a recipe: rules by name, each {params: regex, strategy: name, ...}; the first match wins. Runs the units
+// `sync:` of a recipe: rules by name, each {params: pattern, strategy: name, ...}; the first match wins. Runs the units
 // of all rules in one fixed order, each as soon as its gradients are complete, beside backward where the communicator
 // can. UserError: an uncovered parameter, a rule that matches nothing, two rules that set the candidates' key.
 class LMX_API SyncRules {
@@ -173,6 +175,7 @@ class LMX_API SyncRules {
   std::vector<UnitPlan> plan(const std::vector<ParameterSpec>& params,
                              const std::function<TableRows(const ParameterSpec&)>& rows) const;
   bool replicated() const;  // of all rules
+  int64_t candidate_sets() const;  // that the ranks draw in a step, as the rule says which decides about candidates
   StateDict state() const;
   void load(Context& ctx, const std::vector<StateDict>& ranks);
   CommTimes take_times();                         // since the last call

@@ -25,7 +25,7 @@ struct BatchConfig {
 };
 
 struct TrainConfig {
-  int64_t steps = 0;  // updates; 0: `epochs` decides
+  int64_t steps = 0;  // global batches, those without an update included; 0: `epochs` decides
   double epochs = 1;
   int64_t log_every = 50;
   int64_t eval_every = 0;              // steps; 0: once an epoch and at the end
@@ -33,25 +33,44 @@ struct TrainConfig {
   int64_t eval_tokens = 0;             // tokens of the validation split used during training; 0: all
   bool eval_shards = false;            // read as shards of strings (chars, bytes)
   bool eval_carry = true;              // state goes on from window to window of the split; false: each starts fresh
-  double max_loss = 0;                 // nats per token above which the run counts as diverged; 0: only NaN and Inf do
+  double max_loss = 0;                 // nats per token above which the run counts as diverged; 0: default_max_loss()
   std::string on_divergence = "stop";  // stop, skip (leave the update out), lower_lr (halve the rate from here on)
   double ema = 0;                      // decay of the parameters' moving average; 0: none
-  std::string ema_params = ".*";
+  std::string ema_params = ".*";        // pattern (lmx/param_pattern.h) of the parameters that are averaged
+  std::string ema_params_place = {};    // begins messages about it: "recipes/my.yaml:4:11: train.ema_params: "; no key
   std::string final_bleu = "none";  // none, valid, test: translated by the last parameters when training is done
   int64_t final_average = 1;        // by the mean of so many last checkpoints
   void fields(Fields& f);
 };
 
+// `train.max_loss` for a vocabulary of V entries, in nats per token: ln V, a uniform guess's loss, plus kLossMargin.
+inline constexpr double kLossMargin = 50;
+LMX_API double default_max_loss(int64_t vocab_size);
+
 // `stop:`: an end before the last step.
 struct StopConfig {
-  std::string when;  // "valid.nll_bit <= 2.11"; "": train to the last step
+  std::string when;      // "valid.nll_bit <= 2.11"; "": train to the last step
+  int64_t patience = 0;  // validations in a row that are no better than the best one before them; 0: no limit
+  void fields(Fields& f);
+};
+
+// `init:`: where parameters start.
+struct InitConfig {
+  std::string from;                 // a run, a checkpoint's folder or a safetensors file; "": as the model draws them
+  std::string checkpoint = "last";  // of a run: last, best or a step
+  std::string params = ".*";        // pattern of the parameters that are taken from there
+  std::string freeze;               // pattern of the parameters that are never updated; "": none
+  // Where these keys are written in the recipe, as messages about them begin ("my.yaml:3:14: init.from: ").
+  std::string from_place = "init.from: ", params_place = "init.params: ", freeze_place = "init.freeze: ";
   void fields(Fields& f);
 };
 
 // `loss_scale:` of precision fp16 (Ott 2018, Puri 2018): what gradients are multiplied by on their way through half
 // precision. 0: the preset's value.
 struct LMX_API LossScaleConfig {
-  std::string preset = "ott";  // ott, puri, none (the scale stays 1)
+  std::string preset = "ott";   // ott, puri, none (the scale stays 1)
+  std::string loss = "preset";  // what is multiplied by the scale: preset (the preset's), sum (over the tokens of the
+                                // step), mean (what the update is of). `init` and `min` are relative to it
   double init = 0;
   double factor = 0;   // down by it at an overflow, whose update is left out; up by it after `window` good updates
   int64_t window = 0;
@@ -83,6 +102,7 @@ struct Recipe {
   BatchConfig batch;
   TrainConfig train;
   StopConfig stop;
+  InitConfig init;
   LossScaleConfig loss_scale;
   CheckpointConfig checkpoint;
   RunConfig run;
@@ -114,17 +134,21 @@ struct RunOptions {
   // Pause after this step: validate, save, end. Going on later gives what an uninterrupted run gives; the schedule and the
   // last step are the recipe's. 0: run to the end.
   int64_t until_step = 0;
+  // Keys of the recipe that a resumed run may have changed on purpose (`--change`): "optimizer.lr".
+  std::vector<std::string> changed_keys = {};
 };
 struct RunResult {
   std::string directory;
   int64_t steps = 0;
   double valid_ppl = 0;  // of the last parameters; 0 when the run was interrupted before an evaluation
+  double valid_nll = 0;  // its nats per token, which are finite where the perplexity is not
   std::string unit;      // what a token is: word, char, byte, subword
   double best_ppl = 0;
   int64_t best_step = 0;
   std::optional<double> true_ppl;  // of the source, where it is known
   double train_seconds = 0;        // without validation and saving, over all resumes
-  std::string stopped;             // why it ended before the last step (`stop.when`); "": it did not
+  std::string stopped;             // why it ended before the last step (`stop`); "": it did not
+  bool reached_target = false;     // it ended because `stop.when` was met
   bool paused = false;             // at until_step, with steps left
   std::optional<TranslationQuality> translation;  // train.final_bleu
   int exit_code = 0;               // 0, 130 or 143
@@ -137,8 +161,16 @@ LMX_API RunResult run_recipe(const Node& composed, const std::string& name, cons
 // For a file that is written behind long work. UserError "`what`: cannot write `path`: why".
 LMX_API void require_writable(const std::string& what, const std::string& path);
 
-// Parameter count, memory estimate and data check: what `lmx run --dry-run` prints.
-LMX_API std::string dry_run(const Node& composed, const std::string& name);
+struct DryRun {
+  std::string text;                       // what `lmx run --dry-run` prints
+  std::string parameters, memory;         // of it the count, and the estimate of a rank's memory: "1.2 GB"
+  int64_t parameter_count = 0, memory_bytes = 0;  // the same as numbers
+  std::vector<std::string> missing_data;  // why a run over the data as it is would end before its first step
+  std::string missing_memory;             // what the ranks of this machine need and what it has; "": enough
+  bool ready() const { return missing_data.empty() && missing_memory.empty(); }
+};
+// Parameter count, memory estimate and data check. UserError: a wrong recipe.
+LMX_API DryRun dry_run(const Node& composed, const std::string& name);
 
 struct EvalOptions {
   std::string split = "valid";      // train, valid, test
@@ -149,6 +181,10 @@ struct EvalOptions {
   // zero state (Puri 2018: 16 shards of the test split); 0: not.
   int64_t shards = 0;
   int64_t seed = 1;  // of that draw
+  // Text files, directories or globs that are evaluated instead of a split, prepared as the run's own text was; `field`
+  // names the column or field of .csv and .jsonl files.
+  std::vector<std::string> text = {};
+  std::string field = {};
 };
 // The mean over shards of each shard's mean nats a token.
 struct ShardEval {
@@ -175,9 +211,29 @@ struct EvalResult {
   // bytes. What became <unk> is counted as if it had been told.
   std::optional<double> compression_ratio;
   std::optional<ShardEval> sharded;
+  int64_t unknown = 0;  // of EvalOptions::text: tokens that the vocabulary lacks, which count as <unk>
 };
 // A checkpoint of the run in `directory` on a whole split. UserError: no run, no such checkpoint, damaged, data gone.
 LMX_API EvalResult evaluate_run(const std::string& directory, const EvalOptions& options);
+
+struct ScoreLinesOptions {
+  std::string checkpoint = "last";
+  int64_t batch = 32;           // lines of a batch
+  int64_t max_length = 20'000;  // tokens; a longer line is not scored
+  bool json = false;            // a JSON object a line, with all digits (docs/json.md)
+};
+struct LineScores {
+  int64_t lines = 0, tokens = 0;      // of the lines that were scored; tokens are targets
+  int64_t too_long = 0, unknown = 0;  // lines that were not scored; targets that the vocabulary lacks
+  double nats = 0;                    // minus the sum of log-likelihoods
+  std::string unit;                   // what a token is
+};
+// Likelihoods of lines of text under a language model, each line by itself behind a line end: for line i of `input`
+// (`-`: standard input) a line `mean<TAB>sum<TAB>tokens` of log-likelihoods in nats over its tokens, the line end among
+// them if the run's text has line ends; `-inf<TAB>-inf<TAB>0` for a line that is too long. UserError: a run that
+// translates, invalid UTF-8.
+LMX_API LineScores score_lines(const std::string& run, const ScoreLinesOptions& options, const std::string& input,
+                               const std::string& output);
 
 // One unit of a model's recurrent state.
 struct StateUnit {

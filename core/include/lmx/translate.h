@@ -98,6 +98,7 @@ struct ScorePairsOptions {
   std::string checkpoint = "last";
   int64_t batch = 32;
   int64_t max_length = 1000;  // subwords of a side; a pair with a longer one is not scored
+  bool json = false;          // a JSON object a line, with all digits (docs/json.md)
 };
 // Likelihoods of given pairs of sentences: for line i of `source` and `target` a line `mean<TAB>sum<TAB>tokens` of
 // log-likelihoods in nats over the target's tokens, </s> among them; `-inf<TAB>-inf<TAB>0` for a pair that is too long.

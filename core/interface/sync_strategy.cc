@@ -1,0 +1,76 @@
+// What a strategy does unless it says otherwise.
+#include <numeric>
+
+#include "lmx/error.h"
+#include "lmx/row_sync.h"
+#include "lmx/sync.h"
+
+namespace lmx {
+
+SyncStrategy::~SyncStrategy() = default;
+std::vector<std::vector<std::string>> SyncStrategy::units(const std::vector<ParameterSpec>& params) const {
+  std::vector<std::vector<std::string>> alone;
+  for (const ParameterSpec& spec : params) alone.push_back({spec.name});
+  return alone;
+}
+void SyncStrategy::begin_step(Context&, std::span<const Batch>, StepPlan&) {}
+const std::vector<int32_t>* SyncStrategy::selected_rows(const std::string&) const {
+  return nullptr;
+}
+bool SyncStrategy::plans_rows(const std::string&) const {
+  return false;
+}
+bool SyncStrategy::owns_update(const Var&) const {
+  return false;
+}
+void SyncStrategy::after_step(Context&) {}
+void SyncStrategy::discard() {}
+void SyncStrategy::rescale(double) {}
+bool SyncStrategy::replicated() const {
+  return true;
+}
+StateDict SyncStrategy::state() const {
+  return {};
+}
+void SyncStrategy::load(Context&, const std::vector<StateDict>& ranks) {
+  for (const StateDict& state : ranks)
+    if (!state.empty())
+      throw UserError(
+          str("[sync] the checkpoint has a state '", state.begin()->first, "', which this strategy does not keep"));
+}
+void SyncStrategy::plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const {
+  const int64_t height = spec.shape[0], width = row_width(spec.shape);
+  if (!spec.sparse) return unit.dense.push_back({height, width});
+  const auto each = [&](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(unit.ranks), n); };
+  unit.sparse.push_back({height, width, each(touched.raw), each(touched.own), touched.all, {}});
+}
+KeptBytes SyncStrategy::kept_bytes(const Traffic& t) const {
+  KeptBytes kept;
+  for (const Traffic::Dense& d : t.dense)
+    kept.sums += 4 * d.width * (d.owned.empty() ? d.rows : std::accumulate(d.owned.begin(), d.owned.end(), int64_t{0}));
+  for (const Traffic::Sparse& s : t.sparse) kept.sums += 4 * s.union_rows * s.width;
+  return kept;
+}
+std::string SyncStrategy::describe(int) const {
+  return {};
+}
+std::vector<std::pair<std::string, double>> SyncStrategy::take_values() {
+  return {};
+}
+std::string SyncStrategy::summary() const {
+  return {};
+}
+CandidateKey SyncStrategy::candidate_key() const {
+  return CandidateKey::left;
+}
+int64_t SyncStrategy::candidate_sets(int) const {
+  return 1;
+}
+ServerStrategy* SyncStrategy::server() {
+  return nullptr;
+}
+std::map<std::string, CodecHealth> SyncStrategy::take_health() {
+  return {};
+}
+
+}  // namespace lmx
