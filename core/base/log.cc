@@ -3,10 +3,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
+#include <optional>
 
 #include "lmx/clock.h"
 
@@ -17,7 +19,8 @@ struct Logger {
   std::mutex mutex;
   LogLevel threshold = LogLevel::info;
   std::ofstream file;
-  bool line_open = false;  // a progress line stands on the terminal
+  bool line_open = false;                                        // a progress line stands on the terminal
+  std::optional<std::chrono::steady_clock::time_point> printed;  // when the last line of progress was, if no terminal
 };
 
 Logger& logger() {
@@ -26,6 +29,25 @@ Logger& logger() {
 }
 
 constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
+constexpr const char* kColours[] = {"", "", "\033[1;33m", "\033[1;31m"};  // yellow, red
+
+// Seconds between two lines of progress where they cannot overwrite each other; 0: none.
+double progress_interval() {
+  const char* text = std::getenv("LMX_PROGRESS_S");
+  char* end = nullptr;
+  const double seconds = text ? std::strtod(text, &end) : 0;
+  return text && end != text && *end == '\0' && seconds >= 0 ? seconds : 30;
+}
+
+// A log file gets a line of progress every 30 s, the first one that long after the first call.
+void print_now_and_then(Logger& l, std::string_view text) {
+  static const double interval = progress_interval();
+  const auto now = std::chrono::steady_clock::now();
+  if (!l.printed) l.printed = now;
+  if (text.empty() || interval == 0 || std::chrono::duration<double>(now - *l.printed).count() < interval) return;
+  l.printed = now;
+  std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
+}
 
 }  // namespace
 
@@ -49,7 +71,9 @@ void log(LogLevel level, std::string_view text) {
   if (level >= l.threshold) {
     if (l.line_open) std::fputs("\r\033[K", stderr);
     l.line_open = false;
-    if (level >= LogLevel::warn) std::fprintf(stderr, "%s: ", name);
+    const bool colour = colour_enabled();
+    if (level >= LogLevel::warn)
+      std::fprintf(stderr, "%s%s:%s ", colour ? kColours[static_cast<int>(level)] : "", name, colour ? "\033[0m" : "");
     std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
   }
   if (l.file.is_open()) l.file << local_time("%Y-%m-%d %H:%M:%S") << ' ' << name << ' ' << text << std::endl;
@@ -68,9 +92,9 @@ void set_log_file(const std::string& path) {
 }
 
 void progress_line(std::string_view text) {
-  if (!progress_enabled()) return;
   Logger& l = logger();
   const std::lock_guard lock(l.mutex);
+  if (!progress_enabled()) return print_now_and_then(l, text);
   winsize size{};
   const size_t width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : 79u;
   std::fprintf(stderr, "\r\033[K%.*s", static_cast<int>(std::min(text.size(), width)), text.data());

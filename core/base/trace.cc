@@ -74,6 +74,7 @@ void Tracer::add(const char* name, double begin_us, double end_us) {
 void Tracer::clear() {
   const std::lock_guard lock(impl_->mutex);
   impl_->events.clear();
+  impl_->start = Clock::now();
 }
 
 void Tracer::write(const std::string& path) const {

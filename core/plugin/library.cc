@@ -61,9 +61,9 @@ dll::shared_library& open_library(const std::string& path) {
 }
 
 void check_build_id(const PluginInfo& info, std::string_view build_id) {
-  if (build_id != LMX_BUILD_ID)
-    throw UserError(str("[plugin] ", info.path, ": built with ", build_id, ", this lmx with ", LMX_BUILD_ID,
-                        " (compiler, C++ runtime, hash of the headers, sanitizers); rebuild the plugin"));
+  if (build_id != LMX_FULL_BUILD_ID)
+    throw UserError(str("[plugin] ", info.path, ": built with ", build_id, ", this lmx with ", LMX_FULL_BUILD_ID,
+                        " (hash of the headers, sanitizers, C++ library and its modes); rebuild the plugin"));
 }
 
 void check_descriptor(const PluginInfo& info, const PluginDescriptor* d) {

@@ -7,6 +7,7 @@
 #include "lmx/plugin.h"
 #include "plugin/description.h"
 #include "plugin/library.h"
+#include "plugin/loaded_code.h"
 #include "plugin/manifest.h"
 
 namespace lmx {
@@ -75,6 +76,7 @@ struct Registry::Impl {
       const PluginDescriptor* descriptor = load_plugin(info);
       info.hash = file_sha256(info.path);
       info.descriptor = descriptor;
+      note_loaded_code(info);
     }
     return info;
   }

@@ -96,7 +96,7 @@ class Parity : public ::testing::TestWithParam<Golden> {
       const double loss = differentiate(step), want = losses.data<float>()[step];
       EXPECT_NEAR(loss, want, 1e-5 * want) << "step " << step;
       for (const std::string& name : params_.names()) params_.at(name).grad().coalesce(ctx_);
-      clip_gradients(ctx_, params_, {{".*", 0.5}});
+      clip_gradients(ctx_, params_, {{ParamPattern(".*"), 0.5}});
       for (const std::string& name : params_.names()) sgd->update(ctx_, params_.at(name), lr, step + 1);
       params_.clear_gradients();
     }

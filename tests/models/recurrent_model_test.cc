@@ -139,17 +139,17 @@ TEST(RecurrentModel, WeightNormChoosesByName) {
             "embedding.weight(11, 6) mlstm.0.weight_mx_v(8, 6) mlstm.0.weight_mx_g(8) mlstm.0.weight_mh_v(8, 8) "
             "mlstm.0.weight_mh_g(8) mlstm.0.weight_x_v(32, 6) mlstm.0.weight_x_g(32) mlstm.0.weight_m_v(32, 8) "
             "mlstm.0.weight_m_g(32) mlstm.0.bias(32) ");
-  EXPECT_EQ(names(".*_mh"),
+  EXPECT_EQ(names("_mh$"),
             "embedding.weight(11, 6) mlstm.0.weight_mx(8, 6) mlstm.0.weight_mh_v(8, 8) mlstm.0.weight_mh_g(8) "
             "mlstm.0.weight_x(32, 6) mlstm.0.weight_m(32, 8) mlstm.0.bias(32) ");
 }
 
 TEST(RecurrentModel, WeightNormErrors) {
-  EXPECT_EQ(problem("{name: mlstm, weight_norm: 'lstm.*'}"),
-            "[mlstm] weight_norm 'lstm.*' fits no matrix of a layer; it must match a whole name of mlstm.0.weight_mx, "
-            "mlstm.0.weight_mh, mlstm.0.weight_x, mlstm.0.weight_m");
-  EXPECT_NE(problem("{name: mlstm, weight_norm: '(('}").find("weight_norm '((' is no regular expression"),
-            std::string::npos);
+  const std::string none = problem("{name: mlstm, weight_norm: '^lstm'}");
+  EXPECT_NE(none.find("[mlstm] weight_norm: '^lstm'"), std::string::npos) << none;
+  EXPECT_NE(none.find("mlstm.0.weight_mx, mlstm.0.weight_mh, mlstm.0.weight_x, mlstm.0.weight_m"), std::string::npos) << none;
+  const std::string open = problem("{name: mlstm, weight_norm: '(('}");
+  EXPECT_NE(open.find("model.weight_norm: '((' is no regular expression"), std::string::npos) << open;
   EXPECT_EQ(problem("{name: rhn, weight_norm: '.*', init: {kind: zeros}}"),
             "[rhn] weight_norm of rhn.0.weight_x: its rows start at zero");
 }

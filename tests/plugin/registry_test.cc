@@ -39,7 +39,7 @@ TEST_F(RegistryTest, GoodPluginIsLoadedOnFirstUse) {
   EXPECT_EQ(entry->licence, "MIT");
   const PluginInfo& info = good();
   ASSERT_NE(info.descriptor, nullptr);
-  EXPECT_STREQ(info.descriptor->build_id, LMX_EXPECTED_BUILD_ID);
+  EXPECT_STREQ(info.descriptor->build_id, LMX_FULL_BUILD_ID);
   EXPECT_THAT(info.path, EndsWith("/good/test_good/test_good.so"));
   EXPECT_EQ(&info, &Registry::instance().find(PluginKind::batcher, "test_good"));
 }
@@ -91,7 +91,12 @@ TEST_F(RegistryTest, WrongBuild) {
   // plugin.toml says sync to keep it apart from the good one; the build id is compared before kinds are.
   EXPECT_THAT(load_error(built("wrong_build"), "test_good", PluginKind::sync),
               AllOf(HasSubstr("wrong_build/test_good/test_good.so: built with Foreign-1.0-libstdc++-0123-nosan"),
-                    HasSubstr(LMX_EXPECTED_BUILD_ID)));
+                    HasSubstr(LMX_FULL_BUILD_ID)));
+}
+
+// Its containers have other sizes, so it would crash.
+TEST_F(RegistryTest, DebugContainersAreAnotherBuild) {
+  EXPECT_THAT(load_error(built("debug_containers"), "test_debug"), HasSubstr(LMX_FULL_BUILD_ID "-glibcxx_debug, this"));
 }
 
 TEST_F(RegistryTest, ShortDescriptor) {

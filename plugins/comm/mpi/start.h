@@ -6,8 +6,8 @@
 namespace lmx_mpi {
 
 // Runs this process's own command line as `ranks` processes under mpirun and always throws lmx::EndProcess with their
-// exit code: this process has nothing to do but to pass signals on. UserError: no mpirun on PATH, or this process was
-// itself started that way and has no rank.
+// exit code: this process has nothing to do but to pass signals on, and to say how mpirun ended if no rank has printed
+// an error. UserError: no mpirun on PATH, or this process was itself started that way and has no rank.
 [[noreturn]] void start_ranks(int ranks, const std::string& path);
 
 // In a rank: SIGUSR1 and SIGUSR2, which mpirun passes on at once, stand for SIGINT and SIGTERM, which it answers by

@@ -91,14 +91,6 @@ class TransformerDecoding final : public Decoding {
   }
 
  private:
-  // Nothing is recorded, nothing is dropped.
-  static Context silent(const Context& ctx) {
-    Context quiet = ctx;
-    quiet.tape = nullptr;
-    quiet.training = false;
-    return quiet;
-  }
-
   Var layer(Context& ctx, const Network& network, int64_t l, const Var& input) {
     const std::string p = str("decoder.", l, '.');
     const std::string self = p + "self", cross = p + "cross", ffn = p + "ffn";

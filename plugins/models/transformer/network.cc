@@ -192,13 +192,22 @@ Var Network::finish(const std::string& side, const Var& x) const {
   return config_.pre() ? norm(side + ".norm", x) : x;
 }
 
+AttentionOptions Network::options(const std::string& name, const Rows& rows, bool causal) const {
+  AttentionOptions options;
+  options.heads = config_.heads;
+  options.causal = causal;
+  options.dropout = config_.attention_dropout;
+  options.key = key_.fold(name + ".weights");
+  options.row_ids = rows.ids;
+  return options;
+}
+
 Var Network::encoder(const Tensor& source, const Rows& rows) const {
   Var x = embed("encoder", config_.source_table(), source, rows);
   for (int64_t l = 0; l < config_.encoder_layers; ++l) {
     const std::string self = str("encoder.", l, ".self"), ffn = str("encoder.", l, ".ffn");
     x = sublayer(self, x, rows, [&](const Var& in) {
-      const Var y = attention(ctx_, linear(self + ".qkv", in), rows.segments, config_.heads, false,
-                              config_.attention_dropout, key_.fold(self + ".weights"), rows.ids);
+      const Var y = attention(ctx_, linear(self + ".qkv", in), rows.segments, options(self, rows, false));
       return linear(self + ".out", y);
     });
     x = sublayer(ffn, x, rows, [&](const Var& in) { return feed_forward(ffn, in, rows); });
@@ -212,15 +221,13 @@ Var Network::decoder(const Tensor& inputs, const Rows& rows, const Var& memory, 
     const std::string p = str("decoder.", l, '.');
     const std::string self = p + "self", cross = p + "cross", ffn = p + "ffn";
     x = sublayer(self, x, rows, [&](const Var& in) {
-      const Var y = attention(ctx_, linear(self + ".qkv", in), rows.segments, config_.heads, true,
-                              config_.attention_dropout, key_.fold(self + ".weights"), rows.ids);
+      const Var y = attention(ctx_, linear(self + ".qkv", in), rows.segments, options(self, rows, true));
       return linear(self + ".out", y);
     });
     if (memory.defined()) {
       x = sublayer(cross, x, rows, [&](const Var& in) {
-        const Var y =
-            attention(ctx_, linear(cross + ".q", in), linear(cross + ".kv", memory), rows.segments, source.segments,
-                      config_.heads, config_.attention_dropout, key_.fold(cross + ".weights"), rows.ids);
+        const Var y = attention(ctx_, linear(cross + ".q", in), linear(cross + ".kv", memory), rows.segments,
+                                source.segments, options(cross, rows, false));
         return linear(cross + ".out", y);
       });
     }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lmx/attention.h"
 #include "lmx/batcher.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
@@ -74,6 +75,8 @@ class Network {
   // A core multiplies 16 to 128 rows by packed weights at 60 to 85 GFLOP/s, by plain ones at 42 to 75 (base model,
   // AVX2); more rows are as fast either way.
   static constexpr int64_t kFewRows = 192;
+  // Options of the attention `name`, whose queries are `rows`.
+  AttentionOptions options(const std::string& name, const Rows& rows, bool causal) const;
   Var noisy(const std::string& name, double p, const Var& x, const Rows& rows) const;
 
   Context& ctx_;

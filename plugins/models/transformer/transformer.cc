@@ -2,14 +2,14 @@
 // positions.
 #include "decoding.h"
 #include "lmx/matmul.h"
-#include "lmx/model.h"
+#include "lmx/model_extensions.h"
 #include "lmx/plugin.h"
 #include "network.h"
 
 namespace lmx::transformer {
 namespace {
 
-class Transformer final : public Model {
+class Transformer final : public Model, public TextModel {
  public:
   Transformer(const TransformerConfig& config, const ModelEnv& env) : config_(config), vocab_(env.vocab_size) {}
 
@@ -37,6 +37,11 @@ class Transformer final : public Model {
                                    const std::vector<int64_t>& lengths) const override {
     if (!translates()) return Model::decode(ctx, params, source, lengths);
     return start_decoding(ctx, params, config_, source, lengths);
+  }
+
+  std::unique_ptr<Decoding> start_text(Context& ctx, const ParameterStore& params, int64_t rows) const override {
+    if (translates()) return nullptr;
+    return transformer::start_text(ctx, params, config_, rows);
   }
 
   int64_t macs_per_token() const override { return source_macs() + target_macs(); }

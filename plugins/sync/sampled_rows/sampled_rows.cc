@@ -2,8 +2,7 @@
 // other rows are neither sent nor updated.
 //
 //   softmax     the rows of the targets of this rank's share, of the p percent most frequent words and of q percent
-//   random
-//               ones
+//               random ones
 //   embedding   the rows of the words that are read: inputs, and of a translation's the source sentences
 //   tied        a table that is the output layer's too: both
 //   hidden      hidden_q percent of a matrix' rows at random
@@ -104,6 +103,7 @@ class SummedRows final : public SumStrategy {
   bool plans_rows(const std::string& param) const override { return selector_.kind(param) == Kind::softmax; }
   std::string describe(int) const override { return selector_.describe(); }
   CandidateKey candidate_key() const override { return key_of(selector_); }
+  int64_t candidate_sets(int ranks) const override { return selector_.sets_candidate_key() ? ranks : 1; }
 
   void plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const override {
     const Kind kind = selector_.kind(spec.name);

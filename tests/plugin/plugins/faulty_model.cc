@@ -11,9 +11,11 @@ namespace {
 struct Config {
   int64_t size = 8;
   double dropout = 0.5;
+  int64_t window = 0;
   void fields(lmx::Fields& f) {
     f.field("size", size, "numbers of a word's vector, and of the features", lmx::kPositive);
     f.field("dropout", dropout, "share of the features that are dropped", lmx::kFraction);
+    f.field("window", window, "past positions in the state, which nothing reads", lmx::kNonNegative);
   }
 };
 
@@ -40,7 +42,10 @@ class Faulty : public lmx::Model {
       for (int64_t t = 0; t < batch.inputs.dim(1); ++t) rows.push_back(static_cast<uint64_t>(slot * 4096 + t));
     return lmx::dropout(ctx, features, c_.dropout, key, rows);
   }
-  lmx::ModelState initial_state(lmx::Context&, int64_t) const override { return {}; }
+  lmx::ModelState initial_state(lmx::Context& ctx, int64_t sequences) const override {
+    if (c_.window == 0) return {};
+    return {{"window", ctx.zeros({sequences, c_.window, c_.size})}};
+  }
   int64_t feature_size() const override { return c_.size; }
   int64_t macs_per_token() const override { return TEST_FAULT == 1 ? 1 : c_.size * c_.size; }
   int64_t activation_bytes_per_token(lmx::DType) const override { return TEST_FAULT == 2 ? 1 : 4 * 4 * c_.size; }

@@ -6,7 +6,7 @@
 extern "C" LMX_API const lmx::PluginDescriptor* lmx_plugin() {
   static const lmx::PluginDescriptor descriptor{offsetof(lmx::PluginDescriptor, factory),
                                                 lmx::kAbi,
-                                                LMX_BUILD_ID,
+                                                LMX_FULL_BUILD_ID,
                                                 lmx::PluginKind::batcher,
                                                 "test_short",
                                                 nullptr,
