@@ -1,80 +1,15 @@
 // The page of lmx report: one file, whole and small; in a browser it shows what the records say.
-#include <gmock/gmock.h>
-
-#include <cmath>
-#include <nlohmann/json.hpp>
-
-#include "comm/mpi_here.h"
-#include "run_fixture.h"
+#include "report_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-using Json = nlohmann::json;
 using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-// The first program of these names on PATH; "" without one.
-std::string browser() {
-  for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
-    if (const std::string file = on_path(name); !file.empty()) return file;
-  return "";
-}
-
-class ReportPage : public RunTest {
- protected:
-  Outcome report(const std::vector<std::string>& more) const {
-    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "report"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_process(words, environment());
-  }
-
-  // A run's folder with these records, and the least that belongs to it.
-  void make_run(const std::string& dir, const std::vector<Json>& records, const std::string& config = "seed: 1\n") {
-    std::filesystem::create_directories(folder_ / dir);
-    write(dir + "/provenance.json", R"({"starts":[{"lmx":{"version":"0.0-test"}}]})");
-    write(dir + "/config.yaml", config);
-    std::string lines;
-    for (const Json& r : records) lines += r.dump() + "\n";
-    write(dir + "/metrics.jsonl", lines);
-  }
-
-  Json data_of(const std::string& file) const {
-    const std::string text = read_file(folder_ / file), begin = R"(<script id="data" type="application/json">)";
-    const size_t at = text.find(begin);
-    EXPECT_NE(at, std::string::npos);
-    return Json::parse(text.substr(at + begin.size(), text.find("</script>", at) - at - begin.size()));
-  }
-
-  // What a browser makes of the page; `link` stands behind the #.
-  std::string opened(const std::string& file, const std::string& link, const std::string& size = "1400,1000") const {
-    const Outcome o = run_process({browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                                   "--user-data-dir=" + path("profile"), "--window-size=" + size, "--dump-dom",
-                                   "file://" + path(file) + "#" + link});
-    EXPECT_EQ(o.code, 0) << o.err;
-    return o.out.substr(0, o.out.find("<script id=\"data\""));
-  }
-};
-
-std::vector<Json> falling(int steps, double start) {
-  std::vector<Json> records;
-  for (int step = 1; step <= steps; ++step) {
-    const double nll = start / std::sqrt(step);
-    records.push_back({{"step", step},
-                       {"split", "train"},
-                       {"nll_nat", nll},
-                       {"ppl", std::exp(nll)},
-                       {"lr", 0.5},
-                       {"tokens", 100 * step},
-                       {"epoch", step * 0.1},
-                       {"step_s", 0.5}});
-    if (step % 10 == 0)
-      records.push_back({{"step", step}, {"split", "valid"}, {"nll_nat", nll + 1}, {"ppl", std::exp(nll + 1)}});
-  }
-  return records;
-}
+using ReportPage = ReportPageTest;
 
 TEST_F(ReportPage, IsOneFileBesideTheRun) {
   ASSERT_EQ(run("a", {"train.steps=30", "--ranks", "3", "batch.global=9", "batch.micro=0"}).code, 0);
@@ -213,6 +148,114 @@ TEST_F(ReportPage, ConfigurationsSideBySide) {
     {"key": "optimizer.lr", "values": ["0.1", "0.2"]}, {"key": "optimizer.beta", "values": ["", "0.9"]}])"));
 }
 
+// Three seeds of one configuration, one run of another and one that diverged: what the page's number is, and whose.
+TEST_F(ReportPage, TheNumberIsThatOfTheBestConfiguration) {
+  const auto run = [&](const std::string& dir, double ppl, const std::string& config, const std::string& status = "") {
+    make_run(dir,
+             {{{"step", 5}, {"split", "valid"}, {"ppl", ppl}}, {{"step", 9}, {"split", "valid"}, {"ppl", ppl + 1}}},
+             config, status);
+  };
+  run("a", 20, "seed: 1\nlr: 0.1\nrun: {dir: a}\n");
+  run("b", 22, "seed: 2\nlr: 0.1\nrun: {dir: b}\n");
+  run("c", 24, "seed: 3\nlr: 0.1\nrun: {dir: c}\n");
+  run("d", 21, "seed: 1\nlr: 0.2\n");
+  run("e", 3, "seed: 1\nlr: 9\n", R"({"state":"failed","cause":"diverged","step":9,"reason":"the loss is NaN"})");
+  const Outcome o = report({path("a"), path("b"), path("c"), path("d"), path("e"), "--html", path("page.html")});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json data = data_of("page.html"), c = data["comparison"];
+  EXPECT_EQ(c["metric"], "best valid ppl");
+  EXPECT_EQ(c["values"], Json::parse("[20, 22, 24, 21, null]"));
+  EXPECT_EQ(c["best_run"], 3);
+  EXPECT_EQ(c["step"], 5);
+  ASSERT_EQ(c["groups"].size(), 3u);
+  EXPECT_EQ(c["groups"][0]["runs"], Json::parse("[0, 1, 2]"));
+  EXPECT_EQ(c["groups"][0]["mean"], 22);
+  // t(0.975, 2) = 4.302653 and s = 2: 4.302653 * 2 / sqrt(3).
+  EXPECT_NEAR(c["groups"][0]["half_interval"].get<double>(), 4.96828, 1e-4);
+  EXPECT_EQ(c["groups"][1]["half_interval"], nullptr);
+  EXPECT_EQ(data["runs"][4]["state"], "diverged");
+  EXPECT_EQ(data["runs"][4]["reason"], "the loss is NaN");
+  EXPECT_THAT(o.out, AllOf(ContainsRegex("\\* +" + path("d") + " +unknown +9 +21 +5 +22"),
+                           ContainsRegex(path("e") + " +diverged"), HasSubstr("best valid ppl 21  (*: " + path("d"))));
+}
+
+// Bytes and seconds of communication are those of a step, whichever length the record's window has.
+TEST_F(ReportPage, TrafficIsThatOfAStep) {
+  const auto train = [](int step, double sent) {
+    return Json{{"step", step}, {"split", "train"}, {"comm_sent_bytes", sent}, {"comm_s", sent / 100}, {"lr", 1}};
+  };
+  const auto rank = [](int step, int steps) {
+    return Json{{"step", step}, {"split", "rank"}, {"rank", 0}, {"steps", steps}};
+  };
+  // Windows of 10, of 10 of which 5 were counted after a resume, and of 2 steps.
+  make_run("a",
+           {train(10, 1000), rank(10, 10), train(20, 500), rank(20, 5), train(30, 1000), rank(30, 10), train(32, 200),
+            rank(32, 2)},
+           "comm: {name: mpi}\n");
+  ASSERT_EQ(report({path("a")}).code, 0);
+  const Json run = data_of("a/report.html")["runs"][0];
+  size_t found = 0;
+  for (const Json& curve : run["curves"]) {
+    if (curve["key"] != "comm_sent_bytes") continue;
+    EXPECT_EQ(curve["y"], Json::parse("[100, 100, 100, 100]"));
+    ++found;
+  }
+  EXPECT_EQ(found, 1u);
+  EXPECT_EQ(run["short_window"], Json::parse(R"({"step": 32, "steps": 2, "usual": 10})"));
+}
+
+// Values of take_values() are in the tables and are curves; a histogram of staleness is neither.
+TEST_F(ReportPage, ValuesOfStrategies) {
+  make_run(
+      "a",
+      {{{"step", 10}, {"split", "train"}, {"tables/kept_share", 0.25}, {"rows/x", 3}, {"tables/staleness/0", 7}},
+       {{"step", 20}, {"split", "train"}, {"tables/kept_share", 0.125}, {"rows/x", 3}, {"tables/staleness/0", 7}}});
+  const Outcome o = report({path("a")});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, ContainsRegex("tables/kept_share +0.125 +20"));
+  const Json run = data_of("a/report.html")["runs"][0];
+  EXPECT_EQ(run["strategy"], Json::parse(R"({"tables/kept_share": 0.125})"));
+  ASSERT_EQ(run["curves"].size(), 1u);
+  EXPECT_EQ(run["curves"][0]["key"], "tables/kept_share");
+  EXPECT_EQ(run["curves"][0]["y"], Json::parse("[0.25, 0.125]"));
+  EXPECT_EQ(Json::parse(report({path("a"), "--json"}).out)["strategy"], run["strategy"]);
+}
+
+// The run says at its end which perplexity the text's source has on the validation split; the report says the same.
+TEST_F(ReportPage, OneTruePerplexity) {
+  const Outcome o = run("a", {"train.steps=10"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const size_t at = o.out.find("(the source's own: ");
+  ASSERT_NE(at, std::string::npos);
+  ASSERT_EQ(report({path("a")}).code, 0);
+  const Json source = data_of("a/report.html")["runs"][0]["start"]["data"];
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", source["valid_true_perplexity"].get<double>());
+  EXPECT_EQ(o.out.substr(at + 19, std::string(text).size()), text);
+  EXPECT_THAT(source["source"].get<std::string>(), HasSubstr("on the validation split"));
+}
+
+TEST_F(ReportPage, AFolderOfRuns) {
+  make_run("runs/x/one", falling(10, 4));
+  make_run("runs/x/one/checkpoints/copy", falling(10, 4));  // in a run's own folder: not searched
+  make_run("runs/y/deep/two", falling(10, 3), "seed: 2\n");
+  make_run("runs/.hidden", falling(10, 1));
+  make_run("runs/broken", falling(10, 1));
+  write("runs/broken/provenance.json", "{");
+  const Outcome o = report({path("runs")});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr(path("runs/broken")), HasSubstr("provenance.json")));
+  const Json data = data_of("runs/report.html");
+  ASSERT_EQ(data["runs"].size(), 2u);
+  EXPECT_EQ(data["runs"][0]["directory"], path("runs/x/one"));
+  EXPECT_EQ(data["runs"][1]["directory"], path("runs/y/deep/two"));
+  EXPECT_THAT(o.out, AllOf(ContainsRegex("RUN +STATE +STEP"), HasSubstr(path("runs/x/one")), Not(HasSubstr("METRIC"))));
+  std::filesystem::create_directory(path("empty"));
+  const Outcome none = report({path("empty")});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr(path("empty") + " holds no run"));
+}
+
 TEST_F(ReportPage, Mistakes) {
   make_run("a", falling(3, 4));
   EXPECT_THAT(report({path("a"), path("a"), "--json"}).err, HasSubstr("--json tells of one run, and here are 2"));
@@ -220,85 +263,6 @@ TEST_F(ReportPage, Mistakes) {
   const Outcome o = report({path("a"), "--html", path("none/page.html")});
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.err, HasSubstr("none/page.html"));
-}
-
-TEST_F(ReportPage, ABrowserShowsTheValues) {
-  if (browser().empty()) GTEST_SKIP() << "no chromium on PATH";
-  make_run("first", falling(50, 4));
-  make_run("second", falling(50, 3), "seed: 2\n");
-  ASSERT_EQ(report({path("first"), path("second"), "--html", path("page.html")}).code, 0);
-  for (const std::string size : {"1400,1000", "400,900"}) {
-    const std::string page = opened("page.html", "at=20&theme=dark", size);
-    EXPECT_THAT(page, AllOf(HasSubstr("data-theme=\"dark\""), HasSubstr("data-curve=\"valid ppl\""),
-                            HasSubstr("data-curve=\"train nll_nat\"")));
-    const auto shown = [](double value) {
-      char text[32];
-      std::snprintf(text, sizeof text, "%.5g", value);
-      return std::string(text);
-    };
-    // What the cross at step 20 reads on the curves of both runs, and the tables' last values.
-    EXPECT_THAT(page, HasSubstr("train nll_nat<span>" + shown(4 / std::sqrt(20)) + "  " + shown(3 / std::sqrt(20)) +
-                                "</span>"));
-    EXPECT_THAT(page, HasSubstr("data-metric=\"lr\">0.5</td>"));
-    EXPECT_THAT(page, HasSubstr("<tr class=\"differs\"><th>seed</th><td>1</td><td>2</td></tr>"));
-    EXPECT_THAT(page, Not(HasSubstr("NaN")));
-  }
-  EXPECT_THAT(opened("page.html", "theme=light&axis=tokens&at=2000"),
-              AllOf(HasSubstr("data-theme=\"light\""), HasSubstr("train nll_nat<span>")));
-}
-
-// What a reader does with the pointer, as events: over a curve, across a part of it, twice on it.
-TEST_F(ReportPage, APointerReadsAndZooms) {
-  if (browser().empty()) GTEST_SKIP() << "no chromium on PATH";
-  make_run("a", falling(101, 4));
-  ASSERT_EQ(report({path("a"), "--html", path("page.html")}).code, 0);
-  write("page.html", read_file(folder_ / "page.html") + R"html(<script>
-const card = document.querySelector('[data-curve="train nll_nat"]'), svg = card.querySelector("svg"), told = document.body.dataset;
-const at = (kind, step) => {  // steps 1 to 101 lie between the chart's margins
-  const box = svg.getBoundingClientRect(), left = box.left + 58, right = box.right - 12;
-  const clientX = left + (step - 1) / 100 * (right - left);
-  svg.dispatchEvent(new PointerEvent(kind, {clientX, clientY: box.top + 50, bubbles: true}));
-};
-const label = () => document.getElementById("tip").hidden ? "none" : document.getElementById("tip").textContent;
-at("pointermove", 25.2);
-told.reading = card.querySelector("h3 span").textContent;
-told.label = label();
-at("pointerleave", 25);
-told.left = card.querySelector("h3 span").textContent + label();
-at("pointerdown", 21);
-at("pointermove", 61);
-told.brush = svg.querySelectorAll("rect.brush").length;
-at("pointerup", 61);
-told.zoom = location.hash;
-told.enabled = !document.getElementById("whole").disabled;
-svg.dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
-told.whole = `all${location.hash}`;
-</script>)html");
-  const std::string page = opened("page.html", "");
-  const std::string body = page.substr(page.find("<body"), page.find('>', page.find("<body")) - page.find("<body"));
-  EXPECT_THAT(body, AllOf(HasSubstr(" data-reading=\"0.8\""), ContainsRegex(" data-label=\"step25[^\"]*/a0.8\""),
-                          HasSubstr(" data-left=\"none\""), HasSubstr(" data-brush=\"1\"")));
-  EXPECT_THAT(
-      body,
-      ContainsRegex(" data-zoom=\"#from=2[01][.0-9]*&amp;to=6[01][.0-9]*\" data-enabled=\"true\" data-whole=\"all\""));
-}
-
-TEST_F(ReportPage, ABrowserShowsASweep) {
-  if (browser().empty()) GTEST_SKIP() << "no chromium on PATH";
-  const Outcome o = run_process({LMX_BINARY_DIR "/bin/lmx", "sweep", path("tiny.yaml"), "train.steps=12",
-                                 "optimizer.lr=0.001,0.02", "clip=1,2", "--out", path("sweep")},
-                                environment());
-  ASSERT_EQ(o.code, 0) << o.err;
-  ASSERT_EQ(report({path("sweep")}).code, 0);
-  double best = INFINITY;
-  const Json data = data_of("sweep/report.html");
-  for (const Json& point : data["sweep"]["points"]) best = std::min(best, point["value"].get<double>());
-  char text[32];
-  std::snprintf(text, sizeof text, "%.5g", best);
-  const std::string page = opened("sweep/report.html", "");
-  EXPECT_THAT(page, AllOf(HasSubstr("<th>1</th><th>2</th></tr><tr><th>0.001</th>"),
-                          ContainsRegex(std::string("class=\"best\"[^>]*>") + text + "</td>"),
-                          HasSubstr("aria-label=\"every point of the sweep\"")));
 }
 
 // Nothing varies, and one point's run is damaged: the rest of the page is there.
@@ -313,7 +277,7 @@ TEST_F(ReportPage, ASweepOfOnePoint) {
   ASSERT_EQ(report({path("one")}).code, 0);
   if (!browser().empty()) {
     const std::string page = opened("one/report.html", "");
-    EXPECT_THAT(page, AllOf(HasSubstr("id=\"sweep-section\" hidden"), HasSubstr("class=\"curve\"")));
+    EXPECT_THAT(page, AllOf(HasSubstr("id=\"sweep-section\" hidden"), HasSubstr("class=\"curve s0")));
   }
   ASSERT_EQ(sweep("two", {"train.max_loss=0,0.01", "--metric", "train.nll_nat"}).code, 0);
   write("two/points/0-max_loss=0/provenance.json", "{");

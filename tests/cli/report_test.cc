@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "comm/mpi_here.h"
 #include "run_fixture.h"
@@ -70,6 +71,27 @@ TEST_F(Report, TrafficAndMemoryOfRanks) {
   const Outcome text = report("a");
   EXPECT_THAT(text.out,
               AllOf(HasSubstr("GROUP"), HasSubstr("all_to_all"), HasSubstr("MEMORY, PEAK"), HasSubstr("3 ranks")));
+}
+
+// The table at a run's end and the report's have the same groups and bytes: both count what the records hold.
+TEST_F(Report, AgreesWithTheRunsEnd) {
+  const Outcome run_end = run("a", {"train.steps=33", "train.log_every=10", "checkpoint.every=8", "--ranks", "3",
+                                    "batch.global=9", "batch.micro=0"});
+  ASSERT_EQ(run_end.code, 0) << run_end.err;
+  const auto rows = [](const std::string& text, const std::string& before_bytes) {
+    std::map<std::string, double> sent;
+    const std::regex row("\n *([a-z]+) +(all_[a-z_]+) +" + before_bytes + "([0-9.]+) (k?)B ");
+    for (std::sregex_iterator at(text.begin(), text.end(), row), end; at != end; ++at)
+      sent[(*at)[1].str() + " " + (*at)[2].str()] = std::stod((*at)[3]) * ((*at)[4].length() ? 1000 : 1);
+    return sent;
+  };
+  auto at_end = rows(run_end.err, "[0-9.]+ +"), reported = rows(report("a").out, "");
+  EXPECT_EQ(at_end.size(), reported.size());
+  for (const auto& [name, bytes] : reported)  // whole bytes below 1 kB, then rounded to two and three digits
+    EXPECT_NEAR(at_end[name], bytes, bytes < 1000 ? 0 : 0.05 * bytes) << name;
+  EXPECT_TRUE(reported.contains("control all_gather"));
+  EXPECT_TRUE(reported.contains("checkpoint all_gather"));
+  EXPECT_TRUE(reported.contains("rest all_to_all"));
 }
 
 // What the train records tell of a server's updates, added up.

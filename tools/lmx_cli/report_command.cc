@@ -6,6 +6,8 @@
 #include "commands.h"
 #include "lmx/checkpoint.h"
 #include "lmx/error.h"
+#include "lmx/log.h"
+#include "report/find.h"
 #include "report/page.h"
 #include "report/report.h"
 #include "sweep/store.h"
@@ -34,13 +36,13 @@ void write_charts(const Report& r, const std::string& directory) {
   lmx::write_file_atomically(directory + "/timeline.json", timeline_trace(r.sub_batches));
 }
 
-// Beside what it tells of: in the run's folder; of several runs, here.
+// In the folder that was named; of several, here.
 std::string page_path(const Options& o) {
   if (!o.html.empty()) return o.html;
   return o.runs.size() == 1 ? o.runs[0] + "/report.html" : "report.html";
 }
 
-// Which runs it is about, as long as one can read that.
+// The folders by name if they are few, otherwise their number.
 std::string title_of(const Options& o) {
   if (o.runs.size() > 4) return str(o.runs.size(), " runs");
   std::string title;
@@ -63,17 +65,47 @@ void report_sweep(const Options& o) {
   write_page(o, sweep.runs, &sweep.view);
 }
 
+// The runs below a folder; one that cannot be read is left out with a warning. UserError: there are none.
+std::vector<Report> runs_of_folder(const std::string& directory) {
+  std::vector<Report> runs;
+  const std::vector<std::string> found = reports::runs_below(directory);
+  for (const std::string& run : found) {
+    try {
+      runs.push_back(reports::read_report(run));
+    } catch (const lmx::UserError& e) {
+      lmx::log_warn(str("run ", run, " is left out: ", e.what()));
+    }
+  }
+  if (!runs.empty()) return runs;
+  throw lmx::UserError(
+      str("[report] ", directory,
+          found.empty() ? " holds no run, and no folder below it does" : " holds no run that can be read"));
+}
+
+std::vector<Report> read_all(const Options& o) {
+  std::vector<Report> runs;
+  for (const std::string& directory : o.runs) {
+    std::error_code error;
+    if (reports::holds_run(directory) || !std::filesystem::is_directory(directory, error)) {
+      runs.push_back(reports::read_report(directory));
+      continue;
+    }
+    for (Report& run : runs_of_folder(directory)) runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
 void report(const Options& o) {
   if (o.runs.size() == 1 && sweeps::holds_sweep(o.runs[0])) return report_sweep(o);
-  std::vector<Report> runs;
-  for (const std::string& directory : o.runs) runs.push_back(reports::read_report(directory));
+  const std::vector<Report> runs = read_all(o);
   if ((o.json || !o.charts.empty()) && runs.size() > 1)
     throw lmx::UserError(
         str("[report] ", o.json ? "--json" : "--charts", " tells of one run, and here are ", runs.size()));
   if (!o.charts.empty()) write_charts(runs[0], o.charts);
   if (o.json) return reports::print_json(runs[0]);
-  for (size_t i = 0; i < runs.size(); ++i) {
-    if (i > 0) std::cout << "\n";
+  if (runs.size() > 1) reports::print_comparison(runs);
+  for (size_t i = 0; i < runs.size() && o.runs.size() == runs.size(); ++i) {
+    if (runs.size() > 1) std::cout << "\n";
     reports::print_text(runs[i]);
   }
   write_page(o, runs, nullptr);
@@ -87,14 +119,17 @@ void add_report(CLI::App& app) {
   set_examples(*command,
                {{"lmx report runs/quickstart/2026-05-01_101500", "tables here, curves in its report.html"},
                 {"lmx report runs/a runs/b --html both.html", "several runs over each other"},
+                {"lmx report runs", "every run below a folder, compared in runs/report.html"},
                 {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
                 {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs"}});
   const auto o = std::make_shared<Options>();
-  command->add_option("RUN", o->runs, "folders of runs, or of one sweep")->required()->type_name("");
+  command->add_option("RUN", o->runs, "folders of runs, folders that hold such folders at any depth, or one sweep")
+      ->required()
+      ->type_name("");
   command
       ->add_option("--html", o->html,
-                   "where the page goes (one file that needs no network): report.html in the run's folder, of "
-                   "several runs here")
+                   "where the page goes (one file that needs no network): report.html in the folder given, or here "
+                   "if several are given")
       ->type_name("FILE");
   command->add_flag("--json", o->json, "one JSON object, no page");
   command

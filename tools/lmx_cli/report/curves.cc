@@ -4,12 +4,25 @@
 #include <cmath>
 #include <set>
 
+#include "report.h"
+
 namespace lmx_cli::reports {
 namespace {
 
 bool is_axis(const std::string& key) {
   static const std::set<std::string> kAxes{"tokens", "epoch", "steps", "rank"};
   return kAxes.contains(key);
+}
+
+// Sums over the steps of a record.
+bool is_sum_over_window(const std::string& key) {
+  static const std::set<std::string> kSums{"comm_sent_bytes", "comm_received_bytes", "comm_s", "comm_exposed_s"};
+  return kSums.contains(key);
+}
+
+bool is_curve(const RunRecord& record, const std::string& key) {
+  if (key.find('/') == std::string::npos) return !is_axis(key);
+  return record.split == "train" && is_strategy_key(key);
 }
 
 // Not-a-numbers are drawn as gaps, so one of a stretch has to stay.
@@ -42,15 +55,18 @@ std::vector<double> at(const std::vector<double>& values, const std::vector<size
 
 std::vector<Curve> curves_of(const std::vector<RunRecord>& records) {
   std::map<std::pair<std::string, std::string>, Curve> curves;
+  const std::vector<double> steps = window_steps(records);
+  size_t window = 0;
   for (const RunRecord& r : records) {
-    if (r.split == "rank") continue;
+    if (r.split == "rank" || r.split == "change") continue;
+    const double length = r.split == "train" ? std::max(1.0, steps[window++]) : 1;
     for (const auto& [key, value] : r.values) {
-      if (key.find('/') != std::string::npos || is_axis(key)) continue;
+      if (!is_curve(r, key)) continue;
       Curve& curve = curves[{r.split, key}];
       curve.split = r.split;
       curve.key = key;
       curve.x.push_back(static_cast<double>(r.step));
-      curve.y.push_back(value);
+      curve.y.push_back(is_sum_over_window(key) ? value / length : value);
     }
   }
   std::vector<Curve> all;

@@ -18,8 +18,9 @@ struct Clock {
   std::vector<double> step, tokens, epoch, hours;  // hours of training: validation and checkpoints left out
 };
 
-// Every number of splits train, valid and test but those of single units, parameters and sub-batches (names with a
-// slash) and the ones that are axes; in the order of the keys.
+// Every number of splits train, valid and test and of sync strategies ("<rule>/<name>") but those of single units,
+// parameters and sub-batches (other names with a slash) and the ones that are axes; in the order of the keys. Bytes and
+// seconds of communication, which a record holds for all its steps, are divided by their number.
 std::vector<Curve> curves_of(const std::vector<RunRecord>& records);
 Clock clock_of(const std::vector<RunRecord>& records);
 

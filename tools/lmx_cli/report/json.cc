@@ -35,7 +35,8 @@ Json times_json(const Report& r) {
 }  // namespace
 
 void print_json(const Report& r) {
-  Json json{{"format", 1}, {"run", r.directory}, {"step", r.step}, {"ranks", r.ranks}, {"start", r.start}};
+  Json json{{"format", 1},      {"run", r.directory},     {"step", r.step},
+            {"ranks", r.ranks}, {"state", state_text(r)}, {"start", r.start}};
   json["train"] = record_json(r.train);
   json["valid"] = record_json(r.valid);
   json["best"] = record_json(r.best);
@@ -54,6 +55,8 @@ void print_json(const Report& r) {
   for (const auto& [name, line] : r.memory)
     json["memory"][name] = {{"rank_0_peak_bytes", line.first}, {"max_peak_bytes", line.max}};
   json["rows"] = r.rows;
+  json["strategy"] = Json::object();
+  for (const auto& [key, value] : r.strategy) json["strategy"][key] = json_number(value);
   json["codec"] = Json::object();
   for (const auto& [name, c] : r.codec)
     json["codec"][name] = {{"entries", c.values},

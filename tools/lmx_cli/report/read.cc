@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <sstream>
 
 #include "lmx/config.h"
 #include "lmx/error.h"
@@ -19,6 +20,40 @@ void read_provenance(Report& report) {
     throw lmx::UserError(str("[report] ", path, " is missing or damaged"));
   report.starts = all["starts"].size();
   report.start = all["starts"].back();
+}
+
+// Leaves alone, lists as one value.
+void flatten(const lmx::Node& node, const std::string& path, std::vector<std::pair<std::string, std::string>>& leaves) {
+  if (node.kind != lmx::Node::Kind::map) {
+    leaves.emplace_back(path, node.kind == lmx::Node::Kind::scalar ? node.text : lmx::to_json(node));
+    return;
+  }
+  for (const auto& [key, value] : node.entries) flatten(value, path.empty() ? key : path + "." + key, leaves);
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  return text.str();
+}
+
+void read_strategy_values(Report& report) {
+  for (const RunRecord& r : report.records) {
+    if (r.split != "train") continue;
+    for (const auto& [key, value] : r.values)
+      if (is_strategy_key(key)) report.strategy[key] = value;
+  }
+}
+
+LastWindow last_window(const std::vector<RunRecord>& records) {
+  const std::vector<double> steps = window_steps(records);
+  if (steps.size() < 3) return {};
+  std::vector<double> before(steps.begin(), steps.end() - 1);
+  std::nth_element(before.begin(), before.begin() + static_cast<int64_t>(before.size() / 2), before.end());
+  const auto last =
+      std::find_if(records.rbegin(), records.rend(), [](const RunRecord& r) { return r.split == "train"; });
+  return {last->step, static_cast<int64_t>(steps.back()), static_cast<int64_t>(before[before.size() / 2])};
 }
 
 void read_own_metrics(Report& report, const std::vector<RunRecord>& records) {
@@ -110,10 +145,9 @@ void read_ranks(Report& report, const std::vector<RunRecord>& records) {
 // Of several ranks, by the run's configuration.
 bool are_processes(const Report& report) {
   if (report.ranks < 2) return false;
-  const lmx::Node config = lmx::parse_yaml_file(report.directory + "/config.yaml");
-  const lmx::Node* comm = config.find("comm");
-  const lmx::Node* name = comm ? comm->find("name") : nullptr;
-  return name && name->text != "virtual";
+  const auto name = std::find_if(report.config.begin(), report.config.end(),
+                                 [](const auto& leaf) { return leaf.first == "comm.name"; });
+  return name != report.config.end() && name->second != "virtual";
 }
 
 }  // namespace
@@ -124,14 +158,51 @@ Report read_report(const std::string& directory) {
   report.records = read_records(directory);
   const std::vector<RunRecord>& records = report.records;
   read_provenance(report);
+  report.status = jobs::read_status(directory);
+  flatten(lmx::parse_yaml_file(directory + "/config.yaml"), "", report.config);
+  report.samples = text_of(directory + "/samples.txt");
   read_own_metrics(report, records);
   read_codecs(report, records);
   read_staleness(report, records);
   read_ranks(report, records);
+  read_strategy_values(report);
+  report.last_window = last_window(records);
   report.on_a_wire = are_processes(report);
   report.times = comm_times(records);
   report.sub_batches = sub_batches(records);
   return report;
+}
+
+bool is_strategy_key(const std::string& key) {
+  const size_t slash = key.find('/');
+  if (slash == std::string::npos || key.find("/staleness/") != std::string::npos) return false;
+  const std::string first = key.substr(0, slash);
+  return first != "rows" && first != "codec" && first != "overflow";
+}
+
+std::vector<double> window_steps(const std::vector<RunRecord>& records) {
+  std::vector<double> steps;
+  int64_t before = 0, at = -1;
+  for (const RunRecord& r : records) {
+    if (r.split == "train") {
+      steps.push_back(static_cast<double>(r.step - before));
+      at = before = r.step;
+    } else if (r.split == "rank" && r.step == at && r.at("rank", -1) == 0 && r.at("steps") > 0) {
+      steps.back() = r.at("steps");
+    }
+  }
+  return steps;
+}
+
+std::string state_text(const Report& report) {
+  if (report.status.diverged()) return "diverged";
+  return report.status.state.empty() ? "unknown" : report.status.state;
+}
+
+double sent_per_step(const Report& report) {
+  double sent = 0;
+  for (const auto& [key, line] : report.traffic) sent += line.mean;
+  return sent;
 }
 
 std::string start_text(const Report& report, const char* pointer) {

@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "../commands.h"
+#include "compare.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::reports {
@@ -57,6 +58,7 @@ void print_run(const Report& r) {
   Rows rows{{"run", r.directory},
             {"started", str(start_text(r, "/time"), r.starts > 1 ? str(" (start ", r.starts, ")") : "")},
             {"lmx", start_text(r, "/lmx/version")},
+            {"state", str(state_text(r), r.status.reason.empty() ? "" : ": ", r.status.reason)},
             {"host", str(start_text(r, "/host/name"), ", ", start_text(r, "/host/cpu"))},
             {"compute", str(start_text(r, "/compute/device"), " (", start_text(r, "/compute/isa"), "), ",
                             start_text(r, "/compute/precision"), ", ", r.ranks, r.ranks == 1 ? " rank" : " ranks")},
@@ -68,6 +70,8 @@ void print_run(const Report& r) {
 
 void print_metrics(const Report& r) {
   Rows rows = result_rows(r);
+  for (const auto& [key, value] : r.strategy)
+    rows.push_back({key, number(value, "%.6g"), r.train ? std::to_string(r.train->step) : ""});
   if (rows.empty()) return;
   rows.insert(rows.begin(), {"METRIC", "VALUE", "STEP"});
   std::cout << "\n" << table(rows);
@@ -132,11 +136,16 @@ void print_memory(const Report& r) {
   const bool several = r.rank_memory.size() > 1;
   Rows rows{{"MEMORY, PEAK", "RANK 0"}};
   if (several) rows[0].emplace_back("MOST OF A RANK");
-  for (const auto& [name, line] : r.memory) {
+  const auto add = [&](const std::string& name, const MemoryLine& line) {
     rows.push_back({name, bytes(line.first)});
     if (several) rows.back().push_back(bytes(line.max));
-  }
-  std::cout << "\n" << table(rows);
+  };
+  for (const auto& [name, line] : r.memory)
+    if (name != "total") add(name, line);
+  if (const auto total = r.memory.find("total"); total != r.memory.end()) add("all together", total->second);
+  std::cout << "\n"
+            << table(rows)
+            << "Classes reach their peaks at different steps, so their sum is above the peak of all together.\n";
 }
 
 void print_rows(const Report& r) {
@@ -189,6 +198,17 @@ void print_text(const Report& r) {
   print_memory(r);
   print_codec(r);
   print_staleness(r);
+}
+
+void print_comparison(const std::vector<Report>& runs) {
+  std::vector<const Report*> all;
+  for (const Report& r : runs) all.push_back(&r);
+  const Comparison c = compare(all);
+  std::cout << table(comparison_rows(runs, c));
+  if (c.best_run < 0) return;
+  std::cout << "\n"
+            << c.metric << " " << headline_value(c) << "  (*: " << runs[static_cast<size_t>(c.best_run)].directory
+            << ")\n";
 }
 
 }  // namespace lmx_cli::reports

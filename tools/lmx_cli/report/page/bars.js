@@ -1,118 +1,87 @@
-// Stacked bars, a heat map and parallel axes.
+// Horizontal bars, of parts where these add up.
 
-const colorOf = (i) => `var(--c${i % 8})`;
+class BarChart extends Figure {
+  // `rows`: {label, parts: [{name, value, style}], mark}; a mark is a tick at another value, which CSV files call `markName`.
+  constructor(host, name, title, xTitle, rows, format, markName = "") {
+    super(host, name, title);
+    Object.assign(this, { xTitle, rows, format, markName });
+  }
 
-const legend = (names) =>
-  node("div", { class: "legend" }, ...names.map((name, i) => {
-    const swatch = node("span", { class: "swatch" });
-    swatch.style.background = colorOf(i);
-    return node("span", {}, swatch, name);
-  }));
+  total(row) {
+    return row.parts.reduce((sum, p) => sum + p.value, 0);
+  }
 
-// `bars`: {name, values, note}; a value for each of `classes`.
-const stackedBars = (host, title, classes, bars, tip) => {
-  const total = (bar) => bar.values.reduce((a, b) => a + b, 0);
-  const most = Math.max(...bars.map(total), 1);
-  const thin = bars.length > 24;
-  const row = thin ? 5 : 22, left = thin ? 8 : 96, width = 420;
-  const svg = svgNode("svg", { role: "img", "aria-label": title, viewBox: `0 0 ${width} ${bars.length * row + 18}` });
-  const xOf = scaled(0, most, left, width - 70, false);
-  bars.forEach((bar, i) => {
-    const y = i * row;
-    if (!thin) svg.append(svgNode("text", { x: left - 5, y: y + 14, "text-anchor": "end" }, bar.name));
+  draw() {
+    const width = this.width, thin = this.rows.length > 32, row = thin ? 6 : 22;
+    const most = Math.max(...this.rows.map((r) => Math.max(this.total(r), r.mark ?? 0)), Number.MIN_VALUE);
+    const labels = thin ? 0 : Math.min(width * 0.42, Math.max(...this.rows.map((r) => widthOf(r.label))));
+    const values = thin ? 10 : Math.max(...this.rows.map((r) => widthOf(this.format(this.total(r))))) + 8;
+    const box = { left: labels + 14, right: width - values - 8, top: 26, bottom: 26 + row * this.rows.length + 4 };
+    const xOf = scaled(0, most, box.left, box.right, false), parts = this.titles(box, this.xTitle, "", width);
+    for (const v of ticks(0, most, Math.max(2, (box.right - box.left) / 90)))
+      parts.push(svgNode("line", { class: "axis", x1: xOf(v), x2: xOf(v), y1: box.top, y2: box.bottom }),
+                 svgNode("text", { x: xOf(v), y: box.bottom + 14, "text-anchor": "middle" }, this.format(v)));
+    this.rows.forEach((r, i) => parts.push(...this.bar(r, box.top + i * row, row, xOf, thin, labels)));
+    const named = [...new Map(this.rows.flatMap((r) => r.parts).map((p) => [p.name, { label: p.name, style: p.style, kind: "box" }])).values()];
+    const rows = this.legendRows(this.rows.some((r) => r.parts.length > 1) ? named : [], width - 20);
+    parts.push(...this.legendParts(rows, 8, box.bottom + 50));
+    this.place(width, box.bottom + (rows.length > 0 ? 42 + 16 * rows.length : 38), parts);
+  }
+
+  bar(r, y, height, xOf, thin, labels) {
+    const parts = [], thick = height - (thin ? 1 : 7);
+    if (!thin) parts.push(svgNode("text", { class: "value", x: labels + 8, y: y + 14, "text-anchor": "end" }, fitted(r.label, labels)));
     let sum = 0;
-    bar.values.forEach((value, k) => {
-      if (value <= 0) return;
-      const rect = svgNode("rect", { x: xOf(sum), y: y + 1, width: Math.max(0.5, xOf(sum + value) - xOf(sum)), height: row - (thin ? 1 : 6),
-                                     style: `fill:${colorOf(k)}` });
-      rect.addEventListener("pointermove", (event) => tip(event, [[`${bar.name}, ${classes[k]}`, shownBytes(value)], ["in all", shownBytes(total(bar))]]));
+    for (const p of r.parts) {
+      if (p.value <= 0) continue;
+      const rect = svgNode("rect", { x: xOf(sum), y: y + 2, width: Math.max(0.5, xOf(sum + p.value) - xOf(sum)), height: thick, class: `f${p.style % kColours}`,
+                                     "data-value": p.value });
+      rect.addEventListener("pointermove", (event) =>
+        tip(event, [[`${r.label}${r.parts.length > 1 ? `, ${p.name}` : ""}`, this.format(p.value)], ...(r.parts.length > 1 ? [["together", this.format(this.total(r))]] : [])]));
       rect.addEventListener("pointerleave", () => tip(null));
-      svg.append(rect);
-      sum += value;
-    });
-    if (!thin) svg.append(svgNode("text", { x: xOf(sum) + 4, y: y + 14 }, shownBytes(sum)));
-  });
-  for (const v of ticks(0, most, 3))
-    svg.append(svgNode("text", { x: xOf(v), y: bars.length * row + 13, "text-anchor": "middle" }, shownBytes(v)));
-  const heading = node("h3", {}, title);
-  if (thin) heading.append(node("span", {}, `${bars.length} ranks, most ${shownBytes(most)}`));
-  host.append(node("div", { class: "card" }, heading, svg, legend(classes)));
-};
-
-// Between two colours of the theme, 0 the best.
-const heatColor = (share) => `color-mix(in srgb, var(--c5) ${Math.round(60 * (1 - share))}%, var(--panel))`;
-
-// Means over the axes that are not shown. Marks the best cell.
-const heatMap = (host, sweep, across, down) => {
-  const column = sweep.axes.findIndex((a) => a.name === across), row = sweep.axes.findIndex((a) => a.name === down);
-  const cells = new Map();
-  for (const point of sweep.points) {
-    const key = `${row < 0 ? "" : point.place[row]}\u0000${point.place[column]}`;
-    const cell = cells.get(key) || { values: [], outcomes: [] };
-    if (point.value !== null) cell.values.push(point.value); else cell.outcomes.push(point.outcome);
-    cells.set(key, cell);
-  }
-  const mean = (c) => c.values.reduce((a, b) => a + b, 0) / c.values.length;
-  const means = [...cells.values()].filter((c) => c.values.length > 0).map(mean);
-  const low = Math.min(...means), high = Math.max(...means), best = sweep.lower ? low : high;
-  const table = node("table");
-  table.append(node("tr", {}, node("th", {}, row < 0 ? "" : `${down} \\ ${across}`), ...sweep.axes[column].values.map((v) => node("th", {}, v))));
-  for (const v of row < 0 ? [""] : sweep.axes[row].values) {
-    const line = node("tr", {}, node("th", {}, row < 0 ? across : v));
-    for (const c of sweep.axes[column].values) {
-      const cell = cells.get(`${v}\u0000${c}`), td = node("td");
-      if (cell && cell.values.length > 0) {
-        const value = mean(cell), share = high > low ? Math.abs(value - best) / (high - low) : 0;
-        td.textContent = shown(value);
-        td.style.background = heatColor(share);
-        td.title = `${cell.values.length} of ${cell.values.length + cell.outcomes.length} points`;
-        if (value === best) td.className = "best";
-      } else {
-        td.textContent = cell ? [...new Set(cell.outcomes)].join(", ") : "";
-      }
-      line.append(td);
+      parts.push(rect);
+      sum += p.value;
     }
-    table.append(line);
+    if (r.mark !== undefined) parts.push(svgNode("line", { class: "chosen", x1: xOf(r.mark), x2: xOf(r.mark), y1: y + 1, y2: y + 3 + thick }));
+    if (!thin) parts.push(svgNode("text", { class: "value", x: xOf(Math.max(sum, r.mark ?? 0)) + 5, y: y + 14 }, this.format(sum)));
+    return parts;
   }
-  host.replaceChildren(table);
+
+  csv() {
+    const marks = this.markName ? [this.markName] : [];
+    const lines = [csvLine(["name", "part", "value", ...marks])];
+    for (const r of this.rows) for (const p of r.parts) lines.push(csvLine([r.label, p.name, p.value, ...(marks.length > 0 ? [r.mark] : [])]));
+    return lines.join("\n") + "\n";
+  }
+}
+
+// ---- memory
+const peakOf = (run) => Math.max(...run.memory.ranks.map((r) => r.total));
+const memoryTitle = "peak memory (bytes, decimal units)";
+
+// The classes reach their peaks at different moments, so each has its own bar and the total is the run's own number.
+const memoryOfRun = (host, run, label) => {
+  const { ranks, classes } = run.memory;
+  if (ranks.length > 1)
+    new BarChart(host, `memory ranks ${run.name}`, `Peak memory of each rank, ${label}`, memoryTitle,
+                 ranks.map((r) => ({ label: `rank ${r.rank}`, parts: [{ name: "all classes together", value: r.total, style: 0 }] })), shownBytes);
+  const most = (k) => Math.max(...ranks.map((r) => r.bytes[k]));
+  const rows = classes.map((name, k) => ({ label: name, parts: [{ name, value: most(k), style: 5 }] })).filter((r) => r.parts[0].value > 0);
+  const chart = new BarChart(host, `memory classes ${run.name}`, `Peak memory by class, ${label}`, memoryTitle,
+                             [{ label: "all together", parts: [{ name: "all together", value: peakOf(run), style: 0 }] },
+                              ...rows.sort((a, b) => b.parts[0].value - a.parts[0].value)], shownBytes);
+  chart.say(`${ranks.length > 1 ? "The highest of any rank. " : ""}Classes reach their peaks at different steps, so their sum is above the peak of all together.`);
 };
 
-// A line a point over all axes and the metric; `picked(i)` when the pointer is on one.
-const parallelAxes = (host, sweep, tip) => {
-  const width = Math.max(300, host.clientWidth || 600), height = 260;
-  const svg = svgNode("svg", { role: "img", "aria-label": "every point of the sweep", viewBox: `0 0 ${width} ${height}`, height });
-  const values = sweep.points.map((p) => p.value).filter((v) => v !== null);
-  const low = Math.min(...values), high = Math.max(...values);
-  const xOf = (i) => 50 + (i * (width - 120)) / Math.max(1, sweep.axes.length);
-  const yOfMetric = scaled(low, high, sweep.lower ? 30 : height - 24, sweep.lower ? height - 24 : 30, false);
-  const yOf = (axis, value) => 30 + ((axis.values.indexOf(value) + 0.5) * (height - 54)) / axis.values.length;
-  const labels = [];  // above the lines
-  sweep.axes.forEach((axis, i) => {
-    svg.append(svgNode("line", { class: "axis", x1: xOf(i), x2: xOf(i), y1: 26, y2: height - 20 }),
-               svgNode("text", { x: xOf(i), y: 14, "text-anchor": "middle" }, axis.name));
-    for (const v of axis.values)
-      labels.push(svgNode("text", { class: "label", x: xOf(i) - 5, y: yOf(axis, v) + 4, "text-anchor": "end" }, v));
-  });
-  const last = sweep.axes.length;
-  svg.append(svgNode("line", { class: "axis", x1: xOf(last), x2: xOf(last), y1: 26, y2: height - 20 }),
-             svgNode("text", { x: xOf(last), y: 14, "text-anchor": "middle" }, sweep.metric));
-  for (const v of values.length > 0 ? ticks(low, high, 5) : [])
-    svg.append(svgNode("text", { x: xOf(last) + 6, y: yOfMetric(v) + 4 }, shown(v)));
-  for (const point of sweep.points) {
-    if (point.value === null) continue;
-    const d = sweep.axes.map((axis, i) => `${i ? "L" : "M"}${xOf(i)} ${yOf(axis, point.place[i])}`).join("") + `L${xOf(last)} ${yOfMetric(point.value)}`;
-    const share = high > low ? Math.abs(point.value - (sweep.lower ? low : high)) / (high - low) : 0;
-    const path = svgNode("path", { d, class: "curve", style: `stroke:color-mix(in srgb, var(--c0) ${Math.round(100 - 75 * share)}%, var(--line))` });
-    path.addEventListener("pointermove", (event) => {
-      path.style.strokeWidth = "3.5";
-      tip(event, [...sweep.axes.map((a, i) => [a.name, point.place[i]]), [sweep.metric, shown(point.value)]]);
-    });
-    path.addEventListener("pointerleave", () => {
-      path.style.strokeWidth = "";
-      tip(null);
-    });
-    svg.append(path);
-  }
-  svg.append(...labels);
-  host.replaceChildren(svg);
+// ---- traffic
+const sentOf = (run) => (run.traffic ?? []).reduce((sum, t) => sum + t.sent, 0);
+const trafficTitle = "sent by a rank (bytes per step, mean of ranks)";
+
+const trafficOfRun = (host, run, label) => {
+  const lines = run.traffic.filter((t) => t.sent > 0);
+  const collectives = [...new Set(lines.map((t) => t.collective))], groups = [...new Set(lines.map((t) => t.group))];
+  new BarChart(host, `traffic ${run.name}`, `Bytes sent, ${label}`, trafficTitle, groups.map((group) => ({
+    label: group,
+    parts: collectives.map((c, k) => ({ name: c, style: k, value: lines.filter((t) => t.group === group && t.collective === c).reduce((sum, t) => sum + t.sent, 0) })),
+  })), shownBytes);
 };

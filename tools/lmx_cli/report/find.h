@@ -1,0 +1,16 @@
+// The runs below a folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lmx_cli::reports {
+
+// True if `directory` has the records of a run.
+bool holds_run(const std::string& directory);
+
+// Folders of runs below `directory` at any depth, sorted by path; `directory` itself if it holds a run. Hidden folders,
+// links and the folders inside a run are not searched. UserError: there is no such directory.
+std::vector<std::string> runs_below(const std::string& directory);
+
+}  // namespace lmx_cli::reports
