@@ -284,7 +284,7 @@ checks:
   - {claim: same, class: exact, value: "ppl[a, 2]", expect: "ppl[b, 2]"}
   - {claim: formula, class: exact, value: "ppl[a, 4] / ppl[b, 2]", expect: 2}
   - {claim: of the cell, class: exact, value: "twice[b, 2]", expect: "2 * ppl[b, 2]"}
-  - {claim: test, value: "abs(test[a, 2] / ppl[a, 2] - 1)", at_least: 1e-6, at_most: 0.5}
+  - {claim: test, class: exact, value: "abs(test[a, 2] / ppl[a, 2] - 1)", at_least: 1e-6, at_most: 0.5}
   - {claim: calculates, class: exact, value: "2 + 3 * 4 ^ 2 / 8 - -1 + min(4, 2 ^ 3 ^ 0) + sqrt(16) + log2(8) + round(14.4)", expect: 32}
 )yaml");
   const Outcome o = experiment("out");

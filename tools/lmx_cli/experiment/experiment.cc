@@ -259,6 +259,10 @@ void Check::fields(Fields& f) {
   f.subtree("at_most", at_most, "formula above which value refutes the claim");
   f.subtree("ascending", ascending, "formulas whose values must rise from one to the next");
   f.field("incomparable", incomparable, "why nothing that is measured here can judge the claim");
+  f.subtree("unless", unless, "formula; where it is not 0, `incomparable` does not hold and the claim is judged");
+  f.field("by_construction", by_construction,
+          "why the claim follows from how lmx is made, so that a value that fits says nothing about the paper");
+  f.field("depends_on", depends_on, "what turns the verdict, of a value that the paper does not state: the gates");
   f.field("note", note, "shown behind the verdict");
 }
 
@@ -268,6 +272,10 @@ void Check::check(const std::string& where_it_is) const {
     throw UserError(where_it_is + ": `ascending` stands alone");
   if (given(ascending) && (ascending.kind != Node::Kind::list || ascending.items.size() < 2))
     throw UserError(where_it_is + ".ascending: expected a list of two formulas or more");
+  if (given(unless) && incomparable.empty())
+    throw UserError(where_it_is + ".unless: it needs `incomparable`, which says why there is nothing to judge");
+  if (!by_construction.empty() && !depends_on.empty())
+    throw UserError(where_it_is + ": give either `by_construction` or `depends_on`");
   const bool judged = given(expect) || given(at_least) || given(at_most);
   if (judged && !given(value)) throw UserError(where_it_is + ": there is no `value` to compare");
   if (!given(ascending) && incomparable.empty() && kind != "hardware" && !judged)

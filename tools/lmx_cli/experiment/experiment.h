@@ -54,8 +54,8 @@ struct Measure {
 };
 
 struct Check {
-  std::string claim, kind = "shape", scale = "both", paper, incomparable, note;
-  lmx::Node value, expect, at_least, at_most, ascending;
+  std::string claim, kind = "shape", scale = "both", paper, incomparable, by_construction, depends_on, note;
+  lmx::Node value, expect, at_least, at_most, ascending, unless;
   double within = -1;
   std::string path;  // "checks.2", for messages
   void fields(lmx::Fields& f);

@@ -56,15 +56,23 @@ class FigureMaker {
     const Figure& f = results_.experiment.figure;
     chart_ = {f.title, f.x_title, f.y_title, f.log_x, f.log_y, {}, {}};
     for (const Layer& layer : f.layers) {
-      if (layer.kind == "cells") add_cells(layer);
-      if (layer.kind == "records") add_records(layer);
-      if (layer.kind == "line") add_line(layer);
-      if (layer.kind == "bars") add_bars(layer);
+      try {
+        add(layer);
+      } catch (const lmx::UserError&) {
+        // Formulas are right, as check_formulas() has tried them: this one speaks of a cell that has not run or diverged.
+        if (records_.empty()) throw;
+      }
     }
     return chart_;
   }
 
  private:
+  void add(const Layer& layer) {
+    if (layer.kind == "cells") add_cells(layer);
+    if (layer.kind == "records") add_records(layer);
+    if (layer.kind == "line") add_line(layer);
+    if (layer.kind == "bars") add_bars(layer);
+  }
   bool drawn(const Layer& layer, const Cell& cell) const {
     return chosen(results_.experiment, cell, layer.only, layer.path + ".only");
   }

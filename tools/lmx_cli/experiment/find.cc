@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "../shipped.h"
 #include "experiment.h"
 #include "lmx/error.h"
 
@@ -12,12 +13,7 @@ namespace fs = std::filesystem;
 
 std::vector<fs::path> roots() {
   std::vector<fs::path> folders{"experiments"};
-  std::error_code error;
-  const fs::path bin = fs::read_symlink("/proc/self/exe", error).parent_path();
-  if (!error) {
-    folders.push_back(bin.parent_path().parent_path() / "experiments");      // <source>/build/bin/lmx
-    folders.push_back(bin.parent_path() / "share" / "lmx" / "experiments");  // <prefix>/bin/lmx
-  }
+  if (const auto shipped = shipped_folder("experiments")) folders.push_back(*shipped);
   return folders;
 }
 
@@ -61,8 +57,8 @@ std::string experiment_file(const std::string& name) {
   if (matches.size() == 1) return matches[0];
   std::vector<std::string> candidates = ids;
   if (name.find('/') == std::string::npos) candidates = last;
-  throw lmx::UserError(lmx::str("[experiment] ", matches.empty() ? "no experiment '" : "several experiments end in '", name,
-                                "'", lmx::did_you_mean(name, candidates),
+  throw lmx::UserError(lmx::str("[experiment] ", matches.empty() ? "no experiment '" : "several experiments end in '",
+                                name, "'", lmx::did_you_mean(name, candidates),
                                 "; `lmx experiment list` shows them all"));
 }
 

@@ -48,6 +48,16 @@ Json row_json(const Results& r, const Row& row) {
   return json;
 }
 
+Json verdict_json(const Verdict& v) {
+  Json json{{"claim", v.claim},       {"class", v.kind},      {"paper", v.paper},  {"expected", v.expected},
+            {"measured", v.measured}, {"verdict", v.verdict}, {"reason", v.reason}};
+  for (const Estimate& e : v.estimates) {
+    json["values"].push_back(json_number(e.value));
+    json["standard_errors"].push_back(e.single.empty() ? json_number(e.error) : Json());  // null: not measured
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string json(const Results& r) {
@@ -64,14 +74,7 @@ std::string json(const Results& r) {
            {"notes", r.experiment.notes}};
   for (const Cell& cell : r.cells) out["cells"].push_back(cell_json(r, cell));
   for (const Row& row : r.rows) out["rows"].push_back(row_json(r, row));
-  for (const Verdict& v : r.verdicts)
-    out["verdicts"].push_back({{"claim", v.claim},
-                               {"class", v.kind},
-                               {"paper", v.paper},
-                               {"expected", v.expected},
-                               {"measured", v.measured},
-                               {"verdict", v.verdict},
-                               {"reason", v.reason}});
+  for (const Verdict& v : r.verdicts) out["verdicts"].push_back(verdict_json(v));
   return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -121,7 +121,11 @@ std::string verdict_table(const Results& r) {
   for (const Verdict& v : r.verdicts)
     lines.push_back({v.claim, v.kind, v.paper, v.expected, v.measured,
                      "**" + v.verdict + "**" + (v.reason.empty() ? "" : ": " + v.reason)});
-  return lines.size() > 1 ? table_text(lines) + "\n" : "";
+  if (lines.size() == 1) return "";
+  const bool errors = std::any_of(r.verdicts.begin(), r.verdicts.end(), [](const Verdict& v) {
+    return std::any_of(v.estimates.begin(), v.estimates.end(), [](const Estimate& e) { return e.error > 0; });
+  });
+  return table_text(lines) + (errors ? "\nIn the column measured ± is the standard error over runs.\n\n" : "\n");
 }
 
 }  // namespace

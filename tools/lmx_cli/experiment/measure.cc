@@ -308,8 +308,14 @@ std::vector<Sample> ResultScope::select(const std::string& measure, const std::v
   if (by_axis && !experiment_.axis(axis)) throw UserError(str("there is no axis '", axis, "'"));
   const std::vector<const Cell*> cells = choose(measure, selection);
   check_closed(measure, cells, axis);
+  const std::vector<Use> rows = rows_of(*experiment_.measure(measure), cells);
+  if (uses_) uses_->insert(uses_->end(), rows.begin(), rows.end());
   std::vector<Sample> samples;
   for (const Cell* cell : cells) {
+    if (cell->id == left_out_ && std::any_of(rows.begin(), rows.end(), [&](const Use& row) {
+          return row.cells.size() > 1 && row.row == row_of(experiment_, *cell);
+        }))
+      continue;
     const auto found = results_.find(cell->id);
     if (found != results_.end() && found->second.diverged && !found->second.values.contains(measure))
       throw UserError(str("cell ", cell->id, " diverged"));
@@ -320,6 +326,41 @@ std::vector<Sample> ResultScope::select(const std::string& measure, const std::v
     samples.push_back(sample);
   }
   return samples;
+}
+
+ResultScope ResultScope::recording(std::vector<Use>& uses) const {
+  ResultScope scope = *this;
+  scope.uses_ = &uses;
+  return scope;
+}
+
+ResultScope ResultScope::without(const std::string& cell) const {
+  ResultScope scope = *this;
+  scope.left_out_ = cell;
+  return scope;
+}
+
+// One entry for each row, with the cells of `cells` that run.
+std::vector<ResultScope::Use> ResultScope::rows_of(const Measure& measure, const std::vector<const Cell*>& cells) const {
+  const bool chance = measure.kind == "quality" || measure.kind == "hardware";
+  std::vector<Use> rows;
+  for (const Cell* cell : cells) {
+    if (!cell->runs || cell->types) continue;
+    const std::string id = row_of(experiment_, *cell);
+    const auto found = std::find_if(rows.begin(), rows.end(), [&](const Use& row) { return row.row == id; });
+    if (found == rows.end())
+      rows.push_back({id, {cell->id}, chance});
+    else
+      found->cells.push_back(cell->id);
+  }
+  return rows;
+}
+
+std::string row_of(const Experiment& experiment, const Cell& cell) {
+  std::string id;
+  for (const auto& [axis, label] : cell.place)
+    if (!experiment.averages(axis)) id += (id.empty() ? "" : "-") + label;
+  return id;
 }
 
 }  // namespace lmx_cli::experiments

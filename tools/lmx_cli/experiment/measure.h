@@ -35,6 +35,12 @@ std::map<std::string, CellResult> measure_nothing(const Experiment& experiment, 
 // Formulas that compare cells: those of `checks` and of lines in the figure.
 class ResultScope : public Scope {
  public:
+  // The runs of one row (cells that differ in averaged axes only) that a formula has asked for.
+  struct Use {
+    std::string row;
+    std::vector<std::string> cells;
+    bool chance;  // in what was measured: its class is quality or hardware
+  };
   ResultScope(const Experiment& experiment, const std::vector<Cell>& cells,
               const std::map<std::string, CellResult>& results)
       : experiment_(experiment), cells_(cells), results_(results) {}
@@ -43,14 +49,24 @@ class ResultScope : public Scope {
   // Where a selection leaves cells that run and cells that do not, the latter are left out.
   std::vector<Sample> select(const std::string& measure, const std::vector<std::string>& selection,
                              const std::string& axis) const override;
+  // The same, which notes what it is asked for; `uses` must outlive it.
+  ResultScope recording(std::vector<Use>& uses) const;
+  // The same without a run, wherever its row has others.
+  ResultScope without(const std::string& cell) const;
 
  private:
+  std::vector<Use> rows_of(const Measure& measure, const std::vector<const Cell*>& cells) const;
   std::vector<const Cell*> choose(const std::string& measure, const std::vector<std::string>& selection) const;
   void check_closed(const std::string& measure, const std::vector<const Cell*>& cells, const std::string& axis) const;
 
   const Experiment& experiment_;
   const std::vector<Cell>& cells_;
   const std::map<std::string, CellResult>& results_;
+  std::vector<Use>* uses_ = nullptr;
+  std::string left_out_;
 };
+
+// The values of the axes that are not averaged, "dense-24".
+std::string row_of(const Experiment& experiment, const Cell& cell);
 
 }  // namespace lmx_cli::experiments

@@ -90,7 +90,7 @@ std::string Progress::eta() const {
 }
 
 void Progress::show() {
-  if (!lmx::progress_enabled() || Clock::now() - shown_ < std::chrono::milliseconds(500)) return;
+  if (Clock::now() - shown_ < std::chrono::milliseconds(500)) return;
   shown_ = Clock::now();
   std::string text = lmx::str("cell ", std::min(ended_ + 1, cells_.size()), "/", cells_.size());
   for (const Cell* cell : cells_) {

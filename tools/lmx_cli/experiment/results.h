@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "measure.h"
+#include "judge.h"
 
 namespace lmx_cli::experiments {
 
@@ -14,12 +14,6 @@ struct Row {
   std::vector<const Cell*> cells;
   std::vector<std::string> labels;  // of the axes that are not averaged
   const Cell& first() const { return *cells[0]; }
-};
-
-struct Verdict {
-  std::string claim, kind, paper, measured, expected;
-  std::string verdict;  // reproduced, refuted, not comparable, not measured
-  std::string reason;
 };
 
 struct Results {
