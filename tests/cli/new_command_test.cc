@@ -1,0 +1,254 @@
+// lmx new: recipes for one's own text run unchanged; shipped recipes are found from any folder.
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// Sentences of a small made-up grammar, which any model learns in seconds.
+std::string sentences(int lines, bool german = false) {
+  const std::vector<std::array<const char*, 2>> subjects{{"the old man", "der alte Mann"},
+                                                         {"a small dog", "ein kleiner Hund"},
+                                                         {"my sister", "meine Schwester"},
+                                                         {"the king", "der Konig"}};
+  const std::vector<std::array<const char*, 2>> verbs{{"sees", "sieht"}, {"likes", "mag"}, {"follows", "jagt"}};
+  const std::vector<std::array<const char*, 2>> objects{{"the red house", "das rote Haus"},
+                                                        {"a tree", "einen Baum"},
+                                                        {"the sea", "das Meer"},
+                                                        {"seven birds", "sieben Vogel"}};
+  std::mt19937 random(7);
+  const auto one = [&](const auto& list) { return list[random() % list.size()][german]; };
+  std::string text;
+  for (int i = 0; i < lines; ++i) {
+    text += one(subjects) + std::string(" ") + one(verbs);
+    text += std::string(" ") + one(objects) + " .\n";
+  }
+  return text;
+}
+
+class NewCommand : public RunTest {
+ protected:
+  // lmx new in the test's folder; the words behind it follow.
+  Outcome make(const std::string& words) const { return shell("lmx new " + words); }
+  Outcome shell(const std::string& script) const {
+    return run_process({"/bin/bash", "-c", "cd '" + folder_.string() + "' && " + script}, environment_with_lmx());
+  }
+  std::string recipe(const std::string& name) const { return read_file(folder_ / name / (name + ".yaml")); }
+};
+
+TEST_F(NewCommand, EnglishTextBecomesAModelOfWordsThatTrains) {
+  write("book.txt", sentences(20'000));
+  const Outcome o = make("book --text book.txt --minutes 0.2");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const std::string yaml = recipe("book");
+  EXPECT_THAT(yaml, AllOf(HasSubstr("\n  tokens: words\n"), HasSubstr("[" + path("book.txt") + "]"),
+                          HasSubstr("20,000 lines")));
+  EXPECT_THAT(o.out, HasSubstr("lmx run book/book.yaml --dry-run\n"));
+  const Outcome dry = shell("lmx run book/book.yaml --dry-run");
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_THAT(dry.out, HasSubstr("data: available"));
+  const Outcome run = shell("lmx run book/book.yaml train.steps=5 run.dir=r");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("valid ppl "));
+}
+
+TEST_F(NewCommand, TextWithoutBlanksBecomesAModelOfCharacters) {
+  std::string text;
+  std::mt19937 random(3);
+  for (int line = 0; line < 400; ++line) {
+    for (int i = 0; i < 20; ++i) {
+      const char32_t c = 0x4E00 + random() % 50;
+      text += {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)),
+               static_cast<char>(0x80 | (c & 63))};
+    }
+    text += "\n";
+  }
+  write("han.txt", text);
+  ASSERT_EQ(make("han --text han.txt").code, 0);
+  EXPECT_THAT(recipe("han"), AllOf(HasSubstr("\n  tokens: chars\n"), HasSubstr("\n  vocab_size: 52\n")));
+  const Outcome run = shell("lmx run han/han.yaml train.steps=3 run.dir=r");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("valid bpc "));
+}
+
+TEST_F(NewCommand, LittleTextBecomesASmallModelAndTooLittleIsAnError) {
+  write("little.txt", sentences(80));
+  ASSERT_EQ(make("little --text little.txt").code, 0);
+  EXPECT_THAT(recipe("little"), AllOf(HasSubstr("tokens: chars"), HasSubstr("cells: 64")));
+  const Outcome run = shell("lmx run little/little.yaml train.steps=3 run.dir=r");
+  EXPECT_EQ(run.code, 0) << run.err;
+
+  write("tiny.txt", sentences(10));
+  const Outcome tiny = make("tiny --text tiny.txt");
+  EXPECT_EQ(tiny.code, 2);
+  EXPECT_THAT(tiny.err, AllOf(HasSubstr("tiny.txt"), HasSubstr("2,200")));
+  std::string one_line = sentences(400);
+  std::replace(one_line.begin(), one_line.end(), '\n', ' ');
+  write("line.txt", one_line);
+  const Outcome line = make("line --text line.txt");
+  EXPECT_EQ(line.code, 2);
+  EXPECT_THAT(line.err, AllOf(HasSubstr("line.txt"), HasSubstr("1 line")));
+  EXPECT_FALSE(fs::exists(folder_ / "tiny"));
+  EXPECT_FALSE(fs::exists(folder_ / "line"));
+}
+
+TEST_F(NewCommand, BytesAndAnotherTimeAreAsAsked) {
+  write("book.txt", sentences(3'000));
+  ASSERT_EQ(make("bytes --text book.txt --tokens bytes").code, 0);
+  EXPECT_THAT(recipe("bytes"), AllOf(HasSubstr("tokens: bytes"), Not(HasSubstr("vocab_size"))));
+  EXPECT_EQ(shell("lmx run bytes/bytes.yaml train.steps=2 run.dir=r").code, 0);
+  ASSERT_EQ(make("quick --text book.txt --minutes 0.01").code, 0);
+  EXPECT_THAT(recipe("quick"), HasSubstr("`lmx new --minutes` allows"));
+  EXPECT_NE(recipe("quick"), recipe("bytes"));
+}
+
+TEST_F(NewCommand, PairsBecomeATranslationModelThatTrains) {
+  write("t.en", sentences(600));
+  write("t.de", sentences(600, true));
+  const Outcome o = make("pairs --pairs t.en t.de");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(recipe("pairs"),
+              AllOf(HasSubstr("source_language: en"), HasSubstr("target_language: de"), HasSubstr("600 pairs")));
+  const Outcome run =
+      shell("lmx run pairs/pairs.yaml train.steps=4 run.dir=r && echo 'a small dog sees a tree .' | lmx translate r");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("valid BLEU "));
+
+  write("short.de", sentences(599, true));
+  const Outcome uneven = make("uneven --pairs t.en short.de");
+  EXPECT_EQ(uneven.code, 2);
+  EXPECT_THAT(uneven.err, AllOf(HasSubstr("600"), HasSubstr("599")));
+  write("plain.txt", sentences(600, true));
+  EXPECT_THAT(make("plain --pairs t.en plain.txt").err, HasSubstr("--languages"));
+  EXPECT_EQ(make("plain --pairs t.en plain.txt --languages en de").code, 0);
+}
+
+TEST_F(NewCommand, Multi30kTrains) {
+  const char* data = std::getenv("LMX_DATA_DIR");
+  if (!data || !fs::exists(fs::path(data) / "multi30k/train.en")) GTEST_SKIP() << "LMX_DATA_DIR has no multi30k";
+  const std::string files = data + std::string("/multi30k/train.");
+  ASSERT_EQ(make("captions --pairs " + files + "en " + files + "de").code, 0);
+  EXPECT_THAT(recipe("captions"), AllOf(HasSubstr("29,000 pairs"), HasSubstr("vocab_size: 4000"), HasSubstr("d: 128")));
+  const Outcome run =
+      shell("lmx run captions/captions.yaml train.steps=2 train.final_bleu=none train.eval_tokens=500 run.dir=r");
+  EXPECT_EQ(run.code, 0) << run.err;
+}
+
+TEST_F(NewCommand, OverwritesNothing) {
+  write("book.txt", sentences(3'000));
+  fs::create_directories(folder_ / "mine");
+  write("mine/mine.yaml", "mine");
+  const Outcome o = make("mine --text book.txt");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("mine"));
+  EXPECT_EQ(read_file(folder_ / "mine/mine.yaml"), "mine");
+  EXPECT_EQ(make("new --text book.txt nowhere.txt").code, 2);
+  EXPECT_FALSE(fs::exists(folder_ / "new"));
+  EXPECT_EQ(make("none").code, 2);
+  EXPECT_EQ(make("both --text book.txt --pairs book.txt book.txt").code, 2);
+  for (const auto& entry : fs::directory_iterator(folder_))
+    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("lmx-new")));
+}
+
+TEST_F(NewCommand, OwnTextTakesTheQuickstartsPlace) {
+  write("t.txt", sentences(2'000));
+  write("mine.yaml",
+        "defaults: [quickstart, {override data: text}, _self_]\n"
+        "data: {files: [t.txt], vocab_size: 20}\n"
+        "train: {steps: 3}\n");
+  const Outcome o = shell("lmx run mine.yaml run.dir=r");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("valid ppl "));
+  EXPECT_EQ(shell("lmx config mine.yaml data=parallel --composed").code, 0);
+}
+
+TEST_F(NewCommand, ShippedRecipesAreFoundLast) {
+  fs::create_directories(folder_ / "model");
+  write("model/lstm.yaml", "{name: lstm, embedding: 8, cells: 9}\n");
+  write("mine.yaml", "defaults:\n  - ott_wmt\n");
+  write("other.yaml", "defaults:\n  - model: lstm\n  - optimizer: adam\n");
+  const Outcome mine = shell("lmx config mine.yaml --composed");
+  EXPECT_EQ(mine.code, 0) << mine.err;
+  EXPECT_THAT(shell("lmx config other.yaml --composed").out, AllOf(HasSubstr("cells: 9"), HasSubstr("name: adam")));
+  write("none.yaml", "defaults:\n  - modle: lstm\n");
+  const Outcome none = shell("lmx config none.yaml");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, AllOf(HasSubstr("none.yaml:2:5"), HasSubstr("'model'"), HasSubstr("--config-dir")));
+  // A recipe of the shipped folder finds that folder once.
+  const Outcome again = run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "nope=1/2", "--composed"});
+  const std::string folder = LMX_SOURCE_DIR "/recipes";
+  EXPECT_THAT(again.err, Not(HasSubstr(folder + ", " + folder)));
+}
+
+TEST_F(NewCommand, CompletionKnowsIt) {
+  EXPECT_THAT(run_lmx({"__complete", "ne"}).out, HasSubstr("new\n"));
+  EXPECT_THAT(run_lmx({"__complete", "new", "x", "--to"}).out, HasSubstr("--tokens"));
+  EXPECT_THAT(run_lmx({"__complete", "new", "x", "--tokens", ""}).out, AllOf(HasSubstr("chars"), HasSubstr("words")));
+}
+
+TEST(ConfigInput, LongAndDeepTextsAreRefusedAndNothingIsReadWithoutAnEnd) {
+  const std::string quickstart = LMX_SOURCE_DIR "/recipes/quickstart.yaml";
+  const auto repeated = [](const std::string& text, int times) {
+    std::string all;
+    for (int i = 0; i < times; ++i) all += text;
+    return all;
+  };
+  const std::string deep[] = {repeated("[", 20'000) + repeated("]", 20'000),
+                              repeated("int(", 20'000) + repeated(")", 20'000),
+                              repeated("${", 20'000) + "a" + repeated("}", 20'000), repeated("{a:", 20'000)};
+  for (const std::string& value : deep) {
+    const Outcome o = run_lmx({"config", quickstart, "++provenance.x=" + value});
+    EXPECT_EQ(o.code, 2) << value.substr(0, 8);
+    EXPECT_THAT(o.err, HasSubstr("override '++provenance.x=")) << value.substr(0, 8);
+  }
+  const Outcome key = run_lmx({"config", quickstart, "++provenance." + repeated("a.", 20'000) + "b=1"});
+  EXPECT_EQ(key.code, 2);
+  const Outcome endless = run_lmx({"config", "/dev/zero"});
+  EXPECT_EQ(endless.code, 2);
+  EXPECT_THAT(endless.err, AllOf(HasSubstr("/dev/zero"), HasSubstr("16 MiB")));
+  const Outcome large = run_lmx({"run", quickstart, "--until", "99999999999999999999"});
+  EXPECT_EQ(large.code, 2);
+  EXPECT_THAT(large.err, HasSubstr("99999999999999999999"));
+}
+
+TEST(ConfigInput, AnExcerptShowsTheOverrideOrTheFilesLine) {
+  const std::string quickstart = LMX_SOURCE_DIR "/recipes/quickstart.yaml";
+  EXPECT_THAT(run_lmx({"config", quickstart, "seed='a', b'"}).err, HasSubstr("  | seed='a', b'\n"));
+  EXPECT_THAT(run_lmx({"config", quickstart, "+optimizer=adam"}).err, HasSubstr("  7 |   - optimizer: adam\n"));
+}
+
+TEST(ConfigInput, RanksAreThoseOfARun) {
+  const std::string quickstart = LMX_SOURCE_DIR "/recipes/quickstart.yaml";
+  const Outcome o = run_lmx({"config", quickstart, "--ranks", "4"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("name: virtual"), HasSubstr("ranks: 4")));
+  EXPECT_EQ(run_lmx({"config", quickstart, "--ranks", "4", "comm=mpi"}).code, 2);
+}
+
+TEST_F(RunTest, MessagesNameNoClassOfALibrary) {
+  std::filesystem::create_directories(folder_ / "s");
+  write("s/sweep.json", "{\"a\": ");
+  const Outcome o = run_lmx({"sweep", "--resume", path("s")});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("sweep.json"), HasSubstr("line 1"), Not(HasSubstr("json.exception"))));
+}
+
+TEST(PluginsNewInATree, TheFirstCommandInstallsIt) {
+  const Outcome o = run_lmx({"plugins", "new", "sync", "next_steps", "--dir", testing::TempDir() + "next_steps"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  std::filesystem::remove_all(testing::TempDir() + "next_steps");
+  const std::string prefix = LMX_BINARY_DIR "/installed";
+  EXPECT_THAT(o.out, AllOf(HasSubstr("cmake --install " LMX_BINARY_DIR " --prefix " + prefix),
+                           HasSubstr("-DCMAKE_PREFIX_PATH=" + prefix)));
+}
+
+}  // namespace
+}  // namespace lmx_test
