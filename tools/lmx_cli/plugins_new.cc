@@ -47,10 +47,17 @@ std::string type_name(const std::string& name) {
   return out.empty() ? "Plugin" : out;
 }
 
+// "0.2": lmxConfigVersion.cmake accepts an lmx of the same minor version.
+std::string minor_version() {
+  const std::string version = lmx::kVersion;
+  return version.substr(0, version.rfind('.'));
+}
+
 std::string filled(std::string text, const NewOptions& o) {
   const std::pair<std::string, std::string> values[] = {{"@name@", o.name},
                                                         {"@Name@", type_name(o.name)},
                                                         {"@kind@", o.kind},
+                                                        {"@version@", minor_version()},
                                                         {"@summary@", "A " + o.kind + " to start from"}};
   for (const auto& [key, value] : values)
     for (size_t at = 0; (at = text.find(key, at)) != std::string::npos; at += value.size())
@@ -88,8 +95,16 @@ void write_skeleton(const NewOptions& o) {
     std::cout << path.string() << "\n";
   }
   const std::string where = shell_quoted(folder.string());
-  const fs::path prefix = fs::canonical("/proc/self/exe").parent_path().parent_path();
-  std::cout << "next:\n  cmake -S " << where << " -B " << where
+  const fs::path build = fs::canonical("/proc/self/exe").parent_path().parent_path();
+  fs::path prefix = build;
+  std::cout << "next:\n";
+  // A build tree has no CMake package; the folder that `cmake --install` fills has one.
+  if (fs::exists(build / "CMakeCache.txt")) {
+    prefix = build / "installed";
+    std::cout << "  cmake --install " << shell_quoted(build.string()) << " --prefix " << shell_quoted(prefix.string())
+              << "\n";
+  }
+  std::cout << "  cmake -S " << where << " -B " << where
             << "/build -DCMAKE_PREFIX_PATH=" << shell_quoted(prefix.string()) << "\n  cmake --build " << where
             << "/build\n  ctest --test-dir " << where << "/build\n  " << command_name() << " plugins check " << where
             << "/build/lib/lmx/plugins/" << o.kind << "/" << o.name << "/" << o.name << ".so\n";
