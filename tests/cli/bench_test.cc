@@ -1,6 +1,7 @@
 // lmx bench's wrong inputs. (What it measures is in docs/performance.md; a timing is no test.)
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "run_fixture.h"
@@ -43,6 +44,15 @@ TEST(Bench, ARecipeThatIsComposedHasItsLine) {
   EXPECT_EQ(json["recipe"], "ott_wmt");
   EXPECT_GT(json["values"], 100);
   EXPECT_GE(json["slowest_ms"], json["ms"]);
+}
+
+// The whole of it in seconds, with its progress where there is no terminal.
+TEST(Bench, QuickBatchersTellHowFarTheyAre) {
+  const Outcome o = run_lmx({"bench", "batchers", "--quick", "--threads", "1"}, {{"LMX_PROGRESS_S", "0.001"}});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 3);
+  EXPECT_THAT(o.err, testing::ContainsRegex("\\[bench\\] token_budget: step 2, sub-batch [0-9] of 4"));
+  EXPECT_THAT(o.err, HasSubstr("time_balanced"));
 }
 
 // A time is no test; what is counted is.

@@ -8,6 +8,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class BleuCommand : public RunTest {
  protected:
@@ -32,6 +33,23 @@ TEST_F(BleuCommand, PrintsScoresWithTheirSignatures) {
                            HasSubstr("chrF2++|nrefs:1")));
   o = bleu({"--score-only", "--smooth", "floor", "--smooth-value", "0.5"});
   EXPECT_THAT(o.out, testing::MatchesRegex("[0-9]+\\.[0-9][0-9]\n"));
+}
+
+// Its own tokenizer would see full stops that are words already.
+TEST_F(BleuCommand, WarnsOfTokenizedText) {
+  write("ref", "The cat sat .\nA dog runs .\nNo , it does not !\n");
+  write("hyp", "The cat sat.\nA dog runs.\nNo, it doesn't!\n");
+  const auto warned = [](const Outcome& o) { return o.err.find("warning: ") != std::string::npos; };
+  Outcome o = bleu({});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.err, AllOf(HasSubstr(path("ref")), HasSubstr("--metric multi-bleu"), Not(HasSubstr(path("hyp")))));
+  EXPECT_TRUE(warned(bleu({"--metric", "multi-bleu,chrf"})));
+  EXPECT_FALSE(warned(bleu({"--metric", "multi-bleu"})));
+  EXPECT_FALSE(warned(bleu({"--tokenize", "none"})));
+  write("ref", "The cat sat.\nA dog runs .\nSo it does.\n");  // one odd line is none
+  EXPECT_FALSE(warned(bleu({})));
+  write("hyp", "The cat sat .\nA dog runs .\nSo it does.\n");
+  EXPECT_THAT(bleu({}).err, HasSubstr(path("hyp")));
 }
 
 TEST_F(BleuCommand, RefusesWithOneMessage) {

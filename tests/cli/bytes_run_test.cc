@@ -1,6 +1,9 @@
 // A model of bytes from training to its uses: shards, bits per character, drawn text, features, a probe, one unit.
 #include <gmock/gmock.h>
 
+#include <pty.h>
+
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -26,6 +29,47 @@ double farthest(const std::string& a, const std::string& b) {
     }
   }
   return a.empty() ? INFINITY : most;
+}
+
+// The text that a command writes to a terminal.
+std::string terminal_output(const std::vector<std::string>& command,
+                            const std::map<std::string, std::string>& settings) {
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    for (const auto& [name, value] : settings) setenv(name.c_str(), value.c_str(), 1);
+    std::vector<char*> argv;
+    for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  std::string text;
+  char part[4096];
+  for (ssize_t n; (n = read(terminal, part, sizeof part)) > 0;) text.append(part, static_cast<size_t>(n));
+  close(terminal);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0) << text;
+  return text;
+}
+
+bool is_control(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return (byte < 0x20 && c != '\n' && c != '\r' && c != '\t') || byte == 0x7F;
+}
+
+// A model that has learned little draws bytes of every kind; a terminal would obey ESC and BEL.
+TEST_F(BytesRun, ATerminalGetsNoControlCharacters) {
+  ASSERT_EQ(run("a", {"train.steps=2"}).code, 0);
+  const std::vector<std::string> words{"generate", path("a"), "--tokens", "400", "--temperature", "3"};
+  const std::string raw = good(words).out;
+  EXPECT_GT(std::count_if(raw.begin(), raw.end(), is_control), 5);
+  std::vector<std::string> command{LMX_BINARY_DIR "/bin/lmx"};
+  command.insert(command.end(), words.begin(), words.end());
+  const std::string shown = terminal_output(command, environment());
+  EXPECT_EQ(std::count_if(shown.begin(), shown.end(), is_control), 0);
+  EXPECT_THAT(shown, AllOf(HasSubstr("\\x1b"), HasSubstr("\\x07")));
 }
 
 TEST_F(BytesRun, TrainsEvaluatesAndResumes) {
@@ -93,8 +137,8 @@ TEST_F(BytesRun, ADryRunFindsWhatStopsARun) {
     const Outcome real = run("x", change);
     change.push_back("--dry-run");
     const Outcome dry = run("x", change);
-    ASSERT_EQ(dry.code, 0) << dry.err;
     const size_t at = dry.out.find("data: not ready\n  ");
+    ASSERT_EQ(dry.code, at == std::string::npos ? 0 : 2) << dry.err;
     EXPECT_EQ(real.code, at == std::string::npos ? 0 : 2) << testing::PrintToString(change) << real.err;
     std::filesystem::remove_all(path("x"));
     if (at == std::string::npos) continue;
@@ -162,7 +206,8 @@ TEST_F(BytesRun, StatesOfOtherModels) {
        {"{name: rhn, embedding: 8, cells: 12, depth: 3}", "{name: mlstm, embedding: 8, cells: 12}"}) {
     const bool rhn = model.find("rhn") != std::string::npos;
     const std::string dir = rhn ? "rhn" : "mlstm", state = rhn ? "rhn.0.s" : "mlstm.0.c";
-    ASSERT_EQ(run(dir, {"~model", "+model=" + model}).code, 0);
+    const Outcome trained = run(dir, {"~model", "+model=" + model});
+    ASSERT_EQ(trained.code, 0) << trained.err;
     std::string text;
     for (int i = 0; i < 60; ++i) text += "good film " + std::to_string(i) + ", ";
     write("long.csv", "label,sentence\n1,\"" + text + "\"\n0,bad\n");

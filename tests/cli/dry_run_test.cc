@@ -27,7 +27,9 @@ class DryRun : public RunTest {
   std::string dry_run(std::vector<std::string> more) const {
     more.push_back("--dry-run");
     const Outcome o = run("a", more);
-    EXPECT_EQ(o.code, 0) << o.err;
+    const bool ready =
+        o.out.find("data: available\n") != std::string::npos && o.out.find("memory: not enough") == std::string::npos;
+    EXPECT_EQ(o.code, ready ? 0 : 2) << o.out << o.err;
     EXPECT_EQ(o.err, "");
     EXPECT_FALSE(fs::exists(path("a")));
     return o.out;
@@ -46,7 +48,7 @@ TEST_F(DryRun, FullModelOfThePaper) {
   auto nowhere = environment();
   nowhere["LMX_DATA_DIR"] = path("");
   Outcome o = run_lmx({"run", recipe, "--dry-run"}, nowhere);
-  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.code, 2) << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("parameters 111,845,376\n"), HasSubstr("one_billion_word' is missing"),
                            HasSubstr("download")));
   o = run_lmx({"run", recipe, "--dry-run", "loss.bias=true"}, nowhere);
@@ -60,8 +62,38 @@ TEST_F(DryRun, EveryShippedRecipeIsRight) {
   for (const auto& entry : fs::directory_iterator(LMX_SOURCE_DIR "/recipes")) {
     if (entry.path().extension() != ".yaml") continue;
     const Outcome o = run_lmx({"run", entry.path().string(), "--dry-run"}, environment());
-    EXPECT_EQ(o.code, 0) << entry.path() << o.err;
+    EXPECT_EQ(o.err, "") << entry.path();
+    const bool lacks =
+        o.out.find("data: not ready") != std::string::npos || o.out.find("memory: not enough") != std::string::npos;
+    EXPECT_EQ(o.code, lacks ? 2 : 0) << entry.path();
   }
+}
+
+// A matrix of 2,000,000 x 8,000,000 values is more than any machine of today has.
+TEST_F(DryRun, MoreMemoryThanTheMachineHas) {
+  const Outcome o = run("a", {"model.cells=2000000", "model.projection=0", "--dry-run"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("memory: not enough: "), HasSubstr("data: available")));
+  // The same for a limit of this process; 4 GB of addresses are enough for the tiny recipe.
+  const auto limited = [&](const std::string& kilobytes, const std::string& cells) {
+    std::string words = "ulimit -v " + kilobytes + "; exec";
+    for (const std::string& word : command("a", {"model.cells=" + cells, "model.projection=0", "--dry-run"}))
+      words += " '" + word + "'";
+    return run_process({"/bin/sh", "-c", words}, environment());
+  };
+  EXPECT_EQ(limited("4000000", "16").code, 0);
+  const Outcome small = limited("4000000", "10000");
+  EXPECT_EQ(small.code, 2) << small.err;
+  EXPECT_THAT(small.out, AllOf(HasSubstr("memory: not enough"), HasSubstr("ulimit -v")));
+}
+
+// Ranks of one process share parameters, not gradients.
+TEST_F(DryRun, MemoryOfAllRanks) {
+  const Outcome one = run("a", {"model.cells=3000", "--dry-run"}),
+                many = run("a", {"model.cells=3000", "--ranks", "60000", "--dry-run"});
+  EXPECT_EQ(one.code, 0) << one.out;
+  EXPECT_EQ(many.code, 2) << many.out;
+  EXPECT_THAT(many.out, HasSubstr("for 60000 ranks"));
 }
 
 TEST_F(DryRun, BatchLargerThanTheData) {
@@ -185,6 +217,20 @@ TEST_F(DryRun, CommunicationGrowsAsTheStrategySays) {
   };
   EXPECT_EQ(activations("4"), activations("0"));
   EXPECT_LT(activations("1"), activations("0"));
+}
+
+// Ranks that draw the same candidates touch the same rows of the output table: the fewer sets, the fewer rows.
+TEST_F(DryRun, CommunicationFollowsTheNumberOfSeeds) {
+  const auto communication = [&](const std::string& rule) {
+    return bytes_of(dry_run({"--ranks", "32", "batch.global=32", "batch.micro=0", "data.vocab_size=20000",
+                             "loss.samples=400", "sync={all: {params: '.*', strategy: " + rule + "}}"}),
+                    "communication");
+  };
+  const double all = communication("seeded, seeds: all"), log2 = communication("seeded, seeds: log2"),
+               one = communication("seeded, seeds: one");
+  EXPECT_GT(all, 1.5 * log2);
+  EXPECT_GT(log2, 1.5 * one);
+  EXPECT_EQ(communication("unique"), one);  // without groups all ranks draw one set
 }
 
 // How many there are says the launcher; and processes send beside backward, threads when it is over.

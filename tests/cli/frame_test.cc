@@ -1,6 +1,7 @@
 // The frame of the command line: help, version, unknown words, exit codes, and where text goes.
 #include <gmock/gmock.h>
 
+#include "lmx/api.h"
 #include "lmx_process.h"
 
 namespace lmx_test {
@@ -64,7 +65,7 @@ TEST(Frame, NoArgumentsPrintsTheHelp) {
 TEST(Frame, Version) {
   const Outcome o = run_lmx({"--version"});
   EXPECT_EQ(o.code, 0);
-  EXPECT_EQ(o.out, "lmx 0.1.0\n");
+  EXPECT_EQ(o.out, std::string("lmx ") + lmx::kVersion + "\n");
 }
 
 TEST(Frame, MisspeltCommandNamesTheNearest) {

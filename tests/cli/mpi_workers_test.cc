@@ -251,6 +251,31 @@ TEST_F(MpiWorkers, AKilledWorkerEndsTheJob) {
   }
 }
 
+// mpirun takes its ranks with it; the process that started it writes down what became of the run.
+TEST_F(MpiWorkers, AKilledMpirunLeavesNoRunUnderWay) {
+  const pid_t child = start(command("m", processes({"train.steps=1000000", "train.eval_every=1000000"})));
+  ASSERT_TRUE(wait_for_records(child, "m"));
+  std::ifstream children("/proc/" + std::to_string(child) + "/task/" + std::to_string(child) + "/children");
+  pid_t mpirun = 0;
+  ASSERT_TRUE(children >> mpirun);
+  kill(mpirun, SIGKILL);
+  EXPECT_EQ(wait_for(child), 1);
+  const nlohmann::json status = nlohmann::json::parse(read_file(folder_ / "m" / "status.json"));
+  EXPECT_EQ(status["state"], "failed");
+  EXPECT_GT(status["step"], 0);
+  EXPECT_THAT(status["reason"].get<std::string>(), HasSubstr("mpirun was ended by SIGKILL"));
+  EXPECT_EQ(process_of("m", 1), -1);
+}
+
+TEST_F(MpiWorkers, ATraceHasARowForEachProcess) {
+  expect_run("t", processes({"train.steps=5", "--trace", path("t.json")}));
+  std::map<int, int> updates;
+  const nlohmann::json trace = nlohmann::json::parse(read_file(path("t.json")));
+  for (const auto& e : trace["traceEvents"]) updates[e["pid"]] += e["name"] == "backward";
+  EXPECT_EQ(updates.size(), 3u);
+  for (const auto& [rank, count] : updates) EXPECT_GE(count, 5) << rank;
+}
+
 // Found by all of them while they make the session.
 TEST_F(MpiWorkers, OneMessageForAllRanks) {
   const Outcome o = run("e", processes(workers({"sync.rest.params=nothing"})));

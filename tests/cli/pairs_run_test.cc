@@ -278,12 +278,12 @@ measures:
   padding: {split: train, key: padding, take: mean}
 checks:
   - {claim: updates, class: exact, value: "updates[fp32]", expect: 24}
-  - {claim: epochs, value: "epochs[fp32]", at_least: 1, at_most: 24}
-  - {claim: dealt, ascending: ["quickest[fp32] / 1000", "mean[fp32]", "slowest[fp32]"]}
-  - {claim: clock, value: "seconds[fp32]", at_least: "24 * slowest[fp32] / 2"}
-  - {claim: mean, value: "abs(mean_ppl[fp32] / ppl[fp32] - 1)", at_least: 1e-6}
-  - {claim: overflows, value: "overflows[fp16]", at_least: 1}
-  - {claim: bleu, value: "bleu[fp32] + mean_bleu[fp32]", at_least: 0}
+  - {claim: epochs, class: exact, value: "epochs[fp32]", at_least: 1, at_most: 24}
+  - {claim: dealt, class: exact, ascending: ["quickest[fp32] / 1000", "mean[fp32]", "slowest[fp32]"]}
+  - {claim: clock, class: exact, value: "seconds[fp32]", at_least: "24 * slowest[fp32] / 2"}
+  - {claim: mean, class: exact, value: "abs(mean_ppl[fp32] / ppl[fp32] - 1)", at_least: 1e-6}
+  - {claim: overflows, class: exact, value: "overflows[fp16]", at_least: 1}
+  - {claim: bleu, class: exact, value: "bleu[fp32] + mean_bleu[fp32]", at_least: 0}
 )yaml");
   const std::vector<std::string> command{LMX_BINARY_DIR "/bin/lmx", "experiment", "run", path("experiments/pairs.yaml"),
                                          "--out", path("out")};

@@ -43,7 +43,7 @@ class Described : public testing::Test {
   void expect_answers(bool loads) {
     const Outcome info = run({"plugins", "info", "test_good"});
     EXPECT_EQ(info.code, 0) << info.err;
-    EXPECT_THAT(info.out, AllOf(HasSubstr("-libstdc++-"), testing::ContainsRegex("\nsha256 +[0-9a-f]{64}\n"),
+    EXPECT_THAT(info.out, AllOf(HasSubstr("-libstdc++"), testing::ContainsRegex("\nsha256 +[0-9a-f]{64}\n"),
                                 testing::ContainsRegex("\nlength +int +35 +>= 1 +tokens of a sequence\n"),
                                 testing::ContainsRegex("\norder +choice +corpus +one of corpus, random +order of")));
     EXPECT_EQ(loaded(), loads);
@@ -113,9 +113,8 @@ TEST_F(Described, AForeignBuildIsRefusedBeforeItsCodeRuns) {
                                                   {"plugins", "check", library()}}) {
     const Outcome o = run(command);
     EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err,
-                AllOf(HasSubstr("test_good.so: built with Foreign-1.0-libstdc++-0123-nosan, this lmx with "),
-                      HasSubstr("(compiler, C++ runtime, hash of the headers, sanitizers); rebuild the plugin")));
+    EXPECT_THAT(o.err, AllOf(HasSubstr("test_good.so: built with Foreign-1.0-libstdc++-0123-nosan-libstdc++"),
+                             HasSubstr("rebuild the plugin")));
     EXPECT_FALSE(loaded()) << command[1];
   }
 }

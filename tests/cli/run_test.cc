@@ -95,7 +95,7 @@ TEST_F(RunCommand, MetricsAndProvenanceAreJson) {
   EXPECT_EQ(rank, train);
   const auto provenance = nlohmann::json::parse(read_file(folder_ / "a" / "provenance.json"));
   EXPECT_EQ(provenance["starts"].size(), 1u);
-  EXPECT_EQ(provenance["starts"][0]["plugins"]["model/lstm"].get<std::string>().size(), 64u);
+  EXPECT_EQ(provenance["starts"][0]["plugins"]["model/lstm"]["sha256"].get<std::string>().size(), 64u);
 }
 
 TEST_F(RunCommand, EqualRunsAreEqualBytes) {
@@ -148,6 +148,27 @@ TEST_F(RunCommand, DivergencePolicies) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("the update is left out, the learning rate now 0.005")));
 }
 
+// A loss that is finite and absurd: by a default that follows from the vocabulary, here 60 words.
+TEST_F(RunCommand, AnAbsurdLossIsADivergence) {
+  const std::vector<std::string> wild{"optimizer={name: sgd, lr: 1e6}", "clip=[]", "train.ema=0", "train.steps=3",
+                                      "train.eval_every=3"};
+  const Outcome stopped = run("stop", wild);
+  EXPECT_EQ(stopped.code, 1);
+  EXPECT_THAT(stopped.err, AllOf(HasSubstr("[train] step "), HasSubstr("train.max_loss"), HasSubstr("54.0943")));
+  EXPECT_THAT(read_file(folder_ / "stop" / "status.json"), HasSubstr("\"cause\": \"diverged\""));
+  // Without the limit the last lines are those of the record, whose perplexity is no number any more.
+  std::vector<std::string> unlimited = wild;
+  unlimited.push_back("train.max_loss=inf");
+  const Outcome ended = run("end", unlimited);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  std::smatch printed, recorded;
+  ASSERT_TRUE(std::regex_search(ended.out, printed, std::regex("valid nll_nat ([0-9.e+]+)\n"))) << ended.out;
+  const std::string metrics = read_file(folder_ / "end" / "metrics.jsonl");
+  ASSERT_TRUE(std::regex_search(metrics, recorded, std::regex("\"valid\",\"nll_nat\":([0-9.e+]+)"))) << metrics;
+  EXPECT_GT(std::stod(recorded[1]), 710) << "the perplexity is finite";
+  EXPECT_NEAR(std::stod(printed[1]) / std::stod(recorded[1]), 1, 1e-5);
+}
+
 TEST_F(RunCommand, Bf16SaysWhereItIsSlow) {
   const Outcome o = run("a", {"precision=bf16", "train.steps=2"});
   EXPECT_EQ(o.code, 0) << o.err;
@@ -177,6 +198,27 @@ TEST_F(RunCommand, TraceOfItsPhases) {
   for (const char* name : {"\"forward\"", "\"backward\"", "\"update\"", "\"validate\"", "\"checkpoint\""})
     EXPECT_THAT(trace, HasSubstr(name));
   EXPECT_TRUE(nlohmann::json::accept(trace));
+}
+
+// In a viewer each rank is a group of rows with its name.
+TEST_F(RunCommand, TraceOfEveryRank) {
+  ASSERT_EQ(run("a", {"train.steps=5", "--ranks", "3", "--trace", path("t.json")}).code, 0);
+  const auto trace = nlohmann::json::parse(read_file(path("t.json")));
+  std::map<int, std::string> processes, rows;
+  std::map<int, int> steps;
+  for (const auto& e : trace["traceEvents"]) {
+    const int rank = e["pid"];
+    if (e["name"] == "process_name") processes[rank] = e["args"]["name"];
+    if (e["name"] == "thread_name" && e["tid"] == 0) rows[rank] = e["args"]["name"];
+    if (e["name"] != "backward") continue;
+    ++steps[rank];
+    EXPECT_GE(e["ts"], 0);
+    EXPECT_GE(e["dur"], 0);
+  }
+  const std::map<int, std::string> names{{0, "rank 0"}, {1, "rank 1"}, {2, "rank 2"}};
+  EXPECT_EQ(processes, names);
+  EXPECT_EQ(rows, names);
+  for (const auto& [rank, name] : names) EXPECT_GE(steps[rank], 5) << name;
 }
 
 TEST_F(BadInput, MisspeltKeys) {
@@ -217,6 +259,7 @@ TEST_F(BadInput, Ranks) {
   refused({"--ranks", "0"}, {"--ranks: '0' is no number above 0"});
   refused({"--ranks", "four"}, {"--ranks: 'four' is no number above 0"});
   refused({"--ranks", "2", "comm=mpi"}, {"--ranks 2 means comm=virtual comm.ranks=2", "'comm=mpi'", "leave out one"});
+  refused({"--ranks", "2", "+comm=mpi"}, {"'+comm=mpi'"});
   refused({"--ranks", "2", "comm.ranks=4"}, {"'comm.ranks=4'"});
   refused({"comm.ranks=4"}, {"comm.ranks", "one rank is all that comm `self` has", "--ranks 4"});
   refused({"comm={name: virtal}"}, {"did you mean 'virtual'?"});

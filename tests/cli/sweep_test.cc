@@ -117,6 +117,14 @@ TEST_F(Sweep, ADamagedOrMissingDatabaseIsMadeAgain) {
   EXPECT_THAT(o.err, Not(HasSubstr("warning")));
 }
 
+TEST_F(Sweep, ARateThatIsTooHighIsADivergence) {
+  ASSERT_EQ(sweep("out", {kShort, "optimizer={name: sgd}", "optimizer.lr=0.1,1e30"}).code, 0);
+  EXPECT_EQ(ends("out").at("0-lr=0.1")["outcome"], "done");
+  const auto diverged = ends("out").at("1-lr=1e30");
+  EXPECT_EQ(diverged["outcome"], "diverged");
+  EXPECT_TRUE(diverged["value"].is_null());
+}
+
 TEST_F(Sweep, OutcomesAreResults) {
   const Outcome o = sweep("out", {kShort, "train.max_loss=0,0.01", "--metric", "train.nll_nat"});
   ASSERT_EQ(o.code, 0) << o.err;

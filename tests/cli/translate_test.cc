@@ -1,6 +1,7 @@
 // A translation run from raw text to BLEU, by the commands as users call them.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "run_fixture.h"
@@ -76,6 +77,74 @@ TEST_F(TranslateCommands, FromRawTextToBleu) {
   o = lmx({"score", path("mt"), path("a.en"), path("a.de")});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(std::count(o.out.begin(), o.out.end(), '\n'), 300);
+}
+
+TEST_F(TranslateCommands, JsonHoldsWhatTheTextDoes) {
+  using Json = nlohmann::json;
+  write("in.txt", "The baba sees a sol.\n\nThe \"ko\".\n");
+  const std::vector<std::string> words{"translate", path("mt"), "--input", path("in.txt"), "--max-length", "0,9"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome o = lmx(all);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out;
+  };
+  std::istringstream texts(with({})), objects(with({"--json", "--n-best", "2"})),
+      written(with({"--json", "--output", path("o")}));
+  std::string text, object;
+  for (int line = 0; line < 3; ++line) {
+    ASSERT_TRUE(std::getline(texts, text) && std::getline(objects, object));
+    const Json json = Json::parse(object);
+    EXPECT_EQ(json["line"], line);
+    const Json& best = json["translations"][0];
+    EXPECT_EQ(best["text"], text);
+    for (const char* key : {"tokens", "logprob", "score", "length"}) EXPECT_TRUE(best.contains(key)) << key;
+    if (line == 1) continue;  // it is empty
+    ASSERT_EQ(json["translations"].size(), 2u);
+    EXPECT_GE(best["score"], json["translations"][1]["score"]);
+    // fairseq:0.6, to the last digit.
+    EXPECT_NEAR(best["score"].get<double>(),
+                best["logprob"].get<double>() / std::pow(best["length"].get<double>(), 0.6), 1e-12);
+  }
+  EXPECT_FALSE(std::getline(objects, object));
+  const std::string file = read_file(path("o"));
+  EXPECT_EQ(std::count(file.begin(), file.end(), '\n'), 3);
+  // Scores, with more digits than the text has.
+  std::istringstream sums(lmx({"score", path("mt"), path("a.en"), path("a.de")}).out),
+      numbers(lmx({"score", path("mt"), path("a.en"), path("a.de"), "--json"}).out);
+  for (int line = 0; line < 300; ++line) {
+    double mean = 0, sum = 0;
+    int64_t tokens = 0;
+    ASSERT_TRUE((sums >> mean >> sum >> tokens) && std::getline(numbers, object));
+    const Json json = Json::parse(object);
+    EXPECT_EQ(json["line"], line);
+    EXPECT_EQ(json["tokens"], tokens);
+    EXPECT_NEAR(json["sum"].get<double>(), sum, 1e-6);
+    EXPECT_EQ(json["mean"].get<double>(), json["sum"].get<double>() / static_cast<double>(tokens));
+  }
+  std::getline(std::istringstream(lmx({"score", path("mt"), path("a.en"), path("a.de"), "--max-length", "2", "--json"}).out), object);
+  EXPECT_EQ(Json::parse(object)["sum"], "-Infinity");
+  // An evaluation has the scores as numbers.
+  const Outcome o = lmx({"eval", path("mt"), "--split", "test", "--json"});
+  const Json eval = Json::parse(o.out);
+  EXPECT_EQ(eval["unit"], "subword");
+  EXPECT_GT(eval["words"]["words"], 0);
+  EXPECT_NEAR(eval["translation"]["BLEU"].get<double>(), std::stod(result_.substr(result_.rfind("test BLEU ") + 10)),
+              0.006);
+}
+
+// Its subwords alone would take a minute.
+TEST_F(TranslateCommands, ALineOfMegabytesIsRefused) {
+  write("long.txt", "A word.\n" + std::string(18'000'000, 'a') + "\n");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"translate", path("mt"), "--input", path("long.txt")},
+        {"translate", path("mt"), "--input", path("long.txt"), "--json"},
+        {"score", path("mt"), path("long.txt"), path("long.txt")}}) {
+    const Outcome o = lmx(words);
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, AllOf(HasSubstr(path("long.txt") + ":2: "), HasSubstr("18000000 bytes")));
+  }
 }
 
 TEST_F(TranslateCommands, BleuIsARecordOfTheRun) {
@@ -171,6 +240,7 @@ TEST_F(TranslateCommands, RefuseWithOneMessage) {
   refused({"average", path("x"), "--last", "5", path("mt"), path("mt")}, "take one run");
   ASSERT_EQ(run("lm", {"train.steps=2", "train.ema=0"}).code, 0);
   refused({"translate", path("lm")}, "holds a language model");
+  refused({"generate", path("mt")}, "lmx translate " + path("mt"));
   refused({"run", path("tiny.yaml"), "run.dir=" + path("b"), "+train.final_bleu=test"},
           "does not translate; set it to none");
   refused({"run", path("tiny.yaml"), "run.dir=" + path("b"), "+train.final_bleu=test", "+train.final_average=3"},

@@ -1,5 +1,6 @@
 #include "bench_batchers.h"
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -9,7 +10,25 @@
 
 namespace lmx_cli {
 
-void bench_batchers(const BatchersBench& o) {
+namespace {
+
+// Options that end in seconds on one core: they show that everything works, not how fast it is.
+lmx::BatcherBenchOptions quick_options(lmx::BatcherBenchOptions o) {
+  o.model = "{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 32, ffn: 64, heads: 2}";
+  o.vocabulary = 500;
+  o.pairs = std::min<int64_t>(o.pairs, 2000);
+  o.max_tokens = std::min<int64_t>(o.max_tokens, 400);
+  o.ranks = std::min<int64_t>(o.ranks, 4);
+  o.steps = std::min<int64_t>(o.steps, 2);
+  o.repeats = 1;
+  return o;
+}
+
+}  // namespace
+
+void bench_batchers(const BatchersBench& asked) {
+  BatchersBench o = asked;
+  if (o.quick) o.options = quick_options(o.options);
   for (const std::string& name : o.batchers) {
     lmx::Context ctx;
     const lmx::BatcherBench b = lmx::bench_batcher(ctx, name, o.options);
@@ -44,6 +63,7 @@ void add_batchers_options(CLI::App& command, BatchersBench& o) {
   command.add_option("--model", o.options.model, "of batchers: as a recipe's model:")
       ->type_name("YAML")
       ->capture_default_str();
+  command.add_flag("--quick", o.quick, "of batchers: a tiny model and few pairs; ends in seconds");
   number("--max-tokens", o.options.max_tokens, "of batchers: target tokens of a sub-batch");
   number("--ranks", o.options.ranks, "of batchers: sub-batches of a step, timed one after the other on all threads");
   number("--pairs", o.options.pairs, "of batchers: made-up pairs, of lengths as news in subwords has them");

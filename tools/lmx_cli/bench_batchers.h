@@ -12,6 +12,7 @@ namespace lmx_cli {
 struct BatchersBench {
   lmx::BatcherBenchOptions options;
   std::vector<std::string> batchers{"token_budget", "same_shape", "time_balanced"};
+  bool quick = false;  // a tiny model and few pairs instead of what `options` says
 };
 void add_batchers_options(CLI::App& command, BatchersBench& o);
 void bench_batchers(const BatchersBench& o);

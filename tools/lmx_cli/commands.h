@@ -32,6 +32,7 @@ void add_bleu(CLI::App& app);
 void add_translate(CLI::App& app);
 void add_score(CLI::App& app);
 void add_average(CLI::App& app);
+void add_export(CLI::App& app);
 void add_completion(CLI::App& app);
 
 // Parts of `lmx plugins` (plugins_new.cc, plugins_check.cc, plugins_describe.cc).
@@ -44,7 +45,7 @@ void add_pair_commands(CLI::App& group);
 void print_pair_statistics(const lmx::Dataset& dataset);
 
 // Ends the process with this code and no message: 130 after SIGINT, 143 after SIGTERM, 1 for a run that ended badly and
-// has said so.
+// has said so, 2 for a dry run that has.
 struct ExitCode {
   int code;
 };
@@ -64,8 +65,8 @@ struct PluginDirectories {
   void add_to(CLI::App& command);
   // Fills the registry: build tree or install prefix, LMX_PLUGIN_PATH, then these. Call once, before anything is named.
   void load() const;
-  // `options` with what plugins say of recipes: the folders `recipes` beside them are on its search path, and `${key}`
-  // may refer to the default of a field. Call after load().
+  // Adds to `options` what lmx and its plugins say of recipes: the folders `recipes` beside plugins and, last, the
+  // recipes that lmx ships are on the search path, and `${key}` may refer to the default of a field. Call after load().
   static lmx::ComposeOptions with_plugins(lmx::ComposeOptions options);
 };
 

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using Keys = std::map<std::string, std::set<std::string>>;  // each with the values that come to mind
 
-// Where a recipe's groups lie: its own folder, the folders named `recipes` above it, the search path.
+// The folders that hold a recipe's groups: its own folder, the folders named `recipes` above it, the search path.
 std::vector<std::string> recipe_folders(const std::string& recipe, const std::vector<std::string>& more) {
   std::vector<std::string> folders{fs::path(recipe).parent_path().string()};
   if (folders[0].empty()) folders[0] = ".";

@@ -4,12 +4,14 @@
 #include <iostream>
 #include <memory>
 
+#include "checks.h"
 #include "commands.h"
 #include "lmx/config.h"
 #include "lmx/recipe_info.h"
 #include "lmx/sweep.h"
 #include "lmx/train.h"
 #include "sweep/plan.h"
+#include "virtual_ranks.h"
 
 namespace lmx_cli {
 namespace {
@@ -18,6 +20,7 @@ struct Options {
   std::string recipe, explain;
   lmx::ComposeOptions compose;
   bool as_written = false, explains = false, schema = false, files = false, json = false;
+  int64_t ranks = 0;  // 0: as the recipe says
   PluginDirectories plugins;
   std::string name() const { return std::filesystem::path(recipe).stem().string(); }
 };
@@ -146,7 +149,7 @@ void print_recipe(const Options& options) {
   options.plugins.load();
   const lmx::ComposeOptions compose = PluginDirectories::with_plugins(options.compose);
   if (options.files) return print_files(options.recipe, compose);
-  const lmx::Node tree = lmx::compose(options.recipe, compose);
+  lmx::Node tree = compose_on_ranks(options.recipe, compose, options.ranks);
   if (options.as_written) {
     std::cout << lmx::to_yaml(tree);
     return;
@@ -175,6 +178,9 @@ void add_config(CLI::App& app) {
   command->add_option("--config-dir", options->compose.search_path, "another folder of config groups (repeatable)")
       ->type_name("DIR")
       ->allow_extra_args(false);
+  command->add_option("--ranks", options->ranks, "N virtual ranks, as `lmx run --ranks N` would have them")
+      ->type_name("N")
+      ->check(positive());
   command->add_flag("--composed", options->as_written, "leave out the defaults and the checks of the components");
   command->add_flag("--files", options->files, "the files that are merged, in order, and where each one lands");
   command

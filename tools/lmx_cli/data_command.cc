@@ -8,6 +8,7 @@
 #include "chart.h"
 #include "checks.h"
 #include "commands.h"
+#include "json_output.h"
 #include "lmx/checkpoint.h"
 #include "lmx/corpora.h"
 #include "lmx/data.h"
@@ -18,6 +19,23 @@ namespace lmx_cli {
 namespace {
 
 using namespace lmx;
+
+void list_json() {
+  Json all = Json::array();
+  for (const Corpus& corpus : corpora()) {
+    const CorpusPlace place = locate(corpus);
+    const bool here = place.problem.empty();
+    Json json{{"name", corpus.name},     {"here", here},
+              {"what", corpus.what},     {"licence", corpus.licence},
+              {"source", corpus.source}, {"searched", place.searched}};
+    if (here) json["directory"] = place.directory;
+    if (!here) json["get"] = corpus.get;
+    if (!corpus.sides.empty()) json["languages"] = {corpus.sides[0].language, corpus.sides[1].language};
+    if (!corpus.archive_sha256.empty()) json["archive_sha256"] = corpus.archive_sha256;
+    all.push_back(std::move(json));
+  }
+  print_json({{"corpora", all}});
+}
 
 void list() {
   std::string details;
@@ -152,7 +170,9 @@ void add_list(CLI::App& group) {
   CLI::App* command =
       group.add_subcommand("list", "the corpora that lmx knows: here or missing, where, and how to get them");
   set_examples(*command, {{"lmx data list", "what this machine has below LMX_DATA_DIR"}});
-  command->callback([] { list(); });
+  const auto json = std::make_shared<bool>(false);
+  add_json(*command, *json);
+  command->callback([json] { *json ? list_json() : list(); });
 }
 
 void fetch(const std::string& corpus, const FetchOptions& options) {

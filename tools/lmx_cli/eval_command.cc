@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "commands.h"
+#include "json_output.h"
 #include "lmx/train.h"
 
 namespace lmx_cli {
@@ -13,9 +14,40 @@ namespace {
 struct Options {
   PluginDirectories directories;
   std::string run, penalty = "fairseq:0.6";
-  bool no_bleu = false;
+  bool no_bleu = false, json = false;
   lmx::EvalOptions eval;
 };
+
+Json to_json(const Options& o, const lmx::EvalResult& r) {
+  const double bit = std::log(2.0);
+  const std::string step = "step-" + std::to_string(r.step);
+  Json json{{"run", o.run},
+            {"checkpoint", r.step > 0 ? step : o.eval.checkpoint},
+            {"split", o.eval.split},
+            {"unit", r.unit},
+            {"tokens", r.tokens},
+            {"nll_nat", json_number(r.nll_nat)},
+            {"nll_bit", json_number(r.nll_nat / bit)},
+            {"ppl", json_number(r.ppl)}};
+  if (lmx::is_character(r.unit)) put(json, "bpc", r.nll_nat / bit);
+  put(json, "true_ppl", r.true_ppl);
+  put(json, "compression_ratio", r.compression_ratio);
+  if (r.sharded)
+    json["shards"] = {{"shards", r.sharded->shards},
+                      {"tokens", r.sharded->tokens},
+                      {"bpc", json_number(r.sharded->nll_nat / bit)},
+                      {"least_bpc", json_number(r.sharded->least / bit)},
+                      {"most_bpc", json_number(r.sharded->most / bit)}};
+  if (r.words)
+    json["words"] = {{"words", r.words->words}, {"unknown", r.words->unknown}, {"ppl", json_number(r.words->ppl)}};
+  if (!o.eval.text.empty()) json["unknown"] = r.unknown;
+  if (r.translation)
+    json["translation"] = {{"BLEU", json_number(r.translation->bleu)},
+                           {"multi_bleu", json_number(r.translation->multi_bleu)},
+                           {"multi_bleu_split", json_number(r.translation->multi_bleu_split)},
+                           {"BLEU_line", r.translation->bleu_line}};
+  return json;
+}
 
 // Bits of a token, and of Puri's protocol.
 void print_bits(const Options& o, const lmx::EvalResult& r) {
@@ -38,14 +70,22 @@ void print_words(const std::string& split, const lmx::WordEval& w) {
               split.c_str(), w.ppl, static_cast<long long>(w.words), static_cast<long long>(w.unknown));
 }
 
-void evaluate(Options o) {
+void evaluate(const CLI::App& command, Options o) {
+  if (o.eval.text.empty()) {
+    refuse_given(command, {"--field"}, "without --text");
+  } else {
+    refuse_given(command, {"--split", "--shards", "--seed", "--beam", "--length-penalty", "--no-bleu"}, "with --text");
+    o.eval.split = "text";
+  }
   lmx::read_length_penalty(o.penalty, o.eval.search);
   o.eval.translate = !o.no_bleu;
   o.directories.load();
   const lmx::EvalResult r = lmx::evaluate_run(o.run, o.eval);
+  if (o.json) return print_json(to_json(o, r));
   const std::string step = "step-" + std::to_string(r.step);  // a file of parameters has none
   std::printf("checkpoint %s\n", r.step > 0 ? step.c_str() : o.eval.checkpoint.c_str());
   std::printf("%s %ss %lld\n", o.eval.split.c_str(), r.unit.c_str(), static_cast<long long>(r.tokens));
+  if (!o.eval.text.empty()) std::printf("text unknown %lld\n", static_cast<long long>(r.unknown));
   std::printf("%s nll_nat %.6f\n", o.eval.split.c_str(), r.nll_nat);
   std::printf("%s nll_bit %.6f\n", o.eval.split.c_str(), r.nll_nat / std::log(2.0));
   if (lmx::is_character(r.unit)) print_bits(o, r);
@@ -70,11 +110,22 @@ void add_eval(CLI::App& app) {
                            "the best one on the test split"},
                           {"lmx eval runs/ott_wmt/2026-05-01_101500 --split test --checkpoint mean.safetensors",
                            "perplexity and BLEU of an average"},
+                          {"lmx eval runs/quickstart/2026-05-01_101500 --text news.txt --text more.txt.gz",
+                           "any text, with the run's own words; what it does not know is counted"},
                           {"lmx eval runs/puri_desk/2026-05-01_101500 --split test --shards 16",
                            "bits per character by the protocol of Puri 2018"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
   command->add_option("--split", o->eval.split, "train, valid or test")->type_name("SPLIT")->capture_default_str();
+  command
+      ->add_option(
+          "--text", o->eval.text,
+          "text files, folders or globs to evaluate instead of a split; may be repeated. Needs no data but the "
+          "run's own files")
+      ->type_name("FILE");
+  command
+      ->add_option("--field", o->eval.field, "of --text: the column of .csv or the field of .jsonl that holds the text")
+      ->type_name("NAME");
   command->add_option("--checkpoint", o->eval.checkpoint, "last, best, a step, or a file or folder of parameters")
       ->type_name("WHICH")
       ->capture_default_str();
@@ -92,8 +143,9 @@ void add_eval(CLI::App& app) {
       ->type_name("KIND")
       ->capture_default_str();
   command->add_flag("--no-bleu", o->no_bleu, "of a translation run: its perplexity alone");
+  add_json(*command, o->json);
   o->directories.add_to(*command);
-  command->callback([o] { evaluate(*o); });
+  command->callback([command, o] { evaluate(*command, *o); });
 }
 
 }  // namespace lmx_cli

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <regex>
+#include <optional>
 #include <sstream>
-#include <vector>
+#include <string_view>
 
 #include "lmx/error.h"
 
@@ -56,17 +56,60 @@ std::string excerpt(std::string line, size_t column, const std::string& number) 
   return lmx::str("\n  ", number, " | ", line, "\n  ", margin, " | ", padding(line, column), "^");
 }
 
+// "12" of "12: ..." at `at`; nullopt for what is no number of at most six digits. `at` then stands behind it.
+std::optional<size_t> number_at(const std::string& text, size_t& at) {
+  const size_t end = std::min(text.find_first_not_of("0123456789", at), text.size());
+  if (end == at || end - at > 6) return std::nullopt;
+  const size_t value = std::stoul(text.substr(at, end - at));
+  at = end;
+  return value;
+}
+
+struct Place {
+  size_t begin = 0;  // in the message
+  std::string text;  // a file, or the override itself
+  size_t line = 0, column = 0;
+};
+
+// The first "FILE:12:3: " of a message. Messages hold whatever a user has typed, of any length: std::regex, which calls
+// itself for each character, would overflow the stack.
+std::optional<Place> file_place(const std::string& message) {
+  for (size_t colon = message.find(':'); colon != std::string::npos; colon = message.find(':', colon + 1)) {
+    size_t at = colon + 1;
+    const auto line = number_at(message, at);
+    if (!line || message.compare(at, 1, ":") != 0) continue;
+    const auto column = number_at(message, ++at);
+    if (!column || message.compare(at, 2, ": ") != 0) continue;
+    const size_t before = colon == 0 ? std::string::npos : message.find_last_of(" \t\r\n\v\f:'\"", colon - 1);
+    const size_t begin = before == std::string::npos ? 0 : before + 1;
+    if (begin < colon) return Place{begin, message.substr(begin, colon - begin), *line, *column};
+  }
+  return std::nullopt;
+}
+
+// The first "override 'TEXT': column 3: ", TEXT being as long as possible.
+std::optional<Place> override_place(const std::string& message) {
+  constexpr std::string_view kOpen = "override '", kClose = "': column ";
+  const size_t begin = message.find(kOpen);
+  if (begin == std::string::npos) return std::nullopt;
+  for (size_t close = message.rfind(kClose); close != std::string::npos && close > begin && close > 0;
+       close = message.rfind(kClose, close - 1)) {
+    size_t at = close + kClose.size();
+    const auto column = number_at(message, at);
+    const size_t text = begin + kOpen.size();
+    if (column && close >= text && message.compare(at, 2, ": ") == 0)
+      return Place{begin, message.substr(text, close - text), 0, *column};
+  }
+  return std::nullopt;
+}
+
 std::string excerpt_of(const std::string& message) {
-  static const std::regex place(R"(([^\s:'"]+):(\d{1,6}):(\d{1,6}): )"),
-      typed(R"(override '(.*)': column (\d{1,6}): )");
-  std::smatch m, of_override;
-  const bool placed = std::regex_search(message, m, place);
+  const std::optional<Place> placed = file_place(message), typed = override_place(message);
   // An override that stands in a file is told with the file's place in front.
-  if (std::regex_search(message, of_override, typed) && (!placed || of_override.position() < m.position()))
-    return excerpt(of_override[1], std::stoul(of_override[2]), " ");
+  if (typed && (!placed || typed->begin < placed->begin)) return excerpt(typed->text, typed->column, " ");
   if (!placed) return "";
-  const std::string line = line_of(m[1], std::stoul(m[2]));
-  return line.empty() ? "" : excerpt(line, std::stoul(m[3]), m[2]);
+  const std::string line = line_of(placed->text, placed->line);
+  return line.empty() ? "" : excerpt(line, placed->column, std::to_string(placed->line));
 }
 
 }  // namespace

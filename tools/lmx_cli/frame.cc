@@ -1,7 +1,12 @@
 // The frame of the command line: help, version, unknown words, and which error ends in which exit code.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <new>
@@ -9,40 +14,21 @@
 #include "commands.h"
 #include "completion.h"
 #include "excerpt.h"
+#include "help.h"
+#include "lmx/crash.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"
 #include "lmx/recipe_info.h"
 #include "lmx/train.h"
+#include "new_command.h"
+#include "shipped.h"
+#include "terminal.h"
 #include "words.h"
 
 namespace lmx_cli {
 namespace {
-
-// Examples first: they are what a reader looks for.
-class ExamplesFirst : public CLI::Formatter {
- public:
-  ExamplesFirst() {
-    label("SUBCOMMAND", "COMMAND");
-    label("SUBCOMMANDS", "COMMANDS");
-    label("Positionals", "Arguments");
-    label("REQUIRED", "");
-  }
-
-  std::string make_help(const CLI::App* app, std::string name, CLI::AppFormatMode mode) const override {
-    if (mode == CLI::AppFormatMode::Sub) return make_expanded(app);
-    const std::string usage = CLI::Formatter::make_usage(app, name);
-    std::string out = app->get_footer() + "\n" + app->get_description() + "\n" + usage;
-    out += make_positionals(app) + make_groups(app, mode);
-    // CLI11 takes this title from the commands' group, whose name every command would have to set.
-    std::string commands = make_subcommands(app, mode);
-    const std::string title = "Subcommands:";
-    if (const size_t at = commands.find(title); at != std::string::npos)
-      commands.replace(at, title.size(), "Commands:");
-    return out + commands;
-  }
-};
 
 // What follows `argument` on the command line belongs to it.
 bool takes_next_word(const CLI::Option& option, const std::string& argument) {
@@ -128,6 +114,7 @@ std::string help_place(const CLI::App& root) {
 
 void add_commands(CLI::App& app) {
   add_run(app);
+  add_new(app);
   add_sweep(app);
   add_eval(app);
   add_generate(app);
@@ -136,6 +123,7 @@ void add_commands(CLI::App& app) {
   add_translate(app);
   add_score(app);
   add_average(app);
+  add_export(app);
   add_bleu(app);
   add_config(app);
   add_data(app);
@@ -160,11 +148,35 @@ bool answer_script(CLI::App& app, int argc, char** argv) {
   return true;
 }
 
-int report(const char* kind, const std::string& text, int code) {
+// A message without what a library puts in front of its own: the name of its error's class.
+std::string without_library_names(std::string text) {
+  constexpr std::string_view kJson = "[json.exception.", kFiles = "filesystem error: ";
+  for (size_t at; (at = text.find(kJson)) != std::string::npos;) {
+    const size_t end = text.find("] ", at);
+    text.erase(at, end == std::string::npos ? kJson.size() : end + 2 - at);
+  }
+  for (size_t at; (at = text.find(kFiles)) != std::string::npos;) text.erase(at, kFiles.size());
+  return text;
+}
+
+int report(const std::string& message, int code) {
+  const std::string text = without_library_names(message);
   lmx::progress_line("");
   std::fflush(stdout);
-  std::fprintf(stderr, "%s: %s\n", kind, text.c_str());
+  const bool colour = lmx::colour_enabled();
+  std::fprintf(stderr, "%serror:%s %s\n", colour ? "\033[1;31m" : "", colour ? "\033[0m" : "", text.c_str());
   return code;
+}
+
+// Returns 1 if stdout could not be written (a full disk, a closed file), unless `code` is an error already.
+int check_output(int code) {
+  errno = 0;
+  std::cout.flush();
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout;
+  int reason = errno;
+  if (!failed || code != 0) return code;
+  if (reason == 0 && write(STDOUT_FILENO, "\n", 1) < 0) reason = errno;  // an earlier write has failed
+  return report(lmx::str("the output cannot be written: ", reason ? std::strerror(reason) : "stdout has failed"), 1);
 }
 
 int parse_and_run(CLI::App& app, int argc, char** argv) {
@@ -194,11 +206,13 @@ CLI::Option* find_option(CLI::App& app, const std::string& argument) {
 }
 
 void set_examples(CLI::App& command, const std::vector<std::pair<std::string, std::string>>& examples) {
-  size_t width = 0;
-  for (const auto& [line, what] : examples) width = std::max(width, line.size());
+  size_t column = 0, width = 0;
+  for (const auto& [line, what] : examples) column = std::max(column, line.size() + 5);
+  for (const auto& [line, what] : examples) width = std::max(width, column + width_of(what));
+  const size_t terminal = terminal_width();
+  if (terminal > 0 && width > terminal) column = 6;  // descriptions below, so that no command is wrapped
   std::string text = "Examples:\n";
-  for (const auto& [line, what] : examples)
-    text += "  " + line + std::string(width - line.size() + 3, ' ') + what + "\n";
+  for (const auto& [line, what] : examples) text += two_columns(line, what, column, terminal);
   command.footer(text);
 }
 
@@ -230,26 +244,15 @@ lmx::ComposeOptions PluginDirectories::with_plugins(lmx::ComposeOptions options)
     std::error_code error;
     if (std::filesystem::is_directory(folder, error)) options.search_path.push_back(folder.string());
   }
+  if (const auto shipped = shipped_folder("recipes")) options.search_path.push_back(shipped->string());
   options.default_of = lmx::default_of;
   return options;
 }
 
 std::string table(const std::vector<std::vector<std::string>>& rows) {
-  const auto width_of = [](const std::string& text) {
-    return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-  };
-  std::vector<size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
-  }
-  std::string out;
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) line += row[i] + std::string(widths[i] - width_of(row[i]) + 2, ' ');
-    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  }
-  return out;
+  const std::string text = table(rows, terminal_width());
+  const size_t header = text.find('\n');
+  return header == std::string::npos ? text : bold(text.substr(0, header)) + text.substr(header);
 }
 
 std::string command_name() {
@@ -265,33 +268,44 @@ std::string shell_quoted(const std::string& word) {
   return quoted + "'";
 }
 
-int run_command_line(int argc, char** argv) {
+namespace {
+
+int run_app(int argc, char** argv) {
   CLI::App app("lmx trains language models from recipes", "lmx");
-  app.formatter(std::make_shared<ExamplesFirst>());
+  app.formatter(help_formatter());
   app.set_help_flag("-h,--help", "print this help");
   app.set_version_flag("--version", lmx::str("lmx ", lmx::kVersion), "print the version");
   set_examples(app, {{"lmx run recipes/quickstart.yaml", "train a small model in under a minute; no download"},
                      {"lmx run recipes/quickstart.yaml train.steps=50", "the same with one value changed"},
+                     {"lmx new novels --text books/*.txt", "a recipe for your own text"},
                      {"lmx config recipes/quickstart.yaml", "what a recipe is, with every default"},
                      {"lmx run --help", "more about a command"}});
   add_commands(app);
+  lmx::report_crashes();
   try {
     return parse_and_run(app, argc, argv);
   } catch (const ExitCode& e) {
     return e.code;
   } catch (const lmx::EndProcess& e) {
-    return e.said ? e.code : report("error", e.what(), e.code);
+    return e.said ? e.code : report(e.what(), e.code);
   } catch (const lmx::UserError& e) {
-    return report("error", lmx::error_prefix() + with_excerpts(e.what()), 2);
+    return report(lmx::error_prefix() + with_excerpts(e.what()), 2);
   } catch (const std::filesystem::filesystem_error& e) {  // a path that nobody looked at first: not readable, too long
-    return report("error", lmx::error_prefix() + lmx::str(e.path1().string(), ": ", e.code().message()), 2);
+    return report(lmx::error_prefix() + lmx::str(e.path1().string(), ": ", e.code().message()), 2);
   } catch (const std::bad_alloc&) {
-    return report("error", lmx::error_prefix() + "out of memory", 1);
+    return report(lmx::error_prefix() + "out of memory", 1);
   } catch (const std::exception& e) {
-    return report("error", lmx::error_prefix() + e.what(), 1);
+    return report(lmx::error_prefix() + e.what(), 1);
   } catch (...) {
-    return report("error", lmx::error_prefix() + "an exception that is no std::exception", 1);
+    return report(lmx::error_prefix() + "an exception that is no std::exception", 1);
   }
+}
+
+}  // namespace
+
+int run_command_line(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // `ulimit -f`: the write that goes beyond it fails and says so
+  return check_output(run_app(argc, argv));
 }
 
 }  // namespace lmx_cli

@@ -1,8 +1,11 @@
 // lmx generate
+#include <unistd.h>
+
 #include <iostream>
 #include <memory>
 
 #include "commands.h"
+#include "lmx/terminal.h"
 #include "lmx/train.h"
 
 namespace lmx_cli {
@@ -31,7 +34,8 @@ void generate(const CLI::App& command, Options o) {
   if (o.hold.empty()) refuse_given(command, {"--state"}, "without --hold");
   read_hold(o);
   o.directories.load();
-  std::cout << lmx::generate_text(o.run, o.generate) << "\n";
+  const std::string text = lmx::generate_text(o.run, o.generate);
+  std::cout << (isatty(STDOUT_FILENO) ? lmx::terminal_text(text) : text) << "\n";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "commands.h"
+#include "json_output.h"
 #include "lmx/error.h"
 #include "plugin_file.h"
 
@@ -12,14 +13,23 @@ namespace {
 struct Options {
   PluginDirectories directories;
   std::string name, kind;
+  bool json = false;
 };
 
 void list(const Options& options) {
   options.directories.load();
   std::vector<std::vector<std::string>> rows{{"KIND", "NAME", "VERSION", "SUMMARY", "PATH"}};
+  Json plugins = Json::array();
   for (const lmx::PluginInfo& p : lmx::Registry::instance().list()) {
     rows.push_back({p.kind, p.name, p.version, p.summary, p.path});
+    plugins.push_back({{"kind", p.kind},
+                       {"name", p.name},
+                       {"version", p.version},
+                       {"licence", p.licence},
+                       {"summary", p.summary},
+                       {"path", p.path}});
   }
+  if (options.json) return print_json({{"plugins", plugins}});
   std::cout << table(rows);
 }
 
@@ -83,6 +93,7 @@ void add_plugins(CLI::App& app) {
   set_examples(*list_command, {{"lmx plugins list", "build tree or install prefix, and LMX_PLUGIN_PATH"},
                                {"lmx plugins list --plugin-dir my/plugins", "and another folder"}});
   options->directories.add_to(*list_command);
+  add_json(*list_command, options->json);
   list_command->callback([options] { list(*options); });
 
   CLI::App* info_command = group->add_subcommand("info", "one plugin: licence, file, hash, and each field it reads");

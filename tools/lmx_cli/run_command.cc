@@ -15,6 +15,7 @@
 #include "lmx/error.h"
 #include "lmx/train.h"
 #include "lmx/translate.h"
+#include "virtual_ranks.h"
 
 namespace lmx_cli {
 namespace {
@@ -23,6 +24,7 @@ struct Options {
   PluginDirectories directories;
   std::string recipe, resume, trace;
   lmx::ComposeOptions compose;
+  std::vector<std::string> changes;
   int64_t ranks = 0;  // 0: as the recipe says
   int64_t until = 0;  // 0: the end
   bool dry_run = false;
@@ -76,10 +78,10 @@ void print_result(const lmx::RunResult& r, const Options& o) {
   if (r.best_step >= 0 && r.best_step != r.steps && r.best_ppl > 0)
     std::cout << "best valid ppl " << number(r.best_ppl) << " (step " << r.best_step << ")\n";
   if (r.paused) std::cout << "paused after step " << r.steps << "\n";
-  if (!r.stopped.empty())
-    std::cout << "stopped at " << r.stopped << "\ntime_to_target_s " << number(r.train_seconds) << "\n";
+  if (!r.stopped.empty()) std::cout << "stopped at " << r.stopped << "\n";
+  if (r.reached_target) std::cout << "time_to_target_s " << number(r.train_seconds) << "\n";
   if (r.valid_ppl > 0) {
-    const double nll = std::log(r.valid_ppl);
+    const double nll = r.valid_nll;
     std::cout << "valid nll_nat " << nll << "\nvalid nll_bit " << nll / std::numbers::ln2 << "\n";
     std::cout << "valid ppl " << number(r.valid_ppl);
     if (r.true_ppl) std::cout << " (the source's own: " << number(*r.true_ppl) << ")";
@@ -102,42 +104,41 @@ std::vector<std::string> command_line(const Options& o) {
   std::vector<std::string> words{"lmx", "run", o.recipe};
   words.insert(words.end(), o.compose.overrides.begin(), o.compose.overrides.end());
   if (!o.resume.empty()) words.insert(words.end(), {"--resume", o.resume});
+  for (const std::string& change : o.changes) words.insert(words.end(), {"--change", change});
   if (o.ranks) words.insert(words.end(), {"--ranks", std::to_string(o.ranks)});
   if (o.until) words.insert(words.end(), {"--until", std::to_string(o.until)});
+  for (const std::string& folder : o.compose.search_path) words.insert(words.end(), {"--config-dir", folder});
+  for (const std::string& folder : o.directories.directories) words.insert(words.end(), {"--plugin-dir", folder});
   return words;
 }
 
-// What `--ranks N` puts in the place of `comm:`.
-lmx::Node virtual_ranks(int64_t ranks) {
-  const lmx::Mark mark{lmx::str("option '--ranks ", ranks, "'")};
-  lmx::Node comm = lmx::Node::map(mark);
-  comm.set("name", lmx::Node::string("virtual", mark));
-  comm.set("ranks", lmx::Node::scalar(std::to_string(ranks), mark));
-  return comm;
-}
-
-// What --ranks would silently replace.
-void check_ranks(const Options& o) {
-  if (!o.ranks) return;
-  for (const std::string& word : o.compose.overrides) {
-    const std::string key = word.substr(0, word.find('='));
-    if (key != "comm" && !key.starts_with("comm.")) continue;
-    throw lmx::UserError(lmx::str("[run] --ranks ", o.ranks, " means comm=virtual comm.ranks=", o.ranks, ", and '",
-                                  word, "' says something else about comm: leave out one of them"));
+// The keys of `--change KEY=VALUE`, whose values override the recipe's.
+std::vector<std::string> apply_changes(Options& o) {
+  std::vector<std::string> keys;
+  if (!o.changes.empty() && o.resume.empty())
+    throw lmx::UserError("[run] --change is for a run that is resumed; name it with --resume DIR");
+  for (const std::string& change : o.changes) {
+    const size_t equals = change.find('='), begin = std::min(change.find_first_not_of("+"), change.size());
+    if (equals == std::string::npos || equals <= begin)
+      throw lmx::UserError(lmx::str("[run] --change takes KEY=VALUE, such as optimizer.lr=0.001, got '", change, "'"));
+    keys.push_back(change.substr(begin, equals - begin));
+    o.compose.overrides.push_back(change);
   }
+  return keys;
 }
 
-void run(const Options& o) {
-  check_ranks(o);
+void run(Options o) {
+  const std::vector<std::string> words = command_line(o), changed = apply_changes(o);
   o.directories.load();
-  lmx::Node tree = lmx::compose(o.recipe, PluginDirectories::with_plugins(o.compose));
-  if (o.ranks) tree.set("comm", virtual_ranks(o.ranks));
+  lmx::Node tree = compose_on_ranks(o.recipe, PluginDirectories::with_plugins(o.compose), o.ranks);
   const std::string name = std::filesystem::path(o.recipe).stem().string();
   if (o.dry_run) {
-    std::cout << lmx::dry_run(tree, name);
+    const lmx::DryRun dry = lmx::dry_run(tree, name);
+    std::cout << dry.text;
+    if (!dry.ready()) throw ExitCode{2};
     return;
   }
-  const lmx::RunResult result = lmx::run_recipe(tree, name, {o.resume, command_line(o), o.trace, o.until});
+  const lmx::RunResult result = lmx::run_recipe(tree, name, {o.resume, words, o.trace, o.until, changed});
   if (result.leads) print_result(result, o);
   if (result.exit_code != 0) {
     std::cout.flush();
@@ -157,7 +158,9 @@ void add_run(CLI::App& app) {
        {"lmx run recipes/quickstart.yaml --ranks 8", "the same run as 8 ranks would compute it, in one process"},
        {"lmx run recipes/quickstart.yaml --until 100",
         "pause after 100 steps; --resume goes on as if there had been no pause"},
-       {"lmx run recipes/quickstart.yaml --resume auto", "go on with its newest run, or start one"}});
+       {"lmx run recipes/quickstart.yaml --resume auto", "go on with its newest run, or start one"},
+       {"lmx run recipes/quickstart.yaml --resume RUN --change optimizer.lr=0.001", "continue with a lower rate"},
+       {"lmx run recipes/quickstart.yaml init.from=RUN", "a new run that starts from the weights of another"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RECIPE", o->recipe, "a recipe, a YAML file")->required()->type_name("");
   command->add_option("OVERRIDES", o->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option")
@@ -168,12 +171,20 @@ void add_run(CLI::App& app) {
   command->add_option("--resume", o->resume, "a run's folder, or auto: the newest run of this recipe")
       ->type_name("DIR|auto");
   command
+      ->add_option("--change", o->changes,
+                   "with --resume: go on with another value on purpose, such as optimizer.lr=0.001; the run records it "
+                   "(repeatable)")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command
       ->add_option("--until", o->until,
                    "pause after this step: validate, save and end; steps and schedule stay the recipe's")
       ->type_name("STEP")
       ->check(positive());
-  command->add_flag("--dry-run,-n", o->dry_run,
-                    "check the recipe; print parameters, memory and whether the data is there; train nothing");
+  command->add_flag(
+      "--dry-run,-n", o->dry_run,
+      "check the recipe; print parameters, memory and whether the data is there; train nothing; ends with 2 where "
+      "data or memory is missing");
   command->add_option("--ranks", o->ranks, "N virtual ranks in this process: comm=virtual comm.ranks=N")
       ->type_name("N")
       ->check(positive());

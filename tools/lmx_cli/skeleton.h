@@ -9,7 +9,7 @@ namespace lmx_cli {
 struct TemplateFile {
   const char* kind;  // "model", "sync", "batcher", "common"
   const char* name;  // "plugin.cc", "test.cc", "recipe.yaml", "CMakeLists.txt", "plugin.toml"
-  const char* text;  // with @name@, @Name@, @kind@ and @summary@
+  const char* text;  // with @name@, @Name@, @kind@, @version@ and @summary@
 };
 const std::vector<TemplateFile>& template_files();
 

@@ -7,6 +7,7 @@
 #include "checks.h"
 #include "commands.h"
 #include "jobs/process.h"
+#include "json_output.h"
 #include "lmx/checkpoint.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -28,7 +29,7 @@ struct Options {
   lmx::ComposeOptions compose;
   std::vector<std::string> slurm;
   int64_t random = 0, random_seed = 0, jobs = 0, retry = 0;
-  bool maximize = false, fail_fast = false, dry_run = false;
+  bool maximize = false, fail_fast = false, dry_run = false, json = false;
 };
 
 Request request_of(const Options& o) {
@@ -47,6 +48,12 @@ Request request_of(const Options& o) {
   return make_request(base, given);
 }
 
+// "500", or of a point that trains for epochs "2 epochs".
+std::string steps_of(const Point& point) {
+  if (point.yaml.empty()) return "mistake";
+  return point.steps > 0 ? std::to_string(point.steps) : point.epochs + (point.epochs == "1" ? " epoch" : " epochs");
+}
+
 void print_plan(const Plan& plan) {
   std::vector<std::vector<std::string>> rows{{"POINT"}};
   for (const Axis& axis : plan.axes) rows[0].push_back(axis.name);
@@ -54,13 +61,36 @@ void print_plan(const Plan& plan) {
   for (const Point& point : plan.points) {
     std::vector<std::string> row{point.id};
     row.insert(row.end(), point.place.begin(), point.place.end());
-    row.push_back(point.yaml.empty() ? "mistake" : point.steps > 0 ? std::to_string(point.steps) : "epochs");
+    row.push_back(steps_of(point));
     for (const std::string& said : {point.parameters, point.memory}) row.push_back(said.empty() ? "-" : said);
     rows.push_back(std::move(row));
   }
   std::cout << plan.name << ": " << plan.points.size() << (plan.points.size() == 1 ? " point" : " points") << ", "
             << (plan.request.metric.maximize ? "highest " : "lowest ") << plan.request.metric.text() << "\n"
             << table(rows);
+}
+
+// "valid.ppl", as --metric takes it.
+std::string metric_of(const Plan& plan) {
+  return plan.request.metric.split + "." + plan.request.metric.key;
+}
+
+Json plan_json(const Plan& plan) {
+  Json points = Json::array();
+  for (const Point& point : plan.points) {
+    Json place = Json::object();
+    for (size_t a = 0; a < plan.axes.size(); ++a) place[plan.axes[a].name] = point.place[a];
+    Json one{{"id", point.id}, {"place", place}};
+    if (!point.yaml.empty()) {
+      if (point.steps > 0) one["steps"] = point.steps;
+      if (point.steps <= 0) one["epochs"] = point.epochs;
+      if (point.parameter_count > 0) one["parameters"] = point.parameter_count;
+      if (point.memory_bytes > 0) one["memory_bytes"] = point.memory_bytes;
+    }
+    points.push_back(std::move(one));
+  }
+  return {{"recipe", plan.name}, {"metric", metric_of(plan)}, {"maximize", plan.request.metric.maximize},
+          {"points", points},    {"missing_data", plan.missing_data},    {"missing_memory", plan.missing_memory}};
 }
 
 std::string joined(const std::vector<std::string>& lines) {
@@ -79,10 +109,18 @@ void dry_run(const Options& o) {
   const Plan plan = make_plan(request_of(o), &mistakes);
   const bool any_good =
       std::any_of(plan.points.begin(), plan.points.end(), [](const Point& p) { return !p.yaml.empty(); });
-  if (any_good) print_plan(plan);
+  const bool short_of_memory = o.launcher != "slurm" && !plan.missing_memory.empty();  // jobs run on other machines
+  if (any_good && !o.json) print_plan(plan);
   if (mistakes.empty()) warn_of_halving(plan);
   if (!mistakes.empty()) lmx::fail_together(mistakes, "mistakes");
+  if (o.json) {
+    print_json(plan_json(plan));
+    if (short_of_memory || !plan.missing_data.empty()) throw ExitCode{2};
+    return;
+  }
+  if (short_of_memory) std::cout << "memory: not enough" << joined(plan.missing_memory) << "\n";
   std::cout << (plan.missing_data.empty() ? "data: available" : "data: not ready" + joined(plan.missing_data)) << "\n";
+  if (short_of_memory || !plan.missing_data.empty()) throw ExitCode{2};
 }
 
 // The sweep to go on with; "": a new one.
@@ -161,15 +199,29 @@ void write_tables(const Plan& plan, const Journal& journal, const Folder& folder
   lmx::write_file_atomically(folder.path + "/table.md", markdown(summary));
 }
 
-void finish(const Plan& plan, const Journal& journal, const Folder& folder, const Result& result) {
+void print_summary(const Plan& plan, const Journal& journal, const Folder& folder, bool as_json) {
+  const Summary summary = summarise(plan, journal.states());
+  if (as_json) {
+    Json all{{"sweep", folder.path},
+             {"recipe", plan.name},
+             {"metric", metric_of(plan)},
+             {"maximize", plan.request.metric.maximize}};
+    all.update(json(summary));
+    print_json(all);
+  } else {
+    std::cout << text(summary) << "sweep " << folder.path << "\n";
+  }
+  std::cout.flush();
+}
+
+void finish(const Plan& plan, const Journal& journal, const Folder& folder, const Result& result, bool as_json) {
   write_tables(plan, journal, folder);
   const std::string again = command_name() + " sweep --resume " + shell_quoted(folder.path);
   if (result.signal) {
     lmx::log_info("interrupted; " + again + " goes on where it stopped");
     throw ExitCode{128 + result.signal};
   }
-  std::cout << text(summarise(plan, journal.states())) << "sweep " << folder.path << "\n";
-  std::cout.flush();
+  print_summary(plan, journal, folder, as_json);
   const auto& states = journal.states();
   const auto count = [&](auto fits) { return std::count_if(states.begin(), states.end(), fits); };
   const auto preempted = count([](const State& s) { return s.outcome == Outcome::preempted; });
@@ -210,7 +262,10 @@ void run(const CLI::App& command, const Options& o) {
   if (o.resume.empty() || !o.launcher.empty()) check_scheduler(o, o.launcher == "slurm");
   o.directories.load();
   if (o.dry_run) {
-    if (o.recipe.empty()) return print_plan(read_plan({o.resume}));
+    if (o.recipe.empty()) {
+      const Plan there = read_plan({o.resume});
+      return o.json ? print_json(plan_json(there)) : print_plan(there);
+    }
     return dry_run(o);
   }
   if (o.launcher == "slurm") require_slurm();
@@ -237,7 +292,7 @@ void run(const CLI::App& command, const Options& o) {
         slurm ? slurm_launcher(plan, folder, launch, journal) : local_launcher(plan, folder, launch);
     result = run_points(plan, folder, journal, *launcher, {o.fail_fast, o.retry});
   }
-  finish(plan, journal, folder, result);
+  finish(plan, journal, folder, result, o.json);
 }
 
 void add_what(CLI::App& command, const std::shared_ptr<Options>& o) {
@@ -290,6 +345,7 @@ void add_how(CLI::App& command, const std::shared_ptr<Options>& o) {
       ->type_name("DIR|auto");
   command.add_flag("--dry-run,-n", o->dry_run,
                    "compose and check every point, list them with a rank's memory; run nothing");
+  add_json(command, o->json);
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ struct Ended {
   std::vector<int> cores;  // of its surroundings
 };
 
-// SIGINT and SIGTERM to this process are passed on to all as SIGTERM while it lives; a second one ends a run of lmx at
-// once.
+// The signals of SignalNote to this process are passed on to all as SIGTERM while it lives; a second SIGINT or SIGTERM
+// ends a run of lmx at once.
 class Pool {
  public:
   ~Pool();  // kills what still runs

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -17,12 +18,19 @@
 namespace lmx_cli::jobs {
 namespace {
 
-volatile sig_atomic_t last_signal = 0, signals = 0;
+volatile sig_atomic_t last_signal = 0, signals = 0, warned = 0;
 
 extern "C" void note_signal(int signal) {
   last_signal = signal;
   signals = signals + 1;
 }
+
+extern "C" void note_warning(int) {
+  if (warned == 0) note_signal(SIGTERM);
+  warned = 1;
+}
+
+constexpr std::array kNoted{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 cpu_set_t set_of(const std::vector<int>& cores) {
   cpu_set_t set;
@@ -139,17 +147,19 @@ bool is_locked(const std::string& directory) {
 }
 
 SignalNote::SignalNote() {
-  struct sigaction action {};
-  action.sa_handler = note_signal;
-  sigaction(SIGINT, &action, &interrupt_);
-  sigaction(SIGTERM, &action, &terminate_);
   last_signal = 0;
   signals = 0;
+  warned = 0;
+  for (size_t i = 0; i < kNoted.size(); ++i) {
+    struct sigaction action {};
+    action.sa_handler = kNoted[i] == SIGINT || kNoted[i] == SIGTERM ? note_signal : note_warning;
+    sigaction(kNoted[i], nullptr, &before_[i]);
+    if (kNoted[i] != SIGHUP || before_[i].sa_handler != SIG_IGN) sigaction(kNoted[i], &action, nullptr);
+  }
 }
 
 SignalNote::~SignalNote() {
-  sigaction(SIGINT, &interrupt_, nullptr);
-  sigaction(SIGTERM, &terminate_, nullptr);
+  for (size_t i = 0; i < kNoted.size(); ++i) sigaction(kNoted[i], &before_[i], nullptr);
 }
 
 int SignalNote::received() {

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -48,19 +49,20 @@ class DirectoryLock {
 // True while a process works in `directory`, whose .lock it holds: a run, or what has a DirectoryLock there.
 bool is_locked(const std::string& directory);
 
-// SIGINT and SIGTERM are noted instead of ending the process, for the guard's lifetime.
+// SIGINT and SIGTERM are noted instead of ending the process, for the guard's lifetime; so are SIGHUP, SIGUSR1 and
+// SIGUSR2, which count as SIGTERM and together as one signal, however often they come (a closed terminal sends
+// several). A SIGHUP that is ignored already (nohup) stays ignored.
 class SignalNote {
  public:
   SignalNote();
   ~SignalNote();
   SignalNote(const SignalNote&) = delete;
   SignalNote& operator=(const SignalNote&) = delete;
-  static int received();  // the last one; 0: none
+  static int received();  // the last one, SIGINT or SIGTERM; 0: none
   static int count();
 
  private:
-  struct sigaction interrupt_ {
-  }, terminate_{};  // the handlers before
+  std::array<struct sigaction, 5> before_{};  // the handlers before
 };
 
 }  // namespace lmx_cli::jobs

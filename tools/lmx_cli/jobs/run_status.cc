@@ -19,7 +19,8 @@ RunStatus read_status(const std::string& run) {
   if (!json.is_object()) return {};
   const auto step = json.find("step");
   const bool counted = step != json.end() && step->is_number_integer();
-  return {text_at(json, "state"), text_at(json, "cause"), text_at(json, "reason"), counted ? step->get<int64_t>() : 0};
+  return {text_at(json, "state"), text_at(json, "cause"), text_at(json, "reason"), counted ? step->get<int64_t>() : 0,
+          text_at(json, "time")};
 }
 
 }  // namespace lmx_cli::jobs

@@ -10,6 +10,7 @@ namespace lmx_cli::jobs {
 struct RunStatus {
   std::string state, cause, reason;
   int64_t step = 0;
+  std::string time;  // when it was written: "2026-05-01T10:15:00+0200"
   bool diverged() const { return state == "failed" && cause == "diverged"; }
 };
 RunStatus read_status(const std::string& run);

@@ -9,6 +9,7 @@
 
 #include "../commands.h"
 #include "../jobs/pool.h"
+#include "../terminal.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "table.h"
@@ -113,7 +114,7 @@ std::vector<std::string> Live::lines() const {
                     jobs::time_text(std::chrono::duration<double>(Clock::now() - since).count())});
   }
   std::vector<std::string> all{summary()};
-  std::istringstream text(table(rows));
+  std::istringstream text(table(rows, 0));
   for (std::string line; std::getline(text, line) && all.size() + 2 < size.ws_row;) all.push_back(line);
   for (std::string& line : all) line = cut(line, size.ws_col - 1u);
   return all;
@@ -125,8 +126,9 @@ void Live::erase() {
 }
 
 void Live::show() {
-  if (!lmx::progress_enabled() || Clock::now() - shown_ < std::chrono::milliseconds(500)) return;
+  if (Clock::now() - shown_ < std::chrono::milliseconds(500)) return;
   shown_ = Clock::now();
+  if (!lmx::progress_enabled()) return lmx::progress_line(summary());
   const std::vector<std::string> all = lines();
   erase();
   for (const std::string& line : all) std::fprintf(stderr, "%s\n", line.c_str());

@@ -86,30 +86,8 @@ void make_points(Plan& plan, const Space& space) {
   for (size_t i = 0; i < plan.points.size(); ++i) plan.points[i].id = id_of(plan, i, plan.points[i].place);
 }
 
-// What the dry run says of data that is not ready.
-void add_missing(Plan& plan, const std::string& dry_run) {
-  const std::string key = "\ndata: not ready\n";
-  const size_t at = dry_run.find(key);
-  if (at == std::string::npos) return;
-  std::string line;
-  for (const char c : dry_run.substr(at + key.size())) {
-    if (c != '\n') {
-      line += c;
-      continue;
-    }
-    line.erase(0, line.find_first_not_of(' '));
-    if (std::find(plan.missing_data.begin(), plan.missing_data.end(), line) == plan.missing_data.end())
-      plan.missing_data.push_back(line);
-    line.clear();
-  }
-}
-
-// What the dry run says behind `key`, up to the line's end or a colon; "" where it says nothing.
-std::string said(const std::string& dry_run, const std::string& key) {
-  const size_t at = dry_run.find(key);
-  if (at == std::string::npos) return {};
-  const size_t begin = at + key.size();
-  return dry_run.substr(begin, dry_run.find_first_of(":\n", begin) - begin);
+void add_once(std::vector<std::string>& lines, const std::string& line) {
+  if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
 }
 
 void compose_point(Plan& plan, size_t number, lmx::ComposeOptions options, const Space& space) {
@@ -122,12 +100,16 @@ void compose_point(Plan& plan, size_t number, lmx::ComposeOptions options, const
     if (drawn != space.places.end()) options.places[options.overrides.back()] = drawn->second;
   }
   const Node composed = lmx::compose_run(plan.request.recipe, options, {plan.name, static_cast<int64_t>(number)});
-  const std::string yaml = lmx::to_yaml(lmx::full_recipe(composed, point.id)), dry = lmx::dry_run(composed, point.id);
+  const std::string yaml = lmx::to_yaml(lmx::full_recipe(composed, point.id));
+  const lmx::DryRun dry = lmx::dry_run(composed, point.id);
   point.yaml = yaml;  // "" is a point with a mistake
   read_resources(point);
-  point.parameters = said(dry, "\nparameters ");
-  point.memory = said(dry, "\n  total ");
-  add_missing(plan, dry);
+  point.parameters = dry.parameters;
+  point.memory = dry.memory;
+  point.parameter_count = dry.parameter_count;
+  point.memory_bytes = dry.memory_bytes;
+  for (const std::string& line : dry.missing_data) add_once(plan.missing_data, line);
+  if (!dry.missing_memory.empty()) add_once(plan.missing_memory, str("point ", point.id, ": ", dry.missing_memory));
 }
 
 // "optimizer.lr=-1 (4 of 20 points): message".
@@ -148,6 +130,7 @@ std::string finding(const Plan& plan, const std::string& message, const std::vec
 void read_resources(Point& point) {
   const Node full = lmx::parse_yaml(point.yaml, point.id);
   point.steps = static_cast<int64_t>(number_at(full, "train.steps"));
+  point.epochs = text_at(full, "train.epochs");
   point.demand = jobs::demand_of(full);
   point.translates = text_at(full, "train.final_bleu") != "none";
 }

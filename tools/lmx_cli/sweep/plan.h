@@ -54,9 +54,11 @@ struct Point {
   size_t configuration = 0;  // points that differ by nothing but their seed have the same
   // Of the recipe:
   int64_t steps = 0;        // 0: epochs decide
+  std::string epochs;       // train.epochs
   jobs::Demand demand;
   std::string parameters;   // their number, as the dry run tells it; "" where it was not made
   std::string memory;       // of a rank, likewise
+  int64_t parameter_count = 0, memory_bytes = 0;  // the same as numbers
   bool translates = false;  // once it has trained (train.final_bleu)
 };
 
@@ -69,6 +71,7 @@ struct Plan {
   std::vector<Axis> axes;  // the last is `seed` where there are seeds
   std::vector<Point> points;
   std::vector<std::string> missing_data;  // what is not there of the points' data, each problem once
+  std::vector<std::string> missing_memory;  // points that need more memory than this machine has
   bool has_seeds() const { return !request.seeds.empty(); }
   size_t index_of(const std::string& id) const {  // points.size() where there is none
     size_t i = 0;

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "../commands.h"
+#include "../json_number.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::sweeps {
@@ -188,6 +189,26 @@ std::string text(const Summary& s) {
   std::string out = table(list_rows(s));
   if (const Rows grid = grid_rows(s); !grid.empty()) out += "\n" + s.metric + "\n" + table(grid);
   return out + notes(s) + "\n";
+}
+
+nlohmann::ordered_json json(const Summary& s) {
+  using Json = nlohmann::ordered_json;
+  Json configurations = Json::array();
+  for (const Configuration& c : s.configurations) {
+    Json place = Json::object(), values = Json::array(), outcomes = Json::array();
+    for (size_t a = 0; a < s.axes.size(); ++a) place[s.axes[a].name] = c.place[a];
+    for (const double value : c.values) values.push_back(json_number(value));
+    for (const State& state : c.states)
+      outcomes.push_back(state.outcome == Outcome::none ? "waiting" : name_of(state.outcome));
+    Json one{{"place", place}, {"values", values}, {"outcomes", outcomes}, {"best", c.best}};
+    if (!c.values.empty()) one["mean"] = json_number(c.mean());
+    if (const auto half = half_interval(c.values)) {
+      one["low"] = json_number(c.mean() - *half);
+      one["high"] = json_number(c.mean() + *half);
+    }
+    configurations.push_back(std::move(one));
+  }
+  return {{"configurations", configurations}};
 }
 
 std::string number_text(double value) {

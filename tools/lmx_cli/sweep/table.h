@@ -1,6 +1,7 @@
 // What a sweep came to: mean, interval and number of values of each configuration, the best marked.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,9 +32,10 @@ struct Summary {
 };
 Summary summarise(const Plan& plan, const std::vector<State>& states);
 
-std::string csv(const Summary& summary);       // a line a configuration, all digits
-std::string markdown(const Summary& summary);  // the same to read; with two axes a grid of them, too
-std::string text(const Summary& summary);      // for a terminal
+std::string csv(const Summary& summary);              // a line a configuration, all digits
+std::string markdown(const Summary& summary);         // the same to read; with two axes a grid of them, too
+std::string text(const Summary& summary);             // for a terminal
+nlohmann::ordered_json json(const Summary& summary);  // docs/json.md
 
 // Five significant digits.
 std::string number_text(double value);

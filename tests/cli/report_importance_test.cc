@@ -1,0 +1,37 @@
+// Shares of a sweep's variance, against numbers worked out by hand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "lmx_cli/report/importance.h"
+
+namespace lmx_test {
+namespace {
+
+using lmx_cli::reports::importance_of;
+
+TEST(Importance, SharesOfVariance) {
+  // Values 1, 3, 5, 7: 20 about the mean 4. Means by a: 2 and 6, 2 * (4 + 4) = 16; by b: 3 and 5, 2 * (1 + 1) = 4.
+  const auto shares = importance_of({"b", "a"}, {{"x", "1"}, {"y", "1"}, {"x", "2"}, {"y", "2"}}, {1, 3, 5, 7});
+  ASSERT_EQ(shares.size(), 2u);
+  EXPECT_EQ(shares[0].axis, "a");
+  EXPECT_NEAR(shares[0].share, 16.0 / 20, 1e-12);
+  EXPECT_EQ(shares[1].axis, "b");
+  EXPECT_NEAR(shares[1].share, 4.0 / 20, 1e-12);
+  EXPECT_NEAR(shares[0].chance, 1.0 / 3, 1e-12);
+}
+
+// An axis of one value and one on which no value returns say nothing; nor do points without a value.
+TEST(Importance, LeavesOutWhatCannotBeEstimated) {
+  const auto shares = importance_of(
+      {"same", "unique", "a"}, {{"s", "1", "x"}, {"s", "2", "x"}, {"s", "3", "y"}, {"s", "4", "y"}, {"s", "5", "z"}},
+      {1, 1, 2, 2, NAN});
+  ASSERT_EQ(shares.size(), 1u);
+  EXPECT_EQ(shares[0].axis, "a");
+  EXPECT_NEAR(shares[0].share, 1, 1e-12);
+  EXPECT_TRUE(importance_of({"a"}, {{"1"}, {"2"}, {"1"}}, {3, 3, 3}).empty());
+  EXPECT_TRUE(importance_of({"a"}, {{"1"}, {"2"}}, {3, 4}).empty());
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,116 @@
+// Help and tables on terminals of any width, with colours where a terminal has them.
+#include <gmock/gmock.h>
+#include <pty.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using Words = std::vector<std::string>;
+
+class Terminal : public RunTest {
+ protected:
+  // The text that the command writes to a terminal of so many columns.
+  std::string on_terminal(const Words& words, unsigned short columns,
+                          const std::map<std::string, std::string>& settings = {}) const {
+    winsize size{};
+    size.ws_col = columns;
+    size.ws_row = 40;
+    int terminal = -1;
+    const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
+    if (child == 0) {
+      for (const char* name : {"NO_COLOR", "COLUMNS"}) unsetenv(name);
+      setenv("TERM", "xterm", 1);
+      for (const auto& [name, value] : environment()) setenv(name.c_str(), value.c_str(), 1);
+      for (const auto& [name, value] : settings) setenv(name.c_str(), value.c_str(), 1);
+      Words all = words;
+      all.insert(all.begin(), LMX_BINARY_DIR "/bin/lmx");
+      std::vector<char*> argv;
+      for (std::string& word : all) argv.push_back(word.data());
+      argv.push_back(nullptr);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    std::string text;
+    char part[4096];
+    for (ssize_t n; (n = read(terminal, part, sizeof part)) > 0;) text.append(part, static_cast<size_t>(n));
+    close(terminal);
+    waitpid(child, nullptr, 0);
+    std::erase(text, '\r');
+    return text;
+  }
+  static std::string without_colours(const std::string& text) {
+    return std::regex_replace(text, std::regex("\033\\[[0-9;]*m"), "");
+  }
+  static std::set<std::string> words_in(const std::string& text) {
+    std::istringstream in(text);
+    return {std::istream_iterator<std::string>(in), {}};
+  }
+  // Every line fits, except a line of a single word and the commands of examples, which can be copied in one piece.
+  static void expect_fits(const std::string& text, size_t width) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      const auto columns =
+          static_cast<size_t>(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+      const bool one_word = line.find(' ', line.find_first_not_of(' ')) == std::string::npos;
+      const bool example = line.starts_with("  lmx ") || line.starts_with("  echo ") || line.starts_with("  paste ");
+      EXPECT_TRUE(columns <= width || one_word || example) << columns << " columns: " << line;
+    }
+  }
+};
+
+TEST_F(Terminal, HelpFitsAndKeepsItsWords) {
+  for (const Words& words :
+       {Words{"--help"}, {"run", "--help"}, {"sweep", "--help"}, {"bench", "--help"}, {"translate", "--help"}}) {
+    const std::string whole = run_lmx(words, environment()).out;
+    for (const unsigned short width : {40, 60, 80, 132}) {
+      const std::string text = without_colours(on_terminal(words, width));
+      expect_fits(text, width);
+      EXPECT_EQ(words_in(text), words_in(whole)) << "at " << width << " columns";
+    }
+  }
+}
+
+TEST_F(Terminal, TablesFitAndKeepTheirWords) {
+  const Words words{"config", LMX_SOURCE_DIR "/recipes/patwary_word_1b.yaml", "--explain"};
+  const std::string whole = run_lmx(words, environment()).out;
+  const std::string text = without_colours(on_terminal(words, 100));
+  EXPECT_EQ(words_in(text), words_in(whole));
+  std::istringstream lines(text), long_lines(whole);
+  size_t widest = 0, widest_before = 0;
+  for (std::string line; std::getline(lines, line);) widest = std::max(widest, line.size());
+  for (std::string line; std::getline(long_lines, line);) widest_before = std::max(widest_before, line.size());
+  EXPECT_GT(widest_before, 200u) << "nothing to wrap";
+  EXPECT_LT(widest, 0.8 * static_cast<double>(widest_before)) << "paths are longer than some columns";
+}
+
+TEST_F(Terminal, ColoursAreForTerminalsThatWantThem) {
+  const auto no_colour = testing::ResultOf(
+      [](const std::string& text) { return std::regex_search(text, std::regex("\033\\[[0-9;]*m")); }, false);
+  const Words help{"run", "--help"}, wrong{"config", "/nowhere.yaml"};
+  EXPECT_THAT(on_terminal(help, 80), HasSubstr("\033[1mExamples:\033[0m"));
+  EXPECT_THAT(on_terminal(wrong, 80), HasSubstr("\033[1;31merror:\033[0m "));
+  for (const auto& [name, value] : {std::pair{"NO_COLOR", "1"}, std::pair{"TERM", "dumb"}}) {
+    EXPECT_THAT(on_terminal(help, 80, {{name, value}}), no_colour) << name;
+    EXPECT_THAT(on_terminal(wrong, 80, {{name, value}}), no_colour) << name;
+  }
+  EXPECT_THAT(on_terminal(help, 80, {{"NO_COLOR", ""}}), Not(no_colour)) << "empty counts as unset";
+  EXPECT_THAT(run_lmx(help, environment()).out, no_colour);
+  EXPECT_THAT(run_lmx(wrong, environment()).err, no_colour);
+}
+
+TEST_F(Terminal, ColumnsDecidesWithoutATerminal) {
+  auto narrow = environment();
+  narrow["COLUMNS"] = "50";
+  expect_fits(run_lmx({"run", "--help"}, narrow).out, 50);
+}
+
+}  // namespace
+}  // namespace lmx_test
