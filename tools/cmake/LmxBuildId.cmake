@@ -1,5 +1,6 @@
-# lmx_build_id(VARIABLE INCLUDE_DIRECTORY): what a plugin and the core must agree on before they may share C++ types: the
-# compiler, the C++ runtime, the public headers' contents and the sanitizers.
+# lmx_build_id(VARIABLE INCLUDE_DIRECTORY): the part of the build id that the build defines: the public headers' contents and the
+# sanitizers, with the compiler whose sanitizers they are. lmx/plugin.h adds the C++ library and its modes. A plugin and the core
+# must agree on all of it before they may share C++ types.
 function(lmx_build_id variable include_directory)
   file(GLOB headers CONFIGURE_DEPENDS ${include_directory}/lmx/*.h ${include_directory}/lmx/*.cuh)
   list(SORT headers)
@@ -12,9 +13,9 @@ function(lmx_build_id variable include_directory)
   string(SHA256 digest "${digests}")
   string(SUBSTRING "${digest}" 0 16 digest)
   if(LMX_SANITIZE)
-    string(REPLACE "," "+" sanitizers "${LMX_SANITIZE}")
+    string(REPLACE "," "+" sanitizers "${LMX_SANITIZE}-${CMAKE_CXX_COMPILER_ID}")
   else()
     set(sanitizers nosan)
   endif()
-  set(${variable} "${CMAKE_CXX_COMPILER_ID}-${CMAKE_CXX_COMPILER_VERSION}-libstdc++-${digest}-${sanitizers}" PARENT_SCOPE)
+  set(${variable} "${digest}-${sanitizers}" PARENT_SCOPE)
 endfunction()

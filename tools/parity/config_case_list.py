@@ -70,6 +70,12 @@ case("defaults.optional_cli_typo", "A typed option must exist even where it is o
      mentions=["model", "tny", "tiny"])
 case("defaults.mandatory_group", "group: ??? without a choice", with_files("defaults:\n  - model: ???\n", MODEL),
      mentions=["model", "tiny", "base"])
+case("defaults.number_as_file", "A file's name is a text", with_files("defaults:\n  - 12\n", {"conf/12.yaml": "x: 1\n"}),
+     mentions=["12"])
+case("defaults.quoted_number_as_file", "A quoted number is one", with_files("defaults:\n  - '12'\n", {"conf/12.yaml": "x: 1\n"}))
+case("defaults.included_twice", "A file that two entries include",
+     with_files("defaults:\n  - mid\n  - other\n", {**MODEL, "conf/mid.yaml": "defaults:\n  - model: tiny\n",
+                                                   "conf/other.yaml": "defaults:\n  - mid\n"}), mentions=["model", "mid"])
 case("defaults.override_without_match", "override of a group that nothing lists",
      with_files("defaults:\n  - model: tiny\n  - override optim: sgd\n", MODEL, OPTIM), mentions=["optim"])
 case("defaults.override_last_wins", "Of two overrides the outer one wins",
@@ -139,6 +145,8 @@ case("package.directive_words", "The directive has one package", with_files("def
      {"conf/optim/adam.yaml": "# @package train opt\nname: adam\n"}), mentions=["adam.yaml", "train opt"])
 case("package.directive_empty", "And not none", with_files("defaults:\n  - optim: adam\n",
      {"conf/optim/adam.yaml": "# @package\nname: adam\n"}), mentions=["adam.yaml", "@package"])
+case("package.directive_colon", "A colon behind @package is no directive to Hydra, and a mistake to lmx",
+     with_files("defaults:\n  - optim: adam\n", {"conf/optim/adam.yaml": "# @package: _global_\nname: adam\n"}), stance="stricter")
 case("package.global_in_group", "_global_ in an option of a nested group",
      with_files("defaults:\n  - a/b: c\n", {"conf/a/b/c.yaml": "# @package _global_\nx: 1\n"}))
 case("package.group_dot", "_group_ and more", with_files("defaults:\n  - a/b@_group_.z: c\n", {"conf/a/b/c.yaml": "x: 1\n"}))
@@ -336,6 +344,9 @@ case("yaml.empty_maps", "Empty containers", config("a: {}\nb: []\nc: ''\n"))
 case("yaml.numbers", "Numbers", config("a: -3\nb: +4\nc: 1_000\nd: .5\ne: 5.\nf: 1e3\ng: -1.5e-3\nh: .inf\n"))
 case("yaml.hex", "Hexadecimal", config("a: 0x10\nb: 0xfF\n"))
 case("yaml.strings", "Texts", config("a: hello world\nb: \"x\\ty\"\nc: 'it''s'\nd: a:b\ne: http://x/y#z\n"))
+case("yaml.blank_lines_in_quotes", "Blank lines in front of a closing quote",
+     config("v: 'a\n\n\n  '\nw: \"b\n  c\n\n\n\n  \"\nx: '\n\n  '\nname: q\n"))
+case("yaml.folded_keep", "Line ends that >+ keeps", config("v: >+\n  a\n\nw: >+\n  a\n  b\n\n\nx: >+\n  a\n   b\n\nname: q\n"))
 case("yaml.octal", "A leading zero", config("a: 010\n"), stance="stricter")
 case("yaml.base60", "Base 60", config("a: 12:30\n"), stance="stricter")
 case("yaml.no", "Norway", config("lang: no\n"), stance="stricter")

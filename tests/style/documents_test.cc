@@ -1,0 +1,119 @@
+// Documents: every link between the project's pages has its target, and the version is the same wherever it is written.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "lmx/api.h"
+
+namespace lmx_style {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot = LMX_SOURCE_DIR;
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::vector<fs::path> pages() {
+  std::vector<fs::path> found;
+  for (const fs::path& folder : {kRoot, kRoot / "docs"}) {
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      if (entry.path().extension() == ".md") found.push_back(entry.path());
+    }
+  }
+  return found;
+}
+
+// The name by which a link reaches a heading: lower case, blanks as hyphens, no punctuation.
+std::string anchor_of(const std::string& heading) {
+  std::string anchor;
+  for (const char c : heading) {
+    if (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || (c & 0x80)) {
+      anchor += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    } else if (c == ' ') {
+      anchor += '-';
+    }
+  }
+  return anchor;
+}
+
+std::set<std::string> anchors(const fs::path& page) {
+  std::set<std::string> found;
+  std::istringstream lines(text_of(page));
+  for (std::string line; std::getline(lines, line);) {
+    const size_t level = line.find_first_not_of('#');
+    if (level != 0 && level != std::string::npos && line[level] == ' ') found.insert(anchor_of(line.substr(level + 1)));
+  }
+  return found;
+}
+
+// The text without fenced blocks and code spans, whose brackets are no links.
+std::string prose(const std::string& text) {
+  static const std::regex code("```[^`]*```|`[^`\n]*`");
+  return std::regex_replace(text, code, "");
+}
+
+std::vector<std::string> broken_links(const fs::path& page) {
+  static const std::regex link(R"(\]\(([^)\s]+)\))");
+  const std::string text = prose(text_of(page));
+  std::vector<std::string> broken;
+  for (std::sregex_iterator it(text.begin(), text.end(), link), end; it != end; ++it) {
+    const std::string target = (*it)[1];
+    if (target.find("://") != std::string::npos) continue;
+    const size_t hash = target.find('#');
+    const fs::path file = hash == 0 ? page : page.parent_path() / target.substr(0, hash);
+    const bool good = fs::exists(file) && (hash == std::string::npos || anchors(file).contains(target.substr(hash + 1)));
+    if (!good) broken.push_back(target);
+  }
+  return broken;
+}
+
+TEST(Documents, EveryLinkHasItsTarget) {
+  const std::vector<fs::path> all = pages();
+  EXPECT_GT(all.size(), 15u);
+  for (const fs::path& page : all) {
+    for (const std::string& target : broken_links(page)) ADD_FAILURE() << page.filename() << " links to " << target;
+  }
+}
+
+TEST(Documents, BrokenLinksAreFound) {
+  const fs::path page = fs::path(testing::TempDir()) / "links.md";
+  std::ofstream(page) << "# A heading, with: signs\n[good](#a-heading-with-signs) [bad](#no-heading) [worse](absent.md)\n"
+                         "`[code](absent.md)` [far](https://example.org/x)\n";
+  EXPECT_EQ(broken_links(page), (std::vector<std::string>{"#no-heading", "absent.md"}));
+  fs::remove(page);
+}
+
+TEST(Documents, ReadmeListsEveryPage) {
+  const std::string readme = text_of(kRoot / "README.md");
+  for (const auto& entry : fs::directory_iterator(kRoot / "docs")) {
+    if (entry.path().extension() != ".md") continue;
+    const std::string link = "(docs/" + entry.path().filename().string() + ")";
+    EXPECT_NE(readme.find(link), std::string::npos) << "README.md does not link to " << link;
+  }
+}
+
+TEST(Documents, TheVersionIsTheSameEverywhere) {
+  const std::string version = lmx::kVersion;
+  std::smatch first;
+  const std::string changes = text_of(kRoot / "CHANGELOG.md");
+  ASSERT_TRUE(std::regex_search(changes, first, std::regex(R"(\n## (\d+\.\d+\.\d+))")));
+  EXPECT_EQ(first[1], version) << "the newest heading of CHANGELOG.md";
+  EXPECT_NE(text_of(kRoot / "CITATION.cff").find("\nversion: " + version + "\n"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lmx_style
