@@ -1,11 +1,14 @@
 // lmx bleu: what it prints and refuses.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
+using Json = nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -35,6 +38,43 @@ TEST_F(BleuCommand, PrintsScoresWithTheirSignatures) {
   EXPECT_THAT(o.out, testing::MatchesRegex("[0-9]+\\.[0-9][0-9]\n"));
 }
 
+// Three sentences that a baseline translates worse; the statistics are compared with sacreBLEU's in tests/data.
+TEST_F(BleuCommand, ComparesTwoSystems) {
+  write("ref", "the cat sat on the mat\na dog runs in the park\nno more than that is known\n");
+  write("hyp", "the cat sat on the mat\na dog runs in a park\nno more than that is known\n");
+  write("base", "a cat sits on mats\ndogs run in the park\nthat is all that is known\n");
+  const std::vector<std::string> against{"--baseline", path("base"), "--samples", "100"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), against.begin(), against.end());
+    return bleu(std::move(more));
+  };
+  Outcome o = with({});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("BLEU|nrefs:1|bs:100|seed:12345|case:mixed"), HasSubstr("\nbaseline BLEU|"),
+                           HasSubstr("(\xce\xbc = "), HasSubstr("BLEU difference = +"), HasSubstr("better at the 5 %")));
+  o = with({"--metric", "ter", "--test", "randomization"});
+  EXPECT_THAT(o.out, AllOf(HasSubstr("TER|nrefs:1|ar:100|seed:12345|case:lc|tok:tercom"), HasSubstr("TER difference = -"),
+                           HasSubstr("100 trials"), Not(HasSubstr("\xce\xbc"))));
+  const Json json = Json::parse(with({"--metric", "bleu,ter", "--json"}).out);
+  ASSERT_EQ(json["scores"].size(), 2u);
+  for (const Json& score : json["scores"]) {
+    EXPECT_LT(score["p_value"].get<double>(), 0.05) << score;
+    EXPECT_GT(score["interval"]["half_width"].get<double>(), 0) << score;
+    EXPECT_EQ(score["baseline"]["metric"], score["metric"]);
+  }
+  EXPECT_LT(json["scores"][1]["score"].get<double>(), json["scores"][1]["baseline"]["score"].get<double>());
+}
+
+TEST_F(BleuCommand, ScoresSentencesAndIntervals) {
+  const Outcome lines = bleu({"--sentences"});
+  EXPECT_THAT(lines.out, testing::MatchesRegex("[0-9]+\\.[0-9][0-9]\n[0-9]+\\.[0-9][0-9]\n"));
+  EXPECT_THAT(bleu({"--effective-order"}).out, HasSubstr("|eff:yes|"));
+  EXPECT_THAT(bleu({"--confidence"}).out, AllOf(HasSubstr("|bs:1000|seed:12345|"), HasSubstr(" \xc2\xb1 ")));
+  EXPECT_THAT(bleu({"--confidence", "50", "--metric", "chrf"}).out, HasSubstr("chrF2|nrefs:1|bs:50|seed:12345|"));
+  const Json json = Json::parse(bleu({"--sentences", "--json"}).out);
+  EXPECT_EQ(json["scores"][0]["sentences"].size(), 2u);
+}
+
 // Its own tokenizer would see full stops that are words already.
 TEST_F(BleuCommand, WarnsOfTokenizedText) {
   write("ref", "The cat sat .\nA dog runs .\nNo , it does not !\n");
@@ -59,6 +99,9 @@ TEST_F(BleuCommand, RefusesWithOneMessage) {
     EXPECT_THAT(o.err, HasSubstr(message));
     EXPECT_EQ(o.out, "");
   };
+  refused({"--metric", "tre"}, "did you mean 'ter'?");
+  refused({"--test", "bootstrp", "--baseline", path("hyp")}, "did you mean 'bootstrap'?");
+  refused({"--sentences", "--confidence"}, "--sentences prints a score for each line");
   refused({"--metric", "bleu,chfr"}, "no metric 'chfr' (did you mean 'chrf'?)");
   refused({"--tokenize", "14a"}, "no tokenizer '14a'");
   refused({"--smooth", "exp", "--smooth-value", "1"}, "has no value");

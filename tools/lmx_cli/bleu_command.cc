@@ -46,10 +46,10 @@ std::string two_digits(double value) {
   return text;
 }
 
-// "38.20 (Î¼ = 38.21 Â± 0.92)", as sacreBLEU prints it.
+// "38.20 (μ = 38.21 ± 0.92)", as sacreBLEU prints it.
 std::string with_interval(double score, const std::optional<lmx::ScoreInterval>& interval) {
   if (!interval) return two_digits(score);
-  return two_digits(score) + " (Î¼ = " + two_digits(interval->mean) + " Â± " + two_digits(interval->half_width) + ")";
+  return two_digits(score) + " (μ = " + two_digits(interval->mean) + " ± " + two_digits(interval->half_width) + ")";
 }
 
 // The fields of the signature that describe resampling.
