@@ -158,7 +158,7 @@ void add_run(CLI::App& app) {
        {"lmx run recipes/quickstart.yaml --ranks 8", "the same run as 8 ranks would compute it, in one process"},
        {"lmx run recipes/quickstart.yaml --until 100",
         "pause after 100 steps; --resume goes on as if there had been no pause"},
-       {"lmx run recipes/quickstart.yaml --resume auto", "go on with its newest run, or start one"},
+       {"lmx run recipes/quickstart.yaml --resume auto", "continue its newest run, or start one"},
        {"lmx run recipes/quickstart.yaml --resume RUN --change optimizer.lr=0.001", "continue with a lower rate"},
        {"lmx run recipes/quickstart.yaml init.from=RUN", "a new run that starts from the weights of another"}});
   const auto o = std::make_shared<Options>();
@@ -172,7 +172,7 @@ void add_run(CLI::App& app) {
       ->type_name("DIR|auto");
   command
       ->add_option("--change", o->changes,
-                   "with --resume: go on with another value on purpose, such as optimizer.lr=0.001; the run records it "
+                   "with --resume: continue with another value on purpose, such as optimizer.lr=0.001; the run records it "
                    "(repeatable)")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
