@@ -1,5 +1,7 @@
-// Elementwise functions whose derivative needs the input x, or x and the value y.
+// Elementwise functions; their derivative is a function of the input x and the value y.
 //
+//   tanh       dx = (1 - y^2) dy                      sigmoid  dx = y (1 - y) dy
+//   relu       dx = dy where y > 0
 //   exp        dx = y dy                              log   dx = dy / x
 //   sqrt       dx = dy / (2 y)                        pow   dx = p x^(p - 1) dy
 //   silu       y = x s(x), s the sigmoid              dx = s (1 + x (1 - s)) dy
@@ -13,6 +15,7 @@
 
 #include "lmx/array_ops.h"
 #include "lmx/math.h"
+#include "lmx/ops.h"
 #include "ops/common.h"
 
 namespace lmx {
@@ -40,6 +43,39 @@ T normal_density(T x) {
   return T(0.39894228040143267794) * fast_exp(T(-0.5) * x * x);
 }
 
+struct Tanh {
+  static constexpr const char* kName = "tanh";
+  template <class T>
+  T value(T x) const {
+    return fast_tanh(x);
+  }
+  template <class T>
+  T slope(T, T y) const {
+    return T(1) - y * y;
+  }
+};
+struct Sigmoid {
+  static constexpr const char* kName = "sigmoid";
+  template <class T>
+  T value(T x) const {
+    return fast_sigmoid(x);
+  }
+  template <class T>
+  T slope(T, T y) const {
+    return y * (T(1) - y);
+  }
+};
+struct Relu {
+  static constexpr const char* kName = "relu";
+  template <class T>
+  T value(T x) const {
+    return x < T(0) ? T(0) : x;
+  }  // NaN passes
+  template <class T>
+  T slope(T, T y) const {
+    return y > T(0) ? T(1) : T(0);
+  }
+};
 struct Exp {
   static constexpr const char* kName = "exp";
   template <class T>
@@ -144,7 +180,8 @@ LMX_SIMD void backward(const F& f, const T* x, const T* y, const T* dy, T* dx, i
   for (int64_t i = 0; i < n; ++i) dx[i] = f.slope(x[i], y[i]) * dy[i];
 }
 
-template <class F>
+// `kBackwardGrain`: the least elements that a thread gets in backward.
+template <class F, int64_t kBackwardGrain = kGrain / 4>
 Var elementwise(Context& ctx, const Var& x, F f = {}) {
   Tensor y = x.value().like(MemClass::activations);
   with_values(F::kName, y, [&](auto zero) {
@@ -163,7 +200,7 @@ Var elementwise(Context& ctx, const Var& x, F f = {}) {
         using T = decltype(zero);
         const T *px = x.value().data<T>(), *py = out.value().data<T>(), *pdy = dy.data<T>();
         T* pdx = dx.data<T>();
-        parallel_for(dx.numel(), kGrain / 4, [&](int64_t begin, int64_t end) {
+        parallel_for(dx.numel(), kBackwardGrain, [&](int64_t begin, int64_t end) {
           backward<F, T>(f, px + begin, py + begin, pdy + begin, pdx + begin, end - begin);
         });
       });
@@ -175,6 +212,15 @@ Var elementwise(Context& ctx, const Var& x, F f = {}) {
 
 }  // namespace
 
+Var tanh(Context& ctx, const Var& x) {
+  return elementwise<Tanh, kGrain>(ctx, x);
+}
+Var sigmoid(Context& ctx, const Var& x) {
+  return elementwise<Sigmoid, kGrain>(ctx, x);
+}
+Var relu(Context& ctx, const Var& x) {
+  return elementwise<Relu, kGrain>(ctx, x);
+}
 Var exp(Context& ctx, const Var& x) {
   return elementwise<Exp>(ctx, x);
 }
