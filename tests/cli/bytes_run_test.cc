@@ -1,13 +1,13 @@
 // A model of bytes from training to its uses: shards, bits per character, drawn text, features, a probe, one unit.
 #include <gmock/gmock.h>
 
-#include <pty.h>
 
 #include <algorithm>
 #include <cmath>
 #include <sstream>
 
 #include "bytes_fixture.h"
+#include "terminal_process.h"
 
 namespace lmx_test {
 namespace {
@@ -31,29 +31,6 @@ double farthest(const std::string& a, const std::string& b) {
   return a.empty() ? INFINITY : most;
 }
 
-// The text that a command writes to a terminal.
-std::string terminal_output(const std::vector<std::string>& command,
-                            const std::map<std::string, std::string>& settings) {
-  int terminal = -1;
-  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
-  if (child == 0) {
-    for (const auto& [name, value] : settings) setenv(name.c_str(), value.c_str(), 1);
-    std::vector<char*> argv;
-    for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
-    argv.push_back(nullptr);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  std::string text;
-  char part[4096];
-  for (ssize_t n; (n = read(terminal, part, sizeof part)) > 0;) text.append(part, static_cast<size_t>(n));
-  close(terminal);
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0) << text;
-  return text;
-}
-
 bool is_control(char c) {
   const auto byte = static_cast<unsigned char>(c);
   return (byte < 0x20 && c != '\n' && c != '\r' && c != '\t') || byte == 0x7F;
@@ -65,9 +42,8 @@ TEST_F(BytesRun, ATerminalGetsNoControlCharacters) {
   const std::vector<std::string> words{"generate", path("a"), "--tokens", "400", "--temperature", "3"};
   const std::string raw = good(words).out;
   EXPECT_GT(std::count_if(raw.begin(), raw.end(), is_control), 5);
-  std::vector<std::string> command{LMX_BINARY_DIR "/bin/lmx"};
-  command.insert(command.end(), words.begin(), words.end());
-  const std::string shown = terminal_output(command, environment());
+  const auto [code, shown] = run_on_terminal(words, environment());
+  EXPECT_EQ(code, 0) << shown;
   EXPECT_EQ(std::count_if(shown.begin(), shown.end(), is_control), 0);
   EXPECT_THAT(shown, AllOf(HasSubstr("\\x1b"), HasSubstr("\\x07")));
 }

@@ -1,12 +1,12 @@
 // Help and tables on terminals of any width, with colours where a terminal has them.
 #include <gmock/gmock.h>
-#include <pty.h>
 
 #include <algorithm>
 #include <iterator>
 #include <set>
 
 #include "run_fixture.h"
+#include "terminal_process.h"
 
 namespace lmx_test {
 namespace {
@@ -20,29 +20,9 @@ class Terminal : public RunTest {
   // The text that the command writes to a terminal of so many columns.
   std::string on_terminal(const Words& words, unsigned short columns,
                           const std::map<std::string, std::string>& settings = {}) const {
-    winsize size{};
-    size.ws_col = columns;
-    size.ws_row = 40;
-    int terminal = -1;
-    const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
-    if (child == 0) {
-      for (const char* name : {"NO_COLOR", "COLUMNS"}) unsetenv(name);
-      setenv("TERM", "xterm", 1);
-      for (const auto& [name, value] : environment()) setenv(name.c_str(), value.c_str(), 1);
-      for (const auto& [name, value] : settings) setenv(name.c_str(), value.c_str(), 1);
-      Words all = words;
-      all.insert(all.begin(), LMX_BINARY_DIR "/bin/lmx");
-      std::vector<char*> argv;
-      for (std::string& word : all) argv.push_back(word.data());
-      argv.push_back(nullptr);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    std::string text;
-    char part[4096];
-    for (ssize_t n; (n = read(terminal, part, sizeof part)) > 0;) text.append(part, static_cast<size_t>(n));
-    close(terminal);
-    waitpid(child, nullptr, 0);
+    std::map<std::string, std::string> all = environment();
+    for (const auto& [name, value] : settings) all[name] = value;
+    std::string text = run_on_terminal(words, all, columns).text;
     std::erase(text, '\r');
     return text;
   }

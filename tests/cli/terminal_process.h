@@ -1,0 +1,50 @@
+// Runs lmx on a terminal instead of pipes.
+#pragma once
+
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lmx_test {
+
+struct TerminalOutcome {
+  int code = -1;     // exit code; -1: it was ended by a signal
+  std::string text;  // as the terminal got it, with "\r\n" at the end of lines
+};
+
+// The terminal has `columns` and knows colours. NO_COLOR and COLUMNS are unset unless `settings`, variables of the environment,
+// give them.
+inline TerminalOutcome run_on_terminal(std::vector<std::string> words, const std::map<std::string, std::string>& settings,
+                                       unsigned short columns = 80) {
+  winsize size{};
+  size.ws_col = columns;
+  size.ws_row = 40;
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
+  if (child == 0) {
+    for (const char* name : {"NO_COLOR", "COLUMNS"}) unsetenv(name);
+    setenv("TERM", "xterm", 1);
+    for (const auto& [name, value] : settings) setenv(name.c_str(), value.c_str(), 1);
+    words.insert(words.begin(), LMX_BINARY_DIR "/bin/lmx");
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  TerminalOutcome outcome;
+  char part[4096];
+  for (ssize_t n; (n = read(terminal, part, sizeof part)) > 0;) outcome.text.append(part, static_cast<size_t>(n));
+  close(terminal);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status)) outcome.code = WEXITSTATUS(status);
+  return outcome;
+}
+
+}  // namespace lmx_test
