@@ -373,7 +373,7 @@ bool is_group_override(const Override& o, const Sources& sources, const SourceFi
   if (o.key.find('.') != std::string::npos) return false;
   if (o.package || o.key.find('/') != std::string::npos) return true;
   if (!sources.has_group(o.key)) return false;
-  // The folder may be one of the shipped recipes', of which a recipe with values of its own knows nothing.
+  // The folder may belong to the shipped recipes, and this recipe may write the values itself.
   const bool chosen = std::any_of(recipe.defaults.begin(), recipe.defaults.end(), [&](const DefaultEntry& e) {
     return e.kind == DefaultEntry::Kind::file || (e.kind == DefaultEntry::Kind::choice && (e.group == o.key || e.group == "/" + o.key));
   });

@@ -1,4 +1,4 @@
-// What a strategy does unless it says otherwise.
+// The defaults of a strategy's functions.
 #include <numeric>
 
 #include "lmx/error.h"

@@ -24,7 +24,7 @@ constexpr std::array kSignals{Signal{SIGSEGV, "Segmentation fault"}, Signal{SIGB
                               Signal{SIGILL, "Illegal instruction"}, Signal{SIGFPE, "Floating point exception"},
                               Signal{SIGABRT, "Aborted"}};
 
-// A text that is put together without memory of its own: what does not fit is left out.
+// A text in a fixed buffer, as a signal handler must not allocate; the part that does not fit is left out.
 class Text {
  public:
   Text& operator<<(std::string_view part) {
