@@ -24,6 +24,9 @@ struct Options {
   int64_t samples = 0;     // of the test; 0: sacreBLEU's number
   bool score_only = false, sentences = false, json = false;
 
+  lmx::BleuOptions bleu_of(const std::string& metric) const {
+    return metric == "bleu" ? bleu : lmx::multi_bleu_options(bleu.lower_case, bleu.split_compounds);
+  }
   bool bootstrap() const { return test == "bootstrap"; }
   int64_t test_samples() const { return samples > 0 ? samples : bootstrap() ? 1'000 : 10'000; }
 };
@@ -31,8 +34,7 @@ struct Options {
 const std::vector<std::string> kMetrics{"bleu", "multi-bleu", "chrf", "chrf++", "ter"};
 
 std::unique_ptr<lmx::CorpusMetric> make_metric(const std::string& name, const Options& o) {
-  if (name == "bleu") return lmx::make_bleu(o.bleu);
-  if (name == "multi-bleu") return lmx::make_bleu(lmx::multi_bleu_options(o.bleu.lower_case, o.bleu.split_compounds));
+  if (name == "bleu" || name == "multi-bleu") return lmx::make_bleu(o.bleu_of(name));
   if (name == "ter") return lmx::make_ter(o.ter);
   lmx::ChrfOptions options;
   options.word_order = name == "chrf++" ? 2 : 0;
@@ -93,7 +95,7 @@ class Scored {
   Json json(const lmx::Lines& hypothesis, const lmx::Lines& baseline) const {
     const lmx::SentenceStatistics ours = metric_->statistics(hypothesis, references_);
     Json all = json_of(ours);
-    if (metric_->name() == "BLEU") put_parts(all, lmx::bleu(hypothesis, references_, bleu_options()));
+    if (metric_->name() == "BLEU") put_parts(all, lmx::bleu(hypothesis, references_, o_.bleu_of(name_)));
     if (o_.sentences) {
       all["sentences"] = Json::array();
       for (size_t i = 0; i < ours.sentences(); ++i) all["sentences"].push_back(json_number(metric_->score(ours.of(i))));
@@ -147,10 +149,6 @@ class Scored {
     return json;
   }
 
-  lmx::BleuOptions bleu_options() const {
-    return name_ == "bleu" ? o_.bleu : lmx::multi_bleu_options(o_.bleu.lower_case, o_.bleu.split_compounds);
-  }
-
   void print_line(const char* label, const lmx::SentenceStatistics& all) const {
     const std::vector<double> sums = all.sums();
     const std::string score = with_interval(metric_->score(sums), interval_of(all)), details = metric_->details(sums);
@@ -164,7 +162,7 @@ class Scored {
   }
 
   void print_multi_bleu(const lmx::Lines& hypothesis) const {
-    const lmx::BleuScore s = lmx::bleu(hypothesis, references_, bleu_options());
+    const lmx::BleuScore s = lmx::bleu(hypothesis, references_, o_.bleu_of(name_));
     std::printf("%s\n", o_.score_only ? two_digits(s.score).c_str() : lmx::multi_bleu_text(s).c_str());
   }
 
