@@ -138,8 +138,8 @@ void Trainer::validate() {
   check_target();
 }
 
-// How a run that pauses stands. Nothing of it stays: the schedule and `best` hear of validations that are due alone,
-// and the record is removed when the run goes on.
+// Validates at a pause. The result affects neither the schedule nor `best`, which see only validations that are due, and its
+// record is removed when the run resumes.
 void Trainer::look() {
   if (at_.evaluated == at_.step) return;
   const Span span(s_.ctx.tracer, "validate");
