@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "lmx/error.h"
 #include "lmx/kernels.h"
 #include "lmx/parallel.h"
 
 namespace lmx {
 namespace {
 
-constexpr int64_t kGrain = 1 << 15;
+constexpr int64_t kGrain = 1 << 13;  // of a thread: some microseconds
 
 LMX_SIMD void bf16_of(const float* from, bfloat16* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = bfloat16(from[i]);
@@ -22,6 +23,13 @@ LMX_SIMD void f16_of(const float* from, float16* to, int64_t n) {
 }
 LMX_SIMD void float_of(const float16* from, float* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(from[i]);
+}
+
+LMX_SIMD void rounded_to_bf16(const float* from, float* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(bfloat16(from[i]));
+}
+LMX_SIMD void rounded_to_f16(const float* from, float* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(float16(from[i]));
 }
 
 template <class From, class To, class Convert>
@@ -61,6 +69,24 @@ void to_f16(const float* from, float16* to, int64_t n) {
 }
 void from_f16(const float16* from, float* to, int64_t n) {
   convert(from, to, n, [](const float16* f, float* t, int64_t k) { float_of(f, t, k); });
+}
+
+void round_to_bf16(const float* from, float* to, int64_t n) {
+  convert(from, to, n, [](const float* f, float* t, int64_t k) { rounded_to_bf16(f, t, k); });
+}
+void round_to_f16(const float* from, float* to, int64_t n) {
+  convert(from, to, n, [](const float* f, float* t, int64_t k) { rounded_to_f16(f, t, k); });
+}
+
+Tensor widened(Context& ctx, const void* data, DType type, int64_t count) {
+  Tensor wide = ctx.empty({count});
+  if (type == DType::bf16) {
+    from_bf16(static_cast<const bfloat16*>(data), wide.data<float>(), count);
+  } else {
+    LMX_CHECK(type == DType::f16, "widening of ", name_of(type));
+    from_f16(static_cast<const float16*>(data), wide.data<float>(), count);
+  }
+  return wide;
 }
 
 void transpose(const float* from, float* to, int64_t rows, int64_t cols) {

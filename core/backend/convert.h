@@ -3,7 +3,9 @@
 
 #include <cstdint>
 
+#include "lmx/context.h"
 #include "lmx/dtype.h"
+#include "lmx/tensor.h"
 
 namespace lmx {
 
@@ -11,11 +13,17 @@ void to_bf16(const float* from, bfloat16* to, int64_t n);
 void from_bf16(const bfloat16* from, float* to, int64_t n);
 void to_f16(const float* from, float16* to, int64_t n);
 void from_f16(const float16* from, float* to, int64_t n);
+// to = from, rounded to the type and widened again.
+void round_to_bf16(const float* from, float* to, int64_t n);
+void round_to_f16(const float* from, float* to, int64_t n);
 // to (cols, rows) = from (rows, cols) transposed.
 void transpose(const float* from, float* to, int64_t rows, int64_t cols);
 void transpose(const float* from, bfloat16* to, int64_t rows, int64_t cols);
 void transpose(const bfloat16* from, bfloat16* to, int64_t rows, int64_t cols);
 void transpose(const float16* from, float16* to, int64_t rows, int64_t cols);
 void transpose(const double* from, double* to, int64_t rows, int64_t cols);
+
+// `count` numbers of `type` (bf16 or f16) at `data` as f32: (count).
+Tensor widened(Context& ctx, const void* data, DType type, int64_t count);
 
 }  // namespace lmx

@@ -6,11 +6,14 @@
 
 namespace lmx {
 
-// c (m, n) = op(a) (m, k) * op(b) (k, n) + beta * c; a and b of `type`, c f64 for f64, else f32.
+// c (m, n) = op(a) (m, k) * op(b) (k, n) + beta * c; a and b of the kernel's type, or one of them f32 where
+// multiplies_in_f32(that type); c f64 for f64, else f32.
 struct GemmCall {
   const void* a;
+  DType a_type;
   bool trans_a;
   const void* b;
+  DType b_type;
   bool trans_b;
   void* c;
   int64_t m, n, k;

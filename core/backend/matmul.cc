@@ -36,7 +36,9 @@ void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool tra
     mismatch(a, trans_a, b, trans_b, str("the product is (", m, ", ", n, "), the output ", c.shape()));
   }
   const DType out = a.dtype() == DType::f64 ? DType::f64 : DType::f32;
-  if (a.dtype() != b.dtype() || c.dtype() != out) {
+  const DType type = a.dtype() == DType::f32 ? b.dtype() : a.dtype();
+  const auto fits = [&](DType t) { return t == type || (t == DType::f32 && multiplies_in_f32(type)); };
+  if (!fits(a.dtype()) || !fits(b.dtype()) || c.dtype() != out) {
     mismatch(a, trans_a, b, trans_b,
              str("types must be equal and the output ", name_of(out), ", not ", name_of(c.dtype())));
   }
@@ -45,20 +47,48 @@ void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool tra
     if (beta == 0) c.zero();
     return;
   }
-  kernel<GemmKernel>("gemm", ctx.device, a.dtype())(ctx, {a.raw(), trans_a, b.raw(), trans_b, c.raw(), m, n, k, beta});
+  const GemmCall call{a.raw(), a.dtype(), trans_a, b.raw(), b.dtype(), trans_b, c.raw(), m, n, k, beta};
+  kernel<GemmKernel>("gemm", ctx.device, type)(ctx, call);
+}
+
+namespace {
+
+bool is_computed(const Context& ctx, const Tensor& t) {
+  return t.dtype() == DType::f64 || t.dtype() == ctx.compute || ctx.compute == DType::f64;
+}
+
+}  // namespace
+
+void to_compute(Context& ctx, const Tensor& t, Tensor to) {
+  if (is_computed(ctx, t)) return to.copy_from(t);
+  LMX_CHECK(t.dtype() == DType::f32 && to.dtype() == ctx.compute && to.shape() == t.shape(), describe(t),
+            " rounded into ", describe(to));
+  if (ctx.compute == DType::bf16) {
+    to_bf16(t.data<float>(), to.data<bfloat16>(), t.numel());
+  } else {
+    to_f16(t.data<float>(), to.data<float16>(), t.numel());
+  }
 }
 
 Tensor to_compute(Context& ctx, const Tensor& t) {
-  if (t.dtype() == DType::f64 || t.dtype() == ctx.compute || ctx.compute == DType::f64) return t;
+  if (is_computed(ctx, t)) return t;
   if (t.dtype() != DType::f32) {
     LMX_CHECK(ctx.compute == DType::f32, "a ", describe(t), " where products are ", name_of(ctx.compute));
     return t.to(DType::f32);
   }
   Tensor out = ctx.empty(t.shape(), ctx.compute);
+  to_compute(ctx, t, out);
+  return out;
+}
+
+Tensor as_operand(Context& ctx, const Tensor& t) {
+  const bool rounds_f32 = !is_computed(ctx, t) && t.dtype() == DType::f32;
+  if (!rounds_f32 || ctx.device.kind != Device::Kind::cpu || !multiplies_in_f32(ctx.compute)) return to_compute(ctx, t);
+  Tensor out = ctx.empty(t.shape());
   if (ctx.compute == DType::bf16) {
-    to_bf16(t.data<float>(), out.data<bfloat16>(), t.numel());
+    round_to_bf16(t.data<float>(), out.data<float>(), t.numel());
   } else {
-    to_f16(t.data<float>(), out.data<float16>(), t.numel());
+    round_to_f16(t.data<float>(), out.data<float>(), t.numel());
   }
   return out;
 }
@@ -94,9 +124,10 @@ struct PackedMatrix::Impl {
   Tensor matrix;      // the blocked bytes, the panels, or w
   bool trans = true;  // plain: w is (N, K)
   int64_t k = 0, n = 0;
-  // blocked: which layout, and the threads that it was chosen for
+  // blocked: which layout, the threads that it was chosen for, and the type of the product
   int number = 0;
   int threads = num_threads();
+  dnnl::memory::data_type type{};
 };
 
 PackedMatrix::~PackedMatrix() = default;
@@ -104,28 +135,9 @@ PackedMatrix::PackedMatrix(PackedMatrix&&) noexcept = default;
 
 namespace {
 
-dnnl::memory::data_type dnnl_type(DType type) {
-  return type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
-}
-
-// w (f32) in the layout that `product` wants, rounded to its type on the way.
-Tensor reordered(Context& ctx, const Tensor& w, bool trans, const DnnlMatmul& product, int64_t k, int64_t n) {
-  return with_onednn(
-      [&] {
-        return str("lay ", describe(w), trans ? " transposed" : "", " out for products in ", name_of(ctx.compute));
-      },
-      [&] {
-        using Tag = dnnl::memory::format_tag;
-        const dnnl::memory::desc plain({k, n}, dnnl::memory::data_type::f32, trans ? Tag::ba : Tag::ab);
-        const auto bytes = static_cast<int64_t>(product.weights_desc().get_size());
-        Tensor out = ctx.empty({bytes}, DType::u8, MemClass::parameters);
-        dnnl::memory from(plain, cpu_engine(), const_cast<void*>(w.raw())),
-            to(product.weights_desc(), cpu_engine(), out.raw());
-        dnnl::stream stream(cpu_engine());
-        dnnl::reorder(from, to).execute(stream, from, to);
-        stream.wait();
-        return out;
-      });
+// The type in which products of `compute` run.
+dnnl::memory::data_type product_type(DType compute) {
+  return multiplies_in_f32(compute) ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
 // op(w): (K, N).
@@ -140,16 +152,26 @@ bool stays_plain(const Context& ctx, const Tensor& w) {
 
 // The product of `rows` rows that takes op(w) (K, N) in blocks; null where panels are better.
 const DnnlMatmul* blocked_product(const Context& ctx, const Matrix& w, int64_t rows, int threads) {
-  const bool hardware = ctx.compute == DType::f32 || (ctx.compute == DType::bf16 && cpu_has_bf16());
-  if (!hardware) return nullptr;
   const auto product = [&](int64_t m) -> const DnnlMatmul& {
-    return dnnl_matmul({m, w.cols, w.rows, false, false, true, false, dnnl_type(ctx.compute), threads});
+    return dnnl_matmul({m, w.cols, w.rows, false, false, true, false, product_type(ctx.compute), threads});
   };
   // Which kernels there are does not depend on the rows; products for every number of them need not be built to learn
   // that they are not wanted.
   constexpr int64_t kAnyRows = 32;
-  if (ctx.compute == DType::f32 && !product(kAnyRows).brgemm()) return nullptr;
-  return &product(rows);
+  return product(kAnyRows).brgemm() ? &product(rows) : nullptr;
+}
+
+// w (f32) rounded to ctx.compute, in the layout and type of `product`.
+Tensor packed_weight(Context& ctx, const Tensor& w, bool trans, const DnnlMatmul& product) {
+  using Type = dnnl::memory::data_type;
+  // oneDNN rounds f32 to bf16 on the way, but not where the product takes rounded numbers as f32.
+  if (ctx.compute == DType::f32 || !multiplies_in_f32(ctx.compute)) {
+    return packed_right_side(ctx, w.raw(), Type::f32, trans, product);
+  }
+  const Tensor rounded = to_compute(ctx, w);
+  if (rounded.dtype() == DType::bf16) return packed_right_side(ctx, rounded.raw(), Type::bf16, trans, product);
+  const Tensor wide = widened(ctx, rounded.raw(), rounded.dtype(), rounded.numel());  // oneDNN reads no f16
+  return packed_right_side(ctx, wide.raw(), Type::f32, trans, product);
 }
 
 }  // namespace
@@ -173,7 +195,8 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
   } else if (const DnnlMatmul* product = blocked_product(ctx, m, rows, p.threads)) {
     p.layout = Impl::Layout::blocked;
     p.number = product->layout();
-    p.matrix = reordered(ctx, w, trans, *product, p.k, p.n);
+    p.type = product->key().type;
+    p.matrix = packed_weight(ctx, w, trans, *product);
   } else {
     // Rounded once here, then kept in f32, in which these products run.
     const Tensor rounded = to_compute(ctx, w).to(DType::f32);
@@ -192,13 +215,14 @@ void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta
   if (p.layout == Impl::Layout::plain) {
     gemm(ctx, x, false, p.matrix, p.trans, y, beta);
   } else if (p.layout == Impl::Layout::panels) {
-    const Tensor wide = x.to(DType::f32);
+    const Tensor wide = x.dtype() == DType::f32 ? x : widened(ctx, x.raw(), x.dtype(), x.numel());
     multiply_panels(wide.data<float>(), p.matrix.data<float>(), y.data<float>(), m.rows, p.n, p.k, beta);
   } else {
-    const DnnlMatmul& product =
-        dnnl_matmul({m.rows, p.n, p.k, false, false, true, beta != 0, dnnl_type(x.dtype()), p.threads});
+    const DnnlMatmul& product = dnnl_matmul({m.rows, p.n, p.k, false, false, true, beta != 0, p.type, p.threads});
     LMX_CHECK(product.layout() == p.number, "a matrix packed in another layout than that for ", describe(x));
-    product.execute(ctx, x.raw(), p.matrix.raw(), y.raw());
+    const bool widens = x.dtype() != DType::f32 && multiplies_in_f32(x.dtype());
+    const Tensor operand = widens ? widened(ctx, x.raw(), x.dtype(), x.numel()) : x;
+    product.execute(ctx, operand.raw(), p.matrix.raw(), y.raw());
   }
 }
 

@@ -98,4 +98,20 @@ const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key) {
   return *entry;
 }
 
+Tensor packed_right_side(Context& ctx, const void* b, memory::data_type type, bool trans, const DnnlMatmul& product) {
+  const DnnlMatmul::Key& key = product.key();
+  return with_onednn([&] { return str("pack the right side to ", describe_product(key)); },
+                     [&] {
+                       const memory::desc plain({key.k, key.n}, type, trans ? Tag::ba : Tag::ab);
+                       const auto bytes = static_cast<int64_t>(product.weights_desc().get_size());
+                       Tensor out = ctx.empty({bytes}, DType::u8, MemClass::parameters);
+                       memory from(plain, cpu_engine(), const_cast<void*>(b));
+                       memory to(product.weights_desc(), cpu_engine(), out.raw());
+                       dnnl::stream stream(cpu_engine());
+                       dnnl::reorder(from, to).execute(stream, from, to);
+                       stream.wait();
+                       return out;
+                     });
+}
+
 }  // namespace lmx

@@ -35,6 +35,7 @@ class DnnlMatmul {
   explicit DnnlMatmul(const Key& key);
   void execute(Context& ctx, const void* a, const void* b,
                void* c) const;  // RunError: what oneDNN says, with the shapes
+  const Key& key() const { return key_; }
   dnnl::memory::desc weights_desc() const { return desc_.weights_desc(); }
   bool brgemm() const;  // the implementation that gains from a packed right-hand side
   // The right side's layout as a number: equal for equal layouts, whatever the products' rows.
@@ -52,5 +53,10 @@ std::string describe_product(const DnnlMatmul::Key& key);
 
 // The product for `key`, built once a process. RunError: oneDNN has none.
 LMX_API const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key);
+
+// op(b) (K, N) in the layout and type of `product`, which takes its right side packed. b is f32, or bf16, and lies as
+// (N, K) when `trans`.
+Tensor packed_right_side(Context& ctx, const void* b, dnnl::memory::data_type type, bool trans,
+                         const DnnlMatmul& product);
 
 }  // namespace lmx

@@ -190,17 +190,17 @@ int64_t RecurrentModel::activation_bytes_per_token(DType compute) const {
   return bytes;
 }
 
-// What mixed precision takes while a piece of `rows` rows is differentiated: first a recurrent weight that is rounded
-// on its way into panels of f32, then the piece's gradients rounded for their products, and what a product takes.
-int64_t RecurrentModel::rounding_bytes(int64_t layer, int64_t rows, DType compute) const {
-  if (compute == DType::f32) return 0;
+// The bytes that products take while a piece of `rows` rows is differentiated. In mixed precision, first a recurrent
+// weight is rounded on its way into a packed copy of f32, then the piece's gradients are rounded for their products.
+int64_t RecurrentModel::product_bytes(int64_t layer, int64_t rows, DType compute) const {
+  const bool rounds = compute != DType::f32;
   int64_t packing = 0, product = 0;
   for (const ParameterSpec& spec : layer_parameters(input_size(layer))) {
     if (spec.shape.rank() != 2 || !recurs(spec.name)) continue;
-    if (multiplies_in_f32(compute)) packing = std::max(packing, (2 + 4) * spec.shape.numel());
+    if (rounds && multiplies_in_f32(compute)) packing = std::max(packing, (2 + 4) * spec.shape.numel());
     product = std::max(product, gemm_scratch_bytes(compute, spec.shape[0], spec.shape[1], rows, true));
   }
-  return std::max(packing, 2 * rows * rounded_per_token(input_size(layer)) + product);
+  return std::max(packing, (rounds ? 2 * rows * rounded_per_token(input_size(layer)) : 0) + product);
 }
 
 // While a layer is differentiated: what all keep, the gradients of its output and its input, those of its normalised
@@ -213,7 +213,7 @@ int64_t RecurrentModel::activation_bytes(int64_t sequences, int64_t steps, DType
     const int64_t input = input_size(l);
     const int64_t piece =
         4 * output_size() + (config_.checkpoint ? saved_per_token(input, compute) + 4 * output_size() : 0);
-    int64_t layer = sequences * (4 * steps * input + length * piece) + rounding_bytes(l, sequences * length, compute);
+    int64_t layer = sequences * (4 * steps * input + length * piece) + product_bytes(l, sequences * length, compute);
     for (const ParameterSpec& spec : layer_parameters(input))
       if (normed(prefix(l) + spec.name, spec.shape)) layer += 4 * spec.shape.numel();
     most = std::max(most, layer);

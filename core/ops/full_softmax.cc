@@ -60,7 +60,7 @@ struct Gradients {
   Tensor dh, dw, db;
 
   void add(Context& ctx, const OutputLayer& layer, int64_t first, const Tensor& dz) {
-    const Tensor dzc = to_compute(ctx, dz);
+    const Tensor dzc = as_operand(ctx, dz);
     const float beta = first == 0 ? 0.0f : 1.0f;
     if (dh.defined()) {
       Tensor rows = dh.slice(first, first + dz.dim(0));

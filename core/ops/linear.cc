@@ -42,7 +42,7 @@ Var linear(Context& ctx, const Var& x, const Var& w, const Var& b) {
   if (recording(ctx, {&x, &w, &b})) {
     ctx.tape->record("linear", {x, w, b}, {out}, [&ctx, x, w, b, xc, out](Tape&) {
       const Tensor dy = Tape::grad_of(out);
-      const Tensor dyc = to_compute(ctx, dy);
+      const Tensor dyc = as_operand(ctx, dy);
       if (x.requires_grad()) {
         Tape::Sink dx = Tape::sink(ctx, x);
         gemm(ctx, dyc, false, compute_copy(ctx, w), false, dx.grad, dx.beta);

@@ -117,8 +117,7 @@ int64_t loss_bytes(const Shares& s, int64_t width, DType compute) {
   const int64_t rows = s.blocks ? ops::logit_block_rows(tokens, words, width, true) : tokens;
   const int64_t operand = static_cast<int64_t>(size_of(compute));
   int64_t bytes = (s.twice ? 8 : 4) * rows * words + (s.draws() ? operand * words * width : 0);
-  if (compute == DType::f32) return bytes;
-  bytes += operand * (tokens * width + rows * words);
+  if (compute != DType::f32) bytes += operand * (tokens * width + rows * words);
   return bytes + std::max(gemm_scratch_bytes(compute, rows, width, words, false),
                           gemm_scratch_bytes(compute, words, width, rows, true));
 }
@@ -129,8 +128,8 @@ int64_t evaluation_bytes(const Recipe& r, const Shares& s, int64_t width, DType 
       s.pairs ? r.train.eval_batch * kSentence : (r.train.eval_batch + s.ranks - 1) / s.ranks * s.length;
   const int64_t rows = ops::logit_block_rows(tokens, s.vocab, width, false);
   int64_t bytes = 4 * (tokens * width + rows * s.vocab);
-  if (compute == DType::f32) return bytes;
-  return bytes + 2 * (tokens + s.vocab) * width + gemm_scratch_bytes(compute, rows, s.vocab, width, false);
+  if (compute != DType::f32) bytes += 2 * (tokens + s.vocab) * width;
+  return bytes + gemm_scratch_bytes(compute, rows, s.vocab, width, false);
 }
 
 struct MemoryEstimate {

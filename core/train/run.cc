@@ -86,10 +86,10 @@ void announce(const Session& s, const CommGroup& group, const std::string& direc
   log_info(str("device cpu (", cpu_isa(), "), ", group.describe(), ", ", s.comm.threads(),
                s.comm.threads() == 1 ? " thread" : " threads", group.size() == 1 ? ", " : " each, ",
                s.recipe.precision));
-  if (s.recipe.precision == "bf16" && !cpu_has_bf16())
+  if (s.recipe.precision == "bf16" && multiplies_in_f32(DType::bf16))
     log_warn(
-        "this CPU has no bf16 instructions: matrix products round their inputs to bf16 and run in fp32, slower than "
-        "precision=fp32");
+        "this CPU multiplies bf16 no faster than fp32: matrix products round their inputs to bf16 and run in fp32, so "
+        "precision=fp32 would be a little faster");
   for (const std::string& line : unscaled_codecs(s.recipe, s.comm.size())) log_warn(line);
   if (const std::string idle = idle_checkpoint(s.recipe, s.comm.size(), s.batcher.sequence_length()); !idle.empty())
     log_warn(idle);

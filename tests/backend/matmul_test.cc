@@ -64,9 +64,33 @@ TEST_P(Gemm, MatchesDoubles) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Gemm,
                          testing::Combine(testing::Values(Case{1, 1, 1}, Case{3, 5, 7}, Case{32, 48, 20},
-                                                          Case{1, 64, 33}, Case{65, 1, 17}),
+                                                          Case{1, 64, 33}, Case{65, 1, 17},
+                                                          Case{640, 70, 33}),  // enough rows to pack the right side
                                           testing::Values(DType::f64, DType::f32, DType::bf16, DType::f16),
                                           testing::Bool(), testing::Bool()));
+
+// Where products of a 16-bit type run in f32, as_operand() gives the rounded numbers as f32, and gemm() takes them
+// beside operands of the type: the result is the same to the bit.
+TEST(Matmul, OperandsInF32GiveTheSameBits) {
+  for (const DType type : {DType::bf16, DType::f16}) {
+    Context ctx;
+    ctx.compute = type;
+    const Tensor a = random(ctx, {24, 40}, 1, DType::f32), b = random(ctx, {40, 36}, 2, DType::f32);
+    const Tensor rounded = as_operand(ctx, a), kept = to_compute(ctx, a);
+    ASSERT_EQ(rounded.dtype(), multiplies_in_f32(type) ? DType::f32 : type);
+    const Tensor one = rounded.to(DType::f64), two = kept.to(DType::f64);
+    EXPECT_EQ(std::memcmp(one.raw(), two.raw(), static_cast<size_t>(one.bytes())), 0) << name_of(type);
+    Tensor want = ctx.empty({24, 36}), got = ctx.empty({24, 36});
+    gemm(ctx, kept, false, to_compute(ctx, b), false, want);
+    gemm(ctx, rounded, false, to_compute(ctx, b), false, got);
+    EXPECT_EQ(std::memcmp(got.raw(), want.raw(), static_cast<size_t>(want.bytes())), 0) << name_of(type);
+    gemm(ctx, kept, false, as_operand(ctx, b), false, got);
+    EXPECT_EQ(std::memcmp(got.raw(), want.raw(), static_cast<size_t>(want.bytes())), 0) << name_of(type);
+  }
+  Context ctx;
+  const Tensor t = random(ctx, {3, 5}, 1, DType::f32);
+  EXPECT_EQ(as_operand(ctx, t).raw(), t.raw()) << "f32 is not copied";
+}
 
 class Packed : public testing::TestWithParam<std::tuple<DType, bool>> {};
 
@@ -140,12 +164,12 @@ TEST(PackedMatrix, OnlyBlockedLayoutsKnowRows) {
   ctx.compute = DType::f16;
   const std::string f16 = PackedMatrix::layout(ctx, w, true, 32);
   EXPECT_NE(f16, f32);
+  EXPECT_EQ(PackedMatrix::layout(ctx, w.to(DType::f64), true, 7), PackedMatrix::layout(ctx, w.to(DType::f64), true, 8));
+  if (std::string(cpu_isa()) != "avx2") GTEST_SKIP() << "oneDNN packs here, whose layouts may know rows";
   const int threads = num_threads();
   set_num_threads(threads + 1);
   EXPECT_EQ(PackedMatrix::layout(ctx, w, true, 7), f16);
   set_num_threads(threads);
-  EXPECT_EQ(PackedMatrix::layout(ctx, w.to(DType::f64), true, 7), PackedMatrix::layout(ctx, w.to(DType::f64), true, 8));
-  if (std::string(cpu_isa()) != "avx2") GTEST_SKIP() << "f32 is packed by oneDNN here, whose layouts may know rows";
   ctx.compute = DType::f32;
   EXPECT_EQ(PackedMatrix::layout(ctx, w, true, 7), f32);
 }

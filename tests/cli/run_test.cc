@@ -172,8 +172,28 @@ TEST_F(RunCommand, AnAbsurdLossIsADivergence) {
 TEST_F(RunCommand, Bf16SaysWhereItIsSlow) {
   const Outcome o = run("a", {"precision=bf16", "train.steps=2"});
   EXPECT_EQ(o.code, 0) << o.err;
-  const bool slow = o.err.find("this CPU has no bf16 instructions") != std::string::npos;
-  EXPECT_EQ(slow, !lmx::cpu_has_bf16()) << o.err;
+  const bool slow = o.err.find("this CPU multiplies bf16 no faster") != std::string::npos;
+  EXPECT_EQ(slow, lmx::multiplies_in_f32(lmx::DType::bf16)) << o.err;
+}
+
+// The losses of the same steps differ by rounding alone, whichever way the CPU multiplies bf16.
+TEST_F(RunCommand, Bf16InHardwareAndThroughFp32Agree) {
+  const auto loss = [&](const std::string& way) -> std::optional<double> {
+    std::map<std::string, std::string> settings = environment();
+    settings["LMX_BF16"] = way;
+    const Outcome o = run_process(command(way, {"precision=bf16", "train.steps=2"}), settings);
+    if (o.code == 2 && o.err.find("this CPU has no instructions for bf16") != std::string::npos) return {};
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(o.err.find("this CPU multiplies bf16 no faster") != std::string::npos, way == "fp32") << o.err;
+    std::smatch found;
+    const std::string metrics = read_file(folder_ / way / "metrics.jsonl");
+    EXPECT_TRUE(std::regex_search(metrics, found, std::regex("\"valid\",\"nll_nat\":([0-9.e+]+)"))) << metrics;
+    return found.size() > 1 ? std::stod(found[1]) : 0;
+  };
+  const std::optional<double> fp32 = loss("fp32"), hardware = loss("hardware");
+  ASSERT_TRUE(fp32 && *fp32 > 0.1);
+  if (!hardware) GTEST_SKIP() << "this CPU has no instructions for bf16";
+  EXPECT_NEAR(*hardware / *fp32, 1, 1e-3);
 }
 
 TEST_F(RunCommand, FullDisk) {

@@ -1,4 +1,4 @@
-// What a crash leaves behind: a line on stderr, and a status.json that no longer says "running".
+// Crashes: the process writes a line to stderr, and status.json no longer says "running".
 #pragma once
 
 #include <atomic>

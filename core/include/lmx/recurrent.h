@@ -70,7 +70,7 @@ class LMX_API RecurrentModel : public Model {
   int64_t input_size(int64_t layer) const { return layer == 0 ? config_.embedding : output_size(); }
   std::string prefix(int64_t layer) const;
   bool normed(const std::string& name, const Shape& shape) const;
-  int64_t rounding_bytes(int64_t layer, int64_t rows, DType compute) const;
+  int64_t product_bytes(int64_t layer, int64_t rows, DType compute) const;
   Var weight(Context& ctx, const ParameterStore& params, const std::string& name) const;
 
   std::string name_;

@@ -23,7 +23,7 @@ class LMX_API Schedule {
   virtual double rate(const ScheduleState& s) const = 0;
   // After a validation with this perplexity; changes what rate() gives (halve_on_rise).
   virtual void validated(double perplexity);
-  // What must survive a restart, as numbers (empty for pure functions of ScheduleState).
+  // The state that a checkpoint keeps, as numbers (empty for pure functions of ScheduleState).
   virtual std::vector<double> state() const;
   virtual void load(const std::vector<double>& state);
 };

@@ -36,10 +36,10 @@ struct TrainConfig {
   double max_loss = 0;                 // nats per token above which the run counts as diverged; 0: default_max_loss()
   std::string on_divergence = "stop";  // stop, skip (leave the update out), lower_lr (halve the rate from here on)
   double ema = 0;                      // decay of the parameters' moving average; 0: none
-  std::string ema_params = ".*";        // pattern (lmx/param_pattern.h) of the parameters that are averaged
-  std::string ema_params_place = {};    // begins messages about it: "recipes/my.yaml:4:11: train.ema_params: "; no key
-  std::string final_bleu = "none";  // none, valid, test: translated by the last parameters when training is done
-  int64_t final_average = 1;        // by the mean of so many last checkpoints
+  std::string ema_params = ".*";       // pattern (lmx/param_pattern.h) of the parameters that are averaged
+  std::string ema_params_place = {};   // begins messages about it: "recipes/my.yaml:4:11: train.ema_params: "; no key
+  std::string final_bleu = "none";     // none, valid, test: translated by the last parameters when training is done
+  int64_t final_average = 1;           // by the mean of so many last checkpoints
   void fields(Fields& f);
 };
 
@@ -72,9 +72,9 @@ struct LMX_API LossScaleConfig {
   std::string loss = "preset";  // what is multiplied by the scale: preset (the preset's), sum (over the tokens of the
                                 // step), mean (what the update is of). `init` and `min` are relative to it
   double init = 0;
-  double factor = 0;   // down by it at an overflow, whose update is left out; up by it after `window` good updates
+  double factor = 0;  // down by it at an overflow, whose update is left out; up by it after `window` good updates
   int64_t window = 0;
-  double min = 0;      // a scale that would fall below it counts as divergence
+  double min = 0;  // a scale that would fall below it counts as divergence
   void fields(Fields& f);
   LossScaleConfig resolved() const;  // with the preset's values
 };
@@ -131,8 +131,8 @@ struct RunOptions {
   std::string resume;  // "", "auto" (the newest run of this recipe), or a run directory
   std::vector<std::string> command_line;
   std::string trace_file;  // a Chrome trace of the run's phases; "" for none
-  // Pause after this step: validate, save, end. Going on later gives what an uninterrupted run gives; the schedule and the
-  // last step are the recipe's. 0: run to the end.
+  // Pause after this step: validate, save, end. Going on later gives what an uninterrupted run gives; the schedule and
+  // the last step are the recipe's. 0: run to the end.
   int64_t until_step = 0;
   // Keys of the recipe that a resumed run may have changed on purpose (`--change`): "optimizer.lr".
   std::vector<std::string> changed_keys = {};
@@ -145,15 +145,15 @@ struct RunResult {
   std::string unit;      // what a token is: word, char, byte, subword
   double best_ppl = 0;
   int64_t best_step = 0;
-  std::optional<double> true_ppl;  // of the source, where it is known
-  double train_seconds = 0;        // without validation and saving, over all resumes
-  std::string stopped;             // why it ended before the last step (`stop`); "": it did not
-  bool reached_target = false;     // it ended because `stop.when` was met
-  bool paused = false;             // at until_step, with steps left
+  std::optional<double> true_ppl;                 // of the source, where it is known
+  double train_seconds = 0;                       // without validation and saving, over all resumes
+  std::string stopped;                            // why it ended before the last step (`stop`); "": it did not
+  bool reached_target = false;                    // it ended because `stop.when` was met
+  bool paused = false;                            // at until_step, with steps left
   std::optional<TranslationQuality> translation;  // train.final_bleu
-  int exit_code = 0;               // 0, 130 or 143
-  bool translates = false;         // the model is one for `lmx translate`, else one for `lmx generate`
-  bool leads = true;               // false on ranks but the first, whose process says the result for all
+  int exit_code = 0;                              // 0, 130 or 143
+  bool translates = false;                        // the model is one for `lmx translate`, else one for `lmx generate`
+  bool leads = true;                              // false on ranks but the first, whose process says the result for all
 };
 // UserError: a wrong recipe, missing data, a run that cannot be resumed. RunError: diverged, a full disk.
 LMX_API RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options);
@@ -162,11 +162,11 @@ LMX_API RunResult run_recipe(const Node& composed, const std::string& name, cons
 LMX_API void require_writable(const std::string& what, const std::string& path);
 
 struct DryRun {
-  std::string text;                       // what `lmx run --dry-run` prints
-  std::string parameters, memory;         // of it the count, and the estimate of a rank's memory: "1.2 GB"
+  std::string text;                // the output of `lmx run --dry-run`
+  std::string parameters, memory;  // as printed: the count, and the estimate of a rank's memory ("1.2 GB")
   int64_t parameter_count = 0, memory_bytes = 0;  // the same as numbers
-  std::vector<std::string> missing_data;  // why a run over the data as it is would end before its first step
-  std::string missing_memory;             // what the ranks of this machine need and what it has; "": enough
+  std::vector<std::string> missing_data;          // reasons why a run would end before its first step for lack of data
+  std::string missing_memory;  // the memory that the ranks of this machine need, and its own; "": enough
   bool ready() const { return missing_data.empty() && missing_memory.empty(); }
 };
 // Parameter count, memory estimate and data check. UserError: a wrong recipe.

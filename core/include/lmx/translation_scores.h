@@ -33,7 +33,7 @@ class LMX_API CorpusMetric {
   virtual SentenceStatistics statistics(const Lines& hypothesis, std::span<const Lines> references) const = 0;
   // 0 to 100 (TER: from 0); of `sums` of some sentences' statistics.
   virtual double score(std::span<const double> sums) const = 0;
-  // What is printed behind the score, such as "69.1/44.9/31.0/21.8 (BP = 1.000 ...)", or "".
+  // The text that is printed behind the score, such as "69.1/44.9/31.0/21.8 (BP = 1.000 ...)", or "".
   virtual std::string details(std::span<const double> sums) const;
 };
 
@@ -65,13 +65,13 @@ LMX_API ScoreInterval bootstrap_interval(const CorpusMetric& metric, const Sente
 struct PairedScore {
   double score = 0;
   double p_value = 0;  // probability of a difference to the baseline at least as large, if the systems were equally good
-  ScoreInterval interval;
+  ScoreInterval interval, baseline_interval;  // each equals what bootstrap_interval() returns for the system
 };
 // The paired bootstrap of Koehn (2004), both systems on the same resamples; two-sided. REQUIRES: equal numbers of sentences.
 LMX_API PairedScore paired_bootstrap(const CorpusMetric& metric, const SentenceStatistics& baseline,
                                      const SentenceStatistics& system, int64_t resamples = 1000,
                                      uint64_t seed = kScoreSeed);
-// Approximate randomisation (Riezler and Maxwell 2005): sentences change sides at random; two-sided. `interval` stays 0.
+// Approximate randomisation (Riezler and Maxwell 2005): sentences change sides at random; two-sided. The intervals stay 0.
 LMX_API PairedScore paired_randomization(const CorpusMetric& metric, const SentenceStatistics& baseline,
                                          const SentenceStatistics& system, int64_t trials = 10000,
                                          uint64_t seed = kScoreSeed);

@@ -64,7 +64,7 @@ class Cell final : public SequenceCell {
     auto saved = std::make_shared<Saved>();
     Saved& s = *saved;
     s.gates = ctx.empty({rows, 4 * z_.cells}, dtype_of<T>);
-    project(ctx, to_compute(ctx, x), w_.w_ih, s.gates);
+    project(ctx, as_operand(ctx, x), w_.w_ih, s.gates);
     s.cells = ctx.empty({rows + z_.batch, z_.cells}, dtype_of<T>);
     s.cells.slice(0, z_.batch).copy_from(state[1]);
     const Tensor first = to_compute(ctx, state[0]);
@@ -85,10 +85,10 @@ class Cell final : public SequenceCell {
       through_time(ctx, s, dh, dstate);
     }
     const Span span(ctx.tracer, "lstm.weight_gradients");
-    const Tensor dz = to_compute(ctx, s.gates);
+    const Tensor dz = as_operand(ctx, s.gates);
     add_weight_gradient(ctx, w_.w_hh, dz, s.hidden.slice(0, dz.dim(0)));
-    if (w_.w_hr.defined()) add_weight_gradient(ctx, w_.w_hr, to_compute(ctx, dh), s.memory);
-    add_weight_gradient(ctx, w_.w_ih, dz, to_compute(ctx, piece.x));
+    if (w_.w_hr.defined()) add_weight_gradient(ctx, w_.w_hr, as_operand(ctx, dh), s.memory);
+    add_weight_gradient(ctx, w_.w_ih, dz, as_operand(ctx, piece.x));
     add_bias_gradient(ctx, w_.bias, s.gates);
     project_back(ctx, dz, w_.w_ih, piece.dx, piece.beta);
   }
@@ -111,10 +111,10 @@ class Cell final : public SequenceCell {
                 LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(), after.template data<T>(),
                                    m, z_.batch, z_.cells, forget_bias_});
       if (projected) {
-        s.memory.slice(b0, b1).copy_from(to_compute(ctx, memory));
+        to_compute(ctx, memory, s.memory.slice(b0, b1));
         multiply(ctx, *projection, s.memory.slice(b0, b1), now, 0.0f);
       }
-      s.hidden.slice(b1, b2).copy_from(to_compute(ctx, now));
+      to_compute(ctx, now, s.hidden.slice(b1, b2));
     }
   }
 
@@ -130,13 +130,13 @@ class Cell final : public SequenceCell {
       const int64_t b1 = b0 + z_.batch, b2 = b1 + z_.batch;
       Tensor now = dh.slice(b0, b1), gates = s.gates.slice(b0, b1), before = s.cells.slice(b0, b1),
              after = s.cells.slice(b1, b2);
-      if (projected) multiply(ctx, *projection, to_compute(ctx, now), dm, 0.0f);
+      if (projected) multiply(ctx, *projection, as_operand(ctx, now), dm, 0.0f);
       const T* d = projected ? dm.template data<T>() : now.template data<T>();
       pointwise(ctx, kernel_of,
                 LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(), d,
                                     dstate[1].template data<T>(), z_.batch, z_.cells});
       Tensor earlier = b0 > 0 ? dh.slice(b0 - z_.batch, b0) : dstate[0];
-      multiply(ctx, recurrent, to_compute(ctx, gates), earlier, b0 > 0 ? 1.0f : 0.0f);
+      multiply(ctx, recurrent, as_operand(ctx, gates), earlier, b0 > 0 ? 1.0f : 0.0f);
     }
   }
 

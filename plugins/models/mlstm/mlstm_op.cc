@@ -76,9 +76,9 @@ class Cell final : public SequenceCell {
       through_time(ctx, s, piece.dy, dstate);
     }
     const Span span(ctx.tracer, "mlstm.weight_gradients");
-    const Tensor dz = to_compute(ctx, s.gates), x = to_compute(ctx, piece.x), d_from_x = to_compute(ctx, s.from_x);
+    const Tensor dz = as_operand(ctx, s.gates), x = as_operand(ctx, piece.x), d_from_x = as_operand(ctx, s.from_x);
     add_weight_gradient(ctx, w_.w_m, dz, s.m);
-    add_weight_gradient(ctx, w_.w_mh, to_compute(ctx, s.from_h), s.hidden.slice(0, dz.dim(0)));
+    add_weight_gradient(ctx, w_.w_mh, as_operand(ctx, s.from_h), s.hidden.slice(0, dz.dim(0)));
     add_weight_gradient(ctx, w_.w_x, dz, x);
     add_weight_gradient(ctx, w_.w_mx, d_from_x, x);
     add_bias_gradient(ctx, w_.bias, s.gates);
@@ -109,13 +109,13 @@ class Cell final : public SequenceCell {
         const Span span(ctx.tracer, "mlstm.pointwise");
         product({from_x.template data<T>(), from_h.template data<T>(), (rounds ? wide : m).template data<T>(),
                  z_.batch * z_.cells});
-        if (rounds) m.copy_from(to_compute(ctx, wide));
+        if (rounds) to_compute(ctx, wide, m);
       }
       multiply(ctx, w_m, m, gates, 1.0f);
       const Span span(ctx.tracer, "mlstm.pointwise");
       gates_of({gates.template data<T>(), bias, before.template data<T>(), after.template data<T>(),
                 now.template data<T>(), z_.batch, z_.cells, forget_bias_});
-      s.hidden.slice(b1, b2).copy_from(to_compute(ctx, now));
+      to_compute(ctx, now, s.hidden.slice(b1, b2));
     }
   }
 
@@ -135,13 +135,13 @@ class Cell final : public SequenceCell {
         gates_of({gates.template data<T>(), before.template data<T>(), after.template data<T>(), now.template data<T>(),
                   dstate[1].template data<T>(), z_.batch, z_.cells});
       }
-      multiply(ctx, w_m, to_compute(ctx, gates), dm, 0.0f);
+      multiply(ctx, w_m, as_operand(ctx, gates), dm, 0.0f);
       {
         const Span span(ctx.tracer, "mlstm.pointwise");
         product({from_x.template data<T>(), from_h.template data<T>(), dm.template data<T>(), z_.batch * z_.cells});
       }
       Tensor earlier = b0 > 0 ? dh.slice(b0 - z_.batch, b0) : dstate[0];
-      multiply(ctx, w_mh, to_compute(ctx, from_h), earlier, b0 > 0 ? 1.0f : 0.0f);
+      multiply(ctx, w_mh, as_operand(ctx, from_h), earlier, b0 > 0 ? 1.0f : 0.0f);
     }
   }
 

@@ -58,7 +58,7 @@ class Cell final : public SequenceCell {
       layer.operand = type == dtype_of<T> ? layer.before : ctx.empty({rows, z_.cells}, type);
       saved->layers.push_back(std::move(layer));
     }
-    project(ctx, to_compute(ctx, x), w_.w_x, saved->layers[0].gates);
+    project(ctx, as_operand(ctx, x), w_.w_x, saved->layers[0].gates);
     saved->layers[0].before.slice(0, b).copy_from(state[0]);
     steps(ctx, *saved, rows);
     y.copy_from(saved->layers[0].before.slice(b, rows + b));
@@ -76,11 +76,11 @@ class Cell final : public SequenceCell {
     const int64_t rows = piece.x.dim(0);
     for (int64_t l = z_.depth - 1; l >= 0; --l) {
       Highway& layer = s.layers[static_cast<size_t>(l)];
-      const Tensor dz = to_compute(ctx, layer.gates);
+      const Tensor dz = as_operand(ctx, layer.gates);
       add_weight_gradient(ctx, w_.w_s[static_cast<size_t>(l)], dz, layer.operand.slice(0, rows));
       add_bias_gradient(ctx, w_.bias[static_cast<size_t>(l)], layer.gates);
       if (l == 0) {
-        add_weight_gradient(ctx, w_.w_x, dz, to_compute(ctx, piece.x));
+        add_weight_gradient(ctx, w_.w_x, dz, as_operand(ctx, piece.x));
         project_back(ctx, dz, w_.w_x, piece.dx, piece.beta);
       }
       layer = {};
@@ -105,7 +105,7 @@ class Cell final : public SequenceCell {
         Tensor gates = layer.gates.slice(b0, b1), before = layer.before.slice(b0, b1),
                operand = layer.operand.slice(b0, b1);
         Tensor next = last ? s.layers[0].before.slice(b1, b1 + z_.batch) : s.layers[l + 1].before.slice(b0, b1);
-        if (operand.dtype() != dtype_of<T>) operand.copy_from(to_compute(ctx, before));
+        if (operand.dtype() != dtype_of<T>) to_compute(ctx, before, operand);
         {
           const Span span(ctx.tracer, "rhn.recurrent_gemm");
           weights[l]->multiply(ctx, operand, gates, l == 0 ? 1.0f : 0.0f);
@@ -132,7 +132,7 @@ class Cell final : public SequenceCell {
                      coupled_});
         }
         const Span span(ctx.tracer, "rhn.recurrent_gemm");
-        weights[l]->multiply(ctx, to_compute(ctx, gates), ds, 1.0f);
+        weights[l]->multiply(ctx, as_operand(ctx, gates), ds, 1.0f);
       }
     }
   }

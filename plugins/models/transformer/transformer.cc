@@ -62,11 +62,11 @@ class Transformer final : public Model, public TextModel {
     const int64_t rounded = compute == DType::f32 ? 0 : 2 * operands_per_token();
     return 4 * (encoder + decoder + (translates() ? 2 : 1) * (4 + noisy) * d) + rounded;
   }
-  // In mixed precision beside it the gradient of a feed-forward's units rounded for its products, and what those take.
+  // Besides, the bytes that the products of a feed-forward take, and in mixed precision its units' rounded gradient.
   int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const override {
     const int64_t tokens = sequences * steps, kept = tokens * activation_bytes_per_token(compute);
-    if (compute == DType::f32) return kept;
-    return kept + 2 * tokens * config_.ffn + gemm_scratch_bytes(compute, config_.ffn, config_.d, tokens, true);
+    const int64_t rounded = compute == DType::f32 ? 0 : 2 * tokens * config_.ffn;
+    return kept + rounded + gemm_scratch_bytes(compute, config_.ffn, config_.d, tokens, true);
   }
   int64_t copy_bytes(DType compute) const override {
     int64_t elements = 0;
