@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <unordered_map>
 
 #include "lmx/matmul.h"
 
@@ -113,16 +114,18 @@ namespace {
 template <class T>
 void fill_positions(const std::vector<int64_t>& positions, Tensor& to) {
   const int64_t d = to.dim(1);
-  int64_t most = -1;
-  for (const int64_t t : positions) most = std::max(most, t);
-  std::vector<double> table(static_cast<size_t>((most + 1) * d));
-  std::vector<bool> made(static_cast<size_t>(most + 1));
-  for (const int64_t t : positions) {
-    if (!made[static_cast<size_t>(t)]) position_row(t, d, table.data() + t * d);
-    made[static_cast<size_t>(t)] = true;
-  }
+  std::vector<double> values(static_cast<size_t>(d));
+  std::unordered_map<int64_t, const T*> made;  // many rows share a position
   T* row = to.data<T>();
-  for (const int64_t t : positions) row = std::copy_n(table.data() + t * d, d, row);
+  for (const int64_t t : positions) {
+    const auto [first, is_new] = made.try_emplace(t, row);
+    if (is_new) {
+      position_row(t, d, values.data());
+      row = std::copy(values.begin(), values.end(), row);
+    } else {
+      row = std::copy_n(first->second, d, row);
+    }
+  }
 }
 
 std::vector<int64_t> places(const Segments& s) {
