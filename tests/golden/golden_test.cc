@@ -1,0 +1,178 @@
+// Short runs of each model, strategy and precision, against the records in tests/train/golden/: the losses of 20 steps,
+// and the hash of the final parameters. Bits depend on the kind of CPU, so a record has one line for each kind; on a
+// kind without a line, losses are compared with another kind's to a thousandth.
+//
+// LMX_GOLDEN_UPDATE=1 writes the lines of this kind of CPU; LMX_GOLDEN_AGAINST=BUILD compares with the lmx of another
+// build folder instead of the records, to the bit. tools/golden does both.
+#include <gtest/gtest.h>
+#include <oneapi/dnnl/dnnl_version.h>
+#include <openssl/sha.h>
+
+#include <fstream>
+#include <iomanip>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <sstream>
+#include <string_view>
+
+#include "cli/lmx_process.h"
+#include "golden/cases.h"
+#include "lmx/error.h"
+#include "lmx/matmul.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// What the bits depend on: the CPU, by whose instructions and caches oneDNN chooses its kernels, and the compiler.
+std::string cpu_kind() {
+  std::ifstream info("/proc/cpuinfo");
+  std::string model = "unknown";
+  for (std::string line; std::getline(info, line);) {
+    if (!line.starts_with("model name")) continue;
+    model = line.substr(line.find(": ") + 2);
+    break;
+  }
+  return lmx::str(lmx::cpu_isa(), ", ", model, ", g++ ", __GNUC__, '.', __GNUC_MINOR__, ", oneDNN ", DNNL_VERSION_MAJOR,
+                  '.', DNNL_VERSION_MINOR);
+}
+
+// The numbers of all tensors, without the header of the file, which names the version.
+std::string hash_of_values(const fs::path& safetensors) {
+  const std::string bytes = read_file(safetensors);
+  uint64_t header = 0;
+  if (bytes.size() < sizeof header) throw std::runtime_error("no parameters in " + safetensors.string());
+  std::memcpy(&header, bytes.data(), sizeof header);
+  const auto values = std::string_view(bytes).substr(sizeof header + header);
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(values.data()), values.size(), digest);
+  std::ostringstream text;
+  for (const unsigned char byte : std::span(digest).first(16))
+    text << std::hex << std::setw(2) << std::setfill('0') << int{byte};
+  return text.str();
+}
+
+struct Result {
+  std::vector<double> losses;
+  std::string parameters;
+  Json json() const { return {{"cpu", cpu_kind()}, {"parameters", parameters}, {"losses", losses}}; }
+};
+
+class Golden : public testing::TestWithParam<GoldenCase> {
+ protected:
+  Golden() {
+    std::string pattern = (fs::temp_directory_path() / "lmx_golden_XXXXXX").string();
+    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
+    folder_ = pattern;
+    for (const char* recipe : {"words.yaml", "pairs.yaml"})
+      fs::copy_file(fs::path(LMX_SOURCE_DIR "/tests/golden") / recipe, folder_ / recipe);
+    write_pairs();
+  }
+  ~Golden() override {
+    std::error_code error;
+    fs::remove_all(folder_, error);
+  }
+
+  // Sentences of one to nine words; the target's words are the source's, each spelt backwards.
+  void write_pairs() const {
+    const std::vector<std::string> words{"one",  "two", "three", "four",  "five", "six",   "seven", "eight",
+                                         "nine", "ten", "big",   "small", "red",  "green", "house", "tree"};
+    std::ofstream source(folder_ / "source.txt"), target(folder_ / "target.txt");
+    uint64_t state = 1;
+    const auto draw = [&](uint64_t n) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      return (state >> 33) % n;
+    };
+    for (int line = 0; line < 400; ++line) {
+      const uint64_t length = 1 + draw(9);
+      for (uint64_t i = 0; i < length; ++i) {
+        const std::string& word = words[draw(words.size())];
+        source << (i ? " " : "") << word;
+        target << (i ? " " : "") << std::string(word.rbegin(), word.rend());
+      }
+      source << '\n';
+      target << '\n';
+    }
+  }
+
+  // The case, trained by the lmx of a build folder.
+  Result train(const fs::path& build, const std::string& name) const {
+    const GoldenCase& c = GetParam();
+    std::vector<std::string> command{build / "bin/lmx", "run", folder_ / (c.recipe + ".yaml"),
+                                     "run.dir=" + (folder_ / name).string()};
+    command.insert(command.end(), c.overrides.begin(), c.overrides.end());
+    if (c.recipe == "pairs") {
+      command.push_back("data.source_files=[" + (folder_ / "source.txt").string() + "]");
+      command.push_back("data.target_files=[" + (folder_ / "target.txt").string() + "]");
+    }
+    const Outcome o = run_process(command, {{"LMX_CACHE_DIR", folder_ / "cache"}, {"OMP_NUM_THREADS", "1"}});
+    if (o.code != 0) throw std::runtime_error(o.err);
+    Result result;
+    std::istringstream lines(read_file(folder_ / name / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const Json record = Json::parse(line);
+      if (record["split"] == "train") result.losses.push_back(record["nll_nat"]);
+    }
+    result.parameters = hash_of_values(folder_ / name / "checkpoints/step-20/model.safetensors");
+    return result;
+  }
+
+  fs::path folder_;
+};
+
+fs::path record_of(const GoldenCase& c) {
+  return fs::path(LMX_SOURCE_DIR "/tests/train/golden") / (c.name + ".jsonl");
+}
+
+std::map<std::string, Json> recorded(const GoldenCase& c) {
+  std::map<std::string, Json> lines;
+  std::ifstream file(record_of(c));
+  for (std::string line; std::getline(file, line);) {
+    const Json record = Json::parse(line);
+    lines[record["cpu"]] = record;
+  }
+  return lines;
+}
+
+void write_record(const GoldenCase& c, const Result& result) {
+  std::map<std::string, Json> lines = recorded(c);
+  lines[cpu_kind()] = result.json();
+  std::ofstream file(record_of(c));
+  for (const auto& [cpu, line] : lines) file << line.dump() << '\n';
+}
+
+TEST_P(Golden, GivesTheRecordedResult) {
+  const Result result = train(LMX_BINARY_DIR, "new");
+  ASSERT_EQ(result.losses.size(), 20u);
+  if (const char* other = std::getenv("LMX_GOLDEN_AGAINST")) {
+    const Result old = train(other, "old");
+    EXPECT_EQ(result.losses, old.losses) << "the first list is this build's";
+    EXPECT_EQ(result.parameters, old.parameters);
+    return;
+  }
+  if (std::getenv("LMX_GOLDEN_UPDATE")) return write_record(GetParam(), result);
+  const std::map<std::string, Json> lines = recorded(GetParam());
+  ASSERT_FALSE(lines.empty()) << "no " << record_of(GetParam()) << "; tools/golden --update writes it";
+  const auto own = lines.find(cpu_kind());
+  const bool same_kind = own != lines.end(), same_bits = same_kind && LMX_RELEASE_BITS;
+  const Json& line = same_kind ? own->second : lines.begin()->second;
+  const std::vector<double> losses = line["losses"];
+  ASSERT_EQ(losses.size(), result.losses.size());
+  for (size_t i = 0; i < losses.size(); ++i) {
+    if (same_bits) {
+      EXPECT_EQ(result.losses[i], losses[i]) << "step " << i + 1;
+    } else {
+      EXPECT_NEAR(result.losses[i] / losses[i], 1, 1e-3) << "step " << i + 1 << ", recorded on " << line["cpu"];
+    }
+  }
+  if (same_bits) EXPECT_EQ(result.parameters, line["parameters"]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, Golden, testing::ValuesIn(golden_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace lmx_test
