@@ -79,7 +79,8 @@ def unpack(x):
 # Recurrent cores. If JAX differentiated a scan, each of its steps would add to the gradients of the weights. Instead, each core has a
 # backward pass that computes the gradient of a weight after the scan, as one product over all T * B columns. Input projections are
 # computed before the scan in the same way. If JAX differentiated everything, steps of word_lstm and char_rhn would take 1.7 and 1.9
-# times as long. Inside a scan the state is (N, B), because W @ state is the fastest order and layout of that small product. `o` is a Products object.
+# times as long. Inside a scan the state is (N, B), because W @ state is the fastest order and layout of that small product. `o`
+# is a Products object.
 
 
 def as_columns(sequence):  # (T, N, B), packed or not -> (N, T * B)
