@@ -6,6 +6,7 @@ namespace lmx {
 namespace {
 
 std::string counted(const std::vector<std::string>& messages, const std::string& what) {
+  if (messages.size() == 1) return messages[0];
   std::string text = str(messages.size(), " ", what, ":");
   for (const std::string& message : messages) text += "\n  " + message;
   return text;

@@ -2,23 +2,25 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "lmx/config.h"
 #include "lmx/corpora.h"
-#include "lmx/error.h"
+#include "lmx/mistakes.h"
 
 namespace lmx::data {
 
-// A corpus that lmx knows, and that this machine does not have.
-class CorpusMissing : public UserError {
+// A corpus that lmx knows is missing on this machine; `messages` has every other mistake that was found with it.
+class CorpusMissing : public SeveralMistakes {
  public:
-  using UserError::UserError;
+  explicit CorpusMissing(std::vector<std::string> messages) : SeveralMistakes(std::move(messages), "mistakes") {}
 };
 
 // CorpusMissing: nowhere; with where it was looked for, and how to get it.
 inline std::string directory_of(const Corpus& corpus) {
   CorpusPlace place = locate(corpus);
-  if (!place.problem.empty()) throw CorpusMissing("[data] " + place.problem);
+  if (!place.problem.empty()) throw CorpusMissing({"[data] " + place.problem});
   return std::move(place.directory);
 }
 

@@ -3,6 +3,7 @@
 #include "data/corpus_place.h"
 #include "data/parallel.h"
 #include "lmx/error.h"
+#include "lmx/mistakes.h"
 
 namespace lmx::data {
 namespace {
@@ -62,7 +63,10 @@ void use_corpus(const ParallelConfig& config, const std::string& place, std::arr
   const CorpusSide& source = side_of(corpus, config.source_language, first, place);
   const CorpusSide& target = side_of(corpus, config.target_language, &source == &corpus.sides[0], place);
   if (&source == &target) throw UserError(str(place, "source and target are both '", source.language, "'"));
-  sources.directory = directory_of(corpus);
+  sources.corpus = &corpus;
+  sources.source.language = source.language;
+  sources.target.language = target.language;
+  sources.directory = directory_of(corpus);  // last: the checks of parts need the values above, even without the corpus
   const auto below = [&](const Patterns& patterns) {
     Patterns paths;
     for (const std::string& pattern : patterns) paths.push_back(sources.directory + "/" + pattern);
@@ -80,9 +84,6 @@ void use_corpus(const ParallelConfig& config, const std::string& place, std::arr
     }
   }
   if (tsv) columns = {source.column, target.column};
-  sources.corpus = &corpus;
-  sources.source.language = source.language;
-  sources.target.language = target.language;
 }
 
 PairRange range_of(const std::vector<int64_t>& pairs, const std::string& place) {
@@ -126,6 +127,30 @@ PartSources find_part(const MixPart& part, const ParallelSources& main) {
   found.config = c;
   return found;
 }
+
+// Looks for the main text and for each part, and reports everything that is missing at once.
+class Search {
+ public:
+  template <class Find>
+  void look(const Find& find) {
+    wrong_.keep([&] {
+      try {
+        find();
+      } catch (const CorpusMissing&) {
+        corpus_missing_ = true;
+        throw;
+      }
+    });
+  }
+  void finish() const {
+    if (corpus_missing_) throw CorpusMissing(wrong_.messages());
+    wrong_.throw_any();
+  }
+
+ private:
+  Mistakes wrong_;
+  bool corpus_missing_ = false;
+};
 
 void check_keys(const ParallelConfig& config, const std::string& place,
                 const std::array<SplitPatterns, kSplits>& splits) {
@@ -187,9 +212,12 @@ ParallelSources find_parallel(const ParallelConfig& config, const std::string& p
   sources.source.language = config.source_language;
   sources.target.language = config.target_language;
   if (!config.subword_model.empty()) Subwords::check_exists(config.subword_model);
-  if (!config.corpus.empty()) use_corpus(config, place, splits, columns, sources);
-  for (size_t s = 0; s < kSplits; ++s)
-    sources.files[s] = pair_up(splits[s], s == 0 ? Split::drawn : static_cast<Split>(s), columns, place);
+  Search search;
+  search.look([&] {
+    if (!config.corpus.empty()) use_corpus(config, place, splits, columns, sources);
+    for (size_t s = 0; s < kSplits; ++s)
+      sources.files[s] = pair_up(splits[s], s == 0 ? Split::drawn : static_cast<Split>(s), columns, place);
+  });
   sources.range = range_of(config.pairs, place);
   sources.ready = ready_words(config.tokenizer, sources.corpus);
   sources.joiner = !config.joiner.empty() || !sources.corpus ? config.joiner : sources.corpus->joiner;
@@ -201,7 +229,8 @@ ParallelSources find_parallel(const ParallelConfig& config, const std::string& p
   }
   check_joiner(sources.joiner, sources.ready, place);
   for (const MixPart& part : config.mix.parts)
-    if (part.name != kMainPart) sources.parts.push_back(find_part(part, sources));
+    if (part.name != kMainPart) search.look([&] { sources.parts.push_back(find_part(part, sources)); });
+  search.finish();
   return sources;
 }
 

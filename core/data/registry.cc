@@ -174,11 +174,10 @@ Corpus paracrawl() {
       .source = "https://paracrawl.eu",
       .licence = "CC0 for the packaging; texts as the crawled sites state",
       .get =
-          "fetched are release 6's cleaned pairs; for raw ones, as the paper filters them, write a raw English-German "
-          "release of https://paracrawl.eu (release 5: "
-          "https://s3.amazonaws.com/web-language-models/paracrawl/release5/en-de.classify.gz) as lines "
+          "for raw pairs, as the paper filters them, write a raw English-German release of https://paracrawl.eu "
+          "(release 5: https://s3.amazonaws.com/web-language-models/paracrawl/release5/en-de.classify.gz) as lines "
           "English<TAB>German into files of another folder; lmx data filter, lmx score and lmx data top make "
-          "part-best.tsv.gz of them in this one (docs/data.md)",
+          "part-best.tsv.gz of them in this one (docs/data.md); lmx data fetch downloads release 6's cleaned pairs",
       .folder = "paracrawl",
       .train = {},
       .valid = {},

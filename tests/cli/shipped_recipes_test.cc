@@ -103,6 +103,15 @@ TEST(ShippedRecipes, WhatIsAdvisedWorks) {
   EXPECT_GE(advised, 23);
 }
 
+TEST(ShippedRecipes, BothCorporaOfAMixAreNamed) {
+  const auto both = AllOf(HasSubstr("corpus 'wmt16_en_de' is missing"), HasSubstr("or download https://drive"),
+                          HasSubstr("corpus 'paracrawl' is missing"), HasSubstr("or for raw pairs"));
+  EXPECT_THAT(dry_run("ott_paracrawl"), both);
+  const Outcome o = run_lmx({"run", file_of("ott_paracrawl")}, {{"LMX_DATA_DIR", "/nonexistent"}});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(both, HasSubstr("scale=desk trains")));
+}
+
 TEST(ShippedRecipes, DeskTextIsLikeThePapers) {
   EXPECT_THAT(lmx({"config", file_of("ott_paracrawl"), "scale=desk"}), HasSubstr("wrong_targets: 0.3"));
   EXPECT_THAT(lmx({"config", file_of("patwary_tieba"), "patwary/scale=desk"}), HasSubstr("corpus: zh_poetry"));

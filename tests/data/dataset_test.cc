@@ -279,19 +279,11 @@ TEST_F(TextData, VocabularySizeAndFullConfig) {
 // Corpora are found below LMX_DATA_DIR; these tests put small ones there.
 class CorpusData : public TextData {
  protected:
-  CorpusData() { setenv("LMX_DATA_DIR", (path("nowhere") + ":" + path("corpora")).c_str(), 1); }
-  ~CorpusData() override {
-    if (before_)
-      setenv("LMX_DATA_DIR", before_->c_str(), 1);
-    else
-      unsetenv("LMX_DATA_DIR");
-  }
   Node corpus(const std::string& name) const {
     return parse_yaml("name: text\nvocab_size: 3\ncorpus: " + name + "\ncache_dir: " + path("cache") + "\n",
                       "recipe.yaml");
   }
-  std::optional<std::string> before_ =
-      getenv("LMX_DATA_DIR") ? std::optional<std::string>(getenv("LMX_DATA_DIR")) : std::nullopt;
+  const lmx_test::CorporaIn corpora_{path("nowhere") + ":" + path("corpora")};
 };
 
 TEST_F(CorpusData, EveryCorpusIsDescribedAndMissingOnesSayHow) {

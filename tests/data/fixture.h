@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 
@@ -16,6 +17,21 @@
 #include "lmx/error.h"
 
 namespace lmx_test {
+
+// Sets LMX_DATA_DIR, and restores it at the end of the scope.
+class CorporaIn {
+ public:
+  explicit CorporaIn(const std::string& directories) {
+    if (const char* before = std::getenv("LMX_DATA_DIR")) before_ = before;
+    setenv("LMX_DATA_DIR", directories.c_str(), 1);
+  }
+  ~CorporaIn() { before_ ? setenv("LMX_DATA_DIR", before_->c_str(), 1) : unsetenv("LMX_DATA_DIR"); }
+  CorporaIn(const CorporaIn&) = delete;
+  CorporaIn& operator=(const CorporaIn&) = delete;
+
+ private:
+  std::optional<std::string> before_;
+};
 
 class DataTest : public testing::Test {
  protected:

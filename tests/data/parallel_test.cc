@@ -215,6 +215,21 @@ TEST_F(ParallelTest, MistakesInAMixAreNamedWithTheirPlace) {
         "data.parts.crawl: the part keeps none of its 2 pairs");
 }
 
+TEST_F(ParallelTest, EveryMissingCorpusOfAMixIsNamed) {
+  const CorporaIn corpora(path("nowhere"));
+  const Node missing = parse_yaml(
+      "name: parallel\nvocab_size: 120\ncorpus: wmt16_en_de\njoiner: '@@'\nparts:\n  crawl: {corpus: paracrawl}\n  "
+      "news: {corpus: "
+      "news_commentary}\n  own: {source_files: [none.en], target_files: [none.de]}\n",
+      "recipe.yaml");
+  EXPECT_THAT(check_dataset(missing).findings,
+              testing::ElementsAre(HasSubstr("corpus 'wmt16_en_de' is missing: no train.tok"),
+                                   HasSubstr("corpus 'paracrawl' is missing: no part-*.tsv.gz"),
+                                   HasSubstr("corpus 'news_commentary' is missing"),
+                                   HasSubstr("no such file or directory: none.en")));
+  EXPECT_THAT(user_error([&] { open_dataset(missing); }), StartsWith("4 mistakes:\n  [data] corpus 'wmt16_en_de'"));
+}
+
 TEST_F(ParallelTest, TsvGzAndTokenizedTextGiveTheSamePairs) {
   const Dataset plain = open_dataset(data("vocab_size: 120\n"));
   std::istringstream source(read("a.en")), target(read("a.de"));
@@ -413,11 +428,9 @@ TEST_F(ParallelTest, ALineOfAHundredThousandWordsIsAPair) {
 }
 
 TEST_F(ParallelTest, AMissingCorpusSaysWhatIsMissingAndWhatToDo) {
-  const std::string before = getenv("LMX_DATA_DIR") ? getenv("LMX_DATA_DIR") : "";
-  setenv("LMX_DATA_DIR", path("corpora").c_str(), 1);
+  const CorporaIn corpora(path("corpora"));
   write("corpora/wmt16-en-de/train.tok.clean.bpe.32000.en", "x\n");
   const std::string message = error("corpus: wmt16_en_de\nvocab_size: 90\n", "");
-  before.empty() ? unsetenv("LMX_DATA_DIR") : setenv("LMX_DATA_DIR", before.c_str(), 1);
   EXPECT_THAT(
       message,
       AllOf(HasSubstr("no newstest2013.tok.bpe.32000.en, newstest2014.tok.bpe.32000.en, train.tok.clean.bpe.32000.de"),

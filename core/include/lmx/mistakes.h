@@ -9,7 +9,8 @@
 
 namespace lmx {
 
-// A UserError that holds several messages; what() counts them and has a line for each.
+// A UserError that holds several messages. what() counts them and has a line for each; if there is only one, what() is
+// that message.
 class LMX_API SeveralMistakes : public UserError {
  public:
   // `what`: the word for them, such as "unknown keys".
