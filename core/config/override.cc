@@ -268,6 +268,12 @@ class ValueParser {
   size_t made_ = 0;  // values of ranges and choices so far
 };
 
+// UserError: other text than UTF-8. It would be written into the run's config.yaml, which could then not be read.
+void check_utf8(std::string_view text, const Mark& mark) {
+  if (const size_t bad = find_invalid_utf8(text); bad != kValidUtf8)
+    throw UserError(str(at(mark), at_column(text.substr(0, bad)), "not UTF-8 text"));
+}
+
 void mark_all(Node& node, const Mark& mark) {
   node.mark = mark;
   for (Node& item : node.items) mark_all(item, mark);
@@ -302,9 +308,7 @@ Override parse_override(const std::string& text) {
   Override result;
   result.text = text;
   result.mark = {str("override '", text, "'"), 0, 0};
-  // The recipe goes into the run's config.yaml, which nobody could read back.
-  if (const size_t bad = find_invalid_utf8(text); bad != kValidUtf8)
-    throw UserError(str(at(result.mark), at_column(text.substr(0, bad)), "not UTF-8 text"));
+  check_utf8(text, result.mark);
   std::string_view rest = text;
   if (rest.starts_with("++")) {
     result.kind = Override::Kind::force;
@@ -372,3 +376,9 @@ void refuse_sweep(const Override& o) {
 }
 
 }  // namespace lmx::config
+
+lmx::Node lmx::parse_option(std::string_view value, const std::string& option) {
+  const Mark mark{str(option, " '", value, "'"), 0, 0};
+  config::check_utf8(value, mark);
+  return config::parse_value(value, mark);
+}

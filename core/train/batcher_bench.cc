@@ -42,11 +42,12 @@ struct Timed {
   Timed(Context& c, const std::string& batcher, const BatcherBenchOptions& o)
       : ctx(c), name(batcher), vocabulary(o.vocabulary) {
     Recipe recipe;
-    recipe.model = parse_yaml(o.model, "model");
+    recipe.model = o.model;
     recipe.loss = parse_yaml("{name: full_softmax, bias: false, label_smoothing: 0.1}", "loss");
     network = make_network(recipe, o.vocabulary, nullptr);
     if (!network.model->translates())
-      throw UserError(str("[bench] the model ", o.model, " does not translate; sub-batches are of parallel text"));
+      throw UserError(
+          str("[bench] the model ", to_json(o.model), " does not translate; sub-batches are of parallel text"));
     add_parameters(ctx, params, network, 1);
   }
   // The quickest pass of each, taking turns: a machine whose speed drifts is seen alike by all.

@@ -26,6 +26,9 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
       {{"batchers", "--batchers", "tbptt"}, "unknown key batcher.max_tokens"},
       {{"batchers", "--pairs", "100", "--steps", "1"}, "make less than two steps of 8 sub-batches of 1000 tokens"},
       {{"batchers", "--model", "{name: lstm, embedding: 8, cells: 8}"}, "does not translate"},
+      {{"batchers", "--model", "{name: rhn, coupled: no, embedding: 8, cells: 8}"}, "does not translate"},
+      {{"batchers", "--model", "{name: rhn"}, "--model '{name: rhn': column 1: '{' is never closed by '}'"},
+      {{"batchers", "--model", "rhn"}, "--model 'rhn': expected a map"},
   };
   for (const auto& [arguments, message] : cases) {
     std::vector<std::string> words{"bench"};

@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
              "mlstm",
              {"--config", "{embedding: 5, cells: 6, weight_norm: '.*', checkpoint: true, segment: 3}"}},
         Good{"model", "rhn", {"--config", "{embedding: 5, cells: 6, depth: 3, layers: 2, dropout: 0.2}"}},
-        Good{"model", "rhn", {"--config", "{embedding: 5, cells: 6, depth: 1, coupled: false, weight_norm: '.*_s.*'}"}},
+        Good{"model", "rhn", {"--config", "{embedding: 5, cells: 6, depth: 1, coupled: no, weight_norm: '.*_s.*'}"}},
         Good{"model",
              "transformer",
              {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 1, decoder_layers: 2, share: all}"}},
@@ -136,6 +136,21 @@ TEST(PluginsCheck, WhatCannotBeLoadedIsExitCodeTwo) {
   const Outcome field = check({built("batcher", "tbptt"), "--config", "{sequence_lenght: 3}"});
   EXPECT_EQ(field.code, 1);
   EXPECT_THAT(field.out, HasSubstr("did you mean 'sequence_length'?"));
+}
+
+TEST(PluginsCheck, ValuesAreReadAsInAnOverride) {
+  const std::string rhn = built("model", "rhn");
+  const auto error = [&](const std::string& config) {
+    const Outcome o = check({rhn, "--config", config});
+    EXPECT_EQ(o.code, 2) << o.out;
+    return o.err;
+  };
+  EXPECT_EQ(error("cells: 8"), "error: --config 'cells: 8': expected a map, such as '{cells: 8}'\n");
+  EXPECT_EQ(error("{cells: 8"), "error: --config '{cells: 8': column 1: '{' is never closed by '}'\n");
+  EXPECT_EQ(error("{cells: \xff}"), "error: --config '{cells: \xff}': column 9: not UTF-8 text\n");
+  const Outcome value = check({rhn, "--config", "{coupled: maybe}"});
+  EXPECT_EQ(value.code, 1);
+  EXPECT_THAT(value.out, HasSubstr("--config '{coupled: maybe}': model.coupled: expected true or false, got 'maybe'"));
 }
 
 TEST(PluginsCheck, TheGivenFileWinsOverOneOfItsNameOnTheSearchPath) {

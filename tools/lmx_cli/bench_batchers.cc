@@ -14,7 +14,7 @@ namespace {
 
 // Options that end in seconds on one core: they show that everything works, not how fast it is.
 lmx::BatcherBenchOptions quick_options(lmx::BatcherBenchOptions o) {
-  o.model = "{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 32, ffn: 64, heads: 2}";
+  o.model = lmx::parse_yaml("{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 32, ffn: 64, heads: 2}", "");
   o.vocabulary = 500;
   o.pairs = std::min<int64_t>(o.pairs, 2000);
   o.max_tokens = std::min<int64_t>(o.max_tokens, 400);
@@ -28,6 +28,7 @@ lmx::BatcherBenchOptions quick_options(lmx::BatcherBenchOptions o) {
 
 void bench_batchers(const BatchersBench& asked) {
   BatchersBench o = asked;
+  o.options.model = lmx::parse_option(o.model, "--model");
   if (o.quick) o.options = quick_options(o.options);
   for (const std::string& name : o.batchers) {
     lmx::Context ctx;
@@ -60,8 +61,8 @@ void add_batchers_options(CLI::App& command, BatchersBench& o) {
       ->delimiter(',')
       ->type_name("NAMES")
       ->capture_default_str();
-  command.add_option("--model", o.options.model, "of batchers: as a recipe's model:")
-      ->type_name("YAML")
+  command.add_option("--model", o.model, "of batchers: the model's values, written as in an override")
+      ->type_name("VALUES")
       ->capture_default_str();
   command.add_flag("--quick", o.quick, "of batchers: a tiny model and few pairs; ends in seconds");
   number("--max-tokens", o.options.max_tokens, "of batchers: target tokens of a sub-batch");

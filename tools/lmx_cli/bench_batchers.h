@@ -11,6 +11,7 @@ namespace lmx_cli {
 
 struct BatchersBench {
   lmx::BatcherBenchOptions options;
+  std::string model = "{name: transformer, encoder_layers: 3, decoder_layers: 3, d: 256, ffn: 1024, heads: 4}";
   std::vector<std::string> batchers{"token_budget", "same_shape", "time_balanced"};
   bool quick = false;  // a tiny model and few pairs instead of what `options` says
 };

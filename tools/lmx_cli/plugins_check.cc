@@ -81,8 +81,10 @@ namespace {
 
 constexpr const char* kAllRan = "behind the last check";
 
+constexpr const char* kConfig = "--config";
+
 struct CheckOptions {
-  std::string file, config;
+  std::string file, config = "{}";
   bool child = false, approximate = false;
   int timeout = 120;
 };
@@ -102,10 +104,9 @@ int check_in_child(const CheckOptions& o) {
   const lmx::PluginInfo& plugin = plugin_of_file(o.file);
   // A strategy's ranks are the plugin `virtual`. No other folder is searched, so FILE wins over a plugin of its name.
   if (plugin.kind == "sync") lmx::Registry::instance().add_directory(own_plugins("comm"));
-  check::Subject subject{plugin, lmx::parse_yaml(o.config, "--config"), o.approximate};
-  if (subject.config.kind == lmx::Node::Kind::null) subject.config = lmx::Node::map({"--config", 1, 1});
+  check::Subject subject{plugin, lmx::parse_option(o.config, kConfig), o.approximate};
   if (subject.config.kind != lmx::Node::Kind::map)
-    throw lmx::UserError("--config: expected a map, such as '{cells: 8}'");
+    throw lmx::UserError(lmx::str(kConfig, " '", o.config, "': expected a map, such as '{cells: 8}'"));
   subject.config.set("name", lmx::Node::string(plugin.name));
   std::cout << plugin.kind << " " << plugin.name << " " << plugin.version << ", " << plugin.path << "\nsha256 "
             << plugin.hash << ", build " << plugin.descriptor->build_id << std::endl;
@@ -144,7 +145,7 @@ bool forward(int fd, int seconds, std::string& running) {
 }
 
 pid_t start_child(const CheckOptions& o, int out) {
-  std::vector<std::string> words{"lmx", "plugins", "check", o.file, "--child", "--config", o.config};
+  std::vector<std::string> words{"lmx", "plugins", "check", o.file, "--child", kConfig, o.config};
   if (o.approximate) words.emplace_back("--approximate");
   std::vector<char*> argv;
   for (std::string& w : words) argv.push_back(w.data());
@@ -201,7 +202,7 @@ void add_plugins_check(CLI::App& group) {
                           {"lmx plugins check my_sync.so --approximate", "a strategy that rounds what it sums"}});
   const auto o = std::make_shared<CheckOptions>();
   command->add_option("FILE", o->file, "the library, plugin.toml beside it")->required()->type_name("");
-  command->add_option("--config", o->config, "values of its fields, as a recipe has them")->type_name("YAML");
+  command->add_option(kConfig, o->config, "values of its fields, written as in an override")->type_name("VALUES");
   command->add_flag("--approximate", o->approximate,
                     "a sync plugin may differ from the sum in a step; the mean of many steps must still be near it");
   command->add_option("--timeout", o->timeout, "seconds without a line after which a check counts as hanging")

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "lmx/config.h"
 #include "lmx/context.h"
 #include "lmx/data.h"
 
@@ -15,7 +16,7 @@ namespace lmx {
 LMX_API PairArray news_pairs(int64_t n, int64_t vocabulary, uint64_t seed);
 
 struct BatcherBenchOptions {
-  std::string model = "{name: transformer, encoder_layers: 3, decoder_layers: 3, d: 256, ffn: 1024, heads: 4}";
+  Node model;  // as a recipe's `model`
   int64_t vocabulary = 8000, pairs = 20000;
   int64_t ranks = 8;          // one sub-batch each a step
   int64_t steps = 6;          // timed, from the first epoch

@@ -61,6 +61,9 @@ class LMX_API Node {
 // documents).
 LMX_API Node parse_yaml(std::string_view text, const std::string& file);
 LMX_API Node parse_yaml_file(const std::string& path);
+// Reads the value of a command-line option as the value of an override is read: {cells: 8, feedback: no}, [1, 2].
+// `option` ("--config") begins each message about it.
+LMX_API Node parse_option(std::string_view value, const std::string& option);
 // YAML that parse_yaml reads back to the same values; a string keeps its quotes only where it would read as another
 // type.
 LMX_API std::string to_yaml(const Node& node);
