@@ -140,7 +140,7 @@ void apply_override(Node& root, const Override& o, const ApplyRules& rules) {
                     (there->kind == Node::Kind::list && o.value->kind == Node::Kind::list);
   if (o.kind == Override::Kind::add && !free)
     throw UserError(str(at(o.mark), "'", o.key, "' is there already (", to_string(there->mark), "); write ", o.body(),
-                        " without +"));
+                        " without +, or ++", o.body(), ", which adds or overrides"));
   if (merges && !adds) check_keys(*there, *o.value, o, o.key, rules);
   if (merges) {
     merge(*there, *o.value, o.key);

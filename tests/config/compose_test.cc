@@ -288,7 +288,9 @@ TEST_F(Compose, MistakesInOverrides) {
        "override '+++seed=1': column 3: '+' begins no key; expected key=value, +key=value, ++key=value or ~key"},
       {"~~seed", "override '~~seed': column 2: '~' begins no key; expected key=value, +key=value, ++key=value or ~key"},
       {"seed.x=1", "override 'seed.x=1': no key 'seed.x'; seed is '7' (recipes/x.yaml:4:7)"},
-      {"+seed=1", "override '+seed=1': 'seed' is there already (recipes/x.yaml:4:7); write seed=1 without +"},
+      {"+seed=1",
+       "override '+seed=1': 'seed' is there already (recipes/x.yaml:4:7); write seed=1 without +, or ++seed=1, which "
+       "adds or overrides"},
       {"~sed", "override '~sed': no key 'sed' (did you mean 'seed'?); keys of the recipe: model, seed"},
       {"~seed=8", "override '~seed=8': 'seed' is 7, not 8"},
   };
