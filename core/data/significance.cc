@@ -27,7 +27,8 @@ void require_pair(const SentenceStatistics& a, const SentenceStatistics& b) {
             b.sentences(), " sentences");
 }
 
-// The scores of each system on the same resamples, [system][resample].
+// The scores of each system on the same resamples, [system][resample]. The resamples depend on the seed and the number
+// of sentences alone, so a system's scores are the same whether it is resampled alone or beside others.
 std::vector<std::vector<double>> resampled_scores(const CorpusMetric& metric,
                                                   const std::vector<const SentenceStatistics*>& systems,
                                                   int64_t resamples, uint64_t seed) {
@@ -53,7 +54,8 @@ ScoreInterval interval_of(std::vector<double> scores) {
   return {sum / static_cast<double>(scores.size()), 0.5 * (scores[high] - scores[low])};
 }
 
-// The share of statistics above the observed difference. One more on both sides keeps the test from claiming a probability of 0.
+// The share of statistics above the observed difference. One more on both sides keeps the test from claiming a
+// probability of 0.
 double p_value(const std::vector<double>& statistics, double difference) {
   const auto above = std::count_if(statistics.begin(), statistics.end(), [&](double s) { return s > difference; });
   return static_cast<double>(above + 1) / static_cast<double>(statistics.size() + 1);
@@ -88,6 +90,7 @@ PairedScore paired_bootstrap(const CorpusMetric& metric, const SentenceStatistic
   const auto scores = resampled_scores(metric, {&baseline, &system}, resamples, seed);
   PairedScore result;
   result.score = metric.score(system.sums());
+  result.baseline_interval = interval_of(scores[0]);
   result.interval = interval_of(scores[1]);
   // Differences of resamples vary around the observed one; under the hypothesis of equal systems they vary around 0.
   std::vector<double> differences;

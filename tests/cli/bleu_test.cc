@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "run_fixture.h"
 
@@ -52,6 +53,15 @@ TEST_F(BleuCommand, ComparesTwoSystems) {
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("BLEU|nrefs:1|bs:100|seed:12345|case:mixed"), HasSubstr("\nbaseline BLEU|"),
                            HasSubstr("(\xce\xbc = "), HasSubstr("BLEU difference = +"), HasSubstr("better at the 5 %")));
+  // The interval of each system is that of the system alone.
+  const auto interval_in = [](const std::string& out) {
+    std::smatch found;
+    std::regex_search(out, found, std::regex("\\(\xce\xbc = [^)]*\\)"));
+    return found.str();
+  };
+  EXPECT_EQ(interval_in(o.out), interval_in(bleu({"--confidence", "100"}).out));
+  EXPECT_EQ(interval_in(o.out.substr(o.out.find("\nbaseline"))),
+            interval_in(run_lmx({"bleu", path("ref"), "--hypothesis", path("base"), "--confidence", "100"}).out));
   o = with({"--metric", "ter", "--test", "randomization"});
   EXPECT_THAT(o.out, AllOf(HasSubstr("TER|nrefs:1|ar:100|seed:12345|case:lc|tok:tercom"), HasSubstr("TER difference = -"),
                            HasSubstr("100 trials"), Not(HasSubstr("\xce\xbc"))));

@@ -82,10 +82,11 @@ void compare_test(const Json& expected, const Systems& systems, const Systems& r
   const std::string test = str(expected["test"].get<std::string>(), ":", samples, "|seed:", kScoreSeed);
   EXPECT_EQ(metric_signature(*metric, references.size(), test),
             expected["signature"].get<std::string>() + "|version:lmx-" + kVersion);
+  ScoreInterval alone;
   if (bootstrap) {
-    const ScoreInterval interval = bootstrap_interval(*metric, baseline, samples);
-    EXPECT_NEAR(interval.mean, expected["results"][0]["mean"].get<double>(), 1e-4);
-    EXPECT_NEAR(interval.half_width, expected["results"][0]["ci"].get<double>(), 1e-4);
+    alone = bootstrap_interval(*metric, baseline, samples);
+    EXPECT_NEAR(alone.mean, expected["results"][0]["mean"].get<double>(), 1e-4);
+    EXPECT_NEAR(alone.half_width, expected["results"][0]["ci"].get<double>(), 1e-4);
   }
   for (size_t i = 1; i < systems.size(); ++i) {
     const Json& result = expected["results"][i];
@@ -96,6 +97,9 @@ void compare_test(const Json& expected, const Systems& systems, const Systems& r
     EXPECT_NEAR(paired.p_value, result["p"].get<double>(), 1e-12);
     if (!bootstrap) continue;
     EXPECT_NEAR(paired.interval.half_width, result["ci"].get<double>(), 1e-4);
+    EXPECT_EQ(paired.baseline_interval.mean, alone.mean);
+    EXPECT_EQ(paired.baseline_interval.half_width, alone.half_width);
+    EXPECT_EQ(paired.interval.mean, bootstrap_interval(*metric, system, samples).mean);
   }
 }
 

@@ -88,34 +88,37 @@ class Scored {
 
   void print(const lmx::Lines& hypothesis) const {
     if (name_ == "multi-bleu" && o_.confidence == 0) return print_multi_bleu(hypothesis);
-    print_line("", metric_->statistics(hypothesis, references_));
+    const lmx::SentenceStatistics all = metric_->statistics(hypothesis, references_);
+    print_line("", all, interval_of(all));
   }
 
   // The results of print(), print_sentences() and print_compared() as JSON.
   Json json(const lmx::Lines& hypothesis, const lmx::Lines& baseline) const {
     const lmx::SentenceStatistics ours = metric_->statistics(hypothesis, references_);
-    Json all = json_of(ours);
+    const auto theirs = baseline.empty() ? lmx::SentenceStatistics{} : metric_->statistics(baseline, references_);
+    const std::optional<lmx::PairedScore> paired =
+        baseline.empty() ? std::nullopt : std::optional(test_against(theirs, ours));
+    Json all = json_of(ours, paired ? paired_interval(paired->interval, ours) : interval_of(ours));
     if (metric_->name() == "BLEU") put_parts(all, lmx::bleu(hypothesis, references_, o_.bleu_of(name_)));
     if (o_.sentences) {
       all["sentences"] = Json::array();
       for (size_t i = 0; i < ours.sentences(); ++i) all["sentences"].push_back(json_number(metric_->score(ours.of(i))));
     }
-    if (baseline.empty()) return all;
-    const lmx::SentenceStatistics theirs = metric_->statistics(baseline, references_);
-    all["baseline"] = json_of(theirs);
-    all["p_value"] = json_number(test_against(theirs, ours).p_value);
+    if (!paired) return all;
+    all["baseline"] = json_of(theirs, paired_interval(paired->baseline_interval, theirs));
+    all["p_value"] = json_number(paired->p_value);
     return all;
   }
 
   void print_compared(const lmx::Lines& hypothesis, const lmx::Lines& baseline) const {
     const lmx::SentenceStatistics ours = metric_->statistics(hypothesis, references_);
     const lmx::SentenceStatistics theirs = metric_->statistics(baseline, references_);
-    print_line("", ours);
-    print_line("baseline ", theirs);
     const lmx::PairedScore paired = test_against(theirs, ours);
+    print_line("", ours, paired_interval(paired.interval, ours));
+    print_line("baseline ", theirs, paired_interval(paired.baseline_interval, theirs));
     const double difference = paired.score - metric_->score(theirs.sums());
-    std::printf("%s difference = %+.2f (p = %.4f, %s, %lld %s): %s\n", metric_->name().c_str(), difference, paired.p_value,
-                o_.bootstrap() ? "paired bootstrap" : "approximate randomisation",
+    std::printf("%s difference = %+.2f (p = %.4f, %s, %lld %s): %s\n", metric_->name().c_str(), difference,
+                paired.p_value, o_.bootstrap() ? "paired bootstrap" : "approximate randomisation",
                 static_cast<long long>(o_.test_samples()), o_.bootstrap() ? "resamples" : "trials",
                 judgement(difference, paired.p_value));
   }
@@ -133,25 +136,30 @@ class Scored {
                           : lmx::paired_randomization(*metric_, baseline, ours, o_.test_samples());
   }
 
-  // The paired bootstrap shows the intervals of the resamples that it draws.
   std::optional<lmx::ScoreInterval> interval_of(const lmx::SentenceStatistics& all) const {
-    const bool paired = !o_.baseline.empty() && o_.bootstrap();
-    const int64_t resamples = paired ? o_.test_samples() : o_.confidence;
-    if (resamples == 0) return std::nullopt;
-    return lmx::bootstrap_interval(*metric_, all, resamples);
+    if (o_.confidence == 0) return std::nullopt;
+    return lmx::bootstrap_interval(*metric_, all, o_.confidence);
   }
 
-  Json json_of(const lmx::SentenceStatistics& all) const {
+  // The interval of a system that was compared. The paired bootstrap has drawn the resamples of both systems'
+  // intervals.
+  std::optional<lmx::ScoreInterval> paired_interval(const lmx::ScoreInterval& drawn,
+                                                    const lmx::SentenceStatistics& all) const {
+    return o_.bootstrap() ? std::optional(drawn) : interval_of(all);
+  }
+
+  Json json_of(const lmx::SentenceStatistics& all, const std::optional<lmx::ScoreInterval>& interval) const {
     Json json{{"metric", name_},
               {"score", json_number(metric_->score(all.sums()))},
               {"signature", lmx::metric_signature(*metric_, references_.size(), test_fields(o_))}};
-    if (const auto interval = interval_of(all)) json["interval"] = to_json(*interval);
+    if (interval) json["interval"] = to_json(*interval);
     return json;
   }
 
-  void print_line(const char* label, const lmx::SentenceStatistics& all) const {
+  void print_line(const char* label, const lmx::SentenceStatistics& all,
+                  const std::optional<lmx::ScoreInterval>& interval) const {
     const std::vector<double> sums = all.sums();
-    const std::string score = with_interval(metric_->score(sums), interval_of(all)), details = metric_->details(sums);
+    const std::string score = with_interval(metric_->score(sums), interval), details = metric_->details(sums);
     if (o_.score_only) {
       std::printf("%s\n", score.c_str());
       return;
