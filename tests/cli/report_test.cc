@@ -233,7 +233,8 @@ TEST_F(Report, Mistakes) {
   std::filesystem::create_directory(path("empty"));
   o = report("empty");
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("holds no run"));
+  EXPECT_THAT(o.err,
+              HasSubstr("/empty holds no run, and no folder below it does; a run is a folder with metrics.jsonl"));
   ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
   write("a/provenance.json", "{");
   o = report("a");

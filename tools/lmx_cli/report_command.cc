@@ -77,9 +77,11 @@ std::vector<Report> runs_of_folder(const std::string& directory) {
     }
   }
   if (!runs.empty()) return runs;
-  throw lmx::UserError(
-      str("[report] ", directory,
-          found.empty() ? " holds no run, and no folder below it does" : " holds no run that can be read"));
+  throw lmx::UserError(str(
+      "[report] ", directory,
+      found.empty() ? " holds no run, and no folder below it does; a run is a folder with metrics.jsonl, as `lmx run` "
+                      "writes it below runs/"
+                    : " holds no run that can be read"));
 }
 
 std::vector<Report> read_all(const Options& o) {
