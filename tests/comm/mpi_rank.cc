@@ -112,6 +112,14 @@ void one_lags(Communicator& comm, int who) {
   comm.barrier();
 }
 
+// One rank computes for a second. It sleeps a hundred times for a short time, because a sleep ends while a process is
+// stopped.
+void one_computes(Communicator& comm, int who) {
+  ready(comm);
+  for (int i = 0; comm.rank() == who && i < 100; ++i) nap(10);
+  comm.barrier();
+}
+
 // Of a server's workers that go at their own pace, one does not come back from its second step: the others go on until
 // all are to meet.
 void one_worker_sleeps(Communicator& comm, int who) {
@@ -196,6 +204,7 @@ const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
     {"all_throw", all_throw},
     {"throw_apart", throw_apart},
     {"one_lags", one_lags},
+    {"one_computes", one_computes},
     {"one_worker_sleeps", one_worker_sleeps},
     {"slow_gather", slow_gather},
     {"one_differs", one_differs},

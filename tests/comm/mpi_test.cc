@@ -136,6 +136,21 @@ TEST_F(Mpi, AStoppedRankIsNamed) {
   }
 }
 
+// As a terminal's Ctrl-Z and `fg` do, and a batch system that suspends a job: for longer than every limit on waiting.
+TEST_F(Mpi, AJobThatWasStoppedAsAWholeGoesOn) {
+  Job job(started("one_computes", 2, "heartbeat_s: 0.1, timeout_s: 1, lag_s: 2", 1));
+  ASSERT_TRUE(job.wait_for_ranks(2)) << job.err();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // rank 0 waits
+  const auto send = [&](int signal) {
+    for (const auto& [rank, pid] : job.ranks()) kill(pid, signal);
+  };
+  send(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(2200));
+  send(SIGCONT);
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_EQ(job.err(), "");
+}
+
 TEST_F(Mpi, AStoppedRankOfTwo) {
   Job job(started("loop", 2, "heartbeat_s: 0.1, timeout_s: 2"));
   ASSERT_TRUE(job.wait_for_ranks(2)) << job.err();

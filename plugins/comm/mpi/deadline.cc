@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "lmx/last_words.h"
 #include "lmx/log.h"
+#include "running_time.h"
 
 namespace lmx_mpi {
 
@@ -13,7 +15,11 @@ Deadline::Deadline(double seconds, const std::string& message) {
   if (seconds <= 0) return;
   thread_ = std::thread([this, seconds, message] {
     std::unique_lock lock(mutex_);
-    if (met_changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return met_; })) return;
+    constexpr double kLookS = 0.1;
+    for (RunningTime waited(5 * kLookS); waited.seconds() < seconds; waited.advance()) {
+      const std::chrono::duration<double> next(std::min(kLookS, seconds - waited.seconds()));
+      if (met_changed_.wait_for(lock, next, [this] { return met_; })) return;
+    }
     lmx::log(lmx::LogLevel::error, "[mpi] " + message + "; the run ends");
     lmx::say_last_words("[mpi] " + message);
     _exit(1);  // the rank's own thread waits inside MPI, and cannot be asked

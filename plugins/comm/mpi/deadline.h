@@ -8,7 +8,8 @@
 
 namespace lmx_mpi {
 
-// Ends the process with exit code 1 and `message`, where it still exists after `seconds`; 0: never.
+// Ends the process with exit code 1 and `message` if it still exists after `seconds`; 0: never. Time in which the
+// process was stopped does not count.
 class Deadline {
  public:
   Deadline(double seconds, const std::string& message);

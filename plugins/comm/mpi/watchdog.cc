@@ -61,7 +61,7 @@ Watchdog::Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings
       peers_(seats.size()),
       moved_(Clock::now()),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      last_tick_(Clock::now()) {
+      time_(5 * poll_s_) {
   MPI_Comm_rank(comm_, &rank_);
   if (settings_.warned_silence_s > 0) {
     struct sigaction action {};
@@ -178,11 +178,14 @@ void Watchdog::pause() {
     if (events[i].revents) whose[i]->ended = true;
 }
 
+// Neither the silence of others nor this rank's own wait includes the time in which the process was stopped.
 void Watchdog::advance_clock() {
-  const auto now = Clock::now();
-  gap_ = seconds_between(last_tick_, now);
-  clock_ += std::min(gap_, 5 * poll_s_);
-  last_tick_ = now;
+  time_.advance();
+  clock_ = time_.seconds();
+  if (time_.stopped_s() == 0) return;
+  const auto stopped = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(time_.stopped_s()));
+  const std::lock_guard lock(mutex_);
+  moved_ = std::min(time_.last(), moved_ + stopped);
 }
 
 // A rank that was itself stopped has seen the SIGCONT that woke it.
@@ -191,7 +194,7 @@ void Watchdog::watch_launcher() {
   const int warnings = g_warnings;
   if (warnings == warnings_) return;
   warnings_ = warnings;
-  if (gap_ > settings_.warned_silence_s) return;
+  if (time_.gap_s() > settings_.warned_silence_s) return;
   alarm_since_ = clock_;
   hurry_ = true;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "judge.h"
+#include "running_time.h"
 #include "seats.h"
 
 namespace lmx_mpi {
@@ -71,7 +72,7 @@ class Watchdog {
   std::vector<std::unique_ptr<Line>> lines_;  // null for the rank itself
   std::vector<Peer> peers_;
 
-  std::mutex mutex_;  // of own_ and moved_, which the rank's thread writes
+  std::mutex mutex_;  // of own_ and moved_, which the rank's thread writes too
   Beat own_;
   Clock::time_point moved_;  // when the rank last began to wait or to compute, or something came or left
   std::atomic<int> failed_rank_{-1};
@@ -79,11 +80,9 @@ class Watchdog {
   std::atomic<bool> stop_{false}, hurry_{false};
   int wake_ = -1;  // eventfd
 
-  // Time in which this process ran: one that was stopped does not find all others silent when it goes on.
-  double clock_ = 0, gap_ = 0, next_beat_ = 0, failed_since_ = -1, first_failure_ = -1, verdict_since_ = 0,
-         alarm_since_ = -1;
+  RunningTime time_;
+  double clock_ = 0, next_beat_ = 0, failed_since_ = -1, first_failure_ = -1, verdict_since_ = 0, alarm_since_ = -1;
   int warnings_ = 0;
-  Clock::time_point last_tick_;
   Verdict verdict_;
   std::thread thread_;
 };

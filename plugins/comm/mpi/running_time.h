@@ -1,0 +1,32 @@
+// A clock for limits on waiting. It leaves out the time in which the process was stopped (SIGSTOP): a rank that was
+// stopped together with the others must not take them for lost when the job continues.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+namespace lmx_mpi {
+
+class RunningTime {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // `longest_s`: of a gap between two calls of advance(), more than this is time in which the process was stopped.
+  explicit RunningTime(double longest_s) : longest_s_(longest_s), last_(Clock::now()) {}
+  void advance() {
+    const auto now = Clock::now();
+    gap_s_ = std::chrono::duration<double>(now - last_).count();
+    seconds_ += std::min(gap_s_, longest_s_);
+    last_ = now;
+  }
+  double seconds() const { return seconds_; }  // without those in which the process was stopped
+  // Of the last advance(): when it was, the seconds since the one before, and those of them that do not count.
+  Clock::time_point last() const { return last_; }
+  double gap_s() const { return gap_s_; }
+  double stopped_s() const { return std::max(0.0, gap_s_ - longest_s_); }
+
+ private:
+  double longest_s_, seconds_ = 0, gap_s_ = 0;
+  Clock::time_point last_;
+};
+
+}  // namespace lmx_mpi
