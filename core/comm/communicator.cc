@@ -71,36 +71,32 @@ Tensor sum_in_order(const std::vector<Tensor>& parts, Tensor sum) {
 
 Tensor Communicator::all_gather(const Tensor& own, const std::string& group) {
   LMX_CHECK(own.defined() && own.rank() > 0, "all_gather of ", describe(own));
-  if (size() == 1) return all_gather(own, std::vector<int64_t>{own.dim(0)}, group);
+  if (size() == 1) return all_gather(own, RankRows::same(1, own.dim(0)), group);
   const int64_t mine = own.dim(0);
   const Tensor count = Tensor::from<int64_t>(allocator_, {1}, std::span(&mine, 1), MemClass::communication);
-  const Tensor counts = all_gather(count, std::vector<int64_t>(static_cast<size_t>(size()), 1), group);
+  const Tensor counts = all_gather(count, RankRows::same(size(), 1), group);
   return all_gather(own, counts.values<int64_t>(), group);
 }
 
-Tensor Communicator::all_gather(const Tensor& own, std::span<const int64_t> rows, const std::string& group) {
-  LMX_CHECK(rows.size() == static_cast<size_t>(size()), rows.size(), " sizes for ", size(), " ranks");
-  LMX_CHECK(own.dim(0) == rows[static_cast<size_t>(rank())], "rank ", rank(), " gathers ", describe(own),
-            ", announced ", rows[static_cast<size_t>(rank())], " rows");
+Tensor Communicator::all_gather(const Tensor& own, const RankRows& rows, const std::string& group) {
+  LMX_CHECK(rows.ranks() == size(), rows.ranks(), " sizes for ", size(), " ranks");
+  LMX_CHECK(own.dim(0) == rows[rank()], "rank ", rank(), " gathers ", describe(own), ", announced ", rows[rank()],
+            " rows");
   Entry entry(ledger_, step_, group, "all_gather");
   Tensor all = size() == 1 ? own : do_all_gather(own, rows);
   entry.done(own.bytes() * (size() - 1), all.bytes() - own.bytes());
   return all;
 }
 
-std::vector<Tensor> Communicator::all_to_all(std::vector<Tensor> parts, std::span<const int64_t> rows,
+std::vector<Tensor> Communicator::all_to_all(const Tensor& own, const RankRows& to, const RankRows& from,
                                              const std::string& group) {
-  LMX_CHECK(parts.size() == static_cast<size_t>(size()) && rows.size() == parts.size(), parts.size(), " parts and ",
-            rows.size(), " sizes for ", size(), " ranks");
+  LMX_CHECK(to.ranks() == size() && from.ranks() == size(), to.ranks(), " and ", from.ranks(), " sizes for ", size(),
+            " ranks");
+  LMX_CHECK(own.dim(0) == to.total(), "rank ", rank(), " sends ", to.total(), " rows of ", describe(own));
   Entry entry(ledger_, step_, group, "all_to_all");
-  int64_t sent = 0, received = 0;
-  for (int r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    sent += parts[static_cast<size_t>(r)].bytes();
-    received += rows[static_cast<size_t>(r)] * row_bytes(parts[static_cast<size_t>(r)]);
-  }
-  std::vector<Tensor> got = size() == 1 ? std::move(parts) : do_all_to_all(parts, rows);
-  entry.done(sent, received);
+  const int64_t bytes = row_bytes(own);
+  std::vector<Tensor> got = size() == 1 ? std::vector<Tensor>{own} : do_all_to_all(own, to, from);
+  entry.done(bytes * (to.total() - to[rank()]), bytes * (from.total() - from[rank()]));
   return got;
 }
 
@@ -139,7 +135,7 @@ int Communicator::receive(Tensor& t, int from, int tag, const std::string& group
 Tensor Communicator::all_reduce(const Tensor& t, const std::string& group) {
   LMX_CHECK(t.dtype() == DType::f32 || t.dtype() == DType::f64, "all_reduce of ", describe(t), ": f32 or f64");
   const Tensor flat = t.reshape({-1});
-  if (size() == 1) return all_gather(flat, std::vector<int64_t>{flat.numel()}, group).reshape(t.shape());
+  if (size() == 1) return all_gather(flat, RankRows::same(1, flat.numel()), group).reshape(t.shape());
   const int64_t n = flat.numel();
   {
     Entry entry(ledger_, step_, group, "all_reduce");
@@ -151,32 +147,26 @@ Tensor Communicator::all_reduce(const Tensor& t, const std::string& group) {
       return sum.reshape(t.shape());
     }
   }
-  std::vector<Tensor> parts;
-  std::vector<int64_t> chunks;
-  for (int r = 0; r < size(); ++r) {
-    parts.push_back(flat.slice(chunk_begin(n, r, size()), chunk_begin(n, r + 1, size())));
-    chunks.push_back(parts.back().numel());
+  const RankRows chunks = RankRows::divided(size(), n);
+  Tensor sum = Tensor::empty(allocator_, {chunks[rank()]}, t.dtype(), MemClass::communication);
+  {
+    const std::vector<Tensor> parts = all_to_all(flat, chunks, RankRows::same(size(), chunks[rank()]), group);
+    sum = t.dtype() == DType::f64 ? sum_in_order<double>(parts, sum) : sum_in_order<float>(parts, sum);
   }
-  const int64_t mine = chunks[static_cast<size_t>(rank())];
-  const std::vector<int64_t> same(static_cast<size_t>(size()), mine);
-  parts = all_to_all(std::move(parts), same, group);
-  Tensor sum = Tensor::empty(allocator_, {mine}, t.dtype(), MemClass::communication);
-  sum = t.dtype() == DType::f64 ? sum_in_order<double>(parts, sum) : sum_in_order<float>(parts, sum);
-  parts.clear();
   return all_gather(sum, chunks, group).reshape(t.shape());
 }
 
 std::vector<double> Communicator::gather_numbers(std::span<const double> own, const std::string& group) {
   const auto n = static_cast<int64_t>(own.size());
   const Tensor mine = Tensor::from<double>(allocator_, {n}, own, MemClass::communication);
-  const Tensor all = all_gather(mine, std::vector<int64_t>(static_cast<size_t>(size()), n), group);
+  const Tensor all = all_gather(mine, RankRows::same(size(), n), group);
   return {all.values<double>().begin(), all.values<double>().end()};
 }
 
 std::vector<std::string> Communicator::gather_texts(const std::string& own, const std::string& group) {
   const auto length = static_cast<int64_t>(own.size());
   const Tensor size_of_own = Tensor::from<int64_t>(allocator_, {1}, std::span(&length, 1), MemClass::communication);
-  const Tensor lengths = all_gather(size_of_own, std::vector<int64_t>(static_cast<size_t>(size()), 1), group);
+  const Tensor lengths = all_gather(size_of_own, RankRows::same(size(), 1), group);
   const std::span bytes(reinterpret_cast<const uint8_t*>(own.data()), own.size());
   const Tensor text = Tensor::from<uint8_t>(allocator_, {length}, bytes, MemClass::communication);
   const Tensor all = all_gather(text, lengths.values<int64_t>(), group);

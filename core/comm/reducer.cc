@@ -21,12 +21,13 @@ namespace {
 // A block on its way through the ranks.
 struct Way {
   const std::string* name = nullptr;
-  int64_t width = 1;
+  int64_t rows = 0, width = 1;           // of a block that has all its rows
   Tensor own = {};                       // (rows, width)
   std::vector<int64_t> own_places = {};  // of the rows in the order in which they travel; empty: as they are
-  std::vector<Part> own_parts = {};      // in that order, by the rank that they go to
-  comm::Residuals::Rows residual = {};   // with feedback, in that order
-  std::vector<Part> sum_parts = {};      // of the sum, by the rank that makes it
+  int ranks = 1;
+  std::vector<Part> own_parts = {};     // in that order, by the rank that they go to; empty: as part_of() cuts
+  comm::Residuals::Rows residual = {};  // with feedback, in that order
+  std::vector<Part> sum_parts = {};     // of the sum, by the rank that makes it; empty: as part_of() cuts
   bool feedback = false;
   bool table = false;
   std::vector<int32_t> sum_index = {};   // of a table: of each row that this rank sums
@@ -36,8 +37,15 @@ struct Way {
   const float* own_row(int64_t i) const {
     return own.data<float>() + (own_places.empty() ? i : own_places[static_cast<size_t>(i)]) * width;
   }
+  Part own_part(size_t rank) const { return part(own_parts, rank); }
+  Part sum_part(size_t rank) const { return part(sum_parts, rank); }
   int64_t rows_from(size_t rank, const Part& mine) const {
     return places.empty() ? mine.rows : static_cast<int64_t>(places[rank].size());
+  }
+
+ private:
+  Part part(const std::vector<Part>& parts, size_t rank) const {
+    return parts.empty() ? comm::part_of(rows, width, static_cast<int>(rank), ranks) : parts[rank];
   }
 };
 
@@ -90,7 +98,7 @@ struct Reducer::Impl {
   Way table_way(Context& ctx, const std::string& name, const RowSparse& own, const std::vector<int32_t>& index,
                 const GatheredIndices* gathered);
   Tensor exchange(Context& ctx, std::span<Way> ways);
-  std::vector<Tensor> encode(Context& ctx, std::span<Way> ways);
+  Tensor encode(Context& ctx, std::span<Way> ways, std::vector<int64_t>& sizes);
   void encode_part(Context& ctx, const Way& w, const Part& part, std::byte* to);
   void encode_block(const Way& w, const float* values, int64_t rows, int64_t columns, std::byte* to, float* lost);
   Tensor encode_sums(Context& ctx, std::span<Way> ways, std::span<const Tensor> received);
@@ -113,8 +121,8 @@ Way Reducer::Impl::dense_way(Context& ctx, const std::string& name, const Tensor
   const int64_t rows = w.width ? own.numel() / w.width : 0;
   w.own = own.reshape({rows, w.width});
   if (w.feedback) w.residual = residuals.exchange(ctx, Side::push, name, rows, w.width);
-  for (int r = 0; r < ctx.comm->size(); ++r) w.own_parts.push_back(comm::part_of(rows, w.width, r, ctx.comm->size()));
-  w.sum_parts = w.own_parts;
+  w.rows = rows;
+  w.ranks = ctx.comm->size();
   return w;
 }
 
@@ -129,7 +137,7 @@ Way Reducer::Impl::table_way(Context& ctx, const std::string& name, const RowSpa
   w.own_places = mine.places;
   w.own_parts = mine.parts;
   w.sum_parts = all.parts;
-  const Part& summed = w.sum_parts[static_cast<size_t>(ctx.comm->rank())];
+  const Part summed = w.sum_part(static_cast<size_t>(ctx.comm->rank()));
   w.sum_places = all.places;
   for (int64_t i = summed.row; i < summed.row + summed.rows; ++i)
     w.sum_index.push_back(index[static_cast<size_t>(w.sum_places[static_cast<size_t>(i)])]);
@@ -175,17 +183,19 @@ void Reducer::Impl::encode_block(const Way& w, const float* values, int64_t rows
   comm::account(*codec, values, rows, columns, to, health[*w.name], lost);
 }
 
-// A message for each rank, of the parts of every block that it sums.
-std::vector<Tensor> Reducer::Impl::encode(Context& ctx, std::span<Way> ways) {
-  std::vector<Tensor> messages;
-  for (size_t r = 0; r < static_cast<size_t>(ctx.comm->size()); ++r) {
-    int64_t total = 0;
-    for (const Way& w : ways) total += bytes(w.own_parts[r]);
-    messages.push_back(ctx.empty({total}, DType::u8, MemClass::communication));
-    auto* to = static_cast<std::byte*>(messages.back().raw());
+// The messages for all ranks, one after the other: the parts of every block that the rank sums. `sizes`: of the
+// messages.
+Tensor Reducer::Impl::encode(Context& ctx, std::span<Way> ways, std::vector<int64_t>& sizes) {
+  sizes.assign(static_cast<size_t>(ctx.comm->size()), 0);
+  for (size_t r = 0; r < sizes.size(); ++r)
+    for (const Way& w : ways) sizes[r] += bytes(w.own_part(r));
+  Tensor messages =
+      ctx.empty({std::accumulate(sizes.begin(), sizes.end(), int64_t{0})}, DType::u8, MemClass::communication);
+  auto* to = static_cast<std::byte*>(messages.raw());
+  for (size_t r = 0; r < sizes.size(); ++r) {
     for (const Way& w : ways) {
-      encode_part(ctx, w, w.own_parts[r], to);
-      to += bytes(w.own_parts[r]);
+      encode_part(ctx, w, w.own_part(r), to);
+      to += bytes(w.own_part(r));
     }
   }
   return messages;
@@ -216,12 +226,12 @@ void Reducer::Impl::encode_sum(Context& ctx, const Way& w, Tensor sum, std::byte
 Tensor Reducer::Impl::encode_sums(Context& ctx, std::span<Way> ways, std::span<const Tensor> received) {
   const auto me = static_cast<size_t>(ctx.comm->rank());
   int64_t total = 0;
-  for (const Way& w : ways) total += bytes(w.sum_parts[me]);
+  for (const Way& w : ways) total += bytes(w.sum_part(me));
   Tensor out = ctx.empty({total}, DType::u8, MemClass::communication);
   auto* to = static_cast<std::byte*>(out.raw());
   std::vector<int64_t> at(received.size());
   for (const Way& w : ways) {
-    const Part& mine = w.sum_parts[me];
+    const Part mine = w.sum_part(me);
     Tensor sum = ctx.zeros({mine.rows, mine.columns}, DType::f32, MemClass::communication);
     for (size_t r = 0; r < received.size(); ++r) {
       add_from(w, r, static_cast<const std::byte*>(received[r].raw()) + at[r], sum);
@@ -235,15 +245,22 @@ Tensor Reducer::Impl::encode_sums(Context& ctx, std::span<Way> ways, std::span<c
 
 // The sums of all blocks, one after the other.
 Tensor Reducer::Impl::decode(Context& ctx, std::span<const Way> ways, const Tensor& encoded) const {
-  int64_t total = 0;
-  for (const Way& w : ways)
-    for (const Part& part : w.sum_parts) total += part.rows * part.columns;
+  const auto ranks = static_cast<size_t>(ctx.comm->size());
+  std::vector<int64_t> values(ways.size());  // of each block
+  for (size_t i = 0; i < ways.size(); ++i) {
+    for (size_t r = 0; r < ranks; ++r) {
+      const Part part = ways[i].sum_part(r);
+      values[i] += part.rows * part.columns;
+    }
+  }
+  const int64_t total = std::accumulate(values.begin(), values.end(), int64_t{0});
   Tensor out = ctx.empty({total}, DType::f32, MemClass::communication);
   const auto* from = static_cast<const std::byte*>(encoded.raw());
-  for (size_t r = 0; r < static_cast<size_t>(ctx.comm->size()); ++r) {
+  for (size_t r = 0; r < ranks; ++r) {
     float* block = out.data<float>();
-    for (const Way& w : ways) {
-      const Part& part = w.sum_parts[r];
+    for (size_t i = 0; i < ways.size(); block += values[i++]) {
+      const Way& w = ways[i];
+      const Part part = w.sum_part(r);
       if (part.columns == w.width) {
         codec->decode(from, part.rows, part.columns, block + part.row * w.width);
       } else {
@@ -252,7 +269,6 @@ Tensor Reducer::Impl::decode(Context& ctx, std::span<const Way> ways, const Tens
         });
       }
       from += bytes(part);
-      for (const Part& p : w.sum_parts) block += p.rows * p.columns;
     }
   }
   return out;
@@ -262,16 +278,21 @@ Tensor Reducer::Impl::exchange(Context& ctx, std::span<Way> ways) {
   const auto ranks = static_cast<size_t>(ctx.comm->size()), me = static_cast<size_t>(ctx.comm->rank());
   std::vector<int64_t> from(ranks), sizes(ranks);
   for (const Way& w : ways) {
+    const Part mine = w.sum_part(me);
     for (size_t r = 0; r < ranks; ++r) {
-      from[r] += codec->bytes(w.rows_from(r, w.sum_parts[me]), w.sum_parts[me].columns);
-      sizes[r] += bytes(w.sum_parts[r]);
+      from[r] += codec->bytes(w.rows_from(r, mine), mine.columns);
+      sizes[r] += bytes(w.sum_part(r));
     }
   }
-  std::vector<Tensor> parts = encode(ctx, ways);
-  for (Way& w : ways) w.own = {}, w.residual = {};
-  parts = ctx.comm->all_to_all(std::move(parts), from, group);
-  const Tensor own = encode_sums(ctx, ways, parts);
-  parts.clear();
+  Tensor own;
+  {
+    std::vector<int64_t> to;
+    Tensor messages = encode(ctx, ways, to);
+    for (Way& w : ways) w.own = {}, w.residual = {};
+    const std::vector<Tensor> parts = ctx.comm->all_to_all(messages, to, from, group);
+    messages = {};
+    own = encode_sums(ctx, ways, parts);
+  }
   const Tensor all = ctx.comm->all_gather(own, sizes, group);
   return ctx.comm->once_tensor(MemClass::communication, [&] { return decode(ctx, ways, all); });
 }

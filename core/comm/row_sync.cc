@@ -78,8 +78,7 @@ Tensor dense_of(Context& ctx, const Gradient& grad, const Tensor& table) {
 GatheredIndices gather_indices(Context& ctx, std::span<const int32_t> own, const std::string& group) {
   const auto n = static_cast<int64_t>(own.size());
   const Tensor count = Tensor::from<int64_t>(ctx.allocator, {1}, std::span(&n, 1), MemClass::communication);
-  const std::vector<int64_t> one(static_cast<size_t>(ctx.comm->size()), 1);
-  const Tensor counts = ctx.comm->all_gather(count, one, group);
+  const Tensor counts = ctx.comm->all_gather(count, RankRows::same(ctx.comm->size(), 1), group);
   GatheredIndices gathered;
   gathered.counts.assign(counts.values<int64_t>().begin(), counts.values<int64_t>().end());
   const Tensor indices = Tensor::from<int32_t>(ctx.allocator, {n}, own, MemClass::communication);

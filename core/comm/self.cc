@@ -14,10 +14,8 @@ class SelfCommunicator final : public Communicator {
   int size() const override { return 1; }
 
  protected:
-  Tensor do_all_gather(const Tensor& own, std::span<const int64_t>) override { return own; }
-  std::vector<Tensor> do_all_to_all(std::vector<Tensor>& parts, std::span<const int64_t>) override {
-    return std::move(parts);
-  }
+  Tensor do_all_gather(const Tensor& own, const RankRows&) override { return own; }
+  std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows&, const RankRows&) override { return {own}; }
   Tensor do_broadcast(const Tensor& t, int) override { return t; }
   void do_barrier() override {}
   void do_send(const Tensor& t, int to, int tag) override {

@@ -115,17 +115,19 @@ std::string memory_text(const MemoryStats& stats) {
 void report_totals(Session& s, const TrafficCounter& traffic) {
   const MemoryStats memory = s.memory();
   const double own[] = {static_cast<double>(memory.total_peak), static_cast<double>(sum_of(traffic.recorded()).sent)};
-  const std::vector<double> all = s.comm.gather_numbers(own, "control");
+  double most = 0, sent = 0;
+  {
+    const std::vector<double> all = s.comm.gather_numbers(own, "control");
+    for (size_t i = 0; i < all.size(); i += 2) {
+      most = std::max(most, all[i]);
+      sent += all[i + 1];
+    }
+  }
   const std::vector<std::string> tables = s.comm.gather_texts(traffic.to_json(), "control");
   if (!s.leads()) return;
   log_info(memory_text(memory));
   for (const std::string& line : s.sync->summary()) log_info(line);
   if (s.comm.size() == 1) return;
-  double most = 0, sent = 0;
-  for (size_t i = 0; i < all.size(); i += 2) {
-    most = std::max(most, all[i]);
-    sent += all[i + 1];
-  }
   log_info(str("most of any rank ", bytes_text(static_cast<int64_t>(most)), "; up to the last record all ranks sent ",
                bytes_text(static_cast<int64_t>(sent)), ", a rank and step (mean of ranks, most of any):"));
   for (const std::string& line : traffic_lines(tables)) log_info("  " + line);

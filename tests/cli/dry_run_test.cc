@@ -94,6 +94,11 @@ TEST_F(DryRun, MemoryOfAllRanks) {
   EXPECT_EQ(one.code, 0) << one.out;
   EXPECT_EQ(many.code, 2) << many.out;
   EXPECT_THAT(many.out, HasSubstr("for 60000 ranks"));
+  // Only messages of a codec take memory for each pair of ranks.
+  const std::string pairs = " of it for the messages between pairs of ranks\n";
+  EXPECT_THAT(run("a", {"--ranks", "1600", "--dry-run"}).out, Not(HasSubstr(pairs)));
+  EXPECT_THAT(run("a", {"--ranks", "1600", "--dry-run", "++sync={all: {params: '.*', strategy: one_bit}}"}).out,
+              HasSubstr(", 282 MB" + pairs));
 }
 
 TEST_F(DryRun, BatchLargerThanTheData) {

@@ -30,21 +30,16 @@ class Gatherer : public Communicator {
   int size() const override { return static_cast<int>(table_.parts.size()); }
 
  protected:
-  Tensor do_all_gather(const Tensor& own, std::span<const int64_t> rows) override {
+  Tensor do_all_gather(const Tensor& own, const RankRows& rows) override {
     table_.parts[static_cast<size_t>(rank_)] = own;
     table_.meeting.arrive_and_wait();
-    int64_t total = 0;
-    for (const int64_t n : rows) total += n;
-    Tensor all = Tensor::empty(allocator(), {total}, own.dtype());
-    int64_t begin = 0;
-    for (size_t r = 0; r < rows.size(); ++r) {
-      all.slice(begin, begin + rows[r]).copy_from(table_.parts[r]);
-      begin += rows[r];
-    }
+    const std::vector<int64_t> begins = rows.begins();
+    Tensor all = Tensor::empty(allocator(), {begins.back()}, own.dtype());
+    for (size_t r = 0; r < table_.parts.size(); ++r) all.slice(begins[r], begins[r + 1]).copy_from(table_.parts[r]);
     table_.meeting.arrive_and_wait();
     return all;
   }
-  std::vector<Tensor> do_all_to_all(std::vector<Tensor>&, std::span<const int64_t>) override { return unused(); }
+  std::vector<Tensor> do_all_to_all(const Tensor&, const RankRows&, const RankRows&) override { return unused(); }
   Tensor do_broadcast(const Tensor&, int) override { return unused()[0]; }
   void do_barrier() override { unused(); }
   void do_send(const Tensor&, int, int) override { unused(); }

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <malloc.h>
+
 #include <cmath>
 #include <cstring>
+#include <fstream>
 
 #include "comm/cut.h"
 #include "lmx/codec.h"
@@ -70,6 +73,38 @@ TEST(Reducer, WithoutACodecItIsAllReduce) {
     const Tensor wide = own.to(DType::f64);
     EXPECT_EQ(reducer.reduce(ctx, "w", wide).dtype(), DType::f64);
   });
+}
+
+int64_t kilobytes(const std::string& key) {  // "VmHWM:"
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    int64_t value = 0;
+    if (word == key && status >> value) return value;
+  }
+  return 0;
+}
+
+// How far the process's resident memory rises while so many ranks sum.
+int64_t kilobytes_of_sums(int ranks) {
+  malloc_trim(0);
+  std::ofstream("/proc/self/clear_refs") << 5 << std::flush;  // the peak begins at the present size
+  const int64_t before = kilobytes("VmRSS:");
+  EXPECT_LE(kilobytes("VmHWM:"), before + 1024) << "the peak was not reset";
+  make_group(ranks)->run([](Communicator& comm) {
+    const Tensor own = Tensor::zeros(comm.allocator(), {100}, DType::f32);
+    for (int i = 0; i < 2; ++i) comm.all_reduce(own, "g");
+  });
+  return kilobytes("VmHWM:") - before;
+}
+
+// Four times the ranks, about four times the memory; 13 times if each rank kept a tensor for each other rank.
+TEST(Reducer, MemoryGrowsWithTheRanksAndNotWithTheirSquare) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer keeps memory that was freed";
+#endif
+  const int64_t few = kilobytes_of_sums(300), many = kilobytes_of_sums(1200);
+  EXPECT_GT(few, 1000);
+  EXPECT_LT(many, 8 * few);
 }
 
 // Ranks add 1, 2, 3 and 4; fp16 at scale 1 holds integers up to 2048 only.

@@ -304,8 +304,8 @@ class Elsewhere final : public Communicator {
   int size() const override { return 2; }
 
  protected:
-  Tensor do_all_gather(const Tensor&, std::span<const int64_t>) override { return {}; }
-  std::vector<Tensor> do_all_to_all(std::vector<Tensor>&, std::span<const int64_t>) override { return {}; }
+  Tensor do_all_gather(const Tensor&, const RankRows&) override { return {}; }
+  std::vector<Tensor> do_all_to_all(const Tensor&, const RankRows&, const RankRows&) override { return {}; }
   Tensor do_broadcast(const Tensor&, int) override { return {}; }
   void do_barrier() override {}
   void do_send(const Tensor&, int, int) override {}

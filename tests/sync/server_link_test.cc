@@ -43,8 +43,8 @@ class End final : public Communicator {
   }
 
  protected:
-  Tensor do_all_gather(const Tensor& own, std::span<const int64_t>) override { return own; }
-  std::vector<Tensor> do_all_to_all(std::vector<Tensor>& parts, std::span<const int64_t>) override { return parts; }
+  Tensor do_all_gather(const Tensor& own, const RankRows&) override { return own; }
+  std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows&, const RankRows&) override { return {own}; }
   Tensor do_broadcast(const Tensor& t, int) override { return t; }
   void do_barrier() override { hall_->together.arrive_and_wait(); }
   void do_send(const Tensor& t, int to, int tag) override {

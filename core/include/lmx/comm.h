@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,45 @@ struct LedgerEntry {
   double seconds = 0;  // in the call, waiting included
 };
 
+// Where part r of n elements begins when they are divided over `parts`: r n / parts, so sizes differ by at most one.
+inline int64_t chunk_begin(int64_t n, int r, int parts) {
+  return n * r / parts;
+}
+
+// How many rows each rank has: a list, which the caller keeps, or numbers that are computed. Thousands of ranks that
+// wait in one process would otherwise hold a list each.
+class RankRows {
+ public:
+  RankRows(std::span<const int64_t> rows) : ranks_(static_cast<int>(rows.size())), list_(rows) {}
+  RankRows(const std::vector<int64_t>& rows) : RankRows(std::span<const int64_t>(rows)) {}
+  static RankRows same(int ranks, int64_t rows) { return {ranks, rows, false}; }
+  // `rows` in all, divided as by chunk_begin().
+  static RankRows divided(int ranks, int64_t rows) { return {ranks, rows, true}; }
+
+  int ranks() const { return ranks_; }
+  bool is_list() const { return !list_.empty(); }
+  int64_t operator[](int r) const {
+    if (is_list()) return list_[static_cast<size_t>(r)];
+    return divided_ ? begin(r + 1) - begin(r) : rows_;
+  }
+  // The rows of all ranks before r, where r may be ranks(). REQUIRES: no list, for which begins() has all of them.
+  int64_t begin(int r) const { return divided_ ? chunk_begin(rows_, r, ranks_) : rows_ * r; }
+  std::vector<int64_t> begins() const {
+    std::vector<int64_t> sums{0};
+    for (int r = 0; r < ranks_; ++r) sums.push_back(sums.back() + (*this)[r]);
+    return sums;
+  }
+  int64_t total() const { return is_list() ? std::accumulate(list_.begin(), list_.end(), int64_t{0}) : begin(ranks_); }
+
+ private:
+  RankRows(int ranks, int64_t rows, bool divided) : ranks_(ranks), rows_(rows), divided_(divided) {}
+
+  int ranks_;
+  std::span<const int64_t> list_;
+  int64_t rows_ = 0;
+  bool divided_ = false;
+};
+
 // One rank's end of a group. A group of one is the identity: calls return at once and enter the ledger with 0 bytes.
 // Used by one thread at a time.
 class LMX_API Communicator {
@@ -42,9 +82,10 @@ class LMX_API Communicator {
   // Ranks' tensors (rows_r, ...) one after the other, in rank order. `rows`: the leading size of each rank's; without
   // them they are gathered first (8 bytes a rank).
   Tensor all_gather(const Tensor& own, const std::string& group);
-  Tensor all_gather(const Tensor& own, std::span<const int64_t> rows, const std::string& group);
-  // Sends parts[r] to rank r; returns what each rank had for this one, in rank order: (rows[r], ...).
-  std::vector<Tensor> all_to_all(std::vector<Tensor> parts, std::span<const int64_t> rows, const std::string& group);
+  Tensor all_gather(const Tensor& own, const RankRows& rows, const std::string& group);
+  // Sends the first to[0] rows of `own` to rank 0, the next to[1] to rank 1 and so on; returns the rows that each rank
+  // had for this one, in rank order: (from[r], ...).
+  std::vector<Tensor> all_to_all(const Tensor& own, const RankRows& to, const RankRows& from, const std::string& group);
   // The root's tensor; the others give one of the same shape and type.
   Tensor broadcast(const Tensor& t, int root, const std::string& group);
   void barrier();
@@ -56,8 +97,8 @@ class LMX_API Communicator {
   void post(const Tensor& t, int to, int tag, const std::string& group);
   // Who has sent a message with this tag that is there to be received; -1: nobody. Waits for nothing.
   int probe(int tag) { return do_probe(tag); }
-  // Further ends of this rank on a link of their own, the first for the thread that calls, the others for a thread each:
-  // for send(), post(), receive() and probe() to other ranks. Collective; empty where ranks share memory.
+  // Further ends of this rank on a link of their own, the first for the thread that calls, the others for a thread
+  // each: for send(), post(), receive() and probe() to other ranks. Collective; empty where ranks share memory.
   virtual std::vector<std::unique_ptr<Communicator>> ends(int n);
 
   // Made of the moves above. -----------------------------------------------------------------------------------------
@@ -104,9 +145,9 @@ class LMX_API Communicator {
 
  protected:
   explicit Communicator(std::shared_ptr<Allocator> allocator, int threads = 1);
-  // The moves, without the ledger. `own` and parts are contiguous; do_all_to_all may hand its parts over.
-  virtual Tensor do_all_gather(const Tensor& own, std::span<const int64_t> rows) = 0;
-  virtual std::vector<Tensor> do_all_to_all(std::vector<Tensor>& parts, std::span<const int64_t> rows) = 0;
+  // The moves, without the ledger. `own` is contiguous.
+  virtual Tensor do_all_gather(const Tensor& own, const RankRows& rows) = 0;
+  virtual std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows& to, const RankRows& from) = 0;
   virtual Tensor do_broadcast(const Tensor& t, int root) = 0;
   virtual void do_barrier() = 0;
   virtual void do_send(const Tensor& t, int to, int tag) = 0;
@@ -124,11 +165,6 @@ class LMX_API Communicator {
   std::vector<LedgerEntry> ledger_;
   int64_t step_ = 0;
 };
-
-// Where part r of n elements begins when they are divided over `parts`: r n / parts, so sizes differ by at most one.
-inline int64_t chunk_begin(int64_t n, int r, int parts) {
-  return n * r / parts;
-}
 
 // The ranks of a run, those that live in this process among them: what a plugin of kind comm makes.
 class LMX_API CommGroup {

@@ -50,6 +50,11 @@ Shape with_rows(const Tensor& like, int64_t rows) {
   return shape;
 }
 
+// The rows of rank r. `begins`: of RankRows.
+Tensor part_of(const Tensor& all, const std::vector<int64_t>& begins, int r) {
+  return all.slice(begins[static_cast<size_t>(r)], begins[static_cast<size_t>(r) + 1]);
+}
+
 // An error of another rank ends this one's waiting; that rank speaks first and gives the exit code.
 void end_if_another_failed(const Watchdog& watchdog, int size) {
   const int rank = watchdog.failed_rank();
@@ -240,42 +245,32 @@ std::vector<std::unique_ptr<lmx::Communicator>> MpiCommunicator::ends(int n) {
   return made;
 }
 
-Tensor MpiCommunicator::do_all_gather(const Tensor& own, std::span<const int64_t> rows) {
+Tensor MpiCommunicator::do_all_gather(const Tensor& own, const lmx::RankRows& rows) {
   const Waiting waiting(watchdog_, Move::all_gather);
-  int64_t total = 0;
-  for (const int64_t n : rows) total += n;
-  Tensor all = Tensor::empty(allocator(), with_rows(own, total), own.dtype(), MemClass::communication);
-  std::vector<Tensor> parts;
-  int64_t begin = 0;
-  for (const int64_t n : rows) {
-    parts.push_back(all.slice(begin, begin + n));
-    begin += n;
-  }
-  parts[static_cast<size_t>(rank_)].copy_from(own);
+  const std::vector<int64_t> begins = rows.begins();
+  Tensor all = Tensor::empty(allocator(), with_rows(own, begins.back()), own.dtype(), MemClass::communication);
+  part_of(all, begins, rank_).copy_from(own);
   Exchange exchange(*this, links_.data, static_cast<int>(Move::all_gather));
   for (int step = 1; step < size_; ++step) {
     const int from = (rank_ - step + size_) % size_;
-    exchange.round(own, (rank_ + step) % size_, parts[static_cast<size_t>(from)], from);
+    exchange.round(own, (rank_ + step) % size_, part_of(all, begins, from), from);
   }
   exchange.wait();
   return all;
 }
 
-std::vector<Tensor> MpiCommunicator::do_all_to_all(std::vector<Tensor>& parts, std::span<const int64_t> rows) {
+std::vector<Tensor> MpiCommunicator::do_all_to_all(const Tensor& own, const lmx::RankRows& to,
+                                                   const lmx::RankRows& from) {
   const Waiting waiting(watchdog_, Move::all_to_all);
+  const std::vector<int64_t> begins = to.begins();
+  std::vector<Tensor> got(static_cast<size_t>(size_));
+  got[static_cast<size_t>(rank_)] = part_of(own, begins, rank_);
   Exchange exchange(*this, links_.data, static_cast<int>(Move::all_to_all));
-  std::vector<Tensor> got(parts.size());
-  for (int r = 0; r < size_; ++r) {
-    const auto i = static_cast<size_t>(r);
-    if (r == rank_) {
-      got[i] = parts[i];
-    } else {
-      got[i] = Tensor::empty(allocator(), with_rows(parts[i], rows[i]), parts[i].dtype(), MemClass::communication);
-    }
-  }
   for (int step = 1; step < size_; ++step) {
-    const int to = (rank_ + step) % size_, from = (rank_ - step + size_) % size_;
-    exchange.round(parts[static_cast<size_t>(to)], to, got[static_cast<size_t>(from)], from);
+    const int next = (rank_ + step) % size_, before = (rank_ - step + size_) % size_;
+    Tensor& in = got[static_cast<size_t>(before)];
+    in = Tensor::empty(allocator(), with_rows(own, from[before]), own.dtype(), MemClass::communication);
+    exchange.round(part_of(own, begins, next), next, in, before);
   }
   exchange.wait();
   return got;

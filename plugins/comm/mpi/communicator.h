@@ -42,8 +42,8 @@ class MpiCommunicator : public lmx::Communicator {
   std::shared_ptr<void> waiting() override { return std::make_shared<Waiting>(watchdog_, Move::turn); }
 
  protected:
-  Tensor do_all_gather(const Tensor& own, std::span<const int64_t> rows) override;
-  std::vector<Tensor> do_all_to_all(std::vector<Tensor>& parts, std::span<const int64_t> rows) override;
+  Tensor do_all_gather(const Tensor& own, const lmx::RankRows& rows) override;
+  std::vector<Tensor> do_all_to_all(const Tensor& own, const lmx::RankRows& to, const lmx::RankRows& from) override;
   Tensor do_broadcast(const Tensor& t, int root) override;
   void do_barrier() override { barrier_as(Move::barrier); }
   void do_send(const Tensor& t, int to, int tag) override;

@@ -48,13 +48,28 @@ std::string thread_limits() {
   return text + "; raise one or give fewer ranks";
 }
 
+// The input of one rank to a collective: one tensor, even if its rows go to thousands of ranks.
+struct Handed {
+  Tensor own;
+  RankRows to = RankRows::same(0, 0);  // all_to_all: rows of `own` for each rank
+  std::vector<int64_t> begins = {};    // a copy of the sums of a list in `to`, which the rank may free first
+
+  static Handed for_all(const Tensor& own, const RankRows& to) {
+    return {own, to, to.is_list() ? to.begins() : std::vector<int64_t>()};
+  }
+  Tensor for_rank(int r) const {
+    const auto i = static_cast<size_t>(r);
+    return begins.empty() ? own.slice(to.begin(r), to.begin(r + 1)) : own.slice(begins[i], begins[i + 1]);
+  }
+};
+
 // A collective under way, kept by each rank until it has what it came for.
 struct Round {
   const char* what = nullptr;
   int first = 0;                       // who came first
   int arrived = 0;
   bool complete = false;
-  std::vector<std::vector<Tensor>> in;  // by rank
+  std::vector<Handed> in;  // by rank
   Tensor out;
   std::shared_ptr<void> made;
 };
@@ -125,22 +140,22 @@ class VirtualCommunicator final : public Communicator {
   }
 
  protected:
-  Tensor do_all_gather(const Tensor& own, std::span<const int64_t> rows) override {
-    const auto round = meet("all_gather", {own}, [&](Round& r) { r.out = join(r, rows); });
+  Tensor do_all_gather(const Tensor& own, const RankRows& rows) override {
+    const auto round = meet("all_gather", {own}, [&](Round& r) { r.out = join(r, rows.total()); });
     return round->out.lent(allocator(), MemClass::communication);
   }
-  std::vector<Tensor> do_all_to_all(std::vector<Tensor>& parts, std::span<const int64_t>) override {
-    const auto round = meet("all_to_all", std::move(parts), {});
+  std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows& to, const RankRows&) override {
+    const auto round = meet("all_to_all", Handed::for_all(own, to), {});
     std::vector<Tensor> got;
     for (size_t r = 0; r < round->in.size(); ++r) {
-      const Tensor& part = round->in[r][index()];
+      const Tensor part = round->in[r].for_rank(rank_);
       got.push_back(r == index() ? part : part.lent(allocator(), MemClass::communication));
     }
     return got;
   }
   Tensor do_broadcast(const Tensor& t, int root) override {
     const auto round = meet("broadcast", {t}, {});
-    return rank_ == root ? t : round->in[static_cast<size_t>(root)][0].lent(allocator(), t.mem_class());
+    return rank_ == root ? t : round->in[static_cast<size_t>(root)].own.lent(allocator(), t.mem_class());
   }
   void do_barrier() override { meet("barrier", {}, {}); }
 
@@ -182,7 +197,7 @@ class VirtualCommunicator final : public Communicator {
   size_t index() const { return static_cast<size_t>(rank_); }
 
   // Enters the collective under way, or begins one. The mutex is held.
-  std::shared_ptr<Round> join_round(const char* what, std::vector<Tensor> in) {
+  std::shared_ptr<Round> join_round(const char* what, Handed in) {
     if (!hall_.round) {
       hall_.round = std::make_shared<Round>();
       hall_.round->what = what;
@@ -208,7 +223,7 @@ class VirtualCommunicator final : public Communicator {
   }
 
   // Returns when all ranks have arrived and `finish`, run by the last of them, is done.
-  std::shared_ptr<Round> meet(const char* what, std::vector<Tensor> in, const std::function<void(Round&)>& finish) {
+  std::shared_ptr<Round> meet(const char* what, Handed in, const std::function<void(Round&)>& finish) {
     std::unique_lock lock(hall_.stage.mutex());
     const std::shared_ptr<Round> round = join_round(what, std::move(in));
     const bool last = round->arrived == hall_.ranks && std::strcmp(what, "once") != 0;
@@ -225,16 +240,15 @@ class VirtualCommunicator final : public Communicator {
   }
 
   // All ranks' tensors in one buffer of the pool, which every rank is charged for by itself.
-  Tensor join(const Round& round, std::span<const int64_t> rows) {
-    const Tensor& like = round.in[0][0];
+  Tensor join(const Round& round, int64_t rows) {
+    const Tensor& like = round.in[0].own;
     Shape shape = like.shape();
-    shape[0] = 0;
-    for (const int64_t n : rows) shape[0] += n;
+    shape[0] = rows;
     Tensor all = Tensor::empty(hall_.pool, shape, like.dtype(), MemClass::communication);
     auto* at = static_cast<std::byte*>(all.raw());
-    for (const auto& in : round.in) {
-      if (in[0].bytes()) std::memcpy(at, in[0].raw(), static_cast<size_t>(in[0].bytes()));
-      at += in[0].bytes();
+    for (const Handed& in : round.in) {
+      if (in.own.bytes()) std::memcpy(at, in.own.raw(), static_cast<size_t>(in.own.bytes()));
+      at += in.own.bytes();
     }
     return all;
   }
