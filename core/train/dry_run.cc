@@ -4,6 +4,7 @@
 #include <map>
 
 #include "lmx/error.h"
+#include "lmx/launch.h"
 #include "lmx/matmul.h"
 #include "lmx/mistakes.h"
 #include "lmx/plugin.h"
@@ -135,8 +136,14 @@ int64_t evaluation_bytes(const Recipe& r, const Shares& s, int64_t width, DType 
 struct MemoryEstimate {
   std::string lines;
   int64_t rank = 0;     // bytes of one rank
-  int64_t machine = 0;  // of all ranks that lmx starts on this machine, as threads or processes
+  int here = 1;         // ranks that are known to be on this machine; of processes that a launcher will start: one
+  int64_t machine = 0;  // bytes of these
 };
+
+// Processes can be on any machine of a cluster. A launcher that has started this one says how many of them are here.
+int ranks_here(const Recipe& r, int ranks) {
+  return in_one_process(r.comm, "comm") ? ranks : std::min(ranks, detect_launch().local_size);
+}
 
 // With a codec each rank keeps sizes and places of the parts that it exchanges with every other rank; measured with
 // 1,000 and 2,000 ranks of one_bit. Without a codec a collective keeps nothing for a pair of ranks.
@@ -197,7 +204,8 @@ MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Sh
   e.rank = shared + own;
   // Ranks of one process share parameters and the optimizer's state.
   const int64_t pairs = in_turn ? pair_bytes(r, shares.ranks) : 0;
-  e.machine = in_turn ? shared + shares.ranks * own + pairs : shares.ranks * e.rank;
+  e.here = ranks_here(r, shares.ranks);
+  e.machine = in_turn ? shared + e.here * own + pairs : e.here * e.rank;
   e.lines += str("  total ", bytes_text(e.rank),
                  in_turn && communication > 0 ? ": activations go before communication comes\n" : "\n");
   if (pairs > e.rank)
@@ -206,13 +214,30 @@ MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Sh
   return e;
 }
 
+// "this machine has 25 GB"
+std::string text_of(const MachineMemory& there) {
+  return str(there.limit.empty() ? "this machine has " : str(there.limit, " allows "), bytes_text(there.bytes));
+}
+
 // Compares the memory that the ranks of this machine need with the memory that it has; "": enough.
 std::string missing_memory(const MemoryEstimate& e, const Shares& shares) {
   const MachineMemory there = machine_memory();
   if (there.bytes == 0 || e.machine <= there.bytes) return {};
-  return str(bytes_text(e.machine), shares.ranks > 1 ? str(" for ", shares.ranks, " ranks on this machine") : "",
-             ", and ", there.limit.empty() ? "this machine has " : str(there.limit, " allows "),
-             bytes_text(there.bytes));
+  const std::string who = e.here > 1         ? str(" for ", e.here, " ranks on this machine")
+                          : shares.ranks > 1 ? " for one rank"
+                                             : "";
+  return str(bytes_text(e.machine), who, ", and ", text_of(there));
+}
+
+// The line that helps to divide ranks over machines; "" if this command knows which ranks are here.
+std::string machines_text(const Recipe& r, const MemoryEstimate& e, const Shares& shares) {
+  if (shares.ranks == 1 || in_one_process(r.comm, "comm") || detect_launch().launcher != Launcher::none) return {};
+  const MachineMemory there = machine_memory();
+  std::string text = str("memory of a machine that holds k ranks: k times ", bytes_text(e.rank));
+  if (const int64_t fit = there.bytes / std::max<int64_t>(e.rank, 1); fit > 0)
+    text += str("; ", text_of(there), ", enough for ",
+                fit >= shares.ranks ? str("all ", shares.ranks) : str(fit, " of the ", shares.ranks), " ranks");
+  return text + "\n";
 }
 
 // Whose memory it is, its lines, and what they leave out.
@@ -296,6 +321,7 @@ DryRun dry_run(const Node& composed, const std::string& name) {
                 memory.rank,
                 missing_data(r, network, shares),
                 missing_memory(memory, shares)};
+  result.text += machines_text(r, memory, shares);
   result.text += result.missing_memory.empty() ? "" : str("memory: not enough: ", result.missing_memory, "\n");
   result.text += result.missing_data.empty() ? "data: available\n" : "data: not ready\n";
   for (const std::string& finding : result.missing_data) result.text += "  " + finding + "\n";

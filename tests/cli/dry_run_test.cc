@@ -101,6 +101,33 @@ TEST_F(DryRun, MemoryOfAllRanks) {
               HasSubstr(", 282 MB" + pairs));
 }
 
+// Without a launcher the processes can be those of a cluster, so one rank counts.
+TEST_F(DryRun, ProcessesCanBeOnOtherMachines) {
+  const auto planned = [&](const std::string& cells, std::map<std::string, std::string> launcher = {}) {
+    auto settings = environment();
+    settings.merge(launcher);
+    return run_process(command("a", {"comm.name=mpi", "++comm.ranks=100000", "model.projection=0",
+                                     "model.cells=" + cells, "--dry-run"}),
+                       settings);
+  };
+  const Outcome cluster = planned("300");
+  EXPECT_EQ(cluster.code, 0) << cluster.out << cluster.err;
+  EXPECT_THAT(cluster.out, testing::ContainsRegex(
+                               "\nmemory of a machine that holds k ranks: k times [0-9.]+ MB; .* (has|allows) [0-9.]+ "
+                               "[MGT]B, enough for [0-9]+ of the 100000 ranks\n"));
+  const Outcome few = run("a", {"comm.name=mpi", "++comm.ranks=2", "--dry-run"});
+  EXPECT_THAT(few.out, HasSubstr(", enough for all 2 ranks\n"));
+  const Outcome large = planned("2000000");
+  EXPECT_EQ(large.code, 2);
+  EXPECT_THAT(large.out, testing::ContainsRegex("\nmemory: not enough: [0-9.]+ TB for one rank, and "));
+  const Outcome launched = planned("300", {{"OMPI_COMM_WORLD_RANK", "0"},
+                                           {"OMPI_COMM_WORLD_SIZE", "100000"},
+                                           {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "50000"}});
+  EXPECT_EQ(launched.code, 2);
+  EXPECT_THAT(launched.out, AllOf(HasSubstr(" for 50000 ranks on this machine, and "), Not(HasSubstr("k times"))));
+}
+
 TEST_F(DryRun, BatchLargerThanTheData) {
   const std::string message =
       "[tbptt] the train split is shorter than one batch: 500 sequences (batch.global) of 6 "
