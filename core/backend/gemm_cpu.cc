@@ -141,17 +141,18 @@ void add(DType type, GemmKernel k) {
 
 }  // namespace
 
-int64_t gemm_scratch_bytes(DType type, int64_t m, int64_t n, int64_t k, bool trans_a) {
+int64_t gemm_scratch_bytes(DType a, DType b, int64_t m, int64_t n, int64_t k, bool trans_a) {
+  const DType type = a == DType::f32 ? b : a;
   if (type == DType::f64) return 0;
-  const bool wide = multiplies_in_f32(type);
-  const bool copied = trans_a && !wide;
-  const DnnlMatmul* packed =
+  const bool wide = multiplies_in_f32(type), copied = trans_a && !wide;
+  const DnnlMatmul* product =
       packed_product(m, n, k, trans_a && !copied, false, wide ? memory::data_type::f32 : memory::data_type::bf16);
-  const int64_t right = packed ? static_cast<int64_t>(packed->weights_desc().get_size()) : 0;
-  if (type == DType::f32) return right;
-  if (!wide) return (copied ? 2 * m * k : 0) + right;
-  if (type == DType::f16) return 4 * (m * k + k * n) + right;
-  return 4 * m * k + (packed ? right : 4 * k * n);
+  int64_t bytes = product ? static_cast<int64_t>(product->weights_desc().get_size()) : 0;
+  if (copied) bytes += 2 * m * k;
+  if (wide && a != DType::f32) bytes += 4 * m * k;
+  // bf16 is widened while it is packed.
+  if (wide && (b == DType::f16 || (b == DType::bf16 && !product))) bytes += 4 * k * n;
+  return bytes;
 }
 
 void add_cpu_gemm() {

@@ -81,6 +81,10 @@ Tensor to_compute(Context& ctx, const Tensor& t) {
   return out;
 }
 
+DType operand_type(DType compute) {
+  return multiplies_in_f32(compute) ? DType::f32 : compute;
+}
+
 Tensor as_operand(Context& ctx, const Tensor& t) {
   const bool rounds_f32 = !is_computed(ctx, t) && t.dtype() == DType::f32;
   if (!rounds_f32 || ctx.device.kind != Device::Kind::cpu || !multiplies_in_f32(ctx.compute)) return to_compute(ctx, t);

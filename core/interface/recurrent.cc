@@ -14,10 +14,9 @@ void RecurrentConfig::fields(Fields& f) {
   f.field("embedding", embedding, "size E of a token's vector", kPositive);
   f.field("dropout", dropout, "probability that an element of a layer's input or of the last output is zeroed",
           {0, 0.99, false});
-  f.field(
-      "weight_norm", weight_norm,
-      "pattern that is searched for in the names of the layers' matrices (mlstm\\..*); those that it matches are "
-      "trained as direction and length of each row; '': none");
+  f.field("weight_norm", weight_norm,
+          "pattern that is searched for in the names of the layers' matrices (mlstm\\..*); those that it matches are "
+          "trained as direction and length of each row; '': none");
   f.field("checkpoint", checkpoint,
           "keep only the state before each segment of time and compute the rest again in backward: less memory, a "
           "forward more, the same bits");
@@ -194,13 +193,15 @@ int64_t RecurrentModel::activation_bytes_per_token(DType compute) const {
 // weight is rounded on its way into a packed copy of f32, then the piece's gradients are rounded for their products.
 int64_t RecurrentModel::product_bytes(int64_t layer, int64_t rows, DType compute) const {
   const bool rounds = compute != DType::f32;
+  const DType operand = operand_type(compute);
   int64_t packing = 0, product = 0;
   for (const ParameterSpec& spec : layer_parameters(input_size(layer))) {
     if (spec.shape.rank() != 2 || !recurs(spec.name)) continue;
     if (rounds && multiplies_in_f32(compute)) packing = std::max(packing, (2 + 4) * spec.shape.numel());
-    product = std::max(product, gemm_scratch_bytes(compute, spec.shape[0], spec.shape[1], rows, true));
+    product = std::max(product, gemm_scratch_bytes(operand, compute, spec.shape[0], spec.shape[1], rows, true));
   }
-  return std::max(packing, (rounds ? 2 * rows * rounded_per_token(input_size(layer)) : 0) + product);
+  const auto size = static_cast<int64_t>(size_of(operand));
+  return std::max(packing, (rounds ? size * rows * rounded_per_token(input_size(layer)) : 0) + product);
 }
 
 // While a layer is differentiated: what all keep, the gradients of its output and its input, those of its normalised

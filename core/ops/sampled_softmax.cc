@@ -151,7 +151,7 @@ void backward(Context& ctx, Saved& s) {
   scale_in_place(s.p, seed);
   scale_in_place(s.g, seed);
   const int64_t n = s.g.numel(), d = in.h.value().dim(1), samples = s.p.dim(1);
-  const Tensor pc = to_compute(ctx, s.p);
+  const Tensor pc = as_operand(ctx, s.p);
   T* dh = nullptr;
   Tape::Sink sink;
   if (in.h.requires_grad()) {

@@ -89,13 +89,13 @@ struct Pass {
   }
 
   void add(Context& ctx, int64_t first, const Tensor& all, const Tensor& others) {
-    const Tensor d = to_compute(ctx, all);
+    const Tensor d = as_operand(ctx, all);
     const float beta = first == 0 ? 0.0f : 1.0f;
     if (dh.defined()) {
       Tensor rows = dh.slice(first, first + all.dim(0));
       gemm(ctx, d, false, layer.w.slice(0, trained), false, rows);
       if (others.defined())
-        gemm(ctx, to_compute(ctx, others), false, layer.w.slice(trained, layer.words()), false, rows, 1);
+        gemm(ctx, as_operand(ctx, others), false, layer.w.slice(trained, layer.words()), false, rows, 1);
     }
     if (dw.defined()) gemm(ctx, d, true, layer.h.slice(first, first + all.dim(0)), false, dw, beta);
     if (db.defined()) column_sums(all, db, beta);

@@ -116,11 +116,12 @@ int64_t loss_bytes(const Shares& s, int64_t width, DType compute) {
   const int64_t tokens = s.forward_tokens, words = s.samples > 0 ? s.samples + 1 : s.vocab;
   // The full softmax works in blocks of bounded memory, in which logits become gradients (core/ops/output_layer.h).
   const int64_t rows = s.blocks ? ops::logit_block_rows(tokens, words, width, true) : tokens;
-  const int64_t operand = static_cast<int64_t>(size_of(compute));
-  int64_t bytes = (s.twice ? 8 : 4) * rows * words + (s.draws() ? operand * words * width : 0);
-  if (compute != DType::f32) bytes += operand * (tokens * width + rows * words);
-  return bytes + std::max(gemm_scratch_bytes(compute, rows, width, words, false),
-                          gemm_scratch_bytes(compute, words, width, rows, true));
+  const DType type = operand_type(compute);  // of the logits' gradient
+  const auto kept = static_cast<int64_t>(size_of(compute)), operand = static_cast<int64_t>(size_of(type));
+  int64_t bytes = (s.twice ? 8 : 4) * rows * words + (s.draws() ? kept * words * width : 0);
+  if (compute != DType::f32) bytes += kept * tokens * width + operand * rows * words;
+  return bytes + std::max(gemm_scratch_bytes(type, compute, rows, width, words, false),
+                          gemm_scratch_bytes(type, compute, words, width, rows, true));
 }
 
 // A validation takes every word's logit, whatever training samples; its sequences are divided over ranks too.
@@ -130,7 +131,7 @@ int64_t evaluation_bytes(const Recipe& r, const Shares& s, int64_t width, DType 
   const int64_t rows = ops::logit_block_rows(tokens, s.vocab, width, false);
   int64_t bytes = 4 * (tokens * width + rows * s.vocab);
   if (compute != DType::f32) bytes += 2 * (tokens + s.vocab) * width;
-  return bytes + gemm_scratch_bytes(compute, rows, s.vocab, width, false);
+  return bytes + gemm_scratch_bytes(compute, compute, rows, s.vocab, width, false);
 }
 
 struct MemoryEstimate {

@@ -103,10 +103,11 @@ TEST_F(RecurrentRun, MemoryIsWithinATenthOfTheEstimate) {
               model + "\n");
     for (const std::string precision : {"fp32", "bf16", "fp16"}) {
       for (const std::string checkpoint : {"false", "true"}) {
-        // Two such layers in emulated halves: 13 % too large, as one layer's copies are gone by then.
-        const bool loose = precision == "fp16" && checkpoint == "true" && model.find("layers: 2") != std::string::npos;
+        // Where two layers keep no activations, the estimate is up to 19 % too large: at the peak, in the second
+        // layer's backward, the first has neither gradients nor the copies of weights that its own backward packs.
+        const bool loose = checkpoint == "true" && model.find("layers: 2") != std::string::npos;
         expect_estimate({"precision=" + precision, "model.checkpoint=" + checkpoint, "model.segment=16"}, model,
-                       loose ? 0.15 : 0.1);
+                        loose ? 0.2 : 0.1);
       }
     }
   }

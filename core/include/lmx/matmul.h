@@ -16,9 +16,9 @@ namespace lmx {
 LMX_API void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
                   float beta = 0);
 
-// Bytes that gemm() of a (M, K) and b (K, N) of `type` takes on this CPU while it runs, beside its three matrices:
+// Bytes that gemm() of a (M, K) and b (K, N) of these types takes on this CPU while it runs, beside its three matrices:
 // operands that are widened, transposed or packed first.
-LMX_API int64_t gemm_scratch_bytes(DType type, int64_t m, int64_t n, int64_t k, bool trans_a);
+LMX_API int64_t gemm_scratch_bytes(DType a, DType b, int64_t m, int64_t n, int64_t k, bool trans_a);
 
 // The same product with f32 inputs rounded to `ctx.compute` first (a plain gemm for f32 and f64).
 LMX_API void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
@@ -31,6 +31,8 @@ LMX_API void to_compute(Context& ctx, const Tensor& t, Tensor to);
 // `t` rounded to ctx.compute, in the type that products read fastest: f32 where they run in f32, else ctx.compute's. For
 // an operand that lives no longer than its products; one that is kept takes less memory as to_compute() gives it.
 LMX_API Tensor as_operand(Context& ctx, const Tensor& t);
+// The type that as_operand() gives on this CPU where ctx.compute is `compute`.
+LMX_API DType operand_type(DType compute);
 // t (M, N) transposed to (N, M), in type `type`.
 LMX_API Tensor transposed(Context& ctx, const Tensor& t, DType type);
 

@@ -65,8 +65,9 @@ class Transformer final : public Model, public TextModel {
   // Besides, the bytes that the products of a feed-forward take, and in mixed precision its units' rounded gradient.
   int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const override {
     const int64_t tokens = sequences * steps, kept = tokens * activation_bytes_per_token(compute);
-    const int64_t rounded = compute == DType::f32 ? 0 : 2 * tokens * config_.ffn;
-    return kept + rounded + gemm_scratch_bytes(compute, config_.ffn, config_.d, tokens, true);
+    const DType operand = operand_type(compute);
+    const int64_t rounded = compute == DType::f32 ? 0 : static_cast<int64_t>(size_of(operand)) * tokens * config_.ffn;
+    return kept + rounded + gemm_scratch_bytes(operand, compute, config_.ffn, config_.d, tokens, true);
   }
   int64_t copy_bytes(DType compute) const override {
     int64_t elements = 0;
