@@ -64,10 +64,10 @@ using memory = dnnl::memory;
 // A right side is packed first where it meets this many rows or more. Packing costs as much time as 10 to 50 rows;
 // packed, products are 5 to 8 % faster in f32 and 10 to 20 % in bf16.
 constexpr int64_t kPackRows = 640;
-// Of a larger right side, such as an output layer's weight, the copy would take more memory than it is worth.
+// A larger right side, such as an output layer's weight, is not packed: its copy would take too much memory.
 constexpr int64_t kPackElements = int64_t{1} << 22;
 
-// The product of op(a) and a packed right side, null where the right side stays as it is.
+// The product of op(a) and a packed right side; null where packing does not pay.
 const DnnlMatmul* packed_product(int64_t m, int64_t n, int64_t k, bool trans_a, bool accumulate,
                                  memory::data_type type) {
   if (m < kPackRows || k * n > kPackElements) return nullptr;

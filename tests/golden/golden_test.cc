@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// What the bits depend on: the CPU, by whose instructions and caches oneDNN chooses its kernels, and the compiler.
+// The bits depend on the CPU, by whose instructions and caches oneDNN chooses its kernels, and on the compiler.
 std::string cpu_kind() {
   std::ifstream info("/proc/cpuinfo");
   std::string model = "unknown";

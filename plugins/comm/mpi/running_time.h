@@ -19,7 +19,7 @@ class RunningTime {
     last_ = now;
   }
   double seconds() const { return seconds_; }  // without those in which the process was stopped
-  // Of the last advance(): when it was, the seconds since the one before, and those of them that do not count.
+  // The last advance(): its time, the seconds since the one before, and how many of them do not count.
   Clock::time_point last() const { return last_; }
   double gap_s() const { return gap_s_; }
   double stopped_s() const { return std::max(0.0, gap_s_ - longest_s_); }
