@@ -21,11 +21,7 @@ bool onednn_has(dnnl::cpu_isa isa) {
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
 
-}  // namespace
-
-namespace {
-
-// Intel's VDPBF16PS takes twice the numbers of an f32 FMA in twice its time, and oneDNN 2.6 reaches 0.6 of the peak
+// Intel's VDPBF16PS takes twice the numbers of an f32 FMA in twice its time, and oneDNN 2.6 reaches 0.55 of the peak
 // with it (Sapphire Rapids with AMX hidden: 170 GFLOP/s, f32 310). AMD's (Zen 4 and 5) has twice f32's peak.
 bool bf16_is_faster() {
   if (onednn_has(dnnl::cpu_isa::avx512_core_amx)) return true;
@@ -71,8 +67,7 @@ constexpr int64_t kPackElements = int64_t{1} << 22;
 const DnnlMatmul* packed_product(int64_t m, int64_t n, int64_t k, bool trans_a, bool accumulate,
                                  memory::data_type type) {
   if (m < kPackRows || k * n > kPackElements) return nullptr;
-  const DnnlMatmul& product = dnnl_matmul({m, n, k, trans_a, false, true, accumulate, type, num_threads()});
-  return product.brgemm() ? &product : nullptr;
+  return packed_matmul({m, n, k, trans_a, false, true, accumulate, type, num_threads()});
 }
 
 // c = op(a) op(b) + beta c by a product of `type`, of which a is; b is too, or bf16.
@@ -80,7 +75,7 @@ void multiply(Context& ctx, const GemmCall& g, memory::data_type type) {
   const bool accumulate = g.beta != 0, widens = g.b_type == DType::bf16 && type == memory::data_type::f32;
   if (const DnnlMatmul* product = packed_product(g.m, g.n, g.k, g.trans_a, accumulate, type)) {
     const auto from = widens ? memory::data_type::bf16 : type;
-    const Tensor b = packed_right_side(ctx, g.b, from, g.trans_b, *product);
+    const Tensor b = packed_right_side(ctx, g.b, from, g.trans_b, *product, MemClass::activations);
     return product->execute(ctx, g.a, b.raw(), g.c);
   }
   const Tensor wide = widens ? widened(ctx, g.b, DType::bf16, g.k * g.n) : Tensor();

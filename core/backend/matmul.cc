@@ -37,7 +37,8 @@ void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool tra
   }
   const DType out = a.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const DType type = a.dtype() == DType::f32 ? b.dtype() : a.dtype();
-  const auto fits = [&](DType t) { return t == type || (t == DType::f32 && multiplies_in_f32(type)); };
+  const bool beside_f32 = ctx.device.kind == Device::Kind::cpu && multiplies_in_f32(type);
+  const auto fits = [&](DType t) { return t == type || (t == DType::f32 && beside_f32); };
   if (!fits(a.dtype()) || !fits(b.dtype()) || c.dtype() != out) {
     mismatch(a, trans_a, b, trans_b,
              str("types must be equal and the output ", name_of(out), ", not ", name_of(c.dtype())));
@@ -141,7 +142,7 @@ namespace {
 
 // The type in which products of `compute` run.
 dnnl::memory::data_type product_type(DType compute) {
-  return multiplies_in_f32(compute) ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+  return operand_type(compute) == DType::f32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
 // op(w): (K, N).
@@ -156,26 +157,7 @@ bool stays_plain(const Context& ctx, const Tensor& w) {
 
 // The product of `rows` rows that takes op(w) (K, N) in blocks; null where panels are better.
 const DnnlMatmul* blocked_product(const Context& ctx, const Matrix& w, int64_t rows, int threads) {
-  const auto product = [&](int64_t m) -> const DnnlMatmul& {
-    return dnnl_matmul({m, w.cols, w.rows, false, false, true, false, product_type(ctx.compute), threads});
-  };
-  // Which kernels there are does not depend on the rows; products for every number of them need not be built to learn
-  // that they are not wanted.
-  constexpr int64_t kAnyRows = 32;
-  return product(kAnyRows).brgemm() ? &product(rows) : nullptr;
-}
-
-// w (f32) rounded to ctx.compute, in the layout and type of `product`.
-Tensor packed_weight(Context& ctx, const Tensor& w, bool trans, const DnnlMatmul& product) {
-  using Type = dnnl::memory::data_type;
-  // oneDNN rounds f32 to bf16 on the way, but not where the product takes rounded numbers as f32.
-  if (ctx.compute == DType::f32 || !multiplies_in_f32(ctx.compute)) {
-    return packed_right_side(ctx, w.raw(), Type::f32, trans, product);
-  }
-  const Tensor rounded = to_compute(ctx, w);
-  if (rounded.dtype() == DType::bf16) return packed_right_side(ctx, rounded.raw(), Type::bf16, trans, product);
-  const Tensor wide = widened(ctx, rounded.raw(), rounded.dtype(), rounded.numel());  // oneDNN reads no f16
-  return packed_right_side(ctx, wide.raw(), Type::f32, trans, product);
+  return packed_matmul({rows, w.cols, w.rows, false, false, true, false, product_type(ctx.compute), threads});
 }
 
 }  // namespace
@@ -200,10 +182,11 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
     p.layout = Impl::Layout::blocked;
     p.number = product->layout();
     p.type = product->key().type;
-    p.matrix = packed_weight(ctx, w, trans, *product);
+    // oneDNN rounds f32 to bf16 on the way, but not where products take rounded numbers as f32.
+    const Tensor from = multiplies_in_f32(ctx.compute) ? as_operand(ctx, w) : w;
+    p.matrix = packed_right_side(ctx, from.raw(), dnnl::memory::data_type::f32, trans, *product, MemClass::parameters);
   } else {
-    // Rounded once here, then kept in f32, in which these products run.
-    const Tensor rounded = to_compute(ctx, w).to(DType::f32);
+    const Tensor rounded = as_operand(ctx, w);  // f32, in which these products run
     p.layout = Impl::Layout::panels;
     p.matrix = ctx.empty({panel_floats(p.k, p.n)}, DType::f32, MemClass::parameters);
     pack_panels(rounded.data<float>(), trans, p.k, p.n, p.matrix.data<float>());
@@ -216,16 +199,14 @@ void PackedMatrix::multiply(Context& ctx, const Tensor& x, Tensor& y, float beta
   if (m.cols != p.k || fold(y).cols != p.n || fold(y).rows != m.rows) {
     throw UserError(str("[matmul] x ", describe(x), " x packed (", p.k, ", ", p.n, ") into ", describe(y)));
   }
-  if (p.layout == Impl::Layout::plain) {
-    gemm(ctx, x, false, p.matrix, p.trans, y, beta);
-  } else if (p.layout == Impl::Layout::panels) {
-    const Tensor wide = x.dtype() == DType::f32 ? x : widened(ctx, x.raw(), x.dtype(), x.numel());
-    multiply_panels(wide.data<float>(), p.matrix.data<float>(), y.data<float>(), m.rows, p.n, p.k, beta);
+  if (p.layout == Impl::Layout::plain) return gemm(ctx, x, false, p.matrix, p.trans, y, beta);
+  const bool widens = x.dtype() != DType::f32 && multiplies_in_f32(x.dtype());
+  const Tensor operand = widens ? widened(ctx, x.raw(), x.dtype(), x.numel()) : x;
+  if (p.layout == Impl::Layout::panels) {
+    multiply_panels(operand.data<float>(), p.matrix.data<float>(), y.data<float>(), m.rows, p.n, p.k, beta);
   } else {
     const DnnlMatmul& product = dnnl_matmul({m.rows, p.n, p.k, false, false, true, beta != 0, p.type, p.threads});
     LMX_CHECK(product.layout() == p.number, "a matrix packed in another layout than that for ", describe(x));
-    const bool widens = x.dtype() != DType::f32 && multiplies_in_f32(x.dtype());
-    const Tensor operand = widens ? widened(ctx, x.raw(), x.dtype(), x.numel()) : x;
     product.execute(ctx, operand.raw(), p.matrix.raw(), y.raw());
   }
 }

@@ -98,13 +98,24 @@ const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key) {
   return *entry;
 }
 
-Tensor packed_right_side(Context& ctx, const void* b, memory::data_type type, bool trans, const DnnlMatmul& product) {
+const DnnlMatmul* packed_matmul(DnnlMatmul::Key key) {
+  key.packed_b = true;
+  // Which kernels there are does not depend on the rows; products for every number of them need not be built to learn
+  // that they are not wanted.
+  DnnlMatmul::Key any_rows = key;
+  any_rows.m = 32;
+  any_rows.accumulate = false;
+  return dnnl_matmul(any_rows).brgemm() ? &dnnl_matmul(key) : nullptr;
+}
+
+Tensor packed_right_side(Context& ctx, const void* b, memory::data_type type, bool trans, const DnnlMatmul& product,
+                         MemClass c) {
   const DnnlMatmul::Key& key = product.key();
   return with_onednn([&] { return str("pack the right side to ", describe_product(key)); },
                      [&] {
                        const memory::desc plain({key.k, key.n}, type, trans ? Tag::ba : Tag::ab);
                        const auto bytes = static_cast<int64_t>(product.weights_desc().get_size());
-                       Tensor out = ctx.empty({bytes}, DType::u8, MemClass::parameters);
+                       Tensor out = ctx.empty({bytes}, DType::u8, c);
                        memory from(plain, cpu_engine(), const_cast<void*>(b));
                        memory to(product.weights_desc(), cpu_engine(), out.raw());
                        dnnl::stream stream(cpu_engine());

@@ -54,9 +54,12 @@ std::string describe_product(const DnnlMatmul::Key& key);
 // The product for `key`, built once a process. RunError: oneDNN has none.
 LMX_API const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key);
 
-// op(b) (K, N) in the layout and type of `product`, which takes its right side packed. b is f32, or bf16, and lies as
-// (N, K) when `trans`.
+// The product for `key` with a packed right side (packed_b); null where this CPU has no kernels that gain from one.
+const DnnlMatmul* packed_matmul(DnnlMatmul::Key key);
+
+// op(b) (K, N) in the layout and type of `product`, which takes its right side packed. b is f32, or bf16, and is stored
+// as (N, K) when `trans`. `c`: what the copy is charged to.
 Tensor packed_right_side(Context& ctx, const void* b, dnnl::memory::data_type type, bool trans,
-                         const DnnlMatmul& product);
+                         const DnnlMatmul& product, MemClass c);
 
 }  // namespace lmx

@@ -19,7 +19,7 @@ struct Logger {
   std::mutex mutex;
   LogLevel threshold = LogLevel::info;
   std::ofstream file;
-  bool line_open = false;                                        // a progress line stands on the terminal
+  bool line_open = false;                                        // the terminal shows a progress line
   std::optional<std::chrono::steady_clock::time_point> printed;  // when the last line of progress was, if no terminal
 };
 

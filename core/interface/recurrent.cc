@@ -197,7 +197,7 @@ int64_t RecurrentModel::product_bytes(int64_t layer, int64_t rows, DType compute
   int64_t packing = 0, product = 0;
   for (const ParameterSpec& spec : layer_parameters(input_size(layer))) {
     if (spec.shape.rank() != 2 || !recurs(spec.name)) continue;
-    if (rounds && multiplies_in_f32(compute)) packing = std::max(packing, (2 + 4) * spec.shape.numel());
+    if (rounds && multiplies_in_f32(compute)) packing = std::max(packing, (4 + 4) * spec.shape.numel());
     product = std::max(product, gemm_scratch_bytes(operand, compute, spec.shape[0], spec.shape[1], rows, true));
   }
   const auto size = static_cast<int64_t>(size_of(operand));

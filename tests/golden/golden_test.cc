@@ -16,7 +16,7 @@
 #include <sstream>
 #include <string_view>
 
-#include "cli/lmx_process.h"
+#include "cli/run_fixture.h"
 #include "golden/cases.h"
 #include "lmx/error.h"
 #include "lmx/matmul.h"
@@ -40,11 +40,10 @@ std::string cpu_kind() {
                   '.', DNNL_VERSION_MINOR);
 }
 
-// The numbers of all tensors, without the header of the file, which names the version.
-std::string hash_of_values(const fs::path& safetensors) {
-  const std::string bytes = read_file(safetensors);
+// Of all tensors of a safetensors file, without its header, which names the version.
+std::string hash_of_values(const std::string& bytes) {
   uint64_t header = 0;
-  if (bytes.size() < sizeof header) throw std::runtime_error("no parameters in " + safetensors.string());
+  if (bytes.size() < sizeof header) throw std::runtime_error("a run without parameters");
   std::memcpy(&header, bytes.data(), sizeof header);
   const auto values = std::string_view(bytes).substr(sizeof header + header);
   unsigned char digest[SHA256_DIGEST_LENGTH];
@@ -61,19 +60,12 @@ struct Result {
   Json json() const { return {{"cpu", cpu_kind()}, {"parameters", parameters}, {"losses", losses}}; }
 };
 
-class Golden : public testing::TestWithParam<GoldenCase> {
+class Golden : public RunTest, public testing::WithParamInterface<GoldenCase> {
  protected:
   Golden() {
-    std::string pattern = (fs::temp_directory_path() / "lmx_golden_XXXXXX").string();
-    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
-    folder_ = pattern;
     for (const char* recipe : {"words.yaml", "pairs.yaml"})
-      fs::copy_file(fs::path(LMX_SOURCE_DIR "/tests/golden") / recipe, folder_ / recipe);
+      write(recipe, read_file(fs::path(LMX_SOURCE_DIR "/tests/golden") / recipe));
     write_pairs();
-  }
-  ~Golden() override {
-    std::error_code error;
-    fs::remove_all(folder_, error);
   }
 
   // Sentences of one to nine words; the target's words are the source's, each spelt backwards.
@@ -101,14 +93,13 @@ class Golden : public testing::TestWithParam<GoldenCase> {
   // The case, trained by the lmx of a build folder.
   Result train(const fs::path& build, const std::string& name) const {
     const GoldenCase& c = GetParam();
-    std::vector<std::string> command{build / "bin/lmx", "run", folder_ / (c.recipe + ".yaml"),
-                                     "run.dir=" + (folder_ / name).string()};
+    std::vector<std::string> command{build / "bin/lmx", "run", path(c.recipe + ".yaml"), "run.dir=" + path(name)};
     command.insert(command.end(), c.overrides.begin(), c.overrides.end());
     if (c.recipe == "pairs") {
-      command.push_back("data.source_files=[" + (folder_ / "source.txt").string() + "]");
-      command.push_back("data.target_files=[" + (folder_ / "target.txt").string() + "]");
+      command.push_back("data.source_files=[" + path("source.txt") + "]");
+      command.push_back("data.target_files=[" + path("target.txt") + "]");
     }
-    const Outcome o = run_process(command, {{"LMX_CACHE_DIR", folder_ / "cache"}, {"OMP_NUM_THREADS", "1"}});
+    const Outcome o = run_process(command, environment());
     if (o.code != 0) throw std::runtime_error(o.err);
     Result result;
     std::istringstream lines(read_file(folder_ / name / "metrics.jsonl"));
@@ -116,11 +107,9 @@ class Golden : public testing::TestWithParam<GoldenCase> {
       const Json record = Json::parse(line);
       if (record["split"] == "train") result.losses.push_back(record["nll_nat"]);
     }
-    result.parameters = hash_of_values(folder_ / name / "checkpoints/step-20/model.safetensors");
+    result.parameters = hash_of_values(model(name, 20));
     return result;
   }
-
-  fs::path folder_;
 };
 
 fs::path record_of(const GoldenCase& c) {
