@@ -52,7 +52,7 @@ class DnnlMatmul {
 std::string describe_product(const DnnlMatmul::Key& key);
 
 // The product for `key`, built once a process. RunError: oneDNN has none.
-LMX_API const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key);
+const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key);
 
 // The product for `key` with a packed right side (packed_b); null where this CPU has no kernels that gain from one.
 const DnnlMatmul* packed_matmul(DnnlMatmul::Key key);

@@ -1,4 +1,4 @@
-#include "lmx/clock.h"
+#include "base/clock.h"
 
 namespace lmx {
 

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <optional>
 
-#include "lmx/clock.h"
+#include "base/clock.h"
 
 namespace lmx {
 namespace {

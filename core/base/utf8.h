@@ -4,15 +4,13 @@
 #include <cstddef>
 #include <string_view>
 
-#include "lmx/api.h"
-
 namespace lmx {
 
 inline constexpr size_t kValidUtf8 = std::string_view::npos;
 
 // Bytes of the code point that begins at `at`, which goes to `code`; 0 where it is not UTF-8. REQUIRES: at <
 // text.size().
-LMX_API size_t code_point_at(std::string_view text, size_t at, char32_t& code);
+size_t code_point_at(std::string_view text, size_t at, char32_t& code);
 
 // Calls take(at, code) for each code point and the offset at which it begins. Returns the offset of the first byte that
 // is not UTF-8, or kValidUtf8.
@@ -29,6 +27,6 @@ size_t for_each_code_point(std::string_view text, Take&& take) {
 }
 
 // The same offset alone.
-LMX_API size_t find_invalid_utf8(std::string_view text);
+size_t find_invalid_utf8(std::string_view text);
 
 }  // namespace lmx

@@ -37,7 +37,7 @@ std::unique_ptr<Codec> make_one_bit();
 
 // Counts what was lost between `values` and the block that they were encoded into. `residual`: becomes values - decoded
 // where it is given; it may be `values` itself.
-LMX_API void account(const Codec& codec, const float* values, int64_t rows, int64_t width, const std::byte* encoded,
-                     CodecHealth& health, float* residual = nullptr);
+void account(const Codec& codec, const float* values, int64_t rows, int64_t width, const std::byte* encoded,
+             CodecHealth& health, float* residual = nullptr);
 
 }  // namespace lmx::comm

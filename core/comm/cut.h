@@ -10,8 +10,6 @@
 #include <span>
 #include <vector>
 
-#include "lmx/api.h"
-
 namespace lmx::comm {
 
 // As many rows of a width as have about `values` values, at least one.
@@ -25,20 +23,20 @@ struct Part {
 };
 
 // Of a block that has all its rows: where one bit an entry and two floats a column make the largest part smaller.
-LMX_API Part part_of(int64_t rows, int64_t width, int r, int ranks);
+Part part_of(int64_t rows, int64_t width, int r, int ranks);
 
 // Of a table, whose rows come and go: the same for a row in each step, so a function of the width alone. Between
 // columns, or rank r has the rows whose index is r modulo the number of ranks.
-LMX_API bool table_by_columns(int64_t width, int ranks);
+bool table_by_columns(int64_t width, int ranks);
 // Columns of rank r, all rows.
-LMX_API Part table_part(int64_t rows, int64_t width, int r, int ranks);
+Part table_part(int64_t rows, int64_t width, int r, int ranks);
 
 // Rows of a table in the order in which they travel.
 struct RowOrder {
   std::vector<int64_t> places;  // of these rows among those given
   std::vector<Part> parts;      // by rank, of the rows in this order
 };
-LMX_API RowOrder order_rows(std::span<const int32_t> index, int64_t width, int ranks);
+RowOrder order_rows(std::span<const int32_t> index, int64_t width, int ranks);
 
 // A part (rows, columns) into its block (..., width).
 void unpack(const float* from, const Part& part, float* block, int64_t width);

@@ -19,6 +19,6 @@ bool is_cast(std::string_view name);
 Node cast(const std::string& type, const Node& node);
 
 // Whether two scalars are equal as values: 1e3 and 1000.0, but not '1' and 1.
-LMX_API bool same_value(const Node& a, const Node& b);
+bool same_value(const Node& a, const Node& b);
 
 }  // namespace lmx::config

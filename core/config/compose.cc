@@ -6,7 +6,7 @@
 #include "config/interpolate.h"
 #include "config/merge.h"
 #include "config/messages.h"
-#include "lmx/sweep.h"
+#include "config/sweep.h"
 
 namespace lmx {
 

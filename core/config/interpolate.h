@@ -13,15 +13,15 @@ namespace lmx::config {
 
 // What `${lmx:...}` can say.
 struct RunValues {
-  std::string name;                            // job.name
-  int64_t number = 0;                          // job.num
-  std::string override_dirname;                // job.override_dirname
-  std::map<std::string, std::string> choices;  // runtime.choices.<group>
+  std::string name;                                                        // job.name
+  int64_t number = 0;                                                      // job.num
+  std::string override_dirname;                                            // job.override_dirname
+  std::map<std::string, std::string> choices;                              // runtime.choices.<group>
   std::function<std::optional<Node>(const std::string& path)> default_of;  // of what is not written, or empty
 };
 
 // The tree with every interpolation replaced. UserError: unknown name, cycle, reference to `???`, broken syntax.
-LMX_API Node resolve_interpolations(const Node& root, const RunValues& run);
+Node resolve_interpolations(const Node& root, const RunValues& run);
 // One value that refers to nothing else: ${oc.env:HOME}.
 Node resolve_alone(const Node& value);
 

@@ -19,6 +19,6 @@ struct ApplyRules {
   bool typed = false;                                // ComposeOptions::typed
   std::function<std::vector<std::string>()> groups;  // groups that exist; asked only to suggest one
 };
-LMX_API void apply_override(Node& root, const Override& o, const ApplyRules& rules);
+void apply_override(Node& root, const Override& o, const ApplyRules& rules);
 
 }  // namespace lmx::config

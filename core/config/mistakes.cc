@@ -1,4 +1,4 @@
-#include "lmx/mistakes.h"
+#include "config/mistakes.h"
 
 #include <utility>
 

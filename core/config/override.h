@@ -10,7 +10,7 @@
 
 namespace lmx::config {
 
-struct LMX_API Override {
+struct Override {
   enum class Kind { set, add, force, remove };
   Kind kind = Kind::set;
   std::string key;                     // "a.b", or a group "model/attn"
@@ -20,8 +20,8 @@ struct LMX_API Override {
   std::string text;                    // as typed
   Mark mark;
 
-  std::string body() const;      // the text without its `+`, `++` or `~`
-  std::string full_key() const;  // with them and the package: "+optim@enc"
+  std::string body() const;                 // the text without its `+`, `++` or `~`
+  std::string full_key() const;             // with them and the package: "+optim@enc"
   void put_at(const OverridePlace& place);  // it stands in a file
 };
 
@@ -29,9 +29,9 @@ struct LMX_API Override {
 void refuse_sweep(const Override& o);
 
 // UserError that shows the override and the column of the mistake.
-LMX_API Override parse_override(const std::string& text);
+Override parse_override(const std::string& text);
 
 // A value in the grammar of overrides: 3, abc, 'a, b', [1, 2], {a: 1}, int(3.7).
-LMX_API Node parse_value(std::string_view value, const Mark& mark);
+Node parse_value(std::string_view value, const Mark& mark);
 
 }  // namespace lmx::config

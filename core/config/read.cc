@@ -5,7 +5,7 @@
 
 #include "config/describe.h"
 #include "config/messages.h"
-#include "lmx/mistakes.h"
+#include "config/mistakes.h"
 
 namespace lmx {
 

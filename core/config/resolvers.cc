@@ -4,12 +4,12 @@
 #include <filesystem>
 #include <map>
 
+#include "base/clock.h"
 #include "base/utf8.h"
 #include "config/cast.h"
 #include "config/messages.h"
 #include "config/override.h"
 #include "config/source_text.h"
-#include "lmx/clock.h"
 #include "lmx/log.h"
 
 namespace lmx::config {
@@ -77,8 +77,7 @@ Node dict_values(const ResolverCall& call) {
 Node now(const ResolverCall& call) {
   const std::string format = text_of(call, 0);
   std::string text = local_time(format.c_str(), call.now);
-  if (text.empty())
-    fail(call, "expected a time format such as %Y-%m-%d");
+  if (text.empty()) fail(call, "expected a time format such as %Y-%m-%d");
   return Node::string(std::move(text), call.mark);
 }
 

@@ -1,5 +1,5 @@
 // The points of a sweep, from overrides with several values.
-#include "lmx/sweep.h"
+#include "config/sweep.h"
 
 #include <algorithm>
 

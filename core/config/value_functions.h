@@ -48,7 +48,7 @@ Parsed call_value_function(const std::string& name, const std::vector<Argument>&
                            const std::function<void(const std::string&)>& fail);
 
 // The value as an override's text, which parses back to it.
-LMX_API std::string value_text(const Node& value);
+std::string value_text(const Node& value);
 
 // Whether `name` matches a glob pattern: `*`, `?`, [abc].
 bool matches_glob(const std::string& name, const std::vector<std::string>& patterns);

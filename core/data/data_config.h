@@ -128,4 +128,20 @@ struct SyntheticConfig {
   }
 };
 
+// The kinds of data by the value of `data.name`.
+enum class Kind { text, synthetic, parallel };
+// UserError: no name, or one that no kind has.
+Kind kind_of(const Node& data);
+
+// `data:` of a recipe by its kind, checked. Defaults that depend on other keys are filled in. UserError at the place of
+// the key.
+TextConfig text_config(const Node& data);
+ParallelConfig parallel_config(const Node& data);
+SyntheticConfig synthetic_config(const Node& data);
+
+// Number of tokens that model tables have, from the recipe alone (`data.vocab_size`), without opening the data.
+int64_t vocabulary_size(const Node& data);
+// `data:` with every default, as config.yaml records it.
+Node full_data_config(const Node& data);
+
 }  // namespace lmx::data

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "lmx/api.h"
 #include "lmx/config.h"
 
 namespace lmx::data {
@@ -55,7 +54,7 @@ struct Mix {
 
 // `data` is the whole node. UserError, with the place: an unknown part, a ratio that is no positive number, a part
 // without text ...
-LMX_API Mix read_mix(const Node& data);
+Mix read_mix(const Node& data);
 // `parts`, `ratio` and `epoch_of` with every default.
 void write_mix(const Mix& mix, Node& parts, Node& ratio);
 

@@ -43,6 +43,4 @@ std::span<const int32_t> PairArray::target(int64_t i) const {
   return sentence(target_, *target_ends_, i);
 }
 
-TextCodec::~TextCodec() = default;
-
 }  // namespace lmx

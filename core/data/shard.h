@@ -6,12 +6,12 @@
 #include <span>
 #include <string>
 
-#include "data/files.h"
+#include "base/files.h"
 
 namespace lmx::data {
 
 // Writes a shard front to back; without finish() the file has no valid header and is refused by TokenArray::map.
-class LMX_API ShardWriter {
+class ShardWriter {
  public:
   explicit ShardWriter(const std::string& path);
   ~ShardWriter();

@@ -1,8 +1,9 @@
 #include <cstdio>
 #include <limits>
 
-#include "data/files.h"
+#include "base/files.h"
 #include "data/word_table.h"
+#include "lmx/config.h"
 #include "lmx/data.h"
 #include "lmx/error.h"
 
@@ -46,11 +47,11 @@ int32_t Vocabulary::id(std::string_view word) const {
 void Vocabulary::save(const std::string& path) const {
   std::string text;
   for (const Entry& e : entries_) text += str(e.word, '\t', e.count, '\n');
-  data::write_file(path, text);
+  write_file(path, text);
 }
 
 Vocabulary Vocabulary::load(const std::string& path) {
-  const std::string text = data::read_file(path);
+  const std::string text = read_file(path);
   std::vector<Entry> entries;
   data::WordTable seen;
   for (size_t at = 0; at < text.size();) {

@@ -9,11 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "lmx/api.h"
-
 namespace lmx::data {
 
-class LMX_API WordTable {
+class WordTable {
  public:
   WordTable();
   // The word's index; new words get the next one. Adds `count` to its count.

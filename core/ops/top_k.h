@@ -5,8 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "lmx/api.h"
-
 namespace lmx::ops {
 
 struct Entry {
@@ -20,6 +18,6 @@ struct TopRow {
 };
 
 // The k largest of x (n), those of the ids `without` left out. -Inf and NaN are never among them.
-LMX_API TopRow top_k(const float* x, int64_t n, int64_t k, std::span<const int32_t> without);
+TopRow top_k(const float* x, int64_t n, int64_t k, std::span<const int32_t> without);
 
 }  // namespace lmx::ops

@@ -18,7 +18,7 @@ struct FieldsFile {
 };
 
 // nullopt where the text is none of fields_file_text's.
-LMX_API std::optional<FieldsFile> parse_fields_file(const std::string& text);
-LMX_API std::string fields_file_text(const FieldsFile& file);
+std::optional<FieldsFile> parse_fields_file(const std::string& text);
+std::string fields_file_text(const FieldsFile& file);
 
 }  // namespace lmx

@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include "data/files.h"
+#include "base/files.h"
 #include "lmx/cuda.h"
 #include "plugin/elf.h"
 #include "plugin/manifest.h"
@@ -25,9 +25,8 @@ std::string reason(const std::system_error& error, const std::string& path) {
   std::string text = error.what();
   const std::string errno_text = ": " + error.code().message();
   if (text.ends_with(errno_text)) text.resize(text.size() - errno_text.size());
-  for (const std::string& noise :
-       {std::string("boost::dll::shared_library::load() failed"), std::string("(): "),
-        std::string("(dlerror system message: "), path + ": "}) {
+  for (const std::string& noise : {std::string("boost::dll::shared_library::load() failed"), std::string("(): "),
+                                   std::string("(dlerror system message: "), path + ": "}) {
     const size_t at = text.find(noise);
     if (at == std::string::npos) continue;
     text = text.substr(at + noise.size());
@@ -114,7 +113,7 @@ const PluginDescriptor* load_plugin(const PluginInfo& info) {
 }
 
 std::string file_sha256(const std::string& path) {
-  return data::sha256_of_file(path);
+  return sha256_of_file(path);
 }
 
 }  // namespace lmx

@@ -13,10 +13,10 @@ namespace lmx {
 // Reads a plugin.toml; `path` of the result is the library that has to lie beside it (NAME.so).
 // UserError with file:line:column: syntax, missing, unknown or empty keys, an unknown kind, a name that is no
 // identifier.
-LMX_API PluginInfo read_manifest(const std::filesystem::path& file);
+PluginInfo read_manifest(const std::filesystem::path& file);
 
 // What plugin.toml says that the library needs from the machine ("Open MPI (...)"), or "".
-LMX_API std::string needs_of(const std::filesystem::path& file);
+std::string needs_of(const std::filesystem::path& file);
 
 // The kind of that name ("model"); nullopt when there is none.
 std::optional<PluginKind> kind_from_name(std::string_view name);

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "lmx/error.h"
-#include "lmx/schedule.h"
+#include "schedule/schedule.h"
 
 namespace lmx {
 

@@ -14,8 +14,8 @@
 #include <numbers>
 
 #include "lmx/error.h"
-#include "lmx/schedule.h"
 #include "nn/component.h"
+#include "schedule/schedule.h"
 
 namespace lmx {
 

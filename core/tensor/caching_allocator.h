@@ -13,7 +13,7 @@ namespace lmx {
 
 // The size class of a request: at least 64 bytes, then eighths of powers of two, so at most 12.5 % of a block is
 // unused.
-LMX_API size_t block_size(size_t bytes);
+size_t block_size(size_t bytes);
 
 // Bytes by class and their peaks. Not thread-safe.
 class MemoryCounter {
@@ -40,7 +40,7 @@ class MemoryCounter {
 // as with sentences, every class would keep blocks of its own for ever; so what is cached beyond what is in use at most
 // is bounded. A device adds where blocks come from. Its destructor calls trim(): the base's can no longer reach the
 // device.
-class LMX_API CachingAllocator : public Allocator {
+class CachingAllocator : public Allocator {
  public:
   void* allocate(size_t bytes, MemClass c) final;
   void release(void* block, size_t bytes, MemClass c) noexcept final;

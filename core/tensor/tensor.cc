@@ -80,13 +80,13 @@ Tensor Tensor::from(const std::shared_ptr<Allocator>& allocator, Shape shape, st
   if (!values.empty()) std::memcpy(t.base_, values.data(), values.size_bytes());
   return t;
 }
-template LMX_API Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const double>, MemClass);
-template LMX_API Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const float>, MemClass);
-template LMX_API Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const bfloat16>, MemClass);
-template LMX_API Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const float16>, MemClass);
-template LMX_API Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const int32_t>, MemClass);
-template LMX_API Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const int64_t>, MemClass);
-template LMX_API Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const uint8_t>, MemClass);
+template Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const double>, MemClass);
+template Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const float>, MemClass);
+template Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const bfloat16>, MemClass);
+template Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const float16>, MemClass);
+template Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const int32_t>, MemClass);
+template Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const int64_t>, MemClass);
+template Tensor Tensor::from(const std::shared_ptr<Allocator>&, Shape, std::span<const uint8_t>, MemClass);
 
 Device Tensor::device() const {
   return storage_ ? storage_->allocator->device() : Device{};

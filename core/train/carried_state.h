@@ -7,7 +7,7 @@ namespace lmx::train {
 
 // gather() hands out the rows of a batch's slots, stage() takes them back, and only commit() makes them count: an
 // update that is left out (divergence) leaves the state as it stood.
-class LMX_API CarriedState {
+class CarriedState {
  public:
   // Of the slots [first, first + count).
   CarriedState(Context& ctx, const Model& model, int64_t first, int64_t count);

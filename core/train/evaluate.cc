@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "data/dataset.h"
 #include "lmx/error.h"
 #include "lmx/pair_batches.h"
 #include "train/carried_state.h"
@@ -188,6 +189,13 @@ SplitScore score_pairs(const Context& ctx, const Network& network, ParameterStor
     score.tokens += batch.tokens();
   }
   return sum_over_ranks(score, *ctx.comm);
+}
+
+void check_validation(const Recipe& r, const Dataset& data) {
+  if (data.valid.size() < 2)
+    throw UserError(str("[data] the validation split holds ", data.valid.size(),
+                        " tokens; raise data.valid_fraction or give data.valid_files"));
+  if (r.train.eval_shards) shards_of_split(data.valid, data.valid_strings, r.train.eval_batch, kEvalSeed, "valid");
 }
 
 }  // namespace lmx::train

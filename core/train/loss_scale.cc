@@ -4,8 +4,9 @@
 #include <cmath>
 #include <vector>
 
+#include "base/text.h"
 #include "lmx/error.h"
-#include "train/metrics.h"
+#include "runfiles/metrics.h"
 
 namespace lmx {
 
@@ -13,9 +14,10 @@ void LossScaleConfig::fields(Fields& f) {
   f.choice("preset", preset, {"ott", "puri", "none"},
            "ott (128, factor 2, window 2000, at least 1e-4, of the sum: Ott 2018 and fairseq), puri (2^32, 2, 1000, at "
            "least 1, of the mean: Puri 2018's code), none (the scale stays 1)");
-  f.choice("loss", loss, {"preset", "sum", "mean"},
-           "the loss that the scale multiplies: sum (over the tokens of the step), mean (over what the update averages), "
-           "preset (the preset's)");
+  f.choice(
+      "loss", loss, {"preset", "sum", "mean"},
+      "the loss that the scale multiplies: sum (over the tokens of the step), mean (over what the update averages), "
+      "preset (the preset's)");
   f.field("init", init, "scale at the start; 0: the preset's", kNonNegative);
   f.field("factor", factor, "down by it at an overflow, up by it after `window` good updates; 0: the preset's",
           kNonNegative);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lmx/train.h"
+#include "recipe/recipe.h"
 
 namespace lmx::train {
 
@@ -20,7 +20,7 @@ struct ScaleState {
   std::map<std::string, int64_t> census = {};  // overflows in which a parameter's gradient was not finite, by its name
 };
 
-class LMX_API LossScale {
+class LossScale {
  public:
   // Of precision fp16; of others the scale is 1 and nothing is done.
   LossScale(const LossScaleConfig& config, const std::string& precision);
@@ -42,9 +42,9 @@ class LMX_API LossScale {
 };
 
 // Names of the parameters whose gradients, coalesced, hold a value that is not finite.
-LMX_API std::vector<std::string> overflowed_tensors(const ParameterStore& params);
+std::vector<std::string> overflowed_tensors(const ParameterStore& params);
 
 // "3 overflows, the last at step 17: softmax.weight 3, lstm.0.weight_hh 1".
-LMX_API std::string census_text(const ScaleState& state);
+std::string census_text(const ScaleState& state);
 
 }  // namespace lmx::train

@@ -7,12 +7,12 @@
 #include <map>
 #include <string>
 
-#include "train/components.h"
+#include "recipe/components.h"
 
 namespace lmx::train {
 
 // A table time(sentences, source length, target length) on a grid, filled where it is asked and linear between.
-class LMX_API PairCosts {
+class PairCosts {
  public:
   using Shape3 = std::array<int64_t, 3>;  // sentences, source, target
   // Seconds of one shape, the quickest of `repeats`.
@@ -39,12 +39,11 @@ class LMX_API PairCosts {
 };
 
 // Seconds of a forward and backward, the quickest of `repeats`. Leaves no gradients behind.
-LMX_API double time_pairs(Context& ctx, const Network& network, ParameterStore& params, const Batch& batch,
-                          int64_t repeats);
+double time_pairs(Context& ctx, const Network& network, ParameterStore& params, const Batch& batch, int64_t repeats);
 // Of made-up sentences of these lengths.
-LMX_API double measure_pairs(Context& ctx, const Network& network, ParameterStore& params, int64_t vocabulary,
-                             const PairCosts::Shape3& shape, int64_t repeats);
+double measure_pairs(Context& ctx, const Network& network, ParameterStore& params, int64_t vocabulary,
+                     const PairCosts::Shape3& shape, int64_t repeats);
 // Multiply-adds of a forward of so many pairs of these lengths, the output layer's among them.
-LMX_API double macs_of_pairs(const Network& network, int64_t sentences, int64_t source, int64_t target);
+double macs_of_pairs(const Network& network, int64_t sentences, int64_t source, int64_t target);
 
 }  // namespace lmx::train

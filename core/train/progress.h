@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "train/metrics.h"
+#include "runfiles/metrics.h"
 
 namespace lmx::train {
 
@@ -20,11 +20,11 @@ struct Window {
   int64_t overflows = 0;
   std::map<std::string, double> terms;        // sums of the terms that the model adds to the loss, by name
   std::map<std::string, int64_t> overflowed;  // overflows by parameter
-  std::map<std::string, int64_t> rows;  // that updates touched, of parameters with row-sparse gradients
+  std::map<std::string, int64_t> rows;        // that updates touched, of parameters with row-sparse gradients
 };
 
 // Time spent on training: evaluation and checkpoints pause it.
-class LMX_API Stopwatch {
+class Stopwatch {
  public:
   void start() { begin_ = Clock::now(); }
   double stop() {  // seconds since start()
@@ -32,7 +32,7 @@ class LMX_API Stopwatch {
     seconds_ += seconds;
     return seconds;
   }
-  double lap();  // seconds since the last lap
+  double lap();                                // seconds since the last lap
   double elapsed() const { return seconds_; }  // the same, without beginning a new lap
 
  private:
@@ -48,13 +48,13 @@ struct Pace {
 };
 
 // "step 250/2000 loss 4.1032 ppl 60.5 lr 2.14e-04 gnorm 0.87 412k words/s ETA 3m20s"
-LMX_API std::string progress_text(const Window& window, const Pace& pace, const std::string& unit);
+std::string progress_text(const Window& window, const Pace& pace, const std::string& unit);
 // Which bar of a histogram so many seconds fall into, four to a doubling, and the least seconds of a bar.
-LMX_API int64_t duration_bin(double seconds);
-LMX_API double duration_of_bin(int64_t bin);
+int64_t duration_bin(double seconds);
+double duration_of_bin(int64_t bin);
 // "45s", "3m20s", "2h05m", "3d04h".
-LMX_API std::string duration_text(double seconds);
+std::string duration_text(double seconds);
 // "412k", "1.2M", "87".
-LMX_API std::string rate_text(double per_second);
+std::string rate_text(double per_second);
 
 }  // namespace lmx::train

@@ -3,15 +3,19 @@
 #include <exception>
 #include <filesystem>
 
-#include "data/corpus_place.h"
-#include "data/files.h"
+#include "base/files.h"
+#include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
 #include "lmx/model_extensions.h"
 #include "lmx/plugin.h"
+#include "nn/state_dict.h"
+#include "recipe/sync_rules.h"
+#include "runfiles/checkpoint.h"
+#include "runfiles/vocabulary_mark.h"
+#include "train/evaluate.h"
 #include "train/trainer.h"
-#include "train/vocabulary_mark.h"
 
 namespace lmx::train {
 namespace {
@@ -35,22 +39,6 @@ int64_t count_steps(const Recipe& r, const Batcher& batcher) {
   return std::max<int64_t>(1, std::llround(std::ceil(r.train.epochs * static_cast<double>(batcher.steps_per_epoch()))));
 }
 
-// A recipe whose corpus is not there may know what can be trained without it: `provenance.smaller`.
-template <class Look>
-auto with_advice(const Recipe& r, Look&& look) {
-  try {
-    return look();
-  } catch (const data::CorpusMissing& e) {
-    const Node* smaller = r.provenance.find("smaller");
-    if (!smaller || smaller->text.empty()) throw;
-    throw UserError(str(e.what(), "\n", smaller->text));
-  }
-}
-
-Dataset open_data(const Recipe& r) {
-  return with_advice(r, [&] { return open_dataset(r.data); });
-}
-
 bool measures(const Recipe& r) {
   const Node full = full_component(PluginKind::batcher, r.batcher, "batcher");
   const Node* cost = full.find("cost");
@@ -61,7 +49,7 @@ bool measures(const Recipe& r) {
 std::shared_ptr<SharedSession> share_session(const Recipe& r, Context& ctx, const SessionStart& start) {
   Communicator& comm = *ctx.comm;
   const std::string file = start.resumed + "/" + kCostsFile;
-  std::string times = !start.resumed.empty() && std::filesystem::exists(file) ? data::read_file(file) : "";
+  std::string times = !start.resumed.empty() && std::filesystem::exists(file) ? read_file(file) : "";
   const auto make = [&] { return std::make_shared<SharedSession>(r, ctx, start, times); };
   if (comm.size() == 1 || comm.shares_memory() || !measures(r)) return comm.once<std::shared_ptr<SharedSession>>(make);
   std::shared_ptr<SharedSession> own;
@@ -103,20 +91,14 @@ class Numbers {
 
 }  // namespace
 
-void require_data(const Recipe& r) {
-  with_advice(r, [&] { data::require_files(r.data); });
-}
-
 SharedSession::SharedSession(const Recipe& r, Context& ctx, const SessionStart& start, const std::string& times)
     : workers(ctx.ranks) {
-  data = start.data ? *start.data : open_data(r);
+  data = start.open();
   check_validation(r, data);
   network = make_network(r, data.vocabulary.size(), &data.vocabulary);
   check_model_fits_data(r, *network.model, data);
   add_parameters(ctx, params, network, r.seed);
-  InitConfig start_from = r.init;
-  if (!start.resumed.empty() && !list_checkpoints(start.resumed).empty()) start_from.from.clear();
-  init = take_parameters(start_from, network.specs, &data.vocabulary, &params);
+  if (start.init) start.init(network.specs, data.vocabulary, params);
   if (times.empty())
     costs.emplace([this, &ctx](const PairCosts::Shape3& shape, int64_t repeats) {
       return measure_pairs(ctx, network, params, data.vocabulary.size(), shape, repeats);
@@ -276,8 +258,11 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   at.window.positions = n.integer("window.positions");
   at.window.padded = n.integer("window.padded");
   at.window.overflows = n.integer("window.overflows");
-  at.loss_scale = {n.real("loss_scale.scale"), n.integer("loss_scale.good"), n.integer("loss_scale.last_overflow"),
-                   n.integer("loss_scale.overflows"), {}};
+  at.loss_scale = {n.real("loss_scale.scale"),
+                   n.integer("loss_scale.good"),
+                   n.integer("loss_scale.last_overflow"),
+                   n.integer("loss_scale.overflows"),
+                   {}};
   at.records = n.has("records") ? n.integer("records") : -1;
   at.open = open_window(windows_of(state.numbers, s.comm.rank(), s.comm.size()), from);
   for (const std::string& name : loss_terms(*s.network.model))

@@ -5,15 +5,13 @@
 #include <csignal>
 #include <string>
 
-#include "lmx/api.h"
-
 namespace lmx::train {
 
 // Installs the handlers for its lifetime. SIGINT and SIGTERM stop the run; so do SIGHUP (a closed terminal), SIGUSR1
 // and SIGUSR2 (what Slurm's --signal sends before a job's time is up), which count as SIGTERM. The second SIGINT or
 // SIGTERM ends the process at once, as without lmx; the others may come several times. A SIGHUP that is ignored already
 // (nohup) stays ignored. One guard at a time in a process.
-class LMX_API SignalGuard {
+class SignalGuard {
  public:
   SignalGuard();
   ~SignalGuard();

@@ -7,10 +7,13 @@
 #include <numbers>
 #include <thread>
 
+#include "base/text.h"
+#include "data/dataset.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "lmx/model_extensions.h"
+#include "runfiles/checkpoint.h"
 #include "train/signals.h"
 
 namespace lmx::train {
@@ -41,9 +44,10 @@ void Trainer::open_metrics() {
   metrics_.emplace(path, at_.step, at_.evaluated == at_.step);
   const KeptLines& kept = metrics_->kept();
   if (!kept.damaged.empty())
-    log_warn(str("[metrics] ", path, ":", kept.damaged.front(), ": ",
-                 kept.damaged.size() == 1 ? "this line is" : str("this and ", kept.damaged.size() - 1, " more lines are"),
-                 " damaged and left out"));
+    log_warn(
+        str("[metrics] ", path, ":", kept.damaged.front(), ": ",
+            kept.damaged.size() == 1 ? "this line is" : str("this and ", kept.damaged.size() - 1, " more lines are"),
+            " damaged and left out"));
   if (at_.records > kept.train)
     log_warn(str("[metrics] ", path, " lacks ", at_.records - kept.train, " of ", at_.records,
                  " records of the training up to step ", at_.step));
@@ -138,8 +142,8 @@ void Trainer::validate() {
   check_target();
 }
 
-// Validates at a pause. The result affects neither the schedule nor `best`, which see only validations that are due, and its
-// record is removed when the run resumes.
+// Validates at a pause. The result affects neither the schedule nor `best`, which see only validations that are due,
+// and its record is removed when the run resumes.
 void Trainer::look() {
   if (at_.evaluated == at_.step) return;
   const Span span(s_.ctx.tracer, "validate");

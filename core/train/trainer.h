@@ -2,26 +2,29 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "interface/server_link.h"
+#include "data/dataset.h"
+#include "recipe/components.h"
+#include "recipe/stop_rule.h"
+#include "recipe/sync_rules.h"
+#include "runfiles/checkpoint.h"
+#include "runfiles/metrics.h"
+#include "runfiles/open_window.h"
+#include "runfiles/tensorboard.h"
+#include "runfiles/traffic.h"
+#include "sync/server/server_link.h"
+#include "sync/server/worker_clock.h"
 #include "train/carried_state.h"
-#include "train/components.h"
 #include "train/evaluate.h"
-#include "train/init.h"
 #include "train/loss_scale.h"
-#include "train/metrics.h"
-#include "train/open_window.h"
 #include "train/pair_costs.h"
 #include "train/progress.h"
-#include "train/stop_rule.h"
-#include "train/tensorboard.h"
-#include "train/traffic.h"
-#include "train/worker_clock.h"
 
 namespace lmx::train {
 
@@ -31,15 +34,14 @@ inline constexpr const char* kCostsFile = "sub_batch_times.json";
 // What a session starts from beside its recipe.
 struct SessionStart {
   std::string resumed = {};       // the folder of the run that goes on, or ""
-  const Dataset* data = nullptr;  // made in memory; null: what the recipe names is opened
+  std::function<Dataset()> open;  // the data that the recipe names; called once in a process
+  // Called once in a process with the parameters' first values: sets those that start from another run. May be empty.
+  std::function<void(const std::vector<ParameterSpec>&, const Vocabulary&, ParameterStore&)> init = {};
 };
-
-// UserError where files of the recipe's data are missing; with the recipe's own advice, as of a session.
-void require_data(const Recipe& r);
 
 // What the ranks of one process share: everything that is equal on all ranks and changes only in updates, which one of
 // them makes for all.
-struct LMX_API SharedSession {
+struct SharedSession {
   // `times`: of a run that goes on, those of its sub-batches, or "".
   SharedSession(const Recipe& r, Context& ctx, const SessionStart& start, const std::string& times);
 
@@ -49,7 +51,6 @@ struct LMX_API SharedSession {
   std::optional<PairCosts> costs;  // measured where the batcher asks for it
   std::unique_ptr<Batcher> batcher;
   double lr_factor = 1;  // of lr_rule
-  InitReport init;       // of `init:`; of a resumed run with a checkpoint its frozen parameters alone
   std::unique_ptr<Optimizer> optimizer;
   std::vector<ClipRule> clip;
   std::optional<Ema> ema;
@@ -59,8 +60,8 @@ struct LMX_API SharedSession {
 
 // One rank's pieces of a run. Built before the run's folder exists, so that whatever is wrong with a recipe or its data
 // leaves nothing behind.
-struct LMX_API Session {
-  Session(const Recipe& r, Communicator& c, const SessionStart& start = {});
+struct Session {
+  Session(const Recipe& r, Communicator& c, const SessionStart& start);
 
   // This rank's sequences of each global batch: [first_sequence, first_sequence + sequences), possibly none.
   int64_t first_sequence = 0, sequences = 0;
@@ -107,33 +108,33 @@ struct Position {
   double valid_ppl = 0, best_ppl = 0, valid_nll = 0;
   int64_t best_step = -1;
   int64_t no_better = 0;  // validations since the best one
-  double lr_scale = 1;  // halved by on_divergence: lower_lr
+  double lr_scale = 1;    // halved by on_divergence: lower_lr
   int64_t skipped_in_a_row = 0;
-  double seconds = 0;  // of training, without validation and saving
+  double seconds = 0;                             // of training, without validation and saving
   int64_t counted_steps = 0, counted_tokens = 0;  // targets of so many first steps, see tokens_until()
   ScaleState loss_scale;
   Window window;
-  OpenWindow open;           // what this rank had counted when it last saved, since the last record
-  int64_t records = 0;       // of the training that metrics.jsonl has; -1: a checkpoint of before this was kept
-  Worker worker;  // with `window`, `skipped_in_a_row` and `loss_scale` a rank's own where ranks do not go in step
+  OpenWindow open;      // what this rank had counted when it last saved, since the last record
+  int64_t records = 0;  // of the training that metrics.jsonl has; -1: a checkpoint of before this was kept
+  Worker worker;        // with `window`, `skipped_in_a_row` and `loss_scale` a rank's own where ranks do not go in step
 };
 
 // Both collective. Rank 0 gets the whole state but for `ranks`, the others nothing.
-LMX_API TrainState pack_state(const Session& s, const Position& at);
+TrainState pack_state(const Session& s, const Position& at);
 // UserError: a checkpoint that does not fit the session; `from` names it. `same_batch` false: batch.global was another
 // one, so that the recurrent states belong to other sequences, and all start from zero.
-LMX_API Position unpack_state(Session& s, const TrainState& state, const std::string& from, bool same_batch = true);
+Position unpack_state(Session& s, const TrainState& state, const std::string& from, bool same_batch = true);
 
 void unpack_worker(Session& s, const StateDict& own, Position& at);
 
 // What `train.on_divergence: stop` ends a run with.
-class LMX_API Diverged : public RunError {
+class Diverged : public RunError {
  public:
   using RunError::RunError;
   ~Diverged() override;
 };
 
-class LMX_API Trainer {
+class Trainer {
  public:
   // `until`: the step to pause after; 0: none.
   Trainer(Session& session, std::string directory, const Position& at, int64_t until = 0);
@@ -177,7 +178,7 @@ class LMX_API Trainer {
   StepLoss forward_backward(std::span<const Batch> share, const StepPlan& plan);
   StepLoss micro_batch(const Batch& batch, const StepPlan& plan, bool last);
   double gradient_terms(std::span<const Batch> share, int64_t step) const;
-  double unscale() const;               // from the gradients to those of the mean
+  double unscale() const;                                    // from the gradients to those of the mean
   void check_shape(const Batch& batch) const;                // UserError
   void check_size(const StepLoss& all, int64_t step) const;  // UserError
   StepLoss agree(const StepLoss& own);  // the loss over all ranks; and whether a signal came to any
@@ -253,20 +254,20 @@ class LMX_API Trainer {
   std::string stopped_;
   bool reached_target_ = false;
   std::vector<std::string> term_names_;  // of the terms that the model adds to the loss
-  double mean_over_ = 1;    // tokens or sequences of the step
+  double mean_over_ = 1;                 // tokens or sequences of the step
   double spread_ = 0;       // (slowest - mean) / mean of the ranks' times, summed over the steps since the last record
   int64_t lap_tokens_ = 0;  // of the same steps, see own_tokens()
   Lap group_lap_;           // of workers, as they last met
   std::atomic<int64_t> reached_{0};
   std::vector<SubBatchTime> timeline_;    // of this rank's last step
   std::map<int64_t, int64_t> durations_;  // sub-batches of the same steps, by duration_bin()
-  int64_t laps_ = 0, folded_laps_ = 0;  // steps since the last record (or the resume), those of them in at_.open
+  int64_t laps_ = 0, folded_laps_ = 0;    // steps since the last record (or the resume), those of them in at_.open
   int64_t saved_ = -1;
   int64_t until_ = 0;
   double paused_ppl_ = 0, paused_nll_ = 0;  // of a pause between two validations
-  int signal_ = 0;       // that some rank has received
-  int64_t meeting_ = 0;  // the step at which workers meet next
-  std::string failure_;  // why this worker cannot go on
+  int signal_ = 0;                          // that some rank has received
+  int64_t meeting_ = 0;                     // the step at which workers meet next
+  std::string failure_;                     // why this worker cannot go on
 };
 
 }  // namespace lmx::train

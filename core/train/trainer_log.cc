@@ -3,7 +3,9 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/text.h"
 #include "lmx/log.h"
+#include "recipe/sync_rules.h"
 #include "train/trainer.h"
 
 namespace lmx::train {

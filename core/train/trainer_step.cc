@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/model_extensions.h"

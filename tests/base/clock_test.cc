@@ -1,5 +1,5 @@
 // Local time as text.
-#include "lmx/clock.h"
+#include "base/clock.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>

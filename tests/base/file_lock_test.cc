@@ -1,5 +1,5 @@
 // Locks of files between processes.
-#include "lmx/file_lock.h"
+#include "base/file_lock.h"
 
 #include <gmock/gmock.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 // A terminal is sent no control character but line feed and tab.
-#include "lmx/terminal.h"
+#include "app/print/terminal_text.h"
 
 #include <gtest/gtest.h>
 

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "app/run/dry_run.h"
 #include "run_fixture.h"
 
 namespace lmx_test {

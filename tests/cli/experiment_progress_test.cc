@@ -1,5 +1,5 @@
 // How much of an experiment is done, from what its cells have recorded.
-#include "lmx_cli/experiment/progress.h"
+#include "app/experiment/progress.h"
 
 #include <gtest/gtest.h>
 

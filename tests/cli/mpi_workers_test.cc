@@ -5,7 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "lmx/checkpoint.h"
+#include "runfiles/checkpoint.h"
 
 #include "comm/mpi_here.h"
 #include "run_fixture.h"

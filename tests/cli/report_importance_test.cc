@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "lmx_cli/report/importance.h"
+#include "app/report/importance.h"
 
 namespace lmx_test {
 namespace {

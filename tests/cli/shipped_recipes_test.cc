@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "app/run/dry_run.h"
 #include "run_fixture.h"
 
 namespace lmx_test {

@@ -1,5 +1,6 @@
-// Points that are killed for want of memory: by the kernel, in a cgroup of the test's own, and by Slurm, or one that says so.
-#include "lmx_cli/sweep/outcome.h"
+// Points that are killed for want of memory: by the kernel, in a cgroup of the test's own, and by Slurm, or one that
+// says so.
+#include "app/sweep/outcome.h"
 #include "sweep_fixture.h"
 
 namespace lmx_test {
@@ -48,7 +49,7 @@ TEST_F(SweepMemory, ReadsAllFormsOfACounter) {
 
 TEST_F(SweepMemory, KilledByTheKernelIsAnOutcome) {
   const bool first = fs::exists("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-  const std::string group = 
+  const std::string group =
       std::string(first ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup") + "/lmx_test_" + std::to_string(getpid());
   std::error_code error;
   if (!fs::create_directory(group, error)) GTEST_SKIP() << "cgroups cannot be made here: " << error.message();
@@ -76,14 +77,14 @@ TEST_F(SweepMemory, KilledByTheKernelIsAnOutcome) {
 
 // sbatch takes the array and runs nothing; what became of its tasks is what scontrol says.
 TEST_F(SweepMemory, SlurmsStateIsAnOutcome) {
-  executable("sbatch", "[ \"$1\" = --version ] && exit 0\nfor last; do :; done\n"
-                       "echo 137 > \"${last%.sh}.0.exit\"\necho 17\n");
+  executable("sbatch",
+             "[ \"$1\" = --version ] && exit 0\nfor last; do :; done\n"
+             "echo 137 > \"${last%.sh}.0.exit\"\necho 17\n");
   executable("squeue", "exit 0\n");
   executable("scontrol", "echo \"JobId=17 ArrayJobId=17 JobName=lmx JobState=OUT_OF_MEMORY Reason=OutOfMemory\"\n");
   auto settings = environment();
   settings["PATH"] = path("bin") + ":" + std::getenv("PATH");
-  const Outcome o =
-      run_process(sweep_words("out", {"train.steps=2", "seed=1,2", "--launcher", "slurm"}), settings);
+  const Outcome o = run_process(sweep_words("out", {"train.steps=2", "seed=1,2", "--launcher", "slurm"}), settings);
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(count_ends("out", "out_of_memory"), 2u) << o.out << o.err;  // one left its exit code, one did not
   executable("scontrol", "echo \"JobId=17 JobState=NODE_FAIL Reason=None\"\n");

@@ -1,5 +1,5 @@
 // Ranks that are told different things find out, and say the same.
-#include "comm/agreement.h"
+#include "app/run/agreement.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

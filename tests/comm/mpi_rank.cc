@@ -12,14 +12,14 @@
 #include <string>
 #include <thread>
 
-#include "comm/agreement.h"
-#include "interface/server_link.h"
+#include "app/run/agreement.h"
 #include "lmx/comm.h"
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/plugin.h"
 #include "lmx/random.h"
 #include "mpi_moves.h"
+#include "sync/server/server_link.h"
 
 namespace lmx_test {
 namespace {

@@ -1,5 +1,5 @@
 // Mistakes that are told together.
-#include "lmx/mistakes.h"
+#include "config/mistakes.h"
 
 #include <gmock/gmock.h>
 

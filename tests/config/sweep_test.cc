@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "config/override.h"
+#include "config/sweep.h"
 #include "lmx/random.h"
-#include "lmx/sweep.h"
 #include "test_files.h"
 
 namespace lmx {

@@ -1,5 +1,5 @@
 // BLEU and chrF against sacreBLEU's own numbers (tools/parity/bleu.py), and what the goldens leave open.
-#include "lmx/bleu.h"
+#include "app/text/bleu.h"
 
 #include <gmock/gmock.h>
 
@@ -7,8 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "data/score_tokenizers.h"
-#include "data/utf8.h"
+#include "app/text/score_tokenizers.h"
+#include "app/text/utf8.h"
 #include "fixture.h"
 #include "lmx/error.h"
 

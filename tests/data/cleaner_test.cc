@@ -1,12 +1,12 @@
 // The preprocessing of Puri 2018: goldens of Python's html and re, and of unidecode (tools/parity/puri_clean.py).
-#include "data/cleaner.h"
+#include "app/text/cleaner.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "data/html.h"
+#include "app/text/html.h"
 
 namespace lmx::data {
 namespace {

@@ -7,9 +7,12 @@
 #include <atomic>
 #include <thread>
 
-#include "data/cache.h"
+#include "app/corpora/corpora.h"
+#include "app/prepare/cache.h"
+#include "app/prepare/open.h"
+#include "data/data_config.h"
+#include "data/dataset.h"
 #include "fixture.h"
-#include "lmx/corpora.h"
 #include "lmx/log.h"
 
 namespace lmx {
@@ -267,13 +270,13 @@ TEST_F(TextData, CheckOfMuchTextRemembersItsPreparation) {
 }
 
 TEST_F(TextData, VocabularySizeAndFullConfig) {
-  EXPECT_EQ(vocabulary_size(data()), 8);
-  EXPECT_EQ(vocabulary_size(parse_yaml("name: synthetic\n", "r")), 2000);
-  const Node full = full_data_config(data());
+  EXPECT_EQ(data::vocabulary_size(data()), 8);
+  EXPECT_EQ(data::vocabulary_size(parse_yaml("name: synthetic\n", "r")), 2000);
+  const Node full = data::full_data_config(data());
   EXPECT_EQ(full.entries.front().first, "name");
   EXPECT_EQ(full.find("valid_fraction")->text, "0.01");
   EXPECT_EQ(full.find("vocab_size")->text, "8");
-  EXPECT_EQ(full_data_config(full).keys(), full.keys());
+  EXPECT_EQ(data::full_data_config(full).keys(), full.keys());
 }
 
 // Corpora are found below LMX_DATA_DIR; these tests put small ones there.

@@ -1,5 +1,5 @@
 // lmx data fetch against a server of the test's own that breaks off, lies about sizes, ignores ranges and is not there.
-#include "lmx/fetch.h"
+#include "app/corpora/fetch.h"
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -8,12 +8,12 @@
 #include <csignal>
 #include <set>
 
-#include "data/files.h"
-#include "data/sgml.h"
-#include "data/tar.h"
+#include "app/corpora/corpora.h"
+#include "app/corpora/sgml.h"
+#include "app/corpora/tar.h"
+#include "base/files.h"
 #include "fixture.h"
 #include "http_server.h"
-#include "lmx/corpora.h"
 
 namespace lmx_test {
 namespace {
@@ -49,7 +49,7 @@ class Fetch : public DataTest {
     }
     return "";
   }
-  std::string sha256(const std::string& text) { return lmx::data::sha256_of_file(write("sum", text)); }
+  std::string sha256(const std::string& text) { return lmx::sha256_of_file(write("sum", text)); }
   std::string got() const { return read("corpus/data.bin"); }
   bool part_left() const { return fs::exists(target_ + ".part"); }
 

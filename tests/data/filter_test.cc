@@ -1,9 +1,9 @@
 // Filtering parallel text, and keeping the best of scored pairs.
 #include <random>
 
-#include "data/files.h"
+#include "app/prepare/parallel_text.h"
+#include "base/files.h"
 #include "fixture.h"
-#include "lmx/parallel_text.h"
 
 namespace lmx_test {
 namespace {
@@ -66,7 +66,7 @@ TEST_F(FilterTest, NothingKeptIsAnEmptyFile) {
   write("a.de", "x\n");
   EXPECT_EQ(filter_pairs(in(), {}, {path("b.en.gz"), path("b.de"), ""}).kept, 0);
   EXPECT_EQ(read("b.de"), "");
-  lmx::data::InputFile gz(path("b.en.gz"));
+  lmx::InputFile gz(path("b.en.gz"));
   char byte;
   EXPECT_EQ(gz.read(&byte, 1), 0u);
 }

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "data/full_disk.h"
+#include "lmx/config.h"
 #include "lmx/data.h"
 #include "lmx/error.h"
 

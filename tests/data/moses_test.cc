@@ -1,7 +1,7 @@
 // The Moses tokenizer and detokenizer against what sacremoses made (tools/parity/moses.py).
-#include "data/moses.h"
+#include "app/text/moses.h"
 
-#include "data/files.h"
+#include "base/files.h"
 #include "fixture.h"
 
 namespace lmx_test {
@@ -35,7 +35,7 @@ std::string plain(const std::string& text) {
 
 std::vector<std::vector<std::string>> golden(const std::string& name) {
   std::vector<std::vector<std::string>> rows;
-  for (const std::string& line : split(lmx::data::read_file(LMX_SOURCE_DIR "/tests/data/" + name), '\n'))
+  for (const std::string& line : split(lmx::read_file(LMX_SOURCE_DIR "/tests/data/" + name), '\n'))
     if (!line.empty() && !line.starts_with("#")) rows.push_back(split(line, '\t'));
   return rows;
 }
@@ -66,7 +66,7 @@ TEST_F(DataTest, MosesEqualsSacremosesOnMulti30k) {
     const std::string language = row[0].substr(row[0].size() - 2);
     const MosesTokenizer tokenizer({language, false, false});
     std::string tokens, texts;
-    const std::string all = lmx::data::read_file(folder + row[0]);
+    const std::string all = lmx::read_file(folder + row[0]);
     std::vector<std::string> lines = split(all, '\n');
     if (lines.back().empty()) lines.pop_back();
     for (const std::string& line : lines) {
@@ -74,8 +74,8 @@ TEST_F(DataTest, MosesEqualsSacremosesOnMulti30k) {
       tokens += words + "\n";
       texts += moses_detokenize(words, language) + "\n";
     }
-    EXPECT_EQ(lmx::data::sha256_of_file(write("tokens", tokens)), row[1]) << row[0];
-    EXPECT_EQ(lmx::data::sha256_of_file(write("texts", texts)), row[2]) << row[0];
+    EXPECT_EQ(lmx::sha256_of_file(write("tokens", tokens)), row[1]) << row[0];
+    EXPECT_EQ(lmx::sha256_of_file(write("texts", texts)), row[2]) << row[0];
   }
 }
 

@@ -1,13 +1,17 @@
 // `data: {name: parallel}`: from files to pairs of subwords, and every mistake a recipe can make on the way.
-#include "data/parallel.h"
+#include "app/prepare/open.h"
+#include "app/prepare/parallel.h"
+#include "app/text/text_codec.h"
+#include "data/data_config.h"
+#include "data/dataset.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "data/files.h"
-#include "data/subwords.h"
+#include "app/prepare/parallel_text.h"
+#include "app/text/subwords.h"
+#include "base/files.h"
 #include "fixture.h"
-#include "lmx/parallel_text.h"
 
 namespace lmx_test {
 namespace {
@@ -91,7 +95,7 @@ TEST_F(ParallelTest, SameForAnyNumberOfThreadsAndPreparedOnce) {
     const Dataset d = open_dataset(data(str("vocab_size: 120\nthreads: ", threads, "\n")));
     for (const char* file : {"train.source.bin", "train.target.bin", "valid.source.bin", "subwords.model", "vocab.tsv",
                              "valid.target.txt"})
-      hashes[threads == 5] += data::hash_text(data::read_file(d.directory + "/" + file));
+      hashes[threads == 5] += hash_text(read_file(d.directory + "/" + file));
   }
   EXPECT_EQ(hashes[0], hashes[1]);
   const Dataset again = open_dataset(data("vocab_size: 120\n"));
@@ -162,7 +166,7 @@ TEST_F(ParallelTest, APartMayLeaveSubwordsAloneAndBeCutOrSpoilt) {
     return open_dataset(data(size + "pairs: [1, 300]\nvalid_fraction: 0.1\n" + crawl + more + "}}\n"));
   };
   const Dataset d = mixed("subwords: false, pairs: [301, 400]");
-  EXPECT_EQ(data::read_file(d.directory + "/subwords.model"), data::read_file(plain.directory + "/subwords.model"));
+  EXPECT_EQ(read_file(d.directory + "/subwords.model"), read_file(plain.directory + "/subwords.model"));
   EXPECT_EQ(d.train_parts[1].count, 100);
   const int64_t first = d.train_parts[1].first;
   EXPECT_EQ(d.codecs.source->decode(d.train_pairs.source(first)),
@@ -351,8 +355,8 @@ TEST_F(ParallelTest, MistakesInTheConfig) {
                                         "r.yaml"));
               }),
               HasSubstr("needs source_language and target_language"));
-  EXPECT_EQ(vocabulary_size(data("vocab_size: 90\n")), 90);
-  EXPECT_EQ(full_data_config(data("vocab_size: 90\n")).find("max_words")->text, "0");
+  EXPECT_EQ(data::vocabulary_size(data("vocab_size: 90\n")), 90);
+  EXPECT_EQ(data::full_data_config(data("vocab_size: 90\n")).find("max_words")->text, "0");
   EXPECT_THAT(user_error([&] { open_all_types(data("vocab_size: 90\n")); }), HasSubstr("one side's files"));
 }
 

@@ -1,7 +1,7 @@
 // Text to shards: counts, vocabulary, splits, errors, and independence of threads and chunks.
-#include "data/prepare.h"
+#include "app/prepare/prepare.h"
 
-#include "data/sources.h"
+#include "app/corpora/sources.h"
 #include "fixture.h"
 #include "lmx/random.h"
 

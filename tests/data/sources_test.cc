@@ -1,5 +1,5 @@
 // Which files a corpus has, and how they are cut into chunks.
-#include "data/sources.h"
+#include "app/corpora/sources.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -7,7 +7,7 @@
 
 #include <mutex>
 
-#include "data/files.h"
+#include "base/files.h"
 #include "fixture.h"
 
 namespace lmx::data {

@@ -1,5 +1,6 @@
 // The synthetic source: exact probabilities, known entropy, and text that follows them.
-#include "data/synthetic.h"
+#include "app/prepare/synthetic.h"
+#include "data/dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

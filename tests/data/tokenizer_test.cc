@@ -1,5 +1,5 @@
 // The tokenizer's rules as docs/data.md states them.
-#include "data/tokenizer.h"
+#include "app/text/tokenizer.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,13 @@
-// Sentence scores, TER, intervals and paired tests against sacreBLEU's own numbers (tools/parity/translation_scores.py).
-#include "lmx/translation_scores.h"
+// Sentence scores, TER, intervals and paired tests against sacreBLEU's own numbers
+// (tools/parity/translation_scores.py).
+#include "app/text/translation_scores.h"
 
 #include <gmock/gmock.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "data/numpy_random.h"
+#include "app/text/numpy_random.h"
 #include "fixture.h"
 
 namespace lmx {

@@ -4,11 +4,14 @@
 #include <set>
 #include <sstream>
 
-#include "data/prepare.h"
-#include "data/sources.h"
+#include "app/corpora/corpora.h"
+#include "app/corpora/sources.h"
+#include "app/prepare/open.h"
+#include "app/prepare/prepare.h"
+#include "data/data_config.h"
+#include "data/dataset.h"
 #include "fixture.h"
 #include "lmx/batcher.h"
-#include "lmx/corpora.h"
 
 namespace lmx::data {
 namespace {
@@ -79,9 +82,9 @@ TEST_F(Units, LowerCaseOnlyWhereAsked) {
   write("a.txt", "AaA\n");
   EXPECT_EQ(chars_of(open(quoted("a.txt"), "tokens: chars\nvocab_size: 4")), "AaA\n");
   EXPECT_EQ(chars_of(open(quoted("a.txt"), "tokens: chars\nvocab_size: 3\nlower_case: true")), "aaa\n");
-  const Node full = full_data_config(text_data(quoted("a.txt"), "tokens: chars\nvocab_size: 4"));
+  const Node full = data::full_data_config(text_data(quoted("a.txt"), "tokens: chars\nvocab_size: 4"));
   EXPECT_EQ(full.find("lower_case")->text, "false");
-  EXPECT_EQ(full_data_config(text_data(quoted("a.txt"), "vocab_size: 4")).find("lower_case")->text, "true");
+  EXPECT_EQ(data::full_data_config(text_data(quoted("a.txt"), "vocab_size: 4")).find("lower_case")->text, "true");
 }
 
 TEST_F(Units, InvalidUtf8NamesItsPlaceForCharacters) {

@@ -1,10 +1,12 @@
 // The fit of U = a N^b and the counting of types.
-#include "lmx/zipf.h"
+#include "app/corpora/zipf.h"
+#include "app/prepare/open.h"
+#include "data/dataset.h"
 
 #include <cmath>
 
+#include "app/corpora/corpora.h"
 #include "fixture.h"
-#include "lmx/corpora.h"
 
 namespace lmx {
 namespace {

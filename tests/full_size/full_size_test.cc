@@ -9,13 +9,14 @@
 #include <regex>
 #include <set>
 
+#include "app/run/schema.h"
+#include "config/sweep.h"
+#include "data/dataset.h"
 #include "full_size/copies.h"
 #include "lmx/log.h"
 #include "lmx/parallel.h"
 #include "lmx/plugin.h"
-#include "lmx/recipe_info.h"
-#include "lmx/sweep.h"
-#include "train/comm_config.h"
+#include "recipe/comm_config.h"
 #include "train/fixture.h"
 #include "train/trainer.h"
 
@@ -197,7 +198,7 @@ class FullSize : public FolderTest, public testing::WithParamInterface<size_t> {
     Position end;
     group->run([&](Communicator& comm) {
       set_num_threads(comm.threads());
-      Session session(recipe, comm, {.data = &data_});
+      Session session(recipe, comm, {.open = [&] { return data_; }});
       if (copies_)
         comm.once<int>([&] {
           Network& network = session.shared->network;

@@ -5,16 +5,16 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "data/files.h"
-#include "lmx/checkpoint.h"
+#include "app/records/run_records.h"
+#include "base/files.h"
 #include "lmx/error.h"
-#include "lmx_cli/run_records.h"
 #include "plugin/fields_file.h"
 #include "plugin/manifest.h"
+#include "runfiles/checkpoint.h"
+#include "runfiles/metrics.h"
+#include "runfiles/metrics_reader.h"
 #include "scratch.h"
 #include "targets.h"
-#include "train/metrics.h"
-#include "train/metrics_reader.h"
 
 namespace lmx::fuzz {
 namespace {
@@ -31,7 +31,7 @@ std::string with_hash(std::string_view input) {
   try {
     Json state = Json::parse(input, shallow);
     if (!state.is_object() || state.contains("sha256")) return std::string(input);
-    state["sha256"] = data::sha256_of_text(state.dump());
+    state["sha256"] = sha256_of_text(state.dump());
     return state.dump(1) + "\n";
   } catch (const Json::exception&) {
   } catch (const std::length_error&) {

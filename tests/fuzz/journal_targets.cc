@@ -1,7 +1,7 @@
 // The journals of sweeps and experiments, and what a run says of its end.
+#include "app/experiment/journal.h"
+#include "app/sweep/journal.h"
 #include "lmx/error.h"
-#include "lmx_cli/experiment/journal.h"
-#include "lmx_cli/sweep/journal.h"
 #include "scratch.h"
 #include "targets.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lmx_cli/experiment/journal.h"
+#include "app/experiment/journal.h"
 #include "scratch.h"
 
 namespace lmx::fuzz {

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "lmx/checkpoint.h"
 #include "lmx/error.h"
 #include "lmx/loss.h"
 #include "lmx/model.h"
 #include "lmx/optim.h"
 #include "lmx/plugin.h"
 #include "ops/gradcheck.h"
+#include "runfiles/checkpoint.h"
 
 namespace lmx::testing {
 

@@ -4,11 +4,12 @@
 
 #include <set>
 
+#include "app/inference/draw.h"
+#include "app/inference/generate.h"
 #include "lmx/loss.h"
 #include "lmx/model_extensions.h"
 #include "lmx/plugin.h"
 #include "ops/gradcheck.h"
-#include "train/draw.h"
 
 namespace lmx {
 namespace {

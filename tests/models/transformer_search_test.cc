@@ -6,10 +6,11 @@
 #include <cmath>
 #include <map>
 
+#include "app/inference/search.h"
+#include "app/inference/translate.h"
 #include "lmx/loss.h"
 #include "lmx/model.h"
 #include "lmx/plugin.h"
-#include "lmx/translate.h"
 #include "ops/gradcheck.h"
 
 namespace lmx {

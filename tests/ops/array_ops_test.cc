@@ -9,9 +9,9 @@
 #include <set>
 #include <sstream>
 
-#include "lmx/checkpoint.h"
 #include "lmx/parallel.h"
 #include "ops/array_op_cases.h"
+#include "runfiles/checkpoint.h"
 
 namespace lmx::testing {
 namespace {

@@ -1,5 +1,5 @@
 // Learning rates step by step against their formulas; rules; what a wrong `schedule:` says.
-#include "lmx/schedule.h"
+#include "schedule/schedule.h"
 
 #include <gtest/gtest.h>
 

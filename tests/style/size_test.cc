@@ -15,7 +15,7 @@ const std::vector<Exception> kLongFiles{
     {"tests/config/more_cases.yaml", "cases with their results, written by tools/parity/config_cases.py"},
 };
 const std::vector<Exception> kLongFunctions{
-    {"core/data/registry.cc:return {", "the table of corpora, one entry after the other"},
+    {"tools/app/corpora/registry.cc:return {", "the table of corpora, one entry after the other"},
 };
 
 bool excepted(const std::vector<Exception>& exceptions, const std::string& what) {

@@ -7,9 +7,9 @@
 
 #include <cstring>
 
-#include "interface/server_link.h"
 #include "sync/conformance_data.h"
 #include "sync/group.h"
+#include "sync/server/server_link.h"
 
 namespace lmx::sync_test {
 namespace {
@@ -53,9 +53,8 @@ class Worker {
     const auto config = read_config<ServerConfig>(parse_yaml(yaml, "case.yaml"), "sync.all");
     const SyncEnv env{"all", specs_, ctx_.rank, ctx_.ranks, RandomKey(3)};
     server_ = some_rows ? std::make_unique<SomeRows>(config, env) : std::make_unique<ServerStrategy>(config, env);
-    server_->attach(ctx_, {store_.get(), &replica_, [] {
-                             return make_optimizer(parse_yaml("{name: sgd, lr: 1}", "o.yaml"), "optimizer");
-                           }});
+    server_->attach(ctx_, {store_.get(), &replica_,
+                           [] { return make_optimizer(parse_yaml("{name: sgd, lr: 1}", "o.yaml"), "optimizer"); }});
   }
 
   // Ranks go in turns: pulls in rank order, then pushes.

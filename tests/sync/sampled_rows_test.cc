@@ -8,6 +8,7 @@
 #include "lmx/ops.h"
 #include "lmx/param_server.h"
 #include "lmx/row_sampling.h"
+#include "recipe/sync_rules.h"
 #include "sync/conformance.h"
 #include "sync/group.h"
 

@@ -1,6 +1,6 @@
 // Turns, meetings and requests between workers that share nothing: ranks here are threads whose messages go through a
 // hall in memory.
-#include "interface/server_link.h"
+#include "sync/server/server_link.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

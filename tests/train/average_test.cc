@@ -1,10 +1,12 @@
 // lmx average, below the command line.
 #include <gmock/gmock.h>
 
+#include "app/inference/average.h"
+#include "app/inference/translate.h"
 #include "data/full_disk.h"
 #include "fixture.h"
 #include "lmx/error.h"
-#include "lmx/translate.h"
+#include "runfiles/checkpoint.h"
 
 namespace lmx::train {
 namespace {

@@ -8,11 +8,12 @@
 #include <map>
 #include <numeric>
 
+#include "app/inference/search.h"
+#include "app/inference/translate.h"
 #include "fixture.h"
 #include "lmx/error.h"
 #include "lmx/parallel.h"
 #include "lmx/random.h"
-#include "lmx/translate.h"
 #include "ops/top_k.h"
 
 namespace lmx::train {

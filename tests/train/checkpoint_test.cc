@@ -7,7 +7,8 @@
 #include <csignal>
 #include <functional>
 
-#include "data/files.h"
+#include "base/files.h"
+#include "runfiles/checkpoint.h"
 #include "train/fixture.h"
 
 namespace lmx::train {
@@ -214,7 +215,7 @@ TEST_F(Checkpoint, AStateThatIsNoneOfOurs) {
     json.erase("sha256");
     change(json);
     write_all(path("hashed"), json.dump());
-    json["sha256"] = data::sha256_of_file(path("hashed"));
+    json["sha256"] = sha256_of_file(path("hashed"));
     write_file_atomically(folder + "/state.json", json.dump());
     const std::string error = load_error(folder);
     write_file_atomically(folder + "/state.json", before);
@@ -227,7 +228,8 @@ TEST_F(Checkpoint, AStateThatIsNoneOfOurs) {
   EXPECT_THAT(error_of([](Json& j) { j["files"] = 7; }), HasSubstr("is damaged"));
   EXPECT_THAT(error_of([](Json& j) { j["files"]["model.safetensors"]["bytes"] = 1.5; }), HasSubstr("written were 1.5"));
   EXPECT_THAT(error_of([](Json& j) { j["numbers"]["step"] = 1; }), HasSubstr("is damaged"));
-  write_file_atomically(folder + "/state.json", "{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
+  write_file_atomically(folder + "/state.json",
+                        "{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
   EXPECT_THAT(load_error(folder), HasSubstr("nested too deeply"));
   EXPECT_THAT(message<UserError>([&] { checkpoint_numbers(folder); }), HasSubstr("nested too deeply"));
 }

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "lmx/checkpoint.h"
+#include "runfiles/checkpoint.h"
 
 namespace lmx::train {
 

@@ -4,8 +4,9 @@
 
 #include <set>
 
+#include "data/dataset.h"
 #include "lmx/parallel.h"
-#include "train/comm_config.h"
+#include "recipe/comm_config.h"
 #include "train/run_folder.h"
 #include "train/trainer.h"
 
@@ -34,7 +35,7 @@ class FreshDraws : public RunFolderTest {
     std::filesystem::create_directories(path(dir));
     make_comm_group(r.comm, "comm", {1, {}})->run([&](Communicator& comm) {
       set_num_threads(comm.threads());
-      Session session(r, comm, {.data = &data_});
+      Session session(r, comm, {.open = [&] { return data_; }});
       Trainer trainer(session, path(dir), {});
       EXPECT_EQ(trainer.run(), 0);
     });

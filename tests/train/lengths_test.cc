@@ -4,6 +4,10 @@
 
 #include <cmath>
 
+#include "app/inference/evaluate_run.h"
+#include "app/run/dry_run.h"
+#include "app/run/run.h"
+#include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
 namespace lmx::train {

@@ -5,12 +5,16 @@
 #include <map>
 #include <numeric>
 
+#include "app/inference/draw.h"
+#include "app/inference/evaluate_run.h"
+#include "app/inference/generate.h"
+#include "app/inference/saved_run.h"
+#include "app/prepare/open.h"
+#include "app/probe/transfer.h"
+#include "data/dataset.h"
 #include "lmx/error.h"
-#include "lmx/transfer.h"
-#include "train/draw.h"
 #include "train/evaluate.h"
 #include "train/run_folder.h"
-#include "train/saved_run.h"
 
 namespace lmx::train {
 namespace {

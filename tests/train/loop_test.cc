@@ -5,8 +5,11 @@
 #include <cmath>
 #include <thread>
 
+#include "app/prepare/open.h"
+#include "app/run/resume.h"
+#include "base/text.h"
 #include "lmx/parallel.h"
-#include "train/resume.h"
+#include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 #include "train/signals.h"
 #include "train/trainer.h"
@@ -31,6 +34,10 @@ run: {tensorboard: false}
 threads: 1
 )";
 
+SessionStart start_of(const Recipe& recipe) {
+  return {.open = [data = recipe.data] { return open_dataset(data); }};
+}
+
 class Loop : public RunFolderTest {
  protected:
   // The recipe with values replaced: {"batch.micro", "2"}.
@@ -50,7 +57,7 @@ class Loop : public RunFolderTest {
     const Recipe r = read_recipe(recipe(changes), "loop");
     const auto comm = make_self_communicator(static_cast<int>(r.threads));
     set_num_threads(comm->threads());
-    Session session(r, *comm);
+    Session session(r, *comm, start_of(r));
     const std::string dir = path(str("run", runs_++));
     std::filesystem::create_directory(dir);
     Trainer trainer(session, dir, {});
@@ -98,7 +105,8 @@ TEST_F(Loop, Bf16Trains) {
 }
 
 TEST_F(Loop, StateOfAStepThatWasLeftOutIsForgotten) {
-  Session s(read_recipe(recipe(), "loop"), *comm_);
+  const Recipe r = read_recipe(recipe(), "loop");
+  Session s(r, *comm_, start_of(r));
   Batch batch = s.batcher.batch(0, 2, 2);
   batch.fresh = {0, 0};
   ModelState state = s.network.model->initial_state(s.ctx, 2);
@@ -122,7 +130,8 @@ TEST_F(Loop, StateOfAStepThatWasLeftOutIsForgotten) {
 }
 
 TEST_F(Loop, EvaluationDoesNotDependOnItsBatches) {
-  Session s(read_recipe(recipe(), "loop"), *comm_);
+  const Recipe r = read_recipe(recipe(), "loop");
+  Session s(r, *comm_, start_of(r));
   const auto nll = [&](int64_t sequences, int64_t length) {
     const SplitScore score =
         score_split(s.ctx, s.network, s.params, s.data.valid, {"valid", sequences, length, 0, true}, {});
@@ -142,12 +151,13 @@ TEST_F(Loop, EvaluationDoesNotDependOnItsBatches) {
 }
 
 TEST_F(Loop, PackedStateComesBack) {
-  Session a(read_recipe(recipe({{"optimizer", "{name: adam, lr: 0.01}"}}), "loop"), *comm_);
+  const Recipe r = read_recipe(recipe({{"optimizer", "{name: adam, lr: 0.01}"}}), "loop");
+  Session a(r, *comm_, start_of(r));
   std::filesystem::create_directory(path("r"));
   Trainer trainer(a, path("r"), {});
   ASSERT_EQ(trainer.run(), 0);
   const TrainState packed = pack_state(a, trainer.position());
-  Session b(read_recipe(recipe({{"optimizer", "{name: adam, lr: 0.01}"}}), "loop"), *comm_);
+  Session b(r, *comm_, start_of(r));
   const Position at = unpack_state(b, packed, "x");
   EXPECT_EQ(at.step, 12);
   EXPECT_EQ(at.valid_ppl, trainer.position().valid_ppl);
@@ -160,14 +170,16 @@ TEST_F(Loop, PackedStateComesBack) {
             read_all(path("b/checkpoints/step-1/state.json")));  // its hashes
   // Version 0.1.0 wrote neither: steps were the updates.
   TrainState old = packed;
-  for (const char* name : {"updates", "counted.steps", "counted.tokens"}) EXPECT_EQ(old.numbers.erase(name), 1u) << name;
+  for (const char* name : {"updates", "counted.steps", "counted.tokens"})
+    EXPECT_EQ(old.numbers.erase(name), 1u) << name;
   const Position from_old = unpack_state(b, old, "x");
   EXPECT_EQ(from_old.updates, at.step);
   EXPECT_EQ(from_old.counted_steps, 0);
 }
 
 TEST_F(Loop, CheckpointsThatDoNotFit) {
-  Session a(read_recipe(recipe(), "loop"), *comm_);
+  const Recipe r = read_recipe(recipe(), "loop");
+  Session a(r, *comm_, start_of(r));
   const TrainState good = pack_state(a, {});
   const auto refused = [&](auto&& change) {
     TrainState bad = good;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "runfiles/checkpoint.h"
 #include "train/pairs_fixture.h"
 
 namespace lmx::train {

@@ -1,5 +1,5 @@
 // The memory that a process may have, from files as Linux writes them.
-#include "train/machine_memory.h"
+#include "app/run/machine_memory.h"
 
 #include <gmock/gmock.h>
 

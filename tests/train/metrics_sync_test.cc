@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <mutex>
 
+#include "app/run/run.h"
 #include "train/run_folder.h"
 
 namespace {

@@ -1,5 +1,6 @@
 // metrics.jsonl and the TensorBoard events beside it.
-#include "train/metrics.h"
+#include "base/text.h"
+#include "runfiles/metrics.h"
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -11,9 +12,9 @@
 #include <cstring>
 #include <limits>
 
+#include "runfiles/tensorboard.h"
 #include "train/fixture.h"
 #include "train/progress.h"
-#include "train/tensorboard.h"
 
 namespace lmx::train {
 namespace {

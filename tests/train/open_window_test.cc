@@ -1,5 +1,5 @@
 // Counters of ranks between two records, as a checkpoint keeps them.
-#include "train/open_window.h"
+#include "runfiles/open_window.h"
 
 #include <gmock/gmock.h>
 

@@ -4,10 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "data/dataset.h"
 #include "lmx/log.h"
 #include "lmx/parallel.h"
 #include "lmx/plugin.h"
-#include "train/comm_config.h"
+#include "recipe/comm_config.h"
 #include "train/fixture.h"
 #include "train/trainer.h"
 
@@ -106,7 +107,7 @@ class PairsTest : public FolderTest {
     Result result;
     group->run([&](Communicator& comm) {
       set_num_threads(comm.threads());
-      Session session(r, comm, {.resumed = resuming ? path(dir) : "", .data = &data_});
+      Session session(r, comm, {.resumed = resuming ? path(dir) : "", .open = [&] { return data_; }});
       Position at;
       if (resuming) {
         const std::string last = list_checkpoints(path(dir)).back().folder;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/text.h"
 #include "train/pairs_fixture.h"
 
 namespace lmx::train {

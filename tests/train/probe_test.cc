@@ -1,5 +1,5 @@
 // Logistic regression against scikit-learn, the choice of C, the strongest unit, files of features, and mistakes.
-#include "train/logistic.h"
+#include "app/probe/logistic.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "lmx/checkpoint.h"
+#include "app/probe/transfer.h"
 #include "lmx/error.h"
 #include "lmx/random.h"
-#include "lmx/transfer.h"
+#include "runfiles/checkpoint.h"
 
 namespace lmx {
 namespace {

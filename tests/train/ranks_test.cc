@@ -4,6 +4,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "app/run/run.h"
+#include "nn/state_dict.h"
+#include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
 namespace lmx::train {
@@ -30,7 +33,8 @@ threads: 1
 
 class Ranks : public RunFolderTest {
  protected:
-  Node recipe(const std::string& dir, int64_t ranks, const std::vector<std::pair<std::string, std::string>>& changes) const {
+  Node recipe(const std::string& dir, int64_t ranks,
+              const std::vector<std::pair<std::string, std::string>>& changes) const {
     Node tree = parse_yaml(kRecipe, "ranks.yaml");
     tree.find("run")->set("dir", Node::string(path(dir)));
     if (ranks > 0) tree.set("comm", parse_yaml(str("{name: virtual, ranks: ", ranks, "}"), "change"));
@@ -46,10 +50,10 @@ class Ranks : public RunFolderTest {
   }
   // The parameters after the run, and its result. `ranks` 0: without a group.
   std::vector<float> run(const std::string& dir, int64_t ranks,
-                         const std::vector<std::pair<std::string, std::string>>& changes = {}, const char* resume = "") {
+                         const std::vector<std::pair<std::string, std::string>>& changes = {},
+                         const char* resume = "") {
     result_ = run_recipe(recipe(dir, ranks, changes), "ranks", {resume, {}, ""});
-    const TrainState state =
-        load_checkpoint(str(path(dir), "/checkpoints/step-", result_.steps), Allocator::cpu());
+    const TrainState state = load_checkpoint(str(path(dir), "/checkpoints/step-", result_.steps), Allocator::cpu());
     std::vector<float> all;
     for (const auto& [name, t] : state.model) all.insert(all.end(), t.values<float>().begin(), t.values<float>().end());
     return all;
@@ -99,10 +103,14 @@ TEST_F(Ranks, CheckpointsPassBetweenNumbersOfRanks) {
 // no step has read among them; validation takes the averages.
 TEST_F(Ranks, AveragesDoNotDependOnHowAStrategySendsRows) {
   const auto averages = [&](const std::string& strategy, const std::string& ema) {
-    const std::string rules = "{tables: {params: 'embedding|softmax', strategy: " + strategy +
-                              "}, rest: {params: .*, strategy: allreduce}}";
-    run(strategy + ema, 2, {{"sync", rules}, {"optimizer", "{name: sgd, lr: 2}"}, {"schedule", "{name: constant}"},
-                            {"data.vocab_size", "200"}, {"train.ema", ema}});
+    const std::string rules =
+        "{tables: {params: 'embedding|softmax', strategy: " + strategy + "}, rest: {params: .*, strategy: allreduce}}";
+    run(strategy + ema, 2,
+        {{"sync", rules},
+         {"optimizer", "{name: sgd, lr: 2}"},
+         {"schedule", "{name: constant}"},
+         {"data.vocab_size", "200"},
+         {"train.ema", ema}});
     const TrainState state = load_checkpoint(str(path(strategy + ema), "/checkpoints/step-12"), Allocator::cpu());
     std::map<std::string, std::vector<float>> all;
     for (const auto& [name, t] : with_prefix(state.train, "ema/"))
@@ -176,11 +184,18 @@ TEST_F(Ranks, ErrorFeedbackForgetsUpdatesThatAreLeftOut) {
 
 TEST_F(Ranks, Messages) {
   EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{ranks: 4}"}}); }), HasSubstr("--ranks 4"));
-  EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{name: virtul, ranks: 4}"}}); }),
+  EXPECT_THAT(message<UserError>([&] {
+                run("m", 0, {{"comm", "{name: virtul, ranks: 4}"}});
+              }),
               HasSubstr("did you mean 'virtual'?"));
-  EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{name: virtual, rank: 4}"}}); }),
+  EXPECT_THAT(message<UserError>([&] {
+                run("m", 0, {{"comm", "{name: virtual, rank: 4}"}});
+              }),
               HasSubstr("did you mean 'ranks'?"));
-  EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{name: virtual, ranks: 0}"}}); }), HasSubstr("comm.ranks"));
+  EXPECT_THAT(message<UserError>([&] {
+                run("m", 0, {{"comm", "{name: virtual, ranks: 0}"}});
+              }),
+              HasSubstr("comm.ranks"));
   const Changes native{{"comm", "{name: mpi, ranks: 2, reduce: native}"}};
   EXPECT_THAT(message<UserError>([&] { read_recipe(recipe("m", 0, native), "ranks"); }),
               testing::AllOf(HasSubstr("comm.reduce: native"), HasSubstr("fixes no order"),

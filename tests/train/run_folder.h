@@ -1,13 +1,17 @@
 // Tests that train runs, or read them back: plugins are found, and nothing but errors is told.
 #pragma once
 
+#include "app/prepare/open.h"
+#include "app/runs/run_directory.h"
+#include "app/text/text_codec.h"
+#include "data/dataset.h"
 #include "lmx/data.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"
-#include "lmx/train.h"
-#include "train/components.h"
+#include "nn/state_dict.h"
+#include "recipe/components.h"
+#include "recipe/recipe.h"
 #include "train/fixture.h"
-#include "train/run_directory.h"
 
 namespace lmx::train {
 

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "runfiles/checkpoint.h"
 #include "train/fixture.h"
 
 namespace lmx::train {
@@ -58,7 +59,8 @@ TEST_F(Safetensors, BytesAreTheFormats) {
 // Files from before that are read as well, and what a writer says itself stays.
 TEST_F(Safetensors, MetadataNamesTheFormat) {
   save_safetensors(path("t"), {{"a", floats({1}, {1})}}, {{"average_of", "x"}});
-  EXPECT_EQ(safetensors_metadata(path("t")), (std::map<std::string, std::string>{{"average_of", "x"}, {"format", "pt"}}));
+  EXPECT_EQ(safetensors_metadata(path("t")),
+            (std::map<std::string, std::string>{{"average_of", "x"}, {"format", "pt"}}));
   const std::string old = file(R"({"a":{"data_offsets":[0,4],"dtype":"F32","shape":[1]}})", 4);
   EXPECT_TRUE(safetensors_metadata(old).empty());
   EXPECT_EQ(load_safetensors(old, Allocator::cpu()).size(), 1u);

@@ -1,12 +1,13 @@
 // The rules of `sync:` and the order in which their units travel; the group of one. What strategies compute:
 // tests/sync.
 #include "lmx/sync.h"
+#include "recipe/sync_rules.h"
 
 #include <gmock/gmock.h>
 
 #include "lmx/plugin.h"
 #include "lmx/row_sampling.h"
-#include "train/comm_config.h"
+#include "recipe/comm_config.h"
 #include "train/fixture.h"
 
 namespace lmx::train {

@@ -4,12 +4,17 @@
 
 #include <cmath>
 
-#include "lmx/bleu.h"
+#include "app/inference/average.h"
+#include "app/inference/evaluate_run.h"
+#include "app/inference/saved_run.h"
+#include "app/inference/score.h"
+#include "app/inference/translate.h"
+#include "app/prepare/open.h"
+#include "app/prepare/parallel_text.h"
+#include "app/text/bleu.h"
+#include "data/dataset.h"
 #include "lmx/error.h"
-#include "lmx/parallel_text.h"
-#include "lmx/translate.h"
 #include "train/run_folder.h"
-#include "train/saved_run.h"
 
 namespace lmx::train {
 namespace {

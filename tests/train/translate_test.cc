@@ -1,6 +1,8 @@
 // Text through search and back, with a model that copies its source: what becomes of empty and long lines, of unknown
 // words, of the order of lines.
-#include "train/translate.h"
+#include "app/inference/translation_model.h"
+#include "app/text/bleu.h"
+#include "data/dataset.h"
 
 #include <gmock/gmock.h>
 

@@ -6,6 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "app/inference/evaluate_run.h"
+#include "app/run/run.h"
+#include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
 
 namespace lmx::train {
@@ -100,7 +103,8 @@ class Workers : public RunFolderTest {
 TEST_F(Workers, OneWorkerIsPlainSgdToTheBit) {
   const std::string allreduce = "{rest: {params: '.*', strategy: allreduce}}";
   int n = 0;
-  for (const char* optimizer : {"{name: sgd, lr: 0.5}", "{name: sgd, lr: 0.2, momentum: 0.9}", "{name: adam, lr: 0.01}"}) {
+  for (const char* optimizer :
+       {"{name: sgd, lr: 0.5}", "{name: sgd, lr: 0.2, momentum: 0.9}", "{name: adam, lr: 0.01}"}) {
     for (const char* loss : {"{name: full_softmax}", "{name: sampled_softmax, samples: 12}"}) {
       const Changes both{{"optimizer", optimizer}, {"loss", loss}};
       Changes plain = both, zero = both;
@@ -109,8 +113,9 @@ TEST_F(Workers, OneWorkerIsPlainSgdToTheBit) {
       const std::string expected = run(str("plain", n), 0, plain);
       EXPECT_EQ(run(str("self", n), 0, zero), expected);
       EXPECT_EQ(run(str("one", n), 1, both), expected);
-      EXPECT_EQ(run(str("bit", n), 1, {{"optimizer", optimizer}, {"loss", loss}, {"sync.rest.codec", "{kind: one_bit}"}}),
-                expected)
+      EXPECT_EQ(
+          run(str("bit", n), 1, {{"optimizer", optimizer}, {"loss", loss}, {"sync.rest.codec", "{kind: one_bit}"}}),
+          expected)
           << "nothing travels, so nothing is encoded";
       ++n;
     }
@@ -262,8 +267,7 @@ TEST_F(Workers, StalenessIsThatOfTheDelays) {
   EXPECT_EQ(seen("{kind: exponential}"), simulated(5, 24, [&](int w, int64_t s) { return -std::log1p(-draw(w, s)); }));
   const auto spread = [&](int w, int64_t s) { return -std::log1p(-draw(w, s)) * 3 * (1 + 0.5 * speed(w)); };
   EXPECT_EQ(seen("{kind: exponential, mean: 3, spread: 0.5}"), simulated(5, 24, spread));
-  EXPECT_EQ(seen("{kind: fixed, spread: 0.9}"),
-            simulated(5, 24, [&](int w, int64_t) { return 1 + 0.9 * speed(w); }));
+  EXPECT_EQ(seen("{kind: fixed, spread: 0.9}"), simulated(5, 24, [&](int w, int64_t) { return 1 + 0.9 * speed(w); }));
   const auto recorded = [&](int w, int64_t s) { return trace[static_cast<size_t>((w * 7 / 5 + s) % 7)]; };
   EXPECT_EQ(seen(str("{kind: trace, file: ", path("trace.txt"), "}")), simulated(5, 24, recorded));
   EXPECT_EQ(seen(str("{kind: trace, file: ", path("columns.txt"), "}")),
@@ -318,8 +322,11 @@ TEST_F(Workers, Divergence) {
   const Changes low{{"train.max_loss", "0.1"}, {"train.on_divergence", "stop"}};
   EXPECT_THAT(message<RunError>([&] { run("stop", 3, low); }),
               AllOf(HasSubstr("[train] worker "), HasSubstr("step 1"), HasSubstr("is above train.max_loss")));
-  EXPECT_THAT(read_all(path("stop/status.json")), AllOf(HasSubstr("is above train.max_loss"), HasSubstr("\"cause\": \"diverged\"")));
-  EXPECT_THAT(message<RunError>([&] { run("skip", 3, {low[0], {"train.on_divergence", "skip"}}); }),
+  EXPECT_THAT(read_all(path("stop/status.json")),
+              AllOf(HasSubstr("is above train.max_loss"), HasSubstr("\"cause\": \"diverged\"")));
+  EXPECT_THAT(message<RunError>([&] {
+                run("skip", 3, {low[0], {"train.on_divergence", "skip"}});
+              }),
               HasSubstr("20 updates left out in a row"));
   // Some updates are left out, and no others.
   run("some", 3, {{"train.max_loss", "2.5"}, {"train.on_divergence", "lower_lr"}, {"train.log_every", "24"}});
@@ -335,11 +342,14 @@ TEST_F(Workers, Divergence) {
 TEST_F(Workers, RecipesThatAreRefused) {
   const std::string mixed =
       "{tables: {params: softmax, strategy: param_server}, rest: {params: '.*', strategy: allreduce}}";
-  EXPECT_THAT(refused(3, {{"sync", mixed}}),
-              AllOf(HasSubstr("sync.rest"), HasSubstr("strategy param_server is asynchronous"), HasSubstr("allreduce")));
+  EXPECT_THAT(
+      refused(3, {{"sync", mixed}}),
+      AllOf(HasSubstr("sync.rest"), HasSubstr("strategy param_server is asynchronous"), HasSubstr("allreduce")));
   const std::string clocks =
-      "{tables: {params: softmax, strategy: param_server}, rest: {params: '.*', strategy: param_server, delay: {mean: 2}}}";
-  EXPECT_THAT(refused(3, {{"sync", clocks}}), AllOf(HasSubstr("one clock"), HasSubstr("sync.tables"), HasSubstr("mean: 2")));
+      "{tables: {params: softmax, strategy: param_server}, rest: {params: '.*', strategy: param_server, delay: {mean: "
+      "2}}}";
+  EXPECT_THAT(refused(3, {{"sync", clocks}}),
+              AllOf(HasSubstr("one clock"), HasSubstr("sync.tables"), HasSubstr("mean: 2")));
   EXPECT_THAT(refused(3, {{"train.ema", "0.9"}}), AllOf(HasSubstr("train.ema"), HasSubstr("asynchronous")));
   EXPECT_THAT(refused(3, {{"sync.rest.delay", "{mean: 0}"}}), AllOf(HasSubstr("delay.mean"), HasSubstr("3 workers")));
   EXPECT_THAT(refused(3, {{"sync.rest.delay", "{kind: trace}"}}), HasSubstr("needs a file"));
@@ -383,7 +393,8 @@ TEST_F(Workers, AnotherNumberOfRanksCannotResume) {
   run("a", 3, often);
   cut("a", "b", 12);
   for (const int64_t ranks : {0, 2, 4})
-    EXPECT_THAT(refused(ranks, often, "b", path("b")), AllOf(HasSubstr("sync.rest"), HasSubstr("3 workers"), HasSubstr("--ranks 3")));
+    EXPECT_THAT(refused(ranks, often, "b", path("b")),
+                AllOf(HasSubstr("sync.rest"), HasSubstr("3 workers"), HasSubstr("--ranks 3")));
   EXPECT_EQ(run("b", 3, often, path("b")), model("a", 24));
 }
 

@@ -207,8 +207,8 @@ struct ComposeOptions {
   // its default. Without such a check a key that no file writes needs `+a.b=3`.
   bool typed = true;
   bool resolve = true;  // false: `${...}` stays as text
-  // What `${path}` stands for where no file and no override gives it: the default of a typed field (default_of of
-  // lmx/recipe_info.h). Without it only what is written can be referred to.
+  // The value of `${path}` if no file and no override gives it: the default of a typed field. Without this function
+  // `${path}` can refer to written values only.
   std::function<std::optional<Node>(const Node& tree, const std::string& path)> default_of = {};
   // Overrides that a file holds, by their text: where messages about them point to. Others are of the command line.
   std::map<std::string, OverridePlace> places = {};

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "lmx/sweep.h"
+#include "config/sweep.h"
 
 namespace lmx::test {
 

@@ -1,0 +1,63 @@
+// liblmx_cuda.so's one exported symbol, and device memory.
+#include "backend/cuda/cuda_check.h"
+#include "backend/cuda/cuda_kernels.h"
+#include "lmx/cuda.h"
+#include "tensor/caching_allocator.h"
+
+namespace lmx {
+namespace {
+
+// All work runs on the default stream, so a block that is given out again cannot be written before the work that used
+// it has ended.
+class CudaAllocator final : public CachingAllocator {
+ public:
+  explicit CudaAllocator(int index) : index_(index) {}
+  ~CudaAllocator() override { trim(); }
+  Device device() const override { return {Device::Kind::cuda, index_}; }
+
+ protected:
+  void* take(size_t size) override {
+    LMX_CUDA_CHECK(cudaSetDevice(index_));
+    void* block = nullptr;
+    const cudaError_t code = cudaMalloc(&block, size);
+    if (code == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();  // the error is told by the caller, once nothing cached is left to give back
+      return nullptr;
+    }
+    LMX_CUDA_CHECK(code);
+    return block;
+  }
+  void give_back(void* block) override { (void)cudaFree(block); }
+
+ private:
+  int index_;
+};
+
+std::shared_ptr<Allocator> make_allocator(int index) {
+  return std::make_shared<CudaAllocator>(index);
+}
+
+void copy(void* to, const void* from, size_t bytes) {
+  LMX_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+}
+
+CudaApi make_api() {
+  CudaApi api{sizeof(CudaApi), 0, "", make_allocator, copy, add_cuda_gemm};
+  const cudaError_t code = cudaGetDeviceCount(&api.devices);
+  if (code != cudaSuccess) {
+    api.devices = 0;
+    api.reason = cudaGetErrorString(code);
+    (void)cudaGetLastError();
+  } else if (api.devices == 0) {
+    api.reason = "no device is visible";
+  }
+  return api;
+}
+
+}  // namespace
+}  // namespace lmx
+
+extern "C" const lmx::CudaApi* lmx_cuda_api() {
+  static const lmx::CudaApi api = lmx::make_api();
+  return &api;
+}

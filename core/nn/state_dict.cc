@@ -1,0 +1,42 @@
+#include "nn/state_dict.h"
+
+#include "lmx/error.h"
+
+namespace lmx::train {
+
+void load_parameters(ParameterStore& params, const StateDict& values, const std::string& from) {
+  for (const std::string& name : params.names()) {
+    const auto found = values.find(name);
+    if (found == values.end())
+      throw UserError(str("[resume] ", from, " has no parameter ", name, ", which this recipe's model needs"));
+    Var& var = params.at(name);
+    if (found->second.shape() != var.shape() || found->second.dtype() != var.value().dtype())
+      throw UserError(str("[resume] parameter ", name, " is ", describe(found->second), " in ", from, " and ",
+                          describe(var.value()), " in this recipe; resume with the recipe and overrides of that run"));
+    var.value().copy_from(found->second);
+    var.changed();
+  }
+  for (const auto& [name, t] : values)
+    if (!params.contains(name))
+      throw UserError(
+          str("[resume] ", from, " has a parameter ", name, " ", t.shape(), ", which this recipe's model lacks"));
+}
+
+StateDict parameter_values(const ParameterStore& params) {
+  StateDict values;
+  for (const std::string& name : params.names()) values.emplace(name, params.at(name).value());
+  return values;
+}
+
+StateDict with_prefix(const StateDict& all, const std::string& prefix) {
+  StateDict part;
+  for (auto it = all.lower_bound(prefix); it != all.end() && it->first.starts_with(prefix); ++it)
+    part.emplace(it->first.substr(prefix.size()), it->second);
+  return part;
+}
+
+void add_with_prefix(StateDict& all, const std::string& prefix, const StateDict& part) {
+  for (const auto& [name, t] : part) all.emplace(prefix + name, t);
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,57 @@
+#include "recipe/comm_config.h"
+
+#include "config/messages.h"
+#include "lmx/error.h"
+#include "lmx/plugin.h"
+
+namespace lmx::train {
+namespace {
+
+struct SelfConfig {
+  int64_t ranks = 1;
+  void fields(Fields& f) { f.field("ranks", ranks, "ranks of the run: one", kPositive); }
+};
+
+bool is_self(const Node& comm) {
+  const Node* name = comm.find("name");
+  return !name || name->text == "self";
+}
+
+}  // namespace
+
+Node full_comm_config(const Node& comm, const std::string& path) {
+  if (!is_self(comm)) return full_component(PluginKind::comm, comm, path);
+  const SelfConfig config = read_config<SelfConfig>(comm, path);
+  const Node* ranks = comm.find("ranks");
+  if (config.ranks != 1)
+    throw UserError(str(config::at(ranks->mark, config::join_path(path, "ranks")),
+                        "one rank is all that comm `self` has; for ", config.ranks, " give --ranks ", config.ranks,
+                        " (virtual ranks), or comm=mpi"));
+  Node full = Node::map(comm.mark);
+  full.set("name", Node::string("self"));
+  const Node fields = write_config(config);
+  for (const auto& [key, value] : fields.entries) full.set(key, value);
+  return full;
+}
+
+int64_t comm_ranks(const Node& comm, const std::string& path) {
+  const Node full = full_comm_config(comm, path);
+  const Node* ranks = full.find("ranks");
+  return ranks ? parse_int(ranks->text).value_or(1) : 1;
+}
+
+CommEnv comm_env(const Recipe& recipe, const std::vector<std::string>& command_line) {
+  return {static_cast<int>(recipe.threads), command_line, recipe.deterministic};
+}
+
+bool in_one_process(const Node& comm, const std::string& path) {
+  return is_self(comm) || Registry::instance().find(PluginKind::comm, comm, path).descriptor->one_process;
+}
+
+std::unique_ptr<CommGroup> make_comm_group(const Node& comm, const std::string& path, const CommEnv& env) {
+  if (is_self(comm)) return make_self_group(env.threads);
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::comm, comm, path);
+  return create<CommFactory>(plugin, comm, path, env);
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,21 @@
+// `comm:` of a recipe: which group of ranks, how many.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lmx/comm.h"
+#include "recipe/recipe.h"
+
+namespace lmx::train {
+
+// `comm:` with every default; its `name` is `self`, which is built in, or a plugin of kind comm.
+Node full_comm_config(const Node& comm, const std::string& path);
+// Ranks that `comm:` asks for; 0: as many as the launcher started.
+int64_t comm_ranks(const Node& comm, const std::string& path);
+CommEnv comm_env(const Recipe& recipe, const std::vector<std::string>& command_line);
+// Whether its ranks are threads of this process.
+bool in_one_process(const Node& comm, const std::string& path);
+std::unique_ptr<CommGroup> make_comm_group(const Node& comm, const std::string& path, const CommEnv& env);
+
+}  // namespace lmx::train

@@ -1,0 +1,183 @@
+#include "recipe/components.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "config/messages.h"
+#include "lmx/error.h"
+#include "lmx/param_pattern.h"
+#include "lmx/plugin.h"
+#include "recipe/planned_length.h"
+#include "recipe/sync_rules.h"
+
+namespace lmx {
+
+double default_max_loss(int64_t vocab_size) {
+  return std::log(static_cast<double>(vocab_size)) + kLossMargin;
+}
+
+}  // namespace lmx
+
+namespace lmx::train {
+
+void mark_frozen(std::vector<ParameterSpec>& specs, const InitConfig& init) {
+  if (init.freeze.empty()) return;
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : specs) names.push_back(spec.name);
+  const std::vector<std::string> frozen = ParamPattern(init.freeze, init.freeze_place).select(names);
+  if (frozen.size() == specs.size())
+    throw UserError(str(init.freeze_place, "'", init.freeze, "' names all ", specs.size(),
+                        " parameters; nothing would be trained"));
+  for (ParameterSpec& spec : specs) spec.frozen = std::find(frozen.begin(), frozen.end(), spec.name) != frozen.end();
+}
+
+Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary* vocabulary) {
+  Network n;
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::model, recipe.model, "model");
+  n.plugin = &plugin;
+  n.model = create<ModelFactory>(plugin, recipe.model, "model", ModelEnv{vocab_size});
+  const std::vector<ParameterSpec> specs = n.model->parameters();
+  n.loss = make_loss(recipe.loss, "loss",
+                     LossEnv{vocab_size, n.model->feature_size(), vocabulary, specs, n.model->output_table()});
+  n.specs = all_parameters(specs, *n.loss);
+  mark_frozen(n.specs, recipe.init);
+  return n;
+}
+
+Var Network::forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const {
+  return in_plugin(*plugin, "forward()", [&] { return model->forward(ctx, params, batch, state); });
+}
+
+ModelState Network::initial_state(Context& ctx, int64_t sequences) const {
+  return in_plugin(*plugin, "initial_state()", [&] { return model->initial_state(ctx, sequences); });
+}
+
+std::string component_name(const Node& component) {
+  const Node* name = component.find("name");
+  return name ? name->text : std::string("?");
+}
+
+namespace {
+
+// Names of the plugins of a kind whose default config `fits`; those that cannot be asked are left out.
+template <class Fits>
+std::string plugins_that(PluginKind kind, Fits&& fits) {
+  std::vector<std::string> names;
+  for (const PluginInfo& info : Registry::instance().list()) {
+    if (info.kind != name_of(kind)) continue;
+    try {
+      Node node = Node::map();
+      node.set("name", Node::string(info.name));
+      if (fits(Registry::instance().find(kind, info.name), node)) names.push_back(info.name);
+    } catch (const Error&) {
+    }
+  }
+  return names.empty() ? "none is installed" : config::join(names);
+}
+
+std::string models_that_translate() {
+  return plugins_that(PluginKind::model, [](const PluginInfo& info, const Node& node) {
+    return create<ModelFactory>(info, node, "model", ModelEnv{1000})->translates();
+  });
+}
+
+std::string batchers_of(bool pairs) {
+  return plugins_that(PluginKind::batcher,
+                      [&](const PluginInfo&, const Node& node) { return (planned_length(node) == 0) == pairs; });
+}
+
+}  // namespace
+
+void check_model_fits_data(const Recipe& recipe, const Model& model, const Dataset& data) {
+  if (!model.translates() || data.train_pairs.size() > 0) return;
+  throw UserError(str("[model] ", component_name(recipe.model), " as configured here translates, and data ",
+                      component_name(recipe.data),
+                      " is text of one language; choose parallel text (data: {name: parallel, ",
+                      "...}), or a language model"));
+}
+
+void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, const Model& model) {
+  const bool pairs = batcher.sequence_length() == 0;
+  if (pairs && !model.translates())
+    throw UserError(str("[model] ", component_name(recipe.model), " does not translate, and batcher ",
+                        component_name(recipe.batcher), " takes pairs of sentences; models that translate: ",
+                        models_that_translate(), "; batchers for a language model: ", batchers_of(false)));
+  if (!pairs && model.translates())
+    throw UserError(str("[batcher] ", component_name(recipe.batcher), " takes sequences of one language, and model ",
+                        component_name(recipe.model), " translates; batchers of pairs: ", batchers_of(true)));
+}
+
+void check_patterns(const Recipe& recipe, const std::vector<ParameterSpec>& specs) {
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : specs) names.push_back(spec.name);
+  check_clip(read_clip(recipe.clip, "clip"), names);
+  if (recipe.train.ema > 0) static_cast<void>(ema_pattern(recipe).select(names));
+}
+
+ParamPattern ema_pattern(const Recipe& recipe) {
+  return ParamPattern(recipe.train.ema_params, recipe.train.ema_params_place);
+}
+
+std::vector<std::string> unscaled_codecs(const Recipe& recipe, int ranks) {
+  std::vector<std::string> lines;
+  if (ranks < 2 || recipe.precision == "fp16") return lines;  // one rank sends nothing; fp16 has its loss scale
+  const Node rules = SyncRules::full_config(recipe.sync, "sync");
+  for (const auto& [name, rule] : rules.entries) {
+    const Node* kind = rule.at_path("codec.kind");
+    const Node* scale = rule.at_path("codec.scale");
+    const double factor = scale ? parse_double(scale->text).value_or(2) : 2;
+    if (!kind || kind->text != "fp16" || factor > 1) continue;
+    lines.push_back(str("sync.", name, ".codec writes gradients in fp16 with scale ", scale->text, ", and precision ",
+                        recipe.precision, " has no loss scale: those below ", 6e-8 / factor, " become 0. Give sync.",
+                        name, ".codec.scale=1024, or sync=allreduce for gradients in fp32"));
+  }
+  return lines;
+}
+
+BatcherEnv batcher_env(const Recipe& r, const Dataset& data, std::shared_ptr<Allocator> allocator) {
+  BatcherEnv env{data.train, r.batch.global, RandomKey(static_cast<uint64_t>(r.seed)).fold("batcher"),
+                 std::move(allocator), "train"};
+  env.pairs = data.train_pairs;
+  env.parts = data.train_parts;
+  env.strings = data.train_strings;
+  return env;
+}
+
+std::unique_ptr<Batcher> make_batcher(const Recipe& r, const BatcherEnv& env) {
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::batcher, r.batcher, "batcher");
+  std::unique_ptr<Batcher> batcher = create<BatcherFactory>(plugin, r.batcher, "batcher", env);
+  if (!env.parts.empty() && batcher->sequence_length() > 0)
+    throw UserError(str("[batcher] ", plugin.name, " does not mix texts by a ratio (data.parts); batchers of pairs, ",
+                        "as token_budget, do"));
+  return batcher;
+}
+
+DType compute_of(const Recipe& recipe) {
+  return recipe.precision == "bf16" ? DType::bf16 : recipe.precision == "fp16" ? DType::f16 : DType::f32;
+}
+
+Context make_context(const Recipe& recipe, Communicator& comm) {
+  Context ctx;
+  ctx.rank = comm.rank();
+  ctx.ranks = comm.size();
+  ctx.allocator = comm.allocator();
+  ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
+  ctx.comm = &comm;
+  ctx.compute = compute_of(recipe);
+  return ctx;
+}
+
+void add_parameters(Context& ctx, ParameterStore& params, const Network& network, int64_t seed) {
+  const RandomKey key = RandomKey(static_cast<uint64_t>(seed)).fold("init");
+  for (const ParameterSpec& spec : network.specs) params.add(ctx, spec, key);
+}
+
+double optimizer_rate(const Recipe& recipe) {
+  const Node full = full_optimizer_config(recipe.optimizer, "optimizer");
+  const Node* lr = full.find("lr");
+  const std::optional<double> value = lr ? parse_double(lr->text) : std::nullopt;
+  LMX_CHECK(value.has_value(), "every optimizer has a field lr");
+  return *value;
+}
+
+}  // namespace lmx::train

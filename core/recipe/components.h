@@ -1,0 +1,65 @@
+// What a recipe names, made: the pieces that training, evaluation and generation share.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "lmx/batcher.h"
+#include "lmx/plugin.h"
+#include "recipe/recipe.h"
+
+namespace lmx::train {
+
+// A model, its loss and their parameters.
+struct Network {
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Loss> loss;
+  std::vector<ParameterSpec> specs;    // of both, the model's first
+  const PluginInfo* plugin = nullptr;  // of the model
+
+  // The model's functions of these names. What goes wrong there names the plugin (in_plugin()).
+  Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const;
+  ModelState initial_state(Context& ctx, int64_t sequences) const;
+};
+// Sets `frozen` of the parameters that init.freeze names. UserError: no regular expression, one that names no
+// parameter, or all of them.
+void mark_frozen(std::vector<ParameterSpec>& specs, const InitConfig& init);
+// `vocabulary` null: structure only, for a dry run.
+Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary* vocabulary);
+
+// The name that a component's config gives, or "?".
+std::string component_name(const Node& component);
+
+// What a batcher of `recipe` reads of `data`; `cost` and `macs`, of pairs, are left empty.
+BatcherEnv batcher_env(const Recipe& recipe, const Dataset& data, std::shared_ptr<Allocator> allocator);
+std::unique_ptr<Batcher> make_batcher(const Recipe& recipe, const BatcherEnv& env);
+
+// A translation model needs parallel text and a batcher of it, a language model a batcher of sequences. UserError names
+// both and what would fit.
+void check_model_fits_data(const Recipe& recipe, const Model& model, const Dataset& data);
+void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, const Model& model);
+
+// The patterns of `clip` and `train.ema_params` against the model's parameters. UserError at the pattern's place: one
+// that matches none, a rule of `clip` to which an earlier one leaves none.
+void check_patterns(const Recipe& recipe, const std::vector<ParameterSpec>& specs);
+// The pattern of train.ema_params, compiled.
+ParamPattern ema_pattern(const Recipe& recipe);
+
+// Lines for people on rules of `sync` whose codec makes zeros of small gradients: fp16 that nothing scales.
+std::vector<std::string> unscaled_codecs(const Recipe& recipe, int ranks);
+
+// The type of matrix products under `precision`.
+DType compute_of(const Recipe& recipe);
+
+// The context of a rank: precision, allocator, random key.
+Context make_context(const Recipe& recipe, Communicator& comm);
+
+// Adds every parameter with its initial value.
+void add_parameters(Context& ctx, ParameterStore& params, const Network& network, int64_t seed);
+
+// optimizer.lr of a recipe, before rule and schedule.
+double optimizer_rate(const Recipe& recipe);
+
+}  // namespace lmx::train

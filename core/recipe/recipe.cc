@@ -1,0 +1,280 @@
+// The keys of a recipe, and the check of the whole tree against everything that it names.
+#include "recipe/recipe.h"
+
+#include "config/messages.h"
+#include "config/mistakes.h"
+#include "data/data_config.h"
+#include "lmx/data.h"
+#include "lmx/param_pattern.h"
+#include "lmx/plugin.h"
+#include "recipe/checked_recipe.h"
+#include "recipe/comm_config.h"
+#include "recipe/stop_rule.h"
+#include "recipe/sync_rules.h"
+
+namespace lmx {
+
+void BatchConfig::fields(Fields& f) {
+  f.field("global", global,
+          "sequences of a step over all ranks; of parallel text sub-batches, each one forward of a rank", kPositive);
+  f.field("micro", micro, "sequences of one forward and backward on a rank; 0: the rank's whole share", kNonNegative);
+}
+
+void TrainConfig::fields(Fields& f) {
+  f.field("steps", steps, "steps, those whose update is left out included; 0: epochs decides", kNonNegative);
+  f.field("epochs", epochs, "passes over the training split, where steps is 0", {0, 1e9, true});
+  f.field("log_every", log_every, "steps between two records of metrics.jsonl", kPositive);
+  f.field("eval_every", eval_every,
+          "steps between two validations; 0: after each epoch. There is always one at the end", kNonNegative);
+  f.field("eval_batch", eval_batch, "sequences of a validation batch", kPositive);
+  f.field("eval_tokens", eval_tokens, "tokens of the validation split used while training; 0: all", {0, 9e18});
+  f.field("eval_carry", eval_carry,
+          "validation carries the recurrent state through the split; false: each window starts from zero");
+  f.field("eval_shards", eval_shards,
+          "validation reads the strings of characters and bytes in random order as eval_batch shards, each from a zero "
+          "state (Puri 2018); false: the text as it stands, in as many stretches");
+  f.field("max_loss", max_loss,
+          "nats per token above which a run counts as diverged, as NaN and infinity do; 0: ln(vocabulary) + 50, .inf: "
+          "none",
+          kNonNegative);
+  f.choice("on_divergence", on_divergence, {"stop", "skip", "lower_lr"},
+           "stop (exit code 1), skip (leave the update out), lower_lr (leave it out and halve the rate from here on)");
+  f.field("ema", ema, "decay of the parameters' moving average, which validation then uses; 0: none", {0, 0.9999999});
+  f.field("ema_params", ema_params,
+          "pattern that is searched for in parameter names (.*: all); those that it matches are averaged");
+  f.choice(
+      "final_bleu", final_bleu, {"none", "valid", "test"},
+      "the split that the last parameters translate when training is done, for its BLEU (beam 4, penalty fairseq:0.6)");
+  f.field("final_average", final_average,
+          "that many last checkpoints' mean translates for final_bleu, and is kept as the run's mean.safetensors; 1: "
+          "the last parameters as they are",
+          kPositive);
+}
+
+void StopConfig::fields(Fields& f) {
+  f.field("when", when,
+          "end as soon as a validation says so: valid.nll_nat, valid.nll_bit, valid.bpc or valid.ppl, a "
+          "comparison, a number (\"valid.nll_bit <= 2.11\"); empty: train to the last step");
+  f.field("patience", patience,
+          "end after so many validations in a row whose perplexity is not below the lowest before them; 0: no limit",
+          kNonNegative);
+}
+
+void InitConfig::fields(Fields& f) {
+  f.field("from", from,
+          "a run, a checkpoint's folder or a safetensors file whose values parameters of the same name and shape start "
+          "with; empty: every parameter starts as the model draws it");
+  f.field("checkpoint", checkpoint, "of a run: last, best or a step");
+  f.field("params", params, "pattern that is searched for in parameter names; those that it matches start from there");
+  f.field("freeze", freeze,
+          "pattern that is searched for in parameter names; those that it matches are never updated; empty: none");
+}
+
+void CheckpointConfig::fields(Fields& f) {
+  f.field("every", every, "steps between two checkpoints; 0: at each validation. There is always one at the end",
+          kNonNegative);
+  f.field("keep_last", keep_last, "checkpoints that are kept", {1, 1e6});
+  f.field("keep_best", keep_best, "keep the one of the lowest validation perplexity as well");
+}
+
+void RunConfig::fields(Fields& f) {
+  f.field("dir", dir, "folder of the run; empty: runs/<recipe>/<date-time>");
+  f.field("tensorboard", tensorboard, "write TensorBoard event files beside metrics.jsonl");
+}
+
+void Recipe::fields(Fields& f) {
+  f.field("seed", seed, "of every random number of the run", kNonNegative);
+  f.field(
+      "deterministic", deterministic,
+      "the same bits in every group of as many ranks, threads (virtual) or processes (mpi): a rank of either has one "
+      "thread unless `threads` says more. false: processes divide a host's cores, and bits depend on how many there "
+      "are");
+  f.choice(
+      "precision", precision, {"fp32", "bf16", "fp16"},
+      "of the inputs of matrix products; parameters, sums and states stay fp32. fp16 scales the loss (loss_scale)");
+  f.field("threads", threads,
+          "of a rank, whose bits may change with it; 0: all cores without a group of ranks (comm self), in one see "
+          "deterministic",
+          {0, 4096});
+  f.group("batch", batch, "how many sequences a step has");
+  f.group("train", train, "how long, and what happens on the way");
+  f.group("stop", stop, "an end before the last step");
+  f.group("init", init, "where parameters start, and which are never updated");
+  f.group("loss_scale", loss_scale, "what gradients of precision fp16 are multiplied by on their way");
+  f.group("checkpoint", checkpoint, "what is kept");
+  f.subtree("comm", comm, "the group of ranks (plugin; self: one rank)");
+  f.group("run", run, "where the run writes");
+  f.subtree("data", data, "the corpus");
+  f.subtree("batcher", batcher, "which tokens a step trains on (plugin)");
+  f.subtree("model", model, "from tokens to features (plugin)");
+  f.subtree("loss", loss, "output layer and likelihood");
+  f.subtree("optimizer", optimizer, "the update");
+  f.subtree("schedule", schedule, "the learning rate over time");
+  f.group("lr_rule", lr_rule, "how the rate grows with batch or nodes");
+  f.subtree("clip", clip, "limits of the gradient's norm");
+  f.subtree("sync", sync, "what ranks exchange, by parameter");
+  f.subtree("provenance", provenance, "free form: where values come from, what is assumed");
+}
+
+namespace {
+
+Node named(const char* name) {
+  Node node = Node::map();
+  node.set("name", Node::string(name));
+  return node;
+}
+
+// What a recipe may leave out altogether.
+void fill_defaults(Recipe& r) {
+  if (r.loss.kind == Node::Kind::null) r.loss = named("full_softmax");
+  if (r.schedule.kind == Node::Kind::null) r.schedule = named("constant");
+  if (r.sync.kind == Node::Kind::null) {
+    Node rule = Node::map();
+    rule.set("params", Node::string(".*"));
+    rule.set("strategy", Node::string("allreduce"));
+    r.sync = Node::map();
+    r.sync.set("rest", rule);
+  }
+  if (r.comm.kind == Node::Kind::null) r.comm = named("self");
+  if (r.provenance.kind == Node::Kind::null) r.provenance = Node::map();
+}
+
+// Its components that are not there; "" where all are.
+std::string missing_parts(const Recipe& r) {
+  const std::pair<const char*, const Node*> parts[] = {
+      {"data", &r.data}, {"batcher", &r.batcher}, {"model", &r.model}, {"optimizer", &r.optimizer}};
+  std::string missing;
+  for (const auto& [name, node] : parts)
+    if (node->kind == Node::Kind::null) missing += (missing.empty() ? "" : ", ") + std::string(name);
+  return missing;
+}
+
+// Where a value alone is wrong the fields say so; these contradict each other.
+template <class MarkOf>
+void check_loss_scale(const Recipe& r, const MarkOf& mark) {
+  const LossScaleConfig c = r.loss_scale.resolved();
+  if (c.factor <= 1)
+    throw UserError(
+        str(mark("loss_scale.factor"), c.factor, " would not lower the scale; it must be above 1, such as 2"));
+  if (c.min > c.init)
+    throw UserError(str(mark("loss_scale.min"), "the least scale, ", c.min, ", is above the first, ", c.init,
+                        " (loss_scale.init)"));
+}
+
+// Whether the source is there is for the run to see: a config.yaml outlives it.
+template <class MarkOf>
+void check_init(const Recipe& r, const MarkOf& mark) {
+  static_cast<void>(ParamPattern(r.init.params, mark("init.params")));
+  static_cast<void>(ParamPattern(r.init.freeze, mark("init.freeze")));
+  const InitConfig usual;
+  if (r.init.from.empty() && (r.init.params != usual.params || r.init.checkpoint != usual.checkpoint)) {
+    const char* path = r.init.params != usual.params ? "init.params" : "init.checkpoint";
+    throw UserError(str(mark(path), "it says what is read of init.from, which is not set"));
+  }
+}
+
+void check_values(const Recipe& r, const Node& tree) {
+  const auto mark = [&](const char* path) {
+    const Node* node = tree.at_path(path);
+    return config::at(node ? node->mark : tree.mark, path);
+  };
+  if (r.batch.micro > r.batch.global)
+    throw UserError(str(mark("batch.micro"), r.batch.micro, " sequences of a forward are more than batch.global, ",
+                        r.batch.global));
+  if (r.lr_rule.name == "linear" || r.lr_rule.name == "sqrt") {
+    if (r.lr_rule.reference_batch <= 0)
+      throw UserError(str(mark("lr_rule.reference_batch"), "the rule ", r.lr_rule.name,
+                          " needs the batch for which optimizer.lr was found"));
+  }
+  if (r.train.final_bleu != "none" && r.train.final_average > r.checkpoint.keep_last)
+    throw UserError(str(mark("train.final_average"), "the mean of ", r.train.final_average,
+                        " checkpoints needs as many: checkpoint.keep_last is ", r.checkpoint.keep_last));
+  const Node* when = tree.at_path("stop.when");
+  const train::StopRule rule(r.stop.when, when ? when->mark : tree.mark);
+  const Node* tokens = tree.at_path("data.tokens");
+  if (rule.of_characters() && (!tokens || tokens->text == "words"))
+    throw UserError(str(mark("stop.when"), "valid.bpc is of data.tokens chars or bytes; of words it is valid.nll_bit"));
+  check_loss_scale(r, mark);
+  check_init(r, mark);
+  const Node* reduce = r.comm.find("reduce");
+  if (r.deterministic && reduce && reduce->text == "native")
+    throw UserError(str(mark("comm.reduce"),
+                        "native leaves sums to MPI, which fixes no order, and deterministic: true "
+                        "asks for the same bits however ranks meet; set deterministic to false, or "
+                        "comm.reduce to ordered"));
+  static_cast<void>(ParamPattern(r.train.ema_params, r.train.ema_params_place));
+}
+
+void check_average(const Recipe& r) {
+  if (r.train.ema > 0 && SyncRules::asynchronous(r.sync, "sync"))
+    throw UserError(str("train.ema: ", r.train.ema,
+                        " averages the parameters after each step of all ranks, and under an asynchronous rule of sync "
+                        "there is no such step; set train.ema to 0"));
+}
+
+// Every component's subtree, checked and with its defaults. One that has mistakes stays as it was given.
+Recipe full_components(const Recipe& given, Mistakes& mistakes) {
+  Recipe full = given;
+  mistakes.keep([&] { full.data = data::full_data_config(given.data); });
+  mistakes.keep([&] { full.model = full_component(PluginKind::model, given.model, "model"); });
+  mistakes.keep([&] { full.batcher = full_component(PluginKind::batcher, given.batcher, "batcher"); });
+  mistakes.keep([&] { full.loss = full_loss_config(given.loss, "loss"); });
+  mistakes.keep([&] { full.optimizer = full_optimizer_config(given.optimizer, "optimizer"); });
+  mistakes.keep([&] { full.schedule = full_schedule_config(given.schedule, "schedule"); });
+  mistakes.keep([&] { full.comm = train::full_comm_config(given.comm, "comm"); });
+  mistakes.keep([&] {
+    full.sync = SyncRules::full_config(given.sync, "sync");
+    check_average(given);
+  });
+  mistakes.keep([&] { static_cast<void>(read_clip(given.clip, "clip")); });
+  full.loss_scale = given.loss_scale.resolved();
+  if (full.clip.kind == Node::Kind::null) full.clip = Node::list({});
+  return full;
+}
+
+struct ReadRecipe {
+  Recipe given, full;
+};
+ReadRecipe read_and_check(const Node& composed, const std::string& name) {
+  check_missing(composed);
+  Mistakes mistakes;
+  ReadRecipe r;
+  ConfigReader reader(composed, "");
+  r.given.fields(reader.fields());
+  const bool known = mistakes.keep([&] { reader.finish(); });
+  r.given.name = name;
+  const auto place = [&](const char* path) {
+    const Node* node = composed.at_path(path);
+    return config::at(node ? node->mark : composed.mark, path);
+  };
+  r.given.init.from_place = place("init.from");
+  r.given.init.params_place = place("init.params");
+  r.given.init.freeze_place = place("init.freeze");
+  r.given.train.ema_params_place = place("train.ema_params");
+  fill_defaults(r.given);
+  if (const std::string missing = missing_parts(r.given); !missing.empty()) {
+    mistakes.throw_any();  // a misspelt key is why
+    throw UserError(str(config::at(composed.mark), "the recipe has no ", missing, "; each is a map with a `name`"));
+  }
+  if (known) mistakes.keep([&] { check_values(r.given, composed); });  // else defaults stand where others were meant
+  r.full = full_components(r.given, mistakes);
+  mistakes.throw_any();
+  return r;
+}
+
+}  // namespace
+
+Recipe read_recipe(const Node& composed, const std::string& name) {
+  return read_and_check(composed, name).given;
+}
+
+Node full_recipe(const Node& composed, const std::string& name) {
+  return write_config(read_and_check(composed, name).full);
+}
+
+train::CheckedRecipe train::check_recipe(const Node& composed, const std::string& name) {
+  ReadRecipe read = read_and_check(composed, name);
+  return {std::move(read.given), write_config(std::move(read.full))};
+}
+
+}  // namespace lmx

@@ -1,0 +1,446 @@
+// `sync:` of a recipe: which strategy serves which parameters.
+#include "recipe/sync_rules.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "config/messages.h"
+#include "lmx/error.h"
+#include "lmx/param_pattern.h"
+#include "lmx/param_server.h"
+#include "lmx/plugin.h"
+#include "lmx/sync.h"
+#include "sync/unit_queue.h"
+
+namespace lmx {
+
+namespace {
+
+struct Rule {
+  std::string name, path;
+  ParamPattern params;
+  std::string strategy;
+  Node config;  // what the strategy reads: the rule without its params, `strategy` as `name`
+};
+
+std::string text_of(const Node& rule, const char* key, const std::string& path) {
+  const Node* node = rule.find(key);
+  if (!node || node->kind != Node::Kind::scalar)
+    throw UserError(str(config::at(node ? node->mark : rule.mark, path), "a rule needs `", key,
+                        "`, a text: {params: \".*\", strategy: allreduce}"));
+  return node->text;
+}
+
+// Names become parts of record keys and of a checkpoint's tensor names.
+void check_name(const std::string& name, const Node& rule, const std::string& path) {
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  const auto part = [&](char c) { return letter(c) || (c >= '0' && c <= '9'); };
+  if (!name.empty() && letter(name[0]) && std::all_of(name.begin(), name.end(), part)) return;
+  throw UserError(str(config::at(config::key_place(rule), path), "'", name,
+                      "' is no name of a rule; a name has letters, digits and _, and begins with no digit"));
+}
+
+std::vector<Rule> read_rules(const Node& sync, const std::string& path) {
+  if (sync.kind != Node::Kind::map || sync.entries.empty())
+    throw UserError(str(config::at(sync.mark, path),
+                        "expected rules by name, such as {rest: {params: \".*\", strategy: allreduce}}"));
+  std::vector<Rule> rules;
+  for (const auto& [name, node] : sync.entries) {
+    check_name(name, node, path);
+    const std::string rule_path = config::join_path(path, name);
+    if (node.kind != Node::Kind::map)
+      throw UserError(
+          str(config::at(node.mark, rule_path), "expected a rule, such as {params: \".*\", strategy: allreduce}"));
+    if (const Node* wrong = node.find("name"))
+      throw UserError(
+          str(config::at(config::key_place(*wrong)), "unknown key ", rule_path, ".name (did you mean 'strategy'?)"));
+    const std::string params = text_of(node, "params", rule_path), strategy = text_of(node, "strategy", rule_path);
+    const std::string place = "[sync] " + config::at(node.find("params")->mark, rule_path + ".params");
+    Rule rule{name, rule_path, ParamPattern(params, place), strategy, node};
+    const Mark mark = node.find("strategy")->mark;
+    rule.config.erase("params");
+    rule.config.erase("strategy");
+    rule.config.set("name", Node::string(rule.strategy, mark));
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+// How the ranks of each rule go; the same for all of them.
+void check_pace(const Rule& rule, const std::string& pace, const Rule& first, const std::string& expected) {
+  if (pace == expected) return;
+  if (pace.empty() || expected.empty())
+    throw UserError(
+        str(config::at(rule.config.mark, rule.path), "strategy ", (pace.empty() ? first : rule).strategy,
+            " is asynchronous and strategy ", (pace.empty() ? rule : first).strategy,
+            " is not: ranks cannot both go at their own pace and sum every step's gradients with the others. "
+            "Give all parameters to asynchronous rules, or none"));
+  throw UserError(str(config::at(rule.config.mark, rule.path), "a worker has one clock for all rules, but here it is ",
+                      pace, ", and in ", first.path, ' ', expected));
+}
+
+// The strategy of a rule, and its plugin for what goes wrong in it.
+struct Named {
+  std::string first;
+  std::unique_ptr<SyncStrategy> second;
+  const PluginInfo* plugin;
+
+  template <class Body>
+  auto call(const char* function, Body&& body) const {
+    return in_plugin(*plugin, function, [&] { return body(*second); });
+  }
+};
+
+// A rank draws one set of candidates, so one rule says with which key.
+void check_candidate_keys(const std::vector<Named>& strategies, const std::string& path) {
+  const Named* first = nullptr;
+  for (const Named& rule : strategies) {
+    if (rule.second->candidate_key() == CandidateKey::left) continue;
+    if (first)
+      throw UserError(
+          str("[sync] ", path, '.', first->first, " and ", path, '.', rule.first,
+              " both say which ranks draw the same softmax candidates, and a rank draws them once a step: "
+              "let one rule be seeded (or sampled_rows with draw: rank), the other unique (or draw: step)"));
+    first = &rule;
+  }
+}
+
+std::string list_of(const std::vector<ParameterSpec>& specs) {
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : specs) names.push_back(spec.name);
+  return config::join(names);
+}
+
+// What took the parameters of a rule to which none is left, and what to write instead.
+std::string taken_by(const Rule& rule, const std::vector<const Rule*>& takers) {
+  std::vector<std::string> names;
+  bool inherited = false;
+  for (const Rule* taker : takers) {
+    const std::string name = str(taker->path, " (", to_string(taker->config.mark), ")");
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    inherited |= taker->config.mark.file != rule.config.mark.file;
+  }
+  const std::string who = str(" that an earlier rule left: ", config::join(names), " took them");
+  if (!inherited) return str(who, "; the rule for fewer parameters goes first");
+  return str(
+      who,
+      ", and inherited rules stand before one's own. Choose a group with the rules that are wanted (sync=NAME), or "
+      "leave the inherited ones out, by `- override sync: null` in the defaults list or '~sync' on the command "
+      "line, and give all rules");
+}
+
+// A tied table has the name of the model's parameter.
+std::string tied_table(const Rule& rule, const std::vector<ParameterSpec>& params,
+                       const std::map<std::string, const Rule*>& takers) {
+  const auto tied = std::find_if(params.begin(), params.end(), [](const ParameterSpec& spec) { return spec.output; });
+  if (tied == params.end() || tied->name.starts_with("softmax.") || !rule.params.matches("softmax.weight")) return "";
+  const auto taker = takers.find(tied->name);
+  const std::string why = str(": the output layer's table is ", tied->name, " (tied)");
+  if (taker == takers.end()) return str(why, "; write params: '^", tied->name, "'");
+  return str(why, ", which ", taker->second->path, " covers; leave this rule out (~", rule.path, ") and give ",
+             taker->second->path, " its strategy if that is wanted");
+}
+
+[[noreturn]] void fail_empty(const Rule& rule, const std::vector<ParameterSpec>& params,
+                             const std::map<std::string, const Rule*>& takers) {
+  std::vector<const Rule*> took;
+  for (const ParameterSpec& spec : params)
+    if (rule.params.matches(spec.name)) took.push_back(takers.at(spec.name));
+  const std::string start = str(rule.params.place(), "'", rule.params.text(), "' matches no parameter");
+  if (!took.empty()) throw UserError(start + taken_by(rule, took));
+  throw UserError(str(start, tied_table(rule, params, takers), "; there are: ", list_of(params)));
+}
+
+}  // namespace
+
+struct SyncRules::Impl {
+  struct Unit {
+    SyncStrategy* strategy;
+    const PluginInfo* plugin;
+    std::vector<std::string> names;
+    size_t missing = 0;  // gradients of this step that are not complete yet
+  };
+
+  void add_units(const Named& rule, const std::vector<ParameterSpec>& specs);
+  void order_units(const std::vector<ParameterSpec>& all);
+  void post_ready();
+
+  std::vector<Named> strategies;  // by rule name, in recipe order
+  std::map<std::string, SyncStrategy*> by_param;
+  std::vector<ServerStrategy*> servers;
+  std::vector<Unit> units;
+  std::map<std::string, size_t> unit_of;
+  size_t next = 0;  // the first unit that was not posted in this step
+  int ranks = 1;
+  std::string path;  // of `sync` in the recipe
+  Context ctx;       // of the step, as units see it
+  ParameterStore* params = nullptr;
+  std::vector<UnitTime> timeline;               // as units
+  std::chrono::steady_clock::time_point start;  // of the step
+  std::unique_ptr<train::UnitQueue> queue;
+
+  double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
+  void travel(size_t i);
+};
+
+// Backward finishes parameters in about the reverse order of their declaration.
+void SyncRules::Impl::add_units(const Named& rule, const std::vector<ParameterSpec>& specs) {
+  std::set<std::string> left;
+  for (const ParameterSpec& spec : specs) left.insert(spec.name);
+  const auto found = rule.call("units()", [&](SyncStrategy& s) { return s.units({specs.rbegin(), specs.rend()}); });
+  for (const std::vector<std::string>& names : found) {
+    for (const std::string& name : names)
+      LMX_CHECK(left.erase(name) == 1, "a strategy's units hold '", name, "', not its own or twice");
+    units.push_back({rule.second.get(), rule.plugin, names});
+  }
+  LMX_CHECK(left.empty(), "a strategy's units leave out '", *left.begin(), "'");
+}
+
+// One order for the units of all rules: by the parameter that backward finishes last.
+void SyncRules::Impl::order_units(const std::vector<ParameterSpec>& all) {
+  std::map<std::string, size_t> finished;
+  for (size_t i = 0; i < all.size(); ++i) finished[all[i].name] = all.size() - i;
+  const auto last = [&](const Unit& u) {
+    size_t at = 0;
+    for (const std::string& name : u.names) at = std::max(at, finished.at(name));
+    return at;
+  };
+  std::stable_sort(units.begin(), units.end(), [&](const Unit& a, const Unit& b) { return last(a) < last(b); });
+  for (size_t i = 0; i < units.size(); ++i)
+    for (const std::string& name : units[i].names) unit_of[name] = i;
+}
+
+void SyncRules::Impl::post_ready() {
+  for (; next < units.size() && units[next].missing == 0; ++next) {
+    queue->post([this, i = next] { travel(i); });
+  }
+}
+
+void SyncRules::Impl::travel(size_t i) {
+  const Span span(ctx.tracer, "sync");
+  UnitTime& time = timeline[i];
+  time.begin = now();
+  std::vector<Var> vars;
+  for (const std::string& name : units[i].names) vars.push_back(params->at(name));
+  const size_t entered = ctx.comm->ledger().size();
+  in_plugin(*units[i].plugin, "reduce()", [&] { units[i].strategy->reduce(ctx, vars); });
+  for (size_t e = entered; e < ctx.comm->ledger().size(); ++e) {
+    time.sent += ctx.comm->ledger()[e].sent;
+    time.received += ctx.comm->ledger()[e].received;
+  }
+  time.end = now();
+}
+
+SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vector<ParameterSpec>& params, int rank,
+                     int ranks, RandomKey key)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->ranks = ranks;
+  impl_->path = path;
+  std::vector<ParameterSpec> left = params;
+  std::map<std::string, const Rule*> takers;  // by parameter
+  const std::vector<Rule> rules = read_rules(sync, path);
+  for (const Rule& rule : rules) {
+    SyncEnv env{rule.name, {}, rank, ranks, key.fold(rule.name)};
+    std::vector<ParameterSpec> others;
+    for (const ParameterSpec& spec : left) (rule.params.matches(spec.name) ? env.params : others).push_back(spec);
+    if (env.params.empty()) fail_empty(rule, params, takers);
+    for (const ParameterSpec& spec : env.params) takers[spec.name] = &rule;
+    std::erase_if(env.params, [](const ParameterSpec& spec) { return spec.frozen; });
+    if (env.params.empty()) {  // all that the rule serves is frozen: there is nothing to exchange
+      left = std::move(others);
+      continue;
+    }
+    const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, rule.config, rule.path);
+    Named& named = impl_->strategies.emplace_back(
+        Named{rule.name, create<SyncFactory>(plugin, rule.config, rule.path, env), &plugin});
+    for (const ParameterSpec& spec : env.params) impl_->by_param[spec.name] = named.second.get();
+    impl_->add_units(named, env.params);
+    if (ServerStrategy* server = named.second->server()) impl_->servers.push_back(server);
+    left = std::move(others);
+  }
+  check_candidate_keys(impl_->strategies, path);
+  if (!left.empty())
+    throw UserError(str("[sync] no rule of ", path, " covers ", list_of(left),
+                        "; end with {rest: {params: \".*\", strategy: allreduce}}"));
+  impl_->order_units(params);
+}
+
+SyncRules::~SyncRules() = default;
+
+void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan) {
+  if (!impl_->queue && impl_->servers.empty()) impl_->queue = std::make_unique<train::UnitQueue>(ctx.comm->overlaps());
+  for (const Named& rule : impl_->strategies)
+    rule.call("begin_step()", [&](SyncStrategy& s) { s.begin_step(ctx, share, plan); });
+  impl_->ctx = ctx;
+  impl_->ctx.tape = nullptr;
+  impl_->params = &params;
+  impl_->next = 0;
+  impl_->start = std::chrono::steady_clock::now();
+  impl_->timeline.clear();
+  if (impl_->servers.empty())  // whose parameters do not travel in units
+    for (const Impl::Unit& unit : impl_->units) impl_->timeline.push_back({unit.names[0], 0, 0, 0, 0, 0});
+  for (Impl::Unit& unit : impl_->units) unit.missing = unit.names.size();
+}
+
+void SyncRules::grad_ready(const Var& param) {
+  Impl::Unit& unit = impl_->units[impl_->unit_of.at(param.name())];
+  LMX_CHECK(unit.missing > 0, "the gradient of '", param.name(), "' is complete twice");
+  if (--unit.missing == 0) impl_->timeline[impl_->unit_of.at(param.name())].ready = impl_->now();
+  impl_->post_ready();
+}
+
+void SyncRules::finish() {
+  for (size_t i = 0; i < impl_->units.size(); ++i)
+    if (std::exchange(impl_->units[i].missing, 0) > 0) impl_->timeline[i].ready = impl_->now();
+  impl_->post_ready();
+  impl_->queue->drain();
+}
+
+bool SyncRules::owns_update(const Var& param) const {
+  if (!param.requires_grad()) return false;  // frozen: no rule serves it
+  return impl_->by_param.at(param.name())->owns_update(param);
+}
+
+void SyncRules::after_step(Context& ctx) {
+  for (const Named& rule : impl_->strategies) rule.call("after_step()", [&](SyncStrategy& s) { s.after_step(ctx); });
+}
+
+void SyncRules::discard() {
+  for (const Named& rule : impl_->strategies) rule.call("discard()", [](SyncStrategy& s) { s.discard(); });
+}
+
+void SyncRules::rescale(double factor) {
+  for (const Named& rule : impl_->strategies) rule.call("rescale()", [&](SyncStrategy& s) { s.rescale(factor); });
+}
+
+std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
+                                      const std::function<TableRows(const ParameterSpec&)>& rows) const {
+  std::vector<UnitPlan> plans;
+  if (impl_->ranks < 2 || !impl_->servers.empty()) return plans;
+  for (const Impl::Unit& unit : impl_->units) {
+    Traffic traffic{.rank = 0, .ranks = impl_->ranks, .dense = {}, .sparse = {}};
+    for (const ParameterSpec& spec : params) {
+      if (std::find(unit.names.begin(), unit.names.end(), spec.name) == unit.names.end()) continue;
+      unit.strategy->plan(traffic, spec, rows(spec));
+    }
+    plans.push_back({unit.strategy->expected_bytes(traffic), unit.strategy->kept_bytes(traffic)});
+  }
+  return plans;
+}
+
+bool SyncRules::replicated() const {
+  return std::all_of(impl_->strategies.begin(), impl_->strategies.end(),
+                     [](const Named& rule) { return rule.second->replicated(); });
+}
+
+int64_t SyncRules::candidate_sets() const {
+  int64_t sets = 1;
+  for (const Named& rule : impl_->strategies) sets = std::max(sets, rule.second->candidate_sets(impl_->ranks));
+  return sets;
+}
+
+StateDict SyncRules::state() const {
+  StateDict all;
+  for (const Named& rule : impl_->strategies)
+    for (const auto& [key, t] : rule.call("state()", [](SyncStrategy& s) { return s.state(); }))
+      all.emplace(str(rule.first, "/", key), t);
+  return all;
+}
+
+void SyncRules::load(Context& ctx, const std::vector<StateDict>& ranks) {
+  for (const Named& rule : impl_->strategies) {
+    const std::string& name = rule.first;
+    std::vector<StateDict> own(ranks.size());
+    for (size_t r = 0; r < ranks.size(); ++r)
+      for (const auto& [key, t] : ranks[r])
+        if (key.starts_with(name + "/")) own[r].emplace(key.substr(name.size() + 1), t);
+    rule.call("load()", [&](SyncStrategy& s) { s.load(ctx, own); });
+  }
+}
+
+const std::vector<UnitTime>& SyncRules::timeline() const {
+  return impl_->timeline;
+}
+
+CommTimes SyncRules::take_times() {
+  return impl_->queue ? impl_->queue->take_times() : CommTimes{};
+}
+
+std::map<std::string, CodecHealth> SyncRules::take_health() {
+  std::map<std::string, CodecHealth> all;
+  for (const Named& rule : impl_->strategies) all.merge(rule.second->take_health());
+  return all;
+}
+
+std::vector<std::pair<std::string, double>> SyncRules::take_values() {
+  std::vector<std::pair<std::string, double>> all;
+  for (const auto& [name, s, plugin] : impl_->strategies)
+    for (const auto& [key, value] : s->take_values()) all.emplace_back(str(name, '/', key), value);
+  return all;
+}
+
+std::vector<std::string> SyncRules::describe(int ranks) const {
+  std::vector<std::string> lines;
+  for (const auto& [name, s, plugin] : impl_->strategies)
+    if (const std::string text = s->describe(ranks); !text.empty()) lines.push_back(str("sync.", name, ": ", text));
+  return lines;
+}
+
+std::vector<std::string> SyncRules::summary() const {
+  std::vector<std::string> lines;
+  for (const auto& [name, s, plugin] : impl_->strategies)
+    if (const std::string text = s->summary(); !text.empty()) lines.push_back(str("sync.", name, ": ", text));
+  return lines;
+}
+
+void SyncRules::check_loss(const Loss& loss) const {
+  for (const ParameterSpec& spec : loss.parameters()) {
+    const auto serving = impl_->by_param.find(spec.name);
+    for (const auto& [name, s, plugin] : impl_->strategies)
+      if (serving != impl_->by_param.end() && serving->second == s.get() && s->plans_rows(spec.name))
+        loss.check_planned(str(impl_->path, '.', name));
+  }
+  if (loss.draws_candidates()) return;
+  for (const auto& [name, s, plugin] : impl_->strategies)
+    if (s->candidate_key() == CandidateKey::needed)
+      throw UserError(
+          str("[sync] sync.", name,
+              ": groups of ranks are to draw a softmax's candidates with one seed, but this loss draws none; "
+              "give a loss that samples (sampled_softmax, two_stage_softmax), or strategy unique"));
+}
+
+const std::vector<ServerStrategy*>& SyncRules::servers() const {
+  return impl_->servers;
+}
+
+Node SyncRules::full_config(const Node& sync, const std::string& path) {
+  Node all = Node::map(sync.mark);
+  const std::vector<Rule> rules = read_rules(sync, path);
+  std::string expected;
+  for (const Rule& rule : rules) {
+    Node full = full_component(PluginKind::sync, rule.config, rule.path);
+    const std::string pace =
+        Registry::instance().find(PluginKind::sync, rule.config, rule.path).descriptor->pace(rule.config, rule.path);
+    if (&rule == &rules.front()) expected = pace;
+    check_pace(rule, pace, rules.front(), expected);
+    Node& out = all.set(rule.name, Node::map());
+    out.set("params", Node::string(rule.params.text()));
+    out.set("strategy", Node::string(rule.strategy));
+    for (auto& [key, value] : full.entries)
+      if (key != "name") out.set(key, std::move(value));
+  }
+  return all;
+}
+
+bool SyncRules::asynchronous(const Node& sync, const std::string& path) {
+  for (const Rule& rule : read_rules(sync, path)) {
+    const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, rule.config, rule.path);
+    return !plugin.descriptor->pace(rule.config, rule.path).empty();
+  }
+  return false;
+}
+
+}  // namespace lmx

@@ -1,0 +1,88 @@
+#include "runfiles/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "lmx/error.h"
+#include "runfiles/checkpoint.h"
+#include "runfiles/metrics_reader.h"
+
+namespace lmx::train {
+namespace {
+
+// `evaluated`: the step's validation is done, so its line stays; one that a kill left behind is written again.
+std::string lines_up_to(const std::string& text, int64_t step, bool evaluated, KeptLines& found) {
+  std::string kept;
+  int64_t number = 0;
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const std::string line = text.substr(begin, end - begin);
+    const RecordName record = name_of_line(line);
+    const bool pending = record.step == step && !evaluated && record.split == "valid";
+    ++number;
+    if (record.step < 0) found.damaged.push_back(number);
+    if (record.step < 0 || record.step > step || pending) continue;
+    kept += line + "\n";
+    found.train += record.split == "train";
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::string json_values(const std::vector<std::pair<std::string, double>>& values) {
+  std::string members;
+  for (const auto& [name, value] : values) {
+    const std::string text = number_text(value);
+    members += ",\"" + name + "\":" + (std::isfinite(value) ? text : "\"" + text + "\"");
+  }
+  return members;
+}
+
+std::string to_json_line(const Record& record) {
+  return str("{\"step\":", record.step, ",\"split\":\"", record.split, "\"", json_values(record.values), "}");
+}
+
+MetricsFile::MetricsFile(std::string path, int64_t resume_step, bool evaluated) : path_(std::move(path)) {
+  if (std::filesystem::exists(path_)) {
+    const std::string before = read_file(path_), after = lines_up_to(before, resume_step, evaluated, kept_);
+    if (after != before) write_file_atomically(path_, after);
+  }
+  descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) throw RunError(str("[metrics] cannot write ", path_, ": ", std::strerror(errno)));
+}
+
+MetricsFile::~MetricsFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void MetricsFile::write(const Record& record) {
+  write_line(to_json_line(record));
+}
+
+void MetricsFile::write_line(const std::string& text) {
+  const std::string line = text + "\n";
+  for (size_t done = 0; done < line.size();) {  // a disk that is nearly full takes a part and says why with the rest
+    const ssize_t n = ::write(descriptor_, line.data() + done, line.size() - done);
+    if (n < 0 && errno != EINTR) fail(errno);
+    done += static_cast<size_t>(std::max<ssize_t>(n, 0));
+  }
+}
+
+void MetricsFile::sync() {
+  if (fsync(descriptor_) != 0) fail(errno);
+}
+
+void MetricsFile::fail(int error) const {
+  throw RunError(str("[metrics] cannot write ", path_, ": ", std::strerror(error)));
+}
+
+}  // namespace lmx::train

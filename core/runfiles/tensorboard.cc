@@ -1,0 +1,126 @@
+#include "runfiles/tensorboard.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "lmx/error.h"
+
+namespace lmx::train {
+namespace {
+
+constexpr std::array<uint32_t, 256> make_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t c = i;
+    for (int bit = 0; bit < 8; ++bit) c = c & 1 ? 0x82F63B78u ^ (c >> 1) : c >> 1;
+    table[i] = c;
+  }
+  return table;
+}
+
+// Bytes of a number as it lies in memory (little endian, as protobuf's fixed fields and TFRecord's frame want it).
+template <class T>
+std::string fixed(T value) {
+  std::string out(sizeof value, '\0');
+  std::memcpy(out.data(), &value, sizeof value);
+  return out;
+}
+
+std::string varint(uint64_t value) {
+  std::string out;
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+  return out + static_cast<char>(value);
+}
+
+// protobuf's wire types: 0 varint, 1 eight bytes, 2 length-delimited, 5 four bytes.
+std::string key(int field, int wire) {
+  return varint(static_cast<uint64_t>(field << 3 | wire));
+}
+std::string bytes_field(int field, std::string_view bytes) {
+  return key(field, 2) + varint(bytes.size()) + std::string(bytes);
+}
+
+// wall_time and step open every event; proto3 leaves zeros out.
+std::string event_head(double wall_time, int64_t step) {
+  std::string out;
+  if (wall_time != 0) out += key(1, 1) + fixed(wall_time);
+  if (step != 0) out += key(2, 0) + varint(static_cast<uint64_t>(step));
+  return out;
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string host_name() {
+  char name[256] = "localhost";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
+
+uint32_t crc32c(std::string_view bytes) {
+  static constexpr std::array<uint32_t, 256> kTable = make_table();
+  uint32_t c = ~0u;
+  for (const char byte : bytes) c = kTable[(c ^ static_cast<uint8_t>(byte)) & 0xFF] ^ (c >> 8);
+  return ~c;
+}
+
+uint32_t masked_crc32c(std::string_view bytes) {
+  return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
+}
+
+std::string tf_record(std::string_view bytes) {
+  const std::string length = fixed(static_cast<uint64_t>(bytes.size()));
+  return length + fixed(masked_crc32c(length)) + std::string(bytes) + fixed(masked_crc32c(bytes));
+}
+
+std::string file_version_event(double wall_time) {
+  return event_head(wall_time, 0) + bytes_field(3, "brain.Event:2");
+}
+
+std::string session_start_event(double wall_time, int64_t step) {
+  return event_head(wall_time, step) + bytes_field(7, key(1, 0) + varint(1));  // SessionLog{status: START}
+}
+
+std::string scalars_event(double wall_time, const Record& record) {
+  std::string summary;
+  for (const auto& [name, value] : record.values) {
+    const std::string scalar = bytes_field(1, record.split + "/" + name) + key(2, 5) + fixed(static_cast<float>(value));
+    summary += bytes_field(1, scalar);
+  }
+  return event_head(wall_time, record.step) + bytes_field(5, summary);
+}
+
+EventFile::EventFile(const std::string& directory, int64_t resume_step) {
+  const double time = now();
+  path_ = str(directory, "/events.out.tfevents.", static_cast<int64_t>(time), ".", host_name(), ".", getpid(), ".0");
+  descriptor_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) throw RunError(str("[tensorboard] cannot write ", path_, ": ", std::strerror(errno)));
+  append(file_version_event(time));
+  if (resume_step > 0) append(session_start_event(time, resume_step + 1));
+}
+
+EventFile::~EventFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void EventFile::write(const Record& record) {
+  append(scalars_event(now(), record));
+}
+
+void EventFile::append(const std::string& event) {
+  const std::string bytes = tf_record(event);
+  errno = 0;
+  if (::write(descriptor_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+    throw RunError(str("[tensorboard] cannot write ", path_, ": ", errno ? std::strerror(errno) : "disk full"));
+}
+
+}  // namespace lmx::train

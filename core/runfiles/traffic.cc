@@ -1,0 +1,168 @@
+#include "runfiles/traffic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/text.h"
+#include "lmx/error.h"
+#include "recipe/components.h"
+
+namespace lmx::train {
+namespace {
+
+constexpr const char* kAllTraffic = "";  // a rule's name is never empty
+
+}  // namespace
+
+void TrafficSum::add(const TrafficSum& other) {
+  calls += other.calls;
+  sent += other.sent;
+  received += other.received;
+  seconds += other.seconds;
+}
+
+void TrafficCounter::add(const std::vector<LedgerEntry>& entries) {
+  for (const LedgerEntry& e : entries) window_[{e.group, e.collective}].add({1, e.sent, e.received, e.seconds});
+}
+
+void TrafficCounter::record(const TrafficTable& table, int64_t steps) {
+  for (const auto& [key, sum] : table) recorded_[key].add(sum);
+  recorded_steps_ += steps;
+}
+
+std::string TrafficCounter::to_json() const {
+  nlohmann::json table = nlohmann::json::array();
+  for (const auto& [key, sum] : recorded_) table.push_back({key.first, key.second, sum.calls, sum.sent, sum.received});
+  return nlohmann::json{{"steps", recorded_steps_}, {"table", table}}.dump();
+}
+
+TrafficSum sum_of(const TrafficTable& table) {
+  TrafficSum all;
+  for (const auto& [key, sum] : table) all.add(sum);
+  return all;
+}
+
+TrafficSum sum_of_steps(const TrafficTable& table) {
+  TrafficSum all;
+  for (const auto& [key, sum] : table)
+    if (key.first != "checkpoint") all.add(sum);
+  return all;
+}
+
+double seconds_at_servers(const TrafficTable& table) {
+  double seconds = 0;
+  for (const auto& [key, sum] : table)
+    if (key.second == "pull" || key.second == "push" || key.second == "turn") seconds += sum.seconds;
+  return seconds;
+}
+
+Record rank_record(int64_t step, int rank, const TrafficTable& table, const MemoryStats& memory) {
+  Record record{step, "rank", {{"rank", static_cast<double>(rank)}}};
+  for (const auto& [key, sum] : table) {
+    const std::string name = str("comm/", key.first, "/", key.second, "/");
+    record.values.emplace_back(name + "sent_bytes", static_cast<double>(sum.sent));
+    record.values.emplace_back(name + "received_bytes", static_cast<double>(sum.received));
+  }
+  for (int c = 0; c < kMemClasses; ++c)
+    record.values.emplace_back(str("memory/", name_of(static_cast<MemClass>(c)), "_peak_bytes"),
+                               static_cast<double>(memory.peak[static_cast<size_t>(c)]));
+  record.values.emplace_back("memory/total_peak_bytes", static_cast<double>(memory.total_peak));
+  record.values.emplace_back("comm_s", sum_of(table).seconds);
+  for (const auto& [key, sum] : table)
+    record.values.emplace_back(str("comm/", key.first, "/", key.second, "/s"), sum.seconds);
+  return record;
+}
+
+std::map<std::string, CodecHealth> health_of(const std::vector<std::string>& lines) {
+  std::map<std::string, CodecHealth> all;
+  for (const std::string& line : lines) {
+    const nlohmann::json record = nlohmann::json::parse(line);
+    std::map<std::string, double> values;
+    for (const auto& [key, value] : record.items()) {
+      if (key.starts_with(kHealthPrefix))
+        values[key] = value.is_string() ? number_from_text(value.get<std::string>()) : value.get<double>();
+    }
+    for (const auto& [param, h] : health_in(values)) all[param].add(h);
+  }
+  return all;
+}
+
+namespace {
+
+// Over ranks: the sum, and the most of any.
+struct Spread {
+  double sum = 0, most = 0;
+  void add(double value) {
+    sum += value;
+    most = std::max(most, value);
+  }
+};
+struct SpreadLine {
+  Spread calls, sent, received;
+};
+
+// By group and collective; ("all", "") is the whole of a rank.
+std::map<std::pair<std::string, std::string>, SpreadLine> spread_of(const std::vector<std::string>& ranks) {
+  std::map<std::pair<std::string, std::string>, SpreadLine> lines;
+  for (const std::string& text : ranks) {
+    const nlohmann::json rank = nlohmann::json::parse(text);
+    const double steps = std::max(1.0, rank["steps"].get<double>());
+    double calls = 0, sent = 0, received = 0;
+    for (const nlohmann::json& row : rank["table"]) {
+      SpreadLine& line = lines[{row[0].get<std::string>(), row[1].get<std::string>()}];
+      line.calls.add(row[2].get<double>() / steps);
+      line.sent.add(row[3].get<double>() / steps);
+      line.received.add(row[4].get<double>() / steps);
+      calls += row[2].get<double>() / steps;
+      sent += row[3].get<double>() / steps;
+      received += row[4].get<double>() / steps;
+    }
+    SpreadLine& all = lines[{kAllTraffic, ""}];
+    all.calls.add(calls);
+    all.sent.add(sent);
+    all.received.add(received);
+  }
+  return lines;
+}
+
+// Columns as wide as their widest cell, the first two to the left.
+std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> width(rows[0].size());
+  for (const auto& row : rows)
+    for (size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
+  std::vector<std::string> lines;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string space(width[c] - row[c].size(), ' ');
+      line += (c ? "  " : "") + (c < 2 ? row[c] + space : space + row[c]);
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> traffic_lines(const std::vector<std::string>& ranks) {
+  const auto n = static_cast<double>(ranks.size());
+  std::vector<std::vector<std::string>> rows{
+      {"group", "collective", "calls", "sent", "most sent", "received", "most received"}};
+  const auto bytes = [](double value) { return bytes_text(std::llround(value)); };
+  const auto add = [&](const std::string& group, const std::string& collective, const SpreadLine& l) {
+    char calls[32];
+    std::snprintf(calls, sizeof calls, "%.3g", l.calls.sum / n);
+    rows.push_back({group, collective, calls, bytes(l.sent.sum / n), bytes(l.sent.most), bytes(l.received.sum / n),
+                    bytes(l.received.most)});
+  };
+  const auto lines = spread_of(ranks);
+  for (const auto& [key, line] : lines)
+    if (key.first != kAllTraffic) add(key.first, key.second, line);
+  add("all", "", lines.at({kAllTraffic, ""}));
+  return aligned(rows);
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,190 @@
+#include "sync/server/server_remote.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "lmx/error.h"
+
+namespace lmx::server {
+namespace {
+
+// What of a parameter is in a request.
+enum Extent : uint8_t { kNothing = 0, kAll = 1, kSome = 2 };
+
+// Joins pieces that others keep until text().
+class Writer {
+ public:
+  void add(const void* from, int64_t n) { pieces_.emplace_back(static_cast<const std::byte*>(from), n); }
+  void rows(std::span<const int32_t> rows) {
+    counts_.push_back(static_cast<int64_t>(rows.size()));
+    add(&counts_.back(), sizeof(int64_t));
+    add(rows.data(), 4 * counts_.back());
+  }
+  Tensor text(const Context& ctx) const {
+    int64_t bytes = 0;
+    for (const auto& [from, n] : pieces_) bytes += n;
+    Tensor t = ctx.empty({bytes}, DType::u8, MemClass::communication);
+    auto* to = static_cast<std::byte*>(t.raw());
+    for (const auto& [from, n] : pieces_) to = std::copy_n(from, n, to);
+    return t;
+  }
+
+ private:
+  std::deque<int64_t> counts_;
+  std::vector<std::pair<const std::byte*, int64_t>> pieces_;
+};
+
+class Reader {
+ public:
+  explicit Reader(Tensor text)
+      : text_(std::move(text)),
+        at_(static_cast<const std::byte*>(std::as_const(text_).raw())),
+        end_(at_ + text_.bytes()) {}
+  void take(void* to, int64_t n) {
+    LMX_CHECK(end_ - at_ >= n, "a message of a server ends after ", end_ - at_, " bytes of ", n);
+    if (n > 0) std::memcpy(to, at_, static_cast<size_t>(n));
+    at_ += n;
+  }
+  std::vector<int32_t> rows() {
+    int64_t n = 0;
+    take(&n, sizeof n);
+    LMX_CHECK(n >= 0 && 4 * n <= end_ - at_, "a request for ", n, " rows");
+    std::vector<int32_t> all(static_cast<size_t>(n));
+    take(all.data(), 4 * n);
+    return all;
+  }
+
+ private:
+  Tensor text_;
+  const std::byte *at_, *end_;
+};
+
+}  // namespace
+
+Remote::Remote(Link& link, const Context& ctx, const std::string& group, std::vector<std::string> names,
+               const ParameterStore& whole, Shard& shard, bool encodes)
+    : link_(link), ctx_(ctx), names_(std::move(names)), whole_(whole), shard_(shard), encodes_(encodes) {
+  ctx_.tape = nullptr;
+  rule_ = link.add(group, static_cast<int>(names_.size()),
+                   [this](int worker, const Request& request) { return serve(worker, request); });
+}
+
+std::pair<int64_t, int64_t> Remote::range(const std::string& name, int r) const {
+  const int64_t n = whole_.at(name).value().dim(0);
+  return {chunk_begin(n, r, ctx_.ranks), chunk_begin(n, r + 1, ctx_.ranks)};
+}
+
+std::span<const int32_t> Remote::rows_of(const std::vector<int32_t>& chosen, const std::string& name, int r) const {
+  const auto [first, last] = range(name, r);
+  const auto begin = std::lower_bound(chosen.begin(), chosen.end(), first);
+  return {begin, std::lower_bound(begin, chosen.end(), last)};
+}
+
+// -------------------------------------------------------------------------------------------------------------- worker
+
+void Remote::pull(const Rows& chosen, ParameterStore& replica) {
+  for (int r = 0; r < ctx_.ranks; ++r) {
+    Writer body;
+    Request request{.kind = Event::pull};
+    for (const std::string& name : names_) {
+      const auto rows = chosen.find(name);
+      request.extents.push_back(rows == chosen.end() ? kAll : kSome);
+      if (rows != chosen.end()) body.rows(rows_of(rows->second, name, r));
+    }
+    request.body = body.text(ctx_);
+    link_.send(rule_, r, std::move(request));
+  }
+  for (int r = 0; r < ctx_.ranks; ++r) {
+    int64_t bytes = 0;
+    for (const std::string& name : names_) {
+      const auto [first, last] = range(name, r);
+      const auto rows = chosen.find(name);
+      const auto some =
+          rows == chosen.end() ? last - first : static_cast<int64_t>(rows_of(rows->second, name, r).size());
+      bytes += some * row_bytes(name);
+    }
+    Reader reply(link_.receive(rule_, r, bytes));
+    for (const std::string& name : names_) {
+      auto* to = static_cast<std::byte*>(replica.at(name).value().raw());
+      const auto [first, last] = range(name, r);
+      const int64_t row = row_bytes(name);
+      const auto rows = chosen.find(name);
+      if (rows == chosen.end()) {
+        reply.take(to + first * row, (last - first) * row);
+      } else {
+        for (const int32_t i : rows_of(rows->second, name, r)) reply.take(to + i * row, row);
+      }
+    }
+  }
+  for (const std::string& name : names_) replica.at(name).changed();
+}
+
+Request Remote::pack_push(const std::vector<Part>& parts, double lr) const {
+  Writer body;
+  Request request{.kind = Event::push, .lr = lr};
+  for (const std::string& name : names_) {
+    const auto part = std::find_if(parts.begin(), parts.end(), [&](const Part& p) { return p.name == name; });
+    request.extents.push_back(part == parts.end() ? kNothing : part->sparse ? kSome : kAll);
+    if (part == parts.end()) continue;
+    LMX_CHECK(part->scale == 1, "the gradient of ", name, " is to be scaled before it travels");
+    if (part->sparse) body.rows(part->rows);
+    body.add(part->values.raw(), part->values.bytes());
+  }
+  request.body = body.text(ctx_);
+  return request;
+}
+
+void Remote::push(const std::vector<std::vector<Part>>& parts, double lr) {
+  for (int r = 0; r < ctx_.ranks; ++r) link_.send(rule_, r, pack_push(parts[static_cast<size_t>(r)], lr));
+}
+
+// --------------------------------------------------------------------------------------------------------------- shard
+
+Tensor Remote::serve(int worker, const Request& request) {
+  if (request.kind == Event::pull) return serve_pull(worker, request);
+  serve_push(worker, request);
+  return {};
+}
+
+Tensor Remote::serve_pull(int worker, const Request& request) {
+  Reader body(request.body);
+  Writer reply;
+  for (size_t i = 0; i < names_.size(); ++i) {
+    const auto [first, last] = range(names_[i], ctx_.rank);
+    const bool some = request.extents[i] == kSome;
+    const std::vector<int32_t> rows = some ? body.rows() : std::vector<int32_t>();
+    if (first == last) continue;
+    const int64_t row = row_bytes(names_[i]);
+    const auto* from = static_cast<const std::byte*>(shard_.values().at(names_[i]).value().raw());
+    if (!some) reply.add(from, (last - first) * row);
+    for (const int32_t r : rows) {
+      LMX_CHECK(r >= first && r < last, "worker ", worker, " asks for row ", r, " of ", names_[i]);
+      reply.add(from + (r - first) * row, row);
+    }
+  }
+  shard_.pulled(worker);
+  return reply.text(ctx_);
+}
+
+void Remote::serve_push(int worker, const Request& request) {
+  Reader body(request.body);
+  std::vector<Part> parts;
+  for (size_t i = 0; i < names_.size(); ++i) {
+    if (request.extents[i] == kNothing) continue;
+    Part part{.name = names_[i], .sparse = request.extents[i] == kSome, .values = {}};
+    const auto [first, last] = range(part.name, ctx_.rank);
+    if (part.sparse) part.rows = body.rows();
+    part.count = part.sparse ? static_cast<int64_t>(part.rows.size()) : last - first;
+    Shape shape = whole_.at(part.name).shape();
+    shape[0] = part.count;
+    const int64_t width = row_width(whole_.at(part.name).value().shape());
+    part.values = encodes_ ? ctx_.empty({push_bytes(shard_.codec(), false, part.count, width)}, DType::u8,
+                                        MemClass::communication)
+                           : ctx_.empty(shape, DType::f32, MemClass::communication);
+    body.take(part.values.raw(), part.values.bytes());
+    parts.push_back(std::move(part));
+  }
+  shard_.apply(worker, std::move(parts), request.lr);
+}
+
+}  // namespace lmx::server

@@ -1,0 +1,304 @@
+// A worker's end of the parameter server. Shards of its own process it touches directly.
+#include <algorithm>
+#include <cstring>
+
+#include "lmx/error.h"
+#include "lmx/param_server.h"
+#include "lmx/row_sync.h"
+#include "nn/state_dict.h"
+#include "sync/server/server_push.h"
+#include "sync/server/server_remote.h"
+
+namespace lmx {
+
+using server::Histogram;
+using server::Part;
+using server::Shard;
+
+namespace {
+
+constexpr const char *kReplica = "replica/", *kResidual = "residual/";
+
+// What a shard has exchanged with the workers of other ranks.
+struct Served {
+  int64_t pull_sent = 0, pull_received = 0, push_received = 0;
+};
+
+// By rank; where the others are in other processes, only the own. Touched by the worker whose turn it is.
+struct Shards {
+  explicit Shards(int ranks) : of(static_cast<size_t>(ranks)), served(of.size()) {}
+  std::vector<std::unique_ptr<Shard>> of;
+  std::vector<Served> served;
+};
+
+void copy_rows(const Tensor& from, Tensor& to, const std::vector<int32_t>& rows) {
+  const auto bytes = static_cast<size_t>(from.bytes() / from.dim(0));
+  for (const int32_t row : rows) {
+    LMX_CHECK(row >= 0 && row < from.dim(0), "row ", row, " of ", from.shape());
+    const size_t at = static_cast<size_t>(row) * bytes;
+    std::memcpy(static_cast<std::byte*>(to.raw()) + at, static_cast<const std::byte*>(from.raw()) + at, bytes);
+  }
+}
+
+StateDict with_prefix(const StateDict& all, const std::string& prefix) {
+  StateDict part;
+  for (const auto& [key, t] : all)
+    if (key.starts_with(prefix)) part.emplace(key.substr(prefix.size()), t);
+  return part;
+}
+
+}  // namespace
+
+struct ServerStrategy::Impl {
+  Impl(ServerConfig c, SyncEnv e) : config(std::move(c)), env(std::move(e)), pushes(config.codec, env.ranks) {}
+
+  int64_t begin(int64_t n, int shard) const { return chunk_begin(n, shard, env.ranks); }
+  Shard& own_shard() const { return *shards->of[static_cast<size_t>(env.rank)]; }
+  const std::vector<int32_t>* chosen(const std::string& name) const {
+    const auto found = rows.find(name);
+    return found == rows.end() ? nullptr : &found->second;
+  }
+  // Rows of [0, n) that belong to a shard, of all or of those that are chosen.
+  int64_t count(const std::vector<int32_t>* chosen, int64_t n, int shard) const {
+    const int64_t first = begin(n, shard), last = begin(n, shard + 1);
+    if (!chosen) return last - first;
+    return std::lower_bound(chosen->begin(), chosen->end(), last) -
+           std::lower_bound(chosen->begin(), chosen->end(), first);
+  }
+  // Counts the way of one parameter's rows from the shards of other ranks.
+  void count_pull(const Tensor& value, const std::vector<int32_t>* chosen, int64_t& asked, int64_t& got);
+
+  ServerConfig config;
+  SyncEnv env;
+  ServerTools tools;
+  std::shared_ptr<Shards> shards;
+  server::Rows rows;  // of the step
+  server::Push pushes;
+  std::unique_ptr<server::Remote> remote;  // null: all shards are here
+};
+
+ServerStrategy::ServerStrategy(ServerConfig config, SyncEnv env)
+    : impl_(std::make_unique<Impl>(std::move(config), std::move(env))) {}
+ServerStrategy::~ServerStrategy() = default;
+
+const ServerConfig& ServerStrategy::config() const {
+  return impl_->config;
+}
+const SyncEnv& ServerStrategy::env() const {
+  return impl_->env;
+}
+
+void ServerStrategy::attach(Context& ctx, const ServerTools& tools) {
+  Impl& s = *impl_;
+  LMX_CHECK(tools.link || ctx.ranks == 1 || ctx.comm->shares_memory(), "no link to shards in other processes");
+  s.tools = tools;
+  s.shards = ctx.comm->once<std::shared_ptr<Shards>>([&] { return std::make_shared<Shards>(ctx.ranks); });
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : s.env.params) names.push_back(spec.name);
+  const auto range = [&](int64_t n) { return std::pair(s.begin(n, ctx.rank), s.begin(n, ctx.rank + 1)); };
+  s.shards->of[static_cast<size_t>(ctx.rank)] = std::make_unique<Shard>(
+      ctx, tools.server->views(names, range), tools.make_optimizer(), ctx.ranks, s.config.codec);
+  if (tools.link)
+    s.remote = std::make_unique<server::Remote>(*tools.link, ctx, s.env.group, names, *tools.server, s.own_shard(),
+                                                s.pushes.encodes());
+  ctx.comm->barrier();
+}
+
+void ServerStrategy::begin_step(Context& ctx, std::span<const Batch> share, StepPlan& plan) {
+  impl_->rows = choose_rows(ctx, share, plan);
+}
+
+std::map<std::string, std::vector<int32_t>> ServerStrategy::choose_rows(Context&, std::span<const Batch>, StepPlan&) {
+  return {};
+}
+
+void ServerStrategy::Impl::count_pull(const Tensor& value, const std::vector<int32_t>* chosen, int64_t& asked,
+                                      int64_t& got) {
+  for (int r = 0; r < env.ranks; ++r) {
+    if (r == env.rank) continue;
+    const int64_t n = count(chosen, value.dim(0), r), bytes = 4 * n * row_width(value.shape()),
+                  request = chosen ? server::request_bytes(n) : 0;
+    Served& served = shards->served[static_cast<size_t>(r)];
+    served.pull_received += request;
+    served.pull_sent += bytes;
+    asked += request;
+    got += bytes;
+  }
+}
+
+void ServerStrategy::pull(Context& ctx) {
+  Impl& s = *impl_;
+  if (s.remote) return s.remote->pull(s.rows, *s.tools.replica);
+  int64_t asked = 0, got = 0;
+  for (const ParameterSpec& spec : s.env.params) {
+    const Tensor& from = s.tools.server->at(spec.name).value();
+    Var& replica = s.tools.replica->at(spec.name);
+    const std::vector<int32_t>* chosen = s.chosen(spec.name);
+    if (chosen) {
+      copy_rows(from, replica.value(), *chosen);
+    } else {
+      replica.value().copy_from(from);
+    }
+    replica.changed();
+    s.count_pull(from, chosen, asked, got);
+  }
+  for (const auto& shard : s.shards->of) shard->pulled(ctx.rank);
+  if (ctx.ranks > 1) ctx.comm->count(s.env.group, "pull", asked, got);
+}
+
+void ServerStrategy::select(Context& ctx) {
+  for (const auto& [name, rows] : impl_->rows) {
+    Var& param = impl_->tools.replica->at(name);
+    Gradient& grad = param.grad();
+    if (grad.empty()) continue;
+    RowSparse chosen = pack_rows(ctx, rows_of(ctx, grad, param.value()), rows);
+    grad.clear();
+    grad.pieces.push_back(std::move(chosen));
+  }
+}
+
+void ServerStrategy::push(Context& ctx, double lr, const ClipResult& clipped) {
+  Impl& s = *impl_;
+  std::vector<std::vector<Part>> parts(static_cast<size_t>(ctx.ranks));
+  for (const ParameterSpec& spec : s.env.params)
+    s.pushes.add(ctx, s.tools.replica->at(spec.name), clipped.factor(spec.name), parts);
+  if (s.remote) return s.remote->push(parts, lr);
+  int64_t sent = 0;
+  for (int r = 0; r < ctx.ranks; ++r) {
+    const auto i = static_cast<size_t>(r);
+    int64_t bytes = 0;
+    for (const Part& p : parts[i])
+      bytes += server::push_bytes(s.pushes.codec(), p.sparse, p.count,
+                                  row_width(s.tools.server->at(p.name).value().shape()));
+    if (r != ctx.rank) {
+      sent += bytes;
+      s.shards->served[i].push_received += bytes;
+    }
+    s.shards->of[i]->apply(ctx.rank, std::move(parts[i]), lr);
+  }
+  if (ctx.ranks > 1) ctx.comm->count(s.env.group, "push", sent, 0);
+}
+
+void ServerStrategy::count_served(Context& ctx) {
+  Served& own = impl_->shards->served[static_cast<size_t>(ctx.rank)];
+  if (own.pull_sent + own.pull_received > 0)
+    ctx.comm->count(impl_->env.group, "pull", own.pull_sent, own.pull_received);
+  if (own.push_received > 0) ctx.comm->count(impl_->env.group, "push", 0, own.push_received);
+  own = {};
+}
+
+// Ranks of one process have the values in common already; what they would send each other enters the ledger.
+void ServerStrategy::publish(Context& ctx) {
+  Impl& s = *impl_;
+  int64_t own = 0, all = 0;
+  for (const ParameterSpec& spec : s.env.params) {
+    Tensor& t = s.tools.server->at(spec.name).value();
+    if (s.remote) {
+      std::vector<int64_t> rows;
+      for (int r = 0; r < ctx.ranks; ++r) rows.push_back(s.count(nullptr, t.dim(0), r));
+      const int64_t first = s.begin(t.dim(0), ctx.rank), last = s.begin(t.dim(0), ctx.rank + 1);
+      t.copy_from(ctx.comm->all_gather(t.slice(first, last), rows, s.env.group));
+    }
+    own += 4 * row_width(t.shape()) * s.count(nullptr, t.dim(0), ctx.rank);
+    all += t.bytes();
+  }
+  if (ctx.ranks > 1 && !s.remote) ctx.comm->count(s.env.group, "all_gather", own * (ctx.ranks - 1), all - own);
+  ctx.comm->once<int>([&] {
+    for (const ParameterSpec& spec : s.env.params) s.tools.server->at(spec.name).changed();
+    return 0;
+  });
+}
+
+void ServerStrategy::reduce(Context&, std::span<Var>) {
+  throw InternalError("a parameter server sums nothing over ranks");
+}
+
+StateDict ServerStrategy::state() const {
+  const Impl& s = *impl_;
+  StateDict all = s.own_shard().state();
+  for (const auto& [key, t] : s.pushes.state()) all.emplace(kResidual + key, t);
+  for (const ParameterSpec& spec : s.env.params)
+    all.emplace(kReplica + spec.name, s.tools.replica->at(spec.name).value());
+  return all;
+}
+
+void ServerStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
+  Impl& s = *impl_;
+  if (static_cast<int>(ranks.size()) != ctx.ranks)
+    throw UserError(str("[sync] sync.", s.env.group, ": the checkpoint is of ", ranks.size(),
+                        ranks.size() == 1 ? " worker" : " workers",
+                        ", each at a step of its own with a replica of its own age; ", ctx.ranks,
+                        " cannot go on from there. Resume with --ranks ", ranks.size()));
+  const StateDict& own = ranks[static_cast<size_t>(ctx.rank)];
+  s.own_shard().load(own);
+  std::vector<StateDict> residuals;
+  for (const StateDict& state : ranks) residuals.push_back(with_prefix(state, kResidual));
+  s.pushes.load(ctx, residuals);
+  const StateDict replica = with_prefix(own, kReplica);
+  for (const ParameterSpec& spec : s.env.params) {
+    Var& param = s.tools.replica->at(spec.name);
+    const auto found = replica.find(spec.name);
+    if (found == replica.end() || found->second.shape() != param.shape())
+      throw UserError(str("[sync] sync.", s.env.group, ": the checkpoint has no replica of ", spec.name, ' ',
+                          param.shape(), ": it is from another model"));
+    param.value().copy_from(found->second);
+    param.changed();
+  }
+}
+
+int64_t ServerStrategy::expected_bytes(const Traffic& t) const {
+  const Codec& codec = impl_->pushes.codec();
+  const auto me = static_cast<size_t>(t.rank);
+  const auto part = [&](int64_t n, int r) { return chunk_begin(n, r + 1, t.ranks) - chunk_begin(n, r, t.ranks); };
+  int64_t bytes = 0;
+  for (int r = 0; r < t.ranks; ++r) {
+    const auto other = static_cast<size_t>(r);
+    if (r == t.rank) continue;
+    for (const Traffic::Dense& d : t.dense)
+      bytes += server::push_bytes(codec, false, part(d.rows, r), d.width) + 4 * part(d.rows, t.rank) * d.width;
+    for (const Traffic::Sparse& p : t.sparse) {
+      if (part(p.vocabulary, r) > 0) bytes += server::push_bytes(codec, true, p.pushed[me][other], p.width);
+      bytes += 4 * p.width * (p.pulled.empty() ? part(p.vocabulary, t.rank) : p.pulled[other][me]);
+      if (!p.pulled.empty()) bytes += server::request_bytes(p.pulled[me][other]);
+    }
+  }
+  return bytes;
+}
+
+std::string ServerStrategy::describe(int ranks) const {
+  const DelayConfig& delay = impl_->config.delay;
+  std::string how = str("take ", delay.mean, " s each");
+  if (delay.kind == "exponential") how = str("take ", delay.mean, " s on average, exponentially");
+  if (delay.kind == "trace") how = str("take the times of ", delay.file);
+  if (delay.spread > 0) how += str(", workers differ by ", delay.spread);
+  if (!impl_->config.replay.empty()) how = "happen in the order of " + impl_->config.replay;
+  const std::string workers = str("asynchronous, ", ranks, ranks == 1 ? " worker" : " workers");
+  if (!impl_->remote) return str(workers, "; on the simulated clock steps ", how);
+  if (impl_->config.replay.empty()) how = "take the time that they take";
+  return str(workers, " in processes of their own; steps ", how);
+}
+
+std::map<std::string, CodecHealth> ServerStrategy::take_health() {
+  return impl_->pushes.take_health();
+}
+
+std::vector<std::pair<std::string, double>> ServerStrategy::take_values() {
+  const Histogram recent = impl_->own_shard().take_staleness();
+  std::vector<std::pair<std::string, double>> values;
+  if (recent.empty()) return values;
+  values.emplace_back("staleness_mean", server::mean_of(recent));
+  values.emplace_back("staleness_max", static_cast<double>(recent.rbegin()->first));
+  for (const auto& [staleness, n] : recent) values.emplace_back(str("staleness/", staleness), static_cast<double>(n));
+  return values;
+}
+
+std::string ServerStrategy::summary() const {
+  const Histogram& all = impl_->own_shard().staleness();
+  if (all.empty()) return {};
+  std::string text = str("staleness of updates ", server::mean_of(all), " on average; how often each:");
+  for (const auto& [staleness, n] : all)
+    text += str(' ', staleness, ": ", n, staleness == all.rbegin()->first ? "" : ",");
+  return text;
+}
+
+}  // namespace lmx

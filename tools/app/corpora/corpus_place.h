@@ -1,0 +1,27 @@
+// Where a corpus lies that a recipe asks for.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/corpora/corpora.h"
+#include "config/mistakes.h"
+#include "lmx/config.h"
+
+namespace lmx::data {
+
+// A corpus that lmx knows is missing on this machine; `messages` has every other mistake that was found with it.
+class CorpusMissing : public SeveralMistakes {
+ public:
+  explicit CorpusMissing(std::vector<std::string> messages) : SeveralMistakes(std::move(messages), "mistakes") {}
+};
+
+// CorpusMissing: nowhere; with where it was looked for, and how to get it.
+inline std::string directory_of(const Corpus& corpus) {
+  CorpusPlace place = locate(corpus);
+  if (!place.problem.empty()) throw CorpusMissing({"[data] " + place.problem});
+  return std::move(place.directory);
+}
+
+}  // namespace lmx::data

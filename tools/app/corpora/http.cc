@@ -1,0 +1,180 @@
+#include "app/corpora/http.h"
+
+#include <curl/curl.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <exception>
+#include <memory>
+
+#include "lmx/api.h"
+#include "lmx/error.h"
+
+namespace lmx::data {
+namespace {
+
+struct State {
+  const Request* request = nullptr;
+  Transfer result;
+  CURL* curl = nullptr;
+  int descriptor = -1;
+  int64_t position = 0;       // in the file, of the next byte
+  bool begun = false;         // the body's first byte was seen
+  std::exception_ptr thrown;  // by `progress`; libcurl's own code lets nothing through
+  ~State() {
+    if (descriptor >= 0) close(descriptor);
+  }
+};
+
+std::string_view trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r\n"), last = text.find_last_not_of(" \t\r\n");
+  return first == std::string_view::npos ? std::string_view() : text.substr(first, last - first + 1);
+}
+
+bool names(std::string_view header, std::string_view name) {
+  return header.size() > name.size() && header[name.size()] == ':' &&
+         strncasecmp(header.data(), name.data(), name.size()) == 0;
+}
+
+// "bytes 100-299/300": the number before the dash, and the one behind the slash where it is one.
+void read_range(std::string_view value, int64_t& first, int64_t& total) {
+  const size_t digits = value.find_first_of("0123456789*"), slash = value.find('/');
+  if (digits != std::string_view::npos) std::from_chars(value.data() + digits, value.data() + value.size(), first);
+  if (slash != std::string_view::npos) std::from_chars(value.data() + slash + 1, value.data() + value.size(), total);
+}
+
+struct Headers {
+  int64_t range_first = -1, range_total = -1, length = -1;
+};
+
+struct Listener {
+  State state;
+  Headers headers;
+};
+
+size_t on_header(char* text, size_t size, size_t count, void* user) {
+  auto& l = *static_cast<Listener*>(user);
+  const std::string_view line(text, size * count);
+  const auto value = [&] { return trimmed(line.substr(line.find(':') + 1)); };
+  if (line.starts_with("HTTP/")) {  // of a redirection and then of the file itself: the last counts
+    l.headers = {};
+    l.state.result.validator.clear();
+  } else if (names(line, "content-range")) {
+    read_range(value(), l.headers.range_first, l.headers.range_total);
+  } else if (names(line, "content-length")) {
+    const std::string_view v = value();
+    std::from_chars(v.data(), v.data() + v.size(), l.headers.length);
+  } else if (names(line, "etag")) {
+    l.state.result.validator = value();
+  } else if (names(line, "last-modified") && l.state.result.validator.empty()) {
+    l.state.result.validator = value();
+  }
+  return size * count;
+}
+
+// The file's position for what comes: where it ended, or its beginning. False: an answer without the file.
+bool begin_body(Listener& l) {
+  State& s = l.state;
+  curl_easy_getinfo(s.curl, CURLINFO_RESPONSE_CODE, &s.result.status);
+  if (s.result.status == 206) {
+    s.result.total = l.headers.range_total;
+    if (l.headers.range_first != s.request->offset) {
+      s.result.error =
+          str("the server was asked to go on at byte ", s.request->offset, " and went on at ", l.headers.range_first);
+      return false;
+    }
+    s.position = s.request->offset;
+  } else if (s.result.status == 200) {
+    s.result.total = l.headers.length;
+    s.position = 0;
+    if (ftruncate(s.descriptor, 0) != 0) return false;
+  } else {
+    return false;
+  }
+  s.begun = true;
+  return true;
+}
+
+size_t on_body(char* bytes, size_t size, size_t count, void* user) {
+  auto& l = *static_cast<Listener*>(user);
+  State& s = l.state;
+  const size_t n = size * count;
+  if (!s.begun && !begin_body(l)) return s.result.status >= 400 ? n : 0;  // an error page is read over
+  if (!s.begun) return n;
+  for (size_t done = 0; done < n;) {
+    const ssize_t written = pwrite(s.descriptor, bytes + done, n - done, s.position);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      s.result.write_error = std::strerror(errno);
+      return 0;
+    }
+    done += static_cast<size_t>(written);
+    s.position += written;
+    s.result.received += written;
+  }
+  try {
+    if (s.request->progress) s.request->progress(s.position, s.result.total);
+  } catch (...) {
+    s.thrown = std::current_exception();
+    return 0;
+  }
+  return n;
+}
+
+using List = std::unique_ptr<curl_slist, decltype(&curl_slist_free_all)>;
+
+void configure(CURL* curl, const Request& request, Listener& listener, const curl_slist* headers, char* why) {
+  curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
+  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 1L);
+  curl_easy_setopt(curl, CURLOPT_MAXREDIRS, 10L);
+  curl_easy_setopt(curl, CURLOPT_USERAGENT, (std::string("lmx/") + kVersion).c_str());
+  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 30L);
+  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
+  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.stall_s < 1 ? 1 : request.stall_s));
+  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, why);
+  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+  curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, on_header);
+  curl_easy_setopt(curl, CURLOPT_HEADERDATA, &listener);
+  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+  curl_easy_setopt(curl, CURLOPT_WRITEDATA, &listener);
+}
+
+}  // namespace
+
+Transfer transfer(const Request& request) {
+  Listener l;
+  l.state.request = &request;
+  l.state.descriptor = open(request.path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+  if (l.state.descriptor < 0) {
+    l.state.result.write_error = std::strerror(errno);
+    return l.state.result;
+  }
+  const std::unique_ptr<CURL, decltype(&curl_easy_cleanup)> curl(curl_easy_init(), curl_easy_cleanup);
+  LMX_CHECK(curl != nullptr, "libcurl");
+  l.state.curl = curl.get();
+  List headers(nullptr, curl_slist_free_all);
+  const auto add = [&](const std::string& line) { headers.reset(curl_slist_append(headers.release(), line.c_str())); };
+  if (request.offset > 0) {
+    add(str("Range: bytes=", request.offset, "-"));
+    if (!request.validator.empty() && !request.validator.starts_with("W/")) add("If-Range: " + request.validator);
+  }
+  char why[CURL_ERROR_SIZE] = "";
+  configure(curl.get(), request, l, headers.get(), why);
+  const CURLcode code = curl_easy_perform(curl.get());
+  if (l.state.thrown) std::rethrow_exception(l.state.thrown);
+  Transfer& r = l.state.result;
+  curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &r.status);
+  // An empty file has no body that could begin; a file that was complete is answered by 416 and its length.
+  if (code == CURLE_OK && !l.state.begun && r.status == 200 && ftruncate(l.state.descriptor, 0) == 0) r.total = 0;
+  if (r.status == 416) r.total = l.headers.range_total;
+  if (code != CURLE_OK && r.error.empty() && r.write_error.empty()) r.error = *why ? why : curl_easy_strerror(code);
+  return r;
+}
+
+}  // namespace lmx::data

@@ -1,0 +1,90 @@
+// The text files of a corpus: which they are, what they contain (by hash), and reading them in chunks.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lmx::data {
+
+enum class Split : int { train = 0, valid = 1, test = 2, drawn = 3 };  // drawn: each line goes where its hash says
+inline constexpr int kSplits = 3;
+inline constexpr const char* kSplitNames[kSplits] = {"train", "valid", "test"};
+
+enum class Format : int { lines = 0, csv = 1, jsonl = 2 };
+
+// What a file's name, also with .gz, says it holds.
+Format format_of(const std::string& name);
+
+struct SourceFile {
+  std::string path;
+  Split split = Split::drawn;
+  int64_t bytes = 0;  // on disk
+  int64_t modified_ns = 0;
+  std::string hash;  // XXH3-128 of the bytes on disk, hexadecimal; "" until hash_sources
+  Format format = Format::lines;
+  std::string field = "";  // of JSON lines: the field that holds the text
+  int64_t column = 0;      // of CSV: the column that does, from 0
+};
+
+// The files that `patterns` (paths, directories, globs) name, in the order given; a directory's and a glob's files are
+// sorted by path. With `field`, files named .csv, .jsonl or .ndjson (also with .gz) hold the text in that column or
+// field; directories are searched for them, too. UserError: nothing there, a directory without text files, a glob
+// without a match, a file named twice, a file that is empty or cannot be read, a CSV file without the column.
+std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, Split split,
+                                     const std::string& field = "");
+
+// Reads every file once and fills `hash` in.
+void hash_sources(std::vector<SourceFile>& files);
+
+// RunError when a file is no longer what hash_sources read.
+void check_unchanged(const std::vector<SourceFile>& files);
+
+// Whole lines of one file; of CSV whole records, the first of which, in a file's first chunk, is the header.
+struct Chunk {
+  int64_t index = 0;  // chunks are numbered over all files
+  size_t file = 0;
+  Split split = Split::drawn;
+  int64_t first_line = 0;  // 0-based, counted over all files: what a line's split is drawn by
+  int64_t file_line = 1;   // 1-based in this file, for messages
+  int64_t offset = 0;      // of `text` in the (decompressed) file
+  std::string text;
+};
+
+// Hands the files out chunk by chunk, to any number of threads. A chunk holds about `chunk_bytes`, more only where one
+// line is longer. Files that end in .gz are decompressed; a byte order mark is skipped.
+class ChunkReader {
+ public:
+  ChunkReader(const std::vector<SourceFile>& files, size_t chunk_bytes, std::string progress_title);
+  ~ChunkReader();
+  bool next(Chunk& chunk);  // false at the end. UserError: damaged .gz; RunError: the file cannot be read any more
+  void stop();              // no further chunks
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Calls visit(chunk, thread) for every chunk on `threads` threads. Of several errors, the one in the earliest chunk is
+// thrown, whatever the number of threads; `failed` is called as soon as there is one.
+void for_each_chunk(ChunkReader& reader, int threads, const std::function<void(Chunk&, int)>& visit,
+                    const std::function<void()>& failed = {});
+
+// Calls line(text, number within the chunk) for each line, its line end (\n or \r\n) removed.
+template <class Visit>
+void for_each_line(const std::string& text, Visit&& line) {
+  int64_t number = 0;
+  for (size_t at = 0; at < text.size(); ++number) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    size_t length = end - at;
+    if (length > 0 && text[end - 1] == '\r') --length;
+    line(std::string_view(text).substr(at, length), number);
+    at = end + 1;
+  }
+}
+
+}  // namespace lmx::data

@@ -1,0 +1,43 @@
+// How many different words N tokens of training hold: U = a N^b (Patwary et al. 2018 find b = 0.64).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "lmx/data.h"
+
+namespace lmx {
+
+struct TypesAtTokens {
+  int64_t tokens = 0;
+  double types = 0;   // mean over the draws
+  double spread = 0;  // their standard deviation
+};
+
+struct PowerLaw {
+  double factor = 0, exponent = 0;  // U = factor N^exponent
+  std::vector<double> residuals;    // of each point: ln U - ln(factor N^exponent)
+  double rms = 0;                   // of the residuals
+  double at(double tokens) const;
+};
+
+// Least squares in log-log coordinates. UserError: fewer than two different N, or a value that is not positive.
+PowerLaw fit_power_law(std::span<const TypesAtTokens> points);
+
+struct ZipfOptions {
+  int64_t sequence_length = 20;  // Patwary's word model
+  int64_t first = 640;           // tokens of one of its ranks; then twice as many each time
+  int64_t last = 2'621'440;      // and never more than half of the tokens there are
+  int64_t draws = 3;
+  uint64_t seed = 1;
+};
+
+// Different ids among `tokens`.
+int64_t types_in(std::span<const int32_t> tokens);
+
+// Draws sequences as training does: at random from the whole text, none twice in a draw.
+// UserError: a text shorter than 4 x `first` tokens.
+std::vector<TypesAtTokens> count_types(const TokenArray& tokens, const ZipfOptions& options);
+
+}  // namespace lmx

@@ -1,0 +1,358 @@
+#include "app/experiment/experiment.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "lmx/error.h"
+
+namespace lmx_cli::experiments {
+namespace {
+
+using lmx::Fields;
+using lmx::Node;
+using lmx::str;
+using lmx::UserError;
+
+double tolerance_of(const std::string& kind, double within) {
+  if (within >= 0) return within;
+  return kind == "formula" ? 0.01 : kind == "quality" ? 0.02 : 0;
+}
+
+std::string at(const Node& node, const std::string& path) {
+  return str(to_string(node.mark), ": ", path, ": ");
+}
+
+const Node& as_map(const Node& node, const std::string& path) {
+  if (node.kind != Node::Kind::map) throw UserError(at(node, path) + "expected a map (key: value lines)");
+  return node;
+}
+
+const Node& as_list(const Node& node, const std::string& path) {
+  if (node.kind != Node::Kind::list) throw UserError(at(node, path) + "expected a list");
+  return node;
+}
+
+const Node& as_text(const Node& node, const std::string& path) {
+  if (node.kind != Node::Kind::scalar) throw UserError(at(node, path) + "expected one text or number");
+  return node;
+}
+
+// Names appear in formulas and, as labels, in names of folders.
+void check_name(const Node& place, const std::string& path, const std::string& name, bool label) {
+  const bool good = !name.empty() && std::all_of(name.begin(), name.end(), [&](unsigned char c) {
+    return std::isalnum(c) || c == '_' || (label && (c == '.' || c == '+' || c == '-'));
+  });
+  if (!good || (!label && std::isdigit(static_cast<unsigned char>(name[0]))) || name == "." || name == "..")
+    throw UserError(at(place, path) + str("'", name, "' must be made of letters, digits",
+                                          label ? ", _, ., + and -" : " and _, and begin with a letter"));
+}
+
+std::vector<Axis> read_axes(const Node& tree) {
+  std::vector<Axis> axes;
+  if (tree.kind == Node::Kind::null) return axes;
+  for (const auto& [id, node] : as_map(tree, "axes").entries) {
+    const std::string path = "axes." + id;
+    check_name(node, path, id, false);
+    Axis axis{id, {}};
+    if (node.kind == Node::Kind::list) {
+      for (const Node& value : node.items) axis.values.push_back({as_text(value, path).text, {}});
+    } else {
+      for (const auto& [label, overrides] : as_map(node, path).entries) {
+        AxisValue value{label, {}};
+        if (overrides.kind != Node::Kind::null)
+          for (const Node& o : as_list(overrides, path + "." + label).items)
+            value.overrides.push_back(as_text(o, path + "." + label));
+        axis.values.push_back(std::move(value));
+      }
+    }
+    std::set<std::string> labels;
+    for (const AxisValue& value : axis.values) {
+      check_name(node, path, value.label, true);
+      if (!labels.insert(value.label).second)
+        throw UserError(at(node, path) + str("'", value.label, "' is here twice"));
+    }
+    if (axis.values.empty()) throw UserError(at(node, path) + "an axis needs at least one value");
+    axes.push_back(std::move(axis));
+  }
+  return axes;
+}
+
+std::vector<Scale> read_scales(const Node& tree) {
+  std::vector<Scale> scales;
+  for (const auto& [id, node] : as_map(tree, "scales").entries) {
+    if (id != "desk" && id != "paper")
+      throw UserError(at(node, "scales." + id) +
+                      str("unknown scale", lmx::did_you_mean(id, {"desk", "paper"}), "; there are desk and paper"));
+    scales.push_back(lmx::read_config<Scale>(node, "scales." + id));
+    scales.back().id = id;
+    scales.back().mark = node.mark;
+  }
+  if (scales.empty()) throw UserError(at(tree, "scales") + "give at least `desk`");
+  return scales;
+}
+
+std::vector<Measure> read_measures(const Node& tree) {
+  std::vector<Measure> measures;
+  for (const auto& [id, node] : as_map(tree, "measures").entries) {
+    const std::string path = "measures." + id;
+    check_name(node, path, id, false);
+    measures.push_back(lmx::read_config<Measure>(node, path));
+    measures.back().id = id;
+    measures.back().mark = node.mark;
+    if (measures.back().title.empty()) measures.back().title = id;
+  }
+  if (measures.empty()) throw UserError(at(tree, "measures") + "nothing is measured");
+  return measures;
+}
+
+std::vector<Check> read_checks(const Node& tree) {
+  std::vector<Check> checks;
+  if (tree.kind == Node::Kind::null) return checks;
+  for (size_t i = 0; i < as_list(tree, "checks").items.size(); ++i) {
+    const std::string path = str("checks.", i);
+    checks.push_back(lmx::read_config<Check>(tree.items[i], path));
+    checks.back().path = path;
+  }
+  return checks;
+}
+
+struct FigureFields {
+  Figure figure;
+  Node layers;
+  void fields(Fields& f) {
+    f.field("title", figure.title, "above the figure");
+    f.field("x_title", figure.x_title, "along the x axis");
+    f.field("y_title", figure.y_title, "along the y axis");
+    f.field("log_x", figure.log_x, "logarithmic x axis");
+    f.field("log_y", figure.log_y, "logarithmic y axis");
+    f.subtree("layers", layers, "what is drawn");
+  }
+};
+
+Figure read_figure(const Node& tree) {
+  if (tree.kind == Node::Kind::null) return {};
+  FigureFields read = lmx::read_config<FigureFields>(tree, "figure");
+  if (read.layers.kind == Node::Kind::null) throw UserError(at(tree, "figure") + "it has no `layers`");
+  for (size_t i = 0; i < as_list(read.layers, "figure.layers").items.size(); ++i) {
+    const std::string path = str("figure.layers.", i);
+    read.figure.layers.push_back(lmx::read_config<Layer>(read.layers.items[i], path));
+    read.figure.layers.back().path = path;
+  }
+  return read.figure;
+}
+
+// The file's top level.
+struct ExperimentFields {
+  Experiment e;
+  Node scales, axes, measures, checks, figure, types;
+  void fields(Fields& f) {
+    f.required("title", e.title, "one line");
+    f.field("paper", e.paper, "authors, year, title");
+    f.field("place", e.place, "the paper's table, figure or section");
+    f.field("question", e.question, "what the experiment answers");
+    f.subtree("scales", scales, "desk and paper: recipe, overrides, variables, cells");
+    f.subtree("overrides", e.overrides, "of every cell, as for lmx run; ${name} is an axis' value or a variable");
+    f.subtree("variables", e.variables, "name: number, formula or axis: {value: formula}, for each cell");
+    f.subtree("axes", axes, "name: [values], or value: [overrides]");
+    f.subtree("cells", e.cells, "choices of axis values that run; without it all");
+    f.field("average", e.average, "axes over which results are averaged, as seeds");
+    f.field("evaluate", e.evaluate, "splits on which each run is evaluated when it has ended: test");
+    f.field("shards", e.shards,
+            "evaluate characters and bytes over so many shards of strings, too (keys shards/...); 0: not",
+            lmx::kNonNegative);
+    f.field("probe", e.probe, "labelled corpora on which each run's features are probed (records of split probe)");
+    f.field("mean_of_last", e.mean_of_last,
+            "checkpoints: evaluate the mean of each run's last ones, too (keys mean/...); 0: not", lmx::kNonNegative);
+    f.subtree("types", types, "count unique words against tokens: a cell named types");
+    f.subtree("measures", measures, "what is measured in each cell");
+    f.subtree("checks", checks, "what the paper claims, and how it is judged");
+    f.subtree("figure", figure, "figure.svg");
+    f.field("notes", e.notes, "assumptions, and the paper's own inconsistencies (ERR)");
+  }
+};
+
+std::string id_of(const std::string& file) {
+  const std::string folder = "experiments/";
+  const size_t at_folder = file.rfind(folder);
+  std::string id =
+      at_folder == std::string::npos ? file.substr(file.rfind('/') + 1) : file.substr(at_folder + folder.size());
+  return id.ends_with(".yaml") ? id.substr(0, id.size() - 5) : id;
+}
+
+void check_axes_named(const Experiment& e, const Node& tree) {
+  std::vector<std::string> names;
+  for (const Axis& axis : e.axes) names.push_back(axis.id);
+  for (const std::string& name : e.average)
+    if (!e.axis(name))
+      throw UserError(at(*tree.find("average"), "average") +
+                      str("there is no axis '", name, "'", lmx::did_you_mean(name, names)));
+  for (const std::string& split : e.evaluate)
+    if (split != "test" && split != "train")
+      throw UserError(at(*tree.find("evaluate"), "evaluate") +
+                      str("'", split, "' is neither test nor train; valid is measured by the run itself"));
+  if (e.mean_of_last > 0 && e.evaluate.empty())
+    throw UserError(at(*tree.find("mean_of_last"), "mean_of_last") + "it needs `evaluate`, the splits");
+  std::set<std::string> taken;
+  for (const Axis& axis : e.axes) taken.insert(axis.id);
+  for (const Measure& m : e.measures)
+    if (!taken.insert(m.id).second)
+      throw UserError(str(to_string(m.mark), ": measures.", m.id, ": an axis has this name already"));
+}
+
+}  // namespace
+
+void Scale::fields(Fields& f) {
+  f.required("recipe", recipe, "a recipe's file, relative to this one; ${name} is an axis' value");
+  f.subtree("overrides", overrides, "of every cell at this scale");
+  f.subtree("variables", variables, "name: number, formula or axis: {value: formula}");
+  f.subtree("cells", cells, "in the place of the experiment's own");
+}
+
+void Measure::fields(Fields& f) {
+  f.field("title", title, "of its column");
+  f.field("unit", unit, "behind the title");
+  f.choice("split", split, {"valid", "train", "test", "rank", "types", "fit", "probe", "outcome"},
+           "which records; outcome: `diverged`, 1 or 0, the only one that a diverged cell has");
+  f.field("key", key, "of a record; * stands for any text, and what matches is added up");
+  f.choice("take", take, {"last", "min", "max", "mean", "sum", "per_step"},
+           "of the records of a run: the last, an extreme, mean or sum, or the sum over the steps that they tell of");
+  f.choice("ranks", ranks, {"first", "mean", "max", "sum"}, "of the records of ranks at one step (split rank)");
+  f.subtree("where", where, "key: number or formula of the cell that a record must have");
+  f.field("deal", deal,
+          "ranks to which the sub-batches of a recorded step of one rank are dealt; key: slowest, mean or quickest of "
+          "them (seconds)",
+          lmx::kNonNegative);
+  f.field("divide", divide, "divisor, as 1e6 for MB", {0, 1e300, true});
+  f.field("digits", digits, "significant digits in tables", {1, 17});
+  f.subtree("value", value, "formula over other measures, in the place of a key");
+  f.subtree("formula", formula,
+            "what it should be, or axis: {value: formula}; also the value of cells that do not run");
+  f.choice("class", kind, kClasses, "how near it has to come to formula and paper");
+  f.field("within", within, "relative distance that is allowed; -1: exact 0, formula 0.01, quality 0.02", {-1, 1e6});
+  f.subtree("paper", paper, "cell: the paper's number");
+  f.choice("comparable", comparable, {"paper", "always", "never"}, "at which scale the paper's numbers mean the same");
+  f.field("reason", reason, "why they do not at the others");
+  f.subtree("only", only, "axis: values; cells that have this measure");
+}
+
+void Measure::check(const std::string& where_it_is) const {
+  if (key.empty() == (value.kind == Node::Kind::null))
+    throw UserError(where_it_is + ": give either `key`, of a run's records, or `value`, a formula");
+  if (deal > 0 && (split != "rank" || (key != "slowest" && key != "mean" && key != "quickest")))
+    throw UserError(where_it_is + ": `deal` needs `split: rank`, and as `key` slowest, mean or quickest");
+}
+
+double Measure::tolerance() const {
+  return tolerance_of(kind, within);
+}
+
+void Check::fields(Fields& f) {
+  f.required("claim", claim, "what the paper says, in one sentence");
+  f.choice("class", kind, kClasses, "exact, formula, shape, quality; hardware is reported only");
+  f.choice("scale", scale, {"both", "desk", "paper"}, "at which it is judged, where the other has other cells");
+  f.field("paper", paper, "the paper's number, for the table");
+  f.subtree("value", value, "formula over measures");
+  f.subtree("expect", expect, "formula that value must be near");
+  f.field("within", within, "how near, relative; -1: exact 0, formula 0.01, quality 0.02", {-1, 1e6});
+  f.subtree("at_least", at_least, "formula below which value refutes the claim");
+  f.subtree("at_most", at_most, "formula above which value refutes the claim");
+  f.subtree("ascending", ascending, "formulas whose values must rise from one to the next");
+  f.field("incomparable", incomparable, "why nothing that is measured here can judge the claim");
+  f.subtree("unless", unless, "formula; where it is not 0, `incomparable` does not hold and the claim is judged");
+  f.field("by_construction", by_construction,
+          "why the claim follows from how lmx is made, so that a value that fits says nothing about the paper");
+  f.field("depends_on", depends_on, "what turns the verdict, of a value that the paper does not state: the gates");
+  f.field("note", note, "shown behind the verdict");
+}
+
+void Check::check(const std::string& where_it_is) const {
+  const auto given = [](const Node& n) { return n.kind != Node::Kind::null; };
+  if (given(ascending) && (given(value) || given(expect) || given(at_least) || given(at_most)))
+    throw UserError(where_it_is + ": `ascending` stands alone");
+  if (given(ascending) && (ascending.kind != Node::Kind::list || ascending.items.size() < 2))
+    throw UserError(where_it_is + ".ascending: expected a list of two formulas or more");
+  if (given(unless) && incomparable.empty())
+    throw UserError(where_it_is + ".unless: it needs `incomparable`, which says why there is nothing to judge");
+  if (!by_construction.empty() && !depends_on.empty())
+    throw UserError(where_it_is + ": give either `by_construction` or `depends_on`");
+  const bool judged = given(expect) || given(at_least) || given(at_most);
+  if (judged && !given(value)) throw UserError(where_it_is + ": there is no `value` to compare");
+  if (!given(ascending) && incomparable.empty() && kind != "hardware" && !judged)
+    throw UserError(where_it_is + ": give value with expect, at_least or at_most; or ascending; or incomparable");
+}
+
+double Check::tolerance() const {
+  return tolerance_of(kind, within);
+}
+
+void Layer::fields(Fields& f) {
+  f.choice("kind", kind, {"cells", "records", "line", "bars"},
+           "cells: a point each; records: a curve each; line: y as a formula in x; bars: one each");
+  f.field("label", label, "in the legend, before the series' own name");
+  f.field("by", by, "axis whose values make one series each");
+  f.field("split", split, "records: which");
+  f.field("x_key", x_key, "records: key along x");
+  f.field("y_key", y_key, "records: key along y");
+  f.subtree("x", x, "cells: formula of a cell's place; line: [from, to]; bars: an axis");
+  f.subtree("y", y, "cells, bars: formula of a cell; line: formula in x");
+  f.subtree("only", only, "axis: values; cells that are drawn");
+}
+
+void TypesCell::fields(Fields& f) {
+  f.field("sequence_length", sequence_length, "words of a drawn sequence", lmx::kPositive);
+  f.field("max_tokens", max_tokens, "the largest number of tokens", lmx::kPositive);
+  f.field("draws", draws, "draws that each number is the mean of", lmx::kPositive);
+}
+
+const Scale& Experiment::scale(const std::string& wanted) const {
+  std::vector<std::string> names;
+  for (const Scale& s : scales) {
+    if (s.id == wanted) return s;
+    names.push_back(s.id);
+  }
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  throw UserError(
+      str("[experiment] ", file, " has no scale '", wanted, "'", lmx::did_you_mean(wanted, names), "; it has ", all));
+}
+
+const Axis* Experiment::axis(const std::string& wanted) const {
+  for (const Axis& a : axes)
+    if (a.id == wanted) return &a;
+  return nullptr;
+}
+
+const Measure* Experiment::measure(const std::string& wanted) const {
+  for (const Measure& m : measures)
+    if (m.id == wanted) return &m;
+  return nullptr;
+}
+
+bool Experiment::averages(const std::string& axis_id) const {
+  return std::find(average.begin(), average.end(), axis_id) != average.end();
+}
+
+Experiment read_experiment(const std::string& file) {
+  const Node tree = lmx::parse_yaml_file(file);
+  ExperimentFields read = lmx::read_config<ExperimentFields>(tree, "");
+  Experiment e = std::move(read.e);
+  e.file = file;
+  e.id = id_of(file);
+  for (const auto& [name, node] : {std::pair{"scales", &read.scales}, std::pair{"measures", &read.measures}})
+    if (node->kind == Node::Kind::null)
+      throw UserError(str(to_string(tree.mark), ": the experiment has no `", name, "`"));
+  e.scales = read_scales(read.scales);
+  e.axes = read_axes(read.axes);
+  e.measures = read_measures(read.measures);
+  e.checks = read_checks(read.checks);
+  e.figure = read_figure(read.figure);
+  if (read.types.kind != Node::Kind::null) {
+    e.types = lmx::read_config<TypesCell>(read.types, "types");
+    e.types.wanted = true;
+  }
+  check_axes_named(e, tree);
+  return e;
+}
+
+}  // namespace lmx_cli::experiments

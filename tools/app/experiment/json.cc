@@ -1,0 +1,81 @@
+// results.json: the same for programs.
+#include <nlohmann/json.hpp>
+
+#include "app/experiment/results.h"
+#include "app/records/json_number.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::experiments {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json numbers(const std::map<std::string, double>& values) {
+  Json json = Json::object();
+  for (const auto& [name, value] : values) json[name] = json_number(value);
+  return json;
+}
+
+Json cell_json(const Results& r, const Cell& cell) {
+  Json json{{"id", cell.id}, {"place", Json::object()}, {"overrides", cell.overrides}};
+  for (const auto& [axis, label] : cell.place) json["place"][axis] = label;
+  const auto result = r.by_cell.find(cell.id);
+  const auto failure = r.failed.find(cell.id);
+  json["state"] = !cell.runs                  ? "formula"
+                  : result != r.by_cell.end() ? (result->second.diverged ? kDiverged : "done")
+                  : failure != r.failed.end() ? "failed"
+                                              : "not run";
+  if (failure != r.failed.end()) json["reason"] = failure->second;
+  if (!cell.same_as.empty()) json["same_as"] = cell.same_as;
+  if (result == r.by_cell.end()) return json;
+  json["measured"] = numbers(cell.runs ? result->second.values : std::map<std::string, double>{});
+  json["formula"] = numbers(result->second.formulas);
+  return json;
+}
+
+Json row_json(const Results& r, const Row& row) {
+  Json json{{"labels", row.labels}, {"measures", Json::object()}};
+  for (const Measure& m : r.experiment.measures) {
+    const std::vector<Sample> samples = samples_of(r, row, m);
+    const std::string paper = paper_text(row, m);
+    if (samples.empty() && paper.empty()) continue;
+    Json& entry = json["measures"][m.id] = Json::object();
+    if (!samples.empty())
+      entry = {
+          {"mean", json_number(mean(samples))}, {"spread", json_number(spread(samples))}, {"runs", samples.size()}};
+    if (!paper.empty()) entry["paper"] = paper;
+  }
+  return json;
+}
+
+Json verdict_json(const Verdict& v) {
+  Json json{{"claim", v.claim},       {"class", v.kind},      {"paper", v.paper},  {"expected", v.expected},
+            {"measured", v.measured}, {"verdict", v.verdict}, {"reason", v.reason}};
+  for (const Estimate& e : v.estimates) {
+    json["values"].push_back(json_number(e.value));
+    json["standard_errors"].push_back(e.single.empty() ? json_number(e.error) : Json());  // null: not measured
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string json(const Results& r) {
+  Json out{{"format", 1},
+           {"lmx", lmx::kVersion},
+           {"experiment", r.experiment.id},
+           {"title", r.experiment.title},
+           {"paper", r.experiment.paper},
+           {"place", r.experiment.place},
+           {"scale", r.scale.id},
+           {"cells", Json::array()},
+           {"rows", Json::array()},
+           {"verdicts", Json::array()},
+           {"notes", r.experiment.notes}};
+  for (const Cell& cell : r.cells) out["cells"].push_back(cell_json(r, cell));
+  for (const Row& row : r.rows) out["rows"].push_back(row_json(r, row));
+  for (const Verdict& v : r.verdicts) out["verdicts"].push_back(verdict_json(v));
+  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lmx_cli::experiments

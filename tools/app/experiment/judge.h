@@ -1,0 +1,36 @@
+// The verdict on one claim of an experiment.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/experiment/estimate.h"
+
+namespace lmx_cli::experiments {
+
+inline constexpr const char* kReproduced = "reproduced";
+inline constexpr const char* kRefuted = "refuted";
+inline constexpr const char* kUndecided = "undecided";
+inline constexpr const char* kByConstruction = "by construction";
+inline constexpr const char* kNotComparable = "not comparable";
+inline constexpr const char* kNotMeasured = "not measured";
+
+struct Verdict {
+  std::string claim, kind, paper, measured, expected;
+  std::string verdict;  // one of the above, or "depends on ..."
+  std::string reason;
+  std::vector<Estimate> estimates = {};  // of `value`, or of each formula of `ascending`
+};
+
+// reproduced and refuted need two standard errors of the measured difference, and several runs where chance has a part.
+// UserError: a formula that cannot be had.
+Verdict compare(const Check& check, const ResultScope& scope);
+// The same; not measured where a formula cannot be had.
+Verdict judge(const Check& check, const ResultScope& scope);
+
+// "2.5 %".
+std::string percent_text(double fraction);
+// |value / expected - 1|; 0 if both are equal.
+double distance(double value, double expected);
+
+}  // namespace lmx_cli::experiments

@@ -1,0 +1,366 @@
+#include "app/experiment/measure.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "app/print/words.h"
+#include "app/report/sub_batches.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::experiments {
+namespace {
+
+using lmx::Node;
+using lmx::str;
+using lmx::UserError;
+
+using Conditions = std::map<std::string, double>;
+
+// Of `where`: numbers, or formulas of the cell's axes and variables.
+Conditions conditions_of(const Measure& m, const Cell& cell) {
+  Conditions conditions;
+  for (const auto& [key, node] : m.where.entries)
+    conditions[key] = evaluate(node, "measures." + m.id + ".where." + key, CellScope(cell));
+  return conditions;
+}
+
+bool fulfils(const RunRecord& record, const Conditions& conditions) {
+  return std::all_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
+    const auto& [key, wanted] = condition;
+    return (key == "step" ? static_cast<double>(record.step) : record.at(key, NAN)) == wanted;
+  });
+}
+
+// Sum over the keys that fit; nothing where none does.
+std::optional<double> sum_of_keys(const RunRecord& record, const std::string& pattern) {
+  std::optional<double> sum;
+  for (const auto& [key, value] : record.values)
+    if (fits(pattern, key)) sum = sum.value_or(0) + value;
+  return sum;
+}
+
+// Seconds of a step's sub-batches, were they dealt to so many ranks in turn: all of the slowest rank's, of the mean's
+// or of the quickest's. Nothing where there are fewer sub-batches than ranks, as at an epoch's end.
+std::optional<double> dealt(const RunRecord& record, const std::string& which, int64_t ranks) {
+  std::vector<double> seconds;
+  for (const Interval& i : intervals_of(record))
+    if (!i.travels) seconds.push_back(i.end - i.begin);
+  const auto n = static_cast<int64_t>(seconds.size());
+  if (n < ranks) return std::nullopt;
+  std::vector<double> sums(static_cast<size_t>(ranks));
+  for (int64_t i = 0; i < n; ++i) sums[static_cast<size_t>(i % ranks)] += seconds[static_cast<size_t>(i)];
+  if (which == "slowest") return *std::max_element(sums.begin(), sums.end());
+  if (which == "quickest") return *std::min_element(sums.begin(), sums.end());
+  return std::accumulate(sums.begin(), sums.end(), 0.0) / static_cast<double>(ranks);
+}
+
+std::optional<double> value_of(const Measure& m, const RunRecord& record) {
+  if (m.deal > 0) return dealt(record, m.key, m.deal);
+  return m.key == "step" ? std::optional(static_cast<double>(record.step)) : sum_of_keys(record, m.key);
+}
+
+// A step's value, and how many steps its records tell of.
+struct Point {
+  double value = 0, steps = 1;
+};
+
+double combined(const std::string& how, const std::vector<double>& ranks) {
+  double sum = 0;
+  for (const double x : ranks) sum += x;
+  if (how == "sum") return sum;
+  if (how == "mean") return sum / static_cast<double>(ranks.size());
+  return how == "max" ? *std::max_element(ranks.begin(), ranks.end()) : ranks.front();
+}
+
+[[noreturn]] void fail_key(const Measure& m, const Cell& cell, const std::vector<RunRecord>& records) {
+  std::set<std::string> keys;
+  for (const RunRecord& r : records)
+    if (r.split == m.split)
+      for (const auto& [key, value] : r.values) keys.insert(key);
+  const std::vector<std::string> known(keys.begin(), keys.end());
+  std::string all;
+  for (const std::string& key : known) all += (all.empty() ? "" : ", ") + key;
+  throw UserError(str(to_string(m.mark), ": measures.", m.id, ": cell ", cell.id, ": no record of split ", m.split,
+                      m.where.entries.empty() ? "" : " that fulfils its `where`", " has the key '", m.key, "'",
+                      lmx::did_you_mean(m.key, known), all.empty() ? "; there are none" : "; they have " + all));
+}
+
+// One point a step, in order.
+std::vector<Point> points_of(const Measure& m, const Conditions& where, const std::vector<RunRecord>& records) {
+  std::vector<Point> points;
+  std::vector<double> ranks, told;  // asynchronous workers make different numbers of steps
+  int64_t step = -1, before = 0;
+  const auto close = [&] {
+    if (ranks.empty()) return;
+    const double steps = combined(m.ranks == "first" ? "first" : "mean", told);
+    points.push_back({combined(m.ranks, ranks), steps > 0 ? steps : static_cast<double>(step - before)});
+    ranks.clear();
+    told.clear();
+    before = step;
+  };
+  for (const RunRecord& r : records) {
+    if (r.split != m.split || !fulfils(r, where)) continue;
+    if (r.step != step || m.split == "types") close();
+    step = r.step;
+    if (const auto value = value_of(m, r)) {
+      ranks.push_back(*value);
+      told.push_back(r.at("steps"));
+    }
+  }
+  close();
+  return points;
+}
+
+bool has_diverged(const std::vector<RunRecord>& records) {
+  return std::any_of(records.begin(), records.end(),
+                     [](const RunRecord& r) { return r.split == kOutcome && r.at(kDiverged) == 1; });
+}
+
+// UserError: a key that no record has, with the nearest.
+double measured(const Measure& m, const Cell& cell, const std::vector<RunRecord>& records) {
+  const std::vector<Point> points = points_of(m, conditions_of(m, cell), records);
+  if (points.empty()) fail_key(m, cell, records);
+  std::vector<double> values;
+  double sum = 0, steps = 0;
+  for (const Point& p : points) {
+    values.push_back(p.value);
+    sum += p.value;
+    steps += p.steps;
+  }
+  double value = points.back().value;
+  if (m.take == "min") value = *std::min_element(values.begin(), values.end());
+  if (m.take == "max") value = *std::max_element(values.begin(), values.end());
+  if (m.take == "mean") value = sum / static_cast<double>(values.size());
+  if (m.take == "sum") value = sum;
+  if (m.take == "per_step") value = sum / steps;
+  return value / m.divide;
+}
+
+// Names of one cell: its axes and variables, the measures that are known so far, and other cells' in brackets.
+class MeasureScope final : public CellScope {
+ public:
+  MeasureScope(const Cell& cell, const CellResult& result, const Experiment& experiment, const ResultScope& others)
+      : CellScope(cell), result_(result), experiment_(experiment), others_(others) {}
+  double variable(const std::string& name) const override {
+    const auto found = result_.values.find(name);
+    if (found != result_.values.end()) return found->second;
+    if (experiment_.measure(name))
+      throw UserError(str("measure ", name, " is not known here: the cell lacks it, or it comes later in the file"));
+    return CellScope::variable(name);
+  }
+  std::vector<Sample> select(const std::string& measure, const std::vector<std::string>& selection,
+                             const std::string& axis) const override {
+    return others_.select(measure, selection, axis);
+  }
+
+ private:
+  const CellResult& result_;
+  const Experiment& experiment_;
+  const ResultScope& others_;
+};
+
+// First what was measured, then the formulas, which may speak of what other cells measured.
+class Measuring {
+ public:
+  using Records = std::map<std::string, std::vector<RunRecord>>;
+  Measuring(const Experiment& experiment, const std::vector<Cell>& cells, const Records* records)
+      : experiment_(experiment), records_(records), others_(experiment, cells, results_) {
+    for (const Cell& cell : cells)
+      if (cell.runs && (!records || records->contains(cell.id))) measure(cell);
+    for (const Cell& cell : cells)
+      if (!cell.runs || results_.contains(cell.id)) add_formulas(cell);
+  }
+  std::map<std::string, CellResult> take() { return std::move(results_); }
+
+ private:
+  void measure(const Cell& cell) {
+    CellResult& result = results_[cell.id];
+    result.diverged = records_ && has_diverged(records_->at(cell.id));
+    for (const Measure& m : experiment_.measures) {
+      if (!applies(experiment_, m, cell) || (result.diverged && m.split != kOutcome)) continue;
+      double value = 1;
+      if (m.key.empty())
+        value = evaluate(m.value, "measures." + m.id + ".value", MeasureScope(cell, result, experiment_, others_));
+      else if (const Conditions where = conditions_of(m, cell); records_)
+        value = measured(m, cell, records_->at(cell.id));
+      result.values[m.id] = value;
+    }
+  }
+
+  void add_formulas(const Cell& cell) {
+    CellResult& result = results_[cell.id];
+    for (const Measure& m : experiment_.measures) {
+      const Node* formula = formula_of(experiment_, m, cell);
+      if (!formula || !applies(experiment_, m, cell) || (result.diverged && m.split != kOutcome)) continue;
+      try {
+        result.formulas[m.id] =
+            evaluate(*formula, "measures." + m.id + ".formula", MeasureScope(cell, result, experiment_, others_));
+      } catch (const UserError&) {
+        if (!records_) throw;
+        continue;  // it was right when all cells were there: one that it speaks of has not run
+      }
+      if (!cell.runs) result.values[m.id] = result.formulas[m.id];
+    }
+  }
+
+  const Experiment& experiment_;
+  const Records* records_;
+  std::map<std::string, CellResult> results_;
+  ResultScope others_;
+};
+
+}  // namespace
+
+const Node* formula_of(const Experiment& experiment, const Measure& measure, const Cell& cell) {
+  if (measure.formula.kind == Node::Kind::null) return nullptr;
+  return formula_for(experiment, cell, measure.formula, "measures." + measure.id + ".formula");
+}
+
+bool applies(const Experiment& experiment, const Measure& measure, const Cell& cell) {
+  const bool of_types = measure.split == "types" || measure.split == "fit";
+  if (of_types != cell.types) return false;
+  if (!cell.runs && !formula_of(experiment, measure, cell)) return false;
+  return chosen(experiment, cell, measure.only, "measures." + measure.id + ".only");
+}
+
+std::map<std::string, CellResult> measure_cells(const Experiment& experiment, const std::vector<Cell>& cells,
+                                                const std::map<std::string, std::vector<RunRecord>>& records) {
+  return Measuring(experiment, cells, &records).take();
+}
+
+std::map<std::string, CellResult> measure_nothing(const Experiment& experiment, const std::vector<Cell>& cells) {
+  return Measuring(experiment, cells, nullptr).take();
+}
+
+double ResultScope::variable(const std::string& name) const {
+  if (experiment_.measure(name)) return mean(select(name, {}, ""));
+  std::set<double> values;
+  for (const Cell& cell : cells_)
+    if (const auto found = cell.variables.find(name); found != cell.variables.end()) values.insert(found->second);
+  if (values.size() == 1) return *values.begin();
+  if (values.size() > 1) throw UserError(str("'", name, "' is not the same in all cells"));
+  std::vector<std::string> known;
+  for (const Measure& m : experiment_.measures) known.push_back(m.id);
+  for (const Cell& cell : cells_)
+    for (const auto& [variable_name, value] : cell.variables) known.push_back(variable_name);
+  throw UserError(str("unknown name '", name, "'", lmx::did_you_mean(name, known)));
+}
+
+// Each word of a selection is "axis=value", a value that one axis has, or a cell's id.
+std::vector<const Cell*> ResultScope::choose(const std::string& measure,
+                                             const std::vector<std::string>& selection) const {
+  std::vector<const Cell*> cells;
+  for (const Cell& cell : cells_)
+    if (applies(experiment_, *experiment_.measure(measure), cell)) cells.push_back(&cell);
+  for (const std::string& word : selection) {
+    const size_t equals = word.find('=');
+    const std::string label = equals == std::string::npos ? word : word.substr(equals + 1);
+    std::vector<std::string> axes, labels;
+    for (const Axis& axis : experiment_.axes) {
+      for (const AxisValue& value : axis.values) {
+        labels.push_back(value.label);
+        if (value.label == label && (equals == std::string::npos || axis.id == word.substr(0, equals)))
+          axes.push_back(axis.id);
+      }
+    }
+    const bool id = std::any_of(cells_.begin(), cells_.end(), [&](const Cell& c) { return c.id == word; });
+    if (axes.empty() && !id)
+      throw UserError(str("no axis has the value '", word, "'", lmx::did_you_mean(word, labels)));
+    if (axes.size() > 1)
+      throw UserError(
+          str("'", word, "' is a value of several axes; write ", axes[0], "=", word, " or ", axes[1], "=", word));
+    std::erase_if(cells, [&](const Cell* c) {
+      if (axes.empty()) return c->id != word;
+      const std::string* own = c->value(axes[0]);
+      return !own || *own != label;
+    });
+  }
+  // What was measured is not mixed with what a formula says.
+  if (std::any_of(cells.begin(), cells.end(), [](const Cell* c) { return c->runs; }))
+    std::erase_if(cells, [](const Cell* c) { return !c->runs; });
+  return cells;
+}
+
+void ResultScope::check_closed(const std::string& measure, const std::vector<const Cell*>& cells,
+                               const std::string& axis) const {
+  if (axis == "*") return;
+  for (const Axis& a : experiment_.axes) {
+    if (a.id == axis || experiment_.averages(a.id)) continue;
+    std::set<std::string> open;
+    for (const Cell* c : cells)
+      if (const std::string* label = c->value(a.id)) open.insert(*label);
+    if (open.size() > 1)
+      throw UserError(str(measure, "[...] leaves axis ", a.id, " open; choose one of ", joined(open)));
+  }
+}
+
+std::vector<Sample> ResultScope::select(const std::string& measure, const std::vector<std::string>& selection,
+                                        const std::string& axis) const {
+  if (!experiment_.measure(measure)) {
+    std::vector<std::string> known;
+    for (const Measure& m : experiment_.measures) known.push_back(m.id);
+    throw UserError(str("unknown measure '", measure, "'", lmx::did_you_mean(measure, known)));
+  }
+  const bool by_axis = !axis.empty() && axis != "*";
+  if (by_axis && !experiment_.axis(axis)) throw UserError(str("there is no axis '", axis, "'"));
+  const std::vector<const Cell*> cells = choose(measure, selection);
+  check_closed(measure, cells, axis);
+  const std::vector<Use> rows = rows_of(*experiment_.measure(measure), cells);
+  if (uses_) uses_->insert(uses_->end(), rows.begin(), rows.end());
+  std::vector<Sample> samples;
+  for (const Cell* cell : cells) {
+    if (cell->id == left_out_ && std::any_of(rows.begin(), rows.end(), [&](const Use& row) {
+          return row.cells.size() > 1 && row.row == row_of(experiment_, *cell);
+        }))
+      continue;
+    const auto found = results_.find(cell->id);
+    if (found != results_.end() && found->second.diverged && !found->second.values.contains(measure))
+      throw UserError(str("cell ", cell->id, " diverged"));
+    if (found == results_.end() || !found->second.values.contains(measure))
+      throw UserError(str("cell ", cell->id, cell->runs ? " has not run" : " does not run; its formula comes later"));
+    Sample sample{0, found->second.values.at(measure)};
+    if (by_axis) sample.x = CellScope(*cell).variable(axis);
+    samples.push_back(sample);
+  }
+  return samples;
+}
+
+ResultScope ResultScope::recording(std::vector<Use>& uses) const {
+  ResultScope scope = *this;
+  scope.uses_ = &uses;
+  return scope;
+}
+
+ResultScope ResultScope::without(const std::string& cell) const {
+  ResultScope scope = *this;
+  scope.left_out_ = cell;
+  return scope;
+}
+
+// One entry for each row, with the cells of `cells` that run.
+std::vector<ResultScope::Use> ResultScope::rows_of(const Measure& measure,
+                                                   const std::vector<const Cell*>& cells) const {
+  const bool chance = measure.kind == "quality" || measure.kind == "hardware";
+  std::vector<Use> rows;
+  for (const Cell* cell : cells) {
+    if (!cell->runs || cell->types) continue;
+    const std::string id = row_of(experiment_, *cell);
+    const auto found = std::find_if(rows.begin(), rows.end(), [&](const Use& row) { return row.row == id; });
+    if (found == rows.end())
+      rows.push_back({id, {cell->id}, chance});
+    else
+      found->cells.push_back(cell->id);
+  }
+  return rows;
+}
+
+std::string row_of(const Experiment& experiment, const Cell& cell) {
+  std::string id;
+  for (const auto& [axis, label] : cell.place)
+    if (!experiment.averages(axis)) id += (id.empty() ? "" : "-") + label;
+  return id;
+}
+
+}  // namespace lmx_cli::experiments

@@ -1,0 +1,249 @@
+#include "app/experiment/runner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <filesystem>
+#include <numbers>
+#include <optional>
+
+#include "app/experiment/journal.h"
+#include "app/experiment/measure.h"
+#include "app/experiment/progress.h"
+#include "app/inference/average.h"
+#include "app/inference/evaluate_run.h"
+#include "app/inference/translate.h"
+#include "app/jobs/cores.h"
+#include "app/jobs/pool.h"
+#include "app/probe/probe_texts.h"
+#include "app/records/line_file.h"
+#include "app/records/run_status.h"
+#include "base/files.h"
+#include "lmx/error.h"
+#include "recipe/recipe.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx_cli::experiments {
+namespace {
+
+namespace fs = std::filesystem;
+using lmx::str;
+using lmx::UserError;
+
+}  // namespace
+
+struct Runner::Impl {
+  const Experiment& experiment;
+  const std::vector<Cell>& cells;
+  RunnerOptions options;
+  jobs::DirectoryLock lock;
+  Journal journal;
+  Ending ending;
+  std::optional<jobs::Cores> cores;  // while it runs
+
+  Impl(const Experiment& e, const std::vector<Cell>& all, RunnerOptions o)
+      : experiment(e), cells(all), options(std::move(o)), lock(options.out), journal(options.out + "/journal.jsonl") {}
+
+  std::string folder(const Cell& cell) const { return options.out + "/cells/" + source(cell).id; }
+  std::string recipe(const Cell& cell) const { return folder(cell) + ".yaml"; }
+  std::string log(const Cell& cell) const { return folder(cell) + ".log"; }
+  const Cell& source(const Cell& cell) const;
+  void check_recipes() const;
+  std::vector<std::string> command(const Cell& cell) const;
+  void start(const Cell& cell, jobs::Pool& pool);
+  void reap(const jobs::Ended& ended, Progress& progress);
+  int64_t evaluate(const Cell& cell, const std::string& parameters, const std::string& prefix, RunRecord& record) const;
+  RunRecord probe_corpus(const Cell& cell, const std::string& corpus) const;
+  void finish(const Cell& cell, double seconds);
+  void settle(const Cell& cell, const Journal::Entry& entry);
+};
+
+// The cell whose run this one shares.
+const Cell& Runner::Impl::source(const Cell& cell) const {
+  if (cell.same_as.empty()) return cell;
+  return *std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.id == cell.same_as; });
+}
+
+void Runner::Impl::check_recipes() const {
+  std::string other;
+  for (const Cell& cell : cells) {
+    std::error_code error;
+    if (!cell.same_as.empty() || !cell.runs || !fs::exists(recipe(cell), error)) continue;
+    if (jobs::read_text(recipe(cell)) != cell.yaml) other += (other.empty() ? "" : ", ") + cell.id;
+  }
+  if (!other.empty())
+    throw UserError(str("[experiment] ", options.out, " holds cells that ran with another recipe: ", other,
+                        "; remove their files in ", options.out,
+                        "/cells and journal.jsonl's lines, or give another --out"));
+}
+
+std::vector<std::string> Runner::Impl::command(const Cell& cell) const {
+  if (!cell.types) return jobs::run_command(recipe(cell), folder(cell), options.plugin_directories);
+  const TypesCell& t = experiment.types;
+  return {jobs::own_program(),
+          "data",
+          "stats",
+          recipe(cell),
+          "--sequence-length",
+          std::to_string(t.sequence_length),
+          "--max-tokens",
+          std::to_string(t.max_tokens),
+          "--draws",
+          std::to_string(t.draws),
+          "--plot",
+          folder(cell) + "/types.svg",
+          "--records",
+          folder(cell) + "/metrics.jsonl"};
+}
+
+// The recipe appears as a whole: one that a kill cut short would look like another experiment's.
+void Runner::Impl::start(const Cell& cell, jobs::Pool& pool) {
+  std::error_code error;
+  if (cell.types) fs::create_directories(folder(cell), error);
+  lmx::write_file_atomically(recipe(cell), cell.yaml);
+  pool.start({cell.id, command(cell), log(cell), cores->take(cell.demand)});
+}
+
+// What `parameters` (last, or a file) give on a split, each key behind `prefix`; the step that they are of.
+int64_t Runner::Impl::evaluate(const Cell& cell, const std::string& parameters, const std::string& prefix,
+                               RunRecord& record) const {
+  lmx::EvalOptions evaluation;
+  evaluation.split = record.split;
+  evaluation.checkpoint = parameters;
+  evaluation.shards = experiment.shards;
+  const lmx::EvalResult r = lmx::evaluate_run(folder(cell), evaluation);
+  record.values[prefix + "ppl"] = r.ppl;
+  record.values[prefix + "nll_nat"] = r.nll_nat;
+  record.values[prefix + "nll_bit"] = r.nll_nat / std::numbers::ln2;
+  record.values[prefix + "tokens"] = static_cast<double>(r.tokens);
+  if (r.compression_ratio) record.values[prefix + "compression_ratio"] = *r.compression_ratio;
+  if (r.words) record.values[prefix + "word_ppl"] = r.words->ppl;
+  if (r.sharded) record.values[prefix + "shards/bpc"] = r.sharded->nll_nat / std::numbers::ln2;
+  if (!r.translation) return r.step;
+  record.values[prefix + "bleu"] = r.translation->bleu;
+  record.values[prefix + "multi_bleu"] = r.translation->multi_bleu;
+  record.values[prefix + "multi_bleu_split"] = r.translation->multi_bleu_split;
+  return r.step;
+}
+
+// Accuracies in percent, of the run's features and of bytes alone.
+RunRecord Runner::Impl::probe_corpus(const Cell& cell, const std::string& corpus) const {
+  const ProbeTexts texts = texts_of_corpus(corpus, {}, 1);
+  const ProbeFeatures f = features_of_texts(folder(cell), texts, {});
+  RunRecord record{0, "probe", {}};
+  const auto add = [&](const lmx::ProbeResult& r, const std::string& prefix) {
+    for (const lmx::ProbeFit& fit : r.fits) record.values[prefix + fit.penalty] = 100 * fit.test;
+  };
+  const lmx::ProbeResult r = lmx::probe(f.train, f.valid, f.test, {});
+  add(r, corpus + "/");
+  record.values[corpus + "/strongest_unit"] = r.strongest.weight == 0 ? NAN : 100 * r.strongest.test;
+  add(probe_bytes(texts, {}), corpus + "/bytes_");
+  return record;
+}
+
+// Its checkpoints are of no use afterwards.
+void Runner::Impl::settle(const Cell& cell, const Journal::Entry& entry) {
+  journal.add(cell.id, entry);
+  if (options.keep_checkpoints || cell.types) return;
+  std::error_code error;
+  fs::remove_all(folder(cell) + "/checkpoints", error);
+  fs::remove(folder(cell) + "/" + lmx::kMeanFile, error);
+}
+
+// An evaluation needs the run's last checkpoints.
+void Runner::Impl::finish(const Cell& cell, double seconds) {
+  Journal::Entry entry{seconds, {}};
+  std::string mean;
+  if (!cell.types && experiment.mean_of_last > 0) {
+    mean = folder(cell) + "/" + lmx::kMeanFile;
+    lmx::average_checkpoints({lmx::last_checkpoints(folder(cell), experiment.mean_of_last), "", 0, 0}, mean);
+  }
+  for (size_t i = 0; !cell.types && i < experiment.evaluate.size(); ++i) {
+    RunRecord record{0, experiment.evaluate[i], {}};
+    record.step = evaluate(cell, "last", "", record);
+    if (!mean.empty()) evaluate(cell, mean, "mean/", record);
+    entry.evaluations.push_back(std::move(record));
+  }
+  if (!cell.types)
+    for (const std::string& corpus : experiment.probe) entry.evaluations.push_back(probe_corpus(cell, corpus));
+  settle(cell, entry);
+}
+
+void Runner::Impl::reap(const jobs::Ended& ended, Progress& progress) {
+  const Cell& cell = *std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.id == ended.id; });
+  cores->give_back(ended.cores);
+  const jobs::RunStatus status = cell.types ? jobs::RunStatus{} : jobs::read_status(folder(cell));
+  if (ended.code == 0) {
+    finish(cell, ended.seconds);
+  } else if (ending.signal) {
+    return;
+  } else if (ended.code == 1 && status.diverged()) {  // a result, as the papers' tables have it
+    settle(cell, {ended.seconds, {}, status.reason.empty() ? "diverged" : status.reason});
+    progress.diverged(cell, ended.seconds, status.reason);
+    return;
+  } else {
+    const bool killed = ended.code > 128;
+    ending.failed[cell.id] = str(killed ? "ended by signal " : "exit code ", killed ? ended.code - 128 : ended.code,
+                                 ": ", jobs::last_error(log(cell)));
+  }
+  progress.ended(cell, ended.seconds, ended.code == 0 ? "" : ending.failed[cell.id]);
+}
+
+Runner::Runner(const Experiment& experiment, const std::vector<Cell>& cells, RunnerOptions options)
+    : impl_(std::make_unique<Impl>(experiment, cells, std::move(options))) {
+  std::error_code error;
+  fs::create_directories(impl_->options.out + "/cells", error);
+  impl_->check_recipes();
+}
+Runner::~Runner() = default;
+
+Ending Runner::run(const std::vector<std::string>& wanted) {
+  jobs::Pool pool;
+  std::deque<const Cell*> waiting;
+  for (const Cell& cell : impl_->cells) {
+    const bool asked = std::find(wanted.begin(), wanted.end(), cell.id) != wanted.end();
+    const Cell& source = impl_->source(cell);
+    if (!asked || !cell.runs || impl_->journal.find(source.id)) continue;
+    if (std::find(waiting.begin(), waiting.end(), &source) == waiting.end()) waiting.push_back(&source);
+  }
+  impl_->cores.emplace(impl_->options.jobs, waiting.size());
+  Progress progress({waiting.begin(), waiting.end()}, impl_->options.out + "/cells/");
+  while (!waiting.empty() || pool.size() > 0) {
+    while (!waiting.empty() && !pool.signal() && pool.size() < static_cast<size_t>(impl_->options.jobs) &&
+           impl_->cores->free_for(waiting.front()->demand)) {
+      impl_->start(*waiting.front(), pool);
+      progress.started(*waiting.front());
+      waiting.pop_front();
+    }
+    if (pool.size() == 0) break;
+    const std::optional<jobs::Ended> ended = pool.poll();
+    impl_->ending.signal = pool.signal();
+    if (ended) {
+      impl_->reap(*ended, progress);
+    } else {
+      jobs::Pool::wait();
+    }
+    progress.show();
+  }
+  progress.done();
+  static_cast<void>(pool.poll());  // a signal that came last
+  impl_->ending.signal = pool.signal();
+  return impl_->ending;
+}
+
+bool Runner::done(const Cell& cell) const {
+  return impl_->journal.find(impl_->source(cell).id) != nullptr;
+}
+
+std::vector<RunRecord> Runner::records(const Cell& cell) const {
+  std::vector<RunRecord> records;
+  std::error_code error;  // a run that diverges at its first step has recorded nothing
+  if (fs::exists(impl_->folder(cell) + "/metrics.jsonl", error)) records = read_records(impl_->folder(cell));
+  const Journal::Entry* entry = impl_->journal.find(impl_->source(cell).id);
+  if (!entry) return records;
+  records.insert(records.end(), entry->evaluations.begin(), entry->evaluations.end());
+  if (!cell.types) records.push_back({0, kOutcome, {{kDiverged, entry->diverged.empty() ? 0.0 : 1.0}}});
+  return records;
+}
+
+}  // namespace lmx_cli::experiments

@@ -1,0 +1,48 @@
+// Runs the cells of an experiment, each as a process of its own, and remembers which are done.
+//
+//   <out>/cells/ID.yaml      the cell's recipe with every default, as it runs
+//   <out>/cells/ID/          its run (docs/run-files.md); ID.log: what it printed
+//   <out>/journal.jsonl      one line a finished cell
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/experiment/cells.h"
+#include "app/records/run_records.h"
+
+namespace lmx_cli::experiments {
+
+struct RunnerOptions {
+  std::string out;
+  int64_t jobs = 1;
+  bool keep_checkpoints = false;
+  std::vector<std::string> plugin_directories;
+};
+
+struct Ending {
+  std::map<std::string, std::string> failed;  // cell -> why
+  int signal = 0;                             // that ended it early; 0: none
+};
+
+class Runner {
+ public:
+  // UserError: another process works in `out`, or a cell that it holds was run with another recipe. RunError: a folder
+  // that cannot be written.
+  Runner(const Experiment& experiment, const std::vector<Cell>& cells, RunnerOptions options);
+  ~Runner();
+  // Each of `wanted` (ids) that is not done yet. What has begun goes on where it stopped.
+  Ending run(const std::vector<std::string>& wanted);
+  bool done(const Cell& cell) const;
+  // Of a finished cell. An evaluation on another split is a record too, and so is whether its run diverged.
+  std::vector<RunRecord> records(const Cell& cell) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lmx_cli::experiments

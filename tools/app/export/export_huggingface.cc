@@ -1,0 +1,242 @@
+// Models in layouts of Hugging Face's transformers: an encoder-decoder as Marian's, a decoder as GPT-2's.
+#include <cmath>
+
+#include "app/export/writers.h"
+#include "app/text/text_codec.h"
+#include "lmx/error.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Tensors by the names of transformers.
+class Layout {
+ public:
+  Layout(const ExportSource& source) : source_(source) {}
+  void add(const std::string& name, Tensor tensor) { tensors_.emplace(name, std::move(tensor)); }
+  void add(const std::string& name, const std::string& parameter) { add(name, source_.at(parameter)); }
+  void norm(const std::string& name, const std::string& parameter) {
+    add(name + ".weight", parameter + ".gain");
+    add(name + ".bias", parameter + ".bias");
+  }
+  void linear(const std::string& name, const std::string& parameter) {
+    add(name + ".weight", parameter + ".weight");
+    add(name + ".bias", parameter + ".bias");
+  }
+  // GPT-2's "Conv1D": the same map with its matrix transposed, (in, out).
+  void conv(const std::string& name, const std::string& parameter) {
+    add(name + ".weight", transposed(source_.at(parameter + ".weight")));
+    add(name + ".bias", parameter + ".bias");
+  }
+  // One of `parts` maps whose rows are stored one block after the other in one matrix.
+  void part(const std::string& name, const std::string& parameter, int64_t part, int64_t parts) {
+    add(name + ".weight", rows_of(source_.at(parameter + ".weight"), part, parts));
+    add(name + ".bias", rows_of(source_.at(parameter + ".bias"), part, parts));
+  }
+  const StateDict& tensors() const { return tensors_; }
+
+ private:
+  const ExportSource& source_;
+  StateDict tensors_;
+};
+
+void add_marian_layers(Layout& to, const std::string& side, int64_t layers) {
+  for (int64_t l = 0; l < layers; ++l) {
+    const std::string name = str("model.", side, ".layers.", l, "."), from = str(side, ".", l, ".");
+    const char* projections[] = {"q_proj", "k_proj", "v_proj"};
+    for (int64_t i = 0; i < 3; ++i) to.part(str(name, "self_attn.", projections[i]), from + "self.qkv", i, 3);
+    to.linear(name + "self_attn.out_proj", from + "self.out");
+    to.norm(name + "self_attn_layer_norm", from + "self.norm");
+    if (side == "decoder") {
+      to.linear(name + "encoder_attn.q_proj", from + "cross.q");
+      to.part(name + "encoder_attn.k_proj", from + "cross.kv", 0, 2);
+      to.part(name + "encoder_attn.v_proj", from + "cross.kv", 1, 2);
+      to.linear(name + "encoder_attn.out_proj", from + "cross.out");
+      to.norm(name + "encoder_attn_layer_norm", from + "cross.norm");
+    }
+    to.linear(name + "fc1", from + "ffn.in");
+    to.linear(name + "fc2", from + "ffn.out");
+    to.norm(name + "final_layer_norm", from + "ffn.norm");
+  }
+}
+
+StateDict marian_tensors(const ExportSource& source, const TransformerShape& shape) {
+  Layout to(source);
+  to.add("model.shared.weight", shape.source_table());
+  const Tensor positions = position_table(source.options.positions, shape.d);
+  to.add("model.encoder.embed_positions.weight", positions);
+  to.add("model.decoder.embed_positions.weight", positions);
+  add_marian_layers(to, "encoder", shape.encoder_layers);
+  add_marian_layers(to, "decoder", shape.decoder_layers);
+  const int64_t words = source.vocabulary.size();
+  Tensor bias = Tensor::zeros(Allocator::cpu(), {1, words}, DType::f32, MemClass::other);
+  if (source.has("softmax.bias")) bias = source.at("softmax.bias").reshape({1, words});
+  to.add("final_logits_bias", bias);
+  return to.tensors();
+}
+
+Json marian_config(const ExportSource& source, const TransformerShape& s) {
+  const int64_t words = source.vocabulary.size();
+  return {{"architectures", {"MarianMTModel"}},
+          {"model_type", "marian"},
+          {"is_encoder_decoder", true},
+          {"vocab_size", words},
+          {"decoder_vocab_size", words},
+          {"d_model", s.d},
+          {"encoder_layers", s.encoder_layers},
+          {"decoder_layers", s.decoder_layers},
+          {"encoder_attention_heads", s.heads},
+          {"decoder_attention_heads", s.heads},
+          {"encoder_ffn_dim", s.ffn},
+          {"decoder_ffn_dim", s.ffn},
+          {"dropout", s.dropout},
+          {"attention_dropout", s.attention_dropout},
+          {"activation_dropout", s.relu_dropout},
+          {"activation_function", "relu"},
+          {"scale_embedding", true},
+          {"static_position_embeddings", true},
+          {"normalize_before", false},
+          {"normalize_embedding", false},
+          {"add_final_layer_norm", false},
+          {"max_position_embeddings", source.options.positions},
+          {"share_encoder_decoder_embeddings", true},
+          {"tie_word_embeddings", true},
+          {"bos_token_id", Vocabulary::kEos},
+          {"eos_token_id", Vocabulary::kEos},
+          {"pad_token_id", Vocabulary::kEos},
+          {"decoder_start_token_id", Vocabulary::kEos},
+          {"forced_eos_token_id", Vocabulary::kEos},
+          {"torch_dtype", "float32"}};
+}
+
+Json vocabulary_json(const Vocabulary& vocabulary) {
+  Json ids = Json::object();
+  for (int32_t i = 0; i < vocabulary.size(); ++i) ids[vocabulary.word(i)] = i;
+  return ids;
+}
+
+constexpr const char* kMarianReadMe = R"(A translation model in Marian's layout for Hugging Face's transformers.
+
+    import torch, transformers
+    model = transformers.MarianMTModel.from_pretrained(".")
+    tokenizer = transformers.MarianTokenizer.from_pretrained(".")
+    batch = tokenizer(["a dog runs ."], return_tensors="pt", padding=True)
+    out = model.generate(**batch, num_beams=4, bad_words_ids=[[0]])
+    print(tokenizer.batch_decode(out, skip_special_tokens=True))
+
+The text must be prepared as the run's text was before it is cut into subwords: codecs.json says how (tokenized by the
+rules of Moses if "moses" is true, in lower case if "lower_case" is true). `lmx translate` does both by itself.
+
+Padding and the decoder's start are </s> (id 1): give the attention mask of padded sources, as the tokenizer does.
+The positions in model.safetensors differ from those that Marian computes itself; they must be loaded from the file.
+)";
+
+constexpr const char* kGpt2ReadMe = R"(A language model in GPT-2's layout for Hugging Face's transformers.
+
+    import torch, transformers
+    model = transformers.GPT2LMHeadModel.from_pretrained(".").eval()
+    words = [line.rsplit("\t", 1)[0] for line in open("vocabulary.tsv", encoding="utf-8")]
+    ids = {word: i for i, word in enumerate(words)}
+    text = torch.tensor([[1] + [ids.get(word, 0) for word in "the old man".split()]])
+    logits = model(text).logits
+
+Id 0 is <unk>, id 1 is </s>, the end of a line, behind which a text begins; of a model of bytes id i is byte i.
+)";
+
+}  // namespace
+
+void export_marian(const ExportSource& source, ExportFolder& folder) {
+  Misfits misfits;
+  const TransformerShape shape = read_transformer(source, misfits);
+  if (shape.d > 0) {
+    misfits.require(!shape.pre(), "model.norm", "pre; Marian's layers normalise after each sum (post)");
+    misfits.require(shape.share == "all", "model.share",
+                    str(shape.share, "; Marian's layout holds one table for source, target and output (all)"));
+  }
+  misfits.check(source.directory, "Marian's layout");
+  save_safetensors(folder.path("model.safetensors"), marian_tensors(source, shape));
+  folder.write("config.json", marian_config(source, shape));
+  folder.write("generation_config.json", Json{{"bos_token_id", Vocabulary::kEos},
+                                              {"decoder_start_token_id", Vocabulary::kEos},
+                                              {"eos_token_id", Vocabulary::kEos},
+                                              {"pad_token_id", Vocabulary::kEos},
+                                              {"forced_eos_token_id", Vocabulary::kEos},
+                                              {"num_beams", 4},
+                                              {"max_length", std::min<int64_t>(source.options.positions, 512)},
+                                              {"bad_words_ids", Json::array({Json::array({Vocabulary::kUnk})})}});
+  folder.write("vocab.json", vocabulary_json(source.vocabulary));
+  folder.write("tokenizer_config.json", Json{{"tokenizer_class", "MarianTokenizer"},
+                                             {"source_lang", "source"},
+                                             {"target_lang", "target"},
+                                             {"unk_token", "<unk>"},
+                                             {"eos_token", "</s>"},
+                                             {"pad_token", "</s>"},
+                                             {"model_max_length", source.options.positions}});
+  for (const char* name : {"source.spm", "target.spm"}) folder.copy(source.directory + "/" + data::kSubwordFile, name);
+  folder.copy(source.directory + "/" + data::kCodecFile, data::kCodecFile);
+  folder.write("README.txt", std::string_view(export_note(source, kMarianReadMe)));
+}
+
+namespace {
+
+StateDict gpt2_tensors(const ExportSource& source, const TransformerShape& shape) {
+  Layout to(source);
+  // GPT-2 does not scale what it looks up, so the table of inputs holds the scaled rows, and the output's is another.
+  to.add("transformer.wte.weight", scaled(source.at(shape.target_table()), std::sqrt(static_cast<double>(shape.d))));
+  to.add("transformer.wpe.weight", position_table(source.options.positions, shape.d));
+  for (int64_t l = 0; l < shape.decoder_layers; ++l) {
+    const std::string name = str("transformer.h.", l, "."), from = str("decoder.", l, ".");
+    to.norm(name + "ln_1", from + "self.norm");
+    to.conv(name + "attn.c_attn", from + "self.qkv");
+    to.conv(name + "attn.c_proj", from + "self.out");
+    to.norm(name + "ln_2", from + "ffn.norm");
+    to.conv(name + "mlp.c_fc", from + "ffn.in");
+    to.conv(name + "mlp.c_proj", from + "ffn.out");
+  }
+  to.norm("transformer.ln_f", "decoder.norm");
+  to.add("lm_head.weight", source.output_table());
+  return to.tensors();
+}
+
+Json gpt2_config(const ExportSource& source, const TransformerShape& s) {
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"model_type", "gpt2"},
+          {"vocab_size", source.vocabulary.size()},
+          {"n_positions", source.options.positions},
+          {"n_embd", s.d},
+          {"n_layer", s.decoder_layers},
+          {"n_head", s.heads},
+          {"n_inner", s.ffn},
+          {"activation_function", "relu"},
+          {"layer_norm_epsilon", 1e-5},
+          {"resid_pdrop", s.dropout},
+          {"embd_pdrop", s.dropout},
+          {"attn_pdrop", s.attention_dropout},
+          {"tie_word_embeddings", false},
+          {"bos_token_id", source.vocabulary.of_bytes() ? Json('\n') : Json(Vocabulary::kEos)},
+          {"eos_token_id", source.vocabulary.of_bytes() ? Json('\n') : Json(Vocabulary::kEos)},
+          {"torch_dtype", "float32"}};
+}
+
+}  // namespace
+
+void export_gpt2(const ExportSource& source, ExportFolder& folder) {
+  Misfits misfits;
+  const TransformerShape shape = read_transformer(source, misfits);
+  if (shape.d > 0) {
+    misfits.require(shape.pre(), "model.norm",
+                    str(shape.norm, "; GPT-2's layers normalise before each sub-layer, and once at the end (pre)"));
+    misfits.require(!source.has("softmax.bias"), "loss.bias", "true; GPT-2's output layer has no bias");
+  } else {
+    misfits.add("--to", "lmx writes recurrent models by --to pytorch");
+  }
+  misfits.check(source.directory, "GPT-2's layout");
+  save_safetensors(folder.path("model.safetensors"), gpt2_tensors(source, shape));
+  folder.write("config.json", gpt2_config(source, shape));
+  folder.copy(source.directory + "/vocabulary.tsv", "vocabulary.tsv");
+  folder.write("README.txt", std::string_view(export_note(source, kGpt2ReadMe)));
+}
+
+}  // namespace lmx::train

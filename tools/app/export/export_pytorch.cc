@@ -1,0 +1,78 @@
+// A recurrent language model as a folder with a PyTorch module: the weights by the names that they have in lmx, with
+// weight normalisation multiplied out, and the module that reads them.
+#include <algorithm>
+#include <cmath>
+
+#include "app/export/export_module.h"
+#include "app/export/writers.h"
+#include "config/messages.h"
+#include "lmx/error.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// w = g v / |v|, row by row, with norms summed in double as training does.
+Tensor normed(const Tensor& v, const Tensor& g) {
+  Tensor w = v.clone(MemClass::other);
+  const int64_t cols = v.dim(1);
+  for (int64_t r = 0; r < v.dim(0); ++r) {
+    float* row = w.data<float>() + r * cols;
+    double squares = 0;
+    for (int64_t c = 0; c < cols; ++c) squares += static_cast<double>(row[c]) * static_cast<double>(row[c]);
+    const double norm = std::sqrt(squares);
+    const float factor = norm > 0 ? static_cast<float>(static_cast<double>(g.data<float>()[r]) / norm) : 0.0F;
+    for (int64_t c = 0; c < cols; ++c) row[c] *= factor;
+  }
+  return w;
+}
+
+StateDict plain_weights(const ExportSource& source) {
+  StateDict tensors;
+  for (const std::string& name : source.run.params.names()) {
+    const std::string stem = name.substr(0, name.size() - std::min<size_t>(2, name.size()));
+    if (name.ends_with("_g") && source.has(stem + "_v")) continue;
+    if (name.ends_with("_v") && source.has(stem + "_g"))
+      tensors.emplace(stem, normed(source.at(name), source.at(stem + "_g")));
+    else
+      tensors.emplace(name, source.at(name));
+  }
+  return tensors;
+}
+
+// The numbers of `model:` that the module needs.
+Json module_config(const ExportSource& source, const Node& model) {
+  Json config{{"model", model.find("name")->text},
+              {"words", source.vocabulary.size()},
+              {"unit", source.vocabulary.of_bytes() ? "byte" : "word or character"}};
+  for (const char* key : {"layers", "embedding", "cells", "projection", "depth"})
+    if (const Node* node = model.find(key)) config[key] = parse_int(node->text).value_or(0);
+  for (const char* key : {"forget_bias", "transform_bias"})
+    if (const Node* node = model.find(key)) config[key] = parse_double(node->text).value_or(0);
+  if (const Node* coupled = model.find("coupled")) config["coupled"] = parse_bool(coupled->text).value_or(true);
+  config["output_table"] = source.output_table();
+  config["output_bias"] = source.has("softmax.bias");
+  return config;
+}
+
+}  // namespace
+
+void export_pytorch(const ExportSource& source, ExportFolder& folder) {
+  const Node model = source.model();
+  const std::string name = model.find("name")->text;
+  const std::vector<std::string> known{"lstm", "mlstm", "rhn"};
+  Misfits misfits;
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    misfits.add("model.name", str(name, "; the PyTorch module has the recurrent models ", config::join(known),
+                                  name == "transformer" ? "; lmx writes a Transformer by --to huggingface" : ""));
+  misfits.check(source.directory, "the PyTorch module");
+  save_safetensors(folder.path("model.safetensors"), plain_weights(source));
+  folder.write("config.json", module_config(source, model));
+  folder.write("lmx_model.py", kExportedModule);
+  folder.copy(source.directory + "/vocabulary.tsv", "vocabulary.tsv");
+  folder.write("README.txt", std::string_view(export_note(source, kExportedReadMe)));
+}
+
+}  // namespace lmx::train

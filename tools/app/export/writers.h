@@ -1,0 +1,89 @@
+// Types and functions that the formats of `lmx export` share.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "app/export/export.h"
+#include "app/inference/saved_run.h"
+
+namespace lmx::train {
+
+// A run that is opened to be exported: its parameters are the averages if the run keeps them.
+struct ExportSource {
+  const std::string& directory;
+  const Recipe& recipe;
+  const Vocabulary& vocabulary;
+  const SavedRun& run;
+  const ExportOptions& options;
+
+  bool has(const std::string& name) const { return run.params.contains(name); }
+  const Tensor& at(const std::string& name) const { return run.params.at(name).value(); }
+  Node model() const;                // with every default
+  std::string output_table() const;  // the parameter whose rows make the logits: the output layer's own, or a tied one
+};
+
+// The folder that an export fills: hidden until finish(), so that nothing half-written carries its name.
+class ExportFolder {
+ public:
+  explicit ExportFolder(std::string target);  // UserError: it is a file, or holds something
+  ~ExportFolder();
+  ExportFolder(const ExportFolder&) = delete;
+  std::string path(const std::string& name);  // of a file that is to be written
+  void write(const std::string& name, std::string_view text);
+  void write(const std::string& name, const nlohmann::ordered_json& json);
+  void copy(const std::string& from, const std::string& name);
+  std::vector<std::string> finish();  // the names of the files
+
+ private:
+  std::string target_, draft_;
+  std::vector<std::string> names_;
+  bool finished_ = false;
+};
+
+// Why a model has no place in a format: all reasons, in one error.
+class Misfits {
+ public:
+  void add(const std::string& key, const std::string& why);
+  void require(bool fits, const std::string& key, const std::string& why) {
+    if (!fits) add(key, why);
+  }
+  // UserError if there is a reason; `format`: "Marian's layout".
+  void check(const std::string& directory, const std::string& format) const;
+
+ private:
+  std::vector<std::string> reasons_;
+};
+
+// `model:` of a Transformer (docs/models.md).
+struct TransformerShape {
+  int64_t encoder_layers = 0, decoder_layers = 0, d = 0, ffn = 0, heads = 0;
+  double dropout = 0, attention_dropout = 0, relu_dropout = 0;
+  std::string norm, share;
+  bool pre() const { return norm == "pre"; }
+  std::string source_table() const { return share == "all" ? "embedding.weight" : "encoder.embedding.weight"; }
+  std::string target_table() const {
+    return share == "all" || encoder_layers == 0 ? "embedding.weight" : "decoder.embedding.weight";
+  }
+};
+// Adds to `misfits` what is no Transformer, or has keys that no export knows.
+TransformerShape read_transformer(const ExportSource& source, Misfits& misfits);
+
+// (rows, d): the sinusoids of positions 0, 1, ... (plugins/models/transformer).
+Tensor position_table(int64_t rows, int64_t d);
+Tensor transposed(const Tensor& matrix);
+Tensor scaled(const Tensor& tensor, double factor);
+Tensor rows_of(const Tensor& matrix, int64_t part, int64_t parts);  // the part-th of equal blocks of rows, a copy
+
+// A text of a page that goes beside the files.
+std::string export_note(const ExportSource& source, const std::string& text);
+
+void export_pytorch(const ExportSource& source, ExportFolder& folder);
+void export_marian(const ExportSource& source, ExportFolder& folder);
+void export_gpt2(const ExportSource& source, ExportFolder& folder);
+void export_ctranslate2(const ExportSource& source, ExportFolder& folder);
+
+}  // namespace lmx::train

@@ -1,0 +1,187 @@
+#include "app/inference/evaluate_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "app/inference/read_text.h"
+#include "app/inference/saved_run.h"
+#include "app/inference/split_bleu.h"
+#include "app/prepare/open.h"
+#include "app/runs/run_directory.h"
+#include "app/runs/stored_parameters.h"
+#include "data/dataset.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "lmx/parallel.h"
+#include "lmx/plugin.h"
+#include "runfiles/metrics.h"
+#include "train/evaluate.h"
+
+namespace lmx {
+namespace train {
+namespace {
+
+const TokenArray& split_of(const Dataset& data, const std::string& split) {
+  const std::vector<std::string> names{"train", "valid", "test"};
+  const TokenArray* tokens = split == "train"   ? &data.train
+                             : split == "valid" ? &data.valid
+                             : split == "test"  ? &data.test
+                                                : nullptr;
+  if (!tokens)
+    throw UserError(
+        str("[eval] there is no split '", split, "'", did_you_mean(split, names), "; there are train, valid, test"));
+  if (tokens->size() < 2)
+    throw UserError(str("[eval] this run's data has no ", split, " split (it holds ", tokens->size(),
+                        " tokens); --text FILE ",
+                        "evaluates any text, --split valid what the run was validated on, and data.", split,
+                        "_fraction or data.", split, "_files give a new run one"));
+  return *tokens;
+}
+
+const PairArray& pairs_of(const Dataset& data, const std::string& split) {
+  static_cast<void>(split_of(data, split));
+  const PairArray& pairs = split == "train" ? data.train_pairs : split == "valid" ? data.valid_pairs : data.test_pairs;
+  if (pairs.size() == 0)
+    throw UserError(str("[eval] the ", split, " split of this run's data holds no pairs of sentences"));
+  return pairs;
+}
+
+// Tokens of a window, as the validations of the run had them. Pairs are scored sentence by sentence.
+int64_t window_of(const Recipe& recipe, const SavedRun& run, const Dataset& data) {
+  if (run.network.model->translates()) return 1;
+  return make_batcher(recipe, batcher_env(recipe, data, run.ctx.allocator))->sequence_length();
+}
+
+int64_t bytes_of(const Dataset& data, const std::string& split) {
+  return split == "train" ? data.train_bytes : split == "valid" ? data.valid_bytes : data.test_bytes;
+}
+
+const TextStrings& strings_of(const Dataset& data, const std::string& split) {
+  return split == "train" ? data.train_strings : split == "valid" ? data.valid_strings : data.test_strings;
+}
+
+struct WordCount {
+  int64_t words = 0, unknown = 0;
+};
+// Of words with one space between them.
+WordCount count_words(std::string_view text) {
+  WordCount n;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    n.unknown += text.substr(at, end - at).find("<unk>") != std::string_view::npos;
+    n.words += end > at;
+    at = end + 1;
+  }
+  return n;
+}
+
+ShardEval evaluate_shards(SavedRun& run, const SplitPlan& plan, const Dataset& data, const EvalOptions& options) {
+  const StringShards shards = shards_of_split(split_of(data, options.split), strings_of(data, options.split),
+                                              options.shards, options.seed, options.split);
+  ShardEval sum{shards.size(), 0, 0, std::numeric_limits<double>::infinity(), 0};
+  for (const SplitScore& s : score_shards(run.ctx, run.network, run.params, shards, plan, {})) {
+    sum.tokens += s.tokens;
+    sum.nll_nat += s.nll() / static_cast<double>(shards.size());
+    sum.least = std::min(sum.least, s.nll());
+    sum.most = std::max(sum.most, s.nll());
+  }
+  return sum;
+}
+
+TranslationQuality quality_of(const SavedRun& run, const Recipe& recipe, const Dataset& data,
+                              const EvalOptions& options) {
+  TranslateOptions translation;
+  translation.search = options.search;
+  translation.n_best = 1;
+  const TranslationModel model{run.ctx, run.network, run.params, data.codecs, data.vocabulary.size()};
+  const SplitBleu s = bleu_of_split(model, recipe, data, options.split, translation);
+  return {.split = options.split,
+          .bleu = s.bleu.score,
+          .multi_bleu = s.multi.score,
+          .multi_bleu_split = s.split.score,
+          .bleu_line = str("BLEU|", s.signature, " = ", bleu_text(s.bleu)),
+          .multi_bleu_line = multi_bleu_text(s.multi),
+          .multi_bleu_split_line = multi_bleu_text(s.split)};
+}
+
+WordEval words_of(const Dataset& data, const PairArray& pairs, double nats) {
+  WordEval w;
+  for (int64_t i = 0; i < pairs.size(); ++i) {
+    const WordCount in = count_words(data.codecs.target->decode_tokens(pairs.target(i)));
+    w.words += in.words + 1;
+    w.unknown += in.unknown;
+  }
+  w.ppl = std::exp(nats / static_cast<double>(w.words));
+  return w;
+}
+
+// Tokens of a window without the run's data: a batcher's window does not depend on the tokens that it reads.
+int64_t window_of(const Recipe& recipe, const SavedRun& run) {
+  constexpr int32_t kStrings = 1 << 10, kLength = 1 << 10;
+  Dataset any;
+  any.train = TokenArray::of(std::vector<int32_t>(static_cast<size_t>(kStrings) * kLength));
+  any.train_strings = TextStrings(TokenArray::of(std::vector<int32_t>(kStrings, kLength)));
+  BatcherEnv env = batcher_env(recipe, any, run.ctx.allocator);
+  env.global_batch = 1;
+  return make_batcher(recipe, env)->sequence_length();
+}
+
+// Any text. The run's own files are enough: its data may be gone.
+EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, const EvalOptions& options) {
+  if (options.shards > 0) throw UserError("[eval] --shards is of a split's strings; leave it out with --text");
+  const Vocabulary vocabulary = load_vocabulary(directory);
+  SavedRun run(directory, recipe, vocabulary, options.checkpoint);
+  if (run.network.model->translates())
+    throw UserError(str("[eval] ", directory,
+                        " translates: `lmx score RUN SRC TGT` gives the likelihood of any pairs, ",
+                        "`lmx translate` and `lmx bleu` the quality of its translations"));
+  RunText text(recipe, vocabulary);
+  const TokenArray tokens = read_text(text, options.text, options.field);
+  text.warn_of_losses("[eval] the text");
+  const TrainConfig& t = recipe.train;
+  const SplitPlan plan{"text", t.eval_batch, window_of(recipe, run), 0, t.eval_carry, false};
+  const SplitScore score = score_split(run.ctx, run.network, run.params, tokens, plan, {});
+  EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), text.unit_name(), {}, {}, {}, {}, {}};
+  r.unknown = text.unknown();
+  if (is_character(r.unit))
+    r.compression_ratio = 8 * static_cast<double>(text.bytes()) / (score.nats / std::numbers::ln2);
+  return r;
+}
+
+}  // namespace
+}  // namespace train
+
+EvalResult evaluate_run(const std::string& directory, const EvalOptions& options) {
+  using namespace train;
+  const Recipe recipe = recipe_of_run(directory);
+  if (options.shards < 0) throw UserError(str("[eval] the number of shards must be at least 1, got ", options.shards));
+  static_cast<void>(find_parameters(directory, options.checkpoint));  // its message before the data is read
+  if (!options.text.empty()) return evaluate_text(directory, recipe, options);
+  const Dataset data = open_dataset(recipe.data);
+  const std::string recorded = recorded_data_hash(directory);
+  if (!recorded.empty() && recorded != data.hash)
+    throw UserError(str("[eval] the data of ", directory, " has changed since it was trained: its hash was ", recorded,
+                        ", now it is ", data.hash));
+  static_cast<void>(split_of(data, options.split));  // its message before the model is read
+  SavedRun run(directory, recipe, data.vocabulary, options.checkpoint);
+  const TrainConfig& t = recipe.train;
+  const SplitPlan plan{options.split, t.eval_batch, window_of(recipe, run, data), 0, t.eval_carry, t.eval_shards};
+  const SplitScore score = run.network.model->translates()
+                               ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan, {})
+                               : score_text(run.ctx, run.network, run.params, split_of(data, options.split),
+                                            strings_of(data, options.split), plan, {});
+  EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}, {}, {}, {}, {}};
+  const auto bytes = static_cast<double>(bytes_of(data, options.split));
+  if (is_character(data.unit)) r.compression_ratio = 8 * bytes / (score.nats / std::numbers::ln2);
+  if (run.network.model->translates() && data.codecs.target)
+    r.words = words_of(data, pairs_of(data, options.split), score.nats);
+  if (options.shards > 0) r.sharded = evaluate_shards(run, plan, data, options);
+  if (options.split == "valid") r.true_ppl = data.true_perplexity;
+  if (run.network.model->translates() && options.translate && options.split != "train")
+    r.translation = quality_of(run, recipe, data, options);
+  return r;
+}
+
+}  // namespace lmx

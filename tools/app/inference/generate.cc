@@ -1,0 +1,111 @@
+// lmx generate: a prompt's continuation, drawn token by token.
+#include "app/inference/generate.h"
+
+#include <cmath>
+
+#include "app/inference/draw.h"
+#include "app/inference/run_text.h"
+#include "app/inference/saved_run.h"
+#include "app/inference/state_unit.h"
+#include "app/runs/run_directory.h"
+#include "lmx/error.h"
+#include "lmx/model_extensions.h"
+
+namespace lmx {
+namespace {
+
+using namespace train;
+
+Batch batch_of(std::span<const int32_t> ids, const Context& ctx) {
+  const auto n = static_cast<int64_t>(ids.size());
+  Batch batch;
+  batch.inputs = Tensor::from<int32_t>(ctx.allocator, {1, n}, ids);
+  batch.targets = batch.inputs;
+  batch.slots = {0};
+  batch.fresh = {0};
+  return batch;
+}
+
+void check(const GenerateOptions& o) {
+  if (o.tokens < 1) throw UserError(str("[generate] the number of tokens must be at least 1, got ", o.tokens));
+  if (!(o.temperature >= 0) || std::isinf(o.temperature))
+    throw UserError(str("[generate] the temperature must be a number >= 0, got ", o.temperature));
+  if (o.top_k < 0) throw UserError(str("[generate] top-k must be >= 0, got ", o.top_k));
+  if (!(o.top_p > 0 && o.top_p <= 1))
+    throw UserError(str("[generate] top-p must be a number above 0 and at most 1, got ", o.top_p));
+  if (o.held && !std::isfinite(o.held_value))
+    throw UserError(str("[generate] a unit can be held at a finite value, not at ", o.held_value));
+}
+
+// The model, fed with tokens; a held unit has its value before each of them. A model that keeps its texts is fed one
+// token after the other; another by forward(), with the state that it carries or, if it has none, with the whole text.
+class Reader {
+ public:
+  Reader(SavedRun& run, const GenerateOptions& options) : run_(run), options_(options) {
+    state_ = run.network.initial_state(run.ctx, 1);
+    if (!options.held) {
+      text_ = start_text(*run.network.model, run.ctx, run.params, 1);
+      return;
+    }
+    held_ = state_name(state_, options.held->state);
+    static_cast<void>(state_units(state_, held_, options.held->unit));
+  }
+  // True: read() continues what was read before; false: it takes the whole text each time.
+  bool continues() const { return text_ || !state_.empty(); }
+  // Logits of what follows `ids`.
+  Tensor read(const std::vector<int32_t>& ids) {
+    if (text_) return read_kept(ids);
+    if (held_.empty()) return read_part(ids);
+    Tensor logits;
+    for (const int32_t id : ids) {
+      state_.at(held_).data<float>()[options_.held->unit] = static_cast<float>(options_.held_value);
+      logits = read_part({&id, 1});
+    }
+    return logits;
+  }
+
+ private:
+  Tensor read_kept(const std::vector<int32_t>& ids) {
+    Tensor features;
+    for (const int32_t id : ids) features = text_->step(run_.ctx, {&id, 1});
+    return run_.network.loss->logits(run_.ctx, run_.params, features);
+  }
+  Tensor read_part(std::span<const int32_t> ids) {
+    const Tensor features = run_.network.forward(run_.ctx, run_.params, batch_of(ids, run_.ctx), state_).value();
+    return run_.network.loss->logits(run_.ctx, run_.params, features.slice(features.dim(0) - 1, features.dim(0)));
+  }
+  SavedRun& run_;
+  const GenerateOptions& options_;
+  ModelState state_;
+  std::unique_ptr<Decoding> text_;  // null: the model has no cache, or a unit of its state is held
+  std::string held_;
+};
+
+}  // namespace
+
+std::string generate_text(const std::string& directory, const GenerateOptions& options) {
+  check(options);
+  const Recipe recipe = recipe_of_run(directory);
+  const Vocabulary vocabulary = load_vocabulary(directory);
+  RunText text(recipe, vocabulary);
+  std::vector<int32_t> ids = text.prompt(options.prompt, "[generate] the prompt");
+  text.warn_of_losses("[generate] the prompt");
+  SavedRun run(directory, recipe, vocabulary, options.checkpoint);
+  if (run.network.model->translates()) {
+    throw UserError(str("[generate] ", directory, " holds a translation model, which writes nothing without a source: ",
+                        "use lmx translate ", directory));
+  }
+  Reader reader(run, options);
+  const RandomKey key = RandomKey(static_cast<uint64_t>(options.seed)).fold("generate");
+  const int32_t first = vocabulary.of_bytes() ? 0 : Vocabulary::kUnk + 1;
+  std::vector<int32_t> input = ids;
+  for (int64_t i = 0; i < options.tokens; ++i) {
+    const Tensor logits = reader.read(input);
+    ids.push_back(draw_token(logits.values<float>(), first, options, key.uniform(static_cast<uint64_t>(i))));
+    input = reader.continues() ? std::vector<int32_t>{ids.back()} : ids;
+  }
+  ids.erase(ids.begin(), ids.begin() + text.leading());
+  return text.text_of(ids);
+}
+
+}  // namespace lmx

@@ -1,0 +1,149 @@
+#include "app/inference/run_text.h"
+
+#include <algorithm>
+
+#include "app/corpora/corpora.h"
+#include "app/prepare/prepare.h"
+#include "base/text.h"
+#include "base/utf8.h"
+#include "data/data_config.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx::train {
+
+TextRules text_rules(const Node& data) {
+  const Node* name = data.find("name");
+  if (!name || name->text != "text") return {{false, true}, false, true};  // made-up words stand between spaces
+  const auto config = read_config<data::TextConfig>(data::full_data_config(data), "data");
+  bool tokenized = config.tokenizer == "whitespace";
+  if (config.tokenizer == "auto" && !config.corpus.empty())
+    tokenized = find_corpus(config.corpus).tokenizer == "whitespace";
+  return {{config.lower_case, tokenized, data::unit_of_tokens(config.tokens)},
+          config.preprocess == "puri",
+          config.end_of_line};
+}
+
+RunText::RunText(const Recipe& recipe, const Vocabulary& vocabulary)
+    : vocabulary_(vocabulary), text_(text_rules(recipe.data)), tokenizer_(text_.rules), cleaner_(text_.puri) {}
+
+std::string RunText::unit_name() const {
+  return unit() == data::Unit::byte ? "byte" : unit() == data::Unit::character ? "char" : "word";
+}
+
+std::vector<int32_t> RunText::ids_of(std::string_view text, const std::string& what) {
+  std::vector<int32_t> ids;
+  if (unit() == data::Unit::byte) {
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+  std::vector<std::string_view> words;
+  const size_t wrong = tokenizer_.split(text, words);
+  if (wrong != data::Tokenizer::kValid) throw UserError(str(what, " is no valid UTF-8 at byte ", wrong));
+  read_ += static_cast<int64_t>(words.size());
+  for (const std::string_view word : words) {
+    ids.push_back(vocabulary_.id(word));
+    if (ids.back() == Vocabulary::kUnk) ++unknown_[std::string(word)];
+  }
+  return ids;
+}
+
+std::string_view RunText::cleaned(std::string_view text) {
+  invalid_ += text_.puri && find_invalid_utf8(text) != kValidUtf8;
+  return cleaner_.clean(text);
+}
+
+void RunText::warn_of_losses(const std::string& what) const {
+  if (invalid_ > 0)
+    log_warn(str(what, ": bytes that are not UTF-8 are left out, of ", count_text(invalid_),
+                 invalid_ == 1 ? " text" : " texts"));
+  warn_of_unknown(what);
+}
+
+void RunText::warn_of_unknown(const std::string& what) const {
+  if (unknown_.empty()) return;
+  constexpr size_t kShown = 8;
+  std::vector<std::pair<int64_t, std::string>> most;
+  int64_t sum = 0;
+  for (const auto& [word, count] : unknown_) {
+    most.emplace_back(-count, word);
+    sum += count;
+  }
+  if (sum == 1) return log_warn(str(what, ": '", most[0].second, "' is not in the vocabulary; it counts as <unk>"));
+  std::sort(most.begin(), most.end());
+  std::string text = str(what, ": ", count_text(sum), " of ", count_text(read_), " ", data::name_of(unit()),
+                         "s are not in the vocabulary and count as <unk>, ",
+                         count_text(static_cast<int64_t>(most.size())), " different:");
+  for (size_t i = 0; i < std::min(most.size(), kShown); ++i)
+    text += str(i ? ", '" : " '", most[i].second, "' ", count_text(-most[i].first));
+  log_warn(text + (most.size() > kShown ? ", ..." : ""));
+}
+
+std::vector<int32_t> RunText::prompt(const std::string& text, const std::string& what) {
+  if (!text_.puri) {
+    std::vector<int32_t> ids = ids_of(text, what);
+    ids.insert(ids.begin(), line_end());
+    leading_ = 1;
+    return ids;
+  }
+  std::string clean(cleaned(text));
+  if (clean.empty()) clean = "\n ";
+  // A prompt goes on where it ends: inside a word, unless white space stands there.
+  else if (text.find_last_of(" \t\r\n") != text.size() - 1)
+    clean.pop_back();
+  leading_ = 2;
+  return ids_of(clean, what);
+}
+
+std::vector<int32_t> RunText::whole(const std::string& text, const std::string& what) {
+  std::string clean(cleaned(text));
+  if (text_.puri && clean.empty()) clean = "\n  ";
+  std::vector<int32_t> ids = ids_of(clean, what);
+  if (text_.end_of_line) ids.push_back(line_end());
+  if (ids.empty()) throw UserError(str(what, " is empty"));
+  return ids;
+}
+
+std::vector<int32_t> RunText::line(const std::string& text, const std::string& what) {
+  if (text_.puri) return whole(text, what);  // its string begins with a line end
+  std::vector<int32_t> ids = ids_of(text, what);
+  ids.insert(ids.begin(), line_end());
+  if (text_.end_of_line) ids.push_back(line_end());
+  return ids;
+}
+
+bool RunText::append(std::string_view text, bool record, std::vector<int32_t>& ids, const std::string& what) {
+  const std::string clean(cleaned(text));
+  if (clean.empty() && (text_.puri || record)) return false;
+  const std::vector<int32_t> own = ids_of(clean, what);
+  if (unit() == data::Unit::word && own.empty()) return false;
+  ids.insert(ids.end(), own.begin(), own.end());
+  if (text_.end_of_line) ids.push_back(line_end());
+  bytes_ += static_cast<int64_t>(clean.size()) + text_.end_of_line;
+  return true;
+}
+
+int64_t RunText::unknown() const {
+  int64_t sum = 0;
+  for (const auto& [word, count] : unknown_) sum += count;
+  return sum;
+}
+
+std::string RunText::token_of(int32_t id) const {
+  if (unit() == data::Unit::byte) return {static_cast<char>(id)};
+  return id == Vocabulary::kEos ? "\n" : vocabulary_.word(id);
+}
+
+std::string RunText::text_of(const std::vector<int32_t>& ids) const {
+  std::string text;
+  const bool spaces = unit() == data::Unit::word;
+  bool line_start = true;
+  for (const int32_t id : ids) {
+    if (spaces && !line_start && id != Vocabulary::kEos) text += ' ';
+    text += token_of(id);
+    line_start = id == Vocabulary::kEos;
+  }
+  return text;
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,71 @@
+#include "app/inference/saved_run.h"
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <numbers>
+
+#include "app/inference/read_text.h"
+#include "app/inference/split_bleu.h"
+#include "app/runs/run_directory.h"
+#include "app/runs/vocabulary_check.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "lmx/parallel.h"
+#include "lmx/plugin.h"
+#include "nn/state_dict.h"
+#include "runfiles/metrics.h"
+#include "train/evaluate.h"
+
+namespace lmx {
+namespace train {
+
+Recipe recipe_of_run(const std::string& directory) {
+  const std::filesystem::path path = std::filesystem::weakly_canonical(directory);
+  return read_recipe(read_run_config(directory), path.parent_path().filename().string());
+}
+
+namespace {
+
+// A table with a row a word that has another number of rows is a mistake of its own: another vocabulary, in a
+// checkpoint from before its mark was recorded.
+void check_rows(const Network& network, const StateDict& values, int64_t words, const std::string& from) {
+  for (const ParameterSpec& spec : network.specs) {
+    const auto found = values.find(spec.name);
+    if (found == values.end() || found->second.rank() != spec.shape.rank() || spec.shape[0] != words) continue;
+    Shape same = found->second.shape();
+    const int64_t there = same[0];
+    same[0] = words;
+    if (there != words && same == spec.shape)
+      throw UserError(str("[checkpoint] ", from, " was trained with a vocabulary of ", there, " entries (", spec.name,
+                          " ", found->second.shape(), "), this run's has ", words,
+                          "; use a checkpoint of this run, or the run that it comes from"));
+  }
+}
+
+}  // namespace
+
+SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Vocabulary& vocabulary,
+                   const std::string& which)
+    : comm(make_self_communicator(static_cast<int>(recipe.threads))), ctx(make_context(recipe, *comm)) {
+  set_num_threads(comm->threads());
+  ctx.training = false;
+  network = make_network(recipe, vocabulary.size(), &vocabulary);
+  checkpoint = find_parameters(directory, which);
+  const StoredParameters stored = load_stored(checkpoint, ctx.allocator);
+  check_vocabulary(stored.vocabulary, checkpoint, vocabulary, directory);
+  check_rows(network, stored.values, vocabulary.size(), checkpoint);
+  for (const ParameterSpec& spec : network.specs)
+    params.add(ctx, {spec.name, spec.shape, Init{"zeros", 0}, spec.sparse, spec.output, spec.frozen}, RandomKey());
+  load_parameters(params, stored.values, checkpoint);
+  if (recipe.train.ema > 0 && !stored.averages.empty()) {
+    Ema ema(params, recipe.train.ema, ema_pattern(recipe));
+    ema.load(stored.averages);
+    ema.swap(params);
+  }
+  require_finite(parameter_values(params), checkpoint);
+  step = stored.step;
+}
+
+}  // namespace train
+}  // namespace lmx

@@ -1,0 +1,48 @@
+// Likelihoods of lines of text and of given translations: `lmx score`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "app/prepare/parallel_text.h"
+
+namespace lmx {
+
+struct ScoreLinesOptions {
+  std::string checkpoint = "last";
+  int64_t batch = 32;           // lines of a batch
+  int64_t max_length = 20'000;  // tokens; a longer line is not scored
+  bool json = false;            // a JSON object a line, with all digits (docs/json.md)
+};
+struct LineScores {
+  int64_t lines = 0, tokens = 0;      // of the lines that were scored; tokens are targets
+  int64_t too_long = 0, unknown = 0;  // lines that were not scored; targets that the vocabulary lacks
+  double nats = 0;                    // minus the sum of log-likelihoods
+  std::string unit;                   // what a token is
+};
+// Likelihoods of lines of text under a language model, each line by itself behind a line end: for line i of `input`
+// (`-`: standard input) a line `mean<TAB>sum<TAB>tokens` of log-likelihoods in nats over its tokens, the line end among
+// them if the run's text has line ends; `-inf<TAB>-inf<TAB>0` for a line that is too long. UserError: a run that
+// translates, invalid UTF-8.
+LineScores score_lines(const std::string& run, const ScoreLinesOptions& options, const std::string& input,
+                       const std::string& output);
+
+struct ScorePairsOptions {
+  std::string checkpoint = "last";
+  int64_t batch = 32;
+  int64_t max_length = 1000;  // subwords of a side; a pair with a longer one is not scored
+  bool json = false;          // a JSON object a line, with all digits (docs/json.md)
+};
+// Likelihoods of given pairs of sentences: for line i of `source` and `target` a line `mean<TAB>sum<TAB>tokens` of
+// log-likelihoods in nats over the target's tokens, </s> among them; `-inf<TAB>-inf<TAB>0` for a pair that is too long.
+// Returns the number of pairs. UserError: different line counts (both are named), after all pairs are written.
+int64_t score_files(const std::string& run, const ScorePairsOptions& options, const std::string& source,
+                    const std::string& target, const std::string& output);
+
+// Likelihoods of all pairs under a run's model, a line each as score_files writes them: what
+// TopOptions::scores reads. Returns the number of pairs. UserError, after all pairs before it are written: a line that
+// is not UTF-8, or has too few columns.
+int64_t score_pairs(const std::string& run, const ScorePairsOptions& options, const PairTextFiles& files,
+                    const std::string& output);
+
+}  // namespace lmx

@@ -1,0 +1,172 @@
+#include "app/jobs/process.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "lmx/error.h"
+
+namespace lmx_cli::jobs {
+namespace {
+
+volatile sig_atomic_t last_signal = 0, signals = 0, warned = 0;
+
+extern "C" void note_signal(int signal) {
+  last_signal = signal;
+  signals = signals + 1;
+}
+
+extern "C" void note_warning(int) {
+  if (warned == 0) note_signal(SIGTERM);
+  warned = 1;
+}
+
+constexpr std::array kNoted{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+
+cpu_set_t set_of(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
+  return set;
+}
+
+// This process's environment with some of it set anew.
+std::vector<std::string> environment_with(const Surroundings& around) {
+  std::vector<std::string> all;
+  for (char** e = environ; *e; ++e) {
+    const std::string setting = *e, name = setting.substr(0, setting.find('='));
+    if (std::none_of(around.environment.begin(), around.environment.end(),
+                     [&](const auto& own) { return own.first == name; }))
+      all.push_back(setting);
+  }
+  for (const auto& [name, value] : around.environment) all.push_back(name + "=" + value);
+  return all;
+}
+
+// With the null at the end that exec wants.
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (std::string& word : words) all.push_back(word.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+// What a child needs, made before the fork, after which memory cannot be had.
+struct Image {
+  char** argv;
+  char** envp;
+  const cpu_set_t* cores;  // null: all
+  int log;
+  pid_t parent;
+};
+
+// In the child, between fork and exec. The terminal's Ctrl-C is for the parent, which tells its children once; when the
+// parent dies they die too, for nobody else would take their runs over.
+[[noreturn]] void become(const Image& image) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != image.parent) _exit(127);
+  if (image.cores) sched_setaffinity(0, sizeof *image.cores, image.cores);
+  dup2(image.log, 1);
+  dup2(image.log, 2);
+  const int none = open("/dev/null", O_RDONLY);
+  dup2(none, 0);
+  execve(image.argv[0], image.argv, image.envp);
+  _exit(127);
+}
+
+constexpr const char* kLockFile = "/.lock";
+
+std::string made(const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) throw lmx::RunError(lmx::str("[jobs] cannot create ", directory, ": ", error.message()));
+  return directory;
+}
+
+}  // namespace
+
+Child::Child(const std::vector<std::string>& words, const std::string& log, const Surroundings& around) {
+  std::vector<std::string> arguments = words, settings = environment_with(around);
+  const std::vector<char*> argv = pointers(arguments), envp = pointers(settings);
+  const cpu_set_t cores = set_of(around.cores);
+  const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) throw lmx::RunError(lmx::str("[jobs] cannot write ", log, ": ", std::strerror(errno)));
+  const Image image{const_cast<char**>(argv.data()), const_cast<char**>(envp.data()),
+                    around.cores.empty() ? nullptr : &cores, file, getpid()};
+  pid_ = fork();
+  if (pid_ == 0) become(image);
+  const int reason = errno;
+  close(file);
+  if (pid_ < 0) throw lmx::RunError(lmx::str("[jobs] cannot start ", words[0], ": ", std::strerror(reason)));
+}
+
+Child::Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
+
+Child::~Child() {
+  if (pid_ < 0) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+std::optional<int> Child::poll() {
+  int status = 0;
+  const pid_t done = waitpid(pid_, &status, WNOHANG);
+  if (done == 0 || (done < 0 && errno == EINTR)) return {};
+  pid_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void Child::send(int signal) const {
+  if (pid_ > 0) kill(pid_, signal);
+}
+
+std::string own_program() {
+  std::error_code error;
+  const std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (error) throw lmx::RunError("[jobs] cannot find this program: " + error.message());
+  return path;
+}
+
+DirectoryLock::DirectoryLock(const std::string& directory) : lock_(made(directory) + kLockFile, "[jobs] ") {
+  if (!lock_.take_soon())
+    throw lmx::UserError(lmx::str("[jobs] another process works in ", directory, "; give this one another --out"));
+}
+
+bool is_locked(const std::string& directory) {
+  return lmx::FileLock::is_held(directory + kLockFile);
+}
+
+SignalNote::SignalNote() {
+  last_signal = 0;
+  signals = 0;
+  warned = 0;
+  for (size_t i = 0; i < kNoted.size(); ++i) {
+    struct sigaction action {};
+    action.sa_handler = kNoted[i] == SIGINT || kNoted[i] == SIGTERM ? note_signal : note_warning;
+    sigaction(kNoted[i], nullptr, &before_[i]);
+    if (kNoted[i] != SIGHUP || before_[i].sa_handler != SIG_IGN) sigaction(kNoted[i], &action, nullptr);
+  }
+}
+
+SignalNote::~SignalNote() {
+  for (size_t i = 0; i < kNoted.size(); ++i) sigaction(kNoted[i], &before_[i], nullptr);
+}
+
+int SignalNote::received() {
+  return last_signal;
+}
+int SignalNote::count() {
+  return signals;
+}
+
+}  // namespace lmx_cli::jobs

@@ -1,0 +1,246 @@
+// lmx new --text: an LSTM whose size, vocabulary and batch follow from the text and the machine.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+
+#include "app/new/new_recipe.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::new_recipe {
+namespace {
+
+constexpr int64_t kEnoughWords = 100'000;     // fewer words are read as characters
+constexpr double kBlanksOfWords = 0.05;       // of the characters; English has 0.17
+constexpr int64_t kFewestCharacters = 2'000;  // of the training split
+constexpr int64_t kFewestValid = 200;         // characters of the validation split
+constexpr int64_t kMuchText = 20'000'000;     // characters of which 1 % are enough to validate with
+constexpr int64_t kLargeVocabulary = 5'000;   // above it the loss samples words
+constexpr int64_t kMostWords = 50'000;
+constexpr int64_t kSamples = 1'024;
+constexpr int64_t kMostValidTokens = 200'000;  // that one validation reads
+
+struct Size {
+  int64_t embedding, cells, projection;  // projection 0: none
+  double rate;
+  int64_t output() const { return projection > 0 ? projection : cells; }
+  // Counts the LSTM without the tables of the vocabulary.
+  int64_t parameters() const { return 4 * cells * (embedding + output() + 1) + cells * projection; }
+};
+constexpr std::array<Size, 5> kSizes{
+    {{64, 64, 0, 0.005}, {128, 128, 0, 0.004}, {256, 256, 0, 0.003}, {256, 512, 256, 0.002}, {512, 1024, 512, 0.002}}};
+
+// The tokens that the text is read as.
+struct Reading {
+  std::string tokens;  // words, chars or bytes
+  std::string reason;
+  int64_t train_tokens = 0, vocab = 0, lost = 0;  // lost: tokens of the training split that become <unk>
+  int64_t least = 1;                              // occurrences of an entry of the vocabulary
+  bool words() const { return tokens == "words"; }
+  const char* unit() const { return words() ? "words" : tokens == "chars" ? "characters" : "bytes"; }
+  bool samples() const { return vocab > kLargeVocabulary; }
+};
+
+struct Choice {
+  Size size;
+  int64_t sequence = 0, batch = 0;
+  double passes = 0;
+  double seconds = 0;
+  double wanted = 0;  // passes without a limit of time
+  int64_t steps_of_a_pass(const Reading& r) const { return r.train_tokens / (sequence * batch); }
+};
+
+lmx::Node data_of(const std::vector<std::string>& files, double valid_fraction) {
+  const lmx::Mark mark{"command line", 0, 0};
+  lmx::Node data = lmx::Node::map(mark);
+  std::vector<lmx::Node> items;
+  for (const std::string& file : files) items.push_back(lmx::Node::string(file, mark));
+  data.set("files", lmx::Node::list(std::move(items), mark));
+  data.set("valid_fraction", lmx::Node::scalar(lmx::str(valid_fraction), mark));
+  return data;
+}
+
+// The smallest of these fractions of the lines that holds enough text to validate with.
+lmx::TextSurvey survey(const TextRequest& request, double& valid_fraction) {
+  lmx::TextSurvey s;
+  for (const double fraction : {0.05, 0.1, 0.2, 0.3}) {
+    valid_fraction = fraction;
+    s = lmx::survey_text(data_of(request.files, fraction));
+    if (s.valid_characters >= kFewestValid || s.characters - s.valid_characters < kFewestCharacters) break;
+  }
+  const std::string file = std::filesystem::path(request.files[0]).lexically_proximate(std::filesystem::current_path());
+  const std::string where = lmx::str("[new] ", request.files.size() == 1 ? file : "the text", ": ");
+  if (s.characters < kFewestCharacters + kFewestValid)
+    throw lmx::UserError(lmx::str(where, grouped(s.characters), " characters are too few to train and to validate a ",
+                                  "model with; at least ", grouped(kFewestCharacters + kFewestValid), " are needed"));
+  if (s.valid_characters < kFewestValid || s.characters - s.valid_characters < kFewestCharacters)
+    throw lmx::UserError(
+        lmx::str(where, "the text has ", grouped(s.lines), s.lines == 1 ? " line" : " lines",
+                 ", which are too few to take some of them for validation; write a sentence or a paragraph a line ",
+                 "(`fold -s` breaks long lines)"));
+  if (s.characters > kMuchText) valid_fraction = 0.01;  // these lines are among those of the larger fraction
+  return s;
+}
+
+Reading read_as(const std::string& asked, const lmx::TextSurvey& s) {
+  Reading r;
+  const double blanks = static_cast<double>(s.blanks) / static_cast<double>(s.characters);
+  const std::string words = grouped(s.words) + " words";
+  r.tokens = asked;
+  if (!asked.empty()) {
+    r.reason = lmx::str("The model predicts ", r.unit(), ", as asked.");
+  } else if (blanks < kBlanksOfWords) {
+    r.tokens = "chars";
+    r.reason = lmx::str("The model predicts characters: only ", percent(s.blanks, s.characters),
+                        " of the text are blanks, so that words cannot be told apart.");
+  } else if (s.words < kEnoughWords) {
+    r.tokens = "chars";
+    r.reason = lmx::str("The model predicts characters: ", words, " are too few to learn words from (",
+                        grouped(kEnoughWords), " are enough).");
+  } else {
+    r.tokens = "words";
+    r.reason = lmx::str("The model predicts words: the text has blanks between them, and ", words,
+                        " are enough to learn from.");
+  }
+  if (r.tokens == "bytes") {
+    r.vocab = 256;
+    r.train_tokens = s.bytes - s.bytes * s.valid_characters / s.characters;
+    return r;
+  }
+  const std::vector<int64_t>& counts = r.words() ? s.word_counts : s.character_counts;
+  r.least = r.words() ? 3 : s.characters > 1'000'000 ? 10 : 2;
+  const auto rare = std::find_if(counts.begin(), counts.end(), [&](int64_t n) { return n < r.least; });
+  const auto kept = std::min<int64_t>(rare - counts.begin(), kMostWords - 2);
+  for (size_t i = static_cast<size_t>(kept); i < counts.size(); ++i) r.lost += counts[i];
+  r.vocab = kept + 2;
+  const int64_t lines = s.lines - s.valid_lines;  // each ends in </s>
+  r.train_tokens = (r.words() ? s.train_words : s.characters - s.valid_characters - lines) + lines;
+  return r;
+}
+
+// Floating-point operations of forward and backward for one token.
+double flops_of_a_token(const Size& size, const Reading& r) {
+  const int64_t scored = r.samples() ? kSamples + 1 : r.vocab;
+  return 6.0 * static_cast<double>(size.parameters() + scored * size.output());
+}
+
+bool fits(const Size& size, const Reading& r, const Budget& budget) {
+  const int64_t tables = r.vocab * (size.embedding + size.output());
+  const bool memory = 16 * (size.parameters() + tables) < budget.memory / 2;  // weights, gradients, two of Adam
+  return memory && size.parameters() <= (r.words() ? 2 : 1) * r.train_tokens;
+}
+
+Choice choose(const Reading& r, const Budget& budget) {
+  Choice c;
+  c.sequence = r.words() ? 20 : 64;
+  c.batch = 64;
+  while (c.batch > 1 && c.steps_of_a_pass(r) < 100) c.batch /= 2;
+  const auto tokens = static_cast<double>(r.train_tokens);
+  c.wanted = std::clamp(std::floor(1e7 / tokens), 1.0, 20.0);
+  for (size_t i = kSizes.size(); i-- > 0;) {
+    c.size = kSizes[i];
+    const double pass = flops_of_a_token(c.size, r) * tokens;
+    c.passes = std::min(c.wanted, std::floor(budget.flops() / pass));
+    if (i == 0 && c.passes < 1) c.passes = budget.flops() / pass;
+    c.seconds = seconds_of(pass * c.passes, budget);
+    if (fits(c.size, r, budget) && c.passes >= std::min(c.wanted, 4.0)) break;
+  }
+  return c;
+}
+
+std::string data_section(const TextRequest& request, const lmx::TextSurvey& s, const Reading& r, double valid) {
+  std::string text =
+      "data:\n  files: " + inline_list(request.files) + "\n" + comment(r.reason, 2) + "  tokens: " + r.tokens + "\n";
+  if (r.tokens != "bytes") {
+    const char* unit = r.unit();
+    const std::string kept = r.vocab == kMostWords
+                                 ? lmx::str("The ", grouped(r.vocab - 2), " most frequent ", unit)
+                                 : lmx::str("The ", grouped(r.vocab - 2), " ", unit, " that the training text holds ",
+                                            r.least, " times or more");
+    text += comment(lmx::str(kept, ", <unk> and </s> (the end of a line). The other ", unit, ", ",
+                             percent(r.lost, r.train_tokens), " of the training text, are read as <unk>."),
+                    2) +
+            lmx::str("  vocab_size: ", r.vocab, "\n");
+  }
+  return text +
+         comment(lmx::str("This share of the ", grouped(s.lines),
+                          " lines is not trained on. It measures how well the model predicts text that it has not ",
+                          "seen."),
+                 2) +
+         lmx::str("  valid_fraction: ", valid, "\n\n");
+}
+
+std::string model_section(const Reading& r, const Choice& c) {
+  const int64_t tables = r.vocab * (c.size.embedding + c.size.output());
+  std::string text =
+      comment(lmx::str("A step trains on ", c.batch, " sequences of ", c.sequence, " ", r.unit(), ", ",
+                       grouped(c.batch * c.sequence), " in all, so that a pass over the training text (",
+                       grouped(r.train_tokens), " ", r.unit(), ") takes ", grouped(c.steps_of_a_pass(r)), " steps.")) +
+      lmx::str("batcher: {sequence_length: ", c.sequence, "}\nbatch: {global: ", c.batch, "}\n\n");
+  text +=
+      comment(lmx::str("An LSTM of ", grouped(c.size.cells), " cells: ", grouped(c.size.parameters()),
+                       " parameters, and ", grouped(tables), " for the tables of the vocabulary. It is the largest ",
+                       "of five sizes (64 to 1,024 cells) that has at most ",
+                       r.words() ? "two parameters for each word" : "one parameter for each character",
+                       " of the text and trains in the given time. A larger one learns more from more text."));
+  text += lmx::str("model: {embedding: ", c.size.embedding, ", cells: ", c.size.cells);
+  if (c.size.projection > 0) text += lmx::str(", projection: ", c.size.projection);
+  text += c.passes >= 5 && c.size.cells >= 128 ? ", dropout: 0.2}   # dropout, because the text is read many times\n"
+                                               : "}\n";
+  if (r.samples())
+    text += lmx::str("loss: {samples: ", kSamples, "}   # a step scores so many words instead of all ",
+                     grouped(r.vocab), "; validation scores all\n");
+  return text + lmx::str("optimizer: {lr: ", c.size.rate, "}\nclip: 1.0\n\n");
+}
+
+std::string train_section(const Reading& r, const Choice& c, const Budget& budget, int64_t valid_tokens) {
+  const double steps = std::max(1.0, c.passes * static_cast<double>(c.steps_of_a_pass(r)));
+  const auto whole_steps = static_cast<int64_t>(steps);
+  const int64_t log_every = std::clamp<int64_t>(whole_steps / 40, 1, 100);
+  std::string why = c.passes < c.wanted
+                        ? lmx::str("More passes (", c.wanted, ") would improve the model, but take more than the ",
+                                   budget.minutes, " minutes that `lmx new --minutes` allows.")
+                        : std::string("The checkpoint with the best validation is kept.");
+  std::string text =
+      comment(lmx::str(c.passes < 1 ? "Less than one pass" : lmx::str(c.passes, c.passes == 1 ? " pass" : " passes"),
+                       " over the training text: ", grouped(whole_steps), " steps, ", duration(c.seconds), ". ", why));
+  text += c.passes < 1 ? lmx::str("train: {steps: ", whole_steps) : lmx::str("train: {epochs: ", c.passes);
+  text += lmx::str(", log_every: ", log_every);
+  if (c.passes < 5) text += lmx::str(", eval_every: ", std::max<int64_t>(1, whole_steps / 8));
+  if (valid_tokens > kMostValidTokens) text += lmx::str(", eval_tokens: ", kMostValidTokens);
+  return text + "}\n";
+}
+
+std::string defaults_section(const Reading& r) {
+  return lmx::str(
+      "defaults:\n  - data: text\n",
+      "  - batcher: tbptt              # reads the text in its order and keeps the LSTM's state between steps\n",
+      "  - model: lstm\n", r.samples() ? "  - loss: sampled_softmax\n" : "  - loss: full_softmax\n",
+      "  - optimizer: adam\n", "  - schedule: linear            # the learning rate falls to zero at the last step\n",
+      "  - sync: allreduce\n  - comm: self                  # one process with all cores\n  - _self_\n\n");
+}
+
+}  // namespace
+
+Written write_text_recipe(const TextRequest& request) {
+  double valid = 0;
+  const lmx::TextSurvey s = survey(request, valid);
+  const Reading r = read_as(request.tokens, s);
+  const Choice c = choose(r, request.budget);
+  const std::string counts = lmx::str(
+      "The text has ", s.files, s.files == 1 ? " file" : " files", " with ", bytes(s.bytes), ": ", grouped(s.lines),
+      " lines, ", grouped(s.words), " words (", grouped(static_cast<int64_t>(s.word_counts.size())), " different), ",
+      grouped(s.characters), " characters (", grouped(static_cast<int64_t>(s.character_counts.size())), " different).");
+  const auto valid_tokens = static_cast<int64_t>(valid * static_cast<double>(r.train_tokens) / (1 - valid));
+  Written w;
+  w.yaml = heading("A language model of the text that `data.files` names", request.name, counts, request.budget) +
+           defaults_section(r) + data_section(request, s, r, valid) + model_section(r, c) +
+           train_section(r, c, request.budget, valid_tokens);
+  w.summary = {counts, r.reason,
+               lmx::str("The model is an LSTM of ", grouped(c.size.cells), " cells with a vocabulary of ",
+                        grouped(r.vocab), "; training takes ", duration(c.seconds), " on ", request.budget.cores,
+                        request.budget.cores == 1 ? " core." : " cores.")};
+  return w;
+}
+
+}  // namespace lmx_cli::new_recipe

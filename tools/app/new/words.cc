@@ -1,0 +1,103 @@
+// Numbers and comments of the recipes that `lmx new` writes, and the machine that they are for.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "app/new/new_recipe.h"
+#include "lmx/config.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::new_recipe {
+namespace {
+
+// Training in single precision on one core with AVX2: half of what the word model of docs/recipes.md reaches, because
+// small matrices are slower.
+constexpr double kFlopsOfACore = 20e9;
+constexpr size_t kWidth = 110;
+
+}  // namespace
+
+double Budget::flops() const {
+  return 60 * minutes * kFlopsOfACore * static_cast<double>(cores);
+}
+
+double seconds_of(double flops, const Budget& budget) {
+  return flops / (kFlopsOfACore * static_cast<double>(budget.cores));
+}
+
+Budget budget_of_this_machine(double minutes) {
+  Budget b;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) b.cores = std::max(1, CPU_COUNT(&set));
+  b.memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  b.minutes = minutes;
+  return b;
+}
+
+std::string grouped(int64_t value) {
+  std::string digits = std::to_string(value);
+  for (auto at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
+  return digits;
+}
+
+std::string bytes(int64_t value) {
+  constexpr const char* kUnits[] = {"bytes", "kB", "MB", "GB", "TB"};
+  double scaled = static_cast<double>(value);
+  size_t unit = 0;
+  for (; scaled >= 999.5 && unit < 4; ++unit) scaled /= 1000;
+  char text[32];
+  std::snprintf(text, sizeof text, scaled < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", scaled, kUnits[unit]);
+  return text;
+}
+
+std::string duration(double seconds) {
+  if (seconds < 50) return "less than a minute";
+  if (seconds < 90) return "about a minute";
+  return lmx::str("about ", static_cast<int64_t>(std::round(seconds / 60)), " minutes");
+}
+
+std::string percent(int64_t share, int64_t whole) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2g %%", 100.0 * static_cast<double>(share) / static_cast<double>(whole));
+  return text;
+}
+
+std::string inline_list(const std::vector<std::string>& words) {
+  std::vector<lmx::Node> items;
+  for (const std::string& word : words) items.push_back(lmx::Node::string(word));
+  std::string text = lmx::to_yaml(lmx::Node::list(std::move(items)));
+  text.pop_back();  // the line's end
+  return text;
+}
+
+std::string comment(const std::string& text, size_t indent) {
+  std::string out, line;
+  const std::string start(indent, ' ');
+  const auto end_line = [&] {
+    out += start + "#" + line + "\n";
+    line.clear();
+  };
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    if (!line.empty() && indent + 1 + line.size() + 1 + end - at > kWidth) end_line();
+    line += " " + text.substr(at, end - at);
+    at = end + 1;
+  }
+  end_line();
+  return out;
+}
+
+std::string heading(const std::string& what, const std::string& name, const std::string& text, const Budget& budget) {
+  return comment(lmx::str(what, ", written by `lmx new`. Every value can be changed here or on the command line; ",
+                          "`lmx config ", name, ".yaml` prints the values that are not written here.")) +
+         "#\n" + comment(text) +
+         comment(lmx::str("The machine has ", budget.cores, budget.cores == 1 ? " core" : " cores", " and ",
+                          bytes(budget.memory), " of memory. Times are estimates for 20 GFLOP/s on each core; ",
+                          "`lmx run` logs the true speed."));
+}
+
+}  // namespace lmx_cli::new_recipe

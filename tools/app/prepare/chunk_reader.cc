@@ -1,0 +1,136 @@
+// ChunkReader and for_each_chunk: one reader at a time cuts files at line ends, any number of threads work on the
+// chunks.
+#include <chrono>
+#include <mutex>
+
+#include "app/corpora/csv.h"
+#include "app/corpora/sources.h"
+#include "app/prepare/chunk_pool.h"
+#include "base/files.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx::data {
+namespace {
+
+constexpr size_t kLongestRecord = 64 << 20;  // of CSV: what a quotation mark without a second one may swallow
+
+}  // namespace
+
+struct ChunkReader::Impl {
+  Impl(const std::vector<SourceFile>& f, size_t bytes, std::string t)
+      : files(f), chunk_bytes(bytes), title(std::move(t)) {}
+  const std::vector<SourceFile>& files;
+  const size_t chunk_bytes;
+  const std::string title;
+  std::mutex mutex;
+  size_t file = 0;
+  std::unique_ptr<InputFile> input;
+  std::string rest;    // the begin of a line whose end has not been read yet
+  int64_t offset = 0;  // of `rest` in the file
+  int64_t file_line = 1, line = 0, index = 0;
+  int64_t bytes_before = 0, bytes_total = 0;  // on disk: whole files done, and all
+  bool stopped = false;
+  std::chrono::steady_clock::time_point reported{};
+
+  bool cut(Chunk& chunk);
+  size_t lines_end(const std::string& text, size_t had) const;
+  void open_file();
+  void report();
+};
+
+ChunkReader::ChunkReader(const std::vector<SourceFile>& files, size_t chunk_bytes, std::string progress_title)
+    : impl_(std::make_unique<Impl>(files, chunk_bytes, std::move(progress_title))) {
+  for (const SourceFile& f : files) impl_->bytes_total += f.bytes;
+}
+
+ChunkReader::~ChunkReader() {
+  progress_line("");
+}
+
+void ChunkReader::stop() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->stopped = true;
+}
+
+void ChunkReader::Impl::report() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - reported < std::chrono::milliseconds(200)) return;
+  reported = now;
+  const int64_t done = bytes_before + (input ? input->disk_position() : 0);
+  progress_line(str("[data] ", title, " ", 100 * done / std::max<int64_t>(bytes_total, 1), " % of ",
+                    bytes_total / 1'000'000, " MB"));
+}
+
+void ChunkReader::Impl::open_file() {
+  input = std::make_unique<InputFile>(files[file].path);
+  file_line = 1;
+  rest.resize(3);
+  rest.resize(input->read(rest.data(), 3));
+  offset = rest == "\xEF\xBB\xBF" ? 3 : 0;
+  if (offset) rest.clear();
+}
+
+// One past the last line, or record of CSV, that `text` holds whole; npos where there is none. The first `had` bytes
+// hold no line end.
+size_t ChunkReader::Impl::lines_end(const std::string& text, size_t had) const {
+  if (files[file].format == Format::csv) {
+    const size_t end = csv_records_end(text);
+    if (end == std::string::npos && text.size() > kLongestRecord)
+      throw UserError(str("[data] ", files[file].path, ":", file_line,
+                          ": a record of CSV begins here and does not end ", "within ", kLongestRecord >> 20,
+                          " MB; is a quotation mark unbalanced?"));
+    return end;
+  }
+  const size_t newline = std::string_view(text).substr(had).rfind('\n');
+  return newline == std::string_view::npos ? newline : had + newline + 1;
+}
+
+// The next chunk of the open file; false at its end.
+bool ChunkReader::Impl::cut(Chunk& chunk) {
+  std::string text = std::move(rest);
+  rest.clear();
+  for (;;) {  // again where a line is longer than a chunk
+    const size_t had = text.size();
+    text.resize(had + chunk_bytes);
+    const size_t got = input->read(text.data() + had, chunk_bytes);
+    text.resize(had + got);
+    if (got < chunk_bytes) break;  // the end of the file
+    const size_t end = lines_end(text, had);
+    if (end == std::string::npos) continue;
+    rest.assign(text, end);
+    text.resize(end);
+    break;
+  }
+  if (text.empty()) return false;
+  const int64_t lines = std::count(text.begin(), text.end(), '\n') + (text.back() != '\n');
+  chunk = {index++, file, files[file].split, line, file_line, offset, {}};
+  line += lines;
+  file_line += lines;
+  offset += static_cast<int64_t>(text.size());
+  chunk.text = std::move(text);
+  return true;
+}
+
+bool ChunkReader::next(Chunk& chunk) {
+  const std::lock_guard lock(impl_->mutex);
+  while (!impl_->stopped && impl_->file < impl_->files.size()) {
+    if (!impl_->input) impl_->open_file();
+    impl_->report();
+    if (impl_->cut(chunk)) return true;
+    impl_->input.reset();
+    impl_->bytes_before += impl_->files[impl_->file].bytes;
+    ++impl_->file;
+  }
+  return false;
+}
+
+void for_each_chunk(ChunkReader& reader, int threads, const std::function<void(Chunk&, int)>& visit,
+                    const std::function<void()>& failed) {
+  std::vector<Chunk> chunks(static_cast<size_t>(threads));
+  const auto own = [&](int thread) -> Chunk& { return chunks[static_cast<size_t>(thread)]; };
+  work_on_chunks(threads, {[&](int thread) { return reader.next(own(thread)) ? own(thread).index : -1; },
+                           [&](int thread) { visit(own(thread), thread); }, [&] { reader.stop(); }, failed});
+}
+
+}  // namespace lmx::data

@@ -1,0 +1,104 @@
+#include "app/prepare/duplicates.h"
+
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <mutex>
+#include <tuple>
+
+#include "base/files.h"
+#include "lmx/error.h"
+
+namespace lmx::data {
+namespace {
+
+constexpr size_t kParts = 256;    // by the first byte of the hash: each is sorted in memory
+constexpr size_t kBuffer = 1024;  // strings of a part that wait for the disk
+
+struct Entry {
+  uint64_t high, low;
+  int64_t line;
+  bool same_text(const Entry& other) const { return high == other.high && low == other.low; }
+  bool operator<(const Entry& other) const {
+    return std::tie(high, low, line) < std::tie(other.high, other.low, other.line);
+  }
+};
+static_assert(sizeof(Entry) == 24);
+
+struct Part {
+  std::mutex mutex;
+  std::vector<Entry> waiting;
+  std::unique_ptr<OutputFile> file;  // made when the first buffer is full
+  int64_t written = 0;
+  int64_t last_line = -1;
+};
+
+}  // namespace
+
+struct DuplicateFinder::Impl {
+  std::string directory;
+  std::array<Part, kParts> parts;
+  std::string path(size_t part) const { return str(directory, "/duplicates-", getpid(), "-", part); }
+  void spill(size_t index);
+  std::vector<Entry> collect(size_t index);
+};
+
+DuplicateFinder::DuplicateFinder(std::string directory) : impl_(std::make_unique<Impl>()) {
+  impl_->directory = std::move(directory);
+}
+
+DuplicateFinder::~DuplicateFinder() {
+  std::error_code ignored;
+  for (size_t p = 0; p < kParts; ++p)
+    if (impl_->parts[p].written > 0) std::filesystem::remove(impl_->path(p), ignored);
+}
+
+void DuplicateFinder::Impl::spill(size_t index) {
+  Part& part = parts[index];
+  if (!part.file) part.file = std::make_unique<OutputFile>(path(index));
+  part.file->write(part.waiting.data(), part.waiting.size() * sizeof(Entry));
+  part.written += static_cast<int64_t>(part.waiting.size());
+  part.waiting.clear();
+}
+
+void DuplicateFinder::add(std::string_view text, int64_t line) {
+  const XXH128_hash_t h = XXH3_128bits(text.data(), text.size());
+  const size_t index = h.high64 >> 56;
+  Part& part = impl_->parts[index];
+  const std::lock_guard lock(part.mutex);
+  part.waiting.push_back({h.high64, h.low64, line});
+  part.last_line = std::max(part.last_line, line);
+  if (part.waiting.size() >= kBuffer) impl_->spill(index);
+}
+
+std::vector<Entry> DuplicateFinder::Impl::collect(size_t index) {
+  Part& part = parts[index];
+  std::vector<Entry> entries(static_cast<size_t>(part.written));
+  if (part.file) {
+    part.file.reset();  // nothing of it has to outlive a crash, so it need not reach the disk
+    InputFile file(path(index), false);
+    const size_t bytes = entries.size() * sizeof(Entry);
+    if (file.read(reinterpret_cast<char*>(entries.data()), bytes) != bytes)
+      throw RunError(str("[data] ", path(index), " is shorter than it was written"));
+  }
+  entries.insert(entries.end(), part.waiting.begin(), part.waiting.end());
+  return entries;
+}
+
+std::vector<bool> DuplicateFinder::finish() {
+  int64_t last = -1;
+  for (const Part& part : impl_->parts) last = std::max(last, part.last_line);
+  std::vector<bool> repeated(static_cast<size_t>(last + 1));
+  for (size_t p = 0; p < kParts; ++p) {
+    std::vector<Entry> entries = impl_->collect(p);
+    std::sort(entries.begin(), entries.end());
+    for (size_t i = 1; i < entries.size(); ++i)
+      if (entries[i].same_text(entries[i - 1])) repeated[static_cast<size_t>(entries[i].line)] = true;
+  }
+  return repeated;
+}
+
+}  // namespace lmx::data

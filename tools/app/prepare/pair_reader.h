@@ -1,0 +1,68 @@
+// Parallel text in chunks of whole pairs: two files line by line, or one with a pair in columns.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/corpora/sources.h"
+
+namespace lmx::data {
+
+struct PairFiles {
+  SourceFile source;                     // or the TSV file
+  SourceFile target;                     // path "": `source` holds both sides
+  std::array<int64_t, 2> columns{1, 2};  // of a TSV file, 1-based
+  bool tsv() const { return target.path.empty(); }
+};
+
+// Pairs of a text that are read, counted from 0 over its files.
+struct PairRange {
+  int64_t first = 0, last = std::numeric_limits<int64_t>::max();  // both are read
+  bool all() const { return first == 0 && last == std::numeric_limits<int64_t>::max(); }
+  bool holds(int64_t number) const { return number >= first && number <= last; }
+};
+
+struct PairChunk {
+  int64_t index = 0;
+  size_t file = 0;
+  int64_t first_pair = 0;                        // 0-based, counted over all files
+  int64_t file_line = 1;                         // 1-based in its files, of the first pair
+  int64_t source_offset = 0, target_offset = 0;  // of the texts in the (decompressed) files
+  int64_t pairs = 0;
+  std::string source, target;  // whole lines, as many on both sides; of a TSV file all is in `source`
+};
+
+// Hands pairs out chunk by chunk, to any number of threads; about `chunk_bytes` of source text each. UserError: the two
+// files of a pair have different numbers of lines (both are named), a damaged .gz.
+class PairReader {
+ public:
+  PairReader(const std::vector<PairFiles>& files, size_t chunk_bytes, std::string progress_title);
+  ~PairReader();
+  bool next(PairChunk& chunk);
+  void stop();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+struct PairLine {
+  std::string_view source, target;
+  int64_t number = 0;  // 0-based, counted over all files
+};
+
+// Calls visit(pair) for each pair of the chunk. UserError: a line that is not UTF-8 (unless `any_bytes`), or has too
+// few columns.
+void for_each_pair(const PairFiles& files, const PairChunk& chunk, const std::function<void(const PairLine&)>& visit,
+                   bool any_bytes = false);
+
+void for_each_pair_chunk(PairReader& reader, int threads, const std::function<void(PairChunk&, int)>& visit,
+                         const std::function<void()>& failed = {});
+
+}  // namespace lmx::data

@@ -1,0 +1,143 @@
+// lmx features: what a model's state holds behind the last token of a text, and of one unit at each token.
+#include <algorithm>
+#include <numeric>
+
+#include "app/inference/generate.h"
+#include "app/inference/run_text.h"
+#include "app/inference/saved_run.h"
+#include "app/inference/state_unit.h"
+#include "app/probe/transfer.h"
+#include "app/runs/run_directory.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx {
+namespace {
+
+using namespace train;
+
+constexpr int64_t kWindow = 256;  // tokens of one forward
+
+using Ids = std::vector<int32_t>;
+
+// Tokens [offset, offset + length) of texts `rows`, which all have so many.
+Batch batch_of(const std::vector<Ids>& texts, std::span<const size_t> rows, int64_t offset, int64_t length,
+               const Context& ctx) {
+  Batch batch;
+  batch.inputs = Tensor::empty(ctx.allocator, {static_cast<int64_t>(rows.size()), length}, DType::i32);
+  int32_t* to = batch.inputs.data<int32_t>();
+  for (const size_t row : rows) {
+    std::copy_n(texts[row].begin() + offset, length, to);
+    to += length;
+    batch.slots.push_back(static_cast<int64_t>(batch.slots.size()));
+  }
+  batch.targets = batch.inputs;
+  batch.fresh.assign(rows.size(), offset == 0);
+  return batch;
+}
+
+// The state without its first `gone` sequences.
+ModelState without(const ModelState& state, int64_t gone) {
+  ModelState rest;
+  for (const auto& [name, tensor] : state) rest[name] = tensor.slice(gone, tensor.dim(0)).clone();
+  return rest;
+}
+
+// Texts `rows`, shortest first: read together, each leaving where it ends.
+void read_texts(SavedRun& run, const std::vector<Ids>& texts, std::span<const size_t> rows, const std::string& name,
+                FeatureMatrix& out) {
+  ModelState state = run.network.initial_state(run.ctx, static_cast<int64_t>(rows.size()));
+  for (int64_t offset = 0; !rows.empty();) {
+    const auto shortest = static_cast<int64_t>(texts[rows[0]].size());
+    const int64_t length = std::min(kWindow, shortest - offset);
+    static_cast<void>(run.network.forward(run.ctx, run.params, batch_of(texts, rows, offset, length, run.ctx), state));
+    offset += length;
+    size_t done = 0;
+    const Tensor& values = state.at(name);
+    for (; done < rows.size() && static_cast<int64_t>(texts[rows[done]].size()) == offset; ++done)
+      std::copy_n(values.data<float>() + static_cast<int64_t>(done) * out.columns, out.columns,
+                  out.values.begin() + static_cast<int64_t>(rows[done]) * out.columns);
+    if (done == 0) continue;
+    rows = rows.subspan(done);
+    state = without(state, static_cast<int64_t>(done));
+  }
+}
+
+void require_strings(const RunText& text, const char* part) {
+  if (text.unit() == data::Unit::word)
+    throw UserError(
+        str("[", part, "] this run's model reads words; texts are read by models of chars or bytes ", "(data.tokens)"));
+}
+
+}  // namespace
+
+FeatureMatrix text_features(const std::string& directory, const LabelledTexts& texts, const FeatureOptions& options) {
+  if (options.batch < 1) throw UserError(str("[features] the batch must hold at least 1 text, got ", options.batch));
+  const Recipe recipe = recipe_of_run(directory);
+  const Vocabulary vocabulary = load_vocabulary(directory);
+  RunText run_text(recipe, vocabulary);
+  require_strings(run_text, "features");
+  std::vector<Ids> ids;
+  for (size_t i = 0; i < texts.texts.size(); ++i)
+    ids.push_back(run_text.whole(texts.texts[i],
+                                 str("[features] ", texts.places.empty() ? str("text ", i + 1) : texts.places[i])));
+  run_text.warn_of_losses("[features] the texts");
+  SavedRun run(directory, recipe, vocabulary, options.checkpoint);
+  const ModelState first = run.network.initial_state(run.ctx, 1);
+  const std::string name = state_name(first, options.state);
+  FeatureMatrix out;
+  out.rows = static_cast<int64_t>(ids.size());
+  out.columns = state_units(first, name);
+  out.values.resize(static_cast<size_t>(out.rows * out.columns));
+  out.labels = texts.labels;
+  out.note = str("state ", name, " behind the last ", run_text.unit() == data::Unit::byte ? "byte" : "character",
+                 ", step ", run.step, " of ", directory);
+  std::vector<size_t> order(ids.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return ids[a].size() < ids[b].size(); });
+  for (size_t at = 0; at < order.size(); at += static_cast<size_t>(options.batch)) {
+    const size_t count = std::min(order.size() - at, static_cast<size_t>(options.batch));
+    read_texts(run, ids, std::span<const size_t>(order).subspan(at, count), name, out);
+    progress_line(str("[features] ", at + count, " of ", order.size(), " texts"));
+  }
+  progress_line("");
+  return out;
+}
+
+FeatureMatrix byte_counts(const LabelledTexts& texts) {
+  FeatureMatrix out;
+  out.rows = static_cast<int64_t>(texts.texts.size());
+  out.columns = 256;
+  out.values.resize(texts.texts.size() * 256);
+  out.labels = texts.labels;
+  out.note = "bytes of each text, divided by its length";
+  for (size_t i = 0; i < texts.texts.size(); ++i)
+    for (const char c : texts.texts[i])
+      out.values[i * 256 + static_cast<unsigned char>(c)] += 1.0F / static_cast<float>(texts.texts[i].size());
+  return out;
+}
+
+UnitTrace trace_unit(const std::string& directory, const std::string& text, const StateUnit& unit,
+                     const std::string& checkpoint) {
+  const Recipe recipe = recipe_of_run(directory);
+  const Vocabulary vocabulary = load_vocabulary(directory);
+  RunText run_text(recipe, vocabulary);
+  require_strings(run_text, "features");
+  const std::vector<Ids> ids{run_text.whole(text, "[features] the text")};
+  run_text.warn_of_losses("[features] the text");
+  SavedRun run(directory, recipe, vocabulary, checkpoint);
+  ModelState state = run.network.initial_state(run.ctx, 1);
+  const std::string name = state_name(state, unit.state);
+  static_cast<void>(state_units(state, name, unit.unit));
+  UnitTrace trace;
+  trace.note = str("unit ", unit.unit, " of ", name, ", step ", run.step, " of ", directory);
+  const size_t row = 0;
+  for (int64_t i = 0; i < static_cast<int64_t>(ids[0].size()); ++i) {
+    static_cast<void>(run.network.forward(run.ctx, run.params, batch_of(ids, {&row, 1}, i, 1, run.ctx), state));
+    trace.tokens.push_back(run_text.token_of(ids[0][static_cast<size_t>(i)]));
+    trace.values.push_back(static_cast<double>(state.at(name).data<float>()[unit.unit]));
+  }
+  return trace;
+}
+
+}  // namespace lmx

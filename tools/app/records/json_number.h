@@ -1,0 +1,31 @@
+// Numbers in files of JSON, which has none for NaN and the infinities: there they are texts,
+// those of metrics.jsonl (runfiles/metrics.cc).
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace lmx_cli {
+
+inline nlohmann::ordered_json json_number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+// nullopt where `json` is neither a number nor one of "NaN", "Infinity", "-Infinity".
+template <class Json>
+std::optional<double> number_of(const Json& json) {
+  using Limits = std::numeric_limits<double>;
+  if (json.is_number()) return json.template get<double>();
+  const std::string text = json.is_string() ? json.template get<std::string>() : "";
+  if (text == "NaN") return Limits::quiet_NaN();
+  if (text == "Infinity") return Limits::infinity();
+  if (text == "-Infinity") return -Limits::infinity();
+  return std::nullopt;
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,216 @@
+#include "app/report/chart.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iomanip>
+#include <sstream>
+
+#include "lmx/error.h"
+
+namespace lmx_cli {
+namespace {
+
+using lmx::str;
+
+constexpr double kWidth = 760, kHeight = 480, kLeft = 84, kRight = 24, kTop = 48, kBottom = 60, kLegendLine = 17;
+// Told apart by people who see no red and green, too (Okabe and Ito).
+constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"};
+
+const char* colour(size_t i) {
+  return kColours[i % std::size(kColours)];
+}
+
+std::string tick_text(double value) {
+  char text[32];
+  const double size = std::fabs(value);
+  if (size >= 1e5 || (size > 0 && size < 1e-3)) {
+    const int exponent = static_cast<int>(std::floor(std::log10(size) + 1e-9));
+    const double factor = value / std::pow(10.0, exponent);
+    std::snprintf(text, sizeof text, "%.3g", factor);
+    return str(std::string(text) == "1" ? "" : std::string(text) + "·", "10<tspan dy='-5' font-size='9'>", exponent,
+               "</tspan>");
+  }
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+// One axis: its range in the scale that is drawn (log10 of the value, or the value), and where ticks stand.
+struct Scale {
+  bool log = false;
+  double low = 0, high = 1, from = 0, to = 1;  // from, to: in the picture
+  std::vector<double> ticks;                   // values
+
+  bool shows(double value) const { return std::isfinite(value) && (!log || value > 0); }
+  double place(double value) const {
+    return from + ((log ? std::log10(value) : value) - low) / (high - low) * (to - from);
+  }
+  void fit(std::vector<double> values, bool from_zero) {
+    std::erase_if(values, [&](double v) { return !shows(v); });
+    if (values.empty()) values = {1, 2};
+    low = *std::min_element(values.begin(), values.end());
+    high = *std::max_element(values.begin(), values.end());
+    if (from_zero && !log) low = std::min(low, 0.0);
+    log ? fit_decades() : fit_steps();
+  }
+  void fit_decades() {
+    low = std::log10(low);
+    high = std::log10(high);
+    if (high - low < 1.5) {  // less than two decades: ticks at 1, 2, 5
+      const double margin = std::max(0.04, 0.06 * (high - low));
+      low -= margin;
+      high += margin;
+      for (int e = static_cast<int>(std::floor(low)); e <= static_cast<int>(std::ceil(high)); ++e)
+        for (const double m : {1.0, 2.0, 5.0})
+          if (const double t = m * std::pow(10.0, e); std::log10(t) >= low && std::log10(t) <= high) ticks.push_back(t);
+      return;
+    }
+    low = std::floor(low);
+    high = std::ceil(high);
+    for (double e = low; e <= high; ++e) ticks.push_back(std::pow(10.0, e));
+  }
+  void fit_steps() {
+    if (high <= low) high = low + (low == 0 ? 1 : std::fabs(low));
+    const double rough = (high - low) / 6, unit = std::pow(10.0, std::floor(std::log10(rough)));
+    const double step = unit * (rough / unit < 1.5 ? 1 : rough / unit < 3.5 ? 2 : rough / unit < 7.5 ? 5 : 10);
+    low = std::floor(low / step) * step;
+    high = std::ceil(high / step) * step;
+    for (double t = low; t <= high + step / 2; t += step) ticks.push_back(std::fabs(t) < step / 2 ? 0 : t);
+  }
+};
+
+class Drawing {
+ public:
+  explicit Drawing(const Chart& chart) : chart_(chart) {
+    x_ = {chart.log_x, 0, 1, kLeft, kWidth - kRight, {}};
+    y_ = {chart.log_y, 0, 1, kHeight - kBottom, kTop, {}};
+    std::vector<double> xs, ys;
+    for (const ChartSeries& s : chart.series) {
+      for (const ChartPoint& p : s.points) {
+        xs.push_back(p.x);
+        ys.insert(ys.end(), {p.y, p.y - p.spread, p.y + p.spread});
+      }
+    }
+    if (chart.names.empty()) x_.fit(xs, false);
+    y_.fit(ys, !chart.names.empty());
+    svg_ << std::fixed << std::setprecision(2);
+  }
+
+  std::string draw() {
+    svg_ << "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 " << kWidth << ' ' << kHeight << "' width='" << kWidth
+         << "' height='" << kHeight << "' font-family='sans-serif' font-size='12'>\n"
+         << "<style>.grid{stroke:#ddd}text{fill:#333}</style><rect width='100%' height='100%' fill='white'/>\n"
+         << "<text x='" << kLeft << "' y='26' font-size='15'>" << escaped(chart_.title) << "</text>\n";
+    grid();
+    for (size_t i = 0; i < chart_.series.size(); ++i) chart_.names.empty() ? curve(i) : bars(i);
+    legend();
+    svg_ << "</svg>\n";
+    return svg_.str();
+  }
+
+ private:
+  void text(double x, double y, const char* anchor, const std::string& content) {
+    svg_ << "<text x='" << x << "' y='" << y << "' text-anchor='" << anchor << "'>" << content << "</text>\n";
+  }
+  void line(const std::string& style, double x1, double y1, double x2, double y2) {
+    svg_ << "<line " << style << " x1='" << x1 << "' y1='" << y1 << "' x2='" << x2 << "' y2='" << y2 << "'/>\n";
+  }
+
+  void grid() {
+    for (const double t : x_.ticks) {
+      line("class='grid'", x_.place(t), kTop, x_.place(t), kHeight - kBottom);
+      text(x_.place(t), kHeight - kBottom + 18, "middle", tick_text(t));
+    }
+    for (size_t i = 0; i < chart_.names.size(); ++i)
+      text(name_place(static_cast<double>(i) + 0.5), kHeight - kBottom + 18, "middle", escaped(chart_.names[i]));
+    for (const double t : y_.ticks) {
+      line("class='grid'", kLeft, y_.place(t), kWidth - kRight, y_.place(t));
+      text(kLeft - 8, y_.place(t) + 4, "end", tick_text(t));
+    }
+    text((kLeft + kWidth - kRight) / 2, kHeight - 16, "middle", escaped(chart_.x_title));
+    svg_ << "<text transform='translate(20 " << kHeight / 2 << ") rotate(-90)' text-anchor='middle'>"
+         << escaped(chart_.y_title) << "</text>\n";
+  }
+
+  double name_place(double position) const {
+    return kLeft + position * (kWidth - kLeft - kRight) / static_cast<double>(chart_.names.size());
+  }
+
+  bool visible(const ChartPoint& p) const { return x_.shows(p.x) && y_.shows(p.y); }
+
+  void curve(size_t index) {
+    const ChartSeries& s = chart_.series[index];
+    const std::string stroke =
+        str("stroke='", colour(index), "' stroke-width='1.6'", s.dashed ? " stroke-dasharray='6 4'" : "");
+    if (s.line) {
+      svg_ << "<polyline fill='none' " << stroke << " points='";
+      for (const ChartPoint& p : s.points)
+        if (visible(p)) svg_ << x_.place(p.x) << ',' << y_.place(p.y) << ' ';
+      svg_ << "'/>\n";
+    }
+    for (const ChartPoint& p : s.points) {
+      if (!visible(p)) continue;
+      whisker(x_.place(p.x), p, colour(index));
+      if (!s.dots) continue;
+      svg_ << "<circle cx='" << x_.place(p.x) << "' cy='" << y_.place(p.y) << "' r='3.5' fill='" << colour(index)
+           << "'>" << hint(p) << "</circle>\n";
+    }
+  }
+
+  void bars(size_t index) {
+    const double parts = static_cast<double>(chart_.series.size()) + 0.6;
+    for (size_t i = 0; i < chart_.series[index].points.size() && i < chart_.names.size(); ++i) {
+      const ChartPoint& p = chart_.series[index].points[i];
+      if (!y_.shows(p.y)) continue;
+      const double left = name_place(static_cast<double>(i) + (static_cast<double>(index) + 0.3) / parts);
+      const double right = name_place(static_cast<double>(i) + (static_cast<double>(index) + 1.3) / parts);
+      svg_ << "<rect x='" << left << "' y='" << y_.place(p.y) << "' width='" << std::max(1.0, right - left - 2)
+           << "' height='" << kHeight - kBottom - y_.place(p.y) << "' fill='" << colour(index) << "'>" << hint(p)
+           << "</rect>\n";
+      whisker((left + right) / 2, p, "#333");
+    }
+  }
+
+  void whisker(double x, const ChartPoint& p, const char* stroke) {
+    if (p.spread > 0 && y_.shows(p.y - p.spread))
+      line(str("stroke='", stroke, "' stroke-width='1'"), x, y_.place(p.y - p.spread), x, y_.place(p.y + p.spread));
+  }
+
+  static std::string hint(const ChartPoint& p) {
+    return p.hint.empty() ? "" : "<title>" + escaped(p.hint) + "</title>";
+  }
+
+  // In the corner that fewer points lie in.
+  void legend() {
+    size_t left = 0, right = 0;
+    for (const ChartSeries& s : chart_.series)
+      for (const ChartPoint& p : s.points)
+        if (visible(p) && y_.place(p.y) < (kTop + kHeight - kBottom) / 2)
+          (x_.place(p.x) < (kLeft + kWidth - kRight) / 2 ? left : right) += 1;
+    const bool at_right = chart_.names.empty() ? right < left : true;
+    const double x = at_right ? kWidth - kRight - 14 : kLeft + 16;
+    for (size_t i = 0; i < chart_.series.size(); ++i)
+      svg_ << "<text x='" << x << "' y='" << kTop + 20 + kLegendLine * static_cast<double>(i) << "' text-anchor='"
+           << (at_right ? "end" : "start") << "' style='fill:" << colour(i) << "'>" << escaped(chart_.series[i].label)
+           << "</text>\n";
+  }
+
+  const Chart& chart_;
+  Scale x_, y_;
+  std::ostringstream svg_;
+};
+
+}  // namespace
+
+std::string escaped(const std::string& text) {
+  std::string safe;
+  for (const char c : text)
+    safe += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : c == '\'' ? "&#39;" : std::string(1, c);
+  return safe;
+}
+
+std::string svg(const Chart& chart) {
+  return Drawing(chart).draw();
+}
+
+}  // namespace lmx_cli

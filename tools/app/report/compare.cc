@@ -1,0 +1,119 @@
+#include "app/report/compare.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "app/records/half_interval.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::reports {
+namespace {
+
+// Every value of the configuration except the seed and the place of the run: the settings that change results.
+std::string configuration_key(const Report& run) {
+  std::string key;
+  for (const auto& [name, value] : run.config)
+    if (name != "seed" && !name.starts_with("run.")) key += lmx::str(name, '\n', value, '\n');
+  return key;
+}
+
+// The best finite value decides; NaN never wins.
+bool better(double a, double b, bool lower_is_better) {
+  if (std::isnan(a) || std::isnan(b)) return !std::isnan(a) && std::isnan(b);
+  return lower_is_better ? a < b : a > b;
+}
+
+void group_runs(const std::vector<const Report*>& runs, Comparison& c) {
+  std::map<std::string, size_t> known;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto [at, fresh] = known.try_emplace(configuration_key(*runs[i]), c.groups.size());
+    if (fresh) c.groups.emplace_back();
+    SeedGroup& group = c.groups[at->second];
+    group.runs.push_back(i);
+    if (!std::isnan(c.values[i])) group.values.push_back(c.values[i]);
+    c.group_of.push_back(at->second);
+  }
+  for (SeedGroup& group : c.groups) {
+    if (group.values.empty()) continue;
+    group.mean =
+        std::accumulate(group.values.begin(), group.values.end(), 0.0) / static_cast<double>(group.values.size());
+    group.half_interval = lmx_cli::half_interval(group.values);
+  }
+}
+
+void find_best(Comparison& c) {
+  double best = NAN;
+  for (size_t g = 0; g < c.groups.size(); ++g) {
+    if (!better(c.groups[g].mean, best, c.lower_is_better)) continue;
+    best = c.groups[g].mean;
+    c.best_group = static_cast<int64_t>(g);
+  }
+  if (c.best_group < 0) return;
+  best = NAN;
+  for (const size_t i : c.groups[static_cast<size_t>(c.best_group)].runs) {
+    if (!better(c.values[i], best, c.lower_is_better)) continue;
+    best = c.values[i];
+    c.best_run = static_cast<int64_t>(i);
+  }
+}
+
+std::string value_at(const std::optional<RunRecord>& record, const char* key) {
+  return record && record->values.contains(key) ? number(record->at(key), "%.6g") : "";
+}
+
+}  // namespace
+
+Comparison compare(const std::vector<const Report*>& runs, const std::string& metric, bool lower_is_better,
+                   std::vector<double> values) {
+  Comparison c;
+  c.metric = metric;
+  c.lower_is_better = lower_is_better;
+  c.values = std::move(values);
+  group_runs(runs, c);
+  find_best(c);
+  return c;
+}
+
+Comparison compare(const std::vector<const Report*>& runs) {
+  const auto translated =
+      std::find_if(runs.begin(), runs.end(), [](const Report* r) { return r->translation.has_value(); });
+  const bool bleu = translated != runs.end();
+  const std::string split = bleu ? (*translated)->translation->split : "";
+  std::vector<double> values;
+  for (const Report* r : runs) {
+    double value = NAN;
+    if (bleu && r->translation && r->translation->split == split) value = r->translation->at("BLEU", NAN);
+    if (!bleu && r->best) value = r->best->at("ppl", NAN);
+    values.push_back(r->status.diverged() || !std::isfinite(value) ? NAN : value);
+  }
+  return compare(runs, bleu ? split + " BLEU" : "best valid ppl", !bleu, std::move(values));
+}
+
+int64_t step_of_best(const Report& run) {
+  return run.translation ? run.translation->step : run.best ? run.best->step : -1;
+}
+
+std::string headline_value(const Comparison& c) {
+  if (c.best_group < 0) return "";
+  const SeedGroup& best = c.groups[static_cast<size_t>(c.best_group)];
+  const std::string mean = number(best.mean, "%.6g");
+  if (!best.half_interval) return mean;
+  return lmx::str(mean, " ± ", number(*best.half_interval, "%.2g"), " (mean of ", best.values.size(),
+                  " seeds, 95 % interval)");
+}
+
+std::vector<std::vector<std::string>> comparison_rows(const std::vector<Report>& runs, const Comparison& c) {
+  std::vector<std::vector<std::string>> rows{{"", "RUN", "STATE", "STEP", "BEST VALID PPL", "AT STEP", "LAST VALID PPL",
+                                              "PEAK MEMORY", "SENT A RANK AND STEP"}};
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Report& r = runs[i];
+    rows.push_back({static_cast<int64_t>(i) == c.best_run ? "*" : "", r.directory, state_text(r),
+                    std::to_string(r.step), value_at(r.best, "ppl"), r.best ? std::to_string(r.best->step) : "",
+                    value_at(r.valid, "ppl"), r.memory.contains("total") ? bytes(r.memory.at("total").max) : "",
+                    r.traffic.empty() ? "" : bytes(sent_per_step(r))});
+  }
+  return rows;
+}
+
+}  // namespace lmx_cli::reports

@@ -1,0 +1,214 @@
+#include "app/report/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+#include "lmx/config.h"
+#include "lmx/error.h"
+
+namespace lmx_cli::reports {
+namespace {
+
+using lmx::str;
+
+void read_provenance(Report& report) {
+  const std::string path = report.directory + "/provenance.json";
+  const Json all = Json::parse(std::ifstream(path), nullptr, false);
+  if (!all.is_object() || !all.contains("starts") || !all["starts"].is_array() || all["starts"].empty())
+    throw lmx::UserError(str("[report] ", path, " is missing or damaged"));
+  report.starts = all["starts"].size();
+  report.start = all["starts"].back();
+}
+
+// Leaves alone, lists as one value.
+void flatten(const lmx::Node& node, const std::string& path, std::vector<std::pair<std::string, std::string>>& leaves) {
+  if (node.kind != lmx::Node::Kind::map) {
+    leaves.emplace_back(path, node.kind == lmx::Node::Kind::scalar ? node.text : lmx::to_json(node));
+    return;
+  }
+  for (const auto& [key, value] : node.entries) flatten(value, path.empty() ? key : path + "." + key, leaves);
+}
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  return text.str();
+}
+
+void read_strategy_values(Report& report) {
+  for (const RunRecord& r : report.records) {
+    if (r.split != "train") continue;
+    for (const auto& [key, value] : r.values)
+      if (is_strategy_key(key)) report.strategy[key] = value;
+  }
+}
+
+LastWindow last_window(const std::vector<RunRecord>& records) {
+  const std::vector<double> steps = window_steps(records);
+  if (steps.size() < 3) return {};
+  std::vector<double> before(steps.begin(), steps.end() - 1);
+  std::nth_element(before.begin(), before.begin() + static_cast<int64_t>(before.size() / 2), before.end());
+  const auto last =
+      std::find_if(records.rbegin(), records.rend(), [](const RunRecord& r) { return r.split == "train"; });
+  return {last->step, static_cast<int64_t>(steps.back()), static_cast<int64_t>(before[before.size() / 2])};
+}
+
+void read_own_metrics(Report& report, const std::vector<RunRecord>& records) {
+  std::map<std::string, std::pair<double, int>> sums;
+  for (const RunRecord& r : records) {
+    report.step = std::max(report.step, r.step);
+    if (r.split == "train") report.train = r;
+    if (r.values.contains("BLEU")) report.translation = r;
+    if (r.split == "valid" && r.values.contains("ppl")) {
+      report.valid = r;
+      if (!report.best || r.at("ppl", INFINITY) < report.best->at("ppl", INFINITY)) report.best = r;
+    }
+    for (const auto& [key, value] : r.values) {
+      if (!key.starts_with("rows/")) continue;
+      sums[key].first += value;
+      ++sums[key].second;
+    }
+  }
+  for (const auto& [key, sum] : sums) report.rows[key.substr(key.find('/') + 1)] = sum.first / sum.second;
+}
+
+// The train records hold what all ranks have lost since the one before.
+void read_codecs(Report& report, const std::vector<RunRecord>& records) {
+  for (const RunRecord& r : records) {
+    if (r.split != "train") continue;
+    for (const auto& [param, h] : lmx::health_in(r.values)) {
+      lmx::CodecHealth& sum = report.codec[param];
+      sum.add(h);
+      sum.residual = h.residual;
+    }
+  }
+}
+
+// "<rule>/staleness/<n>": how many updates since the record before were n others behind.
+void read_staleness(Report& report, const std::vector<RunRecord>& records) {
+  constexpr std::string_view kKey = "/staleness/";
+  for (const RunRecord& r : records) {
+    if (r.split != "train") continue;
+    for (const auto& [key, updates] : r.values) {
+      const size_t at = key.find(kKey);
+      if (at == std::string::npos) continue;
+      const std::optional<int64_t> behind = lmx::parse_int(key.substr(at + kKey.size()));
+      if (behind) report.staleness[key.substr(0, at)][*behind] += updates;
+    }
+  }
+}
+
+// The ledger: each rank's records hold its bytes since the one before.
+void read_ranks(Report& report, const std::vector<RunRecord>& records) {
+  struct Sum {
+    double sent = 0, received = 0;
+  };
+  std::map<int64_t, std::map<std::pair<std::string, std::string>, Sum>> by_rank;
+  std::map<int64_t, double> steps;
+  for (const RunRecord& r : records) {
+    if (r.split != "rank") continue;
+    const auto rank = static_cast<int64_t>(r.at("rank"));
+    steps[rank] += r.at("steps");
+    for (const auto& [key, value] : r.values) {
+      const size_t first = key.find('/'), last = key.rfind('/');
+      if (key.starts_with("memory/")) report.rank_memory[rank][key.substr(7, key.rfind("_peak_bytes") - 7)] = value;
+      if (!key.starts_with("comm/") || first == last) continue;
+      const size_t middle = key.rfind('/', last - 1);
+      Sum& sum = by_rank[rank][{key.substr(first + 1, middle - first - 1), key.substr(middle + 1, last - middle - 1)}];
+      if (key.ends_with("/sent_bytes")) sum.sent += value;
+      if (key.ends_with("/received_bytes")) sum.received += value;
+    }
+  }
+  if (!by_rank.empty()) report.ranks = by_rank.size();
+  for (const auto& [rank, lines] : by_rank) {
+    for (const auto& [key, sum] : lines) {
+      if (sum.sent == 0 && sum.received == 0) continue;  // a group of one rank
+      TrafficLine& line = report.traffic[key];
+      const double per_step = sum.sent / std::max(1.0, steps[rank]);
+      line.mean += per_step / static_cast<double>(report.ranks);
+      line.max = std::max(line.max, per_step);
+      line.total += sum.sent;
+      line.received += sum.received / std::max(1.0, steps[rank]) / static_cast<double>(report.ranks);
+    }
+  }
+  for (const auto& [rank, classes] : report.rank_memory) {
+    for (const auto& [name, value] : classes) {
+      if (rank == 0) report.memory[name].first = value;
+      report.memory[name].max = std::max(report.memory[name].max, value);
+    }
+  }
+}
+
+// Of several ranks, by the run's configuration.
+bool are_processes(const Report& report) {
+  if (report.ranks < 2) return false;
+  const auto name = std::find_if(report.config.begin(), report.config.end(),
+                                 [](const auto& leaf) { return leaf.first == "comm.name"; });
+  return name != report.config.end() && name->second != "virtual";
+}
+
+}  // namespace
+
+Report read_report(const std::string& directory) {
+  Report report;
+  report.directory = directory;
+  report.records = read_records(directory);
+  const std::vector<RunRecord>& records = report.records;
+  read_provenance(report);
+  report.status = jobs::read_status(directory);
+  flatten(lmx::parse_yaml_file(directory + "/config.yaml"), "", report.config);
+  report.samples = text_of(directory + "/samples.txt");
+  read_own_metrics(report, records);
+  read_codecs(report, records);
+  read_staleness(report, records);
+  read_ranks(report, records);
+  read_strategy_values(report);
+  report.last_window = last_window(records);
+  report.on_a_wire = are_processes(report);
+  report.times = comm_times(records);
+  report.sub_batches = sub_batches(records);
+  return report;
+}
+
+bool is_strategy_key(const std::string& key) {
+  const size_t slash = key.find('/');
+  if (slash == std::string::npos || key.find("/staleness/") != std::string::npos) return false;
+  const std::string first = key.substr(0, slash);
+  return first != "rows" && first != "codec" && first != "overflow";
+}
+
+std::vector<double> window_steps(const std::vector<RunRecord>& records) {
+  std::vector<double> steps;
+  int64_t before = 0, at = -1;
+  for (const RunRecord& r : records) {
+    if (r.split == "train") {
+      steps.push_back(static_cast<double>(r.step - before));
+      at = before = r.step;
+    } else if (r.split == "rank" && r.step == at && r.at("rank", -1) == 0 && r.at("steps") > 0) {
+      steps.back() = r.at("steps");
+    }
+  }
+  return steps;
+}
+
+std::string state_text(const Report& report) {
+  if (report.status.diverged()) return "diverged";
+  return report.status.state.empty() ? "unknown" : report.status.state;
+}
+
+double sent_per_step(const Report& report) {
+  double sent = 0;
+  for (const auto& [key, line] : report.traffic) sent += line.mean;
+  return sent;
+}
+
+std::string start_text(const Report& report, const char* pointer) {
+  const Json::json_pointer at(pointer);
+  if (!report.start.contains(at)) return "?";
+  return report.start[at].is_string() ? report.start[at].get<std::string>() : report.start[at].dump();
+}
+
+}  // namespace lmx_cli::reports

@@ -1,0 +1,340 @@
+// lmx run --dry-run: what a recipe will take, and whether data and memory for it are there.
+#include "app/run/dry_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "app/prepare/open.h"
+#include "app/run/idle_checkpoint.h"
+#include "app/run/init.h"
+#include "app/run/machine_memory.h"
+#include "base/text.h"
+#include "config/mistakes.h"
+#include "data/data_config.h"
+#include "data/dataset.h"
+#include "lmx/error.h"
+#include "lmx/launch.h"
+#include "lmx/matmul.h"
+#include "lmx/plugin.h"
+#include "lmx/row_sampling.h"
+#include "ops/output_layer.h"
+#include "recipe/comm_config.h"
+#include "recipe/components.h"
+#include "recipe/planned_length.h"
+#include "recipe/sync_rules.h"
+#include "train/evaluate.h"
+
+namespace lmx {
+namespace {
+
+using namespace train;
+
+int64_t integer_of(const Node& config, const char* key, int64_t otherwise) {
+  const Node* node = config.find(key);
+  return node ? parse_int(node->text).value_or(otherwise) : otherwise;
+}
+
+// Of the rank with the largest share of the batch; of the only one where there is one.
+struct Shares {
+  int ranks = 1;
+  int64_t step_tokens = 0, vocab = 0;                                     // of all ranks
+  int64_t sequences = 0, length = 1, own_tokens = 0, forward_tokens = 0;  // of the rank; of one forward of it
+  int64_t samples = 0;  // words that a loss draws beside the targets; 0: it takes all
+  bool blocks = false;  // logits are made in blocks of bounded memory
+  bool twice = false;   // gradients of logits lie beside them (two_stage_softmax)
+  bool pairs = false;   // a sequence is a sub-batch of sentences, `length` its target tokens at most
+  bool draws() const { return samples > 0; }  // of the output table rows are gathered, the others are not read
+};
+
+// Of both sides of a pair, where only the sum of many is known: about the mean of news text in subwords.
+constexpr int64_t kSentence = 28;
+
+Shares shares_of(const Recipe& r, bool translates, int ranks) {
+  const Node batcher = full_component(PluginKind::batcher, r.batcher, "batcher");
+  const int64_t planned = translates ? 0 : planned_length(r.batcher);
+  const bool pairs = planned == 0;
+  const int64_t length = pairs ? integer_of(batcher, "max_tokens", 1) : planned;
+  const int64_t sequences = (r.batch.global + ranks - 1) / ranks;
+  const int64_t forward = pairs ? 1 : r.batch.micro > 0 ? std::min(r.batch.micro, sequences) : sequences;
+  const Node loss = full_loss_config(r.loss, "loss");
+  Shares s{.ranks = ranks,
+           .step_tokens = r.batch.global * length,
+           .vocab = data::vocabulary_size(r.data),
+           .sequences = sequences,
+           .length = length,
+           .own_tokens = sequences * length,
+           .forward_tokens = forward * length};
+  s.pairs = pairs;
+  s.samples = integer_of(loss, "samples", 0);
+  s.blocks = s.samples == 0;
+  for (const char* key : {"p", "q", "mu"})  // two_stage_softmax
+    if (const Node* percent = loss.find(key)) {
+      s.samples += rows_of_percent(parse_double(percent->text).value_or(0), s.vocab);
+      s.twice = true;
+    }
+  s.samples = std::min(s.samples, s.vocab);
+  return s;
+}
+
+// Parameters by the first part of their names, in order of declaration.
+std::string parameter_lines(const Network& network, int64_t& total) {
+  std::vector<std::pair<std::string, int64_t>> groups;
+  int64_t gains = 0;
+  const std::string* before = nullptr;
+  for (const ParameterSpec& spec : network.specs) {
+    const std::string group = spec.name.substr(0, spec.name.find('.'));
+    if (groups.empty() || groups.back().first != group) groups.emplace_back(group, 0);
+    groups.back().second += spec.shape.numel();
+    total += spec.shape.numel();
+    const std::string stem = spec.name.ends_with("_g") ? spec.name.substr(0, spec.name.size() - 2) : "";
+    if (before && !stem.empty() && *before == stem + "_v") gains += spec.shape.numel();
+    before = &spec.name;
+  }
+  std::string text;
+  for (const auto& [group, count] : groups) text += str("  ", group, " ", count_text(count), "\n");
+  if (gains > 0)
+    text += str("  of these ", count_text(gains), " are gains of weight normalisation, ", count_text(total - gains),
+                " the model's own\n");
+  return text;
+}
+
+// What units receive, and their sums.
+int64_t communication_bytes(const SyncRules& sync, const Network& network, const Shares& s) {
+  const auto of_output = [](const ParameterSpec& spec) { return spec.name.starts_with("softmax"); };
+  const bool tied = std::none_of(network.specs.begin(), network.specs.end(), of_output);
+  const auto rows = [&](const ParameterSpec& spec) {
+    const int64_t samples = tied || of_output(spec) ? s.samples : 0;  // a table of inputs has no candidates
+    const int64_t own = s.own_tokens + samples, all = s.step_tokens + sync.candidate_sets() * samples;
+    return TableRows{own, expected_words(own, spec.shape[0]), expected_words(all, spec.shape[0]), s.own_tokens};
+  };
+  int64_t kept = 0, passing = 0;
+  for (const UnitPlan& unit : sync.plan(network.specs, rows)) {
+    // A rank receives about what it sends, and has its own part beside it; what stays is not counted twice.
+    const int64_t moved = unit.sent * s.ranks / (s.ranks - 1);
+    kept += unit.kept.sums + unit.kept.gathered;
+    passing = std::max(passing, unit.kept.gathered > 0 ? unit.kept.sums : moved);
+  }
+  return kept + passing;
+}
+
+// Logits of `tokens` features over `words` words at their highest, with what is rounded for their products: features,
+// the logits' gradient, and, of words that are drawn, their rows.
+int64_t loss_bytes(const Shares& s, int64_t width, DType compute) {
+  const int64_t tokens = s.forward_tokens, words = s.samples > 0 ? s.samples + 1 : s.vocab;
+  // The full softmax works in blocks of bounded memory, in which logits become gradients (core/ops/output_layer.h).
+  const int64_t rows = s.blocks ? ops::logit_block_rows(tokens, words, width, true) : tokens;
+  const DType type = operand_type(compute);  // of the logits' gradient
+  const auto kept = static_cast<int64_t>(size_of(compute)), operand = static_cast<int64_t>(size_of(type));
+  int64_t bytes = (s.twice ? 8 : 4) * rows * words + (s.draws() ? kept * words * width : 0);
+  if (compute != DType::f32) bytes += kept * tokens * width + operand * rows * words;
+  return bytes + std::max(gemm_scratch_bytes(type, compute, rows, width, words, false),
+                          gemm_scratch_bytes(type, compute, words, width, rows, true));
+}
+
+// A validation takes every word's logit, whatever training samples; its sequences are divided over ranks too.
+int64_t evaluation_bytes(const Recipe& r, const Shares& s, int64_t width, DType compute) {
+  const int64_t tokens =
+      s.pairs ? r.train.eval_batch * kSentence : (r.train.eval_batch + s.ranks - 1) / s.ranks * s.length;
+  const int64_t rows = ops::logit_block_rows(tokens, s.vocab, width, false);
+  int64_t bytes = 4 * (tokens * width + rows * s.vocab);
+  if (compute != DType::f32) bytes += 2 * (tokens + s.vocab) * width;
+  return bytes + gemm_scratch_bytes(compute, compute, rows, s.vocab, width, false);
+}
+
+struct MemoryEstimate {
+  std::string lines;
+  int64_t rank = 0;     // bytes of one rank
+  int here = 1;         // ranks that are known to be on this machine; of processes that a launcher will start: one
+  int64_t machine = 0;  // bytes of these
+};
+
+// Processes can be on any machine of a cluster. A launcher that has started this one says how many of them are here.
+int ranks_here(const Recipe& r, int ranks) {
+  return in_one_process(r.comm, "comm") ? ranks : std::min(ranks, detect_launch().local_size);
+}
+
+// With a codec each rank keeps sizes and places of the parts that it exchanges with every other rank; measured with
+// 1,000 and 2,000 ranks of one_bit. Without a codec a collective keeps nothing for a pair of ranks.
+int64_t pair_bytes(const Recipe& r, int ranks) {
+  constexpr int64_t kBytesOfPair = 110;
+  const Node rules = SyncRules::full_config(r.sync, "sync");
+  const bool encodes = std::any_of(rules.entries.begin(), rules.entries.end(), [](const auto& rule) {
+    const Node* kind = rule.second.at_path("codec.kind");
+    return !kind || kind->text != "none";
+  });
+  return encodes ? kBytesOfPair * ranks * ranks : 0;
+}
+
+// Bytes of the recurrent state that a model carries for one sequence; a memory of past positions can be most of it.
+int64_t state_bytes(const Network& network) {
+  if (network.model->translates()) return 0;
+  Context ctx;
+  int64_t bytes = 0;
+  for (const auto& [name, t] : network.initial_state(ctx, 1))
+    bytes += t.numel() * static_cast<int64_t>(size_of(t.dtype()));
+  return bytes;
+}
+
+MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Shares& shares, int64_t communication) {
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
+  int64_t parameters = 0, gradients = 0, state = 0;
+  for (const ParameterSpec& spec : network.specs) {
+    const int64_t bytes = spec.shape.numel() * 4;
+    parameters += bytes;
+    if (spec.frozen) continue;
+    state += optimizer->state_bytes(spec);
+    // A row-sparse gradient has at most a row for each token of the rank's step and each sampled word.
+    const int64_t rows = std::min(spec.shape[0], shares.own_tokens + shares.samples);
+    gradients += spec.sparse ? bytes / spec.shape[0] * rows : bytes;
+  }
+  // The highest is either where the loss is, with features and their gradient, or where the model is differentiated.
+  const DType compute = compute_of(r);
+  const int64_t width = network.model->feature_size();
+  const int64_t at_loss = shares.forward_tokens * (network.model->activation_bytes_per_token(compute) + 8 * width) +
+                          loss_bytes(shares, width, compute);
+  const int64_t in_model =
+      network.model->activation_bytes(shares.forward_tokens / shares.length, shares.length, compute);
+  const int64_t activations = std::max({at_loss, in_model, evaluation_bytes(r, shares, width, compute)}) +
+                              state_bytes(network) * (shares.own_tokens / shares.length);
+  if (r.train.ema > 0) state += parameters;
+  const bool rounds_output = !shares.draws() && compute != DType::f32;
+  const int64_t copies = network.model->copy_bytes(compute) + (rounds_output ? 2 * shares.vocab * width : 0);
+  // Threads as ranks send when backward is over and its activations are gone; processes send beside it.
+  const bool in_turn = shares.ranks > 1 && in_one_process(r.comm, "comm");
+  const int64_t passing = in_turn ? std::max(activations, communication) : activations + communication;
+  MemoryEstimate e;
+  for (const auto& [name, bytes] :
+       {std::pair{"parameters", parameters}, std::pair{"gradients", gradients}, std::pair{"optimizer", state},
+        std::pair{"activations", activations}, std::pair{"weights packed for products", copies},
+        std::pair{"communication", communication}})
+    if (bytes > 0 || name == std::string("optimizer")) e.lines += str("  ", name, " ", bytes_text(bytes), "\n");
+  const int64_t shared = parameters + state + copies, own = gradients + passing;
+  e.rank = shared + own;
+  // Ranks of one process share parameters and the optimizer's state.
+  const int64_t pairs = in_turn ? pair_bytes(r, shares.ranks) : 0;
+  e.here = ranks_here(r, shares.ranks);
+  e.machine = in_turn ? shared + e.here * own + pairs : e.here * e.rank;
+  e.lines += str("  total ", bytes_text(e.rank),
+                 in_turn && communication > 0 ? ": activations go before communication comes\n" : "\n");
+  if (pairs > e.rank)
+    e.lines += str("  all ", shares.ranks, " ranks in this process ", bytes_text(e.machine), ", ", bytes_text(pairs),
+                   " of it for the messages between pairs of ranks\n");
+  return e;
+}
+
+// "this machine has 25 GB"
+std::string text_of(const MachineMemory& there) {
+  return str(there.limit.empty() ? "this machine has " : str(there.limit, " allows "), bytes_text(there.bytes));
+}
+
+// Compares the memory that the ranks of this machine need with the memory that it has; "": enough.
+std::string missing_memory(const MemoryEstimate& e, const Shares& shares) {
+  const MachineMemory there = machine_memory();
+  if (there.bytes == 0 || e.machine <= there.bytes) return {};
+  const std::string who = e.here > 1         ? str(" for ", e.here, " ranks on this machine")
+                          : shares.ranks > 1 ? " for one rank"
+                                             : "";
+  return str(bytes_text(e.machine), who, ", and ", text_of(there));
+}
+
+// The line that helps to divide ranks over machines; "" if this command knows which ranks are here.
+std::string machines_text(const Recipe& r, const MemoryEstimate& e, const Shares& shares) {
+  if (shares.ranks == 1 || in_one_process(r.comm, "comm") || detect_launch().launcher != Launcher::none) return {};
+  const MachineMemory there = machine_memory();
+  std::string text = str("memory of a machine that holds k ranks: k times ", bytes_text(e.rank));
+  if (const int64_t fit = there.bytes / std::max<int64_t>(e.rank, 1); fit > 0)
+    text += str("; ", text_of(there), ", enough for ",
+                fit >= shares.ranks ? str("all ", shares.ranks) : str(fit, " of the ", shares.ranks), " ranks");
+  return text + "\n";
+}
+
+// Whose memory it is, its lines, and what they leave out.
+std::string memory_text(const Recipe& r, const Network& network, const Shares& shares, MemoryEstimate& e) {
+  const SyncRules sync(r.sync, "sync", network.specs, 0, shares.ranks, RandomKey());
+  sync.check_loss(*network.loss);
+  if (shares.ranks == 1) {
+    const bool open = comm_ranks(r.comm, "comm") == 0;
+    e = estimate_memory(r, network, shares, 0);
+    return str("memory (estimate",
+               open ? ", as one rank: how many there are the launcher says; comm.ranks=N plans for N" : "", ")\n",
+               e.lines);
+  }
+  const int64_t communication = communication_bytes(sync, network, shares);
+  e = estimate_memory(r, network, shares, communication);
+  return str("memory of a rank (estimate), one of ", shares.ranks, " with ", shares.sequences, " of the ",
+             r.batch.global, shares.pairs ? " sub-batches\n" : " sequences\n", e.lines, "  not counted: ",
+             sync.servers().empty() ? "errors that a codec keeps for the next step"
+                                    : str(in_one_process(r.comm, "comm") ? "the server that workers share"
+                                                                         : "the server's values in each process",
+                                          ", about the parameters once more, and what is on its way"),
+             "; buffers inside an MPI library\n");
+}
+
+// What would end a run over this data before its first step.
+std::vector<std::string> findings_of(const Recipe& r, const Network& network, const Dataset& data) {
+  Mistakes wrong;
+  wrong.keep([&] { check_validation(r, data); });
+  wrong.keep([&] {
+    check_model_fits_data(r, *network.model, data);
+    check_batcher_fits_model(r, *make_batcher(r, batcher_env(r, data, Allocator::cpu())), *network.model);
+  });
+  return wrong.messages();
+}
+
+std::vector<std::string> missing_data(const Recipe& r, const Network& network, const Shares& shares) {
+  DataCheck check = check_dataset(r.data);
+  if (check.dataset)
+    check.findings = findings_of(r, network, *check.dataset);
+  else if (!shares.pairs && check.train_tokens &&
+           *check.train_tokens <= shares.step_tokens)  // the last input needs a target after it
+    check.findings.push_back(str("[batch] the train split is shorter than one batch: ", r.batch.global,
+                                 " sequences (batch.global) of ", shares.step_tokens / r.batch.global, " take ",
+                                 shares.step_tokens + 1, " tokens, it holds ", *check.train_tokens));
+  return check.findings;
+}
+
+}  // namespace
+
+DryRun dry_run(const Node& composed, const std::string& name) {
+  const Recipe r = read_recipe(composed, name);
+  const int64_t vocab = data::vocabulary_size(r.data);
+  const Network network = make_network(r, vocab, nullptr);
+  check_patterns(r, network.specs);
+  const auto ranks = static_cast<int>(std::max<int64_t>(1, comm_ranks(r.comm, "comm")));
+  const Shares shares = shares_of(r, network.model->translates(), ranks);
+  int64_t total = 0;
+  MemoryEstimate memory;
+  const std::string parameters = parameter_lines(network, total);
+  std::string text = str("recipe ", name, "\n", "parameters ", count_text(total), "\n", parameters);
+  text += str("batch ", r.batch.global,
+              shares.pairs ? " sub-batches = at most " : " sequences = ", count_text(shares.step_tokens),
+              shares.pairs ? " target" : "", " tokens, vocabulary ", count_text(vocab), "\n");
+  const int64_t model =
+      shares.pairs ? network.model->macs_per_pair(kSentence, kSentence) / kSentence : network.model->macs_per_token();
+  const int64_t macs = model + network.loss->macs_per_token(shares.forward_tokens);
+  char flops[32];
+  std::snprintf(flops, sizeof flops, "%.3g", 6.0 * static_cast<double>(macs * shares.step_tokens) / 1e9);
+  text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
+              shares.pairs ? str(" (sentences of ", kSentence, " tokens on both sides)") : "", "\n");
+  text += memory_text(r, network, shares, memory);
+  for (const std::string& line : describe(take_parameters(r.init, network.specs, nullptr, nullptr)))
+    text += line + "\n";
+  for (const std::string& line : unscaled_codecs(r, ranks)) text += str("warning: ", line, "\n");
+  if (const std::string idle = idle_checkpoint(r, ranks, shares.pairs ? 0 : shares.length); !idle.empty())
+    text += str("warning: ", idle, "\n");
+  DryRun result{std::move(text),
+                count_text(total),
+                bytes_text(memory.rank),
+                total,
+                memory.rank,
+                missing_data(r, network, shares),
+                missing_memory(memory, shares)};
+  result.text += machines_text(r, memory, shares);
+  result.text += result.missing_memory.empty() ? "" : str("memory: not enough: ", result.missing_memory, "\n");
+  result.text += result.missing_data.empty() ? "data: available\n" : "data: not ready\n";
+  for (const std::string& finding : result.missing_data) result.text += "  " + finding + "\n";
+  return result;
+}
+
+}  // namespace lmx

@@ -1,0 +1,66 @@
+#include "app/run/rank_trace.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "lmx/error.h"
+
+namespace lmx::train {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A file that has no name on any disk.
+class MemoryFile {
+ public:
+  MemoryFile() : descriptor_(memfd_create("lmx-trace", MFD_CLOEXEC)) {
+    if (descriptor_ < 0) throw RunError(str("[trace] no memory for its spans: ", std::strerror(errno)));
+  }
+  ~MemoryFile() { close(descriptor_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  std::string path() const { return str("/proc/self/fd/", descriptor_); }
+
+ private:
+  int descriptor_;
+};
+
+Json name_of(const char* what, int rank, int thread, const std::string& name) {
+  return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}};
+}
+
+}  // namespace
+
+std::string rank_rows(const Tracer& tracer, int rank) {
+  const MemoryFile file;
+  tracer.write(file.path());
+  Json spans = Json::parse(read_file(file.path()))["traceEvents"];
+  int threads = 0;
+  for (Json& span : spans) {
+    span["pid"] = rank;
+    threads = std::max(threads, span["tid"].get<int>() + 1);
+  }
+  const std::string own = str("rank ", rank);
+  Json rows = Json::array({name_of("process_name", rank, 0, own)});
+  rows.push_back(
+      {{"ph", "M"}, {"name", "process_sort_index"}, {"pid", rank}, {"tid", 0}, {"args", {{"sort_index", rank}}}});
+  for (int t = 0; t < threads; ++t)
+    rows.push_back(name_of("thread_name", rank, t, t ? str(own, ", thread ", t + 1) : own));
+  rows.insert(rows.end(), spans.begin(), spans.end());
+  return rows.dump();
+}
+
+void write_rank_trace(const std::string& path, const std::vector<std::string>& rows) {
+  Json all = Json::array();
+  for (const std::string& text : rows)
+    for (Json& row : Json::parse(text)) all.push_back(std::move(row));
+  write_file(path, Json{{"traceEvents", all}, {"displayTimeUnit", "ms"}}.dump() + "\n");
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,160 @@
+#include "app/run/resume.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "app/runs/run_directory.h"
+#include "app/runs/vocabulary_check.h"
+#include "config/messages.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx::train {
+namespace {
+
+// Leaves by path; lists count as leaves.
+void collect(const Node& node, const std::string& path, std::map<std::string, std::string>& leaves) {
+  if (node.kind != Node::Kind::map) {
+    leaves[path] = node.kind == Node::Kind::scalar ? node.text : to_json(node);
+    return;
+  }
+  for (const auto& [key, value] : node.entries) collect(value, config::join_path(path, key), leaves);
+}
+
+bool may_differ(const std::string& path) {
+  static const std::set<std::string> exact{"threads",           "train.steps",         "train.epochs",
+                                           "train.log_every",   "train.eval_every",    "train.eval_batch",
+                                           "train.eval_tokens", "train.eval_carry",    "train.eval_shards",
+                                           "train.max_loss",    "train.on_divergence", "data.cache_dir",
+                                           "data.threads",      "train.final_bleu",    "train.final_average"};
+  for (const char* group : {"run.", "checkpoint.", "stop.", "comm.", "provenance"})
+    if (path.starts_with(group)) return true;
+  return exact.contains(path);
+}
+
+std::string lines_of(const std::vector<Difference>& all) {
+  std::string text;
+  for (const Difference& d : all) text += str("\n  ", d.key, ": ", d.there, " there, ", d.here, " here");
+  return text;
+}
+
+constexpr const char* kChangeable =
+    "optimizer.* and schedule.* (not their name), lr_rule.*, batch.*, clip, loss_scale.*, loss.label_smoothing, "
+    "dropout of the model";
+
+// `key` itself or a key below it.
+bool covers(const std::string& key, const std::string& path) {
+  return path == key || (path.starts_with(key) && path[key.size()] == '.');
+}
+
+bool is_named(const std::vector<std::string>& keys, const std::string& path) {
+  return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return covers(key, path); });
+}
+
+// "" for a key whose value a checkpoint does not depend on.
+std::string why_fixed(const std::string& key) {
+  const std::string group = key.substr(0, key.find('.'));
+  const std::string name = key.substr(key.rfind('.') + 1);
+  if (key == "clip" || group == "lr_rule" || group == "batch" || group == "loss_scale") return "";
+  if (key == "loss.label_smoothing" || (group == "model" && name.ends_with("dropout"))) return "";
+  if (group == "optimizer" || group == "schedule")
+    return key != group && name != "name" ? "" : str("the checkpoint holds the state of the run's own ", group);
+  if (group == "model" || group == "loss")
+    return "the checkpoint's parameters have the shapes and the meaning of the run's own";
+  if (group == "data" || group == "batcher") return "the run's place in its text is counted in its own batches";
+  if (group == "seed") return "every random number of the run is drawn with it";
+  return "the checkpoint holds what the run's own value has made";
+}
+
+// A shape says more than the keys that led to it, so it is named first where one differs.
+std::string shape_difference(const Session& session, const StateDict& values) {
+  for (const std::string& name : session.params.names()) {
+    const auto found = values.find(name);
+    const Shape& here = session.params.at(name).shape();
+    if (found != values.end() && found->second.shape() != here)
+      return str("\n  parameter ", name, " is ", found->second.shape(), " there, ", here, " here");
+  }
+  return {};
+}
+
+void check_steps_left(const Session& s, const Resumed& resumed) {
+  const int64_t all = s.shared->total_steps;
+  if (resumed.changes.empty() || resumed.at.step < all) return;
+  throw UserError(str("[resume] with these changes the run has ", all, " steps in all, and it has made ",
+                      resumed.at.step, "; give more train.steps or train.epochs as well"));
+}
+
+// Ranks of one process read all of it once; one that has a process to itself what it needs.
+TrainState load_for(Session& s, const std::string& folder) {
+  if (!s.comm.shares_memory()) return load_checkpoint_of(folder, s.ctx.allocator, s.comm.rank(), s.comm.size());
+  return s.comm.once<TrainState>([&] { return load_checkpoint(folder, s.ctx.allocator); });
+}
+
+}  // namespace
+
+std::string directory_to_resume(const std::string& resume, const Recipe& recipe) {
+  if (resume.empty()) return {};
+  if (resume == "auto") return newest_run(recipe.run.dir, recipe.name);
+  if (!std::filesystem::exists(resume)) static_cast<void>(read_run_config(resume));  // its message
+  return resume;
+}
+
+std::vector<Difference> differences(const Node& before, const Node& now) {
+  std::map<std::string, std::string> there, here;
+  collect(before, "", there);
+  collect(now, "", here);
+  std::set<std::string> paths;
+  for (const auto& [path, value] : there) paths.insert(path);
+  for (const auto& [path, value] : here) paths.insert(path);
+  std::vector<Difference> found;
+  for (const std::string& path : paths) {
+    const auto a = there.find(path), b = here.find(path);
+    const std::string left = a == there.end() ? "(absent)" : a->second,
+                      right = b == here.end() ? "(absent)" : b->second;
+    if (left != right && !may_differ(path)) found.push_back({path, left, right});
+  }
+  return found;
+}
+
+void check_changeable(const std::string& key) {
+  if (may_differ(key)) return;
+  if (const std::string why = why_fixed(key); !why.empty())
+    throw UserError(str("[resume] --change ", key, ": a resumed run keeps it, because ", why,
+                        "; `init: {from: RUN}` starts a new run from the weights of another. Keys that may change: ",
+                        kChangeable, ", and keys that may differ without --change (train.steps, stop.*, ...)"));
+}
+
+Resumed resume_session(Session& session, const std::string& directory, const Node& full,
+                       const std::vector<std::string>& changed) {
+  Resumed resumed;
+  std::vector<Difference> other;
+  for (Difference& d : differences(read_run_config(directory), full))
+    (is_named(changed, d.key) ? resumed.changes : other).push_back(std::move(d));
+  const std::vector<CheckpointInfo> checkpoints = list_checkpoints(directory);
+  if (checkpoints.empty() && other.empty()) {
+    if (session.leads()) log_info(str("no checkpoint in ", directory, " yet; starting from step 0"));
+    return resumed;
+  }
+  TrainState state;
+  if (!checkpoints.empty()) state = load_for(session, checkpoints.back().folder);
+  if (!other.empty())
+    throw UserError(str("[resume] ", directory,
+                        " was trained with another recipe:", shape_difference(session, state.model), lines_of(other),
+                        "\nresume with that run's recipe and overrides, start a new run, or change a value on purpose "
+                        "with --change KEY=VALUE"));
+  const std::string recorded = recorded_data_hash(directory);
+  if (!recorded.empty() && recorded != session.data.hash)
+    throw UserError(str("[resume] the data of ", directory, " has changed: its hash was ", recorded, ", now it is ",
+                        session.data.hash));
+  check_vocabulary(get_mark(state.numbers), checkpoints.back().folder, session.data.vocabulary, directory);
+  const bool same_batch = std::none_of(resumed.changes.begin(), resumed.changes.end(),
+                                       [](const Difference& d) { return d.key == "batch.global"; });
+  resumed.at = unpack_state(session, state, checkpoints.back().folder, same_batch);
+  check_steps_left(session, resumed);
+  if (session.leads()) log_info(str("resumed from ", checkpoints.back().folder));
+  return resumed;
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,235 @@
+// The fields of a recipe and of everything that it names, as tables and as a JSON Schema.
+#include "app/run/schema.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+
+#include "config/messages.h"
+#include "lmx/plugin.h"
+#include "nn/component.h"
+#include "recipe/recipe.h"
+
+namespace lmx {
+namespace {
+
+struct BuiltIn {
+  const char* path;
+  component::Described (*all)();
+  const char* fallback;  // where the recipe has no such part
+};
+constexpr BuiltIn kBuiltIn[] = {{"data", component::data_kinds, ""},
+                                {"loss", component::losses, "full_softmax"},
+                                {"optimizer", component::optimizers, ""},
+                                {"schedule", component::schedules, "constant"}};
+
+std::string name_in(const Node& composed, const std::string& path, const char* key, const std::string& fallback) {
+  const Node* part = composed.at_path(path);
+  const Node* name = part ? part->find(key) : nullptr;
+  return name && name->kind == Node::Kind::scalar ? name->text : fallback;
+}
+
+std::vector<std::string> plugins_of(PluginKind kind, const std::string& but) {
+  std::vector<std::string> names;
+  for (const PluginInfo& info : Registry::instance().list())
+    if (info.kind == name_of(kind) && info.name != but) names.push_back(info.name);
+  return names;
+}
+
+SchemaPart plugin_part(PluginKind kind, const std::string& path, const std::string& name) {
+  return {path, name, plugins_of(kind, name), Registry::instance().describe(kind, name).fields};
+}
+
+SchemaPart built_in_part(const BuiltIn& kind, const std::string& name) {
+  SchemaPart part{kind.path, name, {}, {}};
+  std::vector<std::string> names;
+  for (auto& [known, fields] : kind.all()) {
+    names.push_back(known);
+    if (known == name)
+      part.fields = std::move(fields);
+    else
+      part.others.push_back(known);
+  }
+  if (part.others.size() == names.size())
+    throw UserError(str(kind.path, ".name: expected one of ", config::join(names), ", got '", name, "'",
+                        did_you_mean(name, names)));
+  return part;
+}
+
+std::optional<double> number(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return end == text.c_str() ? std::nullopt : std::optional(value);
+}
+
+Node number_node(double value) {
+  return Node::scalar(value == static_cast<double>(static_cast<int64_t>(value))
+                          ? std::to_string(static_cast<int64_t>(value))
+                          : config::double_text(value));
+}
+
+// ">= 1", "> 0", "<= 3", "in (0, 1]" as JSON Schema says it.
+void add_range(Node& schema, const std::string& range) {
+  if (range.starts_with("in ")) {
+    const size_t comma = range.find(',');
+    const auto low = number(range.substr(4)), high = number(range.substr(comma + 1));
+    if (low) schema.set(range[3] == '(' ? "exclusiveMinimum" : "minimum", number_node(*low));
+    if (high) schema.set("maximum", number_node(*high));
+  } else if (range.starts_with(">=")) {
+    schema.set("minimum", number_node(number(range.substr(2)).value_or(0)));
+  } else if (range.starts_with(">")) {
+    schema.set("exclusiveMinimum", number_node(number(range.substr(1)).value_or(0)));
+  } else if (range.starts_with("<=")) {
+    schema.set("maximum", number_node(number(range.substr(2)).value_or(0)));
+  }
+}
+
+Node type_of(const std::string& type) {
+  const std::pair<const char*, const char*> names[] = {
+      {"int", "integer"}, {"float", "number"}, {"bool", "boolean"}, {"text", "string"}, {"choice", "string"}};
+  Node schema = Node::map();
+  for (const auto& [ours, theirs] : names)
+    if (type == ours) schema.set("type", Node::string(theirs));
+  constexpr std::string_view kList = "list of ";
+  if (type.starts_with(kList)) {
+    schema.set("type", Node::string("array"));
+    schema.set("items", type_of(type.substr(kList.size())));
+  }
+  return schema;  // a map of its own: anything
+}
+
+Node field_schema(const FieldInfo& field) {
+  Node schema = type_of(field.type);
+  if (field.type == "choice") {
+    Node allowed = Node::list({});
+    for (const std::string& name : allowed_words(field)) allowed.items.push_back(Node::string(name));
+    schema.set("enum", allowed);
+  } else if (Node* items = schema.find("items")) {
+    add_range(*items, field.range);
+  } else {
+    add_range(schema, field.range);
+  }
+  if (field.default_text != "???" && field.type != "map") {
+    const bool text = field.type == "text" || field.type == "choice";
+    schema.set("default", text ? Node::string(field.default_text == "''" ? "" : field.default_text)
+                               : parse_yaml(field.default_text, "default"));
+  }
+  schema.set("description", Node::string(field.help));
+  return schema;
+}
+
+// A rule of `sync`, whose component is its strategy.
+bool is_rule(const SchemaPart& part) {
+  return part.path.starts_with("sync.");
+}
+
+// The object at a dotted path, made where it is not there; closed, so that a misspelt key is found.
+Node& object_at(Node& root, const std::string& path) {
+  Node* node = &root;
+  for (const std::string& part : path.empty() ? std::vector<std::string>() : config::split(path, '.')) {
+    Node& properties = *node->find("properties");
+    Node* child = properties.find(part);
+    if (!child || !child->find("properties")) {
+      Node object = Node::map();
+      object.set("type", Node::string("object"));
+      object.set("additionalProperties", Node::scalar("false"));
+      object.set("properties", Node::map());
+      child = &properties.set(part, object);
+    }
+    node = child;
+  }
+  return *node;
+}
+
+void add_part(Node& root, const SchemaPart& part) {
+  if (!part.component.empty()) {
+    Node& object = object_at(root, part.path);
+    Node name = Node::map();
+    Node names = Node::list({Node::string(part.component)});
+    name.set("type", Node::string("string"));
+    const std::string key = choosing_key(part).substr(part.path.size() + 1);
+    if (!is_rule(part)) name.set("enum", names);
+    object.find("properties")->set(key, name);
+    if (is_rule(part)) object.find("properties")->set("params", type_of("text"));
+  }
+  for (const FieldInfo& field : part.fields) {
+    const size_t dot = field.name.rfind('.');
+    const std::string below = dot == std::string::npos ? "" : field.name.substr(0, dot);
+    Node& object = object_at(root, config::join_path(part.path, below));
+    const std::string name = field.name.substr(dot == std::string::npos ? 0 : dot + 1);
+    // A part of its own follows for what components read.
+    if (Node* there = object.find("properties")->find(name); !there || !there->find("properties"))
+      object.find("properties")->set(name, field_schema(field));
+    if (field.default_text != "???") continue;
+    if (!object.find("required")) object.set("required", Node::list({}));
+    object.find("required")->items.push_back(Node::string(name));
+  }
+}
+
+std::optional<Node> default_value(const FieldInfo& field) {
+  if (field.type == "map" || field.default_text == "???") return std::nullopt;
+  return parse_yaml(field.default_text, "default");
+}
+
+}  // namespace
+
+std::string choosing_key(const SchemaPart& part) {
+  if (part.component.empty()) return "";
+  return config::join_path(part.path, is_rule(part) ? "strategy" : "name");
+}
+
+std::vector<std::string> allowed_words(const FieldInfo& field) {
+  if (field.type == "bool") return {"true", "false"};
+  constexpr std::string_view kOneOf = "one of ";
+  std::vector<std::string> words;
+  if (field.type != "choice" || !field.range.starts_with(kOneOf)) return words;
+  for (const std::string& name : config::split(field.range.substr(kOneOf.size()), ','))
+    words.push_back(name.substr(name.find_first_not_of(' ')));
+  return words;
+}
+
+std::vector<SchemaPart> recipe_schema(const Node& composed) {
+  std::vector<SchemaPart> parts{{"", "", {}, describe_config<Recipe>()}};
+  for (const BuiltIn& kind : kBuiltIn)
+    if (const std::string name = name_in(composed, kind.path, "name", kind.fallback); !name.empty())
+      parts.push_back(built_in_part(kind, name));
+  for (const PluginKind kind : {PluginKind::model, PluginKind::batcher, PluginKind::comm}) {
+    const std::string name = name_in(composed, name_of(kind), "name", "");
+    if (name.empty() || name == "self") continue;  // one rank, built in, without fields worth a table
+    parts.push_back(plugin_part(kind, name_of(kind), name));
+  }
+  if (const Node* sync = composed.find("sync")) {
+    for (const auto& [rule, node] : sync->entries) {
+      const std::string path = config::join_path("sync", rule);
+      if (const std::string name = name_in(composed, path, "strategy", ""); !name.empty())
+        parts.push_back(plugin_part(PluginKind::sync, path, name));
+    }
+  }
+  return parts;
+}
+
+std::optional<Node> default_of(const Node& composed, const std::string& path) {
+  for (const FieldInfo& f : describe_config<Recipe>())
+    if (f.name == path) return default_value(f);
+  try {
+    for (const SchemaPart& part : recipe_schema(composed))
+      for (const FieldInfo& f : part.fields)
+        if (config::join_path(part.path, f.name) == path) return default_value(f);
+  } catch (const UserError&) {  // a component that there is not; the check of the recipe says it better
+  }
+  return std::nullopt;
+}
+
+Node json_schema(const std::vector<SchemaPart>& parts) {
+  Node root = Node::map();
+  root.set("$schema", Node::string("https://json-schema.org/draft/2020-12/schema"));
+  root.set("title", Node::string("an lmx recipe"));
+  root.set("type", Node::string("object"));
+  root.set("additionalProperties", Node::scalar("false"));
+  root.set("properties", Node::map());
+  object_at(root, "").find("properties")->set("defaults", type_of("list of map"));
+  for (const SchemaPart& part : parts) add_part(root, part);
+  return root;
+}
+
+}  // namespace lmx

@@ -1,0 +1,255 @@
+#include "app/runs/run_directory.h"
+
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/files.h"
+#include "lmx/error.h"
+#include "recipe/recipe.h"
+#include "runfiles/checkpoint.h"
+#include "runfiles/metrics_reader.h"
+
+namespace lmx::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(std::min(line.find(':') + 2, line.size()));
+  return "unknown";
+}
+
+// False when somebody else has it already.
+bool make_folder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  const bool made = fs::create_directory(path, error);
+  if (error) throw RunError(str("[run] cannot create ", path, ": ", error.message()));
+  return made;
+}
+
+Json host_json() {
+  utsname system{};
+  uname(&system);
+  return {{"name", host_name()},
+          {"system", str(system.sysname, " ", system.release)},
+          {"cpu", cpu_model()},
+          {"cores", sysconf(_SC_NPROCESSORS_ONLN)}};
+}
+
+}  // namespace
+
+std::string host_name() {
+  utsname system{};
+  uname(&system);
+  return system.nodename;
+}
+
+std::string create_run_directory(const std::string& wanted, const std::string& recipe) {
+  if (!wanted.empty()) {
+    std::error_code error;
+    if (make_folder(wanted) || fs::is_empty(wanted, error)) return wanted;
+    throw UserError(str("[run] run.dir ", wanted, " exists and is not empty; --resume ", wanted,
+                        " continues the run in it, or choose another folder"));
+  }
+  const std::string base = str("runs/", recipe, "/", local_time("%Y-%m-%d_%H%M%S"));
+  std::string path = base;
+  for (int suffix = 2; !make_folder(path); ++suffix) path = str(base, "-", suffix);
+  return path;
+}
+
+std::string newest_run(const std::string& wanted, const std::string& recipe) {
+  std::error_code error;
+  if (!wanted.empty()) return fs::exists(wanted, error) ? wanted : "";
+  std::vector<std::pair<fs::file_time_type, std::string>> runs;
+  for (const auto& entry : fs::directory_iterator("runs/" + recipe, error)) {
+    const fs::path config = entry.path() / "config.yaml";
+    if (fs::exists(config, error)) runs.emplace_back(fs::last_write_time(config, error), entry.path().string());
+  }
+  return runs.empty() ? "" : std::max_element(runs.begin(), runs.end())->second;
+}
+
+Node read_run_config(const std::string& directory) {
+  std::error_code error;
+  const std::string path = directory + "/config.yaml";
+  if (!fs::exists(directory, error))
+    throw UserError(str("[run] there is no run directory ", directory, error ? ": " + error.message() : ""));
+  if (!fs::is_directory(directory, error)) throw UserError(str("[run] ", directory, " is no directory"));
+  if (access(directory.c_str(), R_OK | X_OK) != 0)
+    throw UserError(str("[run] cannot read the run directory ", directory, ": ", std::strerror(errno)));
+  if (!fs::exists(path, error)) throw UserError(str("[run] ", directory, " holds no run: it has no config.yaml"));
+  Node config = parse_yaml(read_file(path), path);
+  if (config.kind != Node::Kind::map || config.entries.empty())
+    throw UserError(str("[run] ", path, " is damaged: it holds no recipe"));
+  return config;
+}
+
+bool holds_nothing(const std::string& directory) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours =
+        name == ".lock" || name == "log.txt" || name == "status.json" || name.find(".tmp-") != std::string::npos;
+    if (!ours) return false;
+  }
+  return !error;
+}
+
+namespace {
+
+// A path or an error's text may hold bytes that are no UTF-8; JSON gets U+FFFD for them.
+std::string json_text(const Json& json) {
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+namespace {
+
+Json init_json(const InitReport& init) {
+  Json json = Json::object();
+  if (!init.path.empty()) {
+    json = {{"from", init.path}, {"sha256", init.sha256}, {"taken", init.taken}, {"partly", init.partly}};
+    json["kept"] = Json::object();
+    for (const InitReport::Kept& kept : init.kept) json["kept"][kept.name] = kept.why;
+    json["unused"] = init.unused;
+  }
+  json["frozen"] = init.frozen;
+  return json;
+}
+
+}  // namespace
+
+RunLock::RunLock(const std::string& directory) : lock_(directory + "/.lock", "[run] ") {
+  if (!lock_.take_soon())
+    throw UserError(str("[run] another process is training in ", directory, " (its status.json names it)"));
+}
+
+void write_status(const std::string& directory, const std::string& state, int64_t step, const std::string& reason,
+                  const std::string& cause) {
+  Json status{{"state", state},
+              {"step", step},
+              {"pid", getpid()},
+              {"host", host_name()},
+              {"time", local_time("%Y-%m-%dT%H:%M:%S%z")}};
+  if (!reason.empty()) status["reason"] = reason;
+  if (!cause.empty()) status["cause"] = cause;
+  write_file_atomically(directory + "/status.json", json_text(status));
+}
+
+bool says_running(const std::string& directory) {
+  const std::string path = directory + "/status.json";
+  std::error_code error;
+  if (!fs::exists(path, error)) return false;
+  const Json status = Json::parse(read_file(path), nullptr, false);
+  return status.is_object() && status.value("state", Json()) == "running";
+}
+
+void note_lost_run(const std::string& directory, fs::file_time_type begin, const std::string& reason) {
+  try {
+    if (directory.empty() || !says_running(directory)) return;
+    if (fs::last_write_time(directory + "/status.json") < begin || FileLock::is_held(directory + "/.lock")) return;
+    write_status(directory, "failed", last_recorded_step(directory), reason);
+  } catch (const std::exception&) {  // the reason is printed, whatever comes of the note
+  }
+}
+
+std::string to_json_line(const RecipeChange& c) {
+  const Json line{{"step", c.step}, {"split", "change"}, {"key", c.key}, {"before", c.before}, {"now", c.now}};
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void write_provenance(const std::string& directory, const Provenance& p) {
+  const std::string path = directory + "/provenance.json";
+  Json all{{"format", 1}, {"starts", Json::array()}};
+  std::error_code error;
+  if (fs::exists(path, error)) {
+    const Json before = Json::parse(read_file(path), nullptr, false);
+    if (before.is_object() && before.contains("starts") && before["starts"].is_array()) all = before;
+  }
+  Json start{{"time", local_time("%Y-%m-%dT%H:%M:%S%z")},
+             {"command_line", p.command_line},
+             {"directory", fs::current_path(error).string()}};
+  start["lmx"] = {{"version", kVersion}, {"abi", kAbi}, {"compiler", __VERSION__}};
+  start["host"] = host_json();
+  start["compute"] = {{"device", "cpu"}, {"isa", p.isa}, {"threads", p.threads}, {"precision", p.precision}};
+  start["data"] = {{"hash", p.data_hash}, {"directory", p.data_directory}, {"source", p.data_note}};
+  if (p.valid_true_perplexity) start["data"]["valid_true_perplexity"] = *p.valid_true_perplexity;
+  for (const PluginInfo& plugin : p.plugins)
+    start["plugins"][plugin.kind + "/" + plugin.name] = {
+        {"version", plugin.version}, {"path", plugin.path}, {"sha256", plugin.hash}};
+  start["parameters"] = p.parameters;
+  start["lr_factor"] = p.lr_factor;
+  if (!p.init.nothing()) start["init"] = init_json(p.init);
+  for (const RecipeChange& c : p.changes)
+    start["changes"].push_back({{"key", c.key}, {"before", c.before}, {"now", c.now}, {"step", c.step}});
+  all["starts"].push_back(start);
+  write_file_atomically(path, json_text(all));
+}
+
+namespace {
+
+// Null: nothing readable is recorded.
+Json last_start(const std::string& directory) {
+  const std::string path = directory + "/provenance.json";
+  std::error_code error;
+  if (!fs::exists(path, error)) return {};
+  const Json all = Json::parse(read_file(path), nullptr, false);
+  try {
+    return all.at("starts").back();
+  } catch (const Json::exception&) {
+    return {};
+  }
+}
+
+}  // namespace
+
+std::string recorded_data_hash(const std::string& directory) {
+  const Json start = last_start(directory);
+  try {
+    return start.at("data").at("hash").get<std::string>();
+  } catch (const Json::exception&) {
+    return {};
+  }
+}
+
+std::vector<std::string> changed_plugins(const std::string& directory, const std::vector<PluginInfo>& plugins) {
+  std::vector<std::string> changes;
+  const Json start = last_start(directory);
+  for (const PluginInfo& plugin : plugins) try {
+      const std::string name = plugin.kind + "/" + plugin.name;
+      const Json& before = start.at("plugins").at(name);
+      const auto hash = before.at("sha256").get<std::string>();
+      if (hash == plugin.hash) continue;
+      changes.push_back(str("the plugin ", name, " is another build than at the last start: version ",
+                            before.at("version").get<std::string>(), ", SHA-256 ", hash.substr(0, 12),
+                            " then; version ", plugin.version, ", SHA-256 ", plugin.hash.substr(0, 12), " now (",
+                            plugin.path, "); the run may continue with other numbers"));
+    } catch (const Json::exception&) {  // an older run, or one that did not load this plugin
+    }
+  return changes;
+}
+
+void save_vocabulary(const std::string& directory, const Vocabulary& vocabulary) {
+  replace_atomically(directory + "/vocabulary.tsv", [&](const std::string& temporary) { vocabulary.save(temporary); });
+}
+
+Vocabulary load_vocabulary(const std::string& directory) {
+  const std::string path = directory + "/vocabulary.tsv";
+  std::error_code error;
+  if (!fs::exists(path, error)) throw UserError(str("[run] ", path, " is missing: the run was killed before it began"));
+  return Vocabulary::load(path);
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,81 @@
+#include "app/runs/stored_parameters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <vector>
+
+#include "base/text.h"
+#include "config/messages.h"
+#include "lmx/error.h"
+#include "nn/state_dict.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx::train {
+
+std::string find_checkpoint(const std::string& directory, const std::string& which) {
+  const std::vector<CheckpointInfo> all = list_checkpoints(directory);
+  if (all.empty()) throw UserError(str("[checkpoint] ", directory, " has no checkpoint yet"));
+  if (which == "last") return all.back().folder;
+  std::string wanted = which;
+  if (which == "best") {
+    const auto numbers = checkpoint_numbers(all.back().folder);
+    const auto best = numbers.find("best_step");
+    wanted = best == numbers.end() ? "-1" : best->second;
+    if (wanted == "-1")
+      throw UserError(str("[checkpoint] ", directory, " has no best checkpoint: it was never validated"));
+  }
+  std::vector<std::string> steps;
+  for (const CheckpointInfo& c : all) {
+    if (std::to_string(c.step) == wanted) return c.folder;
+    steps.push_back(std::to_string(c.step));
+  }
+  throw UserError(str("[checkpoint] ", directory, " has no checkpoint '", which, "'",
+                      which == "best" ? str(" (step ", wanted, ")") : "", "; there are last, best and the steps ",
+                      config::join(steps)));
+}
+
+std::string find_parameters(const std::string& directory, const std::string& which) {
+  const bool names_step = !which.empty() && which.find_first_not_of("0123456789") == std::string::npos;
+  std::error_code error;
+  if (which == "last" || which == "best" || names_step || !std::filesystem::exists(which, error))
+    return find_checkpoint(directory, which);
+  return which;
+}
+
+namespace {
+
+// Of a file of parameters alone; model.safetensors of a checkpoint lies beside its state.json.
+VocabularyMark mark_of_file(const std::string& path) {
+  VocabularyMark mark = get_mark(safetensors_metadata(path));
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (mark.sha256.empty() && std::filesystem::exists(folder / "state.json"))
+    mark = get_mark(checkpoint_numbers(folder.string()));
+  return mark;
+}
+
+}  // namespace
+
+StoredParameters load_stored(const std::string& path, const std::shared_ptr<Allocator>& allocator) {
+  if (!std::filesystem::is_directory(path)) return {load_safetensors(path, allocator), {}, 0, mark_of_file(path)};
+  TrainState state = load_checkpoint_of(path, allocator, -1, 0);
+  StoredParameters stored{std::move(state.model), with_prefix(state.train, "ema/"), 0, get_mark(state.numbers)};
+  const auto found = state.numbers.find("step");
+  if (found != state.numbers.end()) stored.step = std::llround(number_from_text(found->second));
+  return stored;
+}
+
+void require_finite(const StateDict& values, const std::string& from) {
+  for (const auto& [name, t] : values) {
+    if (t.dtype() != DType::f32) continue;
+    const auto all = t.values<float>();
+    const auto bad = std::count_if(all.begin(), all.end(), [](float x) { return !std::isfinite(x); });
+    if (bad > 0)
+      throw RunError(str("[checkpoint] ", from, ": ", count_text(bad), " of ", count_text(t.numel()), " values of ",
+                         name,
+                         " are NaN or infinite, so that the model computes nothing; the run has diverged: use an "
+                         "earlier checkpoint (--checkpoint STEP), and train with a lower optimizer.lr or a clip"));
+  }
+}
+
+}  // namespace lmx::train

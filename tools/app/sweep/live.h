@@ -1,0 +1,45 @@
+// How a sweep stands: a table that is drawn again and again on a terminal, elsewhere a line for each point that has
+// ended.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "app/sweep/journal.h"
+#include "app/sweep/store.h"
+
+namespace lmx_cli::sweeps {
+
+class Live {
+ public:
+  Live(const Plan& plan, const Folder& folder, const Journal& journal);
+  void started(size_t point);
+  void ended(size_t point);        // as the journal has it
+  void again(size_t point);        // what has ended will be started once more
+  void interrupted(size_t point);  // by the end of the sweep
+  void show();                     // at most twice a second
+  void done();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Row {
+    std::vector<std::string> cells;
+  };
+  std::string summary() const;
+  std::string eta() const;
+  std::vector<std::string> lines() const;
+  void erase();
+
+  const Plan& plan_;
+  const Folder folder_;
+  const Journal& journal_;
+  std::map<size_t, Clock::time_point> running_;
+  std::vector<size_t> last_;  // points that have ended, the newest last
+  size_t ended_before_ = 0;
+  Clock::time_point start_, shown_;
+  size_t drawn_ = 0;  // lines of the table on the terminal
+};
+
+}  // namespace lmx_cli::sweeps

@@ -1,0 +1,310 @@
+// Points as tasks of Slurm's array jobs. This program only submits and watches them: when it ends, they go on.
+//
+//   slurm/K.tasks      a command a line, that of array task 0 first
+//   slurm/K.sh         the batch script
+//   slurm/K.N.exit     the exit code of task N, once it has one
+//
+// The array's name is in the journal before Slurm hears of it, so that one that was submitted in the moment of a kill
+// is found again.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "app/jobs/pool.h"
+#include "app/print/shell.h"
+#include "app/records/line_file.h"
+#include "app/sweep/launcher.h"
+#include "base/files.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx_cli::sweeps {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using lmx::str;
+using lmx::UserError;
+
+constexpr auto kAskEvery = std::chrono::seconds(2);
+// A task that Slurm no longer knows, and that left no exit code, may have left one that has not arrived yet (NFS).
+constexpr int kAsksBeforeLost = 3;
+
+struct Answer {
+  int code = 0;
+  std::string out, err;
+};
+
+// A command of Slurm's, to its end.
+Answer ask(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += shell_quoted(word) + " ";
+  char path[] = "/tmp/lmx_slurm_XXXXXX";
+  const int file = mkstemp(path);
+  if (file < 0) throw lmx::RunError("[sweep] cannot write in /tmp");
+  close(file);
+  line += str("2>", path);
+  Answer answer;
+  FILE* pipe = popen(line.c_str(), "r");
+  if (!pipe) throw lmx::RunError("[sweep] cannot start " + words[0]);
+  std::array<char, 4096> buffer{};
+  for (size_t n; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;) answer.out.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  answer.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  answer.err = jobs::read_text(path);
+  unlink(path);
+  return answer;
+}
+
+std::string one_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+// JobState of a task that is over; "" where Slurm has forgotten it.
+std::string state_of(const std::string& job, size_t task) {
+  const Answer a = ask({"scontrol", "show", "job", "-o", str(job, "_", task)});
+  const std::string key = "JobState=";
+  const size_t at = a.out.find(key);
+  if (a.code != 0 || at == std::string::npos) return {};
+  return a.out.substr(at + key.size(), a.out.find(' ', at) - at - key.size());
+}
+
+class SlurmLauncher : public Launcher {
+ public:
+  SlurmLauncher(const Plan& plan, const Folder& folder, const LaunchOptions& options, Journal& journal)
+      : plan_(plan), folder_(folder), options_(options), journal_(journal) {}
+
+  std::vector<size_t> recover(const std::vector<Batch>& batches) override {
+    for (const Batch& batch : batches) {
+      batches_ = std::max(batches_, batch.number);
+      Array array{batch.number, batch.job, batch.name, {}};
+      for (size_t t = 0; t < batch.tasks.size(); ++t) {
+        const size_t point = plan_.index_of(batch.tasks[t].point);
+        if (point == plan_.points.size())
+          throw lmx::UserError(lmx::str("[sweep] the journal of ", folder_.path, " has a job of point '",
+                                        batch.tasks[t].point, "', which the sweep has not"));
+        const State& s = journal_.state(point);
+        const bool waits =
+            s.outcome == Outcome::none || (s.outcome == Outcome::paused && s.step < batch.tasks[t].until);
+        if (waits && newest_task(batches, batch.number, batch.tasks[t].point))
+          array.tasks[t] = {point, Clock::now(), 0};
+      }
+      if (array.tasks.empty()) continue;
+      if (array.job.empty()) array.job = job_named(array.name);
+      if (array.job.empty() && !left_anything(array)) continue;  // it was never submitted
+      arrays_.push_back(std::move(array));
+    }
+    return running();
+  }
+
+  size_t launch(const std::vector<Work>& waiting) override {
+    std::map<std::pair<int64_t, int64_t>, std::vector<Work>> kinds;  // by what they need
+    for (const Work& work : waiting) {
+      const Point& p = plan_.points[work.point];
+      kinds[{p.demand.processes, p.demand.threads}].push_back(work);
+    }
+    for (const auto& [kind, works] : kinds) submit(works);
+    return waiting.size();
+  }
+
+  std::vector<Finished> poll() override {
+    if (jobs::SignalNote::count() > 0) signal_ = jobs::SignalNote::received();
+    std::vector<Finished> all;
+    const bool asking = Clock::now() - asked_ >= kAskEvery;
+    if (asking) asked_ = Clock::now();
+    for (Array& array : arrays_) look(array, asking, all);
+    std::erase_if(arrays_, [](const Array& array) { return array.tasks.empty(); });
+    return all;
+  }
+
+  std::vector<size_t> running() const override {
+    std::vector<size_t> points;
+    for (const Array& array : arrays_)
+      for (const auto& [task, running] : array.tasks) points.push_back(running.point);
+    return points;
+  }
+  int signal() const override { return signal_; }
+  bool outlives() const override { return true; }
+  void stop() override {
+    for (const Array& array : arrays_) ask({"scancel", array.job});
+  }
+
+ private:
+  struct Running {
+    size_t point = 0;
+    Clock::time_point since;
+    int missed = 0;  // asks since which Slurm does not know it
+  };
+  struct Array {
+    int64_t number = 0;
+    std::string job, name;
+    std::map<size_t, Running> tasks;
+  };
+
+  std::string base(int64_t batch) const { return str(folder_.path, "/slurm/", batch); }
+  std::string exit_file(int64_t batch, size_t task) const { return str(base(batch), ".", task, ".exit"); }
+
+  // A point that was submitted again belongs to its last array.
+  static bool newest_task(const std::vector<Batch>& batches, int64_t number, const std::string& point) {
+    for (const Batch& later : batches) {
+      if (later.number <= number) continue;
+      for (const Batch::Task& task : later.tasks)
+        if (task.point == point) return false;
+    }
+    return true;
+  }
+
+  // Of this sweep alone: the folder's hash is in it.
+  std::string array_name() const {
+    std::ostringstream name;
+    const std::string folder = std::filesystem::weakly_canonical(folder_.path).string();
+    name << "lmx-" << plan_.name << "-" << std::hex << std::hash<std::string>()(folder) << "-" << std::dec << batches_;
+    return name.str();
+  }
+
+  bool left_anything(const Array& array) const {
+    std::error_code error;
+    for (const auto& [task, running] : array.tasks)
+      if (std::filesystem::exists(exit_file(array.number, task), error)) return true;
+    return false;
+  }
+
+  static std::string job_named(const std::string& name) {
+    const Answer a = ask({"squeue", "-h", "-o", "%F", "--name", name});
+    if (a.code != 0) throw lmx::RunError("[sweep] squeue: " + one_line(a.err));
+    return a.out.substr(0, a.out.find('\n'));
+  }
+
+  // The command line of a task, its output behind that of earlier starts.
+  std::string task_line(const Work& work) const {
+    const Point& point = plan_.points[work.point];
+    std::string line;
+    const int64_t ranks = point.demand.processes;
+    if (ranks > 1) line = str("srun --mpi=${SLURM_MPI_TYPE:-pmix} --kill-on-bad-exit=1 -n ", ranks, " ");
+    for (const std::string& word : point_command(plan_, folder_, work)) line += shell_quoted(word) + " ";
+    return str("exec ", line, ">> ", shell_quoted(folder_.log(point)), " 2>&1");
+  }
+
+  // Slurm's signals (preemption, scancel, a time limit) go to the run, which writes a checkpoint and ends.
+  std::string script(int64_t batch) const {
+    const std::string absolute = std::filesystem::absolute(base(batch)).string();
+    return str("#!/bin/bash\nexport LC_ALL=C\nbase=", shell_quoted(absolute), "\ntask=$SLURM_ARRAY_TASK_ID\n",
+               "line=$(sed -n \"$((task + 1))p\" \"$base.tasks\")\n",
+               "trap '[ -n \"$run\" ] && kill -TERM \"$run\"' TERM INT\n", "eval \"$line\" &\nrun=$!\n",
+               "while :; do\n  wait \"$run\"\n  code=$?\n  kill -0 \"$run\" 2> /dev/null || break\ndone\n",
+               "echo \"$code\" > \"$base.$task.exit.tmp\" && mv \"$base.$task.exit.tmp\" \"$base.$task.exit\"\n",
+               "exit \"$code\"\n");
+  }
+
+  void submit(const std::vector<Work>& works) {
+    std::error_code error;
+    std::filesystem::create_directories(folder_.path + "/slurm", error);
+    const Point& first = plan_.points[works[0].point];
+    ++batches_;
+    Batch batch{batches_, array_name(), "", {}};
+    std::string tasks;
+    Array array{batch.number, "", batch.name, {}};
+    for (size_t t = 0; t < works.size(); ++t) {
+      const Point& point = plan_.points[works[t].point];
+      forget_status(folder_, point);
+      std::filesystem::remove(exit_file(batch.number, t), error);
+      tasks += task_line(works[t]) + "\n";
+      batch.tasks.push_back({point.id, works[t].until});
+      array.tasks[t] = {works[t].point, Clock::now(), 0};
+    }
+    lmx::write_file_atomically(base(batch.number) + ".tasks", tasks);
+    lmx::write_file_atomically(base(batch.number) + ".sh", script(batch.number));
+    journal_.submitting(batch);
+    const std::string limit = options_.jobs > 0 ? str("%", options_.jobs) : "";
+    std::vector<std::string> words{"sbatch",
+                                   "--parsable",
+                                   "--no-requeue",
+                                   "--job-name=" + batch.name,
+                                   str("--array=0-", works.size() - 1, limit),
+                                   str("--ntasks=", first.demand.processes),
+                                   str("--output=", base(batch.number), ".%a.out")};
+    if (first.demand.threads > 0) words.push_back(str("--cpus-per-task=", first.demand.threads));
+    words.insert(words.end(), options_.scheduler.begin(), options_.scheduler.end());
+    words.push_back(base(batch.number) + ".sh");
+    const Answer answer = ask(words);
+    if (answer.code != 0) throw UserError("[sweep] sbatch: " + one_line(answer.err));
+    array.job = one_line(answer.out.substr(0, answer.out.find(';')));
+    journal_.submitted(batch.number, array.job);
+    lmx::log_info(
+        str("submitted ", works.size(), works.size() == 1 ? " point" : " points", " as array job ", array.job));
+    arrays_.push_back(std::move(array));
+  }
+
+  // Tasks that have ended; where `asking`, also those that Slurm has lost.
+  void look(Array& array, bool asking, std::vector<Finished>& all) {
+    std::set<size_t> known;
+    bool answered = false;
+    if (asking) {
+      const Answer a = array.job.empty() ? Answer{} : ask({"squeue", "-h", "-r", "-j", array.job, "-o", "%K"});
+      answered = a.code == 0 || a.err.find("Invalid job id") != std::string::npos;
+      std::istringstream lines(a.out);
+      for (size_t task = 0; lines >> task;) known.insert(task);
+    }
+    for (auto t = array.tasks.begin(); t != array.tasks.end();) {
+      const std::optional<Ending> ending = end_of(array, t->first, t->second, answered, known.contains(t->first));
+      if (!ending) {
+        ++t;
+        continue;
+      }
+      all.push_back({t->second.point, *ending, std::chrono::duration<double>(Clock::now() - t->second.since).count()});
+      t = array.tasks.erase(t);
+    }
+  }
+
+  std::optional<Ending> end_of(const Array& array, size_t task, Running& running, bool answered, bool known) const {
+    const std::string code = one_line(jobs::read_text(exit_file(array.number, task)));
+    if (!code.empty()) {
+      const auto value = static_cast<int>(lmx::parse_int(code).value_or(1));
+      const bool killed = value == 128 + SIGKILL && state_of(array.job, task) == "OUT_OF_MEMORY";
+      return Ending{value, killed, ""};
+    }
+    if (known) running.missed = 0;
+    if (!answered || known) return {};
+    if (++running.missed < kAsksBeforeLost) return {};
+    const std::string state = array.job.empty() ? "" : state_of(array.job, task);
+    if (state == "OUT_OF_MEMORY") return Ending{128 + SIGKILL, true, ""};
+    return Ending{128 + SIGKILL, false, state.empty() ? "Slurm has lost it" : state};
+  }
+
+  const Plan& plan_;
+  const Folder folder_;
+  const LaunchOptions options_;
+  Journal& journal_;
+  const jobs::SignalNote note_;
+  std::vector<Array> arrays_;
+  int64_t batches_ = 0;
+  Clock::time_point asked_;
+  int signal_ = 0;
+};
+
+}  // namespace
+
+void require_slurm() {
+  const Answer version = ask({"sbatch", "--version"});
+  if (version.code != 0)
+    throw UserError("[sweep] --launcher slurm needs Slurm's sbatch, squeue and scontrol here: " +
+                    one_line(version.err));
+}
+
+std::unique_ptr<Launcher> slurm_launcher(const Plan& plan, const Folder& folder, const LaunchOptions& options,
+                                         Journal& journal) {
+  return std::make_unique<SlurmLauncher>(plan, folder, options, journal);
+}
+
+}  // namespace lmx_cli::sweeps

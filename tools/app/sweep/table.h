@@ -1,0 +1,38 @@
+// What a sweep came to: mean, interval and number of values of each configuration, the best marked.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "app/sweep/journal.h"
+
+namespace lmx_cli::sweeps {
+
+// Points that differ by nothing but their seed.
+struct Configuration {
+  Place place;                 // of the axes without seed
+  std::vector<double> values;  // of its points that are done
+  std::vector<State> states;   // of all its points
+  bool best = false;           // its mean is the best of those that have values
+  double mean() const;
+  std::string outcomes() const;  // "3 done", "2 done, 1 diverged", "1 waiting"
+};
+
+struct Summary {
+  std::string metric;
+  std::vector<Axis> axes;  // without seed
+  bool seeds = false;
+  std::vector<Configuration> configurations;
+};
+Summary summarise(const Plan& plan, const std::vector<State>& states);
+
+std::string csv(const Summary& summary);              // a line a configuration, all digits
+std::string markdown(const Summary& summary);         // the same to read; with two axes a grid of them, too
+std::string text(const Summary& summary);             // for a terminal
+nlohmann::ordered_json json(const Summary& summary);  // docs/json.md
+
+// Five significant digits.
+std::string number_text(double value);
+
+}  // namespace lmx_cli::sweeps

@@ -1,0 +1,271 @@
+// The tokenizer's rules, each a scan that reads one sequence of code points and writes the next. A rule that needs its
+// neighbours consumes them, as a regular expression does: in "a'b'c" the second apostrophe has lost its left letter.
+#include <algorithm>
+#include <array>
+
+#include "app/text/moses.h"
+#include "app/text/moses_tables.h"
+#include "app/text/utf8.h"
+
+namespace lmx::data {
+namespace {
+
+using Text = std::u32string;
+using Class = bool (*)(char32_t);
+
+void append(Text& out, std::u32string_view more) {
+  out.append(more);
+}
+
+bool not_alpha(char32_t c) {
+  return !moses::is_alpha(c);
+}
+bool not_alpha_nor_number(char32_t c) {
+  return !moses::is_alpha(c) && !moses::is_number(c);
+}
+bool not_number(char32_t c) {
+  return !moses::is_number(c);
+}
+
+// White space becomes single spaces, none at the ends; other control characters go.
+Text clean(const Text& in) {
+  Text out;
+  out.reserve(in.size());
+  bool space = false;
+  for (const char32_t c : in) {
+    if (is_white_space(c)) {
+      space = true;
+    } else if (c > 0x1F) {
+      if (space && !out.empty()) out.push_back(' ');
+      space = false;
+      out.push_back(c);
+    }
+  }
+  return out;
+}
+
+Text set_symbols_apart(const Text& in) {
+  Text out;
+  out.reserve(in.size() * 2);
+  for (const char32_t c : in) {
+    if (moses::is_alnum(c) || c == ' ' || c == '.' || c == '\'' || c == '`' || c == ',' || c == '-') {
+      out.push_back(c);
+    } else {
+      out.push_back(' ');
+      out.push_back(c);
+      out.push_back(' ');
+    }
+  }
+  return out;
+}
+
+Text split_dashes(const Text& in) {
+  Text out;
+  out.reserve(in.size() * 2);
+  for (size_t i = 0; i < in.size(); ++i) {
+    const bool inner =
+        in[i] == '-' && i > 0 && i + 1 < in.size() && moses::is_alnum(in[i - 1]) && moses::is_alnum(in[i + 1]);
+    if (inner)
+      append(out, U" @-@ ");
+    else
+      out.push_back(in[i]);
+  }
+  return out;
+}
+
+// Two points and more are one token.
+Text keep_runs_of_points(const Text& in) {
+  Text out;
+  out.reserve(in.size() + 8);
+  for (size_t i = 0; i < in.size();) {
+    size_t end = i;
+    while (end < in.size() && in[end] == '.') ++end;
+    if (end - i < 2) {
+      out.push_back(in[i++]);
+      continue;
+    }
+    out.push_back(' ');
+    out.append(end - i, moses::kDotOfRun);
+    if (end < in.size()) out.push_back(' ');
+    i = end;
+  }
+  return out;
+}
+
+// A comma is a token unless it stands between numbers.
+Text split_commas(const Text& in) {
+  Text first;
+  first.reserve(in.size() + 8);
+  for (size_t i = 0; i < in.size(); ++i) {
+    first.push_back(in[i]);
+    if (!not_number(in[i]) || i + 1 >= in.size() || in[i + 1] != ',') continue;
+    append(first, U" , ");
+    ++i;
+  }
+  Text second;
+  second.reserve(first.size() + 8);
+  for (size_t i = 0; i < first.size(); ++i) {
+    if (first[i] != ',' || i + 1 >= first.size() || !not_number(first[i + 1])) {
+      second.push_back(first[i]);
+      continue;
+    }
+    append(second, U" , ");
+    second.push_back(first[++i]);
+  }
+  const size_t n = second.size();
+  if (n >= 2 && second[n - 1] == ',' && !not_number(second[n - 2])) {
+    second.pop_back();
+    append(second, U" , ");
+  }
+  return second;
+}
+
+struct ApostropheRule {
+  Class before, after;
+  std::u32string_view written;
+};
+
+Text split_apostrophes(const Text& in, const ApostropheRule& rule) {
+  Text out;
+  out.reserve(in.size() + 8);
+  for (size_t i = 0; i < in.size();) {
+    if (i + 2 < in.size() && in[i + 1] == '\'' && rule.before(in[i]) && rule.after(in[i + 2])) {
+      out.push_back(in[i]);
+      append(out, rule.written);
+      out.push_back(in[i + 2]);
+      i += 3;
+    } else {
+      out.push_back(in[i++]);
+    }
+  }
+  return out;
+}
+
+Text split_apostrophes(Text text, const std::string& language) {
+  using moses::is_alpha;
+  static constexpr auto kIsS = [](char32_t c) { return c == 's'; };
+  static constexpr std::array<ApostropheRule, 5> kEnglish{{{not_alpha, not_alpha, U" ' "},
+                                                           {not_alpha_nor_number, is_alpha, U" ' "},
+                                                           {is_alpha, not_alpha, U" ' "},
+                                                           {is_alpha, is_alpha, U" '"},
+                                                           {moses::is_number, kIsS, U" '"}}};
+  static constexpr std::array<ApostropheRule, 4> kFrench{{{not_alpha, not_alpha, U" ' "},
+                                                          {not_alpha, is_alpha, U" ' "},
+                                                          {is_alpha, not_alpha, U" ' "},
+                                                          {is_alpha, is_alpha, U"' "}}};
+  if (text.find(U'\'') == Text::npos) return text;
+  if (language == "en") {
+    for (const ApostropheRule& rule : kEnglish) text = split_apostrophes(text, rule);
+    return text;
+  }
+  if (language == "fr") {
+    for (const ApostropheRule& rule : kFrench) text = split_apostrophes(text, rule);
+    return text;
+  }
+  Text out;
+  for (const char32_t c : text) {
+    if (c == '\'')
+      append(out, U" ' ");
+    else
+      out.push_back(c);
+  }
+  return out;
+}
+
+std::vector<std::u32string_view> words_of(const Text& text) {
+  std::vector<std::u32string_view> words;
+  const std::u32string_view all = text;
+  for (size_t at = 0; at < all.size();) {
+    const size_t end = std::min(all.find(U' ', at), all.size());
+    if (end > at) words.push_back(all.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+// Whether the point that ends words[i] belongs to it.
+bool keeps_point(const std::vector<std::u32string_view>& words, size_t i, const std::string& language) {
+  const std::u32string_view word = words[i].substr(0, words[i].size() - 1);
+  const bool inner_point = word.find(U'.') != std::u32string_view::npos;
+  if (inner_point && std::any_of(word.begin(), word.end(), moses::is_alpha)) return true;
+  const bool last = i + 1 == words.size();
+  if (!last && moses::is_lower(words[i + 1][0])) return true;
+  if (word.size() > 16) return false;
+  std::string bytes;
+  for (const char32_t c : word) {
+    if (c == moses::kDotOfRun) return false;
+    append_utf8(bytes, c);
+  }
+  if (moses::is_nonbreaking(language, bytes)) return true;
+  return !last && words[i + 1][0] >= '0' && words[i + 1][0] <= '9' &&
+         moses::is_nonbreaking_before_number(language, bytes);
+}
+
+// The words with one space between them, points that end sentences apart.
+Text split_points(const Text& in, const std::string& language) {
+  const std::vector<std::u32string_view> words = words_of(in);
+  Text out;
+  out.reserve(in.size() + 8);
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i) out.push_back(' ');
+    const bool apart = words[i].size() > 1 && words[i].back() == '.' && !keeps_point(words, i, language);
+    append(out, apart ? words[i].substr(0, words[i].size() - 1) : words[i]);
+    if (apart) append(out, U" .");
+  }
+  return out;
+}
+
+void split_final_point_and_apostrophe(Text& text) {
+  if (text.size() < 2 || text[text.size() - 2] != '.' || text.back() != '\'') return;
+  text.resize(text.size() - 2);
+  append(text, text.empty() || text.back() == ' ' ? U". '" : U" . '");
+}
+
+std::string_view entity(char32_t c) {
+  switch (c) {
+    case '&':
+      return "&amp;";
+    case '|':
+      return "&#124;";
+    case '<':
+      return "&lt;";
+    case '>':
+      return "&gt;";
+    case '\'':
+      return "&apos;";
+    case '"':
+      return "&quot;";
+    case '[':
+      return "&#91;";
+    case ']':
+      return "&#93;";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+MosesTokenizer::MosesTokenizer(MosesOptions options) : options_(std::move(options)) {}
+
+std::string MosesTokenizer::tokenize(std::string_view line) const {
+  Text text;
+  decode_utf8(line, text);
+  text = set_symbols_apart(clean(text));
+  if (options_.aggressive_dashes) text = split_dashes(text);
+  text = split_commas(keep_runs_of_points(text));
+  text = split_points(split_apostrophes(std::move(text), options_.language), options_.language);
+  split_final_point_and_apostrophe(text);
+  std::string out;
+  out.reserve(text.size() + 16);
+  for (const char32_t c : text) {
+    const std::string_view escaped = options_.escape ? entity(c) : "";
+    if (!escaped.empty())
+      out.append(escaped);
+    else
+      append_utf8(out, c == moses::kDotOfRun ? U'.' : c);
+  }
+  return out;
+}
+
+}  // namespace lmx::data

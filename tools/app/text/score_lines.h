@@ -1,0 +1,13 @@
+// What every score asks of its lines.
+#pragma once
+
+#include <span>
+
+#include "app/text/bleu.h"
+
+namespace lmx::data {
+
+// UserError: no reference, no lines, different line counts.
+void check_score_lines(const Lines& hypothesis, std::span<const Lines> references);
+
+}  // namespace lmx::data

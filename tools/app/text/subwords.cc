@@ -1,0 +1,198 @@
+#include "app/text/subwords.h"
+
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "app/text/utf8.h"
+#include "base/files.h"
+#include "lmx/error.h"
+
+namespace lmx::data {
+namespace {
+
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, which stands for the space before a word in a piece
+constexpr int64_t kRemembered = 1 << 20;             // words of a WordEncoder: some 50 MB
+constexpr size_t kLongestWord = 1024;                // bytes that count for training; subwords are shorter by far
+
+// Words by falling count, ties by bytes, each a line "word<TAB>count" to the trainer.
+class WordLines : public sentencepiece::SentenceIterator {
+ public:
+  explicit WordLines(const WordTable& words) : words_(words) {
+    for (int64_t i = 0; i < words.size(); ++i)
+      if (words.word(i).size() <= kLongestWord) order_.push_back(i);
+    std::sort(order_.begin(), order_.end(), [&](int64_t a, int64_t b) {
+      return words.count(a) != words.count(b) ? words.count(a) > words.count(b) : words.word(a) < words.word(b);
+    });
+    read();
+  }
+  bool done() const override { return at_ >= order_.size(); }
+  void Next() override {
+    ++at_;
+    read();
+  }
+  const std::string& value() const override { return line_; }
+  sentencepiece::util::Status status() const override { return {}; }
+  bool empty() const { return order_.empty(); }
+
+ private:
+  void read() {
+    if (!done()) line_ = str(words_.word(order_[at_]), '\t', words_.count(order_[at_]));
+  }
+  const WordTable& words_;
+  std::vector<int64_t> order_;
+  size_t at_ = 0;
+  std::string line_;
+};
+
+int64_t distinct_characters(const WordTable& words) {
+  std::set<char32_t> seen{0x2581};
+  std::u32string text;
+  for (int64_t i = 0; i < words.size(); ++i) {
+    if (words.word(i).size() > kLongestWord) continue;
+    text.clear();
+    decode_utf8(words.word(i), text);
+    seen.insert(text.begin(), text.end());
+  }
+  return static_cast<int64_t>(seen.size());
+}
+
+}  // namespace
+
+std::string train_subwords(const WordTable& words, const SubwordTraining& training) {
+  WordLines lines(words);
+  if (lines.empty()) throw UserError("[data] there is no word to train subwords on");
+  const int64_t characters = distinct_characters(words);
+  if (training.vocab_size < characters + 2) {
+    throw UserError(
+        str("[data] data.vocab_size ", training.vocab_size, " is too small: the training text has ", characters,
+            " distinct characters, each of which is a subword, and <unk> and </s>; use at least ", characters + 2));
+  }
+  const std::string split = training.split_scripts ? "true" : "false";
+  std::string model;
+  const auto status = sentencepiece::SentencePieceTrainer::Train(
+      {{"model_type", "bpe"},
+       {"vocab_size", std::to_string(training.vocab_size)},
+       {"hard_vocab_limit", "false"},  // too few merges is an error below, with its number
+       {"character_coverage", "1.0"},
+       {"normalization_rule_name", "identity"},
+       {"input_format", "tsv"},
+       {"unk_id", "0"},
+       {"eos_id", "1"},
+       {"bos_id", "-1"},
+       {"pad_id", "-1"},
+       {"split_by_unicode_script", split},
+       {"split_by_number", split},
+       {"max_sentencepiece_length", "64"},
+       {"num_threads", "1"},  // more would change the model's bytes, and little time
+       {"minloglevel", "2"}},
+      &lines, &model);
+  if (!status.ok()) throw RunError(str("[data] training subwords failed: ", status.ToString()));
+  sentencepiece::SentencePieceProcessor processor;
+  if (!processor.LoadFromSerializedProto(model).ok()) throw RunError("[data] training subwords made no model");
+  if (processor.GetPieceSize() != training.vocab_size) {
+    throw UserError(str("[data] data.vocab_size ", training.vocab_size,
+                        " is more than the training text has subwords: byte-pair encoding ", "finds ",
+                        processor.GetPieceSize(), " with <unk> and </s>; use at most that"));
+  }
+  return model;
+}
+
+struct Subwords::Impl {
+  sentencepiece::SentencePieceProcessor processor;
+  std::vector<std::string> pieces;
+  std::string bytes;
+};
+
+Subwords::Subwords() : impl_(std::make_unique<Impl>()) {}
+Subwords::~Subwords() = default;
+
+void Subwords::check_exists(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error)) return;
+  throw UserError(str("[data] no subword model ", path,
+                      "; name one that sentencepiece wrote, or leave `subword_model` out to train one"));
+}
+
+std::shared_ptr<const Subwords> Subwords::load(const std::string& path) {
+  check_exists(path);
+  std::shared_ptr<Subwords> subwords(new Subwords);
+  Impl& impl = *subwords->impl_;
+  impl.bytes = read_file(path);
+  const auto& processor = impl.processor;
+  if (impl.bytes.empty() || !impl.processor.LoadFromSerializedProto(impl.bytes).ok())
+    throw UserError(str("[data] ", path, " is damaged, or no sentencepiece model"));
+  if (processor.unk_id() != Vocabulary::kUnk || processor.eos_id() != Vocabulary::kEos || processor.bos_id() >= 0) {
+    throw UserError(str("[data] subword model ", path, " has <unk> ", processor.unk_id(), ", </s> ", processor.eos_id(),
+                        ", <s> ", processor.bos_id(),
+                        "; lmx needs 0, 1 and none: train it with --unk_id=0 --eos_id=1 --bos_id=-1 --pad_id=-1"));
+  }
+  for (int id = 0; id < processor.GetPieceSize(); ++id) impl.pieces.push_back(processor.IdToPiece(id));
+  return subwords;
+}
+
+int64_t Subwords::size() const {
+  return static_cast<int64_t>(impl_->pieces.size());
+}
+const std::string& Subwords::piece(int32_t id) const {
+  return impl_->pieces.at(static_cast<size_t>(id));
+}
+const std::string& Subwords::bytes() const {
+  return impl_->bytes;
+}
+
+void Subwords::encode(std::string_view words, std::vector<int32_t>& ids) const {
+  std::vector<int> found;
+  const auto status = impl_->processor.Encode(words, &found);
+  if (!status.ok()) throw RunError(str("[data] sentencepiece cannot encode a line: ", status.ToString()));
+  ids.insert(ids.end(), found.begin(), found.end());
+}
+
+std::string Subwords::decode(std::span<const int32_t> ids) const {
+  std::string text;
+  for (const int32_t id : ids) {
+    if (id == Vocabulary::kEos) break;
+    LMX_CHECK(id >= 0 && id < size(), id, " of ", size());
+    if (id == Vocabulary::kUnk) {
+      text += "<unk>";
+      continue;
+    }
+    const std::string_view piece = impl_->pieces[static_cast<size_t>(id)];
+    for (size_t at = 0; at < piece.size();) {
+      const bool space = piece.substr(at).starts_with(kSpace);
+      if (!space)
+        text.push_back(piece[at]);
+      else if (!text.empty() && text.back() != ' ')
+        text.push_back(' ');
+      at += space ? kSpace.size() : 1;
+    }
+  }
+  if (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+void WordEncoder::encode(std::string_view words, std::vector<int32_t>& ids) {
+  for (size_t at = 0; at < words.size();) {
+    const size_t end = std::min(words.find(' ', at), words.size());
+    const std::string_view word = words.substr(at, end - at);
+    at = end + 1;
+    int64_t index = words_.find(word);
+    if (index < 0 && words_.size() >= kRemembered) {
+      subwords_.encode(word, ids);
+      continue;
+    }
+    if (index < 0) {
+      index = words_.add(word, 0);
+      subwords_.encode(word, ids_);
+      ends_.push_back(ids_.size());
+    }
+    const auto first = ids_.begin() + static_cast<std::ptrdiff_t>(ends_[static_cast<size_t>(index)]);
+    const auto last = ids_.begin() + static_cast<std::ptrdiff_t>(ends_[static_cast<size_t>(index) + 1]);
+    ids.insert(ids.end(), first, last);
+  }
+}
+
+}  // namespace lmx::data

@@ -1,0 +1,38 @@
+// Lines of UTF-8 text to words or characters; docs/data.md states the rules.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lmx::data {
+
+enum class Unit { word, character, byte };
+// Of `data.tokens`: words, chars or bytes.
+inline Unit unit_of_tokens(std::string_view tokens) {
+  return tokens == "bytes" ? Unit::byte : tokens == "chars" ? Unit::character : Unit::word;
+}
+
+struct TokenizerRules {
+  bool lower_case = true;
+  bool whitespace_only = false;  // the text is tokenized already: cut at white space and nowhere else
+  Unit unit = Unit::word;
+};
+
+// Holds a buffer, hence one a thread.
+class Tokenizer {
+ public:
+  static constexpr size_t kValid = std::string_view::npos;
+  explicit Tokenizer(TokenizerRules rules) : rules_(rules) {}
+  // Puts the words of `line` (no line end), or its characters, into `words`; they stay valid until the next call. A
+  // line end inside a string (of a CSV field) separates words; as a character it is `</s>`. REQUIRES: the unit is not
+  // byte.
+  // Returns the offset of the first byte that is not UTF-8, or kValid.
+  size_t split(std::string_view line, std::vector<std::string_view>& words);
+
+ private:
+  TokenizerRules rules_;
+  std::string buffer_;
+};
+
+}  // namespace lmx::data

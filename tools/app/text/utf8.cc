@@ -1,0 +1,122 @@
+#include "app/text/utf8.h"
+
+#include <utf8proc.h>
+
+#include <cstdio>
+
+#include "lmx/error.h"
+
+namespace lmx::data {
+
+size_t decode_utf8(std::string_view text, std::u32string& out) {
+  out.reserve(out.size() + text.size());
+  return for_each_code_point(text, [&](size_t, char32_t code) { out.push_back(code); });
+}
+
+void append_utf8(std::string& out, char32_t code) {
+  if (code < 0x80) {
+    out.push_back(static_cast<char>(code));
+    return;
+  }
+  utf8proc_uint8_t bytes[4];
+  const auto n = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code), bytes);
+  out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
+}
+
+Category category_of(char32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LL:
+      return Category::small_letter;
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+      return Category::letter;
+    case UTF8PROC_CATEGORY_NL:
+      return Category::letter_number;
+    case UTF8PROC_CATEGORY_ND:
+      return Category::digit;
+    case UTF8PROC_CATEGORY_NO:
+      return Category::other_number;
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+      return Category::mark;
+    case UTF8PROC_CATEGORY_ME:
+      return Category::enclosing_mark;
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return Category::space;
+    case UTF8PROC_CATEGORY_CC:
+      return Category::control;
+    case UTF8PROC_CATEGORY_CF:
+      return Category::format;
+    case UTF8PROC_CATEGORY_PC:
+    case UTF8PROC_CATEGORY_PD:
+    case UTF8PROC_CATEGORY_PS:
+    case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PI:
+    case UTF8PROC_CATEGORY_PF:
+    case UTF8PROC_CATEGORY_PO:
+      return Category::punctuation;
+    case UTF8PROC_CATEGORY_SC:
+      return Category::currency;
+    case UTF8PROC_CATEGORY_SM:
+    case UTF8PROC_CATEGORY_SK:
+    case UTF8PROC_CATEGORY_SO:
+      return Category::symbol;
+    default:
+      return Category::other;
+  }
+}
+
+std::u32string code_points(std::string_view text) {
+  std::u32string out;
+  const size_t wrong = decode_utf8(text, out);
+  LMX_CHECK(wrong == kValidUtf8, "no UTF-8 at byte ", wrong);
+  return out;
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char32_t c : code_points(text))
+    append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
+  return out;
+}
+
+std::string_view trim_end(std::string_view text) {
+  while (!text.empty()) {
+    size_t last = text.size() - 1;
+    while (last > 0 && (text[last] & 0xC0) == 0x80) --last;
+    if (!is_white_space(code_points(text.substr(last))[0])) break;
+    text = text.substr(0, last);
+  }
+  return text;
+}
+
+std::vector<std::string> split_words(std::string_view text) {
+  std::vector<std::string> words{""};
+  for (const char32_t c : code_points(text)) {
+    if (!is_white_space(c)) {
+      append_utf8(words.back(), c);
+    } else if (!words.back().empty()) {
+      words.emplace_back();
+    }
+  }
+  if (words.back().empty()) words.pop_back();
+  return words;
+}
+
+void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset, std::string_view line, size_t at) {
+  char byte[8];
+  std::snprintf(byte, sizeof byte, "0x%02X", static_cast<unsigned char>(line[at]));
+  const int64_t position = offset + static_cast<int64_t>(at);
+  const bool utf16 = position == 0 && (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF"));
+  throw UserError(str("[data] ", path, ":", number, ": byte ", byte, " at offset ", position,
+                      path.ends_with(".gz") ? " (decompressed)" : "",
+                      " is not UTF-8; convert the file first, for example ", "with iconv -f ",
+                      utf16 ? "UTF-16" : "LATIN1", " -t UTF-8"));
+}
+
+}  // namespace lmx::data

@@ -1,0 +1,56 @@
+// UTF-8 to code points and back, and the one message for text that is not UTF-8.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/utf8.h"
+
+namespace lmx::data {
+
+using lmx::find_invalid_utf8;
+using lmx::kValidUtf8;
+
+// Appends the code points of `text` to `out`. Returns the offset of the first byte that is not UTF-8, or kValidUtf8.
+size_t decode_utf8(std::string_view text, std::u32string& out);
+void append_utf8(std::string& out, char32_t code);
+
+// White space as Python's str.split() takes it: Zs, Zl, Zp and the controls that separate lines, fields or words.
+constexpr bool is_white_space(char32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+// Unicode's general categories, as far as tokenizers tell them apart.
+enum class Category : uint8_t {
+  letter,          // Lu, Lt, Lm, Lo
+  small_letter,    // Ll
+  letter_number,   // Nl: Roman numerals
+  digit,           // Nd
+  other_number,    // No
+  mark,            // Mn, Mc
+  enclosing_mark,  // Me
+  space,           // Zs, Zl, Zp
+  control,         // Cc
+  format,          // Cf
+  punctuation,     // P*
+  currency,        // Sc
+  symbol,          // Sm, Sk, So
+  other
+};
+Category category_of(char32_t c);
+
+// REQUIRES of the rest: valid UTF-8.
+std::u32string code_points(std::string_view text);
+std::string lower_case(std::string_view text);                // character by character
+std::string_view trim_end(std::string_view text);             // without white space at its end
+std::vector<std::string> split_words(std::string_view text);  // what stands between white space, none of it empty
+
+// Throws the UserError for the byte at `at` of `line`, the line `number` (1-based) of the file, which begins at
+// `offset` of the (decompressed) file.
+[[noreturn]] void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset, std::string_view line,
+                                      size_t at);
+
+}  // namespace lmx::data

@@ -1,0 +1,59 @@
+// lmx average
+#include <cstdio>
+#include <memory>
+
+#include "app/inference/average.h"
+#include "app/inference/translate.h"
+#include "cli/checks.h"
+#include "cli/commands.h"
+#include "lmx/error.h"
+
+namespace lmx_cli {
+namespace {
+
+struct AverageCommand {
+  std::string output;
+  std::vector<std::string> inputs;
+  int64_t last = 0, best = 0;
+};
+
+void average(const AverageCommand& o) {
+  lmx::AverageOptions options;
+  if (o.last != 0 || o.best != 0) {
+    if (o.inputs.size() != 1)
+      throw lmx::UserError(lmx::str("[average] --last and --best take one run, got ", o.inputs.size(), " paths"));
+    options.run = o.inputs[0];
+    options.last = o.last;
+    options.best = o.best;
+  } else {
+    options.checkpoints = o.inputs;
+  }
+  for (const std::string& path : lmx::average_checkpoints(options, o.output))
+    std::printf("averaged %s\n", path.c_str());
+  std::printf("wrote %s\n", o.output.c_str());
+}
+
+}  // namespace
+
+void add_average(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("average", "the mean of several checkpoints' parameters");
+  set_examples(*command,
+               {{"lmx average mean.safetensors --last 10 runs/ott_wmt/2026-05-01_101500", "of its last ten"},
+                {"lmx average mean.safetensors --best 5 runs/ott_wmt/2026-05-01_101500", "of its five best"},
+                {"lmx average mean.safetensors RUN/checkpoints/step-900 RUN/checkpoints/step-1000", "of these"},
+                {"lmx eval RUN --checkpoint mean.safetensors --split test", "what it is worth"}});
+  const auto o = std::make_shared<AverageCommand>();
+  command->add_option("OUT", o->output, "the safetensors file to write")->required()->type_name("");
+  command
+      ->add_option("CHECKPOINT", o->inputs,
+                   "checkpoint folders or safetensors files; or one run, with --last or --best")
+      ->required()
+      ->type_name("");
+  command->add_option("--last", o->last, "the run's last N checkpoints")->check(positive())->type_name("N");
+  command->add_option("--best", o->best, "the run's N checkpoints of lowest validation perplexity")
+      ->check(positive())
+      ->type_name("N");
+  command->callback([o] { average(*o); });
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,74 @@
+#include "cli/bench/bench_batchers.h"
+
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench/bench_numbers.h"
+#include "lmx/error.h"
+#include "lmx/parallel.h"
+
+namespace lmx_cli {
+
+namespace {
+
+// Options that end in seconds on one core: they show that everything works, not how fast it is.
+lmx::BatcherBenchOptions quick_options(lmx::BatcherBenchOptions o) {
+  o.model = lmx::parse_yaml("{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 32, ffn: 64, heads: 2}", "");
+  o.vocabulary = 500;
+  o.pairs = std::min<int64_t>(o.pairs, 2000);
+  o.max_tokens = std::min<int64_t>(o.max_tokens, 400);
+  o.ranks = std::min<int64_t>(o.ranks, 4);
+  o.steps = std::min<int64_t>(o.steps, 2);
+  o.repeats = 1;
+  return o;
+}
+
+}  // namespace
+
+void bench_batchers(const BatchersBench& asked) {
+  BatchersBench o = asked;
+  o.options.model = lmx::parse_option(o.model, "--model");
+  if (o.quick) o.options = quick_options(o.options);
+  for (const std::string& name : o.batchers) {
+    lmx::Context ctx;
+    const lmx::BatcherBench b = lmx::bench_batcher(ctx, name, o.options);
+    const nlohmann::ordered_json line{{"lmx", lmx::kVersion},
+                                      {"workload", "batchers"},
+                                      {"batcher", name},
+                                      {"max_tokens", o.options.max_tokens},
+                                      {"ranks", o.options.ranks},
+                                      {"threads", lmx::num_threads()},
+                                      {"sub_batches", b.sub_batches},
+                                      {"sentences", rounded(b.sentences, 10)},
+                                      {"target_tokens", rounded(b.target_tokens, 10)},
+                                      {"padding", rounded(b.padding, 1e4)},
+                                      {"steps", b.timed},
+                                      {"sub_batch_s", rounded(b.mean_s, 1e5)},
+                                      {"spread", rounded(b.spread, 1e4)},
+                                      {"tokens_per_s", rounded(b.tokens_per_s, 10)},
+                                      {"table_entries", b.table},
+                                      {"table_s", rounded(b.table_s, 10)}};
+    std::cout << line.dump() << std::endl;
+  }
+}
+
+void add_batchers_options(CLI::App& command, BatchersBench& o) {
+  const auto number = [&](const char* option, int64_t& value, const char* help) {
+    command.add_option(option, value, help)->type_name("N")->capture_default_str();
+  };
+  command.add_option("--batchers", o.batchers, "of batchers: which, separated by commas")
+      ->delimiter(',')
+      ->type_name("NAMES")
+      ->capture_default_str();
+  command.add_option("--model", o.model, "of batchers: the model's values, written as in an override")
+      ->type_name("VALUES")
+      ->capture_default_str();
+  command.add_flag("--quick", o.quick, "of batchers: a tiny model and few pairs; ends in seconds");
+  number("--max-tokens", o.options.max_tokens, "of batchers: target tokens of a sub-batch");
+  number("--ranks", o.options.ranks, "of batchers: sub-batches of a step, timed one after the other on all threads");
+  number("--pairs", o.options.pairs, "of batchers: made-up pairs, of lengths as news in subwords has them");
+  number("--repeats", o.options.repeats, "of batchers: times each sub-batch is timed; the quickest counts");
+}
+
+}  // namespace lmx_cli

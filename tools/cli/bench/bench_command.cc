@@ -1,0 +1,175 @@
+// lmx bench: seconds of a training step on a fixed workload, beside the machine's own GEMM peak.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench/bench_batchers.h"
+#include "cli/bench/bench_compose.h"
+#include "cli/bench/bench_numbers.h"
+#include "cli/bench/bench_workloads.h"
+#include "cli/commands.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "lmx/matmul.h"
+#include "lmx/parallel.h"
+
+namespace lmx_cli {
+namespace {
+
+struct Options {
+  PluginDirectories directories;
+  std::string workload = "word_lstm", precision = "all", trace;
+  int64_t steps = 10, threads = 0;
+  BatchersBench batchers;
+  ComposeBench compose;
+  bool table = false;
+};
+
+lmx::DType compute_type(const std::string& precision) {
+  return precision == "bf16" ? lmx::DType::bf16 : precision == "fp16" ? lmx::DType::f16 : lmx::DType::f32;
+}
+
+// Median GFLOP/s of 2048^3 products in the workload's precision.
+struct GemmPeak {
+  double plain;   // as gemm() multiplies two matrices
+  double packed;  // by a matrix that was packed before
+};
+GemmPeak gemm_peak(lmx::Context& ctx) {
+  constexpr int64_t kSize = 2048;
+  lmx::Tensor a = ctx.empty({kSize, kSize}), c = ctx.empty({kSize, kSize});
+  lmx::initialise(a, {"uniform", 1.0}, lmx::RandomKey(3));
+  const lmx::Tensor in = lmx::to_compute(ctx, a);
+  const lmx::PackedMatrix packed(ctx, a, false, kSize);
+  const auto gflops = [&](const auto& multiply) {
+    std::vector<double> times;
+    for (int i = 0; i < 9; ++i) {
+      const auto start = BenchClock::now();
+      multiply();
+      if (i >= 2) times.push_back(seconds_since(start));
+    }
+    return 2.0 * kSize * kSize * kSize / median(times) / 1e9;
+  };
+  return {gflops([&] { lmx::gemm(ctx, in, false, in, false, c); }), gflops([&] { packed.multiply(ctx, in, c); })};
+}
+
+int64_t peak_rss_mb() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss / 1024;
+}
+
+void measure(const Options& options, const std::string& precision) {
+  lmx::Context ctx;
+  ctx.compute = compute_type(precision);
+  lmx::Tracer tracer;
+  const std::unique_ptr<Workload> workload = make_workload(options.workload, ctx);
+  for (int64_t i = 0; i < 3; ++i) workload->step(i);
+  if (!options.trace.empty() || options.table) ctx.tracer = &tracer;
+  std::vector<double> times;
+  for (int64_t i = 0; i < options.steps; ++i) {
+    const auto start = BenchClock::now();
+    const double nats = workload->step(3 + i);
+    times.push_back(seconds_since(start));
+    if (!std::isfinite(nats)) throw lmx::RunError(lmx::str("[bench] the loss of step ", i, " is ", nats));
+  }
+  ctx.tracer = nullptr;
+  const int64_t rss = peak_rss_mb();  // before the peak's own matrices
+  const double step = median(times), gflops = workload->flops() / step / 1e9;
+  const GemmPeak peak = gemm_peak(ctx);
+  const nlohmann::ordered_json line{{"lmx", lmx::kVersion},
+                                    {"workload", options.workload},
+                                    {"scale", "cpu"},
+                                    {"precision", precision},
+                                    {"mode", lmx::cpu_isa()},
+                                    {"threads", lmx::num_threads()},
+                                    {"device", lmx::name_of(ctx.device)},
+                                    {"step_s", rounded(step, 1e5)},
+                                    {"tokens_per_s", rounded(static_cast<double>(workload->tokens()) / step, 10)},
+                                    {"gflops", rounded(gflops, 10)},
+                                    {"gemm_peak_gflops", rounded(peak.plain, 10)},
+                                    {"packed_peak_gflops", rounded(peak.packed, 10)},
+                                    {"efficiency", rounded(gflops / peak.plain, 1e3)},
+                                    {"peak_rss_mb", rss},
+                                    {"params", workload->parameters()}};
+  std::cout << line.dump() << std::endl;
+  if (options.table) std::cerr << tracer.table();
+  if (!options.trace.empty()) tracer.write(options.trace);
+}
+
+void bench(Options& options) {
+  std::vector<std::string> workloads = workload_names();
+  const std::vector<std::string> precisions{"fp32", "bf16", "fp16"};
+  workloads.insert(workloads.end(), {"batchers", "compose"});
+  if (std::find(workloads.begin(), workloads.end(), options.workload) == workloads.end()) {
+    throw lmx::UserError(
+        lmx::str("[bench] unknown workload '", options.workload, "'", lmx::did_you_mean(options.workload, workloads),
+                 "; there are word_lstm, char_mlstm, char_rhn, nmt_transformer, batchers and compose"));
+  }
+  if (options.precision != "all" &&
+      std::find(precisions.begin(), precisions.end(), options.precision) == precisions.end()) {
+    throw lmx::UserError(lmx::str("[bench] unknown precision '", options.precision, "'",
+                                  lmx::did_you_mean(options.precision, precisions), "; one of fp32, bf16, fp16, all"));
+  }
+  if (options.steps < 1)
+    throw lmx::UserError(lmx::str("[bench] --steps ", options.steps, ": at least one step is timed"));
+  if (options.threads < 0) throw lmx::UserError(lmx::str("[bench] --threads ", options.threads, " is negative"));
+  if (options.threads) lmx::set_num_threads(static_cast<int>(options.threads));
+  options.directories.load();
+  if (options.workload == "batchers") {
+    options.batchers.options.steps = options.steps;
+    return bench_batchers(options.batchers);
+  }
+  if (options.workload == "compose") return bench_compose(options.compose, options.steps);
+  for (const std::string precision : {"fp32", "bf16"}) {
+    if (options.precision == "all" || options.precision == precision) {
+      if (precision == "bf16" && lmx::multiplies_in_f32(lmx::DType::bf16)) {
+        lmx::log_info("this CPU multiplies bf16 no faster than fp32: products round their inputs and run in fp32");
+      }
+      measure(options, precision);
+    }
+  }
+  if (options.precision == "fp16") measure(options, "fp16");
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("bench", "time a training step and compare it with the GEMM peak");
+  set_examples(*command,
+               {{"lmx bench word_lstm --precision fp32", "one JSON line: step_s, tokens_per_s, gflops, efficiency"},
+                {"lmx bench char_mlstm", "characters; also char_rhn"},
+                {"lmx bench nmt_transformer --precision bf16", "translation; also as --precision fp16"},
+                {"lmx bench word_lstm --table", "where the step's time goes, on stderr"},
+                {"lmx bench batchers --steps 6", "padding and stragglers of the batchers of parallel text"},
+                {"lmx bench compose", "milliseconds in which each recipe of ./recipes is composed and checked"},
+                {"lmx bench --precision bf16 --trace t.json", "the same as a Chrome trace (ui.perfetto.dev)"}});
+  command
+      ->add_option(
+          "WORKLOAD", options->workload,
+          "word_lstm: Patwary's word model at its full size, 32 x 20 words; char_mlstm: a multiplicative LSTM of 1,024 "
+          "cells, 32 x 64 bytes; char_rhn: a recurrent highway network of 512 units and depth 10, 32 x 50 characters; "
+          "nmt_transformer: a base Transformer, 64 pairs of 24 and 26 words; batchers: sub-batches of translation over "
+          "8 ranks; compose: composing and checking of recipes")
+      ->type_name("")
+      ->capture_default_str();
+  command->add_option("--precision", options->precision, "fp32, bf16, fp16, or all (fp32 and bf16)")
+      ->type_name("P")
+      ->capture_default_str();
+  command->add_option("--steps", options->steps, "steps timed after three that are not; the median counts")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "threads; 0: all cores")->type_name("N")->capture_default_str();
+  command->add_option("--trace", options->trace, "write a Chrome trace of the timed steps")->type_name("FILE");
+  command->add_flag("--table", options->table, "print the time of each part of the step to stderr");
+  add_batchers_options(*command, options->batchers);
+  add_compose_options(*command, options->compose);
+  options->directories.add_to(*command);
+  command->callback([options] { bench(*options); });
+}
+
+}  // namespace lmx_cli

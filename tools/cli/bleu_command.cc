@@ -1,0 +1,302 @@
+// lmx bleu
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "app/text/bleu.h"
+#include "app/text/translation_scores.h"
+#include "cli/commands.h"
+#include "cli/json_output.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx_cli {
+namespace {
+
+struct Options {
+  std::vector<std::string> references, metrics{"bleu"};
+  std::string hypothesis = "-", baseline, test = "bootstrap";
+  lmx::BleuOptions bleu;
+  lmx::TerOptions ter;
+  double smooth_value = -1;
+  int64_t confidence = 0;  // resamples of an interval; 0: none
+  int64_t samples = 0;     // of the test; 0: sacreBLEU's number
+  bool score_only = false, sentences = false, json = false;
+
+  lmx::BleuOptions bleu_of(const std::string& metric) const {
+    return metric == "bleu" ? bleu : lmx::multi_bleu_options(bleu.lower_case, bleu.split_compounds);
+  }
+  bool bootstrap() const { return test == "bootstrap"; }
+  int64_t test_samples() const { return samples > 0 ? samples : bootstrap() ? 1'000 : 10'000; }
+};
+
+const std::vector<std::string> kMetrics{"bleu", "multi-bleu", "chrf", "chrf++", "ter"};
+
+std::unique_ptr<lmx::CorpusMetric> make_metric(const std::string& name, const Options& o) {
+  if (name == "bleu" || name == "multi-bleu") return lmx::make_bleu(o.bleu_of(name));
+  if (name == "ter") return lmx::make_ter(o.ter);
+  lmx::ChrfOptions options;
+  options.word_order = name == "chrf++" ? 2 : 0;
+  options.lower_case = o.bleu.lower_case;
+  return lmx::make_chrf(options);
+}
+
+std::string two_digits(double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.2f", value);
+  return text;
+}
+
+// "38.20 (μ = 38.21 ± 0.92)", as sacreBLEU prints it.
+std::string with_interval(double score, const std::optional<lmx::ScoreInterval>& interval) {
+  if (!interval) return two_digits(score);
+  return two_digits(score) + " (μ = " + two_digits(interval->mean) + " ± " + two_digits(interval->half_width) + ")";
+}
+
+// The fields of the signature that describe resampling.
+std::string test_fields(const Options& o) {
+  const std::string seed = lmx::str("|seed:", lmx::kScoreSeed);
+  if (!o.baseline.empty()) return lmx::str(o.bootstrap() ? "bs:" : "ar:", o.test_samples(), seed);
+  return o.confidence > 0 ? lmx::str("bs:", o.confidence, seed) : "";
+}
+
+// Adds the parts of a BLEU score.
+void put_parts(Json& json, const lmx::BleuScore& s) {
+  Json precisions = Json::array();
+  for (const double p : s.precisions) precisions.push_back(json_number(p));
+  json["precisions"] = precisions;
+  json["brevity_penalty"] = json_number(s.brevity_penalty);
+  json["hypothesis_length"] = s.hypothesis_length;
+  json["reference_length"] = s.reference_length;
+}
+
+Json to_json(const lmx::ScoreInterval& interval) {
+  return {{"mean", json_number(interval.mean)}, {"half_width", json_number(interval.half_width)}};
+}
+
+// One metric of one corpus.
+class Scored {
+ public:
+  Scored(const std::string& name, const Options& o, const std::vector<lmx::Lines>& references)
+      : name_(name), o_(o), metric_(make_metric(name, o)), references_(references) {}
+
+  void print_sentences(const lmx::Lines& hypothesis) const {
+    const lmx::SentenceStatistics all = metric_->statistics(hypothesis, references_);
+    for (size_t i = 0; i < all.sentences(); ++i) std::printf("%.2f\n", metric_->score(all.of(i)));
+  }
+
+  void print(const lmx::Lines& hypothesis) const {
+    if (name_ == "multi-bleu" && o_.confidence == 0) return print_multi_bleu(hypothesis);
+    const lmx::SentenceStatistics all = metric_->statistics(hypothesis, references_);
+    print_line("", all, interval_of(all));
+  }
+
+  // The results of print(), print_sentences() and print_compared() as JSON.
+  Json json(const lmx::Lines& hypothesis, const lmx::Lines& baseline) const {
+    const lmx::SentenceStatistics ours = metric_->statistics(hypothesis, references_);
+    const auto theirs = baseline.empty() ? lmx::SentenceStatistics{} : metric_->statistics(baseline, references_);
+    const std::optional<lmx::PairedScore> paired =
+        baseline.empty() ? std::nullopt : std::optional(test_against(theirs, ours));
+    Json all = json_of(ours, paired ? paired_interval(paired->interval, ours) : interval_of(ours));
+    if (metric_->name() == "BLEU") put_parts(all, lmx::bleu(hypothesis, references_, o_.bleu_of(name_)));
+    if (o_.sentences) {
+      all["sentences"] = Json::array();
+      for (size_t i = 0; i < ours.sentences(); ++i) all["sentences"].push_back(json_number(metric_->score(ours.of(i))));
+    }
+    if (!paired) return all;
+    all["baseline"] = json_of(theirs, paired_interval(paired->baseline_interval, theirs));
+    all["p_value"] = json_number(paired->p_value);
+    return all;
+  }
+
+  void print_compared(const lmx::Lines& hypothesis, const lmx::Lines& baseline) const {
+    const lmx::SentenceStatistics ours = metric_->statistics(hypothesis, references_);
+    const lmx::SentenceStatistics theirs = metric_->statistics(baseline, references_);
+    const lmx::PairedScore paired = test_against(theirs, ours);
+    print_line("", ours, paired_interval(paired.interval, ours));
+    print_line("baseline ", theirs, paired_interval(paired.baseline_interval, theirs));
+    const double difference = paired.score - metric_->score(theirs.sums());
+    std::printf("%s difference = %+.2f (p = %.4f, %s, %lld %s): %s\n", metric_->name().c_str(), difference,
+                paired.p_value, o_.bootstrap() ? "paired bootstrap" : "approximate randomisation",
+                static_cast<long long>(o_.test_samples()), o_.bootstrap() ? "resamples" : "trials",
+                judgement(difference, paired.p_value));
+  }
+
+ private:
+  const char* judgement(double difference, double p) const {
+    if (difference == 0) return "the scores are equal";
+    if (p >= 0.05) return "no significant difference at the 5 % level";
+    return (difference < 0) == metric_->lower_is_better() ? "significantly better at the 5 % level"
+                                                          : "significantly worse at the 5 % level";
+  }
+
+  lmx::PairedScore test_against(const lmx::SentenceStatistics& baseline, const lmx::SentenceStatistics& ours) const {
+    return o_.bootstrap() ? lmx::paired_bootstrap(*metric_, baseline, ours, o_.test_samples())
+                          : lmx::paired_randomization(*metric_, baseline, ours, o_.test_samples());
+  }
+
+  std::optional<lmx::ScoreInterval> interval_of(const lmx::SentenceStatistics& all) const {
+    if (o_.confidence == 0) return std::nullopt;
+    return lmx::bootstrap_interval(*metric_, all, o_.confidence);
+  }
+
+  // The interval of a system that was compared. The paired bootstrap has drawn the resamples of both systems'
+  // intervals.
+  std::optional<lmx::ScoreInterval> paired_interval(const lmx::ScoreInterval& drawn,
+                                                    const lmx::SentenceStatistics& all) const {
+    return o_.bootstrap() ? std::optional(drawn) : interval_of(all);
+  }
+
+  Json json_of(const lmx::SentenceStatistics& all, const std::optional<lmx::ScoreInterval>& interval) const {
+    Json json{{"metric", name_},
+              {"score", json_number(metric_->score(all.sums()))},
+              {"signature", lmx::metric_signature(*metric_, references_.size(), test_fields(o_))}};
+    if (interval) json["interval"] = to_json(*interval);
+    return json;
+  }
+
+  void print_line(const char* label, const lmx::SentenceStatistics& all,
+                  const std::optional<lmx::ScoreInterval>& interval) const {
+    const std::vector<double> sums = all.sums();
+    const std::string score = with_interval(metric_->score(sums), interval), details = metric_->details(sums);
+    if (o_.score_only) {
+      std::printf("%s\n", score.c_str());
+      return;
+    }
+    const std::string signature = lmx::metric_signature(*metric_, references_.size(), test_fields(o_));
+    std::printf("%s%s|%s = %s%s%s\n", label, metric_->name().c_str(), signature.c_str(), score.c_str(),
+                details.empty() ? "" : " ", details.c_str());
+  }
+
+  void print_multi_bleu(const lmx::Lines& hypothesis) const {
+    const lmx::BleuScore s = lmx::bleu(hypothesis, references_, o_.bleu_of(name_));
+    std::printf("%s\n", o_.score_only ? two_digits(s.score).c_str() : lmx::multi_bleu_text(s).c_str());
+  }
+
+  std::string name_;
+  const Options& o_;
+  std::unique_ptr<lmx::CorpusMetric> metric_;
+  const std::vector<lmx::Lines>& references_;
+};
+
+void check(const Options& o) {
+  for (const std::string& metric : o.metrics)
+    if (std::find(kMetrics.begin(), kMetrics.end(), metric) == kMetrics.end())
+      throw lmx::UserError(lmx::str("[bleu] no metric '", metric, "'", lmx::did_you_mean(metric, kMetrics),
+                                    "; there are bleu, multi-bleu, chrf, chrf++, ter"));
+  const std::vector<std::string> tests{"bootstrap", "randomization"};
+  if (std::find(tests.begin(), tests.end(), o.test) == tests.end())
+    throw lmx::UserError(lmx::str("[bleu] no test '", o.test, "'", lmx::did_you_mean(o.test, tests),
+                                  "; there are bootstrap and randomization"));
+  if (o.sentences && (o.confidence > 0 || !o.baseline.empty()))
+    throw lmx::UserError("[bleu] --sentences prints a score for each line; intervals and tests are of a whole corpus");
+}
+
+// True if two lines or more, and most of the lines that end in a full stop, have a space before it.
+bool looks_tokenized(const lmx::Lines& lines) {
+  size_t stops = 0, apart = 0;
+  for (const std::string& line : lines) {
+    stops += line.ends_with(".");
+    apart += line.ends_with(" .");
+  }
+  return apart >= 2 && 2 * apart > stops;
+}
+
+// BLEU has its own tokenizer and chrF counts characters: both expect detokenized text.
+void warn_of_tokenized(const Options& o, const lmx::Lines& hypothesis, const std::vector<lmx::Lines>& references) {
+  const bool detokenized = std::any_of(o.metrics.begin(), o.metrics.end(), [&](const std::string& metric) {
+    return metric != "multi-bleu" && metric != "ter" && (metric != "bleu" || o.bleu.tokenizer != "none");
+  });
+  if (!detokenized) return;
+  const auto warn = [](const std::string& file) {
+    lmx::log_warn(lmx::str("[bleu] ", file,
+                           " looks tokenized: most of its full stops stand apart (' .'), which changes "
+                           "the score; detokenize it, or take --metric multi-bleu or --tokenize none"));
+  };
+  if (looks_tokenized(hypothesis)) warn(o.hypothesis == "-" ? "the text to score" : o.hypothesis);
+  for (size_t r = 0; r < references.size(); ++r)
+    if (looks_tokenized(references[r])) warn(o.references[r]);
+}
+
+void run(Options o) {
+  if (o.smooth_value >= 0) o.bleu.smooth_value = o.smooth_value;
+  if (o.sentences) o.bleu.effective_order = true;
+  check(o);
+  std::vector<lmx::Lines> references;
+  for (const std::string& path : o.references) references.push_back(lmx::read_lines(path));
+  const lmx::Lines hypothesis = lmx::read_lines(o.hypothesis);
+  const lmx::Lines baseline = o.baseline.empty() ? lmx::Lines{} : lmx::read_lines(o.baseline);
+  warn_of_tokenized(o, hypothesis, references);
+  Json scores = Json::array();
+  for (const std::string& name : o.metrics) {
+    const Scored scored(name, o, references);
+    if (o.json) {
+      scores.push_back(scored.json(hypothesis, baseline));
+    } else if (o.sentences) {
+      scored.print_sentences(hypothesis);
+    } else if (o.baseline.empty()) {
+      scored.print(hypothesis);
+    } else {
+      scored.print_compared(hypothesis, baseline);
+    }
+  }
+  if (o.json) print_json({{"sentences", hypothesis.size()}, {"references", references.size()}, {"scores", scores}});
+}
+
+}  // namespace
+
+void add_bleu(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("bleu", "score translations against references: BLEU, chrF and TER");
+  set_examples(*command, {{"lmx bleu test.de < translated.de", "sacreBLEU, tokenizer 13a, with its signature"},
+                          {"lmx bleu a.zh b.zh --tokenize zh < translated.zh", "two references, Chinese"},
+                          {"lmx bleu tok.de --metric multi-bleu --split-compounds < translated.tok.de",
+                           "multi-bleu of tokenized text, hyphens split (Ott et al. 2018)"},
+                          {"lmx bleu test.de --metric chrf,chrf++,ter < translated.de", "character n-grams, edit rate"},
+                          {"lmx bleu test.de --confidence < translated.de", "with a 95 % confidence interval"},
+                          {"lmx bleu test.de --baseline old.de < new.de", "is the difference due to chance?"}});
+  const auto o = std::make_shared<Options>();
+  command->add_option("REF", o->references, "reference translations, a sentence a line; several: several references")
+      ->required()
+      ->type_name("");
+  command->add_option("--hypothesis", o->hypothesis, "what to score; -: standard input")
+      ->type_name("FILE")
+      ->capture_default_str();
+  command->add_option("--metric", o->metrics, "bleu, multi-bleu, chrf, chrf++, ter (',' between them)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("NAME");
+  command->add_option("--tokenize", o->bleu.tokenizer, "of bleu: 13a, intl, char, zh, none")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--smooth", o->bleu.smoothing, "of bleu: exp, floor, add-k, none")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--smooth-value", o->smooth_value, "of floor (0.1) and add-k (1)")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("X");
+  command->add_flag("--lower-case", o->bleu.lower_case, "compare without regard to case");
+  command->add_flag("--split-compounds", o->bleu.split_compounds, "left-right counts as left ##AT##-##AT## right");
+  command->add_flag("--effective-order", o->bleu.effective_order,
+                    "of bleu: count n-grams only up to the longest that the hypothesis has");
+  command->add_flag("--ter-case-sensitive", o->ter.case_sensitive, "of ter, which compares lower case otherwise");
+  command->add_flag("--sentences", o->sentences, "print a score for each line; bleu with its effective order");
+  command->add_option("--confidence", o->confidence, "95 % interval by bootstrap resampling; N: resamples (1000)")
+      ->expected(0, 1)
+      ->default_str("1000")
+      ->check(CLI::Range(2, 1'000'000))
+      ->type_name("[N]");
+  command->add_option("--baseline", o->baseline, "another system's translations, to test the difference against chance")
+      ->type_name("FILE");
+  command->add_option("--test", o->test, "of the difference: bootstrap (paired resampling) or randomization")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--samples", o->samples, "of the test: resamples (1000) or trials (10000)")
+      ->check(CLI::Range(2, 10'000'000))
+      ->type_name("N");
+  command->add_flag("--score-only", o->score_only, "print the number alone");
+  add_json(*command, o->json);
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,205 @@
+// lmx config: a recipe as it will run, without running it.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "app/print/terminal.h"
+#include "app/run/explain.h"
+#include "app/run/schema.h"
+#include "app/run/search_path.h"
+#include "app/sweep/plan.h"
+#include "cli/checks.h"
+#include "cli/commands.h"
+#include "cli/virtual_ranks.h"
+#include "config/sweep.h"
+#include "lmx/config.h"
+#include "recipe/recipe.h"
+
+namespace lmx_cli {
+namespace {
+
+struct Options {
+  std::string recipe, explain;
+  lmx::ComposeOptions compose;
+  bool as_written = false, explains = false, schema = false, files = false, json = false;
+  int64_t ranks = 0;  // 0: as the recipe says
+  PluginDirectories plugins;
+  std::string name() const { return std::filesystem::path(recipe).stem().string(); }
+};
+
+// What stands behind --explain is its key, even where it was meant as an override.
+std::string key_to_explain(const std::string& word) {
+  if (word.find_first_of("=~+") == std::string::npos) return word;
+  throw lmx::UserError(lmx::str("--explain ", word, ": expected a key such as model.cells; overrides stand before it"));
+}
+
+void print_files(const std::string& recipe, const lmx::ComposeOptions& compose) {
+  std::vector<std::vector<std::string>> rows{{"FILE", "LANDS UNDER"}};
+  for (const lmx::MergedFile& f : lmx::merged_files(recipe, compose))
+    rows.push_back({f.file, f.package.empty() ? "(the recipe)" : f.package});
+  std::cout << table(rows);
+}
+
+// A value for a cell of a table.
+std::string shortened(const std::string& text) {
+  constexpr size_t kWidest = 60;
+  const std::string line = text.substr(0, text.find('\n'));
+  return line.size() <= kWidest && line.size() == text.size() ? line : line.substr(0, kWidest - 3) + "...";
+}
+
+lmx::Node replaced_json(const std::vector<lmx::ReplacedValue>& values) {
+  lmx::Node list = lmx::Node::list({});
+  for (const lmx::ReplacedValue& v : values) {
+    lmx::Node entry = lmx::Node::map();
+    entry.set("value", lmx::Node::string(v.value));
+    entry.set("origin", lmx::Node::string(lmx::to_string(v.mark)));
+    list.items.push_back(entry);
+  }
+  return list;
+}
+
+// "512 (recipes/model/lstm.yaml:3:8), 256 (recipes/base.yaml:4:3)": what a value has replaced, the newest first.
+std::string replaced_text(const std::vector<lmx::ReplacedValue>& values) {
+  std::string text;
+  for (const lmx::ReplacedValue& v : values)
+    text += lmx::str(text.empty() ? "" : ", ", shortened(v.value), " (", lmx::to_string(v.mark), ")");
+  return text;
+}
+
+// "model.cells" and, once, "model".
+std::vector<std::string> keys_and_parts(const std::vector<lmx::ValueOrigin>& values) {
+  std::vector<std::string> keys;
+  for (const lmx::ValueOrigin& v : values) {
+    for (size_t dot = v.path.find('.'); dot != std::string::npos; dot = v.path.find('.', dot + 1))
+      if (const std::string part = v.path.substr(0, dot); std::find(keys.begin(), keys.end(), part) == keys.end())
+        keys.push_back(part);
+    keys.push_back(v.path);
+  }
+  return keys;
+}
+
+void print_origins(const Options& options, const lmx::Node& tree) {
+  const lmx::ComposeOptions compose = with_plugins(options.compose);
+  const std::vector<lmx::ValueOrigin> all =
+      lmx::explain_recipe(tree, options.name(), lmx::merged_files(options.recipe, compose));
+  const auto replaced = lmx::replaced_values(options.recipe, compose);
+  std::vector<std::vector<std::string>> rows{{"KEY", "VALUE", "ORIGIN", "NOTE", "REPLACES"}};
+  lmx::Node list = lmx::Node::list({});
+  for (const lmx::ValueOrigin& v : all) {
+    const bool wanted =
+        options.explain.empty() || v.path == options.explain || v.path.starts_with(options.explain + ".");
+    if (!wanted) continue;
+    const auto before = replaced.find(v.path);
+    const std::string note = v.provenance + (v.provenance.empty() || v.comment.empty() ? "" : "; ") + v.comment;
+    rows.push_back(
+        {v.path, shortened(v.value), v.origin, note, before == replaced.end() ? "" : replaced_text(before->second)});
+    lmx::Node row = lmx::Node::map();
+    for (const auto& [key, text] : {std::pair{"key", v.path},
+                                    {"value", v.value},
+                                    {"origin", v.origin},
+                                    {"note", note},
+                                    {"provenance", v.provenance}})
+      row.set(key, lmx::Node::string(text));
+    if (before != replaced.end()) row.set("replaces", replaced_json(before->second));
+    list.items.push_back(row);
+  }
+  if (rows.size() == 1)
+    throw lmx::UserError(lmx::str("no key '", options.explain, "'",
+                                  lmx::did_you_mean(options.explain, keys_and_parts(all)), "; lmx config ",
+                                  options.recipe, " --explain lists them all"));
+  std::cout << (options.json ? lmx::to_json(list) + "\n" : table(rows));
+}
+
+std::string title_of(const lmx::SchemaPart& part) {
+  if (part.path.empty()) return "the recipe";
+  return part.component.empty() ? part.path : part.path + ": " + part.component;
+}
+
+void print_schema(const Options& options, const lmx::Node& tree) {
+  std::vector<lmx::SchemaPart> parts = lmx::recipe_schema(tree);
+  parts.push_back(sweeps::sweep_schema());
+  if (options.json) {
+    std::cout << lmx::to_json(lmx::json_schema(parts)) << "\n";
+    return;
+  }
+  for (const lmx::SchemaPart& part : parts) {
+    std::string others;
+    for (const std::string& name : part.others) others += (others.empty() ? " (others: " : ", ") + name;
+    std::cout << (&part == &parts.front() ? "" : "\n") << title_of(part) << others << (others.empty() ? "" : ")")
+              << "\n";
+    std::vector<std::vector<std::string>> rows{{"  FIELD", "TYPE", "DEFAULT", "RANGE", "MEANING"}};
+    const auto has_own_part = [&](const std::string& name) {
+      return part.path.empty() && std::any_of(parts.begin(), parts.end(), [&](const lmx::SchemaPart& p) {
+               return p.path == name || p.path.starts_with(name + ".");
+             });
+    };
+    for (const lmx::FieldInfo& f : part.fields)
+      if (!has_own_part(f.name))
+        rows.push_back({"  " + f.name, f.type, f.default_text == "null" ? "" : f.default_text, f.range, f.help});
+    if (rows.size() > 1)
+      std::cout << table(rows);
+    else
+      std::cout << "  no fields\n";
+  }
+}
+
+void print_recipe(const Options& options) {
+  if (options.as_written + options.files + options.schema + options.explains > 1)
+    throw lmx::UserError("--explain, --schema, --files and --composed each print another thing; give one of them");
+  if (options.json && !options.explains && !options.schema)
+    throw lmx::UserError("--json belongs to --explain or --schema; the recipe itself is printed as YAML");
+  options.plugins.load();
+  const lmx::ComposeOptions compose = with_plugins(options.compose);
+  if (options.files) return print_files(options.recipe, compose);
+  lmx::Node tree = compose_on_ranks(options.recipe, compose, options.ranks);
+  if (options.as_written) {
+    std::cout << lmx::to_yaml(tree);
+    return;
+  }
+  if (options.schema) return print_schema(options, tree);
+  if (options.explains) return print_origins(options, tree);
+  std::cout << lmx::to_yaml(lmx::full_recipe(tree, options.name()));
+}
+
+}  // namespace
+
+void add_config(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("config", "print a recipe as it will run: composed, checked, with every default");
+  set_examples(*command, {{"lmx config recipes/quickstart.yaml", "every value that a run would use"},
+                          {"lmx config recipes/quickstart.yaml model.cells=512", "with one value changed"},
+                          {"lmx config recipes/quickstart.yaml optimizer=adam", "with another option of a group"},
+                          {"lmx config recipes/quickstart.yaml --composed", "only what the files say"},
+                          {"lmx config recipes/ott_wmt.yaml --explain optimizer", "where values come from, and why"},
+                          {"lmx config recipes/quickstart.yaml --schema", "all that the recipe may hold"},
+                          {"lmx config recipes/ott_wmt.yaml --files", "the files it consists of, in their order"}});
+  const auto options = std::make_shared<Options>();
+  command->add_option("RECIPE", options->recipe, "the recipe's file")->required()->type_name("");
+  command->add_option("OVERRIDES", options->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option")
+      ->type_name("");
+  command->add_option("--config-dir", options->compose.search_path, "another folder of config groups (repeatable)")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  command->add_option("--ranks", options->ranks, "N virtual ranks, as `lmx run --ranks N` would have them")
+      ->type_name("N")
+      ->check(positive());
+  command->add_flag("--composed", options->as_written, "leave out the defaults and the checks of the components");
+  command->add_flag("--files", options->files, "the files that are merged, in order, and where each one lands");
+  command
+      ->add_option_function<std::string>(
+          "--explain",
+          [options](const std::string& key) {
+            options->explains = true;
+            options->explain = key_to_explain(key);
+          },
+          "each value (or those of KEY) with its origin, what the recipe notes on it, and what it replaced")
+      ->expected(0, 1)
+      ->type_name("[KEY]");
+  command->add_flag("--schema", options->schema, "what the recipe may hold: type, default, range and meaning");
+  command->add_flag("--json", options->json, "--explain and --schema as JSON, for other programs");
+  options->plugins.add_to(*command);
+  command->callback([options] { print_recipe(*options); });
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,259 @@
+// lmx data list | fetch | prepare | stats (filter and top: pairs_command.cc)
+#include <cmath>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/corpora/corpora.h"
+#include "app/corpora/fetch.h"
+#include "app/corpora/zipf.h"
+#include "app/prepare/open.h"
+#include "app/print/terminal.h"
+#include "app/report/chart.h"
+#include "app/run/search_path.h"
+#include "base/files.h"
+#include "cli/checks.h"
+#include "cli/commands.h"
+#include "cli/json_output.h"
+#include "data/dataset.h"
+#include "lmx/data.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx_cli {
+namespace {
+
+using namespace lmx;
+
+void list_json() {
+  Json all = Json::array();
+  for (const Corpus& corpus : corpora()) {
+    const CorpusPlace place = locate(corpus);
+    const bool here = place.problem.empty();
+    Json json{{"name", corpus.name},     {"here", here},
+              {"what", corpus.what},     {"licence", corpus.licence},
+              {"source", corpus.source}, {"searched", place.searched}};
+    if (here) json["directory"] = place.directory;
+    if (!here) json["get"] = corpus.get;
+    if (!corpus.sides.empty()) json["languages"] = {corpus.sides[0].language, corpus.sides[1].language};
+    if (!corpus.archive_sha256.empty()) json["archive_sha256"] = corpus.archive_sha256;
+    all.push_back(std::move(json));
+  }
+  print_json({{"corpora", all}});
+}
+
+void list() {
+  std::string details;
+  std::vector<std::vector<std::string>> rows{{"CORPUS", "HERE", "WHERE"}};
+  for (const Corpus& corpus : corpora()) {
+    const CorpusPlace place = locate(corpus);
+    const bool here = place.problem.empty();
+    rows.push_back({corpus.name, here ? "yes" : "no", here ? place.directory : "looked in " + place.searched.front()});
+    details += str("\n", corpus.name, ": ", corpus.what, "\n  licence  ", corpus.licence, "\n  source   ",
+                   corpus.source, "\n");
+    if (!corpus.sides.empty())
+      details += str("  parallel ", corpus.sides[0].language, " and ", corpus.sides[1].language, "\n");
+    if (!here) details += str("  to get it: ", corpus.get, "\n");
+    if (!corpus.archive_sha256.empty()) details += str("  SHA-256 of the download: ", corpus.archive_sha256, "\n");
+  }
+  std::cout << table(rows) << details;
+}
+
+struct Options {
+  std::string recipe, corpus, plot, records;
+  std::vector<std::string> overrides, files;
+  ZipfOptions zipf;
+};
+
+Node data_of(const Options& options) {
+  ComposeOptions compose_options;
+  compose_options.overrides = options.overrides;
+  const Node recipe = compose(options.recipe, with_plugins(compose_options));
+  const Node* data = recipe.find("data");
+  if (!data) throw UserError(str(options.recipe, ": the recipe has no `data:`"));
+  return *data;
+}
+
+void prepare(const Options& options) {
+  const Dataset dataset = open_dataset(data_of(options));
+  std::cout << dataset.source_note << "\n" << dataset.report;
+  if (dataset.train_pairs.size() > 0)
+    std::cout << "pairs: train " << dataset.train_pairs.size() << ", valid " << dataset.valid_pairs.size() << ", test "
+              << dataset.test_pairs.size() << "\n";
+  std::cout << (dataset.train_pairs.size() > 0 ? "target tokens: train " : "tokens: train ") << dataset.train.size()
+            << ", valid " << dataset.valid.size() << ", test " << dataset.test.size() << "\n";
+  if (!dataset.directory.empty()) std::cout << "directory: " << dataset.directory << "\n";
+}
+
+// What stats counts: a recipe's data, a corpus of the registry, or files. Exactly one of them.
+Node stats_data(const Options& options) {
+  if (!options.recipe.empty() + !options.corpus.empty() + !options.files.empty() != 1) {
+    throw UserError("[data] name one of: a recipe, --corpus NAME, --files PATH...");
+  }
+  if (!options.recipe.empty()) return data_of(options);
+  const Mark mark{"command line", 0, 0};
+  Node data = Node::map(mark);
+  data.set("name", Node::string("text", mark));
+  data.set("valid_fraction", Node::scalar("0", mark));
+  if (!options.corpus.empty()) data.set("corpus", Node::string(options.corpus, mark));
+  std::vector<Node> files;
+  for (const std::string& file : options.files) files.push_back(Node::string(file, mark));
+  if (!files.empty()) data.set("files", Node::list(std::move(files), mark));
+  return data;
+}
+
+std::string fixed(double value, int digits) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(digits) << value;
+  return out.str();
+}
+
+// Points, fit and the paper's law through the first point.
+std::string plot_of(const std::vector<TypesAtTokens>& points, const PowerLaw& fit, const std::string& title) {
+  Chart chart{title, "tokens N", "unique words U", true, true, {}, {}};
+  ChartSeries counted{"counted", {}, true, false, false}, fitted{"", {}, false, true, false},
+      paper{"N^0.64 (Patwary et al. 2018) through the first point", {}, false, true, true};
+  fitted.label = "fit U = " + fixed(fit.factor, 2) + " N^" + fixed(fit.exponent, 3);
+  for (const TypesAtTokens& p : points) {
+    const auto n = static_cast<double>(p.tokens);
+    counted.points.push_back({n, p.types, p.spread, str("N ", p.tokens, ", U ", p.types)});
+    fitted.points.push_back({n, fit.at(n), 0, ""});
+    paper.points.push_back({n, points[0].types * std::pow(n / static_cast<double>(points[0].tokens), 0.64), 0, ""});
+  }
+  chart.series = {counted, fitted, paper};
+  return svg(chart);
+}
+
+// The same numbers as records: split types, one each N, and split fit.
+std::string records_of(const Dataset& dataset, int64_t types, const std::vector<TypesAtTokens>& points,
+                       const PowerLaw& fit) {
+  using Json = nlohmann::ordered_json;
+  std::string text;
+  for (const TypesAtTokens& p : points)
+    text += Json{{"step", 0},        {"split", "types"},   {"tokens", p.tokens},
+                 {"types", p.types}, {"spread", p.spread}, {"tokens_per_type", static_cast<double>(p.tokens) / p.types}}
+                .dump() +
+            "\n";
+  return text +
+         Json{{"step", 0},
+              {"split", "fit"},
+              {"exponent", fit.exponent},
+              {"factor", fit.factor},
+              {"rms", fit.rms},
+              {"tokens", dataset.train.size()},
+              {"types", types}}
+             .dump() +
+         "\n";
+}
+
+void stats(const Options& options) {
+  const Node data = stats_data(options);
+  const Node* kind = data.find("name");
+  if (kind && kind->text == "parallel") return print_pair_statistics(open_dataset(data));
+  const Dataset dataset = open_all_types(data);
+  const std::vector<TypesAtTokens> points = count_types(dataset.train, options.zipf);
+  const PowerLaw fit = fit_power_law(points);
+  const int64_t types = types_in(dataset.train.tokens());  // the vocabulary is that of all, where they are a share
+  std::cout << dataset.source_note << "\n"
+            << dataset.train.size() << " tokens, " << types << " types; sequences of " << options.zipf.sequence_length
+            << ", mean of " << options.zipf.draws << " draws\n\n";
+  std::vector<std::vector<std::string>> rows{{"N TOKENS", "U UNIQUE", "SPREAD", "N / U", "FIT", "RESIDUAL %"}};
+  for (size_t i = 0; i < points.size(); ++i) {
+    const auto n = static_cast<double>(points[i].tokens);
+    rows.push_back({std::to_string(points[i].tokens), fixed(points[i].types, 1), fixed(points[i].spread, 1),
+                    fixed(n / points[i].types, 2), fixed(fit.at(n), 1), fixed(100 * std::expm1(fit.residuals[i]), 2)});
+  }
+  std::cout << table(rows) << "\nU = " << fixed(fit.factor, 3) << " N^" << fixed(fit.exponent, 3)
+            << "   (Patwary et al. 2018: N^0.64)   rms residual " << fixed(100 * fit.rms, 2) << " %\n";
+  if (!options.records.empty()) write_file_atomically(options.records, records_of(dataset, types, points, fit));
+  const std::string what = options.corpus.empty() ? dataset.source_note : options.corpus;
+  write_file_atomically(options.plot, plot_of(points, fit, "Unique words against tokens: " + what));
+  std::cout << "plot: " << options.plot << "\n";
+}
+
+void add_list(CLI::App& group) {
+  CLI::App* command =
+      group.add_subcommand("list", "the corpora that lmx knows: here or missing, where, and how to get them");
+  set_examples(*command, {{"lmx data list", "what this machine has below LMX_DATA_DIR"}});
+  const auto json = std::make_shared<bool>(false);
+  add_json(*command, *json);
+  command->callback([json] { *json ? list_json() : list(); });
+}
+
+void fetch(const std::string& corpus, const FetchOptions& options) {
+  const FetchReport report = fetch_corpus(corpus, options);
+  for (const std::string& line : report.files) std::cout << line << "\n";
+  std::cout << "directory: " << report.directory << "\n";
+  if (!report.missing.empty()) std::cout << "by hand: " << report.missing << "\n";
+}
+
+void add_fetch(CLI::App& group) {
+  CLI::App* command = group.add_subcommand("fetch", "download a corpus of the registry, check and unpack it");
+  set_examples(*command,
+               {{"lmx data fetch multi30k", "into its folder below LMX_DATA_DIR"},
+                {"lmx data fetch wmt16_en_de --keep-archives", "what broke off before goes on where it ended"}});
+  const auto corpus = std::make_shared<std::string>();
+  const auto options = std::make_shared<FetchOptions>();
+  command->add_option("NAME", *corpus, "a corpus that `lmx data list` knows")->required()->type_name("");
+  command->add_option("--directory", options->directory, "the folder to fill, instead of the corpus's own")
+      ->type_name("DIR");
+  command->add_flag("--keep-archives", options->keep_archives, "leave what was unpacked where it is");
+  command->callback([corpus, options] { fetch(*corpus, *options); });
+}
+
+void add_prepare(CLI::App& group) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* command =
+      group.add_subcommand("prepare", "build a recipe's vocabulary and token files, and report on them");
+  set_examples(
+      *command,
+      {{"lmx data prepare recipes/word_lm_gutenberg.yaml", "types, coverage and out-of-vocabulary words"},
+       {"lmx data prepare recipes/word_lm_gutenberg.yaml data.vocab_size=10000", "with a smaller vocabulary"}});
+  command->add_option("RECIPE", options->recipe, "a recipe file")->required()->type_name("");
+  command->add_option("OVERRIDES", options->overrides, "key=value")->type_name("");
+  command->callback([options] { prepare(*options); });
+}
+
+void add_stats(CLI::App& group) {
+  const auto options = std::make_shared<Options>();
+  options->plot = "zipf.svg";
+  CLI::App* command =
+      group.add_subcommand("stats", "count unique words against tokens and fit U = a N^b; of parallel text, lengths");
+  set_examples(*command, {{"lmx data stats --corpus gutenberg", "a table, the fit and a plot in zipf.svg"},
+                          {"lmx data stats recipes/quickstart.yaml", "the data of a recipe"},
+                          {"lmx data stats --files 'texts/*.txt.gz' --plot mine.svg", "any text"}});
+  command->add_option("RECIPE", options->recipe, "a recipe file; its data with every word counted")->type_name("");
+  command->add_option("OVERRIDES", options->overrides, "key=value")->type_name("");
+  command->add_option("--corpus", options->corpus, "a corpus of the registry")->type_name("NAME");
+  command->add_option("--files", options->files, "text files, directories or globs")->type_name("PATH");
+  command->add_option("--sequence-length", options->zipf.sequence_length, "words of a drawn sequence (20)")
+      ->check(positive())
+      ->type_name("N");
+  command->add_option("--max-tokens", options->zipf.last, "the largest N (2621440), at most half of the text")
+      ->check(positive())
+      ->type_name("N");
+  command->add_option("--draws", options->zipf.draws, "draws that each U is the mean of (3)")
+      ->check(positive())
+      ->type_name("N");
+  command->add_option("--seed", options->zipf.seed, "of the draws (1)")->type_name("N");
+  command->add_option("--plot", options->plot, "the SVG file to write (zipf.svg)")->type_name("FILE");
+  command->add_option("--records", options->records, "write the numbers as JSON lines, too")->type_name("FILE");
+  command->callback([options] { stats(*options); });
+}
+
+}  // namespace
+
+void add_data(CLI::App& app) {
+  CLI::App* group =
+      app.add_subcommand("data", "corpora: list them, prepare them, count their words; filter parallel text");
+  set_examples(*group, {{"lmx data list", "the corpora that lmx knows"},
+                        {"lmx data prepare recipes/word_lm_gutenberg.yaml", "vocabulary and token files of a recipe"},
+                        {"lmx data stats --corpus gutenberg", "unique words against tokens, U = a N^b"}});
+  add_list(*group);
+  add_fetch(*group);
+  add_prepare(*group);
+  add_stats(*group);
+  add_pair_commands(*group);
+}
+
+}  // namespace lmx_cli

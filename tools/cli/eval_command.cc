@@ -1,0 +1,154 @@
+// lmx eval
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "app/inference/evaluate_run.h"
+#include "app/inference/search.h"
+#include "cli/commands.h"
+#include "cli/json_output.h"
+#include "data/dataset.h"
+#include "recipe/recipe.h"
+
+namespace lmx_cli {
+namespace {
+
+struct Options {
+  PluginDirectories directories;
+  std::string run, penalty = "fairseq:0.6";
+  bool no_bleu = false, json = false;
+  lmx::EvalOptions eval;
+};
+
+Json to_json(const Options& o, const lmx::EvalResult& r) {
+  const double bit = std::log(2.0);
+  const std::string step = "step-" + std::to_string(r.step);
+  Json json{{"run", o.run},
+            {"checkpoint", r.step > 0 ? step : o.eval.checkpoint},
+            {"split", o.eval.split},
+            {"unit", r.unit},
+            {"tokens", r.tokens},
+            {"nll_nat", json_number(r.nll_nat)},
+            {"nll_bit", json_number(r.nll_nat / bit)},
+            {"ppl", json_number(r.ppl)}};
+  if (lmx::is_character(r.unit)) put(json, "bpc", r.nll_nat / bit);
+  put(json, "true_ppl", r.true_ppl);
+  put(json, "compression_ratio", r.compression_ratio);
+  if (r.sharded)
+    json["shards"] = {{"shards", r.sharded->shards},
+                      {"tokens", r.sharded->tokens},
+                      {"bpc", json_number(r.sharded->nll_nat / bit)},
+                      {"least_bpc", json_number(r.sharded->least / bit)},
+                      {"most_bpc", json_number(r.sharded->most / bit)}};
+  if (r.words)
+    json["words"] = {{"words", r.words->words}, {"unknown", r.words->unknown}, {"ppl", json_number(r.words->ppl)}};
+  if (!o.eval.text.empty()) json["unknown"] = r.unknown;
+  if (r.translation)
+    json["translation"] = {{"BLEU", json_number(r.translation->bleu)},
+                           {"multi_bleu", json_number(r.translation->multi_bleu)},
+                           {"multi_bleu_split", json_number(r.translation->multi_bleu_split)},
+                           {"BLEU_line", r.translation->bleu_line}};
+  return json;
+}
+
+// Bits of a token, and of Puri's protocol.
+void print_bits(const Options& o, const lmx::EvalResult& r) {
+  const char* split = o.eval.split.c_str();
+  const double bit = std::log(2.0);
+  const char* note = r.unit == "byte" ? " (a character is a byte)" : "";
+  std::printf("%s bpc %.6f%s\n", split, r.nll_nat / bit, note);
+  if (r.compression_ratio)
+    std::printf("%s compression_ratio %.4f (bytes of text over bytes of its code)\n", split, *r.compression_ratio);
+  if (!r.sharded) return;
+  const lmx::ShardEval& s = *r.sharded;
+  std::printf(
+      "%s bpc_%lld_shards %.6f (mean of %lld shards of strings in random order, %lld %ss; from %.6f to %.6f)%s\n",
+      split, static_cast<long long>(s.shards), s.nll_nat / bit, static_cast<long long>(s.shards),
+      static_cast<long long>(s.tokens), r.unit.c_str(), s.least / bit, s.most / bit, note);
+}
+
+void print_words(const std::string& split, const lmx::WordEval& w) {
+  std::printf("%s word_ppl %.2f (%lld words, as they were before subwords, and ends of sentences; %lld with <unk>)\n",
+              split.c_str(), w.ppl, static_cast<long long>(w.words), static_cast<long long>(w.unknown));
+}
+
+void evaluate(const CLI::App& command, Options o) {
+  if (o.eval.text.empty()) {
+    refuse_given(command, {"--field"}, "without --text");
+  } else {
+    refuse_given(command, {"--split", "--shards", "--seed", "--beam", "--length-penalty", "--no-bleu"}, "with --text");
+    o.eval.split = "text";
+  }
+  lmx::read_length_penalty(o.penalty, o.eval.search);
+  o.eval.translate = !o.no_bleu;
+  o.directories.load();
+  const lmx::EvalResult r = lmx::evaluate_run(o.run, o.eval);
+  if (o.json) return print_json(to_json(o, r));
+  const std::string step = "step-" + std::to_string(r.step);  // a file of parameters has none
+  std::printf("checkpoint %s\n", r.step > 0 ? step.c_str() : o.eval.checkpoint.c_str());
+  std::printf("%s %ss %lld\n", o.eval.split.c_str(), r.unit.c_str(), static_cast<long long>(r.tokens));
+  if (!o.eval.text.empty()) std::printf("text unknown %lld\n", static_cast<long long>(r.unknown));
+  std::printf("%s nll_nat %.6f\n", o.eval.split.c_str(), r.nll_nat);
+  std::printf("%s nll_bit %.6f\n", o.eval.split.c_str(), r.nll_nat / std::log(2.0));
+  if (lmx::is_character(r.unit)) print_bits(o, r);
+  std::printf("%s ppl %.2f", o.eval.split.c_str(), r.ppl);
+  if (r.true_ppl) std::printf(" (the source's own: %.2f)", *r.true_ppl);
+  std::printf("\n");
+  if (r.words) print_words(o.eval.split, *r.words);
+  if (!r.translation) return;
+  std::printf("%s %s\n", o.eval.split.c_str(), r.translation->bleu_line.c_str());
+  std::printf("%s multi-bleu %s\n", o.eval.split.c_str(), r.translation->multi_bleu_line.c_str());
+  std::printf("%s multi-bleu-split %s\n", o.eval.split.c_str(), r.translation->multi_bleu_split_line.c_str());
+  std::printf("%s BLEU %.2f\n", o.eval.split.c_str(), r.translation->bleu);
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("eval", "perplexity of a run's checkpoint under the full softmax; bits per character, BLEU");
+  set_examples(*command, {{"lmx eval runs/quickstart/2026-05-01_101500", "its last checkpoint on the validation split"},
+                          {"lmx eval runs/quickstart/2026-05-01_101500 --split test --checkpoint best",
+                           "the best one on the test split"},
+                          {"lmx eval runs/ott_wmt/2026-05-01_101500 --split test --checkpoint mean.safetensors",
+                           "perplexity and BLEU of an average"},
+                          {"lmx eval runs/quickstart/2026-05-01_101500 --text news.txt --text more.txt.gz",
+                           "any text, with the run's own words; what it does not know is counted"},
+                          {"lmx eval runs/puri_desk/2026-05-01_101500 --split test --shards 16",
+                           "bits per character by the protocol of Puri 2018"}});
+  const auto o = std::make_shared<Options>();
+  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
+  command->add_option("--split", o->eval.split, "train, valid or test")->type_name("SPLIT")->capture_default_str();
+  command
+      ->add_option(
+          "--text", o->eval.text,
+          "text files, folders or globs to evaluate instead of a split; may be repeated. Needs no data but the "
+          "run's own files")
+      ->type_name("FILE");
+  command
+      ->add_option("--field", o->eval.field, "of --text: the column of .csv or the field of .jsonl that holds the text")
+      ->type_name("NAME");
+  command->add_option("--checkpoint", o->eval.checkpoint, "last, best, a step, or a file or folder of parameters")
+      ->type_name("WHICH")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--shards", o->eval.shards,
+          "of chars and bytes: bits per character over N shards of strings in random order, too (Puri 2018: 16 "
+          "of the test split)")
+      ->type_name("N");
+  command->add_option("--seed", o->eval.seed, "of the shards")->type_name("N")->capture_default_str();
+  command->add_option("--beam", o->eval.search.beam, "of a translation run: hypotheses kept at each length")
+      ->type_name("K")
+      ->capture_default_str();
+  command->add_option("--length-penalty", o->penalty, "of a translation run: fairseq:A, wu:A or none")
+      ->type_name("KIND")
+      ->capture_default_str();
+  command->add_flag("--no-bleu", o->no_bleu, "of a translation run: its perplexity alone");
+  add_json(*command, o->json);
+  o->directories.add_to(*command);
+  command->callback([command, o] { evaluate(*command, *o); });
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,153 @@
+// lmx features
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <sstream>
+
+#include "app/probe/probe_texts.h"
+#include "app/probe/transfer.h"
+#include "app/report/chart.h"
+#include "base/files.h"
+#include "cli/commands.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx_cli {
+namespace {
+
+using namespace lmx;
+
+struct Options {
+  PluginDirectories directories;
+  std::string run, input, out;
+  TextColumns columns;
+  std::string heatmap, text, text_file;
+  bool no_labels = false;
+  int64_t unit = -1;
+  FeatureOptions features;
+};
+
+// From blue (the least) over white (0) to orange (the most): told apart by everyone.
+std::string colour(double value, double most) {
+  const double share = most > 0 ? std::min(1.0, std::abs(value) / most) : 0;
+  const int full[3] = {value > 0 ? 230 : 86, value > 0 ? 159 : 180, value > 0 ? 0 : 233};
+  char text[16];
+  std::snprintf(text, sizeof text, "#%02x%02x%02x", static_cast<int>(255 + share * (full[0] - 255)),
+                static_cast<int>(255 + share * (full[1] - 255)), static_cast<int>(255 + share * (full[2] - 255)));
+  return text;
+}
+
+// Bytes of one character of UTF-8 stand in one element, coloured by the last of them.
+std::string heatmap_page(const UnitTrace& trace) {
+  double most = 0, sum = 0;
+  for (const double v : trace.values) {
+    most = std::max(most, std::abs(v));
+    sum += v;
+  }
+  std::ostringstream page;
+  page << "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><title>" << escaped(trace.note)
+       << "</title>\n<style>body{font:16px/1.6 monospace;max-width:60rem;margin:2rem auto;color:#000}"
+       << "pre{white-space:pre-wrap;font:inherit}</style></head><body>\n<h1 style='font-size:1.1rem'>"
+       << escaped(trace.note) << "</h1>\n<p>";
+  char scale[160];
+  std::snprintf(scale, sizeof scale, "values from %.4g to %.4g, mean %.4g, behind the last token %.4g",
+                *std::min_element(trace.values.begin(), trace.values.end()),
+                *std::max_element(trace.values.begin(), trace.values.end()),
+                sum / static_cast<double>(trace.values.size()), trace.values.back());
+  page << scale << "; <span style='background:" << colour(-1, 1) << "'>" << -most << "</span> <span>0</span> "
+       << "<span style='background:" << colour(1, 1) << "'>" << most << "</span></p>\n<pre>";
+  for (size_t i = 0; i < trace.tokens.size();) {
+    std::string text = trace.tokens[i];
+    size_t last = i;
+    while (last + 1 < trace.tokens.size() && (static_cast<unsigned char>(trace.tokens[last + 1][0]) & 0xC0) == 0x80)
+      text += trace.tokens[++last];
+    char value[32];
+    std::snprintf(value, sizeof value, "%.4g", trace.values[last]);
+    page << "<span style='background:" << colour(trace.values[last], most) << "' title='" << value << "'>"
+         << (text == "\n" ? "↵\n" : escaped(text)) << "</span>";
+    i = last + 1;
+  }
+  page << "</pre></body></html>\n";
+  return page.str();
+}
+
+std::string text_to_trace(const Options& o) {
+  if (o.text.empty() == o.text_file.empty())
+    throw UserError("[features] --heatmap shows one text: give --text TEXT or --text-file FILE");
+  if (o.text_file.empty()) return o.text;
+  std::ifstream file(o.text_file, std::ios::binary);
+  if (!file) throw UserError(str("[features] cannot read ", o.text_file));
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void heatmap(const CLI::App& command, const Options& o) {
+  const std::string why = "with --heatmap, which shows one unit over --text or --text-file";
+  refuse_given(command, {"TEXTS", "--out", "--no-labels", "--batch"}, why);
+  refuse_given(command, TextColumns::options(), why);
+  if (o.unit < 0)
+    throw UserError("[features] --heatmap shows one unit: give --unit N (`lmx probe` names the strongest)");
+  check_place(command, "--heatmap", o.heatmap);
+  const std::string text = text_to_trace(o);
+  o.directories.load();
+  const UnitTrace trace = trace_unit(o.run, text, {o.features.state, o.unit}, o.features.checkpoint);
+  write_file_atomically(o.heatmap, heatmap_page(trace));
+  std::cout << trace.note << "\nlast value " << trace.values.back() << "\nwritten " << o.heatmap << "\n";
+}
+
+void features(const CLI::App& command, const Options& o) {
+  if (!o.heatmap.empty()) return heatmap(command, o);
+  refuse_given(command, {"--unit", "--text", "--text-file"}, "without --heatmap");
+  if (o.no_labels) refuse_given(command, {"--label-column", "--classes"}, "with --no-labels");
+  if (o.input.empty() || o.out.empty())
+    throw UserError(
+        "[features] name a file of texts (CSV or .jsonl) and --out FILE, or --heatmap FILE with --unit and --text");
+  o.columns.check(command);
+  check_place(command, "--out", o.out);
+  const LabelledTexts texts =
+      read_labelled(o.input, o.columns.text, o.no_labels ? "" : o.columns.label, o.columns.classes);
+  o.directories.load();
+  const FeatureMatrix matrix = text_features(o.run, texts, o.features);
+  save_features(matrix, o.out);
+  std::cout << matrix.note << "\n"
+            << "texts " << matrix.rows << "\nunits " << matrix.columns << "\nwritten " << o.out << "\n";
+}
+
+}  // namespace
+
+void add_features(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("features", "a character model's state behind the last byte of texts, or a unit over a text");
+  set_examples(*command,
+               {{"lmx features runs/puri_desk/2026-05-01_101500 sst2/train.csv --out train.safetensors",
+                 "the cell state behind each sentence, with its label"},
+                {"lmx features runs/puri_desk/2026-05-01_101500 texts.csv --text-column body --no-labels --state "
+                 "hidden --out f.csv",
+                 "the hidden state as CSV"},
+                {"lmx features runs/puri_desk/2026-05-01_101500 --heatmap map.html --unit 388 --text 'A fine film.'",
+                 "the values of one unit over a text"}});
+  const auto o = std::make_shared<Options>();
+  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
+  command->add_option("TEXTS", o->input, "a CSV file with a header, or JSON lines (.jsonl)")->type_name("");
+  command->add_option("--out", o->out, "features to write: .csv, else safetensors")->type_name("FILE");
+  command->add_option("--state", o->features.state, "cell or hidden of the last layer, or a tensor's name: lstm.0.c")
+      ->type_name("NAME")
+      ->capture_default_str();
+  o->columns.add_to(*command);
+  command->add_flag("--no-labels", o->no_labels, "the file has none");
+  command->add_option("--batch", o->features.batch, "texts at once")->type_name("N")->capture_default_str();
+  command->add_option("--checkpoint", o->features.checkpoint, "last, best, a step, or a file or folder of parameters")
+      ->type_name("WHICH")
+      ->capture_default_str();
+  command->add_option("--heatmap", o->heatmap, "a page with a unit's values over a text")->type_name("HTML");
+  command->add_option("--unit", o->unit, "of the state, from 0")->type_name("N");
+  command->add_option("--text", o->text, "of the heat map")->type_name("TEXT");
+  command->add_option("--text-file", o->text_file, "of the heat map")->type_name("FILE");
+  o->directories.add_to(*command);
+  command->callback([command, o] { features(*command, *o); });
+}
+
+}  // namespace lmx_cli

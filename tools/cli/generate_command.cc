@@ -1,0 +1,82 @@
+// lmx generate
+#include <unistd.h>
+
+#include <iostream>
+#include <memory>
+
+#include "app/inference/generate.h"
+#include "app/print/terminal_text.h"
+#include "cli/commands.h"
+#include "recipe/recipe.h"
+
+namespace lmx_cli {
+namespace {
+
+struct Options {
+  PluginDirectories directories;
+  std::string run, hold, state = "cell";
+  lmx::GenerateOptions generate;
+};
+
+// "2388=-1.5"
+void read_hold(Options& o) {
+  if (o.hold.empty()) return;
+  const size_t equals = std::min(o.hold.find('='), o.hold.size());
+  const std::optional<int64_t> unit = lmx::parse_int(o.hold.substr(0, equals));
+  const std::optional<double> value =
+      equals < o.hold.size() ? lmx::parse_double(o.hold.substr(equals + 1)) : std::nullopt;
+  if (!unit || *unit < 0 || !value)
+    throw lmx::UserError(lmx::str("[generate] --hold takes UNIT=VALUE, as 2388=-1.5, got '", o.hold, "'"));
+  o.generate.held = lmx::StateUnit{o.state, *unit};
+  o.generate.held_value = *value;
+}
+
+void generate(const CLI::App& command, Options o) {
+  if (o.hold.empty()) refuse_given(command, {"--state"}, "without --hold");
+  read_hold(o);
+  o.directories.load();
+  const std::string text = lmx::generate_text(o.run, o.generate);
+  std::cout << (isatty(STDOUT_FILENO) ? lmx::terminal_text(text) : text) << "\n";
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("generate", "draw text from a run's model");
+  set_examples(*command,
+               {{"lmx generate runs/word_lm_gutenberg/2026-05-01_101500 --prompt 'it was'", "fifty more words"},
+                {"lmx generate runs/word_lm_gutenberg/2026-05-01_101500 --temperature 0", "the likeliest ones"},
+                {"lmx generate runs/word_lm_gutenberg/2026-05-01_101500 --top-k 40 --seed 2", "other, safer ones"},
+                {"lmx generate runs/puri_desk/2026-05-01_101500 --tokens 300 --top-p 0.9 --hold 388=2.5",
+                 "300 bytes, a unit of the cell state held at a value"}});
+  const auto o = std::make_shared<Options>();
+  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
+  command->add_option("--prompt", o->generate.prompt, "what the text begins with")->type_name("TEXT");
+  command->add_option("--tokens", o->generate.tokens, "tokens to draw")->type_name("N")->capture_default_str();
+  command->add_option("--temperature", o->generate.temperature, "divides the logits; 0: always the likeliest")
+      ->type_name("X")
+      ->capture_default_str();
+  command->add_option("--top-k", o->generate.top_k, "draw among the k likeliest; 0: among all")
+      ->type_name("K")
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", o->generate.top_p,
+                   "draw among the likeliest that have this probability together; 1: among all")
+      ->type_name("P")
+      ->capture_default_str();
+  command
+      ->add_option("--hold", o->hold,
+                   "a unit of the state that has this value before each token is read (the sentiment unit)")
+      ->type_name("UNIT=VALUE");
+  command->add_option("--state", o->state, "whose unit: cell or hidden of the last layer, or a tensor's name")
+      ->type_name("NAME")
+      ->capture_default_str();
+  command->add_option("--seed", o->generate.seed, "of the draws")->type_name("N")->capture_default_str();
+  command->add_option("--checkpoint", o->generate.checkpoint, "last, best or a step")
+      ->type_name("WHICH")
+      ->capture_default_str();
+  o->directories.add_to(*command);
+  command->callback([command, o] { generate(*command, *o); });
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,161 @@
+// lmx new: writes a recipe for a user's text into a new folder.
+#include "cli/new_command.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "app/new/new_recipe.h"
+#include "app/print/shell.h"
+#include "app/run/search_path.h"
+#include "cli/checks.h"
+#include "cli/commands.h"
+#include "lmx/error.h"
+#include "recipe/recipe.h"
+
+namespace lmx_cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string folder, tokens;
+  std::vector<std::string> text, pairs, languages;
+  double minutes = 15;
+};
+
+// A folder's name is its recipe's, and that of the recipe's runs.
+std::string name_of(const std::string& folder) {
+  fs::path path = fs::absolute(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const std::string name = path.filename().string();
+  const auto good = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c >= 0x80; };
+  if (name.empty() || name[0] == '-' || !std::all_of(name.begin(), name.end(), good))
+    throw lmx::UserError(lmx::str("[new] '", name, "' cannot be the name of a recipe; letters, digits, _ and - can"));
+  return name;
+}
+
+void check_free(const std::string& folder) {
+  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
+    throw lmx::UserError(
+        lmx::str("[new] ", folder, " is there already; lmx new overwrites nothing, choose another name"));
+}
+
+std::string absolute(const std::string& file) {
+  return fs::absolute(file).lexically_normal().string();
+}
+
+// "train.de.gz" -> "de"; "" where the name ends in no language's code.
+std::string language_of(const std::string& file) {
+  fs::path path = file;
+  if (path.extension() == ".gz") path.replace_extension();
+  const std::string end = path.extension().string();
+  const bool code =
+      end.size() == 3 && std::all_of(end.begin() + 1, end.end(), [](unsigned char c) { return std::islower(c); });
+  return code ? end.substr(1) : "";
+}
+
+std::vector<std::string> languages_of(const Options& o) {
+  if (!o.languages.empty()) return o.languages;
+  const std::vector<std::string> found{language_of(o.pairs[0]), language_of(o.pairs[1])};
+  if (found[0].empty() || found[1].empty())
+    throw lmx::UserError(lmx::str("[new] the names ", o.pairs[0], " and ", o.pairs[1],
+                                  " do not end in languages (such as .en and .de); give --languages SOURCE TARGET"));
+  return found;
+}
+
+new_recipe::Written written(const Options& o, const std::string& name) {
+  const new_recipe::Budget budget = new_recipe::budget_of_this_machine(o.minutes);
+  if (!o.text.empty()) {
+    new_recipe::TextRequest request{name, {}, o.tokens, budget};
+    for (const std::string& file : o.text) request.files.push_back(absolute(file));
+    return new_recipe::write_text_recipe(request);
+  }
+  const std::vector<std::string> languages = languages_of(o);
+  return new_recipe::write_pair_recipe(
+      {name, absolute(o.pairs[0]), absolute(o.pairs[1]), languages[0], languages[1], budget});
+}
+
+// The recipe appears in a folder that is complete, or not at all.
+void write_folder(const fs::path& folder, const std::string& name, const std::string& yaml) {
+  fs::path parent = fs::absolute(folder).lexically_normal();
+  if (!parent.has_filename()) parent = parent.parent_path();
+  const fs::path target = parent;
+  parent = parent.parent_path();
+  std::error_code error;
+  fs::create_directories(parent, error);
+  std::string pattern = (parent / (".lmx-new-XXXXXX")).string();
+  if (error || !mkdtemp(pattern.data()))
+    throw lmx::RunError(lmx::str("[new] no folder can be made in ", parent.string(), ": ",
+                                 error ? error.message() : std::generic_category().message(errno)));
+  const fs::path made = pattern;
+  try {
+    fs::permissions(made, fs::perms(0755));
+    const fs::path file = made / (name + ".yaml");
+    std::ofstream out(file, std::ios::binary);
+    out << yaml;
+    if (!out.flush()) throw lmx::RunError(lmx::str("[new] ", file.string(), " cannot be written"));
+    out.close();
+    static_cast<void>(lmx::full_recipe(lmx::compose(file.string(), with_plugins({})), name));
+    fs::rename(made, target);
+  } catch (...) {
+    fs::remove_all(made, error);
+    throw;
+  }
+}
+
+void make(const Options& o) {
+  if (o.text.empty() == o.pairs.empty())
+    throw lmx::UserError(
+        "[new] name your text: --text FILES for a language model, or --pairs SOURCE TARGET for translation");
+  if (!o.pairs.empty() && !o.tokens.empty())
+    throw lmx::UserError("[new] --tokens is of --text; parallel text is cut into subwords");
+  if (!o.text.empty() && !o.languages.empty())
+    throw lmx::UserError("[new] --languages is of --pairs; a language model needs none");
+  const std::string name = name_of(o.folder);
+  check_free(o.folder);
+  PluginDirectories().load();
+  const new_recipe::Written recipe = written(o, name);
+  write_folder(o.folder, name, recipe.yaml);
+  for (const std::string& line : recipe.summary) std::cout << line << "\n";
+  const std::string file = (fs::path(o.folder) / (name + ".yaml")).lexically_normal().string();
+  const std::string lmx = "  " + command_name(), path = shell_quoted(file);
+  std::cout << "wrote " << file << ", with the reason of each choice beside it\nnext:\n"
+            << lmx << " run " << path << " --dry-run\n"
+            << lmx << " run " << path << "\n";
+}
+
+}  // namespace
+
+void add_new(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("new", "write a recipe for your own text, fitted to the text and this machine");
+  set_examples(*command,
+               {{"lmx new novels --text books/*.txt", "a language model; writes novels/novels.yaml"},
+                {"lmx new letters --text notes.txt --tokens chars", "of characters instead of words"},
+                {"lmx new en-de --pairs text.en text.de", "translation; line i of one file translates the other's"},
+                {"lmx new big --text book.txt --minutes 600", "a larger model that trains longer"}});
+  const auto o = std::make_shared<Options>();
+  command->add_option("FOLDER", o->folder, "a new folder; its name is the recipe's")->required()->type_name("");
+  command->add_option("--text", o->text, "text files, folders or globs, .gz too, for a language model")
+      ->type_name("FILES");
+  command->add_option("--pairs", o->pairs, "two files (or globs), for translation from the first into the second")
+      ->expected(2)
+      ->type_name("FILE");
+  command
+      ->add_option("--languages", o->languages, "of the pairs (en de ...), where the files' names do not end in them")
+      ->expected(2)
+      ->type_name("CODE");
+  command->add_option("--tokens", o->tokens, "what the model predicts; without it the text decides")
+      ->check(CLI::IsMember({"words", "chars", "bytes"}))
+      ->type_name("UNIT");
+  command->add_option("--minutes", o->minutes, "the time that training is to take, by estimate (15)")
+      ->check(positive())
+      ->type_name("N");
+  command->callback([o] { make(*o); });
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,215 @@
+// lmx plugins check: a child process loads the plugin and checks it; this one reports what becomes of the child.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <set>
+
+#include "cli/checks.h"
+#include "cli/commands.h"
+#include "cli/plugins/plugin_file.h"
+#include "conformance/conformance.h"
+#include "lmx/config.h"
+
+extern char** environ;
+
+namespace lmx_cli {
+namespace check {
+
+void Report::run(const std::string& name, const std::function<std::string()>& body) {
+  std::cout << kBegins << name << std::endl;
+  const auto line = [&](const char* verdict, const std::string& text) {
+    std::cout << verdict << name << std::string(name.size() < 14 ? 14 - name.size() : 1, ' ') << text << std::endl;
+  };
+  try {
+    const std::string seen = body();
+    ++passes_;
+    line("ok    ", seen);
+  } catch (const Skipped& e) {
+    line("skip  ", e.what());
+  } catch (const std::exception& e) {
+    ++failures_;
+    line("FAIL  ", e.what());
+  } catch (...) {
+    ++failures_;
+    line("FAIL  ", "threw what is no std::exception");
+  }
+}
+
+namespace {
+
+// What is asked of every kind.
+void check_fields(Report& report, const Subject& s) {
+  report.run("fields", [&] {
+    std::set<std::string> names;
+    for (const lmx::FieldInfo& f : s.plugin.descriptor->fields()) {
+      if (!names.insert(f.name).second) fail("the field ", f.name, " is listed twice");
+      if (f.help.empty()) fail("the field ", f.name, " has no help text");
+    }
+    return lmx::str(names.size(), " fields, each with its meaning");
+  });
+  report.run("config", [&] {
+    const std::string path = s.plugin.kind;
+    const lmx::Node full = s.plugin.descriptor->full_config(s.config, path);
+    lmx::Node again = full;
+    again.set("name", lmx::Node::string(s.plugin.name));
+    if (lmx::to_json(s.plugin.descriptor->full_config(again, path)) != lmx::to_json(full))
+      fail("its config with every default reads back to another one");
+    lmx::Node wrong = s.config;
+    wrong.set("no_such_field", lmx::Node::scalar("1"));
+    try {
+      s.plugin.descriptor->full_config(wrong, path);
+    } catch (const lmx::UserError&) {
+      return std::string("defaults read back; an unknown key is refused");
+    }
+    fail("an unknown key is accepted; fields() must list every key");
+  });
+}
+
+}  // namespace
+}  // namespace check
+
+namespace {
+
+constexpr const char* kAllRan = "behind the last check";
+
+constexpr const char* kConfig = "--config";
+
+struct CheckOptions {
+  std::string file, config = "{}";
+  bool child = false, approximate = false;
+  int timeout = 120;
+};
+
+// Where lmx's own plugins of a kind are: beside the core's library.
+std::string own_plugins(const char* kind) {
+  Dl_info core{};
+  const auto in_core = reinterpret_cast<const void*>(&lmx::Registry::instance);
+  if (dladdr(in_core, &core) == 0 || !core.dli_fname) throw lmx::RunError("[plugins] the core's library is not found");
+  const std::filesystem::path folder = std::filesystem::canonical(core.dli_fname).parent_path();
+  return folder / "lmx" / "plugins" / kind;
+}
+
+int check_in_child(const CheckOptions& o) {
+  check::Report report;
+  std::cout << check::kBegins << "loading" << std::endl;
+  const lmx::PluginInfo& plugin = plugin_of_file(o.file);
+  // A strategy's ranks are the plugin `virtual`. No other folder is searched, so FILE wins over a plugin of its name.
+  if (plugin.kind == "sync") lmx::Registry::instance().add_directory(own_plugins("comm"));
+  check::Subject subject{plugin, lmx::parse_option(o.config, kConfig), o.approximate};
+  if (subject.config.kind != lmx::Node::Kind::map)
+    throw lmx::UserError(lmx::str(kConfig, " '", o.config, "': expected a map, such as '{cells: 8}'"));
+  subject.config.set("name", lmx::Node::string(plugin.name));
+  std::cout << plugin.kind << " " << plugin.name << " " << plugin.version << ", " << plugin.path << "\nsha256 "
+            << plugin.hash << ", build " << plugin.descriptor->build_id << std::endl;
+  check::check_fields(report, subject);
+  if (plugin.kind == "model") check::check_model(report, subject);
+  if (plugin.kind == "sync") check::check_sync(report, subject);
+  if (plugin.kind == "batcher") check::check_batcher(report, subject);
+  if (plugin.kind == "comm")
+    std::cout << "skip  the ranks of a communicator are checked by lmx's own tests of it" << std::endl;
+  std::cout << check::kBegins << kAllRan << '\n';
+  std::cout << report.passes() << " passed, " << report.failures() << " failed" << std::endl;
+  return report.failures() ? 1 : 0;
+}
+
+// Shows the child's lines as they come and remembers which check is running. False: no line for `seconds`.
+bool forward(int fd, int seconds, std::string& running) {
+  std::string pending;
+  char block[4096];
+  while (true) {
+    pollfd wait{fd, POLLIN, 0};
+    const int ready = poll(&wait, 1, seconds * 1000);
+    if (ready == 0) return false;
+    if (ready < 0 && errno == EINTR) continue;
+    const ssize_t n = read(fd, block, sizeof block);
+    if (n <= 0) break;
+    pending.append(block, static_cast<size_t>(n));
+    for (size_t end; (end = pending.find('\n')) != std::string::npos; pending.erase(0, end + 1)) {
+      if (pending[0] == check::kBegins)
+        running = pending.substr(1, end - 1);
+      else
+        std::cout << pending.substr(0, end) << std::endl;
+    }
+  }
+  std::cout << pending << std::flush;
+  return true;
+}
+
+pid_t start_child(const CheckOptions& o, int out) {
+  std::vector<std::string> words{"lmx", "plugins", "check", o.file, "--child", kConfig, o.config};
+  if (o.approximate) words.emplace_back("--approximate");
+  std::vector<char*> argv;
+  for (std::string& w : words) argv.push_back(w.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+  pid_t pid = 0;
+  const int failed = posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failed)
+    throw lmx::RunError(lmx::str("[plugins] cannot start the process that loads the plugin: ", std::strerror(failed)));
+  return pid;
+}
+
+void check_plugin(const CheckOptions& o) {
+  if (o.child) {
+    const int code = check_in_child(o);
+    if (code) throw ExitCode{code};
+    return;
+  }
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw lmx::RunError(lmx::str("[plugins] pipe: ", std::strerror(errno)));
+  const pid_t pid = start_child(o, ends[1]);
+  close(ends[1]);
+  std::string running = "loading";
+  const bool answered = forward(ends[0], o.timeout, running);
+  if (!answered) kill(pid, SIGKILL);
+  close(ends[0]);
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (!answered || WIFSIGNALED(status)) {
+    std::cout << "FAIL  " << running << ": "
+              << (answered ? lmx::str("the process that had loaded the plugin died: ", strsignal(WTERMSIG(status)))
+                           : lmx::str("nothing was heard for ", o.timeout, " s"))
+              << std::endl;
+    throw ExitCode{1};
+  }
+  if (WEXITSTATUS(status)) throw ExitCode{WEXITSTATUS(status)};
+  if (running != kAllRan) {
+    std::cout << "FAIL  " << running << ": the plugin ended the process that had loaded it" << std::endl;
+    throw ExitCode{1};
+  }
+}
+
+}  // namespace
+
+void add_plugins_check(CLI::App& group) {
+  CLI::App* command =
+      group.add_subcommand("check", "load a plugin in a process of its own and hold it to what its kind promises");
+  set_examples(*command, {{"lmx plugins check build/lib/lmx/plugins/sync/my_sync/my_sync.so",
+                           "a line a check; exit code 0, 1 or 2"},
+                          {"lmx plugins check my_model.so --config '{cells: 8}'", "with values of its fields"},
+                          {"lmx plugins check my_sync.so --approximate", "a strategy that rounds what it sums"}});
+  const auto o = std::make_shared<CheckOptions>();
+  command->add_option("FILE", o->file, "the library, plugin.toml beside it")->required()->type_name("");
+  command->add_option(kConfig, o->config, "values of its fields, written as in an override")->type_name("VALUES");
+  command->add_flag("--approximate", o->approximate,
+                    "a sync plugin may differ from the sum in a step; the mean of many steps must still be near it");
+  command->add_option("--timeout", o->timeout, "seconds without a line after which a check counts as hanging")
+      ->type_name("S")
+      ->check(positive());
+  command->add_flag("--child", o->child)->group("");
+  command->callback([o] { check_plugin(*o); });
+}
+
+}  // namespace lmx_cli

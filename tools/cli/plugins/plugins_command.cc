@@ -1,0 +1,113 @@
+// lmx plugins list | info | new | check | describe
+#include <iostream>
+#include <memory>
+
+#include "app/print/terminal.h"
+#include "cli/commands.h"
+#include "cli/json_output.h"
+#include "cli/plugins/plugin_file.h"
+#include "lmx/error.h"
+
+namespace lmx_cli {
+namespace {
+
+struct Options {
+  PluginDirectories directories;
+  std::string name, kind;
+  bool json = false;
+};
+
+void list(const Options& options) {
+  options.directories.load();
+  std::vector<std::vector<std::string>> rows{{"KIND", "NAME", "VERSION", "SUMMARY", "PATH"}};
+  Json plugins = Json::array();
+  for (const lmx::PluginInfo& p : lmx::Registry::instance().list()) {
+    rows.push_back({p.kind, p.name, p.version, p.summary, p.path});
+    plugins.push_back({{"kind", p.kind},
+                       {"name", p.name},
+                       {"version", p.version},
+                       {"licence", p.licence},
+                       {"summary", p.summary},
+                       {"path", p.path}});
+  }
+  if (options.json) return print_json({{"plugins", plugins}});
+  std::cout << table(rows);
+}
+
+// The one plugin of that name; --kind decides where several kinds have one.
+lmx::PluginDescription choose(const Options& options) {
+  lmx::Registry& registry = lmx::Registry::instance();
+  std::vector<lmx::PluginKind> kinds;
+  std::vector<std::string> names;
+  for (const lmx::PluginKind kind : kPluginKinds) {
+    for (const lmx::PluginInfo& p : registry.list()) {
+      if (p.kind != lmx::name_of(kind) || (!options.kind.empty() && p.kind != options.kind)) continue;
+      names.push_back(p.name);
+      if (p.name == options.name) kinds.push_back(kind);
+    }
+  }
+  if (kinds.size() > 1) {
+    throw lmx::UserError(lmx::str("[plugins] '", options.name, "' is the name of ", kinds.size(),
+                                  " plugins; choose one with --kind ", lmx::name_of(kinds[0]), " or --kind ",
+                                  lmx::name_of(kinds[1])));
+  }
+  if (kinds.empty()) {
+    throw lmx::UserError(lmx::str("[plugins] no plugin '", options.name, "'", lmx::did_you_mean(options.name, names),
+                                  "; `lmx plugins list` shows them all"));
+  }
+  return registry.describe(kinds[0], options.name);
+}
+
+void info(const Options& options) {
+  options.directories.load();
+  const lmx::PluginDescription description = choose(options);
+  const lmx::PluginInfo& p = description.plugin;
+  std::cout << table({{"name", p.name},
+                      {"kind", p.kind},
+                      {"summary", p.summary},
+                      {"version", p.version},
+                      {"licence", p.licence},
+                      {"file", p.path},
+                      {"sha256", lmx::file_sha256(p.path)},
+                      {"build", description.build_id}});
+  if (description.fields.empty()) {
+    std::cout << "\nIt has no fields.\n";
+    return;
+  }
+  std::vector<std::vector<std::string>> rows{{"FIELD", "TYPE", "DEFAULT", "RANGE", "MEANING"}};
+  for (const lmx::FieldInfo& f : description.fields) rows.push_back({f.name, f.type, f.default_text, f.range, f.help});
+  std::cout << "\n" << table(rows);
+}
+
+}  // namespace
+
+void add_plugins(CLI::App& app) {
+  CLI::App* group = app.add_subcommand("plugins", "list, show, write and check plugins");
+  set_examples(*group, {{"lmx plugins list", "what is found, and where"},
+                        {"lmx plugins info lstm", "the fields of one plugin"},
+                        {"lmx plugins new sync my_sync", "write one to start from"},
+                        {"lmx plugins check my_sync.so", "hold it to what its kind promises"}});
+
+  const auto options = std::make_shared<Options>();
+  CLI::App* list_command =
+      group->add_subcommand("list", "every plugin that is found: kind, name, version, summary, file");
+  set_examples(*list_command, {{"lmx plugins list", "build tree or install prefix, and LMX_PLUGIN_PATH"},
+                               {"lmx plugins list --plugin-dir my/plugins", "and another folder"}});
+  options->directories.add_to(*list_command);
+  add_json(*list_command, options->json);
+  list_command->callback([options] { list(*options); });
+
+  CLI::App* info_command = group->add_subcommand("info", "one plugin: licence, file, hash, and each field it reads");
+  set_examples(*info_command, {{"lmx plugins info lstm", "name, type, default, range and meaning of each field"}});
+  info_command->add_option("NAME", options->name, "the plugin's name")->required()->type_name("");
+  info_command->add_option("--kind", options->kind, "model, sync, batcher or comm, where several share a name")
+      ->check(CLI::IsMember({"model", "sync", "batcher", "comm"}))
+      ->type_name("KIND");
+  options->directories.add_to(*info_command);
+  info_command->callback([options] { info(*options); });
+  add_plugins_new(*group);
+  add_plugins_check(*group);
+  add_plugins_describe(*group);
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,51 @@
+// lmx plugins describe: what a build ends with, so that nobody has to load a plugin to know its fields.
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "base/files.h"
+#include "cli/commands.h"
+#include "cli/plugins/plugin_file.h"
+#include "lmx/error.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx_cli {
+
+const lmx::PluginInfo& plugin_of_file(const std::string& file) {
+  namespace fs = std::filesystem;
+  if (!fs::exists(file)) throw lmx::UserError(lmx::str("[plugins] ", file, " does not exist"));
+  const fs::path path = fs::canonical(file);
+  if (path.extension() != ".so")
+    throw lmx::UserError(lmx::str("[plugins] ", file, " is no library; build the plugin and give its library, such as ",
+                                  "build/lib/lmx/plugins/KIND/", path.stem().string(), "/", path.stem().string(),
+                                  ".so"));
+  if (!fs::exists(path.parent_path() / "plugin.toml"))
+    throw lmx::UserError(
+        lmx::str("[plugins] ", file, ": no plugin.toml lies beside it; lmx_plugin() in CMake puts it there"));
+  lmx::Registry& registry = lmx::Registry::instance();
+  registry.add_directory(path.parent_path().string());
+  for (const lmx::PluginInfo& info : registry.list()) {
+    if (fs::path(info.path) != path) continue;
+    for (const lmx::PluginKind kind : kPluginKinds)
+      if (info.kind == lmx::name_of(kind)) return registry.find(kind, info.name);
+  }
+  throw lmx::UserError(lmx::str("[plugins] plugin.toml beside ", file,
+                                " names another plugin: the library must be called ",
+                                "as its key `name` says, with .so"));
+}
+
+void add_plugins_describe(CLI::App& group) {
+  CLI::App* command =
+      group.add_subcommand("describe", "load a plugin once and write its fields beside it, in NAME.fields.toml");
+  set_examples(*command, {{"lmx plugins describe by_hand/my_sync.so", "what lmx_plugin() in CMake does by itself"}});
+  const auto file = std::make_shared<std::string>();
+  command->add_option("FILE", *file, "the library, plugin.toml beside it")->required()->type_name("");
+  command->callback([file] {
+    const lmx::PluginInfo& plugin = plugin_of_file(*file);
+    const std::string description = lmx::description_file(plugin);
+    lmx::write_file_atomically(description, lmx::description_text(plugin));
+    std::cout << description << "\n";
+  });
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,132 @@
+// lmx plugins new: a plugin's folder to start from.
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+#include "app/print/shell.h"
+#include "cli/commands.h"
+#include "cli/plugins/skeleton.h"
+#include "lmx/error.h"
+#include "lmx/plugin.h"
+
+namespace lmx_cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct NewOptions {
+  std::string kind, name, directory;
+  bool force = false;
+};
+
+void check_name(const std::string& name) {
+  const auto good = [](unsigned char c) { return std::islower(c) || std::isdigit(c) || c == '_'; };
+  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) || !std::all_of(name.begin(), name.end(), good))
+    throw lmx::UserError(
+        lmx::str("[plugins] '", name, "' is no plugin name: lower-case letters, digits and _ only, no digit first"));
+  // CMake has targets of these names in every build.
+  for (const char* taken : {"all", "clean", "depend", "help", "install", "package", "package_source", "test"})
+    if (name == taken)
+      throw lmx::UserError(lmx::str("[plugins] '", name, "' is a target of CMake's own; choose another name"));
+}
+
+// my_strategy -> MyStrategy
+std::string type_name(const std::string& name) {
+  std::string out;
+  bool upper = true;
+  for (const char c : name) {
+    if (c == '_') {
+      upper = true;
+      continue;
+    }
+    out += upper ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    upper = false;
+  }
+  return out.empty() ? "Plugin" : out;
+}
+
+// "0.2": lmxConfigVersion.cmake accepts an lmx of the same minor version.
+std::string minor_version() {
+  const std::string version = lmx::kVersion;
+  return version.substr(0, version.rfind('.'));
+}
+
+std::string filled(std::string text, const NewOptions& o) {
+  const std::pair<std::string, std::string> values[] = {{"@name@", o.name},
+                                                        {"@Name@", type_name(o.name)},
+                                                        {"@kind@", o.kind},
+                                                        {"@version@", minor_version()},
+                                                        {"@summary@", "A " + o.kind + " to start from"}};
+  for (const auto& [key, value] : values)
+    for (size_t at = 0; (at = text.find(key, at)) != std::string::npos; at += value.size())
+      text.replace(at, key.size(), value);
+  return text;
+}
+
+// Two plugins of one kind and name cannot be found together, which would show only when the new one is built.
+void check_free(const NewOptions& o) {
+  PluginDirectories().load();
+  for (const lmx::PluginInfo& info : lmx::Registry::instance().list())
+    if (info.kind == o.kind && info.name == o.name)
+      throw lmx::UserError(lmx::str("[plugins] there is a ", o.kind, " '", o.name, "' already, ", info.path,
+                                    ", and lmx refuses to find two; choose another name, or --force"));
+}
+
+void write_skeleton(const NewOptions& o) {
+  check_name(o.name);
+  if (!o.force) check_free(o);
+  const fs::path folder = o.directory.empty() ? fs::path(o.name) : fs::path(o.directory);
+  if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
+    throw lmx::UserError(lmx::str("[plugins] ", folder.string(), " is there already; choose another name or --dir"));
+  fs::create_directories(folder);
+  for (const TemplateFile& file : template_files()) {
+    const std::string kind = file.kind, name = file.name;
+    if (kind != "common" && kind != o.kind) continue;
+    const fs::path path = folder / (name == "plugin.cc"     ? o.name + ".cc"
+                                    : name == "test.cc"     ? o.name + "_test.cc"
+                                    : name == "recipe.yaml" ? "recipes/" + o.kind + "/" + o.name + ".yaml"
+                                                            : name);
+    fs::create_directories(path.parent_path());
+    std::ofstream out(path, std::ios::binary);
+    out << filled(file.text, o);
+    if (!out.flush()) throw lmx::RunError(lmx::str("[plugins] ", path.string(), " cannot be written"));
+    std::cout << path.string() << "\n";
+  }
+  const std::string where = shell_quoted(folder.string());
+  const fs::path build = fs::canonical("/proc/self/exe").parent_path().parent_path();
+  fs::path prefix = build;
+  std::cout << "next:\n";
+  // A build tree has no CMake package; the folder that `cmake --install` fills has one.
+  if (fs::exists(build / "CMakeCache.txt")) {
+    prefix = build / "installed";
+    std::cout << "  cmake --install " << shell_quoted(build.string()) << " --prefix " << shell_quoted(prefix.string())
+              << "\n";
+  }
+  std::cout << "  cmake -S " << where << " -B " << where
+            << "/build -DCMAKE_PREFIX_PATH=" << shell_quoted(prefix.string()) << "\n  cmake --build " << where
+            << "/build\n  ctest --test-dir " << where << "/build\n  " << command_name() << " plugins check " << where
+            << "/build/lib/lmx/plugins/" << o.kind << "/" << o.name << "/" << o.name << ".so\n";
+}
+
+}  // namespace
+
+void add_plugins_new(CLI::App& group) {
+  CLI::App* command = group.add_subcommand(
+      "new", "write a plugin to start from: source, test, recipe group, CMakeLists.txt, plugin.toml");
+  set_examples(*command, {{"lmx plugins new sync my_sync", "a gradient-sync strategy in the folder my_sync"},
+                          {"lmx plugins new model my_model --dir plugins/my_model", "a model, elsewhere"}});
+  const auto o = std::make_shared<NewOptions>();
+  command->add_option("KIND", o->kind, "model, sync or batcher")
+      ->required()
+      ->check(CLI::IsMember({"model", "sync", "batcher"}))
+      ->type_name("");
+  command->add_option("NAME", o->name, "lower-case letters, digits and _")->required()->type_name("");
+  command->add_option("--dir", o->directory, "the folder; as the name is, in the current one")->type_name("DIR");
+  command->add_flag("--force", o->force, "though a plugin of that kind and name is found already");
+  command->callback([o] { write_skeleton(*o); });
+}
+
+}  // namespace lmx_cli

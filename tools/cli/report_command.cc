@@ -1,0 +1,147 @@
+// lmx report: what runs came to, as tables and as an HTML file.
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "app/report/find.h"
+#include "app/report/page.h"
+#include "app/report/report.h"
+#include "app/sweep/store.h"
+#include "app/sweep/view.h"
+#include "base/files.h"
+#include "cli/commands.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx_cli {
+namespace {
+
+using lmx::str;
+using reports::Report;
+
+struct Options {
+  std::vector<std::string> runs;
+  std::string charts, html;
+  bool json = false;
+};
+
+void write_charts(const Report& r, const std::string& directory) {
+  if (r.sub_batches.empty())
+    throw lmx::UserError(str("[report] ", r.directory,
+                             " has no times of sub-batches to draw: it was not trained on "
+                             "parallel text, or has no record yet"));
+  std::filesystem::create_directories(directory);
+  lmx::write_file_atomically(directory + "/sub_batch_times.svg", histogram_svg(r.sub_batches));
+  lmx::write_file_atomically(directory + "/timeline.svg", timeline_svg(r.sub_batches));
+  lmx::write_file_atomically(directory + "/timeline.json", timeline_trace(r.sub_batches));
+}
+
+// In the folder that was named; of several, here.
+std::string page_path(const Options& o) {
+  if (!o.html.empty()) return o.html;
+  return o.runs.size() == 1 ? o.runs[0] + "/report.html" : "report.html";
+}
+
+// The folders by name if they are few, otherwise their number.
+std::string title_of(const Options& o) {
+  if (o.runs.size() > 4) return str(o.runs.size(), " runs");
+  std::string title;
+  for (const std::string& run : o.runs) title += (title.empty() ? "" : ", ") + run;
+  return title;
+}
+
+void write_page(const Options& o, const std::vector<Report>& runs, const reports::SweepView* sweep) {
+  const std::string path = page_path(o);
+  lmx::write_file_atomically(path, reports::page(title_of(o), runs, sweep));
+  std::cout << "\nreport   " << path << "\n";
+}
+
+void report_sweep(const Options& o) {
+  if (o.json || !o.charts.empty())
+    throw lmx::UserError(str("[report] ", o.json ? "--json" : "--charts", " tells of one run, and ", o.runs[0],
+                             " is a sweep; its runs are in ", o.runs[0], "/points, its table is table.csv"));
+  const sweeps::SweepReport sweep = sweeps::read_sweep(o.runs[0]);
+  std::cout << sweep.table;
+  write_page(o, sweep.runs, &sweep.view);
+}
+
+// The runs below a folder; one that cannot be read is left out with a warning. UserError: there are none.
+std::vector<Report> runs_of_folder(const std::string& directory) {
+  std::vector<Report> runs;
+  const std::vector<std::string> found = reports::runs_below(directory);
+  for (const std::string& run : found) {
+    try {
+      runs.push_back(reports::read_report(run));
+    } catch (const lmx::UserError& e) {
+      lmx::log_warn(str("run ", run, " is left out: ", e.what()));
+    }
+  }
+  if (!runs.empty()) return runs;
+  throw lmx::UserError(str(
+      "[report] ", directory,
+      found.empty() ? " holds no run, and no folder below it does; a run is a folder with metrics.jsonl, as `lmx run` "
+                      "writes it below runs/"
+                    : " holds no run that can be read"));
+}
+
+std::vector<Report> read_all(const Options& o) {
+  std::vector<Report> runs;
+  for (const std::string& directory : o.runs) {
+    std::error_code error;
+    if (reports::holds_run(directory) || !std::filesystem::is_directory(directory, error)) {
+      runs.push_back(reports::read_report(directory));
+      continue;
+    }
+    for (Report& run : runs_of_folder(directory)) runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+void report(const Options& o) {
+  if (o.runs.size() == 1 && sweeps::holds_sweep(o.runs[0])) return report_sweep(o);
+  const std::vector<Report> runs = read_all(o);
+  if ((o.json || !o.charts.empty()) && runs.size() > 1)
+    throw lmx::UserError(
+        str("[report] ", o.json ? "--json" : "--charts", " tells of one run, and here are ", runs.size()));
+  if (!o.charts.empty()) write_charts(runs[0], o.charts);
+  if (o.json) return reports::print_json(runs[0]);
+  if (runs.size() > 1) reports::print_comparison(runs);
+  for (size_t i = 0; i < runs.size() && o.runs.size() == runs.size(); ++i) {
+    if (runs.size() > 1) std::cout << "\n";
+    reports::print_text(runs[i]);
+  }
+  write_page(o, runs, nullptr);
+}
+
+}  // namespace
+
+void add_report(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("report", "what runs came to: tables, and one HTML file with curves, bytes, memory");
+  set_examples(*command,
+               {{"lmx report runs/quickstart/2026-05-01_101500", "tables here, curves in its report.html"},
+                {"lmx report runs/a runs/b --html both.html", "several runs over each other"},
+                {"lmx report runs", "every run below a folder, compared in runs/report.html"},
+                {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
+                {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs"}});
+  const auto o = std::make_shared<Options>();
+  command->add_option("RUN", o->runs, "folders of runs, folders that hold such folders at any depth, or one sweep")
+      ->required()
+      ->type_name("");
+  command
+      ->add_option("--html", o->html,
+                   "where the page goes (one file that needs no network): report.html in the folder given, or here "
+                   "if several are given")
+      ->type_name("FILE");
+  command->add_flag("--json", o->json, "one JSON object, no page");
+  command
+      ->add_option(
+          "--charts", o->charts,
+          "of parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last recorded step) "
+          "and timeline.json, the same for chrome://tracing")
+      ->type_name("DIR");
+  command->callback([o] { report(*o); });
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,203 @@
+// lmx run
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <numbers>
+
+#include "app/inference/average.h"
+#include "app/inference/translate.h"
+#include "app/print/shell.h"
+#include "app/run/dry_run.h"
+#include "app/run/run.h"
+#include "app/run/search_path.h"
+#include "cli/checks.h"
+#include "cli/commands.h"
+#include "cli/virtual_ranks.h"
+#include "data/dataset.h"
+#include "lmx/config.h"
+#include "lmx/data.h"
+#include "lmx/error.h"
+#include "recipe/recipe.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx_cli {
+namespace {
+
+struct Options {
+  PluginDirectories directories;
+  std::string recipe, resume, trace;
+  lmx::ComposeOptions compose;
+  std::vector<std::string> changes;
+  int64_t ranks = 0;  // 0: as the recipe says
+  int64_t until = 0;  // 0: the end
+  bool dry_run = false;
+};
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f", value);
+  return text;
+}
+
+// " --plugin-dir DIR" for each folder, as the command that comes next needs it again.
+std::string repeated(const std::string& option, const std::vector<std::string>& folders) {
+  std::string text;
+  for (const std::string& folder : folders) text += " " + option + " " + shell_quoted(folder);
+  return text;
+}
+
+// What one would try after this run, as lines that can be copied.
+void print_next(const lmx::RunResult& r, const Options& o) {
+  const std::string lmx = "  " + command_name(), run = shell_quoted(r.directory);
+  const std::string plugins = repeated("--plugin-dir", o.directories.directories);
+  // Without keep_best the best one may be gone.
+  const std::vector<lmx::CheckpointInfo> kept = lmx::list_checkpoints(r.directory);
+  const bool best = std::any_of(kept.begin(), kept.end(), [&](const auto& c) { return c.step == r.best_step; });
+  std::cout << "next:\n" << lmx << " eval " << run << (best ? " --checkpoint best" : "") << plugins << "\n";
+  if (r.translates)
+    std::cout << "  echo 'Two dogs are playing .' |" << lmx.substr(1) << " translate " << run << plugins << "\n";
+  else
+    std::cout << lmx << " generate " << run << " --tokens 40" << plugins << "\n";
+  const std::filesystem::path recipe = o.recipe, twin = recipe.parent_path() / "word_lm_gutenberg.yaml";
+  std::error_code error;
+  if (r.exit_code != 0 || r.paused) {
+    std::cout << lmx << " run " << shell_quoted(o.recipe);
+    for (const std::string& word : o.compose.overrides)
+      std::cout << " " << shell_quoted(word);  // the same recipe again
+    if (o.ranks) std::cout << " --ranks " << o.ranks;
+    std::cout << repeated("--config-dir", o.compose.search_path) << plugins << " --resume " << run << "\n";
+  } else if (r.translates || lmx::is_character(r.unit)) {
+    std::cout << lmx << " report " << run << "\n";
+  } else if (recipe.filename() == twin.filename()) {
+    std::cout << lmx << " run " << shell_quoted(o.recipe) << " model.cells=512 --dry-run\n";
+  } else if (std::filesystem::exists(twin, error)) {
+    std::cout << lmx << " run " << shell_quoted(twin.string()) << " --dry-run\n";
+  }
+}
+
+void print_result(const lmx::RunResult& r, const Options& o) {
+  std::cout << "run " << r.directory << "\n";
+  print_next(r, o);
+  if (r.best_step >= 0 && r.best_step != r.steps && r.best_ppl > 0)
+    std::cout << "best valid ppl " << number(r.best_ppl) << " (step " << r.best_step << ")\n";
+  if (r.paused) std::cout << "paused after step " << r.steps << "\n";
+  if (!r.stopped.empty()) std::cout << "stopped at " << r.stopped << "\n";
+  if (r.reached_target) std::cout << "time_to_target_s " << number(r.train_seconds) << "\n";
+  if (r.valid_ppl > 0) {
+    const double nll = r.valid_nll;
+    std::cout << "valid nll_nat " << nll << "\nvalid nll_bit " << nll / std::numbers::ln2 << "\n";
+    std::cout << "valid ppl " << number(r.valid_ppl);
+    if (r.true_ppl) std::cout << " (the source's own: " << number(*r.true_ppl) << ")";
+    std::cout << "\n";
+    if (lmx::is_character(r.unit)) std::cout << "valid bpc " << nll / std::numbers::ln2 << "\n";
+  }
+  if (r.translation) {
+    const std::string& split = r.translation->split;
+    if (r.translation->averaged > 1)
+      std::cout << "translated by the mean of the last " << r.translation->averaged << " checkpoints, " << r.directory
+                << "/" << lmx::kMeanFile << "\n";
+    std::cout << split << " " << r.translation->bleu_line << "\n"
+              << split << " multi-bleu " << r.translation->multi_bleu_line << "\n"
+              << split << " multi-bleu-split " << r.translation->multi_bleu_split_line << "\n";
+    std::cout << split << " BLEU " << number(r.translation->bleu) << "\n";
+  }
+}
+
+std::vector<std::string> command_line(const Options& o) {
+  std::vector<std::string> words{"lmx", "run", o.recipe};
+  words.insert(words.end(), o.compose.overrides.begin(), o.compose.overrides.end());
+  if (!o.resume.empty()) words.insert(words.end(), {"--resume", o.resume});
+  for (const std::string& change : o.changes) words.insert(words.end(), {"--change", change});
+  if (o.ranks) words.insert(words.end(), {"--ranks", std::to_string(o.ranks)});
+  if (o.until) words.insert(words.end(), {"--until", std::to_string(o.until)});
+  for (const std::string& folder : o.compose.search_path) words.insert(words.end(), {"--config-dir", folder});
+  for (const std::string& folder : o.directories.directories) words.insert(words.end(), {"--plugin-dir", folder});
+  return words;
+}
+
+// The keys of `--change KEY=VALUE`, whose values override the recipe's.
+std::vector<std::string> apply_changes(Options& o) {
+  std::vector<std::string> keys;
+  if (!o.changes.empty() && o.resume.empty())
+    throw lmx::UserError("[run] --change is for a run that is resumed; name it with --resume DIR");
+  for (const std::string& change : o.changes) {
+    const size_t equals = change.find('='), begin = std::min(change.find_first_not_of("+"), change.size());
+    if (equals == std::string::npos || equals <= begin)
+      throw lmx::UserError(lmx::str("[run] --change takes KEY=VALUE, such as optimizer.lr=0.001, got '", change, "'"));
+    keys.push_back(change.substr(begin, equals - begin));
+    o.compose.overrides.push_back(change);
+  }
+  return keys;
+}
+
+void run(Options o) {
+  const std::vector<std::string> words = command_line(o), changed = apply_changes(o);
+  o.directories.load();
+  lmx::Node tree = compose_on_ranks(o.recipe, with_plugins(o.compose), o.ranks);
+  const std::string name = std::filesystem::path(o.recipe).stem().string();
+  if (o.dry_run) {
+    const lmx::DryRun dry = lmx::dry_run(tree, name);
+    std::cout << dry.text;
+    if (!dry.ready()) throw ExitCode{2};
+    return;
+  }
+  const lmx::RunResult result = lmx::run_recipe(tree, name, {o.resume, words, o.trace, o.until, changed});
+  if (result.leads) print_result(result, o);
+  if (result.exit_code != 0) {
+    std::cout.flush();
+    throw ExitCode{result.exit_code};
+  }
+}
+
+}  // namespace
+
+void add_run(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("run", "train a recipe");
+  set_examples(
+      *command,
+      {{"lmx run recipes/quickstart.yaml", "a small model in under a minute; no download"},
+       {"lmx run recipes/quickstart.yaml model.cells=64 train.steps=200", "with values changed"},
+       {"lmx run recipes/word_lm_gutenberg.yaml --dry-run", "parameters, memory, data; trains nothing"},
+       {"lmx run recipes/quickstart.yaml --ranks 8", "the same run as 8 ranks would compute it, in one process"},
+       {"lmx run recipes/quickstart.yaml --until 100",
+        "pause after 100 steps; --resume goes on as if there had been no pause"},
+       {"lmx run recipes/quickstart.yaml --resume auto", "continue its newest run, or start one"},
+       {"lmx run recipes/quickstart.yaml --resume RUN --change optimizer.lr=0.001", "continue with a lower rate"},
+       {"lmx run recipes/quickstart.yaml init.from=RUN", "a new run that starts from the weights of another"}});
+  const auto o = std::make_shared<Options>();
+  command->add_option("RECIPE", o->recipe, "a recipe, a YAML file")->required()->type_name("");
+  command->add_option("OVERRIDES", o->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option")
+      ->type_name("");
+  command->add_option("--config-dir", o->compose.search_path, "another folder of config groups (repeatable)")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  command->add_option("--resume", o->resume, "a run's folder, or auto: the newest run of this recipe")
+      ->type_name("DIR|auto");
+  command
+      ->add_option(
+          "--change", o->changes,
+          "with --resume: continue with another value on purpose, such as optimizer.lr=0.001; the run records it "
+          "(repeatable)")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--until", o->until,
+                   "pause after this step: validate, save and end; steps and schedule stay the recipe's")
+      ->type_name("STEP")
+      ->check(positive());
+  command->add_flag(
+      "--dry-run,-n", o->dry_run,
+      "check the recipe; print parameters, memory and whether the data is there; train nothing; ends with 2 where "
+      "data or memory is missing");
+  command->add_option("--ranks", o->ranks, "N virtual ranks in this process: comm=virtual comm.ranks=N")
+      ->type_name("N")
+      ->check(positive());
+  command->add_option("--trace", o->trace, "write a Chrome trace of the run's phases")->type_name("FILE");
+  o->directories.add_to(*command);
+  command->callback([o] { run(*o); });
+}
+
+}  // namespace lmx_cli

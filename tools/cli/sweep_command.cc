@@ -1,0 +1,376 @@
+// lmx sweep
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+
+#include "app/jobs/process.h"
+#include "app/print/shell.h"
+#include "app/print/terminal.h"
+#include "app/run/dry_run.h"
+#include "app/sweep/halving.h"
+#include "app/sweep/runner.h"
+#include "app/sweep/table.h"
+#include "base/files.h"
+#include "cli/checks.h"
+#include "cli/commands.h"
+#include "cli/json_output.h"
+#include "config/mistakes.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx_cli {
+namespace {
+
+using namespace sweeps;
+using lmx::str;
+using lmx::UserError;
+
+struct Options {
+  PluginDirectories directories;
+  std::string recipe, resume, out, seeds, metric, halving, launcher;  // "": local, or where the sweep went before
+  lmx::ComposeOptions compose;
+  std::vector<std::string> slurm;
+  int64_t random = 0, random_seed = 0, jobs = 0, retry = 0;
+  bool maximize = false, fail_fast = false, dry_run = false, json = false;
+};
+
+Request request_of(const Options& o) {
+  Request base;
+  base.recipe = o.recipe;
+  base.overrides = o.compose.overrides;
+  base.config_dirs = o.compose.search_path;
+  base.plugin_dirs = o.directories.directories;
+  base.random_seed = o.random_seed;
+  Given given;
+  if (!o.seeds.empty()) given.seeds = o.seeds;
+  if (!o.metric.empty()) given.metric = o.metric;
+  if (!o.halving.empty()) given.halving = o.halving;
+  if (o.maximize) given.maximize = true;
+  if (o.random > 0) given.random = o.random;
+  return make_request(base, given);
+}
+
+// "500", or of a point that trains for epochs "2 epochs".
+std::string steps_of(const Point& point) {
+  if (point.yaml.empty()) return "mistake";
+  return point.steps > 0 ? std::to_string(point.steps) : point.epochs + (point.epochs == "1" ? " epoch" : " epochs");
+}
+
+void print_plan(const Plan& plan) {
+  std::vector<std::vector<std::string>> rows{{"POINT"}};
+  for (const Axis& axis : plan.axes) rows[0].push_back(axis.name);
+  rows[0].insert(rows[0].end(), {"STEPS", "PARAMETERS", "MEMORY"});
+  for (const Point& point : plan.points) {
+    std::vector<std::string> row{point.id};
+    row.insert(row.end(), point.place.begin(), point.place.end());
+    row.push_back(steps_of(point));
+    for (const std::string& said : {point.parameters, point.memory}) row.push_back(said.empty() ? "-" : said);
+    rows.push_back(std::move(row));
+  }
+  std::cout << plan.name << ": " << plan.points.size() << (plan.points.size() == 1 ? " point" : " points") << ", "
+            << (plan.request.metric.maximize ? "highest " : "lowest ") << plan.request.metric.text() << "\n"
+            << table(rows);
+}
+
+// "valid.ppl", as --metric takes it.
+std::string metric_of(const Plan& plan) {
+  return plan.request.metric.split + "." + plan.request.metric.key;
+}
+
+Json plan_json(const Plan& plan) {
+  Json points = Json::array();
+  for (const Point& point : plan.points) {
+    Json place = Json::object();
+    for (size_t a = 0; a < plan.axes.size(); ++a) place[plan.axes[a].name] = point.place[a];
+    Json one{{"id", point.id}, {"place", place}};
+    if (!point.yaml.empty()) {
+      if (point.steps > 0) one["steps"] = point.steps;
+      if (point.steps <= 0) one["epochs"] = point.epochs;
+      if (point.parameter_count > 0) one["parameters"] = point.parameter_count;
+      if (point.memory_bytes > 0) one["memory_bytes"] = point.memory_bytes;
+    }
+    points.push_back(std::move(one));
+  }
+  return {{"recipe", plan.name}, {"metric", metric_of(plan)},         {"maximize", plan.request.metric.maximize},
+          {"points", points},    {"missing_data", plan.missing_data}, {"missing_memory", plan.missing_memory}};
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += "\n  " + line;
+  return text;
+}
+
+void warn_of_halving(const Plan& plan) {
+  const std::string why = why_no_rung(plan);
+  if (!why.empty()) lmx::log_warn("[sweep] halving stops nothing: " + why);
+}
+
+void dry_run(const Options& o) {
+  std::vector<std::string> mistakes;
+  const Plan plan = make_plan(request_of(o), &mistakes);
+  const bool any_good =
+      std::any_of(plan.points.begin(), plan.points.end(), [](const Point& p) { return !p.yaml.empty(); });
+  const bool short_of_memory = o.launcher != "slurm" && !plan.missing_memory.empty();  // jobs run on other machines
+  if (any_good && !o.json) print_plan(plan);
+  if (mistakes.empty()) warn_of_halving(plan);
+  if (!mistakes.empty()) lmx::fail_together(mistakes, "mistakes");
+  if (o.json) {
+    print_json(plan_json(plan));
+    if (short_of_memory || !plan.missing_data.empty()) throw ExitCode{2};
+    return;
+  }
+  if (short_of_memory) std::cout << "memory: not enough" << joined(plan.missing_memory) << "\n";
+  std::cout << (plan.missing_data.empty() ? "data: available" : "data: not ready" + joined(plan.missing_data)) << "\n";
+  if (short_of_memory || !plan.missing_data.empty()) throw ExitCode{2};
+}
+
+// The sweep to go on with; "": a new one.
+std::string directory_to_resume(const Options& o) {
+  if (o.resume != "auto") return o.resume;
+  if (!o.out.empty()) return holds_sweep(o.out) ? o.out : "";
+  return newest_sweep(std::filesystem::path(o.recipe).stem().string());
+}
+
+// Points that have ended can be told by another number of theirs; what halving has stopped by one, it has stopped.
+void take_metric(Plan& plan, const Metric& metric, const Folder& folder) {
+  Request& request = plan.request;
+  if (metric.text() == request.metric.text() && metric.maximize == request.metric.maximize) return;
+  check_metric(metric, {});
+  if (request.halving.eta > 0)
+    throw UserError(str("[sweep] ", folder.path, " halves by '", request.metric.text(), "', so that it cannot end by '",
+                        metric.text(), "'; a new sweep can"));
+  request.metric = metric;
+}
+
+// The recipe, and what it includes, as they were when the sweep began.
+void check_recipe(const Plan& there, const Plan& here, const Folder& folder) {
+  const auto is_same = [](const Point& a, const Point& b) {
+    return a.id == b.id && a.place == b.place && a.yaml == b.yaml;
+  };
+  const auto [mine, now] =
+      std::mismatch(there.points.begin(), there.points.end(), here.points.begin(), here.points.end(), is_same);
+  if (mine == there.points.end() && now == here.points.end()) return;
+  const std::string what =
+      there.points.size() != here.points.size()
+          ? str("there are ", there.points.size(), " points there and ", here.points.size(), " here")
+          : str("point ", mine->id, " is another one here");
+  throw UserError(str("[sweep] the recipe of ", folder.path, " has changed since that sweep began: ", what,
+                      "; --resume ", folder.path, " without a recipe goes on as it was, --out DIR begins another"));
+}
+
+Plan resumed_plan(const Options& o, const Folder& folder) {
+  Plan plan = read_plan(folder);
+  if (o.recipe.empty()) {
+    if (!o.metric.empty()) take_metric(plan, parse_metric(o.metric, o.maximize), folder);
+    return plan;
+  }
+  const Request here = request_of(o);
+  if (!o.metric.empty()) take_metric(plan, here.metric, folder);
+  const std::string other = request_difference(plan.request, here);
+  if (!other.empty())
+    throw UserError(str("[sweep] ", folder.path, " was asked for something else: ", other, "; --resume ", folder.path,
+                        " without a recipe goes on as it was asked"));
+  check_recipe(plan, make_plan(here), folder);
+  return plan;
+}
+
+// What is there must be nothing, or what a sweep that was killed at its very start left.
+void check_out(const std::string& out) {
+  if (holds_sweep(out))
+    throw UserError(str("[sweep] ", out, " holds a sweep already; --resume ", out, " goes on with it"));
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(out, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != ".lock" && name != "points" && !name.starts_with("sweep.json"))
+      throw UserError(str("[sweep] --out ", out, " is not empty: it holds ", name));
+  }
+}
+
+Plan new_plan(const Options& o) {
+  if (!o.out.empty()) check_out(o.out);
+  Plan plan = make_plan(request_of(o));
+  if (!plan.missing_data.empty()) throw UserError("[sweep] the data is not ready:" + joined(plan.missing_data));
+  warn_of_halving(plan);
+  return plan;
+}
+
+void write_tables(const Plan& plan, const Journal& journal, const Folder& folder) {
+  const Summary summary = summarise(plan, journal.states());
+  lmx::write_file_atomically(folder.path + "/table.csv", csv(summary));
+  lmx::write_file_atomically(folder.path + "/table.md", markdown(summary));
+}
+
+void print_summary(const Plan& plan, const Journal& journal, const Folder& folder, bool as_json) {
+  const Summary summary = summarise(plan, journal.states());
+  if (as_json) {
+    Json all{{"sweep", folder.path},
+             {"recipe", plan.name},
+             {"metric", metric_of(plan)},
+             {"maximize", plan.request.metric.maximize}};
+    all.update(json(summary));
+    print_json(all);
+  } else {
+    std::cout << text(summary) << "sweep " << folder.path << "\n";
+  }
+  std::cout.flush();
+}
+
+void finish(const Plan& plan, const Journal& journal, const Folder& folder, const Result& result, bool as_json) {
+  write_tables(plan, journal, folder);
+  const std::string again = command_name() + " sweep --resume " + shell_quoted(folder.path);
+  if (result.signal) {
+    lmx::log_info("interrupted; " + again + " goes on where it stopped");
+    throw ExitCode{128 + result.signal};
+  }
+  print_summary(plan, journal, folder, as_json);
+  const auto& states = journal.states();
+  const auto count = [&](auto fits) { return std::count_if(states.begin(), states.end(), fits); };
+  const auto preempted = count([](const State& s) { return s.outcome == Outcome::preempted; });
+  int64_t failed = 0, attempts = 0;  // --retry N counts those of the whole sweep
+  for (const State& s : states) {
+    if (s.outcome != Outcome::failed && s.outcome != Outcome::out_of_memory) continue;
+    ++failed;
+    attempts = std::max<int64_t>(attempts, s.attempts);
+  }
+  const bool told = std::any_of(states.begin(), states.end(), [](const State& s) { return s.value.has_value(); });
+  if (!told && count([](const State& s) { return s.outcome == Outcome::done; }) > 0)
+    lmx::log_warn(str("[sweep] no run has told '", plan.request.metric.text(), "'; ", again,
+                      " --metric KEY tells the sweep by another number"));
+  if (preempted > 0)
+    lmx::log_info(
+        str(preempted, preempted == 1 ? " point was" : " points were", " preempted; ", again, " goes on with them"));
+  if (failed > 0)
+    lmx::log_info(
+        str(failed, failed == 1 ? " point" : " points", " failed; ", again, " --retry ", attempts, " tries again"));
+  if (!result.failed.empty()) throw lmx::RunError("[sweep] ended by --fail-fast: " + result.failed);
+}
+
+// Options of sbatch would be passed over in silence.
+void check_scheduler(const Options& o, bool slurm) {
+  if (!slurm && !o.slurm.empty())
+    throw UserError(str("[sweep] --slurm=", o.slurm[0],
+                        " is an option for sbatch, and points run on this machine; "
+                        "write --launcher slurm, too"));
+}
+
+void run(const CLI::App& command, const Options& o) {
+  if (o.recipe.empty() && !o.resume.empty())
+    refuse_given(command, {"--seeds", "--halving", "--random", "--random-seed", "--config-dir"},
+                 "with --resume and no recipe: a sweep goes on as it was asked");
+  if (o.metric.empty() && !o.resume.empty()) refuse_given(command, {"--maximize"}, "without --metric");
+  if (o.recipe.empty() && (o.resume.empty() || o.resume == "auto"))
+    throw UserError("[sweep] a recipe is needed: lmx sweep RECIPE key=1,2,3; or --resume DIR with a sweep's folder");
+  if (o.resume.empty() || !o.launcher.empty()) check_scheduler(o, o.launcher == "slurm");
+  o.directories.load();
+  if (o.dry_run) {
+    if (o.recipe.empty()) {
+      const Plan there = read_plan({o.resume});
+      return o.json ? print_json(plan_json(there)) : print_plan(there);
+    }
+    return dry_run(o);
+  }
+  if (o.launcher == "slurm") require_slurm();
+  const std::string resumed = directory_to_resume(o);
+  if (!resumed.empty() && !holds_sweep(resumed)) static_cast<void>(read_plan({resumed}));  // its message
+  std::optional<Plan> fresh;
+  if (resumed.empty()) fresh = new_plan(o);
+  const Folder folder{!resumed.empty() ? resumed : !o.out.empty() ? o.out : make_sweep_directory(fresh->name)};
+  const jobs::DirectoryLock lock(folder.path);
+  if (fresh && !o.out.empty()) check_out(o.out);  // another sweep may have come first
+  const Plan plan = fresh ? *fresh : resumed_plan(o, folder);
+  const bool measure = !fresh && !o.metric.empty();
+  if (fresh || measure) write_plan(plan, folder);
+  lmx::log_info(str("sweep ", folder.path, ": ", plan.points.size(), plan.points.size() == 1 ? " point" : " points"));
+  Journal journal(plan, folder.path);
+  if (measure) measure_again(plan, folder, journal);
+  Result result;
+  {
+    const LaunchOptions launch{o.jobs, o.slurm};
+    const bool slurm = o.launcher.empty() ? !journal.batches().empty() : o.launcher == "slurm";
+    check_scheduler(o, slurm);
+    if (slurm) require_slurm();
+    const std::unique_ptr<Launcher> launcher =
+        slurm ? slurm_launcher(plan, folder, launch, journal) : local_launcher(plan, folder, launch);
+    result = run_points(plan, folder, journal, *launcher, {o.fail_fast, o.retry});
+  }
+  finish(plan, journal, folder, result, o.json);
+}
+
+void add_what(CLI::App& command, const std::shared_ptr<Options>& o) {
+  command.add_option("RECIPE", o->recipe, "a recipe, a YAML file; its own `sweep:` may say what to vary")
+      ->type_name("");
+  command
+      .add_option("OVERRIDES", o->compose.overrides,
+                  "key=value for all points; key=a,b,c, key=range(1,9), key=interval(a,b) ... to vary")
+      ->type_name("");
+  command.add_option("--seeds", o->seeds, "how many seeds each configuration runs with, or which: 3, or 1,5,9")
+      ->type_name("N|LIST");
+  command.add_option("--random", o->random, "draw N points of the axes instead of all combinations")
+      ->type_name("N")
+      ->check(positive());
+  command.add_option("--random-seed", o->random_seed, "of that draw")->type_name("SEED")->capture_default_str();
+  command.add_option("--metric", o->metric, "what counts: split.key of metrics.jsonl, or of a result line (valid.ppl)")
+      ->type_name("KEY");
+  command.add_flag("--maximize", o->maximize, "larger values of the metric are better");
+  command
+      .add_option("--halving", o->halving,
+                  "eta=3,min=STEPS: after min steps the best third goes on, to three times as many, and so on")
+      ->type_name("eta=N,min=STEPS");
+  command.add_option("--config-dir", o->compose.search_path, "another folder of config groups (repeatable)")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  o->directories.add_to(command);
+}
+
+void add_how(CLI::App& command, const std::shared_ptr<Options>& o) {
+  command.add_option("--launcher", o->launcher, "local: processes of this machine (default); slurm: array jobs")
+      ->check(CLI::IsMember({"local", "slurm"}))
+      ->type_name("NAME");
+  command
+      .add_option("--jobs", o->jobs, "points at a time (local: 1, its cores shared out; slurm: as many as it likes)")
+      ->type_name("N")
+      ->check(positive());
+  command.add_option("--slurm", o->slurm, "an option for sbatch: --slurm=--partition=gpu (repeatable)")
+      ->type_name("OPTION")
+      ->allow_extra_args(false);
+  command
+      .add_option("--retry", o->retry,
+                  "start a point up to N times more where it failed, ran out of memory or was preempted")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}))
+      ->capture_default_str();
+  command.add_flag("--fail-fast", o->fail_fast,
+                   "end at the first point that fails; divergence and want of memory are results");
+  command.add_option("--out", o->out, "the sweep's folder (runs/sweeps/RECIPE/DATE-TIME)")->type_name("DIR");
+  command.add_option("--resume", o->resume, "a sweep's folder, or auto: the newest sweep of this recipe")
+      ->type_name("DIR|auto");
+  command.add_flag("--dry-run,-n", o->dry_run,
+                   "compose and check every point, list them with a rank's memory; run nothing");
+  add_json(command, o->json);
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("sweep", "train a recipe many times: grid, random points, seeds");
+  set_examples(*command,
+               {{"lmx sweep recipes/quickstart.yaml optimizer.lr=1e-3,3e-3 --seeds 3",
+                 "two rates with three seeds each: six runs"},
+                {"lmx sweep recipes/quickstart.yaml model.cells=32,64 --dry-run", "the points, checked; runs nothing"},
+                {"lmx sweep recipes/patwary_seeding_desk.yaml", "a recipe that says itself what it varies"},
+                {"lmx sweep RECIPE 'optimizer.lr=tag(log,interval(1e-4,1e-1))' --random 20",
+                 "random points, each decade as likely"},
+                {"lmx sweep RECIPE optimizer.lr=1e-4,1e-3,1e-2 --halving eta=3,min=100", "stop the worse ones early"},
+                {"lmx sweep RECIPE seed=1,2,3,4 --jobs 4", "four at a time, the cores shared out"},
+                {"lmx sweep RECIPE seed=1,2,3,4 --launcher slurm --slurm=--partition=gpu", "as an array job"},
+                {"lmx sweep --resume runs/sweeps/quickstart/2026-05-01_101500", "go on where it stopped"}});
+  const auto o = std::make_shared<Options>();
+  add_what(*command, o);
+  add_how(*command, o);
+  command->callback([command, o] { run(*command, *o); });
+}
+
+}  // namespace lmx_cli

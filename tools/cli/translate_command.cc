@@ -1,0 +1,190 @@
+// lmx translate, lmx score
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include "app/inference/score.h"
+#include "app/inference/search.h"
+#include "app/inference/translate.h"
+#include "app/prepare/parallel_text.h"
+#include "cli/checks.h"
+#include "cli/commands.h"
+#include "cli/json_output.h"
+#include "cli/translate_json.h"
+#include "lmx/config.h"
+#include "lmx/error.h"
+#include "recipe/recipe.h"
+
+namespace lmx_cli {
+namespace {
+
+constexpr const char* kWhich = "last, best, a step, or a file or folder of parameters";
+
+struct TranslateCommand {
+  PluginDirectories directories;
+  std::string run, input = "-", output = "-", penalty = "fairseq:0.6", max_length = "1,50";
+  lmx::TranslateOptions options;
+  bool stats = false, json = false;
+};
+
+// "1,50": at most 1 x + 50 tokens.
+void read_max_length(const std::string& text, lmx::SearchOptions& search) {
+  const size_t comma = text.find(',');
+  const auto factor = lmx::parse_double(text.substr(0, comma));
+  const auto offset = comma == std::string::npos ? std::nullopt : lmx::parse_double(text.substr(comma + 1));
+  if (!factor || !offset)
+    throw lmx::UserError(
+        lmx::str("[translate] the greatest length is written a,b for a x + b tokens, as 1,50; got '", text, "'"));
+  search.max_factor = *factor;
+  search.max_offset = *offset;
+}
+
+void translate(TranslateCommand o) {
+  lmx::read_length_penalty(o.penalty, o.options.search);
+  read_max_length(o.max_length, o.options.search);
+  o.directories.load();
+  const auto write = o.json ? translate_as_json : lmx::translate_file;
+  const lmx::TranslatedFile done = write(o.run, o.options, o.input, o.output);
+  if (!o.stats) return;
+  const double seconds = std::max(done.seconds, 1e-9);
+  char line[160];
+  std::snprintf(line, sizeof line, "%lld sentences, %lld tokens in %.3f s: %.1f tokens/s, %.2f sentences/s\n",
+                static_cast<long long>(done.lines), static_cast<long long>(done.tokens), done.seconds,
+                static_cast<double>(done.tokens) / seconds, static_cast<double>(done.lines) / seconds);
+  std::cerr << line;
+}
+
+struct ScoreCommand {
+  PluginDirectories directories;
+  std::string run, source, target, output = "-";
+  std::vector<std::string> tsv;
+  std::vector<int64_t> columns{1, 2};
+  int64_t max_length = 0;  // 0: of pairs 1,000 tokens, of lines 20,000
+  lmx::ScorePairsOptions options;
+};
+
+// Every line on its own, under a language model.
+void score_text(const ScoreCommand& o) {
+  lmx::ScoreLinesOptions options{o.options.checkpoint, o.options.batch};
+  options.json = o.options.json;
+  if (o.max_length > 0) options.max_length = o.max_length;
+  const lmx::LineScores s = lmx::score_lines(o.run, options, o.source, o.output);
+  const double mean = s.tokens > 0 ? s.nats / static_cast<double>(s.tokens) : 0;
+  char line[240];
+  std::snprintf(line, sizeof line,
+                "%lld lines, %lld %ss (%lld unknown): log-likelihood %.6f nats, nll_nat %.6f, ppl %.2f\n",
+                static_cast<long long>(s.lines), static_cast<long long>(s.tokens), s.unit.c_str(),
+                static_cast<long long>(s.unknown), -s.nats, mean, std::exp(mean));
+  std::cerr << line;
+}
+
+void score(ScoreCommand o) {
+  const bool two = !o.source.empty();
+  if (two != o.tsv.empty())
+    throw lmx::UserError(
+        "[score] name SRC and TGT, a file of each side; or --tsv and files with a pair a line; or, of a "
+        "language model, one file of text");
+  o.directories.load();
+  if (two && o.target.empty()) return score_text(o);
+  if (o.max_length > 0) o.options.max_length = o.max_length;
+  if (two) {
+    lmx::score_files(o.run, o.options, o.source, o.target, o.output);
+  } else {
+    lmx::score_pairs(o.run, o.options, {.tsv = o.tsv, .columns = {o.columns[0], o.columns[1]}}, o.output);
+  }
+}
+
+void add_search(CLI::App& command, TranslateCommand& o) {
+  command.add_option("--beam", o.options.search.beam, "hypotheses kept at each length; 1: greedy")
+      ->type_name("K")
+      ->capture_default_str();
+  command.add_option("--length-penalty", o.penalty, "fairseq:A (l^A), wu:A (((5 + l) / 6)^A) or none; l counts </s>")
+      ->type_name("KIND")
+      ->capture_default_str();
+  command
+      .add_option("--n-best", o.options.n_best,
+                  "translations of each line, with scores: line ||| text ||| ... ||| score")
+      ->type_name("N")
+      ->capture_default_str();
+  command.add_option("--max-length", o.max_length, "a,b: at most a x + b tokens for x of the source")
+      ->type_name("A,B")
+      ->capture_default_str();
+  command.add_option("--min-length", o.options.search.min_length, "at least that many tokens")
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_translate(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("translate", "translate text, line by line, with a run's model");
+  set_examples(
+      *command,
+      {{"lmx translate runs/ott_wmt/2026-05-01_101500 < news.en > news.de", "its last checkpoint, beam 4"},
+       {"lmx translate runs/ott_wmt/2026-05-01_101500 --checkpoint average.safetensors --input news.en.gz",
+        "the average that `lmx average` wrote"},
+       {"echo 'A dog runs.' | lmx translate runs/ott_wmt/2026-05-01_101500 --n-best 4", "four of them, with scores"}});
+  const auto o = std::make_shared<TranslateCommand>();
+  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
+  command->add_option("--checkpoint", o->options.checkpoint, kWhich)->type_name("WHICH")->capture_default_str();
+  add_search(*command, *o);
+  command
+      ->add_option("--replace-unknown", o->options.replace_unknown,
+                   "words outside the vocabulary: drop (never written), keep (<unk>), copy (from the source)")
+      ->type_name("HOW")
+      ->capture_default_str();
+  command->add_option("--batch", o->options.batch, "sentences of a batch")->type_name("N")->capture_default_str();
+  command->add_option("--max-source", o->options.max_source, "tokens; longer lines are translated in pieces")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--input", o->input, "-: standard input; .gz is read too")
+      ->type_name("FILE")
+      ->capture_default_str();
+  command->add_option("--output", o->output, "-: standard output")->type_name("FILE")->capture_default_str();
+  command->add_flag("--tokenized", o->options.tokenized,
+                    "write words as the preparation has them, not detokenized: what multi-bleu takes");
+  command->add_flag("--stats", o->stats,
+                    "print sentences, tokens written (</s> counted) and seconds to stderr; loading is not counted");
+  add_json(*command, o->json);
+  o->directories.add_to(*command);
+  command->callback([o] { translate(*o); });
+}
+
+void add_score(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("score", "likelihoods of given translations or of lines of text");
+  set_examples(*command, {{"lmx score runs/ott_wmt/2026-05-01_101500 crawl.en crawl.de > crawl.tsv",
+                           "mean and summed log-likelihood (nats) and tokens of each pair"},
+                          {"lmx score runs/ott_wmt/2026-05-01_101500 --tsv clean.tsv.gz > scores.txt",
+                           "of pairs in columns, as lmx data filter writes them and lmx data top reads them"},
+                          {"lmx score runs/quickstart/2026-05-01_101500 lines.txt > scores.txt",
+                           "of each line of a text under a language model; totals and perplexity to stderr"},
+                          {"paste crawl.tsv crawl.en crawl.de | sort -t$'\\t' -k1,1gr | head -n 1000000",
+                           "the million likeliest pairs"}});
+  const auto o = std::make_shared<ScoreCommand>();
+  command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
+  command->add_option("SRC", o->source, "source sentences, one a line; of a language model the text; -: standard input")
+      ->type_name("");
+  command->add_option("TGT", o->target, "their translations")->type_name("");
+  command->add_option("--tsv", o->tsv, "instead of both: a file or glob with a pair a line, also .gz; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+  command->add_option("--columns", o->columns, "of TSV files that hold source and target (1 2)")
+      ->expected(2)
+      ->check(positive())
+      ->type_name("N");
+  command->add_option("--checkpoint", o->options.checkpoint, kWhich)->type_name("WHICH")->capture_default_str();
+  command->add_option("--batch", o->options.batch, "sentences of a batch")->type_name("N")->capture_default_str();
+  command
+      ->add_option("--max-length", o->max_length,
+                   "tokens; longer lines, or pairs with a longer side, get -inf (pairs 1000, lines 20000)")
+      ->type_name("N")
+      ->check(positive());
+  command->add_option("--output", o->output, "-: standard output")->type_name("FILE")->capture_default_str();
+  add_json(*command, o->options.json);
+  o->directories.add_to(*command);
+  command->callback([o] { score(*o); });
+}
+
+}  // namespace lmx_cli

@@ -1,0 +1,259 @@
+// Batchers: a step's batch is a pure function of seed and step, whichever rank asks for which part of it.
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "conformance/conformance.h"
+#include "lmx/batcher.h"
+
+namespace lmx_cli::check {
+namespace {
+
+using namespace lmx;
+
+constexpr int64_t kGlobal = 6, kVocabulary = 97, kTokens = 20'000, kSentences = 600;
+
+// Sentences of 3 to 14 words, each ended by </s>.
+TokenArray sentences(uint64_t seed) {
+  const RandomKey key(seed);
+  std::vector<int32_t> ids;
+  for (uint64_t s = 0; s < kSentences; ++s) {
+    const uint64_t words = 3 + key.below(s, 12);
+    for (uint64_t w = 0; w < words; ++w)
+      ids.push_back(static_cast<int32_t>(2 + key.fold(s).below(w, static_cast<uint64_t>(kVocabulary) - 2)));
+    ids.push_back(Vocabulary::kEos);
+  }
+  return TokenArray::of(std::move(ids));
+}
+
+TokenArray running_text() {
+  const RandomKey key(3);
+  std::vector<int32_t> ids(static_cast<size_t>(kTokens));
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<int32_t>(key.below(i, static_cast<uint64_t>(kVocabulary)));
+  return TokenArray::of(std::move(ids));
+}
+
+std::unique_ptr<Batcher> make(const Subject& s, bool pairs, uint64_t seed = 5) {
+  BatcherEnv env{pairs ? sentences(2) : running_text(), kGlobal, RandomKey(seed), Allocator::cpu(), "train"};
+  if (pairs) {
+    env.pairs = PairArray(sentences(1), sentences(2));
+    const auto work = [](int64_t n, int64_t source, int64_t target) {
+      return 1e-6 * static_cast<double>(n * (source + target));
+    };
+    env.cost = work;
+    env.macs = work;
+  }
+  return create<BatcherFactory>(s.plugin, s.config, "batcher", env);
+}
+
+std::vector<int32_t> ids_of(const Tensor& t) {
+  if (!t.defined()) return {};
+  return {t.values<int32_t>().begin(), t.values<int32_t>().end()};
+}
+
+bool same(const Batch& a, const Batch& b) {
+  return ids_of(a.inputs) == ids_of(b.inputs) && ids_of(a.targets) == ids_of(b.targets) && a.slots == b.slots &&
+         a.fresh == b.fresh && a.lengths == b.lengths && ids_of(a.source) == ids_of(b.source) &&
+         a.source_lengths == b.source_lengths;
+}
+
+class BatcherCheck {
+ public:
+  BatcherCheck(const Subject& s, bool pairs) : s_(s), pairs_(pairs), batcher_(make(s, pairs)) {
+    const int64_t epoch = std::max<int64_t>(batcher_->steps_per_epoch(), 1);
+    for (const int64_t step : {int64_t{0}, int64_t{1}, epoch - 1, epoch, 2 * epoch + 1}) steps_.insert(step);
+  }
+
+  void run(Report& report) {
+    report.run("epoch", [&] { return epoch(); });
+    report.run("shapes", [&] { return shapes(); });
+    if (!pairs_) report.run("targets", [&] { return targets(); });
+    report.run("determinism", [&] { return determinism(); });
+    report.run("seed", [&] { return seed(); });
+    report.run("slices", [&] { return slices(); });
+    report.run("step size", [&] { return step_size(); });
+    report.run("state", [&] { return state(); });
+  }
+
+ private:
+  Batch part(int64_t step, int64_t first, int64_t count) const { return batcher_->batch(step, first, count); }
+  // The global batch in the parts that ranks ask for.
+  std::vector<Batch> whole(int64_t step) const {
+    std::vector<Batch> parts;
+    if (!pairs_) return {part(step, 0, kGlobal)};
+    for (int64_t i = 0; i < kGlobal; ++i) parts.push_back(part(step, i, 1));
+    return parts;
+  }
+
+  std::string epoch() const {
+    if (batcher_->steps_per_epoch() < 1)
+      fail("steps_per_epoch() is ", batcher_->steps_per_epoch(), ", expected at least 1");
+    return str(batcher_->steps_per_epoch(), " steps of ", kGlobal, pairs_ ? " sub-batches" : " sequences");
+  }
+
+  std::string shapes() const {
+    int64_t tokens = 0;
+    for (const int64_t step : steps_) {
+      for (const Batch& b : whole(step)) {
+        const int64_t n = b.sequences();
+        if (static_cast<int64_t>(b.slots.size()) != n)
+          fail("step ", step, ": ", b.slots.size(), " slots for ", n, " sequences");
+        if (static_cast<int64_t>(b.fresh.size()) != n)
+          fail("step ", step, ": ", b.fresh.size(), " fresh flags for ", n, " sequences");
+        if (b.inputs.shape() != b.targets.shape())
+          fail("step ", step, ": inputs are ", b.inputs.shape(), ", targets ", b.targets.shape());
+        const int64_t most = batcher_->sequence_length();
+        if (!pairs_ && (b.inputs.rank() != 2 || b.inputs.dim(0) != kGlobal || b.inputs.dim(1) > most))
+          fail("step ", step, ": inputs are ", b.inputs.shape(), ", expected ", Shape{kGlobal, most},
+               " or shorter sequences");
+        if (pairs_ && std::accumulate(b.lengths.begin(), b.lengths.end(), int64_t{0}) != b.tokens())
+          fail("step ", step, ": the lengths do not add up to the ", b.tokens(), " inputs");
+        for (const Tensor* t : {&b.inputs, &b.targets, &b.source})
+          for (const int32_t id : ids_of(*t))
+            if (id < 0 || id >= kVocabulary) fail("step ", step, ": the id ", id, " is no word of the split");
+        tokens += b.tokens();
+      }
+    }
+    return str(tokens, " tokens in ", steps_.size(), " steps");
+  }
+
+  std::string targets() const {
+    for (const int64_t step : steps_) {
+      const Batch b = part(step, 0, kGlobal);
+      const std::vector<int32_t> in = ids_of(b.inputs), out = ids_of(b.targets);
+      const auto length = static_cast<size_t>(b.inputs.dim(1));
+      for (size_t i = 0; i + 1 < in.size(); ++i)
+        if ((i + 1) % length != 0 && out[i] != in[i + 1])
+          fail("step ", step, ", sequence ", i / length, ", position ", i % length, ": the target is ", out[i],
+               ", the next input ", in[i + 1]);
+    }
+    return "each is the input that follows";
+  }
+
+  std::string determinism() const {
+    const auto other = make(s_, pairs_);
+    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+      const Batch a = part(*step, 0, 1), b = part(*step, 0, 1), c = other->batch(*step, 0, 1);
+      if (!same(a, b)) fail("step ", *step, ": a second call gives another batch; batch() must be a pure function");
+      if (!same(a, c)) fail("step ", *step, ": a second batcher with the same seed gives another batch");
+    }
+    return "the same batch whenever it is asked for";
+  }
+
+  // Batches of another seed are the same only if the batcher draws nothing.
+  std::string seed() const {
+    const auto other = make(s_, pairs_, 6);
+    const int64_t epoch = batcher_->steps_per_epoch(), most = std::min<int64_t>(epoch, 40);
+    for (int64_t step = 0; step < most; ++step)
+      for (int64_t i = 0; i < kGlobal; ++i)
+        if (!same(part(step, i, 1), other->batch(step, i, 1))) return "another seed gives other batches";
+    if (pairs_ ? shuffles_pairs(most) : draws_text(most))
+      fail("the batches look drawn at random, but are the same with another seed; draw them with env.key");
+    return "the same batches with any seed: nothing is drawn";
+  }
+  // Two epochs hold the same batches in another order.
+  bool shuffles_pairs(int64_t most) const {
+    const int64_t epoch = batcher_->steps_per_epoch();
+    std::multiset<std::vector<int32_t>> first, second;
+    bool moved = false;
+    for (int64_t step = 0; step < std::min<int64_t>(epoch, 400); ++step) {
+      const std::vector<int32_t> a = ids_of(part(step, 0, 1).targets), b = ids_of(part(epoch + step, 0, 1).targets);
+      moved |= step < most && a != b;
+      first.insert(a);
+      second.insert(b);
+    }
+    return moved && first == second;
+  }
+  // The first sequence of each step begins now here, now there in the text.
+  bool draws_text(int64_t most) const {
+    const TokenArray text = running_text();
+    const std::span<const int32_t> all = text.tokens();
+    std::set<int64_t> moves;
+    int64_t before = 0;
+    for (int64_t step = 0; step < most; ++step) {
+      const std::vector<int32_t> in = ids_of(part(step, 0, 1).inputs);
+      const int64_t start = std::search(all.begin(), all.end(), in.begin(), in.end()) - all.begin();
+      if (step > 0) moves.insert(start - before);
+      before = start;
+    }
+    return most >= 8 && static_cast<int64_t>(moves.size()) > most / 2;
+  }
+
+  std::string slices() const {
+    if (pairs_) throw Skipped("sub-batches are asked for one by one");
+    for (const int64_t step : steps_) {
+      const Batch all = part(step, 0, kGlobal);
+      const std::vector<int32_t> ids = ids_of(all.inputs);
+      const auto length = static_cast<size_t>(all.inputs.dim(1));
+      for (int64_t i = 0; i < kGlobal; ++i) {
+        const Batch one = part(step, i, 1);
+        const auto at = static_cast<size_t>(i);
+        const bool equal =
+            std::equal(ids.begin() + static_cast<long>(at * length), ids.begin() + static_cast<long>((at + 1) * length),
+                       one.inputs.values<int32_t>().begin());
+        if (!equal || one.slots[0] != all.slots[at])
+          fail("step ", step, ": sequence ", i, " alone is not sequence ", i,
+               " of the whole batch; ranks would train on other data");
+      }
+    }
+    return "any part of a step is that part of the whole";
+  }
+
+  std::string step_size() const {
+    for (const int64_t step : steps_) {
+      int64_t tokens = 0, sequences = 0;
+      for (const Batch& b : whole(step)) {
+        tokens += b.tokens();
+        sequences += b.tokens() > 0 ? b.sequences() : 0;
+      }
+      StepSize said = batcher_->step_size(step);
+      if (!pairs_ && said.tokens == 0) said = {kGlobal * batcher_->sequence_length(), kGlobal};  // the default
+      if (said.tokens != tokens || said.sequences != sequences)
+        fail("step ", step, ": step_size() says ", said.tokens, " tokens of ", said.sequences,
+             " sequences, the batch has ", tokens, " of ", sequences);
+    }
+    return "step_size() tells the truth";
+  }
+
+  std::string state() const {
+    if (!batcher_->carries_state()) {
+      for (const int64_t step : steps_)
+        for (const Batch& b : whole(step))
+          if (std::find(b.fresh.begin(), b.fresh.end(), 0) != b.fresh.end())
+            fail("step ", step, ": carries_state() is false, but a sequence is not fresh");
+      return "every sequence starts fresh";
+    }
+    const Batch first = part(0, 0, kGlobal), second = part(1, 0, kGlobal);
+    const std::vector<int32_t> before = ids_of(first.targets), after = ids_of(second.inputs);
+    const auto here = static_cast<size_t>(first.inputs.dim(1)), next = static_cast<size_t>(second.inputs.dim(1));
+    if (batcher_->steps_per_epoch() > 1 && std::find(second.fresh.begin(), second.fresh.end(), 0) == second.fresh.end())
+      fail("carries_state() is true, but every sequence of step 1 is fresh: no state would be carried");
+    for (size_t i = 0; i < static_cast<size_t>(kGlobal); ++i)
+      if (!second.fresh[i] && before[(i + 1) * here - 1] != after[i * next])
+        fail("slot ", i, " of step 1 is not fresh, but does not go on where step 0 ended");
+    return "sequences go on where the step before ended";
+  }
+
+  const Subject& s_;
+  bool pairs_;
+  std::unique_ptr<Batcher> batcher_;
+  std::set<int64_t> steps_;
+};
+
+}  // namespace
+
+void check_batcher(Report& report, const Subject& subject) {
+  bool pairs = false;
+  try {
+    pairs = make(subject, true)->sequence_length() == 0;
+  } catch (const UserError&) {
+  }
+  report.run("construction", [&] {
+    make(subject, pairs);
+    return std::string(pairs ? "takes pairs of sentences" : "takes running text");
+  });
+  if (report.failures() == 0) BatcherCheck(subject, pairs).run(report);
+}
+
+}  // namespace lmx_cli::check

@@ -1,0 +1,402 @@
+// Models: shapes, gradients against finite differences in f64, rows that know nothing of each other, state that
+// carries.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "conformance/conformance.h"
+#include "lmx/model_extensions.h"
+#include "lmx/ops.h"
+
+namespace lmx_cli::check {
+namespace {
+
+using namespace lmx;
+
+constexpr int64_t kVocabulary = 23, kSequences = 3, kLength = 6;
+
+std::vector<int32_t> words(uint64_t seed, int64_t n) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < n; ++i)
+    ids.push_back(static_cast<int32_t>(2 + RandomKey(seed).below(static_cast<uint64_t>(i), kVocabulary - 2)));
+  return ids;
+}
+
+Tensor tensor_of(const std::vector<int32_t>& ids, Shape shape) {
+  return Tensor::from<int32_t>(Allocator::cpu(), shape, ids);
+}
+
+Batch rows_of(int64_t rows) {
+  Batch b;
+  for (int64_t i = 0; i < rows; ++i) b.slots.push_back(i);
+  b.fresh.assign(static_cast<size_t>(rows), 1);
+  return b;
+}
+
+// Sequences `first` to `last` of a text batch, positions `begin` to `end`.
+Batch text_batch(int64_t first = 0, int64_t last = kSequences, int64_t begin = 0, int64_t end = kLength) {
+  std::vector<int32_t> in, out;
+  for (int64_t s = first; s < last; ++s) {
+    const std::vector<int32_t> line = words(40 + static_cast<uint64_t>(s), kLength + 1);
+    in.insert(in.end(), line.begin() + begin, line.begin() + end);
+    out.insert(out.end(), line.begin() + begin + 1, line.begin() + end + 1);
+  }
+  Batch b = rows_of(last - first);
+  for (int64_t& slot : b.slots) slot += first;
+  b.inputs = tensor_of(in, {last - first, end - begin});
+  b.targets = tensor_of(out, {last - first, end - begin});
+  return b;
+}
+
+// Pairs of sentences of 4 and 3, 6 and 5, 8 and 7 words, </s> included.
+Batch pair_batch(int64_t first = 0, int64_t last = kSequences) {
+  std::vector<int32_t> source, in, out;
+  Batch b = rows_of(last - first);
+  for (int64_t s = first; s < last; ++s) {
+    b.slots[static_cast<size_t>(s - first)] = s;
+    std::vector<int32_t> from = words(60 + static_cast<uint64_t>(s), 3 + 2 * s),
+                         to = words(80 + static_cast<uint64_t>(s), 2 + 2 * s);
+    from.push_back(Vocabulary::kEos);
+    source.insert(source.end(), from.begin(), from.end());
+    in.push_back(Vocabulary::kEos);
+    in.insert(in.end(), to.begin(), to.end());
+    out.insert(out.end(), to.begin(), to.end());
+    out.push_back(Vocabulary::kEos);
+    b.source_lengths.push_back(static_cast<int64_t>(from.size()));
+    b.lengths.push_back(static_cast<int64_t>(to.size()) + 1);
+  }
+  b.inputs = tensor_of(in, {static_cast<int64_t>(in.size())});
+  b.targets = tensor_of(out, {static_cast<int64_t>(out.size())});
+  b.source = tensor_of(source, {static_cast<int64_t>(source.size())});
+  return b;
+}
+
+double at(const Tensor& t, int64_t i) {
+  return t.dtype() == DType::f64 ? t.data<double>()[i] : static_cast<double>(t.data<float>()[i]);
+}
+
+// The largest difference of two tensors' elements over the largest element.
+double difference(const Tensor& a, const Tensor& b) {
+  if (a.numel() != b.numel()) return INFINITY;
+  double largest = 1e-6, apart = 0;
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    largest = std::max(largest, std::abs(at(a, i)));
+    const double d = std::abs(at(a, i) - at(b, i));
+    apart = std::isfinite(d) ? std::max(apart, d) : INFINITY;
+  }
+  return apart / largest;
+}
+
+class ModelCheck {
+ public:
+  explicit ModelCheck(const Subject& s)
+      : model_(create<ModelFactory>(s.plugin, s.config, "model", ModelEnv{kVocabulary})) {
+    ctx_.key = RandomKey(7);
+    for (const ParameterSpec& spec : model_->parameters()) params_.add(ctx_, spec, RandomKey(1).fold("init"));
+  }
+
+  void run(Report& report) {
+    report.run("parameters", [&] { return parameters(); });
+    report.run("shapes", [&] { return shapes(); });
+    report.run("costs", [&] { return costs(); });
+    report.run("determinism", [&] { return determinism(); });
+    report.run("rows", [&] { return rows(); });
+    report.run("noise", [&] { return noise(); });
+    report.run("causality", [&] { return causality(); });
+    report.run("state", [&] { return state(); });
+    report.run("decoding", [&] { return decoding(); });
+    report.run("gradients", [&] { return gradients(); });
+  }
+
+ private:
+  Batch batch(int64_t first = 0, int64_t last = kSequences) const {
+    return model_->translates() ? pair_batch(first, last) : text_batch(first, last);
+  }
+  Tensor features(const Batch& b, bool training = false) {
+    ctx_.training = training;
+    ModelState state = model_->initial_state(ctx_, b.sequences());
+    return model_->forward(ctx_, params_, b, state).value();
+  }
+
+  std::string parameters() const {
+    std::set<std::string> names;
+    for (const ParameterSpec& spec : model_->parameters()) {
+      if (!names.insert(spec.name).second) fail("two parameters are called ", spec.name);
+      if (spec.shape.numel() <= 0) fail(spec.name, " is ", spec.shape);
+    }
+    if (names.empty()) fail("the model has no parameters");
+    return str(names.size(), " parameters, ", params_.count(), " numbers");
+  }
+
+  std::string shapes() {
+    const Batch b = batch();
+    const Tensor f = features(b);
+    const Shape expected{b.tokens(), model_->feature_size()};
+    if (f.shape() != expected)
+      fail("features are ", f.shape(), ", expected ", expected, ": one row a token, feature_size() wide");
+    for (int64_t i = 0; i < f.numel(); ++i)
+      if (!std::isfinite(at(f, i))) fail("feature ", i, " is ", at(f, i));
+    for (const auto& [name, t] : model_->initial_state(ctx_, kSequences))
+      if (t.rank() < 1 || t.dim(0) != kSequences)
+        fail("the state ", name, " of ", kSequences, " sequences is ", t.shape());
+    return str("features ", f.shape());
+  }
+
+  // Both numbers are estimates, so each is only held to a factor of what is measured.
+  std::string costs() {
+    const int64_t macs = model_->macs_per_token(), weights = weights_used();
+    if (2 * macs < weights)
+      fail("macs_per_token() is ", macs, ", but one sequence of the check multiplies at least ", weights,
+           " weights (elements of matrices with a gradient); --dry-run and MFU need the number");
+    const int64_t few = 2, tokens = (kSequences - few) * kLength;
+    if (model_->translates()) {
+      const int64_t bytes = model_->activation_bytes_per_token(DType::f32);
+      if (bytes <= 0) fail("activation_bytes_per_token() is ", bytes, "; the memory plan needs it");
+      return str(macs, " multiply-adds and ", bytes, " bytes a token");
+    }
+    // The difference of two sizes leaves out what does not grow with the batch.
+    const int64_t measured = (kept_bytes(kSequences) - kept_bytes(few)) / tokens;
+    const int64_t planned = (model_->activation_bytes(kSequences, kLength, DType::f32) -
+                             model_->activation_bytes(few, kLength, DType::f32)) /
+                            tokens;
+    if (3 * planned < measured || planned > 10 * std::max<int64_t>(measured, 1))
+      fail("activation_bytes() and activation_bytes_per_token() plan ", planned, " bytes a token, but forward() keeps ",
+           measured, " for backward; the memory plan needs the number");
+    return str(macs, " multiply-adds and ", planned, " bytes a token (", measured, " measured)");
+  }
+
+  // Elements of dense matrices that get a gradient from one sequence: each is multiplied at least once. A looked-up row
+  // and an expert that is not chosen count for nothing.
+  int64_t weights_used() {
+    Tape tape;
+    backward_of(tape, batch(0, 1));
+    int64_t used = 0;
+    for (const ParameterSpec& spec : model_->parameters()) {
+      Gradient& g = params_.at(spec.name).grad();
+      if (!spec.sparse && spec.shape.rank() >= 2 && g.dense.defined())
+        for (int64_t i = 0; i < g.dense.numel(); ++i) used += at(g.dense, i) != 0;
+      g.clear();
+    }
+    return used;
+  }
+
+  void backward_of(Tape& tape, const Batch& b) {
+    ctx_.training = true;
+    ctx_.tape = &tape;
+    ModelState state = model_->initial_state(ctx_, b.sequences());
+    const Var f = model_->forward(ctx_, params_, b, state);
+    Tensor weights = ctx_.empty(f.shape());
+    for (int64_t i = 0; i < weights.numel(); ++i)
+      weights.data<float>()[i] = static_cast<float>(RandomKey(9).normal(static_cast<uint64_t>(i)));
+    const Var loss = sum(ctx_, multiply(ctx_, f, Var(weights)));
+    tape.backward(ctx_, loss);
+    ctx_.tape = nullptr;
+  }
+
+  // Bytes of activations that forward() leaves on the tape.
+  int64_t kept_bytes(int64_t sequences) {
+    const std::shared_ptr<Allocator> usual = ctx_.allocator;
+    const Batch b = batch(0, sequences);
+    Tape tape;
+    ctx_.training = true;
+    ctx_.tape = &tape;
+    ctx_.allocator = Allocator::counting(usual);
+    int64_t kept = 0;
+    {
+      ModelState state = model_->initial_state(ctx_, b.sequences());
+      const Var f = model_->forward(ctx_, params_, b, state);
+      kept = ctx_.allocator->stats().current[static_cast<size_t>(MemClass::activations)];
+    }
+    tape.clear();
+    ctx_.tape = nullptr;
+    ctx_.allocator = usual;
+    return kept;
+  }
+
+  std::string determinism() {
+    for (const bool training : {false, true})
+      if (difference(features(batch(), training), features(batch(), training)) != 0)
+        fail("two forwards of the same batch differ", training ? " in training: noise must come from ctx.key" : "");
+    return "equal in every bit, in training as well";
+  }
+
+  std::string rows() {
+    const Tensor all = features(batch()), last = features(batch(kSequences - 1, kSequences));
+    const double d = difference(all.slice(all.dim(0) - last.dim(0), all.dim(0)), last);
+    if (!(d < 1e-4))
+      fail("a sequence's features depend on the other sequences of its batch (by ", d, " of their size)");
+    return "a sequence is the same in any company";
+  }
+
+  // Ranks and micro-batches hold slices of a step's batch, and must draw the masks of the whole.
+  std::string noise() {
+    const Tensor all = features(batch(), true), last = features(batch(kSequences - 1, kSequences), true);
+    const double d = difference(all.slice(all.dim(0) - last.dim(0), all.dim(0)), last);
+    if (!(d < 1e-4))
+      fail("in training a sequence gets other noise where other sequences are in its batch (by ", d,
+           " of its features' size), so ranks would train another model; key dropout by the slot (batch.slots) and "
+           "the position of an element, not by its index");
+    if (difference(all, features(batch())) == 0)
+      return "none with this config; --config '{dropout: 0.5}' or the like checks more";
+    return "a sequence draws the same in any slice of its batch";
+  }
+
+  std::string causality() {
+    Batch b = batch();
+    const Tensor before = features(b);
+    b.inputs = b.inputs.clone();
+    b.inputs.data<int32_t>()[b.inputs.numel() - 1] ^= 1;  // the last token of the last sequence
+    const Tensor after = features(b);
+    const double d = difference(before.slice(0, before.dim(0) - 1), after.slice(0, after.dim(0) - 1));
+    if (!(d < 1e-6))
+      fail("features of earlier positions change with a later token (by ", d,
+           " of their size): the model sees its targets");
+    return "no position sees a later one";
+  }
+
+  std::string state() {
+    ModelState state = model_->initial_state(ctx_, kSequences);
+    if (state.empty()) throw Skipped("the model keeps none");
+    ctx_.training = false;
+    const Tensor whole = features(text_batch());
+    const int64_t half = kLength / 2, d = model_->feature_size();
+    const Tensor first = model_->forward(ctx_, params_, text_batch(0, kSequences, 0, half), state).value();
+    Batch rest = text_batch(0, kSequences, half, kLength);
+    rest.fresh.assign(rest.fresh.size(), 0);
+    const Tensor second = model_->forward(ctx_, params_, rest, state).value();
+    double apart = 0;
+    for (int64_t s = 0; s < kSequences; ++s) {
+      const Tensor row = whole.reshape({kSequences, kLength * d}).slice(s, s + 1).reshape({kLength, d});
+      apart = std::max(
+          {apart,
+           difference(row.slice(0, half), first.reshape({kSequences, half * d}).slice(s, s + 1).reshape({half, d})),
+           difference(
+               row.slice(half, kLength),
+               second.reshape({kSequences, (kLength - half) * d}).slice(s, s + 1).reshape({kLength - half, d}))});
+    }
+    if (!(apart < 1e-4))
+      fail("a sequence in two halves, its state carried, gives other features (by ", apart, " of their size)");
+    return str(state.size(), " tensors; two halves make the whole");
+  }
+
+  std::string decoding() {
+    ctx_.training = false;
+    const Batch b = batch(0, 1);
+    const auto decoding = model_->translates() ? model_->decode(ctx_, params_, b.source, b.source_lengths)
+                                               : start_text(*model_, ctx_, params_, 1);
+    if (!decoding) throw Skipped("the model keeps nothing of a text (TextModel of lmx/model_extensions.h)");
+    const Tensor whole = features(b);
+    for (int64_t i = 0; i < b.tokens(); ++i) {
+      const Tensor step = decoding->step(ctx_, std::span(b.inputs.data<int32_t>() + i, 1));
+      if (step.shape() != Shape{1, model_->feature_size()}) fail("a step's features are ", step.shape());
+      const double d = difference(step, whole.slice(i, i + 1));
+      if (!(d < 1e-3)) fail("step ", i, " of decoding gives other features than forward() (by ", d, " of their size)");
+    }
+    return "step by step as in one forward";
+  }
+
+  // The loss of the gradient check: features weighted by fixed numbers.
+  Var weighted(Context& ctx, const Batch& b) {
+    ModelState state = model_->initial_state(ctx, b.sequences());
+    for (auto& [name, t] : state) t = t.to(DType::f64);
+    const Var f = model_->forward(ctx, params_, b, state);
+    Tensor w = ctx.empty(f.shape(), DType::f64);
+    for (int64_t i = 0; i < w.numel(); ++i) w.data<double>()[i] = RandomKey(9).normal(static_cast<uint64_t>(i));
+    return sum(ctx, multiply(ctx, f, Var(w)));
+  }
+  double loss(const Batch& b) {
+    Context ctx = f64();
+    return *weighted(ctx, b).value().data<double>();
+  }
+  Context f64(Tape* tape = nullptr) const {
+    Context ctx;
+    ctx.compute = DType::f64;
+    ctx.key = RandomKey(7);
+    ctx.tape = tape;
+    return ctx;
+  }
+
+  static std::vector<double> dense(const Var& v) {
+    std::vector<double> g(static_cast<size_t>(v.value().numel()));
+    if (v.grad().dense.defined())
+      for (size_t i = 0; i < g.size(); ++i) g[i] = at(v.grad().dense, static_cast<int64_t>(i));
+    const int64_t width = v.value().numel() / v.value().dim(0);
+    for (const RowSparse& piece : v.grad().pieces)
+      for (size_t r = 0; r < piece.indices.size(); ++r)
+        for (int64_t j = 0; j < width; ++j)
+          g[static_cast<size_t>(piece.indices[r] * width + j)] += at(piece.rows, static_cast<int64_t>(r) * width + j);
+    return g;
+  }
+
+  // The central difference of one element; the smaller step is for those beside a kink of relu.
+  bool agrees(Var& v, int64_t i, double analytic, const Batch& b, double& numeric) {
+    double* x = v.value().data<double>();
+    const double kept = x[i];
+    for (const double h : {1e-5, 1e-7}) {
+      double side[2];
+      for (int s = 0; s < 2; ++s) {
+        x[i] = kept + (s ? -h : h);
+        v.changed();
+        side[s] = loss(b);
+      }
+      x[i] = kept;
+      v.changed();
+      numeric = (side[0] - side[1]) / (2 * h);
+      const double scale = std::max({1.0, std::abs(analytic), std::abs(numeric)});
+      if (std::abs(analytic - numeric) <= 1e-5 * scale) return true;
+    }
+    return false;
+  }
+
+  std::string gradients() {
+    const size_t elements = params_.count() > 200'000 ? 2 : 12;  // of each parameter
+    const Batch b = batch();
+    for (const std::string& name : params_.names())
+      params_.at(name) = Var(params_.at(name).value().to(DType::f64), true, name);
+    Tape tape;
+    Context ctx = f64(&tape);
+    Var total;
+    try {
+      total = weighted(ctx, b);
+    } catch (const std::exception& e) {
+      throw Skipped(str("the model does not compute in f64: ", e.what()));
+    }
+    tape.backward(ctx, total);
+    int64_t checked = 0;
+    for (const std::string& name : params_.names()) {
+      Var& v = params_.at(name);
+      if (v.grad().empty() && name != model_->output_table()) fail("no gradient reaches the parameter ", name);
+      const std::vector<double> g = dense(v);
+      std::vector<int64_t> places;  // some anywhere, some where something flowed
+      const int64_t n = v.value().numel();
+      for (int64_t i = 0; i < n; i += std::max<int64_t>(1, n / static_cast<int64_t>(elements))) places.push_back(i);
+      for (int64_t i = 0; i < n && places.size() < 2 * elements; ++i)
+        if (g[static_cast<size_t>(i)] != 0 && i % 7 == 0) places.push_back(i);
+      for (const int64_t i : places) {
+        double numeric = 0;
+        const double analytic = g[static_cast<size_t>(i)];
+        if (!agrees(v, i, analytic, b, numeric))
+          fail(name, "[", i, "] of ", v.shape(), ": backward gives ", analytic, ", the difference quotient ", numeric);
+        ++checked;
+      }
+    }
+    return str(checked, " elements of ", params_.names().size(), " parameters against difference quotients in f64");
+  }
+
+  std::unique_ptr<Model> model_;
+  Context ctx_;
+  ParameterStore params_;
+};
+
+}  // namespace
+
+void check_model(Report& report, const Subject& subject) {
+  std::unique_ptr<ModelCheck> check;
+  report.run("construction", [&] {
+    check = std::make_unique<ModelCheck>(subject);
+    return str("with a vocabulary of ", kVocabulary);
+  });
+  if (check) check->run(report);
+}
+
+}  // namespace lmx_cli::check

@@ -1,0 +1,65 @@
+// One rank of a group in which `lmx plugins check` tries a sync strategy.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "conformance/conformance.h"
+#include "conformance/steps.h"
+#include "lmx/row_sync.h"
+
+namespace lmx_cli::check {
+
+using Values = std::vector<std::vector<float>>;  // of each parameter, dense
+bool same_bits(const Values& a, const Values& b);
+
+// A group of virtual ranks.
+std::unique_ptr<lmx::CommGroup> virtual_group(int ranks);
+
+// The gradients of a step: those of step `of` (own_of()), times `factor`.
+struct Given {
+  int of = 0;
+  float factor = 1;
+};
+
+// One rank's strategy and parameters.
+class RankRun {
+ public:
+  RankRun(lmx::Communicator& comm, const Subject& s);
+
+  lmx::SyncStrategy& strategy() { return *strategy_; }
+  lmx::Context& ctx() { return ctx_; }
+  const std::vector<std::vector<std::string>>& units() const { return units_; }
+
+  // A step: begin_step(), reduce() of every unit, after_step(). "" or what is wrong with the ledger.
+  std::string step(int step) { return this->step(step, {step, 1}); }
+  std::string step(int step, const Given& given);
+  // The same with discard() before after_step(): its update is left out.
+  void discarded_step(int step, const Given& given);
+  // The results of the last step's reduce().
+  const Values& values() const { return values_; }
+  const SelectedRows& selected() const { return selected_; }
+
+ private:
+  std::string reduce(int step, const Given& given);
+  std::string reduce_unit(int step, const Given& given, const std::vector<std::string>& names);
+  SelectedRows gather_selected();
+  void give(lmx::Var& var, const Own& own, float factor);
+  std::vector<float> dense(const lmx::ParameterSpec& p);
+
+  lmx::Communicator& comm_;
+  lmx::Context ctx_;
+  std::vector<lmx::ParameterSpec> specs_;
+  std::unique_ptr<lmx::SyncStrategy> strategy_;
+  std::map<std::string, lmx::Var> vars_;
+  std::vector<std::vector<std::string>> units_;
+  Values values_;
+  SelectedRows selected_;
+};
+
+// The checks "discard", "rescale" and, for a strategy that is checked with --approximate, "mean".
+void check_feedback(Report& report, const Subject& subject);
+
+}  // namespace lmx_cli::check
