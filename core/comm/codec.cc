@@ -1,5 +1,6 @@
 // Which codecs there are, and the two that are no more than a copy or a cut.
 #include "lmx/codec.h"
+#include "base/text.h"
 
 #include <cstring>
 
@@ -30,6 +31,13 @@ void CodecConfig::check(const std::string& where) const {
   if (kind != "fp16" && scale != usual.scale) refuse("scale", str(scale), "fp16");
   if (kind != "fp16" && reduce != usual.reduce) refuse("reduce", reduce, "fp16");
   if (kind != "one_bit" && residual != usual.residual) refuse("residual", residual, "one_bit");
+}
+
+std::vector<std::string> CodecConfig::warnings(const std::string& place, bool loss_scaled) const {
+  if (kind != "fp16" || scale > 1 || loss_scaled) return {};
+  return {str(place, " writes gradients in fp16 with scale ", number_text(scale),
+              ", and this precision has no loss scale: gradients below ", 6e-8 / scale, " become 0. Give ", place,
+              ".scale=1024, or ", place, ".kind=none for gradients in fp32")};
 }
 
 void CodecConfig::check_sums(const std::string& where, const std::string& why) const {

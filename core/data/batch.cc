@@ -11,6 +11,11 @@ std::vector<std::string> Batcher::describe() const {
   return {};
 }
 
+BatchPlan Batcher::plan() const {
+  const int64_t length = sequence_length();
+  return {length == 0 ? Items::sub_batches : Items::sequences, std::max<int64_t>(1, length)};
+}
+
 StepSize Batcher::step_size(int64_t) const {
   return {};
 }

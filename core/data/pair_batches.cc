@@ -218,28 +218,29 @@ PairGroups cut_parts(const BatcherEnv& env, std::span<const int64_t> order, cons
   return all;
 }
 
-PairBatcher::PairBatcher(const BatcherEnv& env, PairGroups groups, int64_t bundle, int64_t skipped)
-    : env_(env), groups_(std::move(groups)), bundle_(bundle), skipped_(skipped) {
-  LMX_CHECK(groups_.count() > 0 && groups_.count() % bundle_ == 0, groups_.count(), " groups in bundles of ", bundle_);
+PairBatcher::PairBatcher(const BatcherEnv& env, PairGroups groups, const Options& options)
+    : env_(env), groups_(std::move(groups)), options_(options) {
+  LMX_CHECK(groups_.count() > 0 && groups_.count() % options_.bundle == 0, groups_.count(), " groups in bundles of ",
+            options_.bundle);
   if (groups_.part_ends.size() != env_.parts.size())
     throw UserError("[batcher] this batcher does not mix texts: choose another one, or take data.parts away");
   shares_ = shares();
-  for (const Share& share : shares_) per_epoch_ += share.per_epoch * bundle_;
+  for (const Share& share : shares_) per_epoch_ += share.per_epoch * options_.bundle;
   for (int64_t g = 0; g < groups_.count(); ++g)
     tokens_.push_back(static_cast<int32_t>(shape_of(env_.pairs, groups_.group(g)).target));
 }
 
 std::vector<PairBatcher::Share> PairBatcher::shares() const {
-  const int64_t bundles = groups_.count() / bundle_;
+  const int64_t bundles = groups_.count() / options_.bundle;
   if (env_.parts.empty()) return {{0, bundles, bundles}};
   std::vector<Share> shares;
   int64_t first = 0;
   for (size_t p = 0; p < env_.parts.size(); ++p) {
     const PairPart& part = env_.parts[p];
-    const int64_t end = groups_.part_ends[p] / bundle_;
+    const int64_t end = groups_.part_ends[p] / options_.bundle;
     const double passes = static_cast<double>(part.draws) / static_cast<double>(part.count);
-    shares.push_back({first, end - first,
-                      std::max<int64_t>(1, std::llround(passes * static_cast<double>(end - first)))});
+    shares.push_back(
+        {first, end - first, std::max<int64_t>(1, std::llround(passes * static_cast<double>(end - first)))});
     first = end;
   }
   return shares;
@@ -253,8 +254,8 @@ int64_t PairBatcher::group_of(int64_t step, int64_t item) const {
   const int64_t steps = steps_per_epoch(), index = step % steps * env_.global_batch + item, epoch = step / steps;
   if (index >= per_epoch_) return -1;
   const RandomKey key = env_.key.fold("order").fold(static_cast<uint64_t>(epoch));
-  auto place = static_cast<int64_t>(
-      permute(key, static_cast<uint64_t>(index / bundle_), static_cast<uint64_t>(per_epoch_ / bundle_)));
+  auto place = static_cast<int64_t>(permute(key, static_cast<uint64_t>(index / options_.bundle),
+                                            static_cast<uint64_t>(per_epoch_ / options_.bundle)));
   size_t part = 0;
   while (place >= shares_[part].per_epoch) place -= shares_[part++].per_epoch;
   const Share& share = shares_[part];
@@ -264,7 +265,7 @@ int64_t PairBatcher::group_of(int64_t step, int64_t item) const {
     const RandomKey pass = env_.key.fold("part").fold(static_cast<uint64_t>(part)).fold(drawn / bundles);
     place = static_cast<int64_t>(permute(pass, drawn % bundles, bundles));
   }
-  return (share.first + place) * bundle_ + index % bundle_;
+  return (share.first + place) * options_.bundle + index % options_.bundle;
 }
 
 Batch PairBatcher::batch(int64_t step, int64_t first, int64_t count) const {
@@ -305,11 +306,12 @@ std::vector<std::string> PairBatcher::describe() const {
                 static_cast<double>(target) / groups, static_cast<long long>(most),
                 100 * (1 - static_cast<double>(tokens) / static_cast<double>(std::max<int64_t>(padded, 1))));
   std::vector<std::string> lines{text};
-  if (skipped_ > 0)
-    lines.push_back(str(skipped_, " of ", env_.pairs.size(), " sentences are longer than the budget and left out"));
+  if (options_.skipped > 0)
+    lines.push_back(
+        str(options_.skipped, " of ", env_.pairs.size(), " sentences are longer than the budget and left out"));
   for (size_t p = 0; p < env_.parts.size(); ++p)
     lines.push_back(str("part ", env_.parts[p].name, ": ", env_.parts[p].count, " sentences in ",
-                        shares_[p].bundles * bundle_, " sub-batches, ", shares_[p].per_epoch * bundle_,
+                        shares_[p].bundles * options_.bundle, " sub-batches, ", shares_[p].per_epoch * options_.bundle,
                         " of them an epoch"));
   return lines;
 }

@@ -30,6 +30,10 @@ int64_t Model::copy_bytes(DType) const {
   return 0;
 }
 
+std::vector<std::string> Model::warnings(const ForwardShape&) const {
+  return {};
+}
+
 int64_t Model::macs_per_pair(int64_t, int64_t target) const {
   return macs_per_token() * target;
 }

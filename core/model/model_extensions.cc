@@ -15,8 +15,8 @@ std::vector<std::string> loss_terms(const Model& model) {
   return offers ? offers->loss_terms() : std::vector<std::string>();
 }
 
-Var forward_training(const Model& model, Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state,
-                     LossTerms& terms) {
+Var forward_training(const Model& model, Context& ctx, const ParameterStore& params, const Batch& batch,
+                     ModelState& state, LossTerms& terms) {
   const auto* offers = dynamic_cast<const LossTermModel*>(&model);
   return offers ? offers->forward_training(ctx, params, batch, state, terms) : model.forward(ctx, params, batch, state);
 }

@@ -143,7 +143,7 @@ Var RecurrentModel::weight(Context& ctx, const ParameterStore& params, const std
   return weight_norm(ctx, params.at(name + "_v"), params.at(name + "_g"));
 }
 
-Var RecurrentModel::forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const {
+Var RecurrentModel::forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState& state) const {
   const int64_t sequences = batch.inputs.dim(0), steps = batch.inputs.dim(1);
   const RandomKey key = ctx.key.fold("dropout");
   const bool drops = ctx.training && config_.dropout > 0;
@@ -240,6 +240,16 @@ int64_t RecurrentModel::copy_bytes(DType compute) const {
     }
   }
   return bytes;
+}
+
+// A single layer that is computed in one piece keeps the state before it and computes everything again.
+std::vector<std::string> RecurrentModel::warnings(const ForwardShape& shape) const {
+  if (!config_.checkpoint || config_.layers != 1 || shape.steps == 0) return {};
+  if (segment_steps({config_.segment, true}, shape.steps, shape.sequences) < shape.steps) return {};
+  return {str("[model] checkpoint saves nothing: ", shape.steps, " steps of ", shape.sequences,
+              shape.sequences == 1 ? " sequence" : " sequences",
+              " are one piece, which backward makes again as a whole",
+              shape.steps > 1 ? str("; model.segment=", (shape.steps + 3) / 4, " would make pieces of it") : "")};
 }
 
 }  // namespace lmx

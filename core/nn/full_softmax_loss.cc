@@ -24,7 +24,7 @@ class FullSoftmax final : public OutputLoss {
         smoothing_(config.label_smoothing),
         macs_(env.vocab_size * env.feature_size) {}
 
-  LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
+  LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan&) const override {
     LossValue value;
     value.loss =

@@ -9,6 +9,10 @@
 namespace lmx {
 
 Loss::~Loss() = default;
+
+LossPlan Loss::plan() const {
+  return {};
+}
 void Loss::check_planned(const std::string&) const {}
 
 namespace {

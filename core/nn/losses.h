@@ -34,10 +34,10 @@ class OutputLoss : public Loss {
   // the model lacks or that has another shape.
   OutputLoss(const OutputConfig& config, const LossEnv& env, bool sparse, const std::string& where);
   const std::string& weight_name() const { return specs_[0].name; }
-  Var weight(ParameterStore& params) const { return params.at(weight_name()); }
+  Var weight(const ParameterStore& params) const { return params.at(weight_name()); }
   // A loss that is nothing but the likelihood.
   static LossValue whole(Var loss);
-  Var bias(ParameterStore& params) const { return specs_.size() > 1 ? params.at(specs_[1].name) : Var(); }
+  Var bias(const ParameterStore& params) const { return specs_.size() > 1 ? params.at(specs_[1].name) : Var(); }
 
  private:
   Tensor bias_value(const ParameterStore& params) const;

@@ -1,5 +1,6 @@
 // Sampled softmax with S candidates common to all targets of a step, drawn with replacement: E_k = S P(k) of a
 // candidate.
+#include <algorithm>
 #include <cmath>
 
 #include "nn/component.h"
@@ -39,11 +40,12 @@ class SampledSoftmax final : public OutputLoss {
         sampler_(make_sampler(config_.proposal, env.vocab_size, config_.beta, env.vocabulary)) {}
 
   bool draws_candidates() const override { return true; }
-  LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
+  LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan& plan) const override {
     return whole(sampled_softmax_loss(ctx, features, weight(params), bias(params), targets,
                                       draw(targets, plan.sampler_key), Tensor()));
   }
+  LossPlan plan() const override { return {.samples = std::min(config_.samples, env_.vocab_size), .blocks = false}; }
   int64_t macs_per_token(int64_t) const override { return (config_.samples + 1) * env_.feature_size; }
 
  private:

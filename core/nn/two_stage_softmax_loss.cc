@@ -3,6 +3,8 @@
 // frequent words and q percent at random. The forward adds V_gamma: mu percent of the vocabulary at random, from the
 // words outside V_all. All draws are by the plan's sampler key, so they are new in each step, and other ranks' are
 // others where their keys are.
+#include <algorithm>
+
 #include "lmx/error.h"
 #include "lmx/row_sampling.h"
 #include "nn/component.h"
@@ -44,11 +46,17 @@ class TwoStageSoftmax final : public OutputLoss {
     throw UserError(str("[loss] ", path_, ".p ", own.p, " and q ", own.q, ": ", rule,
                         " selects the softmax's rows, by its own p and q; give them there, and leave these out"));
   }
-  LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
+  LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan& plan) const override {
     const Var table = weight(params);
     ops::check_ids("two_stage_softmax", "targets", targets, vocab_, "w", table.shape());
     return whole(two_stage_softmax_loss(ctx, features, table, bias(params), targets, rows(targets, plan), Tensor()));
+  }
+  LossPlan plan() const override {
+    int64_t samples = 0;
+    for (const double percent : {config_.shares.p, config_.shares.q, config_.mu})
+      samples += rows_of_percent(percent, vocab_);
+    return {.samples = std::min(samples, vocab_), .keeps_gradients = true};
   }
   // Of the words that are selected whatever the batch; those of its targets that are none of them come on top.
   int64_t macs_per_token(int64_t) const override {

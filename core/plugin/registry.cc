@@ -177,4 +177,15 @@ Node full_component(PluginKind kind, const Node& node, const std::string& path) 
   return result;
 }
 
+std::string trait_of(PluginKind kind, const Node& node, const std::string& path, const char* trait) {
+  const PluginInfo& info = Registry::instance().find(kind, node, path);
+  try {
+    const Traits traits = info.descriptor->traits(node, path);
+    const auto found = traits.find(trait);
+    return found == traits.end() ? std::string() : found->second;
+  } catch (...) {
+    rethrow_for(info);
+  }
+}
+
 }  // namespace lmx

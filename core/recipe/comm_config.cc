@@ -45,7 +45,11 @@ CommEnv comm_env(const Recipe& recipe, const std::vector<std::string>& command_l
 }
 
 bool in_one_process(const Node& comm, const std::string& path) {
-  return is_self(comm) || Registry::instance().find(PluginKind::comm, comm, path).descriptor->one_process;
+  return is_self(comm) || !trait_of(PluginKind::comm, comm, path, trait::kOneProcess).empty();
+}
+
+std::string unordered_sums(const Node& comm, const std::string& path) {
+  return is_self(comm) ? "" : trait_of(PluginKind::comm, comm, path, trait::kUnorderedSums);
 }
 
 std::unique_ptr<CommGroup> make_comm_group(const Node& comm, const std::string& path, const CommEnv& env) {

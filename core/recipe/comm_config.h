@@ -16,6 +16,8 @@ int64_t comm_ranks(const Node& comm, const std::string& path);
 CommEnv comm_env(const Recipe& recipe, const std::vector<std::string>& command_line);
 // Whether its ranks are threads of this process.
 bool in_one_process(const Node& comm, const std::string& path);
+// The key of `comm:` that lets sums be added in an order that is not fixed; "": rank order.
+std::string unordered_sums(const Node& comm, const std::string& path);
 std::unique_ptr<CommGroup> make_comm_group(const Node& comm, const std::string& path, const CommEnv& env);
 
 }  // namespace lmx::train

@@ -7,8 +7,7 @@
 #include "lmx/error.h"
 #include "lmx/param_pattern.h"
 #include "lmx/plugin.h"
-#include "recipe/planned_length.h"
-#include "recipe/sync_rules.h"
+#include "recipe/planned_batcher.h"
 
 namespace lmx {
 
@@ -44,7 +43,7 @@ Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary*
   return n;
 }
 
-Var Network::forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const {
+Var Network::forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState& state) const {
   return in_plugin(*plugin, "forward()", [&] { return model->forward(ctx, params, batch, state); });
 }
 
@@ -75,6 +74,10 @@ std::string plugins_that(PluginKind kind, Fits&& fits) {
   return names.empty() ? "none is installed" : config::join(names);
 }
 
+bool takes_pairs(const Batcher& batcher) {
+  return batcher.plan().items == Items::sub_batches;
+}
+
 std::string models_that_translate() {
   return plugins_that(PluginKind::model, [](const PluginInfo& info, const Node& node) {
     return create<ModelFactory>(info, node, "model", ModelEnv{1000})->translates();
@@ -82,8 +85,9 @@ std::string models_that_translate() {
 }
 
 std::string batchers_of(bool pairs) {
-  return plugins_that(PluginKind::batcher,
-                      [&](const PluginInfo&, const Node& node) { return (planned_length(node) == 0) == pairs; });
+  return plugins_that(PluginKind::batcher, [&](const PluginInfo&, const Node& node) {
+    return takes_pairs(*planned_batcher(node)) == pairs;
+  });
 }
 
 }  // namespace
@@ -97,7 +101,7 @@ void check_model_fits_data(const Recipe& recipe, const Model& model, const Datas
 }
 
 void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, const Model& model) {
-  const bool pairs = batcher.sequence_length() == 0;
+  const bool pairs = takes_pairs(batcher);
   if (pairs && !model.translates())
     throw UserError(str("[model] ", component_name(recipe.model), " does not translate, and batcher ",
                         component_name(recipe.batcher), " takes pairs of sentences; models that translate: ",
@@ -118,19 +122,18 @@ ParamPattern ema_pattern(const Recipe& recipe) {
   return ParamPattern(recipe.train.ema_params, recipe.train.ema_params_place);
 }
 
-std::vector<std::string> unscaled_codecs(const Recipe& recipe, int ranks) {
+ForwardShape forward_shape(const Recipe& recipe, int ranks, const BatchPlan& plan) {
+  if (plan.items == Items::sub_batches) return {1, 0};
+  const int64_t share = (recipe.batch.global + ranks - 1) / ranks;
+  return {recipe.batch.micro > 0 ? std::min(recipe.batch.micro, share) : share, plan.item_tokens};
+}
+
+std::vector<std::string> warnings_of(const Recipe& recipe, const Network& network, const SyncRules& sync, int ranks,
+                                     const BatchPlan& plan) {
   std::vector<std::string> lines;
-  if (ranks < 2 || recipe.precision == "fp16") return lines;  // one rank sends nothing; fp16 has its loss scale
-  const Node rules = SyncRules::full_config(recipe.sync, "sync");
-  for (const auto& [name, rule] : rules.entries) {
-    const Node* kind = rule.at_path("codec.kind");
-    const Node* scale = rule.at_path("codec.scale");
-    const double factor = scale ? parse_double(scale->text).value_or(2) : 2;
-    if (!kind || kind->text != "fp16" || factor > 1) continue;
-    lines.push_back(str("sync.", name, ".codec writes gradients in fp16 with scale ", scale->text, ", and precision ",
-                        recipe.precision, " has no loss scale: those below ", 6e-8 / factor, " become 0. Give sync.",
-                        name, ".codec.scale=1024, or sync=allreduce for gradients in fp32"));
-  }
+  if (ranks > 1) lines = sync.warnings(recipe.precision == "fp16");  // a single rank encodes nothing
+  for (std::string& line : network.model->warnings(forward_shape(recipe, ranks, plan)))
+    lines.push_back(std::move(line));
   return lines;
 }
 
@@ -146,7 +149,7 @@ BatcherEnv batcher_env(const Recipe& r, const Dataset& data, std::shared_ptr<All
 std::unique_ptr<Batcher> make_batcher(const Recipe& r, const BatcherEnv& env) {
   const PluginInfo& plugin = Registry::instance().find(PluginKind::batcher, r.batcher, "batcher");
   std::unique_ptr<Batcher> batcher = create<BatcherFactory>(plugin, r.batcher, "batcher", env);
-  if (!env.parts.empty() && batcher->sequence_length() > 0)
+  if (!env.parts.empty() && !takes_pairs(*batcher))
     throw UserError(str("[batcher] ", plugin.name, " does not mix texts by a ratio (data.parts); batchers of pairs, ",
                         "as token_budget, do"));
   return batcher;

@@ -9,6 +9,7 @@
 #include "lmx/batcher.h"
 #include "lmx/plugin.h"
 #include "recipe/recipe.h"
+#include "recipe/sync_rules.h"
 
 namespace lmx::train {
 
@@ -20,7 +21,7 @@ struct Network {
   const PluginInfo* plugin = nullptr;  // of the model
 
   // The model's functions of these names. What goes wrong there names the plugin (in_plugin()).
-  Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const;
+  Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState& state) const;
   ModelState initial_state(Context& ctx, int64_t sequences) const;
 };
 // Sets `frozen` of the parameters that init.freeze names. UserError: no regular expression, one that names no
@@ -47,8 +48,12 @@ void check_patterns(const Recipe& recipe, const std::vector<ParameterSpec>& spec
 // The pattern of train.ema_params, compiled.
 ParamPattern ema_pattern(const Recipe& recipe);
 
-// Lines for people on rules of `sync` whose codec makes zeros of small gradients: fp16 that nothing scales.
-std::vector<std::string> unscaled_codecs(const Recipe& recipe, int ranks);
+// What the rank with the largest share of the batch computes in one forward.
+ForwardShape forward_shape(const Recipe& recipe, int ranks, const BatchPlan& plan);
+
+// Lines for people about settings that have no effect or lose information.
+std::vector<std::string> warnings_of(const Recipe& recipe, const Network& network, const SyncRules& sync, int ranks,
+                                     const BatchPlan& plan);
 
 // The type of matrix products under `precision`.
 DType compute_of(const Recipe& recipe);

@@ -196,12 +196,6 @@ void check_values(const Recipe& r, const Node& tree) {
     throw UserError(str(mark("stop.when"), "valid.bpc is of data.tokens chars or bytes; of words it is valid.nll_bit"));
   check_loss_scale(r, mark);
   check_init(r, mark);
-  const Node* reduce = r.comm.find("reduce");
-  if (r.deterministic && reduce && reduce->text == "native")
-    throw UserError(str(mark("comm.reduce"),
-                        "native leaves sums to MPI, which fixes no order, and deterministic: true "
-                        "asks for the same bits however ranks meet; set deterministic to false, or "
-                        "comm.reduce to ordered"));
   static_cast<void>(ParamPattern(r.train.ema_params, r.train.ema_params_place));
 }
 
@@ -210,6 +204,16 @@ void check_average(const Recipe& r) {
     throw UserError(str("train.ema: ", r.train.ema,
                         " averages the parameters after each step of all ranks, and under an asynchronous rule of sync "
                         "there is no such step; set train.ema to 0"));
+}
+
+void check_order(const Recipe& r) {
+  const std::string key = train::unordered_sums(r.comm, "comm");
+  if (!r.deterministic || key.empty()) return;
+  const Node& value = *r.comm.find(key);
+  throw UserError(str(config::at(value.mark, "comm." + key), value.text,
+                      " adds gradients in an order that is not fixed, and deterministic: true requires equal bits in "
+                      "every run; set deterministic to false, or leave comm.",
+                      key, " out"));
 }
 
 // Every component's subtree, checked and with its defaults. One that has mistakes stays as it was given.
@@ -221,7 +225,10 @@ Recipe full_components(const Recipe& given, Mistakes& mistakes) {
   mistakes.keep([&] { full.loss = full_loss_config(given.loss, "loss"); });
   mistakes.keep([&] { full.optimizer = full_optimizer_config(given.optimizer, "optimizer"); });
   mistakes.keep([&] { full.schedule = full_schedule_config(given.schedule, "schedule"); });
-  mistakes.keep([&] { full.comm = train::full_comm_config(given.comm, "comm"); });
+  mistakes.keep([&] {
+    full.comm = train::full_comm_config(given.comm, "comm");
+    check_order(given);
+  });
   mistakes.keep([&] {
     full.sync = SyncRules::full_config(given.sync, "sync");
     check_average(given);

@@ -69,17 +69,17 @@ std::vector<Rule> read_rules(const Node& sync, const std::string& path) {
   return rules;
 }
 
-// How the ranks of each rule go; the same for all of them.
-void check_pace(const Rule& rule, const std::string& pace, const Rule& first, const std::string& expected) {
-  if (pace == expected) return;
-  if (pace.empty() || expected.empty())
+// All rules of a recipe have the same clock, or none.
+void check_clock(const Rule& rule, const std::string& clock, const Rule& first, const std::string& expected) {
+  if (clock == expected) return;
+  if (clock.empty() || expected.empty())
     throw UserError(
-        str(config::at(rule.config.mark, rule.path), "strategy ", (pace.empty() ? first : rule).strategy,
-            " is asynchronous and strategy ", (pace.empty() ? rule : first).strategy,
+        str(config::at(rule.config.mark, rule.path), "strategy ", (clock.empty() ? first : rule).strategy,
+            " is asynchronous and strategy ", (clock.empty() ? rule : first).strategy,
             " is not: ranks cannot both go at their own pace and sum every step's gradients with the others. "
             "Give all parameters to asynchronous rules, or none"));
   throw UserError(str(config::at(rule.config.mark, rule.path), "a worker has one clock for all rules, but here it is ",
-                      pace, ", and in ", first.path, ' ', expected));
+                      clock, ", and in ", first.path, ' ', expected));
 }
 
 // The strategy of a rule, and its plugin for what goes wrong in it.
@@ -396,6 +396,19 @@ std::vector<std::string> SyncRules::summary() const {
   return lines;
 }
 
+std::vector<std::string> SyncRules::warnings(bool loss_scaled) const {
+  std::vector<std::string> all;
+  for (const auto& [name, s, plugin] : impl_->strategies)
+    for (std::string& line : s->warnings(loss_scaled)) all.push_back(std::move(line));
+  return all;
+}
+
+int64_t SyncRules::pair_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [name, s, plugin] : impl_->strategies) bytes = std::max(bytes, s->pair_bytes());
+  return bytes;
+}
+
 void SyncRules::check_loss(const Loss& loss) const {
   for (const ParameterSpec& spec : loss.parameters()) {
     const auto serving = impl_->by_param.find(spec.name);
@@ -422,10 +435,9 @@ Node SyncRules::full_config(const Node& sync, const std::string& path) {
   std::string expected;
   for (const Rule& rule : rules) {
     Node full = full_component(PluginKind::sync, rule.config, rule.path);
-    const std::string pace =
-        Registry::instance().find(PluginKind::sync, rule.config, rule.path).descriptor->pace(rule.config, rule.path);
-    if (&rule == &rules.front()) expected = pace;
-    check_pace(rule, pace, rules.front(), expected);
+    const std::string clock = trait_of(PluginKind::sync, rule.config, rule.path, trait::kWorkerClock);
+    if (&rule == &rules.front()) expected = clock;
+    check_clock(rule, clock, rules.front(), expected);
     Node& out = all.set(rule.name, Node::map());
     out.set("params", Node::string(rule.params.text()));
     out.set("strategy", Node::string(rule.strategy));
@@ -437,8 +449,7 @@ Node SyncRules::full_config(const Node& sync, const std::string& path) {
 
 bool SyncRules::asynchronous(const Node& sync, const std::string& path) {
   for (const Rule& rule : read_rules(sync, path)) {
-    const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, rule.config, rule.path);
-    return !plugin.descriptor->pace(rule.config, rule.path).empty();
+    return !trait_of(PluginKind::sync, rule.config, rule.path, trait::kWorkerClock).empty();
   }
   return false;
 }

@@ -48,6 +48,11 @@ class SyncRules {
   std::vector<std::pair<std::string, double>> take_values();  // "<rule>/<name>"
   std::vector<std::string> describe(int ranks) const;         // lines for people
   std::vector<std::string> summary() const;                   // the same when a run ends
+  // Lines for people about settings of the rules that lose information. `loss_scaled`: the loss is multiplied by a
+  // scale, so that small gradients survive half precision.
+  std::vector<std::string> warnings(bool loss_scaled) const;
+  // SyncStrategy::pair_bytes() of the rule that keeps most.
+  int64_t pair_bytes() const;
   // UserError: a rule that decides about candidates alone, and a loss that draws none; a rule that plans the rows of
   // the softmax's weight, and a loss with settings of its own for them.
   void check_loss(const Loss& loss) const;

@@ -104,4 +104,12 @@ std::map<std::string, CodecHealth> SumStrategy::take_health() {
   return reducer_.take_health();
 }
 
+int64_t SumStrategy::pair_bytes() const {
+  return config_.codec.kind == "none" ? 0 : SyncStrategy::pair_bytes();
+}
+
+std::vector<std::string> SumStrategy::warnings(bool loss_scaled) const {
+  return config_.codec.warnings(str("sync.", env_.group, ".codec"), loss_scaled);
+}
+
 }  // namespace lmx

@@ -51,6 +51,12 @@ KeptBytes SyncStrategy::kept_bytes(const Traffic& t) const {
   for (const Traffic::Sparse& s : t.sparse) kept.sums += 4 * s.union_rows * s.width;
   return kept;
 }
+int64_t SyncStrategy::pair_bytes() const {
+  return 110;
+}
+std::vector<std::string> SyncStrategy::warnings(bool) const {
+  return {};
+}
 std::string SyncStrategy::describe(int) const {
   return {};
 }

@@ -44,7 +44,8 @@ Context quiet_context(const Context& ctx) {
 }
 
 // Nats of each target.
-Tensor nats_of(Context& quiet, const Network& network, ParameterStore& params, const Batch& batch, ModelState& state) {
+Tensor nats_of(Context& quiet, const Network& network, const ParameterStore& params, const Batch& batch,
+               ModelState& state) {
   const Var features = network.forward(quiet, params, batch, state);
   return network.loss->evaluate(quiet, params, features.value(), batch.targets.reshape({batch.tokens()}));
 }
@@ -59,8 +60,8 @@ double SplitScore::ppl() const {
   return std::exp(nll());
 }
 
-SplitScore score_split(const Context& ctx, const Network& network, ParameterStore& params, const TokenArray& tokens,
-                       const SplitPlan& plan, const std::function<bool()>& interrupted) {
+SplitScore score_split(const Context& ctx, const Network& network, const ParameterStore& params,
+                       const TokenArray& tokens, const SplitPlan& plan, const std::function<bool()>& interrupted) {
   Context quiet = quiet_context(ctx);
   const EvalPlan batches(first_tokens(tokens, plan.max_tokens), plan.sequences, plan.length, plan.split);
   const int64_t first = chunk_begin(batches.slots(), ctx.rank, ctx.ranks);
@@ -112,8 +113,8 @@ StringShards shards_of_split(const TokenArray& tokens, const TextStrings& string
   return made;
 }
 
-ShardScores score_shards(const Context& ctx, const Network& network, ParameterStore& params, const StringShards& shards,
-                         const SplitPlan& plan, const std::function<bool()>& interrupted) {
+ShardScores score_shards(const Context& ctx, const Network& network, const ParameterStore& params,
+                         const StringShards& shards, const SplitPlan& plan, const std::function<bool()>& interrupted) {
   Context quiet = quiet_context(ctx);
   const int64_t first = chunk_begin(shards.size(), ctx.rank, ctx.ranks);
   const int64_t end = chunk_begin(shards.size(), ctx.rank + 1, ctx.ranks);
@@ -152,8 +153,9 @@ ShardScores score_shards(const Context& ctx, const Network& network, ParameterSt
   return of_all_ranks(scores, *ctx.comm);
 }
 
-SplitScore score_text(const Context& ctx, const Network& network, ParameterStore& params, const TokenArray& tokens,
-                      const TextStrings& strings, const SplitPlan& plan, const std::function<bool()>& interrupted) {
+SplitScore score_text(const Context& ctx, const Network& network, const ParameterStore& params,
+                      const TokenArray& tokens, const TextStrings& strings, const SplitPlan& plan,
+                      const std::function<bool()>& interrupted) {
   if (!plan.shards) return score_split(ctx, network, params, tokens, plan, interrupted);
   const StringShards shards = shards_of_split(tokens, strings, plan.sequences, kEvalSeed, plan.split);
   SplitScore sum;
@@ -161,7 +163,7 @@ SplitScore score_text(const Context& ctx, const Network& network, ParameterStore
   return sum;
 }
 
-SplitScore score_pairs(const Context& ctx, const Network& network, ParameterStore& params, const PairArray& pairs,
+SplitScore score_pairs(const Context& ctx, const Network& network, const ParameterStore& params, const PairArray& pairs,
                        const SplitPlan& plan, const std::function<bool()>& interrupted) {
   Context quiet = quiet_context(ctx);
   std::vector<int64_t> order;  // the split's first sentences, by length

@@ -11,6 +11,7 @@
 #include "lmx/model_extensions.h"
 #include "lmx/plugin.h"
 #include "nn/state_dict.h"
+#include "recipe/planned_batcher.h"
 #include "recipe/sync_rules.h"
 #include "runfiles/checkpoint.h"
 #include "runfiles/vocabulary_mark.h"
@@ -39,19 +40,14 @@ int64_t count_steps(const Recipe& r, const Batcher& batcher) {
   return std::max<int64_t>(1, std::llround(std::ceil(r.train.epochs * static_cast<double>(batcher.steps_per_epoch()))));
 }
 
-bool measures(const Recipe& r) {
-  const Node full = full_component(PluginKind::batcher, r.batcher, "batcher");
-  const Node* cost = full.find("cost");
-  return cost && cost->text == "measured";
-}
-
 // Rank 0 alone measures, so that all ranks have the same sub-batches.
 std::shared_ptr<SharedSession> share_session(const Recipe& r, Context& ctx, const SessionStart& start) {
   Communicator& comm = *ctx.comm;
   const std::string file = start.resumed + "/" + kCostsFile;
   std::string times = !start.resumed.empty() && std::filesystem::exists(file) ? read_file(file) : "";
   const auto make = [&] { return std::make_shared<SharedSession>(r, ctx, start, times); };
-  if (comm.size() == 1 || comm.shares_memory() || !measures(r)) return comm.once<std::shared_ptr<SharedSession>>(make);
+  if (comm.size() == 1 || comm.shares_memory() || !planned_batcher(r.batcher)->plan().measures_cost)
+    return comm.once<std::shared_ptr<SharedSession>>(make);
   std::shared_ptr<SharedSession> own;
   std::exception_ptr error;
   try {
@@ -155,7 +151,7 @@ void Session::make_workers() {
   if (ranks > 1 && !comm.shares_memory()) link = std::make_unique<server::Link>(comm);
   ServerConfig usual;
   usual.schedule = config.schedule;
-  if (link && leads() && config.replay.empty() && config.pace() != usual.pace())
+  if (link && leads() && config.replay.empty() && config.traits() != usual.traits())
     log_warn("[sync] delay is for virtual ranks; workers that are processes take the time that they take");
   const auto make = [this] { return make_optimizer(recipe.optimizer, "optimizer"); };
   const ServerTools tools{&shared->params, &params, make, link.get()};

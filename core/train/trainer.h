@@ -83,8 +83,10 @@ struct Session {
   std::unique_ptr<server::Link> link;           // between workers in several processes
   bool leads() const { return ctx.rank == 0; }  // writes what a run writes once
   bool asynchronous() const { return clock != nullptr; }
-  bool sub_batches() const { return batcher.sequence_length() == 0; }  // an item of the batch is some sentences
-  StepSize size_of_step(int64_t step) const;                           // of the global batch
+  bool sub_batches() const {
+    return batcher.plan().items == Items::sub_batches;
+  }                                           // an item of the batch is some sentences
+  StepSize size_of_step(int64_t step) const;  // of the global batch
   // This rank's memory; parameters and optimizer that it shares with rank 0 of its process count as its own.
   MemoryStats memory() const;
 

@@ -42,7 +42,7 @@ inline Batch first_sequence(const Batch& batch) {
 class CopiesModel final : public Model {
  public:
   explicit CopiesModel(std::unique_ptr<Model> inner) : inner_(std::move(inner)) {}
-  Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const override {
+  Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState& state) const override {
     if (!ctx.training || batch.sequences() < 2) return inner_->forward(ctx, params, batch, state);
     ModelState first;
     for (auto& [name, rows] : state) first[name] = rows.slice(0, 1).clone();
@@ -66,7 +66,7 @@ class CopiesModel final : public Model {
 class CopiesLoss final : public Loss {
  public:
   explicit CopiesLoss(std::unique_ptr<Loss> inner) : inner_(std::move(inner)) {}
-  LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
+  LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan& plan) const override {
     const int64_t rows = features.shape()[0], copies = targets.numel() / rows;
     const LossValue one = inner_->forward(ctx, params, features, targets.slice(0, rows), plan);

@@ -157,7 +157,9 @@ TEST_P(Golden, GivesTheRecordedResult) {
       EXPECT_NEAR(result.losses[i] / losses[i], 1, 1e-3) << "step " << i + 1 << ", recorded on " << line["cpu"];
     }
   }
-  if (same_bits) EXPECT_EQ(result.parameters, line["parameters"]);
+  if (same_bits) {
+    EXPECT_EQ(result.parameters, line["parameters"]);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, Golden, testing::ValuesIn(golden_cases()),

@@ -72,6 +72,7 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"sum_strategy.h", "sync"},
     {"sync.h", "sync"},
     {"tensor.h", "tensor"},
+    {"traits.h", "base"},
     {"trace.h", "base"},
 };
 

@@ -198,7 +198,7 @@ TEST_F(Ranks, Messages) {
               HasSubstr("comm.ranks"));
   const Changes native{{"comm", "{name: mpi, ranks: 2, reduce: native}"}};
   EXPECT_THAT(message<UserError>([&] { read_recipe(recipe("m", 0, native), "ranks"); }),
-              testing::AllOf(HasSubstr("comm.reduce: native"), HasSubstr("fixes no order"),
+              testing::AllOf(HasSubstr("comm.reduce: native"), HasSubstr("not fixed"),
                              HasSubstr("deterministic to false")));
   const Changes seeds{{"loss", "{name: full_softmax}"}, {"sync", "{all: {params: '.*', strategy: seeded}}"}};
   EXPECT_THAT(message<UserError>([&] { run("m", 2, seeds); }), HasSubstr("sync.all: groups of ranks"));

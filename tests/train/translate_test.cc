@@ -83,7 +83,7 @@ class CopyModel : public Model {
     batches_->push_back(static_cast<int64_t>(lengths.size()));
     return std::make_unique<CopyDecoding>(source.values<int32_t>(), lengths);
   }
-  Var forward(Context&, ParameterStore&, const Batch&, ModelState&) const override { return {}; }
+  Var forward(Context&, const ParameterStore&, const Batch&, ModelState&) const override { return {}; }
   ModelState initial_state(Context&, int64_t) const override { return {}; }
   int64_t feature_size() const override { return kWords; }
   int64_t macs_per_token() const override { return 0; }
@@ -97,7 +97,9 @@ class CopyModel : public Model {
 class FeaturesAreLogits : public Loss {
  public:
   std::vector<ParameterSpec> parameters() const override { return {}; }
-  LossValue forward(Context&, ParameterStore&, const Var&, const Tensor&, const StepPlan&) const override { return {}; }
+  LossValue forward(Context&, const ParameterStore&, const Var&, const Tensor&, const StepPlan&) const override {
+    return {};
+  }
   Tensor evaluate(Context&, const ParameterStore&, const Tensor&, const Tensor&) const override { return {}; }
   Tensor logits(Context&, const ParameterStore&, const Tensor& features) const override { return features; }
   int64_t macs_per_token(int64_t) const override { return 0; }

@@ -96,17 +96,17 @@ class Scored {
   Json json(const lmx::Lines& hypothesis, const lmx::Lines& baseline) const {
     const lmx::SentenceStatistics ours = metric_->statistics(hypothesis, references_);
     const auto theirs = baseline.empty() ? lmx::SentenceStatistics{} : metric_->statistics(baseline, references_);
-    const std::optional<lmx::PairedScore> paired =
-        baseline.empty() ? std::nullopt : std::optional(test_against(theirs, ours));
-    Json all = json_of(ours, paired ? paired_interval(paired->interval, ours) : interval_of(ours));
+    const bool compares = !baseline.empty();
+    const lmx::PairedScore paired = compares ? test_against(theirs, ours) : lmx::PairedScore{};
+    Json all = json_of(ours, compares ? paired_interval(paired.interval, ours) : interval_of(ours));
     if (metric_->name() == "BLEU") put_parts(all, lmx::bleu(hypothesis, references_, o_.bleu_of(name_)));
     if (o_.sentences) {
       all["sentences"] = Json::array();
       for (size_t i = 0; i < ours.sentences(); ++i) all["sentences"].push_back(json_number(metric_->score(ours.of(i))));
     }
-    if (!paired) return all;
-    all["baseline"] = json_of(theirs, paired_interval(paired->baseline_interval, theirs));
-    all["p_value"] = json_number(paired->p_value);
+    if (!compares) return all;
+    all["baseline"] = json_of(theirs, paired_interval(paired.baseline_interval, theirs));
+    all["p_value"] = json_number(paired.p_value);
     return all;
   }
 

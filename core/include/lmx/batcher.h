@@ -48,6 +48,15 @@ struct StepSize {
   int64_t tokens = 0, sequences = 0;
 };
 
+enum class Items : uint8_t { sequences, sub_batches };
+
+// What the items of a global batch are, for estimates and checks.
+struct BatchPlan {
+  Items items = Items::sequences;
+  int64_t item_tokens = 1;     // the most target tokens of an item
+  bool measures_cost = false;  // the items depend on BatcherEnv::cost, and therefore on the speed of this machine
+};
+
 // An item of the global batch is a sequence of T tokens or, where sentences differ in length, a sub-batch of them that
 // is one forward of a rank. Immutable after construction and thread-safe; nothing to checkpoint but the step.
 class LMX_API Batcher {
@@ -61,7 +70,10 @@ class LMX_API Batcher {
   // T, the most tokens of a sequence in any step, which is also the length of an evaluation window; 0: items are
   // sub-batches.
   virtual int64_t sequence_length() const = 0;
-  virtual bool carries_state() const = 0;       // false: every sequence starts fresh
+  // Default: sequences of sequence_length() tokens, or sub-batches if that is 0. A batcher of sub-batches overrides it
+  // to state how many tokens they have.
+  virtual BatchPlan plan() const;
+  virtual bool carries_state() const = 0;  // false: every sequence starts fresh
   // Targets and sequences of the global batch of `step`, by which the gradient of the step is divided. The default
   // {0, 0} means that every sequence of every step has sequence_length() tokens. Must be overridden where steps have
   // shorter sequences (a curriculum) or items are sub-batches. A run ends with an error if batch() contradicts it.

@@ -29,6 +29,8 @@ struct LMX_API CodecConfig {
   std::string residual = "rows";  // one_bit on row-sparse gradients: rows (kept for rows that were ever sent), none
   void fields(Fields& f);
   void check(const std::string& where) const;  // UserError: a setting that its kind does not read
+  // Lines for people: fp16 that nothing scales makes zeros of small gradients. `place`: "sync.rest.codec".
+  std::vector<std::string> warnings(const std::string& place, bool loss_scaled) const;
   // UserError: a `reduce`, where nothing is added as it travels: `why`.
   void check_sums(const std::string& where, const std::string& why) const;
 };

@@ -26,20 +26,28 @@ struct LossValue {
   double nats = 0;  // summed negative log-likelihood of the targets
 };
 
+// What a training step computes of the output layer, for estimates of memory.
+struct LossPlan {
+  int64_t samples = 0;           // words beside the targets that the softmax of a rank covers; 0: it covers all words
+  bool blocks = true;            // logits are computed in blocks of bounded memory
+  bool keeps_gradients = false;  // the gradients of the logits are stored beside them
+};
+
 class LMX_API Loss {
  public:
   virtual ~Loss();
   // "softmax.weight" (V, D), "softmax.bias" (V); a tied weight has the name of the model's parameter.
   virtual std::vector<ParameterSpec> parameters() const = 0;
   // Over targets i32 (n) from features (n, D). `plan`: this step's candidates and rows.
-  virtual LossValue forward(Context& ctx, ParameterStore& params, const Var& features, const Tensor& targets,
+  virtual LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                             const StepPlan& plan) const = 0;
   // Under the full softmax, whatever training used: f32 (n) nats.
   virtual Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
                           const Tensor& targets) const = 0;
   virtual Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const = 0;
   virtual int64_t macs_per_token(int64_t batch_tokens) const = 0;
-  virtual const std::string& normalize() const = 0;  // "token" or "sequence": what the sum is divided by
+  virtual LossPlan plan() const;                           // default: all words, in blocks
+  virtual const std::string& normalize() const = 0;        // "token" or "sequence": what the sum is divided by
   virtual bool draws_candidates() const { return false; }  // reads StepPlan::sampler_key
   // Called where a rule of `sync` (its path) plans the rows of the weight (StepPlan::rows). UserError: settings of the
   // loss's own for that, which nothing would read.

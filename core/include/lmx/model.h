@@ -15,6 +15,11 @@ namespace lmx {
 // batch.
 using ModelState = std::map<std::string, Tensor>;
 
+// What a rank computes in one forward.
+struct ForwardShape {
+  int64_t sequences = 0, steps = 0;  // steps: tokens of a sequence; 0: the sequences are sub-batches of sentences
+};
+
 struct ModelEnv {
   int64_t vocab_size = 0;
 };
@@ -45,7 +50,7 @@ class LMX_API Model {
                                            const std::vector<int64_t>& lengths) const;
   // Features (B*T, D), or (N, D), of every position, sequence by sequence; `state` comes in as it stood before the
   // batch (rows of fresh sequences are zero) and leaves as it stands after it, detached from the tape.
-  virtual Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const = 0;
+  virtual Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState& state) const = 0;
   virtual ModelState initial_state(Context& ctx, int64_t sequences) const = 0;
   virtual int64_t feature_size() const = 0;
   // Multiply-adds of matrix products in a forward pass of one token.
@@ -56,6 +61,8 @@ class LMX_API Model {
   virtual int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const;
   // Bytes of the copies of weights that are kept beside them for products in `compute`. Default: 0.
   virtual int64_t copy_bytes(DType compute) const;
+  // Lines for people about settings that have no effect on a forward of this shape. Default: none.
+  virtual std::vector<std::string> warnings(const ForwardShape& shape) const;
   // Multiply-adds of a forward of a pair of these lengths. Default: macs_per_token() for each target.
   virtual int64_t macs_per_pair(int64_t source, int64_t target) const;
 };

@@ -30,7 +30,7 @@ class LMX_API LossTermModel {
   virtual std::vector<std::string> loss_terms() const = 0;  // names: a-z, 0-9, _
   // The forward pass of training: the features of Model::forward(), and the terms added to `terms`. Validation and
   // generation call forward() alone, so that no term counts in a likelihood.
-  virtual Var forward_training(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state,
+  virtual Var forward_training(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState& state,
                                LossTerms& terms) const = 0;
 };
 
@@ -38,7 +38,7 @@ class LMX_API LossTermModel {
 LMX_API std::unique_ptr<Decoding> start_text(const Model& model, Context& ctx, const ParameterStore& params,
                                              int64_t rows);
 LMX_API std::vector<std::string> loss_terms(const Model& model);
-LMX_API Var forward_training(const Model& model, Context& ctx, ParameterStore& params, const Batch& batch,
+LMX_API Var forward_training(const Model& model, Context& ctx, const ParameterStore& params, const Batch& batch,
                              ModelState& state, LossTerms& terms);
 
 }  // namespace lmx

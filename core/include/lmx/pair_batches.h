@@ -14,8 +14,8 @@ namespace lmx {
 
 // Groups of sentences, each one forward of a rank.
 struct LMX_API PairGroups {
-  std::vector<int64_t> pairs;  // numbers of sentences, group after group
-  std::vector<int64_t> ends;   // (groups) one past each group's last
+  std::vector<int64_t> pairs;           // numbers of sentences, group after group
+  std::vector<int64_t> ends;            // (groups) one past each group's last
   std::vector<int64_t> part_ends = {};  // (parts) of a mix: one past each part's last group
   int64_t count() const { return static_cast<int64_t>(ends.size()); }
   std::span<const int64_t> group(int64_t g) const;
@@ -74,11 +74,18 @@ LMX_API PairGroups cut_parts(const BatcherEnv& env, std::span<const int64_t> ord
 // each once, of a part with draws = count.
 class LMX_API PairBatcher : public Batcher {
  public:
-  // REQUIRES: groups.count() is a positive multiple of `bundle`.
-  PairBatcher(const BatcherEnv& env, PairGroups groups, int64_t bundle = 1, int64_t skipped = 0);
+  struct Options {
+    int64_t max_tokens = 0;  // the budget of target tokens that the groups were made with
+    bool measured = false;   // the groups depend on BatcherEnv::cost
+    int64_t bundle = 1;
+    int64_t skipped = 0;  // sentences that fit no group
+  };
+  // REQUIRES: groups.count() is a positive multiple of options.bundle.
+  PairBatcher(const BatcherEnv& env, PairGroups groups, const Options& options);
   Batch batch(int64_t step, int64_t first, int64_t count) const override;
   int64_t steps_per_epoch() const override;
   int64_t sequence_length() const override { return 0; }
+  BatchPlan plan() const override { return {Items::sub_batches, options_.max_tokens, options_.measured}; }
   bool carries_state() const override { return false; }
   StepSize step_size(int64_t step) const override;
   std::vector<std::string> describe() const override;
@@ -89,7 +96,7 @@ class LMX_API PairBatcher : public Batcher {
  private:
   BatcherEnv env_;
   PairGroups groups_;
-  int64_t bundle_, skipped_;
+  Options options_;
   // Bundles of one part: where they begin, how many there are, and how many an epoch has.
   struct Share {
     int64_t first = 0, bundles = 0, per_epoch = 0;

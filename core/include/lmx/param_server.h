@@ -1,11 +1,11 @@
 // A parameter server that is divided over the ranks, and its workers: asynchronous SGD (Dean et al. 2012; Xiao 2017,
 // section 2; FACTS A2.1).
 //
-// Every rank is a worker and keeps a shard: of each parameter the rows [chunk_begin(n, r, G), chunk_begin(n, r + 1, G)).
-// A worker pulls values into its replica, computes the gradient of its own minibatch and pushes it; the server updates at
-// once, with a learning rate and an optimizer as the recipe says. Pulls and pushes happen one after the other, on a
-// simulated clock where ranks are threads, as they come where ranks are processes. Updates between a worker's pull and its
-// push are the staleness of that push.
+// Every rank is a worker and keeps a shard: of each parameter the rows [chunk_begin(n, r, G), chunk_begin(n, r + 1,
+// G)). A worker pulls values into its replica, computes the gradient of its own minibatch and pushes it; the server
+// updates at once, with a learning rate and an optimizer as the recipe says. Pulls and pushes happen one after the
+// other, on a simulated clock where ranks are threads, as they come where ranks are processes. Updates between a
+// worker's pull and its push are the staleness of that push.
 #pragma once
 
 #include <functional>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lmx/sync.h"
+#include "lmx/traits.h"
 
 namespace lmx {
 
@@ -34,9 +35,8 @@ struct LMX_API ServerConfig {
   std::string schedule, replay;  // files: the order of pulls and pushes, written or repeated
   void fields(Fields& f);
   void check(const std::string& where) const;
-  // What the rules of a recipe must have in common, since a worker has one clock. Part of a config's contract with
-  // LMX_PLUGIN: a rule of whose config this is not "" is asynchronous.
-  std::string pace() const;
+  // The trait worker_clock: a worker has one clock, which all rules of a recipe must share.
+  Traits traits() const;
 };
 
 namespace server {
@@ -78,14 +78,16 @@ class LMX_API ServerStrategy : public SyncStrategy {
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
   // What this rank sends for a step of every worker: as one its requests and pushes, as a shard its replies.
   int64_t expected_bytes(const Traffic& traffic) const override;
+  int64_t pair_bytes() const override;
+  std::vector<std::string> warnings(bool loss_scaled) const override;
   std::string describe(int ranks) const override;
   std::map<std::string, CodecHealth> take_health() override;
   std::vector<std::pair<std::string, double>> take_values() override;  // staleness at this rank's shard
   std::string summary() const override;
 
  protected:
-  // The rows of a parameter that a step pulls and pushes, ascending, by name; parameters that are absent move all of them,
-  // and of a row-sparse gradient those that it has.
+  // The rows of a parameter that a step pulls and pushes, ascending, by name; parameters that are absent move all of
+  // them, and of a row-sparse gradient those that it has.
   virtual std::map<std::string, std::vector<int32_t>> choose_rows(Context& ctx, std::span<const Batch> share,
                                                                   StepPlan& plan);
   const SyncEnv& env() const;

@@ -12,6 +12,7 @@
 
 #include "lmx/api.h"
 #include "lmx/config.h"
+#include "lmx/traits.h"
 
 namespace lmx {
 
@@ -30,12 +31,9 @@ struct PluginDescriptor {
   std::vector<FieldInfo> (*fields)();
   Node (*full_config)(const Node& given, const std::string& path);  // checked, with every default
   AnyFactory factory;
-  // Of a sync strategy that is asynchronous with this config: what its clock is, which all rules of a recipe must have in
-  // common; "" otherwise. From the config's `std::string pace() const`, where it has one.
-  std::string (*pace)(const Node& given, const std::string& path);
-  // Of a group of ranks: they are threads of one process, which send when backward is over. From the config's
-  // `static constexpr bool one_process`, where it has one.
-  bool one_process;
+  // The traits of the component with this config (lmx/traits.h): those of the config's `Traits traits() const`, or
+  // none.
+  Traits (*traits)(const Node& given, const std::string& path);
 };
 
 // The part of the build id that the build defines on the command line: the hash of core/include/lmx and the sanitizers.
@@ -170,15 +168,13 @@ auto create(const PluginInfo& info, Args&&... args) {
 // Checks a component's subtree against its plugin's own fields and fills the defaults in; keeps `name` first.
 LMX_API Node full_component(PluginKind kind, const Node& node, const std::string& path);
 
+// The value of a trait of the component that `node` names; "" if it does not have the trait.
+LMX_API std::string trait_of(PluginKind kind, const Node& node, const std::string& path, const char* trait);
+
 template <class Config>
-std::string pace_of(const Node& given, const std::string& path) {
-  if constexpr (requires(Config c) { c.pace(); }) return read_config<Config>(given, path).pace();
+Traits traits_of(const Node& given, const std::string& path) {
+  if constexpr (requires(const Config c) { c.traits(); }) return read_config<Config>(given, path).traits();
   return {};
-}
-template <class Config>
-constexpr bool in_one_process() {
-  if constexpr (requires { Config::one_process; }) return Config::one_process;
-  return false;
 }
 
 }  // namespace lmx
@@ -202,7 +198,6 @@ constexpr bool in_one_process() {
           return ::lmx::write_config(::lmx::read_config<Config_>(given, path)); \
         },                                                                      \
         reinterpret_cast<::lmx::AnyFactory>(factory_),                          \
-        ::lmx::pace_of<Config_>,                                                \
-        ::lmx::in_one_process<Config_>()};                                      \
+        ::lmx::traits_of<Config_>};                                             \
     return &descriptor;                                                         \
   }

@@ -36,13 +36,14 @@ class LMX_API RecurrentModel : public Model {
   // "embedding.weight" and each layer's, "NAME.0.weight_hh". If weight_norm matches a matrix w (N, K) there stand
   // w_v (N, K) and w_g (N) instead.
   std::vector<ParameterSpec> parameters() const final;
-  Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state) const final;
+  Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState& state) const final;
   ModelState initial_state(Context& ctx, int64_t sequences) const final;
   int64_t feature_size() const final { return output_size(); }
   int64_t macs_per_token() const final;
   int64_t activation_bytes_per_token(DType compute) const final;
   int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const final;
   int64_t copy_bytes(DType compute) const final;
+  std::vector<std::string> warnings(const ForwardShape& shape) const final;
 
  protected:
   using Weights = std::function<Var(const std::string& name)>;  // a layer's weight by its name without prefix

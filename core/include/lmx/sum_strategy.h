@@ -33,6 +33,8 @@ class LMX_API SumStrategy : public SyncStrategy {
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
   int64_t expected_bytes(const Traffic& traffic) const override;
   std::map<std::string, CodecHealth> take_health() override;
+  int64_t pair_bytes() const override;
+  std::vector<std::string> warnings(bool loss_scaled) const override;
 
  protected:
   virtual void reduce_table(Context& ctx, Var& param);

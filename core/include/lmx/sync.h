@@ -109,6 +109,11 @@ class LMX_API SyncStrategy {
   // What reduce() leaves of a unit until the update. Default: its sums, of a table the rows that any rank has touched,
   // of a matrix the rows that travel.
   virtual KeptBytes kept_bytes(const Traffic& traffic) const;
+  // Bytes that a rank keeps for each other rank while it exchanges gradients. Default: sizes and places of the parts
+  // that an encoded exchange divides a gradient into (measured with 1,000 and 2,000 ranks of one_bit).
+  virtual int64_t pair_bytes() const;
+  // Lines for people about settings that lose information. `loss_scaled`: see SyncRules::warnings(). Default: none.
+  virtual std::vector<std::string> warnings(bool loss_scaled) const;
   // One line for people when a run starts ("14 seed groups of 4 or 5 ranks"); "" for none.
   virtual std::string describe(int ranks) const;
   // Losses of its codec since the last call, by parameter.

@@ -30,9 +30,9 @@ void ServerConfig::check(const std::string& where) const {
                                            : str("a file of durations is for kind trace, not ", delay.kind)));
 }
 
-std::string ServerConfig::pace() const {
-  return str("delay {kind: ", delay.kind, ", mean: ", delay.mean, ", spread: ", delay.spread, ", file: '", delay.file,
-             "'}, schedule '", schedule, "', replay '", replay, "'");
+Traits ServerConfig::traits() const {
+  return {{trait::kWorkerClock, str("delay {kind: ", delay.kind, ", mean: ", delay.mean, ", spread: ", delay.spread,
+                                    ", file: '", delay.file, "'}, schedule '", schedule, "', replay '", replay, "'")}};
 }
 
 }  // namespace lmx

@@ -265,6 +265,14 @@ int64_t ServerStrategy::expected_bytes(const Traffic& t) const {
   return bytes;
 }
 
+int64_t ServerStrategy::pair_bytes() const {
+  return config().codec.kind == "none" ? 0 : SyncStrategy::pair_bytes();
+}
+
+std::vector<std::string> ServerStrategy::warnings(bool loss_scaled) const {
+  return config().codec.warnings(str("sync.", env().group, ".codec"), loss_scaled);
+}
+
 std::string ServerStrategy::describe(int ranks) const {
   const DelayConfig& delay = impl_->config.delay;
   std::string how = str("take ", delay.mean, " s each");

@@ -51,10 +51,10 @@ std::unique_ptr<Batcher> make_same_shape(const Node& config, const std::string& 
   const auto c = read_config<SameShapeConfig>(config, path);
   int64_t skipped = 0;
   const std::vector<int64_t> order = pairs_by_length(env, c, "same_shape", path, skipped);
-  const auto cut = [&](std::span<const int64_t> part) {
-    return deal(env.pairs, part, env.global_batch, c.max_tokens);
-  };
-  return std::make_unique<PairBatcher>(env, cut_parts(env, order, cut), env.global_batch, skipped);
+  const auto cut = [&](std::span<const int64_t> part) { return deal(env.pairs, part, env.global_batch, c.max_tokens); };
+  return std::make_unique<PairBatcher>(
+      env, cut_parts(env, order, cut),
+      PairBatcher::Options{.max_tokens = c.max_tokens, .bundle = env.global_batch, .skipped = skipped});
 }
 
 }  // namespace

@@ -52,7 +52,9 @@ std::unique_ptr<Batcher> make_time_balanced(const Node& config, const std::strin
   const auto cut = [&](std::span<const int64_t> part) {
     return cut_by_cost(env.pairs, part, cost, target, c.max_tokens);
   };
-  return std::make_unique<PairBatcher>(env, cut_parts(env, order, cut), 1, skipped);
+  return std::make_unique<PairBatcher>(
+      env, cut_parts(env, order, cut),
+      PairBatcher::Options{.max_tokens = c.max_tokens, .measured = c.cost == "measured", .skipped = skipped});
 }
 
 }  // namespace

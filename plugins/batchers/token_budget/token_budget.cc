@@ -17,7 +17,8 @@ std::unique_ptr<Batcher> make_token_budget(const Node& config, const std::string
   int64_t skipped = 0;
   const std::vector<int64_t> order = pairs_by_length(env, c, "token_budget", path, skipped);
   const auto cut = [&](std::span<const int64_t> part) { return cut_by_tokens(env.pairs, part, c.max_tokens); };
-  return std::make_unique<PairBatcher>(env, cut_parts(env, order, cut), 1, skipped);
+  return std::make_unique<PairBatcher>(env, cut_parts(env, order, cut),
+                                       PairBatcher::Options{.max_tokens = c.max_tokens, .skipped = skipped});
 }
 
 }  // namespace

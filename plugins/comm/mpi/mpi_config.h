@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lmx/config.h"
+#include "lmx/traits.h"
 
 namespace lmx_mpi {
 
@@ -27,6 +28,10 @@ struct MpiConfig {
             "start "
             "for one that has not joined, before the run ends; 0: for ever",
             {0, 1e7, false});
+  }
+  lmx::Traits traits() const {
+    if (reduce == "native") return {{lmx::trait::kUnorderedSums, "reduce"}};
+    return {};
   }
 };
 

@@ -1,5 +1,5 @@
-// N ranks as threads of one process. Collectives meet in memory: what ranks hand over is passed on by reference, what is
-// gathered exists once, and both count in the memory of every rank that would hold it.
+// N ranks as threads of one process. Collectives meet in memory: what ranks hand over is passed on by reference, what
+// is gathered exists once, and both count in the memory of every rank that would hold it.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -20,7 +20,6 @@ namespace lmx::virtual_ranks {
 namespace {
 
 struct VirtualConfig {
-  static constexpr bool one_process = true;
   int64_t ranks = 2;
   int64_t at_once = 0;
   void fields(Fields& f) {
@@ -28,6 +27,7 @@ struct VirtualConfig {
     f.field("at_once", at_once, "ranks that compute at the same time; 0: as many as the machine has cores for",
             kNonNegative);
   }
+  Traits traits() const { return {{trait::kOneProcess, "true"}}; }
 };
 
 // "8192 processes and threads of this user (ulimit -u), 500 of this container (pids.max)".
@@ -66,7 +66,7 @@ struct Handed {
 // A collective under way, kept by each rank until it has what it came for.
 struct Round {
   const char* what = nullptr;
-  int first = 0;                       // who came first
+  int first = 0;  // who came first
   int arrived = 0;
   bool complete = false;
   std::vector<Handed> in;  // by rank

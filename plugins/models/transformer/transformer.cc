@@ -18,7 +18,7 @@ class Transformer final : public Model, public TextModel {
   std::string output_table() const override { return config_.share == "none" ? "" : config_.target_table(); }
   int64_t feature_size() const override { return config_.d; }
 
-  Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState&) const override {
+  Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState&) const override {
     if (batch.tokens() == 0) return nothing(ctx);
     check(batch);
     const Network network(ctx, params, config_);

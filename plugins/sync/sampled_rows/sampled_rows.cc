@@ -47,13 +47,13 @@ struct SampledRowsConfig : RowRule {
       return;
     }
     server.codec.check(where);
-    if (server.pace() != ServerConfig().pace())
+    if (server.traits() != ServerConfig().traits())
       throw UserError(
           str(where,
               ": delay, schedule and replay are a server's, and with transport: allreduce ranks go in step; "
               "leave them out, or give transport: param_server"));
   }
-  std::string pace() const { return transport == "param_server" ? server.pace() : std::string(); }
+  Traits traits() const { return transport == "param_server" ? server.traits() : Traits(); }
 };
 
 // `hidden_rank`: see RowSelector::begin_step().

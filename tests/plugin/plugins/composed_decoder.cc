@@ -55,7 +55,7 @@ class ComposedDecoder : public Model, public TextModel, public LossTermModel {
     return specs;
   }
 
-  Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState&) const override {
+  Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState&) const override {
     const Segments rows = Segments::of(lengths_of(batch));
     AttentionOptions options = attention_options();
     options.causal = true;
@@ -66,7 +66,7 @@ class ComposedDecoder : public Model, public TextModel, public LossTermModel {
   }
 
   std::vector<std::string> loss_terms() const override { return {"activation"}; }
-  Var forward_training(Context& ctx, ParameterStore& params, const Batch& batch, ModelState& state,
+  Var forward_training(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState& state,
                        LossTerms& terms) const override {
     const Var y = forward(ctx, params, batch, state);
     terms.add(ctx, "activation", scale(ctx, sum(ctx, pow(ctx, y, 2)), c_.activation / static_cast<double>(c_.d)));

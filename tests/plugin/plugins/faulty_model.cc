@@ -28,7 +28,7 @@ class Faulty : public lmx::Model {
             {"weight", {c_.size, c_.size}, {"xavier_uniform", 1}, false},
             {"bias", {c_.size}, {"zeros", 0}, false}};
   }
-  lmx::Var forward(lmx::Context& ctx, lmx::ParameterStore& params, const lmx::Batch& batch,
+  lmx::Var forward(lmx::Context& ctx, const lmx::ParameterStore& params, const lmx::Batch& batch,
                    lmx::ModelState&) const override {
     if (TEST_FAULT == 4) static_cast<void>(std::map<int, int>().at(7));
     if (TEST_FAULT == 5) raise(SIGSEGV);

@@ -12,7 +12,6 @@ extern "C" LMX_API const lmx::PluginDescriptor* lmx_plugin() {
                                                 nullptr,
                                                 nullptr,
                                                 nullptr,
-                                                nullptr,
-                                                false};
+                                                nullptr};
   return &descriptor;
 }

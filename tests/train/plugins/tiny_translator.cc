@@ -63,7 +63,7 @@ class TinyTranslator final : public Model {
             {"mix.bias", {config_.width}, Init{"zeros", 0}, false}};
   }
   bool translates() const override { return true; }
-  Var forward(Context& ctx, ParameterStore& params, const Batch& batch, ModelState&) const override {
+  Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState&) const override {
     LMX_CHECK(batch.source.defined() && batch.lengths.size() == batch.slots.size());
     std::vector<uint64_t> rows;  // by sentence and position
     for (size_t b = 0; b < batch.lengths.size(); ++b)

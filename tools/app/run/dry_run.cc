@@ -6,7 +6,6 @@
 #include <map>
 
 #include "app/prepare/open.h"
-#include "app/run/idle_checkpoint.h"
 #include "app/run/init.h"
 #include "app/run/machine_memory.h"
 #include "base/text.h"
@@ -21,7 +20,7 @@
 #include "ops/output_layer.h"
 #include "recipe/comm_config.h"
 #include "recipe/components.h"
-#include "recipe/planned_length.h"
+#include "recipe/planned_batcher.h"
 #include "recipe/sync_rules.h"
 #include "train/evaluate.h"
 
@@ -29,11 +28,6 @@ namespace lmx {
 namespace {
 
 using namespace train;
-
-int64_t integer_of(const Node& config, const char* key, int64_t otherwise) {
-  const Node* node = config.find(key);
-  return node ? parse_int(node->text).value_or(otherwise) : otherwise;
-}
 
 // Of the rank with the largest share of the batch; of the only one where there is one.
 struct Shares {
@@ -50,31 +44,20 @@ struct Shares {
 // Of both sides of a pair, where only the sum of many is known: about the mean of news text in subwords.
 constexpr int64_t kSentence = 28;
 
-Shares shares_of(const Recipe& r, bool translates, int ranks) {
-  const Node batcher = full_component(PluginKind::batcher, r.batcher, "batcher");
-  const int64_t planned = translates ? 0 : planned_length(r.batcher);
-  const bool pairs = planned == 0;
-  const int64_t length = pairs ? integer_of(batcher, "max_tokens", 1) : planned;
-  const int64_t sequences = (r.batch.global + ranks - 1) / ranks;
-  const int64_t forward = pairs ? 1 : r.batch.micro > 0 ? std::min(r.batch.micro, sequences) : sequences;
-  const Node loss = full_loss_config(r.loss, "loss");
-  Shares s{.ranks = ranks,
-           .step_tokens = r.batch.global * length,
-           .vocab = data::vocabulary_size(r.data),
-           .sequences = sequences,
-           .length = length,
-           .own_tokens = sequences * length,
-           .forward_tokens = forward * length};
-  s.pairs = pairs;
-  s.samples = integer_of(loss, "samples", 0);
-  s.blocks = s.samples == 0;
-  for (const char* key : {"p", "q", "mu"})  // two_stage_softmax
-    if (const Node* percent = loss.find(key)) {
-      s.samples += rows_of_percent(parse_double(percent->text).value_or(0), s.vocab);
-      s.twice = true;
-    }
-  s.samples = std::min(s.samples, s.vocab);
-  return s;
+Shares shares_of(const Recipe& r, const BatchPlan& batch, const LossPlan& loss, int ranks) {
+  const bool pairs = batch.items == Items::sub_batches;
+  const int64_t sequences = (r.batch.global + ranks - 1) / ranks, length = batch.item_tokens;
+  return {.ranks = ranks,
+          .step_tokens = r.batch.global * length,
+          .vocab = data::vocabulary_size(r.data),
+          .sequences = sequences,
+          .length = length,
+          .own_tokens = sequences * length,
+          .forward_tokens = forward_shape(r, ranks, batch).sequences * length,
+          .samples = loss.samples,
+          .blocks = loss.blocks,
+          .twice = loss.keeps_gradients,
+          .pairs = pairs};
 }
 
 // Parameters by the first part of their names, in order of declaration.
@@ -154,18 +137,6 @@ int ranks_here(const Recipe& r, int ranks) {
   return in_one_process(r.comm, "comm") ? ranks : std::min(ranks, detect_launch().local_size);
 }
 
-// With a codec each rank keeps sizes and places of the parts that it exchanges with every other rank; measured with
-// 1,000 and 2,000 ranks of one_bit. Without a codec a collective keeps nothing for a pair of ranks.
-int64_t pair_bytes(const Recipe& r, int ranks) {
-  constexpr int64_t kBytesOfPair = 110;
-  const Node rules = SyncRules::full_config(r.sync, "sync");
-  const bool encodes = std::any_of(rules.entries.begin(), rules.entries.end(), [](const auto& rule) {
-    const Node* kind = rule.second.at_path("codec.kind");
-    return !kind || kind->text != "none";
-  });
-  return encodes ? kBytesOfPair * ranks * ranks : 0;
-}
-
 // Bytes of the recurrent state that a model carries for one sequence; a memory of past positions can be most of it.
 int64_t state_bytes(const Network& network) {
   if (network.model->translates()) return 0;
@@ -176,7 +147,8 @@ int64_t state_bytes(const Network& network) {
   return bytes;
 }
 
-MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Shares& shares, int64_t communication) {
+MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Shares& shares, int64_t communication,
+                               int64_t bytes_of_pair) {
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(r.optimizer, "optimizer");
   int64_t parameters = 0, gradients = 0, state = 0;
   for (const ParameterSpec& spec : network.specs) {
@@ -212,7 +184,7 @@ MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Sh
   const int64_t shared = parameters + state + copies, own = gradients + passing;
   e.rank = shared + own;
   // Ranks of one process share parameters and the optimizer's state.
-  const int64_t pairs = in_turn ? pair_bytes(r, shares.ranks) : 0;
+  const int64_t pairs = in_turn ? bytes_of_pair * shares.ranks * shares.ranks : 0;
   e.here = ranks_here(r, shares.ranks);
   e.machine = in_turn ? shared + e.here * own + pairs : e.here * e.rank;
   e.lines += str("  total ", bytes_text(e.rank),
@@ -250,18 +222,18 @@ std::string machines_text(const Recipe& r, const MemoryEstimate& e, const Shares
 }
 
 // Whose memory it is, its lines, and what they leave out.
-std::string memory_text(const Recipe& r, const Network& network, const Shares& shares, MemoryEstimate& e) {
-  const SyncRules sync(r.sync, "sync", network.specs, 0, shares.ranks, RandomKey());
+std::string memory_text(const Recipe& r, const Network& network, const SyncRules& sync, const Shares& shares,
+                        MemoryEstimate& e) {
   sync.check_loss(*network.loss);
   if (shares.ranks == 1) {
     const bool open = comm_ranks(r.comm, "comm") == 0;
-    e = estimate_memory(r, network, shares, 0);
+    e = estimate_memory(r, network, shares, 0, 0);
     return str("memory (estimate",
                open ? ", as one rank: how many there are the launcher says; comm.ranks=N plans for N" : "", ")\n",
                e.lines);
   }
   const int64_t communication = communication_bytes(sync, network, shares);
-  e = estimate_memory(r, network, shares, communication);
+  e = estimate_memory(r, network, shares, communication, sync.pair_bytes());
   return str("memory of a rank (estimate), one of ", shares.ranks, " with ", shares.sequences, " of the ",
              r.batch.global, shares.pairs ? " sub-batches\n" : " sequences\n", e.lines, "  not counted: ",
              sync.servers().empty() ? "errors that a codec keeps for the next step"
@@ -302,7 +274,9 @@ DryRun dry_run(const Node& composed, const std::string& name) {
   const Network network = make_network(r, vocab, nullptr);
   check_patterns(r, network.specs);
   const auto ranks = static_cast<int>(std::max<int64_t>(1, comm_ranks(r.comm, "comm")));
-  const Shares shares = shares_of(r, network.model->translates(), ranks);
+  const BatchPlan batch = planned_batcher(r.batcher)->plan();
+  const Shares shares = shares_of(r, batch, network.loss->plan(), ranks);
+  const SyncRules sync(r.sync, "sync", network.specs, 0, ranks, RandomKey());
   int64_t total = 0;
   MemoryEstimate memory;
   const std::string parameters = parameter_lines(network, total);
@@ -317,12 +291,10 @@ DryRun dry_run(const Node& composed, const std::string& name) {
   std::snprintf(flops, sizeof flops, "%.3g", 6.0 * static_cast<double>(macs * shares.step_tokens) / 1e9);
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
               shares.pairs ? str(" (sentences of ", kSentence, " tokens on both sides)") : "", "\n");
-  text += memory_text(r, network, shares, memory);
+  text += memory_text(r, network, sync, shares, memory);
   for (const std::string& line : describe(take_parameters(r.init, network.specs, nullptr, nullptr)))
     text += line + "\n";
-  for (const std::string& line : unscaled_codecs(r, ranks)) text += str("warning: ", line, "\n");
-  if (const std::string idle = idle_checkpoint(r, ranks, shares.pairs ? 0 : shares.length); !idle.empty())
-    text += str("warning: ", idle, "\n");
+  for (const std::string& line : warnings_of(r, network, sync, ranks, batch)) text += str("warning: ", line, "\n");
   DryRun result{std::move(text),
                 count_text(total),
                 bytes_text(memory.rank),

@@ -13,7 +13,6 @@
 #include "app/prepare/open.h"
 #include "app/run/agreement.h"
 #include "app/run/crash.h"
-#include "app/run/idle_checkpoint.h"
 #include "app/run/init.h"
 #include "app/run/rank_trace.h"
 #include "app/run/resume.h"
@@ -99,9 +98,8 @@ void announce(const Session& s, const InitReport& init, const CommGroup& group, 
     log_warn(
         "this CPU multiplies bf16 no faster than fp32: matrix products round their inputs to bf16 and run in fp32, so "
         "precision=fp32 would be a little faster");
-  for (const std::string& line : unscaled_codecs(s.recipe, s.comm.size())) log_warn(line);
-  if (const std::string idle = idle_checkpoint(s.recipe, s.comm.size(), s.batcher.sequence_length()); !idle.empty())
-    log_warn(idle);
+  for (const std::string& line : warnings_of(s.recipe, s.network, *s.sync, s.comm.size(), s.batcher.plan()))
+    log_warn(line);
   log_info(str(count_text(s.params.count()), " parameters, vocabulary ", count_text(s.data.vocabulary.size())));
   log_info(str(batch_text(s), ", ", count_text(s.batcher.steps_per_epoch()), " steps an epoch, ",
                count_text(s.shared->total_steps), " steps"));
@@ -263,8 +261,8 @@ void check_agreement(const RunPlan& plan, Communicator& comm) {
 // Each host has read files of its own.
 void check_same_data(const Session& s, const InitReport& init) {
   if (s.comm.size() == 1 || s.comm.shares_memory()) return;
-  check_equal_everywhere(s.comm, {{"text (hash of its data)", s.data.hash},
-                                  {"weights to start from (hash of init.from)", init.sha256}});
+  check_equal_everywhere(
+      s.comm, {{"text (hash of its data)", s.data.hash}, {"weights to start from (hash of init.from)", init.sha256}});
 }
 
 void check_outputs(const Session& s, const RunOptions& options) {
@@ -356,9 +354,10 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   Session session(plan.recipe, comm,
                   {.resumed = resumed_from,
                    .open = [&] { return open_data(plan.recipe); },
-                   .init = [&](const auto& specs, const Vocabulary& vocabulary, ParameterStore& params) {
-                     plan.init = take_parameters(start_of(plan.recipe, resumed_from), specs, &vocabulary, &params);
-                   }});
+                   .init =
+                       [&](const auto& specs, const Vocabulary& vocabulary, ParameterStore& params) {
+                         plan.init = take_parameters(start_of(plan.recipe, resumed_from), specs, &vocabulary, &params);
+                       }});
   check_same_data(session, plan.init);
   check_final_bleu(session);
   check_outputs(session, plan.options);

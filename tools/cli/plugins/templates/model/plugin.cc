@@ -27,7 +27,7 @@ class @Name@ : public lmx::Model {
             {"hidden.bias", {c_.hidden}, {"zeros", 0}, false}};
   }
 
-  lmx::Var forward(lmx::Context& ctx, lmx::ParameterStore& params, const lmx::Batch& batch,
+  lmx::Var forward(lmx::Context& ctx, const lmx::ParameterStore& params, const lmx::Batch& batch,
                    lmx::ModelState&) const override {
     const lmx::Var words = lmx::embedding(ctx, params.at("embedding.weight"), batch.inputs);  // (B, T, E)
     const lmx::Var hidden =

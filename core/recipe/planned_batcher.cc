@@ -1,6 +1,5 @@
-#include "recipe/planned_length.h"
+#include "recipe/planned_batcher.h"
 
-#include "lmx/batcher.h"
 #include "lmx/error.h"
 #include "lmx/memory.h"
 #include "lmx/plugin.h"
@@ -8,10 +7,10 @@
 namespace lmx::train {
 namespace {
 
-constexpr int64_t kLeast = int64_t{1} << 12, kMost = int64_t{1} << 24;  // tokens of the made-up text
+constexpr int64_t kLeast = int64_t{1} << 12, kMost = int64_t{1} << 24;  // tokens of the generated text
 
 // One sequence a step over `tokens` tokens, which are strings of 64 and sentences of one.
-BatcherEnv made_up(int64_t tokens) {
+BatcherEnv generated(int64_t tokens) {
   constexpr int64_t kString = 64, kPairs = 256;
   const auto sentences = TokenArray::of(std::vector<int32_t>(kPairs, Vocabulary::kEos));
   BatcherEnv env{TokenArray::of(std::vector<int32_t>(static_cast<size_t>(tokens), Vocabulary::kEos)), 1, RandomKey(),
@@ -25,11 +24,11 @@ BatcherEnv made_up(int64_t tokens) {
 
 }  // namespace
 
-int64_t planned_length(const Node& batcher) {
+std::unique_ptr<Batcher> planned_batcher(const Node& batcher) {
   const PluginInfo& plugin = Registry::instance().find(PluginKind::batcher, batcher, "batcher");
   for (int64_t tokens = kLeast;; tokens *= 8) {
     try {
-      return create<BatcherFactory>(plugin, batcher, "batcher", made_up(tokens))->sequence_length();
+      return create<BatcherFactory>(plugin, batcher, "batcher", generated(tokens));
     } catch (const UserError&) {
       if (tokens * 8 > kMost) throw;
     }
