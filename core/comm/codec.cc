@@ -1,4 +1,4 @@
-// Which codecs there are, and the two that are no more than a copy or a cut.
+// The list of codecs, and the two that only copy or truncate values.
 #include "lmx/codec.h"
 #include "base/text.h"
 

@@ -1,5 +1,5 @@
-// Compression-scaling (Patwary 2018, section III-C): f16(scale v). F16C converts eight values at a time; what is left
-// over goes through the same instructions in a padded block, so that no bit depends on where a value stands.
+// Compression-scaling (Patwary 2018, section III-C): f16(scale v). F16C converts eight values at a time. The remaining
+// values go through the same instructions in a padded block, so no result depends on the position of a value.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ void store(uint16_t* p, __m256 v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), round(v));
 }
 
-// step(from, to): eight values. `to` is read as well as written.
+// Calls step(from, to) for eight values at a time. `to` is read as well as written.
 template <class From, class To, class Step>
 void by_eight(const From* from, To* to, int64_t n, Step&& step) {
   parallel_for((n + kLanes - 1) / kLanes, kCodecGrain / kLanes, [&](int64_t begin, int64_t end) {
@@ -57,8 +57,8 @@ class Half final : public Codec {
              [&](const uint16_t* from, float* to) { _mm256_storeu_ps(to, _mm256_mul_ps(load(from), inverse)); });
   }
 
-  // In f16 the sum is a multiple of f16's steps at the scale of the wire: scaling it up again gives that value but for
-  // f32's rounding, which rounding to f16 removes.
+  // In f16, the scaled sum is a multiple of f16's step size. Scaling the stored f32 sum up again reproduces that value
+  // except for f32's rounding error, which rounding to f16 removes.
   void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const override {
     const __m256 scale = _mm256_set1_ps(scale_), inverse = _mm256_set1_ps(inverse_);
     const auto* from16 = reinterpret_cast<const uint16_t*>(in);

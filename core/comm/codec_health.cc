@@ -1,4 +1,4 @@
-// What encoding lost, counted beside the encoding.
+// Counts the quantisation error while blocks are encoded.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -18,12 +18,12 @@ struct Counts {
   double error = 0, norm = 0;
 };
 
-// Sums side by side, of a strip's values, so that f32 and i32 suffice.
+// Parallel sums over the values of one strip, for which f32 and i32 are sufficient.
 struct Lanes {
   __m256 error = _mm256_setzero_ps(), norm = _mm256_setzero_ps();
   __m256i underflow = _mm256_setzero_si256(), overflow = _mm256_setzero_si256();
 
-  // Returns before - after, or zero where one of them is not finite.
+  // Returns before - after, or zero if one of them is not finite.
   __m256 compare(__m256 before, __m256 after) {
     const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)), infinity = _mm256_set1_ps(INFINITY);
     const __m256 kept = _mm256_cmp_ps(_mm256_and_ps(after, no_sign), infinity, _CMP_LT_OQ);
@@ -34,7 +34,7 @@ struct Lanes {
     const __m256 value = _mm256_and_ps(before, finite), lost = _mm256_and_ps(_mm256_sub_ps(before, after), finite);
     error = _mm256_fmadd_ps(lost, lost, error);
     norm = _mm256_fmadd_ps(value, value, norm);
-    // A mask is -1.
+    // A mask that is set has the integer value -1.
     underflow = _mm256_sub_epi32(underflow, _mm256_castps_si256(vanished));
     overflow = _mm256_add_epi32(_mm256_add_epi32(overflow, _mm256_set1_epi32(1)), _mm256_castps_si256(kept));
     return lost;

@@ -1,6 +1,6 @@
-// One bit an entry and two values a column (Seide et al. 2014). A block is: f32 means of the columns' non-negative
-// entries (width), f32 means of their negative ones (width), then the bits of all entries, row after row without gaps,
-// the first entry in the lowest bit of the first byte.
+// One bit for each entry and two values for each column (Seide et al. 2014). A block consists of f32 means of the
+// columns' non-negative entries (width), f32 means of their negative entries (width), and the bits of all entries, row
+// after row without gaps, the first entry in the lowest bit of the first byte.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -16,9 +16,9 @@ namespace {
 
 constexpr int64_t kLanes = 8;
 
-constexpr int64_t kStrip = 64;  // rows whose sums are made in f32
+constexpr int64_t kStrip = 64;  // number of rows that are summed in f32
 
-// Sums of a column's two kinds of entries.
+// Sums of the non-negative and the negative entries of each column.
 struct Signs {
   explicit Signs(size_t n) : above(n), below(n), count(n) {}
   std::vector<float> above, below;
@@ -84,7 +84,7 @@ void pack_signs(const float* values, int64_t n, uint8_t* out) {
   });
 }
 
-// Eight bits from `bit` on; those behind the block's last byte are 0.
+// Eight bits from position `bit`; bits after the block's last byte are 0.
 uint32_t bits_at(const uint8_t* bits, int64_t bytes, int64_t bit) {
   const int64_t byte = bit / kLanes;
   uint32_t two = bits[byte];
@@ -92,7 +92,7 @@ uint32_t bits_at(const uint8_t* bits, int64_t bytes, int64_t bit) {
   return (two >> (bit % kLanes)) & 0xFF;
 }
 
-// A row's values, chosen by its bits. The block may lie at any byte of a message.
+// The decoded values of a row, selected by its bits. The block may begin at any byte of a message.
 struct Columns {
   const std::byte* means;
   int64_t width;
@@ -110,7 +110,7 @@ struct Columns {
   }
 };
 
-// Rows [first, last) of a block become `out`, or are added to it.
+// Decodes rows [first, last) of a block into `out`, or adds them to it.
 template <bool kAdd>
 void take_rows(const std::byte* in, int64_t rows, int64_t width, int64_t first, int64_t last, float* out) {
   const auto* bits = reinterpret_cast<const uint8_t*>(in + 2 * width * 4);

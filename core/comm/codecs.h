@@ -1,4 +1,4 @@
-// The codecs that have a file of their own, and what all share.
+// The codecs that are defined in separate files, and functions that all codecs share.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 
 namespace lmx::comm {
 
-inline constexpr int64_t kCodecGrain = 1 << 15;  // values of a thread's share, at least
+inline constexpr int64_t kCodecGrain = 1 << 15;  // smallest number of values for a thread
 
-// take(first, last, values) for rows [first, last) of an encoded block, decoded: some at a time, so that they stay in a
-// cache. Strips begin at multiples of strip_rows(width) and go to threads.
+// Calls take(first, last, values) for decoded rows [first, last) of an encoded block: a strip of rows at a time, so
+// that the values stay in a cache. Strips begin at multiples of strip_rows(width) and are distributed over threads.
 inline int64_t strip_rows(int64_t width) {
   constexpr int64_t kStripValues = 4096;
   return rows_holding(kStripValues, width);
@@ -35,8 +35,8 @@ void decode_strips(const Codec& codec, const std::byte* in, int64_t rows, int64_
 std::unique_ptr<Codec> make_fp16(float scale, bool reduce_in_fp16);
 std::unique_ptr<Codec> make_one_bit();
 
-// Counts what was lost between `values` and the block that they were encoded into. `residual`: becomes values - decoded
-// where it is given; it may be `values` itself.
+// Counts the quantisation error between `values` and the block that they were encoded into. If `residual` is given, it
+// becomes values - decoded; it may be `values` itself.
 void account(const Codec& codec, const float* values, int64_t rows, int64_t width, const std::byte* encoded,
              CodecHealth& health, float* residual = nullptr);
 

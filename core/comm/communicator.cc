@@ -1,4 +1,4 @@
-// The ledger, and the collectives that are made of moves.
+// The ledger, and the collectives that are composed of other operations.
 #include "lmx/comm.h"
 
 #include <chrono>
@@ -29,7 +29,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A line of the ledger for as long as one call takes; the bytes are known when it is over.
+// Measures one call for a line of the ledger; done() adds the line with the bytes of the call.
 class Entry {
  public:
   Entry(std::vector<LedgerEntry>& ledger, int64_t step, const std::string& group, const char* collective)
@@ -104,7 +104,7 @@ Tensor Communicator::broadcast(const Tensor& t, int root, const std::string& gro
   LMX_CHECK(root >= 0 && root < size(), "broadcast from rank ", root, " of ", size());
   Entry entry(ledger_, step_, group, "broadcast");
   Tensor got = size() == 1 ? t : do_broadcast(t, root);
-  // As a tree does, and the root alone would: the bytes of one copy leave per rank that receives.
+  // Counts one copy for each receiving rank at the root, as if the root sent all of them. A tree sends the same total.
   entry.done(rank() == root ? t.bytes() * (size() - 1) : 0, rank() == root ? 0 : t.bytes());
   return got;
 }

@@ -9,8 +9,8 @@
 namespace lmx::comm {
 namespace {
 
-constexpr int64_t kMeans = 64;       // bits of a column's two means
-constexpr int64_t kGrain = 1 << 14;  // values of a thread's share, at least
+constexpr int64_t kMeans = 64;       // bits of the two means of a column
+constexpr int64_t kGrain = 1 << 14;  // smallest number of values for a thread
 
 int64_t largest_chunk(int64_t n, int parts) {
   return (n + parts - 1) / parts;

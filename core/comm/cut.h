@@ -1,8 +1,8 @@
-// How a block is divided among ranks, each of which sums a part of it.
+// Partition of a block among ranks. Each rank sums one part.
 //
-// A codec that writes means of columns writes them once for each part, so it pays to cut between columns: a matrix
-// (512, 2048) on 192 ranks costs 1.13 bits an entry then, and 25 where each rank has three rows. Vectors, and blocks
-// with fewer columns than ranks, are cut between rows.
+// A codec that stores means of columns stores them once for each part. Therefore parts are columns if possible: a
+// matrix (512, 2048) on 192 ranks then needs 1.13 bits an entry, but 25 bits if each rank has three rows. Vectors, and
+// blocks with fewer columns than ranks, are divided by rows.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace lmx::comm {
 
-// As many rows of a width as have about `values` values, at least one.
+// The number of rows of this width that have about `values` values; at least one.
 inline int64_t rows_holding(int64_t values, int64_t width) {
   return std::max<int64_t>(1, values / std::max<int64_t>(width, 1));
 }
@@ -22,25 +22,27 @@ struct Part {
   int64_t row = 0, rows = 0, column = 0, columns = 0;
 };
 
-// Of a block that has all its rows: where one bit an entry and two floats a column make the largest part smaller.
+// Part of rank r in a block with all its rows. Divides by rows or by columns: the division for which the largest part,
+// with one bit for each entry and two floats for each column, is smaller.
 Part part_of(int64_t rows, int64_t width, int r, int ranks);
 
-// Of a table, whose rows come and go: the same for a row in each step, so a function of the width alone. Between
-// columns, or rank r has the rows whose index is r modulo the number of ranks.
+// Partition of a row-sparse table. Active rows change each step, and a row must keep its owner, so the partition
+// depends on the width only. Returns true if ranks own columns, false if rank r owns the rows whose index is r modulo
+// the number of ranks.
 bool table_by_columns(int64_t width, int ranks);
-// Columns of rank r, all rows.
+// The columns of rank r, for all rows.
 Part table_part(int64_t rows, int64_t width, int r, int ranks);
 
-// Rows of a table in the order in which they travel.
+// Rows of a table in the order in which they are sent.
 struct RowOrder {
-  std::vector<int64_t> places;  // of these rows among those given
-  std::vector<Part> parts;      // by rank, of the rows in this order
+  std::vector<int64_t> places;  // for each row in this order: its position among the given rows
+  std::vector<Part> parts;      // by rank, in this order
 };
 RowOrder order_rows(std::span<const int32_t> index, int64_t width, int ranks);
 
-// A part (rows, columns) into its block (..., width).
+// Copies a part (rows, columns) into its block (..., width).
 void unpack(const float* from, const Part& part, float* block, int64_t width);
-// What two parts of a block have in common.
+// Copies the intersection of two parts of a block.
 void copy_common(const float* from, const Part& a, float* to, const Part& b);
 
 }  // namespace lmx::comm

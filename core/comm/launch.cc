@@ -12,7 +12,7 @@ namespace {
 
 using Lookup = std::function<const char*(const char*)>;
 
-// A launcher's word for each value; a null name: it does not tell.
+// A launcher's variable for each value. Null: the launcher does not set it.
 struct Names {
   Launcher launcher;
   const char *rank, *world, *local_rank, *local_size;
@@ -61,14 +61,15 @@ std::optional<Launch> read(const Lookup& lookup, const Names& names) {
   return launch;
 }
 
-// RANK and WORLD_SIZE alone are anybody's words; torchrun sets all five.
+// RANK and WORLD_SIZE alone may come from other software; torchrun sets all five variables.
 std::optional<Launch> read_torchrun(const Lookup& lookup) {
   for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"})
     if (value_of(lookup, name).empty()) return std::nullopt;
   return read(lookup, kTorchrun);
 }
 
-// Entry `node` of Slurm's counts: "4(x2),1" is 4, 4, 1. Nothing where the text is not of that form or too short.
+// Entry `node` of Slurm's counts: "4(x2),1" means 4, 4, 1. nullopt if the text does not have that form or has fewer
+// entries.
 std::optional<int> tasks_of_node(std::string_view text, int node) {
   while (!text.empty()) {
     const std::string_view part = text.substr(0, text.find(','));
@@ -87,8 +88,8 @@ std::optional<int> tasks_of_node(std::string_view text, int node) {
   return std::nullopt;
 }
 
-// A batch script has SLURM_PROCID too, but no step; an interactive shell is a step, but runs one process at a time. Its
-// job's name goes on to the steps that are started from it, which PMIx tells apart: it numbers their processes.
+// A batch script has SLURM_PROCID, but no step. An interactive shell is a step, but runs one process at a time. Steps
+// that are started from that shell inherit its job's name; they are recognised by PMIx, which numbers their processes.
 std::optional<Launch> read_slurm(const Lookup& lookup) {
   if (value_of(lookup, "SLURM_STEP_ID").empty() && value_of(lookup, "SLURM_STEPID").empty()) return std::nullopt;
   const char* world = value_of(lookup, "SLURM_STEP_NUM_TASKS").empty() ? "SLURM_NTASKS" : "SLURM_STEP_NUM_TASKS";
@@ -147,8 +148,8 @@ std::string describe(const Launch& launch) {
   return str("rank ", launch.rank, " of ", launch.world, ", started by ", name_of(launch.launcher));
 }
 
-// Slurm is not compared with the others: under it, mpirun and torchrun are themselves started by srun, once a node, and
-// their processes inherit that step's numbers.
+// Slurm is not compared with the others: under Slurm, mpirun and torchrun are themselves started by srun, once for each
+// node, and their processes inherit the numbers of that step.
 Launch detect_launch(const Lookup& lookup) {
   const std::optional<Launch> torchrun = read_torchrun(lookup), open_mpi = read(lookup, kOpenMpi),
                               mpich = read(lookup, kMpich);
@@ -176,9 +177,9 @@ std::string error_prefix() noexcept {
   try {
     const Launch launch = detect_launch();
     if (launch.rank == 0) return "";
-    std::this_thread::sleep_for(std::chrono::seconds(3));  // Open MPI's mpirun ends the others after one
+    std::this_thread::sleep_for(std::chrono::seconds(3));  // Open MPI's mpirun ends other processes after 1 s
     return str("rank ", launch.rank, " of ", launch.world, ": ");
-  } catch (const std::exception&) {  // the environment is what is wrong, and the error says so
+  } catch (const std::exception&) {  // the environment is invalid, which the error itself reports
     return "";
   }
 }

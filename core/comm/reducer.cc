@@ -1,4 +1,4 @@
-// The sum over ranks through a codec: encode, all_to_all, add in rank order, encode the sum, all_gather, decode once.
+// The sum over ranks of encoded blocks: encode, all_to_all, add in rank order, encode the sum, all_gather, decode once.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -18,21 +18,21 @@ using comm::Side;
 
 namespace {
 
-// A block on its way through the ranks.
+// Block transfer: the plan by which one block is reduced.
 struct Way {
   const std::string* name = nullptr;
-  int64_t rows = 0, width = 1;           // of a block that has all its rows
+  int64_t rows = 0, width = 1;           // of the complete block
   Tensor own = {};                       // (rows, width)
-  std::vector<int64_t> own_places = {};  // of the rows in the order in which they travel; empty: as they are
+  std::vector<int64_t> own_places = {};  // positions of the rows in sending order; empty: unchanged order
   int ranks = 1;
-  std::vector<Part> own_parts = {};     // in that order, by the rank that they go to; empty: as part_of() cuts
-  comm::Residuals::Rows residual = {};  // with feedback, in that order
-  std::vector<Part> sum_parts = {};     // of the sum, by the rank that makes it; empty: as part_of() cuts
+  std::vector<Part> own_parts = {};     // in that order, by destination rank; empty: as divided by part_of()
+  comm::Residuals::Rows residual = {};  // with error feedback, in that order
+  std::vector<Part> sum_parts = {};     // of the sum, by the rank that computes it; empty: as divided by part_of()
   bool feedback = false;
   bool table = false;
-  std::vector<int32_t> sum_index = {};   // of a table: of each row that this rank sums
-  std::vector<int64_t> sum_places = {};  // of all ranks' sums, in the order of their parts: which row of the index
-  // Of a table of which ranks bring different rows: by rank, the places among those that this one sums.
+  std::vector<int32_t> sum_index = {};   // for a table: index of each row that this rank sums
+  std::vector<int64_t> sum_places = {};  // of all ranks' sums, in the order of their parts: position in the index
+  // For a table of which ranks have different rows: by rank, their positions among the rows that this rank sums.
   std::vector<std::vector<int64_t>> places = {};
   const float* own_row(int64_t i) const {
     return own.data<float>() + (own_places.empty() ? i : own_places[static_cast<size_t>(i)]) * width;
@@ -62,7 +62,7 @@ Tensor in_order(Context& ctx, const Tensor& t, std::span<const int64_t> places) 
   return out;
 }
 
-// Where each rank's rows are in `index`, ascending; rows that are not there are left out.
+// The positions of each rank's rows in `index`, ascending; rows that are not in `index` are left out.
 std::vector<std::vector<int64_t>> places_of(const GatheredIndices& gathered, std::span<const int32_t> index) {
   std::vector<std::vector<int64_t>> places;
   int64_t at = 0;
@@ -126,7 +126,7 @@ Way Reducer::Impl::dense_way(Context& ctx, const std::string& name, const Tensor
   return w;
 }
 
-// Own rows alone are encoded: zeros in the place of those that only others have would count in the columns' means.
+// Only this rank's rows are encoded: zeros for rows that only other ranks have would count in the means of the columns.
 Way Reducer::Impl::table_way(Context& ctx, const std::string& name, const RowSparse& own,
                              const std::vector<int32_t>& index, const GatheredIndices* gathered) {
   const int ranks = ctx.comm->size();
@@ -154,7 +154,7 @@ Way Reducer::Impl::table_way(Context& ctx, const std::string& name, const RowSpa
   return w;
 }
 
-// Of the own values those that another rank sums; and what that lost.
+// Encodes the part of this rank's values that another rank sums, and stores the quantisation error.
 void Reducer::Impl::encode_part(Context& ctx, const Way& w, const Part& part, std::byte* to) {
   const int64_t columns = part.columns, grain = comm::rows_holding(comm::kCodecGrain, columns);
   if (!w.feedback && columns == w.width && w.own_places.empty())
@@ -176,15 +176,15 @@ void Reducer::Impl::encode_part(Context& ctx, const Way& w, const Part& part, st
   });
 }
 
-// `lost`: becomes what encoding loses; it may be the values.
+// `lost` becomes the quantisation error; it may be the same memory as `values`.
 void Reducer::Impl::encode_block(const Way& w, const float* values, int64_t rows, int64_t columns, std::byte* to,
                                  float* lost) {
   codec->encode(values, rows, columns, to);
   comm::account(*codec, values, rows, columns, to, health[*w.name], lost);
 }
 
-// The messages for all ranks, one after the other: the parts of every block that the rank sums. `sizes`: of the
-// messages.
+// The messages to all ranks, one after the other. A message contains the parts of every block that its receiver sums.
+// `sizes`: bytes of each message.
 Tensor Reducer::Impl::encode(Context& ctx, std::span<Way> ways, std::vector<int64_t>& sizes) {
   sizes.assign(static_cast<size_t>(ctx.comm->size()), 0);
   for (size_t r = 0; r < sizes.size(); ++r)
@@ -212,7 +212,7 @@ void Reducer::Impl::add_from(const Way& w, size_t rank, const std::byte* part, T
                       });
 }
 
-// What the last sum of this part lost joins this one.
+// The residual of the previous sum of this part is added before encoding.
 void Reducer::Impl::encode_sum(Context& ctx, const Way& w, Tensor sum, std::byte* to) {
   if (w.feedback)
     w.table ? residuals.add_rows(Side::sum, *w.name, w.sum_index, sum) : residuals.add(Side::sum, *w.name, sum);
@@ -222,7 +222,7 @@ void Reducer::Impl::encode_sum(Context& ctx, const Way& w, Tensor sum, std::byte
     w.table ? residuals.keep_rows(ctx, Side::sum, *w.name, w.sum_index, sum) : residuals.keep(Side::sum, *w.name, sum);
 }
 
-// The sums that this rank makes, encoded.
+// The sums that this rank computes, encoded.
 Tensor Reducer::Impl::encode_sums(Context& ctx, std::span<Way> ways, std::span<const Tensor> received) {
   const auto me = static_cast<size_t>(ctx.comm->rank());
   int64_t total = 0;
@@ -246,7 +246,7 @@ Tensor Reducer::Impl::encode_sums(Context& ctx, std::span<Way> ways, std::span<c
 // The sums of all blocks, one after the other.
 Tensor Reducer::Impl::decode(Context& ctx, std::span<const Way> ways, const Tensor& encoded) const {
   const auto ranks = static_cast<size_t>(ctx.comm->size());
-  std::vector<int64_t> values(ways.size());  // of each block
+  std::vector<int64_t> values(ways.size());  // number of values of each block
   for (size_t i = 0; i < ways.size(); ++i) {
     for (size_t r = 0; r < ranks; ++r) {
       const Part part = ways[i].sum_part(r);
@@ -313,7 +313,7 @@ Tensor Reducer::Impl::reduce_own_rows(Context& ctx, const std::string& name, con
   });
 }
 
-// Without a codec several blocks become one, so that the sum's views need no copy.
+// Without a codec several blocks are joined into one, so that the results are views of the sum and need no copy.
 std::vector<Tensor> Reducer::Impl::reduce_joined(Context& ctx, std::span<const Block> blocks) {
   if (blocks.size() == 1) return {ctx.comm->all_reduce(blocks[0].own, group)};
   int64_t total = 0;

@@ -21,7 +21,7 @@ void add_to(float* to, const float* x, int64_t n, float factor = 1) {
                       " is needed: it is from another model, or of an older lmx"));
 }
 
-// A key of a state: "lstm.0.bias" and ".push", and whether its values are rows of a table.
+// A key of a state, such as "lstm.0.bias" and ".push". `rows`: its values are rows of a table.
 struct Key {
   std::string name, what;
   bool rows = false;
@@ -38,7 +38,7 @@ bool is_index(const std::string& key) {
   return key.ends_with(kRows) && (key.ends_with(str(kPush, kRows)) || key.ends_with(str(kSum, kRows)));
 }
 
-// row(index, values) for each row that is kept under `key`.
+// Calls row(index, values) for each row that is stored under `key`.
 template <class Row>
 void each_row(const StateDict& state, const std::string& key, Row&& row) {
   const Tensor &values = state.at(key), &index = state.at(key + kRows);
@@ -47,7 +47,7 @@ void each_row(const StateDict& state, const std::string& key, Row&& row) {
   for (int64_t i = 0; i < index.numel(); ++i) row(index.data<int32_t>()[i], values.data<float>() + i * values.dim(1));
 }
 
-// Of a whole block, as ranks keep it for their own values: (rows, columns), of a table (kept rows, columns).
+// Shape of the residual of a rank's own values: (rows, columns) of the block; for a table (stored rows, columns).
 Shape kept_shape(const std::vector<StateDict>& ranks, const std::string& name) {
   for (const StateDict& state : ranks)
     if (const auto found = state.find(name + kPush); found != state.end() && found->second.rank() == 2)
@@ -256,7 +256,7 @@ void Residuals::merge(Context& ctx, const std::vector<StateDict>& ranks) {
   }
 }
 
-// `part`: what rank `rank` of the old ones owned of the block.
+// `part`: the residual of the block's part that rank `rank` owned before.
 void Residuals::merge_sum(Context& ctx, const std::string& name, const Tensor& part, int rank,
                           const std::vector<StateDict>& ranks) {
   const Shape block = kept_shape(ranks, name);

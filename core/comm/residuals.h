@@ -1,8 +1,8 @@
-// What error feedback keeps between steps: per parameter what this rank's own values lost ("push"), and what the sums
-// that it owns lost ("sum").
+// The residuals that error feedback keeps between steps, for each parameter: of this rank's own values ("push"), and of
+// the sums that it owns ("sum").
 //
-// What a step adds holds for good once the step's update is made: commit(). An update that is left out takes its
-// gradient along: after discard() the residuals are those before the step.
+// commit() makes the residuals of a step permanent, once the step's update is made. If the update is skipped, its
+// gradient is lost: discard() restores the residuals before the step.
 #pragma once
 
 #include <map>
@@ -19,15 +19,15 @@ enum class Side : uint8_t { push, sum };
 
 class Residuals {
  public:
-  // values (rows, columns) += what is kept. UserError: a checkpoint's is of another shape.
+  // values (rows, columns) += the residual. UserError: the residual in the checkpoint has another shape.
   void add(Side side, const std::string& name, Tensor& values);
-  // Keeps what was lost in place of what was kept; `lost` is not written to again.
+  // Replaces the residual by `lost`, the new quantisation error; `lost` must not be written to again.
   void keep(Side side, const std::string& name, Tensor lost);
-  // The same for rows of a table: values (index.size(), columns). Other rows stay as they are.
+  // The same for rows of a table: values (index.size(), columns). Other rows do not change.
   void add_rows(Side side, const std::string& name, std::span<const int32_t> index, Tensor& values) const;
   void keep_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index, const Tensor& lost);
-  // By row of a block: what is kept (null: nothing), to be added, and where to keep what is lost instead. All of `now`
-  // is to be written; both hold until commit(), discard() or the next call for the block.
+  // For each row of a block: `before` is the residual to add (null: none), `now` is the memory for the new one. All of
+  // `now` must be written. Both are valid until commit(), discard() or the next call for the block.
   struct Rows {
     std::vector<const float*> before;
     std::vector<float*> now;
@@ -36,7 +36,7 @@ class Residuals {
   Rows exchange_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index, int64_t width);
   void commit();
   void discard();
-  // For a run on one rank, which encodes nothing: the gradient with what was kept of it, which is then forgotten.
+  // For a run on one rank, which encodes nothing: returns the gradient plus its residuals, and deletes them.
   Tensor settle(Context& ctx, const std::string& name, const Tensor& own);
   Tensor settle_rows(Context& ctx, const std::string& name, const Tensor& own, const std::vector<int32_t>& index);
   double squares(const std::string& name) const;

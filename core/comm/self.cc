@@ -6,7 +6,7 @@
 namespace lmx {
 namespace {
 
-// Nothing moves: the base class answers for a group of one.
+// Exchanges no data: the base class handles a group of one.
 class SelfCommunicator final : public Communicator {
  public:
   explicit SelfCommunicator(int threads) : Communicator(Allocator::cpu(), threads) {}

@@ -4,7 +4,7 @@
 
 namespace lmx {
 
-// The key function: the class's type information lives here, once.
+// The key function of the class: its type information is emitted here, once.
 Model::~Model() = default;
 
 Decoding::~Decoding() = default;

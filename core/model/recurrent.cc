@@ -32,8 +32,8 @@ void RecurrentConfig::check(const std::string& where) const {
 
 namespace {
 
-// (T*B, D) time-major -> (B*T, D) sequence by sequence, or back; a permutation of rows, so its gradient is the inverse
-// one.
+// (T*B, D) time-major -> (B*T, D) sequence by sequence, or back. This is a permutation of rows, so its gradient is the
+// inverse permutation.
 template <class T>
 void swap_rows(const Tensor& from, Tensor& to, int64_t outer, int64_t inner) {
   const int64_t width = from.dim(1);
@@ -68,7 +68,7 @@ Var to_sequences(Context& ctx, const Var& x, int64_t steps, int64_t batch) {
   return y;
 }
 
-// Ids (B, T) as (T*B), time-major.
+// Ids (B, T), reordered to (T*B), time-major.
 Tensor time_major(Context& ctx, const Tensor& ids) {
   const int64_t batch = ids.dim(0), steps = ids.dim(1);
   Tensor out = ctx.empty({steps * batch}, DType::i32);
@@ -78,8 +78,8 @@ Tensor time_major(Context& ctx, const Tensor& ids) {
   return out;
 }
 
-// What the rows of a time-major batch are to dropout: row t*B + b is time t of global slot slots[b], on whatever rank
-// and in whatever micro-batch.
+// Row ids of a time-major batch for dropout. Row t*B + b is time t of global slot slots[b]; its id does not depend on
+// the rank and the micro-batch.
 std::vector<uint64_t> row_ids(const Batch& batch) {
   const int64_t sequences = batch.inputs.dim(0), steps = batch.inputs.dim(1);
   LMX_CHECK(static_cast<int64_t>(batch.slots.size()) == sequences, batch.slots.size(), " slots for ", sequences);
@@ -91,7 +91,7 @@ std::vector<uint64_t> row_ids(const Batch& batch) {
   return ids;
 }
 
-// The length that a row of `cols` elements has on average where it starts as `init` says.
+// The average length of a row of `cols` elements after the initialisation `init`.
 double row_length(const Init& init, const Shape& shape) {
   const double rows = static_cast<double>(shape[0]), cols = static_cast<double>(shape[1]);
   if (init.kind == "uniform") return init.scale * std::sqrt(cols / 3);
@@ -112,7 +112,7 @@ std::string RecurrentModel::prefix(int64_t layer) const {
   return str(name_, ".", layer, ".");
 }
 
-// Biases have no direction to part from their length.
+// Biases are not normalised: they have no direction separate from their length.
 bool RecurrentModel::normed(const std::string& name, const Shape& shape) const {
   return weight_norm_ && shape.rank() == 2 && weight_norm_->matches(name);
 }
@@ -180,7 +180,7 @@ int64_t RecurrentModel::macs_per_token() const {
 }
 
 int64_t RecurrentModel::activation_bytes_per_token(DType compute) const {
-  // What stays until backward: each layer's input and output, in 4 bytes, and what it keeps beside them.
+  // Kept until backward: the input and output of each layer, in 4 bytes, and the layer's saved values.
   const int64_t copies = config_.dropout > 0 ? 2 : 1;
   int64_t bytes = 4 * copies * config_.embedding;
   for (int64_t l = 0; l < config_.layers; ++l) {
@@ -189,8 +189,8 @@ int64_t RecurrentModel::activation_bytes_per_token(DType compute) const {
   return bytes;
 }
 
-// The bytes that products take while a piece of `rows` rows is differentiated. In mixed precision, first a recurrent
-// weight is rounded on its way into a packed copy of f32, then the piece's gradients are rounded for their products.
+// Peak of the bytes that products need in the backward pass of a piece of `rows` rows. In mixed precision a recurrent
+// weight is first rounded and packed into an f32 copy; afterwards the piece's gradients are rounded for their products.
 int64_t RecurrentModel::product_bytes(int64_t layer, int64_t rows, DType compute) const {
   const bool rounds = compute != DType::f32;
   const DType operand = operand_type(compute);
@@ -204,8 +204,9 @@ int64_t RecurrentModel::product_bytes(int64_t layer, int64_t rows, DType compute
   return std::max(packing, (rounds ? size * rows * rounded_per_token(input_size(layer)) : 0) + product);
 }
 
-// While a layer is differentiated: what all keep, the gradients of its output and its input, those of its normalised
-// matrices, and a piece of it: its own gradient and, made again, what a checkpointed one has not kept.
+// Peak in the backward pass of a layer: the values that all layers keep, the gradients of the layer's output and input,
+// the gradients of its normalised matrices, and the memory of one piece: the piece's own gradient and, with
+// checkpointing, its recomputed values.
 int64_t RecurrentModel::activation_bytes(int64_t sequences, int64_t steps, DType compute) const {
   const int64_t length = segment_steps({config_.segment, config_.checkpoint}, steps, sequences);
   int64_t widths = 0, most = 0;
@@ -220,12 +221,12 @@ int64_t RecurrentModel::activation_bytes(int64_t sequences, int64_t steps, DType
     most = std::max(most, layer);
   }
   if (config_.checkpoint) most += 4 * sequences * config_.layers * widths * ((steps + length - 1) / length);
-  const int64_t gone = config_.dropout > 0 ? output_size() : 0;  // the last output without its mask
+  const int64_t gone = config_.dropout > 0 ? output_size() : 0;  // the last output before dropout is not kept
   return sequences * steps * (activation_bytes_per_token(compute) + 4 * (output_size() - gone)) + most;
 }
 
 int64_t RecurrentModel::copy_bytes(DType compute) const {
-  // Without hardware for them, 16-bit products run in fp32 on packed copies of rounded weights.
+  // Without hardware support, 16-bit products run in fp32 on packed copies of rounded weights.
   const bool wide = multiplies_in_f32(compute);
   int64_t bytes = 0;
   for (int64_t l = 0; l < config_.layers; ++l) {

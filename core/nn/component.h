@@ -1,5 +1,4 @@
-// Components that a recipe chooses by `name`: the table of one kind's names, and what reading such a subtree has in
-// common.
+// Components that a recipe chooses by `name`: the table of the names of one kind, and functions to read such a subtree.
 #pragma once
 
 #include <string>
@@ -12,7 +11,7 @@
 
 namespace lmx::component {
 
-// One name of a kind: how to make it from its subtree, and its subtree with every default.
+// One name of a kind: functions that create the component from its subtree, and that add all defaults to the subtree.
 template <class Make>
 struct Entry {
   const char* name;
@@ -29,13 +28,13 @@ Described describe(const std::vector<Entry<Make>>& entries) {
   for (const auto& e : entries) all.emplace_back(e.name, e.fields());
   return all;
 }
-// Each beside its kind's table.
+// Each is defined beside the table of its kind.
 Described optimizers();
 Described schedules();
 Described losses();
 Described data_kinds();
 
-// The entry that `config` names; `fallback` where the recipe has no such subtree (null: then it is an error). UserError
+// The entry that `config` names. `fallback` is used if the recipe has no such name; null: that is an error. UserError
 // with the place and the nearest name.
 template <class Make>
 const Entry<Make>& find(const std::vector<Entry<Make>>& entries, const Node& config, const std::string& path,
@@ -61,7 +60,7 @@ const Entry<Make>& find(const std::vector<Entry<Make>>& entries, const Node& con
   throw expected(name->mark, config::describe_value(*name), did_you_mean(wanted, names));
 }
 
-// `name` first, then every field of Config.
+// A map with `name` first, then every field of Config.
 template <class Config>
 Node full(const char* name, const Node& config, const std::string& path) {
   const Config checked = Config::read(config, path);

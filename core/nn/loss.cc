@@ -36,7 +36,7 @@ auto find(const std::vector<ParameterSpec>& specs, const std::string& name) {
   return std::find_if(specs.begin(), specs.end(), [&](const ParameterSpec& s) { return s.name == name; });
 }
 
-// The model's parameter that is the output layer's weight too.
+// The parameter of the model that is also the output layer's weight.
 ParameterSpec tied_weight(const std::string& name, const LossEnv& env, const std::string& where) {
   const auto found = find(env.model, name);
   if (found == env.model.end()) {

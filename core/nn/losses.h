@@ -1,11 +1,11 @@
-// The losses that a recipe can name, and what they share.
+// The losses that a recipe can name, and their common base class.
 #pragma once
 
 #include "lmx/loss.h"
 
 namespace lmx::losses {
 
-// The output layer's fields, the same in every loss.
+// Fields of the output layer, equal in every loss.
 struct OutputConfig {
   bool bias = true;
   Init init;
@@ -30,22 +30,22 @@ class OutputLoss : public Loss {
   const std::string& normalize() const override { return normalize_; }
 
  protected:
-  // `sparse`: the weight's gradient. `where`: the config's place, for messages. UserError: a tie to a parameter that
-  // the model lacks or that has another shape.
+  // `sparse`: whether the weight's gradient is row-sparse. `where`: the config's place, for messages. UserError: a tie
+  // to a parameter that the model does not have or that has another shape.
   OutputLoss(const OutputConfig& config, const LossEnv& env, bool sparse, const std::string& where);
   const std::string& weight_name() const { return specs_[0].name; }
   Var weight(const ParameterStore& params) const { return params.at(weight_name()); }
-  // A loss that is nothing but the likelihood.
+  // The value of a loss that is exactly the negative log-likelihood.
   static LossValue whole(Var loss);
   Var bias(const ParameterStore& params) const { return specs_.size() > 1 ? params.at(specs_[1].name) : Var(); }
 
  private:
   Tensor bias_value(const ParameterStore& params) const;
-  std::vector<ParameterSpec> specs_;  // the weight, then the bias where there is one
+  std::vector<ParameterSpec> specs_;  // the weight, then the bias if there is one
   std::string normalize_;
 };
 
-// Where `key` of a loss was written, as messages begin.
+// The place of `key` in a loss's config, for the beginning of a message.
 std::string place_of(const Node& config, const std::string& path, const char* key);
 
 std::unique_ptr<Loss> make_full_softmax(const Node& config, const std::string& path, const LossEnv& env);

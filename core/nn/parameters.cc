@@ -32,7 +32,7 @@ void fill(Tensor& t, Draw&& draw) {
 }  // namespace
 
 void initialise(Tensor& t, const Init& init, RandomKey key) {
-  // Glorot and Bengio 2010: fans of a (out, in) matrix; a vector counts as (n, 1).
+  // Glorot and Bengio 2010: fan-in and fan-out of a (out, in) matrix; a vector is treated as (n, 1).
   const double fan_out = t.rank() > 0 ? static_cast<double>(t.dim(0)) : 1;
   const double fan_in = t.rank() > 1 ? static_cast<double>(t.numel() / std::max<int64_t>(t.dim(0), 1)) : 1;
   const auto uniform = [&](double half) { fill(t, [&](uint64_t i) { return (2 * key.uniform(i) - 1) * half; }); };

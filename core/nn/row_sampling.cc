@@ -10,8 +10,9 @@
 namespace lmx {
 namespace {
 
-// Selection sampling (Fan et al. 1962; Knuth, volume 2, algorithm S): of the `left` rows that are still to come `count`
-// are taken, so the next one with probability count / left. One draw a row, and the rows come out in order.
+// Selection sampling (Fan et al. 1962; Knuth, volume 2, algorithm S): `count` of the remaining `left` rows are still to
+// be taken, so the next row is taken with probability count / left. Needs one random number for each row, and returns
+// rows in order.
 class Draws {
  public:
   Draws(RandomKey key, int64_t count, int64_t left) : key_(key), count_(std::min(count, left)), left_(left) {}
@@ -71,7 +72,7 @@ std::vector<int32_t> union_rows(std::span<const int32_t> a, std::span<const int3
   return rows;
 }
 
-// A word is selected but where no draw and no place in the text has it.
+// A word is not selected only if it is not in the text, not among the frequent words and in no random sample.
 int64_t expected_words(int64_t n, int64_t vocabulary, const RowShares& shares, int draws) {
   const int64_t frequent = rows_of_percent(shares.p, vocabulary);
   const double left_out = std::pow(1 - shares.q / 100, draws);
@@ -178,7 +179,7 @@ void RowSelector::begin_step(StepPlan& plan, int rank, int hidden_rank, std::spa
   rows_.clear();
   for (const auto& [name, p] : params_) {
     if (p.kind == Kind::softmax) {
-      // Tables with equally many rows have the same words: their rows go together, a bias with its weight.
+      // Tables with equally many rows use the same words, so the rows of a bias are those of its weight.
       const std::vector<int32_t>& all = plan.rows[name] =
           select_rows(own.fold("softmax").fold(step), targets, rule_.shares, p.rows);
       rows_[name] = p.inputs || p.source ? union_rows(all, read(p)) : all;

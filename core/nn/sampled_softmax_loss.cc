@@ -1,5 +1,5 @@
-// Sampled softmax with S candidates common to all targets of a step, drawn with replacement: E_k = S P(k) of a
-// candidate.
+// Sampled softmax. All targets of a step share S candidates, sampled with replacement; the expected count of a
+// candidate is E_k = S P(k).
 #include <algorithm>
 #include <cmath>
 
@@ -58,7 +58,7 @@ class SampledSoftmax final : public OutputLoss {
     if (!c.logq) return c;
     for (const int32_t id : c.ids) c.log_expected.push_back(static_cast<float>(log_expected(id)));
     for (const int32_t id : targets.values<int32_t>()) {
-      // The op names a target out of range; asking for its probability must not fail before.
+      // The op reports a target that is out of range; the sampler must not fail earlier.
       const bool known = id >= 0 && id < env_.vocab_size;
       c.target_log_expected.push_back(known ? static_cast<float>(log_expected_target(id)) : 0.0f);
     }
@@ -68,9 +68,9 @@ class SampledSoftmax final : public OutputLoss {
   double log_expected(int32_t id) const {
     return std::log(static_cast<double>(config_.samples) * sampler_->probability(id));
   }
-  // Without its hits a target stands in the sum once, not S P times: its expected count is the probability of being
-  // drawn at all, 1 - (1 - P)^S. With S P instead, words that are expected more than once would be learned far too
-  // likely.
+  // Without accidental hits a target is in its sum once, not S P times. Its expected count is therefore the probability
+  // that it is sampled at all, 1 - (1 - P)^S. With S P, words with an expected count above 1 would get far too high
+  // probabilities.
   double log_expected_target(int32_t id) const {
     if (!config_.remove_accidental_hits) return log_expected(id);
     const double p = sampler_->probability(id);

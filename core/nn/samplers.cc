@@ -2,7 +2,7 @@
 //
 //   uniform      1 / V
 //   log_uniform  log((k + 2) / (k + 1)) / log(V + 1): near Zipf's law for ids by falling frequency
-//   unigram      max(count_k, 1)^beta / sum; a word that never occurred must keep a finite log probability
+//   unigram      max(count_k, 1)^beta / sum; a word that never occurs must have a finite log probability
 #include <algorithm>
 #include <cmath>
 
@@ -27,7 +27,7 @@ class Uniform final : public CandidateSampler {
   int64_t v_;
 };
 
-// P(id <= k) = log(k + 2) / log(V + 1), inverted.
+// Inverse of P(id <= k) = log(k + 2) / log(V + 1).
 class LogUniform final : public CandidateSampler {
  public:
   explicit LogUniform(int64_t v) : v_(v), log_range_(std::log(static_cast<double>(v) + 1)) {}
@@ -42,11 +42,11 @@ class LogUniform final : public CandidateSampler {
   double log_range_;
 };
 
-// Walker's alias table: a draw picks a column and then one of the two words in it.
+// Walker's alias table: a sample selects a column, and then one of the two words in it.
 class Unigram final : public CandidateSampler {
  public:
   Unigram(int64_t v, double beta, const Vocabulary* vocabulary) {
-    if (!vocabulary) return;  // a dry run asks for no draws
+    if (!vocabulary) return;  // a dry run samples no candidates
     LMX_CHECK(vocabulary->size() == v, "a vocabulary of ", vocabulary->size(), " words for ", v);
     p_.resize(static_cast<size_t>(v));
     double sum = 0;

@@ -1,4 +1,4 @@
-// Parameters to named tensors and back.
+// Converts parameters to named tensors, and back.
 #pragma once
 
 #include <string>
@@ -7,11 +7,12 @@
 
 namespace lmx::train {
 
-// Copies a checkpoint's values into `params`. UserError naming the parameter and both shapes where they do not fit.
+// Copies a checkpoint's values into `params`. UserError with the parameter and both shapes if they do not match.
 void load_parameters(ParameterStore& params, const StateDict& values, const std::string& from);
 StateDict parameter_values(const ParameterStore& params);
 
-// The entries of `all` whose names begin with `prefix`, without it; and the way back.
+// with_prefix(): the entries of `all` whose names begin with `prefix`, without the prefix. add_with_prefix(): the
+// inverse.
 StateDict with_prefix(const StateDict& all, const std::string& prefix);
 void add_with_prefix(StateDict& all, const std::string& prefix, const StateDict& part);
 

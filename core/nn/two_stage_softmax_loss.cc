@@ -1,8 +1,8 @@
-// Two-stage softmax (Xiao 2017, section 4; FACTS A2.3). The words that take gradients, V_all, are the rows that the
-// step's plan names for the weight; without them the loss draws them itself: the targets at hand, the p percent most
-// frequent words and q percent at random. The forward adds V_gamma: mu percent of the vocabulary at random, from the
-// words outside V_all. All draws are by the plan's sampler key, so they are new in each step, and other ranks' are
-// others where their keys are.
+// Two-stage softmax (Xiao 2017, section 4; FACTS A2.3). V_all contains the words that get gradients. It is the list of
+// rows that the step's plan has for the weight. Without such a list the loss selects them itself: the current targets,
+// the p percent most frequent words and q percent at random. The forward pass adds V_gamma: mu percent of the
+// vocabulary, sampled from the words outside V_all. All samples depend on the plan's sampler key, so they are new in
+// each step, and ranks with different keys have different samples.
 #include <algorithm>
 
 #include "lmx/error.h"
@@ -58,7 +58,7 @@ class TwoStageSoftmax final : public OutputLoss {
       samples += rows_of_percent(percent, vocab_);
     return {.samples = std::min(samples, vocab_), .keeps_gradients = true};
   }
-  // Of the words that are selected whatever the batch; those of its targets that are none of them come on top.
+  // Counts the words that are selected in every batch; targets outside of them are not counted.
   int64_t macs_per_token(int64_t) const override {
     const double p = config_.shares.p / 100, q = config_.shares.q / 100;
     const double share = std::min(1.0, p + q * (1 - p) + config_.mu / 100);
@@ -83,7 +83,7 @@ class TwoStageSoftmax final : public OutputLoss {
 
   TwoStageConfig config_;
   int64_t vocab_, width_;
-  std::string path_;  // of the loss in the recipe
+  std::string path_;  // of the loss in the recipe's tree
 };
 
 }  // namespace

@@ -13,10 +13,10 @@
 namespace lmx {
 namespace {
 
-// The linker's hash of the library's contents, which, unlike its time and its bytes, installing, stripping and copying
-// leave as it is; "" where it was linked without.
+// The linker's hash of the library's contents; "" if the library was linked without one. Unlike the file's time and
+// bytes, it does not change when the library is installed, stripped or copied.
 std::string link_id(const std::string& path) {
-  constexpr size_t kHeader = 16;  // of the note: three sizes and "GNU"
+  constexpr size_t kHeader = 16;  // of the ELF note: three sizes and "GNU"
   const std::string note = elf_section(path, ".note.gnu.build-id");
   return note.size() <= kHeader ? "" : hexadecimal(std::string_view(note).substr(kHeader));
 }

@@ -1,4 +1,4 @@
-// NAME.fields.toml beside NAME.so: its fields, which a plugin's build writes down when it has loaded the library once.
+// NAME.fields.toml beside NAME.so: the fields of a plugin, written by its build, which loads the library once.
 #pragma once
 
 #include <optional>
@@ -9,11 +9,11 @@
 
 namespace lmx {
 
-// What the description beside `info.path` says; nullopt where there is none that is of this very library and this core,
-// or none that can be read: then only the library itself knows.
+// The fields in the description beside `info.path`. nullopt if there is none for exactly this library and this core, or
+// if it cannot be read; the library must then be loaded.
 std::optional<std::vector<FieldInfo>> described_fields(const PluginInfo& info);
 
-// The path of the library that this code is in.
+// The path of the library that contains this code.
 std::string core_library();
 
 }  // namespace lmx

@@ -44,7 +44,7 @@ class ElfFile {
 
 }  // namespace
 
-// The loader maps a truncated library without a word and dies of SIGBUS at the first page that is not there.
+// The loader maps a truncated library without an error, and the process dies of SIGBUS at the first missing page.
 void check_elf(const std::string& path) {
   ElfFile file(path);
   const auto fail = [&](const char* why) { throw UserError(str("[plugin] ", path, ": cannot be loaded: ", why)); };

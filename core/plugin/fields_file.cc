@@ -14,7 +14,7 @@ constexpr std::array kParts{std::pair{"name", &FieldInfo::name}, std::pair{"type
 constexpr std::array kHeads{std::pair{"kind", &FieldsFile::kind}, std::pair{"library", &FieldsFile::library},
                             std::pair{"core", &FieldsFile::core}};
 
-// The texts `names` of a table into members of `to`; false where one is missing or no text.
+// Reads the texts `names` of a table into members of `to`. Returns false if one is missing or is not a text.
 template <class Names, class To>
 bool read_texts(const toml::table& from, const Names& names, To& to) {
   for (const auto& [key, member] : names) {
@@ -57,7 +57,7 @@ std::string fields_file_text(const FieldsFile& file) {
   for (const FieldInfo& field : file.fields) rows.push_back(table_of(kParts, field));
   table.insert("fields", std::move(rows));
   std::ostringstream out;
-  // toml++ writes a text of several lines with ''' in it so that it reads back as another.
+  // toml++ writes a multi-line text that contains ''' in a form that reads back as a different text.
   using toml::format_flags;
   constexpr format_flags kPlain = toml::toml_formatter::default_flags & ~format_flags::allow_multi_line_strings &
                                   ~format_flags::allow_literal_strings;

@@ -9,15 +9,15 @@
 
 namespace lmx {
 
-// A plugin's fields, and of what they are the fields.
+// A plugin's fields, and the plugin that they belong to.
 struct FieldsFile {
-  std::string kind;     // the plugin's
+  std::string kind;     // of the plugin
   std::string library;  // the build id of its library
   std::string core;     // the build id of the core that loaded it
   std::vector<FieldInfo> fields;
 };
 
-// nullopt where the text is none of fields_file_text's.
+// nullopt if the text was not written by fields_file_text().
 std::optional<FieldsFile> parse_fields_file(const std::string& text);
 std::string fields_file_text(const FieldsFile& file);
 

@@ -19,8 +19,7 @@ namespace {
 namespace dll = boost::dll;
 using Entry = const PluginDescriptor*();
 
-// Boost wraps dlerror's text in the name of its own function and an errno that has nothing to do with it ("Illegal
-// seek").
+// Boost adds to dlerror's text the name of its own function and an unrelated errno ("Illegal seek").
 std::string reason(const std::system_error& error, const std::string& path) {
   std::string text = error.what();
   const std::string errno_text = ": " + error.code().message();
@@ -42,7 +41,7 @@ dll::shared_library& open_library(const std::string& path) {
   }
   check_elf(path);
   try {
-    // Never destroyed, see load_plugin(); reachable to the end, so that leak checkers know.
+    // Never destroyed, see load_plugin(). Reachable until the process ends, so leak checkers report nothing.
     static std::mutex mutex;
     static auto& handles = *new std::deque<dll::shared_library>;
     const std::lock_guard lock(mutex);
@@ -68,7 +67,7 @@ void check_build_id(const PluginInfo& info, std::string_view build_id) {
 void check_descriptor(const PluginInfo& info, const PluginDescriptor* d) {
   const std::string start = str("[plugin] ", info.path, ": ");
   if (!d) throw UserError(start + "lmx_plugin() returns no descriptor; rebuild the plugin");
-  // `abi` first: only where it agrees do the other members mean what this build thinks.
+  // `abi` is checked first: the other members are defined only if it is equal.
   if (d->size < offsetof(PluginDescriptor, build_id) || d->abi != kAbi) refuse_abi(info, d->abi);
   if (d->size < sizeof(PluginDescriptor)) {
     throw UserError(str(start, "its descriptor has ", d->size, " bytes, this lmx (", kVersion, ") needs ",

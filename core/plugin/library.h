@@ -7,13 +7,13 @@
 
 namespace lmx {
 
-// The build id that the library's file tells without being loaded; "" where it tells none, which only loading settles.
-// UserError as load_plugin()'s where ABI or build differ from this lmx's.
+// The build id that is stored in the library's file, read without loading it; "" if the file has none, and then only
+// loading shows whether it fits. UserError as for load_plugin() if ABI or build differ from this lmx.
 std::string check_build(const PluginInfo& info);
 
-// Loads `info.path` for good (handles are never closed: objects, exceptions and functions of a plugin outlive every
-// scope) and returns its descriptor. UserError that names the file: missing, no shared library, unresolved symbols, no
-// `lmx_plugin`, another ABI or build, a kind or name that differs from plugin.toml.
+// Loads `info.path` permanently and returns its descriptor. Handles are never closed, because objects, exceptions and
+// functions of a plugin outlive every scope. UserError that names the file: missing, not a shared library, unresolved
+// symbols, no `lmx_plugin`, another ABI or build, a kind or name that differs from plugin.toml.
 const PluginDescriptor* load_plugin(const PluginInfo& info);
 
 }  // namespace lmx

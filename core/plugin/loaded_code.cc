@@ -11,7 +11,7 @@
 namespace lmx {
 namespace {
 
-// Read in signal handlers, so neither a container nor a lock: entries are appended and never change.
+// Read in signal handlers, so it is neither a container nor protected by a lock: entries are appended and never change.
 struct Code {
   const PluginInfo* plugin;
   uintptr_t begin, end;
@@ -22,7 +22,7 @@ std::atomic<size_t> g_known{0};
 
 thread_local const PluginCall* t_innermost = nullptr;
 
-// dl_iterate_phdr()'s callback: the range of the library whose path is wanted->plugin's.
+// Callback of dl_iterate_phdr(): finds the address range of the library with the path of wanted->plugin.
 int find_range(dl_phdr_info* library, size_t, void* wanted) {
   Code& code = *static_cast<Code*>(wanted);
   std::error_code error;

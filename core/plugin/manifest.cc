@@ -26,13 +26,13 @@ toml::table parse(const fs::path& file) {
   try {
     return toml::parse_file(file.string());
   } catch (const toml::parse_error& e) {
-    // Without a line when the file could not be opened at all.
+    // Errors have no line if the file could not be opened.
     if (e.source().begin.line == 0) throw UserError(str("[plugin] ", file.string(), ": ", e.description()));
     throw UserError(str(place(file, e.source()), e.description()));
   }
 }
 
-// A name becomes a C++ identifier, a file name and a word of a recipe.
+// A name is used as a C++ identifier, as a file name and as a word of a recipe.
 bool is_identifier(const std::string& name) {
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; };
   const auto digit = [](char c) { return c >= '0' && c <= '9'; };

@@ -1,4 +1,4 @@
-// plugin.toml: what a plugin says about itself before it is loaded.
+// plugin.toml: describes a plugin before it is loaded.
 #pragma once
 
 #include <filesystem>
@@ -10,18 +10,17 @@
 
 namespace lmx {
 
-// Reads a plugin.toml; `path` of the result is the library that has to lie beside it (NAME.so).
-// UserError with file:line:column: syntax, missing, unknown or empty keys, an unknown kind, a name that is no
-// identifier.
+// Reads a plugin.toml. `path` of the result is the library that must be located beside it (NAME.so). UserError with
+// file:line:column: syntax, missing, unknown or empty keys, an unknown kind, a name that is not an identifier.
 PluginInfo read_manifest(const std::filesystem::path& file);
 
-// What plugin.toml says that the library needs from the machine ("Open MPI (...)"), or "".
+// The key `needs` of plugin.toml: the software that the library requires on the machine ("Open MPI (...)"), or "".
 std::string needs_of(const std::filesystem::path& file);
 
-// The kind of that name ("model"); nullopt when there is none.
+// The kind of that name ("model"); nullopt if there is none.
 std::optional<PluginKind> kind_from_name(std::string_view name);
 
-// Every plugin.toml in `directory`, its folders and their folders (a tree is <kind>/<name>/plugin.toml), sorted.
+// Every plugin.toml in `directory`, sorted; searches two levels of folders (the tree is <kind>/<name>/plugin.toml).
 std::vector<std::filesystem::path> find_manifests(const std::filesystem::path& directory);
 
 }  // namespace lmx

@@ -27,9 +27,9 @@ void require_directory(const fs::path& directory, const char* origin) {
 
 struct Registry::Impl {
   std::mutex mutex;
-  std::map<Key, PluginInfo> plugins;  // addresses of its values stay: find() hands them out
+  std::map<Key, PluginInfo> plugins;  // find() returns references to the values, so their addresses must not change
 
-  // All or nothing: a directory with a bad plugin.toml or a duplicate adds none of its plugins.
+  // Adds all plugins of a directory or none: none if a plugin.toml is invalid or a plugin is a duplicate.
   void add(const fs::path& directory) {
     std::map<Key, PluginInfo> found;
     const std::lock_guard lock(mutex);
@@ -94,7 +94,7 @@ struct Registry::Impl {
 Registry::Registry() : impl_(new Impl) {}
 
 Registry& Registry::instance() {
-  // Leaked: plugins' code may still ask for it while the process ends.
+  // Never destroyed: code of plugins may use it while the process ends.
   static Registry* const instance = new Registry;
   return *instance;
 }
@@ -111,7 +111,7 @@ void Registry::add_default_directories() {
   const char* value = std::getenv("LMX_PLUGIN_PATH");
   std::istringstream path(value ? value : "");
   for (std::string directory; std::getline(path, directory, ':');) {
-    if (directory.empty()) continue;  // never the current directory by accident
+    if (directory.empty()) continue;  // an empty entry must not mean the current directory
     require_directory(directory, "LMX_PLUGIN_PATH");
     impl_->add(directory);
   }

@@ -9,9 +9,9 @@ namespace lmx::train {
 
 struct CheckedRecipe {
   Recipe given;
-  Node full;  // with every default, as config.yaml records it
+  Node full;  // with all defaults, as config.yaml records it
 };
-// Returns the results of read_recipe and full_recipe from a single reading. UserError as theirs.
+// Returns the results of read_recipe and full_recipe, reading the tree only once. Throws the same UserErrors.
 CheckedRecipe check_recipe(const Node& composed, const std::string& name);
 
 }  // namespace lmx::train

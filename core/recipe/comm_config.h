@@ -1,4 +1,4 @@
-// `comm:` of a recipe: which group of ranks, how many.
+// `comm:` of a recipe: the kind of the group of ranks and their number.
 #pragma once
 
 #include <memory>
@@ -9,12 +9,12 @@
 
 namespace lmx::train {
 
-// `comm:` with every default; its `name` is `self`, which is built in, or a plugin of kind comm.
+// `comm:` with all defaults. Its `name` is `self`, which is built in, or a plugin of kind comm.
 Node full_comm_config(const Node& comm, const std::string& path);
-// Ranks that `comm:` asks for; 0: as many as the launcher started.
+// The number of ranks that `comm:` sets; 0: the number that the launcher started.
 int64_t comm_ranks(const Node& comm, const std::string& path);
 CommEnv comm_env(const Recipe& recipe, const std::vector<std::string>& command_line);
-// Whether its ranks are threads of this process.
+// Whether the ranks of `comm:` are threads of this process.
 bool in_one_process(const Node& comm, const std::string& path);
 // The key of `comm:` that lets sums be added in an order that is not fixed; "": rank order.
 std::string unordered_sums(const Node& comm, const std::string& path);

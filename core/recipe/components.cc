@@ -58,7 +58,8 @@ std::string component_name(const Node& component) {
 
 namespace {
 
-// Names of the plugins of a kind whose default config `fits`; those that cannot be asked are left out.
+// Names of the plugins of a kind whose default config satisfies `fits`; plugins for which the check fails with an error
+// are left out.
 template <class Fits>
 std::string plugins_that(PluginKind kind, Fits&& fits) {
   std::vector<std::string> names;

@@ -1,4 +1,4 @@
-// What a recipe names, made: the pieces that training, evaluation and generation share.
+// Creates the components that a recipe names, for training, evaluation and generation.
 #pragma once
 
 #include <memory>
@@ -17,41 +17,41 @@ namespace lmx::train {
 struct Network {
   std::unique_ptr<Model> model;
   std::unique_ptr<Loss> loss;
-  std::vector<ParameterSpec> specs;    // of both, the model's first
+  std::vector<ParameterSpec> specs;    // of both, those of the model first
   const PluginInfo* plugin = nullptr;  // of the model
 
-  // The model's functions of these names. What goes wrong there names the plugin (in_plugin()).
+  // Call the functions of the model with these names. An error in them names the plugin (in_plugin()).
   Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState& state) const;
   ModelState initial_state(Context& ctx, int64_t sequences) const;
 };
-// Sets `frozen` of the parameters that init.freeze names. UserError: no regular expression, one that names no
-// parameter, or all of them.
+// Sets `frozen` of the parameters that init.freeze matches. UserError: an invalid regular expression, one that matches
+// no parameter, or one that matches all.
 void mark_frozen(std::vector<ParameterSpec>& specs, const InitConfig& init);
 // `vocabulary` null: structure only, for a dry run.
 Network make_network(const Recipe& recipe, int64_t vocab_size, const Vocabulary* vocabulary);
 
-// The name that a component's config gives, or "?".
+// The name in a component's config, or "?".
 std::string component_name(const Node& component);
 
-// What a batcher of `recipe` reads of `data`; `cost` and `macs`, of pairs, are left empty.
+// The environment of a batcher of `recipe` for `data`; `cost` and `macs`, for pairs, are left empty.
 BatcherEnv batcher_env(const Recipe& recipe, const Dataset& data, std::shared_ptr<Allocator> allocator);
 std::unique_ptr<Batcher> make_batcher(const Recipe& recipe, const BatcherEnv& env);
 
-// A translation model needs parallel text and a batcher of it, a language model a batcher of sequences. UserError names
-// both and what would fit.
+// A translation model needs parallel text and a batcher of pairs, a language model a batcher of sequences. The
+// UserError names both components and the possible replacements.
 void check_model_fits_data(const Recipe& recipe, const Model& model, const Dataset& data);
 void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, const Model& model);
 
-// The patterns of `clip` and `train.ema_params` against the model's parameters. UserError at the pattern's place: one
-// that matches none, a rule of `clip` to which an earlier one leaves none.
+// Checks the patterns of `clip` and `train.ema_params` against the model's parameters. UserError at the pattern's
+// place: it matches no parameter, or earlier rules of `clip` match all of its parameters.
 void check_patterns(const Recipe& recipe, const std::vector<ParameterSpec>& specs);
 // The pattern of train.ema_params, compiled.
 ParamPattern ema_pattern(const Recipe& recipe);
 
-// What the rank with the largest share of the batch computes in one forward.
+// What the rank with the largest share of the batch computes in one forward pass.
 ForwardShape forward_shape(const Recipe& recipe, int ranks, const BatchPlan& plan);
 
-// Lines for people about settings that have no effect or lose information.
+// Warnings to print about settings that have no effect or lose information.
 std::vector<std::string> warnings_of(const Recipe& recipe, const Network& network, const SyncRules& sync, int ranks,
                                      const BatchPlan& plan);
 
@@ -64,7 +64,7 @@ Context make_context(const Recipe& recipe, Communicator& comm);
 // Adds every parameter with its initial value.
 void add_parameters(Context& ctx, ParameterStore& params, const Network& network, int64_t seed);
 
-// optimizer.lr of a recipe, before rule and schedule.
+// optimizer.lr of a recipe, before lr_rule and schedule are applied.
 double optimizer_rate(const Recipe& recipe);
 
 }  // namespace lmx::train

@@ -7,10 +7,10 @@
 namespace lmx::train {
 namespace {
 
-constexpr int64_t kLeast = int64_t{1} << 12, kMost = int64_t{1} << 24;  // tokens of the generated text
+constexpr int64_t kLeast = int64_t{1} << 12, kMost = int64_t{1} << 24;  // tokens of the artificial text
 
-// One sequence a step over `tokens` tokens, which are strings of 64 and sentences of one.
-BatcherEnv generated(int64_t tokens) {
+// One sequence a step, from an artificial text of `tokens` tokens, in strings of 64 tokens and sentences of one.
+BatcherEnv artificial(int64_t tokens) {
   constexpr int64_t kString = 64, kPairs = 256;
   const auto sentences = TokenArray::of(std::vector<int32_t>(kPairs, Vocabulary::kEos));
   BatcherEnv env{TokenArray::of(std::vector<int32_t>(static_cast<size_t>(tokens), Vocabulary::kEos)), 1, RandomKey(),
@@ -28,7 +28,7 @@ std::unique_ptr<Batcher> planned_batcher(const Node& batcher) {
   const PluginInfo& plugin = Registry::instance().find(PluginKind::batcher, batcher, "batcher");
   for (int64_t tokens = kLeast;; tokens *= 8) {
     try {
-      return create<BatcherFactory>(plugin, batcher, "batcher", generated(tokens));
+      return create<BatcherFactory>(plugin, batcher, "batcher", artificial(tokens));
     } catch (const UserError&) {
       if (tokens * 8 > kMost) throw;
     }

@@ -8,8 +8,8 @@
 
 namespace lmx::train {
 
-// The batcher that `batcher:` of a recipe names, over generated text that is as long as the batcher needs: for its
-// plan(), sequence_length() and carries_state(). UserError: the batcher's own, if it refuses every generated text.
+// The batcher that `batcher:` of a recipe names, over artificial text that is as long as the batcher needs: for its
+// plan(), sequence_length() and carries_state(). UserError: the batcher's own, if it refuses every artificial text.
 std::unique_ptr<Batcher> planned_batcher(const Node& batcher);
 
 }  // namespace lmx::train

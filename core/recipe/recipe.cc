@@ -1,4 +1,4 @@
-// The keys of a recipe, and the check of the whole tree against everything that it names.
+// The keys of a recipe, and the check of the whole tree against all components that it names.
 #include "recipe/recipe.h"
 
 #include "config/messages.h"
@@ -124,7 +124,7 @@ Node named(const char* name) {
   return node;
 }
 
-// What a recipe may leave out altogether.
+// Sets the components that a recipe may leave out.
 void fill_defaults(Recipe& r) {
   if (r.loss.kind == Node::Kind::null) r.loss = named("full_softmax");
   if (r.schedule.kind == Node::Kind::null) r.schedule = named("constant");
@@ -139,7 +139,7 @@ void fill_defaults(Recipe& r) {
   if (r.provenance.kind == Node::Kind::null) r.provenance = Node::map();
 }
 
-// Its components that are not there; "" where all are.
+// Names of the required components that the recipe does not have; "" if it has all.
 std::string missing_parts(const Recipe& r) {
   const std::pair<const char*, const Node*> parts[] = {
       {"data", &r.data}, {"batcher", &r.batcher}, {"model", &r.model}, {"optimizer", &r.optimizer}};
@@ -149,7 +149,7 @@ std::string missing_parts(const Recipe& r) {
   return missing;
 }
 
-// Where a value alone is wrong the fields say so; these contradict each other.
+// Single invalid values are reported by the fields; this checks values that contradict each other.
 template <class MarkOf>
 void check_loss_scale(const Recipe& r, const MarkOf& mark) {
   const LossScaleConfig c = r.loss_scale.resolved();
@@ -161,7 +161,7 @@ void check_loss_scale(const Recipe& r, const MarkOf& mark) {
                         " (loss_scale.init)"));
 }
 
-// Whether the source is there is for the run to see: a config.yaml outlives it.
+// Does not check that the source exists: the run checks that, because a config.yaml may exist longer than the source.
 template <class MarkOf>
 void check_init(const Recipe& r, const MarkOf& mark) {
   static_cast<void>(ParamPattern(r.init.params, mark("init.params")));
@@ -206,6 +206,7 @@ void check_average(const Recipe& r) {
                         "there is no such step; set train.ema to 0"));
 }
 
+// UserError: sums whose order is not fixed, in a run that must be deterministic.
 void check_order(const Recipe& r) {
   const std::string key = train::unordered_sums(r.comm, "comm");
   if (!r.deterministic || key.empty()) return;
@@ -216,7 +217,7 @@ void check_order(const Recipe& r) {
                       key, " out"));
 }
 
-// Every component's subtree, checked and with its defaults. One that has mistakes stays as it was given.
+// The subtree of every component, checked and with its defaults. A subtree with errors is returned unchanged.
 Recipe full_components(const Recipe& given, Mistakes& mistakes) {
   Recipe full = given;
   mistakes.keep([&] { full.data = data::full_data_config(given.data); });
@@ -260,10 +261,11 @@ ReadRecipe read_and_check(const Node& composed, const std::string& name) {
   r.given.train.ema_params_place = place("train.ema_params");
   fill_defaults(r.given);
   if (const std::string missing = missing_parts(r.given); !missing.empty()) {
-    mistakes.throw_any();  // a misspelt key is why
+    mistakes.throw_any();  // a misspelt key may be the cause
     throw UserError(str(config::at(composed.mark), "the recipe has no ", missing, "; each is a map with a `name`"));
   }
-  if (known) mistakes.keep([&] { check_values(r.given, composed); });  // else defaults stand where others were meant
+  // After an unknown key, the defaults would be checked instead of the intended values.
+  if (known) mistakes.keep([&] { check_values(r.given, composed); });
   r.full = full_components(r.given, mistakes);
   mistakes.throw_any();
   return r;

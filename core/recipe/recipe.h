@@ -24,21 +24,21 @@ struct BatchConfig {
 };
 
 struct TrainConfig {
-  int64_t steps = 0;  // global batches, those without an update included; 0: `epochs` decides
+  int64_t steps = 0;  // global batches, including those without an update; 0: `epochs` decides
   double epochs = 1;
   int64_t log_every = 50;
-  int64_t eval_every = 0;              // steps; 0: once an epoch and at the end
-  int64_t eval_batch = 32;             // sequences of an evaluation batch
-  int64_t eval_tokens = 0;             // tokens of the validation split used during training; 0: all
-  bool eval_shards = false;            // read as shards of strings (chars, bytes)
-  bool eval_carry = true;              // state goes on from window to window of the split; false: each starts fresh
-  double max_loss = 0;                 // nats per token above which the run counts as diverged; 0: default_max_loss()
-  std::string on_divergence = "stop";  // stop, skip (leave the update out), lower_lr (halve the rate from here on)
+  int64_t eval_every = 0;    // steps; 0: once an epoch and at the end
+  int64_t eval_batch = 32;   // sequences of an evaluation batch
+  int64_t eval_tokens = 0;   // tokens of the validation split used during training; 0: all
+  bool eval_shards = false;  // read as shards of strings (chars, bytes)
+  bool eval_carry = true;    // state is carried between the windows of the split; false: each starts from zero
+  double max_loss = 0;       // nats per token; the run diverged if its loss is higher; 0: default_max_loss()
+  std::string on_divergence = "stop";  // stop, skip (no update), lower_lr (no update, and half the rate from then on)
   double ema = 0;                      // decay of the parameters' moving average; 0: none
-  std::string ema_params = ".*";       // pattern (lmx/param_pattern.h) of the parameters that are averaged
-  std::string ema_params_place = {};   // begins messages about it: "recipes/my.yaml:4:11: train.ema_params: "; no key
-  std::string final_bleu = "none";     // none, valid, test: translated by the last parameters when training is done
-  int64_t final_average = 1;           // by the mean of so many last checkpoints
+  std::string ema_params = ".*";       // pattern (lmx/param_pattern.h) of the averaged parameters
+  std::string ema_params_place = {};   // prefix of messages about it: "my.yaml:4:11: train.ema_params: "; not a key
+  std::string final_bleu = "none";     // none, valid, test: the split that the last parameters translate after training
+  int64_t final_average = 1;           // number of last checkpoints whose mean translates it
   void fields(Fields& f);
 };
 
@@ -46,34 +46,35 @@ struct TrainConfig {
 inline constexpr double kLossMargin = 50;
 double default_max_loss(int64_t vocab_size);
 
-// `stop:`: an end before the last step.
+// `stop:`: conditions that end a run before its last step.
 struct StopConfig {
   std::string when;      // "valid.nll_bit <= 2.11"; "": train to the last step
-  int64_t patience = 0;  // validations in a row that are no better than the best one before them; 0: no limit
+  int64_t patience = 0;  // validations in a row without a new best one; 0: no limit
   void fields(Fields& f);
 };
 
-// `init:`: where parameters start.
+// `init:`: initial values of parameters.
 struct InitConfig {
-  std::string from;                 // a run, a checkpoint's folder or a safetensors file; "": as the model draws them
+  std::string from;                 // a run, a checkpoint's folder or a safetensors file; "": the model's own values
   std::string checkpoint = "last";  // of a run: last, best or a step
-  std::string params = ".*";        // pattern of the parameters that are taken from there
+  std::string params = ".*";        // pattern of the parameters that are read from there
   std::string freeze;               // pattern of the parameters that are never updated; "": none
-  // Where these keys are written in the recipe, as messages about them begin ("my.yaml:3:14: init.from: ").
+  // The places of these keys in the recipe, with which messages about them begin ("my.yaml:3:14: init.from: ").
   std::string from_place = "init.from: ", params_place = "init.params: ", freeze_place = "init.freeze: ";
   void fields(Fields& f);
 };
 
-// `loss_scale:` of precision fp16 (Ott 2018, Puri 2018): what gradients are multiplied by on their way through half
-// precision. 0: the preset's value.
+// `loss_scale:` of precision fp16 (Ott 2018, Puri 2018): the factor by which gradients are multiplied while they are
+// computed in half precision. 0: the preset's value.
 struct LossScaleConfig {
-  std::string preset = "ott";   // ott, puri, none (the scale stays 1)
-  std::string loss = "preset";  // what is multiplied by the scale: preset (the preset's), sum (over the tokens of the
-                                // step), mean (what the update is of). `init` and `min` are relative to it
+  std::string preset = "ott";  // ott, puri, none (the scale stays 1)
+  // The loss that is multiplied by the scale: preset (as in the preset), sum (over the tokens of the step), mean (the
+  // loss that the update minimises). `init` and `min` refer to this loss.
+  std::string loss = "preset";
   double init = 0;
-  double factor = 0;  // down by it at an overflow, whose update is left out; up by it after `window` good updates
+  double factor = 0;  // divides the scale at an overflow (without an update), multiplies it after `window` good updates
   int64_t window = 0;
-  double min = 0;  // a scale that would fall below it counts as divergence
+  double min = 0;  // a scale that would be smaller counts as divergence
   void fields(Fields& f);
   LossScaleConfig resolved() const;  // with the preset's values
 };
@@ -81,7 +82,7 @@ struct LossScaleConfig {
 struct CheckpointConfig {
   int64_t every = 0;  // steps; 0: at each evaluation
   int64_t keep_last = 2;
-  bool keep_best = true;  // the one with the lowest validation perplexity
+  bool keep_best = true;  // keep the checkpoint with the lowest validation perplexity
   void fields(Fields& f);
 };
 
@@ -95,9 +96,9 @@ struct RunConfig {
 struct Recipe {
   std::string name;  // of the recipe's file, without .yaml
   int64_t seed = 1;
-  bool deterministic = true;       // equal bits in every group of as many ranks
+  bool deterministic = true;       // equal bits in every group with the same number of ranks
   std::string precision = "fp32";  // fp32, bf16, fp16
-  int64_t threads = 0;             // of a rank; 0: all cores, in a group of ranks one (deterministic)
+  int64_t threads = 0;             // of a rank; 0: all cores; in a group of ranks: one (if deterministic)
   BatchConfig batch;
   TrainConfig train;
   StopConfig stop;
@@ -106,14 +107,14 @@ struct Recipe {
   CheckpointConfig checkpoint;
   RunConfig run;
   LrRule lr_rule;
-  Node model, loss, data, batcher, optimizer, schedule, sync, clip, comm;  // each read by its component
-  Node provenance;  // free form: where the values come from, what is assumed
+  Node model, loss, data, batcher, optimizer, schedule, sync, clip, comm;  // each is read by its component
+  Node provenance;  // free form: sources of the values, assumptions
   void fields(Fields& f);
 };
 
-// Reads and checks the whole composed tree against every component's own fields, before any data is read.
+// Reads the composed tree and checks all of it against the fields of every component, before any data is read.
 Recipe read_recipe(const Node& composed, const std::string& name);
-// The composed tree with every default, as config.yaml records it.
+// The composed tree with all defaults, as config.yaml records it.
 Node full_recipe(const Node& composed, const std::string& name);
 
 }  // namespace lmx

@@ -1,4 +1,4 @@
-// `sync:` of a recipe: which strategy serves which parameters.
+// `sync:` of a recipe: assigns parameters to strategies.
 #include "recipe/sync_rules.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Rule {
   std::string name, path;
   ParamPattern params;
   std::string strategy;
-  Node config;  // what the strategy reads: the rule without its params, `strategy` as `name`
+  Node config;  // config of the strategy: the rule without its params, and with `strategy` as `name`
 };
 
 std::string text_of(const Node& rule, const char* key, const std::string& path) {
@@ -69,7 +69,7 @@ std::vector<Rule> read_rules(const Node& sync, const std::string& path) {
   return rules;
 }
 
-// All rules of a recipe have the same clock, or none.
+// Checks that all rules have the same clock: all of them synchronous, or all asynchronous with equal settings.
 void check_clock(const Rule& rule, const std::string& clock, const Rule& first, const std::string& expected) {
   if (clock == expected) return;
   if (clock.empty() || expected.empty())
@@ -82,7 +82,7 @@ void check_clock(const Rule& rule, const std::string& clock, const Rule& first, 
                       clock, ", and in ", first.path, ' ', expected));
 }
 
-// The strategy of a rule, and its plugin for what goes wrong in it.
+// The strategy of a rule, and its plugin for error messages.
 struct Named {
   std::string first;
   std::unique_ptr<SyncStrategy> second;
@@ -94,7 +94,7 @@ struct Named {
   }
 };
 
-// A rank draws one set of candidates, so one rule says with which key.
+// A rank samples one set of candidates in a step, so only one rule may set the key.
 void check_candidate_keys(const std::vector<Named>& strategies, const std::string& path) {
   const Named* first = nullptr;
   for (const Named& rule : strategies) {
@@ -114,7 +114,7 @@ std::string list_of(const std::vector<ParameterSpec>& specs) {
   return config::join(names);
 }
 
-// What took the parameters of a rule to which none is left, and what to write instead.
+// Names the rules that match the parameters of a rule without parameters, and a way to correct the recipe.
 std::string taken_by(const Rule& rule, const std::vector<const Rule*>& takers) {
   std::vector<std::string> names;
   bool inherited = false;
@@ -132,7 +132,8 @@ std::string taken_by(const Rule& rule, const std::vector<const Rule*>& takers) {
       "line, and give all rules");
 }
 
-// A tied table has the name of the model's parameter.
+// Explains a rule for softmax.weight if the output layer's table is tied: it then has the name of the model's
+// parameter.
 std::string tied_table(const Rule& rule, const std::vector<ParameterSpec>& params,
                        const std::map<std::string, const Rule*>& takers) {
   const auto tied = std::find_if(params.begin(), params.end(), [](const ParameterSpec& spec) { return spec.output; });
@@ -168,17 +169,17 @@ struct SyncRules::Impl {
   void order_units(const std::vector<ParameterSpec>& all);
   void post_ready();
 
-  std::vector<Named> strategies;  // by rule name, in recipe order
+  std::vector<Named> strategies;  // in the recipe's order
   std::map<std::string, SyncStrategy*> by_param;
   std::vector<ServerStrategy*> servers;
   std::vector<Unit> units;
   std::map<std::string, size_t> unit_of;
-  size_t next = 0;  // the first unit that was not posted in this step
+  size_t next = 0;  // the first unit that has not been posted in this step
   int ranks = 1;
   std::string path;  // of `sync` in the recipe
-  Context ctx;       // of the step, as units see it
+  Context ctx;       // of the step, for units
   ParameterStore* params = nullptr;
-  std::vector<UnitTime> timeline;               // as units
+  std::vector<UnitTime> timeline;               // in the order of units
   std::chrono::steady_clock::time_point start;  // of the step
   std::unique_ptr<train::UnitQueue> queue;
 
@@ -199,7 +200,7 @@ void SyncRules::Impl::add_units(const Named& rule, const std::vector<ParameterSp
   LMX_CHECK(left.empty(), "a strategy's units leave out '", *left.begin(), "'");
 }
 
-// One order for the units of all rules: by the parameter that backward finishes last.
+// Sorts the units of all rules by their parameter that backward finishes last.
 void SyncRules::Impl::order_units(const std::vector<ParameterSpec>& all) {
   std::map<std::string, size_t> finished;
   for (size_t i = 0; i < all.size(); ++i) finished[all[i].name] = all.size() - i;
@@ -240,7 +241,7 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vecto
   impl_->ranks = ranks;
   impl_->path = path;
   std::vector<ParameterSpec> left = params;
-  std::map<std::string, const Rule*> takers;  // by parameter
+  std::map<std::string, const Rule*> takers;  // by parameter: the rule that matched it
   const std::vector<Rule> rules = read_rules(sync, path);
   for (const Rule& rule : rules) {
     SyncEnv env{rule.name, {}, rank, ranks, key.fold(rule.name)};
@@ -249,7 +250,7 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vecto
     if (env.params.empty()) fail_empty(rule, params, takers);
     for (const ParameterSpec& spec : env.params) takers[spec.name] = &rule;
     std::erase_if(env.params, [](const ParameterSpec& spec) { return spec.frozen; });
-    if (env.params.empty()) {  // all that the rule serves is frozen: there is nothing to exchange
+    if (env.params.empty()) {  // all parameters of the rule are frozen: there is nothing to exchange
       left = std::move(others);
       continue;
     }
@@ -280,7 +281,7 @@ void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const
   impl_->next = 0;
   impl_->start = std::chrono::steady_clock::now();
   impl_->timeline.clear();
-  if (impl_->servers.empty())  // whose parameters do not travel in units
+  if (impl_->servers.empty())  // parameters on servers are not exchanged in units
     for (const Impl::Unit& unit : impl_->units) impl_->timeline.push_back({unit.names[0], 0, 0, 0, 0, 0});
   for (Impl::Unit& unit : impl_->units) unit.missing = unit.names.size();
 }
@@ -300,7 +301,7 @@ void SyncRules::finish() {
 }
 
 bool SyncRules::owns_update(const Var& param) const {
-  if (!param.requires_grad()) return false;  // frozen: no rule serves it
+  if (!param.requires_grad()) return false;  // frozen: no rule handles it
   return impl_->by_param.at(param.name())->owns_update(param);
 }
 

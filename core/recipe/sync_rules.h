@@ -1,4 +1,4 @@
-// `sync:` of a recipe: which strategy serves which parameters, and when their gradients travel.
+// `sync:` of a recipe: assigns parameters to strategies, and schedules the exchange of their gradients.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,10 @@
 
 namespace lmx {
 
-// `sync:` of a recipe: rules by name, each {params: pattern, strategy: name, ...}; the first match wins. Runs the units
-// of all rules in one fixed order, each as soon as its gradients are complete, beside backward where the communicator
-// can. UserError: an uncovered parameter, a rule that matches nothing, two rules that set the candidates' key.
+// `sync:` of a recipe: named rules {params: pattern, strategy: name, ...}. A parameter belongs to the first rule that
+// matches it. The units of all rules are reduced in one fixed order, each as soon as its gradients are complete, in
+// parallel with backward if the communicator supports that. UserError: a parameter without a rule, a rule without
+// parameters, two rules that set the key of the candidates.
 class SyncRules {
  public:
   SyncRules(const Node& sync, const std::string& path, const std::vector<ParameterSpec>& params, int rank, int ranks,
@@ -25,40 +26,40 @@ class SyncRules {
   ~SyncRules();
   SyncRules(const SyncRules&) = delete;
   void begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan);
-  // Once per parameter and step, after its last use in the last sub-batch's backward.
+  // To be called once for each parameter and step, after its last use in the backward of the last sub-batch.
   void grad_ready(const Var& param);
-  // Returns when every gradient is the sum over ranks. Parameters that never became ready take part with what they
-  // have.
+  // Returns when every gradient is the sum over ranks. A parameter for which grad_ready() was not called takes part
+  // with its current gradient.
   void finish();
   bool owns_update(const Var& param) const;
   void after_step(Context& ctx);
   void discard();
   void rescale(double factor);
-  // By the strategies' expected_bytes() where all ranks touch as many rows; in the order in which units travel. Empty
-  // for one rank and for asynchronous ones. `rows` is asked for every parameter.
+  // The expected exchange of each unit, in the order of the exchange. Assumes that all ranks have the same number of
+  // rows; `rows` returns them for a parameter. Empty for one rank and for asynchronous rules.
   std::vector<UnitPlan> plan(const std::vector<ParameterSpec>& params,
                              const std::function<TableRows(const ParameterSpec&)>& rows) const;
-  bool replicated() const;         // of all rules
-  int64_t candidate_sets() const;  // that the ranks draw in a step, as the rule says which decides about candidates
+  bool replicated() const;         // true if it is true for all rules
+  int64_t candidate_sets() const;  // number of different candidate sets in a step, from the rule that sets their key
   StateDict state() const;
   void load(Context& ctx, const std::vector<StateDict>& ranks);
   CommTimes take_times();                         // since the last call
-  const std::vector<UnitTime>& timeline() const;  // of the last step, in the order in which units travel
+  const std::vector<UnitTime>& timeline() const;  // of the last step, in the order of the exchange
   std::map<std::string, CodecHealth> take_health();
   std::vector<std::pair<std::string, double>> take_values();  // "<rule>/<name>"
-  std::vector<std::string> describe(int ranks) const;         // lines for people
-  std::vector<std::string> summary() const;                   // the same when a run ends
-  // Lines for people about settings of the rules that lose information. `loss_scaled`: the loss is multiplied by a
+  std::vector<std::string> describe(int ranks) const;         // lines to print when a run starts
+  std::vector<std::string> summary() const;                   // lines to print when a run ends
+  // Warnings to print about settings of the rules that lose information. `loss_scaled`: the loss is multiplied by a
   // scale, so that small gradients survive half precision.
   std::vector<std::string> warnings(bool loss_scaled) const;
   // SyncStrategy::pair_bytes() of the rule that keeps most.
   int64_t pair_bytes() const;
-  // UserError: a rule that decides about candidates alone, and a loss that draws none; a rule that plans the rows of
-  // the softmax's weight, and a loss with settings of its own for them.
+  // UserError: a rule whose only purpose is the key of candidates, with a loss that samples none; a rule that selects
+  // the rows of the softmax's weight, with a loss that has its own settings for them.
   void check_loss(const Loss& loss) const;
-  // Those of all rules, or empty where ranks go in step.
+  // The servers of all rules; empty if ranks are synchronous.
   const std::vector<ServerStrategy*>& servers() const;
-  // UserError as well: rules of which some are asynchronous and some are not, or whose clocks differ.
+  // UserError also if some rules are asynchronous and others are not, or if their clocks differ.
   static Node full_config(const Node& sync, const std::string& path);
   static bool asynchronous(const Node& sync, const std::string& path);
 

@@ -45,7 +45,7 @@ void SumStrategy::reduce_dense(Context& ctx, std::span<Var> params) {
   for (Var& p : params) {
     if (ctx.comm->size() == 1 && p.grad().empty()) continue;
     blocks.push_back({p.name(), dense_of(ctx, p.grad(), p.value())});
-    p.grad().clear();  // the block alone keeps it, until it has been encoded or has arrived
+    p.grad().clear();  // frees the gradient as soon as the block is encoded or sent
     present.push_back(p);
   }
   const std::vector<Tensor> sums = reducer_.reduce(ctx, blocks);
@@ -66,7 +66,7 @@ void SumStrategy::reduce_table(Context& ctx, Var& param) {
   } else {
     gathered = gather_indices(ctx, config_.gather == "raw" ? raw.indices : own.indices, env_.group);
     index = union_of(ctx, gathered, param.shape()[0]);
-    if (index.empty()) return;  // on every rank
+    if (index.empty()) return;  // empty on every rank
   }
   Tensor sum = reducer_.reduce_rows(ctx, param.name(), std::move(own), index, &gathered);
   grad.pieces.push_back({std::move(index), std::move(sum), true});

@@ -1,4 +1,4 @@
-// The defaults of a strategy's functions.
+// Default implementations of a strategy's functions.
 #include <numeric>
 
 #include "lmx/error.h"

@@ -1,4 +1,4 @@
-// Units of gradients on their way: reduced one after the other, beside backward where that is possible.
+// A queue of units of gradients, which are reduced one after the other, in parallel with backward if possible.
 #pragma once
 
 #include <condition_variable>
@@ -15,19 +15,19 @@
 namespace lmx {
 
 struct CommTimes {
-  double busy = 0;     // seconds in which gradients travelled
-  double exposed = 0;  // those of them in which the rank had nothing else to do; the rest was hidden behind backward
+  double busy = 0;     // seconds of gradient exchange
+  double exposed = 0;  // those during which the rank only waited; the others overlapped with backward
 };
 
-// A unit of the last step on this rank: when its gradients were complete, when it began and ceased to travel, in
-// seconds since begin_step(), and the bytes of it.
+// A unit of the last step on this rank: when its gradients were complete and when its exchange began and ended, in
+// seconds since begin_step(), and its bytes.
 struct UnitTime {
-  std::string first;  // of its parameters
+  std::string first;  // name of its first parameter
   double ready = 0, begin = 0, end = 0;
   int64_t sent = 0, received = 0;
 };
 
-// What a unit is expected to move in a step of several ranks: bytes that one sends, and what stays.
+// The expected exchange of a unit in a step of several ranks: bytes that one rank sends, and bytes that it keeps.
 struct UnitPlan {
   int64_t sent = 0;
   KeptBytes kept;
@@ -37,15 +37,15 @@ struct UnitPlan {
 
 namespace lmx::train {
 
-// Runs jobs in the order of post(): on a thread of its own, or, without one, in drain(). Virtual ranks go without: a
-// rank that waited for others in the middle of its backward would hold its activations meanwhile.
+// Runs jobs in the order of post(): on a separate thread or, without one, in drain(). Virtual ranks use no thread: a
+// rank that waits for others in the middle of its backward would keep its activations in memory during the wait.
 class UnitQueue {
  public:
   explicit UnitQueue(bool beside);
   ~UnitQueue();
   UnitQueue(const UnitQueue&) = delete;
   void post(std::function<void()> job);
-  // Returns when every job is done; throws what a job threw, after which the others were not begun.
+  // Returns when every job is done. If a job throws, the remaining jobs are dropped, and drain() throws that exception.
   void drain();
   CommTimes take_times();
 

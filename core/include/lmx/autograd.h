@@ -1,7 +1,7 @@
 // First-order reverse-mode differentiation on a tape.
 //
-// An op computes its value, then records one closure that turns its outputs' gradients into its inputs'. Gradients are
-// dense or row-sparse; a table looked up by rows never gets a V x D gradient.
+// An op computes its value, then records one closure that computes its inputs' gradients from its outputs' gradients. A
+// gradient is dense or row-sparse; a table that is read by rows never gets a dense V x D gradient.
 #pragma once
 
 #include <any>
@@ -17,18 +17,18 @@
 
 namespace lmx {
 
-// Rows of a gradient: rows[i] belongs to row indices[i] of the table. `indices` may repeat unless `unique`;
-// when unique they ascend.
+// Rows of a gradient: rows[i] belongs to row indices[i] of the table. If `unique` is set, the indices ascend and none
+// is repeated.
 struct RowSparse {
   std::vector<int32_t> indices;  // (n), on the host
   Tensor rows;                   // (n, D), or (n) for a vector parameter
   bool unique = false;
 };
 
-// Sums rows of equal index (in order of appearance, so the sum is reproducible) and sorts: indices ascend.
+// Adds up rows of equal index, in order of appearance, so the sum is reproducible. The indices of the result ascend.
 LMX_API RowSparse coalesce(Context& ctx, const std::vector<RowSparse>& pieces);
 
-// A gradient: nothing yet, dense, or row-sparse pieces.
+// A gradient: empty, dense, or a list of row-sparse pieces.
 struct LMX_API Gradient {
   Tensor dense;
   std::vector<RowSparse> pieces;
@@ -52,17 +52,18 @@ class LMX_API Var {
   bool leaf() const;  // not produced by a recorded op
   const std::string& name() const;
   Gradient& grad() const;  // shared by all copies
-  // The value was changed in place (an optimizer's update): drops what cached() keeps.
+  // To be called after the value was changed in place (an optimizer's update): discards everything that cached()
+  // stores.
   void changed();
   uint64_t version() const;  // number of changes
-  // What `make()` returned since the value last changed (a packed or rounded copy). Thread-safe between replicas, as
-  // long as nobody changes the value at the same time.
+  // Returns the result of `make()`, which is computed at the first call after the value has changed (a packed or
+  // rounded copy). Replicas may call it concurrently; no thread may change the value at the same time.
   template <class T, class Make>
   const T& cached(std::string_view key, Make&& make) const {
     return *static_cast<const T*>(
         cached_or(key, [&]() -> std::shared_ptr<void> { return std::make_shared<T>(make()); }).get());
   }
-  // The same value and cache under a gradient of its own: a parameter as another rank of this process sees it.
+  // A Var with the same value and cache, but a separate gradient: the parameter for another rank of this process.
   Var replica() const;
   bool same(const Var& other) const { return impl_ == other.impl_; }
 
@@ -79,22 +80,22 @@ class LMX_API Tape {
   Tape();
   ~Tape();
   using Backward = std::function<void(Tape&)>;
-  // Called by ops after their forward. Outputs then require gradients if any input does; if none does, nothing is kept.
+  // Called by ops after their forward. Outputs require gradients if any input does; otherwise nothing is recorded.
   void record(const char* op, std::vector<Var> inputs, const std::vector<Var>& outputs, Backward backward);
-  // Runs the closures in reverse from `loss` (one element), whose gradient is `seed`. Leaf gradients are added to what
-  // is there; everything else is freed on the way. The tape is empty afterwards.
+  // Runs the closures in reverse order from `loss` (one element), whose gradient is `seed`. Gradients of leaves are
+  // added to the existing ones; all other gradients are freed during the pass. The tape is empty afterwards.
   void backward(Context& ctx, const Var& loss, double seed = 1.0);
-  // Called with a parameter once its last use in this backward is done.
+  // Called with a parameter when this backward pass has processed its last use.
   std::function<void(const Var&)> on_ready;
   void clear();
 
-  // For closures. The gradient of an output; undefined when nothing flowed into it.
+  // For closures. The gradient of an output; undefined if no gradient reached it.
   static const Tensor& grad_of(const Var& output);
-  // Adds to an input's gradient; a no-op for inputs that need none. The tensor is taken over, not copied.
+  // Adds to an input's gradient; does nothing for inputs that require none. Takes ownership of the tensor without a
+  // copy.
   static void accumulate(Context& ctx, const Var& input, Tensor grad);
   static void accumulate_rows(const Var& input, RowSparse rows);
-  // The dense gradient to add into with beta = 1, or a fresh uninitialised one with beta = 0 (GEMMs write there
-  // directly).
+  // The dense gradient to add to with beta = 1, or a new uninitialised one with beta = 0. GEMMs write to it directly.
   struct Sink {
     Tensor grad;
     float beta;
@@ -106,8 +107,9 @@ class LMX_API Tape {
   std::unique_ptr<Impl> impl_;
 };
 
-// Whether an op has to record: the context has a tape, and at least one of `inputs` requires a gradient. An op skips the
-// work that only its backward needs if this is false. Undefined Vars (an optional bias that is absent) count as none.
+// Whether an op must record: the context has a tape, and at least one of `inputs` requires a gradient. If this is
+// false, an op skips the work that only its backward needs. Undefined Vars (an optional bias that is absent) require
+// none.
 inline bool recording(const Context& ctx, std::initializer_list<const Var*> inputs) {
   if (!ctx.tape) return false;
   for (const Var* v : inputs) {

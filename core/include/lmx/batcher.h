@@ -1,4 +1,4 @@
-// Batchers: which tokens a step trains on, as a pure function of seed, epoch and step.
+// Batchers: a batcher chooses the tokens of each step, as a pure function of seed, epoch and step.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +16,32 @@
 
 namespace lmx {
 
-// B sequences of a step's global batch. Sequences of different lengths lie one after the other, without padding.
+// B sequences of a step's global batch. Sequences of different lengths are stored one after the other, without padding.
 struct Batch {
   Tensor inputs;                 // i32 (B, T), or (N) with `lengths`
   Tensor targets;                // i32, shaped as inputs: the token after each input
-  std::vector<int64_t> slots;    // (B) which sequence of the global batch it is: where its state and noise live
+  std::vector<int64_t> slots;    // (B) number of the sequence in the global batch: its state and noise belong to it
   std::vector<uint8_t> fresh;    // (B) 1: the sequence starts with a zero state
-  std::vector<int64_t> lengths;  // (B) inputs of each sequence, N in all; empty where all have T
+  std::vector<int64_t> lengths;  // (B) inputs of each sequence, N in total; empty if all have T
   Tensor source;                 // i32 (M): the sentences to translate, ended by </s>; undefined for language models
-  std::vector<int64_t> source_lengths;  // (B), M in all
+  std::vector<int64_t> source_lengths;  // (B), M in total
   int64_t sequences() const { return lengths.empty() ? inputs.dim(0) : static_cast<int64_t>(lengths.size()); }
   int64_t tokens() const { return inputs.numel(); }
 };
 
 struct BatcherEnv {
   TokenArray tokens;
-  int64_t global_batch = 1;  // items of a step over all ranks
+  int64_t global_batch = 1;  // items of a step, over all ranks
   RandomKey key;
   std::shared_ptr<Allocator> allocator;
   std::string split = "train";
   PairArray pairs = {};              // parallel text; empty for language models
-  std::vector<PairPart> parts = {};  // of them, where texts are mixed by a ratio
-  // Seconds of a forward and backward of `sentences` pairs whose longest sides have these lengths, and the
-  // multiply-adds of it. Asking for seconds may take a measurement. Empty where a model cannot be run.
+  std::vector<PairPart> parts = {};  // parts of the pairs, if texts are mixed by a ratio
+  // `cost`: seconds of a forward and backward pass over `sentences` pairs whose longest sides have these lengths; a
+  // call may run a measurement. `macs`: the multiply-adds of that pass. Both are empty if the model cannot be run.
   using Cost = std::function<double(int64_t sentences, int64_t source, int64_t target)>;
   Cost cost = {}, macs = {};
-  TextStrings strings = {};  // of `tokens`, where the text is made of strings (chars, bytes)
+  TextStrings strings = {};  // strings of `tokens`, if the text consists of strings (chars, bytes)
 };
 
 struct StepSize {
@@ -57,39 +57,41 @@ struct BatchPlan {
   bool measures_cost = false;  // the items depend on BatcherEnv::cost, and therefore on the speed of this machine
 };
 
-// An item of the global batch is a sequence of T tokens or, where sentences differ in length, a sub-batch of them that
-// is one forward of a rank. Immutable after construction and thread-safe; nothing to checkpoint but the step.
+// An item of the global batch is a sequence of T tokens. If sentences differ in length, an item is a sub-batch of them:
+// one forward pass of a rank. Immutable after construction and thread-safe. A checkpoint needs the step only.
 class LMX_API Batcher {
  public:
   virtual ~Batcher();
-  // Items [first, first + count) of the global batch of `step` (0-based, never ends: epochs follow each other). The
-  // last step of an epoch of sub-batches may lack some: they are empty. REQUIRES: 0 <= first, first + count <= global
+  // Items [first, first + count) of the global batch of `step` (0-based and unlimited: epochs follow each other). In
+  // the last step of an epoch of sub-batches, some items may be empty. REQUIRES: 0 <= first, first + count <= global
   // batch; count is 1 for sub-batches.
   virtual Batch batch(int64_t step, int64_t first, int64_t count) const = 0;
   virtual int64_t steps_per_epoch() const = 0;
-  // T, the most tokens of a sequence in any step, which is also the length of an evaluation window; 0: items are
-  // sub-batches.
+  // T, the largest number of tokens of a sequence in any step. It is also the length of an evaluation window. 0: items
+  // are sub-batches.
   virtual int64_t sequence_length() const = 0;
   // Default: sequences of sequence_length() tokens, or sub-batches if that is 0. A batcher of sub-batches overrides it
   // to state how many tokens they have.
   virtual BatchPlan plan() const;
-  virtual bool carries_state() const = 0;  // false: every sequence starts fresh
-  // Targets and sequences of the global batch of `step`, by which the gradient of the step is divided. The default
-  // {0, 0} means that every sequence of every step has sequence_length() tokens. Must be overridden where steps have
-  // shorter sequences (a curriculum) or items are sub-batches. A run ends with an error if batch() contradicts it.
+  virtual bool carries_state() const = 0;  // false: every sequence starts with a zero state
+  // Targets and sequences of the global batch of `step`; the gradient of the step is divided by one of them. The
+  // default {0, 0} means that every sequence of every step has sequence_length() tokens. Must be overridden if some
+  // steps have shorter sequences (a curriculum) or if items are sub-batches. A run ends with an error if batch()
+  // contradicts it.
   virtual StepSize step_size(int64_t step) const;
-  // Lines for people when a run starts; none by default.
+  // Lines that are printed when a run starts; none by default.
   virtual std::vector<std::string> describe() const;
 };
 
-// The sequences tokens[start .. start + length] of each start: inputs without the last token, targets without the
-// first. Slots are 0, 1, ... and nothing is fresh until the caller says so.
+// For each start, the sequence tokens[start .. start + length]: the inputs lack its last token, the targets its first.
+// Slots are 0, 1, ...; `fresh` is 0 for every sequence, and the caller sets it.
 // REQUIRES: 0 <= start and start + length < tokens.size().
 LMX_API Batch make_batch(const TokenArray& tokens, std::span<const int64_t> starts, int64_t length,
                          const std::shared_ptr<Allocator>& allocator);
 
-// Strings of a text, drawn without replacement and joined, as shards of about equal length (Puri 2018): the strings in
-// the order that `key` draws, cut where a string begins, nearest to equal shares. Memory: 8 bytes for 64 strings.
+// Joins the strings of a text, sampled without replacement, into shards of about equal length (Puri 2018). `key`
+// decides the order of the strings. Each shard begins at the string boundary that is nearest to an equal division.
+// Memory: 8 bytes for each 64 strings.
 class LMX_API StringShards {
  public:
   // UserError: fewer strings than shards. `split` is for messages.
@@ -98,7 +100,7 @@ class LMX_API StringShards {
   int64_t size() const { return static_cast<int64_t>(begins_.size()) - 1; }
   int64_t length(int64_t shard) const { return ends(shard) - begins_[static_cast<size_t>(shard)]; }  // tokens
   int64_t shortest() const;
-  // Tokens [offset, offset + count) of a shard. REQUIRES: they lie in it.
+  // Copies tokens [offset, offset + count) of a shard. REQUIRES: the range is inside the shard.
   void copy(int64_t shard, int64_t offset, int64_t count, int32_t* to) const;
 
  private:
@@ -107,14 +109,15 @@ class LMX_API StringShards {
   TokenArray tokens_;
   TextStrings strings_;
   RandomKey key_;
-  std::vector<int64_t> begins_;  // (shards + 1) in the tokens as the drawn strings stand in a row
-  std::vector<int64_t> marks_;   // there, of every 64th drawn string
+  std::vector<int64_t> begins_;  // (shards + 1) offsets in the tokens of all strings in sampled order
+  std::vector<int64_t> marks_;   // such an offset for every 64th sampled string
 };
 
-// An evaluation: every token of a split but its first is a target exactly once, in as many contiguous slots as an
-// evaluation batch has sequences. Slot s reads its part of the tokens in order, `length` at a time, its last window
-// shorter where the part does not divide; what does not divide over the slots comes last, as one sequence that goes on
-// where the last slot ended. State is carried; only the first window of a slot is fresh.
+// An evaluation pass. Every token of a split except the first is a target exactly once. The tokens are divided into as
+// many contiguous slots as an evaluation batch has sequences. Slot s reads its part in order, in windows of `length`
+// tokens; its last window is shorter if `length` does not divide the part. Tokens that remain after the division into
+// equal slots form one more sequence at the end, which continues the last slot. State is carried; only the first window
+// of a slot is fresh.
 class LMX_API EvalPlan {
  public:
   // UserError: fewer than two tokens. With fewer tokens than `sequences`, fewer slots are used.
@@ -122,7 +125,7 @@ class LMX_API EvalPlan {
   int64_t batches() const { return windows_ + extra_; }
   int64_t slots() const { return slots_; }
   int64_t targets() const { return tokens_.size() - 1; }  // over all batches
-  // Those sequences of batch `index` whose slots lie in [first, first + count): a rank's part, possibly none (0, T).
+  // The sequences of batch `index` with slots in [first, first + count): a rank's part. It may be empty: (0, T).
   Batch batch(int64_t index, int64_t first, int64_t count, const std::shared_ptr<Allocator>& allocator) const;
   Batch batch(int64_t index, const std::shared_ptr<Allocator>& allocator) const {
     return batch(index, 0, slots_, allocator);
@@ -132,7 +135,7 @@ class LMX_API EvalPlan {
   TokenArray tokens_;
   int64_t slots_ = 0, length_ = 0;
   int64_t part_ = 0;                 // inputs of a slot
-  int64_t windows_ = 0, extra_ = 0;  // batches over all slots, and of what is left over
+  int64_t windows_ = 0, extra_ = 0;  // batches over all slots; batches of the remaining tokens
 };
 
 using BatcherFactory = std::unique_ptr<Batcher> (*)(const Node& config, const std::string& path, const BatcherEnv& env);

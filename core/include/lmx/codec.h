@@ -1,4 +1,4 @@
-// Codecs: how gradients are written for the wire, what that loses, and the sum over ranks through one.
+// Codecs: the encoding of gradients for the exchange, its quantisation error, and the sum over ranks of encoded blocks.
 #pragma once
 
 #include <cmath>
@@ -21,52 +21,55 @@ namespace lmx {
 
 struct GatheredIndices;  // lmx/row_sync.h
 
-// `codec:` of a rule.
+// The group `codec:` of a rule.
 struct LMX_API CodecConfig {
   std::string kind = "none";  // none, fp16, bf16, one_bit
   double scale = 1024;        // fp16: values are multiplied by it before they are rounded (Patwary 2018, section III-C)
   std::string reduce = "fp16";    // fp16: the type in which ranks' values are added
-  std::string residual = "rows";  // one_bit on row-sparse gradients: rows (kept for rows that were ever sent), none
+  std::string residual = "rows";  // one_bit, row-sparse gradients: rows (kept for each row that was ever sent) or none
   void fields(Fields& f);
-  void check(const std::string& where) const;  // UserError: a setting that its kind does not read
-  // Lines for people: fp16 that nothing scales makes zeros of small gradients. `place`: "sync.rest.codec".
+  void check(const std::string& where) const;  // UserError: a setting that this kind does not use
+  // Warnings to print: fp16 without a scale turns small gradients into zeros. `place`: "sync.rest.codec". No warning if
+  // `loss_scaled`.
   std::vector<std::string> warnings(const std::string& place, bool loss_scaled) const;
-  // UserError: a `reduce`, where nothing is added as it travels: `why`.
+  // UserError: `reduce` is set although ranks' values are not added in encoded form; `why` is the reason for the
+  // message.
   void check_sums(const std::string& where, const std::string& why) const;
 };
 
-// What encoding lost since the counters were last taken, by parameter: of what this rank sent, its own values and its
-// chunks of the sum.
+// Quantisation error of one parameter since the counters were last taken. It covers everything that this rank has
+// encoded: its own values, and the sums of the parts that it owns.
 struct LMX_API CodecHealth {
   int64_t values = 0;
-  int64_t underflow = 0;       // non-zero before, zero after
-  int64_t overflow = 0;        // not finite after
-  double error = 0, norm = 0;  // sums of squares of what was lost and of what there was: relative error
-                               // sqrt(error / norm); values that are not finite count in neither
-  double residual = 0;         // sum of squares of what error feedback keeps now
+  int64_t underflow = 0;  // not zero before, zero after
+  int64_t overflow = 0;   // not finite after
+  // Sums of squares: of the quantisation error, and of the values. The relative error is sqrt(error / norm). Values
+  // that are not finite count in neither.
+  double error = 0, norm = 0;
+  double residual = 0;  // sum of squares of the current residuals (error feedback)
   double relative_error() const { return norm > 0 ? std::sqrt(error / norm) : 0; }
-  void add(const CodecHealth& other);  // that of another rank
+  void add(const CodecHealth& other);  // adds the counters of another rank
 };
 
 inline constexpr std::string_view kHealthPrefix = "codec/";
-// In a record: "codec/<parameter>/entries", "underflow", "overflow": counts; "relative_error", the "norm" that it
-// refers to and, with error feedback, "residual_norm".
+// The entries of a metrics record: "codec/<parameter>/entries", "underflow" and "overflow" are counts;
+// "relative_error"; "norm", to which that error refers; with error feedback, "residual_norm".
 LMX_API std::vector<std::pair<std::string, double>> health_values(const std::map<std::string, CodecHealth>& health);
-// What health_values() has put into a record with these values.
+// The counters of a record with these values: the inverse of health_values().
 LMX_API std::map<std::string, CodecHealth> health_in(const std::map<std::string, double>& values);
 
 // Encodes blocks (rows, width) of f32. Stateless and thread-safe.
 //
-//   fp16     f16(scale v), rounded to nearest even; what is too large becomes infinite, so that a run sees it diverge.
-//            Ranks are added in f16, still scaled, or in f32.
-//   bf16     bf16(v); ranks are added in f32
-//   one_bit  a bit an entry (1: not negative) and two floats a column, the means of its non-negative and of its
-//            negative entries, which decoding puts in their places (Seide 2014, section 3.2; FACTS A5)
+//   fp16     f16(scale v), rounded to nearest even. Values that are too large become infinite, so that the run detects
+//            a divergence. Ranks' values are added in f16, still scaled, or in f32.
+//   bf16     bf16(v); ranks' values are added in f32
+//   one_bit  one bit for each entry (1: not negative) and two floats for each column: the means of its non-negative and
+//            of its negative entries. Decoding replaces each entry by its mean (Seide 2014, section 3.2; FACTS A5)
 class LMX_API Codec {
  public:
   virtual ~Codec();
   virtual const char* name() const = 0;
-  virtual int64_t bytes(int64_t rows, int64_t width) const = 0;  // of an encoded block
+  virtual int64_t bytes(int64_t rows, int64_t width) const = 0;  // size of an encoded block
   virtual void encode(const float* values, int64_t rows, int64_t width, std::byte* out) const = 0;
   // Rows [first, last) of an encoded block.
   virtual void decode_rows(const std::byte* in, int64_t rows, int64_t width, int64_t first, int64_t last,
@@ -76,58 +79,60 @@ class LMX_API Codec {
   }
   // sum += decoded, in the precision in which the codec reduces.
   virtual void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const = 0;
-  virtual bool elementwise() const { return true; }  // each value by itself: blocks may be cut and joined at will
-  virtual bool feedback() const { return false; }    // what encoding loses is added to the next step's values
+  virtual bool elementwise() const { return true; }  // values are encoded one by one; blocks may be divided and joined
+  virtual bool feedback() const { return false; }    // the quantisation error is added to the values of the next step
 };
 LMX_API std::unique_ptr<Codec> make_codec(const CodecConfig& config);
 
-// The sum over ranks of blocks through a codec: part r of a block goes to rank r, is summed there in rank order from
-// +0, encoded again and gathered. A part is a run of elements where the codec is elementwise. Means of columns are
-// written once a part, so one_bit's parts are columns where a block has enough of them, else rows. Without a codec this
-// is Communicator::all_reduce. Among one rank nothing travels, so nothing is encoded.
+// The sum over ranks of encoded blocks. Part r of a block is sent to rank r, which sums it in rank order from +0 and
+// encodes the sum; the encoded sums are gathered. If the codec is elementwise, a part is a range of elements. one_bit
+// stores column means once for each part; its parts are columns if that makes the largest part smaller, else rows.
+// Without a codec this is Communicator::all_reduce. A group of one rank exchanges nothing, so nothing is encoded.
 //
-// With error feedback both encodings keep what they lose (Seide 2014, section 3): each rank for its own values, and the
-// owner of a part for its sum. Of a table each rank encodes, and keeps the losses of, the rows that it has a gradient
-// of; what such a row lost is added when this rank next has it. As rows come and go, the owner of a sum is that of its
-// column, or, where there are fewer columns than ranks, that of its row's index modulo the number of ranks; what a
-// row's sum lost is added when any rank next has the row. Loss that is not finite is not kept. With one rank,
-// residuals from a run on several are added to the gradient once.
+// With error feedback both encodings keep their quantisation error as a residual (Seide 2014, section 3): each rank for
+// its own values, and the owner of a part for its sum. For a table, each rank encodes the rows for which it has a
+// gradient and keeps their residuals; the residual of a row is added when this rank next has a gradient for that row.
+// Active rows change each step. Therefore a table is divided by columns or, if it has fewer columns than ranks, by row
+// index modulo the number of ranks. The residual of a row's sum is added when any rank next has the row. A quantisation
+// error that is not finite is not kept. With one rank, residuals from a run on several ranks are added to the gradient
+// once.
 class LMX_API Reducer {
  public:
   Reducer(const CodecConfig& config, std::string group);
   ~Reducer();
   const Codec& codec() const;
-  // `name`: whose values these are, for residuals and health. (n, D) or (n), f32 (f64 too without a codec); a vector
-  // is one column. Returns the sum in the same shape, shared, not to be written to.
+  // `name` identifies the values, for residuals and health. `own` is (n, D) or (n), f32 (without a codec also f64); a
+  // vector is one column. Returns the sum in the same shape. The result is shared and must not be written to.
   Tensor reduce(Context& ctx, const std::string& name, const Tensor& own);
-  // The sums of several blocks that travel in one message: views of one buffer, in order.
+  // Reduces several blocks in one message. The results are views of one buffer, in the order of `blocks`.
   struct Block {
     std::string name;
     Tensor own;
   };
   std::vector<Tensor> reduce(Context& ctx, std::span<const Block> blocks);
-  // The same for rows of a table: the sums of the rows `index`, ascending. `own` is unique and of such rows;
-  // `gathered`: what ranks have told of theirs, with or without repetitions. Null: every rank has all of `index`.
+  // The same for rows of a table: returns the sums of the rows `index`, which ascend. `own` is unique and contains only
+  // such rows. `gathered`: the indices of all ranks, with or without repetitions. Null: every rank has all of `index`.
   Tensor reduce_rows(Context& ctx, const std::string& name, RowSparse own, const std::vector<int32_t>& index,
                      const GatheredIndices* gathered);
-  // No sum: ranks' blocks (rows_r, D) one after the other, decoded. Elementwise codecs only.
+  // Does not sum: returns the ranks' blocks (rows_r, D), decoded, one after the other. Elementwise codecs only.
   Tensor gather(Context& ctx, const std::string& name, const Tensor& own, std::span<const int64_t> rows);
 
-  // Bytes that rank `rank` of `ranks` sends for a block.
+  // Bytes that rank `rank` of `ranks` sends when a block is reduced.
   int64_t sent_bytes(int rank, int ranks, int64_t rows, int64_t width) const;
-  // In reduce_rows(): rows of the rank and of all ranks together, by index modulo the number of ranks.
+  // The same for reduce_rows(). `own`, `all`: rows of this rank, and of all ranks together, by index modulo the number
+  // of ranks.
   int64_t sent_row_bytes(int rank, std::span<const int64_t> own, std::span<const int64_t> all, int64_t width) const;
   std::map<std::string, CodecHealth> take_health();
-  // Residuals are those of steps whose update was made. discard(): that of the last step is not, so what it kept is
-  // forgotten, and what was kept before holds again. commit(): it is.
+  // Residuals must belong to steps whose update was made. commit(): the last step was applied. discard(): it was not;
+  // its residuals are deleted, and the residuals before that step are restored.
   void commit();
   void discard();
-  // Residuals times `factor`, for values that from here on come `factor` times as large.
+  // Multiplies the residuals by `factor`: from now on values are `factor` times as large.
   void rescale(double factor);
-  // Residuals by "<parameter>.push", "<parameter>.sum" (and ".rows" beside them for tables).
+  // Residuals as "<parameter>.push" and "<parameter>.sum"; tables have a ".rows" entry for each.
   StateDict state() const;
-  // From the states of the ranks of another layout: each new rank gets an equal part of the sum of what ranks kept of
-  // their own values, and of the sums what it owns now. From the same layout they are taken as they are.
+  // Loads the residuals of a checkpoint, unchanged if the number of ranks is the same. Otherwise each rank gets an
+  // equal part of the sum of all ranks' own-value residuals, and the residuals of the sums that it owns now.
   void load(Context& ctx, const std::vector<StateDict>& ranks);
 
  private:

@@ -1,4 +1,4 @@
-// The recipe as a tree that knows where each value was written, and typed configs that are read from it.
+// The recipe as a tree that stores the place of each value, and typed configs that are read from it.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@
 
 namespace lmx {
 
-// Where a value came from: a place in a file, or (line 0) a thing that has no lines: "override 'a.b=3'".
+// The origin of a value: a place in a file or, with line 0, something without lines: "override 'a.b=3'".
 struct Mark {
   std::string file;
-  int line = 0, column = 0;  // 1-based; 0 when unknown
+  int line = 0, column = 0;  // 1-based; 0 if unknown
 };
 LMX_API std::string to_string(const Mark& mark);  // "recipes/x.yaml:12:3", "override 'a.b=3'"
 
@@ -31,25 +31,25 @@ class LMX_API Node {
   Kind kind = Kind::null;
   std::string text;                                   // scalar: as written, quotes removed
   bool quoted = false;                                // scalar: written in quotes, hence always a string
-  Mark mark;                                          // where the value stands
-  Mark key_mark;                                      // where its key stands; no file: a list item, or made here
+  Mark mark;                                          // place of the value
+  Mark key_mark;                                      // place of its key; no file: a list item, or created by lmx
   std::vector<Node> items;                            // list
   std::vector<std::pair<std::string, Node>> entries;  // map
 
-  // Defined outside the class: clang needs a complete Node to define what handles `entries`.
+  // Defined outside the class: clang needs a complete Node to define functions that use `entries`.
   Node();
   Node(const Node& other);
   Node(Node&& other) noexcept;
   Node& operator=(const Node& other);
   Node& operator=(Node&& other) noexcept;
   ~Node();
-  static Node scalar(std::string text, Mark mark = {});  // read as the type that its text has
+  static Node scalar(std::string text, Mark mark = {});  // its text determines its type
   static Node string(std::string text, Mark mark = {});  // a quoted scalar
   static Node list(std::vector<Node> items, Mark mark = {});
   static Node map(Mark mark = {});
-  const Node* find(std::string_view key) const;  // null when this is no map or has no such key
+  const Node* find(std::string_view key) const;  // null if this is not a map or has no such key
   Node* find(std::string_view key);
-  // The node at "a.b.c" or "a.0.b"; null when absent.
+  // The node at "a.b.c" or "a.0.b"; null if it does not exist.
   const Node* at_path(std::string_view path) const;
   Node* at_path(std::string_view path);
   Node& set(std::string_view key, Node value);  // replaces or appends
@@ -61,15 +61,15 @@ class LMX_API Node {
 // documents).
 LMX_API Node parse_yaml(std::string_view text, const std::string& file);
 LMX_API Node parse_yaml_file(const std::string& path);
-// Reads the value of a command-line option as the value of an override is read: {cells: 8, feedback: no}, [1, 2].
-// `option` ("--config") begins each message about it.
+// Parses the value of a command-line option like the value of an override: {cells: 8, feedback: no}, [1, 2]. `option`
+// ("--config") begins each message about it.
 LMX_API Node parse_option(std::string_view value, const std::string& option);
-// YAML that parse_yaml reads back to the same values; a string keeps its quotes only where it would read as another
-// type.
+// YAML that parse_yaml reads back to the same values. A string keeps its quotes only if it would be read as another
+// type without them.
 LMX_API std::string to_yaml(const Node& node);
-LMX_API std::string to_json(const Node& node);  // one line; infinities and NaN, which JSON lacks, as strings
+LMX_API std::string to_json(const Node& node);  // one line; infinities and NaN, which JSON does not have, as strings
 
-// One field of a typed config as `lmx plugins info` prints it.
+// One field of a typed config, as `lmx plugins info` prints it.
 struct FieldInfo {
   std::string name, type, default_text, range, help;  // range: ">= 1", "one of a, b", or ""
 };
@@ -85,7 +85,7 @@ inline constexpr Range kFraction{0, 1, false};
 
 // Visits the fields of a config. A config type lists each field once, in
 //     void fields(Fields& f) { f.field("cells", cells, "LSTM cells of a layer", kPositive); ... }
-// and that list reads, checks, prints and documents it. The member's initial value is the default.
+// and that list is used to read, check, print and document it. The member's initial value is the default.
 class LMX_API Fields {
  public:
   virtual ~Fields();
@@ -93,7 +93,7 @@ class LMX_API Fields {
   virtual void field(const char* name, double& value, const char* help, Range range = {}) = 0;
   virtual void field(const char* name, bool& value, const char* help) = 0;
   virtual void field(const char* name, std::string& value, const char* help) = 0;
-  // A path or name that has no default: must be given (`???` and absence are errors).
+  // A path or name without a default. It must be given: `???` and a missing key are errors.
   virtual void required(const char* name, std::string& value, const char* help) = 0;
   virtual void required(const char* name, int64_t& value, const char* help, Range range = {}) = 0;
   virtual void choice(const char* name, std::string& value, const std::vector<std::string>& allowed,
@@ -101,7 +101,7 @@ class LMX_API Fields {
   virtual void field(const char* name, std::vector<int64_t>& value, const char* help, Range range = {}) = 0;
   virtual void field(const char* name, std::vector<double>& value, const char* help, Range range = {}) = 0;
   virtual void field(const char* name, std::vector<std::string>& value, const char* help) = 0;
-  // A subtree that another component reads (its `name` key chooses the component); kept as it is.
+  // A subtree that another component reads (its `name` key chooses the component); it is stored unchanged.
   virtual void subtree(const char* name, Node& value, const char* help) = 0;
   // A group of fields under one key: f.group("batch", batch, "...") visits batch.fields(f).
   template <class Config>
@@ -124,15 +124,15 @@ class LMX_API ConfigReader {
   ConfigReader(const Node& node, std::string path);
   ~ConfigReader();
   Fields& fields();
-  void finish();  // reports unknown keys; call after visiting
+  void finish();  // reports unknown keys; to be called after fields() was used
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// How a message begins that is about several values of `node` together: with the overrides among them, which came after
-// the files and made the combination, or else the place of `node`; then `path`.
+// The beginning of a message about several values of `node`. If overrides set some of these values, it names the
+// overrides, because they were applied after the files; otherwise it names the place of `node`. `path` follows.
 LMX_API std::string place_of_values(const Node& node, const std::string& path);
 
 template <class Config>
@@ -141,7 +141,7 @@ Config read_config(const Node& node, const std::string& path) {
   ConfigReader reader(node, path);
   config.fields(reader.fields());
   reader.finish();
-  // What the values must fulfil together: `void check(const std::string& where) const` throws a UserError that begins
+  // Conditions that involve several values: `void check(const std::string& where) const` throws a UserError that begins
   // with `where`, the config's place in the recipe.
   if constexpr (requires { config.check(path); }) config.check(place_of_values(node, path));
   return config;
@@ -185,11 +185,11 @@ std::vector<FieldInfo> describe_config() {
   return describer.take();
 }
 
-// UserError that lists every `???` of the tree with its place, when there is one.
+// UserError that lists every `???` of the tree with its place, if there are any.
 LMX_API void check_missing(const Node& tree);
 
-// Scalar conversions with YAML 1.2 core rules; nullopt when `text` is not of that type. `_` may group digits; a leading
-// zero, hexadecimal and octal, which readers of YAML take differently, are no numbers.
+// Scalar conversions with YAML 1.2 core rules; nullopt if `text` is not of that type. `_` may group digits. A number
+// with a leading zero, hexadecimal and octal numbers are not accepted, because YAML readers interpret them differently.
 LMX_API std::optional<int64_t> parse_int(std::string_view text);
 LMX_API std::optional<double> parse_double(std::string_view text);
 LMX_API std::optional<bool> parse_bool(std::string_view text);
@@ -203,17 +203,18 @@ struct ComposeOptions {
   std::vector<std::string> overrides;  // "a.b=3", "+a=1", "++a=1", "~a", "group=option"
   std::vector<std::string>
       search_path;  // folders of config groups, tried after the recipe's own folder and `recipes` above it
-  // The caller checks the tree against typed configs afterwards, so `a.b=3` may name a key that the recipe leaves to
-  // its default. Without such a check a key that no file writes needs `+a.b=3`.
+  // True: the caller checks the tree against typed configs afterwards, so `a.b=3` may set a key that the recipe leaves
+  // at its default. False: a key that is in no file needs `+a.b=3`.
   bool typed = true;
-  bool resolve = true;  // false: `${...}` stays as text
-  // The value of `${path}` if no file and no override gives it: the default of a typed field. Without this function
-  // `${path}` can refer to written values only.
+  bool resolve = true;  // false: `${...}` is kept as text
+  // The value of `${path}` if no file and no override sets it: the default of a typed field. Without this function
+  // `${path}` can refer only to values that are written.
   std::function<std::optional<Node>(const Node& tree, const std::string& path)> default_of = {};
-  // Overrides that a file holds, by their text: where messages about them point to. Others are of the command line.
+  // Places of overrides that come from a file, by the override's text; messages name them. All other overrides come
+  // from the command line.
   std::map<std::string, OverridePlace> places = {};
 };
-// The composed tree; `???` stays. UserError with the place of the mistake.
+// The composed tree; `???` is kept. UserError with the place of the error.
 LMX_API Node compose(const std::string& recipe_file, const ComposeOptions& options);
 
 }  // namespace lmx

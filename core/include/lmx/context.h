@@ -1,4 +1,4 @@
-// Everything that a rank sees: no globals, so that many ranks can live in one process.
+// The state that a rank works with. There are no globals, so that many ranks can share one process.
 #pragma once
 
 #include <memory>
@@ -18,10 +18,10 @@ struct Context {
   int rank = 0, ranks = 1;
   Device device;
   std::shared_ptr<Allocator> allocator = Allocator::cpu();
-  RandomKey key;  // of the run and, while a step is computed, of that step
+  RandomKey key;  // of the run; during a step, the key of that step
   Communicator* comm = nullptr;
   Tape* tape = nullptr;        // null: nothing is recorded (evaluation)
-  DType compute = DType::f32;  // type of the inputs of matrix products: f64 (checks), f32, bf16, f16
+  DType compute = DType::f32;  // type to which inputs of matrix products are rounded: f64 (checks), f32, bf16, f16
   bool training = true;        // dropout and other noise are active
   Tracer* tracer = nullptr;
 

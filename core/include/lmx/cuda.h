@@ -1,5 +1,5 @@
-// The seam to CUDA: what the core knows of liblmx_cuda.so, which is loaded when it lies beside the core and a device
-// answers.
+// The interface between the core and liblmx_cuda.so. The library is loaded if it is located beside the core and a CUDA
+// device is available.
 #pragma once
 
 #include <memory>
@@ -10,26 +10,27 @@
 
 namespace lmx {
 
-// Loads liblmx_cuda.so once and adds its kernels to the kernel table. Returns the number of devices that answer: 0
+// Loads liblmx_cuda.so once and adds its kernels to the kernel table. Returns the number of available devices: 0
 // without the library, without a driver, or without a device (the reason is logged at debug level).
 LMX_API int load_cuda();
 
-// A device's memory. UserError when that device does not answer.
+// A device's memory. UserError if that device is not available.
 LMX_API std::shared_ptr<Allocator> cuda_allocator(int index);
 
-// A copy of `t` in another device's memory (host to device, device to host, or on the host). Waits until it is there.
+// A copy of `t` in another device's memory (host to device, device to host, or on the host). Returns when it is
+// complete.
 LMX_API Tensor copy_to(const Tensor& t, const std::shared_ptr<Allocator>& allocator);
 
-// Loads the CUDA kernels beside a plugin (NAME_cuda.so, which exports lmx_plugin_cuda) when a device answers.
+// Loads a plugin's CUDA kernels (NAME_cuda.so beside it, which exports lmx_plugin_cuda) if a device is available.
 LMX_API void load_plugin_cuda(const std::string& plugin_path);
 
-// What liblmx_cuda.so exports as `lmx_cuda_api`. `size` guards what a reader may look at.
+// The table that liblmx_cuda.so exports as `lmx_cuda_api`. A reader may access only the first `size` bytes.
 struct CudaApi {
   uint32_t size;
   int devices;
-  const char* reason;  // why there are none
+  const char* reason;  // why no device is available
   std::shared_ptr<Allocator> (*allocator)(int index);
-  void (*copy)(void* to, const void* from, size_t bytes);  // any direction; waits
+  void (*copy)(void* to, const void* from, size_t bytes);  // any direction; returns when the copy is complete
   void (*add_kernels)();
 };
 

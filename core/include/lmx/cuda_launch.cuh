@@ -1,4 +1,4 @@
-// For *_cuda.cu: pointwise kernels, one thread an element, on the default stream. CUDA's own names come from nvcc.
+// For *_cuda.cu: pointwise kernels, one thread for each element, on the default stream. nvcc declares CUDA's names.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ __global__ void each_kernel(int64_t n, Element element) {
 
 }  // namespace cuda
 
-// Runs element(i) for every i of [0, n). Element: a struct of sizes and device pointers with
-// `__device__ void operator()(int64_t i) const`. RunError `[op] launch failed: ...` where CUDA refuses the launch.
+// Runs element(i) for every i of [0, n). Element: a struct of sizes and device pointers with `__device__ void
+// operator()(int64_t i) const`. RunError `[op] launch failed: ...` if CUDA refuses the launch.
 template <class Element>
 void launch_each(const char* op, int64_t n, const Element& element) {
   if (n == 0) return;

@@ -11,15 +11,15 @@
 
 namespace lmx {
 
-// Words (or characters) and their ids. Ids 0 and 1 are `<unk>` and `</s>` (end of line); then words by falling
-// frequency, ties by bytes, so that a log-uniform sampler over ids follows the words' frequencies. Of bytes, id i is
-// byte i, written `<0x00>` to `<0xFF>`, and there is neither `<unk>` nor `</s>`.
+// Words (or characters) and their ids. Ids 0 and 1 are `<unk>` and `</s>` (end of line). The words follow by falling
+// frequency, ties by bytes, so that a log-uniform sampler over ids matches the words' frequencies. In a vocabulary of
+// bytes, id i is byte i, written `<0x00>` to `<0xFF>`; it has neither `<unk>` nor `</s>`.
 class LMX_API Vocabulary {
  public:
   static constexpr int32_t kUnk = 0, kEos = 1;
   struct Entry {
     std::string word;
-    int64_t count = 0;  // occurrences in the training split; <unk> counts the words it stands for
+    int64_t count = 0;  // occurrences in the training split; <unk> counts the words that it replaces
   };
   Vocabulary() = default;
   explicit Vocabulary(std::vector<Entry> entries);
@@ -28,8 +28,8 @@ class LMX_API Vocabulary {
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   const std::string& word(int32_t id) const { return entries_[static_cast<size_t>(id)].word; }
   int64_t count(int32_t id) const { return entries_[static_cast<size_t>(id)].count; }
-  int32_t id(std::string_view word) const;   // kUnk when unknown
-  void save(const std::string& path) const;  // one "word<TAB>count" a line
+  int32_t id(std::string_view word) const;   // kUnk if unknown
+  void save(const std::string& path) const;  // one line "word<TAB>count" for each
   static Vocabulary load(const std::string& path);
 
  private:
@@ -52,30 +52,30 @@ class LMX_API TokenArray {
   int64_t size_ = 0;
 };
 
-// Where the strings of a text (its lines, its reviews) lie in its tokens. Cheap to copy; thread-safe.
+// The range of tokens of each string of a text (its lines, its reviews). Cheap to copy; thread-safe.
 class LMX_API TextStrings {
  public:
   struct Range {
     int64_t begin = 0, length = 0;
   };
   TextStrings() = default;
-  explicit TextStrings(TokenArray lengths);  // of the strings in their order, which fill the tokens
+  explicit TextStrings(TokenArray lengths);  // lengths of the strings, in order; they add up to all tokens
   int64_t size() const { return lengths_.size(); }
   int64_t tokens() const { return tokens_; }
   Range at(int64_t i) const;
 
  private:
   TokenArray lengths_;
-  std::shared_ptr<const std::vector<int64_t>> begins_;  // of every 64th string
+  std::shared_ptr<const std::vector<int64_t>> begins_;  // first tokens of every 64th string
   int64_t tokens_ = 0;
 };
 
-// A split of parallel text as ids of one vocabulary: sentence i of the source beside sentence i of the target, each
-// ended by </s>. Cheap to copy; thread-safe.
+// A split of parallel text as ids of one vocabulary: sentence i of the source and its translation, sentence i of the
+// target. Each ends with </s>. Cheap to copy; thread-safe.
 class LMX_API PairArray {
  public:
   PairArray() = default;
-  // UserError: not as many </s> on one side as on the other, or a side that does not end with one.
+  // UserError: the sides have different numbers of </s>, or a side does not end with </s>.
   PairArray(TokenArray source, TokenArray target);
   int64_t size() const { return static_cast<int64_t>(target_ends_ ? target_ends_->size() : 0); }
   std::span<const int32_t> source(int64_t i) const;  // with its </s>
@@ -86,9 +86,9 @@ class LMX_API PairArray {
   std::shared_ptr<const std::vector<int64_t>> source_ends_, target_ends_;  // (size) one past each sentence's </s>
 };
 
-// A training split of several texts that are mixed by a ratio: one of them, pairs [first, first + count) of the split.
-// An epoch reads `draws` of them: each once where that is `count`, else as many as come next in an endless row of
-// passes over the part, each in an order of its own.
+// One text of a training split that mixes several texts by a ratio: pairs [first, first + count) of the split. An epoch
+// reads `draws` of these pairs. If draws = count, it reads each pair once. Otherwise it reads the next `draws` pairs of
+// an endless sequence of passes over the part, each pass in a new order.
 struct PairPart {
   std::string name;
   int64_t first = 0, count = 0, draws = 0;

@@ -1,4 +1,4 @@
-// Element types. bf16 and f16 are storage types: arithmetic happens in float.
+// Element types. bf16 and f16 are storage types: arithmetic is done in float.
 #pragma once
 
 #include <bit>

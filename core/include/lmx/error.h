@@ -1,7 +1,7 @@
-// The two kinds of error that lmx distinguishes, and how their texts are put together.
+// The kinds of error that lmx distinguishes, and how their texts are composed.
 //
-// The core throws; only tools/lmx turns an error into an exit code. A text names the part that speaks, the
-// values involved and what would be right: `[matmul] a (4, 5) x b (4, 7): inner sizes 5 and 4 differ`.
+// The core throws; only tools/lmx converts an error into an exit code. A text names the component, the values involved
+// and a valid alternative: `[matmul] a (4, 5) x b (4, 7): inner sizes 5 and 4 differ`.
 #pragma once
 
 #include <sstream>
@@ -14,7 +14,7 @@
 
 namespace lmx {
 
-// What a caller can print as it stands.
+// Base class. The text is a complete message that a caller can print.
 class LMX_API Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -52,15 +52,15 @@ std::string str(const Args&... args) {
 
 [[noreturn]] LMX_API void check_failed(const char* expression, const char* file, int line, const std::string& text);
 
-// The candidate nearest to `name` (edit distance), or "" when none is near enough to be meant.
+// The candidate nearest to `name` (edit distance), or "" if none is near enough.
 LMX_API std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
 
-// ` (did you mean 'x'?)`, or "" when nothing is near.
+// ` (did you mean 'x'?)`, or "" if no candidate is near.
 LMX_API std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace lmx
 
-// An invariant of lmx's own code; failing it is a bug, never a user's mistake.
+// An invariant of lmx's own code. If it fails, lmx has a bug; the user made no error.
 #define LMX_CHECK(condition, ...)         \
   (static_cast<bool>(condition) ? void(0) \
                                 : ::lmx::check_failed(#condition, __FILE__, __LINE__, ::lmx::str(__VA_ARGS__)))

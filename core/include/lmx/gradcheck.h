@@ -1,5 +1,5 @@
-// Gradient checks in f64, for the tests of ops and models: what backward() leaves in each leaf against central
-// differences of the loss. With GoogleTest:
+// Gradient checks in f64, for the tests of ops and models: compares the gradient that backward() computes for each leaf
+// with central differences of the loss. With GoogleTest:
 //
 //   EXPECT_EQ(gradcheck_problem([&](Context& ctx, const std::vector<Var>& v) { return sum(ctx, my_op(ctx, v[0], v[1]));
 //   },
@@ -47,7 +47,7 @@ inline Tensor ids_tensor(const std::vector<int32_t>& ids) {
   return Tensor::from<int32_t>(Allocator::cpu(), {static_cast<int64_t>(ids.size())}, ids);
 }
 
-// The leaf's gradient with row-sparse pieces added up; zeros when nothing flowed into it.
+// The leaf's gradient with row-sparse pieces added up; zeros if it has none.
 inline std::vector<double> dense_gradient(const Var& leaf) {
   const auto at = [](const Tensor& t, int64_t i) {
     return t.dtype() == DType::f64 ? t.data<double>()[i] : static_cast<double>(t.data<float>()[i]);
@@ -81,12 +81,12 @@ inline void run_backward(const ScalarFunction& f, const std::vector<Var>& leaves
 }
 
 struct GradcheckOptions {
-  double tolerance = 1e-6;  // of |analytic - numeric| / max(1, |analytic|, |numeric|)
+  double tolerance = 1e-6;  // limit of |analytic - numeric| / max(1, |analytic|, |numeric|)
   double step = 1e-5;
-  int64_t per_leaf = 200;  // elements checked of one leaf, evenly spread
+  int64_t per_leaf = 200;  // number of elements checked in each leaf, evenly spread
 };
 
-// The central difference of the loss by element i of the leaf.
+// The central difference of the loss with respect to element i of the leaf.
 inline double difference_quotient(const ScalarFunction& f, const std::vector<Var>& leaves, Var& leaf, int64_t i,
                                   double step) {
   double* x = leaf.value().data<double>();
@@ -102,7 +102,8 @@ inline double difference_quotient(const ScalarFunction& f, const std::vector<Var
   return (side[0] - side[1]) / (2 * step);
 }
 
-// "" or the first element of the leaf whose gradient differs from the difference quotient.
+// Returns "" if the gradient of every checked element agrees with the difference quotient, else a text about the first
+// that differs.
 inline std::string leaf_problem(const ScalarFunction& f, const std::vector<Var>& leaves, Var& leaf,
                                 const std::vector<double>& analytic, const GradcheckOptions& options) {
   if (!leaf.requires_grad()) return leaf.grad().empty() ? "" : leaf.name() + " needs no gradient but got one";
@@ -116,8 +117,8 @@ inline std::string leaf_problem(const ScalarFunction& f, const std::vector<Var>&
   return "";
 }
 
-// "" if every leaf that requires a gradient passes, if gradients are linear in the seed of backward(), and if a second
-// backward() adds to the first; the first problem otherwise.
+// Returns "" if every leaf that requires a gradient passes, gradients are linear in the seed of backward(), and a
+// second backward() adds to the first. Otherwise returns the first problem.
 inline std::string gradcheck_problem(const ScalarFunction& f, std::vector<Var> leaves, GradcheckOptions options = {}) {
   for (Var& v : leaves) v.grad().clear();
   run_backward(f, leaves, 1.0);

@@ -1,7 +1,8 @@
-// The kernel table: which function runs an op for a device and element type.
+// The kernel table: the function that computes an op for a device and element type.
 //
-// Filled by the core (CPU), by liblmx_cuda.so when a device answers, and by a plugin's own NAME_cuda.so. An op asks it
-// once; before it does, shared code has checked shapes and allocated the output, so a kernel gets pointers and sizes.
+// The core adds the CPU kernels, liblmx_cuda.so adds its kernels if a device is available, and so does the NAME_cuda.so
+// of a plugin. An op looks up its kernel once. Before that, shared code has checked shapes and allocated the output, so
+// a kernel gets pointers and sizes.
 #pragma once
 
 #include <string>
@@ -11,10 +12,11 @@
 #include "lmx/dtype.h"
 #include "lmx/memory.h"
 
-// A function cloned per instruction set by the compiler and chosen when the program is loaded: the baseline is AVX2,
-// the second copy AVX-512. Put it on functions whose loops the compiler vectorises; what they call must be inline.
+// The compiler clones the function for each instruction set, and one clone is chosen when the program is loaded: the
+// baseline is AVX2, the second copy AVX-512. Use it for functions whose loops the compiler vectorises; the functions
+// that they call must be inline.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(__CUDACC__)
-#define LMX_SIMD  // the resolvers of clones run before a sanitizer is ready
+#define LMX_SIMD  // the resolvers of clones run before a sanitizer is initialised
 #else
 #define LMX_SIMD __attribute__((target_clones("arch=x86-64-v4", "default")))
 #endif
@@ -24,7 +26,7 @@ namespace lmx {
 using AnyKernel = void (*)();
 
 LMX_API void add_kernel(std::string_view op, Device::Kind device, DType type, AnyKernel kernel);
-// Null when nothing was added for that op, device and type.
+// Null if no kernel was added for that op, device and type.
 LMX_API AnyKernel find_kernel(std::string_view op, Device::Kind device, DType type);
 [[noreturn]] LMX_API void missing_kernel(std::string_view op, Device device, DType type);
 

@@ -1,5 +1,5 @@
-// What a run wants noted when another thread has to end the process at once: a rank is lost, and the run's own thread
-// waits for it inside MPI.
+// Termination notes: a run registers a function that records the reason if another thread must end the process at once.
+// That happens if a rank is lost while the run's own thread waits for it inside MPI.
 #pragma once
 
 #include <functional>
@@ -9,8 +9,8 @@
 
 namespace lmx {
 
-// While it lives, `note` is called with the reason by whoever ends the process; it must not wait for the run's thread.
-// One at a time.
+// While this object lives, the thread that ends the process calls `note` with the reason. `note` must not wait for the
+// run's thread. At most one object exists at a time.
 class LMX_API LastWords {
  public:
   explicit LastWords(std::function<void(const std::string& reason)> note);
@@ -19,7 +19,7 @@ class LMX_API LastWords {
   LastWords& operator=(const LastWords&) = delete;
 };
 
-// For the thread that is about to end the process. Throws nothing.
+// To be called by the thread that is about to end the process. Does not throw.
 LMX_API void say_last_words(const std::string& reason);
 
 }  // namespace lmx

@@ -1,4 +1,4 @@
-// How this process was started among others, and how processes that train together end with one message.
+// How this process was started among others, and how processes that train together end with one common message.
 #pragma once
 
 #include <functional>
@@ -15,22 +15,24 @@ LMX_API const char* name_of(Launcher launcher);  // "mpirun (Open MPI)"
 struct Launch {
   Launcher launcher = Launcher::none;
   int rank = 0, world = 1;
-  int local_rank = 0, local_size = 1;  // among the ranks of this host, where the launcher tells
+  int local_rank = 0, local_size = 1;  // among the ranks of this host, if the launcher provides it
 };
 LMX_API std::string describe(const Launch& launch);  // "rank 2 of 4, started by srun"
 
-// Reads an environment: `lookup` returns a variable's value or null. The first of torchrun, Open MPI, MPICH and Slurm
-// that is there counts; Slurm's variables of a batch script or an interactive shell do not. UserError: a value that is
-// no number or out of range, a rank without a world size, launchers that contradict each other.
+// Reads an environment: `lookup` returns a variable's value or null. The first launcher that is found counts, in the
+// order torchrun, Open MPI, MPICH, Slurm. Slurm's variables in a batch script or an interactive shell are ignored.
+// UserError: a value that is not a number or is out of range, a rank without a world size, launchers that contradict
+// each other.
 LMX_API Launch detect_launch(const std::function<const char*(const char*)>& lookup);
 LMX_API Launch detect_launch();  // of this process
 
-// UserError where a launcher started several processes, though `comm` ("self", "virtual") has all its ranks in one:
-// each process would train alone, and none would notice.
+// UserError if a launcher started several processes although all ranks of `comm` ("self", "virtual") are in one
+// process. Otherwise each process would train alone without an error.
 LMX_API void require_one_process(const Launch& launch, const std::string& comm);
 
-// Ends a process that belongs to others. `said`: another process prints what is wrong, or has nothing to complain of,
-// and this one ends in silence; else the text is complete as it stands: it names the rank.
+// Ends one process of several that train together. `said` is true if this process must print nothing, because another
+// process reports the error or there is no error to report. Otherwise the text is a complete message that names the
+// rank.
 class LMX_API EndProcess : public Error {
  public:
   EndProcess(int exit_code, const std::string& text, bool is_said) : Error(text), code(exit_code), said(is_said) {}
@@ -39,9 +41,9 @@ class LMX_API EndProcess : public Error {
   bool said;
 };
 
-// To be called before an error is printed outside of a group of ranks. Rank 0 prints at once. Another waits, because
-// what is wrong for all ranks is said by rank 0, after which the launcher ends this one; a rank that is still there is
-// alone with its error, and "rank 3 of 4: " goes in front of it.
+// To be called before an error is printed outside of a group of ranks. Rank 0 returns "" at once. Every other rank
+// waits first: if the error concerns all ranks, rank 0 reports it and the launcher ends this process. A rank that is
+// still running after the wait is the only one with this error, and its message begins with "rank 3 of 4: ".
 LMX_API std::string error_prefix() noexcept;
 
 }  // namespace lmx

@@ -17,12 +17,12 @@ struct LossEnv {
   int64_t vocab_size = 0;
   int64_t feature_size = 0;
   const Vocabulary* vocabulary = nullptr;  // counts for the unigram sampler; null in a dry run
-  std::vector<ParameterSpec> model = {};   // the model's parameters, of which one may be the output layer's too (`tie`)
-  std::string tie = "";                    // the one that the model itself ties (Model::output_table)
+  std::vector<ParameterSpec> model = {};   // the model's parameters; `tie` can name one as the output layer's
+  std::string tie = "";                    // the parameter that the model itself ties (Model::output_table)
 };
 
 struct LossValue {
-  Var loss;         // (1) what backward starts from: summed nats, smoothed where the loss smooths
+  Var loss;         // (1) start of backward: summed nats, with label smoothing if the loss uses it
   double nats = 0;  // summed negative log-likelihood of the targets
 };
 
@@ -38,31 +38,31 @@ class LMX_API Loss {
   virtual ~Loss();
   // "softmax.weight" (V, D), "softmax.bias" (V); a tied weight has the name of the model's parameter.
   virtual std::vector<ParameterSpec> parameters() const = 0;
-  // Over targets i32 (n) from features (n, D). `plan`: this step's candidates and rows.
+  // Loss of the targets i32 (n), from features (n, D). `plan`: this step's candidates and rows.
   virtual LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                             const StepPlan& plan) const = 0;
-  // Under the full softmax, whatever training used: f32 (n) nats.
+  // Always the full softmax, whichever loss was used in training: f32 (n) nats.
   virtual Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
                           const Tensor& targets) const = 0;
   virtual Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const = 0;
   virtual int64_t macs_per_token(int64_t batch_tokens) const = 0;
   virtual LossPlan plan() const;                           // default: all words, in blocks
-  virtual const std::string& normalize() const = 0;        // "token" or "sequence": what the sum is divided by
+  virtual const std::string& normalize() const = 0;        // "token" or "sequence": the divisor of the sum
   virtual bool draws_candidates() const { return false; }  // reads StepPlan::sampler_key
-  // Called where a rule of `sync` (its path) plans the rows of the weight (StepPlan::rows). UserError: settings of the
-  // loss's own for that, which nothing would read.
+  // Called if a rule of `sync` (its path is `rule`) selects the rows of the weight (StepPlan::rows). UserError: the
+  // loss has its own settings for that selection, which would have no effect.
   virtual void check_planned(const std::string& rule) const;
 };
 
-// The parameters of a model and its loss, the model's first. One that both name is shared: its gradient is the sum of
-// both uses, row-sparse only where both are. The loss's are marked as the output layer's.
+// The parameters of a model and its loss, the model's first. A parameter that both declare is shared: its gradient is
+// the sum of both uses, and is row-sparse only if both are. The loss's parameters are marked as the output layer's.
 LMX_API std::vector<ParameterSpec> all_parameters(const std::vector<ParameterSpec>& model, const Loss& loss);
 
 // From `loss:` by its key `name`: full_softmax, sampled_softmax, two_stage_softmax.
 LMX_API std::unique_ptr<Loss> make_loss(const Node& config, const std::string& path, const LossEnv& env);
 LMX_API Node full_loss_config(const Node& config, const std::string& path);
 
-// Draws candidates for a sampled softmax: uniform, log_uniform (P(k) = log((k+2)/(k+1)) / log(V+1)), unigram
+// Samples candidates for a sampled softmax: uniform, log_uniform (P(k) = log((k+2)/(k+1)) / log(V+1)), unigram
 // (count^beta).
 class LMX_API CandidateSampler {
  public:

@@ -1,5 +1,5 @@
-// The LSTM cell's kernels on CUDA, for the *_cuda.cu of every plugin whose layer calls them: the functions of
-// lmx/lstm_cell.h, one thread an element (b, j).
+// CUDA kernels of the LSTM cell, for the *_cuda.cu of every plugin whose layer uses them: the functions of
+// lmx/lstm_cell.h with one thread for each element (b, j).
 #pragma once
 
 #include "lmx/cuda_launch.cuh"
@@ -39,7 +39,7 @@ void lstm_backward(const LstmBackwardStep<T>& s) {
 
 }  // namespace cuda
 
-// f32 and f64; any number of times.
+// f32 and f64. May be called several times.
 inline void add_cuda_lstm_kernels() {
   add_lstm_kernels<float>(Device::Kind::cuda, cuda::lstm_forward<float>, cuda::lstm_backward<float>);
   add_lstm_kernels<double>(Device::Kind::cuda, cuda::lstm_forward<double>, cuda::lstm_backward<double>);

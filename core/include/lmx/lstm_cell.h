@@ -1,10 +1,10 @@
-// The LSTM's cell (Hochreiter and Schmidhuber 1997, with forget gates; FACTS A5), for every layer that has one:
+// The LSTM cell (Hochreiter and Schmidhuber 1997, with forget gates; FACTS A5), for every layer that uses it:
 //
 //   i, f, o = sigmoid(z_i, z_f, z_o)    g = tanh(z_g)    c' = f c + i g    m = o tanh(c')
 //
-// The pointwise kernels of one step as the kernel table holds them ("lstm_forward", "lstm_backward"), and below them
-// the arithmetic, written once: a float that the CPU's compiler vectorises, a double for gradient checks, a CUDA
-// thread's float.
+// This file has the types of the pointwise kernels of one step ("lstm_forward", "lstm_backward" in the kernel table)
+// and the arithmetic. The arithmetic is written once, for a float that the CPU compiler vectorises, a double for
+// gradient checks, and a float of a CUDA thread.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace lmx {
 
-// One step of a batch. Gate blocks of a row lie in the order i, f, g, o. T: the value type (f32 or f64).
+// One step of a batch. A row contains the gate blocks in the order i, f, g, o. T: the value type (f32 or f64).
 template <class T>
 struct LstmForwardStep {
   T* z;           // (B, 4H) in: pre-activations without bias; out: activated gates
   const T* bias;  // (4H)
-  const T* c;     // (B, H) the cell before
+  const T* c;     // (B, H) the cell before the step
   T* c_next;      // (B, H)
   T* m;           // (B, H) o tanh(c')
   int64_t batch, cells;
@@ -29,10 +29,10 @@ struct LstmForwardStep {
 template <class T>
 struct LstmBackwardStep {
   T* z;             // (B, 4H) in: activated gates; out: gradients of the pre-activations
-  const T* c;       // (B, H) the cell before
+  const T* c;       // (B, H) the cell before the step
   const T* c_next;  // (B, H)
   const T* dm;      // (B, H)
-  T* dc;            // (B, H) in: gradient of the cell after; out: of the cell before
+  T* dc;            // (B, H) in: gradient of the cell after the step; out: of the cell before it
   int64_t batch, cells;
 };
 
@@ -47,7 +47,7 @@ void add_lstm_kernels(Device::Kind device, LstmForwardKernel<T> forward, LstmBac
   add_kernel("lstm_backward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(backward));
 }
 
-// Adds the CPU's, f32 and f64, to the table; any number of times. CUDA's: lmx/lstm_cell.cuh.
+// Adds the CPU kernels for f32 and f64 to the table. May be called several times. CUDA kernels: lmx/lstm_cell.cuh.
 LMX_API void add_lstm_kernels();
 
 }  // namespace lmx
@@ -65,7 +65,7 @@ struct CellOut {
   T c, m;
 };
 
-// z: pre-activations, bias included; c: the cell before.
+// z: pre-activations, bias included; c: the cell before the step.
 template <class T>
 LMX_HD inline CellOut<T> cell_forward(Gates<T> z, T c) {
   const T i = fast_sigmoid(z.i), f = fast_sigmoid(z.f), g = fast_tanh(z.g), o = fast_sigmoid(z.o);
@@ -76,10 +76,11 @@ LMX_HD inline CellOut<T> cell_forward(Gates<T> z, T c) {
 template <class T>
 struct CellGrad {
   Gates<T> z;  // gradients of the pre-activations
-  T c;         // of the cell before
+  T c;         // of the cell before the step
 };
 
-// a: activated gates; before, after: the cell around this step; dm, dc: gradients of m and of the cell after it.
+// a: activated gates; before, after: the cell before and after this step; dm, dc: gradients of m and of the cell after
+// it.
 template <class T>
 LMX_HD inline CellGrad<T> cell_backward(Gates<T> a, T before, T after, T dm, T dc) {
   const T tc = fast_tanh(after);
@@ -89,8 +90,8 @@ LMX_HD inline CellGrad<T> cell_backward(Gates<T> a, T before, T after, T dm, T d
           d * a.f};
 }
 
-// Element j of a row of H cells, whose gate blocks i, f, g, o lie H apart. z: pre-activations without bias in, gates
-// out.
+// Element j of a row of H cells. The gate blocks i, f, g, o have H elements each. z: in, pre-activations without bias;
+// out, activated gates.
 template <class T>
 LMX_HD inline void forward_element(T* z, const T* bias, T c, T* c_next, T* m, int64_t j, int64_t h, T forget_bias) {
   const Gates<T> pre{z[j] + bias[j], z[h + j] + bias[h + j] + forget_bias, z[2 * h + j] + bias[2 * h + j],
@@ -104,7 +105,8 @@ LMX_HD inline void forward_element(T* z, const T* bias, T c, T* c_next, T* m, in
   m[j] = out.m;
 }
 
-// z: gates in, gradients of the pre-activations out; dc: of the cell after in, of the cell before out.
+// z: in, activated gates; out, gradients of the pre-activations. dc: in, gradient of the cell after the step; out, of
+// the cell before it.
 template <class T>
 LMX_HD inline void backward_element(T* z, T before, T after, T dm, T* dc, int64_t j, int64_t h) {
   const CellGrad<T> g = cell_backward<T>({z[j], z[h + j], z[2 * h + j], z[3 * h + j]}, before, after, dm, dc[j]);

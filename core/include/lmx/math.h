@@ -1,8 +1,7 @@
-// Elementary functions without branches, for loops that the compiler vectorises and for CUDA kernels from the same
-// source.
+// Elementary functions without branches, for loops that the compiler vectorises. CUDA kernels use the same source.
 //
-// float: polynomials within 2 ulp (3 for sigmoid), right at zeros, infinities, NaN and under- and overflow. double: the
-// standard library, for gradient checks. fast_exp rounds a subnormal result twice.
+// float: polynomials with an error of at most 2 ulp (3 for sigmoid); zeros, infinities, NaN, overflow and underflow are
+// correct. double: the standard library, for gradient checks. fast_exp rounds a subnormal result twice.
 #pragma once
 
 #include <bit>
@@ -33,16 +32,16 @@ LMX_HD inline float from_bits(uint32_t u) {
 #endif
 }
 
-// e^x = 2^n e^r with |r| <= ln2 / 2. 2^n is applied in two halves, so that results below 2^-126 and above 2^127 need no
-// case of their own; arguments beyond [-104, 89] give 0 and infinity in any case.
+// e^x = 2^n e^r with |r| <= ln2 / 2. 2^n is applied as two factors, so results below 2^-126 and above 2^127 need no
+// special case. Arguments outside [-104, 89] give 0 and infinity in any case.
 LMX_HD inline float exp(float x) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, kept in the low bits
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which is in the low bits
   x = x < -104.0f ? -104.0f : x;
   x = x > 89.0f ? 89.0f : x;
   const float t = x * 1.442695041f + kRound;
   const uint32_t n = bits(t) - 0x4B400000u;  // kRound's bits
   const float k = t - kRound;
-  float r = x - k * 0.693359375f;  // ln2 in two parts, the first exact in products with k
+  float r = x - k * 0.693359375f;  // ln2 in two parts; products of the first with k are exact
   r = r + k * 2.12194440e-4f;
   float p = 1.392621347e-03f;
   p = p * r + 8.363202972e-03f;
@@ -55,7 +54,7 @@ LMX_HD inline float exp(float x) {
   return (p + 1.0f) * first * second;
 }
 
-// x (1 + z P(z)), z = x^2, near zero; 1 - 2 / (e^2|x| + 1) with x's sign elsewhere.
+// Near zero: x (1 + z P(z)) with z = x^2. Elsewhere: 1 - 2 / (e^2|x| + 1) with x's sign.
 LMX_HD inline float tanh(float x) {
   const uint32_t sign = bits(x) & 0x80000000u;
   const float a = from_bits(bits(x) ^ sign);
@@ -71,7 +70,7 @@ LMX_HD inline float tanh(float x) {
   return from_bits(bits(a < 0.625f ? near : far) | sign);
 }
 
-// 1 / (1 + e^-x), from e^-|x| so that the left tail keeps its relative precision.
+// 1 / (1 + e^-x), computed from e^-|x| so that the left tail keeps its relative precision.
 LMX_HD inline float sigmoid(float x) {
   const float e = exp(x < 0.0f ? x : -x);
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);
@@ -79,9 +78,9 @@ LMX_HD inline float sigmoid(float x) {
 
 // x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2); log(1 + f) = f - f^2/2 + f^3 P(f).
 LMX_HD inline float log(float x) {
-  // Factors instead of cases: the compiler does not vectorise an operation that only one side of a choice needs.
+  // Factors instead of branches: the compiler does not vectorise an operation that only one branch needs.
   const float up = x < 1.17549435e-38f ? 8388608.0f : 1.0f, down = x < 1.17549435e-38f ? 23.0f : 0.0f;
-  const uint32_t shifted = bits(x * up) - 0x3F3504F3u;  // sqrt(1/2)'s bits: the exponent's step now lies there
+  const uint32_t shifted = bits(x * up) - 0x3F3504F3u;  // sqrt(1/2)'s bits: now the exponent changes at this value
   const float k = static_cast<float>(static_cast<int32_t>(shifted) >> 23) - down;
   const float f = from_bits((shifted & 0x007FFFFFu) + 0x3F3504F3u) - 1.0f;
   float p = 6.971611471e-02f;

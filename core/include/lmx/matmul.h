@@ -1,4 +1,4 @@
-// Matrix products without gradients: the one place where GEMMs are run (oneDNN on the CPU, cuBLASLt on CUDA).
+// Matrix products without gradients. All GEMMs are run here (oneDNN on the CPU, cuBLASLt on CUDA).
 #pragma once
 
 #include <memory>
@@ -9,61 +9,63 @@
 
 namespace lmx {
 
-// c (M, N) = op(a) (M, K) * op(b) (K, N) + beta * c, where op transposes when its flag is set. Leading sizes of tensors
-// of a higher rank are folded: (B, T, K) counts as (B*T, K). Types: a and b equal, f64, f32, bf16 or f16, or one of
-// them f32 and the other a type with multiplies_in_f32(); c is f64 for f64, else f32; sums are float (double for f64).
-// beta is 0 or 1. UserError: inner sizes differ, shape of c, types.
+// c (M, N) = op(a) (M, K) * op(b) (K, N) + beta * c; op transposes if its flag is set. Leading sizes of tensors of a
+// higher rank are folded: (B, T, K) is treated as (B*T, K). Types: a and b have the same type (f64, f32, bf16 or f16),
+// or one is f32 and the other a type with multiplies_in_f32(). c is f64 for f64, else f32. Sums are float (double for
+// f64). beta is 0 or 1. UserError: inner sizes differ, shape of c, types.
 LMX_API void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
                   float beta = 0);
 
-// Bytes that gemm() of a (M, K) and b (K, N) of these types takes on this CPU while it runs, beside its three matrices:
-// operands that are widened, transposed or packed first.
+// Bytes that gemm() of a (M, K) and b (K, N) of these types allocates on this CPU while it runs, besides its three
+// matrices: for operands that are widened, transposed or packed first.
 LMX_API int64_t gemm_scratch_bytes(DType a, DType b, int64_t m, int64_t n, int64_t k, bool trans_a);
 
 // The same product with f32 inputs rounded to `ctx.compute` first (a plain gemm for f32 and f64).
 LMX_API void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c,
                     float beta = 0);
 
-// `t` in ctx.compute's type: itself when it already is (f64 stays f64).
+// `t` in ctx.compute's type; `t` itself if it already has that type (f64 stays f64).
 LMX_API Tensor to_compute(Context& ctx, const Tensor& t);
-// The same, written to `to`: of the type that to_compute(ctx, t) has, and of t's shape.
+// The same, written to `to`, which has t's shape and the type of to_compute(ctx, t).
 LMX_API void to_compute(Context& ctx, const Tensor& t, Tensor to);
-// `t` rounded to ctx.compute, in the type that products read fastest: f32 where they run in f32, else ctx.compute's. For
-// an operand that lives no longer than its products; one that is kept takes less memory as to_compute() gives it.
+// `t` rounded to ctx.compute, in the type that products read fastest: f32 if they run in f32, else ctx.compute's type.
+// Use it for an operand that is freed after its products. An operand that is kept longer takes less memory in the type
+// of to_compute().
 LMX_API Tensor as_operand(Context& ctx, const Tensor& t);
-// The type that as_operand() gives on this CPU where ctx.compute is `compute`.
+// The type that as_operand() returns on this CPU for ctx.compute = `compute`.
 LMX_API DType operand_type(DType compute);
 // t (M, N) transposed to (N, M), in type `type`.
 LMX_API Tensor transposed(Context& ctx, const Tensor& t, DType type);
 
-// The right-hand operand of many products with few rows (a recurrent weight), in the layout that this machine's GEMM
-// likes best. Immutable; build it again when the weight has changed.
+// The right-hand operand of many products with few rows (a recurrent weight), in the layout that is fastest on this
+// machine. Immutable; it must be built again after the weight has changed.
 class LMX_API PackedMatrix {
  public:
-  // op(w): (K, N); w is f32 or f64 and is rounded to ctx.compute. `rows`: the number of rows M that multiply() will
-  // see; other numbers are possible where layout() is the same for them.
+  // op(w): (K, N); w is f32 or f64 and is rounded to ctx.compute. `rows`: the number of rows M of later multiply()
+  // calls. Other numbers of rows are possible if layout() is the same for them.
   PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t rows);
-  // The choices that decide the packed bytes, as a key for keeping them beside w until w changes: one copy serves all numbers of
-  // rows for which this is equal.
+  // All choices that determine the packed bytes, as a key for storing them with w until w changes. One copy serves all
+  // numbers of rows for which this key is equal.
   static std::string layout(const Context& ctx, const Tensor& w, bool trans, int64_t rows);
   ~PackedMatrix();
   PackedMatrix(PackedMatrix&&) noexcept;
   PackedMatrix(const PackedMatrix&) = delete;
   // y (M, N) = x (M, K) * op(w) + beta * y. x is a result of to_compute() or as_operand(), y is f32 (f64 for f64).
   void multiply(Context& ctx, const Tensor& x, Tensor& y, float beta = 0) const;
-  int64_t bytes() const;  // of the packed copy, 0 when it refers to w itself
+  int64_t bytes() const;  // of the packed copy; 0 if it refers to w itself
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// Whether products of this type run in f32 on this CPU. Their operands keep the type's storage and rounding. f16 always
-// does; bf16 does unless the CPU multiplies it faster than f32: with AMX, or with AVX512-BF16 on CPUs other than Intel's
-// (whose instruction has the same peak as f32's). LMX_BF16=hardware or LMX_BF16=fp32 in the environment decides instead.
-// UserError: another value of LMX_BF16, or `hardware` on a CPU without the instructions.
+// Whether products of this type run in f32 on this CPU. Their operands keep the storage and rounding of the type. f16
+// always does. bf16 does unless the CPU multiplies it faster than f32: with AMX, or with AVX512-BF16 on CPUs other than
+// Intel's (on Intel's, this instruction has the same peak rate as f32). The environment variable LMX_BF16=hardware or
+// LMX_BF16=fp32 overrides the choice. UserError: another value of LMX_BF16, or `hardware` on a CPU without the
+// instructions.
 LMX_API bool multiplies_in_f32(DType type);
-// "avx2", "avx512", "avx512_bf16", "amx_bf16": what GEMMs use here.
+// The instruction set that GEMMs use here: "avx2", "avx512", "avx512_bf16", "amx_bf16".
 LMX_API const char* cpu_isa();
 
 }  // namespace lmx

@@ -1,4 +1,4 @@
-// Devices and the caching allocator that counts bytes by what they hold.
+// Devices and the caching allocator, which counts bytes by their purpose.
 #pragma once
 
 #include <array>
@@ -19,35 +19,35 @@ struct Device {
 };
 LMX_API std::string name_of(Device device);  // "cpu", "cuda:0"
 
-// What a block of memory is for; every report of bytes is split by it (FACTS A6).
+// The purpose of a block of memory; every report of bytes is split by it (FACTS A6).
 enum class MemClass : uint8_t { parameters, gradients, optimizer, activations, communication, other };
 inline constexpr int kMemClasses = 6;
 LMX_API const char* name_of(MemClass c);
 
 struct MemoryStats {
-  std::array<int64_t, kMemClasses> current{};  // bytes in use, as they were asked for
+  std::array<int64_t, kMemClasses> current{};  // bytes in use, as requested
   std::array<int64_t, kMemClasses> peak{};     // each class's own maximum
   int64_t total = 0, total_peak = 0;           // bytes in use over all classes, and the maximum of that sum
-  int64_t reserved = 0;                        // bytes taken from the system: whole blocks, cached ones included
+  int64_t reserved = 0;                        // bytes taken from the system: whole blocks, including cached ones
 };
 
 // One per rank and device; thread-safe. Blocks are 64-byte aligned; freed blocks are kept by size class and reused.
 class LMX_API Allocator {
  public:
   static std::shared_ptr<Allocator> cpu();
-  // Takes its blocks from `pool` and counts them for itself: one for each of several ranks that share a process.
+  // Takes its blocks from `pool` and counts them separately: one for each of several ranks that share a process.
   static std::shared_ptr<Allocator> counting(std::shared_ptr<Allocator> pool);
   virtual ~Allocator();
   virtual Device device() const = 0;
-  // Never null; a RunError names the size asked for and what is in use when the system has no more.
+  // Never null. If the system has no more memory: RunError with the requested size and the bytes in use.
   virtual void* allocate(size_t bytes, MemClass c) = 0;
   virtual void release(void* block, size_t bytes, MemClass c) noexcept = 0;
-  // Counts memory that another allocator owns and this rank holds on to; and no longer.
+  // Counts memory that another allocator owns and this rank keeps in use; discharge() ends that.
   virtual void charge(size_t bytes, MemClass c) = 0;
   virtual void discharge(size_t bytes, MemClass c) noexcept = 0;
   virtual MemoryStats stats() const = 0;
   virtual void reset_peak() = 0;
-  virtual void trim() = 0;  // gives cached blocks back to the system
+  virtual void trim() = 0;  // returns cached blocks to the system
 };
 
 }  // namespace lmx

@@ -2,7 +2,7 @@
 // computes, and records its gradient on ctx.tape if there is one.
 //
 // Types: f32 and f64 values; matrix products round their inputs to ctx.compute. A 3-D input (B, T, D) is treated as
-// (B*T, D) where only the last dimension matters. Shape errors are UserErrors that print every shape involved.
+// (B*T, D) if only the last dimension matters. Shape errors are UserErrors that print every shape involved.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace lmx {
 LMX_API Var embedding(Context& ctx, const Var& table, const Tensor& ids);
 // x w^T + b                                   x (..., K), w (N, K), b (N) or undefined -> (..., N)   grads: x, w, b
 LMX_API Var linear(Context& ctx, const Var& x, const Var& w, const Var& b);
-// elementwise with broadcasting, as all of lmx/array_ops.h   grads: a, b
+// elementwise, with broadcasting as in lmx/array_ops.h   grads: a, b
 LMX_API Var add(Context& ctx, const Var& a, const Var& b);
 LMX_API Var multiply(Context& ctx, const Var& a, const Var& b);
 LMX_API Var scale(Context& ctx, const Var& x, double factor);
@@ -29,26 +29,26 @@ LMX_API Var relu(Context& ctx, const Var& x);
 LMX_API Var sum(Context& ctx, const Var& x);
 // same elements, other shape
 LMX_API Var reshape(Context& ctx, const Var& x, Shape shape);
-// y = x * mask / (1 - p); identity when !ctx.training or p == 0       grads: x
-// Element (i, j) of x (..., D) is kept or dropped by (key, row_ids[i], j) alone. Ids that name what a row is (its
-// global slot and time) give the same masks however a batch is cut into ranks and micro-batches.
+// y = x * mask / (1 - p); identity if !ctx.training or p == 0       grads: x
+// Element (i, j) of x (..., D) is kept or dropped depending on (key, row_ids[i], j) only. If ids identify rows by
+// global slot and time, the masks do not depend on how a batch is divided into ranks and micro-batches.
 LMX_API Var dropout(Context& ctx, const Var& x, double p, RandomKey key, const std::vector<uint64_t>& row_ids);
-// The same by (key, element index): for what every rank holds whole, such as a weight.
+// The same by (key, element index): for values that are equal on all ranks, such as a weight.
 LMX_API Var dropout(Context& ctx, const Var& x, double p, RandomKey key);
 // (x - mean) / sqrt(var + eps) * gain + bias over the last dimension (Ba et al. 2016)   gain, bias (D)   grads: all
 // three
 LMX_API Var layer_norm(Context& ctx, const Var& x, const Var& gain, const Var& bias, double eps = 1e-5);
 
-// Negative log-likelihoods in nats, summed over targets with weights: -> (1). Sums are double inside.
+// Negative log-likelihoods in nats, summed over targets with weights: -> (1). Sums are accumulated in double.
 // targets i32 (n); weights f32 (n) or undefined (all 1).
 LMX_API Var cross_entropy(Context& ctx, const Var& logits, const Tensor& targets,
                           const Tensor& weights);  // logits (n, V)
-// The same from hidden states without ever holding all n x V logits: h (n, D), w (V, D), b (V) or undefined.
+// The same from hidden states, without storing all n x V logits: h (n, D), w (V, D), b (V) or undefined.
 // grads: h, w (dense), b
 LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
                               const Tensor& weights);
-// With label smoothing (Szegedy et al. 2016): (1 - e) nll(target) + e / V sum_v nll(v), e = `smoothing`, as PyTorch's
-// cross_entropy has it. `nll`, where not null: the summed negative log-likelihood alone.
+// With label smoothing (Szegedy et al. 2016): (1 - e) nll(target) + e / V sum_v nll(v), e = `smoothing`, as in
+// PyTorch's cross_entropy. If `nll` is not null, it gets the summed negative log-likelihood alone.
 LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
                               const Tensor& weights, double smoothing, double* nll);
 
@@ -59,29 +59,30 @@ struct LMX_API Segments {
   static Segments of(std::span<const int64_t> lengths);
 };
 
-// What a sampled softmax compares each target with (Jean et al. 2015; FACTS A1.2).
+// The words with which a sampled softmax compares each target (Jean et al. 2015; FACTS A1.2).
 struct Candidates {
   std::vector<int32_t> ids;                // (S) sampled words, may repeat
   std::vector<float> log_expected;         // (S) log of the expected count of each sampled id, for the logQ correction
-  std::vector<float> target_log_expected;  // (n) of each target in the sum that it stands in (see docs/ops.md)
+  std::vector<float> target_log_expected;  // (n) the same for each target in its own sum (see docs/ops.md)
   bool logq = true;                        // subtract log expected counts from the logits
-  bool remove_accidental_hits = true;      // a candidate equal to the target is left out of that target's sum
+  bool remove_accidental_hits = true;      // a candidate equal to the target is removed from that target's sum
 };
 // Loss over {target} + candidates: h (n, D), w (V, D), b (V) or undefined -> (1). grads: h, w and b (row-sparse)
 LMX_API Var sampled_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
                                  const Candidates& candidates, const Tensor& weights);
 
-// What a two-stage softmax compares, and what of it takes gradients (Xiao 2017, section 4; FACTS A2.3).
+// The words that a two-stage softmax compares, and those that get gradients (Xiao 2017, section 4; FACTS A2.3).
 struct TwoStageRows {
-  std::vector<int32_t> ids;  // V_f, each word once: first V_all, which holds every target, then V_gamma; both ascend
+  std::vector<int32_t> ids;  // V_f, each word once: first V_all, which contains every target, then V_gamma; both ascend
   int64_t trained = 0;       // words of V_all
-  bool dh_forward = false;   // the gradient of h sums over V_f; else over V_all
+  bool dh_forward = false;   // the gradient of h sums over V_f; otherwise over V_all
 };
 // Loss over V_f: h (n, D), w (V, D), b (V) or undefined -> (1). grads: h; w and b (row-sparse: the rows of V_all)
 LMX_API Var two_stage_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
                                    const TwoStageRows& rows, const Tensor& weights);
 
-// Negative log-likelihood of each target under the full softmax, f32 (n), in blocks of bounded memory; no gradients.
+// Negative log-likelihood of each target under the full softmax, f32 (n), computed in blocks of limited memory; no
+// gradients.
 LMX_API Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b, const Tensor& targets);
 // Logits of the full softmax (n, V); no gradients.
 LMX_API Tensor full_softmax_logits(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b);

@@ -1,6 +1,6 @@
-// Optimizers, clipping and the moving average of parameters. Row-sparse gradients touch their rows only ("lazy"):
-// momentum, moments and decay of other rows stand still; Adam's bias correction counts the updates of the run, as
-// torch's SparseAdam. The moving average is exact for all rows.
+// Optimizers, clipping and the moving average of parameters. With a row-sparse gradient, only its rows are updated
+// ("lazy"): momentum, moments and decay of other rows do not change. Adam's bias correction counts the updates of the
+// run, as in torch's SparseAdam. The moving average is exact for all rows.
 #pragma once
 
 #include <functional>
@@ -18,58 +18,58 @@ namespace lmx {
 class LMX_API Optimizer {
  public:
   virtual ~Optimizer();
-  // Updates one parameter in place from `grad_scale` times its gradient (coalesced already) and calls param.changed().
-  // `number` is that of the update, from 1: steps whose update is left out do not count. Nothing happens without a
-  // gradient.
+  // Updates one parameter in place with `grad_scale` times its gradient, which is already coalesced, and calls
+  // param.changed(). `number` counts the updates from 1; skipped updates do not count. Does nothing if the parameter
+  // has no gradient.
   virtual void update(Context& ctx, Var& param, double lr, int64_t number, double grad_scale = 1) = 0;
-  // State tensors by "<parameter>.<slot>" ("softmax.weight.sum"). load() takes what state() gave.
-  // A parameter that never had a gradient has no slots. UserError: a slot that is unknown, missing beside the
-  // parameter's others, or of another shape or type.
+  // State tensors by "<parameter>.<slot>" ("softmax.weight.sum"). load() restores the result of state(). A parameter
+  // that never had a gradient has no slots. UserError: a slot that is unknown, that is missing although the parameter
+  // has others, or that has another shape or type.
   virtual StateDict state() const = 0;
   virtual void load(Context& ctx, const ParameterStore& params, const StateDict& state) = 0;
-  // State bytes that `spec` will take: for --dry-run.
+  // State bytes that `spec` will need: for --dry-run.
   virtual int64_t state_bytes(const ParameterSpec& spec) const = 0;
 };
 
-// From `optimizer:` of a recipe, by its key `name`: sgd, adagrad, adam, adamw. UserError names the nearest.
+// From `optimizer:` of a recipe, by its key `name`: sgd, adagrad, adam, adamw. A UserError suggests the nearest name.
 LMX_API std::unique_ptr<Optimizer> make_optimizer(const Node& config, const std::string& path);
 LMX_API Node full_optimizer_config(const Node& config, const std::string& path);
 
-// `clip:` of a recipe: a list of {params: pattern, norm: x}; or one number for all parameters. 0 turns a rule off.
+// `clip:` of a recipe: a list of {params: pattern, norm: x}, or one number for all parameters. 0 disables a rule.
 struct ClipRule {
   ParamPattern params{".*"};  // a parameter belongs to the first rule whose pattern matches its name
   double norm = 0;
 };
 LMX_API std::vector<ClipRule> read_clip(const Node& clip, const std::string& path);
-// UserError at the rule's place: a rule to which none of the model's parameters, `names`, belongs.
+// UserError at the rule's place if no parameter of the model belongs to a rule; `names` are the model's parameters.
 LMX_API void check_clip(const std::vector<ClipRule>& rules, const std::vector<std::string>& names);
 struct ClipResult {
   double norm = 0;                        // of all gradients, before clipping
   bool finite = true;                     // no gradient has an Inf or NaN; otherwise nothing is clipped
-  std::map<std::string, double> factors;  // of the parameters whose gradients are above their group's norm
-  double unscale = 1;                     // of all: what makes the gradients' scale 1
+  std::map<std::string, double> factors;  // of the parameters whose gradients exceed their group's norm
+  double unscale = 1;                     // for all parameters: the factor that makes the scale of the gradients 1
   double factor(const std::string& param) const {
     const auto it = factors.find(param);
     return it == factors.end() ? unscale : it->second * unscale;
   }
 };
-// Norms and factors alone: for an update with grad_scale = factor(param), which saves a pass over the gradients. These
-// are `unscale` times what the parameters hold, and that is what norms and rules mean.
+// Computes norms and factors without changing gradients: for an update with grad_scale = factor(param), which saves a
+// pass over them. Norms and rules refer to `unscale` times the stored gradients.
 LMX_API ClipResult measure_gradients(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules,
                                      double unscale = 1);
 // Scales each group's gradients so that its global norm is at most the rule's. Gradients must be coalesced.
 LMX_API ClipResult clip_gradients(Context& ctx, ParameterStore& params, const std::vector<ClipRule>& rules);
 
-// Exponential moving average of parameters: a <- decay a + (1 - decay) p after each update, from a = p at the start. A
-// row that an update leaves alone is averaged later, by as many steps with its unchanged value: when an update next
-// changes it, or when the average is used. The result has the same bits whether gradients are dense or row-sparse and
-// whenever the average was used or saved.
+// Exponential moving average of parameters: a <- decay a + (1 - decay) p after each update, from a = p at the start.
+// Rows that an update does not change are averaged later, for all missed updates at once with their unchanged value:
+// before an update next changes the row, or when the average is used. The result has the same bits for dense and
+// row-sparse gradients, and does not depend on when the average was used or saved.
 //     ema.before_update(p) for each parameter p that the update changes; the update; ema.count_update()
 class LMX_API Ema {
  public:
   // UserError: a decay outside (0, 1); a pattern that matches no parameter.
   Ema(const ParameterStore& params, double decay, const ParamPattern& pattern);
-  // The update changes the rows of `param` that its gradient (coalesced) touches; all rows if it has no gradient.
+  // The update will change the rows of `param` that its gradient (coalesced) contains; all rows if it has no gradient.
   void before_update(const Var& param);
   void count_update();
   void swap(ParameterStore& params);  // exchanges averages and values, for evaluation; call again to undo
@@ -79,7 +79,8 @@ class LMX_API Ema {
  private:
   struct Average {
     Tensor values;
-    // The updates that `values` has averaged: all of it, or each row of a row-sparse parameter.
+    // The number of updates that `values` includes: one number for all rows, or one for each row of a row-sparse
+    // parameter.
     int64_t averaged = 0;
     std::vector<int64_t> row_averaged = {};
   };

@@ -1,4 +1,4 @@
-// Sub-batches of parallel text: how sentences are grouped, and the batcher that hands the groups out.
+// Sub-batches of parallel text: groups of sentences, and the batcher that returns the groups.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,19 @@
 
 namespace lmx {
 
-// Groups of sentences, each one forward of a rank.
+// Groups of sentences. Each group is one forward pass of a rank.
 struct LMX_API PairGroups {
-  std::vector<int64_t> pairs;           // numbers of sentences, group after group
-  std::vector<int64_t> ends;            // (groups) one past each group's last
-  std::vector<int64_t> part_ends = {};  // (parts) of a mix: one past each part's last group
+  std::vector<int64_t> pairs;           // indices of sentences, group after group
+  std::vector<int64_t> ends;            // (groups) one past the last sentence of each group
+  std::vector<int64_t> part_ends = {};  // (parts), for a mix of texts: one past the last group of each part
   int64_t count() const { return static_cast<int64_t>(ends.size()); }
   std::span<const int64_t> group(int64_t g) const;
   void close() {
     ends.push_back(static_cast<int64_t>(pairs.size()));
-  }  // what was added since is a group, perhaps empty
+  }  // the sentences added since the last close() form a group, which may be empty
 };
 
-// Sizes of a group, with </s>; `longest` are what padding would bring every sentence to.
+// Sizes of a group, including </s>. Padding would extend every sentence to the `longest` sizes.
 struct PairShape {
   int64_t sentences = 0;
   int64_t source = 0, target = 0;  // tokens
@@ -35,43 +35,44 @@ struct PairShape {
 LMX_API PairShape shape_of(const PairArray& pairs, std::span<const int64_t> numbers);
 LMX_API PairShape shape_of(const Batch& batch);
 
-// These sentences as a batch: the decoder reads </s> and the target without its last token, as fairseq has it. Slots
-// are the sentences' numbers and every sequence is fresh.
+// These sentences as a batch. The decoder reads </s> and the target without its last token, as in fairseq. Slots are
+// the indices of the sentences, and every sequence is fresh.
 LMX_API Batch make_pair_batch(const PairArray& pairs, std::span<const int64_t> numbers,
                               const std::shared_ptr<Allocator>& allocator);
 
-// The keys that every batcher of pairs has: a budget of target tokens, </s> counted, and what becomes of a sentence
-// that fits no sub-batch.
+// The keys of every batcher of pairs: a budget of target tokens, counting </s>, and the treatment of a sentence that
+// fits no sub-batch.
 struct LMX_API PairLimit {
   int64_t max_tokens = 3584;
   std::string too_long = "error";  // error, skip
   void fields(Fields& f, const char* max_tokens_help);
 };
-// Numbers of the sentences that fit, ascending by target and then source length so that neighbours need little padding,
-// equal ones in an order drawn by `key`. UserError: a sentence is too long under `error`; no sentence fits; no parallel
-// text. `plugin` and `path` say whose limit it is: token_budget, batcher. `skipped`: how many were left out.
+// Indices of the sentences that fit, sorted so that neighbours need little padding: by target length, then by source
+// length (ascending for even target lengths, descending for odd ones). `key` decides the order of equal pairs.
+// UserError: a sentence is too long and too_long is `error`; no sentence fits; no parallel text. `plugin` and `path`
+// name the owner of the limit in messages: token_budget, batcher. `skipped`: number of sentences that were left out.
 LMX_API std::vector<int64_t> pairs_by_length(const BatcherEnv& env, const PairLimit& limit, const std::string& plugin,
                                              const std::string& path, int64_t& skipped);
 
-// Runs of `order` that hold at most `max_tokens` target tokens, padding not counted.
+// Divides `order` into runs of at most `max_tokens` target tokens, not counting padding.
 LMX_API PairGroups cut_by_tokens(const PairArray& pairs, std::span<const int64_t> order, int64_t max_tokens);
-// What `cost` says of a group: of as many sentences of its mean lengths, since nothing is padded, linear between whole
-// tokens. REQUIRES: a sentence at least.
+// The estimate of `cost` for a group. Since nothing is padded, the group counts as the same number of sentences of its
+// mean lengths; fractional lengths are interpolated linearly. REQUIRES: at least one sentence.
 LMX_API double cost_of(const PairShape& shape, const BatcherEnv::Cost& cost);
-// Runs of `order` as long as `cost` estimates them at no more than `most`; a sentence that alone costs more is a group.
-// Runs of `max_tokens` target tokens are where the search for each end begins, so that `cost` is asked about runs near
-// `most` alone.
+// Divides `order` into the longest runs with an estimated cost of at most `most`; a sentence that alone costs more is a
+// group. The search for each end begins at a run of `max_tokens` target tokens, so that `cost` is called only for runs
+// near `most`.
 LMX_API PairGroups cut_by_cost(const PairArray& pairs, std::span<const int64_t> order, const BatcherEnv::Cost& cost,
                                double most, int64_t max_tokens);
 
-// cut(pairs in their order) of each part of a mix by itself, so that a group holds pairs of one part; of all pairs
-// where nothing is mixed. UserError: no sentence of a part fits.
+// Calls cut(pairs of one part, in order) for each part of a mix, so that a group contains pairs of one part only; if
+// nothing is mixed, calls it once for all pairs. UserError: no sentence of a part fits.
 using CutPairs = std::function<PairGroups(std::span<const int64_t> order)>;
 LMX_API PairGroups cut_parts(const BatcherEnv& env, std::span<const int64_t> order, const CutPairs& cut);
 
-// Hands groups out as items, every group once an epoch, in an order drawn anew each epoch. Bundles of `bundle` groups
-// stay neighbours. Of a mix, an epoch has of each part as many bundles as hold its `draws` on the average: all of them,
-// each once, of a part with draws = count.
+// Returns groups as items: every group once in each epoch, in a random order that is new in each epoch. `bundle`
+// consecutive groups stay together. If texts are mixed, an epoch contains as many bundles of each part as correspond to
+// its `draws` on average: for a part with draws = count, all of them, each once.
 class LMX_API PairBatcher : public Batcher {
  public:
   struct Options {
@@ -90,7 +91,7 @@ class LMX_API PairBatcher : public Batcher {
   StepSize step_size(int64_t step) const override;
   std::vector<std::string> describe() const override;
   const PairGroups& groups() const { return groups_; }
-  // The group that is item `item` of `step`; -1 for none.
+  // The group that is item `item` of `step`; -1 if there is none.
   int64_t group_of(int64_t step, int64_t item) const;
 
  private:

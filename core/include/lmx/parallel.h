@@ -1,4 +1,4 @@
-// Loops over threads (OpenMP) that give the same result for any number of them.
+// Loops over threads (OpenMP) that give the same result for any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace lmx {
 
-LMX_API int num_threads();            // threads that a parallel region of this thread gets
-LMX_API void set_num_threads(int n);  // of this thread's regions
+LMX_API int num_threads();            // number of threads of a parallel region of this thread
+LMX_API void set_num_threads(int n);  // for regions of this thread
 
 // body(begin, end) over a static partition of [0, n), at least `grain` elements each.
 template <class Body>
@@ -25,7 +25,7 @@ void parallel_for(int64_t n, int64_t grain, Body&& body) {
   for (int t = 0; t < threads; ++t) body(n * t / threads, n * (t + 1) / threads);
 }
 
-// Sum of squares in double over fixed blocks, so that it does not depend on the number of threads.
+// Sum of squares in double over fixed blocks, so that the result does not depend on the number of threads.
 LMX_API double sum_of_squares(std::span<const float> values);
 
 }  // namespace lmx

@@ -1,11 +1,11 @@
-// A parameter server that is divided over the ranks, and its workers: asynchronous SGD (Dean et al. 2012; Xiao 2017,
-// section 2; FACTS A2.1).
+// A parameter server that is partitioned over the ranks, and its workers: asynchronous SGD (Dean et al. 2012; Xiao
+// 2017, section 2; FACTS A2.1).
 //
-// Every rank is a worker and keeps a shard: of each parameter the rows [chunk_begin(n, r, G), chunk_begin(n, r + 1,
-// G)). A worker pulls values into its replica, computes the gradient of its own minibatch and pushes it; the server
-// updates at once, with a learning rate and an optimizer as the recipe says. Pulls and pushes happen one after the
-// other, on a simulated clock where ranks are threads, as they come where ranks are processes. Updates between a
-// worker's pull and its push are the staleness of that push.
+// Every rank is a worker and owns a shard: the rows [chunk_begin(n, r, G), chunk_begin(n, r + 1, G)) of each parameter.
+// A worker pulls values into its replica, computes the gradient of its own minibatch and pushes it. The server applies
+// each push at once, with the recipe's learning rate and optimizer. Pulls and pushes happen one after the other. Their
+// order follows a simulated clock if ranks are threads, and their arrival if ranks are processes. The staleness of a
+// push is the number of updates since the worker's pull.
 #pragma once
 
 #include <functional>
@@ -19,20 +19,20 @@
 
 namespace lmx {
 
-// `delay:` of a rule: how long a step of a worker takes on the simulated clock of virtual ranks.
+// `delay:` of a rule: the duration of a worker's step on the simulated clock of virtual ranks.
 struct LMX_API DelayConfig {
   std::string kind = "exponential";  // fixed, exponential, trace
   double mean = 1;                   // of a step, in simulated seconds
-  double spread = 0;                 // workers differ in speed: the mean of one is mean (1 + spread u), u in [-1, 1)
-  std::string file;                  // trace: durations, a line a step
+  double spread = 0;  // workers differ in speed: one has the mean duration mean (1 + spread u), u in [-1, 1)
+  std::string file;   // trace: durations, one line for each step
   void fields(Fields& f);
 };
 
-// Keys of a rule whose parameters are on a server.
+// Keys of a rule whose parameters are stored on a server.
 struct LMX_API ServerConfig {
-  CodecConfig codec;  // of what is pushed
+  CodecConfig codec;  // for pushes
   DelayConfig delay;
-  std::string schedule, replay;  // files: the order of pulls and pushes, written or repeated
+  std::string schedule, replay;  // files: the order of pulls and pushes, recorded or repeated
   void fields(Fields& f);
   void check(const std::string& where) const;
   // The trait worker_clock: a worker has one clock, which all rules of a recipe must share.
@@ -44,10 +44,10 @@ class Link;
 }
 
 struct ServerTools {
-  ParameterStore* server = nullptr;   // whole parameters, shared by the ranks of a process
+  ParameterStore* server = nullptr;   // complete parameters, shared by the ranks of a process
   ParameterStore* replica = nullptr;  // this worker's own
   std::function<std::unique_ptr<Optimizer>()> make_optimizer;
-  server::Link* link = nullptr;  // to shards in other processes, the same for all rules; null: all are in this one
+  server::Link* link = nullptr;  // to shards in other processes, shared by all rules; null: all shards are local
 };
 
 class LMX_API ServerStrategy : public SyncStrategy {
@@ -57,18 +57,19 @@ class LMX_API ServerStrategy : public SyncStrategy {
   ServerStrategy* server() override { return this; }
   const ServerConfig& config() const;
 
-  // Collective; once, before all that follows.
+  // Collective. To be called once, before the functions below.
   void attach(Context& ctx, const ServerTools& tools);
   void begin_step(Context& ctx, std::span<const Batch> share, StepPlan& plan) override;
-  // Leaves of the replica's gradients (coalesced) what the step will push, before their norm is taken.
+  // Reduces the replica's gradients (coalesced) to the rows that the step will push, before their norm is computed.
   void select(Context& ctx);
-  // Only the worker whose turn it is calls these. pull() brings the rows of the step; push() takes the gradients of the
-  // replica that select() has left (clipping scales them in place).
+  // To be called only by the worker whose turn it is. pull() copies the rows of the step into the replica. push() sends
+  // the gradients that select() has left in the replica; clipping scales them in place.
   void pull(Context& ctx);
   void push(Context& ctx, double lr, const ClipResult& clipped);
-  // Enters the ledger for what this rank's shard has exchanged with other ranks since.
+  // Enters in the ledger the bytes that this rank's shard has exchanged with other ranks since the last call.
   void count_served(Context& ctx);
-  // Collective, while nobody pulls or pushes: ServerTools::server then has every shard's values.
+  // Collective; no rank may pull or push at the same time. Afterwards ServerTools::server has the values of every
+  // shard.
   void publish(Context& ctx);
 
   void reduce(Context& ctx, std::span<Var> unit) override;  // InternalError: nothing is summed over ranks
@@ -76,7 +77,7 @@ class LMX_API ServerStrategy : public SyncStrategy {
   bool replicated() const override { return false; }
   StateDict state() const override;
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
-  // What this rank sends for a step of every worker: as one its requests and pushes, as a shard its replies.
+  // Bytes that this rank sends in one step of every worker: requests and pushes as a worker, replies as a shard.
   int64_t expected_bytes(const Traffic& traffic) const override;
   int64_t pair_bytes() const override;
   std::vector<std::string> warnings(bool loss_scaled) const override;
@@ -86,8 +87,8 @@ class LMX_API ServerStrategy : public SyncStrategy {
   std::string summary() const override;
 
  protected:
-  // The rows of a parameter that a step pulls and pushes, ascending, by name; parameters that are absent move all of
-  // them, and of a row-sparse gradient those that it has.
+  // The rows of a parameter that a step pulls and pushes, ascending, by name. For a parameter that is absent, all rows
+  // are pulled, and all rows of the gradient are pushed.
   virtual std::map<std::string, std::vector<int32_t>> choose_rows(Context& ctx, std::span<const Batch> share,
                                                                   StepPlan& plan);
   const SyncEnv& env() const;

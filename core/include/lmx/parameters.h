@@ -1,4 +1,4 @@
-// Parameters of a model by name, and how they start.
+// Parameters of a model by name, and their initial values.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,10 @@
 
 namespace lmx {
 
-// Named tensors of an optimizer's or other component's state, as a checkpoint keeps them.
+// Named tensors of the state of an optimizer or other component, as stored in a checkpoint.
 using StateDict = std::map<std::string, Tensor>;
 
-// How a parameter starts; drawn from key.fold(name) by element index, so independent of the order of declaration.
+// Initial values of a parameter. They depend on key.fold(name) and the element index, not on the order of declaration.
 struct LMX_API Init {
   std::string kind =
       "uniform";  // zeros, ones, constant, uniform [-scale, scale], normal (std scale), xavier_uniform, xavier_normal
@@ -29,29 +29,28 @@ struct ParameterSpec {
   Shape shape;
   Init init;
   bool sparse = false;  // its gradient is row-sparse (an embedding, a sampled softmax's table)
-  bool output = false;  // the output layer's, a row for each word: its own, or a table of the model that is tied to it
-  bool frozen = false;  // it keeps its first value: no gradient is computed for it, so nothing updates or exchanges it
+  bool output = false;  // the output layer's, with a row for each word: its own, or a table of the model tied to it
+  bool frozen = false;  // keeps its initial value: no gradient is computed, so nothing updates or exchanges it
 };
 
-// Owns the leaf Vars (f32 master values). Order of declaration is kept; names are unique.
+// Owns the leaf Vars (master values, f32; f64 if ctx.compute is f64). Keeps the order of declaration; names are unique.
 class LMX_API ParameterStore {
  public:
-  // UserError: a name twice, an empty dimension.
+  // UserError: a duplicate name, an empty dimension.
   Var& add(Context& ctx, const ParameterSpec& spec, RandomKey key);
-  Var& at(const std::string& name);  // InternalError listing the names when absent
+  Var& at(const std::string& name);  // InternalError if there is no such name
   const Var& at(const std::string& name) const;
   bool contains(const std::string& name) const;
   const std::vector<std::string>& names() const { return order_; }
   const ParameterSpec& spec(const std::string& name) const;
   int64_t count() const;  // elements of all parameters
   void clear_gradients();
-  // The same parameters for another rank of this process: values and what is cached of them are shared, gradients are
-  // its own.
+  // The same parameters for another rank of this process: values and cached copies are shared, gradients are separate.
   ParameterStore replica() const;
-  // The same parameters with values of their own, which may then differ from this store's (a stale replica).
+  // The same parameters with separate values, which may differ from this store's later (a stale replica).
   ParameterStore copy(Context& ctx) const;
-  // Rows [first, last) = range(rows) of some parameters, those without any left out. The views share values; who changes
-  // them tells the whole parameter by changed().
+  // Rows [first, last) = range(rows) of some parameters; parameters without any such rows are left out. The views share
+  // values with this store. Code that changes the values of a view must call changed() of the complete parameter.
   ParameterStore views(const std::vector<std::string>& names,
                        const std::function<std::pair<int64_t, int64_t>(int64_t rows)>& range) const;
 
@@ -64,7 +63,7 @@ class LMX_API ParameterStore {
   std::vector<std::string> order_;
 };
 
-// Fills `t` (f32 or f64) as `init` says.
+// Fills `t` (f32 or f64) with the values that `init` describes.
 LMX_API void initialise(Tensor& t, const Init& init, RandomKey key);
 
 }  // namespace lmx

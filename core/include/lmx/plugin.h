@@ -2,7 +2,8 @@
 //
 // A plugin's source ends with one line, for example
 //     LMX_PLUGIN(batcher, tbptt, TbpttConfig, make_tbptt)
-// and beside it lies plugin.toml (name, kind, version, licence, summary). The line exports one C symbol, `lmx_plugin`.
+// The file plugin.toml is located beside it (name, kind, version, licence, summary). The line exports one C symbol,
+// `lmx_plugin`.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ LMX_API const char* name_of(PluginKind kind);
 
 using AnyFactory = void (*)();  // cast to the kind's own factory type
 
-// The exported symbol. Append-only: `size` guards what a reader may look at.
+// The exported symbol. Append-only. A reader may access only the first `size` bytes.
 struct PluginDescriptor {
   uint32_t size;
   int32_t abi;           // kAbi of the build
@@ -29,20 +30,22 @@ struct PluginDescriptor {
   PluginKind kind;
   const char* name;
   std::vector<FieldInfo> (*fields)();
-  Node (*full_config)(const Node& given, const std::string& path);  // checked, with every default
+  Node (*full_config)(const Node& given, const std::string& path);  // checked, with all defaults
   AnyFactory factory;
-  // The traits of the component with this config (lmx/traits.h): those of the config's `Traits traits() const`, or
-  // none.
+  // The traits of the component with this config (lmx/traits.h), returned by the config's `Traits traits() const` if it
+  // has that function.
   Traits (*traits)(const Node& given, const std::string& path);
 };
 
-// The part of the build id that the build defines on the command line: the hash of core/include/lmx and the sanitizers.
+// The part of the build id that is defined on the compiler's command line: the hash of core/include/lmx and the
+// sanitizers.
 #ifndef LMX_BUILD_ID
 #define LMX_BUILD_ID "unknown"
 #endif
 
-// The part that the compiler knows: the C++ library, its release, and the modes that change the size or the layout of
-// its types. g++ and clang++ share one C++ ABI on Linux, so the compiler itself is not part of the build id.
+// The part of the build id that comes from the compiler: the C++ library, its release, and the modes that change the
+// size or the layout of its types. g++ and clang++ share one C++ ABI on Linux, so the compiler is not part of the build
+// id.
 #define LMX_TEXT_OF_(x) #x
 #define LMX_TEXT_OF(x) LMX_TEXT_OF_(x)
 #if defined(_LIBCPP_VERSION)
@@ -71,27 +74,28 @@ struct PluginInfo {
   const PluginDescriptor* descriptor = nullptr;
 };
 
-// Hex SHA-256 of a file. UserError when it cannot be read.
+// Hex SHA-256 of a file. UserError if it cannot be read.
 LMX_API std::string file_sha256(const std::string& path);
 
-// What a plugin reads.
+// A plugin and the fields of its config.
 struct PluginDescription {
   PluginInfo plugin;
   std::string build_id;
   std::vector<FieldInfo> fields;
 };
-// NAME.fields.toml beside the library, by which describe() knows its fields without loading it: the file's path, and,
-// of a loaded plugin, what it has to hold. UserError where the library has no build id of the linker's.
+// NAME.fields.toml beside the library contains the plugin's fields, so that describe() need not load it.
+// description_file(): the path of that file. description_text(): its contents, for a loaded plugin; UserError if the
+// library has no build id from the linker.
 LMX_API std::string description_file(const PluginInfo& info);
 LMX_API std::string description_text(const PluginInfo& loaded);
 
-// Everything that a recipe can name. One instance, filled by explicit calls; plugins are found, then loaded when first
-// asked for, and never unloaded. Thread-safe.
+// All components that a recipe can name. There is one instance, filled by explicit calls. Plugins are found first,
+// loaded when they are first used, and never unloaded. Thread-safe.
 class LMX_API Registry {
  public:
   static Registry& instance();
-  // Adds a folder of plugins (searched for */NAME.so with plugin.toml beside it). Later folders do not shadow earlier
-  // ones: a second plugin of the same kind and name is a UserError that names both files.
+  // Adds a folder of plugins (searched for */NAME.so with plugin.toml beside it). A later folder does not override an
+  // earlier one: a second plugin of the same kind and name is a UserError that names both files.
   void add_directory(const std::string& directory);
   // Build tree or install prefix (found from this library's own path), then LMX_PLUGIN_PATH.
   void add_default_directories();
@@ -100,8 +104,8 @@ class LMX_API Registry {
   const PluginInfo& find(PluginKind kind, const std::string& name);
   // find() for the component that `node` names by its key `name`.
   const PluginInfo& find(PluginKind kind, const Node& node, const std::string& path);
-  // The fields of a plugin, from the description that its build wrote beside it. Where that is missing or of another
-  // library, it loads. UserError as find().
+  // The fields of a plugin, from the description that its build stored beside it. If that file is missing or describes
+  // another library, the plugin is loaded. UserError as for find().
   PluginDescription describe(PluginKind kind, const std::string& name);
 
  private:
@@ -116,11 +120,11 @@ Factory factory(const PluginInfo& info) {
   return reinterpret_cast<Factory>(info.descriptor->factory);
 }
 
-// To be called in a handler: lmx's own errors pass as they are, every other exception becomes a UserError that names
-// the plugin's file.
+// To be called in an exception handler: rethrows lmx's own errors unchanged, and every other exception as a UserError
+// that names the plugin's file.
 [[noreturn]] LMX_API void rethrow_for(const PluginInfo& info);
 
-// Marks that this thread is inside `function` of a plugin, for the line that a crash writes (lmx/last_words.h).
+// Marks that this thread is inside `function` of a plugin, for the line that is written at a crash (lmx/last_words.h).
 class LMX_API PluginCall {
  public:
   // `function` is a literal, such as "forward()"; `info` is one that the registry owns.
@@ -132,8 +136,8 @@ class LMX_API PluginCall {
   const char* function() const { return function_; }
   // The innermost call of this thread; null outside of plugins.
   static const PluginCall* current();
-  // To be called in a handler. lmx's own errors and std::bad_alloc pass unchanged; every other exception becomes a
-  // RunError that names the plugin's kind, name and file, and the function.
+  // To be called in an exception handler: rethrows lmx's own errors and std::bad_alloc unchanged, and every other
+  // exception as a RunError that names the plugin's kind, name and file, and the function.
   [[noreturn]] void rethrow() const;
 
  private:
@@ -142,7 +146,7 @@ class LMX_API PluginCall {
   const PluginCall* outer_;
 };
 
-// Calls into a plugin, so that what goes wrong there names it:
+// Calls a function of a plugin, so that an error in it names the plugin:
 //     in_plugin(info, "forward()", [&] { return model.forward(ctx, params, batch, state); })
 template <class Body>
 auto in_plugin(const PluginInfo& info, const char* function, Body&& body) -> decltype(body()) {
@@ -154,8 +158,8 @@ auto in_plugin(const PluginInfo& info, const char* function, Body&& body) -> dec
   }
 }
 
-// Calls the factory: create<BatcherFactory>(info, config, path, env). UserError naming the file where it throws what is
-// no lmx::Error.
+// Calls the factory: create<BatcherFactory>(info, config, path, env). If it throws an exception that is not an
+// lmx::Error: UserError that names the file.
 template <class Factory, class... Args>
 auto create(const PluginInfo& info, Args&&... args) {
   try {
@@ -165,7 +169,7 @@ auto create(const PluginInfo& info, Args&&... args) {
   }
 }
 
-// Checks a component's subtree against its plugin's own fields and fills the defaults in; keeps `name` first.
+// Checks a component's subtree against its plugin's fields and adds the defaults; `name` stays first.
 LMX_API Node full_component(PluginKind kind, const Node& node, const std::string& path);
 
 // The value of a trait of the component that `node` names; "" if it does not have the trait.
@@ -179,8 +183,8 @@ Traits traits_of(const Node& given, const std::string& path) {
 
 }  // namespace lmx
 
-// ABI and build id are in a section of their own as well, so that a foreign library is known before any of its code
-// runs.
+// ABI and build id are also stored in a section of the library, so that an incompatible library is detected before any
+// of its code runs.
 #define LMX_PLUGIN(kind_, name_, Config_, factory_)                             \
   [[gnu::used, gnu::section(".lmx.build")]] static constexpr struct {           \
     int32_t abi;                                                                \

@@ -1,6 +1,7 @@
 // Counter-based random numbers (Philox 4x32-10, Salmon et al. 2011).
 //
-// A draw is a pure function of (key, index): the same on any number of ranks or threads, and nothing to checkpoint.
+// A random value is a pure function of (key, index): equal for any number of ranks or threads, and without state to
+// checkpoint.
 #pragma once
 
 #include <array>
@@ -31,7 +32,7 @@ class LMX_API RandomKey {
   uint64_t seed_ = 0;
 };
 
-// A bijection of [0, n) drawn by `key` (Feistel network with cycle walking): a shuffle without memory.
+// A bijection of [0, n) that `key` selects (Feistel network with cycle walking): a shuffle without memory.
 LMX_API uint64_t permute(RandomKey key, uint64_t index, uint64_t n);
 
 }  // namespace lmx

@@ -1,5 +1,5 @@
-// Recurrent language models: embedding, layers of some cell, dropout between them, state carried from batch to batch.
-// A cell's plugin says what one layer is.
+// Recurrent language models: embedding, layers of one kind of cell, dropout between them. State is carried from batch
+// to batch. A cell's plugin defines one layer.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace lmx {
 
-// Keys that every recurrent model has; a cell's config derives from it and adds its own.
+// Keys of every recurrent model; a cell's config derives from this struct and adds its own.
 struct LMX_API RecurrentConfig {
   int64_t layers = 1;
   int64_t embedding = 256;
@@ -25,16 +25,16 @@ struct LMX_API RecurrentConfig {
   Init init{"uniform", 0.1};
   Init embedding_init{"uniform", 0.1};
   void fields(Fields& f);
-  void check(const std::string& where) const;  // UserError: a weight_norm that is no pattern
+  void check(const std::string& where) const;  // UserError: a weight_norm that is not a valid pattern
 };
 
 class LMX_API RecurrentModel : public Model {
  public:
-  // `name`: of the plugin, with which names of parameters begin. UserError: a weight_norm that is no pattern, or
+  // `name`: of the plugin; names of parameters begin with it. UserError: a weight_norm that is not a valid pattern, or
   // matches no matrix of a layer.
   RecurrentModel(std::string name, const RecurrentConfig& config, const ModelEnv& env);
-  // "embedding.weight" and each layer's, "NAME.0.weight_hh". If weight_norm matches a matrix w (N, K) there stand
-  // w_v (N, K) and w_g (N) instead.
+  // "embedding.weight" and each layer's parameters, such as "NAME.0.weight_hh". A matrix w (N, K) that weight_norm
+  // matches is replaced by w_v (N, K) and w_g (N).
   std::vector<ParameterSpec> parameters() const final;
   Var forward(Context& ctx, const ParameterStore& params, const Batch& batch, ModelState& state) const final;
   ModelState initial_state(Context& ctx, int64_t sequences) const final;
@@ -51,20 +51,20 @@ class LMX_API RecurrentModel : public Model {
     std::string name;  // "h"
     int64_t width;
   };
-  // Of one layer that reads vectors of `input` elements. state_parts() and the tensors of `state` have one order; the
-  // first is the output's.
+  // For one layer that reads vectors of `input` elements. state_parts() and the tensors of `state` have the same order;
+  // the first one is the output.
   virtual std::vector<ParameterSpec> layer_parameters(int64_t input) const = 0;  // names without prefix
   virtual Var layer(Context& ctx, const Var& x, const Weights& weights, std::vector<Tensor>& state,
                     const SequenceOptions& options) const = 0;
   virtual std::vector<StatePart> state_parts() const = 0;
   virtual int64_t output_size() const = 0;
-  // True: this matrix is multiplied with at every step, hence packed for it, forward and backward.
+  // True: every step multiplies with this matrix, so it is packed for that, in forward and backward.
   virtual bool recurs(const std::string& name) const = 0;
   virtual int64_t layer_macs(int64_t input) const = 0;
-  // Bytes that a piece keeps for backward for each token, its output not among them: operands of products lie in
+  // Bytes for each token that a piece keeps for backward, without its output. Operands of products are stored in
   // `compute`.
   virtual int64_t saved_per_token(int64_t input, DType compute) const = 0;
-  // Elements for each token that backward holds rounded at a time, as operands of the products of a piece.
+  // Elements for each token of the rounded copies that backward holds at one time, as operands of a piece's products.
   virtual int64_t rounded_per_token(int64_t input) const = 0;
 
  private:

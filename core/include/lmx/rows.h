@@ -1,4 +1,4 @@
-// Kernels over one row of values, vectorised, for ops. The same row gives the same bits on every call.
+// Vectorised kernels over one row of values, for ops. The same row gives the same bits in every call.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace lmx {
 // The largest of x (n); -Inf for n = 0.
 LMX_API float max_of(const float* x, int64_t n);
 LMX_API double max_of(const double* x, int64_t n);
-// sum_i a_i b_i, summed in the values' own type.
+// sum_i a_i b_i, accumulated in the type of the values.
 LMX_API float dot(const float* a, const float* b, int64_t n);
 LMX_API double dot(const double* a, const double* b, int64_t n);
 // x = softmax(scale x); returns log sum_i exp(scale x_i). REQUIRES: n > 0, scale > 0.

@@ -1,4 +1,4 @@
-// The sum of gradients over ranks, as most sync plugins make it.
+// The sum of gradients over ranks, the base of most sync plugins.
 #pragma once
 
 #include <set>
@@ -11,19 +11,20 @@ namespace lmx {
 
 struct SumConfig {
   CodecConfig codec;
-  double bucket_mb = 0;           // megabytes, as they travel, of dense gradients in one message; 0: each on its own
-  std::string gather = "unique";  // indices that travel: unique, or raw: with repetitions, as backward left them
+  double bucket_mb = 0;           // megabytes, encoded, of dense gradients in one message; 0: each gradient separately
+  std::string gather = "unique";  // gathered indices: unique, or raw: with repetitions, as backward produced them
 };
 
-// Dense gradients are summed through the codec, in buckets. Row-sparse ones in the seven steps of Patwary 2018, section
-// III-A: 1, 2 rows of equal index are summed on their rank; 3 indices are gathered; 4 their union, ascending; 5 own
-// rows are spread over it, zero elsewhere; 6 that block is summed through the codec; 7 its rows are the gradient. With
-// one_bit step 5 is made where rows are summed: a rank encodes its own rows alone. A row that sums to zero stays. On
-// one rank gradients stay as they are.
+// Dense gradients are encoded and summed in buckets. Row-sparse gradients are reduced in the seven steps of Patwary
+// 2018, section III-A. Steps 1 and 2: each rank adds up its rows of equal index. 3: the indices are gathered. 4: their
+// union is formed, ascending. 5: each rank spreads its rows over the union, with zeros elsewhere. 6: that block is
+// encoded and summed. 7: its rows are the gradient. With one_bit, a rank encodes its own rows only, and the rank that
+// sums them does step 5. A row with the sum zero is kept. With one rank, gradients are not exchanged.
 class LMX_API SumStrategy : public SyncStrategy {
  public:
   SumStrategy(SumConfig config, SyncEnv env);
-  // Dense parameters in buckets, each closed when it has reached its size; row-sparse ones alone.
+  // Dense parameters in buckets; a bucket is closed when it reaches its size. Row-sparse parameters form units of their
+  // own.
   std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const override;
   void reduce(Context& ctx, std::span<Var> unit) override;
   void after_step(Context&) override { reducer_.commit(); }
@@ -51,7 +52,7 @@ class LMX_API SumStrategy : public SyncStrategy {
   Reducer reducer_;
 };
 
-// Bytes that a rank sends to tell the others `indices` rows: see gather_indices().
+// Bytes that a rank sends to announce its `indices` to the others: see gather_indices().
 inline int64_t index_bytes(const Traffic& traffic, const std::vector<int64_t>& indices) {
   return (traffic.ranks - 1) * (8 + 4 * indices[static_cast<size_t>(traffic.rank)]);
 }

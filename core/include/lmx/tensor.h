@@ -1,4 +1,4 @@
-// Tensor: a dense row-major array, or a view on the leading dimension of one.
+// Tensor: a dense row-major array, or a view of some rows of its leading dimension.
 #pragma once
 
 #include <array>
@@ -33,11 +33,11 @@ class LMX_API Shape {
 };
 LMX_API std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
-// A value: copies share storage. Not thread-safe for writes; a default-constructed one is undefined.
+// A value type: copies share storage. Not thread-safe for writes. A default-constructed Tensor is undefined.
 class LMX_API Tensor {
  public:
   Tensor() = default;
-  // Uninitialised memory. `allocator` must outlive no one: the storage keeps it alive.
+  // Uninitialised memory. The storage keeps `allocator` alive.
   static Tensor empty(const std::shared_ptr<Allocator>& allocator, Shape shape, DType type,
                       MemClass c = MemClass::activations);
   static Tensor zeros(const std::shared_ptr<Allocator>& allocator, Shape shape, DType type,
@@ -84,12 +84,12 @@ class LMX_API Tensor {
   Tensor reshape(Shape shape) const;               // same elements, shares storage; one size may be -1
   Tensor clone(MemClass c) const;
   Tensor clone() const;
-  Tensor to(DType type) const;    // host conversion between floating types; itself when equal
+  Tensor to(DType type) const;    // host conversion between floating types; the tensor itself if equal
   Tensor like(MemClass c) const;  // uninitialised, same shape, type and device
   void zero();
   void copy_from(const Tensor& source);  // same shape and type
-  // The same elements, counted in `allocator` as well while this handle or a view of it lives: what a rank holds of
-  // memory that it shares. Not to be written to.
+  // The same elements, also counted in `allocator` while the returned tensor or a view of it lives: for a rank that
+  // uses memory that it shares with others. The result must not be written to.
   Tensor lent(const std::shared_ptr<Allocator>& allocator, MemClass c) const;
 
  private:

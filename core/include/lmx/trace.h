@@ -1,4 +1,4 @@
-// Spans of time for `--trace`, written as a Chrome trace (chrome://tracing, ui.perfetto.dev).
+// Time spans for `--trace`, written as a Chrome trace (chrome://tracing, ui.perfetto.dev).
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ class LMX_API Tracer {
   ~Tracer();
   double now_us() const;
   void add(const char* name, double begin_us, double end_us);  // thread-safe; `name` must be a literal
-  void write(const std::string& path) const;                   // RunError when the file cannot be written
+  void write(const std::string& path) const;                   // RunError if the file cannot be written
   std::string table() const;                                   // total time by name, longest first
   void clear();
 
@@ -23,7 +23,7 @@ class LMX_API Tracer {
   std::unique_ptr<Impl> impl_;
 };
 
-// One span, from construction to destruction; free when `tracer` is null.
+// One time span, from construction to destruction; no cost if `tracer` is null.
 class Span {
  public:
   Span(Tracer* tracer, const char* name) : tracer_(tracer), name_(name), begin_(tracer ? tracer->now_us() : 0) {}

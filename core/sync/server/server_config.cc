@@ -1,4 +1,4 @@
-// Keys of a rule whose parameters are on a server.
+// Keys of a rule whose parameters are stored on a server.
 #include "lmx/error.h"
 #include "lmx/param_server.h"
 

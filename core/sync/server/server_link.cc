@@ -14,7 +14,7 @@ enum Tag { kAsk = 1, kTurn = 2, kRequest = 3, kReply = 4 };  // replies of rule 
 
 using Clock = std::chrono::steady_clock;
 
-// In front of a request's body, followed by its extents.
+// Precedes a request's body. The extents follow it.
 struct Header {
   int64_t number = 0, rule = 0, kind = 0, bytes = 0;
   double lr = 0;
@@ -37,7 +37,7 @@ T unpack(const Tensor& t) {
   return value;
 }
 
-// The longer nobody has come, the longer until the next look.
+// Sleeps between two polls. The longer no request has arrived, the longer each sleep.
 class Rest {
  public:
   void awake() { since_ = Clock::now(); }
@@ -72,7 +72,8 @@ int Link::add(const std::string& group, int parameters, Serve serve) {
   return static_cast<int>(rules_.size()) - 1;
 }
 
-// Of the order to repeat what lies behind, and steps that this run does not take, are left out.
+// Removes from the order to repeat all events that the workers have already done, and steps that this run does not
+// take.
 void Link::start(const std::vector<Stand>& workers, const std::vector<int32_t>& replay, int64_t steps) {
   std::vector<int64_t> events;
   for (const Stand& w : workers) {
@@ -93,7 +94,7 @@ Link::Traffic& Link::traffic(End& end, const Rule* rule, Event kind) {
   return end.traffic[{rule ? rule->group : "control", rule ? (kind == Event::pull ? "pull" : "push") : "turn"}];
 }
 
-// What the end's own ledger says of its last call belongs to the worker where the worker has called.
+// Adds the seconds of the end's ledger to `traffic` if this is the worker's end, and clears the ledger.
 void Link::take_seconds(End& end, Traffic& traffic) {
   for (const LedgerEntry& e : end.comm->ledger())
     if (&end == &own_) traffic.seconds += e.seconds;
@@ -104,7 +105,7 @@ void Link::send(End& end, const Tensor& t, int to, int tag, const Rule* rule, Ev
   const std::string group = rule ? rule->group : "control";
   Traffic& traffic = this->traffic(end, rule, kind);
   traffic.sent += t.bytes();
-  // The thread waits for nobody, lest two wait for each other.
+  // The thread must not wait for other ranks; two waiting threads could block each other.
   &end == &beside_ ? end.comm->post(t, to, tag, group) : end.comm->send(t, to, tag, group);
   take_seconds(end, traffic);
 }
@@ -224,7 +225,7 @@ void Link::loop() {
   changed_.notify_all();
 }
 
-// Takes what has come and does what is next. False: nothing has come.
+// Receives all pending messages and processes them. Returns false if there were none.
 bool Link::listen() {
   bool busy = false;
   for (int from; comm_.rank() == 0 && (from = beside_.comm->probe(kAsk)) >= 0; busy = true) {
@@ -278,7 +279,7 @@ void Link::serve() {
 
 // ------------------------------------------------------------------------------------------------ the order, on rank 0
 
-// Answers all that can be answered. Who has asked first goes first.
+// Answers all questions that can be answered now, in the order in which they arrived.
 void Link::decide() {
   for (bool again = !asking_.empty(); again;) {
     again = false;
@@ -291,7 +292,7 @@ void Link::decide() {
         continue;
       }
       it = asking_.erase(it);
-      again = true;  // for those before it
+      again = true;  // questions before this one may now be answerable
       if (!meet) {
         const bool push = static_cast<Event>(ask.event) == Event::push;
         if (push) ++done_[index(worker)];

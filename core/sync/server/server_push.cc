@@ -24,8 +24,7 @@ int64_t push_bytes(const Codec& codec, bool sparse, int64_t rows, int64_t width)
 
 Push::Push(const CodecConfig& config, int shards) : config_(config), shards_(shards), codec_(make_codec(config)) {}
 
-// With several ranks the gradient is scaled before it is encoded: what error feedback keeps is of the size that is
-// used.
+// With several ranks the gradient is scaled before it is encoded, so that residuals have the scale of the update.
 void Push::add(Context& ctx, Var& param, double factor, Parts& parts) {
   Gradient& grad = param.grad();
   if (grad.empty()) return;
@@ -43,7 +42,7 @@ void Push::add(Context& ctx, Var& param, double factor, Parts& parts) {
   } else {
     add_dense(ctx, param, {.name = param.name(), .values = std::move(own), .scale = factor}, parts);
   }
-  residuals_.commit();  // what is pushed is an update
+  residuals_.commit();  // a pushed gradient is always applied
 }
 
 void Push::add_dense(Context& ctx, const Var& param, Part part, Parts& parts) {
@@ -87,7 +86,7 @@ void Push::add_rows(Context& ctx, const Var& param, const RowSparse& own, double
   if (feedback) residuals_.keep_rows(ctx, comm::Side::push, param.name(), own.indices, values);
 }
 
-// `lost` becomes what encoding loses; it may be the values.
+// `lost` becomes the quantisation error; it may be the same memory as the values.
 Tensor Push::encode(Context& ctx, const std::string& name, const Tensor& values, float* lost) {
   const int64_t width = codec_->elementwise() ? 1 : row_width(values.shape());
   const int64_t n = width ? values.numel() / width : 0;

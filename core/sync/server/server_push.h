@@ -1,4 +1,4 @@
-// What a worker sends to the shards of a parameter server, and how many bytes that takes.
+// Encodes the gradients that a worker pushes to the shards of a parameter server, and computes their size.
 #pragma once
 
 #include <map>
@@ -11,23 +11,23 @@
 
 namespace lmx::server {
 
-// Bytes of a request for `rows` rows; without one a shard sends all it has.
+// Bytes of a request for `rows` rows. Without such a request a shard sends all its rows.
 inline int64_t request_bytes(int64_t rows) {
   return 8 + 4 * rows;
 }
-// Bytes of a gradient for one shard: a count and indices where it is sparse, and the encoded rows.
+// Bytes of a gradient for one shard: the encoded rows and, if the gradient is row-sparse, a count and the indices.
 int64_t push_bytes(const Codec& codec, bool sparse, int64_t rows, int64_t width);
 
-// Divides gradients among shards and encodes them. What encoding loses stays here and joins the next push (error
-// feedback of the worker; nothing is encoded on the way back).
+// Divides gradients among shards and encodes them. The quantisation error is kept and added to the next push (error
+// feedback of the worker; pulled values are not encoded).
 class Push {
  public:
   Push(const CodecConfig& config, int shards);
-  // Appends a part to each shard that has rows of the parameter; a sparse part may be empty. The gradient must be
-  // coalesced; it is scaled in place. UserError: not f32, with a codec.
+  // Appends a part for each shard that has rows of the parameter; a row-sparse part may be empty. The gradient must be
+  // coalesced, and is scaled in place. UserError: with several shards, a gradient that is not f32.
   void add(Context& ctx, Var& param, double factor, std::vector<std::vector<Part>>& parts);
   const Codec& codec() const { return *codec_; }
-  // Alone with its worker a server gets gradients as they are.
+  // False for a server with a single worker: gradients are then pushed without encoding.
   bool encodes() const { return shards_ > 1 && config_.kind != "none"; }
   std::map<std::string, CodecHealth> take_health();
   StateDict state() const { return residuals_.state(); }

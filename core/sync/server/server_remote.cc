@@ -8,10 +8,10 @@
 namespace lmx::server {
 namespace {
 
-// What of a parameter is in a request.
+// The rows of a parameter that a request contains.
 enum Extent : uint8_t { kNothing = 0, kAll = 1, kSome = 2 };
 
-// Joins pieces that others keep until text().
+// Concatenates pieces. The caller must keep them alive until text().
 class Writer {
  public:
   void add(const void* from, int64_t n) { pieces_.emplace_back(static_cast<const std::byte*>(from), n); }

@@ -1,4 +1,4 @@
-// A rule's requests to shards of other processes, and what this rank's own shard answers.
+// Sends a rule's requests to shards in other processes, and answers requests to this rank's shard.
 #pragma once
 
 #include <map>
@@ -14,18 +14,21 @@
 
 namespace lmx::server {
 
-using Rows = std::map<std::string, std::vector<int32_t>>;  // by parameter, ascending; all rows of those that are absent
+using Rows = std::map<std::string, std::vector<int32_t>>;  // by parameter, ascending; for absent ones all rows
 
-// The body of a pull: of each parameter of which rows are chosen their count (i64) and numbers (i32). The reply: their
-// values, or all that the shard has. The body of a push: count and numbers, counted from the shard's first row, where
-// the gradient is sparse, and its values as the codec writes them. Nothing else, so that its bytes are those of
+// The bodies of messages contain the following data and nothing else, so that their bytes agree with
 // ServerStrategy::expected_bytes().
+//
+//   pull   for each parameter with chosen rows: their count (i64) and indices (i32)
+//   reply  the values of these rows; for other parameters all rows of the shard
+//   push   values, encoded by the codec; for row-sparse gradients first the count and the indices, which are relative
+//          to the shard's first row
 class Remote {
  public:
-  // `whole`: parameters in full size; those of the rule are `names`. `encodes`: pushes come encoded.
+  // `whole`: the complete parameters; `names` are those of the rule. `encodes`: pushed values are encoded.
   Remote(Link& link, const Context& ctx, const std::string& group, std::vector<std::string> names,
          const ParameterStore& whole, Shard& shard, bool encodes);
-  // Of the worker whose turn it is.
+  // To be called by the worker whose turn it is.
   void pull(const Rows& chosen, ParameterStore& replica);
   void push(const std::vector<std::vector<Part>>& parts, double lr);  // by shard
 
@@ -34,7 +37,7 @@ class Remote {
   Tensor serve_pull(int worker, const Request& request);
   void serve_push(int worker, const Request& request);
   Request pack_push(const std::vector<Part>& parts, double lr) const;
-  // The rows [first, last) of a parameter that shard r has, and of these the chosen ones.
+  // The rows [first, last) of a parameter on shard r, and the chosen rows among them.
   std::pair<int64_t, int64_t> range(const std::string& name, int r) const;
   std::span<const int32_t> rows_of(const std::vector<int32_t>& chosen, const std::string& name, int r) const;
   int64_t row_bytes(const std::string& name) const { return 4 * row_width(whole_.at(name).value().shape()); }

@@ -1,4 +1,4 @@
-// A worker's end of the parameter server. Shards of its own process it touches directly.
+// A worker's end of the parameter server. It accesses shards in the same process directly.
 #include <algorithm>
 #include <cstring>
 
@@ -19,12 +19,13 @@ namespace {
 
 constexpr const char *kReplica = "replica/", *kResidual = "residual/";
 
-// What a shard has exchanged with the workers of other ranks.
+// The bytes that a shard has exchanged with the workers of other ranks.
 struct Served {
   int64_t pull_sent = 0, pull_received = 0, push_received = 0;
 };
 
-// By rank; where the others are in other processes, only the own. Touched by the worker whose turn it is.
+// By rank; if the other ranks are in other processes, only the own entry is used. Only the worker whose turn it is may
+// access it.
 struct Shards {
   explicit Shards(int ranks) : of(static_cast<size_t>(ranks)), served(of.size()) {}
   std::vector<std::unique_ptr<Shard>> of;
@@ -58,23 +59,23 @@ struct ServerStrategy::Impl {
     const auto found = rows.find(name);
     return found == rows.end() ? nullptr : &found->second;
   }
-  // Rows of [0, n) that belong to a shard, of all or of those that are chosen.
+  // The number of a shard's rows in [0, n): of all rows, or of the chosen ones.
   int64_t count(const std::vector<int32_t>* chosen, int64_t n, int shard) const {
     const int64_t first = begin(n, shard), last = begin(n, shard + 1);
     if (!chosen) return last - first;
     return std::lower_bound(chosen->begin(), chosen->end(), last) -
            std::lower_bound(chosen->begin(), chosen->end(), first);
   }
-  // Counts the way of one parameter's rows from the shards of other ranks.
+  // Counts the bytes of one parameter's rows that are pulled from the shards of other ranks.
   void count_pull(const Tensor& value, const std::vector<int32_t>* chosen, int64_t& asked, int64_t& got);
 
   ServerConfig config;
   SyncEnv env;
   ServerTools tools;
   std::shared_ptr<Shards> shards;
-  server::Rows rows;  // of the step
+  server::Rows rows;  // rows chosen for the step
   server::Push pushes;
-  std::unique_ptr<server::Remote> remote;  // null: all shards are here
+  std::unique_ptr<server::Remote> remote;  // null: all shards are in this process
 };
 
 ServerStrategy::ServerStrategy(ServerConfig config, SyncEnv env)
@@ -187,7 +188,7 @@ void ServerStrategy::count_served(Context& ctx) {
   own = {};
 }
 
-// Ranks of one process have the values in common already; what they would send each other enters the ledger.
+// Ranks of one process share the values already; the ledger counts the bytes that they would send to each other.
 void ServerStrategy::publish(Context& ctx) {
   Impl& s = *impl_;
   int64_t own = 0, all = 0;

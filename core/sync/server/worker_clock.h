@@ -1,4 +1,4 @@
-// When workers of a parameter server pull and push: simulated durations, or the order of an earlier run.
+// The times at which workers of a parameter server pull and push: simulated durations, or the order of an earlier run.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,33 @@
 
 namespace lmx::train {
 
-// What the workers of a process know of each other; touched by the one whose turn it is.
+// State that the workers of a process share; only the worker whose turn it is may access it.
 struct WorkerBoard {
   explicit WorkerBoard(int ranks) : done(static_cast<size_t>(ranks)) {}
-  std::vector<int64_t> done;    // by rank: its steps that are over
-  bool stop = false;            // all meet as soon as they can
-  std::vector<int32_t> events;  // in order, where a schedule is recorded: 2 rank, +1 for a push
+  std::vector<int64_t> done;    // by rank: number of finished steps
+  bool stop = false;            // all workers meet as soon as possible
+  std::vector<int32_t> events;  // if a schedule is recorded: its events in order (2 rank, +1 for a push)
 };
 
-// The files that a rule's clock names, read. UserError naming file and line: missing, malformed, another number of
-// workers.
+// The contents of the files that a rule's clock names. UserError naming file and line: missing, malformed, for another
+// number of workers.
 struct ClockFiles {
   ClockFiles(const ServerConfig& config, int ranks);
   std::vector<std::vector<double>> durations;  // of delay.file: by line, then column
   std::vector<int32_t> events;                 // of replay
 };
-// The order of pulls and pushes as a file: a line "lmx schedule 1: 4 workers", then "pull 0" or "push 0" a line.
-// RunError: cannot write.
+// Writes the order of pulls and pushes to a file: a line "lmx schedule 1: 4 workers", then for each event a line
+// "pull 0" or "push 0". RunError: the file cannot be written.
 void write_schedule(const std::string& path, const std::vector<int32_t>& events, int ranks);
 
-// One worker's times. Of a replay they are positions in the schedule.
+// One worker's times. In a replay they are positions in the schedule.
 class WorkerClock {
  public:
   WorkerClock(const ServerConfig& config, std::shared_ptr<const ClockFiles> files, RandomKey key, int rank, int ranks);
-  // Of step `step` (0-based); `now`: when this worker's last event was.
+  // The time of the event of step `step` (0-based). `now`: the time of this worker's last event.
   double pull(int64_t step, double now) const;
   double push(int64_t step, double now) const;
-  // UserError: a schedule of fewer steps.
+  // UserError: the schedule has fewer steps.
   void require(int64_t steps) const;
   const std::vector<int32_t>& replayed() const { return files_->events; }  // the order to repeat, or empty
 
@@ -49,7 +49,7 @@ class WorkerClock {
   RandomKey key_;
   int rank_, ranks_;
   double speed_ = 1;
-  std::vector<double> turns_;  // of a replay: positions of this worker's events
+  std::vector<double> turns_;  // positions of this worker's events in a replayed schedule
 };
 
 }  // namespace lmx::train

@@ -1,9 +1,9 @@
 // Sequences "drawn randomly from the entire training corpus" (Patwary et al. 2018). Every sequence starts with a zero
 // state.
 //
-// Without replacement: an epoch cuts the tokens into windows of `sequence_length`, beginning at an offset drawn for the
-// epoch, and takes them in the order of a keyed permutation, so that no token is a target twice in an epoch. Fewer than
-// one batch of windows stays unused. With replacement: every sequence starts anywhere, uniformly.
+// Without replacement: an epoch divides the tokens into windows of `sequence_length`, beginning at a random offset, and
+// uses them in the order of a keyed permutation, so no token is a target twice in an epoch. Fewer than one batch of
+// windows remains unused. With replacement: every sequence starts at a uniformly random position.
 #include <algorithm>
 
 #include "lmx/batcher.h"
@@ -65,7 +65,7 @@ class RandomWindows : public Batcher {
   int64_t window_start(int64_t step, int64_t slot) const {
     const auto epoch = static_cast<uint64_t>(step / steps_);
     const int64_t inputs = env_.tokens.size() - 1;
-    // Never so large that an epoch would lose a step by it.
+    // Small enough that the offset never costs a step of the epoch.
     const int64_t room = std::min(length_ - 1, inputs - steps_ * env_.global_batch * length_);
     const auto offset = static_cast<int64_t>(env_.key.fold("offset").below(epoch, static_cast<uint64_t>(room + 1)));
     const auto windows = static_cast<uint64_t>((inputs - offset) / length_);

@@ -1,9 +1,9 @@
-// All ranks' sub-batches of a step have the same shape, sentences x longest source x longest target (Ott et al. 2018,
-// section 5; the paper finds that it trains badly, since a step then sees sentences of one length only).
+// The sub-batches of all ranks in a step have the same shape: sentences x longest source x longest target (Ott et al.
+// 2018, section 5; the paper finds that it trains badly, because a step then sees sentences of one length only).
 //
-// Sentences in the order of their lengths are cut into steps; each is dealt out to its sub-batches one by one, as many
-// to each as the budget allows for the step's longest target. Where an epoch's last sentences do not go round, some
-// sub-batches of one step have a sentence less.
+// Sentences, sorted by length, are divided into steps. The sentences of a step are distributed over its sub-batches in
+// turn; each sub-batch gets as many as the budget allows for the step's longest target. If the last sentences of an
+// epoch do not suffice, some sub-batches of its last step have one sentence less.
 #include <algorithm>
 
 #include "lmx/pair_batches.h"
@@ -19,11 +19,11 @@ struct SameShapeConfig : PairLimit {
   }
 };
 
-// Sentences of each sub-batch of the step that begins at order[first].
+// Number of sentences of each sub-batch in the step that begins at order[first].
 int64_t sentences_of(const PairArray& pairs, std::span<const int64_t> order, size_t first, int64_t groups,
                      int64_t max_tokens) {
   int64_t n = 0;
-  for (;;) {  // targets ascend, so the step's longest is its last
+  for (;;) {  // targets ascend, so the last one of the step is its longest
     const size_t last = std::min(order.size(), first + static_cast<size_t>((n + 1) * groups)) - 1;
     const auto longest = static_cast<int64_t>(pairs.target(order[last]).size());
     if (n > 0 && (n + 1) * longest > max_tokens) return n;

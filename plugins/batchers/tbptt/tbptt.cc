@@ -1,5 +1,5 @@
-// Truncated backpropagation through time: slot s reads its text in order, `sequence_length` tokens a step, its state
-// carried from step to step.
+// Truncated backpropagation through time: slot s reads its text in order, `sequence_length` tokens in each step. Its
+// state is carried from step to step.
 #include <algorithm>
 #include <array>
 #include <iomanip>
@@ -28,9 +28,9 @@ struct TbpttConfig {
   }
 };
 
-// The tokens are cut into as many equal parts as the global batch has sequences; states are zero at the start of every
-// epoch. The order is the same in every epoch. What does not fill a last window of all slots is dropped: fewer than
-// global_batch x (sequence_length + 1) tokens.
+// The tokens are divided into as many equal parts as the global batch has sequences. States are zero at the start of
+// every epoch, and the order is the same in every epoch. Tokens that do not fill a last window of all slots are
+// dropped: fewer than global_batch x (sequence_length + 1).
 class Parts : public Batcher {
  public:
   Parts(const TbpttConfig& config, const std::string& path, const BatcherEnv& env)
@@ -64,12 +64,12 @@ class Parts : public Batcher {
  private:
   BatcherEnv env_;
   int64_t length_;
-  int64_t part_;  // inputs of a slot; the target of its last one is the next slot's first token
+  int64_t part_;  // inputs of a slot; the target of its last input is the first token of the next slot
 };
 
-// Shards stand in an endless queue, those of each epoch after those of the one before. Slot j reads shard j to its end,
-// then the one that is B further on, and so on: whatever B is, no shard is left out. Every shard has as many windows as
-// the shortest has room for, so that where a slot stands is a formula; what is behind them is dropped.
+// The shards of all epochs form an endless queue. Slot j reads shard j to its end, then the shard that is B later, and
+// so on, so no shard is skipped for any B. Every shard has as many windows as fit into the shortest one, so that the
+// position of a slot is a formula; the tokens after these windows are dropped.
 class Shards : public Batcher {
  public:
   Shards(const TbpttConfig& config, const std::string& path, const BatcherEnv& env)
@@ -120,7 +120,7 @@ class Shards : public Batcher {
     return std::make_shared<StringShards>(env_.tokens, env_.strings, count_, key, env_.split);
   }
 
-  // The shards of two epochs are kept: the slots of a step may stand in both.
+  // The shards of two epochs are cached: the slots of a step may be in both.
   std::shared_ptr<const StringShards> of_epoch(int64_t epoch) const {
     if (epoch == 0 || !reshuffle_) return first_;
     const std::lock_guard lock(mutex_);
@@ -138,7 +138,7 @@ class Shards : public Batcher {
     shards->copy(shard, window * length_, n, tokens.data());
   }
 
-  // Of the shards of any epoch: cuts lie at most half a string from where equal shares would end.
+  // The shortest possible shard of any epoch: its boundaries are at most half a string from equal divisions.
   int64_t least_length() const {
     if (!reshuffle_) return first_->shortest();
     int64_t longest = 0;
@@ -151,7 +151,7 @@ class Shards : public Batcher {
   bool reshuffle_;
   int64_t count_;
   std::shared_ptr<const StringShards> first_;
-  int64_t windows_ = 0;  // of each shard
+  int64_t windows_ = 0;  // number of windows in each shard
   mutable std::mutex mutex_;
   mutable std::array<std::pair<int64_t, std::shared_ptr<const StringShards>>, 2> kept_;
 };

@@ -1,8 +1,8 @@
-// Sub-batches of equal estimated time (Ott et al. 2018, section 5): a target time is fixed, a percentile of what
-// token_budget's sub-batches take, and each sub-batch gets as many sentences as a table time(sentences, source length,
-// target length) says fit. The paper looks its longest sentences up, to which the others are padded; here nothing is
-// padded, and their mean lengths tell what they take. The table is measured when the run starts and kept with it;
-// `cost: flops` counts the model's multiply-adds instead, which needs no clock and is the same everywhere.
+// Sub-batches of equal estimated time (Ott et al. 2018, section 5). The target time is a percentile of the times of
+// token_budget's sub-batches. Each sub-batch gets as many sentences as fit into it, according to a table
+// time(sentences, source length, target length). The paper looks up the lengths of the longest sentences, to which the
+// others are padded. Here nothing is padded, so the mean lengths are used. The table is measured when the run starts,
+// and stored with the run. `cost: flops` counts the model's multiply-adds instead, which is the same on every machine.
 #include <algorithm>
 #include <cmath>
 

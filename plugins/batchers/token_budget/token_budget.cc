@@ -1,6 +1,6 @@
-// Sub-batches "of at most 3.5k tokens" (Ott et al. 2018, section 3): pairs in the order of their lengths, cut wherever
-// the next sentence would exceed the budget of target tokens. Which sentences are together is drawn once, by the seed;
-// the order of sub-batches anew each epoch.
+// Sub-batches "of at most 3.5k tokens" (Ott et al. 2018, section 3): pairs sorted by length, divided where the next
+// sentence would exceed the budget of target tokens. The seed decides once which sentences are together; the order of
+// sub-batches is new in each epoch.
 #include "lmx/pair_batches.h"
 #include "lmx/plugin.h"
 

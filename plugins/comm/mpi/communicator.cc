@@ -1,5 +1,6 @@
-// Moves made of messages from one rank to another. Nothing blocks inside MPI, so that an error elsewhere ends the wait;
-// and who waits sleeps, since with fewer cores than threads a spinning one takes the core from those it waits for.
+// Collectives, composed of messages from one rank to another. Except for native all-reduces, no call blocks inside MPI,
+// so an error elsewhere can end the wait. A waiting thread sleeps: with fewer cores than threads, a spinning thread
+// would take the core from the thread that it waits for.
 #include "communicator.h"
 
 #include <sched.h>
@@ -20,13 +21,14 @@ using lmx::Shape;
 using lmx::str;
 using Clock = std::chrono::steady_clock;
 
-// A long message travels in pieces, since each that is through tells the watchdog that a slow link still moves; so many
-// at a time, lest MPI divides the link among all of them, which then end together. (And MPI counts in int.)
+// A long message is sent in pieces: each completed piece shows the watchdog that a slow link still makes progress. Only
+// a few pieces are posted at a time; otherwise MPI would divide the link among all of them, and they would complete
+// together. (MPI also counts in int.)
 constexpr int64_t kLongest = int64_t{1} << 24;
 constexpr int kAtOnce = 2;
 constexpr int64_t kShort = int64_t{1} << 16;
 
-// Looks without a pause at first, for the sake of short messages; then sleeps an eighth of the time waited so far.
+// Polls without sleeping at first, for short messages; then sleeps an eighth of the time waited so far.
 class Backoff {
  public:
   void pause() {
@@ -50,12 +52,12 @@ Shape with_rows(const Tensor& like, int64_t rows) {
   return shape;
 }
 
-// The rows of rank r. `begins`: of RankRows.
+// The rows of rank r. `begins`: the result of RankRows::begins().
 Tensor part_of(const Tensor& all, const std::vector<int64_t>& begins, int r) {
   return all.slice(begins[static_cast<size_t>(r)], begins[static_cast<size_t>(r) + 1]);
 }
 
-// An error of another rank ends this one's waiting; that rank speaks first and gives the exit code.
+// If another rank has failed, ends this rank's wait. That rank reports its error first and determines the exit code.
 void end_if_another_failed(const Watchdog& watchdog, int size) {
   const int rank = watchdog.failed_rank();
   if (rank < 0) return;
@@ -81,15 +83,15 @@ MPI_Comm own_link() {
   return link;
 }
 
-// The messages of one move. They point into tensors, which it holds on to: MPI may write to them as long as it runs,
-// also after an error.
+// The messages of one operation. Keeps the tensors that they point into alive: MPI may write to them as long as it
+// runs, also after an error.
 class MpiCommunicator::Exchange {
  public:
   Exchange(MpiCommunicator& comm, MPI_Comm link, int tag) : comm_(comm), link_(link), tag_(tag) {}
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
   ~Exchange() {
-    // The process is about to end, by an error of its own or another's.
+    // The process is about to end, because of an error of this rank or of another.
     if (!complete_ && !requests_.empty()) new Leftovers{std::move(requests_), std::move(kept_)};
   }
 
@@ -99,8 +101,9 @@ class MpiCommunicator::Exchange {
   void receive(const Tensor& t, int from) {
     if (t.bytes() > 0) post(t, from, true);
   }
-  // Also where there is nothing to send: the receiver waits for a message. `at_once`: pieces under way; the others
-  // follow as these come through, so until then no second message may go the same way.
+  // Also posts a message for an empty tensor, because the receiver waits for one. `at_once`: number of pieces that are
+  // posted at a time. The others are posted as these complete, so until then no further message may be posted in the
+  // same direction.
   void post(const Tensor& t, int other, bool in, int at_once = kAtOnce) {
     kept_.push_back(t);
     messages_.push_back({other, in, static_cast<std::byte*>(kept_.back().raw()), t.bytes()});
@@ -109,9 +112,9 @@ class MpiCommunicator::Exchange {
     } while (messages_.back().left > 0 && --at_once > 0);
   }
 
-  // One round of a move: every rank sends to one and receives from one. A long message has both links to itself, since
-  // it leaves only when the receiver has come to this round too: several at a time to one rank, and a switch drops
-  // packets. A short one is under way at once.
+  // One round of a collective: every rank sends to one rank and receives from one. A long message is completed within
+  // its round, so it has both links to itself: if several ranks sent to one rank at a time, a switch would drop
+  // packets. A short message is posted without waiting.
   void round(const Tensor& out, int to, const Tensor& in, int from) {
     const size_t begin = requests_.size();
     receive(in, from);
@@ -119,7 +122,7 @@ class MpiCommunicator::Exchange {
     if (std::max(out.bytes(), in.bytes()) > kShort) complete(begin);
   }
 
-  // Whether all of it is through.
+  // Whether all messages are complete.
   bool test() {
     int count = 0;
     while ((count = look(0)) > 0) {
@@ -137,7 +140,7 @@ class MpiCommunicator::Exchange {
   struct Message {
     int other;
     bool in;
-    std::byte* at;  // what is not under way yet
+    std::byte* at;  // first byte that has not been posted
     int64_t left;
   };
   struct Part {
@@ -149,7 +152,7 @@ class MpiCommunicator::Exchange {
     std::deque<Tensor> tensors;
   };
 
-  // Until the messages from `begin` on are through.
+  // Returns when the messages from index `begin` on are complete.
   void complete(size_t begin) {
     Backoff backoff;
     for (int count = 0; (count = look(begin)) >= 0;) {
@@ -162,7 +165,7 @@ class MpiCommunicator::Exchange {
     }
   }
 
-  // How many of the messages from `begin` on have come through since the last look; -1: none is left.
+  // The number of pieces from index `begin` on that have completed since the last call; -1: none is left.
   int look(size_t begin) {
     const size_t n = requests_.size() - begin;
     std::vector<int> which(n);
@@ -210,7 +213,7 @@ class MpiCommunicator::Exchange {
   MPI_Comm link_;
   int tag_;
   std::vector<MPI_Request> requests_;
-  std::vector<Part> parts_;  // as requests_
+  std::vector<Part> parts_;  // one for each element of requests_
   std::vector<Message> messages_;
   std::deque<Tensor> kept_;
   bool complete_ = false;
@@ -222,7 +225,7 @@ MpiCommunicator::MpiCommunicator(const Links& links, Watchdog& watchdog, int thr
   MPI_Comm_size(links_.data, &size_);
 }
 
-// What was posted has been received, or the job fails: then it stays where it is until the process ends.
+// Posted messages have been received by now, unless the job fails; then their memory is kept until the process ends.
 MpiCommunicator::~MpiCommunicator() {
   try {
     for (int looks = 0; looks < 1000 && !posted_.empty(); ++looks) {
@@ -233,7 +236,7 @@ MpiCommunicator::~MpiCommunicator() {
         nanosleep(&time, nullptr);
       }
     }
-  } catch (const std::exception&) {  // another error has brought the rank here
+  } catch (const std::exception&) {  // the rank is already ending because of another error
   }
 }
 
@@ -290,7 +293,7 @@ Tensor MpiCommunicator::do_broadcast(const Tensor& t, int root) {
   return got;
 }
 
-// Dissemination: after round k each rank knows of the 2^(k+1) before it.
+// Dissemination: after round k each rank knows that the 2^(k+1) - 1 ranks before it have arrived.
 void MpiCommunicator::barrier_as(Move move) {
   const Waiting waiting(watchdog_, move);
   const Tensor nothing = Tensor::empty(allocator(), {0}, lmx::DType::u8, MemClass::communication);
@@ -338,7 +341,8 @@ void MpiCommunicator::do_post(const Tensor& t, int to, int tag) {
   LMX_CHECK(to != rank_, "rank ", rank_, " posts to itself (tag ", tag, ")");
   while (!posted_.empty() && posted_.front()->test()) posted_.pop_front();
   posted_.push_back(std::make_unique<Exchange>(*this, links_.direct, tag));
-  posted_.back()->post(t, to, false, std::numeric_limits<int>::max());  // others may follow it at once
+  // Posts all pieces, so that further messages may follow at once.
+  posted_.back()->post(t, to, false, std::numeric_limits<int>::max());
 }
 
 int MpiCommunicator::do_probe(int tag) {
@@ -350,8 +354,8 @@ int MpiCommunicator::do_probe(int tag) {
   return there ? status.MPI_SOURCE : -1;
 }
 
-// Who comes first; the message itself stays for a receive from that rank. The communicator has one thread, so nobody
-// else can take it.
+// The rank of the first message that has arrived. The message itself is received later; only this thread uses the
+// communicator, so no other receive can take it.
 int MpiCommunicator::first_sender(int tag) {
   Backoff backoff;
   for (int there = 0;;) {
@@ -363,7 +367,7 @@ int MpiCommunicator::first_sender(int tag) {
   }
 }
 
-// MPI adds in an order of its own. The call cannot be left: where a rank is lost, the watchdog ends the process.
+// MPI adds in its own order. This call cannot be interrupted: if a rank is lost, the watchdog ends the process.
 Tensor MpiCommunicator::do_all_reduce(const Tensor& t) {
   if (!links_.native) return {};
   const Waiting waiting(watchdog_, Move::all_reduce);

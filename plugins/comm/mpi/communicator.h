@@ -15,7 +15,7 @@ namespace lmx_mpi {
 
 using lmx::Tensor;
 
-// A link of its own between all ranks. Collective.
+// Creates a separate link between all ranks. Collective.
 MPI_Comm own_link();
 
 // Throws RunError that names the call, the partner and MPI's text.
@@ -23,20 +23,21 @@ void check(int error, const std::string& call);
 
 class MpiCommunicator : public lmx::Communicator {
  public:
-  // `data` carries the collectives, `direct` what is sent from one to one; both are the caller's.
+  // `data` is used by collectives, `direct` by point-to-point messages. The caller owns both.
   struct Links {
     MPI_Comm data, direct;
     bool native;  // MPI's own all-reduce
-    // Of a second thread: whether that waits says nothing about the rank.
+    // True for a communicator of a second thread. The watchdog ignores its waits, because they say nothing about the
+    // rank.
     bool beside = false;
   };
   MpiCommunicator(const Links& links, Watchdog& watchdog, int threads);
   ~MpiCommunicator() override;
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  // Moves advance in the thread that called them, which sleeps between two looks.
+  // Operations progress in the calling thread, which sleeps between two polls.
   bool overlaps() const override { return true; }
-  // The barrier that ends a run: a rank may come to it late.
+  // The barrier at the end of a run; a rank may reach it late.
   void finish() { barrier_as(Move::finish); }
   std::vector<std::unique_ptr<lmx::Communicator>> ends(int n) override;
   std::shared_ptr<void> waiting() override { return std::make_shared<Waiting>(watchdog_, Move::turn); }

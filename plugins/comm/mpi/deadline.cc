@@ -22,7 +22,7 @@ Deadline::Deadline(double seconds, const std::string& message) {
     }
     lmx::log(lmx::LogLevel::error, "[mpi] " + message + "; the run ends");
     lmx::say_last_words("[mpi] " + message);
-    _exit(1);  // the rank's own thread waits inside MPI, and cannot be asked
+    _exit(1);  // the rank's own thread is blocked inside MPI and cannot react
   });
 }
 

@@ -1,4 +1,4 @@
-// An end to what has none in MPI: to join and to leave a job every rank waits for all others, for ever.
+// A time limit for operations that have none in MPI: to join and to leave a job, every rank waits for all others.
 #pragma once
 
 #include <condition_variable>

@@ -25,8 +25,9 @@ bool waits_too_long(const Beat& beat, const Limits& limits) {
   return still_too_long(beat, limits) && beat.move != Move::none && beat.move != Move::finish;
 }
 
-// For whom a rank waits too long. In a collective that is who has come least far; of these the ones that compute, where
-// there are some: the others wait for them. Elsewhere it is who computes, since the ranks go at their own pace.
+// The ranks for which this rank waits too long. In a collective these are the ranks that have entered the fewest
+// collectives; if some of them compute, only those, because the others wait for them. In other operations these are the
+// ranks that compute, because ranks are not synchronous there.
 std::vector<int> laggards(int self, const std::vector<Peer>& peers, const Limits& limits) {
   const auto beat = [&](int r) -> const Beat& { return peers[static_cast<size_t>(r)].beat; };
   int64_t least = beat(self).collectives;
@@ -101,7 +102,7 @@ Verdict judge(int self, const std::vector<Peer>& peers, const Limits& limits) {
 }
 
 double patience(int self, const std::vector<Peer>& peers, const Verdict& verdict) {
-  // mpirun ends a job one second after a process of it has died, and says nothing with -q.
+  // mpirun ends a job one second after one of its processes has died, and with -q it reports nothing.
   const bool brief = verdict.kind == Verdict::ended || verdict.kind == Verdict::dropped;
   const double step = brief ? 0.2 : 1, most = brief ? 0.6 : 5;
   int lower = 0;
@@ -110,9 +111,9 @@ double patience(int self, const std::vector<Peer>& peers, const Verdict& verdict
                          std::find(verdict.ranks.begin(), verdict.ranks.end(), r) != verdict.ranks.end();
     if (!culprit && !peers[static_cast<size_t>(r)].ended) ++lower;
   }
-  // Whoever hears nobody is probably the one that is cut off: those who hear each other speak first.
+  // A rank that receives no heartbeats is probably disconnected itself, so it reports last.
   const bool alone = verdict.kind == Verdict::silent && peers.size() > 2 && verdict.ranks.size() + 1 == peers.size();
-  // Its last word may still be on its way when a process has ended.
+  // The last heartbeat of a process that has ended may still arrive.
   const double least = verdict.kind == Verdict::ended ? 0.1 : 0;
   return least + std::min(most, step * lower) + (alone ? 3 : 0);
 }

@@ -1,4 +1,4 @@
-// What one rank concludes from the signs of life of the others. Pure: no MPI, no clock.
+// Liveness check: the diagnosis of one rank from the heartbeats of the others. Pure functions: no MPI, no clock.
 #pragma once
 
 #include <cstdint>
@@ -13,42 +13,43 @@ inline bool is_collective(Move move) {
   return move != Move::none && move != Move::send && move != Move::receive && move != Move::turn;
 }
 
-// A sign of life, as it travels.
+// The message of a heartbeat.
 struct Beat {
-  int64_t number = 0;       // of this beat
-  int64_t collectives = 0;  // entered so far, the present one included
+  int64_t number = 0;       // of this heartbeat
+  int64_t collectives = 0;  // entered so far, including the current one
   Move move = Move::none;   // in which the rank waits; none: it computes
-  int32_t failed = 0;       // 1: the rank has an error of its own and is about to say so; 2: another has said it
-  double still_s = 0;       // since it began to wait or to compute, or since something last came or left
+  int32_t failed = 0;       // 1: the rank has an error and is about to report it; 2: another rank has reported one
+  double still_s = 0;       // since it began to wait or to compute, or since it last sent or received data
 };
 
-// Another rank, as seen from here.
+// Another rank, as seen by this rank.
 struct Peer {
-  Beat beat;            // its last
+  Beat beat;            // the last one received
   double silent_s = 0;  // since then
-  bool ended = false;   // its process is no more (known on the same host only)
+  bool ended = false;   // its process has ended (known only on the same host)
 };
 
 struct Limits {
-  double silence_s = 30, lag_s = 300;  // lag 0: none
-  bool alarm = false;                  // the launcher is ending the job: who is silent is the reason
+  double silence_s = 30, lag_s = 300;  // lag_s 0: no limit
+  bool alarm = false;                  // the launcher is ending the job, because of a rank that is silent
 };
 
 struct Verdict {
   enum Kind { fine, failed, ended, dropped, silent, differs, lags, stuck } kind = fine;
-  std::vector<int> ranks;  // whom it is about
+  std::vector<int> ranks;  // the ranks concerned
   bool operator==(const Verdict&) const = default;
 };
 
-// `peers` holds an entry per rank, that of `self` among them (its beat only is read). The worst that is so now: an
-// error that another rank is about to tell, a process that ended, silence, ranks in different collectives at the same
-// count, ranks that compute on while others wait, ranks that all wait. Whoever still moves bytes is not held to lag_s.
+// The most serious current problem. `peers` has one entry for each rank; of the entry of `self` only the heartbeat is
+// used. In falling order: another rank is about to report an error, a process has ended, a rank is silent, ranks are in
+// different collectives with the same count, ranks compute while others wait, all ranks wait. lag_s does not apply to a
+// rank that still sends or receives data.
 Verdict judge(int self, const std::vector<Peer>& peers, const Limits& limits);
 
-// Seconds for which `self` leaves the telling to a lower rank that should have come to the same verdict.
+// Seconds for which `self` waits before it reports, so that a lower rank with the same diagnosis can report first.
 double patience(int self, const std::vector<Peer>& peers, const Verdict& verdict);
 
-// The message: "rank 2 of 4 on host h2 has not answered for 30 s". `hosts[r]` names the host of rank r.
+// The message for a diagnosis: "rank 2 of 4 on host h2 has not answered for 30 s". `hosts[r]`: host of rank r.
 std::string sentence(const Verdict& verdict, int self, const std::vector<Peer>& peers,
                      const std::vector<std::string>& hosts);
 

@@ -1,4 +1,4 @@
-// Ranks are processes. This file joins the job; communicator.cc moves data, watchdog.cc ends the job when a rank is
+// Ranks are processes. This file joins the job; communicator.cc moves data, and watchdog.cc ends the job if a rank is
 // lost.
 #include <dlfcn.h>
 #include <mpi.h>
@@ -26,29 +26,31 @@ namespace {
 
 using lmx::str;
 
-// Before MPI starts. What the user has set, on mpirun's command line or in the environment, stays.
+// To be called before MPI starts. Settings of the user, on mpirun's command line or in the environment, are kept.
 void set_open_mpi_defaults() {
 #ifdef OPEN_MPI
-  // A rank that spins takes the core from one that computes: 570 times slower all-reduces with 4 ranks on 2 cores.
+  // A spinning rank occupies the core of a rank that computes: all-reduces are 570 times slower with 4 ranks on 2
+  // cores.
   setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
-  // Messages that the sender pushes; Open MPI's default lets the two directions of a link wait for each other.
+  // The sender pushes messages. With Open MPI's default, the two directions of a link wait for each other.
   setenv("OMPI_MCA_btl_tcp_flags", "send", 0);
-  // Little enough in flight that a slow link's queue does not overflow when a message starts after a pause, and enough
-  // for 10 Gbit/s over 0.2 ms: at 100 Mbit/s long messages take 1.10 instead of 1.45 of the link's time.
+  // Small enough that the queue of a slow link does not overflow when a message starts after a pause, and large enough
+  // for 10 Gbit/s with a delay of 0.2 ms. At 100 Mbit/s long messages take 1.10 times the link's time instead of 1.45
+  // times.
   setenv("OMPI_MCA_btl_tcp_sndbuf", "262144", 0);
   setenv("OMPI_MCA_btl_tcp_rcvbuf", "262144", 0);
-  // A rank that a signal ends is named in one line by the others; Open MPI would print twenty of its stack.
+  // If a signal ends a rank, the other ranks report that in one line; Open MPI would print twenty lines of its stack.
   setenv("OMPI_MCA_opal_signal", "", 0);
-  // MPI's components look its symbols up globally, and plugins are loaded with theirs hidden.
+  // MPI's components look up MPI's symbols globally, but a plugin and its libraries are loaded with local symbols.
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&MPI_Init_thread), &info) != 0 && info.dli_fname)
     dlopen(info.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
 #endif
 }
 
-// Once it runs, Open MPI gives pages of advice for each connection, and a line for each memory, that a lost rank leaves
-// behind. Who that is says the watchdog. To the pages mpirun -q puts an end, where there is a mpirun; to the lines
-// nothing.
+// Suppresses Open MPI's output about a lost rank: pages of advice for each connection, and a line for each memory
+// segment. The watchdog reports the lost rank. `mpirun -q` would suppress only the pages, and only if there is an
+// mpirun.
 void silence_open_mpi() {
 #ifdef OPEN_MPI
   const char* told = std::getenv("OMPI_MCA_orte_execute_quiet");
@@ -58,7 +60,7 @@ void silence_open_mpi() {
 #endif
 }
 
-// Every process finds the same, each in a job of its own: the first speaks.
+// Every process detects the same error, each in a job of one process, so only rank 0 reports it.
 [[noreturn]] void refuse_launcher(const lmx::Launch& launch, const std::string& what) {
   const std::string text =
       str("[mpi] ", name_of(launch.launcher), " started ", launch.world, " processes, and ", what,
@@ -68,7 +70,7 @@ void silence_open_mpi() {
   throw lmx::EndProcess(2, text, true);
 }
 
-// Open MPI would print pages of its own about it, and end the process.
+// Without this check Open MPI prints pages about the error and ends the process.
 void require_process_manager(const lmx::Launch& launch) {
 #ifdef OPEN_MPI
   if (launch.launcher != lmx::Launcher::slurm) return;
@@ -94,7 +96,7 @@ void start_mpi(const lmx::Launch& launch) {
   silence_open_mpi();
 }
 
-// Its own default is eight minutes, in which it waits for a host's daemon though every rank has ended.
+// Without these settings mpirun waits eight minutes for the daemon of a lost host, although every rank has ended.
 void warn_of_patient_mpirun(const std::vector<Seat>& seats, const lmx::Launch& launch) {
   const bool one_host =
       std::all_of(seats.begin(), seats.end(), [&](const Seat& s) { return std::string_view(s.host) == seats[0].host; });
@@ -111,7 +113,7 @@ class MpiGroup : public lmx::CommGroup {
       : config_(config), launch_(launch), threads_(env.threads), deterministic_(env.deterministic) {}
 
   ~MpiGroup() override {
-    // MPI_Finalize waits for all ranks; one that has failed leaves that to the launcher.
+    // MPI_Finalize waits for all ranks; after a failure the launcher ends the processes instead.
     if (!started_ || failed_ || std::uncaught_exceptions() != 0) return;
     const Deadline end(in_turn(config_.timeout_s), late_end());
     MPI_Finalize();
@@ -120,7 +122,7 @@ class MpiGroup : public lmx::CommGroup {
   int size() const override { return launch_.world; }
 
   void run(const std::function<void(lmx::Communicator&)>& body) override {
-    failed_ = true;  // until the end is reached
+    failed_ = true;  // until the end of this function is reached
     std::optional<Deadline> start(std::in_place, in_turn(start_s()),
                                   str("rank ", launch_.rank, " of ", launch_.world, " has waited ", start_s(),
                                       " s for other ranks to start (comm.lag_s)"));
@@ -155,7 +157,7 @@ class MpiGroup : public lmx::CommGroup {
   }
 
  private:
-  // `fair`: cores that this rank has to itself. How many those are must not decide the bits of a deterministic run.
+  // `fair`: number of cores for this rank alone. In a deterministic run it must not influence the bits.
   int threads_for(int fair) const {
     if (threads_ > 0) return threads_;
     if (!deterministic_) return fair;
@@ -164,9 +166,9 @@ class MpiGroup : public lmx::CommGroup {
                         " uses all, deterministic=false whatever there are"));
     return 1;
   }
-  // One rank after the other, so that one speaks: then the launcher ends the rest.
+  // The limits of the ranks differ, so that only one rank reports; the launcher then ends the others.
   double in_turn(double seconds) const { return seconds > 0 ? seconds + 3 * std::min(launch_.rank, 5) : 0; }
-  // A start takes seconds, a collective less: a short lag_s is not meant for it.
+  // A start takes seconds, a collective less, so a short lag_s does not apply to the start.
   double start_s() const { return config_.lag_s > 0 ? std::max(config_.lag_s, config_.timeout_s) : 0; }
   std::string late_end() const {
     return str("rank ", launch_.rank, " of ", launch_.world,
@@ -175,13 +177,14 @@ class MpiGroup : public lmx::CommGroup {
   }
 
   Watchdog::Settings settings() const {
-    // Slurm leaves ranks half a minute and more, time enough to be sure; mpirun a second.
+    // After the warning, Slurm ends the ranks half a minute later or more, which is enough for a reliable diagnosis;
+    // mpirun after one second.
     const bool mpirun = launch_.launcher == lmx::Launcher::open_mpi, srun = launch_.launcher == lmx::Launcher::slurm;
     return {config_.heartbeat_s, {config_.timeout_s, config_.lag_s}, mpirun ? 0.5 : srun ? 2 : 0};
   }
 
-  // One message for what all ranks find: one rank speaks for them. Another than rank 0 is alone with its error and
-  // names itself.
+  // Reports an error that all ranks have only once: one rank reports it. If that is not rank 0, this rank is the only
+  // one with the error, and its message names it.
   [[noreturn]] void rethrow_for_rank(bool speaks) {
     if (speaks && launch_.rank == 0) throw;
     int code = 1;
@@ -196,7 +199,7 @@ class MpiGroup : public lmx::CommGroup {
     } catch (...) {
     }
     if (speaks) throw lmx::EndProcess(code, str("rank ", launch_.rank, " of ", launch_.world, ": ", text), false);
-    // The one that speaks exits first, with its code; then a signal of the launcher cuts this short.
+    // The rank that reports exits first, with its code; then a signal of the launcher ends this wait.
     const timespec time{3, 0};
     nanosleep(&time, nullptr);
     throw lmx::EndProcess(code, text, true);

@@ -35,7 +35,7 @@ struct MpiConfig {
   }
 };
 
-// The config with what its fields cannot check alone.
+// Reads the config and checks a condition that involves two fields.
 inline MpiConfig read_mpi_config(const lmx::Node& node, const std::string& path) {
   const auto config = lmx::read_config<MpiConfig>(node, path);
   if (config.timeout_s < 3 * config.heartbeat_s)

@@ -26,10 +26,10 @@ namespace {
 namespace fs = std::filesystem;
 using lmx::str;
 
-// Handlers read and write only these: the process that mpirun runs in, and the last signal that was passed on to it.
+// Signal handlers use only these variables: the process id of mpirun, and the last signal that was forwarded to it.
 volatile std::sig_atomic_t g_mpirun = 0, g_passed_on = 0;
 
-// A rank takes SIGUSR1 for SIGINT and SIGUSR2 for SIGTERM (start.h).
+// The ranks handle SIGUSR1 like SIGINT and SIGUSR2 like SIGTERM (start.h).
 extern "C" void pass_on(int signal) {
   g_passed_on = signal;
   const int number = signal == SIGINT ? SIGUSR1 : SIGUSR2;
@@ -43,12 +43,12 @@ void pass_signals_on() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
     struct sigaction before {};
     sigaction(signal, nullptr, &before);
-    if (signal != SIGHUP || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup
+    if (signal != SIGHUP || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup stays effective
   }
 }
 
-// In the child: becomes mpirun. Its own process group, so that a terminal's Ctrl-C reaches it through lmx alone; it
-// ends the ranks when lmx is gone.
+// In the child: executes mpirun. A separate process group ensures that a terminal's Ctrl-C reaches mpirun through lmx
+// only. When lmx ends, mpirun gets SIGTERM and ends the ranks.
 [[noreturn]] void become(const std::vector<std::string>& command, int messages) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -63,7 +63,7 @@ void pass_signals_on() {
   _exit(1);
 }
 
-// Passes what mpirun and its ranks write to stderr on, and looks for lines that begin with "error: ".
+// Forwards the stderr output of mpirun and its ranks, and looks for lines that begin with "error: ".
 class Messages {
  public:
   Messages() {
@@ -83,7 +83,7 @@ class Messages {
     if (ends_[1] >= 0) close(ends_[1]);
     ends_[1] = -1;
   }
-  // Waits so long for something to pass on.
+  // Waits up to `milliseconds` for output and forwards it.
   void relay(int milliseconds) {
     pollfd event{open_ ? ends_[0] : -1, POLLIN, 0};
     if (poll(&event, 1, milliseconds) > 0) drain();
@@ -122,11 +122,11 @@ class Messages {
   }
 
   int ends_[2] = {-1, -1};
-  size_t column_ = 0;  // characters of kError that the line has so far
+  size_t column_ = 0;  // characters of kError that the line matches so far
   bool open_ = true, has_error_ = false;
 };
 
-// Processes that `parent` has started and not waited for yet, and whether each has ended.
+// Processes that `parent` has started and not yet waited for, and whether each has ended.
 std::vector<std::pair<pid_t, bool>> children_of(pid_t parent) {
   std::vector<std::pair<pid_t, bool>> children;
   std::error_code error;
@@ -143,21 +143,21 @@ std::vector<std::pair<pid_t, bool>> children_of(pid_t parent) {
 }
 
 struct Ending {
-  int status = 0;     // of mpirun, as waitpid() has it
-  bool hung = false;  // its ranks had ended, and it did not
+  int status = 0;     // of mpirun, from waitpid()
+  bool hung = false;  // its ranks had ended, but mpirun had not
 };
 
-// Seconds that mpirun may live on with a rank that has ended.
+// Seconds that mpirun may continue to run after a rank has ended.
 constexpr int kPatienceS = 5;
 
-// Open MPI's mpirun may wait for one of its locks for ever after a rank has left without MPI_Finalize, and an mpirun
-// that was stopped waits for SIGCONT. Either is killed.
+// After a rank has left without MPI_Finalize, Open MPI's mpirun may wait for one of its locks forever. An mpirun that
+// was stopped waits for SIGCONT. In both cases it is killed.
 Ending wait_for(pid_t mpirun, Messages& messages) {
   using Clock = std::chrono::steady_clock;
   constexpr int kPollMs = 20;
   constexpr auto kLookEvery = std::chrono::milliseconds(500);
   Ending end;
-  auto looked = Clock::now(), attended = looked;  // when it had no rank that has ended, last
+  auto looked = Clock::now(), attended = looked;  // last time without an ended rank
   while (waitpid(mpirun, &end.status, WNOHANG) != mpirun) {
     messages.relay(kPollMs);
     if (Clock::now() - looked < kLookEvery) continue;
@@ -174,8 +174,8 @@ Ending wait_for(pid_t mpirun, Messages& messages) {
   return end;
 }
 
-// Ranks of an mpirun that has been killed are children of this process, which has made itself their reaper. Their
-// messages would go to mpirun.
+// Kills the ranks of an mpirun that was killed. They are children of this process, which is their reaper. Their
+// messages would be sent to mpirun.
 void end_orphans() {
   for (const auto& [child, ended] : children_of(getpid())) {
     kill(child, SIGKILL);
@@ -183,8 +183,8 @@ void end_orphans() {
   }
 }
 
-// lmx's own exit codes pass. Any other is a failed run (137: a rank was killed, 205: a host is gone), or one that a
-// signal ended before its ranks knew what to do with it.
+// lmx's own exit codes are returned unchanged. Any other code is a failed run (137: a rank was killed, 205: a host is
+// lost), or a run that a signal ended before its ranks could handle the signal.
 int exit_code_of(int status) {
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
   if (code == 0 || code == 2 || code == 128 + SIGINT || code == 128 + SIGTERM) return code;
@@ -212,7 +212,8 @@ std::string describe(const Ending& end) {
 
 constexpr const char *kShared = "/dev/shm", *kJobFolder = "lmx-mpi-";
 
-// Where an lmx was killed, its mpirun has emptied the folder and left it. Those of jobs that start now are younger.
+// If lmx was killed, its mpirun has emptied the folder without removing it. Folders of starting jobs are younger than a
+// minute.
 void remove_empty_folders() {
   std::error_code error;
   const auto old = fs::file_time_type::clock::now() - std::chrono::minutes(1);

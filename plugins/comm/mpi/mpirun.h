@@ -6,8 +6,8 @@
 
 namespace lmx_mpi {
 
-// A folder in shared memory for what Open MPI keeps of a job; removed with all that mpirun left in it, when the object
-// goes. `path` is "" if the folder cannot be made: Open MPI then uses its own places.
+// A folder in shared memory for Open MPI's files of a job. The destructor removes it with all files that mpirun has
+// left. `path` is "" if the folder cannot be created: Open MPI then uses its own folders.
 class JobFolder {
  public:
   JobFolder();
@@ -22,10 +22,10 @@ class JobFolder {
 
 struct JobEnd {
   int code = 0;       // lmx's exit code: 0, 1, 2, 130 or 143
-  std::string error;  // why mpirun ended, if it failed and no rank has printed an error; else ""
+  std::string error;  // reason for mpirun's failure if no rank has printed an error; else ""
 };
 
-// Runs `command` (mpirun with its words) to its end: passes its messages on to stderr and signals to it, and kills
+// Runs `command` (mpirun with its arguments) to its end: forwards its messages to stderr and signals to it, and kills
 // ranks that mpirun has left behind. RunError: it cannot be started.
 JobEnd run_mpirun(const std::vector<std::string>& command);
 

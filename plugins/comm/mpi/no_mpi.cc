@@ -1,4 +1,4 @@
-// What stands for the plugin in a build without MPI: the same fields, and one error.
+// Replaces the plugin in a build without MPI: the same fields, and one error.
 #include "lmx/comm.h"
 #include "lmx/plugin.h"
 #include "mpi_config.h"

@@ -1,5 +1,5 @@
-// A clock for limits on waiting. It leaves out the time in which the process was stopped (SIGSTOP): a rank that was
-// stopped together with the others must not take them for lost when the job continues.
+// A clock for time limits. It does not count the time in which the process was stopped (SIGSTOP): a rank that was
+// stopped together with the others must not treat them as lost when the job continues.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace lmx_mpi {
 class RunningTime {
  public:
   using Clock = std::chrono::steady_clock;
-  // `longest_s`: of a gap between two calls of advance(), more than this is time in which the process was stopped.
+  // `longest_s`: if two calls of advance() are further apart, the process was stopped for the rest of that time.
   explicit RunningTime(double longest_s) : longest_s_(longest_s), last_(Clock::now()) {}
   void advance() {
     const auto now = Clock::now();
@@ -18,8 +18,8 @@ class RunningTime {
     seconds_ += std::min(gap_s_, longest_s_);
     last_ = now;
   }
-  double seconds() const { return seconds_; }  // without those in which the process was stopped
-  // The last advance(): its time, the seconds since the one before, and how many of them do not count.
+  double seconds() const { return seconds_; }  // without the time in which the process was stopped
+  // Results of the last advance(): its time, the seconds since the previous call, and how many of them do not count.
   Clock::time_point last() const { return last_; }
   double gap_s() const { return gap_s_; }
   double stopped_s() const { return std::max(0.0, gap_s_ - longest_s_); }

@@ -58,14 +58,14 @@ constexpr const char* kPackage = "openmpi-bin";
 
 std::vector<std::string> mpirun_options(const std::string& folder) {
   std::vector<std::string> options{"--oversubscribe", "--bind-to", "none", "-q", "--mca", "mpi_yield_when_idle", "1"};
-  // Without these mpirun finds out after eight minutes that a host is cut off.
+  // Without these options mpirun needs eight minutes to detect that a host is disconnected.
   for (const char* option : {"oob_tcp_keepalive_time=3", "oob_tcp_keepalive_intvl=1", "oob_tcp_keepalive_probes=4"}) {
     const std::string text = option;
     options.insert(options.end(), {"--mca", text.substr(0, text.find('=')), text.substr(text.find('=') + 1)});
   }
-  // In a Slurm allocation mpirun starts ranks on its hosts.
+  // In a Slurm allocation mpirun starts ranks on the hosts of the allocation.
   if (std::getenv("SLURM_JOB_ID")) return options;
-  // One host needs no network, and what a killed mpirun leaves behind is in one place.
+  // A single host needs no network. All files that a killed mpirun leaves behind are in one folder.
   options.insert(options.end(), {"--mca", "oob_tcp_if_include", "lo", "--mca", "btl_tcp_if_include", "lo"});
   if (folder.empty()) return options;
   for (const char* place : {"btl_vader_backing_directory", "orte_tmpdir_base"})
@@ -87,7 +87,7 @@ void allow_root() {
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
 }
 
-// A recipe of a paper's size asks for the ranks of a cluster.
+// A recipe in the size of a paper requests the ranks of a cluster.
 void warn_of_crowd(int ranks) {
   constexpr int kRanksPerCore = 4;
   cpu_set_t own;

@@ -17,26 +17,28 @@
 namespace lmx_mpi {
 namespace {
 
-// After the launcher's warning beats come so often. So many times the silence that is allowed then, a rank that shows
-// it is the lost one; and so many times, while the launcher ends the job, ranks vanish that nobody is to blame for.
+// After the launcher's warning, heartbeats are sent every kAlarmBeat seconds. The other two are multiples of
+// warned_silence_s: a rank that is found silent before the first is the lost one. Between the first and the second the
+// launcher ends the job, and ranks that vanish are ignored.
 constexpr double kAlarmBeat = 0.1, kAlarmVerdict = 3, kAlarmEnd = 12;
 
-// A handler, on whichever thread the signal comes to, counts; the watchdog's thread reads. Lock-free, so a handler may.
+// The signal handler, on any thread, counts warnings; the watchdog's thread reads the count. Handlers must be
+// lock-free.
 std::atomic<int> g_warnings{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 extern "C" void note_warning(int) {
   g_warnings.fetch_add(1, std::memory_order_relaxed);
 }
 
-// Between a rank's announcement that it speaks up and its message; and from there to the first death that follows, after
-// which mpirun may leave unread what it has not read.
+// Seconds between a rank's announcement that it will report and its report; and between its report and the first exit.
+// After an exit, mpirun may not read the remaining output.
 constexpr double kToHearOthers = 0.2, kToBeRead = 0.5;
 
-// One that fails so long after another is silent: that one has spoken, or is about to. It listens longer than that, so
-// that no two ranks take each other for the one to speak, nor themselves.
+// A rank that fails this long after another does not report, because the other has reported or is about to. A failing
+// rank waits longer than that for lower ranks, so that exactly one rank reports.
 constexpr double kSameFailure = 1, kToHearLower = 1.8;
 
-// After another rank has said that it failed, this one has so long to end by itself.
+// Seconds that this rank has to end by itself after another rank has announced its failure.
 constexpr double kSecondsToEnd = 10;
 
 double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
@@ -49,7 +51,7 @@ struct Watchdog::Line {
   int process = -1;  // pidfd
   Beat out, in;
   MPI_Request sending = MPI_REQUEST_NULL, receiving = MPI_REQUEST_NULL;
-  double heard = 0;  // clock_
+  double heard = 0;  // time of the last heartbeat, by clock_
 };
 
 Watchdog::Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings& settings)
@@ -86,7 +88,7 @@ Watchdog::~Watchdog() {
   for (const auto& line : lines_)
     if (line && line->process >= 0) close(line->process);
   close(wake_);
-  // What is still under way after a failure points into the lines; the process is about to end.
+  // After a failure, pending messages still refer to the lines, which are leaked because the process is about to end.
   const bool under_way = std::any_of(lines_.begin(), lines_.end(), [](const auto& line) {
     return line && (line->sending != MPI_REQUEST_NULL || line->receiving != MPI_REQUEST_NULL);
   });
@@ -162,7 +164,7 @@ void Watchdog::loop() {
   flush(0.5);
 }
 
-// Until the next look at the others, or until a process of this host ends.
+// Waits until the next poll, or until a process of this host ends.
 void Watchdog::pause() {
   std::vector<pollfd> events{{wake_, POLLIN, 0}};
   std::vector<Peer*> whose{nullptr};
@@ -188,7 +190,7 @@ void Watchdog::advance_clock() {
   moved_ = std::min(time_.last(), moved_ + stopped);
 }
 
-// A rank that was itself stopped has seen the SIGCONT that woke it.
+// A rank that was itself stopped has received the SIGCONT that continued it, which is not a warning.
 void Watchdog::watch_launcher() {
   if (alarm_since_ >= 0 && clock_ - alarm_since_ > kAlarmEnd * settings_.warned_silence_s) alarm_since_ = -1;
   const int warnings = g_warnings;
@@ -215,7 +217,7 @@ void Watchdog::receive() {
   peers_[static_cast<size_t>(rank_)].beat = own_beat();
 }
 
-// One beat at most is under way to each rank: to one that does not read, nothing piles up.
+// At most one heartbeat is pending for each rank, so that none accumulate for a rank that does not read.
 void Watchdog::send(bool now) {
   Beat beat = own_beat();
   for (size_t r = 0; r < lines_.size(); ++r) {
@@ -224,7 +226,7 @@ void Watchdog::send(bool now) {
     int done = 1;
     if (line.sending != MPI_REQUEST_NULL) MPI_Test(&line.sending, &done, MPI_STATUS_IGNORE);
     if (!done) {
-      if (now) hurry_ = true;  // again at the next look
+      if (now) hurry_ = true;  // repeated at the next poll
       continue;
     }
     line.out = beat;
@@ -256,7 +258,7 @@ bool Watchdog::flush(double seconds) {
   }
 }
 
-// Of two ranks that speak up at the same time the lower one has the word.
+// If two ranks announce a report at the same time, the lower rank reports.
 bool Watchdog::has_the_word() {
   for (double waited = 0; waited < kToHearOthers; waited += 0.01) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -267,8 +269,8 @@ bool Watchdog::has_the_word() {
   return true;
 }
 
-// A process of this host that counts as lost must not wake up while the job ends: it would go on with a run that is
-// over, and complain of ranks that are gone.
+// A process of this host that counts as lost must not continue while the job ends: it would resume a run that has
+// ended, and report missing ranks.
 void Watchdog::end_silent() {
   if (verdict_.kind != Verdict::silent) return;
   for (const int r : verdict_.ranks) {
@@ -277,7 +279,7 @@ void Watchdog::end_silent() {
   }
 }
 
-// The plugin's only exit: the rank's own thread waits inside MPI, or computes, and cannot be asked.
+// Exits without the rank's own thread, which waits inside MPI or computes, and cannot react.
 void Watchdog::end_job(const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
@@ -314,7 +316,7 @@ Verdict Watchdog::look() {
 }
 
 void Watchdog::consider() {
-  if (peers_[static_cast<size_t>(rank_)].beat.failed) return;  // this rank's own error is the one to tell
+  if (peers_[static_cast<size_t>(rank_)].beat.failed) return;  // this rank reports its own error
   const Verdict v = look();
   if (v.kind == Verdict::failed) {
     failed_rank_ = v.ranks[0];

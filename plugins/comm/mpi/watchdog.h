@@ -1,5 +1,5 @@
-// A thread of each rank that shows the others a sign of life and ends the process when one of them is lost: Open MPI
-// waits for ever for a rank that was stopped, or whose link swallows everything.
+// A thread of each rank that sends heartbeats to the others and ends the process if one of them is lost. Open MPI
+// itself waits forever for a rank that was stopped, or whose link drops all packets.
 #pragma once
 
 #include <mpi.h>
@@ -22,32 +22,33 @@ class Watchdog {
   struct Settings {
     double heartbeat_s = 1;
     Limits limits;
-    // The launcher sends SIGCONT to the ranks that are left when one is lost, before it ends them: time to find out
-    // which it is, from who is silent for so long after. 0: the launcher does not.
+    // If a rank is lost, the launcher sends SIGCONT to the remaining ranks before it ends them. The lost rank is then
+    // the one that is silent for this time after the signal. 0: the launcher does not send SIGCONT.
     double warned_silence_s = 0;
   };
-  // `comm` is its own: nobody else uses it.
+  // Only the watchdog may use `comm`.
   Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings& settings);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  void enter(Move move);  // the rank begins to wait
-  void leave();           // and computes again
-  void progress();        // something has come or left
-  // This rank has an error: the others are told at once, and cease to expect anything of it. True: it is the one to say
-  // what is wrong. Of ranks that fail within a second that is the lowest, which need not wait; another has spoken
-  // before one that comes later.
+  void enter(Move move);  // this rank begins to wait
+  void leave();           // this rank computes again
+  void progress();        // this rank has sent or received data
+  // Records that this rank has an error and tells the others, which then expect nothing more of it. Returns true if
+  // this rank must report the error. If several ranks fail within a second, the lowest of them reports; rank 0 decides
+  // that at once, other ranks first wait for lower ones. A rank that fails later does not report, because another rank
+  // has reported.
   bool fail();
-  // A rank other than this one that has said it failed, or is lost; -1: none.
+  // Another rank that has announced its failure or is lost; -1: none.
   int failed_rank() const { return failed_rank_; }
-  // No further signs are sent. Then a barrier of the caller's, so that nothing is under way any more; then drain().
+  // stop() ends the heartbeats. The caller then makes a barrier, so that no message is pending, and calls drain().
   void stop();
   void drain();
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Line;  // to and from one other rank
+  struct Line;  // connection to one other rank
 
   void loop();
   void pause();
@@ -69,12 +70,12 @@ class Watchdog {
   std::vector<std::string> hosts_;
   Settings settings_;
   double poll_s_;
-  std::vector<std::unique_ptr<Line>> lines_;  // null for the rank itself
+  std::vector<std::unique_ptr<Line>> lines_;  // null for this rank
   std::vector<Peer> peers_;
 
-  std::mutex mutex_;  // of own_ and moved_, which the rank's thread writes too
+  std::mutex mutex_;  // protects own_ and moved_, which the rank's own thread writes too
   Beat own_;
-  Clock::time_point moved_;  // when the rank last began to wait or to compute, or something came or left
+  Clock::time_point moved_;  // last time this rank began to wait or to compute, or moved data
   std::atomic<int> failed_rank_{-1};
   std::atomic<bool> lower_speaks_{false}, another_has_spoken_{false};
   std::atomic<bool> stop_{false}, hurry_{false};
@@ -87,7 +88,7 @@ class Watchdog {
   std::thread thread_;
 };
 
-// enter() and leave() around a move.
+// Calls enter() and leave() around an operation.
 class Waiting {
  public:
   Waiting(Watchdog& watchdog, Move move) : watchdog_(watchdog) { watchdog_.enter(move); }

@@ -81,14 +81,14 @@ void Stage::wake(int rank) {
   hand_out();
 }
 
-// Nobody runs or could: the ranks' calls do not match.
+// No rank runs or can run: the calls of the ranks do not match.
 void Stage::check_deadlock() {
   if (error_ || !queue_.empty()) return;
   std::string waiting;
   for (size_t r = 0; r < seats_.size(); ++r) {
     const Seat& seat = seats_[r];
     if (seat.running) return;
-    if (!seat.left && !seat.waits_for) return;  // not on the stage yet
+    if (!seat.left && !seat.waits_for) return;  // has not called enter() yet
     if (seat.waits_for) waiting += str(waiting.empty() ? "" : "; ", "rank ", r, " in ", seat.waits_for);
   }
   if (waiting.empty()) return;

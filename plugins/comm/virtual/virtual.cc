@@ -1,5 +1,5 @@
-// N ranks as threads of one process. Collectives meet in memory: what ranks hand over is passed on by reference, what
-// is gathered exists once, and both count in the memory of every rank that would hold it.
+// N ranks as threads of one process. Collectives exchange data in memory: tensors are passed by reference, and gathered
+// data exists once. Both are counted in the memory of every rank that would store them.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -63,10 +63,10 @@ struct Handed {
   }
 };
 
-// A collective under way, kept by each rank until it has what it came for.
+// A collective in progress; each rank keeps it until it has its result.
 struct Round {
   const char* what = nullptr;
-  int first = 0;  // who came first
+  int first = 0;  // first rank that joined it
   int arrived = 0;
   bool complete = false;
   std::vector<Handed> in;  // by rank
@@ -79,7 +79,7 @@ struct Message {
   Tensor tensor;
 };
 
-// What the ranks of a group share. Guarded by the stage's mutex.
+// State that the ranks of a group share. Guarded by the mutex of `stage`.
 struct Hall {
   Hall(int n, int slots)
       : ranks(n),
@@ -93,11 +93,11 @@ struct Hall {
   std::shared_ptr<Allocator> pool = Allocator::cpu();
   std::shared_ptr<Round> round;
   std::vector<std::deque<Message>> mail;
-  std::vector<double> clock;  // of each rank's next event in simulated time
-  bool cancelled = false;     // not every rank has got a thread
-  std::vector<uint8_t> away;  // ranks that wait in a collective, or have ended: their clocks do not count
+  std::vector<double> clock;  // time of each rank's next event, simulated
+  bool cancelled = false;     // not every rank got a thread
+  std::vector<uint8_t> away;  // ranks that wait in a collective or have ended: their clocks do not count
 
-  // The rank whose event comes first in simulated time; of several at one time the lowest. -1: none.
+  // The rank with the first event in simulated time; at equal times the lowest rank. -1: none.
   int next() const {
     int first = -1;
     for (int r = 0; r < ranks; ++r) {
@@ -166,7 +166,7 @@ class VirtualCommunicator final : public Communicator {
     hall_.leave_clock(rank_);
     hall_.stage.wait(rank_, lock, "once", [&] { return round->arrived == hall_.ranks; });
     lock.unlock();
-    set_num_threads(all_threads_);  // the others wait
+    set_num_threads(all_threads_);  // the other ranks wait
     round->made = make();
     set_num_threads(threads());
     lock.lock();
@@ -196,7 +196,7 @@ class VirtualCommunicator final : public Communicator {
  private:
   size_t index() const { return static_cast<size_t>(rank_); }
 
-  // Enters the collective under way, or begins one. The mutex is held.
+  // Joins the collective in progress, or starts one. The caller must hold the mutex.
   std::shared_ptr<Round> join_round(const char* what, Handed in) {
     if (!hall_.round) {
       hall_.round = std::make_shared<Round>();
@@ -210,19 +210,19 @@ class VirtualCommunicator final : public Communicator {
     round->in[index()] = std::move(in);
     if (++round->arrived == hall_.ranks) {
       hall_.round = nullptr;
-      hall_.stage.wake(0);  // do_once's rank 0 waits for the last
+      hall_.stage.wake(0);  // in do_once(), rank 0 waits for the last rank
     }
     return round;
   }
 
-  // All clocks count again at once: who wakes first must not take the turn of one that has not woken yet.
+  // Lets all clocks count again at the same time: the first rank that wakes must not take the turn of one still asleep.
   void complete(Round& round) {
     round.complete = true;
     std::fill(hall_.away.begin(), hall_.away.end(), uint8_t{0});
     for (int r = 0; r < hall_.ranks; ++r) hall_.stage.wake(r);
   }
 
-  // Returns when all ranks have arrived and `finish`, run by the last of them, is done.
+  // Returns when all ranks have joined and the last of them has run `finish`.
   std::shared_ptr<Round> meet(const char* what, Handed in, const std::function<void(Round&)>& finish) {
     std::unique_lock lock(hall_.stage.mutex());
     const std::shared_ptr<Round> round = join_round(what, std::move(in));
@@ -239,7 +239,7 @@ class VirtualCommunicator final : public Communicator {
     return round;
   }
 
-  // All ranks' tensors in one buffer of the pool, which every rank is charged for by itself.
+  // All ranks' tensors in one buffer from the pool; each rank's memory is charged for it separately.
   Tensor join(const Round& round, int64_t rows) {
     const Tensor& like = round.in[0].own;
     Shape shape = like.shape();
@@ -283,7 +283,7 @@ class VirtualGroup final : public CommGroup {
   }
 
  private:
-  // No rank begins before all are there. Returns why the system refuses one; then none begins.
+  // No rank begins before all threads exist. Returns the reason if the system refuses a thread; then no rank begins.
   std::string start(Hall& hall, std::vector<std::thread>& threads, const std::function<void(Communicator&)>& body) {
     const std::lock_guard lock(hall.stage.mutex());
     try {

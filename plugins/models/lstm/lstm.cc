@@ -56,12 +56,12 @@ class Lstm final : public RecurrentModel {
     return 4 * config_.cells * (input + output_size()) + config_.projection * config_.cells;
   }
 
-  // Gates and cells; as operands h, and o tanh(c) where it is projected.
+  // Gates and cells; as operands h and, with a projection, o tanh(c).
   int64_t saved_per_token(int64_t, DType compute) const override {
     const int64_t operand = static_cast<int64_t>(size_of(compute));
     return 4 * 5 * config_.cells + operand * (output_size() + (config_.projection ? config_.cells : 0));
   }
-  // Gradients of gates, and x.
+  // Gradients of the gates, and x.
   int64_t rounded_per_token(int64_t input) const override { return 4 * config_.cells + input; }
 
   LstmConfig config_;

@@ -1,5 +1,5 @@
-// Inside the loop over time stand only the recurrent product, the pointwise kernel and the projection, with packed
-// weights (lmx/sequence.h has the rest).
+// The loop over time contains only the recurrent product, the pointwise kernel and the projection, with packed weights.
+// The rest is in lmx/sequence.h.
 #include "lstm_op.h"
 
 #include "lmx/error.h"
@@ -32,7 +32,7 @@ Sizes check(const Var& x, const LayerWeights& w, const LayerState& s) {
   return z;
 }
 
-// y += or = x op(w) for the rows of one step.
+// y = x op(w) + beta y, for the rows of one step.
 void multiply(Context& ctx, const PackedMatrix& w, const Tensor& x, Tensor& y, float beta) {
   const Span span(ctx.tracer, "lstm.recurrent_gemm");
   w.multiply(ctx, x, y, beta);
@@ -44,9 +44,10 @@ void pointwise(Context& ctx, void (*kernel_of)(const Step&), const Step& step) {
   kernel_of(step);
 }
 
-// What a piece's forward leaves for its backward. Row blocks of (n+1) tensors: block t is the value before step t.
+// Values that a piece's forward saves for its backward. Row blocks of (n+1) tensors: block t is the value before step
+// t.
 struct Saved {
-  Tensor gates;   // (n*B, 4H) activated; the backward turns it into gradients of the pre-activations
+  Tensor gates;   // (n*B, 4H) activated gates; backward replaces them by gradients of the pre-activations
   Tensor cells;   // ((n+1)*B, H)
   Tensor hidden;  // ((n+1)*B, P) in the compute type
   Tensor memory;  // (n*B, H) o tanh(c) in the compute type; undefined without a projection
@@ -118,7 +119,8 @@ class Cell final : public SequenceCell {
     }
   }
 
-  // s.gates becomes dz, dh (n*B, P) the gradient of every step's output.
+  // Replaces s.gates by dz, and adds to dh (n*B, P), the gradient of every step's output, the part of the following
+  // step.
   void through_time(Context& ctx, Saved& s, Tensor& dh, std::vector<Tensor>& dstate) const {
     const auto kernel_of = kernel<LstmBackwardKernel<T>>("lstm_backward", ctx.device, dtype_of<T>);
     const bool projected = w_.w_hr.defined();

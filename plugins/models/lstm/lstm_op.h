@@ -22,8 +22,8 @@ struct LayerOptions {
   SequenceOptions sequence;
 };
 
-// h of every step, time-major: x (T*B, E) -> (T*B, P), row t*B + b. `state` comes in as it stood before step 0 and
-// leaves as after step T-1, detached.   grads: x, w_ih, w_hh, bias, w_hr
+// h of every step, time-major: x (T*B, E) -> (T*B, P), row t*B + b. `state` is the state before step 0; it is replaced
+// by the state after step T-1, detached from the tape.   grads: x, w_ih, w_hh, bias, w_hr
 Var lstm_layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, const LayerOptions& options);
 
 }  // namespace lmx::lstm

@@ -1,5 +1,5 @@
-// The product of one step, as the kernel table holds it ("mlstm_product", "mlstm_product_backward"); the gates are the
-// LSTM's own kernels (lmx/lstm_cell.h).
+// The product of one step for the kernel table ("mlstm_product", "mlstm_product_backward"). The gates use the LSTM's
+// kernels (lmx/lstm_cell.h).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct ProductStep {
   int64_t n;
 };
 
-// a becomes dm * b, b becomes dm * a.
+// a is replaced by dm * b, b by dm * a.
 template <class T>
 struct ProductBackwardStep {
   T* a;

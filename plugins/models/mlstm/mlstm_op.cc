@@ -1,5 +1,5 @@
-// Inside the loop over time stand two products with packed weights, one on each side of the multiplication, and the
-// LSTM's pointwise kernel (lmx/sequence.h has the rest).
+// The loop over time contains only two products with packed weights, one before and one after the multiplication, and
+// the pointwise kernels. The rest is in lmx/sequence.h.
 #include "mlstm_op.h"
 
 #include "lmx/error.h"
@@ -30,13 +30,14 @@ Sizes check(const Var& x, const LayerWeights& w, const LayerState& s) {
   return {batch, cells};
 }
 
-// What a piece's forward leaves for its backward. Row blocks of (n+1) tensors: block t is the value before step t.
+// Values that a piece's forward saves for its backward. Row blocks of (n+1) tensors: block t is the value before step
+// t.
 struct Saved {
-  Tensor gates;   // (n*B, 4H) activated; the backward turns it into gradients of the pre-activations
+  Tensor gates;   // (n*B, 4H) activated gates; backward replaces them by gradients of the pre-activations
   Tensor cells;   // ((n+1)*B, H)
   Tensor hidden;  // ((n+1)*B, H) in the compute type
-  Tensor from_x;  // (n*B, H) W_mx x; the backward turns it into its gradient
-  Tensor from_h;  // (n*B, H) W_mh h, likewise
+  Tensor from_x;  // (n*B, H) W_mx x; backward replaces it by its gradient
+  Tensor from_h;  // (n*B, H) W_mh h; backward replaces it by its gradient
   Tensor m;       // (n*B, H) their product in the compute type
 };
 
@@ -119,7 +120,7 @@ class Cell final : public SequenceCell {
     }
   }
 
-  // s.gates, s.from_x and s.from_h become their gradients.
+  // Replaces s.gates, s.from_x and s.from_h by their gradients.
   void through_time(Context& ctx, Saved& s, Tensor dh, std::vector<Tensor>& dstate) const {
     const auto product = kernel<ProductBackwardKernel<T>>("mlstm_product_backward", ctx.device, dtype_of<T>);
     const auto gates_of = kernel<LstmBackwardKernel<T>>("lstm_backward", ctx.device, dtype_of<T>);

@@ -25,8 +25,8 @@ struct LayerOptions {
   SequenceOptions sequence;
 };
 
-// h of every step, time-major: x (T*B, E) -> (T*B, H), row t*B + b. `state` comes in as it stood before step 0 and
-// leaves as after step T-1, detached.   grads: x and the weights
+// h of every step, time-major: x (T*B, E) -> (T*B, H), row t*B + b. `state` is the state before step 0; it is replaced
+// by the state after step T-1, detached from the tape.   grads: x and the weights
 Var mlstm_layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, const LayerOptions& options);
 
 }  // namespace lmx::mlstm

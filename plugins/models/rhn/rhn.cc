@@ -60,12 +60,12 @@ class Rhn final : public RecurrentModel {
   int64_t output_size() const override { return config_.cells; }
   bool recurs(const std::string& name) const override { return name.starts_with("weight_s."); }
   int64_t layer_macs(int64_t input) const override { return gates() * (input + config_.depth * config_.cells); }
-  // Of each highway layer its gates and the state before it, the latter once more where operands are rounded.
+  // For each highway layer its gates and the state before it; if operands are rounded, also the rounded state.
   int64_t saved_per_token(int64_t, DType compute) const override {
     const int64_t operand = compute == DType::f32 ? 0 : static_cast<int64_t>(size_of(compute));
     return config_.depth * (4 * (gates() + config_.cells) + operand * config_.cells);
   }
-  // Gradients of one highway layer's gates: it goes before the next one's are rounded.
+  // Gradients of one highway layer's gates: they are freed before those of the next layer are rounded.
   int64_t rounded_per_token(int64_t) const override { return gates(); }
 
   RhnConfig config_;

@@ -1,16 +1,16 @@
-// The arithmetic of one highway layer (Zilly et al. 2016, equations 6 to 9), written once: a float that the CPU's
-// compiler vectorises, a double for gradient checks, a CUDA thread's float.
+// The arithmetic of one highway layer (Zilly et al. 2016, equations 6 to 9). It is written once, for a float that the
+// CPU compiler vectorises, a double for gradient checks, and a float of a CUDA thread.
 //
-//   h = tanh(z_h)    t = sigmoid(z_t)    s' = h t + s c    c = 1 - t where gates are coupled, else sigmoid(z_c)
+//   h = tanh(z_h)    t = sigmoid(z_t)    s' = h t + s c    c = 1 - t if gates are coupled, else sigmoid(z_c)
 #pragma once
 
 #include "lmx/math.h"
 
 namespace lmx::rhn {
 
-// Element j of a row of H units, whose blocks h, t and, with free gates, c lie H apart. z: pre-activations without bias
-// in, activations out. The carry gate's constant is the opposite of the transform gate's, so that both start as
-// coupled ones do.
+// Element j of a row of H units. The blocks h, t and, with free gates, c have H elements each. z: in, pre-activations
+// without bias; out, activations. The constant of a free carry gate is the negative of the transform gate's, so that
+// both gates start as coupled ones.
 template <bool Coupled, class T>
 LMX_HD inline void forward_element(T* z, const T* bias, T s, T* next, int64_t j, int64_t n, T transform_bias) {
   const T h = fast_tanh(z[j] + bias[j]), t = fast_sigmoid(z[n + j] + bias[n + j] + transform_bias);
@@ -24,7 +24,8 @@ LMX_HD inline void forward_element(T* z, const T* bias, T s, T* next, int64_t j,
   next[j] = h * t + s * c;
 }
 
-// z: activations in, gradients of the pre-activations out; ds: of s' in; of s, without what passes through z, out.
+// z: in, activations; out, gradients of the pre-activations. ds: in, gradient of s'; out, gradient of s without the
+// part through z.
 template <bool Coupled, class T>
 LMX_HD inline void backward_element(T* z, T s, T* ds, int64_t j, int64_t n) {
   const T h = z[j], t = z[n + j], d = ds[j];

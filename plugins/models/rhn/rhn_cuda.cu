@@ -1,4 +1,4 @@
-// One thread an element (b, j): the same cell functions as the CPU's loops.
+// One thread for each element (b, j), with the same cell functions as the CPU's loops.
 #include "lmx/cuda_launch.cuh"
 #include "rhn_cell.h"
 #include "rhn_kernels.h"

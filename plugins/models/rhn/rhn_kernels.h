@@ -1,4 +1,4 @@
-// The pointwise kernels of one highway layer, as the kernel table holds them ("rhn_forward", "rhn_backward").
+// Pointwise kernels of one highway layer for the kernel table ("rhn_forward", "rhn_backward").
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,12 @@
 
 namespace lmx::rhn {
 
-// One highway layer at one step of a batch. G: 2 blocks h, t of a row, or 3 with the carry gate c.
+// One highway layer at one step of a batch. A row has G blocks: h and t, and with free gates the carry gate c.
 template <class T>
 struct ForwardStep {
   T* z;           // (B, G H) in: pre-activations without bias; out: activations
   const T* bias;  // (G H)
-  const T* s;     // (B, H) the state before
+  const T* s;     // (B, H) the state before the layer
   T* next;        // (B, H)
   int64_t batch, cells;
   bool coupled;
@@ -22,8 +22,8 @@ struct ForwardStep {
 template <class T>
 struct BackwardStep {
   T* z;        // (B, G H) in: activations; out: gradients of the pre-activations
-  const T* s;  // (B, H) the state before
-  T* ds;       // (B, H) in: gradient of the state after; out: of the state before, what goes through z left out
+  const T* s;  // (B, H) the state before the layer
+  T* ds;  // (B, H) in: gradient of the state after the layer; out: of the state before it, without the part through z
   int64_t batch, cells;
   bool coupled;
 };

@@ -1,5 +1,5 @@
-// Inside the loop over time stand, for each highway layer, a product with packed weights and a pointwise kernel
-// (lmx/sequence.h has the rest).
+// The loop over time contains only a product with packed weights and a pointwise kernel for each highway layer. The
+// rest is in lmx/sequence.h.
 #include "rhn_op.h"
 
 #include "lmx/error.h"
@@ -29,11 +29,12 @@ Sizes check(const Var& x, const LayerWeights& w, const Tensor& s, bool coupled) 
   return {s.dim(0), cells, gates, static_cast<int64_t>(w.w_s.size())};
 }
 
-// What a piece's forward leaves of one highway layer for its backward.
+// Values of one highway layer that a piece's forward saves for its backward.
 struct Highway {
-  Tensor gates;    // (n*B, G H) activations; the backward turns them into gradients of the pre-activations
-  Tensor before;   // (n*B, H) the state before it; of the first layer ((n+1)*B, H): block t+1 is what step t ends with
-  Tensor operand;  // `before` in the compute type (the same tensor where that is the value type)
+  Tensor gates;  // (n*B, G H) activations; backward replaces them by gradients of the pre-activations
+  // (n*B, H) the state before the layer. In the first layer ((n+1)*B, H): block t+1 is the state after step t.
+  Tensor before;
+  Tensor operand;  // `before` in the compute type (the same tensor if that is the value type)
 };
 
 struct Saved {
@@ -117,7 +118,7 @@ class Cell final : public SequenceCell {
     }
   }
 
-  // Gates become their gradients; ds the gradient of the state before the piece.
+  // Replaces the gates by their gradients, and ds by the gradient of the state before the piece.
   void through_time(Context& ctx, Saved& s, const Tensor& dy, Tensor& ds) const {
     const auto kernel_of = kernel<BackwardKernel<T>>("rhn_backward", ctx.device, dtype_of<T>);
     const std::vector<const PackedMatrix*> weights = recurrent(ctx, false);

@@ -8,7 +8,7 @@
 
 namespace lmx::rhn {
 
-// G: 2 blocks of gates h, t; 3 with a carry gate c of its own.
+// G: number of gate blocks: 2 for h and t, 3 with a separate carry gate c.
 struct LayerWeights {
   Var w_x;                // (G H, E)
   std::vector<Var> w_s;   // L of (G H, H)
@@ -17,12 +17,12 @@ struct LayerWeights {
 
 struct LayerOptions {
   bool coupled = true;        // c = 1 - t
-  double transform_bias = 0;  // added to the transform gate's pre-activation, taken from the carry gate's
+  double transform_bias = 0;  // added to the transform gate's pre-activation, subtracted from the carry gate's
   SequenceOptions sequence;
 };
 
-// s_L of every step, time-major: x (T*B, E) -> (T*B, H), row t*B + b. `s` (B, H) comes in as it stood before step 0 and
-// leaves as after step T-1, detached.   grads: x and the weights
+// s_L of every step, time-major: x (T*B, E) -> (T*B, H), row t*B + b. `s` (B, H) is the state before step 0; it is
+// replaced by the state after step T-1, detached from the tape.   grads: x and the weights
 Var rhn_layer(Context& ctx, const Var& x, const LayerWeights& w, Tensor& s, const LayerOptions& options);
 
 }  // namespace lmx::rhn

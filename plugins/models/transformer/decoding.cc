@@ -1,6 +1,6 @@
-// Keys and values of the source are made once a sentence and shared by its rows. Those of the words written so far stay
-// where their step put them: a row knows, for each step, which row of that step it goes on from, so that a beam's rows
-// double, swap and vanish without a copy.
+// Keys and values of the source are computed once for each sentence and shared by its rows. Keys and values of the
+// target stay in the tensors of their steps. For each step, a row stores which row of that step it continues. Therefore
+// rows of a beam can be duplicated, exchanged and dropped without a copy.
 #include "decoding.h"
 
 #include <cmath>
@@ -28,7 +28,7 @@ LMX_SIMD void add_weighted(T* __restrict y, const T* __restrict value, T weight,
   for (int64_t i = 0; i < size; ++i) y[i] += weight * value[i];
 }
 
-// y (heads * size) of one query over n keys, each of them a row of which values lie `offset` behind the key.
+// y (heads * size) of one query over n keys. The values of a key are stored `offset` elements after it.
 template <class T>
 void attend(const T* q, const std::vector<const T*>& keys, int64_t offset, int64_t heads, int64_t size, T* y) {
   const auto n = static_cast<int64_t>(keys.size());
@@ -119,7 +119,8 @@ class TransformerDecoding final : public Decoding {
     return network.sublayer(ffn, x, {}, [&](const Var& in) { return network.feed_forward(ffn, in, {}); });
   }
 
-  // Every row's query, the first d columns of q, over the keys that `find(row, keys)` points to, their values d behind.
+  // Attention of every row's query, the first d columns of q, over the keys that `find(row, keys)` returns. The values
+  // of a key are stored d elements after it.
   template <class Find>
   Var attend_rows(Context& ctx, const Tensor& q, Find&& find) const {
     Tensor y = ctx.empty({q.dim(0), config_.d}, q.dtype());
@@ -146,9 +147,9 @@ class TransformerDecoding final : public Decoding {
   const ParameterStore& params_;
   TransformerConfig config_;
   Rows source_;
-  std::vector<Tensor> source_kv_;             // a layer: (M, 2 d)
-  std::vector<std::vector<Tensor>> written_;  // a layer, a step: (rows of that step, 3 d) queries, keys, values
-  std::vector<std::vector<int64_t>> from_;    // a step: for each row of now, its row of then
+  std::vector<Tensor> source_kv_;             // by layer: (M, 2 d)
+  std::vector<std::vector<Tensor>> written_;  // by layer and step: (rows of that step, 3 d) queries, keys, values
+  std::vector<std::vector<int64_t>> from_;    // by step: for each current row, its row in that step
   std::vector<int64_t> sentence_;             // (rows)
 };
 

@@ -1,4 +1,4 @@
-// Translations and texts token by token (Decoding of lmx/model.h).
+// Generates translations and texts token by token (Decoding of lmx/model.h).
 #pragma once
 
 #include <memory>
@@ -12,11 +12,11 @@ namespace lmx::transformer {
 std::unique_ptr<Decoding> start_decoding(Context& ctx, const ParameterStore& params, const TransformerConfig& config,
                                          const Tensor& source, const std::vector<int64_t>& lengths);
 
-// Texts of a language model, which keep the keys and values of their positions: rows * positions * 2 d values a layer.
+// Texts of a language model. Each layer caches the keys and values of all positions: rows * positions * 2 d values.
 std::unique_ptr<Decoding> start_text(const Context& ctx, const ParameterStore& params, const TransformerConfig& config,
                                      int64_t rows);
 
-// `ctx` for inference: nothing is recorded, nothing is dropped.
+// `ctx` for inference: no gradients are recorded, and there is no dropout.
 inline Context silent(const Context& ctx) {
   Context quiet = ctx;
   quiet.tape = nullptr;

@@ -40,8 +40,8 @@ struct Specs {
   std::vector<ParameterSpec> list;
   const TransformerConfig& config;
 
-  // Biases start at zero; the projections of one input that are kept apart start as if they were one matrix of
-  // `fan_out` outputs, as fairseq's attention does.
+  // Biases start at zero. Projections of one input with separate weights start as if they were one matrix of `fan_out`
+  // outputs, as in fairseq's attention.
   void linear(const std::string& name, int64_t out, int64_t in, int64_t fan_out) {
     const double gain = std::sqrt(static_cast<double>(in + out) / static_cast<double>(in + fan_out));
     list.push_back({name + ".weight", {out, in}, Init{"xavier_uniform", gain}, false});
@@ -156,7 +156,7 @@ Var Network::embed(const std::string& side, const std::string& table, const Tens
 
 namespace {
 
-// x w^T + b without gradients from w in the layout for few rows, which is kept until w changes.
+// x w^T + b without gradients. w is packed in the layout for few rows, which is cached until w changes.
 Var multiply_packed(Context& ctx, const Var& x, const Var& w, const Tensor& b) {
   const int64_t rows = x.value().dim(0);
   const PackedMatrix& packed = w.cached<PackedMatrix>(PackedMatrix::layout(ctx, w.value(), true, rows),

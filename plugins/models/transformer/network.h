@@ -1,5 +1,5 @@
-// The Transformer's layers (Vaswani et al. 2017) over packed rows: the sentences of a batch lie one after the other, so
-// that nothing is computed for padding.
+// The Transformer's layers (Vaswani et al. 2017) over packed rows: the sentences of a batch are stored one after the
+// other, so that nothing is computed for padding.
 #pragma once
 
 #include <string>
@@ -27,38 +27,39 @@ struct TransformerConfig {
   std::string target_table() const;
 };
 
-// Weights, biases and norms by the names that the network looks them up by.
+// Specs of all weights, biases and norms, with the names under which the network looks them up.
 std::vector<ParameterSpec> parameters_of(const TransformerConfig& config, int64_t vocab);
 
 // The rows of one side of a batch.
 struct Rows {
   Segments segments;
-  std::vector<uint64_t> ids;  // what each row is to dropout; empty where nothing is dropped
+  std::vector<uint64_t> ids;  // identify rows for dropout; empty if there is no dropout
 };
-// Rows of sequences of these lengths; row t of a sequence is named by its slot and t. No slots: nothing is dropped.
+// Rows of sequences of these lengths. Slot and position t identify a row for dropout; without slots there is no
+// dropout.
 Rows rows_of(const std::vector<int64_t>& lengths, const std::vector<int64_t>& slots);
 
-// Sinusoids of position t at to (d): sin(t f_i) for i < d/2, then cos(t f_i), f_i = 10000^(-i / (d/2 - 1)), as fairseq
-// has them.
+// Writes the sinusoids of position t to `to` (d): sin(t f_i) for i < d/2, then cos(t f_i), f_i = 10000^(-i / (d/2 -
+// 1)), as in fairseq.
 void position_row(int64_t t, int64_t d, double* to);
 
-// One pass over the layers. What it refers to must outlive it.
+// One pass over the layers. The constructor's arguments must outlive it.
 class Network {
  public:
-  // `pack`: nothing is recorded, and the same weights serve many passes of few rows: they are kept in the layout for
-  // that.
+  // `pack`: no gradients are recorded, and the same weights are used in many passes with few rows; packed weights are
+  // cached.
   Network(Context& ctx, const ParameterStore& params, const TransformerConfig& config, bool pack = false)
       : ctx_(ctx), params_(params), config_(config), key_(ctx.key.fold("dropout")), pack_(pack) {}
 
-  // Words and their places: table[ids] sqrt(d) + position. positions (N): each row's place in its sequence.
+  // Words and positions: table[ids] sqrt(d) + position. positions (N): each row's position in its sequence.
   Var embed(const std::string& table, const Tensor& ids, const std::vector<int64_t>& positions) const;
-  // Of whole sequences, with dropout. `side`: "encoder" or "decoder".
+  // The same for whole sequences, with dropout. `side`: "encoder" or "decoder".
   Var embed(const std::string& side, const std::string& table, const Tensor& ids, const Rows& rows) const;
   Var encoder(const Tensor& source, const Rows& rows) const;
   // `memory`: the encoder's output; undefined for a language model.
   Var decoder(const Tensor& inputs, const Rows& rows, const Var& memory, const Rows& source) const;
 
-  // x with the sub-layer `f` around it: norm(x + dropout(f(x))), or x + dropout(f(norm(x))).
+  // Applies the sub-layer `f` to x: norm(x + dropout(f(x))), or with pre-norm x + dropout(f(norm(x))).
   template <class F>
   Var sublayer(const std::string& name, const Var& x, const Rows& rows, F&& f) const {
     const Var y = noisy(name, config_.dropout, f(config_.pre() ? norm(name + ".norm", x) : x), rows);
@@ -68,12 +69,12 @@ class Network {
   Var linear(const std::string& name, const Var& x) const;  // "NAME.weight", "NAME.bias"
   Var norm(const std::string& name, const Var& x) const;    // "NAME.gain", "NAME.bias"
   Var feed_forward(const std::string& name, const Var& x, const Rows& rows) const;
-  // Pre-norm leaves the sums of a stack unnormalised: one norm ends it.
+  // With pre-norm the sum of a stack is not normalised yet; this applies the final norm.
   Var finish(const std::string& side, const Var& x) const;
 
  private:
-  // A core multiplies 16 to 128 rows by packed weights at 60 to 85 GFLOP/s, by plain ones at 42 to 75 (base model,
-  // AVX2); more rows are as fast either way.
+  // On one core, packed weights give 60 to 85 GFLOP/s for 16 to 128 rows, plain weights 42 to 75 (base model, AVX2).
+  // For more rows both are equally fast.
   static constexpr int64_t kFewRows = 192;
   // Options of the attention `name`, whose queries are `rows`.
   AttentionOptions options(const std::string& name, const Rows& rows, bool causal) const;

@@ -1,5 +1,5 @@
-// A language model's texts, read and written one position at a time. Each layer keeps the keys and values of the
-// positions so far, so that a step multiplies one row by the weights and attends to what is kept.
+// Texts of a language model, read and generated one position at a time. Each layer caches the keys and values of all
+// positions, so that a step multiplies one row by the weights and attends to the cached positions.
 #include <cmath>
 #include <cstring>
 
@@ -11,9 +11,10 @@
 namespace lmx::transformer {
 namespace {
 
-constexpr int64_t kPanel = 64;  // positions whose keys are stored together, one element of all of them after the other
+// Number of positions whose keys are stored together: element i of all of them, then element i + 1.
+constexpr int64_t kPanel = 64;
 
-// Scores of a panel's positions: q (size) times keys (size, kPanel).
+// Scores of the positions of a panel: q (size) times keys (size, kPanel).
 template <class T>
 LMX_SIMD void score_panel(const T* __restrict q, const T* __restrict keys, int64_t size, T* __restrict scores) {
   T sums[kPanel] = {};
@@ -39,8 +40,8 @@ LMX_SIMD void add_values(const T* weights, const T* values, int64_t size, T* y, 
   }
 }
 
-// A layer's keys (rows * heads, capacity / kPanel, size, kPanel) and values (rows * heads, capacity, size). Both are
-// read from front to back for each token, which is what a token costs beside the weights.
+// A layer's keys (rows * heads, capacity / kPanel, size, kPanel) and values (rows * heads, capacity, size). Each token
+// reads both from front to back; this is its cost besides the weights.
 struct Kept {
   Tensor keys, values;
 };
@@ -83,7 +84,7 @@ class TextDecoding final : public Decoding {
  private:
   static constexpr int64_t kFirstCapacity = kPanel;
 
-  // Makes room for `capacity` positions, a multiple of kPanel. REQUIRES: all of the old room is used.
+  // Allocates memory for `capacity` positions, a multiple of kPanel. REQUIRES: the old memory is full.
   void reserve(const Context& ctx, int64_t capacity) {
     const int64_t size = config_.d / config_.heads, pairs = rows_ * config_.heads;
     const DType type = params_.at(config_.target_table()).value().dtype();
@@ -97,7 +98,7 @@ class TextDecoding final : public Decoding {
     capacity_ = capacity;
   }
 
-  // Each row of `from` to the begin of that of `to`.
+  // Copies each row of `from` to the beginning of the same row of `to`.
   static void copy_rows(const Tensor& from, Tensor& to) {
     const size_t element = size_of(from.dtype()), old = static_cast<size_t>(from.dim(1)) * element;
     for (int64_t r = 0; r < from.dim(0); ++r) {
@@ -115,7 +116,7 @@ class TextDecoding final : public Decoding {
     return network.sublayer(ffn, x, {}, [&](const Var& in) { return network.feed_forward(ffn, in, {}); });
   }
 
-  // Keeps the keys and values of qkv (rows, 3 d) and attends with its queries: (rows, d).
+  // Stores the keys and values of qkv (rows, 3 d) and attends with its queries: (rows, d).
   Tensor attend(Context& ctx, const Tensor& qkv, Kept& kept) const {
     Tensor y = ctx.empty({rows_, config_.d}, qkv.dtype());
     if (qkv.dtype() == DType::f64) {
@@ -130,7 +131,7 @@ class TextDecoding final : public Decoding {
   void attend_typed(const Tensor& qkv, Kept& kept, Tensor& y) const {
     const int64_t d = config_.d, heads = config_.heads, size = d / heads, seen = length_ + 1;
     const T scale = T(1) / std::sqrt(static_cast<T>(size));
-    constexpr int64_t kGrain = 1 << 15;  // multiply-adds worth a thread
+    constexpr int64_t kGrain = 1 << 15;  // smallest number of multiply-adds for a thread
     parallel_for(rows_ * heads, std::max<int64_t>(1, kGrain / (2 * seen * size)), [&](int64_t begin, int64_t end) {
       const int64_t panels = (seen + kPanel - 1) / kPanel;
       std::vector<T> weights(static_cast<size_t>(panels * kPanel));
@@ -151,7 +152,7 @@ class TextDecoding final : public Decoding {
 
   const ParameterStore& params_;
   TransformerConfig config_;
-  int64_t rows_, length_ = 0, capacity_ = 0;  // texts; positions that are kept, and room for them
+  int64_t rows_, length_ = 0, capacity_ = 0;  // number of texts; cached positions, and memory for them
   std::vector<Kept> layers_;
 };
 

@@ -30,7 +30,7 @@ class Transformer final : public Model, public TextModel {
     return network.decoder(inputs, rows, network.encoder(batch.source, source), source);
   }
 
-  // Every window is attended to on its own: nothing is carried from batch to batch.
+  // Windows do not depend on each other: no state is carried from batch to batch.
   ModelState initial_state(Context&, int64_t) const override { return {}; }
 
   std::unique_ptr<Decoding> decode(Context& ctx, const ParameterStore& params, const Tensor& source,
@@ -46,15 +46,15 @@ class Transformer final : public Model, public TextModel {
 
   int64_t macs_per_token() const override { return source_macs() + target_macs(); }
   int64_t macs_per_pair(int64_t source, int64_t target) const override {
-    const int64_t seen = target * (target + 1) / 2;  // of the target by itself
+    const int64_t seen = target * (target + 1) / 2;  // pairs of target positions
     const int64_t weights = config_.encoder_layers * source * source +
                             config_.decoder_layers * (seen + (translates() ? source * target : 0));
     return source * source_macs() + target * target_macs() + 2 * config_.d * weights;
   }
 
   int64_t activation_bytes_per_token(DType compute) const override {
-    // What the layers keep of a row, in 4 bytes: q, k and v, attention's result, its projection, sum and norm; the
-    // units of the feed-forward before and after the nonlinearity, its output, sum and norm; each dropout's result.
+    // Values of a row that layers keep, in 4 bytes. Attention: q, k and v, its result, projection, sum and norm.
+    // Feed-forward: the units before and after the nonlinearity, output, sum and norm. And the result of each dropout.
     const int64_t d = config_.d, noisy = config_.dropout > 0 ? 1 : 0, units = config_.relu_dropout > 0 ? 3 : 2;
     const int64_t attention = (7 + noisy) * d, ffn = (3 + noisy) * d + units * config_.ffn;
     const int64_t encoder = config_.encoder_layers * (attention + ffn);
@@ -62,7 +62,7 @@ class Transformer final : public Model, public TextModel {
     const int64_t rounded = compute == DType::f32 ? 0 : 2 * operands_per_token();
     return 4 * (encoder + decoder + (translates() ? 2 : 1) * (4 + noisy) * d) + rounded;
   }
-  // Besides, the bytes that the products of a feed-forward take, and in mixed precision its units' rounded gradient.
+  // Adds the bytes that the products of a feed-forward need and, in mixed precision, the rounded gradient of its units.
   int64_t activation_bytes(int64_t sequences, int64_t steps, DType compute) const override {
     const int64_t tokens = sequences * steps, kept = tokens * activation_bytes_per_token(compute);
     const DType operand = operand_type(compute);
@@ -77,20 +77,21 @@ class Transformer final : public Model, public TextModel {
   }
 
  private:
-  // A sub-batch without sentences, as the last step of an epoch may have.
+  // A sub-batch without sentences, which the last step of an epoch may have.
   Var nothing(const Context& ctx) const {
     return Var(ctx.empty({0, config_.d}, ctx.compute == DType::f64 ? DType::f64 : DType::f32));
   }
   bool drops(const Context& ctx) const {
     return ctx.training && (config_.dropout > 0 || config_.attention_dropout > 0 || config_.relu_dropout > 0);
   }
-  // Inputs of linear maps, which stay until backward as they were rounded: of queries, keys and values, of attention's
-  // result, and of both halves of a feed-forward.
+  // Inputs of linear maps, which are kept in rounded form until backward: those of queries, keys and values, of
+  // attention's projection, and of both products of a feed-forward.
   int64_t operands_per_token() const {
     const int64_t d = config_.d, ffn = d + config_.ffn;
     return config_.encoder_layers * (2 * d + ffn) + config_.decoder_layers * ((translates() ? 5 : 2) * d + ffn);
   }
-  // Multiply-adds for each word of the source: the encoder, and keys and values that the decoder's layers make of it.
+  // Multiply-adds for each word of the source: the encoder, and the keys and values that each layer of the decoder
+  // computes.
   int64_t source_macs() const {
     const int64_t d = config_.d;
     return config_.encoder_layers * (4 * d * d + 2 * d * config_.ffn) +

@@ -1,5 +1,6 @@
-// The baseline of Patwary 2018 that gathers every rank's rows with their indices, Theta(G K D) bytes and memory. Each
-// rank's rows are summed first, then ranks in ascending order from +0: so it equals `unique` in every bit.
+// The baseline of Patwary 2018 that gathers every rank's rows with their indices: Theta(G K D) bytes and memory. Each
+// rank's rows are summed first, then the ranks in ascending order from +0, so the result is bit-equal to that of
+// `unique`.
 #include <algorithm>
 
 #include "lmx/error.h"
@@ -23,7 +24,7 @@ struct AllgatherConfig {
   }
 };
 
-// Ranks' rows, (K_r, D) one after the other, as one sum over the rows of `index`.
+// Sums the ranks' rows, (K_r, D) one after the other, over the rows of `index`.
 template <class T>
 Tensor sum_ranks(Context& ctx, const GatheredIndices& gathered, const Tensor& rows, std::span<const int32_t> index) {
   Shape shape = rows.shape();
@@ -59,7 +60,7 @@ class Allgather final : public SumStrategy {
     const GatheredIndices gathered = gather_indices(ctx, own.indices, env().group);
     const Tensor rows = reducer().gather(ctx, param.name(), own.rows, gathered.counts);
     std::vector<int32_t> index = union_of(ctx, gathered, param.shape()[0]);
-    if (index.empty()) return;  // on every rank
+    if (index.empty()) return;  // empty on every rank
     Tensor sum = ctx.comm->once_tensor(MemClass::communication, [&] {
       return rows.dtype() == DType::f64 ? sum_ranks<double>(ctx, gathered, rows, index)
                                         : sum_ranks<float>(ctx, gathered, rows, index);
@@ -75,7 +76,7 @@ class Allgather final : public SumStrategy {
 
 std::unique_ptr<SyncStrategy> make_allgather(const Node& config, const std::string& path, const SyncEnv& env) {
   const auto c = read_config<AllgatherConfig>(config, path);
-  // Dense gradients are summed through the codec, which reads it.
+  // If there are dense gradients, the codec sums them and uses `reduce`.
   if (std::all_of(env.params.begin(), env.params.end(), [](const ParameterSpec& p) { return p.sparse; }))
     c.codec.check_sums(path, "allgather gathers rows and adds them in fp32");
   return std::make_unique<Allgather>(c, env);

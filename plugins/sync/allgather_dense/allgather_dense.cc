@@ -1,7 +1,7 @@
-// The baseline of Patwary 2018, Table III: every rank makes its rows a V x D matrix, and all G of them are gathered,
-// Theta(G V D) bytes and memory. The gathered matrices live until the update is done, because in the system that the
-// paper measured the optimizer reads them (TensorFlow's IndexedSlices; FACTS A1.8). The sum is a dense gradient, on one
-// rank too.
+// The baseline of Patwary 2018, Table III: every rank expands its rows to a V x D matrix, and all G matrices are
+// gathered: Theta(G V D) bytes and memory. The gathered matrices are kept until the update is done, because in the
+// system that the paper measured the optimizer reads them (TensorFlow's IndexedSlices; FACTS A1.8). The sum is a dense
+// gradient, also on one rank.
 #include <algorithm>
 
 #include "lmx/error.h"
@@ -50,7 +50,7 @@ class AllgatherDense final : public SumStrategy {
   KeptBytes kept_bytes(const Traffic& t) const override {
     KeptBytes kept = SumStrategy::kept_bytes(t);
     for (const Traffic::Sparse& s : t.sparse) {
-      kept.sums += 4 * (s.vocabulary - s.union_rows) * s.width;  // all rows, not the union's alone
+      kept.sums += 4 * (s.vocabulary - s.union_rows) * s.width;  // all rows, not only those of the union
       kept.gathered += 4 * t.ranks * s.vocabulary * s.width;
     }
     return kept;
@@ -85,7 +85,7 @@ class AllgatherDense final : public SumStrategy {
 
 std::unique_ptr<SyncStrategy> make_allgather_dense(const Node& config, const std::string& path, const SyncEnv& env) {
   const auto c = read_config<AllgatherDenseConfig>(config, path);
-  // Dense gradients are summed through the codec, which reads it.
+  // If there are dense gradients, the codec sums them and uses `reduce`.
   if (std::all_of(env.params.begin(), env.params.end(), [](const ParameterSpec& p) { return p.sparse; }))
     c.codec.check_sums(path, "allgather_dense gathers matrices and adds them in fp32");
   return std::make_unique<AllgatherDense>(c, env);

@@ -1,5 +1,5 @@
-// The sum of every gradient over ranks: dense ones in buckets, in the order in which backward finishes them, row-sparse
-// ones by the rows that any rank has.
+// The sum of every gradient over ranks: dense gradients in buckets, in the order in which backward finishes them;
+// row-sparse gradients over the rows of any rank.
 #include "lmx/plugin.h"
 #include "lmx/sum_strategy.h"
 

@@ -1,5 +1,5 @@
-// 1-bit SGD (Seide et al. 2014): the sum of all gradients, written with one bit an entry on the way to each chunk's
-// owner and on the way back, and with error feedback on both.
+// 1-bit SGD (Seide et al. 2014): the sum of all gradients, encoded with one bit for each entry. Both the parts that are
+// sent to their owner and the sums that are gathered are encoded, with error feedback on both.
 #include "lmx/plugin.h"
 #include "lmx/sum_strategy.h"
 

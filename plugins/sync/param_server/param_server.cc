@@ -1,4 +1,4 @@
-// Asynchronous SGD over a server that is divided among the ranks; every parameter of the rule is pulled whole.
+// Asynchronous SGD with a server that is partitioned over the ranks. Every pull copies all parameters of the rule.
 #include "lmx/param_server.h"
 
 #include "lmx/plugin.h"

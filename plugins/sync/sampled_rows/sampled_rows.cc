@@ -1,16 +1,16 @@
-// Sampled data transmission (Xiao 2017, section 3; FACTS A2.2): of each parameter only selected rows travel in a step;
-// other rows are neither sent nor updated.
+// Sampled data transmission (Xiao 2017, section 3; FACTS A2.2). In each step only selected rows of each parameter are
+// exchanged; other rows are neither sent nor updated.
 //
 //   softmax     the rows of the targets of this rank's share, of the p percent most frequent words and of q percent
-//               random ones
-//   embedding   the rows of the words that are read: inputs, and of a translation's the source sentences
-//   tied        a table that is the output layer's too: both
-//   hidden      hidden_q percent of a matrix' rows at random
-//   others      whole: vectors, and tables that neither pattern names
+//               random words
+//   embedding   the rows of the words that are read: the inputs and, in a translation, the source sentences
+//   tied        a table that is also the output layer's: the rows of both
+//   hidden      hidden_q percent of the rows of a matrix, at random
+//   others      all rows: vectors, and tables that neither pattern matches
 //
-// Over `allreduce` ranks go in step: selected rows of gradients are packed into one block and summed over the union of
-// what ranks selected; hidden rows are the same on all ranks, so that no index of theirs travels. Over `param_server`
-// each worker pulls the selected rows of values and pushes those of gradients.
+// With `allreduce` ranks are synchronous. The selected rows of gradients are packed into one block and summed over the
+// union of the ranks' rows; hidden rows are the same on all ranks, so their indices are not exchanged. With
+// `param_server` each worker pulls the selected rows of values and pushes those of gradients.
 #include "lmx/error.h"
 #include "lmx/param_server.h"
 #include "lmx/plugin.h"
@@ -26,7 +26,7 @@ using Kind = RowSelector::Kind;
 struct SampledRowsConfig : RowRule {
   std::string transport = "allreduce";
   double bucket_mb = 150;
-  ServerConfig server;  // its codec is that of either transport
+  ServerConfig server;  // its codec is used with either transport
   void fields(Fields& f) {
     RowRule::fields(f);
     f.choice("transport", transport, {"allreduce", "param_server"},
@@ -74,7 +74,7 @@ CandidateKey key_of(const RowSelector& selector) {
   return selector.sets_candidate_key() ? CandidateKey::set : CandidateKey::left;
 }
 
-// Whatever travels by rows counts as a table.
+// Marks as tables all parameters that are exchanged by rows.
 std::vector<ParameterSpec> with_tables(std::vector<ParameterSpec> params, const RowSelector& selector) {
   for (ParameterSpec& p : params) {
     const Kind kind = selector.kind(p.name);
@@ -140,7 +140,7 @@ class SummedRows final : public SumStrategy {
   }
 
  private:
-  // Leaves of a gradient the selected rows alone, in one piece.
+  // Reduces a gradient to the selected rows, in one piece.
   void select(Context& ctx, Var& param) const {
     Gradient& grad = param.grad();
     if (grad.empty()) return;
@@ -150,7 +150,7 @@ class SummedRows final : public SumStrategy {
     grad.pieces.push_back(std::move(own));
   }
 
-  // All ranks send the same rows, zeros where one has no gradient.
+  // All ranks send the same rows, with zeros for rows without a gradient.
   void reduce_hidden(Context& ctx, Var& param) {
     Gradient& grad = param.grad();
     if (ctx.comm->size() == 1 && grad.empty()) return;

@@ -1,5 +1,5 @@
-// Seeding (Patwary 2018, section III-B): groups of ranks draw the candidates of a sampled softmax with one seed, so
-// that the union of their rows grows more slowly than the number of ranks. Otherwise this is `unique`.
+// Seeding (Patwary 2018, section III-B): groups of ranks sample the candidates of a sampled softmax with one seed, so
+// that the union of their rows grows more slowly than the number of ranks. Otherwise equal to `unique`.
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -1,4 +1,4 @@
-// Uniqueness (Patwary 2018, section III-A): of a table only the rows that a step touches travel, each once.
+// Uniqueness (Patwary 2018, section III-A): only the rows of a table that a step uses are exchanged, each once.
 #include "lmx/plugin.h"
 #include "lmx/sum_strategy.h"
 
