@@ -20,8 +20,8 @@ struct Options {
   lmx::BleuOptions bleu;
   lmx::TerOptions ter;
   double smooth_value = -1;
-  int64_t confidence = 0;  // resamples of an interval; 0: none
-  int64_t samples = 0;     // of the test; 0: sacreBLEU's number
+  int64_t confidence = 0;  // number of resamples for an interval; 0: none
+  int64_t samples = 0;     // of the test; 0: the same as sacreBLEU
   bool score_only = false, sentences = false, json = false;
 
   lmx::BleuOptions bleu_of(const std::string& metric) const {
@@ -48,13 +48,13 @@ std::string two_digits(double value) {
   return text;
 }
 
-// "38.20 (μ = 38.21 ± 0.92)", as sacreBLEU prints it.
+// Formats like sacreBLEU: "38.20 (μ = 38.21 ± 0.92)".
 std::string with_interval(double score, const std::optional<lmx::ScoreInterval>& interval) {
   if (!interval) return two_digits(score);
   return two_digits(score) + " (μ = " + two_digits(interval->mean) + " ± " + two_digits(interval->half_width) + ")";
 }
 
-// The fields of the signature that describe resampling.
+// Returns the fields of the signature that describe resampling.
 std::string test_fields(const Options& o) {
   const std::string seed = lmx::str("|seed:", lmx::kScoreSeed);
   if (!o.baseline.empty()) return lmx::str(o.bootstrap() ? "bs:" : "ar:", o.test_samples(), seed);
@@ -75,7 +75,7 @@ Json to_json(const lmx::ScoreInterval& interval) {
   return {{"mean", json_number(interval.mean)}, {"half_width", json_number(interval.half_width)}};
 }
 
-// One metric of one corpus.
+// One metric for one corpus.
 class Scored {
  public:
   Scored(const std::string& name, const Options& o, const std::vector<lmx::Lines>& references)
@@ -92,7 +92,7 @@ class Scored {
     print_line("", all, interval_of(all));
   }
 
-  // The results of print(), print_sentences() and print_compared() as JSON.
+  // Returns the results of print(), print_sentences() and print_compared() as JSON.
   Json json(const lmx::Lines& hypothesis, const lmx::Lines& baseline) const {
     const lmx::SentenceStatistics ours = metric_->statistics(hypothesis, references_);
     const auto theirs = baseline.empty() ? lmx::SentenceStatistics{} : metric_->statistics(baseline, references_);
@@ -141,8 +141,8 @@ class Scored {
     return lmx::bootstrap_interval(*metric_, all, o_.confidence);
   }
 
-  // The interval of a system that was compared. The paired bootstrap has drawn the resamples of both systems'
-  // intervals.
+  // Returns the interval of a system in a comparison. The paired bootstrap has already sampled the intervals of both
+  // systems.
   std::optional<lmx::ScoreInterval> paired_interval(const lmx::ScoreInterval& drawn,
                                                     const lmx::SentenceStatistics& all) const {
     return o_.bootstrap() ? std::optional(drawn) : interval_of(all);
@@ -193,7 +193,7 @@ void check(const Options& o) {
     throw lmx::UserError("[bleu] --sentences prints a score for each line; intervals and tests are of a whole corpus");
 }
 
-// True if two lines or more, and most of the lines that end in a full stop, have a space before it.
+// Returns true if at least two lines, and more than half of the lines that end in a full stop, have a space before it.
 bool looks_tokenized(const lmx::Lines& lines) {
   size_t stops = 0, apart = 0;
   for (const std::string& line : lines) {
@@ -203,7 +203,7 @@ bool looks_tokenized(const lmx::Lines& lines) {
   return apart >= 2 && 2 * apart > stops;
 }
 
-// BLEU has its own tokenizer and chrF counts characters: both expect detokenized text.
+// BLEU has its own tokenizer and chrF counts characters, so both expect detokenized text.
 void warn_of_tokenized(const Options& o, const lmx::Lines& hypothesis, const std::vector<lmx::Lines>& references) {
   const bool detokenized = std::any_of(o.metrics.begin(), o.metrics.end(), [&](const std::string& metric) {
     return metric != "multi-bleu" && metric != "ter" && (metric != "bleu" || o.bleu.tokenizer != "none");

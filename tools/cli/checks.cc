@@ -9,7 +9,7 @@ const CLI::Validator& positive() {
       [](std::string& text) -> std::string {
         double value = 0;
         if (!CLI::detail::lexical_cast(text, value) || value <= 0) return "'" + text + "' is no number above 0";
-        // CLI11 takes a whole number that 64 bits cannot hold for the largest one that they can.
+        // CLI11 converts integers that exceed 64 bits to the largest 64-bit number.
         return value < 9.2e18 ? "" : "'" + text + "' is too large";
       },
       "");

@@ -1,6 +1,6 @@
 // The commands of `lmx`, and what they share. Each add_* adds one command (with its options, examples and callback) and
-// lives in <command>_command.cc. A callback prints results to stdout, throws lmx::UserError or lmx::RunError for what
-// goes wrong, and throws ExitCode to end with another code than 0.
+// is defined in <command>_command.cc. A callback prints results to stdout, throws lmx::UserError or lmx::RunError for
+// errors, and throws ExitCode to end with another exit code than 0.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -41,30 +41,33 @@ void add_plugins_new(CLI::App& group);
 void add_plugins_check(CLI::App& group);
 void add_plugins_describe(CLI::App& group);
 
-// Parts of `lmx data` that know of parallel text (pairs_command.cc).
+// Parts of `lmx data` for parallel text (pairs_command.cc).
 void add_pair_commands(CLI::App& group);
 void print_pair_statistics(const lmx::Dataset& dataset);
 
-// Ends the process with this code and no message: 130 after SIGINT, 143 after SIGTERM, 1 for a run that ended badly and
-// has said so, 2 for a dry run that has.
+// Ends the process with this exit code and no message: 130 after SIGINT, 143 after SIGTERM, 1 for a run that failed, 2
+// for a dry run with errors. These errors have already been reported.
 struct ExitCode {
   int code;
 };
 
-// The examples that open a command's `--help`: {command line, what it does}. Every command has them.
+// Sets the examples at the start of a command's `--help`: {command line, what it does}. Every command has some.
 void set_examples(CLI::App& command, const std::vector<std::pair<std::string, std::string>>& examples);
 
-// UserError where one of these options was given: "--unit is not used without --heatmap". `where` ends that sentence.
+// UserError: one of these options was given, such as "--unit is not used without --heatmap". `where` is the end of this
+// sentence.
 void refuse_given(const CLI::App& command, const std::vector<std::string>& options, const std::string& where);
 
-// UserError where no file could be written at `path`, the value of `option`: told before the work, not behind it.
+// UserError: no file can be written at `path`, the value of `option`. Call it before the work, so that the user learns
+// this early.
 void check_place(const CLI::App& command, const std::string& option, const std::string& path);
 
-// `--plugin-dir DIR` (repeatable) of a command that names plugins.
+// `--plugin-dir DIR` (repeatable) of a command that uses plugins.
 struct PluginDirectories {
   std::vector<std::string> directories;
   void add_to(CLI::App& command);
-  // Fills the registry: build tree or install prefix, LMX_PLUGIN_PATH, then these. Call once, before anything is named.
+  // Fills the registry: build tree or install prefix, LMX_PLUGIN_PATH, then these folders. Call it once, before any
+  // plugin is used.
   void load() const;
 };
 

@@ -58,7 +58,7 @@ bool takes_value(CLI::App& app, const std::string& word) {
   return option && option->get_items_expected_min() > 0;
 }
 
-// The words that an option's check allows, which CLI11 describes as "{a,b}"; none where its check is another.
+// Returns the words that an option's check allows, which CLI11 describes as "{a,b}"; none for other checks.
 std::set<std::string> allowed_words(CLI::Option& option) {
   std::string text;
   try {
@@ -72,7 +72,7 @@ std::set<std::string> allowed_words(CLI::Option& option) {
   return words;
 }
 
-// What the option or argument called `name` of the command at `place` may be.
+// Returns the possible values of the option or argument `name` of the command `place`.
 std::set<std::string> values(CLI::Option& option, const std::string& place, const std::string& name) {
   if (std::set<std::string> words = allowed_words(option); !words.empty()) return words;
   if (place == "plugins info" && name == "NAME") return plugin_names();
@@ -99,7 +99,7 @@ GivenWords given_words(CLI::App& app, const std::vector<std::string>& words) {
   return given;
 }
 
-// The command that the first of `words` name; they are taken from `words`, and go to `place`.
+// Returns the command that the first of `words` name. Moves these words from `words` to `place`.
 CLI::App* command_of(CLI::App& root, std::vector<std::string>& words, std::string& place) {
   CLI::App* app = &root;
   while (words.size() > 1) {
@@ -114,7 +114,7 @@ CLI::App* command_of(CLI::App& root, std::vector<std::string>& words, std::strin
   return app;
 }
 
-// Arguments in the order in which a command takes them; the last may be a list.
+// Completes arguments in the order in which a command takes them; the last argument may be a list.
 std::set<std::string> arguments(CLI::App& app, const std::string& place, const std::vector<std::string>& words) {
   const GivenWords given = given_words(app, words);
   std::vector<CLI::Option*> all;

@@ -1,5 +1,4 @@
-// What the shell asks for when the user presses the tabulator, and the manual page: both from the tables of the
-// commands.
+// Command-line completion for the shell, and the manual page. Both are generated from the tables of the commands.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,14 +7,15 @@
 
 namespace lmx_cli {
 
-// What the last of `words` (the command line behind `lmx`) may become, one a line; ":files" asks for the names of
-// files.
+// Returns the completions of the last of `words` (the command line after `lmx`), one per line. ":files" requests file
+// names.
 std::vector<std::string> completions(CLI::App& root, const std::vector<std::string>& words);
 
-// The option that a word of the command line names: `--jobs`, `--jobs=2`, `-n`; null where there is none (frame.cc).
+// Returns the option that a word of the command line names: `--jobs`, `--jobs=2`, `-n`; null if there is none
+// (frame.cc).
 CLI::Option* find_option(CLI::App& app, const std::string& argument);
 
-// A manual page in roff, from every command's --help.
+// Returns a manual page in roff, from every command's --help.
 std::string manual_page(CLI::App& root);
 
 }  // namespace lmx_cli

@@ -12,9 +12,9 @@ namespace lmx_cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Keys = std::map<std::string, std::set<std::string>>;  // each with the values that come to mind
+using Keys = std::map<std::string, std::set<std::string>>;  // each key with the values to suggest
 
-// The folders that hold a recipe's groups: its own folder, the folders named `recipes` above it, the search path.
+// Returns the folders with a recipe's groups: its own folder, the folders named `recipes` above it, the search path.
 std::vector<std::string> recipe_folders(const std::string& recipe, const std::vector<std::string>& more) {
   std::vector<std::string> folders{fs::path(recipe).parent_path().string()};
   if (folders[0].empty()) folders[0] = ".";
@@ -60,7 +60,7 @@ void add_part(const lmx::SchemaPart& part, Keys& keys) {
     keys[chooser].insert(part.others.begin(), part.others.end());
   }
   for (const lmx::FieldInfo& field : part.fields) {
-    if (field.type == "map") continue;  // a component's, or free
+    if (field.type == "map") continue;  // fields of a component, or free
     std::set<std::string>& values = keys[part.path.empty() ? field.name : part.path + "." + field.name];
     const std::vector<std::string> words = lmx::allowed_words(field);
     values.insert(words.begin(), words.end());
@@ -69,7 +69,7 @@ void add_part(const lmx::SchemaPart& part, Keys& keys) {
   }
 }
 
-// With the overrides that fit, all of them where nothing is wrong.
+// Composes the recipe with all overrides or, if that fails, with those that are valid.
 lmx::Node composed(const std::string& recipe, lmx::ComposeOptions options) {
   const std::vector<std::string> overrides = std::exchange(options.overrides, {});
   lmx::ComposeOptions all = options;
@@ -106,11 +106,11 @@ std::set<std::string> override_words(const GivenWords& given, const std::string&
     folders = recipe_folders(given.plain[0], options.search_path);
     const lmx::Node tree = composed(given.plain[0], options);
     add_written(tree, "", keys);
-    // Only what is there can be removed.
+    // Only existing keys can be removed.
     if (!sign.starts_with("~"))
       for (const lmx::SchemaPart& part : lmx::recipe_schema(tree)) add_part(part, keys);
   } catch (const lmx::Error&) {
-    // The command itself will say what is wrong; what is known until then is offered.
+    // The command itself will report the error. Until then, suggest what is known.
   }
   if (keys.empty()) return out;
   if (equals == std::string::npos) {

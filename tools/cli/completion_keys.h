@@ -1,4 +1,4 @@
-// What a word of the command line that changes a recipe may become.
+// Completes words of the command line that change a recipe.
 #pragma once
 
 #include <set>
@@ -9,15 +9,16 @@
 
 namespace lmx_cli {
 
-// The words before the one that is asked for.
+// The words before the word to complete.
 struct GivenWords {
   std::vector<std::string> plain;  // neither flags nor their values: the recipe, then overrides
   std::vector<std::string> config_directories;
   PluginDirectories plugins;
 };
 
-// Overrides of the recipe plain[0], as the others before it have made it: groups, their options, every key that it or
-// what it names may hold, and the values of a key that is written out. Loads no plugin that its build has described.
+// Returns possible overrides of the recipe plain[0] after the other overrides in `plain`: groups and their options,
+// every key that the recipe or its components may have, and the values of a key that is complete. Does not load plugins
+// whose build has described them.
 std::set<std::string> override_words(const GivenWords& given, const std::string& word);
 
 }  // namespace lmx_cli

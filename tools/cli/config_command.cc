@@ -1,4 +1,4 @@
-// lmx config: a recipe as it will run, without running it.
+// lmx config: prints a recipe in the form in which it will run, without running it.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -23,12 +23,12 @@ struct Options {
   std::string recipe, explain;
   lmx::ComposeOptions compose;
   bool as_written = false, explains = false, schema = false, files = false, json = false;
-  int64_t ranks = 0;  // 0: as the recipe says
+  int64_t ranks = 0;  // 0: the recipe's number of ranks
   PluginDirectories plugins;
   std::string name() const { return std::filesystem::path(recipe).stem().string(); }
 };
 
-// What stands behind --explain is its key, even where it was meant as an override.
+// The word after --explain is always its key, even if it was intended as an override.
 std::string key_to_explain(const std::string& word) {
   if (word.find_first_of("=~+") == std::string::npos) return word;
   throw lmx::UserError(lmx::str("--explain ", word, ": expected a key such as model.cells; overrides stand before it"));
@@ -41,7 +41,7 @@ void print_files(const std::string& recipe, const lmx::ComposeOptions& compose) 
   std::cout << table(rows);
 }
 
-// A value for a cell of a table.
+// Shortens a value for a table cell.
 std::string shortened(const std::string& text) {
   constexpr size_t kWidest = 60;
   const std::string line = text.substr(0, text.find('\n'));
@@ -59,7 +59,8 @@ lmx::Node replaced_json(const std::vector<lmx::ReplacedValue>& values) {
   return list;
 }
 
-// "512 (recipes/model/lstm.yaml:3:8), 256 (recipes/base.yaml:4:3)": what a value has replaced, the newest first.
+// Formats the values that a value has replaced, the newest first: "512 (recipes/model/lstm.yaml:3:8), 256
+// (recipes/base.yaml:4:3)".
 std::string replaced_text(const std::vector<lmx::ReplacedValue>& values) {
   std::string text;
   for (const lmx::ReplacedValue& v : values)
@@ -67,7 +68,7 @@ std::string replaced_text(const std::vector<lmx::ReplacedValue>& values) {
   return text;
 }
 
-// "model.cells" and, once, "model".
+// Returns all keys, such as "model.cells", and each part once, such as "model".
 std::vector<std::string> keys_and_parts(const std::vector<lmx::ValueOrigin>& values) {
   std::vector<std::string> keys;
   for (const lmx::ValueOrigin& v : values) {

@@ -85,7 +85,8 @@ void prepare(const Options& options) {
   if (!dataset.directory.empty()) std::cout << "directory: " << dataset.directory << "\n";
 }
 
-// What stats counts: a recipe's data, a corpus of the registry, or files. Exactly one of them.
+// Returns the data that stats counts: a recipe's data, a corpus of the registry, or files. Exactly one of them must be
+// given.
 Node stats_data(const Options& options) {
   if (!options.recipe.empty() + !options.corpus.empty() + !options.files.empty() != 1) {
     throw UserError("[data] name one of: a recipe, --corpus NAME, --files PATH...");
@@ -108,7 +109,7 @@ std::string fixed(double value, int digits) {
   return out.str();
 }
 
-// Points, fit and the paper's law through the first point.
+// Plots the points, the fit, and the paper's law through the first point.
 std::string plot_of(const std::vector<TypesAtTokens>& points, const PowerLaw& fit, const std::string& title) {
   Chart chart{title, "tokens N", "unique words U", true, true, {}, {}};
   ChartSeries counted{"counted", {}, true, false, false}, fitted{"", {}, false, true, false},
@@ -124,7 +125,7 @@ std::string plot_of(const std::vector<TypesAtTokens>& points, const PowerLaw& fi
   return svg(chart);
 }
 
-// The same numbers as records: split types, one each N, and split fit.
+// Returns the same numbers as records: split `types`, one per N, and split `fit`.
 std::string records_of(const Dataset& dataset, int64_t types, const std::vector<TypesAtTokens>& points,
                        const PowerLaw& fit) {
   using Json = nlohmann::ordered_json;
@@ -153,7 +154,7 @@ void stats(const Options& options) {
   const Dataset dataset = open_all_types(data);
   const std::vector<TypesAtTokens> points = count_types(dataset.train, options.zipf);
   const PowerLaw fit = fit_power_law(points);
-  const int64_t types = types_in(dataset.train.tokens());  // the vocabulary is that of all, where they are a share
+  const int64_t types = types_in(dataset.train.tokens());  // of this text; the vocabulary may be that of a larger text
   std::cout << dataset.source_note << "\n"
             << dataset.train.size() << " tokens, " << types << " types; sequences of " << options.zipf.sequence_length
             << ", mean of " << options.zipf.draws << " draws\n\n";

@@ -52,7 +52,7 @@ Json to_json(const Options& o, const lmx::EvalResult& r) {
   return json;
 }
 
-// Bits of a token, and of Puri's protocol.
+// Prints bits per token, and those of Puri's protocol.
 void print_bits(const Options& o, const lmx::EvalResult& r) {
   const char* split = o.eval.split.c_str();
   const double bit = std::log(2.0);
@@ -85,7 +85,7 @@ void evaluate(const CLI::App& command, Options o) {
   o.directories.load();
   const lmx::EvalResult r = lmx::evaluate_run(o.run, o.eval);
   if (o.json) return print_json(to_json(o, r));
-  const std::string step = "step-" + std::to_string(r.step);  // a file of parameters has none
+  const std::string step = "step-" + std::to_string(r.step);  // a file of parameters has no step
   std::printf("checkpoint %s\n", r.step > 0 ? step.c_str() : o.eval.checkpoint.c_str());
   std::printf("%s %ss %lld\n", o.eval.split.c_str(), r.unit.c_str(), static_cast<long long>(r.tokens));
   if (!o.eval.text.empty()) std::printf("text unknown %lld\n", static_cast<long long>(r.unknown));

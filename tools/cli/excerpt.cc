@@ -12,7 +12,7 @@
 namespace lmx_cli {
 namespace {
 
-// What stands in front of the caret: as wide as the text before it, tabs kept.
+// Returns the text before the caret: as wide as the text before the column, with the same tabs.
 std::string padding(const std::string& line, size_t column) {
   std::string pad;
   size_t seen = 1;  // columns count characters
@@ -24,7 +24,7 @@ std::string padding(const std::string& line, size_t column) {
   return pad;
 }
 
-// A long line around its column, so that the caret is in sight.
+// Shortens a long line to the part around its column, so that the caret is visible.
 void shorten(std::string& line, size_t& column) {
   constexpr size_t kWidth = 110;
   if (line.size() <= kWidth) return;
@@ -56,7 +56,8 @@ std::string excerpt(std::string line, size_t column, const std::string& number) 
   return lmx::str("\n  ", number, " | ", line, "\n  ", margin, " | ", padding(line, column), "^");
 }
 
-// "12" of "12: ..." at `at`; nullopt for what is no number of at most six digits. `at` then stands behind it.
+// Reads a number such as "12" in "12: ..." at `at`, and moves `at` after it. nullopt: no number, or more than six
+// digits.
 std::optional<size_t> number_at(const std::string& text, size_t& at) {
   const size_t end = std::min(text.find_first_not_of("0123456789", at), text.size());
   if (end == at || end - at > 6) return std::nullopt;
@@ -71,8 +72,8 @@ struct Place {
   size_t line = 0, column = 0;
 };
 
-// The first "FILE:12:3: " of a message. Messages hold whatever a user has typed, of any length: std::regex, which calls
-// itself for each character, would overflow the stack.
+// Returns the first "FILE:12:3: " of a message. Messages may contain user input of any length. std::regex is recursive
+// for each character and could overflow the stack.
 std::optional<Place> file_place(const std::string& message) {
   for (size_t colon = message.find(':'); colon != std::string::npos; colon = message.find(':', colon + 1)) {
     size_t at = colon + 1;
@@ -87,7 +88,7 @@ std::optional<Place> file_place(const std::string& message) {
   return std::nullopt;
 }
 
-// The first "override 'TEXT': column 3: ", TEXT being as long as possible.
+// Returns the first "override 'TEXT': column 3: ", with the longest possible TEXT.
 std::optional<Place> override_place(const std::string& message) {
   constexpr std::string_view kOpen = "override '", kClose = "': column ";
   const size_t begin = message.find(kOpen);
@@ -105,7 +106,7 @@ std::optional<Place> override_place(const std::string& message) {
 
 std::string excerpt_of(const std::string& message) {
   const std::optional<Place> placed = file_place(message), typed = override_place(message);
-  // An override that stands in a file is told with the file's place in front.
+  // For an override in a file, the message has the position in the file first.
   if (typed && (!placed || typed->begin < placed->begin)) return excerpt(typed->text, typed->column, " ");
   if (!placed) return "";
   const std::string line = line_of(placed->text, placed->line);

@@ -1,12 +1,13 @@
-// The line that an error message speaks of.
+// Shows the line that an error message refers to.
 #pragma once
 
 #include <string>
 
 namespace lmx_cli {
 
-// `message` with, below each of its lines that begins with FILE:LINE:COLUMN or "override '...': column N", that line of
-// the file or the override and a caret under the column. Other messages come back as they are.
+// Returns `message` with excerpts. Below each line of the message that begins with FILE:LINE:COLUMN or "override '...':
+// column N", it adds that line of the file, or the override, and a caret under the column. Other messages are returned
+// unchanged.
 std::string with_excerpts(const std::string& message);
 
 }  // namespace lmx_cli

@@ -47,7 +47,7 @@ void list() {
   std::cout << table(rows);
 }
 
-// Ids of the cells that --only names, each an id or a pattern with *; all without it.
+// Returns the ids of the cells that --only names, each an id or a pattern with *; all cells without --only.
 std::vector<std::string> wanted_cells(const std::vector<Cell>& cells, const std::vector<std::string>& only) {
   std::vector<std::string> ids, wanted;
   for (const Cell& cell : cells) ids.push_back(cell.id);
@@ -69,13 +69,13 @@ std::string at_path(const lmx::Node& tree, const char* path) {
   return node ? node->text : "";
 }
 
-// What is wrong with the data of these cells, each problem once.
+// Returns the errors in the data of these cells, each once.
 std::set<std::string> data_problems(const std::vector<Cell>& cells, const std::vector<std::string>& wanted) {
   std::set<std::string> problems, checked;
   for (const Cell& cell : cells) {
     if (!cell.runs || std::find(wanted.begin(), wanted.end(), cell.id) == wanted.end()) continue;
     const lmx::Node& data = *cell.composed.find("data");
-    if (!checked.insert(lmx::to_yaml(data)).second) continue;  // most cells have one text
+    if (!checked.insert(lmx::to_yaml(data)).second) continue;  // most cells use the same text
     for (const std::string& finding : lmx::check_dataset(data).findings) problems.insert(finding);
   }
   return problems;
@@ -87,7 +87,7 @@ std::string command_of(const Cell& cell) {
   return text;
 }
 
-// What would run, a line a cell. Each is composed and built as far as that goes without data.
+// Prints one line for each cell that would run. Composes each cell and builds it as far as possible without data.
 void print_plan(const Experiment& e, const std::vector<Cell>& cells, const std::vector<std::string>& wanted) {
   std::vector<std::vector<std::string>> rows{{"CELL", "RUNS", "RANKS", "STEPS", "SEQUENCES", "PARAMETERS"}};
   std::string commands;
@@ -108,7 +108,7 @@ void print_plan(const Experiment& e, const std::vector<Cell>& cells, const std::
   std::cout << e.id << ": " << e.title << "\n" << table(rows) << "commands:\n" << commands;
 }
 
-// results.json, table.md and figure.svg of what is done; the table to stdout.
+// Writes results.json, table.md and figure.svg for the finished cells, and prints the table to stdout.
 void write_results(const Experiment& e, const Scale& scale, const std::vector<Cell>& cells, const Runner& runner,
                    const std::string& out, const Ending& ending) {
   std::map<std::string, std::vector<RunRecord>> records;

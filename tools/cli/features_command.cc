@@ -29,7 +29,7 @@ struct Options {
   FeatureOptions features;
 };
 
-// From blue (the least) over white (0) to orange (the most): told apart by everyone.
+// Returns a colour from blue (smallest value) over white (0) to orange (largest), which everyone can distinguish.
 std::string colour(double value, double most) {
   const double share = most > 0 ? std::min(1.0, std::abs(value) / most) : 0;
   const int full[3] = {value > 0 ? 230 : 86, value > 0 ? 159 : 180, value > 0 ? 0 : 233};
@@ -39,7 +39,7 @@ std::string colour(double value, double most) {
   return text;
 }
 
-// Bytes of one character of UTF-8 stand in one element, coloured by the last of them.
+// The bytes of one UTF-8 character are in one element, with the colour of the last byte.
 std::string heatmap_page(const UnitTrace& trace) {
   double most = 0, sum = 0;
   for (const double v : trace.values) {

@@ -1,4 +1,4 @@
-// The frame of the command line: help, version, unknown words, and which error ends in which exit code.
+// The frame of the command line: help, version, unknown words, and exit codes of errors.
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@
 namespace lmx_cli {
 namespace {
 
-// What follows `argument` on the command line belongs to it.
+// Returns whether the word after `argument` on the command line is its value.
 bool takes_next_word(const CLI::Option& option, const std::string& argument) {
   return option.get_items_expected_min() > 0 && argument.find('=') == std::string::npos;
 }
@@ -51,7 +51,7 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-// The command that `argument` names below `app`. UserError when there is none.
+// Returns the command that `argument` names below `app`. UserError: there is none.
 CLI::App* descend(CLI::App& app, const std::string& place, const std::string& argument) {
   const std::vector<std::string> names = command_names(app);
   if (std::find(names.begin(), names.end(), argument) == names.end()) {
@@ -66,12 +66,12 @@ std::string flag_hint(const std::string& name, const CLI::App& app) {
   return lmx::did_you_mean(name, flag_names(app));
 }
 
-// CLI11 knows no nearest name and takes a misspelt command for a stray argument, so unknown words are found before it
-// parses.
+// Finds unknown words before CLI11 parses them, because CLI11 suggests no nearest name and treats a misspelt command as
+// an unexpected argument.
 void check_words(CLI::App& root, int argc, char** argv) {
   CLI::App* app = &root;
   std::string place = "lmx";
-  bool groups = true;  // words still choose commands
+  bool groups = true;  // true: words can still choose commands
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     groups = groups && !command_names(*app).empty();
@@ -95,8 +95,8 @@ void check_words(CLI::App& root, int argc, char** argv) {
   }
 }
 
-// A command takes one command: what follows is its own, even where it is called as another one is
-// (`--explain data`, `lmx report run`).
+// Lets each command take only one subcommand. Later words are its arguments, even if they equal the name of another
+// command (`--explain data`, `lmx report run`).
 void take_one_command(CLI::App& app) {
   app.require_subcommand(0, 1);
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) take_one_command(*command);
@@ -135,7 +135,7 @@ void add_commands(CLI::App& app) {
   take_one_command(app);
 }
 
-// What scripts ask for; not for people, and in no help.
+// Answers requests of scripts. They are not intended for users and not part of any help.
 bool answer_script(CLI::App& app, int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
   if (command == "__complete") {
@@ -148,7 +148,7 @@ bool answer_script(CLI::App& app, int argc, char** argv) {
   return true;
 }
 
-// A message without what a library puts in front of its own: the name of its error's class.
+// Removes prefixes that a library adds to its messages: the names of its error classes.
 std::string without_library_names(std::string text) {
   constexpr std::string_view kJson = "[json.exception.", kFiles = "filesystem error: ";
   for (size_t at; (at = text.find(kJson)) != std::string::npos;) {
@@ -210,7 +210,7 @@ void set_examples(CLI::App& command, const std::vector<std::pair<std::string, st
   for (const auto& [line, what] : examples) column = std::max(column, line.size() + 5);
   for (const auto& [line, what] : examples) width = std::max(width, column + width_of(what));
   const size_t terminal = terminal_width();
-  if (terminal > 0 && width > terminal) column = 6;  // descriptions below, so that no command is wrapped
+  if (terminal > 0 && width > terminal) column = 6;  // descriptions go on separate lines, so that no command is wrapped
   std::string text = "Examples:\n";
   for (const auto& [line, what] : examples) text += two_columns(line, what, column, terminal);
   command.footer(text);
@@ -260,7 +260,7 @@ int run_app(int argc, char** argv) {
     return e.said ? e.code : report(e.what(), e.code);
   } catch (const lmx::UserError& e) {
     return report(lmx::error_prefix() + with_excerpts(e.what()), 2);
-  } catch (const std::filesystem::filesystem_error& e) {  // a path that nobody looked at first: not readable, too long
+  } catch (const std::filesystem::filesystem_error& e) {  // a path that was not checked before: not readable, too long
     return report(lmx::error_prefix() + lmx::str(e.path1().string(), ": ", e.code().message()), 2);
   } catch (const std::bad_alloc&) {
     return report(lmx::error_prefix() + "out of memory", 1);
@@ -274,7 +274,7 @@ int run_app(int argc, char** argv) {
 }  // namespace
 
 int run_command_line(int argc, char** argv) {
-  std::signal(SIGXFSZ, SIG_IGN);  // `ulimit -f`: the write that goes beyond it fails and says so
+  std::signal(SIGXFSZ, SIG_IGN);  // `ulimit -f`: a write beyond the limit fails with an error instead of a signal
   return check_output(run_app(argc, argv));
 }
 

@@ -18,7 +18,7 @@ struct Options {
   lmx::GenerateOptions generate;
 };
 
-// "2388=-1.5"
+// Reads UNIT=VALUE, such as "2388=-1.5".
 void read_hold(Options& o) {
   if (o.hold.empty()) return;
   const size_t equals = std::min(o.hold.find('='), o.hold.size());

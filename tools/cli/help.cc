@@ -9,7 +9,7 @@
 namespace lmx_cli {
 namespace {
 
-// Lines that end in a colon and begin at the left margin, and the word "Usage:".
+// Makes lines bold that begin at the left margin and end in a colon, and the word "Usage:".
 std::string with_bold_headings(const std::string& text) {
   std::istringstream lines(text);
   std::string out;
@@ -24,7 +24,7 @@ std::string with_bold_headings(const std::string& text) {
   return out;
 }
 
-// Lines behind the first are indented.
+// Indents all lines after the first one.
 std::string hanging(const std::string& text, size_t width) {
   constexpr size_t kIndent = 4;
   std::string out;
@@ -33,7 +33,7 @@ std::string hanging(const std::string& text, size_t width) {
   return out;
 }
 
-// Examples first: they are what a reader looks for.
+// Puts examples first, because readers look for them.
 class ExamplesFirst : public CLI::Formatter {
  public:
   ExamplesFirst() : width_(terminal_width()) {
@@ -51,7 +51,7 @@ class ExamplesFirst : public CLI::Formatter {
     usage = hanging(usage.substr(0, end), width_) + usage.substr(end);
     std::string out = app->get_footer() + "\n" + hanging(app->get_description(), width_) + "\n" + usage;
     out += make_positionals(app) + make_groups(app, mode);
-    // CLI11 takes this title from the commands' group, whose name every command would have to set.
+    // CLI11 uses the name of the commands' group as this title, and every command would have to set it.
     std::string commands = make_subcommands(app, mode);
     const std::string title = "Subcommands:";
     if (const size_t at = commands.find(title); at != std::string::npos)

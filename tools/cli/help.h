@@ -1,4 +1,4 @@
-// How `--help` looks.
+// The format of `--help`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -6,7 +6,8 @@
 
 namespace lmx_cli {
 
-// Examples first, lines as wide as the terminal, words whole, headings bold where the terminal has colours.
+// Puts examples first, wraps lines at the terminal's width between words, and prints headings in bold if the terminal
+// has colours.
 std::shared_ptr<CLI::FormatterBase> help_formatter();
 
 }  // namespace lmx_cli

@@ -1,4 +1,4 @@
-// `--json` of commands: their results as one JSON value on stdout (docs/json.md).
+// `--json` of commands: prints their results as one JSON value to stdout (docs/json.md).
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -12,15 +12,16 @@ namespace lmx_cli {
 
 using Json = nlohmann::ordered_json;
 
-// The flag --json.
+// Adds the flag --json.
 void add_json(CLI::App& command, bool& json);
 
-// `key`: `value`, if there is one. Numbers go through json_number(): all digits, and texts for NaN and infinities.
+// Sets `key` to `value` if there is one. Numbers go through json_number(): all digits, and strings for NaN and
+// infinities.
 inline void put(Json& object, const char* key, const std::optional<double>& value) {
   if (value) object[key] = json_number(*value);
 }
 
-// Bytes that are no UTF-8 become U+FFFD.
+// Prints a value. Bytes that are not UTF-8 become U+FFFD.
 void print_json(const Json& value);
 
 }  // namespace lmx_cli

@@ -1,4 +1,4 @@
-// Compiled for any x86-64, unlike the rest: an older CPU gets a message instead of an illegal instruction.
+// Unlike the rest, compiled for any x86-64: an older CPU gets a message instead of an illegal instruction.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -11,13 +11,13 @@ int run_command_line(int argc, char** argv);
 
 namespace {
 
-// libgomp's threads spin for milliseconds at a barrier, by default; where another process wants the processor, a step
-// then takes several times as long. A short spin costs nothing on a quiet machine (docs/performance.md). libgomp reads
-// the variable before main() begins, so the program starts itself again.
+// By default, libgomp's threads spin for milliseconds at a barrier. If another process needs the CPU, a step then takes
+// several times as long. A short spin costs nothing on an idle machine (docs/performance.md). libgomp reads the
+// variable before main() begins, so the program restarts itself.
 void limit_spinning(char** argv) {
   if (std::getenv("GOMP_SPINCOUNT") || std::getenv("OMP_WAIT_POLICY")) return;
   setenv("GOMP_SPINCOUNT", "20000", 0);
-  execv("/proc/self/exe", argv);  // returns only where there is no /proc: then nothing is changed
+  execv("/proc/self/exe", argv);  // returns only if there is no /proc; then nothing changes
 }
 
 }  // namespace
@@ -28,6 +28,6 @@ int main(int argc, char** argv) {
     return 1;
   }
   limit_spinning(argv);
-  prctl(PR_SET_NAME, "lmx");  // started by its link in /proc, it is called exe
+  prctl(PR_SET_NAME, "lmx");  // otherwise the name would be `exe`, that of its link in /proc
   return lmx_cli::run_command_line(argc, argv);
 }

@@ -27,7 +27,7 @@ struct Options {
   double minutes = 15;
 };
 
-// A folder's name is its recipe's, and that of the recipe's runs.
+// The name of a folder is also the name of its recipe and of the recipe's runs.
 std::string name_of(const std::string& folder) {
   fs::path path = fs::absolute(folder).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
@@ -48,7 +48,7 @@ std::string absolute(const std::string& file) {
   return fs::absolute(file).lexically_normal().string();
 }
 
-// "train.de.gz" -> "de"; "" where the name ends in no language's code.
+// Returns the language code at the end of a file name: "train.de.gz" -> "de"; "" if there is none.
 std::string language_of(const std::string& file) {
   fs::path path = file;
   if (path.extension() == ".gz") path.replace_extension();
@@ -79,7 +79,7 @@ new_recipe::Written written(const Options& o, const std::string& name) {
       {name, absolute(o.pairs[0]), absolute(o.pairs[1]), languages[0], languages[1], budget});
 }
 
-// The recipe appears in a folder that is complete, or not at all.
+// The folder appears under its name only when the recipe in it is complete.
 void write_folder(const fs::path& folder, const std::string& name, const std::string& yaml) {
   fs::path parent = fs::absolute(folder).lexically_normal();
   if (!parent.has_filename()) parent = parent.parent_path();

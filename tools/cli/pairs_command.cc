@@ -71,7 +71,7 @@ void top(PairOptions& options) {
               << " of them kept\n";
 }
 
-// Lengths at these shares of the sentences, and the mean.
+// Returns the number of sentences, the sum and the mean of their lengths, and the lengths at these quantiles.
 std::vector<std::string> length_row(const std::string& name, std::vector<int64_t> lengths) {
   std::sort(lengths.begin(), lengths.end());
   int64_t sum = 0;

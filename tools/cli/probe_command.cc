@@ -46,7 +46,7 @@ void save(const ProbeFeatures& sets, const std::string& stem) {
   if (sets.test.rows) save_features(sets.test, stem + "-test.safetensors");
 }
 
-// How often each class has which values of the unit, as bars.
+// Draws how often each class has which values of the unit, as bars.
 std::string histogram_of(const FeatureMatrix& f, const StrongestUnit& unit) {
   constexpr int kBins = 40;
   std::vector<double> values;

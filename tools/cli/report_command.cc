@@ -1,4 +1,4 @@
-// lmx report: what runs came to, as tables and as an HTML file.
+// lmx report: the results of runs, as tables and as an HTML file.
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -37,13 +37,13 @@ void write_charts(const Report& r, const std::string& directory) {
   lmx::write_file_atomically(directory + "/timeline.json", timeline_trace(r.sub_batches));
 }
 
-// In the folder that was named; of several, here.
+// Returns the path of the page: in the folder that was given; for several, in the current folder.
 std::string page_path(const Options& o) {
   if (!o.html.empty()) return o.html;
   return o.runs.size() == 1 ? o.runs[0] + "/report.html" : "report.html";
 }
 
-// The folders by name if they are few, otherwise their number.
+// Returns the folders by name if they are few, otherwise their number.
 std::string title_of(const Options& o) {
   if (o.runs.size() > 4) return str(o.runs.size(), " runs");
   std::string title;
@@ -66,7 +66,7 @@ void report_sweep(const Options& o) {
   write_page(o, sweep.runs, &sweep.view);
 }
 
-// The runs below a folder; one that cannot be read is left out with a warning. UserError: there are none.
+// Returns the runs below a folder. A run that cannot be read is left out with a warning. UserError: there are none.
 std::vector<Report> runs_of_folder(const std::string& directory) {
   std::vector<Report> runs;
   const std::vector<std::string> found = reports::runs_below(directory);

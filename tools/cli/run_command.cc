@@ -31,8 +31,8 @@ struct Options {
   std::string recipe, resume, trace;
   lmx::ComposeOptions compose;
   std::vector<std::string> changes;
-  int64_t ranks = 0;  // 0: as the recipe says
-  int64_t until = 0;  // 0: the end
+  int64_t ranks = 0;  // 0: the recipe's number of ranks
+  int64_t until = 0;  // 0: run to the end
   bool dry_run = false;
 };
 
@@ -42,18 +42,18 @@ std::string number(double value) {
   return text;
 }
 
-// " --plugin-dir DIR" for each folder, as the command that comes next needs it again.
+// Returns " --plugin-dir DIR" for each folder, because the next command needs it again.
 std::string repeated(const std::string& option, const std::vector<std::string>& folders) {
   std::string text;
   for (const std::string& folder : folders) text += " " + option + " " + shell_quoted(folder);
   return text;
 }
 
-// What one would try after this run, as lines that can be copied.
+// Prints useful next commands, as lines that can be copied.
 void print_next(const lmx::RunResult& r, const Options& o) {
   const std::string lmx = "  " + command_name(), run = shell_quoted(r.directory);
   const std::string plugins = repeated("--plugin-dir", o.directories.directories);
-  // Without keep_best the best one may be gone.
+  // Without keep_best, the best checkpoint may be deleted already.
   const std::vector<lmx::CheckpointInfo> kept = lmx::list_checkpoints(r.directory);
   const bool best = std::any_of(kept.begin(), kept.end(), [&](const auto& c) { return c.step == r.best_step; });
   std::cout << "next:\n" << lmx << " eval " << run << (best ? " --checkpoint best" : "") << plugins << "\n";
@@ -66,7 +66,7 @@ void print_next(const lmx::RunResult& r, const Options& o) {
   if (r.exit_code != 0 || r.paused) {
     std::cout << lmx << " run " << shell_quoted(o.recipe);
     for (const std::string& word : o.compose.overrides)
-      std::cout << " " << shell_quoted(word);  // the same recipe again
+      std::cout << " " << shell_quoted(word);  // the overrides of this run, for the same recipe
     if (o.ranks) std::cout << " --ranks " << o.ranks;
     std::cout << repeated("--config-dir", o.compose.search_path) << plugins << " --resume " << run << "\n";
   } else if (r.translates || lmx::is_character(r.unit)) {
@@ -118,7 +118,7 @@ std::vector<std::string> command_line(const Options& o) {
   return words;
 }
 
-// The keys of `--change KEY=VALUE`, whose values override the recipe's.
+// Returns the keys of `--change KEY=VALUE`. The values become overrides of the recipe.
 std::vector<std::string> apply_changes(Options& o) {
   std::vector<std::string> keys;
   if (!o.changes.empty() && o.resume.empty())

@@ -29,7 +29,7 @@ using lmx::UserError;
 
 struct Options {
   PluginDirectories directories;
-  std::string recipe, resume, out, seeds, metric, halving, launcher;  // "": local, or where the sweep went before
+  std::string recipe, resume, out, seeds, metric, halving, launcher;  // "": local, or the same as before
   lmx::ComposeOptions compose;
   std::vector<std::string> slurm;
   int64_t random = 0, random_seed = 0, jobs = 0, retry = 0;
@@ -52,7 +52,7 @@ Request request_of(const Options& o) {
   return make_request(base, given);
 }
 
-// "500", or of a point that trains for epochs "2 epochs".
+// Returns "500" or, for a point that trains for epochs, "2 epochs".
 std::string steps_of(const Point& point) {
   if (point.yaml.empty()) return "mistake";
   return point.steps > 0 ? std::to_string(point.steps) : point.epochs + (point.epochs == "1" ? " epoch" : " epochs");
@@ -74,7 +74,7 @@ void print_plan(const Plan& plan) {
             << table(rows);
 }
 
-// "valid.ppl", as --metric takes it.
+// Returns the metric in the format of --metric: "valid.ppl".
 std::string metric_of(const Plan& plan) {
   return plan.request.metric.split + "." + plan.request.metric.key;
 }
@@ -127,14 +127,15 @@ void dry_run(const Options& o) {
   if (short_of_memory || !plan.missing_data.empty()) throw ExitCode{2};
 }
 
-// The sweep to go on with; "": a new one.
+// Returns the folder of the sweep to resume; "": a new one.
 std::string directory_to_resume(const Options& o) {
   if (o.resume != "auto") return o.resume;
   if (!o.out.empty()) return holds_sweep(o.out) ? o.out : "";
   return newest_sweep(std::filesystem::path(o.recipe).stem().string());
 }
 
-// Points that have ended can be told by another number of theirs; what halving has stopped by one, it has stopped.
+// Changes the metric of a resumed sweep. Points that have ended can be evaluated by another metric. A sweep with
+// halving cannot, because points were stopped by the old metric.
 void take_metric(Plan& plan, const Metric& metric, const Folder& folder) {
   Request& request = plan.request;
   if (metric.text() == request.metric.text() && metric.maximize == request.metric.maximize) return;
@@ -145,7 +146,7 @@ void take_metric(Plan& plan, const Metric& metric, const Folder& folder) {
   request.metric = metric;
 }
 
-// The recipe, and what it includes, as they were when the sweep began.
+// Checks that the recipe, and the files that it includes, have not changed since the sweep began.
 void check_recipe(const Plan& there, const Plan& here, const Folder& folder) {
   const auto is_same = [](const Point& a, const Point& b) {
     return a.id == b.id && a.place == b.place && a.yaml == b.yaml;
@@ -177,7 +178,7 @@ Plan resumed_plan(const Options& o, const Folder& folder) {
   return plan;
 }
 
-// What is there must be nothing, or what a sweep that was killed at its very start left.
+// The folder must be empty, or contain only files of a sweep that was killed while it started.
 void check_out(const std::string& out) {
   if (holds_sweep(out))
     throw UserError(str("[sweep] ", out, " holds a sweep already; --resume ", out, " goes on with it"));
@@ -229,7 +230,7 @@ void finish(const Plan& plan, const Journal& journal, const Folder& folder, cons
   const auto& states = journal.states();
   const auto count = [&](auto fits) { return std::count_if(states.begin(), states.end(), fits); };
   const auto preempted = count([](const State& s) { return s.outcome == Outcome::preempted; });
-  int64_t failed = 0, attempts = 0;  // --retry N counts those of the whole sweep
+  int64_t failed = 0, attempts = 0;  // --retry N counts the attempts of the whole sweep
   for (const State& s : states) {
     if (s.outcome != Outcome::failed && s.outcome != Outcome::out_of_memory) continue;
     ++failed;
@@ -248,7 +249,7 @@ void finish(const Plan& plan, const Journal& journal, const Folder& folder, cons
   if (!result.failed.empty()) throw lmx::RunError("[sweep] ended by --fail-fast: " + result.failed);
 }
 
-// Options of sbatch would be passed over in silence.
+// Refuses options of sbatch that would have no effect.
 void check_scheduler(const Options& o, bool slurm) {
   if (!slurm && !o.slurm.empty())
     throw UserError(str("[sweep] --slurm=", o.slurm[0],
@@ -274,12 +275,12 @@ void run(const CLI::App& command, const Options& o) {
   }
   if (o.launcher == "slurm") require_slurm();
   const std::string resumed = directory_to_resume(o);
-  if (!resumed.empty() && !holds_sweep(resumed)) static_cast<void>(read_plan({resumed}));  // its message
+  if (!resumed.empty() && !holds_sweep(resumed)) static_cast<void>(read_plan({resumed}));  // throws its message
   std::optional<Plan> fresh;
   if (resumed.empty()) fresh = new_plan(o);
   const Folder folder{!resumed.empty() ? resumed : !o.out.empty() ? o.out : make_sweep_directory(fresh->name)};
   const jobs::DirectoryLock lock(folder.path);
-  if (fresh && !o.out.empty()) check_out(o.out);  // another sweep may have come first
+  if (fresh && !o.out.empty()) check_out(o.out);  // another sweep may have used the folder meanwhile
   const Plan plan = fresh ? *fresh : resumed_plan(o, folder);
   const bool measure = !fresh && !o.metric.empty();
   if (fresh || measure) write_plan(plan, folder);

@@ -29,7 +29,7 @@ struct TranslateCommand {
   bool stats = false, json = false;
 };
 
-// "1,50": at most 1 x + 50 tokens.
+// Reads a,b for at most a x + b tokens: "1,50".
 void read_max_length(const std::string& text, lmx::SearchOptions& search) {
   const size_t comma = text.find(',');
   const auto factor = lmx::parse_double(text.substr(0, comma));
@@ -61,11 +61,11 @@ struct ScoreCommand {
   std::string run, source, target, output = "-";
   std::vector<std::string> tsv;
   std::vector<int64_t> columns{1, 2};
-  int64_t max_length = 0;  // 0: of pairs 1,000 tokens, of lines 20,000
+  int64_t max_length = 0;  // 0: 1,000 tokens for pairs, 20,000 for lines
   lmx::ScorePairsOptions options;
 };
 
-// Every line on its own, under a language model.
+// Scores every line separately under a language model.
 void score_text(const ScoreCommand& o) {
   lmx::ScoreLinesOptions options{o.options.checkpoint, o.options.batch};
   options.json = o.options.json;

@@ -27,7 +27,7 @@ Json to_json(int64_t line, const std::string& source, const std::vector<lmx::Tra
   return {{"line", line}, {"source", source}, {"translations", translations}};
 }
 
-// As `lmx translate` without --json: subwords of so long a line would take minutes to find.
+// The same limit as `lmx translate` without --json: splitting such a long line into subwords would take minutes.
 void check_lengths(const lmx::Lines& lines, const std::string& input) {
   constexpr size_t kMostBytes = 1 << 20;
   for (size_t i = 0; i < lines.size(); ++i)

@@ -7,8 +7,8 @@
 
 namespace lmx_cli {
 
-// Translates the lines of `input` ("-": standard input) and writes a JSON object for each of them to `output` ("-":
-// standard output): docs/json.md. UserError as Translator and lmx::read_lines(); RunError: `output` cannot be written.
+// Translates the lines of `input` ("-": standard input) and writes one JSON object per line to `output` ("-": standard
+// output); see docs/json.md. UserError: as Translator and lmx::read_lines(). RunError: `output` cannot be written.
 lmx::TranslatedFile translate_as_json(const std::string& run, const lmx::TranslateOptions& options,
                                       const std::string& input, const std::string& output);
 

@@ -8,8 +8,8 @@
 
 namespace lmx_cli {
 
-// Composes `recipe` with N virtual ranks in the place of `comm:`, as comm=virtual comm.ranks=N would; 0 leaves `comm:`
-// unchanged. UserError: those of lmx::compose(), and an override that says something else about comm.
+// Composes `recipe` with N virtual ranks instead of its `comm:`, as with comm=virtual comm.ranks=N; 0 leaves `comm:`
+// unchanged. UserError: those of lmx::compose(), and an override that contradicts the setting of comm.
 lmx::Node compose_on_ranks(const std::string& recipe, const lmx::ComposeOptions& options, int64_t ranks);
 
 }  // namespace lmx_cli

@@ -1,4 +1,4 @@
-// Batchers: a step's batch is a pure function of seed and step, whichever rank asks for which part of it.
+// Checks of batchers: the batch of a step is a pure function of seed and step, for each part that a rank requests.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -13,7 +13,7 @@ using namespace lmx;
 
 constexpr int64_t kGlobal = 6, kVocabulary = 97, kTokens = 20'000, kSentences = 600;
 
-// Sentences of 3 to 14 words, each ended by </s>.
+// Returns sentences of 3 to 14 words, each followed by </s>.
 TokenArray sentences(uint64_t seed) {
   const RandomKey key(seed);
   std::vector<int32_t> ids;
@@ -78,7 +78,7 @@ class BatcherCheck {
 
  private:
   Batch part(int64_t step, int64_t first, int64_t count) const { return batcher_->batch(step, first, count); }
-  // The global batch in the parts that ranks ask for.
+  // Returns the global batch in the parts that ranks request.
   std::vector<Batch> whole(int64_t step) const {
     std::vector<Batch> parts;
     if (!pairs_) return {part(step, 0, kGlobal)};
@@ -141,7 +141,7 @@ class BatcherCheck {
     return "the same batch whenever it is asked for";
   }
 
-  // Batches of another seed are the same only if the batcher draws nothing.
+  // Batches with another seed may be equal only if the batcher samples nothing.
   std::string seed() const {
     const auto other = make(s_, pairs_, 6);
     const int64_t epoch = batcher_->steps_per_epoch(), most = std::min<int64_t>(epoch, 40);
@@ -152,7 +152,7 @@ class BatcherCheck {
       fail("the batches look drawn at random, but are the same with another seed; draw them with env.key");
     return "the same batches with any seed: nothing is drawn";
   }
-  // Two epochs hold the same batches in another order.
+  // Returns whether two epochs contain the same batches in a different order.
   bool shuffles_pairs(int64_t most) const {
     const int64_t epoch = batcher_->steps_per_epoch();
     std::multiset<std::vector<int32_t>> first, second;
@@ -165,7 +165,7 @@ class BatcherCheck {
     }
     return moved && first == second;
   }
-  // The first sequence of each step begins now here, now there in the text.
+  // Returns whether the first sequence of the steps begins at irregular positions of the text.
   bool draws_text(int64_t most) const {
     const TokenArray text = running_text();
     const std::span<const int32_t> all = text.tokens();

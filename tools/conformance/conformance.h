@@ -1,4 +1,4 @@
-// `lmx plugins check`: what every plugin of a kind is held to, a line a check.
+// `lmx plugins check`: the checks that every plugin of a kind must pass, one line per check.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace lmx_cli::check {
 
-// A check was not passed; the text says what was seen and what was expected.
+// A check failed. The text contains the observed and the expected result.
 struct Failed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -17,14 +17,15 @@ template <class... Args>
 [[noreturn]] void fail(const Args&... args) {
   throw Failed(lmx::str(args...));
 }
-// A check has nothing to look at here; the text says why.
+// A check does not apply. The text gives the reason.
 struct Skipped : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 class Report {
  public:
-  // `body` returns what was seen. A line on stdout at once, so that it is there if the next check crashes.
+  // `body` returns the observed result. Prints a line to stdout immediately, so that it is visible if the next check
+  // crashes.
   void run(const std::string& name, const std::function<std::string()>& body);
   int failures() const { return failures_; }
   int passes() const { return passes_; }
@@ -35,14 +36,14 @@ class Report {
 
 struct Subject {
   const lmx::PluginInfo& plugin;
-  lmx::Node config;          // its subtree of a recipe, with `name`
-  bool approximate = false;  // a strategy that does not promise the exact sum
+  lmx::Node config;          // the plugin's subtree of a recipe, with `name`
+  bool approximate = false;  // true: a strategy that does not promise the exact sum
 };
 void check_model(Report& report, const Subject& subject);
 void check_sync(Report& report, const Subject& subject);
 void check_batcher(Report& report, const Subject& subject);
 
-// The line that tells the parent which check begins; it is not shown.
+// Start of a line that tells the parent process which check begins; the parent does not print it.
 inline constexpr char kBegins = '\x01';
 
 }  // namespace lmx_cli::check

@@ -1,5 +1,5 @@
-// The residual that a sync strategy keeps for later steps: discard() removes a step from it, rescale() multiplies it,
-// and over many steps the results add up to the sum over ranks.
+// Checks of the residual that a sync strategy keeps for later steps: discard() removes a step from it, rescale()
+// multiplies it, and over many steps the results add up to the sum over ranks.
 #include <algorithm>
 #include <cmath>
 #include <mutex>
@@ -58,8 +58,8 @@ class FeedbackCheck {
     return "after rescale(2), doubled gradients give the doubled result";
   }
 
-  // With one gradient in all steps, a strategy that sends later what it left out comes ever nearer to the sum. One that
-  // scales the sum, or sends twice what it has kept, does not.
+  // If all steps have the same gradient, the mean result of a strategy that later sends what it left out converges to
+  // the sum. That of a strategy that scales the sum, or sends residuals twice, does not.
   std::string mean() const {
     if (!s_.approximate) throw Skipped("every step gives the sum");
     const double apart = worst([&](Communicator& comm) { return mean_distance(comm); });
@@ -76,7 +76,7 @@ class FeedbackCheck {
   static constexpr int kSteps = 256;
   static constexpr double kSame = 1e-5, kMean = 0.3;
 
-  // The largest number that `body` returns on any rank of any group.
+  // Returns the largest number that `body` returns on any rank of any group.
   template <class Body>
   double worst(const Body& body) const {
     double worst = 0;

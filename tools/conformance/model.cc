@@ -1,5 +1,4 @@
-// Models: shapes, gradients against finite differences in f64, rows that know nothing of each other, state that
-// carries.
+// Checks of models: shapes, gradients against finite differences in f64, independence of rows, state that is carried.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -33,7 +32,7 @@ Batch rows_of(int64_t rows) {
   return b;
 }
 
-// Sequences `first` to `last` of a text batch, positions `begin` to `end`.
+// Returns sequences `first` to `last` of a text batch, positions `begin` to `end`.
 Batch text_batch(int64_t first = 0, int64_t last = kSequences, int64_t begin = 0, int64_t end = kLength) {
   std::vector<int32_t> in, out;
   for (int64_t s = first; s < last; ++s) {
@@ -48,7 +47,7 @@ Batch text_batch(int64_t first = 0, int64_t last = kSequences, int64_t begin = 0
   return b;
 }
 
-// Pairs of sentences of 4 and 3, 6 and 5, 8 and 7 words, </s> included.
+// Returns pairs of sentences of 4 and 3, 6 and 5, 8 and 7 words, including </s>.
 Batch pair_batch(int64_t first = 0, int64_t last = kSequences) {
   std::vector<int32_t> source, in, out;
   Batch b = rows_of(last - first);
@@ -75,7 +74,7 @@ double at(const Tensor& t, int64_t i) {
   return t.dtype() == DType::f64 ? t.data<double>()[i] : static_cast<double>(t.data<float>()[i]);
 }
 
-// The largest difference of two tensors' elements over the largest element.
+// Returns the largest difference of two tensors' elements, divided by the largest element.
 double difference(const Tensor& a, const Tensor& b) {
   if (a.numel() != b.numel()) return INFINITY;
   double largest = 1e-6, apart = 0;
@@ -142,7 +141,7 @@ class ModelCheck {
     return str("features ", f.shape());
   }
 
-  // Both numbers are estimates, so each is only held to a factor of what is measured.
+  // Both numbers are estimates, so each only has to agree with the measured value within a factor.
   std::string costs() {
     const int64_t macs = model_->macs_per_token(), weights = weights_used();
     if (2 * macs < weights)
@@ -154,7 +153,7 @@ class ModelCheck {
       if (bytes <= 0) fail("activation_bytes_per_token() is ", bytes, "; the memory plan needs it");
       return str(macs, " multiply-adds and ", bytes, " bytes a token");
     }
-    // The difference of two sizes leaves out what does not grow with the batch.
+    // The difference of two sizes excludes memory that does not grow with the batch.
     const int64_t measured = (kept_bytes(kSequences) - kept_bytes(few)) / tokens;
     const int64_t planned = (model_->activation_bytes(kSequences, kLength, DType::f32) -
                              model_->activation_bytes(few, kLength, DType::f32)) /
@@ -165,8 +164,8 @@ class ModelCheck {
     return str(macs, " multiply-adds and ", planned, " bytes a token (", measured, " measured)");
   }
 
-  // Elements of dense matrices that get a gradient from one sequence: each is multiplied at least once. A looked-up row
-  // and an expert that is not chosen count for nothing.
+  // Counts the elements of dense matrices that get a gradient from one sequence: each is multiplied at least once. Rows
+  // of embeddings, and experts that are not chosen, do not count.
   int64_t weights_used() {
     Tape tape;
     backward_of(tape, batch(0, 1));
@@ -193,7 +192,7 @@ class ModelCheck {
     ctx_.tape = nullptr;
   }
 
-  // Bytes of activations that forward() leaves on the tape.
+  // Returns the bytes of activations that forward() keeps on the tape.
   int64_t kept_bytes(int64_t sequences) {
     const std::shared_ptr<Allocator> usual = ctx_.allocator;
     const Batch b = batch(0, sequences);
@@ -228,7 +227,8 @@ class ModelCheck {
     return "a sequence is the same in any company";
   }
 
-  // Ranks and micro-batches hold slices of a step's batch, and must draw the masks of the whole.
+  // Ranks and micro-batches contain slices of a step's batch, and must sample the same dropout masks as the whole
+  // batch.
   std::string noise() {
     const Tensor all = features(batch(), true), last = features(batch(kSequences - 1, kSequences), true);
     const double d = difference(all.slice(all.dim(0) - last.dim(0), all.dim(0)), last);
@@ -295,7 +295,7 @@ class ModelCheck {
     return "step by step as in one forward";
   }
 
-  // The loss of the gradient check: features weighted by fixed numbers.
+  // Returns the loss of the gradient check: the features weighted by fixed numbers.
   Var weighted(Context& ctx, const Batch& b) {
     ModelState state = model_->initial_state(ctx, b.sequences());
     for (auto& [name, t] : state) t = t.to(DType::f64);
@@ -328,7 +328,8 @@ class ModelCheck {
     return g;
   }
 
-  // The central difference of one element; the smaller step is for those beside a kink of relu.
+  // Compares a gradient with the central difference of one element. The smaller step is for elements near a kink of
+  // relu.
   bool agrees(Var& v, int64_t i, double analytic, const Batch& b, double& numeric) {
     double* x = v.value().data<double>();
     const double kept = x[i];
@@ -367,7 +368,7 @@ class ModelCheck {
       Var& v = params_.at(name);
       if (v.grad().empty() && name != model_->output_table()) fail("no gradient reaches the parameter ", name);
       const std::vector<double> g = dense(v);
-      std::vector<int64_t> places;  // some anywhere, some where something flowed
+      std::vector<int64_t> places;  // some at regular intervals, some with a gradient that is not 0
       const int64_t n = v.value().numel();
       for (int64_t i = 0; i < n; i += std::max<int64_t>(1, n / static_cast<int64_t>(elements))) places.push_back(i);
       for (int64_t i = 0; i < n && places.size() < 2 * elements; ++i)

@@ -1,4 +1,4 @@
-// One rank of a group in which `lmx plugins check` tries a sync strategy.
+// One rank of a group in which `lmx plugins check` tests a sync strategy.
 #pragma once
 
 #include <map>
@@ -12,19 +12,19 @@
 
 namespace lmx_cli::check {
 
-using Values = std::vector<std::vector<float>>;  // of each parameter, dense
+using Values = std::vector<std::vector<float>>;  // dense values of each parameter
 bool same_bits(const Values& a, const Values& b);
 
-// A group of virtual ranks.
+// Creates a group of virtual ranks.
 std::unique_ptr<lmx::CommGroup> virtual_group(int ranks);
 
-// The gradients of a step: those of step `of` (own_of()), times `factor`.
+// The gradients of a step: those of step `of` (see own_of()), multiplied by `factor`.
 struct Given {
   int of = 0;
   float factor = 1;
 };
 
-// One rank's strategy and parameters.
+// The strategy and the parameters of one rank.
 class RankRun {
  public:
   RankRun(lmx::Communicator& comm, const Subject& s);
@@ -33,10 +33,10 @@ class RankRun {
   lmx::Context& ctx() { return ctx_; }
   const std::vector<std::vector<std::string>>& units() const { return units_; }
 
-  // A step: begin_step(), reduce() of every unit, after_step(). "" or what is wrong with the ledger.
+  // Runs a step: begin_step(), reduce() of every unit, after_step(). Returns "" or the error in the ledger.
   std::string step(int step) { return this->step(step, {step, 1}); }
   std::string step(int step, const Given& given);
-  // The same with discard() before after_step(): its update is left out.
+  // The same with discard() before after_step(): the update of this step is left out.
   void discarded_step(int step, const Given& given);
   // The results of the last step's reduce().
   const Values& values() const { return values_; }
@@ -59,7 +59,7 @@ class RankRun {
   SelectedRows selected_;
 };
 
-// The checks "discard", "rescale" and, for a strategy that is checked with --approximate, "mean".
+// Runs the checks "discard", "rescale" and, for a strategy that is checked with --approximate, "mean".
 void check_feedback(Report& report, const Subject& subject);
 
 }  // namespace lmx_cli::check

@@ -35,13 +35,13 @@ Own own_of(int rank, int ranks, int step, const ParameterSpec& p) {
 
 namespace {
 
-// Null: all rows.
+// Returns the selected rows; null means all rows.
 const std::set<int32_t>* selected_of(const SelectedRows& selected, const std::string& param, int rank) {
   const auto found = selected.find(param);
   return found == selected.end() ? nullptr : &found->second[static_cast<size_t>(rank)];
 }
 
-// How many rows have an index that is r modulo `ranks`.
+// Returns, for each r < `ranks`, how many rows have an index that is r modulo `ranks`.
 std::vector<int64_t> by_index(const std::set<int32_t>& rows, int ranks) {
   std::vector<int64_t> counts(static_cast<size_t>(ranks));
   for (const int32_t row : rows) ++counts[static_cast<size_t>(row % ranks)];

@@ -1,5 +1,6 @@
-// Sync strategies: the sum over ranks, the same on each, with as many bytes as expected_bytes() says, and a state from
-// which a run goes on as if it had never stopped. On virtual ranks; what each brings is a function of rank and step.
+// Checks of sync strategies: the sum over ranks, equal on all of them; as many bytes as expected_bytes() returns; and a
+// state from which a run continues as if it had not stopped. Uses virtual ranks, whose gradients are a function of rank
+// and step.
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -14,10 +15,10 @@ using namespace lmx;
 
 constexpr int kSteps = 5, kSavedStep = 3;  // the state is saved before this step
 
-// What the ranks of one group saw.
+// The results of the ranks of one group.
 struct Findings {
   std::mutex mutex;
-  std::map<int, std::string> ledger, again, resumed, units;  // what is wrong, by rank: the lowest is told of
+  std::map<int, std::string> ledger, again, resumed, units;  // errors by rank; the lowest rank is reported
   std::vector<std::vector<Values>> values;                   // [rank][step]
   std::vector<SelectedRows> selected;                        // [step]
   std::vector<StateDict> states;                             // [rank], before kSavedStep
@@ -50,7 +51,7 @@ class SyncCheck {
   }
 
  private:
-  // Two passes: the second has the states of all ranks of the first.
+  // Runs two passes, because the second needs the states of all ranks of the first.
   std::unique_ptr<Findings> observe(int ranks) const {
     auto found = std::make_unique<Findings>();
     found->values.resize(static_cast<size_t>(ranks));
@@ -137,7 +138,7 @@ class SyncCheck {
     return "the same bits on all ranks";
   }
 
-  // Over all steps together, so that what a step's rounding leaves for the next one is not held against it.
+  // Compares all steps together, so that rounding errors that a step leaves for the next one are permitted.
   std::string sum() const {
     double worst = 0;
     const std::vector<ParameterSpec> specs = parameters();

@@ -37,7 +37,7 @@ PairArray news_pairs(int64_t n, int64_t vocabulary, uint64_t seed) {
 
 namespace {
 
-// A model with its values, and the table that it gives.
+// A model with initial parameters, and its cost table.
 struct Timed {
   Timed(Context& c, const std::string& batcher, const BatcherBenchOptions& o)
       : ctx(c), name(batcher), vocabulary(o.vocabulary) {
@@ -50,7 +50,8 @@ struct Timed {
           str("[bench] the model ", to_json(o.model), " does not translate; sub-batches are of parallel text"));
     add_parameters(ctx, params, network, 1);
   }
-  // The quickest pass of each, taking turns: a machine whose speed drifts is seen alike by all.
+  // Returns the quickest pass of each batch. Passes alternate between batches, so that changes of the machine's speed
+  // affect all of them equally.
   std::vector<double> seconds(const std::vector<Batch>& batches, int64_t repeats, int64_t step) {
     std::vector<double> best(batches.size(), INFINITY);
     for (int64_t repeat = 0; repeat < repeats; ++repeat)
@@ -77,7 +78,7 @@ struct Timed {
   }};
 };
 
-// What the epoch's sub-batches hold.
+// Counts sentences and tokens in the epoch's sub-batches.
 void count_epoch(const Batcher& batcher, int64_t ranks, BatcherBench& result) {
   int64_t sentences = 0, target = 0, padded = 0, tokens = 0;
   for (int64_t step = 0; step < batcher.steps_per_epoch(); ++step)
@@ -98,7 +99,7 @@ void count_epoch(const Batcher& batcher, int64_t ranks, BatcherBench& result) {
 void time_steps(const Batcher& batcher, Timed& timed, const BatcherBenchOptions& o, BatcherBench& result) {
   double sum = 0, spread = 0, slowest = 0;
   int64_t tokens = 0;
-  // The epoch's last step may lack sub-batches.
+  // The last step of the epoch may have too few sub-batches, so it is not timed.
   for (; result.timed < std::min(o.steps, batcher.steps_per_epoch() - 1); ++result.timed) {
     std::vector<Batch> batches;
     for (int64_t rank = 0; rank < o.ranks; ++rank) {

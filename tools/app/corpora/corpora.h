@@ -1,4 +1,4 @@
-// The registry of known corpora: what they are, where they come from, and where this machine has them.
+// The registry of known corpora: descriptions, public sources, and locations on this machine.
 #pragma once
 
 #include <cstdint>
@@ -9,44 +9,43 @@
 
 namespace lmx {
 
-// One language of a parallel corpus: line i of its files translates line i of the other side's.
+// One language of a parallel corpus: line i of its files translates line i of the other side's files.
 struct CorpusSide {
   std::string language;                         // "en"
   std::vector<std::string> train, valid, test;  // file patterns below `folder`
-  int64_t column = 0;  // of TSV files that hold both sides, from 1; 0: files of this side alone
+  int64_t column = 0;  // of TSV files that contain both sides, from 1; 0: separate files for this side
 };
 
 struct Corpus {
-  std::string name;    // as `data.corpus` names it
+  std::string name;    // value of `data.corpus` for this corpus
   std::string what;    // one line
   std::string source;  // the public origin
   std::string licence;
   std::string get;     // how to get it, one line
   std::string folder;  // below a data directory
-  // File patterns below `folder`. Without files of their own, valid and test are drawn from train's lines.
+  // File patterns below `folder`. If valid or test have no files, they are sampled from train's lines.
   std::vector<std::string> train, valid, test;
   std::string format = "text";      // text: one sentence or paragraph a line; csv: labelled sentences; jsonl: objects;
                                     // parallel: only `sides`
-  std::string field = "";           // of csv and jsonl: what holds the text
-  std::string tokenizer = "rules";  // whitespace: the text is tokenized already
-  std::vector<CorpusSide> sides = {};  // two of a parallel corpus, the usual source first; else none
-  std::string joiner = "";             // parallel text that is cut into subwords: what ends a piece that goes on
+  std::string field = "";           // column or field that contains the text (csv and jsonl)
+  std::string tokenizer = "rules";  // whitespace: the text is already tokenized
+  std::vector<CorpusSide> sides = {};  // parallel corpus: two, the usual source first; otherwise empty
+  std::string joiner = "";             // parallel text in subwords: end of a piece that is not the last of its word
   std::vector<std::pair<std::string, std::string>> sha256;  // of files below `folder`; empty: recorded at first use
-  std::string archive_sha256 = "";  // of what the origin offers for download, where a public source states it
+  std::string archive_sha256 = "";                          // of the download, if a public source states it
 };
 
 // Sorted by name.
 std::span<const Corpus> corpora();
-// UserError names the nearest one.
+// UserError: no such corpus; the message suggests the nearest name.
 const Corpus& find_corpus(const std::string& name);
 
-// Where a corpus lies on this machine: LMX_DATA_DIR (several folders with ':' between them), else $XDG_DATA_HOME/lmx,
-// else
-// ~/.local/share/lmx.
+// The location of a corpus on this machine: in LMX_DATA_DIR (several folders, separated by ':'), otherwise in
+// $XDG_DATA_HOME/lmx, otherwise in ~/.local/share/lmx.
 struct CorpusPlace {
-  std::string directory;              // "" when it is missing
+  std::string directory;              // "" if it is missing
   std::vector<std::string> searched;  // folders that were looked at
-  std::string problem;  // "" when present, else one line: what is missing, where it was looked for, how to get it
+  std::string problem;  // "" if present; otherwise one line: what is missing, the searched folders, how to get it
 };
 CorpusPlace locate(const Corpus& corpus);
 

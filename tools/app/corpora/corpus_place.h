@@ -1,4 +1,4 @@
-// Where a corpus lies that a recipe asks for.
+// Finds a corpus that a recipe uses.
 #pragma once
 
 #include <string>
@@ -11,13 +11,14 @@
 
 namespace lmx::data {
 
-// A corpus that lmx knows is missing on this machine; `messages` has every other mistake that was found with it.
+// A corpus that lmx knows is missing on this machine. `messages` contains also all other errors that were found with
+// it.
 class CorpusMissing : public SeveralMistakes {
  public:
   explicit CorpusMissing(std::vector<std::string> messages) : SeveralMistakes(std::move(messages), "mistakes") {}
 };
 
-// CorpusMissing: nowhere; with where it was looked for, and how to get it.
+// CorpusMissing: it was not found; the message contains the searched folders, and how to get it.
 inline std::string directory_of(const Corpus& corpus) {
   CorpusPlace place = locate(corpus);
   if (!place.problem.empty()) throw CorpusMissing({"[data] " + place.problem});

@@ -9,7 +9,7 @@
 
 namespace lmx::data {
 
-// From at_ to the comma or line end behind the field.
+// Reads from at_ to the comma or line end after the field.
 void CsvReader::read_field(std::string& field) {
   field.clear();
   bool quoted = false;
@@ -23,7 +23,7 @@ void CsvReader::read_field(std::string& field) {
       } else if (quoted || field.empty()) {
         quoted = !quoted;
       } else {
-        field.push_back('"');  // inside a field without quotes it is a character as any other
+        field.push_back('"');  // inside an unquoted field it is an ordinary character
       }
     } else if (!quoted && (c == ',' || c == '\n')) {
       break;
@@ -66,7 +66,7 @@ bool CsvReader::next(std::vector<std::string>& fields) {
 
 size_t csv_records_end(std::string_view text) {
   size_t end = std::string_view::npos;
-  bool quoted = false, begins = true;  // in a quoted field; at the begin of one
+  bool quoted = false, begins = true;  // in a quoted field; at the start of a field
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (quoted) {

@@ -1,5 +1,4 @@
-// Where the corpora can be downloaded. Checksums are the registry's (Corpus), and stand there only where they are
-// known.
+// Download addresses of the corpora. Checksums are those of the registry (Corpus); unknown ones are left out.
 #include "app/corpora/fetch.h"
 
 namespace lmx {
@@ -40,7 +39,7 @@ std::vector<Download> news_commentary() {
   return {{"http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz", "training-parallel-nc-v9.tar.gz", "tar"}};
 }
 
-// newstest2012 to 2014 come as SGML.
+// newstest2012 to 2014 are SGML files.
 std::vector<Download> wmt14_en_fr() {
   const std::string wmt13 = "http://www.statmt.org/wmt13/training-parallel-";
   return {{wmt13 + "europarl-v7.tgz", "europarl-v7.tar.gz", "tar", 1},
@@ -62,7 +61,7 @@ std::vector<Download> wmt14_en_fr() {
                         {"test-full/newstest2014-fren-ref.fr.sgm", "newstest2014.fr"}}}};
 }
 
-// Cleaned pairs of a later release than the paper's; Corpus::get tells of raw ones.
+// Cleaned pairs of a later release than the paper's; Corpus::get describes raw ones.
 std::vector<Download> paracrawl() {
   return {{"https://s3.amazonaws.com/web-language-models/paracrawl/release6/en-de.txt.gz", "part-release6.tsv.gz"}};
 }

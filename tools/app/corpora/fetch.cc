@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using namespace data;
 
-constexpr const char* kSums = "SHA256SUMS.lmx";  // what was recorded at the first download
+constexpr const char* kSums = "SHA256SUMS.lmx";  // checksums that were recorded at the first download
 
 int64_t size_at(const std::string& path) {
   std::error_code error;
@@ -41,7 +41,7 @@ std::string megabytes(int64_t bytes) {
   return out.str();
 }
 
-// One file on its way: its part, what is known of it, and what went wrong so far.
+// One download: its partial file, what is known about the file, and the failures so far.
 class Downloading {
  public:
   Downloading(const Download& what, std::string path, const FetchOptions& options)
@@ -66,11 +66,12 @@ class Downloading {
     finish();
     return received_;
   }
-  // Of the whole file, where the download was compared with one; else "".
+  // Returns the checksum of the whole file if the download was compared with one; otherwise "".
   const std::string& sum() const { return sum_; }
 
  private:
-  // "" when the part is whole, else why the connection ended early. Throws what another attempt would not change.
+  // Returns "" if the part is complete, otherwise why the connection ended early. Throws errors that another attempt
+  // would not fix.
   std::string attempt() {
     const int64_t offset = size_at(part_);
     const Transfer t =
@@ -91,7 +92,7 @@ class Downloading {
     return "";
   }
 
-  // Nothing behind `offset`: all was there already, or the part is of another file.
+  // The server has no data after `offset`: either the part is complete, or it belongs to another file.
   std::string after_416(int64_t total, int64_t offset) {
     if (total == offset || (total < 0 && offset == what_.bytes && offset > 0)) return "";
     start_again();
@@ -167,7 +168,7 @@ class Downloading {
   const Download& what_;
   const std::string path_, part_, note_;
   const FetchOptions& options_;
-  std::string validator_;  // of the file that the part is of
+  std::string validator_;  // identifies the version of the file that the part belongs to
   std::string sum_;
   int64_t received_ = 0;
   bool room_checked_ = false;
@@ -201,7 +202,7 @@ void write_segments(const std::string& archive, const std::string& sgml, const s
   write_file(lines, lines_of_segments(read_file(sgml), sgml));
 }
 
-// Downloads, compares and unpacks one file; `sums` learns its checksum.
+// Downloads, checks and unpacks one file, and adds its checksum to `sums`.
 std::string fetch_one(const Download& d, const std::string& folder, const FetchOptions& options,
                       std::map<std::string, std::string>& sums, int64_t& bytes) {
   const std::string path = folder + "/" + d.file;
@@ -233,7 +234,8 @@ std::string fetch_one(const Download& d, const std::string& folder, const FetchO
   return line;
 }
 
-// A file that was unpacked before leaves its name in the sums and, but for tar, its content.
+// Returns whether a file was unpacked before. Then `sums` contains its name, and its output (for tar: a marker file)
+// exists.
 bool done_before(const Download& d, const std::string& folder, const std::map<std::string, std::string>& sums) {
   if (!sums.contains(d.file)) return false;
   return d.unpack == "tar" ? fs::exists(folder + "/" + d.file + ".unpacked")

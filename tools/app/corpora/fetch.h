@@ -1,4 +1,4 @@
-// Downloading the corpora of the registry (lmx data fetch).
+// Downloads the corpora of the registry (lmx data fetch).
 #pragma once
 
 #include <cstdint>
@@ -10,43 +10,44 @@
 
 namespace lmx {
 
-// A file that a corpus's origin offers.
+// A file that the public source of a corpus offers.
 struct Download {
   std::string url;
-  std::string file;         // its name below the corpus's folder
-  std::string unpack = "";  // gz (one file: its name without .gz), tar (also .tar.gz); "": it is used as it is
-  int64_t strip = 0;        // leading folders left out of a tar's names
-  int64_t bytes = 0;        // where a public source states it; 0: as the server says
-  std::string sha256 = "";  // where a public source states it; "": recorded at the first download
-  // Of a tar: SGML files in it (WMT's test sets), and the files of the corpus's folder that get a line a segment.
+  std::string file;         // its name in the corpus's folder
+  std::string unpack = "";  // gz (one file: its name without .gz), tar (also .tar.gz); "": no unpacking
+  int64_t strip = 0;        // number of leading folders that are removed from a tar's names
+  int64_t bytes = 0;        // if a public source states it; 0: as reported by the server
+  std::string sha256 = "";  // if a public source states it; "": recorded at the first download
+  // For a tar: SGML files in it (WMT's test sets), and the output files in the corpus's folder, with one line per
+  // segment.
   std::vector<std::pair<std::string, std::string>> segments = {};
 };
-// Empty for corpora that have to be got by hand.
+// Returns the files of a corpus; empty if it must be obtained manually.
 std::vector<Download> downloads_of(const std::string& corpus);
 
 struct FetchOptions {
-  std::string directory;       // the folder to fill; "": the corpus's below the first data directory
-  bool keep_archives = false;  // what was unpacked stays
-  int64_t attempts = 8;        // failures in a row without a byte between them that are put up with
+  std::string directory;       // the folder to fill; "": the corpus's folder in the first data directory
+  bool keep_archives = false;  // do not delete archives after unpacking
+  int64_t attempts = 8;        // permitted number of consecutive failures without new bytes
   double wait_s = 1;           // before the second attempt; doubles, to a minute
-  double stall_s = 60;         // without a byte count as a broken connection
+  double stall_s = 60;         // this time without a byte counts as a broken connection
 };
 struct FetchReport {
   std::string directory;
-  int64_t bytes = 0;               // downloaded now
-  std::vector<std::string> files;  // one line each: name, bytes, SHA-256 and what that was compared with
-  std::string missing;             // what has to be got by hand besides; "": nothing
+  int64_t bytes = 0;               // downloaded by this call
+  std::vector<std::string> files;  // one line each: name, bytes, SHA-256 and how it was verified
+  std::string missing;             // the part that must be obtained manually in addition; "": nothing
 };
 
-// Downloads one file to `path`: into path.part, which a later call goes on with; renamed once size and checksum are
-// right. Connections that break are taken up where they ended (a server that ignores that sends all of it again).
-// RunError: the server's answer, a broken connection, a full disk, a size or checksum that differs; but for the last
-// the part stays. Returns the bytes that came over the net.
+// Downloads one file to path.part, which a later call continues, and renames it to `path` when size and checksum are
+// correct. A broken connection is resumed at its last byte (some servers ignore this and send the whole file again).
+// Returns the number of bytes that were transferred. RunError: an error of the server, a broken connection, a full
+// disk, a wrong size or checksum. The part is kept, except after a wrong size or checksum.
 int64_t download(const Download& what, const std::string& path, const FetchOptions& options);
-// All files of a corpus, checked and unpacked; what is there already is left alone. UserError: no such corpus, or one
-// that has to be got by hand (the message says how).
+// Downloads, checks and unpacks all files of a corpus. Existing files are left unchanged. UserError: no such corpus, or
+// one that must be obtained manually (the message describes how).
 FetchReport fetch_corpus(const std::string& name, const FetchOptions& options);
-// The same for a list of files; `source` says in messages where they come from.
+// The same for a list of files.
 FetchReport fetch_files(std::span<const Download> files, const FetchOptions& options);
 
 }  // namespace lmx

@@ -12,7 +12,7 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-// $variable/lmx, else ~/fallback/lmx.
+// Returns $variable/lmx, otherwise ~/fallback/lmx.
 std::string user_folder(const char* variable, const char* fallback) {
   const std::string base = environment(variable);
   if (!base.empty() && base[0] == '/') return base + "/lmx";

@@ -1,4 +1,4 @@
-// Where data and caches are on this machine.
+// Folders for data and caches on this machine.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace lmx::data {
 
-// Where prepared data is kept: LMX_CACHE_DIR, else $XDG_CACHE_HOME/lmx, else ~/.cache/lmx.
+// Returns the folder of prepared data: LMX_CACHE_DIR, otherwise $XDG_CACHE_HOME/lmx, otherwise ~/.cache/lmx.
 std::string default_cache_directory();
-// Folders that may hold corpora: those of LMX_DATA_DIR (':' between them), else $XDG_DATA_HOME/lmx or
-// ~/.local/share/lmx.
+// Returns the folders that may contain corpora: those of LMX_DATA_DIR (separated by ':'), otherwise $XDG_DATA_HOME/lmx
+// or ~/.local/share/lmx.
 std::vector<std::string> data_directories();
 
 }  // namespace lmx::data

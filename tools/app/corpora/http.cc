@@ -22,8 +22,8 @@ struct State {
   CURL* curl = nullptr;
   int descriptor = -1;
   int64_t position = 0;       // in the file, of the next byte
-  bool begun = false;         // the body's first byte was seen
-  std::exception_ptr thrown;  // by `progress`; libcurl's own code lets nothing through
+  bool begun = false;         // the first byte of the body was received
+  std::exception_ptr thrown;  // by `progress`; exceptions must not pass through libcurl
   ~State() {
     if (descriptor >= 0) close(descriptor);
   }
@@ -39,7 +39,7 @@ bool names(std::string_view header, std::string_view name) {
          strncasecmp(header.data(), name.data(), name.size()) == 0;
 }
 
-// "bytes 100-299/300": the number before the dash, and the one behind the slash where it is one.
+// Reads "bytes 100-299/300": the number before the dash, and the one after the slash, if it is a number.
 void read_range(std::string_view value, int64_t& first, int64_t& total) {
   const size_t digits = value.find_first_of("0123456789*"), slash = value.find('/');
   if (digits != std::string_view::npos) std::from_chars(value.data() + digits, value.data() + value.size(), first);
@@ -59,7 +59,7 @@ size_t on_header(char* text, size_t size, size_t count, void* user) {
   auto& l = *static_cast<Listener*>(user);
   const std::string_view line(text, size * count);
   const auto value = [&] { return trimmed(line.substr(line.find(':') + 1)); };
-  if (line.starts_with("HTTP/")) {  // of a redirection and then of the file itself: the last counts
+  if (line.starts_with("HTTP/")) {  // headers of redirections precede those of the file; only the last count
     l.headers = {};
     l.state.result.validator.clear();
   } else if (names(line, "content-range")) {
@@ -75,7 +75,8 @@ size_t on_header(char* text, size_t size, size_t count, void* user) {
   return size * count;
 }
 
-// The file's position for what comes: where it ended, or its beginning. False: an answer without the file.
+// Sets the file position for the data: at the offset, or at the beginning. Returns false if the answer does not contain
+// the file.
 bool begin_body(Listener& l) {
   State& s = l.state;
   curl_easy_getinfo(s.curl, CURLINFO_RESPONSE_CODE, &s.result.status);
@@ -102,7 +103,7 @@ size_t on_body(char* bytes, size_t size, size_t count, void* user) {
   auto& l = *static_cast<Listener*>(user);
   State& s = l.state;
   const size_t n = size * count;
-  if (!s.begun && !begin_body(l)) return s.result.status >= 400 ? n : 0;  // an error page is read over
+  if (!s.begun && !begin_body(l)) return s.result.status >= 400 ? n : 0;  // an error page is read and ignored
   if (!s.begun) return n;
   for (size_t done = 0; done < n;) {
     const ssize_t written = pwrite(s.descriptor, bytes + done, n - done, s.position);
@@ -170,7 +171,7 @@ Transfer transfer(const Request& request) {
   if (l.state.thrown) std::rethrow_exception(l.state.thrown);
   Transfer& r = l.state.result;
   curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &r.status);
-  // An empty file has no body that could begin; a file that was complete is answered by 416 and its length.
+  // An empty file has no body. If the file was already complete, the answer is 416 with its length.
   if (code == CURLE_OK && !l.state.begun && r.status == 200 && ftruncate(l.state.descriptor, 0) == 0) r.total = 0;
   if (r.status == 416) r.total = l.headers.range_total;
   if (code != CURLE_OK && r.error.empty() && r.write_error.empty()) r.error = *why ? why : curl_easy_strerror(code);

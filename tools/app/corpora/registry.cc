@@ -1,4 +1,4 @@
-// The corpora that lmx knows. Checksums of files are those of the sets that lmx's own numbers were measured on.
+// The corpora that lmx knows. Checksums belong to the files with which lmx's own numbers were measured.
 #include <algorithm>
 #include <filesystem>
 
@@ -343,7 +343,7 @@ Corpus zh_poetry() {
           .sha256 = {{"poems.txt", "9e470ccaa8f82e512fd883ddb92a150b36a6a18367dcc7e4b1b2042f49485299"}}};
 }
 
-// The file patterns of the corpus that nothing in `directory` matches.
+// Returns the file patterns of the corpus without a match in `directory`.
 std::vector<std::string> lacking(const Corpus& corpus, const std::string& directory) {
   std::vector<const std::vector<std::string>*> all{&corpus.train, &corpus.valid, &corpus.test};
   if (corpus.format == "parallel")

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kSpaces = " \t\r\n";
 
-// Tags are in lower case in some of the sets, in upper case in others.
+// Ignores case, because some sets have tags in lower case, others in upper case.
 size_t find_tag(std::string_view text, std::string_view tag, size_t from) {
   for (size_t at = from; (at = text.find('<', at)) != std::string_view::npos; ++at) {
     size_t same = 0;

@@ -1,4 +1,4 @@
-// The sentences of WMT's development and test sets, which come as SGML.
+// Extracts the sentences of WMT's development and test sets from SGML.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 
 namespace lmx::data {
 
-// A line for each `<seg ...> ... </seg>`, in their order: white space to single spaces, none at the ends, character
-// references as characters. An empty segment is an empty line, so that both sides keep step. UserError, which begins
-// with `name`: a segment without an end, or none at all.
+// Returns one line for each `<seg ...> ... </seg>`, in their order. White space becomes single spaces and is removed at
+// the ends; character references become characters. An empty segment becomes an empty line, so that both sides stay
+// aligned. UserError, starting with `name`: a segment without an end, or no segment.
 std::string lines_of_segments(std::string_view sgml, const std::string& name);
 
 }  // namespace lmx::data

@@ -74,7 +74,7 @@ std::vector<std::string> expand(const std::string& pattern, bool fields) {
   std::error_code error;
   const fs::file_status status = fs::status(pattern, error);
   if (fs::is_directory(status)) return text_files_below(pattern, fields);
-  if (fs::exists(status)) return {pattern};  // a file's own name wins over its reading as a pattern
+  if (fs::exists(status)) return {pattern};  // a file with exactly this name has priority over a pattern
   if (pattern.find_first_of("*?[") != std::string::npos) return matches(pattern);
   throw UserError(str("[data] no such file or directory: ", pattern,
                       pattern.starts_with("/") ? "" : str(" (looked from ", fs::current_path().string(), ")")));

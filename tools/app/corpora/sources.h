@@ -1,4 +1,4 @@
-// The text files of a corpus: which they are, what they contain (by hash), and reading them in chunks.
+// The text files of a corpus: finding them, hashing their contents, and reading them in chunks.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 
 namespace lmx::data {
 
-enum class Split : int { train = 0, valid = 1, test = 2, drawn = 3 };  // drawn: each line goes where its hash says
+enum class Split : int { train = 0, valid = 1, test = 2, drawn = 3 };  // drawn: a hash assigns each line to a split
 inline constexpr int kSplits = 3;
 inline constexpr const char* kSplitNames[kSplits] = {"train", "valid", "test"};
 
 enum class Format : int { lines = 0, csv = 1, jsonl = 2 };
 
-// What a file's name, also with .gz, says it holds.
+// Determines the format from a file's name, also with .gz.
 Format format_of(const std::string& name);
 
 struct SourceFile {
@@ -27,54 +27,54 @@ struct SourceFile {
   int64_t modified_ns = 0;
   std::string hash;  // XXH3-128 of the bytes on disk, hexadecimal; "" until hash_sources
   Format format = Format::lines;
-  std::string field = "";  // of JSON lines: the field that holds the text
-  int64_t column = 0;      // of CSV: the column that does, from 0
+  std::string field = "";  // of JSON lines: the field that contains the text
+  int64_t column = 0;      // of CSV: the column that contains the text, from 0
 };
 
-// The files that `patterns` (paths, directories, globs) name, in the order given; a directory's and a glob's files are
-// sorted by path. With `field`, files named .csv, .jsonl or .ndjson (also with .gz) hold the text in that column or
-// field; directories are searched for them, too. UserError: nothing there, a directory without text files, a glob
-// without a match, a file named twice, a file that is empty or cannot be read, a CSV file without the column.
+// Returns the files that match `patterns` (paths, directories, globs), in the given order. The files of a directory or
+// glob are sorted by path. With `field`, files named .csv, .jsonl or .ndjson (also with .gz) contain the text in that
+// column or field, and directories are also searched for them. UserError: no such path, a directory without text files,
+// a glob without a match, a file named twice, a file that is empty or cannot be read, a CSV file without the column.
 std::vector<SourceFile> find_sources(const std::vector<std::string>& patterns, Split split,
                                      const std::string& field = "");
 
-// Reads every file once and fills `hash` in.
+// Reads every file once and sets `hash`.
 void hash_sources(std::vector<SourceFile>& files);
 
-// RunError when a file is no longer what hash_sources read.
+// RunError: a file has changed since hash_sources read it.
 void check_unchanged(const std::vector<SourceFile>& files);
 
-// Whole lines of one file; of CSV whole records, the first of which, in a file's first chunk, is the header.
+// Whole lines of one file. For CSV: whole records; the first record in a file's first chunk is the header.
 struct Chunk {
   int64_t index = 0;  // chunks are numbered over all files
   size_t file = 0;
   Split split = Split::drawn;
-  int64_t first_line = 0;  // 0-based, counted over all files: what a line's split is drawn by
+  int64_t first_line = 0;  // 0-based, counted over all files; determines the splits of lines
   int64_t file_line = 1;   // 1-based in this file, for messages
   int64_t offset = 0;      // of `text` in the (decompressed) file
   std::string text;
 };
 
-// Hands the files out chunk by chunk, to any number of threads. A chunk holds about `chunk_bytes`, more only where one
-// line is longer. Files that end in .gz are decompressed; a byte order mark is skipped.
+// Returns the files chunk by chunk to any number of threads. A chunk has about `chunk_bytes`, or more if one line is
+// longer. Files that end in .gz are decompressed; a byte order mark is skipped.
 class ChunkReader {
  public:
   ChunkReader(const std::vector<SourceFile>& files, size_t chunk_bytes, std::string progress_title);
   ~ChunkReader();
-  bool next(Chunk& chunk);  // false at the end. UserError: damaged .gz; RunError: the file cannot be read any more
-  void stop();              // no further chunks
+  bool next(Chunk& chunk);  // false at the end. UserError: damaged .gz; RunError: the file became unreadable
+  void stop();              // ends the reading: no further chunks
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 
-// Calls visit(chunk, thread) for every chunk on `threads` threads. Of several errors, the one in the earliest chunk is
-// thrown, whatever the number of threads; `failed` is called as soon as there is one.
+// Calls visit(chunk, thread) for every chunk on `threads` threads. Of several errors, the one of the earliest chunk is
+// thrown, for any number of threads. `failed` is called as soon as an error occurs.
 void for_each_chunk(ChunkReader& reader, int threads, const std::function<void(Chunk&, int)>& visit,
                     const std::function<void()>& failed = {});
 
-// Calls line(text, number within the chunk) for each line, its line end (\n or \r\n) removed.
+// Calls line(text, number within the chunk) for each line, without its line end (\n or \r\n).
 template <class Visit>
 void for_each_line(const std::string& text, Visit&& line) {
   int64_t number = 0;

@@ -1,5 +1,5 @@
-// The ustar format: blocks of 512 bytes, a header and then the file's content, padded. Of its extensions the long names
-// of GNU tar ('L') and pax ('x', key "path") are read.
+// The ustar format: blocks of 512 bytes, for each file a header and the padded content. Two extensions for long names
+// are supported: those of GNU tar ('L') and pax ('x', key "path").
 #include "app/corpora/tar.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ std::string field(const Block& block, size_t at, size_t size) {
   return std::string(text.substr(0, text.find('\0')));
 }
 
-// Octal digits, or base 256 where the first byte's highest bit is set. -1: neither.
+// Reads octal digits, or base 256 if the highest bit of the first byte is set. -1: neither.
 int64_t number(const Block& block, size_t at, size_t size) {
   if (block[at] & '\x80') {
     int64_t value = block[at] & 0x3F;
@@ -47,7 +47,7 @@ bool checksum_right(const Block& block) {
   return number(block, 148, 8) == sum;
 }
 
-// The value of `path` in a pax header: lines "27 path=...\n".
+// Returns the value of `path` in a pax header: lines "27 path=...\n".
 std::string pax_path(const std::string& text) {
   for (size_t at = 0; at < text.size();) {
     size_t length = 0;
@@ -61,7 +61,7 @@ std::string pax_path(const std::string& text) {
   return "";
 }
 
-// The file appears under its name when `write` is through, or not at all.
+// The file appears under its name only after `write` has finished.
 template <class Write>
 void write_whole(const std::string& path, const Write& write) {
   const std::string temporary = path + ".unpacking";
@@ -119,7 +119,7 @@ class TarReader {
     return true;
   }
 
-  // The name below the folder; "": nothing is left of it.
+  // Returns the name below the folder; "" if nothing is left of it.
   std::string target_of(const std::string& name, int64_t strip) const {
     fs::path out;
     int64_t skipped = 0;

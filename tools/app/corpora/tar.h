@@ -1,4 +1,4 @@
-// Unpacking what corpora come in.
+// Unpacks the archives of corpora.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace lmx::data {
 
-// Extracts the regular files of a .tar or .tar.gz below `folder`, without the first `strip` folders of their names,
-// each under a temporary name that is renamed when it is whole. Returns their names. UserError: damaged, or a name that
-// leads out of `folder`. RunError: a full disk.
+// Extracts the regular files of a .tar or .tar.gz below `folder`, without the first `strip` folders of their names.
+// Each file is written under a temporary name and renamed when it is complete. Returns their names. UserError: a
+// damaged archive, or a name outside of `folder`. RunError: a full disk.
 std::vector<std::string> unpack_tar(const std::string& archive, const std::string& folder, int64_t strip);
 // Decompresses a .gz file into `path`.
 void unpack_gz(const std::string& archive, const std::string& path);

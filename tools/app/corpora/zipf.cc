@@ -9,7 +9,7 @@
 namespace lmx {
 namespace {
 
-// A set of ids that is emptied in no time: an id is in it when its mark is the current one.
+// A set of ids that is emptied in constant time: an id is in the set if its mark equals the current one.
 class TypeCounter {
  public:
   explicit TypeCounter(std::span<const int32_t> tokens)
@@ -95,7 +95,7 @@ std::vector<TypesAtTokens> count_types(const TokenArray& tokens, const ZipfOptio
       for (int64_t done = 0; done < n; done += length) {
         const uint64_t window = permute(order, static_cast<uint64_t>(done / length), windows);
         const auto from = tokens.tokens().subspan(window * static_cast<uint64_t>(length));
-        // The last sequence is cut where N does not divide.
+        // The last sequence is cut if `length` does not divide N.
         for (const int32_t id : from.first(static_cast<size_t>(std::min(length, n - done)))) counter.add(id);
       }
       const auto types = static_cast<double>(counter.types());

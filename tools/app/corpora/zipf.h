@@ -1,4 +1,4 @@
-// How many different words N tokens of training hold: U = a N^b (Patwary et al. 2018 find b = 0.64).
+// Counts the different words in N tokens of training: U = a N^b (Patwary et al. 2018 find b = 0.64).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace lmx {
 
 struct TypesAtTokens {
   int64_t tokens = 0;
-  double types = 0;   // mean over the draws
+  double types = 0;   // mean over the samples
   double spread = 0;  // their standard deviation
 };
 
@@ -22,22 +22,22 @@ struct PowerLaw {
   double at(double tokens) const;
 };
 
-// Least squares in log-log coordinates. UserError: fewer than two different N, or a value that is not positive.
+// Fits by least squares in log-log coordinates. UserError: fewer than two different N, or a value that is not positive.
 PowerLaw fit_power_law(std::span<const TypesAtTokens> points);
 
 struct ZipfOptions {
   int64_t sequence_length = 20;  // Patwary's word model
-  int64_t first = 640;           // tokens of one of its ranks; then twice as many each time
-  int64_t last = 2'621'440;      // and never more than half of the tokens there are
+  int64_t first = 640;           // tokens of one of its ranks; each next number is twice as large
+  int64_t last = 2'621'440;      // and never more than half of the available tokens
   int64_t draws = 3;
   uint64_t seed = 1;
 };
 
-// Different ids among `tokens`.
+// Returns the number of different ids among `tokens`.
 int64_t types_in(std::span<const int32_t> tokens);
 
-// Draws sequences as training does: at random from the whole text, none twice in a draw.
-// UserError: a text shorter than 4 x `first` tokens.
+// Samples sequences as training does: at random from the whole text, without repetition within a sample. UserError: a
+// text shorter than 4 x `first` tokens.
 std::vector<TypesAtTokens> count_types(const TokenArray& tokens, const ZipfOptions& options);
 
 }  // namespace lmx

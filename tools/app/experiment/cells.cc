@@ -31,7 +31,7 @@ std::vector<std::string> labels_of(const Axis& axis) {
   return labels;
 }
 
-// The values of `axis` that a choice names: one, or a list.
+// Returns the values of `axis` that a choice names: one, or a list.
 std::vector<std::string> named_values(const Axis& axis, const Node& node, const std::string& path) {
   std::vector<Node> items{node};
   if (node.kind == Node::Kind::list) items = node.items;
@@ -62,7 +62,7 @@ void check_choice(const Experiment& e, const Node& choice, const std::string& pa
 
 using Place = std::vector<std::pair<std::string, std::string>>;
 
-// Every combination of the axes' values that `choice` leaves, the first axis slowest.
+// Returns every combination of the axes' values that `choice` permits; the first axis varies slowest.
 std::vector<Place> combinations(const Experiment& e, const Node* choice, const std::string& path) {
   std::vector<Place> places{{}};
   for (const Axis& axis : e.axes) {
@@ -122,13 +122,13 @@ void add_variables(const Experiment& e, Cell& cell, const Node& map, const std::
     if (cell.variables.contains(name) || cell.value(name))
       throw UserError(at(node, path + "." + name) + "the name is taken already");
     const Node* formula = formula_for(e, cell, node, path + "." + name);
-    if (!formula && cell.types) continue;  // it has no axis' value, and no other formula asks for its variables
+    if (!formula && cell.types) continue;  // the cell has no axis values, and no other formula uses its variables
     if (!formula) throw UserError(at(node, path + "." + name) + str("it has no value for cell ", cell.id));
     cell.variables[name] = evaluate(*formula, path + "." + name, CellScope(cell));
   }
 }
 
-// ${name} of axes and variables; every other one is the recipe's own.
+// Replaces ${name} of axes and variables. Other names belong to the recipe and are left unchanged.
 std::string filled(const Cell& cell, const std::string& text) {
   std::string out;
   size_t from = 0;
@@ -167,7 +167,7 @@ void add_overrides(std::vector<Override>& overrides, const Cell& cell, const Nod
 std::vector<Override> overrides_of(const Experiment& e, const Scale& scale, const Cell& cell) {
   std::vector<Override> overrides;
   add_overrides(overrides, cell, scale.overrides, "scales." + scale.id + ".overrides");
-  if (cell.types) return overrides;  // of its recipe only the data matters
+  if (cell.types) return overrides;  // only the data of its recipe matters
   add_overrides(overrides, cell, e.overrides, "overrides");
   for (const auto& [axis_id, label] : cell.place)
     for (const AxisValue& value : e.axis(axis_id)->values)
@@ -176,7 +176,7 @@ std::vector<Override> overrides_of(const Experiment& e, const Scale& scale, cons
   return overrides;
 }
 
-// The message of a mistake in a cell's recipe, beginning where the experiment's file makes it.
+// Prefixes the message of an error in a cell's recipe with the position in the experiment's file that caused it.
 std::string placed(const Scale& scale, const Cell& cell, const std::vector<Override>& overrides,
                    const std::string& message) {
   for (const Override& o : overrides)
@@ -197,7 +197,7 @@ void compose_cell(const Experiment& e, const Scale& scale, const std::vector<std
     cell.composed = lmx::compose(cell.recipe_file, with_plugins(options));
     const Node full = lmx::full_recipe(cell.composed, cell.id);
     cell.yaml = to_yaml(full);
-    if (!cell.types) cell.demand = jobs::demand_of(full);  // words are counted by one process, whatever trains
+    if (!cell.types) cell.demand = jobs::demand_of(full);  // one process counts words, for any number of ranks
   } catch (const UserError& error) {
     std::vector<std::string> messages = lmx::messages_of(error);
     for (std::string& message : messages) message = placed(scale, cell, overrides, message);
@@ -255,7 +255,7 @@ std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, c
 const Node* formula_for(const Experiment& experiment, const Cell& cell, const Node& formula, const std::string& path) {
   if (formula.kind != Node::Kind::map) return &formula;
   for (const auto& [axis_id, by_value] : formula.entries) {
-    Node named = Node::map(by_value.mark);  // the values that it names, for the check of a choice
+    Node named = Node::map(by_value.mark);  // the values in the map, in the form of a choice
     std::vector<Node> values;
     for (const auto& [label, node] : by_value.entries) values.push_back(Node::string(label, node.mark));
     named.set(axis_id, Node::list(values, by_value.mark));

@@ -1,4 +1,4 @@
-// The cells of an experiment: each a recipe, composed and checked before any of them runs.
+// The cells of an experiment. Each is a recipe that is composed and checked before any of them runs.
 #pragma once
 
 #include <map>
@@ -14,33 +14,35 @@
 namespace lmx_cli::experiments {
 
 struct Cell {
-  std::string id;                                          // its axis values: "dense-24"; or "types"
+  std::string id;                                          // the axis values: "dense-24"; or "types"
   std::vector<std::pair<std::string, std::string>> place;  // axis, value
-  bool runs = true;                                        // false: formulas alone
+  bool runs = true;                                        // false: the cell only has formulas
   bool types = false;                                      // counts the text's words instead of training
-  std::map<std::string, double> variables;                 // axis values that are numbers, and the file's variables
+  std::map<std::string, double> variables;  // axis values that are numbers, and the variables of the file
   std::vector<std::string> overrides;
   std::string recipe_file;
-  lmx::Node composed;  // the recipe as its files say it, and
-  std::string yaml;    // with every default, as it runs; without run.dir
+  lmx::Node composed;  // the recipe as in its files
+  std::string yaml;    // the recipe with every default, as it runs; without run.dir
   jobs::Demand demand;
-  std::string same_as;  // an earlier cell with the same recipe, whose run is this one's too; "": none
+  std::string same_as;  // an earlier cell with the same recipe, whose run this cell shares; "": none
 
   const std::string* value(const std::string& axis) const;
 };
 
-// `more`: overrides of every cell, after its own. UserError with the place in the experiment's file: unknown axes and
-// values, formulas, whatever `lmx config` finds. Plugins must have been loaded.
+// `more`: overrides of every cell, after the cell's own. UserError with the position in the experiment's file: unknown
+// axes or values, invalid formulas, errors that `lmx config` reports. REQUIRES: plugins are loaded.
 std::vector<Cell> make_cells(const Experiment& experiment, const Scale& scale, const std::vector<std::string>& more);
 
-// A map `axis: value` or `axis: [values]`: true for a cell at one of them. UserError: unknown axis or value.
+// Returns whether a cell is at one of the values of `choice`, a map `axis: value` or `axis: [values]`. UserError:
+// unknown axis or value.
 bool chosen(const Experiment& experiment, const Cell& cell, const lmx::Node& choice, const std::string& path);
 
-// The formula for a cell: `formula` itself, or where it is a map `axis: {value: formula}` the cell's; null: none there.
+// Returns the formula for a cell: `formula` itself or, if it is a map `axis: {value: formula}`, the formula for the
+// cell's value; null if there is none.
 const lmx::Node* formula_for(const Experiment& experiment, const Cell& cell, const lmx::Node& formula,
                              const std::string& path);
 
-// Axis values and variables of one cell.
+// The axis values and variables of one cell.
 class CellScope : public Scope {
  public:
   explicit CellScope(const Cell& cell) : cell_(cell) {}
@@ -52,9 +54,9 @@ class CellScope : public Scope {
   const Cell& cell_;
 };
 
-// As the table shows it: `digits` significant ones, thousands apart; "-" for NaN.
+// Formats a number for the table: `digits` significant digits, thousands separated; "-" for NaN.
 std::string number_text(double value, int64_t digits);
-// Shortest text that reads back, integers without a point: for overrides.
+// Formats a number for overrides: the shortest text that is read back exactly, integers without a decimal point.
 std::string plain_number(double value);
 
 }  // namespace lmx_cli::experiments

@@ -13,7 +13,7 @@ Estimate estimate(const ResultScope& scope, const std::function<double(const Sco
   Estimate e;
   e.value = formula(scope.recording(uses));
   std::set<std::string> single;
-  std::map<std::string, std::set<std::string>> rows;  // row -> its runs, of rows with several
+  std::map<std::string, std::set<std::string>> rows;  // runs of each row that has several
   for (const ResultScope::Use& use : uses) {
     if (use.cells.size() > 1)
       rows[use.row].insert(use.cells.begin(), use.cells.end());

@@ -38,7 +38,7 @@ const Node& as_text(const Node& node, const std::string& path) {
   return node;
 }
 
-// Names appear in formulas and, as labels, in names of folders.
+// Names are used in formulas, and labels in folder names.
 void check_name(const Node& place, const std::string& path, const std::string& name, bool label) {
   const bool good = !name.empty() && std::all_of(name.begin(), name.end(), [&](unsigned char c) {
     return std::isalnum(c) || c == '_' || (label && (c == '.' || c == '+' || c == '-'));
@@ -142,7 +142,7 @@ Figure read_figure(const Node& tree) {
   return read.figure;
 }
 
-// The file's top level.
+// The top level of the file.
 struct ExperimentFields {
   Experiment e;
   Node scales, axes, measures, checks, figure, types;

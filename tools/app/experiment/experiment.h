@@ -1,4 +1,5 @@
-// experiments/<paper>/<name>.yaml: what a paper claims, the runs that would show it, and how to judge them.
+// experiments/<paper>/<name>.yaml: the claims of a paper, the runs that test them, and the rules that evaluate these
+// runs.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace lmx_cli::experiments {
 
-// How near a measured value has to come (classes of the papers' numbers).
+// How close a measured value must be (classes of the papers' numbers).
 inline const std::vector<std::string> kClasses{"exact", "formula", "shape", "quality", "hardware"};
 
 // One size at which the experiment can run: desk, paper.
@@ -18,7 +19,7 @@ struct Scale {
   std::string recipe;   // relative to the experiment's file; ${axis} is a cell's value
   lmx::Node overrides;  // list; for every cell, before those of the axes
   lmx::Node variables;  // map: name -> number or formula
-  lmx::Node cells;      // in the place of the experiment's own `cells`
+  lmx::Node cells;      // replaces the experiment's own `cells`
   lmx::Mark mark;
   void fields(lmx::Fields& f);
 };
@@ -32,17 +33,17 @@ struct Axis {
   std::vector<AxisValue> values;
 };
 
-// A number of a run: read from its records, or a formula over other measures of the same cell.
+// A number of a run: read from its records, or computed from other measures of the same cell.
 struct Measure {
   std::string id, title, unit;
   std::string split = "valid", key, take = "last", ranks = "first";
-  lmx::Node where;  // map: only records whose keys have these numbers, or formulas
+  lmx::Node where;  // map: key -> number or formula; only records with these numbers count
   double divide = 1;
   int64_t digits = 4, deal = 0;
-  lmx::Node value;    // formula, in the place of a key
-  lmx::Node formula;  // what it should be, one or `axis: {value: formula}`; also the value of a cell that does not run
+  lmx::Node value;    // formula, used instead of a key
+  lmx::Node formula;  // expected value: a formula, or `axis: {value: formula}`; also used if the cell does not run
   std::string kind = "quality";
-  double within = -1;  // relative; below 0: as the class says
+  double within = -1;  // relative; below 0: the default of the class
   lmx::Node paper;     // map: cell -> the paper's number
   std::string comparable = "paper";
   std::string reason;
@@ -64,7 +65,7 @@ struct Check {
   double tolerance() const;
 };
 
-// One thing that the figure draws: points of cells, curves of their records, or a line of a formula in x.
+// One element of the figure: points of cells, curves of their records, or a line of a formula in x.
 struct Layer {
   std::string kind = "cells", label, by, split = "valid", x_key = "step", y_key = "ppl";
   lmx::Node x, y, only;
@@ -77,7 +78,8 @@ struct Figure {
   std::vector<Layer> layers;
 };
 
-// Unique words against tokens of the recipe's text, as `lmx data stats` counts them: one more cell, named types.
+// Unique words against tokens of the recipe's text, as `lmx data stats` counts them. It becomes an additional cell
+// named `types`.
 struct TypesCell {
   bool wanted = false;
   int64_t sequence_length = 20, max_tokens = 2'621'440, draws = 3;
@@ -90,7 +92,7 @@ struct Experiment {
   std::string title, paper, place, question;
   std::vector<std::string> notes, average, evaluate, probe;
   int64_t shards = 0;        // of the evaluations (EvalOptions::shards)
-  int64_t mean_of_last = 0;  // checkpoints whose mean is evaluated, too
+  int64_t mean_of_last = 0;  // number of checkpoints whose mean is also evaluated; 0: none
   std::vector<Scale> scales;
   lmx::Node overrides, variables, cells;
   std::vector<Axis> axes;
@@ -99,19 +101,20 @@ struct Experiment {
   std::vector<Check> checks;
   Figure figure;
 
-  const Scale& scale(const std::string& id) const;  // UserError names the nearest
+  const Scale& scale(const std::string& id) const;  // UserError: none; the message suggests the nearest
   const Axis* axis(const std::string& id) const;
   const Measure* measure(const std::string& id) const;
   bool averages(const std::string& axis_id) const;
 };
 
-// UserError with file:line:column: unknown keys, wrong types, what does not belong together.
+// UserError with file:line:column: unknown keys, wrong types, settings that contradict each other.
 Experiment read_experiment(const std::string& file);
 
-// Experiments below `experiments/` of this folder, of the source tree or of the installation that this program belongs
-// to: {id, file}, sorted.
+// Returns the experiments in `experiments/` of the current folder, of the source tree or of the installation of this
+// program: {id, file}, sorted.
 std::vector<std::pair<std::string, std::string>> find_experiments();
-// The file that NAME means: a path, an id, or the last part of one id. UserError names the nearest.
+// Returns the file for a name: a path, an id, or the last part of exactly one id. UserError: none; the message suggests
+// the nearest.
 std::string experiment_file(const std::string& name);
 
 }  // namespace lmx_cli::experiments

@@ -26,7 +26,7 @@ const std::map<std::string, Unary>& unary_functions() {
 
 const std::vector<std::string> kSampleFunctions{"slope", "exponent", "spread", "most", "least"};
 
-// Least squares: the slope of y over x.
+// Returns the slope of y over x (least squares).
 double slope_of(const std::vector<Sample>& samples) {
   double x_mean = 0, y_mean = 0;
   const auto n = static_cast<double>(samples.size());
@@ -63,7 +63,7 @@ class Parser {
     if (!at_end()) fail(str("unexpected '", text_[pos_], "'"));
     return value;
   }
-  size_t position() const { return start_; }  // of what is being read, for the message's column
+  size_t position() const { return start_; }  // of the element that is being read, for the column in messages
 
  private:
   [[noreturn]] void fail(const std::string& problem) {
@@ -200,7 +200,8 @@ class Parser {
     return value;
   }
 
-  // slope(measure[...], axis), spread(measure[...]): the axis comes behind what it is asked of.
+  // Reads slope(measure[...], axis) or spread(measure[...]). The axis is after the measure, but the measure's selection
+  // needs it first.
   double over_samples(const std::string& function) {
     skip_blanks();
     const size_t begin = pos_;
@@ -231,7 +232,7 @@ class Parser {
     return end;
   }
 
-  // "[dense, G=24]", or nothing.
+  // Reads "[dense, G=24]", or nothing.
   std::vector<Sample> samples(const std::string& measure, const std::string& axis) {
     std::vector<std::string> selection;
     if (take('[')) {
@@ -260,7 +261,7 @@ class Parser {
 
 }  // namespace
 
-// Counted from the first, so that equal values have exactly their mean, and no spread.
+// Sums differences from the first value, so that equal values have exactly their mean, and a spread of 0.
 double mean(const std::vector<Sample>& samples) {
   if (samples.empty()) return NAN;
   const double first = samples.front().value;

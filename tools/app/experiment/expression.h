@@ -1,10 +1,10 @@
-// Formulas of an experiment's file: numbers, names, + - * / ^ and functions; and what was measured in cells.
+// Formulas of an experiment's file: numbers, names, + - * / ^ and functions; and measured values of cells.
 //
-//   2 * V * D * 4 * (G - 1)                  names are constants, and the axes' values where a cell is meant
-//   memory[dense, 24] / memory[unique, 24]   a measure at the cells that these axis values choose; the mean where an
-//                                            averaged axis is left open
-//   slope(memory[dense], G)                  over the axis that is left open; exponent(...) in log-log coordinates
-//   spread(ppl[all])  most(...)  least(...)  over all cells that are chosen: standard deviation, maximum, minimum
+//   2 * V * D * 4 * (G - 1)                  names are constants and, in a formula for a cell, its axis values
+//   memory[dense, 24] / memory[unique, 24]   a measure at the cells with these axis values; the mean over an averaged
+//                                            axis without a value
+//   slope(memory[dense], G)                  over an axis without a value; exponent(...) in log-log coordinates
+//   spread(ppl[all])  most(...)  least(...)  over all selected cells: standard deviation, maximum, minimum
 #pragma once
 
 #include <string>
@@ -14,28 +14,29 @@
 
 namespace lmx_cli::experiments {
 
-// One measured value, where it was measured.
+// One measured value, and its position on an axis.
 struct Sample {
-  double x = 0;  // the asked axis' value; 0 where none was asked for
+  double x = 0;  // value of the requested axis; 0 if none was requested
   double value = 0;
 };
 
-// What names mean. Failing to know one is a UserError without a place, which evaluate() adds.
+// The meaning of names in formulas. An unknown name is a UserError without a position, which evaluate() adds.
 class Scope {
  public:
   virtual ~Scope() = default;
   virtual double variable(const std::string& name) const = 0;
-  // The measured values of `measure` in the cells that `selection` chooses ("dense", "G=24"). `axis`: whose value
-  // each sample's x is, the only one that may stay open beside averaged ones; "": none may; "*": all may, without x.
+  // Returns the measured values of `measure` in the cells that `selection` chooses ("dense", "G=24"). `axis` is the
+  // axis that gives each sample's x. Apart from averaged axes, only this one may have no value in the selection; "":
+  // none may; "*": all may, and x is unused.
   virtual std::vector<Sample> select(const std::string& measure, const std::vector<std::string>& selection,
                                      const std::string& axis) const = 0;
 };
 
-// The value of the formula that `node` holds. UserError with file:line:column: what is no formula, unknown names.
+// Evaluates the formula in `node`. UserError with file:line:column: an invalid formula, unknown names.
 double evaluate(const lmx::Node& node, const std::string& path, const Scope& scope);
 
 double mean(const std::vector<Sample>& samples);
-// Standard deviation of a sample (n - 1); 0 of a single value.
+// Returns the standard deviation of a sample (n - 1); 0 for a single value.
 double spread(const std::vector<Sample>& samples);
 
 }  // namespace lmx_cli::experiments

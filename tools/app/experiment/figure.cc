@@ -18,7 +18,7 @@ std::string label_of(const Layer& layer, const std::string& own) {
   return layer.label + (layer.label.empty() || own.empty() ? "" : " ") + own;
 }
 
-// Names of one row: those of its first cell, and its measures' means.
+// The names of one row: those of its first cell, and the means of its measures.
 class RowScope final : public CellScope {
  public:
   RowScope(const Results& results, const Row& row) : CellScope(row.first()), results_(results), row_(row) {}
@@ -60,8 +60,7 @@ class FigureMaker {
       try {
         add(layer);
       } catch (const lmx::UserError&) {
-        // Formulas are right, as check_formulas() has tried them: this one speaks of a cell that has not run or
-        // diverged.
+        // check_formulas() has evaluated all formulas, so this one refers to a cell that has not run or has diverged.
         if (records_.empty()) throw;
       }
     }
@@ -78,7 +77,7 @@ class FigureMaker {
   bool drawn(const Layer& layer, const Cell& cell) const {
     return chosen(results_.experiment, cell, layer.only, layer.path + ".only");
   }
-  // The series of a label, made where it is new.
+  // Returns the series with a label; creates it if it is new.
   ChartSeries& series(const std::string& label) {
     for (ChartSeries& s : chart_.series)
       if (s.label == label) return s;
@@ -90,7 +89,7 @@ class FigureMaker {
     return label ? *label : "";
   }
   double spread_of(const Layer& layer, const Row& row) const {
-    const Measure* m = results_.experiment.measure(layer.y.text);  // of a formula there is none
+    const Measure* m = results_.experiment.measure(layer.y.text);  // null for a formula
     return m ? spread(samples_of(results_, row, *m)) : 0;
   }
 
@@ -105,7 +104,7 @@ class FigureMaker {
     }
   }
 
-  // The mean over the row's cells at each x.
+  // Adds the mean over the row's cells at each x.
   void add_records(const Layer& layer) {
     std::map<std::string, std::map<double, std::vector<Sample>>> curves;
     std::vector<std::string> order;

@@ -1,4 +1,4 @@
-// Where experiments lie.
+// Finds the folders of experiments.
 #include <algorithm>
 #include <filesystem>
 

@@ -1,4 +1,5 @@
-// journal.jsonl: which cells of an experiment are done, or have diverged, and what evaluations on other splits gave.
+// journal.jsonl: the cells of an experiment that are done or have diverged, and the results of evaluations on other
+// splits.
 #pragma once
 
 #include <map>
@@ -12,15 +13,15 @@ namespace lmx_cli::experiments {
 class Journal {
  public:
   struct Entry {
-    double seconds = 0;                  // of this program's own waiting for the cell, over all of its starts
-    std::vector<RunRecord> evaluations;  // one a split
-    std::string diverged = {};           // why its run ended as diverged; "": it is done
+    double seconds = 0;                  // time that this program waited for the cell, over all of its starts
+    std::vector<RunRecord> evaluations;  // one per split
+    std::string diverged = {};           // why its run diverged; "": the run is done
   };
 
-  // Reads what is there; a half-written last line is dropped.
+  // Reads an existing journal; an incomplete last line is dropped.
   explicit Journal(std::string path);
   const Entry* find(const std::string& cell) const;
-  // On disk when it returns. RunError: a full disk.
+  // The entry is on disk when it returns. RunError: a full disk.
   void add(const std::string& cell, const Entry& entry);
 
  private:

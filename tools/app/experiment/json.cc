@@ -1,4 +1,4 @@
-// results.json: the same for programs.
+// results.json: the results for programs.
 #include <nlohmann/json.hpp>
 
 #include "app/experiment/results.h"

@@ -40,7 +40,7 @@ class Judge {
     if (!std::isfinite(e.value)) fails_ = true;
     return e;
   }
-  // What must not be below 0.
+  // Requires that `margin` is not below 0.
   void require(const std::function<double(const Scope&)>& margin, bool above = false) {
     const Estimate e = estimate(scope_, margin);
     const Standing s = standing(e.value, e.error);
@@ -60,7 +60,8 @@ class Judge {
       expected(number_text(wanted, kDigits) + (tolerance > 0 ? str(" (", percent_text(tolerance), " allowed)") : ""));
       verdict_.measured +=
           str(" (", value.value >= wanted ? "+" : "-", percent_text(distance(value.value, wanted)), " off)");
-      // Both ends of what is allowed, as the distance itself has a kink at 0 that no standard error describes.
+      // Checks both ends of the permitted interval, because the distance itself has a kink at 0 that no standard error
+      // describes.
       for (const double side : {-1.0, 1.0})
         require([&](const Scope& s) {
           const double middle = number(check_.expect, ".expect", s);

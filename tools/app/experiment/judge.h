@@ -22,10 +22,10 @@ struct Verdict {
   std::vector<Estimate> estimates = {};  // of `value`, or of each formula of `ascending`
 };
 
-// reproduced and refuted need two standard errors of the measured difference, and several runs where chance has a part.
-// UserError: a formula that cannot be had.
+// The verdicts `reproduced` and `refuted` need two standard errors of the measured difference, and several runs if the
+// measure depends on chance. UserError: a formula that cannot be evaluated.
 Verdict compare(const Check& check, const ResultScope& scope);
-// The same; not measured where a formula cannot be had.
+// The same, but the verdict is `not measured` if a formula cannot be evaluated.
 Verdict judge(const Check& check, const ResultScope& scope);
 
 // "2.5 %".

@@ -1,4 +1,4 @@
-// table.md: the cells, the paper's numbers beside them, the verdicts.
+// table.md: the cells, the paper's numbers, the verdicts.
 #include <algorithm>
 
 #include "app/experiment/results.h"
@@ -43,7 +43,7 @@ std::string sample_text(const std::vector<Sample>& samples, int64_t digits) {
   return text;
 }
 
-// A measure's columns: measured, and formula and paper where any row has one.
+// The columns of a measure: measured, and also formula and paper if any row has one.
 struct Column {
   const Measure* measure;
   bool formula = false, paper = false;

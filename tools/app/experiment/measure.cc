@@ -18,7 +18,7 @@ using lmx::UserError;
 
 using Conditions = std::map<std::string, double>;
 
-// Of `where`: numbers, or formulas of the cell's axes and variables.
+// Evaluates `where`: numbers, or formulas of the cell's axes and variables.
 Conditions conditions_of(const Measure& m, const Cell& cell) {
   Conditions conditions;
   for (const auto& [key, node] : m.where.entries)
@@ -33,7 +33,7 @@ bool fulfils(const RunRecord& record, const Conditions& conditions) {
   });
 }
 
-// Sum over the keys that fit; nothing where none does.
+// Returns the sum over the keys that match; nothing if none matches.
 std::optional<double> sum_of_keys(const RunRecord& record, const std::string& pattern) {
   std::optional<double> sum;
   for (const auto& [key, value] : record.values)
@@ -41,8 +41,9 @@ std::optional<double> sum_of_keys(const RunRecord& record, const std::string& pa
   return sum;
 }
 
-// Seconds of a step's sub-batches, were they dealt to so many ranks in turn: all of the slowest rank's, of the mean's
-// or of the quickest's. Nothing where there are fewer sub-batches than ranks, as at an epoch's end.
+// Simulates that the sub-batches of a step are distributed to `ranks` ranks in turn. Returns the total seconds of the
+// slowest rank, of the quickest rank, or the mean. Returns nothing if there are fewer sub-batches than ranks, as at the
+// end of an epoch.
 std::optional<double> dealt(const RunRecord& record, const std::string& which, int64_t ranks) {
   std::vector<double> seconds;
   for (const Interval& i : intervals_of(record))
@@ -61,7 +62,7 @@ std::optional<double> value_of(const Measure& m, const RunRecord& record) {
   return m.key == "step" ? std::optional(static_cast<double>(record.step)) : sum_of_keys(record, m.key);
 }
 
-// A step's value, and how many steps its records tell of.
+// The value of a step, and how many steps its records cover.
 struct Point {
   double value = 0, steps = 1;
 };
@@ -87,7 +88,7 @@ double combined(const std::string& how, const std::vector<double>& ranks) {
                       lmx::did_you_mean(m.key, known), all.empty() ? "; there are none" : "; they have " + all));
 }
 
-// One point a step, in order.
+// Returns one point per step, in order.
 std::vector<Point> points_of(const Measure& m, const Conditions& where, const std::vector<RunRecord>& records) {
   std::vector<Point> points;
   std::vector<double> ranks, told;  // asynchronous workers make different numbers of steps
@@ -118,7 +119,7 @@ bool has_diverged(const std::vector<RunRecord>& records) {
                      [](const RunRecord& r) { return r.split == kOutcome && r.at(kDiverged) == 1; });
 }
 
-// UserError: a key that no record has, with the nearest.
+// UserError: a key that no record has; the message suggests the nearest.
 double measured(const Measure& m, const Cell& cell, const std::vector<RunRecord>& records) {
   const std::vector<Point> points = points_of(m, conditions_of(m, cell), records);
   if (points.empty()) fail_key(m, cell, records);
@@ -138,7 +139,8 @@ double measured(const Measure& m, const Cell& cell, const std::vector<RunRecord>
   return value / m.divide;
 }
 
-// Names of one cell: its axes and variables, the measures that are known so far, and other cells' in brackets.
+// The names of one cell: its axes and variables, the measures that are known so far, and measures of other cells in
+// brackets.
 class MeasureScope final : public CellScope {
  public:
   MeasureScope(const Cell& cell, const CellResult& result, const Experiment& experiment, const ResultScope& others)
@@ -161,7 +163,7 @@ class MeasureScope final : public CellScope {
   const ResultScope& others_;
 };
 
-// First what was measured, then the formulas, which may speak of what other cells measured.
+// Reads the measured values first, then evaluates the formulas, which may refer to measured values of other cells.
 class Measuring {
  public:
   using Records = std::map<std::string, std::vector<RunRecord>>;
@@ -199,7 +201,7 @@ class Measuring {
             evaluate(*formula, "measures." + m.id + ".formula", MeasureScope(cell, result, experiment_, others_));
       } catch (const UserError&) {
         if (!records_) throw;
-        continue;  // it was right when all cells were there: one that it speaks of has not run
+        continue;  // the formula was valid with all cells, so it refers to a cell that has not run
       }
       if (!cell.runs) result.values[m.id] = result.formulas[m.id];
     }
@@ -248,7 +250,7 @@ double ResultScope::variable(const std::string& name) const {
   throw UserError(str("unknown name '", name, "'", lmx::did_you_mean(name, known)));
 }
 
-// Each word of a selection is "axis=value", a value that one axis has, or a cell's id.
+// Each word of a selection is "axis=value", a value that exactly one axis has, or a cell's id.
 std::vector<const Cell*> ResultScope::choose(const std::string& measure,
                                              const std::vector<std::string>& selection) const {
   std::vector<const Cell*> cells;
@@ -277,7 +279,7 @@ std::vector<const Cell*> ResultScope::choose(const std::string& measure,
       return !own || *own != label;
     });
   }
-  // What was measured is not mixed with what a formula says.
+  // Does not mix measured values with values of formulas.
   if (std::any_of(cells.begin(), cells.end(), [](const Cell* c) { return c->runs; }))
     std::erase_if(cells, [](const Cell* c) { return !c->runs; });
   return cells;
@@ -339,7 +341,7 @@ ResultScope ResultScope::without(const std::string& cell) const {
   return scope;
 }
 
-// One entry for each row, with the cells of `cells` that run.
+// Returns one entry for each row, with its cells that run.
 std::vector<ResultScope::Use> ResultScope::rows_of(const Measure& measure,
                                                    const std::vector<const Cell*>& cells) const {
   const bool chance = measure.kind == "quality" || measure.kind == "hardware";

@@ -1,4 +1,5 @@
-// What a cell's run came to: numbers of its records, formulas over them, and the formulas that they should fulfil.
+// The results of a cell's run: numbers of its records, formulas over them, and the formulas that give the expected
+// values.
 #pragma once
 
 #include <map>
@@ -11,47 +12,48 @@
 
 namespace lmx_cli::experiments {
 
-// The record of how a cell's run ended: 1 where it diverged, else 0.
+// The record of how a cell's run ended: 1 if it diverged, otherwise 0.
 inline constexpr const char* kOutcome = "outcome";
 inline constexpr const char* kDiverged = "diverged";
 
 struct CellResult {
-  std::map<std::string, double> values;    // by measure; of a cell that does not run, its formulas
+  std::map<std::string, double> values;    // by measure; for a cell that does not run, the values of its formulas
   std::map<std::string, double> formulas;  // of measures that have one
-  bool diverged = false;                   // then only measures of split outcome have values
+  bool diverged = false;                   // then only measures of split `outcome` have values
 };
 
-// The formula that a cell's measure should fulfil; null: none.
+// Returns the formula for the expected value of a cell's measure; null if there is none.
 const lmx::Node* formula_of(const Experiment& experiment, const Measure& measure, const Cell& cell);
-// True where `cell` has this measure.
+// Returns whether `cell` has this measure.
 bool applies(const Experiment& experiment, const Measure& measure, const Cell& cell);
 
-// Of every cell that has records, and of those that do not run. UserError: a key that no record has, with the nearest.
+// Measures all cells that have records, and all that do not run. UserError: a key that no record has; the message
+// suggests the nearest.
 std::map<std::string, CellResult> measure_cells(const Experiment& experiment, const std::vector<Cell>& cells,
                                                 const std::map<std::string, std::vector<RunRecord>>& records);
-// The same before anything has run, every measured number taken as 1: whether all formulas can be had.
+// The same before anything has run, with 1 for every measured number. Checks whether all formulas can be evaluated.
 std::map<std::string, CellResult> measure_nothing(const Experiment& experiment, const std::vector<Cell>& cells);
 
 // Formulas that compare cells: those of `checks` and of lines in the figure.
 class ResultScope : public Scope {
  public:
-  // The runs of one row (cells that differ in averaged axes only) that a formula has asked for.
+  // The runs of one row (cells that differ only in averaged axes) that a formula has used.
   struct Use {
     std::string row;
     std::vector<std::string> cells;
-    bool chance;  // in what was measured: its class is quality or hardware
+    bool chance;  // the measure depends on chance: its class is quality or hardware
   };
   ResultScope(const Experiment& experiment, const std::vector<Cell>& cells,
               const std::map<std::string, CellResult>& results)
       : experiment_(experiment), cells_(cells), results_(results) {}
-  // A constant: a variable that is the same in all cells.
+  // Returns a constant: a variable with the same value in all cells.
   double variable(const std::string& name) const override;
-  // Where a selection leaves cells that run and cells that do not, the latter are left out.
+  // If a selection contains cells that run and cells that do not, the latter are left out.
   std::vector<Sample> select(const std::string& measure, const std::vector<std::string>& selection,
                              const std::string& axis) const override;
-  // The same, which notes what it is asked for; `uses` must outlive it.
+  // Returns a copy that records its uses in `uses`, which must outlive it.
   ResultScope recording(std::vector<Use>& uses) const;
-  // The same without a run, wherever its row has others.
+  // Returns a copy without one run, in each row that has others.
   ResultScope without(const std::string& cell) const;
 
  private:
@@ -66,7 +68,7 @@ class ResultScope : public Scope {
   std::string left_out_;
 };
 
-// The values of the axes that are not averaged, "dense-24".
+// Returns the values of the axes that are not averaged: "dense-24".
 std::string row_of(const Experiment& experiment, const Cell& cell);
 
 }  // namespace lmx_cli::experiments

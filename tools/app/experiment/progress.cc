@@ -11,7 +11,7 @@
 namespace lmx_cli::experiments {
 namespace {
 
-constexpr double kTypesWork = 20'000;  // counting words takes seconds
+constexpr double kTypesWork = 20'000;  // work of counting words, which takes seconds
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Which cell an experiment is at, and when it will end.
+// Reports which cell an experiment is at, and when it will end.
 #pragma once
 
 #include <chrono>
@@ -10,18 +10,20 @@
 
 namespace lmx_cli::experiments {
 
-// "cell 3/15 all-1: step 400/2000, ETA 2h05m" on a terminal; a line for each cell that has ended everywhere.
+// On a terminal, a line like "cell 3/15 all-1: step 400/2000, ETA 2h05m"; everywhere, a line for each cell that has
+// ended.
 class Progress {
  public:
-  // `folder`: where each cell's run lies below its id.
+  // `folder`: prefix of each cell's run folder, before its id.
   Progress(std::vector<const Cell*> cells, std::string folder);
   void started(const Cell& cell);
   void ended(const Cell& cell, double seconds, const std::string& failure);
   void diverged(const Cell& cell, double seconds, const std::string& why);
   void show();  // at most twice a second
   void done() const;
-  // Of the work that there was at the start, 0 to 1, where cells' updates count by their batches and epochs by their
-  // text; NaN while none has recorded how long an epoch is, 1 where nothing is left.
+  // Returns the completed part, 0 to 1, of the work that was left at the start. Updates are weighted by their batch
+  // size, epochs by the text that they read. NaN if the length of an epoch is needed, but no cell has recorded it yet;
+  // 1 if no work is left.
   double done_part() const;
 
  private:
@@ -29,14 +31,14 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   struct Work {
     double batch = 1;              // sequences or sub-batches of an update
-    double steps = 0, epochs = 0;  // how long it trains: in updates, or, where they are 0, in epochs
+    double steps = 0, epochs = 0;  // length of the training: in updates or, if this is 0, in epochs
     double text = 1;               // the part of the corpus that an epoch reads
     double at_start = 0;           // the part that was done before
     bool running = false, over = false;
   };
-  double step_of(const Cell& cell) const;  // the last record's
-  double part_of(const Cell& cell) const;  // that is done
-  double epoch_size() const;               // of the whole corpus, as the first cell tells that has recorded one; or 0
+  double step_of(const Cell& cell) const;  // of the last record
+  double part_of(const Cell& cell) const;  // the part that is done
+  double epoch_size() const;               // of the whole corpus, from the first cell that has recorded it; or 0
   std::string eta() const;
 
   std::vector<const Cell*> cells_;

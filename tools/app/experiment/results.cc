@@ -31,7 +31,7 @@ std::vector<Row> make_rows(const Experiment& e, const std::vector<Cell>& cells) 
   return rows;
 }
 
-// "= its formula in all cells".
+// Adds the verdict that a measure equals its formula in all cells.
 void judge_formula(const Measure& m, Results& results) {
   double worst = 0;
   size_t cells = 0;
@@ -49,11 +49,11 @@ void judge_formula(const Measure& m, Results& results) {
                               str(cells, cells == 1 ? " cell" : " cells")});
 }
 
-// What a measure is off the paper's numbers.
+// The distances of a measure from the paper's numbers.
 struct Distances {
   double worst = 0;
-  size_t cells = 0, one_sided = 0;  // one_sided: cells that diverged here and not in the paper, or the other way round
-  size_t refuted = 0, open = 0, single = 0;  // beyond the tolerance; within two standard errors of it; of one run
+  size_t cells = 0, one_sided = 0;           // one_sided: diverged either here or in the paper, but not in both
+  size_t refuted = 0, open = 0, single = 0;  // beyond the tolerance; within two standard errors of it; with one run
   void compare(const Measure& m, const std::vector<Sample>& samples, const std::string& paper) {
     const double wanted = lmx::parse_double(paper).value_or(NAN), off = distance(mean(samples), wanted);
     const Standing s = standing(m.tolerance() - off, error_of_mean(samples) / std::fabs(wanted));
@@ -107,7 +107,7 @@ void judge_paper(const Measure& m, Results& results) {
   results.verdicts.push_back(v);
 }
 
-// Ids of the rows that any choice of cells can have.
+// Returns the ids of the rows that any choice of cells can produce.
 std::vector<std::string> possible_rows(const Experiment& e) {
   std::vector<std::string> ids{""};
   for (const Axis& axis : e.axes) {
@@ -120,7 +120,7 @@ std::vector<std::string> possible_rows(const Experiment& e) {
   return ids;
 }
 
-// At another scale other cells may run, so a key is any combination of the axes' values.
+// Other cells may run at another scale, so a key may be any combination of the axes' values.
 void check_paper_cells(const Results& r, const Measure& m) {
   std::vector<std::string> known{"types"}, labels;
   for (const Row& row : r.rows) known.push_back(row_of(r.experiment, row.first()));
@@ -158,7 +158,7 @@ size_t diverged_runs(const Results& results, const Row& row) {
   }));
 }
 
-// Keys of `paper` are a row's labels, "dense-24".
+// The keys of `paper` are a row's labels, such as "dense-24".
 std::string paper_text(const Row& row, const Measure& measure) {
   std::string id;
   for (const std::string& label : row.labels) id += (id.empty() ? "" : "-") + label;

@@ -1,4 +1,4 @@
-// What an experiment came to: its cells' numbers beside the paper's, and a verdict on each claim.
+// The results of an experiment: its cells' numbers beside the paper's, and a verdict on each claim.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace lmx_cli::experiments {
 
-// The cells that differ in averaged axes only: a row of the table.
+// The cells that differ only in averaged axes: a row of the table.
 struct Row {
   std::vector<const Cell*> cells;
   std::vector<std::string> labels;  // of the axes that are not averaged
@@ -20,25 +20,25 @@ struct Results {
   const Experiment& experiment;
   const Scale& scale;
   const std::vector<Cell>& cells;
-  std::map<std::string, CellResult> by_cell;  // of the finished ones
+  std::map<std::string, CellResult> by_cell;  // results of the finished cells
   std::map<std::string, std::string> failed;  // cell -> why
   std::vector<Row> rows;
   std::vector<Verdict> verdicts;
 };
 
-// UserError with its place: a formula that cannot be had, a paper's number for a cell that does not exist. To be called
-// before anything runs.
+// Call it before anything runs. UserError with its position: a formula that cannot be evaluated, a paper's number for a
+// cell that does not exist.
 void check_formulas(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells);
 
-// Rows and verdicts, from what the cells measured.
+// Computes rows and verdicts from the results of the cells.
 Results judge(const Experiment& experiment, const Scale& scale, const std::vector<Cell>& cells,
               std::map<std::string, CellResult> by_cell, std::map<std::string, std::string> failed);
 
-// The number of `measure` in a row: over its cells that have it; no sample where none has.
+// Returns the values of `measure` in the cells of a row that have it; empty if none has.
 std::vector<Sample> samples_of(const Results& results, const Row& row, const Measure& measure, bool formula = false);
-// How many of a row's runs ended as diverged.
+// Returns how many runs of a row have diverged.
 size_t diverged_runs(const Results& results, const Row& row);
-// The paper's number for a row, or "diverged"; empty where it has none.
+// Returns the paper's number for a row, or "diverged"; empty if it has none.
 std::string paper_text(const Row& row, const Measure& measure);
 
 std::string markdown(const Results& results);

@@ -39,7 +39,7 @@ struct Runner::Impl {
   jobs::DirectoryLock lock;
   Journal journal;
   Ending ending;
-  std::optional<jobs::Cores> cores;  // while it runs
+  std::optional<jobs::Cores> cores;  // only during run()
 
   Impl(const Experiment& e, const std::vector<Cell>& all, RunnerOptions o)
       : experiment(e), cells(all), options(std::move(o)), lock(options.out), journal(options.out + "/journal.jsonl") {}
@@ -58,7 +58,7 @@ struct Runner::Impl {
   void settle(const Cell& cell, const Journal::Entry& entry);
 };
 
-// The cell whose run this one shares.
+// Returns the cell whose run this one shares.
 const Cell& Runner::Impl::source(const Cell& cell) const {
   if (cell.same_as.empty()) return cell;
   return *std::find_if(cells.begin(), cells.end(), [&](const Cell& c) { return c.id == cell.same_as; });
@@ -96,7 +96,7 @@ std::vector<std::string> Runner::Impl::command(const Cell& cell) const {
           folder(cell) + "/metrics.jsonl"};
 }
 
-// The recipe appears as a whole: one that a kill cut short would look like another experiment's.
+// Writes the recipe atomically: a recipe cut off by a kill would look like that of another experiment.
 void Runner::Impl::start(const Cell& cell, jobs::Pool& pool) {
   std::error_code error;
   if (cell.types) fs::create_directories(folder(cell), error);
@@ -104,7 +104,8 @@ void Runner::Impl::start(const Cell& cell, jobs::Pool& pool) {
   pool.start({cell.id, command(cell), log(cell), cores->take(cell.demand)});
 }
 
-// What `parameters` (last, or a file) give on a split, each key behind `prefix`; the step that they are of.
+// Evaluates `parameters` (last, or a file) on a split and stores each result under `prefix` + key. Returns the step of
+// the parameters.
 int64_t Runner::Impl::evaluate(const Cell& cell, const std::string& parameters, const std::string& prefix,
                                RunRecord& record) const {
   lmx::EvalOptions evaluation;
@@ -126,7 +127,7 @@ int64_t Runner::Impl::evaluate(const Cell& cell, const std::string& parameters, 
   return r.step;
 }
 
-// Accuracies in percent, of the run's features and of bytes alone.
+// Returns accuracies in percent, of the run's features and of bytes alone.
 RunRecord Runner::Impl::probe_corpus(const Cell& cell, const std::string& corpus) const {
   const ProbeTexts texts = texts_of_corpus(corpus, {}, 1);
   const ProbeFeatures f = features_of_texts(folder(cell), texts, {});
@@ -141,7 +142,7 @@ RunRecord Runner::Impl::probe_corpus(const Cell& cell, const std::string& corpus
   return record;
 }
 
-// Its checkpoints are of no use afterwards.
+// Records a cell in the journal, and deletes its checkpoints, which are no longer needed.
 void Runner::Impl::settle(const Cell& cell, const Journal::Entry& entry) {
   journal.add(cell.id, entry);
   if (options.keep_checkpoints || cell.types) return;
@@ -150,7 +151,7 @@ void Runner::Impl::settle(const Cell& cell, const Journal::Entry& entry) {
   fs::remove(folder(cell) + "/" + lmx::kMeanFile, error);
 }
 
-// An evaluation needs the run's last checkpoints.
+// Evaluates a cell that has ended; this needs the last checkpoints of its run.
 void Runner::Impl::finish(const Cell& cell, double seconds) {
   Journal::Entry entry{seconds, {}};
   std::string mean;
@@ -177,7 +178,7 @@ void Runner::Impl::reap(const jobs::Ended& ended, Progress& progress) {
     finish(cell, ended.seconds);
   } else if (ending.signal) {
     return;
-  } else if (ended.code == 1 && status.diverged()) {  // a result, as the papers' tables have it
+  } else if (ended.code == 1 && status.diverged()) {  // divergence is a result, as in the papers' tables
     settle(cell, {ended.seconds, {}, status.reason.empty() ? "diverged" : status.reason});
     progress.diverged(cell, ended.seconds, status.reason);
     return;
@@ -226,7 +227,7 @@ Ending Runner::run(const std::vector<std::string>& wanted) {
     progress.show();
   }
   progress.done();
-  static_cast<void>(pool.poll());  // a signal that came last
+  static_cast<void>(pool.poll());  // collects a signal that came last
   impl_->ending.signal = pool.signal();
   return impl_->ending;
 }
@@ -237,7 +238,7 @@ bool Runner::done(const Cell& cell) const {
 
 std::vector<RunRecord> Runner::records(const Cell& cell) const {
   std::vector<RunRecord> records;
-  std::error_code error;  // a run that diverges at its first step has recorded nothing
+  std::error_code error;  // a run that diverges at its first step has no records
   if (fs::exists(impl_->folder(cell) + "/metrics.jsonl", error)) records = read_records(impl_->folder(cell));
   const Journal::Entry* entry = impl_->journal.find(impl_->source(cell).id);
   if (!entry) return records;

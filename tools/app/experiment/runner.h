@@ -1,8 +1,8 @@
-// Runs the cells of an experiment, each as a process of its own, and remembers which are done.
+// Runs the cells of an experiment, each in a separate process, and records which are done.
 //
 //   <out>/cells/ID.yaml      the cell's recipe with every default, as it runs
-//   <out>/cells/ID/          its run (docs/run-files.md); ID.log: what it printed
-//   <out>/journal.jsonl      one line a finished cell
+//   <out>/cells/ID/          its run (docs/run-files.md); ID.log: the output of the run
+//   <out>/journal.jsonl      one line per finished cell
 #pragma once
 
 #include <cstdint>
@@ -25,19 +25,19 @@ struct RunnerOptions {
 
 struct Ending {
   std::map<std::string, std::string> failed;  // cell -> why
-  int signal = 0;                             // that ended it early; 0: none
+  int signal = 0;                             // the signal that ended it early; 0: none
 };
 
 class Runner {
  public:
-  // UserError: another process works in `out`, or a cell that it holds was run with another recipe. RunError: a folder
-  // that cannot be written.
+  // UserError: another process works in `out`, or `out` contains a cell that was run with another recipe. RunError: a
+  // folder that cannot be written.
   Runner(const Experiment& experiment, const std::vector<Cell>& cells, RunnerOptions options);
   ~Runner();
-  // Each of `wanted` (ids) that is not done yet. What has begun goes on where it stopped.
+  // Runs each cell of `wanted` (ids) that is not done yet. A cell that has begun continues from its last checkpoint.
   Ending run(const std::vector<std::string>& wanted);
   bool done(const Cell& cell) const;
-  // Of a finished cell. An evaluation on another split is a record too, and so is whether its run diverged.
+  // Returns the records of a finished cell. They include its evaluations on other splits, and whether its run diverged.
   std::vector<RunRecord> records(const Cell& cell) const;
 
  private:

@@ -64,7 +64,7 @@ void ExportFolder::copy(const std::string& from, const std::string& name) {
 
 std::vector<std::string> ExportFolder::finish() {
   std::error_code error;
-  fs::remove(target_, error);  // an empty folder
+  fs::remove(target_, error);  // removes an empty folder
   fs::rename(draft_, target_, error);
   if (error) throw RunError(str("[export] cannot create ", target_, ": ", error.message()));
   finished_ = true;

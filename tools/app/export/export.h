@@ -1,4 +1,4 @@
-// Trained models as files for other programs.
+// Writes trained models as files for other programs.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ struct ExportOptions {
   std::string to;                   // pytorch, huggingface, ctranslate2
   std::string output;               // a folder that does not exist, or is empty
   std::string checkpoint = "last";  // last, best, a step, or a file or folder of parameters
-  // Rows of the table of sinusoids that the file holds: the longest sequence that the other program reads.
+  // Number of rows of the sinusoidal position table in the files: the longest sequence that the other program can read.
   int64_t positions = 1024;
 };
-// Writes the model of the run and returns the names of the files in `output`. docs/weights.md lists what each format
-// holds. UserError: no run, a format that there is not, a model that the format cannot express (all reasons are named),
-// a folder in use.
+// Writes the model of the run and returns the names of the files in `output`. docs/weights.md lists the contents of
+// each format. UserError: no run, an unknown format, a model that the format cannot represent (the message lists all
+// reasons), a folder in use.
 std::vector<std::string> export_run(const std::string& run, const ExportOptions& options);
-// "pytorch", "huggingface", "ctranslate2".
+// Returns "pytorch", "huggingface" and "ctranslate2".
 const std::vector<std::string>& export_formats();
 
 }  // namespace lmx

@@ -1,8 +1,8 @@
-// A translation model as CTranslate2 reads it: model.bin (version 6 of its binary format, revision 7 of its
-// "TransformerSpec"), config.json and the vocabulary. CTranslate2 fuses projections as lmx does, so every matrix is
+// Writes a translation model in CTranslate2's format: model.bin (version 6 of its binary format, revision 7 of its
+// "TransformerSpec"), config.json and the vocabulary. CTranslate2 fuses the same projections as lmx, so every matrix is
 // written unchanged.
 //
-//   model.bin: u32 version, text name, u32 revision, u32 n, n variables, u32 m, m aliases (text name, text of what)
+//   model.bin: u32 version, text name, u32 revision, u32 n, n variables, u32 m, m aliases (text name, text variable)
 //   text: u16 length with the final 0, bytes, 0      variable: text name, u8 rank, u32 sizes, u8 type, u32 bytes, data
 #include <map>
 #include <variant>
@@ -96,7 +96,7 @@ class Writer {
   }
 
  private:
-  // The first use of a table holds it, others refer to it.
+  // Stores a table at its first use; later uses refer to this variable.
   void table(const std::string& name, const std::string& parameter) {
     const auto [first, fresh] = tables_.emplace(parameter, name);
     fresh ? file_.add(name, source_.at(parameter)) : file_.alias(name, first->second);
@@ -137,7 +137,7 @@ class Writer {
   const ExportSource& source_;
   const TransformerShape& shape_;
   ModelFile file_;
-  std::map<std::string, std::string> tables_;  // by parameter: the variable that holds it
+  std::map<std::string, std::string> tables_;  // by parameter: the variable that contains it
 };
 
 constexpr const char* kReadMe = R"(A translation model for CTranslate2 (https://opennmt.net/CTranslate2).

@@ -1,4 +1,4 @@
-// Models in layouts of Hugging Face's transformers: an encoder-decoder as Marian's, a decoder as GPT-2's.
+// Writes models in layouts of Hugging Face's transformers: an encoder-decoder like Marian, a decoder like GPT-2.
 #include <cmath>
 
 #include "app/export/writers.h"
@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Tensors by the names of transformers.
+// Tensors with the names that transformers expects.
 class Layout {
  public:
   Layout(const ExportSource& source) : source_(source) {}
@@ -25,12 +25,12 @@ class Layout {
     add(name + ".weight", parameter + ".weight");
     add(name + ".bias", parameter + ".bias");
   }
-  // GPT-2's "Conv1D": the same map with its matrix transposed, (in, out).
+  // GPT-2's "Conv1D": the same linear map with a transposed matrix (in, out).
   void conv(const std::string& name, const std::string& parameter) {
     add(name + ".weight", transposed(source_.at(parameter + ".weight")));
     add(name + ".bias", parameter + ".bias");
   }
-  // One of `parts` maps whose rows are stored one block after the other in one matrix.
+  // Adds one of `parts` linear maps whose rows are stored as consecutive blocks of one matrix.
   void part(const std::string& name, const std::string& parameter, int64_t part, int64_t parts) {
     add(name + ".weight", rows_of(source_.at(parameter + ".weight"), part, parts));
     add(name + ".bias", rows_of(source_.at(parameter + ".bias"), part, parts));
@@ -183,7 +183,7 @@ namespace {
 
 StateDict gpt2_tensors(const ExportSource& source, const TransformerShape& shape) {
   Layout to(source);
-  // GPT-2 does not scale what it looks up, so the table of inputs holds the scaled rows, and the output's is another.
+  // GPT-2 does not scale embeddings, so the input table contains scaled rows and differs from the output table.
   to.add("transformer.wte.weight", scaled(source.at(shape.target_table()), std::sqrt(static_cast<double>(shape.d))));
   to.add("transformer.wpe.weight", position_table(source.options.positions, shape.d));
   for (int64_t l = 0; l < shape.decoder_layers; ++l) {

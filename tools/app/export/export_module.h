@@ -1,4 +1,4 @@
-// The files that `lmx export --to pytorch` writes beside the weights.
+// The files that `lmx export --to pytorch` writes in addition to the weights.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// A recurrent language model as a folder with a PyTorch module: the weights by the names that they have in lmx, with
-// weight normalisation multiplied out, and the module that reads them.
+// Writes a recurrent language model as a folder with a PyTorch module: the weights with the names that they have in
+// lmx, with weight normalisation multiplied out, and the module that reads them.
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// w = g v / |v|, row by row, with norms summed in double as training does.
+// Computes w = g v / |v|, row by row, with norms summed in double as in training.
 Tensor normed(const Tensor& v, const Tensor& g) {
   Tensor w = v.clone(MemClass::other);
   const int64_t cols = v.dim(1);
@@ -42,7 +42,7 @@ StateDict plain_weights(const ExportSource& source) {
   return tensors;
 }
 
-// The numbers of `model:` that the module needs.
+// Returns the values of `model:` that the module needs.
 Json module_config(const ExportSource& source, const Node& model) {
   Json config{{"model", model.find("name")->text},
               {"words", source.vocabulary.size()},

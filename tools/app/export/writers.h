@@ -12,7 +12,7 @@
 
 namespace lmx::train {
 
-// A run that is opened to be exported: its parameters are the averages if the run keeps them.
+// A run opened for export. Its parameters are the EMA parameters if the run keeps them.
 struct ExportSource {
   const std::string& directory;
   const Recipe& recipe;
@@ -23,20 +23,21 @@ struct ExportSource {
   bool has(const std::string& name) const { return run.params.contains(name); }
   const Tensor& at(const std::string& name) const { return run.params.at(name).value(); }
   Node model() const;                // with every default
-  std::string output_table() const;  // the parameter whose rows make the logits: the output layer's own, or a tied one
+  std::string output_table() const;  // the table whose rows give the logits: the output layer's own, or a tied one
 };
 
-// The folder that an export fills: hidden until finish(), so that nothing half-written carries its name.
+// The folder that an export fills. It has a temporary name until finish(), so that unfinished files never appear under
+// its name.
 class ExportFolder {
  public:
-  explicit ExportFolder(std::string target);  // UserError: it is a file, or holds something
+  explicit ExportFolder(std::string target);  // UserError: it is a file, or not empty
   ~ExportFolder();
   ExportFolder(const ExportFolder&) = delete;
-  std::string path(const std::string& name);  // of a file that is to be written
+  std::string path(const std::string& name);  // path of a file to write
   void write(const std::string& name, std::string_view text);
   void write(const std::string& name, const nlohmann::ordered_json& json);
   void copy(const std::string& from, const std::string& name);
-  std::vector<std::string> finish();  // the names of the files
+  std::vector<std::string> finish();  // returns the names of the files
 
  private:
   std::string target_, draft_;
@@ -44,14 +45,14 @@ class ExportFolder {
   bool finished_ = false;
 };
 
-// Why a model has no place in a format: all reasons, in one error.
+// Collects all reasons why a format cannot represent a model, for one error.
 class Misfits {
  public:
   void add(const std::string& key, const std::string& why);
   void require(bool fits, const std::string& key, const std::string& why) {
     if (!fits) add(key, why);
   }
-  // UserError if there is a reason; `format`: "Marian's layout".
+  // UserError: there is a reason. `format` is its name for the message: "Marian's layout".
   void check(const std::string& directory, const std::string& format) const;
 
  private:
@@ -69,16 +70,16 @@ struct TransformerShape {
     return share == "all" || encoder_layers == 0 ? "embedding.weight" : "decoder.embedding.weight";
   }
 };
-// Adds to `misfits` what is no Transformer, or has keys that no export knows.
+// Adds an entry to `misfits` if the model is not a Transformer, or has keys that no export supports.
 TransformerShape read_transformer(const ExportSource& source, Misfits& misfits);
 
-// (rows, d): the sinusoids of positions 0, 1, ... (plugins/models/transformer).
+// Returns (rows, d): the sinusoids of positions 0, 1, ... (plugins/models/transformer).
 Tensor position_table(int64_t rows, int64_t d);
 Tensor transposed(const Tensor& matrix);
 Tensor scaled(const Tensor& tensor, double factor);
-Tensor rows_of(const Tensor& matrix, int64_t part, int64_t parts);  // the part-th of equal blocks of rows, a copy
+Tensor rows_of(const Tensor& matrix, int64_t part, int64_t parts);  // returns a copy of one of `parts` blocks of rows
 
-// A text of a page that goes beside the files.
+// Returns the text of a readme file for the exported files.
 std::string export_note(const ExportSource& source, const std::string& text);
 
 void export_pytorch(const ExportSource& source, ExportFolder& folder);

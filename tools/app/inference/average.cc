@@ -49,11 +49,11 @@ std::vector<std::string> chosen(const AverageOptions& o) {
   if (ways != 1) throw UserError("[average] name checkpoints, or a run with either --last N or --best N");
   if (o.last < 0 || o.best < 0) throw UserError(str("[average] cannot average ", o.last + o.best, " checkpoints"));
   if (!o.checkpoints.empty()) return o.checkpoints;
-  static_cast<void>(find_parameters(o.run, "last"));  // its message where there is no run
+  static_cast<void>(find_parameters(o.run, "last"));  // throws its message if there is no run
   return o.last > 0 ? newest(o.run, o.last) : likeliest(o.run, o.best);
 }
 
-// Same names, shapes and types, or a message with the first that differs.
+// Throws a UserError that names the first difference in names, shapes or types of the parameters.
 void check_alike(const StateDict& a, const std::string& path_a, const StateDict& b, const std::string& path_b) {
   for (const auto& [name, t] : a) {
     const auto other = b.find(name);
@@ -98,8 +98,8 @@ std::vector<std::string> average_checkpoints(const AverageOptions& options, cons
   const auto allocator = Allocator::cpu();
   Sums sums;
   VocabularyMark vocabulary;
-  std::string marked;  // whose it is
-  StateDict mean;      // the first one's tensors, until they are overwritten
+  std::string marked;  // the path that `vocabulary` is from
+  StateDict mean;      // the tensors of the first checkpoint, until they are overwritten
   for (const std::string& path : paths) {
     StoredParameters stored = load_stored(path, allocator);
     StateDict& values = stored.values;

@@ -16,7 +16,7 @@ namespace {
 
 const std::vector<std::string> kPenalties{"fairseq", "wu", "none"};
 
-// Of `length` tokens, </s> among them.
+// The length penalty of a hypothesis of `length` tokens, including </s>.
 double penalty(const SearchOptions& o, int64_t length) {
   const auto l = static_cast<double>(length);
   if (o.length_penalty == "wu") return std::pow((5 + l) / 6, o.alpha);
@@ -31,14 +31,14 @@ struct Live {
 struct Sentence {
   size_t index = 0;        // in the caller's order
   int64_t max_length = 0;  // tokens before </s>
-  std::vector<Live> live;  // a row each
+  std::vector<Live> live;  // one row each
   std::vector<Hypothesis> ended;
 };
 
-// A row of a sentence and the token that it may go on with.
+// A continuation of a sentence: one of its live rows and the next token.
 struct Candidate {
   double logprob;
-  size_t row;  // among the sentence's live ones
+  size_t row;  // index among the sentence's live rows
   int32_t id;
 };
 
@@ -56,7 +56,7 @@ class Search {
   bool finished() const { return sentences_.empty(); }
   std::vector<std::vector<Hypothesis>> take() { return std::move(done_); }
 
-  // What each row has written last.
+  // Returns the last token of each row.
   std::vector<int32_t> inputs() const {
     std::vector<int32_t> ids;
     for (const Sentence& s : sentences_)
@@ -64,7 +64,7 @@ class Search {
     return ids;
   }
 
-  // Goes on by one token, given logits (rows, V). Returns the rows that the new ones come from.
+  // Continues every hypothesis by one token, given logits (rows, V). Returns the previous row of each new row.
   std::vector<int64_t> advance(const Tensor& logits) {
     const std::vector<ops::TopRow> rows = best_of_rows(logits);
     std::vector<int64_t> from;
@@ -107,7 +107,7 @@ class Search {
     return rows;
   }
 
-  // Twice as many continuations as the beam holds: even if half of them end, it stays full.
+  // Keeps twice as many continuations as the beam is wide: even if half of them end, the beam stays full.
   std::vector<Candidate> candidates(const Sentence& s, std::span<const ops::TopRow> rows) const {
     std::vector<Candidate> all;
     for (size_t r = 0; r < rows.size(); ++r)
@@ -122,7 +122,8 @@ class Search {
     return all;
   }
 
-  // New rows of `s`, by the row that each comes from; none when the sentence is done.
+  // Replaces the live rows of `s` by their continuations. Returns the previous row of each; empty if the sentence is
+  // done.
   std::vector<size_t> extend(Sentence& s, std::span<const ops::TopRow> rows) const {
     const auto beam = static_cast<size_t>(options_.beam);
     const std::vector<Candidate> all = candidates(s, rows);
@@ -163,7 +164,7 @@ class Search {
   }
 
   const SearchOptions& options_;
-  std::vector<Sentence> sentences_;  // those still being translated
+  std::vector<Sentence> sentences_;  // sentences that are not translated yet
   std::vector<std::vector<Hypothesis>> done_;
   int64_t length_ = 0;  // tokens of every live hypothesis
 };

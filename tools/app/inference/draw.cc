@@ -11,7 +11,7 @@
 namespace lmx::train {
 namespace {
 
-// The order of ids by their logits, the largest first.
+// Orders ids by their logits, largest first.
 struct Likelier {
   std::span<const float> logits;
   bool operator()(int32_t a, int32_t b) const {
@@ -20,7 +20,7 @@ struct Likelier {
   }
 };
 
-// The likeliest of `order`, likeliest first, that have the probability `top_p` together: one at least.
+// Keeps the likeliest ids of `order` whose probabilities sum up to `top_p`, but at least one.
 void keep_top_p(std::vector<int32_t>& order, std::span<const float> logits, const GenerateOptions& options) {
   const auto logit = [&](int32_t id) { return static_cast<double>(logits[static_cast<size_t>(id)]); };
   std::sort(order.begin(), order.end(), Likelier{logits});
@@ -44,7 +44,7 @@ int32_t draw_token(std::span<const float> logits, int32_t first, const GenerateO
   if (options.top_k > 0 && options.top_k < static_cast<int64_t>(order.size())) {
     std::nth_element(order.begin(), order.begin() + options.top_k - 1, order.end(), likelier);
     order.resize(static_cast<size_t>(options.top_k));
-    std::sort(order.begin(), order.end());  // nth_element leaves an order that may differ between libraries
+    std::sort(order.begin(), order.end());  // nth_element leaves an order that may differ between standard libraries
   }
   if (options.top_p < 1) keep_top_p(order, logits, options);
   float top = -INFINITY;

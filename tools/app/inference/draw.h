@@ -1,4 +1,4 @@
-// The next token of a text that a model goes on with.
+// Samples the next token of a text (temperature, top-k, top-p).
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,10 @@
 
 namespace lmx::train {
 
-// One draw from softmax(logits / temperature) (0: the likeliest) among the `top_k` likeliest ids from `first` on (0:
-// all of them), and of these among the likeliest that have the probability `top_p` together (1: all). `uniform` in [0,
-// 1) decides; of equal logits the lesser id is the likelier. REQUIRES: first < logits.size().
+// Samples an id >= `first` from softmax(logits / temperature); temperature 0 chooses the likeliest id. Only the `top_k`
+// likeliest ids are candidates (0: all), and of these only the likeliest ids whose probabilities sum up to `top_p` (1:
+// all). `uniform` in [0, 1) is the random number. Of two equal logits, the smaller id counts as the likelier. REQUIRES:
+// first < logits.size().
 int32_t draw_token(std::span<const float> logits, int32_t first, const GenerateOptions& options, double uniform);
 
 }  // namespace lmx::train

@@ -48,7 +48,7 @@ const PairArray& pairs_of(const Dataset& data, const std::string& split) {
   return pairs;
 }
 
-// Tokens of a window, as the validations of the run had them. Pairs are scored sentence by sentence.
+// Returns the tokens per window, the same as in the run's validations. Pairs are scored sentence by sentence.
 int64_t window_of(const Recipe& recipe, const SavedRun& run, const Dataset& data) {
   if (run.network.model->translates()) return 1;
   return make_batcher(recipe, batcher_env(recipe, data, run.ctx.allocator))->sequence_length();
@@ -65,7 +65,7 @@ const TextStrings& strings_of(const Dataset& data, const std::string& split) {
 struct WordCount {
   int64_t words = 0, unknown = 0;
 };
-// Of words with one space between them.
+// Counts words that are separated by one space.
 WordCount count_words(std::string_view text) {
   WordCount n;
   for (size_t at = 0; at < text.size();) {
@@ -117,7 +117,8 @@ WordEval words_of(const Dataset& data, const PairArray& pairs, double nats) {
   return w;
 }
 
-// Tokens of a window without the run's data: a batcher's window does not depend on the tokens that it reads.
+// Returns the tokens per window without the run's data. This is possible because a batcher's window does not depend on
+// the tokens that it reads.
 int64_t window_of(const Recipe& recipe, const SavedRun& run) {
   constexpr int32_t kStrings = 1 << 10, kLength = 1 << 10;
   Dataset any;
@@ -128,7 +129,7 @@ int64_t window_of(const Recipe& recipe, const SavedRun& run) {
   return make_batcher(recipe, env)->sequence_length();
 }
 
-// Any text. The run's own files are enough: its data may be gone.
+// Evaluates any text. Needs only the run's own files, not its data.
 EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, const EvalOptions& options) {
   if (options.shards > 0) throw UserError("[eval] --shards is of a split's strings; leave it out with --text");
   const Vocabulary vocabulary = load_vocabulary(directory);
@@ -157,14 +158,14 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
   using namespace train;
   const Recipe recipe = recipe_of_run(directory);
   if (options.shards < 0) throw UserError(str("[eval] the number of shards must be at least 1, got ", options.shards));
-  static_cast<void>(find_parameters(directory, options.checkpoint));  // its message before the data is read
+  static_cast<void>(find_parameters(directory, options.checkpoint));  // throws its message before the data is read
   if (!options.text.empty()) return evaluate_text(directory, recipe, options);
   const Dataset data = open_dataset(recipe.data);
   const std::string recorded = recorded_data_hash(directory);
   if (!recorded.empty() && recorded != data.hash)
     throw UserError(str("[eval] the data of ", directory, " has changed since it was trained: its hash was ", recorded,
                         ", now it is ", data.hash));
-  static_cast<void>(split_of(data, options.split));  // its message before the model is read
+  static_cast<void>(split_of(data, options.split));  // throws its message before the model is read
   SavedRun run(directory, recipe, data.vocabulary, options.checkpoint);
   const TrainConfig& t = recipe.train;
   const SplitPlan plan{options.split, t.eval_batch, window_of(recipe, run, data), 0, t.eval_carry, t.eval_shards};

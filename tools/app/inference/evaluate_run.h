@@ -10,59 +10,60 @@
 
 namespace lmx {
 
-// Of a run that translates.
+// BLEU scores of a translation run.
 struct TranslationQuality {
   std::string split;
   double bleu = 0, multi_bleu = 0;  // 0 to 100
-  // multi-bleu with compounds split at their hyphens (`lmx bleu --split-compounds`), once: where the preparation splits
-  // at dashes (`aggressive_dashes`) it equals multi_bleu.
+  // multi-bleu with compounds split at their hyphens exactly once (`lmx bleu --split-compounds`). Equals `multi_bleu`
+  // if the preparation already splits at dashes (`aggressive_dashes`).
   double multi_bleu_split = 0;
   std::string bleu_line, multi_bleu_line, multi_bleu_split_line;  // as `lmx bleu` prints them, signature included
-  int64_t averaged = 1;  // the run's last checkpoints whose mean has translated
+  int64_t averaged = 1;  // number of the run's last checkpoints whose mean translated
 };
 
 struct EvalOptions {
   std::string split = "valid";      // train, valid, test
   std::string checkpoint = "last";  // last, best, a step, or a file or folder of parameters
   bool translate = true;            // score a translation run by BLEU, too (valid and test)
-  SearchOptions search;             // of that
-  // Of chars and bytes, besides: the split's strings, drawn without replacement, as so many shards, each read from a
-  // zero state (Puri 2018: 16 shards of the test split); 0: not.
+  SearchOptions search;             // of the translation
+  // For chars and bytes: if > 0, also evaluates the split's strings, sampled without replacement into so many shards.
+  // The model reads each shard from a zero state (Puri 2018: 16 shards of the test split). 0: no such evaluation.
   int64_t shards = 0;
-  int64_t seed = 1;  // of that draw
+  int64_t seed = 1;  // of that sampling
   // Text files, directories or globs that are evaluated instead of a split, prepared as the run's own text was; `field`
   // names the column or field of .csv and .jsonl files.
   std::vector<std::string> text = {};
   std::string field = {};
 };
-// The mean over shards of each shard's mean nats a token.
+// The mean over shards of each shard's mean negative log-likelihood in nats per token.
 struct ShardEval {
   int64_t shards = 0, tokens = 0;
   double nll_nat = 0, least = 0, most = 0;
 };
-// What a split's likelihood is per word: comparable between vocabularies of subwords, as its perplexity per token is
-// not.
+// The likelihood of a split per word. Unlike the perplexity per token, it is comparable between different subword
+// vocabularies.
 struct WordEval {
-  int64_t words = 0;    // of the preparation before it cut them into subwords, each sentence's </s> among them
-  int64_t unknown = 0;  // words with characters that no subword has: told as <unk>, which is less than the word itself
+  int64_t words = 0;    // words before they were divided into subwords, plus one </s> per sentence
+  int64_t unknown = 0;  // words that contain <unk>, so the model predicts less than the word
   double ppl = 0;       // exp(nats of all targets / words)
 };
 struct EvalResult {
   int64_t step = 0;
   int64_t tokens = 0;              // targets
-  double nll_nat = 0;              // mean over them, under the full softmax
+  double nll_nat = 0;              // mean over the targets, under the full softmax
   double ppl = 0;                  // exp(nll_nat)
   std::string unit;                // what a token is: word, char, byte, subword
   std::optional<double> true_ppl;  // valid split only
-  std::optional<WordEval> words;   // of subwords
+  std::optional<WordEval> words;   // only if tokens are subwords
   std::optional<TranslationQuality> translation;
-  // Bytes of the split's text over bytes that its likelihood would take as a code (Patwary 2018, V-C): of chars and
-  // bytes. What became <unk> is counted as if it had been told.
+  // For chars and bytes: the bytes of the split's text divided by the bytes of a code that has the split's likelihood
+  // (Patwary 2018, V-C). Characters that the text replaces by <unk> count as if the code contained them.
   std::optional<double> compression_ratio;
   std::optional<ShardEval> sharded;
-  int64_t unknown = 0;  // of EvalOptions::text: tokens that the vocabulary lacks, which count as <unk>
+  int64_t unknown = 0;  // for EvalOptions::text: tokens that are not in the vocabulary and count as <unk>
 };
-// A checkpoint of the run in `directory` on a whole split. UserError: no run, no such checkpoint, damaged, data gone.
+// Evaluates a checkpoint of the run in `directory` on a whole split. UserError: no run, no such checkpoint, a damaged
+// checkpoint, missing data.
 EvalResult evaluate_run(const std::string& directory, const EvalOptions& options);
 
 }  // namespace lmx

@@ -1,4 +1,4 @@
-// lmx generate: a prompt's continuation, drawn token by token.
+// lmx generate: samples the continuation of a prompt token by token.
 #include "app/inference/generate.h"
 
 #include <cmath>
@@ -37,8 +37,9 @@ void check(const GenerateOptions& o) {
     throw UserError(str("[generate] a unit can be held at a finite value, not at ", o.held_value));
 }
 
-// The model, fed with tokens; a held unit has its value before each of them. A model that keeps its texts is fed one
-// token after the other; another by forward(), with the state that it carries or, if it has none, with the whole text.
+// Feeds tokens to the model. A held unit is set to its value before each token. A model with a decoding cache reads one
+// token after the other. Other models use forward(): with the carried state if the model has one, otherwise with the
+// whole text each time.
 class Reader {
  public:
   Reader(SavedRun& run, const GenerateOptions& options) : run_(run), options_(options) {
@@ -52,7 +53,7 @@ class Reader {
   }
   // True: read() continues what was read before; false: it takes the whole text each time.
   bool continues() const { return text_ || !state_.empty(); }
-  // Logits of what follows `ids`.
+  // Returns the logits of the token that follows `ids`.
   Tensor read(const std::vector<int32_t>& ids) {
     if (text_) return read_kept(ids);
     if (held_.empty()) return read_part(ids);
@@ -77,7 +78,7 @@ class Reader {
   SavedRun& run_;
   const GenerateOptions& options_;
   ModelState state_;
-  std::unique_ptr<Decoding> text_;  // null: the model has no cache, or a unit of its state is held
+  std::unique_ptr<Decoding> text_;  // null if the model has no cache, or if a unit of its state is held
   std::string held_;
 };
 

@@ -1,4 +1,4 @@
-// Lines of a file or of standard input, some at a time.
+// Reads the lines of a file or of standard input in windows.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace lmx::train {
 
-// Hands out up to `most` lines at a time. The error of a line is thrown once the lines before it have been handed out.
-// The lines of a terminal come one by one. UserError: invalid UTF-8, a line of more than kMostBytes bytes, which no
-// model here would take and whose words alone would take minutes to find.
+// Returns up to `most` lines at a time, from a terminal one line at a time. The error of a line is thrown after the
+// lines before it have been returned. UserError: invalid UTF-8, or a line of more than kMostBytes bytes. No model can
+// use such a line, and splitting it into words would take minutes.
 class Windows {
  public:
   Windows(const std::string& path, int64_t most);

@@ -1,4 +1,4 @@
-// Any text as a run's tokens.
+// Any text, converted into tokens of a run.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace lmx::train {
 
-// The tokens of text files, prepared as a split of the run's own data is (of CSV and JSON lines `field`). Adds to what
-// `text` counts. UserError: files that cannot be read, invalid UTF-8, fewer than 2 tokens.
+// Returns the tokens of text files, prepared like a split of the run's own data. `field` names the column or field of
+// CSV and JSON-lines files. Adds to the counts of `text`. UserError: files that cannot be read, invalid UTF-8, fewer
+// than 2 tokens.
 TokenArray read_text(RunText& text, const std::vector<std::string>& patterns, const std::string& field);
 
 }  // namespace lmx::train

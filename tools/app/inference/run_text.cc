@@ -14,7 +14,7 @@ namespace lmx::train {
 
 TextRules text_rules(const Node& data) {
   const Node* name = data.find("name");
-  if (!name || name->text != "text") return {{false, true}, false, true};  // made-up words stand between spaces
+  if (!name || name->text != "text") return {{false, true}, false, true};  // synthetic words are separated by spaces
   const auto config = read_config<data::TextConfig>(data::full_data_config(data), "data");
   bool tokenized = config.tokenizer == "whitespace";
   if (config.tokenizer == "auto" && !config.corpus.empty())
@@ -88,7 +88,7 @@ std::vector<int32_t> RunText::prompt(const std::string& text, const std::string&
   }
   std::string clean(cleaned(text));
   if (clean.empty()) clean = "\n ";
-  // A prompt goes on where it ends: inside a word, unless white space stands there.
+  // The model continues a prompt directly at its end: inside a word, unless the prompt ends in white space.
   else if (text.find_last_of(" \t\r\n") != text.size() - 1)
     clean.pop_back();
   leading_ = 2;

@@ -27,8 +27,8 @@ Recipe recipe_of_run(const std::string& directory) {
 
 namespace {
 
-// A table with a row a word that has another number of rows is a mistake of its own: another vocabulary, in a
-// checkpoint from before its mark was recorded.
+// Throws a separate message if a table with one row per word has a different number of rows. Then the checkpoint has
+// another vocabulary, and is older than the vocabulary hashes in checkpoints.
 void check_rows(const Network& network, const StateDict& values, int64_t words, const std::string& from) {
   for (const ParameterSpec& spec : network.specs) {
     const auto found = values.find(spec.name);

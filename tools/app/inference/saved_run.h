@@ -1,4 +1,4 @@
-// A finished or interrupted run, read back: for evaluation and generation.
+// A finished or interrupted run, loaded for evaluation and generation.
 #pragma once
 
 #include <memory>
@@ -10,19 +10,19 @@
 namespace lmx::train {
 
 struct SavedRun {
-  // UserError: no run, no such checkpoint, damaged, a plugin that is gone, a vocabulary that does not match the
-  // checkpoint. `vocabulary`: the data's, or the run's own. `which`: last, best, a step, or a path.
+  // `vocabulary`: of the data, or the run's own. `which`: last, best, a step, or a path. UserError: no run, no such
+  // checkpoint, a damaged checkpoint, a missing plugin, a vocabulary that does not match the checkpoint.
   SavedRun(const std::string& directory, const Recipe& recipe, const Vocabulary& vocabulary, const std::string& which);
 
-  std::unique_ptr<Communicator> comm;  // of one rank
+  std::unique_ptr<Communicator> comm;  // has one rank
   Context ctx;                         // for inference: no tape, no noise
   Network network;
-  ParameterStore params;   // the averages where the run keeps them
-  int64_t step = 0;        // 0 of a file of parameters alone
+  ParameterStore params;   // the EMA parameters if the run keeps them
+  int64_t step = 0;        // 0 if only a file of parameters was loaded
   std::string checkpoint;  // its folder or file
 };
 
-// The recipe that config.yaml of `directory` holds.
+// Returns the recipe in config.yaml of `directory`.
 Recipe recipe_of_run(const std::string& directory);
 
 }  // namespace lmx::train

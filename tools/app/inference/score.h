@@ -10,9 +10,9 @@ namespace lmx {
 
 struct ScoreLinesOptions {
   std::string checkpoint = "last";
-  int64_t batch = 32;           // lines of a batch
+  int64_t batch = 32;           // lines per batch
   int64_t max_length = 20'000;  // tokens; a longer line is not scored
-  bool json = false;            // a JSON object a line, with all digits (docs/json.md)
+  bool json = false;            // writes one JSON object per line, with all digits (docs/json.md)
 };
 struct LineScores {
   int64_t lines = 0, tokens = 0;      // of the lines that were scored; tokens are targets
@@ -20,28 +20,29 @@ struct LineScores {
   double nats = 0;                    // minus the sum of log-likelihoods
   std::string unit;                   // what a token is
 };
-// Likelihoods of lines of text under a language model, each line by itself behind a line end: for line i of `input`
-// (`-`: standard input) a line `mean<TAB>sum<TAB>tokens` of log-likelihoods in nats over its tokens, the line end among
-// them if the run's text has line ends; `-inf<TAB>-inf<TAB>0` for a line that is too long. UserError: a run that
-// translates, invalid UTF-8.
+// Writes the likelihoods of lines of text under a language model. Each line is scored separately, after a line end. For
+// line i of `input` (`-`: standard input), `output` gets a line `mean<TAB>sum<TAB>tokens` of log-likelihoods in nats
+// over its tokens. The tokens include the line end if the run's text has line ends. A line that is too long gets
+// `-inf<TAB>-inf<TAB>0`. UserError: a run that translates, invalid UTF-8.
 LineScores score_lines(const std::string& run, const ScoreLinesOptions& options, const std::string& input,
                        const std::string& output);
 
 struct ScorePairsOptions {
   std::string checkpoint = "last";
   int64_t batch = 32;
-  int64_t max_length = 1000;  // subwords of a side; a pair with a longer one is not scored
-  bool json = false;          // a JSON object a line, with all digits (docs/json.md)
+  int64_t max_length = 1000;  // subwords per side; a pair with a longer side is not scored
+  bool json = false;          // writes one JSON object per line, with all digits (docs/json.md)
 };
-// Likelihoods of given pairs of sentences: for line i of `source` and `target` a line `mean<TAB>sum<TAB>tokens` of
-// log-likelihoods in nats over the target's tokens, </s> among them; `-inf<TAB>-inf<TAB>0` for a pair that is too long.
-// Returns the number of pairs. UserError: different line counts (both are named), after all pairs are written.
+// Writes the likelihoods of given pairs of sentences: for line i of `source` and `target` a line
+// `mean<TAB>sum<TAB>tokens` of log-likelihoods in nats over the target's tokens, including </s>. A pair that is too
+// long gets `-inf<TAB>-inf<TAB>0`. Returns the number of pairs. UserError: different line counts (the message contains
+// both), after all pairs are written.
 int64_t score_files(const std::string& run, const ScorePairsOptions& options, const std::string& source,
                     const std::string& target, const std::string& output);
 
-// Likelihoods of all pairs under a run's model, a line each as score_files writes them: what
-// TopOptions::scores reads. Returns the number of pairs. UserError, after all pairs before it are written: a line that
-// is not UTF-8, or has too few columns.
+// Writes the likelihoods of all pairs under a run's model, one line each in the format of score_files.
+// TopOptions::scores reads this file. Returns the number of pairs. UserError, after all pairs before it are written: a
+// line that is not UTF-8 or has too few columns.
 int64_t score_pairs(const std::string& run, const ScorePairsOptions& options, const PairTextFiles& files,
                     const std::string& output);
 

@@ -1,4 +1,4 @@
-// lmx score of a language model: the likelihood of each line of a text, independent of the other lines.
+// lmx score for a language model: the likelihood of each line of a text, independent of the other lines.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -19,11 +19,11 @@ namespace lmx {
 namespace {
 
 using namespace train;
-using Ids = std::vector<int32_t>;  // a line's: what it is read behind, then its targets
+using Ids = std::vector<int32_t>;  // of a line: the token before it, then its targets
 
 constexpr int64_t kBatchesPerWindow = 64;
-constexpr int64_t kBatchTokens = 1 << 15;  // of one forward
-constexpr int64_t kPiece = 512;            // steps that a model with a state reads at a time
+constexpr int64_t kBatchTokens = 1 << 15;  // tokens per forward pass
+constexpr int64_t kPiece = 512;            // steps that a recurrent model reads at a time
 
 int64_t targets_of(const Ids& line) {
   return std::max<int64_t>(0, std::ssize(line) - 1);
@@ -33,7 +33,7 @@ class LineScorer {
  public:
   LineScorer(SavedRun& run, const ScoreLinesOptions& options) : run_(run), options_(options) {}
 
-  // Log-likelihoods of the lines in nats; -inf for one that is too long.
+  // Returns the log-likelihoods of the lines in nats; -inf for a line that is too long.
   std::vector<double> score(const std::vector<Ids>& lines) {
     std::vector<double> sums(lines.size(), 0);
     std::vector<size_t> order;
@@ -56,7 +56,8 @@ class LineScorer {
   }
 
  private:
-  // The lines side by side, padded behind their ends to the longest. Padding changes nothing before it.
+  // Scores the lines as one batch, each padded at its end to the longest. Padding does not change the results before
+  // it.
   void score_batch(const std::vector<Ids>& lines, std::span<const size_t> numbers, std::vector<double>& sums) {
     const auto rows = static_cast<int64_t>(numbers.size());
     const int64_t longest = targets_of(lines[numbers.back()]);
@@ -107,7 +108,7 @@ void check(const ScoreLinesOptions& o) {
         str("[score] a batch and the greatest length must be at least 1, got ", o.batch, " and ", o.max_length));
 }
 
-// A line of numbers for each line of text; adds to the totals.
+// Returns one output line per line of text, and adds to the totals.
 std::string text_of(const std::vector<Ids>& lines, const std::vector<double>& sums, bool json, LineScores& total) {
   std::string text;
   for (size_t i = 0; i < lines.size(); ++i) {

@@ -8,10 +8,10 @@
 namespace lmx::train {
 namespace {
 
-// The target side of a split as people wrote it, and as the preparation cut it into words.
+// The target side of a split: the original lines, and the words of the preparation.
 struct References {
   Lines text, words;
-  bool dashes_split = false;  // the words are split at dashes already
+  bool dashes_split = false;  // true: `words` are already split at dashes
 };
 
 References references_of(const Recipe& recipe, const Dataset& data, const std::string& split) {

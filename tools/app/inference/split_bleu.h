@@ -10,9 +10,9 @@
 namespace lmx::train {
 
 struct SplitBleu {
-  BleuScore bleu;   // sacreBLEU's: 13a on detokenized text against the lines as they were
-  BleuScore multi;  // multi-bleu's on the preparation's words
-  BleuScore split;  // the same with compounds split
+  BleuScore bleu;   // sacreBLEU: 13a on detokenized text against the original lines
+  BleuScore multi;  // multi-bleu on the preparation's words
+  BleuScore split;  // multi-bleu on the preparation's words with compounds split
   std::string signature;
 };
 // Translates the sources of "valid" or "test" of `data`, which `recipe.data` names. UserError: the split has no pairs.

@@ -6,7 +6,7 @@
 namespace lmx::train {
 namespace {
 
-// Of equal stems the longer number is the higher one.
+// Compares layer numbers in names that differ only in this number: the longer number is the higher one.
 bool is_higher(const std::string& name, const std::string& other) {
   return name.size() != other.size() ? name.size() > other.size() : name > other;
 }

@@ -1,4 +1,4 @@
-// One tensor, and one unit, of a model's recurrent state by name.
+// Finds a tensor, and a unit, of a model's recurrent state by name.
 #pragma once
 
 #include <string>
@@ -8,12 +8,13 @@
 
 namespace lmx::train {
 
-// The name of the tensor that `wanted` means: its own name, or `cell` or `hidden` for that of the last layer. Layers'
-// tensors end in their number and `.c` (cells), or `.h` or `.s` (what the layer hands on): "lstm.0.c". A model without
-// cells has its hidden state for both. UserError lists the names.
+// Returns the name of the tensor that `wanted` refers to: a tensor's name such as "lstm.0.c", or `cell` or `hidden` for
+// the tensor of the last layer. A layer's tensors end in `.c` (cells), or in `.h` or `.s` (the output of the layer),
+// after its number. If a model has no cells, `cell` returns its hidden state, too. UserError: an unknown name; the
+// message lists the names.
 std::string state_name(const ModelState& state, const std::string& wanted);
 
-// Units of a sequence in `name`. UserError: `unit` (-1: none) is not among them.
+// Returns the number of units per sequence in `name`. UserError: `unit` (-1: no check) is not among them.
 int64_t state_units(const ModelState& state, const std::string& name, int64_t unit = -1);
 
 }  // namespace lmx::train

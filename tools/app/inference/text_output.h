@@ -1,4 +1,4 @@
-// Where translations and scores are written to: a file or standard output.
+// The output of translations and scores: a file or standard output.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace lmx::train {
 class TextOutput {
  public:
   explicit TextOutput(const std::string& path);  // `-`: standard output
-  // Everything up to here is out when it returns. RunError: a full disk, a closed pipe.
+  // When it returns, the whole text has been written. RunError: a full disk, a closed pipe.
   void write(std::string_view text);
   void close();
 

@@ -9,7 +9,7 @@
 namespace lmx::train {
 namespace {
 
-// Of a batch: as many source tokens as its sentences would have were they this long. Longer ones come in smaller
+// A batch has at most `batch` times this number of source tokens, so longer sentences are translated in smaller
 // batches.
 constexpr int64_t kTokensPerSentence = 128;
 
@@ -38,7 +38,8 @@ std::vector<std::string_view> words_of(std::string_view line) {
   return words;
 }
 
-// Appends the ids of `line` in runs of at most `most`, cut between words; within one only where it alone is longer.
+// Appends the ids of `line` in parts of at most `most` ids. Splits between words, and within a word only if the word
+// alone is longer.
 void cut_ids(const TextCodec& codec, std::string_view line, int64_t most, std::vector<std::vector<int32_t>>& runs) {
   std::vector<int32_t> ids = codec.encode(line);
   if (ids.empty()) return;
@@ -54,7 +55,7 @@ void cut_ids(const TextCodec& codec, std::string_view line, int64_t most, std::v
                         ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + limit, ids.size())));
     return;
   }
-  // Equal numbers of words, with room for parts whose words are longer than the others'.
+  // Parts have equal numbers of words, and some room for parts with longer words.
   const size_t parts = std::min(words.size(), std::max<size_t>(2, (ids.size() + ids.size() / 8) / limit + 1));
   for (size_t p = 0; p < parts; ++p) {
     const std::string_view first = words[words.size() * p / parts], last = words[words.size() * (p + 1) / parts - 1];
@@ -73,7 +74,7 @@ void add(std::string& text, const std::string& part) {
   if (!part.empty()) text += (text.empty() ? "" : " ") + part;
 }
 
-// The translation of a line's next piece.
+// Appends the translation of a line's next piece.
 void append(Translation& line, const Translation& piece) {
   add(line.text, piece.text);
   add(line.tokens, piece.tokens);
@@ -91,7 +92,7 @@ std::vector<int32_t> encode_line(const TextCodec& codec, std::string_view line, 
   return ids;
 }
 
-// What is translated at once: a line, or part of a long one.
+// The unit of translation: a line, or a part of a long line.
 struct TextTranslator::Piece {
   size_t line = 0;
   std::vector<int32_t> ids;  // with </s>
@@ -145,7 +146,7 @@ void TextTranslator::search(std::span<Piece*> batch) const {
   for (size_t i = 0; i < batch.size(); ++i) batch[i]->found = std::move(found[i]);
 }
 
-// Text between unknown words is decoded alone, and their stand-ins are put where they were.
+// Decodes the text between unknown words separately, and puts the replacements of the unknown words in between.
 Translation TextTranslator::written(const Hypothesis& hypothesis, const std::string& line) const {
   const TextCodec& codec = *model_.codecs.target;
   Translation t{"", "", hypothesis.logprob, hypothesis.score, static_cast<int64_t>(hypothesis.ids.size()) + 1};
@@ -194,7 +195,7 @@ std::vector<std::vector<Translation>> TextTranslator::assembled(const std::vecto
   return out;
 }
 
-// Longest first: what runs out of memory does so at once.
+// Translates the longest pieces first, so that memory runs out at once or never.
 void TextTranslator::search_all(std::vector<Piece>& pieces, const std::function<void(int64_t)>& done) const {
   std::vector<Piece*> order;
   for (Piece& p : pieces) order.push_back(&p);

@@ -1,4 +1,4 @@
-// lmx translate and lmx score: files through a saved run, in windows of lines so that memory stays bounded.
+// lmx translate and lmx score: process files with a saved run, in windows of lines so that memory stays bounded.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -25,11 +25,11 @@ using namespace train;
 
 namespace {
 
-// Batches of a window, among which sentences are sorted by length.
+// Number of batches in a window. Sentences are sorted by length within a window.
 constexpr int64_t kBatchesPerWindow = 64;
 constexpr size_t kChunkBytes = 1 << 20;
 
-// A run of an encoder-decoder, with what it needs to read and write text.
+// A run of an encoder-decoder, with its vocabulary and codecs for text.
 struct TranslationRun {
   TranslationRun(const std::string& directory, const std::string& checkpoint)
       : recipe(recipe_of_run(directory)),
@@ -88,7 +88,7 @@ class PairScorer {
                           options.max_length));
   }
 
-  // A line of numbers for each pair.
+  // Returns one output line for each pair.
   std::string score(const Lines& sources, const Lines& targets) {
     std::vector<Pair> pairs(sources.size());
     std::vector<size_t> order;
@@ -138,7 +138,7 @@ class PairScorer {
     batch.targets = Tensor::from<int32_t>(ctx.allocator, {n}, targets);
     batch.source = Tensor::from<int32_t>(ctx.allocator, {static_cast<int64_t>(source.size())}, source);
     ModelState state = model_.network.initial_state(ctx, batch.sequences());
-    // forward() takes parameters that it may record; without a tape it changes none.
+    // forward() takes mutable parameters because it may record them. Without a tape it changes none of them.
     ParameterStore& params = const_cast<ParameterStore&>(model_.params);
     const Var features = model_.network.forward(ctx, params, batch, state);
     const Tensor nll = model_.network.loss->evaluate(ctx, params, features.value(), batch.targets);
@@ -154,7 +154,7 @@ class PairScorer {
   int64_t too_long_ = 0, written_ = 0;
 };
 
-// Scores to a file, window by window.
+// Writes scores to a file, window by window.
 class ScoringRun {
  public:
   ScoringRun(const std::string& run, const ScorePairsOptions& options, const std::string& output)
@@ -271,7 +271,7 @@ int64_t score_pairs(const std::string& run, const ScorePairsOptions& options, co
         right.emplace_back(pair.target);
         if (static_cast<int64_t>(left.size()) == scoring.window()) write();
       });
-    } catch (const UserError&) {  // of a line: those before it are written
+    } catch (const UserError&) {  // error of a line: write the lines before it
       write();
       throw;
     }

@@ -1,4 +1,4 @@
-// Lines of text to translations, for a network whose parameters are at hand: a saved run, or one that is being trained.
+// Translates lines of text with a network whose parameters are in memory: a saved run, or one that is being trained.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace lmx::train {
 
-// What a TextTranslator works with; all outlive it.
+// The objects that a TextTranslator uses; all of them outlive it.
 struct TranslationModel {
   const Context& ctx;
   const Network& network;
@@ -28,7 +28,7 @@ class TextTranslator {
   TextTranslator(const TranslationModel& model, const TranslateOptions& options);
   std::vector<std::vector<Translation>> translate(std::span<const std::string> lines,
                                                   const std::function<void(int64_t)>& done = {}) const;
-  // The best translation of each sentence of the side `source` of prepared pairs.
+  // Returns the best translation of each sentence of the side `source` of prepared pairs.
   std::vector<Translation> translate_sources(const PairArray& pairs,
                                              const std::function<void(int64_t)>& done = {}) const;
 
@@ -45,8 +45,8 @@ class TextTranslator {
   TranslateOptions options_;
 };
 
-// Ids of a line, </s> at the end. UserError: ids beyond the vocabulary, which means that text and vocabulary are not of
-// one run.
+// Returns the ids of a line, with </s> at the end. UserError: ids beyond the vocabulary, which means that text codec
+// and vocabulary are from different runs.
 std::vector<int32_t> encode_line(const TextCodec& codec, std::string_view line, int64_t vocabulary);
 
 }  // namespace lmx::train

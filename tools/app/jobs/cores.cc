@@ -22,7 +22,7 @@ std::vector<int> own_cores() {
   return cores;
 }
 
-// No more than the user's own limit.
+// Returns the number of threads for `cores`, limited by the user's own OMP_NUM_THREADS.
 std::string threads_on(size_t cores) {
   const char* set = std::getenv("OMP_NUM_THREADS");
   const auto wanted = set ? lmx::parse_int(set) : std::nullopt;
@@ -60,7 +60,7 @@ Surroundings Cores::take(const Demand& demand) {
     around.cores.assign(free_.begin(), end);
     free_.erase(free_.begin(), end);
   }
-  // Ranks of MPI divide their cores among themselves.
+  // MPI ranks divide their cores among themselves.
   if (demand.processes == 1)
     around.environment.emplace_back("OMP_NUM_THREADS", threads_on(std::max<size_t>(1, around.cores.size())));
   return around;

@@ -1,4 +1,4 @@
-// The cores that this process may use, shared out to children that run side by side.
+// Divides the cores that this process may use among children that run at the same time.
 #pragma once
 
 #include <cstdint>
@@ -9,24 +9,24 @@
 
 namespace lmx_cli::jobs {
 
-// What a recipe asks for.
+// The resources that a recipe requests.
 struct Demand {
-  int64_t processes = 1;  // that it starts (comm: mpi)
-  int64_t threads = 0;    // of each; 0: as many as there are cores
+  int64_t processes = 1;  // processes that the recipe starts (comm: mpi)
+  int64_t threads = 0;    // per process; 0: as many as there are cores
 };
 
-// Of a recipe with every default.
+// Reads the demand of a recipe with every default.
 Demand demand_of(const lmx::Node& recipe);
 
-// Each of `jobs` children at a time, or of the `children` that there are, has its share, bound to it, and as many
-// threads; one that asks for more has more, and fewer run beside it. With more jobs than cores each has one thread and
-// none is bound: the kernel divides better than fixed places.
+// `jobs` children (or `children` if this is fewer) run at a time. Each is bound to its share of the cores and has as
+// many threads. A child that requests more gets more, and fewer run at the same time. If there are more jobs than
+// cores, each child has one thread and none is bound, because the kernel's scheduling is better than fixed cores.
 class Cores {
  public:
   Cores(int64_t jobs, size_t children);
-  // Enough are left. Always true where no child runs.
+  // Returns whether enough cores are free. Always true if no child runs.
   bool free_for(const Demand& demand) const;
-  // For a child that begins now. Its `cores` go back once it has ended.
+  // Takes cores for a child that starts now. When it has ended, pass its `cores` to give_back().
   Surroundings take(const Demand& demand);
   void give_back(const std::vector<int>& cores);
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr auto kPollEvery = std::chrono::milliseconds(50);
 
-// As the override grammar reads it back.
+// Quotes a value for the override grammar.
 std::string override_value(const std::string& text) {
   constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
   if (text.find('/') != std::string::npos && text.find_first_not_of(kPlain) == std::string::npos) return text;
@@ -83,7 +83,7 @@ std::string last_error(const std::string& log) {
   return text.substr(at + 7, text.find('\n', at) - at - 7);
 }
 
-// The tail of the file is enough: every line names its step, every other its epoch.
+// Reads only the end of the file: every line contains its step, and every second one its epoch.
 double last_number(const std::string& folder, const std::string& name) {
   std::ifstream file(folder + "/metrics.jsonl", std::ios::binary | std::ios::ate);
   if (!file) return 0;

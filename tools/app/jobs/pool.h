@@ -1,4 +1,4 @@
-// Several commands at a time, each a process of its own.
+// Runs several commands at a time, each in a separate process.
 #pragma once
 
 #include <chrono>
@@ -13,30 +13,30 @@ namespace lmx_cli::jobs {
 
 struct Job {
   std::string id;
-  std::vector<std::string> words;  // the first an absolute path
-  std::string log;                 // what it prints is appended to this file
+  std::vector<std::string> words;  // the first word is an absolute path
+  std::string log;                 // the output is appended to this file
   Surroundings around = {};
 };
 
 struct Ended {
   std::string id;
   int code = 0;            // its exit code, or 128 + signal
-  double seconds = 0;      // that it took
+  double seconds = 0;      // its running time
   std::vector<int> cores;  // of its surroundings
 };
 
-// The signals of SignalNote to this process are passed on to all as SIGTERM while it lives; a second SIGINT or SIGTERM
-// ends a run of lmx at once.
+// During its lifetime, signals that SignalNote records are sent to all children as SIGTERM. A second SIGINT or SIGTERM
+// ends a run of lmx immediately.
 class Pool {
  public:
-  ~Pool();  // kills what still runs
+  ~Pool();  // kills children that still run
   void start(const Job& job);
   size_t size() const { return running_.size(); }
-  // One that has ended. Passes signals on first.
+  // Returns a job that has ended. Forwards signals first.
   std::optional<Ended> poll();
   void send(const std::string& id, int signal) const;
-  int signal() const { return signal_; }  // the last one that was passed on; 0: none
-  // Sleeps a moment, shorter than anyone notices.
+  int signal() const { return signal_; }  // the last one that was forwarded; 0: none
+  // Sleeps for a short, unnoticeable time.
   static void wait();
 
  private:
@@ -51,19 +51,19 @@ class Pool {
 
   const SignalNote note_;
   std::list<Running> running_;
-  int told_ = 0;  // signals that the children know of
+  int told_ = 0;  // number of signals that were sent to the children
   int signal_ = 0;
 };
 
-// `lmx run RECIPE run.dir=DIRECTORY --resume auto`: what begins a run, or goes on with it, and is done at once where it
-// is.
+// Returns `lmx run RECIPE run.dir=DIRECTORY --resume auto`: it starts or continues a run, or ends immediately if the
+// run is done.
 std::vector<std::string> run_command(const std::string& recipe, const std::string& directory,
                                      const std::vector<std::string>& plugin_directories);
 
-// "error: ..." of a process that ended badly, as its log has it last; else where to look.
+// Returns the last "error: ..." in the log of a process that failed; otherwise where to look.
 std::string last_error(const std::string& log);
 
-// The last `name` ("step", "epoch") that the run in `folder` has recorded; 0: none.
+// Returns the last `name` ("step", "epoch") that the run in `folder` has recorded; 0 if there is none.
 double last_number(const std::string& folder, const std::string& name);
 
 // "45s", "3m20s", "2h05m".

@@ -39,7 +39,7 @@ cpu_set_t set_of(const std::vector<int>& cores) {
   return set;
 }
 
-// This process's environment with some of it set anew.
+// Returns this process's environment with the variables of `around`.
 std::vector<std::string> environment_with(const Surroundings& around) {
   std::vector<std::string> all;
   for (char** e = environ; *e; ++e) {
@@ -52,7 +52,7 @@ std::vector<std::string> environment_with(const Surroundings& around) {
   return all;
 }
 
-// With the null at the end that exec wants.
+// Returns pointers to the words, with the null at the end that exec requires.
 std::vector<char*> pointers(std::vector<std::string>& words) {
   std::vector<char*> all;
   for (std::string& word : words) all.push_back(word.data());
@@ -60,7 +60,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return all;
 }
 
-// What a child needs, made before the fork, after which memory cannot be had.
+// The data that a child needs. Created before the fork, because memory cannot be allocated after it.
 struct Image {
   char** argv;
   char** envp;
@@ -69,8 +69,9 @@ struct Image {
   pid_t parent;
 };
 
-// In the child, between fork and exec. The terminal's Ctrl-C is for the parent, which tells its children once; when the
-// parent dies they die too, for nobody else would take their runs over.
+// Runs in the child, between fork and exec. A separate process group keeps the terminal's Ctrl-C from the child; the
+// parent forwards it once. If the parent dies, the kernel kills the child, because no other process would control its
+// run.
 [[noreturn]] void become(const Image& image) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,4 +1,4 @@
-// A child process that outlives neither its parent nor a signal to it.
+// A child process that ends together with its parent, also if the parent is killed by a signal.
 #pragma once
 
 #include <signal.h>
@@ -14,30 +14,30 @@
 
 namespace lmx_cli::jobs {
 
-// What a child has that its parent has not.
+// The settings of a child that differ from its parent's.
 struct Surroundings {
-  std::vector<int> cores;  // it may run on these alone; empty: on all of its parent's
-  std::vector<std::pair<std::string, std::string>> environment;  // set for it
+  std::vector<int> cores;  // it may only run on these; empty: on all of its parent's
+  std::vector<std::pair<std::string, std::string>> environment;  // variables to set
 };
 
 class Child {
  public:
-  // Starts `words[0]`, an absolute path; what it prints is appended to the file `log`. RunError where that fails.
+  // Starts `words[0]`, an absolute path, and appends its output to the file `log`. RunError: it cannot be started.
   Child(const std::vector<std::string>& words, const std::string& log, const Surroundings& around = {});
-  ~Child();  // kills it where it still runs
+  ~Child();  // kills it if it still runs
   Child(Child&& other) noexcept;
   Child& operator=(Child&&) = delete;
-  std::optional<int> poll();  // its exit code, or 128 + signal, once it has ended
+  std::optional<int> poll();  // exit code, or 128 + signal, after it has ended
   void send(int signal) const;
 
  private:
   pid_t pid_ = -1;
 };
 
-// This program's own file.
+// Returns the path of this program's file.
 std::string own_program();
 
-// One process at a time works in `directory`, which is made where it is missing. UserError where another does.
+// Locks `directory` for one process at a time; creates it if it is missing. UserError: another process has locked it.
 class DirectoryLock {
  public:
   explicit DirectoryLock(const std::string& directory);
@@ -46,23 +46,23 @@ class DirectoryLock {
   lmx::FileLock lock_;
 };
 
-// True while a process works in `directory`, whose .lock it holds: a run, or what has a DirectoryLock there.
+// Returns whether a process holds the .lock of `directory`: a run, or a program with a DirectoryLock there.
 bool is_locked(const std::string& directory);
 
-// SIGINT and SIGTERM are noted instead of ending the process, for the guard's lifetime; so are SIGHUP, SIGUSR1 and
-// SIGUSR2, which count as SIGTERM and together as one signal, however often they come (a closed terminal sends
-// several). A SIGHUP that is ignored already (nohup) stays ignored.
+// During its lifetime, SIGINT and SIGTERM are recorded instead of ending the process. SIGHUP, SIGUSR1 and SIGUSR2 are
+// recorded as SIGTERM; together they count as one signal, because a closed terminal sends several. A SIGHUP that is
+// already ignored (nohup) stays ignored.
 class SignalNote {
  public:
   SignalNote();
   ~SignalNote();
   SignalNote(const SignalNote&) = delete;
   SignalNote& operator=(const SignalNote&) = delete;
-  static int received();  // the last one, SIGINT or SIGTERM; 0: none
+  static int received();  // the last one: SIGINT or SIGTERM; 0: none
   static int count();
 
  private:
-  std::array<struct sigaction, 5> before_{};  // the handlers before
+  std::array<struct sigaction, 5> before_{};  // the previous handlers
 };
 
 }  // namespace lmx_cli::jobs

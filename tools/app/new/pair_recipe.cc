@@ -1,4 +1,4 @@
-// lmx new --pairs: a Transformer whose size, subwords and batch follow from the pairs and the machine.
+// lmx new --pairs: a Transformer whose size, subwords and batch depend on the pairs and the machine.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,9 +10,9 @@ namespace lmx_cli::new_recipe {
 namespace {
 
 constexpr int64_t kFewestPairs = 100;
-constexpr double kValidPairs = 2'000;      // enough for a BLEU score of one decimal
-constexpr double kSubwordsOfAWord = 1.4;   // by estimate, with punctuation
-constexpr int64_t kLongestSentence = 100;  // words; longer ones are not trained on
+constexpr double kValidPairs = 2'000;      // enough for one decimal of a BLEU score
+constexpr double kSubwordsOfAWord = 1.4;   // estimate, includes punctuation
+constexpr int64_t kLongestSentence = 100;  // words; longer sentences are not used for training
 
 struct Size {
   int64_t layers, d, ffn, heads;
@@ -27,7 +27,7 @@ struct Choice {
   Size size;
   double valid_fraction = 0;
   int64_t vocab = 0, max_tokens = 0, steps_of_a_pass = 0;
-  int64_t source = 0, target = 0;  // subwords of a pass, by estimate
+  int64_t source = 0, target = 0;  // estimated subwords per pass
   double passes = 0, wanted = 0, seconds = 0;
   double flops_of_a_pass() const {
     return 6.0 * (static_cast<double>(size.encoder()) * static_cast<double>(source) +
@@ -49,8 +49,8 @@ lmx::Node data_of(const PairRequest& request, double valid_fraction) {
   return data;
 }
 
-// Byte-pair encoding finds at least one subword for each word of several letters, and each character is one; half of
-// that number exists for certain, whatever the tokenizer makes of the words.
+// Byte-pair encoding finds at least one subword for each word of several letters, and each character is a subword. At
+// least half of this number exists, independent of how the tokenizer splits words.
 int64_t subwords_of(const lmx::PairSurvey& s) {
   const int64_t wanted = s.pairs < 5'000       ? 1'000
                          : s.pairs < 20'000    ? 2'000
@@ -67,7 +67,7 @@ Choice choose(const lmx::PairSurvey& s, const Budget& budget, double valid_fract
   c.vocab = subwords_of(s);
   const double train = kSubwordsOfAWord * (1 - valid_fraction);
   c.source = static_cast<int64_t>(train * static_cast<double>(s.words[0]));
-  c.target = static_cast<int64_t>(train * static_cast<double>(s.words[1])) + s.pairs;  // and </s>
+  c.target = static_cast<int64_t>(train * static_cast<double>(s.words[1])) + s.pairs;  // plus </s>
   c.max_tokens = 2'000;
   while (c.max_tokens > 250 && c.target / c.max_tokens < 100) c.max_tokens /= 2;
   c.steps_of_a_pass = std::max<int64_t>(1, c.target / c.max_tokens);

@@ -1,4 +1,4 @@
-// lmx new --text: an LSTM whose size, vocabulary and batch follow from the text and the machine.
+// lmx new --text: an LSTM whose size, vocabulary and batch depend on the text and the machine.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,15 +10,15 @@
 namespace lmx_cli::new_recipe {
 namespace {
 
-constexpr int64_t kEnoughWords = 100'000;     // fewer words are read as characters
-constexpr double kBlanksOfWords = 0.05;       // of the characters; English has 0.17
+constexpr int64_t kEnoughWords = 100'000;     // texts with fewer words are read as characters
+constexpr double kBlanksOfWords = 0.05;       // minimum share of spaces in the characters of a text; English has 0.17
 constexpr int64_t kFewestCharacters = 2'000;  // of the training split
 constexpr int64_t kFewestValid = 200;         // characters of the validation split
-constexpr int64_t kMuchText = 20'000'000;     // characters of which 1 % are enough to validate with
-constexpr int64_t kLargeVocabulary = 5'000;   // above it the loss samples words
+constexpr int64_t kMuchText = 20'000'000;     // for larger texts, 1 % is enough for validation
+constexpr int64_t kLargeVocabulary = 5'000;   // the loss samples words if the vocabulary is larger
 constexpr int64_t kMostWords = 50'000;
 constexpr int64_t kSamples = 1'024;
-constexpr int64_t kMostValidTokens = 200'000;  // that one validation reads
+constexpr int64_t kMostValidTokens = 200'000;  // tokens of one validation
 
 struct Size {
   int64_t embedding, cells, projection;  // projection 0: none
@@ -30,12 +30,12 @@ struct Size {
 constexpr std::array<Size, 5> kSizes{
     {{64, 64, 0, 0.005}, {128, 128, 0, 0.004}, {256, 256, 0, 0.003}, {256, 512, 256, 0.002}, {512, 1024, 512, 0.002}}};
 
-// The tokens that the text is read as.
+// The tokens of the text.
 struct Reading {
   std::string tokens;  // words, chars or bytes
   std::string reason;
   int64_t train_tokens = 0, vocab = 0, lost = 0;  // lost: tokens of the training split that become <unk>
-  int64_t least = 1;                              // occurrences of an entry of the vocabulary
+  int64_t least = 1;                              // minimum number of occurrences of a vocabulary entry
   bool words() const { return tokens == "words"; }
   const char* unit() const { return words() ? "words" : tokens == "chars" ? "characters" : "bytes"; }
   bool samples() const { return vocab > kLargeVocabulary; }
@@ -46,7 +46,7 @@ struct Choice {
   int64_t sequence = 0, batch = 0;
   double passes = 0;
   double seconds = 0;
-  double wanted = 0;  // passes without a limit of time
+  double wanted = 0;  // number of passes without a time limit
   int64_t steps_of_a_pass(const Reading& r) const { return r.train_tokens / (sequence * batch); }
 };
 
@@ -60,7 +60,7 @@ lmx::Node data_of(const std::vector<std::string>& files, double valid_fraction) 
   return data;
 }
 
-// The smallest of these fractions of the lines that holds enough text to validate with.
+// Chooses the smallest of these fractions of the lines that is enough text for validation.
 lmx::TextSurvey survey(const TextRequest& request, double& valid_fraction) {
   lmx::TextSurvey s;
   for (const double fraction : {0.05, 0.1, 0.2, 0.3}) {
@@ -78,7 +78,7 @@ lmx::TextSurvey survey(const TextRequest& request, double& valid_fraction) {
         lmx::str(where, "the text has ", grouped(s.lines), s.lines == 1 ? " line" : " lines",
                  ", which are too few to take some of them for validation; write a sentence or a paragraph a line ",
                  "(`fold -s` breaks long lines)"));
-  if (s.characters > kMuchText) valid_fraction = 0.01;  // these lines are among those of the larger fraction
+  if (s.characters > kMuchText) valid_fraction = 0.01;  // these lines are a subset of those of the larger fraction
   return s;
 }
 
@@ -113,12 +113,12 @@ Reading read_as(const std::string& asked, const lmx::TextSurvey& s) {
   const auto kept = std::min<int64_t>(rare - counts.begin(), kMostWords - 2);
   for (size_t i = static_cast<size_t>(kept); i < counts.size(); ++i) r.lost += counts[i];
   r.vocab = kept + 2;
-  const int64_t lines = s.lines - s.valid_lines;  // each ends in </s>
+  const int64_t lines = s.lines - s.valid_lines;  // each line ends in </s>
   r.train_tokens = (r.words() ? s.train_words : s.characters - s.valid_characters - lines) + lines;
   return r;
 }
 
-// Floating-point operations of forward and backward for one token.
+// Returns the floating-point operations of a forward and backward pass for one token.
 double flops_of_a_token(const Size& size, const Reading& r) {
   const int64_t scored = r.samples() ? kSamples + 1 : r.vocab;
   return 6.0 * static_cast<double>(size.parameters() + scored * size.output());
@@ -126,7 +126,7 @@ double flops_of_a_token(const Size& size, const Reading& r) {
 
 bool fits(const Size& size, const Reading& r, const Budget& budget) {
   const int64_t tables = r.vocab * (size.embedding + size.output());
-  const bool memory = 16 * (size.parameters() + tables) < budget.memory / 2;  // weights, gradients, two of Adam
+  const bool memory = 16 * (size.parameters() + tables) < budget.memory / 2;  // weights, gradients, two values of Adam
   return memory && size.parameters() <= (r.words() ? 2 : 1) * r.train_tokens;
 }
 

@@ -1,4 +1,4 @@
-// Numbers and comments of the recipes that `lmx new` writes, and the machine that they are for.
+// Numbers and comments for the recipes of `lmx new`, and the machine's resources.
 #include <sched.h>
 #include <unistd.h>
 
@@ -13,8 +13,8 @@
 namespace lmx_cli::new_recipe {
 namespace {
 
-// Training in single precision on one core with AVX2: half of what the word model of docs/recipes.md reaches, because
-// small matrices are slower.
+// Training in single precision on one core with AVX2. This is half of the speed that the word model of docs/recipes.md
+// reaches, because small matrices are slower.
 constexpr double kFlopsOfACore = 20e9;
 constexpr size_t kWidth = 110;
 

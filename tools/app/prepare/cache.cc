@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Only the holder of the lock calls this, so that every such directory is a dead process's.
+// Only the holder of the lock calls this, so every such directory belongs to a dead process.
 void remove_leftovers(const fs::path& parent, const std::string& prefix) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(parent, ignored)) {

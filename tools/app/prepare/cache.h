@@ -1,4 +1,4 @@
-// A directory of the cache that is built once: whoever comes first builds, whoever comes meanwhile waits.
+// A directory of the cache that is built only once: the first caller builds it, and concurrent callers wait.
 #pragma once
 
 #include <functional>
@@ -6,16 +6,16 @@
 
 namespace lmx::data {
 
-// The directory `parent`/`name`, made by `build(temporary directory)` unless it is there. `build` runs in at most one
-// process at a time, and its directory appears under its name complete or not at all: whatever `build` throws, and
-// whenever the process dies, nothing half-written stays that a later call would take for data.
+// Returns the directory `parent`/`name`; if it does not exist, `build(temporary directory)` creates its contents. At
+// most one process runs `build` at a time. The directory appears under its name only when it is complete: if `build`
+// throws or the process dies, no later call can mistake unfinished files for data.
 std::string build_once(const std::string& parent, const std::string& name,
                        const std::function<void(const std::string&)>& build);
 
-// A folder in the system's temporary one, removed with all that is in it.
+// A folder in the system's temporary directory. The destructor removes it with its contents.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory();  // RunError: it cannot be made
+  TemporaryDirectory();  // RunError: it cannot be created
   ~TemporaryDirectory();
   TemporaryDirectory(const TemporaryDirectory&) = delete;
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;

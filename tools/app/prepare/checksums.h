@@ -1,4 +1,4 @@
-// What every preparation does around its work: check the corpus, choose folder and threads.
+// Steps that every preparation needs: check the corpus, choose folder and number of threads.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace lmx::data {
 
-// Each file's SHA-256 against the registry's, or, where that has none, against what its first use recorded in the
-// cache. Nothing is checked of files that are no corpus's (null). UserError names both sums.
+// Compares the SHA-256 of each file with the registry's. If the registry has none for the corpus, compares it with the
+// sum that the first use recorded in the cache. Checks nothing if `corpus` is null. UserError: they differ; the message
+// contains both sums.
 void verify_checksums(const Corpus* corpus, const std::string& directory, const std::vector<SourceFile>& files,
                       const std::string& cache_dir);
 

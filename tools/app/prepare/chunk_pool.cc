@@ -11,7 +11,7 @@ void work_on_chunks(int threads, const ChunkWork& work) {
   int64_t failed_chunk = -1;
   std::exception_ptr error;
   auto run = [&](int thread) {
-    int64_t reading = 0;  // errors of the reader itself come after every chunk handed out
+    int64_t reading = 0;  // an error of the reader itself counts as later than that of any chunk
     try {
       for (;;) {
         reading = INT64_MAX;

@@ -1,4 +1,4 @@
-// Threads that work on chunks of a text, and the order in which they may write.
+// Threads that process chunks of a text, and the order in which they may write.
 #pragma once
 
 #include <condition_variable>
@@ -9,14 +9,14 @@
 namespace lmx::data {
 
 struct ChunkWork {
-  std::function<int64_t(int thread)> take;  // reads this thread's next chunk; its index, or -1 at the end
-  std::function<void(int thread)> visit;    // works on the chunk that was taken last
-  std::function<void()> stop;               // no further chunks
+  std::function<int64_t(int thread)> take;  // reads this thread's next chunk; returns its index, or -1 at the end
+  std::function<void(int thread)> visit;    // processes the chunk that this thread took last
+  std::function<void()> stop;               // ends the reading: no further chunks
   std::function<void()> failed = {};        // called as soon as there is an error
 };
 
-// Until nothing is left to take, on `threads` threads. Of several errors the one in the earliest chunk is thrown,
-// whatever the number of threads.
+// Runs until no chunk is left, on `threads` threads. Of several errors, the one of the earliest chunk is thrown, for
+// any number of threads.
 void work_on_chunks(int threads, const ChunkWork& work);
 
 // Lets threads through in the order of their chunks.

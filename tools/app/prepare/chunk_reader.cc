@@ -1,5 +1,5 @@
-// ChunkReader and for_each_chunk: one reader at a time cuts files at line ends, any number of threads work on the
-// chunks.
+// ChunkReader and for_each_chunk: one thread at a time reads files and splits them at line ends, and any number of
+// threads process the chunks.
 #include <chrono>
 #include <mutex>
 
@@ -13,7 +13,7 @@
 namespace lmx::data {
 namespace {
 
-constexpr size_t kLongestRecord = 64 << 20;  // of CSV: what a quotation mark without a second one may swallow
+constexpr size_t kLongestRecord = 64 << 20;  // bytes of a CSV record: the limit for an unbalanced quotation mark
 
 }  // namespace
 
@@ -26,10 +26,10 @@ struct ChunkReader::Impl {
   std::mutex mutex;
   size_t file = 0;
   std::unique_ptr<InputFile> input;
-  std::string rest;    // the begin of a line whose end has not been read yet
+  std::string rest;    // the start of a line whose end has not been read yet
   int64_t offset = 0;  // of `rest` in the file
   int64_t file_line = 1, line = 0, index = 0;
-  int64_t bytes_before = 0, bytes_total = 0;  // on disk: whole files done, and all
+  int64_t bytes_before = 0, bytes_total = 0;  // on disk: of files read completely, and of all files
   bool stopped = false;
   std::chrono::steady_clock::time_point reported{};
 
@@ -71,8 +71,8 @@ void ChunkReader::Impl::open_file() {
   if (offset) rest.clear();
 }
 
-// One past the last line, or record of CSV, that `text` holds whole; npos where there is none. The first `had` bytes
-// hold no line end.
+// Returns the position after the last complete line (or CSV record) of `text`; npos if it contains none. The first
+// `had` bytes contain no line end.
 size_t ChunkReader::Impl::lines_end(const std::string& text, size_t had) const {
   if (files[file].format == Format::csv) {
     const size_t end = csv_records_end(text);
@@ -86,11 +86,11 @@ size_t ChunkReader::Impl::lines_end(const std::string& text, size_t had) const {
   return newline == std::string_view::npos ? newline : had + newline + 1;
 }
 
-// The next chunk of the open file; false at its end.
+// Reads the next chunk of the open file; false at its end.
 bool ChunkReader::Impl::cut(Chunk& chunk) {
   std::string text = std::move(rest);
   rest.clear();
-  for (;;) {  // again where a line is longer than a chunk
+  for (;;) {  // repeats if a line is longer than a chunk
     const size_t had = text.size();
     text.resize(had + chunk_bytes);
     const size_t got = input->read(text.data() + had, chunk_bytes);

@@ -15,8 +15,8 @@
 namespace lmx::data {
 namespace {
 
-constexpr size_t kParts = 256;    // by the first byte of the hash: each is sorted in memory
-constexpr size_t kBuffer = 1024;  // strings of a part that wait for the disk
+constexpr size_t kParts = 256;    // parts by the first byte of the hash; each is sorted in memory
+constexpr size_t kBuffer = 1024;  // strings of a part that are kept in memory before they are written
 
 struct Entry {
   uint64_t high, low;
@@ -31,7 +31,7 @@ static_assert(sizeof(Entry) == 24);
 struct Part {
   std::mutex mutex;
   std::vector<Entry> waiting;
-  std::unique_ptr<OutputFile> file;  // made when the first buffer is full
+  std::unique_ptr<OutputFile> file;  // created when the first buffer is full
   int64_t written = 0;
   int64_t last_line = -1;
 };
@@ -78,7 +78,7 @@ std::vector<Entry> DuplicateFinder::Impl::collect(size_t index) {
   Part& part = parts[index];
   std::vector<Entry> entries(static_cast<size_t>(part.written));
   if (part.file) {
-    part.file.reset();  // nothing of it has to outlive a crash, so it need not reach the disk
+    part.file.reset();  // the file does not need to survive a crash, so it is not synced to disk
     InputFile file(path(index), false);
     const size_t bytes = entries.size() * sizeof(Entry);
     if (file.read(reinterpret_cast<char*>(entries.data()), bytes) != bytes)

@@ -1,4 +1,4 @@
-// Strings that a text has more than once.
+// Finds strings that occur more than once in a text.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,16 @@
 
 namespace lmx::data {
 
-// Finds the strings that equal an earlier one, whatever stands between them. Equal are strings of the same XXH3-128;
-// two different ones among 100 million share it with a probability of 10^-23. Memory: 6 MB, a bit for each line and 0.1
-// bytes for each string; what does not fit in goes to `directory`, 24 bytes a string.
+// Finds the strings that equal an earlier one, at any distance. Strings with the same XXH3-128 count as equal; two
+// different ones among 100 million share it with a probability of 10^-23. Memory: 6 MB, plus one bit per line and 0.1
+// bytes per string. The remaining data is written to `directory`, 24 bytes per string.
 class DuplicateFinder {
  public:
   explicit DuplicateFinder(std::string directory);
   ~DuplicateFinder();                             // removes its files
   void add(std::string_view text, int64_t line);  // from any thread; each line once
-  // The lines to leave out: result[line] is true where a string with a lower line is equal. RunError: the disk.
+  // Returns the lines to leave out: result[line] is true if the string of a lower line is equal. RunError: a disk
+  // error.
   std::vector<bool> finish();
 
  private:

@@ -49,7 +49,7 @@ Side measure(std::string_view line) {
   return side;
 }
 
-// Counts the pair; whether it is kept.
+// Counts the pair. Returns whether it is kept.
 bool judge(const PairLine& pair, const FilterRules& rules, FilterCounts& counts) {
   std::array<bool, FilterCounts::kRules> broken{};
   broken[FilterCounts::kInvalid] =
@@ -88,12 +88,12 @@ void add(FilterCounts& sum, const FilterCounts& more) {
 struct Copying {
   std::function<bool(const PairLine&, int thread)> keep;
   std::function<void(int thread)> counted;  // after each chunk, in the chunks' order
-  std::function<void()> done = {};          // before the files appear
+  std::function<void()> done = {};          // called before the files appear
   bool any_bytes = false;
   int threads = 1;
 };
 
-// Writes the pairs that are to be kept, in their order.
+// Writes the pairs to keep, in their order.
 void copy_pairs(const std::vector<PairFiles>& files, const PairTextOutput& out, const char* title,
                 const Copying& copying) {
   PairWriter writer(out);
@@ -118,7 +118,7 @@ void copy_pairs(const std::vector<PairFiles>& files, const PairTextOutput& out, 
   writer.finish();
 }
 
-// Scores of a file, one a line, front to back.
+// Reads the scores of a file from start to end, one per line.
 class ScoreReader {
  public:
   ScoreReader(const std::string& path, int64_t column)
@@ -137,7 +137,7 @@ class ScoreReader {
   int64_t line() const { return line_; }  // of the last score, 1-based
 
  private:
-  // -inf is what `lmx score` writes for a pair that it could not score: below every number.
+  // -inf means that `lmx score` could not score the pair; it is less than every number.
   double parse(std::string_view line) const {
     std::string_view field;
     size_t at = 0;
@@ -163,7 +163,7 @@ class ScoreReader {
   int64_t line_ = 0;
 };
 
-// Doubles as integers of the same order.
+// Maps doubles to integers in the same order.
 uint64_t key_of(double score) {
   const auto bits = std::bit_cast<uint64_t>(score == 0 ? 0.0 : score);  // -0 is 0
   return bits >> 63 ? ~bits : bits | (uint64_t{1} << 63);
@@ -174,11 +174,11 @@ double score_of(uint64_t key) {
 
 struct Threshold {
   int64_t scores = 0;
-  uint64_t key = 0;    // the lowest that is kept
-  int64_t equals = 0;  // how many of those with this very key
+  uint64_t key = 0;    // the lowest key that is kept
+  int64_t equals = 0;  // how many pairs with exactly this key are kept
 };
 
-// The `keep`-th highest score, found 16 bits at a time: four histograms instead of a sort.
+// Finds the `keep`-th highest score, 16 bits at a time: four histograms instead of a sort.
 Threshold find_threshold(const TopOptions& options) {
   Threshold found;
   int64_t wanted = options.keep;
@@ -248,7 +248,7 @@ TopCounts keep_best_pairs(const PairTextFiles& in, const TopOptions& options, co
     throw UserError(str("[data] ", options.scores, " has ", threshold.scores, " scores for ", end ? "" : "at least ",
                         counts.read, " pairs; line i must be the score of pair i"));
   };
-  Copying copying;  // by one thread: scores are read in the pairs' order, and reading is what takes the time
+  Copying copying;  // one thread: scores must be read in the order of the pairs, and reading takes most of the time
   copying.keep = [&](const PairLine&, int) {
     double score = 0;
     ++counts.read;

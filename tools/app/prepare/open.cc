@@ -15,7 +15,7 @@ using data::Kind, data::kind_of, data::text_config, data::parallel_config, data:
 
 namespace {
 
-constexpr int64_t kLittleSynthetic = 1 << 21;  // tokens that a dry run makes: a fraction of a second
+constexpr int64_t kLittleSynthetic = 1 << 21;  // tokens that a dry run generates, in a fraction of a second
 
 data::ParallelSources sources_of(const data::ParallelConfig& config, const Node& data) {
   return data::find_parallel(config, config::at(data.mark, "data"));

@@ -1,4 +1,4 @@
-// `data:` of a recipe, prepared and opened.
+// Prepares and opens `data:` of a recipe.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,23 @@
 
 namespace lmx {
 
-// Reads `data:` of a composed recipe, prepares what is not cached yet (parallel, bounded memory, safe between
-// processes) and maps it. UserError: corpus missing (names how to get it), empty, invalid UTF-8, vocabulary larger than
-// the types.
+// Reads `data:` of a composed recipe, prepares the data if the cache does not contain it (in parallel, with bounded
+// memory, safe between processes), and maps it. UserError: a missing corpus (the message explains how to get it), an
+// empty one, invalid UTF-8, a vocabulary larger than the number of types.
 Dataset open_dataset(const Node& data);
-// The same text with every type in the vocabulary and no </s>, for statistics; `vocab_size` of `data` does not matter.
+// Opens the same text with every type in the vocabulary and without </s>, for statistics. Ignores `vocab_size` of
+// `data`.
 Dataset open_all_types(const Node& data);
-// What `--dry-run` can tell of `data:` without preparing anything.
+// Results of the checks that `--dry-run` makes on `data:` without preparing anything.
 struct DataCheck {
-  std::vector<std::string> findings;  // what open_dataset would complain about, one line each; a missing corpus is one
-  std::optional<int64_t> train_tokens;  // known of made-up text, of text that was prepared before, and of little text
-  std::optional<Dataset> dataset;       // little text of a language model, nothing of which is written to the cache
+  std::vector<std::string> findings;    // one line per error that open_dataset would throw, such as a missing corpus
+  std::optional<int64_t> train_tokens;  // known for synthetic text, for text in the cache, and for small text
+  std::optional<Dataset> dataset;       // for a language model on small text; nothing is written to the cache
 };
-// UserError only for a `data:` that cannot be read as a config.
+// UserError: only if `data:` cannot be read as a config.
 DataCheck check_dataset(const Node& data);
 
-// Looks for the files of a recipe's `data:` and reads none. UserError: as open_dataset, where one is missing.
+// Searches the files of a recipe's `data:` without reading them. UserError: as open_dataset, if a file is missing.
 void require_files(const Node& data);
 
 }  // namespace lmx

@@ -13,7 +13,7 @@
 namespace lmx::data {
 namespace {
 
-// Whole lines of one file, front to back.
+// Reads whole lines of one file from start to end.
 class LineFile {
  public:
   explicit LineFile(const std::string& path) : input_(path) {
@@ -25,7 +25,7 @@ class LineFile {
     }
   }
 
-  // About `bytes` of whole lines, at least one; how many. 0 at the end.
+  // Takes whole lines of about `bytes`, at least one line. Returns their number; 0 at the end.
   int64_t take_bytes(size_t bytes, std::string& text) {
     fill(bytes);
     size_t end = rest_.size();
@@ -36,7 +36,7 @@ class LineFile {
     return cut(end, text);
   }
 
-  // `lines` lines, or as many as there are.
+  // Takes `lines` lines, or fewer at the end of the file.
   int64_t take_lines(int64_t lines, std::string& text) {
     size_t end = 0;
     for (int64_t line = 0; line < lines; ++line) {
@@ -86,7 +86,7 @@ std::string_view next_line(std::string_view& text) {
   return line;
 }
 
-// The column (1-based) of a line, its white space kept.
+// Finds a column (1-based) of a line and keeps its white space. Returns false if the line has too few columns.
 bool column_of(std::string_view line, int64_t column, std::string_view& out) {
   for (; column > 1; --column) {
     const size_t tab = line.find('\t');
@@ -141,7 +141,7 @@ void PairReader::Impl::report() {
                     bytes_total / 1'000'000, " MB of source text"));
 }
 
-// Counts both files to their ends, so that the message can tell.
+// Counts the lines of both files up to their ends, so that the message can contain the totals.
 void PairReader::Impl::refuse_counts(int64_t source_more, int64_t target_more) {
   std::string skipped;
   int64_t sources = file_line - 1 + source_more, targets = file_line - 1 + target_more;
@@ -161,7 +161,7 @@ bool PairReader::Impl::cut(PairChunk& chunk) {
   chunk = {index, file, pair, file_line, source->offset(), target ? target->offset() : 0, 0, {}, {}};
   chunk.pairs = source->take_bytes(chunk_bytes, chunk.source);
   if (target) {
-    // One line more than the source has left shows a target that is too long.
+    // Asks for one line even if the source has none left, to detect a target file that is too long.
     const int64_t found = target->take_lines(std::max<int64_t>(chunk.pairs, 1), chunk.target);
     if (found != chunk.pairs) refuse_counts(chunk.pairs, found);
   }

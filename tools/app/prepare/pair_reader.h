@@ -1,4 +1,4 @@
-// Parallel text in chunks of whole pairs: two files line by line, or one with a pair in columns.
+// Reads parallel text in chunks of whole pairs: two files line by line, or one file with both sides in columns.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ namespace lmx::data {
 
 struct PairFiles {
   SourceFile source;                     // or the TSV file
-  SourceFile target;                     // path "": `source` holds both sides
+  SourceFile target;                     // path "": `source` contains both sides
   std::array<int64_t, 2> columns{1, 2};  // of a TSV file, 1-based
   bool tsv() const { return target.path.empty(); }
 };
 
-// Pairs of a text that are read, counted from 0 over its files.
+// The pairs of a text that are read, counted from 0 over its files.
 struct PairRange {
-  int64_t first = 0, last = std::numeric_limits<int64_t>::max();  // both are read
+  int64_t first = 0, last = std::numeric_limits<int64_t>::max();  // both inclusive
   bool all() const { return first == 0 && last == std::numeric_limits<int64_t>::max(); }
   bool holds(int64_t number) const { return number >= first && number <= last; }
 };
@@ -32,14 +32,14 @@ struct PairChunk {
   int64_t index = 0;
   size_t file = 0;
   int64_t first_pair = 0;                        // 0-based, counted over all files
-  int64_t file_line = 1;                         // 1-based in its files, of the first pair
+  int64_t file_line = 1;                         // 1-based, of the first pair in its files
   int64_t source_offset = 0, target_offset = 0;  // of the texts in the (decompressed) files
   int64_t pairs = 0;
-  std::string source, target;  // whole lines, as many on both sides; of a TSV file all is in `source`
+  std::string source, target;  // whole lines, equally many on both sides; a TSV file is stored completely in `source`
 };
 
-// Hands pairs out chunk by chunk, to any number of threads; about `chunk_bytes` of source text each. UserError: the two
-// files of a pair have different numbers of lines (both are named), a damaged .gz.
+// Returns pairs chunk by chunk to any number of threads, with about `chunk_bytes` of source text each. UserError: the
+// two files of a pair have different numbers of lines (the message contains both), a damaged .gz.
 class PairReader {
  public:
   PairReader(const std::vector<PairFiles>& files, size_t chunk_bytes, std::string progress_title);

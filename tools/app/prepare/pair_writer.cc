@@ -13,11 +13,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A gzip member of its own; members one after the other are a gzip file.
+// Compresses text into a separate gzip member. Concatenated members form a valid gzip file.
 std::string gzip(const std::string& text) {
   if (text.empty()) return "";
   z_stream stream{};
-  constexpr int kGzip = 15 + 16;  // window bits, and gzip's header
+  constexpr int kGzip = 15 + 16;  // window bits, plus a flag for gzip's header
   if (deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, kGzip, 8, Z_DEFAULT_STRATEGY) != Z_OK)
     throw RunError("[data] zlib cannot start");
   std::string out(deflateBound(&stream, text.size()), '\0');
@@ -46,7 +46,7 @@ struct PairWriter::File {
     wrote = wrote || !bytes.empty();
   }
   void close() {
-    if (gz && !wrote) append(std::string("\x1f\x8b\x08\0\0\0\0\0\0\3\3\0\0\0\0\0\0\0\0\0", 20));  // of nothing
+    if (gz && !wrote) append(std::string("\x1f\x8b\x08\0\0\0\0\0\0\3\3\0\0\0\0\0\0\0\0\0", 20));  // empty
     out.close();
   }
   void publish() {

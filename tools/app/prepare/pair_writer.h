@@ -1,4 +1,4 @@
-// Pairs to text files that appear complete or not at all.
+// Writes pairs to text files that appear under their names only when they are complete.
 #pragma once
 
 #include <memory>
@@ -10,17 +10,17 @@
 
 namespace lmx::data {
 
-// The pairs of a chunk as the output files hold them: made by any thread, appended in order.
+// The pairs of a chunk in the format of the output files. Any thread creates it; blocks are appended in order.
 struct PairBlock {
-  std::string source, target;  // of TSV output all is in `source`
+  std::string source, target;  // TSV output is stored completely in `source`
 };
 
 class PairWriter {
  public:
-  explicit PairWriter(const PairTextOutput& out);  // UserError: no output named, or one twice
-  ~PairWriter();                                   // without finish() nothing remains
+  explicit PairWriter(const PairTextOutput& out);  // UserError: no output named, or the same one twice
+  ~PairWriter();                                   // without finish(), no file remains
   void add(PairBlock& block, std::string_view source, std::string_view target) const;
-  void seal(PairBlock& block) const;  // compresses what goes into .gz
+  void seal(PairBlock& block) const;  // compresses the text of .gz outputs
   void append(const PairBlock& block);
   void finish();
 
@@ -30,7 +30,8 @@ class PairWriter {
   bool tsv_ = false;
 };
 
-// Files that a command line names, as find_parallel finds a recipe's. UserError: not as many of both sides ...
+// Finds the files that a command line names, in the same way as find_parallel finds those of a recipe. UserError:
+// different numbers of files on the two sides, and others.
 std::vector<PairFiles> find_pair_files(const PairTextFiles& in);
 
 }  // namespace lmx::data

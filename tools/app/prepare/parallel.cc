@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 2;  // of the prepared data; raised when the tokenizer's rules or the files change
+constexpr int kFormat = 2;  // version of the prepared data; increase it when the tokenizer's rules or the files change
 
 void hash_all(ParallelSources& sources) {
   for (SourceFile* file : sources.all_files()) {
@@ -42,7 +42,8 @@ Json identity_of(const PairFiles& pair, size_t split) {
   return entry;
 }
 
-// All that the prepared files depend on; threads and places are not among it, nor in what ratio parts are mixed.
+// Everything that the prepared files depend on: not the number of threads or file locations, and not the ratio of
+// parts.
 Json identity(const ParallelConfig& c, const ParallelSources& sources) {
   Json id = {{"format", kFormat},
              {"source", sources.source.language},
@@ -117,7 +118,7 @@ void build(const ParallelConfig& config, ParallelSources& sources, const Json& i
                {"corpus", config.corpus},
                {"paths", Json::array()}};
   for (const SourceFile& f : files) meta["paths"].push_back(f.path);
-  // A file name need not be UTF-8; what is not is written with a replacement character.
+  // A file name need not be UTF-8; invalid bytes are written as replacement characters.
   write_file(directory + "/meta.json", meta.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   progress_line("");
   log_info(str("[data] prepared ", directory.substr(0, directory.find(".tmp-"))));
@@ -126,7 +127,7 @@ void build(const ParallelConfig& config, ParallelSources& sources, const Json& i
   log_info(text);
 }
 
-// Where each part lies in the training split, and how much of it an epoch reads.
+// Returns the position of each part in the training split, and how many pairs of it an epoch reads.
 std::vector<PairPart> parts_of(const Mix& mix, const ParallelReport& report) {
   std::vector<PairPart> parts;
   int64_t first = 0;
@@ -173,7 +174,7 @@ Dataset load(const ParallelConfig& config, const ParallelSources& sources, const
   return dataset;
 }
 
-// What a run depends on beside the prepared files.
+// Data settings that affect a run, but not the prepared files.
 std::string mix_text(const Mix& mix) {
   if (mix.parts.empty()) return "";
   std::string text = mix.parts[mix.epoch_of].name;
@@ -217,7 +218,7 @@ std::optional<int64_t> known_train_tokens(const ParallelConfig& config, const Pa
   if (!std::filesystem::exists(meta, ignored)) return std::nullopt;
   try {
     return report_from_json(Json::parse(read_file(meta.string())).at("report")).train_tokens;
-  } catch (const Json::exception&) {  // damaged: open_parallel will say so
+  } catch (const Json::exception&) {  // damaged file: open_parallel will report it
     return std::nullopt;
   }
 }

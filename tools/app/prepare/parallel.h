@@ -1,4 +1,4 @@
-// `data: {name: parallel}`: from its config to prepared, mapped pairs of sentences.
+// `data: {name: parallel}`: from the config to prepared and mapped pairs of sentences.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace lmx::data {
 
-// Training text beside the main one (data.parts).
+// Training text in addition to the main text (data.parts).
 struct PartSources {
   std::string place;  // for messages: "recipe.yaml:12:3: data.parts.crawl: "
   std::vector<PairFiles> files;
@@ -27,24 +27,24 @@ struct PartSources {
 
 struct ParallelSources {
   const Corpus* corpus = nullptr;  // null: files named by the recipe
-  std::string directory;           // where the corpus lies
+  std::string directory;           // the folder of the corpus
   std::array<std::vector<PairFiles>, kSplits> files;
   LineSettings source, target;
-  bool ready = false;  // the files hold words already
+  bool ready = false;  // the files are already tokenized
   std::string joiner;
   PairRange range;  // of the training files
   std::vector<PartSources> parts;
-  std::vector<SourceFile*> all_files();  // each once
+  std::vector<SourceFile*> all_files();  // each file once
 };
 
-// `place`: where `data:` stands in the recipe, for messages. UserError: no corpus and no files, a side that is missing
-// or has another number of files, a missing corpus or subword model ...
+// `place`: the position of `data:` in the recipe, for messages. UserError: neither corpus nor files, a missing side or
+// one with a different number of files, a missing corpus or subword model, and others.
 ParallelSources find_parallel(const ParallelConfig& config, const std::string& place);
 
-// Prepares what the cache does not hold and maps it.
+// Prepares the data if the cache does not contain it, and maps it.
 Dataset open_parallel(const ParallelConfig& config, const ParallelSources& sources);
 
-// Subwords of the target side of the training split, from what the cache recorded of an equal preparation.
+// Returns the number of subwords of the target side of the training split, if the cache contains an equal preparation.
 std::optional<int64_t> known_train_tokens(const ParallelConfig& config, const ParallelSources& sources);
 
 }  // namespace lmx::data

@@ -29,14 +29,14 @@ struct Reading {
   bool ready = false;
   const std::string& joiner;
   PairRange range = {};
-  int64_t max_words = 0;  // of the training split alone
+  int64_t max_words = 0;  // for the training split only
   double max_ratio = 0;
   bool subwords = true;
   double wrong_targets = 0;
-  std::string place = {};  // of a part: begins a message that it has no pairs
+  std::string place = {};  // of a part: start of the message that the part has no pairs
 };
 
-// The training split's, the main text first.
+// Returns the texts of the training split, the main text first.
 std::vector<Reading> training_texts(const ParallelConfig& c, const ParallelSources& s) {
   std::vector<Reading> texts{{s.files[0], Split::drawn, s.ready, s.joiner, s.range, c.max_words, c.max_ratio}};
   for (const PartSources& p : s.parts)
@@ -45,8 +45,8 @@ std::vector<Reading> training_texts(const ParallelConfig& c, const ParallelSourc
   return texts;
 }
 
-// Calls visit(pair) for the pairs of a chunk that the text's range holds. A wrong target is that of the pair before, so
-// that a chunk's first pair keeps its own; chunks do not depend on the number of threads.
+// Calls visit(pair) for the pairs of a chunk within the text's range. A wrong target is the target of the previous
+// pair, so the first pair of a chunk keeps its own target. Chunks do not depend on the number of threads.
 void for_each_read(const Reading& text, uint64_t seed, const PairChunk& chunk,
                    const std::function<void(const PairLine&)>& visit) {
   const RandomKey key = RandomKey(seed).fold("wrong targets");
@@ -61,7 +61,7 @@ void for_each_read(const Reading& text, uint64_t seed, const PairChunk& chunk,
   });
 }
 
-// A pair's words, and whether it is kept.
+// Splits a pair into words and decides whether it is kept.
 class PairTokenizer {
  public:
   explicit PairTokenizer(const ParallelSources& sources) : source_(sources.source), target_(sources.target) {}
@@ -70,7 +70,7 @@ class PairTokenizer {
     std::string source, target;  // one space between words
   };
 
-  // Counts the pair in `counts`; false when it is dropped. Limits hold for the training split alone.
+  // Counts the pair in `counts`. Returns false if it is dropped. Limits apply to the training split only.
   bool split(const Reading& text, const PairLine& pair, Split split, Words& words, PairCounts& counts) const {
     words.source = cut(text, source_, pair.source);
     words.target = cut(text, target_, pair.target);
@@ -141,7 +141,8 @@ void check_split(size_t s, const PairCounts& c, double fraction) {
                           : ""));
 }
 
-// The distinct words of both sides of the training text that subwords are trained on. UserError: it has none.
+// Returns the distinct words of both sides of the training text, on which subwords are trained. UserError: there are
+// none.
 WordTable count_training_words(const ParallelConfig& config, const ParallelSources& sources,
                                const PairTokenizer& tokenizer) {
   const PrepareSettings rule = split_rule(config, sources);
@@ -172,9 +173,9 @@ WordTable count_training_words(const ParallelConfig& config, const ParallelSourc
   return std::move(tables[0]);
 }
 
-// What one chunk, or all of them, hold of a split.
+// The pairs of a split in one chunk, or in all chunks.
 struct Encoded {
-  std::array<std::vector<int32_t>, 2> ids;  // source, target, each sentence ended by </s>
+  std::array<std::vector<int32_t>, 2> ids;  // source, target; each sentence ends with </s>
   std::array<std::string, 2> lines;         // of valid and test
   PairCounts counts;
 };
@@ -208,7 +209,8 @@ class Writer {
     }
   }
 
-  // All pairs of a text, drawn or not. UserError: a part of the training split has none.
+  // Writes all pairs of a text, whether or not splits are sampled from it. UserError: a part of the training split has
+  // none.
   void write(const Reading& text) {
     const PrepareSettings rule = split_rule(config_, sources_);
     const PairCounts before = counts_[0];
@@ -263,7 +265,7 @@ class Writer {
     if (config_.subword_model.empty()) {
       append_sentence(out, 0, words.source, encoder);
       append_sentence(out, 1, words.target, encoder);
-    } else {  // may be of another kind, whose pieces go over spaces
+    } else {  // a given model may be of another kind, with pieces that span spaces
       append_sentence(out, 0, words.source, subwords_);
       append_sentence(out, 1, words.target, subwords_);
     }
@@ -287,7 +289,7 @@ class Writer {
   std::array<std::array<std::unique_ptr<OutputFile>, 2>, kSplits> texts_;
   std::array<PairCounts, kSplits> counts_;
   std::vector<int64_t> part_pairs_;    // of the training split
-  std::vector<WordEncoder> encoders_;  // one a thread
+  std::vector<WordEncoder> encoders_;  // one per thread
   std::vector<int64_t> frequency_;     // of each subword in the training split
 };
 
@@ -304,7 +306,7 @@ ParallelReport prepare_parallel(const ParallelConfig& config, const ParallelSour
       write_file(model, train_subwords(words, {config.vocab_size, config.tokenizer == "none"}));
     else
       write_file(model, Subwords::load(config.subword_model)->bytes());
-  }  // the words are not needed any more
+  }  // frees the words, which are not needed any more
   const std::shared_ptr<const Subwords> subwords = Subwords::load(model);
   if (subwords->size() != config.vocab_size) {
     throw UserError(str("[data] subword model ", config.subword_model, " has ", subwords->size(),

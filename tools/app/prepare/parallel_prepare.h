@@ -1,8 +1,8 @@
-// Parallel text to subwords and pairs of shards, in two passes over the training text (count the words to train
-// subwords on, then write ids) and one over the other splits.
+// Converts parallel text to subwords and pairs of shards, in two passes over the training text (count words to train
+// subwords on, then write ids) and one pass over the other splits.
 //
-// Memory: a chunk of pairs a thread, and the distinct words of both languages; nothing grows with the text's length.
-// The files written are the same for any number of threads.
+// Memory: one chunk of pairs per thread, and the distinct words of both languages. It does not grow with the text's
+// length. The written files are the same for any number of threads.
 #pragma once
 
 #include <array>
@@ -15,9 +15,9 @@
 namespace lmx::data {
 
 struct PairCounts {
-  int64_t read = 0, kept = 0;                             // pairs
-  int64_t empty = 0, too_long = 0, bad_ratio = 0;         // pairs dropped, each by the first reason in this order
-  std::array<int64_t, 2> words{}, subwords{}, unknown{};  // source, target; subwords without </s>; unknown among them
+  int64_t read = 0, kept = 0;                      // pairs
+  int64_t empty = 0, too_long = 0, bad_ratio = 0;  // dropped pairs, each counted for its first reason in this order
+  std::array<int64_t, 2> words{}, subwords{}, unknown{};  // source, target; subwords without </s>; <unk> among them
 };
 
 struct ParallelReport {
@@ -28,9 +28,9 @@ struct ParallelReport {
   std::string text(int64_t vocab_size, const ParallelSources& sources, const ParallelConfig& config) const;
 };
 
-// Writes <split>.source.bin and .target.bin, <split>.source.txt and .target.txt of valid and test (the lines as they
-// were), subwords.model and vocab.tsv into `directory`. UserError: what PairReader, for_each_pair and train_subwords
-// say, a split that should have a pair and has none. RunError: the disk.
+// Writes into `directory`: <split>.source.bin and .target.bin, <split>.source.txt and .target.txt of valid and test
+// (the original lines), subwords.model and vocab.tsv. UserError: errors of PairReader, for_each_pair and
+// train_subwords, or a split without a pair that should have some. RunError: a disk error.
 ParallelReport prepare_parallel(const ParallelConfig& config, const ParallelSources& sources,
                                 const std::string& directory);
 

@@ -1,4 +1,4 @@
-// Which files of parallel text a config means.
+// Finds the files of parallel text that a config names.
 #include "app/corpora/corpus_place.h"
 #include "app/prepare/parallel.h"
 #include "config/messages.h"
@@ -10,7 +10,7 @@ namespace {
 
 using Patterns = std::vector<std::string>;
 
-// What one split is read from: two lists of files, or TSV files.
+// The files of one split: two lists of files, or TSV files.
 struct SplitPatterns {
   const char* prefix;  // of the keys: "", "valid_", "test_"
   Patterns source, target, tsv;
@@ -36,7 +36,7 @@ std::vector<PairFiles> pair_up(const SplitPatterns& patterns, Split split, const
   return pairs;
 }
 
-// The side of the corpus that has this language; `fallback` where the config leaves it open.
+// Returns the side of the corpus with this language; side `fallback` if `language` is empty.
 const CorpusSide& side_of(const Corpus& corpus, const std::string& language, size_t fallback,
                           const std::string& place) {
   if (language.empty()) return corpus.sides[fallback];
@@ -101,7 +101,7 @@ void check_joiner(const std::string& joiner, bool ready, const std::string& plac
   if (!joiner.empty() && !ready) throw UserError(str(place, "joiner '", joiner, "' needs `tokenizer: tokenized`"));
 }
 
-// The training files of one part, in the languages of the main text.
+// Finds the training files of one part, in the languages of the main text.
 PartSources find_part(const MixPart& part, const ParallelSources& main) {
   const PartConfig& c = part.config;
   PartSources found;
@@ -128,7 +128,7 @@ PartSources find_part(const MixPart& part, const ParallelSources& main) {
   return found;
 }
 
-// Looks for the main text and for each part, and reports everything that is missing at once.
+// Searches the main text and each part, and reports all missing files together.
 class Search {
  public:
   template <class Find>

@@ -21,13 +21,13 @@ namespace {
 
 constexpr std::string_view kUnkWord = "<unk>", kEosWord = "</s>";
 
-// What each thread has of its own.
+// The objects that each thread needs separately.
 struct Worker {
   explicit Worker(const PrepareSettings& s) : tokenizer(s.rules), cleaner(s.puri) {}
   Tokenizer tokenizer;
   Cleaner cleaner;
   std::vector<std::string_view> words;
-  int64_t invalid = 0;  // strings of which `cleaner` left bytes out
+  int64_t invalid = 0;  // strings from which `cleaner` removed bytes
 };
 
 std::vector<Worker> make_workers(const PrepareSettings& settings) {
@@ -39,27 +39,27 @@ std::vector<Worker> make_workers(const PrepareSettings& settings) {
 struct Text {
   const std::vector<SourceFile>& files;
   const PrepareSettings& settings;
-  const std::vector<bool>& repeated;  // lines to leave out; those behind its end are not
+  const std::vector<bool>& repeated;  // true: leave the line out; lines beyond the end of the vector are kept
 };
 
-// A string as tokens. Of bytes `words` is empty.
+// A string and its tokens. For bytes, `words` is empty.
 struct Sentence {
   Split split;
   std::string_view text;
   const std::vector<std::string_view>& words;
   int64_t tokens;
   int64_t line;  // over all files
-  bool used;     // false: of the training split, but not of the fraction of it that is trained on
+  bool used;     // false: in the training split, but outside the fraction of it that is trained on
 };
 
-// Whether the training split uses the line: a smaller fraction uses some of a larger one's.
+// Returns whether training uses the line. The lines of a smaller fraction are a subset of those of a larger one.
 bool trains(const PrepareSettings& settings, int64_t line) {
   return settings.train_fraction >= 1 ||
          RandomKey(settings.split_seed).fold("train").uniform(static_cast<uint64_t>(line)) < settings.train_fraction;
 }
 
-// Calls visit(Sentence) for each line of the chunk that holds a word, or for each string of characters or bytes; of the
-// training split's for those alone that are used, or for all.
+// Calls visit(Sentence) for each line of the chunk that contains a word, or for each string of characters or bytes.
+// Lines of the training split are either all visited, or only if they are used.
 enum class Lines : uint8_t { used, all };
 template <class Visit>
 void for_each_sentence(const Text& text, const Chunk& chunk, Worker& worker, Lines wanted, Visit&& visit) {
@@ -83,7 +83,7 @@ void for_each_sentence(const Text& text, const Chunk& chunk, Worker& worker, Lin
   });
 }
 
-// The lines whose strings equal an earlier one.
+// Marks the lines whose strings equal an earlier one.
 std::vector<bool> find_repeated(const std::vector<SourceFile>& files, const PrepareSettings& settings,
                                 const std::string& directory) {
   if (!settings.drop_repeated) return {};
@@ -98,9 +98,9 @@ std::vector<bool> find_repeated(const std::vector<SourceFile>& files, const Prep
 }
 
 struct Counts {
-  WordTable words;                   // of the whole training split, whatever fraction of it is used
-  int64_t lines = 0;                 // likewise
-  std::array<int64_t, 256> bytes{};  // of it, too, where the unit is byte
+  WordTable words;                   // of the whole training split, also of lines outside `train_fraction`
+  int64_t lines = 0;                 // of the whole training split
+  std::array<int64_t, 256> bytes{};  // of the whole training split, if the unit is byte
   std::array<SplitCounts, kSplits> splits;
   int64_t invalid = 0;
 };
@@ -148,7 +148,7 @@ Counts count_words(const Text& text) {
 }
 
 void check_splits(const Counts& counts, const PrepareSettings& settings) {
-  int64_t lines = counts.lines;  // also those that are not trained on
+  int64_t lines = counts.lines;  // includes lines that are not trained on
   for (size_t s = 1; s < kSplits; ++s) lines += counts.splits[s].lines;
   const std::string unit = name_of(settings.rules.unit);
   if (lines == 0) throw UserError(str("[data] no line or record of the text files holds a ", unit));
@@ -163,7 +163,8 @@ void check_splits(const Counts& counts, const PrepareSettings& settings) {
   }
 }
 
-// Train types by falling count, ties by bytes: what the ids say about frequency must not depend on the machine.
+// Orders the types of the training split by falling count, equal counts by bytes, so that ids do not depend on the
+// machine.
 std::vector<Vocabulary::Entry> choose_words(const Counts& counts, const PrepareSettings& settings,
                                             PrepareReport& report) {
   const WordTable& table = counts.words;
@@ -198,9 +199,9 @@ std::vector<Vocabulary::Entry> choose_words(const Counts& counts, const PrepareS
   return entries;
 }
 
-// The shards of all splits, and what a chunk adds to them.
+// The shards of all splits, to which each chunk appends its data.
 struct Shards {
-  std::array<std::unique_ptr<ShardWriter>, kSplits> tokens, lengths;  // lengths: of characters and bytes alone
+  std::array<std::unique_ptr<ShardWriter>, kSplits> tokens, lengths;  // lengths: only for characters and bytes
   Shards(const std::string& directory, Unit unit) {
     for (size_t s = 0; s < kSplits; ++s) {
       const std::string stem = str(directory, "/", kSplitNames[s]);
@@ -340,7 +341,7 @@ PrepareReport prepare(const std::vector<SourceFile>& files, const PrepareSetting
     report.invalid = counts.invalid;
     vocabulary = settings.rules.unit == Unit::byte ? Vocabulary::bytes(counts.bytes)
                                                    : Vocabulary(choose_words(counts, settings, report));
-  }  // the counts are as large as the vocabulary of all types; the second pass does not need them
+  }  // frees the counts: they are as large as the vocabulary of all types, and the second pass does not need them
   write_shards(text, vocabulary, directory, report);
   vocabulary.save(directory + "/vocab.tsv");
   return report;

@@ -1,9 +1,8 @@
-// Text files to a vocabulary and token shards, in two passes over the text: count the words (characters, bytes), then
-// write their ids; a pass before them finds repeated strings.
+// Converts text files to a vocabulary and token shards, in two passes over the text: count the words (characters,
+// bytes), then write their ids. If repeated strings are dropped, an additional pass before them finds these strings.
 //
-// Memory: one chunk a thread, the types of each thread's counting and their sum; nothing grows with the text's length
-// but DuplicateFinder's bit a line.
-// The files written are the same for any number of threads.
+// Memory: one chunk and one table of types per thread, and the sum of these tables. Only DuplicateFinder's bit per line
+// grows with the text's length. The written files are the same for any number of threads.
 #pragma once
 
 #include <array>
@@ -19,48 +18,48 @@ namespace lmx::data {
 
 struct PrepareSettings {
   TokenizerRules rules = {};
-  bool puri = false;           // Cleaner's
-  bool drop_repeated = false;  // strings that equal an earlier one, over all splits
+  bool puri = false;           // setting of Cleaner
+  bool drop_repeated = false;  // leave out strings that equal an earlier one, over all splits
   int64_t vocab_size = 0;      // with <unk> and </s>; 0: every type
-  bool end_of_line = true;     // </s> after each line that holds a word, or after each string (as a byte: \n)
-  double valid_fraction = 0;   // of the lines
+  bool end_of_line = true;     // </s> after each line that contains a word, or after each string (for bytes: \n)
+  double valid_fraction = 0;   // fraction of the lines
   double test_fraction = 0;
-  double train_fraction = 1;  // of the training split's lines; of the others only the vocabulary knows
+  double train_fraction = 1;  // of the training split's lines; the other lines only count for the vocabulary
   uint64_t split_seed = 0;
   int threads = 1;
   size_t chunk_bytes = 4 << 20;
 };
 
 struct SplitCounts {
-  int64_t lines = 0;    // that hold a word; of characters and bytes: strings
+  int64_t lines = 0;    // lines that contain a word; for characters and bytes: strings
   int64_t words = 0;    // words, characters or bytes, without the </s> after each line
-  int64_t unknown = 0;  // of them that became <unk>
-  int64_t bytes = 0;    // of the text that they stand for, line ends included
+  int64_t unknown = 0;  // words that became <unk>
+  int64_t bytes = 0;    // of the text of these words, line ends included
 };
 
 struct PrepareReport {
   std::array<SplitCounts, kSplits> splits;
   int64_t types = 0;       // of the training split
-  std::string first_lost;  // the most frequent word that has no place in the vocabulary; "" when none is lost
+  std::string first_lost;  // the most frequent word outside the vocabulary; "" if there is none
   int64_t first_lost_count = 0;
   int64_t repeated = 0;  // strings left out because an earlier one is equal
-  int64_t invalid = 0;   // strings of which the cleaner left bytes out that are not UTF-8
+  int64_t invalid = 0;   // strings from which the cleaner removed bytes that are not UTF-8
   Unit unit = Unit::word;
   double oov() const;                          // of the training words
   std::string text(int64_t vocab_size) const;  // for people, several lines
 };
 
-// Which split a line belongs to: a pure function of the seed and the line's number over all files.
+// Returns the split of a line: a pure function of the seed and the line's number over all files.
 Split split_of_line(const PrepareSettings& settings, Split forced, int64_t line);
 
-// UserError: vocab_size (0: every type) has more places than the training text has types.
+// UserError: vocab_size (0: every type) exceeds the number of types of the training text.
 void check_vocabulary(int64_t vocab_size, int64_t types, Unit unit = Unit::word);
 // "word", "character", "byte".
 const char* name_of(Unit unit);
 
-// Writes train.bin, valid.bin, test.bin and vocab.tsv into `directory`; of characters and bytes also the strings'
-// lengths, train.strings.bin and so on. UserError: invalid UTF-8 (file, line, byte),
-// vocab_size above the types, a split without a token that should have some. RunError: the disk.
+// Writes train.bin, valid.bin, test.bin and vocab.tsv into `directory`; for characters and bytes also the lengths of
+// the strings: train.strings.bin and so on. UserError: invalid UTF-8 (file, line, byte), vocab_size above the number of
+// types, a split without tokens that should have some. RunError: a disk error.
 PrepareReport prepare(const std::vector<SourceFile>& files, const PrepareSettings& settings,
                       const std::string& directory);
 

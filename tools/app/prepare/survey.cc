@@ -1,5 +1,5 @@
-// One pass over text that has no vocabulary yet. Lines are assigned to splits as a preparation assigns them, so that a
-// vocabulary chosen by these counts fits the training split.
+// One pass over text that has no vocabulary yet. Lines are assigned to splits in the same way as by a preparation, so a
+// vocabulary size chosen from these counts fits the training split.
 #include "app/prepare/survey.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Counts of text files, taken before there is a recipe: the numbers by which `lmx new` chooses a recipe's values.
+// Statistics of text files, counted before a recipe exists: `lmx new` chooses a recipe's values from them.
 #pragma once
 
 #include <array>
@@ -10,27 +10,27 @@
 namespace lmx {
 
 struct TextSurvey {
-  int64_t files = 0, bytes = 0;           // bytes on the disk
+  int64_t files = 0, bytes = 0;           // bytes on disk
   int64_t lines = 0, valid_lines = 0;     // of all splits; of the validation split
-  int64_t characters = 0;                 // code points of all splits, a line end is one
+  int64_t characters = 0;                 // code points of all splits, including line ends
   int64_t valid_characters = 0;           // of the validation split
   int64_t blanks = 0;                     // white space within lines
   int64_t words = 0, train_words = 0;     // by lmx's rules, without the </s> of each line
   std::vector<int64_t> word_counts;       // occurrences of each word of the training split, the largest first
-  std::vector<int64_t> character_counts;  // of each character likewise, line ends aside
+  std::vector<int64_t> character_counts;  // occurrences of each character, likewise; without line ends
 };
-// Counts the text that `data` names, a `data: {name: text}` without `vocab_size`. Memory grows with the number of
-// different words alone. UserError: as a preparation of the text (files that are missing or empty, invalid UTF-8).
+// Counts the text that `data` names: a `data: {name: text}` without `vocab_size`. Memory grows only with the number of
+// different words. UserError: as a preparation of the text (files that are missing or empty, invalid UTF-8).
 TextSurvey survey_text(const Node& data);
 
 struct PairSurvey {
   int64_t pairs = 0, valid_pairs = 0;
-  std::array<int64_t, 2> bytes{}, words{};  // source, target; words are what white space separates
+  std::array<int64_t, 2> bytes{}, words{};  // source, target; white space separates words
   int64_t longest = 0;                      // words of the longest sentence of either side
   int64_t types = 0, characters = 0;        // different words and characters of both sides together
 };
-// Counts the pairs that `data` names, a `data: {name: parallel}` without `vocab_size`. UserError: as a preparation
-// (files out of step, a side that is missing, invalid UTF-8).
+// Counts the pairs that `data` names: a `data: {name: parallel}` without `vocab_size`. UserError: as a preparation
+// (files with different numbers of lines, a missing side, invalid UTF-8).
 PairSurvey survey_pairs(const Node& data);
 
 }  // namespace lmx

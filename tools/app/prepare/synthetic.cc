@@ -44,7 +44,7 @@ MarkovSource::MarkovSource(const SyntheticConfig& config)
   cumulative_ = running_sum(zipf_);
   for (uint64_t c = 0; c <= static_cast<uint64_t>(config.classes); ++c) {
     const RandomKey key = key_.fold("class").fold(c);
-    // The largest keys u^(1/z) are a draw by z without repetition (Efraimidis and Spirakis 2006); in logarithms.
+    // The largest keys u^(1/z) are a sample by z without repetition (Efraimidis and Spirakis 2006); here in logarithms.
     std::vector<std::pair<double, int32_t>> order;
     for (int32_t w = 0; w < words_; ++w) {
       order.emplace_back(std::log1p(-key.uniform(static_cast<uint64_t>(w))) / zipf_[static_cast<size_t>(w)], w + 1);
@@ -64,7 +64,7 @@ MarkovSource::MarkovSource(const SyntheticConfig& config)
 
 size_t MarkovSource::class_of(int32_t state) const {
   if (state == 0) return classes_.size() - 1;
-  // By a drawn order, so that every class has frequent and rare words.
+  // Assigns classes in a random order, so that every class has frequent and rare words.
   return permute(key_.fold("classes"), static_cast<uint64_t>(state - 1), static_cast<uint64_t>(words_)) %
          (classes_.size() - 1);
 }
@@ -113,7 +113,7 @@ std::vector<double> MarkovSource::stationary() const {
   std::vector<size_t> classes;
   for (int32_t s = 0; s < states(); ++s) classes.push_back(class_of(s));
   for (int turn = 0; turn < 10'000; ++turn) {
-    std::vector<double> mass(classes_.size());  // of words that follow a state of each class
+    std::vector<double> mass(classes_.size());  // probability mass of words that follow a state of each class
     double words = 0;
     for (size_t s = 0; s < n; ++s) {
       const double share = now[s] * (s == 0 ? 1 : 1 - end_);
@@ -129,7 +129,7 @@ std::vector<double> MarkovSource::stationary() const {
     }
     double change = 0;
     for (size_t s = 0; s < n; ++s) change += std::abs(next[s] - now[s]);
-    // Half a step each time: a chain that circles, as one with a single branch may, settles too.
+    // Takes half a step each time, so that periodic chains (possible with a single branch) converge, too.
     for (size_t s = 0; s < n; ++s) now[s] = 0.5 * (now[s] + next[s]);
     if (change < 1e-12) break;
   }
@@ -166,7 +166,7 @@ std::vector<std::string> MarkovSource::make_words() const {
   uint64_t draw = 0;
   for (int32_t w = 1; w <= words_; ++w) {
     std::string word;
-    // A word taken already gets one syllable more, so that the loop ends and frequent words stay short.
+    // If a word exists already, one more syllable is added. So the loop ends, and frequent words stay short.
     for (int syllables = w <= 100 ? 1 : 2;; ++syllables) {
       word.clear();
       for (int i = 0; i < syllables; ++i) {

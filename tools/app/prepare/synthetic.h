@@ -1,10 +1,10 @@
-// A source of made-up text whose entropy is known exactly.
+// A source of synthetic text whose entropy is known exactly.
 //
-// Words have Zipf frequencies z(w) ~ rank^-s. Each word u belongs to a class c(u), each class prefers `branching`
-// words, drawn by z without repetition and weighted by z. After u comes </s> with probability 1/line_length (never
-// after
-// </s>), else a word w with probability noise z(w) + (1 - noise) s_c(u)(w). A first-order Markov chain: the token
-// before is all that a perfect model needs, and log p of every token is computed from those same numbers.
+// Words have Zipf frequencies z(w) ~ rank^-s. Each word u belongs to a class c(u). Each class prefers `branching`
+// words, sampled by z without repetition and weighted by z. After u, the next token is </s> with probability
+// 1/line_length (never after </s>), otherwise a word w with probability noise z(w) + (1 - noise) s_c(u)(w). The text is
+// a first-order Markov chain: a perfect model needs only the previous token, and log p of every token is computed from
+// the same numbers.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +25,21 @@ class MarkovSource {
   explicit MarkovSource(const SyntheticConfig& config);
   int32_t states() const { return words_ + 1; }  // state 0: </s>; state w > 0: the word of rank w
   double probability(int32_t before, int32_t next) const;
-  // `count` states drawn one after the other, beginning with a state that follows </s>. A pure function of key.
+  // Samples `count` states one after the other, beginning with a state that follows </s>. A pure function of key.
   std::vector<int32_t> draw(RandomKey key, int64_t count) const;
-  // exp of the mean -log p(text[t] | text[t-1]) over t >= 1: what a perfect model's perplexity on `text` is.
+  // Returns exp of the mean -log p(text[t] | text[t-1]) over t >= 1: the perplexity of a perfect model on `text`.
   double perplexity(std::span<const int32_t> text) const;
-  // The long-run share of each state (power iteration to 1e-12), and from it the entropy per token in nats.
+  // Returns the stationary probability of each state (power iteration to 1e-12). entropy_rate() derives the entropy per
+  // token in nats from it.
   std::vector<double> stationary() const;
   double entropy_rate() const;
-  // A pronounceable made-up word for each state > 0, all different; "" for state 0.
+  // Returns a pronounceable artificial word for each state > 0, all different; "" for state 0.
   std::vector<std::string> make_words() const;
 
  private:
   struct Class {
     std::vector<int32_t> next;        // states, ascending
-    std::vector<double> probability;  // their s_c, sum 1
+    std::vector<double> probability;  // s_c of these states, sum 1
     std::vector<double> cumulative;
   };
   size_t class_of(int32_t state) const;
@@ -47,7 +48,7 @@ class MarkovSource {
   int32_t words_;
   double end_ = 0;                         // probability of </s> after a word
   std::vector<double> zipf_, cumulative_;  // by state - 1
-  std::vector<Class> classes_;             // the last one is that of </s>
+  std::vector<Class> classes_;             // the last one is the class of </s>
 };
 
 void check_synthetic(const SyntheticConfig& config);  // UserError: more classes or branches than words

@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kLittleText = 8 << 20;  // bytes on disk that a dry run prepares
-constexpr int kFormat = 1;                // of the prepared data; raised when the tokenizer's rules or the files change
+constexpr int kFormat = 1;  // version of the prepared data; increase it when the tokenizer's rules or the files change
 
 PrepareSettings settings_of(const TextConfig& config, const TextSources& sources, bool all_types) {
   PrepareSettings s;
@@ -40,7 +40,7 @@ PrepareSettings settings_of(const TextConfig& config, const TextSources& sources
   return s;
 }
 
-// All that the prepared files depend on; threads and places are not among it.
+// Everything that the prepared files depend on: not the number of threads and not file locations.
 Json identity(const PrepareSettings& s, const std::vector<SourceFile>& files) {
   Json id = {{"format", kFormat},
              {"lower_case", s.rules.lower_case},
@@ -57,7 +57,7 @@ Json identity(const PrepareSettings& s, const std::vector<SourceFile>& files) {
     if (f.format == Format::csv) id["files"].back()["column"] = f.column;
     if (f.format == Format::jsonl) id["files"].back()["field"] = f.field;
   }
-  // Of words these are left out: what was prepared before they existed stays good.
+  // Entries with their default value are left out, so that data prepared before the entries existed stays valid.
   if (s.rules.unit != Unit::word) id["tokens"] = name_of(s.rules.unit);
   if (s.puri) id["preprocess"] = "puri";
   if (s.drop_repeated) id["deduplicate"] = true;
@@ -98,7 +98,7 @@ PrepareReport report_from_json(const Json& json) {
   return r;
 }
 
-// A text to prepare, and what its preparation is called in the cache.
+// A text to prepare, and the name of its preparation in the cache.
 struct Preparation {
   TextSources sources;  // hashed
   PrepareSettings settings;
@@ -115,7 +115,7 @@ Preparation preparation_of(const TextConfig& config, const TextSources& found, b
   return {sources, settings, id, hash_text(id.dump()), cache_directory(config.cache_dir)};
 }
 
-// Fills `directory` and says what it holds.
+// Fills `directory` and returns a report of its contents.
 std::string build(const TextConfig& config, const Preparation& p, const std::string& directory) {
   const PrepareReport report = prepare(p.sources.files, p.settings, directory);
   check_unchanged(p.sources.files);
@@ -128,7 +128,7 @@ std::string build(const TextConfig& config, const Preparation& p, const std::str
                {"corpus", config.corpus},
                {"paths", Json::array()}};
   for (const SourceFile& f : p.sources.files) meta["paths"].push_back(f.path);
-  // A file name need not be UTF-8; what is not is written with a replacement character.
+  // A file name need not be UTF-8; invalid bytes are written as replacement characters.
   write_file(directory + "/meta.json", meta.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   progress_line("");
   return report.text(vocab_size);
@@ -168,8 +168,9 @@ Dataset load(const std::string& directory) {
   return dataset;
 }
 
-// What a preparation's counts depend on: its identity without what only chooses among the counted words, and, where
-// `content` is false, without the hashes, which take reading every file. null for what is no identity.
+// The part of an identity that a preparation's counts depend on. It excludes the settings that only choose among the
+// counted words. It also excludes the hashes if `content` is false, because they require reading every file. Returns
+// null for JSON that is not an identity.
 Json counted_identity(Json id, bool content) {
   try {
     for (const char* key : {"vocab_size", "end_of_line"}) id.erase(key);
@@ -195,7 +196,7 @@ std::vector<Json> prepared_metas(const std::string& cache_dir) {
   return metas;
 }
 
-// The report of any preparation of this text in the cache.
+// Returns the report of any preparation of this text in the cache.
 std::optional<PrepareReport> recorded_report(const PrepareSettings& settings, std::vector<SourceFile> files,
                                              const std::string& cache_dir) {
   std::vector<Json> metas = prepared_metas(cache_dir);
@@ -209,7 +210,7 @@ std::optional<PrepareReport> recorded_report(const PrepareSettings& settings, st
   keep_equal(true);
   try {
     if (!metas.empty()) return report_from_json(metas.front().at("report"));
-  } catch (const Json::exception&) {  // damaged: open_text will say so where it is the one to use
+  } catch (const Json::exception&) {  // damaged file: open_text will report it if it is the one to use
   }
   return std::nullopt;
 }
@@ -273,7 +274,7 @@ std::optional<Dataset> open_little_text(const TextConfig& config, const TextSour
   if (std::filesystem::exists(prepared)) return load(prepared);
   const TemporaryDirectory directory;
   build(config, p, directory.path());
-  return load(directory.path());  // what is mapped stays when the folder goes
+  return load(directory.path());  // the mapped data stays valid after the folder is removed
 }
 
 Dataset open_text(const TextConfig& config, const TextSources& found, bool all_types) {

@@ -1,4 +1,4 @@
-// `data: {name: text}`: from its config to prepared, mapped tokens.
+// `data: {name: text}`: from the config to prepared and mapped tokens.
 #pragma once
 
 #include <optional>
@@ -16,20 +16,21 @@ namespace lmx::data {
 
 struct TextSources {
   const Corpus* corpus = nullptr;  // null: files named by the recipe
-  std::string directory;           // where the corpus lies
+  std::string directory;           // the folder of the corpus
   std::vector<SourceFile> files;
   bool whitespace_only = false;
 };
 
-// `place`: where `data:` stands in the recipe, for messages. UserError: no corpus and no files, both, a missing corpus
-// ...
+// `place`: the position of `data:` in the recipe, for messages. UserError: neither corpus nor files, both, a missing
+// corpus, and others.
 TextSources find_text(const TextConfig& config, const std::string& place);
 
-// Prepares what the cache does not hold and maps it. With `all_types` the vocabulary is not cut and there is no </s>.
+// Prepares the data if the cache does not contain it, and maps it. With `all_types` the vocabulary is complete and
+// there is no </s>.
 Dataset open_text(const TextConfig& config, const TextSources& sources, bool all_types);
 
-// The same of little text, without a trace in the cache where it is not prepared there: a fraction of a second.
-// nullopt: much text.
+// Opens small text, which takes a fraction of a second. If the cache does not contain it, it is prepared in a temporary
+// folder and the cache stays unchanged. nullopt: the text is too large.
 std::optional<Dataset> open_little_text(const TextConfig& config, const TextSources& sources);
 
 struct TextCounts {
@@ -37,7 +38,8 @@ struct TextCounts {
   int64_t train_tokens = 0;
   Unit unit = Unit::word;
 };
-// What the cache recorded when the same text was prepared, with whatever vocabulary. nullopt: it never was.
+// Returns the counts that the cache recorded when the same text was prepared, with any vocabulary. nullopt: it never
+// was.
 std::optional<TextCounts> recorded_counts(const TextConfig& config, const TextSources& sources);
 
 }  // namespace lmx::data

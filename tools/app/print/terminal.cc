@@ -24,7 +24,7 @@ std::string spaces(size_t n) {
   return std::string(n, ' ');
 }
 
-// Column widths that fit into `width`: the widest are made narrower, none below 12 columns or its longest word.
+// Returns column widths that fit into `width`. The widest columns are reduced, but not below 12 or the longest word.
 std::vector<size_t> fitted(const std::vector<std::vector<std::string>>& rows, std::vector<size_t> widths,
                            size_t width) {
   constexpr size_t kLeast = 12;

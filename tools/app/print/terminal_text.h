@@ -1,4 +1,4 @@
-// Text for a terminal, which obeys control characters.
+// Text for a terminal, without control characters that the terminal would execute.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace lmx {
 
-// `text` with each control character but line feed and tab, and each byte that is not UTF-8, written as "\x1b".
+// Returns `text` with control characters (except line feed and tab) and bytes that are not UTF-8 written as "\x1b".
 std::string terminal_text(std::string_view text);
 
 }  // namespace lmx

@@ -5,7 +5,7 @@
 
 namespace lmx_cli {
 
-// "a, b, c", of any range of strings.
+// Joins any range of strings: "a, b, c".
 template <class Words>
 std::string joined(const Words& words) {
   std::string text;

@@ -1,4 +1,4 @@
-// Features to files and back.
+// Writes features to files and reads them.
 #include <algorithm>
 #include <charconv>
 #include <cmath>

@@ -1,4 +1,4 @@
-// lmx features: what a model's state holds behind the last token of a text, and of one unit at each token.
+// lmx features: a model's state after the last token of a text, and one unit's values at each token.
 #include <algorithm>
 #include <numeric>
 
@@ -16,11 +16,11 @@ namespace {
 
 using namespace train;
 
-constexpr int64_t kWindow = 256;  // tokens of one forward
+constexpr int64_t kWindow = 256;  // tokens per forward pass
 
 using Ids = std::vector<int32_t>;
 
-// Tokens [offset, offset + length) of texts `rows`, which all have so many.
+// Returns tokens [offset, offset + length) of the texts `rows`. All of these texts are long enough.
 Batch batch_of(const std::vector<Ids>& texts, std::span<const size_t> rows, int64_t offset, int64_t length,
                const Context& ctx) {
   Batch batch;
@@ -36,14 +36,15 @@ Batch batch_of(const std::vector<Ids>& texts, std::span<const size_t> rows, int6
   return batch;
 }
 
-// The state without its first `gone` sequences.
+// Returns the state without its first `gone` sequences.
 ModelState without(const ModelState& state, int64_t gone) {
   ModelState rest;
   for (const auto& [name, tensor] : state) rest[name] = tensor.slice(gone, tensor.dim(0)).clone();
   return rest;
 }
 
-// Texts `rows`, shortest first: read together, each leaving where it ends.
+// Reads the texts `rows`, which are ordered by length, shortest first, in one batch. Each text leaves the batch at its
+// end.
 void read_texts(SavedRun& run, const std::vector<Ids>& texts, std::span<const size_t> rows, const std::string& name,
                 FeatureMatrix& out) {
   ModelState state = run.network.initial_state(run.ctx, static_cast<int64_t>(rows.size()));

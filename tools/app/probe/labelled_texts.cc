@@ -12,7 +12,7 @@
 namespace lmx {
 namespace {
 
-// The words of labels 0 and 1: those digits, or two other words, the lesser one first.
+// Returns the words of labels 0 and 1: these digits, or two other words, the smaller one first.
 std::vector<std::string> classes_of(const std::vector<std::string>& words, const std::string& path) {
   const std::set<std::string> distinct(words.begin(), words.end());
   const std::vector<std::string> all(distinct.begin(), distinct.end());
@@ -33,7 +33,7 @@ void set_labels(LabelledTexts& texts, const std::vector<std::string>& words) {
   }
 }
 
-// A label may be a whole number, too.
+// A label may also be an integer.
 LabelledTexts read_json_lines(const std::string& path, const std::string& text, const std::string& label,
                               std::vector<std::string>& words) {
   const std::string content = read_file(path, true);

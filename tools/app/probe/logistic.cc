@@ -120,7 +120,8 @@ double LogisticProblem::loss(std::span<const double> z, std::vector<double>* r) 
 
 namespace {
 
-// Of L-BFGS (Nocedal 1980): the latest steps and changes of the gradient, and the direction that they give.
+// The history of L-BFGS (Nocedal 1980): the latest steps and changes of the gradient, and the direction computed from
+// them.
 class History {
  public:
   void add(std::vector<double> s, std::vector<double> y) {
@@ -152,11 +153,11 @@ class History {
   std::deque<Pair> pairs_;
 };
 
-// The L2 objective of (w, b), b behind w.
+// The L2 objective of (w, b), with b after w.
 struct Ridge {
   const LogisticProblem& problem;
   double c;
-  // `z`: the scores at x.
+  // `z` receives the scores at x.
   double operator()(const std::vector<double>& x, std::vector<double>& gradient, std::vector<double>& z) const {
     const std::span<const double> w(x.data(), x.size() - 1);
     std::vector<double> r;
@@ -169,7 +170,8 @@ struct Ridge {
   }
 };
 
-// x of A x = b for a symmetric positive definite A (n, n), by Cholesky's factors; false where A is not, to rounding.
+// Solves A x = b for a symmetric positive definite A (n, n) by Cholesky decomposition; b becomes x. Returns false if A
+// is not positive definite within rounding.
 bool solve(std::vector<double> a, std::vector<double>& b) {
   const size_t n = b.size();
   for (size_t i = 0; i < n; ++i) {
@@ -188,8 +190,8 @@ bool solve(std::vector<double> a, std::vector<double>& b) {
   return true;
 }
 
-// Newton's direction where the scores are z. Sums of the curvature are floats, so a step is right to their rounding;
-// the gradient, which says when to end, is not.
+// Returns Newton's direction at the scores z. The curvature is summed in float, so a step has this precision. The
+// gradient, which determines convergence, is not affected.
 std::vector<double> newton_direction(const LogisticProblem& p, double c, const std::vector<double>& z,
                                      const std::vector<double>& gradient) {
   const size_t n = gradient.size();
@@ -212,7 +214,7 @@ std::vector<double> newton_direction(const LogisticProblem& p, double c, const s
   return direction;
 }
 
-// Up to here a curvature and its factors cost less than the steps of L-BFGS that they save.
+// Up to this number of columns, computing and factorising the curvature costs less than the L-BFGS steps that it saves.
 constexpr int64_t kNewtonColumns = 1024;
 
 }  // namespace
@@ -223,12 +225,12 @@ LinearModel LogisticProblem::fit_l2(double c, const LinearModel& start) const {
   std::vector<double> x = model.weights, gradient, next_gradient, z;
   x.push_back(model.bias);
   double value = objective(x, gradient, z);
-  // What the gradient is measured by: that at zero, where a fit without a start begins.
+  // The gradient is compared with the gradient at zero, where a fit without a start begins.
   std::vector<double> at_zero, no_scores;
   static_cast<void>(objective(std::vector<double>(x.size()), at_zero, no_scores));
   const double goal = 1e-7 * std::sqrt(dot(at_zero, at_zero)) + 1e-10;
   History history;
-  int flat = 0;  // steps in a row that hardly lowered it
+  int flat = 0;  // consecutive steps that hardly lowered the objective
   for (; model.iterations < 2000 && !model.converged; ++model.iterations) {
     const std::vector<double> direction =
         columns_ <= kNewtonColumns ? newton_direction(*this, c, z, gradient) : history.direction(gradient);
@@ -242,7 +244,7 @@ LinearModel LogisticProblem::fit_l2(double c, const LinearModel& start) const {
       next_value = objective(next, next_gradient, z);
       lower = next_value <= value + 1e-4 * step * slope;
     }
-    if (!lower) break;  // rounding: no lower value along the way down
+    if (!lower) break;  // no smaller value along the descent direction, because of rounding
     std::vector<double> s(x.size()), y(x.size());
     for (size_t i = 0; i < x.size(); ++i) {
       s[i] = next[i] - x[i];

@@ -8,8 +8,8 @@
 namespace lmx::train {
 namespace {
 
-// Proximal Newton (Yuan, Ho and Lin 2012): the loss as its second-order expansion, minimised by coordinate descent over
-// the weights that are not 0 or want not to be, then a line search.
+// Proximal Newton (Yuan, Ho and Lin 2012): minimises the second-order expansion of the loss by coordinate descent over
+// the active weights, then makes a line search. A weight is active if it is not 0 or its gradient moves it away from 0.
 class Lasso {
  public:
   Lasso(const LogisticProblem& problem, double c, LinearModel& model) : p_(problem), c_(c), m_(model) {
@@ -24,15 +24,16 @@ class Lasso {
           violation <= kTolerance && std::abs(bias_gradient_) <= kTolerance * std::max(1.0, weight_of_data());
       if (m_.converged) return;
       descend(0.1 * std::max(violation, kTolerance));
-      // Where the step promises next to nothing, weights of like columns may still trade places: that says nothing.
+      // If the step would hardly lower the objective, this counts as convergence, although the weights of similar
+      // columns may still change.
       m_.converged = promised() >= -kDecrease * m_.objective;
-      if (m_.converged || !search()) return;  // no lower along the way down: rounding
+      if (m_.converged || !search()) return;  // no smaller value along the step, because of rounding
     }
   }
 
  private:
-  static constexpr double kTolerance = 1e-6;  // of a gradient beside the penalty's 1
-  static constexpr double kDecrease = 1e-7;   // of the objective in a step
+  static constexpr double kTolerance = 1e-6;  // of a gradient, compared with the penalty's 1
+  static constexpr double kDecrease = 1e-7;   // relative decrease of the objective in a step
 
   double weight_of_data() const { return c_ * static_cast<double>(p_.rows()); }
   static double shrunk(double x, double by) { return x > by ? x - by : x < -by ? x + by : 0; }
@@ -42,7 +43,7 @@ class Lasso {
     return sum;
   }
 
-  // Gradients and curvatures at the present scores; the objective.
+  // Computes gradients and curvatures at the current scores. Returns the objective.
   double expand() {
     const double loss = p_.loss(z_, &r_);
     curvature_ = LogisticProblem::curvature(z_);
@@ -53,7 +54,7 @@ class Lasso {
     return c_ * loss + norm(m_.weights);
   }
 
-  // The most that a weight's subgradient is away from 0.
+  // Chooses the active weights. Returns the largest distance of a weight's subgradient from 0.
   double choose_active() {
     active_.clear();
     double most = 0;
@@ -75,14 +76,14 @@ class Lasso {
       descend_by_rows(goal);
   }
 
-  // Newton's step of weight j to the minimum along it.
+  // Returns the step of weight j to the minimum along its axis.
   double step_of(size_t j, double gradient, double second) const {
     const double now = m_.weights[j] + change_[j];
     return shrunk(now - gradient / second, 1 / second) - now;
   }
 
-  // With the products of the active columns made once, a round costs active^2 instead of active x rows. The bias is a
-  // column of ones behind them.
+  // Computes the products of the active columns once, so that a round costs active^2 instead of active x rows. The bias
+  // is a column of ones after them.
   void descend_by_products(double goal) {
     const size_t a = active_.size();
     const std::vector<double> products = p_.weighted_products(active_, curvature_);
@@ -141,7 +142,7 @@ class Lasso {
     }
   }
 
-  // By how much the objective would fall along the whole step, were it straight.
+  // Returns the change of the objective along the whole step, with the loss linearised.
   double promised() const {
     double slope = bias_gradient_ * bias_change_;
     for (size_t j = 0; j < change_.size(); ++j)

@@ -1,4 +1,4 @@
-// lmx probe: linear classifiers over features, and the one unit that says most.
+// lmx probe: linear classifiers over features, and the most informative single unit.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -33,12 +33,12 @@ void check(const FeatureMatrix& train, const FeatureMatrix& valid, const Feature
                           "; they must come from one model and state"));
 }
 
-// What columns were before they were standardised: value = mean + deviation * standardised value.
+// The scales of standardised columns: value = mean + deviation * standardised value.
 struct Scales {
   std::vector<double> mean, deviation;
 };
 
-// Columns to mean 0 and variance 1 of the training texts; a constant one becomes 0.
+// Standardises columns to mean 0 and variance 1 over the training texts; a constant column becomes 0.
 Scales standardise(FeatureMatrix& train, FeatureMatrix& valid, FeatureMatrix& test) {
   const auto width = static_cast<size_t>(train.columns);
   std::vector<double> mean(width), deviation(width);
@@ -66,7 +66,7 @@ ProbeFit fit_path(const LogisticProblem& problem, const FeatureMatrix* sets[3], 
                   const std::vector<double>& cs) {
   ProbeFit best;
   LinearModel model;
-  for (const double c : cs) {  // each fit goes on from the one before
+  for (const double c : cs) {  // each fit starts from the previous one
     model = fit(problem, penalty, c, model);
     if (!model.converged)
       log_warn(str("[probe] ", penalty, " with C ", c, " did not converge in ", model.iterations, " iterations"));

@@ -51,7 +51,7 @@ ProbeTexts texts_of_corpus(const std::string& name, const TextColumns& columns, 
     throw UserError(str("[probe] corpus '", corpus.name, "' has no labels; sst2 and movie_reviews have"));
   const CorpusPlace place = locate(corpus);
   if (!place.problem.empty()) throw UserError("[data] " + place.problem);
-  std::vector<std::string> classes = columns.classes;  // or those of the first file
+  std::vector<std::string> classes = columns.classes;  // or the classes of the first file
   const auto read = [&](const std::vector<std::string>& files) {
     LabelledTexts texts;
     for (const std::string& file : files) {

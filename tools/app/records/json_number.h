@@ -1,5 +1,5 @@
-// Numbers in files of JSON, which has none for NaN and the infinities: there they are texts,
-// those of metrics.jsonl (runfiles/metrics.cc).
+// Numbers in JSON files. JSON has no NaN or infinities, so they are written as strings, the same as in metrics.jsonl
+// (runfiles/metrics.cc).
 #pragma once
 
 #include <cmath>
@@ -16,7 +16,7 @@ inline nlohmann::ordered_json json_number(double value) {
   return value;
 }
 
-// nullopt where `json` is neither a number nor one of "NaN", "Infinity", "-Infinity".
+// Returns nullopt if `json` is neither a number nor one of "NaN", "Infinity", "-Infinity".
 template <class Json>
 std::optional<double> number_of(const Json& json) {
   using Limits = std::numeric_limits<double>;

@@ -1,4 +1,4 @@
-// A file of lines that only grows, each on disk before the next thing happens: what a journal is made of.
+// A file of lines that is only appended to, for journals. Each line is on disk before the next event.
 #pragma once
 
 #include <string>
@@ -6,13 +6,15 @@
 
 namespace lmx_cli::jobs {
 
-// The whole text of a file; "" where there is none.
+// Returns the whole text of a file; "" if there is none.
 std::string read_text(const std::string& path);
 
-// The whole lines, without their ends. What a kill left of a last one is cut off the file. RunError where it cannot be.
+// Returns the complete lines, without their ends. Removes an incomplete last line from the file. RunError: it cannot be
+// removed.
 std::vector<std::string> read_lines(const std::string& path);
 
-// On disk when it returns. RunError: a full disk, whose half line the next read_lines() cuts off.
+// The line is on disk when the function returns. RunError: a full disk; the next read_lines() removes the incomplete
+// line.
 void append_line(const std::string& path, const std::string& line);
 
 }  // namespace lmx_cli::jobs

@@ -42,7 +42,7 @@ std::vector<RunRecord> read_records(const std::string& directory) {
     RunRecord record;
     if (read_record(line, record)) {
       records.push_back(std::move(record));
-    } else if (!file.eof()) {  // only the last line may be incomplete, and it lacks its end
+    } else if (!file.eof()) {  // only the last line may be incomplete; then its line end is missing
       throw lmx::UserError(lmx::str("[records] ", path, ":", number, " is no record"));
     }
   }

@@ -1,4 +1,4 @@
-// metrics.jsonl of a run, read back (docs/run-files.md).
+// Reads metrics.jsonl of a run (docs/run-files.md).
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ struct RunRecord {
   }
 };
 
-// Records of `directory`/metrics.jsonl, in order; a last line that a killed run left half-written is left out.
-// UserError: no such file, a line that is no record.
+// Returns the records of `directory`/metrics.jsonl, in order. Ignores an incomplete last line of a killed run.
+// UserError: no such file, a line that is not a record.
 std::vector<RunRecord> read_records(const std::string& directory);
 
-// True where `text` fits `pattern`, in which each * stands for any text.
+// Returns whether `text` matches `pattern`, in which each * matches any text.
 bool fits(const std::string& pattern, const std::string& text);
 
 }  // namespace lmx_cli

@@ -14,7 +14,7 @@ namespace {
 using lmx::str;
 
 constexpr double kWidth = 760, kHeight = 480, kLeft = 84, kRight = 24, kTop = 48, kBottom = 60, kLegendLine = 17;
-// Told apart by people who see no red and green, too (Okabe and Ito).
+// People with red-green colour blindness can distinguish these colours (Okabe and Ito).
 constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"};
 
 const char* colour(size_t i) {
@@ -35,7 +35,7 @@ std::string tick_text(double value) {
   return text;
 }
 
-// One axis: its range in the scale that is drawn (log10 of the value, or the value), and where ticks stand.
+// One axis: its range on the drawn scale (the value or its log10), and the positions of ticks.
 struct Scale {
   bool log = false;
   double low = 0, high = 1, from = 0, to = 1;  // from, to: in the picture
@@ -180,7 +180,7 @@ class Drawing {
     return p.hint.empty() ? "" : "<title>" + escaped(p.hint) + "</title>";
   }
 
-  // In the corner that fewer points lie in.
+  // Puts the legend into the corner with fewer points.
   void legend() {
     size_t left = 0, right = 0;
     for (const ChartSeries& s : chart_.series)

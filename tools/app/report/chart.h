@@ -22,14 +22,14 @@ struct Chart {
   std::string title, x_title, y_title;
   bool log_x = false, log_y = false;
   std::vector<ChartSeries> series;
-  // Names along x; then point i of a series is its bar over name i.
+  // Names along x. If it is not empty, point i of a series is its bar over name i.
   std::vector<std::string> names;
 };
 
-// As the text of an element in XML or HTML, or in an attribute in single quotes.
+// Escapes `text` for an XML or HTML element, or for an attribute in single quotes.
 std::string escaped(const std::string& text);
 
-// Points that an axis cannot show (not finite; not positive on a logarithmic one) are left out.
+// Draws the chart. Points that an axis cannot show (not finite; not positive on a logarithmic axis) are left out.
 std::string svg(const Chart& chart);
 
 }  // namespace lmx_cli

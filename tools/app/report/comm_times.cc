@@ -7,7 +7,7 @@
 namespace lmx_cli {
 namespace {
 
-// unit/<number>/<parameter>/<what> of one rank's record.
+// Reads the keys unit/<number>/<parameter>/<field> of one rank's record.
 std::vector<UnitTimes> units_of(const RunRecord& record) {
   std::map<int, UnitTimes> units;
   for (const auto& [key, value] : record.values) {
@@ -47,7 +47,7 @@ void add_timelines(CommTimes& times, const std::vector<RunRecord>& records) {
     if (record.split != "rank") continue;
     std::vector<UnitTimes> units = units_of(record);
     if (units.empty()) continue;
-    if (times.units.size() != units.size()) {  // a resumed run whose recipe makes other units: the last start's
+    if (times.units.size() != units.size()) {  // a resumed run whose recipe makes other units: use the last start's
       times.units.assign(units.size(), {});
       times.possible = count = of_rank_0 = 0;
     }
@@ -76,7 +76,7 @@ void add_timelines(CommTimes& times, const std::vector<RunRecord>& records) {
 
 CommTimes comm_times(const std::vector<RunRecord>& records) {
   CommTimes times;
-  std::map<int64_t, double> told;  // steps that rank 0's record tells of: after a resume fewer than lie between records
+  std::map<int64_t, double> told;  // steps that rank 0's record covers; after a resume fewer than between records
   for (const RunRecord& r : records)
     if (r.split == "rank" && r.at("rank") == 0) told[r.step] = r.at("steps");
   double steps = 0;

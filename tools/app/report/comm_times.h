@@ -1,4 +1,4 @@
-// When gradients travelled, of a run's records (docs/run-files.md): hidden behind backward, or exposed.
+// When gradients were exchanged, from a run's records (docs/run-files.md): hidden behind the backward pass, or exposed.
 #pragma once
 
 #include <string>
@@ -9,19 +9,19 @@
 
 namespace lmx_cli {
 
-// A unit of gradients that travels at one time: means of ranks and of records, seconds since the step's begin.
+// The gradients that are exchanged together: means over ranks and records, in seconds since the start of the step.
 struct UnitTimes {
-  std::string first;  // of its parameters
+  std::string first;  // name of its first parameter
   double bytes = 0, ready = 0, begin = 0, end = 0;
-  double hidden = 0, exposed = 0;  // of begin to end: before and after the last unit of the rank's step was ready
+  double hidden = 0, exposed = 0;  // parts of begin to end: before and after the last unit of the rank's step was ready
 };
 
-// Seconds of a step.
+// Times per step, in seconds.
 struct CommTimes {
-  double busy = 0, exposed = 0;  // rank 0, mean over the run: gradients travelled; and it had nothing else to do
+  double busy = 0, exposed = 0;  // rank 0, mean over the run: exchanging gradients; and doing nothing else meanwhile
   double possible =
-      0;  // what overlap could hide: the time from the first unit's ready to the last's, or all travelling
-  std::vector<UnitTimes> units;  // in the order in which they travel; of the last step before each record
+      0;  // upper bound of hidden: the smaller of the exchange's time and the time from first to last `ready`
+  std::vector<UnitTimes> units;  // in the order of the exchange; of the last step before each record
   double hidden() const { return busy > exposed ? busy - exposed : 0; }
 };
 

@@ -10,7 +10,7 @@
 namespace lmx_cli::reports {
 namespace {
 
-// Every value of the configuration except the seed and the place of the run: the settings that change results.
+// Returns every value of the configuration except the seed and the run's folder: the settings that change results.
 std::string configuration_key(const Report& run) {
   std::string key;
   for (const auto& [name, value] : run.config)
@@ -18,7 +18,7 @@ std::string configuration_key(const Report& run) {
   return key;
 }
 
-// The best finite value decides; NaN never wins.
+// Returns whether `a` is better than `b`; NaN is never better.
 bool better(double a, double b, bool lower_is_better) {
   if (std::isnan(a) || std::isnan(b)) return !std::isnan(a) && std::isnan(b);
   return lower_is_better ? a < b : a > b;

@@ -1,4 +1,4 @@
-// Runs beside each other: the number that they are compared by, runs that differ by their seed alone, the winner.
+// Compares runs: the number used for the comparison, groups of runs that differ only in their seed, and the winner.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace lmx_cli::reports {
 
-// Runs whose configurations are equal except `seed` and `run.*`.
+// Runs whose configurations are equal apart from `seed` and `run.*`.
 struct SeedGroup {
   std::vector<size_t> runs;    // indices, in the order given
-  std::vector<double> values;  // of those that have one, in the same order
+  std::vector<double> values;  // of the runs that have one, in the same order
   double mean = NAN;           // of `values`; NaN without any
-  // Half the width of the mean's 95 % confidence interval by Student's t; nothing for fewer than two values.
+  // Half the width of the mean's 95 % confidence interval by Student's t; nothing if there are fewer than two values.
   std::optional<double> half_interval;
 };
 
@@ -29,19 +29,20 @@ struct Comparison {
   int64_t best_run = -1;         // the best run of that group
 };
 
-// By the score of `train.final_bleu` if a run has one, otherwise by the lowest validation perplexity.
+// Compares by the score of `train.final_bleu` if a run has one, otherwise by the lowest validation perplexity.
 Comparison compare(const std::vector<const Report*>& runs);
-// By these values, one for each run.
+// Compares by these values, one for each run.
 Comparison compare(const std::vector<const Report*>& runs, const std::string& metric, bool lower_is_better,
                    std::vector<double> values);
 
-// The step at which the run's number of compare(runs) was measured; -1 without one.
+// Returns the step of the number that compare(runs) uses for this run; -1 if it has none.
 int64_t step_of_best(const Report& run);
 
-// "24.31", "24.31 ± 0.42 (mean of 3 seeds, 95 % interval)": the winner's number; "" if no run has one.
+// Returns the winner's number, such as "24.31" or "24.31 ± 0.42 (mean of 3 seeds, 95 % interval)"; "" if no run has
+// one.
 std::string headline_value(const Comparison& c);
 
-// {"RUN", "STATE", ...}: one line a run, the winner marked by *. For a terminal.
+// Returns table rows for a terminal, one per run: {"RUN", "STATE", ...}. The winner is marked by *.
 std::vector<std::vector<std::string>> comparison_rows(const std::vector<Report>& runs, const Comparison& c);
 
 }  // namespace lmx_cli::reports

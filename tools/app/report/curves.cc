@@ -14,7 +14,7 @@ bool is_axis(const std::string& key) {
   return kAxes.contains(key);
 }
 
-// Sums over the steps of a record.
+// Returns whether a record contains the sum over its steps.
 bool is_sum_over_window(const std::string& key) {
   static const std::set<std::string> kSums{"comm_sent_bytes", "comm_received_bytes", "comm_s", "comm_exposed_s"};
   return kSums.contains(key);
@@ -25,7 +25,7 @@ bool is_curve(const RunRecord& record, const std::string& key) {
   return record.split == "train" && is_strategy_key(key);
 }
 
-// Not-a-numbers are drawn as gaps, so one of a stretch has to stay.
+// Orders NaN after all numbers. NaNs are drawn as gaps, so one NaN of a section must be kept.
 bool less(double a, double b) {
   return std::isnan(b) ? !std::isnan(a) : a < b;
 }

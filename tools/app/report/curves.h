@@ -1,4 +1,4 @@
-// The records of a run as curves, few enough points to draw.
+// The records of a run as curves with few enough points to draw.
 #pragma once
 
 #include <string>
@@ -13,19 +13,19 @@ struct Curve {
   std::vector<double> x, y;  // step; the value, which may be NaN or infinite
 };
 
-// What a step is in other units, for axes: of train records, all of one length.
+// Converts steps to other units, for axes: one entry per train record, so all vectors have the same length.
 struct Clock {
-  std::vector<double> step, tokens, epoch, hours;  // hours of training: validation and checkpoints left out
+  std::vector<double> step, tokens, epoch, hours;  // hours of training steps: without validation and checkpoints
 };
 
-// Every number of splits train, valid and test and of sync strategies ("<rule>/<name>") but those of single units,
-// parameters and sub-batches (other names with a slash) and the ones that are axes; in the order of the keys. Bytes and
-// seconds of communication, which a record holds for all its steps, are divided by their number.
+// Returns every number of the splits train, valid and test and of sync strategies ("<rule>/<name>"), ordered by key.
+// Excludes numbers of single units, parameters and sub-batches (other names with a slash), and numbers that are axes.
+// Bytes and seconds of communication, which a record contains for all its steps, are divided by the number of steps.
 std::vector<Curve> curves_of(const std::vector<RunRecord>& records);
 Clock clock_of(const std::vector<RunRecord>& records);
 
-// At most `most` points (at least 4): of each stretch of a longer curve its first, least and greatest, and the last
-// point of all.
+// Returns at most `most` points (at least 4). Keeps the first, the least and the greatest point of each section of a
+// longer curve, and its last point.
 Curve thinned(const Curve& curve, size_t most);
 Clock thinned(const Clock& clock, size_t most);
 

@@ -17,10 +17,10 @@
 namespace lmx_cli::reports {
 namespace {
 
-constexpr size_t kPageBytes = 2'000'000;  // the page stays below
-// Bytes of curves that leave it there beside scripts, configurations and the rest, as a rule.
+constexpr size_t kPageBytes = 2'000'000;  // limit of the page
+// Bytes for curves that normally leave enough room for scripts, configurations and the other data.
 constexpr size_t kCurveBytes = 1'200'000;
-constexpr size_t kBytesOfPoint = 15;  // a step of five digits, a value of six, two commas
+constexpr size_t kBytesOfPoint = 15;  // a step of five digits, a value of six digits, two commas
 constexpr size_t kMostPoints = 2000, kFewestPoints = 8;
 
 size_t points_of_curve(const std::vector<std::vector<Curve>>& curves) {
@@ -29,7 +29,7 @@ size_t points_of_curve(const std::vector<std::vector<Curve>>& curves) {
   return std::clamp(kCurveBytes / kBytesOfPoint / all, kFewestPoints, kMostPoints);
 }
 
-// Indices of the runs, the best first; those without a value last.
+// Returns the indices of the runs, the best first and those without a value last.
 std::vector<size_t> best_first(const Listed& listed) {
   const Comparison c = compare(listed);
   std::vector<size_t> order(listed.runs.size());
@@ -42,21 +42,21 @@ std::vector<size_t> best_first(const Listed& listed) {
   return order;
 }
 
-// Inside <script> a text must not hold "</script" or "<!--".
+// A text inside <script> must not contain "</script" or "<!--".
 std::string script_text(const Json& json) {
   std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   for (size_t at = 0; (at = text.find('<', at)) != std::string::npos;) text.replace(at, 1, "\\u003c");
   return text;
 }
 
-// What the page holds of its runs: so many points of a curve at most, and which runs have curves at all.
+// The extent of the data in a page: the maximum number of points per curve, and which runs have curves.
 struct Extent {
   size_t points = 0;
   std::vector<bool> whole;
-  size_t count = 0;  // of them
+  size_t count = 0;  // number of runs with curves
 };
 
-// "Of 9,000 points ... Curves of the 40 best of 300 runs ..."; "" where all are there.
+// Returns a note about the left out data; "" if nothing is left out.
 std::string left_out(const Extent& extent, const Listed& listed) {
   if (extent.count == extent.whole.size()) return listed.best;
   return lmx::str(listed.best, listed.best.empty() ? "" : " ", "Curves, memory, bytes and provenance are those of the ",
@@ -65,8 +65,8 @@ std::string left_out(const Extent& extent, const Listed& listed) {
                   ": there is no room for more below 2 MB. lmx report RUN shows any one.");
 }
 
-// The page's data, with fewer points of each curve and then fewer runs' curves until it has at most `limit` bytes, or
-// no curves.
+// Returns the page's data. Reduces the points per curve, then the number of runs with curves, until the data has at
+// most `limit` bytes or no run has curves.
 std::string fitting_data(const std::string& title, const Listed& listed, size_t limit) {
   const auto& runs = listed.runs;
   std::vector<std::vector<Curve>> curves;
@@ -95,7 +95,8 @@ std::string fitting_data(const std::string& title, const Listed& listed, size_t 
   }
 }
 
-// The `most` best runs; of a sweep the points of these, and, as far as `most` goes, those that have no run.
+// Returns the `most` best runs. For a sweep, also returns the points of these runs and, up to `most`, points without a
+// run.
 Listed best_of(const Listed& all, size_t most) {
   Listed best;
   std::vector<size_t> order = best_first(all);
@@ -126,7 +127,8 @@ Listed best_of(const Listed& all, size_t most) {
   return best;
 }
 
-// Of very many runs with long values not even names and values fit; then the page tells of the best alone.
+// If there are very many runs with long values, not even names and values fit. Then the page only contains the best
+// runs.
 std::string fitting_best(const std::string& title, const Listed& all, size_t limit) {
   std::string text = fitting_data(title, all, limit);
   const size_t count = all.sweep ? all.sweep->points.size() : all.runs.size();
@@ -140,7 +142,7 @@ std::string fitting_best(const std::string& title, const Listed& all, size_t lim
   return text;
 }
 
-// In the order in which they use each other.
+// Concatenates the scripts so that each comes after those it uses.
 std::string scripts() {
   return std::string(assets::base_js) + assets::metrics_js + assets::figure_js + assets::curves_js + assets::bars_js +
          assets::sweep_js + assets::tables_js + assets::page_js;
@@ -167,7 +169,7 @@ std::string page(const std::string& title, const std::vector<Report>& runs, cons
   put(text, "{{title}}", escaped(title));
   put(text, "{{style}}", assets::style_css);
   put(text, "{{script}}", scripts());
-  put(text, "{{data}}", data);  // last: it may hold any text
+  put(text, "{{data}}", data);  // last: it may contain any text, also a mark
   return text;
 }
 

@@ -1,4 +1,4 @@
-// One self-contained HTML file about runs, or about a sweep: no network, light and dark, below 2 MB.
+// Creates one self-contained HTML file about runs or a sweep: no network, light and dark themes, below 2 MB.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace lmx_cli::reports {
 
-// The points of a sweep, as its heat map and its parallel axes show them.
+// The points of a sweep, for its heat map and its parallel axes.
 struct SweepView {
   struct Axis {
     std::string name;
@@ -17,8 +17,8 @@ struct SweepView {
   struct Point {
     std::vector<std::string> place;  // a value of each axis
     std::string outcome;             // done, diverged, failed ...
-    double value = 0;                // of the metric; NaN without
-    int64_t run = -1;                // index of its run in the page; -1: it left none
+    double value = 0;                // of the metric; NaN if there is none
+    int64_t run = -1;                // index of its run in the page; -1: it has no run
   };
   std::string metric;
   bool lower_is_better = true;
@@ -26,8 +26,8 @@ struct SweepView {
   std::vector<Point> points;
 };
 
-// `title` stands above. Until the page fits, curves are thinned, then those of all but the best runs left out, then all
-// but the best runs, which the page says; `sweep` may be null.
+// Returns the page; `title` is its heading, `sweep` may be null. Until the page fits, curves are thinned, then the
+// curves of all but the best runs are left out, then all but the best runs. The page reports this.
 std::string page(const std::string& title, const std::vector<Report>& runs, const SweepView* sweep);
 
 }  // namespace lmx_cli::reports

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kLongestValue = 2000;      // of a configuration, in bytes
 constexpr size_t kLongestSamples = 20'000;  // of samples.txt, in bytes
 
-// Six significant digits are more than a chart shows; NaN and infinities are gaps.
+// Six significant digits are enough for a chart; NaN and infinities become gaps.
 Json short_number(double value) {
   if (!std::isfinite(value)) return nullptr;
   char text[32];
@@ -103,7 +103,7 @@ Json brief_json(const Report& run) {
   Json json{{"name", name_of(run)}, {"directory", run.directory}, {"ranks", run.ranks},
             {"step", run.step},     {"state", state_text(run)},   {"reason", run.status.reason}};
   auto rows = result_rows(run);
-  rows.resize(std::min<size_t>(rows.size(), 2));  // its perplexities
+  rows.resize(std::min<size_t>(rows.size(), 2));  // the perplexities
   json["results"] = rows;
   return json;
 }

@@ -22,7 +22,7 @@ void read_provenance(Report& report) {
   report.start = all["starts"].back();
 }
 
-// Leaves alone, lists as one value.
+// Collects the leaves of a tree; a list is one leaf.
 void flatten(const lmx::Node& node, const std::string& path, std::vector<std::pair<std::string, std::string>>& leaves) {
   if (node.kind != lmx::Node::Kind::map) {
     leaves.emplace_back(path, node.kind == lmx::Node::Kind::scalar ? node.text : lmx::to_json(node));
@@ -75,7 +75,7 @@ void read_own_metrics(Report& report, const std::vector<RunRecord>& records) {
   for (const auto& [key, sum] : sums) report.rows[key.substr(key.find('/') + 1)] = sum.first / sum.second;
 }
 
-// The train records hold what all ranks have lost since the one before.
+// Each train record contains the codec statistics of all ranks since the previous train record.
 void read_codecs(Report& report, const std::vector<RunRecord>& records) {
   for (const RunRecord& r : records) {
     if (r.split != "train") continue;
@@ -87,7 +87,7 @@ void read_codecs(Report& report, const std::vector<RunRecord>& records) {
   }
 }
 
-// "<rule>/staleness/<n>": how many updates since the record before were n others behind.
+// "<rule>/staleness/<n>" is the number of updates since the previous record that were n updates behind.
 void read_staleness(Report& report, const std::vector<RunRecord>& records) {
   constexpr std::string_view kKey = "/staleness/";
   for (const RunRecord& r : records) {
@@ -101,7 +101,7 @@ void read_staleness(Report& report, const std::vector<RunRecord>& records) {
   }
 }
 
-// The ledger: each rank's records hold its bytes since the one before.
+// Reads the ledger: each rank's records contain its bytes since its previous record.
 void read_ranks(Report& report, const std::vector<RunRecord>& records) {
   struct Sum {
     double sent = 0, received = 0;
@@ -142,7 +142,7 @@ void read_ranks(Report& report, const std::vector<RunRecord>& records) {
   }
 }
 
-// Of several ranks, by the run's configuration.
+// Returns whether the run has several ranks that are processes, according to its configuration.
 bool are_processes(const Report& report) {
   if (report.ranks < 2) return false;
   const auto name = std::find_if(report.config.begin(), report.config.end(),

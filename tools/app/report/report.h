@@ -1,4 +1,4 @@
-// What a run came to, read from its metrics.jsonl, provenance.json and config.yaml.
+// The results of a run, read from its metrics.jsonl, provenance.json and config.yaml.
 #pragma once
 
 #include <cmath>
@@ -20,17 +20,17 @@ namespace lmx_cli::reports {
 
 using Json = nlohmann::ordered_json;
 
-// Bytes of one group of parameters in one collective, a rank and step.
+// Bytes of one group of parameters in one collective.
 struct TrafficLine {
-  double mean = 0, max = 0, total = 0;  // of ranks, sent per step; of all ranks and steps together
-  double received = 0;                  // mean of ranks, per step
+  double mean = 0, max = 0, total = 0;  // sent: per step, mean and maximum of ranks; of all ranks and steps
+  double received = 0;                  // per step, mean of ranks
 };
 
 struct MemoryLine {
   double first = 0, max = 0;  // rank 0, any rank
 };
 
-// The last `train` record covers `steps` steps where the others cover `usual`.
+// The last `train` record covers `steps` steps, the others cover `usual` steps.
 struct LastWindow {
   int64_t step = 0, steps = 0, usual = 0;
   bool is_short() const { return steps > 0 && 2 * steps < usual; }
@@ -38,7 +38,7 @@ struct LastWindow {
 
 struct Report {
   std::string directory;
-  Json start;  // the last of provenance.json
+  Json start;  // the last entry of provenance.json
   size_t starts = 0;
   jobs::RunStatus status;
   std::vector<std::pair<std::string, std::string>> config;  // leaves of config.yaml: {"optimizer.lr", "0.1"}
@@ -49,17 +49,17 @@ struct Report {
   std::optional<RunRecord> train, valid, best;
   std::optional<RunRecord> translation;  // of train.final_bleu
   std::map<std::string, double> rows;    // means over the run, by parameter
-  // By parameter: over all ranks and the whole run, but the residual, which is that of the last record.
+  // By parameter: sums over all ranks and the whole run; but `residual` is from the last record.
   std::map<std::string, lmx::CodecHealth> codec;
   std::map<std::pair<std::string, std::string>, TrafficLine> traffic;  // by group and collective
   std::map<int64_t, std::map<std::string, double>> rank_memory;        // peak bytes of each rank, by class
   std::map<std::string, MemoryLine> memory;                            // by class
-  // How often updates of a parameter server were so stale, by rule: at the shard of rank 0.
+  // By rule: number of a parameter server's updates by staleness, at the shard of rank 0.
   std::map<std::string, std::map<int64_t, double>> staleness;
   // Last value of each SyncStrategy::take_values(), by "<rule>/<name>".
   std::map<std::string, double> strategy;
   LastWindow last_window;
-  bool on_a_wire = false;  // ranks are processes; virtual ones share cores, and their times tell nothing
+  bool on_a_wire = false;  // ranks are processes; virtual ranks share cores, so their times mean little
   CommTimes times;
   SubBatches sub_batches;
 };
@@ -67,30 +67,31 @@ struct Report {
 // UserError: no run in `directory`, or damaged records.
 Report read_report(const std::string& directory);
 
-// True for the keys of train records that hold a value of a strategy: "<rule>/<name>".
+// Returns whether a key of train records is a value of a strategy: "<rule>/<name>".
 bool is_strategy_key(const std::string& key);
 
-// Steps of each train record, in order: those that rank 0 counted, otherwise those since the record before.
+// Returns the steps that each train record covers, in order: as counted by rank 0, otherwise the steps since the
+// previous record.
 std::vector<double> window_steps(const std::vector<RunRecord>& records);
 
 // "done", "diverged", "failed", "running", "unknown" ...
 std::string state_text(const Report& report);
 
-// Bytes that a rank sent in a step, all groups and collectives together, mean of ranks.
+// Returns the bytes that a rank sends per step, all groups and collectives together, mean of ranks.
 double sent_per_step(const Report& report);
 
-// At a JSON pointer of the run's last start; "?" where there is none.
+// Returns the text at a JSON pointer of the run's last start; "?" if there is none.
 std::string start_text(const Report& report, const char* pointer);
 
 // "97.3", "1.25 MB".
 std::string number(double value, const char* format = "%.4g");
 std::string bytes(double n);
 
-// The run's metrics at its end: {name, value, step}.
+// Returns the run's metrics at its end: {name, value, step}.
 std::vector<std::vector<std::string>> result_rows(const Report& report);
 
 void print_text(const Report& report);                   // tables, to stdout
-void print_comparison(const std::vector<Report>& runs);  // a line a run and the best one's number, to stdout
+void print_comparison(const std::vector<Report>& runs);  // a line per run and the best one's number, to stdout
 void print_json(const Report& report);
 
 }  // namespace lmx_cli::reports

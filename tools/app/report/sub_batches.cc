@@ -14,7 +14,7 @@ namespace {
 
 using lmx::str;
 
-constexpr double kBar = 1.189207115002721;  // four bars to a doubling
+constexpr double kBar = 1.189207115002721;  // four bars per factor of two
 
 std::string milliseconds(double seconds) {
   char text[32];
@@ -36,7 +36,7 @@ std::string box(const Interval& i, double x, double width, double y, double heig
 
 }  // namespace
 
-// sub_batch/<i>/<what> and unit/<i>/<parameter>/<what> of one rank's record.
+// Reads the keys sub_batch/<i>/<field> and unit/<i>/<parameter>/<field> of one rank's record.
 std::vector<Interval> intervals_of(const RunRecord& record) {
   std::map<std::string, Interval> found;
   for (const auto& [key, value] : record.values) {

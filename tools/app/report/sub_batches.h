@@ -1,4 +1,5 @@
-// How long sub-batches took, of a run's records (docs/run-files.md): a histogram, and what each rank did in a step.
+// The duration of sub-batches, from a run's records (docs/run-files.md): a histogram, and a timeline of each rank in a
+// step.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +12,20 @@
 namespace lmx_cli {
 
 struct Interval {
-  double begin = 0, end = 0;  // seconds since the step's begin
+  double begin = 0, end = 0;  // seconds since the start of the step
   std::string name;           // "3,412 tokens"; a unit's first parameter
-  bool travels = false;       // gradients; else a forward and backward
+  bool travels = false;       // true: exchange of gradients; false: forward and backward pass
 };
 
-// Of one rank's record: its sub-batches and units of gradients, by their beginnings.
+// Returns the sub-batches and gradient units of one rank's record, ordered by their begin.
 std::vector<Interval> intervals_of(const RunRecord& record);
 
 struct SubBatches {
-  std::map<double, double> histogram;                 // sub-batches of all ranks and steps, by the bar's least seconds
-  int64_t step = 0;                                   // the last one that is recorded
+  std::map<double, double> histogram;                 // sub-batches of all ranks and steps, by lower end in seconds
+  int64_t step = 0;                                   // the last recorded step
   std::map<int64_t, std::vector<Interval>> timeline;  // of that step, by rank
   bool empty() const { return histogram.empty(); }
-  // Over the bars' middles.
+  // Statistics use the middle of each bar.
   double mean() const;
   double quantile(double q) const;
 };
@@ -32,7 +33,8 @@ SubBatches sub_batches(const std::vector<RunRecord>& records);
 
 std::string histogram_svg(const SubBatches& all);
 std::string timeline_svg(const SubBatches& all);
-// For chrome://tracing and ui.perfetto.dev: a process a rank, computing and gradients as two lanes.
+// Returns a trace for chrome://tracing and ui.perfetto.dev: one process per rank, with a lane for computation and one
+// for gradients.
 std::string timeline_trace(const SubBatches& all);
 
 }  // namespace lmx_cli

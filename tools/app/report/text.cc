@@ -156,7 +156,7 @@ void print_rows(const Report& r) {
   std::cout << "\n" << table(rows);
 }
 
-// Of all ranks and steps.
+// Prints the sums over all ranks and steps.
 void print_codec(const Report& r) {
   if (r.codec.empty()) return;
   const bool feedback =

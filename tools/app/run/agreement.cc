@@ -8,7 +8,7 @@
 namespace lmx {
 namespace {
 
-// "6:recipe120:..." : lengths in front, so that a text may hold anything.
+// Encodes as "6:recipe120:...", with lengths first, so that a text may contain anything.
 std::string packed(const std::vector<Agreed>& items) {
   std::string out;
   for (const Agreed& item : items)
@@ -42,7 +42,7 @@ bool equal(const Node& a, const Node& b) {
   return to_yaml(a) == to_yaml(b);
 }
 
-// A value on one line: a scalar as it is, anything larger by its kind.
+// Returns a value on one line: a scalar unchanged; a list or map as JSON if it is short, otherwise by its kind.
 std::string shown(const Node* node) {
   if (!node) return "not given";
   if (node->kind == Node::Kind::null) return "null";
@@ -51,7 +51,7 @@ std::string shown(const Node* node) {
   return text.size() <= 60 ? text : node->kind == Node::Kind::map ? "another map" : "another list";
 }
 
-// The first difference, depth first: "optimizer.lr is 0.1 there, 0.2 on rank 0".
+// Returns the first difference, depth first: "optimizer.lr is 0.1 there, 0.2 on rank 0".
 std::string difference(const Node& there, const Node& here, const std::string& path) {
   std::vector<std::string> keys = here.keys();
   for (const std::string& key : there.keys())
@@ -78,7 +78,7 @@ const Agreed* find(const std::vector<Agreed>& items, const std::string& what) {
   return found == items.end() ? nullptr : &*found;
 }
 
-// "" where nothing differs.
+// Returns the first difference; "" if there is none.
 std::string compare(int rank, const std::vector<Agreed>& there, const std::vector<Agreed>& here) {
   for (const Agreed& item : here) {
     const Agreed* other = find(there, item.what);

@@ -24,7 +24,7 @@ constexpr std::array kSignals{Signal{SIGSEGV, "Segmentation fault"}, Signal{SIGB
                               Signal{SIGILL, "Illegal instruction"}, Signal{SIGFPE, "Floating point exception"},
                               Signal{SIGABRT, "Aborted"}};
 
-// A text in a fixed buffer, as a signal handler must not allocate; the part that does not fit is left out.
+// A text in a fixed buffer, because a signal handler must not allocate. Text that does not fit is dropped.
 class Text {
  public:
   Text& operator<<(std::string_view part) {
@@ -56,7 +56,7 @@ void write_all(int fd, std::string_view text) {
   }
 }
 
-// Made before the crash, so that the handler only copies.
+// Created before the crash, so that the handler only copies.
 struct StatusFile {
   std::string path, temporary, host;
   const std::atomic<int64_t>* step;
@@ -64,7 +64,7 @@ struct StatusFile {
 std::atomic<const StatusFile*> g_status{nullptr};
 std::atomic<bool> g_crashed{false};
 
-// "2026-11-23T06:00:00+0000", which needs no time zone's table.
+// Writes a time such as "2026-11-23T06:00:00+0000". UTC needs no time zone table.
 void add_time(Text& text) {
   const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
   const auto day = std::chrono::floor<std::chrono::days>(now);
@@ -93,7 +93,7 @@ void write_status(const StatusFile& file, std::string_view reason) {
   rename(file.temporary.c_str(), file.path.c_str());
 }
 
-// The reason holds a plugin's name, which is an identifier, and literals: JSON needs nothing escaped.
+// The reason consists of literals and a plugin's name, which is an identifier, so JSON needs no escaping.
 void handle(int number, siginfo_t*, void* context) {
   if (!g_crashed.exchange(true)) {
     Text reason, line;
@@ -118,7 +118,7 @@ void handle(int number, siginfo_t*, void* context) {
 }  // namespace
 
 void report_crashes() {
-  // After a stack overflow the main thread has no stack left for the handler.
+  // A separate stack for the handler: after a stack overflow the main thread has no stack left.
   static char stack[64 * 1024];
   const stack_t alternate{.ss_sp = stack, .ss_flags = 0, .ss_size = sizeof stack};
   sigaltstack(&alternate, nullptr);

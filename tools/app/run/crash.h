@@ -1,4 +1,4 @@
-// Crashes: the process writes a line to stderr, and status.json no longer says "running".
+// Handles crashes: the process writes a line to stderr, and status.json no longer says "running".
 #pragma once
 
 #include <atomic>
@@ -7,16 +7,18 @@
 
 namespace lmx {
 
-// From here on a crash (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT) writes one line to stderr before the signal ends the
-// process as it would have. The line names the plugin if the crash happened in a function of it (in_plugin(), or by the
-// address of the instruction). A signal that has a handler already (a sanitizer's) is left alone.
+// After this call a crash (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT) writes one line to stderr. Then the signal ends
+// the process as it would have without the handler. The line names the plugin if the crash happened in one of its
+// functions (according to in_plugin() or the address of the instruction). A signal that already has a handler (for
+// example a sanitizer's) is left unchanged.
 void report_crashes();
 
-// While it lives, a crash replaces the status file `path` by one whose state is "failed" and whose reason names the
-// signal and the plugin. The handler makes only calls that are safe in it. One at a time. Needs report_crashes().
+// During its lifetime, a crash replaces the status file `path`. The new file has the state "failed", and its reason
+// names the signal and the plugin. The signal handler makes only async-signal-safe calls. Only one object may exist at
+// a time. REQUIRES: report_crashes() has been called.
 class CrashStatus {
  public:
-  // `host` is the value of the key of this name. `step` is read at the crash, so it must outlive this object.
+  // `host` is the value of the key `host`. `step` is read during the crash, so it must outlive this object.
   CrashStatus(const std::string& path, const std::string& host, const std::atomic<int64_t>& step);
   ~CrashStatus();
   CrashStatus(const CrashStatus&) = delete;

@@ -1,4 +1,4 @@
-// lmx run --dry-run: what a recipe will take, and whether data and memory for it are there.
+// lmx run --dry-run: the resources that a recipe needs, and whether its data and enough memory are available.
 #include "app/run/dry_run.h"
 
 #include <algorithm>
@@ -29,19 +29,20 @@ namespace {
 
 using namespace train;
 
-// Of the rank with the largest share of the batch; of the only one where there is one.
+// Sizes for the rank with the largest part of the batch.
 struct Shares {
   int ranks = 1;
   int64_t step_tokens = 0, vocab = 0;                                     // of all ranks
-  int64_t sequences = 0, length = 1, own_tokens = 0, forward_tokens = 0;  // of the rank; of one forward of it
-  int64_t samples = 0;  // words that a loss draws beside the targets; 0: it takes all
-  bool blocks = false;  // logits are made in blocks of bounded memory
-  bool twice = false;   // gradients of logits lie beside them (two_stage_softmax)
-  bool pairs = false;   // a sequence is a sub-batch of sentences, `length` its target tokens at most
-  bool draws() const { return samples > 0; }  // of the output table rows are gathered, the others are not read
+  int64_t sequences = 0, length = 1, own_tokens = 0, forward_tokens = 0;  // of the rank; of one forward pass of it
+  int64_t samples = 0;  // words that the loss samples in addition to the targets; 0: it uses all words
+  bool blocks = false;  // logits are computed in blocks of bounded memory
+  bool twice = false;   // the gradients of logits need separate memory (two_stage_softmax)
+  bool pairs = false;   // a sequence is a sub-batch of sentence pairs with at most `length` target tokens
+  bool draws() const { return samples > 0; }  // only sampled rows of the output table are read
 };
 
-// Of both sides of a pair, where only the sum of many is known: about the mean of news text in subwords.
+// Assumed tokens of each side of a pair, if only the total of many pairs is known: about the mean of news text in
+// subwords.
 constexpr int64_t kSentence = 28;
 
 Shares shares_of(const Recipe& r, const BatchPlan& batch, const LossPlan& loss, int ranks) {
@@ -60,7 +61,7 @@ Shares shares_of(const Recipe& r, const BatchPlan& batch, const LossPlan& loss, 
           .pairs = pairs};
 }
 
-// Parameters by the first part of their names, in order of declaration.
+// Formats the number of parameters by the first part of their names, in order of declaration.
 std::string parameter_lines(const Network& network, int64_t& total) {
   std::vector<std::pair<std::string, int64_t>> groups;
   int64_t gains = 0;
@@ -82,18 +83,19 @@ std::string parameter_lines(const Network& network, int64_t& total) {
   return text;
 }
 
-// What units receive, and their sums.
+// Returns the bytes that units receive, and the bytes of their sums.
 int64_t communication_bytes(const SyncRules& sync, const Network& network, const Shares& s) {
   const auto of_output = [](const ParameterSpec& spec) { return spec.name.starts_with("softmax"); };
   const bool tied = std::none_of(network.specs.begin(), network.specs.end(), of_output);
   const auto rows = [&](const ParameterSpec& spec) {
-    const int64_t samples = tied || of_output(spec) ? s.samples : 0;  // a table of inputs has no candidates
+    const int64_t samples = tied || of_output(spec) ? s.samples : 0;  // an input table has no candidates
     const int64_t own = s.own_tokens + samples, all = s.step_tokens + sync.candidate_sets() * samples;
     return TableRows{own, expected_words(own, spec.shape[0]), expected_words(all, spec.shape[0]), s.own_tokens};
   };
   int64_t kept = 0, passing = 0;
   for (const UnitPlan& unit : sync.plan(network.specs, rows)) {
-    // A rank receives about what it sends, and has its own part beside it; what stays is not counted twice.
+    // A rank receives about as much as it sends, and stores its own part in addition. Data that it keeps is not counted
+    // twice.
     const int64_t moved = unit.sent * s.ranks / (s.ranks - 1);
     kept += unit.kept.sums + unit.kept.gathered;
     passing = std::max(passing, unit.kept.gathered > 0 ? unit.kept.sums : moved);
@@ -101,13 +103,13 @@ int64_t communication_bytes(const SyncRules& sync, const Network& network, const
   return kept + passing;
 }
 
-// Logits of `tokens` features over `words` words at their highest, with what is rounded for their products: features,
-// the logits' gradient, and, of words that are drawn, their rows.
+// Returns the maximum memory for the logits of `tokens` features over `words` words. Includes the operands that are
+// rounded for their products: features, the gradient of the logits and, if words are sampled, their rows.
 int64_t loss_bytes(const Shares& s, int64_t width, DType compute) {
   const int64_t tokens = s.forward_tokens, words = s.samples > 0 ? s.samples + 1 : s.vocab;
-  // The full softmax works in blocks of bounded memory, in which logits become gradients (core/ops/output_layer.h).
+  // The full softmax uses blocks of bounded memory, in which gradients replace the logits (core/ops/output_layer.h).
   const int64_t rows = s.blocks ? ops::logit_block_rows(tokens, words, width, true) : tokens;
-  const DType type = operand_type(compute);  // of the logits' gradient
+  const DType type = operand_type(compute);  // data type of the gradient of the logits
   const auto kept = static_cast<int64_t>(size_of(compute)), operand = static_cast<int64_t>(size_of(type));
   int64_t bytes = (s.twice ? 8 : 4) * rows * words + (s.draws() ? kept * words * width : 0);
   if (compute != DType::f32) bytes += kept * tokens * width + operand * rows * words;
@@ -115,7 +117,8 @@ int64_t loss_bytes(const Shares& s, int64_t width, DType compute) {
                           gemm_scratch_bytes(type, compute, words, width, rows, true));
 }
 
-// A validation takes every word's logit, whatever training samples; its sequences are divided over ranks too.
+// Validation computes the logits of all words, even if training samples them. Its sequences are also divided among
+// ranks.
 int64_t evaluation_bytes(const Recipe& r, const Shares& s, int64_t width, DType compute) {
   const int64_t tokens =
       s.pairs ? r.train.eval_batch * kSentence : (r.train.eval_batch + s.ranks - 1) / s.ranks * s.length;
@@ -128,16 +131,18 @@ int64_t evaluation_bytes(const Recipe& r, const Shares& s, int64_t width, DType 
 struct MemoryEstimate {
   std::string lines;
   int64_t rank = 0;     // bytes of one rank
-  int here = 1;         // ranks that are known to be on this machine; of processes that a launcher will start: one
-  int64_t machine = 0;  // bytes of these
+  int here = 1;         // ranks known to be on this machine; 1 for processes that a launcher will start
+  int64_t machine = 0;  // bytes of these ranks
 };
 
-// Processes can be on any machine of a cluster. A launcher that has started this one says how many of them are here.
+// Processes can be on any machine of a cluster. If a launcher has started this process, it has set how many of them are
+// here.
 int ranks_here(const Recipe& r, int ranks) {
   return in_one_process(r.comm, "comm") ? ranks : std::min(ranks, detect_launch().local_size);
 }
 
-// Bytes of the recurrent state that a model carries for one sequence; a memory of past positions can be most of it.
+// Returns the bytes of the recurrent state that a model carries for one sequence. A memory of past positions can be
+// most of it.
 int64_t state_bytes(const Network& network) {
   if (network.model->translates()) return 0;
   Context ctx;
@@ -156,11 +161,11 @@ MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Sh
     parameters += bytes;
     if (spec.frozen) continue;
     state += optimizer->state_bytes(spec);
-    // A row-sparse gradient has at most a row for each token of the rank's step and each sampled word.
+    // A row-sparse gradient has at most one row for each token of the rank's step and for each sampled word.
     const int64_t rows = std::min(spec.shape[0], shares.own_tokens + shares.samples);
     gradients += spec.sparse ? bytes / spec.shape[0] * rows : bytes;
   }
-  // The highest is either where the loss is, with features and their gradient, or where the model is differentiated.
+  // The peak is either at the loss, with features and their gradient, or during the backward pass of the model.
   const DType compute = compute_of(r);
   const int64_t width = network.model->feature_size();
   const int64_t at_loss = shares.forward_tokens * (network.model->activation_bytes_per_token(compute) + 8 * width) +
@@ -172,7 +177,7 @@ MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Sh
   if (r.train.ema > 0) state += parameters;
   const bool rounds_output = !shares.draws() && compute != DType::f32;
   const int64_t copies = network.model->copy_bytes(compute) + (rounds_output ? 2 * shares.vocab * width : 0);
-  // Threads as ranks send when backward is over and its activations are gone; processes send beside it.
+  // Ranks that are threads send after their backward pass, when the activations are released. Processes send during it.
   const bool in_turn = shares.ranks > 1 && in_one_process(r.comm, "comm");
   const int64_t passing = in_turn ? std::max(activations, communication) : activations + communication;
   MemoryEstimate e;
@@ -183,7 +188,7 @@ MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Sh
     if (bytes > 0 || name == std::string("optimizer")) e.lines += str("  ", name, " ", bytes_text(bytes), "\n");
   const int64_t shared = parameters + state + copies, own = gradients + passing;
   e.rank = shared + own;
-  // Ranks of one process share parameters and the optimizer's state.
+  // Ranks in one process share the parameters and the state of the optimizer.
   const int64_t pairs = in_turn ? bytes_of_pair * shares.ranks * shares.ranks : 0;
   e.here = ranks_here(r, shares.ranks);
   e.machine = in_turn ? shared + e.here * own + pairs : e.here * e.rank;
@@ -195,7 +200,7 @@ MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Sh
   return e;
 }
 
-// "this machine has 25 GB"
+// Example: "this machine has 25 GB".
 std::string text_of(const MachineMemory& there) {
   return str(there.limit.empty() ? "this machine has " : str(there.limit, " allows "), bytes_text(there.bytes));
 }
@@ -210,7 +215,7 @@ std::string missing_memory(const MemoryEstimate& e, const Shares& shares) {
   return str(bytes_text(e.machine), who, ", and ", text_of(there));
 }
 
-// The line that helps to divide ranks over machines; "" if this command knows which ranks are here.
+// Returns a line that helps to distribute ranks over machines; "" if this command knows which ranks are here.
 std::string machines_text(const Recipe& r, const MemoryEstimate& e, const Shares& shares) {
   if (shares.ranks == 1 || in_one_process(r.comm, "comm") || detect_launch().launcher != Launcher::none) return {};
   const MachineMemory there = machine_memory();
@@ -221,7 +226,7 @@ std::string machines_text(const Recipe& r, const MemoryEstimate& e, const Shares
   return text + "\n";
 }
 
-// Whose memory it is, its lines, and what they leave out.
+// Returns the owner of the memory (run or rank), the lines of the estimate, and a list of what they do not include.
 std::string memory_text(const Recipe& r, const Network& network, const SyncRules& sync, const Shares& shares,
                         MemoryEstimate& e) {
   sync.check_loss(*network.loss);
@@ -243,7 +248,7 @@ std::string memory_text(const Recipe& r, const Network& network, const SyncRules
              "; buffers inside an MPI library\n");
 }
 
-// What would end a run over this data before its first step.
+// Returns the errors that would end a run over this data before its first step.
 std::vector<std::string> findings_of(const Recipe& r, const Network& network, const Dataset& data) {
   Mistakes wrong;
   wrong.keep([&] { check_validation(r, data); });

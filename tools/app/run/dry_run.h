@@ -1,4 +1,4 @@
-// What a run would need, without running it: `lmx run --dry-run`.
+// Determines the resources that a run needs, without running it: `lmx run --dry-run`.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ namespace lmx {
 
 struct DryRun {
   std::string text;                // the output of `lmx run --dry-run`
-  std::string parameters, memory;  // as printed: the count, and the estimate of a rank's memory ("1.2 GB")
-  int64_t parameter_count = 0, memory_bytes = 0;  // the same as numbers
-  std::vector<std::string> missing_data;          // reasons why a run would end before its first step for lack of data
-  std::string missing_memory;  // the memory that the ranks of this machine need, and its own; "": enough
+  std::string parameters, memory;  // as printed: number of parameters, and estimated memory per rank ("1.2 GB")
+  int64_t parameter_count = 0, memory_bytes = 0;  // the same two values as numbers
+  std::vector<std::string> missing_data;          // reasons why missing data would end a run before its first step
+  std::string missing_memory;  // memory that the ranks on this machine need, and memory of the machine; "": enough
   bool ready() const { return missing_data.empty() && missing_memory.empty(); }
 };
-// Parameter count, memory estimate and data check. UserError: a wrong recipe.
+// Computes the parameter count and the memory estimate, and checks the data. UserError: an invalid recipe.
 DryRun dry_run(const Node& composed, const std::string& name);
 
 }  // namespace lmx

@@ -1,4 +1,4 @@
-// Where the values of a recipe come from: the marks of its nodes, its `provenance`, and the comments of its files.
+// Finds the origin of a recipe's values from the marks of its nodes, its `provenance`, and the comments in its files.
 #include "app/run/explain.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace lmx {
 namespace {
 
-// The comment that ends a line: behind a '#' that follows a blank and stands in no quotes.
+// Returns the comment at the end of a line: after a '#' that follows white space and is not in quotes.
 std::string trailing_comment(const std::string& line) {
   char quote = 0;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -46,7 +46,7 @@ class Comments {
   std::map<std::string, std::vector<std::string>> files_;
 };
 
-// When files and overrides have their say, the later the larger.
+// The order in which files and overrides apply. Later ones have larger numbers.
 class Order {
  public:
   explicit Order(const std::vector<MergedFile>& files) : last_(files.size()) {
@@ -55,7 +55,7 @@ class Order {
     for (const MergedFile& f : files) {
       size_t& turn = turns_[f.file];
       turn = std::max(turn, place[f.file]);
-      for (const Mark& mark : f.chosen_by) {  // an option is as late as what chose it in the place of another
+      for (const Mark& mark : f.chosen_by) {  // a chosen option counts as late as the override that chose it
         const auto file = place.find(mark.file);
         turn = std::max(turn, file == place.end() ? last_ : file->second);
       }
@@ -68,11 +68,11 @@ class Order {
 
  private:
   std::map<std::string, size_t> turns_;
-  size_t last_;  // of what the command line chooses; values that it gives come behind
+  size_t last_;  // number of the command line's choices of options; values on the command line come later
 };
 
-// The keys of `provenance` whose lists name `path` or a part of the recipe that holds it; the nearest one. `given`: the
-// value as a file or override gives it; null for a default.
+// Returns the key of `provenance`, and the remark, of the entry that names `path` or the smallest part of the recipe
+// that contains it. `given`: the value as a file or an override gives it; null for a default.
 std::string provenance_of(const Node& provenance, const std::string& path, const Node* given, const Order& order) {
   std::string best;
   size_t length = 0;
@@ -81,7 +81,7 @@ std::string provenance_of(const Node& provenance, const std::string& path, const
       const std::string named = item.text.substr(0, item.text.find(' '));  // "checkpoint.every (an epoch)"
       const bool covers = path == named || (given && path.starts_with(named + "."));
       if (!covers || named.size() < length) continue;
-      if (given && order.of(given->mark) > order.of(item.mark)) continue;  // it speaks of the value before
+      if (given && order.of(given->mark) > order.of(item.mark)) continue;  // the entry refers to an earlier value
       length = named.size();
       const size_t remark = item.text.find(' ');
       best = key + (remark == std::string::npos ? "" : item.text.substr(remark));
@@ -128,7 +128,7 @@ class Explanation {
     return text;
   }
 
-  // The component that keeps the default.
+  // Names the component that defines the default.
   std::string default_of(const std::string& path) const {
     const std::vector<std::string> parts = config::split(path, '.');
     const Node* part = full_.find(parts[0]);

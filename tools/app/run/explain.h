@@ -1,4 +1,4 @@
-// Where the values of a composed recipe come from.
+// Finds the origin of the values of a composed recipe.
 #pragma once
 
 #include <string>
@@ -14,12 +14,13 @@ struct ValueOrigin {
   std::string path, value;  // "optimizer.lr", "0.001"
   // "recipes/x.yaml:12:3", "override 'optimizer.lr=1'", "default of optimizer adam"
   std::string origin;
-  // What lists of the recipe's `provenance` that name the key, or a part of the recipe with it, say of the value: those
-  // of the file that gave it or of a later one. A key that no file gives must be named itself. "" for nothing.
+  // The remark on the value in the recipe's `provenance`. A list there may name the key, or a part of the recipe that
+  // contains it. The list counts only if its file is the one that gave the value, or a later one. A key that no file
+  // gives must be named itself. "": no remark.
   std::string provenance;
-  std::string comment;  // beside the value
+  std::string comment;  // comment on the value's line
 };
-// Every value of full_recipe(composed, name), in its order. `files`: merged_files() of the same recipe.
+// Returns every value of full_recipe(composed, name), in its order. `files`: merged_files() of the same recipe.
 std::vector<ValueOrigin> explain_recipe(const Node& composed, const std::string& name,
                                         const std::vector<MergedFile>& files);
 

@@ -23,7 +23,7 @@ std::vector<std::string> names_of(const std::vector<ParameterSpec>& specs) {
   return names;
 }
 
-// The parameters that `pattern` names. UserError if it names none.
+// Returns the parameters that `pattern` matches. UserError: none.
 std::vector<std::string> named_by(const std::string& pattern, const std::vector<std::string>& names,
                                   const std::string& place) {
   return ParamPattern(pattern, place).select(names);
@@ -33,7 +33,7 @@ bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// The paths in the folder of a path that does not exist: the one that was meant may be among them.
+// Returns the paths in the folder of a path that does not exist, to suggest the one that was meant.
 std::vector<std::string> beside(const fs::path& path) {
   std::vector<std::string> names;
   std::error_code error;
@@ -43,7 +43,7 @@ std::vector<std::string> beside(const fs::path& path) {
   return names;
 }
 
-// The checkpoint or file that `init.from` means.
+// Returns the checkpoint or file that `init.from` refers to.
 std::string source_of(const InitConfig& init) {
   std::error_code error;
   if (!fs::exists(init.from, error))
@@ -62,8 +62,8 @@ std::string hash_of(const std::string& path) {
   return sha256_of_file(fs::is_directory(path) ? path + "/model.safetensors" : path);
 }
 
-// For each row of a table here the row of the table there, -1 for a word that is not there. Empty: the vocabulary is
-// the same, or was not recorded.
+// Returns for each row of a table here the row of the table there; -1 for a word that the other vocabulary lacks.
+// Empty: the vocabulary is the same, or was not recorded.
 std::vector<int64_t> rows_by_word(const StoredParameters& stored, const std::string& path,
                                   const Vocabulary& vocabulary) {
   if (stored.vocabulary.sha256.empty() || stored.vocabulary.sha256 == mark_of(vocabulary).sha256) return {};
@@ -82,7 +82,7 @@ class Taking {
  public:
   Taking(const std::string& path, const Vocabulary* vocabulary, ParameterStore* params)
       : params_(params), stored_(load_stored(path, Allocator::cpu())) {
-    for (auto& [name, t] : stored_.averages) stored_.values[name] = t;  // what the other run is evaluated with
+    for (auto& [name, t] : stored_.averages) stored_.values[name] = t;  // the other run is evaluated with them
     require_finite(stored_.values, path);
     if (vocabulary) rows_ = rows_by_word(stored_, path, *vocabulary);
     report_.path = path;
@@ -142,7 +142,7 @@ class Taking {
   InitReport report_;
 };
 
-// "a, b, c and 4 more".
+// Example: "a, b, c and 4 more".
 std::string some_of(const std::vector<std::string>& names) {
   constexpr size_t kShown = 5;
   const std::vector<std::string> first(names.begin(),

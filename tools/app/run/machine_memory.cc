@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The number that a file begins with; 0: none ("max").
+// Returns the number at the start of a file; 0: none ("max").
 int64_t number_in(const std::string& path) {
   std::string word;
   std::ifstream(path) >> word;
@@ -35,7 +35,7 @@ void take_less(MachineMemory& memory, int64_t bytes, const char* limit) {
   memory = {bytes, limit};
 }
 
-// The limits of the group `path` below `mount` and of all above it, which hold for it too.
+// Applies the limits of the group `path` below `mount` and of all its parents, which also limit it.
 void take_groups(MachineMemory& memory, const std::string& mount, const std::string& path, const char* file) {
   for (fs::path group = path;; group = group.parent_path()) {
     take_less(memory, number_in(mount + group.string() + "/" + file), "the memory limit of its cgroup");
@@ -47,7 +47,7 @@ void take_groups(MachineMemory& memory, const std::string& mount, const std::str
 
 MachineMemory machine_memory(const std::string& root) {
   MachineMemory memory{total_of_machine(root), ""};
-  // Lines "0::/path" of version 2, "9:memory:/path" of version 1.
+  // Lines are "0::/path" in version 2, "9:memory:/path" in version 1.
   std::ifstream groups(root + "/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A file that has no name on any disk.
+// An anonymous file in memory.
 class MemoryFile {
  public:
   MemoryFile() : descriptor_(memfd_create("lmx-trace", MFD_CLOEXEC)) {

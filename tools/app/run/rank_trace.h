@@ -1,4 +1,4 @@
-// A trace of several ranks: a group of rows for each of them, named after it.
+// A trace of several ranks: each rank has a named group of rows.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace lmx::train {
 
-// The spans of a rank's tracer as JSON for write_rank_trace(): in the process "rank <rank>" a row for each thread, the
-// first one named "rank <rank>" too. RunError: no memory to write them to.
+// Returns the spans of a rank's tracer as JSON for write_rank_trace(): the process "rank <rank>" with one row per
+// thread, of which the first is also named "rank <rank>". RunError: no memory for the file.
 std::string rank_rows(const Tracer& tracer, int rank);
 
 // A Chrome trace of the rows of all ranks. RunError: the file cannot be written.

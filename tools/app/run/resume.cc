@@ -14,7 +14,7 @@
 namespace lmx::train {
 namespace {
 
-// Leaves by path; lists count as leaves.
+// Collects the leaves by path; lists count as leaves.
 void collect(const Node& node, const std::string& path, std::map<std::string, std::string>& leaves) {
   if (node.kind != Node::Kind::map) {
     leaves[path] = node.kind == Node::Kind::scalar ? node.text : to_json(node);
@@ -44,7 +44,7 @@ constexpr const char* kChangeable =
     "optimizer.* and schedule.* (not their name), lr_rule.*, batch.*, clip, loss_scale.*, loss.label_smoothing, "
     "dropout of the model";
 
-// `key` itself or a key below it.
+// Returns whether `path` is `key` itself or a key below it.
 bool covers(const std::string& key, const std::string& path) {
   return path == key || (path.starts_with(key) && path[key.size()] == '.');
 }
@@ -53,7 +53,7 @@ bool is_named(const std::vector<std::string>& keys, const std::string& path) {
   return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return covers(key, path); });
 }
 
-// "" for a key whose value a checkpoint does not depend on.
+// Returns why a run cannot continue with another value of the key; "" if the checkpoint does not depend on the value.
 std::string why_fixed(const std::string& key) {
   const std::string group = key.substr(0, key.find('.'));
   const std::string name = key.substr(key.rfind('.') + 1);
@@ -68,7 +68,7 @@ std::string why_fixed(const std::string& key) {
   return "the checkpoint holds what the run's own value has made";
 }
 
-// A shape says more than the keys that led to it, so it is named first where one differs.
+// Shapes come first in a message, because a different shape says more than the keys that caused it.
 std::string shape_difference(const Session& session, const StateDict& values) {
   for (const std::string& name : session.params.names()) {
     const auto found = values.find(name);
@@ -86,7 +86,8 @@ void check_steps_left(const Session& s, const Resumed& resumed) {
                       resumed.at.step, "; give more train.steps or train.epochs as well"));
 }
 
-// Ranks of one process read all of it once; one that has a process to itself what it needs.
+// Ranks in one process read the checkpoint once and completely. A rank in a separate process reads only the part that
+// it needs.
 TrainState load_for(Session& s, const std::string& folder) {
   if (!s.comm.shares_memory()) return load_checkpoint_of(folder, s.ctx.allocator, s.comm.rank(), s.comm.size());
   return s.comm.once<TrainState>([&] { return load_checkpoint(folder, s.ctx.allocator); });
@@ -97,7 +98,7 @@ TrainState load_for(Session& s, const std::string& folder) {
 std::string directory_to_resume(const std::string& resume, const Recipe& recipe) {
   if (resume.empty()) return {};
   if (resume == "auto") return newest_run(recipe.run.dir, recipe.name);
-  if (!std::filesystem::exists(resume)) static_cast<void>(read_run_config(resume));  // its message
+  if (!std::filesystem::exists(resume)) static_cast<void>(read_run_config(resume));  // throws its message
   return resume;
 }
 

@@ -1,4 +1,4 @@
-// Which run to go on with, and whether a recipe is still that run's.
+// Chooses the run to continue, and checks whether a recipe is still that run's.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace lmx::train {
 
-// The folder that `--resume` means; "" to start a new run (auto, and there is none to go on with).
+// Returns the folder that `--resume` refers to; "" to start a new run (`auto`, and there is no run to continue).
 std::string directory_to_resume(const std::string& resume, const Recipe& recipe);
 
-// A key that differs between two full recipes and decides what a run computes. Keys that may differ (threads, run.*,
-// train.steps, how often to log, ...) are none.
+// A key that differs between two full recipes and affects the results of a run. Keys that may differ (threads, run.*,
+// train.steps, how often to log, ...) are excluded.
 struct Difference {
   std::string key, there, here;
 };
@@ -25,10 +25,11 @@ void check_changeable(const std::string& key);
 
 struct Resumed {
   Position at;
-  std::vector<Difference> changes;  // keys that have another value from here on, on purpose
+  std::vector<Difference> changes;  // keys that have another value from this step on, on purpose
 };
-// Loads the run's last checkpoint into `session`; a run that was killed before its first one starts from step 0. Of
-// keys in `changed` the recipe's values are taken. UserError where the recipe is another one or the checkpoint damaged.
+// Loads the run's last checkpoint into `session`. A run that was killed before its first checkpoint starts from step 0.
+// For keys in `changed`, the values of the recipe are used. UserError: the recipe is another one, or the checkpoint is
+// damaged.
 Resumed resume_session(Session& session, const std::string& directory, const Node& full,
                        const std::vector<std::string>& changed = {});
 

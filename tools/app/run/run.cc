@@ -1,5 +1,4 @@
-// lmx run: recipe -> session -> folder -> loop -> result. Whatever is wrong with the input shows before the folder
-// exists.
+// lmx run: recipe -> session -> folder -> loop -> result. Errors in the input are reported before the folder exists.
 #include "app/run/run.h"
 
 #include <algorithm>
@@ -40,7 +39,7 @@ namespace {
 
 using namespace train;
 
-// log.txt for its lifetime.
+// Writes the log to log.txt during its lifetime.
 struct LogFile {
   explicit LogFile(const std::string& path) { set_log_file(path); }
   ~LogFile() { set_log_file(""); }
@@ -72,12 +71,12 @@ Provenance provenance_of(const Session& s, const InitReport& init, const RunOpti
   return p;
 }
 
-// Steps have sequences of other lengths than the longest.
+// Returns whether steps have sequences that are shorter than the longest possible one.
 bool varies(const Session& s) {
   return s.batcher.step_size(0).tokens > 0;
 }
 
-// "batch 6 sequences = 30 words"; "batch 128 sub-batches of 8 ranks (16 each) = 402,112 words in the first step".
+// Examples: "batch 6 sequences = 30 words"; "batch 128 sub-batches, 16 a rank = 402,112 words in the first step".
 std::string batch_text(const Session& s) {
   const int64_t items = s.recipe.batch.global;
   if (!s.sub_batches())
@@ -118,7 +117,8 @@ std::string memory_text(const MemoryStats& stats) {
   return text;
 }
 
-// Collective. Rank 0's own memory and, of several ranks, the most of any and a step's bytes.
+// Collective. Reports the memory of rank 0 and, if there are several ranks, the maximum over ranks and the bytes of a
+// step.
 void report_totals(Session& s, const TrafficCounter& traffic) {
   const MemoryStats memory = s.memory();
   const double own[] = {static_cast<double>(memory.total_peak), static_cast<double>(sum_of(traffic.recorded()).sent)};
@@ -161,14 +161,14 @@ RunResult result_of(const Session& s, const Trainer& trainer, const std::string&
   return r;
 }
 
-// What a program that started the run may want to know of its end.
+// Returns the cause of the end, for programs that start runs.
 std::string cause_of(const std::exception& e) {
   if (dynamic_cast<const Diverged*>(&e)) return "diverged";
   return dynamic_cast<const std::bad_alloc*>(&e) ? "out_of_memory" : "";
 }
 
-// By rank 0, and by others where it cannot: it is lost, or waits for a rank that is. One that does not share its disk
-// finds no file. The first error is the one to tell, whatever comes of this.
+// Rank 0 writes the status. Other processes also write it, because rank 0 may be lost or may wait for a lost rank. A
+// rank without access to rank 0's disk finds no file. Never throws: the first error is the one to report.
 void note_failure(const Session& s, const std::string& directory, int64_t step, const std::string& reason,
                   const std::string& cause = "") {
   if (!s.leads() && s.comm.shares_memory()) return;
@@ -178,7 +178,7 @@ void note_failure(const Session& s, const std::string& directory, int64_t step, 
   }
 }
 
-// The loop with its status in status.json, whatever ends it.
+// Runs the loop and keeps status.json up to date, also after an error.
 RunResult train_in(Session& s, const std::string& directory, const Resumed& resumed, int64_t until) {
   const Position& start = resumed.at;
   Trainer trainer(s, directory, start, until);
@@ -220,14 +220,14 @@ struct RunPlan {
   InitReport& init;  // of the process; written while its first session is made
 };
 
-// Rank 0's path on all ranks. The text is filled up with zeros, so that the bytes of a run, which its first record
+// Returns rank 0's path on all ranks. The text is padded with zeros, so that the bytes of a run, which its first record
 // counts, do not depend on the length of its folder's name.
 std::string first_ranks_path(Communicator& comm, std::string path) {
   path.resize(std::max<size_t>(path.size(), PATH_MAX), '\0');
   return comm.gather_texts(path, "control")[0].c_str();
 }
 
-// Rank 0 finds or makes the folder; the others hear of it.
+// Rank 0 finds or creates the folder and sends its path to the other ranks.
 std::string agree_on_directory(const RunPlan& plan, Communicator& comm, bool& resuming) {
   std::string own;
   std::string directory = comm.rank() == 0 ? directory_to_resume(plan.options.resume, plan.recipe) : "";
@@ -243,8 +243,8 @@ std::string agree_on_directory(const RunPlan& plan, Communicator& comm, bool& re
   return said.substr(1);
 }
 
-// Processes that train together were started one by one, perhaps from other files: what decides the numbers is
-// compared.
+// Processes that train together were started separately, perhaps from different files. Compares everything that affects
+// the results.
 void check_agreement(const RunPlan& plan, Communicator& comm) {
   if (comm.size() == 1 || comm.shares_memory()) {
     require_one_process(detect_launch(), comm.size() == 1 ? "self" : "virtual");
@@ -258,7 +258,7 @@ void check_agreement(const RunPlan& plan, Communicator& comm) {
   check_equal_everywhere(comm, own);
 }
 
-// Each host has read files of its own.
+// Each host has read its own files, so compares their hashes.
 void check_same_data(const Session& s, const InitReport& init) {
   if (s.comm.size() == 1 || s.comm.shares_memory()) return;
   check_equal_everywhere(
@@ -284,9 +284,9 @@ void check_final_bleu(const Session& s) {
         str("[run] train.final_bleu is ", split, ", but the ", split, " split of this data holds no pairs"));
 }
 
-// `train.final_bleu` of a run that is whole: what stops this (an interrupt, too) costs no training.
+// Evaluates `train.final_bleu` after the run is complete, so that an error or interrupt here loses no training.
 TranslationQuality translate_at_end(const Recipe& recipe, const RunResult& run) {
-  // A run that `stop.when` ended may have made fewer checkpoints.
+  // A run that ended early because of `stop.when` may have fewer checkpoints.
   const std::vector<std::string> last = last_checkpoints(run.directory, recipe.train.final_average);
   std::string checkpoint = "last";
   if (last.size() > 1) {
@@ -304,7 +304,8 @@ TranslationQuality translate_at_end(const Recipe& recipe, const RunResult& run) 
   return q;
 }
 
-// The group of ranks. Throws EndProcess when the ranks have ended, if `comm` has started them as other processes.
+// Returns the group of ranks. Throws EndProcess when the ranks have ended, if `comm` has started them as other
+// processes.
 std::unique_ptr<CommGroup> make_group(const Recipe& recipe, const RunOptions& options, bool launched) {
   const auto begin = std::filesystem::file_time_type::clock::now();
   try {
@@ -318,7 +319,7 @@ std::unique_ptr<CommGroup> make_group(const Recipe& recipe, const RunOptions& op
   }
 }
 
-// A recipe whose corpus is not there may know what can be trained without it: `provenance.smaller`.
+// If a corpus is missing, adds the advice in the recipe's `provenance.smaller`: what can be trained without it.
 template <class Look>
 auto with_advice(const Recipe& r, Look&& look) {
   try {
@@ -334,12 +335,12 @@ Dataset open_data(const Recipe& r) {
   return with_advice(r, [&] { return open_dataset(r.data); });
 }
 
-// UserError if files of the data are missing.
+// UserError: files of the data are missing.
 void require_data(const Recipe& r) {
   with_advice(r, [&] { require_files(r.data); });
 }
 
-// A run that goes on takes all parameters from its own checkpoint.
+// A resumed run takes all parameters from its own checkpoint.
 InitConfig start_of(const Recipe& recipe, const std::string& resumed_from) {
   InitConfig init = recipe.init;
   if (!resumed_from.empty() && !list_checkpoints(resumed_from).empty()) init.from.clear();
@@ -389,7 +390,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
       log_info(str("change: ", c.key, " was ", c.before, " and is ", c.now, " from step ", c.step, " on"));
   }
   if (session.ctx.tracer) {
-    comm.barrier();  // from here all ranks count their time
+    comm.barrier();  // all ranks start to measure time here
     session.tracer.clear();
   }
   const RunResult result = train_in(session, directory, resumed, plan.options.until_step);
@@ -406,7 +407,8 @@ RunResult run_recipe(const Node& composed, const std::string& name, const RunOpt
   for (const std::string& key : options.changed_keys) check_changeable(key);
   const CheckedRecipe checked = check_recipe(composed, name);
   const Recipe& recipe = checked.given;
-  // Before processes are started. Ranks that a launcher has started look for themselves, and one of them speaks.
+  // Checks the data before processes are started. Ranks that a launcher has started check it themselves, and one of
+  // them reports.
   const bool launched = detect_launch().launcher != Launcher::none;
   if (!launched) require_data(recipe);
   const auto group = make_group(recipe, options, launched);

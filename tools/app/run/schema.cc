@@ -1,4 +1,4 @@
-// The fields of a recipe and of everything that it names, as tables and as a JSON Schema.
+// The fields of a recipe and of all components that it names, as tables and as a JSON Schema.
 #include "app/run/schema.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 struct BuiltIn {
   const char* path;
   component::Described (*all)();
-  const char* fallback;  // where the recipe has no such part
+  const char* fallback;  // used if the recipe has no such part
 };
 constexpr BuiltIn kBuiltIn[] = {{"data", component::data_kinds, ""},
                                 {"loss", component::losses, "full_softmax"},
@@ -68,7 +68,7 @@ Node number_node(double value) {
                           : config::double_text(value));
 }
 
-// ">= 1", "> 0", "<= 3", "in (0, 1]" as JSON Schema says it.
+// Converts ">= 1", "> 0", "<= 3" or "in (0, 1]" to JSON Schema.
 void add_range(Node& schema, const std::string& range) {
   if (range.starts_with("in ")) {
     const size_t comma = range.find(',');
@@ -95,7 +95,7 @@ Node type_of(const std::string& type) {
     schema.set("type", Node::string("array"));
     schema.set("items", type_of(type.substr(kList.size())));
   }
-  return schema;  // a map of its own: anything
+  return schema;  // a map without own fields: anything
 }
 
 Node field_schema(const FieldInfo& field) {
@@ -118,12 +118,13 @@ Node field_schema(const FieldInfo& field) {
   return schema;
 }
 
-// A rule of `sync`, whose component is its strategy.
+// Returns whether a part is a rule of `sync`. The component of a rule is its strategy.
 bool is_rule(const SchemaPart& part) {
   return part.path.starts_with("sync.");
 }
 
-// The object at a dotted path, made where it is not there; closed, so that a misspelt key is found.
+// Returns the object at a dotted path; creates it if it does not exist. Unknown keys are forbidden, so that a misspelt
+// key is found.
 Node& object_at(Node& root, const std::string& path) {
   Node* node = &root;
   for (const std::string& part : path.empty() ? std::vector<std::string>() : config::split(path, '.')) {
@@ -157,7 +158,7 @@ void add_part(Node& root, const SchemaPart& part) {
     const std::string below = dot == std::string::npos ? "" : field.name.substr(0, dot);
     Node& object = object_at(root, config::join_path(part.path, below));
     const std::string name = field.name.substr(dot == std::string::npos ? 0 : dot + 1);
-    // A part of its own follows for what components read.
+    // If components read this field, a separate part describes it.
     if (Node* there = object.find("properties")->find(name); !there || !there->find("properties"))
       object.find("properties")->set(name, field_schema(field));
     if (field.default_text != "???") continue;
@@ -195,7 +196,7 @@ std::vector<SchemaPart> recipe_schema(const Node& composed) {
       parts.push_back(built_in_part(kind, name));
   for (const PluginKind kind : {PluginKind::model, PluginKind::batcher, PluginKind::comm}) {
     const std::string name = name_in(composed, name_of(kind), "name", "");
-    if (name.empty() || name == "self") continue;  // one rank, built in, without fields worth a table
+    if (name.empty() || name == "self") continue;  // one rank, built in, without fields to show
     parts.push_back(plugin_part(kind, name_of(kind), name));
   }
   if (const Node* sync = composed.find("sync")) {
@@ -215,7 +216,7 @@ std::optional<Node> default_of(const Node& composed, const std::string& path) {
     for (const SchemaPart& part : recipe_schema(composed))
       for (const FieldInfo& f : part.fields)
         if (config::join_path(part.path, f.name) == path) return default_value(f);
-  } catch (const UserError&) {  // a component that there is not; the check of the recipe says it better
+  } catch (const UserError&) {  // an unknown component; the check of the recipe reports it better
   }
   return std::nullopt;
 }

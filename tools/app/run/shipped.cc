@@ -10,7 +10,8 @@ std::optional<fs::path> shipped_folder(const std::string& name) {
   if (error) return std::nullopt;
   const fs::path root = bin.parent_path();  // <prefix>, or <source>/build
   if (const fs::path installed = root / "share" / "lmx" / name; fs::is_directory(installed, error)) return installed;
-  // Without this file the folder above is not a source tree: it may be a user's own folder, ~/recipes beside ~/lmx.
+  // Without this file, the folder above is not a source tree but may be a user's folder, such as ~/recipes beside
+  // ~/lmx.
   if (!fs::exists(root / "CMakeCache.txt", error)) return std::nullopt;
   const fs::path source = root.parent_path() / name;
   return fs::is_directory(source, error) ? std::optional(source) : std::nullopt;

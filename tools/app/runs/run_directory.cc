@@ -30,7 +30,7 @@ std::string cpu_model() {
   return "unknown";
 }
 
-// False when somebody else has it already.
+// Returns false if the folder exists already.
 bool make_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(fs::path(path).parent_path(), error);
@@ -108,7 +108,7 @@ bool holds_nothing(const std::string& directory) {
 
 namespace {
 
-// A path or an error's text may hold bytes that are no UTF-8; JSON gets U+FFFD for them.
+// A path or an error message may contain bytes that are not UTF-8. They become U+FFFD in JSON.
 std::string json_text(const Json& json) {
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -161,7 +161,7 @@ void note_lost_run(const std::string& directory, fs::file_time_type begin, const
     if (directory.empty() || !says_running(directory)) return;
     if (fs::last_write_time(directory + "/status.json") < begin || FileLock::is_held(directory + "/.lock")) return;
     write_status(directory, "failed", last_recorded_step(directory), reason);
-  } catch (const std::exception&) {  // the reason is printed, whatever comes of the note
+  } catch (const std::exception&) {  // the reason is printed even if this record cannot be written
   }
 }
 
@@ -200,7 +200,7 @@ void write_provenance(const std::string& directory, const Provenance& p) {
 
 namespace {
 
-// Null: nothing readable is recorded.
+// Returns the last start; null if nothing readable is recorded.
 Json last_start(const std::string& directory) {
   const std::string path = directory + "/provenance.json";
   std::error_code error;

@@ -15,20 +15,23 @@
 
 namespace lmx::train {
 
-// Makes the run's folder: `wanted` when given (it must not exist, or be empty), else runs/<recipe>/<date-time> with a
-// suffix where that is taken. Two runs that start at once get two folders. UserError: `wanted` is in use.
+// Creates the run's folder: `wanted` if given (it must not exist, or be empty), otherwise runs/<recipe>/<date-time>
+// with a suffix if that exists. Two runs that start at the same time get different folders. UserError: `wanted` is in
+// use.
 std::string create_run_directory(const std::string& wanted, const std::string& recipe);
 
-// `wanted` or the newest folder of runs/<recipe>/ that holds a run; "" when there is none (--resume auto).
+// Returns `wanted` or the newest folder of runs/<recipe>/ that contains a run; "" if there is none (--resume auto).
 std::string newest_run(const std::string& wanted, const std::string& recipe);
 
-// config.yaml of a run. UserError where `directory` is missing, unreadable, or no run.
+// Reads config.yaml of a run. UserError: `directory` is missing, unreadable, or not a run.
 Node read_run_config(const std::string& directory);
 
-// True for a folder in which a run was killed before it wrote its config.yaml, so that nothing in it counts.
+// Returns true for a folder in which a run was killed before it wrote its config.yaml. Such a folder contains nothing
+// to resume.
 bool holds_nothing(const std::string& directory);
 
-// Keeps a second process out of the run for its lifetime. UserError names the folder.
+// Prevents other processes from using the run during its lifetime. UserError: another process uses it; the message
+// names the folder.
 class RunLock {
  public:
   explicit RunLock(const std::string& directory);
@@ -39,31 +42,31 @@ class RunLock {
 
 std::string host_name();
 
-// status.json: state (running, done, paused, failed, interrupted), step, reason, cause (of a failure: diverged,
-// out_of_memory or ""), pid, host. What a script polls.
+// Writes status.json for scripts that poll it: state (running, done, paused, failed, interrupted), step, reason, cause
+// (of a failure: diverged, out_of_memory or ""), pid, host.
 void write_status(const std::string& directory, const std::string& state, int64_t step, const std::string& reason,
                   const std::string& cause = "");
 
-// Whether status.json is there and says that the run is under way.
+// Returns whether status.json exists and says "running".
 bool says_running(const std::string& directory);
 
-// Notes that the run in `directory` has failed, for ranks that could not: if its status.json says that it is under way,
-// was written after `begin`, and no process holds the folder any more. A disk that cannot be written changes nothing.
+// Records that the run in `directory` has failed, for ranks that could not do so. Does nothing unless its status.json
+// says "running", was written after `begin`, and no process holds the folder any more. Errors of the disk are ignored.
 void note_lost_run(const std::string& directory, std::filesystem::file_time_type begin, const std::string& reason);
 
-// A key to which `--change` gave another value from `step` on.
+// A key whose value `--change` has replaced from `step` on.
 struct RecipeChange {
   std::string key, before, now;
   int64_t step = 0;
 };
-// As a line of metrics.jsonl: {"step":120,"split":"change","key":"optimizer.lr","before":"0.01","now":"0.001"}.
+// Returns a line of metrics.jsonl: {"step":120,"split":"change","key":"optimizer.lr","before":"0.01","now":"0.001"}.
 std::string to_json_line(const RecipeChange& change);
 
 struct Provenance {
   std::vector<std::string> command_line;
   std::string data_hash, data_directory, data_note;
   std::optional<double> valid_true_perplexity;  // of the source on the valid split, if it is known
-  std::vector<PluginInfo> plugins;              // those that were loaded
+  std::vector<PluginInfo> plugins;              // plugins that were loaded
   std::string isa, precision;
   int threads = 0;
   double lr_factor = 1;
@@ -71,18 +74,18 @@ struct Provenance {
   InitReport init;
   std::vector<RecipeChange> changes;
 };
-// provenance.json: what it took to make this run; resumed runs append to its list "starts".
+// Writes provenance.json: the data, software and hardware of the run. Resumed runs append to its list "starts".
 void write_provenance(const std::string& directory, const Provenance& p);
 
-// One text for each of `plugins` that is another build than at the last start of the run: which, its version and
-// SHA-256 then and now. Empty for a run that recorded none.
+// Returns a text for each of `plugins` whose build has changed since the last start of the run: its name, and the old
+// and new version and SHA-256. Empty if the run recorded none.
 std::vector<std::string> changed_plugins(const std::string& directory, const std::vector<PluginInfo>& plugins);
 
-// The data hash that the run's last start recorded; "" where none is readable.
+// Returns the data hash that the run's last start recorded; "" if none is readable.
 std::string recorded_data_hash(const std::string& directory);
 
-// vocabulary.tsv: what `lmx generate` needs of the data.
+// Writes vocabulary.tsv, which `lmx generate` needs.
 void save_vocabulary(const std::string& directory, const Vocabulary& vocabulary);
-Vocabulary load_vocabulary(const std::string& directory);  // UserError when it is missing
+Vocabulary load_vocabulary(const std::string& directory);  // UserError: it is missing
 
 }  // namespace lmx::train

@@ -45,7 +45,8 @@ std::string find_parameters(const std::string& directory, const std::string& whi
 
 namespace {
 
-// Of a file of parameters alone; model.safetensors of a checkpoint lies beside its state.json.
+// Returns the vocabulary mark of a parameter file. For model.safetensors of a checkpoint, the mark is in the state.json
+// beside it.
 VocabularyMark mark_of_file(const std::string& path) {
   VocabularyMark mark = get_mark(safetensors_metadata(path));
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();

@@ -15,7 +15,8 @@ std::string shown(const VocabularyMark& mark) {
   return "SHA-256 " + mark.sha256.substr(0, 12);
 }
 
-// The run that parameters belong to, by where they lie: RUN/checkpoints/step-N, a file in it, or a file in RUN.
+// Returns the run that parameters belong to, according to their path: RUN/checkpoints/step-N, a file in it, or a file
+// in RUN.
 fs::path run_of(const std::string& checkpoint) {
   std::error_code error;
   const fs::path path = fs::weakly_canonical(checkpoint, error);
@@ -24,7 +25,7 @@ fs::path run_of(const std::string& checkpoint) {
   return path.parent_path();
 }
 
-// ": entry 7 is 'a' there, 'b' here".
+// Example: ": entry 7 is 'a' there, 'b' here".
 std::string first_difference(const std::optional<Vocabulary>& there, const Vocabulary& here) {
   if (!there) return {};
   int32_t i = 0;
@@ -42,7 +43,7 @@ std::optional<Vocabulary> vocabulary_beside(const std::string& checkpoint, const
   try {
     Vocabulary found = load_vocabulary(run_of(checkpoint).string());
     if (mark_of(found).sha256 == mark.sha256) return found;
-  } catch (const Error&) {  // none there, or one that cannot be read
+  } catch (const Error&) {  // no vocabulary, or an unreadable one
   }
   return std::nullopt;
 }

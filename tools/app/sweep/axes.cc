@@ -23,7 +23,7 @@ std::string drawn_number(const Axis& axis, double uniform) {
   return text;
 }
 
-// `place` begins the messages of an axis that the recipe has.
+// `place` is the prefix of messages about an axis of the recipe.
 void check_axis(const Axis& axis, const std::string& place) {
   if (axis.interval && !(axis.interval->first < axis.interval->second))
     throw UserError(str(place, "[sweep] ", axis.name, ": an interval needs a lower and a higher end"));
@@ -88,7 +88,7 @@ std::vector<Place> draw(const std::vector<Axis>& axes, int64_t count, int64_t se
   const lmx::RandomKey key = lmx::RandomKey(static_cast<uint64_t>(seed)).fold("sweep");
   if (count > static_cast<int64_t>(kMostPoints))
     throw UserError(str("[sweep] --random ", count, ": a sweep has at most ", kMostPoints, " points"));
-  // A space that has enough points is drawn from quickly enough; one that has not is refused after so many tries.
+  // A space with enough points needs few tries. A space with too few points is refused after this number.
   const int64_t tries = 1000 + 100 * count;
   for (int64_t i = 0; i < tries && static_cast<int64_t>(places.size()) < count; ++i) {
     Place place;

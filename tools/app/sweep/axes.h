@@ -1,4 +1,4 @@
-// What a sweep varies, and the overrides of its points.
+// The axes of a sweep, and the overrides of its points.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,38 @@
 
 namespace lmx_cli::sweeps {
 
-inline constexpr size_t kMostPoints = 100'000;  // of a sweep
+inline constexpr size_t kMostPoints = 100'000;  // points per sweep
 
-// A key with its values, as override texts.
+// A key and its values in override syntax.
 struct Axis {
   std::string name;  // "optimizer.lr", "+experiment", "seed"
   std::vector<std::string> values;
-  std::optional<std::pair<double, double>> interval;  // any number in [first, second); no values
-  bool logarithmic = false;                           // of the interval: drawn so that each decade is as likely
+  std::optional<std::pair<double, double>> interval;  // if set: any number in [first, second), and `values` is empty
+  bool logarithmic = false;  // samples the interval such that each decade has the same probability
 };
 
-// Axes of several values, and the overrides that all points have.
+// Axes with several values, and the overrides that apply to all points.
 struct Space {
   std::vector<Axis> axes;
   std::vector<std::string> fixed;
-  // Where the recipe has the overrides that it has, by their text; those of an interval by its axis.
+  // Positions in the recipe of its overrides, by override text; for an interval, by the name of its axis.
   std::map<std::string, lmx::OverridePlace> places;
 };
 
-// From the `sweep.params` of the recipe and its files, and the overrides of the command line. UserError: an override
-// that cannot be read.
+// Reads `sweep.params` of the recipe and its files, and the overrides of the command line. UserError: an override that
+// cannot be read.
 Space read_space(const std::string& recipe_file, const lmx::ComposeOptions& options);
 
 // One point: a value of each axis.
 using Place = std::vector<std::string>;
 
-// Every combination, the last axis fastest. UserError: an interval, which a grid cannot have; too many points.
+// Returns every combination; the last axis varies fastest. UserError: an interval, which a grid cannot contain, or too
+// many points.
 std::vector<Place> grid(const std::vector<Axis>& axes);
 
-// `count` different points, each axis drawn by itself: the same for the same seed, and the first of more points. A
-// number of an interval has four significant digits. UserError: fewer than `count` different points.
+// Samples `count` different points, each axis independently. The same seed gives the same points, and a larger `count`
+// only appends points. A number from an interval has four significant digits. UserError: fewer than `count` different
+// points.
 std::vector<Place> draw(const std::vector<Axis>& axes, int64_t count, int64_t seed);
 
 }  // namespace lmx_cli::sweeps

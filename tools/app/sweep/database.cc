@@ -22,10 +22,10 @@ CREATE TABLE points (id TEXT PRIMARY KEY, place TEXT NOT NULL, outcome TEXT NOT 
                      step INTEGER NOT NULL, seconds REAL NOT NULL, attempts INTEGER NOT NULL, reason TEXT NOT NULL);
 )sql";
 
-// What a power cut damages is made again from journal.jsonl, so nothing here waits for the disk.
+// Data that a power failure damages is rebuilt from journal.jsonl, so nothing here is synced to disk.
 constexpr const char* kQuick = "PRAGMA synchronous=OFF";
 
-// A connection; everything that SQLite complains of is a RunError.
+// A connection. Every SQLite error becomes a RunError.
 class Connection {
  public:
   explicit Connection(const std::string& path) {
@@ -89,7 +89,7 @@ class Statement {
   int next_ = 1;
 };
 
-// True where the file is whole and says what the journal says.
+// True if the file is intact and contains the same events as the journal.
 bool agrees(const Connection& connection, const std::vector<std::string>& events, size_t points) {
   try {
     Statement check(connection, "PRAGMA quick_check(1)");
@@ -111,7 +111,7 @@ bool agrees(const Connection& connection, const std::vector<std::string>& events
 struct Database::Impl {
   const Plan& plan;
   std::string path;
-  std::unique_ptr<Connection> connection;  // null after it has failed once
+  std::unique_ptr<Connection> connection;  // null after it failed once
 
   void open(const std::vector<std::string>& events, const std::vector<State>& states);
   void add_event(const std::string& event) const;
@@ -133,7 +133,7 @@ void Database::Impl::open(const std::vector<std::string>& events, const std::vec
       connection = std::make_unique<Connection>(path);
       connection->run(kQuick);
       if (agrees(*connection, events, plan.points.size())) return;
-    } catch (const RunError&) {  // made again
+    } catch (const RunError&) {  // rebuilt below
     }
     connection.reset();
   }

@@ -1,5 +1,5 @@
-// journal.sqlite: the journal's events and where each point stands, as tables. Made from journal.jsonl, whenever it is
-// missing, damaged or behind; nothing reads it but people and their programs.
+// journal.sqlite: the journal's events and the state of each point, as tables. Rebuilt from journal.jsonl if it is
+// missing, damaged or incomplete. lmx itself does not read it; it is for users and their programs.
 #pragma once
 
 #include <memory>
@@ -14,12 +14,12 @@ struct State;
 
 class Database {
  public:
-  // `events`: the journal's lines. What is wrong with the file, or with its disk, is a warning: a sweep goes on
-  // without.
+  // `events`: the lines of the journal. Problems with the file or its disk only cause a warning: the sweep continues
+  // without the database.
   Database(const Plan& plan, const std::string& path, const std::vector<std::string>& events,
            const std::vector<State>& states);
   ~Database();
-  // One more line of the journal, and the points that it changed.
+  // Adds a line of the journal and updates the points that it changed.
   void add(const std::string& event, const std::vector<size_t>& points, const std::vector<State>& states);
 
  private:

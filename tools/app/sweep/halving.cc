@@ -13,7 +13,7 @@ struct Configuration {
   std::vector<size_t> paused;
   double sum = 0;
   int64_t values = 0;
-  bool bad = false;  // a point of it has no value
+  bool bad = false;  // a point of the configuration has no value
   double mean() const { return sum / static_cast<double>(values); }
 };
 
@@ -39,7 +39,7 @@ std::map<size_t, Configuration> configurations(const Plan& plan, const std::vect
 int64_t rung_step(const Plan& plan, const Journal& journal) {
   const Halving& h = plan.request.halving;
   if (h.eta == 0) return 0;
-  // Configurations of which a point can still go on.
+  // Configurations with a point that can still continue.
   std::map<size_t, bool> open;
   int64_t longest = 0;
   for (size_t p = 0; p < plan.points.size(); ++p) {

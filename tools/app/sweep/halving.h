@@ -1,4 +1,4 @@
-// Successive halving (Jamieson and Talwalkar 2016): all configurations train a while, the better ones longer.
+// Successive halving (Jamieson and Talwalkar 2016): all configurations train for some steps, the better ones longer.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace lmx_cli::sweeps {
 
-// The step at which the next rung ends: min eta^k; 0: what is left runs to its end, for there is nothing to choose, or
-// no halving was asked for.
+// Returns the step at which the next rung ends: min eta^k. Returns 0 if the remaining points run to their end: at most
+// one configuration is left, min eta^k is not below their last step, or no halving was requested.
 int64_t rung_step(const Plan& plan, const Journal& journal);
 
-// Why the halving that was asked for stops nothing; "" where it may, or where none was asked for.
+// Returns why the requested halving stops no point; "" if it may stop some, or if no halving was requested.
 std::string why_no_rung(const Plan& plan);
 
-// Paused points that do not go on: all but those of the best 1/eta, at least one, of the configurations that have
-// paused points. A configuration counts as the mean over its seeds; one of which a point has come to a bad end comes
-// last.
+// Returns the paused points that do not continue: all points except those of the best 1/eta (at least one) of the
+// configurations with paused points. The value of a configuration is the mean over its seeds. A configuration with a
+// point that failed or has no value is last.
 std::vector<size_t> losers(const Plan& plan, const std::vector<State>& states);
 
 }  // namespace lmx_cli::sweeps

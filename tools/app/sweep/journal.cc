@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 struct Journal::Line {
   Json json;
-  std::vector<size_t> points;  // that it changes
+  std::vector<size_t> points;  // the points that the line changes
 };
 
 Journal::Journal(const Plan& plan, const std::string& directory) : plan_(plan), path_(directory + "/journal.jsonl") {

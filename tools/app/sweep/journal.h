@@ -1,5 +1,5 @@
-// journal.jsonl: everything that happens to a sweep's points, a line each, on disk before the next thing happens. What
-// it says is true; journal.sqlite beside it says the same for those who want to ask.
+// journal.jsonl: all events of a sweep's points, one per line. Each is on disk before the next event happens. The
+// journal is authoritative; journal.sqlite contains the same data for queries.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,20 @@
 
 namespace lmx_cli::sweeps {
 
-// Where a point stands.
+// The state of a point.
 struct State {
-  Outcome outcome = Outcome::none;  // none: it has not ended; paused: it waits at a rung
-  int64_t attempts = 0;             // starts that came to an end of their own
-  bool begun = false;               // it was started, by now or once
+  Outcome outcome = Outcome::none;  // none: the point has not ended; paused: it waits at a rung
+  int64_t attempts = 0;             // starts that have ended, except at a rung
+  bool begun = false;               // the point has been started at least once
   int64_t step = 0;
   std::optional<double> value;  // the metric's
-  double seconds = 0;           // of all starts that ended
+  double seconds = 0;           // total of all starts that ended
   std::string reason;
   bool ended() const { return outcome != Outcome::none && outcome != Outcome::paused; }
 };
 
-// An array job of a scheduler. `name` is on disk before the scheduler hears of it, `job` after it has taken it.
+// An array job of a scheduler. `name` is on disk before the job is submitted, `job` after the scheduler has accepted
+// it.
 struct Batch {
   int64_t number = 0;
   std::string name, job;
@@ -35,23 +36,24 @@ struct Batch {
   std::vector<Task> tasks;
 };
 
-// What the lines of a journal come to.
+// The state of a sweep after the lines of its journal.
 struct Standing {
   std::vector<State> states;  // of each point
   std::vector<Batch> batches;
-  int64_t rungs = 0;  // of halving that are over
-  // UserError that begins with `where`: a line that is none of a journal, or of other points.
+  int64_t rungs = 0;  // finished rungs of halving
+  // Applies one line. UserError, starting with `where`: a line that is not from a journal, or that is about other
+  // points.
   void apply(const Plan& plan, const std::string& line, const std::string& where);
 };
 
-// Of the sweep in `directory`, as far as whole lines say; writes nothing.
+// Reads the state of the sweep in `directory` from the complete lines of its journal; writes nothing.
 Standing read_standing(const Plan& plan, const std::string& directory);
 
 class Database;
 
 class Journal {
  public:
-  // Reads what is there. UserError: damaged. RunError: cannot be written.
+  // Reads an existing journal. UserError: it is damaged. RunError: it cannot be written.
   Journal(const Plan& plan, const std::string& directory);
   ~Journal();
   const State& state(size_t point) const { return standing_.states[point]; }
@@ -61,9 +63,9 @@ class Journal {
 
   void started(size_t point, int64_t until);
   void ended(size_t point, const Judgement& how, int64_t step, std::optional<double> value, double seconds);
-  // Another value of a point that has ended.
+  // Records a different value for a point that has ended.
   void measured(size_t point, std::optional<double> value);
-  // A rung of halving is over: these points do not go on.
+  // Records the end of a rung of halving: the points `stopped` do not continue.
   void rung(int64_t step, const std::vector<size_t>& stopped);
   void submitting(const Batch& batch);
   void submitted(int64_t batch, const std::string& job);

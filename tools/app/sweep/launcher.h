@@ -1,4 +1,4 @@
-// What starts the points of a sweep.
+// Starts the points of a sweep.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace lmx_cli::sweeps {
 
-// A point that is to run, to its end or to a step.
+// A point to run, to its end or up to a step.
 struct Work {
   size_t point = 0;
   int64_t until = 0;  // 0: its end
@@ -26,31 +26,31 @@ struct Finished {
 class Launcher {
  public:
   virtual ~Launcher();
-  // Points that run since before this process began: what is left of `batches`.
+  // Returns the points that run since before this process began: the rest of `batches`.
   virtual std::vector<size_t> recover(const std::vector<Batch>& batches) = 0;
-  // Starts as many of `waiting` as there is room for, in their order; their number.
+  // Starts as many of `waiting` as there is room for, in their order. Returns their number.
   virtual size_t launch(const std::vector<Work>& waiting) = 0;
   virtual std::vector<Finished> poll() = 0;
   virtual std::vector<size_t> running() const = 0;
-  virtual int signal() const = 0;     // SIGINT or SIGTERM that this process got; 0: none
-  virtual bool outlives() const = 0;  // points go on when this process ends
+  virtual int signal() const = 0;     // the SIGINT or SIGTERM that this process received; 0: none
+  virtual bool outlives() const = 0;  // true: points continue when this process ends
   virtual void stop() = 0;            // asks all points to write a checkpoint and to end
 };
 
 struct LaunchOptions {
-  int64_t jobs = 0;                    // points at a time; 0: one here, as many as the scheduler likes there
+  int64_t jobs = 0;                    // simultaneous points; 0: one for local_launcher, no limit for slurm_launcher
   std::vector<std::string> scheduler;  // options of sbatch
 };
 
-// Processes on this machine, which share its cores out.
+// Runs points as processes on this machine; they divide its cores.
 std::unique_ptr<Launcher> local_launcher(const Plan& plan, const Folder& folder, const LaunchOptions& options);
-// UserError where there is no Slurm.
+// UserError: there is no Slurm.
 void require_slurm();
-// Array jobs. `journal` must outlive it.
+// Runs points in array jobs. `journal` must outlive the launcher.
 std::unique_ptr<Launcher> slurm_launcher(const Plan& plan, const Folder& folder, const LaunchOptions& options,
                                          Journal& journal);
 
-// `lmx run` of a point, whose status.json is of this start from here on.
+// Returns the `lmx run` command of a point.
 std::vector<std::string> point_command(const Plan& plan, const Folder& folder, const Work& work);
 void forget_status(const Folder& folder, const Point& point);
 

@@ -32,7 +32,7 @@ winsize terminal() {
   return size;
 }
 
-// The first `width` columns of a line in UTF-8.
+// Returns the first `width` columns of a line in UTF-8.
 std::string cut(const std::string& line, size_t width) {
   size_t columns = 0, bytes = 0;
   for (; bytes < line.size(); ++bytes)
@@ -79,7 +79,7 @@ void Live::interrupted(size_t point) {
   running_.erase(point);
 }
 
-// As long for each point as it took on average so far.
+// Estimates the remaining time from the average time per point so far.
 std::string Live::eta() const {
   const size_t all = plan_.points.size(), ended = count_ended(journal_), now = ended - std::min(ended, ended_before_);
   if (now == 0 || ended >= all || plan_.request.halving.eta > 0) return "";

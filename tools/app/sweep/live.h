@@ -1,5 +1,4 @@
-// How a sweep stands: a table that is drawn again and again on a terminal, elsewhere a line for each point that has
-// ended.
+// Shows the progress of a sweep: on a terminal a table that is redrawn, otherwise a line for each point that has ended.
 #pragma once
 
 #include <chrono>
@@ -16,9 +15,9 @@ class Live {
  public:
   Live(const Plan& plan, const Folder& folder, const Journal& journal);
   void started(size_t point);
-  void ended(size_t point);        // as the journal has it
-  void again(size_t point);        // what has ended will be started once more
-  void interrupted(size_t point);  // by the end of the sweep
+  void ended(size_t point);        // with the state that the journal contains
+  void again(size_t point);        // the point has ended, but will be started again
+  void interrupted(size_t point);  // because the sweep ends
   void show();                     // at most twice a second
   void done();
 

@@ -1,4 +1,4 @@
-// Points as processes on this machine.
+// Runs points as processes on this machine.
 #include <signal.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using lmx::str;
 
-// How long a run that another process still holds is waited for. One whose sweep was killed ends within a second.
+// How long to wait for a run that another process still holds. If its sweep was killed, the run ends within a second.
 constexpr auto kPatience = std::chrono::seconds(30);
 
 class LocalLauncher : public Launcher {
@@ -28,7 +28,7 @@ class LocalLauncher : public Launcher {
         jobs_(static_cast<size_t>(std::max<int64_t>(1, options.jobs))),
         cores_(options.jobs, plan.points.size()) {}
 
-  // Points die with the process that started them.
+  // Points end together with the process that started them, so there are none to recover.
   std::vector<size_t> recover(const std::vector<Batch>&) override { return {}; }
 
   size_t launch(const std::vector<Work>& waiting) override {
@@ -65,7 +65,7 @@ class LocalLauncher : public Launcher {
   }
 
  private:
-  // True while another process still trains the point. UserError where it does not end.
+  // True while another process still trains the point. UserError: that process does not end.
   bool held(size_t point) {
     if (!jobs::is_locked(folder_.run(plan_.points[point]))) {
       held_since_.reset();
@@ -91,7 +91,7 @@ class LocalLauncher : public Launcher {
   const Folder folder_;
   const size_t jobs_;
   jobs::Cores cores_;
-  std::map<size_t, int64_t> running_;  // by point: memory_kills() as it began
+  std::map<size_t, int64_t> running_;  // by point: memory_kills() at its start
   std::optional<Clock::time_point> held_since_;
   jobs::Pool pool_;
 };

@@ -1,4 +1,4 @@
-// Which numbers of a run a sweep can ask for: keys of metrics.jsonl, and lines that the run prints (docs/run-files.md).
+// The numbers of a run that a sweep can use: keys of metrics.jsonl, and lines that the run prints (docs/run-files.md).
 #include <algorithm>
 
 #include "app/print/words.h"
@@ -13,7 +13,7 @@ using lmx::UserError;
 using Words = std::vector<std::string>;
 
 const Words kSplits{"valid", "test", "train", "rank"};
-const Words kTranslation{"BLEU", "multi_bleu", "multi_bleu_split"};  // once a run has ended (train.final_bleu)
+const Words kTranslation{"BLEU", "multi_bleu", "multi_bleu_split"};  // only after a run has ended (train.final_bleu)
 const Words kValid{"ppl", "nll_nat", "nll_bit", "bpc", "tokens", "epoch", "train_s"};
 const Words kTrain{"ppl",         "nll_nat",        "nll_bit",
                    "tokens",      "epoch",          "lr",
@@ -36,7 +36,7 @@ Words keys_of(const std::string& split) {
 
 }  // namespace
 
-// Of parameters and groups (`rows/softmax.weight`, `comm/tables/...`) there is no list before a run.
+// The keys of parameters and groups (`rows/softmax.weight`, `comm/tables/...`) are not known before a run.
 void check_metric(const Metric& metric, const Halving& halving) {
   if (!in(kSplits, metric.split))
     throw UserError(str("[sweep] metric ", metric.split, ".", metric.key, ": there is no split '", metric.split, "'",

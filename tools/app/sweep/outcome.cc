@@ -16,7 +16,7 @@
 namespace lmx_cli::sweeps {
 namespace {
 
-// "valid ppl 97.30" among the lines that the run printed, the last of them.
+// Returns the value of the last line like "valid ppl 97.30" that the run printed.
 std::optional<double> printed(const Metric& metric, const std::string& log) {
   const std::string key = metric.text() + " ";
   std::istringstream lines(jobs::read_text(log));

@@ -1,4 +1,4 @@
-// How a point ended, and what its run came to.
+// How a point ended, and the result of its run.
 #pragma once
 
 #include <cstdint>
@@ -10,39 +10,40 @@
 
 namespace lmx_cli::sweeps {
 
-// done, diverged, out_of_memory, failed; preempted: ended from outside, and can go on; stopped: by halving; paused: at
-// a rung of it.
+// done, diverged, out_of_memory, failed; preempted: ended from outside, and can continue; stopped: by halving; paused:
+// at a rung of halving.
 enum class Outcome { none, done, diverged, out_of_memory, failed, preempted, stopped, paused };
 const char* name_of(Outcome outcome);
 Outcome outcome_named(const std::string& name);  // none for an unknown one
 
-// How a process ended, beside its exit code.
+// How a process ended, in addition to its exit code.
 struct Ending {
   int code = 0;                // exit code, or 128 + signal
-  bool memory_killed = false;  // the kernel, or the scheduler, ended somebody for want of memory meanwhile
-  std::string outside = {};    // why somebody else ended it ("PREEMPTED", "NODE_FAIL"), where that is known
+  bool memory_killed = false;  // meanwhile the kernel or the scheduler ended a process because of lack of memory
+  std::string outside = {};    // why someone else ended it ("PREEMPTED", "NODE_FAIL"), if known
 };
 
 struct Judgement {
   Outcome outcome = Outcome::none;
-  std::string reason;  // of what did not go well, one line
+  std::string reason;  // the problem, in one line
 };
 
-// From the exit code, the run's status.json and the last error in its log.
+// Determines the outcome from the exit code, the run's status.json and the last error in its log.
 Judgement judge(const Ending& ending, const std::string& run, const std::string& log);
 
 using jobs::read_status;
 using jobs::RunStatus;
 
-// The metric of a run as it stands; nothing where it has none yet, or no finite one.
+// Returns the current metric of a run; nothing if it has none yet, or none that is finite.
 std::optional<double> read_metric(const Metric& metric, const std::string& run, const std::string& log);
 
-// How often the kernel has killed a process of this one's cgroup for want of memory; of the whole machine where the
-// cgroup does not tell.
+// Returns how often the kernel has killed a process of this process's cgroup because of lack of memory. If the cgroup
+// does not count this, returns the number for the whole machine.
 int64_t memory_kills();
-// The files that may count that, the nearest first. `cgroups`: what /proc/self/cgroup holds.
+// Returns the files that may contain this number, the nearest cgroup first. `cgroups`: the contents of
+// /proc/self/cgroup.
 std::vector<std::string> memory_counters(const std::string& cgroups);
-// By the first of them that has a line `oom_kill N`; 0 where none has.
+// Reads the number from the first file that has a line `oom_kill N`; 0 if none has.
 int64_t kills_counted(const std::vector<std::string>& files);
 
 }  // namespace lmx_cli::sweeps

@@ -1,4 +1,4 @@
-// Outcomes as files name them: a journal's words, what the kernel counts.
+// Names of outcomes in files, and counters of the kernel.
 #include <array>
 #include <sstream>
 #include <utility>
@@ -37,8 +37,8 @@ int64_t memory_kills() {
   return kills_counted(files);
 }
 
-// A line is `hierarchy:controllers:path`: "0::/user.slice" of version 2, "4:memory:/user" of version 1. In a container
-// the path may be the host's, while the mounted tree begins at the container's own group.
+// A line is `hierarchy:controllers:path`: "0::/user.slice" in version 2, "4:memory:/user" in version 1. In a container
+// the path may be the host's, while the mounted tree starts at the container's own group.
 std::vector<std::string> memory_counters(const std::string& cgroups) {
   const std::string v1 = "/sys/fs/cgroup/memory", v2 = "/sys/fs/cgroup";
   std::vector<std::string> files;

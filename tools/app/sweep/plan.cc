@@ -19,7 +19,7 @@ using lmx::Node;
 using lmx::str;
 using lmx::UserError;
 
-// Safe as a file's name and in a shell, and short.
+// Makes a short name that is safe as a file name and in a shell.
 std::string file_name(const std::string& text) {
   constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.=";
   std::string name;
@@ -52,7 +52,7 @@ std::vector<Axis> axes_with_seeds(std::vector<Axis> axes, const std::vector<int6
   return axes;
 }
 
-// "+seed", "++seed": adding and setting are of one key.
+// "+seed" (add) and "++seed" (set) refer to the same key.
 std::string bare_key(const std::string& name) {
   return name.substr(std::min(name.find_first_not_of('+'), name.size()));
 }
@@ -102,7 +102,7 @@ void compose_point(Plan& plan, size_t number, lmx::ComposeOptions options, const
   const Node composed = lmx::compose_run(plan.request.recipe, options, {plan.name, static_cast<int64_t>(number)});
   const std::string yaml = lmx::to_yaml(lmx::full_recipe(composed, point.id));
   const lmx::DryRun dry = lmx::dry_run(composed, point.id);
-  point.yaml = yaml;  // "" is a point with a mistake
+  point.yaml = yaml;  // "" marks a point with an error
   read_resources(point);
   point.parameters = dry.parameters;
   point.memory = dry.memory;
@@ -112,7 +112,7 @@ void compose_point(Plan& plan, size_t number, lmx::ComposeOptions options, const
   if (!dry.missing_memory.empty()) add_once(plan.missing_memory, str("point ", point.id, ": ", dry.missing_memory));
 }
 
-// "optimizer.lr=-1 (4 of 20 points): message".
+// Example: "optimizer.lr=-1, 4 points: message".
 std::string finding(const Plan& plan, const std::string& message, const std::vector<size_t>& points) {
   if (points.size() == plan.points.size()) return message;
   std::string where;

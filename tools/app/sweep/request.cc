@@ -1,4 +1,4 @@
-// What a sweep is asked for: the command line's words and the recipe's own `sweep:`.
+// Builds the request of a sweep from the command line and the recipe's own `sweep:`.
 #include <algorithm>
 
 #include "app/run/search_path.h"
@@ -23,7 +23,7 @@ std::vector<std::string> split(const std::string& text, const char* separators) 
   return words;
 }
 
-// `sweep:` of a recipe. Its `params` are read with the overrides (read_space).
+// `sweep:` of a recipe. read_space() reads `params` together with the overrides.
 struct SweepSection {
   Node params, seeds, halving;
   std::string metric = "valid.ppl";
@@ -39,11 +39,11 @@ struct SweepSection {
   }
 };
 
-// A scalar, or a list, as the option's text.
+// Converts a scalar or a list to the text of the command-line option.
 std::string words_of(const Node& node) {
   if (node.kind == Node::Kind::scalar) return node.text;
   std::string text;
-  for (const Node& item : node.items) text += item.text + ",";  // a list of one stays a list
+  for (const Node& item : node.items) text += item.text + ",";  // the comma keeps a list of one element a list
   return text;
 }
 
@@ -54,7 +54,7 @@ std::string halving_text(const Node& node) {
   return text;
 }
 
-// A mistake in a value of the recipe's section begins where the value stands.
+// Prefixes an error in a value of the recipe's section with the position of the value.
 template <class Read>
 auto placed(const Node& node, const Read& read) {
   try {

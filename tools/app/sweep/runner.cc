@@ -44,7 +44,7 @@ class Runner {
  private:
   const State& state(size_t point) const { return journal_.state(point); }
 
-  // What ended between the run's last word and this program's note of it.
+  // Records points that ended after this program's last note of them.
   void adopt() {
     for (size_t p = 0; p < plan_.points.size(); ++p) {
       if (running_.contains(p) || !state(p).begun || state(p).outcome != Outcome::none) continue;
@@ -57,7 +57,7 @@ class Runner {
       if (state(p).outcome == Outcome::preempted) preempted_before_.insert(p);
   }
 
-  // Where no point has a value, the losers would be whichever come last.
+  // Throws if no point has a value: then halving would stop arbitrary points.
   void check_rung(int64_t until) const {
     int64_t waiting = 0;
     for (const State& s : journal_.states()) {
@@ -118,7 +118,7 @@ class Runner {
     }
   }
 
-  // What this sweep itself has interrupted has no outcome: it goes on some other time.
+  // A point that the sweep itself interrupted has no outcome; it continues when the sweep is resumed.
   void take(const Finished& f, int64_t until) {
     const bool interrupted = result_.signal || !result_.failed.empty();
     if (interrupted && f.ending.code != 0) return live_.interrupted(f.point);
@@ -151,7 +151,7 @@ class Runner {
   Live live_;
   std::deque<Work> waiting_;
   std::set<size_t> running_;
-  std::set<size_t> preempted_before_;  // by the end of an earlier process of this sweep
+  std::set<size_t> preempted_before_;  // preempted when an earlier process of this sweep ended
   Result result_;
 };
 

@@ -1,4 +1,4 @@
-// Runs the points of a sweep to an outcome each.
+// Runs each point of a sweep until it has an outcome.
 #pragma once
 
 #include <string>
@@ -11,20 +11,19 @@ namespace lmx_cli::sweeps {
 
 struct RunOptions {
   bool fail_fast = false;
-  int64_t retry = 0;  // starts of a point beyond the first, where it failed, ran out of memory or was preempted
+  int64_t retry = 0;  // additional starts of a point that failed, ran out of memory or was preempted
 };
 
 struct Result {
-  int signal = 0;      // that ended it early; 0: none
-  std::string failed;  // with fail_fast: the point that failed, and why
+  int signal = 0;      // the signal that ended the sweep early; 0: none
+  std::string failed;  // with fail_fast: the point that failed, and the reason
 };
 
-// The metric of every point that has ended, read from its run again: where the sweep goes by another metric than
-// before.
+// Reads the metric of every point that has ended from its run again. For a sweep whose metric has changed.
 void measure_again(const Plan& plan, const Folder& folder, Journal& journal);
 
-// What has ended stays, what has begun goes on. RunError: a journal that cannot be written. UserError: a
-// rung of halving at which no point has a value.
+// Points that have ended stay unchanged; points that have begun continue. RunError: a journal that cannot be written.
+// UserError: a rung of halving at which no point has a value.
 Result run_points(const Plan& plan, const Folder& folder, Journal& journal, Launcher& launcher,
                   const RunOptions& options);
 

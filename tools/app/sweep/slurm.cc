@@ -1,11 +1,11 @@
-// Points as tasks of Slurm's array jobs. This program only submits and watches them: when it ends, they go on.
+// Runs points as tasks of Slurm's array jobs. This program only submits and watches them; they continue when it ends.
 //
-//   slurm/K.tasks      a command a line, that of array task 0 first
+//   slurm/K.tasks      one command per line, starting with that of array task 0
 //   slurm/K.sh         the batch script
-//   slurm/K.N.exit     the exit code of task N, once it has one
+//   slurm/K.N.exit     the exit code of task N, as soon as it has one
 //
-// The array's name is in the journal before Slurm hears of it, so that one that was submitted in the moment of a kill
-// is found again.
+// The array's name is in the journal before it is submitted, so an array that was submitted just before this program
+// was killed is found again.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,7 +36,8 @@ using lmx::str;
 using lmx::UserError;
 
 constexpr auto kAskEvery = std::chrono::seconds(2);
-// A task that Slurm no longer knows, and that left no exit code, may have left one that has not arrived yet (NFS).
+// Slurm may not know a task any more although its exit code has not arrived yet (NFS). Ask this often before it counts
+// as lost.
 constexpr int kAsksBeforeLost = 3;
 
 struct Answer {
@@ -44,7 +45,7 @@ struct Answer {
   std::string out, err;
 };
 
-// A command of Slurm's, to its end.
+// Runs a Slurm command to its end.
 Answer ask(const std::vector<std::string>& words) {
   std::string line;
   for (const std::string& word : words) line += shell_quoted(word) + " ";
@@ -71,7 +72,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// JobState of a task that is over; "" where Slurm has forgotten it.
+// Returns the JobState of a task that is over; "" if Slurm no longer knows it.
 std::string state_of(const std::string& job, size_t task) {
   const Answer a = ask({"scontrol", "show", "job", "-o", str(job, "_", task)});
   const std::string key = "JobState=";
@@ -109,7 +110,7 @@ class SlurmLauncher : public Launcher {
   }
 
   size_t launch(const std::vector<Work>& waiting) override {
-    std::map<std::pair<int64_t, int64_t>, std::vector<Work>> kinds;  // by what they need
+    std::map<std::pair<int64_t, int64_t>, std::vector<Work>> kinds;  // by processes and threads
     for (const Work& work : waiting) {
       const Point& p = plan_.points[work.point];
       kinds[{p.demand.processes, p.demand.threads}].push_back(work);
@@ -144,7 +145,7 @@ class SlurmLauncher : public Launcher {
   struct Running {
     size_t point = 0;
     Clock::time_point since;
-    int missed = 0;  // asks since which Slurm does not know it
+    int missed = 0;  // number of queries for which Slurm has not known it
   };
   struct Array {
     int64_t number = 0;
@@ -155,7 +156,7 @@ class SlurmLauncher : public Launcher {
   std::string base(int64_t batch) const { return str(folder_.path, "/slurm/", batch); }
   std::string exit_file(int64_t batch, size_t task) const { return str(base(batch), ".", task, ".exit"); }
 
-  // A point that was submitted again belongs to its last array.
+  // Returns false if the point was submitted again in a later array: it belongs to its last array.
   static bool newest_task(const std::vector<Batch>& batches, int64_t number, const std::string& point) {
     for (const Batch& later : batches) {
       if (later.number <= number) continue;
@@ -165,7 +166,7 @@ class SlurmLauncher : public Launcher {
     return true;
   }
 
-  // Of this sweep alone: the folder's hash is in it.
+  // Unique to this sweep, because the name contains a hash of its folder.
   std::string array_name() const {
     std::ostringstream name;
     const std::string folder = std::filesystem::weakly_canonical(folder_.path).string();
@@ -186,7 +187,7 @@ class SlurmLauncher : public Launcher {
     return a.out.substr(0, a.out.find('\n'));
   }
 
-  // The command line of a task, its output behind that of earlier starts.
+  // Returns the command line of a task. Its output is appended to that of earlier starts.
   std::string task_line(const Work& work) const {
     const Point& point = plan_.points[work.point];
     std::string line;
@@ -196,7 +197,7 @@ class SlurmLauncher : public Launcher {
     return str("exec ", line, ">> ", shell_quoted(folder_.log(point)), " 2>&1");
   }
 
-  // Slurm's signals (preemption, scancel, a time limit) go to the run, which writes a checkpoint and ends.
+  // Slurm's signals (preemption, scancel, a time limit) are passed to the run, which writes a checkpoint and ends.
   std::string script(int64_t batch) const {
     const std::string absolute = std::filesystem::absolute(base(batch)).string();
     return str("#!/bin/bash\nexport LC_ALL=C\nbase=", shell_quoted(absolute), "\ntask=$SLURM_ARRAY_TASK_ID\n",
@@ -246,7 +247,7 @@ class SlurmLauncher : public Launcher {
     arrays_.push_back(std::move(array));
   }
 
-  // Tasks that have ended; where `asking`, also those that Slurm has lost.
+  // Collects tasks that have ended and, if `asking`, tasks that Slurm has lost.
   void look(Array& array, bool asking, std::vector<Finished>& all) {
     std::set<size_t> known;
     bool answered = false;

@@ -1,5 +1,5 @@
-// What the lines of a journal come to. A line may have been written by anybody: nothing in it is believed before it is
-// checked.
+// The state of a sweep from the lines of its journal. The journal is untrusted input: every value is checked before
+// use.
 #include <nlohmann/json.hpp>
 
 #include "app/records/line_file.h"
@@ -19,7 +19,7 @@ size_t point_of(const Plan& plan, const std::string& id) {
   return point;
 }
 
-// nlohmann's own conversion of 1e300 is undefined behaviour.
+// Converting 1e300 with nlohmann's get<int64_t>() is undefined behaviour.
 int64_t integer_at(const Json& json, const char* key) {
   const Json& value = json.at(key);
   if (!value.is_number_integer()) throw UserError(str("'", key, "' is no whole number"));

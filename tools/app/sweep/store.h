@@ -1,8 +1,8 @@
 // The folder of a sweep.
 //
-//   sweep.json           what was asked, the axes and the points; it is there when all points are
+//   sweep.json           the request, the axes and the points; written after all points
 //   points/ID.yaml       the point's recipe with every default, as it runs
-//   points/ID/           its run (docs/run-files.md); ID.log: what it printed
+//   points/ID/           its run (docs/run-files.md); ID.log: the output of the run
 //   journal.jsonl, journal.sqlite, table.csv, table.md
 #pragma once
 
@@ -19,18 +19,18 @@ struct Folder {
   std::string log(const Point& point) const { return run(point) + ".log"; }
 };
 
-// Writes all of them. RunError: a folder that cannot be written.
+// Writes sweep.json and the recipes of all points. RunError: a folder that cannot be written.
 void write_plan(const Plan& plan, const Folder& folder);
 // UserError: no sweep there, or a damaged one.
 Plan read_plan(const Folder& folder);
 bool holds_sweep(const std::string& directory);
 
-// A new folder runs/sweeps/<name>/<date-time>.
+// Creates the folder runs/sweeps/<name>/<date-time>.
 std::string make_sweep_directory(const std::string& name);
-// The newest sweep below runs/sweeps/<name>; "": there is none.
+// Returns the newest sweep in runs/sweeps/<name>; "" if there is none.
 std::string newest_sweep(const std::string& name);
 
-// What another request asks for that this sweep was not asked: "" or "metric valid ppl there, test BLEU here".
+// Returns the differences between two requests: "" or "metric valid ppl there, test BLEU here".
 std::string request_difference(const Request& there, const Request& here);
 
 }  // namespace lmx_cli::sweeps

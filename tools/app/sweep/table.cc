@@ -31,14 +31,14 @@ std::string csv_cell(const std::string& text) {
   return quoted + "\"";
 }
 
-// An interval with as many digits as tell something: two.
+// Prints an interval with two digits, because more are not significant.
 std::string interval_text(double half) {
   char text[32];
   std::snprintf(text, sizeof text, "%.2g", half);
   return text;
 }
 
-// "97.31 ± 1.2", with "*" in front of the best; what else became of it where it has no value.
+// "97.31 ± 1.2", with "*" before the best. The outcomes, if the configuration has no value.
 std::string cell_text(const Configuration& c) {
   if (c.values.empty()) return c.outcomes();
   std::string text = (c.best ? "*" : "") + number_text(c.mean());
@@ -63,8 +63,8 @@ Rows list_rows(const Summary& s) {
   return rows;
 }
 
-// The first axis down, the second across; empty where the axes are not two, or points are lacking. Points that were
-// drawn stand in the order of the draw.
+// Returns a grid with the first axis down and the second across. Empty if there are not exactly two axes with listed
+// values, or if points are missing.
 Rows grid_rows(const Summary& s) {
   if (s.axes.size() != 2 || s.axes[0].values.empty() || s.axes[1].values.empty()) return {};
   std::map<Place, const Configuration*> at;

@@ -1,4 +1,4 @@
-// What a sweep came to: mean, interval and number of values of each configuration, the best marked.
+// The results of a sweep: mean, interval and number of values of each configuration. The best one is marked.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,26 +9,26 @@
 
 namespace lmx_cli::sweeps {
 
-// Points that differ by nothing but their seed.
+// Points that differ only in their seed.
 struct Configuration {
-  Place place;                 // of the axes without seed
+  Place place;                 // values of the axes without `seed`
   std::vector<double> values;  // of its points that are done
   std::vector<State> states;   // of all its points
-  bool best = false;           // its mean is the best of those that have values
+  bool best = false;           // it has the best mean of all configurations with values
   double mean() const;
   std::string outcomes() const;  // "3 done", "2 done, 1 diverged", "1 waiting"
 };
 
 struct Summary {
   std::string metric;
-  std::vector<Axis> axes;  // without seed
+  std::vector<Axis> axes;  // without `seed`
   bool seeds = false;
   std::vector<Configuration> configurations;
 };
 Summary summarise(const Plan& plan, const std::vector<State>& states);
 
-std::string csv(const Summary& summary);              // a line a configuration, all digits
-std::string markdown(const Summary& summary);         // the same to read; with two axes a grid of them, too
+std::string csv(const Summary& summary);              // one line per configuration, all digits
+std::string markdown(const Summary& summary);         // the same for reading; two axes also give a grid
 std::string text(const Summary& summary);             // for a terminal
 nlohmann::ordered_json json(const Summary& summary);  // docs/json.md
 

@@ -14,7 +14,7 @@
 namespace lmx_cli::sweeps {
 namespace {
 
-// An interval has the values that were drawn, in order.
+// Returns the values of an axis; for an interval the sampled values in increasing order.
 std::vector<std::string> values_of(const Plan& plan, size_t axis) {
   if (!plan.axes[axis].interval) return plan.axes[axis].values;
   std::vector<std::string> values;
@@ -46,7 +46,7 @@ SweepReport read_sweep(const std::string& directory) {
     const Point& point = plan.points[p];
     const State& s = standing.states[p];
     const std::string outcome = s.outcome == Outcome::none ? (s.begun ? "begun" : "waiting") : name_of(s.outcome);
-    // As in the table: of what diverged or was stopped the last number is none of the metric's.
+    // As in the table: the last number of a diverged or stopped run is not a value of the metric.
     const double value = s.outcome == Outcome::done ? s.value.value_or(NAN) : NAN;
     reports::SweepView::Point shown{point.place, outcome, value, -1};
     if (has_records(folder.run(point))) {

@@ -1,4 +1,4 @@
-// A sweep as `lmx report` shows it.
+// The data of a sweep for `lmx report`.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace lmx_cli::sweeps {
 
 struct SweepReport {
   reports::SweepView view;
-  std::vector<reports::Report> runs;  // of the points that have left records
-  std::string table;                  // as the sweep itself prints it at its end
+  std::vector<reports::Report> runs;  // runs of the points that have records
+  std::string table;                  // the table that the sweep prints at its end
 };
 
-// Of the folder of a sweep, finished or not. UserError: no sweep there, or a damaged one.
+// Reads the folder of a sweep, finished or not. UserError: no sweep there, or a damaged one.
 SweepReport read_sweep(const std::string& directory);
 
 }  // namespace lmx_cli::sweeps

@@ -17,7 +17,7 @@ struct Sign {
   char32_t code;
   const char* ascii;
 };
-// Signs that ICU has no ASCII for, or another than unidecode writes. By rising code.
+// Signs for which ICU has no ASCII form, or another one than unidecode. In order of their codes.
 constexpr auto kSigns = std::to_array<Sign>({
     {0xA2, "C/"},      {0xA3, "PS"},      {0xA4, "$?"},      {0xA5, "Y="},      {0xA6, "|"},       {0xA7, "SS"},
     {0xA8, "\""},      {0xA9, "(c)"},     {0xAC, "!"},       {0xAD, ""},        {0xAE, "(r)"},     {0xAF, "-"},
@@ -40,7 +40,7 @@ bool is_han(char32_t c) {
   return (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x4E00 && c <= 0x9FFF);
 }
 
-// What is ASCII in the parts that Unicode's compatibility decomposition gives.
+// Returns the ASCII characters in Unicode's compatibility decomposition of `c`.
 std::string ascii_of_parts(char32_t c) {
   std::array<utf8proc_int32_t, 32> parts{};
   const auto n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts.data(), parts.size(),
@@ -87,7 +87,7 @@ std::string AsciiFolder::Impl::look_up(char32_t c) const {
   if (sign != kSigns.end() && sign->code == c) return sign->ascii;
   std::string out = by_icu(c);
   if (out.empty()) return ascii_of_parts(c);
-  if (is_han(c)) {  // syllables of Chinese stand apart: "Bei Jing "
+  if (is_han(c)) {  // Chinese syllables are separated: "Bei Jing "
     if (out[0] >= 'a' && out[0] <= 'z') out[0] = static_cast<char>(out[0] - 'a' + 'A');
     out += ' ';
   }

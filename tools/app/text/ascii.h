@@ -1,4 +1,4 @@
-// Any text as ASCII, character by character, as Python's unidecode does; docs/data.md says where the two differ.
+// Converts any text to ASCII, character by character, like Python's unidecode; docs/data.md lists the differences.
 #pragma once
 
 #include <memory>
@@ -7,13 +7,13 @@
 
 namespace lmx::data {
 
-// Holds what it has looked up, hence one a thread.
+// Caches its results, so each thread needs its own object.
 class AsciiFolder {
  public:
-  AsciiFolder();  // RunError: ICU has no data for it
+  AsciiFolder();  // RunError: ICU lacks its data
   ~AsciiFolder();
   AsciiFolder(AsciiFolder&&) noexcept;
-  // `text` in ASCII. Characters that nothing is known of, and bytes that are not UTF-8, are left out.
+  // Returns `text` in ASCII. Leaves out unknown characters and bytes that are not UTF-8.
   std::string fold(std::string_view text);
 
  private:

@@ -40,12 +40,12 @@ struct Statistics {
   }
 };
 
-// Words of one line and its references as numbers.
+// Numbers the words of one line and its references.
 class Numbering {
  public:
   std::vector<int32_t> ids(const std::vector<std::string>& words) {
     std::vector<int32_t> out;
-    // From 1 on: zeros fill the n-grams up.
+    // Numbers start at 1, because zeros pad the n-grams.
     for (const std::string& w : words)
       out.push_back(numbers_.try_emplace(w, static_cast<int32_t>(numbers_.size()) + 1).first->second);
     return out;
@@ -74,7 +74,7 @@ Statistics count_line(const std::string& hypothesis, const std::vector<const std
                       const Words& words) {
   Numbering numbering;
   const std::vector<int32_t> ids = numbering.ids(words.of(hypothesis));
-  std::array<NGrams, kOrder> most;  // of each n-gram the largest count in any reference
+  std::array<NGrams, kOrder> most;  // the largest count of each n-gram in any reference
   const auto length = static_cast<int64_t>(ids.size());
   int64_t nearest = -1;
   for (const std::string* reference : references) {
@@ -145,7 +145,7 @@ BleuScore score_of(const Statistics& s, const BleuOptions& options) {
   return r;
 }
 
-// sacreBLEU prints this after the score.
+// sacreBLEU prints this part after the score.
 constexpr const char* kDetails = "%.1f/%.1f/%.1f/%.1f (BP = %.3f ratio = %.3f hyp_len = %lld ref_len = %lld)";
 
 std::string formatted(const char* format, const BleuScore& s) {

@@ -18,9 +18,9 @@ using namespace data;
 struct Order {
   int64_t hypothesis = 0, reference = 0, shared = 0;
 };
-using Statistics = std::vector<Order>;  // of each order of characters, then of words
+using Statistics = std::vector<Order>;  // for each order of characters, then of words
 
-// A mark at a word's end, else one at its beginning, is a word of its own.
+// Splits off a punctuation mark at a word's end or, if there is none, at its beginning.
 std::vector<std::string> marked_words(const std::string& line) {
   constexpr std::string_view kMarks = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
   const auto is_mark = [&](char c) { return kMarks.find(c) != std::string_view::npos; };
@@ -41,11 +41,11 @@ std::vector<std::string> marked_words(const std::string& line) {
 
 using Numbers = std::unordered_map<std::string, int32_t>;
 
-// The n-grams of one line, by order.
+// Returns the n-grams of one line, by order.
 std::vector<NGrams> orders_of(const std::string& line, const ChrfOptions& options, Numbers& numbers) {
   const std::string text = options.lower_case ? lower_case(line) : line;
   std::vector<int32_t> characters, words;
-  // One more than the code point: zeros fill the n-grams up.
+  // Numbers are code points + 1, because zeros pad the n-grams.
   for (const char32_t c : code_points(text))
     if (!is_white_space(c)) characters.push_back(static_cast<int32_t>(c) + 1);
   if (options.word_order > 0)
@@ -57,7 +57,7 @@ std::vector<NGrams> orders_of(const std::string& line, const ChrfOptions& option
   return orders;
 }
 
-// Orders that one side is too short for are left out.
+// Ignores orders of which one side has no n-grams.
 double f_score(const Statistics& orders, double beta) {
   double precision = 0, recall = 0;
   int64_t used = 0;

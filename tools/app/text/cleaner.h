@@ -1,4 +1,4 @@
-// What is done to a string before it becomes tokens (`data.preprocess`).
+// Cleans a string before it is tokenized (`data.preprocess`).
 #pragma once
 
 #include <optional>
@@ -9,17 +9,18 @@
 
 namespace lmx::data {
 
-// Puri 2018 (as its code does it): tags out, ASCII, HTML's references as characters, white space to single spaces, "\n
-// " in front and " " behind; nothing of a string without a word. Bytes that are not UTF-8 are left out. Holds what
-// AsciiFolder holds, hence one a thread.
+// Applies the cleaning of Puri 2018, like the paper's code: removes tags, converts to ASCII, converts HTML's character
+// references, reduces white space to single spaces, and adds "\n " at the start and " " at the end. Returns nothing for
+// a string without a word. Removes bytes that are not UTF-8. Contains an AsciiFolder, so each thread needs its own
+// object.
 class Cleaner {
  public:
   explicit Cleaner(bool puri);
-  // `text` itself, or what is made of it, which is valid until the next call.
+  // Returns `text` itself or its cleaned form, which is valid until the next call.
   std::string_view clean(std::string_view text);
 
  private:
-  std::optional<AsciiFolder> ascii_;  // of puri
+  std::optional<AsciiFolder> ascii_;  // only if `puri` is set
   std::string out_;
 };
 

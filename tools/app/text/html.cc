@@ -12,7 +12,7 @@ namespace {
 
 using Names = std::map<std::string, char32_t, std::less<>>;
 
-// Of U+00A0 to U+00FF, in order. HTML knows them without a semicolon, too.
+// Names of U+00A0 to U+00FF, in order. HTML also accepts them without a semicolon.
 constexpr const char* kLatin1 =
     "nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr deg plusmn sup2 sup3 "
     "acute micro para middot cedil sup1 ordm raquo frac14 frac12 frac34 iquest Agrave Aacute Acirc Atilde "
@@ -59,13 +59,13 @@ constexpr Name kOthers[] = {
     {"hearts", 0x2665}, {"diams", 0x2666},
 };
 
-// What browsers take &#128; to &#159; for: Windows-1252. 0: no character.
+// Browsers decode &#128; to &#159; as Windows-1252. 0: no character.
 constexpr std::array<char32_t, 32> kWindows{0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x2026, 0x2020, 0x2021,
                                             0x2C6,  0x2030, 0x160,  0x2039, 0x152,  0x8D,   0x17D,  0x8F,
                                             0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
                                             0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0x9D,   0x17E,  0x178};
 
-// Names that may stand without a semicolon.
+// Names that are valid without a semicolon.
 const Names& short_names() {
   static const Names names = [] {
     Names all{{"amp", '&'}, {"lt", '<'}, {"gt", '>'},   {"quot", '"'},  {"AMP", '&'},
@@ -87,7 +87,8 @@ const Names& names() {
   return names;
 }
 
-// The text that the number stands for; Unicode's replacement character where it can be none.
+// Returns the character with this number; Unicode's replacement character if the number is invalid; "" for
+// control characters and non-characters.
 std::string of_number(int64_t number) {
   std::string out;
   if (number == 0 || number > 0x10FFFF || (number >= 0xD800 && number <= 0xDFFF)) {
@@ -104,10 +105,10 @@ std::string of_number(int64_t number) {
 
 struct Reference {
   std::string text;
-  size_t length = 0;  // of what it replaces, behind the &; 0: no reference
+  size_t length = 0;  // bytes that it replaces, after the &; 0: no reference
 };
 
-// `text` begins behind "&#".
+// `text` begins after "&#".
 Reference numeric(std::string_view text) {
   const bool hex = text.starts_with('x') || text.starts_with('X');
   size_t at = hex;
@@ -125,7 +126,7 @@ Reference numeric(std::string_view text) {
   return {of_number(number), 1 + at + (at < text.size() && text[at] == ';')};
 }
 
-// `text` begins behind "&".
+// `text` begins after "&".
 Reference named(std::string_view text) {
   constexpr size_t kLongest = 32;
   const size_t end = std::min(text.find_first_of("\t\n\f <&#;"), std::min(text.size(), kLongest));

@@ -1,4 +1,4 @@
-// Text files and standard input, line by line.
+// Reads text files and standard input line by line.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace lmx::data {
 class LineReader {
  public:
   explicit LineReader(const std::string& path);  // `-`: standard input; .gz is decompressed
-  // The next line without its end (\n or \r\n), nullopt behind the last. UserError names the line and byte that is no
-  // UTF-8. Waits for no more than a line of a terminal or pipe.
+  // Returns the next line without its end (\n or \r\n); nullopt after the last one. Does not wait for more than a line
+  // of a terminal or pipe. UserError: invalid UTF-8; the message names the line and byte.
   std::optional<std::string> next();
 
  private:
@@ -22,7 +22,7 @@ class LineReader {
   InputFile file_;
   std::vector<char> buffer_;
   size_t at_ = 0, end_ = 0;
-  int64_t lines_ = 0, offset_ = 0;  // handed out so far; bytes of them
+  int64_t lines_ = 0, offset_ = 0;  // returned so far; their bytes
 };
 
 }  // namespace lmx::data

@@ -1,7 +1,7 @@
-// Tokenizer and detokenizer of the Moses toolkit for English, German and French, as sacremoses has them.
+// Tokenizer and detokenizer of the Moses toolkit for English, German and French, equal to those of sacremoses.
 //
-// The rules are those of Koehn et al. 2007 (tokenizer.perl, detokenizer.perl) in the order in which sacremoses 0.2
-// applies them, each written as one scan over the code points. Equal to sacremoses on tests/data/moses_*.tsv.
+// The rules are those of Koehn et al. 2007 (tokenizer.perl, detokenizer.perl) in the order of sacremoses 0.2. Each is
+// written as one scan over the code points. The results equal sacremoses on tests/data/moses_*.tsv.
 #pragma once
 
 #include <memory>
@@ -12,23 +12,24 @@
 namespace lmx::data {
 
 struct MosesOptions {
-  std::string language = "en";     // another than en, de and fr gets the rules that have no language
+  std::string language = "en";     // other languages than en, de and fr use only the general rules
   bool aggressive_dashes = false;  // "well-known" becomes "well @-@ known"
-  bool escape = false;             // & | < > ' " [ ] become the entities that Moses' decoder reads
+  bool escape = false;             // replace & | < > ' " [ ] by the entities that Moses' decoder reads
 };
 
 // Thread-safe.
 class MosesTokenizer {
  public:
   explicit MosesTokenizer(MosesOptions options);
-  // The tokens with one space between them. REQUIRES: `line` is UTF-8.
+  // Returns the tokens, separated by one space. REQUIRES: `line` is UTF-8.
   std::string tokenize(std::string_view line) const;
 
  private:
   MosesOptions options_;
 };
 
-// The text of tokens with white space between them; entities are read back. REQUIRES: `tokens` is UTF-8.
+// Returns the text of tokens that are separated by white space; replaces entities by their characters. REQUIRES:
+// `tokens` is UTF-8.
 std::string moses_detokenize(std::string_view tokens, const std::string& language);
 
 }  // namespace lmx::data

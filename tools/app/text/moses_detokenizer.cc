@@ -14,7 +14,7 @@ struct Entity {
   std::u32string_view name;
   char32_t character;
 };
-// "&bar;" and the like stem from old versions of Moses.
+// "&bar;", "&bra;" and "&ket;" are from old versions of Moses.
 constexpr Entity kEntities[] = {{U"&bar;", '|'}, {U"&#124;", '|'}, {U"&lt;", '<'},   {U"&gt;", '>'},
                                 {U"&bra;", '['}, {U"&ket;", ']'},  {U"&quot;", '"'}, {U"&apos;", '\''},
                                 {U"&#91;", '['}, {U"&#93;", ']'},  {U"&amp;", '&'}};
@@ -36,7 +36,7 @@ std::u32string unescape(std::u32string_view in) {
   return out;
 }
 
-// " @-@ " becomes "-"; it takes the spaces on both sides, so that of two in a row the second one stays.
+// Replaces " @-@ " by "-", including the spaces on both sides. Of two in a row, the second one stays unchanged.
 std::u32string join_dashes(const std::u32string& in) {
   constexpr std::u32string_view kDash = U" @-@ ";
   std::u32string out;
@@ -73,7 +73,7 @@ bool opens(Word word) {  // currencies and opening brackets
   });
 }
 
-// Writes words one after the other and decides on the space between.
+// Writes words one after the other and decides about the spaces between them.
 class Joiner {
  public:
   Joiner(std::vector<Word> words, std::string_view language) : words_(std::move(words)), language_(language) {}
@@ -111,7 +111,7 @@ class Joiner {
     }
   }
 
-  // Of each kind of quotation mark the first opens, the second closes.
+  // Of each kind of quotation mark, the first opens and the second closes.
   void place_quote(size_t i) {
     const Word word = words_[i];
     int& count = quotes_[all_of(word, U"\u201E\u201C") ? U"\"" : std::u32string(word)];
@@ -130,7 +130,7 @@ class Joiner {
   std::string_view language_;
   std::u32string text_;
   std::map<std::u32string, int> quotes_;
-  bool space_ = true;  // before the next word, unless that decides otherwise
+  bool space_ = true;  // space before the next word, unless the word decides otherwise
 };
 
 }  // namespace

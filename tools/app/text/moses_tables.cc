@@ -12,7 +12,8 @@ bool within(char32_t c, char32_t first, char32_t last) {
   return c >= first && c <= last;
 }
 
-// Marks that only decorate a letter, which the rules set apart; those of other scripts are vowels.
+// Combining marks that only decorate a letter. The rules treat them as separate characters; marks of other scripts are
+// vowels.
 bool is_decoration(char32_t c) {
   return (within(c, 0x300, 0x36F) && c != 0x345) || within(c, 0x483, 0x487) || within(c, 0x591, 0x5AF) ||
          within(c, 0x1AB0, 0x1AFF) || within(c, 0x1DC0, 0x1DE6) || within(c, 0x1DF5, 0x1DFF) ||
@@ -27,7 +28,7 @@ bool is_small_sign(char32_t c) {
          within(c, 0x24D0, 0x24E9);
 }
 
-// Ideographs and syllables, which stand each for itself.
+// Ideographs and syllables: each is a separate unit.
 bool is_syllabic(char32_t c) {
   return c == 0x3005 || c == 0x3007 || within(c, 0x3021, 0x302F) || within(c, 0x3038, 0x303B) ||
          within(c, 0x3400, 0x4DBF) || within(c, 0x4E00, 0x9FFF) || within(c, 0xAC00, 0xD7A3) ||
@@ -48,9 +49,9 @@ bool is_wide_alpha(char32_t c) {
   }
 }
 
-// The non-breaking prefixes of Moses (scripts/share/nonbreaking_prefixes of the toolkit, by way of sacremoses 0.2):
-// facts about written English, German and French. Single capitals, German numbers and numerals are rules below.
-// Sorted, as std::binary_search wants them.
+// The non-breaking prefixes of Moses (scripts/share/nonbreaking_prefixes of the toolkit, from sacremoses 0.2): facts
+// about written English, German and French. Single capitals, German numbers and numerals are rules below. The lists are
+// sorted for std::binary_search.
 constexpr std::string_view kEnglish[] = {
     "Adj",    "Adm",  "Adv",  "Apr", "Asst", "Aug",  "Bart", "Bldg", "Brig", "Bros", "Capt", "Cmdr", "Col",
     "Comdr",  "Con",  "Corp", "Cpl", "DR",   "Dec",  "Dr",   "Drs",  "Ens",  "Feb",  "Gen",  "Gov",  "Hon",
@@ -91,7 +92,7 @@ bool has(std::span<const std::string_view> words, std::string_view word) {
   return std::binary_search(words.begin(), words.end(), word);
 }
 
-// i to xx, or I to XX.
+// Returns whether a word is one of i to xx, or I to XX.
 bool is_small_numeral(std::string_view word) {
   constexpr std::string_view kNumerals[] = {"i",  "ii",  "iii",  "iv",  "ix",  "v",  "vi",  "vii",  "viii",  "x",
                                             "xi", "xii", "xiii", "xiv", "xix", "xv", "xvi", "xvii", "xviii", "xx"};
@@ -105,7 +106,7 @@ bool is_small_numeral(std::string_view word) {
   return has(kNumerals, lower);
 }
 
-// 1 to 99, without a leading zero: the day of a German date.
+// Returns whether a word is 1 to 99 without a leading zero: the day of a German date.
 bool is_day(std::string_view word) {
   return (word.size() == 1 || word.size() == 2) && word[0] >= '1' && word[0] <= '9' && word.back() >= '0' &&
          word.back() <= '9';
@@ -136,7 +137,7 @@ bool is_number(char32_t c) {
 
 bool is_lower(char32_t c) {
   if (c < 0x80) return c >= 'a' && c <= 'z';
-  if (c == kDotOfRun || within(c, 0x10D0, 0x10FF)) return false;  // Georgian has a lower case since 2018 only
+  if (c == kDotOfRun || within(c, 0x10D0, 0x10FF)) return false;  // Georgian has lower case letters only since 2018
   return category_of(c) == Category::small_letter || is_small_sign(c);
 }
 

@@ -1,4 +1,4 @@
-// What the Moses rules know of characters and of words that a point does not end.
+// Character classes of the Moses rules, and the words whose period does not end a sentence.
 #pragma once
 
 #include <string>
@@ -6,19 +6,20 @@
 
 namespace lmx::data::moses {
 
-// Stands for one point of a run of points while the rules work: no code point, so that no text holds it.
+// Represents one period of a run of periods while the rules are applied. It is not a code point, so no text contains
+// it.
 inline constexpr char32_t kDotOfRun = 0x110000;
 
-bool is_alpha(char32_t c);   // letters, numbers that are letters, vowel signs
-bool is_alnum(char32_t c);   // and decimal digits
+bool is_alpha(char32_t c);   // letters, numbers of category Nl, vowel signs
+bool is_alnum(char32_t c);   // is_alpha, and decimal digits
 bool is_number(char32_t c);  // of any kind: digits, fractions, Roman numerals
 bool is_lower(char32_t c);
 bool is_currency(char32_t c);
-bool is_cjk(char32_t c);  // what the detokenizer writes without spaces
+bool is_cjk(char32_t c);  // characters that the detokenizer writes without spaces
 
-// A point after `word` belongs to it: "Dr", "bzw"; single capitals.
+// Returns whether a period after `word` belongs to it: "Dr", "bzw", and single capitals.
 bool is_nonbreaking(std::string_view language, std::string_view word);
-// The same, where a number follows: "No. 5".
+// The same if a number follows: "No. 5".
 bool is_nonbreaking_before_number(std::string_view language, std::string_view word);
 
 }  // namespace lmx::data::moses

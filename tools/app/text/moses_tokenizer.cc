@@ -1,5 +1,6 @@
-// The tokenizer's rules, each a scan that reads one sequence of code points and writes the next. A rule that needs its
-// neighbours consumes them, as a regular expression does: in "a'b'c" the second apostrophe has lost its left letter.
+// The rules of the tokenizer. Each is a scan that reads one sequence of code points and writes the next. A rule that
+// checks neighbouring characters consumes them, like a regular expression: in "a'b'c" the second apostrophe has no left
+// letter any more.
 #include <algorithm>
 #include <array>
 
@@ -27,7 +28,7 @@ bool not_number(char32_t c) {
   return !moses::is_number(c);
 }
 
-// White space becomes single spaces, none at the ends; other control characters go.
+// Reduces white space to single spaces, removes it at the ends, and removes other control characters.
 Text clean(const Text& in) {
   Text out;
   out.reserve(in.size());
@@ -73,7 +74,7 @@ Text split_dashes(const Text& in) {
   return out;
 }
 
-// Two points and more are one token.
+// Makes two or more periods in a row one token.
 Text keep_runs_of_points(const Text& in) {
   Text out;
   out.reserve(in.size() + 8);
@@ -92,7 +93,7 @@ Text keep_runs_of_points(const Text& in) {
   return out;
 }
 
-// A comma is a token unless it stands between numbers.
+// Makes a comma a token, unless it is between numbers.
 Text split_commas(const Text& in) {
   Text first;
   first.reserve(in.size() + 8);
@@ -183,7 +184,7 @@ std::vector<std::u32string_view> words_of(const Text& text) {
   return words;
 }
 
-// Whether the point that ends words[i] belongs to it.
+// Returns whether the period at the end of words[i] belongs to the word.
 bool keeps_point(const std::vector<std::u32string_view>& words, size_t i, const std::string& language) {
   const std::u32string_view word = words[i].substr(0, words[i].size() - 1);
   const bool inner_point = word.find(U'.') != std::u32string_view::npos;
@@ -201,7 +202,7 @@ bool keeps_point(const std::vector<std::u32string_view>& words, size_t i, const 
          moses::is_nonbreaking_before_number(language, bytes);
 }
 
-// The words with one space between them, points that end sentences apart.
+// Returns the words separated by one space, with periods at sentence ends as separate tokens.
 Text split_points(const Text& in, const std::string& language) {
   const std::vector<std::u32string_view> words = words_of(in);
   Text out;

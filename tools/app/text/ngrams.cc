@@ -7,7 +7,7 @@
 namespace lmx::data {
 namespace {
 
-// Calls visit(ids, count in a, count in b) for each n-gram of either.
+// Calls visit(ids, count in a, count in b) for each n-gram in either.
 template <class Visit>
 void merge(const NGrams& a, const NGrams& b, const Visit& visit) {
   auto i = a.begin();

@@ -8,7 +8,7 @@
 namespace lmx::data {
 namespace {
 
-// SeedSequence: the seed's 32-bit words are hashed into a pool of four, which is hashed again into the generator's
+// SeedSequence: hashes the seed's 32-bit words into a pool of four words, and hashes the pool into the generator's
 // seed.
 class SeedSequence {
  public:
@@ -79,7 +79,7 @@ uint32_t NumpyRandom::next32() {
 
 // Lemire 2019, "Fast random integer generation in an interval".
 uint32_t NumpyRandom::below(uint32_t n) {
-  if (n == 1) return 0;  // NumPy draws nothing then
+  if (n == 1) return 0;  // NumPy consumes no random number in this case
   uint64_t product = static_cast<uint64_t>(next32()) * n;
   if (static_cast<uint32_t>(product) < n) {
     const uint32_t threshold = (0 - n) % n;

@@ -1,6 +1,5 @@
 // The random numbers of numpy.random.default_rng(seed): the generator PCG64 (O'Neill 2014, XSL-RR 128/64), seeded by
-// NumPy's SeedSequence. Scores of translations are resampled with them, so that intervals and p-values equal
-// sacreBLEU's.
+// NumPy's SeedSequence. Translation scores use them for resampling, so intervals and p-values equal sacreBLEU's.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,8 @@ class NumpyRandom {
   explicit NumpyRandom(uint64_t seed);
   // Generator.integers(n) and Generator.choice(n): uniform in [0, n). REQUIRES: 0 < n <= 2^32 - 1.
   uint32_t below(uint32_t n);
-  // The elements of one call of Generator.integers(2, dtype=bool) come from 32 bits each; `Bits` is one such call.
+  // One call of Generator.integers(2, dtype=bool) takes its elements from blocks of 32 bits. A `Bits` object is one
+  // such call.
   class Bits {
    public:
     explicit Bits(NumpyRandom& random) : random_(random) {}

@@ -1,4 +1,4 @@
-// What every score asks of its lines.
+// The checks of lines that all scores share.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
-// mteval-v13a's and v14's rules are regular expressions that pass over the line one after the other; each pass below is
-// one of them. A match's characters are used up: the next match begins behind it.
+// The rules of mteval-v13a and v14 are regular expressions that are applied to the line one after the other. Each pass
+// below is one of them. A match consumes its characters: the next match begins after it.
 #include "app/text/score_tokenizers.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ bool is_digit(char c) {
 bool is_point(char c) {
   return c == '.' || c == ',';
 }
-// [{-~[-` -&(-+:-@/]: ASCII's marks but ' , - .
+// [{-~[-` -&(-+:-@/]: ASCII's punctuation except ' , - .
 bool stands_alone(char c) {
   return (c >= '{' && c <= '~') || (c >= '[' && c <= '`') || (c >= ' ' && c <= '&') || (c >= '(' && c <= '+') ||
          (c >= ':' && c <= '@') || c == '/';
@@ -36,8 +36,8 @@ std::string pass_marks(const std::string& text) {
   return out;
 }
 
-// Replaces what `first` and `second` accept side by side by before + first + between + second + after. Bytes serve: no
-// rule tells the bytes of one character apart.
+// Replaces two adjacent characters that `first` and `second` accept by before + first + between + second + after.
+// Comparing bytes is sufficient, because no rule distinguishes the bytes of one character.
 struct Pair {
   bool (*first)(char);
   bool (*second)(char);
@@ -133,9 +133,9 @@ Words tokenize_char(std::string_view text) {
   return words;
 }
 
-// sacreBLEU's table of characters that are words of their own. Its entries for the supplementary planes are written
-// with four hexadecimal digits, so that they mean U+2001 to U+2A6D and U+2F81 to U+2FA1; scores agree only if ours mean
-// the same.
+// sacreBLEU's table of characters that are separate words. It writes the entries of the supplementary planes with four
+// hexadecimal digits, so that they mean U+2001 to U+2A6D and U+2F81 to U+2FA1. Equal scores require the same ranges
+// here.
 bool is_han(char32_t c) {
   constexpr char32_t kRanges[][2] = {
       {0x3400, 0x4DB5}, {0x4E00, 0x9FA5}, {0x9FA6, 0x9FBB}, {0xF900, 0xFA2D}, {0xFA30, 0xFA6A}, {0xFA70, 0xFAD9},

@@ -1,4 +1,4 @@
-// The tokenizers that BLEU is counted with; each has the words that sacreBLEU's tokenizer of that name makes.
+// The tokenizers of BLEU. Each gives the same words as sacreBLEU's tokenizer of the same name.
 #pragma once
 
 #include <string>
@@ -7,14 +7,15 @@
 
 namespace lmx::data {
 
-// The words of one line. REQUIRES: valid UTF-8 without line ends.
+// Returns the words of one line. REQUIRES: valid UTF-8 without line ends.
 using ScoreTokenizer = std::vector<std::string> (*)(std::string_view line);
 
-// 13a, intl, char, zh, none. UserError names the nearest one.
+// Returns 13a, intl, char, zh or none. UserError: another name; the message suggests the nearest.
 ScoreTokenizer find_score_tokenizer(const std::string& name);
 
-// The rule of the paper's evaluation (Ott et al. 2018, as their script has it): a hyphen between two characters that
-// are no white space becomes ` ##AT##-##AT## `. A character ends at most one compound: a-b-c is split once.
+// Applies the rule of the paper's evaluation (Ott et al. 2018, according to their script): a hyphen between two
+// characters that are not white space becomes ` ##AT##-##AT## `. A character ends at most one compound: a-b-c is split
+// once.
 std::string split_compounds(std::string_view line);
 
 }  // namespace lmx::data

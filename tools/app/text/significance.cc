@@ -1,4 +1,4 @@
-// Confidence intervals and paired tests over the statistics of sentences.
+// Confidence intervals and paired tests from the statistics of sentences.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -27,8 +27,8 @@ void require_pair(const SentenceStatistics& a, const SentenceStatistics& b) {
             b.sentences(), " sentences");
 }
 
-// The scores of each system on the same resamples, [system][resample]. The resamples depend on the seed and the number
-// of sentences alone, so a system's scores are the same whether it is resampled alone or beside others.
+// Returns the scores of each system on the same resamples, [system][resample]. The resamples depend only on the seed
+// and the number of sentences, so the scores of a system do not depend on the other systems.
 std::vector<std::vector<double>> resampled_scores(const CorpusMetric& metric,
                                                   const std::vector<const SentenceStatistics*>& systems,
                                                   int64_t resamples, uint64_t seed) {
@@ -54,8 +54,8 @@ ScoreInterval interval_of(std::vector<double> scores) {
   return {sum / static_cast<double>(scores.size()), 0.5 * (scores[high] - scores[low])};
 }
 
-// The share of statistics above the observed difference. One more on both sides keeps the test from claiming a
-// probability of 0.
+// Returns the fraction of statistics above the observed difference. Adding one to both counts prevents a probability of
+// 0.
 double p_value(const std::vector<double>& statistics, double difference) {
   const auto above = std::count_if(statistics.begin(), statistics.end(), [&](double s) { return s > difference; });
   return static_cast<double>(above + 1) / static_cast<double>(statistics.size() + 1);

@@ -14,11 +14,11 @@
 namespace lmx::data {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, which stands for the space before a word in a piece
-constexpr int64_t kRemembered = 1 << 20;             // words of a WordEncoder: some 50 MB
-constexpr size_t kLongestWord = 1024;                // bytes that count for training; subwords are shorter by far
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581: represents the space before a word in a piece
+constexpr int64_t kRemembered = 1 << 20;             // words that a WordEncoder caches: about 50 MB
+constexpr size_t kLongestWord = 1024;  // bytes; longer words are not trained on: subwords are much shorter
 
-// Words by falling count, ties by bytes, each a line "word<TAB>count" to the trainer.
+// Passes words to the trainer by falling count, equal counts by bytes, each as a line "word<TAB>count".
 class WordLines : public sentencepiece::SentenceIterator {
  public:
   explicit WordLines(const WordTable& words) : words_(words) {
@@ -76,7 +76,7 @@ std::string train_subwords(const WordTable& words, const SubwordTraining& traini
   const auto status = sentencepiece::SentencePieceTrainer::Train(
       {{"model_type", "bpe"},
        {"vocab_size", std::to_string(training.vocab_size)},
-       {"hard_vocab_limit", "false"},  // too few merges is an error below, with its number
+       {"hard_vocab_limit", "false"},  // the code below reports too few merges with their number
        {"character_coverage", "1.0"},
        {"normalization_rule_name", "identity"},
        {"input_format", "tsv"},
@@ -87,7 +87,7 @@ std::string train_subwords(const WordTable& words, const SubwordTraining& traini
        {"split_by_unicode_script", split},
        {"split_by_number", split},
        {"max_sentencepiece_length", "64"},
-       {"num_threads", "1"},  // more would change the model's bytes, and little time
+       {"num_threads", "1"},  // more would change the model's bytes and save little time
        {"minloglevel", "2"}},
       &lines, &model);
   if (!status.ok()) throw RunError(str("[data] training subwords failed: ", status.ToString()));

@@ -1,6 +1,6 @@
 // Translation edit rate (Snover et al. 2006, "A study of translation edit rate with targeted human annotation").
-// Finding the shifts that need the fewest edits is NP-hard; the greedy search here has the rules and limits of the
-// program Tercom, as sacreBLEU has them, since scores are comparable only under the same search.
+// Finding the shifts that need the fewest edits is NP-hard. This greedy search has the same rules and limits as the
+// program Tercom and as sacreBLEU, because scores are comparable only with the same search.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -40,7 +40,7 @@ class EditDistance {
     for (size_t j = 0; j <= reference.size(); ++j) rows_[0][j] = {static_cast<int64_t>(j), Edit::insert};
   }
 
-  // Rows before the first word that differs from the last hypothesis stay. REQUIRES: `length` words.
+  // Keeps the rows before the first word that differs from the last hypothesis. REQUIRES: `length` words.
   int64_t operator()(const Words& hypothesis) {
     size_t first = 0;
     while (first < last_.size() && last_[first] == hypothesis[first]) ++first;
@@ -49,7 +49,7 @@ class EditDistance {
     return rows_.back().back().cost;
   }
 
-  // The edits that turn the last hypothesis into the reference, first to last.
+  // Returns the edits that turn the last hypothesis into the reference, first to last.
   std::vector<Edit> edits() const {
     std::vector<Edit> reversed;
     for (size_t i = rows_.size() - 1, j = reference_.size(); i > 0 || j > 0;) {
@@ -77,7 +77,7 @@ class EditDistance {
       const auto consider = [&](int64_t cost, Edit edit) {
         if (cost < row[j].cost) row[j] = {cost, edit};
       };
-      // The order decides between equal costs.
+      // The order of these calls decides between equal costs.
       if (j > 0) {
         const bool same = hypothesis[i - 1] == reference_[j - 1];
         consider(above[j - 1].cost + (same ? 0 : 1), same ? Edit::keep : Edit::substitute);
@@ -92,9 +92,9 @@ class EditDistance {
   Words last_;
 };
 
-// Where the words of both sides meet, and which of them are not the same.
+// The alignment of the words of both sides, and which of them differ.
 struct Alignment {
-  std::vector<int64_t> position;  // of each word of the reference: the last word of the hypothesis up to it, or -1
+  std::vector<int64_t> position;  // for each word of the reference: last word of the hypothesis up to it, or -1
   std::vector<bool> reference_wrong, hypothesis_wrong;
 
   explicit Alignment(const std::vector<Edit>& edits) {
@@ -119,8 +119,8 @@ bool any(const std::vector<bool>& flags, size_t begin, size_t count) {
   return std::find(first, end, true) != end;
 }
 
-// `words` with the `count` words at `from` moved to before the word at `to`; a target within them moves along with
-// them.
+// Returns `words` with the `count` words at `from` moved to before the word at `to`. A target within the moved words
+// moves together with them.
 Words moved(Words words, size_t from, size_t count, size_t to) {
   const auto at = [&](size_t i) { return words.begin() + static_cast<std::ptrdiff_t>(std::min(i, words.size())); };
   if (to < from) {
@@ -152,7 +152,7 @@ class ShiftSearch {
   struct Shift {
     int64_t gain, length, from, to;
     Words words;
-    // The larger gain, then more words, then the earlier words, then the earlier target.
+    // Prefers the larger gain, then more words, then the earlier words, then the earlier target.
     bool better_than(const Shift& other) const {
       return std::tuple(gain, length, -from, -to) > std::tuple(other.gain, other.length, -other.from, -other.to);
     }
@@ -175,13 +175,14 @@ class ShiftSearch {
     return best;
   }
 
-  // Whether n words from h and r on are the same. REQUIRES: n - 1 words are.
+  // Returns whether n words from h and r on are equal. REQUIRES: the first n - 1 are equal.
   bool matches(size_t h, size_t r, size_t n) const {
     return n <= static_cast<size_t>(kLongestShift) && h + n <= words_.size() && r + n <= reference_.size() &&
            words_[h + n - 1] == reference_[r + n - 1];
   }
 
-  // Some of the words are wrong where they are and missing where they would go, and do not stay in their place.
+  // Returns whether a shift may help: some of the words are wrong at their position, some are missing at the target,
+  // and the target is a different position.
   static bool worth_trying(const Alignment& a, size_t h, size_t r, size_t n) {
     if (!any(a.hypothesis_wrong, h, n) || !any(a.reference_wrong, r, n)) return false;
     return a.position[r] < static_cast<int64_t>(h) || a.position[r] >= static_cast<int64_t>(h + n);

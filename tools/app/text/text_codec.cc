@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// White space to single spaces, controls dropped.
+// Reduces white space to single spaces, and removes control characters.
 std::string squeeze(std::string_view line) {
   std::u32string text;
   decode_utf8(line, text);

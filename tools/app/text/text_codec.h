@@ -1,4 +1,4 @@
-// Lines of one language to subwords and back.
+// Converts lines of one language to subwords and back.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@
 
 namespace lmx::data {
 
-// How a line becomes words, before subwords.
+// The conversion of a line to words, before subwords.
 struct LineSettings {
   std::string language;
-  bool moses = true;  // else at white space alone
+  bool moses = true;  // false: split only at white space
   bool lower_case = false;
   bool escape = false;
   bool aggressive_dashes = false;
@@ -24,12 +24,12 @@ class LineTokenizer {
  public:
   explicit LineTokenizer(LineSettings settings);
   const LineSettings& settings() const { return settings_; }
-  // Words with one space between them. REQUIRES: `line` is UTF-8.
+  // Returns the words, separated by one space. REQUIRES: `line` is UTF-8.
   std::string words(std::string_view line) const;
-  // The same for a line that is cut into such words already; `joiner` ("@@"), unless empty, marks where a word of it
-  // was cut further, and is taken out.
+  // The same for a line that is already tokenized. If `joiner` ("@@") is not empty, it marks where a word was split
+  // into subwords, and is removed.
   std::string ready_words(std::string_view line, std::string_view joiner) const;
-  std::string text(std::string_view words) const;  // as it would be written
+  std::string text(std::string_view words) const;  // detokenized
 
  private:
   LineSettings settings_;
@@ -45,7 +45,7 @@ inline constexpr const char* kCodecFile = "codecs.json";
 
 namespace lmx {
 
-// What a translation run keeps of its data to translate without it: files of the run's folder.
+// Saves the codecs of a translation run in its folder, so that it can translate without its data.
 void save_text_codecs(const TextCodecs& codecs, const std::string& directory);
 // UserError: a file is missing or damaged.
 TextCodecs load_text_codecs(const std::string& directory);

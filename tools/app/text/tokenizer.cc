@@ -31,7 +31,7 @@ constexpr auto kAscii = [] {
   return table;
 }();
 
-// Blocks of Han characters, which stand without spaces between words.
+// Blocks of Han characters, which have no spaces between words.
 bool is_ideograph(int32_t c) {
   return (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0xF900 && c <= 0xFAFF) ||
          (c >= 0x20000 && c <= 0x3FFFD);
@@ -78,8 +78,8 @@ Character read(std::string_view line, size_t at) {
   return {code, static_cast<uint32_t>(length), wide_kind(code)};
 }
 
-// Appends words to a buffer that never moves: lower-casing lengthens UTF-8 by half at most (U+023A), so twice the
-// line's bytes are always enough.
+// Appends words to a buffer that is never reallocated: lower-casing makes UTF-8 at most 1.5 times as long (U+023A), so
+// twice the line's bytes are always enough.
 class Writer {
  public:
   Writer(std::string& buffer, std::vector<std::string_view>& words, size_t line_bytes, bool lower)
@@ -113,7 +113,8 @@ class Writer {
   size_t start_ = 0;
 };
 
-// The character that a joiner is written as inside a word, or 0 where it does not join `before` and `after`.
+// Returns the character that represents a joining character inside a word, or 0 if it does not join `before` and
+// `after`.
 int32_t joined(const Character& c, Kind before, Kind after) {
   if (!in_word(before) || !in_word(after)) return 0;
   if (c.kind == Kind::apostrophe) return '\'';
@@ -122,7 +123,7 @@ int32_t joined(const Character& c, Kind before, Kind after) {
 }
 
 size_t split_by_rules(std::string_view line, Writer& out) {
-  Kind before = Kind::space;  // the last character of the open word; `other` when the open token is no word
+  Kind before = Kind::space;  // last character of the open word; `other` if the open token is not a word
   for (size_t at = 0; at < line.size();) {
     const Character c = read(line, at);
     if (c.length == 0) return at;
@@ -131,7 +132,7 @@ size_t split_by_rules(std::string_view line, Writer& out) {
     switch (c.kind) {
       case Kind::dropped:
         continue;
-      case Kind::mark:  // belongs to what stands before it, whatever that is
+      case Kind::mark:  // belongs to the preceding character, of any kind
         if (!out.open()) before = Kind::letter;
         break;
       case Kind::letter:
@@ -149,7 +150,7 @@ size_t split_by_rules(std::string_view line, Writer& out) {
         }
         out.close();
         before = Kind::other;
-        // A typographic apostrophe is a quotation mark when it stands alone, so only inner ones are folded.
+        // A single typographic apostrophe is a quotation mark, so only those inside words become ASCII.
         break;
       }
       case Kind::space:
@@ -182,12 +183,12 @@ size_t split_at_white_space(std::string_view line, Writer& out) {
   return Tokenizer::kValid;
 }
 
-// Each code point a token; format characters and marks among them.
+// Makes each code point a token, including format characters and marks.
 size_t split_into_characters(std::string_view line, bool lower, std::string& buffer,
                              std::vector<std::string_view>& words) {
   words.clear();
   buffer.clear();
-  buffer.reserve(2 * line.size() + 8);  // see Writer
+  buffer.reserve(2 * line.size() + 8);  // see class Writer
   for (size_t at = 0; at < line.size();) {
     const Character c = read(line, at);
     if (c.length == 0) return at;

@@ -1,4 +1,4 @@
-// Lines of UTF-8 text to words or characters; docs/data.md states the rules.
+// Splits lines of UTF-8 text into words or characters; docs/data.md states the rules.
 #pragma once
 
 #include <string>
@@ -8,26 +8,25 @@
 namespace lmx::data {
 
 enum class Unit { word, character, byte };
-// Of `data.tokens`: words, chars or bytes.
+// Returns the unit for `data.tokens`: words, chars or bytes.
 inline Unit unit_of_tokens(std::string_view tokens) {
   return tokens == "bytes" ? Unit::byte : tokens == "chars" ? Unit::character : Unit::word;
 }
 
 struct TokenizerRules {
   bool lower_case = true;
-  bool whitespace_only = false;  // the text is tokenized already: cut at white space and nowhere else
+  bool whitespace_only = false;  // the text is already tokenized: split only at white space
   Unit unit = Unit::word;
 };
 
-// Holds a buffer, hence one a thread.
+// Contains a buffer, so each thread needs its own object.
 class Tokenizer {
  public:
   static constexpr size_t kValid = std::string_view::npos;
   explicit Tokenizer(TokenizerRules rules) : rules_(rules) {}
-  // Puts the words of `line` (no line end), or its characters, into `words`; they stay valid until the next call. A
-  // line end inside a string (of a CSV field) separates words; as a character it is `</s>`. REQUIRES: the unit is not
-  // byte.
-  // Returns the offset of the first byte that is not UTF-8, or kValid.
+  // Splits `line` (without line end) into words or characters and stores them in `words`; they stay valid until the
+  // next call. A line end inside a string (of a CSV field) separates words; as a character it becomes `</s>`. Returns
+  // the offset of the first byte that is not UTF-8, or kValid. REQUIRES: the unit is not byte.
   size_t split(std::string_view line, std::vector<std::string_view>& words);
 
  private:

@@ -1,4 +1,4 @@
-// UTF-8 to code points and back, and the one message for text that is not UTF-8.
+// Converts UTF-8 to code points and back, and defines the message for text that is not UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ using lmx::kValidUtf8;
 size_t decode_utf8(std::string_view text, std::u32string& out);
 void append_utf8(std::string& out, char32_t code);
 
-// White space as Python's str.split() takes it: Zs, Zl, Zp and the controls that separate lines, fields or words.
+// White space as in Python's str.split(): Zs, Zl, Zp and the controls that separate lines, fields or words.
 constexpr bool is_white_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x20) || c == 0x85 || c == 0xA0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-// Unicode's general categories, as far as tokenizers tell them apart.
+// Unicode's general categories, as far as tokenizers distinguish them.
 enum class Category : uint8_t {
   letter,          // Lu, Lt, Lm, Lo
   small_letter,    // Ll
@@ -42,14 +42,14 @@ enum class Category : uint8_t {
 };
 Category category_of(char32_t c);
 
-// REQUIRES of the rest: valid UTF-8.
+// The functions below REQUIRE valid UTF-8.
 std::u32string code_points(std::string_view text);
 std::string lower_case(std::string_view text);                // character by character
 std::string_view trim_end(std::string_view text);             // without white space at its end
-std::vector<std::string> split_words(std::string_view text);  // what stands between white space, none of it empty
+std::vector<std::string> split_words(std::string_view text);  // the non-empty parts between white space
 
-// Throws the UserError for the byte at `at` of `line`, the line `number` (1-based) of the file, which begins at
-// `offset` of the (decompressed) file.
+// Throws the UserError for the byte at `at` of `line`. `line` is line `number` (1-based) of the file and begins at
+// `offset` in the (decompressed) file.
 [[noreturn]] void refuse_invalid_utf8(const std::string& path, int64_t number, int64_t offset, std::string_view line,
                                       size_t at);
 

@@ -12,7 +12,7 @@ namespace lmx_cli {
 
 namespace {
 
-// Options that end in seconds on one core: they show that everything works, not how fast it is.
+// Returns options with which the benchmark ends in seconds on one core. They test that everything works, not the speed.
 lmx::BatcherBenchOptions quick_options(lmx::BatcherBenchOptions o) {
   o.model = lmx::parse_yaml("{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 32, ffn: 64, heads: 2}", "");
   o.vocabulary = 500;

@@ -1,4 +1,4 @@
-// `lmx bench batchers`: padding and stragglers of each batcher of parallel text, one JSON line each.
+// `lmx bench batchers`: padding and stragglers of each batcher of parallel text, one JSON line per batcher.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -13,7 +13,7 @@ struct BatchersBench {
   lmx::BatcherBenchOptions options;
   std::string model = "{name: transformer, encoder_layers: 3, decoder_layers: 3, d: 256, ffn: 1024, heads: 4}";
   std::vector<std::string> batchers{"token_budget", "same_shape", "time_balanced"};
-  bool quick = false;  // a tiny model and few pairs instead of what `options` says
+  bool quick = false;  // use a tiny model and few pairs instead of `options`
 };
 void add_batchers_options(CLI::App& command, BatchersBench& o);
 void bench_batchers(const BatchersBench& o);

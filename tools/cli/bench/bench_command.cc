@@ -1,4 +1,4 @@
-// lmx bench: seconds of a training step on a fixed workload, beside the machine's own GEMM peak.
+// lmx bench: seconds of a training step on a fixed workload, compared with the machine's own GEMM peak.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -35,8 +35,8 @@ lmx::DType compute_type(const std::string& precision) {
 
 // Median GFLOP/s of 2048^3 products in the workload's precision.
 struct GemmPeak {
-  double plain;   // as gemm() multiplies two matrices
-  double packed;  // by a matrix that was packed before
+  double plain;   // gemm() with two plain matrices
+  double packed;  // with a matrix that was packed before
 };
 GemmPeak gemm_peak(lmx::Context& ctx) {
   constexpr int64_t kSize = 2048;
@@ -77,7 +77,7 @@ void measure(const Options& options, const std::string& precision) {
     if (!std::isfinite(nats)) throw lmx::RunError(lmx::str("[bench] the loss of step ", i, " is ", nats));
   }
   ctx.tracer = nullptr;
-  const int64_t rss = peak_rss_mb();  // before the peak's own matrices
+  const int64_t rss = peak_rss_mb();  // measured before gemm_peak() allocates its matrices
   const double step = median(times), gflops = workload->flops() / step / 1e9;
   const GemmPeak peak = gemm_peak(ctx);
   const nlohmann::ordered_json line{{"lmx", lmx::kVersion},

@@ -27,7 +27,7 @@ std::vector<std::string> recipes_here() {
   return found;
 }
 
-// Fields of all levels.
+// Counts the fields at all levels.
 int64_t values_of(const lmx::Node& node) {
   int64_t n = node.kind == lmx::Node::Kind::map || node.kind == lmx::Node::Kind::list ? 0 : 1;
   for (const lmx::Node& item : node.items) n += values_of(item);
@@ -51,7 +51,7 @@ void bench_compose(const ComposeBench& o, int64_t repeats) {
     for (int64_t i = 0; i <= repeats; ++i) {
       const auto start = BenchClock::now();
       values = values_of(lmx::full_recipe(lmx::compose(recipe, options), name));
-      if (i > 0) times.push_back(seconds_since(start));  // the first one loads the plugins
+      if (i > 0) times.push_back(seconds_since(start));  // the first one also loads the plugins
     }
     const nlohmann::ordered_json line{
         {"lmx", lmx::kVersion},

@@ -1,4 +1,4 @@
-// `lmx bench compose`: how long recipes take to compose and check, one JSON line each.
+// `lmx bench compose`: the time to compose and check recipes, one JSON line per recipe.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,7 +9,7 @@
 namespace lmx_cli {
 
 struct ComposeBench {
-  std::vector<std::string> recipes;  // files; none: those of ./recipes
+  std::vector<std::string> recipes;  // files; empty: those of ./recipes
 };
 void add_compose_options(CLI::App& command, ComposeBench& o);
 // UserError: no recipe, or one that cannot be composed.

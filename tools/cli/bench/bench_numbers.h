@@ -1,4 +1,4 @@
-// What the benchmarks count with.
+// Functions that the benchmarks share.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@ inline double seconds_since(BenchClock::time_point start) {
   return std::chrono::duration<double>(BenchClock::now() - start).count();
 }
 
-// REQUIRES: there are values.
+// REQUIRES: `values` is not empty.
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const size_t n = values.size();
   return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-// `value` to a multiple of 1 / parts, for a JSON line.
+// Rounds `value` to a multiple of 1 / parts, for a JSON line.
 inline double rounded(double value, double parts) {
   return std::round(value * parts) / parts;
 }

@@ -64,8 +64,8 @@ void Workload::update(int64_t step) {
 
 namespace {
 
-// Patwary's word model at its full size: LSTM 2048 cells, projection 512, embedding 512, sampled softmax 1024, SGD
-// 0.2, the LSTM's gradient norm clipped to 1.
+// Patwary's word model at its full size: LSTM with 2048 cells, projection 512, embedding 512, sampled softmax with 1024
+// samples, SGD with rate 0.2, gradient norm of the LSTM clipped to 1.
 class WordLstm final : public Workload {
  public:
   explicit WordLstm(lmx::Context& ctx)
@@ -114,8 +114,9 @@ lmx::Tensor uniform_ids(const lmx::Context& ctx, lmx::RandomKey key, int64_t n, 
   return ids;
 }
 
-// A base Transformer as Vaswani's, one table for all words, label smoothing 0.1, Adam: 64 pairs of 24 and 26 words. The
-// three dropouts are those of torch.nn.Transformer(dropout=0.1), which the peers' benchmark trains.
+// A base Transformer (Vaswani et al.) with one table for all words, label smoothing 0.1 and Adam: 64 pairs of 24 and 26
+// words. The three dropouts are those of torch.nn.Transformer(dropout=0.1), which tools/peers/torch_bench.py
+// trains.
 class NmtTransformer final : public Workload {
  public:
   explicit NmtTransformer(lmx::Context& ctx)
@@ -128,8 +129,9 @@ class NmtTransformer final : public Workload {
                        {}}) {}
 
   int64_t tokens() const override { return kPairs * kTarget; }
-  // The layers' and the output layer's weights, as the peers' benchmark counts them: attention's own products and the
-  // keys and values of the source are counted as if each target word made them.
+  // Counts the weights of the layers and of the output layer, in the same way as the benchmarks in tools/peers.
+  // Attention's own products are not counted. The keys and values of the source are counted as if they were computed
+  // for each target word.
   double flops() const override {
     constexpr double d = 512, ffn = 2048, layers = 6;
     const double encoder = layers * (4 * d * d + 2 * d * ffn), decoder = layers * (8 * d * d + 2 * d * ffn);
@@ -152,7 +154,7 @@ class NmtTransformer final : public Workload {
   }
 };
 
-// A recurrent model of characters: random ids, full softmax, Adam, the norm of all gradients clipped to 1.
+// A recurrent model of characters: random ids, full softmax, Adam, norm of all gradients clipped to 1.
 class CharModel final : public Workload {
  public:
   struct Size {
@@ -189,7 +191,7 @@ class CharModel final : public Workload {
   Size size_;
 };
 
-// The peers' sizes: a quarter of Patwary's width and of Puri's.
+// The sizes of the benchmarks in tools/peers: a quarter of Patwary's width and of Puri's.
 constexpr CharModel::Size kCharRhn{"{name: rhn, embedding: 512, cells: 512, depth: 10, transform_bias: 0}",
                                    "{name: adam, lr: 1e-3}",
                                    1e-3,

@@ -14,7 +14,7 @@ namespace lmx_cli {
 // A training step: parameters, random batches, loss, clipping, update.
 class Workload {
  public:
-  // Of every recipe's parts, as YAML.
+  // The parts of a recipe, as YAML.
   struct Parts {
     std::string model, loss, optimizer;
     int64_t vocab;
@@ -24,10 +24,10 @@ class Workload {
   Workload(lmx::Context& ctx, const Parts& parts);
   virtual ~Workload() = default;
 
-  // Forward, backward and update on the batch of `number`; returns the mean loss in nats.
+  // Runs forward, backward and update on batch `number`; returns the mean loss in nats.
   double step(int64_t number);
   virtual int64_t tokens() const = 0;  // targets of a step
-  // Forward multiply-adds times 2, backward twice the forward: the analytic count of matrix products alone.
+  // Returns the analytic count of matrix products alone: forward multiply-adds times 2, and backward twice the forward.
   virtual double flops() const = 0;
   int64_t parameters() const { return params_.count(); }
 

@@ -1,4 +1,4 @@
-// Plugins by kind, and the one that lies in a file.
+// Plugins by kind, and the plugin in a file.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@ namespace lmx_cli {
 inline constexpr lmx::PluginKind kPluginKinds[] = {lmx::PluginKind::model, lmx::PluginKind::sync,
                                                    lmx::PluginKind::batcher, lmx::PluginKind::comm};
 
-// Loads the library `file`, plugin.toml beside it, and returns its plugin. UserError that names the file.
+// Loads the library `file`, with plugin.toml beside it, and returns its plugin. UserError: it cannot be loaded; the
+// message names the file.
 const lmx::PluginInfo& plugin_of_file(const std::string& file);
 
 }  // namespace lmx_cli

@@ -1,4 +1,4 @@
-// lmx plugins check: a child process loads the plugin and checks it; this one reports what becomes of the child.
+// lmx plugins check: a child process loads and checks the plugin; this process reports how the child ends.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -46,7 +46,7 @@ void Report::run(const std::string& name, const std::function<std::string()>& bo
 
 namespace {
 
-// What is asked of every kind.
+// The checks for every kind.
 void check_fields(Report& report, const Subject& s) {
   report.run("fields", [&] {
     std::set<std::string> names;
@@ -89,7 +89,7 @@ struct CheckOptions {
   int timeout = 120;
 };
 
-// Where lmx's own plugins of a kind are: beside the core's library.
+// Returns the folder of lmx's own plugins of a kind, which is beside the core's library.
 std::string own_plugins(const char* kind) {
   Dl_info core{};
   const auto in_core = reinterpret_cast<const void*>(&lmx::Registry::instance);
@@ -102,7 +102,8 @@ int check_in_child(const CheckOptions& o) {
   check::Report report;
   std::cout << check::kBegins << "loading" << std::endl;
   const lmx::PluginInfo& plugin = plugin_of_file(o.file);
-  // A strategy's ranks are the plugin `virtual`. No other folder is searched, so FILE wins over a plugin of its name.
+  // The ranks of a strategy use the plugin `virtual`. No other folder is searched, so that FILE has priority over a
+  // plugin of the same name.
   if (plugin.kind == "sync") lmx::Registry::instance().add_directory(own_plugins("comm"));
   check::Subject subject{plugin, lmx::parse_option(o.config, kConfig), o.approximate};
   if (subject.config.kind != lmx::Node::Kind::map)
@@ -121,7 +122,7 @@ int check_in_child(const CheckOptions& o) {
   return report.failures() ? 1 : 0;
 }
 
-// Shows the child's lines as they come and remembers which check is running. False: no line for `seconds`.
+// Prints the child's lines immediately, and remembers which check is running. False: no line for `seconds`.
 bool forward(int fd, int seconds, std::string& running) {
   std::string pending;
   char block[4096];

@@ -34,7 +34,7 @@ void list(const Options& options) {
   std::cout << table(rows);
 }
 
-// The one plugin of that name; --kind decides where several kinds have one.
+// Returns the only plugin of that name. --kind selects one if several kinds have this name.
 lmx::PluginDescription choose(const Options& options) {
   lmx::Registry& registry = lmx::Registry::instance();
   std::vector<lmx::PluginKind> kinds;

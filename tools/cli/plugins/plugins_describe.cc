@@ -1,4 +1,4 @@
-// lmx plugins describe: what a build ends with, so that nobody has to load a plugin to know its fields.
+// lmx plugins describe: the last step of a build, so that a plugin's fields are known without loading it.
 #include <filesystem>
 #include <iostream>
 #include <memory>

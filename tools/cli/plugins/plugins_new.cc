@@ -1,4 +1,4 @@
-// lmx plugins new: a plugin's folder to start from.
+// lmx plugins new: writes a plugin's folder as a starting point.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -27,13 +27,13 @@ void check_name(const std::string& name) {
   if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) || !std::all_of(name.begin(), name.end(), good))
     throw lmx::UserError(
         lmx::str("[plugins] '", name, "' is no plugin name: lower-case letters, digits and _ only, no digit first"));
-  // CMake has targets of these names in every build.
+  // CMake defines targets with these names in every build.
   for (const char* taken : {"all", "clean", "depend", "help", "install", "package", "package_source", "test"})
     if (name == taken)
       throw lmx::UserError(lmx::str("[plugins] '", name, "' is a target of CMake's own; choose another name"));
 }
 
-// my_strategy -> MyStrategy
+// Example: my_strategy -> MyStrategy.
 std::string type_name(const std::string& name) {
   std::string out;
   bool upper = true;
@@ -48,7 +48,7 @@ std::string type_name(const std::string& name) {
   return out.empty() ? "Plugin" : out;
 }
 
-// "0.2": lmxConfigVersion.cmake accepts an lmx of the same minor version.
+// Example: "0.2". lmxConfigVersion.cmake accepts an lmx with the same minor version.
 std::string minor_version() {
   const std::string version = lmx::kVersion;
   return version.substr(0, version.rfind('.'));
@@ -66,7 +66,7 @@ std::string filled(std::string text, const NewOptions& o) {
   return text;
 }
 
-// Two plugins of one kind and name cannot be found together, which would show only when the new one is built.
+// lmx refuses two plugins of the same kind and name, but this would only show when the new plugin is built.
 void check_free(const NewOptions& o) {
   PluginDirectories().load();
   for (const lmx::PluginInfo& info : lmx::Registry::instance().list())
@@ -99,7 +99,7 @@ void write_skeleton(const NewOptions& o) {
   const fs::path build = fs::canonical("/proc/self/exe").parent_path().parent_path();
   fs::path prefix = build;
   std::cout << "next:\n";
-  // A build tree has no CMake package; the folder that `cmake --install` fills has one.
+  // A build tree has no CMake package, but the folder of `cmake --install` has one.
   if (fs::exists(build / "CMakeCache.txt")) {
     prefix = build / "installed";
     std::cout << "  cmake --install " << shell_quoted(build.string()) << " --prefix " << shell_quoted(prefix.string())

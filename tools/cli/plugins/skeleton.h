@@ -1,4 +1,4 @@
-// The files of `lmx plugins new`: templates/ of this folder, put into the program by the build.
+// The files of `lmx plugins new`: templates/ of this folder, which the build embeds in the program.
 #pragma once
 
 #include <string>

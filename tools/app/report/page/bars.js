@@ -1,7 +1,8 @@
-// Horizontal bars, of parts where these add up.
+// Horizontal bars. A bar may consist of parts that add up.
 
 class BarChart extends Figure {
-  // `rows`: {label, parts: [{name, value, style}], mark}; a mark is a tick at another value, which CSV files call `markName`.
+  // `rows`: {label, parts: [{name, value, style}], mark}. A mark is a tick at another value; `markName` is its name in
+  // CSV files.
   constructor(host, name, title, xTitle, rows, format, markName = "") {
     super(host, name, title);
     Object.assign(this, { xTitle, rows, format, markName });
@@ -59,7 +60,8 @@ class BarChart extends Figure {
 const peakOf = (run) => Math.max(...run.memory.ranks.map((r) => r.total));
 const memoryTitle = "peak memory (bytes, decimal units)";
 
-// The classes reach their peaks at different moments, so each has its own bar and the total is the run's own number.
+// The classes reach their peaks at different times. So each class has its own bar, and the total is a separate number
+// of the run.
 const memoryOfRun = (host, run, label) => {
   const { ranks, classes } = run.memory;
   if (ranks.length > 1)

@@ -1,4 +1,4 @@
-// Elements, numbers as people read them, scales and ticks.
+// Elements, readable numbers, scales and ticks.
 "use strict";
 
 const svgNode = (name, attributes = {}, text) => {
@@ -25,7 +25,7 @@ const grouped = (text) => {
   return whole.replace(/\B(?=(\d{3})+$)/g, ",") + (rest === undefined ? "" : `.${rest}`);
 };
 
-// Five significant digits: "0.89443", "38,050", "4.8e29".
+// Formats with five significant digits: "0.89443", "38,050", "4.8e29".
 const shown = (value) => {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   const size = Math.abs(value);
@@ -34,7 +34,7 @@ const shown = (value) => {
   return grouped(String(rounded));
 };
 
-// For ticks: "38.05M".
+// Formats tick labels: "38.05M".
 const brief = (value) => {
   const size = Math.abs(value);
   if (size >= 1e15) return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
@@ -57,7 +57,7 @@ const shownSeconds = (value) => {
   return value < 7200 ? `${Number((value / 60).toPrecision(3))} min` : `${Number((value / 3600).toPrecision(3))} h`;
 };
 
-// Round values between two bounds, about `count` of them.
+// Returns about `count` round values between two bounds.
 const ticks = (low, high, count) => {
   const rough = (high - low) / Math.max(1, count);
   if (!(rough > 0)) return [low];
@@ -68,7 +68,7 @@ const ticks = (low, high, count) => {
   return values;
 };
 
-// Powers of ten and, if few of them fit, multiples of them.
+// Returns powers of ten and, if only few are in the range, multiples of them.
 const logTicks = (low, high, most = 8) => {
   const inside = (multiples) => {
     const values = [];
@@ -90,7 +90,7 @@ const scaled = (low, high, from, to, log) => {
   return (value) => from + ((at(value) - at(low)) / span) * (to - from);
 };
 
-// Exponential moving average, without its bias towards the first value.
+// Exponential moving average with bias correction.
 const smoothed = (values, weight) => {
   let sum = 0, norm = 0;
   return values.map((v) => {
@@ -101,7 +101,7 @@ const smoothed = (values, weight) => {
   });
 };
 
-// The index of the value of sorted `xs` nearest to x.
+// Returns the index of the value in the sorted `xs` that is nearest to x.
 const nearest = (xs, x) => {
   let low = 0, high = xs.length - 1;
   while (high - low > 1) {
@@ -111,7 +111,7 @@ const nearest = (xs, x) => {
   return Math.abs(xs[low] - x) <= Math.abs(xs[high] - x) ? low : high;
 };
 
-// The value at x between the points of a curve; null outside of them and where a neighbour is a gap.
+// Interpolates a curve at x; null outside of the curve, and if a neighbouring point is a gap.
 const between = (xs, ys, x) => {
   if (xs.length === 0 || x < xs[0] || x > xs[xs.length - 1]) return null;
   let i = nearest(xs, x);
@@ -121,7 +121,7 @@ const between = (xs, ys, x) => {
   return ys[i] + ((ys[i + 1] - ys[i]) * (x - xs[i])) / (xs[i + 1] - xs[i]);
 };
 
-// Width in pixels of a text of the charts.
+// Returns the width of a chart text in pixels.
 const pen = document.createElement("canvas").getContext("2d");
 const widthOf = (text, font = "11px system-ui, 'DejaVu Sans', sans-serif") => {
   pen.font = font;

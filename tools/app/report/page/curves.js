@@ -1,15 +1,15 @@
-// Curves over steps, tokens, epochs or hours: one chart a quantity, all of them with one horizontal range.
+// Curves over steps, tokens, epochs or hours: one chart per quantity, all with the same horizontal range.
 
 const mostInLegend = 40;  // lines
 
-// A chart. `keys`: {key: [{run, split, steps, values}]}, several keys if one quantity has several units. draw() gets
-// the view that all charts share; `actions`: {hover, leave, zoom, whole}.
+// A chart. `keys`: {key: [{run, split, steps, values}]}, with several keys if one quantity has several units. draw()
+// receives the view that all charts share; `actions`: {hover, leave, zoom, whole}.
 class LineChart extends Figure {
   constructor(host, name, keys, actions) {
     super(host, name, "");
     this.keys = keys;
     const splits = new Set(Object.values(keys).flat().map((s) => s.split));
-    this.split = splits.size === 1 ? [...splits][0] : "";  // "": several in one chart
+    this.split = splits.size === 1 ? [...splits][0] : "";  // "": several splits in one chart
     this.actions = actions;
     this.listen();
   }
@@ -24,7 +24,7 @@ class LineChart extends Figure {
     return this.keys[key];
   }
 
-  // The x under the pointer.
+  // Returns x at the pointer.
   xAt(event) {
     const box = this.svg.getBoundingClientRect();
     const place = Math.min(1, Math.max(0, (event.clientX - box.left - this.left) / (this.right - this.left)));
@@ -55,7 +55,7 @@ class LineChart extends Figure {
     svg.addEventListener("dblclick", () => this.actions.whole());
   }
 
-  // The lines of the chart: one a run, or one with a band a group of seeds.
+  // Returns the lines of the chart: one per run, or one with a band per group of seeds.
   lines(view, clockAt) {
     const seen = this.series(view).filter((s) => view.shows(s.run));
     const lineOf = (members, label) => {
@@ -78,7 +78,8 @@ class LineChart extends Figure {
     });
   }
 
-  // Least and greatest value within the range; runs that diverged count only where no other is drawn.
+  // Returns the least and the greatest value within the range. Runs that diverged count only if all shown runs
+  // diverged.
   extent(view, lines) {
     let low = Infinity, high = -Infinity, positive = true;
     const sane = lines.filter((l) => !l.diverged);
@@ -128,7 +129,7 @@ class LineChart extends Figure {
     this.say(cut ? "The range is that of the runs that did not diverge." : "");
   }
 
-  // The perplexity of the text's own source, below which no model can expect to come, in the chart's unit.
+  // Returns the true perplexity of the text's source, the expected minimum of any model, in the chart's unit.
   floorOf(lines) {
     const valid = lines.filter((l) => l.split === "valid"), floors = new Set(valid.map((l) => data.runs[l.runs[0]].start?.data?.valid_true_perplexity));
     const [floor] = floors;
@@ -136,7 +137,8 @@ class LineChart extends Figure {
     return { ppl: floor, nll_nat: Math.log(floor), nll_bit: Math.log2(floor) }[this.key];
   }
 
-  // Steps of a last record that covers few, where its number is a mean over them: it differs more by chance.
+  // Returns the last record if it covers few steps and its value is a mean over them: such a mean varies more by
+  // chance.
   shortOf(line) {
     const short = data.runs[line.runs[0]].short_window, isMean = this.key in lossUnits || /_per_s$|^step_s$|^comm_|^padding$|^step_spread$/.test(this.key);
     return short && isMean && line.split === "train" && line.steps[line.steps.length - 1] === short.step ? short : null;
@@ -197,7 +199,7 @@ class LineChart extends Figure {
     return path;
   }
 
-  // Between the lowest and the highest seed; over gaps there is none.
+  // Draws the area between the lowest and the highest seed; gaps have no area.
   band(line) {
     let d = "", i = 0;
     while (i < line.x.length) {
@@ -213,7 +215,7 @@ class LineChart extends Figure {
     return svgNode("path", { class: `band f${line.style % kColours}`, d });
   }
 
-  // Where a run that diverged had its last finite value, within the frame.
+  // Marks the last finite value of a run that diverged, within the frame.
   cross(line) {
     let i = line.y.length - 1;
     while (i >= 0 && !this.drawable(line.y[i])) --i;
@@ -222,7 +224,7 @@ class LineChart extends Figure {
     return [svgNode("path", { class: `curve s${line.style % kColours}`, d: `M${x - 5} ${y - 5}l10 10m0 -10l-10 10` })];
   }
 
-  // The value of each line nearest to x: [{name, style, x, y}].
+  // Returns the value of each line nearest to x: [{name, style, x, y}].
   read(x) {
     return this.shownLines.filter((l) => l.x.length > 0).map((l) => {
       const i = nearest(l.x, x), short = this.shortOf(l);
@@ -231,7 +233,7 @@ class LineChart extends Figure {
     });
   }
 
-  // The cross of all charts, and the range that is being selected.
+  // Draws the crosshair of all charts, and the range that is being selected.
   point(x, dragged) {
     this.layer.replaceChildren();
     this.reading.textContent = "";
@@ -250,7 +252,7 @@ class LineChart extends Figure {
     if (values.length <= 2) this.reading.textContent = values.map((v) => this.format.value(v.y)).join("  ");
   }
 
-  // Every value of the runs that are shown, as the page has them.
+  // Returns every value in the page of the runs that are shown.
   csv() {
     const lines = [csvLine(["run", "split", "step", this.key])];
     for (const s of this.keys[this.key])

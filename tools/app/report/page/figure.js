@@ -1,10 +1,10 @@
-// The frame of a chart: title, axes with units and legend are in the picture, so that a screenshot or a saved file
-// tells everything. A chart is saved as SVG, PNG or CSV.
+// The frame of a chart. Title, axes with units and legend are part of the picture, so that a screenshot or a saved file
+// contains everything. A chart is saved as SVG, PNG or CSV.
 
-let figures = [];  // all that are on the page
-let clips = 0;     // names of what charts are clipped by
+let figures = [];  // all charts of the page
+let clips = 0;     // numbers the clip paths of charts
 
-// One style for the page and for saved files: `colour` gives the value of a name of style.css.
+// One style for the page and for saved files. `colour` maps a name in style.css to its value.
 const figureStyle = (colour) => [
   `text{fill:${colour("--faint")};font-size:11px}`, `.title{fill:${colour("--ink")};font-size:13px;font-weight:600}`,
   `.value{fill:${colour("--ink")}}`, `.axis{stroke:${colour("--line")}}`, `.border{fill:none;stroke:${colour("--line")}}`,
@@ -15,7 +15,7 @@ const figureStyle = (colour) => [
   ...Array.from({ length: kColours }, (_, i) => `.s${i}{stroke:${colour(`--c${i}`)}}.f${i}{fill:${colour(`--c${i}`)}}`),
 ];
 
-// The colours of a theme, whichever is shown.
+// Returns the colours of a theme, whichever theme is shown.
 const paletteOf = (theme) => {
   const root = document.documentElement, before = root.dataset.theme;
   root.dataset.theme = theme;
@@ -68,7 +68,8 @@ class Figure {
     return Math.max(240, Math.round(this.svg.clientWidth || 400));
   }
 
-  // Rows of {label, style, dash, kind: line, floor, box or note} that fit into `width`: [[entry with x], ...].
+  // Distributes entries {label, style, dash, kind: line, floor, box or note} to rows that fit into `width`: [[entry
+  // with x], ...].
   legendRows(entries, width) {
     const rows = [[]];
     let x = 0;
@@ -97,7 +98,7 @@ class Figure {
     return parts;
   }
 
-  // Title and axis titles; `box`: {left, right, top, bottom} of the plot.
+  // Returns the title and axis titles; `box`: {left, right, top, bottom} of the plot.
   titles(box, xTitle, yTitle, width) {
     const parts = [svgNode("text", { class: "title", x: 6, y: 15 }, fitted(this.title, (width - 12) / 1.35))];
     parts.push(svgNode("text", { class: "xtitle", x: (box.left + box.right) / 2, y: box.bottom + 31, "text-anchor": "middle" }, xTitle));
@@ -112,7 +113,8 @@ class Figure {
     this.svg.replaceChildren(...parts);
   }
 
-  // The picture as a file that needs no other. Without a theme it follows the scheme of the program that shows it.
+  // Returns the picture as a self-contained file. Without a theme it follows the colour scheme of the program that
+  // shows it.
   svgText(theme) {
     const copy = this.svg.cloneNode(true), [, , width, height] = copy.getAttribute("viewBox").split(" ");
     for (const overlay of copy.querySelectorAll(".overlay")) overlay.remove();
@@ -123,7 +125,7 @@ class Figure {
     return new XMLSerializer().serializeToString(copy).replace(/<(path|text|line|rect|g|style|clipPath)/g, "\n<$1") + "\n";
   }
 
-  // Twice as fine as on the screen, in the colours of the screen.
+  // Saves with twice the resolution of the screen, in the colours of the screen.
   savePng() {
     const image = new Image(), [, , width, height] = this.svg.getAttribute("viewBox").split(" ").map(Number);
     image.addEventListener("load", () => {

@@ -1,6 +1,6 @@
 // Titles, axes with units and formats of the numbers in the records; names and colours of runs.
 
-// "word" of words_per_s, which every train record has.
+// The unit of tokens, such as "word" from words_per_s, which every train record contains.
 const tokenUnit = (() => {
   for (const run of data.runs)
     for (const curve of run.curves ?? []) if (/^[a-z]+s_per_s$/.test(curve.key)) return curve.key.replace(/s_per_s$/, "");
@@ -8,7 +8,7 @@ const tokenUnit = (() => {
 })();
 
 const splitTitles = { train: "Training", valid: "Validation", test: "Test" };
-// One quantity in three units: the page draws it once.
+// One quantity in three units; the page draws it once.
 const lossUnits = {
   ppl: { name: "perplexity", axis: `perplexity (per ${tokenUnit})` },
   nll_nat: { name: "nats", axis: `loss (nats per ${tokenUnit})` },
@@ -36,7 +36,8 @@ const known = {
 };
 const suffixes = [[/_bytes$/, "bytes"], [/_s$/, "seconds"], [/_nat$/, "nats"], [/_bit$/, "bits"], [/_share$/, "share"]];
 
-// {title, axis} of a quantity; split "" is both training and validation. Of `train` records the split is not named, since most of their numbers exist there alone.
+// Returns {title, axis} of a quantity; split "" is training and validation together. The split `train` is not named,
+// because most numbers of its records exist only there.
 const described = (split, key) => {
   if (key in lossUnits) {
     const what = key === "ppl" ? "perplexity" : "loss";
@@ -56,24 +57,24 @@ const formats = (key) => {
   return { tick: brief, value: shown };
 };
 
-// The quantities that people look for first.
+// Orders the quantities: those that people usually want to see come first.
 const importance = (name) => {
   const first = ["loss", "valid loss", "train loss", "test BLEU", "valid BLEU", "valid bpc", "train lr", "train grad_norm"];
   if (first.includes(name)) return first.indexOf(name);
   return /_per_s$/.test(name) ? first.length : /comm_sent/.test(name) ? first.length + 1 : first.length + 2;
 };
 
-// ---- what a run is called, and its colour
+// ---- labels and colours of runs
 const groupOf = data.runs.map(() => 0);
 data.comparison.groups.forEach((g, i) => g.runs.forEach((r) => (groupOf[r] = i)));
 const hasSeeds = data.comparison.groups.some((g) => g.runs.length > 1);
 
-// Keys that differ between runs, except the seed and places of files.
-// Keys that change results come before those that change records.
+// Keys that differ between runs, except the seed and the run's folder. Keys that change results come before keys that
+// change records.
 const differing = data.config.filter((row) => row.values.length > 1 && row.key !== "seed" && !row.key.startsWith("run."))
   .sort((a, b) => /^(train|checkpoint|stop)\b/.test(a.key) - /^(train|checkpoint|stop)\b/.test(b.key));
 const seedRow = data.config.find((row) => row.key === "seed" && row.values.length > 1);
-// The end of a key that no other differing key has: "lr", "optimizer.name".
+// Returns the shortest end of a key that no other differing key has: "lr", "optimizer.name".
 const lastWord = (key) => {
   const words = key.split(".");
   for (let n = /^(name|kind|ranks)$/.test(words[words.length - 1]) ? 2 : 1; n < words.length; ++n) {
@@ -84,7 +85,8 @@ const lastWord = (key) => {
 };
 const settings = (run, rows) => rows.map((row) => `${lastWord(row.key)}=${row.values[run] || "none"}`).join(" ");
 
-// The folder's name; a date says nothing of a run, so its few differing values replace it.
+// The label of a run is its folder's name. A date is not informative, so it is replaced by the run's settings if few
+// differ.
 const runLabels = (() => {
   const names = data.runs.map((r) => r.name);
   const folder = (n) => n.slice(0, n.lastIndexOf("/") + 1);
@@ -95,7 +97,7 @@ const runLabels = (() => {
   return dated ? short.map((_, i) => settings(i, rows)) : short;
 })();
 
-// A group of seeds is named by its settings if few differ, otherwise by the common beginning of its names.
+// The label of a group of seeds is its settings if few differ, otherwise the common beginning of its names.
 const groupLabels = data.comparison.groups.map((g) => {
   const names = g.runs.map((r) => runLabels[r]);
   if (names.length === 1) return names[0];
@@ -108,7 +110,7 @@ const groupLabels = data.comparison.groups.map((g) => {
 const kColours = 7;
 const dashes = ["", "7 3", "2 3", "9 3 2 3"];
 const dashOf = (i) => dashes[Math.floor(i / kColours) % dashes.length];
-// Index of a run's colour: seeds of one configuration share it while they are drawn as one.
+// Index of a run's colour: seeds of one configuration share a colour while they are drawn as one line.
 const styleOf = (run, view) => (view.seeds ? groupOf[run] : run);
 const isBest = (run) => run === data.comparison.best_run;
 const diverged = (run) => data.runs[run].state === "diverged";

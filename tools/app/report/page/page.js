@@ -1,4 +1,4 @@
-// The page: what is shown, how it is chosen, and the state that a link keeps (#from=..&to=..&at=..&theme=dark).
+// The page: what is shown, the controls, and the state that is kept in the link (#from=..&to=..&at=..&theme=dark).
 
 const axisTitles = { step: "step (updates)", tokens: `${tokenUnit}s seen`, epoch: "epochs (passes over the data)", hours: "time in training steps" };
 const view = {
@@ -7,7 +7,7 @@ const view = {
 };
 let charts = [];
 
-// ---- the mouse's label
+// ---- the label at the mouse pointer
 const tip = (event, rows) => {
   const box = byId("tip");
   box.hidden = !event;
@@ -61,11 +61,11 @@ const applyTheme = () => {
 };
 
 // ---- curves
-// Hours are shown in the unit that fits the longest run.
+// Hours are shown in a unit that fits the longest run.
 const longest = Math.max(0, ...data.runs.map((r) => hoursOf(r) ?? 0));
 const [timeFactor, timeUnit] = longest < 0.05 ? [3600, "s"] : longest < 2 ? [60, "min"] : [1, "h"];
 
-// A step on the chosen axis: between the clock's points in proportion.
+// Converts a step to the chosen axis, with linear interpolation between the clock's points.
 const onAxis = (run, step) => {
   const clock = run.clock, values = clock[view.axis], factor = view.axis === "hours" ? timeFactor : 1;
   if (view.axis === "step" || values.length === 0) return step;
@@ -101,7 +101,7 @@ const pointing = {
 const buildCurves = () => {
   const names = new Map();
   data.runs.forEach((run, i) => {
-    for (const curve of run.curves ?? []) {  // of many runs only the best have them
+    for (const curve of run.curves ?? []) {  // if there are many runs, only the best have curves
       const name = curve.key in lossUnits ? `${curve.split} loss` : `${curve.split} ${curve.key}`;
       if (!names.has(name)) names.set(name, {});
       (names.get(name)[curve.key] ??= []).push({ run: i, split: curve.split, steps: curve.x, values: curve.y });
@@ -126,7 +126,7 @@ const buildCurves = () => {
   byId("unit-label").hidden = !order.some((name) => /(^| )loss$/.test(name));
 };
 
-// The range of all charts on the horizontal axis.
+// Sets the range of all charts on the horizontal axis.
 const setRange = () => {
   let low = Infinity, high = -Infinity;
   for (const chart of charts)
@@ -158,7 +158,7 @@ const update = () => {
   keepInLink();
 };
 
-// ---- memory and traffic: all runs beside each other, then each
+// ---- memory and traffic: first a comparison of all runs, then each run
 const buildBars = () => {
   const several = data.runs.length > 1;
   const section = (id, has, overview, each) => {
@@ -206,7 +206,7 @@ const buildSweep = () => {
   byId("heat-controls").append(node("label", {}, "down ", select(map.down || map.across, (v) => (map.down = v))), node("label", {}, "across ", select(map.across, (v) => (map.across = v))));
 };
 
-// ---- all of it
+// ---- building the page
 readLink();
 document.head.append(node("style", {}, figureStyle((name) => `var(${name})`).join("\n")));
 applyTheme();

@@ -1,13 +1,13 @@
-// A sweep: heat map, every point over all axes, how much each axis matters.
+// A sweep: heat map, every point over all axes, and the importance of each axis.
 
-// 0 for the best value of the sweep, 1 for the worst; on a logarithmic scale where values span much.
+// Maps values to 0 (best value of the sweep) to 1 (worst); on a logarithmic scale if the values span a large range.
 const grade = (values, lower) => {
   const low = Math.min(...values), high = Math.max(...values), log = low > 0 && high / low > 3;
   const place = scaled(low, high, lower ? 0 : 1, lower ? 1 : 0, log);
   return { low, high, log, of: (v) => (high > low ? place(v) : 0) };
 };
 
-// Means over the axes that are not shown.
+// Shows means over the axes that are not shown.
 class HeatMap extends Figure {
   constructor(host, sweep) {
     super(host, "sweep heat map", `${sweep.metric}, mean of the points of a cell`);
@@ -65,7 +65,7 @@ class HeatMap extends Figure {
     return parts;
   }
 
-  // The colours and their values.
+  // Draws the colour scale and its values.
   scaleParts(scale, box) {
     const parts = [], y = box.bottom + 44, from = 8, step = Math.min(28, (box.right - box.left) / 14);
     const place = scaled(0, 1, ...(this.sweep.lower ? [scale.low, scale.high] : [scale.high, scale.low]), false);
@@ -82,7 +82,7 @@ class HeatMap extends Figure {
   }
 }
 
-// A line a point over all axes and the metric.
+// Draws one line per point over all axes and the metric.
 class ParallelAxes extends Figure {
   constructor(host, sweep) {
     super(host, "sweep points", "Every point of the sweep");

@@ -5,7 +5,7 @@ const numberOf = (run, name) => (resultOf(run, name) ? Number(resultOf(run, name
 const hoursOf = (run) => (run.clock && run.clock.hours.length > 0 ? run.clock.hours[run.clock.hours.length - 1] : null);
 const speedOf = (run) => run.results.find(([n]) => /s_per_s$/.test(n));
 
-// Seconds from the start to the end of a run that was started once; both times are whole seconds.
+// Returns the seconds from the start to the end of a run that was started once. Both times are rounded to seconds.
 const wallOf = (run) => {
   const parsed = (text) => Date.parse(String(text).replace(/([+-]\d\d)(\d\d)$/, "$1:$2"));
   if (run.starts !== 1 || !run.ended || !run.start?.time) return null;
@@ -41,7 +41,7 @@ const buildHeadline = () => {
   buildTiles(best, several);
 };
 
-// The costs of the best run: time, memory, bytes.
+// Shows the costs of the best run: time, memory, bytes.
 const buildTiles = (run, several) => {
   const tiles = [...(several ? [["best run", runLabels[data.comparison.best_run]]] : []), ["state", run.state], ["steps", shown(run.step)]];
   const hours = hoursOf(run), wall = wallOf(run), speed = speedOf(run);
@@ -55,7 +55,7 @@ const buildTiles = (run, several) => {
 };
 
 // ---- the runs
-// {name, title, of(run, i), text(value), kind}; `of` gives what rows are sorted by.
+// Returns columns {name, title, of(run, i), text(value, i), number, best, more}; rows are sorted by the value of `of`.
 const runColumns = () => {
   const columns = [{ name: "state", of: (r) => r.state }, { name: "step", number: true, of: (r) => r.step }];
   if (data.sweep) columns.push({ name: data.comparison.metric, number: true, best: true, of: (_, i) => data.comparison.values[i] });
@@ -78,7 +78,7 @@ const runColumns = () => {
   return columns;
 };
 
-// Words that a row is found by: its texts, and "key=value" of what differs.
+// Returns the words that the search finds a row by: its texts, and "key=value" of differing keys.
 const wordsOf = (run, i) => [runLabels[i], run.directory, run.state, ...[...differing, ...(seedRow ? [seedRow] : [])].flatMap((row) => [`${row.key}=${row.values[i]}`, `${lastWord(row.key)}=${row.values[i]}`])].join("\n").toLowerCase();
 
 const buildRuns = () => {
@@ -128,7 +128,7 @@ const runRow = (run, i, columns, several) => {
   }));
 };
 
-// A heading that sorts by its column: a click up or down, rows without a value last.
+// A heading that sorts by its column: each click reverses the order; rows without a value are last.
 const sortable = (head, column, k, rows, before) => {
   const button = node("button", { type: "button", class: "sort", title: `${column.title ?? column.name}: sort` }, column.name);
   const cell = node("th", { class: `${column.number ? "number" : ""}${column.more ? " more" : ""}` }, ...(before ? [before, " "] : []), button);
