@@ -17,7 +17,7 @@ void add_row(double* sum, const double* row, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] += row[i];
 }
 
-// A row of a piece: its table index and where it lies.
+// A row of a piece: its table index and its address.
 struct Source {
   int32_t index;
   const void* row;
@@ -54,7 +54,7 @@ RowSparse coalesce(Context& ctx, const std::vector<RowSparse>& pieces) {
     const auto* base = static_cast<const std::byte*>(piece.rows.raw());
     for (int64_t i = 0; i < n; ++i) sources.push_back({piece.indices[static_cast<size_t>(i)], base + i * row_bytes});
   }
-  // Stable: equal indices keep their order of appearance, which fixes the order of the additions.
+  // Stable: equal indices keep their order of appearance, so that the order of the additions is fixed.
   std::stable_sort(sources.begin(), sources.end(), [](const Source& a, const Source& b) { return a.index < b.index; });
   RowSparse out;
   out.unique = true;

@@ -8,11 +8,11 @@
 
 namespace lmx {
 
-// What replicas share.
+// The part of a variable that all its replicas share.
 struct Var::Shared {
   Tensor value;
   uint64_t version = 0;
-  std::recursive_mutex mutex;  // of the cache: what is made may ask for another cached thing
+  std::recursive_mutex mutex;  // protects the cache; recursive, since make() may request another cached object
   std::map<std::string, std::shared_ptr<void>, std::less<>> cache;
 };
 
@@ -62,7 +62,7 @@ void Var::changed() {
 
 std::shared_ptr<void> Var::cached_or(std::string_view key, const std::function<std::shared_ptr<void>()>& make) const {
   const std::lock_guard lock(impl_->shared->mutex);
-  // What make() itself caches may move the map's nodes no more than std::map does: not at all.
+  // make() may itself add to the cache; std::map does not move existing nodes.
   std::shared_ptr<void>& slot = impl_->shared->cache[std::string(key)];
   if (!slot) slot = make();
   return slot;
@@ -81,7 +81,7 @@ struct Tape::Impl {
     Backward backward;
   };
   std::vector<Record> records;
-  // How many recorded uses of each leaf are still to be differentiated.
+  // The number of recorded uses of each leaf that are not yet differentiated.
   std::map<const void*, int64_t> uses;
 };
 
@@ -185,8 +185,8 @@ void Tape::accumulate(Context& ctx, const Var& input, Tensor grad) {
     add(g.dense, grad);
     return;
   }
-  // A parameter's gradient outlives the backward pass: it is counted as one, and must not share an activation's
-  // storage.
+  // A parameter's gradient outlives the backward pass. It is counted in the class of gradients, and must not share the
+  // storage of an activation's gradient.
   g.dense = input.leaf() && grad.mem_class() != MemClass::gradients ? grad.clone(MemClass::gradients) : std::move(grad);
   for (const RowSparse& piece : g.pieces) add_rows(g.dense, piece);
   g.pieces.clear();

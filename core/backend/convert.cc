@@ -10,7 +10,7 @@
 namespace lmx {
 namespace {
 
-constexpr int64_t kGrain = 1 << 13;  // of a thread: some microseconds
+constexpr int64_t kGrain = 1 << 13;  // numbers of one thread, which take some microseconds
 
 LMX_SIMD void bf16_of(const float* from, bfloat16* to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = bfloat16(from[i]);
@@ -37,7 +37,7 @@ void convert(const From* from, To* to, int64_t n, Convert&& f) {
   parallel_for(n, kGrain, [&](int64_t begin, int64_t end) { f(from + begin, to + begin, end - begin); });
 }
 
-// Blocks of 32 x 32 stay in the first-level cache on both sides.
+// Blocks of 32 x 32 of both matrices fit into the first-level cache.
 template <class From, class To>
 void transpose_blocks(const From* from, To* to, int64_t rows, int64_t cols) {
   constexpr int64_t kBlock = 32;

@@ -1,4 +1,4 @@
-// Conversions and transpositions of whole matrices, vectorised and threaded.
+// Conversions and transpositions of whole matrices, vectorised and multi-threaded.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ void to_bf16(const float* from, bfloat16* to, int64_t n);
 void from_bf16(const bfloat16* from, float* to, int64_t n);
 void to_f16(const float* from, float16* to, int64_t n);
 void from_f16(const float16* from, float* to, int64_t n);
-// to = from, rounded to the type and widened again.
+// to = from, rounded to the type and converted back to f32.
 void round_to_bf16(const float* from, float* to, int64_t n);
 void round_to_f16(const float* from, float* to, int64_t n);
 // to (cols, rows) = from (rows, cols) transposed.

@@ -13,21 +13,21 @@ namespace {
 
 using ApiFunction = const CudaApi* (*)();
 
-// liblmx_cuda.so beside the library that this code is in.
+// The path of liblmx_cuda.so in the folder of the library that contains this code.
 std::string library_path() {
   Dl_info info{};
   if (!dladdr(reinterpret_cast<void*>(&load_cuda), &info) || !info.dli_fname) return {};
   return std::filesystem::path(info.dli_fname).parent_path() / "liblmx_cuda.so";
 }
 
-// Null without the library or without a device. The library stays loaded: its kernels are in the table.
+// Null if the library or a device is missing. The library stays loaded, since the kernel table contains its kernels.
 const CudaApi* open_api() {
   const std::string path = library_path();
   if (path.empty() || !std::filesystem::exists(path)) {
     log_debug("[cuda] no liblmx_cuda.so beside the core: running on the CPU");
     return nullptr;
   }
-  // Without a driver there is no device: cuBLASLt's half gigabyte need not be mapped to find that out.
+  // Without a driver there is no device; this check avoids mapping cuBLASLt's half gigabyte.
   if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
     log_debug("[cuda] no driver (libcuda.so.1): running on the CPU");
     return nullptr;

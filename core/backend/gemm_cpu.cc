@@ -1,5 +1,5 @@
-// GEMM on the CPU: oneDNN for f32 and, where hardware multiplies bf16 faster than f32, for bf16. Elsewhere bf16, and
-// f16 everywhere, keep their storage and rounding and are multiplied in f32.
+// GEMM on the CPU: oneDNN for f32, and for bf16 if the hardware multiplies bf16 faster than f32. On other CPUs bf16 is
+// stored and rounded as bf16, but multiplied in f32; f16 is always multiplied in f32.
 #include <cstdlib>
 #include <string_view>
 
@@ -14,15 +14,16 @@ namespace lmx {
 
 namespace {
 
-// oneDNN settles on what the CPU, the kernel and ONEDNN_MAX_CPU_ISA allow. Its values are sets of bits, not a ladder:
-// AVX2 with VNNI is a larger number than AVX-512.
+// Returns whether oneDNN uses an instruction set, given the CPU, the kernel and ONEDNN_MAX_CPU_ISA. The values are sets
+// of bits and not ordered: AVX2 with VNNI is a larger number than AVX-512.
 bool onednn_has(dnnl::cpu_isa isa) {
   const auto wanted = static_cast<unsigned>(isa);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
 }
 
-// Intel's VDPBF16PS takes twice the numbers of an f32 FMA in twice its time, and oneDNN 2.6 reaches 0.55 of the peak
-// with it (Sapphire Rapids with AMX hidden: 170 GFLOP/s, f32 310). AMD's (Zen 4 and 5) has twice f32's peak.
+// Intel's VDPBF16PS processes twice as many numbers as an f32 FMA, but in twice the time, and oneDNN 2.6 reaches 0.55
+// of the peak with it (Sapphire Rapids with AMX hidden: 170 GFLOP/s, f32 310). On AMD's Zen 4 and 5 it has twice f32's
+// peak.
 bool bf16_is_faster() {
   if (onednn_has(dnnl::cpu_isa::avx512_core_amx)) return true;
   return onednn_has(dnnl::cpu_isa::avx512_core_bf16) && !__builtin_cpu_is("intel");
@@ -57,20 +58,20 @@ namespace {
 
 using memory = dnnl::memory;
 
-// A right side is packed first where it meets this many rows or more. Packing costs as much time as 10 to 50 rows;
-// packed, products are 5 to 8 % faster in f32 and 10 to 20 % in bf16.
+// A right side is packed first if the left side has at least this number of rows. Packing takes as much time as the
+// product of 10 to 50 rows. Products with a packed right side are 5 to 8 % faster in f32 and 10 to 20 % in bf16.
 constexpr int64_t kPackRows = 640;
 // A larger right side, such as an output layer's weight, is not packed: its copy would take too much memory.
 constexpr int64_t kPackElements = int64_t{1} << 22;
 
-// The product of op(a) and a packed right side; null where packing does not pay.
+// The product of op(a) and a packed right side; null if packing costs more than it saves.
 const DnnlMatmul* packed_product(int64_t m, int64_t n, int64_t k, bool trans_a, bool accumulate,
                                  memory::data_type type) {
   if (m < kPackRows || k * n > kPackElements) return nullptr;
   return packed_matmul({m, n, k, trans_a, false, true, accumulate, type, num_threads()});
 }
 
-// c = op(a) op(b) + beta c by a product of `type`, of which a is; b is too, or bf16.
+// c = op(a) op(b) + beta c by a product of `type`. a has this type; b has this type or bf16.
 void multiply(Context& ctx, const GemmCall& g, memory::data_type type) {
   const bool accumulate = g.beta != 0, widens = g.b_type == DType::bf16 && type == memory::data_type::f32;
   if (const DnnlMatmul* product = packed_product(g.m, g.n, g.k, g.trans_a, accumulate, type)) {
@@ -83,7 +84,7 @@ void multiply(Context& ctx, const GemmCall& g, memory::data_type type) {
       .execute(ctx, g.a, widens ? wide.raw() : g.b, g.c);
 }
 
-// Operands of bf16, f16 and f32 by a product of f32.
+// Multiplies operands of bf16, f16 and f32 by a product of f32.
 void gemm_f32(Context& ctx, const GemmCall& g) {
   GemmCall call = g;
   Tensor a, b;
@@ -103,7 +104,7 @@ void gemm_bf16(Context& ctx, const GemmCall& g) {
   if (multiplies_in_f32(DType::bf16)) return gemm_f32(ctx, g);
   GemmCall call = g;
   Tensor left;
-  if (g.trans_a) {  // oneDNN's fast bf16 products want a row-major left side
+  if (g.trans_a) {  // oneDNN's fast bf16 products need a row-major left side
     left = ctx.empty({g.m, g.k}, DType::bf16);
     transpose(static_cast<const bfloat16*>(g.a), left.data<bfloat16>(), g.k, g.m);
     call.a = left.raw();
@@ -112,7 +113,7 @@ void gemm_bf16(Context& ctx, const GemmCall& g) {
   multiply(ctx, call, memory::data_type::bf16);
 }
 
-// Only gradient checks multiply doubles: plain loops, threaded over rows.
+// Used by gradient checks only, so it consists of plain loops, with threads over rows.
 void gemm_f64(Context&, const GemmCall& g) {
   const auto* a = static_cast<const double*>(g.a);
   const auto* b = static_cast<const double*>(g.b);

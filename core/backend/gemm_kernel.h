@@ -1,4 +1,4 @@
-// What a GEMM kernel gets: checked sizes and plain pointers.
+// The arguments of a GEMM kernel: checked sizes and plain pointers.
 #pragma once
 
 #include "lmx/context.h"
@@ -6,8 +6,8 @@
 
 namespace lmx {
 
-// c (m, n) = op(a) (m, k) * op(b) (k, n) + beta * c; a and b of the kernel's type, or one of them f32 where
-// multiplies_in_f32(that type); c f64 for f64, else f32.
+// c (m, n) = op(a) (m, k) * op(b) (k, n) + beta * c. a and b have the kernel's type; if multiplies_in_f32(that type),
+// one of them may be f32. c is f64 for f64, else f32.
 struct GemmCall {
   const void* a;
   DType a_type;

@@ -17,7 +17,7 @@ struct Table {
   std::map<std::tuple<std::string, Device::Kind, DType>, AnyKernel, std::less<>> kernels;
 };
 
-// Part of the registry: what the process can compute. Filled once, read always.
+// The kernels that the process can use; part of the registry. Filled once, then only read.
 Table& table() {
   static Table instance;
   return instance;

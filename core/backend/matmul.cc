@@ -10,7 +10,7 @@
 namespace lmx {
 namespace {
 
-// Rows and columns when every dimension but the last is folded into the rows.
+// Rows and columns after every dimension except the last is folded into the rows.
 struct Matrix {
   int64_t rows, cols;
 };
@@ -122,14 +122,14 @@ void matmul(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool t
   gemm(ctx, to_compute(ctx, a), trans_a, to_compute(ctx, b), trans_b, c, beta);
 }
 
-// One of: oneDNN's blocked copy; a copy in panels; or, for f64 and on devices, w itself.
+// One of three layouts: oneDNN's blocked copy; a copy in panels; or, for f64 and on devices, w itself.
 struct PackedMatrix::Impl {
   enum class Layout { blocked, panels, plain };
   Layout layout = Layout::plain;
   Tensor matrix;      // the blocked bytes, the panels, or w
   bool trans = true;  // plain: w is (N, K)
   int64_t k = 0, n = 0;
-  // blocked: which layout, the threads that it was chosen for, and the type of the product
+  // blocked: the number of the layout, the threads for which it was chosen, and the type of the product
   int number = 0;
   int threads = num_threads();
   dnnl::memory::data_type type{};
@@ -140,12 +140,12 @@ PackedMatrix::PackedMatrix(PackedMatrix&&) noexcept = default;
 
 namespace {
 
-// The type in which products of `compute` run.
+// The type in which products run if `compute` is requested.
 dnnl::memory::data_type product_type(DType compute) {
   return operand_type(compute) == DType::f32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
 
-// op(w): (K, N).
+// The size of op(w): (K, N).
 Matrix product_shape(const Tensor& w, bool trans) {
   const Matrix m = fold(w);
   return trans ? Matrix{m.cols, m.rows} : m;
@@ -155,7 +155,7 @@ bool stays_plain(const Context& ctx, const Tensor& w) {
   return ctx.device.kind != Device::Kind::cpu || w.dtype() != DType::f32;
 }
 
-// The product of `rows` rows that takes op(w) (K, N) in blocks; null where panels are better.
+// The product of `rows` rows that reads op(w) (K, N) in blocks; null if panels are faster.
 const DnnlMatmul* blocked_product(const Context& ctx, const Matrix& w, int64_t rows, int threads) {
   return packed_matmul({rows, w.cols, w.rows, false, false, true, false, product_type(ctx.compute), threads});
 }
@@ -182,11 +182,11 @@ PackedMatrix::PackedMatrix(Context& ctx, const Tensor& w, bool trans, int64_t ro
     p.layout = Impl::Layout::blocked;
     p.number = product->layout();
     p.type = product->key().type;
-    // oneDNN rounds f32 to bf16 on the way, but not where products take rounded numbers as f32.
+    // oneDNN rounds f32 to bf16 while it packs. If products use rounded numbers as f32, they are rounded here.
     const Tensor from = multiplies_in_f32(ctx.compute) ? as_operand(ctx, w) : w;
     p.matrix = packed_right_side(ctx, from.raw(), dnnl::memory::data_type::f32, trans, *product, MemClass::parameters);
   } else {
-    const Tensor rounded = as_operand(ctx, w);  // f32, in which these products run
+    const Tensor rounded = as_operand(ctx, w);  // these products run in f32
     p.layout = Impl::Layout::panels;
     p.matrix = ctx.empty({panel_floats(p.k, p.n)}, DType::f32, MemClass::parameters);
     pack_panels(rounded.data<float>(), trans, p.k, p.n, p.matrix.data<float>());

@@ -19,8 +19,8 @@ const dnnl::engine& cpu_engine() {
 
 namespace {
 
-// The right side as the product takes it. A packed one is laid out once, for the product that does not accumulate; its
-// twin that does must read the same layout, not one that oneDNN might prefer for it.
+// The layout of the right side for a product. A packed right side is stored in the layout of the product that does not
+// accumulate. The accumulating product must use the same layout, even if oneDNN would prefer another one.
 memory::desc right_side(const DnnlMatmul::Key& key) {
   if (key.packed_b && key.accumulate) {
     DnnlMatmul::Key plain = key;
@@ -87,8 +87,8 @@ void DnnlMatmul::execute(Context& ctx, const void* a, const void* b, void* c) co
 }
 
 const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key) {
-  // Code that oneDNN generated, keyed by shape: immutable, so sharing it between ranks changes nothing they compute.
-  static std::recursive_mutex mutex;  // a product that accumulates asks for its twin
+  // Code that oneDNN generated, stored by shape. It is immutable, so ranks can share it without affecting each other.
+  static std::recursive_mutex mutex;  // a product that accumulates requests the one that does not
   static std::map<DnnlMatmul::Key, std::unique_ptr<DnnlMatmul>> cache;
   const std::lock_guard lock(mutex);
   std::unique_ptr<DnnlMatmul>& entry = cache[key];
@@ -100,8 +100,7 @@ const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key) {
 
 const DnnlMatmul* packed_matmul(DnnlMatmul::Key key) {
   key.packed_b = true;
-  // Which kernels there are does not depend on the rows; products for every number of them need not be built to learn
-  // that they are not wanted.
+  // The available kernels do not depend on the number of rows, so one product is built to test whether packing gains.
   DnnlMatmul::Key any_rows = key;
   any_rows.m = 32;
   any_rows.accumulate = false;

@@ -1,4 +1,4 @@
-// oneDNN behind a few names; included by the CPU's GEMM files alone.
+// A small interface to oneDNN, included only by the CPU's GEMM files.
 #pragma once
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -9,7 +9,7 @@
 
 namespace lmx {
 
-// Runs `call`; what oneDNN throws on the way is a RunError that begins with `what()`: the operation and its shapes.
+// Runs `call`. An error of oneDNN becomes a RunError that contains `what()`: the operation and its shapes.
 template <class What, class Call>
 decltype(auto) with_onednn(What&& what, Call&& call) {
   try {
@@ -22,23 +22,23 @@ decltype(auto) with_onednn(What&& what, Call&& call) {
 // The CPU engine; a stateless handle that the whole process shares.
 const dnnl::engine& cpu_engine();
 
-// A matrix product as oneDNN runs it. Immutable; execute() is thread-safe (the scratchpad is the caller's).
+// A matrix product of oneDNN. Immutable; execute() is thread-safe, since the caller provides the scratchpad.
 class DnnlMatmul {
  public:
   struct Key {
     int64_t m, n, k;
     bool trans_a, trans_b, packed_b, accumulate;
     dnnl::memory::data_type type;
-    int threads;  // oneDNN divides the work when it builds the product
+    int threads;  // oneDNN divides the work among threads when it builds the product
     auto operator<=>(const Key&) const = default;
   };
   explicit DnnlMatmul(const Key& key);
   void execute(Context& ctx, const void* a, const void* b,
-               void* c) const;  // RunError: what oneDNN says, with the shapes
+               void* c) const;  // RunError: oneDNN's message, with the shapes
   const Key& key() const { return key_; }
   dnnl::memory::desc weights_desc() const { return desc_.weights_desc(); }
-  bool brgemm() const;  // the implementation that gains from a packed right-hand side
-  // The right side's layout as a number: equal for equal layouts, whatever the products' rows.
+  bool brgemm() const;  // whether the implementation gains from a packed right side
+  // The right side's layout as a number: equal for equal layouts, independent of the number of rows.
   int layout() const { return layout_; }
 
  private:
@@ -51,14 +51,14 @@ class DnnlMatmul {
 // "multiply (M, K) by (K, N) bf16".
 std::string describe_product(const DnnlMatmul::Key& key);
 
-// The product for `key`, built once a process. RunError: oneDNN has none.
+// The product for `key`, built once in a process. RunError: oneDNN has none.
 const DnnlMatmul& dnnl_matmul(const DnnlMatmul::Key& key);
 
-// The product for `key` with a packed right side (packed_b); null where this CPU has no kernels that gain from one.
+// The product for `key` with a packed right side (packed_b); null if this CPU has no kernels that gain from it.
 const DnnlMatmul* packed_matmul(DnnlMatmul::Key key);
 
-// op(b) (K, N) in the layout and type of `product`, which takes its right side packed. b is f32, or bf16, and is stored
-// as (N, K) when `trans`. `c`: what the copy is charged to.
+// op(b) (K, N) in the layout and type of `product`, which must have a packed right side. b is f32 or bf16, and is
+// stored as (N, K) if `trans`. `c`: the memory class of the copy.
 Tensor packed_right_side(Context& ctx, const void* b, dnnl::memory::data_type type, bool trans,
                          const DnnlMatmul& product, MemClass c);
 

@@ -1,5 +1,5 @@
-// The loop nest keeps a (256, 24) piece of a panel in the first-level cache while all rows of x pass by; a tile of 4
-// rows x 24 columns is 12 accumulators, which with 3 vectors of w and one of x fill AVX2's 16 registers.
+// The loops keep a (256, 24) piece of a panel in the first-level cache while they process all rows of x. A tile of 4
+// rows x 24 columns has 12 accumulators, which with 3 vectors of w and one of x fill AVX2's 16 registers.
 #include "backend/panel_gemm.h"
 
 #include <immintrin.h>
@@ -11,12 +11,12 @@
 namespace lmx {
 namespace {
 
-constexpr int64_t kDepth = 256;  // k of a piece: 24 KiB of w
+constexpr int64_t kDepth = 256;  // rows of k in a piece: 24 KiB of w
 constexpr int64_t kRows = 4;
 constexpr int kVectors = kPanel / 8;
 
-// One tile: y (Rows, 24) += x (Rows, depth) * piece (depth, 24). `ahead`: what the next piece will read, fetched on the
-// way.
+// One tile: y (Rows, 24) += x (Rows, depth) * piece (depth, 24). `ahead`: this tile's part of the next piece, which is
+// prefetched.
 template <int Rows>
 void tile(const float* x, int64_t ldx, const float* piece, float* y, int64_t ldy, int64_t depth, const float* ahead) {
   __m256 sum[Rows][kVectors];
@@ -43,7 +43,7 @@ void tile(const float* x, int64_t ldx, const float* piece, float* y, int64_t ldy
 void tiles(const float* x, const float* piece, float* y, int64_t ldy, int64_t m, int64_t k, int64_t depth,
            const float* next) {
   int64_t r = 0;
-  // Every tile fetches its share of the next piece.
+  // Every tile prefetches its part of the next piece.
   const int64_t share = kDepth * kPanel / std::max<int64_t>(1, m / kRows);
   for (; r + kRows <= m; r += kRows) tile<4>(x + r * k, k, piece, y + r * ldy, ldy, depth, next + r / kRows * share);
   switch (m - r) {
@@ -58,8 +58,8 @@ void tiles(const float* x, const float* piece, float* y, int64_t ldy, int64_t m,
   }
 }
 
-// All rows times one panel. The tiles add to `block` (m, 24), so that the last, narrower panel needs no kernel of its
-// own.
+// Multiplies all rows by one panel. The tiles add to `block` (m, 24), so that the last, narrower panel needs no
+// separate kernel.
 void multiply_panel(const float* x, const float* panel, float* y, int64_t ldy, int64_t width, int64_t m, int64_t k,
                     float beta, float* block) {
   for (int64_t r = 0; r < m; ++r) {
@@ -87,7 +87,7 @@ void pack_panels(const float* w, bool trans, int64_t k, int64_t n, float* panels
                      for (int64_t i = 0; i < k; ++i) std::copy_n(w + i * n + n0, width, panel + i * kPanel);
                      continue;
                    }
-                   constexpr int64_t kBlock = 64;  // columns of w that stay in cache while the panel's rows are filled
+                   constexpr int64_t kBlock = 64;  // columns of w that stay in cache while the panel is filled
                    for (int64_t i0 = 0; i0 < k; i0 += kBlock) {
                      const int64_t i1 = std::min(k, i0 + kBlock);
                      for (int64_t j = 0; j < width; ++j) {
@@ -100,7 +100,7 @@ void pack_panels(const float* w, bool trans, int64_t k, int64_t n, float* panels
 
 void multiply_panels(const float* x, const float* panels, float* y, int64_t m, int64_t n, int64_t k, float beta) {
   const int64_t count = (n + kPanel - 1) / kPanel;
-  constexpr int64_t kBlockRows = 64;  // rows that pass a piece together
+  constexpr int64_t kBlockRows = 64;  // rows that use one piece before the next one
   parallel_for(count, 1, [&](int64_t begin, int64_t end) {
     alignas(64) float block[kBlockRows * kPanel];
     for (int64_t p = begin; p < end; ++p) {

@@ -22,7 +22,7 @@ void set_num_threads(int n) {
 
 namespace {
 
-constexpr int64_t kBlock = 4096;  // fixed, so that the order of additions never depends on the threads
+constexpr int64_t kBlock = 4096;  // fixed, so that the order of additions does not depend on the number of threads
 
 LMX_SIMD double block_sum(const float* x, int64_t n) {
   double s = 0;

@@ -1,4 +1,4 @@
-// The time of day, as text.
+// The time of day as text.
 #pragma once
 
 #include <ctime>
@@ -6,7 +6,7 @@
 
 namespace lmx {
 
-// `when` here, by strftime's format: "%Y-%m-%d %H:%M:%S". "" where the format gives nothing, or more than 255 bytes.
+// `when` in local time, in strftime's format: "%Y-%m-%d %H:%M:%S". "" if the result is empty or longer than 255 bytes.
 std::string local_time(const char* format, std::time_t when = std::time(nullptr));
 
 }  // namespace lmx

@@ -16,7 +16,7 @@ void check_failed(const char* expression, const char* file, int line, const std:
 
 namespace {
 
-// Edit distance with adjacent transpositions: what a mistyped word usually differs by.
+// Edit distance with adjacent transpositions, the usual kinds of typing errors.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), size_t{0});
@@ -35,7 +35,7 @@ size_t distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
-  constexpr size_t kLongest = 300;  // nobody mistypes more; the work grows with the square
+  constexpr size_t kLongest = 300;  // a longer text is no mistyped name; the time grows with the square of the length
   std::string best;
   if (name.size() > kLongest) return best;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;

@@ -50,7 +50,8 @@ size_t InputFile::read_some(char* buffer, size_t bytes) {
     if (n < 0 && errno == EINTR && !impl_->gz) continue;
     int code = Z_OK;
     const char* why = impl_->gz ? gzerror(impl_->gz, &code) : "";
-    // zlib hands out what it could decompress of a truncated file and says so only in its error state.
+    // zlib returns the part of a truncated file that it could decompress, and reports the truncation only in its error
+    // state.
     if (impl_->gz && (n < 0 || code == Z_BUF_ERROR)) {
       throw UserError(str("[data] ", impl_->path, " is a damaged or truncated gzip file: ", why));
     }
@@ -102,7 +103,9 @@ void OutputFile::write_at(const void* bytes, size_t size, int64_t position) {
 }
 
 void OutputFile::close() {
-  if (fsync(descriptor_) != 0 && errno != EINVAL) fail("write");  // EINVAL: a device or a pipe, which has no disk
+  if (fsync(descriptor_) != 0 && errno != EINVAL)
+    fail("write");  // EINVAL: a device or a pipe, which is not stored on
+                    // a disk
   const int status = ::close(descriptor_);
   descriptor_ = -1;
   if (status != 0) fail("write");

@@ -1,4 +1,4 @@
-// Bytes as people compare them.
+// Bytes as hexadecimal text.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace lmx {
 
-// Two lower-case hexadecimal digits a byte.
+// Two lower-case hexadecimal digits for each byte.
 std::string hexadecimal(std::string_view bytes);
 
 }  // namespace lmx

@@ -26,7 +26,7 @@ void say_last_words(const std::string& reason) {
   const std::lock_guard lock(g_mutex);
   try {
     if (g_note) g_note(reason);
-  } catch (const std::exception&) {  // a full disk: the reason has been told on stderr
+  } catch (const std::exception&) {  // a full disk: the reason was already printed to stderr
   }
 }
 

@@ -20,7 +20,7 @@ struct Logger {
   LogLevel threshold = LogLevel::info;
   std::ofstream file;
   bool line_open = false;                                        // the terminal shows a progress line
-  std::optional<std::chrono::steady_clock::time_point> printed;  // when the last line of progress was, if no terminal
+  std::optional<std::chrono::steady_clock::time_point> printed;  // last progress line, if stderr is no terminal
 };
 
 Logger& logger() {
@@ -31,7 +31,7 @@ Logger& logger() {
 constexpr const char* kNames[] = {"debug", "info", "warning", "error"};
 constexpr const char* kColours[] = {"", "", "\033[1;33m", "\033[1;31m"};  // yellow, red
 
-// Seconds between two lines of progress where they cannot overwrite each other; 0: none.
+// Seconds between two progress lines if they cannot overwrite each other; 0: no progress lines.
 double progress_interval() {
   const char* text = std::getenv("LMX_PROGRESS_S");
   char* end = nullptr;
@@ -39,7 +39,8 @@ double progress_interval() {
   return text && end != text && *end == '\0' && seconds >= 0 ? seconds : 30;
 }
 
-// A log file gets a line of progress every 30 s, the first one that long after the first call.
+// Prints a progress line at most once per interval, for stderr that is no terminal. The first one comes one interval
+// after the first call.
 void print_now_and_then(Logger& l, std::string_view text) {
   static const double interval = progress_interval();
   const auto now = std::chrono::steady_clock::now();

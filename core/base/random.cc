@@ -7,7 +7,7 @@
 namespace lmx {
 namespace {
 
-// Counter words 2 and 3 tell apart what a counter is used for, so that a draw never equals a derived key.
+// Counter words 2 and 3 separate the purposes of a counter, so that a sampled number never equals a derived key.
 enum Domain : uint32_t { kDraw = 0, kFoldNumber = 1, kFoldText = 2, kFeistel = 3 };
 
 std::array<uint32_t, 4> block(uint64_t seed, uint64_t index, Domain domain, uint32_t extra = 0) {
@@ -23,7 +23,7 @@ double unit(uint64_t bits) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
-// FNV-1a: any fixed 64-bit hash will do, Philox does the mixing.
+// FNV-1a: any fixed 64-bit hash is sufficient, since Philox does the mixing.
 uint64_t hash_text(std::string_view text) {
   uint64_t h = 0xCBF29CE484222325u;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
@@ -45,7 +45,8 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
 }
 
 RandomKey RandomKey::fold(std::string_view purpose) const {
-  // The length stands in the counter too: two texts of equal hash must also be equally long to share a key.
+  // The length is also part of the counter: two texts share a key only if both their hashes and their lengths are
+  // equal.
   const auto b = block(seed_, hash_text(purpose), kFoldText, static_cast<uint32_t>(purpose.size()));
   return RandomKey(join(b[0], b[1]));
 }
@@ -77,7 +78,8 @@ uint64_t RandomKey::below(uint64_t index, uint64_t n) const {
 
 uint64_t permute(RandomKey key, uint64_t index, uint64_t n) {
   if (n < 2) return index;
-  // Two halves of `half` bits hold [0, n); the domain is below 4 n, so a walk takes under four turns on average.
+  // Two halves of `half` bits cover [0, n). The domain is below 4 n, so the loop takes fewer than four rounds on
+  // average.
   const int half = (std::bit_width(n - 1) + 1) / 2;
   const uint64_t mask = (uint64_t{1} << half) - 1;
   do {

@@ -1,4 +1,4 @@
-// SHA-256 of bytes that come in pieces.
+// SHA-256 of data that is added in pieces.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ class Sha256 {
   Sha256();
   ~Sha256();
   Sha256& add(std::string_view bytes);
-  std::string digest();  // 64 hexadecimal digits; nothing is added afterwards
+  std::string digest();  // 64 hexadecimal digits; no data may be added afterwards
 
  private:
   struct Context;

@@ -49,7 +49,7 @@ struct Tracer::Impl {
   Clock::time_point start = Clock::now();
   mutable std::mutex mutex;
   std::vector<Event> events;
-  std::map<std::thread::id, int> threads;  // small numbers in order of first appearance: a viewer shows a lane each
+  std::map<std::thread::id, int> threads;  // small numbers in order of first appearance; each has a lane in a viewer
 
   std::vector<Event> copy() const {
     const std::lock_guard lock(mutex);

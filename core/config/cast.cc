@@ -36,7 +36,7 @@ std::string cast_float(const Node& node) {
   return double_text(*d);
 }
 
-// As most languages write floats: shortest digits, an exponent only below 1e-4 and from 1e16 on.
+// Writes floats as most languages do: shortest digits, and an exponent only below 1e-4 and from 1e16 on.
 std::string float_text(double value) {
   if (!std::isfinite(value)) return std::isnan(value) ? "nan" : value < 0 ? "-inf" : "inf";
   char buffer[64];
@@ -68,7 +68,7 @@ Node typed_scalar(const std::string& text, const Mark& mark) {
   }
   if (low == "true" || low == "false" || text == "???") return Node::scalar(text == "???" ? text : low, mark);
   if (const auto i = parse_int(text)) return Node::scalar(std::to_string(*i), mark);
-  if (looks_like_int(text)) return Node::scalar(text, mark);  // too large for 64 bits: the reader says so
+  if (looks_like_int(text)) return Node::scalar(text, mark);  // too large for 64 bits: the reader reports it
   std::string body = low;
   if (body.starts_with("+") || body.starts_with("-")) body.erase(0, 1);
   if (body == "inf") return Node::scalar(low[0] == '-' ? "-.inf" : ".inf", mark);

@@ -8,17 +8,19 @@
 
 namespace lmx::config {
 
-// null, booleans and numbers in Hydra's spelling (any case; inf, nan; `_` between digits) become YAML's; else a string.
+// Converts null, booleans and numbers in Hydra's spelling (any case; inf, nan; `_` between digits) to YAML's spelling.
+// Every other text becomes a string.
 Node typed_scalar(const std::string& text, const Mark& mark);
 
-// What a scalar's value looks like inside a text, however it is written: 1e-4 is 0.0001, 1_000 is 1000, True is true.
+// The text of a scalar's value, independent of how the value was written: 1e-4 gives 0.0001, 1_000 gives 1000, True
+// gives true.
 std::string text_of_value(const Node& scalar);
 
 bool is_cast(std::string_view name);
-// Reaches into lists and maps. UserError, the problem alone, when a value has no such form.
+// Casts every scalar inside lists and maps. UserError, with the problem only, if a value cannot be cast to the type.
 Node cast(const std::string& type, const Node& node);
 
-// Whether two scalars are equal as values: 1e3 and 1000.0, but not '1' and 1.
+// Returns whether two values are equal: 1e3 equals 1000.0, but the text '1' does not equal the number 1.
 bool same_value(const Node& a, const Node& b);
 
 }  // namespace lmx::config

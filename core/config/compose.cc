@@ -21,7 +21,7 @@ void config::Inputs::add(const ComposeOptions& options) {
 
 namespace {
 
-// `after_step`: what has become of the tree after each file and each override.
+// Calls `after_step` with the tree after each merged file and each applied override.
 Node put_together(config::Inputs& inputs, const config::Expanded& expanded, const ComposeOptions& options,
                   const std::function<void(const Node&)>& after_step = {}) {
   Node root = Node::map({inputs.recipe.file, 1, 1});
@@ -30,7 +30,7 @@ Node put_together(config::Inputs& inputs, const config::Expanded& expanded, cons
   };
   for (const config::MergeStep& step : expanded.steps) {
     config::merge_at(root, step.package, step.source->content);
-    root.erase("sweep");  // says how `lmx sweep` varies the recipe; a single run is one point
+    root.erase("sweep");  // for `lmx sweep` only: a single run is one point
     done();
   }
   // Groups have shaped the tree; values then apply from left to right.
@@ -54,7 +54,7 @@ bool same_mark(const Mark& a, const Mark& b) {
 
 using History = std::map<std::string, std::vector<ReplacedValue>>;
 
-// Notes what of `before` has another value in `now`.
+// Adds to `history` the old value at each path where `now` has another value than `before`.
 void note_changes(const Node& before, const Node& now, const std::string& path, History& history) {
   if (now.kind == Node::Kind::map && before.kind == Node::Kind::map) {
     for (const auto& [key, value] : now.entries)

@@ -1,4 +1,4 @@
-// Composition in steps, for those who need more of it than the tree.
+// The steps of a composition, for callers that need more than the composed tree.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace lmx::config {
 
-// A recipe's files and the overrides that were given, sorted by what they do.
+// The files of a recipe, and the overrides of the command line, divided into choices of groups and values.
 struct Inputs {
   Inputs(const std::string& recipe_file, const std::vector<std::string>& search_path)
       : recipe(Sources::load(recipe_file)), sources(recipe_file, search_path) {}
-  // UserError: a sweep, which one run has no use for.
+  // UserError if an override is a sweep: one run takes one value for each key.
   void add(const ComposeOptions& options);
 
   SourceFile recipe;

@@ -1,5 +1,6 @@
-// The expansion follows Hydra: each list is walked from its end, so that what stands later (and `+experiment=x` of the
-// command line, appended to the recipe's list) has its overrides known before earlier entries are chosen.
+// The expansion follows Hydra: each list is walked from its end, so that the overrides of later entries (and of
+// `+experiment=x` from the command line, which is appended to the recipe's list) are known before earlier entries are
+// chosen.
 #include "config/defaults.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace lmx::config {
 namespace {
 
-// What replaces the option of a group.
+// Replaces the option that a defaults list gives for a group.
 struct Choice {
   Node option;
   Mark mark;
@@ -24,16 +25,16 @@ std::string dotted(std::string group) {
   return group;
 }
 
-// A file being expanded: where its own entries are looked up and where they land.
+// A file that is being expanded: where its own entries are searched, and where their content is merged.
 struct Place {
   const SourceFile* source;
   std::string group, package;
   bool is_root = false, interpolated = false;
-  std::vector<Mark> chosen_by = {};  // as MergeStep's
-  Mark included = {};                // the entry of the recipe's own list that leads here
+  std::vector<Mark> chosen_by = {};  // see MergeStep::chosen_by
+  Mark included = {};                // the entry of the recipe's own list that includes this file
 };
 
-// Where a group's option is listed, and the entry of the recipe's own list that leads to that file.
+// Where the option of a group is listed, and the entry of the recipe's own list that includes that file.
 struct Selected {
   Mark listed, included;
 };
@@ -80,7 +81,7 @@ class Expansion {
                           "' removes the group"));
   }
 
-  // Groups are known by their path, and by their package where it is not the usual one.
+  // A group's key is its path, followed by its package if that is not the default one.
   static std::string key_of(const std::string& group, const std::string& package) {
     if (package == dotted(group)) return group;
     return str(group, "@", package.empty() ? "_global_" : package);
@@ -103,7 +104,7 @@ class Expansion {
     return absolute ? package : join_path(parent, package);
   }
 
-  // Where an entry's content lands; `source` is null while only its key is wanted.
+  // The path at which an entry's content is merged. `source` is null if only the entry's key is needed.
   static std::string package_of(const DefaultEntry& entry, const Place& place, const SourceFile* source) {
     const std::string group = group_path(entry, place);
     if (entry.package) return resolve_keyword(*entry.package, group, place.package, false);
@@ -122,7 +123,8 @@ class Expansion {
       if (place.interpolated)
         throw UserError(
             str(at(entry.mark), "no override can stand in a file that ${...} in a defaults list has chosen"));
-      // The first one wins: lists are walked from the end, and the command line came before all of them.
+      // The first override wins: lists are walked from the end, and the overrides of the command line were added
+      // before.
       choices_.try_emplace(entry_key(entry, place),
                            Choice{entry.option, entry.mark, false, false, "override " + entry.label()});
     }
@@ -140,7 +142,7 @@ class Expansion {
     if (place.is_root) list.insert(list.end(), appended_.begin(), appended_.end());
     collect_overrides(list, place);
     std::vector<std::vector<MergeStep>> parts(list.size());
-    std::vector<size_t> interpolated;  // wait until every plain choice of this list is known
+    std::vector<size_t> interpolated;  // expanded after every plain choice of this list is known
     for (size_t i = list.size(); i-- > 0;) {
       DefaultEntry& entry = list[i];
       if (is_self(entry)) {
@@ -179,7 +181,7 @@ class Expansion {
     stack_.push_back(source.file);
   }
 
-  // Applies overrides and removals; false when the entry adds nothing.
+  // Applies overrides and removals. Returns false if the entry adds nothing.
   bool choose(DefaultEntry& entry, const Place& place) {
     const std::string key = entry_key(entry, place);
     const Mark listed = entry.mark;
@@ -188,7 +190,7 @@ class Expansion {
       entry.option = choice->second.option;
       entry.mark = choice->second.mark;
       replaced_[key] = {choice->second.mark};
-      if (choice->second.from_command_line) entry.optional = false;  // what was typed must exist
+      if (choice->second.from_command_line) entry.optional = false;  // an option given on the command line must exist
     }
     note_selected(key, entry, {listed, place.is_root ? listed : place.included});
     if (const auto removal = removed_.find(key); removal != removed_.end()) {
@@ -209,11 +211,11 @@ class Expansion {
     return entry.option.kind != Node::Kind::null;
   }
 
-  // Lists of options add to each other (`+filter=[length]` beside `filter: [dedup]`); a single option is the only one.
+  // Lists of options can be combined (`+filter=[length]` with `filter: [dedup]`); a single option must be the only one.
   void note_selected(const std::string& key, const DefaultEntry& entry, const Selected& now) {
     std::optional<Selected>& single = selected_[key];
     if (entry.option.kind == Node::Kind::list) return;
-    // One line that is read twice says nothing; the lines that include its file do.
+    // If the same line is read twice, the message names the lines that include its file.
     const auto same = [](const Mark& a, const Mark& b) { return to_string(a) == to_string(b); };
     if (single && same(single->listed, now.listed) && !same(single->included, now.included))
       throw UserError(str(at(now.included), "group '", key, "' is chosen twice by ", to_string(now.listed),
@@ -239,7 +241,7 @@ class Expansion {
     return (is_file ? entry.path() : entry.option.text).find("${") != std::string::npos;
   }
 
-  // `chosen_by` gets what has chosen the groups that are named.
+  // Appends to `chosen_by` the overrides that have chosen the groups named in the entry.
   void interpolate(DefaultEntry& entry, std::vector<Mark>& chosen_by) const {
     if (entry.kind == DefaultEntry::Kind::file)
       entry.set_file(with_choices(entry.path(), entry.mark, chosen_by));
@@ -283,12 +285,12 @@ class Expansion {
     if (const auto marks = replaced_.find(entry_key(entry, place)); marks != replaced_.end())
       chosen_by.insert(chosen_by.end(), marks->second.begin(), marks->second.end());
     std::vector<std::vector<MergeStep>> parts(names.size());
-    for (size_t i = names.size(); i-- > 0;) {  // from the end, as lists are: the last one's overrides win
+    for (size_t i = names.size(); i-- > 0;) {  // from the end, like defaults lists: the overrides of the last one win
       const std::string& name = names[i];
       const SourceFile* source = sources_.find(group.empty() ? name : group + "/" + name);
       if (!source && entry.optional) continue;
       if (!source) fail_not_found(entry, group, name);
-      // What an option's own defaults list names lives beside it: for `sub/name`, in the folder group/sub.
+      // An option's own defaults list is searched in the option's folder: for `sub/name`, in group/sub.
       parts[i] = expand({source, group, package_of(entry, place, source), false, interpolated, chosen_by,
                          place.is_root ? entry.mark : place.included});
     }
@@ -317,7 +319,7 @@ class Expansion {
     return join(names) + "; --config-dir DIR adds a folder";
   }
 
-  // An override that matched nothing is a slip; says what it may have meant.
+  // An override that matches nothing is an error; the message suggests what it may have meant.
   void check_all_used() const {
     for (const auto& [key, choice] : choices_)
       if (!choice.used) fail_unused(key, choice, choice.from_command_line ? str("; +", choice.label, " adds it") : "");
@@ -355,10 +357,10 @@ class Expansion {
   Sources& sources_;
   std::vector<DefaultEntry> appended_;
   std::map<std::string, Choice> choices_, removed_;
-  // Group key -> where its single option is listed; none where there are only lists of options.
+  // Group key -> where its single option is listed; empty if all choices of the group are lists of options.
   std::map<std::string, std::optional<Selected>> selected_;
   std::map<std::string, std::string> known_;           // group key -> option
-  std::map<std::string, std::vector<Mark>> replaced_;  // group key -> what has replaced the option of its list
+  std::map<std::string, std::vector<Mark>> replaced_;  // group key -> overrides that replaced its option
   std::vector<std::string> stack_;                     // files being expanded
 };
 

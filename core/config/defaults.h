@@ -12,8 +12,8 @@ namespace lmx::config {
 
 struct MergeStep {
   const SourceFile* source;
-  std::string package;          // where its content lands: "model.attn", "" for the root
-  std::vector<Mark> chosen_by;  // overrides of groups, in files or on the command line, without which it were not there
+  std::string package;          // the path at which its content is merged: "model.attn", "" for the root
+  std::vector<Mark> chosen_by;  // overrides of groups, in files or on the command line, that select this file
 };
 
 struct Expanded {
@@ -21,12 +21,13 @@ struct Expanded {
   std::map<std::string, std::string> choices;  // group -> option
 };
 
-// `groups`: the overrides that choose groups (see is_group_override). UserError for what cannot be found, is chosen
-// twice, or matches nothing.
+// `groups`: the overrides that choose groups (see is_group_override). UserError if an override names something that
+// does not exist, matches no entry of a defaults list, or chooses a group twice.
 Expanded expand_defaults(const SourceFile& recipe, Sources& sources, const std::vector<Override>& groups);
 
-// `model=base` chooses a group when a folder model/ is there; `model.dim=3` and `model={dim: 3}` set values. So does `model=3`
-// of a recipe that writes `model:` itself and whose defaults list does not choose that group.
+// `model=base` chooses a group if a folder model/ exists; `model.dim=3` and `model={dim: 3}` set values. `model=3` also
+// sets a value if the recipe writes `model:` itself, and its defaults list neither chooses that group nor includes a
+// file.
 bool is_group_override(const Override& override, const Sources& sources, const SourceFile& recipe);
 
 }  // namespace lmx::config

@@ -1,4 +1,4 @@
-// How a typed config shows itself.
+// The text form of a typed config.
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@ namespace {
 
 using config::double_text;
 
-// Words that some reader of YAML (1.1 or 1.2) takes for a boolean or null.
+// Returns whether some YAML reader (1.1 or 1.2) reads the word as a boolean or as null.
 bool is_typed_word(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -19,8 +19,8 @@ bool is_typed_word(std::string text) {
   return std::find(kWords.begin(), kWords.end(), text) != kWords.end();
 }
 
-// Whether a plain scalar of this text reads as something other than a string, here or in another YAML reader:
-// everything that starts like a number is taken for one (dates, 0x10, 12:30).
+// Returns whether lmx or another YAML reader reads this text, without quotes, as something other than a string. Every
+// text that starts like a number counts (dates, 0x10, 12:30).
 bool reads_as_another_type(const std::string& text) {
   if (text.empty() || is_typed_word(text) || parse_int(text) || parse_double(text)) return true;
   const size_t sign = text[0] == '-' || text[0] == '+' || text[0] == '.' ? 1 : 0;
@@ -29,7 +29,7 @@ bool reads_as_another_type(const std::string& text) {
   return text.find_first_not_of("0123456789abcdefABCDEFxXoO_.+-:") == std::string::npos;
 }
 
-// The code point that begins at `text[i]`, if a reader of YAML may refuse it or take it for a line end when it is not
+// The code point that begins at `text[i]`, if a YAML reader may reject it or read it as a line end unless it is
 // escaped: C0 and C1 controls, U+2028, U+2029, byte order marks, U+FFFE, U+FFFF.
 std::optional<char32_t> unprintable(std::string_view text, size_t i) {
   const auto at = [&](size_t k) { return i + k < text.size() ? static_cast<unsigned char>(text[i + k]) : 0u; };
@@ -52,7 +52,7 @@ bool has_unprintable(std::string_view text) {
   return false;
 }
 
-// As YAML and JSON write a code point in double quotes.
+// The escape sequence of a code point in double quotes, in YAML or JSON.
 std::string escaped(char32_t code, bool json) {
   if (code == '\n') return "\\n";
   if (code == '\t') return "\\t";
@@ -62,7 +62,7 @@ std::string escaped(char32_t code, bool json) {
   return (byte ? "\\x" : "\\u") + hexadecimal({bytes + byte, size_t{2} - byte});
 }
 
-// Whether YAML reads the plain text back as one scalar, in block and in flow style.
+// Returns whether YAML reads the plain text back as one scalar, in block and in flow style.
 bool is_safe_plain(const std::string& text) {
   if (text.empty() || text.front() == ' ' || text.back() == ' ' || text.back() == ':') return false;
   if (has_unprintable(text)) return false;
@@ -101,7 +101,7 @@ std::string quote(const std::string& text) {
 
 std::string scalar_yaml(const Node& node, bool in_flow) {
   if (!is_safe_plain(node.text) || (node.quoted && reads_as_another_type(node.text))) return quote(node.text);
-  // yaml-cpp stops at a `?` in flow style, and at `:` in places; quoted, `???` means the same.
+  // yaml-cpp fails at `?`, and in some places at `:`, in flow style. `???` has the same meaning in quotes.
   if (in_flow && node.text.find_first_of("?:#") != std::string::npos) return quote(node.text);
   return node.text;
 }
@@ -138,7 +138,7 @@ std::string inline_yaml(const Node& node, bool in_flow) {
   return str("[", config::join(parts), "]");
 }
 
-// Writes a block value; `at_line_start` is false right behind "- ", where the first entry needs no indentation.
+// Writes a block value. `at_line_start` is false directly after "- ", where the first entry needs no indentation.
 void write_block(std::string& out, const Node& node, size_t indent, bool at_line_start) {
   const bool is_map = node.kind == Node::Kind::map;
   const size_t n = is_map ? node.entries.size() : node.items.size();

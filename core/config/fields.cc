@@ -2,6 +2,6 @@
 
 namespace lmx {
 
-Fields::~Fields() = default;  // here, so that plugins share one vtable
+Fields::~Fields() = default;  // defined here, so that all plugins share one vtable
 
 }  // namespace lmx

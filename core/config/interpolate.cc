@@ -19,7 +19,7 @@ constexpr size_t kMaxBytes = size_t{64} << 20;  // of all texts together
 constexpr size_t kMaxDepth = 100;  // of references to references, and of ${} inside ${}
 constexpr auto kNone = std::string_view::npos;
 
-// Every path of the tree, to suggest one; as many as are worth comparing.
+// Collects the paths of the tree, up to a limit, as candidates for a suggestion.
 void collect_paths(const Node& node, const std::string& path, std::vector<std::string>& paths) {
   constexpr size_t kEnough = 5000;
   if (paths.size() >= kEnough) return;
@@ -31,7 +31,7 @@ class Resolution {
  public:
   Resolution(const Node& root, const RunValues& run) : root_(root), run_(run), now_(std::time(nullptr)) {}
 
-  // `path`: where the node stands, the base of relative references.
+  // `path`: the node's path, to which relative references refer.
   Node resolve(const Node& node, const std::string& path) {
     spend(1, node.text.size(), node.mark, path);
     if (has_interpolation(node)) return resolve_scalar(node, path);
@@ -49,13 +49,13 @@ class Resolution {
   }
 
  private:
-  // A value being resolved, to find cycles and to name the place in messages.
+  // A value that is being resolved; used to find cycles and to name the place in messages.
   struct Site {
     const Node* node;
     std::string path;
   };
 
-  // A few lines can stand for more than memory holds.
+  // Limits the size of the result: a few lines of interpolations can expand to more than memory holds.
   void spend(size_t nodes, size_t bytes, const Mark& mark, const std::string& path) {
     nodes_ += nodes;
     bytes_ += bytes;
@@ -87,7 +87,7 @@ class Resolution {
     return result;
   }
 
-  // Text with interpolations; a lone `${...}` keeps the type of what it stands for.
+  // Expands a text with interpolations. A text that is a single `${...}` keeps the type of the value that it refers to.
   Node expand(std::string_view text, const Site& site) {
     if (++depth_ > kMaxDepth) fail(site, str("interpolations nested deeper than ", kMaxDepth, " levels"));
     Node result = expand_at_depth(text, site);
@@ -107,7 +107,7 @@ class Resolution {
         i += std::max<size_t>(backslashes, 1);
         continue;
       }
-      // Backslashes in front of `${` escape it, and each other.
+      // Backslashes before `${` escape it, and each other.
       out.append(backslashes / 2, '\\');
       if (backslashes % 2) {
         out += "${";
@@ -151,7 +151,7 @@ class Resolution {
     call.now = now_;
     call.run = &run_;
     call.select = [&](const std::string& path) { return find(absolute(path, site), site); };
-    // A time format keeps its commas; it is the one argument that `now` takes.
+    // A time format may contain commas; it is the only argument of `now`.
     const std::vector<std::string> texts =
         name == "now" ? std::vector<std::string>{std::string(arguments)} : split_arguments(arguments);
     for (const std::string& text : texts) call.arguments.push_back(argument(text, site));
@@ -171,7 +171,7 @@ class Resolution {
     return plain == text ? typed_scalar(text, site.node->mark) : Node::string(plain, site.node->mark);
   }
 
-  // A value that stands in an argument, or was made of a text.
+  // Resolves a value that was parsed from an argument, or returned by oc.decode.
   Node resolve_inside(Node node, const Site& site) {
     if (has_interpolation(node)) return expand(node.text, site);
     for (Node& item : node.items) item = resolve_inside(std::move(item), site);
@@ -196,7 +196,7 @@ class Resolution {
     if (!target) {
       std::vector<std::string> paths;
       collect_paths(root_, "", paths);
-      std::erase(paths, path);  // a key with dots in it, which no reference reaches
+      std::erase(paths, path);  // a key that contains dots, which no reference can name
       fail(site, str("${", reference, "}: no key '", path, "'", did_you_mean(path, paths)));
     }
     if (is_missing(*target))
@@ -205,8 +205,8 @@ class Resolution {
     return *target;
   }
 
-  // The resolved node at an absolute path, null when nothing is there. Values on the way are resolved where they must
-  // be.
+  // The resolved node at an absolute path; null if it does not exist. A value on the path is resolved first if it is
+  // itself an interpolation.
   const Node* find(const std::string& path, const Site& site) {
     const Node* node = &root_;
     bool resolved = false;
@@ -225,13 +225,13 @@ class Resolution {
     return &resolved_at(walked, *node);
   }
 
-  // Each path is worked out once, however many refer to it.
+  // Each path is resolved once, however many references name it.
   const Node& resolved_at(const std::string& path, const Node& node) {
     const auto known = resolved_.find(path);
     return known != resolved_.end() ? known->second : resolved_.emplace(path, resolve(node, path)).first->second;
   }
 
-  // `a: {b: ${a}}` would hold itself.
+  // `a: {b: ${a}}` would contain itself.
   void check_not_inside(const std::string& target, const Site& site) const {
     if (target.empty() || site.path.starts_with(target + "."))
       fail(site, str("refers to ", target.empty() ? "the whole recipe" : str("'", target, "'"), ", which holds it"));
@@ -241,7 +241,7 @@ class Resolution {
   const RunValues& run_;
   std::time_t now_;
   std::vector<std::string> active_;       // paths being resolved, outermost first
-  std::map<std::string, Node> resolved_;  // what references stand for, by absolute path
+  std::map<std::string, Node> resolved_;  // resolved values of references, by absolute path
   size_t nodes_ = 0, bytes_ = 0, depth_ = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace lmx::config {
 namespace {
 
-constexpr size_t kMaxReferences = 100;  // one behind the other
+constexpr size_t kMaxReferences = 100;  // longest chain of references
 constexpr auto kNone = std::string_view::npos;
 
 }  // namespace
@@ -83,7 +83,7 @@ std::string without_escapes(std::string_view text) {
 }
 
 std::optional<std::string> absolute_path(std::string_view reference, const std::string& path) {
-  std::string dotted;  // a[0].b as a.0.b; in front of `[a]` and behind the dots of `..[0]` there is no part to divide
+  std::string dotted;  // a[0].b as a.0.b; before `[a]`, and after the dots of `..[0]`, no dot is inserted
   for (const char c : reference) {
     if (c == '[' && !dotted.empty() && dotted.back() != '.') dotted += '.';
     if (c != '[' && c != ']') dotted += c;

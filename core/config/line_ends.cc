@@ -14,7 +14,7 @@ size_t line_ends(std::string_view text) {
   return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-// Where the text inside quotes ends and only white space follows. A blank that is escaped (`\ `) is text.
+// The end of the text inside quotes, after which only white space follows. An escaped blank (`\ `) is text.
 size_t end_of_text(std::string_view inner, bool escapes) {
   const size_t last = inner.find_last_not_of(kWhite);
   if (last == kNone) return 0;
@@ -24,12 +24,12 @@ size_t end_of_text(std::string_view inner, bool escapes) {
   return std::max(std::min(i, inner.size()), last + 1);
 }
 
-// In front of the closing quote n line ends fold to n - 1 (YAML 1.2, 6.5), of which yaml-cpp keeps one at most. The
-// text before them is read once more, alone.
+// Before the closing quote, n line ends fold to n - 1 (YAML 1.2, 6.5), of which yaml-cpp keeps at most one. The text
+// before them is parsed again, alone.
 std::string with_ends_before_quote(std::string_view inner, char quote, std::string value) {
   const size_t end = end_of_text(inner, quote == '"');
   const size_t ends = line_ends(inner.substr(end));
-  const bool escaped_end = end > 0 && inner[end - 1] == '\n';  // a backslash takes the line end away
+  const bool escaped_end = end > 0 && inner[end - 1] == '\n';  // a backslash removes the line end
   if (ends < 2 || escaped_end) return value;
   std::string text(1, quote);
   text.append(inner.substr(0, end)) += quote;
@@ -40,7 +40,7 @@ size_t indentation_of(std::string_view line) {
   return std::min(line.find_first_not_of(' '), line.size());
 }
 
-// Spaces in front of the key, or of the list item's '-', that the block scalar at column `at` of the line belongs to.
+// Spaces before the key, or before the list item's '-', to which the block scalar at column `at` of the line belongs.
 size_t parent_indentation(std::string_view line, size_t at) {
   size_t dash = 0, key = indentation_of(line);
   while (line.substr(key).starts_with("- ")) {
@@ -50,8 +50,9 @@ size_t parent_indentation(std::string_view line, size_t at) {
   return key == at ? dash : key;
 }
 
-// The blank lines behind the last line of a block scalar; 0 where it ends in a line that is indented further than the
-// block, whose line ends yaml-cpp keeps. `block`: the block's indentation, kNone where its first line decides.
+// The number of blank lines after the last line of a block scalar. 0 if that line is indented further than the block,
+// since yaml-cpp keeps the line ends in that case. `block`: the block's indentation, or kNone if its first line
+// decides.
 size_t blank_lines_behind(std::string_view below, size_t block) {
   size_t blank = 0;
   bool deeper = false;
@@ -95,7 +96,7 @@ std::string with_line_ends(const SourceText& source, size_t pos, std::string val
   const size_t below = begin + header.size() + 1;
   const size_t kept = value.size() - (value.find_last_not_of('\n') + 1);
   const size_t blank = below < text.size() ? blank_lines_behind(text.substr(below), block) : 0;
-  // As many as there are blank lines, and the line end of the text itself.
+  // One line end for each blank line, and the line end of the text itself.
   if (kept < value.size() && blank > 0 && kept == blank) value += '\n';
   return value;
 }

@@ -7,8 +7,9 @@
 
 namespace lmx::config {
 
-// `value`: what yaml-cpp has read of the quoted or block scalar that begins at `pos`. Returns it with the line ends
-// that YAML 1.2 keeps and yaml-cpp drops: of blank lines in front of a closing quote, and behind a text folded by `>+`.
+// `value`: the text that yaml-cpp has read for the quoted or block scalar that begins at `pos`. Returns it with the
+// line ends that YAML 1.2 keeps and yaml-cpp drops: those of blank lines before a closing quote, and after a text
+// folded by `>+`.
 std::string with_line_ends(const SourceText& source, size_t pos, std::string value);
 
 }  // namespace lmx::config

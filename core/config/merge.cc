@@ -9,7 +9,7 @@
 namespace lmx::config {
 namespace {
 
-// The child that `part` names: a map's key or a list's index. Null when it is not there.
+// The child that `part` names: a map's key or a list's index. Null if it does not exist.
 Node* child(Node& node, const std::string& part) {
   return part.empty() ? nullptr : node.at_path(part);
 }
@@ -37,7 +37,8 @@ std::string list_of_keys(const Node& parent, const std::string& path) {
                       can_add ? str("; +", o.body(), " adds it") : ""));
 }
 
-// The last map or list on the way to o.key, made where it is missing and may be.
+// The map or list that contains the last part of o.key. Missing maps on the path are created if the override may add
+// keys.
 Node& parent_of(Node& root, const Override& o, const std::vector<std::string>& parts, const ApplyRules& rules) {
   const bool may_create = o.kind == Override::Kind::add || o.kind == Override::Kind::force ||
                           (rules.typed && o.kind == Override::Kind::set);
@@ -67,7 +68,8 @@ void remove(Node& parent, const Override& o, const std::string& part) {
   parent.erase(part);
 }
 
-// A list in place of a map, or a map in place of a list, is a slip: `null` in between would say that it is meant.
+// A list that replaces a map, or a map that replaces a list, is probably a mistake: an override that first sets `null`
+// shows that it is intended.
 void check_containers(const Node& there, const Node& value, const std::string& path) {
   const auto clash = [&](Node::Kind a, Node::Kind b) { return there.kind == a && value.kind == b; };
   if (!clash(Node::Kind::map, Node::Kind::list) && !clash(Node::Kind::list, Node::Kind::map)) return;
@@ -75,7 +77,7 @@ void check_containers(const Node& there, const Node& value, const std::string& p
                       "), which ", describe_value(value), " cannot replace"));
 }
 
-// Without + a map's literal sets what is there: `optim={lrr: 1}` must not add a key.
+// Without +, a map's literal may only set existing keys: `optim={lrr: 1}` must not add a key.
 void check_keys(const Node& there, const Node& value, const Override& o, const std::string& path,
                 const ApplyRules& rules) {
   if (there.kind != Node::Kind::map || value.kind != Node::Kind::map) return;
@@ -90,7 +92,7 @@ void check_keys(const Node& there, const Node& value, const Override& o, const s
 
 void merge(Node& into, const Node& from, const std::string& path, const Node* root) {
   if (root && from.kind == Node::Kind::map) {
-    // A map over a lone `${a}` changes a copy of the map that it stands for.
+    // A map that is merged over a single `${a}` changes a copy of the map to which the reference points.
     const Node* target = referred(*root, into, path);
     if (target && target->kind == Node::Kind::map) {
       const Mark key_mark = into.key_mark;

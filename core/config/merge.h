@@ -1,4 +1,4 @@
-// Putting trees together: files into one tree, value overrides onto it.
+// Merges trees: files into one tree, and value overrides into that tree.
 #pragma once
 
 #include <functional>
@@ -9,15 +9,15 @@
 
 namespace lmx::config {
 
-// Maps merge key by key; everything else is replaced, except that `???` leaves a value that is already there. `path` is
-// where `into` stands, and `root` the tree that its references mean. UserError: a list over a map, or a map over a
-// list.
+// Maps merge key by key. Every other value is replaced, except that `???` keeps a value that already exists. `path` is
+// the path of `into`, and `root` is the tree in which its references are resolved. UserError: a list over a map, or a
+// map over a list.
 void merge(Node& into, const Node& from, const std::string& path = "", const Node* root = nullptr);
 void merge_at(Node& root, const std::string& package, const Node& from);
 
 struct ApplyRules {
-  bool typed = false;                                // ComposeOptions::typed
-  std::function<std::vector<std::string>()> groups;  // groups that exist; asked only to suggest one
+  bool typed = false;                                // see ComposeOptions::typed
+  std::function<std::vector<std::string>()> groups;  // existing groups; called only to suggest one
 };
 void apply_override(Node& root, const Override& o, const ApplyRules& rules);
 

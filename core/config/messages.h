@@ -1,4 +1,4 @@
-// How configuration errors begin, and small things that several files of this folder share.
+// The beginning of configuration errors, and small functions that several files of this folder share.
 #pragma once
 
 #include <string>
@@ -9,24 +9,24 @@
 
 namespace lmx::config {
 
-// "recipes/x.yaml:12:3: model.cells: ", or "override 'model.cells=abc': " where the override already names the path.
+// "recipes/x.yaml:12:3: model.cells: ", or "override 'model.cells=abc': " if the override already names the path.
 std::string at(const Mark& mark, std::string_view path = {});
 
-// Where a message about the key of `node` points to.
+// The place that a message about the key of `node` names.
 const Mark& key_place(const Node& node);
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator = ", ");
-// "model" + "cells" = "model.cells"; an empty parent or child leaves the other.
+// "model" + "cells" = "model.cells". If one of them is empty, returns the other.
 std::string join_path(std::string_view parent, std::string_view child);
 std::vector<std::string> split(std::string_view text, char separator);
 
-// "a map", "a list", "null", "'text'": what stands there instead of what was expected.
+// "a map", "a list", "null" or "'text'": describes the value that was found instead of the expected one.
 std::string describe_value(const Node& node);
 bool is_missing(const Node& node);  // `???`
 
 // The shortest text that reads back to `value`, and always reads as a floating-point number ("1.0", "1e-05").
 std::string double_text(double value);
-// A digit string with an optional sign and single `_` between digits, whatever its size.
+// Returns whether the text is a digit string of any length, with an optional sign and single `_` between digits.
 bool looks_like_int(std::string_view text);
 
 }  // namespace lmx::config

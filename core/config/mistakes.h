@@ -1,4 +1,4 @@
-// Mistakes that a user is told at once.
+// Errors of independent checks, collected so that they are reported together.
 #pragma once
 
 #include <exception>
@@ -13,7 +13,7 @@ namespace lmx {
 // that message.
 class SeveralMistakes : public UserError {
  public:
-  // `what`: the word for them, such as "unknown keys".
+  // `what`: the noun for the messages, such as "unknown keys".
   SeveralMistakes(std::vector<std::string> messages, const std::string& what);
   ~SeveralMistakes() override;
   const std::vector<std::string>& messages() const { return messages_; }
@@ -22,16 +22,16 @@ class SeveralMistakes : public UserError {
   std::vector<std::string> messages_;
 };
 
-// Throws one message as it is, several as SeveralMistakes.
+// Throws a UserError with the message if there is only one, otherwise SeveralMistakes.
 [[noreturn]] void fail_together(const std::vector<std::string>& messages, const std::string& what);
 
-// Those of SeveralMistakes, or the error's own.
+// The messages of a SeveralMistakes, or the message of any other UserError.
 std::vector<std::string> messages_of(const UserError& error);
 
 // Collects the UserErrors of independent checks.
 class Mistakes {
  public:
-  // False where `check` throws a UserError, which is kept.
+  // Runs `check`. If it throws a UserError, stores the error and returns false.
   template <class Check>
   bool keep(const Check& check) {
     try {
@@ -43,7 +43,7 @@ class Mistakes {
     }
   }
   const std::vector<std::string>& messages() const { return messages_; }
-  void throw_any() const;  // what was kept: one error as it is, several as SeveralMistakes; nothing where all went well
+  void throw_any() const;  // throws the stored error or SeveralMistakes; does nothing if there is none
 
  private:
   void add(const UserError& e);  // the exception being handled

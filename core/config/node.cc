@@ -114,7 +114,7 @@ namespace config {
 
 std::string at(const Mark& mark, std::string_view path) {
   std::string text = mark.file.empty() ? "" : to_string(mark) + ": ";
-  // `override 'model.cells=abc'` has said the path already; a list item or a map's entry below it has not.
+  // `override 'model.cells=abc'` already names the path, but not the path of a list item or of a map's entry below it.
   const bool said = mark.line == 0 && !path.empty() && mark.file.find(str(path, "=")) != std::string::npos;
   if (!path.empty() && !said) text += str(path, ": ");
   return text;
@@ -156,7 +156,7 @@ std::string describe_value(const Node& node) {
     case Node::Kind::scalar:
       break;
   }
-  constexpr size_t kShown = 60;  // a whole text block would bury the message
+  constexpr size_t kShown = 60;  // a whole text block would hide the message
   return node.text.size() <= kShown ? str("'", node.text, "'") : str("'", node.text.substr(0, kShown), "...'");
 }
 

@@ -1,4 +1,5 @@
-// Hydra's override grammar. Strings that look like no other type need no quotes; `\` escapes what would end a value.
+// Hydra's override grammar. Strings that look like no other type need no quotes; `\` escapes characters that would end
+// a value.
 #include "config/override.h"
 
 #include <algorithm>
@@ -18,9 +19,9 @@ constexpr std::string_view kEscapable = "\\()[]{}:=, \t\"'";
 constexpr std::string_view kEnding = ",=()[]{}'\"";
 constexpr std::string_view kNameLetters = "abcdefghijklmnopqrstuvwxyz_";
 constexpr size_t kMaxDepth = 100;
-constexpr size_t kMaxMade = 100'000;  // a function makes up to 10,000 values of a dozen bytes
+constexpr size_t kMaxMade = 100'000;  // one function makes up to 10,000 values of about twelve bytes
 
-// "column 3: ", behind `before` on the line; columns count characters.
+// "column 3: ", the column after `before` on the line; columns count characters.
 std::string at_column(std::string_view before) {
   return str("column ", std::count_if(before.begin(), before.end(), [](char c) { return (c & 0xC0) != 0x80; }) + 1,
              ": ");
@@ -28,7 +29,7 @@ std::string at_column(std::string_view before) {
 
 class ValueParser {
  public:
-  // `before`: what the user typed in front of the value, for columns.
+  // `before`: the text that the user typed before the value; it is needed to count columns.
   ValueParser(std::string_view text, Mark mark, std::string_view before)
       : text_(text), mark_(std::move(mark)), before_(before) {}
 
@@ -53,7 +54,7 @@ class ValueParser {
     throw UserError(str(at(mark_), at_column(str(before_, text_.substr(0, pos_))), problem));
   }
 
-  // `1,2,3`; the first one is read.
+  // Parses `1,2,3`; the first value is already parsed.
   Parsed simple_sweep(Parsed first) {
     Sweep sweep;
     const auto add = [&](Parsed p) {
@@ -78,7 +79,7 @@ class ValueParser {
     return std::move(p.term.value);
   }
 
-  // A value with the text that it has here.
+  // Parses a value and stores its source text.
   Parsed term(bool in_container) {
     if (depth_ >= kMaxDepth) fail(str("nested deeper than ", kMaxDepth, " levels"));
     ++depth_;
@@ -87,7 +88,7 @@ class ValueParser {
     --depth_;
     if (p.is_sweep() || !p.term.text.empty()) return p;
     const std::string_view text = text_.substr(begin, pos_ - begin);
-    // A trailing blank belongs to the value only where a backslash escapes it.
+    // A trailing blank belongs to the value only if a backslash escapes it.
     const size_t end = text.find_last_not_of(kBlank) + 1;
     p.term.text = text.substr(0, end + (ends_in_escape(text.substr(0, end)) ? 1 : 0));
     return p;
@@ -134,7 +135,7 @@ class ValueParser {
     return node;
   }
 
-  // The comma-separated items up to `close`; the opening bracket stands at pos_.
+  // Reads comma-separated items up to `close`. pos_ must be at the opening bracket.
   template <class ReadItem>
   void read_items(char close, const ReadItem& read_item) {
     const size_t open = pos_++;
@@ -178,16 +179,17 @@ class ValueParser {
     fail("this quote is never closed");
   }
 
-  // `\\` counts as one backslash only in a run that ends at the quote; elsewhere ('C:\\dir') backslashes stay.
+  // `\\` counts as one backslash only in a run of backslashes that ends at the quote; elsewhere ('C:\\dir') backslashes
+  // stay.
   bool closes_behind_backslashes(char quote) const {
     const size_t end = text_.find_first_not_of('\\', pos_);
     return text_[pos_ + 1] == '\\' && end != kNone && text_[end] == quote;
   }
 
-  // Plain text up to what ends it.
+  // Plain text up to a character that ends it.
   Node primitive(bool in_container, bool is_key) {
     std::string out;
-    size_t kept = 0;  // blanks behind this length are trailing
+    size_t kept = 0;  // blanks after this length are trailing
     bool escaped = false;
     while (!at_end()) {
       const char c = peek();
@@ -216,7 +218,7 @@ class ValueParser {
     return escaped || is_key ? Node::string(out, mark_) : typed_scalar(out, mark_);
   }
 
-  // `${...}` with its braces matched, kept as text.
+  // `${...}` up to the matching brace, kept as text.
   std::string interpolation() {
     const size_t begin = pos_;
     size_t depth = 0;
@@ -250,7 +252,7 @@ class ValueParser {
     return made;
   }
 
-  // `reverse=` in front of an argument; "" when there is none.
+  // Parses the name in `reverse=` before an argument. Returns "" if the argument has no name.
   std::string argument_name() {
     const size_t end = std::min(text_.find_first_not_of(kNameLetters, pos_), text_.size());
     const size_t equals = text_.find_first_not_of(kBlank, end);
@@ -265,10 +267,10 @@ class ValueParser {
   Mark mark_;
   std::string_view before_;
   size_t pos_ = 0, depth_ = 0;
-  size_t made_ = 0;  // values of ranges and choices so far
+  size_t made_ = 0;  // values made by ranges and choices so far
 };
 
-// UserError: other text than UTF-8. It would be written into the run's config.yaml, which could then not be read.
+// UserError if the text is not UTF-8. It would be written into the run's config.yaml, which could then not be read.
 void check_utf8(std::string_view text, const Mark& mark) {
   if (const size_t bad = find_invalid_utf8(text); bad != kValidUtf8)
     throw UserError(str(at(mark), at_column(text.substr(0, bad)), "not UTF-8 text"));

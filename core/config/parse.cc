@@ -1,6 +1,6 @@
-// YAML into nodes, on yaml-cpp's event interface. yaml-cpp's own tree forgets what matters here (it keeps duplicate
-// keys, reads a wrong indent as a second document, closes quotes at the end of the file), so the builder checks the
-// events against the source text.
+// Parses YAML into nodes with yaml-cpp's event interface. yaml-cpp's own tree does not report errors that matter here:
+// it keeps duplicate keys, reads a wrong indentation as a second document, and closes quotes at the end of the file.
+// The builder therefore checks the events against the source text.
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/mark.h>
@@ -26,7 +26,7 @@ namespace {
 using config::SourceText;
 
 constexpr size_t kMaxDepth = 100;
-constexpr size_t kMaxNodes = 200'000;  // aliases count as what they expand to
+constexpr size_t kMaxNodes = 200'000;  // each alias counts as all nodes to which it expands
 
 size_t count_nodes(const Node& node) {
   size_t n = 1;
@@ -41,7 +41,7 @@ bool all_of(std::string_view text, std::string_view allowed) {
 
 constexpr std::string_view kDigits = "0123456789_";
 
-// 12:30 and 1:02:03.5, which YAML 1.1 reads to the base 60.
+// 12:30 and 1:02:03.5, which YAML 1.1 reads as numbers to the base 60.
 bool is_base_60(std::string_view text) {
   const size_t colon = text.find(':');
   if (colon == 0 || colon == std::string_view::npos || text[0] == '0' || !all_of(text.substr(0, colon), kDigits))
@@ -49,7 +49,7 @@ bool is_base_60(std::string_view text) {
   return all_of(text.substr(colon), "0123456789:._") && text.find("::") == std::string_view::npos && text.back() != ':';
 }
 
-// How readers of YAML 1.1 and 1.2 differ over an unquoted scalar; "" where they agree.
+// Describes how readers of YAML 1.1 and 1.2 differ in an unquoted scalar; "" if they agree.
 std::string ambiguity(std::string_view text) {
   std::string word(text);
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -68,7 +68,7 @@ std::string ambiguity(std::string_view text) {
   return "";
 }
 
-// 0x1F, which all readers take for a number, as a decimal.
+// Converts a hexadecimal number such as 0x1F, which all readers accept, to a decimal.
 std::string without_hex(const std::string& text) {
   if (!text.starts_with("0x") || !all_of(std::string_view(text).substr(2), "0123456789abcdefABCDEF")) return text;
   int64_t value = 0;
@@ -89,10 +89,10 @@ class TreeBuilder : public YAML::EventHandler {
 
   Node take() { return std::move(root_); }
 
-  // Where a text in quotes begins, and where it ends.
+  // Begin and end of each text in quotes.
   const std::vector<std::pair<size_t, size_t>>& quotes() const { return quotes_; }
 
-  // Where the innermost [ or { stands that no bracket has closed so far.
+  // The position of the innermost [ or { that is still open.
   std::optional<size_t> open_bracket() const {
     for (auto frame = frames_.rbegin(); frame != frames_.rend(); ++frame)
       if (const char c = source_.text()[frame->pos]; frame->flow && (c == '[' || c == '{')) return frame->pos;
@@ -114,7 +114,7 @@ class TreeBuilder : public YAML::EventHandler {
                      str("key '", *frame.key, "' has no value: write '", suggested_key(*frame.key), "'"));
     }
     Node node;
-    // An empty value's mark points to the token behind it; its key is the better place.
+    // The mark of an empty value points to the token after it, so the place of its key is used.
     const bool use_key = !written && !frames_.empty() && frames_.back().key;
     node.mark = source_.mark(use_key ? frames_.back().key_pos : pos);
     add(std::move(node), pos, anchor);
@@ -171,7 +171,7 @@ class TreeBuilder : public YAML::EventHandler {
     Mark key_mark;
     std::set<std::string> seen;  // Node::find is linear
     bool merging = false;        // `key` is <<
-    std::vector<Node> merged;    // the maps behind it, an earlier one before a later one
+    std::vector<Node> merged;    // the maps of `<<`; the first one that has a key wins
   };
 
   bool wants_key() const {
@@ -215,7 +215,8 @@ class TreeBuilder : public YAML::EventHandler {
     finish(std::move(frame.node), frame.anchor);
   }
 
-  // `<<: *base` (YAML's merge type): base's keys come first, the map's own ones and those of an earlier base count.
+  // `<<: *base` (YAML's merge type): the keys of the bases come first. The map's own keys override those of a base, and
+  // an earlier base overrides a later one.
   static void merge(Frame& frame) {
     std::vector<std::pair<std::string, Node>> entries;
     for (Node& map : frame.merged)
@@ -260,7 +261,7 @@ class TreeBuilder : public YAML::EventHandler {
     ++nodes_;
     check_size(node.mark);
     if (anchor) {
-      // Anchors in one another keep a copy each.
+      // Each anchor stores a copy, so a node inside several anchors counts several times.
       nodes_ += count_nodes(node) - 1;
       check_size(node.mark);
       anchors_[anchor] = node;
@@ -293,7 +294,7 @@ class TreeBuilder : public YAML::EventHandler {
   size_t nodes_ = 0;
 };
 
-// Whatever follows the first document is an error; its start is all that is needed to say so.
+// A file must contain one document. The start of any further content is sufficient to report the error.
 class SecondDocument : public YAML::EventHandler {
  public:
   explicit SecondDocument(const SourceText& source) : source_(source) {}

@@ -57,7 +57,7 @@ double read_double(const Node& node, const std::string& path, const Range& range
   return *value;
 }
 
-// yes, no, on, off, 1 and 0 are taken as well: where a boolean is expected, none of them can mean anything else.
+// yes, no, on, off, 1 and 0 are also accepted: if a boolean is expected, they can have no other meaning.
 bool read_bool(const Node& node, const std::string& path) {
   if (node.kind == Node::Kind::scalar) {
     std::string word = node.text;
@@ -109,7 +109,7 @@ void collect_missing(const Node& node, const std::string& path, std::vector<Miss
 struct ConfigReader::Impl : Fields {
   // One map of the recipe while its fields are visited.
   struct Level {
-    const Node* node;  // null: the recipe leaves the whole map to its defaults
+    const Node* node;  // null: the recipe does not write this map, and all its fields keep their defaults
     std::string path;
     std::vector<std::string> known;
   };
@@ -127,7 +127,7 @@ struct ConfigReader::Impl : Fields {
     levels.push_back({node, std::move(path), {}});
   }
 
-  // The node of a field; null when the recipe does not give it (then the default stays).
+  // The node of a field; null if the recipe does not give it, so that the field keeps its default.
   const Node* take(const char* name) {
     Level& level = levels.back();
     level.known.emplace_back(name);
@@ -146,14 +146,14 @@ struct ConfigReader::Impl : Fields {
     missing.back().help = help;
     return nullptr;
   }
-  Mark place() const {  // of the innermost map that the recipe writes
+  Mark place() const {  // the place of the innermost map that the recipe writes
     for (auto level = levels.rbegin(); level != levels.rend(); ++level)
       if (level->node) return level->node->mark;
     return {};
   }
 
-  // A component's other keys stay where only its `name` is replaced (model.name=gru). The hint for a key that
-  // was written in a group's file, <kind>/NAME.yaml, while `name` was not.
+  // If only a component's `name` is replaced (model.name=gru), its other keys stay. Returns a hint for a key that was
+  // written in a group's file, <kind>/NAME.yaml, if `name` was not written there.
   std::string left_by_group(const Level& level, const std::string& key, const Node& value) const {
     const Node* name = level.node->find("name");
     const std::string kind = level.path.substr(0, level.path.find('.'));
@@ -164,11 +164,11 @@ struct ConfigReader::Impl : Fields {
                join_path(level.path, key), ")");
   }
 
-  // Told by finish(), all at once.
+  // finish() reports all unknown keys together.
   void note_unknown() {
     const Level& level = levels.back();
     if (!level.node) return;
-    const bool component = levels.size() == 1 && !level.path.empty();  // its `name` has chosen the reader
+    const bool component = levels.size() == 1 && !level.path.empty();  // its `name` has selected this reader
     const std::set<std::string> known(level.known.begin(), level.known.end());
     for (const auto& [key, value] : level.node->entries) {
       if (known.contains(key) || (component && key == "name")) continue;

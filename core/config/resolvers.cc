@@ -19,7 +19,7 @@ namespace {
   throw UserError(str(at(call.mark), call.shown, ": ", problem));
 }
 
-// The argument as text; lists and maps have none.
+// The argument as text. Lists and maps have no text form, so they are an error.
 std::string text_of(const ResolverCall& call, size_t i) {
   const Node& node = call.arguments[i];
   if (node.kind == Node::Kind::null) return "null";
@@ -28,7 +28,7 @@ std::string text_of(const ResolverCall& call, size_t i) {
   return text_of_value(node);
 }
 
-// Always a string, so that a variable that happens to hold digits changes no type; oc.decode makes numbers of it.
+// Always a string, so that the value of a variable does not change the type; oc.decode converts it to a number.
 Node env(const ResolverCall& call) {
   const std::string name = text_of(call, 0);
   if (const char* value = std::getenv(name.c_str())) {
@@ -81,7 +81,7 @@ Node now(const ResolverCall& call) {
   return Node::string(std::move(text), call.mark);
 }
 
-// ${lmx:job.name}: what the run knows of itself. `hydra` is the name that recipes from elsewhere use.
+// ${lmx:job.name}: a property of the run. Recipes from other projects use the name `hydra`.
 Node run_value(const ResolverCall& call) {
   const std::string key = text_of(call, 0);
   std::map<std::string, Node> values;

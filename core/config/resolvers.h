@@ -1,4 +1,4 @@
-// What `${name:argument,...}` can call.
+// The functions that `${name:argument,...}` can call.
 #pragma once
 
 #include <ctime>
@@ -17,11 +17,11 @@ struct ResolverCall {
   std::string shown;    // "train.dir: ${oc.env:HOME}", for messages
   std::time_t now = 0;  // one value for the whole composition
   const RunValues* run = nullptr;
-  // The resolved node at an absolute path; null when nothing is there.
+  // Returns the resolved node at an absolute path; null if it does not exist.
   std::function<const Node*(const std::string& path)> select;
 };
 
-// UserError when the resolver is unknown or its arguments are wrong.
+// UserError if the resolver is unknown or its arguments are wrong.
 Node call_resolver(const std::string& name, const ResolverCall& call);
 
 }  // namespace lmx::config

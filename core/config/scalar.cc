@@ -1,5 +1,5 @@
-// Scalars after YAML 1.2's core schema, narrowed where readers disagree: a leading zero, hexadecimal and octal are no
-// numbers here (010 is 8 to one reader and 10 to another), and `_` may group digits.
+// Scalars follow YAML 1.2's core schema, with restrictions where readers disagree: a text with a leading zero, a
+// hexadecimal or an octal number is no number here (one reader reads 010 as 8, another as 10). `_` may group digits.
 #include <charconv>
 #include <cmath>
 
@@ -12,7 +12,7 @@ bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
 
-// Consumes digits with single underscores between them; false when none stands there.
+// Consumes digits with single underscores between them. Returns false if the text does not begin with a digit.
 bool skip_digits(std::string_view& text) {
   if (text.empty() || !is_digit(text[0])) return false;
   size_t i = 1;
@@ -56,7 +56,7 @@ bool looks_like_double(std::string_view text) {
 std::optional<int64_t> parse_int(std::string_view text) {
   if (!config::looks_like_int(text)) return std::nullopt;
   std::string plain = without_underscores(text);
-  if (plain[0] == '+') plain.erase(0, 1);  // from_chars knows no plus sign
+  if (plain[0] == '+') plain.erase(0, 1);  // from_chars accepts no plus sign
   int64_t value = 0;
   const auto [end, error] = std::from_chars(plain.data(), plain.data() + plain.size(), value);
   if (error != std::errc() || end != plain.data() + plain.size()) return std::nullopt;

@@ -118,7 +118,7 @@ bool SourceText::colon_follows(size_t key_pos, std::string_view key) const {
   } else if (key_pos < text_.size() && (text_[key_pos] == '\'' || text_[key_pos] == '"')) {
     end = end_of_quote(key_pos);
   } else {
-    return true;  // a key folded over lines: yaml-cpp has seen its colon
+    return true;  // a key folded over several lines: yaml-cpp has checked its colon
   }
   end = end == kNone ? kNone : text_.find_first_not_of(" \t", end);
   return end != kNone && text_[end] == ':';
@@ -126,7 +126,7 @@ bool SourceText::colon_follows(size_t key_pos, std::string_view key) const {
 
 namespace {
 
-// The file beside a missing one whose name is nearest; "" for none.
+// The file in the same folder whose name is most similar to the missing one; "" if no name is similar.
 std::string nearest_file(const std::string& missing) {
   namespace fs = std::filesystem;
   const fs::path path = missing;
@@ -146,7 +146,7 @@ std::string read_text(const std::string& path) {
   const std::string why = in ? "" : std::strerror(errno);
   if (!in) throw UserError(str(path, ": cannot be read: ", why, nearest_file(path)));
   std::string text, block(size_t{64} << 10, '\0');
-  // A device such as /dev/zero has no end; SourceText refuses a text that is longer than this.
+  // A device such as /dev/zero has no end; SourceText rejects a text that is longer than this.
   while (text.size() <= kMaxBytes) {
     in.read(block.data(), static_cast<std::streamsize>(block.size()));
     text.append(block, 0, static_cast<size_t>(in.gcount()));

@@ -11,8 +11,8 @@ namespace lmx::config {
 namespace fs = std::filesystem;
 namespace {
 
-// `# @package x` anywhere in the comments that open the file. UserError for `# @package: x`, which Hydra ignores
-// without a word.
+// Finds `# @package x` in the comments at the start of the file. UserError for `# @package: x`, which Hydra ignores
+// silently.
 std::optional<std::string> package_directive(const std::string& text, const std::string& file) {
   constexpr std::string_view kDirective = "@package";
   std::optional<std::string> package;

@@ -1,4 +1,4 @@
-// The files that a recipe is composed from: where they are searched, and their defaults lists.
+// The files of which a recipe is composed: where they are searched, and their defaults lists.
 #pragma once
 
 #include <map>
@@ -14,8 +14,8 @@ namespace lmx::config {
 struct DefaultEntry {
   enum class Kind { self, file, choice };
   Kind kind = Kind::choice;
-  bool optional = false;     // a file that does not exist is left out
-  bool is_override = false;  // `override model: x` re-selects what another list chose
+  bool optional = false;     // a missing file is ignored
+  bool is_override = false;  // `override model: x` replaces the option that another list chooses
   std::string group;         // "model/attn"; a leading '/' starts at the search path instead of the file's own group
   std::string name;          // file: its name inside the group
   std::optional<std::string> package;
@@ -31,7 +31,7 @@ struct SourceFile {
   std::string file;
   Node content;  // a map without `defaults`
   std::vector<DefaultEntry> defaults;
-  std::optional<std::string> package;  // of `# @package x`
+  std::optional<std::string> package;  // from `# @package x`
 };
 
 class Sources {
@@ -39,7 +39,7 @@ class Sources {
   // Searches the recipe's own folder, every folder named `recipes` above it, then `search_path`; each folder once.
   Sources(const std::string& recipe_file, const std::vector<std::string>& search_path);
 
-  // "model/lstm" or "model/lstm.yaml" -> model/lstm.yaml in the first folder that has it; null when none has.
+  // "model/lstm" or "model/lstm.yaml" gives model/lstm.yaml in the first folder that has it; null if no folder has it.
   const SourceFile* find(const std::string& name);
   bool has_group(const std::string& group) const;
   std::vector<std::string> options(const std::string& group) const;  // sorted

@@ -41,7 +41,8 @@ SweepAxis axis_of(const Override& o, const config::Sources& sources) {
   return axis;
 }
 
-// One of `sweep: {params: {optimizer.lr: "1e-3,3e-3", seed: [1, 2]}}`, which is written as an override.
+// The axis of one entry of `sweep: {params: {optimizer.lr: "1e-3,3e-3", seed: [1, 2]}}`. The entry is parsed as an
+// override.
 SweepAxis axis_of_param(const std::string& key, const Node& value, const config::Sources& sources) {
   if (value.kind == Node::Kind::list && value.items.empty())
     throw UserError(str(at(value.mark, "sweep.params"), key, " has no values; an empty list as its value is [[]]"));
@@ -76,7 +77,7 @@ std::vector<SweepAxis> recipe_axes(const Node* params, const config::Sources& so
   return axes;
 }
 
-// Axes, in that order; one whose key comes again replaces the one before.
+// Appends the axes of `more`. An axis whose key occurs already replaces the earlier one.
 std::vector<SweepAxis> merged(std::vector<SweepAxis> axes, std::vector<SweepAxis> more) {
   for (SweepAxis& axis : more) {
     const auto same = std::find_if(axes.begin(), axes.end(), [&](const SweepAxis& a) { return a.key == axis.key; });
@@ -101,7 +102,7 @@ SweepParts read_sweep(const std::string& recipe_file, const ComposeOptions& opti
       more.push_back(axis_of(config::parse_override(text), inputs.sources));
     return merged(recipe_axes(params, inputs.sources), std::move(more));
   };
-  ComposeOptions first = options;  // a value of each, which decides which files there are
+  ComposeOptions first = options;  // the first value of each axis, which decides which files are merged
   first.overrides.clear();
   for (const SweepAxis& axis : axes_with(inputs.recipe.content.at_path("sweep.params"))) {
     if (axis.interval) continue;
@@ -165,7 +166,7 @@ std::string override_dirname(const std::vector<std::string>& overrides, const Di
   }
   std::sort(items.begin(), items.end());
   std::string name = config::join(items, rules.item_separator);
-  constexpr size_t kLongest = 200;  // a name of a folder has 255 bytes, and those who use it add to it
+  constexpr size_t kLongest = 200;  // a folder name has at most 255 bytes, and callers append to it
   if (name.size() > kLongest) name = str(name.substr(0, kLongest - 9), "_", short_hash(name));
   std::replace(name.begin(), name.end(), '/', '_');
   return name;

@@ -1,5 +1,5 @@
-// The functions of Hydra's override grammar. Where Hydra keeps the bounds of a range and lets casts and sort() work on
-// those, a range here is its numbers from the start: sort(range(0,10,3), reverse=true) is 9, 6, 3, 0.
+// The functions of Hydra's override grammar. Hydra keeps the bounds of a range, and its casts and sort() change those
+// bounds. Here a range is the list of its numbers from the start: sort(range(0,10,3), reverse=true) is 9, 6, 3, 0.
 #include "config/value_functions.h"
 
 #include <fnmatch.h>
@@ -28,7 +28,7 @@ struct Call {
     throw UserError(problem);  // report() has thrown already
   }
 
-  // Named arguments that the function has no use for.
+  // UserError if a named argument is not among those that the function accepts.
   void allow(const std::vector<std::string>& names) const {
     for (const Argument& a : arguments)
       if (!a.name.empty() && std::find(names.begin(), names.end(), a.name) == names.end())
@@ -46,7 +46,7 @@ struct Call {
       if (a.name == key) return &a.value;
     return nullptr;
   }
-  // The argument of that name, or else at that position; null when neither is there.
+  // The argument with that name, otherwise the one at that position; null if neither exists.
   const Parsed* argument(std::string_view key, size_t position) const {
     if (const Parsed* p = named(key)) return p;
     for (const Argument& a : arguments)
@@ -70,7 +70,7 @@ Sweep choice_of(const Call& call, const std::vector<Parsed>& values) {
   return sweep;
 }
 
-// The arguments as one value: a single one as it is, several as a sweep of them.
+// The arguments as one value: a single argument unchanged, or a sweep of several ones.
 Parsed joined(const Call& call, const char* keyword) {
   const std::vector<Parsed> values = call.positional();
   for (const char* key : {keyword, "sweep", "list"}) {
@@ -115,7 +115,7 @@ Parsed choice(const Call& call) {
   return {{}, {choice_of(call, values)}};
 }
 
-// A plain decimal as digits times 10^-places, so that sums of steps are those that a person would write.
+// A plain decimal as digits times 10^-places, so that sums of steps are exact decimals (0.3, not 0.30000000000000004).
 struct Decimal {
   int64_t digits = 0;
   int places = 0;
@@ -138,7 +138,7 @@ std::optional<Decimal> decimal(const std::string& text) {
   }
   places -= exponent;
   for (; places < 0 && digits.size() < 18; ++places) digits += '0';
-  constexpr size_t kMaxDigits = 16;  // and a sign
+  constexpr size_t kMaxDigits = 16;  // without the sign
   if (places < 0 || places > 18 || digits.size() > kMaxDigits + 1) return std::nullopt;
   return Decimal{std::atoll(digits.c_str()), places, false};
 }
@@ -238,8 +238,8 @@ void sort_values(const Call& call, std::vector<Term>& terms, bool reverse) {
                    [&](const Term& a, const Term& b) { return reverse ? less(b, a) : less(a, b); });
 }
 
-// The same order each time, from the values themselves: a sweep that is called again finds the points of the first
-// call.
+// The same order in each call, since the seed depends on the values only: a sweep that is run again finds its earlier
+// points.
 void shuffle_values(const Call&, std::vector<Term>& terms, bool) {
   RandomKey key(1);
   for (const Term& term : terms) key = key.fold(term.text);
@@ -299,7 +299,7 @@ constexpr Function kFunctions[] = {
     {"sort", sort},      {"shuffle", shuffle},  {"tag", tag},
 };
 
-// In single quotes; a backslash counts double only where a run of them ends at a quote (config/override.cc).
+// Writes the text in single quotes. Only a run of backslashes that ends at a quote is doubled (config/override.cc).
 std::string quoted_text(const std::string& text) {
   std::string out = "'";
   size_t backslashes = 0;

@@ -1,4 +1,4 @@
-// What an override can have behind its `=` besides one value: a sweep, or a function of values and sweeps.
+// The values of an override besides a single value: a sweep, or a function of values and sweeps.
 #pragma once
 
 #include <functional>
@@ -11,31 +11,31 @@
 
 namespace lmx::config {
 
-// A value, and the text that stands for it in an override of one run: as typed, or written anew for a computed one.
+// A value, and its text in an override of one run: as typed, or generated if the value was computed.
 struct Term {
   Node value;
   std::string text;
 };
 
-// Several values for one key: `1,2`, choice(1,2), range(3), glob(*); or all between two numbers: interval(0,1).
+// Several values for one key: `1,2`, choice(1,2), range(3), glob(*); or all numbers of an interval: interval(0,1).
 struct Sweep {
   enum class Kind { choice, glob, interval };  // a range is a choice of its numbers
   Kind kind = Kind::choice;
-  std::string function;  // that made it; "" for `1,2`
+  std::string function;  // the function that made it; "" for `1,2`
   std::vector<Term> terms;
   std::vector<std::string> include, exclude;  // glob: over the options of a group
   double begin = 0, end = 0;                  // interval
-  std::vector<std::string> tags;              // tag(a, b, sweep): for whoever reads the sweep
+  std::vector<std::string> tags;              // from tag(a, b, sweep): for programs that read the sweep
 };
 
 struct Parsed {
   Term term;
-  std::vector<Sweep> sweep;  // one, or none for a single value
+  std::vector<Sweep> sweep;  // one sweep, or empty for a single value
   bool is_sweep() const { return !sweep.empty(); }
 };
 
 struct Argument {
-  std::string name;  // of `reverse=true`; "" by position
+  std::string name;  // the name in `reverse=true`; "" for a positional argument
   Parsed value;
 };
 
@@ -43,7 +43,7 @@ struct Argument {
 const std::vector<std::string>& value_functions();
 bool is_value_function(std::string_view name);
 
-// `fail` throws; it is told what is wrong with the call.
+// Calls the function. Calls `fail`, which throws, with a description of the error if the call is wrong.
 Parsed call_value_function(const std::string& name, const std::vector<Argument>& arguments,
                            const std::function<void(const std::string&)>& fail);
 

@@ -11,7 +11,7 @@ size_t begin_of(const SourceText& source, std::string_view line) {
   return static_cast<size_t>(line.data() - source.text().data());
 }
 
-// What the beginning of a yaml-cpp message means to who wrote the file.
+// The beginnings of yaml-cpp's messages, and the messages that lmx prints for them.
 const std::pair<const char*, const char*> kInWords[] = {
     {YAML::ErrorMsg::UNKNOWN_TOKEN, "a text that begins with @, ` or % wants quotes"},
     {YAML::ErrorMsg::BLOCK_ENTRY, "a list's '- ' begins a line of its own, below its key; or write [item, item]"},
@@ -38,7 +38,7 @@ const std::pair<const char*, const char*> kInWords[] = {
     {YAML::ErrorMsg::CHAR_IN_BLOCK, "behind | or > the line ends; a text that begins with them wants quotes"},
 };
 
-// `a: b: c`, or a key under a line that has no place for one.
+// Reports `a: b: c`, or a key below a line that cannot have keys.
 [[noreturn]] void fail_value(const SourceText& source, size_t colon) {
   const std::string_view line = source.line_at(colon), before = line.substr(0, colon - begin_of(source, line));
   if (before.find(": ") != std::string_view::npos)
@@ -47,7 +47,7 @@ const std::pair<const char*, const char*> kInWords[] = {
               "a key that continues the text above it; check its indentation, and whether a ':' is missing above");
 }
 
-// `open`: the [ or { inside which the mistake shows; `pos` where it does.
+// `open`: the [ or { that contains the error; `pos`: the position at which the error was found.
 [[noreturn]] void fail_bracket(const SourceText& source, std::optional<size_t> open, size_t pos) {
   if (!open) source.fail(pos, "this bracket closes none; a text that begins with it wants quotes");
   const bool list = source.text()[*open] == '[';
@@ -61,12 +61,12 @@ const std::pair<const char*, const char*> kInWords[] = {
 
 void check_directives(const SourceText& source, const std::vector<std::pair<size_t, size_t>>& quotes) {
   const std::string& text = source.text();
-  std::optional<size_t> directive;  // that no --- has followed so far
+  std::optional<size_t> directive;  // not yet followed by ---
   bool head = true;
   for (size_t begin = 0; begin < text.size(); begin = std::min(text.find('\n', begin), text.size() - 1) + 1) {
     const std::string_view line = std::string_view(text).substr(begin);
     if (line[0] == '%') {
-      const auto after = std::upper_bound(quotes.begin(), quotes.end(), std::pair{begin, begin});  // they come in order
+      const auto after = std::upper_bound(quotes.begin(), quotes.end(), std::pair{begin, begin});  // quotes are sorted
       if (after != quotes.begin() && begin < std::prev(after)->second) continue;
       if (!head || !(line.starts_with("%YAML ") || line.starts_with("%TAG ")))
         source.fail(begin, "a line that begins with % is a directive of YAML's; a key that does wants quotes");

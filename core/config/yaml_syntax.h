@@ -1,5 +1,5 @@
-// What is no YAML, or none that means what it looks like, in words from which the fix is plain: yaml-cpp's own ones
-// ("illegal map value") are a parser's.
+// Reports text that is not valid YAML, or whose meaning differs from its appearance. The messages suggest a correction;
+// those of yaml-cpp ("illegal map value") describe the state of its parser.
 #pragma once
 
 #include <yaml-cpp/exceptions.h>
@@ -12,14 +12,14 @@
 
 namespace lmx::config {
 
-// yaml-cpp passes over a line that begins with %, wherever it stands; YAML has directives in front of `---` alone.
-// `quotes`: where each text in quotes begins and ends, in order; a line inside one is no directive.
+// yaml-cpp ignores each line that begins with %, but YAML allows directives only before `---`. `quotes`: begin and end
+// of each text in quotes, in order; a line inside quotes is no directive.
 void check_directives(const SourceText& source, const std::vector<std::pair<size_t, size_t>>& quotes);
 
-// Something at `pos` that is part of no map or list.
+// Reports text at `pos` that belongs to no map or list.
 [[noreturn]] void fail_loose(const SourceText& source, size_t pos);
 
-// `open`: the bracket inside which the mistake shows.
+// Reports a syntax error of yaml-cpp. `open`: the innermost open bracket at the error.
 [[noreturn]] void fail_syntax(const SourceText& source, const YAML::Exception& error, std::optional<size_t> open);
 
 }  // namespace lmx::config

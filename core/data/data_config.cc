@@ -20,7 +20,7 @@ Kind kind_of(const Node& data) {
                       did_you_mean(name->text, known), "; there are text, parallel and synthetic"));
 }
 
-// Defaults that depend on other keys. Written back by full_data_config, they are keys that were given.
+// Sets defaults that depend on other keys. full_data_config writes them back as if the recipe had given them.
 TextConfig text_config(const Node& data) {
   const Node* tokens = data.find("tokens");
   const bool bytes = tokens && tokens->text == "bytes";

@@ -56,7 +56,7 @@ struct ParallelConfig {
   std::vector<int64_t> tsv_columns{1, 2}, pairs;
   Node parts, ratio;
   std::string epoch_of = kMainPart;
-  Mix mix;  // of the three, as read_mix understands them
+  Mix mix;  // from these three keys, as read_mix reads them
   int64_t vocab_size = 0, max_words = 0, split_seed = 1, threads = 0;
   double max_ratio = 0, valid_fraction = 0.01, test_fraction = 0;
   bool lower_case = false, escape = false, aggressive_dashes = false;
@@ -128,20 +128,20 @@ struct SyntheticConfig {
   }
 };
 
-// The kinds of data by the value of `data.name`.
+// The kinds of data, by the value of `data.name`.
 enum class Kind { text, synthetic, parallel };
-// UserError: no name, or one that no kind has.
+// UserError if the name is missing or unknown.
 Kind kind_of(const Node& data);
 
-// `data:` of a recipe by its kind, checked. Defaults that depend on other keys are filled in. UserError at the place of
-// the key.
+// The checked `data:` section of a recipe, by its kind. Defaults that depend on other keys are filled in. A UserError
+// names the place of the key.
 TextConfig text_config(const Node& data);
 ParallelConfig parallel_config(const Node& data);
 SyntheticConfig synthetic_config(const Node& data);
 
-// Number of tokens that model tables have, from the recipe alone (`data.vocab_size`), without opening the data.
+// Number of rows of the model's tables, from the recipe alone (`data.vocab_size`), without opening the data.
 int64_t vocabulary_size(const Node& data);
-// `data:` with every default, as config.yaml records it.
+// `data:` with every default, as stored in config.yaml.
 Node full_data_config(const Node& data);
 
 }  // namespace lmx::data

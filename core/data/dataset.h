@@ -1,4 +1,5 @@
-// What training reads of a recipe's `data:`: prepared splits, their vocabulary, and how text becomes ids.
+// The data that training reads: the prepared splits of a recipe's `data:`, their vocabulary, and the conversion of text
+// to ids.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@
 
 namespace lmx {
 
-// Text of one language to ids and back, as a preparation did it: tokenization, then subwords. Thread-safe.
+// Converts text of one language to ids and back, in the same way as the preparation of the data: tokenization, then
+// subwords. Thread-safe.
 class TextCodec {
  public:
   virtual ~TextCodec() = default;
@@ -23,33 +25,34 @@ class TextCodec {
   virtual const std::string& language() const = 0;                            // "en"
 };
 
-// What a translation run keeps of its data to translate without it: files of the run's folder.
+// The codecs that a translation run stores in its folder, so that it can translate without the data.
 struct TextCodecs {
   std::shared_ptr<const TextCodec> source, target;
 };
 
-// Whether a token is a character or a byte, of which bits per character (bpc) speak; `unit`: Dataset::unit.
+// Returns whether a token is a character or a byte, for which bits per character (bpc) are reported; `unit`:
+// Dataset::unit.
 inline bool is_character(std::string_view unit) {
   return unit == "char" || unit == "byte";
 }
 
-// What `data:` of a recipe names, prepared: three splits and a vocabulary.
+// The prepared data of a recipe: three splits and a vocabulary.
 struct Dataset {
-  TokenArray train, valid, test;                             // test may be empty; of parallel text the target side
-  TextStrings train_strings, valid_strings, test_strings;    // of chars and bytes, else empty
-  int64_t train_bytes = 0, valid_bytes = 0, test_bytes = 0;  // of the text that the tokens stand for; 0: unknown
-  PairArray train_pairs, valid_pairs, test_pairs;            // parallel text, else empty
-  std::vector<PairPart> train_parts;      // of train_pairs, in order; empty: one text, each pair once an epoch
-  TextCodecs codecs;                      // of parallel text
-  Vocabulary vocabulary;                  // of parallel text the joint subwords
-  std::string unit = "word";              // what a token is: word, char, byte, subword
-  std::string hash;                       // content hash of the source and the preparation's settings
-  std::string directory;                  // where the shards lie; "" for data made in memory
-  int64_t types = 0;                      // distinct words of the training split, before the vocabulary was cut
-  double oov = 0;                         // fraction of the training words (</s> aside) that became <unk>
-  std::optional<double> true_perplexity;  // of the source on the valid split, where it is known (synthetic data)
+  TokenArray train, valid, test;                             // test may be empty; for parallel text the target side
+  TextStrings train_strings, valid_strings, test_strings;    // only for characters and bytes
+  int64_t train_bytes = 0, valid_bytes = 0, test_bytes = 0;  // bytes of the text before tokenization; 0: unknown
+  PairArray train_pairs, valid_pairs, test_pairs;            // only for parallel text
+  std::vector<PairPart> train_parts;      // parts of train_pairs, in order; empty: one text, each pair once per epoch
+  TextCodecs codecs;                      // for parallel text
+  Vocabulary vocabulary;                  // for parallel text the joint subwords
+  std::string unit = "word";              // kind of token: word, char, byte, subword
+  std::string hash;                       // content hash of the source and of the preparation's settings
+  std::string directory;                  // the folder of the shards; "" for data made in memory
+  int64_t types = 0;                      // distinct words of the training split, before the vocabulary was limited
+  double oov = 0;                         // fraction of the training words (without </s>) that became <unk>
+  std::optional<double> true_perplexity;  // of the source on the valid split, if known (synthetic data)
   std::string source_note;                // one line: corpus, licence
-  std::string report;                     // several lines for people: types, tokens, coverage, OOV, the first lost word
+  std::string report;                     // lines for the user: types, tokens, coverage, OOV, first omitted word
 };
 
 }  // namespace lmx

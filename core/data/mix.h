@@ -1,4 +1,5 @@
-// `data.parts`, `data.ratio` and `data.epoch_of` of parallel text: more text to train on, mixed in by a ratio.
+// `data.parts`, `data.ratio` and `data.epoch_of` of parallel text: additional training text, mixed with the main text
+// in a given ratio.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,9 @@
 
 namespace lmx::data {
 
-inline constexpr const char* kMainPart = "main";  // the text that `data:` itself names
+inline constexpr const char* kMainPart = "main";  // the text of `data:` itself
 
-// One part beside the main text. All of it is training text.
+// One part besides the main text. All of its pairs are training pairs.
 struct PartConfig {
   std::string corpus, tokenizer = "auto", joiner;
   std::vector<std::string> source_files, target_files, files;
@@ -41,19 +42,20 @@ struct MixPart {
   std::string name, path;  // "data.parts.crawl"
   Mark mark;
   double ratio = 1;
-  PartConfig config;  // of the main text empty
+  PartConfig config;  // empty for the main text
 };
 
-// Empty where there are no parts; else the first is the main text.
+// The parts of the training text. Empty if `data.parts` is not given; otherwise the first one is the main text.
 struct Mix {
   std::vector<MixPart> parts;
   size_t epoch_of = 0;  // the part of which an epoch reads each pair once
-  // How many pairs of a part an epoch reads: those of the defining part times the parts' ratio, to the nearest.
+  // Number of pairs that an epoch reads from a part: those of the `epoch_of` part times the ratio of the two parts,
+  // rounded.
   int64_t draws(size_t part, int64_t defining_pairs) const;
 };
 
-// `data` is the whole node. UserError, with the place: an unknown part, a ratio that is no positive number, a part
-// without text ...
+// `data` is the whole node. UserError, with the place: an unknown part, a ratio that is not positive, a part without
+// text, and others.
 Mix read_mix(const Node& data);
 // `parts`, `ratio` and `epoch_of` with every default.
 void write_mix(const Mix& mix, Node& parts, Node& ratio);

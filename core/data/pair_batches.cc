@@ -110,7 +110,7 @@ std::vector<int64_t> pairs_by_length(const BatcherEnv& env, const PairLimit& lim
   if (order.empty())
     throw UserError(str("[", plugin, "] every sentence of the ", env.split, " split has more than ", path,
                         ".max_tokens, ", limit.max_tokens, ", target tokens; raise it"));
-  // Sources rise and fall in turn, so that neither side jumps where the target's length goes up.
+  // Source lengths alternately ascend and descend, so that they do not jump where the target length increases.
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
     const auto i = static_cast<size_t>(a), j = static_cast<size_t>(b);
     if (target[i] != target[j]) return target[i] < target[j];
@@ -151,7 +151,7 @@ double cost_of(const PairShape& shape, const BatcherEnv::Cost& cost) {
 
 namespace {
 
-// Costs of runs of an order, from the lengths summed up.
+// Costs of consecutive sentences of an order, from cumulative lengths.
 class Runs {
  public:
   Runs(const PairArray& pairs, std::span<const int64_t> order, const BatcherEnv::Cost& cost) : cost_(cost) {
@@ -168,7 +168,7 @@ class Runs {
     shape.target = target_[end] - target_[first];
     return cost_of(shape, cost_);
   }
-  // Sentences from `first` on that have at most so many target tokens; one at least.
+  // Number of sentences from `first` on whose target tokens sum to at most max_tokens; at least one.
   size_t within(size_t first, int64_t max_tokens) const {
     const auto begin = target_.begin() + static_cast<std::ptrdiff_t>(first) + 1;
     const auto end = std::upper_bound(begin, target_.end(), target_[first] + max_tokens);
@@ -259,7 +259,7 @@ int64_t PairBatcher::group_of(int64_t step, int64_t item) const {
   size_t part = 0;
   while (place >= shares_[part].per_epoch) place -= shares_[part++].per_epoch;
   const Share& share = shares_[part];
-  if (share.per_epoch != share.bundles) {  // the part's passes end within epochs
+  if (share.per_epoch != share.bundles) {  // passes over the part do not coincide with epochs
     const auto drawn = static_cast<uint64_t>(epoch * share.per_epoch + place),
                bundles = static_cast<uint64_t>(share.bundles);
     const RandomKey pass = env_.key.fold("part").fold(static_cast<uint64_t>(part)).fold(drawn / bundles);

@@ -20,13 +20,13 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "shards are little-endian and mapped as they lie");
 
 struct Header {
-  char magic[8] = {'L', 'M', 'X', 'T', 'O', 'K', '\r', '\n'};  // a text-mode copy breaks it
+  char magic[8] = {'L', 'M', 'X', 'T', 'O', 'K', '\r', '\n'};  // a copy in text mode changes these bytes
   uint32_t version = 1;
   uint32_t token_bytes = 4;
   int64_t count = 0;
   uint64_t content_hash = 0;  // XXH3-64 of the ids
   char unused[24] = {};
-  uint64_t header_hash = 0;  // XXH3-64 of everything above
+  uint64_t header_hash = 0;  // XXH3-64 of the fields above
   uint64_t own_hash() const { return XXH3_64bits(this, offsetof(Header, header_hash)); }
 };
 static_assert(sizeof(Header) == 64);
@@ -104,7 +104,7 @@ TokenArray TokenArray::map(const std::string& path) {
   const int64_t expected = static_cast<int64_t>(sizeof(Header)) + 4 * header.count;
   if (info.st_size != expected) damaged(path, str(info.st_size, " bytes, its header says ", expected));
   const char* content = static_cast<const char*>(mapping->base) + sizeof(Header);
-  madvise(mapping->base, mapping->bytes, MADV_SEQUENTIAL);  // for the checksum; training then reads all over
+  madvise(mapping->base, mapping->bytes, MADV_SEQUENTIAL);  // the checksum reads in order; training reads in any order
   if (XXH3_64bits(content, 4 * static_cast<size_t>(header.count)) != header.content_hash) {
     damaged(path, "the checksum of its content is wrong");
   }

@@ -10,13 +10,14 @@
 
 namespace lmx::data {
 
-// Writes a shard front to back; without finish() the file has no valid header and is refused by TokenArray::map.
+// Writes a shard from its start to its end. Without finish() the file has no valid header, and TokenArray::map rejects
+// it.
 class ShardWriter {
  public:
   explicit ShardWriter(const std::string& path);
   ~ShardWriter();
   void append(std::span<const int32_t> tokens);
-  int64_t finish();  // the number of tokens; flushed to the disk
+  int64_t finish();  // writes all data to the disk; returns the number of tokens
 
  private:
   struct Impl;

@@ -1,4 +1,4 @@
-// TextStrings and StringShards: strings of a text, where they lie and how they are drawn.
+// TextStrings and StringShards: the positions of strings in a text, and their order in shards.
 #include <algorithm>
 #include <numeric>
 
@@ -8,7 +8,7 @@
 namespace lmx {
 namespace {
 
-constexpr int64_t kStride = 64;  // strings between two that are remembered: 8 bytes for as many
+constexpr int64_t kStride = 64;  // one position is stored for each kStride strings: 8 bytes
 
 }  // namespace
 
@@ -44,10 +44,11 @@ StringShards::StringShards(TokenArray tokens, TextStrings strings, int64_t shard
   for (int64_t rank = 0; rank < strings_.size(); ++rank) {
     if (rank % kStride == 0) marks_.push_back(at);
     const int64_t next = at + length;
-    const auto shard = static_cast<int64_t>(begins_.size());  // the one that would begin behind this string
+    const auto shard = static_cast<int64_t>(begins_.size());  // the shard that could begin after this string
     const auto wanted = static_cast<int64_t>(static_cast<double>(tokens_.size()) * static_cast<double>(shard) /
                                              static_cast<double>(shards));
-    // Behind this string is nearer to the wanted place than behind the next; each shard left needs a string.
+    // The end of this string is closer to the wanted position than the end of the next one. Each remaining shard needs
+    // a string.
     const bool last_chance = strings_.size() - rank - 1 == shards - shard;
     length = rank + 1 < strings_.size() ? drawn(rank + 1).length : 0;
     const int64_t after = next + length;

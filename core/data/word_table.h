@@ -1,7 +1,7 @@
-// Words to dense indices, with a count each: the hash table of vocabularies and of word counting.
+// Maps words to dense indices and counts them: the hash table of vocabularies and of word counting.
 //
-// Open addressing over an arena: 32 bytes a type plus its letters, a third of what std::unordered_map takes, and one
-// cache miss a lookup. Not thread-safe; each counting thread has its own.
+// Open addressing over an arena: 32 bytes for each distinct word plus its letters, a third of the memory of
+// std::unordered_map, and one cache miss for each lookup. Not thread-safe: each counting thread has a separate table.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace lmx::data {
 class WordTable {
  public:
   WordTable();
-  // The word's index; new words get the next one. Adds `count` to its count.
+  // Adds `count` to the word's count and returns its index. A new word gets the next index.
   int64_t add(std::string_view word, int64_t count);
-  int64_t find(std::string_view word) const;  // -1 when absent
+  int64_t find(std::string_view word) const;  // -1 if absent
   int64_t size() const { return static_cast<int64_t>(entries_.size()); }
   std::string_view word(int64_t i) const {
     return {entries_[static_cast<size_t>(i)].text, entries_[static_cast<size_t>(i)].length};
@@ -30,7 +30,7 @@ class WordTable {
     uint64_t hash;
     int64_t count;
   };
-  size_t place(std::string_view word, uint64_t hash) const;  // the slot that holds the word, or the empty one for it
+  size_t place(std::string_view word, uint64_t hash) const;  // the slot of the word, or the empty slot for it
   const char* store(std::string_view word);
   void grow();
 

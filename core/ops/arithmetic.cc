@@ -1,4 +1,4 @@
-// Scaled, shifted and summed tensors, and other views of them.
+// Scaled, shifted and summed tensors, and tensors with another shape.
 //
 //   scale       y = s x            dx = s dy
 //   add_scalar  y = x + c          dx = dy
@@ -17,7 +17,7 @@ LMX_SIMD void shift_kernel(const T* x, T* y, T constant, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] + constant;
 }
 
-// Fixed blocks, so that the sum does not depend on the threads.
+// Sums in fixed blocks, so that the result does not depend on the number of threads.
 template <class T>
 LMX_SIMD double block_sum(const T* x, int64_t n) {
   double s = 0;

@@ -5,9 +5,10 @@
 //   dv = W^T dy     dW = dy v^T     db = w (dW * mask / (1 - p) - delta),  delta_i = dy_i . y_i     ds = db / sqrt(d)
 //   dq = ds k       dk = ds^T q     dbias: the sum of db over the sequences and heads that share the bias
 //
-// A thread takes a sequence and a head of its keys, and goes through the queries of each head that reads it in blocks
-// whose weights stay in the cache, so that no more weights than a block's are ever held; backward makes them again from
-// the logarithm of each row's sum. Rows are packed, nothing is padded, and no result depends on the threads.
+// A thread processes one head of the keys of one sequence. For each head of queries that uses these keys, it processes
+// the queries in blocks whose weights stay in the cache, so that only the weights of one block are stored at a time.
+// Backward computes the weights again from the logarithm of each row's sum. Rows are packed without padding, and no
+// result depends on the number of threads.
 #include "lmx/attention.h"
 #include "ops/attention_worker.h"
 
@@ -18,7 +19,7 @@ using namespace ops;
 
 // ---- the op
 
-// Gradients of q, k and v; operands that are one variable share a tensor.
+// Gradients of q, k and v. Operands that are the same variable share a tensor.
 template <class T>
 struct Grads {
   Tape::Sink q, k, v;
@@ -30,7 +31,7 @@ struct Grads {
     q = sink(a.q);
     k = a.k.var.same(a.q.var) ? q : sink(a.k);
     v = a.v.var.same(a.k.var) ? k : a.v.var.same(a.q.var) ? q : sink(a.v);
-    // The same columns: all three add up.
+    // If two operands use the same columns, their gradients are added up.
     const auto meet = [](const Operand& x, const Operand& y) { return x.var.same(y.var) && x.column == y.column; };
     if (!meet(a.q, a.k) && !meet(a.k, a.v) && !meet(a.q, a.v)) return;
     for (Tape::Sink* s : {&q, &k, &v}) {
@@ -40,8 +41,8 @@ struct Grads {
   }
 };
 
-// Calls work(begin, end) with pairs that one thread takes. Where sequences or heads share a bias that takes gradients,
-// the pairs of a bias stay with one thread, in order.
+// Calls work(begin, end) with ranges of pairs, each for one thread. If sequences or heads share a bias that requires a
+// gradient, one thread processes all pairs of a bias, in order.
 template <class Work>
 void share_pairs(const Attention& a, bool shares_bias, Work&& work) {
   if (!shares_bias)
@@ -94,7 +95,7 @@ Var run(Context& ctx, Attention a) {
   });
   Var out(y);
   if (recording(ctx, {&a.q.var, &a.k.var, &a.v.var, &a.bias.var})) {
-    // A variable that is all three operands is one use of it.
+    // A variable that is used as several operands is listed once.
     std::vector<Var> inputs{a.q.var};
     for (const Var& v : {a.k.var, a.v.var, a.bias.var}) {
       if (!v.defined()) continue;
@@ -154,7 +155,7 @@ Heads heads_of(const AttentionOptions& o) {
   return heads;
 }
 
-// The size of a head where the columns of x are those of `heads` heads.
+// The size of a head if the columns of x are divided among `heads` heads.
 int64_t head_size(const char* name, const Var& x, int64_t heads) {
   const Shape& s = x.shape();
   if (s.rank() == 2 && s[1] > 0 && s[1] % heads == 0) return s[1] / heads;

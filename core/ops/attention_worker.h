@@ -1,5 +1,5 @@
-// The part of an attention that one thread computes: the heads of queries that read one head of keys of one sequence,
-// forward and backward. The formulas are in attention.cc.
+// The part of an attention that one thread computes, forward and backward: one head of the keys of one sequence, with
+// the heads of queries that use it. The formulas are in attention.cc.
 #pragma once
 
 #include <algorithm>
@@ -17,20 +17,20 @@
 namespace lmx::ops {
 
 inline constexpr int64_t kBlockBytes = 256 << 10;  // weights of a block of queries
-inline constexpr int64_t kBlockRows = 12;          // queries of a block at least: two tiles
+inline constexpr int64_t kBlockRows = 12;          // minimum number of queries of a block: two tiles
 
-// D columns of a variable's rows, from `column` on.
+// D columns of a variable's rows, starting at `column`.
 struct Operand {
   Var var;
   int64_t column = 0;
   int64_t stride() const { return var.value().dim(1); }
 };
 
-// The bias as (sequences or 1, heads or 1, Q, K).
+// The bias, of shape (sequences or 1, heads or 1, Q, K).
 struct Bias {
   Var var;
   int64_t sequences = 1, heads = 1, queries = 0, keys = 0;
-  // The element of (sequence, head) for query i and the first key.
+  // The position of the bias of (sequence, head) for query i and the first key.
   int64_t at(int64_t sequence, int64_t head, int64_t i) const {
     return (((sequences > 1 ? sequence : 0) * heads + (heads > 1 ? head : 0)) * queries + i) * keys;
   }
@@ -44,11 +44,11 @@ struct Attention {
   double p;
   DType compute;
   Bias bias = {};
-  std::vector<DropMask> masks = {};  // by head, where p > 0
+  std::vector<DropMask> masks = {};  // by head, if p > 0
   std::vector<uint64_t> row_ids = {};
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(size)); }
   int64_t pairs() const { return queries.count() * kv_heads; }
-  int64_t group() const { return heads / kv_heads; }  // heads of queries that read one head of keys
+  int64_t group() const { return heads / kv_heads; }  // heads of queries that use one head of keys
 };
 
 // ---- rows of a block
@@ -80,7 +80,7 @@ LMX_SIMD inline void round_bf16(float* x, int64_t n) {
 LMX_SIMD inline void round_f16(float* x, int64_t n) {
   for (int64_t i = 0; i < n; ++i) x[i] = static_cast<float>(float16(x[i]));
 }
-// Rounds a row as a matrix product rounds its inputs.
+// Rounds a row in the same way as a matrix product rounds its inputs.
 inline void round_row(float* x, int64_t n, DType compute) {
   if (compute == DType::bf16) round_bf16(x, n);
   if (compute == DType::f16) round_f16(x, n);
@@ -89,7 +89,7 @@ inline void round_row(double*, int64_t, DType) {}
 
 // ---- a pair
 
-// One (sequence, head of keys): where its rows are.
+// One (sequence, head of keys), and the position of its rows.
 struct Pair {
   int64_t sequence, head, query, queries, key, keys;  // `query`, `key`: the first row
   Pair(const Attention& a, int64_t index) : sequence(index / a.kv_heads), head(index % a.kv_heads) {
@@ -101,9 +101,9 @@ struct Pair {
   }
 };
 
-// The longest sequences, by which a thread's room is measured.
+// The size of a thread's memory, which depends on the longest sequences.
 struct Room {
-  int64_t keys = 0, rows = 0, row = 0;  // keys; queries and columns of a block
+  int64_t keys = 0, rows = 0, row = 0;  // number of keys; rows and columns of a block
   Room(const Attention& a, size_t value_bytes) {
     int64_t queries = 0;
     for (size_t b = 0; b + 1 < a.keys.begin.size(); ++b) {
@@ -116,7 +116,7 @@ struct Room {
   }
 };
 
-// Copies, packed operands and weights of one thread.
+// The memory of one thread: copies, packed operands and weights.
 template <class T>
 class Worker {
  public:
@@ -158,8 +158,8 @@ class Worker {
     int64_t stride;
     bool add;
   };
-  // y, lse: what forward made; dy: of y. Writes or adds to the pair's rows and columns of dq, dk and dv; adds to dbias
-  // (null: not asked for). `dq` is that of the group's first head.
+  // y, lse: results of forward; dy: gradient of y. Writes to or adds to the pair's rows and columns of dq, dk and dv;
+  // adds to dbias, which is null if it is not needed. `dq` is that of the group's first head.
   void backward(int64_t index, const T* y, const T* lse, const T* dy, Grad dq, Grad dk, Grad dv, T* dbias) {
     const Pair pair(a_, index);
     const int64_t d = a_.size;
@@ -176,7 +176,7 @@ class Worker {
   }
 
  private:
-  // The queries of one head, over the pair's keys and values, which are packed.
+  // Forward for the queries of one head, with the pair's packed keys and values.
   void forward_head(const Pair& pair, int64_t head, T* y, T* lse) {
     const int64_t d = a_.size, width = a_.heads * d;
     for (int64_t i = 0; i < pair.queries; i += room_.rows) {
@@ -199,7 +199,7 @@ class Worker {
   void backward_head(const Pair& pair, int64_t head, const T* y, const T* lse, const T* dy, Grad dq, Grad dk, Grad dv,
                      T* dbias) {
     const int64_t d = a_.size, width = a_.heads * d;
-    int64_t written = 0;  // keys that have a gradient from the blocks before
+    int64_t written = 0;  // keys that already have a gradient from earlier blocks
     for (int64_t i = 0; i < pair.queries; i += room_.rows) {
       const int64_t rows = std::min(room_.rows, pair.queries - i), n = a_.causal ? i + rows : pair.keys;
       const int64_t first = pair.query + i, at = first * width + head * d;
@@ -218,19 +218,19 @@ class Worker {
       add_keys(s_, dy_panels_, dv, rows, written, n);
       written = n;
     }
-    for (int64_t r = written; r < pair.keys; ++r) {  // keys that no query sees
+    for (int64_t r = written; r < pair.keys; ++r) {  // keys that are visible to no query
       if (!dk.add) std::fill_n(dk.data + r * dk.stride, d, T(0));
       if (!dv.add) std::fill_n(dv.data + r * dv.stride, d, T(0));
     }
   }
 
-  // A row's scores become weights; returns the logarithm of their sum before. Query `i` of its sequence sees `seen`
-  // keys.
+  // Replaces a row's scores by weights, and returns the logarithm of the sum of their exponentials. Query `i` of its
+  // sequence sees the first `seen` keys.
   T weights(T* s, int64_t sequence, int64_t head, int64_t i, int64_t seen) {
     const T scale = static_cast<T>(a_.scale());
     if (!a_.bias.var.defined()) return softmax_in_place(s, scale, seen);
     add_bias_row<T>(s, bias_row(sequence, head, i), scale, seen);
-    if (max_of(s, seen) == -INFINITY) {  // all keys are hidden: no weights, and exp(s - lse) is 0 in backward as well
+    if (max_of(s, seen) == -INFINITY) {  // all keys are hidden: the weights are 0, and so is exp(s - lse) in backward
       std::fill_n(s, seen, T(0));
       return INFINITY;
     }
@@ -245,7 +245,7 @@ class Worker {
   struct Row {
     int64_t in_block, sequence, head, i, index, seen;
   };
-  // s becomes the dropped weights W, dw the gradient of the scores.
+  // Replaces s by the weights after dropout, W, and dw by the gradient of the scores.
   void weights_and_slopes(const Row& row, int64_t n, T lse, T delta, T* dbias) {
     T *w = s_ + row.in_block * room_.row, *dw = dw_ + row.in_block * room_.row;
     const int64_t head = row.head, seen = row.seen;
@@ -263,7 +263,8 @@ class Worker {
     std::fill(dw + seen, dw + n, T(0));
   }
 
-  // Gradients of keys [0, n) from a block: (rows, n)^T times packed (rows, d). Those of [0, written) hold sums already.
+  // Adds the gradients of keys [0, n) from a block: (rows, n)^T times packed (rows, d). Those of [0, written) contain
+  // earlier sums.
   void add_keys(const T* weights, const T* packed, Grad to, int64_t rows, int64_t written, int64_t n) {
     const int64_t d = a_.size;
     multiply_small<T>({weights, 1, room_.row}, packed, rows, to.data, to.stride, written, d, rows, true);
@@ -278,7 +279,7 @@ class Worker {
     const T* data;
     int64_t stride;
   };
-  // Rows of one head as products take them: where they lie, or rounded in `room`.
+  // Rows of one head as operands of products: in their own memory, or rounded copies in `room`.
   RowsAt rows_at(const Operand& from, int64_t row, int64_t rows, int64_t head, T* room) const {
     const int64_t stride = from.stride();
     return rows_at(from.var.value().template data<T>() + row * stride + from.column + head * a_.size, stride, rows,

@@ -1,9 +1,9 @@
-// y = a b over the last two dimensions, for each index of the others, which broadcast:
+// y = a b over the last two dimensions, for each index of the other dimensions, which broadcast:
 //
 //   da = dy b^T, db = a^T dy;  with b transposed (y = a b^T): da = dy b, db = dy^T a
 //
-// Both are summed over the indices for which the operand repeats. A right-hand operand of two dimensions takes the rows
-// of all indices in one product, and its gradient is one product as well.
+// Both gradients are summed over the indices for which the operand repeats. If b has two dimensions, the rows of all
+// indices of a are multiplied in one product, and b's gradient is also one product.
 #include "lmx/array_ops.h"
 #include "ops/broadcast.h"
 
@@ -33,8 +33,7 @@ struct Operand {
   }
 };
 
-// out (batch, M, N) = op(a) op(b). Many small products are shared among threads, large ones are each run on all
-// threads.
+// out (batch, M, N) = op(a) op(b). Threads share many small products; each large product runs on all threads.
 void multiply_all(Context& ctx, const Operand& a, const Operand& b, const Shape& batch, Tensor& out) {
   const Shape batch_a = batch_of(a.values.shape()), batch_b = batch_of(b.values.shape());
   const Walk<2> walk = walk_of<2>(batch, {&batch_a, &batch_b});

@@ -12,7 +12,7 @@ namespace {
 
 using namespace ops;
 
-// value: of the op; da, db: what g = dy contributes to the gradients of a and b.
+// value: result of the op; da, db: contribution of g = dy to the gradients of a and b.
 struct Add {
   static constexpr const char* kName = "add";
   static constexpr bool kKeepsSlope = true;  // da is dy itself
@@ -78,7 +78,7 @@ struct Divide {
   }
 };
 
-// `A`, `B`: whether the operand moves on from element to element.
+// `A`, `B`: whether the operand advances with each element, or repeats.
 template <class F, class T, bool A, bool B>
 LMX_SIMD void value_run(const T* a, const T* b, T* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = F::value(a[A ? i : 0], b[B ? i : 0]);
@@ -91,8 +91,8 @@ LMX_SIMD void slope_run(const T* a, const T* b, const T* dy, T* dx, int64_t n) {
   }
 }
 
-// Calls run(at, a, b, n) with the place of a run in the result and in both operands, `run` being a template on whether
-// each of them moves.
+// Calls run(at, a, b, n) for runs of elements, with their positions in the result and in both operands. `run` is a
+// template on whether each operand advances.
 template <class T, class Run>
 void each_run(const Tensor& a, const Tensor& b, const Shape& shape, Run&& run) {
   const Walk<2> walk = walk_of<2>(shape, {&a.shape(), &b.shape()});
@@ -146,7 +146,7 @@ Var binary(Context& ctx, const Var& a, const Var& b) {
   if (recording(ctx, {&a, &b})) {
     ctx.tape->record(F::kName, {a, b}, {out}, [&ctx, a, b, out](Tape&) {
       const Tensor dy = Tape::grad_of(out);
-      // An input owns the gradient that it is given, so that only one of them may take dy itself.
+      // An input takes ownership of the gradient that it is given, so only one of the inputs may take dy itself.
       if (b.requires_grad()) backward<F, false>(ctx, a, b, dy);
       if (!a.requires_grad()) return;
       if (F::kKeepsSlope) {

@@ -29,7 +29,7 @@ void copy_run(T* to, const T* from, int64_t stride, int64_t n) {
   }
 }
 
-// Sums of rows of n elements. A long row is summed in fixed blocks, which threads share.
+// Sums of rows of n elements. A long row is summed in fixed blocks, which are divided among the threads.
 template <class T>
 void sum_rows(const T* x, int64_t rows, int64_t n, T* y, double factor) {
   constexpr int64_t kBlock = 1 << 14;
@@ -49,7 +49,7 @@ void sum_rows(const T* x, int64_t rows, int64_t n, T* y, double factor) {
   }
 }
 
-// Sums of columns: each is added up by one thread, rows in ascending order.
+// Sums of columns. One thread sums each column, with the rows in ascending order.
 template <class T>
 void sum_columns(const T* x, const Around& a, T* y, double factor) {
   const int64_t grain = std::max<int64_t>(64, kGrain / std::max<int64_t>(a.size, 1));
@@ -139,7 +139,7 @@ Tensor reduce_to(Context& ctx, const Tensor& t, const Shape& shape) {
   Tensor sums = t;
   const int extra = t.rank() - shape.rank();
   Shape left = t.shape();
-  // Neighbouring dimensions that repeat are summed together, the last ones first.
+  // Neighbouring dimensions that repeat are summed together, starting with the last ones.
   for (int d = t.rank() - 1; d >= 0; --d) {
     const auto repeats = [&](int i) { return i < extra || (shape[i - extra] == 1 && t.dim(i) != 1); };
     if (!repeats(d)) continue;

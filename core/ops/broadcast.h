@@ -1,5 +1,5 @@
-// Broadcasting: the shape of several operands together, loops over operands of which some repeat, and the sums that
-// take a gradient back to the shape of an operand.
+// Broadcasting: the common shape of several operands, loops over operands of which some repeat, and the sums that
+// reduce a gradient to the shape of an operand.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace lmx::ops {
 
-// `dim` counted from 0. UserError: no dimension of `shape`.
+// Returns `dim` counted from 0. UserError if `shape` has no such dimension.
 int dimension(const char* op, int dim, const Shape& shape);
 
 // x as (outer, size, inner) around one dimension.
@@ -21,8 +21,8 @@ Around around(const Shape& shape, int dim);
 // The shape to which a and b broadcast. UserError `[op] a (2, 3) and b (4): ...` if they do not.
 Shape broadcast_shape(const char* op, const char* name_a, const Shape& a, const char* name_b, const Shape& b);
 
-// How the elements of N operands are found in the order of a result, whose neighbouring dimensions are merged where
-// every operand allows. A stride counts elements; it is 0 where an operand repeats.
+// The positions of the elements of N operands in the order of a result. Neighbouring dimensions are merged if every
+// operand allows it. Strides count elements; a stride is 0 if the operand repeats.
 template <size_t N>
 struct Walk {
   int rank = 0;
@@ -58,8 +58,8 @@ Walk<N> walk_of(const Shape& result, const std::array<const Shape*, N>& operands
   return walk;
 }
 
-// Calls row(at, offsets, n) for runs of elements [at, at + n) of the result within [begin, end): operand o has them
-// from offsets[o] on, one every walk.stride[o][walk.rank - 1].
+// Calls row(at, offsets, n) for runs of elements [at, at + n) of the result within [begin, end). The elements of
+// operand o start at offsets[o], with stride walk.stride[o][walk.rank - 1].
 template <size_t N, class Row>
 void for_runs(const Walk<N>& walk, int64_t begin, int64_t end, Row&& row) {
   const int last = walk.rank - 1;
@@ -79,7 +79,7 @@ void for_runs(const Walk<N>& walk, int64_t begin, int64_t end, Row&& row) {
     at += n;
     for (size_t o = 0; o < N; ++o) offsets[o] -= index[inner] * walk.stride[o][inner];
     index[inner] = 0;
-    for (int d = last - 1; d >= 0; --d) {  // the next index of the dimensions before
+    for (int d = last - 1; d >= 0; --d) {  // the next index of the dimensions before the last one
       const auto i = static_cast<size_t>(d);
       for (size_t o = 0; o < N; ++o) offsets[o] += walk.stride[o][i];
       if (++index[i] < walk.size[i]) break;
@@ -91,11 +91,11 @@ void for_runs(const Walk<N>& walk, int64_t begin, int64_t end, Row&& row) {
 
 // x repeated to `shape`.
 Tensor repeated(Context& ctx, const Tensor& x, const Shape& shape);
-// factor * sums over the middle of (outer, size, inner), in double and in an order that no number of threads changes;
-// the result has `shape`.
+// factor * sums over the middle of (outer, size, inner). Sums are in double, in an order that does not depend on the
+// number of threads. The result has `shape`.
 Tensor sum_middle(Context& ctx, const Tensor& x, const Around& a, const Shape& shape, double factor = 1);
-// A gradient of a broadcast result as that of an operand of `shape`: summed where the operand repeats. Returns `t`
-// itself where nothing repeats.
+// Reduces a gradient of a broadcast result to that of an operand of `shape`: sums it where the operand repeats. Returns
+// `t` itself if nothing repeats.
 Tensor reduce_to(Context& ctx, const Tensor& t, const Shape& shape);
 
 }  // namespace lmx::ops

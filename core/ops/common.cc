@@ -50,7 +50,7 @@ void column_sums(const Tensor& x, Tensor& sums, float beta) {
     using T = decltype(zero);
     const T* data = x.data<T>();
     T* sum = sums.data<T>();
-    // Threads share columns, not rows: the order of additions is the same for any number of them.
+    // Threads share columns, not rows, so that the order of additions does not depend on their number.
     parallel_for(cols, std::max<int64_t>(64, kGrain / std::max<int64_t>(rows, 1)), [&](int64_t begin, int64_t end) {
       for (int64_t r = 0; r < rows; ++r) add_kernel_row<T>(sum + begin, data + r * cols + begin, end - begin);
     });

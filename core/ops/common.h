@@ -1,4 +1,4 @@
-// What the ops share: checks with their messages, dispatch on the value type, and loops over whole tensors.
+// Functions that several ops use: checks with their messages, dispatch on the value type, and loops over whole tensors.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace lmx::ops {
 
-// A tensor as rows of its last dimension: (B, T, D) is (B*T, D).
+// A tensor as rows of its last dimension: (B, T, D) becomes (B*T, D).
 struct Matrix {
   int64_t rows, cols;
 };
@@ -26,13 +26,13 @@ inline Matrix fold(const Shape& shape) {
   return {rows, cols};
 }
 
-// `shape` with another last dimension.
+// `shape` with the last dimension replaced.
 inline Shape with_last(Shape shape, int64_t last) {
   shape[shape.rank() - 1] = last;
   return shape;
 }
 
-// Calls f(double{}) or f(float{}) by the tensor's type.
+// Calls f(double{}) or f(float{}), depending on the tensor's type.
 template <class F>
 decltype(auto) with_values(const char* op, const Tensor& t, F&& f) {
   if (t.dtype() == DType::f64) return f(double{});
@@ -42,19 +42,19 @@ decltype(auto) with_values(const char* op, const Tensor& t, F&& f) {
 
 // UserErrors `[op] a (2, 3) f32 and b (2, 3) f64: types differ`.
 void check_same_type(const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b);
-// Ids are i32 and within [0, n); the message names the first that is not.
+// Checks that ids are i32 and within [0, n). The message names the first wrong one.
 void check_ids(const char* op, const char* what, const Tensor& ids, int64_t n, const char* table, const Shape& shape);
 
-// x *= factor; nothing is read or written for factor 1.
+// x *= factor. Does not access x if the factor is 1.
 void scale_in_place(Tensor& x, double factor);
 // sums (cols) = beta * sums + the column sums of x (rows, cols), rows added in ascending order.
 void column_sums(const Tensor& x, Tensor& sums, float beta);
-// rows of `table` (V, D) at ids: (n, D).
+// Rows of `table` (V, D) at the given ids: (n, D).
 Tensor gather_rows(Context& ctx, const Tensor& table, const int32_t* ids, int64_t n);
-// w in the type of matrix products; the rounded copy is kept with the variable until its value changes.
+// w in the type of matrix products. A rounded copy is stored with the variable until its value changes.
 Tensor compute_copy(Context& ctx, const Var& w);
 
-// (1) of `like`'s type.
+// A tensor of shape (1) with the given type.
 inline Tensor scalar(Context& ctx, double value, DType type) {
   Tensor t = ctx.empty({1}, type);
   if (type == DType::f64) {
@@ -68,7 +68,7 @@ inline double scalar_value(const Tensor& t) {
   return t.dtype() == DType::f64 ? *t.data<double>() : static_cast<double>(*t.data<float>());
 }
 
-inline constexpr int64_t kGrain = 1 << 14;  // elements of a pointwise loop worth a thread of its own
+inline constexpr int64_t kGrain = 1 << 14;  // elements per thread of a pointwise loop, at least
 inline int64_t row_grain(int64_t cols) {
   return std::max<int64_t>(1, kGrain / std::max<int64_t>(cols, 1));
 }

@@ -1,8 +1,8 @@
 // y_ij = x_ij / (1 - p) with probability 1 - p, else 0; dx likewise with the same mask.
 //
-// The mask is a pure function of (key, row id, column) and is drawn again in the backward pass instead of being kept.
-// Columns come in groups of 64: column 64 g + 16 w + l takes word w of Philox block 16 g + l of its row, so that blocks
-// are computed side by side and their words leave as whole vectors.
+// The mask is a pure function of (key, row id, column). The backward pass computes it again instead of storing it.
+// Columns are processed in groups of 64: column 64 g + 16 w + l uses word w of Philox block 16 g + l of its row. So the
+// blocks of a group are computed in parallel, and their words are stored as whole vectors.
 #include "ops/common.h"
 #include "ops/dropout_mask.h"
 
@@ -12,12 +12,12 @@ namespace {
 using namespace ops;
 
 constexpr int kLanes = 16, kGroup = 4 * kLanes;
-constexpr uint32_t kDomain = 4;      // third counter word: apart from the draws and folds of lmx/random.h
-constexpr int64_t kChunk = 1 << 12;  // columns of a piece of work; whole groups
-constexpr int kColumnBits = 32 + 2;  // blocks of a row are counted in one counter word
+constexpr uint32_t kDomain = 4;      // third counter word: separates the mask from the other uses of lmx/random.h
+constexpr int64_t kChunk = 1 << 12;  // columns of one piece of work; a multiple of a group
+constexpr int kColumnBits = 32 + 2;  // the number of a block in its row fits into one counter word
 
-// The words of a group, whose first block of the row is `first`. The same function as lmx::philox (a test holds them
-// together), with the rounds unrolled inside the loop over blocks, which is the shape that the compiler vectorises.
+// The words of a group, whose first block in the row is `first`. The function is the same as lmx::philox (a test
+// compares them). The rounds are unrolled inside the loop over blocks, since the compiler vectorises this form.
 [[gnu::always_inline]] inline void draw(uint64_t key, uint64_t row, uint32_t first, uint32_t (&words)[4][kLanes]) {
   const auto key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
   const auto row0 = static_cast<uint32_t>(row), row1 = static_cast<uint32_t>(row >> 32);
@@ -41,7 +41,7 @@ constexpr int kColumnBits = 32 + 2;  // blocks of a row are counted in one count
   }
 }
 
-// n columns of row `row`, of which the first takes its word from block `block`.
+// n columns of row `row`; the first column uses its word of block `block`.
 template <class T>
 LMX_SIMD void apply_row(const T* x, T* y, const DropMask& mask, uint64_t row, uint32_t block, int64_t n) {
   const T scale = static_cast<T>(mask.keep_scale);
@@ -77,7 +77,7 @@ void drop_row(const double* x, double* y, const DropMask& mask, uint64_t row, in
 
 namespace {
 
-// x as rows of `cols` columns, one for each id of `ids`.
+// x as rows of `cols` columns, one row for each id of `ids`.
 Tensor apply(const Tensor& x, const DropMask& mask, const std::vector<uint64_t>& ids, int64_t cols) {
   Tensor y = x.like(MemClass::activations);
   const auto rows = static_cast<int64_t>(ids.size());

@@ -70,7 +70,7 @@ struct Relu {
   template <class T>
   T value(T x) const {
     return x < T(0) ? T(0) : x;
-  }  // NaN passes
+  }  // NaN stays NaN
   template <class T>
   T slope(T, T y) const {
     return y > T(0) ? T(1) : T(0);
@@ -117,7 +117,7 @@ struct Pow {
     return static_cast<T>(std::pow(x, static_cast<T>(exponent)));
   }
   template <class T>
-  T slope(T x, T) const {  // of x^0 at 0 as well: 0
+  T slope(T x, T) const {  // the slope of x^0 is 0, also at x = 0
     return exponent == 0 ? T(0) : static_cast<T>(exponent) * static_cast<T>(std::pow(x, static_cast<T>(exponent - 1)));
   }
 };
@@ -180,7 +180,7 @@ LMX_SIMD void backward(const F& f, const T* x, const T* y, const T* dy, T* dx, i
   for (int64_t i = 0; i < n; ++i) dx[i] = f.slope(x[i], y[i]) * dy[i];
 }
 
-// `kBackwardGrain`: the least elements that a thread gets in backward.
+// `kBackwardGrain`: minimum number of elements per thread in backward.
 template <class F, int64_t kBackwardGrain = kGrain / 4>
 Var elementwise(Context& ctx, const Var& x, F f = {}) {
   Tensor y = x.value().like(MemClass::activations);

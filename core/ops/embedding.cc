@@ -1,4 +1,4 @@
-// y_i = table[ids_i]; the gradient is row-sparse: row ids_i of the table gets dy_i.
+// y_i = table[ids_i]. The gradient is row-sparse: row ids_i of the table receives dy_i.
 #include "ops/common.h"
 
 namespace lmx {

@@ -1,8 +1,8 @@
 // Softmax over the whole vocabulary from hidden states: z = h w^T + b, loss = sum_i w_i (logsumexp_j z_ij - z_i,t(i)).
 //
-// Rows are taken in blocks of bounded memory (output_layer.h). A block's gradient dz is known as soon as its logits
-// are, up to the factor that backward() brings, so dh = dz w, dw += dz^T h and db += sum dz are made at once and no
-// logits are kept.
+// Rows are processed in blocks of bounded memory (output_layer.h). A block's gradient dz is known as soon as its logits
+// are, except for the factor that backward() supplies. So dh = dz w, dw += dz^T h and db += sum dz are computed at
+// once, and no logits are stored.
 #include "ops/output_layer.h"
 
 namespace lmx {
@@ -23,7 +23,7 @@ LMX_SIMD void add_to_row(T* row, T value, int64_t n) {
   for (int64_t i = 0; i < n; ++i) row[i] += value;
 }
 
-// Turns a block's logits into nlls (and, with `factor` not 0, into factor * weight * dz).
+// Replaces a block's logits by factor * weight * dz if `factor` is not 0, and computes the nlls.
 struct BlockLoss {
   const OutputLayer& layer;
   const Tensor& targets;
@@ -55,7 +55,7 @@ struct BlockLoss {
   }
 };
 
-// Gradients for seed 1 times `lift`.
+// Gradients for seed 1, multiplied by `lift`.
 struct Gradients {
   Tensor dh, dw, db;
 

@@ -14,7 +14,7 @@ namespace {
 
 using namespace ops;
 
-// For each element of the index, the place in x that it names.
+// The position in x that each element of the index names.
 std::vector<int64_t> places_of(const char* op, const Shape& x, int dim, const Tensor& index) {
   const auto fail = [&](const std::string& why) {
     throw UserError(str("[", op, "] index ", describe(index), " along dimension ", dim, " of x ", x, ": ", why));
@@ -52,7 +52,7 @@ void take(const T* x, const std::vector<int64_t>& places, T* y) {
   });
 }
 
-// Gradients of what was taken, in the index's shape.
+// Gradients of the gathered elements, in the shape of the index.
 Tensor taken(Context& ctx, const Tensor& x, const std::vector<int64_t>& places, const Shape& shape) {
   Tensor y = ctx.empty(shape, x.dtype());
   with_values("gather", x, [&](auto zero) {
@@ -62,7 +62,7 @@ Tensor taken(Context& ctx, const Tensor& x, const std::vector<int64_t>& places, 
   return y;
 }
 
-// x[places] += values, in ascending order of the elements: repeated places add up the same way every time.
+// x[places] += values, in ascending order of the elements, so that the order of additions is fixed for repeated places.
 void add_at(Tensor& x, const std::vector<int64_t>& places, const Tensor& values) {
   with_values("scatter_add", x, [&](auto zero) {
     using T = decltype(zero);
@@ -78,7 +78,7 @@ void check_source(const char* op, const Var& x, const Tensor& index, const Var& 
   throw UserError(str("[", op, "] source ", source.shape(), " and index ", index.shape(), ": shapes must be equal"));
 }
 
-// The elements of the index whose value stays: the last one of each place.
+// Marks the elements of the index whose value is kept: the last one of each place.
 std::vector<bool> last_of_each(const std::vector<int64_t>& places, int64_t numel) {
   std::vector<bool> written(static_cast<size_t>(numel)), stays(places.size());
   for (size_t i = places.size(); i-- > 0;) {
@@ -88,7 +88,7 @@ std::vector<bool> last_of_each(const std::vector<int64_t>& places, int64_t numel
   return stays;
 }
 
-// dy where `holds`, else 0.
+// dy where the condition equals `holds`, else 0.
 Tensor masked(const Tensor& condition, const Tensor& dy, bool holds) {
   Tensor dx = dy.like(MemClass::activations);
   const Walk<1> walk = walk_of<1>(dy.shape(), {&condition.shape()});

@@ -55,7 +55,7 @@ LMX_SIMD void backward_row(const T* x, const T* gain, const T* dy, T* dx, Stats<
   for (int64_t i = 0; i < d; ++i) dx[i] = s.r * (dy[i] * gain[i] - mean_g - (x[i] - s.mean) * s.r * mean_gx);
 }
 
-// Adds one row to columns [0, n) of dgain and dbias.
+// Adds the contribution of one row to columns [0, n) of dgain and dbias.
 template <class T>
 LMX_SIMD void add_row(const T* x, const T* dy, T* dgain, T* dbias, Stats<T> s, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {

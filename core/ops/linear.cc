@@ -19,7 +19,7 @@ void check(const Tensor& x, const Tensor& w, const Var& b) {
   check_same_type("linear", "w", w, "b", b.value());
 }
 
-// Every row of y starts as b; the product is added to it.
+// Initialises every row of y with b; the product is added to it.
 void fill_rows(Tensor& y, const Tensor& b) {
   const int64_t cols = b.numel(), rows = cols ? y.numel() / cols : 0;
   with_values("linear", y, [&](auto zero) {

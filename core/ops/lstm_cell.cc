@@ -5,8 +5,8 @@
 namespace lmx::lstm {
 namespace {
 
-// One row: pointers to its blocks. No `omp simd` here: it would give every vector lane a struct of its own, and the
-// compiler would then keep the loop scalar.
+// One row, given by pointers to its blocks. No `omp simd` here: it would give every vector lane a separate struct, and
+// the compiler would then not vectorise the loop.
 template <class T>
 LMX_SIMD void forward_row(T* __restrict z, const T* __restrict b, const T* __restrict c, T* __restrict c_next,
                           T* __restrict m, int64_t h, T forget_bias) {

@@ -1,4 +1,4 @@
-// What the softmax losses over many words share: logits in blocks of rows of bounded memory.
+// The common part of the softmax losses over many words: logits in blocks of rows, with bounded memory.
 #pragma once
 
 #include "ops/common.h"
@@ -6,12 +6,12 @@
 
 namespace lmx::ops {
 
-inline constexpr int64_t kLogitBytes = int64_t{32} << 20;  // what a block may always take
+inline constexpr int64_t kLogitBytes = int64_t{32} << 20;  // memory that a block may always use
 
-// Rows of a block of logits of `n` rows by `words` words from features of size `width`: blocks as equal as possible, of
-// at most 32 MB or, with `gradients`, twice the weight's own size where that is more. Products of few rows spend their
-// time on moving the weight and its gradient: with 32,000 words of 512, 262 rows at a time run at 71, 49 and 78 GFLOP/s
-// a core (forward, of h, of w), 832 at 90, 83 and 83.
+// Rows of a block of logits, for `n` rows, `words` words and features of size `width`. The blocks are as equal as
+// possible and have at most 32 MB. With `gradients` they may have twice the size of the weight if that is more:
+// products of few rows spend their time on loading the weight and its gradient. With 32,000 words of size 512, 262 rows
+// at a time reach 71, 49 and 78 GFLOP/s per core (forward, of h, of w), and 832 rows reach 90, 83 and 83.
 inline int64_t logit_block_rows(int64_t n, int64_t words, int64_t width, bool gradients) {
   const int64_t row_bytes = words * static_cast<int64_t>(sizeof(float));
   const int64_t most = std::max<int64_t>({1, kLogitBytes / row_bytes, gradients ? 2 * width : 0});
@@ -19,7 +19,7 @@ inline int64_t logit_block_rows(int64_t n, int64_t words, int64_t width, bool gr
   return std::max<int64_t>(1, (n + blocks - 1) / blocks);
 }
 
-// h (n, D), w (words, D) in the type of matrix products; b (words), undefined where there is none.
+// h (n, D) and w (words, D) in the type of matrix products; b (words), or undefined without a bias.
 struct OutputLayer {
   Tensor h, w, b;
   int64_t n() const { return h.dim(0); }
@@ -31,8 +31,8 @@ struct OutputLayer {
   }
 };
 
-// Calls visit(first, logits (rows, words)), bias not added, for blocks of rows; `logits` is overwritten by the next
-// block.
+// Calls visit(first, logits (rows, words)) for blocks of rows. The bias is not added. The next block overwrites
+// `logits`.
 template <class Visit>
 void for_blocks(Context& ctx, const OutputLayer& layer, bool gradients, Visit&& visit) {
   const int64_t n = layer.n(), words = layer.words();
@@ -46,11 +46,13 @@ void for_blocks(Context& ctx, const OutputLayer& layer, bool gradients, Visit&& 
   }
 }
 
-// full_softmax_logits() where the same weight serves many calls of few rows: it is kept in the layout for that until it
-// changes. One row reads the weight once either way, and many rows multiply as fast by it as it is.
+// full_softmax_logits() for a weight that is used in many calls of few rows. The weight is packed for such products,
+// and the packed copy is kept until the weight changes. For one row packing saves nothing, since the weight is read
+// once either way, and for many rows the products are as fast without it.
 Tensor repeated_logits(Context& ctx, const Tensor& h, const Var& w, const Tensor& b);
 
-// Half precision rounds dz, whose entries are near 1 / words: a power of two lifts them out of its subnormal range.
+// In half precision dz is rounded. Its entries are near 1 / words, so a power of two scales them out of the subnormal
+// range.
 inline double lift_for(const Context& ctx) {
   return ctx.compute == DType::f16 ? 1024.0 : 1.0;
 }

@@ -1,4 +1,4 @@
-// Reductions over some dimensions of size n together.
+// Reductions over several dimensions, with n elements together.
 //
 //   sum    y = sum_i x_i        dx_i = dy
 //   mean   y = sum_i x_i / n    dx_i = dy / n
@@ -15,10 +15,10 @@ namespace {
 
 using namespace ops;
 
-// `shape` with the reduced dimensions of size 1, and without them.
+// `shape` with the reduced dimensions set to 1, and without them.
 struct Reduced {
   Shape kept, dropped;
-  int64_t count = 1;  // elements that make one of the result
+  int64_t count = 1;  // elements that are reduced to one
 };
 
 Reduced reduced(const char* op, const Shape& shape, const std::vector<int>& dims) {
@@ -36,7 +36,7 @@ Reduced reduced(const char* op, const Shape& shape, const std::vector<int>& dims
   for (int d = 0; d < shape.rank(); ++d) {
     if (!gone[static_cast<size_t>(d)]) left.push_back(shape[d]);
   }
-  if (left.empty()) left.push_back(1);  // a scalar is (1)
+  if (left.empty()) left.push_back(1);  // a scalar has shape (1)
   r.dropped = Shape(std::span<const int64_t>(left));
   return r;
 }
@@ -59,7 +59,7 @@ Var add_up(Context& ctx, const char* op, const Var& x, const std::vector<int>& d
   return out;
 }
 
-// Writes the largest elements and where they are, for columns [begin, end) of outer * inner.
+// Writes the largest elements and their positions, for columns [begin, end) of outer * inner.
 template <class T>
 void largest(const T* x, const Around& a, int64_t begin, int64_t end, T* y, int32_t* at) {
   for (int64_t c = begin; c < end; ++c) {

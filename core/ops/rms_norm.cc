@@ -38,7 +38,7 @@ LMX_SIMD void backward_row(const T* x, const T* gain, const T* dy, T* dx, T r, i
   for (int64_t i = 0; i < d; ++i) dx[i] = r * (dy[i] * gain[i] - x[i] * along);
 }
 
-// Adds one row to columns [0, n) of dgain.
+// Adds the contribution of one row to columns [0, n) of dgain.
 template <class T>
 LMX_SIMD void add_row(const T* x, const T* dy, T* dgain, T r, int64_t n) {
   for (int64_t i = 0; i < n; ++i) dgain[i] += dy[i] * x[i] * r;
@@ -62,7 +62,7 @@ void backward(Context& ctx, const Var& x, const Var& gain, const Tensor& dy, con
   if (!gain.requires_grad()) return;
   Tensor dgain = ctx.zeros({m.cols}, dtype_of<T>, MemClass::gradients);
   T* to = dgain.data<T>();
-  // Threads share columns, so that each sum has one order.
+  // Threads share columns, so that the order of additions is fixed.
   parallel_for(m.cols, std::max<int64_t>(64, kGrain / std::max<int64_t>(m.rows, 1)), [&](int64_t begin, int64_t end) {
     for (int64_t r = 0; r < m.rows; ++r) {
       const int64_t at = r * m.cols + begin;

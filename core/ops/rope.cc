@@ -12,7 +12,7 @@ namespace {
 
 using namespace ops;
 
-// One row's heads; `turn` is 1, or -1 for the inverse rotation. cosines, sines (size / 2).
+// Rotates all heads of one row. `turn` is 1, or -1 for the inverse rotation. cosines, sines: (size / 2).
 template <class T>
 LMX_SIMD void rotate_halves(const T* x, T* y, const T* cosines, const T* sines, T turn, int64_t heads, int64_t half) {
   for (int64_t h = 0; h < heads; ++h, x += 2 * half, y += 2 * half) {
@@ -35,7 +35,7 @@ LMX_SIMD void rotate_neighbours(const T* x, T* y, const T* cosines, const T* sin
   }
 }
 
-// cos and sin of every row's angles: (N, size / 2) each.
+// Cosines and sines of the angles of all rows: (N, size / 2) each.
 struct Angles {
   Tensor cosines, sines;
   Angles(Context& ctx, std::span<const int64_t> positions, int64_t half, double base, DType type)

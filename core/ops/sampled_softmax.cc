@@ -1,4 +1,4 @@
-// Sampled softmax (Jean et al. 2015): each target against itself and S common candidates c_s, drawn by a proposal.
+// Sampled softmax (Jean et al. 2015): compares each target with S common candidates c_s, sampled from a proposal.
 //
 //   z_i0 = h_i . w_t(i) + b_t(i) - log E_t(i)      z_is = h_i . w_c(s) + b_c(s) - log E_c(s)     (E: expected counts)
 //   loss = sum_i w_i (logsumexp over {z_i0} and z_is - z_i0), without candidates equal to t(i) when hits are removed
@@ -17,13 +17,13 @@ namespace {
 
 using namespace ops;
 
-// One target's side of the softmax.
+// The values that loss_row needs for one target.
 template <class T>
 struct Target {
   T logit;  // z_i0
   T weight;
-  int32_t hit;    // candidate id to leave out; -1: none
-  bool gradient;  // turn logits into p
+  int32_t hit;    // id of a candidate to leave out; -1: none
+  bool gradient;  // replace the logits by p
 };
 template <class T>
 struct RowResult {
@@ -31,7 +31,8 @@ struct RowResult {
   T g;
 };
 
-// z (S): products on entry; p on return when gradients are asked for. `offset` is b - log E of the candidates.
+// z (S): the products on entry. If gradients are needed, z contains p afterwards. `offset` is b - log E of the
+// candidates.
 template <class T>
 LMX_SIMD RowResult<T> loss_row(T* __restrict z, const T* __restrict offset, const int32_t* __restrict ids, int64_t s,
                                const Target<T>& target) {
@@ -62,7 +63,7 @@ LMX_SIMD RowResult<T> loss_row(T* __restrict z, const T* __restrict offset, cons
           target.weight * (own / sum - T(1))};
 }
 
-// h's row gets g w, the target's row of dw gets g h.
+// Adds g w to the row of dh, and stores g h in the target's row of dw.
 template <class T>
 LMX_SIMD void target_gradients(T g, const T* __restrict h, const T* __restrict w, T* __restrict dh, T* __restrict dw,
                                int64_t d) {
@@ -79,7 +80,7 @@ struct Inputs {
   Tensor targets, weights;
 };
 
-// What the backward pass needs.
+// The values that the backward pass needs.
 struct Saved {
   Inputs in;
   Var out;
@@ -117,7 +118,7 @@ std::vector<T> candidate_offsets(const Inputs& in, const Candidates& c) {
   return offset;
 }
 
-// Fills s.p and s.g and returns the weighted sum of nlls.
+// Computes s.p and s.g, and returns the weighted sum of the nlls.
 template <class T>
 double forward(const Saved& saved, const Candidates& c, bool gradient) {
   const Inputs& in = saved.in;

@@ -7,7 +7,8 @@ namespace lmx {
 SequenceCell::~SequenceCell() = default;
 
 int64_t segment_steps(const SequenceOptions& options, int64_t steps, int64_t batch) {
-  // Enough rows that a product's inner dimension costs nothing, few enough that a checkpointed piece is small.
+  // Large enough that a product's inner dimension is efficient, and small enough that a checkpointed piece needs little
+  // memory.
   constexpr int64_t kRows = 2048;
   const int64_t wanted = options.segment > 0 ? options.segment : (kRows + batch - 1) / std::max<int64_t>(batch, 1);
   return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(steps, 1));
@@ -17,7 +18,7 @@ namespace {
 
 struct Piece {
   int64_t begin, end;          // rows
-  std::vector<Tensor> before;  // state before it; empty where `saved` is kept
+  std::vector<Tensor> before;  // state before the piece; empty if `saved` is kept
   std::shared_ptr<void> saved;
 };
 
@@ -26,7 +27,7 @@ struct Layer {
   Var x, y;
   std::shared_ptr<const SequenceCell> cell;
   std::vector<Piece> pieces;
-  std::vector<Tensor> state_like;  // zeros of the state's shapes are made from these
+  std::vector<Tensor> state_like;  // tensors with the state's shapes, from which zeros are made
   bool checkpoint;
 };
 
@@ -36,7 +37,7 @@ Tensor zeros_like(const Tensor& t) {
   return z;
 }
 
-// Pieces from the last to the first; the state after the last one has no gradient, it is detached.
+// Processes the pieces from last to first. The state after the last piece is detached, so it has no gradient.
 void backward(Context& ctx, Layer& layer) {
   const Tensor& dy = Tape::grad_of(layer.y);
   Tape::Sink dx;

@@ -1,4 +1,4 @@
-// Ops that move elements: the gradient moves them back, and is 0 where an element was left out.
+// Ops that move elements. The gradient moves them back, and is 0 for elements that were left out.
 //
 //   slice, split    part of a dimension          dx = dy in the part, 0 elsewhere
 //   concat, stack   parts one after the other    dx_i = the part of dy
@@ -16,7 +16,8 @@ namespace {
 
 using namespace ops;
 
-// Columns [column, column + width) of the rows of `matrix`, a row being `stride` elements, from or to `part`.
+// Copies columns [column, column + width) of the rows of `matrix`, whose rows have `stride` elements, from or to
+// `part`.
 enum class Direction { take, put };
 void move_columns(Tensor& to, const Tensor& from, const Around& part, int64_t column, int64_t stride, Direction way) {
   const int64_t width = part.size * part.inner;
@@ -37,7 +38,7 @@ Shape with_size(Shape shape, int dim, int64_t n) {
   return shape;
 }
 
-// x[..., begin:begin+n, ...] without checks.
+// x[..., begin:begin+n, ...], without checks.
 Tensor part_of(Context& ctx, const Tensor& x, int dim, int64_t begin, int64_t n) {
   Tensor y = ctx.empty(with_size(x.shape(), dim, n), x.dtype());
   const Around whole = around(x.shape(), dim);
@@ -63,7 +64,7 @@ Var slice_checked(Context& ctx, const char* op, const Var& x, int dim, int64_t b
   return out;
 }
 
-// The dimensions of x in `order`.
+// x with its dimensions permuted to `order`.
 Tensor permuted(Context& ctx, const Tensor& x, const std::vector<int>& order) {
   std::array<int64_t, Shape::kMaxRank> strides{};
   int64_t stride = 1;
@@ -84,7 +85,7 @@ Tensor permuted(Context& ctx, const Tensor& x, const std::vector<int>& order) {
     const T* from = x.data<T>();
     T* to = y.data<T>();
     const auto inner = static_cast<size_t>(walk.rank - 1);
-    if (walk.rank == 2 && walk.stride[0][0] == 1 && walk.stride[0][1] == walk.size[0]) {  // one matrix transposed
+    if (walk.rank == 2 && walk.stride[0][0] == 1 && walk.stride[0][1] == walk.size[0]) {  // the transpose of one matrix
       lmx::transpose(from, to, walk.size[1], walk.size[0]);
       return;
     }

@@ -1,7 +1,8 @@
-// Products of small matrices inside an op's own loops: one thread, everything in the caches, no call into a library.
+// Products of small matrices inside an op's own loops: on one thread, with all data in the caches, without library
+// calls.
 //
-// The right-hand side lies in panels of 16 columns, each (k, 16) contiguous, columns beyond the last zero; a tile of
-// the result is 12 vectors of AVX2, which with two of the panel and one of the left side fill its registers.
+// The right-hand side is packed in panels of 16 columns. Each panel is a contiguous (k, 16), padded with zero columns.
+// A tile of the result has 12 AVX2 vectors, which with two of the panel and one of the left side fill the registers.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 namespace lmx::ops {
 
 inline constexpr int64_t kPanelColumns = 16;
-inline constexpr int64_t kPanelDepth = 256;  // of a panel that stays in the first-level cache while rows pass by
+inline constexpr int64_t kPanelDepth = 256;  // rows of a panel that stay in the first-level cache during a product
 
 inline int64_t panels_of(int64_t columns) {
   return (columns + kPanelColumns - 1) / kPanelColumns;
@@ -20,7 +21,7 @@ inline int64_t panel_size(int64_t depth, int64_t columns) {
   return panels_of(columns) * kPanelColumns * depth;
 }
 
-// from (depth, columns), rows `stride` apart.
+// Packs `from` (depth, columns), whose rows are `stride` elements apart.
 template <class T>
 void pack_panels(const T* from, int64_t stride, int64_t depth, int64_t columns, T* to) {
   for (int64_t c = 0; c < columns; c += kPanelColumns, to += kPanelColumns * depth) {
@@ -37,7 +38,7 @@ void pack_panels(const T* from, int64_t stride, int64_t depth, int64_t columns, 
   }
 }
 
-// from (columns, depth): its transpose is packed.
+// Packs the transpose of `from` (columns, depth).
 template <class T>
 void pack_panels_transposed(const T* from, int64_t stride, int64_t depth, int64_t columns, T* to) {
   for (int64_t c = 0; c < columns; c += kPanelColumns, to += kPanelColumns * depth) {
@@ -53,7 +54,7 @@ void pack_panels_transposed(const T* from, int64_t stride, int64_t depth, int64_
   }
 }
 
-// Element (r, k) of a left-hand side is data[r * row + k * column]: a matrix or its transpose.
+// Element (r, k) of a left-hand side is data[r * row + k * column], so it can be a matrix or its transpose.
 template <class T>
 struct Left {
   const T* data;
@@ -65,13 +66,13 @@ namespace small {
 template <class T>
 struct VectorOf {
   typedef T Type __attribute__((vector_size(32)));
-  // As it lies in memory. Loads and stores go through this type one vector at a time: a memcpy of several would pass by
-  // the stack, and keep the sums there.
+  // A vector at any address. Loads and stores use this type, one vector at a time: a memcpy of several vectors would
+  // use the stack, and the compiler would then keep the sums there.
   typedef T Loose __attribute__((vector_size(32), aligned(sizeof(T)), may_alias));
   static constexpr int kLanes = 32 / sizeof(T);
 };
 
-// c (Rows, 16) (+)= a (Rows, depth) panel (depth, 16); of c `width` columns exist.
+// c (Rows, 16) (+)= a (Rows, depth) panel (depth, 16). c has `width` columns.
 template <int Rows, class T>
 inline void tile(Left<T> a, const T* panel, int64_t depth, T* c, int64_t ldc, int64_t width, bool add) {
   using Vector = typename VectorOf<T>::Type;
@@ -112,7 +113,7 @@ inline constexpr int64_t kTileRows = 12 / (kPanelColumns / VectorOf<T>::kLanes);
 
 }  // namespace small
 
-// c (m, n) = a (m, depth) times packed (depth, n), added to c where `add`. `packed` holds `packed_depth` >= depth rows.
+// c (m, n) = a (m, depth) times packed (depth, n); added to c if `add`. `packed` contains `packed_depth` >= depth rows.
 template <class T>
 void multiply_small(Left<T> a, const T* packed, int64_t packed_depth, T* c, int64_t ldc, int64_t m, int64_t n,
                     int64_t depth, bool add) {

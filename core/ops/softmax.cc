@@ -35,7 +35,7 @@ LMX_SIMD double sum_row(const T* x, int64_t n) {
   return s;
 }
 
-// Over the last dimension.
+// Softmax over the last dimension.
 Var last_softmax(Context& ctx, const char* op, const Var& x, bool logarithm) {
   const Matrix m = fold(x.shape());
   Tensor y = x.value().like(MemClass::activations);
@@ -79,7 +79,7 @@ Var last_softmax(Context& ctx, const char* op, const Var& x, bool logarithm) {
   return out;
 }
 
-// Along another dimension the same with that dimension moved to the end and back.
+// For any other dimension, moves that dimension to the end, applies last_softmax, and moves it back.
 Var any_softmax(Context& ctx, const char* op, const Var& x, int dim, bool logarithm) {
   const int d = dimension(op, dim, x.shape());
   if (x.shape()[d] == 0) throw UserError(str("[", op, "] dimension ", dim, " of x ", x.shape(), ": no elements"));

@@ -17,7 +17,7 @@ void softmax_row(const double* x, double* y, double lse, double factor, int64_t 
 void add_bias(float* x, const float* b, int64_t n);
 void add_bias(double* x, const double* b, int64_t n);
 
-// What targets choose from, for messages: 10 classes of "w" (10, 4).
+// The classes of the targets, for messages: 10 classes of "w" (10, 4).
 struct Classes {
   int64_t count;
   const char* tensor;

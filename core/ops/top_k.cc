@@ -1,5 +1,5 @@
-// A row is read twice while it lies in the cache: first for the maximum of each block, from which the k largest entries
-// are found by looking into the few blocks that can hold one, then for the sum of exponentials.
+// A row is read twice while it is in the cache. The first pass computes the maximum of each block; the k largest
+// entries are then searched only in the few blocks that can contain one. The second pass sums the exponentials.
 #include "ops/top_k.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ LMX_SIMD void block_maxima(const float* x, int64_t n, float* maxima) {
   }
 }
 
-// In blocks whose float sums are added in double.
+// Sums in blocks; the float sum of each block is added in double.
 LMX_SIMD double sum_exp(const float* x, float shift, int64_t n) {
   double sum = 0;
   for (int64_t first = 0; first < n; first += kBlock) {
@@ -45,11 +45,11 @@ TopRow top_k(const float* x, int64_t n, int64_t k, std::span<const int32_t> with
   block_maxima(x, n, maxima.data());
   TopRow row;
   row.entries.reserve(static_cast<size_t>(std::min(k, n)));
-  float least = kLowest;  // of k entries; anything above it belongs to them
+  float least = kLowest;  // smallest of the first k entries; a larger logit replaces it
   const auto take = [&](float logit, int32_t id) {
     if (std::find(without.begin(), without.end(), id) != without.end()) return;
     if (static_cast<int64_t>(row.entries.size()) == k) row.entries.pop_back();
-    // Ids ascend, so an equal logit that came before stays before.
+    // Ids ascend, so of two equal logits the one with the smaller id comes first.
     const auto at = std::upper_bound(row.entries.begin(), row.entries.end(), logit,
                                      [](float value, const Entry& e) { return value > e.logit; });
     row.entries.insert(at, {logit, id});

@@ -1,12 +1,12 @@
-// Two-stage softmax (Xiao 2017, section 4): forward over the words V_f, gradients for its part V_all alone.
+// Two-stage softmax (Xiao 2017, section 4): forward over the words V_f, gradients only for its subset V_all.
 //
 //   z_ij = h_i . w_j + b_j for j in V_f;  loss = sum_i u_i (logsumexp_j z_ij - z_i,t(i))        (u: weights)
 //   d_ij = u_i (softmax(z_i)_j - [j = t(i)])
 //   dw_j = sum_i d_ij h_i and db_j = sum_i d_ij for j in V_all;  dh_i = sum_j d_ij w_j over V_all, or over V_f
 //
-// The rows of V_f are gathered once, those of V_all first, so that everything is products of slim dense matrices. Rows
-// of h are taken in blocks of bounded memory; a block's d is known as soon as its logits are, up to the factor that
-// backward() brings.
+// The rows of V_f are gathered once, those of V_all first, so that all products have small dense matrices. Rows of h
+// are processed in blocks of bounded memory. A block's d is known as soon as its logits are, except for the factor that
+// backward() supplies.
 #include "ops/output_layer.h"
 
 namespace lmx {
@@ -14,7 +14,7 @@ namespace {
 
 using namespace ops;
 
-// Place of each target in V_all.
+// The position of each target in V_all.
 std::vector<int64_t> places_of(const Tensor& targets, const TwoStageRows& rows) {
   const auto begin = rows.ids.begin(), end = begin + rows.trained;
   std::vector<int64_t> places;
@@ -52,7 +52,7 @@ Tensor gather_bias(Context& ctx, const Tensor& b, const std::vector<int32_t>& id
   return out;
 }
 
-// One pass over the blocks; gradients are those of seed 1 times `lift`, and undefined where nobody asks for them.
+// One pass over the blocks. Gradients are those of seed 1 times `lift`, and undefined if they are not needed.
 struct Pass {
   const OutputLayer& layer;  // of V_f
   std::vector<int64_t> places;
@@ -66,7 +66,7 @@ struct Pass {
 
   int64_t rest() const { return layer.words() - trained; }
 
-  // d of a block: the part of V_all into `all`, which may be the logits themselves, and that of the others into
+  // d of a block: writes the part of V_all to `all`, which may be the logits themselves, and that of the other words to
   // `others`.
   template <class T>
   void visit(int64_t first, Tensor& logits, Tensor& all, Tensor& others) {

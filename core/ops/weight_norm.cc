@@ -1,8 +1,9 @@
-// Weight normalisation (Salimans and Kingma 2016), a gain for each output row:
+// Weight normalisation (Salimans and Kingma 2016), with a gain for each output row:
 //
 //   w = g v / n,  n = |v|        dg = (dw . v) / n        dv = g / n (dw - v (dw . v) / n^2)
 //
-// Norms and products are summed in double whatever is trained in: v and g are the fp32 masters (FACTS A3.1).
+// Norms and products are summed in double, independent of the training precision: v and g are the fp32 masters (FACTS
+// A3.1).
 #include <cmath>
 
 #include "lmx/sequence.h"
@@ -38,8 +39,8 @@ LMX_SIMD void backward_row(const T* v, const T* dw, T* dv, T factor, T along, in
   for (int64_t i = 0; i < n; ++i) dv[i] = factor * (dw[i] - along * v[i]);
 }
 
-// w and the norms of v's rows: made once until v or g changes, for all micro-batches and replicas, with what is packed
-// of w.
+// w and the norms of v's rows. They are computed once until v or g changes, for all micro-batches and replicas, and the
+// packed form of w is stored with them.
 struct Normed {
   Var w;
   std::vector<double> norms;  // (N)
@@ -56,7 +57,7 @@ Normed normed(Context& ctx, const Tensor& v, const Tensor& g) {
     for (int64_t r = begin; r < end; ++r) {
       const double norm = std::sqrt(dot(pv + r * cols, pv + r * cols, cols));
       norms[static_cast<size_t>(r)] = norm;
-      // A row of zeros has no direction: w is 0, and so are its gradients.
+      // The direction of a zero row is undefined, so w and its gradients are 0.
       scaled(pv + r * cols, pw + r * cols, norm > 0 ? static_cast<T>(static_cast<double>(pg[r]) / norm) : T(0), cols);
     }
   });
@@ -88,7 +89,7 @@ Var typed(Context& ctx, const Var& v, const Var& g) {
     const Span span(ctx.tracer, "weight_norm.forward");
     return normed<T>(ctx, v.value(), g.value());
   });
-  // A gradient of its own over the shared value.
+  // A replica: it shares the value, but has its own gradient.
   Var out = made.w.replica();
   if (recording(ctx, {&v, &g})) {
     ctx.tape->record("weight_norm", {v, g}, {out}, [&ctx, v, g, out, norms = made.norms](Tape&) {

@@ -1,11 +1,11 @@
-// Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), t = the number of the update from 1:
+// Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019); t is the number of the update, from 1:
 //
 //   adam: g <- g + weight_decay p                 adamw: p <- (1 - lr weight_decay) p
 //   m <- b1 m + (1 - b1) g      v <- b2 v + (1 - b2) g^2
 //   p <- p - lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)
 //
-// Row-sparse: the same on the rows that have a gradient; a row's moments do not decay while it has none, but t counts
-// on.
+// Row-sparse: the same for the rows that have a gradient. The moments of the other rows do not decay, but t counts
+// every update.
 #include <cmath>
 
 #include "lmx/error.h"

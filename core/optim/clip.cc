@@ -1,5 +1,5 @@
-// Clipping by global norm (Pascanu et al. 2013): the gradients of a group are scaled by max_norm / norm where their
-// common norm is above max_norm.
+// Clipping by global norm (Pascanu et al. 2013): if the common norm of a group's gradients is above max_norm, they are
+// scaled by max_norm / norm.
 #include <cmath>
 
 #include "config/messages.h"
@@ -59,7 +59,7 @@ size_t rule_of(const std::string& name, const std::vector<ClipRule>& rules) {
   return r;
 }
 
-// For each parameter with a gradient, its rule's index; rules.size() where none matches.
+// The index of the rule of each parameter that has a gradient; rules.size() if no rule matches.
 std::map<std::string, size_t> groups(const ParameterStore& params, const std::vector<ClipRule>& rules) {
   std::map<std::string, size_t> group;
   for (const std::string& name : params.names())
@@ -87,7 +87,7 @@ void check_clip(const std::vector<ClipRule>& rules, const std::vector<std::strin
   for (const std::string& name : names) used[rule_of(name, rules)] = true;
   for (size_t r = 0; r < rules.size(); ++r) {
     if (used[r]) continue;
-    const std::vector<std::string> matched = rules[r].params.select(names);  // refuses what matches nothing
+    const std::vector<std::string> matched = rules[r].params.select(names);  // throws if no parameter matches
     const ClipRule& taker = rules[rule_of(matched[0], rules)];
     throw UserError(str(rules[r].params.place(), "'", rules[r].params.text(), "' matches no parameter that an earlier ",
                         "rule left: '", taker.params.text(), "' took ", matched[0],

@@ -1,6 +1,6 @@
-// a <- decay a + (1 - decay) p after each update. Rows that an update leaves alone are averaged when they are next
-// changed or when the average is used: by the same steps, one after the other, so that the bits are those of averaging
-// every row at once. In memory a row passes once instead of once an update.
+// a <- decay a + (1 - decay) p after each update. Rows that an update does not change are averaged later: when they
+// next change, or when the average is used. The skipped steps are then computed one by one, so the result is bit-equal
+// to averaging every row at each update. Such a row is read from memory once, instead of once per update.
 #include <algorithm>
 
 #include "lmx/error.h"
@@ -11,10 +11,10 @@
 namespace lmx {
 namespace {
 
-constexpr int64_t kBlock = 64;  // elements that stay in registers or the first cache
-constexpr int64_t kGroup = 32;  // steps between two looks at whether the average still moves
+constexpr int64_t kBlock = 64;  // elements that stay in registers or in the first-level cache
+constexpr int64_t kGroup = 32;  // number of steps after which the loop tests whether the average still changes
 
-// `times` steps of n elements towards p.
+// Applies `times` averaging steps towards p to n elements.
 template <class T>
 LMX_SIMD void average(T* __restrict a, const T* __restrict p, T decay, int64_t n, int64_t times) {
   const T rest = T(1) - decay;
@@ -29,7 +29,7 @@ LMX_SIMD void average(T* __restrict a, const T* __restrict p, T decay, int64_t n
         for (int64_t i = 0; i < size; ++i) now[i] = decay * now[i] + add[i];
       left -= group;
       if (left == 0) break;
-      // A step is monotone: what a group of steps left unchanged is a fixed point.
+      // Each step is monotone: if a group of steps changes nothing, the values are a fixed point.
       bool moved = false;
       for (int64_t i = 0; i < size; ++i) moved |= !(now[i] == before[i]);
       if (!moved) break;
@@ -51,7 +51,7 @@ void average(Tensor& averages, const Tensor& value, double decay, int64_t first,
 
 Ema::Ema(const ParameterStore& params, double decay, const ParamPattern& pattern) : decay_(decay) {
   if (!(decay > 0 && decay < 1)) throw UserError(str("[ema] decay ", decay, ": must be in (0, 1)"));
-  // A frozen parameter's average is its value.
+  // The average of a frozen parameter equals its value.
   for (const std::string& name : pattern.select(params.names())) {
     if (params.at(name).requires_grad())
       averages_.emplace(name, Average{params.at(name).value().clone(MemClass::optimizer)});

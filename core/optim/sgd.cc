@@ -1,4 +1,4 @@
-// Stochastic gradient descent, momentum as Sutskever et al. 2013 in PyTorch's form:
+// Stochastic gradient descent; momentum of Sutskever et al. 2013 in PyTorch's form:
 //
 //   g <- g + weight_decay p      m <- momentum m + g      p <- p - lr m        (nesterov: p - lr (g + momentum m))
 #include "lmx/error.h"
@@ -46,7 +46,7 @@ LMX_SIMD void with_momentum(T* __restrict p, const T* __restrict g, T* __restric
   for (int64_t i = 0; i < n; ++i) {
     const T d = c.grad * g[i] + c.decay * p[i];
     m[i] = c.momentum * m[i] + d;
-    // Without nesterov the step is m itself: momentum is applied to it once only.
+    // Without nesterov the step is m, to which momentum was already applied.
     p[i] -= c.lr * (c.nesterov * (d + c.momentum * m[i]) + (T(1) - c.nesterov) * m[i]);
   }
 }

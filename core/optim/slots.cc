@@ -12,7 +12,7 @@ Optimizer::~Optimizer() = default;
 namespace optim {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements worth a thread of their own
+constexpr int64_t kGrain = 1 << 14;  // elements per thread, at least
 
 Tensor filled(Context& ctx, const Tensor& like, double value) {
   Tensor t = ctx.zeros(like.shape(), like.dtype(), MemClass::optimizer);

@@ -1,5 +1,5 @@
-// What all optimizers share: state tensors per parameter ("slots"), dense and row-sparse updates, saving and loading.
-// An optimizer itself is then its config and one loop over a run of elements.
+// The common part of all optimizers: state tensors of each parameter ("slots"), dense and row-sparse updates, saving
+// and loading. An optimizer itself only needs a config and a loop over a run of elements.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct Slot {
   double initial;
 };
 
-// Elements of one parameter that lie together: a part of a dense one, or a row.
+// Contiguous elements of one parameter: a part of a dense parameter, or a row.
 template <class T>
 struct Run {
   T* param;
@@ -42,7 +42,7 @@ class SlotOptimizer : public Optimizer {
   int64_t state_bytes(const ParameterSpec& spec) const final;
 
  protected:
-  // Called from several threads at once, on runs that do not overlap.
+  // Called by several threads at once, on runs that do not overlap.
   virtual void apply(const Run<float>& run, const Rates& rates) const = 0;
   virtual void apply(const Run<double>& run, const Rates& rates) const = 0;
 

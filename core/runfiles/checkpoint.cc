@@ -1,5 +1,5 @@
-// Checkpoint folders. A folder named step-N is complete: it was filled and fsynced under a hidden name first, and the
-// rename is the last thing that happens. state.json carries the hashes of the tensor files and of itself.
+// Checkpoint folders. A folder named step-N is complete: its files are written and fsynced under a hidden name first,
+// and the rename is the last action. state.json contains the hashes of the tensor files and of itself.
 #include "runfiles/checkpoint.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ std::string rank_file(size_t rank) {
   return str("rank-", rank, ".safetensors");
 }
 
-// The files of a checkpoint that `ranks` ranks wrote.
+// The files of a checkpoint with separate files of `ranks` ranks.
 std::vector<std::string> files_of(size_t ranks) {
   std::vector<std::string> names(std::begin(kFiles), std::end(kFiles));
   for (size_t r = 0; r < ranks; ++r) names.push_back(rank_file(r));
@@ -49,7 +49,7 @@ std::string state_json(const std::string& folder, const std::map<std::string, st
   throw UserError(str("[checkpoint] ", path, " is damaged: ", why, kAdvice));
 }
 
-// Values nested deeper than any of ours are refused while they are read: what writes them again is recursive.
+// Rejects values nested deeper than lmx writes while it reads them: the function that writes them again is recursive.
 Json parse_state(const std::string& path) {
   constexpr int kMaxDepth = 4;  // {files: {name: {bytes: n}}} needs 3
   const auto check = [&](int depth, Json::parse_event_t, Json&) {
@@ -89,15 +89,15 @@ void verify_file(const std::string& folder, const std::string& name, const Json&
   if (files.at(name).at("sha256") != sha256_of_file(path)) damaged(path, "its SHA-256 is not the one in state.json");
 }
 
-// Puts `temporary` in the place of `target`, which may exist (a run resumed from an older checkpoint): then both names
-// are exchanged, so that at no instant there is neither.
+// Renames `temporary` to `target`. If `target` exists (the run was resumed from an older checkpoint), the two names are
+// exchanged, so that one of them exists at any time.
 void move_into_place(const std::string& temporary, const std::string& target) {
   if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_NOREPLACE) == 0) return;
   if (errno == EEXIST && renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
     fs::remove_all(temporary);
     return;
   }
-  fs::remove_all(target);  // a file system without renameat2's flags
+  fs::remove_all(target);  // the file system does not support renameat2's flags
   fs::rename(temporary, target);
 }
 
@@ -114,7 +114,7 @@ std::string draft_of(const std::string& run_dir, int64_t step) {
   return str(run_dir, "/checkpoints/.step-", step);
 }
 
-// A failed checkpoint leaves nothing of `written` behind, and the ones before it untouched.
+// Calls `write`. If it fails, removes `written`; earlier checkpoints are not touched.
 template <class Write>
 void guarded(const std::string& run_dir, int64_t step, const std::string& written, const Write& write) {
   const auto failed = [&](const std::string& why) {
@@ -143,8 +143,8 @@ void begin_checkpoint(const std::string& run_dir, int64_t step) {
 }
 
 void add_to_checkpoint(const std::string& run_dir, int64_t step, int rank, const StateDict& state) {
-  // The folder stays for the others, who may be writing to it and would report that it is gone; the next start removes
-  // it.
+  // Only the file is removed after a failure. The folder stays, since other ranks may be writing to it and would report
+  // that it is missing; the next start removes it.
   const std::string file = draft_of(run_dir, step) + "/" + rank_file(static_cast<size_t>(rank));
   guarded(run_dir, step, file, [&] { save_safetensors(file, state); });
 }
@@ -171,7 +171,7 @@ std::string save_checkpoint(const std::string& run_dir, int64_t step, const Trai
 
 namespace {
 
-// How many ranks wrote it; UserError where the text is none of ours.
+// Number of separate rank files. UserError if the text was not written by lmx.
 size_t ranks_of(const Json& state, const std::string& path) {
   const Json count = state.value("ranks", Json(0U));
   if (!count.is_number_unsigned() || count.get<size_t>() > state.at("files").size())
@@ -179,7 +179,8 @@ size_t ranks_of(const Json& state, const std::string& path) {
   return count;
 }
 
-// All but the ranks' files, of which those that `wanted` says are verified; `ranks` has as many entries, all empty.
+// Loads everything except the ranks' files. Verifies the ranks' files for which `wanted` returns true. `ranks` of the
+// result has one empty entry for each of these files.
 TrainState load_common(const std::string& folder, const std::shared_ptr<Allocator>& allocator,
                        const std::function<bool(size_t rank, size_t ranks)>& wanted) {
   const std::string path = folder + "/state.json";
@@ -250,7 +251,8 @@ void prune_checkpoints(const std::string& run_dir, int keep, const std::vector<i
   const std::vector<CheckpointInfo> all = list_checkpoints(run_dir);
   for (size_t i = 0; i + static_cast<size_t>(std::max(keep, 1)) < all.size(); ++i) {
     if (std::find(protect.begin(), protect.end(), all[i].step) != protect.end()) continue;
-    // Renamed first: a kill in the middle of the removal must not leave half a checkpoint under a good name.
+    // Renamed first: if the process is killed during the removal, no incomplete checkpoint may remain under a valid
+    // name.
     const std::string dying = str(run_dir, "/checkpoints/.step-", all[i].step);
     std::error_code error;
     fs::rename(all[i].folder, dying, error);

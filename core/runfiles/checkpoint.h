@@ -1,4 +1,4 @@
-// Checkpoints: named tensors in safetensors files, written so that a kill at any instant leaves a whole one.
+// Checkpoints: named tensors in safetensors files, written so that a complete one exists even if the run is killed.
 #pragma once
 
 #include <map>
@@ -9,48 +9,49 @@
 
 namespace lmx {
 
-// A safetensors file: u64 header length, JSON header, data. Tensors in name order, so equal contents are equal bytes.
-// RunError: cannot write (disk full names the path). UserError on reading: missing, truncated, malformed header,
-// overlaps.
+// A safetensors file: u64 header length, JSON header, data. Tensors are in the order of their names, so equal contents
+// give equal bytes. RunError if the file cannot be written; for a full disk it names the path. UserError on reading:
+// missing, truncated, malformed header, overlapping tensors.
 void save_safetensors(const std::string& path, const StateDict& tensors,
                       const std::map<std::string, std::string>& metadata = {});
 StateDict load_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator);
-// The same, not to be written to: the tensors lie in the file, whose pages the system drops where memory is short.
+// Maps the file instead of reading it. The tensors are read-only; the system can drop their pages if memory is short.
 StateDict map_safetensors(const std::string& path, const std::shared_ptr<Allocator>& allocator);
-// What save_safetensors() was given beside the tensors.
+// The metadata that save_safetensors() was given.
 std::map<std::string, std::string> safetensors_metadata(const std::string& path);
 
-// What a run needs to go on bit by bit. `numbers` holds scalars as text ("step", "schedule.0").
+// The state that a run needs to continue bit-exactly. `numbers` holds scalars as text ("step", "schedule.0").
 struct TrainState {
   StateDict model;                             // parameters: model.safetensors
   StateDict train;                             // optimizer, EMA, carried state: train_state.safetensors
-  std::vector<StateDict> ranks;                // what only one rank has (residuals): rank-R.safetensors
+  std::vector<StateDict> ranks;                // state that differs between ranks (residuals): rank-R.safetensors
   std::map<std::string, std::string> numbers;  // state.json
 };
 
-// <run>/checkpoints/step-N/, written as a hidden temporary folder, fsynced, renamed. Returns the folder.
+// Writes <run>/checkpoints/step-N/ as a hidden temporary folder, fsyncs it and renames it. Returns the folder.
 std::string save_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state);
-// The same in three steps, for several ranks on one file system: rank 0 begins, every rank adds what only it has, and
-// when all have, rank 0 finishes with the rest (whose `ranks` are not read) and the number of ranks.
+// The same in three steps, for several ranks on one file system. Rank 0 begins, and every rank adds its own state. When
+// all have done so, rank 0 finishes with the common state (its `ranks` are not used) and the number of ranks.
 void begin_checkpoint(const std::string& run_dir, int64_t step);
 void add_to_checkpoint(const std::string& run_dir, int64_t step, int rank, const StateDict& state);
 std::string finish_checkpoint(const std::string& run_dir, int64_t step, const TrainState& state, int ranks);
-// Verifies the hashes of state.json. UserError names the damaged file and what to do.
+// Verifies the hashes of state.json. UserError names the damaged file and suggests what to do.
 TrainState load_checkpoint(const std::string& folder, const std::shared_ptr<Allocator>& allocator);
-// For rank `rank` of `ranks` processes. Of a checkpoint of as many ranks only the rank's own file is read, and the
-// others' entries of `ranks` stay empty; of another number all are mapped, and take memory only while they are looked
-// at. Rank 0 alone verifies the files of other ranks. `rank` -1: for somebody who wants none of them.
+// Loads a checkpoint for rank `rank` of `ranks` processes. If the checkpoint has the same number of ranks, only the
+// rank's own file is read, and the other entries of `ranks` stay empty. Otherwise all files are mapped, and use memory
+// only while they are accessed. Only rank 0 verifies the files of other ranks. `rank` -1 reads none of the ranks'
+// files.
 TrainState load_checkpoint_of(const std::string& folder, const std::shared_ptr<Allocator>& allocator, int rank,
                               int ranks);
-// Only its `numbers`, read and verified without the tensors.
+// Returns only the `numbers`, read and verified without the tensors.
 std::map<std::string, std::string> checkpoint_numbers(const std::string& folder);
-// Complete checkpoints of a run by ascending step, unfinished temporary folders skipped.
+// Complete checkpoints of a run, by ascending step. Unfinished temporary folders are skipped.
 struct CheckpointInfo {
   int64_t step;
   std::string folder;
 };
 std::vector<CheckpointInfo> list_checkpoints(const std::string& run_dir);
-// What a killed writer left in the run's folder, removed.
+// Removes the unfinished checkpoints of a killed process from the run's folder.
 void remove_unfinished_checkpoints(const std::string& run_dir);
 // Removes all but the last `keep` and those in `protect`.
 void prune_checkpoints(const std::string& run_dir, int keep, const std::vector<int64_t>& protect);

@@ -19,7 +19,8 @@
 namespace lmx::train {
 namespace {
 
-// `evaluated`: the step's validation is done, so its line stays; one that a kill left behind is written again.
+// `evaluated`: the step's validation is complete, so its line stays. Otherwise a line of an interrupted run is removed,
+// since the validation is repeated.
 std::string lines_up_to(const std::string& text, int64_t step, bool evaluated, KeptLines& found) {
   std::string kept;
   int64_t number = 0;
@@ -70,7 +71,7 @@ void MetricsFile::write(const Record& record) {
 
 void MetricsFile::write_line(const std::string& text) {
   const std::string line = text + "\n";
-  for (size_t done = 0; done < line.size();) {  // a disk that is nearly full takes a part and says why with the rest
+  for (size_t done = 0; done < line.size();) {  // an almost full disk stores a part; the next write() gives the error
     const ssize_t n = ::write(descriptor_, line.data() + done, line.size() - done);
     if (n < 0 && errno != EINTR) fail(errno);
     done += static_cast<size_t>(std::max<ssize_t>(n, 0));

@@ -1,4 +1,4 @@
-// What a run measures: one record a log step, as a line of metrics.jsonl and as TensorBoard scalars.
+// The measurements of a run: one record for each log step, as a line of metrics.jsonl and as TensorBoard scalars.
 #pragma once
 
 #include <cstdint>
@@ -16,29 +16,29 @@ struct Record {
   std::vector<std::pair<std::string, double>> values;
 };
 
-// `,"lr":0.1,"ppl":"Infinity"`: the members of a JSON object; what JSON has no number for becomes a string.
+// `,"lr":0.1,"ppl":"Infinity"`: the members of a JSON object. Values that are not finite become strings.
 std::string json_values(const std::vector<std::pair<std::string, double>>& values);
 
-// `{"step":50,"split":"train","nll_nat":4.1,...}`; what JSON has no number for becomes a string.
+// `{"step":50,"split":"train","nll_nat":4.1,...}`. Values that are not finite become strings.
 std::string to_json_line(const Record& record);
 
 // The lines that a resumed run found in its metrics.jsonl.
 struct KeptLines {
-  int64_t train = 0;             // records of the training up to the step that it resumed from
-  std::vector<int64_t> damaged;  // numbers of whole lines, from 1, that are no records
+  int64_t train = 0;             // training records up to the step from which the run resumed
+  std::vector<int64_t> damaged;  // numbers, from 1, of complete lines that are no records
 };
 
-// Appends to metrics.jsonl, each line in one write. RunError: a full disk.
+// Appends lines to metrics.jsonl, each with one write if the disk is not full. RunError: a full disk.
 class MetricsFile {
  public:
-  // Keeps records up to `resume_step` of an existing file and drops the rest: later ones, damaged lines, and a last
-  // line that a kill left half-written.
+  // Keeps the records of an existing file up to `resume_step` and removes the rest: later records, damaged lines, and
+  // an incomplete last line of a killed run.
   MetricsFile(std::string path, int64_t resume_step, bool evaluated = true);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
   void write(const Record& record);
-  void write_line(const std::string& line);  // a record that another rank wrote as to_json_line
+  void write_line(const std::string& line);  // a record that another rank wrote with to_json_line
   void sync();                               // returns when all lines are on disk
   const KeptLines& kept() const { return kept_; }
 

@@ -1,4 +1,4 @@
-// metrics.jsonl as the core reads it back. A line may be anything: a kill leaves half of one.
+// Reads metrics.jsonl. A line may have any content: if a run is killed, its last line is incomplete.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,22 @@
 
 namespace lmx::train {
 
-// Step and split of the record in a whole line; step -1 if the line is no record.
+// Step and split of the record in a complete line; step -1 if the line is no record.
 struct RecordName {
   int64_t step = -1;
   std::string split;
 };
 RecordName name_of_line(const std::string& line);
 
-// The highest step that the metrics.jsonl of a run names; 0: none.
+// The highest step in the metrics.jsonl of a run; 0 if it has no record.
 int64_t last_recorded_step(const std::string& run);
 
-// Validation perplexity by step, as the metrics.jsonl of a run has it; a step that was trained again counts as it was
-// last. Lines that are none of a validation are passed over.
+// Validation perplexity by step, from the metrics.jsonl of a run. If a step was validated several times, the last value
+// counts. Lines that are no validation records are skipped.
 std::map<int64_t, double> validations(const std::string& run);
 
-// Adds a record of what the run's last parameters translate a split to: of a step whose earlier record of that, which a
-// run that is asked again has, makes room. Atomic. RunError: a full disk.
+// Adds a record that scores the translation of a split by the run's final parameters. Replaces an earlier record of the
+// same step and split that contains a BLEU value. Atomic. RunError: a full disk.
 void write_translation(const std::string& run, const Record& record);
 
 }  // namespace lmx::train

@@ -65,7 +65,7 @@ OpenWindow open_window(const std::vector<std::string>& texts, const std::string&
   try {
     for (const std::string& text : texts) {
       OpenWindow one = window_from(Json::parse(text));
-      if (sum.steps > 0) one.steps = 0;  // ranks count the same steps
+      if (sum.steps > 0) one.steps = 0;  // all ranks count the same steps
       sum.add(one);
     }
   } catch (const Json::exception&) {

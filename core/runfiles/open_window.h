@@ -1,5 +1,5 @@
-// Counters of a rank since the last record. Checkpoints keep them, so that the record of a window in which a run was
-// resumed counts all of its steps.
+// Counters of a rank since the last record. Checkpoints store them. If a run is resumed between two records, the next
+// record therefore counts all steps since the last one.
 #pragma once
 
 #include <map>
@@ -19,19 +19,19 @@ struct OpenWindow {
   std::map<std::string, CodecHealth> health;  // quantisation errors by parameter
   CommTimes times;
 
-  // Adds what a later part of the window counted; residuals are those of the later part.
+  // Adds the counters of a later part of the window. The residuals become those of the later part.
   void add(const OpenWindow& later);
   std::string to_json() const;  // exact
 };
 
-// The sum of what `texts`, from to_json(), hold; {} for none. UserError: a text that is none of ours; `from` names the
-// checkpoint.
+// The sum of the windows in `texts`, which to_json() has written; {} if there is none. UserError if a text is
+// malformed; the message contains `from`, the name of the checkpoint.
 OpenWindow open_window(const std::vector<std::string>& texts, const std::string& from);
 
-// The numbers of a checkpoint in which the ranks' windows are kept.
+// The numbers of a checkpoint that store the ranks' windows.
 std::map<std::string, std::string> window_texts(const std::vector<std::string>& ranks);
-// Those that rank `rank` of `size` takes over: its own, and those of ranks that are no more. `numbers` are a
-// checkpoint's.
+// The windows that rank `rank` of `size` continues: its own, and those of ranks that no longer exist. `numbers` are
+// those of a checkpoint.
 std::vector<std::string> windows_of(const std::map<std::string, std::string>& numbers, int rank, int size);
 
 }  // namespace lmx::train

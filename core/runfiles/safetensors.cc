@@ -1,6 +1,5 @@
-// The safetensors format: u64 header length (little endian), JSON header, data. A file may come from anywhere, so
-// nothing in it is believed before it is checked: sizes against the file, offsets against each other, names against
-// names.
+// The safetensors format: u64 header length (little endian), JSON header, data. A file may come from any source, so its
+// header is checked before use: sizes against the file, offsets against each other, names for duplicates.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -24,14 +23,14 @@ namespace {
 using Json = nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "tensors are written as they lie in memory");
 
-constexpr uint64_t kMaxHeader = 100'000'000;  // the reference implementation's own limit
+constexpr uint64_t kMaxHeader = 100'000'000;  // the limit of the reference implementation
 constexpr int kMaxDepth = 4;                  // {name: {shape: [..]}} needs 3
 
 struct Entry {
   std::string name;
   DType type = DType::f32;
   Shape shape;
-  uint64_t begin = 0, end = 0;  // bytes, from the start of the data
+  uint64_t begin = 0, end = 0;  // bytes from the start of the data
 };
 
 [[noreturn]] void damaged(const std::string& path, const std::string& why) {
@@ -44,7 +43,7 @@ std::string upper(std::string_view text) {
   return out;
 }
 
-// Tensor names are keys at depth 1; JSON itself lets a later duplicate win silently.
+// Tensor names are keys at depth 1. JSON would silently use the later of two equal names.
 Json parse_header(const std::string& text, const std::string& path) {
   std::set<std::string> names;
   const auto check = [&](int depth, Json::parse_event_t event, Json& value) {
@@ -69,7 +68,7 @@ DType read_type(const Json& value, const std::string& name, const std::string& p
   damaged(path, str("tensor '", name, "' has the type ", text, ", which lmx does not read"));
 }
 
-// Non-negative sizes whose product fits; at most Shape's six.
+// Non-negative sizes whose product fits into 64 bits; at most Shape::kMaxRank of them.
 Shape read_shape(const Json& value, const std::string& name, const std::string& path) {
   if (!value.is_array() || value.size() > Shape::kMaxRank)
     damaged(path, str("the shape of tensor '", name, "' is ", value.dump()));
@@ -105,7 +104,7 @@ Entry read_entry(const std::string& name, const Json& value, uint64_t data_size,
   return e;
 }
 
-// In the order of their data, which they must cover without overlap or hole.
+// The entries in the order of their data, which they must cover without overlaps or gaps.
 std::vector<Entry> read_entries(const Json& header, uint64_t data_size, const std::string& path) {
   std::vector<Entry> entries;
   for (const auto& [name, value] : header.items())
@@ -126,7 +125,7 @@ std::vector<Entry> read_entries(const Json& header, uint64_t data_size, const st
 std::string make_header(const StateDict& tensors, const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   header["__metadata__"] = metadata;
-  header["__metadata__"].emplace("format", "pt");  // without it some readers of Python refuse the file
+  header["__metadata__"].emplace("format", "pt");  // some Python readers reject a file without it
   uint64_t at = 0;
   for (const auto& [name, t] : tensors) {
     const uint64_t end = at + static_cast<uint64_t>(t.bytes());
@@ -158,10 +157,10 @@ namespace {
 struct Layout {
   Json header;
   std::vector<Entry> entries;
-  uint64_t data = 0;  // where it begins in the file
+  uint64_t data = 0;  // offset of the data in the file
 };
 
-// Leaves `file` where the data begins.
+// Reads and checks the header. `file` is then positioned at the start of the data.
 Layout read_layout(InputFile& file, const std::string& path) {
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);
@@ -179,7 +178,8 @@ Layout read_layout(InputFile& file, const std::string& path) {
   return {std::move(header), std::move(entries), data};
 }
 
-// Hands out memory of a file. The storage of a tensor keeps its allocator, and so the mapping, alive.
+// An allocator that returns the memory of a mapped file. A tensor's storage holds its allocator, so the mapping exists
+// as long as the tensor.
 class MappedFile final : public Allocator {
  public:
   MappedFile(const std::string& path, size_t size) : size_(size) {
@@ -191,7 +191,7 @@ class MappedFile final : public Allocator {
   }
   ~MappedFile() override { munmap(at_, size_); }
   std::byte* at(uint64_t offset) { return static_cast<std::byte*>(at_) + offset; }
-  void next(std::byte* block) { next_ = block; }  // what allocate() hands out
+  void next(std::byte* block) { next_ = block; }  // the block that allocate() returns
 
   Device device() const override { return {}; }
   void* allocate(size_t, MemClass) override { return next_; }

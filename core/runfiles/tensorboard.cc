@@ -24,7 +24,7 @@ constexpr std::array<uint32_t, 256> make_table() {
   return table;
 }
 
-// Bytes of a number as it lies in memory (little endian, as protobuf's fixed fields and TFRecord's frame want it).
+// Bytes of a number as stored in memory (little endian, as protobuf's fixed fields and TFRecord's frame require).
 template <class T>
 std::string fixed(T value) {
   std::string out(sizeof value, '\0');
@@ -46,7 +46,7 @@ std::string bytes_field(int field, std::string_view bytes) {
   return key(field, 2) + varint(bytes.size()) + std::string(bytes);
 }
 
-// wall_time and step open every event; proto3 leaves zeros out.
+// wall_time and step are the first fields of every event; proto3 omits zeros.
 std::string event_head(double wall_time, int64_t step) {
   std::string out;
   if (wall_time != 0) out += key(1, 1) + fixed(wall_time);

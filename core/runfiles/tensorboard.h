@@ -1,4 +1,5 @@
-// TensorBoard event files, encoded by hand: TFRecord framing (length, masked CRC-32C) around protobuf's Event.
+// TensorBoard event files, written without TensorFlow: TFRecord framing (length, masked CRC-32C) around protobuf's
+// Event.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +20,10 @@ std::string file_version_event(double wall_time);
 std::string session_start_event(double wall_time, int64_t step);
 std::string scalars_event(double wall_time, const Record& record);  // tags "train/nll_nat"
 
-// One events.out.tfevents.* file of a run; a resumed run opens a new one and tells TensorBoard to forget later steps.
+// One events.out.tfevents.* file of a run. A resumed run opens a new file, which makes TensorBoard discard later steps.
 class EventFile {
  public:
-  EventFile(const std::string& directory, int64_t resume_step);  // resume_step 0: a fresh run
+  EventFile(const std::string& directory, int64_t resume_step);  // resume_step 0: a new run
   ~EventFile();
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;

@@ -92,7 +92,7 @@ std::map<std::string, CodecHealth> health_of(const std::vector<std::string>& lin
 
 namespace {
 
-// Over ranks: the sum, and the most of any.
+// Sum and maximum over ranks.
 struct Spread {
   double sum = 0, most = 0;
   void add(double value) {
@@ -104,7 +104,7 @@ struct SpreadLine {
   Spread calls, sent, received;
 };
 
-// By group and collective; ("all", "") is the whole of a rank.
+// Values by group and collective; ("all", "") is the total of a rank.
 std::map<std::pair<std::string, std::string>, SpreadLine> spread_of(const std::vector<std::string>& ranks) {
   std::map<std::pair<std::string, std::string>, SpreadLine> lines;
   for (const std::string& text : ranks) {
@@ -128,7 +128,7 @@ std::map<std::pair<std::string, std::string>, SpreadLine> spread_of(const std::v
   return lines;
 }
 
-// Columns as wide as their widest cell, the first two to the left.
+// Pads each column to its widest cell; the first two columns are left-aligned.
 std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> width(rows[0].size());
   for (const auto& row : rows)

@@ -1,4 +1,4 @@
-// The ledger in sums: bytes by parameter group and collective, of one rank and of all.
+// Sums of the ledger: bytes by parameter group and collective, of one rank and of all ranks.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace lmx::train {
 
-// Bytes and seconds of one parameter group in one collective.
+// Calls, bytes and seconds of one parameter group in one collective.
 struct TrafficSum {
   int64_t calls = 0, sent = 0, received = 0;
   double seconds = 0;
@@ -25,11 +25,12 @@ class TrafficCounter {
   void add(const std::vector<LedgerEntry>& entries);
   const TrafficTable& window() const { return window_; }  // since the last next_window()
   void next_window() { window_.clear(); }
-  // Counts a table that has become a record of `steps` steps. A run's end and `lmx report` print sums of the same
-  // records, so that they agree; traffic after the last record (the last validation and checkpoint) is in neither.
+  // Adds a table that was written as a record of `steps` steps. The end of a run and `lmx report` both print sums of
+  // these records, so that they agree. Neither contains the traffic after the last record (last validation and
+  // checkpoint).
   void record(const TrafficTable& table, int64_t steps);
   const TrafficTable& recorded() const { return recorded_; }
-  // recorded() and its steps, for other ranks to read.
+  // recorded() and the number of its steps, as text for other ranks.
   std::string to_json() const;
 
  private:
@@ -37,23 +38,23 @@ class TrafficCounter {
   int64_t recorded_steps_ = 0;
 };
 
-// One record a rank, split "rank": {"step":50,"split":"rank","rank":3,"comm/tables/all_gather/sent_bytes":...,
-// "memory/communication_peak_bytes":...}.
+// The record of one rank, with split "rank":
+// {"step":50,"split":"rank","rank":3,"comm/tables/all_gather/sent_bytes":..., "memory/communication_peak_bytes":...}.
 Record rank_record(int64_t step, int rank, const TrafficTable& table, const MemoryStats& memory);
 
-// What codecs lost by the lines of ranks' records (health_values() in lmx/codec.h), over all of them.
+// Quantisation errors of the codecs, summed over the lines of all ranks' records (health_values() in lmx/codec.h).
 std::map<std::string, CodecHealth> health_of(const std::vector<std::string>& lines);
 
-// Sum of sent and received over a table.
+// The sum of all entries of a table.
 TrafficSum sum_of(const TrafficTable& table);
-// The same without what checkpoints took, so that when a run saves does not change what its steps are said to send.
+// The same without the traffic of checkpoints, so that the traffic of steps does not depend on how often a run saves.
 TrafficSum sum_of_steps(const TrafficTable& table);
 
-// Seconds of a worker of parameter servers in which it pulled, pushed or waited for its turn.
+// Seconds in which a worker of parameter servers pulled, pushed or waited for its turn.
 double seconds_at_servers(const TrafficTable& table);
 
-// Lines for people, from the to_json() of each rank: by group and collective the calls and the bytes sent and received
-// of a rank and step, their mean over ranks and the most of any rank.
+// Lines of text from the to_json() of each rank. For each group and collective: calls, bytes sent and bytes received
+// per rank and step, as mean and maximum over ranks.
 std::vector<std::string> traffic_lines(const std::vector<std::string>& ranks);
 
 }  // namespace lmx::train

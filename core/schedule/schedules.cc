@@ -1,6 +1,5 @@
-// Learning rates as functions of the number of updates t before this one; base is optimizer.lr after the batch rule.
-// Steps whose update is left out do not count in t. The epoch e counts passes over the data, which those steps read
-// too.
+// Learning rates as functions of t, the number of earlier updates. base is optimizer.lr after lr_rule. Steps whose
+// update is skipped do not count in t. The epoch e counts passes over the data, including the data of skipped updates.
 //
 //   constant       base
 //   linear         base (t+1) / warmup while t < warmup; then base (N - t) / (N - warmup), 0 from N on   (Puri 2018)
@@ -106,7 +105,7 @@ double ratio(int64_t a, int64_t b) {
   return static_cast<double>(a) / static_cast<double>(b);
 }
 
-// What the schedule's own `steps` is when it is left to train.steps.
+// The length of a schedule: its own `steps`, or train.steps if that is 0.
 int64_t length(int64_t steps, const ScheduleState& s) {
   return steps > 0 ? steps : s.total_steps;
 }
@@ -175,7 +174,7 @@ class EpochDecay final : public Schedule {
   double base_;
 };
 
-// A rise is against the validation before; NaN counts as one.
+// A rise is relative to the previous validation. NaN counts as a rise.
 class HalveOnRise final : public Schedule {
  public:
   HalveOnRise(const HalveOnRiseConfig& c, double base) : c_(c), base_(base) {}

@@ -1,6 +1,6 @@
-// Blocks come from the system in size classes (an eighth apart), so a freed block fits the next request of about its
-// size, or of up to a third less; large ones of the CPU are aligned to huge pages, whose faults cost a fraction of
-// small pages'.
+// Blocks are requested from the system in size classes (an eighth apart), so that a freed block fits the next request
+// of about its size, or of up to a third less. Large blocks of the CPU are aligned to huge pages, whose page faults
+// cost a fraction of those of small pages.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr int64_t kLeastSpare = int64_t{64} << 20;  // bytes cached beyond the most that were ever in use
+constexpr int64_t kLeastSpare = int64_t{64} << 20;  // bytes that may be cached beyond the maximum ever in use
 
 class CpuAllocator final : public CachingAllocator {
  public:
@@ -174,7 +174,7 @@ void CachingAllocator::trim() {
   shrink_cache(0);
 }
 
-// The largest first: they are the fewest.
+// Releases the largest blocks first, since these are the fewest.
 void CachingAllocator::shrink_cache(int64_t most) {
   while (cached_ > most && !cache_.empty()) {
     const auto last = std::prev(cache_.end());

@@ -1,4 +1,4 @@
-// What every device's allocator does: size classes, reuse of freed blocks, counting by class.
+// The common part of every device's allocator: size classes, reuse of freed blocks, counting by class.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace lmx {
 
-// The size class of a request: at least 64 bytes, then eighths of powers of two, so at most 12.5 % of a block is
+// The size class of a request: at least 64 bytes, then eighths of powers of two, so that at most 12.5 % of a block is
 // unused.
 size_t block_size(size_t bytes);
 
@@ -36,10 +36,10 @@ class MemoryCounter {
   MemoryStats stats;
 };
 
-// A freed block serves the next request of its class, or of one not much smaller. Where shapes vary from step to step,
-// as with sentences, every class would keep blocks of its own for ever; so what is cached beyond what is in use at most
-// is bounded. A device adds where blocks come from. Its destructor calls trim(): the base's can no longer reach the
-// device.
+// A freed block serves the next request of its class, or of a slightly smaller one. If shapes vary from step to step,
+// as with sentences, every class would otherwise keep its own blocks forever, so the cached bytes beyond the maximum in
+// use are bounded. A derived class for each device allocates the blocks. Its destructor must call trim(), since the
+// destructor of the base class can no longer call the derived class.
 class CachingAllocator : public Allocator {
  public:
   void* allocate(size_t bytes, MemClass c) final;
@@ -51,17 +51,17 @@ class CachingAllocator : public Allocator {
   void trim() final;
 
  protected:
-  virtual void* take(size_t size) = 0;  // null when the device has no more
+  virtual void* take(size_t size) = 0;  // null if the device has no memory left
   virtual void give_back(void* block) = 0;
 
  private:
-  void* reuse(size_t size);  // null: no cached block fits
+  void* reuse(size_t size);  // null if no cached block fits
   void* take_or_fail(size_t size);
   void shrink_cache(int64_t most);
 
   mutable std::mutex mutex_;
   std::map<size_t, std::vector<void*>> cache_;  // by size; no entry is empty
-  std::unordered_map<void*, size_t> larger_;    // sizes of blocks in use that are above their request's class
+  std::unordered_map<void*, size_t> larger_;    // sizes of blocks in use that are larger than their request's class
   int64_t cached_ = 0;                          // bytes
   int64_t most_in_use_ = 0;
   MemoryCounter counter_;

@@ -33,7 +33,7 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape) {
 struct Tensor::Storage {
   Storage(std::shared_ptr<Allocator> a, size_t n, MemClass c)
       : allocator(std::move(a)), bytes(n), mem_class(c), block(allocator->allocate(n, c)) {}
-  // Another storage's block, counted here too.
+  // Uses another storage's block; this storage's allocator counts the bytes as well.
   Storage(std::shared_ptr<Allocator> a, size_t n, MemClass c, std::shared_ptr<Storage> from)
       : allocator(std::move(a)), bytes(n), mem_class(c), block(from->block), lender(std::move(from)) {
     allocator->charge(bytes, mem_class);
@@ -166,7 +166,7 @@ Tensor Tensor::lent(const std::shared_ptr<Allocator>& allocator, MemClass c) con
 
 namespace {
 
-// Calls f with a value of the C++ type behind a floating element type.
+// Calls f with a value of the C++ type that corresponds to a floating-point element type.
 template <class F>
 void with_floating(DType type, F&& f) {
   switch (type) {

@@ -13,7 +13,7 @@ namespace {
 
 TokenArray first_tokens(const TokenArray& tokens, int64_t n) {
   if (n <= 0 || n >= tokens.size() || tokens.size() <= 2) return tokens;
-  // One target needs two tokens.
+  // A target needs a token before it, so one target needs two tokens.
   const auto part = tokens.tokens().first(static_cast<size_t>(std::max<int64_t>(n, 2)));
   return TokenArray::of({part.begin(), part.end()});
 }
@@ -24,7 +24,7 @@ void add(SplitScore& sum, const SplitScore& score) {
   sum.complete = sum.complete && score.complete;
 }
 
-// Entry by entry the sum over ranks.
+// The sum over ranks, entry by entry.
 ShardScores of_all_ranks(const ShardScores& own, Communicator& comm) {
   std::vector<double> numbers;
   for (const SplitScore& s : own)
@@ -43,7 +43,7 @@ Context quiet_context(const Context& ctx) {
   return quiet;
 }
 
-// Nats of each target.
+// The negative log-likelihood of each target, in nats.
 Tensor nats_of(Context& quiet, const Network& network, const ParameterStore& params, const Batch& batch,
                ModelState& state) {
   const Var features = network.forward(quiet, params, batch, state);
@@ -84,7 +84,7 @@ SplitScore score_split(const Context& ctx, const Network& network, const Paramet
 
 namespace {
 
-// Of each of `slots` the tokens at offset .. offset + length of its shard.
+// The tokens at offset .. offset + length of the shard of each slot in `slots`.
 Batch shard_batch(const StringShards& shards, const std::vector<int64_t>& slots, int64_t offset, int64_t length,
                   const std::shared_ptr<Allocator>& allocator) {
   std::vector<int32_t> tokens(slots.size() * static_cast<size_t>(length + 1));
@@ -137,7 +137,7 @@ ShardScores score_shards(const Context& ctx, const Network& network, const Param
   for (int64_t offset = 0; more && complete; offset += plan.length) {
     if (plan.max_tokens > 0 && offset * shards.size() >= plan.max_tokens) break;
     complete = !(interrupted && interrupted());
-    std::vector<int64_t> whole;  // shards with a full window; what is left of another is its last one
+    std::vector<int64_t> whole;  // shards with a full window; any other shard is at its last window
     more = false;
     for (int64_t s = first; s < end && complete; ++s) {
       const int64_t left = shards.length(s) - 1 - offset;

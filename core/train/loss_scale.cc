@@ -47,9 +47,9 @@ ScaleState LossScale::start() const {
   return state;
 }
 
-// Without a scale backward starts from the mean. A scale that was made for a mean leaves the range of f16 if it
-// multiplies the sum over 400,000 tokens, and one that was made for a sum leaves nothing that f16 can hold if it
-// multiplies the mean.
+// If no loss scale is active, backward starts from the gradient of the mean. A scale that was chosen for a mean exceeds
+// the range of f16 if it multiplies the sum over 400,000 tokens. A scale that was chosen for a sum makes all values too
+// small for f16 if it multiplies the mean.
 double LossScale::seed(const ScaleState& state, double terms) const {
   if (!active_) return 1 / terms;
   return config_.loss == "mean" ? state.scale / terms : state.scale;
@@ -67,7 +67,7 @@ double LossScale::overflowed(ScaleState& state, int64_t step) const {
 double LossScale::passed(ScaleState& state) const {
   if (!dynamic() || ++state.good < config_.window) return 1;
   state.good = 0;
-  // Beyond it the scale itself would leave f32, in which backward starts.
+  // Above this limit the scale itself would exceed the range of f32, in which backward starts.
   if (state.scale * config_.factor > 0x1p100) return 1;
   state.scale *= config_.factor;
   return config_.factor;

@@ -1,5 +1,6 @@
-// Dynamic loss scaling (Ott 2018, section 3; Puri 2018, section IV): gradients go through half precision `scale` times
-// as large. An overflow leaves the update out and lowers the scale; enough good updates in a row raise it.
+// Dynamic loss scaling (Ott 2018, section 3; Puri 2018, section IV): the gradients in half precision are multiplied by
+// `scale`. If they overflow, the update is skipped and the scale is reduced. After enough updates in a row without
+// overflow, the scale is raised.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +12,28 @@
 
 namespace lmx::train {
 
-// Saved with a checkpoint.
+// State of the loss scale; saved in a checkpoint.
 struct ScaleState {
   double scale = 0;                            // 0: not started
-  int64_t good = 0;                            // updates since the scale last changed
+  int64_t good = 0;                            // good updates since the scale last changed
   int64_t last_overflow = -1;                  // step, 0-based
-  int64_t overflows = 0;                       // of the whole run
-  std::map<std::string, int64_t> census = {};  // overflows in which a parameter's gradient was not finite, by its name
+  int64_t overflows = 0;                       // number of overflows in the whole run
+  std::map<std::string, int64_t> census = {};  // by parameter name: overflows in which its gradient was not finite
 };
 
 class LossScale {
  public:
-  // Of precision fp16; of others the scale is 1 and nothing is done.
+  // Active only for precision fp16. For other precisions the scale is always 1.
   LossScale(const LossScaleConfig& config, const std::string& precision);
   bool active() const { return active_; }
   bool dynamic() const { return active_ && config_.preset != "none"; }
   ScaleState start() const;
-  // Backward starts from it; the loss is summed over the step's tokens, and its mean divides by `terms`.
+  // The factor from which backward starts. The loss is summed over the step's tokens; `terms` divides the sum to get
+  // the mean.
   double seed(const ScaleState& state, double terms) const;
-  // From the gradients to those of the mean.
+  // The factor that turns the scaled gradients into those of the mean.
   double unscale(const ScaleState& state, double terms) const { return 1 / (seed(state, terms) * terms); }
-  // Returns what the scale was multiplied by; 0 where it would fall below the least.
+  // Returns the factor by which the scale was multiplied; 0 if the scale would fall below its minimum.
   double overflowed(ScaleState& state, int64_t step) const;
   double passed(ScaleState& state) const;
   const LossScaleConfig& config() const { return config_; }
@@ -41,7 +43,7 @@ class LossScale {
   bool active_;
 };
 
-// Names of the parameters whose gradients, coalesced, hold a value that is not finite.
+// Names of the parameters whose gradients contain a value that is not finite. The gradients must be coalesced.
 std::vector<std::string> overflowed_tensors(const ParameterStore& params);
 
 // "3 overflows, the last at step 17: softmax.weight 3, lstm.0.weight_hh 1".

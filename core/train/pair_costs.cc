@@ -13,7 +13,8 @@
 namespace lmx::train {
 namespace {
 
-// Two neighbours on an axis with `parts` points to a doubling, and how far from the lower to the upper one x lies.
+// Two neighbouring points of an axis with `parts` points between powers of two, and the relative position of x between
+// them (0 at the lower, 1 at the upper one).
 struct Between {
   int64_t low, high;
   double share;
@@ -26,7 +27,8 @@ Between between(int64_t x, int64_t parts) {
   return {low, low + step, static_cast<double>(x - low) / static_cast<double>(step)};
 }
 
-// Close enough that a point is at most about twice the sub-batch that asks for it: it has to fit in memory as well.
+// The grid is fine enough that a point is at most about twice as large as the requested sub-batch: the point must also
+// fit into memory.
 constexpr int64_t kSentences = 2, kLength = 2;
 
 TokenArray sentences_of(int64_t n, int64_t length, int64_t vocabulary, uint64_t seed) {
@@ -59,7 +61,7 @@ double PairCosts::entry(const Shape3& shape) {
     throw UserError(str("[batcher] ", from_, " has no time of ", shape[0], " sentences of ", shape[1], " and ",
                         shape[2],
                         " tokens: it is not this recipe's, so the run's order of sub-batches cannot be repeated"));
-  return table_[shape] = measure_(shape, 2);  // the first also packs weights and asks the allocator for memory
+  return table_[shape] = measure_(shape, 2);  // the first repeat also packs weights and allocates memory
 }
 
 bool PairCosts::settle() {

@@ -1,4 +1,4 @@
-// What a run tells while it trains: sums between two log steps, speed, time left, the line for people.
+// Progress of a training: sums between two log steps, speed, remaining time, and the text of the progress line.
 #pragma once
 
 #include <chrono>
@@ -9,21 +9,21 @@
 
 namespace lmx::train {
 
-// Sums since the last record. Saved with a checkpoint, so that a resumed run writes the same records.
+// Sums since the last record. They are saved in a checkpoint, so that a resumed run writes the same records.
 struct Window {
   double nats = 0;
-  int64_t tokens = 0;            // of updates that counted
-  int64_t skipped = 0;           // updates left out
-  double grad_norm = 0, lr = 0;  // of the last step
+  int64_t tokens = 0;            // targets whose loss is in `nats`
+  int64_t skipped = 0;           // updates skipped because of divergence
+  double grad_norm = 0, lr = 0;  // values of the last step
   int64_t updates = 0;
-  int64_t positions = 0, padded = 0;  // of sub-batches: tokens of both sides; what padding would make of them
+  int64_t positions = 0, padded = 0;  // for sub-batches: tokens of both sides; the same with padding
   int64_t overflows = 0;
   std::map<std::string, double> terms;        // sums of the terms that the model adds to the loss, by name
-  std::map<std::string, int64_t> overflowed;  // overflows by parameter
-  std::map<std::string, int64_t> rows;        // that updates touched, of parameters with row-sparse gradients
+  std::map<std::string, int64_t> overflowed;  // number of overflows by parameter
+  std::map<std::string, int64_t> rows;        // updated rows of parameters with row-sparse gradients
 };
 
-// Time spent on training: evaluation and checkpoints pause it.
+// Time spent in training. It stops during validation and checkpoints.
 class Stopwatch {
  public:
   void start() { begin_ = Clock::now(); }
@@ -33,7 +33,7 @@ class Stopwatch {
     return seconds;
   }
   double lap();                                // seconds since the last lap
-  double elapsed() const { return seconds_; }  // the same, without beginning a new lap
+  double elapsed() const { return seconds_; }  // the same, without starting a new lap
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -49,7 +49,7 @@ struct Pace {
 
 // "step 250/2000 loss 4.1032 ppl 60.5 lr 2.14e-04 gnorm 0.87 412k words/s ETA 3m20s"
 std::string progress_text(const Window& window, const Pace& pace, const std::string& unit);
-// Which bar of a histogram so many seconds fall into, four to a doubling, and the least seconds of a bar.
+// The bin of a histogram for a duration, four bins for each factor of two, and the minimum seconds of a bin.
 int64_t duration_bin(double seconds);
 double duration_of_bin(int64_t bin);
 // "45s", "3m20s", "2h05m", "3d04h".

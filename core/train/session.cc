@@ -1,4 +1,4 @@
-// A recipe's pieces, and their passage into a checkpoint and back.
+// Builds the components of a recipe; saves their state in a checkpoint and restores it.
 #include <cmath>
 #include <exception>
 #include <filesystem>
@@ -40,7 +40,7 @@ int64_t count_steps(const Recipe& r, const Batcher& batcher) {
   return std::max<int64_t>(1, std::llround(std::ceil(r.train.epochs * static_cast<double>(batcher.steps_per_epoch()))));
 }
 
-// Rank 0 alone measures, so that all ranks have the same sub-batches.
+// Only rank 0 measures, so that all ranks have the same sub-batches.
 std::shared_ptr<SharedSession> share_session(const Recipe& r, Context& ctx, const SessionStart& start) {
   Communicator& comm = *ctx.comm;
   const std::string file = start.resumed + "/" + kCostsFile;
@@ -52,7 +52,7 @@ std::shared_ptr<SharedSession> share_session(const Recipe& r, Context& ctx, cons
   std::exception_ptr error;
   try {
     if (ctx.rank == 0) own = make();
-  } catch (...) {  // the others are to find the same, not to wait
+  } catch (...) {  // the error is sent to the other ranks, which would otherwise wait
     error = std::current_exception();
   }
   times = comm.gather_texts(own ? own->costs->to_json() : "", "control")[0];
@@ -60,7 +60,7 @@ std::shared_ptr<SharedSession> share_session(const Recipe& r, Context& ctx, cons
   return own ? own : make();
 }
 
-// Numbers of state.json by name; a missing or malformed one means another version's checkpoint.
+// Numbers of state.json by name. A missing or malformed one means that another version of lmx wrote the checkpoint.
 class Numbers {
  public:
   Numbers(const std::map<std::string, std::string>& values, const std::string& from) : values_(values), from_(from) {}
@@ -138,7 +138,7 @@ StepSize Session::size_of_step(int64_t step) const {
   return {recipe.batch.global * batcher.sequence_length(), recipe.batch.global};
 }
 
-// The shared parameters become the server's; this rank works on a copy.
+// The shared parameters become those of the server; this rank works on a copy.
 void Session::make_workers() {
   const ServerConfig& config = sync->servers().front()->config();
   const int ranks = comm.size();
@@ -185,7 +185,7 @@ TrainState pack_state(const Session& s, const Position& at) {
   add_with_prefix(out.train, "optimizer/", s.shared->optimizer->state());
   if (s.shared->ema) add_with_prefix(out.train, "ema/", s.shared->ema->state(s.shared->params));
   const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
-  // Counts are never written as 1e+05: `best_step` names a folder.
+  // Counts are never written as 1e+05, since `best_step` is part of a folder's name.
   const auto count = [&](const std::string& name, int64_t value) { out.numbers[name] = std::to_string(value); };
   count("step", at.step);
   count("updates", at.updates);
@@ -234,7 +234,7 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   const Numbers n(state.numbers, from);
   Position at;
   at.step = n.integer("step");
-  // A checkpoint of version 0.1.0 has counted steps as updates, and tokens were counted again after a resume.
+  // Version 0.1.0 stored no updates and no token counts: its steps count as updates, and tokens are counted again.
   at.updates = n.has("updates") ? n.integer("updates") : at.step;
   at.counted_steps = n.has("counted.steps") ? n.integer("counted.steps") : 0;
   at.counted_tokens = n.has("counted.tokens") ? n.integer("counted.tokens") : 0;
@@ -242,7 +242,7 @@ Position unpack_state(Session& s, const TrainState& state, const std::string& fr
   at.valid_ppl = n.real("valid_ppl");
   at.best_ppl = n.real("best_ppl");
   at.best_step = n.integer("best_step");
-  at.no_better = n.has("no_better") ? n.integer("no_better") : 0;  // a checkpoint from before stop.patience
+  at.no_better = n.has("no_better") ? n.integer("no_better") : 0;  // not in checkpoints before stop.patience
   at.lr_scale = n.real("lr_scale");
   at.skipped_in_a_row = n.integer("skipped_in_a_row");
   at.window.nats = n.real("window.nats");

@@ -6,7 +6,7 @@
 namespace lmx::train {
 namespace {
 
-// A handler may touch lock-free atomics; other threads than the one that was interrupted read it, too.
+// A signal handler may access lock-free atomics only. Threads other than the interrupted one also read the variable.
 std::atomic<int> g_received = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
@@ -16,7 +16,7 @@ extern "C" void note_signal(int signal) {
 
 struct Handled {
   int signal;
-  bool once;  // the next one has its default effect
+  bool once;  // the second signal has its default effect
 };
 constexpr std::array<Handled, 5> kHandled{
     {{SIGINT, true}, {SIGTERM, true}, {SIGHUP, false}, {SIGUSR1, false}, {SIGUSR2, false}}};

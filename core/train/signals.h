@@ -1,4 +1,4 @@
-// Signals that end a run early, while it trains: a flag that the loop reads between steps.
+// Signals that end a run early: they set a flag that the training loop reads between steps.
 #pragma once
 
 #include <array>
@@ -7,18 +7,19 @@
 
 namespace lmx::train {
 
-// Installs the handlers for its lifetime. SIGINT and SIGTERM stop the run; so do SIGHUP (a closed terminal), SIGUSR1
-// and SIGUSR2 (what Slurm's --signal sends before a job's time is up), which count as SIGTERM. The second SIGINT or
-// SIGTERM ends the process at once, as without lmx; the others may come several times. A SIGHUP that is ignored already
-// (nohup) stays ignored. One guard at a time in a process.
+// Installs the signal handlers for its lifetime. SIGINT and SIGTERM stop the run. SIGHUP (a closed terminal), SIGUSR1
+// and SIGUSR2 (which Slurm's --signal sends before a job's time limit) are treated like SIGTERM. A second SIGINT or
+// SIGTERM ends the process at once; the other signals may arrive several times. If SIGHUP is already ignored (nohup),
+// it stays ignored. REQUIRES: at most one guard in a process at a time.
 class SignalGuard {
  public:
   SignalGuard();
   ~SignalGuard();
   SignalGuard(const SignalGuard&) = delete;
   SignalGuard& operator=(const SignalGuard&) = delete;
-  static int received();  // SIGINT, SIGTERM, or 0
-  // The name of the signal that this process received; of `otherwise`, another rank's, if it received none.
+  static int received();  // SIGINT or SIGTERM, or 0 if no signal was received
+  // The name of the signal that this process received. If it received none, the name of `otherwise`, another rank's
+  // signal.
   static std::string name(int otherwise);
 
  private:

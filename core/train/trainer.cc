@@ -1,4 +1,4 @@
-// The training loop. run() is the whole story; everything below it is one of its verbs.
+// The training loop. run() contains all of it; the functions below are its steps.
 #include "train/trainer.h"
 
 #include <algorithm>
@@ -35,10 +35,11 @@ Trainer::Trainer(Session& session, std::string directory, const Position& at, in
   reached_ = at.step;
   s_.ctx.tape = &tape_;
   pace_.total_steps = s_.shared->total_steps;
-  s_.comm.clear_ledger();  // making the session is no part of a step
+  s_.comm.clear_ledger();  // bytes that were sent to build the session belong to no step
 }
 
-// A kill leaves at most half a line, after the checkpoint's step. Anything else is damage, of which the run warns.
+// If a run is killed, at most the last line is incomplete, and it belongs to a step after the checkpoint. Any other
+// damaged line causes a warning.
 void Trainer::open_metrics() {
   const std::string path = directory_ + "/metrics.jsonl";
   metrics_.emplace(path, at_.step, at_.evaluated == at_.step);
@@ -55,7 +56,7 @@ void Trainer::open_metrics() {
 }
 
 int Trainer::run() {
-  if (at_.step > 0 && eval_due(at_.step) && at_.evaluated != at_.step) {  // a signal cut it short
+  if (at_.step > 0 && eval_due(at_.step) && at_.evaluated != at_.step) {  // a signal interrupted this validation
     validate();
     save();
   }
@@ -87,8 +88,8 @@ void Trainer::run_in_step() {
   }
 }
 
-// An end that all ranks come to in the same step: of several processes the first says why, and the others leave after
-// it.
+// Ends the run for a reason that all ranks find in the same step. If the ranks are several processes, rank 0 reports
+// the reason, and the others end two seconds later.
 void Trainer::stop(const std::string& why) const {
   if (s_.leads() || s_.comm.shares_memory() || s_.asynchronous()) throw Diverged(why);
   std::this_thread::sleep_for(std::chrono::seconds(2));
@@ -99,7 +100,7 @@ void Trainer::pause() {
   at_.seconds += watch_.stop();
 }
 
-// Of the averaged parameters, where there are such.
+// Scores the validation split. Uses the EMA parameters if `train.ema` is set.
 SplitScore Trainer::score() {
   const TrainConfig& t = s_.recipe.train;
   const auto swap = [&] {
@@ -110,7 +111,7 @@ SplitScore Trainer::score() {
       });
   };
   swap();
-  ParameterStore params = s_.shared->params.replica();  // the server's, where workers have values of their own
+  ParameterStore params = s_.shared->params.replica();  // the server's values if workers have their own copies
   const SplitPlan plan{"valid", t.eval_batch, s_.batcher.sequence_length(), t.eval_tokens, t.eval_carry, t.eval_shards};
   const auto interrupted = [] { return SignalGuard::received() != 0; };
   const SplitScore score =
@@ -124,7 +125,7 @@ SplitScore Trainer::score() {
 void Trainer::validate() {
   const Span span(s_.ctx.tracer, "validate");
   const SplitScore score = this->score();
-  if (!score.complete) {  // the run resumes with it
+  if (!score.complete) {  // the run resumes with this validation
     agree({});
     return;
   }
@@ -207,12 +208,12 @@ bool Trainer::checkpoint_due() const {
   return (c.keep_best && evaluated && at_.best_step == at_.step) || at_.step == s_.shared->total_steps;
 }
 
-// A file of its own holds what only one rank has, where any rank has something.
+// Saves a checkpoint. If any rank has state that differs between ranks, each rank also writes a separate file.
 void Trainer::save() {
   const Span span(s_.ctx.tracer, "checkpoint");
   count_traffic();
   fold_window();
-  static_cast<void>(tokens_until(at_.step));  // a resumed run may have another batch from here on
+  static_cast<void>(tokens_until(at_.step));  // a resumed run may have another batch size after this step
   TrainState state = pack_state(s_, at_);
   {
     const std::vector<std::string> windows = s_.comm.gather_texts(at_.open.to_json(), "checkpoint");
@@ -235,7 +236,7 @@ void Trainer::save() {
     if (s_.recipe.checkpoint.keep_best && at_.best_step >= 0) protect.push_back(at_.best_step);
     prune_checkpoints(directory_, static_cast<int>(s_.recipe.checkpoint.keep_last), protect);
   }
-  s_.comm.barrier();  // nobody goes on, and perhaps dies, believing in a checkpoint that is not there
+  s_.comm.barrier();  // no rank may continue before the checkpoint exists: it could fail and rely on it
   saved_ = at_.step;
   count_traffic();
 }

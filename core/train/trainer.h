@@ -1,4 +1,4 @@
-// The loop that trains, and all that it needs, made from a recipe.
+// The training loop and all objects that it needs, built from a recipe.
 #pragma once
 
 #include <atomic>
@@ -28,38 +28,39 @@
 
 namespace lmx::train {
 
-// Of a run whose batcher asked for times: PairCosts::to_json().
+// The file that stores the times of sub-batches, as PairCosts::to_json() writes them, if the batcher needs times.
 inline constexpr const char* kCostsFile = "sub_batch_times.json";
 
-// What a session starts from beside its recipe.
+// The inputs of a session besides its recipe.
 struct SessionStart {
-  std::string resumed = {};       // the folder of the run that goes on, or ""
+  std::string resumed = {};       // the folder of the run that is resumed, or ""
   std::function<Dataset()> open;  // the data that the recipe names; called once in a process
-  // Called once in a process with the parameters' first values: sets those that start from another run. May be empty.
+  // Called once in a process with the initial parameters. Replaces the values of those that start from another run. May
+  // be empty.
   std::function<void(const std::vector<ParameterSpec>&, const Vocabulary&, ParameterStore&)> init = {};
 };
 
-// What the ranks of one process share: everything that is equal on all ranks and changes only in updates, which one of
-// them makes for all.
+// The objects that the ranks of one process share. They are equal on all ranks and change only in updates, which one
+// rank makes for all.
 struct SharedSession {
-  // `times`: of a run that goes on, those of its sub-batches, or "".
+  // `times`: the sub-batch times of the run that is resumed, or "".
   SharedSession(const Recipe& r, Context& ctx, const SessionStart& start, const std::string& times);
 
   Dataset data;
   Network network;
   ParameterStore params;
-  std::optional<PairCosts> costs;  // measured where the batcher asks for it
+  std::optional<PairCosts> costs;  // present if the batcher needs times
   std::unique_ptr<Batcher> batcher;
-  double lr_factor = 1;  // of lr_rule
+  double lr_factor = 1;  // factor that lr_rule applies to the learning rate
   std::unique_ptr<Optimizer> optimizer;
   std::vector<ClipRule> clip;
   std::optional<Ema> ema;
   int64_t total_steps = 0;
-  WorkerBoard workers;  // where ranks do not go in step
+  WorkerBoard workers;  // used if ranks do not run in lockstep
 };
 
-// One rank's pieces of a run. Built before the run's folder exists, so that whatever is wrong with a recipe or its data
-// leaves nothing behind.
+// The part of a run that belongs to one rank. It is built before the run's folder exists, so that an error in a recipe
+// or its data leaves no files.
 struct Session {
   Session(const Recipe& r, Communicator& c, const SessionStart& start);
 
@@ -73,63 +74,62 @@ struct Session {
   const Dataset& data;
   const Network& network;
   const Batcher& batcher;
-  // The shared values under gradients of this rank; its own values, of which the shared ones are the server's, where
-  // the rules of `sync` are asynchronous.
+  // With synchronous strategies: the shared values, with gradients of this rank. With asynchronous rules of `sync`:
+  // this rank's own copy of the values; the shared values are then those of the server.
   ParameterStore params;
   std::unique_ptr<Schedule> schedule;
   std::unique_ptr<SyncRules> sync;
-  std::unique_ptr<CarriedState> carried;        // null where the batcher starts every sequence afresh
-  std::unique_ptr<WorkerClock> clock;           // null where ranks go in step
+  std::unique_ptr<CarriedState> carried;        // null if the batcher starts every sequence from a zero state
+  std::unique_ptr<WorkerClock> clock;           // null if ranks run in lockstep
   std::unique_ptr<server::Link> link;           // between workers in several processes
-  bool leads() const { return ctx.rank == 0; }  // writes what a run writes once
+  bool leads() const { return ctx.rank == 0; }  // this rank writes the files that a run writes once
   bool asynchronous() const { return clock != nullptr; }
-  bool sub_batches() const {
-    return batcher.plan().items == Items::sub_batches;
-  }                                           // an item of the batch is some sentences
-  StepSize size_of_step(int64_t step) const;  // of the global batch
-  // This rank's memory; parameters and optimizer that it shares with rank 0 of its process count as its own.
+  // True if an item of the batch is a sub-batch of sentences.
+  bool sub_batches() const { return batcher.plan().items == Items::sub_batches; }
+  StepSize size_of_step(int64_t step) const;  // size of the global batch
+  // This rank's memory. It includes the parameters and optimizer state that the rank shares with rank 0 of its process.
   MemoryStats memory() const;
 
  private:
   void make_workers();
-  std::vector<Tensor> held_;  // what this rank holds of memory that it shares
+  std::vector<Tensor> held_;  // shared memory that counts as this rank's
 };
 
-// Where one worker of a server stands.
+// Progress of one worker of a parameter server.
 struct Worker {
-  int64_t step = 0;     // its steps that are over
-  bool pulled = false;  // and it computes another
-  double clock = 0;     // of its last event, or while it computes of its next
+  int64_t step = 0;     // steps that the worker has completed
+  bool pulled = false;  // it has pulled values for its next step
+  double clock = 0;     // time of its last event; while it computes, time of its next event
 };
 
-// Where a run stands; with parameters and states, all of it that a checkpoint must keep.
+// Position of a run. Together with parameters and states it is everything that a checkpoint must store.
 struct Position {
-  int64_t step = 0;        // steps done, each of one global batch; of workers, steps that all have done
-  int64_t updates = 0;     // made in these steps, which optimizer and schedule count; of workers, a rank's own
+  int64_t step = 0;        // completed steps, each of one global batch; with workers, those that all completed
+  int64_t updates = 0;     // made in these steps, counted by optimizer and schedule; with workers, by this rank
   int64_t evaluated = -1;  // the step of the last complete validation
   double valid_ppl = 0, best_ppl = 0, valid_nll = 0;
   int64_t best_step = -1;
   int64_t no_better = 0;  // validations since the best one
   double lr_scale = 1;    // halved by on_divergence: lower_lr
   int64_t skipped_in_a_row = 0;
-  double seconds = 0;                             // of training, without validation and saving
-  int64_t counted_steps = 0, counted_tokens = 0;  // targets of so many first steps, see tokens_until()
+  double seconds = 0;                             // seconds of training, without validation and saving
+  int64_t counted_steps = 0, counted_tokens = 0;  // targets of the first counted_steps steps, see tokens_until()
   ScaleState loss_scale;
   Window window;
-  OpenWindow open;      // what this rank had counted when it last saved, since the last record
-  int64_t records = 0;  // of the training that metrics.jsonl has; -1: a checkpoint of before this was kept
-  Worker worker;        // with `window`, `skipped_in_a_row` and `loss_scale` a rank's own where ranks do not go in step
+  OpenWindow open;      // counters of this rank since the last record, as of the last checkpoint
+  int64_t records = 0;  // training records in metrics.jsonl; -1: the checkpoint's version did not store the number
+  Worker worker;        // with workers, `window`, `skipped_in_a_row` and `loss_scale` also differ between ranks
 };
 
-// Both collective. Rank 0 gets the whole state but for `ranks`, the others nothing.
+// Both functions are collective. Rank 0 gets the whole state except `ranks`; the other ranks get nothing.
 TrainState pack_state(const Session& s, const Position& at);
-// UserError: a checkpoint that does not fit the session; `from` names it. `same_batch` false: batch.global was another
-// one, so that the recurrent states belong to other sequences, and all start from zero.
+// UserError if the checkpoint does not fit the session; the message contains `from`. `same_batch` is false if
+// batch.global has changed: the recurrent states then belong to other sequences, so all of them start from zero.
 Position unpack_state(Session& s, const TrainState& state, const std::string& from, bool same_batch = true);
 
 void unpack_worker(Session& s, const StateDict& own, Position& at);
 
-// What `train.on_divergence: stop` ends a run with.
+// The error that ends a run if `train.on_divergence` is `stop`.
 class Diverged : public RunError {
  public:
   using RunError::RunError;
@@ -138,52 +138,53 @@ class Diverged : public RunError {
 
 class Trainer {
  public:
-  // `until`: the step to pause after; 0: none.
+  // `until`: the step after which the run pauses; 0: no pause.
   Trainer(Session& session, std::string directory, const Position& at, int64_t until = 0);
-  // To the last step, to a pause or to a signal. Diverged; RunError: a full disk. Returns 0, 130 or 143.
+  // Trains until the last step, a pause or a signal. Throws Diverged, or RunError for a full disk. Returns 0, 130 or
+  // 143.
   int run();
   bool paused() const { return until_ > 0 && at_.step >= until_ && at_.step < s_.shared->total_steps; }
   double valid_nll() const { return paused_ppl_ > 0 ? paused_nll_ : at_.valid_nll; }
-  double valid_ppl() const { return paused_ppl_ > 0 ? paused_ppl_ : at_.valid_ppl; }  // the last that is known
+  double valid_ppl() const { return paused_ppl_ > 0 ? paused_ppl_ : at_.valid_ppl; }  // the last known value
   const Position& position() const { return at_; }
-  // Steps that are made; for any thread.
+  // Number of completed steps. May be called from any thread.
   const std::atomic<int64_t>& reached() const { return reached_; }
-  const std::string& stopped() const { return stopped_; }  // why it ended before the last step; "": it did not
-  bool reached_target() const { return reached_target_; }  // because `stop.when` was met
+  const std::string& stopped() const { return stopped_; }  // why the run ended before the last step; "" if it did not
+  bool reached_target() const { return reached_target_; }  // the run ended because `stop.when` was met
   const TrafficCounter& traffic() const { return traffic_; }
-  void record(const std::string& line);  // a line of metrics.jsonl that is no measurement; rank 0's
+  void record(const std::string& line);  // adds a line that is not a measurement to metrics.jsonl; rank 0 only
 
  private:
-  // A forward and backward of a sub-batch, seconds since the step's begin.
+  // Forward and backward pass of a sub-batch, in seconds since the step began.
   struct SubBatchTime {
     double begin = 0, end = 0;
     int64_t tokens = 0;  // targets
   };
   struct StepLoss {
     double nats = 0;
-    std::vector<double> terms = {};  // sums of the model's terms, in the order of term_names_; empty: all 0
+    std::vector<double> terms = {};  // sums of the model's loss terms, in the order of term_names_; empty: all 0
     int64_t tokens = 0;
-    int64_t positions = 0, padded = 0;  // of sub-batches: tokens of both sides, and what padding would make of them
-    double seconds = 0, slowest = 0;    // of forward and backward: of the mean and of the slowest rank
+    int64_t positions = 0, padded = 0;  // for sub-batches: tokens of both sides; the same with padding
+    double seconds = 0, slowest = 0;    // of forward and backward: mean over ranks, and the slowest rank
   };
-  // What the update of a step came to; equal on all ranks.
+  // The result of a step's update; equal on all ranks.
   struct Outcome {
     double grad_norm = 0;
-    std::string divergence;                    // why it was left out; "": it was made, or:
-    std::vector<std::string> overflow;         // gradients that left half precision's range
-    std::map<std::string, int64_t> rows = {};  // of row-sparse gradients: those that any rank has
+    std::string divergence;                    // why a divergence prevented the update; "" if none did
+    std::vector<std::string> overflow;         // gradients that exceeded the range of half precision
+    std::map<std::string, int64_t> rows = {};  // updated rows of parameters with row-sparse gradients, over all ranks
     bool made() const { return divergence.empty() && overflow.empty(); }
   };
   void run_in_step();
-  std::vector<Batch> draw(int64_t step) const;  // this rank's share of the step, in micro-batches
+  std::vector<Batch> draw(int64_t step) const;  // this rank's part of the step, as micro-batches
   StepPlan begin_step(std::span<const Batch> share, int64_t step);
   StepLoss forward_backward(std::span<const Batch> share, const StepPlan& plan);
   StepLoss micro_batch(const Batch& batch, const StepPlan& plan, bool last);
   double gradient_terms(std::span<const Batch> share, int64_t step) const;
-  double unscale() const;                                    // from the gradients to those of the mean
+  double unscale() const;                                    // factor from scaled gradients to those of the mean
   void check_shape(const Batch& batch) const;                // UserError
   void check_size(const StepLoss& all, int64_t step) const;  // UserError
-  StepLoss agree(const StepLoss& own);  // the loss over all ranks; and whether a signal came to any
+  StepLoss agree(const StepLoss& own);  // reduces the loss over all ranks, and finds whether any rank received a signal
   void update(const StepLoss& loss);
   Outcome clip_and_apply(const StepLoss& loss, double lr);
   void add_loss(const StepLoss& loss);
@@ -196,21 +197,21 @@ class Trainer {
   double learning_rate(int64_t step) const;
   void count_traffic();
   void show_progress();
-  // Steps, tokens and seconds since the last record: of this rank, or of workers together (mean steps, sum of tokens,
-  // the longest time).
+  // Steps, tokens and seconds since the last record: those of this rank, or of all workers (mean of steps, sum of
+  // tokens, maximum of seconds).
   struct Lap {
     double steps = 0, tokens = 0, seconds = 0;
   };
   Lap own_lap() const;
   void set_pace(const Lap& lap);
   int64_t own_tokens(int64_t step) const;
-  int64_t step_tokens(int64_t step) const;  // of all ranks
+  int64_t step_tokens(int64_t step) const;  // over all ranks
   double tokens_until(int64_t step);
   void add_sub_batches(Record& record) const;
   void add_scale(Record& record) const;
   Record own_record();
   void log_step();
-  void pause();  // the clock of training
+  void pause();  // stops the training clock
   void validate();
   void look();
   void tell(const SplitScore& score);
@@ -225,7 +226,7 @@ class Trainer {
   bool checkpoint_due() const;
   int interrupted(int signal);
 
-  // Workers of a server (workers.cc).
+  // Workers of a parameter server (workers.cc).
   void run_workers();
   void work();
   void start_link();
@@ -235,7 +236,7 @@ class Trainer {
   void note_event(bool push);
   void count_served();
   bool meeting_due() const;
-  bool whole_due(int64_t step) const;  // the server's values are to be seen
+  bool whole_due(int64_t step) const;  // the server's values must be published after this step
   int64_t meeting_after(int64_t step) const;
   void meet();
   void gather_windows();
@@ -246,7 +247,7 @@ class Trainer {
   std::string directory_;
   Position at_;
   Tape tape_;
-  std::optional<MetricsFile> metrics_;  // rank 0's
+  std::optional<MetricsFile> metrics_;  // on rank 0 only
   std::optional<EventFile> events_;
   Stopwatch watch_;
   Pace pace_;
@@ -255,21 +256,21 @@ class Trainer {
   StopRule stop_rule_;
   std::string stopped_;
   bool reached_target_ = false;
-  std::vector<std::string> term_names_;  // of the terms that the model adds to the loss
+  std::vector<std::string> term_names_;  // of the loss terms that the model adds
   double mean_over_ = 1;                 // tokens or sequences of the step
   double spread_ = 0;       // (slowest - mean) / mean of the ranks' times, summed over the steps since the last record
-  int64_t lap_tokens_ = 0;  // of the same steps, see own_tokens()
-  Lap group_lap_;           // of workers, as they last met
+  int64_t lap_tokens_ = 0;  // tokens of the same steps, see own_tokens()
+  Lap group_lap_;           // all workers' lap, as of their last meeting
   std::atomic<int64_t> reached_{0};
-  std::vector<SubBatchTime> timeline_;    // of this rank's last step
-  std::map<int64_t, int64_t> durations_;  // sub-batches of the same steps, by duration_bin()
-  int64_t laps_ = 0, folded_laps_ = 0;    // steps since the last record (or the resume), those of them in at_.open
+  std::vector<SubBatchTime> timeline_;    // sub-batches of this rank's last step
+  std::map<int64_t, int64_t> durations_;  // number of sub-batches in the same steps, by duration_bin()
+  int64_t laps_ = 0, folded_laps_ = 0;    // steps since the last record (or resume); those of them in at_.open
   int64_t saved_ = -1;
   int64_t until_ = 0;
-  double paused_ppl_ = 0, paused_nll_ = 0;  // of a pause between two validations
-  int signal_ = 0;                          // that some rank has received
+  double paused_ppl_ = 0, paused_nll_ = 0;  // result of the validation at a pause
+  int signal_ = 0;                          // a signal that any rank has received
   int64_t meeting_ = 0;                     // the step at which workers meet next
-  std::string failure_;                     // why this worker cannot go on
+  std::string failure_;                     // the error because of which this worker cannot continue
 };
 
 }  // namespace lmx::train

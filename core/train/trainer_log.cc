@@ -1,4 +1,4 @@
-// What the training loop tells: speed, traffic, and the records of a log step.
+// The output of the training loop: speed, traffic, and the records of a log step.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -11,7 +11,7 @@
 namespace lmx::train {
 namespace {
 
-// " padding 0.021 step_spread 0.12 loss_scale 256": what log.txt says beside the line that a terminal shows.
+// " padding 0.021 step_spread 0.12 loss_scale 256": values that log.txt has in addition to the terminal's line.
 std::string notes(const Record& record) {
   std::string text;
   for (const auto& [name, value] : record.values)
@@ -35,7 +35,8 @@ int64_t Trainer::step_tokens(int64_t step) const {
   return s_.size_of_step(step).tokens;
 }
 
-// What a step adds to this rank's speed: in step with the others all of it, asynchronously its own share.
+// The tokens that a step adds to this rank's speed: all tokens of a synchronous step, or the rank's part of an
+// asynchronous one.
 int64_t Trainer::own_tokens(int64_t step) const {
   const int64_t all = step_tokens(step);
   return s_.asynchronous() ? all * s_.sequences / s_.recipe.batch.global : all;
@@ -72,7 +73,7 @@ Trainer::Lap Trainer::own_lap() const {
   return {static_cast<double>(laps_), static_cast<double>(lap_tokens_), watch_.elapsed()};
 }
 
-// What padding would have been, were sentences of a sub-batch brought to one length.
+// The fraction of padding that sub-batches would contain if all their sentences were padded to the same length.
 void Trainer::add_sub_batches(Record& record) const {
   const Window& w = at_.window;
   if (w.padded == 0) return;
@@ -88,14 +89,14 @@ void Trainer::add_scale(Record& record) const {
     record.values.emplace_back("overflow/" + name, static_cast<double>(count));
 }
 
-// Moves what this rank has counted since the last record to at_.open, which a checkpoint keeps.
+// Moves the counters of this rank since the last record to at_.open, which a checkpoint stores.
 void Trainer::fold_window() {
   at_.open.add({laps_ - folded_laps_, traffic_.window(), s_.sync->take_health(), s_.sync->take_times()});
   folded_laps_ = laps_;
   traffic_.next_window();
 }
 
-// This rank's bytes, memory and quantisation errors.
+// This rank's record: bytes, memory and quantisation errors.
 Record Trainer::own_record() {
   Record record = rank_record(at_.step, s_.ctx.rank, at_.open.traffic, s_.memory());
   record.values.emplace_back("steps", static_cast<double>(at_.open.steps));
@@ -122,7 +123,8 @@ Record Trainer::own_record() {
 
 namespace {
 
-// The record's line, filled up with blanks to a length that no time in it changes: equal runs send equal bytes.
+// The record's line, padded with blanks to a length that does not depend on measured times: equal runs send the same
+// number of bytes.
 std::string padded_line(const Record& record) {
   constexpr size_t kNumber = 28, kTimeBins = 40 * 48;  // the longest number, with its quotes; sub_batch_s/*
   std::string line = to_json_line(record);
@@ -139,7 +141,7 @@ std::string without_padding(const std::string& line) {
 
 }  // namespace
 
-// The record of the training, and each rank's own.
+// Writes the training record, and a record for each rank.
 void Trainer::log_step() {
   const Lap lap = s_.asynchronous() ? group_lap_ : own_lap();
   watch_.lap();
@@ -148,7 +150,7 @@ void Trainer::log_step() {
   fold_window();
   const TrafficSum sent = sum_of_steps(at_.open.traffic);
   CommTimes times = at_.open.times;
-  // A worker waits for its turn, for values and until its gradients are away.
+  // A worker's communication time includes waiting for its turn, for values, and for its gradients to be sent.
   if (s_.asynchronous()) times.busy = times.exposed = seconds_at_servers(at_.open.traffic);
   const std::vector<std::string> ranks = s_.comm.gather_texts(padded_line(own_record()), "control");
   const Window& w = at_.window;
@@ -173,7 +175,7 @@ void Trainer::log_step() {
   add_scale(record);
   append(record, s_.sync->take_values());
   if (s_.leads()) append(record, health_values(health_of(ranks)));
-  // What depends on the clock comes last.
+  // Values that depend on measured time come last.
   record.values.insert(record.values.end(), {{"step_s", pace_.seconds_per_step},
                                              {s_.data.unit + "s_per_s", pace_.tokens_per_second},
                                              {"comm_s", times.busy},

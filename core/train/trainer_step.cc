@@ -1,4 +1,4 @@
-// One step of the training loop: the batch, the gradients, the update, and what is done where it cannot be made.
+// One step of the training loop: the batch, the gradients, the update, and the handling of a failed update.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -15,9 +15,9 @@
 namespace lmx::train {
 namespace {
 
-constexpr int64_t kMaxSkipsInARow = 20;  // beyond it the parameters themselves are lost
+constexpr int64_t kMaxSkipsInARow = 20;  // after more skips the parameters themselves are probably invalid
 
-// sum += terms; an empty sum is one of zeros.
+// sum += terms. An empty sum means zeros.
 void add_terms(std::vector<double>& sum, std::span<const double> terms) {
   sum.resize(std::max(sum.size(), terms.size()));
   for (size_t i = 0; i < terms.size(); ++i) sum[i] += terms[i];
@@ -35,7 +35,7 @@ std::vector<Batch> Trainer::draw(int64_t step) const {
     Batch batch = in_plugin(plugin, "batch()", [&] {
       return s_.batcher.batch(step, s_.first_sequence + done, std::min(micro, s_.sequences - done));
     });
-    if (batch.sequences() > 0) share.push_back(std::move(batch));  // an epoch's last step may lack some
+    if (batch.sequences() > 0) share.push_back(std::move(batch));  // an epoch's last step may have fewer batches
   }
   return share;
 }
@@ -46,7 +46,7 @@ StepPlan Trainer::begin_step(std::span<const Batch> share, int64_t step) {
   StepPlan plan;
   plan.step = step;
   plan.sampler_key = key.fold("sampler").fold(number);
-  // Workers do not meet in a step, so there is nothing in drawing the same.
+  // Workers do not run in lockstep, so equal samples on all ranks have no benefit.
   if (s_.asynchronous() && s_.ctx.rank > 0)
     plan.sampler_key = plan.sampler_key.fold(static_cast<uint64_t>(s_.ctx.rank));
   s_.ctx.key = key.fold("step").fold(number);
@@ -57,8 +57,8 @@ StepPlan Trainer::begin_step(std::span<const Batch> share, int64_t step) {
   return plan;
 }
 
-// Gradients add up over the micro-batches, each scaled by the whole step's count: their sum is the whole batch's
-// gradient.
+// The gradients of the micro-batches are summed. Each is scaled by the count of the whole step, so that the sum is the
+// gradient of the whole batch.
 Trainer::StepLoss Trainer::forward_backward(std::span<const Batch> share, const StepPlan& plan) {
   StepLoss sum;
   const auto begin = std::chrono::steady_clock::now();
@@ -97,7 +97,7 @@ Trainer::StepLoss Trainer::micro_batch(const Batch& batch, const StepPlan& plan,
   }
   {
     const Span span(s_.ctx.tracer, "backward");
-    // The closures that the model has recorded.
+    // This runs the backward closures that the model has recorded.
     in_plugin(*s_.network.plugin, "backward of a batch", [&] {
       tape_.backward(s_.ctx, terms.total(s_.ctx, loss.loss), scaling_.seed(at_.loss_scale, mean_over_));
     });
@@ -106,7 +106,8 @@ Trainer::StepLoss Trainer::micro_batch(const Batch& batch, const StepPlan& plan,
   return {loss.nats, terms.values(), batch.tokens()};
 }
 
-// A step's gradient is the mean over what is updated at once: the batch of all ranks, or a worker's own.
+// Returns the number by which a step's gradient is divided to get the mean. The mean is over the batch of all ranks, or
+// over the batch of one worker.
 double Trainer::gradient_terms(std::span<const Batch> share, int64_t step) const {
   const bool per_token = s_.network.loss->normalize() == "token";
   StepSize size;
@@ -123,7 +124,7 @@ double Trainer::unscale() const {
   return scaling_.active() ? scaling_.unscale(at_.loss_scale, mean_over_) : 1;
 }
 
-// The length of sequences is the batcher's to choose up to the one that memory and evaluation are planned for.
+// The batcher may choose any length up to sequence_length(), for which memory and evaluation are planned.
 void Trainer::check_shape(const Batch& batch) const {
   if (s_.sub_batches()) return;
   const Shape &in = batch.inputs.shape(), &out = batch.targets.shape();
@@ -133,7 +134,7 @@ void Trainer::check_shape(const Batch& batch) const {
                       " tokens, its sequence_length()"));
 }
 
-// Gradients are divided by what the batcher says of the step before it is read.
+// Checks the batcher's step_size(): the gradients were already divided by it, before the step's batches were read.
 void Trainer::check_size(const StepLoss& all, int64_t step) const {
   const StepSize said = s_.size_of_step(step);
   if (all.tokens == said.tokens) return;
@@ -187,7 +188,7 @@ void Trainer::add_loss(const StepLoss& loss) {
 void Trainer::account(const StepLoss& loss, const Outcome& outcome, int64_t step) {
   if (!outcome.made()) s_.sync->discard();
   if (!outcome.overflow.empty()) {
-    add_loss(loss);  // finite, though its gradients are not
+    add_loss(loss);  // the loss is finite, although the gradients are not
     return handle_overflow(outcome, step);
   }
   at_.window.grad_norm = outcome.grad_norm;
@@ -201,7 +202,7 @@ void Trainer::account(const StepLoss& loss, const Outcome& outcome, int64_t step
   at_.skipped_in_a_row = 0;
 }
 
-// The gradients are the sums over ranks, equal everywhere, and not written to: what clipping scales, the update scales.
+// The gradients are sums over ranks, equal on all ranks, and are not modified: the update applies the clipping factor.
 Trainer::Outcome Trainer::clip_and_apply(const StepLoss& loss, double lr) {
   const Span span(s_.ctx.tracer, "update");
   for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
@@ -221,7 +222,7 @@ Trainer::Outcome Trainer::clip_and_apply(const StepLoss& loss, double lr) {
   return outcome;
 }
 
-// An overflow is what a lower loss scale can mend: the loss is finite, gradients are not.
+// An overflow can be corrected by a lower loss scale: the loss is finite, but the gradients are not.
 Trainer::Outcome Trainer::judge(const StepLoss& loss, const ClipResult& clipped) const {
   Outcome outcome{clipped.norm, {}, {}, {}};
   if (!clipped.finite && scaling_.dynamic() && std::isfinite(loss.nats))
@@ -241,14 +242,14 @@ void Trainer::handle_overflow(const Outcome& outcome, int64_t step) {
         str("the gradients overflow at the least loss scale, ", number_text(before), " (loss_scale.min)"), step);
   ++at_.window.overflows;
   s_.sync->rescale(factor);
-  if (s_.carried) s_.carried->commit();  // the forward pass was right
+  if (s_.carried) s_.carried->commit();  // the forward pass was correct
   if (s_.leads() || s_.asynchronous())
     log_debug(str("step ", step + 1, ": ", outcome.overflow.size(), " gradients overflowed (", outcome.overflow.front(),
                   "); the update is left out, the loss scale now ", number_text(at_.loss_scale.scale)));
 }
 
 std::string Trainer::divergence(const StepLoss& loss, const ClipResult& clipped) const {
-  if (loss.tokens == 0) return {};  // a worker for whom an epoch's last step has no sub-batch
+  if (loss.tokens == 0) return {};  // a worker that has no sub-batch in an epoch's last step
   const double nll = loss.nats / static_cast<double>(loss.tokens), limit = s_.recipe.train.max_loss;
   const double usual = default_max_loss(s_.data.vocabulary.size());
   if (!std::isfinite(nll)) return str("the loss is ", number_text(nll));

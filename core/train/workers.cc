@@ -1,10 +1,10 @@
-// The loop of ranks that are workers of a parameter server. They pull and push in an order of their own, that of
-// simulated time, of real time between processes, or of a recorded schedule, and meet where the slowest has done a step
-// that is to be recorded, validated or saved.
+// The training loop of ranks that are workers of a parameter server. They pull and push asynchronously, in the order of
+// simulated time, of real time (between processes), or of a recorded schedule. They meet when the slowest worker has
+// completed a step that must be recorded, validated or saved.
 //
-// A meeting changes nothing: a worker that is ahead comes to it at the event it waits for, perhaps with a gradient that
-// is computed and not pushed, and goes on from there. So neither how often a run logs nor where it was interrupted
-// changes what it computes.
+// A meeting does not affect the results: a worker that is ahead meets the others while it waits for its next event,
+// perhaps with a gradient that is computed but not pushed, and then continues. So neither the logging interval nor an
+// interruption changes the computation.
 #include <algorithm>
 #include <cmath>
 
@@ -51,19 +51,19 @@ void add_window(Window& w, std::span<const double> numbers, const std::vector<st
 void Trainer::run_workers() {
   WorkerBoard& board = s_.shared->workers;
   const int64_t last = s_.shared->total_steps;
-  if (s_.sequences == 0) at_.worker.step = last;  // fewer sequences than ranks: this one only keeps its shard
+  if (s_.sequences == 0) at_.worker.step = last;  // fewer sequences than ranks: this rank only keeps its shard
   board.done[static_cast<size_t>(s_.ctx.rank)] = at_.worker.step;
   meeting_ = meeting_after(at_.step);
   if (s_.link) start_link();
   s_.comm.barrier();
   while (at_.worker.step < last && !ending()) work();
   while (at_.step < last && !ending()) {
-    if (s_.link) my_turn(server::Event::none);  // which comes when all are to meet
+    if (s_.link) my_turn(server::Event::none);  // returns when a meeting is due
     meet();
   }
 }
 
-// Collective: where everybody stands.
+// Collective: gathers the positions of all workers.
 void Trainer::start_link() {
   const double own[] = {static_cast<double>(at_.worker.step), at_.worker.pulled ? 1.0 : 0.0};
   const std::vector<double> all = s_.comm.gather_numbers(own, "control");
@@ -72,7 +72,7 @@ void Trainer::start_link() {
   s_.link->start(workers, s_.clock->replayed(), s_.shared->total_steps);
 }
 
-// One step, or what is left of one.
+// Runs one step, or the rest of an interrupted one.
 void Trainer::work() {
   Worker& w = at_.worker;
   watch_.start();
@@ -86,7 +86,7 @@ void Trainer::work() {
     w.pulled = true;
     w.clock = s_.clock->push(w.step, w.clock);
   }
-  s_.comm.announce(w.clock);  // others with earlier events go on meanwhile
+  s_.comm.announce(w.clock);  // workers with earlier events run in the meantime
   const StepLoss own = forward_backward(share, plan);
   for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
   for (ServerStrategy* server : s_.sync->servers()) server->select(s_.ctx);
@@ -98,8 +98,8 @@ void Trainer::work() {
   show_progress();
 }
 
-// Waits until this worker's event, simulated to be at `time`, is the next one; meets the others before it where that is
-// due. False: the run ends here.
+// Waits until this worker's event, at simulated time `time`, is the next one. Takes part in meetings that are due
+// before it. Returns false if the run ends here.
 bool Trainer::take_turn(server::Event event, double time) {
   s_.comm.announce(time);
   while (!my_turn(event)) {
@@ -111,7 +111,7 @@ bool Trainer::take_turn(server::Event event, double time) {
   return true;
 }
 
-// False: a meeting is due.
+// Returns false if a meeting is due.
 bool Trainer::my_turn(server::Event event) {
   if (s_.link) return s_.link->ask(event, meeting_, SignalGuard::received() || !failure_.empty());
   s_.comm.wait_turn();
@@ -135,7 +135,7 @@ void Trainer::push(const StepLoss& loss, const ClipResult& clipped) {
   }
   try {
     account(loss, outcome, w.step);
-  } catch (const RunError& e) {  // all are to end with it
+  } catch (const RunError& e) {  // all workers must end with this error
     failure_ = e.what();
     s_.shared->workers.stop = true;
   }
@@ -148,7 +148,7 @@ void Trainer::push(const StepLoss& loss, const ClipResult& clipped) {
 }
 
 void Trainer::note_event(bool push) {
-  if (s_.link || s_.sync->servers().front()->config().schedule.empty()) return;  // the link has its own notes
+  if (s_.link || s_.sync->servers().front()->config().schedule.empty()) return;  // the link records its own events
   s_.shared->workers.events.push_back(2 * s_.ctx.rank + (push ? 1 : 0));
 }
 
@@ -177,7 +177,7 @@ int64_t Trainer::meeting_after(int64_t step) const {
 // Collective.
 void Trainer::meet() {
   gather_windows();
-  const bool early = at_.step < meeting_;  // for a signal
+  const bool early = at_.step < meeting_;  // because of a signal
   count_served();
   if (s_.link && s_.leads()) {
     const std::vector<int32_t> order = s_.link->take_order();
@@ -191,16 +191,17 @@ void Trainer::meet() {
   if (log_due(at_.step)) {
     const Window last = at_.window;
     log_step();
-    at_.window.lr = last.lr;  // this worker's step may have been its last
+    at_.window.lr = last.lr;  // the next step may not exist: this one may have been the worker's last
     at_.window.grad_norm = last.grad_norm;
   }
   if (eval_due(at_.step)) validate();
   if (checkpoint_due()) save();
   meeting_ = meeting_after(at_.step);
-  s_.comm.barrier();  // nobody pushes while another still looks at its shard
+  s_.comm.barrier();  // no rank may push while another still reads its shard
 }
 
-// Sets at_.step to what all have done and, where that is to be recorded, at_.window to the sum over ranks.
+// Sets at_.step to the number of steps that all workers have completed. If that step is logged, sets at_.window to the
+// sum over ranks.
 void Trainer::gather_windows() {
   for (const std::string& text : s_.comm.gather_texts(failure_, "control"))
     if (!text.empty()) throw Diverged(text);
@@ -219,7 +220,7 @@ void Trainer::gather_windows() {
   group_lap_ = {};
   for (size_t i = 0; i < all.size(); i += own.size()) {
     at_.step = std::min(at_.step, static_cast<int64_t>(all[i]));
-    at_.lr_scale = std::min(at_.lr_scale, all[i + 1]);  // lower_lr: what one worker found holds for all from here on
+    at_.lr_scale = std::min(at_.lr_scale, all[i + 1]);  // lower_lr: a reduction by one worker applies to all
     signal_ = std::max(signal_, static_cast<int>(all[i + 2]));
     group_lap_.steps += all[i + 3] / s_.comm.size();
     group_lap_.tokens += all[i + 4];
@@ -229,7 +230,7 @@ void Trainer::gather_windows() {
   if (at_.step == meeting_ && log_due(at_.step)) at_.window = sum;
 }
 
-// What a checkpoint keeps of this worker; of worker 0 the order so far as well.
+// The state of this worker that a checkpoint stores; for worker 0 it includes the order of events so far.
 StateDict Trainer::worker_state() const {
   const Worker& w = at_.worker;
   const ScaleState& scale = at_.loss_scale;

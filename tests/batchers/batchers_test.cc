@@ -1,4 +1,4 @@
-// The batcher plugins, loaded as a run loads them.
+// The batcher plugins, loaded in the same way as by a run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ std::unique_ptr<Batcher> make(const std::string& yaml, int64_t tokens, int64_t g
   return create<BatcherFactory>(info, node, "batcher", env);
 }
 
-// Strings of 1 to 13 tokens, each token one more than the one before, so that a token says where it comes from.
+// Strings of 1 to 13 tokens. Each token is one more than the previous one, so that it identifies its position.
 struct Strings {
   TokenArray tokens;
   TextStrings strings;
@@ -95,7 +95,7 @@ TEST_P(EveryBatcher, TargetsFollowInputs) {
   }
 }
 
-// What a rank gets does not depend on how many ranks there are.
+// The sequences of a rank do not depend on the number of ranks.
 TEST_P(EveryBatcher, SlicesMakeUpTheGlobalBatch) {
   const auto batcher = make(GetParam(), 1000, 12);
   for (const int64_t step : {0, 1, 5, 40}) {
@@ -121,7 +121,7 @@ TEST_P(EveryBatcher, SlicesMakeUpTheGlobalBatch) {
 TEST_P(EveryBatcher, PureFunctionOfSeedAndStep) {
   const auto one = make(GetParam(), 1000, 12), two = make(GetParam(), 1000, 12);
   EXPECT_EQ(values(one->batch(37, 0, 12).inputs), values(two->batch(37, 0, 12).inputs));
-  EXPECT_EQ(values(one->batch(2, 0, 12).inputs), values(one->batch(2, 0, 12).inputs));  // after a later step too
+  EXPECT_EQ(values(one->batch(2, 0, 12).inputs), values(one->batch(2, 0, 12).inputs));  // also after a later step
 }
 
 TEST_P(EveryBatcher, SmallestText) {
@@ -145,7 +145,7 @@ TEST_P(EveryBatcher, ShortTextsAreNamed) {
 TEST(Tbptt, SlotsAreContiguousAndCarryState) {
   const auto batcher = make("{name: tbptt, sequence_length: 10}", 4 * 25 + 1, 4);
   EXPECT_TRUE(batcher->carries_state());
-  EXPECT_EQ(batcher->steps_per_epoch(), 2);  // 25 inputs a slot: two windows, five dropped
+  EXPECT_EQ(batcher->steps_per_epoch(), 2);  // 25 inputs per slot: two windows, five are dropped
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
     for (int64_t window = 0; window < 2; ++window) {
       const Batch batch = batcher->batch(2 * epoch + window, 0, 4);
@@ -158,7 +158,7 @@ TEST(Tbptt, SlotsAreContiguousAndCarryState) {
   }
 }
 
-// What slot `slot` reads in steps [first, first + count): the inputs of each step, and the step's last target.
+// The data that slot `slot` reads in steps [first, first + count): the inputs of each step, and the step's last target.
 struct Reading {
   std::vector<std::vector<int32_t>> inputs;
   std::vector<int32_t> next;
@@ -175,8 +175,8 @@ Reading read_slot(const Batcher& batcher, int64_t slot, int64_t first, int64_t c
   return r;
 }
 
-// Puri 2018: slot j of a step continues slot j of the step before, and a shard begins with a zero state, at a string's
-// begin. Whatever the batch is, every shard is read as often as the others.
+// Puri 2018: slot j of a step continues slot j of the previous step. A shard begins with a zero state, at the beginning
+// of a string. For every batch size, each shard is read equally often.
 TEST(TbpttShards, SlotsContinueAndShardsBeginFresh) {
   for (const int64_t global : {4, 6, 10, 16}) {
     const auto batcher = make_shards("{name: tbptt, sequence_length: 10, shards: 10}", 400, global);
@@ -184,8 +184,8 @@ TEST(TbpttShards, SlotsContinueAndShardsBeginFresh) {
     const int64_t shards = std::max<int64_t>(10, global), text = strings(400).tokens.size();
     const int64_t windows = (batcher->steps_per_epoch() * global + shards - 1) / shards;
     EXPECT_NEAR(static_cast<double>(windows), static_cast<double>(text / shards) / 10, 2.5);
-    std::map<int32_t, int> begins;  // the first token of a shard: how often it was read
-    const int64_t rounds = shards;  // so many that every slot has read as many shards
+    std::map<int32_t, int> begins;  // first token of a shard -> number of times it was read
+    const int64_t rounds = shards;  // enough rounds that every slot has read the same number of shards
     for (int64_t slot = 0; slot < global; ++slot) {
       const Reading r = read_slot(*batcher, slot, 0, rounds * windows);
       for (int64_t i = 0; i < rounds * windows; ++i) {
@@ -193,12 +193,12 @@ TEST(TbpttShards, SlotsContinueAndShardsBeginFresh) {
         EXPECT_EQ(r.fresh[at], i % windows == 0) << "slot " << slot << " step " << i;
         if (r.fresh[at]) {
           ++begins[r.inputs[at][0]];
-          EXPECT_EQ(r.inputs[at][0] % 16, 0) << "a shard begins within a string";
+          EXPECT_EQ(r.inputs[at][0] % 16, 0) << "a shard begins in the middle of a string";
         } else {
           EXPECT_EQ(r.inputs[at][0], r.next[at - 1]) << "slot " << slot << " step " << i;
         }
         for (size_t k = 1; k < r.inputs[at].size(); ++k)
-          EXPECT_TRUE(r.inputs[at][k] % 16 == 0 || r.inputs[at][k] == r.inputs[at][k - 1] + 1) << "a string is torn";
+          EXPECT_TRUE(r.inputs[at][k] % 16 == 0 || r.inputs[at][k] == r.inputs[at][k - 1] + 1) << "a string is split";
       }
     }
     EXPECT_EQ(static_cast<int64_t>(begins.size()), shards);
@@ -217,7 +217,7 @@ TEST(TbpttShards, SameShardsEveryEpochOrDrawnAnew) {
   EXPECT_NE(values(anew->batch(3, 0, 4).inputs), values(anew->batch(again + 3, 0, 4).inputs));
   EXPECT_EQ(values(anew->batch(again + 3, 0, 4).inputs),
             values(make_shards(yaml + ", reshuffle: true}", 600, 4)->batch(again + 3, 0, 4).inputs))
-      << "depends on what was read before";
+      << "the batch depends on earlier reads";
   for (int64_t step = 0; step < 5 * again; ++step) EXPECT_EQ(anew->batch(step, 0, 4).tokens(), 32);
 }
 
@@ -273,7 +273,7 @@ TEST(RandomWindows, EpochsAndSeedsDiffer) {
   const auto first = values(one->batch(0, 0, 12).inputs);
   EXPECT_NE(values(one->batch(one->steps_per_epoch(), 0, 12).inputs), first);
   EXPECT_NE(values(other->batch(0, 0, 12).inputs), first);
-  std::set<int32_t> offsets;  // the cut moves from epoch to epoch
+  std::set<int32_t> offsets;  // the boundary changes from epoch to epoch
   for (int64_t epoch = 0; epoch < 40; ++epoch) {
     offsets.insert(values(one->batch(epoch * one->steps_per_epoch(), 0, 1).inputs)[0] % 7);
   }

@@ -1,4 +1,4 @@
-// The batchers of parallel text: every sentence once an epoch, within the budget, on any number of ranks.
+// The batchers of parallel text: every sentence once per epoch, within the token budget, on any number of ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// n pairs whose lengths are about log-normal with median 22, as news sentences in subwords are; </s> counted, none
-// above `most`. A sentence's words tell its number.
+// n pairs whose lengths are about log-normal with median 22, like subwords of news sentences. </s> is counted, and no
+// length is above `most`. The words of a sentence identify its number.
 PairArray news(int64_t n, int64_t most = 120, uint64_t seed = 3) {
   const RandomKey key(seed);
   std::vector<int32_t> source, target;
@@ -36,7 +36,7 @@ PairArray news(int64_t n, int64_t most = 120, uint64_t seed = 3) {
   return {TokenArray::of(std::move(source)), TokenArray::of(std::move(target))};
 }
 
-// Quadratic in length, as attention is.
+// Quadratic in length, like attention.
 double model_cost(int64_t sentences, int64_t source, int64_t target) {
   const auto s = static_cast<double>(source), t = static_cast<double>(target);
   return static_cast<double>(sentences) * (s + 1.5 * t + 0.01 * (s * s + t * t + s * t)) + 40;
@@ -112,7 +112,7 @@ TEST_P(EveryPairBatcher, EachSentenceOnceAnEpochOnAnyNumberOfRanks) {
   }
 }
 
-// What the decoder reads is </s> and what it has written so far.
+// The decoder's input is </s> and the tokens before the target.
 TEST_P(EveryPairBatcher, SentencesLieOneAfterTheOther) {
   const PairArray pairs = news(300);
   const auto batcher = make(GetParam(), pairs, 2);
@@ -140,7 +140,7 @@ TEST_P(EveryPairBatcher, PureFunctionOfSeedAndStep) {
   const PairArray pairs = news(500);
   const auto one = make(GetParam(), pairs, 4), two = make(GetParam(), pairs, 4), other = make(GetParam(), pairs, 4, 2);
   EXPECT_EQ(one->batch(17, 3, 1).slots, two->batch(17, 3, 1).slots);
-  EXPECT_EQ(one->batch(2, 0, 1).slots, two->batch(2, 0, 1).slots);  // after a later step too
+  EXPECT_EQ(one->batch(2, 0, 1).slots, two->batch(2, 0, 1).slots);  // also after a later step
   bool same = true;
   for (int64_t step = 0; step < 4; ++step)
     same = same && one->batch(step, 0, 1).slots == other->batch(step, 0, 1).slots;
@@ -165,12 +165,12 @@ TEST_P(EveryPairBatcher, OneLanguageAndLongSentencesAreNamed) {
   EXPECT_THAT(error_of(skips, all), HasSubstr("every sentence of the train split has more than"));
 }
 
-// Pairs 0 to 399 are clean, of which an epoch reads each once; pairs 400 to 1499 are the crawl.
+// Pairs 0 to 399 are clean, and an epoch reads each of them once; pairs 400 to 1499 are the crawl.
 std::vector<PairPart> clean_and_crawl(int64_t draws) {
   return {{"clean", 0, 400, 400}, {"crawl", 400, 1100, draws}};
 }
 
-// How often each pair is read in epochs [first, last).
+// Returns how often each pair is read in epochs [first, last).
 std::vector<int> reads(const Batcher& batcher, int64_t global, int64_t first, int64_t last) {
   std::vector<int> seen(1500);
   for (int64_t step = first * batcher.steps_per_epoch(); step < last * batcher.steps_per_epoch(); ++step)
@@ -181,7 +181,7 @@ std::vector<int> reads(const Batcher& batcher, int64_t global, int64_t first, in
 
 TEST_P(EveryPairBatcher, AnEpochReadsTheDefiningPartOnceAndTheOthersByTheirRatio) {
   const PairArray pairs = news(1500);
-  for (const double ratio : {0.25, 1.0, 4.0}) {  // 100, 400 and 1600 pairs of the crawl an epoch
+  for (const double ratio : {0.25, 1.0, 4.0}) {  // 100, 400 and 1600 pairs of the crawl per epoch
     for (const int64_t global : {1, 2}) {
       const auto draws = static_cast<int64_t>(400 * ratio);
       const auto batcher = make(GetParam(), pairs, global, 1, clean_and_crawl(draws));
@@ -195,7 +195,7 @@ TEST_P(EveryPairBatcher, AnEpochReadsTheDefiningPartOnceAndTheOthersByTheirRatio
       }
       // An epoch has whole sub-batches (same_shape: whole steps) of unequal numbers of sentences, about 15 each.
       EXPECT_NEAR(drawn / static_cast<double>(epochs), static_cast<double>(draws), 50) << GetParam() << ratio;
-      // No pair of the crawl is read again before all have been.
+      // A pair of the crawl is read again only after all others have been read.
       const std::vector<int> all = reads(*batcher, global, 0, epochs);
       const auto [least, most] = std::minmax_element(all.begin() + 400, all.end());
       EXPECT_LE(*most - *least, 1) << GetParam() << ratio;
@@ -220,7 +220,7 @@ TEST_P(EveryPairBatcher, AMixIsAPureFunctionOfSeedAndStepAndItsSubBatchesAreOfOn
   EXPECT_TRUE(differs);
 }
 
-// What a text that is not mixed reads does not change by what mixing needs.
+// Mixing does not change the batches of a text with one part.
 TEST_P(EveryPairBatcher, OnePartAloneIsTheTextWithoutParts) {
   const PairArray pairs = news(1500);
   const auto plain = make(GetParam(), pairs, 4), part = make(GetParam(), pairs, 4, 1, {{"main", 0, 1500, 1500}});
@@ -242,12 +242,12 @@ TEST(TokenBudget, FillsItAndKeepsPaddingBelowFivePercent) {
     padded += shape.padded();
     tokens += shape.tokens();
   }
-  EXPECT_GE(full, groups - 1);  // but the last
+  EXPECT_GE(full, groups - 1);  // all except the last one
   EXPECT_LT(1 - static_cast<double>(tokens) / static_cast<double>(padded), 0.05);
   EXPECT_THAT(batcher->describe()[0], AllOf(HasSubstr("sub-batches of"), HasSubstr("padding would be")));
 }
 
-// What the batch takes where nothing is padded.
+// The cost of the batch without padding.
 double real_cost(const Batch& batch) {
   double sum = model_cost(0, 1, 1);
   for (size_t b = 0; b < batch.lengths.size(); ++b)
@@ -257,7 +257,7 @@ double real_cost(const Batch& batch) {
 
 double spread_of(const Batcher& batcher, int64_t ranks) {
   double sum = 0;
-  const int64_t steps = batcher.steps_per_epoch() - 1;  // the last may lack some
+  const int64_t steps = batcher.steps_per_epoch() - 1;  // the last step may have fewer items
   for (int64_t step = 0; step < steps; ++step) {
     double most = 0, total = 0;
     for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -270,7 +270,8 @@ double spread_of(const Batcher& batcher, int64_t ranks) {
   return sum / static_cast<double>(steps);
 }
 
-// Sentence by sentence, while the batcher sees mean lengths; against real times it is as good as the table is.
+// Costs are computed for each sentence, but the batcher uses mean lengths. With measured times the result depends on
+// the table's accuracy.
 TEST(TimeBalanced, SpreadIsAtMostAQuarterOfTokenBudgets) {
   const PairArray pairs = news(20'000);
   const auto tokens = make("{name: token_budget, max_tokens: 2000}", pairs, 8);
@@ -289,7 +290,7 @@ TEST(TimeBalanced, CostIsOfMeanLengthsAndLinearBetweenThem) {
   EXPECT_DOUBLE_EQ(cost_of(shape, cost), static_cast<double>(shape.source + 3 * shape.target + 7));
 }
 
-// A run ends where the next sentence would cost too much, wherever the search for its end begins.
+// A run ends where the next sentence would cost too much, independent of where the search starts.
 TEST(TimeBalanced, RunsAreAsLongAsTheyMayBe) {
   const PairArray pairs = news(700);
   std::vector<int64_t> order(700);

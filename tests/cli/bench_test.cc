@@ -1,4 +1,4 @@
-// lmx bench's wrong inputs. (What it measures is in docs/performance.md; a timing is no test.)
+// Wrong inputs of lmx bench. (docs/performance.md has its measurements; timings are not tested.)
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ TEST(Bench, ARecipeThatIsComposedHasItsLine) {
   EXPECT_GE(json["slowest_ms"], json["ms"]);
 }
 
-// The whole of it in seconds, with its progress where there is no terminal.
+// The whole command in seconds, with its progress lines without a terminal.
 TEST(Bench, QuickBatchersTellHowFarTheyAre) {
   const Outcome o = run_lmx({"bench", "batchers", "--quick", "--threads", "1"}, {{"LMX_PROGRESS_S", "0.001"}});
   ASSERT_EQ(o.code, 0) << o.err;
@@ -58,7 +58,7 @@ TEST(Bench, QuickBatchersTellHowFarTheyAre) {
   EXPECT_THAT(o.err, HasSubstr("time_balanced"));
 }
 
-// A time is no test; what is counted is.
+// Times are not tested, but counts are.
 TEST(Bench, BatchersHaveTheirLines) {
   const Outcome o =
       run_lmx({"bench", "batchers", "--steps", "1", "--repeats", "1", "--max-tokens", "200", "--pairs", "150",

@@ -1,4 +1,4 @@
-// lmx bleu: what it prints and refuses.
+// The output and the errors of lmx bleu.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -39,7 +39,7 @@ TEST_F(BleuCommand, PrintsScoresWithTheirSignatures) {
   EXPECT_THAT(o.out, testing::MatchesRegex("[0-9]+\\.[0-9][0-9]\n"));
 }
 
-// Three sentences that a baseline translates worse; the statistics are compared with sacreBLEU's in tests/data.
+// Three sentences that the baseline translates worse. tests/data compares the statistics with sacreBLEU's.
 TEST_F(BleuCommand, ComparesTwoSystems) {
   write("ref", "the cat sat on the mat\na dog runs in the park\nno more than that is known\n");
   write("hyp", "the cat sat on the mat\na dog runs in a park\nno more than that is known\n");
@@ -53,7 +53,7 @@ TEST_F(BleuCommand, ComparesTwoSystems) {
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("BLEU|nrefs:1|bs:100|seed:12345|case:mixed"), HasSubstr("\nbaseline BLEU|"),
                            HasSubstr("(\xce\xbc = "), HasSubstr("BLEU difference = +"), HasSubstr("better at the 5 %")));
-  // The interval of each system is that of the system alone.
+  // The interval of each system is the one that it has alone.
   const auto interval_in = [](const std::string& out) {
     std::smatch found;
     std::regex_search(out, found, std::regex("\\(\xce\xbc = [^)]*\\)"));
@@ -85,7 +85,7 @@ TEST_F(BleuCommand, ScoresSentencesAndIntervals) {
   EXPECT_EQ(json["scores"][0]["sentences"].size(), 2u);
 }
 
-// Its own tokenizer would see full stops that are words already.
+// The text is already tokenized, so full stops are separate words, and lmx's tokenizer must not be applied again.
 TEST_F(BleuCommand, WarnsOfTokenizedText) {
   write("ref", "The cat sat .\nA dog runs .\nNo , it does not !\n");
   write("hyp", "The cat sat.\nA dog runs.\nNo, it doesn't!\n");
@@ -96,7 +96,7 @@ TEST_F(BleuCommand, WarnsOfTokenizedText) {
   EXPECT_TRUE(warned(bleu({"--metric", "multi-bleu,chrf"})));
   EXPECT_FALSE(warned(bleu({"--metric", "multi-bleu"})));
   EXPECT_FALSE(warned(bleu({"--tokenize", "none"})));
-  write("ref", "The cat sat.\nA dog runs .\nSo it does.\n");  // one odd line is none
+  write("ref", "The cat sat.\nA dog runs .\nSo it does.\n");  // a single such line causes no warning
   EXPECT_FALSE(warned(bleu({})));
   write("hyp", "The cat sat .\nA dog runs .\nSo it does.\n");
   EXPECT_THAT(bleu({}).err, HasSubstr(path("hyp")));

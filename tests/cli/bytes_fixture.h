@@ -1,4 +1,4 @@
-// A recipe of bytes over made-up reviews of two classes.
+// A recipe over the bytes of artificial reviews of two classes.
 #pragma once
 
 #include <cmath>
@@ -30,7 +30,7 @@ class BytesRun : public RunTest {
     EXPECT_EQ(o.code, 0) << o.err;
     return o;
   }
-  // The number behind `name` at the begin of a line; NaN: none.
+  // The number after `name` at the start of a line; NaN if there is none.
   static double number_behind(const std::string& text, const std::string& name) {
     const size_t at = text.find("\n" + name + " ");
     return at == std::string::npos ? NAN : std::stod(text.substr(at + name.size() + 2));

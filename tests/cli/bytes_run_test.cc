@@ -1,4 +1,4 @@
-// A model of bytes from training to its uses: shards, bits per character, drawn text, features, a probe, one unit.
+// A model of bytes from training to its uses: shards, bits per character, sampled text, features, a probe, one unit.
 #include <gmock/gmock.h>
 
 
@@ -16,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// The most by which the numbers of two files of the same form differ.
+// The largest difference between the numbers of two files of the same form.
 double farthest(const std::string& a, const std::string& b) {
   std::istringstream one(a), two(b);
   double most = 0;
@@ -36,7 +36,7 @@ bool is_control(char c) {
   return (byte < 0x20 && c != '\n' && c != '\r' && c != '\t') || byte == 0x7F;
 }
 
-// A model that has learned little draws bytes of every kind; a terminal would obey ESC and BEL.
+// A model after little training samples bytes of every kind; a terminal would interpret ESC and BEL.
 TEST_F(BytesRun, ATerminalGetsNoControlCharacters) {
   ASSERT_EQ(run("a", {"train.steps=2"}).code, 0);
   const std::vector<std::string> words{"generate", path("a"), "--tokens", "400", "--temperature", "3"};
@@ -49,7 +49,7 @@ TEST_F(BytesRun, ATerminalGetsNoControlCharacters) {
 }
 
 TEST_F(BytesRun, TrainsEvaluatesAndResumes) {
-  write("word_lm_gutenberg.yaml", kTinyRecipe);  // the twin that a run of words is told of
+  write("word_lm_gutenberg.yaml", kTinyRecipe);  // the twin that a message suggests for a run of words
   const Outcome trained = run("a");
   ASSERT_EQ(trained.code, 0) << trained.err;
   EXPECT_THAT(trained.out, AllOf(HasSubstr(" report "), Not(HasSubstr("word_lm_gutenberg"))));
@@ -66,13 +66,13 @@ TEST_F(BytesRun, TrainsEvaluatesAndResumes) {
   const double bpc = number_behind(out, "test bpc");
   EXPECT_NEAR(bpc, number_behind(out, "test nll_bit"), 1e-5);
   EXPECT_NEAR(number_behind(out, "test ppl"), std::exp2(bpc), 0.01);
-  EXPECT_NEAR(number_behind(out, "test compression_ratio"), 8 / bpc, 0.02);  // of a byte is a byte
+  EXPECT_NEAR(number_behind(out, "test compression_ratio"), 8 / bpc, 0.02);  // for bytes the ratio is 8 / bpc
   EXPECT_NEAR(number_behind(out, "test bpc_3_shards"), bpc, 0.3);
   EXPECT_THAT(out, AllOf(HasSubstr("a character is a byte"), HasSubstr("mean of 3 shards of strings in random order")));
   EXPECT_EQ(lmx({"eval", path("a"), "--split", "test", "--shards", "999"}).code, 2);
 }
 
-// Puri 2018 validates on as many shards of strings as a batch has sequences, however many ranks read them.
+// Puri 2018 validates on one shard of strings for each sequence of a batch, independent of the number of ranks.
 TEST_F(BytesRun, ValidatesOnShardsOfStrings) {
   const auto bpc = [&](const std::string& name, std::vector<std::string> more) {
     more.insert(more.end(), {"train.steps=6", "train.eval_shards=true"});
@@ -84,7 +84,7 @@ TEST_F(BytesRun, ValidatesOnShardsOfStrings) {
   EXPECT_NEAR(bpc("three", {"comm={name: virtual, ranks: 3}"}), one, 1e-4);
   const std::string out = good({"eval", path("one"), "--split", "valid", "--shards", "4"}).out;
   EXPECT_NEAR(number_behind(out, "valid bpc"), one, 1e-5);
-  EXPECT_NEAR(number_behind(out, "valid bpc_4_shards"), one, 0.01);  // there every shard weighs the same
+  EXPECT_NEAR(number_behind(out, "valid bpc_4_shards"), one, 0.01);  // there every shard has the same weight
   EXPECT_NE(bpc("part", {"train.eval_tokens=40"}), one);
   EXPECT_NE(number_behind(run("text", {"train.steps=6"}).out, "valid bpc"), one);
 }
@@ -119,7 +119,7 @@ TEST_F(BytesRun, ADryRunFindsWhatStopsARun) {
     std::filesystem::remove_all(path("x"));
     if (at == std::string::npos) continue;
     const std::string finding = dry.out.substr(at + 18, dry.out.find('\n', at + 18) - at - 18);
-    EXPECT_THAT(real.err, HasSubstr(finding)) << "the same words";
+    EXPECT_THAT(real.err, HasSubstr(finding)) << "the same finding";
     EXPECT_THAT(finding, Not(HasSubstr("-")));
   }
 }
@@ -154,7 +154,7 @@ TEST_F(BytesRun, FeaturesAndProbe) {
               AllOf(HasSubstr("state lstm.1.c behind the last byte"), HasSubstr("texts 240\nunits 12\n")));
   good({"features", path("a"), csv, "--out", path("one.csv"), "--batch", "1"});
   EXPECT_LT(farthest(read_file(path("f.csv")), read_file(path("one.csv"))), 1e-5)
-      << "what stands beside a text changes its features";
+      << "other texts of the batch change a text's features";
   good({"features", path("a"), csv, "--out", path("h.safetensors"), "--state", "lstm.0.h", "--no-labels"});
   EXPECT_THAT(lmx({"features", path("a"), csv, "--out", path("x.csv"), "--state", "lstm.7.c"}).err,
               AllOf(HasSubstr("no lstm.7.c state"), HasSubstr("lstm.0.c, lstm.0.h, lstm.1.c, lstm.1.h")));
@@ -176,7 +176,8 @@ TEST_F(BytesRun, FeaturesAndProbe) {
                               Not(HasSubstr("written"))));
 }
 
-// A model without cells has one state for both names; longer texts than one forward reads go on where it ended.
+// A model without cells has one state for both names. Texts longer than one forward pass carry the state to the next
+// one.
 TEST_F(BytesRun, StatesOfOtherModels) {
   for (const std::string model :
        {"{name: rhn, embedding: 8, cells: 12, depth: 3}", "{name: mlstm, embedding: 8, cells: 12}"}) {
@@ -193,7 +194,7 @@ TEST_F(BytesRun, StatesOfOtherModels) {
                       .out,
                   HasSubstr("state " + state + " behind"));
     EXPECT_LT(farthest(read_file(path("f1.csv")), read_file(path("f2.csv"))), 1e-5);
-    // The value behind the last byte is the feature.
+    // The value after the last byte is the feature.
     const Outcome map = good({"features", path(dir), "--heatmap", path("m.html"), "--unit", "5", "--text", text});
     std::istringstream row(read_file(path("f1.csv")));
     std::string line, field;
@@ -230,7 +231,7 @@ TEST_F(BytesRun, WhatAProbeReads) {
     words.insert(words.begin(), "probe");
     const Outcome o = lmx(words);
     EXPECT_EQ(o.code, 2) << o.out;
-    EXPECT_EQ(o.out, "") << "before any work";
+    EXPECT_EQ(o.out, "") << "the error must come before any work";
     return o.err;
   };
   EXPECT_THAT(error({path("a"), "--train", train, "--test", part("other.csv", 4, "pos", "0")}),
@@ -293,7 +294,7 @@ TEST_F(BytesRun, MistakesAreNamed) {
   EXPECT_THAT(error({"data.tokens=words", "data.preprocess=none", "++data.vocab_size=10"}), HasSubstr("keeps none"));
   ASSERT_EQ(run("chars", {"data.tokens=chars", "++data.vocab_size=12", "train.steps=2"}).code, 0);
   const std::string drawn = good({"generate", path("chars"), "--tokens", "200"}).out;
-  EXPECT_EQ(drawn.size(), 201U) << "each of these characters is a byte";
+  EXPECT_EQ(drawn.size(), 201U) << "each of these characters has one byte";
   EXPECT_EQ(drawn.find("<unk>"), std::string::npos);
   ASSERT_EQ(run("a", {"train.steps=2"}).code, 0);
   const Outcome other = lmx({"eval", path("chars"), "--checkpoint", path("a/checkpoints/step-2")});

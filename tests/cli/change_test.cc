@@ -1,4 +1,4 @@
-// Early stopping by patience, and values that a resumed run changes on purpose.
+// Early stopping by patience, and values that are changed on purpose when a run is resumed.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -28,7 +28,7 @@ class Change : public RunTest {
   }
 };
 
-// A rate of 0 after the first steps: no validation is better than the first, so that the third ends the run.
+// A learning rate near 0: no validation is better than the first one, so the third one ends the run.
 TEST_F(Change, PatienceEndsARun) {
   const std::vector<std::string> still{"optimizer.lr=1e-30", "train.ema=0", "stop.patience=2", "train.eval_every=10"};
   const Outcome o = run("whole", still);
@@ -39,7 +39,7 @@ TEST_F(Change, PatienceEndsARun) {
   EXPECT_THAT(read_file(folder_ / "whole/status.json"),
               AllOf(HasSubstr("\"done\""), HasSubstr("2 validations in a row")));
   EXPECT_FALSE(model("whole", 30).empty());
-  // Cut between two validations, the run still counts them from the best one.
+  // If the run pauses between two validations, it still counts them from the best one.
   std::vector<std::string> cut = still;
   cut.insert(cut.end(), {"--until", "25"});
   ASSERT_EQ(run("cut", cut).code, 0);
@@ -48,7 +48,7 @@ TEST_F(Change, PatienceEndsARun) {
   ASSERT_EQ(run("cut", resume).code, 0);
   EXPECT_EQ(model("cut", 30), model("whole", 30));
   EXPECT_EQ(metrics("cut"), metrics("whole"));
-  // A resumed run has still ended; with more patience it continues.
+  // A run that has ended stays ended after a resume; with more patience it continues.
   resume.back() = path("whole");
   EXPECT_THAT(run("whole", resume).out, HasSubstr("stopped at 2 validations"));
   resume[2] = "stop.patience=3";
@@ -71,24 +71,24 @@ TEST_F(Change, ALearningRateOnPurpose) {
             (Json{{{"key", "optimizer.lr"}, {"before", "0.01"}, {"now", "0.001"}, {"step", 50}}}));
   EXPECT_FALSE(starts("a")[0].contains("changes"));
   EXPECT_LT(records("a", "train").back()["lr"].get<double>(), 0.0011);
-  // The old recipe differs from the changed run now, and the message names --change.
+  // The old recipe now differs from the changed run, and the message names --change.
   const Outcome other = run("a", {"--resume", path("a"), "train.steps=130"});
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.err, AllOf(HasSubstr("optimizer.lr: 0.001 there, 0.01 here"), HasSubstr("--change")));
-  // The same change again is none.
+  // Repeating the same change has no effect.
   ASSERT_EQ(run("a", {"--resume", path("a"), "--change", "optimizer.lr=0.001", "train.steps=130"}).code, 0);
   EXPECT_EQ(records("a", "change").size(), 1u);
   EXPECT_EQ(run_lmx({"report", path("a")}, environment()).code, 0);
 }
 
-// With twice the batch the states of the other sequences are not taken, and tokens are counted as they were read.
+// With twice the batch, the states belong to other sequences and are not used. Tokens are counted as they were read.
 TEST_F(Change, ABatchOnPurpose) {
   ASSERT_EQ(run("a", {"--until", "50"}).code, 0);
   const Outcome o = run("a", {"--resume", path("a"), "--change", "batch.global=16", "--change", "batch.micro=8"});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(records("a", "change").size(), 2u);
   EXPECT_EQ(records("a", "train").back()["tokens"], 50 * 8 * 6 + 70 * 16 * 6);
-  // Killed and resumed once more, it counts the same.
+  // Resumed once more, the run continues the same count.
   ASSERT_EQ(run("a", {"--resume", path("a"), "batch.global=16", "batch.micro=8", "train.steps=127"}).code, 0);
   EXPECT_EQ(records("a", "train").back()["tokens"], 50 * 8 * 6 + 77 * 16 * 6);
 }

@@ -1,4 +1,4 @@
-// The character recipes as dry runs: parameters of the papers' sizes, and desk twins that compose.
+// Dry runs of the character recipes: the numbers of parameters in the papers, and desk twins that compose.
 #include <gmock/gmock.h>
 
 #include <map>
@@ -12,7 +12,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Without corpora: what a recipe trains does not depend on them, and what is missing is told.
+// Runs without corpora: the plan does not depend on them, and the missing ones are reported.
 std::string dry_run(const std::string& recipe, std::vector<std::string> more = {}) {
   std::vector<std::string> words{"run", LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml", "--dry-run"};
   words.insert(words.end(), more.begin(), more.end());
@@ -46,7 +46,7 @@ TEST(CharacterRecipes, DeskTwins) {
   EXPECT_THAT(dry_run("patwary_tieba", {"patwary/scale=desk"}), HasSubstr("vocabulary 13,000"));
 }
 
-// A recipe without its provenance, every default set.
+// A recipe with every default, without its provenance.
 std::string resolved(const std::string& recipe, const std::string& scale) {
   const Outcome o = run_lmx({"config", LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml", scale});
   EXPECT_EQ(o.code, 0) << recipe << ": " << o.err;
@@ -77,7 +77,7 @@ TEST(CharacterRecipes, TwinsKeepWhatTheirRecipesSay) {
   EXPECT_THAT(desk("sentiment_transfer"), AllOf(HasSubstr("\n  global: 16\n"), HasSubstr("\n  lr: 5e-04\n")));
 }
 
-// Every point is composed and checked; then what is missing is told.
+// Every point is composed and checked; then the missing corpora are reported.
 TEST(CharacterRecipes, SweepsAtThePapersSizeAndAtADesks) {
   const auto points = [](const std::string& recipe, const std::vector<std::string>& more = {}) {
     std::vector<std::string> words{"sweep", LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml", "--dry-run"};

@@ -1,4 +1,4 @@
-// Runs of a plugin's decoder that is composed of public ops and adds a term to the loss: checks, records, ranks, text.
+// Runs of a plugin's decoder that consists of public ops and adds a term to the loss: checks, records, ranks, text.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -60,8 +60,8 @@ TEST_F(ComposedRun, PassesItsKindsChecks) {
   EXPECT_THAT(o.out, AllOf(HasSubstr("ok    decoding "), HasSubstr("ok    gradients "), HasSubstr(" 0 failed\n")));
 }
 
-// A term is divided as the likelihood is: ranks and micro-batches add up to the gradient of one process, and record the
-// same term.
+// A loss term is divided like the likelihood: the gradients of ranks and micro-batches sum to that of one process, and
+// they record the same term.
 TEST_F(ComposedRun, TermsAreThoseOfOneProcess) {
   ASSERT_EQ(train("one").code, 0);
   const std::vector<double> terms = series("one", "train", "loss/activation");
@@ -77,7 +77,7 @@ TEST_F(ComposedRun, TermsAreThoseOfOneProcess) {
   }
 }
 
-// Before the first update both runs have the same likelihood; then the term shrinks the features.
+// Before the first update both runs have the same likelihood. Then the term reduces the features.
 TEST_F(ComposedRun, PerplexityLeavesTermsOut) {
   const std::vector<std::string> each{"train.log_every=1"};
   ASSERT_EQ(train("with", each).code, 0);

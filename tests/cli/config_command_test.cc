@@ -23,12 +23,12 @@ TEST(ConfigCommand, ExplainSaysWhereAValueComesFrom) {
   EXPECT_THAT(o.out,
               ContainsRegex(
                   "\noptimizer\\.lr +0\\.001 +[^ ]*ott/base\\.yaml:[0-9]+:[0-9]+ +section 4\\.2 \\(larger batches\\)"));
-  EXPECT_THAT(o.out, ContainsRegex("\nseed +9 +override 'seed=9'\n"));  // the paper's is another
+  EXPECT_THAT(o.out, ContainsRegex("\nseed +9 +override 'seed=9'\n"));  // the paper has another value
   EXPECT_THAT(
       o.out,
       ContainsRegex("\nmodel\\.encoder_layers +6 +[^ ]*model/transformer_big\\.yaml:[0-9]+:[0-9]+ +section 3\\.2 "));
-  EXPECT_THAT(o.out, ContainsRegex(
-                         "\nbatch\\.global +128 .*16 nodes of 8 GPUs, one sub-batch each\n"));  // the comment beside it
+  EXPECT_THAT(o.out,
+              ContainsRegex("\nbatch\\.global +128 .*16 nodes of 8 GPUs, one sub-batch each\n"));  // the line's comment
   EXPECT_THAT(o.out, ContainsRegex("\nthreads +0 +default of lmx\n"));
   EXPECT_THAT(o.out, ContainsRegex("default of optimizer adam"));
   EXPECT_THAT(o.out, ContainsRegex("default of sync allreduce"));
@@ -58,7 +58,7 @@ TEST(ConfigCommand, ExplainOfAKeyThatIsACommandsNameToo) {
     EXPECT_GT(json.size(), 1u);
     for (const auto& row : json) EXPECT_THAT(row.at("key").get<std::string>(), testing::StartsWith(key + "."));
   }
-  for (const std::string key : {"sweep", "eval", "report"}) {  // no keys of a recipe's single run
+  for (const std::string key : {"sweep", "eval", "report"}) {  // keys that a single run of a recipe does not have
     const Outcome o = run_lmx({"config", kQuickstart, "--explain", key});
     EXPECT_EQ(o.code, 2);
     EXPECT_THAT(o.err, HasSubstr("error: no key '" + key + "'"));
@@ -94,7 +94,7 @@ TEST(ConfigCommand, SchemaListsEveryFieldOfWhatIsNamed) {
   EXPECT_THAT(o.out, ContainsRegex("\n  train\\.steps +int +0 +>= 0 +[a-z]"));
 }
 
-// What is written at the top of a file.
+// The keys at the top level of a file.
 std::vector<std::string> top_keys(const fs::path& file) {
   std::vector<std::string> keys;
   std::istringstream lines(read_file(file));
@@ -179,14 +179,14 @@ TEST_F(InAFolder, AReferenceToAFieldThatIsNotWrittenIsItsDefault) {
   const Outcome o = run_lmx({"config", path, "train.steps=${batch.micro}", "--explain", "train"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, ContainsRegex("\ntrain\\.log_every +2 +[^ ]*x\\.yaml:2:"));
-  const Outcome bad = run_lmx({"config", path});  // of the wrong type, as if it were written
+  const Outcome bad = run_lmx({"config", path});  // a value of the wrong type, as if the recipe contained it
   EXPECT_EQ(bad.code, 2);
   EXPECT_THAT(bad.err, HasSubstr("x.yaml:2:16: train.steps: expected an integer, got '1e-08'"));
   const Outcome none = run_lmx({"config", path, "train.steps=${optimizer.epsi}"});
   EXPECT_THAT(none.err, HasSubstr("${optimizer.epsi}: no key 'optimizer.epsi'"));
 }
 
-// Rules of one's own come behind inherited ones; what the message proposes works.
+// Additional rules come after inherited ones; the recipe that the message suggests works.
 TEST_F(InAFolder, InheritedRulesOfSync) {
   const std::string rules =
       "{tables: {params: 'embedding|softmax', strategy: unique}, rest: {params: '.*', strategy: allreduce}}";
@@ -230,7 +230,8 @@ TEST_F(InAFolder, ATiedTableHasTheRuleOfTheModels) {
   EXPECT_EQ(good.code, 0) << good.err;
 }
 
-// An override that makes the inherited rest of a pair illegal is named, not the file with the rest.
+// If an override makes an inherited pair of values illegal, the message names the override, not the file of the other
+// value.
 TEST_F(InAFolder, AnIllegalPairNamesItsOverrides) {
   const Outcome o = run_lmx({"config", kQuickstart, "sync.rest.strategy=allgather", "sync.rest.codec.kind=one_bit"});
   EXPECT_EQ(o.code, 2);
@@ -254,7 +255,7 @@ TEST_F(InAFolder, EveryOpenValueShowsItsLine) {
                            HasSubstr("\n  4 |   micro: ???\n    |          ^\n")));
 }
 
-// Groups of recipes that lie beside a plugin.toml are on every recipe's search path.
+// Config groups in the folder of a plugin.toml are on every recipe's search path.
 TEST_F(InAFolder, APluginBringsRecipes) {
   fs::create_directories(folder_ / "p/batcher/mine/recipes/optimizer");
   std::ofstream(folder_ / "p/batcher/mine/plugin.toml")
@@ -302,7 +303,7 @@ TEST(Completion, EveryKeyThatARecipeMayHold) {
   EXPECT_THAT(completed({"run", kQuickstart, "sync.rest."}),
               testing::IsSupersetOf({"sync.rest.params=", "sync.rest.strategy=", "sync.rest.codec.kind="}));
   EXPECT_THAT(completed({"run", kQuickstart, "loss_scale.p"}), testing::ElementsAre("loss_scale.preset="));
-  // What is not there cannot be removed.
+  // Only existing keys can be removed.
   EXPECT_THAT(completed({"run", kQuickstart, "~train."}),
               testing::ElementsAre("~train.epochs", "~train.eval_every", "~train.log_every"));
 }
@@ -347,7 +348,7 @@ TEST(Completion, WhatOptionsAndArgumentsMayBe) {
 TEST(Completion, ScriptsAreOfTheirShells) {
   const Outcome bash = run_lmx({"completion", "bash"});
   EXPECT_EQ(bash.code, 0);
-  // In a shell of its own: the words of a line, as the tabulator would ask for them.
+  // In a separate shell: the words of a line, as the Tab key would request them.
   const std::string script = bash.out + "COMP_LINE='lmx run " + kQuickstart +
                              " optimizer=ada'; COMP_POINT=${#COMP_LINE}; _lmx; "
                              "printf '%s\\n' \"${COMPREPLY[@]}\"";
@@ -358,7 +359,7 @@ TEST(Completion, ScriptsAreOfTheirShells) {
   EXPECT_EQ(run_lmx({"completion", "fish"}).code, 2);
 }
 
-// A path with a blank, as people and the tabulator write it.
+// A path that contains a blank, as users and the Tab key write it.
 TEST_F(InAFolder, BashCompletesBehindQuotedPaths) {
   std::filesystem::create_directory_symlink(folder_ / "recipes", folder_ / "my recipes");
   const std::string script = run_lmx({"completion", "bash"}).out;
@@ -375,13 +376,13 @@ TEST_F(InAFolder, BashCompletesBehindQuotedPaths) {
        {"'" + home + "/my recipes/quickstart.yaml'", "\"" + home + "/my recipes/\"quickstart.yaml",
         home + "/my\\ recipes/quickstart.yaml", std::string("~/my\\ recipes/quickstart.yaml")})
     EXPECT_EQ(completed(path + " optimizer=ada"), "adagrad adam adamw ") << path;
-  // Readline takes what follows an open quote for one word.
+  // Readline treats the text after an open quote as one word.
   const std::string recipe = home + "/recipes/quickstart.yaml ";
   EXPECT_EQ(completed(recipe + "\"optimizer=adag"), "optimizer=adagrad ");
   EXPECT_EQ(completed(recipe + "optimizer='adag"), "adagrad ");
 }
 
-// The lines as an interactive zsh leaves them behind the tabulator; '|' is where the cursor stands.
+// The lines of an interactive zsh after the Tab key; '|' marks the cursor.
 TEST_F(InAFolder, ZshCompletes) {
   if (run_process({"bash", "-c", "command -v zsh"}, {}).code != 0) GTEST_SKIP() << "there is no zsh";
   const std::string recipe = (folder_ / "recipes/quickstart.yaml").string();
@@ -405,7 +406,7 @@ TEST(ConfigCommand, OneThingAtATime) {
   const Outcome o = run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "--schema", "--explain"});
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, HasSubstr("each print another thing; give one of them"));
-  // A path that cannot be looked at is the user's to mend.
+  // A path that cannot be accessed is an error of the user.
   const Outcome path = run_lmx({"config", "/" + std::string(5000, 'x') + "/r.yaml"});
   EXPECT_EQ(path.code, 2);
   EXPECT_THAT(path.err, HasSubstr("File name too long"));

@@ -1,5 +1,5 @@
-// Points of a sweep and cells of an experiment that run side by side have cores of their own, or one thread each where
-// there are not enough. On two cores, whatever the machine has.
+// Points of a sweep and cells of an experiment that run at the same time use separate cores, or one thread each if
+// there are not enough cores. The tests use two cores, on any machine.
 #include <sched.h>
 
 #include <filesystem>
@@ -84,7 +84,7 @@ TEST_F(SharedCores, OfCells) {
   EXPECT_THAT(of_experiment("one", {"1", "2"}, "1"), ElementsAre(2, 2));
   EXPECT_THAT(of_experiment("two", {"1", "2"}, "2"), ElementsAre(1, 1));
   EXPECT_THAT(of_experiment("many", {"*"}, "3"), ElementsAre(1, 1, 1));
-  EXPECT_THAT(of_experiment("alone", {"2"}, "8"), ElementsAre(2));  // one cell is left: it has both
+  EXPECT_THAT(of_experiment("alone", {"2"}, "8"), ElementsAre(2));  // the only cell gets both cores
   EXPECT_THAT(of_experiment("asked", {"*"}, "2", "2"), ElementsAre(2, 2, 2));
 }
 

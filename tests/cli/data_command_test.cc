@@ -41,7 +41,7 @@ TEST_F(DataCommand, ListSaysWhereAndHow) {
 
 TEST_F(DataCommand, PrepareReports) {
   const std::string recipe = (root_ / "r.yaml").string();
-  for (int i = 0; i < 2; ++i) {  // built, and found again
+  for (int i = 0; i < 2; ++i) {  // first built, then found
     const Outcome o = lmx({"data", "prepare", recipe});
     EXPECT_EQ(o.code, 0) << o.err;
     EXPECT_THAT(o.out, AllOf(HasSubstr("100 entries"), HasSubstr("OOV"), HasSubstr("first lost word"),
@@ -67,7 +67,7 @@ TEST_F(DataCommand, StatsFitsAndPlots) {
   }
 }
 
-// A point for each row of the table, the fit and the paper's law; the records hold the same numbers.
+// The plot has a point for each row of the table, the fit and the paper's law; the records contain the same numbers.
 TEST_F(DataCommand, StatsPlotAndRecordsHoldEveryPoint) {
   const std::string plot = (root_ / "plot.svg").string(), records = (root_ / "records.jsonl").string();
   const Outcome o = lmx({"data", "stats", (root_ / "r.yaml").string(), "--plot", plot, "--records", records});
@@ -118,7 +118,7 @@ class PairsCommand : public DataCommand {
 };
 
 TEST_F(PairsCommand, PrepareAndStatsKnowBothSides) {
-  for (int i = 0; i < 2; ++i) {  // built, and found again
+  for (int i = 0; i < 2; ++i) {  // first built, then found
     const Outcome o = lmx({"data", "prepare", file("p.yaml"), "data.max_ratio=1.5"});
     EXPECT_EQ(o.code, 0) << o.err;
     EXPECT_THAT(o.out,

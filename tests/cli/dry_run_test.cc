@@ -1,4 +1,4 @@
-// lmx run --dry-run: what it says of a recipe, its memory and its data, against what a run then meets.
+// lmx run --dry-run: compares its report on a recipe, its memory and its data with the actual run.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ using testing::Not;
 
 class DryRun : public RunTest {
  protected:
-  // A text of `lines` lines of four words, and the tiny recipe over it.
+  // Writes a text of `lines` lines of four words, and the tiny recipe with this text.
   void use_text(int lines, const std::string& vocab_size) const {
     std::string text;
     for (int i = 0; i < lines; ++i) text += "one two three four\n";
@@ -70,12 +70,12 @@ TEST_F(DryRun, EveryShippedRecipeIsRight) {
   }
 }
 
-// A matrix of 2,000,000 x 8,000,000 values is more than any machine of today has.
+// A matrix of 2,000,000 x 8,000,000 values is larger than the memory of any present machine.
 TEST_F(DryRun, MoreMemoryThanTheMachineHas) {
   const Outcome o = run("a", {"model.cells=2000000", "model.projection=0", "--dry-run"});
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.out, AllOf(HasSubstr("memory: not enough: "), HasSubstr("data: available")));
-  // The same for a limit of this process; 4 GB of addresses are enough for the tiny recipe.
+  // The same with a limit of this process; 4 GB of addresses are enough for the tiny recipe.
   const auto limited = [&](const std::string& kilobytes, const std::string& cells) {
     std::string words = "ulimit -v " + kilobytes + "; exec";
     for (const std::string& word : command("a", {"model.cells=" + cells, "model.projection=0", "--dry-run"}))
@@ -88,21 +88,21 @@ TEST_F(DryRun, MoreMemoryThanTheMachineHas) {
   EXPECT_THAT(small.out, AllOf(HasSubstr("memory: not enough"), HasSubstr("ulimit -v")));
 }
 
-// Ranks of one process share parameters, not gradients.
+// Ranks of one process share parameters, but not gradients.
 TEST_F(DryRun, MemoryOfAllRanks) {
   const Outcome one = run("a", {"model.cells=3000", "--dry-run"}),
                 many = run("a", {"model.cells=3000", "--ranks", "60000", "--dry-run"});
   EXPECT_EQ(one.code, 0) << one.out;
   EXPECT_EQ(many.code, 2) << many.out;
   EXPECT_THAT(many.out, HasSubstr("for 60000 ranks"));
-  // Only messages of a codec take memory for each pair of ranks.
+  // Only messages of a codec need memory for each pair of ranks.
   const std::string pairs = " of it for the messages between pairs of ranks\n";
   EXPECT_THAT(run("a", {"--ranks", "1600", "--dry-run"}).out, Not(HasSubstr(pairs)));
   EXPECT_THAT(run("a", {"--ranks", "1600", "--dry-run", "++sync={all: {params: '.*', strategy: one_bit}}"}).out,
               HasSubstr(", 282 MB" + pairs));
 }
 
-// Without a launcher the processes can be those of a cluster, so one rank counts.
+// Without a launcher the processes may run on several machines, so only one rank is counted.
 TEST_F(DryRun, ProcessesCanBeOnOtherMachines) {
   const auto planned = [&](const std::string& cells, std::map<std::string, std::string> launcher = {}) {
     auto settings = environment();
@@ -146,10 +146,10 @@ TEST_F(DryRun, VocabularyAboveTheTypes) {
   use_text(300, "60");
   EXPECT_THAT(dry_run({}), AllOf(HasSubstr("data: not ready\n"), HasSubstr("data.vocab_size 60"),
                                  HasSubstr("4 distinct words; use at most 6")));
-  EXPECT_FALSE(fs::exists(path("cache"))) << "a dry run prepares nothing";
+  EXPECT_FALSE(fs::exists(path("cache"))) << "a dry run must not prepare data";
 }
 
-// What the dry run says a run then finds: the same verdict on each side of the limits.
+// The dry run and the run come to the same result on both sides of the limits.
 TEST_F(DryRun, AgreesWithTheRun) {
   use_text(300, "6");
   for (const std::vector<std::string>& change : {std::vector<std::string>{},
@@ -164,8 +164,8 @@ TEST_F(DryRun, AgreesWithTheRun) {
   }
 }
 
-// "memory (estimate)" against the peak that the run itself reports, in total within a factor, for recipes whose memory
-// is mostly optimizer state, mostly activations, mostly a full softmax, and mostly an evaluation; in every precision.
+// Compares "memory (estimate)" with the peak that the run reports. The total must agree within a factor, for recipes
+// whose memory is mostly optimizer state, activations, a full softmax, or an evaluation; in every precision.
 TEST_F(DryRun, MemoryEstimateIsNearTheMeasuredPeak) {
   const std::string lstm = "model: {name: lstm, embedding: 64, ",
                     sampled = "loss: {name: sampled_softmax, samples: 200}\n",
@@ -206,8 +206,9 @@ TEST_F(DryRun, MemoryEstimateIsNearTheMeasuredPeak) {
   }
 }
 
-// Of the rank with the most sequences, its communication included: the total is near the peak of the rank that needs
-// most. Its communication alone is told less well, as how often words repeat is guessed by Zipf's law.
+// The estimate is for the rank with the most sequences, with communication: the total is near the peak of the rank with
+// the largest memory. The part for communication is less accurate, since the frequency of words is assumed by Zipf's
+// law.
 TEST_F(DryRun, MemoryOfOneOfSeveralRanks) {
   constexpr double kFactor = 1.25;
   write(
@@ -234,7 +235,7 @@ TEST_F(DryRun, MemoryOfOneOfSeveralRanks) {
   }
 }
 
-// Gathered matrices grow with the ranks, sums do not; a micro-batch larger than a rank's share is that share.
+// Gathered matrices grow with the ranks, sums do not. A micro-batch larger than a rank's part is limited to that part.
 TEST_F(DryRun, CommunicationGrowsAsTheStrategySays) {
   const auto communication = [&](const std::string& strategy, int ranks) {
     return bytes_of(
@@ -252,7 +253,7 @@ TEST_F(DryRun, CommunicationGrowsAsTheStrategySays) {
   EXPECT_LT(activations("1"), activations("0"));
 }
 
-// Ranks that draw the same candidates touch the same rows of the output table: the fewer sets, the fewer rows.
+// Ranks that sample the same candidates use the same rows of the output table: fewer sets give fewer rows.
 TEST_F(DryRun, CommunicationFollowsTheNumberOfSeeds) {
   const auto communication = [&](const std::string& rule) {
     return bytes_of(dry_run({"--ranks", "32", "batch.global=32", "batch.micro=0", "data.vocab_size=20000",
@@ -263,10 +264,10 @@ TEST_F(DryRun, CommunicationFollowsTheNumberOfSeeds) {
                one = communication("seeded, seeds: one");
   EXPECT_GT(all, 1.5 * log2);
   EXPECT_GT(log2, 1.5 * one);
-  EXPECT_EQ(communication("unique"), one);  // without groups all ranks draw one set
+  EXPECT_EQ(communication("unique"), one);  // without groups all ranks sample one set
 }
 
-// How many there are says the launcher; and processes send beside backward, threads when it is over.
+// The launcher determines the number of ranks. Processes send during backward, threads after it.
 TEST_F(DryRun, RanksThatNobodyHasCounted) {
   EXPECT_THAT(dry_run({"comm={name: mpi}"}),
               HasSubstr("memory (estimate, as one rank: how many there are the launcher says; "

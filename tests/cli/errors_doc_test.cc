@@ -1,4 +1,4 @@
-// docs/errors.md: every mistake in it is made, and lmx has to print what stands there.
+// Makes every mistake of docs/errors.md; lmx must print the message of that page.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct Mistake {
   std::string title, file, content, command, message;
 };
 
-// The section's blocks: an optional file (its name in backquotes, then yaml), the command (sh), the message (text).
+// The blocks of a section: an optional file (its name in backquotes, then yaml), the command (sh), the message (text).
 std::vector<Mistake> mistakes() {
   std::istringstream lines(read_file(LMX_SOURCE_DIR "/docs/errors.md"));
   std::vector<Mistake> all;

@@ -25,7 +25,7 @@ TEST_F(Trained, EvalAgreesWithTheRun) {
   const Outcome o = lmx({"eval", path("a")});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("checkpoint step-120\n"), HasSubstr("valid words 299\n")));
-  const std::string line = result_.substr(result_.rfind("valid ppl"));  // with averages, carried state, full softmax
+  const std::string line = result_.substr(result_.rfind("valid ppl"));  // with EMA, carried state, full softmax
   EXPECT_THAT(o.out, HasSubstr(line));
 }
 

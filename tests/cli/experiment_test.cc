@@ -1,4 +1,4 @@
-// lmx experiment: cells, verdicts, mistakes in the file, and experiments that are killed.
+// lmx experiment: cells, verdicts, errors in the file, and experiments that are killed.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -19,7 +19,8 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-// Two strategies x two numbers of ranks x two seeds on made-up text. What allgather_dense sends is known to the byte.
+// Two strategies x two numbers of ranks x two seeds on synthetic text. The bytes sent by allgather_dense are known
+// exactly.
 constexpr const char* kExperiment = R"yaml(title: Bytes of two strategies
 paper: Nobody 2018
 place: Table 1
@@ -91,7 +92,7 @@ class Experiment : public RunTest {
     return {};
   }
 
-  // The experiment with one passage replaced; what it says must be wrong.
+  // Replaces one passage of the experiment; the result must be an error.
   void refused(const std::string& from, const std::string& to, const std::vector<std::string>& parts) {
     std::string text = kExperiment;
     const size_t at = text.find(from);
@@ -116,11 +117,11 @@ TEST_F(Experiment, MeasuresAndJudges) {
   EXPECT_EQ(verdict(r, "order")["verdict"], "reproduced");
   EXPECT_EQ(verdict(r, "fast")["verdict"], "not comparable");
   EXPECT_EQ(verdict(r, "sent is what its formula says")["verdict"], "reproduced");
-  EXPECT_EQ(verdict(r, "sent: the paper's numbers")["verdict"], "refuted");  // 7 bytes at four ranks
+  EXPECT_EQ(verdict(r, "sent: the paper's numbers")["verdict"], "refuted");  // differs by 7 bytes with four ranks
   EXPECT_EQ(cell(r, "dense-4-1")["measured"]["sent"].get<double>(), 3 * 4 * 60 * 20);
   EXPECT_FALSE(cell(r, "dense-4-1")["measured"].contains("rows"));
 
-  // The table's mean and spread are those of the cells, and a cell's number is its run's.
+  // The table's mean and spread are those of the cells, and a cell's number is that of its run.
   const double a = cell(r, "unique-2-1")["measured"]["ppl"], b = cell(r, "unique-2-2")["measured"]["ppl"];
   EXPECT_NE(a, b);
   for (const Json& row : r["rows"]) {
@@ -146,7 +147,7 @@ TEST_F(Experiment, WhatIsDoneDoesNotRunAgain) {
   Json r = results("out");
   EXPECT_EQ(cell(r, "dense-2-1")["state"], "done");
   EXPECT_EQ(cell(r, "dense-4-1")["state"], "not run");
-  EXPECT_EQ(verdict(r, "grows")["verdict"], "not measured");  // not judged on half of its cells
+  EXPECT_EQ(verdict(r, "grows")["verdict"], "not measured");  // no verdict from half of its cells
   EXPECT_THAT(verdict(r, "grows")["reason"], HasSubstr("dense-4-1 has not run"));
   const Outcome rest = experiment("out", {"--jobs", "2"});
   ASSERT_EQ(rest.code, 0) << rest.err;
@@ -156,7 +157,7 @@ TEST_F(Experiment, WhatIsDoneDoesNotRunAgain) {
   EXPECT_THAT(again.err, Not(HasSubstr("cell 1/")));
 }
 
-// Before the first record, in the first cell, between cells, in a later one, and near the end.
+// Killed before the first record, in the first cell, between cells, in a later one, and near the end.
 TEST_F(Experiment, KilledAtAnyMomentEndsInTheSameTable) {
   const Outcome whole = experiment("whole");
   ASSERT_EQ(whole.code, 0) << whole.err;
@@ -209,7 +210,7 @@ TEST_F(Experiment, AFailedCellLeavesTheOthers) {
   EXPECT_THAT(o.out, HasSubstr("failed"));
 }
 
-// As in the papers' tables: a cell that diverged is an outcome, and checks can ask for it.
+// As in the papers' tables, a diverged cell is a result, and checks can ask for it.
 TEST_F(Experiment, ADivergedCellIsAResult) {
   std::string text = kExperiment;
   const auto replace = [&](const std::string& from, const std::string& to) {
@@ -242,7 +243,7 @@ TEST_F(Experiment, ADivergedCellIsAResult) {
   EXPECT_EQ(paper["reason"], "2 cells, 1 of them diverged here or in the paper, not in both");
   for (const Json& v : r["verdicts"]) EXPECT_NE(v["claim"], "at the other scale");
   EXPECT_THAT(o.out, ContainsRegex("\\| unique \\| 2 \\| diverged \\| diverged \\| 1 "));
-  // It is done: it does not run again, and its table stays.
+  // The cell has ended: it does not run again, and its table stays.
   const Outcome again = experiment("out");
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(again.out, o.out);
@@ -266,7 +267,8 @@ TEST_F(Experiment, OneProcessAtATime) {
   EXPECT_THAT(o.err, HasSubstr("another process works in"));
 }
 
-// Cells with one recipe are one run; cells that do not run have their formula's value; a formula may ask other cells.
+// Cells with the same recipe share one run; cells that do not run get the value of their formula; a formula may use
+// other cells.
 TEST_F(Experiment, SharedRunsAndFormulas) {
   write("experiments/bytes.yaml", R"yaml(title: t
 scales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=10, batch.micro=0]}}
@@ -298,7 +300,7 @@ checks:
   EXPECT_THAT(o.err, HasSubstr("cell 1/1 a-2"));
 }
 
-// What a model evaluates to may be no number of JSON's; the journal keeps it nevertheless.
+// A model's evaluation may be no JSON number; the journal keeps it nevertheless.
 TEST_F(Experiment, InfiniteEvaluations) {
   write("experiments/bytes.yaml", R"yaml(title: t
 scales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=10, batch.micro=0]}}
@@ -418,7 +420,7 @@ TEST_F(Experiment, AVariableMayHaveAFormulaForEachCell) {
   EXPECT_THAT(o.out, AllOf(HasSubstr("comm.ranks=2 batch.global=8 "), HasSubstr("comm.ranks=4 batch.global=20 ")));
 }
 
-// Table V as the paper has it: batches and rates, which the desk's do not relate to in every row.
+// The paper's Table V: its batches and learning rates, whose ratios differ from those of the desk scale in some rows.
 TEST_F(Experiment, WeakScalingAtThePapersScale) {
   const Outcome o = run_process({LMX_BINARY_DIR "/bin/lmx", "experiment", "run",
                                  LMX_SOURCE_DIR "/experiments/patwary2018/table5_weak_scaling.yaml", "--scale", "paper",
@@ -431,7 +433,7 @@ TEST_F(Experiment, WeakScalingAtThePapersScale) {
     EXPECT_THAT(o.out, HasSubstr(row));
 }
 
-// What lies in experiments/ is listed and can be composed at each of its scales; nearest names work.
+// All experiments in experiments/ are listed and can be composed at each of their scales; similar names are suggested.
 TEST_F(Experiment, EveryShippedExperimentComposes) {
   auto here = environment();
   size_t found = 0;

@@ -1,4 +1,4 @@
-// The verdicts of `lmx experiment`, on cells whose numbers this test writes.
+// The verdicts of `lmx experiment`, for cells whose numbers this test writes.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::json;
 using testing::HasSubstr;
 
-// Test perplexities are those that numbers() gives the journal.
+// number() writes the test perplexities to the journal.
 constexpr const char* kVerdicts = R"yaml(title: t
 scales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=2, train.log_every=1, train.eval_every=2, batch.micro=0]}}
 axes:
@@ -108,19 +108,20 @@ TEST_F(Verdicts, NeedTwoStandardErrorsAndSeveralRuns) {
   EXPECT_EQ(verdict("turns")["verdict"], "depends on the gates");
   EXPECT_EQ(verdict("empty grid")["verdict"], "not comparable");
   EXPECT_EQ(verdict("full grid")["verdict"], "reproduced");
-  EXPECT_EQ(verdict("ppl: the paper's numbers, cell by cell")["verdict"], "undecided");  // a: 1 % off 21.2, 2 % allowed
+  EXPECT_EQ(verdict("ppl: the paper's numbers, cell by cell")["verdict"], "undecided");  // a: 1 % from 21.2
 
   const Json apart = verdict("apart");
   EXPECT_DOUBLE_EQ(apart["values"][0].get<double>(), 21);
   EXPECT_NEAR(apart["standard_errors"][0].get<double>(), 0.57735, 1e-5);
   EXPECT_THAT(apart["measured"].get<std::string>(), HasSubstr("± 0.58"));
-  // (1.5 / 21) of the ratio's parts, each 0.57735: sqrt(1 + (21.5 / 21)^2) / 21 times it, to the jackknife's second order.
+  // The standard errors of both parts are 0.57735; the ratio's is sqrt(1 + (21.5 / 21)^2) / 21 times that, up to the
+  // second order of the jackknife.
   EXPECT_NEAR(verdict("ratio")["standard_errors"][0].get<double>(), 0.03936, 2e-4);
   EXPECT_TRUE(verdict("alone")["standard_errors"][0].is_null());
   EXPECT_THAT(o.out, HasSubstr("± 0.58"));
 }
 
-// A line of the figure that speaks of a cell which has not run is left out; the rest of the results is written.
+// A line of the figure with a cell that has not run is left out; the other results are written.
 TEST_F(Verdicts, SomeCellsAreEnoughForAFigure) {
   const Outcome o = experiment({"--only", "a-*"});
   EXPECT_EQ(o.code, 0) << o.err;

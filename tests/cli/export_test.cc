@@ -1,5 +1,5 @@
-// lmx export: what each format's files hold, read back from their bytes. tools/parity/export_*.py load them in the
-// other programs.
+// lmx export: the contents of each format's files, read back from their bytes. tools/parity/export_*.py load them in
+// the other programs.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -133,7 +133,7 @@ TEST_F(Export, PyTorchHasTheWeightsAndAModule) {
   EXPECT_EQ(read_file(path("out/vocabulary.tsv")), read_file(path("a/vocabulary.tsv")));
 }
 
-// w = g v / |v|: the module has no weight normalisation.
+// w = g v / |v|: the exported module has no weight normalisation.
 TEST_F(Export, WeightNormalisationIsMultipliedOut) {
   language_model("{name: mlstm, embedding: 5, cells: 6, weight_norm: 'mlstm.*'}");
   ASSERT_EQ(run("a", {"train.steps=5"}).code, 0);
@@ -170,7 +170,7 @@ TEST_F(Export, CTranslate2HasEveryMatrix) {
   const Floats& positions = model.tensors.at("encoder/position_encodings/encodings");
   EXPECT_NEAR(positions[3 * 8 + 1], std::sin(3 * std::pow(10000.0, -1.0 / 3)), 1e-6);
   EXPECT_NEAR(positions[3 * 8 + 5], std::cos(3 * std::pow(10000.0, -1.0 / 3)), 1e-6);
-  // Every parameter of the run is there.
+  // The export contains every parameter of the run.
   size_t values = 0, expected = 0;
   for (const auto& [name, tensor] : model.tensors)
     if (name.find("encodings") == std::string::npos) values += tensor.size();
@@ -218,7 +218,7 @@ TEST_F(Export, WhatDoesNotFitIsNamed) {
   refused("onnx", "lstm", {"onnx", "ctranslate2"});
 }
 
-// A decoder whose layers are GPT-2's.
+// A decoder with the layers of GPT-2.
 TEST_F(Export, Gpt2TransposesAndScales) {
   const std::string model =
       "{name: transformer, encoder_layers: 0, decoder_layers: 1, d: 8, ffn: 12, heads: 2, norm: pre}";
@@ -234,7 +234,7 @@ TEST_F(Export, Gpt2TransposesAndScales) {
   EXPECT_FLOAT_EQ(gpt2.at("transformer.wte.weight")[5], before.at("embedding.weight")[5] * std::sqrt(8.0F));
   EXPECT_EQ(gpt2.at("lm_head.weight"), before.at("embedding.weight"));
   EXPECT_EQ(gpt2.at("transformer.wpe.weight").size(), 32u * 8);
-  // The other half of the Transformers do not fit.
+  // A post-norm Transformer does not fit GPT-2's layout.
   std::vector<std::string> post = lm;
   post.push_back("model.norm=post");
   ASSERT_EQ(run("post", post).code, 0);

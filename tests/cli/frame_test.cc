@@ -1,4 +1,4 @@
-// The frame of the command line: help, version, unknown words, exit codes, and where text goes.
+// The frame of the command line: help, version, unknown words, exit codes, and output streams.
 #include <gmock/gmock.h>
 
 #include "lmx/api.h"
@@ -10,7 +10,7 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// A mistake of the user: exit code 2, one message on stderr, nothing on stdout.
+// An error of the user: exit code 2, one message on stderr, nothing on stdout.
 void expect_usage_error(const std::vector<std::string>& arguments, const std::string& message) {
   const Outcome o = run_lmx(arguments);
   EXPECT_EQ(o.code, 2) << o.err;
@@ -20,7 +20,7 @@ void expect_usage_error(const std::vector<std::string>& arguments, const std::st
   EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
 }
 
-// Every command, found from the help itself, so that a new one is tested without being listed here.
+// Every command, found in the help text, so that a new command is tested without being listed here.
 std::vector<std::vector<std::string>> all_commands(const std::vector<std::string>& above = {}) {
   std::vector<std::string> arguments = above;
   arguments.push_back("--help");
@@ -89,7 +89,7 @@ TEST(Frame, HydrasMultirunIsASweep) {
                                                     "; many runs of a recipe are a sweep: lmx sweep RECIPE key=1,2,3");
 }
 
-// What follows a command is its own, even where another command is called so.
+// The words after a command belong to it, even if they are names of commands.
 TEST(Frame, AFolderMayBeCalledAsACommand) {
   expect_usage_error({"report", "run"}, "run");
   EXPECT_THAT(run_lmx({"report", "run"}).err, testing::Not(HasSubstr("RECIPE")));

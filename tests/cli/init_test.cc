@@ -1,4 +1,4 @@
-// Runs that start from the weights of others, and parameters that are frozen.
+// Runs that start from the weights of other runs, and frozen parameters.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ using testing::Not;
 
 class Init : public RunTest {
  protected:
-  // The bytes of one tensor of a checkpoint; "" where it has none.
+  // The bytes of one tensor of a checkpoint; "" if the checkpoint does not contain it.
   std::string tensor(const std::string& dir, int64_t step, const std::string& name) const {
     const std::string file = model(dir, step);
     uint64_t length = 0;
@@ -46,7 +46,7 @@ TEST_F(Init, StartsWithTheValuesOfAnotherRun) {
   EXPECT_EQ(init["sha256"].get<std::string>().size(), 64u);
 }
 
-// Some parameters of another shape, and others that init.params leaves out.
+// Some parameters have another shape, and init.params leaves out others.
 TEST_F(Init, ReportsWhatDoesNotFit) {
   train_source();
   const std::vector<std::string> other{"train.steps=1", "train.ema=0", "model.cells=20",
@@ -58,7 +58,7 @@ TEST_F(Init, ReportsWhatDoesNotFit) {
   EXPECT_THAT(log, AllOf(HasSubstr("init: 1 of 7 parameters"),
                          HasSubstr("lstm.0.weight_ih is (64, 12) there and (80, 12) here"),
                          HasSubstr("softmax.weight is not named by init.params")));
-  // A dry run says the same and trains nothing.
+  // A dry run reports the same and does not train.
   words = command("dry", other);
   words.push_back("--dry-run");
   const Outcome o = run_process(words, environment());
@@ -81,12 +81,12 @@ TEST_F(Init, FrozenParametersKeepTheirBytes) {
                              Not(HasSubstr("ema/embedding.weight"))));
     EXPECT_EQ(start(dir)["init"]["frozen"], (Json{"embedding.weight", "lstm.0.weight_hh"}));
   }
-  // With two ranks a frozen table sends nothing.
+  // With two ranks a frozen table is not exchanged.
   EXPECT_THAT(read_file(folder_ / "frozen2/metrics.jsonl"), Not(HasSubstr("rows/embedding.weight")));
   EXPECT_EQ(run_lmx({"eval", path("frozen2")}, environment()).code, 0);
 }
 
-// A resumed run continues from its checkpoint, not from init.from, which may be gone.
+// A resumed run continues from its checkpoint, not from init.from, which may no longer exist.
 TEST_F(Init, ResumeDoesNotStartAgain) {
   train_source();
   const std::vector<std::string> words{"init.from=" + path("source"), "init.freeze=embedding"};
@@ -101,7 +101,7 @@ TEST_F(Init, ResumeDoesNotStartAgain) {
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(model("cut"), model("whole"));
   EXPECT_EQ(metrics("cut"), metrics("whole"));
-  // Eval and generation need the run's files alone.
+  // Evaluation and generation need only the run's files.
   EXPECT_EQ(run_lmx({"eval", path("cut")}, environment()).code, 0);
 }
 
@@ -124,7 +124,7 @@ TEST_F(Init, Mistakes) {
           {"init.from=", "no parameter starts from", "lstm.0.weight_ih is (64, 12) there and (96, 12) here"});
 }
 
-// Words that both vocabularies have keep their rows, at whatever ids they stand.
+// Words that occur in both vocabularies keep their rows, even if their ids differ.
 TEST_F(Init, TablesOfAnotherVocabularyAreTakenByWord) {
   const auto recipe = [&](const std::string& text) {
     std::string lines;
@@ -150,7 +150,7 @@ TEST_F(Init, TablesOfAnotherVocabularyAreTakenByWord) {
   EXPECT_NE(row(after, 2), row(before, 2));
 }
 
-// A checkpoint of a run that has diverged computes nothing, and every command says so.
+// A checkpoint of a diverged run cannot be used, and every command reports this.
 TEST_F(Init, ParametersThatAreNoNumbersAreRefused) {
   train_source();
   const std::string folder = path("source") + "/checkpoints/step-10";

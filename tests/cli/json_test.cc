@@ -1,4 +1,4 @@
-// --json of the commands that print results: JSON that parses, with the keys of docs/json.md and all digits.
+// --json of the commands that print results: valid JSON, with the keys of docs/json.md and all digits.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ TEST_F(JsonOutput, Eval) {
   expect_keys(json, {"run", "checkpoint", "split", "unit", "tokens", "nll_nat", "nll_bit", "ppl", "true_ppl"});
   EXPECT_EQ(json["checkpoint"], "step-30");
   EXPECT_EQ(json["unit"], "word");
-  // As exact as the record of the same validation.
+  // As many digits as the record of the same validation.
   std::istringstream lines(read_file(folder_ / "r" / "metrics.jsonl"));
   for (std::string line; std::getline(lines, line);)
     if (const Json record = Json::parse(line); record["split"] == "valid") {

@@ -1,4 +1,4 @@
-// Runs of characters over texts of few letters.
+// Runs of characters over texts of a few different letters.
 #pragma once
 
 #include "run_fixture.h"
@@ -7,7 +7,7 @@ namespace lmx_test {
 
 class LettersTest : public RunTest {
  protected:
-  // A run `name` over a text of 20 letters; with </s> and <unk> 22 entries.
+  // A run `name` over a text of 20 letters; its vocabulary has 22 entries, with </s> and <unk>.
   void train(const std::string& name, const std::string& letters) const {
     std::string text;
     for (size_t i = 0; i < 4000; ++i) text += i % 40 == 39 ? '\n' : letters[i * i / 7 % 20];

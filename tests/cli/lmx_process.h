@@ -1,4 +1,4 @@
-// Runs the built command as a process of its own, without a shell.
+// Runs the built command as a separate process, without a shell.
 #pragma once
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ inline std::string read_file(const std::filesystem::path& path) {
   return text.str();
 }
 
-// `environment` is added to this process's own.
+// `environment` is added to the environment of this process.
 inline Outcome run_process(const std::vector<std::string>& command,
                            const std::map<std::string, std::string>& environment = {}) {
   std::string pattern = (std::filesystem::temp_directory_path() / "lmx_cli_XXXXXX").string();

@@ -1,5 +1,5 @@
-// Processes that mpirun has started from different command lines and builds: one message says what differs, before a
-// folder is made.
+// Processes that mpirun has started with different command lines or builds: one message reports the difference, before
+// a run folder is made.
 #include <gmock/gmock.h>
 
 #include "comm/mpi_here.h"
@@ -39,10 +39,10 @@ class MismatchTest : public RunTest {
     EXPECT_EQ(o.code, code) << o.err;
     EXPECT_THAT(o.err, text);
     EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
-    EXPECT_FALSE(fs::exists(folder_ / "m")) << "a run was begun";
+    EXPECT_FALSE(fs::exists(folder_ / "m")) << "a run was started";
   }
 
-  // The build with a byte more at the end of `file`, which changes nothing but its hash. Returns its lmx.
+  // A copy of the build with one more byte at the end of `file`, which changes only its hash. Returns its lmx.
   std::string other_build(const fs::path& file) const {
     const fs::path build = LMX_BINARY_DIR, copy = folder_ / "build";
     fs::create_directories(copy);
@@ -76,7 +76,7 @@ TEST_F(MismatchTest, Builds) {
   expect_one_message(o, 2, HasSubstr("rank 1 runs another build of lmx: "));
 }
 
-// The same path, on hosts with file systems of their own.
+// The same path, on hosts with separate file systems.
 TEST_F(MismatchTest, Data) {
   std::string recipe = kTinyRecipe;
   const size_t begin = recipe.find("data:");
@@ -94,7 +94,7 @@ TEST_F(MismatchTest, Data) {
     return line;
   };
   const Outcome o = run_both(on_host("host0", 6000), on_host("host1", 6003));
-  EXPECT_EQ(o.code, 2) << o.err;  // beside the message stands what each host has prepared
+  EXPECT_EQ(o.code, 2) << o.err;  // stderr also has the messages of each host's preparation
   EXPECT_THAT(o.err, HasSubstr("error: [comm] rank 1 runs another text (hash of its data): "));
   EXPECT_EQ(o.err.find("error:"), o.err.rfind("error:")) << o.err;
   EXPECT_FALSE(fs::exists(folder_ / "m"));
@@ -112,7 +112,7 @@ TEST_F(MismatchTest, ManyProcessesAroundOne) {
   }
 }
 
-// A machine on which MPI's library is missing: the plugin asks for one that nobody has.
+// A machine without MPI's library: the plugin needs a library that does not exist.
 TEST_F(MismatchTest, NoLibraryOfMpi) {
   const fs::path plugin = "lib/lmx/plugins/comm/mpi/mpi.so";
   const std::string lmx = other_build(plugin);

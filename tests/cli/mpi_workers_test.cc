@@ -1,5 +1,5 @@
-// Workers of a parameter server that are processes: what they do, in an order that nobody planned, is what threads do
-// in the same order.
+// Workers of a parameter server that are processes. Their order is not planned, but threads that repeat it must compute
+// the same values.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -47,7 +47,7 @@ class MpiWorkers : public RunTest {
   std::string recorded(const std::string& name) const { return "sync.rest.schedule=" + path(name); }
   std::string replayed(const std::string& name) const { return "sync.rest.replay=" + path(name); }
 
-  // What records say of the training, and how many bytes each rank has moved for its rule.
+  // The training records, and the bytes that each rank has sent and received for its rule.
   std::string curve(const std::string& dir) const {
     std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
     std::string text;
@@ -69,8 +69,8 @@ class MpiWorkers : public RunTest {
     for (const auto& entry : fs::directory_iterator(path(to) + "/checkpoints"))
       if (std::stoll(entry.path().filename().string().substr(5)) > step) fs::remove_all(entry.path());
   }
-  // The model, and all that a worker and its shard have, but for the clock: that of processes is of a simulation that
-  // they do not follow, from which threads could go on.
+  // Compares the model and the state of each worker and shard, except the clock. The clock of processes is that of a
+  // simulation which they do not follow; threads could continue from it.
   void expect_same_end(const std::string& dir, const std::string& other, int64_t step) const {
     const auto file = [&](const std::string& of, const char* name) {
       return folder_ / of / "checkpoints" / ("step-" + std::to_string(step)) / (std::string(name) + ".safetensors");
@@ -95,7 +95,7 @@ class MpiWorkers : public RunTest {
     for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
     return n;
   }
-  // The process of a rank of the run in `dir`; -1: not there.
+  // The process of a rank of the run in `dir`; -1 if it does not exist.
   pid_t process_of(const std::string& dir, int rank) const {
     const std::string words = std::string("run.dir=") + path(dir),
                       name = "OMPI_COMM_WORLD_RANK=" + std::to_string(rank);
@@ -119,7 +119,7 @@ TEST_F(MpiWorkers, AnOrderOfProcessesRepeatsInThreads) {
   EXPECT_EQ(read_file(folder_ / "again"), read_file(folder_ / "order"));
   expect_same_end("v", "m", 60);
   EXPECT_EQ(curve("v"), curve("m"));
-  // From a checkpoint of processes both go on.
+  // Both processes and threads continue from a checkpoint of processes.
   cut("m", "v2", 20);
   cut("m", "m2", 40);
   const Words as_before = workers({recorded("order"), "sync.rest.delay.mean=2"});
@@ -127,7 +127,7 @@ TEST_F(MpiWorkers, AnOrderOfProcessesRepeatsInThreads) {
   EXPECT_EQ(rest.code, 0) << rest.err;
   rest = run("m2", processes(joined(as_before, {"--resume", path("m2")})));
   EXPECT_EQ(rest.code, 0) << rest.err;
-  // What it was before and what came after is one order.
+  // The order before and the order after the resume form one order.
   expect_run("v3", threads(workers({replayed("order"), recorded("again")})));
   expect_same_end("v3", "m2", 60);
 }
@@ -157,15 +157,14 @@ TEST_F(MpiWorkers, AnOrderOfThreadsRepeatsInProcesses) {
   EXPECT_EQ(read_file(folder_ / "again"), read_file(folder_ / "order"));
   expect_same_end("m", "v", 60);
   EXPECT_EQ(curve("m"), curve("v"));
-  // A replay goes on where it was.
+  // A replay continues at its position.
   cut("m", "rest", 30);
   const Outcome o = run("rest", processes(joined(replay, {"--resume", path("rest")})));
   EXPECT_EQ(o.code, 0) << o.err;
   expect_same_end("rest", "v", 60);
 }
 
-// Rows of tables alone; of two rules; a rank without sequences, which is the one that gives the turns; updates that are
-// left out.
+// Rows of tables only; rows of two rules; a rank without sequences, which also grants the turns; skipped updates.
 TEST_F(MpiWorkers, WhateverTravels) {
   const std::string rule = "strategy: sampled_rows, transport: param_server, codec: {kind: one_bit}";
   const auto both = [&](const std::string& key) {
@@ -185,8 +184,8 @@ TEST_F(MpiWorkers, WhateverTravels) {
   EXPECT_EQ(curve("v"), curve("m"));
 }
 
-// A server of whole parameters beside one of rows, over each codec and number of ranks: threads that repeat the order
-// of processes come to their bits and move their bytes, which tests/sync holds to the formulas.
+// A server of whole parameters and one of rows, with each codec and number of ranks. Threads that repeat the order of
+// processes give the same bits and send the same bytes, which tests/sync compares with the formulas.
 class MpiWorkersCodecs : public MpiWorkers, public testing::WithParamInterface<std::tuple<const char*, int>> {};
 
 TEST_P(MpiWorkersCodecs, ProcessesAndThreadsAgree) {
@@ -232,7 +231,7 @@ TEST_F(MpiWorkers, ASignalSavesAndTheRunGoesOn) {
 TEST_F(MpiWorkers, AKilledWorkerEndsTheJob) {
   for (const int killed : {1, 0}) {
     const std::string dir = "k" + std::to_string(killed), name = "rank " + std::to_string(killed) + " of 3";
-    // start() has no place for stderr.
+    // start() does not capture stderr.
     Words words{"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>" + path("err")};
     const pid_t child = start(joined(words, command(dir, processes(workers({}, 100000)))));
     ASSERT_TRUE(wait_for_records(child, dir));
@@ -243,7 +242,7 @@ TEST_F(MpiWorkers, AKilledWorkerEndsTheJob) {
     const std::string err = read_file(path("err"));
     EXPECT_THAT(err, HasSubstr(name + " on host "));
     EXPECT_EQ(times(err, "error:"), 1u) << err;
-    // Whoever is left writes it down.
+    // A remaining process writes the status.
     const nlohmann::json status = nlohmann::json::parse(read_file(folder_ / dir / "status.json"));
     EXPECT_EQ(status["state"], "failed");
     EXPECT_GT(status["step"], 0);
@@ -251,7 +250,7 @@ TEST_F(MpiWorkers, AKilledWorkerEndsTheJob) {
   }
 }
 
-// mpirun takes its ranks with it; the process that started it writes down what became of the run.
+// A killed mpirun ends its ranks. The process that started it writes the status of the run.
 TEST_F(MpiWorkers, AKilledMpirunLeavesNoRunUnderWay) {
   const pid_t child = start(command("m", processes({"train.steps=1000000", "train.eval_every=1000000"})));
   ASSERT_TRUE(wait_for_records(child, "m"));
@@ -276,7 +275,7 @@ TEST_F(MpiWorkers, ATraceHasARowForEachProcess) {
   for (const auto& [rank, count] : updates) EXPECT_GE(count, 5) << rank;
 }
 
-// Found by all of them while they make the session.
+// All ranks find the error while they make the session.
 TEST_F(MpiWorkers, OneMessageForAllRanks) {
   const Outcome o = run("e", processes(workers({"sync.rest.params=nothing"})));
   EXPECT_EQ(o.code, 2);

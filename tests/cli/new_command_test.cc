@@ -1,4 +1,4 @@
-// lmx new: recipes for one's own text run unchanged; shipped recipes are found from any folder.
+// lmx new: recipes for the user's own text run unchanged; shipped recipes are found from any folder.
 #include <gmock/gmock.h>
 
 #include <random>
@@ -13,7 +13,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// Sentences of a small made-up grammar, which any model learns in seconds.
+// Sentences of a small artificial grammar, which any model learns in seconds.
 std::string sentences(int lines, bool german = false) {
   const std::vector<std::array<const char*, 2>> subjects{{"the old man", "der alte Mann"},
                                                          {"a small dog", "ein kleiner Hund"},
@@ -36,7 +36,7 @@ std::string sentences(int lines, bool german = false) {
 
 class NewCommand : public RunTest {
  protected:
-  // lmx new in the test's folder; the words behind it follow.
+  // Runs `lmx new` with these words in the test's folder.
   Outcome make(const std::string& words) const { return shell("lmx new " + words); }
   Outcome shell(const std::string& script) const {
     return run_process({"/bin/bash", "-c", "cd '" + folder_.string() + "' && " + script}, environment_with_lmx());
@@ -182,7 +182,7 @@ TEST_F(NewCommand, ShippedRecipesAreFoundLast) {
   const Outcome none = shell("lmx config none.yaml");
   EXPECT_EQ(none.code, 2);
   EXPECT_THAT(none.err, AllOf(HasSubstr("none.yaml:2:5"), HasSubstr("'model'"), HasSubstr("--config-dir")));
-  // A recipe of the shipped folder finds that folder once.
+  // For a recipe of the shipped folder, that folder is searched once.
   const Outcome again = run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "nope=1/2", "--composed"});
   const std::string folder = LMX_SOURCE_DIR "/recipes";
   EXPECT_THAT(again.err, Not(HasSubstr(folder + ", " + folder)));

@@ -1,4 +1,4 @@
-// Runs on parallel text as a user starts them: training, ranks, a resume, the report's charts, and what goes wrong.
+// Runs on parallel text as a user starts them: training, ranks, a resume, the report's charts, and errors.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -46,7 +46,7 @@ class PairsRun : public RunTest {
             path("pairs.tsv") + "], valid_fraction: 0.1}";
     use("");
   }
-  // The recipe with one of its lines replaced.
+  // Writes the recipe with one of its lines replaced.
   void use(const std::string& line) const {
     std::istringstream lines(data_ + kPairs);
     std::string text;
@@ -61,7 +61,7 @@ class PairsRun : public RunTest {
       if (const Json json = Json::parse(line); json["split"] == split) all.push_back(json);
     return all;
   }
-  // What training came to at each record, without what a clock says.
+  // The values of the training records, without measured times.
   std::string curve(const std::string& dir) const {
     std::string text;
     for (const Json& r : records(dir, "train"))
@@ -69,7 +69,7 @@ class PairsRun : public RunTest {
         text += std::string(key) + "=" + r[key].dump() + " ";
     return text;
   }
-  // A copy of a run as it was when checkpoint `step` was its last.
+  // Copies a run as it was when checkpoint `step` was the last one.
   void cut(const std::string& from, const std::string& to, int64_t step) const {
     std::filesystem::copy(path(from), path(to), std::filesystem::copy_options::recursive);
     for (const auto& entry : std::filesystem::directory_iterator(path(to) + "/checkpoints"))
@@ -92,7 +92,7 @@ TEST_F(PairsRun, TrainsTellsAndReports) {
   double counted = 0;
   for (const Json& r : ranks)
     for (const auto& [key, value] : r.items()) counted += key.starts_with("sub_batch_s/") ? value.get<double>() : 0;
-  EXPECT_NEAR(counted, 24 * 4, 3 * 2);  // each sub-batch once; an epoch's last step may lack some
+  EXPECT_NEAR(counted, 24 * 4, 3 * 2);  // each sub-batch once; an epoch's last step may have fewer
 
   const Outcome r =
       run_process({LMX_BINARY_DIR "/bin/lmx", "report", path("a"), "--charts", path("charts")}, environment());
@@ -122,8 +122,8 @@ TEST_F(PairsRun, AResumedRunIsTheRun) {
   }
 }
 
-// A step is 16 sub-batches one after the other, an epoch about three steps: nearly every kill comes in
-// mid-accumulation, and no checkpoint at an epoch's end.
+// A step has 16 sub-batches in turn, and an epoch has about three steps. So nearly every kill interrupts an
+// accumulation, and no checkpoint is at the end of an epoch.
 TEST_F(PairsRun, KilledInMidAccumulationItEndsInTheSameBits) {
   const std::vector<std::string> words{"batch.global=16", "train.steps=41", "train.eval_every=41", "checkpoint.every=5",
                                        "train.log_every=1"};
@@ -138,7 +138,7 @@ TEST_F(PairsRun, KilledInMidAccumulationItEndsInTheSameBits) {
       const std::string text = read_file(folder_ / "cut" / "metrics.jsonl");
       return std::count(text.begin(), text.end(), '\n');
     };
-    wait_until(child, [&] { return lines() >= 2 * records; });  // of the training and of the rank
+    wait_until(child, [&] { return lines() >= 2 * records; });  // lines of the training and of the rank
     kill(child, SIGKILL);
     wait_for(child);
   }
@@ -158,7 +158,7 @@ class PairsOfProcesses : public PairsRun {
   }
 };
 
-// Two processes cut the same sub-batches as two threads, and so end in the same bits; so does the rest of their run.
+// Two processes use the same sub-batches as two threads, so that their results are bit-equal, also after a resume.
 TEST_F(PairsOfProcesses, EqualThreadsAndGoOn) {
   const std::vector<std::string> budget{"batcher.name=token_budget"},
       balanced{"batcher.name=time_balanced", "+batcher.cost=flops"};
@@ -181,8 +181,8 @@ TEST_F(PairsOfProcesses, EqualThreadsAndGoOn) {
   }
 }
 
-// Rank 0 measures for all: with times of their own ranks would cut, and train on, other sub-batches. Threads that go on
-// with the run's table cut it once for both.
+// Rank 0 measures for all: with separate measurements the ranks would make, and train on, different sub-batches.
+// Threads that resume with the run's table use it once for both ranks.
 TEST_F(PairsOfProcesses, OneMeasuresForAll) {
   const std::vector<std::string> words{"batcher.name=time_balanced", "comm={name: mpi, ranks: 2}"};
   const Outcome whole = run("m", words);
@@ -197,7 +197,7 @@ TEST_F(PairsOfProcesses, OneMeasuresForAll) {
   rest = run("processes", {words[0], words[1], "--resume", path("processes")});
   ASSERT_EQ(rest.code, 0) << rest.err;
   EXPECT_TRUE(model("processes", 24) == model("m", 24));
-  // Times that a rank were to measure anew would not be those of the file, which says so.
+  // A rank uses the times of the file and does not measure: this file lacks a time, and the message reports it.
   std::filesystem::remove_all(path("threads"));
   cut("m", "threads", 6);
   write("threads/sub_batch_times.json", "{\"seconds\": [[1, 2, 3, 0.5]]}");
@@ -207,7 +207,7 @@ TEST_F(PairsOfProcesses, OneMeasuresForAll) {
   EXPECT_EQ(rest.err.find("error: "), rest.err.rfind("error: ")) << rest.err;
 }
 
-// Of the mix an epoch reads the main text once, on one rank or on two, and a resume goes on within it.
+// An epoch of the mix reads the main text once, on one rank or on two, and a resume continues within the epoch.
 TEST_F(PairsRun, AMixedRunResumesAndNamesItsMistakes) {
   write("crawl.tsv", read_file(folder_ / "pairs.tsv"));
   data_ = data_.substr(0, data_.size() - 1) + ", parts: {crawl: {files: [" + path("crawl.tsv") +
@@ -245,7 +245,8 @@ TEST_F(PairsRun, HalfPrecisionTellsItsOverflows) {
   EXPECT_GT(train.front()["overflows"], 0);
 }
 
-// Recipes named by an axis, BLEU of the last parameters and of a mean, updates to the end, sub-batches dealt to ranks.
+// Recipes named by an axis, BLEU of the final parameters and of a mean, updates to the end, sub-batches divided among
+// ranks.
 TEST_F(PairsRun, AnExperimentReadsWhatATranslationRunTells) {
   data_ += "}";
   data_.replace(data_.find("}"), 1, ", test_fraction: 0.1");
@@ -316,7 +317,7 @@ TEST_F(PairsRun, MistakesAreOneMessage) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
 }
 
-// Before processes are started, and whatever the number of ranks.
+// The error comes before processes are started, for any number of ranks.
 TEST_F(PairsRun, AMissingCorpusSaysWhatCanBeDone) {
   auto nowhere = environment();
   nowhere["LMX_DATA_DIR"] = path("nowhere");

@@ -1,4 +1,4 @@
-// What a run says and records when a plugin fails in the middle of it, and when its build changes.
+// The output and the records of a run whose plugin fails, or whose plugin's build changes.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -31,7 +31,7 @@ threads: 1
 )");
   }
   static std::string folder_of(int fault) { return LMX_BINARY_DIR "/tests/plugins/model_" + std::to_string(fault); }
-  // A sanitizer leaves signals to the system, so that the run's own handler gets them.
+  // Sanitizers do not handle signals here, so that the run's own handler gets them.
   Outcome train(int fault, const std::vector<std::string>& more = {}) const {
     std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "run",          path("plugin.yaml"),
                                    "run.dir=" + path("a"),    "--plugin-dir", folder_of(fault)};
@@ -85,7 +85,7 @@ TEST_F(PluginFailures, ProvenanceNamesFoldersAndPluginsAndAResumeTellsOfAnotherB
   EXPECT_THAT(resumed(2, "6"), Not(HasSubstr("another build")));
 }
 
-// A model with a memory of past positions keeps it for every sequence of the batch.
+// A model with a memory of earlier positions stores it for every sequence of the batch.
 TEST_F(PluginFailures, TheMemoryPlanCountsTheCarriedState) {
   const auto activations = [&](const char* window) {
     const Outcome o = train(0, {"--dry-run", std::string("model.window=") + window});

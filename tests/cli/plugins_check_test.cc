@@ -1,4 +1,4 @@
-// lmx plugins check and new: what good and bad plugins get to read.
+// lmx plugins check and new: the output for good and bad plugins.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -21,7 +21,7 @@ std::string built(const std::string& kind, const std::string& name) {
 std::string faulty(const std::string& folder) {
   return LMX_BINARY_DIR "/tests/plugins/" + folder + "/test_faulty/test_faulty.so";
 }
-// A sanitizer leaves signals to the system: it would end the process with words of its own.
+// Sanitizers do not handle signals here: they would end the process with their own report.
 Outcome check(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"plugins", "check"});
   std::map<std::string, std::string> environment{{"OMP_NUM_THREADS", "1"}};
@@ -98,7 +98,7 @@ TEST(PluginsCheck, BrokenPromisesAreNamed) {
               HasSubstr("FAIL  slices        step 0: sequence 1 alone is not sequence 1 of the whole batch"));
 }
 
-// The check that a mutant must not pass; "" for a plugin that keeps every promise.
+// The check that a mutant must fail; "" for a plugin without faults.
 struct Mutant {
   const char *folder, *name, *check;
 };
@@ -166,7 +166,8 @@ TEST(PluginsCheck, ASourceFileIsNoLibrary) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("tbptt.cc is no library"), HasSubstr("/tbptt/tbptt.so")));
 }
 
-// A recipe's own group replaces the keys of the group before it; the name alone does not, and the message says so.
+// A recipe's own group replaces all keys of the earlier group. Replacing the name only does not, and the message
+// explains it.
 TEST(PluginsCheck, AKeyThatAnotherGroupLeftIsExplained) {
   const Outcome o = run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "model.name=rhn"});
   EXPECT_EQ(o.code, 2);
@@ -186,7 +187,7 @@ class PluginsNew : public testing::Test {
   fs::path folder_;
 };
 
-// That it builds and passes its tests is tests/consumer's.
+// tests/consumer tests that it builds and passes its tests.
 TEST_F(PluginsNew, WritesFiveFilesAndWhatToDoNext) {
   const std::string to = folder_ / "plug_in2";
   const Outcome o = run_lmx({"plugins", "new", "model", "plug_in2", "--dir", to});
@@ -221,7 +222,7 @@ TEST_F(PluginsNew, RefusesANameThatIsTakenUnlessForced) {
   command.emplace_back("--force");
   EXPECT_EQ(run_lmx(command).code, 0);
   EXPECT_TRUE(fs::exists(folder_ / "mine/lstm.cc"));
-  // Another kind's name is free: recipes name a plugin by its kind.
+  // The name of a plugin of another kind may be used: recipes name a plugin by its kind.
   EXPECT_EQ(run_lmx({"plugins", "new", "sync", "lstm", "--dir", folder_ / "sync"}).code, 0);
 }
 

@@ -1,4 +1,4 @@
-// lmx plugins list and info, over the plugins that tests/plugin builds.
+// lmx plugins list and info, for the plugins that tests/plugin builds.
 #include <gmock/gmock.h>
 
 #include "lmx_process.h"
@@ -60,7 +60,7 @@ TEST(PluginsCommand, InfoOfABrokenPluginNamesTheFile) {
 }
 
 TEST(PluginsCommand, OneNameInTwoKindsNeedsKind) {
-  // other_kind's plugin.toml says model, good's says batcher.
+  // The plugin.toml of other_kind contains kind model, that of good kind batcher.
   const std::vector<std::string> info{"plugins",
                                       "info",
                                       "test_good",

@@ -1,5 +1,5 @@
-// A plugin's description: what is known of it without loading it, and when only loading tells. The plugin leaves a file
-// where it is loaded.
+// A plugin's description: the data that is known without loading the plugin, and the cases in which it must be loaded.
+// The plugin writes a file when it is loaded.
 #include <gmock/gmock.h>
 
 #include <regex>
@@ -27,7 +27,7 @@ class Described : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  // A copy of what tests/plugin/CMakeLists.txt built.
+  // Uses a copy of a plugin that tests/plugin/CMakeLists.txt built.
   void use(const std::string& built) {
     fs::remove_all(folder_ / "p");
     fs::copy(kPlugins + built, folder_ / "p", fs::copy_options::recursive);
@@ -39,7 +39,8 @@ class Described : public testing::Test {
     return run_lmx(arguments, {{"LMX_PLUGIN_PATH", folder_ / "p"}, {"LMX_TEST_WITNESS", folder_ / "witness"}});
   }
   bool loaded() const { return fs::exists(folder_ / "witness"); }
-  // Everything that asks for fields: as described, by an lmx that has or has not loaded the library.
+  // Runs every command that needs fields: the answers are those of the description, and the library was or was not
+  // loaded.
   void expect_answers(bool loads) {
     const Outcome info = run({"plugins", "info", "test_good"});
     EXPECT_EQ(info.code, 0) << info.err;
@@ -75,7 +76,7 @@ TEST_F(Described, BuildingARecipeStillLoads) {
   EXPECT_TRUE(loaded());
 }
 
-// Installing and packaging change a library's time and bytes, and moving changes where it lies.
+// Installation and packaging change a library's time and bytes, and moving changes its path.
 TEST_F(Described, AStrippedLibraryIsTheSame) {
   ASSERT_EQ(run_process({"strip", library()}).code, 0);
   fs::last_write_time(library(), fs::file_time_type::clock::now() + std::chrono::hours(1));
@@ -105,7 +106,7 @@ TEST_F(Described, ADamagedDescriptionCountsForNothing) {
 }
 
 TEST_F(Described, AForeignBuildIsRefusedBeforeItsCodeRuns) {
-  use("wrong_build");  // a sync plugin, says its plugin.toml
+  use("wrong_build");  // its plugin.toml describes a sync plugin
   for (const std::vector<std::string>& command : {std::vector<std::string>{"plugins", "info", "test_good"},
                                                   {"config", kQuickstart, "sync.rest.strategy=test_good", "--schema"},
                                                   {"config", kQuickstart, "sync.rest.strategy=test_good"},
@@ -152,7 +153,7 @@ TEST_F(Described, DescribeNamesWhatIsWrong) {
               HasSubstr("names another plugin"));
 }
 
-// All that this build has made, so that no shipped plugin is loaded for its fields.
+// All plugins of this build have descriptions, so that no shipped plugin is loaded for its fields.
 TEST(ShippedPlugins, AreDescribed) {
   int plugins = 0;
   for (const auto& entry : fs::recursive_directory_iterator(LMX_BINARY_DIR "/lib/lmx/plugins")) {

@@ -1,4 +1,4 @@
-// Probes over corpora of the registry, by themselves and as part of an experiment; what is drawn of them.
+// Probes over corpora of the registry, alone and as part of an experiment, and their plots.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ TEST_F(ProbeCorpus, SplitsOfItsOwnOrDrawn) {
   ASSERT_EQ(run("a").code, 0);
   const Outcome sst = with_data({"probe", path("a"), "--corpus", "sst2", "--save", path("s")});
   EXPECT_THAT(sst.out, HasSubstr("texts train 60, valid 20, test 30; units 12\n"));
-  // The same texts as files are the same probe.
+  // The same texts given as files give the same result.
   const Outcome files =
       with_data({"probe", path("a"), "--train", path("data/sst2/train.csv"), "--valid", path("data/sst2/val.csv"),
                  "--test", path("data/sst2/test.csv"), "--save", path("f")});
@@ -62,7 +62,7 @@ TEST_F(ProbeCorpus, SplitsOfItsOwnOrDrawn) {
               HasSubstr("corpus 'sst2' is missing: no train.csv in "));
 }
 
-// Bars of both classes hold all training texts.
+// The bars of both classes together contain all training texts.
 TEST_F(ProbeCorpus, AHistogramHasEveryText) {
   ASSERT_EQ(run("a").code, 0);
   with_data({"probe", path("a"), "--corpus", "sst2", "--histogram", path("u.svg"), "--c", "1000"});
@@ -75,7 +75,7 @@ TEST_F(ProbeCorpus, AHistogramHasEveryText) {
   EXPECT_EQ(sums[1], 30);
 }
 
-// What an experiment records of a run is what the commands say of it.
+// An experiment's records of a run equal the output of the commands for it.
 TEST_F(ProbeCorpus, AnExperimentProbesItsRuns) {
   fs::create_directory(folder_ / "experiments");
   std::string text =

@@ -1,4 +1,5 @@
-// `lmx run` with several ranks: threads of one process or processes of their own, the same bits, one voice.
+// `lmx run` with several ranks: threads of one process or separate processes give the same bits, and errors appear
+// once.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -42,7 +43,7 @@ TEST_F(RanksTest, VirtualRanksSayWhatTravelled) {
   EXPECT_EQ(times(o.out, "valid ppl"), times(o.out, "\nvalid ppl") + times(o.out, "best valid ppl"));
 }
 
-// Times are sent along with the numbers of a record, and their texts have another length in each run.
+// Times are sent with the numbers of a record, and the lengths of their texts differ between runs.
 TEST_F(RanksTest, EqualRunsSendEqualBytes) {
   const auto bytes = [&](const std::string& dir) {
     std::vector<std::pair<double, double>> all;
@@ -72,7 +73,7 @@ TEST_F(RanksTest, ProcessesAndThreadsGiveTheSameBits) {
   EXPECT_EQ(times(processes.err, "vocabulary"), 1u) << processes.err;
 }
 
-// How many cores a process has to itself is not what decides the bits of a deterministic run.
+// The bits of a deterministic run do not depend on the number of cores that a process may use.
 TEST_F(RanksTest, BitsDoNotDependOnTheMachineWhereTheRecipeSaysNoThreads) {
   need_mpi();
   if (IsSkipped()) return;
@@ -100,7 +101,7 @@ TEST_F(RanksTest, BitsDoNotDependOnTheMachineWhereTheRecipeSaysNoThreads) {
   EXPECT_GT(threads_of("d"), 1);
 }
 
-// Each thread's stack takes addresses, of which this process may have few.
+// Each thread's stack needs addresses, of which this process may have few.
 TEST_F(RanksTest, MoreThreadsThanTheSystemAllows) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's shadow memory needs more addresses than this test's limit";
@@ -143,7 +144,7 @@ TEST_F(RanksTest, ASignalToAJobSavesAndOtherNumbersOfRanksGoOn) {
   const std::string three = go_on("three", "{name: mpi, ranks: 3}");
   EXPECT_FALSE(three.empty());
   EXPECT_EQ(go_on("threads", "{name: virtual, ranks: 3}"), three);
-  // The same global batches and candidates, added up in another order.
+  // The same global batches and candidates, summed in another order.
   go_on("one", "{name: self}");
   for (const char* dir : {"three", "one"}) EXPECT_NEAR(last_ppl(dir) / last_ppl("whole"), 1, 1e-3) << dir;
 }

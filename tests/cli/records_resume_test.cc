@@ -1,4 +1,4 @@
-// Records of a run that was resumed: whole windows, and nothing lost in silence.
+// Records of a resumed run: windows are complete, and missing lines are reported.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -27,7 +27,7 @@ class RecordsResume : public RunTest {
   }
 };
 
-// The last record of a paused run counts the steps before the pause too.
+// The last record of a paused run also counts the steps before the pause.
 TEST_F(RecordsResume, AWindowCountsAllOfItsSteps) {
   const Words words{"--ranks",
                     "3",
@@ -58,7 +58,7 @@ TEST_F(RecordsResume, AWindowCountsAllOfItsSteps) {
       EXPECT_NEAR(cut[i].at(key).get<double>(), value.get<double>(), 1e-9 * std::abs(value.get<double>())) << key;
     }
   EXPECT_GT(errors, 10);
-  // Beside steps, validations at the pauses and the texts of records are counted: some hundred bytes of many thousands.
+  // Validations at the pauses and the texts of records are also counted: some hundred bytes of many thousands.
   for (size_t i = 0; i < whole.size(); ++i)
     for (const char* key : {"comm_sent_bytes", "comm_received_bytes"}) {
       const double expected = whole[i].at(key);
@@ -72,7 +72,7 @@ TEST_F(RecordsResume, AWindowCountsAllOfItsSteps) {
   }
 }
 
-// How often a run saves does not change what its steps are said to send.
+// The interval of checkpoints does not change the recorded traffic of steps.
 TEST_F(RecordsResume, CheckpointsAreNotCountedAsTraffic) {
   const Words words{"--ranks", "2", "train.steps=14", "train.log_every=7", "train.eval_every=14", "batch.micro=0"};
   const auto run_with = [&](const std::string& dir, const std::string& every) {
@@ -90,7 +90,7 @@ TEST_F(RecordsResume, DamageIsToldOf) {
   ASSERT_EQ(run("r", {"train.steps=60"}).code, 0);
   fs::copy(path("r"), path("hole"), fs::copy_options::recursive);
   const Words on{"train.steps=70", "--resume"};
-  // A flipped bit in the second line.
+  // One bit of the second line is changed.
   edit_metrics("r", [](std::string text) {
     text[text.find('\n') + 1] ^= 1;
     return text;
@@ -98,12 +98,12 @@ TEST_F(RecordsResume, DamageIsToldOf) {
   Outcome o = run("r", {"train.steps=70", "--resume", path("r")});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.err, testing::AllOf(HasSubstr("warning: "), HasSubstr(path("r") + "/metrics.jsonl:2: ")));
-  // Whole lines that are not there, as after a power loss.
+  // Complete lines are missing, as after a power loss.
   edit_metrics("hole", [](const std::string& text) { return text.substr(0, text.find("{\"step\":28")); });
   o = run("hole", {"train.steps=70", "--resume", path("hole")});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.err, testing::AllOf(HasSubstr("warning: "), HasSubstr(path("hole") + "/metrics.jsonl lacks 6 of 9 ")));
-  // Told once: from here on the file is what it is.
+  // The warning is not repeated: the next resume accepts the file.
   o = run("hole", {"train.steps=80", "--resume", path("hole")});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(o.err.find("warning: "), std::string::npos) << o.err;

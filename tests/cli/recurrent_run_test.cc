@@ -1,5 +1,5 @@
 // Whole runs of the multiplicative LSTM and the recurrent highway network: mixed precision, weight normalisation,
-// gradient checkpoints, resuming, and the memory that --dry-run promises.
+// activation checkpointing, resuming, and the memory estimate of --dry-run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ const char* const kRhn = "{name: rhn, layers: 2, embedding: 12, cells: 16, depth
 
 class RecurrentRun : public RunTest {
  protected:
-  // The tiny recipe with this model.
+  // Writes the tiny recipe with this model.
   void use(const std::string& model) const {
     std::string text = kTinyRecipe;
     const size_t at = text.find("model: {"), end = text.find('\n', at);
@@ -34,14 +34,15 @@ class RecurrentRun : public RunTest {
                                                   << said.out << met.err;
     fs::remove_all(path("a"));
   }
-  // After "valid ppl " on the last line that has it.
+  // The number after "valid ppl " on the last line that contains it.
   static double perplexity(const std::string& out) {
     const size_t at = out.rfind("valid ppl ");
     return at == std::string::npos ? 0 : std::stod(out.substr(at + 10));
   }
 };
 
-// Perplexities of mixed precision near fp32's; fp16 with Puri's loss scale, which starts at 2^32 and has to fall.
+// Perplexities of mixed precision are close to those of fp32; fp16 uses Puri's loss scale, which starts at 2^32 and
+// must fall.
 TEST_F(RecurrentRun, MixedPrecisionIsNearFp32) {
   for (const std::string model : {kMlstm, kRhn}) {
     use(model);
@@ -77,7 +78,7 @@ TEST_F(RecurrentRun, ResumesToTheBit) {
   }
 }
 
-// What a checkpointed model has learned after 40 steps is what the plain one has, in every byte.
+// After 40 steps the model with activation checkpointing equals the plain one in every byte.
 TEST_F(RecurrentRun, CheckpointingChangesNothing) {
   for (const std::string model : {kMlstm, kRhn}) {
     use(model);
@@ -103,8 +104,8 @@ TEST_F(RecurrentRun, MemoryIsWithinATenthOfTheEstimate) {
               model + "\n");
     for (const std::string precision : {"fp32", "bf16", "fp16"}) {
       for (const std::string checkpoint : {"false", "true"}) {
-        // Where two layers keep no activations, the estimate is up to 19 % too large: at the peak, in the second
-        // layer's backward, the first has neither gradients nor the copies of weights that its own backward packs.
+        // If two layers store no activations, the estimate is up to 19 % too large: at the peak, in the second layer's
+        // backward, the first layer has neither gradients nor the packed copies of weights for its own backward.
         const bool loose = checkpoint == "true" && model.find("layers: 2") != std::string::npos;
         expect_estimate({"precision=" + precision, "model.checkpoint=" + checkpoint, "model.segment=16"}, model,
                         loose ? 0.2 : 0.1);
@@ -113,7 +114,7 @@ TEST_F(RecurrentRun, MemoryIsWithinATenthOfTheEstimate) {
   }
 }
 
-// Most of it where the loss is: logits of many words, their gradient rounded, and what its products take.
+// Most memory is used by the loss: logits of many words, their rounded gradient, and the operands of its products.
 TEST_F(RecurrentRun, MemoryOfManyWordsIsWithinATenthOfTheEstimate) {
   write("tiny.yaml",
         "data: {name: synthetic, vocab_size: 9000, train_tokens: 60000, valid_tokens: 1000}\n"

@@ -1,4 +1,4 @@
-// The page of lmx report in a browser: what it shows is what the records say. Skipped without Chromium.
+// The page of lmx report in a browser: it must show the values of the records. Skipped without Chromium.
 #include <array>
 #include <map>
 #include <set>
@@ -22,7 +22,7 @@ class ReportBrowser : public ReportPageTest {
   }
 };
 
-// As the page writes numbers: five significant digits.
+// The page's format of numbers: five significant digits.
 std::string shown(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.5g", value);
@@ -37,7 +37,7 @@ TEST_F(ReportBrowser, ShowsTheValues) {
     const std::string page = opened("page.html", "at=20&theme=dark&unit=nll_nat", size);
     EXPECT_THAT(page, AllOf(HasSubstr("data-theme=\"dark\""), HasSubstr("data-curve=\"valid loss\""),
                             HasSubstr("data-curve=\"train loss\"")));
-    // The cross at step 20 reads the curves of both runs; the table has their last values.
+    // The cross at step 20 shows the values of both runs' curves; the table has their last values.
     EXPECT_THAT(page, HasSubstr("<span class=\"reading\">" + shown(4 / std::sqrt(20)) + "  " +
                                 shown(3 / std::sqrt(20)) + "</span>"));
     EXPECT_THAT(page, ContainsRegex("data-metric=\"lr\"[^>]*>0.5</td>"));
@@ -48,7 +48,7 @@ TEST_F(ReportBrowser, ShowsTheValues) {
               AllOf(HasSubstr("data-theme=\"light\""), HasSubstr(">tokens seen</text>")));
 }
 
-// The number that matters, of three seeds; their mean and band.
+// The main number for three seeds: their mean and interval.
 TEST_F(ReportBrowser, SeedsAreAMeanAndABand) {
   for (int seed = 1; seed <= 3; ++seed)
     make_run("base" + std::to_string(seed), falling(50, 2 + seed), "seed: " + std::to_string(seed) + "\n");
@@ -62,7 +62,7 @@ TEST_F(ReportBrowser, SeedsAreAMeanAndABand) {
                             "unit=nll_nat");
   EXPECT_EQ(told_of["lines"], 1);
   EXPECT_EQ(told_of["bands"], 1);
-  EXPECT_NEAR(told_of["mean"].get<double>(), 1.0, 1e-5);  // of 3, 4 and 5, over sqrt(16)
+  EXPECT_NEAR(told_of["mean"].get<double>(), 1.0, 1e-5);  // mean of 3, 4 and 5, divided by sqrt(16)
   EXPECT_NEAR(told_of["low"].get<double>(), 0.75, 1e-5);
   EXPECT_NEAR(told_of["high"].get<double>(), 1.25, 1e-5);
   EXPECT_THAT(told_of["headline"].get<std::string>(), HasSubstr(shown(mean.get<double>()) + " ± "));
@@ -70,7 +70,7 @@ TEST_F(ReportBrowser, SeedsAreAMeanAndABand) {
   EXPECT_EQ(told("page.html", "charts[0].shownLines.length", "seeds=0"), 3);
 }
 
-// Events of a pointer that moves over a curve, drags over a part of it and clicks twice.
+// Events of a pointer that moves over a curve, drags over a part of it and double-clicks.
 TEST_F(ReportBrowser, APointerReadsAndZooms) {
   make_run("a", falling(101, 4));
   ASSERT_EQ(report({path("a"), "--html", path("page.html")}).code, 0);
@@ -109,7 +109,7 @@ TEST_F(ReportBrowser, APointerReadsAndZooms) {
   EXPECT_EQ(saw["whole"], Json::parse("[1, 101]"));
 }
 
-// A chart of any kind says what it shows and in which unit, within the picture, and cuts what leaves the frame.
+// Every kind of chart has titles and units inside the picture, and clips values outside its frame.
 TEST_F(ReportBrowser, EveryChartHasTitlesAndUnits) {
   ASSERT_EQ(run("a", {"train.steps=30", "--ranks", "3", "batch.global=9", "batch.micro=0"}).code, 0);
   ASSERT_EQ(report({path("a")}).code, 0);
@@ -134,7 +134,7 @@ TEST_F(ReportBrowser, EveryChartHasTitlesAndUnits) {
   }
 }
 
-// A chart's table is the run's records: every step and value, with six digits.
+// A chart's table equals the run's records: every step and value, with six digits.
 TEST_F(ReportBrowser, TheTableOfAChartIsTheRecords) {
   ASSERT_EQ(run("a", {"train.steps=30"}).code, 0);
   ASSERT_EQ(report({path("a")}).code, 0);
@@ -163,7 +163,7 @@ TEST_F(ReportBrowser, TheTableOfAChartIsTheRecords) {
   for (const auto& [at, value] : expected) EXPECT_NEAR(read[at], value, 1e-5 * value) << at.first << " " << at.second;
 }
 
-// A saved picture needs nothing of the page and follows the colours of its reader.
+// A saved picture does not depend on the page, and uses the colour scheme of its reader.
 TEST_F(ReportBrowser, ASavedPictureStandsAlone) {
   make_run("a", falling(50, 4));
   ASSERT_EQ(report({path("a")}).code, 0);
@@ -177,7 +177,7 @@ TEST_F(ReportBrowser, ASavedPictureStandsAlone) {
   EXPECT_EQ(parsed, Json::parse(R"({"error": false, "paths": 2})"));
 }
 
-// Of 24 runs no two look alike, and each line is drawn as the legend says.
+// All 24 runs look different, and each line is drawn as in the legend.
 TEST_F(ReportBrowser, LegendsEqualTheirLines) {
   std::vector<std::string> arguments;
   for (int i = 0; i < 24; ++i) {
@@ -197,7 +197,7 @@ TEST_F(ReportBrowser, LegendsEqualTheirLines) {
   EXPECT_EQ(different.size(), 24u);
 }
 
-// Linear RGB as an eye without green cones sees it (Machado, Oliveira and Fernandes 2009, severity 1), then CIE Lab.
+// Linear RGB as seen by an eye without green cones (Machado, Oliveira and Fernandes 2009, severity 1), then CIE Lab.
 std::array<double, 3> lab_of_deuteranope(const std::string& hex) {
   std::array<double, 3> rgb{}, seen{}, xyz{}, f{};
   for (size_t i = 0; i < 3; ++i) {
@@ -241,13 +241,13 @@ TEST_F(ReportBrowser, NumbersAreReadable) {
                                    brief(9e31), brief(38050000), brief(25000), brief(1500), shownBytes(484), shownBytes(7700000)])js"),
             Json::parse(R"(["1,234,568", "1,234.5", "0.89443", "4.8e29", "0", "1.282e-5", "–",
                             "9e31", "38.05M", "25k", "1,500", "484 B", "7.7 MB"])"));
-  // Every tick of a scale is within its bounds, and they are neither one nor a crowd.
+  // Every tick of a scale is within its bounds, and there are more than one but not too many.
   EXPECT_EQ(told("a/report.html", R"js([[1, 9], [0.5, 2e30], [20, 71], [1e-9, 1e-3], [24, 25]].map(([low, high]) => {
               const at = logTicks(low, high, 6); return at.every((v) => v >= low && v <= high) && at.length > 1 && at.length < 9; }))js"),
             Json::parse("[true, true, true, true, true]"));
 }
 
-// A click on a heading sorts, a text filters: the table and the curves.
+// A click on a heading sorts the table and the curves; a text filters them.
 TEST_F(ReportBrowser, RunsAreSortedAndFiltered) {
   make_run("a", falling(20, 4), "lr: 0.1\n");
   make_run("b", falling(20, 2), "lr: 0.2\n");
@@ -267,14 +267,14 @@ TEST_F(ReportBrowser, RunsAreSortedAndFiltered) {
     saw.filtered = rows();
     saw.lines = charts.find((c) => c.name === "train loss").shownLines.length;
     return saw; })())js");
-  EXPECT_EQ(saw["first"], Json::parse(R"(["★ b", "c", "a", "d"])")) << saw;  // the best on top, without a value last
+  EXPECT_EQ(saw["first"], Json::parse(R"(["★ b", "c", "a", "d"])")) << saw;  // the best first, no value last
   EXPECT_EQ(saw["down"], Json::parse(R"(["a", "c", "★ b", "d"])"));
   EXPECT_EQ(saw["names"], Json::parse(R"(["a", "★ b", "c", "d"])"));
   EXPECT_EQ(saw["filtered"], Json::parse(R"(["★ b"])"));
   EXPECT_EQ(saw["lines"], 1);
 }
 
-// The bar of all classes together is the run's own peak, not the sum of the classes' peaks.
+// The bar of all classes together is the run's measured peak, not the sum of the classes' peaks.
 TEST_F(ReportBrowser, MemoryBarsAreThePeak) {
   const auto rank = [](int number, double total) {
     return Json{{"step", 9},
@@ -294,7 +294,7 @@ TEST_F(ReportBrowser, MemoryBarsAreThePeak) {
   EXPECT_EQ(saw["zero"], Json::parse(R"(["train skipped"])"));
 }
 
-// Values of a run that diverged do not decide on the range, and its end is marked.
+// Values of a diverged run do not determine the range, and its end is marked.
 TEST_F(ReportBrowser, ARunThatDiverged) {
   make_run("good", falling(20, 4), "lr: 0.1\n");
   std::vector<Json> bad;

@@ -1,4 +1,4 @@
-// Runs made of records alone, the page that lmx report writes of them, and what a browser makes of it.
+// Runs that consist of records only, the page that lmx report writes for them, and that page in a browser.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -15,14 +15,14 @@ namespace lmx_test {
 
 using Json = nlohmann::json;
 
-// The first program of these names on PATH; "" without one.
+// The first of these programs on PATH; "" if there is none.
 inline std::string browser() {
   for (const char* name : {"chromium", "chromium-browser", "google-chrome"})
     if (const std::string file = on_path(name); !file.empty()) return file;
   return "";
 }
 
-// Text of JavaScript's encodeURIComponent().
+// Decodes the result of JavaScript's encodeURIComponent().
 inline std::string percent_decoded(const std::string& text) {
   std::string plain;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -41,7 +41,7 @@ class ReportPageTest : public RunTest {
     return run_process(words, environment());
   }
 
-  // A run's folder with these records, and the least that belongs to it.
+  // Makes a run folder with these records and the other required files.
   void make_run(const std::string& dir, const std::vector<Json>& records, const std::string& config = "seed: 1\n",
                 const std::string& status = "") {
     std::filesystem::create_directories(folder_ / dir);
@@ -60,7 +60,7 @@ class ReportPageTest : public RunTest {
     return Json::parse(text.substr(at + begin.size(), text.find("</script>", at) - at - begin.size()));
   }
 
-  // The document after a browser has run the page's scripts; `link` follows the #.
+  // The document after a browser has run the page's scripts; `link` is the part after the #.
   std::string opened(const std::string& file, const std::string& link, const std::string& size = "1400,1000") const {
     const Outcome o = run_process({browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                                    "--user-data-dir=" + path("profile"), "--window-size=" + size, "--dump-dom",

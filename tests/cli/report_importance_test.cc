@@ -1,4 +1,4 @@
-// Shares of a sweep's variance, against numbers worked out by hand.
+// Fractions of a sweep's variance, compared with numbers calculated by hand.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +11,8 @@ namespace {
 using lmx_cli::reports::importance_of;
 
 TEST(Importance, SharesOfVariance) {
-  // Values 1, 3, 5, 7: 20 about the mean 4. Means by a: 2 and 6, 2 * (4 + 4) = 16; by b: 3 and 5, 2 * (1 + 1) = 4.
+  // Values 1, 3, 5, 7: the squared differences from the mean 4 sum to 20. Means by a: 2 and 6, 2 * (4 + 4) = 16; by b:
+  // 3 and 5, 2 * (1 + 1) = 4.
   const auto shares = importance_of({"b", "a"}, {{"x", "1"}, {"y", "1"}, {"x", "2"}, {"y", "2"}}, {1, 3, 5, 7});
   ASSERT_EQ(shares.size(), 2u);
   EXPECT_EQ(shares[0].axis, "a");
@@ -21,7 +22,7 @@ TEST(Importance, SharesOfVariance) {
   EXPECT_NEAR(shares[0].chance, 1.0 / 3, 1e-12);
 }
 
-// An axis of one value and one on which no value returns say nothing; nor do points without a value.
+// An axis of one value, an axis on which no value is repeated, and points without a value give no estimate.
 TEST(Importance, LeavesOutWhatCannotBeEstimated) {
   const auto shares = importance_of(
       {"same", "unique", "a"}, {{"s", "1", "x"}, {"s", "2", "x"}, {"s", "3", "y"}, {"s", "4", "y"}, {"s", "5", "z"}},

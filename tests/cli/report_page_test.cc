@@ -1,4 +1,4 @@
-// The page of lmx report: one file, whole and small; in a browser it shows what the records say.
+// The page of lmx report: one complete, small file.
 #include "report_fixture.h"
 
 namespace lmx_test {
@@ -68,7 +68,7 @@ TEST_F(ReportPage, AnyLengthStaysBelowTwoMegabytesAndKeepsPeaks) {
   }
 }
 
-// Of more runs than there is room for the best have curves, and the page says so.
+// If there are too many runs, only the best ones have curves, and the page says so.
 TEST_F(ReportPage, AnyNumberOfRunsStaysBelowTwoMegabytes) {
   std::vector<std::string> arguments;
   for (int i = 0; i < 300; ++i) {
@@ -93,7 +93,7 @@ TEST_F(ReportPage, AnyNumberOfRunsStaysBelowTwoMegabytes) {
   for (const Json& run : data["runs"]) whole += run.contains("curves");
   EXPECT_GT(whole, 50u);
   EXPECT_LT(whole, 300u);
-  EXPECT_TRUE(data["runs"][299].contains("curves"));  // of the lowest perplexity
+  EXPECT_TRUE(data["runs"][299].contains("curves"));  // the run with the lowest perplexity
   EXPECT_FALSE(data["runs"][0].contains("curves"));
   EXPECT_EQ(data["runs"][0]["results"][0][0], "valid ppl");
   EXPECT_THAT(data["left_out"].get<std::string>(),
@@ -109,7 +109,7 @@ std::string long_values(int keys, int run) {
   return yaml;
 }
 
-// Where not even configurations fit, the best runs are listed, and the page says so.
+// If there is no space for all configurations, the best runs are listed, and the page says so.
 TEST_F(ReportPage, AnyLengthOfValuesStaysBelowTwoMegabytes) {
   std::vector<std::string> arguments;
   for (int i = 0; i < 120; ++i) {
@@ -125,7 +125,7 @@ TEST_F(ReportPage, AnyLengthOfValuesStaysBelowTwoMegabytes) {
   const size_t listed = data["runs"].size();
   EXPECT_GT(listed, 30u);
   EXPECT_LT(listed, 120u);
-  EXPECT_THAT(data["runs"].back()["name"].get<std::string>(), HasSubstr("run119"));  // of the lowest perplexity
+  EXPECT_THAT(data["runs"].back()["name"].get<std::string>(), HasSubstr("run119"));  // the lowest perplexity
   EXPECT_EQ(data["config"][0]["values"].size(), listed);
   EXPECT_THAT(data["left_out"].get<std::string>(), HasSubstr("Of 120 runs the " + std::to_string(listed) + " best"));
 }
@@ -148,7 +148,7 @@ TEST_F(ReportPage, ConfigurationsSideBySide) {
     {"key": "optimizer.lr", "values": ["0.1", "0.2"]}, {"key": "optimizer.beta", "values": ["", "0.9"]}])"));
 }
 
-// Three seeds of one configuration, one run of another and one that diverged: what the page's number is, and whose.
+// Three seeds of one configuration, one run of another, and one that diverged: the page's number and its configuration.
 TEST_F(ReportPage, TheNumberIsThatOfTheBestConfiguration) {
   const auto run = [&](const std::string& dir, double ppl, const std::string& config, const std::string& status = "") {
     make_run(dir,
@@ -179,7 +179,7 @@ TEST_F(ReportPage, TheNumberIsThatOfTheBestConfiguration) {
                            ContainsRegex(path("e") + " +diverged"), HasSubstr("best valid ppl 21  (*: " + path("d"))));
 }
 
-// Bytes and seconds of communication are those of a step, whichever length the record's window has.
+// Bytes and seconds of communication are those of one step, for any length of the record's window.
 TEST_F(ReportPage, TrafficIsThatOfAStep) {
   const auto train = [](int step, double sent) {
     return Json{{"step", step}, {"split", "train"}, {"comm_sent_bytes", sent}, {"comm_s", sent / 100}, {"lr", 1}};
@@ -187,7 +187,7 @@ TEST_F(ReportPage, TrafficIsThatOfAStep) {
   const auto rank = [](int step, int steps) {
     return Json{{"step", step}, {"split", "rank"}, {"rank", 0}, {"steps", steps}};
   };
-  // Windows of 10, of 10 of which 5 were counted after a resume, and of 2 steps.
+  // Windows of 10 steps, of 10 steps of which 5 were counted after a resume, and of 2 steps.
   make_run("a",
            {train(10, 1000), rank(10, 10), train(20, 500), rank(20, 5), train(30, 1000), rank(30, 10), train(32, 200),
             rank(32, 2)},
@@ -204,7 +204,7 @@ TEST_F(ReportPage, TrafficIsThatOfAStep) {
   EXPECT_EQ(run["short_window"], Json::parse(R"({"step": 32, "steps": 2, "usual": 10})"));
 }
 
-// Values of take_values() are in the tables and are curves; a histogram of staleness is neither.
+// Values of take_values() appear in the tables and as curves; a histogram of staleness does not.
 TEST_F(ReportPage, ValuesOfStrategies) {
   make_run(
       "a",
@@ -221,7 +221,7 @@ TEST_F(ReportPage, ValuesOfStrategies) {
   EXPECT_EQ(Json::parse(report({path("a"), "--json"}).out)["strategy"], run["strategy"]);
 }
 
-// The run says at its end which perplexity the text's source has on the validation split; the report says the same.
+// At its end a run prints the perplexity of the text's source on the validation split; the report prints the same.
 TEST_F(ReportPage, OneTruePerplexity) {
   const Outcome o = run("a", {"train.steps=10"});
   ASSERT_EQ(o.code, 0) << o.err;
@@ -237,7 +237,7 @@ TEST_F(ReportPage, OneTruePerplexity) {
 
 TEST_F(ReportPage, AFolderOfRuns) {
   make_run("runs/x/one", falling(10, 4));
-  make_run("runs/x/one/checkpoints/copy", falling(10, 4));  // in a run's own folder: not searched
+  make_run("runs/x/one/checkpoints/copy", falling(10, 4));  // inside a run's folder: not searched
   make_run("runs/y/deep/two", falling(10, 3), "seed: 2\n");
   make_run("runs/.hidden", falling(10, 1));
   make_run("runs/broken", falling(10, 1));
@@ -265,7 +265,7 @@ TEST_F(ReportPage, Mistakes) {
   EXPECT_THAT(o.err, HasSubstr("none/page.html"));
 }
 
-// Nothing varies, and one point's run is damaged: the rest of the page is there.
+// No value varies, and one point's run is damaged: the rest of the page is complete.
 TEST_F(ReportPage, ASweepOfOnePoint) {
   const auto sweep = [&](const std::string& out, const std::vector<std::string>& more) {
     std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "sweep", path("tiny.yaml"),
@@ -287,7 +287,7 @@ TEST_F(ReportPage, ASweepOfOnePoint) {
   const Json points = data_of("two/report.html")["sweep"]["points"];
   EXPECT_TRUE(points[0]["value"].is_number());
   EXPECT_EQ(points[1]["outcome"], "diverged");
-  EXPECT_TRUE(points[1]["value"].is_null()) << "no value, as in the table";
+  EXPECT_TRUE(points[1]["value"].is_null()) << "a diverged point must have no value, as in the table";
 }
 
 }  // namespace

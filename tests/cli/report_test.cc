@@ -73,7 +73,7 @@ TEST_F(Report, TrafficAndMemoryOfRanks) {
               AllOf(HasSubstr("GROUP"), HasSubstr("all_to_all"), HasSubstr("MEMORY, PEAK"), HasSubstr("3 ranks")));
 }
 
-// The table at a run's end and the report's have the same groups and bytes: both count what the records hold.
+// The table at a run's end and that of the report have the same groups and bytes: both sum the records.
 TEST_F(Report, AgreesWithTheRunsEnd) {
   const Outcome run_end = run("a", {"train.steps=33", "train.log_every=10", "checkpoint.every=8", "--ranks", "3",
                                     "batch.global=9", "batch.micro=0"});
@@ -94,7 +94,7 @@ TEST_F(Report, AgreesWithTheRunsEnd) {
   EXPECT_TRUE(reported.contains("rest all_to_all"));
 }
 
-// What the train records tell of a server's updates, added up.
+// The staleness of a server's updates, summed over the train records.
 TEST_F(Report, StalenessOfAServersUpdates) {
   ASSERT_EQ(run("a", {"train.steps=30", "train.log_every=10", "train.ema=0", "--ranks", "3",
                       "sync={all: {params: .*, strategy: param_server}}"})
@@ -122,7 +122,8 @@ TEST_F(Report, StalenessOfAServersUpdates) {
               AllOf(testing::ContainsRegex("\nSTALENESS, all +UPDATES +SHARE\n"), testing::ContainsRegex(line)));
 }
 
-// Every rank's losses are in its records, those of all in the train records and, over the run, in the report.
+// Each rank's quantisation errors are in its records, those of all ranks in the train records, and the totals of the
+// run in the report.
 TEST_F(Report, LossesOfCodecs) {
   ASSERT_EQ(run("a", {"train.steps=21", "--ranks", "3",
                       "sync={all: {params: .*, strategy: unique, codec: {kind: fp16, scale: 1e-4}}}"})
@@ -150,7 +151,8 @@ TEST_F(Report, LossesOfCodecs) {
   EXPECT_THAT(report("a").out, AllOf(HasSubstr("UNDERFLOWS"), HasSubstr("embedding.weight")));
 }
 
-// Two ranks, two records of 2 steps and, after a resume, of 1: unit 0 begins while the rank computes, unit 1 after.
+// Two ranks, two records of 2 steps and, after a resume, of 1 step. Unit 0 begins while the rank computes, unit 1
+// afterwards.
 TEST_F(Report, HiddenAndExposedTimes) {
   std::filesystem::create_directory(path("a"));
   write("a/provenance.json", R"({"starts":[{}]})");

@@ -1,4 +1,4 @@
-// Runs that are killed or signalled, and go on bit by bit.
+// Runs that are killed or receive a signal, and continue bit-exactly.
 #include <gmock/gmock.h>
 
 #include <random>
@@ -18,7 +18,7 @@ class Resume : public RunTest {
   // lmx eval or lmx generate on run `a`.
   std::vector<std::string> lmx(const std::string& verb) const { return {LMX_BINARY_DIR "/bin/lmx", verb, path("a")}; }
 
-  // Exit code 2 and one message, of each command.
+  // Each command ends with exit code 2 and one message.
   void refused(const std::vector<std::vector<std::string>>& commands, const std::vector<std::string>& parts) const {
     for (const auto& words : commands) {
       const Outcome o = run_process(words, environment());
@@ -29,14 +29,14 @@ class Resume : public RunTest {
     }
   }
 
-  // As this user, or, where that is root, as one who may not read everything.
+  // Runs as this user; if this user is root, as a user without root's permissions.
   Outcome run_as_other(std::vector<std::string> words) const {
     if (geteuid() == 0) words.insert(words.begin(), {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"});
     return run_process(words, environment());
   }
 };
 
-// Of one rank and of several.
+// With one rank and with several.
 class Killed : public Resume, public testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Killed, testing::Values("1", "3"));
 
@@ -65,7 +65,7 @@ TEST_P(Killed, AtRandomMomentsEndsInTheSameBits) {
     EXPECT_EQ(model(dir), expected);
     EXPECT_EQ(metrics(dir), metrics("whole"));
     ++finished;
-    seconds *= 0.9;  // the first run was slower than what is left of this one, on a machine that had more to do
+    seconds *= 0.9;  // on a busy machine the first run may have been slower than the rest of this one
   }
   EXPECT_GE(kills, 20);
   const std::string last = "killed" + std::to_string(finished);
@@ -77,7 +77,8 @@ TEST_P(Killed, AtRandomMomentsEndsInTheSameBits) {
     EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();
 }
 
-// Between validations, at one, and at the last step, which is no pause; the schedule remembers every validation.
+// Pauses between validations, at one, and at the last step, which is no pause; the schedule depends on every
+// validation.
 TEST_F(Resume, PausesLeaveNoTrace) {
   ASSERT_EQ(run("whole").code, 0);
   for (const std::string until : {"1", "35", "60"}) {
@@ -117,7 +118,7 @@ TEST_F(Resume, SignalsFinishTheStepAndSaveIt) {
   }
 }
 
-// The line is pasted into a shell as it stands; its folder needs quoting, its options stay.
+// The line works in a shell without changes: its folder is quoted, and its options are kept.
 TEST_F(Resume, TheHintAfterASignalIsACommandThatWorks) {
   const std::string plugins = LMX_BINARY_DIR "/tests/plugins/good", dir = "cut off at $5";
   fs::create_directory(path("more groups"));
@@ -133,7 +134,7 @@ TEST_F(Resume, TheHintAfterASignalIsACommandThatWorks) {
   const std::vector<std::string> hints = proposed(out);
   ASSERT_EQ(hints.size(), 3u) << out;
   EXPECT_THAT(hints.back(), AllOf(HasSubstr(" run "), HasSubstr("--plugin-dir " + plugins), HasSubstr("--resume ")));
-  for (auto hint = hints.rbegin(); hint != hints.rend(); ++hint) {  // there is a best checkpoint once the run has ended
+  for (auto hint = hints.rbegin(); hint != hints.rend(); ++hint) {  // the best one exists when the run has ended
     const Outcome o = run_process({"/bin/sh", "-c", *hint}, environment_with_lmx());
     EXPECT_EQ(o.code, 0) << *hint << "\n" << o.err;
   }
@@ -203,7 +204,7 @@ TEST_F(Resume, DamagedCheckpoints) {
   refused("is missing");
 }
 
-// A checkpoint that is whole but another model's.
+// A checkpoint that is complete, but belongs to another model.
 TEST_F(Resume, CheckpointOfAnotherShape) {
   ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
   ASSERT_EQ(run("b", {"train.steps=10", "model.cells=24"}).code, 0);
@@ -231,7 +232,7 @@ TEST_F(Resume, DamagedConfig) {
   refused(commands, {"holds no run: it has no config.yaml"});
 }
 
-// Root reads everything, so as root the commands run as another user.
+// Root can read everything, so as root the commands run as another user.
 TEST_F(Resume, DirectoryWithoutPermission) {
   ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
   fs::permissions(folder_, fs::perms::owner_all | fs::perms::others_read | fs::perms::others_exec);

@@ -1,4 +1,4 @@
-// Whole runs with losses and strategies that take rows of tables, and with a table that is read and predicted with.
+// Whole runs with losses and strategies that use rows of tables, and with a tied table.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 class RowsRun : public RunTest {
  protected:
-  // tiny.yaml with another loss, and rules.
+  // Writes tiny.yaml with another loss and other rules.
   void use(const std::string& loss, const std::string& sync = "", const std::string& more = "") const {
     std::string text = kTinyRecipe;
     const size_t at = text.find("loss: {"), end = text.find('\n', at);
@@ -29,7 +29,7 @@ TEST_F(RowsRun, EveryShippedGroupIsRight) {
       const std::string choice = kind + ("=" + entry.path().stem().string());
       std::vector<std::string> words{"run", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "--ranks", "4", "--dry-run",
                                      choice};
-      if (kind == std::string("sync")) words.push_back("loss=sampled_softmax");  // for those that group its seeds
+      if (kind == std::string("sync")) words.push_back("loss=sampled_softmax");  // for groups that set its seeds
       const Outcome o = run_lmx(words, environment());
       EXPECT_EQ(o.code, 0) << choice << o.err;
     }
@@ -41,7 +41,7 @@ TEST_F(RowsRun, ATiedTableTrainsAndGenerates) {
     use(loss + ", tie: embedding.weight");
     Outcome o = run("tied", {"model.projection=12", "train.steps=40"});
     ASSERT_EQ(o.code, 0) << loss << o.err;
-    // The table of 60 x 12, the LSTM 4 x 16 x (12 + 12) + 64 + 12 x 16, and the bias.
+    // Parameters: the table 60 x 12, the LSTM 4 x 16 x (12 + 12) + 64 + 12 x 16, and the bias.
     EXPECT_THAT(read_file(path("tied/log.txt")), HasSubstr("2,572 parameters"));
     EXPECT_THAT(o.out, HasSubstr("valid ppl"));
     o = run_lmx({"generate", path("tied"), "--tokens", "5"}, environment());
@@ -59,7 +59,7 @@ TEST_F(RowsRun, TiedTablesOfOtherSizesAreRefused) {
   EXPECT_FALSE(fs::exists(path("tied")));
 }
 
-// Rows are drawn by step: what comes after a checkpoint does not depend on where it was made.
+// Rows are sampled by step, so later steps do not depend on where a checkpoint was made.
 TEST_F(RowsRun, ResumedRunsDrawTheSameRows) {
   for (const std::string sync :
        {"strategy: sampled_rows", "strategy: sampled_rows, p: 25, q: 25, codec: {kind: one_bit}", "strategy: unique"}) {

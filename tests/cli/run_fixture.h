@@ -1,4 +1,4 @@
-// A tiny recipe, and `lmx run` as a process that can be signalled.
+// A tiny recipe, and `lmx run` as a process that can receive signals.
 #pragma once
 
 #include <signal.h>
@@ -12,8 +12,8 @@
 
 namespace lmx_test {
 
-// Every kind of state that a checkpoint has to keep: Adam, dropout, averages, carried state, a sampled softmax, a
-// schedule that remembers.
+// Contains every kind of state that a checkpoint must store: Adam, dropout, EMA, carried state, a sampled softmax, a
+// schedule with state.
 inline constexpr const char* kTinyRecipe = R"(
 data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 200, branching: 8, classes: 6}
 batcher: {name: tbptt, sequence_length: 6}
@@ -28,7 +28,7 @@ checkpoint: {every: 10, keep_last: 2}
 threads: 1
 )";
 
-// The first "<word> <number> <unit>" of a text, in bytes.
+// The first "<word> <number> <unit>" in a text, as bytes.
 inline double bytes_of(const std::string& text, const std::string& word) {
   const std::map<std::string, double> units{{"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
   std::smatch found;
@@ -70,14 +70,14 @@ class RunTest : public testing::Test {
     return {{"LMX_CACHE_DIR", path("cache")}, {"OMP_NUM_THREADS", "1"}};
   }
 
-  // For commands of a shell, which finds this build's lmx.
+  // The environment for shell commands, in which the shell finds this build's lmx.
   std::map<std::string, std::string> environment_with_lmx() const {
     auto settings = environment();
     settings["PATH"] = LMX_BINARY_DIR "/bin:" + std::string(std::getenv("PATH"));
     settings["LMX_COMMAND"] = "";
     return settings;
   }
-  // The command lines that a run proposes behind "next:".
+  // The command lines that a run suggests after "next:".
   static std::vector<std::string> proposed(const std::string& out) {
     std::istringstream lines(out.substr(out.find("next:\n") + 6));
     std::vector<std::string> all;
@@ -85,7 +85,7 @@ class RunTest : public testing::Test {
     return all;
   }
 
-  // Starts the command; what it prints goes nowhere, its results into the file `out` where one is named.
+  // Starts the command. Its stdout goes to the file `out` if one is given; all other output is discarded.
   pid_t start(const std::vector<std::string>& words, const std::string& out = "/dev/null") const {
     const pid_t child = fork();
     if (child != 0) return child;
@@ -100,7 +100,7 @@ class RunTest : public testing::Test {
     execv(argv[0], argv.data());
     _exit(127);
   }
-  // Waits until something is true; false when the child ends first (it is not reaped).
+  // Waits until `moment` returns true. Returns false if the child ends first (it is not reaped).
   static bool wait_until(pid_t child, const std::function<bool()>& moment) {
     siginfo_t ended{};
     while (!moment()) {
@@ -110,7 +110,7 @@ class RunTest : public testing::Test {
     }
     return true;
   }
-  // Until the run has logged something.
+  // Waits until the run has written a record.
   bool wait_for_records(pid_t child, const std::string& dir) const {
     return wait_until(child, [&] { return !read_file(folder_ / dir / "metrics.jsonl").empty(); });
   }
@@ -120,12 +120,12 @@ class RunTest : public testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
-  // The last checkpoint's model.
+  // The model file of the checkpoint at `step`.
   std::string model(const std::string& dir, int64_t step = 120) const {
     return read_file(folder_ / dir / "checkpoints" / ("step-" + std::to_string(step)) / "model.safetensors");
   }
 
-  // metrics.jsonl without what depends on the clock, and without traffic and memory, which are those of one process.
+  // metrics.jsonl without values that depend on time, and without traffic and memory, which differ between processes.
   std::string metrics(const std::string& dir) const {
     std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
     std::string text;

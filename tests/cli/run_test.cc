@@ -1,4 +1,4 @@
-// lmx run: what it prints and writes, and the message for each wrong input.
+// lmx run: its output and files, and the message for each wrong input.
 #include <gmock/gmock.h>
 #include <sys/mount.h>
 
@@ -21,16 +21,16 @@ using RunCommand = RunTest;
 
 class BadInput : public RunTest {
  protected:
-  // Exit code 2, one message, no run directory.
+  // Expects exit code 2, one message, and no run folder.
   void refused(const std::vector<std::string>& overrides, const std::vector<std::string>& parts) const {
     const Outcome o = run("bad", overrides);
     EXPECT_EQ(o.code, 2) << o.err;
     EXPECT_EQ(o.out, "");
     for (const std::string& part : parts) EXPECT_THAT(o.err, HasSubstr(part));
     EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
-    EXPECT_FALSE(fs::exists(path("bad"))) << "something half-written";
+    EXPECT_FALSE(fs::exists(path("bad"))) << "an incomplete run folder is left";
   }
-  // The same on a text file.
+  // The same for a text file.
   void refused_text(const std::string& file, const std::string& vocab_size,
                     const std::vector<std::string>& parts) const {
     const std::string recipe = kTinyRecipe, after = recipe.substr(recipe.find("batcher:"));
@@ -40,7 +40,7 @@ class BadInput : public RunTest {
   }
 };
 
-// "best" only where it was kept.
+// "best" is suggested only if that checkpoint was kept.
 TEST_F(RunCommand, WhatItProposesNextWorks) {
   const auto with_lmx = environment_with_lmx();
   for (const bool kept : {true, false}) {
@@ -66,7 +66,7 @@ TEST_F(RunCommand, WritesItsFilesAndPrintsItsResultLast) {
   EXPECT_THAT(o.out, AllOf(HasSubstr("run " + path("a")), HasSubstr("next:\n  lmx eval")));
   EXPECT_THAT(o.err,
               AllOf(HasSubstr("parameters"), HasSubstr("batch 8 sequences = 48 words"), HasSubstr("peak memory")));
-  EXPECT_EQ(o.err.find('\r'), std::string::npos) << "a progress line without a terminal";
+  EXPECT_EQ(o.err.find('\r'), std::string::npos) << "there must be no progress line without a terminal";
   for (const char* name :
        {"config.yaml", "provenance.json", "metrics.jsonl", "log.txt", "status.json", "vocabulary.tsv",
         "checkpoints/step-120/state.json", "checkpoints/step-120/train_state.safetensors"})
@@ -115,7 +115,7 @@ TEST_F(RunCommand, ItsConfigIsARecipe) {
 
 TEST_F(RunCommand, KeepsTheLastAndTheBest) {
   ASSERT_EQ(run("a", {"optimizer.lr=0.5", "clip=[]"}).code,
-            0);  // the first validation is the best, the rest gets worse
+            0);  // the first validation is the best one
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(folder_ / "a" / "checkpoints"))
     names.push_back(entry.path().filename());
@@ -148,7 +148,7 @@ TEST_F(RunCommand, DivergencePolicies) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("the update is left out, the learning rate now 0.005")));
 }
 
-// A loss that is finite and absurd: by a default that follows from the vocabulary, here 60 words.
+// A finite but much too large loss. The default limit depends on the vocabulary, here 60 words.
 TEST_F(RunCommand, AnAbsurdLossIsADivergence) {
   const std::vector<std::string> wild{"optimizer={name: sgd, lr: 1e6}", "clip=[]", "train.ema=0", "train.steps=3",
                                       "train.eval_every=3"};
@@ -156,7 +156,7 @@ TEST_F(RunCommand, AnAbsurdLossIsADivergence) {
   EXPECT_EQ(stopped.code, 1);
   EXPECT_THAT(stopped.err, AllOf(HasSubstr("[train] step "), HasSubstr("train.max_loss"), HasSubstr("54.0943")));
   EXPECT_THAT(read_file(folder_ / "stop" / "status.json"), HasSubstr("\"cause\": \"diverged\""));
-  // Without the limit the last lines are those of the record, whose perplexity is no number any more.
+  // Without the limit the run ends normally, and the last lines contain the recorded loss; its perplexity is infinite.
   std::vector<std::string> unlimited = wild;
   unlimited.push_back("train.max_loss=inf");
   const Outcome ended = run("end", unlimited);
@@ -165,7 +165,7 @@ TEST_F(RunCommand, AnAbsurdLossIsADivergence) {
   ASSERT_TRUE(std::regex_search(ended.out, printed, std::regex("valid nll_nat ([0-9.e+]+)\n"))) << ended.out;
   const std::string metrics = read_file(folder_ / "end" / "metrics.jsonl");
   ASSERT_TRUE(std::regex_search(metrics, recorded, std::regex("\"valid\",\"nll_nat\":([0-9.e+]+)"))) << metrics;
-  EXPECT_GT(std::stod(recorded[1]), 710) << "the perplexity is finite";
+  EXPECT_GT(std::stod(recorded[1]), 710) << "the loss is too small: its perplexity is finite";
   EXPECT_NEAR(std::stod(printed[1]) / std::stod(recorded[1]), 1, 1e-5);
 }
 
@@ -176,7 +176,7 @@ TEST_F(RunCommand, Bf16SaysWhereItIsSlow) {
   EXPECT_EQ(slow, lmx::multiplies_in_f32(lmx::DType::bf16)) << o.err;
 }
 
-// The losses of the same steps differ by rounding alone, whichever way the CPU multiplies bf16.
+// The losses of the same steps differ only by rounding, for both ways in which the CPU multiplies bf16.
 TEST_F(RunCommand, Bf16InHardwareAndThroughFp32Agree) {
   const auto loss = [&](const std::string& way) -> std::optional<double> {
     std::map<std::string, std::string> settings = environment();
@@ -207,7 +207,7 @@ TEST_F(RunCommand, FullDisk) {
   EXPECT_EQ(o.code, 1) << o.err;
   EXPECT_THAT(o.err, HasSubstr("No space left on device"));
   for (const std::string& name : left) {
-    EXPECT_EQ(name.find("safetensors"), std::string::npos) << "half a checkpoint";
+    EXPECT_EQ(name.find("safetensors"), std::string::npos) << "an incomplete checkpoint is left";
     EXPECT_EQ(name.find(".tmp"), std::string::npos);
   }
 }
@@ -220,7 +220,7 @@ TEST_F(RunCommand, TraceOfItsPhases) {
   EXPECT_TRUE(nlohmann::json::accept(trace));
 }
 
-// In a viewer each rank is a group of rows with its name.
+// In a trace viewer each rank is a group of rows with its name.
 TEST_F(RunCommand, TraceOfEveryRank) {
   ASSERT_EQ(run("a", {"train.steps=5", "--ranks", "3", "--trace", path("t.json")}).code, 0);
   const auto trace = nlohmann::json::parse(read_file(path("t.json")));
@@ -268,7 +268,7 @@ TEST_F(BadInput, WrongTypesAndRanges) {
   refused({"train.ema_params='('"}, {"train.ema_params", "no regular expression"});
   refused({"model=3"}, {"model"});
   refused({"~model"}, {"the recipe has no model"});
-  // What was misspelt is not missed as well.
+  // A misspelt key is not also reported as missing.
   const Outcome misspelt = run("none", {"lr_rule.name=linear", "+lr_rule.referense_batch=128", "model.cels=3"});
   EXPECT_EQ(misspelt.code, 2);
   EXPECT_THAT(misspelt.err, AllOf(HasSubstr("2 mistakes:"), HasSubstr("unknown key lr_rule.referense_batch"),
@@ -300,7 +300,7 @@ TEST_F(BadInput, PluginOfAnotherAbi) {
   refused({"batcher={name: test_wrong_abi}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_abi"},
           {"test_wrong_abi.so: built for ABI 41", "this lmx", "rebuild the plugin"});
   refused({"batcher={name: test_good}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_build"},
-          {"[batcher] ", "no batcher plugin 'test_good'"});  // there it is a sync plugin
+          {"[batcher] ", "no batcher plugin 'test_good'"});  // that folder has a sync plugin of this name
   refused(
       {"sync={all: {params: '.*', strategy: test_good}}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_build"},
       {"test_good.so: built with Foreign-1.0-libstdc++-0123-nosan"});

@@ -1,4 +1,4 @@
-// What every recipe that is shipped promises: values with their sections, ranks as the paper's, advice that works.
+// Requirements for every shipped recipe: values with their sections, the paper's ranks, working advice.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
@@ -40,7 +40,7 @@ std::string composed(const std::string& recipe) {
   return lmx({"config", file_of(recipe), "--composed"});
 }
 
-// The value of a key in the recipe's `provenance`; "" for none.
+// The value of a key in the recipe's `provenance`; "" if there is none.
 std::string noted(const std::string& yaml, const std::string& key) {
   std::smatch found;
   const std::string provenance = yaml.substr(std::min(yaml.size(), yaml.find("\nprovenance:\n")));
@@ -64,14 +64,14 @@ std::string dry_run(const std::string& recipe, std::vector<std::string> more = {
   std::vector<std::string> words{"run", file_of(recipe), "--dry-run"};
   words.insert(words.end(), more.begin(), more.end());
   const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", "/nonexistent"}});
-  // Without the paper's corpus, or its machines' memory, nothing could run; the plan is printed all the same.
+  // Without the paper's corpus, or the memory of its machines, a run is not possible; the plan is printed nevertheless.
   const bool ready =
       o.out.find("data: not ready") == std::string::npos && o.out.find("memory: not enough") == std::string::npos;
   EXPECT_EQ(o.code, ready ? 0 : 2) << recipe << ": " << o.err;
   return o.out;
 }
 
-// A recipe of a paper's own size names the paper and no desk.
+// A recipe of a paper's own size names the paper, and has no desk section.
 TEST(ShippedRecipes, EveryValueOfThePapersSizeHasItsSection) {
   int papers = 0;
   for (const std::string& recipe : shipped()) {
@@ -87,7 +87,7 @@ TEST(ShippedRecipes, EveryValueOfThePapersSizeHasItsSection) {
   EXPECT_GE(papers, 25);
 }
 
-// What a recipe says can be trained without its corpus, on corpora that this machine has.
+// The advice of recipes for training without their corpus, with corpora that this machine has.
 TEST(ShippedRecipes, WhatIsAdvisedWorks) {
   if (!std::getenv("LMX_DATA_DIR")) GTEST_SKIP() << "LMX_DATA_DIR names no corpora";
   int advised = 0;
@@ -148,7 +148,7 @@ TEST(ShippedRecipes, RanksAreThePapers) {
   }
 }
 
-// Patwary 2018, section III-A: 35.2 GB of gathered rows a rank.
+// Patwary 2018, section III-A: 35.2 GB of gathered rows per rank.
 TEST(ShippedRecipes, TheExamplesRowsFillARank) {
   EXPECT_THAT(dry_run("patwary_example"), HasSubstr("communication 36 GB"));
   EXPECT_THAT(dry_run("patwary_example", {"sync=unique"}), HasSubstr("communication 866 MB"));
@@ -169,18 +169,18 @@ TEST(ShippedRecipes, UnscaledHalvesAreWarnedOf) {
   EXPECT_THAT(dry_run("puri_amazon_4096", {"precision=fp32", "sync.rest.codec.scale=1024"}), Not(warning));
 }
 
-// A note of the paper's is of the paper's value.
+// A note in `provenance` applies only to the value of the paper.
 TEST(ShippedRecipes, WhatReplacesAValueHasNoNoteOfIt) {
   const Json paper = explained("ott_wmt", {"optimizer.lr=0.1"}), desk = explained("ott_wmt", {"scale=desk"});
   EXPECT_THAT(note_of(paper, "model.d"), HasSubstr("section 3.2"));
   EXPECT_EQ(note_of(paper, "optimizer.lr"), "");
   EXPECT_THAT(note_of(paper, "data.corpus"), HasSubstr("section 3.1"));
-  EXPECT_EQ(note_of(paper, "data.valid_fraction"), "");  // a default, which `data` as a whole does not speak of
+  EXPECT_EQ(note_of(paper, "data.valid_fraction"), "");  // a default: the note for `data` does not apply
   EXPECT_THAT(note_of(paper, "seed"), HasSubstr("assumed"));
   for (const char* key : {"model.d", "batch.global", "data.corpus", "sync.rest.strategy", "precision"})
     EXPECT_EQ(note_of(desk, key), "") << key;
   EXPECT_THAT(note_of(desk, "optimizer.betas"), HasSubstr("section 3.2"));
-  // The option that a group's name leads to, and options that the command line chooses.
+  // Options that a group's name selects, and options that the command line selects.
   EXPECT_EQ(note_of(explained("patwary_tieba", {"patwary/scale=desk"}), "data.corpus"), "");
   EXPECT_EQ(note_of(explained("ott_wmt", {"model=lstm", "~model.norm", "~model.share"}), "model.cells"), "");
   EXPECT_THAT(note_of(explained("puri_mixed", {"puri/mixed=sp_1024"}), "precision"), HasSubstr("section VII"));

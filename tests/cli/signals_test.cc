@@ -12,7 +12,7 @@ using Words = std::vector<std::string>;
 
 class EndSignals : public SweepTest {
  protected:
-  // Longer than a test: it ends by a signal.
+  // A run that is longer than a test, so that only a signal ends it.
   Words endless(const std::string& dir) const {
     return command(dir, {"train.steps=1000000", "checkpoint.every=1000000", "train.eval_every=1000000"});
   }
@@ -23,7 +23,7 @@ TEST_F(EndSignals, AreTakenAsSigterm) {
     const std::string dir = "s" + std::to_string(signal);
     const pid_t child = start(endless(dir));
     ASSERT_TRUE(wait_for_records(child, dir));
-    // A terminal that goes sends its signal twice.
+    // A terminal that closes sends its signal twice.
     kill(child, signal);
     kill(child, signal);
     EXPECT_EQ(wait_for(child), 143);
@@ -52,7 +52,7 @@ TEST_F(EndSignals, ASweepsPointsWriteCheckpoints) {
   for (const std::string& id : ids("s")) EXPECT_EQ(status("s", id), "interrupted") << id;
 }
 
-// `ulimit -f`, in blocks of 512 bytes: the process would be killed without a word.
+// `ulimit -f`, in blocks of 512 bytes: by default the process would be killed without a message.
 TEST_F(EndSignals, ALimitOnFileSizesIsAnError) {
   std::string words = "ulimit -f 4; exec";
   for (const std::string& word : command("f")) words += " '" + word + "'";
@@ -61,7 +61,7 @@ TEST_F(EndSignals, ALimitOnFileSizesIsAnError) {
   EXPECT_THAT(o.err, AllOf(HasSubstr("error: "), HasSubstr("File too large")));
 }
 
-// Commands print to a file on a full disk; none of them may say that it has done its work.
+// Commands print to a file on a full disk. None of them may report success.
 TEST_F(EndSignals, AFullDiskBehindStdoutIsAnError) {
   ASSERT_EQ(run("r", {"train.steps=10"}).code, 0);
   write("text", "a b c\n");
@@ -89,7 +89,7 @@ TEST_F(EndSignals, AFullDiskBehindStdoutIsAnError) {
   }
 }
 
-// An earlier error decides the exit code.
+// An earlier error determines the exit code.
 TEST_F(EndSignals, AFullDiskHidesNoOtherError) {
   const Outcome o =
       run_process({"/bin/sh", "-c", "exec " LMX_BINARY_DIR "/bin/lmx config /nowhere.yaml > /dev/full"}, environment());
@@ -97,7 +97,7 @@ TEST_F(EndSignals, AFullDiskHidesNoOtherError) {
   EXPECT_THAT(o.err, HasSubstr("/nowhere.yaml"));
 }
 
-// A log without a terminal: a line of progress every LMX_PROGRESS_S seconds, 30 if it is not set.
+// Without a terminal, a log gets a progress line every LMX_PROGRESS_S seconds, by default 30.
 TEST_F(EndSignals, ProgressWithoutATerminal) {
   auto often = environment();
   EXPECT_EQ(run_process(command("quiet"), often).err.find("loss"), std::string::npos);

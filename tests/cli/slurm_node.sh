@@ -1,6 +1,6 @@
 #!/bin/bash
-# slurm_node.sh COMMAND...: runs a command on a private Slurm of one node, whose exit code is the command's. Its daemons live
-# in namespaces of their own and end with it. Exit code 77: it cannot be had here; the reason is on stderr.
+# slurm_node.sh COMMAND...: runs a command on a private Slurm of one node and exits with the command's exit code. The daemons
+# run in separate namespaces and end with the script. Exit code 77: no Slurm can run here; stderr has the reason.
 set -u
 if [ "${1:-}" != --inside ]; then
   for tool in munged slurmctld slurmd sbatch squeue scontrol sinfo unshare ip; do
@@ -16,7 +16,7 @@ trap 'rm -rf "$dir"' EXIT
 chmod 755 "$dir"
 mkdir "$dir/state" "$dir/spool.node0" "$dir/tmp.node0"
 hostname node0
-# Slurm does not listen where loopback is the only network.
+# Slurm does not listen if loopback is the only network.
 ip link set lo up
 ip link add br0 type bridge && ip addr add 10.97.1.1/24 dev br0 && ip link set br0 up || exit 77
 printf '127.0.0.1 localhost\n10.97.1.1 node0\n' > "$dir/hosts"

@@ -1,4 +1,4 @@
-// A sweep of a tiny recipe as a process, and what it leaves, read back.
+// A sweep of a tiny recipe as a process, and functions that read its results.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -56,7 +56,7 @@ class SweepTest : public RunTest {
       if (!line.empty()) all.push_back(Json::parse(line, nullptr, false));
     return all;
   }
-  // The journal's last word about each point that has ended.
+  // The last event of each point that has ended.
   std::map<std::string, Json> ends(const std::string& out) const {
     std::map<std::string, Json> all;
     for (const Json& event : events(out))
@@ -72,7 +72,7 @@ class SweepTest : public RunTest {
     const Json json = Json::parse(read_file(folder_ / out / "points" / id / "status.json"), nullptr, false);
     return json.is_object() ? json["state"].get<std::string>() : "";
   }
-  // What sqlite3 says of a query on journal.sqlite; needs Debian's package sqlite3 no more than lmx does.
+  // The perplexity of a point's last validation, as text; "" if there is none.
   std::string value_at_end(const std::string& out, const std::string& id) const {
     std::istringstream lines(read_file(folder_ / out / "points" / id / "metrics.jsonl"));
     std::string last;

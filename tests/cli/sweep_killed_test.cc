@@ -1,4 +1,4 @@
-// Sweeps that are killed or signalled, and points that are.
+// Sweeps, and points of sweeps, that are killed or receive a signal.
 #include "sweep_fixture.h"
 
 namespace lmx_test {
@@ -29,7 +29,7 @@ class KilledSweep : public SweepTest {
     }
     return all;
   }
-  // Each point's records and parameters are those of the sweep that nobody disturbed; each came to its end once.
+  // Each point's records and parameters equal those of an undisturbed sweep, and each point ended once.
   void expect_as_whole(const std::string& out, int64_t steps) const {
     std::map<std::string, int> done;
     for (const Json& event : events(out))
@@ -44,7 +44,7 @@ class KilledSweep : public SweepTest {
   }
 };
 
-// In the first point, while points follow each other, and towards the end; each time whatever is under way is lost.
+// Killed in the first point, between points, and towards the end; each time the running points are lost.
 TEST_F(KilledSweep, TwentyPointsKilledFiveTimesRunOnceEach) {
   const std::vector<std::string> more{"train.steps=30", "optimizer.lr=0.001,0.003,0.01,0.03",
                                       "model.cells=8,12,16,20,24", "--jobs", "2"};
@@ -67,13 +67,14 @@ TEST_F(KilledSweep, TwentyPointsKilledFiveTimesRunOnceEach) {
   expect_as_whole("killed", 30);
 }
 
-// Between a run's last word and the sweep's note of it, and before the first point: what is written is read again.
+// Killed between the end of a run and its entry in the sweep's journal, and before the first point: written results are
+// read again.
 TEST_F(KilledSweep, WhatHasEndedUnnoticedIsNotRunAgain) {
   const std::vector<std::string> more{"train.steps=10", "seed=1,2"};
   ASSERT_EQ(sweep("whole", more).code, 0);
   fs::copy(folder_ / "whole", folder_ / "cut", fs::copy_options::recursive);
   std::string journal = read_file(folder_ / "cut/journal.jsonl");
-  journal.resize(journal.rfind("{\"time\"") + 20);  // the end of the second point is half-written
+  journal.resize(journal.rfind("{\"time\"") + 20);  // the entry of the second point's end is incomplete
   write("cut/journal.jsonl", journal);
   const std::string starts = read_file(folder_ / "cut/points/1-seed=2/provenance.json");
   const Outcome o = resume("cut");
@@ -94,7 +95,7 @@ TEST_F(KilledSweep, APointThatIsKilledGoesOn) {
     for (const pid_t trainer : trainers(out)) kill(trainer, signal);
     return wait_for(child);
   };
-  // Without --retry it is an outcome; the sweep goes on with the others, and with this one some other time.
+  // Without --retry this is an outcome: the sweep continues with the other points, and with this one after a resume.
   ASSERT_EQ(kill_first("once", {}, SIGKILL), 0);
   EXPECT_EQ(ends("once").at("0-seed=1")["outcome"], "preempted");
   EXPECT_EQ(ends("once").at("1-seed=2")["outcome"], "done");
@@ -115,7 +116,7 @@ TEST_F(KilledSweep, SignalsEndItAfterCheckpoints) {
     ASSERT_TRUE(wait_for_records(child, out + "/points/0-seed=1"));
     kill(child, signal);
     ASSERT_EQ(wait_for(child), code);
-    const auto ended = ends(out);  // a busy machine may have let one of the two end before the signal
+    const auto ended = ends(out);  // on a busy machine one of the two may have ended before the signal
     for (const std::string& id : ids("whole")) {
       const std::string state = status(out, id);
       EXPECT_TRUE(ended.count(id) ? state == "done" : state != "running") << id << ": " << state;

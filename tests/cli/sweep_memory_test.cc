@@ -1,5 +1,5 @@
-// Points that are killed for want of memory: by the kernel, in a cgroup of the test's own, and by Slurm, or one that
-// says so.
+// Points that are killed because memory is exhausted: by the kernel, in a cgroup of this test, by Slurm, or by a
+// program that reports it.
 #include "app/sweep/outcome.h"
 #include "sweep_fixture.h"
 
@@ -20,7 +20,7 @@ class SweepMemory : public SweepTest {
     fs::permissions(path("bin/" + name), fs::perms::owner_all);
     return path("bin/" + name);
   }
-  // The second point's recurrent matrix takes 144 MB, its gradient, moments and average as much each.
+  // The second point's recurrent matrix takes 144 MB; its gradient, moments and EMA take the same size each.
   static std::vector<std::string> small_and_large() {
     return {"train.steps=2", "model.projection=0", "model.cells=16,3000,8", "--jobs", "1"};
   }
@@ -39,7 +39,7 @@ TEST_F(SweepMemory, CountersOfTheOwnGroupComeFirst) {
 TEST_F(SweepMemory, ReadsAllFormsOfACounter) {
   write("memory.events", "low 0\nhigh 3\nmax 17\noom 5\noom_kill 4\noom_group_kill 0\n");
   write("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
-  write("old.oom_control", "oom_kill_disable 0\nunder_oom 0\n");  // a kernel that does not count
+  write("old.oom_control", "oom_kill_disable 0\nunder_oom 0\n");  // a kernel without this counter
   write("vmstat", "nr_free_pages 12\noom_kill 9\n");
   EXPECT_EQ(kills_counted({path("memory.events"), path("vmstat")}), 4);
   EXPECT_EQ(kills_counted({path("memory.oom_control")}), 2);
@@ -75,7 +75,7 @@ TEST_F(SweepMemory, KilledByTheKernelIsAnOutcome) {
   }
 }
 
-// sbatch takes the array and runs nothing; what became of its tasks is what scontrol says.
+// sbatch accepts the array and runs nothing; scontrol reports the state of its tasks.
 TEST_F(SweepMemory, SlurmsStateIsAnOutcome) {
   executable("sbatch",
              "[ \"$1\" = --version ] && exit 0\nfor last; do :; done\n"

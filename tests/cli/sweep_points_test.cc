@@ -1,4 +1,4 @@
-// lmx sweep: which points there are, drawn ones, and whether they are still those of the recipe.
+// lmx sweep: the points of a sweep, random points, and the check that they still match the recipe.
 #include <cmath>
 #include <iterator>
 
@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 using SweepPoints = SweepTest;
 
-// In the order of a draw they stand in the list, and in the grid where they belong.
+// The list shows points in the order in which they were sampled; the grid shows them at their position.
 TEST_F(SweepPoints, AGridOfDrawnPoints) {
   const Outcome o = sweep("out", {"train.steps=4", "optimizer.lr=0.001,0.02,0.3", "model.cells=8,16", "--random", "6"});
   ASSERT_EQ(o.code, 0) << o.err;
@@ -54,7 +54,7 @@ TEST_F(SweepPoints, ARecipeThatHasChangedIsTold) {
   EXPECT_THAT(resume("out", {"--maximize"}).err, HasSubstr("--maximize is not used without --metric"));
 }
 
-// Both may find the folder empty; one of them has it.
+// Both may find the folder empty, but only one of them gets it.
 TEST_F(SweepPoints, TwoAtOnceInOneFolder) {
   const pid_t one = start(sweep_words("out", {"train.steps=2", "seed=1,2,3,4"})),
               other = start(sweep_words("out", {"train.steps=2", "seed=5,6"}));
@@ -95,7 +95,7 @@ TEST_F(SweepPoints, RandomPointsAreTheSameForASeed) {
     const double rate = std::stod(all[i]["place"][0].get<std::string>());
     EXPECT_GE(rate, 0.0001);
     EXPECT_LT(rate, 0.1);
-    EXPECT_THAT(five, HasSubstr(all[i]["place"][0].get<std::string>()));  // the first of more
+    EXPECT_THAT(five, HasSubstr(all[i]["place"][0].get<std::string>()));  // the first of several values
   }
   refused({"seed=1,2", "--random", "3"}, {"only 2 different points"});
   refused({"seed=1,2", "--random", "9000000000"}, {"--random 9000000000: a sweep has at most 100000 points"});

@@ -1,4 +1,4 @@
-// What a sweep is asked for: mistakes in a recipe's own `sweep:`, advice on options, ranks that share the cores out.
+// The inputs of a sweep: errors in a recipe's own `sweep:`, advice on options, cores divided among ranks.
 #include "comm/mpi_here.h"
 #include "sweep_fixture.h"
 
@@ -61,7 +61,7 @@ TEST_F(SweepRequest, AMistakeInTheRecipesParamsHasItsPlace) {
   recipe("sweep:\n  params:\n    +size: [smal, small]\n");
   EXPECT_THAT(refused(),
               AllOf(HasSubstr("error: " + path("tiny.yaml") + ":15:5: "), HasSubstr("did you mean 'small'?")));
-  // The command line's axis takes its place.
+  // The axis of the command line replaces that of the recipe.
   recipe("sweep:\n  params:\n    optimizer.lr: [-1, -2]\n");
   EXPECT_THAT(refused({"optimizer.lr=-3,-4"}), AllOf(HasSubstr("override 'optimizer.lr=-3'"), Not(HasSubstr(":15:"))));
 }
@@ -102,7 +102,7 @@ TEST_F(SweepRequest, OptionsOfSlurmNeedSlurm) {
   EXPECT_THAT(resumed.err, HasSubstr(message));
 }
 
-// Of two cores, two jobs of one process have one each; a point of two ranks has both.
+// With two cores, two jobs of one process have one core each; a point of two ranks has both.
 TEST_F(SweepRequest, RanksOfMpiCount) {
   if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
   if (sysconf(_SC_NPROCESSORS_ONLN) < 2 || !fs::exists("/usr/bin/taskset")) GTEST_SKIP() << "needs two cores, taskset";

@@ -1,4 +1,4 @@
-// lmx sweep --launcher slurm, on a Slurm of one node that lives as long as the test.
+// lmx sweep --launcher slurm, on a Slurm of one node that runs as long as the test.
 #include "sweep_fixture.h"
 
 namespace lmx_test {
@@ -11,7 +11,7 @@ using testing::Not;
 
 class SlurmSweep : public SweepTest {
  protected:
-  // A script in the cluster; $LMX, $RECIPE and $OUT stand for what their names say.
+  // Runs a script in the cluster, with the variables $LMX, $RECIPE and $OUT.
   Outcome in_cluster(const std::string& script) const {
     auto settings = environment();
     settings["LMX"] = LMX_BINARY_DIR "/bin/lmx";

@@ -1,4 +1,4 @@
-// lmx sweep: points, outcomes, tables, mistakes.
+// lmx sweep: points, outcomes, tables, errors.
 #include <sqlite3.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ class Sweep : public SweepTest {
  protected:
   static constexpr const char* kShort = "train.steps=20";
 
-  // The rows of a query, values between '|'.
+  // The rows of a query, with '|' between values.
   std::vector<std::string> query(const std::string& out, const std::string& sql) const {
     std::vector<std::string> rows;
     sqlite3* database = nullptr;
@@ -41,7 +41,7 @@ TEST_F(Sweep, GridWithSeedsEndsInATable) {
   const Outcome o =
       sweep("out", {kShort, "optimizer.lr=0.001,0.02", "model.cells=8,16", "--seeds", "2", "--jobs", "2"});
   ASSERT_EQ(o.code, 0) << o.err;
-  // The last axis varies fastest, seeds fastest of all.
+  // The last axis varies fastest, and seeds fastest of all.
   EXPECT_THAT(ids("out"),
               ElementsAre("0-lr=0.001-cells=8-seed=1", "1-lr=0.001-cells=8-seed=2", "2-lr=0.001-cells=16-seed=1",
                           "3-lr=0.001-cells=16-seed=2", "4-lr=0.02-cells=8-seed=1", "5-lr=0.02-cells=8-seed=2",
@@ -135,7 +135,7 @@ TEST_F(Sweep, OutcomesAreResults) {
   EXPECT_TRUE(diverged["value"].is_null());
   EXPECT_THAT(o.out, AllOf(HasSubstr("train nll_nat"), HasSubstr("diverged")));
   EXPECT_THAT(read_file(folder_ / "out/table.csv"), HasSubstr("0.01,,,,0,0,diverged\n"));
-  // A result is not tried again.
+  // A diverged point is a result and is not tried again.
   const size_t before = events("out").size();
   ASSERT_EQ(resume("out", {"--retry", "3"}).code, 0);
   EXPECT_EQ(events("out").size(), before);
@@ -156,7 +156,7 @@ TEST_F(Sweep, WantOfMemoryIsAnOutcome) {
   EXPECT_THAT(o.out, HasSubstr("out_of_memory"));
 }
 
-// A folder in the way of a checkpoint is a failure that goes away.
+// A folder with the name of a checkpoint causes a failure that can be removed.
 TEST_F(Sweep, FailuresAreTriedAgain) {
   const std::vector<std::string> more{kShort, "seed=1,2,3", "checkpoint.every=5"};
   const std::string bad = "out/points/1-seed=2/checkpoints";
@@ -175,7 +175,7 @@ TEST_F(Sweep, FailuresAreTriedAgain) {
   const size_t before = events("out").size();
   ASSERT_EQ(resume("out").code, 0);
   EXPECT_EQ(events("out").size(), before);
-  o = resume("out", {"--retry", "2"});  // the second attempt fails, the third too
+  o = resume("out", {"--retry", "2"});  // the second and the third attempt fail
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.err, HasSubstr("--retry 3 tries again"));
   EXPECT_EQ(ends("out").at("1-seed=2")["outcome"], "failed");
@@ -200,7 +200,7 @@ TEST_F(Sweep, FailFastEndsAtTheFirst) {
   EXPECT_EQ(count_ends("out", "done"), 3u);
 }
 
-// Nine configurations: nine to step 6, three to step 18, one to the end; that one ends as if it had run alone.
+// Nine configurations: nine train to step 6, three to step 18, one to the end. That one ends as if it had run alone.
 TEST_F(Sweep, HalvingStopsTheWorseOnes) {
   const std::string rates = "optimizer.lr=0.00001,0.00003,0.0001,0.0003,0.001,0.003,0.01,0.03,0.1";
   const Outcome o = sweep("out", {"train.steps=40", rates, "--halving", "eta=3,min=6", "--jobs", "2"});
@@ -222,7 +222,7 @@ TEST_F(Sweep, HalvingStopsTheWorseOnes) {
   EXPECT_EQ(rungs[0]["stopped"].size(), 6u);
   EXPECT_EQ(rungs[1]["step"], 18);
   EXPECT_EQ(rungs[1]["stopped"].size(), 2u);
-  // Those that were stopped were worse than those that were not.
+  // The stopped ones were worse than the others.
   std::map<std::string, double> value;
   double worst_kept = 0, best_stopped = INFINITY;
   for (const auto& event : events("out"))
@@ -243,7 +243,7 @@ TEST_F(Sweep, HalvingStopsTheWorseOnes) {
   EXPECT_EQ(metrics("out/points/" + best), metrics("alone"));
 }
 
-// A metric that these runs do not record: halving would stop whichever come last.
+// A metric that these runs do not record: halving would stop the last ones, whatever their quality.
 TEST_F(Sweep, HalvingWithoutAValueStopsNothing) {
   const Outcome o = sweep("out", {"train.steps=20", "train.eval_every=3", "seed=1,2,3", "--metric", "rank.steps_s",
                                   "--halving", "eta=3,min=4"});
@@ -259,8 +259,8 @@ TEST_F(Sweep, EndsByAnotherMetricOnResume) {
   Outcome o = resume("out", {"--metric", "train.lr", "--maximize"});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("train lr"));
-  EXPECT_EQ(ends("out"), before);  // nothing ran again
-  o = resume("out");               // and it stays so
+  EXPECT_EQ(ends("out"), before);  // no point ran again
+  o = resume("out");               // the metric is kept
   EXPECT_THAT(o.out, HasSubstr("train lr"));
   EXPECT_EQ(resume("out", {"--metric", "train.lrr"}).code, 2);
   ASSERT_EQ(sweep("halved", {"train.steps=8", "train.eval_every=2", "seed=1,2,3", "--halving", "eta=3,min=4"}).code, 0);
@@ -269,7 +269,7 @@ TEST_F(Sweep, EndsByAnotherMetricOnResume) {
   EXPECT_THAT(o.err, HasSubstr("halves by 'valid ppl'"));
 }
 
-// Of each point what `lmx run --dry-run` says of it.
+// For each point, the values that `lmx run --dry-run` reports.
 TEST_F(Sweep, ADryRunTellsParametersAndMemory) {
   const Outcome o = sweep("none", {"model.cells=16,512", "--dry-run"});
   ASSERT_EQ(o.code, 0) << o.err;
@@ -290,7 +290,7 @@ TEST_F(Sweep, ARecipeMaySayWhatItVaries) {
   EXPECT_EQ(ids("out").size(), 4u);
   EXPECT_THAT(o.out, HasSubstr("train nll_nat"));
   EXPECT_EQ(ends("out").begin()->second["step"], 3);
-  ASSERT_EQ(run("one", {"train.steps=2"}).code, 0);  // one run has no use for it
+  ASSERT_EQ(run("one", {"train.steps=2"}).code, 0);  // a single run does not use it
   const Outcome more = sweep("more", {"optimizer.lr=0.1,0.2,0.3", "--seeds", "7,", "--metric", "ppl", "--dry-run"});
   ASSERT_EQ(more.code, 0) << more.err;
   EXPECT_THAT(more.out, AllOf(HasSubstr("3 points, lowest valid ppl"), HasSubstr("0-lr=0.1-seed=7")));
@@ -338,7 +338,7 @@ TEST_F(Sweep, Folders) {
   o = sweep("out", {"train.steps=2", "seed=1,2"});
   EXPECT_EQ(o.code, 2);
   EXPECT_THAT(o.err, HasSubstr("holds a sweep already; --resume"));
-  // The same command with --resume auto goes on; another one is told from it.
+  // The same command with --resume auto continues; another command is rejected.
   o = sweep("out", {"train.steps=2", "seed=1,2", "--resume", "auto"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.err, HasSubstr("2 of 2 points have ended before"));
@@ -365,7 +365,7 @@ TEST_F(Sweep, Folders) {
   EXPECT_THAT(resume("out").err, HasSubstr("sweep.json is damaged"));
 }
 
-// Long enough that it is drawn at least twice.
+// Long enough that the table is drawn at least twice.
 TEST_F(Sweep, ATableLivesOnATerminalAlone) {
   if (!fs::exists("/usr/bin/script")) GTEST_SKIP() << "there is no script (Debian: bsdutils)";
   std::string line;

@@ -14,11 +14,11 @@ namespace lmx_test {
 
 struct TerminalOutcome {
   int code = -1;     // exit code; -1: it was ended by a signal
-  std::string text;  // as the terminal got it, with "\r\n" at the end of lines
+  std::string text;  // as the terminal received it, with "\r\n" at the end of lines
 };
 
-// The terminal has `columns` and knows colours. NO_COLOR and COLUMNS are unset unless `settings`, variables of the environment,
-// give them.
+// The terminal has `columns` columns and supports colours. NO_COLOR and COLUMNS are unset unless `settings`,
+// environment variables, contains them.
 inline TerminalOutcome run_on_terminal(std::vector<std::string> words, const std::map<std::string, std::string>& settings,
                                        unsigned short columns = 80) {
   winsize size{};

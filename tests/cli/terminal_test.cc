@@ -1,4 +1,4 @@
-// Help and tables on terminals of any width, with colours where a terminal has them.
+// Help and tables on terminals of any width, with colours if the terminal supports them.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using Words = std::vector<std::string>;
 
 class Terminal : public RunTest {
  protected:
-  // The text that the command writes to a terminal of so many columns.
+  // The text that the command writes to a terminal with `columns` columns.
   std::string on_terminal(const Words& words, unsigned short columns,
                           const std::map<std::string, std::string>& settings = {}) const {
     std::map<std::string, std::string> all = environment();
@@ -67,8 +67,8 @@ TEST_F(Terminal, TablesFitAndKeepTheirWords) {
   size_t widest = 0, widest_before = 0;
   for (std::string line; std::getline(lines, line);) widest = std::max(widest, line.size());
   for (std::string line; std::getline(long_lines, line);) widest_before = std::max(widest_before, line.size());
-  EXPECT_GT(widest_before, 200u) << "nothing to wrap";
-  EXPECT_LT(widest, 0.8 * static_cast<double>(widest_before)) << "paths are longer than some columns";
+  EXPECT_GT(widest_before, 200u) << "the text must have lines that need wrapping";
+  EXPECT_LT(widest, 0.8 * static_cast<double>(widest_before)) << "the wrapped text must be narrower";
 }
 
 TEST_F(Terminal, ColoursAreForTerminalsThatWantThem) {

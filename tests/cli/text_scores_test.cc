@@ -1,4 +1,4 @@
-// lmx eval --text and lmx score of language models: any text under a run's model.
+// lmx eval --text and lmx score for language models: the likelihood of any text under a run's model.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ using testing::HasSubstr;
 
 class AnyText : public RunTest {
  protected:
-  // A run over train.txt that is validated on valid.txt.
+  // Makes a run with train.txt as training text and valid.txt as validation text.
   void train(const std::string& tokens, int eval_batch = 3) {
     const std::vector<std::string> words{"the", "old", "man", "saw", "a", "dog", "and", "sea"};
     std::string text;
@@ -51,7 +51,7 @@ class AnyText : public RunTest {
   }
 };
 
-// The text that was the validation split has the same likelihood, though the run's data is gone.
+// The text of the validation split has the same likelihood, although the run's data no longer exists.
 TEST_F(AnyText, EqualsTheSplitThatItWas) {
   for (const std::string tokens : {"words", "chars", "bytes"}) {
     fs::remove_all(path("a"));
@@ -73,7 +73,7 @@ TEST_F(AnyText, EqualsTheSplitThatItWas) {
   }
 }
 
-// Each line is scored independently, however lines are batched.
+// Each line is scored independently of the batches.
 TEST_F(AnyText, LinesAreScoredOneByOne) {
   train("words");
   write("lines.txt", "the old man\n\nsaw a dog and the sea and the old old man\nzebra\n");
@@ -95,7 +95,7 @@ TEST_F(AnyText, LinesAreScoredOneByOne) {
   EXPECT_EQ(lmx({"score", path("a"), path("lines.txt"), "--batch", "1"}).out, o.out);
 }
 
-// A line longer than a piece has the likelihood that its tokens have one after the other.
+// A line longer than a piece has the likelihood of its tokens in sequence.
 TEST_F(AnyText, LongLinesCarryTheirState) {
   train("bytes", 1);
   std::string text;
@@ -107,7 +107,7 @@ TEST_F(AnyText, LongLinesCarryTheirState) {
   ASSERT_EQ(beside.size(), 2u);
   EXPECT_EQ(alone[0][2], static_cast<double>(text.size()) + 1);
   EXPECT_NEAR(alone[0][1], beside[0][1], 1e-3 * std::abs(alone[0][1]));
-  // The same as one stretch of lmx eval, which predicts every byte but the first line end.
+  // The same as one stretch of lmx eval, which predicts every byte except the first line end.
   write("eval.txt", "\n" + text + "\n");
   const Outcome eval = lmx({"eval", path("a"), "--text", path("eval.txt")});
   ASSERT_EQ(eval.code, 0) << eval.err;

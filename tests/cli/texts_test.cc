@@ -1,5 +1,5 @@
-// Texts that a run of characters reads: what is lost of them is told once, and files of texts that are wrong by their
-// lines.
+// Texts that a run of characters reads: characters that are lost are reported once, and errors in files of texts name
+// their lines.
 #include <gmock/gmock.h>
 
 #include "letters_fixture.h"
@@ -14,7 +14,7 @@ class TextsTest : public LettersTest {
   void SetUp() override { train("a", "abcdefghijklmnopqrst"); }
 };
 
-// One line for all texts, with the most frequent first.
+// One line for all texts; the most frequent characters come first.
 TEST_F(TextsTest, WhatTextsHaveBesideItIsToldOnce) {
   std::string texts = "sentence\n";
   for (int i = 0; i < 30; ++i) texts += i < 20 ? "abXc\n" : i < 29 ? "YdeX\n" : "!()*+-/0\n";
@@ -32,7 +32,7 @@ TEST_F(TextsTest, WhatTextsHaveBesideItIsToldOnce) {
   EXPECT_THAT(features().err, HasSubstr("[features] the texts: 'X' is not in the vocabulary; it counts as <unk>\n"));
 }
 
-// Puri's preprocessing leaves invalid bytes out, of data and of texts, and counts them.
+// Puri's preprocessing removes invalid bytes from data and texts, and counts them.
 TEST_F(TextsTest, WhatTheCleanerLeavesOutIsTold) {
   std::string csv = "label,sentence\n";
   for (int i = 0; i < 300; ++i)

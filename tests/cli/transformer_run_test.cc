@@ -23,14 +23,14 @@ class TransformerRun : public RunTest {
     replace("loss", loss);
     write("tiny.yaml", text);
   }
-  // After "valid ppl " on the last line that has it.
+  // The number after "valid ppl " on the last line that contains it.
   static double perplexity(const std::string& out) {
     const size_t at = out.rfind("valid ppl ");
     return at == std::string::npos ? 0 : std::stod(out.substr(at + 10));
   }
 };
 
-// The words alone have a perplexity of 60, those of this source given the one before 8.4; 120 steps reach 9.8 to 11.
+// The perplexity of single words is 60; given the previous word it is 8.4 for this source. 120 steps reach 9.8 to 11.
 TEST_F(TransformerRun, LearnsUnderEverySoftmax) {
   for (const std::string loss :
        {"name: full_softmax", "name: sampled_softmax, samples: 20", "name: two_stage_softmax"}) {

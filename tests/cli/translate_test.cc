@@ -1,4 +1,4 @@
-// A translation run from raw text to BLEU, by the commands as users call them.
+// A translation run from raw text to BLEU, with the commands of a user.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -61,7 +61,7 @@ TEST_F(TranslateCommands, FromRawTextToBleu) {
                            testing::EndsWith(bleu)));
   o = lmx({"eval", path("mt"), "--no-bleu"});
   EXPECT_EQ(o.out.find("BLEU"), std::string::npos);
-  // Averages are translated and evaluated like checkpoints.
+  // Averages of checkpoints are translated and evaluated like checkpoints.
   o = lmx({"average", path("mean.safetensors"), "--last", "3", path("mt")});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, AllOf(HasSubstr("step-20\n"), HasSubstr("step-40\n"), HasSubstr("wrote ")));
@@ -100,17 +100,17 @@ TEST_F(TranslateCommands, JsonHoldsWhatTheTextDoes) {
     const Json& best = json["translations"][0];
     EXPECT_EQ(best["text"], text);
     for (const char* key : {"tokens", "logprob", "score", "length"}) EXPECT_TRUE(best.contains(key)) << key;
-    if (line == 1) continue;  // it is empty
+    if (line == 1) continue;  // line 1 is empty
     ASSERT_EQ(json["translations"].size(), 2u);
     EXPECT_GE(best["score"], json["translations"][1]["score"]);
-    // fairseq:0.6, to the last digit.
+    // The normalisation fairseq:0.6, exact to the last digit.
     EXPECT_NEAR(best["score"].get<double>(),
                 best["logprob"].get<double>() / std::pow(best["length"].get<double>(), 0.6), 1e-12);
   }
   EXPECT_FALSE(std::getline(objects, object));
   const std::string file = read_file(path("o"));
   EXPECT_EQ(std::count(file.begin(), file.end(), '\n'), 3);
-  // Scores, with more digits than the text has.
+  // Scores, with more digits than in the text output.
   std::istringstream sums(lmx({"score", path("mt"), path("a.en"), path("a.de")}).out),
       numbers(lmx({"score", path("mt"), path("a.en"), path("a.de"), "--json"}).out);
   for (int line = 0; line < 300; ++line) {
@@ -125,7 +125,7 @@ TEST_F(TranslateCommands, JsonHoldsWhatTheTextDoes) {
   }
   std::getline(std::istringstream(lmx({"score", path("mt"), path("a.en"), path("a.de"), "--max-length", "2", "--json"}).out), object);
   EXPECT_EQ(Json::parse(object)["sum"], "-Infinity");
-  // An evaluation has the scores as numbers.
+  // An evaluation contains the scores as numbers.
   const Outcome o = lmx({"eval", path("mt"), "--split", "test", "--json"});
   const Json eval = Json::parse(o.out);
   EXPECT_EQ(eval["unit"], "subword");
@@ -134,7 +134,7 @@ TEST_F(TranslateCommands, JsonHoldsWhatTheTextDoes) {
               0.006);
 }
 
-// Its subwords alone would take a minute.
+// Its segmentation into subwords alone would take a minute.
 TEST_F(TranslateCommands, ALineOfMegabytesIsRefused) {
   write("long.txt", "A word.\n" + std::string(18'000'000, 'a') + "\n");
   for (const std::vector<std::string>& words :
@@ -167,7 +167,7 @@ TEST_F(TranslateCommands, BleuIsARecordOfTheRun) {
                            testing::ContainsRegex("\nbest valid ppl +[0-9.]+ +[1-4]0\n")));
   const auto json = nlohmann::json::parse(lmx({"report", path("mt"), "--json"}).out);
   EXPECT_EQ(json["translation"]["BLEU"], record["BLEU"]);
-  // Asked again, a run that is done has the record once.
+  // If the completed run is started again, the record exists once.
   const std::string before = read_file(folder_ / "mt/metrics.jsonl");
   o = lmx({"run", path("mt/config.yaml"), "run.dir=" + path("mt"), "--resume", path("mt")});
   EXPECT_EQ(o.code, 0) << o.err;
@@ -189,7 +189,7 @@ TEST_F(TranslateCommands, RunsEndWithTheMeanOfTheirLastCheckpoints) {
   EXPECT_THAT(read_file(path("mt/metrics.jsonl")), HasSubstr("\"averaged\":3"));
 }
 
-// The commands of docs/data.md, as they stand there: each reads what the one before it wrote.
+// The commands of docs/data.md, unchanged: each reads the output of the one before it.
 TEST_F(TranslateCommands, FromACrawlToItsBestPairs) {
   std::string script = "cd '" + folder_.string() + "'\n";
   std::istringstream page(read_file(LMX_SOURCE_DIR "/docs/data.md"));

@@ -1,5 +1,5 @@
-// Parameters beside a vocabulary that they were not trained with: of another run, edited by hand, from before it was
-// recorded.
+// Parameters with a vocabulary that they were not trained with: that of another run, one edited by hand, or from a
+// version that did not record it.
 #include <gmock/gmock.h>
 
 #include "letters_fixture.h"
@@ -14,12 +14,12 @@ using testing::Not;
 
 class VocabularyTest : public LettersTest {
  protected:
-  // Two runs over texts of as many characters, `b` over others than `a`.
+  // Two runs over texts with the same number of characters; the characters of `b` differ from those of `a`.
   void SetUp() override {
     train("a", "abcdefghijklmnopqrst");
     train("b", "ABCDEFGHIJKLMNOPQRST");
   }
-  // Everything that reads with a's vocabulary.
+  // All commands that read parameters with a's vocabulary.
   std::vector<std::vector<std::string>> readers(const std::string& which) const {
     return {{"eval", path("a"), "--checkpoint", which},
             {"generate", path("a"), "--tokens", "3", "--checkpoint", which},
@@ -40,7 +40,7 @@ TEST_F(VocabularyTest, OfAnotherRunIsRefused) {
         << words[0];
   }
   for (const auto& words : readers(checkpoint("a"))) EXPECT_EQ(lmx(words).code, words[0] == "probe" ? 2 : 0);
-  // Without the other run's vocabulary there is no entry to name.
+  // Without the other run's vocabulary the message can name no entry.
   fs::remove(path("b/vocabulary.tsv"));
   const Outcome o = lmx(readers(checkpoint("b"))[0]);
   EXPECT_EQ(o.code, 2);
@@ -50,7 +50,7 @@ TEST_F(VocabularyTest, OfAnotherRunIsRefused) {
 TEST_F(VocabularyTest, EditedByHandIsRefused) {
   const std::string text = read_file(path("a/vocabulary.tsv"));
   std::string edited = text;
-  const size_t line = edited.find('\n', edited.find("</s>")) + 1;  // of the third entry
+  const size_t line = edited.find('\n', edited.find("</s>")) + 1;  // start of the third entry's line
   edited[line] = '#';
   write("a/vocabulary.tsv", edited);
   const Outcome o = lmx({"generate", path("a"), "--tokens", "3"});
@@ -60,7 +60,7 @@ TEST_F(VocabularyTest, EditedByHandIsRefused) {
                                      "that " +
                                      checkpoint("a") + " was trained with: it has 22 entries (SHA-256 "),
                            HasSubstr("recorded are 22 (SHA-256 "), HasSubstr("; restore the file\n")));
-  EXPECT_EQ(lmx({"eval", path("a")}).code, 0) << "it reads the data's own";
+  EXPECT_EQ(lmx({"eval", path("a")}).code, 0) << "eval must read the vocabulary of the data";
   write("a/vocabulary.tsv", text);
   EXPECT_EQ(lmx({"generate", path("a"), "--tokens", "3"}).code, 0);
 }
@@ -82,7 +82,8 @@ TEST_F(VocabularyTest, MeansCarryTheirs) {
 
 TEST_F(VocabularyTest, UnrecordedIsTaken) {
   const std::string file = "/model.safetensors";
-  EXPECT_EQ(lmx({"eval", path("a"), "--checkpoint", checkpoint("b") + file}).code, 2) << "beside it lies state.json";
+  EXPECT_EQ(lmx({"eval", path("a"), "--checkpoint", checkpoint("b") + file}).code, 2)
+      << "state.json in its folder records the vocabulary";
   fs::copy_file(checkpoint("b") + file, path("old.safetensors"));
   const Outcome o = lmx({"eval", path("a"), "--checkpoint", path("old.safetensors")});
   EXPECT_EQ(o.code, 0) << o.err;

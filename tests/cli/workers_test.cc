@@ -1,4 +1,4 @@
-// Runs of workers of a parameter server that are killed or signalled.
+// Runs of workers of a parameter server that are killed or receive a signal.
 #include <gmock/gmock.h>
 
 #include <random>
@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 class Workers : public RunTest {
  protected:
-  // Small steps, so that a moment falls anywhere: between steps, in a meeting, in a checkpoint.
+  // Small steps, so that a kill can interrupt any part: between steps, in a meeting, in a checkpoint.
   std::vector<std::string> words(const std::string& dir, const std::vector<std::string>& more) const {
     std::vector<std::string> all = command(dir, {"--ranks", "4", "sync.rest.params=.*", "sync.rest.strategy=param_server",
                                                  "sync.rest.codec.kind=one_bit", "train.ema=0"});

@@ -1,5 +1,5 @@
-# zsh_completed.zsh FOLDER LINE...: what the tabulator makes of each line in an interactive zsh that has sourced lmx's
-# completion, a line each. FOLDER is for files of its own.
+# zsh_completed.zsh FOLDER LINE...: prints each line as the Tab key completes it in an interactive zsh that has sourced lmx's
+# completion, one per line. The script writes its files to FOLDER.
 zmodload zsh/zpty || exit 77
 folder=$1
 shift

@@ -1,4 +1,4 @@
-// Ranks that are told different things find out, and say the same.
+// Ranks that are started with different values must detect it, and all report the same message.
 #include "app/run/agreement.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// Ranks as threads that can gather, which is all that an agreement needs.
+// Ranks as threads that can gather, the only operation that an agreement needs.
 struct Table {
   explicit Table(int ranks) : parts(static_cast<size_t>(ranks)), meeting(ranks) {}
   std::vector<Tensor> parts;
@@ -53,7 +53,7 @@ class Gatherer : public Communicator {
 
 using Texts = std::vector<std::vector<Agreed>>;  // of each rank
 
-// What each rank throws; "" where it throws nothing.
+// The error of each rank; "" if it throws none.
 std::vector<std::string> outcomes(const Texts& texts) {
   Table table(static_cast<int>(texts.size()));
   std::vector<std::string> said(texts.size());
@@ -72,7 +72,7 @@ std::vector<std::string> outcomes(const Texts& texts) {
   return said;
 }
 
-// The message that all ranks give.
+// The message, which must be the same on all ranks.
 std::string message(const Texts& texts) {
   const std::vector<std::string> said = outcomes(texts);
   for (const std::string& text : said) EXPECT_EQ(text, said[0]);
@@ -124,7 +124,7 @@ TEST(Agreement, ThingsThatOneRankLacks) {
   EXPECT_THAT(message({{build}, {build, plugin}}), HasSubstr("rank 1 has a plugin sync/unique, rank 0 has none"));
 }
 
-// A list of plugins is the same in any order.
+// The order of a list of plugins does not matter.
 TEST(Agreement, OrderDoesNotMatter) {
   const Agreed build{"build", "a"}, plugin{"plugin sync/unique", "77"};
   EXPECT_EQ(message({{build, plugin}, {plugin, build}}), "");

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 constexpr float kInf = INFINITY;
 
-// Normal values of many sizes; every seventh a zero of either sign.
+// Normal values of different magnitudes. Every seventh value is a zero of either sign.
 std::vector<float> values(int64_t n, uint64_t seed = 1) {
   const RandomKey key(seed);
   std::vector<float> v;
@@ -46,7 +46,7 @@ std::vector<float> there_and_back(const Codec& c, const std::vector<float>& v, i
   return decode(c, encode(c, v, rows, width), rows, width);
 }
 
-// What the compiler's own conversion gives.
+// The result of the compiler's own conversion.
 float f16(float v) {
   return static_cast<float>(float16(v));
 }
@@ -65,7 +65,7 @@ TEST(Codec, NoneKeepsEveryBit) {
   EXPECT_EQ(there_and_back(*codec("none"), v, 20, 5), v);
 }
 
-// Lengths that are no multiple of eight, and scales that are no power of two.
+// Includes lengths that are no multiple of eight, and scales that are no power of two.
 TEST(Codec, Fp16RoundsToNearest) {
   for (const double scale : {1.0, 1024.0, 1000.0}) {
     for (int64_t n = 0; n < 40; ++n) {
@@ -84,7 +84,7 @@ TEST(Codec, Fp16OverflowIsInfiniteAndUnderflowZero) {
   EXPECT_EQ(got[6], 1);
 }
 
-// Each partial sum is rounded to f16 at the scale of the wire, also where f16 has only subnormals left.
+// Each partial sum is rounded to f16 at the scale of the exchange, even where f16 has only subnormal numbers.
 TEST(Codec, Fp16AddsInFp16) {
   const auto c = codec("fp16", 1000);
   const int64_t n = 2005;
@@ -96,7 +96,7 @@ TEST(Codec, Fp16AddsInFp16) {
     for (size_t i = 0; i < v.size(); ++i) expected[i] = f16(expected[i] + f16(v[i] * 1000));
   }
   for (size_t i = 0; i < sum.size(); ++i) EXPECT_EQ(f16(sum[i] * 1000), expected[i]) << i;
-  // Encoding such a sum again loses nothing more.
+  // Encoding such a sum again causes no further error.
   EXPECT_EQ(there_and_back(*c, sum, n, 1), sum);
 }
 
@@ -106,7 +106,7 @@ TEST(Codec, SumsInFp32AreOrdinarySums) {
     std::vector<float> sum(static_cast<size_t>(rows * width)), expected = sum;
     for (uint64_t rank = 0; rank < 5; ++rank) {
       std::vector<float> v = values(rows * width, rank);
-      for (float& x : v) x *= 1e-6f;  // nothing overflows
+      for (float& x : v) x *= 1e-6f;  // no overflow
       const auto bytes = encode(*c, v, rows, width);
       c->add(bytes.data(), rows, width, sum.data());
       const std::vector<float> one = decode(*c, bytes, rows, width);
@@ -121,7 +121,7 @@ TEST(Codec, Bf16IsTheUpperHalf) {
   for (size_t i = 0; i < v.size(); ++i) EXPECT_EQ(got[i], static_cast<float>(bfloat16(v[i])));
 }
 
-// A sum from +0 never becomes -0.
+// A sum that starts from +0 never becomes -0.
 TEST(Codec, SumsOfNegativeZerosArePositive) {
   for (const char* kind : {"none", "fp16", "bf16"}) {
     const auto c = codec(kind);
@@ -236,7 +236,7 @@ TEST(Health, SumsOverManyBlocks) {
   }
 }
 
-// An infinite gradient makes a run skip a step; it must not stay in the residual for ever.
+// An infinite gradient makes a run skip a step. It must not stay in the residual forever.
 TEST(Health, LossThatIsNotFiniteIsNotKept) {
   const auto c = codec("one_bit");
   std::vector<float> v{1, kInf, -1, 2, 5, 3};

@@ -1,4 +1,4 @@
-// A job of several processes that a test can look at and disturb while it runs. Nothing of it outlives the test.
+// A job of several processes that a test can observe and disturb while it runs. All its processes end with the test.
 #pragma once
 
 #include <fcntl.h>
@@ -66,11 +66,11 @@ class Job {
     }
     return pids;
   }
-  // Until `n` ranks have said their number; false when they have not within the limit.
+  // Waits until `n` ranks have printed their number. Returns false if they have not done so within the limit.
   bool wait_for_ranks(size_t n, double limit_s = 30) {
     return until(limit_s, [&] { return ranks().size() == n || ended(); }) && ranks().size() == n;
   }
-  // The exit code, or 128 + signal; -1 when the limit passed: then it is killed.
+  // Returns the exit code, or 128 + signal. If the limit passes, kills the job and returns -1.
   int wait(double limit_s = 45) {
     until(limit_s, [&] { return ended(); });
     return code_;

@@ -1,4 +1,4 @@
-// What one rank concludes from the signs of life of the others.
+// The diagnosis that one rank makes from the heartbeats of the others.
 #include "judge.h"
 
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ TEST(Judge, SilenceIsCountedBeyondTheLimit) {
               HasSubstr("ranks 2, 3 of 4 (host h1, h2) have not answered for 40 s"));
 }
 
-// The launcher sees a process or a host go before anybody's patience ends.
+// The launcher notices that a process or a host has ended before any rank's time limit passes.
 TEST(Judge, WhoIsSilentWhileTheLauncherEndsTheJob) {
   auto peers = waiting(1000);
   peers[2].silent_s = 0.6;
@@ -56,7 +56,7 @@ TEST(Judge, WhoIsSilentWhileTheLauncherEndsTheJob) {
   EXPECT_LT(patience(3, peers, verdict(Verdict::dropped, {2})), 0.7);
 }
 
-// A rank does not judge itself.
+// A rank does not examine itself.
 TEST(Judge, OwnEntryIsNotLookedAt) {
   auto peers = waiting();
   peers[1].silent_s = 1000;
@@ -82,14 +82,14 @@ TEST(Judge, ThoseThatHaveNotComeLag) {
   peers[1].beat.collectives = 4;
   peers[1].beat.still_s = 302;
   EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {1}));
-  EXPECT_EQ(judge(1, peers, kLimits), Verdict{}) << "the one that computes knows nothing of the others' impatience";
+  EXPECT_EQ(judge(1, peers, kLimits), Verdict{}) << "the computing rank does not know how long the others wait";
   EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
               AllOf(HasSubstr("rank 1 of 4 on host h0 lags"), HasSubstr("has computed for 302 s after collective 4"),
                     HasSubstr("rank 0 has waited 301 s in all_gather (collective 5)")));
-  EXPECT_EQ(judge(0, peers, {30, 0}), Verdict{}) << "lag_s 0: for ever";
+  EXPECT_EQ(judge(0, peers, {30, 0}), Verdict{}) << "lag_s 0: no limit";
 }
 
-// Rank 1 waits for a message of rank 3, which computes; both are behind.
+// Rank 1 waits for a message from rank 3, which computes. Both are behind.
 TEST(Judge, WhoComputesIsToBlameBeforeWhoWaits) {
   auto peers = waiting(400);
   peers[1].beat.collectives = peers[3].beat.collectives = 4;
@@ -98,20 +98,20 @@ TEST(Judge, WhoComputesIsToBlameBeforeWhoWaits) {
   EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {3}));
 }
 
-// Collectives 4 and 5 may both be long: rank 0 is through with 4 and waits in 5 for those whose bytes still come in.
+// Collectives 4 and 5 may both take long: rank 0 has finished 4, and waits in 5 for ranks that still receive bytes.
 TEST(Judge, WhoStillMovesBytesDoesNotLag) {
   auto peers = waiting(400);
   for (const size_t r : {1u, 2u, 3u}) peers[r].beat.collectives = 4;
   EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {1, 2, 3}));
   peers[2].beat.still_s = 5;
   EXPECT_EQ(judge(0, peers, kLimits), Verdict{});
-  peers[2].beat.move = Move::none;  // it has just come out of 4
+  peers[2].beat.move = Move::none;  // it has just finished 4
   EXPECT_EQ(judge(0, peers, kLimits), Verdict{});
   peers[2].beat.still_s = 301;
   EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {2}));
 }
 
-// Workers of a server: one waits for its turn, rank 0 for the others, and rank 3 computes for ever.
+// Workers of a server: rank 0 waits for its turn, ranks 1 and 2 wait for messages, and rank 3 computes without end.
 TEST(Judge, AWorkerThatComputesForEver) {
   auto peers = waiting(301);
   for (Peer& p : peers) p.beat.move = Move::receive;
@@ -132,10 +132,10 @@ TEST(Judge, DifferentMovesAtTheSameCount) {
   EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
               HasSubstr("rank 0 is in all_gather where rank 2 is in barrier (collective 5)"));
   peers[2].beat.collectives = 6;
-  EXPECT_EQ(judge(0, peers, kLimits), Verdict{}) << "it has passed that collective";
+  EXPECT_EQ(judge(0, peers, kLimits), Verdict{}) << "it has finished that collective";
   peers[2].beat.collectives = 5;
   peers[2].beat.move = Move::send;
-  EXPECT_EQ(judge(0, peers, kLimits), Verdict{}) << "it has passed that collective too";
+  EXPECT_EQ(judge(0, peers, kLimits), Verdict{}) << "it has finished that collective, too";
 }
 
 TEST(Judge, EveryRankWaits) {
@@ -155,7 +155,7 @@ TEST(Judge, ToTheEndARankMayComeLate) {
   EXPECT_EQ(judge(1, peers, kLimits), Verdict{});
 }
 
-// Of several that come to the same verdict, each waits longer than the one before.
+// If several ranks make the same diagnosis, each waits longer than the one before it.
 TEST(Judge, OneSpeaksFirst) {
   auto peers = waiting();
   peers[0].silent_s = 31;

@@ -1,4 +1,4 @@
-// The environments of the launchers that lmx knows, as tables of variables.
+// The environments of the launchers that lmx supports, as tables of variables.
 #include "lmx/launch.h"
 
 #include <gmock/gmock.h>
@@ -74,7 +74,7 @@ TEST(Launch, LocalSizeIsAtLeastWhatTheLocalRankSays) {
   expect(launch_of({{"PMI_RANK", "3"}, {"PMI_SIZE", "6"}, {"MPI_LOCALRANKID", "2"}}), Launcher::mpich, 3, 6, 2, 3);
 }
 
-// RANK and WORLD_SIZE are words that anybody sets.
+// RANK and WORLD_SIZE are common names that other programs may set.
 TEST(Launch, TorchrunIsThereWithAllFiveOrNotAtAll) {
   for (const auto& [name, value] : kTorchrun) {
     Env env = kTorchrun;
@@ -90,7 +90,7 @@ TEST(Launch, TasksPerNodeOfSlurm) {
   EXPECT_EQ(local_size("4(x2),1", "0"), 4);
   EXPECT_EQ(local_size("4(x2),1", "1"), 4);
   EXPECT_EQ(local_size("4(x2),1", "2"), 1);
-  EXPECT_EQ(local_size("4(x2),1", "3"), 1);  // no such node: the local rank alone is known
+  EXPECT_EQ(local_size("4(x2),1", "3"), 1);  // no such node: only the local rank is known
   EXPECT_EQ(local_size("16", "0"), 16);
   EXPECT_EQ(local_size("2,3(x10),7", "10"), 3);
   EXPECT_EQ(local_size("2,3(x10),7", "11"), 7);
@@ -114,20 +114,20 @@ TEST(Launch, ABatchScriptOrAShellOfSlurmIsOneProcess) {
     expect(launch_of(with(kSlurm, {{"SLURM_JOB_NAME", name}})), Launcher::none, 0, 1, 0, 1);
 }
 
-// salloc calls its jobs "interactive", and the steps that are started from its shell inherit the name.
+// salloc names its jobs "interactive", and the steps that are started from its shell inherit the name.
 TEST(Launch, AStepOfAnInteractiveJobOfSlurm) {
   const Env shell = with(kSlurm, {{"SLURM_JOB_NAME", "interactive"}});
   expect(launch_of(with(shell, {{"PMIX_RANK", "8"}})), Launcher::slurm, 8, 9, 0, 1);
   expect(launch_of(with(shell, {{"PMIX_RANK", "2"}, {"SLURM_PROCID", "2"}, {"SLURM_STEP_NUM_TASKS", "3"}})),
          Launcher::slurm, 2, 3, 0, 1);
-  // The shell itself may be a step of one process, which PMIx numbers too.
+  // The shell itself may be a step of one process, which PMIx also numbers.
   expect(launch_of(with(shell, {{"PMIX_RANK", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}})),
          Launcher::none, 0, 1, 0, 1);
   EXPECT_THAT(error_of(with(shell, {{"PMIX_RANK", "3"}})),
               AllOf(HasSubstr("PMIX_RANK=3"), HasSubstr("SLURM_PROCID=8")));
 }
 
-// mpirun and torchrun run their helpers by srun, once a node: Slurm's numbers are then those of the helpers.
+// mpirun and torchrun start one helper per node by srun. Slurm's numbers are then those of the helpers.
 TEST(Launch, SlurmBelowAnotherLauncherIsNoContradiction) {
   expect(launch_of(with(kSlurm, kOpenMpi)), Launcher::open_mpi, 2, 4, 0, 2);
   expect(launch_of(with(kSlurm, kTorchrun)), Launcher::torchrun, 5, 8, 1, 4);

@@ -1,4 +1,4 @@
-// Whether this machine and this process can start MPI jobs.
+// Tests whether this machine and this process can start MPI jobs.
 #pragma once
 
 #include <unistd.h>
@@ -16,9 +16,9 @@ inline std::string on_path(const std::string& name) {
   return "";
 }
 
-// Why jobs cannot be started here; empty where they can. Sets what their processes need: ranks beside each other on few
-// cores must not wait for each other's threads, and in a sanitized build the leaks of Open MPI's own unloaded parts, which
-// no suppression can name, are not looked for (threads as ranks run the same code with the search on).
+// Returns why jobs cannot be started here, or "" if they can. Sets variables that their processes need. Ranks that
+// share a few cores must not spin while they wait for threads of other ranks. In a sanitized build leaks are not
+// checked, since no suppression can name Open MPI's unloaded parts; virtual ranks run the same code with leak checks.
 inline std::string why_no_mpi() {
   if (on_path("mpirun.openmpi").empty() && on_path("mpirun").empty()) return "mpirun is not on PATH";
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_ID"})

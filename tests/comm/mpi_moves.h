@@ -1,5 +1,5 @@
-// Every move of a communicator, checked from inside a rank: what each rank gives is a function of its number, so that
-// each can compute what it must get.
+// Every operation of a communicator, checked inside a rank. The data that each rank sends is a function of its number,
+// so that each rank can compute the expected result.
 #pragma once
 
 #include <cmath>
@@ -22,7 +22,7 @@ inline void require(bool condition, const std::string& what) {
   if (!condition) throw lmx::InternalError("wrong: " + what);
 }
 
-// Element i of rank r: any bits do, of any size.
+// Element i of rank r: values with arbitrary bits and different magnitudes.
 inline double value_of(int rank, int64_t i) {
   const uint64_t mixed =
       (static_cast<uint64_t>(i) * 40503u + static_cast<uint64_t>(rank) * 7919u + 12345u) * 2654435761u;
@@ -41,7 +41,7 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
          (a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), static_cast<size_t>(a.bytes())) == 0);
 }
 
-// The bits of a sum in rank order from +0.
+// The result must have the bits of a sum in rank order that starts from +0.
 template <class T>
 void check_all_reduce(Communicator& comm, int64_t n) {
   const Tensor got = comm.all_reduce(tensor_of<T>(comm, comm.rank(), {n}), "test");
@@ -65,7 +65,7 @@ inline void check_all_gather(Communicator& comm, const std::vector<int64_t>& row
   require(all.dim(0) == begin, "all_gather: rows");
 }
 
-// From rank a to rank b go (a + 2 b) % 4 rows of two, some of them none.
+// Rank a sends (a + 2 b) % 4 rows of two to rank b; some of these messages are empty.
 inline void check_all_to_all(Communicator& comm) {
   const auto rows_of = [](int from, int to) { return int64_t{(from + 2 * to) % 4}; };
   std::vector<int64_t> to, from;
@@ -99,7 +99,8 @@ inline void check_broadcast(Communicator& comm) {
   }
 }
 
-// In order per pair and tag; from whoever comes first; empty ones; to oneself.
+// Messages are in order per pair and tag; a rank can receive from any sender, receive empty messages, and send to
+// itself.
 inline void check_messages(Communicator& comm) {
   const int next = (comm.rank() + 1) % comm.size(), last = (comm.rank() + comm.size() - 1) % comm.size();
   for (int64_t i = 0; i < 3; ++i) {
@@ -143,7 +144,7 @@ inline void check_ledger_of_all_reduce(Communicator& comm) {
   require(received == 4 * ((g - 1) * chunk + n - chunk), str("ledger of all_reduce: received ", received));
 }
 
-// MPI adds (comm.reduce: native): near the sum in rank order, equal everywhere, and counted as that sum would be.
+// MPI reduces (comm.reduce: native): close to the sum in rank order, equal on all ranks, and counted like that sum.
 inline void check_native(Communicator& comm) {
   for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{1003}}) {
     comm.clear_ledger();

@@ -1,5 +1,5 @@
-// One rank of the jobs that mpi_test.cc starts: `mpi_rank SCENARIO CONFIG [RANK]`. CONFIG is the `comm:` of a recipe;
-// RANK is the one that misbehaves. Ends as the command lmx does. Whatever happens, it is gone after a minute.
+// One rank of the jobs that mpi_test.cc starts: `mpi_rank SCENARIO CONFIG [RANK]`. CONFIG is the `comm:` section of a
+// recipe; RANK is the faulty rank. Exits with the same codes as the command lmx. It always ends within a minute.
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ void nap(int milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
-// Says that this rank is there, on one line in one piece.
+// Prints that this rank has started, in one write.
 void ready(Communicator& comm) {
   comm.barrier();
   const std::string line = str("rank ", comm.rank(), " pid ", getpid(), "\n");
@@ -52,7 +52,7 @@ void large(Communicator& comm) {
   check_all_reduce<double>(comm, 1'000'003);
 }
 
-// More than 2^31 bytes in one message; not in the suite, it needs 5 GB a rank.
+// More than 2^31 bytes in one message. Not part of the suite, since it needs 5 GB per rank.
 void huge(Communicator& comm) {
   const int64_t n = int64_t{2200} << 20;
   lmx::Tensor t = lmx::Tensor::zeros(comm.allocator(), {n}, lmx::DType::u8);
@@ -63,8 +63,8 @@ void huge(Communicator& comm) {
     require(got.data<uint8_t>()[i] == static_cast<uint8_t>(i / 4096 % 251), str("byte ", i));
 }
 
-// Twenty all-reduces of 16 MB: time of one, and bytes that this rank sent, beside which to lay an interface's counter.
-// Not in the suite: by hand, over a real or an emulated network.
+// Twenty all-reduces of 16 MB: time of one, and the bytes that this rank sent, to compare them with the counter of a
+// network interface. Not part of the suite: run it by hand, over a real or an emulated network.
 void traffic(Communicator& comm) {
   const lmx::Tensor t = lmx::Tensor::zeros(comm.allocator(), {4'000'000}, lmx::DType::f32);
   comm.all_reduce(t, "test");
@@ -79,7 +79,7 @@ void traffic(Communicator& comm) {
               spent.count() / 20, static_cast<long long>(sent));
 }
 
-// A step now and then, until the job ends.
+// Takes a step at intervals, until the job ends.
 void loop(Communicator& comm, int) {
   ready(comm);
   for (;;) {
@@ -99,7 +99,7 @@ void all_throw(Communicator& comm, int) {
   throw UserError("the same everywhere");
 }
 
-// One rank finds it long before the others.
+// One rank throws the error long before the others.
 void throw_apart(Communicator& comm, int who) {
   ready(comm);
   if (comm.rank() != who) nap(1400);
@@ -112,16 +112,16 @@ void one_lags(Communicator& comm, int who) {
   comm.barrier();
 }
 
-// One rank computes for a second. It sleeps a hundred times for a short time, because a sleep ends while a process is
-// stopped.
+// One rank computes for a second. It sleeps a hundred times for a short time, because a single sleep would end while
+// the process is stopped.
 void one_computes(Communicator& comm, int who) {
   ready(comm);
   for (int i = 0; comm.rank() == who && i < 100; ++i) nap(10);
   comm.barrier();
 }
 
-// Of a server's workers that go at their own pace, one does not come back from its second step: the others go on until
-// all are to meet.
+// Asynchronous workers of a server: one does not return from its second step, and the others continue until the next
+// meeting.
 void one_worker_sleeps(Communicator& comm, int who) {
   using lmx::server::Event;
   const auto eight_bytes = [&] { return lmx::Tensor::zeros(comm.allocator(), {8}, lmx::DType::u8); };
@@ -144,8 +144,9 @@ void one_worker_sleeps(Communicator& comm, int who) {
   }
 }
 
-// A collective that takes many times `lag_s`, though something comes in all the time. Not in the suite, since its time
-// is the machine's: by hand, over a slow link (OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_sndbuf=16384 makes loopback one).
+// A collective that takes many times `lag_s`, although bytes arrive all the time. Not part of the suite, since its time
+// depends on the machine: run it by hand, over a slow link (OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_sndbuf=16384 makes
+// loopback slow).
 void slow_gather(Communicator& comm, int mebibytes) {
   const auto start = std::chrono::steady_clock::now();
   const lmx::Tensor own = lmx::Tensor::zeros(comm.allocator(), {int64_t{mebibytes} << 20}, lmx::DType::u8);
@@ -176,7 +177,7 @@ void disagree(Communicator& comm, int who) {
   check_equal_everywhere(comm, {{"recipe", str("optimizer: {name: sgd, lr: ", lr, "}\n")}});
 }
 
-// Until a signal has come to any rank; all then end with what the shell expects.
+// Waits until any rank has received a signal. All ranks then exit with the code that a shell expects.
 void until_signal(Communicator& comm, int) {
   std::signal(SIGINT, note);
   std::signal(SIGTERM, note);
@@ -190,7 +191,7 @@ void until_signal(Communicator& comm, int) {
 }
 
 void ends_early(Communicator& comm, int who) {
-  if (comm.rank() == who) nap(1500);  // longer than lag_s: to the end a rank may come late
+  if (comm.rank() == who) nap(1500);  // longer than lag_s: at the end a rank may be late
 }
 
 const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
@@ -227,7 +228,7 @@ void run(const std::string& scenario, const std::string& config, int who) {
   });
   const int rank = lmx::detect_launch().rank;
   if (rank == 0) std::printf("done: %s\n", group->describe().c_str());
-  if (scenario == "stays" && rank == who) raise(SIGSTOP);  // and so does not leave the job, as the others want to
+  if (scenario == "stays" && rank == who) raise(SIGSTOP);  // it stays in the job, which the others want to leave
 }
 
 int say(const std::string& text, int code) {

@@ -1,4 +1,4 @@
-// The MPI group with real processes: every move, and every way in which a rank can be lost.
+// The MPI group with real processes: every operation, and every way in which a rank can be lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ class Mpi : public testing::Test {
     if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
   }
 
-  // lmx's own way: the process starts mpirun itself. `more` goes into the config.
+  // Started by lmx: the process starts mpirun itself. `more` is appended to the config.
   static std::vector<std::string> started(const std::string& scenario, int ranks, const std::string& more = "",
                                           int who = -1) {
     return {LMX_MPI_RANK, scenario, config(ranks, more), std::to_string(who)};
@@ -38,7 +38,7 @@ class Mpi : public testing::Test {
   static std::string config(int ranks, const std::string& more) {
     return str("{name: mpi, ranks: ", ranks, more.empty() ? "" : ", ", more, "}");
   }
-  // The user's way.
+  // Started by the user's mpirun.
   static std::vector<std::string> below_mpirun(int processes, std::vector<std::string> command) {
     std::vector<std::string> words{"mpirun", "-n", std::to_string(processes), "--oversubscribe", "--bind-to",
                                    "none",   "-q"};
@@ -52,7 +52,8 @@ class Mpi : public testing::Test {
     for (size_t at = text.find("error:"); at != std::string::npos; at = text.find("error:", at + 1)) ++count;
     return count;
   }
-  // mpirun's event library now and then tells of a descriptor that went with its process: "[warn] Epoll MOD(1) on ...".
+  // mpirun's event library sometimes reports a descriptor that was closed with its process: "[warn] Epoll MOD(1) on
+  // ...".
   static int64_t lines_of_lmx(const std::string& err) {
     int64_t count = 0;
     std::istringstream lines(err);
@@ -65,7 +66,7 @@ class Mpi : public testing::Test {
     for (pid_t child = 0; list >> child;) found.push_back(child);
     return found;
   }
-  // One message, with these words, and nobody left.
+  // Expects one message that matches, and no remaining process.
   static void expect_one_message(Job& job, int code, const testing::Matcher<std::string>& text) {
     const auto ranks = job.ranks();
     EXPECT_EQ(job.wait(), code);
@@ -93,7 +94,7 @@ TEST_P(MpiRanks, NativeSums) {
   EXPECT_EQ(job.err(), "");
 }
 
-// Watchdogs that talk all the time do not disturb.
+// Very frequent heartbeats do not disturb the operations.
 TEST_F(Mpi, EveryMoveUnderFrequentHeartbeats) {
   Job job(started("moves", 3, "heartbeat_s: 0.01, timeout_s: 20"));
   EXPECT_EQ(job.wait(), 0) << job.err();
@@ -136,7 +137,8 @@ TEST_F(Mpi, AStoppedRankIsNamed) {
   }
 }
 
-// As a terminal's Ctrl-Z and `fg` do, and a batch system that suspends a job: for longer than every limit on waiting.
+// The whole job is stopped and continued, as by a terminal's Ctrl-Z and `fg` or by a batch system, for longer than
+// every time limit.
 TEST_F(Mpi, AJobThatWasStoppedAsAWholeGoesOn) {
   Job job(started("one_computes", 2, "heartbeat_s: 0.1, timeout_s: 1, lag_s: 2", 1));
   ASSERT_TRUE(job.wait_for_ranks(2)) << job.err();
@@ -167,7 +169,7 @@ TEST_F(Mpi, ARankThatComputesTooLongIsNamed) {
   }
 }
 
-// It is no collective in which the others wait, and rank 0 waits for its own thread.
+// The others do not wait in a collective, and rank 0 waits for its own thread.
 TEST_F(Mpi, AWorkerOfAServerThatSleepsIsNamed) {
   for (const int who : {0, 2}) {
     Job job(started("one_worker_sleeps", 3, "heartbeat_s: 0.1, lag_s: 1", who));
@@ -182,7 +184,7 @@ TEST_F(Mpi, TheEndOfARunMayComeLate) {
   EXPECT_EQ(job.wait(), 0) << job.err();
 }
 
-// It has its number and is no rank: mpirun has started something else in its place.
+// mpirun has started another program in place of a rank, which therefore never joins.
 TEST_F(Mpi, ARankThatNeverJoins) {
   std::vector<std::string> words = below_mpirun(2, started("moves", 0, "heartbeat_s: 0.5, timeout_s: 3, lag_s: 1"));
   words.insert(words.end(), {":", "-n", "1", "sleep", "50"});
@@ -226,7 +228,7 @@ TEST_F(Mpi, AnErrorOfAllRanksIsSaidOnce) {
   expect_one_message(job, 2, StartsWith("error: the same everywhere"));
 }
 
-// Also by rank 0, who has the word otherwise.
+// Also if rank 0, which usually reports errors, finds it late.
 TEST_F(Mpi, AnErrorThatSomeFindLaterIsSaidOnce) {
   Job job(started("throw_apart", 3, "", 2));
   ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
@@ -238,7 +240,7 @@ TEST_F(Mpi, RecipesThatDiffer) {
   expect_one_message(job, 2, HasSubstr("rank 2 runs another recipe: optimizer.lr is 0.1 there, 0.2 on rank 0"));
 }
 
-// To the process that the user has started, as a shell, Slurm or a terminal does.
+// Signals to the process that the user has started, as sent by a shell, Slurm or a terminal.
 TEST_F(Mpi, SignalsReachTheRanks) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     Job job(started("until_signal", 3));
@@ -251,13 +253,13 @@ TEST_F(Mpi, SignalsReachTheRanks) {
   }
 }
 
-// mpirun itself is killed: its ranks cannot print anything, and nobody else removes their files in shared memory.
+// mpirun itself is killed: its ranks cannot print, and no other process removes their files in shared memory.
 TEST_F(Mpi, AKilledMpirunIsToldOf) {
   Job job(started("loop", 3));
   ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
   const std::vector<pid_t> children = children_of(job.pid());
   ASSERT_EQ(children.size(), 1u);
-  // The job's folder in shared memory is a word of mpirun's command line; other jobs have theirs at the same time.
+  // The name of the job's folder in shared memory is part of mpirun's command line; other jobs run at the same time.
   std::ostringstream line;
   line << std::ifstream(str("/proc/", children[0], "/cmdline"), std::ios::binary).rdbuf();
   std::string words = line.str();
@@ -271,7 +273,7 @@ TEST_F(Mpi, AKilledMpirunIsToldOf) {
   EXPECT_FALSE(std::filesystem::exists(folder)) << folder;
 }
 
-// By a program in mpirun's place that ends as mpirun does when a rank was killed before it could watch the others.
+// A script replaces mpirun and ends as mpirun does if a rank was killed before mpirun could watch the others.
 TEST_F(Mpi, AnEndWithoutAWordIsExplained) {
   const std::filesystem::path folder = testing::TempDir() + str("lmx_mpirun_", getpid());
   std::filesystem::create_directories(folder);
@@ -288,7 +290,7 @@ TEST_F(Mpi, AnEndWithoutAWordIsExplained) {
   expect_one_message(*ends("exit 137"), 1, AllOf(HasSubstr("a rank was ended by SIGKILL"), HasSubstr("137")));
   expect_one_message(*ends("exit 3"), 1, HasSubstr("exit code 3"));
   expect_one_message(*ends("kill -SEGV $$"), 1, HasSubstr("mpirun was ended by SIGSEGV"));
-  // A rank has spoken: nothing is added, whatever else is on stderr.
+  // If a rank has reported an error, no second message is added, even if stderr has other lines.
   expect_one_message(*ends("echo 'error: [x] rank 1 has had enough' >&2; exit 1"), 1, StartsWith("error: [x] rank 1"));
   const auto done = ends("echo 'a warning' >&2; exit 0");
   EXPECT_EQ(done->wait(), 0);
@@ -296,10 +298,10 @@ TEST_F(Mpi, AnEndWithoutAWordIsExplained) {
   std::filesystem::remove_all(folder);
 }
 
-// Open MPI would add twenty lines of the stack.
+// Open MPI would print twenty lines of stack trace.
 TEST_F(Mpi, ACrashOfARankIsOneMessage) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  const std::vector<int> signals{SIGABRT};  // a sanitizer writes a report of its own at SIGSEGV
+  const std::vector<int> signals{SIGABRT};  // at SIGSEGV a sanitizer writes its own report
 #else
   const std::vector<int> signals{SIGSEGV, SIGABRT};
 #endif
@@ -330,7 +332,7 @@ TEST_F(Mpi, WithoutMpirun) {
   expect_one_message(job, 2, AllOf(HasSubstr("mpirun, which is not on PATH"), HasSubstr("openmpi-bin")));
 }
 
-// By an mpirun that starts nothing.
+// With an mpirun that starts nothing.
 TEST_F(Mpi, MoreRanksThanAHostIsFor) {
   const std::filesystem::path folder = testing::TempDir() + "lmx_no_mpirun";
   std::filesystem::create_directories(folder);

@@ -1,4 +1,4 @@
-// The sum over ranks through a codec, between virtual ranks.
+// The sum over virtual ranks through a codec.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ Tensor reduce_all(Reducer& reducer, Context& ctx, const Tensor& rows, const std:
   return reducer.reduce_rows(ctx, "t", {index, rows, true}, index, nullptr);
 }
 
-// A rank has some of the rows of `index`, and tells the others which.
+// A rank has some of the rows of `index`, and sends the others the indices of its rows.
 Tensor reduce_some(Reducer& reducer, Context& ctx, const RowSparse& own, const std::vector<int32_t>& index) {
   const GatheredIndices gathered = gather_indices(ctx, own.indices, "g");
   return reducer.reduce_rows(ctx, "t", own, index, &gathered);
@@ -84,10 +84,10 @@ int64_t kilobytes(const std::string& key) {  // "VmHWM:"
   return 0;
 }
 
-// How far the process's resident memory rises while so many ranks sum.
+// The increase of the process's resident memory while `ranks` ranks sum.
 int64_t kilobytes_of_sums(int ranks) {
   malloc_trim(0);
-  std::ofstream("/proc/self/clear_refs") << 5 << std::flush;  // the peak begins at the present size
+  std::ofstream("/proc/self/clear_refs") << 5 << std::flush;  // the peak starts at the current size
   const int64_t before = kilobytes("VmRSS:");
   EXPECT_LE(kilobytes("VmHWM:"), before + 1024) << "the peak was not reset";
   make_group(ranks)->run([](Communicator& comm) {
@@ -97,17 +97,17 @@ int64_t kilobytes_of_sums(int ranks) {
   return kilobytes("VmHWM:") - before;
 }
 
-// Four times the ranks, about four times the memory; 13 times if each rank kept a tensor for each other rank.
+// Four times the ranks need about four times the memory; 13 times if each rank kept a tensor for each other rank.
 TEST(Reducer, MemoryGrowsWithTheRanksAndNotWithTheirSquare) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer keeps memory that was freed";
+  GTEST_SKIP() << "a sanitizer keeps freed memory";
 #endif
   const int64_t few = kilobytes_of_sums(300), many = kilobytes_of_sums(1200);
   EXPECT_GT(few, 1000);
   EXPECT_LT(many, 8 * few);
 }
 
-// Ranks add 1, 2, 3 and 4; fp16 at scale 1 holds integers up to 2048 only.
+// Rank 0 adds 2048, and three ranks add 1. fp16 at scale 1 represents all integers only up to 2048.
 TEST(Reducer, AddsInThePrecisionOfTheCodec) {
   make_group(4)->run([](Communicator& comm) {
     Context ctx = context(comm);
@@ -143,7 +143,7 @@ TEST(Reducer, HealthIsByParameter) {
     Context ctx = context(comm);
     Reducer reducer({.kind = "fp16", .scale = 1}, "g");
     Tensor large = ctx.zeros({4}), small = ctx.zeros({6});
-    for (float& v : large.values<float>()) v = 40000;  // fits, but its double does not
+    for (float& v : large.values<float>()) v = 40000;  // within the range of f16, but twice the value is not
     for (float& v : small.values<float>()) v = 1e-9f;
     const std::vector<Reducer::Block> blocks{{"large", large}, {"small", small}};
     const std::vector<Tensor> sums = reducer.reduce(ctx, blocks);
@@ -157,7 +157,8 @@ TEST(Reducer, HealthIsByParameter) {
   });
 }
 
-// The same gradient again and again: what one step loses another adds, so the mean of the sums comes to the true sum.
+// The same gradient in each step: a later step adds the error of an earlier one, so that the mean of the sums converges
+// to the true sum.
 TEST(Reducer, ErrorFeedbackIsUnbiased) {
   make_group(3)->run([](Communicator& comm) {
     Context ctx = context(comm);
@@ -185,7 +186,7 @@ TEST(Reducer, ATableKeepsResidualsForRowsThatWereSent) {
     const auto push = state.at("t.push.rows").values<int32_t>();
     EXPECT_THAT(std::vector<int32_t>(push.begin(), push.end()), ElementsAre(2, 3, 7, 12, 900));
     EXPECT_EQ(state.at("t.push").shape(), (Shape{5, 2}));
-    // Sums stay with the rank that a row's index modulo 3 names.
+    // The rank given by a row's index modulo 3 stores its sums.
     const std::vector<std::vector<int32_t>> owned{{3, 12, 900}, {7}, {2}};
     const auto sum = state.at("t.sum.rows").values<int32_t>();
     EXPECT_EQ(std::vector<int32_t>(sum.begin(), sum.end()), owned[static_cast<size_t>(ctx.rank)]);
@@ -204,7 +205,8 @@ TEST(Reducer, ATableMayForgetResiduals) {
   });
 }
 
-// Each of two ranks has a row that the other lacks: neither counts in the means of the other, wherever they are summed.
+// Each of two ranks has a row that the other lacks. Neither row affects the means of the other rank, on whichever rank
+// they are summed.
 TEST(Reducer, ARankEncodesItsOwnRowsAlone) {
   for (const char* residual : {"rows", "none"}) {
     for (const int64_t width : {1, 5}) {
@@ -222,7 +224,7 @@ TEST(Reducer, ARankEncodesItsOwnRowsAlone) {
           }
           if (std::string(residual) == "none") return;
           const StateDict state = reducer.state();
-          // And of its own rows alone it keeps what they lost.
+          // The residual contains this rank's own rows only.
           EXPECT_THAT(state.at("t.push.rows").values<int32_t>(), ElementsAre(own.indices[0]));
         });
       }
@@ -230,7 +232,7 @@ TEST(Reducer, ARankEncodesItsOwnRowsAlone) {
   }
 }
 
-// Means of columns are written once a column where there are enough of them.
+// The means of a column are sent once per column if it has enough rows.
 TEST(Reducer, OneBitStaysNearOneBitAnEntry) {
   const Reducer reducer({.kind = "one_bit"}, "g");
   const auto bits = [&](int64_t rows, int64_t width, int ranks) {
@@ -240,7 +242,7 @@ TEST(Reducer, OneBitStaysNearOneBitAnEntry) {
   EXPECT_LT(bits(512, 2048, 192), 1.25);
   EXPECT_LT(bits(128, 1024, 64), 1.6);
   EXPECT_LT(bits(2048, 2048, 4), 1.05);
-  EXPECT_LT(bits(1'000'000, 1, 64), 1.05);  // a vector is cut between rows
+  EXPECT_LT(bits(1'000'000, 1, 64), 1.05);  // a vector is partitioned between rows
   const std::vector<int64_t> own(64, 10), all(64, 500);
   EXPECT_LT(8 * static_cast<double>(reducer.sent_row_bytes(0, own, all, 512)) / (63 * (10.0 + 500.0) * 512), 1.1);
 }
@@ -259,7 +261,8 @@ void expect_same(const StateDict& a, const StateDict& b) {
   }
 }
 
-// A step whose update is left out leaves nothing: neither its gradient nor, where that is infinite, what it wiped out.
+// A skipped update leaves nothing in the residuals: neither its gradient nor, if that is infinite, the values that it
+// overwrote.
 TEST(Reducer, AnUpdateThatIsLeftOutTakesItsGradientAlong) {
   make_group(3)->run([](Communicator& comm) {
     Context ctx = context(comm);
@@ -287,12 +290,12 @@ TEST(Reducer, AnUpdateThatIsLeftOutTakesItsGradientAlong) {
     reducer.commit();
     const StateDict after = copied(reducer.state());
     EXPECT_THAT(after.at("t.push.rows").values<int32_t>(), ElementsAre(1, 5, 9, 300));
-    reducer.discard();  // too late
+    reducer.discard();  // too late to have an effect
     expect_same(reducer.state(), after);
   });
 }
 
-// All that ranks keep, by parameter and element, after `ranks` ranks have made some steps.
+// All residuals of `ranks` ranks after some steps, by parameter and element.
 using Kept = std::map<std::string, std::vector<double>>;
 void add_kept(Kept& kept, const StateDict& state, int rank, int ranks) {
   for (const auto& [key, t] : state) {
@@ -352,7 +355,7 @@ TEST_P(OtherRanks, ResidualsAreSummedAndSplit) {
       loaded[static_cast<size_t>(ctx.rank)][key] = copy;
     }
     if (ctx.ranks == 1) return;
-    // They fit the next step.
+    // The residuals fit the next step.
     reducer.reduce(ctx, "w", draw(ctx, {11, 2}, 7));
     reduce_all(reducer, ctx, draw(ctx, {2, 2}, 8), {4, 300});
   });
@@ -380,7 +383,8 @@ TEST(Reducer, OneRankAddsWhatSeveralKept) {
     EXPECT_NEAR(static_cast<double>(row_sum.data<float>()[2 + c]),
                 static_cast<double>(rows.data<float>()[2 + c]) + before.at("t")[static_cast<size_t>(600 + c)], 1e-5);
   }
-  // Once: the next gradients are what they are, and of the table only rows that have not come yet are kept.
+  // The residuals are added once: the next gradients are unchanged, and the table keeps only the residuals of rows that
+  // have not been sent yet.
   EXPECT_EQ(reducer.reduce(ctx, "w", dense).raw(), dense.raw());
   EXPECT_EQ(floats(reduce_all(reducer, ctx, rows, {2, 300})), floats(rows));
   const StateDict state = reducer.state();
@@ -393,7 +397,7 @@ TEST(Reducer, GathersBlocksOfAnySize) {
     make_group(3)->run([kind](Communicator& comm) {
       Context ctx = context(comm);
       Reducer reducer({.kind = kind}, "g");
-      Tensor own = ctx.zeros({ctx.rank * 2, 3});  // rank 0 has none
+      Tensor own = ctx.zeros({ctx.rank * 2, 3});  // rank 0 has no rows
       for (float& v : own.values<float>()) v = static_cast<float>(ctx.rank);
       const std::vector<int64_t> rows{0, 2, 4};
       const Tensor all = reducer.gather(ctx, "t", own, rows);
@@ -408,10 +412,11 @@ TEST(Reducer, SentBytes) {
   EXPECT_EQ(none.sent_bytes(0, 1, 10, 3), 0);
   EXPECT_EQ(none.sent_bytes(0, 4, 8, 3), 2 * 3 * 24 * 4 / 4);
   EXPECT_EQ(fp16.sent_bytes(0, 4, 8, 3), 3 * 24 * 4 / 4);
-  // Eight columns each: rank 0 sends the other's, and the sum of its own.
+  // Eight columns each: rank 0 sends those of the other rank, and the sum of its own ones.
   EXPECT_EQ(one_bit.sent_bytes(0, 2, 7, 16), 2 * (64 + 7));
   EXPECT_EQ(one_bit.sent_row_bytes(1, std::vector<int64_t>{2, 0}, std::vector<int64_t>{7, 1}, 16), (64 + 2) + (64 + 8));
-  // Rows of 3 and 4, of a table by their index: rank 1 sends its two to rank 0, and the sum of one that it owns.
+  // 3 and 4 rows, partitioned by the index of the table's row: rank 1 sends its two rows to rank 0, and the sum of the
+  // one that it owns.
   EXPECT_EQ(one_bit.sent_bytes(0, 2, 7, 1), 2 * (8 + 1));
   EXPECT_EQ(one_bit.sent_row_bytes(1, std::vector<int64_t>{2, 0}, std::vector<int64_t>{17, 1}, 1), (8 + 1) + (8 + 1));
 }
@@ -436,7 +441,7 @@ TEST(Reducer, Messages) {
     Reducer codec({.kind = "bf16"}, "g");
     EXPECT_THAT(refused([&] { codec.reduce(ctx, "w", ctx.zeros({2}, DType::f64)); }),
                 testing::AllOf(HasSubstr("bf16"), HasSubstr("f64"), HasSubstr("w is")));
-    // Another model's residual, with the same number of ranks.
+    // The residual of another model, with the same number of ranks.
     Reducer feedback({.kind = "one_bit"}, "g");
     feedback.load(ctx, {{{"w.push", ctx.zeros({3, 2})}}, {{"w.push", ctx.zeros({3, 2})}}});
     EXPECT_THAT(refused([&] { feedback.reduce(ctx, "w", ctx.zeros({4, 2})); }), HasSubstr("another model"));

@@ -1,9 +1,8 @@
 # Runs the commands of a page of docs/. Sourced by the tests of this folder.
 #
-# run_document DOCUMENT BUILD_FOLDER: runs every ```sh block of the document, one after the other, in the folder
-# $work/work, in which lmx has been built in lmx/build; what they print goes to $work/out. Ends the test with the first
-# command that fails, and where a line of a ```text block has not been printed. A ```cpp block that names a file is that
-# file.
+# run_document DOCUMENT BUILD_FOLDER: runs every ```sh block of the document in order, in the folder $work/work. There,
+# lmx/build is a built lmx. The output is stored in $work/out. The test fails at the first failing command, and if a
+# line of a ```text block was not printed. A ```cpp block with a file name defines that file.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -11,7 +10,7 @@ blocks() {  # blocks DOCUMENT KIND: the lines of its blocks of that kind
   awk -v begin="\`\`\`$2" '$0 == begin {on = 1; next} /^```$/ {on = 0} on' "$1"
 }
 
-expect() {  # expect TEXT: it was printed
+expect() {  # expect TEXT: fails if it was not printed
   grep -qF -- "$1" "$work/out" && return
   echo "expected '$1' in:" >&2
   cat "$work/out" >&2

@@ -25,13 +25,14 @@ void expect_reads_back(const Node& node) {
   }
 }
 
-// A tree for overrides to change and interpolations to refer to.
+// A tree that overrides change and that interpolations refer to.
 Node small_recipe() {
   return parse_yaml("model: {name: lstm, cells: 512, dropout: [0.1, 0.2]}\ntrain: {steps: 100, clip: null}\nseed: ???\n",
                     "recipe.yaml");
 }
 
-// A value for a key in a line: text behind `- ` joins the list that the line above began, behind a blank its map.
+// Sets one key for each line of the input. A line after `- ` is added to the list of the line before, a line after a
+// blank to its map.
 Node tree_of_lines(std::string_view input) {
   Node root = small_recipe();
   char name = 'a';

@@ -21,8 +21,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// With the hash that the rest asks for, so that what lies behind the hash is reached. Deep ones stay as they are: it
-// is lmx that must not overflow its stack over them.
+// Adds the required hash to a state.json, so that the code after the hash check is tested. Deeply nested inputs stay
+// unchanged: lmx, not this function, must reject them without a stack overflow.
 std::string with_hash(std::string_view input) {
   const auto shallow = [](int depth, Json::parse_event_t, Json&) {
     if (depth > 50) throw std::length_error("deep");
@@ -116,7 +116,7 @@ void metrics(std::string_view input) {
   } catch (const UserError&) {
   }
   train::validations(scratch.path(""));
-  // What a resumed run keeps of it is a file that `lmx report` reads.
+  // `lmx report` reads the lines that a resumed run keeps.
   { const train::MetricsFile file(scratch.path("metrics.jsonl"), 100, false); }
 }
 

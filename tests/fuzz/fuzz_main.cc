@@ -1,4 +1,5 @@
-// libFuzzer's entry; LMX_FUZZ_TARGET is one function of targets.h. What it throws ends the process: a finding.
+// libFuzzer's entry. LMX_FUZZ_TARGET is one function of targets.h. An exception of it ends the process, which is a
+// finding.
 #include <cstddef>
 #include <cstdint>
 

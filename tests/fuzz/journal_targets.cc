@@ -1,4 +1,4 @@
-// The journals of sweeps and experiments, and what a run says of its end.
+// The journals of sweeps and experiments, and the status file of a run.
 #include "app/experiment/journal.h"
 #include "app/sweep/journal.h"
 #include "lmx/error.h"

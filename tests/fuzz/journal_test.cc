@@ -1,4 +1,4 @@
-// An experiment's journal keeps what JSON has no number for.
+// An experiment's journal keeps values that are no JSON numbers.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// Every seed, what was found among them, through the same functions: with the compiler and the flags of the suite.
+// Runs every seed, including earlier findings, through the same functions, with the compiler and the flags of the
+// suite.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,7 +47,7 @@ TEST_P(Replay, SoIsEveryBeginningOfOne) {
 INSTANTIATE_TEST_SUITE_P(Fuzz, Replay, testing::ValuesIn(targets()),
                          [](const auto& target) { return std::string(target.param.name); });
 
-// A folder of seeds without a target would be replayed by nobody.
+// A folder of seeds without a target would not be tested.
 TEST(Seeds, EveryFolderHasATarget) {
   for (const auto& entry : fs::directory_iterator(fs::path(LMX_SOURCE_DIR) / "tests/fuzz/seeds")) {
     const std::string name = entry.path().filename().string();

@@ -1,4 +1,4 @@
-// A folder for what readers read by name; in memory where the system has such a place.
+// A temporary folder for readers that open files by name; in memory if the system has such a file system.
 #pragma once
 
 #include <unistd.h>

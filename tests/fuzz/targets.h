@@ -1,5 +1,5 @@
-// What lmx reads that others write: parsers, each as a function of any bytes. libFuzzer feeds them (tools/fuzz), and a
-// test feeds them every file of seeds/.
+// The readers of lmx for input from outside: each is a function of arbitrary bytes. libFuzzer runs them (tools/fuzz),
+// and a test runs them on every file of seeds/.
 #pragma once
 
 #include <string>
@@ -8,21 +8,22 @@
 
 namespace lmx::fuzz {
 
-// Returns where the input is read or refused by UserError or RunError. Throws anything else, std::logic_error where
-// what was read does not read back to itself.
+// Returns if the input is read, or rejected by UserError or RunError. Throws any other error; throws std::logic_error
+// if the data, written and read again, differs.
 struct Target {
-  const char* name;  // of its folder in seeds/
+  const char* name;  // the name of its folder in seeds/
   void (*run)(std::string_view input);
 };
 const std::vector<Target>& targets();
 
 void yaml(std::string_view input);           // a recipe's text
-void override_text(std::string_view input);  // what stands behind `lmx run RECIPE`
-void interpolation(std::string_view input);  // values that refer to one another, one a line
+void override_text(std::string_view input);  // the words after `lmx run RECIPE`
+void interpolation(std::string_view input);  // values that refer to each other, one per line
 void manifest(std::string_view input);       // plugin.toml
 void fields(std::string_view input);         // NAME.fields.toml of a plugin
-void metrics(std::string_view input);        // metrics.jsonl, by those who show it and those who go on with it
-// A checkpoint: a safetensors file, or, where the input begins with '{', its state.json, whose hash is made to fit.
+void metrics(std::string_view input);        // metrics.jsonl, as read by reports and by resumed runs
+// A checkpoint: a safetensors file, or, if the input begins with '{', its state.json, to which a matching hash is
+// added.
 void checkpoint(std::string_view input);
 void journal(std::string_view input);  // journal.jsonl of a sweep and of an experiment, status.json of a run
 

@@ -1,5 +1,5 @@
-// What every gradient-sync strategy must do with every codec on every group of ranks. The checks need no test
-// framework, so that a process of an MPI job can run them too.
+// The requirements for every gradient-sync strategy with every codec on every group of ranks. The checks need no test
+// framework, so that a process of an MPI job can run them, too.
 #pragma once
 
 #include <cstring>
@@ -15,7 +15,7 @@
 namespace lmx::sync_test {
 
 struct Case {
-  std::string strategy, config;  // the rule's keys beside its strategy, in YAML
+  std::string strategy, config;  // the rule's keys besides its strategy, in YAML
   Selection selection() const { return {RandomKey(3), strategy == "sampled_rows"}; }
 };
 
@@ -64,7 +64,7 @@ class RankRun {
     units_ = strategy_->units({specs_.rbegin(), specs_.rend()});
   }
 
-  // Reduces a step's gradients; returns bytes that differ from expected_bytes() by unit, as texts.
+  // Reduces a step's gradients. Returns, as texts, the units whose bytes differ from expected_bytes().
   std::vector<std::string> step(int step) {
     std::vector<std::string> wrong;
     StepPlan plan;
@@ -98,7 +98,7 @@ class RankRun {
     return wrong;
   }
 
-  // Of a table that is sent by each rank's own rows the ranks receive unequal parts; together what they have sent.
+  // If a table is sent by each rank's own rows, the ranks receive unequal parts. The totals over all ranks must agree.
   void check_totals(const std::string& name, int64_t sent, int64_t received, std::vector<std::string>& wrong) {
     const double own = static_cast<double>(sent - received);
     double all = 0;
@@ -106,15 +106,15 @@ class RankRun {
     if (all != 0) wrong.push_back(str(all, " bytes were sent for ", name, " and not received"));
   }
 
-  // By the formulas of all ranks. What is gathered comes from each of the others, who has sent it G - 1 times; a sum
-  // brings as much as it takes: the chunks that leave come back added up, and the rank's own chunk comes G - 1 times
-  // and leaves as often.
+  // The bytes received, by the formulas of all ranks. Each other rank sends its gathered data G - 1 times, once to this
+  // rank. A sum receives as much as it sends: the chunks that a rank sends come back summed, and its own chunk is
+  // received G - 1 times and sent G - 1 times.
   int64_t expected_received(const Traffic& own) const {
     if (own.ranks == 1) return 0;
     Traffic t = own;
     t.dense.clear();
     for (Traffic::Sparse& s : t.sparse) {
-      s.union_rows = 0;  // nothing to add
+      s.union_rows = 0;  // only the gather remains
       s.owned.assign(s.owned.size(), 0);
     }
     const auto gathered = [&](int rank) {
@@ -131,7 +131,7 @@ class RankRun {
   const ParameterSpec& spec(const std::string& name) const {
     return *std::find_if(specs_.begin(), specs_.end(), [&](const ParameterSpec& p) { return p.name == name; });
   }
-  // The gradient as a dense matrix; for comparisons alone.
+  // The gradient as a dense matrix, used for comparisons only.
   std::vector<float> values(const ParameterSpec& p) {
     Var& var = vars_.at(p.name);
     const Tensor all = dense_of(ctx_, var.grad(), var.value());
@@ -147,7 +147,7 @@ class RankRun {
   SyncStrategy& strategy() { return *strategy_; }
   Context& ctx() { return ctx_; }
 
-  // The states of all ranks, as a checkpoint would bring them.
+  // The states of all ranks, as they would be loaded from a checkpoint.
   std::vector<StateDict> gather_states() {
     const StateDict own = strategy_->state();
     std::string keys;
@@ -165,7 +165,7 @@ class RankRun {
   }
 
  private:
-  // all_gather with one rank that has something to say.
+  // An all_gather in which only one rank sends data.
   Tensor sent_by(int rank, const StateDict& own, const std::string& key, DType type, int64_t width) {
     if (rank == ctx_.rank) return comm_.all_gather(own.at(key).clone(), "test");
     return comm_.all_gather(ctx_.empty(width ? Shape{0, width} : Shape{0}, type), "test");
@@ -187,7 +187,7 @@ inline bool same_bits(const std::vector<std::vector<float>>& a, const std::vecto
   return a.size() == b.size();
 }
 
-// 53 bits, which a double carries.
+// 53 bits, which a double represents exactly.
 inline uint64_t digest(const std::vector<std::vector<float>>& values) {
   uint64_t hash = 1469598103934665603ULL;
   for (const std::vector<float>& list : values)
@@ -195,8 +195,8 @@ inline uint64_t digest(const std::vector<std::vector<float>>& values) {
   return hash >> 11;
 }
 
-// The largest difference that a codec may make to a sum of `ranks` values whose absolute values add up to `size`: a
-// rounding of each, of each partial sum where they are added in fp16, and of the result.
+// The largest error that a codec may cause in a sum of `ranks` values whose absolute values sum to `size`: one rounding
+// for each value, one for each partial sum if they are added in fp16, and one for the result.
 inline double tolerance(const std::string& config, int ranks, double size) {
   const auto has = [&](const char* text) { return config.find(text) != std::string::npos; };
   const double f32 = 1e-6 * size * ranks;
@@ -207,7 +207,7 @@ inline double tolerance(const std::string& config, int ranks, double size) {
   return f32;
 }
 
-// What every case is held to.
+// The checks of every case.
 class Check {
  public:
   Check(Communicator& comm, Case c) : comm_(comm), case_(std::move(c)), run_(comm, case_) {
@@ -302,7 +302,7 @@ class Check {
     }
   }
 
-  // One-bit means keep the sum of a column.
+  // The one-bit means preserve the sum of a column.
   void check_columns(int step, const ParameterSpec& p, const Reference& ref, const std::vector<float>& values) {
     const auto width = static_cast<size_t>(width_of(p));
     for (size_t c = 0; c < width; ++c) {
@@ -315,7 +315,7 @@ class Check {
     }
   }
 
-  // Error feedback: what all steps' sums lack is what ranks keep.
+  // Error feedback: the residuals of the ranks contain what is missing in the sums of all steps.
   void nothing_is_lost() {
     const std::vector<StateDict> states = run_.gather_states();
     for (const ParameterSpec& p : parameters()) {
@@ -329,7 +329,7 @@ class Check {
     }
   }
 
-  // What a rank keeps of its own values is whole rows, of sums its part of them.
+  // The residuals of a rank's own values are whole rows; those of sums are its part of the rows.
   void take_kept(const StateDict& state, const ParameterSpec& p, const std::string& what, int rank,
                  std::vector<double>& owed) const {
     const auto found = state.find(p.name + what), index = state.find(p.name + what + ".rows");
@@ -357,7 +357,7 @@ class Check {
   uint64_t bits_ = 0;
 };
 
-// `unique` and `allgather` agree in every bit, -0 included.
+// `unique` and `allgather` are bit-equal, including -0.
 inline std::vector<std::string> check_equal_bits(Communicator& comm) {
   std::vector<std::string> failures;
   RankRun unique(comm, {"unique", "gather: raw"}), gathered(comm, {"allgather", "codec: {kind: none}"});
@@ -373,7 +373,7 @@ inline std::vector<std::string> check_equal_bits(Communicator& comm) {
 
 struct Conformance {
   std::vector<std::string> failures;
-  uint64_t digest = 0;  // of every result: equal on every kind of group of this size
+  uint64_t digest = 0;  // digest of all results: equal on every kind of group of this size
 };
 inline Conformance conformance(Communicator& comm) {
   Conformance all;

@@ -1,5 +1,5 @@
-// What ranks bring to the conformance suite: gradients that are a pure function of (rank, ranks, step, parameter), so
-// that every rank knows what all of them bring, and what must come of it.
+// The gradients of the ranks in the conformance suite. They are a pure function of (rank, ranks, step, parameter), so
+// that every rank can compute the gradients of all ranks and the expected result.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace lmx::sync_test {
 
 inline constexpr int kSteps = 5, kSavedStep = 3;  // the state is saved before this step
 
-// In the order of declaration. `tiny` has fewer rows than there are ranks, `edges` fewer columns than a vector has
+// In the order of declaration. `tiny` has fewer rows than there are ranks; `edge` has fewer columns than a vector has
 // lanes.
 inline std::vector<ParameterSpec> parameters() {
   return {{"emb", {53, 16}, {}, true},      {"tiny", {3, 5}, {}, true},  {"gate", {24, 33}, {}, false},
@@ -34,12 +34,12 @@ inline int64_t width_of(const ParameterSpec& p) {
 
 struct Own {
   std::vector<int32_t> indices;  // sparse: with repetitions, in order of appearance
-  std::vector<float> values;     // dense: all of them; sparse: a row an index. Empty: no gradient
+  std::vector<float> values;     // dense: all of them; sparse: one row per index; empty: no gradient
   std::vector<int64_t> pieces;   // sparse: rows of each piece
 };
 
-// Step 1: rank 1 has no sequences. Step 2: no rank looks anything up in `emb`, and softmax rows cancel. Step 4: zeros
-// and negative zeros.
+// Step 1: rank 1 has no sequences. Step 2: no rank uses a row of `emb`, and softmax rows cancel. Step 4: zeros and
+// negative zeros.
 inline Own own_of(int rank, int step, const ParameterSpec& p) {
   const RandomKey key = RandomKey(7).fold(p.name).fold(static_cast<uint64_t>(step)).fold(static_cast<uint64_t>(rank));
   Own own;
@@ -48,11 +48,11 @@ inline Own own_of(int rank, int step, const ParameterSpec& p) {
   int64_t rows = p.shape[0];
   if (p.sparse) {
     rows = 6 + static_cast<int64_t>(key.below(1, 9));
-    for (int64_t i = 0; i < rows; ++i) {  // the smaller of two draws: frequent words come first
+    for (int64_t i = 0; i < rows; ++i) {  // the smaller of two random numbers: frequent words come first
       const auto v = static_cast<uint64_t>(p.shape[0]) - 1;
       own.indices.push_back(static_cast<int32_t>(std::min(key.below(100 + 2 * i, v), key.below(101 + 2 * i, v))));
     }
-    if (rank == 0) own.indices[2] = static_cast<int32_t>(p.shape[0]) - 1;  // a word that rank 0 alone has
+    if (rank == 0) own.indices[2] = static_cast<int32_t>(p.shape[0]) - 1;  // a word that only rank 0 has
     own.pieces = {rows - 4, 0, 4};
   }
   for (int64_t i = 0; i < rows * width_of(p); ++i)
@@ -67,7 +67,8 @@ inline Own own_of(int rank, int step, const ParameterSpec& p) {
   return own;
 }
 
-// What `sampled_rows` may use of the gradients: nobody has a batch here, so that words are the frequent and the random ones.
+// The gradients that `sampled_rows` may use. No rank has a batch here, so the words are the frequent and the random
+// ones.
 struct Selection {
   static RowRule rule() { return {.shares = {20, 30}, .hidden_q = 50, .softmax = "softmax", .embedding = "emb|tiny"}; }
   RandomKey key;  // of the strategy
@@ -83,7 +84,7 @@ struct Selection {
     selector.begin_step(plan, rank, 0, {}, {});
     return std::make_unique<std::vector<int32_t>>(selector.rows(p.name));
   }
-  // own_of() without the other rows; what is left of a matrix is sparse.
+  // own_of() without the rows that are not selected. The rest of a matrix is row-sparse.
   Own own(int rank, int step, const ParameterSpec& p) const {
     Own all = own_of(rank, step, p);
     const auto rows_ = rows(rank, step, p);
@@ -124,9 +125,9 @@ inline void give(Context& ctx, Var& var, const Own& own) {
   }
 }
 
-// The sum over ranks in f64, and the sum of absolute values, which bounds the rounding.
+// The sum over ranks in f64, and the sum of absolute values, which bounds the rounding error.
 struct Reference {
-  std::set<int32_t> rows;  // that any rank has
+  std::set<int32_t> rows;  // rows that any rank has
   std::vector<double> sum, size;
 };
 inline Reference reference(int ranks, int step, const ParameterSpec& p, const Selection& selection = {}) {
@@ -144,7 +145,7 @@ inline Reference reference(int ranks, int step, const ParameterSpec& p, const Se
   return ref;
 }
 
-// How many rows have an index that is r modulo `ranks`.
+// The number of rows whose index is r modulo `ranks`, for each r.
 template <class Rows>
 std::vector<int64_t> owned_of(const Rows& rows, int ranks) {
   std::vector<int64_t> owned(static_cast<size_t>(ranks));

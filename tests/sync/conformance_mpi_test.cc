@@ -1,4 +1,4 @@
-// The conformance suite between processes, and that they get the very bits of virtual ranks.
+// The conformance suite between processes. Their results must be bit-equal to those of virtual ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

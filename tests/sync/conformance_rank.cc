@@ -1,5 +1,5 @@
-// One rank of the jobs that conformance_mpi_test.cc starts: `conformance_rank RANKS`. What fails goes to stderr, rank 0
-// prints the digest of all results. Ends with 1 where anything failed on any rank.
+// One rank of the jobs that conformance_mpi_test.cc starts: `conformance_rank RANKS`. Failures are printed to stderr;
+// rank 0 prints the digest of all results. Exits with 1 if a check failed on any rank.
 #include <sys/prctl.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// The conformance suite over the virtual group; tests/comm runs the same over processes.
+// The conformance suite with virtual ranks; conformance_mpi_test.cc runs it with processes.
 #include "sync/conformance.h"
 
 #include <gmock/gmock.h>

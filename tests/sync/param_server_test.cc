@@ -1,5 +1,5 @@
-// The server's strategy by itself: bytes, what travels, what error feedback keeps. tests/train/workers_test.cc has the
-// runs.
+// The server's strategy in isolation: bytes, exchanged rows, residuals of error feedback. tests/train/workers_test.cc
+// tests whole runs.
 #include "lmx/param_server.h"
 
 #include <gmock/gmock.h>
@@ -36,7 +36,7 @@ class SomeRows final : public ServerStrategy {
   }
 };
 
-// One rank's server, with a server whose update is p <- p - lr g.
+// The worker of one rank, and a server whose update is p <- p - lr g.
 class Worker {
  public:
   Worker(Communicator& comm, const std::string& yaml, bool some_rows) : comm_(comm), specs_(parameters()) {
@@ -57,7 +57,7 @@ class Worker {
                            [] { return make_optimizer(parse_yaml("{name: sgd, lr: 1}", "o.yaml"), "optimizer"); }});
   }
 
-  // Ranks go in turns: pulls in rank order, then pushes.
+  // Ranks take turns: first all pulls in rank order, then all pushes.
   void step(int step, double lr = 1) {
     StepPlan plan;
     plan.step = step;
@@ -91,7 +91,7 @@ class Worker {
   std::unique_ptr<ServerStrategy> server_;
 };
 
-// Runs `body` on every rank; what it returns are failures.
+// Runs `body` on every rank; its results are failures.
 std::vector<std::string> on_ranks(int ranks, const std::function<std::vector<std::string>(Communicator&)>& body) {
   std::mutex mutex;
   std::vector<std::string> failures;
@@ -111,7 +111,7 @@ std::vector<int64_t> by_shard(const std::vector<int32_t>& rows, int64_t n, int r
   return counts;
 }
 
-// What the formula is to be told of a step. Of a parameter without a gradient nothing but its values travels.
+// The input of the formula for a step. For a parameter without a gradient only its values are exchanged.
 Traffic server_traffic(int rank, int ranks, int step, bool some_rows) {
   Traffic t{.rank = rank, .ranks = ranks, .dense = {}, .sparse = {}};
   for (const ParameterSpec& p : parameters()) {
@@ -147,9 +147,9 @@ struct Case {
   int ranks;
 };
 class ParamServer : public testing::TestWithParam<Case> {};
-class ParamServerFeedback : public ParamServer {};  // where no residuals are forgotten
+class ParamServerFeedback : public ParamServer {};  // strategies that forget no residuals
 
-// Steps 0, 3 and 4 of the data, in which every rank has a gradient of every parameter.
+// Steps 0, 3 and 4 of the data, in which every rank has a gradient for every parameter.
 constexpr int kWhole[] = {0, 3, 4};
 
 TEST_P(ParamServer, SendsWhatItsFormulaSays) {
@@ -184,7 +184,7 @@ TEST_P(ParamServer, SendsWhatItsFormulaSays) {
   EXPECT_THAT(failures, IsEmpty());
 }
 
-// Every rank's gradient of every step, and what error feedback keeps, are what the server's values have moved by.
+// The change of the server's values must equal the gradients of all ranks and steps minus the residuals.
 TEST_P(ParamServerFeedback, NothingIsLost) {
   const Case c = GetParam();
   const auto failures = on_ranks(c.ranks, [&](Communicator& comm) {
@@ -215,7 +215,7 @@ TEST_P(ParamServerFeedback, NothingIsLost) {
         }
       }
     }
-    // Each rank tells what it keeps, as a dense block.
+    // Each rank sends its residuals, as a dense block.
     const StateDict state = worker.server().state();
     for (const ParameterSpec& p : worker.specs()) {
       const auto width = static_cast<size_t>(width_of(p));
@@ -268,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(All, ParamServerFeedback,
                          testing::ValuesIn(cases({"{kind: none}", "{kind: fp16}", "{kind: bf16}", "{kind: one_bit}"})),
                          name_of);
 
-// A worker sees in its replica what others have pushed of the rows that it pulls, and of no others.
+// A worker's replica gets the pushes of others only in the rows that the worker pulls.
 TEST(ParamServerRows, OthersStayOld) {
   const auto failures = on_ranks(3, [](Communicator& comm) {
     std::vector<std::string> wrong;
@@ -295,7 +295,7 @@ TEST(ParamServerRows, OthersStayOld) {
   EXPECT_THAT(failures, IsEmpty());
 }
 
-// Two processes cannot update one memory.
+// Two processes cannot update the same memory.
 class Elsewhere final : public Communicator {
  public:
   Elsewhere() : Communicator(Allocator::cpu()) {}

@@ -1,5 +1,5 @@
-// What `sampled_rows` promises beyond the conformance suite: which rows, for losses too, and what becomes of the
-// others.
+// Requirements for `sampled_rows` beyond the conformance suite: the selected rows, also for losses, and the treatment
+// of the other rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using Rows = std::vector<int32_t>;
 
 constexpr int64_t kV = 80, kD = 5, kT = 3;
 
-// One sequence a rank: words 10 r + 20, ... in, words 10 r + 21, ... out.
+// One sequence per rank: input words 10 r + 20, ..., target words 10 r + 21, ...
 Batch batch_of(Context& ctx) {
   Rows in, out;
   for (int t = 0; t < kT; ++t) {
@@ -35,7 +35,7 @@ Batch batch_of(Context& ctx) {
   return batch;
 }
 
-// A model of one table and a square matrix between it and the loss, its strategy, and a step of one rank.
+// A model with one table and a square matrix between it and the loss, its strategy, and a step of one rank.
 class Worker {
  public:
   Worker(Communicator& comm, const std::string& rule, const std::string& loss, int64_t words = kV, int64_t width = kD)
@@ -109,7 +109,7 @@ std::set<int32_t> as_set(const Rows& rows) {
   return {rows.begin(), rows.end()};
 }
 
-// The gradient is, in the rows that each rank selected, the sum of what those ranks had; and nothing else.
+// In the rows that each rank selected, the gradient must be the sum over ranks; it must have no other rows.
 void expect_selected_sum(Worker& w, const std::string& name, const Rows& selected) {
   const std::vector<float>& own = w.own(name);
   const auto n = static_cast<int64_t>(own.size());
@@ -154,7 +154,7 @@ TEST(SampledRows, SelectedRowsAreSummedAndOthersStay) {
   }
 }
 
-// What the two-stage softmax gets gradients for is what travels: nothing is dropped.
+// The rows that get gradients in the two-stage softmax are those that are exchanged, so no gradient is lost.
 TEST(SampledRows, TheLossTakesTheRowsOfThePlan) {
   make_group(2)->run([&](Communicator& comm) {
     Worker w(comm, rule(""), "{name: two_stage_softmax, p: 100, q: 100}");
@@ -171,7 +171,7 @@ TEST(SampledRows, TheLossTakesTheRowsOfThePlan) {
 TEST(SampledRows, RanksDrawForThemselvesOrTogether) {
   std::mutex mutex;
   std::map<std::string, std::set<uint64_t>> keys;
-  std::map<std::string, std::set<Rows>> noise;  // drawn rows that are no targets
+  std::map<std::string, std::set<Rows>> noise;  // sampled rows that are no targets
   for (const std::string draw : {"rank", "step"}) {
     make_group(4)->run([&](Communicator& comm) {
       Worker w(comm, rule("p: 0, q: 10, draw: " + draw), "name: two_stage_softmax");
@@ -197,7 +197,7 @@ TEST(SampledRows, WithAllRowsItIsTheSum) {
     sum.step(0);
     for (const char* name : {"embedding.weight", "hidden.weight", "hidden.bias", "softmax.weight", "softmax.bias"})
       EXPECT_EQ(all.dense(name), sum.dense(name)) << name;
-    EXPECT_TRUE(all.gradient("hidden.weight").dense.defined());  // nothing is left out of it
+    EXPECT_TRUE(all.gradient("hidden.weight").dense.defined());  // all of its rows are exchanged
   });
 }
 
@@ -253,8 +253,8 @@ TEST(SampledRows, ATiedTable) {
   }
 }
 
-// Eight ranks that read and predict with one table of 4,000 words: `unique` moves rows, and nobody makes a table of
-// them.
+// Eight ranks that use one table of 4,000 words for input and output: `unique` exchanges rows, and no rank makes a
+// dense gradient of the table.
 TEST(Tied, UniqueNeverMakesTablesOfGradients) {
   constexpr int64_t kWords = 4000, kWidth = 32, kTable = kWords * kWidth * 4;
   std::mutex mutex;
@@ -271,11 +271,12 @@ TEST(Tied, UniqueNeverMakesTablesOfGradients) {
     EXPECT_EQ(w.gradient("embedding.weight").pieces.size(), 1u);
     EXPECT_LE(w.gradient("embedding.weight").pieces[0].indices.size(), 8u * (30 + 2 * kT));
   });
-  EXPECT_GE(parameters, 8 * kTable);  // this test gives each rank parameters of its own
-  EXPECT_LT(others, 4 * kTable);      // of all eight together
+  EXPECT_GE(parameters, 8 * kTable);  // in this test each rank has separate parameters
+  EXPECT_LT(others, 4 * kTable);      // of all eight ranks together
 }
 
-// Over a server a worker pulls and pushes selected rows, hidden ones of its own choice, and the rest stays as it was.
+// Over a server a worker pulls and pushes selected rows, including hidden rows that it selects itself. All other rows
+// stay unchanged.
 TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
   std::mutex mutex;
   std::map<std::string, std::set<Rows>> chosen;
@@ -314,7 +315,7 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
       replica.at(p.name).grad().dense = ones;
     }
     server->select(ctx);
-    // The norm that clipping sees is that of what is pushed.
+    // Clipping uses the norm of the pushed rows.
     const ClipResult clipped = measure_gradients(ctx, replica, read_clip(parse_yaml("1e9", "r.yaml"), "clip"));
     EXPECT_NEAR(clipped.norm, std::sqrt(2.0 * static_cast<double>(words.size()) + 2 * 5 + 4), 1e-5);
     server->push(ctx, 1, {});
@@ -333,7 +334,7 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
     EXPECT_EQ(changed("b"), (Rows{0, 0, 1, 1, 2, 2, 3, 3}));
     EXPECT_EQ(changed("w").size(), 10u);  // five rows of each worker
     EXPECT_THAT(changed("softmax.weight"), testing::IsSupersetOf(words));
-    // What was not selected is as old as the replica: only rank 1 pulled after a push.
+    // The rows that were not selected are as old as the replica: only rank 1 pulled after a push.
     Rows fresh;
     for (int32_t row = 0; row < 40; ++row)
       if (replica.at("softmax.weight").value().data<float>()[2 * row] !=
@@ -345,7 +346,7 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
     chosen["softmax"].insert(words);
     chosen["changed"].insert(changed("softmax.weight"));
   });
-  ASSERT_EQ(chosen["softmax"].size(), 2u);  // each worker draws
+  ASSERT_EQ(chosen["softmax"].size(), 2u);  // each worker samples separately
   Rows both;
   for (const Rows& words : chosen["softmax"]) both.insert(both.end(), words.begin(), words.end());
   std::sort(both.begin(), both.end());

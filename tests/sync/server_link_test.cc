@@ -1,5 +1,5 @@
-// Turns, meetings and requests between workers that share nothing: ranks here are threads whose messages go through a
-// hall in memory.
+// Turns, meetings and requests between workers without shared memory: here ranks are threads that exchange messages
+// through a `Hall` in memory.
 #include "sync/server/server_link.h"
 
 #include <gmock/gmock.h>
@@ -85,7 +85,7 @@ int64_t number_in(const Tensor& t) {
   return value;
 }
 
-// One rank's worker over two rules, of which each shard counts pushes.
+// The worker of one rank with two rules. Each shard of a rule counts pushes.
 class Rank {
  public:
   Rank(std::shared_ptr<Hall> hall, int rank, int size) : comm_(std::move(hall), rank, size), link_(comm_) {
@@ -124,10 +124,10 @@ class Rank {
   std::array<int64_t, 2> updates_{};
   std::vector<int64_t> pulls_;
   bool throws_ = false;
-  Link link_;  // ends first
+  Link link_;  // is destroyed first
 };
 
-// Runs `body` for each of `size` ranks, each in a thread; returns what they have thrown.
+// Runs `body` in one thread for each of `size` ranks. Returns the errors that they threw.
 std::vector<std::string> on_ranks(int size, const std::function<void(Rank&)>& body) {
   auto hall = std::make_shared<Hall>(size);
   std::vector<std::unique_ptr<Rank>> ranks;
@@ -152,8 +152,8 @@ std::vector<std::string> none(int size) {
 
 constexpr int64_t kNever = 1'000'000;
 
-// `steps` of each worker with meetings each `every`; at them all shards have the same updates, and the slowest worker
-// has just done the step.
+// Each worker takes `steps` steps, with a meeting after each `every` steps. At a meeting all shards have the same
+// number of updates, and the slowest worker has just completed the step.
 void work(Rank& rank, const std::vector<Stand>& stands, const std::vector<int32_t>& replay, int64_t steps,
           int64_t every, std::vector<int64_t>& met) {
   rank.link_.start(stands, replay, steps);
@@ -163,7 +163,7 @@ void work(Rank& rank, const std::vector<Stand>& stands, const std::vector<int32_
     met.push_back(rank.updates_[0]);
     LMX_CHECK(rank.updates_[0] == rank.updates_[1], "rules that are not at the same update");
     meeting += every;
-    rank.comm_.barrier();  // nobody pushes while another still looks
+    rank.comm_.barrier();  // no rank may push while another still reads
   };
   while (at.step < steps) {
     if (!at.pulled) {
@@ -196,13 +196,13 @@ TEST(ServerLink, ManyWorkersAreAsOneServer) {
     EXPECT_EQ(met[0].size(), 5u);
     EXPECT_EQ(met[0].back(), 40 * size);
     for (const auto& other : met) EXPECT_EQ(other, met[0]);
-    // What the order says is what everybody saw.
+    // The recorded order must agree with the numbers of updates that the workers saw.
     std::vector<std::vector<int64_t>> told(met.size());
     int64_t updates = 0;
     for (const int32_t event : order)
       event % 2 ? static_cast<void>(++updates) : told[static_cast<size_t>(event / 2)].push_back(updates);
     EXPECT_EQ(pulls, told);
-    // And it repeats, meetings included.
+    // A replay of the order repeats all of it, including the meetings.
     std::vector<int32_t> repeated;
     EXPECT_EQ(on_ranks(size,
                        [&](Rank& r) {
@@ -216,7 +216,8 @@ TEST(ServerLink, ManyWorkersAreAsOneServer) {
   }
 }
 
-// From where a checkpoint was: worker 0 is through, 1 has pulled, and steps beyond the last are not taken.
+// Continues from the state of a checkpoint: worker 0 has finished, worker 1 has pulled, and there are no steps after
+// the last one.
 TEST(ServerLink, AReplayGoesOnWhereItWas) {
   const std::vector<int32_t> replay{0, 1, 2, 4, 0, 1, 5, 3, 0, 4, 5, 2, 1, 3, 4, 5};
   std::vector<int32_t> order;
@@ -285,13 +286,13 @@ TEST(ServerLink, TheLedgerHasEveryByteAndWhatTheWorkerWaited) {
                          bytes[e.group + "/" + e.collective].second += e.received;
                          seconds[e.group + "/" + e.collective] += e.seconds;
                        }
-                       // To and from two others, four steps; a reply and a push are 8 bytes.
+                       // To and from two other ranks, in four steps; a reply and a push have 8 bytes each.
                        for (const char* rule : {"a", "b"}) {
                          EXPECT_EQ(bytes[std::string(rule) + "/pull"], (std::pair<int64_t, int64_t>(64, 64)));
                          EXPECT_EQ(bytes[std::string(rule) + "/push"], (std::pair<int64_t, int64_t>(64, 64)));
                        }
-                       // 43 bytes in front of each of 2 x 8 x 2 requests, sent and received. 9 times a turn is asked
-                       // for by 24 bytes and given by 8: the last one calls to the meeting.
+                       // 43 header bytes for each of 2 x 8 x 2 requests, sent and received. A turn is requested 9 times
+                       // by 24 bytes and granted by 8 bytes; the last answer calls to the meeting.
                        const int64_t fronts = 43 * 32;
                        const auto turns = bytes["control/turn"];
                        if (r.comm_.rank() == 0) {
@@ -310,7 +311,7 @@ TEST(ServerLink, TheLedgerHasEveryByteAndWhatTheWorkerWaited) {
             none(3));
 }
 
-// What ends a shard's thread is an error of that rank.
+// An error that ends a shard's thread becomes an error of that rank.
 TEST(ServerLink, AShardThatFailsIsItsRanksError) {
   std::atomic<bool> over = false;
   const auto errors = on_ranks(2, [&](Rank& r) {

@@ -1,4 +1,4 @@
-// What single strategies promise beyond the conformance suite.
+// Requirements for single strategies beyond the conformance suite.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ TEST(Recipe, SettingsThatNothingReadsAreRefused) {
               AllOf(HasSubstr("sync.all.codec.reduce"), HasSubstr("changes nothing; leave it out")));
 }
 
-// Where a rule has dense gradients too, these are summed through the codec.
+// If a rule also has dense gradients, these are summed through the codec.
 TEST(Recipe, GatheredTablesAreAddedInFp32WhateverTheCodec) {
   const std::vector<ParameterSpec> tables{{"t", {5, 2}, {}, true}};
   std::vector<ParameterSpec> both = tables;
@@ -105,7 +105,7 @@ TEST(Allreduce, BucketsCloseWhenTheyAreFullAndTablesTravelAlone) {
   EXPECT_THAT(units("{name: allreduce, bucket_mb: 0.000140}"),
               ElementsAre(ElementsAre("softmax_bias"), ElementsAre("softmax"), ElementsAre("edge", "bias"),
                           ElementsAre("gate"), ElementsAre("tiny"), ElementsAre("emb")));
-  // As they travel: with fp16 12 bytes, 58 and 1584.
+  // Sizes as sent: with fp16 12, 58 and 1584 bytes.
   EXPECT_THAT(units("{name: allreduce, bucket_mb: 0.000140, codec: {kind: fp16}}"),
               Contains(ElementsAre("edge", "bias", "gate")));
   EXPECT_THAT(units("{name: allreduce, bucket_mb: 0.000070, codec: {kind: fp16}}"),
@@ -114,7 +114,7 @@ TEST(Allreduce, BucketsCloseWhenTheyAreFullAndTablesTravelAlone) {
   EXPECT_EQ(units("name: unique").size(), parameters().size());
 }
 
-// FACTS A1.2: the numbers of seeds, rounded to nearest and at least 1.
+// FACTS A1.2: the numbers of seeds, rounded to the nearest integer, at least 1.
 TEST(Seeded, NumbersOfSeeds) {
   struct Row {
     int ranks, log2, ln, log10, power;
@@ -150,7 +150,7 @@ TEST(Seeded, PrintsItsGroups) {
   EXPECT_EQ(strategy("name: unique")->describe(8), "");
 }
 
-// The keys that `ranks` ranks draw with in a step.
+// The sampling keys of `ranks` ranks in a step.
 std::vector<uint64_t> keys(const std::string& yaml, int ranks, int64_t step) {
   std::vector<uint64_t> keys;
   for (int r = 0; r < ranks; ++r) {
@@ -198,7 +198,7 @@ TEST(Seeded, RotationMovesRanksBetweenGroups) {
   EXPECT_GT(patterns.size(), 2u);
 }
 
-// The optimizer of the modelled system reads all ranks' matrices, so they live until the update is done.
+// The optimizer of the modelled system reads the matrices of all ranks, so they exist until the update is done.
 TEST(AllgatherDense, KeepsWhatItGatheredUntilTheUpdate) {
   make_group(4)->run([](Communicator& comm) {
     RankRun run(comm, {"allgather_dense", "codec: {kind: none}"});
@@ -209,7 +209,7 @@ TEST(AllgatherDense, KeepsWhatItGatheredUntilTheUpdate) {
     const int64_t before = held();
     run.after_step();
     EXPECT_GE(before - held(), 4 * tables);
-    EXPECT_LT(before - held(), 5 * tables);  // blocks come in sizes
+    EXPECT_LT(before - held(), 5 * tables);  // blocks have size classes
   });
 }
 
@@ -234,7 +234,7 @@ TEST(Unique, GradientsInDoubleForChecks) {
   });
 }
 
-// A parameter that is declared dense but was looked up by rows, and a table whose gradient is dense.
+// A parameter that is declared dense but has a row-sparse gradient, and a table whose gradient is dense.
 TEST(Allreduce, TakesGradientsAsTheyCome) {
   make_group(2)->run([](Communicator& comm) {
     Context ctx;

@@ -1,4 +1,4 @@
-// lmx average, below the command line.
+// lmx average, without its command line.
 #include <gmock/gmock.h>
 
 #include "app/inference/average.h"
@@ -16,7 +16,8 @@ using testing::HasSubstr;
 
 class Average : public FolderTest {
  protected:
-  // A run with checkpoints 10, 20, ... of one parameter w = values[i] each; perplexities where they are given.
+  // Makes a run with checkpoints 10, 20, ..., each with one parameter w = values[i], and perplexities if they are
+  // given.
   void make_run(const std::vector<std::vector<float>>& values, const std::vector<double>& ppl = {}) {
     std::string metrics;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -50,7 +51,7 @@ TEST_F(Average, OfNamedCheckpointsLastAndBest) {
 }
 
 TEST_F(Average, IsSummedInDouble) {
-  // In float, 2^24 + 1 + 1 would stay 2^24.
+  // In float, 2^24 + 1 + 1 would remain 2^24.
   make_run({{16777216}, {1}, {1}});
   EXPECT_EQ(average({{}, path("run"), 3, 0}), (std::vector<float>{static_cast<float>(16777218.0 / 3)}));
   make_run({{0.1f}, {0.1f}, {0.1f}});

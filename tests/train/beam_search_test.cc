@@ -1,5 +1,5 @@
-// Beam search over a model whose every prefix of every sentence has random logits of its own, against the enumeration
-// of all translations.
+// Beam search over a model in which every prefix of every sentence has different random logits, compared with an
+// enumeration of all translations.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using testing::HasSubstr;
 
 constexpr int32_t kEos = Vocabulary::kEos, kUnk = Vocabulary::kUnk;
 
-// Logits of what follows `prefix` in the translation of sentence `sentence`.
+// Logits of the token that follows `prefix` in the translation of sentence `sentence`.
 using Model = std::function<std::vector<float>(int64_t sentence, const std::vector<int32_t>& prefix)>;
 
 Model random_model(int64_t words, float spread = 3) {
@@ -36,7 +36,7 @@ Model random_model(int64_t words, float spread = 3) {
   };
 }
 
-// Keeps each row's prefix, as a real one keeps its keys and values; features are the logits themselves.
+// Stores the prefix of each row, as a real model stores its keys and values. The features are the logits.
 class TableDecoding : public Decoding {
  public:
   TableDecoding(Model model, std::vector<int64_t> sentences) : model_(std::move(model)) {
@@ -196,8 +196,7 @@ TEST(BeamSearch, ABatchIsTheSentencesAlone) {
   const Model words = random_model(40, 8);
   const Model model = [&](int64_t sentence, const std::vector<int32_t>& prefix) {
     std::vector<float> logits = words(sentence, prefix);
-    if (static_cast<int64_t>(prefix.size()) >= sentence / 2)
-      logits[kEos] += 7;  // each sentence has a length of its own
+    if (static_cast<int64_t>(prefix.size()) >= sentence / 2) logits[kEos] += 7;  // sentences have different lengths
     return logits;
   };
   std::vector<int64_t> sentences(17);
@@ -212,10 +211,10 @@ TEST(BeamSearch, ABatchIsTheSentencesAlone) {
     ASSERT_EQ(alone[0].size(), batched.size());
     for (size_t i = 0; i < batched.size(); ++i) {
       EXPECT_EQ(alone[0][i].ids, batched[i].ids);
-      EXPECT_EQ(alone[0][i].score, batched[i].score);  // to the bit
+      EXPECT_EQ(alone[0][i].score, batched[i].score);  // bit-equal
     }
   }
-  EXPECT_EQ(widths.front(), 17u);  // one row a sentence before they differ
+  EXPECT_EQ(widths.front(), 17u);  // one row for each sentence before hypotheses differ
   EXPECT_LE(*std::max_element(widths.begin(), widths.end()), 17u * 4);
   EXPECT_LT(widths.back(), 17u * 4) << "sentences that are done stay in the batch";
 }
@@ -238,7 +237,7 @@ TEST(BeamSearch, TiesGoToTheSmallerId) {
 TEST(BeamSearch, LengthsAndUnknown) {
   const Model eager = [](int64_t, const std::vector<int32_t>&) { return std::vector<float>{9, 8, 1, 0}; };
   SearchOptions o = options(1);
-  EXPECT_EQ(search(eager, {0}, o)[0][0].ids.size(), 0u);  // <unk> is the likeliest and never written
+  EXPECT_EQ(search(eager, {0}, o)[0][0].ids.size(), 0u);  // <unk> is the most probable token, but never written
   o.min_length = 3;
   EXPECT_EQ(search(eager, {0}, o)[0][0].ids, (std::vector<int32_t>{2, 2, 2}));
   o.write_unknown = true;
@@ -248,7 +247,7 @@ TEST(BeamSearch, LengthsAndUnknown) {
   o.max_offset = -5;
   o.min_length = 0;
   EXPECT_TRUE(search(eager, {0}, o)[0][0].ids.empty());
-  o.min_length = 6;  // beats the greatest length
+  o.min_length = 6;  // takes precedence over the maximum length
   EXPECT_EQ(search(eager, {0}, o)[0][0].ids.size(), 6u);
 }
 
@@ -292,7 +291,7 @@ TEST(TopK, IsTheHeadOfTheSortedRow) {
   uint64_t at = 0;
   for (const int64_t n : {1, 2, 255, 256, 257, 1000, 5000}) {
     for (const int64_t k : {1, 2, 8, 300}) {
-      for (const int levels : {3, 1'000'000}) {  // many ties, hardly any
+      for (const int levels : {3, 1'000'000}) {  // many ties; almost none
         std::vector<float> x(static_cast<size_t>(n));
         for (float& v : x) v = static_cast<float>(std::floor(key.uniform(at++) * levels)) / 16;
         const std::vector<int32_t> without{0, 1};

@@ -1,4 +1,4 @@
-// Checkpoint folders: whole or absent, verified on reading, pruned with the best one kept.
+// Checkpoint folders: complete or absent, verified on reading; pruning keeps the best one.
 #include <gmock/gmock.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -62,13 +62,14 @@ TrainState state_of_ranks(int ranks) {
   for (int r = 0; r < ranks; ++r) {
     s.ranks.emplace_back();
     s.ranks.back()["all/w.push"] = floats({2}, {static_cast<float>(r), 7});
-    s.ranks.back()["all/odd"] = Tensor::zeros(Allocator::cpu(), {3}, DType::u8);  // what follows is not aligned
+    s.ranks.back()["all/odd"] = Tensor::zeros(Allocator::cpu(), {3}, DType::u8);  // the tensor after it is not aligned
     s.ranks.back()["all/w.sum"] = floats({2}, {static_cast<float>(-r), 8});
   }
   return s;
 }
 
-// Damage shows what was read: a rank of as many has its own file, rank 0 verifies those of all.
+// Damaged files show which files were read: with the same number of ranks each rank reads its own file, and rank 0
+// verifies all files.
 TEST_F(Checkpoint, AProcessReadsItsOwnRanksFileOnly) {
   const std::string folder = save_checkpoint(run(), 7, state_of_ranks(4));
   fs::resize_file(folder + "/rank-2.safetensors", 100);
@@ -83,7 +84,7 @@ TEST_F(Checkpoint, AProcessReadsItsOwnRanksFileOnly) {
   EXPECT_THAT(load_error(folder), HasSubstr("rank-2.safetensors"));
 }
 
-// A residual of 64 MB a rank: of other ranks' none is in this process's memory until it is looked at.
+// Each rank has a residual of 64 MB. Those of other ranks take no memory of this process until they are accessed.
 TEST_F(Checkpoint, OtherNumbersOfRanksAreMapped) {
   TrainState whole = state_of_ranks(4);
   for (StateDict& rank : whole.ranks) rank["all/large"] = Tensor::zeros(Allocator::cpu(), {16 << 20}, DType::f32);
@@ -100,7 +101,8 @@ TEST_F(Checkpoint, OtherNumbersOfRanksAreMapped) {
   }
 }
 
-// A rank that cannot write says why, and takes no other rank's files along, which would then report that they are gone.
+// A rank that cannot write reports why. It does not remove the files of other ranks, which would then report them
+// missing.
 TEST_F(Checkpoint, ARankThatCannotWriteLeavesTheOthersAlone) {
   const StateDict own{{"residual", floats({2}, {1, 2})}};
   begin_checkpoint(run(), 3);
@@ -145,7 +147,7 @@ TEST_F(Checkpoint, PruneKeepsTheLastAndTheProtected) {
   for (const int64_t step : {10, 20, 30, 40, 50}) save_checkpoint(run(), step, small_state(1));
   prune_checkpoints(run(), 2, {20});
   EXPECT_EQ(steps(), (std::vector<int64_t>{20, 40, 50}));
-  prune_checkpoints(run(), 0, {});  // the last one stays whatever is asked for
+  prune_checkpoints(run(), 0, {});  // the last one is always kept
   EXPECT_EQ(steps(), (std::vector<int64_t>{50}));
 }
 
@@ -158,7 +160,7 @@ TEST_F(Checkpoint, EveryFlippedBitIsFound) {
       bad[i] = static_cast<char>(bad[i] ^ (1 << (i % 8)));
       write_all(folder + name, bad);
       const std::string error = load_error(folder);
-      // White space between JSON's tokens carries nothing: a blank that became another one is no damage.
+      // White space between JSON's tokens has no meaning: another white-space character is no damage.
       if (error.empty())
         EXPECT_TRUE(std::isspace(static_cast<unsigned char>(bad[i]))) << name << " byte " << i;
       else
@@ -183,7 +185,7 @@ TEST_F(Checkpoint, TruncatedAndMissingFiles) {
   }
 }
 
-// Runs `body` in a child process; its exit code.
+// Runs `body` in a child process and returns its exit code.
 template <class F>
 int in_child(F&& body) {
   const pid_t child = fork();
@@ -193,7 +195,8 @@ int in_child(F&& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// 0: a RunError that names the folder, the earlier checkpoint whole, nothing half-written. Works in a forked child.
+// Returns 0 if a RunError names the folder, the earlier checkpoint is complete, and no incomplete file remains. Runs in
+// a forked child.
 int full_disk_outcome(const std::string& run) {
   const std::string error = message<RunError>([&] { save_checkpoint(run, 2, large_state()); });
   if (error.find("step-2 was not written, earlier checkpoints are intact") == std::string::npos) return 10;
@@ -205,8 +208,7 @@ int full_disk_outcome(const std::string& run) {
   return std::distance(fs::directory_iterator(run), {}) == 1 ? 0 : 14;
 }
 
-// The limit on a file's size fails a write as a full disk does, and needs no privileges.
-// Its hash says that it is what was written; what was written may be anything.
+// The hash of state.json proves that the file is unchanged, but not that lmx wrote its content.
 TEST_F(Checkpoint, AStateThatIsNoneOfOurs) {
   const std::string folder = save_checkpoint(run(), 1, small_state(1));
   const auto error_of = [&](const std::function<void(Json&)>& change) {
@@ -234,6 +236,7 @@ TEST_F(Checkpoint, AStateThatIsNoneOfOurs) {
   EXPECT_THAT(message<UserError>([&] { checkpoint_numbers(folder); }), HasSubstr("nested too deeply"));
 }
 
+// A limit on the file size makes a write fail in the same way as a full disk, and needs no privileges.
 TEST_F(Checkpoint, WriteThatFailsLeavesNothingBehind) {
   save_checkpoint(run(), 1, small_state(1));
   EXPECT_EQ(in_child([&] {

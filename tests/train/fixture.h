@@ -1,4 +1,4 @@
-// A folder of its own for each test, and small tensors.
+// A separate folder for each test, and small tensors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ class FolderTest : public testing::Test {
     std::filesystem::remove_all(folder_, error);
   }
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  // Of the metrics of a run in the folder `dir`.
+  // The records of `split` in the metrics of the run in folder `dir`.
   std::vector<nlohmann::json> records(const std::string& dir, const std::string& split) const {
     std::vector<nlohmann::json> found;
     std::istringstream lines(read_all(path(dir) + "/metrics.jsonl"));
@@ -63,7 +63,7 @@ inline Tensor floats(Shape shape, std::vector<float> values) {
   return Tensor::from<float>(Allocator::cpu(), shape, values);
 }
 
-// The text of the error that `f` throws; "" when it throws none of that kind.
+// The text of the error that `f` throws; "" if it throws no error of that type.
 template <class Error, class F>
 std::string message(F&& f) {
   try {

@@ -1,5 +1,5 @@
-// Dropout masks, a sampled softmax's candidates and, with them, the rows that ranks exchange differ between steps. The
-// text is one word again and again and the rate is 0, so that steps differ by their draws alone.
+// Dropout masks, a sampled softmax's candidates, and therefore the rows that ranks exchange, differ between steps. The
+// text is one repeated word and the learning rate is 0, so that steps differ only by their random numbers.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -26,7 +26,7 @@ threads: 1
 
 class FreshDraws : public RunFolderTest {
  protected:
-  // The numbers `key` of the steps, each once.
+  // The distinct values of `key` over the steps.
   std::set<double> distinct(const std::string& key, const std::string& model_and_loss, int64_t ranks = 1) {
     const std::string dir = str("run", runs_++);
     const Node tree = parse_yaml(str(kRecipe, model_and_loss), "draws.yaml");
@@ -61,7 +61,8 @@ TEST_F(FreshDraws, DropoutMasks) {
   const std::string loss = "loss: {name: full_softmax}\n";
   for (const char* name : {"lstm", "mlstm", "rhn"}) {
     const std::string model = str("model: {name: ", name, ", embedding: 8, cells: 10, dropout: ");
-    EXPECT_EQ(distinct("nll_nat", loss + model + "0}").size(), 1u) << name << ": the steps are not equal without draws";
+    EXPECT_EQ(distinct("nll_nat", loss + model + "0}").size(), 1u)
+        << name << ": without random numbers the steps must be equal";
     EXPECT_EQ(distinct("nll_nat", loss + model + "0.5}").size(), kSteps) << name;
   }
   const std::string transformer =

@@ -1,5 +1,5 @@
-// Batchers whose steps have sequences of another length than sequence_length(): gradients are the mean over what a step
-// holds, records count it, and what contradicts it is refused.
+// Batchers whose steps have sequences shorter than sequence_length(): gradients are the mean over the tokens of the
+// step, records count these tokens, and contradictory sizes are rejected.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -46,7 +46,7 @@ class Lengths : public RunFolderTest {
   }
 };
 
-// One loss and one gradient, however long the longest window of the run may be.
+// Loss and gradient do not depend on the longest window of the run.
 TEST_F(Lengths, GradientsAreTheMeanOverTheTokensOfTheStep) {
   for (const char* normalize : {"token", "sequence"}) {
     const std::string loss = str("loss: {name: full_softmax, normalize: ", normalize, "}");
@@ -66,7 +66,7 @@ TEST_F(Lengths, AGrowingWindowCounts) {
   ASSERT_EQ(steps.size(), 6u);
   const std::vector<int64_t> tokens{24, 48, 80, 112, 152, 192};  // 8 windows of 3, 3, 4, 4, 5 and 5
   for (size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(steps[i]["tokens"], tokens[i]) << i;
-  // Several ranks and micro-batches divide by the same.
+  // Several ranks and micro-batches divide by the same number.
   run("micro", "{name: growing, shortest: 3, longest: 6, every: 2}", "comm: {name: virtual, ranks: 2}");
   const auto ranks = records("micro", "train");
   for (size_t i = 0; i < steps.size(); ++i)
@@ -83,13 +83,13 @@ TEST_F(Lengths, ContradictionsAreRefused) {
       AllOf(HasSubstr("[batcher] growing"), HasSubstr("(8, 8)"), HasSubstr("1 to 5"), HasSubstr("sequence_length()")));
 }
 
-// The batcher is asked for its length; its keys may have any name.
+// Evaluation and plans ask the batcher for its length; its keys may have any name.
 TEST_F(Lengths, EvaluationAndPlansAskTheBatcher) {
   const RunResult trained = run("asked", "{name: growing, shortest: 20, longest: 20}");
   const EvalResult evaluated = evaluate_run(path("asked"), {});
   EXPECT_DOUBLE_EQ(evaluated.ppl, trained.valid_ppl);
   run("other", "{name: growing, shortest: 20, longest: 35, every: 1000}");
-  EXPECT_NE(evaluate_run(path("other"), {}).ppl, trained.valid_ppl) << "windows of 20 and of 35 say the same";
+  EXPECT_NE(evaluate_run(path("other"), {}).ppl, trained.valid_ppl) << "windows of 20 and of 35 give the same result";
   EXPECT_THAT(dry_run(recipe("plan", "{name: growing, shortest: 20, longest: 20}"), "lengths").text,
               HasSubstr("batch 8 sequences = 160 tokens"));
 }

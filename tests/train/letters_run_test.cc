@@ -1,5 +1,5 @@
-// A run's folder with a model of bytes or characters as training begins with it: what is drawn from it, and what its
-// evaluation counts, against loops that read one token at a time.
+// A new run's folder with a model of bytes or characters: compares the sampled text and the counts of the evaluation
+// with loops that read one token at a time.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -26,7 +26,7 @@ std::map<int32_t, double> shares(const std::vector<float>& logits, int32_t first
   return all;
 }
 
-// What softmax(logits / temperature) gives each of `ids`.
+// The probabilities softmax(logits / temperature) of `ids`.
 std::map<int32_t, double> softmax(const std::vector<float>& logits, const std::vector<int32_t>& ids,
                                   double temperature) {
   std::map<int32_t, double> all;
@@ -53,7 +53,7 @@ TEST(DrawToken, SharesAreThoseOfTheSoftmax) {
     o.top_k = 3;
     expect(o, 0, {2, 3, 4});
     o.top_k = 1;
-    expect(o, 0, {2});  // of equals the first
+    expect(o, 0, {2});  // the first of equal ones
     o.top_k = 0;
   }
   o.temperature = 1;  // 0.347, 0.347, 0.210, 0.077, 0.017, 0.002
@@ -68,7 +68,7 @@ TEST(DrawToken, SharesAreThoseOfTheSoftmax) {
     expect(o, 0, ids);
   }
   o.top_p = 0.75;
-  o.top_k = 2;  // first the k likeliest, then of these
+  o.top_k = 2;  // first the k most probable ones, then top_p of these
   expect(o, 0, {2, 4});
   o.temperature = 0;
   EXPECT_EQ(draw_token(logits, 0, o, 0.999), 2);
@@ -90,7 +90,7 @@ class LettersRun : public RunFolderTest {
   SavedRun open() const { return {path("run"), recipe_of_run(path("run")), load_vocabulary(path("run")), "last"}; }
   Dataset data() const { return open_dataset(recipe_of_run(path("run")).data); }
 
-  // Logits of what follows `id`.
+  // Logits of the token after `id`.
   static std::vector<float> read(SavedRun& run, ModelState& state, int32_t id) {
     Batch batch;
     batch.inputs = Tensor::from<int32_t>(run.ctx.allocator, {1, 1}, std::vector<int32_t>{id});
@@ -101,7 +101,7 @@ class LettersRun : public RunFolderTest {
     const auto logits = run.network.loss->logits(run.ctx, run.params, features).values<float>();
     return {logits.begin(), logits.end()};
   }
-  // Nats of every token but the first, from a zero state.
+  // Nats of every token except the first, from a zero state.
   static double nats(SavedRun& run, const std::vector<int32_t>& tokens) {
     ModelState state = run.network.model->initial_state(run.ctx, 1);
     double sum = 0;
@@ -121,7 +121,7 @@ std::string reviews(int count, const std::string& begin) {
   return text;
 }
 
-// A unit is held before each token that is read: the line end that a text begins behind, the prompt, what was drawn.
+// A unit's value is set before each token that is read: the line end before the text, the prompt, and sampled tokens.
 TEST_F(LettersRun, HeldUnits) {
   make_run("tokens: bytes", reviews(60, "good "));
   GenerateOptions o;
@@ -146,10 +146,10 @@ TEST_F(LettersRun, HeldUnits) {
   }
   o.held.reset();
   ++texts[generate_text(path("run"), o)];
-  EXPECT_EQ(texts.size(), 4U) << "the unit decides nothing here";
+  EXPECT_EQ(texts.size(), 4U) << "the unit has no effect on the text";
 }
 
-// Features are the state behind the last byte, a unit's trace its value behind each.
+// Features are the state after the last byte; a unit's trace is its value after each byte.
 TEST_F(LettersRun, FeaturesAndTracesAreTheState) {
   make_run("tokens: bytes", reviews(60, "good "));
   LabelledTexts texts;
@@ -184,7 +184,8 @@ TEST_F(LettersRun, FeaturesAndTracesAreTheState) {
   }
 }
 
-// Puri 2018, VI-D: each shard from a zero state, every token of it but the first a target, the mean over shards.
+// Puri 2018, VI-D: each shard starts from a zero state, every token except the first is a target, and the result is the
+// mean over shards.
 TEST_F(LettersRun, ShardsOfStrings) {
   make_run("tokens: bytes", reviews(170, "a "));
   SavedRun run = open();
@@ -211,18 +212,19 @@ TEST_F(LettersRun, ShardsOfStrings) {
     ASSERT_TRUE(r.sharded);
     EXPECT_EQ(r.sharded->shards, count);
     EXPECT_EQ(r.sharded->tokens, tokens);
-    EXPECT_EQ(lengths, d.test.size()) << "every string is read once";
+    EXPECT_EQ(lengths, d.test.size()) << "not every string was read once";
     EXPECT_NEAR(r.sharded->nll_nat, mean, 1e-5);
     EXPECT_NEAR(r.sharded->least, least, 1e-5);
     EXPECT_NEAR(r.sharded->most, most, 1e-5);
     if (count > 1) {
       EXPECT_GT(most - least, 1e-4);
-      EXPECT_GT(std::abs(r.sharded->nll_nat - r.nll_nat), 1e-4) << "a mean over tokens would do";
+      EXPECT_GT(std::abs(r.sharded->nll_nat - r.nll_nat), 1e-4)
+          << "the test cannot distinguish it from a mean over tokens";
     }
   }
 }
 
-// The text's own bytes, whatever a character takes of them and whichever of them became <unk>.
+// Counts the bytes of the text, independent of the bytes per character and of characters that became <unk>.
 TEST_F(LettersRun, CompressionOfLongCharacters) {
   std::string text;
   for (int i = 0; i < 200; ++i)
@@ -231,8 +233,8 @@ TEST_F(LettersRun, CompressionOfLongCharacters) {
   const Dataset d = data();
   int64_t unknown = 0;
   for (const int32_t id : d.test.tokens()) unknown += id == Vocabulary::kUnk;
-  EXPECT_GT(unknown, 0) << "the vocabulary has room for all";
-  double bytes = 0;  // lines of six characters have 12 bytes, those of three 10, line ends among them
+  EXPECT_GT(unknown, 0) << "the vocabulary contains all characters";
+  double bytes = 0;  // lines of six characters have 12 bytes, those of three have 10, including line ends
   for (int64_t i = 0; i < d.test_strings.size(); ++i) bytes += d.test_strings.at(i).length > 5 ? 12 : 10;
   EvalOptions o;
   o.split = "test";

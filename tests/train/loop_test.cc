@@ -1,4 +1,4 @@
-// The loop's promises inside one process: accumulation, carried state, evaluation, folders, resume's comparison.
+// The training loop in one process: accumulation, carried state, evaluation, folders, comparison at a resume.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -91,7 +91,7 @@ TEST_F(Loop, SequenceNormalisationIsTheTokensTimesTheLength) {
   const auto token = trained({{"optimizer.lr", "0.5"}, {"clip", "[]"}});
   const auto sequence =
       trained({{"optimizer.lr", "0.1"}, {"clip", "[]"}, {"loss", "{name: full_softmax, normalize: sequence}"}});
-  expect_near(token, sequence, 2e-5f);  // sequences of 5 tokens: five times the gradient, a fifth of the rate
+  expect_near(token, sequence, 2e-5f);  // sequences of 5 tokens: five times the gradient, a fifth of the learning rate
 }
 
 TEST_F(Loop, ThreadsDoNotChangeTheBits) {
@@ -120,11 +120,11 @@ TEST_F(Loop, StateOfAStepThatWasLeftOutIsForgotten) {
   };
   EXPECT_EQ(first(batch), 0);
   s.carried->stage(batch, state);
-  EXPECT_EQ(first(batch), 0) << "only commit() makes it count";
+  EXPECT_EQ(first(batch), 0) << "the state changed before commit()";
   s.carried->commit();
   EXPECT_EQ(first(batch), 7);
   EXPECT_EQ(first(batch, false), 0);
-  EXPECT_EQ(first(s.batcher.batch(1, 0, 2)), 0) << "other slots";
+  EXPECT_EQ(first(s.batcher.batch(1, 0, 2)), 0) << "state of other slots";
   batch.fresh = {1, 0};
   EXPECT_EQ(first(batch), 0);
 }
@@ -139,7 +139,7 @@ TEST_F(Loop, EvaluationDoesNotDependOnItsBatches) {
     EXPECT_DOUBLE_EQ(score.ppl(), std::exp(score.nll()));
     return score.nll();
   };
-  EXPECT_NEAR(nll(1, 5), nll(1, 156), 1e-6);  // one slot: windows of any length are the same text
+  EXPECT_NEAR(nll(1, 5), nll(1, 156), 1e-6);  // one slot: windows of any length read the same text
   EXPECT_NEAR(nll(1, 7), nll(1, 1), 1e-6);
   EXPECT_NEAR(nll(4, 5), nll(4, 11), 1e-6);
   EXPECT_NEAR(nll(1, 5), std::log(40), 0.3);  // an untrained model is near the uniform one
@@ -168,7 +168,7 @@ TEST_F(Loop, PackedStateComesBack) {
   save_checkpoint(path("b"), 1, again);
   EXPECT_EQ(read_all(path("a/checkpoints/step-1/state.json")),
             read_all(path("b/checkpoints/step-1/state.json")));  // its hashes
-  // Version 0.1.0 wrote neither: steps were the updates.
+  // Version 0.1.0 stored none of these numbers; its updates were the steps.
   TrainState old = packed;
   for (const char* name : {"updates", "counted.steps", "counted.tokens"})
     EXPECT_EQ(old.numbers.erase(name), 1u) << name;
@@ -215,7 +215,7 @@ TEST(Signals, AreNotedOnceAndRestored) {
     EXPECT_EQ(SignalGuard::received(), SIGTERM);
     struct sigaction now {};
     sigaction(SIGTERM, nullptr, &now);
-    EXPECT_EQ(now.sa_handler, SIG_DFL) << "the second one ends the process";
+    EXPECT_EQ(now.sa_handler, SIG_DFL) << "a second signal must end the process";
   }
   const SignalGuard guard;
   EXPECT_EQ(SignalGuard::received(), 0);
@@ -257,12 +257,12 @@ TEST_F(Loop, RunDirectories) {
   for (std::string& dir : made) threads.emplace_back([&dir] { dir = create_run_directory("", "r"); });
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(std::set<std::string>(made.begin(), made.end()).size(), made.size()) << "two runs share a folder";
-  EXPECT_EQ(newest_run("", "r"), "") << "none of them holds a run yet";
+  EXPECT_EQ(newest_run("", "r"), "") << "none of them contains a run yet";
   write_all(made[3] + "/config.yaml", "a: 1");
   EXPECT_EQ(newest_run("", "r"), made[3]);
   std::filesystem::current_path(before);
   EXPECT_EQ(create_run_directory(path("mine"), "r"), path("mine"));
-  EXPECT_EQ(create_run_directory(path("mine"), "r"), path("mine")) << "an empty folder may be given";
+  EXPECT_EQ(create_run_directory(path("mine"), "r"), path("mine")) << "an existing empty folder is allowed";
   write_all(path("mine/x"), "");
   EXPECT_THAT(message<UserError>([&] { create_run_directory(path("mine"), "r"); }), HasSubstr("is not empty"));
   EXPECT_THAT(message<RunError>([] { create_run_directory("/proc/no/run", "r"); }), HasSubstr("/proc/no/run"));

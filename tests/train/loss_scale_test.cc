@@ -1,4 +1,4 @@
-// Half precision: gradients really overflow, the scale falls and rises, and a run comes out as it does in fp32.
+// Half precision: gradients overflow, the scale falls and rises, and a run reaches the same result as in fp32.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ TEST(LossScale, PresetsAreThoseOfThePapers) {
   EXPECT_EQ(c.resolved().factor, 2);
 }
 
-// The seed of backward, of a loss summed over 400,000 tokens, and back to the gradient of their mean.
+// The seed of backward for a loss that is summed over 400,000 tokens, and the factor for the gradient of their mean.
 TEST(LossScale, MultipliesTheLossThatItsPresetWasMadeFor) {
   const ScaleState s{.scale = 1024};
   for (const auto& [config, seed] : {std::pair{LossScaleConfig{.preset = "ott"}, 1024.0},
@@ -59,7 +59,7 @@ TEST(LossScale, FallsAtAnOverflowAndRisesAfterTheWindow) {
   EXPECT_EQ(s.good, 0);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(rule.overflowed(s, 9), 0.5);
   EXPECT_EQ(s.scale, 2);
-  EXPECT_EQ(rule.overflowed(s, 10), 0);  // it would fall below the least
+  EXPECT_EQ(rule.overflowed(s, 10), 0);  // the scale would fall below its minimum
   EXPECT_EQ(s.scale, 2);
   EXPECT_EQ(s.overflows, 4);
 }
@@ -83,14 +83,14 @@ TEST_F(Fp16, OverflowsRecoversAndComesOutAsFp32) {
   };
   const auto fp32 = train("fp32", steps);
   const auto fp16 = train("fp16", with({{"precision", "fp16"}, {"loss_scale", "{init: 16777216, window: 8}"}}));
-  EXPECT_GT(fp16.at.loss_scale.overflows, 3);  // 2^24 is far too much
+  EXPECT_GT(fp16.at.loss_scale.overflows, 3);  // 2^24 is much too large
   EXPECT_LT(fp16.at.loss_scale.scale, 16777216);
   EXPECT_FALSE(fp16.at.loss_scale.census.empty());
-  EXPECT_NEAR(fp16.at.valid_nll, fp32.at.valid_nll, 0.15);  // the first updates are missing
+  EXPECT_NEAR(fp16.at.valid_nll, fp32.at.valid_nll, 0.15);  // the first updates were skipped
   const auto all = records("fp16", "train");
   EXPECT_EQ(all[0]["overflows"], 1);
   EXPECT_EQ(all[0]["loss_scale"], 8388608);
-  ASSERT_TRUE(all[0]["nll_nat"].is_number()) << "the loss of a step that overflows is finite";
+  ASSERT_TRUE(all[0]["nll_nat"].is_number()) << "the loss of a step whose gradients overflow must be finite";
   EXPECT_NEAR(all[0]["nll_nat"], records("fp32", "train")[0]["nll_nat"], 0.01);
   bool rose = false, census = false;
   for (size_t i = 1; i < all.size(); ++i) {
@@ -100,12 +100,12 @@ TEST_F(Fp16, OverflowsRecoversAndComesOutAsFp32) {
   }
   EXPECT_TRUE(rose);
   EXPECT_TRUE(census);
-  // With the scale where it belongs nothing is lost.
+  // With a suitable scale no gradient is lost.
   const auto calm = train("calm", with({{"precision", "fp16"}}));
   EXPECT_EQ(calm.at.loss_scale.overflows, 0);
   EXPECT_NEAR(calm.at.valid_nll, fp32.at.valid_nll, 0.02);
   EXPECT_NE(calm.params, fp32.params);
-  // Scaling off, at a scale that an overflow has never raised: gradients vanish below f16's least.
+  // Scaling off, with a scale that is never raised: gradients below f16's smallest number vanish.
   const auto tiny = train("tiny", with({{"precision", "fp16"}, {"loss_scale", "{init: 1e-9, min: 1e-12}"}}));
   EXPECT_GT(tiny.at.valid_nll, calm.at.valid_nll + 0.1);
 }
@@ -122,7 +122,7 @@ TEST_F(Fp16, WithoutScalingAnOverflowIsADivergence) {
 TEST_F(Fp16, ResumesToTheBit) {
   const Changes fp16{{"precision", "fp16"}, {"loss_scale", "{init: 16777216, window: 4}"}, {"train.steps", "23"}};
   Changes part = fp16;
-  part.back().second = "5";  // among the overflows
+  part.back().second = "5";  // in the middle of the overflows
   for (const int64_t ranks : {0, 2}) {
     const auto whole = train(str("whole", ranks), fp16, ranks);
     train(str("split", ranks), part, ranks);
@@ -133,8 +133,8 @@ TEST_F(Fp16, ResumesToTheBit) {
   }
 }
 
-// A step whose gradients overflow makes no update: the rate is that of the update to come, and the first one is Adam's
-// first, whose length is the rate.
+// A step whose gradients overflow makes no update. The learning rate is that of the next update, and the first update
+// is Adam's first, whose length is the learning rate.
 TEST_F(Fp16, StepsWithoutAnUpdateCountForTheDataAlone) {
   const auto changes = [](int64_t steps) {
     return Changes{{"precision", "fp16"},
@@ -154,7 +154,7 @@ TEST_F(Fp16, StepsWithoutAnUpdateCountForTheDataAlone) {
   ASSERT_GE(skipped, 8);
   EXPECT_EQ(whole.at.updates, 30 - skipped);
   EXPECT_EQ(whole.at.step, 30);
-  // All overflows come first.
+  // All overflows occur at the beginning.
   const auto before = train("before", changes(skipped)), first = train("first", changes(skipped + 1));
   EXPECT_EQ(before.at.updates, 0);
   EXPECT_EQ(first.at.updates, 1);
@@ -197,7 +197,7 @@ TEST_F(Fp16, ResidualsFollowTheScaleExactly) {
       }
     EXPECT_GT(most, 0) << where;
   };
-  // The first update is the same at both windows, and behind it the scale doubles in one of the runs.
+  // The first update is equal in both runs. After it the scale doubles in one of them.
   expect_factor(residuals("steady", 1), residuals("rising", 1), 2, "rising");
   int overflows = 0;
   for (const auto& record : records("rising", "train")) {
@@ -209,7 +209,7 @@ TEST_F(Fp16, ResidualsFollowTheScaleExactly) {
   EXPECT_GE(overflows, 2);
 }
 
-// Error feedback keeps what it has in the scale of the gradients: it follows when that changes.
+// The residuals of error feedback have the scale of the gradients, and are adapted when it changes.
 TEST_F(Fp16, EveryStrategyAndCodecRecovers) {
   const Changes fp16{{"precision", "fp16"}, {"loss_scale", "{init: 1048576, window: 8}"}, {"train.steps", "60"}};
   const char* rules[] = {"{rest: {params: '.*', strategy: allreduce, bucket_mb: 0}}",
@@ -225,7 +225,7 @@ TEST_F(Fp16, EveryStrategyAndCodecRecovers) {
     EXPECT_GT(scaled.at.loss_scale.overflows, 0) << rule;
     for (const float p : scaled.params) ASSERT_TRUE(std::isfinite(p)) << rule;
     all[0].second = "fp32";
-    all[2].second = str(scaled.at.updates);  // over other batches, as those without an update are read as well
+    all[2].second = str(scaled.at.updates);  // with other batches, since batches of skipped updates are read as well
     const auto plain = train(str("plain", number++), all, 2);
     EXPECT_NEAR(scaled.at.valid_nll, plain.at.valid_nll, 0.15) << rule;
   }

@@ -1,4 +1,4 @@
-// The memory that a process may have, from files as Linux writes them.
+// The memory that a process may use, from files in Linux's format.
 #include "app/run/machine_memory.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ TEST_F(MachineMemoryTest, OfTheMachine) {
   EXPECT_EQ(found().limit, "");
 }
 
-// The limit of a job's own group, or of one above it.
+// The limit of a job's own cgroup, or of a cgroup above it.
 TEST_F(MachineMemoryTest, OfTheCgroup) {
   put("proc/meminfo", "MemTotal:       24000000 kB\n");
   put("proc/self/cgroup", "0::/slurm/job_7/step_0\n");

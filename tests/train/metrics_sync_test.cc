@@ -1,5 +1,5 @@
-// Records are on disk before the checkpoint that counts on them. Every fsync() of this program and of the core comes
-// through the function below.
+// Records are on disk before the checkpoint that depends on them. Every fsync() of this program and of the core calls
+// the function below.
 #include <gmock/gmock.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// metrics.jsonl and the TensorBoard events beside it.
+// metrics.jsonl, and the TensorBoard events in the same folder.
 #include "base/text.h"
 #include "runfiles/metrics.h"
 
@@ -88,7 +88,7 @@ TEST_F(MetricsFolder, NotWritable) {
   EXPECT_THAT(message<RunError>([&] { EventFile file(path("no"), 0); }), HasSubstr("tfevents"));
 }
 
-// The limit on a file's size fails a write as a full disk does.
+// A limit on the file size makes a write fail in the same way as a full disk.
 TEST_F(MetricsFolder, FullDisk) {
   const auto write_at_the_limit = [&] {
     signal(SIGXFSZ, SIG_IGN);
@@ -121,7 +121,7 @@ TEST(Crc32c, Masked) {
   EXPECT_EQ(masked_crc32c(""), 0xa282ead8u);
 }
 
-// The length's masked CRC of a 24-byte first record stands at byte 8 of every event file that TensorFlow writes.
+// In every event file of TensorFlow, byte 8 begins the masked CRC of the length of a 24-byte first record.
 TEST(TensorBoard, FirstRecordOfEveryFile) {
   const std::string event = file_version_event(1.5);
   EXPECT_EQ(hex(event),
@@ -189,7 +189,7 @@ TEST(Progress, LineForPeople) {
   w.lr = 2.14e-4;
   EXPECT_EQ(progress_text(w, {250, 2000, 0.1, 412345}, "word"),
             "step 250/2000 loss 4.1032 ppl 60.5 lr 2.14e-04 gnorm 0.87 412k words/s ETA 2m55s");
-  w.tokens = 0;  // every update of the window was left out
+  w.tokens = 0;  // every update of the window was skipped
   EXPECT_THAT(progress_text(w, {2000, 2000, 0.1, 10}, "char"),
               testing::AllOf(HasSubstr("loss nan"), HasSubstr("10 chars/s")));
 }

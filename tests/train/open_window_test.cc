@@ -1,4 +1,4 @@
-// Counters of ranks between two records, as a checkpoint keeps them.
+// Counters of ranks between two records, as a checkpoint stores them.
 #include "runfiles/open_window.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ TEST(OpenWindow, AddsUpButForResiduals) {
   const CodecHealth& h = w.health.at("lstm.0.wx");
   EXPECT_EQ(h.values, 1000);
   EXPECT_EQ(h.error, 1.5);
-  EXPECT_EQ(h.residual, 2) << "what error feedback keeps now";
+  EXPECT_EQ(h.residual, 2) << "the current residual";
 }
 
 // A run of four ranks continues with two: each takes the windows of two ranks, which counted the same steps.

@@ -1,4 +1,4 @@
-// Runs on made-up parallel text with the smallest model that translates.
+// Runs on synthetic parallel text with the smallest translation model.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,7 +16,7 @@ namespace lmx::train {
 
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
-// Sentences of 1 to 9 words and </s>; the target's words are a code of the source's, some of them left out.
+// Sentences of 1 to 9 words and </s>. The target words are a code of the source words, of which some are left out.
 inline PairArray coded_pairs(int64_t n, uint64_t seed, int64_t vocabulary = 30) {
   const RandomKey key(seed);
   std::vector<int32_t> source, target;
@@ -52,7 +52,7 @@ inline Dataset parallel_data(int64_t train) {
   return data;
 }
 
-// `data` of the recipe only stands for the text that is handed in.
+// `data` of the recipe is a placeholder: the test passes the text to the run.
 inline constexpr const char* kPairsRecipe = R"(
 data: {name: synthetic, vocab_size: 30, train_tokens: 500, valid_tokens: 100, test_tokens: 0, classes: 2}
 batcher: {name: token_budget, max_tokens: 60}
@@ -97,7 +97,7 @@ class PairsTest : public FolderTest {
     Position at;
     std::string stopped;
   };
-  // In `dir`, which is made where it is not there; else the run there goes on from its last checkpoint.
+  // Trains in `dir`. If `dir` already exists, continues the run there from its last checkpoint.
   Result train(const std::string& dir, const Changes& changes = {}, int64_t ranks = 0) {
     const Node tree = recipe(changes);
     Recipe r = read_recipe(tree, "pairs");

@@ -15,7 +15,7 @@ using testing::HasSubstr;
 
 class Pairs : public PairsTest {};
 
-// One step is the whole text: in 16 sub-batches or in one, on one rank or on several.
+// One step reads the whole text: in 16 sub-batches or in one, on one rank or on several.
 TEST_F(Pairs, AccumulationOfSixteenIsTheOneBigBatch) {
   for (const char* loss : {"{name: full_softmax, label_smoothing: 0.1}", "{name: full_softmax, normalize: sequence}"}) {
     const Changes whole{{"batcher.max_tokens", "100000"}, {"batch.global", "1"}, {"loss", loss}};
@@ -43,7 +43,7 @@ TEST_F(Pairs, EveryNumberOfRanksEqualsOneToRounding) {
   }
 }
 
-// Four steps an epoch, checkpoints at 5 and 10.
+// Four steps per epoch, checkpoints at 5 and 10.
 TEST_F(Pairs, ResumesToTheBitWithinAnEpoch) {
   for (const int64_t ranks : {0, 3}) {
     const Changes all{{"train.steps", "13"}};
@@ -59,7 +59,7 @@ TEST_F(Pairs, ResumesToTheBitWithinAnEpoch) {
   }
 }
 
-// A mix whose second part is read in passes of two and a half epochs.
+// A mix whose second part is read completely in two and a half epochs.
 TEST_F(Pairs, AMixResumesToTheBitWithinAnEpoch) {
   data_.train_parts = {{"main", 0, 100, 100}, {"crawl", 100, 200, 80}};
   const Changes all{{"train.steps", "29"}, {"batch.global", "3"}};
@@ -82,7 +82,7 @@ TEST_F(Pairs, ValidationIsTheMeanOverTargetsWhateverItsBatches) {
   EXPECT_EQ(valid[1]["tokens"], targets);
   EXPECT_NEAR(valid[1]["nll_bit"].get<double>(), one.at.valid_nll / std::numbers::ln2, 1e-12);
   EXPECT_NEAR(valid[1]["ppl"].get<double>(), std::exp(one.at.valid_nll), 1e-9);
-  EXPECT_LT(valid[1]["nll_nat"].get<double>(), valid[0]["nll_nat"].get<double>());  // it learns
+  EXPECT_LT(valid[1]["nll_nat"].get<double>(), valid[0]["nll_nat"].get<double>());  // the model learns
 }
 
 TEST_F(Pairs, RecordsCountRealTargetsPaddingAndSpread) {
@@ -125,7 +125,7 @@ TEST_F(Pairs, MeasuredTimesStayWithTheRun) {
   EXPECT_THAT(times, AllOf(HasSubstr("\"columns\""), HasSubstr("sentences")));
   std::filesystem::create_directories(folder_ / "half" / "checkpoints");
   write_all(path("half/") + kCostsFile, times);
-  // From step 5 on, in the same order of sub-batches.
+  // Continues from step 5, with the same order of sub-batches.
   std::filesystem::copy(folder_ / "run" / "checkpoints" / "step-5", folder_ / "half" / "checkpoints" / "step-5",
                         std::filesystem::copy_options::recursive);
   EXPECT_EQ(train("half", all).params, whole.params);
@@ -137,7 +137,7 @@ TEST_F(Pairs, MeasuredTimesStayWithTheRun) {
 
 TEST(PairCosts, IsLinearBetweenItsGridAndMeasuresEachPointOnce) {
   int measured = 0;
-  double slower = 1;  // the machine
+  double slower = 1;  // slowness of the machine
   PairCosts costs([&](std::array<int64_t, 3> shape, int64_t) {
     ++measured;
     const auto [n, s, t] = shape;
@@ -181,7 +181,7 @@ TEST_F(Pairs, StopsWhenValidationSaysSo) {
     EXPECT_GT(early.at.seconds, 0);
     EXPECT_TRUE(std::filesystem::exists(path(str("early", ranks, "/checkpoints/step-", early.at.step))));
   }
-  // A stopped run that goes on with the same aim has nothing left to do; without it, it trains to the end.
+  // A stopped run that is resumed with the same target ends at once; without a target it trains to the last step.
   const auto again = train("early0", {{"train.eval_every", "2"},
                                       {"train.steps", "40"},
                                       {"stop.when", str("valid.nll_bit <= ", number_text(limit + 1e-4))}});

@@ -1,4 +1,4 @@
-// Logistic regression against scikit-learn, the choice of C, the strongest unit, files of features, and mistakes.
+// Logistic regression compared with scikit-learn, the choice of C, the strongest unit, files of features, and errors.
 #include "app/probe/logistic.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST(Logistic, EqualsScikitLearn) {
   }
 }
 
-// Two classes that unit 3 tells apart, among noise.
+// Two classes that unit 3 separates, among noise.
 FeatureMatrix made_up(int64_t rows, uint64_t seed) {
   const RandomKey key(seed);
   FeatureMatrix f;
@@ -85,7 +85,7 @@ FeatureMatrix made_up(int64_t rows, uint64_t seed) {
   return f;
 }
 
-// Beyond 1,024 columns L-BFGS takes Newton's place: columns of zeros change nothing, so the solution is the same.
+// Above 1,024 columns L-BFGS replaces Newton's method. Columns of zeros change nothing, so the solution must be equal.
 TEST(Logistic, ManyColumnsHaveTheSolutionOfFew) {
   const FeatureMatrix few = made_up(400, 4);
   FeatureMatrix many = few;
@@ -104,7 +104,7 @@ TEST(Logistic, ManyColumnsHaveTheSolutionOfFew) {
   }
 }
 
-// Cells that run to one side hardly stray from a large mean: the bias takes it, at no more steps.
+// Units that saturate hardly differ from a large mean. The bias compensates it in about as many steps.
 TEST(Logistic, FarFromZeroIsTheSameProblem) {
   FeatureMatrix near = made_up(300, 1);
   for (float& v : near.values) v = std::round(v * 64) / 512;  // so that sums with 100 are exact
@@ -136,7 +136,7 @@ TEST(Probe, FindsTheUnitThatTellsTheClassesApart) {
   EXPECT_LT(r.strongest.weight, 0);
   EXPECT_NEAR(r.strongest.threshold, 0, 0.6);
   EXPECT_GT(r.strongest.test, 0.98);
-  EXPECT_EQ(r.fits[1].used, 10) << "L2 sets no weight to 0";
+  EXPECT_EQ(r.fits[1].used, 10) << "L2 must set no weight to 0";
 }
 
 TEST(Probe, ChoosesTheLeastOfEquallyGoodC) {
@@ -157,10 +157,10 @@ TEST(Probe, StandardisedUnitsAndConstantOnes) {
   ProbeOptions o;
   o.standardise = true;
   const ProbeResult r = probe(train, valid, test, o);
-  EXPECT_GT(r.fits[0].test, 0.9);  // what is left of unit 3 in f32
+  EXPECT_GT(r.fits[0].test, 0.9);  // the remaining precision of unit 3 in f32
   EXPECT_EQ(r.strongest.unit, 3);
-  EXPECT_EQ(r.fits[1].model.weights[5], 0) << "a constant unit says nothing";
-  EXPECT_NEAR(r.strongest.threshold, 1000, 0.01) << "of the unit as it stands in the features";
+  EXPECT_EQ(r.fits[1].model.weights[5], 0) << "a constant unit must get no weight";
+  EXPECT_NEAR(r.strongest.threshold, 1000, 0.01) << "the threshold must be on the scale of the features";
 }
 
 TEST(Probe, MistakesAreNamed) {
@@ -229,7 +229,7 @@ TEST_F(FeatureFile, ValuesThatAreNone) {
 
 using Labelled = Folder;
 
-// One mapping for all files of a probe.
+// All files of a probe use the same mapping of classes.
 TEST_F(Labelled, ClassesOfAnotherFile) {
   const LabelledTexts train = read_labelled(write("a.csv", "t,l\nx,1\ny,2\n"), "t", "l");
   EXPECT_EQ(train.classes, (std::vector<std::string>{"1", "2"}));

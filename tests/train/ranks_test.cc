@@ -1,4 +1,5 @@
-// Runs of several ranks: N equal one, checkpoints pass between numbers of ranks, the ledger says what travelled.
+// Runs of several ranks: N ranks equal one, checkpoints can be resumed with other numbers of ranks, and the ledger
+// counts the traffic.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -48,7 +49,7 @@ class Ranks : public RunFolderTest {
     }
     return tree;
   }
-  // The parameters after the run, and its result. `ranks` 0: without a group.
+  // The parameters after the run; its result is stored. `ranks` 0: without a group.
   std::vector<float> run(const std::string& dir, int64_t ranks,
                          const std::vector<std::pair<std::string, std::string>>& changes = {},
                          const char* resume = "") {
@@ -83,7 +84,7 @@ TEST_F(Ranks, TheSameRunTwiceGivesTheSameBits) {
   EXPECT_EQ(first, run("c", 5, {{"comm", "{name: virtual, ranks: 5, at_once: 5}"}}));
 }
 
-// The data's order is a function of seed and step: 4 ranks go on as 2 or 8.
+// The order of the data is a function of seed and step: a run of 4 ranks can continue with 2 or 8.
 TEST_F(Ranks, CheckpointsPassBetweenNumbersOfRanks) {
   const auto whole = run("whole", 4);
   for (const int64_t ranks : {0, 2, 4, 8}) {
@@ -99,8 +100,8 @@ TEST_F(Ranks, CheckpointsPassBetweenNumbersOfRanks) {
   }
 }
 
-// Under plain SGD dense and row-sparse gradients train alike, and so the averages must be alike, those of words that
-// no step has read among them; validation takes the averages.
+// With plain SGD dense and row-sparse gradients give equal parameters, so the EMAs must be equal, too, including those
+// of words that no step has read. Validation uses the EMA.
 TEST_F(Ranks, AveragesDoNotDependOnHowAStrategySendsRows) {
   const auto averages = [&](const std::string& strategy, const std::string& ema) {
     const std::string rules =
@@ -124,13 +125,13 @@ TEST_F(Ranks, AveragesDoNotDependOnHowAStrategySendsRows) {
   for (const auto& [name, values] : dense) expect_near(rows.at(name), values, 1e-5f);
   EXPECT_NEAR(result_.valid_ppl, dense_ppl, 1e-3 * dense_ppl);
   averages("unique", "0");
-  EXPECT_GT(std::abs(result_.valid_ppl - dense_ppl), 1e-2 * dense_ppl);  // of the last parameters
+  EXPECT_GT(std::abs(result_.valid_ppl - dense_ppl), 1e-2 * dense_ppl);  // validation of the final parameters
 }
 
 TEST_F(Ranks, EachRankHasARecordOfItsTrafficAndMemory) {
   run("r", 3);
   const auto ranks = records("r", "rank"), train = records("r", "train");
-  ASSERT_EQ(ranks.size(), 9u);  // 3 log steps
+  ASSERT_EQ(ranks.size(), 9u);  // 3 ranks in each of 3 log steps
   ASSERT_EQ(train.size(), 3u);
   double sent = 0, received = 0;
   for (const auto& r : ranks) {
@@ -144,7 +145,7 @@ TEST_F(Ranks, EachRankHasARecordOfItsTrafficAndMemory) {
     EXPECT_GE(r["memory/total_peak_bytes"], r["memory/parameters_peak_bytes"]);
   }
   EXPECT_GT(sent, 0);
-  EXPECT_EQ(sent, received) << "what one rank sends another receives";
+  EXPECT_EQ(sent, received) << "sent and received bytes differ";
 }
 
 TEST_F(Ranks, AnErrorOfOneRankEndsTheRunOnce) {
@@ -155,7 +156,7 @@ TEST_F(Ranks, AnErrorOfOneRankEndsTheRunOnce) {
   EXPECT_EQ(records("s", "train").back()["skipped"], 4);
 }
 
-// An update that is left out leaves nothing of its gradient to later ones.
+// A skipped update leaves no part of its gradient for later updates.
 TEST_F(Ranks, ErrorFeedbackForgetsUpdatesThatAreLeftOut) {
   const auto kept = [&](const char* dir) {
     double squares = 0;
@@ -176,7 +177,7 @@ TEST_F(Ranks, ErrorFeedbackForgetsUpdatesThatAreLeftOut) {
   run("skipped", 3, with({{"train.max_loss", "0.01"}, {"train.on_divergence", "skip"}}));
   EXPECT_EQ(records("skipped", "train").back()["skipped"], 2);
   EXPECT_EQ(kept("skipped"), 0);
-  // Half precision: the first scales are far too high.
+  // Half precision: the first scales are much too large.
   run("overflow", 3, with({{"precision", "fp16"}, {"loss_scale", "{init: 16777216}"}}));
   EXPECT_EQ(records("overflow", "train").back()["overflows"], 2);
   EXPECT_EQ(kept("overflow"), 0);

@@ -1,4 +1,4 @@
-// Tests that train runs, or read them back: plugins are found, and nothing but errors is told.
+// For tests that train runs or read them: finds the plugins, and logs errors only.
 #pragma once
 
 #include "app/prepare/open.h"
@@ -26,8 +26,8 @@ class RunFolderTest : public FolderTest {
     static_cast<void>(once);
   }
 
-  // What a run writes before its first step, in the folder `name`, and a checkpoint of the parameters that it begins
-  // with, as one of `step`.
+  // Writes the files that a run writes before its first step to the folder `name`, and a checkpoint of the initial
+  // parameters as that of `step`.
   void save_new_run(const std::string& name, const std::string& yaml, int64_t step) const {
     const Node full = full_recipe(parse_yaml(yaml, "recipe.yaml"), name);
     const Recipe recipe = read_recipe(full, name);

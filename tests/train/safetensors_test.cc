@@ -1,4 +1,4 @@
-// safetensors files: what is written is read back; whatever a hostile file says is refused with one message.
+// safetensors files: written files are read back, and every malformed file is rejected with one message.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -56,7 +56,7 @@ TEST_F(Safetensors, BytesAreTheFormats) {
   EXPECT_EQ(text.substr(8 + length), std::string("\0\0\x80\x3f", 4));
 }
 
-// Files from before that are read as well, and what a writer says itself stays.
+// Metadata of the caller is kept. Files without the format entry can be read as well.
 TEST_F(Safetensors, MetadataNamesTheFormat) {
   save_safetensors(path("t"), {{"a", floats({1}, {1})}}, {{"average_of", "x"}});
   EXPECT_EQ(safetensors_metadata(path("t")),

@@ -1,5 +1,5 @@
-// The rules of `sync:` and the order in which their units travel; the group of one. What strategies compute:
-// tests/sync.
+// The rules of `sync:` and the order in which their units are exchanged; the group of one rank. tests/sync tests the
+// results of strategies.
 #include "lmx/sync.h"
 #include "recipe/sync_rules.h"
 
@@ -71,7 +71,7 @@ TEST_F(Sync, PlansWhatUnitsMove) {
   const std::vector<UnitPlan> unique = plan("unique", 4), dense = plan("allgather_dense", 4);
   ASSERT_EQ(unique.size(), 2u);
   EXPECT_EQ(unique[0].kept.sums, 4 * 2 * 4);
-  EXPECT_EQ(unique[0].sent, 2 * 3 * 2 * 4);  // 3 others, chunks of 2 floats, there and back
+  EXPECT_EQ(unique[0].sent, 2 * 3 * 2 * 4);  // to 3 other ranks, chunks of 2 floats, in both directions
   EXPECT_EQ(unique[1].kept.sums, 20 * 3 * 4);
   EXPECT_EQ(unique[1].sent, 3 * (8 + 4 * 6) + 2 * 3 * (20 * 3 / 4) * 4);
   EXPECT_EQ(dense[1].sent, 3 * 100 * 3 * 4);
@@ -82,8 +82,8 @@ TEST_F(Sync, PlansWhatUnitsMove) {
   EXPECT_TRUE(plan("param_server", 4).empty());
 }
 
-// Of a softmax table with dense gradients travel the targets' rows, p and q percent; of a hidden matrix hidden_q
-// percent.
+// For a softmax table with dense gradients, the rows of the targets and p and q percent are exchanged; for a hidden
+// matrix hidden_q percent.
 TEST_F(Sync, PlansTheRowsThatAreSelected) {
   const std::vector<ParameterSpec> params{{"lstm.0.w", {40, 5}, {}, false}, {"softmax.weight", {1000, 3}, {}, false}};
   const auto plan = [&](const std::string& keys) {
@@ -102,7 +102,7 @@ TEST_F(Sync, PlansTheRowsThatAreSelected) {
   EXPECT_EQ(more[1].kept.sums, 40 * 5 * 4);
 }
 
-// A rank draws one set of candidates a step.
+// A rank samples one set of candidates in each step.
 TEST_F(Sync, OneRuleAtMostSaysWhoDrawsTheSameCandidates) {
   const auto of = [&](const char* a, const char* b) {
     return refused(str("a: {params: 'embedding', ", a, "}\nb: {params: 'softmax', ", b,
@@ -127,9 +127,9 @@ TEST_F(Sync, GroupsOfSeedsNeedALossThatDraws) {
   seeded.check_loss(*two_stage);
   const SyncRules rows(rules("all: {params: '.*', strategy: sampled_rows}"), "sync", specs({"softmax.weight"}), 0, 2,
                        RandomKey());
-  rows.check_loss(*draws_none);  // it draws rows as well
+  rows.check_loss(*draws_none);  // the loss also samples rows
   rows.check_loss(*two_stage);
-  // Whose rows the rule selects already.
+  // The rule already selects the rows of this loss.
   const auto own = loss("{name: two_stage_softmax, p: 60, q: 10}");
   seeded.check_loss(*own);
   EXPECT_EQ(message<UserError>([&] { rows.check_loss(*own); }),
@@ -156,7 +156,8 @@ TEST_F(Sync, FirstMatchWins) {
   EXPECT_TRUE(both.state().empty());
 }
 
-// Two ranks, whose backward finishes parameters in different orders, one of them not all: units go in one order.
+// Two ranks whose backward passes finish parameters in different orders, one of them without some parameters: all units
+// are exchanged in one order.
 TEST_F(Sync, UnitsGoInOneOrderOnAllRanks) {
   const auto group = make_comm_group(rules("{name: virtual, ranks: 2}"), "comm", {});
   group->run([&](Communicator& comm) {
@@ -204,7 +205,7 @@ TEST_F(Sync, Messages) {
               AllOf(HasSubstr("r.yaml:1:13: sync.a.params: '['"), HasSubstr("no regular expression")));
 }
 
-// Names become parts of records' keys ("a/bits") and of tensors' names in checkpoints.
+// Names become parts of the keys of records ("a/bits") and of tensor names in checkpoints.
 TEST_F(Sync, NamesOfRulesAreIdentifiers) {
   for (const char* name : {"'a\"b'", "a/b", "a-b", "2a", "'a b'", "größe"})
     EXPECT_THAT(refused(str(name, ": {params: '.*', strategy: allreduce}")),

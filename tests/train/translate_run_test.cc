@@ -1,5 +1,5 @@
-// lmx translate and lmx score on a run's folder: a small transformer as training begins with it. What it says means
-// nothing, but must not depend on how it is asked.
+// lmx translate and lmx score on the folder of a new run with a small transformer. Its translations have no meaning,
+// but they must not depend on batching or input form.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -107,8 +107,8 @@ TEST_F(TranslationRunTest, ScoreAgreesWithSearch) {
     int64_t tokens = 0;
     lines >> mean >> sum >> tokens;
     EXPECT_NEAR(mean * static_cast<double>(tokens), sum, 1e-4);
-    // The text may have a shorter segmentation than the one that search wrote; where it has not, incremental decoding
-    // and the whole forward agree.
+    // The text may have a shorter segmentation than the one of the search. If it has not, incremental decoding and the
+    // whole forward pass agree.
     if (tokens != t.length) continue;
     EXPECT_NEAR(sum, t.logprob, 2e-4 * std::abs(sum));
     ++compared;
@@ -137,10 +137,10 @@ TEST_F(TranslationRunTest, InvalidTextComesAfterWhatWasWritten) {
   EXPECT_THAT(message<RunError>([&] { translate_file(path("run"), o, path("a.en"), "/dev/full"); }),
               HasSubstr("No space left"));
   write_all(path("in.txt"), "The ko.\nThe li.\n");
-  EXPECT_EQ(translate_file(path("run"), o, path("in.txt"), "/dev/null").lines, 2);  // nothing to sync
+  EXPECT_EQ(translate_file(path("run"), o, path("in.txt"), "/dev/null").lines, 2);  // there is nothing to sync
 }
 
-// With a real model: its pieces are searched in batches whose memory stays bounded.
+// With a real model: the pieces of the line are searched in batches with bounded memory.
 TEST_F(TranslationRunTest, ALineOf100000Words) {
   std::string line;
   for (int i = 0; i < 100'000; ++i) line += str(i ? " " : "", word(i % 30));
@@ -178,18 +178,18 @@ TEST_F(TranslationRunTest, ScoreRefusesAndSkips) {
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }),
               AllOf(HasSubstr("s has 3 lines"), HasSubstr("t has 2")));
   std::string tsv = read_all(path("tsv"));
-  EXPECT_EQ(std::count(tsv.begin(), tsv.end(), '\n'), 2);  // the pairs before are scored
+  EXPECT_EQ(std::count(tsv.begin(), tsv.end(), '\n'), 2);  // the earlier pairs are scored
   write_all(path("t"), str("a\n\n", std::string(600, 'b'), "\n"));
   o.max_length = 20;
   EXPECT_EQ(score_files(path("run"), o, path("s"), path("t"), path("tsv")), 3);
   tsv = read_all(path("tsv"));
   EXPECT_THAT(tsv, testing::EndsWith("-inf\t-inf\t0\n"));
-  EXPECT_THAT(tsv, HasSubstr("\t1\n"));  // an empty side: </s> alone
+  EXPECT_THAT(tsv, HasSubstr("\t1\n"));  // an empty side: only </s>
   o.batch = 0;
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), o, path("s"), path("t"), path("tsv")); }),
               HasSubstr("at least 1"));
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), {}, "-", "-", path("tsv")); }), HasSubstr("one side"));
-  // Text that is not UTF-8 and a full disk: what was scored before is there.
+  // Text that is not UTF-8, and a full disk: the earlier scores are written.
   write_all(path("s"), "a\nb\n\xE9\nd\n");
   write_all(path("t"), "a\nb\nc\nd\n");
   EXPECT_THAT(message<UserError>([&] { score_files(path("run"), {}, path("s"), path("t"), path("tsv")); }),
@@ -214,7 +214,7 @@ TEST_F(TranslationRunTest, PairsInColumnsScoreAsPairsInTwoFiles) {
   EXPECT_EQ(score_files(path("run"), o, path("a.en"), path("a.de"), path("two")), 300);
   EXPECT_EQ(score_pairs(path("run"), o, {.tsv = {path("p*.tsv")}, .columns = {3, 2}}, path("columns")), 300);
   EXPECT_EQ(read_all(path("columns")), read_all(path("two")));
-  // A line without its columns: what stands before it is scored.
+  // A line without its columns: the lines before it are scored.
   write_all(path("bad.tsv"), "a\tb\nc\td\ne\n");
   EXPECT_THAT(message<UserError>([&] { score_pairs(path("run"), o, {.tsv = {path("bad.tsv")}}, path("columns")); }),
               HasSubstr("bad.tsv:3"));
@@ -222,7 +222,7 @@ TEST_F(TranslationRunTest, PairsInColumnsScoreAsPairsInTwoFiles) {
   EXPECT_EQ(std::count(scores.begin(), scores.end(), '\n'), 2);
 }
 
-// Prepared ids and raw lines lead to the same translations, and evaluation to what `lmx bleu` counts of them.
+// Prepared ids and raw lines give the same translations, and evaluation gives the same score as `lmx bleu`.
 TEST_F(TranslationRunTest, EvalCountsBleuOfItsSplit) {
   EvalOptions o;
   o.split = "test";
@@ -290,12 +290,12 @@ TEST_F(TranslationRunTest, RunsThatCannotTranslate) {
   // A model without an encoder.
   make_run("lm", 100, "{name: transformer, encoder_layers: 0, decoder_layers: 1, d: 16, ffn: 32, heads: 2}");
   EXPECT_THAT(refused("lm", options()), HasSubstr("holds a language model"));
-  // Another vocabulary than the checkpoint's.
+  // The checkpoint has another vocabulary.
   make_run("other", 90, "{name: transformer, encoder_layers: 1, decoder_layers: 1, d: 16, ffn: 32, heads: 2}");
   o.checkpoint = path("other/checkpoints/step-10");
   EXPECT_THAT(refused("run", o),
               AllOf(HasSubstr("trained with a vocabulary of 90 entries"), HasSubstr("this run's has 100")));
-  // Subwords that are gone, or another run's.
+  // The subwords are missing, or belong to another run.
   fs::copy(path("run"), path("copy"), fs::copy_options::recursive);
   fs::remove(path("copy/subwords.model"));
   EXPECT_THAT(refused("copy", options()),

@@ -1,5 +1,5 @@
-// Text through search and back, with a model that copies its source: what becomes of empty and long lines, of unknown
-// words, of the order of lines.
+// Text through search and back, with a model that copies its source: empty and long lines, unknown words, and the order
+// of lines.
 #include "app/inference/translation_model.h"
 #include "app/text/bleu.h"
 #include "data/dataset.h"
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 constexpr int32_t kWords = 40;
 
-// A letter is a token, 'a' being id 2; other characters are unknown. Words are joined by the letter 'z'.
+// Each letter is a token; 'a' has id 2. Other characters are unknown. The letter 'z' joins words.
 class LetterCodec : public TextCodec {
  public:
   std::vector<int32_t> encode(std::string_view line) const override {
@@ -39,7 +39,7 @@ class LetterCodec : public TextCodec {
   std::string language_ = "xx";
 };
 
-// Position t of the translation is position t of the source, by far; the next id comes second.
+// Position t of the translation is position t of the source, with high probability; the next id is second.
 class CopyDecoding : public Decoding {
  public:
   CopyDecoding(std::span<const int32_t> source, const std::vector<int64_t>& lengths) {
@@ -175,7 +175,7 @@ TEST_F(Translate, LongLinesAreTranslatedInPieces) {
   std::string line, pieces;
   for (int i = 0; i < 20; ++i) line += (i ? " " : "") + std::string(3, static_cast<char>('a' + i));
   const auto found = translate({"ab", line, "cd"}, o);
-  EXPECT_EQ(found[1][0].tokens, line);  // nothing is lost, and pieces end between words
+  EXPECT_EQ(found[1][0].tokens, line);  // no word is lost, and pieces end between words
   EXPECT_EQ(found[0][0].tokens, "ab");
   EXPECT_EQ(found[2][0].tokens, "cd");
   EXPECT_EQ(translate({std::string(35, 'q')}, o)[0][0].tokens,
@@ -190,7 +190,7 @@ TEST_F(Translate, ALineOf100000Words) {
   o.search.max_factor = 1;
   const auto found = translate({line}, o);
   EXPECT_EQ(found[0][0].tokens, line);
-  for (const int64_t n : batches_) EXPECT_LE(n, 32 * 128 / 800);  // a batch of long pieces holds few
+  for (const int64_t n : batches_) EXPECT_LE(n, 32 * 128 / 800);  // a batch of long pieces contains few of them
 }
 
 TEST_F(Translate, UnknownWords) {
@@ -202,7 +202,7 @@ TEST_F(Translate, UnknownWords) {
   o.replace_unknown = "copy";
   EXPECT_EQ(best("abXcd ef Yg", o), "<ab> abXcd <cd ef > Yg <g>");
   EXPECT_EQ(best("X", o), "X");
-  EXPECT_EQ(best("XY", o), "XY");  // two unknown letters of one word: the second has no word of its own left
+  EXPECT_EQ(best("XY", o), "XY");  // two unknown letters of one word: no word is left for the second one
 }
 
 TEST_F(Translate, Refusals) {

@@ -52,7 +52,7 @@ class Workers : public RunFolderTest {
     }
     return tree;
   }
-  // The model's bytes after the run.
+  // The bytes of the model's file after the run.
   std::string run(const std::string& dir, int64_t ranks, const Changes& changes = {}, const std::string& resume = "") {
     result_ = run_recipe(recipe(dir, ranks, changes), "workers", {resume, {}, ""});
     return model(dir, result_.steps);
@@ -64,11 +64,11 @@ class Workers : public RunFolderTest {
                       const std::string& resume = "") {
     const std::string text = message<UserError>([&] { run(dir, ranks, changes, resume); });
     if (resume.empty()) {
-      EXPECT_FALSE(fs::exists(path(dir))) << "a run's folder is left behind";
+      EXPECT_FALSE(fs::exists(path(dir))) << "a run folder was made";
     }
     return text;
   }
-  // What the records say of training and validation; traffic and codecs are counted from a resume on.
+  // The training and validation records. Traffic and codec statistics are removed, since a resume restarts them.
   std::string curve(const std::string& dir) const {
     std::string text;
     for (const char* split : {"train", "valid"}) {
@@ -82,7 +82,7 @@ class Workers : public RunFolderTest {
     }
     return text;
   }
-  // Only checkpoints up to `step`, as if the run had been killed after it.
+  // Keeps only checkpoints up to `step`, as if the run had been killed after it.
   void cut(const std::string& from, const std::string& to, int64_t step) const {
     fs::copy(path(from), path(to), fs::copy_options::recursive);
     for (const CheckpointInfo& c : list_checkpoints(path(to)))
@@ -99,7 +99,7 @@ class Workers : public RunFolderTest {
   RunResult result_;
 };
 
-// Nobody else updates: what is pulled is what was pushed, and the delay only passes the time.
+// No other worker updates: the pulled values are the pushed ones, and the delay only advances simulated time.
 TEST_F(Workers, OneWorkerIsPlainSgdToTheBit) {
   const std::string allreduce = "{rest: {params: '.*', strategy: allreduce}}";
   int n = 0;
@@ -116,7 +116,7 @@ TEST_F(Workers, OneWorkerIsPlainSgdToTheBit) {
       EXPECT_EQ(
           run(str("bit", n), 1, {{"optimizer", optimizer}, {"loss", loss}, {"sync.rest.codec", "{kind: one_bit}"}}),
           expected)
-          << "nothing travels, so nothing is encoded";
+          << "without exchange no value must be encoded";
       ++n;
     }
   }
@@ -130,7 +130,7 @@ TEST_F(Workers, TheSameRunTwiceGivesTheSameBits) {
   EXPECT_NE(run("d", 4, {{"seed", "2"}}), first);
 }
 
-// Records, validations and checkpoints look at the server and change nothing.
+// Records, validations and checkpoints read the server's values without changing them.
 TEST_F(Workers, MeetingsDoNotChangeWhatIsComputed) {
   const Changes adam{{"schedule", "{name: constant}"}};
   const std::string first = run("a", 3, adam);
@@ -148,7 +148,7 @@ TEST_F(Workers, ValidationSeesTheServer) {
   ASSERT_EQ(records("a", "valid").size(), 4u);
 }
 
-// Every kind of state: dropout, carried state, Adam, a schedule that remembers, residuals, rows, a window under way.
+// Every kind of state: dropout, carried state, Adam, a schedule with state, residuals, rows, an unfinished window.
 TEST_F(Workers, ResumedFromAnyCheckpointEndsInTheSameBits) {
   const std::string
       all = "{all: {params: '.*', strategy: param_server, ",
@@ -182,7 +182,7 @@ TEST_F(Workers, ResumedFromAnyCheckpointEndsInTheSameBits) {
   }
 }
 
-// Workers that were ahead pause where they are, perhaps with a gradient in hand.
+// Workers that are ahead pause at their position, perhaps with a computed gradient.
 TEST_F(Workers, PausesLeaveNoTrace) {
   const Changes changes{{"sync.rest.codec", "{kind: one_bit}"}};
   const std::string expected = run("whole", 3, changes);
@@ -205,13 +205,14 @@ TEST_F(Workers, AReplayGivesTheSameBits) {
   const Changes replay{{"sync.rest.replay", file}, {"sync.rest.schedule", again}, {"sync.rest.delay", "{kind: fixed}"}};
   EXPECT_EQ(run("b", 4, replay), expected);
   EXPECT_EQ(read_all(again), read_all(file));
-  // Another order is another run.
+  // Another order gives another result.
   const std::string other = path("other.txt");
   EXPECT_NE(run("c", 4, {{"sync.rest.delay", "{kind: fixed}"}, {"sync.rest.schedule", other}}), expected);
   EXPECT_EQ(run("d", 4, {{"sync.rest.replay", other}}), model("c", 24));
 }
 
-// Worker 0 does all its steps, and then the others go on: a record's speed is that of who worked since the last one.
+// Worker 0 does all its steps before the other. The speed of a record is that of the workers active since the last
+// record.
 TEST_F(Workers, SpeedIsThatOfAllWorkers) {
   std::string order = "lmx schedule 1: 2 workers\n";
   for (const char* worker : {"0\n", "1\n"})
@@ -220,10 +221,10 @@ TEST_F(Workers, SpeedIsThatOfAllWorkers) {
   run("a", 2, {{"sync.rest.replay", path("order.txt")}, {"train.log_every", "6"}});
   std::set<double> speeds;
   for (const nlohmann::json& record : records("a", "train")) speeds.insert(record.at("words_per_s").get<double>());
-  EXPECT_EQ(speeds.size(), 4U) << "each record has measured its own";
+  EXPECT_EQ(speeds.size(), 4U) << "each record must measure its own speed";
 }
 
-// The event loop of the paper's setting by itself, without lmx: who pulls and pushes when.
+// A separate event loop of the paper's setting, without lmx: the order in which workers pull and push.
 std::map<int64_t, int64_t> simulated(int workers, int64_t steps, const std::function<double(int, int64_t)>& duration) {
   struct Event {
     double time = 0;
@@ -272,14 +273,15 @@ TEST_F(Workers, StalenessIsThatOfTheDelays) {
   EXPECT_EQ(seen(str("{kind: trace, file: ", path("trace.txt"), "}")), simulated(5, 24, recorded));
   EXPECT_EQ(seen(str("{kind: trace, file: ", path("columns.txt"), "}")),
             simulated(5, 24, [&](int w, int64_t s) { return s % 2 ? 2.0 : w + 1.0; }));
-  // In step by equal durations: each sees what the others did in the last round, but for the first round.
+  // Equal durations run in lockstep: each worker sees the updates of the previous round, except in the first round.
   const std::map<int64_t, int64_t> fixed = seen("{kind: fixed}");
   EXPECT_EQ(fixed, (std::map<int64_t, int64_t>{{0, 1}, {1, 1}, {2, 1}, {3, 1}, {4, 116}}));
 }
 
 TEST_F(Workers, TheLedgerIsTheFormulas) {
   run("a", 4, {{"loss", "{name: full_softmax}"}, {"train.log_every", "24"}, {"train.eval_every", "24"}});
-  // Every parameter is pulled whole: 3/4 of the bytes come from other ranks, 24 times a worker, and once to validate.
+  // Every parameter is pulled whole, 24 times by each worker and once for validation: 3/4 of the bytes come from other
+  // ranks.
   int64_t bytes = 0;
   for (const auto& [name, t] : load_safetensors(path("a/checkpoints/step-24/model.safetensors"), Allocator::cpu()))
     bytes += t.bytes();
@@ -328,7 +330,7 @@ TEST_F(Workers, Divergence) {
                 run("skip", 3, {low[0], {"train.on_divergence", "skip"}});
               }),
               HasSubstr("20 updates left out in a row"));
-  // Some updates are left out, and no others.
+  // Some updates are skipped, but no others.
   run("some", 3, {{"train.max_loss", "2.5"}, {"train.on_divergence", "lower_lr"}, {"train.log_every", "24"}});
   const auto train = records("some", "train");
   ASSERT_EQ(train.size(), 1u);

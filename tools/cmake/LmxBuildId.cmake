@@ -1,6 +1,6 @@
-# lmx_build_id(VARIABLE INCLUDE_DIRECTORY): the part of the build id that the build defines: the public headers' contents and the
-# sanitizers, with the compiler whose sanitizers they are. lmx/plugin.h adds the C++ library and its modes. A plugin and the core
-# must agree on all of it before they may share C++ types.
+# lmx_build_id(VARIABLE INCLUDE_DIRECTORY): the part of the build id that CMake computes. It covers the contents of the
+# public headers, and the sanitizers with the compiler that provides them. lmx/plugin.h adds the C++ library and its
+# modes. A plugin and the core may share C++ types only if their build ids are equal.
 function(lmx_build_id variable include_directory)
   file(GLOB headers CONFIGURE_DEPENDS ${include_directory}/lmx/*.h ${include_directory}/lmx/*.cuh)
   list(SORT headers)

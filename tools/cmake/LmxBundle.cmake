@@ -1,6 +1,7 @@
-# Runs before cpack compresses a package. The archive (generator TGZ) gets the shared libraries that lmx needs, and their licences,
-# so that it runs on machines that lack them and whose user is not root. The Debian package names its dependencies instead.
-# Two parts: cpack includes this file, and calls it as a script, because only a script may ask for runtime dependencies.
+# Runs before cpack compresses a package. The archive (generator TGZ) gets the shared libraries that lmx needs, and
+# their licences, so that it runs on machines that lack them, without root. The Debian package names its dependencies
+# instead. The file has two parts: cpack includes it, and also calls it as a script, because only a script may query
+# runtime dependencies.
 if(NOT DEFINED LMX_STAGE)
   if(CPACK_GENERATOR STREQUAL "TGZ")
     execute_process(COMMAND ${CMAKE_COMMAND} -DLMX_STAGE=${CPACK_TEMPORARY_DIRECTORY} -P ${CMAKE_CURRENT_LIST_FILE}
@@ -16,7 +17,7 @@ if(NOT program OR NOT core)
 endif()
 list(GET core 0 first)
 get_filename_component(folder ${first} DIRECTORY)
-# glibc and the compiler's runtime belong to the machine: its plugins may have been built with a newer compiler.
+# glibc and the compiler's runtime are not included: the machine's plugins may have been built with a newer compiler.
 file(GET_RUNTIME_DEPENDENCIES
      EXECUTABLES ${program}
      LIBRARIES ${core}
@@ -30,7 +31,7 @@ set(licences ${LMX_STAGE}/share/doc/lmx/licences)
 file(MAKE_DIRECTORY ${licences})
 foreach(library ${libraries})
   file(INSTALL DESTINATION ${folder} TYPE SHARED_LIBRARY FOLLOW_SYMLINK_CHAIN FILES ${library})
-  # dpkg knows a file by its path in the package, which may lack the leading /usr.
+  # dpkg stores a file by its path in the package, which may lack the leading /usr.
   file(REAL_PATH ${library} real)
   string(REGEX REPLACE "^/usr" "" short ${real})
   execute_process(COMMAND dpkg-query -S ${real} ${short} OUTPUT_VARIABLE owner ERROR_QUIET RESULT_VARIABLE ignored)

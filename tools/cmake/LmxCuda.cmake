@@ -1,6 +1,7 @@
-# lmx_find_cuda(patterns...): turns CUDA on where nvcc is found (LMX_CUDA=AUTO, ON, OFF) and files match, at any depth. Sets
-# LMX_CUDA_FOUND. Where it is off, nothing is missing: the kernels are libraries of their own, looked for at run time. A macro,
-# because a language is enabled in the caller's scope; it serves lmx's own tree and, by find_package(lmx), every other.
+# lmx_find_cuda(patterns...): enables CUDA if nvcc is found (LMX_CUDA=AUTO, ON, OFF) and a file matches one of the
+# patterns, at any depth. Sets LMX_CUDA_FOUND. Without CUDA lmx is complete: the kernels are separate libraries, which
+# are searched at run time. It is a macro, because a language must be enabled in the caller's scope. It serves lmx's own
+# tree and, through find_package(lmx), other projects.
 macro(lmx_find_cuda)
   set(LMX_CUDA AUTO CACHE STRING "CUDA kernels: AUTO (where nvcc is found), ON, OFF")
   set(LMX_CUDA_FOUND OFF)
@@ -19,10 +20,10 @@ macro(lmx_find_cuda)
         set(CMAKE_CUDA_ARCHITECTURES 90)
       endif()
       set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
-      # One runtime in the process, whichever of lmx_cuda and the plugins' kernels comes first.
+      # One runtime in the process, independent of whether lmx_cuda or a plugin's kernels are loaded first.
       set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
       enable_language(CUDA)
-      # CMake 3.25 does not know that nvcc speaks C++20, which the core's headers ask for.
+      # CMake 3.25 does not know that nvcc supports C++20, which the core's headers require.
       if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
         set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
         set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")

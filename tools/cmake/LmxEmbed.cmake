@@ -1,5 +1,5 @@
-# Text files as constants: cmake -DOUTPUT=x.cc -DHEADER=assets.h -DNAMESPACE=a::b "-DFILES=f.js;g.css" -P LmxEmbed.cmake
-# f.js is the value of a::b::f_js, which the header declares.
+# Writes text files as C++ constants: cmake -DOUTPUT=x.cc -DHEADER=assets.h -DNAMESPACE=a::b "-DFILES=f.js;g.css" -P
+# LmxEmbed.cmake The content of f.js becomes the value of a::b::f_js, which the header must declare.
 cmake_minimum_required(VERSION 3.25)
 set(source "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n\n")
 foreach(file ${FILES})

@@ -1,5 +1,6 @@
-# `cmake --install`: bin/lmx, the core, its headers, the plugins, the recipes and experiments, a CMake package and lmx.pc for plugins out of tree,
-# the manual page and completions; `cpack` makes an archive that runs from any folder, and a Debian package, of the same.
+# `cmake --install` installs bin/lmx, the core, its headers, the plugins, the recipes and experiments, a CMake package
+# and lmx.pc for plugins outside the tree, the manual page and completions. From the same files `cpack` makes an archive
+# that runs from any folder, and a Debian package.
 include(CMakePackageConfigHelpers)
 set(_lmx_package ${CMAKE_INSTALL_LIBDIR}/cmake/lmx)
 
@@ -20,7 +21,7 @@ install(FILES ${CMAKE_BINARY_DIR}/cmake/lmxConfig.cmake ${CMAKE_BINARY_DIR}/cmak
               tools/cmake/LmxBuildId.cmake tools/cmake/LmxCuda.cmake tools/cmake/LmxPlugin.cmake
         DESTINATION ${_lmx_package})
 
-# pkg-config. The prefix is where the file lies, so that an installed tree can be moved.
+# pkg-config. The prefix is relative to the file, so that an installed tree can be moved.
 file(RELATIVE_PATH LMX_PC_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
 string(JOIN " " LMX_PC_FLAGS -std=c++20 ${LMX_ARCH_FLAGS})
 configure_file(tools/cmake/lmx.pc.in ${CMAKE_BINARY_DIR}/cmake/lmx.pc @ONLY)
@@ -28,7 +29,7 @@ install(FILES ${CMAKE_BINARY_DIR}/cmake/lmx.pc DESTINATION ${CMAKE_INSTALL_LIBDI
 
 install(FILES ${CMAKE_BINARY_DIR}/share/lmx.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${CMAKE_BINARY_DIR}/share/lmx.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME lmx)
-# A zsh of Debian looks for what packages bring in vendor-completions, and in /usr/local alone in site-functions.
+# Debian's zsh searches completions of packages in vendor-completions, and in /usr/local only in site-functions.
 foreach(folder site-functions vendor-completions)
   install(FILES ${CMAKE_BINARY_DIR}/share/_lmx DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/${folder})
 endforeach()
@@ -44,7 +45,7 @@ set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/tools/cmake/LmxBundle.cmake)
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# Plugins find liblmx_core through the program that has loaded it, which dpkg-shlibdeps cannot know.
+# Plugins find liblmx_core through the program that has loaded it. dpkg-shlibdeps cannot know this.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CMAKE_BINARY_DIR}/lib)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 include(CPack)

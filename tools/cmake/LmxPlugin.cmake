@@ -1,8 +1,9 @@
-# lmx_describe_plugin(TARGET NAME FOLDER): what the build of a plugin ends with. `lmx` loads FOLDER/NAME.so once, in a process of
-# its own, and writes NAME.fields.toml beside it. A target of its own: the compiler must not wait for lmx. Where that fails, or
-# the library cannot run here, there is no such file, and lmx loads the plugin to know its fields.
+# lmx_describe_plugin(TARGET NAME FOLDER): the last step of a plugin's build. `lmx` loads FOLDER/NAME.so once, in a
+# separate process, and writes NAME.fields.toml into the same folder. This is a separate target, so that compilation
+# does not wait for lmx. If it fails, or if the library cannot run here, the file does not exist, and lmx loads the
+# plugin to learn its fields.
 function(lmx_describe_plugin target name folder)
-  target_link_options(${target} PRIVATE -Wl,--build-id=sha1)  # by which the file is known to be of this library
+  target_link_options(${target} PRIVATE -Wl,--build-id=sha1)  # identifies the library to which the file belongs
   if(CMAKE_CROSSCOMPILING)
     return()
   endif()
@@ -12,9 +13,9 @@ function(lmx_describe_plugin target name folder)
   add_custom_target(${target}_fields ALL DEPENDS ${folder}/${name}.fields.toml)
 endfunction()
 
-# lmx_plugin(NAME sources...): one shared library NAME.so in its own folder of the plugin tree, plugin.toml beside it, and,
-# where CUDA is on and *_cuda.cu lie beside the sources, NAME_cuda.so. The same function serves lmx's own tree and, by
-# find_package(lmx), every other.
+# lmx_plugin(NAME sources...): builds one shared library NAME.so in a separate folder of the plugin tree, with
+# plugin.toml in the same folder. If CUDA is enabled and the source folder contains *_cuda.cu files, it also builds
+# NAME_cuda.so. The function serves lmx's own tree and, through find_package(lmx), other projects.
 function(lmx_plugin name)
   file(STRINGS ${CMAKE_CURRENT_SOURCE_DIR}/plugin.toml kind REGEX "^kind *=")
   if(NOT kind MATCHES "^kind *= *[\"']([a-z]+)[\"']")
@@ -28,12 +29,12 @@ function(lmx_plugin name)
   target_compile_features(${name} PRIVATE cxx_std_20)
   target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LMX_ARCH_FLAGS}>)
   target_compile_definitions(${name} PRIVATE LMX_BUILD_ID="${LMX_BUILD_ID}")
-  # An unresolved symbol fails here, not in the middle of somebody's run.
+  # An unresolved symbol must fail in the build, not during a run.
   target_link_options(${name} PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
   set_target_properties(${name} PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${folder} CXX_VISIBILITY_PRESET hidden
                                            VISIBILITY_INLINES_HIDDEN ON)
   configure_file(${CMAKE_CURRENT_SOURCE_DIR}/plugin.toml ${folder}/plugin.toml COPYONLY)
-  # Groups of recipes that the plugin brings: on the search path of every recipe once the plugin is found.
+  # Config groups of the plugin: added to the search path of every recipe when the plugin is found.
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/recipes)
     file(COPY ${CMAKE_CURRENT_SOURCE_DIR}/recipes DESTINATION ${folder})
   endif()
@@ -60,9 +61,9 @@ function(lmx_plugin name)
   endif()
 endfunction()
 
-# lmx_plugin_test(NAME sources... [CHECK words...]): two tests of the plugin NAME: its own, with GoogleTest where that is installed,
-# and what `lmx plugins check` asks of every plugin of its kind. The words after CHECK are passed to that command, for example
-# CHECK --approximate --config "{part: 8}".
+# lmx_plugin_test(NAME sources... [CHECK words...]): adds two tests of the plugin NAME: its own test, if GoogleTest is
+# installed, and `lmx plugins check`, which tests every plugin of its kind in the same way. The words after CHECK are
+# passed to that command, for example CHECK --approximate --config "{part: 8}".
 function(lmx_plugin_test name)
   cmake_parse_arguments(PARSE_ARGV 1 own "" "" "CHECK")
   get_target_property(folder ${name} LIBRARY_OUTPUT_DIRECTORY)

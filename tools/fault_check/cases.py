@@ -1,4 +1,4 @@
-"""What goes wrong, and what must come of it."""
+"""The faults, and the expected end of each run."""
 import os
 import re
 import shutil
@@ -10,7 +10,7 @@ from hosts import Hosts, until
 from job import RECIPE, SETTINGS, Job, resumes
 
 CASES = []
-# With these a host that is cut off is found in time by mpirun, too (docs/mpi.md).
+# With these options mpirun, too, finds a disconnected host in time (docs/mpi.md).
 MPIRUN = ["-q", "--mca", "oob_tcp_keepalive_time", "3", "--mca", "oob_tcp_keepalive_intvl", "1", "--mca",
           "oob_tcp_keepalive_probes", "4"]
 TIMEOUT_S = 10
@@ -22,7 +22,7 @@ class Skipped(Exception):
 
 
 class Check:
-    """What a case may use, and what it found."""
+    """The functions that a case may use, and its result."""
 
     def __init__(self, name, lmx, folder):
         self.name, self.lmx, self.folder, self.problems, self.line = name, lmx, os.path.join(folder, name), [], ""
@@ -37,7 +37,8 @@ class Check:
             self.problems.append(text)
 
     def expect(self, job, limit_s, pattern, codes=(1,), others="$^"):
-        """The end: in time, one of these codes, one message of this form, nothing else said except by `others`."""
+        """Checks the end of a job: within the limit, one of these exit codes, one message that matches, and no other output except
+        lines that match `others`."""
         seconds = job.wait(limit_s)
         errors = job.errors()
         strange = [line for line in job.strange() if not re.match(others, line)]
@@ -60,7 +61,7 @@ class Check:
         fault()
 
     def expect_resumable(self, job):
-        """The last checkpoint is whole, and a run goes on from it."""
+        """Checks that the last checkpoint is complete and that a run resumes from it."""
         steps = max(job.checkpoints())
         problem = resumes(self.lmx, job.folder, steps)
         self.require(problem is None, problem)
@@ -68,7 +69,7 @@ class Check:
 
 
 def mpirun_here(n):
-    """A mpirun of one's own on this machine alone."""
+    """A mpirun command on this machine only."""
     return ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *MPIRUN, "--mca", "btl_tcp_if_include",
             "lo", "--mca", "oob_tcp_if_include", "lo", "-n", str(n)]
 
@@ -105,25 +106,25 @@ def disturb_host(check, k, fault, limit_s, pattern, n=3, codes=(1,), options=MPI
 
 
 CUT = rf"rank 1 of 3 on host node1 has not answered for {TIMEOUT_S} s"
-# mpirun has its own codes for a host that is gone (205) and for the ranks that it ends (143).
+# mpirun has separate exit codes for a lost host (205) and for the ranks that it ends (143).
 LOST = (1, 143, 205)
 
 
 @case
 def host_crashes(check):
-    """all processes of a host vanish, mpirun's daemon among them"""
+    """all processes of a host end at once, including mpirun's daemon"""
     disturb_host(check, 1, "kill_everything", 12, r"rank 1 of 3 on host node1", codes=LOST)
 
 
 @case
 def host_of_rank_0_crashes(check):
-    """the same, of the host whose rank writes checkpoints"""
+    """the same for the host whose rank writes checkpoints"""
     disturb_host(check, 0, "kill_everything", 12, r"rank 0 of 3 on host node0", codes=LOST)
 
 
 @case
 def host_loses_power(check):
-    """a host is gone, and nobody hears of it"""
+    """a host disappears without a notice to the others"""
     disturb_host(check, 1, "power_cut", 20, r"rank 1 of 3 on host node1", codes=LOST)
 
 
@@ -135,31 +136,31 @@ def link_down(check):
 
 @case
 def link_swallows(check):
-    """a link stays up and swallows everything, in both directions"""
+    """a link stays up, but loses all packets in both directions"""
     disturb_host(check, 1, "swallow", 20, r"rank 1 of 3 on host node1", codes=LOST)
 
 
 @case
 def link_of_rank_0_swallows(check):
-    """the same, of the host whose rank writes checkpoints"""
+    """the same for the host whose rank writes checkpoints"""
     disturb_host(check, 0, "swallow", 20, r"rank 0 of 3 on host node0", codes=LOST)
 
 
 @case
 def link_of_two_swallows(check):
-    """two hosts lose each other: neither can know which is cut off"""
+    """two hosts lose their connection: neither can know which one is disconnected"""
     disturb_host(check, 1, "swallow", 20, r"rank 1 of 2 on host node1|rank 0 of 2 on host node0", n=2, codes=LOST)
 
 
 @case
 def link_swallows_one_way(check):
-    """a host can be heard and hears nothing"""
+    """a host can send, but receives nothing"""
     disturb_host(check, 1, "swallow_incoming", 20, r"rank 1 of 3 on host node1|nobody answers rank 1", codes=LOST)
 
 
 @case
 def link_swallows_patient_mpirun(check):
-    """the same below a mpirun that nobody told to look: the ranks end, mpirun stays, as a warning has said"""
+    """the same with a mpirun that does not check its hosts: the ranks end, and mpirun continues, as the warning said"""
     with hosts(3) as net:
         job = Job(check.folder, net.mpirun(3, ["-q"]) + check.run("comm=mpi", *TIMES))
         check.disturb(job, lambda: net.swallow(1))
@@ -169,7 +170,7 @@ def link_swallows_patient_mpirun(check):
         check.line = f"{seconds:.1f} s to the message, mpirun killed: {' // '.join(job.errors())}"
         check.require(len(job.errors()) == 1 and re.search("rank 1 of 3 on host node1", job.errors()[0]), job.said()[-600:])
         check.require("oob_tcp_keepalive_time 3" in job.said(), "no warning")
-        check.require(set(job.ranks()) <= {1}, f"ranks are left: {job.ranks()}")  # but the one that hears of nothing
+        check.require(set(job.ranks()) <= {1}, f"ranks are left: {job.ranks()}")  # except the rank that receives nothing
         job.wait(0.1)
     check.expect_resumable(job)
 

@@ -1,4 +1,4 @@
-"""Hosts of a network that can be disturbed, as namespaces of this machine; all of it ends with the program."""
+"""Hosts of a network with faults, as namespaces of this machine. All of them end with the program."""
 import os
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ mount --bind "$2/hosts" /etc/hosts && touch "$2/$1.ready" && exec sleep infinity
 
 
 class Hosts:
-    """node0 ... node(n-1), one link each to the switch on `head`, where launchers run. The file system is shared."""
+    """node0 ... node(n-1). Each has a link to the switch on `head`, where launchers run. All share the file system."""
 
     def __init__(self, n):
         self.n, self.folder, self.holders, self.pids = n, tempfile.mkdtemp(prefix="lmx_hosts_"), {}, {}
@@ -20,7 +20,8 @@ class Hosts:
             file.write("127.0.0.1 localhost\n10.97.0.254 head\n")
             file.writelines(f"10.97.0.{k + 1} node{k}\n" for k in range(n))
         self._make("head", [])
-        # An address of its own: a bridge takes that of a link else, which would go on to answer outside of it.
+        # A fixed address: otherwise the bridge takes the address of a link, which would still answer when it is outside
+        # the bridge.
         self.on("head", "ip link add br0 address 02:00:0a:61:00:fe type bridge && ip addr add 10.97.0.254/24 dev br0 && ip link set br0 up")
         for k in range(n):
             self._make(f"node{k}", ["--pid", "--mount-proc"])
@@ -41,7 +42,7 @@ class Hosts:
             file.write(str(self.pids[name]))
 
     def _write_agent(self):
-        """What mpirun calls in the place of ssh."""
+        """Writes the script that mpirun calls instead of ssh."""
         self.agent = f"{self.folder}/agent"
         with open(self.agent, "w") as file:
             file.write('#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\nhost=$1; shift\n'
@@ -49,7 +50,7 @@ class Hosts:
         os.chmod(self.agent, 0o755)
 
     def enter(self, name):
-        """What to put in front of a command that is to run there."""
+        """The words before a command that run it on that host."""
         spaces = ["--all"] if name != "head" else ["--net", "--uts", "--ipc", "--mount"]
         return ["setpriv", "--pdeathsig", "KILL", "nsenter", "-t", str(self.pids[name]), *spaces, "--wd=" + os.getcwd(), "--"]
 
@@ -63,20 +64,20 @@ class Hosts:
         return [*self.enter("head"), "mpirun", "--allow-run-as-root", "--hostfile", hostfile, "-n", str(n), "--map-by", "node",
                 "--bind-to", "none", "--mca", "plm_rsh_agent", self.agent, "--mca", "plm_rsh_no_tree_spawn", "1", *options]
 
-    # What can happen to host k.
+    # The faults of host k.
     def link_down(self, k):
         self.on("head", f"ip link set p{k} down")
 
     def swallow(self, k):
-        """Its link is up, and nothing arrives, in neither direction."""
-        self.on("head", f"ip link set p{k} nomaster && ip link set p{k} arp off")  # no answer for head, either
+        """The link stays up, but no packet arrives in either direction."""
+        self.on("head", f"ip link set p{k} nomaster && ip link set p{k} arp off")  # the head must not get an answer, either
 
     def swallow_incoming(self, k):
-        """It can be heard, and hears nothing."""
+        """The host can send, but receives nothing."""
         self.on(f"node{k}", "iptables -I INPUT -i eth0 -j DROP")
 
     def kill_everything(self, k):
-        """All its processes at once; its kernel says goodbye to its peers."""
+        """Ends all its processes at once; its kernel closes the connections to its peers."""
         os.kill(self.pids[f"node{k}"], 9)
 
     def power_cut(self, k):

@@ -1,4 +1,4 @@
-"""One run of lmx, what is done to it, and how it ends."""
+"""One run of lmx, its faults, and its end."""
 import glob
 import json
 import os
@@ -11,7 +11,7 @@ from hosts import until
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RECIPE = os.path.join(ROOT, "recipes/quickstart.yaml")
-# Small steps, many checkpoints, and more of both than will be made.
+# Small steps and frequent checkpoints; the number of steps is larger than a case ever reaches.
 SETTINGS = ["train.steps=100000", "checkpoint.every=10", "train.eval_every=100000", "train.log_every=10", "run.tensorboard=false",
             "threads=1"]
 
@@ -29,12 +29,12 @@ class Job:
         return sorted(int(f.rsplit("-", 1)[1]) for f in glob.glob(self.folder + "/checkpoints/step-*[0-9]"))
 
     def wait_for_checkpoints(self, limit_s=60):
-        """Until it has written two; None, or what is wrong."""
+        """Waits until it has written two checkpoints. Returns None, or the problem."""
         until(lambda: max(self.checkpoints(), default=0) >= 20 or self.process.poll() is not None, limit_s)
         return None if max(self.checkpoints(), default=0) >= 20 else f"no checkpoint after {limit_s} s: {self.said()}"
 
     def wait(self, limit_s):
-        """Seconds since the fault, or since the start where there was none; more than limit_s: it was killed."""
+        """Returns the seconds since the fault, or since the start if there was no fault. After more than limit_s the job is killed."""
         try:
             self.code = self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -50,12 +50,12 @@ class Job:
         return [line for line in self.said().splitlines() if line.startswith("error:")]
 
     def strange(self):
-        """Lines that are not lmx's: a launcher's own account, a library's warning."""
+        """Lines that do not come from lmx, such as a launcher's report or a library's warning."""
         own = re.compile(r"error: |warning: |run |device |\d[\d,]* parameters|batch |step |lr_rule|\s*$|peak memory|most of|  |resum|sync")
         return [line for line in self.said().splitlines() if not own.match(line)]
 
     def ranks(self):
-        """pid of each rank on this machine, by the number that its launcher gave it."""
+        """The pid of each rank on this machine, by the rank number of its launcher."""
         found = {}
         for path in glob.glob("/proc/[0-9]*/environ"):
             try:
@@ -72,7 +72,7 @@ class Job:
 
 
 def resumes(lmx, folder, steps):
-    """A run that says it is over goes on for twenty steps in one process, from the last checkpoint; None, or what went wrong."""
+    """Resumes a run that has ended from its last checkpoint, for twenty steps in one process. Returns None, or the problem."""
     with open(folder + "/status.json") as file:
         status = json.load(file)
     if status["state"] == "running":

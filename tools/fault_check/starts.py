@@ -1,4 +1,4 @@
-"""Jobs that start as they should, and jobs whose ranks do not fit together."""
+"""Jobs that must start, and jobs that must be rejected because their ranks are inconsistent."""
 import os
 import shutil
 import stat
@@ -8,9 +8,9 @@ from cases import TIMES, Skipped, case, mpirun_here
 from contextlib import contextmanager
 from job import Job
 
-SRUN = r"srun: error: |slurmstepd-\S+: error: "  # which -Q does not keep from counting the dead
-LINKS = r"\[\S+\]\[\[\d+,\d+\],\d+\]\[\S*btl_tcp_"  # Open MPI's own word on a link that breaks while it sends
-FEW = 20  # steps of a run that is to come to its end
+SRUN = r"srun: error: |slurmstepd-\S+: error: "  # -Q does not stop srun from reporting killed tasks
+LINKS = r"\[\S+\]\[\[\d+,\d+\],\d+\]\[\S*btl_tcp_"  # Open MPI's message if a link breaks while it sends
+FEW = 20  # steps of a run that must complete
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def expect_refusal(check, command, pattern, codes=(2,), environment=None, others
 
 
 def twin(check, changed):
-    """A copy of the build beside the run, in which one file is another one."""
+    """A copy of the build next to the run folder, with one changed file."""
     build = os.path.dirname(os.path.dirname(check.lmx))
     copy = check.folder + ".build"
     shutil.rmtree(copy, ignore_errors=True)
@@ -63,7 +63,7 @@ def start_lmx(check):
 
 @case
 def start_mpirun(check):
-    """the user's mpirun, the number of ranks left to it"""
+    """the user's mpirun, which also sets the number of ranks"""
     expect_success(check, mpirun_here(2) + check.run("comm=mpi", steps=FEW), "2 processes (MPI, started by mpirun (Open MPI))")
 
 
@@ -96,7 +96,7 @@ def start_sbatch_lmx(check):
 
 @case
 def start_salloc_mpirun(check):
-    """an allocation of two tasks, in it mpirun without a number"""
+    """an allocation of two tasks, and in it mpirun without a number of ranks"""
     with cluster(2) as c:
         words = ["salloc", "-Q", "-N2", "-n2", "mpirun", "--allow-run-as-root", "-q"] + check.run("comm=mpi", steps=FEW)
         expect_success(check, c.enter("head") + words, "2 processes (MPI, started by mpirun (Open MPI))", c.environment)
@@ -124,7 +124,7 @@ def srun_rank_killed(check):
 
 @case
 def srun_link_swallows(check):
-    """a link swallows everything below srun, which waits for Slurm's own limits"""
+    """a link loses all packets of a job of srun, which waits for Slurm's own limits"""
     with cluster(2) as c:
         job = Job(check.folder, c.enter("head") + ["srun", "-Q", "--mpi=pmix", "--kill-on-bad-exit=1", "-N2", "-n2"]
                   + check.run("comm=mpi", *TIMES), c.environment)
@@ -161,7 +161,7 @@ def plugins_differ(check):
 
 @case
 def mpi_plugins_differ(check):
-    """a rank has another build of the plugin that carries the comparison"""
+    """a rank has another build of the plugin that exchanges the data for the comparison"""
     other = twin(check, "lib/lmx/plugins/comm/mpi/mpi.so")
     mixed(check, check.run("comm=mpi"), [other] + check.run("comm=mpi")[1:], r"rank 1 runs another plugin comm/mpi: ")
 
@@ -183,7 +183,7 @@ def groups_differ(check):
 
 @case
 def a_rank_does_not_start(check):
-    """a rank's recipe is not there, where the others wait for it"""
+    """a rank's recipe does not exist, so that the others wait for this rank"""
     second = check.run("comm=mpi")
     second[2] = "/nowhere/recipe.yaml"
     mixed(check, check.run("comm=mpi"), second, r"rank 1 of 2: .*/nowhere/recipe.yaml")
@@ -213,7 +213,7 @@ TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE
 
 @case
 def torchrun(check):
-    """torchrun's variables: MPI knows nothing of them"""
+    """torchrun's variables, which MPI does not use"""
     expect_refusal(check, check.run("comm=mpi"), r"started by torchrun", environment=TORCHRUN)
 
 
@@ -266,6 +266,6 @@ def no_mpi(check):
 
 @case
 def no_mpi_but_no_need(check):
-    """the same machine, a recipe that does without"""
+    """the same machine, with a recipe that does not need MPI"""
     lmx = without_mpi(check)
     expect_success(check, [lmx] + check.run("comm=self", steps=FEW)[1:], " 1 rank,")

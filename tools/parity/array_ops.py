@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Golden values for tests/ops: the array and attention ops as PyTorch computes them, fp32 on the CPU.
+"""Golden values for tests/ops: results of PyTorch for the array and attention ops, fp32 on the CPU.
 
 Writes tests/ops/golden/array_ops.safetensors. The cases are those of tests/ops/array_op_cases.h, by name: inputs "NAME.x0", ..., the
-result "NAME.y", weights "NAME.w", and the gradients "NAME.d0", ... of sum(y w). Computed in f64 from inputs that f32 holds.
+result "NAME.y", weights "NAME.w", and the gradients "NAME.d0", ... of sum(y w).
+They are computed in f64 from inputs that f32 represents exactly.
 
 usage: tools/parity/array_ops.py        (needs torch; the tests themselves need no Python)
 """
@@ -106,7 +107,7 @@ LENGTHS, LONGER = (3, 1, 4), (2, 5, 1)
 
 
 def rope(x, interleaved, heads=2, base=100):
-    """Su et al. 2021 by complex products: pair i of a head turns by position * base^(-2 i / size)."""
+    """Su et al. 2021 by complex products: pair i of a head is rotated by position * base^(-2 i / size)."""
     n, size = x.shape[0], x.shape[1] // heads
     positions = torch.cat([torch.arange(k) for k in LENGTHS]).double()
     angles = positions[:, None] * base ** (-torch.arange(0, size, 2).double() / size)

@@ -1,4 +1,7 @@
-"""The cases of config_cases.py: each (id, title, files, args, options). Where Hydra fails, `mentions` says what lmx's message has to name."""
+"""The cases of config_cases.py: each (id, title, files, args, options).
+
+If Hydra fails, lmx's message must contain the words of `mentions`.
+"""
 import yaml
 
 MODEL = {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/config/more_cases.yaml: composition cases whose expectations come from Hydra 1.3 itself.
+"""Writes tests/config/more_cases.yaml: composition cases with the results of Hydra 1.3 as expectations.
 
     python3 -m venv venv && venv/bin/pip install hydra-core==1.3.5
     venv/bin/python tools/parity/config_cases.py > tests/config/more_cases.yaml
 
-The cases themselves: config_case_list.py, config_value_cases.py.
+The cases are defined in config_case_list.py and config_value_cases.py.
 """
 import itertools
 import os
@@ -51,7 +51,7 @@ def hydra_expect(folder, args, env):
 
 
 def represent_str(dumper, text):
-    """Quoted where YAML 1.2 reads another type than PyYAML: 1e3."""
+    """Writes a text in quotes if YAML 1.2 reads another type than PyYAML, for example 1e3."""
     numeric = re.fullmatch(r"[-+.]?[0-9][-+0-9_.eExobXOBa-fA-F:]*", text)
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="'" if numeric else None)
 

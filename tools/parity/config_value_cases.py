@@ -1,9 +1,9 @@
-"""More cases for config_cases.py: what real slips and Hydra's own grammar suggested."""
+"""More cases for config_cases.py, from real typing errors and from Hydra's grammar."""
 from config_case_list import CASES, PLAIN, case, config
 
 __all__ = ["CASES"]
 
-# --- files laid on what is there, references in brackets, directives
+# --- files merged over existing values, references in brackets, directives
 ON = {"conf/g/x.yaml": "v: 1\n"}
 case("package.on_list", "A group's file on a list", config("defaults: [_self_, g: x]\ng: [1, 2]\n", **ON), mentions=["g", "list"])
 case("package.below_list", "And below one", config("defaults: [_self_, g@p.q: x]\np: [1]\n", **ON), mentions=["p", "list"])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""`lmx translate` beside CTranslate2: the same weights, sentences and search, turn by turn.
+"""Compares `lmx translate` with CTranslate2: the same weights, sentences and search, in alternating measurements.
 
 Reads a run of the model `transformer` (post- or pre-norm, any sharing of tables), writes its parameters as a CTranslate2 model, and
-translates the test split of the run's own data with both, each time in a process of its own. Seconds are those of translating:
-loading is not counted on either side. lmx starts from text and ends with text, CTranslate2 from subwords and with subwords.
-Prints one JSON line: tokens a second of each turn, their ratio, CPU seconds (which tell more than the clock where other programs run;
-those of lmx without what an empty input takes), how many translations are equal, and BLEU of one side's by the other's.
+translates the test split of the run's data with both, each time in a separate process. The seconds are those of translation;
+loading is not counted on either side. lmx reads and writes text, CTranslate2 reads and writes subwords.
+Prints one JSON line: tokens per second of each measurement, their ratio, CPU seconds (more reliable than elapsed time if other programs
+run; for lmx minus those of an empty input), the number of equal translations, and BLEU of one side with the other as reference.
 
 usage: ctranslate2_bench.py RUN [--lmx build/bin/lmx] [--length 25] [--rounds 3]
 needs: pip install ctranslate2 numpy sentencepiece sacrebleu
@@ -47,7 +47,7 @@ def read_safetensors(path):
 
 
 def read_shard(path):
-    """Sentences of ids, </s> among them: a 64-byte header, then i32."""
+    """Reads sentences of ids, including </s>: a 64-byte header, then i32."""
     data = path.read_bytes()
     if data[:8] != b"LMXTOK\r\n":
         sys.exit(f"{path}: no shard of lmx")
@@ -56,7 +56,7 @@ def read_shard(path):
 
 
 def model_config(run):
-    """The keys of `model:` in a run's config.yaml, which holds every one of them."""
+    """The keys of `model:` in a run's config.yaml, which contains all keys."""
     text = re.search(r"^model:\n((?:  .*\n)+)", (run / "config.yaml").read_text(), re.M).group(1)
     values = dict(re.findall(r"^  (\w+): (\S+)", text, re.M))
     if values.pop("name") != "transformer":
@@ -72,7 +72,7 @@ def checkpoint_of(run, which):
 # ---- conversion
 
 def positions(count, d):
-    """fairseq's sinusoids, as plugins/models/transformer/network.cc makes them: in f64, rounded once."""
+    """fairseq's sinusoids, as in plugins/models/transformer/network.cc: computed in f64, rounded once."""
     half = d // 2
     angles = np.arange(count)[:, None] * np.exp(-np.log(10000.0) / max(1, half - 1) * np.arange(half))
     return np.concatenate([np.sin(angles), np.cos(angles)], 1).astype(np.float32)
@@ -140,7 +140,7 @@ def penalties(o):
 
 
 def ct2_worker(o):
-    """One timed translation in this process; its results as JSON on stdout."""
+    """Runs one timed translation in this process and prints its results as JSON."""
     import ctranslate2
 
     sentences = [[word_of(i) for i in s] for s in json.loads(pathlib.Path(o.sentences).read_text())]

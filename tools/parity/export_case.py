@@ -1,4 +1,4 @@
-"""What the scripts export_*.py share: log-likelihoods by `lmx score`, and the comparison."""
+"""Common functions of the scripts export_*.py: log-likelihoods by `lmx score`, and the comparison."""
 import pathlib
 import subprocess
 import sys
@@ -7,7 +7,7 @@ LMX = pathlib.Path(__file__).parents[2] / "build/bin/lmx"
 
 
 def words_of(folder):
-    """Words by id, of the vocabulary.tsv of a run or an export."""
+    """Words by id, from the vocabulary.tsv of a run or an export."""
     lines = (pathlib.Path(folder) / "vocabulary.tsv").read_bytes().decode("utf-8").split("\n")[:-1]
     return [line.rsplit("\t", 1)[0] for line in lines]
 
@@ -20,7 +20,7 @@ def score(run, *files):
 
 
 def compare(expected, found, tolerance=2e-5):
-    """Ends with 1 where the mean log-likelihood of a token differs by more than `tolerance` nats in any line."""
+    """Exits with 1 if the mean log-likelihood per token of any line differs by more than `tolerance` nats."""
     assert len(expected) == len(found), (len(expected), len(found))
     worst = max(abs(a - b) / tokens for (a, tokens), b in zip(expected, found))
     print(f"{len(found)} lines, {sum(n for _, n in expected)} tokens: largest difference {worst:.2e} nats a token")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Log-likelihoods of a language model of words by lmx and by what `lmx export` wrote of it, in PyTorch.
+"""Compares the log-likelihoods of a word language model in lmx with those of its export (`lmx export`) in PyTorch.
 
-usage: tools/parity/export_pytorch.py RUN FOLDER TEXT     (needs torch, safetensors; with GPT-2's layout transformers)
+usage: tools/parity/export_pytorch.py RUN FOLDER TEXT     (needs torch, safetensors; for GPT-2's layout also transformers)
 
-FOLDER is of --to pytorch, or of --to huggingface of a decoder. TEXT has words with spaces between them, a line each.
+FOLDER was written by --to pytorch, or by --to huggingface for a decoder. Each line of TEXT has words separated by spaces.
 """
 import importlib.util
 import json

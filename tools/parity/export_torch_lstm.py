@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tensors of an LSTM run in torch.nn.LSTM, as docs/models.md lays them out: log-likelihoods by lmx and by PyTorch.
+"""Loads the tensors of an LSTM run into torch.nn.LSTM as docs/models.md describes; compares log-likelihoods of lmx and PyTorch.
 
 usage: tools/parity/export_torch_lstm.py RUN MODEL.safetensors TEXT     (needs torch, safetensors)
 """

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Log-likelihoods of given translations by lmx and by what `lmx export` wrote, in CTranslate2 or transformers.
+"""Compares log-likelihoods of given translations in lmx with those of the export (`lmx export`) in CTranslate2 or transformers.
 
 usage: tools/parity/export_translation.py RUN FOLDER SRC TGT
        (needs sentencepiece, and ctranslate2, or torch and transformers, by the format of FOLDER)
 
-SRC and TGT are prepared text: words with spaces between them, as the run cuts them into subwords.
+SRC and TGT are prepared text: words separated by spaces, as the run splits them into subwords.
 """
 import pathlib
 import sys

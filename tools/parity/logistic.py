@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Goldens of the probes' logistic regression: scikit-learn's own solutions of the same objective.
+"""Golden values for the probes' logistic regression: scikit-learn's solutions of the same objective.
 
 Needs scikit-learn. Writes tests/train/golden/logistic.json: features, labels, and for each penalty and C the weights,
 the bias and the objective. The bias is not penalised: solvers lbfgs and saga.
@@ -18,7 +18,7 @@ def objective(w, b, x, y, penalty, c):
 
 
 def best_bias(w, b, x, y):
-    """saga stops where no weight moves, though the bias may: Newton's steps for the bias alone."""
+    """saga stops when no weight changes, although the bias may still change; so this runs Newton's method for the bias only."""
     for _ in range(50):
         p = 1 / (1 + np.exp(-(x @ w + b)))
         b -= (p - y).sum() / (p * (1 - p)).sum()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Goldens of the Moses tokenizer and detokenizer, made by sacremoses (pip install sacremoses).
+"""Golden values for the Moses tokenizer and detokenizer, made by sacremoses (pip install sacremoses).
 
-moses.py OUT [MULTI30K]   writes OUT/moses_cases.tsv: language, options, line, tokens, detokenized tokens; and, where the
-folder of the corpus is named, OUT/moses_multi30k.tsv: file, SHA-256 of its tokens and of their detokenized text.
+moses.py OUT [MULTI30K]   writes OUT/moses_cases.tsv: language, options, line, tokens, detokenized tokens; and, if the
+folder of the corpus is given, OUT/moses_multi30k.tsv: file, SHA-256 of its tokens and of their detokenized text.
 """
 import hashlib
 import pathlib
@@ -81,7 +81,7 @@ def main():
             for options in ("-", "ae"):
                 tokens = tokenizer.tokenize(line, aggressive_dash_splits="a" in options, escape="e" in options)
                 text = detokenizer.detokenize(tokens)
-                # The same line taken as tokens already, too: the detokenizer meets what no tokenizer writes.
+                # Also treats the same line as tokens: the detokenizer then gets input that no tokenizer produces.
                 as_tokens = detokenizer.detokenize(line.split()) if options == "-" else ""
                 rows.append("\t".join(clean(x) for x in (language, options, line, " ".join(tokens), text, as_tokens)))
     (out / "moses_cases.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")

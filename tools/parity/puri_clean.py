@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Goldens of data.preprocess puri: what Python's re, html, str.split and unidecode make of made-up reviews.
+"""Golden values for data.preprocess puri: the results of Python's re, html, str.split and unidecode for artificial reviews.
 
 Needs unidecode. Writes tests/data/golden/puri_clean.json.
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Golden values for tests/models: the multiplicative LSTM and the recurrent highway network in PyTorch, fp32 on the CPU, as loops
-of single operations. Files as tools/parity/lstm.py describes them; where the case is weight-normalised, matrices are PyTorch's
+of single operations. tools/parity/lstm.py describes the files. In weight-normalised cases the matrices are PyTorch's
 torch.nn.utils.weight_norm of v and g.
 
 usage: tools/parity/recurrent.py        (needs torch; the tests themselves need no Python)
@@ -15,7 +15,7 @@ VOCAB, EMBED, CELLS, LAYERS = 40, 7, 12, 2
 
 
 class Weights(nn.Module):
-    """Matrices of a layer by lmx's names, with v and g in place of w where they are normalised."""
+    """Matrices of a layer by lmx's names. Normalised ones consist of v and g instead of w."""
 
     def __init__(self, shapes, normed):
         super().__init__()

@@ -1,5 +1,5 @@
-"""What the golden files of recurrent language models have in common: 20 batches, state carried from one to the next, SGD
-with the global norm clipped."""
+"""The common part of the golden files of recurrent language models: 20 batches, state carried from one to the next, SGD
+with clipping of the global norm."""
 import numpy as np
 import torch
 import torch.nn as nn
@@ -11,10 +11,10 @@ STEPS, LR, CLIP = 20, 1.0, 0.5
 
 
 def record(case, params, forward, vocab, batch=3, steps=5, **metadata):
-    """Starts `params` (by their lmx names) uniform, trains them and saves the case. forward(ids (B, T), state) gives features
-    (B, T, P) and the state after, a dict of lmx's names with (B, .) each; the first state is None."""
+    """Initialises `params` (by their lmx names) uniformly, trains them and saves the case. forward(ids (B, T), state) returns
+    features (B, T, P) and the next state, a dict from lmx's names to tensors (B, .); the first state is None."""
     for name, p in params.items():
-        # Lengths of normalised rows are positive.
+        # The lengths of normalised rows must be positive.
         nn.init.uniform_(p, *((0.5, 1.5) if name.endswith("_g") else (-0.5, 0.5)))
     inputs, targets = torch.randint(0, vocab, (STEPS, batch, steps)), torch.randint(0, vocab, (STEPS, batch, steps))
     numpy = lambda t: t.detach().numpy().copy()

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Golden values for tests/models: Transformers of PyTorch's own layers, fp32 on the CPU.
+"""Golden values for tests/models: Transformers made of PyTorch's layers, fp32 on the CPU.
 
 Writes tests/models/golden/<case>.safetensors with the weights before training ("param.<lmx name>"), 20 batches of sentences of
-different lengths, and what PyTorch makes of them: logits, smoothed loss and gradients of the first batch, then the losses of 20
-steps of SGD with the global norm clipped. PyTorch pads its sentences and masks the padding; the file holds them without: sentences
-of all batches one after the other in "source", "inputs" and "targets", their lengths as (20, B).
+different lengths, and the results of PyTorch: logits, smoothed loss and gradients of the first batch, then the losses of 20
+steps of SGD with clipping of the global norm. PyTorch pads its sentences and masks the padding; the file contains no padding: the
+sentences of all batches follow each other in "source", "inputs" and "targets", with their lengths as (20, B).
 
 usage: tools/parity/transformer.py        (needs torch; the tests themselves need no Python)
 """
@@ -22,7 +22,7 @@ VOCAB, D, HEADS, FFN, BATCH = 40, 12, 3, 20, 4
 
 
 def positions(n):
-    """fairseq's sinusoids, the first position being 0."""
+    """fairseq's sinusoids; the first position is 0."""
     half = D // 2
     angles = torch.arange(n, dtype=torch.float64)[:, None] * torch.exp(-math.log(10000) / (half - 1) * torch.arange(half, dtype=torch.float64))
     return torch.cat([angles.sin(), angles.cos()], 1).float()
@@ -34,7 +34,7 @@ class Model(nn.Module):
         pre = norm == "pre"
         args = dict(d_model=D, nhead=HEADS, dim_feedforward=FFN, dropout=0.0, batch_first=True, norm_first=pre)
         self.encoder = nn.ModuleList(nn.TransformerEncoderLayer(**args) for _ in range(encoder))
-        # A language model's layer is an encoder's with a causal mask.
+        # A layer of a language model is an encoder layer with a causal mask.
         layer = nn.TransformerDecoderLayer if encoder else nn.TransformerEncoderLayer
         self.decoder = nn.ModuleList(layer(**args) for _ in range(decoder))
         self.norms = nn.ModuleDict({"encoder": nn.LayerNorm(D), "decoder": nn.LayerNorm(D)}) if pre else None
@@ -67,7 +67,7 @@ class Model(nn.Module):
         return self.output(y)
 
     def named(self, of=lambda p: p):
-        """lmx's names of what `of` makes of each parameter: its value, or its gradient."""
+        """Returns of(parameter), the value or the gradient of each parameter, by lmx's names."""
         out = {}
         if self.encoder and self.share != "all":
             out["encoder.embedding.weight"] = of(self.source.weight)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What sacreBLEU (PyPI: sacrebleu) says beyond corpus BLEU and chrF, for tests/data/translation_scores_test.cc:
+"""Scores of sacreBLEU (PyPI: sacrebleu) other than corpus BLEU and chrF, for tests/data/translation_scores_test.cc:
 
     tools/parity/translation_scores.py tests/data/golden/translation_scores.json
 
-Sentence scores with effective order, TER, bootstrap intervals and both paired tests, on the corpora of bleu.py and on made-up
-systems that differ from their reference by swapped, moved, lost and doubled words; and numbers of NumPy's generator.
+Sentence scores with effective order, TER, bootstrap intervals and both paired tests, on the corpora of bleu.py and on artificial
+systems whose words differ from their reference: swapped, moved, missing or doubled. Also numbers of NumPy's generator.
 """
 import json
 import random

@@ -159,7 +159,7 @@ class WordLstm:
 
 
 class CharModel:
-    """What both character models share: an embedding, a cell over time, a full softmax."""
+    """The common part of both character models: an embedding, a cell over time, a full softmax."""
 
     def params(self, normal):
         # The output weight is (V, N), because weight @ states needs no other layout of the states.
@@ -189,7 +189,7 @@ class CharModel:
 
 @dataclass
 class CharRhn(CharModel):
-    """Zilly et al. 2016, Patwary et al. 2018: s' = h t + s (1 - t), ten times a character; the input enters the first."""
+    """Zilly et al. 2016, Patwary et al. 2018: s' = h t + s (1 - t), ten times per character; the first one also uses the input."""
     vocab: int = 98
     width: int = 512
     hidden: int = 512
@@ -213,7 +213,7 @@ class CharRhn(CharModel):
 
 @dataclass
 class CharMlstm(CharModel):
-    """Krause et al. 2016, Puri et al. 2018: the LSTM's gates see m = (W_mx x) * (W_mh h); weight norm on all four matrices."""
+    """Krause et al. 2016, Puri et al. 2018: the LSTM's gates use m = (W_mx x) * (W_mh h); weight norm on all four matrices."""
     vocab: int = 256
     width: int = 64
     hidden: int = 1024

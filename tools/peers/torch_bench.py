@@ -78,7 +78,7 @@ class WordLstm(nn.Module):
 
 
 class CharModel(nn.Module):
-    """What both character models share: an embedding, a cell over time, a full softmax."""
+    """The common part of both character models: an embedding, a cell over time, a full softmax."""
 
     def __init__(self, vocab, width, hidden):
         super().__init__()
@@ -97,7 +97,7 @@ class CharModel(nn.Module):
 
 
 class CharRhn(CharModel):
-    """Zilly et al. 2016, Patwary et al. 2018: s' = h t + s (1 - t), ten times a character; the input enters the first."""
+    """Zilly et al. 2016, Patwary et al. 2018: s' = h t + s (1 - t), ten times per character; the first one also uses the input."""
     VOCAB, HIDDEN, DEPTH = 98, 512, 10
 
     def __init__(self):
@@ -122,7 +122,7 @@ class CharRhn(CharModel):
 
 
 class CharMlstm(CharModel):
-    """Krause et al. 2016, Puri et al. 2018: the LSTM's gates see m = (W_mx x) * (W_mh h); weight norm on all four matrices."""
+    """Krause et al. 2016, Puri et al. 2018: the LSTM's gates use m = (W_mx x) * (W_mh h); weight norm on all four matrices."""
     VOCAB, WIDTH, HIDDEN = 256, 64, 1024
 
     def __init__(self):

@@ -1,4 +1,4 @@
-// liblmx_cuda.so's one exported symbol, and device memory.
+// The one exported symbol of liblmx_cuda.so, and device memory.
 #include "backend/cuda/cuda_check.h"
 #include "backend/cuda/cuda_kernels.h"
 #include "lmx/cuda.h"
@@ -7,8 +7,8 @@
 namespace lmx {
 namespace {
 
-// All work runs on the default stream, so a block that is given out again cannot be written before the work that used
-// it has ended.
+// All work runs on the default stream. So if a freed block is allocated again, new work cannot write to it before the
+// work that used it has ended.
 class CudaAllocator final : public CachingAllocator {
  public:
   explicit CudaAllocator(int index) : index_(index) {}
@@ -21,7 +21,7 @@ class CudaAllocator final : public CachingAllocator {
     void* block = nullptr;
     const cudaError_t code = cudaMalloc(&block, size);
     if (code == cudaErrorMemoryAllocation) {
-      (void)cudaGetLastError();  // the error is told by the caller, once nothing cached is left to give back
+      (void)cudaGetLastError();  // the caller reports the error if no cached blocks are left to release
       return nullptr;
     }
     LMX_CUDA_CHECK(code);

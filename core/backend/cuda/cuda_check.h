@@ -1,4 +1,4 @@
-// CUDA's C calls, checked: the expression, the place and what CUDA says of it.
+// Checks CUDA's C calls. An error contains the expression, its place and CUDA's message.
 #pragma once
 
 #include <cublasLt.h>

@@ -1,4 +1,4 @@
-// What liblmx_cuda.so adds to the kernel table.
+// The kernels that liblmx_cuda.so adds to the kernel table.
 #pragma once
 
 namespace lmx {

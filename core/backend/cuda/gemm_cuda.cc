@@ -1,5 +1,5 @@
 // GEMM by cuBLASLt. cuBLASLt is column-major: a row-major c = a b is the column-major c^T = b^T a^T, so the operands
-// swap.
+// are swapped.
 #include <memory>
 
 #include "backend/cuda/cuda_check.h"
@@ -9,7 +9,7 @@
 namespace lmx {
 namespace {
 
-constexpr int64_t kWorkspace = int64_t{32} << 20;  // what NVIDIA advises for Hopper
+constexpr int64_t kWorkspace = int64_t{32} << 20;  // NVIDIA's advice for Hopper
 
 template <class T, cublasStatus_t (*Destroy)(T)>
 struct Deleter {
@@ -30,7 +30,7 @@ cublasLtHandle_t handle() {
   return shared.get();
 }
 
-// A row-major (rows, cols) matrix as cuBLASLt sees it: (cols, rows), leading size cols.
+// A row-major (rows, cols) matrix in cuBLASLt's column-major form: (cols, rows), leading dimension cols.
 Layout layout(cudaDataType type, int64_t rows, int64_t cols) {
   cublasLtMatrixLayout_t l = nullptr;
   LMX_CUDA_CHECK(cublasLtMatrixLayoutCreate(&l, type, static_cast<uint64_t>(cols), static_cast<uint64_t>(rows), cols));

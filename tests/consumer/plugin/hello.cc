@@ -1,4 +1,4 @@
-// A batcher over nothing but lmx's public headers: every sequence repeats one token.
+// A batcher that uses only lmx's public headers: every sequence repeats one token.
 #include "lmx/batcher.h"
 #include "lmx/plugin.h"
 

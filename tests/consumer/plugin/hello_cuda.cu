@@ -1,4 +1,4 @@
-// What a plugin's CUDA kernels need of lmx's public headers.
+// A plugin's CUDA kernel that uses only lmx's public headers.
 #include "lmx/cuda_launch.cuh"
 #include "lmx/kernels.h"
 

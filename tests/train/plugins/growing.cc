@@ -1,5 +1,5 @@
-// Windows whose length grows with the step, for tests of the trainer: a curriculum. `claims` and `declares` make it say
-// what is not so.
+// Windows whose length grows with the step, for tests of the trainer: a curriculum. With `claims` and `declares` it
+// reports wrong sizes.
 #include <algorithm>
 
 #include "lmx/batcher.h"

@@ -1,4 +1,4 @@
-// The smallest model that translates, for tests of the trainer: a target word's vector plus the mean of its sentence's
+// The smallest translation model, for tests of the trainer: the vector of a target word plus the mean of its sentence's
 // source vectors, through one linear layer and tanh.
 #include "lmx/error.h"
 #include "lmx/model.h"
