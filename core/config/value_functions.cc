@@ -150,7 +150,7 @@ Parsed range(const Call& call) {
     if (!p) return std::nullopt;
     const bool plain = !p->is_sweep() && p->term.value.kind == Node::Kind::scalar && !p->term.value.quoted;
     const auto value = plain ? decimal(p->term.value.text) : std::nullopt;
-    if (!value) call.fail(str(key, " must be a number of at most 15 digits, got ", describe_value(p->term.value)));
+    if (!value) call.fail(str(key, " must be a number of at most 16 digits, got ", describe_value(p->term.value)));
     return value;
   };
   if (call.arguments.empty() || call.arguments.size() > 3)
