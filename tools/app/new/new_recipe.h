@@ -41,9 +41,7 @@ struct PairRequest {
 // UserError: too few pairs.
 Written write_pair_recipe(const PairRequest& request);
 
-// "1,115,394", "1.1 MB", "about 8 minutes".
-std::string grouped(int64_t value);
-std::string bytes(int64_t value);
+// "about 8 minutes".
 std::string duration(double seconds);
 // Formats `share` of `whole` with two significant digits: "2.1 %".
 std::string percent(int64_t share, int64_t whole);

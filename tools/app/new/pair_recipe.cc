@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "app/new/new_recipe.h"
+#include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::new_recipe {
@@ -91,13 +92,14 @@ std::string data_section(const PairRequest& request, const lmx::PairSurvey& s, c
       "\n" +
       lmx::str("  source_language: ", request.source_language, "   # decides the rules by which lines become words\n") +
       "  target_language: " + request.target_language + "\n";
-  text += comment(lmx::str("Words of both languages are cut into ", grouped(c.vocab), " subwords, which byte-pair ",
-                           "encoding finds in the training text (", grouped(s.types), " different words). More pairs ",
+  text += comment(lmx::str("Words of both languages are cut into ", lmx::count_text(c.vocab),
+                           " subwords, which byte-pair ", "encoding finds in the training text (",
+                           lmx::count_text(s.types), " different words). More pairs ",
                            "allow more subwords: 4,000 from 20,000 pairs, 16,000 from 200,000, 32,000 from 2 million."),
                   2) +
           lmx::str("  vocab_size: ", c.vocab, "\n");
   if (s.longest > kLongestSentence)
-    text += comment(lmx::str("The longest sentence has ", grouped(s.longest),
+    text += comment(lmx::str("The longest sentence has ", lmx::count_text(s.longest),
                              " words. Pairs with more words than this ", "on either side are not trained on."),
                     2) +
             lmx::str("  max_words: ", kLongestSentence, "\n");
@@ -110,12 +112,12 @@ std::string data_section(const PairRequest& request, const lmx::PairSurvey& s, c
 
 std::string model_section(const Choice& c) {
   const int64_t parameters = c.size.encoder() + c.size.decoder();
-  std::string text =
-      comment(lmx::str("A step trains on sentences of similar lengths with at most ", grouped(c.max_tokens),
-                       " target subwords together; a pass takes about ", grouped(c.steps_of_a_pass), " steps.")) +
-      lmx::str("batcher: {max_tokens: ", c.max_tokens, ", too_long: skip}\nbatch: {global: 1}\n\n");
+  std::string text = comment(lmx::str("A step trains on sentences of similar lengths with at most ",
+                                      lmx::count_text(c.max_tokens), " target subwords together; a pass takes about ",
+                                      lmx::count_text(c.steps_of_a_pass), " steps.")) +
+                     lmx::str("batcher: {max_tokens: ", c.max_tokens, ", too_long: skip}\nbatch: {global: 1}\n\n");
   text += comment(lmx::str("A Transformer of ", c.size.layers, " + ", c.size.layers, " layers of ", c.size.d, ": ",
-                           grouped(parameters), " parameters, and ", grouped(c.vocab * c.size.d),
+                           lmx::count_text(parameters), " parameters, and ", lmx::count_text(c.vocab * c.size.d),
                            " for the table of subwords. It is the largest of four sizes (64 to 512) that has at most ",
                            "two parameters for each subword of the text and trains in the given time."));
   return text + lmx::str("model: {encoder_layers: ", c.size.layers, ", decoder_layers: ", c.size.layers,
@@ -135,7 +137,7 @@ std::string train_section(const Choice& c, const Budget& budget) {
   const int64_t averaged = c.passes >= 10 ? 5 : 1;
   std::string text = comment(lmx::str(
       c.passes < 1 ? std::string("Less than one pass") : lmx::str(c.passes, c.passes == 1 ? " pass" : " passes"),
-      " over the pairs: about ", grouped(steps), " steps, ", duration(c.seconds), ". ", why,
+      " over the pairs: about ", lmx::count_text(steps), " steps, ", duration(c.seconds), ". ", why,
       averaged > 1 ? " At the end the mean of the last five checkpoints translates the validation pairs."
                    : " At the end the model translates the validation pairs."));
   text += c.passes < 1 ? lmx::str("train: {steps: ", steps) : lmx::str("train: {epochs: ", c.passes);
@@ -170,16 +172,17 @@ Written write_pair_recipe(const PairRequest& request) {
   valid_fraction = std::max(0.0001, std::floor(valid_fraction * 10'000) / 10'000);
   const Choice c = choose(s, request.budget, valid_fraction);
   const std::string counts =
-      lmx::str("The text has ", grouped(s.pairs), " pairs of sentences: ", grouped(s.words[0]), " words of ",
-               request.source_language, " (", bytes(s.bytes[0]), ") and ", grouped(s.words[1]), " of ",
-               request.target_language, " (", bytes(s.bytes[1]), ").");
+      lmx::str("The text has ", lmx::count_text(s.pairs), " pairs of sentences: ", lmx::count_text(s.words[0]),
+               " words of ", request.source_language, " (", lmx::bytes_text(s.bytes[0]), ") and ",
+               lmx::count_text(s.words[1]), " of ", request.target_language, " (", lmx::bytes_text(s.bytes[1]), ").");
   Written w;
   w.yaml = heading(lmx::str("A model that translates ", request.source_language, " into ", request.target_language),
                    request.name, counts, request.budget) +
            kDefaults + data_section(request, s, c) + model_section(c) + train_section(c, request.budget);
-  w.summary = {counts, lmx::str("The model is a Transformer of ", c.size.layers, " + ", c.size.layers, " layers of ",
-                                c.size.d, " with ", grouped(c.vocab), " subwords; training takes ", duration(c.seconds),
-                                " on ", request.budget.cores, request.budget.cores == 1 ? " core." : " cores.")};
+  w.summary = {counts,
+               lmx::str("The model is a Transformer of ", c.size.layers, " + ", c.size.layers, " layers of ", c.size.d,
+                        " with ", lmx::count_text(c.vocab), " subwords; training takes ", duration(c.seconds), " on ",
+                        request.budget.cores, request.budget.cores == 1 ? " core." : " cores.")};
   return w;
 }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "app/new/new_recipe.h"
+#include "base/text.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::new_recipe {
@@ -71,11 +72,12 @@ lmx::TextSurvey survey(const TextRequest& request, double& valid_fraction) {
   const std::string file = std::filesystem::path(request.files[0]).lexically_proximate(std::filesystem::current_path());
   const std::string where = lmx::str("[new] ", request.files.size() == 1 ? file : "the text", ": ");
   if (s.characters < kFewestCharacters + kFewestValid)
-    throw lmx::UserError(lmx::str(where, grouped(s.characters), " characters are too few to train and to validate a ",
-                                  "model with; at least ", grouped(kFewestCharacters + kFewestValid), " are needed"));
+    throw lmx::UserError(lmx::str(where, lmx::count_text(s.characters),
+                                  " characters are too few to train and to validate a ", "model with; at least ",
+                                  lmx::count_text(kFewestCharacters + kFewestValid), " are needed"));
   if (s.valid_characters < kFewestValid || s.characters - s.valid_characters < kFewestCharacters)
     throw lmx::UserError(
-        lmx::str(where, "the text has ", grouped(s.lines), s.lines == 1 ? " line" : " lines",
+        lmx::str(where, "the text has ", lmx::count_text(s.lines), s.lines == 1 ? " line" : " lines",
                  ", which are too few to take some of them for validation; write a sentence or a paragraph a line ",
                  "(`fold -s` breaks long lines)"));
   if (s.characters > kMuchText) valid_fraction = 0.01;  // these lines are a subset of those of the larger fraction
@@ -85,7 +87,7 @@ lmx::TextSurvey survey(const TextRequest& request, double& valid_fraction) {
 Reading read_as(const std::string& asked, const lmx::TextSurvey& s) {
   Reading r;
   const double blanks = static_cast<double>(s.blanks) / static_cast<double>(s.characters);
-  const std::string words = grouped(s.words) + " words";
+  const std::string words = lmx::count_text(s.words) + " words";
   r.tokens = asked;
   if (!asked.empty()) {
     r.reason = lmx::str("The model predicts ", r.unit(), ", as asked.");
@@ -96,7 +98,7 @@ Reading read_as(const std::string& asked, const lmx::TextSurvey& s) {
   } else if (s.words < kEnoughWords) {
     r.tokens = "chars";
     r.reason = lmx::str("The model predicts characters: ", words, " are too few to learn words from (",
-                        grouped(kEnoughWords), " are enough).");
+                        lmx::count_text(kEnoughWords), " are enough).");
   } else {
     r.tokens = "words";
     r.reason = lmx::str("The model predicts words: the text has blanks between them, and ", words,
@@ -154,16 +156,16 @@ std::string data_section(const TextRequest& request, const lmx::TextSurvey& s, c
   if (r.tokens != "bytes") {
     const char* unit = r.unit();
     const std::string kept = r.vocab == kMostWords
-                                 ? lmx::str("The ", grouped(r.vocab - 2), " most frequent ", unit)
-                                 : lmx::str("The ", grouped(r.vocab - 2), " ", unit, " that the training text holds ",
-                                            r.least, " times or more");
+                                 ? lmx::str("The ", lmx::count_text(r.vocab - 2), " most frequent ", unit)
+                                 : lmx::str("The ", lmx::count_text(r.vocab - 2), " ", unit,
+                                            " that the training text holds ", r.least, " times or more");
     text += comment(lmx::str(kept, ", <unk> and </s> (the end of a line). The other ", unit, ", ",
                              percent(r.lost, r.train_tokens), " of the training text, are read as <unk>."),
                     2) +
             lmx::str("  vocab_size: ", r.vocab, "\n");
   }
   return text +
-         comment(lmx::str("This share of the ", grouped(s.lines),
+         comment(lmx::str("This share of the ", lmx::count_text(s.lines),
                           " lines is not trained on. It measures how well the model predicts text that it has not ",
                           "seen."),
                  2) +
@@ -174,22 +176,23 @@ std::string model_section(const Reading& r, const Choice& c) {
   const int64_t tables = r.vocab * (c.size.embedding + c.size.output());
   std::string text =
       comment(lmx::str("A step trains on ", c.batch, " sequences of ", c.sequence, " ", r.unit(), ", ",
-                       grouped(c.batch * c.sequence), " in all, so that a pass over the training text (",
-                       grouped(r.train_tokens), " ", r.unit(), ") takes ", grouped(c.steps_of_a_pass(r)), " steps.")) +
+                       lmx::count_text(c.batch * c.sequence), " in all, so that a pass over the training text (",
+                       lmx::count_text(r.train_tokens), " ", r.unit(), ") takes ",
+                       lmx::count_text(c.steps_of_a_pass(r)), " steps.")) +
       lmx::str("batcher: {sequence_length: ", c.sequence, "}\nbatch: {global: ", c.batch, "}\n\n");
-  text +=
-      comment(lmx::str("An LSTM of ", grouped(c.size.cells), " cells: ", grouped(c.size.parameters()),
-                       " parameters, and ", grouped(tables), " for the tables of the vocabulary. It is the largest ",
-                       "of five sizes (64 to 1,024 cells) that has at most ",
-                       r.words() ? "two parameters for each word" : "one parameter for each character",
-                       " of the text and trains in the given time. A larger one learns more from more text."));
+  text += comment(lmx::str("An LSTM of ", lmx::count_text(c.size.cells),
+                           " cells: ", lmx::count_text(c.size.parameters()), " parameters, and ",
+                           lmx::count_text(tables), " for the tables of the vocabulary. It is the largest ",
+                           "of five sizes (64 to 1,024 cells) that has at most ",
+                           r.words() ? "two parameters for each word" : "one parameter for each character",
+                           " of the text and trains in the given time. A larger one learns more from more text."));
   text += lmx::str("model: {embedding: ", c.size.embedding, ", cells: ", c.size.cells);
   if (c.size.projection > 0) text += lmx::str(", projection: ", c.size.projection);
   text += c.passes >= 5 && c.size.cells >= 128 ? ", dropout: 0.2}   # dropout, because the text is read many times\n"
                                                : "}\n";
   if (r.samples())
     text += lmx::str("loss: {samples: ", kSamples, "}   # a step scores so many words instead of all ",
-                     grouped(r.vocab), "; validation scores all\n");
+                     lmx::count_text(r.vocab), "; validation scores all\n");
   return text + lmx::str("optimizer: {lr: ", c.size.rate, "}\nclip: 1.0\n\n");
 }
 
@@ -201,9 +204,9 @@ std::string train_section(const Reading& r, const Choice& c, const Budget& budge
                         ? lmx::str("More passes (", c.wanted, ") would improve the model, but take more than the ",
                                    budget.minutes, " minutes that `lmx new --minutes` allows.")
                         : std::string("The checkpoint with the best validation is kept.");
-  std::string text =
-      comment(lmx::str(c.passes < 1 ? "Less than one pass" : lmx::str(c.passes, c.passes == 1 ? " pass" : " passes"),
-                       " over the training text: ", grouped(whole_steps), " steps, ", duration(c.seconds), ". ", why));
+  std::string text = comment(
+      lmx::str(c.passes < 1 ? "Less than one pass" : lmx::str(c.passes, c.passes == 1 ? " pass" : " passes"),
+               " over the training text: ", lmx::count_text(whole_steps), " steps, ", duration(c.seconds), ". ", why));
   text += c.passes < 1 ? lmx::str("train: {steps: ", whole_steps) : lmx::str("train: {epochs: ", c.passes);
   text += lmx::str(", log_every: ", log_every);
   if (c.passes < 5) text += lmx::str(", eval_every: ", std::max<int64_t>(1, whole_steps / 8));
@@ -228,18 +231,19 @@ Written write_text_recipe(const TextRequest& request) {
   const Reading r = read_as(request.tokens, s);
   const Choice c = choose(r, request.budget);
   const std::string counts = lmx::str(
-      "The text has ", s.files, s.files == 1 ? " file" : " files", " with ", bytes(s.bytes), ": ", grouped(s.lines),
-      " lines, ", grouped(s.words), " words (", grouped(static_cast<int64_t>(s.word_counts.size())), " different), ",
-      grouped(s.characters), " characters (", grouped(static_cast<int64_t>(s.character_counts.size())), " different).");
+      "The text has ", s.files, s.files == 1 ? " file" : " files", " with ", lmx::bytes_text(s.bytes), ": ",
+      lmx::count_text(s.lines), " lines, ", lmx::count_text(s.words), " words (",
+      lmx::count_text(static_cast<int64_t>(s.word_counts.size())), " different), ", lmx::count_text(s.characters),
+      " characters (", lmx::count_text(static_cast<int64_t>(s.character_counts.size())), " different).");
   const auto valid_tokens = static_cast<int64_t>(valid * static_cast<double>(r.train_tokens) / (1 - valid));
   Written w;
   w.yaml = heading("A language model of the text that `data.files` names", request.name, counts, request.budget) +
            defaults_section(r) + data_section(request, s, r, valid) + model_section(r, c) +
            train_section(r, c, request.budget, valid_tokens);
   w.summary = {counts, r.reason,
-               lmx::str("The model is an LSTM of ", grouped(c.size.cells), " cells with a vocabulary of ",
-                        grouped(r.vocab), "; training takes ", duration(c.seconds), " on ", request.budget.cores,
-                        request.budget.cores == 1 ? " core." : " cores.")};
+               lmx::str("The model is an LSTM of ", lmx::count_text(c.size.cells), " cells with a vocabulary of ",
+                        lmx::count_text(r.vocab), "; training takes ", duration(c.seconds), " on ",
+                        request.budget.cores, request.budget.cores == 1 ? " core." : " cores.")};
   return w;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "app/new/new_recipe.h"
+#include "base/text.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
 
@@ -36,22 +37,6 @@ Budget budget_of_this_machine(double minutes) {
   b.memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   b.minutes = minutes;
   return b;
-}
-
-std::string grouped(int64_t value) {
-  std::string digits = std::to_string(value);
-  for (auto at = static_cast<int64_t>(digits.size()) - 3; at > 0; at -= 3) digits.insert(static_cast<size_t>(at), ",");
-  return digits;
-}
-
-std::string bytes(int64_t value) {
-  constexpr const char* kUnits[] = {"bytes", "kB", "MB", "GB", "TB"};
-  double scaled = static_cast<double>(value);
-  size_t unit = 0;
-  for (; scaled >= 999.5 && unit < 4; ++unit) scaled /= 1000;
-  char text[32];
-  std::snprintf(text, sizeof text, scaled < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", scaled, kUnits[unit]);
-  return text;
 }
 
 std::string duration(double seconds) {
@@ -96,7 +81,8 @@ std::string heading(const std::string& what, const std::string& name, const std:
                           "`lmx config ", name, ".yaml` prints the values that are not written here.")) +
          "#\n" + comment(text) +
          comment(lmx::str("The machine has ", budget.cores, budget.cores == 1 ? " core" : " cores", " and ",
-                          bytes(budget.memory), " of memory. Times are estimates for 20 GFLOP/s on each core; ",
+                          lmx::bytes_text(budget.memory),
+                          " of memory. Times are estimates for 20 GFLOP/s on each core; ",
                           "`lmx run` logs the true speed."));
 }
 
