@@ -1,6 +1,6 @@
 // The list of codecs, and the two that only copy or truncate values.
-#include "lmx/codec.h"
 #include "base/text.h"
+#include "lmx/codec.h"
 
 #include <cstring>
 

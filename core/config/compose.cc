@@ -1,12 +1,14 @@
 #include "config/compose.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 
+#include "base/sha256.h"
+#include "config/compose_run.h"
 #include "config/interpolate.h"
 #include "config/merge.h"
 #include "config/messages.h"
-#include "config/sweep.h"
 
 namespace lmx {
 
@@ -107,6 +109,24 @@ History replaced_values(const std::string& recipe_file, const ComposeOptions& op
     before = now;
   });
   return history;
+}
+
+std::string override_dirname(const std::vector<std::string>& overrides, const DirnameRules& rules) {
+  std::vector<std::string> items;
+  for (const std::string& text : overrides) {
+    const size_t equals = text.find('=');
+    const size_t begin = std::min(text.find_first_not_of("+~"), text.size());
+    const std::string key = text.substr(begin, equals == std::string::npos ? equals : equals - begin);
+    if (std::find(rules.exclude.begin(), rules.exclude.end(), key) != rules.exclude.end()) continue;
+    items.push_back(
+        equals == std::string::npos ? text : str(text.substr(0, equals), rules.key_separator, text.substr(equals + 1)));
+  }
+  std::sort(items.begin(), items.end());
+  std::string name = config::join(items, rules.item_separator);
+  constexpr size_t kLongest = 200;  // a folder name has at most 255 bytes, and callers append to it
+  if (name.size() > kLongest) name = str(name.substr(0, kLongest - 9), "_", Sha256().add(name).digest().substr(0, 8));
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
 }
 
 }  // namespace lmx

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "app/run/schema.h"
-#include "config/sweep.h"
+#include "app/sweep/grid.h"
 #include "data/dataset.h"
 #include "full_size/copies.h"
 #include "lmx/log.h"

@@ -12,7 +12,7 @@
 #include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/virtual_ranks.h"
-#include "config/sweep.h"
+#include "config/compose_run.h"
 #include "lmx/config.h"
 #include "recipe/recipe.h"
 

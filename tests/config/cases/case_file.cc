@@ -6,6 +6,7 @@
 #include <map>
 #include <regex>
 
+#include "app/sweep/grid.h"
 #include "cases/command_line.h"
 #include "cases/schema.h"
 #include "cases/text.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "config/sweep.h"
+#include "config/compose_run.h"
 #include "lmx/config.h"
 
 namespace lmx {

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <set>
 
-#include "config/sweep.h"
+#include "app/sweep/grid.h"
 #include "lmx/error.h"
 #include "lmx/random.h"
 

@@ -7,8 +7,8 @@
 
 #include "app/records/recipe_values.h"
 #include "app/run/dry_run.h"
+#include "config/compose_run.h"
 #include "config/mistakes.h"
-#include "config/sweep.h"
 #include "lmx/error.h"
 #include "recipe/recipe.h"
 

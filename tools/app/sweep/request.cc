@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "app/run/search_path.h"
+#include "app/sweep/grid.h"
 #include "app/sweep/plan.h"
-#include "config/sweep.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::sweeps {

@@ -1,9 +1,8 @@
 // The points of a sweep, from overrides with several values.
-#include "config/sweep.h"
+#include "app/sweep/grid.h"
 
 #include <algorithm>
 
-#include "base/sha256.h"
 #include "config/compose.h"
 #include "config/merge.h"
 #include "config/messages.h"
@@ -118,10 +117,6 @@ SweepParts read_sweep(const std::string& recipe_file, const ComposeOptions& opti
   return {section ? *section : Node(), axes_with(section ? section->find("params") : nullptr)};
 }
 
-std::string short_hash(const std::string& text) {
-  return Sha256().add(text).digest().substr(0, 8);
-}
-
 }  // namespace
 
 Node sweep_section(const std::string& recipe_file, const ComposeOptions& options) {
@@ -152,24 +147,6 @@ std::vector<std::vector<std::string>> sweep_grid(const std::vector<SweepAxis>& a
     points = std::move(longer);
   }
   return points;
-}
-
-std::string override_dirname(const std::vector<std::string>& overrides, const DirnameRules& rules) {
-  std::vector<std::string> items;
-  for (const std::string& text : overrides) {
-    const size_t equals = text.find('=');
-    const size_t begin = std::min(text.find_first_not_of("+~"), text.size());
-    const std::string key = text.substr(begin, equals == std::string::npos ? equals : equals - begin);
-    if (std::find(rules.exclude.begin(), rules.exclude.end(), key) != rules.exclude.end()) continue;
-    items.push_back(
-        equals == std::string::npos ? text : str(text.substr(0, equals), rules.key_separator, text.substr(equals + 1)));
-  }
-  std::sort(items.begin(), items.end());
-  std::string name = config::join(items, rules.item_separator);
-  constexpr size_t kLongest = 200;  // a folder name has at most 255 bytes, and callers append to it
-  if (name.size() > kLongest) name = str(name.substr(0, kLongest - 9), "_", short_hash(name));
-  std::replace(name.begin(), name.end(), '/', '_');
-  return name;
 }
 
 }  // namespace lmx
