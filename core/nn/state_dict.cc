@@ -4,6 +4,12 @@
 
 namespace lmx::train {
 
+std::vector<std::string> names_of(const std::vector<ParameterSpec>& specs) {
+  std::vector<std::string> names;
+  for (const ParameterSpec& spec : specs) names.push_back(spec.name);
+  return names;
+}
+
 void load_parameters(ParameterStore& params, const StateDict& values, const std::string& from) {
   for (const std::string& name : params.names()) {
     const auto found = values.find(name);

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lmx/parameters.h"
 
 namespace lmx::train {
+
+// The names of `specs`, in their order.
+std::vector<std::string> names_of(const std::vector<ParameterSpec>& specs);
 
 // Copies a checkpoint's values into `params`. UserError with the parameter and both shapes if they do not match.
 void load_parameters(ParameterStore& params, const StateDict& values, const std::string& from);

@@ -7,6 +7,7 @@
 #include "lmx/error.h"
 #include "lmx/param_pattern.h"
 #include "lmx/plugin.h"
+#include "nn/state_dict.h"
 #include "recipe/planned_batcher.h"
 
 namespace lmx {
@@ -21,9 +22,7 @@ namespace lmx::train {
 
 void mark_frozen(std::vector<ParameterSpec>& specs, const InitConfig& init) {
   if (init.freeze.empty()) return;
-  std::vector<std::string> names;
-  for (const ParameterSpec& spec : specs) names.push_back(spec.name);
-  const std::vector<std::string> frozen = ParamPattern(init.freeze, init.freeze_place).select(names);
+  const std::vector<std::string> frozen = ParamPattern(init.freeze, init.freeze_place).select(names_of(specs));
   if (frozen.size() == specs.size())
     throw UserError(str(init.freeze_place, "'", init.freeze, "' names all ", specs.size(),
                         " parameters; nothing would be trained"));
@@ -113,8 +112,7 @@ void check_batcher_fits_model(const Recipe& recipe, const Batcher& batcher, cons
 }
 
 void check_patterns(const Recipe& recipe, const std::vector<ParameterSpec>& specs) {
-  std::vector<std::string> names;
-  for (const ParameterSpec& spec : specs) names.push_back(spec.name);
+  const std::vector<std::string> names = names_of(specs);
   check_clip(read_clip(recipe.clip, "clip"), names);
   if (recipe.train.ema > 0) static_cast<void>(ema_pattern(recipe).select(names));
 }

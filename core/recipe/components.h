@@ -48,7 +48,7 @@ void check_patterns(const Recipe& recipe, const std::vector<ParameterSpec>& spec
 // The pattern of train.ema_params, compiled.
 ParamPattern ema_pattern(const Recipe& recipe);
 
-// What the rank with the largest share of the batch computes in one forward pass.
+// The forward pass of the rank with the largest share of the batch.
 ForwardShape forward_shape(const Recipe& recipe, int ranks, const BatchPlan& plan);
 
 // Warnings to print about settings that have no effect or lose information.

@@ -13,6 +13,7 @@
 #include "lmx/param_server.h"
 #include "lmx/plugin.h"
 #include "lmx/sync.h"
+#include "nn/state_dict.h"
 #include "sync/unit_queue.h"
 
 namespace lmx {
@@ -108,12 +109,6 @@ void check_candidate_keys(const std::vector<Named>& strategies, const std::strin
   }
 }
 
-std::string list_of(const std::vector<ParameterSpec>& specs) {
-  std::vector<std::string> names;
-  for (const ParameterSpec& spec : specs) names.push_back(spec.name);
-  return config::join(names);
-}
-
 // Names the rules that match the parameters of a rule without parameters, and a way to correct the recipe.
 std::string taken_by(const Rule& rule, const std::vector<const Rule*>& takers) {
   std::vector<std::string> names;
@@ -152,7 +147,7 @@ std::string tied_table(const Rule& rule, const std::vector<ParameterSpec>& param
     if (rule.params.matches(spec.name)) took.push_back(takers.at(spec.name));
   const std::string start = str(rule.params.place(), "'", rule.params.text(), "' matches no parameter");
   if (!took.empty()) throw UserError(start + taken_by(rule, took));
-  throw UserError(str(start, tied_table(rule, params, takers), "; there are: ", list_of(params)));
+  throw UserError(str(start, tied_table(rule, params, takers), "; there are: ", config::join(train::names_of(params))));
 }
 
 }  // namespace
@@ -264,7 +259,7 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vecto
   }
   check_candidate_keys(impl_->strategies, path);
   if (!left.empty())
-    throw UserError(str("[sync] no rule of ", path, " covers ", list_of(left),
+    throw UserError(str("[sync] no rule of ", path, " covers ", config::join(train::names_of(left)),
                         "; end with {rest: {params: \".*\", strategy: allreduce}}"));
   impl_->order_units(params);
 }

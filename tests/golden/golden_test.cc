@@ -40,7 +40,7 @@ std::string cpu_kind() {
                   '.', DNNL_VERSION_MINOR);
 }
 
-// Of all tensors of a safetensors file, without its header, which names the version.
+// The hash of all tensors of a safetensors file. Its header is left out, because it contains the version.
 std::string hash_of_values(const std::string& bytes) {
   uint64_t header = 0;
   if (bytes.size() < sizeof header) throw std::runtime_error("a run without parameters");

@@ -103,7 +103,7 @@ std::string room_of(const std::string& path) {
   return "";
 }
 
-// The file that an include names, seen from the project's root; "" where there is none.
+// The path of an included file from the project's root; "" if no such file exists.
 std::string target_of(const std::string& name) {
   for (const std::string root : {"core/include/", "core/", "tools/"})
     if (fs::exists(fs::path(LMX_SOURCE_DIR) / (root + name))) return root + name;

@@ -16,6 +16,7 @@
 #include "lmx/log.h"
 #include "lmx/parallel.h"
 #include "lmx/plugin.h"
+#include "recipe/planned_batcher.h"
 #include "runfiles/metrics.h"
 #include "train/evaluate.h"
 
@@ -117,18 +118,6 @@ WordEval words_of(const Dataset& data, const PairArray& pairs, double nats) {
   return w;
 }
 
-// Returns the tokens per window without the run's data. This is possible because a batcher's window does not depend on
-// the tokens that it reads.
-int64_t window_of(const Recipe& recipe, const SavedRun& run) {
-  constexpr int32_t kStrings = 1 << 10, kLength = 1 << 10;
-  Dataset any;
-  any.train = TokenArray::of(std::vector<int32_t>(static_cast<size_t>(kStrings) * kLength));
-  any.train_strings = TextStrings(TokenArray::of(std::vector<int32_t>(kStrings, kLength)));
-  BatcherEnv env = batcher_env(recipe, any, run.ctx.allocator);
-  env.global_batch = 1;
-  return make_batcher(recipe, env)->sequence_length();
-}
-
 // Evaluates any text. Needs only the run's own files, not its data.
 EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, const EvalOptions& options) {
   if (options.shards > 0) throw UserError("[eval] --shards is of a split's strings; leave it out with --text");
@@ -142,7 +131,9 @@ EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, con
   const TokenArray tokens = read_text(text, options.text, options.field);
   text.warn_of_losses("[eval] the text");
   const TrainConfig& t = recipe.train;
-  const SplitPlan plan{"text", t.eval_batch, window_of(recipe, run), 0, t.eval_carry, false};
+  // A window does not depend on the tokens that the batcher reads.
+  const SplitPlan plan{"text", t.eval_batch, planned_batcher(recipe.batcher)->sequence_length(),
+                       0,      t.eval_carry, false};
   const SplitScore score = score_split(run.ctx, run.network, run.params, tokens, plan, {});
   EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), text.unit_name(), {}, {}, {}, {}, {}};
   r.unknown = text.unknown();

@@ -11,23 +11,12 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/param_pattern.h"
+#include "nn/state_dict.h"
 
 namespace lmx::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<std::string> names_of(const std::vector<ParameterSpec>& specs) {
-  std::vector<std::string> names;
-  for (const ParameterSpec& spec : specs) names.push_back(spec.name);
-  return names;
-}
-
-// Returns the parameters that `pattern` matches. UserError: none.
-std::vector<std::string> named_by(const std::string& pattern, const std::vector<std::string>& names,
-                                  const std::string& place) {
-  return ParamPattern(pattern, place).select(names);
-}
 
 bool holds(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -157,7 +146,7 @@ InitReport take_parameters(const InitConfig& init, const std::vector<ParameterSp
   InitReport report;
   if (!init.from.empty()) {
     const std::vector<std::string> names = names_of(specs);
-    const std::vector<std::string> wanted = named_by(init.params, names, init.params_place);
+    const std::vector<std::string> wanted = ParamPattern(init.params, init.params_place).select(names);
     Taking taking(source_of(init), vocabulary, params);
     for (const ParameterSpec& spec : specs)
       holds(wanted, spec.name) ? taking.take(spec) : taking.keep(spec, "is not named by init.params");
