@@ -1,6 +1,7 @@
 // Recipes composed from files: defaults lists, groups, packages, overrides, and the messages of what goes wrong.
 #include <gmock/gmock.h>
 
+#include "app/compose/compose.h"
 #include "lmx/config.h"
 #include "test_files.h"
 

@@ -4,6 +4,7 @@
 
 #include <regex>
 
+#include "app/compose/compose.h"
 #include "lmx/config.h"
 #include "test_files.h"
 

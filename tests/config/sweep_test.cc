@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "app/compose/compose.h"
+#include "app/compose/override.h"
 #include "app/sweep/grid.h"
-#include "config/compose_run.h"
-#include "config/override.h"
 #include "lmx/random.h"
 #include "test_files.h"
 

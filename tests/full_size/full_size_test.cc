@@ -9,6 +9,7 @@
 #include <regex>
 #include <set>
 
+#include "app/compose/compose.h"
 #include "app/run/schema.h"
 #include "app/sweep/grid.h"
 #include "data/dataset.h"

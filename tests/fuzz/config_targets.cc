@@ -1,9 +1,9 @@
 // Recipes, overrides, interpolation.
 #include <stdexcept>
 
-#include "config/interpolate.h"
-#include "config/merge.h"
-#include "config/override.h"
+#include "app/compose/interpolate.h"
+#include "app/compose/merge.h"
+#include "app/compose/override.h"
 #include "lmx/config.h"
 #include "lmx/log.h"
 #include "targets.h"

@@ -1,5 +1,7 @@
 #include "cli/completion_keys.h"
 
+#include "app/compose/compose.h"
+
 #include <filesystem>
 #include <map>
 

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "app/compose/compose.h"
 #include "app/print/terminal.h"
 #include "app/run/explain.h"
 #include "app/run/schema.h"
@@ -12,7 +13,6 @@
 #include "cli/checks.h"
 #include "cli/commands.h"
 #include "cli/virtual_ranks.h"
-#include "config/compose_run.h"
 #include "lmx/config.h"
 #include "recipe/recipe.h"
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "app/compose/compose.h"
 #include "app/corpora/corpora.h"
 #include "app/corpora/fetch.h"
 #include "app/corpora/zipf.h"

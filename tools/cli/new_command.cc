@@ -1,6 +1,8 @@
 // lmx new: writes a recipe for a user's text into a new folder.
 #include "cli/new_command.h"
 
+#include "app/compose/compose.h"
+
 #include <algorithm>
 #include <cctype>
 #include <filesystem>

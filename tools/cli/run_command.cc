@@ -7,6 +7,7 @@
 #include <memory>
 #include <numbers>
 
+#include "app/compose/compose.h"
 #include "app/inference/average.h"
 #include "app/inference/translate.h"
 #include "app/print/shell.h"

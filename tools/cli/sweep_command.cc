@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 
+#include "app/compose/compose.h"
 #include "app/jobs/process.h"
 #include "app/print/shell.h"
 #include "app/print/terminal.h"

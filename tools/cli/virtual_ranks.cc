@@ -1,5 +1,7 @@
 #include "cli/virtual_ranks.h"
 
+#include "app/compose/compose.h"
+
 #include <algorithm>
 
 #include "lmx/error.h"

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "app/compose/compose.h"
 #include "lmx/config.h"
 
 namespace lmx_cli {

@@ -194,27 +194,4 @@ LMX_API std::optional<int64_t> parse_int(std::string_view text);
 LMX_API std::optional<double> parse_double(std::string_view text);
 LMX_API std::optional<bool> parse_bool(std::string_view text);
 
-struct OverridePlace {
-  Mark key, value;
-};
-
-// The composition of a recipe file: defaults list, groups, overrides, interpolation.
-struct ComposeOptions {
-  std::vector<std::string> overrides;  // "a.b=3", "+a=1", "++a=1", "~a", "group=option"
-  std::vector<std::string>
-      search_path;  // folders of config groups, tried after the recipe's own folder and `recipes` above it
-  // True: the caller checks the tree against typed configs afterwards, so `a.b=3` may set a key that the recipe leaves
-  // at its default. False: a key that is in no file needs `+a.b=3`.
-  bool typed = true;
-  bool resolve = true;  // false: `${...}` is kept as text
-  // The value of `${path}` if no file and no override sets it: the default of a typed field. Without this function
-  // `${path}` can refer only to values that are written.
-  std::function<std::optional<Node>(const Node& tree, const std::string& path)> default_of = {};
-  // Places of overrides that come from a file, by the override's text; messages name them. All other overrides come
-  // from the command line.
-  std::map<std::string, OverridePlace> places = {};
-};
-// The composed tree; `???` is kept. UserError with the place of the error.
-LMX_API Node compose(const std::string& recipe_file, const ComposeOptions& options);
-
 }  // namespace lmx

@@ -1,3 +1,4 @@
+#include "app/compose/compose.h"
 #include "cases/case_file.h"
 
 #include <algorithm>
@@ -6,11 +7,11 @@
 #include <map>
 #include <regex>
 
+#include "app/compose/override.h"
 #include "app/sweep/grid.h"
 #include "cases/command_line.h"
 #include "cases/schema.h"
 #include "cases/text.h"
-#include "config/override.h"
 #include "test_files.h"
 
 extern char** environ;

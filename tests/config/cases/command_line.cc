@@ -6,8 +6,8 @@
 #include <iterator>
 #include <map>
 
+#include "app/compose/override.h"
 #include "cases/text.h"
-#include "config/override.h"
 
 namespace lmx::test {
 namespace {

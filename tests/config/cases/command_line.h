@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "config/compose_run.h"
+#include "app/compose/compose.h"
 
 namespace lmx::test {
 

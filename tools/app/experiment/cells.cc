@@ -1,5 +1,7 @@
 #include "app/experiment/cells.h"
 
+#include "app/compose/compose.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>

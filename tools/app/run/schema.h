@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/compose/compose.h"
 #include "lmx/config.h"
 
 namespace lmx {

@@ -1,5 +1,7 @@
 #include "app/run/search_path.h"
 
+#include "app/compose/compose.h"
+
 #include <filesystem>
 
 #include "app/run/schema.h"

@@ -1,6 +1,7 @@
 // Finds recipes outside the current folder.
 #pragma once
 
+#include "app/compose/compose.h"
 #include "lmx/config.h"
 
 namespace lmx_cli {

@@ -1,5 +1,7 @@
 #include "app/sweep/axes.h"
 
+#include "app/compose/compose.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

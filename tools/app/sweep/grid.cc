@@ -1,10 +1,12 @@
 // The points of a sweep, from overrides with several values.
 #include "app/sweep/grid.h"
 
+#include "app/compose/compose.h"
+
 #include <algorithm>
 
-#include "config/compose.h"
-#include "config/merge.h"
+#include "app/compose/inputs.h"
+#include "app/compose/merge.h"
 #include "config/messages.h"
 
 namespace lmx {

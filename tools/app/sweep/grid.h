@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/compose/compose.h"
 #include "lmx/config.h"
 
 namespace lmx {

@@ -5,9 +5,9 @@
 #include <map>
 #include <set>
 
+#include "app/compose/compose.h"
 #include "app/records/recipe_values.h"
 #include "app/run/dry_run.h"
-#include "config/compose_run.h"
 #include "config/mistakes.h"
 #include "lmx/error.h"
 #include "recipe/recipe.h"

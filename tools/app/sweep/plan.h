@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "app/compose/compose.h"
 #include "app/jobs/cores.h"
 #include "app/run/schema.h"
 #include "app/sweep/axes.h"

@@ -1,6 +1,7 @@
 // Builds the request of a sweep from the command line and the recipe's own `sweep:`.
 #include <algorithm>
 
+#include "app/compose/compose.h"
 #include "app/run/search_path.h"
 #include "app/sweep/grid.h"
 #include "app/sweep/plan.h"

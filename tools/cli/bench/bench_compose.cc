@@ -1,5 +1,7 @@
 #include "cli/bench/bench_compose.h"
 
+#include "app/compose/compose.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <iostream>

@@ -1,9 +1,9 @@
-#include "config/merge.h"
+#include "app/compose/merge.h"
 
 #include <algorithm>
 
-#include "config/cast.h"
-#include "config/interpolation_text.h"
+#include "app/compose/cast.h"
+#include "app/compose/interpolation_text.h"
 #include "config/messages.h"
 
 namespace lmx::config {

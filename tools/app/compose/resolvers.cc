@@ -1,14 +1,14 @@
-#include "config/resolvers.h"
+#include "app/compose/resolvers.h"
 
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 
+#include "app/compose/cast.h"
+#include "app/compose/override.h"
 #include "base/clock.h"
 #include "base/utf8.h"
-#include "config/cast.h"
 #include "config/messages.h"
-#include "config/override.h"
 #include "config/source_text.h"
 #include "lmx/log.h"
 

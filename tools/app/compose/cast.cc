@@ -1,4 +1,4 @@
-#include "config/cast.h"
+#include "app/compose/cast.h"
 
 #include <algorithm>
 #include <charconv>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/interpolate.h"
+#include "app/compose/interpolate.h"
 #include "lmx/config.h"
 
 namespace lmx::config {

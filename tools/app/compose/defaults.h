@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "config/override.h"
-#include "config/sources.h"
+#include "app/compose/override.h"
+#include "app/compose/sources.h"
 
 namespace lmx::config {
 

@@ -1,13 +1,14 @@
-#include "config/compose.h"
+#include "app/compose/compose.h"
+
+#include "app/compose/inputs.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <functional>
 
+#include "app/compose/interpolate.h"
+#include "app/compose/merge.h"
 #include "base/sha256.h"
-#include "config/compose_run.h"
-#include "config/interpolate.h"
-#include "config/merge.h"
 #include "config/messages.h"
 
 namespace lmx {

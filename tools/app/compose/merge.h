@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "config/override.h"
+#include "app/compose/compose.h"
+#include "app/compose/override.h"
 
 namespace lmx::config {
 

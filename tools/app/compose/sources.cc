@@ -1,4 +1,4 @@
-#include "config/sources.h"
+#include "app/compose/sources.h"
 
 #include <algorithm>
 #include <filesystem>

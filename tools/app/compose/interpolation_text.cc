@@ -1,4 +1,4 @@
-#include "config/interpolation_text.h"
+#include "app/compose/interpolation_text.h"
 
 #include <algorithm>
 

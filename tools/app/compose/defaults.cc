@@ -1,12 +1,12 @@
 // The expansion follows Hydra: each list is walked from its end, so that the overrides of later entries (and of
 // `+experiment=x` from the command line, which is appended to the recipe's list) are known before earlier entries are
 // chosen.
-#include "config/defaults.h"
+#include "app/compose/defaults.h"
 
 #include <algorithm>
 #include <map>
 
-#include "config/interpolate.h"
+#include "app/compose/interpolate.h"
 #include "config/messages.h"
 
 namespace lmx::config {

@@ -1,14 +1,14 @@
-#include "config/interpolate.h"
+#include "app/compose/interpolate.h"
 
 #include <algorithm>
 #include <ctime>
 #include <map>
 
-#include "config/cast.h"
-#include "config/interpolation_text.h"
+#include "app/compose/cast.h"
+#include "app/compose/interpolation_text.h"
+#include "app/compose/override.h"
+#include "app/compose/resolvers.h"
 #include "config/messages.h"
-#include "config/override.h"
-#include "config/resolvers.h"
 
 namespace lmx::config {
 namespace {

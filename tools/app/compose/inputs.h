@@ -4,9 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "config/defaults.h"
-#include "config/override.h"
-#include "config/sources.h"
+#include "app/compose/compose.h"
+#include "app/compose/defaults.h"
+#include "app/compose/override.h"
+#include "app/compose/sources.h"
 
 namespace lmx::config {
 

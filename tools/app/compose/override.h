@@ -5,7 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "config/value_functions.h"
+#include "app/compose/compose.h"
+#include "app/compose/value_functions.h"
 #include "lmx/config.h"
 
 namespace lmx::config {

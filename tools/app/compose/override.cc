@@ -1,12 +1,14 @@
 // Hydra's override grammar. Strings that look like no other type need no quotes; `\` escapes characters that would end
 // a value.
-#include "config/override.h"
+#include "app/compose/override.h"
+
+#include "app/compose/compose.h"
 
 #include <algorithm>
 
+#include "app/compose/cast.h"
+#include "app/compose/interpolation_text.h"
 #include "base/utf8.h"
-#include "config/cast.h"
-#include "config/interpolation_text.h"
 #include "config/messages.h"
 #include "config/source_text.h"
 
