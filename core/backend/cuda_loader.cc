@@ -46,7 +46,6 @@ const CudaApi* open_api() {
     log_debug(str("[cuda] no device answers, running on the CPU: ", api->reason));
     return nullptr;
   }
-  api->add_kernels();
   return api;
 }
 
@@ -86,11 +85,8 @@ void load_plugin_cuda(const std::string& plugin_path) {
   std::filesystem::path path = plugin_path;
   path.replace_filename(path.stem().string() + "_cuda.so");
   if (!std::filesystem::exists(path) || load_cuda() == 0) return;
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!handle) throw UserError(str("[plugin] ", path.string(), ": cannot be loaded: ", dlerror()));
-  const auto add = reinterpret_cast<void (*)()>(dlsym(handle, "lmx_plugin_cuda"));
-  if (!add) throw UserError(str("[plugin] ", path.string(), ": the symbol lmx_plugin_cuda is missing"));
-  add();
+  if (!dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL))
+    throw UserError(str("[plugin] ", path.string(), ": cannot be loaded: ", dlerror()));
 }
 
 }  // namespace lmx

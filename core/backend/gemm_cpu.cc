@@ -131,9 +131,18 @@ void gemm_f64(Context&, const GemmCall& g) {
   });
 }
 
-void add(DType type, GemmKernel k) {
-  add_kernel("gemm", Device::Kind::cpu, type, reinterpret_cast<AnyKernel>(k));
+template <class T>
+void run(Context& ctx, const Gemm<T>& g) {
+  if constexpr (std::is_same_v<T, double>) {
+    gemm_f64(ctx, g);
+  } else if constexpr (std::is_same_v<T, bfloat16>) {
+    gemm_bf16(ctx, g);
+  } else {
+    gemm_f32(ctx, g);
+  }
 }
+
+const KernelAdder adder(Device::Kind::cpu, run<double>, run<float>, run<bfloat16>, run<float16>);
 
 }  // namespace
 
@@ -149,13 +158,6 @@ int64_t gemm_scratch_bytes(DType a, DType b, int64_t m, int64_t n, int64_t k, bo
   // bf16 is widened while it is packed.
   if (wide && (b == DType::f16 || (b == DType::bf16 && !product))) bytes += 4 * k * n;
   return bytes;
-}
-
-void add_cpu_gemm() {
-  add(DType::f64, gemm_f64);
-  add(DType::f32, gemm_f32);
-  add(DType::bf16, gemm_bf16);
-  add(DType::f16, gemm_f32);
 }
 
 }  // namespace lmx

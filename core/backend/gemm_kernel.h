@@ -1,7 +1,6 @@
-// The arguments of a GEMM kernel: checked sizes and plain pointers.
+// The arguments of a matrix product: checked sizes and plain pointers.
 #pragma once
 
-#include "lmx/context.h"
 #include "lmx/kernels.h"
 
 namespace lmx {
@@ -19,8 +18,9 @@ struct GemmCall {
   int64_t m, n, k;
   float beta;  // 0 or 1
 };
-using GemmKernel = void (*)(Context&, const GemmCall&);
-
-void add_cpu_gemm();  // adds "gemm" for f64, f32, bf16 and f16
+template <class T>
+struct Gemm : GemmCall {
+  static constexpr const char* kName = "gemm";
+};
 
 }  // namespace lmx

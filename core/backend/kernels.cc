@@ -1,48 +1,38 @@
 #include "lmx/kernels.h"
 
-#include <array>
 #include <map>
 #include <mutex>
 #include <string>
-#include <tuple>
+#include <utility>
 
-#include "backend/gemm_kernel.h"
 #include "lmx/error.h"
 
 namespace lmx {
 namespace {
 
+// Kernels by the name of their arguments' type: several libraries may have a type_info of their own for one type.
 struct Table {
   std::mutex mutex;
-  std::map<std::tuple<std::string, Device::Kind, DType>, AnyKernel, std::less<>> kernels;
+  std::map<std::pair<std::string, Device::Kind>, AnyKernel> kernels;
 };
 
-// The kernels that the process can use; part of the registry. Filled once, then only read.
+// The kernels that the process can use; part of the registry. Filled when libraries are loaded, then only read.
 Table& table() {
   static Table instance;
   return instance;
 }
 
-void add_core_kernels() {
-  static std::once_flag once;
-  std::call_once(once, add_cpu_gemm);
-}
-
 }  // namespace
 
-void add_kernel(std::string_view op, Device::Kind device, DType type, AnyKernel kernel) {
+void add_kernel(const std::type_info& args, Device::Kind device, AnyKernel kernel) {
   const std::lock_guard lock(table().mutex);
-  table().kernels[{std::string(op), device, type}] = kernel;
+  table().kernels[{args.name(), device}] = kernel;
 }
 
-AnyKernel find_kernel(std::string_view op, Device::Kind device, DType type) {
-  add_core_kernels();
+AnyKernel find_kernel(const std::type_info& args, const char* op, DType type, Device device) {
   const std::lock_guard lock(table().mutex);
-  const auto it = table().kernels.find(std::tuple(std::string(op), device, type));
-  return it == table().kernels.end() ? nullptr : it->second;
-}
-
-void missing_kernel(std::string_view op, Device device, DType type) {
+  const auto it = table().kernels.find({args.name(), device.kind});
+  if (it != table().kernels.end()) return it->second;
   throw UserError(str("[", op, "] no ", device.kind == Device::Kind::cpu ? "CPU" : "CUDA", " kernel for ",
                       name_of(type), " in this build (input on ", name_of(device), ")"));
 }

@@ -49,7 +49,16 @@ void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool tra
     return;
   }
   const GemmCall call{a.raw(), a.dtype(), trans_a, b.raw(), b.dtype(), trans_b, c.raw(), m, n, k, beta};
-  kernel<GemmKernel>("gemm", ctx.device, type)(ctx, call);
+  switch (type) {
+    case DType::f64:
+      return run_kernel(ctx, Gemm<double>{call});
+    case DType::bf16:
+      return run_kernel(ctx, Gemm<bfloat16>{call});
+    case DType::f16:
+      return run_kernel(ctx, Gemm<float16>{call});
+    default:
+      return run_kernel(ctx, Gemm<float>{call});
+  }
 }
 
 namespace {

@@ -162,7 +162,7 @@ Context make_context(const Recipe& recipe, Communicator& comm) {
   Context ctx;
   ctx.rank = comm.rank();
   ctx.ranks = comm.size();
-  ctx.allocator = comm.allocator();
+  ctx.allocator = ctx.host = comm.allocator();
   ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
   ctx.comm = &comm;
   ctx.compute = compute_of(recipe);

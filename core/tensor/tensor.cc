@@ -105,6 +105,10 @@ void Tensor::expect(DType type) const {
   LMX_CHECK(defined() && type == dtype_, "elements read as ", name_of(type), " of ", describe(*this));
 }
 
+void Tensor::expect_host() const {
+  LMX_CHECK(device().kind == Device::Kind::cpu, "the host reads ", describe(*this), " on ", name_of(device()));
+}
+
 Tensor Tensor::slice(int64_t begin, int64_t end) const {
   LMX_CHECK(rank() > 0 && 0 <= begin && begin <= end && end <= shape_[0], "rows [", begin, ", ", end, ") of ", shape_);
   Tensor view = *this;

@@ -70,7 +70,7 @@ SplitScore score_split(const Context& ctx, const Network& network, const Paramet
   SplitScore score;
   for (int64_t i = 0; i < batches.batches() && score.complete; ++i) {
     score.complete = !(interrupted && interrupted());
-    const Batch batch = batches.batch(i, first, count, quiet.allocator);
+    const Batch batch = batches.batch(i, first, count, quiet.host);
     if (batch.sequences() == 0) continue;
     ModelState state = carried.gather(quiet, batch, plan.carry);
     const Tensor nll = nats_of(quiet, network, params, batch, state);
@@ -121,7 +121,7 @@ ShardScores score_shards(const Context& ctx, const Network& network, const Param
   CarriedState carried(quiet, *network.model, first, end - first);
   ShardScores scores(static_cast<size_t>(shards.size()));
   const auto score = [&](const std::vector<int64_t>& slots, int64_t offset, int64_t targets) {
-    const Batch batch = shard_batch(shards, slots, offset, targets, quiet.allocator);
+    const Batch batch = shard_batch(shards, slots, offset, targets, quiet.host);
     ModelState state = carried.gather(quiet, batch, plan.carry);
     const Tensor nll = nats_of(quiet, network, params, batch, state);
     const auto values = nll.values<float>();
@@ -184,7 +184,7 @@ SplitScore score_pairs(const Context& ctx, const Network& network, const Paramet
     if (i % ctx.ranks != ctx.rank) continue;
     const auto first = static_cast<size_t>(i * plan.sequences);
     const size_t end = std::min(order.size(), first + static_cast<size_t>(plan.sequences));
-    const Batch batch = make_pair_batch(pairs, std::span(order).subspan(first, end - first), quiet.allocator);
+    const Batch batch = make_pair_batch(pairs, std::span(order).subspan(first, end - first), quiet.host);
     ModelState state = network.initial_state(quiet, batch.sequences());
     const Tensor nll = nats_of(quiet, network, params, batch, state);
     for (const float nats : nll.values<float>()) score.nats += nats;

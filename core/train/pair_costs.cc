@@ -96,7 +96,7 @@ double measure_pairs(Context& ctx, const Network& network, ParameterStore& param
   const PairArray pairs(sentences_of(n, source, vocabulary, 1), sentences_of(n, target, vocabulary, 2));
   std::vector<int64_t> numbers(static_cast<size_t>(n));
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int64_t>(i);
-  return time_pairs(ctx, network, params, make_pair_batch(pairs, numbers, ctx.allocator), repeats);
+  return time_pairs(ctx, network, params, make_pair_batch(pairs, numbers, ctx.host), repeats);
 }
 
 double time_pairs(Context& ctx, const Network& network, ParameterStore& params, const Batch& batch, int64_t repeats) {

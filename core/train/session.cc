@@ -23,7 +23,7 @@ namespace {
 
 std::unique_ptr<Batcher> make_session_batcher(const Recipe& r, SharedSession& s, const Context& ctx) {
   const Network& network = s.network;
-  BatcherEnv env = batcher_env(r, s.data, ctx.allocator);
+  BatcherEnv env = batcher_env(r, s.data, ctx.host);
   if (network.model->translates()) {
     env.cost = [&s](int64_t sentences, int64_t source, int64_t target) {
       return s.costs->seconds(sentences, source, target);

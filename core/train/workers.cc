@@ -247,10 +247,10 @@ StateDict Trainer::worker_state() const {
                               static_cast<double>(scale.overflows)};
   for (const double number : window_numbers(at_.window, s_.params.names(), term_names_)) numbers.push_back(number);
   StateDict state;
-  state[kWorker] = Tensor::from<double>(s_.ctx.allocator, {static_cast<int64_t>(numbers.size())}, numbers);
+  state[kWorker] = Tensor::from<double>(s_.ctx.host, {static_cast<int64_t>(numbers.size())}, numbers);
   const std::vector<int32_t>& events = s_.shared->workers.events;
   if (s_.leads() && !events.empty())
-    state[kSchedule] = Tensor::from<int32_t>(s_.ctx.allocator, {static_cast<int64_t>(events.size())}, events);
+    state[kSchedule] = Tensor::from<int32_t>(s_.ctx.host, {static_cast<int64_t>(events.size())}, events);
   return state;
 }
 

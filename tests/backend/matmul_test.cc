@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "backend/gemm_kernel.h"
 #include "lmx/error.h"
 #include "lmx/kernels.h"
 #include "lmx/parallel.h"
@@ -211,7 +212,7 @@ TEST(Matmul, EmptyInnerSizeGivesZero) {
 
 TEST(Kernels, AMissingOneSaysWhich) {
   try {
-    kernel<void (*)()>("gemm", Device{Device::Kind::cuda, 0}, DType::i64);
+    find_kernel<lmx::Gemm<int64_t>>(Device{Device::Kind::cuda, 0});
     FAIL();
   } catch (const UserError& e) {
     EXPECT_STREQ(e.what(), "[gemm] no CUDA kernel for i64 in this build (input on cuda:0)");

@@ -14,7 +14,6 @@ TEST(LstmCuda, PointwiseKernelsEqualTheCpus) {
   if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
   Registry::instance().add_default_directories();
   Registry::instance().find(PluginKind::model, "lstm");
-  add_lstm_kernels();
   const int64_t batch = 5, cells = 300;
   const auto gpu = cuda_allocator(0), cpu = Allocator::cpu();
   const auto values = [](Shape shape, uint64_t seed) { return lmx::testing::f64_tensor(shape, seed).to(DType::f32); };
@@ -22,14 +21,14 @@ TEST(LstmCuda, PointwiseKernelsEqualTheCpus) {
   // Runs a forward and a backward step where `a` allocates, and brings z, c', m and dc back.
   const auto run = [&](const std::shared_ptr<Allocator>& a) {
     const auto here = [&](const Tensor& t) { return copy_to(t, a); };
-    const auto f = kernel<LstmForwardKernel<float>>("lstm_forward", a->device(), DType::f32);
-    const auto b = kernel<LstmBackwardKernel<float>>("lstm_backward", a->device(), DType::f32);
+    Context ctx;
+    ctx.device = a->device();
     Tensor z = here(values({batch, 4 * cells}, 4)), next = here(c), m = here(c), dc = here(values({batch, cells}, 5));
     Tensor bias_here = here(bias), c_here = here(c), dm_here = here(dm);
-    f({z.data<float>(), bias_here.data<float>(), c_here.data<float>(), next.data<float>(), m.data<float>(), batch,
-       cells, 1.f});
-    b({z.data<float>(), c_here.data<float>(), next.data<float>(), dm_here.data<float>(), dc.data<float>(), batch,
-       cells});
+    run_kernel(ctx, LstmForwardStep<float>{z.data<float>(), bias_here.data<float>(), c_here.data<float>(),
+                                           next.data<float>(), m.data<float>(), batch, cells, 1.f});
+    run_kernel(ctx, LstmBackwardStep<float>{z.data<float>(), c_here.data<float>(), next.data<float>(),
+                                            dm_here.data<float>(), dc.data<float>(), batch, cells});
     return std::vector<Tensor>{copy_to(z, cpu), copy_to(next, cpu), copy_to(m, cpu), copy_to(dc, cpu)};
   };
   const std::vector<Tensor> want = run(cpu), got = run(gpu);

@@ -17,10 +17,7 @@ struct Case {
   int64_t steps, batch, input, cells, projection;
 };
 
-class LstmOp : public ::testing::TestWithParam<Case> {
- protected:
-  void SetUp() override { add_lstm_kernels(); }
-};
+class LstmOp : public ::testing::TestWithParam<Case> {};
 
 // A weighted sum, so that every output has a gradient of its own.
 Var weighted(Context& ctx, const Var& y) {

@@ -44,31 +44,28 @@ class RecurrentCuda : public ::testing::Test {
 };
 
 TEST_F(RecurrentCuda, MlstmProductsEqualTheCpus) {
-  mlstm::add_cpu_kernels();
   const Shape state{kBatch, kCells};
   expect_equal("mlstm", {state, state, state, state}, [](Device::Kind kind, std::vector<Tensor>& t) {
-    const Device device{kind, 0};
-    const auto forward = kernel<mlstm::ProductKernel<float>>("mlstm_product", device, DType::f32);
-    const auto backward = kernel<mlstm::ProductBackwardKernel<float>>("mlstm_product_backward", device, DType::f32);
+    Context ctx;
+    ctx.device = {kind, 0};
     const int64_t n = kBatch * kCells;
-    forward({t[0].data<float>(), t[1].data<float>(), t[2].data<float>(), n});
-    backward({t[0].data<float>(), t[1].data<float>(), t[3].data<float>(), n});
+    run_kernel(ctx, mlstm::ProductStep<float>{t[0].data<float>(), t[1].data<float>(), t[2].data<float>(), n});
+    run_kernel(ctx, mlstm::ProductBackwardStep<float>{t[0].data<float>(), t[1].data<float>(), t[3].data<float>(), n});
   });
 }
 
 TEST_F(RecurrentCuda, RhnLayersEqualTheCpus) {
-  rhn::add_cpu_kernels();
   const Shape state{kBatch, kCells};
   for (const bool coupled : {true, false}) {
     const int64_t gates = (coupled ? 2 : 3) * kCells;
     expect_equal("rhn", {{kBatch, gates}, {gates}, state, state, state},
                  [coupled](Device::Kind kind, std::vector<Tensor>& t) {
-                   const Device device{kind, 0};
-                   const auto forward = kernel<rhn::ForwardKernel<float>>("rhn_forward", device, DType::f32);
-                   const auto backward = kernel<rhn::BackwardKernel<float>>("rhn_backward", device, DType::f32);
-                   forward({t[0].data<float>(), t[1].data<float>(), t[2].data<float>(), t[3].data<float>(), kBatch,
-                            kCells, coupled, -0.7f});
-                   backward({t[0].data<float>(), t[2].data<float>(), t[4].data<float>(), kBatch, kCells, coupled});
+                   Context ctx;
+                   ctx.device = {kind, 0};
+                   run_kernel(ctx, rhn::ForwardStep<float>{t[0].data<float>(), t[1].data<float>(), t[2].data<float>(),
+                                                           t[3].data<float>(), kBatch, kCells, coupled, -0.7f});
+                   run_kernel(ctx, rhn::BackwardStep<float>{t[0].data<float>(), t[2].data<float>(), t[4].data<float>(),
+                                                            kBatch, kCells, coupled});
                  });
   }
 }

@@ -14,7 +14,6 @@ Var weighted(Context& ctx, const Var& y) {
 
 class RecurrentOp : public ::testing::TestWithParam<LayerCase> {
  protected:
-  void SetUp() override { add_layer_kernels(); }
 };
 
 TEST_P(RecurrentOp, GradientsMatchDifferences) {

@@ -75,12 +75,6 @@ inline LayerCase rhn_case(int64_t steps, int64_t batch, int64_t input, int64_t c
   return c;
 }
 
-inline void add_layer_kernels() {
-  add_lstm_kernels();
-  mlstm::add_cpu_kernels();
-  rhn::add_cpu_kernels();
-}
-
 // Leaves of a case in type `type`; x is larger than weights.
 inline std::vector<Var> leaves_of(const LayerCase& c, DType type) {
   std::vector<Var> leaves;

@@ -1,6 +1,5 @@
 // The one exported symbol of liblmx_cuda.so, and device memory.
 #include "backend/cuda/cuda_check.h"
-#include "backend/cuda/cuda_kernels.h"
 #include "lmx/cuda.h"
 #include "tensor/caching_allocator.h"
 
@@ -42,7 +41,7 @@ void copy(void* to, const void* from, size_t bytes) {
 }
 
 CudaApi make_api() {
-  CudaApi api{sizeof(CudaApi), 0, "", make_allocator, copy, add_cuda_gemm};
+  CudaApi api{sizeof(CudaApi), 0, "", make_allocator, copy};
   const cudaError_t code = cudaGetDeviceCount(&api.devices);
   if (code != cudaSuccess) {
     api.devices = 0;

@@ -1,9 +1,9 @@
 // GEMM by cuBLASLt. cuBLASLt is column-major: a row-major c = a b is the column-major c^T = b^T a^T, so the operands
 // are swapped.
 #include <memory>
+#include <type_traits>
 
 #include "backend/cuda/cuda_check.h"
-#include "backend/cuda/cuda_kernels.h"
 #include "backend/gemm_kernel.h"
 
 namespace lmx {
@@ -74,30 +74,19 @@ void multiply(Context& ctx, const GemmCall& g, cudaDataType in, cudaDataType out
                                 c.get(), &best.algo, workspace.raw(), bytes, nullptr));
 }
 
-void gemm_f32(Context& ctx, const GemmCall& g) {
-  multiply<float>(ctx, g, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-}
-void gemm_bf16(Context& ctx, const GemmCall& g) {
-  multiply<float>(ctx, g, CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-}
-void gemm_f16(Context& ctx, const GemmCall& g) {
-  multiply<float>(ctx, g, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-}
-void gemm_f64(Context& ctx, const GemmCall& g) {
-  multiply<double>(ctx, g, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F, CUDA_R_64F);
+template <class T>
+void run(Context& ctx, const Gemm<T>& g) {
+  if constexpr (std::is_same_v<T, double>) {
+    multiply<double>(ctx, g, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F, CUDA_R_64F);
+  } else {
+    constexpr cudaDataType_t kType = std::is_same_v<T, float>      ? CUDA_R_32F
+                                     : std::is_same_v<T, bfloat16> ? CUDA_R_16BF
+                                                                   : CUDA_R_16F;
+    multiply<float>(ctx, g, kType, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  }
 }
 
-void add(DType type, GemmKernel k) {
-  add_kernel("gemm", Device::Kind::cuda, type, reinterpret_cast<AnyKernel>(k));
-}
+const KernelAdder adder(Device::Kind::cuda, run<double>, run<float>, run<bfloat16>, run<float16>);
 
 }  // namespace
-
-void add_cuda_gemm() {
-  add(DType::f32, gemm_f32);
-  add(DType::bf16, gemm_bf16);
-  add(DType::f16, gemm_f16);
-  add(DType::f64, gemm_f64);
-}
-
 }  // namespace lmx

@@ -1,7 +1,11 @@
 // The state that a rank works with. There are no globals, so that many ranks can share one process.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "lmx/dtype.h"
 #include "lmx/memory.h"
@@ -14,11 +18,41 @@ namespace lmx {
 class Tape;
 class Communicator;
 
+// An array that kernels of a device can read. On the CPU it is the host's own memory.
+template <class T>
+class Uploaded {
+ public:
+  Uploaded() = default;
+  Uploaded(std::shared_ptr<const void> owner, const void* data, size_t size)
+      : owner_(std::move(owner)), data_(static_cast<const T*>(data)), size_(size) {}
+  const T* data() const { return data_; }
+  int64_t size() const { return static_cast<int64_t>(size_); }
+
+ private:
+  std::shared_ptr<const void> owner_;
+  const T* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// The values of a tensor on their way to the host. The copy may still be running until get() is called.
+template <class T>
+class Reading {
+ public:
+  Reading() = default;
+  explicit Reading(Tensor host) : host_(std::move(host)) {}
+  std::span<const T> get() const { return host_.template values<T>(); }  // waits for the copy
+  T value() const { return get().front(); }                              // of a tensor of one element
+
+ private:
+  Tensor host_;
+};
+
 struct Context {
   int rank = 0, ranks = 1;
-  Device device;
-  std::shared_ptr<Allocator> allocator = Allocator::cpu();
-  RandomKey key;  // of the run; during a step, the key of that step
+  Device device;                                            // where ops compute
+  std::shared_ptr<Allocator> allocator = Allocator::cpu();  // memory of `device`
+  std::shared_ptr<Allocator> host = Allocator::cpu();       // memory of the host: batches, ids, plans
+  RandomKey key;                                            // of the run; during a step, the key of that step
   Communicator* comm = nullptr;
   Tape* tape = nullptr;        // null: nothing is recorded (evaluation)
   DType compute = DType::f32;  // type to which inputs of matrix products are rounded: f64 (checks), f32, bf16, f16
@@ -31,6 +65,26 @@ struct Context {
   Tensor zeros(Shape shape, DType type = DType::f32, MemClass c = MemClass::activations) const {
     return Tensor::zeros(allocator, shape, type, c);
   }
+
+  // `host` in the memory of `device`; on the CPU the same tensor.
+  LMX_API Tensor upload(const Tensor& host_tensor) const;
+  // The values for kernels of `device`. They live as long as a copy of the result.
+  template <class T>
+  Uploaded<T> upload(std::vector<T> values) const {
+    const auto owner = std::make_shared<const std::vector<T>>(std::move(values));
+    if (device.kind == Device::Kind::cpu) return {owner, owner->data(), owner->size()};
+    const auto copy = upload_bytes(std::as_bytes(std::span(*owner)));
+    return {copy, copy.get(), owner->size()};
+  }
+  // Starts to copy the elements of `t` to the host. On the CPU nothing is copied.
+  template <class T>
+  Reading<T> read(const Tensor& t) const {
+    return Reading<T>(download(t));
+  }
+
+ private:
+  LMX_API std::shared_ptr<const void> upload_bytes(std::span<const std::byte> bytes) const;
+  LMX_API Tensor download(const Tensor& t) const;
 };
 
 }  // namespace lmx

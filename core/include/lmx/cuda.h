@@ -10,7 +10,7 @@
 
 namespace lmx {
 
-// Loads liblmx_cuda.so once and adds its kernels to the kernel table. Returns the number of available devices: 0
+// Loads liblmx_cuda.so once, which adds its kernels to the kernel table. Returns the number of available devices: 0
 // without the library, without a driver, or without a device (the reason is logged at debug level).
 LMX_API int load_cuda();
 
@@ -21,7 +21,7 @@ LMX_API std::shared_ptr<Allocator> cuda_allocator(int index);
 // complete.
 LMX_API Tensor copy_to(const Tensor& t, const std::shared_ptr<Allocator>& allocator);
 
-// Loads a plugin's CUDA kernels (NAME_cuda.so beside it, which exports lmx_plugin_cuda) if a device is available.
+// Loads a plugin's CUDA kernels (NAME_cuda.so beside it) if a device is available.
 LMX_API void load_plugin_cuda(const std::string& plugin_path);
 
 // The table that liblmx_cuda.so exports as `lmx_cuda_api`. A reader may access only the first `size` bytes.
@@ -31,7 +31,6 @@ struct CudaApi {
   const char* reason;  // why no device is available
   std::shared_ptr<Allocator> (*allocator)(int index);
   void (*copy)(void* to, const void* from, size_t bytes);  // any direction; returns when the copy is complete
-  void (*add_kernels)();
 };
 
 }  // namespace lmx

@@ -1,14 +1,25 @@
 // The kernel table: the function that computes an op for a device and element type.
 //
-// The core adds the CPU kernels, liblmx_cuda.so adds its kernels if a device is available, and so does the NAME_cuda.so
-// of a plugin. An op looks up its kernel once. Before that, shared code has checked shapes and allocated the output, so
-// a kernel gets pointers and sizes.
+// A kernel gets the Context and one struct of named arguments: sizes, and pointers to memory of the context's device.
+// The struct is a template whose last parameter is the element type T. It is declared in X.h, and X.cc, which checks
+// shapes, allocates and records, calls run_kernel():
+//
+//   template <class T>
+//   struct LayerNormForward {
+//     static constexpr const char* kName = "layer_norm_forward";
+//     const T *x, *gain, *bias;
+//     ...
+//   };
+//
+// X_cpu.cc has the loops of the CPU and adds them to the table with a KernelAdder; X_cuda.cu does the same for CUDA.
 #pragma once
 
-#include <string>
-#include <string_view>
+#include <array>
+#include <atomic>
+#include <typeinfo>
 
 #include "lmx/api.h"
+#include "lmx/context.h"
 #include "lmx/dtype.h"
 #include "lmx/memory.h"
 
@@ -24,19 +35,60 @@
 namespace lmx {
 
 using AnyKernel = void (*)();
+template <class Args>
+using Kernel = void (*)(Context&, const Args&);
 
-LMX_API void add_kernel(std::string_view op, Device::Kind device, DType type, AnyKernel kernel);
-// Null if no kernel was added for that op, device and type.
-LMX_API AnyKernel find_kernel(std::string_view op, Device::Kind device, DType type);
-[[noreturn]] LMX_API void missing_kernel(std::string_view op, Device device, DType type);
+// `args`: the type of a kernel's arguments, which identifies the op and the element type.
+LMX_API void add_kernel(const std::type_info& args, Device::Kind device, AnyKernel kernel);
+// UserError `[gemm] no CUDA kernel for i64 in this build (input on cuda:0)` if no kernel was added.
+LMX_API AnyKernel find_kernel(const std::type_info& args, const char* op, DType type, Device device);
 
-// kernel<GemmKernel>("gemm", device, type): UserError `[gemm] no CUDA kernel in this build (input on cuda:0)` when
-// missing.
-template <class Function>
-Function kernel(std::string_view op, Device device, DType type) {
-  AnyKernel k = find_kernel(op, device.kind, type);
-  if (!k) missing_kernel(op, device, type);
-  return reinterpret_cast<Function>(k);
+namespace detail {
+
+template <class... Ts>
+struct LastOf;
+template <class T>
+struct LastOf<T> {
+  using type = T;
+};
+template <class T, class... Ts>
+struct LastOf<T, Ts...> : LastOf<Ts...> {};
+
+template <class Args>
+struct ElementOf;
+template <template <class...> class Args, class... Ts>
+struct ElementOf<Args<Ts...>> : LastOf<Ts...> {};
+
+}  // namespace detail
+
+// The element type of a kernel's arguments: the last template argument of the struct.
+template <class Args>
+using Element = typename detail::ElementOf<Args>::type;
+
+// The kernel of Args for a device. UserError if it is missing.
+template <class Args>
+Kernel<Args> find_kernel(Device device) {
+  return reinterpret_cast<Kernel<Args>>(find_kernel(typeid(Args), Args::kName, dtype_of<Element<Args>>, device));
 }
+
+// Runs the kernel of Args for ctx.device, which is looked up at the first call only.
+template <class Args>
+void run_kernel(Context& ctx, const Args& args) {
+  static std::array<std::atomic<Kernel<Args>>, kDeviceKinds> found{};
+  std::atomic<Kernel<Args>>& slot = found[static_cast<size_t>(ctx.device.kind)];
+  Kernel<Args> kernel = slot.load(std::memory_order_relaxed);
+  if (!kernel) slot.store(kernel = find_kernel<Args>(ctx.device), std::memory_order_relaxed);
+  kernel(ctx, args);
+}
+
+// Adds kernels to the table when the library that contains this object is loaded:
+//   const KernelAdder adder(Device::Kind::cpu, forward<float>, forward<double>);
+class KernelAdder {
+ public:
+  template <class... Args>
+  explicit KernelAdder(Device::Kind device, Kernel<Args>... kernels) {
+    (add_kernel(typeid(Args), device, reinterpret_cast<AnyKernel>(kernels)), ...);
+  }
+};
 
 }  // namespace lmx

@@ -28,21 +28,21 @@ struct LstmBackwardElement {
 };
 
 template <class T>
-void lstm_forward(const LstmForwardStep<T>& s) {
+void lstm_forward(Context&, const LstmForwardStep<T>& s) {
   launch_each("lstm_forward", s.batch * s.cells, LstmForwardElement<T>{s});
 }
 
 template <class T>
-void lstm_backward(const LstmBackwardStep<T>& s) {
+void lstm_backward(Context&, const LstmBackwardStep<T>& s) {
   launch_each("lstm_backward", s.batch * s.cells, LstmBackwardElement<T>{s});
 }
 
-}  // namespace cuda
-
-// f32 and f64. May be called several times.
-inline void add_cuda_lstm_kernels() {
-  add_lstm_kernels<float>(Device::Kind::cuda, cuda::lstm_forward<float>, cuda::lstm_backward<float>);
-  add_lstm_kernels<double>(Device::Kind::cuda, cuda::lstm_forward<double>, cuda::lstm_backward<double>);
+// For a constant in a plugin's *_cuda.cu: const KernelAdder adder = cuda::lstm_kernels();
+inline KernelAdder lstm_kernels() {
+  return KernelAdder(Device::Kind::cuda, lstm_forward<float>, lstm_forward<double>, lstm_backward<float>,
+                     lstm_backward<double>);
 }
+
+}  // namespace cuda
 
 }  // namespace lmx

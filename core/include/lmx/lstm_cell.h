@@ -2,8 +2,8 @@
 //
 //   i, f, o = sigmoid(z_i, z_f, z_o)    g = tanh(z_g)    c' = f c + i g    m = o tanh(c')
 //
-// This file has the types of the pointwise kernels of one step ("lstm_forward", "lstm_backward" in the kernel table)
-// and the arithmetic. The arithmetic is written once, for a float that the CPU compiler vectorises, a double for
+// This file has the arguments of the pointwise kernels of one step, whose CPU kernels are in the core, and the
+// arithmetic. The arithmetic is written once, for a float that the CPU compiler vectorises, a double for
 // gradient checks, and a float of a CUDA thread.
 #pragma once
 
@@ -17,6 +17,7 @@ namespace lmx {
 // One step of a batch. A row contains the gate blocks in the order i, f, g, o. T: the value type (f32 or f64).
 template <class T>
 struct LstmForwardStep {
+  static constexpr const char* kName = "lstm_forward";
   T* z;           // (B, 4H) in: pre-activations without bias; out: activated gates
   const T* bias;  // (4H)
   const T* c;     // (B, H) the cell before the step
@@ -28,6 +29,7 @@ struct LstmForwardStep {
 
 template <class T>
 struct LstmBackwardStep {
+  static constexpr const char* kName = "lstm_backward";
   T* z;             // (B, 4H) in: activated gates; out: gradients of the pre-activations
   const T* c;       // (B, H) the cell before the step
   const T* c_next;  // (B, H)
@@ -35,20 +37,6 @@ struct LstmBackwardStep {
   T* dc;            // (B, H) in: gradient of the cell after the step; out: of the cell before it
   int64_t batch, cells;
 };
-
-template <class T>
-using LstmForwardKernel = void (*)(const LstmForwardStep<T>&);
-template <class T>
-using LstmBackwardKernel = void (*)(const LstmBackwardStep<T>&);
-
-template <class T>
-void add_lstm_kernels(Device::Kind device, LstmForwardKernel<T> forward, LstmBackwardKernel<T> backward) {
-  add_kernel("lstm_forward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(forward));
-  add_kernel("lstm_backward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(backward));
-}
-
-// Adds the CPU kernels for f32 and f64 to the table. May be called several times. CUDA kernels: lmx/lstm_cell.cuh.
-LMX_API void add_lstm_kernels();
 
 }  // namespace lmx
 

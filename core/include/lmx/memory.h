@@ -17,6 +17,7 @@ struct Device {
   int index = 0;
   bool operator==(const Device&) const = default;
 };
+inline constexpr size_t kDeviceKinds = 2;
 LMX_API std::string name_of(Device device);  // "cpu", "cuda:0"
 
 // The purpose of a block of memory; every report of bytes is split by it (FACTS A6).

@@ -60,7 +60,7 @@ class LMX_API Tensor {
 
   void* raw() { return static_cast<std::byte*>(base_); }
   const void* raw() const { return base_; }
-  // REQUIRES: T is the element type (InternalError otherwise).
+  // A pointer for kernels of device(). REQUIRES: T is the element type (InternalError otherwise).
   template <class T>
   T* data() {
     expect(dtype_of<T>);
@@ -71,12 +71,15 @@ class LMX_API Tensor {
     expect(dtype_of<T>);
     return static_cast<const T*>(base_);
   }
+  // All elements, for code of the host. InternalError if the tensor is in a device's memory.
   template <class T>
   std::span<T> values() {
+    expect_host();
     return {data<T>(), static_cast<size_t>(numel_)};
   }
   template <class T>
   std::span<const T> values() const {
+    expect_host();
     return {data<T>(), static_cast<size_t>(numel_)};
   }
 
@@ -95,6 +98,7 @@ class LMX_API Tensor {
  private:
   struct Storage;
   void expect(DType type) const;
+  void expect_host() const;
   std::shared_ptr<Storage> storage_;
   void* base_ = nullptr;
   Shape shape_;

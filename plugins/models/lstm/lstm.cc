@@ -68,7 +68,6 @@ class Lstm final : public RecurrentModel {
 };
 
 std::unique_ptr<Model> make_lstm(const Node& config, const std::string& path, const ModelEnv& env) {
-  add_lstm_kernels();
   const auto c = read_config<LstmConfig>(config, path);
   if (c.projection > c.cells) {
     throw UserError(str("[lstm] projection ", c.projection, " is larger than cells ", c.cells,

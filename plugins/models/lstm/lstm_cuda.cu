@@ -1,5 +1,9 @@
 #include "lmx/lstm_cell.cuh"
 
-extern "C" LMX_API void lmx_plugin_cuda() {
-  lmx::add_cuda_lstm_kernels();
-}
+namespace lmx {
+namespace {
+
+const KernelAdder adder = cuda::lstm_kernels();
+
+}  // namespace
+}  // namespace lmx

@@ -39,9 +39,9 @@ void multiply(Context& ctx, const PackedMatrix& w, const Tensor& x, Tensor& y, f
 }
 
 template <class Step>
-void pointwise(Context& ctx, void (*kernel_of)(const Step&), const Step& step) {
+void pointwise(Context& ctx, const Step& step) {
   const Span span(ctx.tracer, "lstm.pointwise");
-  kernel_of(step);
+  run_kernel(ctx, step);
 }
 
 // Values that a piece's forward saves for its backward. Row blocks of (n+1) tensors: block t is the value before step
@@ -96,7 +96,6 @@ class Cell final : public SequenceCell {
 
  private:
   void steps(Context& ctx, Saved& s, Tensor& y) const {
-    const auto kernel_of = kernel<LstmForwardKernel<T>>("lstm_forward", ctx.device, dtype_of<T>);
     const bool projected = w_.w_hr.defined();
     const PackedMatrix& recurrent = packed(ctx, w_.w_hh, true, z_.batch);
     const PackedMatrix* projection = projected ? &packed(ctx, w_.w_hr, true, z_.batch) : nullptr;
@@ -108,9 +107,8 @@ class Cell final : public SequenceCell {
              after = s.cells.slice(b1, b2);
       multiply(ctx, recurrent, s.hidden.slice(b0, b1), gates, 1.0f);
       T* m = projected ? memory.template data<T>() : now.template data<T>();
-      pointwise(ctx, kernel_of,
-                LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(), after.template data<T>(),
-                                   m, z_.batch, z_.cells, forget_bias_});
+      pointwise(ctx, LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(),
+                                        after.template data<T>(), m, z_.batch, z_.cells, forget_bias_});
       if (projected) {
         to_compute(ctx, memory, s.memory.slice(b0, b1));
         multiply(ctx, *projection, s.memory.slice(b0, b1), now, 0.0f);
@@ -122,7 +120,6 @@ class Cell final : public SequenceCell {
   // Replaces s.gates by dz, and adds to dh (n*B, P), the gradient of every step's output, the part of the following
   // step.
   void through_time(Context& ctx, Saved& s, Tensor& dh, std::vector<Tensor>& dstate) const {
-    const auto kernel_of = kernel<LstmBackwardKernel<T>>("lstm_backward", ctx.device, dtype_of<T>);
     const bool projected = w_.w_hr.defined();
     Tensor dm = projected ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
     const PackedMatrix& recurrent = packed(ctx, w_.w_hh, false, z_.batch);
@@ -134,9 +131,8 @@ class Cell final : public SequenceCell {
              after = s.cells.slice(b1, b2);
       if (projected) multiply(ctx, *projection, as_operand(ctx, now), dm, 0.0f);
       const T* d = projected ? dm.template data<T>() : now.template data<T>();
-      pointwise(ctx, kernel_of,
-                LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(), d,
-                                    dstate[1].template data<T>(), z_.batch, z_.cells});
+      pointwise(ctx, LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(),
+                                         d, dstate[1].template data<T>(), z_.batch, z_.cells});
       Tensor earlier = b0 > 0 ? dh.slice(b0 - z_.batch, b0) : dstate[0];
       multiply(ctx, recurrent, as_operand(ctx, gates), earlier, b0 > 0 ? 1.0f : 0.0f);
     }

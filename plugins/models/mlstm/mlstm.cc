@@ -64,8 +64,6 @@ class Mlstm final : public RecurrentModel {
 };
 
 std::unique_ptr<Model> make_mlstm(const Node& config, const std::string& path, const ModelEnv& env) {
-  add_lstm_kernels();
-  add_cpu_kernels();
   return std::make_unique<Mlstm>(read_config<MlstmConfig>(config, path), env);
 }
 

@@ -21,23 +21,19 @@ LMX_SIMD void product_backward(T* __restrict a, T* __restrict b, const T* __rest
 }
 
 template <class T>
-void forward(const ProductStep<T>& s) {
+void forward(Context&, const ProductStep<T>& s) {
   parallel_for(s.n, kGrain,
                [&](int64_t begin, int64_t end) { product(s.a + begin, s.b + begin, s.m + begin, end - begin); });
 }
 
 template <class T>
-void backward(const ProductBackwardStep<T>& s) {
+void backward(Context&, const ProductBackwardStep<T>& s) {
   parallel_for(s.n, kGrain, [&](int64_t begin, int64_t end) {
     product_backward(s.a + begin, s.b + begin, s.dm + begin, end - begin);
   });
 }
 
+const KernelAdder adder(Device::Kind::cpu, forward<float>, forward<double>, backward<float>, backward<double>);
+
 }  // namespace
-
-void add_cpu_kernels() {
-  add_kernels<float>(Device::Kind::cpu, forward<float>, backward<float>);
-  add_kernels<double>(Device::Kind::cpu, forward<double>, backward<double>);
-}
-
 }  // namespace lmx::mlstm

@@ -21,21 +21,17 @@ struct ProductBackward {
 };
 
 template <class T>
-void forward(const ProductStep<T>& s) {
+void forward(Context&, const ProductStep<T>& s) {
   launch_each("mlstm_product", s.n, Product<T>{s});
 }
 
 template <class T>
-void backward(const ProductBackwardStep<T>& s) {
+void backward(Context&, const ProductBackwardStep<T>& s) {
   launch_each("mlstm_product_backward", s.n, ProductBackward<T>{s});
 }
 
+const KernelAdder lstm_adder = cuda::lstm_kernels();
+const KernelAdder adder(Device::Kind::cuda, forward<float>, forward<double>, backward<float>, backward<double>);
+
 }  // namespace
 }  // namespace lmx::mlstm
-
-extern "C" LMX_API void lmx_plugin_cuda() {
-  using namespace lmx::mlstm;
-  lmx::add_cuda_lstm_kernels();
-  add_kernels<float>(lmx::Device::Kind::cuda, forward<float>, backward<float>);
-  add_kernels<double>(lmx::Device::Kind::cuda, forward<double>, backward<double>);
-}

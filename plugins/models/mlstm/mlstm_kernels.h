@@ -1,5 +1,4 @@
-// The product of one step for the kernel table ("mlstm_product", "mlstm_product_backward"). The gates use the LSTM's
-// kernels (lmx/lstm_cell.h).
+// Arguments of the kernels of one step's product. The gates use the LSTM's kernels (lmx/lstm_cell.h).
 #pragma once
 
 #include <cstdint>
@@ -11,6 +10,7 @@ namespace lmx::mlstm {
 // m = a * b, elementwise.
 template <class T>
 struct ProductStep {
+  static constexpr const char* kName = "mlstm_product";
   const T* a;
   const T* b;
   T* m;
@@ -20,23 +20,11 @@ struct ProductStep {
 // a is replaced by dm * b, b by dm * a.
 template <class T>
 struct ProductBackwardStep {
+  static constexpr const char* kName = "mlstm_product_backward";
   T* a;
   T* b;
   const T* dm;
   int64_t n;
 };
-
-template <class T>
-using ProductKernel = void (*)(const ProductStep<T>&);
-template <class T>
-using ProductBackwardKernel = void (*)(const ProductBackwardStep<T>&);
-
-template <class T>
-void add_kernels(Device::Kind device, ProductKernel<T> forward, ProductBackwardKernel<T> backward) {
-  add_kernel("mlstm_product", device, dtype_of<T>, reinterpret_cast<AnyKernel>(forward));
-  add_kernel("mlstm_product_backward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(backward));
-}
-
-void add_cpu_kernels();  // f32 and f64
 
 }  // namespace lmx::mlstm

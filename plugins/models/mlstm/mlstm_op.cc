@@ -94,8 +94,6 @@ class Cell final : public SequenceCell {
   }
 
   void steps(Context& ctx, Saved& s, Tensor& y) const {
-    const auto product = kernel<ProductKernel<T>>("mlstm_product", ctx.device, dtype_of<T>);
-    const auto gates_of = kernel<LstmForwardKernel<T>>("lstm_forward", ctx.device, dtype_of<T>);
     const PackedMatrix &w_mh = packed(ctx, w_.w_mh, true, z_.batch), &w_m = packed(ctx, w_.w_m, true, z_.batch);
     const T* bias = w_.bias.value().template data<T>();
     const bool rounds = s.m.dtype() != dtype_of<T>;
@@ -108,22 +106,21 @@ class Cell final : public SequenceCell {
       multiply(ctx, w_mh, s.hidden.slice(b0, b1), from_h, 0.0f);
       {
         const Span span(ctx.tracer, "mlstm.pointwise");
-        product({from_x.template data<T>(), from_h.template data<T>(), (rounds ? wide : m).template data<T>(),
-                 z_.batch * z_.cells});
+        run_kernel(ctx, ProductStep<T>{from_x.template data<T>(), from_h.template data<T>(),
+                                       (rounds ? wide : m).template data<T>(), z_.batch * z_.cells});
         if (rounds) to_compute(ctx, wide, m);
       }
       multiply(ctx, w_m, m, gates, 1.0f);
       const Span span(ctx.tracer, "mlstm.pointwise");
-      gates_of({gates.template data<T>(), bias, before.template data<T>(), after.template data<T>(),
-                now.template data<T>(), z_.batch, z_.cells, forget_bias_});
+      run_kernel(ctx,
+                 LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(), after.template data<T>(),
+                                    now.template data<T>(), z_.batch, z_.cells, forget_bias_});
       to_compute(ctx, now, s.hidden.slice(b1, b2));
     }
   }
 
   // Replaces s.gates, s.from_x and s.from_h by their gradients.
   void through_time(Context& ctx, Saved& s, Tensor dh, std::vector<Tensor>& dstate) const {
-    const auto product = kernel<ProductBackwardKernel<T>>("mlstm_product_backward", ctx.device, dtype_of<T>);
-    const auto gates_of = kernel<LstmBackwardKernel<T>>("lstm_backward", ctx.device, dtype_of<T>);
     const PackedMatrix &w_mh = packed(ctx, w_.w_mh, false, z_.batch), &w_m = packed(ctx, w_.w_m, false, z_.batch);
     Tensor dm = ctx.empty({z_.batch, z_.cells}, dtype_of<T>);
     add_to(dh.slice(dh.dim(0) - z_.batch, dh.dim(0)), dstate[0]);
@@ -133,13 +130,15 @@ class Cell final : public SequenceCell {
              now = dh.slice(b0, b1), before = s.cells.slice(b0, b1), after = s.cells.slice(b1, b2);
       {
         const Span span(ctx.tracer, "mlstm.pointwise");
-        gates_of({gates.template data<T>(), before.template data<T>(), after.template data<T>(), now.template data<T>(),
-                  dstate[1].template data<T>(), z_.batch, z_.cells});
+        run_kernel(ctx,
+                   LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(),
+                                       now.template data<T>(), dstate[1].template data<T>(), z_.batch, z_.cells});
       }
       multiply(ctx, w_m, as_operand(ctx, gates), dm, 0.0f);
       {
         const Span span(ctx.tracer, "mlstm.pointwise");
-        product({from_x.template data<T>(), from_h.template data<T>(), dm.template data<T>(), z_.batch * z_.cells});
+        run_kernel(ctx, ProductBackwardStep<T>{from_x.template data<T>(), from_h.template data<T>(),
+                                               dm.template data<T>(), z_.batch * z_.cells});
       }
       Tensor earlier = b0 > 0 ? dh.slice(b0 - z_.batch, b0) : dstate[0];
       multiply(ctx, w_mh, as_operand(ctx, from_h), earlier, b0 > 0 ? 1.0f : 0.0f);

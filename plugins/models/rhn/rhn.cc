@@ -72,7 +72,6 @@ class Rhn final : public RecurrentModel {
 };
 
 std::unique_ptr<Model> make_rhn(const Node& config, const std::string& path, const ModelEnv& env) {
-  add_cpu_kernels();
   return std::make_unique<Rhn>(read_config<RhnConfig>(config, path), env);
 }
 

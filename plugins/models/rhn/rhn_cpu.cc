@@ -34,20 +34,16 @@ void backward_rows(const BackwardStep<T>& p) {
 }
 
 template <class T>
-void forward(const ForwardStep<T>& p) {
+void forward(Context&, const ForwardStep<T>& p) {
   p.coupled ? forward_rows<true>(p) : forward_rows<false>(p);
 }
 
 template <class T>
-void backward(const BackwardStep<T>& p) {
+void backward(Context&, const BackwardStep<T>& p) {
   p.coupled ? backward_rows<true>(p) : backward_rows<false>(p);
 }
 
+const KernelAdder adder(Device::Kind::cpu, forward<float>, forward<double>, backward<float>, backward<double>);
+
 }  // namespace
-
-void add_cpu_kernels() {
-  add_kernels<float>(Device::Kind::cpu, forward<float>, backward<float>);
-  add_kernels<double>(Device::Kind::cpu, forward<double>, backward<double>);
-}
-
 }  // namespace lmx::rhn

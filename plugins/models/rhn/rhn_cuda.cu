@@ -26,7 +26,7 @@ struct BackwardElement {
 };
 
 template <class T>
-void forward(const ForwardStep<T>& p) {
+void forward(Context&, const ForwardStep<T>& p) {
   if (p.coupled)
     launch_each("rhn_forward", p.batch * p.cells, ForwardElement<true, T>{p});
   else
@@ -34,18 +34,14 @@ void forward(const ForwardStep<T>& p) {
 }
 
 template <class T>
-void backward(const BackwardStep<T>& p) {
+void backward(Context&, const BackwardStep<T>& p) {
   if (p.coupled)
     launch_each("rhn_backward", p.batch * p.cells, BackwardElement<true, T>{p});
   else
     launch_each("rhn_backward", p.batch * p.cells, BackwardElement<false, T>{p});
 }
 
+const KernelAdder adder(Device::Kind::cuda, forward<float>, forward<double>, backward<float>, backward<double>);
+
 }  // namespace
 }  // namespace lmx::rhn
-
-extern "C" LMX_API void lmx_plugin_cuda() {
-  using namespace lmx::rhn;
-  add_kernels<float>(lmx::Device::Kind::cuda, forward<float>, backward<float>);
-  add_kernels<double>(lmx::Device::Kind::cuda, forward<double>, backward<double>);
-}

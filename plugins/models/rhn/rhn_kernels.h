@@ -1,4 +1,4 @@
-// Pointwise kernels of one highway layer for the kernel table ("rhn_forward", "rhn_backward").
+// Arguments of the pointwise kernels of one highway layer.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@ namespace lmx::rhn {
 // One highway layer at one step of a batch. A row has G blocks: h and t, and with free gates the carry gate c.
 template <class T>
 struct ForwardStep {
+  static constexpr const char* kName = "rhn_forward";
   T* z;           // (B, G H) in: pre-activations without bias; out: activations
   const T* bias;  // (G H)
   const T* s;     // (B, H) the state before the layer
@@ -21,24 +22,12 @@ struct ForwardStep {
 
 template <class T>
 struct BackwardStep {
+  static constexpr const char* kName = "rhn_backward";
   T* z;        // (B, G H) in: activations; out: gradients of the pre-activations
   const T* s;  // (B, H) the state before the layer
   T* ds;  // (B, H) in: gradient of the state after the layer; out: of the state before it, without the part through z
   int64_t batch, cells;
   bool coupled;
 };
-
-template <class T>
-using ForwardKernel = void (*)(const ForwardStep<T>&);
-template <class T>
-using BackwardKernel = void (*)(const BackwardStep<T>&);
-
-template <class T>
-void add_kernels(Device::Kind device, ForwardKernel<T> forward, BackwardKernel<T> backward) {
-  add_kernel("rhn_forward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(forward));
-  add_kernel("rhn_backward", device, dtype_of<T>, reinterpret_cast<AnyKernel>(backward));
-}
-
-void add_cpu_kernels();  // f32 and f64
 
 }  // namespace lmx::rhn

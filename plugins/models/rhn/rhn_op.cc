@@ -96,7 +96,6 @@ class Cell final : public SequenceCell {
   }
 
   void steps(Context& ctx, Saved& s, int64_t rows) const {
-    const auto kernel_of = kernel<ForwardKernel<T>>("rhn_forward", ctx.device, dtype_of<T>);
     const std::vector<const PackedMatrix*> weights = recurrent(ctx, true);
     for (int64_t b0 = 0; b0 < rows; b0 += z_.batch) {
       const int64_t b1 = b0 + z_.batch;
@@ -112,15 +111,15 @@ class Cell final : public SequenceCell {
           weights[l]->multiply(ctx, operand, gates, l == 0 ? 1.0f : 0.0f);
         }
         const Span span(ctx.tracer, "rhn.pointwise");
-        kernel_of({gates.template data<T>(), w_.bias[l].value().template data<T>(), before.template data<T>(),
-                   next.template data<T>(), z_.batch, z_.cells, coupled_, transform_bias_});
+        run_kernel(ctx, ForwardStep<T>{gates.template data<T>(), w_.bias[l].value().template data<T>(),
+                                       before.template data<T>(), next.template data<T>(), z_.batch, z_.cells, coupled_,
+                                       transform_bias_});
       }
     }
   }
 
   // Replaces the gates by their gradients, and ds by the gradient of the state before the piece.
   void through_time(Context& ctx, Saved& s, const Tensor& dy, Tensor& ds) const {
-    const auto kernel_of = kernel<BackwardKernel<T>>("rhn_backward", ctx.device, dtype_of<T>);
     const std::vector<const PackedMatrix*> weights = recurrent(ctx, false);
     for (int64_t b0 = dy.dim(0) - z_.batch; b0 >= 0; b0 -= z_.batch) {
       const int64_t b1 = b0 + z_.batch;
@@ -129,8 +128,8 @@ class Cell final : public SequenceCell {
         Tensor gates = s.layers[l].gates.slice(b0, b1), before = s.layers[l].before.slice(b0, b1);
         {
           const Span span(ctx.tracer, "rhn.pointwise");
-          kernel_of({gates.template data<T>(), before.template data<T>(), ds.template data<T>(), z_.batch, z_.cells,
-                     coupled_});
+          run_kernel(ctx, BackwardStep<T>{gates.template data<T>(), before.template data<T>(), ds.template data<T>(),
+                                          z_.batch, z_.cells, coupled_});
         }
         const Span span(ctx.tracer, "rhn.recurrent_gemm");
         weights[l]->multiply(ctx, as_operand(ctx, gates), ds, 1.0f);

@@ -10,12 +10,18 @@ struct Fill {
   __device__ void operator()(int64_t i) const { out[i] = value; }
 };
 
-void fill(float* out, int64_t n, float value) {
-  lmx::launch_each("hello_fill", n, Fill{out, value});
+template <class T>
+struct HelloFill {
+  static constexpr const char* kName = "hello_fill";
+  T* out;
+  int64_t n;
+  T value;
+};
+
+void fill(lmx::Context&, const HelloFill<float>& a) {
+  lmx::launch_each(a.kName, a.n, Fill{a.out, a.value});
 }
+
+const lmx::KernelAdder adder(lmx::Device::Kind::cuda, fill);
 
 }  // namespace
-
-extern "C" LMX_API void lmx_plugin_cuda() {
-  lmx::add_kernel("hello_fill", lmx::Device::Kind::cuda, lmx::DType::f32, reinterpret_cast<lmx::AnyKernel>(fill));
-}

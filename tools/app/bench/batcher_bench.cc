@@ -130,7 +130,7 @@ BatcherBench bench_batcher(Context& ctx, const std::string& name, const BatcherB
                         " and tokens ", o.max_tokens, " must be at least 1"));
   using Clock = std::chrono::steady_clock;
   Timed timed(ctx, name, o);
-  BatcherEnv env{TokenArray(), o.ranks, RandomKey(o.seed).fold("batcher"), ctx.allocator, "train"};
+  BatcherEnv env{TokenArray(), o.ranks, RandomKey(o.seed).fold("batcher"), ctx.host, "train"};
   env.pairs = news_pairs(o.pairs, o.vocabulary, o.seed);
   env.cost = [&](int64_t n, int64_t s, int64_t t) { return timed.cost(n, s, t); };
   env.macs = [&](int64_t n, int64_t s, int64_t t) { return timed.macs(n, s, t); };

@@ -52,7 +52,7 @@ const PairArray& pairs_of(const Dataset& data, const std::string& split) {
 // Returns the tokens per window, the same as in the run's validations. Pairs are scored sentence by sentence.
 int64_t window_of(const Recipe& recipe, const SavedRun& run, const Dataset& data) {
   if (run.network.model->translates()) return 1;
-  return make_batcher(recipe, batcher_env(recipe, data, run.ctx.allocator))->sequence_length();
+  return make_batcher(recipe, batcher_env(recipe, data, run.ctx.host))->sequence_length();
 }
 
 int64_t bytes_of(const Dataset& data, const std::string& split) {

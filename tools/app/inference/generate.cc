@@ -19,7 +19,7 @@ using namespace train;
 Batch batch_of(std::span<const int32_t> ids, const Context& ctx) {
   const auto n = static_cast<int64_t>(ids.size());
   Batch batch;
-  batch.inputs = Tensor::from<int32_t>(ctx.allocator, {1, n}, ids);
+  batch.inputs = Tensor::from<int32_t>(ctx.host, {1, n}, ids);
   batch.targets = batch.inputs;
   batch.slots = {0};
   batch.fresh = {0};

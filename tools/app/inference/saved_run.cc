@@ -52,7 +52,7 @@ SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Voc
   ctx.training = false;
   network = make_network(recipe, vocabulary.size(), &vocabulary);
   checkpoint = find_parameters(directory, which);
-  const StoredParameters stored = load_stored(checkpoint, ctx.allocator);
+  const StoredParameters stored = load_stored(checkpoint, ctx.host);
   check_vocabulary(stored.vocabulary, checkpoint, vocabulary, directory);
   check_rows(network, stored.values, vocabulary.size(), checkpoint);
   for (const ParameterSpec& spec : network.specs)

@@ -87,8 +87,8 @@ class LineScorer {
       batch.slots.push_back(row);
       batch.fresh.push_back(begin == 0);
     }
-    batch.inputs = Tensor::from<int32_t>(run_.ctx.allocator, {rows, steps}, inputs);
-    batch.targets = Tensor::from<int32_t>(run_.ctx.allocator, {rows, steps}, targets);
+    batch.inputs = Tensor::from<int32_t>(run_.ctx.host, {rows, steps}, inputs);
+    batch.targets = Tensor::from<int32_t>(run_.ctx.host, {rows, steps}, targets);
     return batch;
   }
 

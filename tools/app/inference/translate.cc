@@ -137,7 +137,7 @@ void TextTranslator::search(std::span<Piece*> batch) const {
   Context ctx = model_.ctx;
   ctx.tape = nullptr;
   ctx.training = false;
-  const Tensor source = Tensor::from<int32_t>(ctx.allocator, {static_cast<int64_t>(ids.size())}, ids);
+  const Tensor source = Tensor::from<int32_t>(ctx.host, {static_cast<int64_t>(ids.size())}, ids);
   const Network& network = model_.network;
   const auto decoding = in_plugin(*network.plugin, "decode()",
                                   [&] { return network.model->decode(ctx, model_.params, source, lengths); });

@@ -134,9 +134,9 @@ class PairScorer {
     ctx.tape = nullptr;
     ctx.training = false;
     const auto n = static_cast<int64_t>(targets.size());
-    batch.inputs = Tensor::from<int32_t>(ctx.allocator, {n}, inputs);
-    batch.targets = Tensor::from<int32_t>(ctx.allocator, {n}, targets);
-    batch.source = Tensor::from<int32_t>(ctx.allocator, {static_cast<int64_t>(source.size())}, source);
+    batch.inputs = Tensor::from<int32_t>(ctx.host, {n}, inputs);
+    batch.targets = Tensor::from<int32_t>(ctx.host, {n}, targets);
+    batch.source = Tensor::from<int32_t>(ctx.host, {static_cast<int64_t>(source.size())}, source);
     ModelState state = model_.network.initial_state(ctx, batch.sequences());
     // forward() takes mutable parameters because it may record them. Without a tape it changes none of them.
     ParameterStore& params = const_cast<ParameterStore&>(model_.params);

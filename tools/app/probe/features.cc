@@ -24,7 +24,7 @@ using Ids = std::vector<int32_t>;
 Batch batch_of(const std::vector<Ids>& texts, std::span<const size_t> rows, int64_t offset, int64_t length,
                const Context& ctx) {
   Batch batch;
-  batch.inputs = Tensor::empty(ctx.allocator, {static_cast<int64_t>(rows.size()), length}, DType::i32);
+  batch.inputs = Tensor::empty(ctx.host, {static_cast<int64_t>(rows.size()), length}, DType::i32);
   int32_t* to = batch.inputs.data<int32_t>();
   for (const size_t row : rows) {
     std::copy_n(texts[row].begin() + offset, length, to);

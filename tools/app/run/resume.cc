@@ -89,8 +89,8 @@ void check_steps_left(const Session& s, const Resumed& resumed) {
 // Ranks in one process read the checkpoint once and completely. A rank in a separate process reads only the part that
 // it needs.
 TrainState load_for(Session& s, const std::string& folder) {
-  if (!s.comm.shares_memory()) return load_checkpoint_of(folder, s.ctx.allocator, s.comm.rank(), s.comm.size());
-  return s.comm.once<TrainState>([&] { return load_checkpoint(folder, s.ctx.allocator); });
+  if (!s.comm.shares_memory()) return load_checkpoint_of(folder, s.ctx.host, s.comm.rank(), s.comm.size());
+  return s.comm.once<TrainState>([&] { return load_checkpoint(folder, s.ctx.host); });
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ LMX_SIMD void backward_row(T* __restrict z, const T* __restrict c, const T* __re
 }
 
 template <class T>
-void forward(const LstmForwardStep<T>& s) {
+void forward(Context&, const LstmForwardStep<T>& s) {
   const int64_t h = s.cells;
   parallel_for(s.batch, 1 + 4096 / h, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -30,7 +30,7 @@ void forward(const LstmForwardStep<T>& s) {
 }
 
 template <class T>
-void backward(const LstmBackwardStep<T>& s) {
+void backward(Context&, const LstmBackwardStep<T>& s) {
   const int64_t h = s.cells;
   parallel_for(s.batch, 1 + 4096 / h, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -39,10 +39,7 @@ void backward(const LstmBackwardStep<T>& s) {
   });
 }
 
+const KernelAdder adder(Device::Kind::cpu, forward<float>, forward<double>, backward<float>, backward<double>);
+
 }  // namespace
 }  // namespace lmx::lstm
-
-void lmx::add_lstm_kernels() {
-  add_lstm_kernels<float>(Device::Kind::cpu, lstm::forward<float>, lstm::backward<float>);
-  add_lstm_kernels<double>(Device::Kind::cpu, lstm::forward<double>, lstm::backward<double>);
-}
