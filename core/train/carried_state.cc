@@ -35,7 +35,8 @@ void CarriedState::stage(const Batch& batch, const ModelState& state) {
 void CarriedState::commit() {
   for (const auto& [slots, state] : staged_) {
     for (const auto& [name, tensor] : state)
-      for (size_t i = 0; i < slots.size(); ++i) copy_row(tensor, static_cast<int64_t>(i), rows_.at(name), slots[i] - first_);
+      for (size_t i = 0; i < slots.size(); ++i)
+        copy_row(tensor, static_cast<int64_t>(i), rows_.at(name), slots[i] - first_);
   }
   staged_.clear();
 }

@@ -1,0 +1,159 @@
+#include "train/position.h"
+
+#include <cmath>
+
+#include "base/text.h"
+#include "lmx/error.h"
+#include "lmx/model_extensions.h"
+#include "nn/state_dict.h"
+#include "runfiles/vocabulary_mark.h"
+#include "train/worker_state.h"
+
+namespace lmx::train {
+namespace {
+
+// Numbers of state.json by name. A missing or malformed one means that another version of lmx wrote the checkpoint.
+class Numbers {
+ public:
+  Numbers(const std::map<std::string, std::string>& values, const std::string& from) : values_(values), from_(from) {}
+  double real(const std::string& name) const {
+    const auto found = values_.find(name);
+    if (found == values_.end()) throw UserError(str("[resume] ", from_, "/state.json has no number ", name));
+    try {
+      return number_from_text(found->second);
+    } catch (const UserError& e) {
+      throw UserError(str("[resume] ", from_, "/state.json, ", name, ": ", e.what()));
+    }
+  }
+  int64_t integer(const std::string& name) const { return std::llround(real(name)); }
+  bool has(const std::string& name) const { return values_.contains(name); }
+  void by_name(const std::string& prefix, std::map<std::string, int64_t>& counts) const {
+    for (const auto& [name, text] : values_)
+      if (name.starts_with(prefix)) counts[name.substr(prefix.size())] = integer(name);
+  }
+
+ private:
+  const std::map<std::string, std::string>& values_;
+  std::string from_;
+};
+
+}  // namespace
+
+RunState::RunState(Session& session, std::string folder, const Position& start, int64_t until_step)
+    : s(session),
+      directory(std::move(folder)),
+      terms(loss_terms(*s.network.model)),
+      scaling(s.recipe.loss_scale, s.recipe.precision),
+      at(start),
+      until(until_step) {
+  if (at.loss_scale.scale == 0) at.loss_scale = scaling.start();
+}
+
+bool RunState::log_due(int64_t step) const {
+  return step % s.recipe.train.log_every == 0 || step == last_step();
+}
+
+bool RunState::eval_due(int64_t step) const {
+  const int64_t every = s.recipe.train.eval_every > 0 ? s.recipe.train.eval_every : s.batcher.steps_per_epoch();
+  return step % every == 0 || step == last_step();
+}
+
+TrainState pack_state(const Session& s, const Position& at) {
+  TrainState out;
+  if (s.carried)
+    for (const auto& [name, rows] : s.carried->rows())
+      out.train["carried/" + name] = s.comm.all_gather(rows, "checkpoint");
+  if (!s.leads()) return {};
+  out.model = parameter_values(s.shared->params);
+  add_with_prefix(out.train, "optimizer/", s.shared->optimizer->state());
+  if (s.shared->ema) add_with_prefix(out.train, "ema/", s.shared->ema->state(s.shared->params));
+  const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
+  // Counts are never written as 1e+05, since `best_step` is part of a folder's name.
+  const auto count = [&](const std::string& name, int64_t value) { out.numbers[name] = std::to_string(value); };
+  count("step", at.step);
+  count("updates", at.updates);
+  count("counted.steps", at.counted_steps);
+  count("counted.tokens", at.counted_tokens);
+  count("evaluated", at.evaluated);
+  put("valid_ppl", at.valid_ppl);
+  put("best_ppl", at.best_ppl);
+  count("best_step", at.best_step);
+  count("no_better", at.no_better);
+  put("lr_scale", at.lr_scale);
+  count("skipped_in_a_row", at.skipped_in_a_row);
+  put("valid_nll", at.valid_nll);
+  put("train_seconds", at.seconds);
+  put("loss_scale.scale", at.loss_scale.scale);
+  count("loss_scale.good", at.loss_scale.good);
+  count("loss_scale.last_overflow", at.loss_scale.last_overflow);
+  count("loss_scale.overflows", at.loss_scale.overflows);
+  for (const auto& [name, n] : at.loss_scale.census) count("loss_scale.census." + name, n);
+  put("window.nats", at.window.nats);
+  count("window.tokens", at.window.tokens);
+  count("window.skipped", at.window.skipped);
+  count("window.updates", at.window.updates);
+  count("window.positions", at.window.positions);
+  count("window.padded", at.window.padded);
+  count("window.overflows", at.window.overflows);
+  for (const auto& [name, sum] : at.window.terms) put("window.terms." + name, sum);
+  for (const auto& [name, rows] : at.window.rows) count("window.rows." + name, rows);
+  for (const auto& [name, n] : at.window.overflowed) count("window.overflowed." + name, n);
+  count("records", at.records);
+  put_mark(out.numbers, mark_of(s.data.vocabulary));
+  const std::vector<double> schedule = s.schedule->state();
+  for (size_t i = 0; i < schedule.size(); ++i) put(str("schedule.", i), schedule[i]);
+  return out;
+}
+
+Position unpack_state(Session& s, const TrainState& state, const std::string& from, bool same_batch) {
+  s.comm.once<int>([&] {
+    load_parameters(s.shared->params, state.model, from);
+    s.shared->optimizer->load(s.ctx, s.params, with_prefix(state.train, "optimizer/"));
+    if (s.shared->ema) s.shared->ema->load(with_prefix(state.train, "ema/"));
+    return 0;
+  });
+  s.sync->load(s.ctx, state.ranks);
+  if (s.carried && same_batch) s.carried->load(with_prefix(state.train, "carried/"), s.recipe.batch.global, from);
+  const Numbers n(state.numbers, from);
+  Position at;
+  at.step = n.integer("step");
+  // Version 0.1.0 stored no updates and no token counts: its steps count as updates, and tokens are counted again.
+  at.updates = n.has("updates") ? n.integer("updates") : at.step;
+  at.counted_steps = n.has("counted.steps") ? n.integer("counted.steps") : 0;
+  at.counted_tokens = n.has("counted.tokens") ? n.integer("counted.tokens") : 0;
+  at.evaluated = n.integer("evaluated");
+  at.valid_ppl = n.real("valid_ppl");
+  at.best_ppl = n.real("best_ppl");
+  at.best_step = n.integer("best_step");
+  at.no_better = n.has("no_better") ? n.integer("no_better") : 0;  // not in checkpoints before stop.patience
+  at.lr_scale = n.real("lr_scale");
+  at.skipped_in_a_row = n.integer("skipped_in_a_row");
+  at.window.nats = n.real("window.nats");
+  at.window.tokens = n.integer("window.tokens");
+  at.window.skipped = n.integer("window.skipped");
+  at.window.updates = n.integer("window.updates");
+  at.valid_nll = n.real("valid_nll");
+  at.seconds = n.real("train_seconds");
+  at.window.positions = n.integer("window.positions");
+  at.window.padded = n.integer("window.padded");
+  at.window.overflows = n.integer("window.overflows");
+  at.loss_scale = {n.real("loss_scale.scale"),
+                   n.integer("loss_scale.good"),
+                   n.integer("loss_scale.last_overflow"),
+                   n.integer("loss_scale.overflows"),
+                   {}};
+  at.records = n.has("records") ? n.integer("records") : -1;
+  at.open = open_window(windows_of(state.numbers, s.comm.rank(), s.comm.size()), from);
+  for (const std::string& name : loss_terms(*s.network.model))
+    if (n.has("window.terms." + name)) at.window.terms[name] = n.real("window.terms." + name);
+  n.by_name("window.rows.", at.window.rows);
+  n.by_name("window.overflowed.", at.window.overflowed);
+  n.by_name("loss_scale.census.", at.loss_scale.census);
+  std::vector<double> schedule;
+  for (size_t i = 0; n.has(str("schedule.", i)); ++i) schedule.push_back(n.real(str("schedule.", i)));
+  s.schedule->load(schedule);
+  if (s.asynchronous()) unpack_worker(s, state.ranks[static_cast<size_t>(s.ctx.rank)], at);
+  return at;
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,57 @@
+// The forward and backward pass of a step.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "train/position.h"
+
+namespace lmx::train {
+
+// Forward and backward pass of a sub-batch, in seconds since the step began.
+struct SubBatchTime {
+  double begin = 0, end = 0;
+  int64_t tokens = 0;  // targets
+};
+
+struct StepLoss {
+  double nats = 0;
+  std::vector<double> terms = {};  // sums of the model's loss terms, in the order of RunState::terms; empty: all 0
+  int64_t tokens = 0;
+  int64_t positions = 0, padded = 0;        // for sub-batches: tokens of both sides; the same with padding
+  double seconds = 0, slowest = 0;          // of forward and backward: mean over ranks, and the slowest rank
+  std::vector<SubBatchTime> timeline = {};  // of this rank's sub-batches
+};
+
+// What a rank's step belongs to: one step of all ranks together, or a step of its own (a worker of a parameter server).
+// A worker samples its own candidates, averages over its own batch, and does not exchange gradients during backward.
+enum class StepOf : uint8_t { group, worker };
+
+class StepRunner {
+ public:
+  StepRunner(RunState& run, StepOf kind);
+  std::vector<Batch> draw(int64_t step) const;  // this rank's part of the step, as micro-batches
+  StepPlan begin(std::span<const Batch> share, int64_t step);
+  // Adds up the gradients of the micro-batches. Each is scaled by the count of the whole step, so that the sum is the
+  // gradient of the whole batch.
+  StepLoss forward_backward(std::span<const Batch> share, const StepPlan& plan);
+  double unscale() const;  // factor from scaled gradients to those of the mean
+  // Collective: reduces the loss over all ranks, and finds whether any rank has received a signal (RunState::signal).
+  StepLoss agree(const StepLoss& own);
+  // UserError: the batcher's step_size() is not the size of the step's batches, which has divided the gradients.
+  void check_size(const StepLoss& all, int64_t step) const;
+
+ private:
+  StepLoss micro_batch(const Batch& batch, const StepPlan& plan, bool last);
+  double gradient_terms(std::span<const Batch> share, int64_t step) const;
+  void check_shape(const Batch& batch) const;
+
+  RunState& run_;
+  Session& s_;
+  StepOf kind_;
+  Tape tape_;
+  double mean_over_ = 1;  // tokens or sequences of the step
+};
+
+}  // namespace lmx::train
