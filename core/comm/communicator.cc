@@ -12,12 +12,12 @@ Communicator::Communicator(std::shared_ptr<Allocator> allocator, int threads)
     : allocator_(std::move(allocator)), threads_(threads) {}
 Communicator::~Communicator() = default;
 CommGroup::~CommGroup() = default;
-void Communicator::announce(double) {}
-void Communicator::wait_turn() {}
+Connection::~Connection() = default;
+TurnClock::~TurnClock() = default;
 std::shared_ptr<void> Communicator::waiting() {
   return {};
 }
-std::vector<std::unique_ptr<Communicator>> Communicator::ends(int) {
+std::vector<std::unique_ptr<Connection>> Communicator::connections(int) {
   return {};
 }
 void Communicator::count(const std::string& group, const std::string& collective, int64_t sent, int64_t received,
@@ -111,25 +111,6 @@ Tensor Communicator::broadcast(const Tensor& t, int root, const std::string& gro
 
 void Communicator::barrier() {
   if (size() > 1) do_barrier();
-}
-
-void Communicator::send(const Tensor& t, int to, int tag, const std::string& group) {
-  Entry entry(ledger_, step_, group, "send");
-  do_send(t, to, tag);
-  entry.done(to == rank() ? 0 : t.bytes(), 0);
-}
-
-void Communicator::post(const Tensor& t, int to, int tag, const std::string& group) {
-  Entry entry(ledger_, step_, group, "send");
-  do_post(t, to, tag);
-  entry.done(to == rank() ? 0 : t.bytes(), 0);
-}
-
-int Communicator::receive(Tensor& t, int from, int tag, const std::string& group) {
-  Entry entry(ledger_, step_, group, "receive");
-  const int sender = do_receive(t, from, tag);
-  entry.done(0, sender == rank() ? 0 : t.bytes());
-  return sender;
 }
 
 Tensor Communicator::all_reduce(const Tensor& t, const std::string& group) {

@@ -18,27 +18,6 @@ class SelfCommunicator final : public Communicator {
   std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows&, const RankRows&) override { return {own}; }
   Tensor do_broadcast(const Tensor& t, int) override { return t; }
   void do_barrier() override {}
-  void do_send(const Tensor& t, int to, int tag) override {
-    LMX_CHECK(to == 0, "send to rank ", to, " of 1");
-    waiting_.push_back({tag, t.clone()});
-  }
-  int do_receive(Tensor& t, int from, int tag) override {
-    LMX_CHECK(from <= 0, "receive from rank ", from, " of 1");
-    for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
-      if (it->tag != tag) continue;
-      t.copy_from(it->tensor);
-      waiting_.erase(it);
-      return 0;
-    }
-    throw InternalError(str("[comm] rank 0 receives tag ", tag, " from itself before it was sent"));
-  }
-
- private:
-  struct Message {
-    int tag;
-    Tensor tensor;
-  };
-  std::vector<Message> waiting_;
 };
 
 int or_all_cores(int threads) {

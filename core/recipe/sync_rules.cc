@@ -86,7 +86,7 @@ void check_clock(const Rule& rule, const std::string& clock, const Rule& first, 
 // The strategy of a rule, and its plugin for error messages.
 struct Named {
   std::string first;
-  std::unique_ptr<SyncStrategy> second;
+  std::unique_ptr<SyncRule> second;
   const PluginInfo* plugin;
 
   template <class Body>
@@ -165,7 +165,7 @@ struct SyncRules::Impl {
   void post_ready();
 
   std::vector<Named> strategies;  // in the recipe's order
-  std::map<std::string, SyncStrategy*> by_param;
+  std::map<std::string, SyncRule*> by_param;
   std::vector<ServerStrategy*> servers;
   std::vector<Unit> units;
   std::map<std::string, size_t> unit_of;
@@ -186,11 +186,13 @@ struct SyncRules::Impl {
 void SyncRules::Impl::add_units(const Named& rule, const std::vector<ParameterSpec>& specs) {
   std::set<std::string> left;
   for (const ParameterSpec& spec : specs) left.insert(spec.name);
-  const auto found = rule.call("units()", [&](SyncStrategy& s) { return s.units({specs.rbegin(), specs.rend()}); });
+  LMX_CHECK(rule.second->strategy(), "rule ", rule.first, " is neither a SyncStrategy nor a ServerStrategy");
+  SyncStrategy& strategy = *rule.second->strategy();
+  const auto found = in_plugin(*rule.plugin, "units()", [&] { return strategy.units({specs.rbegin(), specs.rend()}); });
   for (const std::vector<std::string>& names : found) {
     for (const std::string& name : names)
       LMX_CHECK(left.erase(name) == 1, "a strategy's units hold '", name, "', not its own or twice");
-    units.push_back({rule.second.get(), rule.plugin, names});
+    units.push_back({&strategy, rule.plugin, names});
   }
   LMX_CHECK(left.empty(), "a strategy's units leave out '", *left.begin(), "'");
 }
@@ -253,8 +255,10 @@ SyncRules::SyncRules(const Node& sync, const std::string& path, const std::vecto
     Named& named = impl_->strategies.emplace_back(
         Named{rule.name, create<SyncFactory>(plugin, rule.config, rule.path, env), &plugin});
     for (const ParameterSpec& spec : env.params) impl_->by_param[spec.name] = named.second.get();
-    impl_->add_units(named, env.params);
-    if (ServerStrategy* server = named.second->server()) impl_->servers.push_back(server);
+    if (ServerStrategy* server = named.second->server())
+      impl_->servers.push_back(server);
+    else
+      impl_->add_units(named, env.params);
     left = std::move(others);
   }
   check_candidate_keys(impl_->strategies, path);
@@ -269,15 +273,14 @@ SyncRules::~SyncRules() = default;
 void SyncRules::begin_step(Context& ctx, ParameterStore& params, std::span<const Batch> share, StepPlan& plan) {
   if (!impl_->queue && impl_->servers.empty()) impl_->queue = std::make_unique<train::UnitQueue>(ctx.comm->overlaps());
   for (const Named& rule : impl_->strategies)
-    rule.call("begin_step()", [&](SyncStrategy& s) { s.begin_step(ctx, share, plan); });
+    rule.call("begin_step()", [&](SyncRule& s) { s.begin_step(ctx, share, plan); });
   impl_->ctx = ctx;
   impl_->ctx.tape = nullptr;
   impl_->params = &params;
   impl_->next = 0;
   impl_->start = std::chrono::steady_clock::now();
   impl_->timeline.clear();
-  if (impl_->servers.empty())  // parameters on servers are not exchanged in units
-    for (const Impl::Unit& unit : impl_->units) impl_->timeline.push_back({unit.names[0], 0, 0, 0, 0, 0});
+  for (const Impl::Unit& unit : impl_->units) impl_->timeline.push_back({unit.names[0], 0, 0, 0, 0, 0});
   for (Impl::Unit& unit : impl_->units) unit.missing = unit.names.size();
 }
 
@@ -295,27 +298,22 @@ void SyncRules::finish() {
   impl_->queue->drain();
 }
 
-bool SyncRules::owns_update(const Var& param) const {
-  if (!param.requires_grad()) return false;  // frozen: no rule handles it
-  return impl_->by_param.at(param.name())->owns_update(param);
-}
-
 void SyncRules::after_step(Context& ctx) {
-  for (const Named& rule : impl_->strategies) rule.call("after_step()", [&](SyncStrategy& s) { s.after_step(ctx); });
+  for (const Named& rule : impl_->strategies) rule.call("after_step()", [&](SyncRule& s) { s.after_step(ctx); });
 }
 
 void SyncRules::discard() {
-  for (const Named& rule : impl_->strategies) rule.call("discard()", [](SyncStrategy& s) { s.discard(); });
+  for (const Named& rule : impl_->strategies) rule.call("discard()", [](SyncRule& s) { s.discard(); });
 }
 
 void SyncRules::rescale(double factor) {
-  for (const Named& rule : impl_->strategies) rule.call("rescale()", [&](SyncStrategy& s) { s.rescale(factor); });
+  for (const Named& rule : impl_->strategies) rule.call("rescale()", [&](SyncRule& s) { s.rescale(factor); });
 }
 
 std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
                                       const std::function<TableRows(const ParameterSpec&)>& rows) const {
   std::vector<UnitPlan> plans;
-  if (impl_->ranks < 2 || !impl_->servers.empty()) return plans;
+  if (impl_->ranks < 2) return plans;
   for (const Impl::Unit& unit : impl_->units) {
     Traffic traffic{.rank = 0, .ranks = impl_->ranks, .dense = {}, .sparse = {}};
     for (const ParameterSpec& spec : params) {
@@ -327,11 +325,6 @@ std::vector<UnitPlan> SyncRules::plan(const std::vector<ParameterSpec>& params,
   return plans;
 }
 
-bool SyncRules::replicated() const {
-  return std::all_of(impl_->strategies.begin(), impl_->strategies.end(),
-                     [](const Named& rule) { return rule.second->replicated(); });
-}
-
 int64_t SyncRules::candidate_sets() const {
   int64_t sets = 1;
   for (const Named& rule : impl_->strategies) sets = std::max(sets, rule.second->candidate_sets(impl_->ranks));
@@ -341,19 +334,15 @@ int64_t SyncRules::candidate_sets() const {
 StateDict SyncRules::state() const {
   StateDict all;
   for (const Named& rule : impl_->strategies)
-    for (const auto& [key, t] : rule.call("state()", [](SyncStrategy& s) { return s.state(); }))
-      all.emplace(str(rule.first, "/", key), t);
+    train::add_with_prefix(all, rule.first + "/", rule.call("state()", [](SyncRule& s) { return s.state(); }));
   return all;
 }
 
 void SyncRules::load(Context& ctx, const std::vector<StateDict>& ranks) {
   for (const Named& rule : impl_->strategies) {
-    const std::string& name = rule.first;
-    std::vector<StateDict> own(ranks.size());
-    for (size_t r = 0; r < ranks.size(); ++r)
-      for (const auto& [key, t] : ranks[r])
-        if (key.starts_with(name + "/")) own[r].emplace(key.substr(name.size() + 1), t);
-    rule.call("load()", [&](SyncStrategy& s) { s.load(ctx, own); });
+    std::vector<StateDict> own;
+    for (const StateDict& rank : ranks) own.push_back(train::with_prefix(rank, rule.first + "/"));
+    rule.call("load()", [&](SyncRule& s) { s.load(ctx, own); });
   }
 }
 

@@ -31,7 +31,6 @@ class SyncRules {
   // Returns when every gradient is the sum over ranks. A parameter for which grad_ready() was not called takes part
   // with its current gradient.
   void finish();
-  bool owns_update(const Var& param) const;
   void after_step(Context& ctx);
   void discard();
   void rescale(double factor);
@@ -39,7 +38,6 @@ class SyncRules {
   // rows; `rows` returns them for a parameter. Empty for one rank and for asynchronous rules.
   std::vector<UnitPlan> plan(const std::vector<ParameterSpec>& params,
                              const std::function<TableRows(const ParameterSpec&)>& rows) const;
-  bool replicated() const;         // true if it is true for all rules
   int64_t candidate_sets() const;  // number of different candidate sets in a step, from the rule that sets their key
   StateDict state() const;
   void load(Context& ctx, const std::vector<StateDict>& ranks);

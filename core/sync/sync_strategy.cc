@@ -1,4 +1,4 @@
-// Default implementations of a strategy's functions.
+// Default implementations of a rule's functions.
 #include <numeric>
 
 #include "lmx/error.h"
@@ -7,75 +7,67 @@
 
 namespace lmx {
 
-SyncStrategy::~SyncStrategy() = default;
+TrafficModel::~TrafficModel() = default;
+SyncReport::~SyncReport() = default;
 std::vector<std::vector<std::string>> SyncStrategy::units(const std::vector<ParameterSpec>& params) const {
   std::vector<std::vector<std::string>> alone;
   for (const ParameterSpec& spec : params) alone.push_back({spec.name});
   return alone;
 }
-void SyncStrategy::begin_step(Context&, std::span<const Batch>, StepPlan&) {}
+void SyncRule::begin_step(Context&, std::span<const Batch>, StepPlan&) {}
 const std::vector<int32_t>* SyncStrategy::selected_rows(const std::string&) const {
   return nullptr;
 }
-bool SyncStrategy::plans_rows(const std::string&) const {
+bool SyncRule::plans_rows(const std::string&) const {
   return false;
 }
-bool SyncStrategy::owns_update(const Var&) const {
-  return false;
-}
-void SyncStrategy::after_step(Context&) {}
-void SyncStrategy::discard() {}
-void SyncStrategy::rescale(double) {}
-bool SyncStrategy::replicated() const {
-  return true;
-}
-StateDict SyncStrategy::state() const {
+void SyncRule::after_step(Context&) {}
+void SyncRule::discard() {}
+void SyncRule::rescale(double) {}
+StateDict SyncRule::state() const {
   return {};
 }
-void SyncStrategy::load(Context&, const std::vector<StateDict>& ranks) {
+void SyncRule::load(Context&, const std::vector<StateDict>& ranks) {
   for (const StateDict& state : ranks)
     if (!state.empty())
       throw UserError(
           str("[sync] the checkpoint has a state '", state.begin()->first, "', which this strategy does not keep"));
 }
-void SyncStrategy::plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const {
+void TrafficModel::plan(Traffic& unit, const ParameterSpec& spec, const TableRows& touched) const {
   const int64_t height = spec.shape[0], width = row_width(spec.shape);
   if (!spec.sparse) return unit.dense.push_back({height, width});
   const auto each = [&](int64_t n) { return std::vector<int64_t>(static_cast<size_t>(unit.ranks), n); };
   unit.sparse.push_back({height, width, each(touched.raw), each(touched.own), touched.all, {}});
 }
-KeptBytes SyncStrategy::kept_bytes(const Traffic& t) const {
+KeptBytes TrafficModel::kept_bytes(const Traffic& t) const {
   KeptBytes kept;
   for (const Traffic::Dense& d : t.dense)
     kept.sums += 4 * d.width * (d.owned.empty() ? d.rows : std::accumulate(d.owned.begin(), d.owned.end(), int64_t{0}));
   for (const Traffic::Sparse& s : t.sparse) kept.sums += 4 * s.union_rows * s.width;
   return kept;
 }
-int64_t SyncStrategy::pair_bytes() const {
+int64_t TrafficModel::pair_bytes() const {
   return 110;
 }
-std::vector<std::string> SyncStrategy::warnings(bool) const {
+std::vector<std::string> SyncReport::warnings(bool) const {
   return {};
 }
-std::string SyncStrategy::describe(int) const {
+std::string SyncReport::describe(int) const {
   return {};
 }
-std::vector<std::pair<std::string, double>> SyncStrategy::take_values() {
+std::vector<std::pair<std::string, double>> SyncReport::take_values() {
   return {};
 }
-std::string SyncStrategy::summary() const {
+std::string SyncReport::summary() const {
   return {};
 }
-CandidateKey SyncStrategy::candidate_key() const {
+CandidateKey SyncRule::candidate_key() const {
   return CandidateKey::left;
 }
-int64_t SyncStrategy::candidate_sets(int) const {
+int64_t SyncRule::candidate_sets(int) const {
   return 1;
 }
-ServerStrategy* SyncStrategy::server() {
-  return nullptr;
-}
-std::map<std::string, CodecHealth> SyncStrategy::take_health() {
+std::map<std::string, CodecHealth> SyncReport::take_health() {
   return {};
 }
 

@@ -138,7 +138,7 @@ void Session::make_workers() {
 
 MemoryStats Session::memory() const {
   MemoryStats own = ctx.allocator->stats();
-  if (!comm.shares_memory() || leads() || !sync->replicated()) return own;
+  if (!comm.shares_memory() || leads() || !sync->servers().empty()) return own;
   const MemoryStats first = shared->params.at(shared->params.names()[0]).value().allocator()->stats();
   for (const MemClass c : {MemClass::parameters, MemClass::optimizer}) {
     const auto i = static_cast<size_t>(c);

@@ -59,10 +59,8 @@ Outcome Updater::clip_and_apply(const StepLoss& loss, double lr, double unscale)
   if (!outcome.made()) return outcome;
   for (const std::string& name : s_.params.names()) {
     Var& param = s_.params.at(name);
-    const bool owned = s_.sync->owns_update(param);
-    if (param.grad().empty() && !owned) continue;
+    if (param.grad().empty()) continue;
     if (s_.shared->ema) s_.shared->ema->before_update(param);
-    if (owned) continue;
     for (const RowSparse& piece : param.grad().pieces) outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
     s_.shared->optimizer->update(s_.ctx, param, lr, run_.at.updates + 1, clipped.factor(name));
   }

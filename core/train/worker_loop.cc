@@ -56,7 +56,7 @@ void WorkerLoop::work() {
     w.pulled = true;
     w.clock = s_.clock->push(w.step, w.clock);
   }
-  s_.comm.announce(w.clock);  // workers with earlier events run in the meantime
+  announce(w.clock);  // workers with earlier events run in the meantime
   const StepLoss own = steps_.forward_backward(share, plan);
   for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
   for (ServerStrategy* server : s_.sync->servers()) server->select(s_.ctx);
@@ -68,10 +68,14 @@ void WorkerLoop::work() {
   log_.count_step(w.step, own, tokens, s_.comm.size());
 }
 
+void WorkerLoop::announce(double time) {
+  if (TurnClock* turns = s_.comm.turns()) turns->announce(time);
+}
+
 // Waits until this worker's event, at simulated time `time`, is the next one. Takes part in meetings that are due
 // before it. Returns false if the run ends here.
 bool WorkerLoop::take_turn(server::Event event, double time) {
-  s_.comm.announce(time);
+  announce(time);
   while (!my_turn(event)) {
     log_.stop_clock();
     meet();
@@ -84,7 +88,7 @@ bool WorkerLoop::take_turn(server::Event event, double time) {
 // Returns false if a meeting is due.
 bool WorkerLoop::my_turn(server::Event event) {
   if (s_.link) return s_.link->ask(event, meeting_, SignalGuard::received() || !failure_.empty());
-  s_.comm.wait_turn();
+  if (TurnClock* turns = s_.comm.turns()) turns->wait();
   if (SignalGuard::received()) s_.shared->workers.stop = true;
   return !meeting_due();
 }

@@ -26,6 +26,7 @@ class WorkerLoop {
  private:
   void work();
   void start_link();
+  void announce(double time);
   bool take_turn(server::Event event, double time);
   bool my_turn(server::Event event);
   void push(const StepLoss& loss, const ClipResult& clipped);

@@ -59,9 +59,9 @@ class RankRun {
     config.set("name", Node::string(c.strategy));
     const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, config, "sync.all");
     const SyncEnv env{"all", specs_, ctx_.rank, ctx_.ranks, selection_.key};
-    strategy_ = create<SyncFactory>(plugin, config, "sync.all", env);
+    rule_ = create<SyncFactory>(plugin, config, "sync.all", env);
     for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));
-    units_ = strategy_->units({specs_.rbegin(), specs_.rend()});
+    units_ = strategy().units({specs_.rbegin(), specs_.rend()});
   }
 
   // Reduces a step's gradients. Returns, as texts, the units whose bytes differ from expected_bytes().
@@ -69,7 +69,7 @@ class RankRun {
     std::vector<std::string> wrong;
     StepPlan plan;
     plan.step = step;
-    strategy_->begin_step(ctx_, {}, plan);
+    rule_->begin_step(ctx_, {}, plan);
     for (const ParameterSpec& p : specs_) give(ctx_, vars_.at(p.name), own_of(ctx_.rank, step, p));
     for (const std::vector<std::string>& names : units_) {
       std::vector<Var> unit;
@@ -79,14 +79,14 @@ class RankRun {
         specs.push_back(spec(name));
       }
       comm_.clear_ledger();
-      strategy_->reduce(ctx_, unit);
+      strategy().reduce(ctx_, unit);
       int64_t sent = 0, received = 0;
       for (const LedgerEntry& e : comm_.ledger()) {
         sent += e.sent;
         received += e.received;
       }
       const Traffic t = traffic(ctx_.rank, ctx_.ranks, step, specs, selection_);
-      const int64_t expected = strategy_->expected_bytes(t), to_come = expected_received(t);
+      const int64_t expected = rule_->expected_bytes(t), to_come = expected_received(t);
       if (sent != expected) wrong.push_back(str("sent ", sent, " bytes for ", names[0], ", expected ", expected));
       if (own_rows_) {
         check_totals(names[0], sent, received, wrong);
@@ -119,14 +119,14 @@ class RankRun {
     }
     const auto gathered = [&](int rank) {
       t.rank = rank;
-      return strategy_->expected_bytes(t);
+      return rule_->expected_bytes(t);
     };
-    int64_t bytes = strategy_->expected_bytes(own) - gathered(own.rank);
+    int64_t bytes = rule_->expected_bytes(own) - gathered(own.rank);
     for (int r = 0; r < own.ranks; ++r)
       if (r != own.rank) bytes += gathered(r) / (own.ranks - 1);
     return bytes;
   }
-  void after_step() { strategy_->after_step(ctx_); }
+  void after_step() { rule_->after_step(ctx_); }
 
   const ParameterSpec& spec(const std::string& name) const {
     return *std::find_if(specs_.begin(), specs_.end(), [&](const ParameterSpec& p) { return p.name == name; });
@@ -144,12 +144,12 @@ class RankRun {
   }
   const Gradient& gradient(const std::string& name) const { return vars_.at(name).grad(); }
   const std::vector<std::vector<std::string>>& units() const { return units_; }
-  SyncStrategy& strategy() { return *strategy_; }
+  SyncStrategy& strategy() { return *rule_->strategy(); }
   Context& ctx() { return ctx_; }
 
   // The states of all ranks, as they would be loaded from a checkpoint.
   std::vector<StateDict> gather_states() {
-    const StateDict own = strategy_->state();
+    const StateDict own = rule_->state();
     std::string keys;
     for (const auto& [key, t] : own) keys += str(key, ' ', name_of(t.dtype()), ' ', t.rank() > 1 ? t.dim(1) : 0, '\n');
     std::vector<StateDict> states;
@@ -176,7 +176,7 @@ class RankRun {
   std::vector<ParameterSpec> specs_;
   Selection selection_;
   bool own_rows_;
-  std::unique_ptr<SyncStrategy> strategy_;
+  std::unique_ptr<SyncRule> rule_;
   std::map<std::string, Var> vars_;
   std::vector<std::vector<std::string>> units_;
 };

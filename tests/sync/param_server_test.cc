@@ -62,13 +62,13 @@ class Worker {
     StepPlan plan;
     plan.step = step;
     server_->begin_step(ctx_, {}, plan);
-    comm_.announce(2 * step);
-    comm_.wait_turn();
+    comm_.turns()->announce(2 * step);
+    comm_.turns()->wait();
     server_->pull(ctx_);
     for (const ParameterSpec& p : specs_) give(ctx_, replica_.at(p.name), own_of(ctx_.rank, step, p));
     for (const ParameterSpec& p : specs_) replica_.at(p.name).grad().coalesce(ctx_);
-    comm_.announce(2 * step + 1);
-    comm_.wait_turn();
+    comm_.turns()->announce(2 * step + 1);
+    comm_.turns()->wait();
     server_->select(ctx_);
     server_->push(ctx_, lr, {});
     replica_.clear_gradients();
@@ -278,8 +278,8 @@ TEST(ParamServerRows, OthersStayOld) {
     StepPlan plan;
     plan.step = 3;
     worker.server().begin_step(worker.ctx(), {}, plan);
-    comm.announce(10);
-    comm.wait_turn();
+    comm.turns()->announce(10);
+    comm.turns()->wait();
     worker.server().pull(worker.ctx());
     const auto chosen = SomeRows::rows(comm.rank(), 3).at("gate");
     const float *old = before.data<float>(), *now = worker.replica().at("gate").value().data<float>(),
@@ -307,8 +307,6 @@ class Elsewhere final : public Communicator {
   std::vector<Tensor> do_all_to_all(const Tensor&, const RankRows&, const RankRows&) override { return {}; }
   Tensor do_broadcast(const Tensor&, int) override { return {}; }
   void do_barrier() override {}
-  void do_send(const Tensor&, int, int) override {}
-  int do_receive(Tensor&, int, int) override { return 0; }
 };
 
 TEST(ParamServerMessages, RanksOfSeveralProcessesThatCannotServeEachOther) {

@@ -306,8 +306,8 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
     StepPlan plan;
     server->begin_step(ctx, {}, plan);
     const Rows words = plan.rows.at("softmax.weight");
-    comm.announce(comm.rank());
-    comm.wait_turn();
+    comm.turns()->announce(comm.rank());
+    comm.turns()->wait();
     server->pull(ctx);
     for (const ParameterSpec& p : specs) {
       Tensor ones = ctx.empty(p.shape);
@@ -319,7 +319,7 @@ TEST(SampledRows, OverAServerRowsArePulledAndPushed) {
     const ClipResult clipped = measure_gradients(ctx, replica, read_clip(parse_yaml("1e9", "r.yaml"), "clip"));
     EXPECT_NEAR(clipped.norm, std::sqrt(2.0 * static_cast<double>(words.size()) + 2 * 5 + 4), 1e-5);
     server->push(ctx, 1, {});
-    comm.announce(10);
+    comm.turns()->announce(10);
     comm.barrier();
     const auto moved = [&](const std::string& name, int64_t row) {
       const auto at = static_cast<size_t>(row * (name == "b" ? 1 : 2));

@@ -30,15 +30,46 @@ struct Hall {
   explicit Hall(int size) : together(size) {}
 };
 
-class End final : public Communicator {
+class End final : public Connection {
  public:
-  End(std::shared_ptr<Hall> hall, int rank, int size)
+  End(std::shared_ptr<Hall> hall, int rank) : hall_(std::move(hall)), rank_(rank) {}
+  void send(const Tensor& t, int to, int tag) override { post(t, to, tag); }
+  void post(const Tensor& t, int to, int tag) override {
+    const std::lock_guard lock(hall_->mutex);
+    hall_->messages[{rank_, to, tag}].push_back(t.clone());
+  }
+  void receive(Tensor& t, int from, int tag) override {
+    for (;; std::this_thread::yield()) {
+      const std::lock_guard lock(hall_->mutex);
+      std::deque<Tensor>& queue = hall_->messages[{from, rank_, tag}];
+      if (queue.empty()) continue;
+      LMX_CHECK(t.bytes() == queue.front().bytes(), "a message of ", queue.front().bytes(), " bytes, not ", t.bytes());
+      t.copy_from(queue.front());
+      queue.pop_front();
+      return;
+    }
+  }
+  int probe(int tag) override {
+    const std::lock_guard lock(hall_->mutex);
+    for (const auto& [key, queue] : hall_->messages)
+      if (key[1] == rank_ && key[2] == tag && !queue.empty()) return key[0];
+    return -1;
+  }
+
+ private:
+  std::shared_ptr<Hall> hall_;
+  int rank_;
+};
+
+class Connected final : public Communicator {
+ public:
+  Connected(std::shared_ptr<Hall> hall, int rank, int size)
       : Communicator(Allocator::cpu()), hall_(std::move(hall)), rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  std::vector<std::unique_ptr<Communicator>> ends(int n) override {
-    std::vector<std::unique_ptr<Communicator>> all;
-    for (int i = 0; i < n; ++i) all.push_back(std::make_unique<End>(hall_, rank_, size_));
+  std::vector<std::unique_ptr<Connection>> connections(int n) override {
+    std::vector<std::unique_ptr<Connection>> all;
+    for (int i = 0; i < n; ++i) all.push_back(std::make_unique<End>(hall_, rank_));
     return all;
   }
 
@@ -47,27 +78,6 @@ class End final : public Communicator {
   std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows&, const RankRows&) override { return {own}; }
   Tensor do_broadcast(const Tensor& t, int) override { return t; }
   void do_barrier() override { hall_->together.arrive_and_wait(); }
-  void do_send(const Tensor& t, int to, int tag) override {
-    const std::lock_guard lock(hall_->mutex);
-    hall_->messages[{rank_, to, tag}].push_back(t.clone());
-  }
-  int do_receive(Tensor& t, int from, int tag) override {
-    for (;; std::this_thread::yield()) {
-      const std::lock_guard lock(hall_->mutex);
-      std::deque<Tensor>& queue = hall_->messages[{from, rank_, tag}];
-      if (queue.empty()) continue;
-      LMX_CHECK(t.bytes() == queue.front().bytes(), "a message of ", queue.front().bytes(), " bytes, not ", t.bytes());
-      t.copy_from(queue.front());
-      queue.pop_front();
-      return from;
-    }
-  }
-  int do_probe(int tag) override {
-    const std::lock_guard lock(hall_->mutex);
-    for (const auto& [key, queue] : hall_->messages)
-      if (key[1] == rank_ && key[2] == tag && !queue.empty()) return key[0];
-    return -1;
-  }
 
  private:
   std::shared_ptr<Hall> hall_;
@@ -120,7 +130,7 @@ class Rank {
     return true;
   }
 
-  End comm_;
+  Connected comm_;
   std::array<int64_t, 2> updates_{};
   std::vector<int64_t> pulls_;
   bool throws_ = false;

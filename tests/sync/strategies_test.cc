@@ -14,8 +14,8 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::unique_ptr<SyncStrategy> strategy(const std::string& yaml, int rank = 0, int ranks = 1,
-                                       std::vector<ParameterSpec> params = parameters()) {
+std::unique_ptr<SyncRule> strategy(const std::string& yaml, int rank = 0, int ranks = 1,
+                                   std::vector<ParameterSpec> params = parameters()) {
   make_group(1);  // adds the plugins' folders
   const Node config = parse_yaml(yaml, "r.yaml");
   const PluginInfo& plugin = Registry::instance().find(PluginKind::sync, config, "sync.all");
@@ -94,7 +94,7 @@ TEST(Recipe, DefaultsAreFilledIn) {
 
 std::vector<std::vector<std::string>> units(const std::string& yaml) {
   const std::vector<ParameterSpec> specs = parameters();
-  return strategy(yaml)->units({specs.rbegin(), specs.rend()});
+  return strategy(yaml)->strategy()->units({specs.rbegin(), specs.rend()});
 }
 
 TEST(Allreduce, BucketsCloseWhenTheyAreFullAndTablesTravelAlone) {
@@ -225,7 +225,7 @@ TEST(Unique, GradientsInDoubleForChecks) {
       std::vector<Var> unit{Var(ctx.zeros({5, 2}, DType::f64), true, "t")};
       const std::vector<double> row{1.0 / 3, 2.0 / 3};
       unit[0].grad().pieces.push_back({{ctx.rank}, Tensor::from<double>(ctx.allocator, {1, 2}, row), false});
-      s->reduce(ctx, unit);
+      s->strategy()->reduce(ctx, unit);
       const Gradient& g = unit[0].grad();
       const Tensor& sum = g.sparse() ? g.pieces[0].rows : g.dense;
       EXPECT_EQ(sum.dim(0), g.sparse() ? 3 : 5);
@@ -247,13 +247,13 @@ TEST(Allreduce, TakesGradientsAsTheyCome) {
     std::vector<Var> dense{Var(ctx.zeros({3, 2}), true, "d")}, table{Var(ctx.zeros({3, 2}), true, "t")};
     dense[0].grad().pieces.push_back(
         {{2, 2}, Tensor::from<float>(ctx.allocator, {2, 2}, std::span(ones).first(4)), false});
-    s->reduce(ctx, dense);
+    s->strategy()->reduce(ctx, dense);
     EXPECT_THAT(dense[0].grad().dense.values<float>(), ElementsAre(0, 0, 0, 0, 4, 4));
     if (ctx.rank == 0) table[0].grad().dense = Tensor::from<float>(ctx.allocator, {3, 2}, ones);
     if (ctx.rank == 1)
       table[0].grad().pieces.push_back(
           {{1}, Tensor::from<float>(ctx.allocator, {1, 2}, std::span(ones).first(2)), false});
-    s->reduce(ctx, table);
+    s->strategy()->reduce(ctx, table);
     EXPECT_THAT(table[0].grad().pieces[0].indices, ElementsAre(0, 1, 2));
     EXPECT_THAT(table[0].grad().pieces[0].rows.values<float>(), ElementsAre(1, 1, 2, 2, 1, 1));
   });

@@ -27,28 +27,28 @@ RankRun::RankRun(Communicator& comm, const Subject& s) : comm_(comm), specs_(par
   ctx_.allocator = comm.allocator();
   ctx_.comm = &comm;
   const SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3)};
-  strategy_ = create<SyncFactory>(s.plugin, s.config, "sync.check", env);
+  rule_ = create<SyncFactory>(s.plugin, s.config, "sync.check", env);
   for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));
-  units_ = strategy_->units({specs_.rbegin(), specs_.rend()});
+  if (!server()) units_ = strategy().units({specs_.rbegin(), specs_.rend()});
 }
 
 std::string RankRun::step(int step, const Given& given) {
   const std::string wrong = reduce(step, given);
-  strategy_->after_step(ctx_);
+  rule_->after_step(ctx_);
   return wrong;
 }
 
 void RankRun::discarded_step(int step, const Given& given) {
   reduce(step, given);
-  strategy_->discard();
-  strategy_->after_step(ctx_);
+  rule_->discard();
+  rule_->after_step(ctx_);
 }
 
 std::string RankRun::reduce(int step, const Given& given) {
   std::string wrong;
   StepPlan plan;
   plan.step = step;
-  strategy_->begin_step(ctx_, {}, plan);
+  rule_->begin_step(ctx_, {}, plan);
   selected_ = gather_selected();
   for (const ParameterSpec& p : specs_)
     give(vars_.at(p.name), own_of(ctx_.rank, ctx_.ranks, given.of, p), given.factor);
@@ -69,10 +69,10 @@ std::string RankRun::reduce_unit(int step, const Given& given, const std::vector
     specs.push_back(*std::find_if(specs_.begin(), specs_.end(), [&](const auto& p) { return p.name == name; }));
   }
   comm_.clear_ledger();
-  strategy_->reduce(ctx_, unit);
+  strategy().reduce(ctx_, unit);
   int64_t sent = 0;
   for (const LedgerEntry& e : comm_.ledger()) sent += e.sent;
-  const int64_t expected = strategy_->expected_bytes(traffic_of(ctx_.rank, ctx_.ranks, given.of, specs, selected_));
+  const int64_t expected = rule_->expected_bytes(traffic_of(ctx_.rank, ctx_.ranks, given.of, specs, selected_));
   if (sent == expected) return "";
   return str("rank ", ctx_.rank, " of ", ctx_.ranks, ", step ", step, ": ", sent, " bytes sent for the unit of ",
              names[0], ", expected_bytes() says ", expected);
@@ -81,7 +81,7 @@ std::string RankRun::reduce_unit(int step, const Given& given, const std::vector
 SelectedRows RankRun::gather_selected() {
   SelectedRows selected;
   for (const ParameterSpec& p : specs_) {
-    const std::vector<int32_t>* own = strategy_->selected_rows(p.name);
+    const std::vector<int32_t>* own = strategy().selected_rows(p.name);
     if (!own) continue;
     const GatheredIndices all = gather_indices(ctx_, *own, "control");
     int64_t at = 0;

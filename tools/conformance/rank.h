@@ -29,7 +29,8 @@ class RankRun {
  public:
   RankRun(lmx::Communicator& comm, const Subject& s);
 
-  lmx::SyncStrategy& strategy() { return *strategy_; }
+  bool server() { return rule_->server() != nullptr; }  // then strategy() must not be called
+  lmx::SyncStrategy& strategy() { return *rule_->strategy(); }
   lmx::Context& ctx() { return ctx_; }
   const std::vector<std::vector<std::string>>& units() const { return units_; }
 
@@ -52,7 +53,7 @@ class RankRun {
   lmx::Communicator& comm_;
   lmx::Context ctx_;
   std::vector<lmx::ParameterSpec> specs_;
-  std::unique_ptr<lmx::SyncStrategy> strategy_;
+  std::unique_ptr<lmx::SyncRule> rule_;
   std::map<std::string, lmx::Var> vars_;
   std::vector<std::vector<std::string>> units_;
   Values values_;

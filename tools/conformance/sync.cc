@@ -22,7 +22,7 @@ struct Findings {
   std::vector<std::vector<Values>> values;                   // [rank][step]
   std::vector<SelectedRows> selected;                        // [step]
   std::vector<StateDict> states;                             // [rank], before kSavedStep
-  bool server = false, replicated = true;
+  bool server = false;
   std::string crashed;
 };
 
@@ -64,7 +64,7 @@ class SyncCheck {
   void first_pass(Communicator& comm, Findings& found) const {
     RankRun run(comm, s_);
     const auto rank = static_cast<size_t>(comm.rank());
-    if (run.strategy().server()) {
+    if (run.server()) {
       const std::lock_guard lock(found.mutex);
       found.server = true;
       return;
@@ -88,7 +88,6 @@ class SyncCheck {
       if (seen.count(p.name) != 1)
         found.units[comm.rank()] = str("units() has ", p.name, " ", seen.count(p.name), " times");
     if (!wrong.empty()) found.ledger[comm.rank()] = wrong;
-    found.replicated = run.strategy().replicated();
     found.values[rank] = std::move(values);
     found.selected = std::move(selected);
     found.states[rank] = std::move(state);
@@ -129,7 +128,6 @@ class SyncCheck {
 
   std::string ranks_agree() const {
     for (const auto& f : groups_) {
-      if (!f->replicated) throw Skipped("replicated() is false: ranks may differ");
       for (size_t r = 1; r < f->values.size(); ++r)
         for (size_t step = 0; step < kSteps; ++step)
           if (!same_bits(f->values[r][step], f->values[0][step]))

@@ -24,7 +24,7 @@ namespace lmx {
 struct LedgerEntry {
   int64_t step = 0;
   std::string group;       // the parameter group ("tables") or purpose ("control")
-  std::string collective;  // "all_gather", "all_to_all", "all_reduce" (native), "broadcast", "send", "receive", ...
+  std::string collective;  // "all_gather", "all_to_all", "all_reduce" (native), "broadcast", "pull", "push", ...
   int64_t sent = 0, received = 0;
   double seconds = 0;  // in the call, including waiting
 };
@@ -69,6 +69,29 @@ class RankRows {
   bool divided_ = false;
 };
 
+// Messages between pairs of ranks, for ranks that do not run in step: the workers and shards of a parameter server in
+// several processes. Messages of one pair and one tag stay in order. Used by one thread at a time. Nothing enters a
+// ledger: the caller counts (Communicator::count).
+class LMX_API Connection {
+ public:
+  virtual ~Connection();
+  virtual void send(const Tensor& t, int to, int tag) = 0;  // to another rank; returns when `t` may be reused
+  virtual void post(const Tensor& t, int to, int tag) = 0;  // does not wait; `t` must not be written to again
+  virtual void receive(Tensor& t, int from, int tag) = 0;   // fills `t`
+  // The sender of a message with this tag that can be received now; -1: none. Does not wait.
+  virtual int probe(int tag) = 0;
+};
+
+// Simulated time of ranks that are not synchronous. announce() sets the time of this rank's next event. wait() returns
+// when no other rank has an earlier event; at equal times the lowest rank comes first. Ranks that wait in a collective
+// or have ended do not count. Between the two calls the rank may compute in parallel with the others.
+class LMX_API TurnClock {
+ public:
+  virtual ~TurnClock();
+  virtual void announce(double time) = 0;
+  virtual void wait() = 0;
+};
+
 // One rank's end of a group. A group of one is the identity: calls return at once and enter 0 bytes in the ledger. Used
 // by one thread at a time.
 class LMX_API Communicator {
@@ -90,18 +113,9 @@ class LMX_API Communicator {
   // Returns the root's tensor. The other ranks pass a tensor of the same shape and type.
   Tensor broadcast(const Tensor& t, int root, const std::string& group);
   void barrier();
-  // Point to point; messages of one pair of ranks and one tag stay in order. send() returns when `t` may be reused.
-  // receive() fills `t` and returns the sender; `from` -1 accepts the first message from any rank.
-  void send(const Tensor& t, int to, int tag, const std::string& group);
-  int receive(Tensor& t, int from, int tag, const std::string& group);
-  // Like send(), but does not wait; `t` must not be written to again.
-  void post(const Tensor& t, int to, int tag, const std::string& group);
-  // The sender of a message with this tag that can be received now; -1: none. Does not wait.
-  int probe(int tag) { return do_probe(tag); }
-  // Further ends of this rank, with separate connections to the other ranks: the first is for the calling thread, each
-  // other one for one further thread. They support send(), post(), receive() and probe(). Collective. Empty by default,
-  // as for ranks that share memory.
-  virtual std::vector<std::unique_ptr<Communicator>> ends(int n);
+  // `n` connections of this rank to all others: the first is for the calling thread, each other one for one further
+  // thread. Collective. Empty by default, as for ranks that share memory.
+  virtual std::vector<std::unique_ptr<Connection>> connections(int n);
 
   // Composed of the operations above. --------------------------------------------------------------------------------
   // The sum over ranks, in rank order from +0, f32 or f64. Chunk r of the flat elements (chunk_begin) is sent to rank
@@ -131,13 +145,8 @@ class LMX_API Communicator {
   // True if a collective can progress on a second thread while this rank computes.
   virtual bool overlaps() const { return false; }
 
-  // Simulated time, for strategies whose ranks are not synchronous. announce() sets the time of this rank's next event.
-  // wait_turn() returns when no other rank has an earlier event; at equal times the lowest rank comes first. Ranks that
-  // wait in a collective or have ended do not count. Between the two calls the rank may compute in parallel with the
-  // others.
-  virtual bool simulates_time() const { return false; }
-  virtual void announce(double time);
-  virtual void wait_turn();
+  // Null if ranks have no simulated time.
+  virtual TurnClock* turns() { return nullptr; }
 
   const std::vector<LedgerEntry>& ledger() const { return ledger_; }
   // Enters bytes that no message of this communicator carries: ranks share the memory of a server, or another object
@@ -154,10 +163,6 @@ class LMX_API Communicator {
   virtual std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows& to, const RankRows& from) = 0;
   virtual Tensor do_broadcast(const Tensor& t, int root) = 0;
   virtual void do_barrier() = 0;
-  virtual void do_send(const Tensor& t, int to, int tag) = 0;
-  virtual int do_receive(Tensor& t, int from, int tag) = 0;
-  virtual void do_post(const Tensor& t, int to, int tag) { do_send(t, to, tag); }
-  virtual int do_probe(int) { return -1; }
   // The sum of the flat `t` by the group's own reduction: equal on all ranks, in no fixed order. If the group has none,
   // the result is an undefined tensor on all ranks, and all_reduce() adds in rank order.
   virtual Tensor do_all_reduce(const Tensor&) { return {}; }

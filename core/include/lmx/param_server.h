@@ -50,11 +50,11 @@ struct ServerTools {
   server::Link* link = nullptr;  // to shards in other processes, shared by all rules; null: all shards are local
 };
 
-class LMX_API ServerStrategy : public SyncStrategy {
+class LMX_API ServerStrategy : public SyncRule {
  public:
   ServerStrategy(ServerConfig config, SyncEnv env);
   ~ServerStrategy() override;
-  ServerStrategy* server() override { return this; }
+  ServerStrategy* server() final { return this; }
   const ServerConfig& config() const;
 
   // Collective. To be called once, before the functions below.
@@ -72,9 +72,6 @@ class LMX_API ServerStrategy : public SyncStrategy {
   // shard.
   void publish(Context& ctx);
 
-  void reduce(Context& ctx, std::span<Var> unit) override;  // InternalError: nothing is summed over ranks
-  bool owns_update(const Var&) const override { return true; }
-  bool replicated() const override { return false; }
   StateDict state() const override;
   void load(Context& ctx, const std::vector<StateDict>& ranks) override;
   // Bytes that this rank sends in one step of every worker: requests and pushes as a worker, replies as a shard.

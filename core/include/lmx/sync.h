@@ -58,6 +58,7 @@ struct KeptBytes {
   int64_t sums = 0, gathered = 0;
 };
 
+class SyncStrategy;
 class ServerStrategy;
 
 // How a strategy uses the key of a sampled softmax's candidates (StepPlan::sampler_key).
@@ -67,41 +68,11 @@ enum class CandidateKey : uint8_t {
   needed  // sets it, and has no effect if the loss samples no candidates
 };
 
-// One object handles the parameters that its rule in `sync:` matches; each rank has its own object.
-class LMX_API SyncStrategy {
+// The bytes and the memory of an exchange, as functions of sizes alone: for the ledger's check and for plans.
+class LMX_API TrafficModel {
  public:
-  virtual ~SyncStrategy();
-  // Divides parameters into units; the gradients of a unit are exchanged together. `params` are in the order in which
-  // backward finishes them, which is the reverse of their declaration. Default: each parameter separately.
-  virtual std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const;
-  // Called before the forward pass with this rank's share of the step's batch, to choose candidates, rows, and
-  // parameters to pull.
-  virtual void begin_step(Context& ctx, std::span<const Batch> share, StepPlan& plan);
-  // After begin_step(): the rows of a parameter that this rank sends in this step, ascending; other rows count as zero.
-  // For a dense gradient they are the same on all ranks. Null: all rows that backward has produced.
-  virtual const std::vector<int32_t>* selected_rows(const std::string& param) const;
-  // Whether begin_step() sets the rows of `param` for the loss (StepPlan::rows).
-  virtual bool plans_rows(const std::string& param) const;
-  // Replaces this rank's gradients of one unit by their sum over all ranks. Collective: all ranks call it for the same
-  // units in the same order. It may run on a second thread while backward computes other parameters. A gradient may be
-  // empty on a rank (no sequences); that rank still takes part. The result must not be written to.
-  virtual void reduce(Context& ctx, std::span<Var> unit) = 0;
-  // True: the strategy itself clips and updates the parameter (as a server does).
-  virtual bool owns_update(const Var& param) const;
-  virtual void after_step(Context& ctx);
-  // Called before after_step() if the update is skipped (an overflow, a divergence): nothing of this step's gradients
-  // may be added to later ones.
-  virtual void discard();
-  // From now on gradients are `factor` times as large, because a loss scale has changed. The strategy must multiply the
-  // residuals of earlier gradients by `factor`.
-  virtual void rescale(double factor);
-  // False: the values of ranks may differ (stale replicas), so ranks of one process cannot share them.
-  virtual bool replicated() const;
-  // The state of this rank for a checkpoint. load() gets the states of all ranks that saved, in rank order; UserError
-  // if this number of ranks cannot resume from them.
-  virtual StateDict state() const;
-  virtual void load(Context& ctx, const std::vector<StateDict>& ranks);
-  // Bytes that this rank sends in reduce() for a unit, in all collectives together.
+  virtual ~TrafficModel();
+  // Bytes that this rank sends for a unit in a step, in all collectives together.
   virtual int64_t expected_bytes(const Traffic& traffic) const = 0;
   // Adds to `unit` the expected exchange for a parameter, given the rows that each rank's backward produces (for a
   // dense gradient only `touched.words` is meaningful). Default: all rows of a dense gradient, and the produced rows of
@@ -113,7 +84,13 @@ class LMX_API SyncStrategy {
   // Bytes that a rank keeps for each other rank while it exchanges gradients. Default: sizes and places of the parts
   // that an encoded exchange divides a gradient into (measured with 1,000 and 2,000 ranks of one_bit).
   virtual int64_t pair_bytes() const;
-  // Warnings to print about settings that lose information. `loss_scaled`: see SyncRules::warnings(). Default: none.
+};
+
+// What a rule tells its user. The defaults report nothing.
+class LMX_API SyncReport {
+ public:
+  virtual ~SyncReport();
+  // Warnings to print about settings that lose information. `loss_scaled`: see SyncRules::warnings().
   virtual std::vector<std::string> warnings(bool loss_scaled) const;
   // One line that is printed when a run starts ("14 seed groups of 4 or 5 ranks"); "" for none.
   virtual std::string describe(int ranks) const;
@@ -123,12 +100,51 @@ class LMX_API SyncStrategy {
   // when a run ends ("": none).
   virtual std::vector<std::pair<std::string, double>> take_values();
   virtual std::string summary() const;
+};
+
+// What one rule of `sync:` does with the parameters that it matches. Each rank has its own object. It is either a
+// SyncStrategy, whose ranks are in step, or a ServerStrategy (lmx/param_server.h).
+class LMX_API SyncRule : public TrafficModel, public SyncReport {
+ public:
+  // Called before the forward pass with this rank's share of the step's batch, to choose candidates, rows, and
+  // parameters to pull.
+  virtual void begin_step(Context& ctx, std::span<const Batch> share, StepPlan& plan);
+  // Whether begin_step() sets the rows of `param` for the loss (StepPlan::rows).
+  virtual bool plans_rows(const std::string& param) const;
   virtual CandidateKey candidate_key() const;
   // The number of different candidate sets that `ranks` ranks sample in a step, for plans. Default: 1, the same on all
   // ranks.
   virtual int64_t candidate_sets(int ranks) const;
-  // Not null: ranks are not synchronous, and reduce() is never called (lmx/param_server.h).
-  virtual ServerStrategy* server();
+  virtual void after_step(Context& ctx);
+  // Called before after_step() if the update is skipped (an overflow, a divergence): nothing of this step's gradients
+  // may be added to later ones.
+  virtual void discard();
+  // From now on gradients are `factor` times as large, because a loss scale has changed. The strategy must multiply the
+  // residuals of earlier gradients by `factor`.
+  virtual void rescale(double factor);
+  // The state of this rank for a checkpoint. load() gets the states of all ranks that saved, in rank order; UserError
+  // if this number of ranks cannot resume from them.
+  virtual StateDict state() const;
+  virtual void load(Context& ctx, const std::vector<StateDict>& ranks);
+  // This object as one of the two kinds; null if it is of the other kind.
+  virtual SyncStrategy* strategy() { return nullptr; }
+  virtual ServerStrategy* server() { return nullptr; }
+};
+
+// The exchange of ranks that are in step: gradients are summed before every update, which all ranks then make alike.
+class LMX_API SyncStrategy : public SyncRule {
+ public:
+  // Divides parameters into units; the gradients of a unit are exchanged together. `params` are in the order in which
+  // backward finishes them, which is the reverse of their declaration. Default: each parameter separately.
+  virtual std::vector<std::vector<std::string>> units(const std::vector<ParameterSpec>& params) const;
+  // Replaces this rank's gradients of one unit by their sum over all ranks. Collective: all ranks call it for the same
+  // units in the same order. It may run on a second thread while backward computes other parameters. A gradient may be
+  // empty on a rank (no sequences); that rank still takes part. The result must not be written to.
+  virtual void reduce(Context& ctx, std::span<Var> unit) = 0;
+  // After begin_step(): the rows of a parameter that this rank sends in this step, ascending; other rows count as zero.
+  // For a dense gradient they are the same on all ranks. Null: all rows that backward has produced.
+  virtual const std::vector<int32_t>* selected_rows(const std::string& param) const;
+  SyncStrategy* strategy() final { return this; }
 };
 
 struct SyncEnv {
@@ -137,6 +153,6 @@ struct SyncEnv {
   int rank = 0, ranks = 1;
   RandomKey key;  // of the run, specific to this rule
 };
-using SyncFactory = std::unique_ptr<SyncStrategy> (*)(const Node& config, const std::string& path, const SyncEnv& env);
+using SyncFactory = std::unique_ptr<SyncRule> (*)(const Node& config, const std::string& path, const SyncEnv& env);
 
 }  // namespace lmx

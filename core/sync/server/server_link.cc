@@ -37,6 +37,10 @@ T unpack(const Tensor& t) {
   return value;
 }
 
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 // Sleeps between two polls. The longer no request has arrived, the longer each sleep.
 class Rest {
  public:
@@ -53,12 +57,12 @@ class Rest {
 }  // namespace
 
 Link::Link(Communicator& comm) : comm_(comm) {
-  std::vector<std::unique_ptr<Communicator>> ends = comm.ends(2);
+  std::vector<std::unique_ptr<Connection>> ends = comm.connections(2);
   if (ends.size() != 2)
     throw UserError(str("[sync] a parameter server needs ranks of one process, --ranks ", comm.size(),
                         ", or processes that can serve each other while they compute, comm=mpi"));
-  own_.comm = std::move(ends[0]);
-  beside_.comm = std::move(ends[1]);
+  own_.connection = std::move(ends[0]);
+  beside_.connection = std::move(ends[1]);
 }
 
 Link::~Link() {
@@ -94,34 +98,29 @@ Link::Traffic& Link::traffic(End& end, const Rule* rule, Event kind) {
   return end.traffic[{rule ? rule->group : "control", rule ? (kind == Event::pull ? "pull" : "push") : "turn"}];
 }
 
-// Adds the seconds of the end's ledger to `traffic` if this is the worker's end, and clears the ledger.
-void Link::take_seconds(End& end, Traffic& traffic) {
-  for (const LedgerEntry& e : end.comm->ledger())
-    if (&end == &own_) traffic.seconds += e.seconds;
-  end.comm->clear_ledger();
-}
-
 void Link::send(End& end, const Tensor& t, int to, int tag, const Rule* rule, Event kind) {
-  const std::string group = rule ? rule->group : "control";
   Traffic& traffic = this->traffic(end, rule, kind);
   traffic.sent += t.bytes();
   // The thread must not wait for other ranks; two waiting threads could block each other.
-  &end == &beside_ ? end.comm->post(t, to, tag, group) : end.comm->send(t, to, tag, group);
-  take_seconds(end, traffic);
+  if (&end == &beside_) return end.connection->post(t, to, tag);
+  const Clock::time_point start = Clock::now();
+  end.connection->send(t, to, tag);
+  traffic.seconds += seconds_since(start);
 }
 
 void Link::receive(End& end, Tensor& t, int from, int tag, const Rule* rule, Event kind) {
   Traffic& traffic = this->traffic(end, rule, kind);
-  end.comm->receive(t, from, tag, rule ? rule->group : "control");
+  const Clock::time_point start = Clock::now();
+  end.connection->receive(t, from, tag);
   traffic.received += t.bytes();
-  take_seconds(end, traffic);
+  if (&end == &own_) traffic.seconds += seconds_since(start);  // only the worker's waits delay its steps
 }
 
 void Link::wait(std::unique_lock<std::mutex>& lock, Traffic& traffic, const std::function<bool()>& condition) {
   const Clock::time_point start = Clock::now();
   const std::shared_ptr<void> waiting = comm_.waiting();
   changed_.wait(lock, [&] { return error_ || condition(); });
-  traffic.seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  traffic.seconds += seconds_since(start);
   if (error_) std::rethrow_exception(error_);
 }
 
@@ -228,12 +227,12 @@ void Link::loop() {
 // Receives all pending messages and processes them. Returns false if there were none.
 bool Link::listen() {
   bool busy = false;
-  for (int from; comm_.rank() == 0 && (from = beside_.comm->probe(kAsk)) >= 0; busy = true) {
+  for (int from; comm_.rank() == 0 && (from = beside_.connection->probe(kAsk)) >= 0; busy = true) {
     Tensor text = bytes_of(comm_, sizeof(Ask));
     receive(beside_, text, from, kAsk, nullptr, Event::none);
     asking_.emplace_back(from, unpack<Ask>(text));
   }
-  for (int from; (from = beside_.comm->probe(kRequest)) >= 0; busy = true) take_request(from);
+  for (int from; (from = beside_.connection->probe(kRequest)) >= 0; busy = true) take_request(from);
   if (busy) {
     decide();
     serve();

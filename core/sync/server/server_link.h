@@ -44,7 +44,7 @@ class Link {
   // Processes a worker's request on a shard. Returns the reply to a pull: u8.
   using Serve = std::function<Tensor(int worker, const Request& request)>;
 
-  // Collective. UserError: `comm` provides no further ends.
+  // Collective. UserError: `comm` provides no connections.
   explicit Link(Communicator& comm);
   ~Link();
   Link(const Link&) = delete;
@@ -74,9 +74,9 @@ class Link {
     int64_t sent = 0, received = 0;
     double seconds = 0;
   };
-  // One end, with the bytes that it has exchanged by group and purpose.
+  // A connection, with the bytes that it has exchanged by group and purpose.
   struct End {
-    std::unique_ptr<Communicator> comm;
+    std::unique_ptr<Connection> connection;
     std::map<std::pair<std::string, std::string>, Traffic> traffic;
   };
   struct Rule {
@@ -101,7 +101,6 @@ class Link {
   bool may_go(int worker, const Ask& ask) const;
   void answer(int worker, int64_t turn);
   Traffic& traffic(End& end, const Rule* rule, Event kind);
-  void take_seconds(End& end, Traffic& traffic);
   // Called by the worker; `traffic` gets the seconds.
   void wait(std::unique_lock<std::mutex>& lock, Traffic& traffic, const std::function<bool()>& condition);
   size_t index(int rank) const { return static_cast<size_t>(rank); }

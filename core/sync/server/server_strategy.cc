@@ -41,13 +41,6 @@ void copy_rows(const Tensor& from, Tensor& to, const std::vector<int32_t>& rows)
   }
 }
 
-StateDict with_prefix(const StateDict& all, const std::string& prefix) {
-  StateDict part;
-  for (const auto& [key, t] : all)
-    if (key.starts_with(prefix)) part.emplace(key.substr(prefix.size()), t);
-  return part;
-}
-
 }  // namespace
 
 struct ServerStrategy::Impl {
@@ -210,10 +203,6 @@ void ServerStrategy::publish(Context& ctx) {
   });
 }
 
-void ServerStrategy::reduce(Context&, std::span<Var>) {
-  throw InternalError("a parameter server sums nothing over ranks");
-}
-
 StateDict ServerStrategy::state() const {
   const Impl& s = *impl_;
   StateDict all = s.own_shard().state();
@@ -233,9 +222,9 @@ void ServerStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
   const StateDict& own = ranks[static_cast<size_t>(ctx.rank)];
   s.own_shard().load(own);
   std::vector<StateDict> residuals;
-  for (const StateDict& state : ranks) residuals.push_back(with_prefix(state, kResidual));
+  for (const StateDict& state : ranks) residuals.push_back(train::with_prefix(state, kResidual));
   s.pushes.load(ctx, residuals);
-  const StateDict replica = with_prefix(own, kReplica);
+  const StateDict replica = train::with_prefix(own, kReplica);
   for (const ParameterSpec& spec : s.env.params) {
     Var& param = s.tools.replica->at(spec.name);
     const auto found = replica.find(spec.name);
@@ -267,7 +256,7 @@ int64_t ServerStrategy::expected_bytes(const Traffic& t) const {
 }
 
 int64_t ServerStrategy::pair_bytes() const {
-  return config().codec.kind == "none" ? 0 : SyncStrategy::pair_bytes();
+  return config().codec.kind == "none" ? 0 : TrafficModel::pair_bytes();
 }
 
 std::vector<std::string> ServerStrategy::warnings(bool loss_scaled) const {

@@ -129,13 +129,12 @@ class MpiGroup : public lmx::CommGroup {
     if (!started_) start_mpi(launch_);
     started_ = true;
     accept_forwarded_signals();
-    const MpiCommunicator::Links links{own_link(), own_link(), config_.reduce == "native"};
-    const MPI_Comm beats = own_link();
-    const std::vector<Seat> seats = gather_seats(links.data);
+    const MPI_Comm data = own_link(), beats = own_link();
+    const std::vector<Seat> seats = gather_seats(data);
     Watchdog watchdog(beats, seats, settings());
     start.reset();
     warn_of_patient_mpirun(seats, launch_);
-    MpiCommunicator comm(links, watchdog, threads_for(fair_threads(seats, launch_.rank)));
+    MpiCommunicator comm(data, config_.reduce == "native", watchdog, threads_for(fair_threads(seats, launch_.rank)));
     try {
       body(comm);
       comm.finish();

@@ -74,25 +74,15 @@ struct Round {
   std::shared_ptr<void> made;
 };
 
-struct Message {
-  int from, tag;
-  Tensor tensor;
-};
-
 // State that the ranks of a group share. Guarded by the mutex of `stage`.
 struct Hall {
   Hall(int n, int slots)
-      : ranks(n),
-        stage(n, slots),
-        mail(static_cast<size_t>(n)),
-        clock(static_cast<size_t>(n), 0.0),
-        away(static_cast<size_t>(n), 0) {}
+      : ranks(n), stage(n, slots), clock(static_cast<size_t>(n), 0.0), away(static_cast<size_t>(n), 0) {}
 
   int ranks;
   Stage stage;
   std::shared_ptr<Allocator> pool = Allocator::cpu();
   std::shared_ptr<Round> round;
-  std::vector<std::deque<Message>> mail;
   std::vector<double> clock;  // time of each rank's next event, simulated
   bool cancelled = false;     // not every rank got a thread
   std::vector<uint8_t> away;  // ranks that wait in a collective or have ended: their clocks do not count
@@ -121,20 +111,20 @@ struct Hall {
   }
 };
 
-class VirtualCommunicator final : public Communicator {
+class VirtualCommunicator final : public Communicator, private TurnClock {
  public:
   VirtualCommunicator(Hall& hall, int rank, int threads, int all_threads)
       : Communicator(Allocator::counting(hall.pool), threads), hall_(hall), rank_(rank), all_threads_(all_threads) {}
   int rank() const override { return rank_; }
   int size() const override { return hall_.ranks; }
   bool shares_memory() const override { return true; }
-  bool simulates_time() const override { return true; }
+  TurnClock* turns() override { return this; }
 
   void announce(double time) override {
     const std::lock_guard lock(hall_.stage.mutex());
     hall_.set_clock(rank_, time);
   }
-  void wait_turn() override {
+  void wait() override {
     std::unique_lock lock(hall_.stage.mutex());
     hall_.stage.wait(rank_, lock, "wait_turn", [&] { return hall_.next() == rank_; });
   }
@@ -172,25 +162,6 @@ class VirtualCommunicator final : public Communicator {
     lock.lock();
     complete(*round);
     return round->made;
-  }
-
-  void do_send(const Tensor& t, int to, int tag) override {
-    Tensor copy = t.clone(MemClass::communication);
-    const std::lock_guard lock(hall_.stage.mutex());
-    hall_.mail[static_cast<size_t>(to)].push_back({rank_, tag, std::move(copy)});
-    hall_.stage.wake(to);
-  }
-  int do_receive(Tensor& t, int from, int tag) override {
-    std::unique_lock lock(hall_.stage.mutex());
-    std::deque<Message>& mail = hall_.mail[index()];
-    const auto fits = [&](const Message& m) { return m.tag == tag && (from < 0 || m.from == from); };
-    hall_.stage.wait(rank_, lock, "receive", [&] { return std::any_of(mail.begin(), mail.end(), fits); });
-    const auto found = std::find_if(mail.begin(), mail.end(), fits);
-    const Message message = std::move(*found);
-    mail.erase(found);
-    lock.unlock();
-    t.copy_from(message.tensor);
-    return message.from;
   }
 
  private:

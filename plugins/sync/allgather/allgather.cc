@@ -74,7 +74,7 @@ class Allgather final : public SumStrategy {
   }
 };
 
-std::unique_ptr<SyncStrategy> make_allgather(const Node& config, const std::string& path, const SyncEnv& env) {
+std::unique_ptr<SyncRule> make_allgather(const Node& config, const std::string& path, const SyncEnv& env) {
   const auto c = read_config<AllgatherConfig>(config, path);
   // If there are dense gradients, the codec sums them and uses `reduce`.
   if (std::all_of(env.params.begin(), env.params.end(), [](const ParameterSpec& p) { return p.sparse; }))

@@ -83,7 +83,7 @@ class AllgatherDense final : public SumStrategy {
   std::vector<Tensor> gathered_;
 };
 
-std::unique_ptr<SyncStrategy> make_allgather_dense(const Node& config, const std::string& path, const SyncEnv& env) {
+std::unique_ptr<SyncRule> make_allgather_dense(const Node& config, const std::string& path, const SyncEnv& env) {
   const auto c = read_config<AllgatherDenseConfig>(config, path);
   // If there are dense gradients, the codec sums them and uses `reduce`.
   if (std::all_of(env.params.begin(), env.params.end(), [](const ParameterSpec& p) { return p.sparse; }))

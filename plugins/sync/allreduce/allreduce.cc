@@ -18,7 +18,7 @@ struct AllreduceConfig {
   void check(const std::string& where) const { codec.check(where); }
 };
 
-std::unique_ptr<SyncStrategy> make_allreduce(const Node& config, const std::string& path, const SyncEnv& env) {
+std::unique_ptr<SyncRule> make_allreduce(const Node& config, const std::string& path, const SyncEnv& env) {
   const auto c = read_config<AllreduceConfig>(config, path);
   return std::make_unique<SumStrategy>(SumConfig{.codec = c.codec, .bucket_mb = c.bucket_mb}, env);
 }

@@ -23,7 +23,7 @@ struct OneBitConfig {
   }
 };
 
-std::unique_ptr<SyncStrategy> make_one_bit(const Node& config, const std::string& path, const SyncEnv& env) {
+std::unique_ptr<SyncRule> make_one_bit(const Node& config, const std::string& path, const SyncEnv& env) {
   const auto c = read_config<OneBitConfig>(config, path);
   return std::make_unique<SumStrategy>(SumConfig{.codec = c.codec, .bucket_mb = c.bucket_mb}, env);
 }

@@ -7,7 +7,7 @@ namespace {
 
 using namespace lmx;
 
-std::unique_ptr<SyncStrategy> make_param_server(const Node& config, const std::string& path, const SyncEnv& env) {
+std::unique_ptr<SyncRule> make_param_server(const Node& config, const std::string& path, const SyncEnv& env) {
   return std::make_unique<ServerStrategy>(read_config<ServerConfig>(config, path), env);
 }
 

@@ -192,7 +192,7 @@ class ServedRows final : public ServerStrategy {
   RowSelector selector_;
 };
 
-std::unique_ptr<SyncStrategy> make_sampled_rows(const Node& config, const std::string& path, const SyncEnv& env) {
+std::unique_ptr<SyncRule> make_sampled_rows(const Node& config, const std::string& path, const SyncEnv& env) {
   const auto c = read_config<SampledRowsConfig>(config, path);
   RowSelector selector(c, env.params, env.key);
   selector.check(path);

@@ -82,7 +82,7 @@ class Seeded final : public SumStrategy {
   SeededConfig config_;
 };
 
-std::unique_ptr<SyncStrategy> make_seeded(const Node& config, const std::string& path, const SyncEnv& env) {
+std::unique_ptr<SyncRule> make_seeded(const Node& config, const std::string& path, const SyncEnv& env) {
   return std::make_unique<Seeded>(read_config<SeededConfig>(config, path), env);
 }
 

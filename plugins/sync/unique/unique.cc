@@ -18,7 +18,7 @@ struct UniqueConfig {
   void check(const std::string& where) const { codec.check(where); }
 };
 
-std::unique_ptr<SyncStrategy> make_unique_strategy(const Node& config, const std::string& path, const SyncEnv& env) {
+std::unique_ptr<SyncRule> make_unique_strategy(const Node& config, const std::string& path, const SyncEnv& env) {
   const auto c = read_config<UniqueConfig>(config, path);
   return std::make_unique<SumStrategy>(SumConfig{.codec = c.codec, .gather = c.gather}, env);
 }

@@ -92,7 +92,7 @@ class TopK : public lmx::SyncStrategy {
   std::map<std::string, std::vector<float>> kept_, before_;  // by parameter; `before_`: as this step found it
 };
 
-std::unique_ptr<lmx::SyncStrategy> make(const lmx::Node& config, const std::string& path, const lmx::SyncEnv& env) {
+std::unique_ptr<lmx::SyncRule> make(const lmx::Node& config, const std::string& path, const lmx::SyncEnv& env) {
   return std::make_unique<TopK>(lmx::read_config<Config>(config, path), env);
 }
 

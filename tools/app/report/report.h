@@ -56,7 +56,7 @@ struct Report {
   std::map<std::string, MemoryLine> memory;                            // by class
   // By rule: number of a parameter server's updates by staleness, at the shard of rank 0.
   std::map<std::string, std::map<int64_t, double>> staleness;
-  // Last value of each SyncStrategy::take_values(), by "<rule>/<name>".
+  // Last value of each SyncReport::take_values(), by "<rule>/<name>".
   std::map<std::string, double> strategy;
   LastWindow last_window;
   bool on_a_wire = false;  // ranks are processes; virtual ranks share cores, so their times mean little

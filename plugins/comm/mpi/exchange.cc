@@ -1,0 +1,157 @@
+#include "exchange.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "lmx/error.h"
+#include "lmx/launch.h"
+
+namespace lmx_mpi {
+
+using lmx::str;
+
+namespace {
+
+constexpr int64_t kShort = int64_t{1} << 16;
+// How long a rank waits before it ends because of another one, so that the other one reports first.
+constexpr timespec kTimeToReport{4, 0};
+
+// Kept until the process ends, because MPI may still write to these tensors.
+struct Leftovers {
+  std::vector<MPI_Request> requests;
+  std::deque<Tensor> tensors;
+};
+
+std::string call(int other, bool in) {
+  return str(in ? "receiving from rank " : "sending to rank ", other);
+}
+
+}  // namespace
+
+void check(int error, const std::string& call) {
+  if (error == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(error, text, &length);
+  throw lmx::RunError(str("[mpi] ", call, " failed: ", text));
+}
+
+MPI_Comm own_link() {
+  MPI_Comm link = MPI_COMM_NULL;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &link), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(link, MPI_ERRORS_RETURN);
+  return link;
+}
+
+void end_if_another_failed(const Watchdog& watchdog, MPI_Comm link) {
+  const int rank = watchdog.failed_rank();
+  if (rank < 0) return;
+  nanosleep(&kTimeToReport, nullptr);
+  int size = 0;
+  MPI_Comm_size(link, &size);
+  throw lmx::EndProcess(1, str("[mpi] rank ", rank, " of ", size, " has failed"), true);
+}
+
+void Backoff::pause() {
+  const auto waited = Clock::now() - start_;
+  if (waited < std::chrono::microseconds(100)) {
+    sched_yield();
+    return;
+  }
+  const auto nap = std::min<Clock::duration>(waited / 8, std::chrono::microseconds(200));
+  const timespec time{0, std::chrono::duration_cast<std::chrono::nanoseconds>(nap).count()};
+  nanosleep(&time, nullptr);
+}
+
+Exchange::~Exchange() {
+  // The process is about to end, because of an error of this rank or of another.
+  if (!complete_ && !requests_.empty()) new Leftovers{std::move(requests_), std::move(kept_)};
+}
+
+void Exchange::post(const Tensor& t, int other, bool in, int at_once) {
+  kept_.push_back(t);
+  messages_.push_back({other, in, static_cast<std::byte*>(kept_.back().raw()), t.bytes()});
+  do {
+    post_piece(messages_.size() - 1);
+  } while (messages_.back().left > 0 && --at_once > 0);
+}
+
+void Exchange::round(const Tensor& out, int to, const Tensor& in, int from) {
+  const size_t begin = requests_.size();
+  receive(in, from);
+  send(out, to);
+  if (std::max(out.bytes(), in.bytes()) > kShort) complete(begin);
+}
+
+bool Exchange::test() {
+  int count = 0;
+  while ((count = look(0)) > 0) {
+  }
+  complete_ = count < 0;
+  return complete_;
+}
+
+void Exchange::wait() {
+  complete(0);
+  complete_ = true;
+}
+
+// Returns when the messages from index `begin` on are complete.
+void Exchange::complete(size_t begin) {
+  Backoff backoff;
+  for (int count = 0; (count = look(begin)) >= 0;) {
+    if (count > 0) {
+      if (watched_) watchdog_.progress();
+      continue;
+    }
+    end_if_another_failed(watchdog_, link_);
+    backoff.pause();
+  }
+}
+
+// The number of pieces from index `begin` on that have completed since the last call; -1: none is left.
+int Exchange::look(size_t begin) {
+  const size_t n = requests_.size() - begin;
+  std::vector<int> which(n);
+  std::vector<MPI_Status> statuses(n);
+  int count = 0;
+  const int error = MPI_Testsome(static_cast<int>(n), requests_.data() + begin, &count, which.data(), statuses.data());
+  if (count == MPI_UNDEFINED) return -1;
+  const auto part = [&](size_t i) -> const Part& { return parts_[begin + static_cast<size_t>(which[i])]; };
+  const size_t through = static_cast<size_t>(std::max(count, 0));
+  for (size_t i = 0; error == MPI_ERR_IN_STATUS && i < through; ++i)
+    check(statuses[i].MPI_ERROR, call(messages_[part(i).message].other, messages_[part(i).message].in));
+  check(error, "waiting for messages");
+  for (size_t i = 0; i < through; ++i) {
+    const Part done = part(i);
+    check_length(done, statuses[i]);
+    if (messages_[done.message].left > 0) post_piece(done.message);
+  }
+  return count;
+}
+
+void Exchange::post_piece(size_t message) {
+  Message& m = messages_[message];
+  const auto bytes = static_cast<int>(std::min(m.left, kLongest));
+  MPI_Request& request = requests_.emplace_back(MPI_REQUEST_NULL);
+  check(m.in ? MPI_Irecv(m.at, bytes, MPI_BYTE, m.other, tag_, link_, &request)
+             : MPI_Isend(m.at, bytes, MPI_BYTE, m.other, tag_, link_, &request),
+        call(m.other, m.in));
+  parts_.push_back({message, bytes});
+  m.at += bytes;
+  m.left -= bytes;
+}
+
+void Exchange::check_length(const Part& part, const MPI_Status& status) const {
+  const Message& m = messages_[part.message];
+  int got = 0;
+  if (!m.in || MPI_Get_count(&status, MPI_BYTE, &got) != MPI_SUCCESS || got == part.bytes) return;
+  int rank = 0;
+  MPI_Comm_rank(link_, &rank);
+  throw lmx::InternalError(
+      str("[mpi] rank ", m.other, " sent ", got, " bytes where rank ", rank, " expected ", part.bytes));
+}
+
+}  // namespace lmx_mpi
