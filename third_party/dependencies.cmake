@@ -13,6 +13,7 @@
 #   sentencepiece  0.1.97   Apache-2.0  subwords of parallel text
 #   zlib           1.2      zlib        .gz corpora
 #   libcurl        7.88     curl        lmx data fetch (HTTP, HTTPS)
+#   libarchive     3.6      BSD-2       lmx data fetch (tar archives)
 #   OpenSSL crypto 3.0      Apache-2.0  SHA-256 of corpora
 #   MPI            any      BSD-3       ranks that are processes (plugins/comm/mpi); Open MPI 4.1 in Debian, its C interface only
 #   SQLite         3.40     public domain  what happened to a sweep's points, as tables
@@ -31,6 +32,7 @@ find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(CURL REQUIRED)
+find_package(LibArchive REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(SQLite3 REQUIRED)
 find_package(PkgConfig REQUIRED)

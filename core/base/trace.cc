@@ -9,7 +9,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <string_view>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
@@ -25,23 +25,6 @@ struct Event {
   double begin_us, end_us;
   int thread;
 };
-
-std::string json_string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    char escaped[8];
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", c);
-      out += escaped;
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
 
 }  // namespace
 
@@ -86,7 +69,7 @@ void Tracer::write(const std::string& path) const {
   const char* separator = "\n";
   for (const Event& e : events) {
     std::fprintf(file, "%s{\"ph\":\"X\",\"name\":%s,\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d}", separator,
-                 json_string(e.name).c_str(), e.begin_us, e.end_us - e.begin_us, pid, e.thread);
+                 nlohmann::json(e.name).dump().c_str(), e.begin_us, e.end_us - e.begin_us, pid, e.thread);
     separator = ",\n";
   }
   std::fputs("\n],\"displayTimeUnit\":\"ms\"}\n", file);

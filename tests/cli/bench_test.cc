@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "run_fixture.h"
+#include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lmx_process.h"
+#include "process/lmx_process.h"
 
 namespace lmx_test {
 namespace {

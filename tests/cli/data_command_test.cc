@@ -1,7 +1,7 @@
 // lmx data list, prepare and stats.
 #include <gmock/gmock.h>
 
-#include "lmx_process.h"
+#include "process/lmx_process.h"
 
 namespace lmx_test {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "lmx_process.h"
+#include "process/lmx_process.h"
 
 namespace lmx_test {
 namespace {

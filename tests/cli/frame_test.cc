@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "lmx/api.h"
-#include "lmx_process.h"
+#include "process/lmx_process.h"
 
 namespace lmx_test {
 namespace {

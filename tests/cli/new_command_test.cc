@@ -3,7 +3,7 @@
 
 #include <random>
 
-#include "run_fixture.h"
+#include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "lmx/error.h"
-#include "lmx_process.h"
+#include "process/lmx_process.h"
 
 namespace lmx_test {
 namespace {

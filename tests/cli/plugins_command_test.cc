@@ -1,7 +1,7 @@
 // lmx plugins list and info, for the plugins that tests/plugin builds.
 #include <gmock/gmock.h>
 
-#include "lmx_process.h"
+#include "process/lmx_process.h"
 
 namespace lmx_test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <regex>
 
-#include "lmx_process.h"
+#include "process/lmx_process.h"
 
 namespace lmx_test {
 namespace {

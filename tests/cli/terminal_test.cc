@@ -5,8 +5,8 @@
 #include <iterator>
 #include <set>
 
-#include "run_fixture.h"
-#include "terminal_process.h"
+#include "process/run_fixture.h"
+#include "process/terminal_process.h"
 
 namespace lmx_test {
 namespace {

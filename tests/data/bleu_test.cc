@@ -1,5 +1,5 @@
 // BLEU and chrF against sacreBLEU's own numbers (tools/parity/bleu.py), and what the goldens leave open.
-#include "app/text/bleu.h"
+#include "app/scores/bleu.h"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "app/text/score_tokenizers.h"
+#include "app/scores/score_tokenizers.h"
 #include "app/text/utf8.h"
 #include "fixture.h"
 #include "lmx/error.h"

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "app/corpora/corpora.h"
+#include "app/datasets/open.h"
 #include "app/prepare/cache.h"
-#include "app/prepare/open.h"
 #include "data/data_config.h"
 #include "data/dataset.h"
 #include "fixture.h"

@@ -1,7 +1,7 @@
 // Filtering parallel text, and keeping the best of scored pairs.
 #include <random>
 
-#include "app/prepare/parallel_text.h"
+#include "app/pairs/parallel_text.h"
 #include "base/files.h"
 #include "fixture.h"
 

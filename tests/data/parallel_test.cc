@@ -1,6 +1,6 @@
 // `data: {name: parallel}`: from files to pairs of subwords, and every mistake a recipe can make on the way.
-#include "app/prepare/open.h"
-#include "app/prepare/parallel.h"
+#include "app/datasets/open.h"
+#include "app/pairs/parallel.h"
 #include "app/text/text_codec.h"
 #include "data/data_config.h"
 #include "data/dataset.h"
@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "app/prepare/parallel_text.h"
+#include "app/pairs/parallel_text.h"
 #include "app/text/subwords.h"
 #include "base/files.h"
 #include "fixture.h"

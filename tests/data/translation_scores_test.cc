@@ -1,13 +1,13 @@
 // Sentence scores, TER, intervals and paired tests against sacreBLEU's own numbers
 // (tools/parity/translation_scores.py).
-#include "app/text/translation_scores.h"
+#include "app/scores/translation_scores.h"
 
 #include <gmock/gmock.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "app/text/numpy_random.h"
+#include "app/scores/numpy_random.h"
 #include "fixture.h"
 
 namespace lmx {

@@ -6,7 +6,7 @@
 
 #include "app/corpora/corpora.h"
 #include "app/corpora/sources.h"
-#include "app/prepare/open.h"
+#include "app/datasets/open.h"
 #include "app/prepare/prepare.h"
 #include "data/data_config.h"
 #include "data/dataset.h"

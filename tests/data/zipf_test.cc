@@ -1,6 +1,6 @@
 // The fit of U = a N^b and the counting of types.
 #include "app/corpora/zipf.h"
-#include "app/prepare/open.h"
+#include "app/datasets/open.h"
 #include "data/dataset.h"
 
 #include <cmath>

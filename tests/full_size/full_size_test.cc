@@ -10,8 +10,8 @@
 #include <set>
 
 #include "app/compose/compose.h"
+#include "app/points/grid.h"
 #include "app/run/schema.h"
-#include "app/sweep/grid.h"
 #include "data/dataset.h"
 #include "full_size/copies.h"
 #include "lmx/log.h"

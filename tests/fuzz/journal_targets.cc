@@ -1,6 +1,6 @@
 // The journals of sweeps and experiments, and the status file of a run.
 #include "app/experiment/journal.h"
-#include "app/sweep/journal.h"
+#include "app/points/journal.h"
 #include "lmx/error.h"
 #include "scratch.h"
 #include "targets.h"

@@ -16,10 +16,10 @@
 #include <sstream>
 #include <string_view>
 
-#include "cli/run_fixture.h"
 #include "golden/cases.h"
 #include "lmx/error.h"
 #include "lmx/matmul.h"
+#include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <map>
 
-#include "app/inference/search.h"
-#include "app/inference/translate.h"
+#include "app/translation/search.h"
+#include "app/translation/translate.h"
 #include "lmx/loss.h"
 #include "lmx/model.h"
 #include "lmx/plugin.h"

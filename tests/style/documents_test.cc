@@ -75,7 +75,8 @@ std::vector<std::string> broken_links(const fs::path& page) {
     if (target.find("://") != std::string::npos) continue;
     const size_t hash = target.find('#');
     const fs::path file = hash == 0 ? page : page.parent_path() / target.substr(0, hash);
-    const bool good = fs::exists(file) && (hash == std::string::npos || anchors(file).contains(target.substr(hash + 1)));
+    const bool good =
+        fs::exists(file) && (hash == std::string::npos || anchors(file).contains(target.substr(hash + 1)));
     if (!good) broken.push_back(target);
   }
   return broken;
@@ -91,8 +92,9 @@ TEST(Documents, EveryLinkHasItsTarget) {
 
 TEST(Documents, BrokenLinksAreFound) {
   const fs::path page = fs::path(testing::TempDir()) / "links.md";
-  std::ofstream(page) << "# A heading, with: signs\n[good](#a-heading-with-signs) [bad](#no-heading) [worse](absent.md)\n"
-                         "`[code](absent.md)` [far](https://example.org/x)\n";
+  std::ofstream(page)
+      << "# A heading, with: signs\n[good](#a-heading-with-signs) [bad](#no-heading) [worse](absent.md)\n"
+         "`[code](absent.md)` [far](https://example.org/x)\n";
   EXPECT_EQ(broken_links(page), (std::vector<std::string>{"#no-heading", "absent.md"}));
   fs::remove(page);
 }

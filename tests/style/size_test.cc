@@ -1,12 +1,14 @@
 // Sizes and traces of a machine: files and functions stay readable, and no file knows where it was written.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "source_files.h"
 
 namespace lmx_style {
 namespace {
 
-constexpr size_t kFileLines = 500, kFunctionLines = 80;
+constexpr size_t kFileLines = 500, kFunctionLines = 80, kFolderFiles = 25;
 
 struct Exception {
   std::string what, reason;  // what: a path, or "path:first words of the function's last signature line"
@@ -56,6 +58,19 @@ TEST(Size, FilesAreAtMost500Lines) {
   for (const SourceFile& file : source_files({"core", "plugins", "tools", "tests", "recipes"}, text)) {
     if (excepted(kLongFiles, file.path)) continue;
     EXPECT_LE(file.lines.size(), kFileLines) << file.path;
+  }
+}
+
+TEST(Size, FoldersHaveAtMost25Files) {
+  const std::vector<Exception> exceptions{
+      {"core/include/lmx", "the public headers have one folder, because plugins include <lmx/NAME.h>"},
+  };
+  std::map<std::string, size_t> files;
+  for (const SourceFile& file : source_files({"core", "plugins", "tools", "tests"}, {""}))
+    ++files[fs::path(file.path).parent_path().string()];
+  for (const auto& [folder, count] : files) {
+    if (folder.find("/golden") != std::string::npos || folder.find("/seeds/") != std::string::npos) continue;  // data
+    if (!excepted(exceptions, folder)) EXPECT_LE(count, kFolderFiles) << folder;
   }
 }
 

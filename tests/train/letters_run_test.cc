@@ -5,11 +5,11 @@
 #include <map>
 #include <numeric>
 
+#include "app/datasets/open.h"
 #include "app/inference/draw.h"
 #include "app/inference/evaluate_run.h"
 #include "app/inference/generate.h"
 #include "app/inference/saved_run.h"
-#include "app/prepare/open.h"
 #include "app/probe/transfer.h"
 #include "data/dataset.h"
 #include "lmx/error.h"

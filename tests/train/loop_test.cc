@@ -5,7 +5,7 @@
 #include <cmath>
 #include <thread>
 
-#include "app/prepare/open.h"
+#include "app/datasets/open.h"
 #include "app/run/resume.h"
 #include "base/text.h"
 #include "lmx/parallel.h"

@@ -1,7 +1,7 @@
 // For tests that train runs or read them: finds the plugins, and logs errors only.
 #pragma once
 
-#include "app/prepare/open.h"
+#include "app/datasets/open.h"
 #include "app/runs/run_directory.h"
 #include "app/text/text_codec.h"
 #include "data/dataset.h"

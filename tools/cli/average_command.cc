@@ -3,9 +3,9 @@
 #include <memory>
 
 #include "app/inference/average.h"
-#include "app/inference/translate.h"
-#include "cli/checks.h"
+#include "app/translation/translate.h"
 #include "cli/commands.h"
+#include "cli/output/checks.h"
 #include "lmx/error.h"
 
 namespace lmx_cli {

@@ -4,10 +4,10 @@
 #include <memory>
 #include <optional>
 
-#include "app/text/bleu.h"
-#include "app/text/translation_scores.h"
+#include "app/scores/bleu.h"
+#include "app/scores/translation_scores.h"
 #include "cli/commands.h"
-#include "cli/json_output.h"
+#include "cli/output/json_output.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 

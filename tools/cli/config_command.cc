@@ -5,13 +5,13 @@
 #include <memory>
 
 #include "app/compose/compose.h"
+#include "app/points/plan.h"
 #include "app/print/terminal.h"
 #include "app/run/explain.h"
 #include "app/run/schema.h"
 #include "app/run/search_path.h"
-#include "app/sweep/plan.h"
-#include "cli/checks.h"
 #include "cli/commands.h"
+#include "cli/output/checks.h"
 #include "cli/virtual_ranks.h"
 #include "lmx/config.h"
 #include "recipe/recipe.h"

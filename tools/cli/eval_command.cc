@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "app/inference/evaluate_run.h"
-#include "app/inference/search.h"
+#include "app/translation/search.h"
 #include "cli/commands.h"
-#include "cli/json_output.h"
+#include "cli/output/json_output.h"
 #include "data/dataset.h"
 #include "recipe/recipe.h"
 

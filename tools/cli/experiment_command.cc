@@ -5,16 +5,16 @@
 #include <memory>
 #include <set>
 
+#include "app/datasets/open.h"
 #include "app/experiment/results.h"
 #include "app/experiment/runner.h"
-#include "app/prepare/open.h"
 #include "app/print/shell.h"
 #include "app/print/terminal.h"
 #include "app/records/run_records.h"
 #include "app/run/dry_run.h"
 #include "base/files.h"
-#include "cli/checks.h"
 #include "cli/commands.h"
+#include "cli/output/checks.h"
 #include "lmx/data.h"
 #include "lmx/error.h"
 #include "lmx/log.h"

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "app/export/export.h"
-#include "cli/checks.h"
 #include "cli/commands.h"
+#include "cli/output/checks.h"
 
 namespace lmx_cli {
 namespace {

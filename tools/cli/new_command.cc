@@ -13,8 +13,8 @@
 #include "app/new/new_recipe.h"
 #include "app/print/shell.h"
 #include "app/run/search_path.h"
-#include "cli/checks.h"
 #include "cli/commands.h"
+#include "cli/output/checks.h"
 #include "lmx/error.h"
 #include "recipe/recipe.h"
 

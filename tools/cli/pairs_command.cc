@@ -4,10 +4,10 @@
 #include <iostream>
 #include <memory>
 
-#include "app/prepare/parallel_text.h"
+#include "app/pairs/parallel_text.h"
 #include "app/print/terminal.h"
-#include "cli/checks.h"
 #include "cli/commands.h"
+#include "cli/output/checks.h"
 #include "data/dataset.h"
 #include "lmx/data.h"
 

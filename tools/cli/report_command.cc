@@ -3,10 +3,10 @@
 #include <iostream>
 #include <memory>
 
+#include "app/points/store.h"
 #include "app/report/find.h"
 #include "app/report/page.h"
 #include "app/report/report.h"
-#include "app/sweep/store.h"
 #include "app/sweep/view.h"
 #include "base/files.h"
 #include "cli/commands.h"

@@ -8,7 +8,7 @@
 #include <regex>
 
 #include "app/compose/override.h"
-#include "app/sweep/grid.h"
+#include "app/points/grid.h"
 #include "cases/command_line.h"
 #include "cases/schema.h"
 #include "cases/text.h"

@@ -6,9 +6,9 @@
 #include <map>
 
 #include "app/inference/saved_run.h"
-#include "app/inference/translate.h"
 #include "app/runs/stored_parameters.h"
 #include "app/runs/vocabulary_check.h"
+#include "app/translation/translate.h"
 #include "base/files.h"
 #include "config/messages.h"
 #include "lmx/error.h"

@@ -5,12 +5,12 @@
 #include <limits>
 #include <numbers>
 
+#include "app/datasets/open.h"
 #include "app/inference/read_text.h"
 #include "app/inference/saved_run.h"
-#include "app/inference/split_bleu.h"
-#include "app/prepare/open.h"
 #include "app/runs/run_directory.h"
 #include "app/runs/stored_parameters.h"
+#include "app/translation/split_bleu.h"
 #include "data/dataset.h"
 #include "lmx/error.h"
 #include "lmx/log.h"

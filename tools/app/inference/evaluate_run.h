@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "app/inference/search.h"
+#include "app/translation/search.h"
 
 namespace lmx {
 

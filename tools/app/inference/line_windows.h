@@ -5,7 +5,7 @@
 #include <exception>
 #include <string>
 
-#include "app/text/bleu.h"
+#include "app/scores/bleu.h"
 #include "app/text/lines.h"
 
 namespace lmx::train {

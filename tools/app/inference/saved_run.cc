@@ -6,9 +6,9 @@
 #include <numbers>
 
 #include "app/inference/read_text.h"
-#include "app/inference/split_bleu.h"
 #include "app/runs/run_directory.h"
 #include "app/runs/vocabulary_check.h"
+#include "app/translation/split_bleu.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/parallel.h"

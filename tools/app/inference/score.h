@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "app/prepare/parallel_text.h"
+#include "app/pairs/parallel_text.h"
 
 namespace lmx {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/prepare/survey.h"
+#include "app/datasets/survey.h"
 
 namespace lmx_cli::new_recipe {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "app/prepare/open.h"
+#include "app/datasets/open.h"
 #include "app/run/init.h"
 #include "app/run/machine_memory.h"
 #include "base/text.h"

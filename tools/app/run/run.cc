@@ -7,9 +7,8 @@
 #include <new>
 
 #include "app/corpora/corpus_place.h"
+#include "app/datasets/open.h"
 #include "app/inference/average.h"
-#include "app/inference/translate.h"
-#include "app/prepare/open.h"
 #include "app/run/agreement.h"
 #include "app/run/crash.h"
 #include "app/run/init.h"
@@ -17,6 +16,7 @@
 #include "app/run/resume.h"
 #include "app/runs/run_directory.h"
 #include "app/text/text_codec.h"
+#include "app/translation/translate.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "lmx/error.h"

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "app/sweep/journal.h"
-#include "app/sweep/outcome.h"
-#include "app/sweep/store.h"
+#include "app/points/journal.h"
+#include "app/points/outcome.h"
+#include "app/points/store.h"
 
 namespace lmx_cli::sweeps {
 

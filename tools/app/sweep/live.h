@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "app/sweep/journal.h"
-#include "app/sweep/store.h"
+#include "app/points/journal.h"
+#include "app/points/store.h"
 
 namespace lmx_cli::sweeps {
 

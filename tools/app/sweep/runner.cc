@@ -7,7 +7,7 @@
 #include <set>
 
 #include "app/jobs/pool.h"
-#include "app/sweep/halving.h"
+#include "app/points/halving.h"
 #include "lmx/error.h"
 
 namespace lmx_cli::sweeps {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "app/sweep/journal.h"
+#include "app/points/journal.h"
 #include "app/sweep/launcher.h"
 #include "app/sweep/live.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/sweep/journal.h"
+#include "app/points/journal.h"
 
 namespace lmx_cli::sweeps {
 

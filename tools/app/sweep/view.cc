@@ -4,8 +4,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "app/sweep/journal.h"
-#include "app/sweep/store.h"
+#include "app/points/journal.h"
+#include "app/points/store.h"
 #include "app/sweep/table.h"
 #include "lmx/config.h"
 #include "lmx/error.h"

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "app/text/bleu.h"
 #include "app/text/utf8.h"
 
 namespace lmx {

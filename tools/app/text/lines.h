@@ -8,7 +8,15 @@
 
 #include "base/files.h"
 
-namespace lmx::data {
+namespace lmx {
+
+using Lines = std::vector<std::string>;  // one sentence per element, UTF-8, without line ends
+
+// Returns the lines of a file (`-`: standard input; .gz is decompressed). UserError: invalid UTF-8; the message names
+// the line and byte.
+Lines read_lines(const std::string& path);
+
+namespace data {
 
 class LineReader {
  public:
@@ -25,4 +33,5 @@ class LineReader {
   int64_t lines_ = 0, offset_ = 0;  // returned so far; their bytes
 };
 
-}  // namespace lmx::data
+}  // namespace data
+}  // namespace lmx

@@ -13,8 +13,8 @@
 #include <memory>
 #include <set>
 
-#include "cli/checks.h"
 #include "cli/commands.h"
+#include "cli/output/checks.h"
 #include "cli/plugins/plugin_file.h"
 #include "conformance/conformance.h"
 #include "lmx/config.h"

@@ -4,7 +4,7 @@
 
 #include "app/print/terminal.h"
 #include "cli/commands.h"
-#include "cli/json_output.h"
+#include "cli/output/json_output.h"
 #include "cli/plugins/plugin_file.h"
 #include "lmx/error.h"
 

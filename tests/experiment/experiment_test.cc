@@ -1,0 +1,459 @@
+// lmx experiment: cells, verdicts, errors in the file, and experiments that are killed.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+// Two strategies x two numbers of ranks x two seeds on synthetic text. The bytes sent by allgather_dense are known
+// exactly.
+constexpr const char* kExperiment = R"yaml(title: Bytes of two strategies
+paper: Nobody 2018
+place: Table 1
+scales:
+  desk: {recipe: ../tiny.yaml, overrides: [train.steps=30], variables: {V: 60, D: 12}}
+axes:
+  method:
+    dense: [sync.tables.strategy=allgather_dense]
+    unique: []
+  G: [2, 4]
+  seed: [1, 2]
+average: [seed]
+variables: {batch: 4 * G}
+overrides: ["comm.ranks=${G}", "batch.global=${batch}", "seed=${seed}", batch.micro=2, train.log_every=5]
+measures:
+  ppl: {key: ppl, digits: 9}
+  sent:
+    split: rank
+    key: comm/tables/*/sent_bytes
+    ranks: mean
+    take: per_step
+    class: exact
+    formula: {method: {dense: (G - 1) * 4 * V * (D + 8)}}
+    paper: {dense-2: 4800, dense-4: 7}
+    comparable: always
+  rows: {split: train, key: rows/softmax.weight, take: mean, only: {method: unique}}
+checks:
+  - {claim: grows, class: exact, value: "slope(sent[dense], G)", expect: 4 * V * (D + 8)}
+  - {claim: never, class: formula, value: "sent[dense, 4]", expect: 1}
+  - {claim: order, ascending: ["sent[unique, G=2]", "sent[dense, G=2]"]}
+  - {claim: fast, class: hardware, value: "sent[dense, 4] / sent[unique, 4]"}
+figure:
+  title: Bytes
+  layers:
+    - {x: G, y: sent, by: method}
+    - {kind: line, label: formula, x: [2, 4], y: 4 * V * (D + 8) * (x - 1)}
+)yaml";
+
+class Experiment : public RunTest {
+ protected:
+  Experiment() {
+    fs::create_directory(folder_ / "experiments");
+    write("tiny.yaml", std::string(kTinyRecipe) + "comm: {name: virtual, ranks: 2}\n" +
+                           "sync:\n  tables: {params: 'embedding|softmax.weight', strategy: unique}\n" +
+                           "  rest: {params: '.*', strategy: allreduce}\n");
+    write("experiments/bytes.yaml", kExperiment);
+  }
+
+  std::vector<std::string> words(const std::string& out, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all{LMX_BINARY_DIR "/bin/lmx", "experiment", "run", path("experiments/bytes.yaml")};
+    if (!out.empty()) all.insert(all.end(), {"--out", path(out)});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  Outcome experiment(const std::string& out, const std::vector<std::string>& more = {}) const {
+    return run_process(words(out, more), environment());
+  }
+  Json results(const std::string& out) const { return Json::parse(read_file(folder_ / out / "results.json")); }
+  static Json verdict(const Json& results, const std::string& claim) {
+    for (const Json& v : results["verdicts"])
+      if (v["claim"].get<std::string>().starts_with(claim)) return v;
+    ADD_FAILURE() << "no claim " << claim << " in " << results["verdicts"];
+    return {{"verdict", ""}, {"measured", ""}};
+  }
+  Json cell(const Json& results, const std::string& id) const {
+    for (const Json& c : results["cells"])
+      if (c["id"] == id) return c;
+    ADD_FAILURE() << "no cell " << id;
+    return {};
+  }
+
+  // Replaces one passage of the experiment; the result must be an error.
+  void refused(const std::string& from, const std::string& to, const std::vector<std::string>& parts) {
+    std::string text = kExperiment;
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    write("experiments/bytes.yaml", text.replace(at, from.size(), to));
+    const Outcome o = experiment("none", {"--dry-run"});
+    EXPECT_EQ(o.code, 2) << to << "\n" << o.out;
+    for (const std::string& part : parts) EXPECT_THAT(o.err, HasSubstr(part)) << to;
+    EXPECT_THAT(o.err, ContainsRegex("^error: " + path("experiments/bytes.yaml") + ":[0-9]+:[0-9]+: ")) << to;
+    EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
+    EXPECT_FALSE(fs::exists(path("none")));
+  }
+};
+
+TEST_F(Experiment, MeasuresAndJudges) {
+  const Outcome o = experiment("out");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json r = results("out");
+  EXPECT_EQ(r["cells"].size(), 8u);
+  EXPECT_EQ(verdict(r, "grows")["verdict"], "reproduced");
+  EXPECT_EQ(verdict(r, "never")["verdict"], "refuted");
+  EXPECT_EQ(verdict(r, "order")["verdict"], "reproduced");
+  EXPECT_EQ(verdict(r, "fast")["verdict"], "not comparable");
+  EXPECT_EQ(verdict(r, "sent is what its formula says")["verdict"], "reproduced");
+  EXPECT_EQ(verdict(r, "sent: the paper's numbers")["verdict"], "refuted");  // differs by 7 bytes with four ranks
+  EXPECT_EQ(cell(r, "dense-4-1")["measured"]["sent"].get<double>(), 3 * 4 * 60 * 20);
+  EXPECT_FALSE(cell(r, "dense-4-1")["measured"].contains("rows"));
+
+  // The table's mean and spread are those of the cells, and a cell's number is that of its run.
+  const double a = cell(r, "unique-2-1")["measured"]["ppl"], b = cell(r, "unique-2-2")["measured"]["ppl"];
+  EXPECT_NE(a, b);
+  for (const Json& row : r["rows"]) {
+    if (row["labels"] != Json{"unique", "2"}) continue;
+    EXPECT_DOUBLE_EQ(row["measures"]["ppl"]["mean"].get<double>(), (a + b) / 2);
+    EXPECT_NEAR(row["measures"]["ppl"]["spread"].get<double>(), std::fabs(a - b) / std::sqrt(2.0), 1e-12);
+  }
+  const std::string records = read_file(folder_ / "out/cells/unique-2-1/metrics.jsonl");
+  const Json last = Json::parse(records.substr(records.rfind('\n', records.size() - 2) + 1));
+  EXPECT_EQ(last["split"], "valid");
+  EXPECT_EQ(last["ppl"].get<double>(), a);
+
+  EXPECT_EQ(o.out, read_file(folder_ / "out/table.md"));
+  EXPECT_THAT(o.out,
+              AllOf(HasSubstr("| dense | 4 |"), HasSubstr(" ± "), HasSubstr("**refuted**"), HasSubstr("14,400")));
+  EXPECT_THAT(read_file(folder_ / "out/figure.svg"),
+              AllOf(HasSubstr("</svg>"), HasSubstr("unique"), Not(HasSubstr("nan"))));
+  EXPECT_FALSE(fs::exists(path("out/cells/dense-4-1/checkpoints")));
+}
+
+TEST_F(Experiment, WhatIsDoneDoesNotRunAgain) {
+  ASSERT_EQ(experiment("out", {"--only", "dense-2-*"}).code, 0);
+  Json r = results("out");
+  EXPECT_EQ(cell(r, "dense-2-1")["state"], "done");
+  EXPECT_EQ(cell(r, "dense-4-1")["state"], "not run");
+  EXPECT_EQ(verdict(r, "grows")["verdict"], "not measured");  // no verdict from half of its cells
+  EXPECT_THAT(verdict(r, "grows")["reason"], HasSubstr("dense-4-1 has not run"));
+  const Outcome rest = experiment("out", {"--jobs", "2"});
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_THAT(rest.err, AllOf(HasSubstr("cell 6/6"), Not(HasSubstr("dense-2-1"))));
+  const Outcome again = experiment("out");
+  EXPECT_EQ(again.out, rest.out);
+  EXPECT_THAT(again.err, Not(HasSubstr("cell 1/")));
+}
+
+// Killed before the first record, in the first cell, between cells, in a later one, and near the end.
+TEST_F(Experiment, KilledAtAnyMomentEndsInTheSameTable) {
+  const Outcome whole = experiment("whole");
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const auto journal = [&] {
+    const std::string text = read_file(folder_ / "killed/journal.jsonl");
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  const auto begun = [&](const char* cell) {
+    return [this, cell] { return !read_file(folder_ / "killed/cells" / cell / "metrics.jsonl").empty(); };
+  };
+  const std::vector<std::function<bool()>> moments{[&] { return fs::exists(path("killed/cells/dense-2-1.yaml")); },
+                                                   begun("dense-2-1"), [&] { return journal() >= 2; },
+                                                   begun("unique-2-1"), [&] { return journal() >= 5; }};
+  for (const auto& moment : moments) {
+    const pid_t child = start(words("killed"));
+    ASSERT_TRUE(wait_until(child, moment));
+    kill(child, SIGKILL);
+    EXPECT_EQ(wait_for(child), 128 + SIGKILL);
+    EXPECT_FALSE(fs::exists(path("killed/results.json")));
+  }
+  const Outcome o = experiment("killed");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("unique-4-2"), Not(HasSubstr("dense"))));
+  EXPECT_EQ(o.out, whole.out);
+  EXPECT_EQ(results("killed")["cells"], results("whole")["cells"]);
+}
+
+TEST_F(Experiment, SignalsEndItAndItsCells) {
+  const std::vector<std::string> longer{"train.steps=4000", "train.eval_every=4000", "checkpoint.every=4000"};
+  const pid_t child = start(words("out", longer));
+  ASSERT_TRUE(wait_for_records(child, "out/cells/dense-2-1"));
+  kill(child, SIGTERM);
+  EXPECT_EQ(wait_for(child), 143);
+  EXPECT_THAT(read_file(folder_ / "out/cells/dense-2-1/status.json"), HasSubstr("interrupted"));
+  EXPECT_FALSE(fs::exists(path("out/results.json")));
+}
+
+TEST_F(Experiment, AFailedCellLeavesTheOthers) {
+  fs::create_directories(folder_ / "out/cells");
+  for (const char* id : {"unique-2-1", "unique-2-2", "unique-4-1", "unique-4-2"})
+    write(std::string("out/cells/") + id, "where the run's folder should be");
+  const Outcome o = experiment("out");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("4 cells failed"), HasSubstr("unique-2-1: exit code")));
+  const Json r = results("out");
+  EXPECT_EQ(cell(r, "unique-2-1")["state"], "failed");
+  EXPECT_EQ(cell(r, "dense-4-2")["state"], "done");
+  EXPECT_EQ(verdict(r, "grows")["verdict"], "reproduced");
+  EXPECT_EQ(verdict(r, "order")["verdict"], "not measured");
+  EXPECT_THAT(o.out, HasSubstr("failed"));
+}
+
+// As in the papers' tables, a diverged cell is a result, and checks can ask for it.
+TEST_F(Experiment, ADivergedCellIsAResult) {
+  std::string text = kExperiment;
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    text.replace(text.find(from), from.size(), to);
+  };
+  replace("unique: []", "unique: [train.max_loss=1]");
+  replace("  ppl: {key: ppl, digits: 9}",
+          "  ppl: {key: ppl, digits: 9, comparable: always, paper: {unique-2: diverged, dense-4: "
+          "diverged}}\n  diverged: {split: outcome, key: diverged}");
+  replace("checks:\n",
+          "checks:\n  - {claim: all of unique, value: \"diverged[unique, G=2] + diverged[unique, G=4]\", at_least: 2}\n"
+          "  - {claim: none of dense, value: \"most(diverged[dense])\", at_most: 0}\n"
+          "  - {claim: at the other scale, scale: paper, value: \"ppl[no, such]\", at_most: 0}\n");
+  write("experiments/bytes.yaml", text);
+  Outcome o = experiment("out");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("unique-2-1: diverged after"), HasSubstr("is above train.max_loss")));
+  const Json r = results("out");
+  EXPECT_EQ(cell(r, "unique-2-1")["state"], "diverged");
+  EXPECT_EQ(cell(r, "dense-4-2")["state"], "done");
+  EXPECT_EQ(verdict(r, "all of unique")["verdict"], "reproduced");
+  EXPECT_EQ(verdict(r, "none of dense")["verdict"], "reproduced");
+  EXPECT_EQ(verdict(r, "grows")["verdict"], "reproduced");
+  const Json order = verdict(r, "order");
+  EXPECT_EQ(order["verdict"], "not measured");
+  EXPECT_THAT(order["reason"].get<std::string>(), testing::EndsWith("cell unique-2-1 diverged"));
+  const Json paper = verdict(r, "ppl: the paper's numbers");  // dense-4 did not diverge
+  EXPECT_EQ(paper["verdict"], "refuted");
+  EXPECT_EQ(paper["reason"], "2 cells, 1 of them diverged here or in the paper, not in both");
+  for (const Json& v : r["verdicts"]) EXPECT_NE(v["claim"], "at the other scale");
+  EXPECT_THAT(o.out, ContainsRegex("\\| unique \\| 2 \\| diverged \\| diverged \\| 1 "));
+  // The cell has ended: it does not run again, and its table stays.
+  const Outcome again = experiment("out");
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(again.out, o.out);
+  EXPECT_THAT(again.err, Not(HasSubstr("diverged after")));
+}
+
+TEST_F(Experiment, AnotherRecipeInTheSameFolder) {
+  ASSERT_EQ(experiment("out", {"--only", "dense-2-1"}).code, 0);
+  const Outcome o = experiment("out", {"train.steps=31"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("ran with another recipe: dense-2-1"), HasSubstr("--out")));
+}
+
+TEST_F(Experiment, OneProcessAtATime) {
+  const pid_t child = start(words("out", {"train.steps=4000"}));
+  ASSERT_TRUE(wait_until(child, [&] { return fs::exists(path("out/cells/dense-2-1.yaml")); }));
+  const Outcome o = experiment("out");
+  kill(child, SIGKILL);
+  wait_for(child);
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("another process works in"));
+}
+
+// Cells with the same recipe share one run; cells that do not run get the value of their formula; a formula may use
+// other cells.
+TEST_F(Experiment, SharedRunsAndFormulas) {
+  write("experiments/bytes.yaml", R"yaml(title: t
+scales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=10, batch.micro=0]}}
+axes: {name: [a, b], G: [2, 4]}
+cells:
+  - {G: 2}
+  - {name: a, G: 4, run: false}
+overrides: ["comm.ranks=${G}"]
+evaluate: [test]
+measures:
+  ppl: {key: ppl, formula: "ppl[a, 2] * G / 2", within: 10}
+  test: {key: ppl, split: test}
+  twice: {value: 2 * ppl}
+checks:
+  - {claim: same, class: exact, value: "ppl[a, 2]", expect: "ppl[b, 2]"}
+  - {claim: formula, class: exact, value: "ppl[a, 4] / ppl[b, 2]", expect: 2}
+  - {claim: of the cell, class: exact, value: "twice[b, 2]", expect: "2 * ppl[b, 2]"}
+  - {claim: test, class: exact, value: "abs(test[a, 2] / ppl[a, 2] - 1)", at_least: 1e-6, at_most: 0.5}
+  - {claim: calculates, class: exact, value: "2 + 3 * 4 ^ 2 / 8 - -1 + min(4, 2 ^ 3 ^ 0) + sqrt(16) + log2(8) + round(14.4)", expect: 32}
+)yaml");
+  const Outcome o = experiment("out");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json r = results("out");
+  for (const char* claim : {"same", "formula", "of the cell", "test", "calculates"})
+    EXPECT_EQ(verdict(r, claim)["verdict"], "reproduced") << verdict(r, claim);
+  EXPECT_EQ(cell(r, "b-2")["same_as"], "a-2");
+  EXPECT_EQ(cell(r, "a-4")["state"], "formula");
+  EXPECT_FALSE(fs::exists(path("out/cells/b-2")));
+  EXPECT_THAT(o.err, HasSubstr("cell 1/1 a-2"));
+}
+
+// A model's evaluation may be no JSON number; the journal keeps it nevertheless.
+TEST_F(Experiment, InfiniteEvaluations) {
+  write("experiments/bytes.yaml", R"yaml(title: t
+scales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=10, batch.micro=0]}}
+axes: {G: [2]}
+overrides: ["comm.ranks=${G}"]
+evaluate: [test]
+measures:
+  nll: {key: nll_nat, split: test}
+  ppl: {key: ppl, split: test}
+)yaml");
+  ASSERT_EQ(experiment("out").code, 0);
+  std::string journal = read_file(folder_ / "out/journal.jsonl");
+  journal = std::regex_replace(journal, std::regex("\"nll_nat\":[^,}]*"), "\"nll_nat\":\"NaN\"");
+  write("out/journal.jsonl", std::regex_replace(journal, std::regex("\"ppl\":[^,}]*"), "\"ppl\":\"Infinity\""));
+  const Outcome o = experiment("out");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(cell(results("out"), "2")["measured"]["nll"], "NaN");
+  EXPECT_EQ(cell(results("out"), "2")["measured"]["ppl"], "Infinity");
+  EXPECT_THAT(read_file(folder_ / "out/table.md"), HasSubstr("| - | - |"));
+}
+
+TEST_F(Experiment, CountsTypes) {
+  write("experiments/bytes.yaml", R"yaml(title: t
+scales: {desk: {recipe: ../tiny.yaml, overrides: [data.train_tokens=20000]}}
+axes: {G: [2]}
+cells: [{G: 2, run: false}]
+types: {max_tokens: 5120, sequence_length: 6}
+measures:
+  exponent: {split: fit, key: exponent, paper: {types: 0.5}, comparable: always, class: shape, within: 9}
+  u: {split: types, key: types, where: {tokens: 1280}}
+checks: [{claim: few, value: "u[types]", at_least: 40, at_most: 60}]
+)yaml");
+  const Outcome o = experiment("out");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(verdict(results("out"), "few")["verdict"], "reproduced");
+  EXPECT_EQ(verdict(results("out"), "exponent: the paper")["verdict"], "reproduced");
+  EXPECT_THAT(o.out, HasSubstr("of the text"));
+}
+
+TEST_F(Experiment, DryRunsAndMissingData) {
+  const Outcome o = experiment("out", {"--dry-run"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("dense-4-2"), HasSubstr("sync.tables.strategy=allgather_dense"),
+                           HasSubstr("data: available")));
+  EXPECT_FALSE(fs::exists(path("out")));
+  const std::string text = "data: {name: text, corpus: fbis, vocab_size: 60}\n";
+  std::string recipe = read_file(folder_ / "tiny.yaml");
+  recipe.replace(recipe.find("data: {"), recipe.find('\n', recipe.find("data: {")) - recipe.find("data: {") + 1, text);
+  write("tiny.yaml", recipe);
+  const Outcome missing = experiment("out", {"--dry-run"});
+  EXPECT_EQ(missing.code, 0);
+  EXPECT_THAT(missing.out, AllOf(HasSubstr("data: not ready"), HasSubstr("'fbis' is missing")));
+  const Outcome run = experiment("out");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_THAT(run.err, AllOf(HasSubstr("the data is not ready"), HasSubstr("'fbis' is missing")));
+  EXPECT_FALSE(fs::exists(path("out")));
+}
+
+TEST_F(Experiment, MistakesInTheFile) {
+  const std::string file = path("experiments/bytes.yaml");
+  refused("axes:", "axess:", {file + ":", "unknown key axess (did you mean 'axes'?)"});
+  refused("    unique: []", "    unique: [model.cels=3]",
+          {file + ":9:14: cell unique-2-1: ", "model.cels", "did you mean", "cells"});
+  refused("  ppl: {key", "  ppl: {kee", {file + ":16:9: unknown key measures.ppl.kee (did you mean 'key'?)"});
+  refused("ppl: {key: ppl", "ppl: {split: valid", {file + ":16:8: measures.ppl: give either `key`"});
+  refused("take: per_step", "take: per_stp", {file + ":21:11: measures.sent.take", "did you mean 'per_step'?"});
+  refused("{batch: 4 * G}", "{batch: 4 * H}", {file + ":13:24: variables.batch: unknown name 'H'"});
+  refused("{batch: 4 * G}", "{batch: 4 * (G}", {file + ":13:", "expected ')' at the end"});
+  refused("{batch: 4 * G}", "{batch: 4 * method}", {"axis method is 'dense' here, which is no number"});
+  refused("average: [seed]", "average: [sed]",
+          {file + ":12:10: average: there is no axis 'sed' (did you mean 'seed'?)"});
+  refused("average: [seed]", "cells: [{G: 3}]", {file + ":12:13: cells: axis G has no value '3'", "it has 2, 4"});
+  refused("average: [seed]", "cells: [{g: 2}]",
+          {file + ":12:13: cells: there is no axis 'g'; there are method, G, seed"});
+  refused("average: [seed]", "cells: [{G: 2}, {method: dense}]", {"cell dense-2-1 is chosen twice"});
+  refused("slope(sent[dense], G)", "slope(send[dense], G)",
+          {file + ":28:", "checks.0.value: unknown measure 'send' (did you mean 'sent'?)"});
+  refused("slope(sent[dense], G)", "slop(sent[dense], G)", {"unknown function 'slop' (did you mean 'slope'?)"});
+  refused("slope(sent[dense], G)", "sent[dense]", {"leaves axis G open; choose one of 2, 4"});
+  refused("slope(sent[dense], G)", "sent[dens, 4]", {"no axis has the value 'dens' (did you mean 'dense'?)"});
+  refused("slope(sent[dense], G)", "sent[2]", {"'2' is a value of several axes; write G=2 or seed=2"});
+  refused("expect: 1}", "}", {file + ":29:5: checks.1: give value with expect"});
+  refused("{dense-2: 4800", "{dense-3: 4800",
+          {"measures.sent.paper: there is no cell 'dense-3' (did you mean 'dense-2'?)"});
+  refused("y: sent,", "y: sant,", {"figure.layers.0.y: unknown name 'sant'"});
+  refused("desk: {recipe: ../tiny.yaml", "desk: {recipe: ../tinny.yaml",
+          {file + ":5:9: cell dense-2-1: ", "tinny.yaml"});
+  refused("ranks: mean", "ranks: mean\n    deal: 2", {file + ":18:5: measures.sent: `deal` needs `split: rank`"});
+  refused("{batch: 4 * G}", "{batch: {G: {4: 16}}}", {"variables.batch: it has no value for cell dense-2-1"});
+  refused("{batch: 4 * G}", "{batch: {G: {2: 8, 5: 16}}}", {"axis G has no value '5'"});
+  refused("average: [seed]", "mean_of_last: 2", {file + ":12:15: mean_of_last: it needs `evaluate`"});
+  refused("{recipe: ../tiny.yaml", "{recipe: '../${method}.yaml'", {file + ":5:9: cell dense-2-1: ", "dense.yaml"});
+  refused("  desk:", "  dask:", {file + ":5:", "unknown scale (did you mean 'desk'?)"});
+}
+
+TEST_F(Experiment, UnknownNames) {
+  const auto refuse = [&](std::vector<std::string> words, const std::vector<std::string>& parts) {
+    words.insert(words.begin(), {LMX_BINARY_DIR "/bin/lmx", "experiment"});
+    const Outcome o = run_process(words, environment());
+    EXPECT_EQ(o.code, 2) << o.out;
+    for (const std::string& part : parts) EXPECT_THAT(o.err, HasSubstr(part));
+  };
+  refuse({"run", path("experiments/byte.yaml")}, {"there is no file"});
+  refuse({"run", "no_such_thing"}, {"no experiment 'no_such_thing'", "experiment list"});
+  refuse({"run", path("experiments/bytes.yaml"), "--scale", "dusk"}, {"no scale 'dusk' (did you mean 'desk'?)"});
+  refuse({"run", path("experiments/bytes.yaml"), "--only", "dense-2-7"},
+         {"no cell 'dense-2-7' (did you mean 'dense-2-1'?)"});
+  refuse({"rum"}, {"did you mean 'run'?"});
+}
+
+TEST_F(Experiment, AVariableMayHaveAFormulaForEachCell) {
+  std::string text = kExperiment;
+  text.replace(text.find("4 * G"), 5, "{G: {2: 8, 4: 3 * G + 8}}");
+  write("experiments/bytes.yaml", text);
+  const Outcome o = experiment("none", {"--dry-run"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("comm.ranks=2 batch.global=8 "), HasSubstr("comm.ranks=4 batch.global=20 ")));
+}
+
+// The paper's Table V: its batches and learning rates, whose ratios differ from those of the desk scale in some rows.
+TEST_F(Experiment, WeakScalingAtThePapersScale) {
+  const Outcome o = run_process({LMX_BINARY_DIR "/bin/lmx", "experiment", "run",
+                                 LMX_SOURCE_DIR "/experiments/patwary2018/table5_weak_scaling.yaml", "--scale", "paper",
+                                 "--only", "*-1", "--dry-run"},
+                                environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  for (const char* row :
+       {"comm.ranks=6 batch.global=768 optimizer.lr=2e-04", "comm.ranks=24 batch.global=3072 optimizer.lr=4e-04",
+        "comm.ranks=192 batch.global=12288 optimizer.lr=5e-04"})
+    EXPECT_THAT(o.out, HasSubstr(row));
+}
+
+// All experiments in experiments/ are listed and can be composed at each of their scales; similar names are suggested.
+TEST_F(Experiment, EveryShippedExperimentComposes) {
+  auto here = environment();
+  size_t found = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(LMX_SOURCE_DIR "/experiments")) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++found;
+    for (const std::string scale : {"desk", "paper"}) {
+      const Outcome o = run_process(
+          {LMX_BINARY_DIR "/bin/lmx", "experiment", "run", entry.path().string(), "--scale", scale, "--dry-run"}, here);
+      EXPECT_EQ(o.code, 0) << entry.path() << " " << scale << ": " << o.err;
+    }
+  }
+  EXPECT_GE(found, 12u);
+  const std::string line = "cd '" LMX_SOURCE_DIR "' && '" LMX_BINARY_DIR "/bin/lmx' experiment ";
+  const Outcome list = run_process({"/bin/sh", "-c", line + "list"}, here);
+  EXPECT_THAT(list.out, AllOf(HasSubstr("patwary2018/table3_memory"), HasSubstr("xiao2017/table2")));
+  const Outcome nearest = run_process({"/bin/sh", "-c", line + "run table3_memori --dry-run"}, here);
+  EXPECT_EQ(nearest.code, 2);
+  EXPECT_THAT(nearest.err, HasSubstr("did you mean 'table3_memory'?"));
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,145 @@
+// The verdicts of `lmx experiment`, for cells whose numbers this test writes.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+// number() writes the test perplexities to the journal.
+constexpr const char* kVerdicts = R"yaml(title: t
+scales: {desk: {recipe: ../tiny.yaml, overrides: [train.steps=2, train.log_every=1, train.eval_every=2, batch.micro=0]}}
+axes:
+  name: {a: [model.embedding=8], b: [model.embedding=9], c: [model.embedding=10]}
+  seed: [1, 2, 3]
+average: [seed]
+overrides: ["seed=${seed}"]
+evaluate: [test]
+measures:
+  ppl: {key: ppl, split: test, paper: {a: 21.2, c: 31}, comparable: always}
+  tokens: {key: tokens, split: test, class: exact}
+checks:
+  - {claim: apart, ascending: ["ppl[a]", "ppl[c]"]}
+  - {claim: turned, ascending: ["ppl[c]", "ppl[a]"]}
+  - {claim: close, ascending: ["ppl[a]", "ppl[b]"]}
+  - {claim: ratio, class: quality, value: "ppl[b] / ppl[a]", at_most: 1.01}
+  - {claim: far ratio, class: quality, value: "ppl[c] / ppl[a]", at_most: 1.01}
+  - {claim: near, class: quality, value: "ppl[a]", expect: 21, within: 0.2}
+  - {claim: nearly, class: quality, value: "ppl[a]", expect: 21, within: 0.05}
+  - {claim: alone, value: "ppl[a, 1] / ppl[c, 1]", at_most: 1}
+  - {claim: without chance, value: "tokens[a, 1] / tokens[c, 1]", at_most: 1}
+  - {claim: made so, class: exact, value: "tokens[a]", expect: "tokens[c]", by_construction: one text}
+  - {claim: made wrong, class: exact, value: "tokens[a]", expect: 0, by_construction: one text}
+  - {claim: turns, ascending: ["ppl[a]", "ppl[c]"], depends_on: the gates, note: both were tried}
+  - {claim: empty grid, value: "most(ppl)", at_most: 99, incomparable: nothing is above 99, unless: "max(0, most(ppl) - 99)"}
+  - {claim: full grid, value: "most(ppl[c])", at_most: 99, incomparable: nothing is above 9, unless: "max(0, most(ppl) - 9)"}
+figure:
+  layers:
+    - {kind: line, label: c, x: [1, 2], y: "x * ppl[c]"}
+    - {kind: bars, x: name, y: ppl}
+)yaml";
+
+class Verdicts : public RunTest {
+ protected:
+  Verdicts() {
+    std::filesystem::create_directory(folder_ / "experiments");
+    write("tiny.yaml", kTinyRecipe);
+    write("experiments/made.yaml", kVerdicts);
+  }
+  Outcome experiment(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "experiment", "run", path("experiments/made.yaml"), "--out",
+                                   path("out")};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_process(words, environment());
+  }
+  // Writes a cell's test perplexity.
+  void number(const std::string& cell, double ppl) {
+    std::istringstream lines(read_file(folder_ / "out/journal.jsonl"));
+    std::string text;
+    bool found = false;
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find("\"" + cell + "\"") != std::string::npos) {
+        const size_t at = line.find("\"ppl\":");
+        ASSERT_NE(at, std::string::npos) << line;
+        line.replace(at, line.find_first_of(",}", at) - at, "\"ppl\":" + std::to_string(ppl));
+        found = true;
+      }
+      text += line + "\n";
+    }
+    ASSERT_TRUE(found) << cell;
+    write("out/journal.jsonl", text);
+  }
+  Json verdict(const std::string& claim) const {
+    const Json results = Json::parse(read_file(folder_ / "out/results.json"));
+    for (const Json& v : results["verdicts"])
+      if (v["claim"] == claim) return v;
+    ADD_FAILURE() << "no claim " << claim;
+    return {{"verdict", ""}, {"reason", ""}};
+  }
+};
+
+TEST_F(Verdicts, NeedTwoStandardErrorsAndSeveralRuns) {
+  const Outcome first = experiment();
+  ASSERT_EQ(first.code, 0) << first.err;
+  for (const auto& [name, least] : {std::pair{"a", 20.0}, std::pair{"b", 20.5}, std::pair{"c", 30.0}})
+    for (int seed = 1; seed <= 3; ++seed) number(std::string(name) + "-" + std::to_string(seed), least + seed - 1);
+  const Outcome o = experiment();
+  ASSERT_EQ(o.code, 0) << o.err;
+
+  // Means 21, 21.5 and 31, each with a standard error of 1 / sqrt(3).
+  EXPECT_EQ(verdict("apart")["verdict"], "reproduced");
+  EXPECT_EQ(verdict("turned")["verdict"], "refuted");
+  EXPECT_EQ(verdict("close")["verdict"], "undecided");
+  EXPECT_EQ(verdict("ratio")["verdict"], "undecided");
+  EXPECT_EQ(verdict("far ratio")["verdict"], "refuted");
+  EXPECT_EQ(verdict("near")["verdict"], "reproduced");
+  EXPECT_EQ(verdict("nearly")["verdict"], "undecided");
+  EXPECT_EQ(verdict("alone")["verdict"], "undecided");
+  EXPECT_THAT(verdict("alone")["reason"], HasSubstr("one run of a-1"));
+  EXPECT_EQ(verdict("without chance")["verdict"], "reproduced");
+  EXPECT_EQ(verdict("made so")["verdict"], "by construction");
+  EXPECT_EQ(verdict("made wrong")["verdict"], "refuted");
+  EXPECT_EQ(verdict("turns")["verdict"], "depends on the gates");
+  EXPECT_EQ(verdict("empty grid")["verdict"], "not comparable");
+  EXPECT_EQ(verdict("full grid")["verdict"], "reproduced");
+  EXPECT_EQ(verdict("ppl: the paper's numbers, cell by cell")["verdict"], "undecided");  // a: 1 % from 21.2
+
+  const Json apart = verdict("apart");
+  EXPECT_DOUBLE_EQ(apart["values"][0].get<double>(), 21);
+  EXPECT_NEAR(apart["standard_errors"][0].get<double>(), 0.57735, 1e-5);
+  EXPECT_THAT(apart["measured"].get<std::string>(), HasSubstr("± 0.58"));
+  // The standard errors of both parts are 0.57735; the ratio's is sqrt(1 + (21.5 / 21)^2) / 21 times that, up to the
+  // second order of the jackknife.
+  EXPECT_NEAR(verdict("ratio")["standard_errors"][0].get<double>(), 0.03936, 2e-4);
+  EXPECT_TRUE(verdict("alone")["standard_errors"][0].is_null());
+  EXPECT_THAT(o.out, HasSubstr("± 0.58"));
+}
+
+// A line of the figure with a cell that has not run is left out; the other results are written.
+TEST_F(Verdicts, SomeCellsAreEnoughForAFigure) {
+  const Outcome o = experiment({"--only", "a-*"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(read_file(folder_ / "out/figure.svg"), HasSubstr("</svg>"));
+  EXPECT_EQ(verdict("apart")["verdict"], "not measured");
+}
+
+TEST_F(Verdicts, ChecksThatContradictThemselvesAreRefused) {
+  for (const auto& [more, part] : {std::pair{"unless: 1", "unless"}, std::pair{"by_construction: x, depends_on: y", "depends_on"}}) {
+    std::string text = kVerdicts;
+    text.replace(text.find("depends_on: the gates"), 21, more);
+    write("experiments/made.yaml", text);
+    const Outcome o = experiment({"--dry-run"});
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, HasSubstr("made.yaml:"));
+    EXPECT_THAT(o.err, HasSubstr(part));
+  }
+}
+
+}  // namespace
+}  // namespace lmx_test

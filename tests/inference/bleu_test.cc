@@ -1,0 +1,129 @@
+// The output and the errors of lmx bleu.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using Json = nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class BleuCommand : public RunTest {
+ protected:
+  void SetUp() override {
+    write("ref", "the cat sat on the mat\na well-known fact\n");
+    write("hyp", "the cat sat on a mat\na well known fact\n");
+  }
+  Outcome bleu(std::vector<std::string> more) const {
+    more.insert(more.begin(), {"bleu", path("ref"), "--hypothesis", path("hyp")});
+    return run_lmx(std::move(more));
+  }
+};
+
+TEST_F(BleuCommand, PrintsScoresWithTheirSignatures) {
+  Outcome o = bleu({});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:lmx-"),
+                           HasSubstr("hyp_len = 10 ref_len = 9)")));
+  o = bleu({"--metric", "multi-bleu,chrf,chrf++", "--split-compounds"});
+  EXPECT_THAT(o.out, AllOf(HasSubstr("BLEU = "), HasSubstr("hyp_len=10, ref_len=11)"),
+                           HasSubstr("chrF2|nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:lmx-"),
+                           HasSubstr("chrF2++|nrefs:1")));
+  o = bleu({"--score-only", "--smooth", "floor", "--smooth-value", "0.5"});
+  EXPECT_THAT(o.out, testing::MatchesRegex("[0-9]+\\.[0-9][0-9]\n"));
+}
+
+// Three sentences that the baseline translates worse. tests/data compares the statistics with sacreBLEU's.
+TEST_F(BleuCommand, ComparesTwoSystems) {
+  write("ref", "the cat sat on the mat\na dog runs in the park\nno more than that is known\n");
+  write("hyp", "the cat sat on the mat\na dog runs in a park\nno more than that is known\n");
+  write("base", "a cat sits on mats\ndogs run in the park\nthat is all that is known\n");
+  const std::vector<std::string> against{"--baseline", path("base"), "--samples", "100"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), against.begin(), against.end());
+    return bleu(std::move(more));
+  };
+  Outcome o = with({});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("BLEU|nrefs:1|bs:100|seed:12345|case:mixed"), HasSubstr("\nbaseline BLEU|"),
+                           HasSubstr("(\xce\xbc = "), HasSubstr("BLEU difference = +"), HasSubstr("better at the 5 %")));
+  // The interval of each system is the one that it has alone.
+  const auto interval_in = [](const std::string& out) {
+    std::smatch found;
+    std::regex_search(out, found, std::regex("\\(\xce\xbc = [^)]*\\)"));
+    return found.str();
+  };
+  EXPECT_EQ(interval_in(o.out), interval_in(bleu({"--confidence", "100"}).out));
+  EXPECT_EQ(interval_in(o.out.substr(o.out.find("\nbaseline"))),
+            interval_in(run_lmx({"bleu", path("ref"), "--hypothesis", path("base"), "--confidence", "100"}).out));
+  o = with({"--metric", "ter", "--test", "randomization"});
+  EXPECT_THAT(o.out, AllOf(HasSubstr("TER|nrefs:1|ar:100|seed:12345|case:lc|tok:tercom"), HasSubstr("TER difference = -"),
+                           HasSubstr("100 trials"), Not(HasSubstr("\xce\xbc"))));
+  const Json json = Json::parse(with({"--metric", "bleu,ter", "--json"}).out);
+  ASSERT_EQ(json["scores"].size(), 2u);
+  for (const Json& score : json["scores"]) {
+    EXPECT_LT(score["p_value"].get<double>(), 0.05) << score;
+    EXPECT_GT(score["interval"]["half_width"].get<double>(), 0) << score;
+    EXPECT_EQ(score["baseline"]["metric"], score["metric"]);
+  }
+  EXPECT_LT(json["scores"][1]["score"].get<double>(), json["scores"][1]["baseline"]["score"].get<double>());
+}
+
+TEST_F(BleuCommand, ScoresSentencesAndIntervals) {
+  const Outcome lines = bleu({"--sentences"});
+  EXPECT_THAT(lines.out, testing::MatchesRegex("[0-9]+\\.[0-9][0-9]\n[0-9]+\\.[0-9][0-9]\n"));
+  EXPECT_THAT(bleu({"--effective-order"}).out, HasSubstr("|eff:yes|"));
+  EXPECT_THAT(bleu({"--confidence"}).out, AllOf(HasSubstr("|bs:1000|seed:12345|"), HasSubstr(" \xc2\xb1 ")));
+  EXPECT_THAT(bleu({"--confidence", "50", "--metric", "chrf"}).out, HasSubstr("chrF2|nrefs:1|bs:50|seed:12345|"));
+  const Json json = Json::parse(bleu({"--sentences", "--json"}).out);
+  EXPECT_EQ(json["scores"][0]["sentences"].size(), 2u);
+}
+
+// The text is already tokenized, so full stops are separate words, and lmx's tokenizer must not be applied again.
+TEST_F(BleuCommand, WarnsOfTokenizedText) {
+  write("ref", "The cat sat .\nA dog runs .\nNo , it does not !\n");
+  write("hyp", "The cat sat.\nA dog runs.\nNo, it doesn't!\n");
+  const auto warned = [](const Outcome& o) { return o.err.find("warning: ") != std::string::npos; };
+  Outcome o = bleu({});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_THAT(o.err, AllOf(HasSubstr(path("ref")), HasSubstr("--metric multi-bleu"), Not(HasSubstr(path("hyp")))));
+  EXPECT_TRUE(warned(bleu({"--metric", "multi-bleu,chrf"})));
+  EXPECT_FALSE(warned(bleu({"--metric", "multi-bleu"})));
+  EXPECT_FALSE(warned(bleu({"--tokenize", "none"})));
+  write("ref", "The cat sat.\nA dog runs .\nSo it does.\n");  // a single such line causes no warning
+  EXPECT_FALSE(warned(bleu({})));
+  write("hyp", "The cat sat .\nA dog runs .\nSo it does.\n");
+  EXPECT_THAT(bleu({}).err, HasSubstr(path("hyp")));
+}
+
+TEST_F(BleuCommand, RefusesWithOneMessage) {
+  const auto refused = [&](std::vector<std::string> more, const std::string& message) {
+    const Outcome o = bleu(std::move(more));
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, HasSubstr(message));
+    EXPECT_EQ(o.out, "");
+  };
+  refused({"--metric", "tre"}, "did you mean 'ter'?");
+  refused({"--test", "bootstrp", "--baseline", path("hyp")}, "did you mean 'bootstrap'?");
+  refused({"--sentences", "--confidence"}, "--sentences prints a score for each line");
+  refused({"--metric", "bleu,chfr"}, "no metric 'chfr' (did you mean 'chrf'?)");
+  refused({"--tokenize", "14a"}, "no tokenizer '14a'");
+  refused({"--smooth", "exp", "--smooth-value", "1"}, "has no value");
+  write("short", "one line\n");
+  refused({path("short")}, "the hypothesis has 2 lines and reference 2 has 1");
+  write("latin", "fa\xE7""ade\nx\n");
+  refused({path("latin")}, "latin:1: byte 0xE7 at offset 2 is not UTF-8");
+  refused({path("missing")}, "cannot read");
+  const Outcome none = run_lmx({"bleu"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("REF is required"));
+}
+
+}  // namespace
+}  // namespace lmx_test

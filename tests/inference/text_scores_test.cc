@@ -1,0 +1,139 @@
+// lmx eval --text and lmx score for language models: the likelihood of any text under a run's model.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class AnyText : public RunTest {
+ protected:
+  // Makes a run with train.txt as training text and valid.txt as validation text.
+  void train(const std::string& tokens, int eval_batch = 3) {
+    const std::vector<std::string> words{"the", "old", "man", "saw", "a", "dog", "and", "sea"};
+    std::string text;
+    for (size_t i = 0; i < 900; ++i)
+      text += words[(i * i / 3 + i / 7) % 8] + (i % 9 == 8 ? std::string("\n") : std::string(" "));
+    write("train.txt", text);
+    write("valid.txt", text.substr(text.size() / 2, 700) + " an unseen wörd\n");
+    const std::string size = tokens == "words" ? "10" : tokens == "chars" ? "15" : "256";
+    write("tiny.yaml", "data: {name: text, tokens: " + tokens + ", files: ['" + path("train.txt") +
+                           "'], valid_files: ['" + path("valid.txt") + "'], vocab_size: " + size + "}\n" +
+                           "batcher: {name: tbptt, sequence_length: 8}\nbatch: {global: 4}\n" +
+                           "model: {name: lstm, embedding: 8, cells: 12}\nloss: {name: full_softmax}\n" +
+                           "optimizer: {name: adam, lr: 0.01}\ntrain: {steps: 20, eval_batch: " +
+                           std::to_string(eval_batch) + "}\nthreads: 1\n");
+    const Outcome o = run("a");
+    ASSERT_EQ(o.code, 0) << o.err;
+  }
+  Outcome lmx(std::vector<std::string> words) const { return run_lmx(std::move(words), environment()); }
+  static double value(const std::string& text, const std::string& key) {
+    const size_t at = text.find(key + " ");
+    if (at == std::string::npos) ADD_FAILURE() << "no " << key << " in " << text;
+    return at == std::string::npos ? NAN : std::stod(text.substr(at + key.size()));
+  }
+  // mean, sum and tokens of each line.
+  static std::vector<std::vector<double>> rows(const std::string& out) {
+    std::vector<std::vector<double>> all;
+    std::istringstream lines(out);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream fields(line);
+      all.emplace_back();
+      for (std::string field; std::getline(fields, field, '\t');) all.back().push_back(std::stod(field));
+    }
+    return all;
+  }
+};
+
+// The text of the validation split has the same likelihood, although the run's data no longer exists.
+TEST_F(AnyText, EqualsTheSplitThatItWas) {
+  for (const std::string tokens : {"words", "chars", "bytes"}) {
+    fs::remove_all(path("a"));
+    train(tokens);
+    const Outcome split = lmx({"eval", path("a")});
+    ASSERT_EQ(split.code, 0) << split.err;
+    fs::remove(path("train.txt"));
+    const Outcome text = lmx({"eval", path("a"), "--text", path("valid.txt")});
+    ASSERT_EQ(text.code, 0) << text.err;
+    EXPECT_EQ(value(text.out, "text nll_nat"), value(split.out, "valid nll_nat")) << tokens;
+    EXPECT_EQ(value(text.out, "text ppl"), value(split.out, "valid ppl")) << tokens;
+    if (tokens == "bytes") {
+      EXPECT_EQ(value(text.out, "text compression_ratio"), value(split.out, "valid compression_ratio"));
+    }
+    if (tokens == "words") {
+      EXPECT_EQ(value(text.out, "text unknown"), 3);  // an, unseen, wörd
+      EXPECT_THAT(text.err, HasSubstr("'unseen' 1"));
+    }
+  }
+}
+
+// Each line is scored independently of the batches.
+TEST_F(AnyText, LinesAreScoredOneByOne) {
+  train("words");
+  write("lines.txt", "the old man\n\nsaw a dog and the sea and the old old man\nzebra\n");
+  const Outcome o = lmx({"score", path("a"), path("lines.txt")});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto all = rows(o.out);
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[0][2], 4);  // three words and the end of the line
+  EXPECT_EQ(all[1][2], 1);
+  EXPECT_EQ(all[2][2], 12);
+  double sum = 0;
+  for (const auto& row : all) {
+    EXPECT_NEAR(row[0] * row[2], row[1], 1e-4);
+    sum += row[1];
+  }
+  EXPECT_NEAR(value(o.err, "log-likelihood"), sum, 1e-4);
+  EXPECT_NEAR(value(o.err, "ppl"), std::exp(-sum / 19), 0.01);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("4 lines, 19 words (1 unknown)"), HasSubstr("'zebra' is not in the vocabulary")));
+  EXPECT_EQ(lmx({"score", path("a"), path("lines.txt"), "--batch", "1"}).out, o.out);
+}
+
+// A line longer than a piece has the likelihood of its tokens in sequence.
+TEST_F(AnyText, LongLinesCarryTheirState) {
+  train("bytes", 1);
+  std::string text;
+  for (int i = 0; i < 130; ++i) text += "the old man ";
+  write("long.txt", text + "\n");
+  write("both.txt", text + "\nshort\n");
+  const auto alone = rows(lmx({"score", path("a"), path("long.txt")}).out);
+  const auto beside = rows(lmx({"score", path("a"), path("both.txt")}).out);
+  ASSERT_EQ(beside.size(), 2u);
+  EXPECT_EQ(alone[0][2], static_cast<double>(text.size()) + 1);
+  EXPECT_NEAR(alone[0][1], beside[0][1], 1e-3 * std::abs(alone[0][1]));
+  // The same as one stretch of lmx eval, which predicts every byte except the first line end.
+  write("eval.txt", "\n" + text + "\n");
+  const Outcome eval = lmx({"eval", path("a"), "--text", path("eval.txt")});
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_EQ(value(eval.out, "text bytes"), alone[0][2]);
+  EXPECT_NEAR(value(eval.out, "text nll_nat") * alone[0][2], -alone[0][1], 1e-4 * std::abs(alone[0][1]));
+  const Outcome cut = lmx({"score", path("a"), path("both.txt"), "--max-length", "20"});
+  EXPECT_THAT(cut.out, testing::StartsWith("-inf\t-inf\t0\n"));
+  EXPECT_THAT(cut.err, HasSubstr("1 lines have more than 20 tokens"));
+}
+
+TEST_F(AnyText, Mistakes) {
+  train("words");
+  const auto refused = [&](const std::vector<std::string>& words, const std::vector<std::string>& parts) {
+    const Outcome o = lmx(words);
+    EXPECT_EQ(o.code, 2) << o.out;
+    EXPECT_EQ(o.out, "");
+    for (const std::string& part : parts) EXPECT_THAT(o.err, HasSubstr(part));
+  };
+  refused({"eval", path("a"), "--text", path("nowhere.txt")}, {"nowhere.txt"});
+  refused({"eval", path("a"), "--text", path("valid.txt"), "--split", "test"}, {"--split", "--text"});
+  refused({"eval", path("a"), "--split", "test"}, {"no test split", "--text", "data.test_fraction"});
+  write("bad.txt", "ok\nb\xff\n");
+  refused({"eval", path("a"), "--text", path("bad.txt")}, {"bad.txt:2", "UTF-8"});
+  refused({"score", path("a")}, {"[score]", "--tsv"});
+  refused({"score", path("a"), path("valid.txt"), path("valid.txt")}, {"does not translate", "lmx score RUN FILE"});
+}
+
+}  // namespace
+}  // namespace lmx_test

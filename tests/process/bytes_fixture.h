@@ -1,0 +1,40 @@
+// A recipe over the bytes of artificial reviews of two classes.
+#pragma once
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+
+class BytesRun : public RunTest {
+ protected:
+  BytesRun() {
+    std::string csv = "label,sentence\n";
+    for (int i = 0; i < 240; ++i)
+      csv += i % 2 ? "1,\"good, <b>good</b> film " + std::to_string(i % 7) + "\"\n"
+                   : "0,a bad film &amp; dull " + std::to_string(i % 5) + "\n";
+    write("reviews.csv", csv);
+    write("tiny.yaml", "data: {name: text, tokens: bytes, preprocess: puri, field: sentence, files: ['" +
+                           path("reviews.csv") + "'], valid_fraction: 0.1, test_fraction: 0.2}\n" +
+                           "batcher: {name: tbptt, sequence_length: 8, shards: 6}\n" +
+                           "batch: {global: 4}\nmodel: {name: lstm, layers: 2, embedding: 8, cells: 12}\n" +
+                           "loss: {name: full_softmax}\noptimizer: {name: adam, lr: 0.01}\nclip: 1.0\n" +
+                           "train: {steps: 60, eval_batch: 4}\nthreads: 1\n");
+  }
+  Outcome lmx(std::vector<std::string> words) const { return run_lmx(std::move(words), environment()); }
+  Outcome good(std::vector<std::string> words) const {
+    Outcome o = lmx(std::move(words));
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o;
+  }
+  // The number after `name` at the start of a line; NaN if there is none.
+  static double number_behind(const std::string& text, const std::string& name) {
+    const size_t at = text.find("\n" + name + " ");
+    return at == std::string::npos ? NAN : std::stod(text.substr(at + name.size() + 2));
+  }
+};
+
+}  // namespace lmx_test

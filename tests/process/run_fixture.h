@@ -1,0 +1,142 @@
+// A tiny recipe, and `lmx run` as a process that can receive signals.
+#pragma once
+
+#include <signal.h>
+
+#include <chrono>
+#include <functional>
+#include <regex>
+#include <thread>
+
+#include "process/lmx_process.h"
+
+namespace lmx_test {
+
+// Contains every kind of state that a checkpoint must store: Adam, dropout, EMA, carried state, a sampled softmax, a
+// schedule with state.
+inline constexpr const char* kTinyRecipe = R"(
+data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 200, branching: 8, classes: 6}
+batcher: {name: tbptt, sequence_length: 6}
+batch: {global: 8, micro: 4}
+model: {name: lstm, embedding: 12, cells: 16, projection: 8, dropout: 0.1}
+loss: {name: sampled_softmax, samples: 20}
+optimizer: {name: adam, lr: 0.01}
+schedule: {name: halve_on_rise}
+clip: 1.0
+train: {steps: 120, log_every: 7, eval_every: 30, ema: 0.9}
+checkpoint: {every: 10, keep_last: 2}
+threads: 1
+)";
+
+// The first "<word> <number> <unit>" in a text, as bytes.
+inline double bytes_of(const std::string& text, const std::string& word) {
+  const std::map<std::string, double> units{{"B", 1}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
+  std::smatch found;
+  if (!std::regex_search(text, found, std::regex(word + " ([0-9.]+) ([kMG]?B)"))) {
+    ADD_FAILURE() << "no '" << word << "' in:\n" << text;
+    return 0;
+  }
+  return std::stod(found[1]) * units.at(found[2]);
+}
+
+class RunTest : public testing::Test {
+ protected:
+  RunTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "lmx_run_XXXXXX").string();
+    if (!mkdtemp(pattern.data())) throw std::runtime_error("mkdtemp failed");
+    folder_ = pattern;
+    write("tiny.yaml", kTinyRecipe);
+  }
+  ~RunTest() override {
+    std::error_code error;
+    std::filesystem::remove_all(folder_, error);
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+  }
+
+  // lmx run tiny.yaml run.dir=<folder>/<dir> ...
+  std::vector<std::string> command(const std::string& dir, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "run", path("tiny.yaml"), "run.dir=" + path(dir)};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  Outcome run(const std::string& dir, const std::vector<std::string>& more = {}) const {
+    return run_process(command(dir, more), environment());
+  }
+  std::map<std::string, std::string> environment() const {
+    return {{"LMX_CACHE_DIR", path("cache")}, {"OMP_NUM_THREADS", "1"}};
+  }
+
+  // The environment for shell commands, in which the shell finds this build's lmx.
+  std::map<std::string, std::string> environment_with_lmx() const {
+    auto settings = environment();
+    settings["PATH"] = LMX_BINARY_DIR "/bin:" + std::string(std::getenv("PATH"));
+    settings["LMX_COMMAND"] = "";
+    return settings;
+  }
+  // The command lines that a run suggests after "next:".
+  static std::vector<std::string> proposed(const std::string& out) {
+    std::istringstream lines(out.substr(out.find("next:\n") + 6));
+    std::vector<std::string> all;
+    for (std::string line; std::getline(lines, line) && line.starts_with("  lmx ");) all.push_back(line);
+    return all;
+  }
+
+  // Starts the command. Its stdout goes to the file `out` if one is given; all other output is discarded.
+  pid_t start(const std::vector<std::string>& words, const std::string& out = "/dev/null") const {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    for (const int stream : {0, 1, 2}) {
+      close(stream);
+      open(stream == 1 ? out.c_str() : "/dev/null", O_RDWR | O_CREAT, 0600);
+    }
+    for (const auto& [name, value] : environment()) setenv(name.c_str(), value.c_str(), 1);
+    std::vector<char*> argv;
+    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  // Waits until `moment` returns true. Returns false if the child ends first (it is not reaped).
+  static bool wait_until(pid_t child, const std::function<bool()>& moment) {
+    siginfo_t ended{};
+    while (!moment()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      if (waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid == child)
+        return false;
+    }
+    return true;
+  }
+  // Waits until the run has written a record.
+  bool wait_for_records(pid_t child, const std::string& dir) const {
+    return wait_until(child, [&] { return !read_file(folder_ / dir / "metrics.jsonl").empty(); });
+  }
+  static int wait_for(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+  // The model file of the checkpoint at `step`.
+  std::string model(const std::string& dir, int64_t step = 120) const {
+    return read_file(folder_ / dir / "checkpoints" / ("step-" + std::to_string(step)) / "model.safetensors");
+  }
+
+  // metrics.jsonl without values that depend on time, and without traffic and memory, which differ between processes.
+  std::string metrics(const std::string& dir) const {
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    std::string text;
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find("\"split\":\"rank\"") != std::string::npos) continue;
+      text += line.substr(0, std::min(line.find(",\"comm_"), line.find(",\"train_s"))) + "\n";
+    }
+    return text;
+  }
+
+  std::filesystem::path folder_;
+};
+
+}  // namespace lmx_test

@@ -1,0 +1,85 @@
+// A sweep of a tiny recipe as a process, and functions that read its results.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+
+class SweepTest : public RunTest {
+ protected:
+  using Json = nlohmann::json;
+
+  std::vector<std::string> words(const std::vector<std::string>& more) const {
+    std::vector<std::string> all{LMX_BINARY_DIR "/bin/lmx", "sweep"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  // lmx sweep tiny.yaml --out <folder>/<out> ...
+  std::vector<std::string> sweep_words(const std::string& out, const std::vector<std::string>& more) const {
+    std::vector<std::string> all = words({path("tiny.yaml"), "--out", path(out)});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  Outcome sweep(const std::string& out, const std::vector<std::string>& more = {}) const {
+    return run_process(sweep_words(out, more), environment());
+  }
+  Outcome resume(const std::string& out, std::vector<std::string> more = {}) const {
+    more.insert(more.begin(), {"--resume", path(out)});
+    return run_process(words(more), environment());
+  }
+
+  Outcome refused(const std::vector<std::string>& more, const std::vector<std::string>& parts) const {
+    const Outcome o = sweep("refused", more);
+    EXPECT_EQ(o.code, 2) << o.out << o.err;
+    for (const std::string& part : parts) EXPECT_THAT(o.err, testing::HasSubstr(part));
+    EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
+    EXPECT_FALSE(std::filesystem::exists(path("refused")));
+    return o;
+  }
+
+  Json plan(const std::string& out) const { return Json::parse(read_file(folder_ / out / "sweep.json")); }
+  std::vector<std::string> ids(const std::string& out) const {
+    std::vector<std::string> all;
+    const Json whole = plan(out);
+    for (const Json& point : whole["points"]) all.push_back(point["id"]);
+    return all;
+  }
+  std::vector<Json> events(const std::string& out) const {
+    std::vector<Json> all;
+    std::istringstream lines(read_file(folder_ / out / "journal.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      if (!line.empty()) all.push_back(Json::parse(line, nullptr, false));
+    return all;
+  }
+  // The last event of each point that has ended.
+  std::map<std::string, Json> ends(const std::string& out) const {
+    std::map<std::string, Json> all;
+    for (const Json& event : events(out))
+      if (event.is_object() && event["event"] == "end") all[event["point"]] = event;
+    return all;
+  }
+  size_t count_ends(const std::string& out, const std::string& outcome) const {
+    size_t count = 0;
+    for (const auto& [id, event] : ends(out)) count += event["outcome"] == outcome;
+    return count;
+  }
+  std::string status(const std::string& out, const std::string& id) const {
+    const Json json = Json::parse(read_file(folder_ / out / "points" / id / "status.json"), nullptr, false);
+    return json.is_object() ? json["state"].get<std::string>() : "";
+  }
+  // The perplexity of a point's last validation, as text; "" if there is none.
+  std::string value_at_end(const std::string& out, const std::string& id) const {
+    std::istringstream lines(read_file(folder_ / out / "points" / id / "metrics.jsonl"));
+    std::string last;
+    for (std::string line; std::getline(lines, line);)
+      if (line.find("\"split\":\"valid\"") != std::string::npos) last = line;
+    return last.empty() ? "" : Json::parse(last)["ppl"].dump();
+  }
+};
+
+}  // namespace lmx_test

@@ -1,0 +1,248 @@
+// lmx report: the tables of a run are sums over its records.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "comm/mpi_here.h"
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using Json = nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Report : public RunTest {
+ protected:
+  Outcome report(const std::string& dir, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "report", path(dir)};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_process(words, environment());
+  }
+  std::vector<Json> records(const std::string& dir) const {
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    std::vector<Json> all;
+    for (std::string line; std::getline(lines, line);) all.push_back(Json::parse(line));
+    return all;
+  }
+};
+
+TEST_F(Report, OneRank) {
+  ASSERT_EQ(run("a", {"train.steps=30"}).code, 0);
+  const Outcome o = report("a");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json last = records("a").back();
+  ASSERT_EQ(last["split"], "valid");
+  char ppl[32];
+  std::snprintf(ppl, sizeof ppl, "%.6g", last["ppl"].get<double>());
+  EXPECT_THAT(o.out, AllOf(HasSubstr("valid ppl"), HasSubstr(ppl), HasSubstr("1 rank"), HasSubstr("embedding.weight"),
+                           HasSubstr("MEMORY, PEAK"), Not(HasSubstr("MOST OF A RANK")), Not(HasSubstr("COLLECTIVE"))));
+}
+
+TEST_F(Report, TrafficAndMemoryOfRanks) {
+  ASSERT_EQ(run("a", {"train.steps=30", "--ranks", "3", "batch.global=9", "batch.micro=0"}).code, 0);
+  const Outcome o = report("a", {"--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json r = Json::parse(o.out);
+  EXPECT_EQ(r["ranks"], 3);
+  EXPECT_EQ(r["step"], 30);
+  double sent = 0, most = 0, rank_0 = 0;
+  for (const Json& record : records("a")) {
+    if (record["split"] != "rank") continue;
+    sent += record["comm/rest/all_to_all/sent_bytes"].get<double>();
+    most = std::max(most, record["memory/total_peak_bytes"].get<double>());
+    if (record["rank"] == 0) rank_0 = record["memory/total_peak_bytes"];
+  }
+  EXPECT_GT(sent, 0);
+  for (const Json& line : r["traffic"]) {
+    if (line["group"] != "rest" || line["collective"] != "all_to_all") continue;
+    EXPECT_EQ(line["sent_bytes_total"].get<double>(), sent);
+    EXPECT_NEAR(line["sent_bytes_per_rank_and_step"].get<double>(), sent / 3 / 30, 1e-6);
+    EXPECT_GE(line["sent_bytes_per_step_max"], line["sent_bytes_per_rank_and_step"]);
+    sent = -1;
+  }
+  EXPECT_EQ(sent, -1) << "no line for rest/all_to_all";
+  EXPECT_EQ(r["memory"]["total"]["max_peak_bytes"].get<double>(), most);
+  EXPECT_EQ(r["memory"]["total"]["rank_0_peak_bytes"].get<double>(), rank_0);
+  EXPECT_GT(r["rows"]["softmax.weight"].get<double>(), 0);
+  const Outcome text = report("a");
+  EXPECT_THAT(text.out,
+              AllOf(HasSubstr("GROUP"), HasSubstr("all_to_all"), HasSubstr("MEMORY, PEAK"), HasSubstr("3 ranks")));
+}
+
+// The table at a run's end and that of the report have the same groups and bytes: both sum the records.
+TEST_F(Report, AgreesWithTheRunsEnd) {
+  const Outcome run_end = run("a", {"train.steps=33", "train.log_every=10", "checkpoint.every=8", "--ranks", "3",
+                                    "batch.global=9", "batch.micro=0"});
+  ASSERT_EQ(run_end.code, 0) << run_end.err;
+  const auto rows = [](const std::string& text, const std::string& before_bytes) {
+    std::map<std::string, double> sent;
+    const std::regex row("\n *([a-z]+) +(all_[a-z_]+) +" + before_bytes + "([0-9.]+) (k?)B ");
+    for (std::sregex_iterator at(text.begin(), text.end(), row), end; at != end; ++at)
+      sent[(*at)[1].str() + " " + (*at)[2].str()] = std::stod((*at)[3]) * ((*at)[4].length() ? 1000 : 1);
+    return sent;
+  };
+  auto at_end = rows(run_end.err, "[0-9.]+ +"), reported = rows(report("a").out, "");
+  EXPECT_EQ(at_end.size(), reported.size());
+  for (const auto& [name, bytes] : reported)  // whole bytes below 1 kB, then rounded to two and three digits
+    EXPECT_NEAR(at_end[name], bytes, bytes < 1000 ? 0 : 0.05 * bytes) << name;
+  EXPECT_TRUE(reported.contains("control all_gather"));
+  EXPECT_TRUE(reported.contains("checkpoint all_gather"));
+  EXPECT_TRUE(reported.contains("rest all_to_all"));
+}
+
+// The staleness of a server's updates, summed over the train records.
+TEST_F(Report, StalenessOfAServersUpdates) {
+  ASSERT_EQ(run("a", {"train.steps=30", "train.log_every=10", "train.ema=0", "--ranks", "3",
+                      "sync={all: {params: .*, strategy: param_server}}"})
+                .code,
+            0);
+  std::map<std::string, double> expected;
+  double updates = 0;
+  for (const Json& record : records("a")) {
+    if (record["split"] != "train") continue;
+    for (const auto& [key, value] : record.items()) {
+      if (!key.starts_with("all/staleness/")) continue;
+      expected[key.substr(14)] += value.get<double>();
+      updates += value.get<double>();
+    }
+  }
+  ASSERT_FALSE(expected.empty());
+  const Json r = Json::parse(report("a", {"--json"}).out);
+  EXPECT_EQ(r["staleness"]["all"], Json(expected));
+  const auto [behind, most] =
+      *std::max_element(expected.begin(), expected.end(), [](auto& a, auto& b) { return a.second < b.second; });
+  char line[64];
+  std::snprintf(line, sizeof line, "\n%s +%.0f +%.1f %% +#{40}\n", behind.c_str(), most, 100 * most / updates);
+  const Outcome text = report("a");
+  EXPECT_THAT(text.out,
+              AllOf(testing::ContainsRegex("\nSTALENESS, all +UPDATES +SHARE\n"), testing::ContainsRegex(line)));
+}
+
+// Each rank's quantisation errors are in its records, those of all ranks in the train records, and the totals of the
+// run in the report.
+TEST_F(Report, LossesOfCodecs) {
+  ASSERT_EQ(run("a", {"train.steps=21", "--ranks", "3",
+                      "sync={all: {params: .*, strategy: unique, codec: {kind: fp16, scale: 1e-4}}}"})
+                .code,
+            0);
+  std::map<std::string, double> ranks, train;
+  std::set<int> seen;
+  for (const Json& record : records("a")) {
+    for (const auto& [key, value] : record.items()) {
+      if (!key.starts_with("codec/embedding.weight/")) continue;
+      const std::string what = key.substr(key.rfind('/') + 1);
+      (record["split"] == "rank" ? ranks : train)[what] += value.get<double>();
+      if (record["split"] == "rank") seen.insert(record["rank"].get<int>());
+    }
+  }
+  EXPECT_EQ(seen.size(), 3u);
+  EXPECT_GT(ranks["underflow"], 0);
+  EXPECT_GT(ranks["entries"], ranks["underflow"]);
+  for (const char* what : {"entries", "underflow", "overflow"}) EXPECT_EQ(ranks[what], train[what]) << what;
+  const Json line = Json::parse(report("a", {"--json"}).out)["codec"]["embedding.weight"];
+  for (const char* what : {"entries", "underflow", "overflow"})
+    EXPECT_EQ(line[what].get<double>(), ranks[what]) << what;
+  EXPECT_GT(line["relative_error"], 0);
+  EXPECT_LT(line["relative_error"], 1);
+  EXPECT_THAT(report("a").out, AllOf(HasSubstr("UNDERFLOWS"), HasSubstr("embedding.weight")));
+}
+
+// Two ranks, two records of 2 steps and, after a resume, of 1 step. Unit 0 begins while the rank computes, unit 1
+// afterwards.
+TEST_F(Report, HiddenAndExposedTimes) {
+  std::filesystem::create_directory(path("a"));
+  write("a/provenance.json", R"({"starts":[{}]})");
+  write("a/config.yaml", "comm: {name: mpi, ranks: 2}\n");
+  const auto rank = [](int step, int number, int steps, double late) {
+    return Json{{"step", step},
+                {"split", "rank"},
+                {"rank", number},
+                {"steps", steps},
+                {"comm/rest/all_gather/sent_bytes", 8},
+                {"comm/rest/all_gather/received_bytes", 8},
+                {"unit/0/softmax.bias/bytes", 1000},
+                {"unit/0/softmax.bias/ready_s", 0.1},
+                {"unit/0/softmax.bias/begin_s", 0.2},
+                {"unit/0/softmax.bias/end_s", 0.5 + late},
+                {"unit/1/embedding.weight/bytes", 3000},
+                {"unit/1/embedding.weight/ready_s", 0.4},
+                {"unit/1/embedding.weight/begin_s", 0.5 + late},
+                {"unit/1/embedding.weight/end_s", 0.7 + late}}
+               .dump() +
+           "\n";
+  };
+  const auto train = [](int step, double busy, double exposed) {
+    return Json{{"step", step}, {"split", "train"}, {"comm_s", busy}, {"comm_exposed_s", exposed}}.dump() + "\n";
+  };
+  write("a/metrics.jsonl", train(2, 0.9, 0.6) + rank(2, 0, 2, 0) + rank(2, 1, 2, 0.2) + train(4, 0.6, 0.3) +
+                               rank(4, 0, 1, 0) + rank(4, 1, 1, 0.2));
+  const Outcome o = report("a", {"--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json t = Json::parse(o.out)["comm_times"];
+  EXPECT_NEAR(t["busy_s"].get<double>(), 1.5 / 3, 1e-9);
+  EXPECT_NEAR(t["exposed_s"].get<double>(), 0.9 / 3, 1e-9);
+  EXPECT_NEAR(t["hidden_s"].get<double>(), 0.6 / 3, 1e-9);
+  EXPECT_NEAR(t["could_be_hidden_s"].get<double>(), 0.3, 1e-9);
+  ASSERT_EQ(t["units"].size(), 2u);
+  const Json &first = t["units"][0], &second = t["units"][1];
+  EXPECT_EQ(first["first"], "softmax.bias");
+  EXPECT_EQ(first["bytes"].get<double>(), 1000);
+  EXPECT_NEAR(first["end_s"].get<double>(), 0.6, 1e-9);
+  EXPECT_NEAR(first["hidden_s"].get<double>(), 0.2, 1e-9);
+  EXPECT_NEAR(first["exposed_s"].get<double>(), 0.2, 1e-9);
+  EXPECT_EQ(second["hidden_s"].get<double>(), 0);
+  EXPECT_NEAR(second["exposed_s"].get<double>(), 0.2, 1e-9);
+  EXPECT_THAT(report("a").out,
+              AllOf(HasSubstr("hidden behind backward"), HasSubstr("200 ms"), HasSubstr("softmax.bias")));
+}
+
+TEST_F(Report, TimesOfProcesses) {
+  if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
+  const Outcome o = run("a", {"train.steps=14", "comm={name: mpi, ranks: 2}"});
+  if (o.code == 2 && o.err.find("no MPI") != std::string::npos) GTEST_SKIP() << o.err;
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json t = Json::parse(report("a", {"--json"}).out)["comm_times"];
+  EXPECT_GT(t["busy_s"].get<double>(), 0);
+  EXPECT_GT(t["exposed_s"].get<double>(), 0);
+  ASSERT_FALSE(t["units"].empty());
+  for (const Json& unit : t["units"]) {
+    EXPECT_GT(unit["bytes"].get<double>(), 0);
+    EXPECT_LE(unit["ready_s"].get<double>(), unit["begin_s"].get<double>());
+    EXPECT_NEAR(unit["hidden_s"].get<double>() + unit["exposed_s"].get<double>(),
+                unit["end_s"].get<double>() - unit["begin_s"].get<double>(), 1e-9);
+  }
+}
+
+TEST_F(Report, ALastLineThatAKillCutShort) {
+  ASSERT_EQ(run("a", {"train.steps=30"}).code, 0);
+  const std::string whole = report("a", {"--json"}).out;
+  write("a/metrics.jsonl", read_file(folder_ / "a/metrics.jsonl") + "{\"step\":37,\"spl");
+  EXPECT_EQ(report("a", {"--json"}).out, whole);
+  write("a/metrics.jsonl", "{\"step\":37,\"spl\n" + read_file(folder_ / "a/metrics.jsonl"));
+  const Outcome o = report("a");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("metrics.jsonl:1 is no record"));
+}
+
+TEST_F(Report, Mistakes) {
+  Outcome o = report("nowhere");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("there is no run directory " + path("nowhere")));
+  std::filesystem::create_directory(path("empty"));
+  o = report("empty");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err,
+              HasSubstr("/empty holds no run, and no folder below it does; a run is a folder with metrics.jsonl"));
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  write("a/provenance.json", "{");
+  o = report("a");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("provenance.json is missing or damaged"));
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,306 @@
+// A model of bytes from training to its uses: shards, bits per character, sampled text, features, a probe, one unit.
+#include <gmock/gmock.h>
+
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "process/bytes_fixture.h"
+#include "process/terminal_process.h"
+
+namespace lmx_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// The largest difference between the numbers of two files of the same form.
+double farthest(const std::string& a, const std::string& b) {
+  std::istringstream one(a), two(b);
+  double most = 0;
+  std::string x, y;
+  while (std::getline(one, x) && std::getline(two, y)) {
+    std::istringstream left(x), right(y);
+    while (std::getline(left, x, ',') && std::getline(right, y, ',')) {
+      if (x == y) continue;
+      most = std::max(most, std::abs(std::stod(x) - std::stod(y)));
+    }
+  }
+  return a.empty() ? INFINITY : most;
+}
+
+bool is_control(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return (byte < 0x20 && c != '\n' && c != '\r' && c != '\t') || byte == 0x7F;
+}
+
+// A model after little training samples bytes of every kind; a terminal would interpret ESC and BEL.
+TEST_F(BytesRun, ATerminalGetsNoControlCharacters) {
+  ASSERT_EQ(run("a", {"train.steps=2"}).code, 0);
+  const std::vector<std::string> words{"generate", path("a"), "--tokens", "400", "--temperature", "3"};
+  const std::string raw = good(words).out;
+  EXPECT_GT(std::count_if(raw.begin(), raw.end(), is_control), 5);
+  const auto [code, shown] = run_on_terminal(words, environment());
+  EXPECT_EQ(code, 0) << shown;
+  EXPECT_EQ(std::count_if(shown.begin(), shown.end(), is_control), 0);
+  EXPECT_THAT(shown, AllOf(HasSubstr("\\x1b"), HasSubstr("\\x07")));
+}
+
+TEST_F(BytesRun, TrainsEvaluatesAndResumes) {
+  write("word_lm_gutenberg.yaml", kTinyRecipe);  // the twin that a message suggests for a run of words
+  const Outcome trained = run("a");
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.out, AllOf(HasSubstr(" report "), Not(HasSubstr("word_lm_gutenberg"))));
+  EXPECT_THAT(trained.err,
+              AllOf(HasSubstr("vocabulary 256"), HasSubstr("tbptt: 6 shards of "), HasSubstr(" % of the tokens")));
+  EXPECT_THAT(read_file(path("a/metrics.jsonl")), AllOf(HasSubstr("\"bpc\":"), HasSubstr("bytes_per_s")));
+  EXPECT_NEAR(number_behind(trained.out, "valid bpc"), number_behind(trained.out, "valid nll_bit"), 1e-5);
+  const Outcome early = run("early", {"train.eval_every=5", "stop.when='valid.bpc <= 7.9'"});
+  EXPECT_THAT(early.out, HasSubstr("stopped at valid.bpc "));
+  ASSERT_EQ(run("b", {"--until", "23"}).code, 0);
+  ASSERT_EQ(run("b", {"--resume", path("b")}).code, 0);
+  EXPECT_TRUE(model("a", 60) == model("b", 60));
+  const std::string out = good({"eval", path("a"), "--split", "test", "--shards", "3"}).out;
+  const double bpc = number_behind(out, "test bpc");
+  EXPECT_NEAR(bpc, number_behind(out, "test nll_bit"), 1e-5);
+  EXPECT_NEAR(number_behind(out, "test ppl"), std::exp2(bpc), 0.01);
+  EXPECT_NEAR(number_behind(out, "test compression_ratio"), 8 / bpc, 0.02);  // for bytes the ratio is 8 / bpc
+  EXPECT_NEAR(number_behind(out, "test bpc_3_shards"), bpc, 0.3);
+  EXPECT_THAT(out, AllOf(HasSubstr("a character is a byte"), HasSubstr("mean of 3 shards of strings in random order")));
+  EXPECT_EQ(lmx({"eval", path("a"), "--split", "test", "--shards", "999"}).code, 2);
+}
+
+// Puri 2018 validates on one shard of strings for each sequence of a batch, independent of the number of ranks.
+TEST_F(BytesRun, ValidatesOnShardsOfStrings) {
+  const auto bpc = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.end(), {"train.steps=6", "train.eval_shards=true"});
+    const Outcome trained = run(name, more);
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    return number_behind(trained.out, "valid bpc");
+  };
+  const double one = bpc("one", {});
+  EXPECT_NEAR(bpc("three", {"comm={name: virtual, ranks: 3}"}), one, 1e-4);
+  const std::string out = good({"eval", path("one"), "--split", "valid", "--shards", "4"}).out;
+  EXPECT_NEAR(number_behind(out, "valid bpc"), one, 1e-5);
+  EXPECT_NEAR(number_behind(out, "valid bpc_4_shards"), one, 0.01);  // there every shard has the same weight
+  EXPECT_NE(bpc("part", {"train.eval_tokens=40"}), one);
+  EXPECT_NE(number_behind(run("text", {"train.steps=6"}).out, "valid bpc"), one);
+}
+
+TEST_F(BytesRun, ShardsThatCannotBeAreToldBeforeTraining) {
+  const Outcome many = run("many", {"train.eval_shards=true", "train.eval_batch=500"});
+  EXPECT_EQ(many.code, 2);
+  EXPECT_THAT(many.err, HasSubstr("500 shards of the valid split need as many strings"));
+  const Outcome words = run("words", {"train.eval_shards=true", "data.tokens=words", "data.vocab_size=20",
+                                      "~data.preprocess", "batcher.shards=0"});
+  EXPECT_EQ(words.code, 2);
+  EXPECT_THAT(words.err,
+              HasSubstr("keeps no strings to make shards of the valid split; that of chars and of bytes does"));
+}
+
+TEST_F(BytesRun, ADryRunFindsWhatStopsARun) {
+  const std::vector<std::vector<std::string>> changes{
+      {},
+      {"batch.global=200", "batcher.shards=200"},
+      {"batcher.sequence_length=2000"},
+      {"train.eval_shards=true", "train.eval_batch=500"},
+      {"batcher.shards=150", "batcher.reshuffle=true", "batcher.sequence_length=50"},
+      {"data.valid_fraction=0"}};
+  for (std::vector<std::string> change : changes) {
+    change.push_back("train.steps=2");
+    const Outcome real = run("x", change);
+    change.push_back("--dry-run");
+    const Outcome dry = run("x", change);
+    const size_t at = dry.out.find("data: not ready\n  ");
+    ASSERT_EQ(dry.code, at == std::string::npos ? 0 : 2) << dry.err;
+    EXPECT_EQ(real.code, at == std::string::npos ? 0 : 2) << testing::PrintToString(change) << real.err;
+    std::filesystem::remove_all(path("x"));
+    if (at == std::string::npos) continue;
+    const std::string finding = dry.out.substr(at + 18, dry.out.find('\n', at + 18) - at - 18);
+    EXPECT_THAT(real.err, HasSubstr(finding)) << "the same finding";
+    EXPECT_THAT(finding, Not(HasSubstr("-")));
+  }
+}
+
+TEST_F(BytesRun, TextIsDrawnByteByByte) {
+  ASSERT_EQ(run("a").code, 0);
+  const auto text = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", path("a"), "--prompt", "a <i>bad</i> fi", "--tokens", "40"});
+    return good(more).out;
+  };
+  EXPECT_EQ(text({}).substr(0, 8), "a bad fi");
+  EXPECT_EQ(text({}).size(), 8U + 40 + 1);
+  EXPECT_EQ(text({}), text({}));
+  EXPECT_NE(text({}), text({"--seed", "2"}));
+  EXPECT_EQ(text({"--temperature", "0"}), text({"--top-k", "1", "--seed", "9"}));
+  EXPECT_EQ(text({"--temperature", "0"}), text({"--top-p", "0.000001", "--seed", "9"}));
+  EXPECT_NE(text({"--top-p", "0.3"}), text({}));
+  EXPECT_NE(text({"--hold", "3=9"}), text({"--hold", "3=-9"}));
+  const Outcome none = lmx({"generate", path("a"), "--hold", "12=1"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("lstm.1.c has units 0 to 11, no unit 12"));
+  EXPECT_THAT(lmx({"generate", path("a"), "--hold", "x"}).err, HasSubstr("--hold takes UNIT=VALUE"));
+  EXPECT_THAT(lmx({"generate", path("a"), "--state", "hidden"}).err,
+              HasSubstr("[generate] --state is not used without --hold"));
+  EXPECT_THAT(lmx({"generate", path("a"), "--top-p", "0"}).err, HasSubstr("top-p must be a number above 0"));
+}
+
+TEST_F(BytesRun, FeaturesAndProbe) {
+  ASSERT_EQ(run("a").code, 0);
+  const std::string csv = path("reviews.csv");
+  EXPECT_THAT(good({"features", path("a"), csv, "--out", path("f.csv")}).out,
+              AllOf(HasSubstr("state lstm.1.c behind the last byte"), HasSubstr("texts 240\nunits 12\n")));
+  good({"features", path("a"), csv, "--out", path("one.csv"), "--batch", "1"});
+  EXPECT_LT(farthest(read_file(path("f.csv")), read_file(path("one.csv"))), 1e-5)
+      << "other texts of the batch change a text's features";
+  good({"features", path("a"), csv, "--out", path("h.safetensors"), "--state", "lstm.0.h", "--no-labels"});
+  EXPECT_THAT(lmx({"features", path("a"), csv, "--out", path("x.csv"), "--state", "lstm.7.c"}).err,
+              AllOf(HasSubstr("no lstm.7.c state"), HasSubstr("lstm.0.c, lstm.0.h, lstm.1.c, lstm.1.h")));
+  EXPECT_THAT(lmx({"features", path("a"), csv, "--out", path("x.csv"), "--text-column", "text"}).err,
+              AllOf(HasSubstr("no column 'text'"), HasSubstr("label, sentence")));
+  const Outcome o =
+      good({"probe", path("a"), "--train", csv, "--histogram", path("u.svg"), "--save", path("p"), "--bag-of-bytes"});
+  EXPECT_THAT(o.out, AllOf(HasSubstr("texts train 192, valid 24, test 24; units 12"), HasSubstr("strongest_unit ")));
+  EXPECT_GT(number_behind(o.out, "bag_of_bytes l2 test_accuracy_percent"), 90);
+  EXPECT_GT(number_behind(o.out, "l2 test_accuracy_percent"), 60);
+  EXPECT_THAT(read_file(path("u.svg")), AllOf(HasSubstr("<svg"), HasSubstr("label 1")));
+  const Outcome again = good({"probe", "--train", path("p-train.safetensors"), "--valid", path("p-valid.safetensors"),
+                              "--test", path("p-test.safetensors"), "--penalty", "l2"});
+  EXPECT_EQ(number_behind(again.out, "l2 test_accuracy_percent"), number_behind(o.out, "l2 test_accuracy_percent"));
+  EXPECT_THAT(lmx({"probe", path("a")}).err, HasSubstr("--corpus NAME"));
+  const Outcome none =
+      good({"probe", path("a"), "--train", csv, "--penalty", "l1", "--c", "1e-9", "--histogram", path("none.svg")});
+  EXPECT_THAT(none.out, AllOf(HasSubstr("strongest_unit none (all weights are 0; with a larger --c fewer are)\n"),
+                              Not(HasSubstr("written"))));
+}
+
+// A model without cells has one state for both names. Texts longer than one forward pass carry the state to the next
+// one.
+TEST_F(BytesRun, StatesOfOtherModels) {
+  for (const std::string model :
+       {"{name: rhn, embedding: 8, cells: 12, depth: 3}", "{name: mlstm, embedding: 8, cells: 12}"}) {
+    const bool rhn = model.find("rhn") != std::string::npos;
+    const std::string dir = rhn ? "rhn" : "mlstm", state = rhn ? "rhn.0.s" : "mlstm.0.c";
+    const Outcome trained = run(dir, {"~model", "+model=" + model});
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    std::string text;
+    for (int i = 0; i < 60; ++i) text += "good film " + std::to_string(i) + ", ";
+    write("long.csv", "label,sentence\n1,\"" + text + "\"\n0,bad\n");
+    for (const char* batch : {"1", "2"})
+      EXPECT_THAT(good({"features", path(dir), path("long.csv"), "--out", path("f" + std::string(batch) + ".csv"),
+                        "--batch", batch})
+                      .out,
+                  HasSubstr("state " + state + " behind"));
+    EXPECT_LT(farthest(read_file(path("f1.csv")), read_file(path("f2.csv"))), 1e-5);
+    // The value after the last byte is the feature.
+    const Outcome map = good({"features", path(dir), "--heatmap", path("m.html"), "--unit", "5", "--text", text});
+    std::istringstream row(read_file(path("f1.csv")));
+    std::string line, field;
+    std::getline(row, line);
+    std::getline(row, line);
+    std::istringstream fields(line);
+    for (int i = 0; i < 7; ++i) std::getline(fields, field, ',');
+    EXPECT_NEAR(number_behind(map.out, "last value"), std::stod(field), 1e-4) << line;
+    EXPECT_THAT(good({"probe", path(dir), "--train", path("reviews.csv")}).out, HasSubstr("state " + state));
+    const auto drawn = [&](const char* hold) {
+      return good({"generate", path(dir), "--tokens", "40", "--hold", hold}).out;
+    };
+    EXPECT_NE(drawn("3=9"), drawn("3=-9"));
+    EXPECT_THAT(lmx({"features", path(dir), path("long.csv"), "--out", path("x.csv"), "--state", "cel"}).err,
+                AllOf(HasSubstr("no cel state"), HasSubstr("it has " + dir)));
+  }
+}
+
+TEST_F(BytesRun, WhatAProbeReads) {
+  ASSERT_EQ(run("a", {"train.steps=2"}).code, 0);
+  const auto part = [&](const std::string& name, int rows, const char* bad, const char* good) {
+    std::string csv = "label,sentence\n";
+    for (int i = 0; i < rows; ++i)
+      csv += i % 2 ? std::string(good) + ",good film\n" : std::string(bad) + ",a dull one\n";
+    write(name, csv);
+    return path(name);
+  };
+  const std::string train = part("train.csv", 100, "neg", "pos"), test = part("test.csv", 30, "pos", "pos");
+  EXPECT_THAT(good({"probe", path("a"), "--train", train, "--test", test}).out,
+              HasSubstr("texts train 90, valid 10, test 30;"));
+  EXPECT_THAT(good({"probe", path("a"), "--train", train, "--valid", train, "--test", test}).out,
+              HasSubstr("texts train 100, valid 100, test 30;"));
+  const auto error = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "probe");
+    const Outcome o = lmx(words);
+    EXPECT_EQ(o.code, 2) << o.out;
+    EXPECT_EQ(o.out, "") << "the error must come before any work";
+    return o.err;
+  };
+  EXPECT_THAT(error({path("a"), "--train", train, "--test", part("other.csv", 4, "pos", "0")}),
+              HasSubstr("other.csv:3: label '0'; the classes are 'neg' and 'pos'"));
+  EXPECT_THAT(error({path("a"), "--train", train, "--classes", "pos"}),
+              HasSubstr("--classes takes two different words"));
+  EXPECT_THAT(error({path("a"), "--corpus", "sst2", "--test", test}), HasSubstr("--test is not used with --corpus"));
+  EXPECT_THAT(error({path("a"), "--test", test}), HasSubstr("--test is not used without --train"));
+  EXPECT_THAT(error({path("a"), "--train", train, "--valid", test, "--seed", "2"}),
+              HasSubstr("--seed is not used where"));
+  for (const char* option : {"--state", "--batch", "--save", "--text-column", "--checkpoint", "--classes"})
+    EXPECT_THAT(error({"--train", "t.csv", "--valid", "v.csv", option, "1"}),
+                HasSubstr(std::string(option) + " is not used without a run"));
+  EXPECT_THAT(error({path("a"), "--train", train, "--c", "0"}), HasSubstr("C must be a number above 0"));
+  EXPECT_THAT(error({path("a"), "--train", train, "--penalty", "l3"}), HasSubstr("no penalty 'l3'"));
+  EXPECT_THAT(error({path("a"), "--train", train, "--histogram", path("no/u.svg")}),
+              HasSubstr("--histogram: cannot write " + path("no/u.svg") + ": there is no folder " + path("no")));
+  EXPECT_THAT(error({path("a"), "--train", train, "--save", path("")}),
+              HasSubstr("name what the files' names begin with"));
+}
+
+TEST_F(BytesRun, OptionsOfTheOtherUseOfFeatures) {
+  const auto error = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"features", path("a")});
+    const Outcome o = lmx(words);
+    EXPECT_EQ(o.code, 2);
+    return o.err;
+  };
+  EXPECT_THAT(error({path("reviews.csv"), "--out", "f.csv", "--unit", "3"}),
+              HasSubstr("--unit is not used without --heatmap"));
+  EXPECT_THAT(error({path("reviews.csv"), "--heatmap", "m.html", "--unit", "3", "--text", "x"}),
+              HasSubstr("TEXTS is not used with --heatmap"));
+  EXPECT_THAT(error({path("reviews.csv"), "--out", "f.csv", "--no-labels", "--label-column", "x"}),
+              HasSubstr("--label-column is not used with --no-labels"));
+}
+
+TEST_F(BytesRun, AUnitOverAText) {
+  ASSERT_EQ(run("a").code, 0);
+  good({"features", path("a"), "--heatmap", path("m.html"), "--unit", "3", "--text", "so <b>x</b>y\xC3\xA9 & z"});
+  const std::string page = read_file(path("m.html"));
+  EXPECT_THAT(page, AllOf(HasSubstr("unit 3 of lstm.1.c"), HasSubstr("&amp;"), Not(HasSubstr("<b>"))));
+  size_t cells = 0;
+  for (size_t at = page.find("title='"); at != std::string::npos; at = page.find("title='", at + 1)) ++cells;
+  EXPECT_EQ(cells, std::string("\n so x ye & z ").size());
+  EXPECT_THAT(lmx({"features", path("a"), "--heatmap", path("m.html"), "--text", "x"}).err, HasSubstr("give --unit N"));
+}
+
+TEST_F(BytesRun, MistakesAreNamed) {
+  const auto error = [&](const std::vector<std::string>& more) {
+    const Outcome o = run("x", more);
+    EXPECT_EQ(o.code, 2);
+    return o.err;
+  };
+  EXPECT_THAT(error({"batcher.sequence_length=2000"}), AllOf(HasSubstr("[tbptt] a shard is shorter than a sequence"),
+                                                             HasSubstr("in 6 shards"), HasSubstr("takes 2001")));
+  EXPECT_THAT(error({"batcher.shards=5000"}), HasSubstr("5000 shards of the train split need as many strings"));
+  EXPECT_THAT(error({"data.field=text"}), AllOf(HasSubstr("no column 'text'"), HasSubstr("label, sentence")));
+  EXPECT_THAT(error({"data.tokens=words", "data.preprocess=none", "stop.when='valid.bpc <= 2'"}),
+              HasSubstr("of words it is valid.nll_bit"));
+  EXPECT_THAT(error({"data.tokens=words", "data.preprocess=none", "++data.vocab_size=10"}), HasSubstr("keeps none"));
+  ASSERT_EQ(run("chars", {"data.tokens=chars", "++data.vocab_size=12", "train.steps=2"}).code, 0);
+  const std::string drawn = good({"generate", path("chars"), "--tokens", "200"}).out;
+  EXPECT_EQ(drawn.size(), 201U) << "each of these characters has one byte";
+  EXPECT_EQ(drawn.find("<unk>"), std::string::npos);
+  ASSERT_EQ(run("a", {"train.steps=2"}).code, 0);
+  const Outcome other = lmx({"eval", path("chars"), "--checkpoint", path("a/checkpoints/step-2")});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("trained with a vocabulary of 256 entries"));
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,123 @@
+// Early stopping by patience, and values that are changed on purpose when a run is resumed.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Change : public RunTest {
+ protected:
+  std::vector<Json> records(const std::string& dir, const std::string& split) const {
+    std::vector<Json> found;
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      if (Json json = Json::parse(line); json["split"] == split) found.push_back(json);
+    return found;
+  }
+  Json starts(const std::string& dir) const {
+    return Json::parse(read_file(folder_ / dir / "provenance.json"))["starts"];
+  }
+};
+
+// A learning rate near 0: no validation is better than the first one, so the third one ends the run.
+TEST_F(Change, PatienceEndsARun) {
+  const std::vector<std::string> still{"optimizer.lr=1e-30", "train.ema=0", "stop.patience=2", "train.eval_every=10"};
+  const Outcome o = run("whole", still);
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("stopped at 2 validations in a row above valid.ppl "), HasSubstr(" of step 10"),
+                           Not(HasSubstr("time_to_target_s"))));
+  ASSERT_EQ(records("whole", "valid").size(), 3u);
+  EXPECT_THAT(read_file(folder_ / "whole/status.json"),
+              AllOf(HasSubstr("\"done\""), HasSubstr("2 validations in a row")));
+  EXPECT_FALSE(model("whole", 30).empty());
+  // If the run pauses between two validations, it still counts them from the best one.
+  std::vector<std::string> cut = still;
+  cut.insert(cut.end(), {"--until", "25"});
+  ASSERT_EQ(run("cut", cut).code, 0);
+  std::vector<std::string> resume = still;
+  resume.insert(resume.end(), {"--resume", path("cut")});
+  ASSERT_EQ(run("cut", resume).code, 0);
+  EXPECT_EQ(model("cut", 30), model("whole", 30));
+  EXPECT_EQ(metrics("cut"), metrics("whole"));
+  // A run that has ended stays ended after a resume; with more patience it continues.
+  resume.back() = path("whole");
+  EXPECT_THAT(run("whole", resume).out, HasSubstr("stopped at 2 validations"));
+  resume[2] = "stop.patience=3";
+  ASSERT_EQ(run("whole", resume).code, 0);
+  EXPECT_EQ(records("whole", "valid").size(), 4u);
+}
+
+TEST_F(Change, ALearningRateOnPurpose) {
+  ASSERT_EQ(run("a", {"--until", "50"}).code, 0);
+  const Outcome o = run("a", {"--resume", path("a"), "--change", "optimizer.lr=0.001"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(read_file(folder_ / "a/config.yaml"), HasSubstr("lr: 0.001"));
+  EXPECT_THAT(read_file(folder_ / "a/log.txt"),
+              HasSubstr("change: optimizer.lr was 0.01 and is 0.001 from step 50 on"));
+  const auto changes = records("a", "change");
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0],
+            (Json{{"step", 50}, {"split", "change"}, {"key", "optimizer.lr"}, {"before", "0.01"}, {"now", "0.001"}}));
+  EXPECT_EQ(starts("a")[1]["changes"],
+            (Json{{{"key", "optimizer.lr"}, {"before", "0.01"}, {"now", "0.001"}, {"step", 50}}}));
+  EXPECT_FALSE(starts("a")[0].contains("changes"));
+  EXPECT_LT(records("a", "train").back()["lr"].get<double>(), 0.0011);
+  // The old recipe now differs from the changed run, and the message names --change.
+  const Outcome other = run("a", {"--resume", path("a"), "train.steps=130"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, AllOf(HasSubstr("optimizer.lr: 0.001 there, 0.01 here"), HasSubstr("--change")));
+  // Repeating the same change has no effect.
+  ASSERT_EQ(run("a", {"--resume", path("a"), "--change", "optimizer.lr=0.001", "train.steps=130"}).code, 0);
+  EXPECT_EQ(records("a", "change").size(), 1u);
+  EXPECT_EQ(run_lmx({"report", path("a")}, environment()).code, 0);
+}
+
+// With twice the batch, the states belong to other sequences and are not used. Tokens are counted as they were read.
+TEST_F(Change, ABatchOnPurpose) {
+  ASSERT_EQ(run("a", {"--until", "50"}).code, 0);
+  const Outcome o = run("a", {"--resume", path("a"), "--change", "batch.global=16", "--change", "batch.micro=8"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(records("a", "change").size(), 2u);
+  EXPECT_EQ(records("a", "train").back()["tokens"], 50 * 8 * 6 + 70 * 16 * 6);
+  // Resumed once more, the run continues the same count.
+  ASSERT_EQ(run("a", {"--resume", path("a"), "batch.global=16", "batch.micro=8", "train.steps=127"}).code, 0);
+  EXPECT_EQ(records("a", "train").back()["tokens"], 50 * 8 * 6 + 77 * 16 * 6);
+}
+
+TEST_F(Change, Mistakes) {
+  ASSERT_EQ(run("a", {"train.steps=20", "train.eval_every=10"}).code, 0);
+  const std::string config = read_file(folder_ / "a/config.yaml");
+  const auto refused = [&](std::vector<std::string> more, const std::vector<std::string>& parts) {
+    more.insert(more.end(), {"train.steps=20", "train.eval_every=10"});
+    const Outcome o = run("a", more);
+    EXPECT_EQ(o.code, 2) << o.out;
+    for (const std::string& part : parts) EXPECT_THAT(o.err, HasSubstr(part));
+    EXPECT_EQ(read_file(folder_ / "a/config.yaml"), config);
+  };
+  const std::vector<std::string> resume{"--resume", path("a"), "--change"};
+  const auto with = [&](const std::string& change) {
+    std::vector<std::string> words = resume;
+    words.push_back(change);
+    return words;
+  };
+  refused(with("model.cells=24"), {"--change model.cells", "shapes", "init: {from: RUN}", "optimizer.*"});
+  refused(with("seed=2"), {"--change seed", "random number"});
+  refused(with("optimizer.name=sgd"), {"--change optimizer.name", "state"});
+  refused(with("data.vocab_size=50"), {"--change data.vocab_size"});
+  refused(with("optimizer.lrr=1"), {"optimizer.lrr", "did you mean 'lr'"});
+  refused(with("optimizer.lr"), {"KEY=VALUE"});
+  refused(with("optimizer.lr=0.5"), {"20 steps in all", "train.steps"});
+  refused({"--change", "optimizer.lr=0.5"}, {"--resume DIR"});
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,100 @@
+// The output and the records of a run whose plugin fails, or whose plugin's build changes.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class PluginFailures : public RunTest {
+ protected:
+  PluginFailures() {
+    write("plugin.yaml", R"(
+data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 200, branching: 8, classes: 6}
+batcher: {name: tbptt, sequence_length: 6}
+batch: {global: 8}
+model: {name: test_model, size: 8}
+loss: {name: full_softmax}
+optimizer: {name: adam, lr: 0.01}
+schedule: {name: constant}
+train: {steps: 6, log_every: 2, eval_every: 3}
+checkpoint: {every: 3}
+threads: 1
+)");
+  }
+  static std::string folder_of(int fault) { return LMX_BINARY_DIR "/tests/plugins/model_" + std::to_string(fault); }
+  // Sanitizers do not handle signals here, so that the run's own handler gets them.
+  Outcome train(int fault, const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "run",          path("plugin.yaml"),
+                                   "run.dir=" + path("a"),    "--plugin-dir", folder_of(fault)};
+    words.insert(words.end(), more.begin(), more.end());
+    auto settings = environment();
+    for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS"})
+      settings[name] = std::string(std::getenv(name) ? std::getenv(name) : "") + ":handle_segv=0";
+    return run_process(words, settings);
+  }
+  json status() const { return json::parse(read_file(path("a/status.json"))); }
+};
+
+TEST_F(PluginFailures, AnExceptionNamesThePluginAndTheFunction) {
+  const Outcome o = train(4);
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("forward() of the model plugin 'test_model'"),
+                           HasSubstr("/model_4/test_model/test_model.so"), HasSubstr("map::at")));
+  EXPECT_EQ(status()["state"], "failed");
+  EXPECT_THAT(status()["reason"].get<std::string>(), HasSubstr("test_model"));
+}
+
+TEST_F(PluginFailures, ACrashNamesThePluginAndEndsTheRunsStatus) {
+  const Outcome o = train(5);
+  EXPECT_NE(o.code, 0);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("crashed: Segmentation fault in forward() of the model plugin 'test_model'"),
+                           HasSubstr("/model_5/test_model/test_model.so")));
+  EXPECT_EQ(status()["state"], "failed");
+  EXPECT_EQ(status()["step"], 0);
+  EXPECT_THAT(status()["reason"].get<std::string>(), HasSubstr("the model plugin 'test_model'"));
+  EXPECT_THAT(status()["time"].get<std::string>(), testing::ContainsRegex("^20[0-9-]+T[0-9:]+"));
+}
+
+TEST_F(PluginFailures, ProvenanceNamesFoldersAndPluginsAndAResumeTellsOfAnotherBuild) {
+  const Outcome first = train(0, {"--until", "3", "--config-dir", path("")});
+  ASSERT_EQ(first.code, 0) << first.err;
+  const json start = json::parse(read_file(path("a/provenance.json")))["starts"][0];
+  const std::string words = start["command_line"].dump();
+  EXPECT_THAT(words, AllOf(HasSubstr("\"--plugin-dir\",\"" + folder_of(0)), HasSubstr("--config-dir")));
+  const json plugin = start["plugins"]["model/test_model"];
+  EXPECT_EQ(plugin["version"], "1.2.3");
+  EXPECT_EQ(plugin["path"], folder_of(0) + "/test_model/test_model.so");
+  EXPECT_EQ(plugin["sha256"].get<std::string>().size(), 64u);
+
+  const auto resumed = [&](int fault, const char* until) {
+    const Outcome o = train(fault, {"--resume", path("a"), "--until", until});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.err;
+  };
+  EXPECT_THAT(resumed(0, "4"), Not(HasSubstr("another build")));
+  EXPECT_THAT(resumed(2, "5"), AllOf(HasSubstr("model/test_model"), HasSubstr("another build"), HasSubstr("1.2.3")));
+  EXPECT_THAT(resumed(2, "6"), Not(HasSubstr("another build")));
+}
+
+// A model with a memory of earlier positions stores it for every sequence of the batch.
+TEST_F(PluginFailures, TheMemoryPlanCountsTheCarriedState) {
+  const auto activations = [&](const char* window) {
+    const Outcome o = train(0, {"--dry-run", std::string("model.window=") + window});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return bytes_of(o.out, "activations");
+  };
+  const double few = activations("1000"), many = activations("64000");
+  EXPECT_NEAR(many - few, 8.0 * 63000 * 8 * 4, 0.1 * many);
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,162 @@
+// `lmx run` with several ranks: threads of one process or separate processes give the same bits, and errors appear
+// once.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "comm/mpi_here.h"
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class RanksTest : public RunTest {
+ protected:
+  static void need_mpi() {
+    if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
+  }
+  double last_ppl(const std::string& dir) const {
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    double ppl = 0;
+    for (std::string line; std::getline(lines, line);)
+      if (const auto record = nlohmann::json::parse(line); record["split"] == "valid") ppl = record["ppl"];
+    return ppl;
+  }
+  static size_t times(const std::string& text, const std::string& part) {
+    size_t n = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  }
+};
+
+TEST_F(RanksTest, VirtualRanksSayWhatTravelled) {
+  const Outcome o = run("v", {"--ranks", "3"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("3 virtual ranks"), HasSubstr("all ranks sent"), HasSubstr("control"),
+                           HasSubstr("all_gather")));
+  EXPECT_EQ(times(o.out, "valid ppl"), times(o.out, "\nvalid ppl") + times(o.out, "best valid ppl"));
+}
+
+// Times are sent with the numbers of a record, and the lengths of their texts differ between runs.
+TEST_F(RanksTest, EqualRunsSendEqualBytes) {
+  const auto bytes = [&](const std::string& dir) {
+    std::vector<std::pair<double, double>> all;
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      if (const auto record = nlohmann::json::parse(line); record["split"] == "train")
+        all.emplace_back(record["comm_sent_bytes"], record["comm_received_bytes"]);
+    return all;
+  };
+  for (const char* dir : {"a", "a_longer_name"})
+    ASSERT_EQ(run(dir, {"--ranks", "2", "train.log_every=1"}).code, 0) << dir;
+  EXPECT_GT(bytes("a").size(), 4u);
+  EXPECT_EQ(bytes("a"), bytes("a_longer_name"));
+}
+
+TEST_F(RanksTest, ProcessesAndThreadsGiveTheSameBits) {
+  need_mpi();
+  if (IsSkipped()) return;
+  const Outcome threads = run("v", {"--ranks", "3"});
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  const Outcome processes = run("m", {"comm={name: mpi, ranks: 3}"});
+  if (processes.code == 2 && processes.err.find("no MPI") != std::string::npos) GTEST_SKIP() << processes.err;
+  ASSERT_EQ(processes.code, 0) << processes.err;
+  EXPECT_EQ(model("m"), model("v"));
+  EXPECT_EQ(metrics("m"), metrics("v"));
+  EXPECT_EQ(times(processes.out, "\nvalid ppl"), 1u) << processes.out;
+  EXPECT_EQ(times(processes.err, "vocabulary"), 1u) << processes.err;
+}
+
+// The bits of a deterministic run do not depend on the number of cores that a process may use.
+TEST_F(RanksTest, BitsDoNotDependOnTheMachineWhereTheRecipeSaysNoThreads) {
+  need_mpi();
+  if (IsSkipped()) return;
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"threads=0", "model={name: lstm, embedding: 96, cells: 200, projection: 96}", "train.steps=8",
+                 "batch={global: 16, micro: 0}", "data.vocab_size=3000", "data.train_tokens=6000"});
+    return more;
+  };
+  const auto threads_of = [&](const std::string& dir) {
+    return nlohmann::json::parse(read_file(folder_ / dir / "provenance.json"))["starts"][0]["compute"]["threads"];
+  };
+  const Outcome threads = run("v", with({"--ranks", "1"}));
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  const Outcome processes = run("m", with({"comm={name: mpi, ranks: 1}"}));
+  if (processes.code == 2 && processes.err.find("no MPI") != std::string::npos) GTEST_SKIP() << processes.err;
+  ASSERT_EQ(processes.code, 0) << processes.err;
+  EXPECT_FALSE(model("m", 8).empty());
+  EXPECT_TRUE(model("m", 8) == model("v", 8));
+  EXPECT_EQ(threads_of("m"), 1);
+  EXPECT_EQ(threads_of("v"), 1);
+  if (std::thread::hardware_concurrency() < 2) return;
+  EXPECT_THAT(processes.err, HasSubstr("cores and uses one of them; threads="));
+  ASSERT_EQ(run("d", with({"comm={name: mpi, ranks: 1}", "deterministic=false"})).code, 0);
+  EXPECT_GT(threads_of("d"), 1);
+}
+
+// Each thread's stack needs addresses, of which this process may have few.
+TEST_F(RanksTest, MoreThreadsThanTheSystemAllows) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's shadow memory needs more addresses than this test's limit";
+#endif
+  if (!fs::exists("/usr/bin/prlimit")) GTEST_SKIP() << "there is no prlimit (Debian: util-linux)";
+  std::vector<std::string> words{"prlimit", "--as=4000000000"};
+  for (const std::string& word : command("v", {"--ranks", "5000"})) words.push_back(word);
+  const Outcome o = run_process(words, environment());
+  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("[virtual] a rank is a thread, and the system refuses the "), HasSubstr("th of 5000 ("),
+                    HasSubstr("3814 MiB of addresses, each thread's stack included (ulimit -v)")));
+  EXPECT_FALSE(fs::exists(path("v")));
+}
+
+TEST_F(RanksTest, ASignalToAJobSavesAndOtherNumbersOfRanksGoOn) {
+  need_mpi();
+  if (IsSkipped()) return;
+  const std::vector<std::string> longer{"train.steps=600", "checkpoint.every=600", "train.eval_every=600",
+                                        "train.log_every=10"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), longer.begin(), longer.end());
+    return more;
+  };
+  const Outcome whole = run("whole", with({"comm={name: mpi, ranks: 2}"}));
+  if (whole.code == 2 && whole.err.find("no MPI") != std::string::npos) GTEST_SKIP() << whole.err;
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const pid_t child = start(command("cut", with({"comm={name: mpi, ranks: 2}"})));
+  ASSERT_TRUE(wait_for_records(child, "cut"));
+  kill(child, SIGTERM);
+  EXPECT_NE(wait_for(child), 0);
+  EXPECT_THAT(read_file(folder_ / "cut" / "status.json"), HasSubstr("\"interrupted\""));
+  for (const char* copy : {"three", "threads", "one"}) fs::copy(path("cut"), path(copy), fs::copy_options::recursive);
+  const auto go_on = [&](const std::string& dir, const std::string& comm) {
+    const Outcome rest = run(dir, with({"comm=" + comm, "--resume", path(dir)}));
+    EXPECT_EQ(rest.code, 0) << rest.err;
+    return model(dir, 600);
+  };
+  EXPECT_EQ(go_on("cut", "{name: mpi, ranks: 2}"), model("whole", 600));
+  const std::string three = go_on("three", "{name: mpi, ranks: 3}");
+  EXPECT_FALSE(three.empty());
+  EXPECT_EQ(go_on("threads", "{name: virtual, ranks: 3}"), three);
+  // The same global batches and candidates, summed in another order.
+  go_on("one", "{name: self}");
+  for (const char* dir : {"three", "one"}) EXPECT_NEAR(last_ppl(dir) / last_ppl("whole"), 1, 1e-3) << dir;
+}
+
+TEST_F(RanksTest, OneErrorForAllRanks) {
+  need_mpi();
+  if (IsSkipped()) return;
+  const Outcome o = run("e", {"comm={name: mpi, ranks: 3}", "train.max_loss=0.01"});
+  if (o.code == 2 && o.err.find("no MPI") != std::string::npos) GTEST_SKIP() << o.err;
+  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_EQ(times(o.err, "is above train.max_loss"), 1u) << o.err;
+}
+
+}  // namespace
+}  // namespace lmx_test

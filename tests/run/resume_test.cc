@@ -1,0 +1,267 @@
+// Runs that are killed or receive a signal, and continue bit-exactly.
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class Resume : public RunTest {
+ protected:
+  // lmx eval or lmx generate on run `a`.
+  std::vector<std::string> lmx(const std::string& verb) const { return {LMX_BINARY_DIR "/bin/lmx", verb, path("a")}; }
+
+  // Each command ends with exit code 2 and one message.
+  void refused(const std::vector<std::vector<std::string>>& commands, const std::vector<std::string>& parts) const {
+    for (const auto& words : commands) {
+      const Outcome o = run_process(words, environment());
+      EXPECT_EQ(o.code, 2) << words[1] << ": " << o.err;
+      EXPECT_EQ(o.out, "");
+      for (const std::string& part : parts) EXPECT_THAT(o.err, HasSubstr(part)) << words[1];
+      EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
+    }
+  }
+
+  // Runs as this user; if this user is root, as a user without root's permissions.
+  Outcome run_as_other(std::vector<std::string> words) const {
+    if (geteuid() == 0) words.insert(words.begin(), {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"});
+    return run_process(words, environment());
+  }
+};
+
+// With one rank and with several.
+class Killed : public Resume, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Killed, testing::Values("1", "3"));
+
+TEST_P(Killed, AtRandomMomentsEndsInTheSameBits) {
+  const std::vector<std::string> ranks{"--ranks", GetParam()};
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_EQ(run("whole", ranks).code, 0);
+  double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const std::string expected = model("whole");
+  ASSERT_FALSE(expected.empty());
+
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> moment(0, 1.05 * seconds);
+  int kills = 0, finished = 0;
+  for (int attempt = 0; kills < 20 && attempt < 60; ++attempt) {
+    const std::string dir = "killed" + std::to_string(finished);
+    const pid_t child = start(command(dir, {"--resume", "auto", ranks[0], ranks[1]}));
+    std::this_thread::sleep_for(std::chrono::duration<double>(moment(random)));
+    kill(child, SIGKILL);
+    const int code = wait_for(child);
+    if (code == 128 + SIGKILL) {
+      ++kills;
+      continue;
+    }
+    ASSERT_EQ(code, 0);
+    EXPECT_EQ(model(dir), expected);
+    EXPECT_EQ(metrics(dir), metrics("whole"));
+    ++finished;
+    seconds *= 0.9;  // on a busy machine the first run may have been slower than the rest of this one
+  }
+  EXPECT_GE(kills, 20);
+  const std::string last = "killed" + std::to_string(finished);
+  const Outcome o = run(last, {"--resume", "auto", ranks[0], ranks[1]});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(model(last), expected);
+  EXPECT_EQ(metrics(last), metrics("whole"));
+  for (const auto& entry : fs::directory_iterator(folder_ / last / "checkpoints"))
+    EXPECT_TRUE(entry.path().filename().string().starts_with("step-")) << entry.path();
+}
+
+// Pauses between validations, at one, and at the last step, which is no pause; the schedule depends on every
+// validation.
+TEST_F(Resume, PausesLeaveNoTrace) {
+  ASSERT_EQ(run("whole").code, 0);
+  for (const std::string until : {"1", "35", "60"}) {
+    const Outcome o = run("paused", {"--until", until, "--resume", "auto"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.out, AllOf(HasSubstr("paused after step " + until + "\n"), HasSubstr("valid ppl "), HasSubstr(" --resume ")));
+    EXPECT_THAT(read_file(folder_ / "paused/status.json"), AllOf(HasSubstr("\"paused\""), HasSubstr("\"step\": " + until + ",")));
+    const std::string records = read_file(folder_ / "paused/metrics.jsonl");
+    EXPECT_THAT(records, HasSubstr("{\"step\":" + until + ",\"split\":\"valid\""));
+    EXPECT_THAT(records, Not(HasSubstr("{\"step\":" + std::to_string(std::stoi(until) + 1))));
+  }
+  const Outcome o = run("paused", {"--until", "120", "--resume", "auto"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, Not(HasSubstr("paused after")));
+  EXPECT_THAT(read_file(folder_ / "paused/status.json"), HasSubstr("\"done\""));
+  EXPECT_EQ(model("paused"), model("whole"));
+  EXPECT_EQ(metrics("paused"), metrics("whole"));
+}
+
+TEST_F(Resume, SignalsFinishTheStepAndSaveIt) {
+  const std::vector<std::string> longer{"train.steps=1500", "checkpoint.every=1500", "train.eval_every=1500",
+                                        "train.log_every=10"};
+  ASSERT_EQ(run("whole", longer).code, 0);
+  for (const auto& [signal, code] : {std::pair{SIGTERM, 143}, std::pair{SIGINT, 130}}) {
+    const std::string dir = "signal" + std::to_string(signal);
+    const pid_t child = start(command(dir, longer));
+    ASSERT_TRUE(wait_for_records(child, dir));
+    kill(child, signal);
+    ASSERT_EQ(wait_for(child), code);
+    EXPECT_THAT(read_file(folder_ / dir / "status.json"), HasSubstr("\"interrupted\""));
+    ASSERT_EQ(run(dir, {"train.steps=1500", "checkpoint.every=1500", "train.eval_every=1500", "train.log_every=10",
+                        "--resume", path(dir)})
+                  .code,
+              0);
+    EXPECT_EQ(model(dir, 1500), model("whole", 1500));
+    EXPECT_EQ(metrics(dir), metrics("whole"));
+  }
+}
+
+// The line works in a shell without changes: its folder is quoted, and its options are kept.
+TEST_F(Resume, TheHintAfterASignalIsACommandThatWorks) {
+  const std::string plugins = LMX_BINARY_DIR "/tests/plugins/good", dir = "cut off at $5";
+  fs::create_directory(path("more groups"));
+  const std::vector<std::string> more{"train.steps=1500", "train.eval_every=1500", "checkpoint.every=1500", "clip=[]",
+                                      "train.log_every=10", "--plugin-dir", plugins, "--config-dir",
+                                      path("more groups")};
+  ASSERT_EQ(run("whole", more).code, 0);
+  const pid_t child = start(command(dir, more), path("out.txt"));
+  ASSERT_TRUE(wait_for_records(child, dir));
+  kill(child, SIGTERM);
+  ASSERT_EQ(wait_for(child), 143);
+  const std::string out = read_file(path("out.txt"));
+  const std::vector<std::string> hints = proposed(out);
+  ASSERT_EQ(hints.size(), 3u) << out;
+  EXPECT_THAT(hints.back(), AllOf(HasSubstr(" run "), HasSubstr("--plugin-dir " + plugins), HasSubstr("--resume ")));
+  for (auto hint = hints.rbegin(); hint != hints.rend(); ++hint) {  // the best one exists when the run has ended
+    const Outcome o = run_process({"/bin/sh", "-c", *hint}, environment_with_lmx());
+    EXPECT_EQ(o.code, 0) << *hint << "\n" << o.err;
+  }
+  EXPECT_EQ(model(dir, 1500), model("whole", 1500));
+}
+
+TEST_F(Resume, FinishedRunSaysItsResultAgain) {
+  const Outcome first = run("done"), again = run("done", {"--resume", path("done")});
+  EXPECT_EQ(again.code, 0);
+  EXPECT_EQ(again.out, first.out);
+}
+
+TEST_F(Resume, AnotherModelShape) {
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  const Outcome o = run("a", {"train.steps=10", "--resume", path("a"), "model.cells=24"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("another recipe"), HasSubstr("parameter lstm.0.weight_ih is (64, 12) there, (96, 12) here"),
+                           HasSubstr("model.cells: 16 there, 24 here")));
+}
+
+TEST_F(Resume, AnotherRecipeOfTheSameShape) {
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  const Outcome o =
+      run("a", {"train.steps=10", "--resume", path("a"), "seed=2", "optimizer.lr=0.5", "model.dropout=0"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("seed: 1 there, 2 here"), HasSubstr("optimizer.lr: 0.01 there, 0.5 here"),
+                           HasSubstr("model.dropout: 0.1 there")));
+}
+
+TEST_F(Resume, LongerIsAllowed) {
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  ASSERT_EQ(run("a", {"train.steps=20", "--resume", path("a")}).code, 0);
+  ASSERT_EQ(run("b", {"train.steps=20"}).code, 0);
+  EXPECT_FALSE(model("b", 20).empty());
+}
+
+TEST_F(Resume, UnreadableRunDirectories) {
+  Outcome o = run("a", {"--resume", path("nowhere")});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("there is no run directory " + path("nowhere")));
+  o = run("a", {"--resume", path("tiny.yaml")});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("is no directory"));
+  fs::create_directory(path("other"));
+  write("other/notes.txt", "x");
+  o = run("a", {"--resume", path("other")});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("holds no run: it has no config.yaml"));
+  EXPECT_FALSE(fs::exists(path("other/log.txt")));
+}
+
+TEST_F(Resume, DamagedCheckpoints) {
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  const std::string file = path("a/checkpoints/step-10/train_state.safetensors"), good = read_file(file);
+  const auto refused = [&](const std::string& message) {
+    const Outcome o = run("a", {"train.steps=20", "--resume", path("a")});
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, AllOf(HasSubstr("step-10/train_state.safetensors"), HasSubstr(message)));
+  };
+  write("a/checkpoints/step-10/train_state.safetensors", good.substr(0, good.size() - 9));
+  refused("is damaged: it has");
+  std::string flipped = good;
+  flipped[good.size() / 2] = static_cast<char>(flipped[good.size() / 2] ^ 4);
+  write("a/checkpoints/step-10/train_state.safetensors", flipped);
+  refused("SHA-256");
+  fs::remove(file);
+  refused("is missing");
+}
+
+// A checkpoint that is complete, but belongs to another model.
+TEST_F(Resume, CheckpointOfAnotherShape) {
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  ASSERT_EQ(run("b", {"train.steps=10", "model.cells=24"}).code, 0);
+  fs::remove_all(path("a/checkpoints"));
+  fs::copy(path("b/checkpoints"), path("a/checkpoints"), fs::copy_options::recursive);
+  const std::string before = read_file(path("a/metrics.jsonl"));
+  refused({command("a", {"train.steps=20", "--resume", path("a")}), lmx("eval"), lmx("generate")},
+          {"[resume] parameter lstm.0.weight_ih is (96, 12) f32 in ", "a/checkpoints/step-10",
+           " and (64, 12) f32 in this recipe"});
+  EXPECT_EQ(read_file(path("a/metrics.jsonl")), before);
+}
+
+TEST_F(Resume, DamagedConfig) {
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  const std::vector<std::vector<std::string>> commands{command("a", {"train.steps=20", "--resume", path("a")}),
+                                                       lmx("eval"), lmx("generate")};
+  const std::string good = read_file(path("a/config.yaml"));
+  write("a/config.yaml", "model: {name: lstm\n" + good);
+  refused(commands, {path("a/config.yaml") + ":", "'{' is never closed by '}'"});
+  write("a/config.yaml", "");
+  refused(commands, {path("a/config.yaml") + " is damaged"});
+  write("a/config.yaml", "just words\n");
+  refused(commands, {path("a/config.yaml") + " is damaged"});
+  fs::remove(path("a/config.yaml"));
+  refused(commands, {"holds no run: it has no config.yaml"});
+}
+
+// Root can read everything, so as root the commands run as another user.
+TEST_F(Resume, DirectoryWithoutPermission) {
+  ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
+  fs::permissions(folder_, fs::perms::owner_all | fs::perms::others_read | fs::perms::others_exec);
+  if (run_as_other({LMX_BINARY_DIR "/bin/lmx", "--version"}).code != 0)
+    GTEST_SKIP() << "this is root, and another user cannot run " LMX_BINARY_DIR "/bin/lmx";
+  fs::permissions(path("a"), fs::perms::none);
+  for (const auto& words : {command("a", {"train.steps=20", "--resume", path("a")}), lmx("eval"), lmx("generate")}) {
+    const Outcome o = run_as_other(words);
+    EXPECT_EQ(o.code, 2) << o.err;
+    EXPECT_THAT(o.err, HasSubstr("[run] cannot read the run directory " + path("a") + ": Permission denied"));
+  }
+  fs::permissions(path("a"), fs::perms::owner_all);
+}
+
+TEST_F(Resume, TwoProcessesInOneRun) {
+  const pid_t child = start(command("a", {"train.steps=1000000"}));
+  ASSERT_TRUE(wait_for_records(child, "a"));
+  const Outcome o = run("a", {"train.steps=1000000", "--resume", path("a")});
+  kill(child, SIGKILL);
+  wait_for(child);
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("another process is training in"));
+}
+
+TEST_F(Resume, AutoStartsWhereThereIsNothing) {
+  const Outcome o = run("fresh", {"train.steps=10", "--resume", "auto"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_FALSE(model("fresh", 10).empty());
+}
+
+}  // namespace
+}  // namespace lmx_test

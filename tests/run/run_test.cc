@@ -1,0 +1,350 @@
+// lmx run: its output and files, and the message for each wrong input.
+#include <gmock/gmock.h>
+#include <sys/mount.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lmx/matmul.h"
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::MatchesRegex;
+using testing::Not;
+
+using RunCommand = RunTest;
+
+class BadInput : public RunTest {
+ protected:
+  // Expects exit code 2, one message, and no run folder.
+  void refused(const std::vector<std::string>& overrides, const std::vector<std::string>& parts) const {
+    const Outcome o = run("bad", overrides);
+    EXPECT_EQ(o.code, 2) << o.err;
+    EXPECT_EQ(o.out, "");
+    for (const std::string& part : parts) EXPECT_THAT(o.err, HasSubstr(part));
+    EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
+    EXPECT_FALSE(fs::exists(path("bad"))) << "an incomplete run folder is left";
+  }
+  // The same for a text file.
+  void refused_text(const std::string& file, const std::string& vocab_size,
+                    const std::vector<std::string>& parts) const {
+    const std::string recipe = kTinyRecipe, after = recipe.substr(recipe.find("batcher:"));
+    write("tiny.yaml", "data: {name: text, files: [" + path(file) +
+                           "], valid_fraction: 0.1, vocab_size: " + vocab_size + "}\n" + after);
+    refused({}, parts);
+  }
+};
+
+// "best" is suggested only if that checkpoint was kept.
+TEST_F(RunCommand, WhatItProposesNextWorks) {
+  const auto with_lmx = environment_with_lmx();
+  for (const bool kept : {true, false}) {
+    const std::string dir = kept ? "kept" : "not";
+    const Outcome o = run_process(command(dir, {"checkpoint.keep_best=" + std::string(kept ? "true" : "false"),
+                                                "optimizer.lr=0.05", "schedule={name: constant}", "train.ema=0",
+                                                "model.dropout=0", "train.steps=600", "train.eval_every=60"}),
+                                  with_lmx);
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.out, AllOf(HasSubstr("next:\n  lmx eval " + path(dir) + (kept ? " --checkpoint best\n" : "\n")),
+                             HasSubstr("\nbest valid ppl ")));
+    const std::vector<std::string> hints = proposed(o.out);
+    EXPECT_EQ(hints.size(), 2U);
+    for (const std::string& line : hints) EXPECT_EQ(run_process({"/bin/sh", "-c", line}, with_lmx).code, 0) << line;
+  }
+}
+
+TEST_F(RunCommand, WritesItsFilesAndPrintsItsResultLast) {
+  const Outcome o = run("a");
+  ASSERT_EQ(o.code, 0) << o.err;
+  const std::string last = o.out.substr(o.out.rfind('\n', o.out.size() - 2) + 1);
+  EXPECT_THAT(last, MatchesRegex("valid ppl [0-9.]+ \\(the source's own: [0-9.]+\\)\n"));
+  EXPECT_THAT(o.out, AllOf(HasSubstr("run " + path("a")), HasSubstr("next:\n  lmx eval")));
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("parameters"), HasSubstr("batch 8 sequences = 48 words"), HasSubstr("peak memory")));
+  EXPECT_EQ(o.err.find('\r'), std::string::npos) << "there must be no progress line without a terminal";
+  for (const char* name :
+       {"config.yaml", "provenance.json", "metrics.jsonl", "log.txt", "status.json", "vocabulary.tsv",
+        "checkpoints/step-120/state.json", "checkpoints/step-120/train_state.safetensors"})
+    EXPECT_TRUE(fs::exists(folder_ / "a" / name)) << name;
+  EXPECT_THAT(read_file(folder_ / "a" / "status.json"), HasSubstr("\"done\""));
+}
+
+TEST_F(RunCommand, MetricsAndProvenanceAreJson) {
+  ASSERT_EQ(run("a").code, 0);
+  std::istringstream lines(read_file(folder_ / "a" / "metrics.jsonl"));
+  int train = 0, valid = 0, rank = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const auto record = nlohmann::json::parse(line);
+    if (record["split"] == "rank") {
+      ++rank;
+      EXPECT_GT(record["memory/parameters_peak_bytes"].get<int64_t>(), 0);
+      continue;
+    }
+    (record["split"] == "train" ? train : valid) += 1;
+    EXPECT_GT(record["nll_nat"].get<double>(), 0);
+    EXPECT_NEAR(record["ppl"].get<double>(), std::exp(record["nll_nat"].get<double>()),
+                1e-6 * record["ppl"].get<double>());
+  }
+  EXPECT_EQ(train, 120 / 7 + 1);
+  EXPECT_EQ(valid, 4);
+  EXPECT_EQ(rank, train);
+  const auto provenance = nlohmann::json::parse(read_file(folder_ / "a" / "provenance.json"));
+  EXPECT_EQ(provenance["starts"].size(), 1u);
+  EXPECT_EQ(provenance["starts"][0]["plugins"]["model/lstm"]["sha256"].get<std::string>().size(), 64u);
+}
+
+TEST_F(RunCommand, EqualRunsAreEqualBytes) {
+  ASSERT_EQ(run("a").code, 0);
+  ASSERT_EQ(run("b").code, 0);
+  ASSERT_EQ(run("c", {"seed=2"}).code, 0);
+  EXPECT_EQ(model("a"), model("b"));
+  EXPECT_NE(model("a"), model("c"));
+}
+
+TEST_F(RunCommand, ItsConfigIsARecipe) {
+  ASSERT_EQ(run("a", {"train.steps=20"}).code, 0);
+  const Outcome o = run_lmx({"run", path("a/config.yaml"), "run.dir=" + path("b")}, environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(model("a", 20), model("b", 20));
+}
+
+TEST_F(RunCommand, KeepsTheLastAndTheBest) {
+  ASSERT_EQ(run("a", {"optimizer.lr=0.5", "clip=[]"}).code,
+            0);  // the first validation is the best one
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder_ / "a" / "checkpoints"))
+    names.push_back(entry.path().filename());
+  EXPECT_GE(names.size(), 2u);
+  EXPECT_LE(names.size(), 3u);
+  EXPECT_THAT(names, testing::Contains("step-120"));
+  EXPECT_THAT(names, testing::Contains("step-110"));
+}
+
+TEST_F(RunCommand, DivergencePolicies) {
+  const std::vector<std::string> wild{"optimizer={name: sgd, lr: 1e30}", "clip=[]", "train.ema=0"};
+  const auto with = [&](const std::string& more) {
+    std::vector<std::string> all = wild;
+    all.push_back(more);
+    return all;
+  };
+  Outcome o = run("stop", wild);
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("[train] step "), HasSubstr("on_divergence: stop")));
+  EXPECT_THAT(read_file(folder_ / "stop" / "status.json"),
+              AllOf(HasSubstr("\"failed\""), HasSubstr("\"cause\": \"diverged\""), HasSubstr("on_divergence")));
+  o = run("limit", {"train.max_loss=0.01"});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("above train.max_loss, 0.01"));
+  o = run("skip", with("train.on_divergence=skip"));
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, HasSubstr("20 updates left out in a row"));
+  o = run("lower", {"train.max_loss=0.5", "train.on_divergence=lower_lr", "train.steps=15"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, AllOf(HasSubstr("the update is left out, the learning rate now 0.005")));
+}
+
+// A finite but much too large loss. The default limit depends on the vocabulary, here 60 words.
+TEST_F(RunCommand, AnAbsurdLossIsADivergence) {
+  const std::vector<std::string> wild{"optimizer={name: sgd, lr: 1e6}", "clip=[]", "train.ema=0", "train.steps=3",
+                                      "train.eval_every=3"};
+  const Outcome stopped = run("stop", wild);
+  EXPECT_EQ(stopped.code, 1);
+  EXPECT_THAT(stopped.err, AllOf(HasSubstr("[train] step "), HasSubstr("train.max_loss"), HasSubstr("54.0943")));
+  EXPECT_THAT(read_file(folder_ / "stop" / "status.json"), HasSubstr("\"cause\": \"diverged\""));
+  // Without the limit the run ends normally, and the last lines contain the recorded loss; its perplexity is infinite.
+  std::vector<std::string> unlimited = wild;
+  unlimited.push_back("train.max_loss=inf");
+  const Outcome ended = run("end", unlimited);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  std::smatch printed, recorded;
+  ASSERT_TRUE(std::regex_search(ended.out, printed, std::regex("valid nll_nat ([0-9.e+]+)\n"))) << ended.out;
+  const std::string metrics = read_file(folder_ / "end" / "metrics.jsonl");
+  ASSERT_TRUE(std::regex_search(metrics, recorded, std::regex("\"valid\",\"nll_nat\":([0-9.e+]+)"))) << metrics;
+  EXPECT_GT(std::stod(recorded[1]), 710) << "the loss is too small: its perplexity is finite";
+  EXPECT_NEAR(std::stod(printed[1]) / std::stod(recorded[1]), 1, 1e-5);
+}
+
+TEST_F(RunCommand, Bf16SaysWhereItIsSlow) {
+  const Outcome o = run("a", {"precision=bf16", "train.steps=2"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  const bool slow = o.err.find("this CPU multiplies bf16 no faster") != std::string::npos;
+  EXPECT_EQ(slow, lmx::multiplies_in_f32(lmx::DType::bf16)) << o.err;
+}
+
+// The losses of the same steps differ only by rounding, for both ways in which the CPU multiplies bf16.
+TEST_F(RunCommand, Bf16InHardwareAndThroughFp32Agree) {
+  const auto loss = [&](const std::string& way) -> std::optional<double> {
+    std::map<std::string, std::string> settings = environment();
+    settings["LMX_BF16"] = way;
+    const Outcome o = run_process(command(way, {"precision=bf16", "train.steps=2"}), settings);
+    if (o.code == 2 && o.err.find("this CPU has no instructions for bf16") != std::string::npos) return {};
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(o.err.find("this CPU multiplies bf16 no faster") != std::string::npos, way == "fp32") << o.err;
+    std::smatch found;
+    const std::string metrics = read_file(folder_ / way / "metrics.jsonl");
+    EXPECT_TRUE(std::regex_search(metrics, found, std::regex("\"valid\",\"nll_nat\":([0-9.e+]+)"))) << metrics;
+    return found.size() > 1 ? std::stod(found[1]) : 0;
+  };
+  const std::optional<double> fp32 = loss("fp32"), hardware = loss("hardware");
+  ASSERT_TRUE(fp32 && *fp32 > 0.1);
+  if (!hardware) GTEST_SKIP() << "this CPU has no instructions for bf16";
+  EXPECT_NEAR(*hardware / *fp32, 1, 1e-3);
+}
+
+TEST_F(RunCommand, FullDisk) {
+  fs::create_directory(path("disk"));
+  if (mount("tmpfs", path("disk").c_str(), "tmpfs", 0, "size=100k") != 0)
+    GTEST_SKIP() << "needs the right to mount a tmpfs";
+  const Outcome o = run("disk/a", {"model.cells=64", "run.tensorboard=false"});
+  std::vector<std::string> left;
+  for (const auto& entry : fs::recursive_directory_iterator(path("disk"))) left.push_back(entry.path().filename());
+  umount(path("disk").c_str());
+  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("No space left on device"));
+  for (const std::string& name : left) {
+    EXPECT_EQ(name.find("safetensors"), std::string::npos) << "an incomplete checkpoint is left";
+    EXPECT_EQ(name.find(".tmp"), std::string::npos);
+  }
+}
+
+TEST_F(RunCommand, TraceOfItsPhases) {
+  ASSERT_EQ(run("a", {"train.steps=5", "--trace", path("t.json")}).code, 0);
+  const std::string trace = read_file(path("t.json"));
+  for (const char* name : {"\"forward\"", "\"backward\"", "\"update\"", "\"validate\"", "\"checkpoint\""})
+    EXPECT_THAT(trace, HasSubstr(name));
+  EXPECT_TRUE(nlohmann::json::accept(trace));
+}
+
+// In a trace viewer each rank is a group of rows with its name.
+TEST_F(RunCommand, TraceOfEveryRank) {
+  ASSERT_EQ(run("a", {"train.steps=5", "--ranks", "3", "--trace", path("t.json")}).code, 0);
+  const auto trace = nlohmann::json::parse(read_file(path("t.json")));
+  std::map<int, std::string> processes, rows;
+  std::map<int, int> steps;
+  for (const auto& e : trace["traceEvents"]) {
+    const int rank = e["pid"];
+    if (e["name"] == "process_name") processes[rank] = e["args"]["name"];
+    if (e["name"] == "thread_name" && e["tid"] == 0) rows[rank] = e["args"]["name"];
+    if (e["name"] != "backward") continue;
+    ++steps[rank];
+    EXPECT_GE(e["ts"], 0);
+    EXPECT_GE(e["dur"], 0);
+  }
+  const std::map<int, std::string> names{{0, "rank 0"}, {1, "rank 1"}, {2, "rank 2"}};
+  EXPECT_EQ(processes, names);
+  EXPECT_EQ(rows, names);
+  for (const auto& [rank, name] : names) EXPECT_GE(steps[rank], 5) << name;
+}
+
+TEST_F(BadInput, MisspeltKeys) {
+  refused({"model.cels=4"}, {"unknown key model.cels", "did you mean 'cells'?"});
+  refused({"train.stesp=4"}, {"unknown key train.stesp", "did you mean 'steps'?"});
+  refused({"+optimiser={name: sgd}"}, {"unknown key optimiser", "did you mean 'optimizer'?"});
+  refused({"loss.sampels=4"}, {"sampels", "did you mean 'samples'?"});
+  refused({"data.vocabsize=4"}, {"vocabsize", "did you mean 'vocab_size'?"});
+  refused({"schedule={name: linaer}"}, {"linaer", "did you mean 'linear'?"});
+  refused({"sync={all: {params: '.*', strategy: alreduce}}"}, {"alreduce", "did you mean 'allreduce'?"});
+}
+
+TEST_F(BadInput, PlaceInTheFile) {
+  write("tiny.yaml", std::string(kTinyRecipe) + "modle: {}\n");
+  refused({}, {path("tiny.yaml") + ":13:", "unknown key modle", "did you mean 'model'?"});
+}
+
+TEST_F(BadInput, WrongTypesAndRanges) {
+  refused({"model.cells=many"}, {"model.cells", "expected an integer, got 'many'"});
+  refused({"model.cells=-4"}, {"model.cells", "must be >= 1, got -4"});
+  refused({"batch.global=0"}, {"batch.global", "must be >= 1, got 0"});
+  refused({"batch.micro=9"}, {"batch.micro", "more than batch.global, 8"});
+  refused({"optimizer.lr=fast"}, {"optimizer.lr", "expected a number"});
+  refused({"precision=fp4"}, {"precision", "expected one of fp32, bf16"});
+  refused({"train.on_divergence=panic"}, {"train.on_divergence", "expected one of stop, skip, lower_lr"});
+  refused({"train.ema=1.5"}, {"train.ema"});
+  refused({"train.ema_params='('"}, {"train.ema_params", "no regular expression"});
+  refused({"model=3"}, {"model"});
+  refused({"~model"}, {"the recipe has no model"});
+  // A misspelt key is not also reported as missing.
+  const Outcome misspelt = run("none", {"lr_rule.name=linear", "+lr_rule.referense_batch=128", "model.cels=3"});
+  EXPECT_EQ(misspelt.code, 2);
+  EXPECT_THAT(misspelt.err, AllOf(HasSubstr("2 mistakes:"), HasSubstr("unknown key lr_rule.referense_batch"),
+                                  HasSubstr("unknown key model.cels"), Not(HasSubstr("needs the batch"))));
+}
+
+TEST_F(BadInput, Ranks) {
+  refused({"--ranks", "0"}, {"--ranks: '0' is no number above 0"});
+  refused({"--ranks", "four"}, {"--ranks: 'four' is no number above 0"});
+  refused({"--ranks", "2", "comm=mpi"}, {"--ranks 2 means comm=virtual comm.ranks=2", "'comm=mpi'", "leave out one"});
+  refused({"--ranks", "2", "+comm=mpi"}, {"'+comm=mpi'"});
+  refused({"--ranks", "2", "comm.ranks=4"}, {"'comm.ranks=4'"});
+  refused({"comm.ranks=4"}, {"comm.ranks", "one rank is all that comm `self` has", "--ranks 4"});
+  refused({"comm={name: virtal}"}, {"did you mean 'virtual'?"});
+  refused({"--trace", "/nowhere/t.json"}, {"--trace: cannot write /nowhere/t.json", "no folder /nowhere"});
+}
+
+TEST_F(BadInput, Sync) {
+  refused({"sync={a: {params: embedding, strategy: allreduce}}"}, {"no rule of sync covers", "lstm.0.weight_ih"});
+  refused({"sync={a: {params: '.*', strategy: allreduce}, b: {params: softmax, strategy: allreduce}}"},
+          {"sync.b.params", "matches no parameter that an earlier rule left"});
+  refused({"sync={a: {params: '(', strategy: allreduce}}"}, {"sync.a.params", "no regular expression"});
+  refused({"sync={a: {params: '.*'}}"}, {"sync.a", "needs `strategy`"});
+  refused({"sync={a: {params: '.*', strategy: allreduce, bucketmb: 3}}"},
+          {"sync.a.bucketmb", "did you mean 'bucket_mb'?"});
+}
+
+TEST_F(BadInput, PluginOfAnotherAbi) {
+  refused({"batcher={name: test_wrong_abi}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_abi"},
+          {"test_wrong_abi.so: built for ABI 41", "this lmx", "rebuild the plugin"});
+  refused({"batcher={name: test_good}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_build"},
+          {"[batcher] ", "no batcher plugin 'test_good'"});  // that folder has a sync plugin of this name
+  refused(
+      {"sync={all: {params: '.*', strategy: test_good}}", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_build"},
+      {"test_good.so: built with Foreign-1.0-libstdc++-0123-nosan"});
+}
+
+TEST_F(BadInput, Data) {
+  refused({"batcher.sequence_length=3000"}, {"is longer than the train split"});
+  refused({"batch.global=1000", "batch.micro=0"}, {"is shorter than one batch"});
+  refused_text("missing.txt", "5", {"missing.txt"});
+  write("empty.txt", "");
+  refused_text("empty.txt", "5", {"empty.txt"});
+  write("wrong.txt", "one two \xff three\n");
+  refused_text("wrong.txt", "5", {"wrong.txt", "UTF-8"});
+  std::string words;
+  for (int i = 0; i < 400; ++i) words += "one two three four\n";
+  write("small.txt", words);
+  refused_text("small.txt", "50", {"vocab_size", "50"});
+}
+
+TEST_F(BadInput, CorpusThatVanished) {
+  std::string words;
+  for (int i = 0; i < 400; ++i) words += "one two three four\n";
+  write("small.txt", words);
+  const std::string recipe = kTinyRecipe, after = recipe.substr(recipe.find("batcher:"));
+  write("tiny.yaml",
+        "data: {name: text, files: [" + path("small.txt") + "], valid_fraction: 0.1, vocab_size: 6}\n" + after);
+  ASSERT_EQ(run("a", {"train.steps=10", "loss.samples=3"}).code, 0);
+  fs::remove(path("small.txt"));
+  for (const auto& words_of : {std::vector<std::string>{"eval", path("a")},
+                               std::vector<std::string>{"run", path("tiny.yaml"), "train.steps=10", "loss.samples=3",
+                                                        "run.dir=" + path("a"), "--resume", path("a")}}) {
+    const Outcome o = run_lmx(words_of, environment());
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, HasSubstr("small.txt"));
+  }
+}
+
+TEST_F(BadInput, DirectoryInUse) {
+  fs::create_directory(path("used"));
+  write("used/notes.txt", "x");
+  const Outcome o = run("used");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("exists and is not empty"), HasSubstr("--resume")));
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,190 @@
+// Requirements for every shipped recipe: values with their sections, the paper's ranks, working advice.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "app/run/dry_run.h"
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+std::string file_of(const std::string& recipe) {
+  return LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml";
+}
+
+std::vector<std::string> shipped() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(LMX_SOURCE_DIR "/recipes"))
+    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string lmx(std::vector<std::string> words, const std::map<std::string, std::string>& environment = {}) {
+  const Outcome o = run_lmx(words, environment);
+  EXPECT_EQ(o.code, 0) << words[1] << ": " << o.err;
+  return o.out;
+}
+
+std::string composed(const std::string& recipe) {
+  return lmx({"config", file_of(recipe), "--composed"});
+}
+
+// The value of a key in the recipe's `provenance`; "" if there is none.
+std::string noted(const std::string& yaml, const std::string& key) {
+  std::smatch found;
+  const std::string provenance = yaml.substr(std::min(yaml.size(), yaml.find("\nprovenance:\n")));
+  return std::regex_search(provenance, found, std::regex("\n  " + key + ": ([^\n]*)")) ? found[1].str() : "";
+}
+
+Json explained(const std::string& recipe, std::vector<std::string> more = {}) {
+  std::vector<std::string> words{"config", file_of(recipe), "--explain", "--json"};
+  words.insert(words.begin() + 2, more.begin(), more.end());
+  return Json::parse(lmx(words));
+}
+
+std::string note_of(const Json& rows, const std::string& key) {
+  for (const Json& row : rows)
+    if (row.at("key") == key) return row.at("provenance");
+  ADD_FAILURE() << "no key " << key;
+  return "";
+}
+
+std::string dry_run(const std::string& recipe, std::vector<std::string> more = {}) {
+  std::vector<std::string> words{"run", file_of(recipe), "--dry-run"};
+  words.insert(words.end(), more.begin(), more.end());
+  const Outcome o = run_lmx(words, {{"LMX_DATA_DIR", "/nonexistent"}});
+  // Without the paper's corpus, or the memory of its machines, a run is not possible; the plan is printed nevertheless.
+  const bool ready =
+      o.out.find("data: not ready") == std::string::npos && o.out.find("memory: not enough") == std::string::npos;
+  EXPECT_EQ(o.code, ready ? 0 : 2) << recipe << ": " << o.err;
+  return o.out;
+}
+
+// A recipe of a paper's own size names the paper, and has no desk section.
+TEST(ShippedRecipes, EveryValueOfThePapersSizeHasItsSection) {
+  int papers = 0;
+  for (const std::string& recipe : shipped()) {
+    const std::string yaml = composed(recipe);
+    if (noted(yaml, "paper").empty() || !noted(yaml, "desk").empty()) continue;
+    ++papers;
+    std::vector<std::string> bare;
+    for (const Json& row : explained(recipe))
+      if (!row.at("origin").get<std::string>().starts_with("default of") && row.at("provenance") == "")
+        bare.push_back(row.at("key"));
+    EXPECT_THAT(bare, IsEmpty()) << recipe;
+  }
+  EXPECT_GE(papers, 25);
+}
+
+// The advice of recipes for training without their corpus, with corpora that this machine has.
+TEST(ShippedRecipes, WhatIsAdvisedWorks) {
+  if (!std::getenv("LMX_DATA_DIR")) GTEST_SKIP() << "LMX_DATA_DIR names no corpora";
+  int advised = 0;
+  for (const std::string& recipe : shipped()) {
+    const std::string advice = noted(composed(recipe), "smaller");
+    if (advice.empty() || advice == "''") continue;
+    ++advised;
+    std::smatch said;  // `puri/scale=desk`, or puri_lr_grid_desk.yaml
+    ASSERT_TRUE(std::regex_search(advice, said, std::regex("[a-z/]*scale=desk|([a-z_]+_desk)\\.yaml"))) << advice;
+    std::vector<std::string> command{"run", file_of(said[1].matched ? said[1].str() : recipe), "--dry-run"};
+    if (!said[1].matched) command.push_back(said[0]);
+    EXPECT_THAT(lmx(command), HasSubstr("data: available")) << recipe;
+  }
+  EXPECT_GE(advised, 23);
+}
+
+TEST(ShippedRecipes, BothCorporaOfAMixAreNamed) {
+  const auto both = AllOf(HasSubstr("corpus 'wmt16_en_de' is missing"), HasSubstr("or download https://drive"),
+                          HasSubstr("corpus 'paracrawl' is missing"), HasSubstr("or for raw pairs"));
+  EXPECT_THAT(dry_run("ott_paracrawl"), both);
+  const Outcome o = run_lmx({"run", file_of("ott_paracrawl")}, {{"LMX_DATA_DIR", "/nonexistent"}});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(both, HasSubstr("scale=desk trains")));
+}
+
+TEST(ShippedRecipes, DeskTextIsLikeThePapers) {
+  EXPECT_THAT(lmx({"config", file_of("ott_paracrawl"), "scale=desk"}), HasSubstr("wrong_targets: 0.3"));
+  EXPECT_THAT(lmx({"config", file_of("patwary_tieba"), "patwary/scale=desk"}), HasSubstr("corpus: zh_poetry"));
+  EXPECT_THAT(lmx({"config", file_of("ott_wmt_enfr"), "scale=desk"}), HasSubstr("corpus: multi30k"));
+  EXPECT_THAT(lmx({"config", file_of("xiao_fbis"), "xiao/scale=desk"}), HasSubstr("corpus: zh_poetry"));
+  EXPECT_THAT(lmx({"config", file_of("xiao_xinhua"), "xiao/scale=desk"}),
+              AllOf(HasSubstr("corpus: gutenberg"), HasSubstr("cells: 256")));
+}
+
+TEST(ShippedRecipes, OneScaleForAnotherIsNamed) {
+  const Outcome o = run_lmx({"run", file_of("puri_amazon_4096"), "scale=desk", "--dry-run"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("did you mean 'puri/scale=desk'?"), Not(HasSubstr("+scale"))));
+}
+
+TEST(ShippedRecipes, RanksAreThePapers) {
+  EXPECT_THAT(dry_run("puri_amazon_4096"), HasSubstr("one of 128 with 256 of the 32768 sequences"));
+  EXPECT_THAT(dry_run("puri_amazon_8192"), HasSubstr("one of 8 with 96 of the 768 sequences"));
+  EXPECT_THAT(dry_run("puri_width"), HasSubstr("one of 8 with 256 of the 2048 sequences"));
+  EXPECT_THAT(dry_run("puri_mixed", {"puri/mixed=mp_2048"}), HasSubstr("one of 8 with 256 of the 2048 sequences"));
+  EXPECT_THAT(dry_run("sentiment_transfer"), HasSubstr("one of 4 with 32 of the 128 sequences"));
+  EXPECT_THAT(dry_run("patwary_char_1b"), HasSubstr("one of 8 with 128 of the 1024 sequences"));
+  EXPECT_THAT(dry_run("patwary_amazon"), HasSubstr("one of 64 with 128 of the 8192 sequences"));
+  EXPECT_THAT(dry_run("patwary_word_gutenberg", {"patwary/gpus=64"}),
+              HasSubstr("one of 64 with 32 of the 2048 sequences"));
+  for (const char* recipe : {"ott_wmt", "ott_wmt_enfr", "ott_paracrawl"})
+    EXPECT_THAT(dry_run(recipe), HasSubstr("one of 128 with 1 of the 128 sub-batches")) << recipe;
+  for (const int batch : {2048, 4096, 8192, 16384, 32768}) {
+    const std::string size = std::to_string(batch);
+    const std::string share = "one of " + std::to_string(batch / 256) + " with 256 of the " + size + " sequences";
+    EXPECT_THAT(dry_run("puri_convergence", {"puri/convergence=batch_" + size}), HasSubstr(share));
+    EXPECT_THAT(dry_run("puri_lr_grid", {"puri/batch=" + size}), HasSubstr(share));
+  }
+}
+
+// Patwary 2018, section III-A: 35.2 GB of gathered rows per rank.
+TEST(ShippedRecipes, TheExamplesRowsFillARank) {
+  EXPECT_THAT(dry_run("patwary_example"), HasSubstr("communication 36 GB"));
+  EXPECT_THAT(dry_run("patwary_example", {"sync=unique"}), HasSubstr("communication 866 MB"));
+}
+
+TEST(ShippedRecipes, SinglePrecisionSendsSingles) {
+  for (const auto& [recipe, row] : {std::pair{"puri_mixed", "puri/mixed=sp_1024"}, {"sentiment_transfer", "seed=1"}}) {
+    EXPECT_THAT(lmx({"config", file_of(recipe), row}), AllOf(HasSubstr("precision: fp32"), HasSubstr("kind: none")));
+    EXPECT_THAT(dry_run(recipe, {row}), Not(HasSubstr("warning"))) << recipe;
+  }
+  EXPECT_THAT(lmx({"config", file_of("puri_mixed"), "puri/mixed=mp_1024"}), HasSubstr("kind: fp16"));
+}
+
+TEST(ShippedRecipes, UnscaledHalvesAreWarnedOf) {
+  const auto warning = HasSubstr("sync.rest.codec writes gradients in fp16 with scale 1");
+  EXPECT_THAT(dry_run("puri_amazon_4096", {"precision=fp32"}), AllOf(HasSubstr("\nwarning: "), warning));
+  EXPECT_THAT(dry_run("puri_amazon_4096"), Not(warning));
+  EXPECT_THAT(dry_run("puri_amazon_4096", {"precision=fp32", "sync.rest.codec.scale=1024"}), Not(warning));
+}
+
+// A note in `provenance` applies only to the value of the paper.
+TEST(ShippedRecipes, WhatReplacesAValueHasNoNoteOfIt) {
+  const Json paper = explained("ott_wmt", {"optimizer.lr=0.1"}), desk = explained("ott_wmt", {"scale=desk"});
+  EXPECT_THAT(note_of(paper, "model.d"), HasSubstr("section 3.2"));
+  EXPECT_EQ(note_of(paper, "optimizer.lr"), "");
+  EXPECT_THAT(note_of(paper, "data.corpus"), HasSubstr("section 3.1"));
+  EXPECT_EQ(note_of(paper, "data.valid_fraction"), "");  // a default: the note for `data` does not apply
+  EXPECT_THAT(note_of(paper, "seed"), HasSubstr("assumed"));
+  for (const char* key : {"model.d", "batch.global", "data.corpus", "sync.rest.strategy", "precision"})
+    EXPECT_EQ(note_of(desk, key), "") << key;
+  EXPECT_THAT(note_of(desk, "optimizer.betas"), HasSubstr("section 3.2"));
+  // Options that a group's name selects, and options that the command line selects.
+  EXPECT_EQ(note_of(explained("patwary_tieba", {"patwary/scale=desk"}), "data.corpus"), "");
+  EXPECT_EQ(note_of(explained("ott_wmt", {"model=lstm", "~model.norm", "~model.share"}), "model.cells"), "");
+  EXPECT_THAT(note_of(explained("puri_mixed", {"puri/mixed=sp_1024"}), "precision"), HasSubstr("section VII"));
+}
+
+}  // namespace
+}  // namespace lmx_test

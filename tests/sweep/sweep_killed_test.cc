@@ -1,0 +1,162 @@
+// Sweeps, and points of sweeps, that are killed or receive a signal.
+#include "process/sweep_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class KilledSweep : public SweepTest {
+ protected:
+  size_t ended(const std::string& out) const {
+    size_t count = 0;
+    std::istringstream lines(read_file(folder_ / out / "journal.jsonl"));
+    for (std::string line; std::getline(lines, line);) count += line.find("\"event\":\"end\"") != std::string::npos;
+    return count;
+  }
+  // Processes that train below the folder. The kernel ends them with their parent, which takes a moment.
+  std::vector<pid_t> trainers(const std::string& out) const {
+    std::vector<pid_t> all;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename().string();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      const std::string line = read_file(entry.path() / "cmdline");
+      if (line.find("run.dir=") != std::string::npos && line.find(path(out) + "/") != std::string::npos)
+        all.push_back(static_cast<pid_t>(std::stol(name)));
+    }
+    return all;
+  }
+  // Each point's records and parameters equal those of an undisturbed sweep, and each point ended once.
+  void expect_as_whole(const std::string& out, int64_t steps) const {
+    std::map<std::string, int> done;
+    for (const Json& event : events(out))
+      if (event["event"] == "end" && event["outcome"] == "done") ++done[event["point"]];
+    for (const std::string& id : ids("whole")) {
+      EXPECT_EQ(done[id], 1) << id;
+      EXPECT_EQ(metrics(out + "/points/" + id), metrics("whole/points/" + id)) << id;
+      EXPECT_EQ(model(out + "/points/" + id, steps), model("whole/points/" + id, steps)) << id;
+      EXPECT_EQ(status(out, id), "done");
+    }
+    EXPECT_EQ(read_file(folder_ / out / "table.csv"), read_file(folder_ / "whole/table.csv"));
+  }
+};
+
+// Killed in the first point, between points, and towards the end; each time the running points are lost.
+TEST_F(KilledSweep, TwentyPointsKilledFiveTimesRunOnceEach) {
+  const std::vector<std::string> more{"train.steps=30", "optimizer.lr=0.001,0.003,0.01,0.03",
+                                      "model.cells=8,12,16,20,24", "--jobs", "2"};
+  ASSERT_EQ(sweep("whole", more).code, 0);
+  ASSERT_EQ(ids("whole").size(), 20u);
+  std::vector<std::string> command = sweep_words("killed", more);
+  command.insert(command.end(), {"--resume", "auto"});
+  const std::vector<size_t> moments{0, 3, 7, 12, 16};
+  for (const size_t moment : moments) {
+    const pid_t child = start(command);
+    ASSERT_TRUE(wait_until(child, [&] { return ended("killed") >= moment && !trainers("killed").empty(); })) << moment;
+    kill(child, SIGKILL);
+    ASSERT_EQ(wait_for(child), 128 + SIGKILL);
+  }
+  EXPECT_FALSE(fs::exists(path("killed/table.csv")));
+  const Outcome o = run_process(command, environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr(" of 20 points have ended before"));
+  EXPECT_EQ(count_ends("killed", "done"), 20u);
+  expect_as_whole("killed", 30);
+}
+
+// Killed between the end of a run and its entry in the sweep's journal, and before the first point: written results are
+// read again.
+TEST_F(KilledSweep, WhatHasEndedUnnoticedIsNotRunAgain) {
+  const std::vector<std::string> more{"train.steps=10", "seed=1,2"};
+  ASSERT_EQ(sweep("whole", more).code, 0);
+  fs::copy(folder_ / "whole", folder_ / "cut", fs::copy_options::recursive);
+  std::string journal = read_file(folder_ / "cut/journal.jsonl");
+  journal.resize(journal.rfind("{\"time\"") + 20);  // the entry of the second point's end is incomplete
+  write("cut/journal.jsonl", journal);
+  const std::string starts = read_file(folder_ / "cut/points/1-seed=2/provenance.json");
+  const Outcome o = resume("cut");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(read_file(folder_ / "cut/points/1-seed=2/provenance.json"), starts);
+  EXPECT_EQ(count_ends("cut", "done"), 2u);
+  EXPECT_EQ(read_file(folder_ / "cut/table.csv"), read_file(folder_ / "whole/table.csv"));
+}
+
+TEST_F(KilledSweep, APointThatIsKilledGoesOn) {
+  const std::vector<std::string> more{"train.steps=600", "train.eval_every=600", "checkpoint.every=20", "seed=1,2"};
+  ASSERT_EQ(sweep("whole", more).code, 0);
+  const auto kill_first = [&](const std::string& out, const std::vector<std::string>& options, int signal) {
+    std::vector<std::string> all = more;
+    all.insert(all.end(), options.begin(), options.end());
+    const pid_t child = start(sweep_words(out, all));
+    EXPECT_TRUE(wait_until(child, [&] { return fs::exists(folder_ / out / "points/0-seed=1/checkpoints/step-40"); }));
+    for (const pid_t trainer : trainers(out)) kill(trainer, signal);
+    return wait_for(child);
+  };
+  // Without --retry this is an outcome: the sweep continues with the other points, and with this one after a resume.
+  ASSERT_EQ(kill_first("once", {}, SIGKILL), 0);
+  EXPECT_EQ(ends("once").at("0-seed=1")["outcome"], "preempted");
+  EXPECT_EQ(ends("once").at("1-seed=2")["outcome"], "done");
+  ASSERT_EQ(resume("once").code, 0);
+  expect_as_whole("once", 600);
+  ASSERT_EQ(kill_first("retried", {"--retry", "1"}, SIGTERM), 0);
+  expect_as_whole("retried", 600);
+}
+
+TEST_F(KilledSweep, SignalsEndItAfterCheckpoints) {
+  const std::vector<std::string> more{
+      "train.steps=600", "train.eval_every=600", "checkpoint.every=600", "seed=1,2,3", "--jobs", "2"};
+  ASSERT_EQ(sweep("whole", more).code, 0);
+  int interrupted = 0;
+  for (const auto& [signal, code] : {std::pair{SIGTERM, 143}, std::pair{SIGINT, 130}}) {
+    const std::string out = "signal" + std::to_string(signal);
+    const pid_t child = start(sweep_words(out, more));
+    ASSERT_TRUE(wait_for_records(child, out + "/points/0-seed=1"));
+    kill(child, signal);
+    ASSERT_EQ(wait_for(child), code);
+    const auto ended = ends(out);  // on a busy machine one of the two may have ended before the signal
+    for (const std::string& id : ids("whole")) {
+      const std::string state = status(out, id);
+      EXPECT_TRUE(ended.count(id) ? state == "done" : state != "running") << id << ": " << state;
+      interrupted += state == "interrupted";
+    }
+    EXPECT_TRUE(trainers(out).empty());
+    ASSERT_EQ(resume(out).code, 0);
+    expect_as_whole(out, 600);
+  }
+  EXPECT_GT(interrupted, 0);
+}
+
+TEST_F(KilledSweep, HalvingGoesOnWhereItWas) {
+  const std::vector<std::string> more{"train.steps=60", "optimizer.lr=0.0001,0.001,0.01,0.1", "--halving",
+                                      "eta=2,min=10"};
+  ASSERT_EQ(sweep("whole", more).code, 0);
+  std::vector<std::string> command = sweep_words("killed", more);
+  command.insert(command.end(), {"--resume", "auto"});
+  for (const size_t moment : {1, 4, 5}) {
+    const pid_t child = start(command);
+    ASSERT_TRUE(wait_until(child, [&] { return ended("killed") >= moment && !trainers("killed").empty(); })) << moment;
+    kill(child, SIGKILL);
+    ASSERT_EQ(wait_for(child), 128 + SIGKILL);
+  }
+  const Outcome o = run_process(command, environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(read_file(folder_ / "killed/table.csv"), read_file(folder_ / "whole/table.csv"));
+  for (const std::string& id : ids("whole"))
+    EXPECT_EQ(metrics("killed/points/" + id), metrics("whole/points/" + id)) << id;
+}
+
+TEST_F(KilledSweep, OneProcessAtATime) {
+  const pid_t child = start(sweep_words("out", {"train.steps=6000", "seed=1,2"}));
+  ASSERT_TRUE(wait_for_records(child, "out/points/0-seed=1"));
+  const Outcome o = resume("out");
+  kill(child, SIGKILL);
+  wait_for(child);
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("another process works in"));
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,126 @@
+// The inputs of a sweep: errors in a recipe's own `sweep:`, advice on options, cores divided among ranks.
+#include "comm/mpi_here.h"
+#include "process/sweep_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class SweepRequest : public SweepTest {
+ protected:
+  static size_t times(const std::string& text, const std::string& part) {
+    size_t n = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  }
+  void recipe(const std::string& section) const { write("tiny.yaml", std::string(kTinyRecipe) + section); }
+  std::string refused(const std::vector<std::string>& more = {}) const {
+    const Outcome o = sweep("refused", more);
+    EXPECT_EQ(o.code, 2) << o.out << o.err;
+    EXPECT_FALSE(fs::exists(path("refused")));
+    return o.err;
+  }
+};
+
+// `sweep:` is at line 13.
+TEST_F(SweepRequest, AMistakeInTheRecipesParamsHasItsPlace) {
+  recipe("sweep:\n  params:\n    optimzer.lr: [0.001, 0.01, 0.1]\n    seed: \"1,2\"\n");
+  const std::string key = refused();
+  EXPECT_THAT(key, HasSubstr("error: " + path("tiny.yaml") +
+                             ":15:5: unknown key optimzer (did you mean 'optimizer'?)\n"
+                             "  15 |     optimzer.lr: [0.001, 0.01, 0.1]\n     |     ^\n"));
+  EXPECT_EQ(times(key, "unknown key"), 1u) << key;
+  recipe("sweep:\n  params:\n    optimizer.lr: [0.001, -1]\n    model.cells: \"8,no\"\n    seed: 1\n");
+  const std::string values = refused();
+  EXPECT_THAT(values,
+              AllOf(HasSubstr("error: 2 mistakes:\n"),
+                    HasSubstr("optimizer.lr=-1, 2 points: " + path("tiny.yaml") + ":15:27: optimizer.lr: must be"),
+                    HasSubstr(path("tiny.yaml") + ":16:18: model.cells: expected an integer, got 'no'")));
+  recipe("sweep:\n  params:\n    train.stps: 5\n    seed: [1, 2]\n");
+  EXPECT_THAT(refused(), HasSubstr(":15:5: unknown key train.stps (did you mean 'steps'?)"));
+  recipe("sweep:\n  params:\n    optimizer.betas: \"[0.9,0.98\"\n");
+  EXPECT_THAT(refused(),
+              AllOf(HasSubstr(path("tiny.yaml") + ":15:22: sweep.params: override 'optimizer.betas=[0.9,0.98': "
+                                                  "column 17: '[' is never closed by ']'"),
+                    HasSubstr("\n  15 |     optimizer.betas: \"[0.9,0.98\"\n     |                      ^\n")));
+  recipe("sweep:\n  params:\n    seed: [1, 1]\n");
+  EXPECT_THAT(refused(), HasSubstr(path("tiny.yaml") + ":15:5: [sweep] seed has the value 1 twice"));
+  recipe("sweep:\n  params:\n    optimizer.lrr: interval(0.1,0.2)\n  random: 2\n");
+  EXPECT_THAT(refused(), HasSubstr(":15:5: unknown key optimizer.lrr (did you mean 'lr'?)"));
+  recipe("sweep:\n  params:\n    stop.when: []\n");
+  EXPECT_THAT(refused(), HasSubstr(":15:16: sweep.params: stop.when has no values; an empty list as its value is [[]]"));
+  recipe("sweep:\n  params: {seed: [1, 2]}\n  metric: vald.ppl\n");
+  EXPECT_THAT(refused(), HasSubstr(path("tiny.yaml") + ":15:11: [sweep] metric vald.ppl: there is no split 'vald'"));
+  EXPECT_THAT(refused({"--metric", "vaild.ppl"}), Not(HasSubstr(":15:")));
+  std::filesystem::create_directory(folder_ / "size");
+  write("size/small.yaml", "# @package _global_\nseed: 3\n");
+  recipe("sweep:\n  params:\n    +size: [smal, small]\n");
+  EXPECT_THAT(refused(),
+              AllOf(HasSubstr("error: " + path("tiny.yaml") + ":15:5: "), HasSubstr("did you mean 'small'?")));
+  // The axis of the command line replaces that of the recipe.
+  recipe("sweep:\n  params:\n    optimizer.lr: [-1, -2]\n");
+  EXPECT_THAT(refused({"optimizer.lr=-3,-4"}), AllOf(HasSubstr("override 'optimizer.lr=-3'"), Not(HasSubstr(":15:"))));
+}
+
+TEST_F(SweepRequest, ADryRunListsThePointsThatAreRight) {
+  const Outcome all = sweep("refused", {"optimizer.lrr=1,2", "--dry-run"});
+  EXPECT_EQ(all.code, 2);
+  EXPECT_EQ(all.out, "");
+  const Outcome some = sweep("refused", {"model.cells=8,0", "--dry-run"});
+  EXPECT_EQ(some.code, 2);
+  EXPECT_THAT(some.out, testing::ContainsRegex("0-cells=8 +8 +120 +[0-9,]+ +[0-9]+ kB\n1-cells=0 +0 +mistake +- +-\n"));
+  EXPECT_THAT(some.err, HasSubstr("must be >= 1, got 0"));
+  const Outcome built = sweep("refused", {"model.projection=0,4096", "--dry-run"});
+  EXPECT_THAT(built.out, testing::ContainsRegex("1-projection=4096 +4096 +mistake +- +-\n"));
+}
+
+TEST_F(SweepRequest, HalvingThatStopsNothingIsWarnedOf) {
+  const auto warning = [&](std::vector<std::string> more) {
+    more.push_back("--dry-run");
+    const Outcome o = sweep("refused", more);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.err;
+  };
+  EXPECT_THAT(warning({"model.cells=8,16", "--halving", "min=120"}),
+              HasSubstr("[sweep] halving stops nothing: all points have ended by then: min is 120, train.steps 120"));
+  EXPECT_THAT(warning({"--seeds", "3", "--halving", "min=10"}),
+              HasSubstr("[sweep] halving stops nothing: there is one configuration, and seeds do not compete"));
+  EXPECT_EQ(warning({"model.cells=8,16", "--halving", "min=119"}), "");
+}
+
+TEST_F(SweepRequest, OptionsOfSlurmNeedSlurm) {
+  const std::string message = "[sweep] --slurm=--partition=gpu is an option for sbatch, and points run on this machine";
+  EXPECT_THAT(refused({"seed=1,2", "--slurm=--partition=gpu"}), HasSubstr(message));
+  EXPECT_THAT(refused({"seed=1,2", "--launcher", "local", "--slurm=--partition=gpu", "--dry-run"}), HasSubstr(message));
+  ASSERT_EQ(sweep("out", {"seed=1,2", "train.steps=2"}).code, 0);
+  const Outcome resumed = resume("out", {"--slurm=--partition=gpu"});
+  EXPECT_EQ(resumed.code, 2);
+  EXPECT_THAT(resumed.err, HasSubstr(message));
+}
+
+// With two cores, two jobs of one process have one core each; a point of two ranks has both.
+TEST_F(SweepRequest, RanksOfMpiCount) {
+  if (const std::string why = why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
+  if (sysconf(_SC_NPROCESSORS_ONLN) < 2 || !fs::exists("/usr/bin/taskset")) GTEST_SKIP() << "needs two cores, taskset";
+  const auto order = [&](const std::string& out, std::vector<std::string> more) {
+    std::vector<std::string> command = sweep_words(out, {"train.steps=2", "seed=1,2", "--jobs", "2"});
+    command.insert(command.end(), more.begin(), more.end());
+    command.insert(command.begin(), {"taskset", "-c", "0,1"});
+    const Outcome o = run_process(command, environment());
+    EXPECT_EQ(o.code, 0) << o.err;
+    std::string text;
+    for (const Json& event : events(out)) text += event["event"].get<std::string>() + " ";
+    return o.err.find("no MPI") == std::string::npos ? text : "no MPI";
+  };
+  EXPECT_THAT(order("self", {}), testing::StartsWith("start start "));
+  const std::string mpi = order("mpi", {"comm={name: mpi, ranks: 2}"});
+  if (mpi == "no MPI") GTEST_SKIP() << "this build has no MPI";
+  EXPECT_EQ(mpi, "start end start end ");
+}
+
+}  // namespace
+}  // namespace lmx_test

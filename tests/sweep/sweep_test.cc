@@ -1,0 +1,383 @@
+// lmx sweep: points, outcomes, tables, errors.
+#include <sqlite3.h>
+
+#include <cmath>
+
+#include "process/sweep_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+class Sweep : public SweepTest {
+ protected:
+  static constexpr const char* kShort = "train.steps=20";
+
+  // The rows of a query, with '|' between values.
+  std::vector<std::string> query(const std::string& out, const std::string& sql) const {
+    std::vector<std::string> rows;
+    sqlite3* database = nullptr;
+    EXPECT_EQ(sqlite3_open_v2(path(out + "/journal.sqlite").c_str(), &database, SQLITE_OPEN_READONLY, nullptr),
+              SQLITE_OK);
+    const auto add = [](void* all, int n, char** values, char**) {
+      std::string row;
+      for (int i = 0; i < n; ++i) row += std::string(i ? "|" : "") + (values[i] ? values[i] : "NULL");
+      static_cast<std::vector<std::string>*>(all)->push_back(row);
+      return 0;
+    };
+    EXPECT_EQ(sqlite3_exec(database, sql.c_str(), add, &rows, nullptr), SQLITE_OK) << sqlite3_errmsg(database);
+    sqlite3_close(database);
+    return rows;
+  }
+};
+
+TEST_F(Sweep, GridWithSeedsEndsInATable) {
+  const Outcome o =
+      sweep("out", {kShort, "optimizer.lr=0.001,0.02", "model.cells=8,16", "--seeds", "2", "--jobs", "2"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  // The last axis varies fastest, and seeds fastest of all.
+  EXPECT_THAT(ids("out"),
+              ElementsAre("0-lr=0.001-cells=8-seed=1", "1-lr=0.001-cells=8-seed=2", "2-lr=0.001-cells=16-seed=1",
+                          "3-lr=0.001-cells=16-seed=2", "4-lr=0.02-cells=8-seed=1", "5-lr=0.02-cells=8-seed=2",
+                          "6-lr=0.02-cells=16-seed=1", "7-lr=0.02-cells=16-seed=2"));
+  EXPECT_EQ(count_ends("out", "done"), 8u);
+  std::map<std::string, double> value;
+  for (const auto& [id, event] : ends("out")) {
+    value[id] = event["value"];
+    EXPECT_EQ(event["value"].dump(), value_at_end("out", id));
+    EXPECT_EQ(event["step"], 20);
+  }
+  EXPECT_NE(value["4-lr=0.02-cells=8-seed=1"], value["5-lr=0.02-cells=8-seed=2"]);
+  EXPECT_THAT(read_file(folder_ / "out/points/6-lr=0.02-cells=16-seed=1.yaml"),
+              AllOf(HasSubstr("cells: 16"), HasSubstr("lr: 0.02")));
+
+  // Two values: t(0.975, 1) = 12.7062, s / sqrt(2) = |a - b| / 2.
+  const double a = value["4-lr=0.02-cells=8-seed=1"], b = value["5-lr=0.02-cells=8-seed=2"];
+  std::istringstream lines(read_file(folder_ / "out/table.csv"));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line, "optimizer.lr,model.cells,valid ppl,low,high,n,best,outcomes");
+  int best = 0, rows = 0;
+  for (; std::getline(lines, line); ++rows) {
+    best += line.find(",2,1,") != std::string::npos;
+    if (!line.starts_with("0.02,8,")) continue;
+    double mean = 0, low = 0, high = 0;
+    ASSERT_EQ(std::sscanf(line.c_str(), "0.02,8,%lf,%lf,%lf,", &mean, &low, &high), 3) << line;
+    EXPECT_DOUBLE_EQ(mean, (a + b) / 2);
+    EXPECT_NEAR(high - mean, 12.706204736 * std::fabs(a - b) / 2, 1e-6);
+    EXPECT_NEAR(mean - low, high - mean, 1e-9);
+    EXPECT_THAT(line, testing::EndsWith("2 done"));
+  }
+  EXPECT_EQ(rows, 4);
+  EXPECT_EQ(best, 1);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("optimizer.lr \\ model.cells  8"), HasSubstr(" ± "), HasSubstr("*"),
+                           HasSubstr("sweep " + path("out"))));
+  EXPECT_THAT(o.err, AllOf(HasSubstr("point 8/8 "), HasSubstr(": done, valid ppl "), Not(HasSubstr("\033["))));
+  EXPECT_THAT(read_file(folder_ / "out/table.md"), AllOf(HasSubstr("| 0.02 | 16 |"), HasSubstr("Student")));
+
+  EXPECT_THAT(query("out", "SELECT count(*), min(outcome), max(attempts) FROM points"), ElementsAre("8|done|1"));
+  EXPECT_THAT(query("out", "SELECT json_extract(place, '$.\"model.cells\"') FROM points WHERE id LIKE '7-%'"),
+              ElementsAre("16"));
+  EXPECT_THAT(query("out", "SELECT count(*) FROM events"), ElementsAre(std::to_string(events("out").size())));
+}
+
+TEST_F(Sweep, AReportShowsIt) {
+  ASSERT_EQ(sweep("out", {"train.steps=12", "optimizer.lr=0.001,0.02", "train.max_loss=0,0.01"}).code, 0);
+  const Outcome o = run_lmx({"report", path("out")}, environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("optimizer.lr"), HasSubstr("diverged"), HasSubstr("out/report.html")));
+  const std::string page = read_file(folder_ / "out/report.html");
+  EXPECT_THAT(page, AllOf(HasSubstr("\"metric\":\"valid ppl\""), HasSubstr("\"lower\":true"),
+                          HasSubstr("\"name\":\"train.max_loss\""), HasSubstr("\"outcome\":\"diverged\""),
+                          HasSubstr("\"outcome\":\"done\"")));
+  const Outcome json = run_lmx({"report", path("out"), "--json"}, environment());
+  EXPECT_EQ(json.code, 2);
+  EXPECT_THAT(json.err, HasSubstr("is a sweep"));
+}
+
+TEST_F(Sweep, ADamagedOrMissingDatabaseIsMadeAgain) {
+  ASSERT_EQ(sweep("out", {"train.steps=2", "seed=1,2"}).code, 0);
+  const auto all = query("out", "SELECT * FROM points ORDER BY id");
+  ASSERT_EQ(all.size(), 2u);
+  fs::remove(folder_ / "out/journal.sqlite");
+  ASSERT_EQ(resume("out").code, 0);
+  EXPECT_EQ(query("out", "SELECT * FROM points ORDER BY id"), all);
+  write("out/journal.sqlite",
+        "this is no database, and longer than the header of one, which has a hundred bytes: "
+        "so SQLite reads it, and finds that it is none at all.");
+  const Outcome o = resume("out");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(query("out", "SELECT * FROM points ORDER BY id"), all);
+  EXPECT_THAT(o.err, Not(HasSubstr("warning")));
+}
+
+TEST_F(Sweep, ARateThatIsTooHighIsADivergence) {
+  ASSERT_EQ(sweep("out", {kShort, "optimizer={name: sgd}", "optimizer.lr=0.1,1e30"}).code, 0);
+  EXPECT_EQ(ends("out").at("0-lr=0.1")["outcome"], "done");
+  const auto diverged = ends("out").at("1-lr=1e30");
+  EXPECT_EQ(diverged["outcome"], "diverged");
+  EXPECT_TRUE(diverged["value"].is_null());
+}
+
+TEST_F(Sweep, OutcomesAreResults) {
+  const Outcome o = sweep("out", {kShort, "train.max_loss=0,0.01", "--metric", "train.nll_nat"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(ends("out").at("0-max_loss=0")["outcome"], "done");
+  const auto diverged = ends("out").at("1-max_loss=0.01");
+  EXPECT_EQ(diverged["outcome"], "diverged");
+  EXPECT_THAT(diverged["reason"], HasSubstr("is above train.max_loss"));
+  EXPECT_TRUE(diverged["value"].is_null());
+  EXPECT_THAT(o.out, AllOf(HasSubstr("train nll_nat"), HasSubstr("diverged")));
+  EXPECT_THAT(read_file(folder_ / "out/table.csv"), HasSubstr("0.01,,,,0,0,diverged\n"));
+  // A diverged point is a result and is not tried again.
+  const size_t before = events("out").size();
+  ASSERT_EQ(resume("out", {"--retry", "3"}).code, 0);
+  EXPECT_EQ(events("out").size(), before);
+}
+
+TEST_F(Sweep, WantOfMemoryIsAnOutcome) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's shadow memory needs more addresses than this test's limit";
+#endif
+  if (!fs::exists("/usr/bin/prlimit")) GTEST_SKIP() << "there is no prlimit (Debian: util-linux)";
+  std::vector<std::string> limited{"prlimit", "--as=3000000000"};
+  for (const std::string& word : sweep_words("out", {"train.steps=5", "model.projection=0", "model.cells=16,20000"}))
+    limited.push_back(word);
+  const Outcome o = run_process(limited, environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(ends("out").at("0-cells=16")["outcome"], "done");
+  EXPECT_EQ(ends("out").at("1-cells=20000")["outcome"], "out_of_memory");
+  EXPECT_THAT(o.out, HasSubstr("out_of_memory"));
+}
+
+// A folder with the name of a checkpoint causes a failure that can be removed.
+TEST_F(Sweep, FailuresAreTriedAgain) {
+  const std::vector<std::string> more{kShort, "seed=1,2,3", "checkpoint.every=5"};
+  const std::string bad = "out/points/1-seed=2/checkpoints";
+  const auto block = [&] {
+    fs::create_directories(folder_ / "out/points/1-seed=2");
+    write(bad, "a file where a folder is wanted");
+  };
+  block();
+  Outcome o = sweep("out", more);
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(ends("out").at("1-seed=2")["outcome"], "failed");
+  EXPECT_THAT(o.err,
+              AllOf(HasSubstr("1-seed=2: failed"), HasSubstr("1 point failed;"), HasSubstr("--retry 1 tries again")));
+  EXPECT_EQ(count_ends("out", "done"), 2u);
+  EXPECT_THAT(o.out, HasSubstr("failed"));
+  const size_t before = events("out").size();
+  ASSERT_EQ(resume("out").code, 0);
+  EXPECT_EQ(events("out").size(), before);
+  o = resume("out", {"--retry", "2"});  // the second and the third attempt fail
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("--retry 3 tries again"));
+  EXPECT_EQ(ends("out").at("1-seed=2")["outcome"], "failed");
+  EXPECT_EQ(events("out").size(), before + 4);
+  fs::remove(folder_ / bad);
+  o = resume("out", {"--retry", "3"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(count_ends("out", "done"), 3u);
+  EXPECT_THAT(query("out", "SELECT attempts FROM points WHERE id = '1-seed=2'"), ElementsAre("4"));
+}
+
+TEST_F(Sweep, FailFastEndsAtTheFirst) {
+  fs::create_directories(folder_ / "out/points/1-seed=2");
+  write("out/points/1-seed=2/checkpoints", "a file where a folder is wanted");
+  const Outcome o = sweep("out", {kShort, "seed=1,2,3,4", "checkpoint.every=5", "--fail-fast"});
+  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("error: [sweep] ended by --fail-fast: 1-seed=2: "));
+  EXPECT_EQ(count_ends("out", "done"), 1u);
+  EXPECT_EQ(ends("out").size(), 2u);
+  const Outcome rest = resume("out");
+  EXPECT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(count_ends("out", "done"), 3u);
+}
+
+// Nine configurations: nine train to step 6, three to step 18, one to the end. That one ends as if it had run alone.
+TEST_F(Sweep, HalvingStopsTheWorseOnes) {
+  const std::string rates = "optimizer.lr=0.00001,0.00003,0.0001,0.0003,0.001,0.003,0.01,0.03,0.1";
+  const Outcome o = sweep("out", {"train.steps=40", rates, "--halving", "eta=3,min=6", "--jobs", "2"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto all = ends("out");
+  std::map<std::string, int64_t> last;
+  std::map<int64_t, int> at;
+  std::string best;
+  for (const auto& [id, event] : all) {
+    ++at[event["step"].get<int64_t>()];
+    if (event["outcome"] == "done") best = id;
+  }
+  EXPECT_EQ(at, (std::map<int64_t, int>{{6, 6}, {18, 2}, {40, 1}}));
+  std::vector<nlohmann::json> rungs;
+  for (const auto& event : events("out"))
+    if (event["event"] == "rung") rungs.push_back(event);
+  ASSERT_EQ(rungs.size(), 2u);
+  EXPECT_EQ(rungs[0]["step"], 6);
+  EXPECT_EQ(rungs[0]["stopped"].size(), 6u);
+  EXPECT_EQ(rungs[1]["step"], 18);
+  EXPECT_EQ(rungs[1]["stopped"].size(), 2u);
+  // The stopped ones were worse than the others.
+  std::map<std::string, double> value;
+  double worst_kept = 0, best_stopped = INFINITY;
+  for (const auto& event : events("out"))
+    if (event["event"] == "end" && event["step"] == 6) value[event["point"]] = event["value"];
+  ASSERT_EQ(value.size(), 9u);
+  for (const auto& [id, ppl] : value) {
+    const auto& stopped = rungs[0]["stopped"];
+    const bool out = std::find(stopped.begin(), stopped.end(), id) != stopped.end();
+    (out ? best_stopped : worst_kept) = out ? std::min(best_stopped, ppl) : std::max(worst_kept, ppl);
+  }
+  EXPECT_LT(worst_kept, best_stopped);
+  EXPECT_THAT(o.out, AllOf(HasSubstr("stopped at step 6: "), HasSubstr("stopped at step 18: "), HasSubstr("done")));
+
+  ASSERT_FALSE(best.empty());
+  const std::string rate = best.substr(best.find('=') + 1);
+  ASSERT_EQ(run("alone", {"train.steps=40", "optimizer.lr=" + rate}).code, 0);
+  EXPECT_EQ(read_file(folder_ / "out/points" / best / "checkpoints/step-40/model.safetensors"), model("alone", 40));
+  EXPECT_EQ(metrics("out/points/" + best), metrics("alone"));
+}
+
+// A metric that these runs do not record: halving would stop the last ones, whatever their quality.
+TEST_F(Sweep, HalvingWithoutAValueStopsNothing) {
+  const Outcome o = sweep("out", {"train.steps=20", "train.eval_every=3", "seed=1,2,3", "--metric", "rank.steps_s",
+                                  "--halving", "eta=3,min=4"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("after 4 steps no point has a finite value of 'rank steps_s'"),
+                           HasSubstr("nothing is stopped")));
+  for (const auto& event : events("out")) EXPECT_NE(event["event"], "rung");
+}
+
+TEST_F(Sweep, EndsByAnotherMetricOnResume) {
+  ASSERT_EQ(sweep("out", {kShort, "optimizer.lr=0.001,0.01"}).code, 0);
+  const auto before = ends("out");
+  Outcome o = resume("out", {"--metric", "train.lr", "--maximize"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("train lr"));
+  EXPECT_EQ(ends("out"), before);  // no point ran again
+  o = resume("out");               // the metric is kept
+  EXPECT_THAT(o.out, HasSubstr("train lr"));
+  EXPECT_EQ(resume("out", {"--metric", "train.lrr"}).code, 2);
+  ASSERT_EQ(sweep("halved", {"train.steps=8", "train.eval_every=2", "seed=1,2,3", "--halving", "eta=3,min=4"}).code, 0);
+  o = resume("halved", {"--metric", "train.lr"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("halves by 'valid ppl'"));
+}
+
+// For each point, the values that `lmx run --dry-run` reports.
+TEST_F(Sweep, ADryRunTellsParametersAndMemory) {
+  const Outcome o = sweep("none", {"model.cells=16,512", "--dry-run"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, testing::ContainsRegex("POINT +model.cells +STEPS +PARAMETERS +MEMORY\n"));
+  for (const std::string cells : {"16", "512"}) {
+    const std::string one = run("one", {"model.cells=" + cells, "--dry-run"}).out, key = "  total ";
+    const size_t at = one.find(key) + key.size();
+    EXPECT_THAT(o.out, HasSubstr(" " + one.substr(at, one.find('\n', at) - at) + "\n")) << one;
+  }
+}
+
+TEST_F(Sweep, ARecipeMaySayWhatItVaries) {
+  write("tiny.yaml", std::string(kTinyRecipe) +
+                         "sweep:\n  params: {optimizer.lr: [0.001, 0.01], train.steps: 3}\n"
+                         "  seeds: 2\n  metric: train.nll_nat\n");
+  const Outcome o = sweep("out");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(ids("out").size(), 4u);
+  EXPECT_THAT(o.out, HasSubstr("train nll_nat"));
+  EXPECT_EQ(ends("out").begin()->second["step"], 3);
+  ASSERT_EQ(run("one", {"train.steps=2"}).code, 0);  // a single run does not use it
+  const Outcome more = sweep("more", {"optimizer.lr=0.1,0.2,0.3", "--seeds", "7,", "--metric", "ppl", "--dry-run"});
+  ASSERT_EQ(more.code, 0) << more.err;
+  EXPECT_THAT(more.out, AllOf(HasSubstr("3 points, lowest valid ppl"), HasSubstr("0-lr=0.1-seed=7")));
+  write("tiny.yaml", std::string(kTinyRecipe) + "sweep: {parms: {seed: [1, 2]}}\n");
+  refused({}, {path("tiny.yaml") + ":", "unknown key sweep.parms (did you mean 'params'?)"});
+  write("tiny.yaml", std::string(kTinyRecipe) + "sweep: {params: {seed: [1, 2]}, halving: {eta: 1, min: 3}}\n");
+  refused({}, {path("tiny.yaml") + ":", "eta is 1"});
+}
+
+TEST_F(Sweep, EverythingIsCheckedBeforeTheFirstStarts) {
+  const Outcome o = refused({"optimizer.lr=0.1,-1", "model.cells=8,none"},
+                            {"error: 2 mistakes:\n", "optimizer.lr=-1, 2 points", "model.cells=none, 2 points"});
+  EXPECT_THAT(o.err, Not(HasSubstr("1 point")));
+  refused({"model.cels=8,16"}, {"model.cels", "did you mean", "cells"});
+  refused({"seed=1,2", "--seeds", "3"}, {"seed=... and seeds both"});
+  refused({"--seeds", "0"}, {"seeds are a number of them"});
+  refused({"--seeds", "1,1"}, {"seed 1 is there twice"});
+  refused({"seed=1,1"}, {"seed has the value 1 twice"});
+  refused({"optimizer.lr=interval(0,1)"}, {"--random N"});
+  refused({"optimizer.lr=tag(log,interval(0,1))", "--random", "2"}, {"above 0"});
+  refused({"seed=1,2", "--halving", "eta=3"}, {"halving needs min"});
+  refused({"seed=1,2", "--halving", "eta=1,min=3"}, {"eta is 1"});
+  refused({"seed=1,2", "--halving", "etta=2"}, {"did you mean 'eta'?"});
+  refused({"seed=1,2", "--metric", "a.b.c"}, {"a metric is split.key", "a.b.c"});
+  refused({"seed=1,2", "--metric", "valid.pppl"}, {"have no 'pppl' (did you mean 'ppl'?)"});
+  refused({"seed=1,2", "--metric", "train.nll_nt"}, {"have no 'nll_nt' (did you mean 'nll_nat'?)"});
+  refused({"seed=1,2", "--metric", "vald.ppl"}, {"no split 'vald' (did you mean 'valid'?)"});
+  refused({"seed=1,2", "--metric", "foo", "--dry-run"}, {"records of split valid have no 'foo'", "they have ppl"});
+  refused({"seed=1,2", "--metric", "test BLEU", "--halving", "eta=2,min=3"}, {"halving cannot go by it"});
+  refused({"seed=1,2", "--launcher", "slrum"}, {"slurm"});
+  std::string recipe = kTinyRecipe;
+  const size_t at = recipe.find("data: {"), end = recipe.find('\n', at);
+  write("tiny.yaml", recipe.replace(at, end - at, "data: {name: text, corpus: fbis, vocab_size: 60}"));
+  refused({"seed=1,2"}, {"the data is not ready", "'fbis' is missing"});
+}
+
+TEST_F(Sweep, Folders) {
+  Outcome o = run_process(words({}), environment());
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("a recipe is needed"));
+  o = resume("nowhere");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("holds no sweep"));
+  ASSERT_EQ(sweep("out", {"train.steps=2", "seed=1,2"}).code, 0);
+  o = sweep("out", {"train.steps=2", "seed=1,2"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("holds a sweep already; --resume"));
+  // The same command with --resume auto continues; another command is rejected.
+  o = sweep("out", {"train.steps=2", "seed=1,2", "--resume", "auto"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("2 of 2 points have ended before"));
+  o = sweep("out", {"train.steps=2", "seed=1,3", "--resume", "auto"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, AllOf(HasSubstr("was asked for something else: overrides"), HasSubstr("seed=1,3")));
+  fs::create_directories(folder_ / "other");
+  write("other/file", "");
+  o = sweep("other", {"seed=1,2"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, HasSubstr("is not empty: it holds file"));
+  const std::string line =
+      "cd '" + path("") + "' && '" LMX_BINARY_DIR "/bin/lmx' sweep tiny.yaml train.steps=2 seed=1,2";
+  o = run_process({"/bin/sh", "-c", line}, environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("sweep runs/sweeps/tiny/"));
+  o = run_process({"/bin/sh", "-c", line + " --resume auto"}, environment());
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, HasSubstr("2 of 2 points have ended before"));
+  size_t sweeps = 0;
+  for (const auto& entry : fs::directory_iterator(folder_ / "runs/sweeps/tiny")) sweeps += entry.is_directory();
+  EXPECT_EQ(sweeps, 1u);
+  write("out/sweep.json", "{\"format\": 1");
+  EXPECT_THAT(resume("out").err, HasSubstr("sweep.json is damaged"));
+}
+
+// Long enough that the table is drawn at least twice.
+TEST_F(Sweep, ATableLivesOnATerminalAlone) {
+  if (!fs::exists("/usr/bin/script")) GTEST_SKIP() << "there is no script (Debian: bsdutils)";
+  std::string line;
+  for (const std::string& word : sweep_words("out", {"train.steps=4000", "seed=1,2", "--jobs", "2"}))
+    line += word + " ";
+  auto settings = environment();
+  settings["TERM"] = "xterm";
+  const Outcome o = run_process({"script", "-qec", line, "/dev/null"}, settings);
+  ASSERT_EQ(o.code, 0) << o.out;
+  EXPECT_THAT(o.out, AllOf(HasSubstr("0 of 2 points have ended; 2 running"), HasSubstr("/4000"),
+                           HasSubstr("\033[4F\033[J"), Not(HasSubstr("point 1/2"))));
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,99 @@
+#include "app/datasets/open.h"
+
+#include "app/pairs/parallel.h"
+#include "app/prepare/prepare.h"
+#include "app/prepare/synthetic.h"
+#include "app/prepare/text.h"
+#include "config/messages.h"
+#include "config/mistakes.h"
+#include "data/data_config.h"
+#include "lmx/error.h"
+
+namespace lmx {
+
+using data::Kind, data::kind_of, data::text_config, data::parallel_config, data::synthetic_config;
+
+namespace {
+
+constexpr int64_t kLittleSynthetic = 1 << 21;  // tokens that a dry run generates, in a fraction of a second
+
+data::ParallelSources sources_of(const data::ParallelConfig& config, const Node& data) {
+  return data::find_parallel(config, config::at(data.mark, "data"));
+}
+data::TextSources sources_of(const data::TextConfig& config, const Node& data) {
+  return data::find_text(config, config::at(data.mark, "data"));
+}
+
+}  // namespace
+
+void require_files(const Node& data) {
+  switch (kind_of(data)) {
+    case Kind::synthetic:
+      return;
+    case Kind::parallel:
+      return void(sources_of(parallel_config(data), data));
+    case Kind::text:
+      return void(sources_of(text_config(data), data));
+  }
+}
+
+Dataset open_dataset(const Node& data) {
+  const Kind kind = kind_of(data);
+  if (kind == Kind::synthetic) return data::make_synthetic(synthetic_config(data));
+  if (kind == Kind::parallel) {
+    const data::ParallelConfig config = parallel_config(data);
+    return data::open_parallel(config, sources_of(config, data));
+  }
+  const data::TextConfig config = text_config(data);
+  return data::open_text(config, sources_of(config, data), false);
+}
+
+Dataset open_all_types(const Node& data) {
+  const Kind kind = kind_of(data);
+  if (kind == Kind::synthetic) return data::make_synthetic(synthetic_config(data));
+  if (kind == Kind::parallel)
+    throw UserError(str(config::at(data.mark, "data"),
+                        "the types of parallel text are its subwords; name one side's files as text"));
+  Node any_size = data;
+  const Node* tokens = data.find("tokens");
+  if (!tokens || tokens->text != "bytes") any_size.set("vocab_size", Node::scalar("3"));
+  const data::TextConfig config = text_config(any_size);
+  return data::open_text(config, sources_of(config, data), true);
+}
+
+DataCheck check_dataset(const Node& data) {
+  DataCheck check;
+  Mistakes wrong;
+  switch (kind_of(data)) {
+    case Kind::parallel: {
+      const data::ParallelConfig config = parallel_config(data);
+      wrong.keep([&] { check.train_tokens = data::known_train_tokens(config, sources_of(config, data)); });
+      break;
+    }
+    case Kind::synthetic: {
+      const data::SyntheticConfig config = synthetic_config(data);
+      const bool right = wrong.keep([&] { data::check_synthetic(config); });
+      check.train_tokens = config.train_tokens;
+      if (right && config.train_tokens + config.valid_tokens + config.test_tokens <= kLittleSynthetic)
+        check.dataset = data::make_synthetic(config);
+      break;
+    }
+    case Kind::text: {
+      const data::TextConfig config = text_config(data);
+      wrong.keep([&] {
+        const data::TextSources sources = sources_of(config, data);
+        check.dataset = data::open_little_text(config, sources);
+        if (check.dataset) check.train_tokens = check.dataset->train.size();
+        const auto counts = check.dataset ? std::nullopt : data::recorded_counts(config, sources);
+        if (!counts) return;
+        check.train_tokens = counts->train_tokens;
+        data::check_vocabulary(config.vocab_size, counts->types, counts->unit);
+      });
+      break;
+    }
+  }
+  check.findings = wrong.messages();
+  return check;
+}
+
+}  // namespace lmx

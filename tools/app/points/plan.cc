@@ -1,0 +1,172 @@
+#include "app/points/plan.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "app/compose/compose.h"
+#include "app/records/recipe_values.h"
+#include "app/run/dry_run.h"
+#include "config/mistakes.h"
+#include "lmx/error.h"
+#include "recipe/recipe.h"
+
+namespace lmx_cli::sweeps {
+namespace {
+
+using lmx::Node;
+using lmx::str;
+using lmx::UserError;
+
+// Makes a short name that is safe as a file name and in a shell.
+std::string file_name(const std::string& text) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.=";
+  std::string name;
+  for (const char c : text)
+    if (std::string_view(kPlain).find(c) != std::string_view::npos)
+      name += c;
+    else if (!name.empty() && name.back() != '_')
+      name += '_';
+  constexpr size_t kLongest = 100;
+  return name.substr(0, kLongest);
+}
+
+std::string id_of(const Plan& plan, size_t number, const Place& place) {
+  const std::string digits = std::to_string(plan.points.size() - 1);
+  std::string id = std::to_string(number);
+  id.insert(0, digits.size() - id.size(), '0');
+  std::string name;
+  for (size_t a = 0; a < place.size(); ++a) {
+    const std::string key = plan.axes[a].name.substr(plan.axes[a].name.find_first_not_of("+"));
+    name += "-" + key.substr(key.rfind('.') + 1) + "=" + place[a];
+  }
+  return id + file_name(name);
+}
+
+std::vector<Axis> axes_with_seeds(std::vector<Axis> axes, const std::vector<int64_t>& seeds) {
+  if (seeds.empty()) return axes;
+  Axis seed{"seed", {}, {}, false};
+  for (const int64_t s : seeds) seed.values.push_back(std::to_string(s));
+  axes.push_back(std::move(seed));
+  return axes;
+}
+
+// "+seed" (add) and "++seed" (set) refer to the same key.
+std::string bare_key(const std::string& name) {
+  return name.substr(std::min(name.find_first_not_of('+'), name.size()));
+}
+
+void make_points(Plan& plan, const Space& space) {
+  const Request& r = plan.request;
+  for (const Axis& axis : space.axes)
+    if (bare_key(axis.name) == "seed" && !r.seeds.empty())
+      throw UserError("[sweep] seed=... and seeds both say which seeds to run; leave one of them out");
+  for (const std::string& fixed : space.fixed)
+    if (bare_key(fixed.substr(0, fixed.find('='))) == "seed" && !r.seeds.empty())
+      throw UserError(str("[sweep] ", fixed, " and seeds both say which seeds to run; leave one of them out"));
+  for (size_t i = 0; i < space.axes.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (bare_key(space.axes[i].name) == bare_key(space.axes[j].name))
+        throw UserError(str("[sweep] ", space.axes[j].name, "=... and ", space.axes[i].name,
+                            "=... vary the same key, of which the last one counts; leave one of them out"));
+  const std::vector<Place> places = r.random > 0 ? draw(space.axes, r.random, r.random_seed) : grid(space.axes);
+  if (places.size() * std::max<size_t>(1, r.seeds.size()) > kMostPoints)
+    throw UserError(str("[sweep] ", places.size(), " configurations with ", r.seeds.size(),
+                        " seeds each are more than ", kMostPoints, " points; --random N draws some configurations"));
+  for (size_t i = 0; i < places.size(); ++i) {
+    for (size_t s = 0; s < std::max<size_t>(1, r.seeds.size()); ++s) {
+      Point point;
+      point.place = places[i];
+      point.configuration = i;
+      if (!r.seeds.empty()) point.place.push_back(std::to_string(r.seeds[s]));
+      plan.points.push_back(std::move(point));
+    }
+  }
+  for (size_t i = 0; i < plan.points.size(); ++i) plan.points[i].id = id_of(plan, i, plan.points[i].place);
+}
+
+void add_once(std::vector<std::string>& lines, const std::string& line) {
+  if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
+}
+
+void compose_point(Plan& plan, size_t number, lmx::ComposeOptions options, const Space& space) {
+  Point& point = plan.points[number];
+  options.overrides = space.fixed;
+  options.places = space.places;
+  for (size_t a = 0; a < plan.axes.size(); ++a) {
+    options.overrides.push_back(plan.axes[a].name + "=" + point.place[a]);
+    const auto drawn = space.places.find(plan.axes[a].name);
+    if (drawn != space.places.end()) options.places[options.overrides.back()] = drawn->second;
+  }
+  const Node composed = lmx::compose_run(plan.request.recipe, options, {plan.name, static_cast<int64_t>(number)});
+  const std::string yaml = lmx::to_yaml(lmx::full_recipe(composed, point.id));
+  const lmx::DryRun dry = lmx::dry_run(composed, point.id);
+  point.yaml = yaml;  // "" marks a point with an error
+  read_resources(point);
+  point.parameters = dry.parameters;
+  point.memory = dry.memory;
+  point.parameter_count = dry.parameter_count;
+  point.memory_bytes = dry.memory_bytes;
+  for (const std::string& line : dry.missing_data) add_once(plan.missing_data, line);
+  if (!dry.missing_memory.empty()) add_once(plan.missing_memory, str("point ", point.id, ": ", dry.missing_memory));
+}
+
+// Example: "optimizer.lr=-1, 4 points: message".
+std::string finding(const Plan& plan, const std::string& message, const std::vector<size_t>& points) {
+  if (points.size() == plan.points.size()) return message;
+  std::string where;
+  for (size_t a = 0; a < plan.axes.size(); ++a) {
+    const std::string& value = plan.points[points[0]].place[a];
+    const bool same =
+        std::all_of(points.begin(), points.end(), [&](size_t p) { return plan.points[p].place[a] == value; });
+    if (same) where += (where.empty() ? "" : " ") + plan.axes[a].name + "=" + value;
+  }
+  return str(where, where.empty() ? "" : ", ", points.size(), points.size() == 1 ? " point: " : " points: ", message);
+}
+
+}  // namespace
+
+void read_resources(Point& point) {
+  const Node full = lmx::parse_yaml(point.yaml, point.id);
+  point.steps = static_cast<int64_t>(number_at(full, "train.steps"));
+  point.epochs = text_at(full, "train.epochs");
+  point.demand = jobs::demand_of(full);
+  point.translates = text_at(full, "train.final_bleu") != "none";
+}
+
+std::string Plan::text_of(const Point& point) const {
+  std::string text;
+  for (size_t a = 0; a < axes.size(); ++a) text += (a ? " " : "") + axes[a].name + "=" + point.place[a];
+  return text.empty() ? "the recipe as it is" : text;
+}
+
+Plan make_plan(const Request& request, std::vector<std::string>* findings) {
+  Plan plan;
+  plan.request = request;
+  plan.name = std::filesystem::path(request.recipe).stem().string();
+  const lmx::ComposeOptions options = compose_options(request);
+  const Space space = read_space(request.recipe, options);
+  plan.axes = axes_with_seeds(space.axes, request.seeds);
+  make_points(plan, space);
+  std::map<std::string, std::vector<size_t>> mistakes;
+  std::vector<std::string> order;
+  for (size_t i = 0; i < plan.points.size(); ++i) {
+    try {
+      compose_point(plan, i, options, space);
+    } catch (const UserError& e) {
+      for (const std::string& message : lmx::messages_of(e)) {
+        std::vector<size_t>& points = mistakes[message];
+        if (points.empty()) order.push_back(message);
+        if (points.empty() || points.back() != i) points.push_back(i);
+      }
+    }
+  }
+  std::vector<std::string> found;
+  for (const std::string& message : order) found.push_back(finding(plan, message, mistakes[message]));
+  if (!findings && !found.empty()) lmx::fail_together(found, "mistakes");
+  if (findings) *findings = found;
+  return plan;
+}
+
+}  // namespace lmx_cli::sweeps

@@ -1,0 +1,240 @@
+#include "app/translation/translation_model.h"
+#include "data/dataset.h"
+
+#include <algorithm>
+
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx::train {
+namespace {
+
+// A batch has at most `batch` times this number of source tokens, so longer sentences are translated in smaller
+// batches.
+constexpr int64_t kTokensPerSentence = 128;
+
+const std::vector<std::string> kUnknown{"drop", "keep", "copy"};
+
+void check(const TranslateOptions& o) {
+  check_search(o.search);
+  if (std::find(kUnknown.begin(), kUnknown.end(), o.replace_unknown) == kUnknown.end())
+    throw UserError(str("[translate] an unknown word can be drop, keep or copy, not '", o.replace_unknown, "'",
+                        did_you_mean(o.replace_unknown, kUnknown)));
+  if (o.batch < 1) throw UserError(str("[translate] a batch must hold at least 1 sentence, got ", o.batch));
+  if (o.max_source < 1)
+    throw UserError(str("[translate] the longest piece must hold at least 1 token, got ", o.max_source));
+  if (o.n_best < 1 || o.n_best > o.search.beam)
+    throw UserError(str("[translate] n-best must be 1 to the beam, ", o.search.beam, ", got ", o.n_best));
+}
+
+std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  constexpr const char* kSpace = " \t\v\f\r";
+  for (size_t at = line.find_first_not_of(kSpace); at != std::string_view::npos;) {
+    const size_t end = std::min(line.find_first_of(kSpace, at), line.size());
+    words.push_back(line.substr(at, end - at));
+    at = line.find_first_not_of(kSpace, end);
+  }
+  return words;
+}
+
+// Appends the ids of `line` in parts of at most `most` ids. Splits between words, and within a word only if the word
+// alone is longer.
+void cut_ids(const TextCodec& codec, std::string_view line, int64_t most, std::vector<std::vector<int32_t>>& runs) {
+  std::vector<int32_t> ids = codec.encode(line);
+  if (ids.empty()) return;
+  const auto limit = static_cast<size_t>(most);
+  if (ids.size() <= limit) {
+    runs.push_back(std::move(ids));
+    return;
+  }
+  const std::vector<std::string_view> words = words_of(line);
+  if (words.size() < 2) {
+    for (size_t at = 0; at < ids.size(); at += limit)
+      runs.emplace_back(ids.begin() + static_cast<std::ptrdiff_t>(at),
+                        ids.begin() + static_cast<std::ptrdiff_t>(std::min(at + limit, ids.size())));
+    return;
+  }
+  // Parts have equal numbers of words, and some room for parts with longer words.
+  const size_t parts = std::min(words.size(), std::max<size_t>(2, (ids.size() + ids.size() / 8) / limit + 1));
+  for (size_t p = 0; p < parts; ++p) {
+    const std::string_view first = words[words.size() * p / parts], last = words[words.size() * (p + 1) / parts - 1];
+    cut_ids(codec, {first.data(), static_cast<size_t>(last.data() + last.size() - first.data())}, most, runs);
+  }
+}
+
+void check_ids(const std::vector<int32_t>& ids, int64_t vocabulary) {
+  for (const int32_t id : ids)
+    if (id < 0 || id >= vocabulary)
+      throw UserError(str("[translate] the run's subwords know an id ", id, ", its vocabulary has ", vocabulary,
+                          " entries: they are not of one run"));
+}
+
+void add(std::string& text, const std::string& part) {
+  if (!part.empty()) text += (text.empty() ? "" : " ") + part;
+}
+
+// Appends the translation of a line's next piece.
+void append(Translation& line, const Translation& piece) {
+  add(line.text, piece.text);
+  add(line.tokens, piece.tokens);
+  line.logprob += piece.logprob;
+  line.score += piece.score;
+  line.length += piece.length;
+}
+
+}  // namespace
+
+std::vector<int32_t> encode_line(const TextCodec& codec, std::string_view line, int64_t vocabulary) {
+  std::vector<int32_t> ids = codec.encode(line);
+  check_ids(ids, vocabulary);
+  ids.push_back(Vocabulary::kEos);
+  return ids;
+}
+
+// The unit of translation: a line, or a part of a long line.
+struct TextTranslator::Piece {
+  size_t line = 0;
+  std::vector<int32_t> ids;  // with </s>
+  std::vector<Hypothesis> found;
+};
+
+TextTranslator::TextTranslator(const TranslationModel& model, const TranslateOptions& options)
+    : model_(model), options_(options) {
+  check(options_);
+  if (!model_.network.model->translates())
+    throw UserError(
+        "[translate] this run's model does not translate: it is a language model (`lmx generate` draws text from it)");
+  LMX_CHECK(model_.codecs.source && model_.codecs.target, "a translation run keeps its codecs");
+  options_.search.write_unknown = options_.replace_unknown != "drop";
+}
+
+std::vector<TextTranslator::Piece> TextTranslator::pieces_of(std::span<const std::string> lines) const {
+  std::vector<std::vector<std::vector<int32_t>>> runs(lines.size());
+  for (size_t i = 0; i < lines.size(); ++i) cut_ids(*model_.codecs.source, lines[i], options_.max_source, runs[i]);
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (runs[i].size() > 1)
+      log_warn(str("[translate] a line of ", lines[i].size(), " bytes has more than ", options_.max_source,
+                   " tokens; it is translated in ", runs[i].size(), " pieces"));
+    for (std::vector<int32_t>& ids : runs[i]) {
+      check_ids(ids, model_.vocabulary);
+      ids.push_back(Vocabulary::kEos);
+      pieces.push_back({i, std::move(ids), {}});
+    }
+  }
+  return pieces;
+}
+
+void TextTranslator::search(std::span<Piece*> batch) const {
+  std::vector<int32_t> ids;
+  std::vector<int64_t> lengths, words;
+  for (const Piece* p : batch) {
+    ids.insert(ids.end(), p->ids.begin(), p->ids.end());
+    lengths.push_back(static_cast<int64_t>(p->ids.size()));
+    words.push_back(lengths.back() - 1);
+  }
+  Context ctx = model_.ctx;
+  ctx.tape = nullptr;
+  ctx.training = false;
+  const Tensor source = Tensor::from<int32_t>(ctx.host, {static_cast<int64_t>(ids.size())}, ids);
+  const Network& network = model_.network;
+  const auto decoding = in_plugin(*network.plugin, "decode()",
+                                  [&] { return network.model->decode(ctx, model_.params, source, lengths); });
+  const auto logits = [&](const Tensor& features) { return model_.network.loss->logits(ctx, model_.params, features); };
+  std::vector<std::vector<Hypothesis>> found = beam_search(ctx, *decoding, logits, words, options_.search);
+  for (size_t i = 0; i < batch.size(); ++i) batch[i]->found = std::move(found[i]);
+}
+
+// Decodes the text between unknown words separately, and puts the replacements of the unknown words in between.
+Translation TextTranslator::written(const Hypothesis& hypothesis, const std::string& line) const {
+  const TextCodec& codec = *model_.codecs.target;
+  Translation t{"", "", hypothesis.logprob, hypothesis.score, static_cast<int64_t>(hypothesis.ids.size()) + 1};
+  std::vector<std::string> unknown;
+  if (options_.replace_unknown == "copy") {
+    for (const std::string_view word : words_of(line)) {
+      const std::vector<int32_t> ids = model_.codecs.source->encode(word);
+      if (std::find(ids.begin(), ids.end(), Vocabulary::kUnk) != ids.end()) unknown.emplace_back(word);
+    }
+  }
+  size_t next = 0;
+  for (auto at = hypothesis.ids.begin(); at != hypothesis.ids.end();) {
+    const auto stop = std::find(at, hypothesis.ids.end(), Vocabulary::kUnk);
+    const std::span<const int32_t> known(at, stop);
+    if (!known.empty()) add(t.text, codec.decode(known));
+    if (!known.empty()) add(t.tokens, codec.decode_tokens(known));
+    at = stop;
+    if (stop == hypothesis.ids.end()) break;
+    const std::string stand_in = options_.replace_unknown == "keep" ? "<unk>"
+                                 : next < unknown.size()            ? unknown[next]
+                                                                    : "";
+    ++next;
+    add(t.text, stand_in);
+    add(t.tokens, stand_in);
+    ++at;
+  }
+  return t;
+}
+
+std::vector<std::vector<Translation>> TextTranslator::assembled(const std::vector<Piece>& pieces,
+                                                                std::span<const std::string> lines) const {
+  std::vector<size_t> pieces_in(lines.size(), 0);
+  for (const Piece& p : pieces) ++pieces_in[p.line];
+  std::vector<std::vector<Translation>> out(lines.size());
+  for (const Piece& p : pieces) {
+    std::vector<Translation>& line = out[p.line];
+    const bool whole = pieces_in[p.line] == 1;
+    const size_t kept = std::min(p.found.size(), static_cast<size_t>(whole ? options_.n_best : 1));
+    for (size_t k = 0; k < kept; ++k) {
+      Translation t = written(p.found[k], lines[p.line]);
+      whole || line.empty() ? line.push_back(std::move(t)) : append(line[0], t);
+    }
+  }
+  for (std::vector<Translation>& line : out)
+    if (line.empty()) line.emplace_back();
+  return out;
+}
+
+// Translates the longest pieces first, so that memory runs out at once or never.
+void TextTranslator::search_all(std::vector<Piece>& pieces, const std::function<void(int64_t)>& done) const {
+  std::vector<Piece*> order;
+  for (Piece& p : pieces) order.push_back(&p);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Piece* a, const Piece* b) { return a->ids.size() > b->ids.size(); });
+  for (size_t first = 0; first < order.size();) {
+    const auto longest = static_cast<int64_t>(order[first]->ids.size());
+    const int64_t most = std::clamp<int64_t>(options_.batch * kTokensPerSentence / longest, 1, options_.batch);
+    const size_t count = std::min(order.size() - first, static_cast<size_t>(most));
+    search(std::span(order).subspan(first, count));
+    first += count;
+    if (done) done(static_cast<int64_t>(first));
+  }
+}
+
+std::vector<std::vector<Translation>> TextTranslator::translate(std::span<const std::string> lines,
+                                                                const std::function<void(int64_t)>& done) const {
+  std::vector<Piece> pieces = pieces_of(lines);
+  search_all(pieces, done);
+  return assembled(pieces, lines);
+}
+
+std::vector<Translation> TextTranslator::translate_sources(const PairArray& pairs,
+                                                           const std::function<void(int64_t)>& done) const {
+  std::vector<Piece> pieces;
+  for (int64_t i = 0; i < pairs.size(); ++i) {
+    const std::span<const int32_t> ids = pairs.source(i).first(pairs.source(i).size() - 1);
+    const auto limit = static_cast<size_t>(options_.max_source);
+    for (size_t at = 0; at < ids.size(); at += limit) {
+      const auto part = ids.subspan(at, std::min(limit, ids.size() - at));
+      pieces.push_back({static_cast<size_t>(i), {part.begin(), part.end()}, {}});
+      pieces.back().ids.push_back(Vocabulary::kEos);
+    }
+  }
+  search_all(pieces, done);
+  const std::vector<std::string> no_lines(static_cast<size_t>(pairs.size()));
+  std::vector<Translation> best;
+  for (std::vector<Translation>& found : assembled(pieces, no_lines)) best.push_back(std::move(found[0]));
+  return best;
+}
+
+}  // namespace lmx::train

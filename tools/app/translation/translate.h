@@ -1,0 +1,63 @@
+// Translation by a trained run: `lmx translate`.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "app/translation/search.h"
+
+namespace lmx {
+
+struct TranslateOptions {
+  std::string checkpoint = "last";  // last, best, a step, or a file or folder of parameters
+  SearchOptions search;             // write_unknown is derived from replace_unknown
+  int64_t n_best = 1;               // at most the beam
+  int64_t batch = 32;               // sentences per batch; fewer if they are long
+  int64_t max_source = 1000;        // subwords; a longer line is translated in pieces, which are joined again
+  // How to write a word outside the vocabulary: drop (never), keep (as <unk>), copy (the i-th unknown word of the
+  // translation is copied from the i-th unknown word of the source).
+  std::string replace_unknown = "drop";
+  bool tokenized = false;  // translate_file() writes Translation::tokens instead of its text
+};
+
+struct Translation {
+  std::string text;    // detokenized
+  std::string tokens;  // input for multi-bleu: subwords joined, not detokenized
+  double logprob = 0;  // nats; for a line in pieces the sum over the pieces
+  double score = 0;
+  int64_t length = 0;  // tokens with </s>; 0: the line is empty, and so is its translation
+};
+
+// A run, opened to translate. Not thread-safe.
+class Translator {
+ public:
+  // UserError: no run, no such checkpoint, a run that does not translate or lacks its subwords, a vocabulary that does
+  // not match the checkpoint, options out of their range.
+  Translator(const std::string& run, const TranslateOptions& options);
+  ~Translator();
+  // Returns the n best translations of each line, best first, in the order of the lines. `done` receives the number of
+  // pieces (a line, or a part of a long line) that are translated. REQUIRES: the lines are UTF-8.
+  std::vector<std::vector<Translation>> translate(std::span<const std::string> lines,
+                                                  const std::function<void(int64_t)>& done = {}) const;
+  const std::string& checkpoint() const;  // the file or folder of the parameters
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+struct TranslatedFile {
+  int64_t lines = 0, tokens = 0;  // of the best translations, </s> included
+  double seconds = 0;             // from the first line read to the last one written, without the time to open the run
+};
+// Translates `input` (`-`: standard input) line by line into `output` (`-`: standard output). If n_best > 1, each line
+// of the output is `line ||| text ||| logprob=-4.31 length=7 ||| score`, and `line` counts from 0. An error (invalid
+// UTF-8, a full disk) is thrown after everything before it has been written.
+TranslatedFile translate_file(const std::string& run, const TranslateOptions& options, const std::string& input,
+                              const std::string& output);
+
+}  // namespace lmx

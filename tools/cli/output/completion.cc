@@ -1,0 +1,276 @@
+#include "cli/output/completion.h"
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <set>
+#include <sstream>
+
+#include "app/corpora/corpora.h"
+#include "app/experiment/experiment.h"
+#include "cli/commands.h"
+#include "cli/output/completion_keys.h"
+#include "lmx/error.h"
+#include "lmx/plugin.h"
+
+namespace lmx_cli {
+namespace {
+
+constexpr const char* kFiles = ":files";
+
+std::vector<CLI::App*> visible_commands(const CLI::App& app) {
+  std::vector<CLI::App*> commands;
+  for (const CLI::App* c : app.get_subcommands([](const CLI::App*) { return true; }))
+    if (!c->get_group().empty()) commands.push_back(const_cast<CLI::App*>(c));
+  return commands;
+}
+
+std::vector<std::string> flags(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) continue;
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+std::set<std::string> plugin_names() {
+  std::set<std::string> names;
+  lmx::Registry::instance().add_default_directories();
+  for (const lmx::PluginInfo& info : lmx::Registry::instance().list()) names.insert(info.name);
+  return names;
+}
+
+std::set<std::string> experiment_names() {
+  std::set<std::string> names;
+  for (const auto& [id, file] : experiments::find_experiments()) names.insert(id);
+  return names;
+}
+
+std::set<std::string> corpus_names() {
+  std::set<std::string> names;
+  for (const lmx::Corpus& corpus : lmx::corpora()) names.insert(corpus.name);
+  return names;
+}
+
+bool takes_value(CLI::App& app, const std::string& word) {
+  const CLI::Option* option = find_option(app, word);
+  return option && option->get_items_expected_min() > 0;
+}
+
+// Returns the words that an option's check allows, which CLI11 describes as "{a,b}"; none for other checks.
+std::set<std::string> allowed_words(CLI::Option& option) {
+  std::string text;
+  try {
+    text = option.get_validator(0)->get_description();
+  } catch (const CLI::OptionNotFound&) {
+  }
+  if (!text.starts_with("{") || !text.ends_with("}")) return {};
+  std::set<std::string> words;
+  std::istringstream list(text.substr(1, text.size() - 2));
+  for (std::string word; std::getline(list, word, ',');) words.insert(word);
+  return words;
+}
+
+// Returns the possible values of the option or argument `name` of the command `place`.
+std::set<std::string> values(CLI::Option& option, const std::string& place, const std::string& name) {
+  if (std::set<std::string> words = allowed_words(option); !words.empty()) return words;
+  if (place == "plugins info" && name == "NAME") return plugin_names();
+  if (place == "experiment run" && name == "NAME") return experiment_names();
+  if ((place == "data fetch" && name == "NAME") || name == "--corpus") return corpus_names();
+  return {kFiles};
+}
+
+GivenWords given_words(CLI::App& app, const std::vector<std::string>& words) {
+  GivenWords given;
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    const std::string name = words[i].substr(0, equals);
+    if (!words[i].starts_with("-")) {
+      given.plain.push_back(words[i]);
+    } else if (takes_value(app, name)) {
+      const std::string value = equals != std::string::npos ? words[i].substr(equals + 1)
+                                : i + 2 < words.size()      ? words[++i]
+                                                            : "";
+      if (name == "--config-dir") given.config_directories.push_back(value);
+      if (name == "--plugin-dir") given.plugins.directories.push_back(value);
+    }
+  }
+  return given;
+}
+
+// Returns the command that the first of `words` name. Moves these words from `words` to `place`.
+CLI::App* command_of(CLI::App& root, std::vector<std::string>& words, std::string& place) {
+  CLI::App* app = &root;
+  while (words.size() > 1) {
+    const std::vector<CLI::App*> below = visible_commands(*app);
+    const auto next =
+        std::find_if(below.begin(), below.end(), [&](const CLI::App* c) { return c->get_name() == words[0]; });
+    if (next == below.end()) break;
+    app = *next;
+    place += (place.empty() ? "" : " ") + words[0];
+    words.erase(words.begin());
+  }
+  return app;
+}
+
+// Completes arguments in the order in which a command takes them; the last argument may be a list.
+std::set<std::string> arguments(CLI::App& app, const std::string& place, const std::vector<std::string>& words) {
+  const GivenWords given = given_words(app, words);
+  std::vector<CLI::Option*> all;
+  for (CLI::Option* option : app.get_options())
+    if (option->get_positional()) all.push_back(option);
+  if (all.empty()) return {};
+  CLI::Option& next = *all[std::min(given.plain.size(), all.size() - 1)];
+  const std::string name = next.get_name(true);
+  if (name != "OVERRIDES") return values(next, place, name);
+  return all[0]->get_name(true) == "RECIPE" ? override_words(given, words.back()) : std::set<std::string>{};
+}
+
+std::set<std::string> candidates(CLI::App& root, std::vector<std::string> words) {
+  std::string place;
+  CLI::App* app = command_of(root, words, place);
+  const std::string& word = words.back();
+  std::set<std::string> out;
+  if (word.starts_with("-")) {
+    const size_t equals = word.find('=');
+    if (CLI::Option* option = find_option(*app, word); option && equals != std::string::npos) {
+      const std::string name = word.substr(0, equals);
+      for (const std::string& value : values(*option, place, name))
+        out.insert(value == kFiles ? value : name + "=" + value);
+      return out;
+    }
+    for (const std::string& name : flags(*app)) out.insert(name);
+    return out;
+  }
+  if (words.size() > 1 && takes_value(*app, words[words.size() - 2])) {
+    const std::string& name = words[words.size() - 2];
+    return values(*find_option(*app, name), place, name);
+  }
+  const std::vector<CLI::App*> below = visible_commands(*app);
+  for (const CLI::App* c : below) out.insert(c->get_name());
+  return below.empty() ? arguments(*app, place, words) : out;
+}
+
+std::string roff(const std::string& text) {
+  std::string out;
+  bool line_begins = true;
+  for (const char c : text) {
+    if (line_begins && (c == '.' || c == '\'')) out += "\\&";
+    if (c == '\\')
+      out += "\\e";
+    else if (c == '-')
+      out += "\\-";
+    else
+      out += c;
+    line_begins = c == '\n';
+  }
+  return out;
+}
+
+void add_command(const CLI::App& app, const std::string& place, std::string& page) {
+  page += ".SS \"" + roff(place) + "\"\n" + roff(app.get_description()) + "\n.PP\n.nf\n" + roff(app.help(place)) +
+          "\n.fi\n";
+  for (const CLI::App* c : visible_commands(app)) add_command(*c, place + " " + c->get_name(), page);
+}
+
+constexpr const char* kBash = R"(# Completion of lmx for bash:  source <(lmx completion bash)
+_lmx() {
+  local line="${COMP_LINE:0:COMP_POINT}" words=() word="" quote="" opened candidate c i
+  for ((i = 0; i < ${#line}; ++i)); do
+    c="${line:i:1}"
+    if [[ $quote && $c == "$quote" ]]; then
+      quote=""
+    elif [[ ! $quote && $c == [\"\'] ]]; then
+      quote="$c" opened=${#word}
+    elif [[ $c == "\\" && $quote != "'" ]]; then
+      ((++i))
+      word+="${line:i:1}"
+    elif [[ ! $quote && $c == [[:blank:]] ]]; then
+      [[ $word ]] && words+=("${word/#"~/"/"$HOME/"}")
+      word=""
+    else
+      word+="$c"
+    fi
+  done
+  words+=("$word")
+  # Bash breaks words at = and :, and at a quote that is open, and wants what follows the last of them.
+  local before="${word%"${word##*[=:]}"}"
+  [[ $quote ]] && before="${word:0:opened}"
+  COMPREPLY=()
+  while IFS= read -r candidate; do
+    if [[ $candidate == :files ]]; then
+      compopt -o default -o filenames 2>/dev/null
+    elif [[ $candidate == "$word"* ]]; then
+      COMPREPLY+=("${candidate#"$before"}")
+      [[ $candidate == *[=./] ]] && compopt -o nospace 2>/dev/null
+    fi
+  done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
+}
+complete -F _lmx lmx
+)";
+
+constexpr const char* kZsh = R"(#compdef lmx
+# Completion of lmx for zsh: in a folder of $fpath as _lmx, or  source <(lmx completion zsh)
+_lmx() {
+  local -a all open closed
+  all=("${(@f)$(${words[1]} __complete "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
+  if [[ ${all[1]} == :files ]]; then
+    _files
+    return
+  fi
+  open=(${(M)all:#*[=./]})
+  closed=(${all:#*[=./]})
+  compadd -S '' -a open
+  compadd -a closed
+}
+if [[ $funcstack[1] == _lmx ]]; then
+  _lmx "$@"
+else
+  (( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i }
+  compdef _lmx lmx
+fi
+)";
+
+}  // namespace
+
+std::vector<std::string> completions(CLI::App& root, const std::vector<std::string>& words) {
+  std::vector<std::string> out;
+  const std::vector<std::string> asked = words.empty() ? std::vector<std::string>{""} : words;
+  for (const std::string& c : candidates(root, asked))
+    if (c == kFiles || c.starts_with(asked.back())) out.push_back(c);
+  return out;
+}
+
+std::string manual_page(CLI::App& root) {
+  std::string page =
+      lmx::str(".TH LMX 1 \"\" \"lmx ", lmx::kVersion, "\"\n.SH NAME\nlmx \\- ", roff(root.get_description()), "\n");
+  page += ".SH SYNOPSIS\n.B lmx\n.I COMMAND\n[\\fIOPTIONS\\fR]\n.SH DESCRIPTION\n";
+  page += ".nf\n" + roff(root.help()) + "\n.fi\n.SH COMMANDS\n";
+  for (const CLI::App* c : visible_commands(root)) add_command(*c, "lmx " + c->get_name(), page);
+  page +=
+      ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nthe run failed: it diverged, a rank was lost, the disk is full\n.TP\n2\n";
+  page += "what was given is wrong: a recipe, an override, a flag, a plugin; one message says where\n.TP\n130, 143\n";
+  page +=
+      "ended by SIGINT, or by SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, after a checkpoint\n.SH "
+      "ENVIRONMENT\n.TP\nLMX_PLUGIN_PATH\nfolders of plugins, "
+      "separated by colons\n";
+  page +=
+      ".TP\nLMX_DATA_DIR\nwhere corpora lie\n.TP\nNO_COLOR\nno colours on the terminal\n"
+      ".TP\nCOLUMNS\nwidth of help and tables, if not that of the terminal\n"
+      ".TP\nLMX_PROGRESS_S\nseconds between lines of progress without a terminal (30); 0: none\n";
+  return page;
+}
+
+void add_completion(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("completion", "print a script that completes lmx's words in a shell");
+  set_examples(*command,
+               {{"lmx completion bash > ~/.local/share/bash-completion/completions/lmx", "for every new bash"},
+                {"source <(lmx completion bash)", "for this one"},
+                {"lmx completion zsh > ~/.zfunc/_lmx", "a folder of $fpath"}});
+  const auto shell = std::make_shared<std::string>();
+  command->add_option("SHELL", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}))->type_name("");
+  command->callback([shell] { std::cout << (*shell == "bash" ? kBash : kZsh); });
+}
+
+}  // namespace lmx_cli

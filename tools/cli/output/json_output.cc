@@ -1,0 +1,15 @@
+#include "cli/output/json_output.h"
+
+#include <iostream>
+
+namespace lmx_cli {
+
+void add_json(CLI::App& command, bool& json) {
+  command.add_flag("--json", json, "print the result as JSON, with all digits (docs/json.md)");
+}
+
+void print_json(const Json& value) {
+  std::cout << value.dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
+}
+
+}  // namespace lmx_cli
