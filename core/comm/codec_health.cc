@@ -77,8 +77,9 @@ Counts compare(const float* before, const float* after, float* residual, int64_t
 
 }  // namespace
 
-void account(const Codec& codec, const float* values, int64_t rows, int64_t width, const std::byte* encoded,
-             CodecHealth& health, float* residual) {
+void account(const Codec& codec, const Block& block, const std::byte* encoded, CodecHealth& health, float* residual) {
+  const float* values = block.values;
+  int64_t rows = block.rows, width = block.width;
   if (rows * width == 0) return;
   if (codec.elementwise()) rows *= width, width = 1;
   const int64_t strip = strip_rows(width);

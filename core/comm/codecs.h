@@ -35,9 +35,13 @@ void decode_strips(const Codec& codec, const std::byte* in, int64_t rows, int64_
 std::unique_ptr<Codec> make_fp16(float scale, bool reduce_in_fp16);
 std::unique_ptr<Codec> make_one_bit();
 
+struct Block {
+  const float* values;  // (rows, width)
+  int64_t rows, width;
+};
 // Counts the quantisation error between `values` and the block that they were encoded into. If `residual` is given, it
 // becomes values - decoded; it may be `values` itself.
-void account(const Codec& codec, const float* values, int64_t rows, int64_t width, const std::byte* encoded,
-             CodecHealth& health, float* residual = nullptr);
+void account(const Codec& codec, const Block& values, const std::byte* encoded, CodecHealth& health,
+             float* residual = nullptr);
 
 }  // namespace lmx::comm

@@ -180,7 +180,7 @@ void Reducer::Impl::encode_part(Context& ctx, const Way& w, const Part& part, st
 void Reducer::Impl::encode_block(const Way& w, const float* values, int64_t rows, int64_t columns, std::byte* to,
                                  float* lost) {
   codec->encode(values, rows, columns, to);
-  comm::account(*codec, values, rows, columns, to, health[*w.name], lost);
+  comm::account(*codec, {values, rows, columns}, to, health[*w.name], lost);
 }
 
 // The messages to all ranks, one after the other. A message contains the parts of every block that its receiver sums.
@@ -391,7 +391,7 @@ Tensor Reducer::gather(Context& ctx, const std::string& name, const Tensor& own,
   Tensor encoded = ctx.empty({codec.bytes(own.dim(0), width)}, DType::u8, MemClass::communication);
   auto* bytes = static_cast<std::byte*>(encoded.raw());
   codec.encode(own.data<float>(), own.dim(0), width, bytes);
-  comm::account(codec, own.data<float>(), own.dim(0), width, bytes, impl_->health[name]);
+  comm::account(codec, {own.data<float>(), own.dim(0), width}, bytes, impl_->health[name]);
   const Tensor all = ctx.comm->all_gather(encoded, sizes, impl_->group);
   return ctx.comm->once_tensor(MemClass::communication, [&] {
     Shape shape = own.shape();

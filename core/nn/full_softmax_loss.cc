@@ -26,10 +26,7 @@ class FullSoftmax final : public OutputLoss {
 
   LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan&) const override {
-    LossValue value;
-    value.loss =
-        full_softmax_loss(ctx, features, weight(params), bias(params), targets, Tensor(), smoothing_, &value.nats);
-    return value;
+    return full_softmax_loss(ctx, inputs(params, features, targets), smoothing_);
   }
   int64_t macs_per_token(int64_t) const override { return macs_; }
 

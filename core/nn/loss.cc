@@ -71,13 +71,12 @@ OutputLoss::OutputLoss(const OutputConfig& config, const LossEnv& env, bool spar
   if (config.bias) specs_.push_back({"softmax.bias", {env.vocab_size}, {"zeros", 0}, sparse});
 }
 
-LossValue OutputLoss::whole(Var loss) {
-  const Tensor& t = loss.value();
-  return {loss, t.dtype() == DType::f64 ? t.data<double>()[0] : static_cast<double>(t.data<float>()[0])};
+SoftmaxInputs OutputLoss::inputs(const ParameterStore& params, const Var& features, const Tensor& targets) const {
+  return {features, params.at(weight_name()), bias(params), targets};
 }
 
-Tensor OutputLoss::bias_value(const ParameterStore& params) const {
-  return specs_.size() > 1 ? params.at(specs_[1].name).value() : Tensor();
+LossValue OutputLoss::whole(Context& ctx, const Var& loss) {
+  return {loss, ops::converted(ctx, loss.value(), DType::f64)};
 }
 
 Tensor OutputLoss::evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,

@@ -34,13 +34,14 @@ class OutputLoss : public Loss {
   // to a parameter that the model does not have or that has another shape.
   OutputLoss(const OutputConfig& config, const LossEnv& env, bool sparse, const std::string& where);
   const std::string& weight_name() const { return specs_[0].name; }
-  Var weight(const ParameterStore& params) const { return params.at(weight_name()); }
+  // The operands of a loss op for `targets` of equal weight.
+  SoftmaxInputs inputs(const ParameterStore& params, const Var& features, const Tensor& targets) const;
   // The value of a loss that is exactly the negative log-likelihood.
-  static LossValue whole(Var loss);
-  Var bias(const ParameterStore& params) const { return specs_.size() > 1 ? params.at(specs_[1].name) : Var(); }
+  static LossValue whole(Context& ctx, const Var& loss);
 
  private:
-  Tensor bias_value(const ParameterStore& params) const;
+  Var bias(const ParameterStore& params) const { return specs_.size() > 1 ? params.at(specs_[1].name) : Var(); }
+  Tensor bias_value(const ParameterStore& params) const { return specs_.size() > 1 ? bias(params).value() : Tensor(); }
   std::vector<ParameterSpec> specs_;  // the weight, then the bias if there is one
   std::string normalize_;
 };

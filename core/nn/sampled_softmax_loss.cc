@@ -42,8 +42,7 @@ class SampledSoftmax final : public OutputLoss {
   bool draws_candidates() const override { return true; }
   LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan& plan) const override {
-    return whole(sampled_softmax_loss(ctx, features, weight(params), bias(params), targets,
-                                      draw(targets, plan.sampler_key), Tensor()));
+    return whole(ctx, sampled_softmax_loss(ctx, inputs(params, features, targets), draw(targets, plan.sampler_key)));
   }
   LossPlan plan() const override { return {.samples = std::min(config_.samples, env_.vocab_size), .blocks = false}; }
   int64_t macs_per_token(int64_t) const override { return (config_.samples + 1) * env_.feature_size; }

@@ -48,9 +48,9 @@ class TwoStageSoftmax final : public OutputLoss {
   }
   LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan& plan) const override {
-    const Var table = weight(params);
-    ops::check_ids("two_stage_softmax", "targets", targets, vocab_, "w", table.shape());
-    return whole(two_stage_softmax_loss(ctx, features, table, bias(params), targets, rows(targets, plan), Tensor()));
+    const SoftmaxInputs in = inputs(params, features, targets);
+    ops::check_ids("two_stage_softmax", "targets", targets, vocab_, "w", in.w.shape());
+    return whole(ctx, two_stage_softmax_loss(ctx, in, rows(targets, plan)));
   }
   LossPlan plan() const override {
     int64_t samples = 0;

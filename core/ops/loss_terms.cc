@@ -20,9 +20,13 @@ void LossTerms::add(Context& ctx, std::string_view name, const Var& value) {
   term = term.defined() ? lmx::add(ctx, term, one) : one;
 }
 
-std::vector<double> LossTerms::values() const {
+std::vector<double> LossTerms::values(const Context& ctx) const {
   std::vector<double> values;
-  for (const Var& term : terms_) values.push_back(term.defined() ? ops::scalar_value(term.value()) : 0);
+  for (const Var& term : terms_) {
+    values.push_back(!term.defined() ? 0.0 : ops::with_values("loss", term.value(), [&](auto zero) {
+      return static_cast<double>(ctx.read<decltype(zero)>(term.value()).value());
+    }));
+  }
   return values;
 }
 

@@ -1,4 +1,5 @@
-// The most probable entries of a row of logits.
+// The most probable entries of a row of logits in host memory. A function of the host: beam search compares and extends
+// its hypotheses there.
 #pragma once
 
 #include <cstdint>

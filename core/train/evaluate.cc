@@ -61,7 +61,7 @@ double SplitScore::ppl() const {
 }
 
 SplitScore score_split(const Context& ctx, const Network& network, const ParameterStore& params,
-                       const TokenArray& tokens, const SplitPlan& plan, const std::function<bool()>& interrupted) {
+                       const TokenArray& tokens, const SplitPlan& plan) {
   Context quiet = quiet_context(ctx);
   const EvalPlan batches(first_tokens(tokens, plan.max_tokens), plan.sequences, plan.length, plan.split);
   const int64_t first = chunk_begin(batches.slots(), ctx.rank, ctx.ranks);
@@ -69,7 +69,7 @@ SplitScore score_split(const Context& ctx, const Network& network, const Paramet
   CarriedState carried(quiet, *network.model, first, count);
   SplitScore score;
   for (int64_t i = 0; i < batches.batches() && score.complete; ++i) {
-    score.complete = !(interrupted && interrupted());
+    score.complete = !(plan.interrupted && plan.interrupted());
     const Batch batch = batches.batch(i, first, count, quiet.host);
     if (batch.sequences() == 0) continue;
     ModelState state = carried.gather(quiet, batch, plan.carry);
@@ -114,7 +114,7 @@ StringShards shards_of_split(const TokenArray& tokens, const TextStrings& string
 }
 
 ShardScores score_shards(const Context& ctx, const Network& network, const ParameterStore& params,
-                         const StringShards& shards, const SplitPlan& plan, const std::function<bool()>& interrupted) {
+                         const StringShards& shards, const SplitPlan& plan) {
   Context quiet = quiet_context(ctx);
   const int64_t first = chunk_begin(shards.size(), ctx.rank, ctx.ranks);
   const int64_t end = chunk_begin(shards.size(), ctx.rank + 1, ctx.ranks);
@@ -136,7 +136,7 @@ ShardScores score_shards(const Context& ctx, const Network& network, const Param
   bool complete = true, more = end > first;
   for (int64_t offset = 0; more && complete; offset += plan.length) {
     if (plan.max_tokens > 0 && offset * shards.size() >= plan.max_tokens) break;
-    complete = !(interrupted && interrupted());
+    complete = !(plan.interrupted && plan.interrupted());
     std::vector<int64_t> whole;  // shards with a full window; any other shard is at its last window
     more = false;
     for (int64_t s = first; s < end && complete; ++s) {
@@ -154,17 +154,16 @@ ShardScores score_shards(const Context& ctx, const Network& network, const Param
 }
 
 SplitScore score_text(const Context& ctx, const Network& network, const ParameterStore& params,
-                      const TokenArray& tokens, const TextStrings& strings, const SplitPlan& plan,
-                      const std::function<bool()>& interrupted) {
-  if (!plan.shards) return score_split(ctx, network, params, tokens, plan, interrupted);
+                      const TokenArray& tokens, const TextStrings& strings, const SplitPlan& plan) {
+  if (!plan.shards) return score_split(ctx, network, params, tokens, plan);
   const StringShards shards = shards_of_split(tokens, strings, plan.sequences, kEvalSeed, plan.split);
   SplitScore sum;
-  for (const SplitScore& s : score_shards(ctx, network, params, shards, plan, interrupted)) add(sum, s);
+  for (const SplitScore& s : score_shards(ctx, network, params, shards, plan)) add(sum, s);
   return sum;
 }
 
 SplitScore score_pairs(const Context& ctx, const Network& network, const ParameterStore& params, const PairArray& pairs,
-                       const SplitPlan& plan, const std::function<bool()>& interrupted) {
+                       const SplitPlan& plan) {
   Context quiet = quiet_context(ctx);
   std::vector<int64_t> order;  // the split's first sentences, by length
   int64_t tokens = 0;
@@ -180,7 +179,7 @@ SplitScore score_pairs(const Context& ctx, const Network& network, const Paramet
   SplitScore score;
   const int64_t count = (static_cast<int64_t>(order.size()) + plan.sequences - 1) / plan.sequences;
   for (int64_t i = 0; i < count && score.complete; ++i) {
-    score.complete = !(interrupted && interrupted());
+    score.complete = !(plan.interrupted && plan.interrupted());
     if (i % ctx.ranks != ctx.rank) continue;
     const auto first = static_cast<size_t>(i * plan.sequences);
     const size_t end = std::min(order.size(), first + static_cast<size_t>(plan.sequences));

@@ -11,7 +11,7 @@ namespace lmx::train {
 struct SplitScore {
   double nats = 0;       // sum over targets
   int64_t tokens = 0;    // number of targets
-  bool complete = true;  // false: `interrupted` returned true
+  bool complete = true;  // false: SplitPlan::interrupted returned true
   double nll() const { return nats / static_cast<double>(tokens); }
   double ppl() const;
 };
@@ -22,13 +22,14 @@ struct SplitPlan {
   int64_t max_tokens = 0;  // 0: all
   bool carry = true;
   bool shards = false;  // score the split's strings as `sequences` shards, instead of the text in `sequences` stretches
+  std::function<bool()> interrupted = {};  // scoring ends early if it returns true; may be empty
 };
 
 // Scores each token of `tokens` except the first as a target, once. The slots are divided among the ranks, and each
-// rank returns the score of the whole split. `interrupted` is called before each batch, or before each window of
-// shards; it may be empty.
+// rank returns the score of the whole split. `plan.interrupted` is called before each batch, or before each
+// window of shards.
 SplitScore score_split(const Context& ctx, const Network& network, const ParameterStore& params,
-                       const TokenArray& tokens, const SplitPlan& plan, const std::function<bool()>& interrupted);
+                       const TokenArray& tokens, const SplitPlan& plan);
 
 // The strings of a split as shards to be scored (Puri 2018), in an order that depends on `seed`. UserError: data
 // without strings (words, parallel text), fewer strings than shards, a shard of one token.
@@ -42,19 +43,18 @@ using ShardScores = std::vector<SplitScore>;
 // target, up to max_tokens / shards targets of each shard. The shards are divided among the ranks, and each rank
 // returns all scores.
 ShardScores score_shards(const Context& ctx, const Network& network, const ParameterStore& params,
-                         const StringShards& shards, const SplitPlan& plan, const std::function<bool()>& interrupted);
+                         const StringShards& shards, const SplitPlan& plan);
 
 // score_split(), or, if plan.shards is set, the sum of score_shards(). The shards are sampled with kEvalSeed, so that
 // all runs use the same ones.
 inline constexpr int64_t kEvalSeed = 1;
 SplitScore score_text(const Context& ctx, const Network& network, const ParameterStore& params,
-                      const TokenArray& tokens, const TextStrings& strings, const SplitPlan& plan,
-                      const std::function<bool()>& interrupted);
+                      const TokenArray& tokens, const TextStrings& strings, const SplitPlan& plan);
 
 // Scores every target of `pairs`, including </s>, once. A batch has plan.sequences sentences of similar lengths; the
 // batches are divided among the ranks.
 SplitScore score_pairs(const Context& ctx, const Network& network, const ParameterStore& params, const PairArray& pairs,
-                       const SplitPlan& plan, const std::function<bool()>& interrupted);
+                       const SplitPlan& plan);
 
 // Reports errors that would otherwise appear at the first validation, or after hours of training. UserError: a
 // validation split without a token to predict, or with fewer strings than train.eval_shards needs.

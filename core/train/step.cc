@@ -98,7 +98,7 @@ StepLoss StepRunner::micro_batch(const Batch& batch, const StepPlan& plan, bool 
     });
   }
   if (s_.carried) s_.carried->stage(batch, state);
-  return {loss.nats, terms.values(), batch.tokens()};
+  return {s_.ctx.read<double>(loss.nats).value(), terms.values(s_.ctx), batch.tokens()};
 }
 
 // Returns the number by which a step's gradient is divided to get the mean. The mean is over the batch of all ranks, or

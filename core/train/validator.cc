@@ -21,12 +21,13 @@ SplitScore Validator::score() {
   };
   swap();
   ParameterStore params = s_.shared->params.replica();  // the server's values if workers have their own copies
-  const SplitPlan plan{"valid", t.eval_batch, s_.batcher.sequence_length(), t.eval_tokens, t.eval_carry, t.eval_shards};
-  const auto interrupted = [] { return SignalGuard::received() != 0; };
-  const SplitScore score =
-      s_.sub_batches()
-          ? score_pairs(s_.ctx, s_.network, params, s_.data.valid_pairs, plan, interrupted)
-          : score_text(s_.ctx, s_.network, params, s_.data.valid, s_.data.valid_strings, plan, interrupted);
+  const SplitPlan plan{
+      "valid", t.eval_batch, s_.batcher.sequence_length(), t.eval_tokens, t.eval_carry, t.eval_shards, [] {
+        return SignalGuard::received() != 0;
+      }};
+  const SplitScore score = s_.sub_batches()
+                               ? score_pairs(s_.ctx, s_.network, params, s_.data.valid_pairs, plan)
+                               : score_text(s_.ctx, s_.network, params, s_.data.valid, s_.data.valid_strings, plan);
   swap();
   return score;
 }

@@ -197,14 +197,14 @@ TEST(Health, CountsWhatIsLost) {
   const std::vector<float> v{1, 1e-12f, -100, 0, 3.001f, kInf};
   const auto bytes = encode(*c, v, 2, 3);
   CodecHealth h;
-  comm::account(*c, v.data(), 2, 3, bytes.data(), h);
+  comm::account(*c, {v.data(), 2, 3}, bytes.data(), h);
   EXPECT_EQ(h.values, 6);
   EXPECT_EQ(h.underflow, 1);
   EXPECT_EQ(h.overflow, 2);
   const double lost = static_cast<double>(3.001f - f16(3.001f * 1024) / 1024);
   EXPECT_NEAR(h.error, lost * lost, 1e-12);
   EXPECT_NEAR(h.norm, 1 + static_cast<double>(3.001f * 3.001f), 1e-5);
-  comm::account(*c, v.data(), 2, 3, bytes.data(), h);
+  comm::account(*c, {v.data(), 2, 3}, bytes.data(), h);
   EXPECT_EQ(h.values, 12);
   EXPECT_EQ(h.underflow, 2);
 }
@@ -218,7 +218,7 @@ TEST(Health, SumsOverManyBlocks) {
     const std::vector<float> back = decode(*c, bytes, n, 1);
     CodecHealth h;
     std::vector<float> lost(v.size());
-    comm::account(*c, v.data(), n, 1, bytes.data(), h, lost.data());
+    comm::account(*c, {v.data(), n, 1}, bytes.data(), h, lost.data());
     double error = 0, norm = 0;
     int64_t under = 0, over = 0;
     for (size_t i = 0; i < v.size(); ++i) {
@@ -242,7 +242,7 @@ TEST(Health, LossThatIsNotFiniteIsNotKept) {
   std::vector<float> v{1, kInf, -1, 2, 5, 3};
   const auto bytes = encode(*c, v, 3, 2);
   CodecHealth h;
-  comm::account(*c, v.data(), 3, 2, bytes.data(), h, v.data());
+  comm::account(*c, {v.data(), 3, 2}, bytes.data(), h, v.data());
   EXPECT_THAT(v, ElementsAre(-2, 0, 0, 0, 2, 0));
 }
 

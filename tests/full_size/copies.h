@@ -70,7 +70,8 @@ class CopiesLoss final : public Loss {
                     const StepPlan& plan) const override {
     const int64_t rows = features.shape()[0], copies = targets.numel() / rows;
     const LossValue one = inner_->forward(ctx, params, features, targets.slice(0, rows), plan);
-    return {scale(ctx, one.loss, static_cast<double>(copies)), one.nats * static_cast<double>(copies)};
+    const auto factor = static_cast<double>(copies);
+    return {scale(ctx, one.loss, factor), scale(ctx, Var(one.nats), factor).value()};
   }
   std::vector<ParameterSpec> parameters() const override { return inner_->parameters(); }
   Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,

@@ -142,7 +142,7 @@ TEST(ArrayErrors, LossTerms) {
   EXPECT_THAT(add_term("balanse", {1}), AllOf(HasSubstr("'balanse'"), HasSubstr("'balance'")));
   EXPECT_THAT(add_term("balance", {2}), AllOf(HasSubstr("'balance' (2)"), HasSubstr("one element")));
   EXPECT_EQ(add_term("balance", {1}), "no error");
-  EXPECT_EQ(terms.values(), (std::vector<double>{0, 0}));
+  EXPECT_EQ(terms.values(Context()), (std::vector<double>{0, 0}));
 }
 
 }  // namespace

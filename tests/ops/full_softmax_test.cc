@@ -35,7 +35,7 @@ Outcome outcome(const Size& z, DType type, DType compute, bool blocked, double s
   ctx.compute = compute;
   ctx.tape = &tape;
   const Tensor targets = ids_tensor(some_targets(z));
-  const Var loss = blocked ? full_softmax_loss(ctx, h, w, b, targets, Tensor())
+  const Var loss = blocked ? full_softmax_loss(ctx, {h, w, b, targets}).loss
                            : cross_entropy(ctx, linear(ctx, h, w, b), targets, Tensor());
   tape.backward(ctx, loss, seed);
   const double value =
@@ -81,7 +81,7 @@ TEST(FullSoftmax, MemoryIsBoundedByABlock) {
   ctx.allocator->trim();
   ctx.allocator->reset_peak();
   const int64_t before = ctx.allocator->stats().total;
-  const Var loss = full_softmax_loss(ctx, h, w, Var(), ids_tensor(some_targets(z)), Tensor());
+  const Var loss = full_softmax_loss(ctx, {h, w, Var(), ids_tensor(some_targets(z))}).loss;
   tape.backward(ctx, loss);
   full_softmax_nll(ctx, h.value(), w.value(), Tensor(), ids_tensor(some_targets(z)));
   EXPECT_LT(ctx.allocator->stats().total_peak - before, 48 << 20);
@@ -118,12 +118,11 @@ TEST(FullSoftmax, NllsAndLogitsAgreeWithTheLoss) {
     EXPECT_NEAR(nll.data<float>()[i], exact, 1e-5);
     sum += exact;
   }
-  EXPECT_NEAR(*full_softmax_loss(ctx, Var(h), Var(w), Var(b), ids_tensor(t), Tensor()).value().data<float>(), sum,
-              1e-4);
+  EXPECT_NEAR(*full_softmax_loss(ctx, {Var(h), Var(w), Var(b), ids_tensor(t)}).loss.value().data<float>(), sum, 1e-4);
 }
 
 // PyTorch's cross_entropy(logits, targets, label_smoothing=0.1, reduction="sum") of these logits is
-// (1 - e) nll(target) + e / V sum_v nll(v); nll tells the likelihood alone.
+// (1 - e) nll(target) + e / V sum_v nll(v); nats tell the likelihood alone.
 TEST(FullSoftmax, SmoothedLoss) {
   const Size z{9, 4, 50};
   const Var h = leaf({z.n, z.d}, 1, DType::f64, "h"), w = leaf({z.v, z.d}, 2, DType::f64, "w");
@@ -141,12 +140,11 @@ TEST(FullSoftmax, SmoothedLoss) {
     plain += nll;
     smoothed += 0.9 * nll + 0.1 * mean;
   }
-  double nll = 0;
-  const Var loss = full_softmax_loss(ctx, h, w, b, ids_tensor(t), Tensor(), 0.1, &nll);
-  EXPECT_NEAR(*loss.value().data<double>(), smoothed, 1e-10 * smoothed);
-  EXPECT_NEAR(nll, plain, 1e-10 * plain);
+  const LossValue value = full_softmax_loss(ctx, {h, w, b, ids_tensor(t)}, 0.1);
+  EXPECT_NEAR(*value.loss.value().data<double>(), smoothed, 1e-10 * smoothed);
+  EXPECT_NEAR(ctx.read<double>(value.nats).value(), plain, 1e-10 * plain);
   for (const double wrong : {-0.1, 1.0, std::nan("")}) {
-    EXPECT_THROW(full_softmax_loss(ctx, h, w, b, ids_tensor(t), Tensor(), wrong, nullptr), UserError);
+    EXPECT_THROW(full_softmax_loss(ctx, {h, w, b, ids_tensor(t)}, wrong), UserError);
   }
 }
 
@@ -154,7 +152,7 @@ TEST(FullSoftmax, NoRows) {
   Tape tape;
   Context ctx = f64_context(&tape);
   const Var w = f64_leaf({4, 3}, 2, "w");
-  const Var loss = full_softmax_loss(ctx, f64_leaf({0, 3}, 1, "h"), w, Var(), ids_tensor({}), Tensor());
+  const Var loss = full_softmax_loss(ctx, {f64_leaf({0, 3}, 1, "h"), w, Var(), ids_tensor({})}).loss;
   EXPECT_EQ(*loss.value().data<double>(), 0);
   EXPECT_EQ(full_softmax_nll(ctx, f64_tensor({0, 3}, 1), w.value(), Tensor(), ids_tensor({})).numel(), 0);
 }

@@ -142,15 +142,19 @@ void add_softmaxes(std::vector<Row>& rows, const SoftmaxSize& size, bool weighte
                   [=](Context& c, const Vars& v) { return cross_entropy(c, v[0], targets, weights); },
                   {f64_leaf({size.n, size.v}, 4, "logits", 3.0)}});
   rows.push_back({"full_softmax_loss", label,
-                  [=](Context& c, const Vars& v) { return full_softmax_loss(c, v[0], v[1], v[2], targets, weights); },
+                  [=](Context& c, const Vars& v) {
+                    return full_softmax_loss(c, {v[0], v[1], v[2], targets, weights}).loss;
+                  },
                   leaves});
   rows.push_back({"full_softmax_loss",
                   label + " no bias",
-                  [=](Context& c, const Vars& v) { return full_softmax_loss(c, v[0], v[1], Var(), targets, weights); },
+                  [=](Context& c, const Vars& v) {
+                    return full_softmax_loss(c, {v[0], v[1], Var(), targets, weights}).loss;
+                  },
                   {leaves[0], leaves[1]}});
   rows.push_back({"full_softmax_loss", label + " smoothed",
                   [=](Context& c, const Vars& v) {
-                    return full_softmax_loss(c, v[0], v[1], v[2], targets, weights, 0.3, nullptr);
+                    return full_softmax_loss(c, {v[0], v[1], v[2], targets, weights}, 0.3).loss;
                   },
                   leaves});
   Candidates candidates;
@@ -166,14 +170,14 @@ void add_softmaxes(std::vector<Row>& rows, const SoftmaxSize& size, bool weighte
         str(label, candidates.logq ? " logq" : "", candidates.remove_accidental_hits ? " no hits" : "");
     rows.push_back({"sampled_softmax_loss", text,
                     [=](Context& c, const Vars& v) {
-                      return sampled_softmax_loss(c, v[0], v[1], v[2], targets, candidates, weights);
+                      return sampled_softmax_loss(c, {v[0], v[1], v[2], targets, weights}, candidates);
                     },
                     leaves});
   }
   rows.push_back({"sampled_softmax_loss",
                   label + " no bias",
                   [=](Context& c, const Vars& v) {
-                    return sampled_softmax_loss(c, v[0], v[1], Var(), targets, candidates, weights);
+                    return sampled_softmax_loss(c, {v[0], v[1], Var(), targets, weights}, candidates);
                   },
                   {leaves[0], leaves[1]}});
 }
@@ -195,7 +199,7 @@ void add_two_stage(std::vector<Row>& rows, const SoftmaxSize& size, bool weighte
   const std::string label = str('(', size.n, ", ", size.d, ") of ", size.v, weighted_rows ? " weighted" : "");
   const Vars leaves{f64_leaf({size.n, size.d}, 1, "h"), f64_leaf({size.v, size.d}, 2, "w"), f64_leaf({size.v}, 3, "b")};
   const auto loss = [=](Context& c, const Vars& v) {
-    return two_stage_softmax_loss(c, v[0], v[1], v.size() > 2 ? v[2] : Var(), t, all, weights);
+    return two_stage_softmax_loss(c, {v[0], v[1], v.size() > 2 ? v[2] : Var(), t, weights}, all);
   };
   rows.push_back({"two_stage_softmax_loss", label, loss, leaves});
   rows.push_back({"two_stage_softmax_loss", label + " no bias", loss, {leaves[0], leaves[1]}});
@@ -206,8 +210,8 @@ void add_two_stage(std::vector<Row>& rows, const SoftmaxSize& size, bool weighte
   rows.push_back({"two_stage_softmax_loss",
                   label + " noise",
                   [=](Context& c, const Vars& v) {
-                    return two_stage_softmax_loss(c, v[0], Var(leaves[1].value()), Var(leaves[2].value()), first, noisy,
-                                                  weights);
+                    return two_stage_softmax_loss(
+                        c, {v[0], Var(leaves[1].value()), Var(leaves[2].value()), first, weights}, noisy);
                   },
                   {leaves[0]}});
 }
@@ -292,7 +296,7 @@ TEST(Gradcheck, EveryOpOfTheHeaderHasARow) {
   std::stringstream text;
   text << file.rdbuf();
   const std::string header = text.str();
-  const std::regex declaration("LMX_API Var (\\w+)\\(");
+  const std::regex declaration("LMX_API (?:Var|LossValue) (\\w+)\\(");
   std::set<std::string> declared, tested;
   for (std::sregex_iterator it(header.begin(), header.end(), declaration), end; it != end; ++it)
     declared.insert((*it)[1]);
@@ -304,8 +308,11 @@ TEST(Gradcheck, EveryOpOfTheHeaderHasARow) {
 
 TEST(Gradcheck, InputsWithoutGradientsGetNone) {
   const Tensor targets = ids_tensor({0, 2});
-  gradcheck([&](Context& c, const Vars& v) { return full_softmax_loss(c, v[0], v[1], v[2], targets, Tensor()); },
-            {f64_leaf({2, 3}, 1, "h"), Var(f64_tensor({4, 3}, 2), false, "w"), Var(f64_tensor({4}, 3), false, "b")});
+  gradcheck(
+      [&](Context& c, const Vars& v) {
+        return full_softmax_loss(c, {v[0], v[1], v[2], targets}).loss;
+      },
+      {f64_leaf({2, 3}, 1, "h"), Var(f64_tensor({4, 3}, 2), false, "w"), Var(f64_tensor({4}, 3), false, "b")});
   gradcheck([&](Context& c, const Vars& v) { return sum(c, linear(c, v[0], v[1], v[2])); },
             {Var(f64_tensor({2, 3}, 1), false, "x"), f64_leaf({4, 3}, 2, "w"), Var(f64_tensor({4}, 3), false, "b")});
 }

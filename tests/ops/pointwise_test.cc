@@ -172,7 +172,7 @@ Results everything(int threads) {
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = 11 * i;
   const Var normed = dropout(ctx, layer_norm(ctx, tanh(ctx, x), gain, bias), 0.3, RandomKey(1));
   const Var y = dropout(ctx, normed, 0.2, RandomKey(2), rows);
-  const Var loss = add(ctx, sampled_softmax_loss(ctx, y, w, Var(), ids_tensor(targets), c, Tensor()), sum(ctx, y));
+  const Var loss = add(ctx, sampled_softmax_loss(ctx, {y, w, Var(), ids_tensor(targets)}, c), sum(ctx, y));
   tape.backward(ctx, loss);
   return {values(loss), dense_gradient(x), dense_gradient(w), dense_gradient(gain)};
 }

@@ -108,7 +108,7 @@ void check(const Problem& p, DType type) {
   Context ctx;
   ctx.compute = type;
   ctx.tape = &tape;
-  const Var loss = sampled_softmax_loss(ctx, v[0], v[1], p.bias ? v[2] : Var(), ids_tensor(targets), c, weights);
+  const Var loss = sampled_softmax_loss(ctx, {v[0], v[1], p.bias ? v[2] : Var(), ids_tensor(targets), weights}, c);
   const double value =
       type == DType::f64 ? *loss.value().data<double>() : static_cast<double>(*loss.value().data<float>());
   tape.backward(ctx, loss);
@@ -143,8 +143,8 @@ TEST(SampledSoftmax, AllWordsAsCandidatesGiveTheFullSoftmax) {
   for (int32_t k = 0; k < kV; ++k) all.ids.push_back(k);
   const Tensor targets = ids_tensor({0, 1, 2, 3, 22, 22, 0});
   Context ctx = f64_context();
-  const double sampled = *sampled_softmax_loss(ctx, v[0], v[1], v[2], targets, all, Tensor()).value().data<double>();
-  const double full = *full_softmax_loss(ctx, v[0], v[1], v[2], targets, Tensor()).value().data<double>();
+  const double sampled = *sampled_softmax_loss(ctx, {v[0], v[1], v[2], targets}, all).value().data<double>();
+  const double full = *full_softmax_loss(ctx, {v[0], v[1], v[2], targets}).loss.value().data<double>();
   EXPECT_NEAR(sampled, full, 1e-10);
 }
 
@@ -159,7 +159,7 @@ TEST(SampledSoftmax, LargeLogitsStayFinite) {
   };
   const Var h(filled({2, 4}, 100), true, "h"), w(filled({6, 4}, 100), true, "w");
   Candidates c{{1, 2, 2}, {}, {}, false, true};
-  const Var loss = sampled_softmax_loss(ctx, h, w, Var(), ids_tensor({0, 2}), c, Tensor());
+  const Var loss = sampled_softmax_loss(ctx, {h, w, Var(), ids_tensor({0, 2})}, c);
   EXPECT_NEAR(*loss.value().data<float>(), std::log(4.0) + std::log(2.0), 1e-5);  // equal logits; two of three are hits
   tape.backward(ctx, loss);
   for (const double g : dense_gradient(w)) EXPECT_TRUE(std::isfinite(g));
@@ -169,8 +169,8 @@ TEST(SampledSoftmax, NoTargetsIsZeroWithoutGradients) {
   Tape tape;
   Context ctx = f64_context(&tape);
   const Var w = f64_leaf({4, 3}, 2, "w");
-  const Var loss = sampled_softmax_loss(ctx, f64_leaf({0, 3}, 1, "h"), w, Var(), ids_tensor({}),
-                                        {{1, 2}, {}, {}, false, true}, Tensor());
+  const Var loss =
+      sampled_softmax_loss(ctx, {f64_leaf({0, 3}, 1, "h"), w, Var(), ids_tensor({})}, {{1, 2}, {}, {}, false, true});
   EXPECT_EQ(*loss.value().data<double>(), 0);
   tape.backward(ctx, loss);
   EXPECT_TRUE(w.grad().empty());

@@ -60,9 +60,9 @@ TEST(OpErrors, Losses) {
             "[cross_entropy] targets[0] = 4 for logits (1, 4): must be in [0, 4)");
   EXPECT_EQ(message([](Context& c) { cross_entropy(c, zeros({2, 4}), ids({0, 1}), zeros({3}).value()); }),
             "[cross_entropy] weights (3) f32: (2) f32 expected, one for each target");
-  EXPECT_EQ(message([](Context& c) { full_softmax_loss(c, zeros({1, 3}), zeros({4, 2}), Var(), ids({0}), Tensor()); }),
+  EXPECT_EQ(message([](Context& c) { full_softmax_loss(c, {zeros({1, 3}), zeros({4, 2}), Var(), ids({0})}); }),
             "[full_softmax_loss] h (1, 3) and w (4, 2): (n, D) and (V, D) expected");
-  EXPECT_EQ(message([](Context& c) { full_softmax_loss(c, zeros({1, 2}), zeros({4, 2}), zeros({3}), ids({0}), Tensor()); }),
+  EXPECT_EQ(message([](Context& c) { full_softmax_loss(c, {zeros({1, 2}), zeros({4, 2}), zeros({3}), ids({0})}); }),
             "[full_softmax_loss] b (3) for w (4, 2): (4) expected");
   EXPECT_EQ(message([](Context& c) {
               full_softmax_nll(c, zeros({1, 2}).value(), zeros({4, 2}).value(), Tensor(), ids({-2}));
@@ -73,7 +73,7 @@ TEST(OpErrors, Losses) {
 TEST(OpErrors, SampledSoftmax) {
   const auto with = [](const Candidates& candidates) {
     return message([&](Context& c) {
-      sampled_softmax_loss(c, zeros({1, 2}), zeros({4, 2}), Var(), ids({0}), candidates, Tensor());
+      sampled_softmax_loss(c, {zeros({1, 2}), zeros({4, 2}), Var(), ids({0})}, candidates);
     });
   };
   EXPECT_EQ(with({}), "[sampled_softmax_loss] no candidates");

@@ -1,5 +1,5 @@
-// The two-stage softmax against an independent dense reference in f64 with the same sets of words, and what it is equal to
-// where the sets are all words.
+// The two-stage softmax against an independent dense reference in f64 with the same sets of words, and what it is equal
+// to where the sets are all words.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,7 +50,8 @@ Dense reference(const std::vector<Var>& v, const std::vector<int32_t>& targets, 
   return out;
 }
 
-void expect_near(const std::vector<double>& got, const std::vector<double>& expected, double tolerance, const char* what) {
+void expect_near(const std::vector<double>& got, const std::vector<double>& expected, double tolerance,
+                 const char* what) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], tolerance) << what << '[' << i << ']';
 }
@@ -75,7 +76,7 @@ void check(const TwoStageRows& rows, bool bias, bool weighted, DType type) {
   Context ctx;
   ctx.compute = type;
   ctx.tape = &tape;
-  const Var loss = two_stage_softmax_loss(ctx, v[0], v[1], bias ? v[2] : Var(), ids_tensor(targets), rows, weights);
+  const Var loss = two_stage_softmax_loss(ctx, {v[0], v[1], bias ? v[2] : Var(), ids_tensor(targets), weights}, rows);
   const double value = value_of(loss);
   tape.backward(ctx, loss);
   const Dense r = reference(exact, targets, rows, bias, weighted);
@@ -91,10 +92,10 @@ void check(const TwoStageRows& rows, bool bias, bool weighted, DType type) {
 }
 
 TEST(TwoStageSoftmax, MatchesTheDenseReference) {
-  std::vector<TwoStageRows> sets{{{0, 1, 2, 5, 9, 22}, 6, false},                  // mu = 0
-                                 {{0, 1, 2, 5, 9, 22, 3, 4, 17}, 6, false},        // noise before and between
-                                 {{4, 0, 1, 2, 3, 22}, 1, false},                  // one word takes gradients
-                                 {{}, kV, false}};                                 // p = 100
+  std::vector<TwoStageRows> sets{{{0, 1, 2, 5, 9, 22}, 6, false},            // mu = 0
+                                 {{0, 1, 2, 5, 9, 22, 3, 4, 17}, 6, false},  // noise before and between
+                                 {{4, 0, 1, 2, 3, 22}, 1, false},            // one word takes gradients
+                                 {{}, kV, false}};                           // p = 100
   for (int32_t k = 0; k < kV; ++k) sets.back().ids.push_back(k);
   for (TwoStageRows rows : sets) {
     for (int options = 0; options < 8; ++options) {
@@ -113,11 +114,11 @@ TEST(TwoStageSoftmax, OverAllWordsIsTheFullSoftmax) {
   const Tensor targets = ids_tensor({0, 1, 2, 3, 22, 22, 0, 7, 7});
   Tape tape;
   Context ctx = f64_context(&tape);
-  const Var a = two_stage_softmax_loss(ctx, two[0], two[1], two[2], targets, all, Tensor());
-  EXPECT_EQ(value_of(a), value_of(full_softmax_loss(ctx, full[0], full[1], full[2], targets, Tensor())));
-  const Var b = full_softmax_loss(ctx, full[0], full[1], full[2], targets, Tensor());
+  const Var a = two_stage_softmax_loss(ctx, {two[0], two[1], two[2], targets}, all);
+  EXPECT_EQ(value_of(a), value_of(full_softmax_loss(ctx, {full[0], full[1], full[2], targets}).loss));
+  const Var b = full_softmax_loss(ctx, {full[0], full[1], full[2], targets}).loss;
   tape.backward(ctx, b, 0.5);
-  const Var again = two_stage_softmax_loss(ctx, two[0], two[1], two[2], targets, all, Tensor());
+  const Var again = two_stage_softmax_loss(ctx, {two[0], two[1], two[2], targets}, all);
   tape.backward(ctx, again, 0.5);
   for (size_t i = 0; i < 3; ++i) expect_near(dense_gradient(two[i]), dense_gradient(full[i]), 1e-13, "gradient");
 }
@@ -133,7 +134,7 @@ TEST(TwoStageSoftmax, BlocksAddUp) {
   const auto run = [&](const Var& h, const std::vector<int32_t>& t) {
     Tape tape;
     Context ctx = f64_context(&tape);
-    const Var loss = two_stage_softmax_loss(ctx, h, w, Var(), ids_tensor(t), rows, Tensor());
+    const Var loss = two_stage_softmax_loss(ctx, {h, w, Var(), ids_tensor(t)}, rows);
     const double value = value_of(loss);
     tape.backward(ctx, loss);
     return value;
@@ -164,7 +165,7 @@ TEST(TwoStageSoftmax, HalfPrecisionStaysNear) {
     Context ctx;
     ctx.compute = compute;
     ctx.tape = &tape;
-    tape.backward(ctx, two_stage_softmax_loss(ctx, v[0], v[1], Var(), targets, rows, Tensor()));
+    tape.backward(ctx, two_stage_softmax_loss(ctx, {v[0], v[1], Var(), targets}, rows));
     gradients.push_back(dense_gradient(v[0]));
   }
   expect_near(gradients[1], gradients[0], 0.05, "bf16");
@@ -178,7 +179,7 @@ TEST(TwoStageSoftmax, LargeLogitsStayFinite) {
   Tensor x = Tensor::empty(ctx.allocator, {6, 4}, DType::f32);
   for (float& e : x.values<float>()) e = 100;
   const Var h(x.slice(0, 2).clone(), true, "h"), w(x, true, "w");
-  const Var loss = two_stage_softmax_loss(ctx, h, w, Var(), ids_tensor({1, 2}), {{1, 2, 5}, 2, false}, Tensor());
+  const Var loss = two_stage_softmax_loss(ctx, {h, w, Var(), ids_tensor({1, 2})}, {{1, 2, 5}, 2, false});
   EXPECT_NEAR(value_of(loss), 2 * std::log(3.0), 1e-5);
   tape.backward(ctx, loss);
   for (const double g : dense_gradient(w)) EXPECT_TRUE(std::isfinite(g));
@@ -188,7 +189,7 @@ TEST(TwoStageSoftmax, NoTargetsIsZeroWithoutGradients) {
   Tape tape;
   Context ctx = f64_context(&tape);
   const Var w = f64_leaf({4, 3}, 2, "w");
-  const Var loss = two_stage_softmax_loss(ctx, f64_leaf({0, 3}, 1, "h"), w, Var(), ids_tensor({}), {}, Tensor());
+  const Var loss = two_stage_softmax_loss(ctx, {f64_leaf({0, 3}, 1, "h"), w, Var(), ids_tensor({})}, {});
   EXPECT_EQ(value_of(loss), 0);
   tape.backward(ctx, loss);
   EXPECT_TRUE(w.grad().empty());
@@ -196,8 +197,7 @@ TEST(TwoStageSoftmax, NoTargetsIsZeroWithoutGradients) {
 
 std::string error_of(const std::vector<int32_t>& targets, const TwoStageRows& rows) {
   return message([&](Context& ctx) {
-    two_stage_softmax_loss(ctx, f64_leaf({1, 3}, 1, "h"), f64_leaf({4, 3}, 2, "w"), Var(), ids_tensor(targets), rows,
-                           Tensor());
+    two_stage_softmax_loss(ctx, {f64_leaf({1, 3}, 1, "h"), f64_leaf({4, 3}, 2, "w"), Var(), ids_tensor(targets)}, rows);
   });
 }
 

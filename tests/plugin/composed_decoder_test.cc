@@ -65,9 +65,9 @@ TEST(ComposedDecoder, ItsTermIsTheMeanSquareOfTheFeatures) {
   double squares = 0;
   for (const float x : y.values<float>()) squares += static_cast<double>(x) * static_cast<double>(x);
   EXPECT_EQ(loss_terms(*model), (std::vector<std::string>{"activation"}));
-  EXPECT_NEAR(terms.values().at(0), 0.7 * squares / 8, 1e-4);
+  EXPECT_NEAR(terms.values(ctx).at(0), 0.7 * squares / 8, 1e-4);
   const Var loss(testing::f64_tensor({1}, 4).to(DType::f32));
-  EXPECT_NEAR(*terms.total(ctx, loss).value().data<float>(), *loss.value().data<float>() + terms.values()[0], 1e-4);
+  EXPECT_NEAR(*terms.total(ctx, loss).value().data<float>(), *loss.value().data<float>() + terms.values(ctx)[0], 1e-4);
   EXPECT_TRUE(LossTerms(std::vector<std::string>{}).total(ctx, loss).same(loss));
 }
 

@@ -3,7 +3,7 @@
 //   plugin
 //          < recipe < runfiles < train
 //   tools  {compose, text, records, print} < {scores, corpora, jobs, runs} < prepare < pairs < {datasets, translation}
-//          < inference < {run, probe, export, bench, new, points} < report < {sweep, experiment} < conformance < cli
+//          < inference < {run, probe, export, bench, new} < {points, report} < {sweep, experiment} < conformance < cli
 // The application in tools/ may include every header of the core, and the core none of the application.
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ const std::map<std::string, int> kRank{
     {"sync", 9},     {"plugin", 10},  {"recipe", 11},     {"runfiles", 12},    {"train", 13},       {"text", 20},
     {"compose", 20}, {"records", 20}, {"print", 20},      {"scores", 21},      {"corpora", 21},     {"jobs", 21},
     {"runs", 21},    {"prepare", 22}, {"pairs", 23},      {"datasets", 24},    {"translation", 24}, {"inference", 25},
-    {"run", 26},     {"probe", 26},   {"export", 26},     {"bench", 26},       {"new", 26},         {"points", 26},
+    {"run", 26},     {"probe", 26},   {"export", 26},     {"bench", 26},       {"new", 26},         {"points", 27},
     {"report", 27},  {"sweep", 28},   {"experiment", 28}, {"conformance", 29}, {"cli", 30},
 };
 

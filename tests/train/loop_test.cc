@@ -134,7 +134,7 @@ TEST_F(Loop, EvaluationDoesNotDependOnItsBatches) {
   Session s(r, *comm_, start_of(r));
   const auto nll = [&](int64_t sequences, int64_t length) {
     const SplitScore score =
-        score_split(s.ctx, s.network, s.params, s.data.valid, {"valid", sequences, length, 0, true}, {});
+        score_split(s.ctx, s.network, s.params, s.data.valid, {"valid", sequences, length, 0, true});
     EXPECT_EQ(score.tokens, 156);
     EXPECT_DOUBLE_EQ(score.ppl(), std::exp(score.nll()));
     return score.nll();
@@ -143,10 +143,10 @@ TEST_F(Loop, EvaluationDoesNotDependOnItsBatches) {
   EXPECT_NEAR(nll(1, 7), nll(1, 1), 1e-6);
   EXPECT_NEAR(nll(4, 5), nll(4, 11), 1e-6);
   EXPECT_NEAR(nll(1, 5), std::log(40), 0.3);  // an untrained model is near the uniform one
-  const SplitScore part = score_split(s.ctx, s.network, s.params, s.data.valid, {"valid", 4, 5, 50, true}, {});
+  const SplitScore part = score_split(s.ctx, s.network, s.params, s.data.valid, {"valid", 4, 5, 50, true});
   EXPECT_EQ(part.tokens, 49);
   const SplitScore stopped =
-      score_split(s.ctx, s.network, s.params, s.data.valid, {"valid", 4, 5, 0, true}, [] { return true; });
+      score_split(s.ctx, s.network, s.params, s.data.valid, {"valid", 4, 5, 0, true, false, [] { return true; }});
   EXPECT_FALSE(stopped.complete);
 }
 

@@ -21,11 +21,6 @@ struct LossEnv {
   std::string tie = "";                    // the parameter that the model itself ties (Model::output_table)
 };
 
-struct LossValue {
-  Var loss;         // (1) start of backward: summed nats, with label smoothing if the loss uses it
-  double nats = 0;  // summed negative log-likelihood of the targets
-};
-
 // What a training step computes of the output layer, for estimates of memory.
 struct LossPlan {
   int64_t samples = 0;           // words beside the targets that the softmax of a rank covers; 0: it covers all words
@@ -38,7 +33,7 @@ class LMX_API Loss {
   virtual ~Loss();
   // "softmax.weight" (V, D), "softmax.bias" (V); a tied weight has the name of the model's parameter.
   virtual std::vector<ParameterSpec> parameters() const = 0;
-  // Loss of the targets i32 (n), from features (n, D). `plan`: this step's candidates and rows.
+  // Loss of the targets i32 (n), on the host, from features (n, D). `plan`: this step's candidates and rows.
   virtual LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                             const StepPlan& plan) const = 0;
   // Always the full softmax, whichever loss was used in training: f32 (n) nats.

@@ -22,7 +22,8 @@ class LMX_API LossTerms {
   // the model does not declare, or a value that is not one element.
   void add(Context& ctx, std::string_view name, const Var& value);
   const std::vector<std::string>& names() const { return names_; }
-  std::vector<double> values() const;  // in the order of names(); 0 for a term without a value
+  // In the order of names(); 0 for a term without a value. Waits for the device.
+  std::vector<double> values(const Context& ctx) const;
   // loss + all terms, from which backward() starts. Returns `loss` itself if there are no terms.
   Var total(Context& ctx, const Var& loss) const;
 

@@ -39,18 +39,25 @@ LMX_API Var dropout(Context& ctx, const Var& x, double p, RandomKey key);
 // three
 LMX_API Var layer_norm(Context& ctx, const Var& x, const Var& gain, const Var& bias, double eps = 1e-5);
 
-// Negative log-likelihoods in nats, summed over targets with weights: -> (1). Sums are accumulated in double.
-// targets i32 (n); weights f32 (n) or undefined (all 1).
-LMX_API Var cross_entropy(Context& ctx, const Var& logits, const Tensor& targets,
-                          const Tensor& weights);  // logits (n, V)
-// The same from hidden states, without storing all n x V logits: h (n, D), w (V, D), b (V) or undefined.
-// grads: h, w (dense), b
-LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
-                              const Tensor& weights);
-// With label smoothing (Szegedy et al. 2016): (1 - e) nll(target) + e / V sum_v nll(v), e = `smoothing`, as in
-// PyTorch's cross_entropy. If `nll` is not null, it gets the summed negative log-likelihood alone.
-LMX_API Var full_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
-                              const Tensor& weights, double smoothing, double* nll);
+// What a softmax loss reads. Losses are negative log-likelihoods in nats, summed over targets with weights; sums are
+// accumulated in double.
+struct SoftmaxInputs {
+  Var h;                // (n, D) features
+  Var w;                // (V, D) the output layer: logits h w^T + b
+  Var b = {};           // (V), or undefined
+  Tensor targets;       // i32 (n), on the host
+  Tensor weights = {};  // f32 (n), on the host, or undefined: all 1
+};
+struct LossValue {
+  Var loss;     // (1) start of backward: summed nats, with label smoothing if the loss uses it
+  Tensor nats;  // f64 (1), on the device: summed negative log-likelihood of the targets
+};
+
+// The negative log-likelihood from logits (n, V): -> (1). targets and weights as in SoftmaxInputs.   grads: logits
+LMX_API Var cross_entropy(Context& ctx, const Var& logits, const Tensor& targets, const Tensor& weights);
+// The same from hidden states, without storing all n x V logits. With label smoothing (Szegedy et al. 2016) the loss is
+// (1 - e) nll(target) + e / V sum_v nll(v), e = `smoothing`, as in PyTorch's cross_entropy.   grads: h, w (dense), b
+LMX_API LossValue full_softmax_loss(Context& ctx, const SoftmaxInputs& in, double smoothing = 0);
 
 // B sequences in packed rows, for lmx/attention.h: sequence b has rows [begin[b], begin[b+1]).
 struct LMX_API Segments {
@@ -67,9 +74,8 @@ struct Candidates {
   bool logq = true;                        // subtract log expected counts from the logits
   bool remove_accidental_hits = true;      // a candidate equal to the target is removed from that target's sum
 };
-// Loss over {target} + candidates: h (n, D), w (V, D), b (V) or undefined -> (1). grads: h, w and b (row-sparse)
-LMX_API Var sampled_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
-                                 const Candidates& candidates, const Tensor& weights);
+// Loss over {target} + candidates: -> (1).   grads: h, w and b (row-sparse)
+LMX_API Var sampled_softmax_loss(Context& ctx, const SoftmaxInputs& in, const Candidates& candidates);
 
 // The words that a two-stage softmax compares, and those that get gradients (Xiao 2017, section 4; FACTS A2.3).
 struct TwoStageRows {
@@ -77,12 +83,11 @@ struct TwoStageRows {
   int64_t trained = 0;       // words of V_all
   bool dh_forward = false;   // the gradient of h sums over V_f; otherwise over V_all
 };
-// Loss over V_f: h (n, D), w (V, D), b (V) or undefined -> (1). grads: h; w and b (row-sparse: the rows of V_all)
-LMX_API Var two_stage_softmax_loss(Context& ctx, const Var& h, const Var& w, const Var& b, const Tensor& targets,
-                                   const TwoStageRows& rows, const Tensor& weights);
+// Loss over V_f: -> (1).   grads: h; w and b (row-sparse: the rows of V_all)
+LMX_API Var two_stage_softmax_loss(Context& ctx, const SoftmaxInputs& in, const TwoStageRows& rows);
 
-// Negative log-likelihood of each target under the full softmax, f32 (n), computed in blocks of limited memory; no
-// gradients.
+// Negative log-likelihood of each target (i32 (n), on the host) under the full softmax, f32 (n), computed in blocks of
+// limited memory; no gradients.
 LMX_API Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b, const Tensor& targets);
 // Logits of the full softmax (n, V); no gradients.
 LMX_API Tensor full_softmax_logits(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b);

@@ -1,4 +1,5 @@
-// Vectorised kernels over one row of values, for ops. The same row gives the same bits in every call.
+// Vectorised functions of the host over one row of values in host memory: for CPU kernels, and for code that selects
+// among rows on the host, such as beam search. The same row gives the same bits in every call.
 #pragma once
 
 #include <cstdint>

@@ -93,7 +93,7 @@ Tensor Push::encode(Context& ctx, const std::string& name, const Tensor& values,
   Tensor encoded = ctx.empty({codec_->bytes(n, width)}, DType::u8, MemClass::communication);
   auto* bytes = static_cast<std::byte*>(encoded.raw());
   codec_->encode(values.data<float>(), n, width, bytes);
-  comm::account(*codec_, values.data<float>(), n, width, bytes, health_[name], lost);
+  comm::account(*codec_, {values.data<float>(), n, width}, bytes, health_[name], lost);
   return encoded;
 }
 

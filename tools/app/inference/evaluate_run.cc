@@ -82,7 +82,7 @@ ShardEval evaluate_shards(SavedRun& run, const SplitPlan& plan, const Dataset& d
   const StringShards shards = shards_of_split(split_of(data, options.split), strings_of(data, options.split),
                                               options.shards, options.seed, options.split);
   ShardEval sum{shards.size(), 0, 0, std::numeric_limits<double>::infinity(), 0};
-  for (const SplitScore& s : score_shards(run.ctx, run.network, run.params, shards, plan, {})) {
+  for (const SplitScore& s : score_shards(run.ctx, run.network, run.params, shards, plan)) {
     sum.tokens += s.tokens;
     sum.nll_nat += s.nll() / static_cast<double>(shards.size());
     sum.least = std::min(sum.least, s.nll());
@@ -134,7 +134,7 @@ EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, con
   // A window does not depend on the tokens that the batcher reads.
   const SplitPlan plan{"text", t.eval_batch, planned_batcher(recipe.batcher)->sequence_length(),
                        0,      t.eval_carry, false};
-  const SplitScore score = score_split(run.ctx, run.network, run.params, tokens, plan, {});
+  const SplitScore score = score_split(run.ctx, run.network, run.params, tokens, plan);
   EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), text.unit_name(), {}, {}, {}, {}, {}};
   r.unknown = text.unknown();
   if (is_character(r.unit))
@@ -161,9 +161,9 @@ EvalResult evaluate_run(const std::string& directory, const EvalOptions& options
   const TrainConfig& t = recipe.train;
   const SplitPlan plan{options.split, t.eval_batch, window_of(recipe, run, data), 0, t.eval_carry, t.eval_shards};
   const SplitScore score = run.network.model->translates()
-                               ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan, {})
+                               ? score_pairs(run.ctx, run.network, run.params, pairs_of(data, options.split), plan)
                                : score_text(run.ctx, run.network, run.params, split_of(data, options.split),
-                                            strings_of(data, options.split), plan, {});
+                                            strings_of(data, options.split), plan);
   EvalResult r{run.step, score.tokens, score.nll(), score.ppl(), data.unit, {}, {}, {}, {}, {}};
   const auto bytes = static_cast<double>(bytes_of(data, options.split));
   if (is_character(data.unit)) r.compression_ratio = 8 * bytes / (score.nats / std::numbers::ln2);

@@ -1,10 +1,11 @@
 #include "ops/softmax_rows.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "lmx/kernels.h"
 #include "lmx/math.h"
 #include "lmx/rows.h"
-#include "ops/common.h"
 
 namespace lmx::ops {
 namespace {
@@ -56,29 +57,6 @@ void add_bias(float* x, const float* b, int64_t n) {
 }
 void add_bias(double* x, const double* b, int64_t n) {
   add_kernel<double>(x, b, n);
-}
-
-void check_targets(const char* op, const Tensor& targets, const Tensor& weights, int64_t n, const Classes& classes) {
-  if (!targets.defined() || targets.shape() != Shape{n}) {
-    throw UserError(str("[", op, "] targets ", describe(targets), ": (", n, ") expected, one for each row"));
-  }
-  check_ids(op, "targets", targets, classes.count, classes.tensor, classes.shape);
-  if (weights.defined() && (weights.shape() != Shape{n} || weights.dtype() != DType::f32)) {
-    throw UserError(str("[", op, "] weights ", describe(weights), ": (", n, ") f32 expected, one for each target"));
-  }
-}
-
-void check_output_layer(const char* op, const Tensor& h, const Tensor& w, const Tensor& b) {
-  if (h.rank() != 2 || w.rank() != 2 || h.dim(1) != w.dim(1)) {
-    throw UserError(str("[", op, "] h ", h.shape(), " and w ", w.shape(), ": (n, D) and (V, D) expected"));
-  }
-  if (w.dim(0) == 0) throw UserError(str("[", op, "] w ", w.shape(), ": no words"));
-  check_same_type(op, "h", h, "w", w);
-  if (!b.defined()) return;
-  if (b.shape() != Shape{w.dim(0)}) {
-    throw UserError(str("[", op, "] b ", b.shape(), " for w ", w.shape(), ": (", w.dim(0), ") expected"));
-  }
-  check_same_type(op, "w", w, "b", b);
 }
 
 }  // namespace lmx::ops

@@ -1,0 +1,30 @@
+// Arguments of the kernels of full_softmax.cc.
+#pragma once
+
+#include "lmx/kernels.h"
+
+namespace lmx::ops {
+
+// The losses of a block: rows [first, first + rows) of the n rows.
+template <class T>
+struct FullSoftmaxBlock {
+  static constexpr const char* kName = "full_softmax_loss";
+  T* z;                    // (rows, words) in: h w^T; out: `factor` times the gradient of the logits if it is not 0
+  const T* b;              // (words), or null
+  const int32_t* targets;  // (n)
+  const float* weights;    // (n), or null: all 1
+  double *nll, *smoothed;  // (n) unweighted; smoothed: null if `smoothing` is 0
+  int64_t first, rows, words;
+  double factor, smoothing;
+};
+
+// x (rows, cols) += b (cols)
+template <class T>
+struct AddBias {
+  static constexpr const char* kName = "add_bias";
+  T* x;
+  const T* b;
+  int64_t rows, cols;
+};
+
+}  // namespace lmx::ops
