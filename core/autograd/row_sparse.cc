@@ -1,43 +1,32 @@
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
+#include "autograd/gradient_sums.h"
 #include "lmx/autograd.h"
 #include "lmx/error.h"
-#include "lmx/kernels.h"
-#include "lmx/parallel.h"
 #include "lmx/trace.h"
 
 namespace lmx {
 namespace {
 
-LMX_SIMD void add_row(float* sum, const float* row, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) sum[i] += row[i];
-}
-void add_row(double* sum, const double* row, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) sum[i] += row[i];
-}
-
-// A row of a piece: its table index and its address.
+// A row of a piece: its table index and its address in the memory of the device.
 struct Source {
   int32_t index;
   const void* row;
 };
 
 template <class T>
-Tensor sum_runs(Context& ctx, const std::vector<Source>& sources, const std::vector<int64_t>& starts, Shape shape) {
-  Tensor out = ctx.empty(shape, dtype_of<T>, MemClass::gradients);
+Tensor sum_runs(Context& ctx, const std::vector<Source>& sources, std::vector<int64_t> starts, const Shape& shape) {
+  Tensor sums = ctx.empty(shape, dtype_of<T>, MemClass::gradients);
   const auto n = static_cast<int64_t>(starts.size()) - 1;
-  const int64_t width = n ? out.numel() / n : 0;
-  parallel_for(n, std::max<int64_t>(1, 8192 / std::max<int64_t>(width, 1)), [&](int64_t begin, int64_t end) {
-    for (int64_t u = begin; u < end; ++u) {
-      T* sum = out.data<T>() + u * width;
-      const auto first = static_cast<size_t>(starts[static_cast<size_t>(u)]);
-      const auto last = static_cast<size_t>(starts[static_cast<size_t>(u) + 1]);
-      std::copy_n(static_cast<const T*>(sources[first].row), width, sum);
-      for (size_t k = first + 1; k < last; ++k) add_row(sum, static_cast<const T*>(sources[k].row), width);
-    }
-  });
-  return out;
+  if (n == 0) return sums;
+  std::vector<const T*> addresses(sources.size());
+  std::transform(sources.begin(), sources.end(), addresses.begin(),
+                 [](const Source& source) { return static_cast<const T*>(source.row); });
+  const Uploaded<const T*> rows = ctx.upload(std::move(addresses));
+  const Uploaded<int64_t> runs = ctx.upload(std::move(starts));
+  run_kernel(ctx, SumRuns<T>{rows.data(), runs.data(), sums.data<T>(), n, sums.numel() / n});
+  return sums;
 }
 
 }  // namespace
@@ -68,8 +57,8 @@ RowSparse coalesce(Context& ctx, const std::vector<RowSparse>& pieces) {
   starts.push_back(static_cast<int64_t>(sources.size()));
   Shape shape = like.shape();
   shape[0] = static_cast<int64_t>(out.indices.size());
-  out.rows = like.dtype() == DType::f64 ? sum_runs<double>(ctx, sources, starts, shape)
-                                        : sum_runs<float>(ctx, sources, starts, shape);
+  out.rows = like.dtype() == DType::f64 ? sum_runs<double>(ctx, sources, std::move(starts), shape)
+                                        : sum_runs<float>(ctx, sources, std::move(starts), shape);
   return out;
 }
 

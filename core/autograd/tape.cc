@@ -1,10 +1,9 @@
 #include <map>
 #include <mutex>
 
+#include "autograd/gradient_sums.h"
 #include "lmx/autograd.h"
 #include "lmx/error.h"
-#include "lmx/kernels.h"
-#include "lmx/parallel.h"
 
 namespace lmx {
 
@@ -110,11 +109,7 @@ void Tape::backward(Context& ctx, const Var& loss, double seed) {
   LMX_CHECK(loss.defined() && loss.value().numel() == 1, "backward from ", describe(loss.value()), ", not one element");
   if (loss.requires_grad() && !loss.leaf()) {
     Tensor start = loss.value().like(MemClass::activations);
-    if (start.dtype() == DType::f64) {
-      *start.data<double>() = seed;
-    } else {
-      *start.data<float>() = static_cast<float>(seed);
-    }
+    fill(ctx, start, seed);
     accumulate(ctx, loss, start);
   }
   while (!impl_->records.empty()) {
@@ -139,65 +134,26 @@ const Tensor& Tape::grad_of(const Var& output) {
   return output.grad().dense;
 }
 
-namespace {
-
-LMX_SIMD void add_into(float* a, const float* b, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) a[i] += b[i];
-}
-void add_into(double* a, const double* b, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) a[i] += b[i];
-}
-
-template <class T>
-void add_tensor(Tensor& a, const Tensor& b) {
-  T* to = a.data<T>();
-  const T* from = b.data<T>();
-  parallel_for(a.numel(), 1 << 15,
-               [&](int64_t begin, int64_t end) { add_into(to + begin, from + begin, end - begin); });
-}
-
-void add(Tensor& a, const Tensor& b) {
-  if (a.dtype() == DType::f64) return add_tensor<double>(a, b);
-  add_tensor<float>(a, b);
-}
-
-template <class T>
-void add_rows(Tensor& dense, const RowSparse& piece) {
-  const auto n = static_cast<int64_t>(piece.indices.size());
-  const int64_t width = n ? piece.rows.numel() / n : 0;
-  for (int64_t i = 0; i < n; ++i) {
-    add_into(dense.data<T>() + piece.indices[static_cast<size_t>(i)] * width, piece.rows.data<T>() + i * width, width);
-  }
-}
-
-void add_rows(Tensor& dense, const RowSparse& piece) {
-  if (dense.dtype() == DType::f64) return add_rows<double>(dense, piece);
-  add_rows<float>(dense, piece);
-}
-
-}  // namespace
-
 void Tape::accumulate(Context& ctx, const Var& input, Tensor grad) {
   if (!input.requires_grad()) return;
   Gradient& g = input.grad();
   LMX_CHECK(grad.shape() == input.shape(), "gradient ", describe(grad), " of ", input.name(), " ", input.shape());
   if (g.dense.defined()) {
-    add(g.dense, grad);
+    add_tensor(ctx, g.dense, grad);
     return;
   }
   // A parameter's gradient outlives the backward pass. It is counted in the class of gradients, and must not share the
   // storage of an activation's gradient.
   g.dense = input.leaf() && grad.mem_class() != MemClass::gradients ? grad.clone(MemClass::gradients) : std::move(grad);
-  for (const RowSparse& piece : g.pieces) add_rows(g.dense, piece);
+  for (RowSparse& piece : g.pieces) add_rows(ctx, g.dense, std::move(piece));
   g.pieces.clear();
-  (void)ctx;
 }
 
-void Tape::accumulate_rows(const Var& input, RowSparse rows) {
+void Tape::accumulate_rows(Context& ctx, const Var& input, RowSparse rows) {
   if (!input.requires_grad()) return;
   Gradient& g = input.grad();
   if (g.dense.defined()) {
-    add_rows(g.dense, rows);
+    add_rows(ctx, g.dense, std::move(rows));
   } else {
     g.pieces.push_back(std::move(rows));
   }
@@ -210,7 +166,7 @@ Tape::Sink Tape::sink(Context& ctx, const Var& input) {
   Tensor fresh = ctx.empty(input.shape(), input.value().dtype(), c);
   if (g.sparse()) {
     fresh.zero();
-    for (const RowSparse& piece : g.pieces) add_rows(fresh, piece);
+    for (RowSparse& piece : g.pieces) add_rows(ctx, fresh, std::move(piece));
     g.pieces.clear();
     g.dense = fresh;
     return {fresh, 1.0f};

@@ -4,38 +4,23 @@
 //   add_scalar  y = x + c          dx = dy
 //   sum         y = sum_i x_i      dx_i = dy
 //   reshape     y = x              dx = dy
+#include "ops/arithmetic.h"
+
 #include "lmx/array_ops.h"
-#include "ops/common.h"
+#include "ops/broadcast.h"
 
 namespace lmx {
-namespace {
 
 using namespace ops;
 
-template <class T>
-LMX_SIMD void shift_kernel(const T* x, T* y, T constant, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = x[i] + constant;
-}
-
-// Sums in fixed blocks, so that the result does not depend on the number of threads.
-template <class T>
-LMX_SIMD double block_sum(const T* x, int64_t n) {
-  double s = 0;
-#pragma omp simd reduction(+ : s)
-  for (int64_t i = 0; i < n; ++i) s += static_cast<double>(x[i]);
-  return s;
-}
-
-}  // namespace
-
 Var scale(Context& ctx, const Var& x, double factor) {
   Tensor y = x.value().clone(MemClass::activations);
-  scale_in_place(y, factor);
+  scale_in_place(ctx, y, factor);
   Var out(y);
   if (recording(ctx, {&x})) {
     ctx.tape->record("scale", {x}, {out}, [&ctx, x, out, factor](Tape&) {
       Tensor dx = Tape::grad_of(out).clone();
-      scale_in_place(dx, factor);
+      scale_in_place(ctx, dx, factor);
       Tape::accumulate(ctx, x, dx);
     });
   }
@@ -46,11 +31,7 @@ Var add_scalar(Context& ctx, const Var& x, double constant) {
   Tensor y = x.value().like(MemClass::activations);
   with_values("add_scalar", y, [&](auto zero) {
     using T = decltype(zero);
-    const T* px = x.value().data<T>();
-    T* py = y.data<T>();
-    parallel_for(y.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      shift_kernel<T>(px + begin, py + begin, static_cast<T>(constant), end - begin);
-    });
+    run_kernel(ctx, AddScalar<T>{x.value().data<T>(), y.data<T>(), y.numel(), static_cast<T>(constant)});
   });
   Var out(y);
   if (recording(ctx, {&x})) {
@@ -60,30 +41,10 @@ Var add_scalar(Context& ctx, const Var& x, double constant) {
 }
 
 Var sum(Context& ctx, const Var& x) {
-  const Tensor& value = x.value();
-  const double total = with_values("sum", value, [&](auto zero) {
-    using T = decltype(zero);
-    constexpr int64_t kBlock = 1 << 14;
-    const T* px = value.data<T>();
-    std::vector<double> sums(static_cast<size_t>((value.numel() + kBlock - 1) / kBlock));
-    parallel_for(static_cast<int64_t>(sums.size()), 4, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) {
-        sums[static_cast<size_t>(b)] = block_sum<T>(px + b * kBlock, std::min(kBlock, value.numel() - b * kBlock));
-      }
-    });
-    double s = 0;
-    for (const double part : sums) s += part;
-    return s;
-  });
-  Var out(scalar(ctx, total, value.dtype()));
+  Var out(sum_middle(ctx, x.value(), {1, x.value().numel(), 1}, Shape{1}));
   if (recording(ctx, {&x})) {
     ctx.tape->record("sum", {x}, {out}, [&ctx, x, out](Tape&) {
-      Tensor dx = x.value().like(MemClass::activations);
-      with_values("sum", dx, [&](auto zero) {
-        using T = decltype(zero);
-        std::fill_n(dx.data<T>(), dx.numel(), *Tape::grad_of(out).data<T>());
-      });
-      Tape::accumulate(ctx, x, dx);
+      Tape::accumulate(ctx, x, repeated(ctx, Tape::grad_of(out).reshape(Shape{}), x.shape()));
     });
   }
   return out;

@@ -1,71 +1,6 @@
 #include "ops/broadcast.h"
 
-#include <vector>
-
 namespace lmx::ops {
-namespace {
-
-template <class T>
-LMX_SIMD double sum_row(const T* x, int64_t n) {
-  double s = 0;
-#pragma omp simd reduction(+ : s)
-  for (int64_t i = 0; i < n; ++i) s += static_cast<double>(x[i]);
-  return s;
-}
-
-template <class T>
-LMX_SIMD void add_row(double* __restrict sums, const T* __restrict x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(x[i]);
-}
-
-template <class T>
-void copy_run(T* to, const T* from, int64_t stride, int64_t n) {
-  if (stride == 1) {
-    std::copy_n(from, n, to);
-  } else if (stride == 0) {
-    std::fill_n(to, n, *from);
-  } else {
-    for (int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
-  }
-}
-
-// Sums of rows of n elements. A long row is summed in fixed blocks, which are divided among the threads.
-template <class T>
-void sum_rows(const T* x, int64_t rows, int64_t n, T* y, double factor) {
-  constexpr int64_t kBlock = 1 << 14;
-  const int64_t blocks = std::max<int64_t>(1, (n + kBlock - 1) / kBlock);
-  std::vector<double> parts(static_cast<size_t>(rows * blocks));
-  parallel_for(rows * blocks, std::max<int64_t>(1, kGrain / std::min(std::max<int64_t>(n, 1), kBlock)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) {
-                   const int64_t r = i / blocks, first = i % blocks * kBlock;
-                   parts[static_cast<size_t>(i)] = sum_row<T>(x + r * n + first, std::min(kBlock, n - first));
-                 }
-               });
-  for (int64_t r = 0; r < rows; ++r) {
-    double s = 0;
-    for (int64_t b = 0; b < blocks; ++b) s += parts[static_cast<size_t>(r * blocks + b)];
-    y[r] = static_cast<T>(s * factor);
-  }
-}
-
-// Sums of columns. One thread sums each column, with the rows in ascending order.
-template <class T>
-void sum_columns(const T* x, const Around& a, T* y, double factor) {
-  const int64_t grain = std::max<int64_t>(64, kGrain / std::max<int64_t>(a.size, 1));
-  parallel_for(a.outer * a.inner, grain, [&](int64_t begin, int64_t end) {
-    std::vector<double> sums;
-    for (int64_t at = begin; at < end;) {
-      const int64_t o = at / a.inner, column = at % a.inner, n = std::min(a.inner - column, end - at);
-      sums.assign(static_cast<size_t>(n), 0);
-      for (int64_t r = 0; r < a.size; ++r) add_row<T>(sums.data(), x + (o * a.size + r) * a.inner + column, n);
-      for (int64_t i = 0; i < n; ++i) y[at + i] = static_cast<T>(sums[static_cast<size_t>(i)] * factor);
-      at += n;
-    }
-  });
-}
-
-}  // namespace
 
 int dimension(const char* op, int dim, const Shape& shape) {
   const int d = dim < 0 ? dim + shape.rank() : dim;
@@ -104,32 +39,26 @@ std::array<int64_t, Shape::kMaxRank> broadcast_strides(const Shape& own, const S
   return strides;
 }
 
-Tensor repeated(Context& ctx, const Tensor& x, const Shape& shape) {
+Tensor copied(Context& ctx, const char* op, const Tensor& x, const Walk<1>& walk, const Shape& shape) {
   Tensor y = ctx.empty(shape, x.dtype());
-  const Walk<1> walk = walk_of<1>(shape, {&x.shape()});
-  const int64_t stride = walk.stride[0][static_cast<size_t>(walk.rank - 1)];
-  with_values("broadcast_to", x, [&](auto zero) {
+  with_values(op, x, [&](auto zero) {
     using T = decltype(zero);
-    const T* from = x.data<T>();
-    T* to = y.data<T>();
-    parallel_for(y.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      for_runs(walk, begin, end, [&](int64_t at, const std::array<int64_t, 1>& offsets, int64_t n) {
-        copy_run(to + at, from + offsets[0], stride, n);
-      });
-    });
+    run_kernel(ctx, CopyWalk<T>{x.data<T>(), y.data<T>(), walk, y.numel()});
   });
   return y;
+}
+
+Tensor repeated(Context& ctx, const Tensor& x, const Shape& shape) {
+  return copied(ctx, "broadcast_to", x, walk_of<1>(shape, {&x.shape()}), shape);
 }
 
 Tensor sum_middle(Context& ctx, const Tensor& x, const Around& a, const Shape& shape, double factor) {
   Tensor y = ctx.empty(shape, x.dtype());
   with_values("sum", x, [&](auto zero) {
     using T = decltype(zero);
-    if (a.inner == 1) {
-      sum_rows<T>(x.data<T>(), a.outer, a.size, y.data<T>(), factor);
-    } else {
-      sum_columns<T>(x.data<T>(), a, y.data<T>(), factor);
-    }
+    const T* from = x.data<T>();
+    if (a.inner == 1) return run_kernel(ctx, SumRows<T>{from, y.data<T>(), a.outer, a.size, factor});
+    run_kernel(ctx, SumColumns<T>{from, y.data<T>(), a.outer, a.size, a.inner, factor});
   });
   return y;
 }

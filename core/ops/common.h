@@ -1,4 +1,5 @@
-// Functions that several ops use: checks with their messages, dispatch on the value type, and loops over whole tensors.
+// Functions that several ops use: checks with their messages, dispatch on the value type, and kernels over whole
+// tensors.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +15,31 @@
 #include "lmx/parallel.h"
 
 namespace lmx::ops {
+
+template <class T>
+struct Scale {
+  static constexpr const char* kName = "scale";
+  T* x;
+  int64_t n;
+  T factor;
+};
+
+template <class T>
+struct ColumnSums {
+  static constexpr const char* kName = "column_sums";
+  const T* x;  // (rows, cols)
+  T* sums;     // (cols), to which the columns are added
+  int64_t rows, cols;
+};
+
+template <class T>
+struct GatherRows {
+  static constexpr const char* kName = "gather_rows";
+  const T* table;
+  const int32_t* ids;  // (n)
+  T* rows;             // (n, width)
+  int64_t n, width;
+};
 
 // A tensor as rows of its last dimension: (B, T, D) becomes (B*T, D).
 struct Matrix {
@@ -46,27 +72,23 @@ void check_same_type(const char* op, const char* name_a, const Tensor& a, const 
 void check_ids(const char* op, const char* what, const Tensor& ids, int64_t n, const char* table, const Shape& shape);
 
 // x *= factor. Does not access x if the factor is 1.
-void scale_in_place(Tensor& x, double factor);
+void scale_in_place(Context& ctx, Tensor& x, double factor);
 // sums (cols) = beta * sums + the column sums of x (rows, cols), rows added in ascending order.
-void column_sums(const Tensor& x, Tensor& sums, float beta);
-// Rows of `table` (V, D) at the given ids: (n, D).
+void column_sums(Context& ctx, const Tensor& x, Tensor& sums, float beta);
+// Rows of `table` (V, D) at the given ids, which are in the memory of ctx.device: (n, D).
 Tensor gather_rows(Context& ctx, const Tensor& table, const int32_t* ids, int64_t n);
 // w in the type of matrix products. A rounded copy is stored with the variable until its value changes.
 Tensor compute_copy(Context& ctx, const Var& w);
 
 // A tensor of shape (1) with the given type.
-inline Tensor scalar(Context& ctx, double value, DType type) {
-  Tensor t = ctx.empty({1}, type);
-  if (type == DType::f64) {
-    *t.data<double>() = value;
-  } else {
-    *t.data<float>() = static_cast<float>(value);
-  }
-  return t;
-}
-inline double scalar_value(const Tensor& t) {
-  return t.dtype() == DType::f64 ? *t.data<double>() : static_cast<double>(*t.data<float>());
-}
+Tensor scalar(Context& ctx, double value, DType type);
+// The element of `t`, for which the host waits: not for use within forward and backward.
+double scalar_value(const Tensor& t);
+
+// Loops of the CPU.
+// The sum of x (n) in double.
+double sum_of(const float* x, int64_t n);
+double sum_of(const double* x, int64_t n);
 
 inline constexpr int64_t kGrain = 1 << 14;  // elements per thread of a pointwise loop, at least
 inline int64_t row_grain(int64_t cols) {

@@ -16,10 +16,10 @@ Var embedding(Context& ctx, const Var& table, const Tensor& ids) {
   Var out(gather_rows(ctx, rows, id, ids.numel()).reshape(Shape(std::span<const int64_t>(dims))));
   if (recording(ctx, {&table})) {
     std::vector<int32_t> indices(id, id + ids.numel());
-    ctx.tape->record("embedding", {table}, {out}, [table, out, indices = std::move(indices)](Tape&) {
+    ctx.tape->record("embedding", {table}, {out}, [&ctx, table, out, indices = std::move(indices)](Tape&) {
       const auto n = static_cast<int64_t>(indices.size());
       if (n == 0) return;
-      Tape::accumulate_rows(table, {indices, Tape::grad_of(out).reshape({n, table.value().dim(1)}), false});
+      Tape::accumulate_rows(ctx, table, {indices, Tape::grad_of(out).reshape({n, table.value().dim(1)}), false});
     });
   }
   return out;

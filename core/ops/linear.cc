@@ -53,7 +53,7 @@ Var linear(Context& ctx, const Var& x, const Var& w, const Var& b) {
       }
       if (b.requires_grad()) {
         Tape::Sink db = Tape::sink(ctx, b);
-        column_sums(dy, db.grad, db.beta);
+        column_sums(ctx, dy, db.grad, db.beta);
       }
     });
   }

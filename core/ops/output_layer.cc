@@ -48,7 +48,7 @@ void OutputGradients::add(Context& ctx, const OutputLayer& layer, int64_t first,
     gemm(ctx, operand, false, layer.w.slice(0, dz.dim(1)), false, rows);
   }
   if (dw.defined()) gemm(ctx, operand, true, layer.h.slice(first, end), false, dw, beta);
-  if (db.defined()) column_sums(dz, db, beta);
+  if (db.defined()) column_sums(ctx, dz, db, beta);
 }
 
 void OutputGradients::scale(Context& ctx, const Tensor& seed) {

@@ -3,8 +3,9 @@
 //   sum    y = sum_i x_i        dx_i = dy
 //   mean   y = sum_i x_i / n    dx_i = dy / n
 //   max    y = max_i x_i        dx_i = dy at the first largest element, 0 elsewhere
+#include "ops/reduce.h"
+
 #include <array>
-#include <cmath>
 #include <utility>
 
 #include "lmx/array_ops.h"
@@ -47,35 +48,16 @@ Var add_up(Context& ctx, const char* op, const Var& x, const std::vector<int>& d
   const double factor = average ? 1 / static_cast<double>(r.count) : 1;
   Tensor y = reduce_to(ctx, x.value(), r.kept);
   if (r.kept == x.shape()) y = y.clone(MemClass::activations);
-  scale_in_place(y, factor);
+  scale_in_place(ctx, y, factor);
   Var out(y.reshape(keep ? r.kept : r.dropped));
   if (recording(ctx, {&x})) {
     ctx.tape->record(op, {x}, {out}, [&ctx, x, out, kept = r.kept, factor](Tape&) {
       Tensor dx = repeated(ctx, Tape::grad_of(out).reshape(kept), x.shape());
-      scale_in_place(dx, factor);
+      scale_in_place(ctx, dx, factor);
       Tape::accumulate(ctx, x, dx);
     });
   }
   return out;
-}
-
-// Writes the largest elements and their positions, for columns [begin, end) of outer * inner.
-template <class T>
-void largest(const T* x, const Around& a, int64_t begin, int64_t end, T* y, int32_t* at) {
-  for (int64_t c = begin; c < end; ++c) {
-    const T* column = x + c / a.inner * a.size * a.inner + c % a.inner;
-    T best = column[0];
-    int32_t place = 0;
-    for (int64_t i = 1; i < a.size && !std::isnan(best); ++i) {
-      const T value = column[i * a.inner];
-      if (value > best || std::isnan(value)) {
-        best = value;
-        place = static_cast<int32_t>(i);
-      }
-    }
-    y[c] = best;
-    at[c] = place;
-  }
 }
 
 }  // namespace
@@ -93,24 +75,20 @@ Var max(Context& ctx, const Var& x, int dim, bool keep) {
   if (r.count == 0) throw UserError(str("[max] dimension ", dim, " of x ", x.shape(), ": no elements"));
   const Around a = around(x.shape(), dimension("max", dim, x.shape()));
   Tensor y = ctx.empty(keep ? r.kept : r.dropped, x.value().dtype());
-  std::vector<int32_t> places(static_cast<size_t>(y.numel()));
+  Tensor places = ctx.empty(y.shape(), DType::i32);
   with_values("max", y, [&](auto zero) {
     using T = decltype(zero);
-    parallel_for(y.numel(), row_grain(a.size), [&](int64_t begin, int64_t end) {
-      largest<T>(x.value().data<T>(), a, begin, end, y.data<T>(), places.data());
-    });
+    run_kernel(ctx, Max<T>{x.value().data<T>(), y.data<T>(), places.data<int32_t>(), y.numel(), a.size, a.inner});
   });
   Var out(y);
   if (recording(ctx, {&x})) {
-    ctx.tape->record("max", {x}, {out}, [&ctx, x, out, a, places = std::move(places)](Tape&) {
+    ctx.tape->record("max", {x}, {out}, [&ctx, x, out, a, places](Tape&) {
+      const Tensor dy = Tape::grad_of(out);
       Tensor dx = ctx.zeros(x.shape(), x.value().dtype());
       with_values("max", dx, [&](auto zero) {
         using T = decltype(zero);
-        const T* dy = Tape::grad_of(out).data<T>();
-        for (int64_t c = 0; c < out.value().numel(); ++c) {
-          const int64_t place = places[static_cast<size_t>(c)];
-          dx.data<T>()[(c / a.inner * a.size + place) * a.inner + c % a.inner] = dy[c];
-        }
+        run_kernel(ctx,
+                   MaxBackward<T>{dy.data<T>(), places.data<int32_t>(), dx.data<T>(), dy.numel(), a.size, a.inner});
       });
       Tape::accumulate(ctx, x, dx);
     });

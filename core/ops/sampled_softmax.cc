@@ -91,14 +91,14 @@ void backward(Context& ctx, Saved& s) {
   const auto ids = in.targets.values<int32_t>();
   const std::vector<int32_t> targets(ids.begin(), ids.end());
   if (in.w.requires_grad()) {
-    Tape::accumulate_rows(in.w, {targets, dw_targets, false});
-    Tape::accumulate_rows(in.w, {s.ids, dw_candidates, false});
+    Tape::accumulate_rows(ctx, in.w, {targets, dw_targets, false});
+    Tape::accumulate_rows(ctx, in.w, {s.ids, dw_candidates, false});
   }
   if (in.b.requires_grad()) {
     Tensor db = ctx.empty({samples}, dtype_of<T>, MemClass::gradients);
-    column_sums(s.p, db, 0);
-    Tape::accumulate_rows(in.b, {targets, s.g, false});
-    Tape::accumulate_rows(in.b, {s.ids, db, false});
+    column_sums(ctx, s.p, db, 0);
+    Tape::accumulate_rows(ctx, in.b, {targets, s.g, false});
+    Tape::accumulate_rows(ctx, in.b, {s.ids, db, false});
   }
 }
 

@@ -118,7 +118,7 @@ void add_weight_gradient(Context& ctx, const Var& w, const Tensor& a, const Tens
 void add_bias_gradient(Context& ctx, const Var& bias, const Tensor& dz) {
   if (!bias.requires_grad()) return;
   Tape::Sink sink = Tape::sink(ctx, bias);
-  ops::column_sums(dz, sink.grad, sink.beta);
+  ops::column_sums(ctx, dz, sink.grad, sink.beta);
 }
 
 namespace {

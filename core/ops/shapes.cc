@@ -4,10 +4,10 @@
 //   concat, stack   parts one after the other    dx_i = the part of dy
 //   transpose, permute                           dx = dy with the inverse order
 //   broadcast_to    repeated elements            dx = the sum over the repetitions
-#include <cstring>
+#include "ops/shapes.h"
+
 #include <numeric>
 
-#include "backend/convert.h"
 #include "lmx/array_ops.h"
 #include "ops/broadcast.h"
 
@@ -16,23 +16,6 @@ namespace {
 
 using namespace ops;
 
-// Copies columns [column, column + width) of the rows of `matrix`, whose rows have `stride` elements, from or to
-// `part`.
-enum class Direction { take, put };
-void move_columns(Tensor& to, const Tensor& from, const Around& part, int64_t column, int64_t stride, Direction way) {
-  const int64_t width = part.size * part.inner;
-  const size_t bytes = size_of(from.dtype()), run = static_cast<size_t>(width) * bytes;
-  const auto* source = static_cast<const std::byte*>(from.raw());
-  auto* target = static_cast<std::byte*>(to.raw());
-  parallel_for(part.outer, row_grain(width), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const size_t whole = static_cast<size_t>(r * stride + column) * bytes, own = static_cast<size_t>(r) * run;
-      std::memcpy(target + (way == Direction::take ? own : whole), source + (way == Direction::take ? whole : own),
-                  run);
-    }
-  });
-}
-
 Shape with_size(Shape shape, int dim, int64_t n) {
   shape[dim] = n;
   return shape;
@@ -40,16 +23,26 @@ Shape with_size(Shape shape, int dim, int64_t n) {
 
 // x[..., begin:begin+n, ...], without checks.
 Tensor part_of(Context& ctx, const Tensor& x, int dim, int64_t begin, int64_t n) {
-  Tensor y = ctx.empty(with_size(x.shape(), dim, n), x.dtype());
-  const Around whole = around(x.shape(), dim);
-  move_columns(y, x, {whole.outer, n, whole.inner}, begin * whole.inner, whole.size * whole.inner, Direction::take);
-  return y;
+  Tensor part = ctx.empty(with_size(x.shape(), dim, n), x.dtype());
+  const Around a = around(x.shape(), dim);
+  const int64_t width = n * a.inner;
+  with_values("slice", x, [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = x.data<T>() + begin * a.inner;
+    run_kernel(ctx, CopyRuns<T>{from, part.data<T>(), a.outer, width, a.size * a.inner, width});
+  });
+  return part;
 }
 
-void put_part(Tensor& x, const Tensor& part, int dim, int64_t begin) {
-  const Around whole = around(x.shape(), dim);
-  move_columns(x, part, {whole.outer, part.dim(dim), whole.inner}, begin * whole.inner, whole.size * whole.inner,
-               Direction::put);
+// x[..., begin:begin+n, ...] = part, which has n elements in this dimension.
+void put_part(Context& ctx, Tensor& x, const Tensor& part, int dim, int64_t begin) {
+  const Around a = around(x.shape(), dim);
+  const int64_t width = part.dim(dim) * a.inner;
+  with_values("concat", x, [&](auto zero) {
+    using T = decltype(zero);
+    T* to = x.data<T>() + begin * a.inner;
+    run_kernel(ctx, CopyRuns<T>{part.data<T>(), to, a.outer, width, width, a.size * a.inner});
+  });
 }
 
 Var slice_checked(Context& ctx, const char* op, const Var& x, int dim, int64_t begin, int64_t n) {
@@ -57,7 +50,7 @@ Var slice_checked(Context& ctx, const char* op, const Var& x, int dim, int64_t b
   if (recording(ctx, {&x})) {
     ctx.tape->record(op, {x}, {out}, [&ctx, x, out, dim, begin](Tape&) {
       Tensor dx = ctx.zeros(x.shape(), x.value().dtype());
-      put_part(dx, Tape::grad_of(out), dim, begin);
+      put_part(ctx, dx, Tape::grad_of(out), dim, begin);
       Tape::accumulate(ctx, x, dx);
     });
   }
@@ -79,29 +72,7 @@ Tensor permuted(Context& ctx, const Tensor& x, const std::vector<int>& order) {
     shape[static_cast<int>(d)] = x.dim(order[d]);
     walk.add(x.dim(order[d]), {strides[static_cast<size_t>(order[d])]});
   }
-  Tensor y = ctx.empty(shape, x.dtype());
-  with_values("permute", x, [&](auto zero) {
-    using T = decltype(zero);
-    const T* from = x.data<T>();
-    T* to = y.data<T>();
-    const auto inner = static_cast<size_t>(walk.rank - 1);
-    if (walk.rank == 2 && walk.stride[0][0] == 1 && walk.stride[0][1] == walk.size[0]) {  // the transpose of one matrix
-      lmx::transpose(from, to, walk.size[1], walk.size[0]);
-      return;
-    }
-    parallel_for(y.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      for_runs(walk, begin, end, [&](int64_t at, const std::array<int64_t, 1>& o, int64_t n) {
-        const T* run = from + o[0];
-        const int64_t step = walk.stride[0][inner];
-        if (step == 1) {
-          std::copy_n(run, n, to + at);
-        } else {
-          for (int64_t i = 0; i < n; ++i) to[at + i] = run[i * step];
-        }
-      });
-    });
-  });
-  return y;
+  return copied(ctx, "permute", x, walk, shape);
 }
 
 Var permute_checked(Context& ctx, const char* op, const Var& x, const std::vector<int>& order) {
@@ -171,7 +142,7 @@ Var concat(Context& ctx, const std::vector<Var>& parts, int dim) {
   Tensor y = ctx.empty(with_size(parts[0].shape(), d, size), parts[0].value().dtype());
   int64_t begin = 0;
   for (const Var& part : parts) {
-    put_part(y, part.value(), d, begin);
+    put_part(ctx, y, part.value(), d, begin);
     begin += part.shape()[d];
   }
   Var out(y);

@@ -122,8 +122,8 @@ Var two_stage_softmax_loss(Context& ctx, const SoftmaxInputs& in, const TwoStage
         [&ctx, h = in.h, w = in.w, b = in.b, out, all = std::move(all), gradients = *pass.gradients](Tape&) mutable {
           gradients.scale(ctx, Tape::grad_of(out));
           if (gradients.dh.defined()) Tape::accumulate(ctx, h, gradients.dh);
-          if (gradients.dw.defined()) Tape::accumulate_rows(w, {all, gradients.dw, true});
-          if (gradients.db.defined()) Tape::accumulate_rows(b, {all, gradients.db, true});
+          if (gradients.dw.defined()) Tape::accumulate_rows(ctx, w, {all, gradients.dw, true});
+          if (gradients.db.defined()) Tape::accumulate_rows(ctx, b, {all, gradients.db, true});
         });
   }
   return out;

@@ -130,13 +130,13 @@ TEST_F(TapeTest, CoalesceOfNoRows) {
 
 TEST_F(TapeTest, DenseAndRowSparseCombine) {
   const Var table(Tensor::zeros(ctx.allocator, {3, 2}, DType::f32), true, "t");
-  Tape::accumulate_rows(table, rows(ctx, {1, 1}, {1, 2, 3, 4}, 2));
+  Tape::accumulate_rows(ctx, table, rows(ctx, {1, 1}, {1, 2, 3, 4}, 2));
   EXPECT_TRUE(table.grad().sparse());
   Tensor dense = ctx.zeros({3, 2});
   dense.data<float>()[0] = 9;
   Tape::accumulate(ctx, table, dense);
   EXPECT_FALSE(table.grad().sparse());
-  Tape::accumulate_rows(table, rows(ctx, {2}, {7, 8}, 2));
+  Tape::accumulate_rows(ctx, table, rows(ctx, {2}, {7, 8}, 2));
   const std::vector<float> got(table.grad().dense.values<float>().begin(), table.grad().dense.values<float>().end());
   EXPECT_EQ(got, (std::vector<float>{9, 0, 4, 6, 7, 8}));
 }

@@ -68,15 +68,15 @@ LMX_API Var rms_norm(Context& ctx, const Var& x, const Var& gain, double eps = 1
 
 // ---- by index
 
-// y[i][j][k] = x[index[i][j][k]][j][k] for dim 0, and so on. `index` is i32 and has x's rank; except along `dim`, no
-// size of it is larger than x's. The result has the shape of `index`.   grads: x
+// y[i][j][k] = x[index[i][j][k]][j][k] for dim 0, and so on. `index` is i32, in the host's memory, and has x's rank;
+// except along `dim`, no size of it is larger than x's. The result has the shape of `index`.   grads: x
 LMX_API Var gather(Context& ctx, const Var& x, int dim, const Tensor& index);
 // x with source[i][j][k] written to [index[i][j][k]][j][k] for dim 0, and so on. If an index is repeated, the last
 // element in row-major order is kept. `source` has the shape of `index`.   grads: x, source
 LMX_API Var scatter(Context& ctx, const Var& x, int dim, const Tensor& index, const Var& source);
 // Like scatter(), but adds the elements to those of x; repeated indices add up.   grads: x, source
 LMX_API Var scatter_add(Context& ctx, const Var& x, int dim, const Tensor& index, const Var& source);
-// a where the condition (u8) is not 0, else b. The three operands broadcast.   grads: a, b
+// a where the condition (u8, of the host or the device) is not 0, else b. All three broadcast.   grads: a, b
 LMX_API Var where(Context& ctx, const Tensor& condition, const Var& a, const Var& b);
 // The value of x, through which no gradient flows.
 LMX_API Var stop_gradient(Context& ctx, const Var& x);

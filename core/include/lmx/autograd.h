@@ -94,7 +94,7 @@ class LMX_API Tape {
   // Adds to an input's gradient; does nothing for inputs that require none. Takes ownership of the tensor without a
   // copy.
   static void accumulate(Context& ctx, const Var& input, Tensor grad);
-  static void accumulate_rows(const Var& input, RowSparse rows);
+  static void accumulate_rows(Context& ctx, const Var& input, RowSparse rows);
   // The dense gradient to add to with beta = 1, or a new uninitialised one with beta = 0. GEMMs write to it directly.
   struct Sink {
     Tensor grad;
