@@ -11,14 +11,30 @@
 
 namespace lmx::component {
 
+// A map with `name` first, then every field of Config.
+template <class Config>
+Node full(const char* name, const Node& config, const std::string& path) {
+  const Config checked = Config::read(config, path);
+  Node out = Node::map(config.mark);
+  out.set("name", Node::scalar(name));
+  for (auto& [key, value] : write_config(checked).entries) out.set(key, value);
+  return out;
+}
+
 // One name of a kind: functions that create the component from its subtree, and that add all defaults to the subtree.
 template <class Make>
 struct Entry {
   const char* name;
   Make make;
-  Node (*full)(const Node& config, const std::string& path);
+  Node (*with_defaults)(const char* name, const Node& config, const std::string& path);
   std::vector<FieldInfo> (*fields)();
+  Node full(const Node& config, const std::string& path) const { return with_defaults(name, config, path); }
 };
+// Config: the fields of the component, with read(config, path).
+template <class Config, class Make>
+Entry<Make> entry(const char* name, Make make) {
+  return {name, make, component::full<Config>, describe_config<Config>};
+}
 
 // The names of one kind with their fields.
 using Described = std::vector<std::pair<std::string, std::vector<FieldInfo>>>;
@@ -58,16 +74,6 @@ const Entry<Make>& find(const std::vector<Entry<Make>>& entries, const Node& con
     }
   }
   throw expected(name->mark, config::describe_value(*name), did_you_mean(wanted, names));
-}
-
-// A map with `name` first, then every field of Config.
-template <class Config>
-Node full(const char* name, const Node& config, const std::string& path) {
-  const Config checked = Config::read(config, path);
-  Node out = Node::map(config.mark);
-  out.set("name", Node::scalar(name));
-  for (auto& [key, value] : write_config(checked).entries) out.set(key, value);
-  return out;
 }
 
 }  // namespace lmx::component

@@ -35,16 +35,14 @@ class FullSoftmax final : public OutputLoss {
   int64_t macs_;
 };
 
-}  // namespace
-
-std::unique_ptr<Loss> make_full_softmax(const Node& config, const std::string& path, const LossEnv& env) {
+std::unique_ptr<Loss> make(const Node& config, const std::string& path, const LossEnv& env) {
   return std::make_unique<FullSoftmax>(FullSoftmaxConfig::read(config, path), env, place_of(config, path, "tie"));
 }
-Node full_full_softmax(const Node& config, const std::string& path) {
-  return component::full<FullSoftmaxConfig>("full_softmax", config, path);
-}
-std::vector<FieldInfo> fields_full_softmax() {
-  return describe_config<FullSoftmaxConfig>();
+
+}  // namespace
+
+Entry full_softmax() {
+  return component::entry<FullSoftmaxConfig, Make>("full_softmax", make);
 }
 
 }  // namespace lmx::losses

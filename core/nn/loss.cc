@@ -17,18 +17,13 @@ void Loss::check_planned(const std::string&) const {}
 
 namespace {
 
-using Make = std::unique_ptr<Loss> (*)(const Node&, const std::string&, const LossEnv&);
-
-const std::vector<component::Entry<Make>>& entries() {
-  static const std::vector<component::Entry<Make>> table{
-      {"full_softmax", losses::make_full_softmax, losses::full_full_softmax, losses::fields_full_softmax},
-      {"sampled_softmax", losses::make_sampled_softmax, losses::full_sampled_softmax, losses::fields_sampled_softmax},
-      {"two_stage_softmax", losses::make_two_stage_softmax, losses::full_two_stage_softmax,
-       losses::fields_two_stage_softmax}};
+const std::vector<losses::Entry>& entries() {
+  static const std::vector<losses::Entry> table{losses::full_softmax(), losses::sampled_softmax(),
+                                                losses::two_stage_softmax()};
   return table;
 }
 
-const component::Entry<Make>& entry(const Node& config, const std::string& path) {
+const losses::Entry& entry(const Node& config, const std::string& path) {
   return component::find(entries(), config, path, "full_softmax");
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lmx/loss.h"
+#include "nn/component.h"
 
 namespace lmx::losses {
 
@@ -49,14 +50,10 @@ class OutputLoss : public Loss {
 // The place of `key` in a loss's config, for the beginning of a message.
 std::string place_of(const Node& config, const std::string& path, const char* key);
 
-std::unique_ptr<Loss> make_full_softmax(const Node& config, const std::string& path, const LossEnv& env);
-std::unique_ptr<Loss> make_sampled_softmax(const Node& config, const std::string& path, const LossEnv& env);
-std::unique_ptr<Loss> make_two_stage_softmax(const Node& config, const std::string& path, const LossEnv& env);
-Node full_full_softmax(const Node& config, const std::string& path);
-std::vector<FieldInfo> fields_full_softmax();
-Node full_sampled_softmax(const Node& config, const std::string& path);
-std::vector<FieldInfo> fields_sampled_softmax();
-Node full_two_stage_softmax(const Node& config, const std::string& path);
-std::vector<FieldInfo> fields_two_stage_softmax();
+using Make = std::unique_ptr<Loss> (*)(const Node& config, const std::string& path, const LossEnv& env);
+using Entry = component::Entry<Make>;
+Entry full_softmax();
+Entry sampled_softmax();
+Entry two_stage_softmax();
 
 }  // namespace lmx::losses

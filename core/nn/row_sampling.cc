@@ -92,7 +92,8 @@ void RowShares::fields(Fields& f) {
 
 std::vector<int32_t> select_rows(RandomKey key, std::span<const int32_t> words, const RowShares& shares, int64_t n) {
   const std::vector<int32_t> base = ascending(words);
-  LMX_CHECK(base.empty() || (base.front() >= 0 && base.back() < n), "words ", base.front(), " to ", base.back(), " of ", n);
+  LMX_CHECK(base.empty() || (base.front() >= 0 && base.back() < n), "words ", base.front(), " to ", base.back(), " of ",
+            n);
   const std::vector<int32_t> frequent = union_rows(base, first_rows(rows_of_percent(shares.p, n)));
   return union_rows(frequent, random_rows(key, rows_of_percent(shares.q, n), n));
 }
@@ -108,9 +109,10 @@ void RowRule::fields(Fields& f) {
   f.field("source", source,
           "translation: pattern of the tables among them that the source sentences alone read; where there "
           "is one the others are the target's, else both sides'");
-  f.choice("draw", draw, {"rank", "step"},
-           "who draws the q percent (and the candidates of a sampled softmax): each rank for itself, or one draw for all "
-           "ranks of a step");
+  f.choice(
+      "draw", draw, {"rank", "step"},
+      "who draws the q percent (and the candidates of a sampled softmax): each rank for itself, or one draw for all "
+      "ranks of a step");
 }
 
 void RowRule::check(const std::string& where) const {
@@ -149,7 +151,8 @@ void RowSelector::check(const std::string& where) const {
   std::vector<std::string> names;
   for (const auto& [name, p] : params_) names.push_back(name);
   const auto fits = [&](const std::string& key, const std::string& pattern, const std::string& default_pattern) {
-    if (pattern != default_pattern) static_cast<void>(ParamPattern(pattern, str("[sync] ", where, ".", key, ": ")).select(names));
+    if (pattern != default_pattern)
+      static_cast<void>(ParamPattern(pattern, str("[sync] ", where, ".", key, ": ")).select(names));
   };
   fits("softmax", rule_.softmax, usual.softmax);
   fits("embedding", rule_.embedding, usual.embedding);
@@ -218,8 +221,9 @@ std::string RowSelector::describe() const {
   const auto add = [&](Kind kind, const std::string& what) {
     if (!names[kind].empty()) parts.push_back(str(what, " of ", config::join(names[kind])));
   };
-  add(Kind::softmax, str("the rows of the targets, of the ", rule_.shares.p, " % most frequent words and of ", rule_.shares.q,
-                         " % random ones", rule_.draw == "rank" ? ", drawn by each rank," : ", the same on all ranks,"));
+  add(Kind::softmax,
+      str("the rows of the targets, of the ", rule_.shares.p, " % most frequent words and of ", rule_.shares.q,
+          " % random ones", rule_.draw == "rank" ? ", drawn by each rank," : ", the same on all ranks,"));
   add(Kind::embedding, "the rows of the words that are read");
   add(Kind::hidden, str(rule_.hidden_q, " % of the rows"));
   add(Kind::whole, "all");

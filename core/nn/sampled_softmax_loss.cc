@@ -81,16 +81,14 @@ class SampledSoftmax final : public OutputLoss {
   std::unique_ptr<CandidateSampler> sampler_;
 };
 
-}  // namespace
-
-std::unique_ptr<Loss> make_sampled_softmax(const Node& config, const std::string& path, const LossEnv& env) {
+std::unique_ptr<Loss> make(const Node& config, const std::string& path, const LossEnv& env) {
   return std::make_unique<SampledSoftmax>(SampledSoftmaxConfig::read(config, path), env, place_of(config, path, "tie"));
 }
-Node full_sampled_softmax(const Node& config, const std::string& path) {
-  return component::full<SampledSoftmaxConfig>("sampled_softmax", config, path);
-}
-std::vector<FieldInfo> fields_sampled_softmax() {
-  return describe_config<SampledSoftmaxConfig>();
+
+}  // namespace
+
+Entry sampled_softmax() {
+  return component::entry<SampledSoftmaxConfig, Make>("sampled_softmax", make);
 }
 
 }  // namespace lmx::losses

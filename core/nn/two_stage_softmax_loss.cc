@@ -86,17 +86,15 @@ class TwoStageSoftmax final : public OutputLoss {
   std::string path_;  // of the loss in the recipe's tree
 };
 
-}  // namespace
-
-std::unique_ptr<Loss> make_two_stage_softmax(const Node& config, const std::string& path, const LossEnv& env) {
+std::unique_ptr<Loss> make(const Node& config, const std::string& path, const LossEnv& env) {
   return std::make_unique<TwoStageSoftmax>(TwoStageConfig::read(config, path), env, place_of(config, path, "tie"),
                                            path);
 }
-Node full_two_stage_softmax(const Node& config, const std::string& path) {
-  return component::full<TwoStageConfig>("two_stage_softmax", config, path);
-}
-std::vector<FieldInfo> fields_two_stage_softmax() {
-  return describe_config<TwoStageConfig>();
+
+}  // namespace
+
+Entry two_stage_softmax() {
+  return component::entry<TwoStageConfig, Make>("two_stage_softmax", make);
 }
 
 }  // namespace lmx::losses

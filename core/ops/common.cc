@@ -59,9 +59,4 @@ Tensor scalar(Context& ctx, double value, DType type) {
   return t;
 }
 
-double scalar_value(const Tensor& t) {
-  const Tensor host = t.device().kind == Device::Kind::cpu ? t : copy_to(t, Allocator::cpu());
-  return host.dtype() == DType::f64 ? host.values<double>().front() : static_cast<double>(host.values<float>().front());
-}
-
 }  // namespace lmx::ops

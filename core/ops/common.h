@@ -82,8 +82,6 @@ Tensor compute_copy(Context& ctx, const Var& w);
 
 // A tensor of shape (1) with the given type.
 Tensor scalar(Context& ctx, double value, DType type);
-// The element of `t`, for which the host waits: not for use within forward and backward.
-double scalar_value(const Tensor& t);
 
 // Loops of the CPU.
 // The sum of x (n) in double.

@@ -1,8 +1,4 @@
 // Adagrad (Duchi et al. 2011):   g <- g + weight_decay p      s <- s + g^2      p <- p - lr g / (sqrt(s) + eps)
-#include <cmath>
-
-#include "lmx/kernels.h"
-#include "nn/component.h"
 #include "optim/slots.h"
 
 namespace lmx::optim {
@@ -25,36 +21,20 @@ struct AdagradConfig {
   }
 };
 
-template <class T>
-struct Coefficients {
-  T lr, grad, decay, eps;
-};
-
-template <class T>
-LMX_SIMD void kernel(T* __restrict p, const T* __restrict g, T* __restrict s, const Coefficients<T>& given, int64_t n) {
-  const Coefficients<T> c = given;
-  for (int64_t i = 0; i < n; ++i) {
-    const T d = c.grad * g[i] + c.decay * p[i];
-    s[i] += d * d;
-    p[i] -= c.lr * d / (std::sqrt(s[i]) + c.eps);
-  }
-}
-
 class Adagrad final : public SlotOptimizer {
  public:
   explicit Adagrad(AdagradConfig config)
       : SlotOptimizer("adagrad", {{"sum", config.initial_accumulator}}), config_(config) {}
 
  protected:
-  void apply(const Run<float>& run, const Rates& rates) const override { typed(run, rates); }
-  void apply(const Run<double>& run, const Rates& rates) const override { typed(run, rates); }
+  void apply(Context& ctx, const Elements<float>& of, const Rates& r) const override { typed(ctx, of, r); }
+  void apply(Context& ctx, const Elements<double>& of, const Rates& r) const override { typed(ctx, of, r); }
 
  private:
   template <class T>
-  void typed(const Run<T>& run, const Rates& r) const {
-    const Coefficients<T> c{static_cast<T>(r.lr), static_cast<T>(r.grad_scale), static_cast<T>(config_.weight_decay),
-                            static_cast<T>(config_.eps)};
-    kernel<T>(run.param, run.grad, run.slot[0], c, run.n);
+  void typed(Context& ctx, const Elements<T>& of, const Rates& r) const {
+    run_kernel(ctx, AdagradUpdate<T>{of, static_cast<T>(r.lr), static_cast<T>(r.grad_scale),
+                                     static_cast<T>(config_.weight_decay), static_cast<T>(config_.eps)});
   }
 
   AdagradConfig config_;
@@ -62,14 +42,10 @@ class Adagrad final : public SlotOptimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adagrad(const Node& config, const std::string& path) {
-  return std::make_unique<Adagrad>(AdagradConfig::read(config, path));
-}
-Node full_adagrad(const Node& config, const std::string& path) {
-  return component::full<AdagradConfig>("adagrad", config, path);
-}
-std::vector<FieldInfo> fields_adagrad() {
-  return describe_config<AdagradConfig>();
+Entry adagrad() {
+  return component::entry<AdagradConfig, Make>("adagrad", [](const Node& config, const std::string& path) {
+    return std::unique_ptr<Optimizer>(std::make_unique<Adagrad>(AdagradConfig::read(config, path)));
+  });
 }
 
 }  // namespace lmx::optim

@@ -9,8 +9,6 @@
 #include <cmath>
 
 #include "lmx/error.h"
-#include "lmx/kernels.h"
-#include "nn/component.h"
 #include "optim/slots.h"
 
 namespace lmx::optim {
@@ -47,52 +45,24 @@ struct AdamwConfig : AdamConfig {
   }
 };
 
-template <class T>
-struct Coefficients {
-  T grad, decay, keep;        // g' = grad g + decay p, after p *= keep
-  T b1, b2, step, root, eps;  // step = lr / (1 - b1^t), root = 1 / sqrt(1 - b2^t)
-};
-
-template <class T>
-LMX_SIMD void kernel(const Run<T>& run, const Coefficients<T>& given) {
-  const Coefficients<T> c = given;
-  T* __restrict p = run.param, * __restrict m = run.slot[0], * __restrict v = run.slot[1];
-  const T* __restrict g = run.grad;
-  const T d1 = T(1) - c.b1, d2 = T(1) - c.b2;
-  for (int64_t i = 0; i < run.n; ++i) {
-    const T d = c.grad * g[i] + c.decay * p[i];
-    m[i] = c.b1 * m[i] + d1 * d;
-    v[i] = c.b2 * v[i] + d2 * d * d;
-    p[i] = c.keep * p[i] - c.step * m[i] / (std::sqrt(v[i]) * c.root + c.eps);
-  }
-}
-
 class Adam final : public SlotOptimizer {
  public:
   Adam(const char* name, AdamConfig config, bool decoupled)
       : SlotOptimizer(name, {{"exp_avg", 0}, {"exp_avg_sq", 0}}), config_(std::move(config)), decoupled_(decoupled) {}
 
  protected:
-  void apply(const Run<float>& run, const Rates& rates) const override {
-    kernel<float>(run, coefficients<float>(rates));
-  }
-  void apply(const Run<double>& run, const Rates& rates) const override {
-    kernel<double>(run, coefficients<double>(rates));
-  }
+  void apply(Context& ctx, const Elements<float>& of, const Rates& r) const override { typed(ctx, of, r); }
+  void apply(Context& ctx, const Elements<double>& of, const Rates& r) const override { typed(ctx, of, r); }
 
  private:
   template <class T>
-  Coefficients<T> coefficients(const Rates& r) const {
+  void typed(Context& ctx, const Elements<T>& of, const Rates& r) const {
     const double b1 = config_.betas[0], b2 = config_.betas[1], t = static_cast<double>(r.step),
                  wd = config_.weight_decay;
-    return {static_cast<T>(r.grad_scale),
-            static_cast<T>(decoupled_ ? 0.0 : wd),
-            static_cast<T>(decoupled_ ? 1.0 - r.lr * wd : 1.0),
-            static_cast<T>(b1),
-            static_cast<T>(b2),
-            static_cast<T>(r.lr / (1 - std::pow(b1, t))),
-            static_cast<T>(1 / std::sqrt(1 - std::pow(b2, t))),
-            static_cast<T>(config_.eps)};
+    run_kernel(ctx, AdamUpdate<T>{of, static_cast<T>(r.grad_scale), static_cast<T>(decoupled_ ? 0.0 : wd),
+                                  static_cast<T>(decoupled_ ? 1.0 - r.lr * wd : 1.0), static_cast<T>(b1),
+                                  static_cast<T>(b2), static_cast<T>(r.lr / (1 - std::pow(b1, t))),
+                                  static_cast<T>(1 / std::sqrt(1 - std::pow(b2, t))), static_cast<T>(config_.eps)});
   }
 
   AdamConfig config_;
@@ -101,23 +71,15 @@ class Adam final : public SlotOptimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adam(const Node& config, const std::string& path) {
-  return std::make_unique<Adam>("adam", AdamConfig::read(config, path), false);
+Entry adam() {
+  return component::entry<AdamConfig, Make>("adam", [](const Node& config, const std::string& path) {
+    return std::unique_ptr<Optimizer>(std::make_unique<Adam>("adam", AdamConfig::read(config, path), false));
+  });
 }
-std::unique_ptr<Optimizer> make_adamw(const Node& config, const std::string& path) {
-  return std::make_unique<Adam>("adamw", AdamwConfig::read(config, path), true);
-}
-Node full_adam(const Node& config, const std::string& path) {
-  return component::full<AdamConfig>("adam", config, path);
-}
-std::vector<FieldInfo> fields_adam() {
-  return describe_config<AdamConfig>();
-}
-Node full_adamw(const Node& config, const std::string& path) {
-  return component::full<AdamwConfig>("adamw", config, path);
-}
-std::vector<FieldInfo> fields_adamw() {
-  return describe_config<AdamwConfig>();
+Entry adamw() {
+  return component::entry<AdamwConfig, Make>("adamw", [](const Node& config, const std::string& path) {
+    return std::unique_ptr<Optimizer>(std::make_unique<Adam>("adamw", AdamwConfig::read(config, path), true));
+  });
 }
 
 }  // namespace lmx::optim

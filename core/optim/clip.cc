@@ -4,9 +4,9 @@
 
 #include "config/messages.h"
 #include "lmx/error.h"
-#include "lmx/kernels.h"
 #include "lmx/optim.h"
-#include "lmx/parallel.h"
+#include "ops/common.h"
+#include "optim/measure.h"
 
 namespace lmx {
 namespace {
@@ -15,7 +15,9 @@ struct RuleConfig {
   std::string params;
   double norm = 0;
   void fields(Fields& f) {
-    f.required("params", params, "pattern that is searched for in parameter names (^lstm: names that begin so); the first rule that matches counts");
+    f.required("params", params,
+               "pattern that is searched for in parameter names (^lstm: names that begin so); the first rule that "
+               "matches counts");
     f.field("norm", norm, "largest norm of the group's gradients; 0: not clipped", kNonNegative);
   }
 };
@@ -27,29 +29,10 @@ double number(const Node& node, const std::string& path) {
                       config::describe_value(node)));
 }
 
-double squares(const Tensor& t) {
-  if (t.dtype() == DType::f32) return sum_of_squares(t.values<float>());
-  double s = 0;
-  for (const double x : t.values<double>()) s += x * x;
-  return s;
-}
-
 const Tensor& values(const Gradient& g, const std::string& name) {
   if (!g.sparse()) return g.dense;
   LMX_CHECK(g.pieces.size() == 1 && g.pieces[0].unique, "the gradient of ", name, " is not coalesced");
   return g.pieces[0].rows;
-}
-
-template <class T>
-LMX_SIMD void scale(T* x, T factor, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
-}
-
-template <class T>
-void scale_all(Tensor t, double factor) {
-  T* x = t.data<T>();
-  parallel_for(t.numel(), 1 << 14,
-               [&](int64_t begin, int64_t end) { scale<T>(x + begin, static_cast<T>(factor), end - begin); });
 }
 
 // The index of the first rule that matches; rules.size() if none does.
@@ -95,11 +78,34 @@ void check_clip(const std::vector<ClipRule>& rules, const std::vector<std::strin
   }
 }
 
-ClipResult measure_gradients(Context&, const ParameterStore& params, const std::vector<ClipRule>& rules,
+namespace {
+
+template <class T>
+void add_square(Context& ctx, const Tensor& t, double* sum) {
+  run_kernel(ctx, optim::SquaredSum<T>{t.data<T>(), t.numel(), sum});
+}
+
+// The sum of the squares of each gradient, in the order of `names`. The host reads all of them at once.
+std::vector<double> squares(Context& ctx, const ParameterStore& params, const std::map<std::string, size_t>& names) {
+  Tensor sums = ctx.empty({static_cast<int64_t>(names.size())}, DType::f64, MemClass::other);
+  double* sum = sums.data<double>();
+  for (const auto& [name, rule] : names) {
+    const Tensor& t = values(params.at(name).grad(), name);
+    t.dtype() == DType::f64 ? add_square<double>(ctx, t, sum++) : add_square<float>(ctx, t, sum++);
+  }
+  const std::span<const double> all = ctx.read<double>(sums).get();
+  return {all.begin(), all.end()};
+}
+
+}  // namespace
+
+ClipResult measure_gradients(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules,
                              double unscale) {
   const std::map<std::string, size_t> group = groups(params, rules);
   std::vector<double> sums(rules.size() + 1);
-  for (const auto& [name, rule] : group) sums[rule] += squares(values(params.at(name).grad(), name));
+  const std::vector<double> own = squares(ctx, params, group);
+  auto next = own.begin();
+  for (const auto& [name, rule] : group) sums[rule] += *next++;
   ClipResult result;
   double total = 0;
   for (const double s : sums) total += s;
@@ -118,8 +124,8 @@ ClipResult measure_gradients(Context&, const ParameterStore& params, const std::
 ClipResult clip_gradients(Context& ctx, ParameterStore& params, const std::vector<ClipRule>& rules) {
   ClipResult result = measure_gradients(ctx, params, rules);
   for (const auto& [name, factor] : result.factors) {
-    const Tensor& t = values(params.at(name).grad(), name);
-    t.dtype() == DType::f64 ? scale_all<double>(t, factor) : scale_all<float>(t, factor);
+    Tensor t = values(params.at(name).grad(), name);
+    ops::scale_in_place(ctx, t, factor);
   }
   return result;
 }

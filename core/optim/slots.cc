@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "autograd/gradient_sums.h"
 #include "lmx/error.h"
-#include "lmx/parallel.h"
 
 namespace lmx {
 
@@ -12,16 +12,9 @@ Optimizer::~Optimizer() = default;
 namespace optim {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements per thread, at least
-
 Tensor filled(Context& ctx, const Tensor& like, double value) {
-  Tensor t = ctx.zeros(like.shape(), like.dtype(), MemClass::optimizer);
-  if (value == 0) return t;
-  if (t.dtype() == DType::f64) {
-    std::ranges::fill(t.values<double>(), value);
-  } else {
-    std::ranges::fill(t.values<float>(), static_cast<float>(value));
-  }
+  Tensor t = ctx.empty(like.shape(), like.dtype(), MemClass::optimizer);
+  fill(ctx, t, value);
   return t;
 }
 
@@ -29,14 +22,6 @@ template <class T>
 std::array<T*, kMaxSlots> pointers(std::vector<Tensor>& slots) {
   std::array<T*, kMaxSlots> p{};
   for (size_t s = 0; s < slots.size(); ++s) p[s] = slots[s].data<T>();
-  return p;
-}
-
-template <class T>
-std::array<T*, kMaxSlots> moved(std::array<T*, kMaxSlots> p, int64_t by) {
-  for (T*& pointer : p) {
-    if (pointer) pointer += by;
-  }
   return p;
 }
 
@@ -51,35 +36,21 @@ SlotOptimizer::Tensors& SlotOptimizer::tensors_of(Context& ctx, const Var& param
 }
 
 template <class T>
-void SlotOptimizer::update_dense(Var& param, Tensors& slots, const Rates& rates) const {
-  const Tensor& grad = param.grad().dense;
-  LMX_CHECK(grad.shape() == param.shape(), "gradient ", describe(grad), " of ", param.name(), ' ', param.shape());
-  T* p = param.value().data<T>();
-  const T* g = grad.data<T>();
-  const auto slot = pointers<T>(slots);
-  parallel_for(grad.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    apply(Run<T>{p + begin, g + begin, moved<T>(slot, begin), end - begin}, rates);
-  });
-}
-
-template <class T>
-void SlotOptimizer::update_rows(Var& param, Tensors& slots, const Rates& rates) const {
-  const std::vector<RowSparse>& pieces = param.grad().pieces;
-  LMX_CHECK(pieces.size() == 1 && pieces[0].unique, "the gradient of ", param.name(), " is not coalesced");
-  const std::vector<int32_t>& rows = pieces[0].indices;
-  const int64_t width = param.value().numel() / param.value().dim(0);
-  LMX_CHECK(pieces[0].rows.numel() == static_cast<int64_t>(rows.size()) * width, "gradient rows ",
-            describe(pieces[0].rows), " of ", param.name(), ' ', param.shape());
-  T* p = param.value().data<T>();
-  const T* g = pieces[0].rows.data<T>();
-  const auto slot = pointers<T>(slots);
-  parallel_for(static_cast<int64_t>(rows.size()), std::max<int64_t>(1, kGrain / width),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) {
-                   const int64_t at = rows[static_cast<size_t>(i)] * width;
-                   apply(Run<T>{p + at, g + i * width, moved<T>(slot, at), width}, rates);
-                 }
-               });
+void SlotOptimizer::typed(Context& ctx, Var& param, Tensors& slots, const Rates& rates) const {
+  const Gradient& grad = param.grad();
+  const Tensor& value = param.value();
+  LMX_CHECK(!grad.sparse() || (grad.pieces.size() == 1 && grad.pieces[0].unique), "the gradient of ", param.name(),
+            " is not coalesced");
+  const int64_t width = grad.sparse() ? value.numel() / value.dim(0) : 1;
+  const std::vector<int32_t> rows = grad.sparse() ? grad.pieces[0].indices : std::vector<int32_t>();
+  const Tensor& from = grad.sparse() ? grad.pieces[0].rows : grad.dense;
+  const int64_t count = grad.sparse() ? static_cast<int64_t>(rows.size()) : value.numel();
+  LMX_CHECK(from.numel() == count * width && (grad.sparse() || from.shape() == value.shape()), "gradient ",
+            describe(from), " of ", param.name(), ' ', param.shape());
+  if (count == 0) return;
+  const Uploaded<int32_t> uploaded = grad.sparse() ? ctx.upload(rows) : Uploaded<int32_t>();
+  apply(ctx, Elements<T>{param.value().data<T>(), from.data<T>(), pointers<T>(slots), uploaded.data(), count, width},
+        rates);
 }
 
 void SlotOptimizer::update(Context& ctx, Var& param, double lr, int64_t step, double grad_scale) {
@@ -88,11 +59,7 @@ void SlotOptimizer::update(Context& ctx, Var& param, double lr, int64_t step, do
   Tensors& slots = tensors_of(ctx, param);
   const Rates rates{lr, step, grad_scale};
   const bool wide = param.value().dtype() == DType::f64;
-  if (param.grad().sparse()) {
-    wide ? update_rows<double>(param, slots, rates) : update_rows<float>(param, slots, rates);
-  } else {
-    wide ? update_dense<double>(param, slots, rates) : update_dense<float>(param, slots, rates);
-  }
+  wide ? typed<double>(ctx, param, slots, rates) : typed<float>(ctx, param, slots, rates);
   param.changed();
 }
 

@@ -208,27 +208,18 @@ std::unique_ptr<Schedule> make(const Node& config, const std::string& path, doub
   return std::make_unique<Kind>(Config::read(config, path), base);
 }
 
+template <class Kind, class Config>
+component::Entry<Make> entry_of(const char* name) {
+  return component::entry<Config, Make>(name, make<Kind, Config>);
+}
+
 const std::vector<component::Entry<Make>>& entries() {
-  using component::full;
-  static const std::vector<component::Entry<Make>> table{
-      {"constant", make<Constant, ConstantConfig>,
-       [](const Node& c, const std::string& p) { return full<ConstantConfig>("constant", c, p); },
-       describe_config<ConstantConfig>},
-      {"linear", make<Linear, LinearConfig>,
-       [](const Node& c, const std::string& p) { return full<LinearConfig>("linear", c, p); },
-       describe_config<LinearConfig>},
-      {"inverse_sqrt", make<InverseSqrt, InverseSqrtConfig>,
-       [](const Node& c, const std::string& p) { return full<InverseSqrtConfig>("inverse_sqrt", c, p); },
-       describe_config<InverseSqrtConfig>},
-      {"epoch_decay", make<EpochDecay, EpochDecayConfig>,
-       [](const Node& c, const std::string& p) { return full<EpochDecayConfig>("epoch_decay", c, p); },
-       describe_config<EpochDecayConfig>},
-      {"halve_on_rise", make<HalveOnRise, HalveOnRiseConfig>,
-       [](const Node& c, const std::string& p) { return full<HalveOnRiseConfig>("halve_on_rise", c, p); },
-       describe_config<HalveOnRiseConfig>},
-      {"cosine", make<Cosine, CosineConfig>,
-       [](const Node& c, const std::string& p) { return full<CosineConfig>("cosine", c, p); },
-       describe_config<CosineConfig>}};
+  static const std::vector<component::Entry<Make>> table{entry_of<Constant, ConstantConfig>("constant"),
+                                                         entry_of<Linear, LinearConfig>("linear"),
+                                                         entry_of<InverseSqrt, InverseSqrtConfig>("inverse_sqrt"),
+                                                         entry_of<EpochDecay, EpochDecayConfig>("epoch_decay"),
+                                                         entry_of<HalveOnRise, HalveOnRiseConfig>("halve_on_rise"),
+                                                         entry_of<Cosine, CosineConfig>("cosine")};
   return table;
 }
 

@@ -64,9 +64,10 @@ TrainState pack_state(const Session& s, const Position& at) {
     for (const auto& [name, rows] : s.carried->rows())
       out.train["carried/" + name] = s.comm.all_gather(rows, "checkpoint");
   if (!s.leads()) return {};
+  Context ctx = s.ctx;
   out.model = parameter_values(s.shared->params);
   add_with_prefix(out.train, "optimizer/", s.shared->optimizer->state());
-  if (s.shared->ema) add_with_prefix(out.train, "ema/", s.shared->ema->state(s.shared->params));
+  if (s.shared->ema) add_with_prefix(out.train, "ema/", s.shared->ema->state(ctx, s.shared->params));
   const auto put = [&](const std::string& name, double value) { out.numbers[name] = number_text(value); };
   // Counts are never written as 1e+05, since `best_step` is part of a folder's name.
   const auto count = [&](const std::string& name, int64_t value) { out.numbers[name] = std::to_string(value); };

@@ -60,7 +60,7 @@ Outcome Updater::clip_and_apply(const StepLoss& loss, double lr, double unscale)
   for (const std::string& name : s_.params.names()) {
     Var& param = s_.params.at(name);
     if (param.grad().empty()) continue;
-    if (s_.shared->ema) s_.shared->ema->before_update(param);
+    if (s_.shared->ema) s_.shared->ema->before_update(s_.ctx, param);
     for (const RowSparse& piece : param.grad().pieces) outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
     s_.shared->optimizer->update(s_.ctx, param, lr, run_.at.updates + 1, clipped.factor(name));
   }

@@ -15,7 +15,7 @@ SplitScore Validator::score() {
   const auto swap = [&] {
     if (s_.shared->ema)
       s_.comm.once<int>([&] {
-        s_.shared->ema->swap(s_.params);
+        s_.shared->ema->swap(s_.ctx, s_.params);
         return 0;
       });
   };

@@ -146,18 +146,18 @@ TEST(Ema, AveragesTouchedRowsAndRowsThatStoodStill) {
   // Rows 1 and 3 of the table move to 5 in the first update; the second and third leave them alone.
   for (const char* name : {"lstm.w", "embedding"}) {
     Var& v = f.params.at(name);
-    ema.before_update(v);
+    ema.before_update(f.ctx, v);
     const std::vector<int64_t> moved = v.shape().rank() == 2 ? std::vector<int64_t>{2, 3, 6, 7} : std::vector<int64_t>{0, 1};
     for (const int64_t i : moved) v.value().data<float>()[i] = 5;
   }
   ema.count_update();
-  const StateDict once = ema.state(f.params);
+  const StateDict once = ema.state(f.ctx, f.params);
   EXPECT_EQ(floats_of(once.at("lstm.w")), (std::vector<float>{2, 2}));
   EXPECT_EQ(floats_of(once.at("embedding")), (std::vector<float>{1, 1, 2, 2, 1, 1, 2, 2}));
   EXPECT_EQ(floats_of(once.at("idle")), (std::vector<float>{1}));
   ema.count_update();
   ema.count_update();
-  EXPECT_EQ(floats_of(ema.state(f.params).at("embedding")), (std::vector<float>{1, 1, 3.3125, 3.3125, 1, 1, 3.3125, 3.3125}));
+  EXPECT_EQ(floats_of(ema.state(f.ctx, f.params).at("embedding")), (std::vector<float>{1, 1, 3.3125, 3.3125, 1, 1, 3.3125, 3.3125}));
 }
 
 // A run over a table (7, width): in each update some rows move by their gradient. `sparse`: the gradient is row-sparse;
@@ -183,21 +183,21 @@ std::vector<T> averaged_run(int64_t width, bool sparse, bool looks) {
                               true}};
     else
       table.grad().dense = table.value();
-    ema.before_update(table);
+    ema.before_update(ctx, table);
     for (const int32_t r : rows)
       for (int64_t i = 0; i < width; ++i)
         table.value().template data<T>()[r * width + i] += static_cast<T>(key.uniform(static_cast<uint64_t>(100 + i))) - T(0.5);
     ema.count_update();
     table.grad() = {};
     if (!looks || u % 37 != 5) continue;
-    ema.swap(params);
-    ema.swap(params);
-    const StateDict saved = ema.state(params);
+    ema.swap(ctx, params);
+    ema.swap(ctx, params);
+    const StateDict saved = ema.state(ctx, params);
     Ema resumed(params, 0.98, ParamPattern("^table$"));
     resumed.load(saved);
     ema = std::move(resumed);
   }
-  ema.swap(params);
+  ema.swap(ctx, params);
   const auto values = table.value().template values<T>();
   return {values.begin(), values.end()};
 }
@@ -218,10 +218,10 @@ TEST(Ema, LongWaitsEndAtTheValue) {
   const auto after = [](int64_t updates) {
     Fixture f;
     Ema ema(f.params, 0.9, ParamPattern("embedding"));
-    ema.before_update(f.params.at("embedding"));
+    ema.before_update(f.ctx, f.params.at("embedding"));
     for (int64_t i : {2, 3, 6, 7}) f.params.at("embedding").value().data<float>()[i] = 5;
     for (int64_t u = 0; u < updates; ++u) ema.count_update();
-    return floats_of(ema.state(f.params).at("embedding"));
+    return floats_of(ema.state(f.ctx, f.params).at("embedding"));
   };
   const std::vector<float> end = after(20'000'000);
   EXPECT_EQ(after(1000), end);
@@ -235,10 +235,10 @@ TEST(Ema, SwapTwiceRestoresAndDropsCachedForms) {
   Var& w = f.params.at("lstm.w");
   w.value().data<float>()[0] = 9;
   const uint64_t version = w.version();
-  ema.swap(f.params);
+  ema.swap(f.ctx, f.params);
   EXPECT_EQ(w.value().data<float>()[0], 1);
   EXPECT_GT(w.version(), version);
-  ema.swap(f.params);
+  ema.swap(f.ctx, f.params);
   EXPECT_EQ(w.value().data<float>()[0], 9);
   EXPECT_EQ(f.params.at("embedding").version(), 0u);  // outside the pattern
 }
@@ -247,10 +247,10 @@ TEST(Ema, StateRoundTripAndErrors) {
   Fixture f;
   Ema a(f.params, 0.5, ParamPattern("lstm")), b(f.params, 0.5, ParamPattern("lstm"));
   f.params.at("lstm.w").value().data<float>()[1] = 4;
-  a.before_update(f.params.at("lstm.w"));
+  a.before_update(f.ctx, f.params.at("lstm.w"));
   a.count_update();
-  b.load(a.state(f.params));
-  EXPECT_EQ(b.state(f.params).at("lstm.w").data<float>()[1], 2.5f);
+  b.load(a.state(f.ctx, f.params));
+  EXPECT_EQ(b.state(f.ctx, f.params).at("lstm.w").data<float>()[1], 2.5f);
   const auto message = [&](const StateDict& s) {
     try {
       b.load(s);
@@ -265,7 +265,7 @@ TEST(Ema, StateRoundTripAndErrors) {
             "[ema] average of 'lstm.w' is (1) f32, the parameter (2) f32");
   EXPECT_EQ(message({{"lstm.w", good}, {"lstm.v", good}}),
             "[ema] average of 'lstm.v', which is not averaged (did you mean 'lstm.w'?)");
-  EXPECT_EQ(b.state(f.params).at("lstm.w").data<float>()[1], 2.5f);  // a refused state leaves everything as it was
+  EXPECT_EQ(b.state(f.ctx, f.params).at("lstm.w").data<float>()[1], 2.5f);  // a refused state leaves everything as it was
   EXPECT_THROW(Ema(f.params, 1.0, ParamPattern(".*")), UserError);
   EXPECT_THROW(Ema(f.params, 0.5, ParamPattern("nothing")), UserError);
 }

@@ -64,16 +64,17 @@ LMX_API ClipResult clip_gradients(Context& ctx, ParameterStore& params, const st
 // Rows that an update does not change are averaged later, for all missed updates at once with their unchanged value:
 // before an update next changes the row, or when the average is used. The result has the same bits for dense and
 // row-sparse gradients, and does not depend on when the average was used or saved.
-//     ema.before_update(p) for each parameter p that the update changes; the update; ema.count_update()
+//     ema.before_update(ctx, p) for each parameter p that the update changes; the update; ema.count_update()
 class LMX_API Ema {
  public:
   // UserError: a decay outside (0, 1); a pattern that matches no parameter.
   Ema(const ParameterStore& params, double decay, const ParamPattern& pattern);
   // The update will change the rows of `param` that its gradient (coalesced) contains; all rows if it has no gradient.
-  void before_update(const Var& param);
+  void before_update(Context& ctx, const Var& param);
   void count_update();
-  void swap(ParameterStore& params);  // exchanges averages and values, for evaluation; call again to undo
-  StateDict state(const ParameterStore& params);
+  // Exchanges averages and values, for evaluation; call again to undo.
+  void swap(Context& ctx, ParameterStore& params);
+  StateDict state(Context& ctx, const ParameterStore& params);
   void load(const StateDict& state);
 
  private:
@@ -84,7 +85,8 @@ class LMX_API Ema {
     int64_t averaged = 0;
     std::vector<int64_t> row_averaged = {};
   };
-  void settle(Average& average, const Tensor& value) const;
+  void settle(Context& ctx, Average& average, const Tensor& value) const;
+  void settle_rows(Context& ctx, Average& average, const Tensor& value, const std::vector<int32_t>& rows) const;
   double decay_;
   int64_t updates_ = 0;
   bool swapped_ = false;

@@ -1,0 +1,69 @@
+#include "optim/measure.h"
+
+#include <algorithm>
+#include <type_traits>
+
+#include "lmx/parallel.h"
+
+namespace lmx::optim {
+namespace {
+
+template <class T>
+void squared_sum(Context&, const SquaredSum<T>& a) {
+  if constexpr (std::is_same_v<T, float>) {
+    *a.sum = sum_of_squares({a.x, static_cast<size_t>(a.n)});
+  } else {
+    *a.sum = 0;
+    for (int64_t i = 0; i < a.n; ++i) *a.sum += a.x[i] * a.x[i];
+  }
+}
+
+constexpr int64_t kGrain = 1 << 14;  // elements per thread, at least
+constexpr int64_t kBlock = 64;       // elements that stay in registers or in the first-level cache
+constexpr int64_t kGroup = 32;       // number of steps after which the loop tests whether the average still changes
+
+// Applies `times` averaging steps towards p to n elements.
+template <class T>
+LMX_SIMD void average(T* __restrict a, const T* __restrict p, T decay, int64_t n, int64_t times) {
+  const T rest = T(1) - decay;
+  for (int64_t begin = 0; begin < n; begin += kBlock) {
+    const int64_t size = std::min(kBlock, n - begin);
+    T add[kBlock], now[kBlock], before[kBlock];
+    for (int64_t i = 0; i < size; ++i) add[i] = rest * p[begin + i];
+    for (int64_t i = 0; i < size; ++i) now[i] = before[i] = a[begin + i];
+    for (int64_t left = times; left > 0;) {
+      const int64_t group = std::min(kGroup, left);
+      for (int64_t s = 0; s < group; ++s)
+        for (int64_t i = 0; i < size; ++i) now[i] = decay * now[i] + add[i];
+      left -= group;
+      if (left == 0) break;
+      // Each step is monotone: if a group of steps changes nothing, the values are a fixed point.
+      bool moved = false;
+      for (int64_t i = 0; i < size; ++i) moved |= !(now[i] == before[i]);
+      if (!moved) break;
+      for (int64_t i = 0; i < size; ++i) before[i] = now[i];
+    }
+    for (int64_t i = 0; i < size; ++i) a[begin + i] = now[i];
+  }
+}
+
+template <class T>
+void average_rows(Context&, const AverageRows<T>& a) {
+  parallel_for(a.count, std::max<int64_t>(1, kGrain / a.width), [&](int64_t begin, int64_t end) {
+    if (!a.rows && !a.row_times) {
+      const int64_t at = begin * a.width;
+      return average<T>(a.average + at, a.value + at, a.decay, (end - begin) * a.width, a.times);
+    }
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t times = a.row_times ? a.row_times[i] : a.times;
+      const int64_t at = (a.rows ? a.rows[i] : i) * a.width;
+      if (times > 0) average<T>(a.average + at, a.value + at, a.decay, a.width, times);
+    }
+  });
+}
+
+const KernelAdder adder(Device::Kind::cpu, squared_sum<float>, squared_sum<double>, average_rows<float>,
+                        average_rows<double>);
+
+}  // namespace
+}  // namespace lmx::optim

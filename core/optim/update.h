@@ -1,0 +1,73 @@
+// The kernels of optimizers: their arguments, and the arithmetic of one element, written once for every device.
+#pragma once
+
+#include <array>
+#include <cmath>
+
+#include "lmx/kernels.h"
+#include "lmx/math.h"
+
+namespace lmx::optim {
+
+inline constexpr size_t kMaxSlots = 2;
+
+// The elements of one parameter that an update changes: rows of `width` elements each. The gradient's rows are in the
+// order of `rows`.
+template <class T>
+struct Elements {
+  T* param;
+  const T* grad;
+  std::array<T*, kMaxSlots> slot;  // state tensors, as long as the parameter
+  const int32_t* rows;             // (count) the rows of the parameter; null: a dense gradient, all of `count` elements
+  int64_t count, width;            // dense: width 1
+};
+
+// p <- keep p - step g
+template <class T>
+struct SgdUpdate {
+  static constexpr const char* kName = "sgd";
+  Elements<T> of;
+  T step, keep;
+  LMX_HD static void apply(T& p, T g, const SgdUpdate& c) { p = c.keep * p - c.step * g; }
+};
+
+template <class T>
+struct MomentumUpdate {
+  static constexpr const char* kName = "sgd_momentum";
+  Elements<T> of;
+  T lr, grad, decay, momentum, nesterov;  // nesterov: 1 or 0
+  LMX_HD static void apply(T& p, T g, T& m, const MomentumUpdate& c) {
+    const T d = c.grad * g + c.decay * p;
+    m = c.momentum * m + d;
+    // Without nesterov the step is m, to which momentum was already applied.
+    p -= c.lr * (c.nesterov * (d + c.momentum * m) + (T(1) - c.nesterov) * m);
+  }
+};
+
+template <class T>
+struct AdagradUpdate {
+  static constexpr const char* kName = "adagrad";
+  Elements<T> of;
+  T lr, grad, decay, eps;
+  LMX_HD static void apply(T& p, T g, T& s, const AdagradUpdate& c) {
+    const T d = c.grad * g + c.decay * p;
+    s += d * d;
+    p -= c.lr * d / (std::sqrt(s) + c.eps);
+  }
+};
+
+template <class T>
+struct AdamUpdate {
+  static constexpr const char* kName = "adam";
+  Elements<T> of;
+  T grad, decay, keep;        // g' = grad g + decay p, after p *= keep
+  T b1, b2, step, root, eps;  // step = lr / (1 - b1^t), root = 1 / sqrt(1 - b2^t)
+  LMX_HD static void apply(T& p, T g, T& m, T& v, const AdamUpdate& c) {
+    const T d = c.grad * g + c.decay * p;
+    m = c.b1 * m + (T(1) - c.b1) * d;
+    v = c.b2 * v + (T(1) - c.b2) * d * d;
+    p = c.keep * p - c.step * m / (std::sqrt(v) * c.root + c.eps);
+  }
+};
+
+}  // namespace lmx::optim
