@@ -33,7 +33,8 @@ struct Operand {
   }
 };
 
-// out (batch, M, N) = op(a) op(b). Threads share many small products; each large product runs on all threads.
+// out (batch, M, N) = op(a) op(b). On the CPU threads share many small products; each large product runs on all
+// threads.
 void multiply_all(Context& ctx, const Operand& a, const Operand& b, const Shape& batch, Tensor& out) {
   const Shape batch_a = batch_of(a.values.shape()), batch_b = batch_of(b.values.shape());
   const Walk<2> walk = walk_of<2>(batch, {&batch_a, &batch_b});
@@ -42,7 +43,8 @@ void multiply_all(Context& ctx, const Operand& a, const Operand& b, const Shape&
   const Operand result{out, false};
   constexpr int64_t kLarge = 1 << 20;  // multiply-adds
   const int64_t macs = out.numel() / std::max<int64_t>(1, batch.numel()) * a.values.dim(a.transposed ? -2 : -1);
-  parallel_for(batch.numel(), macs > kLarge ? batch.numel() : std::max<int64_t>(1, kGrain / std::max<int64_t>(macs, 1)),
+  const bool shared = macs <= kLarge && ctx.device.kind == Device::Kind::cpu;
+  parallel_for(batch.numel(), shared ? std::max<int64_t>(1, kGrain / std::max<int64_t>(macs, 1)) : batch.numel(),
                [&](int64_t begin, int64_t end) {
                  for_runs(walk, begin, end, [&](int64_t at, const std::array<int64_t, 2>& o, int64_t n) {
                    for (int64_t i = 0; i < n; ++i) {

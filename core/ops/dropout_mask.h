@@ -3,12 +3,13 @@
 
 #include <cstdint>
 
+#include "lmx/math.h"
 #include "lmx/random.h"
 
 namespace lmx::ops {
 
 // Column j of row `row` is dropped if its word is below `threshold`; otherwise it is scaled by 1 / (1 - p). A pure
-// function of (key, row, j).
+// function of (key, row, j): column 64 g + 16 w + l uses word w of block 16 g + l of the row.
 struct DropMask {
   uint64_t key = 0;
   uint32_t threshold = 0;
@@ -17,6 +18,28 @@ struct DropMask {
   DropMask(double p, RandomKey k)
       : key(k.value()), threshold(static_cast<uint32_t>(p * 0x1p32)), keep_scale(1.0 / (1.0 - p)) {}
 };
+
+struct MaskWords {
+  uint32_t word[4];
+};
+
+// Block `block` of a row's words. The function is the same as lmx::philox (a test compares them), in a form that the
+// compiler vectorises inside a loop over blocks.
+[[gnu::always_inline]] LMX_HD inline MaskWords mask_words(uint64_t key, uint64_t row, uint32_t block) {
+  constexpr uint32_t kDomain = 4;  // separates the mask from the other uses of lmx/random.h
+  uint32_t c0 = block, c1 = static_cast<uint32_t>(row), c2 = kDomain, c3 = static_cast<uint32_t>(row >> 32);
+  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
+    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+    c1 = static_cast<uint32_t>(p1);
+    c3 = static_cast<uint32_t>(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
 
 inline constexpr int kMaskColumns = 64;  // columns are sampled in groups of this size
 

@@ -12,10 +12,11 @@ Var embedding(Context& ctx, const Var& table, const Tensor& ids) {
   check_ids("embedding", "ids", ids, rows.dim(0), "table", rows.shape());
   std::vector<int64_t> dims(ids.shape().dims().begin(), ids.shape().dims().end());
   dims.push_back(rows.dim(1));
-  const int32_t* id = ids.data<int32_t>();
-  Var out(gather_rows(ctx, rows, id, ids.numel()).reshape(Shape(std::span<const int64_t>(dims))));
+  const Tensor found = gather_rows(ctx, rows, ctx.upload(ids).data<int32_t>(), ids.numel());
+  Var out(found.reshape(Shape(std::span<const int64_t>(dims))));
   if (recording(ctx, {&table})) {
-    std::vector<int32_t> indices(id, id + ids.numel());
+    const std::span<const int32_t> all = ids.values<int32_t>();
+    std::vector<int32_t> indices(all.begin(), all.end());
     ctx.tape->record("embedding", {table}, {out}, [&ctx, table, out, indices = std::move(indices)](Tape&) {
       const auto n = static_cast<int64_t>(indices.size());
       if (n == 0) return;

@@ -1,5 +1,5 @@
 // y = x w^T + b:  dx = dy w,  dw = dy^T x,  db = the column sums of dy.
-#include "ops/common.h"
+#include "ops/broadcast.h"
 
 namespace lmx {
 namespace {
@@ -19,24 +19,14 @@ void check(const Tensor& x, const Tensor& w, const Var& b) {
   check_same_type("linear", "w", w, "b", b.value());
 }
 
-// Initialises every row of y with b; the product is added to it.
-void fill_rows(Tensor& y, const Tensor& b) {
-  const int64_t cols = b.numel(), rows = cols ? y.numel() / cols : 0;
-  with_values("linear", y, [&](auto zero) {
-    using T = decltype(zero);
-    parallel_for(rows, row_grain(cols), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) std::copy_n(b.data<T>(), cols, y.data<T>() + r * cols);
-    });
-  });
-}
-
 }  // namespace
 
 Var linear(Context& ctx, const Var& x, const Var& w, const Var& b) {
   check(x.value(), w.value(), b);
   const Tensor xc = to_compute(ctx, x.value());
-  Tensor y = ctx.empty(with_last(x.shape(), w.value().dim(0)), x.value().dtype());
-  if (b.defined()) fill_rows(y, b.value());
+  const Shape shape = with_last(x.shape(), w.value().dim(0));
+  // The product is added to the bias, which is first written to every row.
+  Tensor y = b.defined() ? repeated(ctx, b.value(), shape) : ctx.empty(shape, x.value().dtype());
   gemm(ctx, xc, false, compute_copy(ctx, w), true, y, b.defined() ? 1.0f : 0.0f);
   Var out(y);
   if (recording(ctx, {&x, &w, &b})) {

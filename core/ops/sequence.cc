@@ -1,5 +1,6 @@
-#include "lmx/sequence.h"
 
+#include "lmx/sequence.h"
+#include "autograd/gradient_sums.h"
 #include "ops/common.h"
 
 namespace lmx {
@@ -22,13 +23,11 @@ struct Piece {
   std::shared_ptr<void> saved;
 };
 
-struct Layer {
-  const char* name;
+struct Recorded {
   Var x, y;
   std::shared_ptr<const SequenceCell> cell;
   std::vector<Piece> pieces;
   std::vector<Tensor> state_like;  // tensors with the state's shapes, from which zeros are made
-  bool checkpoint;
 };
 
 Tensor zeros_like(const Tensor& t) {
@@ -38,7 +37,7 @@ Tensor zeros_like(const Tensor& t) {
 }
 
 // Processes the pieces from last to first. The state after the last piece is detached, so it has no gradient.
-void backward(Context& ctx, Layer& layer) {
+void backward(Context& ctx, Recorded& layer) {
   const Tensor& dy = Tape::grad_of(layer.y);
   Tape::Sink dx;
   if (layer.x.requires_grad()) dx = Tape::sink(ctx, layer.x);
@@ -61,36 +60,42 @@ void backward(Context& ctx, Layer& layer) {
 
 }  // namespace
 
-Var sequence_layer(Context& ctx, const char* name, const Var& x, const std::vector<Var>& weights,
-                   std::shared_ptr<const SequenceCell> cell, std::vector<Tensor>& state,
+Var sequence_layer(Context& ctx, const SequenceLayer& layer, const Var& x, std::vector<Tensor>& state,
                    const SequenceOptions& options) {
   LMX_CHECK(!state.empty(), "a recurrent layer without state");
   const int64_t batch = state[0].dim(0), steps = batch && x.shape().rank() == 2 ? x.shape()[0] / batch : 0;
   if (steps == 0 || steps * batch != x.shape()[0]) {
-    throw UserError(str("[", name, "] x ", x.shape(), " and state ", state[0].shape(),
+    throw UserError(str("[", layer.name, "] x ", x.shape(), " and state ", state[0].shape(),
                         ": x must have T*B rows, B being the state's"));
   }
-  auto layer = std::make_shared<Layer>(Layer{name, x, {}, std::move(cell), {}, state, options.checkpoint});
+  auto recorded = std::make_shared<Recorded>(Recorded{x, {}, layer.cell, {}, state});
   Tensor y = ctx.empty({steps * batch, state[0].dim(1)}, x.value().dtype());
-  bool keeps = ctx.tape && x.requires_grad();
-  for (const Var& w : weights) keeps |= ctx.tape && w.defined() && w.requires_grad();
+  std::vector<Var> inputs{x};
+  for (const Var& w : layer.weights)
+    if (w.defined()) inputs.push_back(w);
+  const bool keeps =
+      ctx.tape && std::any_of(inputs.begin(), inputs.end(), [](const Var& v) { return v.requires_grad(); });
   const int64_t length = segment_steps(options, steps, batch);
   for (int64_t t = 0; t < steps; t += length) {
     Piece piece{t * batch, std::min(steps, t + length) * batch, {}, nullptr};
     if (options.checkpoint) piece.before = state;
     Tensor out = y.slice(piece.begin, piece.end);
-    piece.saved = layer->cell->forward(ctx, x.value().slice(piece.begin, piece.end), state, out);
+    piece.saved = layer.cell->forward(ctx, x.value().slice(piece.begin, piece.end), state, out);
     if (options.checkpoint) piece.saved.reset();
-    if (keeps) layer->pieces.push_back(std::move(piece));
+    if (keeps) recorded->pieces.push_back(std::move(piece));
   }
-  layer->y = Var(std::move(y));
+  recorded->y = Var(std::move(y));
   if (keeps) {
-    std::vector<Var> inputs{x};
-    for (const Var& w : weights)
-      if (w.defined()) inputs.push_back(w);
-    ctx.tape->record(name, inputs, {layer->y}, [&ctx, layer](Tape&) { backward(ctx, *layer); });
+    ctx.tape->record(layer.name, std::move(inputs), {recorded->y},
+                     [&ctx, recorded](Tape&) { backward(ctx, *recorded); });
   }
-  return layer->y;
+  return recorded->y;
+}
+
+Tensor from_first(Context& ctx, const Tensor& first, int64_t rows) {
+  Tensor all = ctx.empty({first.dim(0) + rows, first.dim(1)}, first.dtype());
+  all.slice(0, first.dim(0)).copy_from(first);
+  return all;
 }
 
 const PackedMatrix& packed(Context& ctx, const Var& w, bool trans, int64_t rows) {
@@ -98,6 +103,11 @@ const PackedMatrix& packed(Context& ctx, const Var& w, bool trans, int64_t rows)
     const Span span(ctx.tracer, "sequence.pack");
     return PackedMatrix(ctx, w.value(), trans, rows);
   });
+}
+
+void multiply_step(Context& ctx, const PackedMatrix& w, const Tensor& x, Tensor& y, float beta) {
+  const Span span(ctx.tracer, "sequence.recurrent_gemm");
+  w.multiply(ctx, x, y, beta);
 }
 
 void project(Context& ctx, const Tensor& x, const Var& w, Tensor& out) {
@@ -121,24 +131,9 @@ void add_bias_gradient(Context& ctx, const Var& bias, const Tensor& dz) {
   ops::column_sums(ctx, dz, sink.grad, sink.beta);
 }
 
-namespace {
-
-template <class T>
-LMX_SIMD void add_row(T* __restrict to, const T* __restrict from, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] += from[i];
-}
-
-}  // namespace
-
-void add_to(Tensor to, const Tensor& from) {
+void add_to(Context& ctx, Tensor to, const Tensor& from) {
   LMX_CHECK(to.shape() == from.shape(), describe(to), " += ", describe(from));
-  ops::with_values("add_to", to, [&](auto zero) {
-    using T = decltype(zero);
-    T* a = to.data<T>();
-    const T* b = from.data<T>();
-    parallel_for(to.numel(), ops::kGrain,
-                 [&](int64_t begin, int64_t end) { add_row<T>(a + begin, b + begin, end - begin); });
-  });
+  add_tensor(ctx, to, from);
 }
 
 }  // namespace lmx

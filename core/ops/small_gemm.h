@@ -61,6 +61,19 @@ struct Left {
   int64_t row, column;
 };
 
+template <class T>
+struct Panels {
+  const T* data;
+  int64_t depth;  // rows of a panel
+};
+
+template <class T>
+struct Result {
+  T* data;
+  int64_t stride;    // of its rows
+  bool add = false;  // the product is added to it
+};
+
 namespace small {
 
 template <class T>
@@ -74,7 +87,7 @@ struct VectorOf {
 
 // c (Rows, 16) (+)= a (Rows, depth) panel (depth, 16). c has `width` columns.
 template <int Rows, class T>
-inline void tile(Left<T> a, const T* panel, int64_t depth, T* c, int64_t ldc, int64_t width, bool add) {
+inline void tile(Left<T> a, const T* panel, int64_t depth, Result<T> c, int64_t width) {
   using Vector = typename VectorOf<T>::Type;
   using Loose = typename VectorOf<T>::Loose;
   constexpr int kLanes = VectorOf<T>::kLanes, kVectors = kPanelColumns / kLanes;
@@ -92,18 +105,18 @@ inline void tile(Left<T> a, const T* panel, int64_t depth, T* c, int64_t ldc, in
   }
 #pragma GCC unroll 8
   for (int r = 0; r < Rows; ++r) {
-    T* row = c + r * ldc;
+    T* row = c.data + r * c.stride;
     if (width == kPanelColumns) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
         Loose* to = reinterpret_cast<Loose*>(row + v * kLanes);
-        *to = add ? *to + sum[r][v] : sum[r][v];
+        *to = c.add ? *to + sum[r][v] : sum[r][v];
       }
     } else {
       T values[kPanelColumns];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) *reinterpret_cast<Loose*>(values + v * kLanes) = sum[r][v];
-      for (int64_t j = 0; j < width; ++j) row[j] = (add ? row[j] : T(0)) + values[j];
+      for (int64_t j = 0; j < width; ++j) row[j] = (c.add ? row[j] : T(0)) + values[j];
     }
   }
 }
@@ -113,24 +126,22 @@ inline constexpr int64_t kTileRows = 12 / (kPanelColumns / VectorOf<T>::kLanes);
 
 }  // namespace small
 
-// c (m, n) = a (m, depth) times packed (depth, n); added to c if `add`. `packed` contains `packed_depth` >= depth rows.
+// c (m, n) = a (m, depth) times packed (depth, n). The panels may be deeper than that.
 template <class T>
-void multiply_small(Left<T> a, const T* packed, int64_t packed_depth, T* c, int64_t ldc, int64_t m, int64_t n,
-                    int64_t depth, bool add) {
+void multiply_small(Left<T> a, Panels<T> packed, Result<T> c, int64_t m, int64_t n, int64_t depth) {
   constexpr int64_t kRows = small::kTileRows<T>;
   for (int64_t k0 = 0; k0 < depth; k0 += kPanelDepth) {
     const int64_t k = std::min(kPanelDepth, depth - k0);
-    const bool onto = add || k0 > 0;
+    const bool add = c.add || k0 > 0;
     for (int64_t c0 = 0; c0 < n; c0 += kPanelColumns) {
-      const T* panel = packed + c0 * packed_depth + k0 * kPanelColumns;
+      const T* panel = packed.data + c0 * packed.depth + k0 * kPanelColumns;
       const int64_t width = std::min(kPanelColumns, n - c0);
       int64_t r = 0;
       const auto left = [&] { return Left<T>{a.data + r * a.row + k0 * a.column, a.row, a.column}; };
-      for (; r + kRows <= m; r += kRows) {
-        small::tile<kRows, T>(left(), panel, k, c + r * ldc + c0, ldc, width, onto);
-      }
-      for (; r + 2 <= m; r += 2) small::tile<2, T>(left(), panel, k, c + r * ldc + c0, ldc, width, onto);
-      if (r < m) small::tile<1, T>(left(), panel, k, c + r * ldc + c0, ldc, width, onto);
+      const auto to = [&] { return Result<T>{c.data + r * c.stride + c0, c.stride, add}; };
+      for (; r + kRows <= m; r += kRows) small::tile<kRows, T>(left(), panel, k, to(), width);
+      for (; r + 2 <= m; r += 2) small::tile<2, T>(left(), panel, k, to(), width);
+      if (r < m) small::tile<1, T>(left(), panel, k, to(), width);
     }
   }
 }

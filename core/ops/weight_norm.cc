@@ -4,7 +4,7 @@
 //
 // Norms and products are summed in double, independent of the training precision: v and g are the fp32 masters (FACTS
 // A3.1).
-#include <cmath>
+#include "ops/weight_norm.h"
 
 #include "lmx/sequence.h"
 #include "ops/common.h"
@@ -21,64 +21,27 @@ void check(const Tensor& v, const Tensor& g) {
   check_same_type("weight_norm", "v", v, "g", g);
 }
 
-template <class T>
-LMX_SIMD double dot(const T* a, const T* b, int64_t n) {
-  double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-  return sum;
-}
-
-template <class T>
-LMX_SIMD void scaled(const T* v, T* w, T factor, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) w[i] = factor * v[i];
-}
-
-template <class T>
-LMX_SIMD void backward_row(const T* v, const T* dw, T* dv, T factor, T along, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) dv[i] = factor * (dw[i] - along * v[i]);
-}
-
 // w and the norms of v's rows. They are computed once until v or g changes, for all micro-batches and replicas, and the
 // packed form of w is stored with them.
 struct Normed {
   Var w;
-  std::vector<double> norms;  // (N)
+  Tensor norms;  // (N) f64
 };
 
 template <class T>
 Normed normed(Context& ctx, const Tensor& v, const Tensor& g) {
-  const int64_t rows = v.dim(0), cols = v.dim(1);
   Tensor w = ctx.empty(v.shape(), v.dtype(), MemClass::parameters);
-  std::vector<double> norms(static_cast<size_t>(rows));
-  const T *pv = v.data<T>(), *pg = g.data<T>();
-  T* pw = w.data<T>();
-  parallel_for(rows, row_grain(cols), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const double norm = std::sqrt(dot(pv + r * cols, pv + r * cols, cols));
-      norms[static_cast<size_t>(r)] = norm;
-      // The direction of a zero row is undefined, so w and its gradients are 0.
-      scaled(pv + r * cols, pw + r * cols, norm > 0 ? static_cast<T>(static_cast<double>(pg[r]) / norm) : T(0), cols);
-    }
-  });
+  Tensor norms = ctx.empty(g.shape(), DType::f64, MemClass::parameters);
+  run_kernel(ctx,
+             WeightNormForward<T>{v.data<T>(), g.data<T>(), w.data<T>(), norms.data<double>(), v.dim(0), v.dim(1)});
   return {Var(std::move(w)), std::move(norms)};
 }
 
 template <class T>
-void backward(Context& ctx, const Var& v, const Var& g, const Tensor& dw, const std::vector<double>& norms) {
-  const int64_t rows = v.shape()[0], cols = v.shape()[1];
+void backward(Context& ctx, const Var& v, const Var& g, const Tensor& dw, const Tensor& norms) {
   Tensor dv = v.value().like(MemClass::gradients), dg = g.value().like(MemClass::gradients);
-  const T *from = v.value().template data<T>(), *gains = g.value().template data<T>(), *d = dw.data<T>();
-  T *to = dv.data<T>(), *dgains = dg.data<T>();
-  parallel_for(rows, row_grain(cols), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const double norm = norms[static_cast<size_t>(r)], inverse = norm > 0 ? 1 / norm : 0;
-      const double along = dot(d + r * cols, from + r * cols, cols) * inverse;
-      dgains[r] = static_cast<T>(along);
-      backward_row(from + r * cols, d + r * cols, to + r * cols,
-                   static_cast<T>(static_cast<double>(gains[r]) * inverse), static_cast<T>(along * inverse), cols);
-    }
-  });
+  run_kernel(ctx, WeightNormBackward<T>{v.value().data<T>(), g.value().data<T>(), dw.data<T>(), norms.data<double>(),
+                                        dv.data<T>(), dg.data<T>(), dv.dim(0), dv.dim(1)});
   Tape::accumulate(ctx, v, dv);
   Tape::accumulate(ctx, g, dg);
 }

@@ -31,10 +31,10 @@ TEST_P(LstmOp, GradientsMatchDifferences) {
                           f64_leaf({4 * c.cells, c.input}, 2, "w_ih", 0.5),
                           f64_leaf({4 * c.cells, out}, 3, "w_hh", 0.5), f64_leaf({4 * c.cells}, 4, "bias")};
   if (c.projection) leaves.push_back(f64_leaf({out, c.cells}, 5, "w_hr", 0.5));
-  const LayerState start{f64_tensor({c.batch, out}, 6), f64_tensor({c.batch, c.cells}, 7)};
+  const std::vector<Tensor> start{f64_tensor({c.batch, out}, 6), f64_tensor({c.batch, c.cells}, 7)};
   lmx::testing::gradcheck(
       [&](Context& ctx, const std::vector<Var>& v) {
-        LayerState state = start;
+        std::vector<Tensor> state = start;
         const LayerWeights w{v[1], v[2], v[3], v.size() > 4 ? v[4] : Var()};
         return weighted(ctx, lstm_layer(ctx, v[0], w, state, {0.7, {}}));
       },
@@ -51,8 +51,8 @@ TEST_F(LstmOp, StateCarriesOver) {
   const LayerWeights w{leaf({16, 3}, 1), leaf({16, 2}, 2), leaf({16}, 3), leaf({2, 4}, 4)};
   ctx.compute = DType::f64;
   const Tensor x = f64_tensor({6 * 2, 3}, 5);
-  const auto start = [&] { return LayerState{ctx.zeros({2, 2}, DType::f64), ctx.zeros({2, 4}, DType::f64)}; };
-  LayerState whole = start(), halves = start();
+  const auto start = [&] { return std::vector<Tensor>{ctx.zeros({2, 2}, DType::f64), ctx.zeros({2, 4}, DType::f64)}; };
+  std::vector<Tensor> whole = start(), halves = start();
   const Tensor y = lstm_layer(ctx, Var(x), w, whole, {}).value();
   const Tensor first = lstm_layer(ctx, Var(x.slice(0, 6)), w, halves, {}).value();
   const Tensor second = lstm_layer(ctx, Var(x.slice(6, 12)), w, halves, {}).value();
@@ -60,7 +60,7 @@ TEST_F(LstmOp, StateCarriesOver) {
     EXPECT_EQ(y.data<double>()[i], first.data<double>()[i]);
     EXPECT_EQ(y.data<double>()[12 + i], second.data<double>()[i]);
   }
-  for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(whole.c.data<double>()[i], halves.c.data<double>()[i]);
+  for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(whole[1].data<double>()[i], halves[1].data<double>()[i]);
 }
 
 // f32, bf16 and f16 forward and gradients stay close to f64's, each within its own rounding.
@@ -77,7 +77,7 @@ TEST_F(LstmOp, EveryPrecisionFollowsF64) {
     const Var x = leaf({8 * 4, 16}, 1, "x");
     const LayerWeights w{leaf({96, 16}, 2, "w_ih"), leaf({96, 12}, 3, "w_hh"), leaf({96}, 4, "b"),
                          leaf({12, 24}, 5, "w_hr")};
-    LayerState state{ctx.zeros({4, 12}, type), ctx.zeros({4, 24}, type)};
+    std::vector<Tensor> state{ctx.zeros({4, 12}, type), ctx.zeros({4, 24}, type)};
     const Var y = lstm_layer(ctx, x, w, state, {1.0, {}});
     tape.backward(ctx, sum(ctx, multiply(ctx, y, Var(f64_tensor(y.shape(), 9).to(type)))));
     std::vector<std::vector<double>> out{lmx::testing::dense_gradient(x), lmx::testing::dense_gradient(w.w_ih),
@@ -109,7 +109,7 @@ TEST_F(LstmOp, AWeightIsPackedOnceForABatchOfAnySize) {
   const auto leaf = [&](Shape shape, uint64_t seed) { return Var(f64_tensor(shape, seed, 0.3).to(DType::f32)); };
   const LayerWeights w{leaf({256, 16}, 1), leaf({256, 32}, 2), leaf({256}, 3), leaf({32, 64}, 4)};
   const auto packed_bytes = [&](int64_t batch) {
-    LayerState state{ctx.zeros({batch, 32}), ctx.zeros({batch, 64})};
+    std::vector<Tensor> state{ctx.zeros({batch, 32}), ctx.zeros({batch, 64})};
     const Tensor x = f64_tensor({3 * batch, 16}, 5).to(DType::f32);
     lstm_layer(ctx, Var(x), w, state, {});
     return ctx.allocator->stats().current[static_cast<size_t>(MemClass::parameters)];
@@ -128,7 +128,7 @@ TEST_F(LstmOp, AWeightIsPackedOnceForABatchOfAnySize) {
 
 TEST_F(LstmOp, ErrorsNameEveryShape) {
   Context ctx;
-  LayerState state{ctx.zeros({2, 3}), ctx.zeros({2, 4})};
+  std::vector<Tensor> state{ctx.zeros({2, 3}), ctx.zeros({2, 4})};
   const LayerWeights w{Var(ctx.zeros({16, 5})), Var(ctx.zeros({16, 3})), Var(ctx.zeros({16})), Var(ctx.zeros({3, 4}))};
   try {
     lstm_layer(ctx, Var(ctx.zeros({4, 6})), w, state, {});

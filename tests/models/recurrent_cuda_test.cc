@@ -14,6 +14,8 @@
 namespace lmx {
 namespace {
 
+constexpr int64_t kBatch = 5, kCells = 300;
+
 using Kernels = std::function<void(Device::Kind, std::vector<Tensor>&)>;
 
 // Tensors of these shapes, which `run` changes in place, after it has run on the CPU and on the device.
@@ -40,7 +42,6 @@ class RecurrentCuda : public ::testing::Test {
   void SetUp() override {
     if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
   }
-  static constexpr int64_t kBatch = 5, kCells = 300;
 };
 
 TEST_F(RecurrentCuda, MlstmProductsEqualTheCpus) {
@@ -48,26 +49,29 @@ TEST_F(RecurrentCuda, MlstmProductsEqualTheCpus) {
   expect_equal("mlstm", {state, state, state, state}, [](Device::Kind kind, std::vector<Tensor>& t) {
     Context ctx;
     ctx.device = {kind, 0};
-    const int64_t n = kBatch * kCells;
-    run_kernel(ctx, mlstm::ProductStep<float>{t[0].data<float>(), t[1].data<float>(), t[2].data<float>(), n});
-    run_kernel(ctx, mlstm::ProductBackwardStep<float>{t[0].data<float>(), t[1].data<float>(), t[3].data<float>(), n});
+    float *a = t[0].data<float>(), *b = t[1].data<float>();
+    run_kernel(ctx, mlstm::ProductStep<float>{a, b, t[2].data<float>(), kBatch, kCells});
+    run_kernel(ctx, mlstm::ProductBackwardStep<float>{a, b, t[3].data<float>(), kBatch, kCells});
+  });
+}
+
+template <class Gates>
+void expect_equal_highways() {
+  const int64_t gates = Gates::kBlocks * kCells;
+  const Shape state{kBatch, kCells};
+  expect_equal("rhn", {{kBatch, gates}, {gates}, state, state, state}, [](Device::Kind kind, std::vector<Tensor>& t) {
+    Context ctx;
+    ctx.device = {kind, 0};
+    run_kernel(ctx, rhn::ForwardStep<Gates, float>{t[0].data<float>(), t[1].data<float>(), t[2].data<float>(),
+                                                   t[3].data<float>(), kBatch, kCells, -0.7f});
+    run_kernel(ctx, rhn::BackwardStep<Gates, float>{t[0].data<float>(), t[2].data<float>(), t[4].data<float>(), kBatch,
+                                                    kCells});
   });
 }
 
 TEST_F(RecurrentCuda, RhnLayersEqualTheCpus) {
-  const Shape state{kBatch, kCells};
-  for (const bool coupled : {true, false}) {
-    const int64_t gates = (coupled ? 2 : 3) * kCells;
-    expect_equal("rhn", {{kBatch, gates}, {gates}, state, state, state},
-                 [coupled](Device::Kind kind, std::vector<Tensor>& t) {
-                   Context ctx;
-                   ctx.device = {kind, 0};
-                   run_kernel(ctx, rhn::ForwardStep<float>{t[0].data<float>(), t[1].data<float>(), t[2].data<float>(),
-                                                           t[3].data<float>(), kBatch, kCells, coupled, -0.7f});
-                   run_kernel(ctx, rhn::BackwardStep<float>{t[0].data<float>(), t[2].data<float>(), t[4].data<float>(),
-                                                            kBatch, kCells, coupled});
-                 });
-  }
+  expect_equal_highways<rhn::Coupled>();
+  expect_equal_highways<rhn::Free>();
 }
 
 }  // namespace

@@ -146,10 +146,11 @@ TEST_F(RecurrentOp, TransformBiasOpensTheCarryGate) {
     const LayerCase c = rhn_case(3, 2, 2, 4, 2, coupled);
     Context ctx = f64_context();
     const std::vector<Var> v = leaves_of(c, DType::f64);
-    Tensor s = state_of(c, DType::f64)[0];
-    const Tensor before = s.clone();
-    rhn::rhn_layer(ctx, v[0], {v[1], {v[2], v[4]}, {v[3], v[5]}}, s, {coupled, -40, {}});
-    for (int64_t i = 0; i < s.numel(); ++i) ASSERT_NEAR(s.data<double>()[i], before.data<double>()[i], 1e-6);
+    std::vector<Tensor> state = state_of(c, DType::f64);
+    const Tensor before = state[0].clone();
+    rhn::rhn_layer(ctx, v[0], {v[1], {v[2], v[4]}, {v[3], v[5]}}, state, {coupled, -40, {}});
+    for (int64_t i = 0; i < before.numel(); ++i)
+      ASSERT_NEAR(state[0].data<double>()[i], before.data<double>()[i], 1e-6);
   }
 }
 
@@ -164,7 +165,7 @@ TEST_F(RecurrentOp, ErrorsNameEveryShape) {
     }
     return std::string("no error");
   };
-  mlstm::LayerState state{ctx.zeros({2, 4}), ctx.zeros({2, 4})};
+  std::vector<Tensor> state{ctx.zeros({2, 4}), ctx.zeros({2, 4})};
   EXPECT_EQ(message([&] {
               mlstm::mlstm_layer(ctx, v({6, 3}), {v({4, 5}), v({4, 4}), v({16, 3}), v({16, 4}), v({16})}, state, {});
             }),
@@ -174,7 +175,7 @@ TEST_F(RecurrentOp, ErrorsNameEveryShape) {
               mlstm::mlstm_layer(ctx, v({5, 3}), {v({4, 3}), v({4, 4}), v({16, 3}), v({16, 4}), v({16})}, state, {});
             }).find("x (5, 3) and state (2, 4): x must have T*B rows"),
             std::string::npos);
-  Tensor s = ctx.zeros({2, 4});
+  std::vector<Tensor> s{ctx.zeros({2, 4})};
   EXPECT_EQ(message([&] {
               rhn::rhn_layer(ctx, v({6, 3}), {v({12, 3}), {v({8, 4})}, {v({8})}}, s, {});
             }),

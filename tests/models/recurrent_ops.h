@@ -37,10 +37,7 @@ inline LayerCase lstm_case(int64_t steps, int64_t batch, int64_t input, int64_t 
   c.leaves = {{steps * batch, input}, {4 * cells, input}, {4 * cells, out}, {4 * cells}};
   if (projection) c.leaves.push_back({out, cells});
   c.call = [](Context& ctx, const std::vector<Var>& v, std::vector<Tensor>& state, const SequenceOptions& options) {
-    lstm::LayerState s{state[0], state[1]};
-    Var y = lstm::lstm_layer(ctx, v[0], {v[1], v[2], v[3], v.size() > 4 ? v[4] : Var()}, s, {0.7, options});
-    state = {s.h, s.c};
-    return y;
+    return lstm::lstm_layer(ctx, v[0], {v[1], v[2], v[3], v.size() > 4 ? v[4] : Var()}, state, {0.7, options});
   };
   return c;
 }
@@ -50,10 +47,7 @@ inline LayerCase mlstm_case(int64_t steps, int64_t batch, int64_t input, int64_t
   c.leaves = {{steps * batch, input}, {cells, input},     {cells, cells},
               {4 * cells, input},     {4 * cells, cells}, {4 * cells}};
   c.call = [](Context& ctx, const std::vector<Var>& v, std::vector<Tensor>& state, const SequenceOptions& options) {
-    mlstm::LayerState s{state[0], state[1]};
-    Var y = mlstm::mlstm_layer(ctx, v[0], {v[1], v[2], v[3], v[4], v[5]}, s, {0.7, options});
-    state = {s.h, s.c};
-    return y;
+    return mlstm::mlstm_layer(ctx, v[0], {v[1], v[2], v[3], v[4], v[5]}, state, {0.7, options});
   };
   return c;
 }
@@ -70,7 +64,7 @@ inline LayerCase rhn_case(int64_t steps, int64_t batch, int64_t input, int64_t c
       w.w_s.push_back(v[i]);
       w.bias.push_back(v[i + 1]);
     }
-    return rhn::rhn_layer(ctx, v[0], w, state[0], {coupled, -0.7, options});
+    return rhn::rhn_layer(ctx, v[0], w, state, {coupled, -0.7, options});
   };
   return c;
 }

@@ -114,7 +114,7 @@ TEST(ArrayErrors, HeadsAndPositions) {
       o.heads = heads;
       o.kv_heads = kv_heads;
       o.bias = zeros(bias);
-      attention(c, zeros({2, 4 * heads}), zeros({2, 4 * kv_heads}), zeros({2, 4 * kv_heads}), two, two, o);
+      attention(c, {zeros({2, 4 * heads}), zeros({2, 4 * kv_heads}), zeros({2, 4 * kv_heads}), two, two}, o);
     });
   };
   EXPECT_THAT(attend(4, 3, {2, 2}), AllOf(HasSubstr("4 heads of queries and 3"), HasSubstr("divide")));

@@ -233,11 +233,12 @@ inline std::vector<OpCase> attention_cases() {
   const std::vector<std::pair<std::string, Shape>> biases{
       {"all", {5, 6}}, {"heads", {4, 4, 5}}, {"sequences", {3, 1, 4, 5}}, {"each", {3, 4, 4, 5}}};
   for (const auto& [name, shape] : biases) {
-    cases.push_back(
-        {"attention",
-         "attention_bias_" + name,
-         [=](Context& c, const Vars& v) { return attention(c, v[0], v[1], v[2], s, other, options(false, 2, v[3])); },
-         {{8, 12}, {8, 6}, {8, 6}, shape}});
+    cases.push_back({"attention",
+                     "attention_bias_" + name,
+                     [=](Context& c, const Vars& v) {
+                       return attention(c, {v[0], v[1], v[2], s, other}, options(false, 2, v[3]));
+                     },
+                     {{8, 12}, {8, 6}, {8, 6}, shape}});
   }
   cases.push_back({"attention",
                    "attention_bias_causal",

@@ -153,7 +153,7 @@ TEST(ArrayOps, AttentionHidesKeysByBias) {
   options.heads = 2;
   options.bias = Var(bias);
   const Var q = f64_leaf({3, 4}, 1, "q"), k = f64_leaf({3, 4}, 2, "k"), v = f64_leaf({3, 4}, 3, "v");
-  const Var y = attention(ctx, q, k, v, s, s, options);
+  const Var y = attention(ctx, {q, k, v, s, s}, options);
   for (int i = 4; i < 8; ++i) EXPECT_EQ(y.value().data<double>()[i], 0);
   tape.backward(ctx, weighted(ctx, slice(ctx, y, 0, 0, 2), f64_tensor({2, 4}, 9)));
   const std::vector<double> dq = dense_gradient(q), dv = dense_gradient(v);

@@ -97,7 +97,7 @@ Outcome outcome(const Case& c, const Inputs& x, DType compute, double p = 0) {
   const DType type = compute == DType::f64 ? DType::f64 : DType::f32;
   const Var q(x.q.to(type), true, "q"), k(x.k.to(type), true, "k"), v(x.v.to(type), true, "v");
   const std::vector<uint64_t> ids = count_from(100, q.value().dim(0));
-  const Var y = attention(ctx, q, k, v, Segments::of(c.queries), Segments::of(c.keys),
+  const Var y = attention(ctx, {q, k, v, Segments::of(c.queries), Segments::of(c.keys)},
                           with(c.heads, c.causal, p, RandomKey(5), ids));
   tape.backward(ctx, sum(ctx, multiply(ctx, y, Var(x.dy.to(type)))));
   return {doubles(y.value()), dense_gradient(q), dense_gradient(k), dense_gradient(v)};
@@ -151,7 +151,7 @@ TEST(Attention, ManyBlocksHaveTheGradientsOfDifferences) {
   gradcheck(
       [&](Context& c, const std::vector<Var>& v) {
         const Segments keys = Segments::of(Lengths{3000});
-        const Var y = attention(c, v[0], v[1], v[2], s, keys, with(1));
+        const Var y = attention(c, {v[0], v[1], v[2], s, keys}, with(1));
         return sum(c, multiply(c, y, Var(f64_tensor(y.shape(), 7))));
       },
       {f64_leaf({150, 2}, 1, "q"), f64_leaf({3000, 2}, 2, "k"), f64_leaf({3000, 2}, 3, "v")}, options);
@@ -204,7 +204,7 @@ TEST(Attention, SequencesDoNotSeeEachOther) {
     const auto part = [&](const Tensor& t) { return Var(t.to(DType::f32).slice(first, last)); };
     const Segments own = Segments::of(Lengths{last - first});
     const std::vector<uint64_t> ids = count_from(100 + static_cast<uint64_t>(first), last - first);
-    const Var y = attention(ctx, part(x.q), part(x.k), part(x.v), own, own, with(2, true, 0.3, RandomKey(5), ids));
+    const Var y = attention(ctx, {part(x.q), part(x.k), part(x.v), own, own}, with(2, true, 0.3, RandomKey(5), ids));
     const std::vector<double> want(whole.y.begin() + first * 8, whole.y.begin() + last * 8);
     EXPECT_EQ(doubles(y.value()), want);
   }
@@ -220,7 +220,7 @@ TEST(Attention, DropoutKeepsTheMeanAndRestsInEvaluation) {
   const Var q(f64_tensor({n, 4}, 1, 0.1).to(DType::f32));
   const std::vector<uint64_t> ids = count_from(0, n);
   const auto rows = [&] {
-    return doubles(attention(ctx, q, q, Var(ones), s, s, with(2, false, 0.25, RandomKey(5), ids)).value());
+    return doubles(attention(ctx, {q, q, Var(ones), s, s}, with(2, false, 0.25, RandomKey(5), ids)).value());
   };
   double sum = 0;
   std::vector<double> y = rows();
@@ -249,7 +249,7 @@ TEST(Attention, MemoryGrowsWithTheRowsAlone) {
 TEST(Attention, Errors) {
   const Segments two = Segments::of(Lengths{2}), three = Segments::of(Lengths{3}), parts = Segments::of(Lengths{1, 1});
   const auto call = [&](Shape q, Shape k, const Segments& sq, const Segments& sk, int64_t heads, double p = 0) {
-    return message([&](Context& c) { attention(c, zeros(q), zeros(k), zeros(k), sq, sk, with(heads, false, p)); });
+    return message([&](Context& c) { attention(c, {zeros(q), zeros(k), zeros(k), sq, sk}, with(heads, false, p)); });
   };
   EXPECT_EQ(call({2, 4}, {3, 6}, two, three, 2),
             "[attention] q (2, 4), k (3, 6) and v (3, 6) of 2 and 2 heads: (N, heads size), (M, kv_heads size) and (M, "
@@ -267,7 +267,7 @@ TEST(Attention, Errors) {
   EXPECT_EQ(call({2, 4}, {3, 4}, two, three, 2, 1.0), "[attention] dropout 1: must be in [0, 1)");
   EXPECT_EQ(call({2, 4}, {3, 4}, two, three, 2, 0.5), "[attention] 0 row ids for q (2, 4): one for each row expected");
   EXPECT_EQ(message([&](Context& c) {
-              attention(c, zeros({2, 4}), zeros({3, 4}), zeros({3, 4}), two, three, with(2, true));
+              attention(c, {zeros({2, 4}), zeros({3, 4}), zeros({3, 4}), two, three}, with(2, true));
             }),
             "[attention] 1 sequences of 2 queries and 1 of 3 keys: a causal attention has a key for each query");
   EXPECT_EQ(message([&](Context& c) {

@@ -234,11 +234,12 @@ void add_attention(std::vector<Row>& rows, const std::vector<int64_t>& queries, 
       o.row_ids = ids;
       return o;
     };
-    rows.push_back(
-        {"attention",
-         label,
-         [=](Context& c, const Vars& v) { return weighted(c, attention(c, v[0], v[1], v[2], sq, sk, options(false))); },
-         {f64_leaf({n, d}, 1, "q"), f64_leaf({m, d}, 2, "k"), f64_leaf({m, d}, 3, "v")}});
+    rows.push_back({"attention",
+                    label,
+                    [=](Context& c, const Vars& v) {
+                      return weighted(c, attention(c, {v[0], v[1], v[2], sq, sk}, options(false)));
+                    },
+                    {f64_leaf({n, d}, 1, "q"), f64_leaf({m, d}, 2, "k"), f64_leaf({m, d}, 3, "v")}});
     rows.push_back(
         {"attention",
          label + ", k and v in one",
@@ -252,7 +253,7 @@ void add_attention(std::vector<Row>& rows, const std::vector<int64_t>& queries, 
       rows.push_back({"attention",
                       label + (causal ? ", causal, of itself" : ", of itself"),
                       [=](Context& c, const Vars& v) {
-                        return weighted(c, attention(c, v[0], v[0], v[0], sq, sq, options(causal)));
+                        return weighted(c, attention(c, {v[0], v[0], v[0], sq, sq}, options(causal)));
                       },
                       {f64_leaf({n, d}, 1, "x")}});
     }

@@ -32,11 +32,15 @@ struct AttentionOptions {
   std::span<const uint64_t> row_ids = {};  // (N) identifies each row of queries; read only if weights are dropped
 };
 
+struct AttentionInputs {
+  Var q;     // (N, heads size)
+  Var k, v;  // (M, kv_heads size)
+  Segments queries, keys;
+};
 // softmax(q k^T / sqrt(size) + bias) v for each head of each sequence (Vaswani et al. 2017, section 3.2). Query head h
 // uses head h / (heads / kv_heads) of keys and values (grouped queries, Ainslie et al. 2023).
-//   q (N, heads size), k and v (M, kv_heads size) -> (N, heads size)   grads: q, k, v, bias
-LMX_API Var attention(Context& ctx, const Var& q, const Var& k, const Var& v, const Segments& queries,
-                      const Segments& keys, const AttentionOptions& options);
+//   -> (N, heads size)   grads: q, k, v, bias
+LMX_API Var attention(Context& ctx, const AttentionInputs& x, const AttentionOptions& options);
 // The same for operands that one product computed side by side, as columns of one matrix:
 //   qkv (N, (heads + 2 kv_heads) size) -> (N, heads size), each sequence attending to itself
 LMX_API Var attention(Context& ctx, const Var& qkv, const Segments& rows, const AttentionOptions& options);

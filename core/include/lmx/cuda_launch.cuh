@@ -1,9 +1,11 @@
 // For *_cuda.cu: pointwise kernels, one thread for each element, on the default stream. nvcc declares CUDA's names.
+// A kernel of lmx/pointwise.h is added with `const KernelAdder adder = cuda::pointwise<Step, ...>();`.
 #pragma once
 
 #include <cstdint>
 
 #include "lmx/error.h"
+#include "lmx/kernels.h"
 
 namespace lmx {
 namespace cuda {
@@ -27,5 +29,25 @@ void launch_each(const char* op, int64_t n, const Element& element) {
   const cudaError_t code = cudaGetLastError();
   if (code != cudaSuccess) throw RunError(str("[", op, "] launch failed: ", cudaGetErrorString(code)));
 }
+
+namespace cuda {
+
+template <class Step>
+struct PointwiseElement {
+  Step step;
+  __device__ void operator()(int64_t i) const { step(i / step.cells, i % step.cells); }
+};
+
+template <class Step>
+void pointwise_rows(Context&, const Step& step) {
+  launch_each(Step::kName, step.batch * step.cells, PointwiseElement<Step>{step});
+}
+
+template <template <class> class... Steps>
+KernelAdder pointwise() {
+  return KernelAdder(Device::Kind::cuda, pointwise_rows<Steps<float>>..., pointwise_rows<Steps<double>>...);
+}
+
+}  // namespace cuda
 
 }  // namespace lmx

@@ -2,43 +2,14 @@
 //
 //   i, f, o = sigmoid(z_i, z_f, z_o)    g = tanh(z_g)    c' = f c + i g    m = o tanh(c')
 //
-// This file has the arguments of the pointwise kernels of one step, whose CPU kernels are in the core, and the
-// arithmetic. The arithmetic is written once, for a float that the CPU compiler vectorises, a double for
-// gradient checks, and a float of a CUDA thread.
+// This file has the arithmetic and the pointwise kernels of one step (lmx/pointwise.h), whose CPU kernels are in the
+// core.
 #pragma once
 
 #include <cstdint>
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
-
-namespace lmx {
-
-// One step of a batch. A row contains the gate blocks in the order i, f, g, o. T: the value type (f32 or f64).
-template <class T>
-struct LstmForwardStep {
-  static constexpr const char* kName = "lstm_forward";
-  T* z;           // (B, 4H) in: pre-activations without bias; out: activated gates
-  const T* bias;  // (4H)
-  const T* c;     // (B, H) the cell before the step
-  T* c_next;      // (B, H)
-  T* m;           // (B, H) o tanh(c')
-  int64_t batch, cells;
-  T forget_bias;  // added to the forget gate's pre-activation
-};
-
-template <class T>
-struct LstmBackwardStep {
-  static constexpr const char* kName = "lstm_backward";
-  T* z;             // (B, 4H) in: activated gates; out: gradients of the pre-activations
-  const T* c;       // (B, H) the cell before the step
-  const T* c_next;  // (B, H)
-  const T* dm;      // (B, H)
-  T* dc;            // (B, H) in: gradient of the cell after the step; out: of the cell before it
-  int64_t batch, cells;
-};
-
-}  // namespace lmx
 
 namespace lmx::lstm {
 
@@ -78,31 +49,60 @@ LMX_HD inline CellGrad<T> cell_backward(Gates<T> a, T before, T after, T dm, T d
           d * a.f};
 }
 
-// Element j of a row of H cells. The gate blocks i, f, g, o have H elements each. z: in, pre-activations without bias;
-// out, activated gates.
-template <class T>
-LMX_HD inline void forward_element(T* z, const T* bias, T c, T* c_next, T* m, int64_t j, int64_t h, T forget_bias) {
-  const Gates<T> pre{z[j] + bias[j], z[h + j] + bias[h + j] + forget_bias, z[2 * h + j] + bias[2 * h + j],
-                     z[3 * h + j] + bias[3 * h + j]};
-  const CellOut<T> out = cell_forward(pre, c);
-  z[j] = out.gates.i;
-  z[h + j] = out.gates.f;
-  z[2 * h + j] = out.gates.g;
-  z[3 * h + j] = out.gates.o;
-  c_next[j] = out.c;
-  m[j] = out.m;
-}
-
-// z: in, activated gates; out, gradients of the pre-activations. dc: in, gradient of the cell after the step; out, of
-// the cell before it.
-template <class T>
-LMX_HD inline void backward_element(T* z, T before, T after, T dm, T* dc, int64_t j, int64_t h) {
-  const CellGrad<T> g = cell_backward<T>({z[j], z[h + j], z[2 * h + j], z[3 * h + j]}, before, after, dm, dc[j]);
-  z[j] = g.z.i;
-  z[h + j] = g.z.f;
-  z[2 * h + j] = g.z.g;
-  z[3 * h + j] = g.z.o;
-  dc[j] = g.c;
-}
-
 }  // namespace lmx::lstm
+
+namespace lmx {
+
+// One step of a batch. A row contains the gate blocks in the order i, f, g, o. T: the value type (f32 or f64).
+template <class T>
+struct LstmForwardStep {
+  static constexpr const char* kName = "lstm_forward";
+  static constexpr int64_t kGrain = 4096;
+  T* z;           // (B, 4H) in: pre-activations without bias; out: activated gates
+  const T* bias;  // (4H)
+  const T* c;     // (B, H) the cell before the step
+  T* c_next;      // (B, H)
+  T* m;           // (B, H) o tanh(c')
+  int64_t batch, cells;
+  T forget_bias;  // added to the forget gate's pre-activation
+
+  LMX_HD void operator()(int64_t row, int64_t j) const {
+    const int64_t h = cells, at = row * h + j;
+    T* gate = z + row * 4 * h + j;
+    const lstm::Gates<T> pre{gate[0] + bias[j], gate[h] + bias[h + j] + forget_bias, gate[2 * h] + bias[2 * h + j],
+                             gate[3 * h] + bias[3 * h + j]};
+    const lstm::CellOut<T> out = lstm::cell_forward(pre, c[at]);
+    gate[0] = out.gates.i;
+    gate[h] = out.gates.f;
+    gate[2 * h] = out.gates.g;
+    gate[3 * h] = out.gates.o;
+    c_next[at] = out.c;
+    m[at] = out.m;
+  }
+};
+
+template <class T>
+struct LstmBackwardStep {
+  static constexpr const char* kName = "lstm_backward";
+  static constexpr int64_t kGrain = 4096;
+  T* z;             // (B, 4H) in: activated gates; out: gradients of the pre-activations
+  const T* c;       // (B, H) the cell before the step
+  const T* c_next;  // (B, H)
+  const T* dm;      // (B, H)
+  T* dc;            // (B, H) in: gradient of the cell after the step; out: of the cell before it
+  int64_t batch, cells;
+
+  LMX_HD void operator()(int64_t row, int64_t j) const {
+    const int64_t h = cells, at = row * h + j;
+    T* gate = z + row * 4 * h + j;
+    const lstm::CellGrad<T> grad =
+        lstm::cell_backward<T>({gate[0], gate[h], gate[2 * h], gate[3 * h]}, c[at], c_next[at], dm[at], dc[at]);
+    gate[0] = grad.z.i;
+    gate[h] = grad.z.f;
+    gate[2 * h] = grad.z.g;
+    gate[3 * h] = grad.z.o;
+    dc[at] = grad.c;
+  }
+};
+
+}  // namespace lmx

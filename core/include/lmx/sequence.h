@@ -12,6 +12,7 @@
 
 #include "lmx/autograd.h"
 #include "lmx/context.h"
+#include "lmx/kernels.h"
 #include "lmx/matmul.h"
 
 namespace lmx {
@@ -41,18 +42,43 @@ struct SequenceOptions {
 // Steps of a piece: options.segment applied to `batch` parallel sequences of `steps` steps.
 LMX_API int64_t segment_steps(const SequenceOptions& options, int64_t steps, int64_t batch);
 
-// y (T*B, P) of x (T*B, E); `weights` are the cell's weights. `state` is the state before step 0; it is replaced by the
-// state after step T-1, detached from the tape.   grads: x, weights. UserError `[name] ...`: x does not have T*B rows.
-LMX_API Var sequence_layer(Context& ctx, const char* name, const Var& x, const std::vector<Var>& weights,
-                           std::shared_ptr<const SequenceCell> cell, std::vector<Tensor>& state,
+struct SequenceLayer {
+  const char* name;  // of its backward pass: "lstm.backward"
+  std::shared_ptr<const SequenceCell> cell;
+  std::vector<Var> weights;  // of the cell; one that the cell does not use is undefined
+};
+
+// y (T*B, P) of x (T*B, E). `state` is the state before step 0; it is replaced by the state after step T-1, detached
+// from the tape.   grads: x, weights. UserError `[name] ...`: x does not have T*B rows.
+LMX_API Var sequence_layer(Context& ctx, const SequenceLayer& layer, const Var& x, std::vector<Tensor>& state,
                            const SequenceOptions& options);
 
 // w = g v / |v|, row by row (Salimans and Kingma 2016); norms are accumulated in double   v (N, K), g (N) -> (N, K)
 // grads: both
 LMX_API Var weight_norm(Context& ctx, const Var& v, const Var& g);
 
-// For cells: op(w), packed for products of `rows` rows and cached until w changes.
+// ---- for cells
+
+// The rows of B sequences at one step.
+inline Tensor rows_at(const Tensor& t, int64_t step, int64_t batch) {
+  return t.slice(step * batch, (step + 1) * batch);
+}
+// A copy of the last B rows: the state after a piece.
+inline Tensor last_rows(const Tensor& t, int64_t batch) {
+  return t.slice(t.dim(0) - batch, t.dim(0)).clone();
+}
+// (B + rows, N): first (B, N), then memory that is not initialised. Rows of step t are the values before that step.
+LMX_API Tensor from_first(Context& ctx, const Tensor& first, int64_t rows);
+// op(w), packed for products of `rows` rows and cached until w changes.
 LMX_API const PackedMatrix& packed(Context& ctx, const Var& w, bool trans, int64_t rows);
+// y (B, N) = x (B, K) op(w) + beta y: the product of one step.
+LMX_API void multiply_step(Context& ctx, const PackedMatrix& w, const Tensor& x, Tensor& y, float beta);
+// Runs the pointwise kernel of one step.
+template <class Step>
+void run_step(Context& ctx, const Step& step) {
+  const Span span(ctx.tracer, "sequence.pointwise");
+  run_kernel(ctx, step);
+}
 // out (M, N) = x (M, K) w^T, x of the compute type.
 LMX_API void project(Context& ctx, const Tensor& x, const Var& w, Tensor& out);
 // dx (M, K) = dz (M, N) w + beta dx, dz of the compute type; does nothing if dx is undefined.
@@ -62,6 +88,6 @@ LMX_API void add_weight_gradient(Context& ctx, const Var& w, const Tensor& a, co
 // db (N) += the column sums of dz (M, N), rows in ascending order.
 LMX_API void add_bias_gradient(Context& ctx, const Var& bias, const Tensor& dz);
 // to += from, elementwise: adds the gradient from the following piece.
-LMX_API void add_to(Tensor to, const Tensor& from);
+LMX_API void add_to(Context& ctx, Tensor to, const Tensor& from);
 
 }  // namespace lmx

@@ -42,10 +42,7 @@ class Lstm final : public RecurrentModel {
             const SequenceOptions& options) const override {
     const LayerWeights w{weights("weight_ih"), weights("weight_hh"), weights("bias"),
                          config_.projection ? weights("weight_hr") : Var()};
-    LayerState s{state[0], state[1]};
-    Var y = lstm_layer(ctx, x, w, s, {config_.forget_bias, options});
-    state = {s.h, s.c};
-    return y;
+    return lstm_layer(ctx, x, w, state, {config_.forget_bias, options});
   }
 
   std::vector<StatePart> state_parts() const override { return {{"h", output_size()}, {"c", config_.cells}}; }

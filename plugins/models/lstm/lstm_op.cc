@@ -12,36 +12,25 @@ struct Sizes {
   int64_t batch, input, cells, output;  // B, E, H, P
 };
 
-Sizes check(const Var& x, const LayerWeights& w, const LayerState& s) {
+Sizes check(const Var& x, const LayerWeights& w, const std::vector<Tensor>& state) {
+  LMX_CHECK(state.size() == 2, state.size(), " tensors, not h and c");
+  const Tensor &h = state[0], &c = state[1];
   const auto fail = [&](const std::string& why) {
     throw UserError(str("[lstm] x ", x.shape(), ", w_ih ", w.w_ih.shape(), ", w_hh ", w.w_hh.shape(), ", bias ",
-                        w.bias.shape(), w.w_hr.defined() ? str(", w_hr ", w.w_hr.shape()) : "", ", h ", s.h.shape(),
-                        ", c ", s.c.shape(), ": ", why));
+                        w.bias.shape(), w.w_hr.defined() ? str(", w_hr ", w.w_hr.shape()) : "", ", h ", h.shape(),
+                        ", c ", c.shape(), ": ", why));
   };
-  if (x.shape().rank() != 2 || w.w_ih.shape().rank() != 2 || w.w_hh.shape().rank() != 2 || s.h.rank() != 2) {
+  if (x.shape().rank() != 2 || w.w_ih.shape().rank() != 2 || w.w_hh.shape().rank() != 2 || h.rank() != 2) {
     fail("x, w_ih, w_hh and h are matrices");
   }
-  const int64_t gates = w.w_ih.shape()[0], batch = s.h.dim(0);
+  const int64_t gates = w.w_ih.shape()[0], batch = h.dim(0);
   const Sizes z{batch, x.shape()[1], gates / 4, w.w_hh.shape()[1]};
   if (gates % 4 || w.w_hh.shape()[0] != gates || w.bias.shape() != Shape{gates}) fail("gates must be 4H everywhere");
   if (w.w_ih.shape()[1] != z.input) fail("x and w_ih differ in the input size");
   if (batch == 0 || x.shape()[0] == 0 || x.shape()[0] % batch) fail("x must have T*B rows");
   if (w.w_hr.defined() ? w.w_hr.shape() != Shape{z.output, z.cells} : z.output != z.cells) fail("projection is (P, H)");
-  if (s.h.shape() != Shape{batch, z.output} || s.c.shape() != Shape{batch, z.cells})
-    fail("state is h (B, P), c (B, H)");
+  if (h.shape() != Shape{batch, z.output} || c.shape() != Shape{batch, z.cells}) fail("state is h (B, P), c (B, H)");
   return z;
-}
-
-// y = x op(w) + beta y, for the rows of one step.
-void multiply(Context& ctx, const PackedMatrix& w, const Tensor& x, Tensor& y, float beta) {
-  const Span span(ctx.tracer, "lstm.recurrent_gemm");
-  w.multiply(ctx, x, y, beta);
-}
-
-template <class Step>
-void pointwise(Context& ctx, const Step& step) {
-  const Span span(ctx.tracer, "lstm.pointwise");
-  run_kernel(ctx, step);
 }
 
 // Values that a piece's forward saves for its backward. Row blocks of (n+1) tensors: block t is the value before step
@@ -66,15 +55,11 @@ class Cell final : public SequenceCell {
     Saved& s = *saved;
     s.gates = ctx.empty({rows, 4 * z_.cells}, dtype_of<T>);
     project(ctx, as_operand(ctx, x), w_.w_ih, s.gates);
-    s.cells = ctx.empty({rows + z_.batch, z_.cells}, dtype_of<T>);
-    s.cells.slice(0, z_.batch).copy_from(state[1]);
-    const Tensor first = to_compute(ctx, state[0]);
-    s.hidden = ctx.empty({rows + z_.batch, z_.output}, first.dtype());
-    s.hidden.slice(0, z_.batch).copy_from(first);
-    if (w_.w_hr.defined()) s.memory = ctx.empty({rows, z_.cells}, first.dtype());
+    s.cells = from_first(ctx, state[1], rows);
+    s.hidden = from_first(ctx, to_compute(ctx, state[0]), rows);
+    if (w_.w_hr.defined()) s.memory = ctx.empty({rows, z_.cells}, s.hidden.dtype());
     steps(ctx, s, y);
-    state[0] = y.slice(rows - z_.batch, rows).clone();
-    state[1] = s.cells.slice(rows, rows + z_.batch).clone();
+    state = {last_rows(y, z_.batch), last_rows(s.cells, z_.batch)};
     return saved;
   }
 
@@ -101,19 +86,17 @@ class Cell final : public SequenceCell {
     const PackedMatrix* projection = projected ? &packed(ctx, w_.w_hr, true, z_.batch) : nullptr;
     Tensor memory = projected ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
     const T* bias = w_.bias.value().template data<T>();
-    for (int64_t b0 = 0; b0 < y.dim(0); b0 += z_.batch) {
-      const int64_t b1 = b0 + z_.batch, b2 = b1 + z_.batch;
-      Tensor gates = s.gates.slice(b0, b1), now = y.slice(b0, b1), before = s.cells.slice(b0, b1),
-             after = s.cells.slice(b1, b2);
-      multiply(ctx, recurrent, s.hidden.slice(b0, b1), gates, 1.0f);
+    for (int64_t t = 0; t < y.dim(0) / z_.batch; ++t) {
+      Tensor gates = at(s.gates, t), now = at(y, t), before = at(s.cells, t), after = at(s.cells, t + 1);
+      multiply_step(ctx, recurrent, at(s.hidden, t), gates, 1.0f);
       T* m = projected ? memory.template data<T>() : now.template data<T>();
-      pointwise(ctx, LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(),
-                                        after.template data<T>(), m, z_.batch, z_.cells, forget_bias_});
+      run_step(ctx, LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(),
+                                       after.template data<T>(), m, z_.batch, z_.cells, forget_bias_});
       if (projected) {
-        to_compute(ctx, memory, s.memory.slice(b0, b1));
-        multiply(ctx, *projection, s.memory.slice(b0, b1), now, 0.0f);
+        to_compute(ctx, memory, at(s.memory, t));
+        multiply_step(ctx, *projection, at(s.memory, t), now, 0.0f);
       }
-      to_compute(ctx, now, s.hidden.slice(b1, b2));
+      to_compute(ctx, now, at(s.hidden, t + 1));
     }
   }
 
@@ -124,19 +107,20 @@ class Cell final : public SequenceCell {
     Tensor dm = projected ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
     const PackedMatrix& recurrent = packed(ctx, w_.w_hh, false, z_.batch);
     const PackedMatrix* projection = projected ? &packed(ctx, w_.w_hr, false, z_.batch) : nullptr;
-    add_to(dh.slice(dh.dim(0) - z_.batch, dh.dim(0)), dstate[0]);
-    for (int64_t b0 = dh.dim(0) - z_.batch; b0 >= 0; b0 -= z_.batch) {
-      const int64_t b1 = b0 + z_.batch, b2 = b1 + z_.batch;
-      Tensor now = dh.slice(b0, b1), gates = s.gates.slice(b0, b1), before = s.cells.slice(b0, b1),
-             after = s.cells.slice(b1, b2);
-      if (projected) multiply(ctx, *projection, as_operand(ctx, now), dm, 0.0f);
+    const int64_t steps = dh.dim(0) / z_.batch;
+    add_to(ctx, at(dh, steps - 1), dstate[0]);
+    for (int64_t t = steps - 1; t >= 0; --t) {
+      Tensor now = at(dh, t), gates = at(s.gates, t), before = at(s.cells, t), after = at(s.cells, t + 1);
+      if (projected) multiply_step(ctx, *projection, as_operand(ctx, now), dm, 0.0f);
       const T* d = projected ? dm.template data<T>() : now.template data<T>();
-      pointwise(ctx, LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(),
-                                         d, dstate[1].template data<T>(), z_.batch, z_.cells});
-      Tensor earlier = b0 > 0 ? dh.slice(b0 - z_.batch, b0) : dstate[0];
-      multiply(ctx, recurrent, as_operand(ctx, gates), earlier, b0 > 0 ? 1.0f : 0.0f);
+      run_step(ctx, LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(),
+                                        d, dstate[1].template data<T>(), z_.batch, z_.cells});
+      Tensor earlier = t > 0 ? at(dh, t - 1) : dstate[0];
+      multiply_step(ctx, recurrent, as_operand(ctx, gates), earlier, t > 0 ? 1.0f : 0.0f);
     }
   }
+
+  Tensor at(const Tensor& t, int64_t step) const { return rows_at(t, step, z_.batch); }
 
   LayerWeights w_;
   Sizes z_;
@@ -144,18 +128,15 @@ class Cell final : public SequenceCell {
 };
 
 template <class T>
-Var layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, const LayerOptions& options) {
+Var layer(Context& ctx, const Var& x, const LayerWeights& w, std::vector<Tensor>& state, const LayerOptions& options) {
   const auto cell = std::make_shared<Cell<T>>(w, check(x, w, state), options.forget_bias);
-  std::vector<Tensor> parts{state.h, state.c};
-  const Var y =
-      sequence_layer(ctx, "lstm.backward", x, {w.w_ih, w.w_hh, w.bias, w.w_hr}, cell, parts, options.sequence);
-  state = {parts[0], parts[1]};
-  return y;
+  return sequence_layer(ctx, {"lstm.backward", cell, {w.w_ih, w.w_hh, w.bias, w.w_hr}}, x, state, options.sequence);
 }
 
 }  // namespace
 
-Var lstm_layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, const LayerOptions& options) {
+Var lstm_layer(Context& ctx, const Var& x, const LayerWeights& w, std::vector<Tensor>& state,
+               const LayerOptions& options) {
   if (x.value().dtype() == DType::f64) return layer<double>(ctx, x, w, state, options);
   return layer<float>(ctx, x, w, state, options);
 }

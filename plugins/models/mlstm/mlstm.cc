@@ -43,10 +43,7 @@ class Mlstm final : public RecurrentModel {
             const SequenceOptions& options) const override {
     const LayerWeights w{weights("weight_mx"), weights("weight_mh"), weights("weight_x"), weights("weight_m"),
                          weights("bias")};
-    LayerState s{state[0], state[1]};
-    Var y = mlstm_layer(ctx, x, w, s, {config_.forget_bias, options});
-    state = {s.h, s.c};
-    return y;
+    return mlstm_layer(ctx, x, w, state, {config_.forget_bias, options});
   }
 
   std::vector<StatePart> state_parts() const override { return {{"h", config_.cells}, {"c", config_.cells}}; }

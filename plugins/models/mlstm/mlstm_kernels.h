@@ -1,30 +1,43 @@
-// Arguments of the kernels of one step's product. The gates use the LSTM's kernels (lmx/lstm_cell.h).
+// The pointwise kernels of one step's product (lmx/pointwise.h). The gates use the LSTM's kernels (lmx/lstm_cell.h).
 #pragma once
 
 #include <cstdint>
 
 #include "lmx/kernels.h"
+#include "lmx/math.h"
 
 namespace lmx::mlstm {
 
-// m = a * b, elementwise.
+// m = a * b, elementwise; all are (B, H).
 template <class T>
 struct ProductStep {
   static constexpr const char* kName = "mlstm_product";
-  const T* a;
-  const T* b;
+  static constexpr int64_t kGrain = 1 << 14;
+  const T *a, *b;
   T* m;
-  int64_t n;
+  int64_t batch, cells;
+
+  LMX_HD void operator()(int64_t row, int64_t j) const {
+    const int64_t at = row * cells + j;
+    m[at] = a[at] * b[at];
+  }
 };
 
 // a is replaced by dm * b, b by dm * a.
 template <class T>
 struct ProductBackwardStep {
   static constexpr const char* kName = "mlstm_product_backward";
-  T* a;
-  T* b;
+  static constexpr int64_t kGrain = 1 << 14;
+  T *a, *b;
   const T* dm;
-  int64_t n;
+  int64_t batch, cells;
+
+  LMX_HD void operator()(int64_t row, int64_t j) const {
+    const int64_t at = row * cells + j;
+    const T was = a[at];
+    a[at] = dm[at] * b[at];
+    b[at] = dm[at] * was;
+  }
 };
 
 }  // namespace lmx::mlstm

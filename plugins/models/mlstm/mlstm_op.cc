@@ -13,20 +13,22 @@ struct Sizes {
   int64_t batch, cells;  // B, H
 };
 
-Sizes check(const Var& x, const LayerWeights& w, const LayerState& s) {
+Sizes check(const Var& x, const LayerWeights& w, const std::vector<Tensor>& state) {
+  LMX_CHECK(state.size() == 2, state.size(), " tensors, not h and c");
+  const Tensor &h = state[0], &c = state[1];
   const auto fail = [&](const std::string& why) {
     throw UserError(str("[mlstm] x ", x.shape(), ", w_mx ", w.w_mx.shape(), ", w_mh ", w.w_mh.shape(), ", w_x ",
-                        w.w_x.shape(), ", w_m ", w.w_m.shape(), ", bias ", w.bias.shape(), ", h ", s.h.shape(), ", c ",
-                        s.c.shape(), ": ", why));
+                        w.w_x.shape(), ", w_m ", w.w_m.shape(), ", bias ", w.bias.shape(), ", h ", h.shape(), ", c ",
+                        c.shape(), ": ", why));
   };
-  if (x.shape().rank() != 2 || w.w_mh.shape().rank() != 2 || s.h.rank() != 2) fail("x, w_mh and h are matrices");
-  const int64_t cells = w.w_mh.shape()[0], input = x.shape()[1], batch = s.h.dim(0);
+  if (x.shape().rank() != 2 || w.w_mh.shape().rank() != 2 || h.rank() != 2) fail("x, w_mh and h are matrices");
+  const int64_t cells = w.w_mh.shape()[0], input = x.shape()[1], batch = h.dim(0);
   if (w.w_mh.shape() != Shape{cells, cells}) fail("w_mh must be (H, H)");
   if (w.w_mx.shape() != Shape{cells, input}) fail(str("w_mx must be (H, E) = ", Shape{cells, input}));
   if (w.w_x.shape() != Shape{4 * cells, input}) fail(str("w_x must be (4H, E) = ", Shape{4 * cells, input}));
   if (w.w_m.shape() != Shape{4 * cells, cells} || w.bias.shape() != Shape{4 * cells})
     fail("w_m must be (4H, H), bias (4H)");
-  if (s.h.shape() != Shape{batch, cells} || s.c.shape() != s.h.shape()) fail("state is h (B, H), c (B, H)");
+  if (h.shape() != Shape{batch, cells} || c.shape() != h.shape()) fail("state is h (B, H), c (B, H)");
   return {batch, cells};
 }
 
@@ -49,24 +51,21 @@ class Cell final : public SequenceCell {
 
   std::shared_ptr<void> forward(Context& ctx, const Tensor& x, std::vector<Tensor>& state, Tensor& y) const override {
     const Span span(ctx.tracer, "mlstm.forward");
-    const int64_t rows = x.dim(0), b = z_.batch;
+    const int64_t rows = x.dim(0);
     const DType type = dtype_of<T>;
     auto saved = std::make_shared<Saved>();
     Saved& s = *saved;
     s.gates = ctx.empty({rows, 4 * z_.cells}, type);
     s.from_x = ctx.empty({rows, z_.cells}, type);
     s.from_h = ctx.empty({rows, z_.cells}, type);
-    s.cells = ctx.empty({rows + b, z_.cells}, type);
-    const Tensor operand = to_compute(ctx, x), first = to_compute(ctx, state[0]);
+    s.cells = from_first(ctx, state[1], rows);
+    const Tensor operand = to_compute(ctx, x);
     project(ctx, operand, w_.w_x, s.gates);
     project(ctx, operand, w_.w_mx, s.from_x);
-    s.m = ctx.empty({rows, z_.cells}, first.dtype());
-    s.hidden = ctx.empty({rows + b, z_.cells}, first.dtype());
-    s.hidden.slice(0, b).copy_from(first);
-    s.cells.slice(0, b).copy_from(state[1]);
+    s.hidden = from_first(ctx, to_compute(ctx, state[0]), rows);
+    s.m = ctx.empty({rows, z_.cells}, s.hidden.dtype());
     steps(ctx, s, y);
-    state[0] = y.slice(rows - b, rows).clone();
-    state[1] = s.cells.slice(rows, rows + b).clone();
+    state = {last_rows(y, z_.batch), last_rows(s.cells, z_.batch)};
     return saved;
   }
 
@@ -88,34 +87,23 @@ class Cell final : public SequenceCell {
   }
 
  private:
-  void multiply(Context& ctx, const PackedMatrix& w, const Tensor& x, Tensor& y, float beta) const {
-    const Span span(ctx.tracer, "mlstm.recurrent_gemm");
-    w.multiply(ctx, x, y, beta);
-  }
-
   void steps(Context& ctx, Saved& s, Tensor& y) const {
     const PackedMatrix &w_mh = packed(ctx, w_.w_mh, true, z_.batch), &w_m = packed(ctx, w_.w_m, true, z_.batch);
     const T* bias = w_.bias.value().template data<T>();
     const bool rounds = s.m.dtype() != dtype_of<T>;
     Tensor wide = rounds ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
-    for (int64_t b0 = 0; b0 < y.dim(0); b0 += z_.batch) {
-      const int64_t b1 = b0 + z_.batch, b2 = b1 + z_.batch;
-      Tensor gates = s.gates.slice(b0, b1), from_x = s.from_x.slice(b0, b1), from_h = s.from_h.slice(b0, b1),
-             m = s.m.slice(b0, b1), now = y.slice(b0, b1), before = s.cells.slice(b0, b1),
-             after = s.cells.slice(b1, b2);
-      multiply(ctx, w_mh, s.hidden.slice(b0, b1), from_h, 0.0f);
-      {
-        const Span span(ctx.tracer, "mlstm.pointwise");
-        run_kernel(ctx, ProductStep<T>{from_x.template data<T>(), from_h.template data<T>(),
-                                       (rounds ? wide : m).template data<T>(), z_.batch * z_.cells});
-        if (rounds) to_compute(ctx, wide, m);
-      }
-      multiply(ctx, w_m, m, gates, 1.0f);
-      const Span span(ctx.tracer, "mlstm.pointwise");
-      run_kernel(ctx,
-                 LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(), after.template data<T>(),
-                                    now.template data<T>(), z_.batch, z_.cells, forget_bias_});
-      to_compute(ctx, now, s.hidden.slice(b1, b2));
+    for (int64_t t = 0; t < y.dim(0) / z_.batch; ++t) {
+      Tensor gates = at(s.gates, t), from_x = at(s.from_x, t), from_h = at(s.from_h, t), m = at(s.m, t), now = at(y, t),
+             before = at(s.cells, t), after = at(s.cells, t + 1);
+      multiply_step(ctx, w_mh, at(s.hidden, t), from_h, 0.0f);
+      run_step(ctx, ProductStep<T>{from_x.template data<T>(), from_h.template data<T>(),
+                                   (rounds ? wide : m).template data<T>(), z_.batch, z_.cells});
+      if (rounds) to_compute(ctx, wide, m);
+      multiply_step(ctx, w_m, m, gates, 1.0f);
+      run_step(ctx,
+               LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(), after.template data<T>(),
+                                  now.template data<T>(), z_.batch, z_.cells, forget_bias_});
+      to_compute(ctx, now, at(s.hidden, t + 1));
     }
   }
 
@@ -123,27 +111,22 @@ class Cell final : public SequenceCell {
   void through_time(Context& ctx, Saved& s, Tensor dh, std::vector<Tensor>& dstate) const {
     const PackedMatrix &w_mh = packed(ctx, w_.w_mh, false, z_.batch), &w_m = packed(ctx, w_.w_m, false, z_.batch);
     Tensor dm = ctx.empty({z_.batch, z_.cells}, dtype_of<T>);
-    add_to(dh.slice(dh.dim(0) - z_.batch, dh.dim(0)), dstate[0]);
-    for (int64_t b0 = dh.dim(0) - z_.batch; b0 >= 0; b0 -= z_.batch) {
-      const int64_t b1 = b0 + z_.batch, b2 = b1 + z_.batch;
-      Tensor gates = s.gates.slice(b0, b1), from_x = s.from_x.slice(b0, b1), from_h = s.from_h.slice(b0, b1),
-             now = dh.slice(b0, b1), before = s.cells.slice(b0, b1), after = s.cells.slice(b1, b2);
-      {
-        const Span span(ctx.tracer, "mlstm.pointwise");
-        run_kernel(ctx,
-                   LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(),
-                                       now.template data<T>(), dstate[1].template data<T>(), z_.batch, z_.cells});
-      }
-      multiply(ctx, w_m, as_operand(ctx, gates), dm, 0.0f);
-      {
-        const Span span(ctx.tracer, "mlstm.pointwise");
-        run_kernel(ctx, ProductBackwardStep<T>{from_x.template data<T>(), from_h.template data<T>(),
-                                               dm.template data<T>(), z_.batch * z_.cells});
-      }
-      Tensor earlier = b0 > 0 ? dh.slice(b0 - z_.batch, b0) : dstate[0];
-      multiply(ctx, w_mh, as_operand(ctx, from_h), earlier, b0 > 0 ? 1.0f : 0.0f);
+    const int64_t steps = dh.dim(0) / z_.batch;
+    add_to(ctx, at(dh, steps - 1), dstate[0]);
+    for (int64_t t = steps - 1; t >= 0; --t) {
+      Tensor gates = at(s.gates, t), from_x = at(s.from_x, t), from_h = at(s.from_h, t), now = at(dh, t),
+             before = at(s.cells, t), after = at(s.cells, t + 1);
+      run_step(ctx, LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(),
+                                        now.template data<T>(), dstate[1].template data<T>(), z_.batch, z_.cells});
+      multiply_step(ctx, w_m, as_operand(ctx, gates), dm, 0.0f);
+      run_step(ctx, ProductBackwardStep<T>{from_x.template data<T>(), from_h.template data<T>(), dm.template data<T>(),
+                                           z_.batch, z_.cells});
+      Tensor earlier = t > 0 ? at(dh, t - 1) : dstate[0];
+      multiply_step(ctx, w_mh, as_operand(ctx, from_h), earlier, t > 0 ? 1.0f : 0.0f);
     }
   }
+
+  Tensor at(const Tensor& t, int64_t step) const { return rows_at(t, step, z_.batch); }
 
   LayerWeights w_;
   Sizes z_;
@@ -151,18 +134,16 @@ class Cell final : public SequenceCell {
 };
 
 template <class T>
-Var layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, const LayerOptions& options) {
+Var layer(Context& ctx, const Var& x, const LayerWeights& w, std::vector<Tensor>& state, const LayerOptions& options) {
   const auto cell = std::make_shared<Cell<T>>(w, check(x, w, state), options.forget_bias);
-  std::vector<Tensor> parts{state.h, state.c};
-  Var y =
-      sequence_layer(ctx, "mlstm.backward", x, {w.w_mx, w.w_mh, w.w_x, w.w_m, w.bias}, cell, parts, options.sequence);
-  state = {parts[0], parts[1]};
-  return y;
+  return sequence_layer(ctx, {"mlstm.backward", cell, {w.w_mx, w.w_mh, w.w_x, w.w_m, w.bias}}, x, state,
+                        options.sequence);
 }
 
 }  // namespace
 
-Var mlstm_layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, const LayerOptions& options) {
+Var mlstm_layer(Context& ctx, const Var& x, const LayerWeights& w, std::vector<Tensor>& state,
+                const LayerOptions& options) {
   if (x.value().dtype() == DType::f64) return layer<double>(ctx, x, w, state, options);
   return layer<float>(ctx, x, w, state, options);
 }

@@ -15,18 +15,14 @@ struct LayerWeights {
   Var bias;  // (4H)
 };
 
-struct LayerState {
-  Tensor h;  // (B, H)
-  Tensor c;  // (B, H)
-};
-
 struct LayerOptions {
   double forget_bias = 0;  // added to the forget gate's pre-activation
   SequenceOptions sequence;
 };
 
-// h of every step, time-major: x (T*B, E) -> (T*B, H), row t*B + b. `state` is the state before step 0; it is replaced
-// by the state after step T-1, detached from the tape.   grads: x and the weights
-Var mlstm_layer(Context& ctx, const Var& x, const LayerWeights& w, LayerState& state, const LayerOptions& options);
+// h of every step, time-major: x (T*B, E) -> (T*B, H), row t*B + b. `state`, h and c (B, H), is the state before step
+// 0; it is replaced by the state after step T-1, detached from the tape.   grads: x and the weights
+Var mlstm_layer(Context& ctx, const Var& x, const LayerWeights& w, std::vector<Tensor>& state,
+                const LayerOptions& options);
 
 }  // namespace lmx::mlstm

@@ -53,7 +53,7 @@ class Rhn final : public RecurrentModel {
       w.w_s.push_back(weights(str("weight_s.", l)));
       w.bias.push_back(weights(str("bias.", l)));
     }
-    return rhn_layer(ctx, x, w, state[0], {config_.coupled, config_.transform_bias, options});
+    return rhn_layer(ctx, x, w, state, {config_.coupled, config_.transform_bias, options});
   }
 
   std::vector<StatePart> state_parts() const override { return {{"s", config_.cells}}; }

@@ -12,13 +12,15 @@ struct Sizes {
   int64_t batch, cells, gates, depth;  // B, H, G H, L
 };
 
-Sizes check(const Var& x, const LayerWeights& w, const Tensor& s, bool coupled) {
+Sizes check(const Var& x, const LayerWeights& w, const std::vector<Tensor>& state, int64_t blocks) {
+  LMX_CHECK(state.size() == 1, state.size(), " tensors, not s");
+  const Tensor& s = state[0];
   const auto fail = [&](const std::string& why) {
     throw UserError(str("[rhn] x ", x.shape(), ", w_x ", w.w_x.shape(), ", ", w.w_s.size(), " of w_s, ", w.bias.size(),
                         " of bias, s ", s.shape(), ": ", why));
   };
   if (x.shape().rank() != 2 || s.rank() != 2) fail("x and s are matrices");
-  const int64_t cells = s.dim(1), gates = (coupled ? 2 : 3) * cells;
+  const int64_t cells = s.dim(1), gates = blocks * cells;
   if (w.w_s.empty() || w.bias.size() != w.w_s.size()) fail("each of at least one highway layer has w_s and bias");
   if (w.w_x.shape() != Shape{gates, x.shape()[1]}) fail(str("w_x must be (G H, E) = ", Shape{gates, x.shape()[1]}));
   for (size_t l = 0; l < w.w_s.size(); ++l) {
@@ -41,11 +43,11 @@ struct Saved {
   std::vector<Highway> layers;
 };
 
-template <class T>
+template <class Gates, class T>
 class Cell final : public SequenceCell {
  public:
-  Cell(LayerWeights w, const Sizes& z, const LayerOptions& options)
-      : w_(std::move(w)), z_(z), coupled_(options.coupled), transform_bias_(static_cast<T>(options.transform_bias)) {}
+  Cell(LayerWeights w, const Sizes& z, double transform_bias)
+      : w_(std::move(w)), z_(z), transform_bias_(static_cast<T>(transform_bias)) {}
 
   std::shared_ptr<void> forward(Context& ctx, const Tensor& x, std::vector<Tensor>& state, Tensor& y) const override {
     const Span span(ctx.tracer, "rhn.forward");
@@ -55,15 +57,14 @@ class Cell final : public SequenceCell {
     for (int64_t l = 0; l < z_.depth; ++l) {
       Highway layer;
       layer.gates = ctx.empty({rows, z_.gates}, dtype_of<T>);
-      layer.before = ctx.empty({l == 0 ? rows + b : rows, z_.cells}, dtype_of<T>);
+      layer.before = l == 0 ? from_first(ctx, state[0], rows) : ctx.empty({rows, z_.cells}, dtype_of<T>);
       layer.operand = type == dtype_of<T> ? layer.before : ctx.empty({rows, z_.cells}, type);
       saved->layers.push_back(std::move(layer));
     }
     project(ctx, as_operand(ctx, x), w_.w_x, saved->layers[0].gates);
-    saved->layers[0].before.slice(0, b).copy_from(state[0]);
-    steps(ctx, *saved, rows);
+    steps(ctx, *saved, rows / b);
     y.copy_from(saved->layers[0].before.slice(b, rows + b));
-    state[0] = y.slice(rows - b, rows).clone();
+    state[0] = last_rows(y, b);
     return saved;
   }
 
@@ -95,25 +96,19 @@ class Cell final : public SequenceCell {
     return all;
   }
 
-  void steps(Context& ctx, Saved& s, int64_t rows) const {
+  void steps(Context& ctx, Saved& s, int64_t steps) const {
     const std::vector<const PackedMatrix*> weights = recurrent(ctx, true);
-    for (int64_t b0 = 0; b0 < rows; b0 += z_.batch) {
-      const int64_t b1 = b0 + z_.batch;
+    for (int64_t t = 0; t < steps; ++t) {
       for (size_t l = 0; l < weights.size(); ++l) {
         Highway& layer = s.layers[l];
         const bool last = l + 1 == weights.size();
-        Tensor gates = layer.gates.slice(b0, b1), before = layer.before.slice(b0, b1),
-               operand = layer.operand.slice(b0, b1);
-        Tensor next = last ? s.layers[0].before.slice(b1, b1 + z_.batch) : s.layers[l + 1].before.slice(b0, b1);
+        Tensor gates = at(layer.gates, t), before = at(layer.before, t), operand = at(layer.operand, t);
+        Tensor next = last ? at(s.layers[0].before, t + 1) : at(s.layers[l + 1].before, t);
         if (operand.dtype() != dtype_of<T>) to_compute(ctx, before, operand);
-        {
-          const Span span(ctx.tracer, "rhn.recurrent_gemm");
-          weights[l]->multiply(ctx, operand, gates, l == 0 ? 1.0f : 0.0f);
-        }
-        const Span span(ctx.tracer, "rhn.pointwise");
-        run_kernel(ctx, ForwardStep<T>{gates.template data<T>(), w_.bias[l].value().template data<T>(),
-                                       before.template data<T>(), next.template data<T>(), z_.batch, z_.cells, coupled_,
-                                       transform_bias_});
+        multiply_step(ctx, *weights[l], operand, gates, l == 0 ? 1.0f : 0.0f);
+        run_step(ctx, ForwardStep<Gates, T>{gates.template data<T>(), w_.bias[l].value().template data<T>(),
+                                            before.template data<T>(), next.template data<T>(), z_.batch, z_.cells,
+                                            transform_bias_});
       }
     }
   }
@@ -121,45 +116,44 @@ class Cell final : public SequenceCell {
   // Replaces the gates by their gradients, and ds by the gradient of the state before the piece.
   void through_time(Context& ctx, Saved& s, const Tensor& dy, Tensor& ds) const {
     const std::vector<const PackedMatrix*> weights = recurrent(ctx, false);
-    for (int64_t b0 = dy.dim(0) - z_.batch; b0 >= 0; b0 -= z_.batch) {
-      const int64_t b1 = b0 + z_.batch;
-      add_to(ds, dy.slice(b0, b1));
+    for (int64_t t = dy.dim(0) / z_.batch - 1; t >= 0; --t) {
+      add_to(ctx, ds, at(dy, t));
       for (size_t l = weights.size(); l-- > 0;) {
-        Tensor gates = s.layers[l].gates.slice(b0, b1), before = s.layers[l].before.slice(b0, b1);
-        {
-          const Span span(ctx.tracer, "rhn.pointwise");
-          run_kernel(ctx, BackwardStep<T>{gates.template data<T>(), before.template data<T>(), ds.template data<T>(),
-                                          z_.batch, z_.cells, coupled_});
-        }
-        const Span span(ctx.tracer, "rhn.recurrent_gemm");
-        weights[l]->multiply(ctx, as_operand(ctx, gates), ds, 1.0f);
+        Tensor gates = at(s.layers[l].gates, t), before = at(s.layers[l].before, t);
+        run_step(ctx, BackwardStep<Gates, T>{gates.template data<T>(), before.template data<T>(), ds.template data<T>(),
+                                             z_.batch, z_.cells});
+        multiply_step(ctx, *weights[l], as_operand(ctx, gates), ds, 1.0f);
       }
     }
   }
 
+  Tensor at(const Tensor& t, int64_t step) const { return rows_at(t, step, z_.batch); }
+
   LayerWeights w_;
   Sizes z_;
-  bool coupled_;
   T transform_bias_;
 };
 
-template <class T>
-Var layer(Context& ctx, const Var& x, const LayerWeights& w, Tensor& s, const LayerOptions& options) {
-  const auto cell = std::make_shared<Cell<T>>(w, check(x, w, s, options.coupled), options);
+template <class Gates, class T>
+Var layer(Context& ctx, const Var& x, const LayerWeights& w, std::vector<Tensor>& state, const LayerOptions& options) {
+  const Sizes sizes = check(x, w, state, Gates::kBlocks);
+  const auto cell = std::make_shared<Cell<Gates, T>>(w, sizes, options.transform_bias);
   std::vector<Var> weights{w.w_x};
   weights.insert(weights.end(), w.w_s.begin(), w.w_s.end());
   weights.insert(weights.end(), w.bias.begin(), w.bias.end());
-  std::vector<Tensor> state{s};
-  Var y = sequence_layer(ctx, "rhn.backward", x, weights, cell, state, options.sequence);
-  s = state[0];
-  return y;
+  return sequence_layer(ctx, {"rhn.backward", cell, std::move(weights)}, x, state, options.sequence);
 }
 
 }  // namespace
 
-Var rhn_layer(Context& ctx, const Var& x, const LayerWeights& w, Tensor& s, const LayerOptions& options) {
-  if (x.value().dtype() == DType::f64) return layer<double>(ctx, x, w, s, options);
-  return layer<float>(ctx, x, w, s, options);
+Var rhn_layer(Context& ctx, const Var& x, const LayerWeights& w, std::vector<Tensor>& state,
+              const LayerOptions& options) {
+  if (x.value().dtype() == DType::f64) {
+    return options.coupled ? layer<Coupled, double>(ctx, x, w, state, options)
+                           : layer<Free, double>(ctx, x, w, state, options);
+  }
+  return options.coupled ? layer<Coupled, float>(ctx, x, w, state, options)
+                         : layer<Free, float>(ctx, x, w, state, options);
 }
 
 }  // namespace lmx::rhn

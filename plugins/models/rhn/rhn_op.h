@@ -21,8 +21,9 @@ struct LayerOptions {
   SequenceOptions sequence;
 };
 
-// s_L of every step, time-major: x (T*B, E) -> (T*B, H), row t*B + b. `s` (B, H) is the state before step 0; it is
-// replaced by the state after step T-1, detached from the tape.   grads: x and the weights
-Var rhn_layer(Context& ctx, const Var& x, const LayerWeights& w, Tensor& s, const LayerOptions& options);
+// s_L of every step, time-major: x (T*B, E) -> (T*B, H), row t*B + b. `state`, s (B, H), is the state before step 0; it
+// is replaced by the state after step T-1, detached from the tape.   grads: x and the weights
+Var rhn_layer(Context& ctx, const Var& x, const LayerWeights& w, std::vector<Tensor>& state,
+              const LayerOptions& options);
 
 }  // namespace lmx::rhn

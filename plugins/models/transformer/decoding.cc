@@ -3,48 +3,31 @@
 // rows of a beam can be duplicated, exchanged and dropped without a copy.
 #include "decoding.h"
 
-#include <cmath>
-
-#include "lmx/kernels.h"
-#include "lmx/parallel.h"
-#include "lmx/rows.h"
+#include "decoding_kernels.h"
 
 namespace lmx::transformer {
 namespace {
 
+// The keys that each row attends to, as addresses in the tensors in which they are stored.
 template <class T>
-LMX_SIMD void score_keys(const T* q, const T* const* keys, int64_t n, int64_t size, T* scores) {
-  for (int64_t j = 0; j < n; ++j) {
-    T sum = 0;
-    const T* key = keys[j];
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < size; ++i) sum += q[i] * key[i];
-    scores[j] = sum;
+class KeyList {
+ public:
+  void add(const T* key) { keys_.push_back(key); }
+  void end_row() { begin_.push_back(static_cast<int64_t>(keys_.size())); }
+  // Attention of every row's query, the first `d` columns of q: (rows, d).
+  Tensor attend(Context& ctx, const Tensor& q, int64_t d, int64_t heads) {
+    Tensor y = ctx.empty({q.dim(0), d}, q.dtype());
+    const auto keys = ctx.upload(std::move(keys_));
+    const auto begin = ctx.upload(std::move(begin_));
+    run_kernel(
+        ctx, AttendKeys<T>{q.data<T>(), q.dim(1), keys.data(), begin.data(), y.data<T>(), q.dim(0), heads, d / heads});
+    return y;
   }
-}
 
-template <class T>
-LMX_SIMD void add_weighted(T* __restrict y, const T* __restrict value, T weight, int64_t size) {
-  for (int64_t i = 0; i < size; ++i) y[i] += weight * value[i];
-}
-
-// y (heads * size) of one query over n keys. The values of a key are stored `offset` elements after it.
-template <class T>
-void attend(const T* q, const std::vector<const T*>& keys, int64_t offset, int64_t heads, int64_t size, T* y) {
-  const auto n = static_cast<int64_t>(keys.size());
-  std::vector<T> weights(keys.size());
-  std::vector<const T*> at(keys);
-  std::fill_n(y, heads * size, T(0));
-  for (int64_t h = 0; h < heads; ++h) {
-    score_keys<T>(q + h * size, at.data(), n, size, weights.data());
-    softmax_in_place(weights.data(), T(1) / std::sqrt(static_cast<T>(size)), n);
-    for (int64_t j = 0; j < n; ++j) {
-      const auto i = static_cast<size_t>(j);
-      add_weighted<T>(y + h * size, at[i] + offset, weights[i], size);
-      at[i] += size;
-    }
-  }
-}
+ private:
+  std::vector<const T*> keys_;
+  std::vector<int64_t> begin_{0};
+};
 
 class TransformerDecoding final : public Decoding {
  public:
@@ -70,7 +53,7 @@ class TransformerDecoding final : public Decoding {
     for (size_t r = 0; r < own.size(); ++r) own[r] = static_cast<int64_t>(r);
     const auto place = static_cast<int64_t>(from_.size());
     from_.push_back(std::move(own));
-    const Tensor words = Tensor::from<int32_t>(quiet.allocator, {rows}, ids);
+    const Tensor words = Tensor::from<int32_t>(quiet.host, {rows}, ids);
     Var x = network.embed(config_.target_table(), words, std::vector<int64_t>(ids.size(), place));
     for (int64_t l = 0; l < config_.decoder_layers; ++l) x = layer(quiet, network, l, x);
     return network.finish("decoder", x).value();
@@ -97,51 +80,37 @@ class TransformerDecoding final : public Decoding {
     Var x = network.sublayer(self, input, {}, [&](const Var& in) {
       std::vector<Tensor>& written = written_[static_cast<size_t>(l)];
       written.push_back(network.linear(self + ".qkv", in).value());
-      return network.linear(self + ".out", attend_rows(ctx, written.back(), [&](int64_t row, auto& keys) {
-                              using T = std::remove_cvref_t<decltype(*keys[0])>;
-                              for (size_t t = 0; t < written.size(); ++t) {
-                                const int64_t r = from_[t][static_cast<size_t>(row)];
-                                keys.push_back(written[t].template data<T>() + (3 * r + 1) * config_.d);
-                              }
+      return network.linear(self + ".out", attend(ctx, written.back(), [&](int64_t row, auto&& add) {
+                              for (size_t t = 0; t < written.size(); ++t)
+                                add(written[t], 3 * from_[t][static_cast<size_t>(row)] + 1);
                             }));
     });
     x = network.sublayer(cross, x, {}, [&](const Var& in) {
       const Tensor& kv = source_kv_[static_cast<size_t>(l)];
       const Tensor q = network.linear(cross + ".q", in).value();
-      return network.linear(cross + ".out", attend_rows(ctx, q, [&](int64_t row, auto& keys) {
-                              using T = std::remove_cvref_t<decltype(*keys[0])>;
+      return network.linear(cross + ".out", attend(ctx, q, [&](int64_t row, auto&& add) {
                               const auto b = static_cast<size_t>(sentence_[static_cast<size_t>(row)]);
-                              for (int64_t j = source_.segments.begin[b]; j < source_.segments.begin[b + 1]; ++j) {
-                                keys.push_back(kv.data<T>() + 2 * j * config_.d);
-                              }
+                              for (int64_t j = source_.segments.begin[b]; j < source_.segments.begin[b + 1]; ++j)
+                                add(kv, 2 * j);
                             }));
     });
     return network.sublayer(ffn, x, {}, [&](const Var& in) { return network.feed_forward(ffn, in, {}); });
   }
 
-  // Attention of every row's query, the first d columns of q, over the keys that `find(row, keys)` returns. The values
-  // of a key are stored d elements after it.
+  // Attention of every row's query, the first d columns of q. find(row, add) calls add(tensor, i) for each key, whose
+  // first element is element i d of the tensor. The values of a key follow it.
   template <class Find>
-  Var attend_rows(Context& ctx, const Tensor& q, Find&& find) const {
-    Tensor y = ctx.empty({q.dim(0), config_.d}, q.dtype());
+  Var attend(Context& ctx, const Tensor& q, Find&& find) const {
     const auto typed = [&](auto zero) {
       using T = decltype(zero);
-      const int64_t size = config_.d / config_.heads;
-      parallel_for(q.dim(0), 4, [&](int64_t begin, int64_t end) {
-        std::vector<const T*> keys;
-        for (int64_t r = begin; r < end; ++r) {
-          keys.clear();
-          find(r, keys);
-          attend<T>(q.data<T>() + r * q.dim(1), keys, config_.d, config_.heads, size, y.data<T>() + r * config_.d);
-        }
-      });
+      KeyList<T> keys;
+      for (int64_t r = 0; r < q.dim(0); ++r) {
+        find(r, [&](const Tensor& from, int64_t i) { keys.add(from.data<T>() + i * config_.d); });
+        keys.end_row();
+      }
+      return Var(keys.attend(ctx, q, config_.d, config_.heads));
     };
-    if (q.dtype() == DType::f64) {
-      typed(double{});
-    } else {
-      typed(float{});
-    }
-    return Var(y);
+    return q.dtype() == DType::f64 ? typed(double{}) : typed(float{});
   }
 
   const ParameterStore& params_;

@@ -1,10 +1,10 @@
 #include "network.h"
 
 #include <cmath>
-#include <cstring>
 #include <unordered_map>
 
-#include "lmx/matmul.h"
+#include "lmx/array_ops.h"
+#include "lmx/sequence.h"
 
 namespace lmx::transformer {
 
@@ -116,7 +116,7 @@ void fill_positions(const std::vector<int64_t>& positions, Tensor& to) {
   const int64_t d = to.dim(1);
   std::vector<double> values(static_cast<size_t>(d));
   std::unordered_map<int64_t, const T*> made;  // many rows share a position
-  T* row = to.data<T>();
+  T* row = to.values<T>().data();
   for (const int64_t t : positions) {
     const auto [first, is_new] = made.try_emplace(t, row);
     if (is_new) {
@@ -128,45 +128,31 @@ void fill_positions(const std::vector<int64_t>& positions, Tensor& to) {
   }
 }
 
-std::vector<int64_t> places(const Segments& s) {
-  std::vector<int64_t> t;
-  for (size_t b = 0; b + 1 < s.begin.size(); ++b) {
-    for (int64_t i = s.begin[b]; i < s.begin[b + 1]; ++i) t.push_back(i - s.begin[b]);
-  }
-  return t;
-}
-
 }  // namespace
 
 Var Network::embed(const std::string& table, const Tensor& ids, const std::vector<int64_t>& positions) const {
   const Var& words = params_.at(table);
   const Var x = scale(ctx_, embedding(ctx_, words, ids), std::sqrt(static_cast<double>(config_.d)));
-  Tensor places = ctx_.empty(x.shape(), words.value().dtype());
+  Tensor places = Tensor::empty(ctx_.host, x.shape(), words.value().dtype());
   if (places.dtype() == DType::f64) {
     fill_positions<double>(positions, places);
   } else {
     fill_positions<float>(positions, places);
   }
-  return add(ctx_, x, Var(places));
+  return add(ctx_, x, Var(ctx_.upload(places)));
 }
 
 Var Network::embed(const std::string& side, const std::string& table, const Tensor& ids, const Rows& rows) const {
-  return noisy(side + ".embedding", config_.dropout, embed(table, ids, places(rows.segments)), rows);
+  return noisy(side + ".embedding", config_.dropout, embed(table, ids, positions_of(rows.segments)), rows);
 }
 
 namespace {
 
 // x w^T + b without gradients. w is packed in the layout for few rows, which is cached until w changes.
-Var multiply_packed(Context& ctx, const Var& x, const Var& w, const Tensor& b) {
+Var multiply_packed(Context& ctx, const Var& x, const Var& w, const Var& b) {
   const int64_t rows = x.value().dim(0);
-  const PackedMatrix& packed = w.cached<PackedMatrix>(PackedMatrix::layout(ctx, w.value(), true, rows),
-                                                      [&] { return PackedMatrix(ctx, w.value(), true, rows); });
-  Tensor y = ctx.empty({rows, b.numel()}, x.value().dtype());
-  const auto bytes = static_cast<size_t>(b.bytes());
-  for (int64_t r = 0; r < rows; ++r) {
-    std::memcpy(static_cast<std::byte*>(y.raw()) + static_cast<size_t>(r) * bytes, b.raw(), bytes);
-  }
-  packed.multiply(ctx, to_compute(ctx, x.value()), y, 1.0f);
+  Tensor y = broadcast_to(ctx, b, {rows, b.value().numel()}).value();
+  packed(ctx, w, true, rows).multiply(ctx, to_compute(ctx, x.value()), y, 1.0f);
   return Var(y);
 }
 
@@ -174,7 +160,7 @@ Var multiply_packed(Context& ctx, const Var& x, const Var& w, const Tensor& b) {
 
 Var Network::linear(const std::string& name, const Var& x) const {
   const Var &w = params_.at(name + ".weight"), &b = params_.at(name + ".bias");
-  if (pack_ && x.value().dim(0) <= kFewRows) return multiply_packed(ctx_, x, w, b.value());
+  if (pack_ && x.value().dim(0) <= kFewRows) return multiply_packed(ctx_, x, w, b);
   return lmx::linear(ctx_, x, w, b);
 }
 

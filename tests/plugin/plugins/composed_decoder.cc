@@ -60,7 +60,7 @@ class ComposedDecoder : public Model, public TextModel, public LossTermModel {
     AttentionOptions options = attention_options();
     options.causal = true;
     const auto attend = [&](int64_t, const Var& q, const Var& k, const Var& v) {
-      return attention(ctx, q, k, v, rows, rows, options);
+      return attention(ctx, {q, k, v, rows, rows}, options);
     };
     return features(ctx, params, batch.inputs.reshape({batch.inputs.numel()}), positions_of(rows), attend);
   }
@@ -96,10 +96,10 @@ class ComposedDecoder : public Model, public TextModel, public LossTermModel {
           all_keys.push_back(kept.keys);
           all_values.push_back(kept.values);
         }
-        return attention(quiet, q, concat(quiet, all_keys, 0), concat(quiet, all_values, 0), queries, keys,
+        return attention(quiet, {q, concat(quiet, all_keys, 0), concat(quiet, all_values, 0), queries, keys},
                          model_.attention_options());
       };
-      const Tensor words = Tensor::from<int32_t>(quiet.allocator, {n}, ids);
+      const Tensor words = Tensor::from<int32_t>(quiet.host, {n}, ids);
       const std::vector<int64_t> positions(ids.size(), length_ - 1);
       return model_.features(quiet, params_, words, positions, attend).value();
     }

@@ -61,7 +61,7 @@ SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Voc
   if (recipe.train.ema > 0 && !stored.averages.empty()) {
     Ema ema(params, recipe.train.ema, ema_pattern(recipe));
     ema.load(stored.averages);
-    ema.swap(params);
+    ema.swap(ctx, params);
   }
   require_finite(parameter_values(params), checkpoint);
   step = stored.step;

@@ -1,0 +1,39 @@
+// Arguments of the kernels of rotary position embeddings, see rope.cc. half: pairs of a head's elements.
+#pragma once
+
+#include "lmx/kernels.h"
+#include "lmx/math.h"
+
+namespace lmx::ops {
+
+// Cosine and sine of the angle positions[r] * frequencies[i].
+template <class T>
+struct RopeAngles {
+  static constexpr const char* kName = "rope_angles";
+  const int64_t* positions;   // (rows)
+  const double* frequencies;  // (half)
+  T *cosines, *sines;         // (rows, half)
+  int64_t rows, half;
+};
+
+template <class T>
+struct Rope {
+  static constexpr const char* kName = "rope";
+  const T* x;                // (rows, heads 2 half)
+  T* y;                      // of x's shape
+  const T *cosines, *sines;  // (rows, half)
+  T turn;                    // 1, or -1 for the inverse rotation
+  int64_t rows, heads, half;
+  bool interleaved;  // pairs are elements (2 i, 2 i + 1) of a head, else (i, i + half)
+};
+
+template <class T>
+struct Rotated {
+  T first, second;
+};
+template <class T>
+LMX_HD inline Rotated<T> rotate_pair(T first, T second, T cosine, T sine) {
+  return {first * cosine - second * sine, first * sine + second * cosine};
+}
+
+}  // namespace lmx::ops

@@ -1,0 +1,26 @@
+// Arguments of the kernels of weight normalisation, see weight_norm.cc. v, w and their gradients are (rows, cols).
+#pragma once
+
+#include "lmx/kernels.h"
+
+namespace lmx::ops {
+
+template <class T>
+struct WeightNormForward {
+  static constexpr const char* kName = "weight_norm_forward";
+  const T *v, *g;  // g (rows)
+  T* w;
+  double* norms;  // (rows) |v| of each row
+  int64_t rows, cols;
+};
+
+template <class T>
+struct WeightNormBackward {
+  static constexpr const char* kName = "weight_norm_backward";
+  const T *v, *g, *dw;
+  const double* norms;
+  T *dv, *dg;  // dg (rows)
+  int64_t rows, cols;
+};
+
+}  // namespace lmx::ops

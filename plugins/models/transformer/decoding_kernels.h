@@ -1,0 +1,37 @@
+// Arguments of the kernels that attend with one query of each row to stored keys and values.
+#pragma once
+
+#include <cstdint>
+
+#include "lmx/kernels.h"
+
+namespace lmx::transformer {
+
+// Attention of a sentence's next word to keys and values wherever they are stored (decoding.cc). Both have `width` =
+// heads size elements, and the values of a key follow it.
+template <class T>
+struct AttendKeys {
+  static constexpr const char* kName = "attend_keys";
+  const T* q;            // the first column of the first query
+  int64_t stride;        // elements from one query to the next
+  const T* const* keys;  // the keys of all rows, one row after the other
+  const int64_t* begin;  // (rows + 1) row r attends to keys [begin[r], begin[r + 1])
+  T* y;                  // (rows, heads size)
+  int64_t rows, heads, size;
+};
+
+// Number of positions whose keys are stored together: element i of all of them, then element i + 1.
+inline constexpr int64_t kPanel = 64;
+
+// Stores the key and value of each row's next position, and attends to all positions so far (text_decoding.cc).
+template <class T>
+struct AttendText {
+  static constexpr const char* kName = "attend_text";
+  const T* qkv;      // (rows, 3 heads size)
+  T *keys, *values;  // (rows * heads, capacity / kPanel, size, kPanel) and (rows * heads, capacity, size)
+  T* y;              // (rows, heads size)
+  int64_t rows, heads, size;
+  int64_t length, capacity;  // stored positions, and memory for them
+};
+
+}  // namespace lmx::transformer
