@@ -4,7 +4,7 @@
 
 #include "nn/component.h"
 #include "nn/losses.h"
-#include "ops/output_layer.h"
+#include "ops/losses/output_layer.h"
 
 namespace lmx {
 

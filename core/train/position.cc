@@ -7,7 +7,7 @@
 #include "lmx/model_extensions.h"
 #include "nn/state_dict.h"
 #include "runfiles/vocabulary_mark.h"
-#include "train/worker_state.h"
+#include "train/loop/worker_state.h"
 
 namespace lmx::train {
 namespace {

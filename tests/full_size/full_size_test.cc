@@ -19,7 +19,7 @@
 #include "lmx/plugin.h"
 #include "recipe/comm_config.h"
 #include "train/fixture.h"
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 
 namespace lmx::train {
 namespace {

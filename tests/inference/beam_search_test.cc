@@ -13,7 +13,7 @@
 #include "lmx/error.h"
 #include "lmx/parallel.h"
 #include "lmx/random.h"
-#include "ops/top_k.h"
+#include "ops/losses/top_k.h"
 #include "train/fixture.h"
 
 namespace lmx::train {

@@ -156,11 +156,11 @@ TEST(Layers, IncludesPointLeft) {
 
 TEST(Layers, RulesCatchWhatTheyShould) {
   const auto check = [](const char* path, const char* name) { return problem({path, {}}, name); };
-  EXPECT_EQ(check("core/ops/softmax.cc", "lmx/tensor.h"), "");
-  EXPECT_EQ(check("core/ops/softmax.cc", "ops/common.h"), "");
+  EXPECT_EQ(check("core/ops/losses/softmax.cc", "lmx/tensor.h"), "");
+  EXPECT_EQ(check("core/ops/losses/softmax.cc", "ops/common.h"), "");
   EXPECT_EQ(check("tools/app/run/run.cc", "train/trainer.h"), "");
   EXPECT_EQ(check("tools/cli/run_command.cc", "app/run/run.h"), "");
-  EXPECT_NE(check("core/ops/softmax.cc", "lmx/parameters.h"), "");
+  EXPECT_NE(check("core/ops/losses/softmax.cc", "lmx/parameters.h"), "");
   EXPECT_NE(check("core/include/lmx/tensor.h", "lmx/ops.h"), "");
   EXPECT_NE(check("core/optim/adam.cc", "schedule/schedule.h"), "");
   EXPECT_NE(check("core/base/log.cc", "config/messages.h"), "");

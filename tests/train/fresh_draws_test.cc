@@ -7,8 +7,8 @@
 #include "data/dataset.h"
 #include "lmx/parallel.h"
 #include "recipe/comm_config.h"
+#include "train/loop/trainer.h"
 #include "train/run_folder.h"
-#include "train/trainer.h"
 
 namespace lmx::train {
 namespace {

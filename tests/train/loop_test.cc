@@ -10,9 +10,9 @@
 #include "base/text.h"
 #include "lmx/parallel.h"
 #include "runfiles/checkpoint.h"
+#include "train/loop/trainer.h"
 #include "train/run_folder.h"
 #include "train/signals.h"
-#include "train/trainer.h"
 
 namespace lmx::train {
 namespace {

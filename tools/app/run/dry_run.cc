@@ -17,7 +17,7 @@
 #include "lmx/matmul.h"
 #include "lmx/plugin.h"
 #include "lmx/row_sampling.h"
-#include "ops/output_layer.h"
+#include "ops/losses/output_layer.h"
 #include "recipe/comm_config.h"
 #include "recipe/components.h"
 #include "recipe/planned_batcher.h"

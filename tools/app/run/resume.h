@@ -5,7 +5,7 @@
 
 #include "lmx/config.h"
 #include "recipe/recipe.h"
-#include "train/trainer.h"
+#include "train/loop/trainer.h"
 
 namespace lmx::train {
 

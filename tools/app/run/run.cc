@@ -31,8 +31,8 @@
 #include "runfiles/checkpoint.h"
 #include "runfiles/metrics_reader.h"
 #include "train/evaluate.h"
+#include "train/loop/trainer.h"
 #include "train/signals.h"
-#include "train/trainer.h"
 
 namespace lmx {
 namespace {

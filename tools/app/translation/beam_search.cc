@@ -9,7 +9,7 @@
 #include "lmx/config.h"
 #include "lmx/error.h"
 #include "lmx/parallel.h"
-#include "ops/top_k.h"
+#include "ops/losses/top_k.h"
 
 namespace lmx {
 namespace {

@@ -1,0 +1,270 @@
+// Multi-head scaled dot-product attention (Vaswani et al. 2017) of each sequence over its own keys. For one head of
+// size d:
+//
+//   s = q k^T / sqrt(d) + bias     w = softmax(s)       W = w * mask / (1 - p)     y = W v
+//   dv = W^T dy     dW = dy v^T     db = w (dW * mask / (1 - p) - delta),  delta_i = dy_i . y_i     ds = db / sqrt(d)
+//   dq = ds k       dk = ds^T q     dbias: the sum of db over the sequences and heads that share the bias
+//
+// Backward computes the weights again from the logarithm of each row's sum. Rows are packed without padding, and no
+// result depends on the number of threads.
+#include "ops/attention/attention.h"
+
+#include "lmx/attention.h"
+#include "ops/common.h"
+
+namespace lmx {
+namespace {
+
+using namespace ops;
+
+// The columns of a variable from `column` on.
+struct Operand {
+  Var var;
+  int64_t column = 0;
+  int64_t stride() const { return var.value().dim(1); }
+  template <class T>
+  HeadColumns<const T> columns() const {
+    return {var.value().data<T>() + column, stride()};
+  }
+};
+
+struct Operands {
+  Operand q, k, v;
+};
+
+// One call: what forward and backward have in common.
+struct Call {
+  Operands x;
+  AttentionPlan plan;
+  Var bias = {};
+  Uploaded<int64_t> query_begin = {}, key_begin = {};
+  Uploaded<DropMask> masks = {};  // by head, if weights are dropped
+  Uploaded<uint64_t> row_ids = {};
+  template <class T>
+  AttentionInput<T> input() const {
+    return {plan,
+            x.q.columns<T>(),
+            x.k.columns<T>(),
+            x.v.columns<T>(),
+            bias.defined() ? bias.value().data<T>() : nullptr,
+            query_begin.data(),
+            key_begin.data(),
+            masks.data(),
+            row_ids.data()};
+  }
+};
+
+// ---- the op
+
+// Gradients of q, k and v. Operands that are the same variable share a tensor.
+struct Grads {
+  Tape::Sink q, k, v;
+  Grads(Context& ctx, const Operands& x) {
+    const auto sink = [&](const Operand& o) {
+      if (o.var.requires_grad()) return Tape::sink(ctx, o.var);
+      return Tape::Sink{o.var.value().like(MemClass::activations), 0.0f};
+    };
+    q = sink(x.q);
+    k = x.k.var.same(x.q.var) ? q : sink(x.k);
+    v = x.v.var.same(x.k.var) ? k : x.v.var.same(x.q.var) ? q : sink(x.v);
+    // If two operands use the same columns, their gradients are added up.
+    const auto meet = [](const Operand& a, const Operand& b) { return a.var.same(b.var) && a.column == b.column; };
+    if (!meet(x.q, x.k) && !meet(x.k, x.v) && !meet(x.q, x.v)) return;
+    for (Tape::Sink* s : {&q, &k, &v}) {
+      if (s->beta == 0) s->grad.zero();
+    }
+    for (Tape::Sink* s : {&q, &k, &v}) s->beta = 1;
+  }
+};
+
+template <class T>
+AttentionGradient<T> gradient(Tape::Sink& s, const Operand& o) {
+  return {{s.grad.data<T>() + o.column, o.stride()}, s.beta != 0};
+}
+
+template <class T>
+void backward(Context& ctx, const Call& c, const Var& out, const Tensor& lse) {
+  const Tensor dy = Tape::grad_of(out);
+  Grads grads(ctx, c.x);
+  Tensor dbias;
+  if (c.bias.requires_grad()) dbias = ctx.zeros(c.bias.shape(), dtype_of<T>);
+  run_kernel(ctx, AttentionBackward<T>{c.input<T>(), out.value().data<T>(), lse.data<T>(), dy.data<T>(),
+                                       gradient<T>(grads.q, c.x.q), gradient<T>(grads.k, c.x.k),
+                                       gradient<T>(grads.v, c.x.v), dbias.defined() ? dbias.data<T>() : nullptr});
+  if (dbias.defined()) Tape::accumulate(ctx, c.bias, dbias);
+}
+
+Var run(Context& ctx, const Call& c) {
+  const Tensor& q = c.x.q.var.value();
+  Tensor y = ctx.empty({q.dim(0), c.plan.heads * c.plan.size}, q.dtype());
+  Tensor lse = ctx.empty({q.dim(0), c.plan.heads}, q.dtype());
+  with_values("attention", q, [&](auto zero) {
+    using T = decltype(zero);
+    run_kernel(ctx, AttentionForward<T>{c.input<T>(), y.data<T>(), lse.data<T>()});
+  });
+  Var out(y);
+  if (recording(ctx, {&c.x.q.var, &c.x.k.var, &c.x.v.var, &c.bias})) {
+    // A variable that is used as several operands is listed once.
+    std::vector<Var> inputs{c.x.q.var};
+    for (const Var& v : {c.x.k.var, c.x.v.var, c.bias}) {
+      if (!v.defined()) continue;
+      if (std::none_of(inputs.begin(), inputs.end(), [&](const Var& u) { return u.same(v); })) inputs.push_back(v);
+    }
+    ctx.tape->record("attention", std::move(inputs), {out}, [&ctx, c, out, lse](Tape&) {
+      with_values("attention", lse, [&](auto zero) { backward<decltype(zero)>(ctx, c, out, lse); });
+    });
+  }
+  return out;
+}
+
+// ---- checks
+
+void check_segments(const char* what, const Segments& s, const Tensor& rows) {
+  const bool ascends = !s.begin.empty() && s.begin.front() == 0 && std::is_sorted(s.begin.begin(), s.begin.end());
+  if (ascends && s.begin.back() == rows.dim(0)) return;
+  throw UserError(str("[attention] ", what, " end at row ", s.begin.empty() ? int64_t{0} : s.begin.back(), " of ",
+                      rows.shape(), ": sequences must follow each other from row 0 to the last"));
+}
+
+// p: the probability with which weights are dropped here.
+void check(const Operands& x, const Segments& queries, const Segments& keys, const AttentionOptions& o, double p) {
+  const Tensor &q = x.q.var.value(), &k = x.k.var.value(), &v = x.v.var.value();
+  check_same_type("attention", "q", q, "k", k);
+  check_same_type("attention", "q", q, "v", v);
+  check_segments("queries", queries, q);
+  check_segments("keys", keys, k);
+  if (queries.count() != keys.count() || (o.causal && queries.begin != keys.begin)) {
+    throw UserError(str(
+        "[attention] ", queries.count(), " sequences of ", q.dim(0), " queries and ", keys.count(), " of ", k.dim(0),
+        " keys: ", o.causal ? "a causal attention has a key for each query" : "the numbers must be equal"));
+  }
+  for (int64_t b = 0; b < keys.count(); ++b) {
+    const auto i = static_cast<size_t>(b);
+    if (keys.begin[i] == keys.begin[i + 1] && queries.begin[i] != queries.begin[i + 1]) {
+      throw UserError(str("[attention] sequence ", b, " has ", queries.begin[i + 1] - queries.begin[i],
+                          " queries and no keys: there is nothing to attend to"));
+    }
+  }
+  if (!(p >= 0 && p < 1)) throw UserError(str("[attention] dropout ", p, ": must be in [0, 1)"));
+  if (p > 0 && static_cast<int64_t>(o.row_ids.size()) != q.dim(0)) {
+    throw UserError(str("[attention] ", o.row_ids.size(), " row ids for q ", q.shape(), ": one for each row expected"));
+  }
+}
+
+struct Heads {
+  int64_t queries, keys;
+  int64_t columns(int64_t parts_of_keys) const { return queries + parts_of_keys * keys; }
+};
+
+Heads heads_of(const AttentionOptions& o) {
+  const Heads heads{o.heads, o.kv_heads == 0 ? o.heads : o.kv_heads};
+  if (heads.queries < 1 || heads.keys < 1 || heads.queries % heads.keys != 0) {
+    throw UserError(str("[attention] ", o.heads, " heads of queries and ", heads.keys,
+                        " of keys and values: the second number must divide the first"));
+  }
+  return heads;
+}
+
+// The size of a head if the columns of x are divided among `heads` heads.
+int64_t head_size(const char* name, const Var& x, int64_t heads) {
+  const Shape& s = x.shape();
+  if (s.rank() == 2 && s[1] > 0 && s[1] % heads == 0) return s[1] / heads;
+  throw UserError(str("[attention] ", name, ' ', s, ": (rows, columns) expected, the columns divided evenly over ",
+                      heads, heads == 1 ? " head" : " heads"));
+}
+
+int64_t longest(const Segments& s) {
+  int64_t rows = 0;
+  for (size_t b = 0; b + 1 < s.begin.size(); ++b) rows = std::max(rows, s.begin[b + 1] - s.begin[b]);
+  return rows;
+}
+
+BiasShape bias_shape(const Tensor& bias, const Tensor& q, const AttentionPlan& plan) {
+  const Shape& s = bias.shape();
+  check_same_type("attention", "q", q, "bias", bias);
+  BiasShape shape;
+  if (s.rank() >= 2) {
+    shape.queries = s[s.rank() - 2];
+    shape.keys = s[s.rank() - 1];
+    if (s.rank() >= 3) shape.heads = s[s.rank() - 3];
+    if (s.rank() == 4) shape.sequences = s[0];
+  }
+  const bool fits = s.rank() >= 2 && s.rank() <= 4 && (shape.heads == 1 || shape.heads == plan.heads) &&
+                    (shape.sequences == 1 || shape.sequences == plan.sequences);
+  if (fits && shape.queries >= plan.queries && shape.keys >= plan.keys) return shape;
+  throw UserError(str("[attention] bias ", s, " for ", plan.sequences, " sequences of at most ", plan.queries,
+                      " queries and ", plan.keys, " keys, and ", plan.heads,
+                      " heads: (Q, K), (heads, Q, K) or (sequences, heads, Q, K) expected, ",
+                      "Q and K at least the longest"));
+}
+
+Var attend(Context& ctx, const Operands& x, int64_t size, const Segments& queries, const Segments& keys,
+           const AttentionOptions& o) {
+  const Heads heads = heads_of(o);
+  const double p = !ctx.training && o.dropout > 0 && o.dropout < 1 ? 0 : o.dropout;
+  check(x, queries, keys, o, p);
+  Call c{x,
+         {queries.count(), heads.queries, heads.keys, size, longest(queries), longest(keys), o.causal, ctx.compute},
+         o.bias};
+  if (o.bias.defined()) c.plan.bias = bias_shape(o.bias.value(), x.q.var.value(), c.plan);
+  c.query_begin = ctx.upload(queries.begin);
+  c.key_begin = queries.begin == keys.begin ? c.query_begin : ctx.upload(keys.begin);
+  if (p > 0) {
+    std::vector<DropMask> masks;
+    for (int64_t h = 0; h < heads.queries; ++h) masks.emplace_back(p, o.key.fold(static_cast<uint64_t>(h)));
+    c.masks = ctx.upload(std::move(masks));
+    c.row_ids = ctx.upload(std::vector<uint64_t>(o.row_ids.begin(), o.row_ids.end()));
+  }
+  return run(ctx, c);
+}
+
+}  // namespace
+
+std::vector<int64_t> positions_of(const Segments& rows) {
+  const std::vector<int64_t>& begin = rows.begin;
+  std::vector<int64_t> places;
+  if (!begin.empty()) places.reserve(static_cast<size_t>(begin.back()));
+  for (size_t b = 0; b + 1 < begin.size(); ++b) {
+    for (int64_t t = 0; t < begin[b + 1] - begin[b]; ++t) places.push_back(t);
+  }
+  return places;
+}
+
+Segments Segments::of(std::span<const int64_t> lengths) {
+  Segments s;
+  s.begin.reserve(lengths.size() + 1);
+  s.begin.push_back(0);
+  for (const int64_t n : lengths) s.begin.push_back(s.begin.back() + n);
+  return s;
+}
+
+Var attention(Context& ctx, const AttentionInputs& x, const AttentionOptions& options) {
+  const Heads heads = heads_of(options);
+  const int64_t size = head_size("q", x.q, heads.queries);
+  if (x.k.shape() != x.v.shape() || head_size("k", x.k, heads.keys) != size) {
+    throw UserError(str("[attention] q ", x.q.shape(), ", k ", x.k.shape(), " and v ", x.v.shape(), " of ",
+                        heads.queries, " and ", heads.keys,
+                        " heads: (N, heads size), (M, kv_heads size) and (M, kv_heads size) expected"));
+  }
+  return attend(ctx, {{x.q, 0}, {x.k, 0}, {x.v, 0}}, size, x.queries, x.keys, options);
+}
+
+Var attention(Context& ctx, const Var& qkv, const Segments& rows, const AttentionOptions& options) {
+  const Heads heads = heads_of(options);
+  const int64_t size = head_size("qkv", qkv, heads.columns(2));
+  const int64_t keys = heads.queries * size, values = heads.columns(1) * size;
+  return attend(ctx, {{qkv, 0}, {qkv, keys}, {qkv, values}}, size, rows, rows, options);
+}
+
+Var attention(Context& ctx, const Var& q, const Var& kv, const Segments& queries, const Segments& keys,
+              const AttentionOptions& options) {
+  const Heads heads = heads_of(options);
+  const int64_t size = head_size("q", q, heads.queries);
+  if (head_size("kv", kv, 2 * heads.keys) != size) {
+    throw UserError(str("[attention] q ", q.shape(), " and kv ", kv.shape(), " of ", heads.queries, " and ", heads.keys,
+                        " heads: (N, heads size) and (M, 2 kv_heads size) expected"));
+  }
+  return attend(ctx, {{q, 0}, {kv, 0}, {kv, heads.keys * size}}, size, queries, keys, options);
+}
+
+}  // namespace lmx

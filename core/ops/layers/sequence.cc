@@ -1,0 +1,139 @@
+
+#include "autograd/gradient_sums.h"
+#include "lmx/sequence.h"
+#include "ops/common.h"
+
+namespace lmx {
+
+SequenceCell::~SequenceCell() = default;
+
+int64_t segment_steps(const SequenceOptions& options, int64_t steps, int64_t batch) {
+  // Large enough that a product's inner dimension is efficient, and small enough that a checkpointed piece needs little
+  // memory.
+  constexpr int64_t kRows = 2048;
+  const int64_t wanted = options.segment > 0 ? options.segment : (kRows + batch - 1) / std::max<int64_t>(batch, 1);
+  return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(steps, 1));
+}
+
+namespace {
+
+struct Piece {
+  int64_t begin, end;          // rows
+  std::vector<Tensor> before;  // state before the piece; empty if `saved` is kept
+  std::shared_ptr<void> saved;
+};
+
+struct Recorded {
+  Var x, y;
+  std::shared_ptr<const SequenceCell> cell;
+  std::vector<Piece> pieces;
+  std::vector<Tensor> state_like;  // tensors with the state's shapes, from which zeros are made
+};
+
+Tensor zeros_like(const Tensor& t) {
+  Tensor z = t.like(MemClass::activations);
+  z.zero();
+  return z;
+}
+
+// Processes the pieces from last to first. The state after the last piece is detached, so it has no gradient.
+void backward(Context& ctx, Recorded& layer) {
+  const Tensor& dy = Tape::grad_of(layer.y);
+  Tape::Sink dx;
+  if (layer.x.requires_grad()) dx = Tape::sink(ctx, layer.x);
+  std::vector<Tensor> dstate;
+  for (const Tensor& t : layer.state_like) dstate.push_back(zeros_like(t));
+  while (!layer.pieces.empty()) {
+    Piece piece = std::move(layer.pieces.back());
+    layer.pieces.pop_back();
+    const Tensor x = layer.x.value().slice(piece.begin, piece.end);
+    if (!piece.saved) {
+      const Span span(ctx.tracer, "sequence.recompute");
+      Tensor again = layer.y.value().slice(piece.begin, piece.end).like(MemClass::activations);
+      piece.saved = layer.cell->forward(ctx, x, piece.before, again);
+    }
+    const Tensor own = dy.slice(piece.begin, piece.end).clone(MemClass::activations);
+    const Tensor into = dx.grad.defined() ? dx.grad.slice(piece.begin, piece.end) : Tensor();
+    layer.cell->backward(ctx, {x, piece.saved.get(), own, into, dx.grad.defined() ? dx.beta : 0.0f}, dstate);
+  }
+}
+
+}  // namespace
+
+Var sequence_layer(Context& ctx, const SequenceLayer& layer, const Var& x, std::vector<Tensor>& state,
+                   const SequenceOptions& options) {
+  LMX_CHECK(!state.empty(), "a recurrent layer without state");
+  const int64_t batch = state[0].dim(0), steps = batch && x.shape().rank() == 2 ? x.shape()[0] / batch : 0;
+  if (steps == 0 || steps * batch != x.shape()[0]) {
+    throw UserError(str("[", layer.name, "] x ", x.shape(), " and state ", state[0].shape(),
+                        ": x must have T*B rows, B being the state's"));
+  }
+  auto recorded = std::make_shared<Recorded>(Recorded{x, {}, layer.cell, {}, state});
+  Tensor y = ctx.empty({steps * batch, state[0].dim(1)}, x.value().dtype());
+  std::vector<Var> inputs{x};
+  for (const Var& w : layer.weights)
+    if (w.defined()) inputs.push_back(w);
+  const bool keeps =
+      ctx.tape && std::any_of(inputs.begin(), inputs.end(), [](const Var& v) { return v.requires_grad(); });
+  const int64_t length = segment_steps(options, steps, batch);
+  for (int64_t t = 0; t < steps; t += length) {
+    Piece piece{t * batch, std::min(steps, t + length) * batch, {}, nullptr};
+    if (options.checkpoint) piece.before = state;
+    Tensor out = y.slice(piece.begin, piece.end);
+    piece.saved = layer.cell->forward(ctx, x.value().slice(piece.begin, piece.end), state, out);
+    if (options.checkpoint) piece.saved.reset();
+    if (keeps) recorded->pieces.push_back(std::move(piece));
+  }
+  recorded->y = Var(std::move(y));
+  if (keeps) {
+    ctx.tape->record(layer.name, std::move(inputs), {recorded->y},
+                     [&ctx, recorded](Tape&) { backward(ctx, *recorded); });
+  }
+  return recorded->y;
+}
+
+Tensor from_first(Context& ctx, const Tensor& first, int64_t rows) {
+  Tensor all = ctx.empty({first.dim(0) + rows, first.dim(1)}, first.dtype());
+  all.slice(0, first.dim(0)).copy_from(first);
+  return all;
+}
+
+const PackedMatrix& packed(Context& ctx, const Var& w, bool trans, int64_t rows) {
+  return w.cached<PackedMatrix>(PackedMatrix::layout(ctx, w.value(), trans, rows), [&] {
+    const Span span(ctx.tracer, "sequence.pack");
+    return PackedMatrix(ctx, w.value(), trans, rows);
+  });
+}
+
+void multiply_step(Context& ctx, const PackedMatrix& w, const Tensor& x, Tensor& y, float beta) {
+  const Span span(ctx.tracer, "sequence.recurrent_gemm");
+  w.multiply(ctx, x, y, beta);
+}
+
+void project(Context& ctx, const Tensor& x, const Var& w, Tensor& out) {
+  const Span span(ctx.tracer, "sequence.input_projection");
+  gemm(ctx, x, false, ops::compute_copy(ctx, w), true, out);
+}
+
+void project_back(Context& ctx, const Tensor& dz, const Var& w, Tensor dx, float beta) {
+  if (dx.defined()) gemm(ctx, dz, false, ops::compute_copy(ctx, w), false, dx, beta);
+}
+
+void add_weight_gradient(Context& ctx, const Var& w, const Tensor& a, const Tensor& b) {
+  if (!w.requires_grad()) return;
+  Tape::Sink sink = Tape::sink(ctx, w);
+  gemm(ctx, a, true, b, false, sink.grad, sink.beta);
+}
+
+void add_bias_gradient(Context& ctx, const Var& bias, const Tensor& dz) {
+  if (!bias.requires_grad()) return;
+  Tape::Sink sink = Tape::sink(ctx, bias);
+  ops::column_sums(ctx, dz, sink.grad, sink.beta);
+}
+
+void add_to(Context& ctx, Tensor to, const Tensor& from) {
+  LMX_CHECK(to.shape() == from.shape(), describe(to), " += ", describe(from));
+  add_tensor(ctx, to, from);
+}
+
+}  // namespace lmx

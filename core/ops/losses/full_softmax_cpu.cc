@@ -1,0 +1,54 @@
+#include "ops/losses/full_softmax.h"
+
+#include "ops/losses/output_layer.h"
+#include "ops/losses/softmax_rows.h"
+
+namespace lmx::ops {
+namespace {
+
+template <class T>
+LMX_SIMD double mean_of(const T* row, int64_t n) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(row[i]);
+  return sum / static_cast<double>(n);
+}
+
+template <class T>
+LMX_SIMD void add_to_row(T* row, T value, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) row[i] += value;
+}
+
+template <class T>
+void block(Context&, const FullSoftmaxBlock<T>& a) {
+  const int64_t v = a.words;
+  parallel_for(a.rows, row_grain(v), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* row = a.z + i * v;
+      const int64_t at = a.first + i;
+      const int32_t target = a.targets[at];
+      if (a.b) add_bias(row, a.b, v);
+      const double lse = log_sum_exp(row, v);
+      const double nll = lse - static_cast<double>(row[target]);
+      a.nll[at] = nll;
+      if (a.smoothing > 0) a.smoothed[at] = (1 - a.smoothing) * nll + a.smoothing * (lse - mean_of(row, v));
+      if (a.factor == 0) continue;
+      const double scale = a.factor * weight_of(a.weights, at);
+      softmax_row(row, row, lse, scale, v);
+      if (a.smoothing > 0) add_to_row(row, static_cast<T>(-scale * a.smoothing / static_cast<double>(v)), v);
+      row[target] -= static_cast<T>(scale * (1 - a.smoothing));
+    }
+  });
+}
+
+template <class T>
+void bias(Context&, const AddBias<T>& a) {
+  parallel_for(a.rows, row_grain(a.cols), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) add_bias(a.x + i * a.cols, a.b, a.cols);
+  });
+}
+
+const KernelAdder adder(Device::Kind::cpu, block<float>, block<double>, bias<float>, bias<double>);
+
+}  // namespace
+}  // namespace lmx::ops

@@ -1,0 +1,42 @@
+#include "ops/losses/output_layer.h"
+
+namespace lmx::ops {
+namespace {
+
+double weighted_sum(const double* values, const float* weights, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += weight_of(weights, i) * values[i];
+  return sum;
+}
+
+template <class T>
+void sum(Context&, const SumOfLosses<T>& a) {
+  *a.nats = weighted_sum(a.nll, a.weights, a.n);
+  *a.loss = static_cast<T>(a.smoothed ? weighted_sum(a.smoothed, a.weights, a.n) : *a.nats);
+}
+
+template <class T>
+LMX_SIMD void scale_row(T* x, T factor, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+template <class T>
+void scale(Context&, const ScaleBySeed<T>& a) {
+  const double factor = static_cast<double>(*a.seed) / a.lift;
+  if (factor == 1.0) return;
+  parallel_for(a.n, kGrain,
+               [&](int64_t begin, int64_t end) { scale_row<T>(a.x + begin, static_cast<T>(factor), end - begin); });
+}
+
+template <class From, class T>
+void convert(Context&, const Convert<From, T>& a) {
+  parallel_for(a.n, kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) a.y[i] = static_cast<T>(a.x[i]);
+  });
+}
+
+const KernelAdder adder(Device::Kind::cpu, sum<float>, sum<double>, scale<float>, scale<double>, convert<float, double>,
+                        convert<double, float>);
+
+}  // namespace
+}  // namespace lmx::ops

@@ -1,0 +1,164 @@
+#include "train/loop/step.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "lmx/error.h"
+#include "lmx/model_extensions.h"
+#include "lmx/pair_batches.h"
+#include "lmx/plugin.h"
+#include "train/signals.h"
+
+namespace lmx::train {
+namespace {
+
+// sum += terms. An empty sum means zeros.
+void add_terms(std::vector<double>& sum, std::span<const double> terms) {
+  sum.resize(std::max(sum.size(), terms.size()));
+  for (size_t i = 0; i < terms.size(); ++i) sum[i] += terms[i];
+}
+
+}  // namespace
+
+StepRunner::StepRunner(RunState& run, StepOf kind) : run_(run), s_(run.s), kind_(kind) {
+  s_.ctx.tape = &tape_;
+}
+
+std::vector<Batch> StepRunner::draw(int64_t step) const {
+  const Span span(s_.ctx.tracer, "batch");
+  const int64_t whole = s_.recipe.batch.micro > 0 ? s_.recipe.batch.micro : s_.sequences;
+  const int64_t micro = s_.sub_batches() ? 1 : whole;
+  std::vector<Batch> share;
+  const PluginInfo& plugin = Registry::instance().find(PluginKind::batcher, s_.recipe.batcher, "batcher");
+  for (int64_t done = 0; done < s_.sequences; done += micro) {
+    Batch batch = in_plugin(plugin, "batch()", [&] {
+      return s_.batcher.batch(step, s_.first_sequence + done, std::min(micro, s_.sequences - done));
+    });
+    if (batch.sequences() > 0) share.push_back(std::move(batch));  // an epoch's last step may have fewer batches
+  }
+  return share;
+}
+
+StepPlan StepRunner::begin(std::span<const Batch> share, int64_t step) {
+  const RandomKey key(static_cast<uint64_t>(s_.recipe.seed));
+  const auto number = static_cast<uint64_t>(step);
+  StepPlan plan;
+  plan.step = step;
+  plan.sampler_key = key.fold("sampler").fold(number);
+  // Workers do not run in lockstep, so equal samples on all ranks have no benefit.
+  if (kind_ == StepOf::worker && s_.ctx.rank > 0)
+    plan.sampler_key = plan.sampler_key.fold(static_cast<uint64_t>(s_.ctx.rank));
+  s_.ctx.key = key.fold("step").fold(number);
+  s_.comm.set_step(step);
+  for (const Batch& batch : share) check_shape(batch);
+  mean_over_ = gradient_terms(share, step);
+  s_.sync->begin_step(s_.ctx, s_.params, share, plan);
+  return plan;
+}
+
+StepLoss StepRunner::forward_backward(std::span<const Batch> share, const StepPlan& plan) {
+  StepLoss sum;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto now = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  for (const Batch& batch : share) {
+    const double started = now();
+    const StepLoss own = micro_batch(batch, plan, &batch == &share.back());
+    sum.nats += own.nats;
+    add_terms(sum.terms, own.terms);
+    sum.tokens += own.tokens;
+    if (!s_.sub_batches()) continue;
+    const PairShape shape = shape_of(batch);
+    sum.positions += shape.tokens();
+    sum.padded += shape.padded();
+    sum.timeline.push_back({started, now(), batch.tokens()});
+  }
+  sum.seconds = now();
+  return sum;
+}
+
+StepLoss StepRunner::micro_batch(const Batch& batch, const StepPlan& plan, bool last) {
+  tape_.on_ready = nullptr;
+  if (last && kind_ == StepOf::group) tape_.on_ready = [this](const Var& param) { s_.sync->grad_ready(param); };
+  ModelState state =
+      s_.carried ? s_.carried->gather(s_.ctx, batch) : s_.network.initial_state(s_.ctx, batch.sequences());
+  LossTerms terms(run_.terms);
+  LossValue loss;
+  {
+    const Span span(s_.ctx.tracer, "forward");
+    const Var features = in_plugin(*s_.network.plugin, "forward()", [&] {
+      return forward_training(*s_.network.model, s_.ctx, s_.params, batch, state, terms);
+    });
+    loss = s_.network.loss->forward(s_.ctx, s_.params, features, batch.targets.reshape({batch.tokens()}), plan);
+  }
+  {
+    const Span span(s_.ctx.tracer, "backward");
+    // This runs the backward closures that the model has recorded.
+    in_plugin(*s_.network.plugin, "backward of a batch", [&] {
+      tape_.backward(s_.ctx, terms.total(s_.ctx, loss.loss), run_.scaling.seed(run_.at.loss_scale, mean_over_));
+    });
+  }
+  if (s_.carried) s_.carried->stage(batch, state);
+  return {s_.ctx.read<double>(loss.nats).value(), terms.values(s_.ctx), batch.tokens()};
+}
+
+// Returns the number by which a step's gradient is divided to get the mean. The mean is over the batch of all ranks, or
+// over the batch of one worker.
+double StepRunner::gradient_terms(std::span<const Batch> share, int64_t step) const {
+  const bool per_token = s_.network.loss->normalize() == "token";
+  StepSize size;
+  if (kind_ == StepOf::group) size = s_.size_of_step(step);
+  if (kind_ == StepOf::worker)
+    for (const Batch& batch : share) {
+      size.tokens += batch.tokens();
+      size.sequences += batch.sequences();
+    }
+  return static_cast<double>(std::max<int64_t>(1, per_token ? size.tokens : size.sequences));
+}
+
+double StepRunner::unscale() const {
+  return run_.scaling.active() ? run_.scaling.unscale(run_.at.loss_scale, mean_over_) : 1;
+}
+
+// The batcher may choose any length up to sequence_length(), for which memory and evaluation are planned.
+void StepRunner::check_shape(const Batch& batch) const {
+  if (s_.sub_batches()) return;
+  const Shape &in = batch.inputs.shape(), &out = batch.targets.shape();
+  if (in.rank() == 2 && out == in && in[1] > 0 && in[1] <= s_.batcher.sequence_length()) return;
+  throw UserError(str("[batcher] ", component_name(s_.recipe.batcher), " gives inputs ", in, " and targets ", out,
+                      "; both must be (sequences, tokens) with 1 to ", s_.batcher.sequence_length(),
+                      " tokens, its sequence_length()"));
+}
+
+void StepRunner::check_size(const StepLoss& all, int64_t step) const {
+  const StepSize said = s_.size_of_step(step);
+  if (all.tokens == said.tokens) return;
+  throw UserError(str("[batcher] ", component_name(s_.recipe.batcher), ": the batches of step ", step + 1, " hold ",
+                      all.tokens, " targets, and step_size() says ", said.tokens,
+                      "; override step_size() where sequences are shorter than sequence_length(), ",
+                      s_.batcher.sequence_length()));
+}
+
+StepLoss StepRunner::agree(const StepLoss& own) {
+  std::vector<double> numbers{own.nats, static_cast<double>(own.tokens), static_cast<double>(SignalGuard::received())};
+  if (s_.sub_batches())
+    numbers.insert(numbers.end(), {static_cast<double>(own.positions), static_cast<double>(own.padded), own.seconds});
+  const size_t first_term = numbers.size(), width = first_term + run_.terms.size();
+  numbers.insert(numbers.end(), own.terms.begin(), own.terms.end());
+  numbers.resize(width);
+  const std::vector<double> all = s_.comm.gather_numbers(numbers, "control");
+  StepLoss sum;
+  for (size_t i = 0; i < all.size(); i += width) {
+    sum.nats += all[i];
+    sum.tokens += static_cast<int64_t>(all[i + 1]);
+    run_.signal = std::max(run_.signal, static_cast<int>(all[i + 2]));
+    add_terms(sum.terms, std::span(all).subspan(i + first_term, run_.terms.size()));
+    if (!s_.sub_batches()) continue;
+    sum.positions += static_cast<int64_t>(all[i + 3]);
+    sum.padded += static_cast<int64_t>(all[i + 4]);
+    sum.seconds += all[i + 5] / static_cast<double>(s_.comm.size());
+    sum.slowest = std::max(sum.slowest, all[i + 5]);
+  }
+  return sum;
+}
+
+}  // namespace lmx::train

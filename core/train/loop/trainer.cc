@@ -1,0 +1,95 @@
+#include "train/loop/trainer.h"
+
+#include <chrono>
+#include <thread>
+
+#include "lmx/launch.h"
+#include "lmx/log.h"
+#include "train/loop/worker_state.h"
+#include "train/signals.h"
+
+namespace lmx::train {
+namespace {
+
+// How long the other processes of a run wait before they end, so that rank 0 reports the reason first.
+constexpr std::chrono::seconds kTimeToReport{2};
+
+}  // namespace
+
+Trainer::Trainer(Session& session, std::string directory, const Position& at, int64_t until)
+    : Trainer(session, std::move(directory), at, until, session.asynchronous() ? StepOf::worker : StepOf::group) {}
+
+Trainer::Trainer(Session& session, std::string directory, const Position& at, int64_t until, StepOf kind)
+    : run_(session, std::move(directory), at, until),
+      s_(session),
+      log_(run_),
+      steps_(run_, kind),
+      updater_(run_, kind),
+      validator_(run_, log_),
+      checkpointer_(run_, log_) {
+  if (kind == StepOf::worker) workers_.emplace(run_, log_, steps_, updater_, [this] { validate_and_save(); });
+}
+
+int Trainer::run() {
+  const Position& at = run_.at;
+  if (at.step > 0 && run_.eval_due(at.step) && at.evaluated != at.step) {  // a signal interrupted this validation
+    validate();
+    save();
+  }
+  if (at.step > 0 && at.evaluated == at.step) validator_.check_target();
+  workers_ ? workers_->run() : run_steps();
+  if (!run_.signal && paused() && !validator_.validate_at_pause()) steps_.agree({});
+  if (run_.signal) return interrupted();
+  if (!checkpointer_.saved()) save();
+  return 0;
+}
+
+void Trainer::run_steps() {
+  Position& at = run_.at;
+  while (at.step < run_.last_step() && !run_.ending()) {
+    log_.start_clock();
+    const std::vector<Batch> share = steps_.draw(at.step);
+    const StepPlan plan = steps_.begin(share, at.step);
+    const StepLoss own = steps_.forward_backward(share, plan);
+    s_.sync->finish();
+    const StepLoss all = steps_.agree(own);
+    steps_.check_size(all, at.step);
+    log_.count_spread(all);
+    try {
+      updater_.update(all, steps_.unscale());
+    } catch (const Diverged& e) {  // all ranks find it in the same step; rank 0 reports it
+      if (s_.leads() || s_.comm.shares_memory()) throw;
+      std::this_thread::sleep_for(kTimeToReport);
+      throw EndProcess(1, e.what(), true);
+    }
+    ++at.step;
+    log_.stop_clock();
+    log_.count_step(at.step, own, run_.step_tokens(at.step - 1), 1);
+    if (run_.log_due(at.step)) log_.write_step(log_.lap());
+    validate_and_save();
+  }
+}
+
+void Trainer::validate_and_save() {
+  if (run_.eval_due(run_.at.step)) validate();
+  if (checkpointer_.due()) save();
+}
+
+void Trainer::validate() {
+  if (!validator_.validate()) steps_.agree({});  // all ranks learn of the signal
+}
+
+void Trainer::save() {
+  checkpointer_.save(workers_ ? pack_worker(run_) : StateDict());
+  if (workers_ && s_.leads()) workers_->write_recorded();
+}
+
+int Trainer::interrupted() {
+  if (!checkpointer_.saved()) save();
+  if (s_.leads())
+    log_info(str(SignalGuard::name(run_.signal), ": stopped after step ", run_.at.step, "; --resume ", run_.directory,
+                 " continues the run"));
+  return 128 + run_.signal;
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,131 @@
+#include "train/loop/update.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx::train {
+namespace {
+
+constexpr int64_t kMaxSkipsInARow = 20;  // after more skips the parameters themselves are probably invalid
+
+}  // namespace
+
+Diverged::~Diverged() = default;
+
+void Updater::update(const StepLoss& loss, double unscale) {
+  const double lr = learning_rate(run_.at.step);
+  const Outcome outcome = s_.comm.once<Outcome>([&] { return clip_and_apply(loss, lr, unscale); });
+  run_.at.window.lr = lr;
+  account(loss, outcome, run_.at.step);
+  s_.params.clear_gradients();
+  s_.sync->after_step(s_.ctx);
+}
+
+void Updater::add_loss(const StepLoss& loss) {
+  run_.at.window.positions += loss.positions;
+  run_.at.window.padded += loss.padded;
+  run_.at.window.nats += loss.nats;
+  run_.at.window.tokens += loss.tokens;
+  for (size_t i = 0; i < loss.terms.size(); ++i) run_.at.window.terms[run_.terms[i]] += loss.terms[i];
+}
+
+void Updater::account(const StepLoss& loss, const Outcome& outcome, int64_t step) {
+  if (!outcome.made()) s_.sync->discard();
+  if (!outcome.overflow.empty()) {
+    add_loss(loss);  // the loss is finite, although the gradients are not
+    return handle_overflow(outcome, step);
+  }
+  run_.at.window.grad_norm = outcome.grad_norm;
+  if (!outcome.divergence.empty()) return handle_divergence(outcome.divergence, step);
+  if (s_.carried) s_.carried->commit();
+  if (const double factor = run_.scaling.passed(run_.at.loss_scale); factor != 1) s_.sync->rescale(factor);
+  add_loss(loss);
+  ++run_.at.window.updates;
+  ++run_.at.updates;
+  for (const auto& [name, rows] : outcome.rows) run_.at.window.rows[name] += rows;
+  run_.at.skipped_in_a_row = 0;
+}
+
+// The gradients are sums over ranks, equal on all ranks, and are not modified: the update applies the clipping factor.
+Outcome Updater::clip_and_apply(const StepLoss& loss, double lr, double unscale) {
+  const Span span(s_.ctx.tracer, "update");
+  for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
+  const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip, unscale);
+  Outcome outcome = judge(loss, clipped);
+  if (!outcome.made()) return outcome;
+  for (const std::string& name : s_.params.names()) {
+    Var& param = s_.params.at(name);
+    if (param.grad().empty()) continue;
+    if (s_.shared->ema) s_.shared->ema->before_update(s_.ctx, param);
+    for (const RowSparse& piece : param.grad().pieces) outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
+    s_.shared->optimizer->update(s_.ctx, param, lr, run_.at.updates + 1, clipped.factor(name));
+  }
+  if (s_.shared->ema) s_.shared->ema->count_update();
+  return outcome;
+}
+
+// An overflow can be corrected by a lower loss scale: the loss is finite, but the gradients are not.
+Outcome Updater::judge(const StepLoss& loss, const ClipResult& clipped) const {
+  Outcome outcome{clipped.norm, {}, {}, {}};
+  if (!clipped.finite && run_.scaling.dynamic() && std::isfinite(loss.nats))
+    outcome.overflow = overflowed_tensors(s_.params);
+  if (outcome.overflow.empty()) outcome.divergence = divergence(loss, clipped);
+  return outcome;
+}
+
+void Updater::handle_overflow(const Outcome& outcome, int64_t step) {
+  const double before = run_.at.loss_scale.scale, factor = run_.scaling.overflowed(run_.at.loss_scale, step);
+  for (const std::string& name : outcome.overflow) {
+    ++run_.at.loss_scale.census[name];
+    ++run_.at.window.overflowed[name];
+  }
+  if (factor == 0)
+    return handle_divergence(
+        str("the gradients overflow at the least loss scale, ", number_text(before), " (loss_scale.min)"), step);
+  ++run_.at.window.overflows;
+  s_.sync->rescale(factor);
+  if (s_.carried) s_.carried->commit();  // the forward pass was correct
+  if (reports())
+    log_debug(str("step ", step + 1, ": ", outcome.overflow.size(), " gradients overflowed (", outcome.overflow.front(),
+                  "); the update is left out, the loss scale now ", number_text(run_.at.loss_scale.scale)));
+}
+
+std::string Updater::divergence(const StepLoss& loss, const ClipResult& clipped) const {
+  if (loss.tokens == 0) return {};  // a worker that has no sub-batch in an epoch's last step
+  const double nll = loss.nats / static_cast<double>(loss.tokens), limit = s_.recipe.train.max_loss;
+  const double usual = default_max_loss(s_.data.vocabulary.size());
+  if (!std::isfinite(nll)) return str("the loss is ", number_text(nll));
+  if (!clipped.finite || !std::isfinite(clipped.norm)) return str("the gradient's norm is ", number_text(clipped.norm));
+  if (limit > 0 && nll > limit) return str("the loss, ", nll, " nats per token, is above train.max_loss, ", limit);
+  if (limit == 0 && nll > usual)
+    return str("the loss, ", nll, " nats per token, is above ", usual,
+               ", the default of train.max_loss for a vocabulary of ", count_text(s_.data.vocabulary.size()));
+  return {};
+}
+
+void Updater::handle_divergence(const std::string& reason, int64_t step) {
+  const std::string who = kind_ == StepOf::worker ? str("worker ", s_.ctx.rank, ", ") : "";
+  const std::string what = str("[train] ", who, "step ", step + 1, ": ", reason);
+  const std::string& policy = s_.recipe.train.on_divergence;
+  if (policy == "stop")
+    throw Diverged(what + "; stopped (train.on_divergence: stop). Try a lower optimizer.lr, or a clip");
+  ++run_.at.window.skipped;
+  if (++run_.at.skipped_in_a_row >= kMaxSkipsInARow)
+    throw Diverged(str(what, "; stopped after ", run_.at.skipped_in_a_row, " updates left out in a row"));
+  if (policy == "lower_lr") run_.at.lr_scale /= 2;
+  if (s_.carried) s_.carried->discard();
+  if (reports())
+    log_warn(policy == "lower_lr" ? str(what, "; the update is left out, the learning rate now ", learning_rate(step))
+                                  : what + "; the update is left out");
+}
+
+double Updater::learning_rate(int64_t step) const {
+  const int64_t epoch = step / std::max<int64_t>(1, s_.batcher.steps_per_epoch());
+  return run_.at.lr_scale * s_.schedule->rate({run_.at.updates, epoch, s_.shared->total_steps});
+}
+
+}  // namespace lmx::train

@@ -1,0 +1,54 @@
+// The update of the parameters after a step, and what happens if its gradients or its loss are not usable.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "train/loop/step.h"
+
+namespace lmx::train {
+
+// The error that ends a run if `train.on_divergence` is `stop`.
+class Diverged : public RunError {
+ public:
+  using RunError::RunError;
+  ~Diverged() override;
+};
+
+// The result of a step's update; equal on all ranks that make the step together.
+struct Outcome {
+  double grad_norm = 0;
+  std::string divergence;                    // why a divergence prevented the update; "" if none did
+  std::vector<std::string> overflow;         // gradients that exceeded the range of half precision
+  std::map<std::string, int64_t> rows = {};  // updated rows of parameters with row-sparse gradients, over all ranks
+  bool made() const { return divergence.empty() && overflow.empty(); }
+};
+
+class Updater {
+ public:
+  Updater(RunState& run, StepOf kind) : run_(run), s_(run.s), kind_(kind) {}
+  double learning_rate(int64_t step) const;
+  // Clips the gradients and updates the parameters, or handles an overflow or a divergence. `unscale`: factor from the
+  // gradients to those of the mean loss. Throws Diverged.
+  void update(const StepLoss& loss, double unscale);
+
+  // The parts of update(), for workers, whose server updates the parameters. judge() returns whether the update may be
+  // made. account() is called when it was made or left out; it throws Diverged.
+  Outcome judge(const StepLoss& loss, const ClipResult& clipped) const;
+  void account(const StepLoss& loss, const Outcome& outcome, int64_t step);
+
+ private:
+  Outcome clip_and_apply(const StepLoss& loss, double lr, double unscale);
+  void add_loss(const StepLoss& loss);
+  std::string divergence(const StepLoss& loss, const ClipResult& clipped) const;
+  void handle_overflow(const Outcome& outcome, int64_t step);
+  void handle_divergence(const std::string& reason, int64_t step);
+  bool reports() const { return s_.leads() || kind_ == StepOf::worker; }  // whether this rank logs a skipped update
+
+  RunState& run_;
+  Session& s_;
+  StepOf kind_;
+};
+
+}  // namespace lmx::train

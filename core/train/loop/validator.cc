@@ -1,0 +1,97 @@
+#include "train/loop/validator.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "base/text.h"
+#include "data/dataset.h"
+#include "lmx/log.h"
+#include "train/signals.h"
+
+namespace lmx::train {
+
+SplitScore Validator::score() {
+  const TrainConfig& t = s_.recipe.train;
+  const auto swap = [&] {
+    if (s_.shared->ema)
+      s_.comm.once<int>([&] {
+        s_.shared->ema->swap(s_.ctx, s_.params);
+        return 0;
+      });
+  };
+  swap();
+  ParameterStore params = s_.shared->params.replica();  // the server's values if workers have their own copies
+  const SplitPlan plan{
+      "valid", t.eval_batch, s_.batcher.sequence_length(), t.eval_tokens, t.eval_carry, t.eval_shards, [] {
+        return SignalGuard::received() != 0;
+      }};
+  const SplitScore score = s_.sub_batches()
+                               ? score_pairs(s_.ctx, s_.network, params, s_.data.valid_pairs, plan)
+                               : score_text(s_.ctx, s_.network, params, s_.data.valid, s_.data.valid_strings, plan);
+  swap();
+  return score;
+}
+
+bool Validator::validate() {
+  const Span span(s_.ctx.tracer, "validate");
+  const SplitScore score = this->score();
+  if (!score.complete) return false;
+  run_.at.evaluated = run_.at.step;
+  run_.at.valid_ppl = score.ppl();
+  run_.at.valid_nll = score.nll();
+  ++run_.at.no_better;
+  if (run_.at.best_step < 0 || std::isnan(run_.at.best_ppl) || score.ppl() < run_.at.best_ppl) {
+    run_.at.best_ppl = score.ppl();
+    run_.at.best_step = run_.at.step;
+    run_.at.no_better = 0;
+  }
+  s_.schedule->validated(score.ppl());
+  report(score);
+  check_target();
+  return true;
+}
+
+bool Validator::validate_at_pause() {
+  if (run_.at.evaluated == run_.at.step) return true;
+  const Span span(s_.ctx.tracer, "validate");
+  const SplitScore score = this->score();
+  if (!score.complete) return false;
+  paused_ = score;
+  report(score);
+  return true;
+}
+
+void Validator::report(const SplitScore& score) {
+  if (!s_.leads()) return;
+  Record record{run_.at.step,
+                "valid",
+                {{"nll_nat", score.nll()},
+                 {"nll_bit", score.nll() / std::numbers::ln2},
+                 {"ppl", score.ppl()},
+                 {"tokens", static_cast<double>(score.tokens)},
+                 {"epoch", static_cast<double>(run_.at.step) / static_cast<double>(s_.batcher.steps_per_epoch())},
+                 {"train_s", run_.at.seconds}}};
+  const bool characters = is_character(s_.data.unit);
+  if (characters) record.values.insert(record.values.begin() + 2, {"bpc", score.nll() / std::numbers::ln2});
+  log_.write(record);
+  log_info(str("step ", run_.at.step, "/", run_.last_step(), " valid ppl ", score.ppl(),
+               characters ? str(", bpc ", score.nll() / std::numbers::ln2) : "", " (", count_text(score.tokens), " ",
+               s_.data.unit, "s)"));
+}
+
+void Validator::check_target() {
+  const int64_t patience = s_.recipe.stop.patience;
+  met_ = rule_.met(run_.at.valid_nll);
+  if (met_)
+    run_.stopped = rule_.describe(run_.at.valid_nll);
+  else if (patience > 0 && run_.at.no_better >= patience)
+    run_.stopped = str(run_.at.no_better, run_.at.no_better == 1 ? " validation" : " validations in a row",
+                       " above valid.ppl ", run_.at.best_ppl, " of step ", run_.at.best_step);
+  else
+    return;
+  if (s_.leads())
+    log_info(str(met_ ? "stop.when: " : "stop.patience: ", run_.stopped, " after step ", run_.at.step, ", ",
+                 duration_text(run_.at.seconds), " of training (validation and saving not counted)"));
+}
+
+}  // namespace lmx::train
