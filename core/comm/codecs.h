@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/cut.h"
+#include "comm/partition.h"
 #include "lmx/codec.h"
 #include "lmx/parallel.h"
 

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "comm/codecs.h"
-#include "comm/cut.h"
+#include "comm/partition.h"
 #include "comm/residuals.h"
 #include "lmx/error.h"
 #include "lmx/kernels.h"
@@ -19,7 +19,7 @@ using comm::Side;
 namespace {
 
 // Block transfer: the plan by which one block is reduced.
-struct Way {
+struct BlockTransfer {
   const std::string* name = nullptr;
   int64_t rows = 0, width = 1;           // of the complete block
   Tensor own = {};                       // (rows, width)
@@ -94,17 +94,18 @@ struct Reducer::Impl {
   bool plain() const { return config.kind == "none"; }
   void check(const std::string& name, const Tensor& own) const;
   int64_t bytes(const Part& part) const { return codec->bytes(part.rows, part.columns); }
-  Way dense_way(Context& ctx, const std::string& name, const Tensor& own);
-  Way table_way(Context& ctx, const std::string& name, const RowSparse& own, const std::vector<int32_t>& index,
-                const GatheredIndices* gathered);
-  Tensor exchange(Context& ctx, std::span<Way> ways);
-  Tensor encode(Context& ctx, std::span<Way> ways, std::vector<int64_t>& sizes);
-  void encode_part(Context& ctx, const Way& w, const Part& part, std::byte* to);
-  void encode_block(const Way& w, const float* values, int64_t rows, int64_t columns, std::byte* to, float* lost);
-  Tensor encode_sums(Context& ctx, std::span<Way> ways, std::span<const Tensor> received);
-  void encode_sum(Context& ctx, const Way& w, Tensor sum, std::byte* to);
-  void add_from(const Way& w, size_t rank, const std::byte* part, Tensor& sum) const;
-  Tensor decode(Context& ctx, std::span<const Way> ways, const Tensor& encoded) const;
+  BlockTransfer dense_transfer(Context& ctx, const std::string& name, const Tensor& own);
+  BlockTransfer table_transfer(Context& ctx, const std::string& name, const RowSparse& own,
+                               const std::vector<int32_t>& index, const GatheredIndices* gathered);
+  Tensor exchange(Context& ctx, std::span<BlockTransfer> transfers);
+  Tensor encode(Context& ctx, std::span<BlockTransfer> transfers, std::vector<int64_t>& sizes);
+  void encode_part(Context& ctx, const BlockTransfer& w, const Part& part, std::byte* to);
+  void encode_block(const BlockTransfer& w, const float* values, int64_t rows, int64_t columns, std::byte* to,
+                    float* lost);
+  Tensor encode_sums(Context& ctx, std::span<BlockTransfer> transfers, std::span<const Tensor> received);
+  void encode_sum(Context& ctx, const BlockTransfer& w, Tensor sum, std::byte* to);
+  void add_from(const BlockTransfer& w, size_t rank, const std::byte* part, Tensor& sum) const;
+  Tensor decode(Context& ctx, std::span<const BlockTransfer> transfers, const Tensor& encoded) const;
   Tensor reduce_own_rows(Context& ctx, const std::string& name, const RowSparse& own, const std::vector<int32_t>& index,
                          const GatheredIndices* gathered);
   std::vector<Tensor> reduce_joined(Context& ctx, std::span<const Block> blocks);
@@ -115,9 +116,10 @@ void Reducer::Impl::check(const std::string& name, const Tensor& own) const {
     throw UserError(str("[codec] ", codec->name(), " encodes f32; the gradient of ", name, " is ", describe(own)));
 }
 
-Way Reducer::Impl::dense_way(Context& ctx, const std::string& name, const Tensor& own) {
+BlockTransfer Reducer::Impl::dense_transfer(Context& ctx, const std::string& name, const Tensor& own) {
   check(name, own);
-  Way w{.name = &name, .width = codec->elementwise() ? 1 : row_width(own.shape()), .feedback = codec->feedback()};
+  BlockTransfer w{
+      .name = &name, .width = codec->elementwise() ? 1 : row_width(own.shape()), .feedback = codec->feedback()};
   const int64_t rows = w.width ? own.numel() / w.width : 0;
   w.own = own.reshape({rows, w.width});
   if (w.feedback) w.residual = residuals.exchange(ctx, Side::push, name, rows, w.width);
@@ -127,10 +129,11 @@ Way Reducer::Impl::dense_way(Context& ctx, const std::string& name, const Tensor
 }
 
 // Only this rank's rows are encoded: zeros for rows that only other ranks have would count in the means of the columns.
-Way Reducer::Impl::table_way(Context& ctx, const std::string& name, const RowSparse& own,
-                             const std::vector<int32_t>& index, const GatheredIndices* gathered) {
+BlockTransfer Reducer::Impl::table_transfer(Context& ctx, const std::string& name, const RowSparse& own,
+                                            const std::vector<int32_t>& index, const GatheredIndices* gathered) {
   const int ranks = ctx.comm->size();
-  Way w{.name = &name, .width = row_width(own.rows.shape()), .feedback = config.residual == "rows", .table = true};
+  BlockTransfer w{
+      .name = &name, .width = row_width(own.rows.shape()), .feedback = config.residual == "rows", .table = true};
   const comm::RowOrder mine = comm::order_rows(own.indices, w.width, ranks),
                        all = comm::order_rows(index, w.width, ranks);
   w.own = own.rows.reshape({own.rows.dim(0), w.width});
@@ -155,7 +158,7 @@ Way Reducer::Impl::table_way(Context& ctx, const std::string& name, const RowSpa
 }
 
 // Encodes the part of this rank's values that another rank sums, and stores the quantisation error.
-void Reducer::Impl::encode_part(Context& ctx, const Way& w, const Part& part, std::byte* to) {
+void Reducer::Impl::encode_part(Context& ctx, const BlockTransfer& w, const Part& part, std::byte* to) {
   const int64_t columns = part.columns, grain = comm::rows_holding(comm::kCodecGrain, columns);
   if (!w.feedback && columns == w.width && w.own_places.empty())
     return encode_block(w, w.own_row(part.row), part.rows, columns, to, nullptr);
@@ -177,23 +180,23 @@ void Reducer::Impl::encode_part(Context& ctx, const Way& w, const Part& part, st
 }
 
 // `lost` becomes the quantisation error; it may be the same memory as `values`.
-void Reducer::Impl::encode_block(const Way& w, const float* values, int64_t rows, int64_t columns, std::byte* to,
-                                 float* lost) {
+void Reducer::Impl::encode_block(const BlockTransfer& w, const float* values, int64_t rows, int64_t columns,
+                                 std::byte* to, float* lost) {
   codec->encode(values, rows, columns, to);
   comm::account(*codec, {values, rows, columns}, to, health[*w.name], lost);
 }
 
 // The messages to all ranks, one after the other. A message contains the parts of every block that its receiver sums.
 // `sizes`: bytes of each message.
-Tensor Reducer::Impl::encode(Context& ctx, std::span<Way> ways, std::vector<int64_t>& sizes) {
+Tensor Reducer::Impl::encode(Context& ctx, std::span<BlockTransfer> transfers, std::vector<int64_t>& sizes) {
   sizes.assign(static_cast<size_t>(ctx.comm->size()), 0);
   for (size_t r = 0; r < sizes.size(); ++r)
-    for (const Way& w : ways) sizes[r] += bytes(w.own_part(r));
+    for (const BlockTransfer& w : transfers) sizes[r] += bytes(w.own_part(r));
   Tensor messages =
       ctx.empty({std::accumulate(sizes.begin(), sizes.end(), int64_t{0})}, DType::u8, MemClass::communication);
   auto* to = static_cast<std::byte*>(messages.raw());
   for (size_t r = 0; r < sizes.size(); ++r) {
-    for (const Way& w : ways) {
+    for (const BlockTransfer& w : transfers) {
       encode_part(ctx, w, w.own_part(r), to);
       to += bytes(w.own_part(r));
     }
@@ -201,7 +204,7 @@ Tensor Reducer::Impl::encode(Context& ctx, std::span<Way> ways, std::vector<int6
   return messages;
 }
 
-void Reducer::Impl::add_from(const Way& w, size_t rank, const std::byte* part, Tensor& sum) const {
+void Reducer::Impl::add_from(const BlockTransfer& w, size_t rank, const std::byte* part, Tensor& sum) const {
   const int64_t columns = sum.dim(1);
   if (w.places.empty()) return codec->add(part, sum.dim(0), columns, sum.data<float>());
   const std::vector<int64_t>& places = w.places[rank];
@@ -213,7 +216,7 @@ void Reducer::Impl::add_from(const Way& w, size_t rank, const std::byte* part, T
 }
 
 // The residual of the previous sum of this part is added before encoding.
-void Reducer::Impl::encode_sum(Context& ctx, const Way& w, Tensor sum, std::byte* to) {
+void Reducer::Impl::encode_sum(Context& ctx, const BlockTransfer& w, Tensor sum, std::byte* to) {
   if (w.feedback)
     w.table ? residuals.add_rows(Side::sum, *w.name, w.sum_index, sum) : residuals.add(Side::sum, *w.name, sum);
   auto* values = sum.data<float>();
@@ -223,14 +226,14 @@ void Reducer::Impl::encode_sum(Context& ctx, const Way& w, Tensor sum, std::byte
 }
 
 // The sums that this rank computes, encoded.
-Tensor Reducer::Impl::encode_sums(Context& ctx, std::span<Way> ways, std::span<const Tensor> received) {
+Tensor Reducer::Impl::encode_sums(Context& ctx, std::span<BlockTransfer> transfers, std::span<const Tensor> received) {
   const auto me = static_cast<size_t>(ctx.comm->rank());
   int64_t total = 0;
-  for (const Way& w : ways) total += bytes(w.sum_part(me));
+  for (const BlockTransfer& w : transfers) total += bytes(w.sum_part(me));
   Tensor out = ctx.empty({total}, DType::u8, MemClass::communication);
   auto* to = static_cast<std::byte*>(out.raw());
   std::vector<int64_t> at(received.size());
-  for (const Way& w : ways) {
+  for (const BlockTransfer& w : transfers) {
     const Part mine = w.sum_part(me);
     Tensor sum = ctx.zeros({mine.rows, mine.columns}, DType::f32, MemClass::communication);
     for (size_t r = 0; r < received.size(); ++r) {
@@ -244,12 +247,12 @@ Tensor Reducer::Impl::encode_sums(Context& ctx, std::span<Way> ways, std::span<c
 }
 
 // The sums of all blocks, one after the other.
-Tensor Reducer::Impl::decode(Context& ctx, std::span<const Way> ways, const Tensor& encoded) const {
+Tensor Reducer::Impl::decode(Context& ctx, std::span<const BlockTransfer> transfers, const Tensor& encoded) const {
   const auto ranks = static_cast<size_t>(ctx.comm->size());
-  std::vector<int64_t> values(ways.size());  // number of values of each block
-  for (size_t i = 0; i < ways.size(); ++i) {
+  std::vector<int64_t> values(transfers.size());  // number of values of each block
+  for (size_t i = 0; i < transfers.size(); ++i) {
     for (size_t r = 0; r < ranks; ++r) {
-      const Part part = ways[i].sum_part(r);
+      const Part part = transfers[i].sum_part(r);
       values[i] += part.rows * part.columns;
     }
   }
@@ -258,8 +261,8 @@ Tensor Reducer::Impl::decode(Context& ctx, std::span<const Way> ways, const Tens
   const auto* from = static_cast<const std::byte*>(encoded.raw());
   for (size_t r = 0; r < ranks; ++r) {
     float* block = out.data<float>();
-    for (size_t i = 0; i < ways.size(); block += values[i++]) {
-      const Way& w = ways[i];
+    for (size_t i = 0; i < transfers.size(); block += values[i++]) {
+      const BlockTransfer& w = transfers[i];
       const Part part = w.sum_part(r);
       if (part.columns == w.width) {
         codec->decode(from, part.rows, part.columns, block + part.row * w.width);
@@ -274,10 +277,10 @@ Tensor Reducer::Impl::decode(Context& ctx, std::span<const Way> ways, const Tens
   return out;
 }
 
-Tensor Reducer::Impl::exchange(Context& ctx, std::span<Way> ways) {
+Tensor Reducer::Impl::exchange(Context& ctx, std::span<BlockTransfer> transfers) {
   const auto ranks = static_cast<size_t>(ctx.comm->size()), me = static_cast<size_t>(ctx.comm->rank());
   std::vector<int64_t> from(ranks), sizes(ranks);
-  for (const Way& w : ways) {
+  for (const BlockTransfer& w : transfers) {
     const Part mine = w.sum_part(me);
     for (size_t r = 0; r < ranks; ++r) {
       from[r] += codec->bytes(w.rows_from(r, mine), mine.columns);
@@ -287,14 +290,14 @@ Tensor Reducer::Impl::exchange(Context& ctx, std::span<Way> ways) {
   Tensor own;
   {
     std::vector<int64_t> to;
-    Tensor messages = encode(ctx, ways, to);
-    for (Way& w : ways) w.own = {}, w.residual = {};
+    Tensor messages = encode(ctx, transfers, to);
+    for (BlockTransfer& w : transfers) w.own = {}, w.residual = {};
     const std::vector<Tensor> parts = ctx.comm->all_to_all(messages, to, from, group);
     messages = {};
-    own = encode_sums(ctx, ways, parts);
+    own = encode_sums(ctx, transfers, parts);
   }
   const Tensor all = ctx.comm->all_gather(own, sizes, group);
-  return ctx.comm->once_tensor(MemClass::communication, [&] { return decode(ctx, ways, all); });
+  return ctx.comm->once_tensor(MemClass::communication, [&] { return decode(ctx, transfers, all); });
 }
 
 Tensor Reducer::Impl::reduce_own_rows(Context& ctx, const std::string& name, const RowSparse& own,
@@ -302,7 +305,7 @@ Tensor Reducer::Impl::reduce_own_rows(Context& ctx, const std::string& name, con
   check(name, own.rows);
   Shape shape = own.rows.shape();
   shape[0] = static_cast<int64_t>(index.size());
-  Way w = table_way(ctx, name, own, index, gathered);
+  BlockTransfer w = table_transfer(ctx, name, own, index, gathered);
   const int64_t width = w.width;
   const Tensor sums = exchange(ctx, std::span(&w, 1));
   if (comm::table_by_columns(width, ctx.comm->size())) return sums.reshape(shape);
@@ -358,9 +361,9 @@ std::vector<Tensor> Reducer::reduce(Context& ctx, std::span<const Block> blocks)
     return out;
   }
   if (impl_->plain()) return impl_->reduce_joined(ctx, blocks);
-  std::vector<Way> ways;
-  for (const Block& b : blocks) ways.push_back(impl_->dense_way(ctx, b.name, b.own));
-  const Tensor sums = impl_->exchange(ctx, ways);
+  std::vector<BlockTransfer> transfers;
+  for (const Block& b : blocks) transfers.push_back(impl_->dense_transfer(ctx, b.name, b.own));
+  const Tensor sums = impl_->exchange(ctx, transfers);
   int64_t at = 0;
   for (const Block& b : blocks) {
     out.push_back(sums.slice(at, at + b.own.numel()).reshape(b.own.shape()));

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "comm/cut.h"
+#include "comm/partition.h"
 #include "lmx/comm.h"
 #include "lmx/error.h"
 #include "lmx/parallel.h"

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "config/describe.h"
+#include "config/error_collector.h"
 #include "config/messages.h"
-#include "config/mistakes.h"
 
 namespace lmx {
 

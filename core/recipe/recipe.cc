@@ -1,8 +1,8 @@
 // The keys of a recipe, and the check of the whole tree against all components that it names.
 #include "recipe/recipe.h"
 
+#include "config/error_collector.h"
 #include "config/messages.h"
-#include "config/mistakes.h"
 #include "data/data_config.h"
 #include "lmx/data.h"
 #include "lmx/param_pattern.h"
@@ -218,23 +218,23 @@ void check_order(const Recipe& r) {
 }
 
 // The subtree of every component, checked and with its defaults. A subtree with errors is returned unchanged.
-Recipe full_components(const Recipe& given, Mistakes& mistakes) {
+Recipe full_components(const Recipe& given, ErrorCollector& errors) {
   Recipe full = given;
-  mistakes.keep([&] { full.data = data::full_data_config(given.data); });
-  mistakes.keep([&] { full.model = full_component(PluginKind::model, given.model, "model"); });
-  mistakes.keep([&] { full.batcher = full_component(PluginKind::batcher, given.batcher, "batcher"); });
-  mistakes.keep([&] { full.loss = full_loss_config(given.loss, "loss"); });
-  mistakes.keep([&] { full.optimizer = full_optimizer_config(given.optimizer, "optimizer"); });
-  mistakes.keep([&] { full.schedule = full_schedule_config(given.schedule, "schedule"); });
-  mistakes.keep([&] {
+  errors.keep([&] { full.data = data::full_data_config(given.data); });
+  errors.keep([&] { full.model = full_component(PluginKind::model, given.model, "model"); });
+  errors.keep([&] { full.batcher = full_component(PluginKind::batcher, given.batcher, "batcher"); });
+  errors.keep([&] { full.loss = full_loss_config(given.loss, "loss"); });
+  errors.keep([&] { full.optimizer = full_optimizer_config(given.optimizer, "optimizer"); });
+  errors.keep([&] { full.schedule = full_schedule_config(given.schedule, "schedule"); });
+  errors.keep([&] {
     full.comm = train::full_comm_config(given.comm, "comm");
     check_order(given);
   });
-  mistakes.keep([&] {
+  errors.keep([&] {
     full.sync = SyncRules::full_config(given.sync, "sync");
     check_average(given);
   });
-  mistakes.keep([&] { static_cast<void>(read_clip(given.clip, "clip")); });
+  errors.keep([&] { static_cast<void>(read_clip(given.clip, "clip")); });
   full.loss_scale = given.loss_scale.resolved();
   if (full.clip.kind == Node::Kind::null) full.clip = Node::list({});
   return full;
@@ -245,11 +245,11 @@ struct ReadRecipe {
 };
 ReadRecipe read_and_check(const Node& composed, const std::string& name) {
   check_missing(composed);
-  Mistakes mistakes;
+  ErrorCollector errors;
   ReadRecipe r;
   ConfigReader reader(composed, "");
   r.given.fields(reader.fields());
-  const bool known = mistakes.keep([&] { reader.finish(); });
+  const bool known = errors.keep([&] { reader.finish(); });
   r.given.name = name;
   const auto place = [&](const char* path) {
     const Node* node = composed.at_path(path);
@@ -261,13 +261,13 @@ ReadRecipe read_and_check(const Node& composed, const std::string& name) {
   r.given.train.ema_params_place = place("train.ema_params");
   fill_defaults(r.given);
   if (const std::string missing = missing_parts(r.given); !missing.empty()) {
-    mistakes.throw_any();  // a misspelt key may be the cause
+    errors.throw_any();  // a misspelt key may be the cause
     throw UserError(str(config::at(composed.mark), "the recipe has no ", missing, "; each is a map with a `name`"));
   }
   // After an unknown key, the defaults would be checked instead of the intended values.
-  if (known) mistakes.keep([&] { check_values(r.given, composed); });
-  r.full = full_components(r.given, mistakes);
-  mistakes.throw_any();
+  if (known) errors.keep([&] { check_values(r.given, composed); });
+  r.full = full_components(r.given, errors);
+  errors.throw_any();
   return r;
 }
 

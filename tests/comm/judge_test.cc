@@ -1,5 +1,5 @@
 // The diagnosis that one rank makes from the heartbeats of the others.
-#include "judge.h"
+#include "diagnosis.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,26 +23,26 @@ std::vector<Peer> waiting(double seconds = 1) {
   return std::vector<Peer>(4, peer);
 }
 
-Verdict verdict(Verdict::Kind kind, std::vector<int> ranks) {
+Diagnosis diagnosis(Diagnosis::Kind kind, std::vector<int> ranks) {
   return {kind, std::move(ranks)};
 }
 
 TEST(Judge, NothingIsWrong) {
-  EXPECT_EQ(judge(0, waiting(), kLimits), Verdict{});
-  EXPECT_EQ(judge(0, std::vector<Peer>(1), kLimits), Verdict{});
+  EXPECT_EQ(diagnose(0, waiting(), kLimits), Diagnosis{});
+  EXPECT_EQ(diagnose(0, std::vector<Peer>(1), kLimits), Diagnosis{});
   EXPECT_EQ(sentence({}, 0, waiting(), kHosts), "");
 }
 
 TEST(Judge, SilenceIsCountedBeyondTheLimit) {
   auto peers = waiting();
   peers[2].silent_s = 30;
-  EXPECT_EQ(judge(0, peers, kLimits), Verdict{});
+  EXPECT_EQ(diagnose(0, peers, kLimits), Diagnosis{});
   peers[2].silent_s = 30.2;
-  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::silent, {2}));
-  EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
+  EXPECT_EQ(diagnose(0, peers, kLimits), diagnosis(Diagnosis::silent, {2}));
+  EXPECT_THAT(sentence(diagnose(0, peers, kLimits), 0, peers, kHosts),
               HasSubstr("rank 2 of 4 on host h1 has not answered for 30 s"));
   peers[3].silent_s = 40;
-  EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
+  EXPECT_THAT(sentence(diagnose(0, peers, kLimits), 0, peers, kHosts),
               HasSubstr("ranks 2, 3 of 4 (host h1, h2) have not answered for 40 s"));
 }
 
@@ -50,10 +50,10 @@ TEST(Judge, SilenceIsCountedBeyondTheLimit) {
 TEST(Judge, WhoIsSilentWhileTheLauncherEndsTheJob) {
   auto peers = waiting(1000);
   peers[2].silent_s = 0.6;
-  EXPECT_EQ(judge(0, peers, {0.5, 0, true}), verdict(Verdict::dropped, {2}));
-  EXPECT_THAT(sentence(judge(0, peers, {0.5, 0, true}), 0, peers, kHosts),
+  EXPECT_EQ(diagnose(0, peers, {0.5, 0, true}), diagnosis(Diagnosis::dropped, {2}));
+  EXPECT_THAT(sentence(diagnose(0, peers, {0.5, 0, true}), 0, peers, kHosts),
               HasSubstr("rank 2 of 4 on host h1 does not answer, and the launcher ends the job"));
-  EXPECT_LT(patience(3, peers, verdict(Verdict::dropped, {2})), 0.7);
+  EXPECT_LT(patience(3, peers, diagnosis(Diagnosis::dropped, {2})), 0.7);
 }
 
 // A rank does not examine itself.
@@ -61,19 +61,19 @@ TEST(Judge, OwnEntryIsNotLookedAt) {
   auto peers = waiting();
   peers[1].silent_s = 1000;
   peers[1].ended = true;
-  EXPECT_EQ(judge(1, peers, kLimits), Verdict{});
+  EXPECT_EQ(diagnose(1, peers, kLimits), Diagnosis{});
 }
 
 TEST(Judge, TheCauseComesBeforeItsConsequences) {
   auto peers = waiting(1000);
   peers[3].beat.collectives = 4;
-  EXPECT_EQ(judge(0, peers, kLimits).kind, Verdict::lags);
+  EXPECT_EQ(diagnose(0, peers, kLimits).kind, Diagnosis::lags);
   peers[2].silent_s = 31;
-  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::silent, {2}));
+  EXPECT_EQ(diagnose(0, peers, kLimits), diagnosis(Diagnosis::silent, {2}));
   peers[1].ended = true;
-  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::ended, {1}));
+  EXPECT_EQ(diagnose(0, peers, kLimits), diagnosis(Diagnosis::ended, {1}));
   peers[3].beat.failed = 1;
-  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::failed, {3}));
+  EXPECT_EQ(diagnose(0, peers, kLimits), diagnosis(Diagnosis::failed, {3}));
 }
 
 TEST(Judge, ThoseThatHaveNotComeLag) {
@@ -81,12 +81,12 @@ TEST(Judge, ThoseThatHaveNotComeLag) {
   peers[1].beat = {};
   peers[1].beat.collectives = 4;
   peers[1].beat.still_s = 302;
-  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {1}));
-  EXPECT_EQ(judge(1, peers, kLimits), Verdict{}) << "the computing rank does not know how long the others wait";
-  EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
+  EXPECT_EQ(diagnose(0, peers, kLimits), diagnosis(Diagnosis::lags, {1}));
+  EXPECT_EQ(diagnose(1, peers, kLimits), Diagnosis{}) << "the computing rank does not know how long the others wait";
+  EXPECT_THAT(sentence(diagnose(0, peers, kLimits), 0, peers, kHosts),
               AllOf(HasSubstr("rank 1 of 4 on host h0 lags"), HasSubstr("has computed for 302 s after collective 4"),
                     HasSubstr("rank 0 has waited 301 s in all_gather (collective 5)")));
-  EXPECT_EQ(judge(0, peers, {30, 0}), Verdict{}) << "lag_s 0: no limit";
+  EXPECT_EQ(diagnose(0, peers, {30, 0}), Diagnosis{}) << "lag_s 0: no limit";
 }
 
 // Rank 1 waits for a message from rank 3, which computes. Both are behind.
@@ -95,20 +95,20 @@ TEST(Judge, WhoComputesIsToBlameBeforeWhoWaits) {
   peers[1].beat.collectives = peers[3].beat.collectives = 4;
   peers[1].beat.move = Move::receive;
   peers[3].beat.move = Move::none;
-  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {3}));
+  EXPECT_EQ(diagnose(0, peers, kLimits), diagnosis(Diagnosis::lags, {3}));
 }
 
 // Collectives 4 and 5 may both take long: rank 0 has finished 4, and waits in 5 for ranks that still receive bytes.
 TEST(Judge, WhoStillMovesBytesDoesNotLag) {
   auto peers = waiting(400);
   for (const size_t r : {1u, 2u, 3u}) peers[r].beat.collectives = 4;
-  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {1, 2, 3}));
+  EXPECT_EQ(diagnose(0, peers, kLimits), diagnosis(Diagnosis::lags, {1, 2, 3}));
   peers[2].beat.still_s = 5;
-  EXPECT_EQ(judge(0, peers, kLimits), Verdict{});
+  EXPECT_EQ(diagnose(0, peers, kLimits), Diagnosis{});
   peers[2].beat.move = Move::none;  // it has just finished 4
-  EXPECT_EQ(judge(0, peers, kLimits), Verdict{});
+  EXPECT_EQ(diagnose(0, peers, kLimits), Diagnosis{});
   peers[2].beat.still_s = 301;
-  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::lags, {2}));
+  EXPECT_EQ(diagnose(0, peers, kLimits), diagnosis(Diagnosis::lags, {2}));
 }
 
 // Workers of a server: rank 0 waits for its turn, ranks 1 and 2 wait for messages, and rank 3 computes without end.
@@ -117,34 +117,34 @@ TEST(Judge, AWorkerThatComputesForEver) {
   for (Peer& p : peers) p.beat.move = Move::receive;
   peers[0].beat.move = Move::turn;
   peers[3].beat.move = Move::none;
-  for (const int observer : {0, 1, 2}) EXPECT_EQ(judge(observer, peers, kLimits), verdict(Verdict::lags, {3}));
-  EXPECT_EQ(judge(3, peers, kLimits), Verdict{});
-  EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
+  for (const int observer : {0, 1, 2}) EXPECT_EQ(diagnose(observer, peers, kLimits), diagnosis(Diagnosis::lags, {3}));
+  EXPECT_EQ(diagnose(3, peers, kLimits), Diagnosis{});
+  EXPECT_THAT(sentence(diagnose(0, peers, kLimits), 0, peers, kHosts),
               AllOf(HasSubstr("rank 3 of 4 on host h2 lags"), HasSubstr("rank 0 has waited 301 s in turn")));
   peers[3].beat.still_s = 10;
-  EXPECT_EQ(judge(0, peers, kLimits), Verdict{}) << "it is slow, but its steps end";
+  EXPECT_EQ(diagnose(0, peers, kLimits), Diagnosis{}) << "it is slow, but its steps end";
 }
 
 TEST(Judge, DifferentMovesAtTheSameCount) {
   auto peers = waiting();
   peers[2].beat.move = Move::barrier;
-  EXPECT_EQ(judge(0, peers, kLimits), verdict(Verdict::differs, {2}));
-  EXPECT_THAT(sentence(judge(0, peers, kLimits), 0, peers, kHosts),
+  EXPECT_EQ(diagnose(0, peers, kLimits), diagnosis(Diagnosis::differs, {2}));
+  EXPECT_THAT(sentence(diagnose(0, peers, kLimits), 0, peers, kHosts),
               HasSubstr("rank 0 is in all_gather where rank 2 is in barrier (collective 5)"));
   peers[2].beat.collectives = 6;
-  EXPECT_EQ(judge(0, peers, kLimits), Verdict{}) << "it has finished that collective";
+  EXPECT_EQ(diagnose(0, peers, kLimits), Diagnosis{}) << "it has finished that collective";
   peers[2].beat.collectives = 5;
   peers[2].beat.move = Move::send;
-  EXPECT_EQ(judge(0, peers, kLimits), Verdict{}) << "it has finished that collective, too";
+  EXPECT_EQ(diagnose(0, peers, kLimits), Diagnosis{}) << "it has finished that collective, too";
 }
 
 TEST(Judge, EveryRankWaits) {
   auto peers = waiting(301);
-  EXPECT_EQ(judge(1, peers, kLimits), verdict(Verdict::stuck, {0, 2, 3}));
-  EXPECT_THAT(sentence(judge(1, peers, kLimits), 1, peers, kHosts),
+  EXPECT_EQ(diagnose(1, peers, kLimits), diagnosis(Diagnosis::stuck, {0, 2, 3}));
+  EXPECT_THAT(sentence(diagnose(1, peers, kLimits), 1, peers, kHosts),
               AllOf(HasSubstr("every rank waits"), HasSubstr("rank 3 waits in all_gather (collective 5)")));
   peers[3].beat.still_s = 10;  // it has moved lately
-  EXPECT_EQ(judge(1, peers, kLimits), Verdict{});
+  EXPECT_EQ(diagnose(1, peers, kLimits), Diagnosis{});
 }
 
 TEST(Judge, ToTheEndARankMayComeLate) {
@@ -152,19 +152,19 @@ TEST(Judge, ToTheEndARankMayComeLate) {
   for (Peer& p : peers) p.beat.move = Move::finish;
   peers[0].beat.move = Move::none;
   peers[0].beat.collectives = 4;
-  EXPECT_EQ(judge(1, peers, kLimits), Verdict{});
+  EXPECT_EQ(diagnose(1, peers, kLimits), Diagnosis{});
 }
 
 // If several ranks make the same diagnosis, each waits longer than the one before it.
 TEST(Judge, OneSpeaksFirst) {
   auto peers = waiting();
   peers[0].silent_s = 31;
-  const Verdict v = judge(1, peers, kLimits);
+  const Diagnosis v = diagnose(1, peers, kLimits);
   EXPECT_EQ(patience(1, peers, v), 0);
   EXPECT_EQ(patience(2, peers, v), 1);
   EXPECT_EQ(patience(3, peers, v), 2);
   peers[2].ended = true;
-  const Verdict ended = judge(0, peers, kLimits);
+  const Diagnosis ended = diagnose(0, peers, kLimits);
   EXPECT_LT(patience(0, peers, ended), patience(1, peers, ended));
   EXPECT_LT(patience(3, peers, ended), 1) << "mpirun ends the job after one second";
 }
@@ -172,7 +172,7 @@ TEST(Judge, OneSpeaksFirst) {
 TEST(Judge, WhoHearsNobodyIsCutOffItself) {
   auto peers = waiting();
   for (const size_t r : {0u, 1u, 2u}) peers[r].silent_s = 31;
-  const Verdict v = judge(3, peers, kLimits);
+  const Diagnosis v = diagnose(3, peers, kLimits);
   EXPECT_THAT(sentence(v, 3, peers, kHosts), HasSubstr("nobody answers rank 3 on host h2"));
   EXPECT_GE(patience(3, peers, v), 3);
 }

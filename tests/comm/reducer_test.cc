@@ -8,7 +8,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "comm/cut.h"
+#include "comm/partition.h"
 #include "lmx/codec.h"
 #include "lmx/random.h"
 #include "lmx/row_sync.h"

@@ -78,7 +78,8 @@ TEST(Parameters, AreAtMostSix) {
   for (const SourceFile& file : source_files({"core", "plugins", "tools", "tests"}, kCode)) {
     for (const Function& f : functions(code_of(file))) {
       ++count;
-      if (!excepted(file.path, f.name)) EXPECT_LE(f.parameters, kParameters) << file.path << ": " << f.name << "()";
+      if (excepted(file.path, f.name)) continue;
+      EXPECT_LE(f.parameters, kParameters) << file.path << ": " << f.name << "()";
     }
   }
   EXPECT_GT(count, 1000u);

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/cut.h"
+#include "comm/partition.h"
 #include "lmx/plugin.h"
 #include "lmx/row_sync.h"
 #include "sync/conformance_data.h"

@@ -16,7 +16,7 @@
 #include "cli/commands.h"
 #include "cli/output/checks.h"
 #include "cli/output/json_output.h"
-#include "config/mistakes.h"
+#include "config/error_collector.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "runfiles/checkpoint.h"
@@ -110,14 +110,14 @@ void warn_of_halving(const Plan& plan) {
 }
 
 void dry_run(const Options& o) {
-  std::vector<std::string> mistakes;
-  const Plan plan = make_plan(request_of(o), &mistakes);
+  std::vector<std::string> errors;
+  const Plan plan = make_plan(request_of(o), &errors);
   const bool any_good =
       std::any_of(plan.points.begin(), plan.points.end(), [](const Point& p) { return !p.yaml.empty(); });
   const bool short_of_memory = o.launcher != "slurm" && !plan.missing_memory.empty();  // jobs run on other machines
   if (any_good && !o.json) print_plan(plan);
-  if (mistakes.empty()) warn_of_halving(plan);
-  if (!mistakes.empty()) lmx::fail_together(mistakes, "mistakes");
+  if (errors.empty()) warn_of_halving(plan);
+  if (!errors.empty()) lmx::fail_together(errors, "mistakes");
   if (o.json) {
     print_json(plan_json(plan));
     if (short_of_memory || !plan.missing_data.empty()) throw ExitCode{2};

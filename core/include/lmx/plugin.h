@@ -124,7 +124,8 @@ Factory factory(const PluginInfo& info) {
 // that names the plugin's file.
 [[noreturn]] LMX_API void rethrow_for(const PluginInfo& info);
 
-// Marks that this thread is inside `function` of a plugin, for the line that is written at a crash (lmx/last_words.h).
+// Marks that this thread is inside `function` of a plugin, for the line that is written at a crash
+// (lmx/termination_note.h).
 class LMX_API PluginCall {
  public:
   // `function` is a literal, such as "forward()"; `info` is one that the registry owns.

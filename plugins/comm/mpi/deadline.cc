@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "lmx/last_words.h"
 #include "lmx/log.h"
+#include "lmx/termination_note.h"
 #include "running_time.h"
 
 namespace lmx_mpi {
@@ -21,7 +21,7 @@ Deadline::Deadline(double seconds, const std::string& message) {
       if (met_changed_.wait_for(lock, next, [this] { return met_; })) return;
     }
     lmx::log(lmx::LogLevel::error, "[mpi] " + message + "; the run ends");
-    lmx::say_last_words("[mpi] " + message);
+    lmx::leave_termination_note("[mpi] " + message);
     _exit(1);  // the rank's own thread is blocked inside MPI and cannot react
   });
 }

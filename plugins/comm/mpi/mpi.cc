@@ -17,7 +17,7 @@
 #include "lmx/log.h"
 #include "lmx/plugin.h"
 #include "mpi_config.h"
-#include "seats.h"
+#include "placement.h"
 #include "start.h"
 #include "watchdog.h"
 
@@ -97,9 +97,9 @@ void start_mpi(const lmx::Launch& launch) {
 }
 
 // Without these settings mpirun waits eight minutes for the daemon of a lost host, although every rank has ended.
-void warn_of_patient_mpirun(const std::vector<Seat>& seats, const lmx::Launch& launch) {
-  const bool one_host =
-      std::all_of(seats.begin(), seats.end(), [&](const Seat& s) { return std::string_view(s.host) == seats[0].host; });
+void warn_of_patient_mpirun(const std::vector<Placement>& placements, const lmx::Launch& launch) {
+  const bool one_host = std::all_of(placements.begin(), placements.end(),
+                                    [&](const Placement& s) { return std::string_view(s.host) == placements[0].host; });
   if (launch.rank != 0 || launch.launcher != lmx::Launcher::open_mpi || one_host) return;
   if (std::getenv("OMPI_MCA_oob_tcp_keepalive_time")) return;
   lmx::log_warn(
@@ -130,11 +130,12 @@ class MpiGroup : public lmx::CommGroup {
     started_ = true;
     accept_forwarded_signals();
     const MPI_Comm data = own_link(), beats = own_link();
-    const std::vector<Seat> seats = gather_seats(data);
-    Watchdog watchdog(beats, seats, settings());
+    const std::vector<Placement> placements = gather_placements(data);
+    Watchdog watchdog(beats, placements, settings());
     start.reset();
-    warn_of_patient_mpirun(seats, launch_);
-    MpiCommunicator comm(data, config_.reduce == "native", watchdog, threads_for(fair_threads(seats, launch_.rank)));
+    warn_of_patient_mpirun(placements, launch_);
+    MpiCommunicator comm(data, config_.reduce == "native", watchdog,
+                         threads_for(fair_threads(placements, launch_.rank)));
     try {
       body(comm);
       comm.finish();

@@ -11,8 +11,8 @@
 #include <csignal>
 
 #include "lmx/error.h"
-#include "lmx/last_words.h"
 #include "lmx/log.h"
+#include "lmx/termination_note.h"
 
 namespace lmx_mpi {
 namespace {
@@ -20,7 +20,7 @@ namespace {
 // After the launcher's warning, heartbeats are sent every kAlarmBeat seconds. The other two are multiples of
 // warned_silence_s: a rank that is found silent before the first is the lost one. Between the first and the second the
 // launcher ends the job, and ranks that vanish are ignored.
-constexpr double kAlarmBeat = 0.1, kAlarmVerdict = 3, kAlarmEnd = 12;
+constexpr double kAlarmBeat = 0.1, kAlarmDiagnosis = 3, kAlarmEnd = 12;
 
 // The signal handler, on any thread, counts warnings; the watchdog's thread reads the count. Handlers must be
 // lock-free.
@@ -54,13 +54,13 @@ struct Watchdog::Line {
   double heard = 0;  // time of the last heartbeat, by clock_
 };
 
-Watchdog::Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings& settings)
+Watchdog::Watchdog(MPI_Comm comm, const std::vector<Placement>& placements, const Settings& settings)
     : comm_(comm),
-      hosts_(hosts_of(seats)),
+      hosts_(hosts_of(placements)),
       settings_(settings),
       poll_s_(std::min(0.1, settings.heartbeat_s / 2)),
-      lines_(seats.size()),
-      peers_(seats.size()),
+      lines_(placements.size()),
+      peers_(placements.size()),
       moved_(Clock::now()),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       time_(5 * poll_s_) {
@@ -73,11 +73,11 @@ Watchdog::Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings
     sigaction(SIGCONT, &action, nullptr);
     warnings_ = g_warnings;
   }
-  for (int r = 0; r < static_cast<int>(seats.size()); ++r) {
+  for (int r = 0; r < static_cast<int>(placements.size()); ++r) {
     if (r == rank_) continue;
     auto& line = lines_[static_cast<size_t>(r)];
     line = std::make_unique<Line>();
-    line->process = open_process(seats[static_cast<size_t>(rank_)], seats[static_cast<size_t>(r)]);
+    line->process = open_process(placements[static_cast<size_t>(rank_)], placements[static_cast<size_t>(r)]);
     MPI_Irecv(&line->in, sizeof(Beat), MPI_BYTE, r, 0, comm_, &line->receiving);
   }
   thread_ = std::thread([this] { loop(); });
@@ -272,7 +272,7 @@ bool Watchdog::has_the_word() {
 // A process of this host that counts as lost must not continue while the job ends: it would resume a run that has
 // ended, and report missing ranks.
 void Watchdog::end_silent() {
-  if (verdict_.kind != Verdict::silent) return;
+  if (verdict_.kind != Diagnosis::silent) return;
   for (const int r : verdict_.ranks) {
     const int process = lines_[static_cast<size_t>(r)]->process;
     if (process >= 0) syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);
@@ -288,7 +288,7 @@ void Watchdog::end_job(const std::string& message) {
   send(true);
   if (has_the_word()) {
     lmx::log(lmx::LogLevel::error, lmx::str("[mpi] ", message, "; the run ends"));
-    lmx::say_last_words("[mpi] " + message);
+    lmx::leave_termination_note("[mpi] " + message);
     std::this_thread::sleep_for(std::chrono::duration<double>(kToBeRead));
   } else {
     std::this_thread::sleep_for(std::chrono::seconds(2));
@@ -306,28 +306,28 @@ void Watchdog::note_failures() {
   if (first_failure_ >= 0 && clock_ - first_failure_ > kSameFailure) another_has_spoken_ = true;
 }
 
-Verdict Watchdog::look() {
-  if (alarm_since_ < 0) return judge(rank_, peers_, settings_.limits);
+Diagnosis Watchdog::look() {
+  if (alarm_since_ < 0) return diagnose(rank_, peers_, settings_.limits);
   std::vector<Peer> since = peers_;
   for (Peer& p : since) p.silent_s = std::min(p.silent_s, clock_ - alarm_since_);
-  const Verdict v = judge(rank_, since, {settings_.warned_silence_s, 0, true});
-  const bool fresh = clock_ - alarm_since_ < kAlarmVerdict * settings_.warned_silence_s;
-  return v.kind == Verdict::failed || fresh ? v : Verdict{};
+  const Diagnosis v = diagnose(rank_, since, {settings_.warned_silence_s, 0, true});
+  const bool fresh = clock_ - alarm_since_ < kAlarmDiagnosis * settings_.warned_silence_s;
+  return v.kind == Diagnosis::failed || fresh ? v : Diagnosis{};
 }
 
 void Watchdog::consider() {
   if (peers_[static_cast<size_t>(rank_)].beat.failed) return;  // this rank reports its own error
-  const Verdict v = look();
-  if (v.kind == Verdict::failed) {
+  const Diagnosis v = look();
+  if (v.kind == Diagnosis::failed) {
     failed_rank_ = v.ranks[0];
     if (failed_since_ < 0) failed_since_ = clock_;
     if (clock_ - failed_since_ > kToHearOthers + kToBeRead / 2) end_silent();
     if (clock_ - failed_since_ > kSecondsToEnd) _exit(1);
     return;
   }
-  if (v.kind == Verdict::fine || v.kind != verdict_.kind) verdict_since_ = clock_;
+  if (v.kind == Diagnosis::fine || v.kind != verdict_.kind) verdict_since_ = clock_;
   verdict_ = v;
-  if (v.kind != Verdict::fine && clock_ - verdict_since_ >= patience(rank_, peers_, v))
+  if (v.kind != Diagnosis::fine && clock_ - verdict_since_ >= patience(rank_, peers_, v))
     end_job(sentence(v, rank_, peers_, hosts_));
 }
 

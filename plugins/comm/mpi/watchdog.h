@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "judge.h"
+#include "diagnosis.h"
+#include "placement.h"
 #include "running_time.h"
-#include "seats.h"
 
 namespace lmx_mpi {
 
@@ -27,7 +27,7 @@ class Watchdog {
     double warned_silence_s = 0;
   };
   // Only the watchdog may use `comm`.
-  Watchdog(MPI_Comm comm, const std::vector<Seat>& seats, const Settings& settings);
+  Watchdog(MPI_Comm comm, const std::vector<Placement>& placements, const Settings& settings);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -57,7 +57,7 @@ class Watchdog {
   void send(bool now);
   void consider();
   void watch_launcher();
-  Verdict look();
+  Diagnosis look();
   bool has_the_word();
   void note_failures();
   void end_silent();
@@ -84,7 +84,7 @@ class Watchdog {
   RunningTime time_;
   double clock_ = 0, next_beat_ = 0, failed_since_ = -1, first_failure_ = -1, verdict_since_ = 0, alarm_since_ = -1;
   int warnings_ = 0;
-  Verdict verdict_;
+  Diagnosis verdict_;
   std::thread thread_;
 };
 

@@ -14,7 +14,7 @@
 #include "lmx/error.h"
 #include "lmx/parallel.h"
 #include "lmx/plugin.h"
-#include "stage.h"
+#include "rank_scheduler.h"
 
 namespace lmx::virtual_ranks {
 namespace {
@@ -74,13 +74,13 @@ struct Round {
   std::shared_ptr<void> made;
 };
 
-// State that the ranks of a group share. Guarded by the mutex of `stage`.
+// State that the ranks of a group share. Guarded by the mutex of `scheduler`.
 struct Hall {
   Hall(int n, int slots)
-      : ranks(n), stage(n, slots), clock(static_cast<size_t>(n), 0.0), away(static_cast<size_t>(n), 0) {}
+      : ranks(n), scheduler(n, slots), clock(static_cast<size_t>(n), 0.0), away(static_cast<size_t>(n), 0) {}
 
   int ranks;
-  Stage stage;
+  RankScheduler scheduler;
   std::shared_ptr<Allocator> pool = Allocator::cpu();
   std::shared_ptr<Round> round;
   std::vector<double> clock;  // time of each rank's next event, simulated
@@ -107,7 +107,7 @@ struct Hall {
 
  private:
   void wake_next() {
-    if (const int r = next(); r >= 0) stage.wake(r);
+    if (const int r = next(); r >= 0) scheduler.wake(r);
   }
 };
 
@@ -121,12 +121,12 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
   TurnClock* turns() override { return this; }
 
   void announce(double time) override {
-    const std::lock_guard lock(hall_.stage.mutex());
+    const std::lock_guard lock(hall_.scheduler.mutex());
     hall_.set_clock(rank_, time);
   }
   void wait() override {
-    std::unique_lock lock(hall_.stage.mutex());
-    hall_.stage.wait(rank_, lock, "wait_turn", [&] { return hall_.next() == rank_; });
+    std::unique_lock lock(hall_.scheduler.mutex());
+    hall_.scheduler.wait(rank_, lock, "wait_turn", [&] { return hall_.next() == rank_; });
   }
 
  protected:
@@ -151,10 +151,10 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
 
   std::shared_ptr<void> do_once(const std::function<std::shared_ptr<void>()>& make) override {
     if (rank_ != 0) return meet("once", {}, {})->made;
-    std::unique_lock lock(hall_.stage.mutex());
+    std::unique_lock lock(hall_.scheduler.mutex());
     const std::shared_ptr<Round> round = join_round("once", {});
     hall_.leave_clock(rank_);
-    hall_.stage.wait(rank_, lock, "once", [&] { return round->arrived == hall_.ranks; });
+    hall_.scheduler.wait(rank_, lock, "once", [&] { return round->arrived == hall_.ranks; });
     lock.unlock();
     set_num_threads(all_threads_);  // the other ranks wait
     round->made = make();
@@ -181,7 +181,7 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
     round->in[index()] = std::move(in);
     if (++round->arrived == hall_.ranks) {
       hall_.round = nullptr;
-      hall_.stage.wake(0);  // in do_once(), rank 0 waits for the last rank
+      hall_.scheduler.wake(0);  // in do_once(), rank 0 waits for the last rank
     }
     return round;
   }
@@ -190,12 +190,12 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
   void complete(Round& round) {
     round.complete = true;
     std::fill(hall_.away.begin(), hall_.away.end(), uint8_t{0});
-    for (int r = 0; r < hall_.ranks; ++r) hall_.stage.wake(r);
+    for (int r = 0; r < hall_.ranks; ++r) hall_.scheduler.wake(r);
   }
 
   // Returns when all ranks have joined and the last of them has run `finish`.
   std::shared_ptr<Round> meet(const char* what, Handed in, const std::function<void(Round&)>& finish) {
-    std::unique_lock lock(hall_.stage.mutex());
+    std::unique_lock lock(hall_.scheduler.mutex());
     const std::shared_ptr<Round> round = join_round(what, std::move(in));
     const bool last = round->arrived == hall_.ranks && std::strcmp(what, "once") != 0;
     if (last) {
@@ -205,7 +205,7 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
       complete(*round);
     } else {
       hall_.leave_clock(rank_);
-      hall_.stage.wait(rank_, lock, what, [&] { return round->complete; });
+      hall_.scheduler.wait(rank_, lock, what, [&] { return round->complete; });
     }
     return round;
   }
@@ -250,13 +250,13 @@ class VirtualGroup final : public CommGroup {
     if (!refused.empty())
       throw RunError(str("[virtual] a rank is a thread, and the system refuses the ", threads.size() + 1, "th of ",
                          ranks_, " (", refused, "): ", thread_limits()));
-    if (hall.stage.error()) std::rethrow_exception(hall.stage.error());
+    if (hall.scheduler.error()) std::rethrow_exception(hall.scheduler.error());
   }
 
  private:
   // No rank begins before all threads exist. Returns the reason if the system refuses a thread; then no rank begins.
   std::string start(Hall& hall, std::vector<std::thread>& threads, const std::function<void(Communicator&)>& body) {
-    const std::lock_guard lock(hall.stage.mutex());
+    const std::lock_guard lock(hall.scheduler.mutex());
     try {
       for (int r = 0; r < ranks_; ++r) threads.emplace_back([this, &hall, &body, r] { live(hall, r, body); });
     } catch (const std::system_error& e) {
@@ -267,7 +267,7 @@ class VirtualGroup final : public CommGroup {
   }
 
   void live(Hall& hall, int rank, const std::function<void(Communicator&)>& body) {
-    hall.stage.enter(rank);
+    hall.scheduler.enter(rank);
     std::exception_ptr error;
     if (!hall.cancelled) try {
         set_num_threads(threads_);
@@ -277,10 +277,10 @@ class VirtualGroup final : public CommGroup {
         error = std::current_exception();
       }
     {
-      const std::lock_guard lock(hall.stage.mutex());
+      const std::lock_guard lock(hall.scheduler.mutex());
       hall.leave_clock(rank);
     }
-    hall.stage.leave(rank, error);
+    hall.scheduler.leave(rank, error);
   }
 
   int ranks_, threads_ = 1, at_once_ = 1, all_threads_ = 1;

@@ -6,16 +6,16 @@
 #include <vector>
 
 #include "app/corpora/corpora.h"
-#include "config/mistakes.h"
+#include "config/error_collector.h"
 #include "lmx/config.h"
 
 namespace lmx::data {
 
 // A corpus that lmx knows is missing on this machine. `messages` contains also all other errors that were found with
 // it.
-class CorpusMissing : public SeveralMistakes {
+class CorpusMissing : public CollectedErrors {
  public:
-  explicit CorpusMissing(std::vector<std::string> messages) : SeveralMistakes(std::move(messages), "mistakes") {}
+  explicit CorpusMissing(std::vector<std::string> messages) : CollectedErrors(std::move(messages), "mistakes") {}
 };
 
 // CorpusMissing: it was not found; the message contains the searched folders, and how to get it.

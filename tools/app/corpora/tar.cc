@@ -15,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kBuffer = 1 << 20;
+constexpr int64_t kBlock = 512;
 
 // The file appears under its name only after `write` has finished.
 template <class Write>
@@ -45,7 +46,14 @@ class TarReader {
     archive_entry* entry = nullptr;
     for (;;) {
       const int code = archive_read_next_header(archive_.get(), &entry);
-      if (code == ARCHIVE_EOF) return nullptr;
+      if (code == ARCHIVE_EOF) {
+        // libarchive accepts an archive that ends between two files; after the last file there must be a block of
+        // zeros.
+        const int64_t after_last =
+            archive_filter_bytes(archive_.get(), 0) - archive_read_header_position(archive_.get());
+        if (after_last < kBlock) refuse("it ends without the blocks of zeros that mark its end");
+        return nullptr;
+      }
       if (code != ARCHIVE_OK) damaged();
       if (archive_entry_filetype(entry) == AE_IFREG) return entry;
     }

@@ -4,8 +4,8 @@
 #include "app/prepare/prepare.h"
 #include "app/prepare/synthetic.h"
 #include "app/prepare/text.h"
+#include "config/error_collector.h"
 #include "config/messages.h"
-#include "config/mistakes.h"
 #include "data/data_config.h"
 #include "lmx/error.h"
 
@@ -63,7 +63,7 @@ Dataset open_all_types(const Node& data) {
 
 DataCheck check_dataset(const Node& data) {
   DataCheck check;
-  Mistakes wrong;
+  ErrorCollector wrong;
   switch (kind_of(data)) {
     case Kind::parallel: {
       const data::ParallelConfig config = parallel_config(data);

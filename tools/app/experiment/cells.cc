@@ -12,7 +12,7 @@
 #include "app/print/words.h"
 #include "app/run/search_path.h"
 #include "base/text.h"
-#include "config/mistakes.h"
+#include "config/error_collector.h"
 #include "lmx/error.h"
 #include "recipe/recipe.h"
 

@@ -1,8 +1,8 @@
 // Finds the files of parallel text that a config names.
 #include "app/corpora/corpus_place.h"
 #include "app/pairs/parallel.h"
+#include "config/error_collector.h"
 #include "config/messages.h"
-#include "config/mistakes.h"
 #include "lmx/error.h"
 
 namespace lmx::data {
@@ -148,7 +148,7 @@ class Search {
   }
 
  private:
-  Mistakes wrong_;
+  ErrorCollector wrong_;
   bool corpus_missing_ = false;
 };
 

@@ -8,7 +8,7 @@
 #include "app/compose/compose.h"
 #include "app/records/recipe_values.h"
 #include "app/run/dry_run.h"
-#include "config/mistakes.h"
+#include "config/error_collector.h"
 #include "lmx/error.h"
 #include "recipe/recipe.h"
 
@@ -149,21 +149,21 @@ Plan make_plan(const Request& request, std::vector<std::string>* findings) {
   const Space space = read_space(request.recipe, options);
   plan.axes = axes_with_seeds(space.axes, request.seeds);
   make_points(plan, space);
-  std::map<std::string, std::vector<size_t>> mistakes;
+  std::map<std::string, std::vector<size_t>> errors;
   std::vector<std::string> order;
   for (size_t i = 0; i < plan.points.size(); ++i) {
     try {
       compose_point(plan, i, options, space);
     } catch (const UserError& e) {
       for (const std::string& message : lmx::messages_of(e)) {
-        std::vector<size_t>& points = mistakes[message];
+        std::vector<size_t>& points = errors[message];
         if (points.empty()) order.push_back(message);
         if (points.empty() || points.back() != i) points.push_back(i);
       }
     }
   }
   std::vector<std::string> found;
-  for (const std::string& message : order) found.push_back(finding(plan, message, mistakes[message]));
+  for (const std::string& message : order) found.push_back(finding(plan, message, errors[message]));
   if (!findings && !found.empty()) lmx::fail_together(found, "mistakes");
   if (findings) *findings = found;
   return plan;

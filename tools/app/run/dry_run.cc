@@ -9,7 +9,7 @@
 #include "app/run/init.h"
 #include "app/run/machine_memory.h"
 #include "base/text.h"
-#include "config/mistakes.h"
+#include "config/error_collector.h"
 #include "data/data_config.h"
 #include "data/dataset.h"
 #include "lmx/error.h"
@@ -250,7 +250,7 @@ std::string memory_text(const Recipe& r, const Network& network, const SyncRules
 
 // Returns the errors that would end a run over this data before its first step.
 std::vector<std::string> findings_of(const Recipe& r, const Network& network, const Dataset& data) {
-  Mistakes wrong;
+  ErrorCollector wrong;
   wrong.keep([&] { check_validation(r, data); });
   wrong.keep([&] {
     check_model_fits_data(r, *network.model, data);

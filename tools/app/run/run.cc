@@ -20,11 +20,11 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "lmx/error.h"
-#include "lmx/last_words.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
 #include "lmx/plugin.h"
+#include "lmx/termination_note.h"
 #include "plugin/description.h"
 #include "recipe/checked_recipe.h"
 #include "recipe/comm_config.h"
@@ -186,7 +186,7 @@ RunResult train_in(Session& s, const std::string& directory, const Resumed& resu
   if (s.leads()) write_status(directory, "running", start.step, "");
   std::optional<CrashStatus> crash;
   if (s.leads()) crash.emplace(directory + "/status.json", host_name(), trainer.reached());
-  std::optional<LastWords> words;
+  std::optional<TerminationNote> words;
   if (!s.comm.shares_memory())
     words.emplace([&](const std::string& reason) { note_failure(s, directory, trainer.reached(), reason); });
   try {

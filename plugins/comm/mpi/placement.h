@@ -10,24 +10,24 @@
 
 namespace lmx_mpi {
 
-struct Seat {
+struct Placement {
   char host[64] = {};
   int64_t pid = 0;
   uint64_t pid_space = 0;  // PID namespace of `pid`; 0: unknown
   cpu_set_t cpus = {};     // cores on which the process may run
 };
 
-Seat own_seat();
+Placement own_placement();
 // Collective.
-std::vector<Seat> gather_seats(MPI_Comm comm);
-std::vector<std::string> hosts_of(const std::vector<Seat>& seats);
+std::vector<Placement> gather_placements(MPI_Comm comm);
+std::vector<std::string> hosts_of(const std::vector<Placement>& placements);
 
 // Threads for rank `self` if the ranks of a host divide its cores. Each core that the rank may use counts as 1 divided
 // by the number of ranks that may use it. At least 1.
-int fair_threads(const std::vector<Seat>& seats, int self);
+int fair_threads(const std::vector<Placement>& placements, int self);
 
 // A descriptor that poll() reports when the process of `other` ends; -1 if there is none: another host, another PID
 // namespace, an old kernel.
-int open_process(const Seat& own, const Seat& other);
+int open_process(const Placement& own, const Placement& other);
 
 }  // namespace lmx_mpi

@@ -11,15 +11,15 @@ namespace lmx {
 
 // While this object lives, the thread that ends the process calls `note` with the reason. `note` must not wait for the
 // run's thread. At most one object exists at a time.
-class LMX_API LastWords {
+class LMX_API TerminationNote {
  public:
-  explicit LastWords(std::function<void(const std::string& reason)> note);
-  ~LastWords();
-  LastWords(const LastWords&) = delete;
-  LastWords& operator=(const LastWords&) = delete;
+  explicit TerminationNote(std::function<void(const std::string& reason)> note);
+  ~TerminationNote();
+  TerminationNote(const TerminationNote&) = delete;
+  TerminationNote& operator=(const TerminationNote&) = delete;
 };
 
 // To be called by the thread that is about to end the process. Does not throw.
-LMX_API void say_last_words(const std::string& reason);
+LMX_API void leave_termination_note(const std::string& reason);
 
 }  // namespace lmx

@@ -1,4 +1,4 @@
-#include "comm/cut.h"
+#include "comm/partition.h"
 
 #include <algorithm>
 #include <numeric>

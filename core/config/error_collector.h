@@ -11,25 +11,25 @@ namespace lmx {
 
 // A UserError that holds several messages. what() counts them and has a line for each; if there is only one, what() is
 // that message.
-class SeveralMistakes : public UserError {
+class CollectedErrors : public UserError {
  public:
   // `what`: the noun for the messages, such as "unknown keys".
-  SeveralMistakes(std::vector<std::string> messages, const std::string& what);
-  ~SeveralMistakes() override;
+  CollectedErrors(std::vector<std::string> messages, const std::string& what);
+  ~CollectedErrors() override;
   const std::vector<std::string>& messages() const { return messages_; }
 
  private:
   std::vector<std::string> messages_;
 };
 
-// Throws a UserError with the message if there is only one, otherwise SeveralMistakes.
+// Throws a UserError with the message if there is only one, otherwise CollectedErrors.
 [[noreturn]] void fail_together(const std::vector<std::string>& messages, const std::string& what);
 
-// The messages of a SeveralMistakes, or the message of any other UserError.
+// The messages of a CollectedErrors, or the message of any other UserError.
 std::vector<std::string> messages_of(const UserError& error);
 
 // Collects the UserErrors of independent checks.
-class Mistakes {
+class ErrorCollector {
  public:
   // Runs `check`. If it throws a UserError, stores the error and returns false.
   template <class Check>
@@ -43,7 +43,7 @@ class Mistakes {
     }
   }
   const std::vector<std::string>& messages() const { return messages_; }
-  void throw_any() const;  // throws the stored error or SeveralMistakes; does nothing if there is none
+  void throw_any() const;  // throws the stored error or CollectedErrors; does nothing if there is none
 
  private:
   void add(const UserError& e);  // the exception being handled

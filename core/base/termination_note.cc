@@ -1,4 +1,4 @@
-#include "lmx/last_words.h"
+#include "lmx/termination_note.h"
 
 #include <exception>
 #include <mutex>
@@ -12,17 +12,17 @@ std::function<void(const std::string&)> g_note;
 
 }  // namespace
 
-LastWords::LastWords(std::function<void(const std::string& reason)> note) {
+TerminationNote::TerminationNote(std::function<void(const std::string& reason)> note) {
   const std::lock_guard lock(g_mutex);
   g_note = std::move(note);
 }
 
-LastWords::~LastWords() {
+TerminationNote::~TerminationNote() {
   const std::lock_guard lock(g_mutex);
   g_note = nullptr;
 }
 
-void say_last_words(const std::string& reason) {
+void leave_termination_note(const std::string& reason) {
   const std::lock_guard lock(g_mutex);
   try {
     if (g_note) g_note(reason);

@@ -34,23 +34,23 @@ struct Limits {
   bool alarm = false;                  // the launcher is ending the job, because of a rank that is silent
 };
 
-struct Verdict {
+struct Diagnosis {
   enum Kind { fine, failed, ended, dropped, silent, differs, lags, stuck } kind = fine;
   std::vector<int> ranks;  // the ranks concerned
-  bool operator==(const Verdict&) const = default;
+  bool operator==(const Diagnosis&) const = default;
 };
 
 // The most serious current problem. `peers` has one entry for each rank; of the entry of `self` only the heartbeat is
 // used. In falling order: another rank is about to report an error, a process has ended, a rank is silent, ranks are in
 // different collectives with the same count, ranks compute while others wait, all ranks wait. lag_s does not apply to a
 // rank that still sends or receives data.
-Verdict judge(int self, const std::vector<Peer>& peers, const Limits& limits);
+Diagnosis diagnose(int self, const std::vector<Peer>& peers, const Limits& limits);
 
 // Seconds for which `self` waits before it reports, so that a lower rank with the same diagnosis can report first.
-double patience(int self, const std::vector<Peer>& peers, const Verdict& verdict);
+double patience(int self, const std::vector<Peer>& peers, const Diagnosis& diagnosis);
 
 // The message for a diagnosis: "rank 2 of 4 on host h2 has not answered for 30 s". `hosts[r]`: host of rank r.
-std::string sentence(const Verdict& verdict, int self, const std::vector<Peer>& peers,
+std::string sentence(const Diagnosis& diagnosis, int self, const std::vector<Peer>& peers,
                      const std::vector<std::string>& hosts);
 
 }  // namespace lmx_mpi

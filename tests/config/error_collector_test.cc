@@ -1,5 +1,5 @@
-// Mistakes that are told together.
-#include "config/mistakes.h"
+// ErrorCollector that are told together.
+#include "config/error_collector.h"
 
 #include <gmock/gmock.h>
 
@@ -12,24 +12,24 @@ using test::user_error;
 using testing::ElementsAre;
 
 TEST(TogetherTest, OneMistakeStaysWhatItIs) {
-  Mistakes mistakes;
-  mistakes.throw_any();
-  EXPECT_TRUE(mistakes.keep([] {}));
-  EXPECT_FALSE(mistakes.keep([] { throw UserError("a"); }));
-  EXPECT_EQ(user_error([&] { mistakes.throw_any(); }), "a");
+  ErrorCollector errors;
+  errors.throw_any();
+  EXPECT_TRUE(errors.keep([] {}));
+  EXPECT_FALSE(errors.keep([] { throw UserError("a"); }));
+  EXPECT_EQ(user_error([&] { errors.throw_any(); }), "a");
   EXPECT_EQ(user_error([&] { fail_together({"b"}, "unknown keys"); }), "b");
-  Mistakes keys;
+  ErrorCollector keys;
   EXPECT_FALSE(keys.keep([] { fail_together({"c", "d"}, "unknown keys"); }));
   EXPECT_EQ(user_error([&] { keys.throw_any(); }), "2 unknown keys:\n  c\n  d");
 }
 
 TEST(TogetherTest, SeveralAreOneList) {
-  Mistakes mistakes;
-  mistakes.keep([] { fail_together({"a", "b"}, "unknown keys"); });
-  mistakes.keep([] { throw UserError("c"); });
-  EXPECT_EQ(user_error([&] { mistakes.throw_any(); }), "3 mistakes:\n  a\n  b\n  c");
+  ErrorCollector errors;
+  errors.keep([] { fail_together({"a", "b"}, "unknown keys"); });
+  errors.keep([] { throw UserError("c"); });
+  EXPECT_EQ(user_error([&] { errors.throw_any(); }), "3 mistakes:\n  a\n  b\n  c");
   try {
-    mistakes.throw_any();
+    errors.throw_any();
   } catch (const UserError& e) {
     EXPECT_THAT(messages_of(e), ElementsAre("a", "b", "c"));
   }
@@ -38,8 +38,8 @@ TEST(TogetherTest, SeveralAreOneList) {
 
 // Only a user's mistakes wait for others.
 TEST(TogetherTest, OtherErrorsAreThrownAtOnce) {
-  Mistakes mistakes;
-  EXPECT_THROW(mistakes.keep([] { throw RunError("a"); }), RunError);
+  ErrorCollector errors;
+  EXPECT_THROW(errors.keep([] { throw RunError("a"); }), RunError);
 }
 
 }  // namespace

@@ -21,9 +21,9 @@ struct Aborted : std::runtime_error {
 // releases its slot whenever it waits, so the next computation finds the caches and the freed memory of the last one.
 //
 // mutex() guards all state that ranks wait for; the caller of wait() and wake() must hold it.
-class Stage {
+class RankScheduler {
  public:
-  Stage(int ranks, int slots);
+  RankScheduler(int ranks, int slots);
 
   std::mutex& mutex() { return mutex_; }
   void enter(int rank);                            // waits for a slot
@@ -33,11 +33,11 @@ class Stage {
   // another rank has failed: each rank gets the error of a collective from the collective itself.
   void wait(int rank, std::unique_lock<std::mutex>& lock, const char* what, const std::function<bool()>& ready);
   void wake(int rank);  // its condition may now be true
-  bool left(int rank) const { return seats_[static_cast<size_t>(rank)].left; }
+  bool left(int rank) const { return slots_[static_cast<size_t>(rank)].left; }
   std::exception_ptr error() const { return error_; }
 
  private:
-  struct Seat {
+  struct Slot {
     std::condition_variable called;
     bool running = false, queued = false, left = false;
     const char* waits_for = nullptr;  // from wait() until it runs again, otherwise null
@@ -47,7 +47,7 @@ class Stage {
   void check_deadlock();
 
   std::mutex mutex_;
-  std::vector<Seat> seats_;
+  std::vector<Slot> slots_;
   std::deque<int> queue_;
   int free_;
   std::exception_ptr error_;

@@ -1,4 +1,4 @@
-#include "judge.h"
+#include "diagnosis.h"
 
 #include <algorithm>
 #include <cmath>
@@ -44,7 +44,7 @@ std::vector<int> laggards(int self, const std::vector<Peer>& peers, const Limits
 }
 
 // "rank 2 of 4 on host h2", "ranks 2, 3 of 4 (hosts h2, h3)"
-std::string who(const Verdict& v, const std::vector<std::string>& hosts) {
+std::string who(const Diagnosis& v, const std::vector<std::string>& hosts) {
   std::string ranks, places;
   for (const int r : v.ranks) {
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
@@ -74,66 +74,67 @@ const char* name_of(Move move) {
   return kNames[static_cast<int>(move)];
 }
 
-Verdict judge(int self, const std::vector<Peer>& peers, const Limits& limits) {
+Diagnosis diagnose(int self, const std::vector<Peer>& peers, const Limits& limits) {
   const auto at = [&](int r) -> const Peer& { return peers[static_cast<size_t>(r)]; };
-  const auto verdict = [&](Verdict::Kind kind, auto&& condition) {
+  const auto diagnosis = [&](Diagnosis::Kind kind, auto&& condition) {
     std::vector<int> ranks = others_where(self, peers.size(), condition);
-    return Verdict{ranks.empty() ? Verdict::fine : kind, ranks};
+    return Diagnosis{ranks.empty() ? Diagnosis::fine : kind, ranks};
   };
   const Beat& own = at(self).beat;
-  Verdict v = verdict(Verdict::failed, [&](int r) { return at(r).beat.failed != 0; });
-  if (v.kind == Verdict::fine) v = verdict(Verdict::ended, [&](int r) { return at(r).ended; });
-  if (v.kind == Verdict::fine)
-    v = verdict(limits.alarm ? Verdict::dropped : Verdict::silent,
-                [&](int r) { return at(r).silent_s > limits.silence_s; });
-  if (v.kind != Verdict::fine) return v;
+  Diagnosis v = diagnosis(Diagnosis::failed, [&](int r) { return at(r).beat.failed != 0; });
+  if (v.kind == Diagnosis::fine) v = diagnosis(Diagnosis::ended, [&](int r) { return at(r).ended; });
+  if (v.kind == Diagnosis::fine)
+    v = diagnosis(limits.alarm ? Diagnosis::dropped : Diagnosis::silent,
+                  [&](int r) { return at(r).silent_s > limits.silence_s; });
+  if (v.kind != Diagnosis::fine) return v;
   if (is_collective(own.move)) {
-    v = verdict(Verdict::differs, [&](int r) {
+    v = diagnosis(Diagnosis::differs, [&](int r) {
       const Beat& b = at(r).beat;
       return is_collective(b.move) && b.collectives == own.collectives && b.move != own.move;
     });
-    if (v.kind != Verdict::fine) return v;
+    if (v.kind != Diagnosis::fine) return v;
   }
   if (waits_too_long(own, limits)) v.ranks = laggards(self, peers, limits);
-  if (!v.ranks.empty()) return {Verdict::lags, v.ranks};
+  if (!v.ranks.empty()) return {Diagnosis::lags, v.ranks};
   if (std::all_of(peers.begin(), peers.end(), [&](const Peer& p) { return waits_too_long(p.beat, limits); }))
-    return {Verdict::stuck, others_where(self, peers.size(), [](int) { return true; })};
+    return {Diagnosis::stuck, others_where(self, peers.size(), [](int) { return true; })};
   return {};
 }
 
-double patience(int self, const std::vector<Peer>& peers, const Verdict& verdict) {
+double patience(int self, const std::vector<Peer>& peers, const Diagnosis& diagnosis) {
   // mpirun ends a job one second after one of its processes has died, and with -q it reports nothing.
-  const bool brief = verdict.kind == Verdict::ended || verdict.kind == Verdict::dropped;
+  const bool brief = diagnosis.kind == Diagnosis::ended || diagnosis.kind == Diagnosis::dropped;
   const double step = brief ? 0.2 : 1, most = brief ? 0.6 : 5;
   int lower = 0;
   for (int r = 0; r < self; ++r) {
-    const bool culprit = verdict.kind != Verdict::stuck &&
-                         std::find(verdict.ranks.begin(), verdict.ranks.end(), r) != verdict.ranks.end();
+    const bool culprit = diagnosis.kind != Diagnosis::stuck &&
+                         std::find(diagnosis.ranks.begin(), diagnosis.ranks.end(), r) != diagnosis.ranks.end();
     if (!culprit && !peers[static_cast<size_t>(r)].ended) ++lower;
   }
   // A rank that receives no heartbeats is probably disconnected itself, so it reports last.
-  const bool alone = verdict.kind == Verdict::silent && peers.size() > 2 && verdict.ranks.size() + 1 == peers.size();
+  const bool alone =
+      diagnosis.kind == Diagnosis::silent && peers.size() > 2 && diagnosis.ranks.size() + 1 == peers.size();
   // The last heartbeat of a process that has ended may still arrive.
-  const double least = verdict.kind == Verdict::ended ? 0.1 : 0;
+  const double least = diagnosis.kind == Diagnosis::ended ? 0.1 : 0;
   return least + std::min(most, step * lower) + (alone ? 3 : 0);
 }
 
-std::string sentence(const Verdict& v, int self, const std::vector<Peer>& peers,
+std::string sentence(const Diagnosis& v, int self, const std::vector<Peer>& peers,
                      const std::vector<std::string>& hosts) {
   const auto at = [&](int r) -> const Peer& { return peers[static_cast<size_t>(r)]; };
   const Beat& own = at(self).beat;
   const bool one = v.ranks.size() == 1;
   switch (v.kind) {
-    case Verdict::fine:
+    case Diagnosis::fine:
       return "";
-    case Verdict::failed:
+    case Diagnosis::failed:
       return who(v, hosts) + (one ? " has" : " have") + " failed";
-    case Verdict::ended:
+    case Diagnosis::ended:
       return who(v, hosts) + (one ? " has" : " have") + " ended without a word (killed, or out of memory?)";
-    case Verdict::dropped:
+    case Diagnosis::dropped:
       return who(v, hosts) + (one ? " does" : " do") +
              " not answer, and the launcher ends the job (killed, or a host is down or cut off?)";
-    case Verdict::silent: {
+    case Diagnosis::silent: {
       double longest = 0;
       for (const int r : v.ranks) longest = std::max(longest, at(r).silent_s);
       const std::string what =
@@ -144,16 +145,16 @@ std::string sentence(const Verdict& v, int self, const std::vector<Peer>& peers,
       return what +
              (one ? " (stopped, or its host is down or cut off?)" : " (stopped, or their hosts are down or cut off?)");
     }
-    case Verdict::differs: {
+    case Diagnosis::differs: {
       const int a = std::min(self, v.ranks[0]), b = std::max(self, v.ranks[0]);
       return str("rank ", a, " is in ", name_of(at(a).beat.move), " where rank ", b, " is in ",
                  name_of(at(b).beat.move), " (collective ", own.collectives, "): the ranks do not do the same");
     }
-    case Verdict::lags:
+    case Diagnosis::lags:
       return str(who(v, hosts), one ? " lags: it " : " lag: the first ", place_of(at(v.ranks[0]).beat), "; rank ", self,
                  " has waited ", seconds(own.still_s), " s in ", name_of(own.move), " (collective ", own.collectives,
                  "); see comm.lag_s if so long a wait is in order");
-    case Verdict::stuck: {
+    case Diagnosis::stuck: {
       std::string places;
       for (size_t r = 0; r < peers.size() && r < 8; ++r)
         places += str(r ? ", rank " : "rank ", r, " ", place_of(peers[r].beat));
