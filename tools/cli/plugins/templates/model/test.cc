@@ -22,7 +22,7 @@ TEST(@Name@, FeaturesDependOnTheWordAlone) {
 
   lmx::Batch batch;
   const std::vector<int32_t> words{3, 4, 3};
-  batch.inputs = lmx::Tensor::from<int32_t>(ctx.allocator, {1, 3}, words);
+  batch.inputs = lmx::Tensor::from<int32_t>(ctx.host, {1, 3}, words);
   batch.targets = batch.inputs;
   batch.slots = {0};
   batch.fresh = {1};

@@ -54,7 +54,7 @@ class @Name@ : public lmx::SyncStrategy {
     lmx::RowSparse own{{}, ctx.empty(none, lmx::DType::f32, lmx::MemClass::gradients), true};
     if (g.sparse()) own = lmx::coalesce(ctx, g.pieces);  // each row once
     const lmx::Tensor ids =
-        lmx::Tensor::from<int32_t>(ctx.allocator, {static_cast<int64_t>(own.indices.size())}, own.indices);
+        lmx::Tensor::from<int32_t>(ctx.host, {static_cast<int64_t>(own.indices.size())}, own.indices);
     const lmx::Tensor all_ids = ctx.comm->all_gather(ids, group_), all_rows = ctx.comm->all_gather(own.rows, group_);
     g.clear();
     if (all_ids.numel() == 0) return;
@@ -72,7 +72,7 @@ class @Name@ : public lmx::SyncStrategy {
 };
 
 std::unique_ptr<lmx::SyncRule> make_@name@(const lmx::Node& config, const std::string& path,
-                                               const lmx::SyncEnv& env) {
+                                           const lmx::SyncEnv& env) {
   return std::make_unique<@Name@>(lmx::read_config<@Name@Config>(config, path), env);
 }
 

@@ -29,14 +29,14 @@ std::vector<float> reduced(const std::string& yaml, int ranks) {
     lmx::Context ctx;
     ctx.rank = ends.rank();
     ctx.ranks = ends.size();
-    ctx.allocator = ends.allocator();
+    ctx.allocator = ctx.host = ends.allocator();
     ctx.comm = &ends;
     const lmx::SyncEnv env{"test", {{"bias", {1}, {}, false}}, ctx.rank, ctx.ranks, lmx::RandomKey(1)};
     const auto strategy = lmx::create<lmx::SyncFactory>(plugin, rule, "sync.test", env);
     lmx::Var bias(ctx.zeros({1}), true, "bias");
     const std::vector<float> own{static_cast<float>(ctx.rank + 1)};
     bias.grad().dense = lmx::Tensor::from<float>(ctx.allocator, {1}, own);
-    strategy->reduce(ctx, std::span(&bias, 1));
+    strategy->strategy()->reduce(ctx, std::span(&bias, 1));
     results[static_cast<size_t>(ctx.rank)] = bias.grad().dense.data<float>()[0];
   });
   return results;
