@@ -10,7 +10,7 @@
 namespace lmx {
 namespace {
 
-// What a kernel does besides the two arrays and the decay.
+// The arguments of the kernel besides the two arrays and the decay.
 struct Steps {
   const int32_t* rows = nullptr;
   const int64_t* row_times = nullptr;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <iterator>
 
 #include "lmx/error.h"
@@ -14,6 +15,13 @@
 namespace lmx {
 
 Allocator::~Allocator() = default;
+
+void Allocator::zero(void* block, size_t bytes) const {
+  std::memset(block, 0, bytes);
+}
+void Allocator::copy(void* to, const void* from, size_t bytes) const {
+  std::memmove(to, from, bytes);
+}
 
 std::string name_of(Device device) {
   return device.kind == Device::Kind::cpu ? "cpu" : str("cuda:", device.index);
@@ -59,6 +67,8 @@ class CountingAllocator final : public Allocator {
     pool_->release(block, bytes, c);
     discharge(bytes, c);
   }
+  void zero(void* block, size_t bytes) const override { pool_->zero(block, bytes); }
+  void copy(void* to, const void* from, size_t bytes) const override { pool_->copy(to, from, bytes); }
   void charge(size_t bytes, MemClass c) override {
     const std::lock_guard lock(mutex_);
     counter_.add(bytes, c);

@@ -77,6 +77,7 @@ template <class T>
 Tensor Tensor::from(const std::shared_ptr<Allocator>& allocator, Shape shape, std::span<const T> values, MemClass c) {
   Tensor t = empty(allocator, shape, dtype_of<T>, c);
   LMX_CHECK(static_cast<int64_t>(values.size()) == t.numel_, values.size(), " values for shape ", shape);
+  t.expect_host();
   if (!values.empty()) std::memcpy(t.base_, values.data(), values.size_bytes());
   return t;
 }
@@ -152,13 +153,14 @@ Tensor Tensor::clone() const {
 }
 
 void Tensor::zero() {
-  if (numel_) std::memset(base_, 0, static_cast<size_t>(bytes()));
+  if (numel_) allocator()->zero(base_, static_cast<size_t>(bytes()));
 }
 
 void Tensor::copy_from(const Tensor& source) {
   LMX_CHECK(source.dtype_ == dtype_ && source.shape_ == shape_, "copy of ", describe(source), " into ",
             describe(*this));
-  if (numel_) std::memmove(base_, source.base_, static_cast<size_t>(bytes()));
+  LMX_CHECK(source.device() == device(), "copy from ", name_of(source.device()), " to ", name_of(device()));
+  if (numel_) allocator()->copy(base_, source.base_, static_cast<size_t>(bytes()));
 }
 
 Tensor Tensor::lent(const std::shared_ptr<Allocator>& allocator, MemClass c) const {

@@ -44,7 +44,7 @@ TrainState pack_state(const Session& s, const Position& at);
 // batch.global has changed: the recurrent states then belong to other sequences, so all of them start from zero.
 Position unpack_state(Session& s, const TrainState& state, const std::string& from, bool same_batch = true);
 
-// What the parts of a trainer share: the run and its position.
+// The state that all parts of a trainer share: the run and its position.
 struct RunState {
   RunState(Session& session, std::string directory, const Position& at, int64_t until);
   Session& s;

@@ -1,4 +1,4 @@
-// ErrorCollector that are told together.
+// Errors of independent checks are reported together.
 #include "config/error_collector.h"
 
 #include <gmock/gmock.h>

@@ -36,8 +36,8 @@ struct Function {
   int parameters;
 };
 
-// The index behind the bracket that closes the one before `begin`. `commas` counts the commas that stand in no further
-// bracket.
+// Returns the index after the bracket that closes the one before `begin`. `commas` counts the commas outside of inner
+// brackets.
 size_t close_of(const std::string& text, size_t begin, int& commas) {
   int depth = 1;
   size_t i = begin;

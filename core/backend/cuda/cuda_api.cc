@@ -13,6 +13,10 @@ class CudaAllocator final : public CachingAllocator {
   explicit CudaAllocator(int index) : index_(index) {}
   ~CudaAllocator() override { trim(); }
   Device device() const override { return {Device::Kind::cuda, index_}; }
+  void zero(void* block, size_t bytes) const override { LMX_CUDA_CHECK(cudaMemset(block, 0, bytes)); }
+  void copy(void* to, const void* from, size_t bytes) const override {
+    LMX_CUDA_CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToDevice));
+  }
 
  protected:
   void* take(size_t size) override {

@@ -43,6 +43,10 @@ class LMX_API Allocator {
   // Never null. If the system has no more memory: RunError with the requested size and the bytes in use.
   virtual void* allocate(size_t bytes, MemClass c) = 0;
   virtual void release(void* block, size_t bytes, MemClass c) noexcept = 0;
+  // Sets bytes to 0, and copies bytes between two places that may overlap, in the memory of device(). The defaults are
+  // for the memory of the host.
+  virtual void zero(void* block, size_t bytes) const;
+  virtual void copy(void* to, const void* from, size_t bytes) const;
   // Counts memory that another allocator owns and this rank keeps in use; discharge() ends that.
   virtual void charge(size_t bytes, MemClass c) = 0;
   virtual void discharge(size_t bytes, MemClass c) noexcept = 0;

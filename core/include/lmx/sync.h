@@ -86,7 +86,7 @@ class LMX_API TrafficModel {
   virtual int64_t pair_bytes() const;
 };
 
-// What a rule tells its user. The defaults report nothing.
+// The reports of a rule to its user. The defaults report nothing.
 class LMX_API SyncReport {
  public:
   virtual ~SyncReport();
@@ -102,7 +102,7 @@ class LMX_API SyncReport {
   virtual std::string summary() const;
 };
 
-// What one rule of `sync:` does with the parameters that it matches. Each rank has its own object. It is either a
+// The work of one rule of `sync:` on the parameters that it matches. Each rank has its own object. It is either a
 // SyncStrategy, whose ranks are in step, or a ServerStrategy (lmx/param_server.h).
 class LMX_API SyncRule : public TrafficModel, public SyncReport {
  public:

@@ -42,6 +42,7 @@ class LMX_API Tensor {
                       MemClass c = MemClass::activations);
   static Tensor zeros(const std::shared_ptr<Allocator>& allocator, Shape shape, DType type,
                       MemClass c = MemClass::activations);
+  // Copies values of the host. REQUIRES: an allocator of the host (see Context::host and Context::upload()).
   template <class T>
   static Tensor from(const std::shared_ptr<Allocator>& allocator, Shape shape, std::span<const T> values,
                      MemClass c = MemClass::activations);
@@ -90,7 +91,7 @@ class LMX_API Tensor {
   Tensor to(DType type) const;    // host conversion between floating types; the tensor itself if equal
   Tensor like(MemClass c) const;  // uninitialised, same shape, type and device
   void zero();
-  void copy_from(const Tensor& source);  // same shape and type
+  void copy_from(const Tensor& source);  // same shape, type and device
   // The same elements, also counted in `allocator` while the returned tensor or a view of it lives: for a rank that
   // uses memory that it shares with others. The result must not be written to.
   Tensor lent(const std::shared_ptr<Allocator>& allocator, MemClass c) const;

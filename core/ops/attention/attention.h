@@ -34,7 +34,7 @@ struct HeadColumns {
   int64_t stride;
 };
 
-// What forward and backward read.
+// The inputs of both passes.
 template <class T>
 struct AttentionInput {
   AttentionPlan plan;

@@ -12,7 +12,7 @@ using namespace ops;
 
 constexpr int kColumnBits = 32 + 2;  // the number of a block in its row fits into one counter word
 
-// What forward and backward have in common. x has `cols` columns and one row for each id.
+// The common part of forward and backward. x has `cols` columns and one row for each id.
 struct Mask {
   DropMask mask;
   Uploaded<uint64_t> row_ids;

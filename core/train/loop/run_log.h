@@ -1,4 +1,4 @@
-// What a run writes while it trains: records in metrics.jsonl, TensorBoard events, and the progress line.
+// The output of a run while it trains: records in metrics.jsonl, TensorBoard events, and the progress line.
 #pragma once
 
 #include <atomic>

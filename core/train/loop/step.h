@@ -24,8 +24,8 @@ struct StepLoss {
   std::vector<SubBatchTime> timeline = {};  // of this rank's sub-batches
 };
 
-// What a rank's step belongs to: one step of all ranks together, or a step of its own (a worker of a parameter server).
-// A worker samples its own candidates, averages over its own batch, and does not exchange gradients during backward.
+// Whether a rank makes steps together with all ranks or separately, as a worker of a parameter server does. A worker
+// samples separate candidates, averages over its part of the batch, and does not exchange gradients during backward.
 enum class StepOf : uint8_t { group, worker };
 
 class StepRunner {

@@ -1,4 +1,4 @@
-// The training loop. Its parts are in files of their own: a step (step.h), the update (update.h), validation
+// The training loop. Each of its parts has a file: a step (step.h), the update (update.h), validation
 // (validator.h), checkpoints (checkpointer.h), records (run_log.h), and the loop of workers (worker_loop.h).
 #pragma once
 

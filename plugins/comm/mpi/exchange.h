@@ -43,7 +43,7 @@ class Backoff {
 // runs, also after an error.
 class Exchange {
  public:
-  // `watched`: the watchdog is told about progress. The waits of a second thread say nothing about the rank.
+  // `watched`: progress is reported to the watchdog. The waits of a second thread are no sign of the rank's state.
   Exchange(MPI_Comm link, Watchdog& watchdog, int tag, bool watched = true)
       : link_(link), watchdog_(watchdog), tag_(tag), watched_(watched) {}
   Exchange(const Exchange&) = delete;
