@@ -11,11 +11,13 @@
 #include "app/text/utf8.h"
 #include "fixture.h"
 #include "lmx/error.h"
+#include "names.h"
 
 namespace lmx {
 namespace {
 
 using Json = nlohmann::json;
+using lmx_test::Names;
 using testing::HasSubstr;
 
 const Json& goldens() {
@@ -102,18 +104,17 @@ TEST(Bleu, ErrorsSayWhatIsWrong) {
   const auto fails = [&](const Lines& h, const std::vector<Lines>& r, BleuOptions o = {}) {
     return user_error([&] { bleu(h, r, o); });
   };
-  EXPECT_THAT(fails(three, good), HasSubstr("has 3 lines and reference 1 has 2"));
-  EXPECT_THAT(fails(two, mixed), HasSubstr("has 2 lines and reference 2 has 3"));
-  EXPECT_THAT(fails(two, {}), HasSubstr("no reference"));
-  EXPECT_THAT(fails({}, {{}}), HasSubstr("nothing to score"));
-  EXPECT_THAT(fails(two, good, {"13", "exp", {}}),
-              HasSubstr("no tokenizer '13' (did you mean '13a'?); there are 13a, intl"));
-  EXPECT_THAT(fails(two, good, {"13a", "flor", {}}), HasSubstr("no smoothing 'flor' (did you mean 'floor'?)"));
-  EXPECT_THAT(fails(two, good, {"13a", "exp", 1.0}), HasSubstr("'exp' has no value"));
-  EXPECT_THAT(fails(two, good, {"13a", "floor", -1.0}), HasSubstr(">= 0"));
-  EXPECT_THAT(user_error([&] { chrf(three, good); }), HasSubstr("has 3 lines"));
-  EXPECT_THAT(user_error([&] { chrf(two, good, {7}); }), HasSubstr("1 to 6"));
-  EXPECT_THAT(user_error([&] { chrf(two, good, {6, 0, 0.0}); }), HasSubstr("beta"));
+  EXPECT_THAT(fails(three, good), Names("3 lines", "reference 1", "2"));
+  EXPECT_THAT(fails(two, mixed), Names("2 lines", "reference 2", "3"));
+  EXPECT_THAT(fails(two, {}), Names("no reference"));
+  EXPECT_THAT(fails({}, {{}}), Names("hypothesis"));
+  EXPECT_THAT(fails(two, good, {"13", "exp", {}}), Names("'13'", "'13a'?", "13a, intl"));
+  EXPECT_THAT(fails(two, good, {"13a", "flor", {}}), Names("'flor'", "'floor'?"));
+  EXPECT_THAT(fails(two, good, {"13a", "exp", 1.0}), Names("'exp'", "value"));
+  EXPECT_THAT(fails(two, good, {"13a", "floor", -1.0}), Names(">= 0"));
+  EXPECT_THAT(user_error([&] { chrf(three, good); }), Names("3 lines"));
+  EXPECT_THAT(user_error([&] { chrf(two, good, {7}); }), Names("1 to 6"));
+  EXPECT_THAT(user_error([&] { chrf(two, good, {6, 0, 0.0}); }), Names("beta"));
 }
 
 using ReadLines = lmx_test::DataTest;
@@ -126,8 +127,8 @@ TEST_F(ReadLines, EndsOfLinesAndInvalidBytes) {
   write("long.txt", std::string(200'000, 'x') + "\n" + std::string(70'000, 'y'));
   EXPECT_EQ(read_lines(path("long.txt")), (Lines{std::string(200'000, 'x'), std::string(70'000, 'y')}));
   write("b.txt", "fine\nbad \xFF\xFE\n");
-  EXPECT_THAT(user_error([&] { read_lines(path("b.txt")); }), HasSubstr("b.txt:2: byte 0xFF at offset 9 is not UTF-8"));
-  EXPECT_THAT(user_error([&] { read_lines(path("none.txt")); }), HasSubstr("cannot read"));
+  EXPECT_THAT(user_error([&] { read_lines(path("b.txt")); }), Names("b.txt:2:", "0xFF", "offset 9"));
+  EXPECT_THAT(user_error([&] { read_lines(path("none.txt")); }), Names("none.txt"));
 }
 
 TEST(ScoreText, InvalidBytesAreFound) {

@@ -6,9 +6,12 @@
 
 #include "fixture.h"
 #include "lmx/batcher.h"
+#include "names.h"
 
 namespace lmx {
 namespace {
+
+using lmx_test::Names;
 
 TokenArray counting(int64_t n) {
   std::vector<int32_t> tokens(static_cast<size_t>(n));
@@ -75,7 +78,7 @@ TEST(EvalPlan, RanksShareABatch) {
 TEST(EvalPlan, TooShort) {
   for (const int64_t n : {0, 1}) {
     EXPECT_THAT(lmx_test::user_error([&] { EvalPlan(counting(n), 4, 5, "test"); }),
-                testing::HasSubstr("the test split holds " + std::to_string(n) + " tokens; at least 2"));
+                Names("test split", std::to_string(n) + " tokens", "at least 2"));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "fixture.h"
 #include "http_server.h"
+#include "names.h"
 
 namespace lmx_test {
 namespace {
@@ -21,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using lmx::Download;
 using lmx::FetchOptions;
-using testing::AllOf;
 using testing::HasSubstr;
 
 std::string made_up(size_t bytes) {
@@ -89,7 +89,7 @@ TEST_F(Fetch, ALaterCallGoesOnToo) {
     return number == 0 ? whole.substr(0, 100'000) : std::string();
   });
   const std::string message = run_error([&] { download(from(server)); });
-  EXPECT_THAT(message, AllOf(HasSubstr("gave up after 3 attempts without progress"), HasSubstr("are kept")));
+  EXPECT_THAT(message, Names("3 attempts", "kept"));
   EXPECT_TRUE(part_left());
   EXPECT_FALSE(fs::exists(target_));
   broken = false;
@@ -138,17 +138,17 @@ TEST_F(Fetch, ServersThatLieAboutSizes) {
     return http_answer("200 OK", "Content-Length: 500000\r\n", body_.substr(0, 1000));
   });
   std::string message = run_error([&] { download(from(long_words)); });
-  EXPECT_THAT(message, AllOf(HasSubstr("attempts without progress"), HasSubstr("1000 bytes")));
+  EXPECT_THAT(message, Names("attempts", "1000 bytes"));
   fs::remove(target_ + ".part");
   // Another size than the registry's: refused at the first byte, and afterwards where the server says none.
   HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, body_); });
   Download stated = from(server);
   stated.bytes = 299'999;
-  EXPECT_THAT(run_error([&] { download(stated); }), HasSubstr("has 300000 bytes, the registry says 299999"));
+  EXPECT_THAT(run_error([&] { download(stated); }), Names("300000", "299999"));
   HttpServer silent([&](const HttpRequest&, int64_t) { return http_answer("200 OK", "", body_); });
   stated.url = silent.url("/data.bin");
   fs::remove(target_ + ".part");
-  EXPECT_THAT(run_error([&] { download(stated); }), HasSubstr("has 300000 bytes, the registry says 299999"));
+  EXPECT_THAT(run_error([&] { download(stated); }), Names("300000", "299999"));
   EXPECT_FALSE(fs::exists(target_));
   stated.bytes = 300'000;
   EXPECT_EQ(download(stated), 300'000);
@@ -158,15 +158,14 @@ TEST_F(Fetch, ServersThatLieAboutSizes) {
   HttpServer elsewhere([&](const HttpRequest&, int64_t) {
     return http_answer("206 Partial Content", "Content-Range: bytes 50-299999/300000\r\n", body_.substr(50));
   });
-  EXPECT_THAT(run_error([&] { download(from(elsewhere)); }), HasSubstr("asked to go on at byte 100 and went on at 50"));
+  EXPECT_THAT(run_error([&] { download(from(elsewhere)); }), Names("byte 100", "50"));
 }
 
 TEST_F(Fetch, ChecksumsAreCompared) {
   HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, body_); });
   Download stated = from(server);
   stated.sha256 = std::string(64, 'a');
-  EXPECT_THAT(run_error([&] { download(stated); }),
-              AllOf(HasSubstr(sha256(body_)), HasSubstr(stated.sha256), HasSubstr("thrown away")));
+  EXPECT_THAT(run_error([&] { download(stated); }), Names(sha256(body_), stated.sha256));
   EXPECT_FALSE(fs::exists(target_));
   EXPECT_FALSE(part_left());
   stated.sha256 = sha256(body_);
@@ -180,7 +179,7 @@ TEST_F(Fetch, AnswersThatAreNoFile) {
         std::pair{"410 Gone", "answers 410"}}) {
     HttpServer server(
         [&](const HttpRequest&, int64_t) { return http_answer(status, "Content-Length: 5\r\n", "sorry"); });
-    EXPECT_THAT(run_error([&] { download(from(server)); }), HasSubstr(means));
+    EXPECT_THAT(run_error([&] { download(from(server)); }), Names(means));
     EXPECT_EQ(server.requests().size(), 1u);  // asking again would not help
     EXPECT_FALSE(fs::exists(target_));
   }
@@ -218,7 +217,7 @@ TEST_F(Fetch, AFullDiskKeepsThePart) {
   const std::string message = run_error([&] { download(from(server)); });
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
-  EXPECT_THAT(message, AllOf(HasSubstr("cannot write"), HasSubstr("data.bin.part"), HasSubstr("goes on")));
+  EXPECT_THAT(message, Names("data.bin.part"));
   EXPECT_EQ(download(from(server)), 200'000);
   EXPECT_EQ(got(), body_);
 }
@@ -262,7 +261,7 @@ TEST_F(Fetch, UnpacksAndRecordsChecksums) {
   EXPECT_EQ(read("corpus/top/a.txt"), "one\n");
   EXPECT_EQ(read("corpus/c.txt"), "three\n");
   EXPECT_FALSE(fs::exists(path("corpus/set.tar.gz")));
-  EXPECT_THAT(report.files[2], AllOf(HasSubstr("c.txt.gz"), HasSubstr(sha256(read("c.gz"))), HasSubstr("recorded")));
+  EXPECT_THAT(report.files[2], Names("c.txt.gz", sha256(read("c.gz")), "recorded"));
   const size_t before = server.requests().size();
   report = lmx::fetch_files(files, options_);
   EXPECT_EQ(report.bytes, 0);
@@ -271,7 +270,7 @@ TEST_F(Fetch, UnpacksAndRecordsChecksums) {
   // What was recorded at the first download holds from then on.
   fs::remove(path("corpus/c.txt"));
   write_gz("c.gz", "another\n");
-  EXPECT_THAT(run_error([&] { lmx::fetch_files(files, options_); }), HasSubstr("expected was"));
+  EXPECT_THAT(run_error([&] { lmx::fetch_files(files, options_); }), Names(sha256(read("c.gz")), "expected"));
 }
 
 TEST_F(Fetch, SegmentsOfSgmlAreLines) {
@@ -282,8 +281,8 @@ TEST_F(Fetch, SegmentsOfSgmlAreLines) {
       "&quot;x&quot;</SEG></hl>\n<segment>no</segment>\n</doc>\n</srcset>\n";
   EXPECT_EQ(lmx::data::lines_of_segments(sgml, "a.sgm"), "R&D costs 5 < 6\n\ncaf\u00e9 \"x\"\n");
   EXPECT_THAT(user_error([&] { lmx::data::lines_of_segments("<seg id=1>a\n<seg id=2>b</seg>", "a.sgm"); }),
-              HasSubstr("a.sgm: segment 1 has no end"));
-  EXPECT_THAT(user_error([&] { lmx::data::lines_of_segments("a\nb\n", "a.sgm"); }), HasSubstr("holds no segments"));
+              Names("a.sgm", "segment 1"));
+  EXPECT_THAT(user_error([&] { lmx::data::lines_of_segments("a\nb\n", "a.sgm"); }), Names("a.sgm", "<seg"));
 
   const std::string archive = tar_of({{"dev/x-src.en.sgm", sgml}});
   HttpServer server([&](const HttpRequest& r, int64_t) { return http_file(r, archive); });
@@ -293,8 +292,7 @@ TEST_F(Fetch, SegmentsOfSgmlAreLines) {
   EXPECT_EQ(read("corpus/x.en"), "R&D costs 5 < 6\n\ncaf\u00e9 \"x\"\n");
   d.file = "other.tar";
   d.segments = {{"dev/y.sgm", "y.en"}};
-  EXPECT_THAT(run_error([&] { lmx::fetch_files(std::vector<Download>{d}, options_); }),
-              AllOf(HasSubstr("holds no "), HasSubstr("dev/y.sgm")));
+  EXPECT_THAT(run_error([&] { lmx::fetch_files(std::vector<Download>{d}, options_); }), Names("dev/y.sgm"));
 }
 
 // What `lmx data fetch` brings of a corpus are all the files that it needs.
@@ -312,24 +310,23 @@ TEST_F(Fetch, ArchivesThatAreDamagedOrReachOut) {
     write("x.tar", content);
     return user_error([&] { lmx::data::unpack_tar(path("x.tar"), path("corpus"), 0); });
   };
-  EXPECT_THAT(refused(tar_of({{"../out.txt", "x"}})), HasSubstr("leads out of its folder"));
+  EXPECT_THAT(refused(tar_of({{"../out.txt", "x"}})), Names("../out.txt"));
   EXPECT_FALSE(fs::exists(path("out.txt")));
   write("abs.tar", tar_of({{"/abs.txt", "x"}}));
   lmx::data::unpack_tar(path("abs.tar"), path("corpus"), 0);
   EXPECT_EQ(read("corpus/abs.txt"), "x");  // below the folder, wherever it says it lies
   std::string damaged = tar_of({{"a.txt", made_up(3000)}});
-  EXPECT_THAT(refused(damaged.substr(0, 2000)), HasSubstr("no intact tar archive"));
+  EXPECT_THAT(refused(damaged.substr(0, 2000)), Names("tar archive"));
   EXPECT_FALSE(fs::exists(path("corpus/a.txt")));
-  EXPECT_THAT(refused(damaged.substr(0, 3584)), HasSubstr("blocks of zeros"));
+  EXPECT_THAT(refused(damaged.substr(0, 3584)), Names("zeros"));
   damaged[0] = 'b';
-  EXPECT_THAT(refused(damaged), HasSubstr("no intact tar archive"));
-  EXPECT_THAT(refused(std::string(512, 'x')), HasSubstr("no intact tar archive"));
+  EXPECT_THAT(refused(damaged), Names("tar archive"));
+  EXPECT_THAT(refused(std::string(512, 'x')), Names("tar archive"));
 }
 
 TEST_F(Fetch, CorporaByHandSayHow) {
-  EXPECT_THAT(user_error([&] { lmx::fetch_corpus("ptb", options_); }),
-              AllOf(HasSubstr("'ptb' has to be got by hand"), HasSubstr("LDC"), HasSubstr("ptb.train.txt")));
-  EXPECT_THAT(user_error([&] { lmx::fetch_corpus("multi30", options_); }), HasSubstr("did you mean 'multi30k'?"));
+  EXPECT_THAT(user_error([&] { lmx::fetch_corpus("ptb", options_); }), Names("'ptb'", "LDC", "ptb.train.txt"));
+  EXPECT_THAT(user_error([&] { lmx::fetch_corpus("multi30", options_); }), Names("'multi30k'?"));
   for (const char* corpus :
        {"multi30k", "one_billion_word", "news_commentary", "paracrawl", "wmt14_en_fr", "wmt16_en_de"})
     EXPECT_FALSE(lmx::downloads_of(corpus).empty()) << corpus;

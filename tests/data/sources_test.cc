@@ -9,13 +9,13 @@
 
 #include "base/files.h"
 #include "fixture.h"
+#include "names.h"
 
 namespace lmx::data {
 namespace {
 
+using lmx_test::Names;
 using lmx_test::user_error;
-using testing::AllOf;
-using testing::HasSubstr;
 
 class Sources : public lmx_test::DataTest {
  protected:
@@ -56,25 +56,24 @@ TEST_F(Sources, DirectoriesAndGlobsAreSorted) {
 }
 
 TEST_F(Sources, Errors) {
-  EXPECT_THAT(user_error([&] { names({path("none.txt")}); }),
-              HasSubstr("no such file or directory: " + path("none.txt")));
-  EXPECT_THAT(user_error([&] { names({path("*.txt")}); }), HasSubstr("no file matches " + path("*.txt")));
+  EXPECT_THAT(user_error([&] { names({path("none.txt")}); }), Names(path("none.txt"), "no such file"));
+  EXPECT_THAT(user_error([&] { names({path("*.txt")}); }), Names(path("*.txt")));
   write("d/image.png", "x");
-  EXPECT_THAT(user_error([&] { names({path("d")}); }),
-              AllOf(HasSubstr("holds no text file"), HasSubstr("1 other files")));
+  EXPECT_THAT(user_error([&] { names({path("d")}); }), Names(path("d"), "1 other files"));
   write("empty.txt", "");
-  EXPECT_THAT(user_error([&] { names({path("empty.txt")}); }), HasSubstr("empty.txt is empty"));
+  EXPECT_THAT(user_error([&] { names({path("empty.txt")}); }), Names("empty.txt is empty"));
   write("a.txt", "a");
-  EXPECT_THAT(user_error([&] { names({path("a.txt"), path("a*")}); }), HasSubstr("named twice"));
-  EXPECT_THAT(user_error([&] { names({"relative.txt"}); }), HasSubstr("looked from"));
+  EXPECT_THAT(user_error([&] { names({path("a.txt"), path("a*")}); }), Names(path("a.txt"), "twice"));
+  EXPECT_THAT(user_error([&] { names({"relative.txt"}); }),
+              Names("relative.txt", std::filesystem::current_path().string()));
   mkfifo(path("pipe").c_str(), 0600);
-  EXPECT_THAT(user_error([&] { names({path("pipe")}); }), HasSubstr("not a regular file"));
+  EXPECT_THAT(user_error([&] { names({path("pipe")}); }), Names(path("pipe"), "regular file"));
 }
 
 TEST_F(Sources, UnreadableFile) {
   if (geteuid() == 0) GTEST_SKIP() << "root reads every file";
   chmod(write("secret.txt", "x").c_str(), 0);
-  EXPECT_THAT(user_error([&] { names({path("secret.txt")}); }), HasSubstr("cannot read"));
+  EXPECT_THAT(user_error([&] { names({path("secret.txt")}); }), Names(path("secret.txt"), "read"));
 }
 
 TEST_F(Sources, LinesKeepTheirNumbersForEveryChunkSize) {
@@ -104,10 +103,10 @@ TEST_F(Sources, DamagedGzip) {
   const std::string packed = write_gz("whole.txt.gz", text);
   std::string bytes = read("whole.txt.gz");
   write("cut.txt.gz", bytes.substr(0, bytes.size() / 2));
-  EXPECT_THAT(user_error([&] { lines({path("cut.txt.gz")}, 1000); }), HasSubstr("damaged or truncated gzip"));
+  EXPECT_THAT(user_error([&] { lines({path("cut.txt.gz")}, 1000); }), Names("cut.txt.gz", "truncated"));
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x55);
   write("flipped.txt.gz", bytes);
-  EXPECT_THAT(user_error([&] { lines({path("flipped.txt.gz")}, 1000); }), HasSubstr("flipped.txt.gz is a damaged"));
+  EXPECT_THAT(user_error([&] { lines({path("flipped.txt.gz")}, 1000); }), Names("flipped.txt.gz", "damaged"));
 }
 
 TEST_F(Sources, HashesContentNotName) {

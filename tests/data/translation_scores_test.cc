@@ -9,9 +9,12 @@
 
 #include "app/scores/numpy_random.h"
 #include "fixture.h"
+#include "names.h"
 
 namespace lmx {
 namespace {
+
+using lmx_test::Names;
 
 using Json = nlohmann::json;
 using Systems = std::vector<Lines>;
@@ -129,7 +132,7 @@ TEST(TranslationScores, OneResampleIsNoInterval) {
   const Systems references{{"a b"}};
   const auto metric = make_chrf({});
   const SentenceStatistics s = metric->statistics({"a b"}, references);
-  EXPECT_THAT(lmx_test::user_error([&] { bootstrap_interval(*metric, s, 1); }), testing::HasSubstr("at least 2"));
+  EXPECT_THAT(lmx_test::user_error([&] { bootstrap_interval(*metric, s, 1); }), Names("at least 2"));
 }
 
 }  // namespace

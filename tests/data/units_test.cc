@@ -12,12 +12,13 @@
 #include "data/dataset.h"
 #include "fixture.h"
 #include "lmx/batcher.h"
+#include "names.h"
 
 namespace lmx::data {
 namespace {
 
+using lmx_test::Names;
 using lmx_test::user_error;
-using testing::AllOf;
 using testing::HasSubstr;
 
 class Units : public lmx_test::DataTest {
@@ -52,7 +53,7 @@ TEST_F(Units, BytesAreTheirOwnIds) {
   ASSERT_EQ(d.train_strings.size(), 3);
   EXPECT_EQ(d.train_strings.at(2).begin, 6);
   EXPECT_EQ(d.train_strings.at(2).length, 6);
-  EXPECT_THAT(d.report, AllOf(HasSubstr("the 256 bytes"), HasSubstr("3 strings, 9 bytes")));
+  EXPECT_THAT(d.report, Names("the 256 bytes", "3 strings, 9 bytes"));
 }
 
 TEST_F(Units, StatisticsTakeThemToo) {
@@ -75,7 +76,7 @@ TEST_F(Units, MostFrequentCharactersAndOneUnknown) {
   EXPECT_EQ(d.train_bytes, 11);
   EXPECT_EQ(d.train_strings.size(), 2);
   EXPECT_THAT(user_error([&] { open(quoted("a.txt"), "tokens: chars\nvocab_size: 90"); }),
-              AllOf(HasSubstr("vocab_size 90"), HasSubstr("5 distinct characters; use at most 7")));
+              Names("vocab_size 90", "5 distinct characters", "at most 7"));
 }
 
 TEST_F(Units, LowerCaseOnlyWhereAsked) {
@@ -90,10 +91,10 @@ TEST_F(Units, LowerCaseOnlyWhereAsked) {
 TEST_F(Units, InvalidUtf8NamesItsPlaceForCharacters) {
   write("a.txt", "good\nso \xE9 bad\n");
   EXPECT_THAT(user_error([&] { open(quoted("a.txt"), "tokens: chars\nvocab_size: 4"); }),
-              AllOf(HasSubstr("a.txt:2: byte 0xE9 at offset 8 is not UTF-8"), HasSubstr("iconv")));
+              Names("a.txt:2:", "0xE9", "offset 8", "iconv"));
   write("b.csv", "label,text\n1,\"two\nlines\"\n0,\"a\n\xE9\"\n");
   EXPECT_THAT(user_error([&] { open(quoted("b.csv"), "tokens: chars\nvocab_size: 4\nfield: text"); }),
-              HasSubstr("b.csv:5: byte 0xE9 at offset 30 is not UTF-8"));
+              Names("b.csv:5:", "0xE9", "offset 30"));
   EXPECT_EQ(bytes_of(open(quoted("b.csv"), "tokens: bytes\nfield: text").train), "two\nlines\na\n\xE9\n");
 }
 
@@ -102,27 +103,24 @@ TEST_F(Units, ColumnsOfCsvWithQuotesCommasAndLineEnds) {
   EXPECT_EQ(bytes_of(open(quoted("a.csv"), "tokens: bytes\nfield: text").train), "a, \"b\"\nc\nplain \"x\"\n");
   EXPECT_EQ(bytes_of(open(quoted("a.csv"), "tokens: bytes\nfield: label").train), "1\n0\n1\n");
   EXPECT_THAT(user_error([&] { open(quoted("a.csv"), "tokens: bytes\nfield: txt"); }),
-              AllOf(HasSubstr("a.csv has no column 'txt' (did you mean 'text'?)"), HasSubstr("label, text")));
+              Names("a.csv", "'txt'", "'text'?", "label, text"));
   write("short.csv", "a,b\n1,2\n3\n");
   EXPECT_THAT(user_error([&] { open(quoted("short.csv"), "tokens: bytes\nfield: b"); }),
-              HasSubstr("short.csv:3: a record of 1 field; 'b' is column 2"));
+              Names("short.csv:3:", "1 field", "'b'", "column 2"));
   write("open.csv", "a,b\n1,2\n3,\"4\n5,6\n");
-  EXPECT_THAT(user_error([&] { open(quoted("open.csv"), "tokens: bytes\nfield: b"); }),
-              AllOf(HasSubstr("open.csv:3: "), HasSubstr("does not end")));
+  EXPECT_THAT(user_error([&] { open(quoted("open.csv"), "tokens: bytes\nfield: b"); }), Names("open.csv:3:"));
 }
 
 TEST_F(Units, FieldsOfJsonLines) {
   write("a.jsonl", "{\"n\": 1, \"review\": \"one\\ntwo\"}\n\n{\"review\": \"caf\\u00e9\"}\n");
   EXPECT_EQ(bytes_of(open(quoted("a.jsonl"), "tokens: bytes\nfield: review").train), "one\ntwo\ncaf\xC3\xA9\n");
-  EXPECT_THAT(
-      user_error([&] { open(quoted("a.jsonl"), "tokens: bytes\nfield: reviews"); }),
-      AllOf(HasSubstr("a.jsonl:1 has no field 'reviews' (did you mean 'review'?)"), HasSubstr("it has n, review")));
+  EXPECT_THAT(user_error([&] { open(quoted("a.jsonl"), "tokens: bytes\nfield: reviews"); }),
+              Names("a.jsonl:1", "'reviews'", "'review'?", "n, review"));
   write("b.jsonl", "{\"n\": 1}\n");
   EXPECT_THAT(user_error([&] { open(quoted("b.jsonl"), "tokens: bytes\nfield: n"); }),
-              HasSubstr("b.jsonl:1: field 'n' is number, not a string"));
+              Names("b.jsonl:1:", "'n'", "number"));
   write("c.jsonl", "[1]\n");
-  EXPECT_THAT(user_error([&] { open(quoted("c.jsonl"), "tokens: bytes\nfield: n"); }),
-              HasSubstr("c.jsonl:1: expected a JSON object a line, found '[1]'"));
+  EXPECT_THAT(user_error([&] { open(quoted("c.jsonl"), "tokens: bytes\nfield: n"); }), Names("c.jsonl:1:", "'[1]'"));
 }
 
 TEST_F(Units, FoldersWithFieldsOfSeveralKinds) {
@@ -133,7 +131,7 @@ TEST_F(Units, FoldersWithFieldsOfSeveralKinds) {
   EXPECT_EQ(bytes_of(open(quoted("dir"), "tokens: bytes\nfield: text").train), "from csv\nfrom json\nfrom text\n");
   EXPECT_EQ(bytes_of(open(quoted("dir"), "tokens: bytes").train), "from text\n");
   EXPECT_THAT(user_error([&] { open(quoted("dir/c.txt"), "tokens: bytes\nfield: text"); }),
-              HasSubstr("field 'text' is of .csv, .jsonl or .ndjson files; none is among the 1 file"));
+              Names("'text'", ".csv, .jsonl", ".ndjson", "1 file"));
 }
 
 TEST_F(Units, RepeatedStringsAreLeftOutOverAllSplits) {
@@ -227,18 +225,16 @@ TEST_F(Units, ShareOfTheTrainingLinesKeepsTheVocabulary) {
   const auto none = [&] {
     open_dataset(text_data(quoted("a.txt"), "valid_fraction: 0.1\ntrain_fraction: 1e-9\nvocab_size: 60"));
   };
-  EXPECT_THAT(user_error(none),
-              AllOf(HasSubstr("the train split drew 0"), HasSubstr("data.train_fraction (now 1e-09)")));
+  EXPECT_THAT(user_error(none), Names("train split", "0", "data.train_fraction", "1e-09"));
 }
 
 TEST_F(Units, SettingsThatDoNotGoTogether) {
   write("a.txt", "a\n");
   EXPECT_THAT(user_error([&] { open(quoted("a.txt"), "tokens: bytes\nvocab_size: 98"); }),
-              AllOf(HasSubstr("data.vocab_size"), HasSubstr("there are 256 bytes, not 98")));
-  EXPECT_THAT(user_error([&] { open(quoted("a.txt"), "tokens: bytes\nlower_case: true"); }),
-              HasSubstr("data.lower_case"));
+              Names("data.vocab_size", "256 bytes", "98"));
+  EXPECT_THAT(user_error([&] { open(quoted("a.txt"), "tokens: bytes\nlower_case: true"); }), Names("data.lower_case"));
   EXPECT_THAT(user_error([&] { open(quoted("a.txt"), "preprocess: puri\nvocab_size: 4"); }),
-              HasSubstr("puri is for data.tokens chars or bytes"));
+              Names("puri", "data.tokens", "chars", "bytes"));
 }
 
 TEST_F(Units, LabelledCorporaAreText) {
@@ -299,7 +295,7 @@ TEST(StringShards, AsManyShardsAsStringsAndNoMore) {
   const StringShards shards(text.tokens, text.strings, 6, RandomKey(5));
   for (int64_t s = 0; s < 6; ++s) EXPECT_GE(shards.length(s), 1);
   EXPECT_THAT(user_error([&] { StringShards(text.tokens, text.strings, 7, RandomKey(5), "test"); }),
-              HasSubstr("7 shards of the test split need as many strings (lines, reviews); it holds 6"));
+              Names("7 shards", "test split", "6"));
 }
 
 }  // namespace

@@ -7,12 +7,13 @@
 
 #include "app/corpora/corpora.h"
 #include "fixture.h"
+#include "names.h"
 
 namespace lmx {
 namespace {
 
+using lmx_test::Names;
 using lmx_test::user_error;
-using testing::HasSubstr;
 
 TEST(PowerLaw, ExactData) {
   std::vector<TypesAtTokens> points;
@@ -36,11 +37,11 @@ TEST(PowerLaw, LeastSquaresByHand) {
 }
 
 TEST(PowerLaw, Errors) {
-  EXPECT_THAT(user_error([] { fit_power_law({}); }), HasSubstr("two different numbers"));
+  EXPECT_THAT(user_error([] { fit_power_law({}); }), Names("two different"));
   const std::vector<TypesAtTokens> one{{10, 5, 0}}, same{{10, 5, 0}, {10, 6, 0}}, zero{{10, 0, 0}, {20, 5, 0}};
-  EXPECT_THAT(user_error([&] { fit_power_law(one); }), HasSubstr("given 1 points"));
-  EXPECT_THAT(user_error([&] { fit_power_law(same); }), HasSubstr("two different"));
-  EXPECT_THAT(user_error([&] { fit_power_law(zero); }), HasSubstr("0 types of 10 tokens"));
+  EXPECT_THAT(user_error([&] { fit_power_law(one); }), Names("1 points"));
+  EXPECT_THAT(user_error([&] { fit_power_law(same); }), Names("two different"));
+  EXPECT_THAT(user_error([&] { fit_power_law(zero); }), Names("0 types", "10 tokens"));
 }
 
 TEST(CountTypes, CountsExactlyWhatItDraws) {
@@ -69,11 +70,10 @@ TEST(CountTypes, OfGivenTokens) {
 }
 
 TEST(CountTypes, TooShort) {
-  EXPECT_THAT(user_error([] { count_types(TokenArray::of(std::vector<int32_t>(2000)), {}); }),
-              HasSubstr("at least 2560"));
-  EXPECT_THAT(user_error([] { count_types(TokenArray(), {}); }), HasSubstr("holds 0 tokens"));
+  EXPECT_THAT(user_error([] { count_types(TokenArray::of(std::vector<int32_t>(2000)), {}); }), Names("2560"));
+  EXPECT_THAT(user_error([] { count_types(TokenArray(), {}); }), Names("0 tokens"));
   EXPECT_THAT(user_error([] { count_types(TokenArray::of(std::vector<int32_t>(5000)), {.sequence_length = 4000}); }),
-              HasSubstr("too long"));
+              Names("4000 tokens", "5000"));
 }
 
 TEST(RealCorpus, GutenbergFollowsThePaper) {

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "base/files.h"
+#include "names.h"
 #include "runfiles/checkpoint.h"
 #include "train/fixture.h"
 
@@ -15,9 +16,8 @@ namespace lmx::train {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
+using lmx_test::Names;
 using Json = nlohmann::json;
-using testing::HasSubstr;
 
 TrainState small_state(float first) {
   TrainState s;
@@ -80,8 +80,8 @@ TEST_F(Checkpoint, AProcessReadsItsOwnRanksFileOnly) {
   EXPECT_EQ(load_checkpoint_of(folder, Allocator::cpu(), -1, 0).model.at("w").data<float>()[0], 1.0f);
   for (const int rank : {0, 2})
     EXPECT_THAT(message<UserError>([&] { load_checkpoint_of(folder, Allocator::cpu(), rank, 4); }),
-                AllOf(HasSubstr("rank-2.safetensors"), HasSubstr("damaged")));
-  EXPECT_THAT(load_error(folder), HasSubstr("rank-2.safetensors"));
+                Names("rank-2.safetensors", "damaged"));
+  EXPECT_THAT(load_error(folder), Names("rank-2.safetensors"));
 }
 
 // Each rank has a residual of 64 MB. Those of other ranks take no memory of this process until they are accessed.
@@ -109,7 +109,7 @@ TEST_F(Checkpoint, ARankThatCannotWriteLeavesTheOthersAlone) {
   const std::string draft = run() + "/checkpoints/.step-3";
   fs::create_directories(draft + "/rank-1.safetensors/in the way");
   const std::string error = message<RunError>([&] { add_to_checkpoint(run(), 3, 1, own); });
-  EXPECT_THAT(error, AllOf(HasSubstr("step-3 was not written"), HasSubstr("directory")));
+  EXPECT_THAT(error, Names("step-3", "directory"));
   add_to_checkpoint(run(), 3, 0, own);
   EXPECT_TRUE(fs::exists(draft + "/rank-0.safetensors"));
   EXPECT_EQ(steps(), std::vector<int64_t>());
@@ -164,7 +164,7 @@ TEST_F(Checkpoint, EveryFlippedBitIsFound) {
       if (error.empty())
         EXPECT_TRUE(std::isspace(static_cast<unsigned char>(bad[i]))) << name << " byte " << i;
       else
-        EXPECT_THAT(error, AllOf(HasSubstr(folder + name), HasSubstr("remove that folder"))) << i;
+        EXPECT_THAT(error, Names(folder + name, "remove")) << i;
     }
     write_all(folder + name, good);
   }
@@ -176,11 +176,11 @@ TEST_F(Checkpoint, TruncatedAndMissingFiles) {
   for (const char* name : {"/model.safetensors", "/train_state.safetensors", "/state.json"}) {
     const std::string good = read_all(folder + name);
     write_all(folder + name, good.substr(0, good.size() / 2));
-    EXPECT_THAT(load_error(folder), AllOf(HasSubstr(folder + name), HasSubstr("is damaged"))) << name;
+    EXPECT_THAT(load_error(folder), Names(folder + name, "damaged")) << name;
     write_all(folder + name, "");
-    EXPECT_THAT(load_error(folder), AllOf(HasSubstr(folder + name), HasSubstr("is damaged"))) << name;
+    EXPECT_THAT(load_error(folder), Names(folder + name, "damaged")) << name;
     fs::remove(folder + name);
-    EXPECT_THAT(load_error(folder), AllOf(HasSubstr(folder + name), HasSubstr("is missing"))) << name;
+    EXPECT_THAT(load_error(folder), Names(folder + name, "missing")) << name;
     write_all(folder + name, good);
   }
 }
@@ -223,17 +223,18 @@ TEST_F(Checkpoint, AStateThatIsNoneOfOurs) {
     write_file_atomically(folder + "/state.json", before);
     return error;
   };
-  EXPECT_THAT(error_of([](Json& j) { j["format"] = "1"; }), HasSubstr("has format \"1\"; this lmx reads format 1"));
-  EXPECT_THAT(error_of([](Json& j) { j.erase("format"); }), HasSubstr("has format none"));
+  EXPECT_THAT(error_of([](Json& j) { j["format"] = "1"; }), Names("format \"1\"", "format 1"));
+  EXPECT_THAT(error_of([](Json& j) { j.erase("format"); }), Names("format none"));
   for (const Json& ranks : {Json(1'000'000'000'000U), Json(-1), Json(1e300), Json("1"), Json(nullptr)})
-    EXPECT_THAT(error_of([&](Json& j) { j["ranks"] = ranks; }), HasSubstr("ranks")) << ranks;
-  EXPECT_THAT(error_of([](Json& j) { j["files"] = 7; }), HasSubstr("is damaged"));
-  EXPECT_THAT(error_of([](Json& j) { j["files"]["model.safetensors"]["bytes"] = 1.5; }), HasSubstr("written were 1.5"));
-  EXPECT_THAT(error_of([](Json& j) { j["numbers"]["step"] = 1; }), HasSubstr("is damaged"));
+    EXPECT_THAT(error_of([&](Json& j) { j["ranks"] = ranks; }), Names("ranks")) << ranks;
+  EXPECT_THAT(error_of([](Json& j) { j["files"] = 7; }), Names("damaged"));
+  EXPECT_THAT(error_of([](Json& j) { j["files"]["model.safetensors"]["bytes"] = 1.5; }),
+              Names("model.safetensors", "1.5"));
+  EXPECT_THAT(error_of([](Json& j) { j["numbers"]["step"] = 1; }), Names("damaged"));
   write_file_atomically(folder + "/state.json",
                         "{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
-  EXPECT_THAT(load_error(folder), HasSubstr("nested too deeply"));
-  EXPECT_THAT(message<UserError>([&] { checkpoint_numbers(folder); }), HasSubstr("nested too deeply"));
+  EXPECT_THAT(load_error(folder), Names("nested"));
+  EXPECT_THAT(message<UserError>([&] { checkpoint_numbers(folder); }), Names("nested"));
 }
 
 // A limit on the file size makes a write fail in the same way as a full disk, and needs no privileges.
@@ -258,7 +259,7 @@ TEST_F(Checkpoint, FullDiskLeavesNothingBehind) {
 
 TEST_F(Checkpoint, ReadOnlyFolder) {
   const std::string error = message<RunError>([&] { save_checkpoint("/proc/1/nowhere", 1, small_state(1)); });
-  EXPECT_THAT(error, HasSubstr("/proc/1/nowhere/checkpoints/step-1"));
+  EXPECT_THAT(error, Names("/proc/1/nowhere/checkpoints/step-1"));
 }
 
 TEST_F(Checkpoint, AtomicFileIsReplacedWhole) {
@@ -266,7 +267,7 @@ TEST_F(Checkpoint, AtomicFileIsReplacedWhole) {
   write_file_atomically(path("f"), "two");
   EXPECT_EQ(read_all(path("f")), "two");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1);
-  EXPECT_THAT(message<RunError>([&] { write_file_atomically(path("no/such/f"), "x"); }), HasSubstr("no/such/f"));
+  EXPECT_THAT(message<RunError>([&] { write_file_atomically(path("no/such/f"), "x"); }), Names("no/such/f"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 
+#include "names.h"
 #include "runfiles/tensorboard.h"
 #include "train/fixture.h"
 #include "train/progress.h"
@@ -19,6 +20,7 @@
 namespace lmx::train {
 namespace {
 
+using lmx_test::Names;
 using testing::HasSubstr;
 
 std::string hex(const std::string& bytes) {
@@ -39,8 +41,8 @@ TEST(Numbers, ShortestTextComesBack) {
   EXPECT_EQ(number_text(-INFINITY), "-Infinity");
   EXPECT_TRUE(std::isnan(number_from_text("NaN")));
   EXPECT_EQ(number_from_text("Infinity"), INFINITY);
-  EXPECT_THAT(message<UserError>([] { number_from_text("1x"); }), HasSubstr("'1x'"));
-  EXPECT_THAT(message<UserError>([] { number_from_text(""); }), HasSubstr("''"));
+  EXPECT_THAT(message<UserError>([] { number_from_text("1x"); }), Names("'1x'"));
+  EXPECT_THAT(message<UserError>([] { number_from_text(""); }), Names("''"));
 }
 
 TEST(Metrics, LineIsStrictJson) {
@@ -84,8 +86,8 @@ TEST_F(MetricsFolder, DamagedLinesAreCounted) {
 }
 
 TEST_F(MetricsFolder, NotWritable) {
-  EXPECT_THAT(message<RunError>([&] { MetricsFile file(path("no/m"), 0); }), HasSubstr("no/m"));
-  EXPECT_THAT(message<RunError>([&] { EventFile file(path("no"), 0); }), HasSubstr("tfevents"));
+  EXPECT_THAT(message<RunError>([&] { MetricsFile file(path("no/m"), 0); }), Names("no/m"));
+  EXPECT_THAT(message<RunError>([&] { EventFile file(path("no"), 0); }), Names("tfevents"));
 }
 
 // A limit on the file size makes a write fail in the same way as a full disk.

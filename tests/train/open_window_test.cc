@@ -3,10 +3,13 @@
 
 #include <gmock/gmock.h>
 
+#include "names.h"
 #include "train/fixture.h"
 
 namespace lmx::train {
 namespace {
+
+using lmx_test::Names;
 
 OpenWindow counted(int64_t steps, int64_t sent, double error, double residual) {
   OpenWindow w;
@@ -51,8 +54,7 @@ TEST(OpenWindow, OfAnotherNumberOfRanks) {
 }
 
 TEST(OpenWindow, DamagedText) {
-  EXPECT_THAT(message<UserError>([] { open_window({"{\"steps\":1}"}, "run/step-7"); }),
-              testing::HasSubstr("run/step-7/state.json"));
+  EXPECT_THAT(message<UserError>([] { open_window({"{\"steps\":1}"}, "run/step-7"); }), Names("run/step-7/state.json"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/run/run.h"
+#include "names.h"
 #include "nn/state_dict.h"
 #include "runfiles/checkpoint.h"
 #include "train/run_folder.h"
@@ -13,6 +14,7 @@
 namespace lmx::train {
 namespace {
 
+using lmx_test::Names;
 using testing::HasSubstr;
 
 using Changes = std::vector<std::pair<std::string, std::string>>;
@@ -150,7 +152,7 @@ TEST_F(Ranks, EachRankHasARecordOfItsTrafficAndMemory) {
 
 TEST_F(Ranks, AnErrorOfOneRankEndsTheRunOnce) {
   const auto text = message<RunError>([&] { run("d", 4, {{"train.max_loss", "0.01"}}); });
-  EXPECT_THAT(text, HasSubstr("is above train.max_loss"));
+  EXPECT_THAT(text, Names("train.max_loss"));
   EXPECT_THAT(read_all(path("d/status.json")), HasSubstr("failed"));
   run("s", 4, {{"train.max_loss", "0.01"}, {"train.on_divergence", "skip"}});
   EXPECT_EQ(records("s", "train").back()["skipped"], 4);
@@ -184,25 +186,18 @@ TEST_F(Ranks, ErrorFeedbackForgetsUpdatesThatAreLeftOut) {
 }
 
 TEST_F(Ranks, Messages) {
-  EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{ranks: 4}"}}); }), HasSubstr("--ranks 4"));
-  EXPECT_THAT(message<UserError>([&] {
-                run("m", 0, {{"comm", "{name: virtul, ranks: 4}"}});
-              }),
-              HasSubstr("did you mean 'virtual'?"));
-  EXPECT_THAT(message<UserError>([&] {
-                run("m", 0, {{"comm", "{name: virtual, rank: 4}"}});
-              }),
-              HasSubstr("did you mean 'ranks'?"));
+  EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{ranks: 4}"}}); }), Names("--ranks 4"));
+  EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{name: virtul, ranks: 4}"}}); }), Names("'virtual'?"));
+  EXPECT_THAT(message<UserError>([&] { run("m", 0, {{"comm", "{name: virtual, rank: 4}"}}); }), Names("'ranks'?"));
   EXPECT_THAT(message<UserError>([&] {
                 run("m", 0, {{"comm", "{name: virtual, ranks: 0}"}});
               }),
               HasSubstr("comm.ranks"));
   const Changes native{{"comm", "{name: mpi, ranks: 2, reduce: native}"}};
   EXPECT_THAT(message<UserError>([&] { read_recipe(recipe("m", 0, native), "ranks"); }),
-              testing::AllOf(HasSubstr("comm.reduce: native"), HasSubstr("not fixed"),
-                             HasSubstr("deterministic to false")));
+              Names("comm.reduce: native", "deterministic", "false"));
   const Changes seeds{{"loss", "{name: full_softmax}"}, {"sync", "{all: {params: '.*', strategy: seeded}}"}};
-  EXPECT_THAT(message<UserError>([&] { run("m", 2, seeds); }), HasSubstr("sync.all: groups of ranks"));
+  EXPECT_THAT(message<UserError>([&] { run("m", 2, seeds); }), Names("sync.all:"));
   EXPECT_FALSE(std::filesystem::exists(path("m")));
 }
 

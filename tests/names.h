@@ -1,0 +1,44 @@
+// A matcher for the facts of a message: its place, its keys, values and shapes. Its wording is docs/errors.md's to pin.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace lmx_test {
+
+class NamesMatcher {
+ public:
+  using is_gtest_matcher = void;
+
+  explicit NamesMatcher(std::vector<std::string> facts) : facts_(std::move(facts)) {}
+
+  bool MatchAndExplain(const std::string& text, std::ostream* explanation) const {
+    bool all = true;
+    for (const std::string& fact : facts_) {
+      if (text.find(fact) != std::string::npos) continue;
+      if (explanation) *explanation << (all ? "which does not name " : ", ") << testing::PrintToString(fact);
+      all = false;
+    }
+    return all;
+  }
+
+  void DescribeTo(std::ostream* out) const { *out << "names each of " << testing::PrintToString(facts_); }
+  void DescribeNegationTo(std::ostream* out) const { *out << "lacks one of " << testing::PrintToString(facts_); }
+
+ private:
+  std::vector<std::string> facts_;
+};
+
+// The text contains each of these facts, in any order. An empty fact would always hold, so it is refused.
+template <typename... Facts>
+NamesMatcher Names(const Facts&... facts) {
+  static_assert(sizeof...(Facts) > 0, "name at least one fact");
+  std::vector<std::string> all = {std::string(facts)...};
+  for (const std::string& fact : all) EXPECT_NE(fact, "") << "an empty fact holds for every text";
+  return NamesMatcher(std::move(all));
+}
+
+}  // namespace lmx_test
