@@ -1,10 +1,11 @@
 // plugin.toml: every way in which it can be wrong, and which folders are searched.
 #include "fixture.h"
+#include "names.h"
 
 namespace lmx {
 namespace {
 
-using testing::HasSubstr;
+using lmx_test::Names;
 using ManifestTest = PluginTest;
 
 std::string add_error(const std::filesystem::path& directory) {
@@ -13,44 +14,43 @@ std::string add_error(const std::filesystem::path& directory) {
 
 TEST_F(ManifestTest, SyntaxErrorNamesLineAndColumn) {
   const std::string file = write("a/plugin.toml", "name = \"a\"\nkind = \n");
-  EXPECT_THAT(add_error(directory_), HasSubstr(file + ":2:"));
+  EXPECT_THAT(add_error(directory_), Names(file + ":2:"));
 }
 
 TEST_F(ManifestTest, DuplicateKey) {
   write("a/plugin.toml", "name = \"a\"\nname = \"b\"\n");
-  EXPECT_THAT(add_error(directory_), HasSubstr("plugin.toml:2:"));
+  EXPECT_THAT(add_error(directory_), Names("plugin.toml:2:"));
 }
 
 TEST_F(ManifestTest, MissingKey) {
   write("a/plugin.toml", "name = \"a\"\nkind = \"model\"\nversion = \"1\"\nsummary = \"s\"\n");
-  EXPECT_THAT(add_error(directory_), HasSubstr("the key 'licence' is missing"));
+  EXPECT_THAT(add_error(directory_), Names("'licence'", "missing"));
 }
 
 TEST_F(ManifestTest, UnknownKeyNamesTheNearest) {
   write("a/plugin.toml", manifest("a", "model") + "licens = \"x\"\n");
-  EXPECT_THAT(add_error(directory_), HasSubstr("plugin.toml:6:1: unknown key 'licens' (did you mean 'licence'?)"));
+  EXPECT_THAT(add_error(directory_), Names("plugin.toml:6:1:", "'licens'", "'licence'?"));
 }
 
 TEST_F(ManifestTest, ValueOfAnotherType) {
   write("a/plugin.toml", "name = \"a\"\nkind = \"model\"\nversion = 1\nlicence = \"MIT\"\nsummary = \"s\"\n");
-  EXPECT_THAT(add_error(directory_), HasSubstr("'version' must be a text that is not empty"));
+  EXPECT_THAT(add_error(directory_), Names("'version'", "empty"));
 }
 
 TEST_F(ManifestTest, EmptyValue) {
   write("a/plugin.toml", "name = \"a\"\nkind = \"model\"\nversion = \"1\"\nlicence = \"\"\nsummary = \"s\"\n");
-  EXPECT_THAT(add_error(directory_), HasSubstr("'licence' must be a text that is not empty"));
+  EXPECT_THAT(add_error(directory_), Names("'licence'", "empty"));
 }
 
 TEST_F(ManifestTest, UnknownKindNamesTheNearestAndAll) {
   write("a/plugin.toml", manifest("a", "bather"));
-  EXPECT_THAT(add_error(directory_),
-              HasSubstr("unknown kind 'bather' (did you mean 'batcher'?); allowed: model, sync, batcher, comm"));
+  EXPECT_THAT(add_error(directory_), Names("'bather'", "'batcher'?", "model, sync, batcher, comm"));
 }
 
 TEST_F(ManifestTest, NameThatIsNoIdentifier) {
   for (const std::string name : {"Upper", "a-b", "../x", "9a", "a b", "größe"}) {
     write("a/plugin.toml", manifest(name, "model"));
-    EXPECT_THAT(add_error(directory_), HasSubstr("'" + name + "' is no plugin name"));
+    EXPECT_THAT(add_error(directory_), Names("'" + name + "'", "plugin name"));
   }
 }
 

@@ -4,10 +4,12 @@
 #include <thread>
 
 #include "fixture.h"
+#include "names.h"
 
 namespace lmx {
 namespace {
 
+using lmx_test::Names;
 using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
@@ -72,60 +74,54 @@ TEST_F(RegistryTest, FactoryReadsItsConfig) {
 
 TEST_F(RegistryTest, ExceptionInTheFactoryNamesTheFile) {
   const Node config = parse_yaml("{name: test_good, explode: true}", "x.yaml");
-  EXPECT_THAT(user_error([&] { create<LengthFactory>(good(), config, "batcher"); }),
-              HasSubstr("test_good.so: failed with: the fuse was lit"));
+  EXPECT_THAT(user_error([&] { create<LengthFactory>(good(), config, "batcher"); }), Names("test_good.so:", "fuse"));
 }
 
 TEST_F(RegistryTest, UserErrorOfTheFactoryPassesAsItIs) {
   const Node config = parse_yaml("{name: test_good, length: -1}", "x.yaml");
-  EXPECT_THAT(user_error([&] { create<LengthFactory>(good(), config, "batcher"); }), HasSubstr("x.yaml:1:"));
+  EXPECT_THAT(user_error([&] { create<LengthFactory>(good(), config, "batcher"); }), Names("x.yaml:1:"));
 }
 
 TEST_F(RegistryTest, WrongAbi) {
   EXPECT_THAT(load_error(built("wrong_abi"), "test_wrong_abi"),
-              AllOf(HasSubstr("test_wrong_abi.so: built for ABI 41"), HasSubstr(str("has ABI ", kAbi)),
-                    EndsWith("rebuild the plugin")));
+              AllOf(Names("test_wrong_abi.so:", "ABI 41", str("ABI ", kAbi)), EndsWith("rebuild the plugin")));
 }
 
 TEST_F(RegistryTest, WrongBuild) {
   // plugin.toml says sync to keep it apart from the good one; the build id is compared before kinds are.
   EXPECT_THAT(load_error(built("wrong_build"), "test_good", PluginKind::sync),
-              AllOf(HasSubstr("wrong_build/test_good/test_good.so: built with Foreign-1.0-libstdc++-0123-nosan"),
-                    HasSubstr(LMX_FULL_BUILD_ID)));
+              Names("wrong_build/test_good/test_good.so:", "Foreign-1.0-libstdc++-0123-nosan", LMX_FULL_BUILD_ID));
 }
 
 // Its containers have other sizes, so it would crash.
 TEST_F(RegistryTest, DebugContainersAreAnotherBuild) {
-  EXPECT_THAT(load_error(built("debug_containers"), "test_debug"), HasSubstr(LMX_FULL_BUILD_ID "-glibcxx_debug, this"));
+  EXPECT_THAT(load_error(built("debug_containers"), "test_debug"), Names(LMX_FULL_BUILD_ID "-glibcxx_debug, this"));
 }
 
 TEST_F(RegistryTest, ShortDescriptor) {
-  EXPECT_THAT(load_error(built("short_descriptor"), "test_short"), HasSubstr("test_short.so: its descriptor has"));
+  EXPECT_THAT(load_error(built("short_descriptor"), "test_short"), Names("test_short.so:", "descriptor"));
 }
 
 TEST_F(RegistryTest, MissingEntryPoint) {
-  EXPECT_THAT(load_error(built("no_symbol"), "test_no_symbol"),
-              HasSubstr("test_no_symbol.so: the symbol lmx_plugin is missing"));
+  EXPECT_THAT(load_error(built("no_symbol"), "test_no_symbol"), Names("test_no_symbol.so:", "lmx_plugin"));
 }
 
 TEST_F(RegistryTest, UnresolvedSymbolIsNamed) {
-  EXPECT_THAT(load_error(built("unresolved"), "test_unresolved"),
-              AllOf(HasSubstr("test_unresolved.so: cannot be loaded: "), HasSubstr("undefined symbol"),
-                    HasSubstr("of_another_release"), testing::Not(HasSubstr("seek"))));
+  EXPECT_THAT(
+      load_error(built("unresolved"), "test_unresolved"),
+      AllOf(Names("test_unresolved.so:", "undefined symbol", "of_another_release"), testing::Not(HasSubstr("seek"))));
 }
 
 TEST_F(RegistryTest, EntryPointThatThrows) {
   EXPECT_THAT(load_error(built("throwing_entry"), "test_throwing_entry"),
-              HasSubstr("test_throwing_entry.so: lmx_plugin() failed: no licence on this host"));
+              Names("test_throwing_entry.so: lmx_plugin()", "licence"));
 }
 
 TEST_F(RegistryTest, LibraryAndManifestDisagree) {
   EXPECT_THAT(load_error(built("other_name"), "test_other_name"),
-              HasSubstr("test_other_name.so: the library is batcher 'test_good', plugin.toml beside it says batcher "
-                        "'test_other_name'"));
-  EXPECT_THAT(
-      load_error(built("other_kind"), "test_good", PluginKind::model),
-      HasSubstr("test_good.so: the library is batcher 'test_good', plugin.toml beside it says model 'test_good'"));
+              Names("test_other_name.so:", "plugin.toml", "batcher 'test_good'", "batcher 'test_other_name'"));
+  EXPECT_THAT(load_error(built("other_kind"), "test_good", PluginKind::model),
+              Names("test_good.so:", "plugin.toml", "batcher 'test_good'", "model 'test_good'"));
 }
 
 TEST_F(RegistryTest, NotALibrary) {
@@ -139,8 +135,8 @@ TEST_F(RegistryTest, EmptyAndMissingLibrary) {
   write("a/plugin.toml", manifest("test_empty", "sync"));
   write("a/test_empty.so", "");
   write("b/plugin.toml", manifest("test_absent", "sync"));
-  EXPECT_THAT(load_error(directory_.string(), "test_empty", PluginKind::sync), HasSubstr("cannot be loaded: "));
-  EXPECT_THAT(load_error(directory_.string(), "test_absent", PluginKind::sync), HasSubstr("test_absent.so is missing"));
+  EXPECT_THAT(load_error(directory_.string(), "test_empty", PluginKind::sync), Names("test_empty.so:", "loaded"));
+  EXPECT_THAT(load_error(directory_.string(), "test_absent", PluginKind::sync), Names("test_absent.so", "missing"));
 }
 
 // The loader would map it without a word and die of SIGBUS.
@@ -160,16 +156,16 @@ TEST_F(RegistryTest, TruncatedLibrary) {
 TEST_F(RegistryTest, DuplicateNamesBothFiles) {
   Registry::instance().add_directory(built("good"));
   fs::copy(built("good"), directory_ / "copy", fs::copy_options::recursive);
-  EXPECT_THAT(user_error([&] { Registry::instance().add_directory(directory_.string()); }),
-              AllOf(HasSubstr("batcher 'test_good' exists twice: "), HasSubstr(built("good/test_good/test_good.so")),
-                    HasSubstr("copy/test_good/test_good.so")));
+  EXPECT_THAT(
+      user_error([&] { Registry::instance().add_directory(directory_.string()); }),
+      Names("batcher 'test_good'", "twice", built("good/test_good/test_good.so"), "copy/test_good/test_good.so"));
 }
 
 TEST_F(RegistryTest, DuplicateInOneFolder) {
   write("a/plugin.toml", manifest("test_twin", "sync"));
   write("b/plugin.toml", manifest("test_twin", "sync"));
   EXPECT_THAT(user_error([&] { Registry::instance().add_directory(directory_.string()); }),
-              HasSubstr("sync 'test_twin' exists twice"));
+              Names("sync 'test_twin'", "twice"));
 }
 
 TEST_F(RegistryTest, SameFolderTwiceIsNoDuplicate) {
@@ -188,7 +184,7 @@ TEST_F(RegistryTest, OneNameInTwoKindsIsNoDuplicate) {
 TEST_F(RegistryTest, UnknownNameSuggestsAndLists) {
   Registry::instance().add_directory(built("good"));
   EXPECT_THAT(user_error([&] { Registry::instance().find(PluginKind::batcher, "test_goood"); }),
-              AllOf(HasSubstr("no batcher plugin 'test_goood' (did you mean 'test_good'?)"), HasSubstr("there are: ")));
+              Names("'test_goood'", "'test_good'?", "there are:"));
 }
 
 TEST_F(RegistryTest, ComponentErrorsNameTheRecipesLine) {
@@ -196,11 +192,10 @@ TEST_F(RegistryTest, ComponentErrorsNameTheRecipesLine) {
     return user_error([&] { Registry::instance().find(PluginKind::batcher, parse_yaml(yaml, "r.yaml"), "batcher"); });
   };
   Registry::instance().add_directory(built("good"));
-  EXPECT_THAT(error("name: test_goood"), AllOf(HasSubstr("r.yaml:1:7"), HasSubstr("did you mean 'test_good'?")));
-  EXPECT_THAT(error("length: 3"), HasSubstr("'batcher.name' must name a batcher plugin"));
-  EXPECT_THAT(error("name: [a]"), HasSubstr("'batcher.name' must name a batcher plugin"));
-  EXPECT_THAT(error("test_good"),
-              HasSubstr("expected a map whose key 'name' chooses a batcher plugin, got 'test_good'"));
+  EXPECT_THAT(error("name: test_goood"), Names("r.yaml:1:7", "'test_good'?"));
+  EXPECT_THAT(error("length: 3"), Names("'batcher.name'", "batcher plugin"));
+  EXPECT_THAT(error("name: [a]"), Names("'batcher.name'", "batcher plugin"));
+  EXPECT_THAT(error("test_good"), Names("'name'", "batcher plugin", "'test_good'"));
 }
 
 TEST_F(RegistryTest, MissingFolderIsAnError) {
@@ -240,10 +235,9 @@ TEST_F(RegistryTest, FullComponentRefusesWhatThePluginDoesNotKnow) {
   const auto error = [](const std::string& yaml) {
     return user_error([&] { full_component(PluginKind::batcher, parse_yaml(yaml, "r.yaml"), "batcher"); });
   };
-  EXPECT_THAT(error("name: test_good\nlenght: 7\n"),
-              AllOf(HasSubstr("r.yaml:2:"), HasSubstr("did you mean 'length'?")));
-  EXPECT_THAT(error("name: test_good\nlength: many\n"), HasSubstr("r.yaml:2:9"));
-  EXPECT_THAT(error("name: test_good\norder: rand\n"), HasSubstr("random"));
+  EXPECT_THAT(error("name: test_good\nlenght: 7\n"), Names("r.yaml:2:", "'length'?"));
+  EXPECT_THAT(error("name: test_good\nlength: many\n"), Names("r.yaml:2:9"));
+  EXPECT_THAT(error("name: test_good\norder: rand\n"), Names("random"));
 }
 
 TEST_F(RegistryTest, FieldsAreDescribed) {

@@ -1,12 +1,12 @@
 // Signals that end a run early: a closed terminal, Slurm's warning, a limit on file sizes.
 #include <gmock/gmock.h>
 
+#include "names.h"
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
@@ -58,7 +58,7 @@ TEST_F(EndSignals, ALimitOnFileSizesIsAnError) {
   for (const std::string& word : command("f")) words += " '" + word + "'";
   const Outcome o = run_process({"/bin/sh", "-c", words}, environment());
   EXPECT_EQ(o.code, 1) << o.err;
-  EXPECT_THAT(o.err, AllOf(HasSubstr("error: "), HasSubstr("File too large")));
+  EXPECT_THAT(o.err, Names("error: ", "File too large"));
 }
 
 // Commands print to a file on a full disk. None of them may report success.
@@ -85,7 +85,7 @@ TEST_F(EndSignals, AFullDiskBehindStdoutIsAnError) {
     for (const std::string& word : words) line += " '" + word + "'";
     const Outcome o = run_process({"/bin/sh", "-c", line + " > /dev/full"}, environment());
     EXPECT_EQ(o.code, 1) << line << "\n" << o.err;
-    EXPECT_THAT(o.err, HasSubstr("No space left on device")) << line;
+    EXPECT_THAT(o.err, Names("No space left on device")) << line;
   }
 }
 
@@ -94,7 +94,7 @@ TEST_F(EndSignals, AFullDiskHidesNoOtherError) {
   const Outcome o =
       run_process({"/bin/sh", "-c", "exec " LMX_BINARY_DIR "/bin/lmx config /nowhere.yaml > /dev/full"}, environment());
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("/nowhere.yaml"));
+  EXPECT_THAT(o.err, Names("/nowhere.yaml"));
 }
 
 // Without a terminal, a log gets a progress line every LMX_PROGRESS_S seconds, by default 30.

@@ -2,12 +2,12 @@
 #include <cmath>
 #include <iterator>
 
+#include "names.h"
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {
 namespace {
 
-using testing::AllOf;
 using testing::HasSubstr;
 
 using SweepPoints = SweepTest;
@@ -43,15 +43,14 @@ TEST_F(SweepPoints, ARecipeThatHasChangedIsTold) {
   write("tiny.yaml", text.replace(text.find("lr: 0.01"), 8, "lr: 0.02"));
   const Outcome o = sweep("out", {"train.steps=2", "seed=1,2", "--resume", "auto"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("has changed since that sweep began: point 0-seed=1 is another one here"),
-                           HasSubstr("--resume " + path("out") + " without a recipe goes on as it was")));
+  EXPECT_THAT(o.err, Names("point 0-seed=1", "--resume " + path("out")));
   EXPECT_EQ(resume("out").code, 0);
   for (const std::vector<std::string>& option : {std::vector<std::string>{"--seeds", "3"},
                                                  {"--random", "7"},
                                                  {"--halving", "eta=3,min=4"},
                                                  {"--config-dir", "/nowhere"}})
-    EXPECT_THAT(resume("out", option).err, HasSubstr(option[0] + " is not used with --resume and no recipe"));
-  EXPECT_THAT(resume("out", {"--maximize"}).err, HasSubstr("--maximize is not used without --metric"));
+    EXPECT_THAT(resume("out", option).err, Names(option[0], "--resume"));
+  EXPECT_THAT(resume("out", {"--maximize"}).err, Names("--maximize", "--metric"));
 }
 
 // Both may find the folder empty, but only one of them gets it.
@@ -65,9 +64,9 @@ TEST_F(SweepPoints, TwoAtOnceInOneFolder) {
 }
 
 TEST_F(SweepPoints, OneKeyByTwoNames) {
-  refused({"+seed=1,2", "--seeds", "2"}, {"seed=... and seeds both say"});
-  refused({"seed=9", "optimizer.lr=1,2", "--seeds", "2"}, {"seed=9 and seeds both say"});
-  refused({"optimizer.lr=1,2", "++optimizer.lr=5,6"}, {"optimizer.lr=... and ++optimizer.lr=... vary the same key"});
+  refused({"+seed=1,2", "--seeds", "2"}, {"seed=...", "seeds"});
+  refused({"seed=9", "optimizer.lr=1,2", "--seeds", "2"}, {"seed=9", "seeds"});
+  refused({"optimizer.lr=1,2", "++optimizer.lr=5,6"}, {"optimizer.lr=...", "++optimizer.lr=..."});
 }
 
 TEST_F(SweepPoints, RandomPointsAreTheSameForASeed) {
@@ -97,10 +96,10 @@ TEST_F(SweepPoints, RandomPointsAreTheSameForASeed) {
     EXPECT_LT(rate, 0.1);
     EXPECT_THAT(five, HasSubstr(all[i]["place"][0].get<std::string>()));  // the first of several values
   }
-  refused({"seed=1,2", "--random", "3"}, {"only 2 different points"});
-  refused({"seed=1,2", "--random", "9000000000"}, {"--random 9000000000: a sweep has at most 100000 points"});
+  refused({"seed=1,2", "--random", "3"}, {"2 different points"});
+  refused({"seed=1,2", "--random", "9000000000"}, {"--random 9000000000", "100000 points"});
   refused({"train.steps=range(1,5001)", "clip=1,2,3,4,5,6,7", "--seeds", "3"},
-          {"35000 configurations with 3 seeds each are more than 100000 points"});
+          {"35000 configurations", "3 seeds", "100000 points"});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The inputs of a sweep: errors in a recipe's own `sweep:`, advice on options, cores divided among ranks.
 #include "comm/mpi_here.h"
+#include "names.h"
 #include "process/sweep_fixture.h"
 
 namespace lmx_test {
@@ -30,40 +31,35 @@ class SweepRequest : public SweepTest {
 TEST_F(SweepRequest, AMistakeInTheRecipesParamsHasItsPlace) {
   recipe("sweep:\n  params:\n    optimzer.lr: [0.001, 0.01, 0.1]\n    seed: \"1,2\"\n");
   const std::string key = refused();
-  EXPECT_THAT(key, HasSubstr("error: " + path("tiny.yaml") +
-                             ":15:5: unknown key optimzer (did you mean 'optimizer'?)\n"
-                             "  15 |     optimzer.lr: [0.001, 0.01, 0.1]\n     |     ^\n"));
+  EXPECT_THAT(key, Names("error: " + path("tiny.yaml") + ":15:5: ", "optimzer", "'optimizer'?",
+                         "\n  15 |     optimzer.lr: [0.001, 0.01, 0.1]\n     |     ^\n"));
   EXPECT_EQ(times(key, "unknown key"), 1u) << key;
   recipe("sweep:\n  params:\n    optimizer.lr: [0.001, -1]\n    model.cells: \"8,no\"\n    seed: 1\n");
   const std::string values = refused();
   EXPECT_THAT(values,
-              AllOf(HasSubstr("error: 2 mistakes:\n"),
-                    HasSubstr("optimizer.lr=-1, 2 points: " + path("tiny.yaml") + ":15:27: optimizer.lr: must be"),
-                    HasSubstr(path("tiny.yaml") + ":16:18: model.cells: expected an integer, got 'no'")));
+              Names("2 mistakes:\n", "optimizer.lr=-1, 2 points: " + path("tiny.yaml") + ":15:27: optimizer.lr: ",
+                    path("tiny.yaml") + ":16:18: model.cells: ", "'no'"));
   recipe("sweep:\n  params:\n    train.stps: 5\n    seed: [1, 2]\n");
-  EXPECT_THAT(refused(), HasSubstr(":15:5: unknown key train.stps (did you mean 'steps'?)"));
+  EXPECT_THAT(refused(), Names(":15:5:", "train.stps", "'steps'?"));
   recipe("sweep:\n  params:\n    optimizer.betas: \"[0.9,0.98\"\n");
-  EXPECT_THAT(refused(),
-              AllOf(HasSubstr(path("tiny.yaml") + ":15:22: sweep.params: override 'optimizer.betas=[0.9,0.98': "
-                                                  "column 17: '[' is never closed by ']'"),
-                    HasSubstr("\n  15 |     optimizer.betas: \"[0.9,0.98\"\n     |                      ^\n")));
+  EXPECT_THAT(refused(), Names(path("tiny.yaml") + ":15:22: sweep.params: ", "'optimizer.betas=[0.9,0.98'", "column 17",
+                               "']'", "\n  15 |     optimizer.betas: \"[0.9,0.98\"\n     |                      ^\n"));
   recipe("sweep:\n  params:\n    seed: [1, 1]\n");
-  EXPECT_THAT(refused(), HasSubstr(path("tiny.yaml") + ":15:5: [sweep] seed has the value 1 twice"));
+  EXPECT_THAT(refused(), Names(path("tiny.yaml") + ":15:5: [sweep] seed", "value 1", "twice"));
   recipe("sweep:\n  params:\n    optimizer.lrr: interval(0.1,0.2)\n  random: 2\n");
-  EXPECT_THAT(refused(), HasSubstr(":15:5: unknown key optimizer.lrr (did you mean 'lr'?)"));
+  EXPECT_THAT(refused(), Names(":15:5:", "optimizer.lrr", "'lr'?"));
   recipe("sweep:\n  params:\n    stop.when: []\n");
-  EXPECT_THAT(refused(), HasSubstr(":15:16: sweep.params: stop.when has no values; an empty list as its value is [[]]"));
+  EXPECT_THAT(refused(), Names(":15:16: sweep.params: stop.when", "[[]]"));
   recipe("sweep:\n  params: {seed: [1, 2]}\n  metric: vald.ppl\n");
-  EXPECT_THAT(refused(), HasSubstr(path("tiny.yaml") + ":15:11: [sweep] metric vald.ppl: there is no split 'vald'"));
+  EXPECT_THAT(refused(), Names(path("tiny.yaml") + ":15:11: [sweep] metric vald.ppl", "'vald'"));
   EXPECT_THAT(refused({"--metric", "vaild.ppl"}), Not(HasSubstr(":15:")));
   std::filesystem::create_directory(folder_ / "size");
   write("size/small.yaml", "# @package _global_\nseed: 3\n");
   recipe("sweep:\n  params:\n    +size: [smal, small]\n");
-  EXPECT_THAT(refused(),
-              AllOf(HasSubstr("error: " + path("tiny.yaml") + ":15:5: "), HasSubstr("did you mean 'small'?")));
+  EXPECT_THAT(refused(), Names("error: " + path("tiny.yaml") + ":15:5: ", "'small'?"));
   // The axis of the command line replaces that of the recipe.
   recipe("sweep:\n  params:\n    optimizer.lr: [-1, -2]\n");
-  EXPECT_THAT(refused({"optimizer.lr=-3,-4"}), AllOf(HasSubstr("override 'optimizer.lr=-3'"), Not(HasSubstr(":15:"))));
+  EXPECT_THAT(refused({"optimizer.lr=-3,-4"}), AllOf(Names("override 'optimizer.lr=-3'"), Not(HasSubstr(":15:"))));
 }
 
 TEST_F(SweepRequest, ADryRunListsThePointsThatAreRight) {
@@ -73,7 +69,7 @@ TEST_F(SweepRequest, ADryRunListsThePointsThatAreRight) {
   const Outcome some = sweep("refused", {"model.cells=8,0", "--dry-run"});
   EXPECT_EQ(some.code, 2);
   EXPECT_THAT(some.out, testing::ContainsRegex("0-cells=8 +8 +120 +[0-9,]+ +[0-9]+ kB\n1-cells=0 +0 +mistake +- +-\n"));
-  EXPECT_THAT(some.err, HasSubstr("must be >= 1, got 0"));
+  EXPECT_THAT(some.err, Names("model.cells", ">= 1"));
   const Outcome built = sweep("refused", {"model.projection=0,4096", "--dry-run"});
   EXPECT_THAT(built.out, testing::ContainsRegex("1-projection=4096 +4096 +mistake +- +-\n"));
 }
@@ -86,20 +82,19 @@ TEST_F(SweepRequest, HalvingThatStopsNothingIsWarnedOf) {
     return o.err;
   };
   EXPECT_THAT(warning({"model.cells=8,16", "--halving", "min=120"}),
-              HasSubstr("[sweep] halving stops nothing: all points have ended by then: min is 120, train.steps 120"));
-  EXPECT_THAT(warning({"--seeds", "3", "--halving", "min=10"}),
-              HasSubstr("[sweep] halving stops nothing: there is one configuration, and seeds do not compete"));
+              Names("[sweep] halving", "min is 120", "train.steps 120"));
+  EXPECT_THAT(warning({"--seeds", "3", "--halving", "min=10"}), Names("[sweep] halving", "one configuration"));
   EXPECT_EQ(warning({"model.cells=8,16", "--halving", "min=119"}), "");
 }
 
 TEST_F(SweepRequest, OptionsOfSlurmNeedSlurm) {
-  const std::string message = "[sweep] --slurm=--partition=gpu is an option for sbatch, and points run on this machine";
-  EXPECT_THAT(refused({"seed=1,2", "--slurm=--partition=gpu"}), HasSubstr(message));
-  EXPECT_THAT(refused({"seed=1,2", "--launcher", "local", "--slurm=--partition=gpu", "--dry-run"}), HasSubstr(message));
+  const auto told = Names("[sweep] --slurm=--partition=gpu", "sbatch", "this machine");
+  EXPECT_THAT(refused({"seed=1,2", "--slurm=--partition=gpu"}), told);
+  EXPECT_THAT(refused({"seed=1,2", "--launcher", "local", "--slurm=--partition=gpu", "--dry-run"}), told);
   ASSERT_EQ(sweep("out", {"seed=1,2", "train.steps=2"}).code, 0);
   const Outcome resumed = resume("out", {"--slurm=--partition=gpu"});
   EXPECT_EQ(resumed.code, 2);
-  EXPECT_THAT(resumed.err, HasSubstr(message));
+  EXPECT_THAT(resumed.err, told);
 }
 
 // With two cores, two jobs of one process have one core each; a point of two ranks has both.
