@@ -12,11 +12,12 @@
 #include <vector>
 
 #include "lmx/error.h"
+#include "names.h"
 
 namespace lmx {
 namespace {
 
-using testing::HasSubstr;
+using lmx_test::Names;
 using testing::MatchesRegex;
 
 nlohmann::json written(const Tracer& tracer) {
@@ -107,7 +108,7 @@ TEST(Tracer, UnwritableFileIsARunError) {
       tracer.write(path);
       ADD_FAILURE() << path << " was written";
     } catch (const RunError& e) {
-      EXPECT_THAT(e.what(), HasSubstr(std::string("[trace] cannot write ") + path));
+      EXPECT_THAT(e.what(), Names("[trace]", path));
     }
   }
 }

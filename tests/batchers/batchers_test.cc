@@ -9,12 +9,12 @@
 #include "lmx/batcher.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
+#include "names.h"
 
 namespace lmx {
 namespace {
 
-using testing::AllOf;
-using testing::HasSubstr;
+using lmx_test::Names;
 
 TokenArray counting(int64_t n) {
   std::vector<int32_t> tokens(static_cast<size_t>(n));
@@ -133,13 +133,10 @@ TEST_P(EveryBatcher, SmallestText) {
 TEST_P(EveryBatcher, ShortTextsAreNamed) {
   const std::string name = std::string(GetParam()).find("tbptt") != std::string::npos ? "[tbptt]" : "[random_windows]";
   EXPECT_THAT(error_of(GetParam(), 12 * 7, 12),
-              AllOf(HasSubstr(name), HasSubstr("shorter than one batch"), HasSubstr("take 85 tokens, it holds 84"),
-                    HasSubstr("batcher.sequence_length"), HasSubstr("batch.global")));
-  EXPECT_THAT(
-      error_of(GetParam(), 7, 1),
-      AllOf(HasSubstr("sequence_length 7 is longer than the train split: it holds 7 tokens"), HasSubstr("takes 8")));
-  EXPECT_THAT(error_of(GetParam(), 1, 1), HasSubstr("it holds 1 tokens"));
-  EXPECT_THAT(error_of(GetParam(), 0, 1), HasSubstr("it holds 0 tokens"));
+              Names(name, "85 tokens", "84", "batcher.sequence_length", "batch.global"));
+  EXPECT_THAT(error_of(GetParam(), 7, 1), Names("sequence_length 7", "train split", "7 tokens", "takes 8"));
+  EXPECT_THAT(error_of(GetParam(), 1, 1), Names("1 tokens"));
+  EXPECT_THAT(error_of(GetParam(), 0, 1), Names("0 tokens"));
 }
 
 TEST(Tbptt, SlotsAreContiguousAndCarryState) {
@@ -242,12 +239,11 @@ TEST(TbpttShards, MistakesAreNamed) {
     return "no error";
   };
   EXPECT_THAT(error("{name: tbptt, sequence_length: 200, shards: 20}", 400, 4),
-              AllOf(HasSubstr("[tbptt] a shard is shorter than a sequence"), HasSubstr("in 20 shards"),
-                    HasSubstr("batcher.sequence_length 200 takes 201")));
+              Names("[tbptt]", "20 shards", "batcher.sequence_length 200", "201"));
   EXPECT_THAT(error("{name: tbptt, sequence_length: 2, shards: 500}", 400, 4),
-              HasSubstr("500 shards of the train split need as many strings (lines, reviews); it holds 400"));
-  EXPECT_THAT(error("{name: tbptt, sequence_length: 2, shards: 5}", 0, 4), HasSubstr("this data keeps none"));
-  EXPECT_THAT(error("{name: tbptt, shards: -1}", 400, 4), HasSubstr("shards"));
+              Names("500 shards", "train split", "400"));
+  EXPECT_THAT(error("{name: tbptt, sequence_length: 2, shards: 5}", 0, 4), Names("keeps none"));
+  EXPECT_THAT(error("{name: tbptt, shards: -1}", 400, 4), Names("shards"));
 }
 
 TEST(RandomWindows, AnEpochRepeatsNoTargetAndMissesLessThanABatch) {
@@ -304,9 +300,9 @@ TEST(RandomWindows, ReplacementReachesBothEnds) {
 }
 
 TEST(Batchers, ConfigErrors) {
-  EXPECT_THAT(error_of("{name: tbptt, sequence_length: 0}", 100, 1), HasSubstr("sequence_length"));
-  EXPECT_THAT(error_of("{name: tbptt, sequence_lenght: 5}", 100, 1), HasSubstr("did you mean"));
-  EXPECT_THAT(error_of("{name: random_windows, replacement: 3}", 100, 1), HasSubstr("replacement"));
+  EXPECT_THAT(error_of("{name: tbptt, sequence_length: 0}", 100, 1), Names("sequence_length"));
+  EXPECT_THAT(error_of("{name: tbptt, sequence_lenght: 5}", 100, 1), Names("'sequence_length'?"));
+  EXPECT_THAT(error_of("{name: random_windows, replacement: 3}", 100, 1), Names("replacement"));
 }
 
 }  // namespace

@@ -10,13 +10,13 @@
 #include "lmx/error.h"
 #include "lmx/pair_batches.h"
 #include "lmx/plugin.h"
+#include "names.h"
 
 namespace lmx {
 namespace {
 
-using testing::AllOf;
+using lmx_test::Names;
 using testing::HasSubstr;
-using testing::Not;
 
 // n pairs whose lengths are about log-normal with median 22, like subwords of news sentences. </s> is counted, and no
 // length is above `most`. The words of a sentence identify its number.
@@ -148,21 +148,19 @@ TEST_P(EveryPairBatcher, PureFunctionOfSeedAndStep) {
 }
 
 TEST_P(EveryPairBatcher, OneLanguageAndLongSentencesAreNamed) {
-  EXPECT_THAT(error_of(GetParam(), PairArray()),
-              AllOf(HasSubstr("takes pairs of sentences"), HasSubstr("random_windows or tbptt")));
+  EXPECT_THAT(error_of(GetParam(), PairArray()), Names("pairs", "random_windows", "tbptt"));
   std::vector<int32_t> source{5, 1, 5, 1}, target{7, 1};
   target.insert(target.end(), 400, 8);
   target.push_back(1);
   const PairArray pairs(TokenArray::of(source), TokenArray::of(target));
   EXPECT_THAT(error_of(GetParam(), pairs),
-              AllOf(HasSubstr("sentence 2 of the train split has 401 target tokens"), HasSubstr("more than batcher."),
-                    HasSubstr("max_tokens, 400"), HasSubstr("too_long=skip")));
+              Names("sentence 2", "train split", "401 target tokens", "max_tokens, 400", "too_long=skip"));
   const std::string skips = std::string(GetParam()).insert(std::string(GetParam()).size() - 1, ", too_long: skip");
   const auto batcher = make(skips, pairs, 1);
   EXPECT_EQ(batcher->batch(0, 0, 1).slots, std::vector<int64_t>{0});
-  EXPECT_THAT(batcher->describe(), testing::Contains(HasSubstr("1 of 2 sentences are longer than the budget")));
+  EXPECT_THAT(batcher->describe(), testing::Contains(Names("1 of 2 sentences")));
   const PairArray all(TokenArray::of({5, 1}), TokenArray::of(std::vector<int32_t>(target.begin() + 2, target.end())));
-  EXPECT_THAT(error_of(skips, all), HasSubstr("every sentence of the train split has more than"));
+  EXPECT_THAT(error_of(skips, all), Names("every sentence", "train split"));
 }
 
 // Pairs 0 to 399 are clean, and an epoch reads each of them once; pairs 400 to 1499 are the crawl.
@@ -244,7 +242,7 @@ TEST(TokenBudget, FillsItAndKeepsPaddingBelowFivePercent) {
   }
   EXPECT_GE(full, groups - 1);  // all except the last one
   EXPECT_LT(1 - static_cast<double>(tokens) / static_cast<double>(padded), 0.05);
-  EXPECT_THAT(batcher->describe()[0], AllOf(HasSubstr("sub-batches of"), HasSubstr("padding would be")));
+  EXPECT_THAT(batcher->describe()[0], Names("sub-batches", "padding"));
 }
 
 // The cost of the batch without padding.
@@ -332,11 +330,11 @@ TEST(SameShape, SubBatchesOfAStepAreAlike) {
 
 TEST(PairBatchers, ConfigErrors) {
   const PairArray pairs = news(10);
-  EXPECT_THAT(error_of("{name: token_budget, max_tokens: 0}", pairs), HasSubstr("max_tokens"));
-  EXPECT_THAT(error_of("{name: token_budget, max_token: 5}", pairs), HasSubstr("did you mean"));
-  EXPECT_THAT(error_of("{name: token_budget, too_long: cut}", pairs), HasSubstr("too_long"));
-  EXPECT_THAT(error_of("{name: time_balanced, percentile: 101}", pairs), HasSubstr("percentile"));
-  EXPECT_THAT(error_of("{name: time_balanced, cost: guess}", pairs), HasSubstr("cost"));
+  EXPECT_THAT(error_of("{name: token_budget, max_tokens: 0}", pairs), Names("max_tokens"));
+  EXPECT_THAT(error_of("{name: token_budget, max_token: 5}", pairs), Names("'max_tokens'?"));
+  EXPECT_THAT(error_of("{name: token_budget, too_long: cut}", pairs), Names("too_long"));
+  EXPECT_THAT(error_of("{name: time_balanced, percentile: 101}", pairs), Names("percentile"));
+  EXPECT_THAT(error_of("{name: time_balanced, cost: guess}", pairs), Names("cost"));
 }
 
 }  // namespace

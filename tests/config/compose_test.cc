@@ -3,14 +3,15 @@
 
 #include "app/compose/compose.h"
 #include "lmx/config.h"
+#include "names.h"
 #include "test_files.h"
 
 namespace lmx {
 namespace {
 
+using lmx_test::Names;
 using test::TempFolder;
 using test::user_error;
-using testing::AllOf;
 using testing::HasSubstr;
 
 class Compose : public ::testing::Test {
@@ -144,21 +145,20 @@ TEST_F(Compose, MistakesInDefaultsLists) {
 TEST_F(Compose, ADirectiveWithAColonANumberForAFileAndTomlAreMistakes) {
   folder.write("recipes/model/colon.yaml", "# @package: _global_\nname: x\n");
   recipe("defaults: [{model: colon}]\n");
-  EXPECT_THAT(error(), AllOf(HasSubstr("model/colon.yaml:1:3: "), HasSubstr("# @package _global_")));
+  EXPECT_THAT(error(), Names("model/colon.yaml:1:3: ", "# @package _global_"));
   folder.write("recipes/12.yaml", "name: x\n");
   recipe("defaults:\n  - 12\n");
-  EXPECT_THAT(error(), AllOf(HasSubstr(":2:5: 12 "), HasSubstr("'12'")));
+  EXPECT_THAT(error(), Names(":2:5: 12 ", "'12'"));
   recipe("defaults:\n  - '12'\n");
   EXPECT_EQ(json(), R"({"name": "x"})");
-  EXPECT_THAT(user_error([&] { compose(folder.write("recipes/x.toml", "a = 1\n"), {}); }), HasSubstr("x.toml: "));
+  EXPECT_THAT(user_error([&] { compose(folder.write("recipes/x.toml", "a = 1\n"), {}); }), Names("x.toml: "));
 }
 
 TEST_F(Compose, AFileThatIsIncludedTwiceIsNamedByWhatIncludesIt) {
   folder.write("recipes/base.yaml", "defaults: [{model: lstm}]\n");
   folder.write("recipes/other.yaml", "defaults: [base]\n");
   recipe("defaults:\n  - base\n  - other\n");
-  EXPECT_THAT(error(), AllOf(HasSubstr("group 'model' is chosen twice"), HasSubstr("base.yaml:1:12"), HasSubstr(":2:5"),
-                             HasSubstr(":3:5")));
+  EXPECT_THAT(error(), Names("group 'model'", "base.yaml:1:12", ":2:5", ":3:5"));
 }
 
 TEST_F(Compose, AFolderIsSearchedOnceHoweverOftenItIsNamed) {
@@ -169,7 +169,7 @@ TEST_F(Compose, AFolderIsSearchedOnceHoweverOftenItIsNamed) {
   const std::string searched = message.substr(std::min(message.size(), message.find("searched: ")));
   EXPECT_THAT(searched, HasSubstr(folder.path("recipes")));
   EXPECT_EQ(searched.find(folder.path("recipes")), searched.rfind(folder.path("recipes"))) << message;
-  EXPECT_THAT(message, HasSubstr("--config-dir"));
+  EXPECT_THAT(message, Names("--config-dir"));
 }
 
 TEST_F(Compose, FilesThatIncludeEachOther) {

@@ -7,13 +7,14 @@
 #include <chrono>
 
 #include "lmx/error.h"
+#include "names.h"
 
 namespace lmx {
 namespace {
 
+using lmx_test::Names;
 using testing::AllOf;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::StartsWith;
 
 const std::vector<std::string> kNames{"embedding.weight", "lstm.0.bias", "mlstm.0.weight_mx", "softmax.weight"};
@@ -39,10 +40,11 @@ TEST(ParamPattern, IsSearchedForInTheName) {
 }
 
 TEST(ParamPattern, ErrorsBeginWithThePlace) {
-  EXPECT_THAT(refused("sofmax"), AllOf(StartsWith("r.yaml:3:9: clip.0.params: "), HasSubstr("'sofmax'"),
-                                       HasSubstr("embedding.weight, lstm.0.bias, mlstm.0.weight_mx, softmax.weight")));
+  EXPECT_THAT(refused("sofmax"),
+              AllOf(Names("'sofmax'", "embedding.weight, lstm.0.bias, mlstm.0.weight_mx, softmax.weight"),
+                    StartsWith("r.yaml:3:9: clip.0.params: ")));
   for (const char* wrong : {"[", "(", "a{2,1}", "*", "(?!softmax)", "(a)\\1"})
-    EXPECT_THAT(refused(wrong), AllOf(StartsWith("r.yaml:3:9: clip.0.params: "), HasSubstr("regular expression"))) << wrong;
+    EXPECT_THAT(refused(wrong), AllOf(Names("regular expression"), StartsWith("r.yaml:3:9: clip.0.params: "))) << wrong;
 }
 
 // std::regex overflows its stack on the first and takes hours for the last.
@@ -50,9 +52,9 @@ TEST(ParamPattern, DepthAndLengthAndTimeAreBounded) {
   const auto nested = [](size_t depth) { return std::string(depth, '(') + "softmax" + std::string(depth, ')'); };
   EXPECT_EQ(refused(nested(2000)), "");
   const std::string longest = refused(nested(200'000));
-  EXPECT_THAT(longest, AllOf(HasSubstr("400007"), HasSubstr("4096")));
+  EXPECT_THAT(longest, Names("400007", "4096"));
   EXPECT_LT(longest.size(), 300u);
-  EXPECT_THAT(refused("((a{900}){900}){900}"), HasSubstr("clip.0.params"));
+  EXPECT_THAT(refused("((a{900}){900}){900}"), Names("clip.0.params"));
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_FALSE(ParamPattern("^(a+)+$").matches(std::string(10'000, 'a') + "b"));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));

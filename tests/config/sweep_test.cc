@@ -6,14 +6,15 @@
 #include "app/compose/override.h"
 #include "app/points/grid.h"
 #include "lmx/random.h"
+#include "names.h"
 #include "test_files.h"
 
 namespace lmx {
 namespace {
 
+using lmx_test::Names;
 using test::user_error;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 class Sweeps : public testing::Test {
  protected:
@@ -74,19 +75,17 @@ TEST_F(Sweeps, AnIntervalIsForRandomSearch) {
   ASSERT_TRUE(all[0].interval.has_value());
   EXPECT_EQ(all[0].interval->first, 1e-4);
   EXPECT_THAT(all[0].tags, ElementsAre("log"));
-  EXPECT_THAT(user_error([&] { sweep_grid(all); }), HasSubstr("interval() is for random search"));
+  EXPECT_THAT(user_error([&] { sweep_grid(all); }), Names("interval()"));
 }
 
 TEST_F(Sweeps, Mistakes) {
-  EXPECT_THAT(user_error([&] { axes({"modle=glob(*)"}); }),
-              HasSubstr("there is no group 'modle' (did you mean 'model'?)"));
-  EXPECT_THAT(user_error([&] { axes({"model=glob(x*)"}); }),
-              HasSubstr("no option of 'model' matches; options: lstm, rhn"));
-  EXPECT_THAT(user_error([&] { axes({"~seed=1,2"}); }), HasSubstr("a deletion cannot be swept"));
+  EXPECT_THAT(user_error([&] { axes({"modle=glob(*)"}); }), Names("'modle'", "'model'?"));
+  EXPECT_THAT(user_error([&] { axes({"model=glob(x*)"}); }), Names("'model'", "lstm, rhn"));
+  EXPECT_THAT(user_error([&] { axes({"~seed=1,2"}); }), Names("deletion", "'seed'"));
   EXPECT_THAT(user_error([&] {
                 sweep_grid(axes({"seed=range(1000)", "lr=range(1000)"}));
               }),
-              HasSubstr("more than 100000 runs; lr alone has 1000 values"));
+              Names("100000 runs", "lr", "1000 values"));
 }
 
 TEST_F(Sweeps, ARunKnowsItsPlace) {
@@ -145,10 +144,8 @@ TEST(Overrides, AreText) {
   EXPECT_EQ(config::parse_override("a=\xc3\xa9").value->text, "\xc3\xa9");
   const std::string longest(200, 'k');
   EXPECT_EQ(config::parse_override(longest + "." + longest + "=1").key.size(), 401u);
-  EXPECT_THAT(test::user_error([&] { config::parse_override(longest + "k=1"); }),
-              testing::HasSubstr("a key of 201 bytes"));
-  EXPECT_THAT(test::user_error([&] { config::parse_override("a={" + longest + "k: 1}"); }),
-              testing::HasSubstr("a key of 201 bytes"));
+  EXPECT_THAT(test::user_error([&] { config::parse_override(longest + "k=1"); }), Names("201 bytes"));
+  EXPECT_THAT(test::user_error([&] { config::parse_override("a={" + longest + "k: 1}"); }), Names("201 bytes"));
 }
 
 TEST(ReplacedValues, NewestFirstWithTheirPlaces) {

@@ -174,9 +174,8 @@ TEST_F(Fetch, ChecksumsAreCompared) {
 }
 
 TEST_F(Fetch, AnswersThatAreNoFile) {
-  for (const auto& [status, means] :
-       {std::pair{"404 Not Found", "answers 404 (not found)"}, std::pair{"403 Forbidden", "answers 403"},
-        std::pair{"410 Gone", "answers 410"}}) {
+  for (const auto& [status, means] : {std::pair{"404 Not Found", "404 (not found)"}, std::pair{"403 Forbidden", "403"},
+                                      std::pair{"410 Gone", "410"}}) {
     HttpServer server(
         [&](const HttpRequest&, int64_t) { return http_answer(status, "Content-Length: 5\r\n", "sorry"); });
     EXPECT_THAT(run_error([&] { download(from(server)); }), Names(means));

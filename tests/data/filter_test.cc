@@ -11,7 +11,6 @@ namespace {
 
 using namespace lmx;
 using testing::ElementsAre;
-using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 class FilterTest : public DataTest {
@@ -83,11 +82,11 @@ TEST_F(FilterTest, ErrorsLeaveNothing) {
   EXPECT_THAT(user_error([&] {
                 filter_pairs({{path("a.en")}, {path("short.de")}, {}, {1, 2}}, {}, out());
               }),
-              HasSubstr("a.en has 2 lines"));
+              Names("a.en has 2 lines"));
   EXPECT_THAT(user_error([&] {
                 filter_pairs({{path("a.en")}, {}, {}, {1, 2}}, {}, out());
               }),
-              HasSubstr("1 source files and 0 target files"));
+              Names("1 source", "0 target"));
   EXPECT_THAT(user_error([&] { filter_pairs({}, {}, out()); }), Names("source", "target", "TSV"));
   EXPECT_THAT(user_error([&] { filter_pairs(in(), {}, {path("b"), "", ""}); }), Names("source", "target", "write"));
   EXPECT_THAT(user_error([&] { filter_pairs(in(), {}, {path("b"), path("b"), ""}); }), Names("both sides"));

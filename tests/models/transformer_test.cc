@@ -10,10 +10,13 @@
 #include "lmx/model.h"
 #include "lmx/optim.h"
 #include "lmx/plugin.h"
+#include "names.h"
 #include "ops/gradcheck.h"
 
 namespace lmx {
 namespace {
+
+using lmx_test::Names;
 
 constexpr int64_t kVocab = 13;
 
@@ -347,17 +350,16 @@ std::string message(const std::function<void()>& f) {
 }
 
 TEST(Transformer, Errors) {
-  EXPECT_THAT(message([] { model_of("d: 10, heads: 4"); }),
-              ::testing::HasSubstr("[transformer] d 10 with 4 heads: d must be even and a multiple of the heads"));
-  EXPECT_THAT(message([] { model_of("d: 9, heads: 3"); }), ::testing::HasSubstr("d 9 with 3 heads"));
-  EXPECT_THAT(message([] { model_of("norm: both"); }), ::testing::HasSubstr("post"));
+  EXPECT_THAT(message([] { model_of("d: 10, heads: 4"); }), Names("[transformer] d 10", "4 heads"));
+  EXPECT_THAT(message([] { model_of("d: 9, heads: 3"); }), Names("d 9", "3 heads"));
+  EXPECT_THAT(message([] { model_of("norm: both"); }), Names("post"));
   Network both(kSmall), alone("encoder_layers: 0, decoder_layers: 1, d: 8, heads: 2, ffn: 10");
   Batch batch = batch_of({0});
-  EXPECT_THAT(message([&] { alone.loss_of(batch); }), ::testing::HasSubstr("but the data is parallel text"));
+  EXPECT_THAT(message([&] { alone.loss_of(batch); }), Names("parallel text"));
   EXPECT_THAT(message([&] { alone.model->decode(alone.ctx, alone.params, batch.source, batch.source_lengths); }),
-              ::testing::HasSubstr("does not translate"));
+              Names("not translate"));
   batch.source = Tensor();
-  EXPECT_THAT(message([&] { both.loss_of(batch); }), ::testing::HasSubstr("has no source sentences"));
+  EXPECT_THAT(message([&] { both.loss_of(batch); }), Names("source sentences"));
 }
 
 // ---- a language model

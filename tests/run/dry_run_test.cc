@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "app/run/dry_run.h"
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -40,7 +41,7 @@ class DryRun : public RunTest {
 TEST_F(DryRun, TrainsNothing) {
   const Outcome o = run("a", {"--dry-run"});
   EXPECT_EQ(o.code, 0);
-  EXPECT_THAT(o.out, AllOf(HasSubstr("parameters "), HasSubstr("memory (estimate)"), HasSubstr("data: available")));
+  EXPECT_THAT(o.out, Names("parameters ", "memory (estimate)", "data: available"));
   EXPECT_FALSE(fs::exists(path("a")));
 }
 
@@ -50,13 +51,12 @@ TEST_F(DryRun, FullModelOfThePaper) {
   nowhere["LMX_DATA_DIR"] = path("");
   Outcome o = run_lmx({"run", recipe, "--dry-run"}, nowhere);
   EXPECT_EQ(o.code, 2) << o.err;
-  EXPECT_THAT(o.out, AllOf(HasSubstr("parameters 111,845,376\n"), HasSubstr("one_billion_word' is missing"),
-                           HasSubstr("download")));
+  EXPECT_THAT(o.out, Names("parameters 111,845,376\n", "one_billion_word'", "download"));
   o = run_lmx({"run", recipe, "--dry-run", "loss.bias=true"}, nowhere);
   EXPECT_THAT(o.out, HasSubstr("parameters 111,945,376\n"));
   o = run_lmx({"run", recipe, "run.dir=" + path("a")}, nowhere);
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("one_billion_word' is missing"));
+  EXPECT_THAT(o.err, Names("one_billion_word'"));
 }
 
 TEST_F(DryRun, EveryShippedRecipeIsRight) {
@@ -74,7 +74,7 @@ TEST_F(DryRun, EveryShippedRecipeIsRight) {
 TEST_F(DryRun, MoreMemoryThanTheMachineHas) {
   const Outcome o = run("a", {"model.cells=2000000", "model.projection=0", "--dry-run"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.out, AllOf(HasSubstr("memory: not enough: "), HasSubstr("data: available")));
+  EXPECT_THAT(o.out, Names("memory: not enough: ", "data: available"));
   // The same with a limit of this process; 4 GB of addresses are enough for the tiny recipe.
   const auto limited = [&](const std::string& kilobytes, const std::string& cells) {
     std::string words = "ulimit -v " + kilobytes + "; exec";
@@ -85,7 +85,7 @@ TEST_F(DryRun, MoreMemoryThanTheMachineHas) {
   EXPECT_EQ(limited("4000000", "16").code, 0);
   const Outcome small = limited("4000000", "10000");
   EXPECT_EQ(small.code, 2) << small.err;
-  EXPECT_THAT(small.out, AllOf(HasSubstr("memory: not enough"), HasSubstr("ulimit -v")));
+  EXPECT_THAT(small.out, Names("memory: not enough", "ulimit -v"));
 }
 
 // Ranks of one process share parameters, but not gradients.
@@ -130,22 +130,18 @@ TEST_F(DryRun, ProcessesCanBeOnOtherMachines) {
 }
 
 TEST_F(DryRun, BatchLargerThanTheData) {
-  const std::string message =
-      "[tbptt] the train split is shorter than one batch: 500 sequences (batch.global) of 6 "
-      "(batcher.sequence_length) take 3001 tokens, it holds 3000";
-  EXPECT_THAT(dry_run({"batch.global=500"}), AllOf(HasSubstr("data: not ready\n"), HasSubstr(message)));
+  EXPECT_THAT(dry_run({"batch.global=500"}), Names("data: not ready\n", "[tbptt] ", "500 sequences (batch.global)",
+                                                   "6 (batcher.sequence_length)", "3001 tokens", "3000"));
   EXPECT_THAT(dry_run({"batch.global=499"}), HasSubstr("data: available\n"));
   use_text(60, "6");
   EXPECT_THAT(dry_run({}), HasSubstr("data: available\n"));
   EXPECT_THAT(dry_run({"batcher.sequence_length=40"}),
-              AllOf(HasSubstr("data: not ready\n"),
-                    HasSubstr("8 sequences (batch.global) of 40 (batcher.sequence_length) take 321 tokens")));
+              Names("data: not ready\n", "8 sequences (batch.global)", "40 (batcher.sequence_length)", "321 tokens"));
 }
 
 TEST_F(DryRun, VocabularyAboveTheTypes) {
   use_text(300, "60");
-  EXPECT_THAT(dry_run({}), AllOf(HasSubstr("data: not ready\n"), HasSubstr("data.vocab_size 60"),
-                                 HasSubstr("4 distinct words; use at most 6")));
+  EXPECT_THAT(dry_run({}), Names("data: not ready\n", "data.vocab_size 60", "4 distinct", "at most 6"));
   EXPECT_FALSE(fs::exists(path("cache"))) << "a dry run must not prepare data";
 }
 
@@ -222,7 +218,7 @@ TEST_F(DryRun, MemoryOfOneOfSeveralRanks) {
     for (const std::string ranks : {"2", "7"}) {
       const std::vector<std::string> words{"sync.all.strategy=" + strategy, "comm.ranks=" + ranks};
       const std::string text = dry_run(words);
-      EXPECT_THAT(text, HasSubstr("one of " + ranks + " with " + (ranks == "2" ? "15" : "5") + " of the 30 sequences"));
+      EXPECT_THAT(text, Names("one of " + ranks, std::string(ranks == "2" ? "15" : "5") + " of the 30"));
       EXPECT_THAT(text, HasSubstr("  not counted: "));
       const double estimate = bytes_of(text, "total"), communication = bytes_of(text, "communication");
       const Outcome o = run("a", words);
@@ -269,19 +265,16 @@ TEST_F(DryRun, CommunicationFollowsTheNumberOfSeeds) {
 
 // The launcher determines the number of ranks. Processes send during backward, threads after it.
 TEST_F(DryRun, RanksThatNobodyHasCounted) {
-  EXPECT_THAT(dry_run({"comm={name: mpi}"}),
-              HasSubstr("memory (estimate, as one rank: how many there are the launcher says; "
-                        "comm.ranks=N plans for N)"));
+  EXPECT_THAT(dry_run({"comm={name: mpi}"}), Names("memory", "comm.ranks=N"));
   const std::string in_turn = "activations go before communication comes";
   EXPECT_THAT(dry_run({"comm={name: mpi, ranks: 4}"}), AllOf(HasSubstr("one of 4"), Not(HasSubstr(in_turn))));
-  EXPECT_THAT(dry_run({"--ranks", "4"}), AllOf(HasSubstr("one of 4"), HasSubstr(in_turn)));
+  EXPECT_THAT(dry_run({"--ranks", "4"}), Names("one of 4", in_turn));
 }
 
 TEST_F(DryRun, WorkersWithAServer) {
   const std::string text =
       dry_run({"--ranks", "4", "sync={all: {params: '.*', strategy: param_server}}", "train.ema=0"});
-  EXPECT_THAT(text, AllOf(HasSubstr("one of 4 with 2 of the 8 sequences"), Not(HasSubstr("communication ")),
-                          HasSubstr("not counted: the server that workers share")));
+  EXPECT_THAT(text, AllOf(Names("one of 4", "2 of the 8", "not counted"), Not(HasSubstr("communication "))));
   EXPECT_THAT(dry_run({}), AllOf(HasSubstr("memory (estimate)\n"), Not(HasSubstr("not counted"))));
 }
 

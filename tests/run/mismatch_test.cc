@@ -4,6 +4,7 @@
 
 #include "comm/mpi_here.h"
 #include "lmx/error.h"
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -11,8 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using lmx::str;
-using testing::AllOf;
-using testing::HasSubstr;
 
 class MismatchTest : public RunTest {
  protected:
@@ -61,19 +60,19 @@ class MismatchTest : public RunTest {
 
 TEST_F(MismatchTest, Recipes) {
   const Outcome o = run_both(command("m", mpi_), command("m", {"comm={name: mpi}", "optimizer.lr=0.5"}));
-  expect_one_message(o, 2, HasSubstr("rank 1 runs another recipe: optimizer.lr is 0.5 there, 0.01 on rank 0"));
+  expect_one_message(o, 2, Names("rank 1", "optimizer.lr", "0.5 there", "0.01 on rank 0"));
 }
 
 TEST_F(MismatchTest, Plugins) {
   const std::string lmx = other_build("lib/lmx/plugins/model/lstm/lstm.so");
   const Outcome o = run_both(command("m", mpi_), of_build(lmx, command("m", mpi_)));
-  expect_one_message(o, 2, HasSubstr("rank 1 runs another plugin model/lstm: "));
+  expect_one_message(o, 2, Names("rank 1", "plugin model/lstm"));
 }
 
 TEST_F(MismatchTest, Builds) {
   const std::string lmx = other_build("lib/liblmx_core.so");
   const Outcome o = run_both(command("m", mpi_), of_build(lmx, command("m", mpi_)));
-  expect_one_message(o, 2, HasSubstr("rank 1 runs another build of lmx: "));
+  expect_one_message(o, 2, Names("rank 1", "build of lmx"));
 }
 
 // The same path, on hosts with separate file systems.
@@ -95,20 +94,20 @@ TEST_F(MismatchTest, Data) {
   };
   const Outcome o = run_both(on_host("host0", 6000), on_host("host1", 6003));
   EXPECT_EQ(o.code, 2) << o.err;  // stderr also has the messages of each host's preparation
-  EXPECT_THAT(o.err, HasSubstr("error: [comm] rank 1 runs another text (hash of its data): "));
+  EXPECT_THAT(o.err, Names("error: [comm] rank 1", "text"));
   EXPECT_EQ(o.err.find("error:"), o.err.rfind("error:")) << o.err;
   EXPECT_FALSE(fs::exists(folder_ / "m"));
 }
 
 TEST_F(MismatchTest, Groups) {
   const Outcome o = run_both(command("m", mpi_), command("m"));
-  expect_one_message(o, 2, AllOf(HasSubstr("rank 1 of 2: "), HasSubstr("the ranks of comm.name=self live in one")));
+  expect_one_message(o, 2, Names("rank 1 of 2:", "comm.name=self"));
 }
 
 TEST_F(MismatchTest, ManyProcessesAroundOne) {
   for (const char* comm : {"comm={name: self}", "comm={name: virtual, ranks: 2}"}) {
     const Outcome o = run_both(command("m", {comm}), command("m", {comm}));
-    expect_one_message(o, 2, HasSubstr("started 2 processes, but the ranks of comm.name="));
+    expect_one_message(o, 2, Names("2 processes", "comm.name="));
   }
 }
 
@@ -121,15 +120,14 @@ TEST_F(MismatchTest, NoLibraryOfMpi) {
   if (at == std::string::npos) GTEST_SKIP() << "this MPI's library has another name";
   std::ofstream(folder_ / "build" / plugin, std::ios::binary) << library.replace(at, 9, "libnil.so");
   const Outcome o = run_process(of_build(lmx, command("m", {"comm={name: mpi, ranks: 2}"})), environment());
-  expect_one_message(o, 2, AllOf(HasSubstr("mpi.so: cannot be loaded: libnil.so"), HasSubstr("openmpi-bin")));
+  expect_one_message(o, 2, Names("mpi.so:", "libnil.so", "openmpi-bin"));
   EXPECT_EQ(run_process(of_build(lmx, command("m", {"train.steps=1"})), environment()).code, 0) << "needs no MPI";
 }
 
 TEST_F(MismatchTest, AFileThatOneRankLacks) {
   std::vector<std::string> second = command("m", mpi_);
   second[2] = path("absent.yaml");
-  expect_one_message(run_both(command("m", mpi_), second), 2,
-                     AllOf(HasSubstr("rank 1 of 2: "), HasSubstr("absent.yaml")));
+  expect_one_message(run_both(command("m", mpi_), second), 2, Names("rank 1 of 2:", "absent.yaml"));
 }
 
 }  // namespace

@@ -8,13 +8,13 @@
 #include "runfiles/checkpoint.h"
 
 #include "comm/mpi_here.h"
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
 using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
@@ -111,9 +111,7 @@ class MpiWorkers : public RunTest {
 
 TEST_F(MpiWorkers, AnOrderOfProcessesRepeatsInThreads) {
   const Outcome o = expect_run("m", processes(workers({recorded("order"), "sync.rest.delay.mean=2"})));
-  EXPECT_THAT(
-      o.err, AllOf(HasSubstr("3 processes (MPI"), HasSubstr("3 workers in processes of their own; steps take the time"),
-                   HasSubstr("delay is for virtual ranks"), HasSubstr("staleness of updates"), HasSubstr("turn")));
+  EXPECT_THAT(o.err, Names("3 processes (MPI", "3 workers", "delay", "virtual ranks", "staleness", "turn"));
   EXPECT_EQ(times(o.out, "\nvalid ppl"), 1u) << o.out;
   expect_run("v", threads(workers({replayed("order"), recorded("again")})));
   EXPECT_EQ(read_file(folder_ / "again"), read_file(folder_ / "order"));
@@ -178,7 +176,7 @@ TEST_F(MpiWorkers, WhateverTravels) {
   const Words common{"batch={global: 2, micro: 1}", "train.ema=0",         "train.steps=30",
                      "train.eval_every=10",         "train.max_loss=2.85", "train.on_divergence=skip"};
   const Outcome o = expect_run("m", processes(joined(common, {both("order")})));
-  EXPECT_THAT(o.err, HasSubstr("the update is left out"));
+  EXPECT_THAT(o.err, Names("update", "left out"));
   expect_run("v", threads(joined(common, {both("again")})));
   expect_same_end("v", "m", 30);
   EXPECT_EQ(curve("v"), curve("m"));
@@ -281,7 +279,7 @@ TEST_F(MpiWorkers, OneMessageForAllRanks) {
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(times(o.err, "error:"), 1u) << o.err;
   EXPECT_EQ(times(o.err, "\n"), 1u) << o.err;
-  EXPECT_THAT(o.err, HasSubstr("'nothing' matches no parameter"));
+  EXPECT_THAT(o.err, Names("'nothing'"));
   EXPECT_FALSE(fs::exists(path("e")));
 }
 

@@ -4,13 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
 using Json = nlohmann::json;
-using testing::AllOf;
 using testing::HasSubstr;
 
 const std::string kPlugins = LMX_BINARY_DIR "/tests/plugins";
@@ -60,7 +60,7 @@ TEST_F(OwnNames, DryRunKnowsTheBudgetOfSubBatches) {
         "batch: {global: 4}\nmodel: {name: transformer, d: 16, heads: 2, ffn: 32}\n"
         "loss: {name: full_softmax}\noptimizer: {name: adam, lr: 0.001}\ntrain: {steps: 2}\n");
   const Outcome pairs = lmx({"run", path("pairs.yaml"), "--dry-run"});
-  EXPECT_THAT(pairs.out, HasSubstr("batch 4 sub-batches = at most 320 target tokens")) << pairs.err;
+  EXPECT_THAT(pairs.out, Names("4 sub-batches", "320 target tokens")) << pairs.err;
 }
 
 TEST_F(OwnNames, TrainsResumesAndEvaluates) {
@@ -77,7 +77,7 @@ TEST_F(OwnNames, TrainsResumesAndEvaluates) {
 TEST_F(OwnNames, IsSwept) {
   const Outcome sweep = lmx({"sweep", path("tiny.yaml"), "--out", path("sweep"), "batcher.span=5,9", "train.steps=2"});
   EXPECT_EQ(sweep.code, 0) << sweep.err;
-  EXPECT_THAT(read_file(folder_ / "sweep/table.csv"), AllOf(HasSubstr("batcher.span"), HasSubstr("9")));
+  EXPECT_THAT(read_file(folder_ / "sweep/table.csv"), Names("batcher.span", "9"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/mpi_here.h"
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -81,10 +82,9 @@ class PairsRun : public RunTest {
 TEST_F(PairsRun, TrainsTellsAndReports) {
   const Outcome o = run("a", {"--ranks", "2"});
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, AllOf(HasSubstr("batch 4 sub-batches, 2 a rank = "), HasSubstr("sub-batches of "),
-                           HasSubstr("target tokens (at most 60); padding would be")));
-  EXPECT_THAT(o.out, AllOf(HasSubstr("valid nll_nat "), HasSubstr("valid nll_bit "), HasSubstr("valid ppl ")));
-  EXPECT_THAT(read_file(folder_ / "a" / "log.txt"), AllOf(HasSubstr(" padding "), HasSubstr(" step_spread ")));
+  EXPECT_THAT(o.err, Names("4 sub-batches", "2 a rank", "target tokens", "60", "padding"));
+  EXPECT_THAT(o.out, Names("valid nll_nat ", "valid nll_bit ", "valid ppl "));
+  EXPECT_THAT(read_file(folder_ / "a" / "log.txt"), Names(" padding ", " step_spread "));
   const auto valid = records("a", "valid");
   EXPECT_LT(valid.back()["nll_nat"], valid.front()["nll_nat"]);
   const auto ranks = records("a", "rank");
@@ -97,11 +97,9 @@ TEST_F(PairsRun, TrainsTellsAndReports) {
   const Outcome r =
       run_process({LMX_BINARY_DIR "/bin/lmx", "report", path("a"), "--charts", path("charts")}, environment());
   ASSERT_EQ(r.code, 0) << r.err;
-  EXPECT_THAT(r.out,
-              AllOf(HasSubstr("SUB-BATCHES"), HasSubstr("padding would be"), HasSubstr("slowest rank above the mean")));
-  EXPECT_THAT(read_file(folder_ / "charts" / "sub_batch_times.svg"),
-              AllOf(HasSubstr("<svg"), HasSubstr("90 % within")));
-  EXPECT_THAT(read_file(folder_ / "charts" / "timeline.svg"), AllOf(HasSubstr("rank 1"), HasSubstr("target tokens")));
+  EXPECT_THAT(r.out, Names("SUB-BATCHES", "padding", "slowest rank"));
+  EXPECT_THAT(read_file(folder_ / "charts" / "sub_batch_times.svg"), Names("<svg", "90 % within"));
+  EXPECT_THAT(read_file(folder_ / "charts" / "timeline.svg"), Names("rank 1", "target tokens"));
   const Json trace = Json::parse(read_file(folder_ / "charts" / "timeline.json"));
   size_t computed = 0;
   for (const Json& event : trace["traceEvents"]) computed += event["ph"] == "X" && event["cat"] == "compute" ? 1 : 0;
@@ -203,7 +201,7 @@ TEST_F(PairsOfProcesses, OneMeasuresForAll) {
   write("threads/sub_batch_times.json", "{\"seconds\": [[1, 2, 3, 0.5]]}");
   rest = run("threads", {words[0], words[1], "--resume", path("threads")});
   EXPECT_EQ(rest.code, 2);
-  EXPECT_THAT(rest.err, HasSubstr("order of sub-batches cannot be repeated"));
+  EXPECT_THAT(rest.err, Names("order of sub-batches"));
   EXPECT_EQ(rest.err.find("error: "), rest.err.rfind("error: ")) << rest.err;
 }
 
@@ -215,7 +213,7 @@ TEST_F(PairsRun, AMixedRunResumesAndNamesItsMistakes) {
   use("");
   const Outcome whole = run("whole");
   ASSERT_EQ(whole.code, 0) << whole.err;
-  EXPECT_THAT(whole.err, AllOf(HasSubstr("part main: "), HasSubstr("part crawl: 300 sentences in ")));
+  EXPECT_THAT(whole.err, Names("part main:", "part crawl: 300 sentences"));
   ASSERT_EQ(run("split", {"train.steps=13"}).code, 0);
   ASSERT_EQ(run("split", {"--resume", path("split")}).code, 0);
   EXPECT_EQ(read_file(folder_ / "split/checkpoints/step-24/model.safetensors"),
@@ -226,8 +224,8 @@ TEST_F(PairsRun, AMixedRunResumesAndNamesItsMistakes) {
   use("");
   const Outcome o = run("a");
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(testing::ContainsRegex("tiny.yaml:1:[0-9]+: data.ratio.crowl: there is no part 'crowl'"),
-                           HasSubstr("did you mean 'crawl'?")));
+  EXPECT_THAT(o.err,
+              AllOf(Names("'crawl'?"), testing::ContainsRegex("tiny.yaml:1:[0-9]+: data.ratio.crowl: .*'crowl'")));
   data_ = right;
   use("batcher: {name: tbptt, sequence_length: 5}");
   EXPECT_EQ(run("b").code, 2);
@@ -236,10 +234,9 @@ TEST_F(PairsRun, AMixedRunResumesAndNamesItsMistakes) {
 TEST_F(PairsRun, HalfPrecisionTellsItsOverflows) {
   const Outcome o = run("a", {"precision=fp16", "+loss_scale.init=1e9", "+stop.when=\"valid.nll_bit <= 99\""});
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, AllOf(HasSubstr(" overflows, the last at step "), HasSubstr("loss scale now "),
-                           HasSubstr("embedding.weight")));
-  EXPECT_THAT(o.out, AllOf(HasSubstr("stopped at valid.nll_bit"), HasSubstr("time_to_target_s ")));
-  EXPECT_THAT(o.err, HasSubstr("of training (validation and saving not counted)"));
+  EXPECT_THAT(o.err, Names("loss scale now", "step", "embedding.weight"));
+  EXPECT_THAT(o.out, Names("stopped at valid.nll_bit", "time_to_target_s "));
+  EXPECT_THAT(o.err, Names("of training"));
   const auto train = records("a", "train");
   EXPECT_EQ(train.back()["step"], 12);
   EXPECT_GT(train.front()["overflows"], 0);
@@ -299,21 +296,19 @@ checks:
 TEST_F(PairsRun, MistakesAreOneMessage) {
   Outcome o = run("a", {"batcher.max_tokens=3"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("[token_budget] sentence "), HasSubstr("more than batcher.max_tokens, 3"),
-                           HasSubstr("too_long=skip")));
+  EXPECT_THAT(o.err, Names("[token_budget] sentence", "batcher.max_tokens, 3", "too_long=skip"));
   use("model: {name: lstm, embedding: 8, cells: 8}");
   o = run("a");
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("lstm does not translate"), HasSubstr("models that translate: transformer")));
+  EXPECT_THAT(o.err, Names("lstm", "translate: transformer"));
   use("batcher: {name: tbptt, sequence_length: 5}");
   o = run("a");
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("batchers of pairs: same_shape, time_balanced, token_budget"));
+  EXPECT_THAT(o.err, Names("same_shape, time_balanced, token_budget"));
   use("data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 0, classes: 6}");
   o = run("a");
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err,
-              HasSubstr("transformer as configured here translates, and data synthetic is text of one language"));
+  EXPECT_THAT(o.err, Names("transformer", "synthetic", "one language"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
 }
 
@@ -327,14 +322,14 @@ TEST_F(PairsRun, AMissingCorpusSaysWhatCanBeDone) {
     command.insert(command.end(), more.begin(), more.end());
     const Outcome o = run_process(command, nowhere);
     EXPECT_EQ(o.code, 2) << recipe;
-    EXPECT_THAT(o.err, AllOf(HasSubstr("is missing"), HasSubstr(advice), Not(HasSubstr("ranks")))) << recipe;
+    EXPECT_THAT(o.err, AllOf(Names("missing", advice), Not(HasSubstr("ranks")))) << recipe;
     EXPECT_FALSE(std::filesystem::exists(folder_ / "a"));
     return o.err;
   };
   for (const std::vector<std::string>& ranks :
        {std::vector<std::string>{}, {"comm=self", "comm.ranks=1"}, {"comm.ranks=2"}})
-    EXPECT_THAT(message("ott_wmt", "scale=desk", ranks), AllOf(HasSubstr("wmt16_en_de"), HasSubstr("lmx data fetch")));
-  EXPECT_THAT(message("puri_amazon_4096", "puri/scale=desk"), HasSubstr("amazon_reviews"));
+    EXPECT_THAT(message("ott_wmt", "scale=desk", ranks), Names("wmt16_en_de", "lmx data fetch"));
+  EXPECT_THAT(message("puri_amazon_4096", "puri/scale=desk"), Names("amazon_reviews"));
 }
 
 }  // namespace

@@ -4,13 +4,13 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
 using nlohmann::json;
-using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -47,8 +47,7 @@ threads: 1
 TEST_F(PluginFailures, AnExceptionNamesThePluginAndTheFunction) {
   const Outcome o = train(4);
   EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("forward() of the model plugin 'test_model'"),
-                           HasSubstr("/model_4/test_model/test_model.so"), HasSubstr("map::at")));
+  EXPECT_THAT(o.err, Names("forward()", "model plugin 'test_model'", "/model_4/test_model/test_model.so", "map::at"));
   EXPECT_EQ(status()["state"], "failed");
   EXPECT_THAT(status()["reason"].get<std::string>(), HasSubstr("test_model"));
 }
@@ -56,11 +55,11 @@ TEST_F(PluginFailures, AnExceptionNamesThePluginAndTheFunction) {
 TEST_F(PluginFailures, ACrashNamesThePluginAndEndsTheRunsStatus) {
   const Outcome o = train(5);
   EXPECT_NE(o.code, 0);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("crashed: Segmentation fault in forward() of the model plugin 'test_model'"),
-                           HasSubstr("/model_5/test_model/test_model.so")));
+  EXPECT_THAT(o.err, Names("Segmentation fault", "forward()", "model plugin 'test_model'",
+                           "/model_5/test_model/test_model.so"));
   EXPECT_EQ(status()["state"], "failed");
   EXPECT_EQ(status()["step"], 0);
-  EXPECT_THAT(status()["reason"].get<std::string>(), HasSubstr("the model plugin 'test_model'"));
+  EXPECT_THAT(status()["reason"].get<std::string>(), Names("model plugin 'test_model'"));
   EXPECT_THAT(status()["time"].get<std::string>(), testing::ContainsRegex("^20[0-9-]+T[0-9:]+"));
 }
 
@@ -69,7 +68,7 @@ TEST_F(PluginFailures, ProvenanceNamesFoldersAndPluginsAndAResumeTellsOfAnotherB
   ASSERT_EQ(first.code, 0) << first.err;
   const json start = json::parse(read_file(path("a/provenance.json")))["starts"][0];
   const std::string words = start["command_line"].dump();
-  EXPECT_THAT(words, AllOf(HasSubstr("\"--plugin-dir\",\"" + folder_of(0)), HasSubstr("--config-dir")));
+  EXPECT_THAT(words, Names("\"--plugin-dir\",\"" + folder_of(0), "--config-dir"));
   const json plugin = start["plugins"]["model/test_model"];
   EXPECT_EQ(plugin["version"], "1.2.3");
   EXPECT_EQ(plugin["path"], folder_of(0) + "/test_model/test_model.so");
@@ -81,7 +80,7 @@ TEST_F(PluginFailures, ProvenanceNamesFoldersAndPluginsAndAResumeTellsOfAnotherB
     return o.err;
   };
   EXPECT_THAT(resumed(0, "4"), Not(HasSubstr("another build")));
-  EXPECT_THAT(resumed(2, "5"), AllOf(HasSubstr("model/test_model"), HasSubstr("another build"), HasSubstr("1.2.3")));
+  EXPECT_THAT(resumed(2, "5"), Names("model/test_model", "another build", "1.2.3"));
   EXPECT_THAT(resumed(2, "6"), Not(HasSubstr("another build")));
 }
 

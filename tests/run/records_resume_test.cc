@@ -3,13 +3,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
@@ -97,12 +97,12 @@ TEST_F(RecordsResume, DamageIsToldOf) {
   });
   Outcome o = run("r", {"train.steps=70", "--resume", path("r")});
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, testing::AllOf(HasSubstr("warning: "), HasSubstr(path("r") + "/metrics.jsonl:2: ")));
+  EXPECT_THAT(o.err, Names("warning: ", path("r") + "/metrics.jsonl:2: "));
   // Complete lines are missing, as after a power loss.
   edit_metrics("hole", [](const std::string& text) { return text.substr(0, text.find("{\"step\":28")); });
   o = run("hole", {"train.steps=70", "--resume", path("hole")});
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.err, testing::AllOf(HasSubstr("warning: "), HasSubstr(path("hole") + "/metrics.jsonl lacks 6 of 9 ")));
+  EXPECT_THAT(o.err, Names("warning:", path("hole") + "/metrics.jsonl", "6 of 9"));
   // The warning is not repeated: the next resume accepts the file.
   o = run("hole", {"train.steps=80", "--resume", path("hole")});
   EXPECT_EQ(o.code, 0) << o.err;

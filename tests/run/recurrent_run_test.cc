@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -126,14 +127,12 @@ TEST_F(RecurrentRun, MemoryOfManyWordsIsWithinATenthOfTheEstimate) {
 
 TEST_F(RecurrentRun, ACheckpointOfOnePieceIsTold) {
   use(kMlstm);  // 6 steps of 4 sequences
-  const std::string message =
-      "[model] checkpoint saves nothing: 6 steps of 4 sequences are one piece, which backward makes again as a whole; "
-      "model.segment=2 would make pieces of it\n";
+  const auto told = Names("warning: [model] checkpoint", "6 steps", "4 sequences", "model.segment=2");
   const std::vector<std::string> words{"model.checkpoint=true", "train.steps=2"};
-  EXPECT_THAT(run("a", words).err, HasSubstr("warning: " + message));
-  EXPECT_THAT(run("b", {words[0], "--dry-run"}).out, HasSubstr("warning: " + message));
+  EXPECT_THAT(run("a", words).err, told);
+  EXPECT_THAT(run("b", {words[0], "--dry-run"}).out, told);
   for (const char* other : {"model.segment=2", "model.checkpoint=false", "model.layers=2"})
-    EXPECT_THAT(run("b", {words[0], other, "--dry-run"}).out, testing::Not(HasSubstr("saves nothing"))) << other;
+    EXPECT_THAT(run("b", {words[0], other, "--dry-run"}).out, testing::Not(HasSubstr("[model] checkpoint"))) << other;
 }
 
 TEST_F(RecurrentRun, DryRunCountsGains) {
@@ -142,14 +141,14 @@ TEST_F(RecurrentRun, DryRunCountsGains) {
       run("a", {"--dry-run", "data.vocab_size=256", "loss={name: full_softmax, bias: true}", "~loss.samples"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out, HasSubstr("parameters 86,319,360\n"));
-  EXPECT_THAT(o.out, HasSubstr("of these 40,960 are gains of weight normalisation, 86,278,400 the model's own\n"));
+  EXPECT_THAT(o.out, Names("40,960", "86,278,400"));
 }
 
 TEST_F(RecurrentRun, PatternsThatFitNothing) {
   use("{name: mlstm, weight_norm: 'rhn.*'}");
   const Outcome o = run("a");
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("weight_norm: 'rhn.*' matches no parameter"));
+  EXPECT_THAT(o.err, Names("weight_norm:", "'rhn.*'"));
 }
 
 }  // namespace

@@ -3,13 +3,13 @@
 
 #include <random>
 
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -24,7 +24,7 @@ class Resume : public RunTest {
       const Outcome o = run_process(words, environment());
       EXPECT_EQ(o.code, 2) << words[1] << ": " << o.err;
       EXPECT_EQ(o.out, "");
-      for (const std::string& part : parts) EXPECT_THAT(o.err, HasSubstr(part)) << words[1];
+      for (const std::string& part : parts) EXPECT_THAT(o.err, Names(part)) << words[1];
       EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
     }
   }
@@ -84,8 +84,8 @@ TEST_F(Resume, PausesLeaveNoTrace) {
   for (const std::string until : {"1", "35", "60"}) {
     const Outcome o = run("paused", {"--until", until, "--resume", "auto"});
     ASSERT_EQ(o.code, 0) << o.err;
-    EXPECT_THAT(o.out, AllOf(HasSubstr("paused after step " + until + "\n"), HasSubstr("valid ppl "), HasSubstr(" --resume ")));
-    EXPECT_THAT(read_file(folder_ / "paused/status.json"), AllOf(HasSubstr("\"paused\""), HasSubstr("\"step\": " + until + ",")));
+    EXPECT_THAT(o.out, Names("paused after step " + until + "\n", "valid ppl ", " --resume "));
+    EXPECT_THAT(read_file(folder_ / "paused/status.json"), Names("\"paused\"", "\"step\": " + until + ","));
     const std::string records = read_file(folder_ / "paused/metrics.jsonl");
     EXPECT_THAT(records, HasSubstr("{\"step\":" + until + ",\"split\":\"valid\""));
     EXPECT_THAT(records, Not(HasSubstr("{\"step\":" + std::to_string(std::stoi(until) + 1))));
@@ -133,7 +133,7 @@ TEST_F(Resume, TheHintAfterASignalIsACommandThatWorks) {
   const std::string out = read_file(path("out.txt"));
   const std::vector<std::string> hints = proposed(out);
   ASSERT_EQ(hints.size(), 3u) << out;
-  EXPECT_THAT(hints.back(), AllOf(HasSubstr(" run "), HasSubstr("--plugin-dir " + plugins), HasSubstr("--resume ")));
+  EXPECT_THAT(hints.back(), Names(" run ", "--plugin-dir " + plugins, "--resume "));
   for (auto hint = hints.rbegin(); hint != hints.rend(); ++hint) {  // the best one exists when the run has ended
     const Outcome o = run_process({"/bin/sh", "-c", *hint}, environment_with_lmx());
     EXPECT_EQ(o.code, 0) << *hint << "\n" << o.err;
@@ -151,8 +151,8 @@ TEST_F(Resume, AnotherModelShape) {
   ASSERT_EQ(run("a", {"train.steps=10"}).code, 0);
   const Outcome o = run("a", {"train.steps=10", "--resume", path("a"), "model.cells=24"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("another recipe"), HasSubstr("parameter lstm.0.weight_ih is (64, 12) there, (96, 12) here"),
-                           HasSubstr("model.cells: 16 there, 24 here")));
+  EXPECT_THAT(o.err,
+              Names("parameter lstm.0.weight_ih", "(64, 12) there", "(96, 12) here", "model.cells: 16 there, 24 here"));
 }
 
 TEST_F(Resume, AnotherRecipeOfTheSameShape) {
@@ -160,8 +160,7 @@ TEST_F(Resume, AnotherRecipeOfTheSameShape) {
   const Outcome o =
       run("a", {"train.steps=10", "--resume", path("a"), "seed=2", "optimizer.lr=0.5", "model.dropout=0"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("seed: 1 there, 2 here"), HasSubstr("optimizer.lr: 0.01 there, 0.5 here"),
-                           HasSubstr("model.dropout: 0.1 there")));
+  EXPECT_THAT(o.err, Names("seed: 1 there, 2 here", "optimizer.lr: 0.01 there, 0.5 here", "model.dropout: 0.1 there"));
 }
 
 TEST_F(Resume, LongerIsAllowed) {
@@ -174,15 +173,15 @@ TEST_F(Resume, LongerIsAllowed) {
 TEST_F(Resume, UnreadableRunDirectories) {
   Outcome o = run("a", {"--resume", path("nowhere")});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("there is no run directory " + path("nowhere")));
+  EXPECT_THAT(o.err, Names(path("nowhere")));
   o = run("a", {"--resume", path("tiny.yaml")});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("is no directory"));
+  EXPECT_THAT(o.err, Names("no directory"));
   fs::create_directory(path("other"));
   write("other/notes.txt", "x");
   o = run("a", {"--resume", path("other")});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("holds no run: it has no config.yaml"));
+  EXPECT_THAT(o.err, Names("config.yaml"));
   EXPECT_FALSE(fs::exists(path("other/log.txt")));
 }
 
@@ -192,16 +191,16 @@ TEST_F(Resume, DamagedCheckpoints) {
   const auto refused = [&](const std::string& message) {
     const Outcome o = run("a", {"train.steps=20", "--resume", path("a")});
     EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, AllOf(HasSubstr("step-10/train_state.safetensors"), HasSubstr(message)));
+    EXPECT_THAT(o.err, Names("step-10/train_state.safetensors", message));
   };
   write("a/checkpoints/step-10/train_state.safetensors", good.substr(0, good.size() - 9));
-  refused("is damaged: it has");
+  refused("damaged");
   std::string flipped = good;
   flipped[good.size() / 2] = static_cast<char>(flipped[good.size() / 2] ^ 4);
   write("a/checkpoints/step-10/train_state.safetensors", flipped);
   refused("SHA-256");
   fs::remove(file);
-  refused("is missing");
+  refused("missing");
 }
 
 // A checkpoint that is complete, but belongs to another model.
@@ -211,9 +210,9 @@ TEST_F(Resume, CheckpointOfAnotherShape) {
   fs::remove_all(path("a/checkpoints"));
   fs::copy(path("b/checkpoints"), path("a/checkpoints"), fs::copy_options::recursive);
   const std::string before = read_file(path("a/metrics.jsonl"));
-  refused({command("a", {"train.steps=20", "--resume", path("a")}), lmx("eval"), lmx("generate")},
-          {"[resume] parameter lstm.0.weight_ih is (96, 12) f32 in ", "a/checkpoints/step-10",
-           " and (64, 12) f32 in this recipe"});
+  refused(
+      {command("a", {"train.steps=20", "--resume", path("a")}), lmx("eval"), lmx("generate")},
+      {"[resume] parameter lstm.0.weight_ih", "(96, 12) f32", "a/checkpoints/step-10", "(64, 12) f32 in this recipe"});
   EXPECT_EQ(read_file(path("a/metrics.jsonl")), before);
 }
 
@@ -223,13 +222,13 @@ TEST_F(Resume, DamagedConfig) {
                                                        lmx("eval"), lmx("generate")};
   const std::string good = read_file(path("a/config.yaml"));
   write("a/config.yaml", "model: {name: lstm\n" + good);
-  refused(commands, {path("a/config.yaml") + ":", "'{' is never closed by '}'"});
+  refused(commands, {path("a/config.yaml") + ":", "'{'", "'}'"});
   write("a/config.yaml", "");
-  refused(commands, {path("a/config.yaml") + " is damaged"});
+  refused(commands, {path("a/config.yaml"), "damaged"});
   write("a/config.yaml", "just words\n");
-  refused(commands, {path("a/config.yaml") + " is damaged"});
+  refused(commands, {path("a/config.yaml"), "damaged"});
   fs::remove(path("a/config.yaml"));
-  refused(commands, {"holds no run: it has no config.yaml"});
+  refused(commands, {"config.yaml"});
 }
 
 // Root can read everything, so as root the commands run as another user.
@@ -242,7 +241,7 @@ TEST_F(Resume, DirectoryWithoutPermission) {
   for (const auto& words : {command("a", {"train.steps=20", "--resume", path("a")}), lmx("eval"), lmx("generate")}) {
     const Outcome o = run_as_other(words);
     EXPECT_EQ(o.code, 2) << o.err;
-    EXPECT_THAT(o.err, HasSubstr("[run] cannot read the run directory " + path("a") + ": Permission denied"));
+    EXPECT_THAT(o.err, Names("[run]", path("a"), "Permission denied"));
   }
   fs::permissions(path("a"), fs::perms::owner_all);
 }
@@ -254,7 +253,7 @@ TEST_F(Resume, TwoProcessesInOneRun) {
   kill(child, SIGKILL);
   wait_for(child);
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("another process is training in"));
+  EXPECT_THAT(o.err, Names("another process"));
 }
 
 TEST_F(Resume, AutoStartsWhereThereIsNothing) {

@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "app/run/dry_run.h"
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -118,14 +119,13 @@ TEST(ShippedRecipes, DeskTextIsLikeThePapers) {
   EXPECT_THAT(lmx({"config", file_of("patwary_tieba"), "patwary/scale=desk"}), HasSubstr("corpus: zh_poetry"));
   EXPECT_THAT(lmx({"config", file_of("ott_wmt_enfr"), "scale=desk"}), HasSubstr("corpus: multi30k"));
   EXPECT_THAT(lmx({"config", file_of("xiao_fbis"), "xiao/scale=desk"}), HasSubstr("corpus: zh_poetry"));
-  EXPECT_THAT(lmx({"config", file_of("xiao_xinhua"), "xiao/scale=desk"}),
-              AllOf(HasSubstr("corpus: gutenberg"), HasSubstr("cells: 256")));
+  EXPECT_THAT(lmx({"config", file_of("xiao_xinhua"), "xiao/scale=desk"}), Names("corpus: gutenberg", "cells: 256"));
 }
 
 TEST(ShippedRecipes, OneScaleForAnotherIsNamed) {
   const Outcome o = run_lmx({"run", file_of("puri_amazon_4096"), "scale=desk", "--dry-run"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("did you mean 'puri/scale=desk'?"), Not(HasSubstr("+scale"))));
+  EXPECT_THAT(o.err, AllOf(Names("'puri/scale=desk'?"), Not(HasSubstr("+scale"))));
 }
 
 TEST(ShippedRecipes, RanksAreThePapers) {
@@ -156,7 +156,7 @@ TEST(ShippedRecipes, TheExamplesRowsFillARank) {
 
 TEST(ShippedRecipes, SinglePrecisionSendsSingles) {
   for (const auto& [recipe, row] : {std::pair{"puri_mixed", "puri/mixed=sp_1024"}, {"sentiment_transfer", "seed=1"}}) {
-    EXPECT_THAT(lmx({"config", file_of(recipe), row}), AllOf(HasSubstr("precision: fp32"), HasSubstr("kind: none")));
+    EXPECT_THAT(lmx({"config", file_of(recipe), row}), Names("precision: fp32", "kind: none"));
     EXPECT_THAT(dry_run(recipe, {row}), Not(HasSubstr("warning"))) << recipe;
   }
   EXPECT_THAT(lmx({"config", file_of("puri_mixed"), "puri/mixed=mp_1024"}), HasSubstr("kind: fp16"));
