@@ -1,5 +1,6 @@
 // Which rows take part in a step: sizes, edges, and that draws are functions of key and step.
 #include "lmx/row_sampling.h"
+#include "names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,6 +13,7 @@
 namespace lmx {
 namespace {
 
+using lmx_test::Names;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -144,11 +146,9 @@ TEST(RowSelector, KeysThatNothingReads) {
   };
   EXPECT_EQ(error({}), "");
   EXPECT_EQ(error({.shares = {77, 1}, .softmax = "^softmax", .embedding = "^embedding"}), "");
-  EXPECT_THAT(
-      error({.softmax = "sofmax"}),
-      HasSubstr("[sync] sync.all.softmax: 'sofmax' matches no parameter; there are: embedding.weight, lstm.0"));
-  EXPECT_THAT(error({.embedding = "embd"}), HasSubstr("sync.all.embedding: 'embd' matches no"));
-  EXPECT_THAT(error({.source = "^source"}), HasSubstr("sync.all.source: '^source' matches no"));
+  EXPECT_THAT(error({.softmax = "sofmax"}), Names("[sync] sync.all.softmax: 'sofmax'", "embedding.weight, lstm.0"));
+  EXPECT_THAT(error({.embedding = "embd"}), Names("sync.all.embedding: 'embd'"));
+  EXPECT_THAT(error({.source = "^source"}), Names("sync.all.source: '^source'"));
   const std::vector<ParameterSpec> hidden{{"lstm.0.weight_hh", {40, 10}, {}, false}};
   EXPECT_EQ(error({}, hidden), "");
   EXPECT_EQ(error({.shares = {77, 10}}, hidden),
@@ -236,7 +236,7 @@ TEST(RowSelector, TinyTablesAndMatrices) {
 
 TEST(RowSelector, SaysWhatItSelects) {
   const std::string text = RowSelector(RowRule{}, model(), RandomKey(8)).describe();
-  EXPECT_THAT(text, HasSubstr("10 % most frequent words and of 10 % random ones"));
+  EXPECT_THAT(text, Names("10 % most frequent", "10 % random"));
   EXPECT_THAT(text, HasSubstr("of softmax.bias, softmax.weight"));
   EXPECT_THAT(text, HasSubstr("90 % of the rows of lstm.0.weight_hh, lstm.0.weight_ih, lstm.1.weight_ih"));
   EXPECT_THAT(text, HasSubstr("all of lstm.0.bias"));
@@ -251,12 +251,12 @@ TEST(RowRule, Messages) {
     }
     return "no error";
   };
-  EXPECT_THAT(message("p: 101"), HasSubstr("sync.a.p"));
-  EXPECT_THAT(message("hidden_q: -1"), HasSubstr("sync.a.hidden_q"));
-  EXPECT_THAT(message("draw: worker"), HasSubstr("expected one of rank, step"));
-  EXPECT_THAT(message("softmax: '['"), HasSubstr("sync.a.softmax: '[' is no regular expression"));
-  EXPECT_THAT(message("embedding: '('"), HasSubstr("sync.a.embedding"));
-  EXPECT_THAT(message("source: '('"), HasSubstr("sync.a.source"));
+  EXPECT_THAT(message("p: 101"), Names("sync.a.p"));
+  EXPECT_THAT(message("hidden_q: -1"), Names("sync.a.hidden_q"));
+  EXPECT_THAT(message("draw: worker"), Names("rank, step"));
+  EXPECT_THAT(message("softmax: '['"), Names("sync.a.softmax: '['"));
+  EXPECT_THAT(message("embedding: '('"), Names("sync.a.embedding"));
+  EXPECT_THAT(message("source: '('"), Names("sync.a.source"));
 }
 
 // Against what select_rows() makes of texts that follow Zipf's law.

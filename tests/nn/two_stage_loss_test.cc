@@ -7,13 +7,14 @@
 
 #include "lmx/loss.h"
 #include "lmx/row_sampling.h"
+#include "names.h"
 #include "ops/gradcheck.h"
 
 namespace lmx {
 namespace {
 
+using lmx_test::Names;
 using testing::dense_gradient;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int64_t kV = 60, kD = 6;
@@ -168,10 +169,9 @@ TEST(TwoStageLoss, Errors) {
     }
     return "no error";
   };
-  EXPECT_THAT(message([&] { f.step({1}, {60}, {}); }), HasSubstr("60"));
-  EXPECT_THAT(message([] { Fixture("{name: two_stage_softmax, mu: 101}"); }),
-              HasSubstr("loss.mu: must be in [0, 100]"));
-  EXPECT_THAT(message([] { Fixture("{name: two_stage_softmax, dx_set: both}"); }), HasSubstr("all, forward"));
+  EXPECT_THAT(message([&] { f.step({1}, {60}, {}); }), Names("60"));
+  EXPECT_THAT(message([] { Fixture("{name: two_stage_softmax, mu: 101}"); }), Names("loss.mu:", "[0, 100]"));
+  EXPECT_THAT(message([] { Fixture("{name: two_stage_softmax, dx_set: both}"); }), Names("all, forward"));
 }
 
 // Tied tables. ------------------------------------------------------------------------------------------------------
@@ -242,9 +242,8 @@ TEST(Tied, Errors) {
       message("{name: full_softmax, tie: embeding.weight}", model),
       "r.yaml:1:27: loss.tie: the model has no parameter 'embeding.weight' (did you mean 'embedding.weight'?); it has "
       "embedding.weight, lstm.0.bias");
-  EXPECT_THAT(message("{name: sampled_softmax, tie: lstm.0.bias}", model),
-              HasSubstr("lstm.0.bias is (6), the output layer (60, 6): only a table of the same shape can be tied"));
-  EXPECT_THAT(message("{name: two_stage_softmax, tie: x}", {}), HasSubstr("it has none"));
+  EXPECT_THAT(message("{name: sampled_softmax, tie: lstm.0.bias}", model), Names("lstm.0.bias", "(6)", "(60, 6)"));
+  EXPECT_THAT(message("{name: two_stage_softmax, tie: x}", {}), Names("has none"));
 }
 
 }  // namespace

@@ -6,9 +6,12 @@
 #include <functional>
 
 #include "lmx/optim.h"
+#include "names.h"
 
 namespace lmx {
 namespace {
+
+using lmx_test::Names;
 
 constexpr int64_t kRows = 5, kCols = 37;
 
@@ -252,8 +255,7 @@ TEST(Optimizer, LoadErrors) {
   EXPECT_EQ(load_message("name: adam", {{"w.exp_avg", good}}), "[adam] state 'w.exp_avg_sq' is missing");
   EXPECT_EQ(load_message("name: adam", {{"w.exp_avg", good}, {"w.exp_avg_sq", good}, {"w.exp_avg_s", good}}),
             "[adam] state 'w.exp_avg_s' belongs to no parameter's slot (did you mean 'w.exp_avg_sq'?)");
-  EXPECT_THAT(load_message("name: sgd", {{"w.momentum", good}}),
-              ::testing::HasSubstr("belongs to no parameter's slot"));
+  EXPECT_THAT(load_message("name: sgd", {{"w.momentum", good}}), Names("w.momentum"));
   EXPECT_EQ(load_message("name: sgd", {}), "no error");
 }
 
