@@ -12,6 +12,7 @@
 #include "job.h"
 #include "lmx/error.h"
 #include "mpi_here.h"
+#include "names.h"
 
 namespace lmx_test {
 namespace {
@@ -21,7 +22,6 @@ using testing::AllOf;
 using testing::AnyOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
-using testing::Not;
 using testing::StartsWith;
 
 class Mpi : public testing::Test {
@@ -113,7 +113,7 @@ TEST_F(Mpi, BelowMpirun) {
 
 TEST_F(Mpi, AnotherNumberOfProcessesThanTheRecipeSays) {
   Job job(below_mpirun(2, started("moves", 3)));
-  expect_one_message(job, 2, AllOf(HasSubstr("ranks is 3"), HasSubstr("started 2")));
+  expect_one_message(job, 2, Names("ranks is 3", "started 2"));
 }
 
 TEST_F(Mpi, AKilledRankIsNamed) {
@@ -121,8 +121,8 @@ TEST_F(Mpi, AKilledRankIsNamed) {
     Job job(started("loop", 3));
     ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
     kill(job.ranks().at(who), SIGKILL);
-    expect_one_message(job, 1, HasSubstr(str("rank ", who, " of 3 on host ")));
-    EXPECT_THAT(job.err(), HasSubstr("has ended without a word"));
+    expect_one_message(job, 1, Names(str("rank ", who, " of 3 on host ")));
+    EXPECT_THAT(job.err(), Names("killed"));
   }
 }
 
@@ -131,9 +131,9 @@ TEST_F(Mpi, AStoppedRankIsNamed) {
     Job job(started("loop", 3, "heartbeat_s: 0.1, timeout_s: 2"));
     ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
     kill(job.ranks().at(who), SIGSTOP);
-    expect_one_message(job, 1,
-                       AllOf(HasSubstr(str("rank ", who, " of 3 on host ")),
-                             ContainsRegex("has not answered for [23](\\.[0-9]+)? s")));
+    expect_one_message(
+        job, 1,
+        AllOf(Names(str("rank ", who, " of 3 on host ")), ContainsRegex("has not answered for [23](\\.[0-9]+)? s")));
   }
 }
 
@@ -157,15 +157,14 @@ TEST_F(Mpi, AStoppedRankOfTwo) {
   Job job(started("loop", 2, "heartbeat_s: 0.1, timeout_s: 2"));
   ASSERT_TRUE(job.wait_for_ranks(2)) << job.err();
   kill(job.ranks().at(0), SIGSTOP);
-  expect_one_message(job, 1, HasSubstr("rank 0 of 2 on host "));
+  expect_one_message(job, 1, Names("rank 0 of 2 on host "));
 }
 
 TEST_F(Mpi, ARankThatComputesTooLongIsNamed) {
   for (const int who : {0, 1}) {
     Job job(started("one_lags", 3, "heartbeat_s: 0.1, lag_s: 1", who));
     ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
-    expect_one_message(
-        job, 1, AllOf(HasSubstr(str("rank ", who, " of 3 on host ")), HasSubstr("lags"), HasSubstr("in barrier")));
+    expect_one_message(job, 1, Names(str("rank ", who, " of 3 on host "), "lags", "in barrier"));
   }
 }
 
@@ -174,8 +173,7 @@ TEST_F(Mpi, AWorkerOfAServerThatSleepsIsNamed) {
   for (const int who : {0, 2}) {
     Job job(started("one_worker_sleeps", 3, "heartbeat_s: 0.1, lag_s: 1", who));
     ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
-    expect_one_message(job, 1,
-                       AllOf(HasSubstr(str("rank ", who, " of 3 on host ")), HasSubstr("lags: it has computed")));
+    expect_one_message(job, 1, Names(str("rank ", who, " of 3 on host "), "lags", "computed"));
   }
 }
 
@@ -189,25 +187,25 @@ TEST_F(Mpi, ARankThatNeverJoins) {
   std::vector<std::string> words = below_mpirun(2, started("moves", 0, "heartbeat_s: 0.5, timeout_s: 3, lag_s: 1"));
   words.insert(words.end(), {":", "-n", "1", "sleep", "50"});
   Job job(words);
-  expect_one_message(job, 1, HasSubstr("rank 0 of 3 has waited 3 s for other ranks to start (comm.lag_s)"));
+  expect_one_message(job, 1, Names("rank 0 of 3", "3 s", "comm.lag_s"));
 }
 
 TEST_F(Mpi, ARankThatNeverLeaves) {
   Job job(started("stays", 3, "heartbeat_s: 0.1, timeout_s: 1", 2));
   ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
-  expect_one_message(job, 1, HasSubstr("rank 0 of 3: all has been computed, but another rank has not left the job"));
+  expect_one_message(job, 1, Names("rank 0 of 3:", "another rank"));
 }
 
 TEST_F(Mpi, DifferentCollectives) {
   Job job(started("one_differs", 3, "heartbeat_s: 0.1", 2));
   ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
-  expect_one_message(job, 1, HasSubstr("is in barrier where rank 2 is in all_gather"));
+  expect_one_message(job, 1, Names("in barrier", "rank 2 is in all_gather"));
 }
 
 TEST_F(Mpi, EveryRankWaits) {
   Job job(started("all_receive", 2, "heartbeat_s: 0.1, lag_s: 1"));
   ASSERT_TRUE(job.wait_for_ranks(2)) << job.err();
-  expect_one_message(job, 1, HasSubstr("every rank waits"));
+  expect_one_message(job, 1, Names("every rank waits"));
 }
 
 TEST_F(Mpi, AnErrorOfOneRankNamesIt) {
@@ -232,12 +230,12 @@ TEST_F(Mpi, AnErrorOfAllRanksIsSaidOnce) {
 TEST_F(Mpi, AnErrorThatSomeFindLaterIsSaidOnce) {
   Job job(started("throw_apart", 3, "", 2));
   ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
-  expect_one_message(job, 2, HasSubstr("the same everywhere"));
+  expect_one_message(job, 2, Names("same everywhere"));
 }
 
 TEST_F(Mpi, RecipesThatDiffer) {
   Job job(started("disagree", 3, "", 2));
-  expect_one_message(job, 2, HasSubstr("rank 2 runs another recipe: optimizer.lr is 0.1 there, 0.2 on rank 0"));
+  expect_one_message(job, 2, Names("rank 2", "optimizer.lr", "0.1 there", "0.2 on rank 0"));
 }
 
 // Signals to the process that the user has started, as sent by a shell, Slurm or a terminal.
@@ -269,7 +267,7 @@ TEST_F(Mpi, AKilledMpirunIsToldOf) {
   const std::filesystem::path folder = words.substr(at, words.find_first_of(" ,:", at) - at);
   ASSERT_TRUE(std::filesystem::exists(folder)) << folder;
   kill(children[0], SIGKILL);
-  expect_one_message(job, 1, AllOf(HasSubstr("mpirun was ended by SIGKILL")));
+  expect_one_message(job, 1, Names("mpirun", "SIGKILL"));
   EXPECT_FALSE(std::filesystem::exists(folder)) << folder;
 }
 
@@ -287,9 +285,9 @@ TEST_F(Mpi, AnEndWithoutAWordIsExplained) {
     job->wait();
     return job;
   };
-  expect_one_message(*ends("exit 137"), 1, AllOf(HasSubstr("a rank was ended by SIGKILL"), HasSubstr("137")));
-  expect_one_message(*ends("exit 3"), 1, HasSubstr("exit code 3"));
-  expect_one_message(*ends("kill -SEGV $$"), 1, HasSubstr("mpirun was ended by SIGSEGV"));
+  expect_one_message(*ends("exit 137"), 1, Names("a rank", "SIGKILL", "137"));
+  expect_one_message(*ends("exit 3"), 1, Names("exit code 3"));
+  expect_one_message(*ends("kill -SEGV $$"), 1, Names("mpirun", "SIGSEGV"));
   // If a rank has reported an error, no second message is added, even if stderr has other lines.
   expect_one_message(*ends("echo 'error: [x] rank 1 has had enough' >&2; exit 1"), 1, StartsWith("error: [x] rank 1"));
   const auto done = ends("echo 'a warning' >&2; exit 0");
@@ -309,7 +307,7 @@ TEST_F(Mpi, ACrashOfARankIsOneMessage) {
     Job job(started("loop", 3));
     ASSERT_TRUE(job.wait_for_ranks(3)) << job.err();
     kill(job.ranks().at(1), signal);
-    expect_one_message(job, 1, HasSubstr("rank 1 of 3 on host "));
+    expect_one_message(job, 1, Names("rank 1 of 3 on host "));
   }
 }
 
@@ -324,12 +322,12 @@ TEST_F(Mpi, NobodyIsLeftWhenTheStarterIsKilled) {
 
 TEST_F(Mpi, WithoutRanksOrALauncher) {
   Job job(started("moves", 0));
-  expect_one_message(job, 2, HasSubstr("say how many ranks"));
+  expect_one_message(job, 2, Names("comm.ranks=4"));
 }
 
 TEST_F(Mpi, WithoutMpirun) {
   Job job({"env", "PATH=/nowhere", LMX_MPI_RANK, "moves", config(2, "")});
-  expect_one_message(job, 2, AllOf(HasSubstr("mpirun, which is not on PATH"), HasSubstr("openmpi-bin")));
+  expect_one_message(job, 2, Names("mpirun", "PATH", "openmpi-bin"));
 }
 
 // With an mpirun that starts nothing.
@@ -344,7 +342,7 @@ TEST_F(Mpi, MoreRanksThanAHostIsFor) {
   const int crowd = 4 * static_cast<int>(std::thread::hardware_concurrency()) + 1;
   Job many({"env", path, LMX_MPI_RANK, "moves", config(crowd, "")});
   EXPECT_EQ(many.wait(), 0);
-  EXPECT_THAT(many.err(), AllOf(HasSubstr(str(crowd, " processes on ")), HasSubstr("comm.ranks=")));
+  EXPECT_THAT(many.err(), Names(str(crowd, " processes on "), "comm.ranks="));
   Job few({"env", path, LMX_MPI_RANK, "moves", config(2, "")});
   EXPECT_EQ(few.wait(), 0);
   EXPECT_EQ(few.err(), "");
@@ -353,25 +351,25 @@ TEST_F(Mpi, MoreRanksThanAHostIsFor) {
 
 TEST_F(Mpi, AForeignMpirunDoesNotStartRanksForEver) {
   Job job({"env", "LMX_STARTED_BY_MPIRUN=1", LMX_MPI_RANK, "moves", config(2, "")});
-  expect_one_message(job, 2, HasSubstr("belongs to another MPI"));
+  expect_one_message(job, 2, Names("another MPI"));
 }
 
 TEST_F(Mpi, ALauncherThatIsNotMpis) {
   Job job({"env", "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", LMX_MPI_RANK, "moves",
            config(2, "")});
-  expect_one_message(job, 2, HasSubstr("rank 1 of 2: [comm] name=mpi: this process was started by torchrun"));
+  expect_one_message(job, 2, Names("rank 1 of 2: [comm] name=mpi:", "torchrun"));
 }
 
 TEST_F(Mpi, ALauncherOfAnotherMpi) {
   Job job({"env", "PMI_RANK=0", "PMI_SIZE=2", LMX_MPI_RANK, "moves", config(2, "")});
-  expect_one_message(job, 2, AllOf(HasSubstr("started 2 processes, and MPI sees 1"), HasSubstr("--mpi=pmix")));
+  expect_one_message(job, 2, Names("2 processes", "MPI sees 1", "--mpi=pmix"));
 }
 
 TEST_F(Mpi, ConfigsThatCannotWork) {
   Job short_limit(started("moves", 2, "timeout_s: 2"));
-  expect_one_message(short_limit, 2, HasSubstr("at least 3 heartbeats"));
+  expect_one_message(short_limit, 2, Names("3 heartbeats"));
   Job unknown(started("moves", 2, "reduce: fast"));
-  expect_one_message(unknown, 2, HasSubstr("reduce"));
+  expect_one_message(unknown, 2, Names("reduce"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "names.h"
 #include "sync/conformance_data.h"
 #include "sync/group.h"
 #include "sync/server/server_link.h"
@@ -14,7 +15,7 @@
 namespace lmx::sync_test {
 namespace {
 
-using testing::HasSubstr;
+using lmx_test::Names;
 using testing::IsEmpty;
 using Rows = std::map<std::string, std::vector<int32_t>>;
 
@@ -315,9 +316,9 @@ TEST(ParamServerMessages, RanksOfSeveralProcessesThatCannotServeEachOther) {
     const server::Link link(comm);
     FAIL() << "accepted";
   } catch (const UserError& e) {
-    EXPECT_THAT(e.what(), HasSubstr("[sync]"));
-    EXPECT_THAT(e.what(), HasSubstr("--ranks 2"));
-    EXPECT_THAT(e.what(), HasSubstr("comm=mpi"));
+    EXPECT_THAT(e.what(), Names("[sync]"));
+    EXPECT_THAT(e.what(), Names("--ranks 2"));
+    EXPECT_THAT(e.what(), Names("comm=mpi"));
   }
 }
 

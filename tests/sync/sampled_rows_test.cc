@@ -8,6 +8,7 @@
 #include "lmx/ops.h"
 #include "lmx/param_server.h"
 #include "lmx/row_sampling.h"
+#include "names.h"
 #include "recipe/sync_rules.h"
 #include "sync/conformance.h"
 #include "sync/group.h"
@@ -15,6 +16,7 @@
 namespace lmx::sync_test {
 namespace {
 
+using lmx_test::Names;
 using testing::HasSubstr;
 using Rows = std::vector<int32_t>;
 
@@ -363,18 +365,16 @@ TEST(SampledRows, Messages) {
     }
     return "no error";
   };
-  EXPECT_THAT(refused("{name: sampled_rows, p: 101}"), HasSubstr("sync.all.p: must be in [0, 100]"));
-  EXPECT_THAT(refused("{name: sampled_rows, softmax: '('}"),
-              HasSubstr("sync.all.softmax: '(' is no regular expression"));
-  EXPECT_THAT(refused("{name: sampled_rows, transport: tcp}"), HasSubstr("allreduce, param_server"));
+  EXPECT_THAT(refused("{name: sampled_rows, p: 101}"), Names("sync.all.p:", "[0, 100]"));
+  EXPECT_THAT(refused("{name: sampled_rows, softmax: '('}"), Names("sync.all.softmax: '('"));
+  EXPECT_THAT(refused("{name: sampled_rows, transport: tcp}"), Names("allreduce, param_server"));
   for (const char* clocked : {"replay: x", "schedule: x", "delay: {mean: 2}", "delay: {kind: fixed}",
                               "delay: {spread: 0.1}", "delay: {kind: trace, file: x}"})
     EXPECT_THAT(refused(str("{name: sampled_rows, ", clocked, "}")),
-                testing::AllOf(HasSubstr("with transport: allreduce ranks go in step"),
-                               HasSubstr("give transport: param_server")));
-  EXPECT_THAT(refused("{name: sampled_rows, transport: param_server, bucket_mb: 1}"), HasSubstr("sync.all.bucket_mb"));
+                Names("transport: allreduce", "transport: param_server"));
+  EXPECT_THAT(refused("{name: sampled_rows, transport: param_server, bucket_mb: 1}"), Names("sync.all.bucket_mb"));
   EXPECT_THAT(refused("{name: sampled_rows, transport: param_server, codec: {kind: fp16, reduce: fp32}}"),
-              HasSubstr("sync.all.codec.reduce: a server adds each push"));
+              Names("sync.all.codec.reduce:", "server"));
   EXPECT_EQ(refused("{name: sampled_rows, codec: {kind: fp16, reduce: fp32}}"), "no error");
   EXPECT_EQ(refused("{name: sampled_rows, transport: param_server, delay: {mean: 2}}"), "no error");
   const Node full = full_component(PluginKind::sync, parse_yaml("name: sampled_rows", "r.yaml"), "sync.all");

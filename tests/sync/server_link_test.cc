@@ -11,16 +11,17 @@
 #include <cstring>
 
 #include "lmx/error.h"
+#include "names.h"
 
 namespace lmx::sync_test {
 namespace {
 
+using lmx_test::Names;
 using server::Event;
 using server::Link;
 using server::Request;
 using server::Stand;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 // Messages by sender, receiver and tag.
 struct Hall {
@@ -339,7 +340,7 @@ TEST(ServerLink, AShardThatFailsIsItsRanksError) {
       throw;
     }
   });
-  EXPECT_THAT(errors[0], HasSubstr("the shard is full"));
+  EXPECT_THAT(errors[0], Names("full"));
   EXPECT_EQ(errors[1], "");
 }
 

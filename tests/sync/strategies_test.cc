@@ -3,16 +3,16 @@
 #include <gtest/gtest.h>
 
 #include "lmx/error.h"
+#include "names.h"
 #include "sync/conformance.h"
 #include "sync/group.h"
 
 namespace lmx::sync_test {
 namespace {
 
-using testing::AllOf;
+using lmx_test::Names;
 using testing::Contains;
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 std::unique_ptr<SyncRule> strategy(const std::string& yaml, int rank = 0, int ranks = 1,
                                    std::vector<ParameterSpec> params = parameters()) {
@@ -34,34 +34,31 @@ std::string refused(const std::string& yaml) {
 
 TEST(Recipe, IllegalPairsAreRefusedWithTheReason) {
   EXPECT_THAT(refused("{name: one_bit, codec: {kind: fp16}}"),
-              AllOf(HasSubstr("r.yaml:1"), HasSubstr("sync.all.codec.kind"), HasSubstr("choose strategy allreduce")));
+              Names("r.yaml:1", "sync.all.codec.kind", "strategy allreduce"));
   EXPECT_THAT(refused("{name: allgather, codec: {kind: one_bit}}"),
-              AllOf(HasSubstr("sync.all.codec.kind"), HasSubstr("error feedback"), HasSubstr("unique")));
+              Names("sync.all.codec.kind", "error feedback", "unique"));
   EXPECT_THAT(refused("{name: allgather_dense, codec: {kind: one_bit}}"),
-              AllOf(HasSubstr("sync.all.codec.kind"), HasSubstr("choose strategy one_bit")));
-  EXPECT_THAT(refused("{name: unique, gather: some}"), HasSubstr("sync.all.gather"));
-  EXPECT_THAT(refused("{name: seeded, seeds: log3}"), HasSubstr("power_0.64"));
-  EXPECT_THAT(refused("{name: allreduce, bucket_mb: -1}"), HasSubstr("sync.all.bucket_mb"));
-  EXPECT_THAT(refused("{name: allreduce, bukcet_mb: 1}"), HasSubstr("did you mean"));
+              Names("sync.all.codec.kind", "strategy one_bit"));
+  EXPECT_THAT(refused("{name: unique, gather: some}"), Names("sync.all.gather"));
+  EXPECT_THAT(refused("{name: seeded, seeds: log3}"), Names("power_0.64"));
+  EXPECT_THAT(refused("{name: allreduce, bucket_mb: -1}"), Names("sync.all.bucket_mb"));
+  EXPECT_THAT(refused("{name: allreduce, bukcet_mb: 1}"), Names("'bucket_mb'?"));
 }
 
 TEST(Recipe, SettingsThatNothingReadsAreRefused) {
   for (const char* name :
        {"allreduce", "unique", "seeded", "allgather", "allgather_dense", "param_server", "sampled_rows"}) {
     const auto with = [&](const char* codec) { return refused(str("{name: ", name, ", codec: ", codec, "}")); };
-    EXPECT_THAT(with("{kind: bf16, scale: 512}"),
-                AllOf(HasSubstr("r.yaml:1"), HasSubstr("sync.all.codec.scale: 512 is read by kind fp16 alone"),
-                      HasSubstr("kind is bf16")))
+    EXPECT_THAT(with("{kind: bf16, scale: 512}"), Names("r.yaml:1", "sync.all.codec.scale: 512", "fp16", "bf16"))
         << name;
-    EXPECT_THAT(with("{reduce: fp32}"), HasSubstr("sync.all.codec.reduce: fp32 is read by kind fp16 alone")) << name;
-    EXPECT_THAT(with("{kind: fp16, residual: none}"), HasSubstr("codec.residual: none is read by kind one_bit alone"))
-        << name;
+    EXPECT_THAT(with("{reduce: fp32}"), Names("sync.all.codec.reduce: fp32", "kind fp16")) << name;
+    EXPECT_THAT(with("{kind: fp16, residual: none}"), Names("codec.residual: none", "kind one_bit")) << name;
     EXPECT_EQ(with("{kind: fp16, scale: 512}"), "") << name;
   }
-  EXPECT_THAT(refused("{name: one_bit, codec: {kind: one_bit, scale: 512}}"), HasSubstr("codec.scale"));
+  EXPECT_THAT(refused("{name: one_bit, codec: {kind: one_bit, scale: 512}}"), Names("codec.scale"));
   EXPECT_EQ(refused("{name: one_bit, codec: {kind: one_bit, residual: none}}"), "");
   EXPECT_THAT(refused("{name: param_server, codec: {kind: fp16, reduce: fp32}}"),
-              AllOf(HasSubstr("sync.all.codec.reduce"), HasSubstr("changes nothing; leave it out")));
+              Names("sync.all.codec.reduce", "changes nothing"));
 }
 
 // If a rule also has dense gradients, these are summed through the codec.
@@ -76,7 +73,7 @@ TEST(Recipe, GatheredTablesAreAddedInFp32WhateverTheCodec) {
       strategy(yaml, 0, 2, tables);
       ADD_FAILURE() << "accepted";
     } catch (const UserError& e) {
-      EXPECT_THAT(e.what(), AllOf(HasSubstr("sync.all.codec.reduce"), HasSubstr(name), HasSubstr("leave it out")));
+      EXPECT_THAT(e.what(), Names("sync.all.codec.reduce", name));
     }
   }
 }
@@ -269,7 +266,7 @@ TEST(Strategies, ACheckpointWithResidualsNeedsACodecThatHasThem) {
       other.strategy().load(other.ctx(), states);
       ADD_FAILURE() << "accepted";
     } catch (const UserError& e) {
-      EXPECT_THAT(e.what(), AllOf(HasSubstr("residual"), HasSubstr("one_bit")));
+      EXPECT_THAT(e.what(), Names("residual", "one_bit"));
     }
     comm.barrier();
   });
