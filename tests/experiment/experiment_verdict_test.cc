@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -136,8 +137,8 @@ TEST_F(Verdicts, ChecksThatContradictThemselvesAreRefused) {
     write("experiments/made.yaml", text);
     const Outcome o = experiment({"--dry-run"});
     EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, HasSubstr("made.yaml:"));
-    EXPECT_THAT(o.err, HasSubstr(part));
+    EXPECT_THAT(o.err, Names("made.yaml:"));
+    EXPECT_THAT(o.err, Names(part));
   }
 }
 
