@@ -3,14 +3,13 @@
 
 #include <cmath>
 
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::AllOf;
-using testing::HasSubstr;
 
 class AnyText : public RunTest {
  protected:
@@ -68,7 +67,7 @@ TEST_F(AnyText, EqualsTheSplitThatItWas) {
     }
     if (tokens == "words") {
       EXPECT_EQ(value(text.out, "text unknown"), 3);  // an, unseen, wörd
-      EXPECT_THAT(text.err, HasSubstr("'unseen' 1"));
+      EXPECT_THAT(text.err, Names("'unseen' 1"));
     }
   }
 }
@@ -91,7 +90,7 @@ TEST_F(AnyText, LinesAreScoredOneByOne) {
   }
   EXPECT_NEAR(value(o.err, "log-likelihood"), sum, 1e-4);
   EXPECT_NEAR(value(o.err, "ppl"), std::exp(-sum / 19), 0.01);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("4 lines, 19 words (1 unknown)"), HasSubstr("'zebra' is not in the vocabulary")));
+  EXPECT_THAT(o.err, Names("4 lines", "19 words (1 unknown)", "'zebra'"));
   EXPECT_EQ(lmx({"score", path("a"), path("lines.txt"), "--batch", "1"}).out, o.out);
 }
 
@@ -115,7 +114,7 @@ TEST_F(AnyText, LongLinesCarryTheirState) {
   EXPECT_NEAR(value(eval.out, "text nll_nat") * alone[0][2], -alone[0][1], 1e-4 * std::abs(alone[0][1]));
   const Outcome cut = lmx({"score", path("a"), path("both.txt"), "--max-length", "20"});
   EXPECT_THAT(cut.out, testing::StartsWith("-inf\t-inf\t0\n"));
-  EXPECT_THAT(cut.err, HasSubstr("1 lines have more than 20 tokens"));
+  EXPECT_THAT(cut.err, Names("1 lines", "20 tokens"));
 }
 
 TEST_F(AnyText, Mistakes) {
@@ -124,7 +123,7 @@ TEST_F(AnyText, Mistakes) {
     const Outcome o = lmx(words);
     EXPECT_EQ(o.code, 2) << o.out;
     EXPECT_EQ(o.out, "");
-    for (const std::string& part : parts) EXPECT_THAT(o.err, HasSubstr(part));
+    for (const std::string& part : parts) EXPECT_THAT(o.err, Names(part));
   };
   refused({"eval", path("a"), "--text", path("nowhere.txt")}, {"nowhere.txt"});
   refused({"eval", path("a"), "--text", path("valid.txt"), "--split", "test"}, {"--split", "--text"});
@@ -132,7 +131,7 @@ TEST_F(AnyText, Mistakes) {
   write("bad.txt", "ok\nb\xff\n");
   refused({"eval", path("a"), "--text", path("bad.txt")}, {"bad.txt:2", "UTF-8"});
   refused({"score", path("a")}, {"[score]", "--tsv"});
-  refused({"score", path("a"), path("valid.txt"), path("valid.txt")}, {"does not translate", "lmx score RUN FILE"});
+  refused({"score", path("a"), path("valid.txt"), path("valid.txt")}, {"not translate", "lmx score RUN FILE"});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // version that did not record it.
 #include <gmock/gmock.h>
 
+#include "names.h"
 #include "process/letters_fixture.h"
 
 namespace lmx_test {
@@ -33,10 +34,8 @@ TEST_F(VocabularyTest, OfAnotherRunIsRefused) {
   for (const auto& words : readers(checkpoint("b"))) {
     const Outcome o = lmx(words);
     EXPECT_EQ(o.code, 2) << words[0];
-    EXPECT_THAT(o.err, AllOf(HasSubstr("error: [checkpoint] " + checkpoint("b") +
-                                       " was trained with a vocabulary of 22 entries (SHA-256 "),
-                             HasSubstr("this run's has 22 (SHA-256 "), HasSubstr(", " + path("a") + "): entry 2 is '"),
-                             HasSubstr("; use a checkpoint of this run, or the run that it comes from\n")))
+    EXPECT_THAT(o.err, Names("error: [checkpoint] " + checkpoint("b"), "22 entries (SHA-256", "22 (SHA-256",
+                             ", " + path("a") + "):", "entry 2"))
         << words[0];
   }
   for (const auto& words : readers(checkpoint("a"))) EXPECT_EQ(lmx(words).code, words[0] == "probe" ? 2 : 0);
@@ -44,7 +43,7 @@ TEST_F(VocabularyTest, OfAnotherRunIsRefused) {
   fs::remove(path("b/vocabulary.tsv"));
   const Outcome o = lmx(readers(checkpoint("b"))[0]);
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("was trained with a vocabulary of 22 entries"), Not(HasSubstr("entry "))));
+  EXPECT_THAT(o.err, AllOf(Names("22 entries"), Not(HasSubstr("entry "))));
 }
 
 TEST_F(VocabularyTest, EditedByHandIsRefused) {
@@ -55,11 +54,8 @@ TEST_F(VocabularyTest, EditedByHandIsRefused) {
   write("a/vocabulary.tsv", edited);
   const Outcome o = lmx({"generate", path("a"), "--tokens", "3"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("error: [checkpoint] " + path("a") +
-                                     "/vocabulary.tsv is no longer the vocabulary "
-                                     "that " +
-                                     checkpoint("a") + " was trained with: it has 22 entries (SHA-256 "),
-                           HasSubstr("recorded are 22 (SHA-256 "), HasSubstr("; restore the file\n")));
+  EXPECT_THAT(o.err, Names("error: [checkpoint] " + path("a") + "/vocabulary.tsv", checkpoint("a"),
+                           "22 entries (SHA-256", "22 (SHA-256"));
   EXPECT_EQ(lmx({"eval", path("a")}).code, 0) << "eval must read the vocabulary of the data";
   write("a/vocabulary.tsv", text);
   EXPECT_EQ(lmx({"generate", path("a"), "--tokens", "3"}).code, 0);
@@ -68,14 +64,12 @@ TEST_F(VocabularyTest, EditedByHandIsRefused) {
 TEST_F(VocabularyTest, MeansCarryTheirs) {
   ASSERT_EQ(lmx({"average", path("b.safetensors"), checkpoint("b", 2), checkpoint("b", 3)}).code, 0);
   EXPECT_THAT(lmx({"eval", path("a"), "--checkpoint", path("b.safetensors")}).err,
-              HasSubstr("b.safetensors was trained with a vocabulary of 22 entries"));
+              Names("b.safetensors", "22 entries"));
   EXPECT_EQ(lmx({"eval", path("b"), "--checkpoint", path("b.safetensors")}).code, 0);
   for (const std::string& other : {checkpoint("b"), path("b.safetensors")}) {
     const Outcome o = lmx({"average", path("mean.safetensors"), checkpoint("a"), other});
     EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, AllOf(HasSubstr("error: [average] " + checkpoint("a") + " was trained with a vocabulary of 22"),
-                             HasSubstr(other + " with one of 22 (SHA-256 "),
-                             HasSubstr("; only checkpoints of one vocabulary have an average\n")));
+    EXPECT_THAT(o.err, Names("error: [average] " + checkpoint("a"), other, "of 22 (SHA-256"));
     EXPECT_FALSE(fs::exists(path("mean.safetensors")));
   }
 }
