@@ -4,6 +4,7 @@
 #include <set>
 #include <sstream>
 
+#include "names.h"
 #include "process/report_fixture.h"
 
 namespace lmx_test {
@@ -35,8 +36,7 @@ TEST_F(ReportBrowser, ShowsTheValues) {
   ASSERT_EQ(report({path("first"), path("second"), "--html", path("page.html")}).code, 0);
   for (const std::string size : {"1400,1000", "500,900"}) {
     const std::string page = opened("page.html", "at=20&theme=dark&unit=nll_nat", size);
-    EXPECT_THAT(page, AllOf(HasSubstr("data-theme=\"dark\""), HasSubstr("data-curve=\"valid loss\""),
-                            HasSubstr("data-curve=\"train loss\"")));
+    EXPECT_THAT(page, Names("data-theme=\"dark\"", "data-curve=\"valid loss\"", "data-curve=\"train loss\""));
     // The cross at step 20 shows the values of both runs' curves; the table has their last values.
     EXPECT_THAT(page, HasSubstr("<span class=\"reading\">" + shown(4 / std::sqrt(20)) + "  " +
                                 shown(3 / std::sqrt(20)) + "</span>"));
@@ -45,7 +45,7 @@ TEST_F(ReportBrowser, ShowsTheValues) {
     EXPECT_THAT(page, Not(HasSubstr("NaN")));
   }
   EXPECT_THAT(opened("page.html", "theme=light&axis=tokens&at=2000"),
-              AllOf(HasSubstr("data-theme=\"light\""), HasSubstr(">tokens seen</text>")));
+              Names("data-theme=\"light\"", ">tokens seen</text>"));
 }
 
 // The main number for three seeds: their mean and interval.
@@ -66,7 +66,7 @@ TEST_F(ReportBrowser, SeedsAreAMeanAndABand) {
   EXPECT_NEAR(told_of["low"].get<double>(), 0.75, 1e-5);
   EXPECT_NEAR(told_of["high"].get<double>(), 1.25, 1e-5);
   EXPECT_THAT(told_of["headline"].get<std::string>(), HasSubstr(shown(mean.get<double>()) + " ± "));
-  EXPECT_THAT(told_of["legend"].dump(), AllOf(HasSubstr("base"), HasSubstr("mean of 3 seeds")));
+  EXPECT_THAT(told_of["legend"].dump(), Names("base", "mean of 3 seeds"));
   EXPECT_EQ(told("page.html", "charts[0].shownLines.length", "seeds=0"), 3);
 }
 
@@ -104,7 +104,7 @@ TEST_F(ReportBrowser, APointerReadsAndZooms) {
   EXPECT_EQ(saw["brush"], 1);
   EXPECT_NEAR(saw["zoom"][0].get<double>(), 21, 1);
   EXPECT_NEAR(saw["zoom"][1].get<double>(), 61, 1);
-  EXPECT_THAT(saw["hash"].get<std::string>(), AllOf(HasSubstr("from="), HasSubstr("to=")));
+  EXPECT_THAT(saw["hash"].get<std::string>(), Names("from=", "to="));
   EXPECT_EQ(saw["enabled"], true);
   EXPECT_EQ(saw["whole"], Json::parse("[1, 101]"));
 }
