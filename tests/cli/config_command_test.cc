@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "names.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -45,9 +46,8 @@ TEST(ConfigCommand, ExplainOfAKeyOrAPart) {
   for (const auto& row : json) EXPECT_THAT(row.at("key").get<std::string>(), testing::StartsWith("model."));
   const Outcome none = run_lmx({"config", kQuickstart, "--explain", "model.celsl"});
   EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.err, HasSubstr("no key 'model.celsl' (did you mean 'model.cells'?)"));
-  EXPECT_THAT(run_lmx({"config", kQuickstart, "--explain", "optimzer"}).err,
-              HasSubstr("no key 'optimzer' (did you mean 'optimizer'?)"));
+  EXPECT_THAT(none.err, Names("'model.celsl'", "'model.cells'?"));
+  EXPECT_THAT(run_lmx({"config", kQuickstart, "--explain", "optimzer"}).err, Names("'optimzer'", "'optimizer'?"));
 }
 
 TEST(ConfigCommand, ExplainOfAKeyThatIsACommandsNameToo) {
@@ -61,11 +61,11 @@ TEST(ConfigCommand, ExplainOfAKeyThatIsACommandsNameToo) {
   for (const std::string key : {"sweep", "eval", "report"}) {  // keys that a single run of a recipe does not have
     const Outcome o = run_lmx({"config", kQuickstart, "--explain", key});
     EXPECT_EQ(o.code, 2);
-    EXPECT_THAT(o.err, HasSubstr("error: no key '" + key + "'"));
+    EXPECT_THAT(o.err, Names("error: ", "'" + key + "'"));
   }
   const Outcome o = run_lmx({"config", kQuickstart, "--explain", "model.cells=9"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("--explain model.cells=9: expected a key such as model.cells; overrides stand before"));
+  EXPECT_THAT(o.err, Names("--explain model.cells=9:", "overrides"));
 }
 
 TEST(ConfigCommand, ExplainTellsWhatAValueReplaced) {
@@ -168,7 +168,7 @@ TEST_F(InAFolder, AnErrorShowsItsLine) {
   const std::string path = write("defaults: [quickstart]\nname_ß: {größe: 1, zwei: 2}\n");
   const Outcome o = run_lmx({"config", path});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("x.yaml:2:1: unknown key name_ß"));
+  EXPECT_THAT(o.err, Names("x.yaml:2:1:", "name_ß"));
   EXPECT_THAT(o.err, HasSubstr("\n  2 | name_ß: {größe: 1, zwei: 2}\n    | ^\n"));
 }
 
@@ -181,9 +181,9 @@ TEST_F(InAFolder, AReferenceToAFieldThatIsNotWrittenIsItsDefault) {
   EXPECT_THAT(o.out, ContainsRegex("\ntrain\\.log_every +2 +[^ ]*x\\.yaml:2:"));
   const Outcome bad = run_lmx({"config", path});  // a value of the wrong type, as if the recipe contained it
   EXPECT_EQ(bad.code, 2);
-  EXPECT_THAT(bad.err, HasSubstr("x.yaml:2:16: train.steps: expected an integer, got '1e-08'"));
+  EXPECT_THAT(bad.err, Names("x.yaml:2:16: train.steps:", "'1e-08'"));
   const Outcome none = run_lmx({"config", path, "train.steps=${optimizer.epsi}"});
-  EXPECT_THAT(none.err, HasSubstr("${optimizer.epsi}: no key 'optimizer.epsi'"));
+  EXPECT_THAT(none.err, Names("${optimizer.epsi}:", "'optimizer.epsi'"));
 }
 
 // Additional rules come after inherited ones; the recipe that the message suggests works.
@@ -193,12 +193,10 @@ TEST_F(InAFolder, InheritedRulesOfSync) {
   const std::string path = write("defaults:\n  - quickstart\nsync: " + rules + "\n");
   const Outcome o = run_lmx({"run", path, "--dry-run"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err,
-              AllOf(HasSubstr("x.yaml:3:25: sync.tables.params: 'embedding|softmax' matches no parameter that an "
-                              "earlier rule left: sync.rest ("),
-                    HasSubstr("recipes/sync/allreduce.yaml:1:7) took them"), HasSubstr("`- override sync: null`")));
+  EXPECT_THAT(o.err, Names("x.yaml:3:25: sync.tables.params:", "'embedding|softmax'", "sync.rest (",
+                           "recipes/sync/allreduce.yaml:1:7", "`- override sync: null`"));
   const Outcome typed = run_lmx({"run", kQuickstart, "sync=" + rules, "--dry-run"});
-  EXPECT_THAT(typed.err, HasSubstr("[sync] override 'sync=" + rules + "': sync.tables.params: 'embedding|softmax'"));
+  EXPECT_THAT(typed.err, Names("[sync]", "'sync=" + rules + "'", "sync.tables.params:", "'embedding|softmax'"));
   const auto runs = [](const std::vector<std::string>& words) {
     const Outcome good = run_lmx(words);
     EXPECT_EQ(good.code, 0) << good.err;
@@ -219,10 +217,8 @@ TEST_F(InAFolder, ATiedTableHasTheRuleOfTheModels) {
                                       "--dry-run"};
   const Outcome o = run_lmx(tied);
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err,
-              HasSubstr("sync.tables_output.params: '^softmax' matches no parameter: the output layer's table is "
-                        "embedding.weight (tied), which sync.tables_input covers; leave this rule out "
-                        "(~sync.tables_output) and give sync.tables_input its strategy"));
+  EXPECT_THAT(o.err, Names("sync.tables_output.params:", "'^softmax'", "embedding.weight (tied)", "sync.tables_input",
+                           "~sync.tables_output"));
   std::vector<std::string> right = tied;
   right.insert(right.end() - 1,
                {"~sync.tables_output", "sync.tables_input.strategy=seeded", "sync.tables_input.seeds=all"});
@@ -235,24 +231,24 @@ TEST_F(InAFolder, ATiedTableHasTheRuleOfTheModels) {
 TEST_F(InAFolder, AnIllegalPairNamesItsOverrides) {
   const Outcome o = run_lmx({"config", kQuickstart, "sync.rest.strategy=allgather", "sync.rest.codec.kind=one_bit"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("error: override 'sync.rest.codec.kind=one_bit', override 'sync.rest.strategy=allgather'"
-                               ": sync.rest.codec.kind: allgather sends rows"));
+  EXPECT_THAT(o.err, Names("override 'sync.rest.codec.kind=one_bit'", "override 'sync.rest.strategy=allgather'",
+                           "sync.rest.codec.kind: allgather"));
   EXPECT_THAT(o.err, Not(HasSubstr("allreduce.yaml")));
 }
 
 TEST_F(InAFolder, AnOverrideShowsItsColumn) {
   const Outcome o = run_lmx({"config", kQuickstart, "run.dir=größe=2"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("column 14: a bare '='"));
-  EXPECT_THAT(o.err, HasSubstr("\n    | run.dir=größe=2\n    |              ^\n"));
+  EXPECT_THAT(o.err, Names("column 14:", "'='"));
+  EXPECT_THAT(o.err, Names("\n    | run.dir=größe=2\n    |              ^\n"));
 }
 
 TEST_F(InAFolder, EveryOpenValueShowsItsLine) {
   const std::string path = write("defaults: [quickstart]\nseed: ???\nbatch:\n  micro: ???\n");
   const Outcome o = run_lmx({"config", path});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("2 required values"), HasSubstr("\n  2 | seed: ???\n    |       ^\n"),
-                           HasSubstr("\n  4 |   micro: ???\n    |          ^\n")));
+  EXPECT_THAT(o.err, Names("2 required values", "\n  2 | seed: ???\n    |       ^\n",
+                           "\n  4 |   micro: ???\n    |          ^\n"));
 }
 
 // Config groups in the folder of a plugin.toml are on every recipe's search path.
@@ -398,18 +394,18 @@ TEST_F(InAFolder, ZshCompletes) {
 
 TEST(ManualPage, HasEveryCommandsHelp) {
   const std::string page = read_file(LMX_BINARY_DIR "/share/lmx.1");
-  EXPECT_THAT(page, AllOf(testing::StartsWith(".TH LMX 1"), HasSubstr(".SS \"lmx plugins check\""),
-                          HasSubstr("\\-\\-dry\\-run"), Not(HasSubstr("__complete"))));
+  EXPECT_THAT(page, AllOf(Names(".SS \"lmx plugins check\"", "\\-\\-dry\\-run"), testing::StartsWith(".TH LMX 1"),
+                          Not(HasSubstr("__complete"))));
 }
 
 TEST(ConfigCommand, OneThingAtATime) {
   const Outcome o = run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "--schema", "--explain"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("each print another thing; give one of them"));
+  EXPECT_THAT(o.err, Names("--explain, --schema, --files"));
   // A path that cannot be accessed is an error of the user.
   const Outcome path = run_lmx({"config", "/" + std::string(5000, 'x') + "/r.yaml"});
   EXPECT_EQ(path.code, 2);
-  EXPECT_THAT(path.err, HasSubstr("File name too long"));
+  EXPECT_THAT(path.err, Names("File name too long"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "names.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -49,8 +50,7 @@ TEST_F(NewCommand, EnglishTextBecomesAModelOfWordsThatTrains) {
   const Outcome o = make("book --text book.txt --minutes 0.2");
   ASSERT_EQ(o.code, 0) << o.err;
   const std::string yaml = recipe("book");
-  EXPECT_THAT(yaml, AllOf(HasSubstr("\n  tokens: words\n"), HasSubstr("[" + path("book.txt") + "]"),
-                          HasSubstr("20,000 lines")));
+  EXPECT_THAT(yaml, Names("\n  tokens: words\n", "[" + path("book.txt") + "]", "20,000 lines"));
   EXPECT_THAT(o.out, HasSubstr("lmx run book/book.yaml --dry-run\n"));
   const Outcome dry = shell("lmx run book/book.yaml --dry-run");
   EXPECT_EQ(dry.code, 0) << dry.err;
@@ -73,7 +73,7 @@ TEST_F(NewCommand, TextWithoutBlanksBecomesAModelOfCharacters) {
   }
   write("han.txt", text);
   ASSERT_EQ(make("han --text han.txt").code, 0);
-  EXPECT_THAT(recipe("han"), AllOf(HasSubstr("\n  tokens: chars\n"), HasSubstr("\n  vocab_size: 52\n")));
+  EXPECT_THAT(recipe("han"), Names("\n  tokens: chars\n", "\n  vocab_size: 52\n"));
   const Outcome run = shell("lmx run han/han.yaml train.steps=3 run.dir=r");
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("valid bpc "));
@@ -82,20 +82,20 @@ TEST_F(NewCommand, TextWithoutBlanksBecomesAModelOfCharacters) {
 TEST_F(NewCommand, LittleTextBecomesASmallModelAndTooLittleIsAnError) {
   write("little.txt", sentences(80));
   ASSERT_EQ(make("little --text little.txt").code, 0);
-  EXPECT_THAT(recipe("little"), AllOf(HasSubstr("tokens: chars"), HasSubstr("cells: 64")));
+  EXPECT_THAT(recipe("little"), Names("tokens: chars", "cells: 64"));
   const Outcome run = shell("lmx run little/little.yaml train.steps=3 run.dir=r");
   EXPECT_EQ(run.code, 0) << run.err;
 
   write("tiny.txt", sentences(10));
   const Outcome tiny = make("tiny --text tiny.txt");
   EXPECT_EQ(tiny.code, 2);
-  EXPECT_THAT(tiny.err, AllOf(HasSubstr("tiny.txt"), HasSubstr("2,200")));
+  EXPECT_THAT(tiny.err, Names("tiny.txt", "2,200"));
   std::string one_line = sentences(400);
   std::replace(one_line.begin(), one_line.end(), '\n', ' ');
   write("line.txt", one_line);
   const Outcome line = make("line --text line.txt");
   EXPECT_EQ(line.code, 2);
-  EXPECT_THAT(line.err, AllOf(HasSubstr("line.txt"), HasSubstr("1 line")));
+  EXPECT_THAT(line.err, Names("line.txt", "1 line"));
   EXPECT_FALSE(fs::exists(folder_ / "tiny"));
   EXPECT_FALSE(fs::exists(folder_ / "line"));
 }
@@ -115,8 +115,7 @@ TEST_F(NewCommand, PairsBecomeATranslationModelThatTrains) {
   write("t.de", sentences(600, true));
   const Outcome o = make("pairs --pairs t.en t.de");
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(recipe("pairs"),
-              AllOf(HasSubstr("source_language: en"), HasSubstr("target_language: de"), HasSubstr("600 pairs")));
+  EXPECT_THAT(recipe("pairs"), Names("source_language: en", "target_language: de", "600 pairs"));
   const Outcome run =
       shell("lmx run pairs/pairs.yaml train.steps=4 run.dir=r && echo 'a small dog sees a tree .' | lmx translate r");
   EXPECT_EQ(run.code, 0) << run.err;
@@ -125,9 +124,9 @@ TEST_F(NewCommand, PairsBecomeATranslationModelThatTrains) {
   write("short.de", sentences(599, true));
   const Outcome uneven = make("uneven --pairs t.en short.de");
   EXPECT_EQ(uneven.code, 2);
-  EXPECT_THAT(uneven.err, AllOf(HasSubstr("600"), HasSubstr("599")));
+  EXPECT_THAT(uneven.err, Names("600", "599"));
   write("plain.txt", sentences(600, true));
-  EXPECT_THAT(make("plain --pairs t.en plain.txt").err, HasSubstr("--languages"));
+  EXPECT_THAT(make("plain --pairs t.en plain.txt").err, Names("--languages"));
   EXPECT_EQ(make("plain --pairs t.en plain.txt --languages en de").code, 0);
 }
 
@@ -136,7 +135,7 @@ TEST_F(NewCommand, Multi30kTrains) {
   if (!data || !fs::exists(fs::path(data) / "multi30k/train.en")) GTEST_SKIP() << "LMX_DATA_DIR has no multi30k";
   const std::string files = data + std::string("/multi30k/train.");
   ASSERT_EQ(make("captions --pairs " + files + "en " + files + "de").code, 0);
-  EXPECT_THAT(recipe("captions"), AllOf(HasSubstr("29,000 pairs"), HasSubstr("vocab_size: 4000"), HasSubstr("d: 128")));
+  EXPECT_THAT(recipe("captions"), Names("29,000 pairs", "vocab_size: 4000", "d: 128"));
   const Outcome run =
       shell("lmx run captions/captions.yaml train.steps=2 train.final_bleu=none train.eval_tokens=500 run.dir=r");
   EXPECT_EQ(run.code, 0) << run.err;
@@ -148,7 +147,7 @@ TEST_F(NewCommand, OverwritesNothing) {
   write("mine/mine.yaml", "mine");
   const Outcome o = make("mine --text book.txt");
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("mine"));
+  EXPECT_THAT(o.err, Names("mine"));
   EXPECT_EQ(read_file(folder_ / "mine/mine.yaml"), "mine");
   EXPECT_EQ(make("new --text book.txt nowhere.txt").code, 2);
   EXPECT_FALSE(fs::exists(folder_ / "new"));
@@ -177,11 +176,11 @@ TEST_F(NewCommand, ShippedRecipesAreFoundLast) {
   write("other.yaml", "defaults:\n  - model: lstm\n  - optimizer: adam\n");
   const Outcome mine = shell("lmx config mine.yaml --composed");
   EXPECT_EQ(mine.code, 0) << mine.err;
-  EXPECT_THAT(shell("lmx config other.yaml --composed").out, AllOf(HasSubstr("cells: 9"), HasSubstr("name: adam")));
+  EXPECT_THAT(shell("lmx config other.yaml --composed").out, Names("cells: 9", "name: adam"));
   write("none.yaml", "defaults:\n  - modle: lstm\n");
   const Outcome none = shell("lmx config none.yaml");
   EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.err, AllOf(HasSubstr("none.yaml:2:5"), HasSubstr("'model'"), HasSubstr("--config-dir")));
+  EXPECT_THAT(none.err, Names("none.yaml:2:5", "'model'", "--config-dir"));
   // For a recipe of the shipped folder, that folder is searched once.
   const Outcome again = run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "nope=1/2", "--composed"});
   const std::string folder = LMX_SOURCE_DIR "/recipes";
@@ -191,7 +190,7 @@ TEST_F(NewCommand, ShippedRecipesAreFoundLast) {
 TEST_F(NewCommand, CompletionKnowsIt) {
   EXPECT_THAT(run_lmx({"__complete", "ne"}).out, HasSubstr("new\n"));
   EXPECT_THAT(run_lmx({"__complete", "new", "x", "--to"}).out, HasSubstr("--tokens"));
-  EXPECT_THAT(run_lmx({"__complete", "new", "x", "--tokens", ""}).out, AllOf(HasSubstr("chars"), HasSubstr("words")));
+  EXPECT_THAT(run_lmx({"__complete", "new", "x", "--tokens", ""}).out, Names("chars", "words"));
 }
 
 TEST(ConfigInput, LongAndDeepTextsAreRefusedAndNothingIsReadWithoutAnEnd) {
@@ -207,29 +206,29 @@ TEST(ConfigInput, LongAndDeepTextsAreRefusedAndNothingIsReadWithoutAnEnd) {
   for (const std::string& value : deep) {
     const Outcome o = run_lmx({"config", quickstart, "++provenance.x=" + value});
     EXPECT_EQ(o.code, 2) << value.substr(0, 8);
-    EXPECT_THAT(o.err, HasSubstr("override '++provenance.x=")) << value.substr(0, 8);
+    EXPECT_THAT(o.err, Names("override '++provenance.x=")) << value.substr(0, 8);
   }
   const Outcome key = run_lmx({"config", quickstart, "++provenance." + repeated("a.", 20'000) + "b=1"});
   EXPECT_EQ(key.code, 2);
   const Outcome endless = run_lmx({"config", "/dev/zero"});
   EXPECT_EQ(endless.code, 2);
-  EXPECT_THAT(endless.err, AllOf(HasSubstr("/dev/zero"), HasSubstr("16 MiB")));
+  EXPECT_THAT(endless.err, Names("/dev/zero", "16 MiB"));
   const Outcome large = run_lmx({"run", quickstart, "--until", "99999999999999999999"});
   EXPECT_EQ(large.code, 2);
-  EXPECT_THAT(large.err, HasSubstr("99999999999999999999"));
+  EXPECT_THAT(large.err, Names("99999999999999999999"));
 }
 
 TEST(ConfigInput, AnExcerptShowsTheOverrideOrTheFilesLine) {
   const std::string quickstart = LMX_SOURCE_DIR "/recipes/quickstart.yaml";
-  EXPECT_THAT(run_lmx({"config", quickstart, "seed='a', b'"}).err, HasSubstr("  | seed='a', b'\n"));
-  EXPECT_THAT(run_lmx({"config", quickstart, "+optimizer=adam"}).err, HasSubstr("  7 |   - optimizer: adam\n"));
+  EXPECT_THAT(run_lmx({"config", quickstart, "seed='a', b'"}).err, Names("  | seed='a', b'\n"));
+  EXPECT_THAT(run_lmx({"config", quickstart, "+optimizer=adam"}).err, Names("  7 |   - optimizer: adam\n"));
 }
 
 TEST(ConfigInput, RanksAreThoseOfARun) {
   const std::string quickstart = LMX_SOURCE_DIR "/recipes/quickstart.yaml";
   const Outcome o = run_lmx({"config", quickstart, "--ranks", "4"});
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_THAT(o.out, AllOf(HasSubstr("name: virtual"), HasSubstr("ranks: 4")));
+  EXPECT_THAT(o.out, Names("name: virtual", "ranks: 4"));
   EXPECT_EQ(run_lmx({"config", quickstart, "--ranks", "4", "comm=mpi"}).code, 2);
 }
 
@@ -238,7 +237,7 @@ TEST_F(RunTest, MessagesNameNoClassOfALibrary) {
   write("s/sweep.json", "{\"a\": ");
   const Outcome o = run_lmx({"sweep", "--resume", path("s")});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("sweep.json"), HasSubstr("line 1"), Not(HasSubstr("json.exception"))));
+  EXPECT_THAT(o.err, AllOf(Names("sweep.json", "line 1"), Not(HasSubstr("json.exception"))));
 }
 
 TEST(PluginsNewInATree, TheFirstCommandInstallsIt) {
@@ -246,8 +245,7 @@ TEST(PluginsNewInATree, TheFirstCommandInstallsIt) {
   ASSERT_EQ(o.code, 0) << o.err;
   std::filesystem::remove_all(testing::TempDir() + "next_steps");
   const std::string prefix = LMX_BINARY_DIR "/installed";
-  EXPECT_THAT(o.out, AllOf(HasSubstr("cmake --install " LMX_BINARY_DIR " --prefix " + prefix),
-                           HasSubstr("-DCMAKE_PREFIX_PATH=" + prefix)));
+  EXPECT_THAT(o.out, Names("cmake --install " LMX_BINARY_DIR " --prefix " + prefix, "-DCMAKE_PREFIX_PATH=" + prefix));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "lmx/error.h"
+#include "names.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -11,7 +12,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using lmx::str;
-using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -77,25 +77,22 @@ TEST(PluginsCheck, ACrashIsALine) {
   const Outcome o = check({faulty("crashing")});
   EXPECT_EQ(o.code, 1);
   EXPECT_THAT(o.out, HasSubstr("ok    construction"));
-  EXPECT_THAT(o.out, HasSubstr("FAIL  shapes: the process that had loaded the plugin died: Segmentation fault"));
+  EXPECT_THAT(o.out, Names("FAIL  shapes:", "Segmentation fault"));
 }
 
 TEST(PluginsCheck, AnEndWithoutAWordIsNoPass) {
   const Outcome o = check({faulty("exiting")});
   EXPECT_EQ(o.code, 1);
-  EXPECT_THAT(o.out, HasSubstr("FAIL  shapes: the plugin ended the process that had loaded it"));
+  EXPECT_THAT(o.out, Names("FAIL  shapes:", "ended"));
 }
 
 TEST(PluginsCheck, BrokenPromisesAreNamed) {
   const Outcome impure = check({faulty("impure")});
   EXPECT_EQ(impure.code, 1);
-  EXPECT_THAT(
-      impure.out,
-      HasSubstr("FAIL  determinism   step 21: a second call gives another batch; batch() must be a pure function"));
+  EXPECT_THAT(impure.out, Names("FAIL  determinism   step 21", "batch()"));
   const Outcome sliced = check({faulty("sliced")});
   EXPECT_EQ(sliced.code, 1);
-  EXPECT_THAT(sliced.out,
-              HasSubstr("FAIL  slices        step 0: sequence 1 alone is not sequence 1 of the whole batch"));
+  EXPECT_THAT(sliced.out, Names("FAIL  slices        step 0: sequence 1"));
 }
 
 // The check that a mutant must fail; "" for a plugin without faults.
@@ -126,16 +123,16 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(PluginsCheck, WhatCannotBeLoadedIsExitCodeTwo) {
   const Outcome abi = check({LMX_BINARY_DIR "/tests/plugins/wrong_abi/test_wrong_abi/test_wrong_abi.so"});
   EXPECT_EQ(abi.code, 2);
-  EXPECT_THAT(abi.err, HasSubstr("built for ABI 41"));
+  EXPECT_THAT(abi.err, Names("ABI 41"));
   const Outcome build = check({LMX_BINARY_DIR "/tests/plugins/wrong_build/test_good/test_good.so"});
   EXPECT_EQ(build.code, 2);
-  EXPECT_THAT(build.err, HasSubstr("rebuild the plugin"));
+  EXPECT_THAT(build.err, Names("rebuild"));
   const Outcome missing = check({"/nonexistent/x.so"});
   EXPECT_EQ(missing.code, 2);
-  EXPECT_THAT(missing.err, HasSubstr("/nonexistent/x.so does not exist"));
+  EXPECT_THAT(missing.err, Names("/nonexistent/x.so"));
   const Outcome field = check({built("batcher", "tbptt"), "--config", "{sequence_lenght: 3}"});
   EXPECT_EQ(field.code, 1);
-  EXPECT_THAT(field.out, HasSubstr("did you mean 'sequence_length'?"));
+  EXPECT_THAT(field.out, Names("'sequence_length'?"));
 }
 
 TEST(PluginsCheck, ValuesAreReadAsInAnOverride) {
@@ -150,20 +147,20 @@ TEST(PluginsCheck, ValuesAreReadAsInAnOverride) {
   EXPECT_EQ(error("{cells: \xff}"), "error: --config '{cells: \xff}': column 9: not UTF-8 text\n");
   const Outcome value = check({rhn, "--config", "{coupled: maybe}"});
   EXPECT_EQ(value.code, 1);
-  EXPECT_THAT(value.out, HasSubstr("--config '{coupled: maybe}': model.coupled: expected true or false, got 'maybe'"));
+  EXPECT_THAT(value.out, Names("--config '{coupled: maybe}': model.coupled:", "'maybe'"));
 }
 
 TEST(PluginsCheck, TheGivenFileWinsOverOneOfItsNameOnTheSearchPath) {
   const Outcome o = run_lmx({"plugins", "check", faulty("sliced")},
                             {{"LMX_PLUGIN_PATH", LMX_BINARY_DIR "/tests/plugins/impure"}, {"OMP_NUM_THREADS", "1"}});
   EXPECT_EQ(o.code, 1) << o.out << o.err;
-  EXPECT_THAT(o.out, AllOf(HasSubstr("/sliced/test_faulty/test_faulty.so"), HasSubstr("FAIL  slices")));
+  EXPECT_THAT(o.out, Names("/sliced/test_faulty/test_faulty.so", "FAIL  slices"));
 }
 
 TEST(PluginsCheck, ASourceFileIsNoLibrary) {
   const Outcome o = check({LMX_SOURCE_DIR "/plugins/batchers/tbptt/tbptt.cc"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("tbptt.cc is no library"), HasSubstr("/tbptt/tbptt.so")));
+  EXPECT_THAT(o.err, Names("tbptt.cc", "/tbptt/tbptt.so"));
 }
 
 // A recipe's own group replaces all keys of the earlier group. Replacing the name only does not, and the message
@@ -171,8 +168,7 @@ TEST(PluginsCheck, ASourceFileIsNoLibrary) {
 TEST(PluginsCheck, AKeyThatAnotherGroupLeftIsExplained) {
   const Outcome o = run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "model.name=rhn"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("model/lstm.yaml:5"), HasSubstr("unknown key model.projection"),
-                           HasSubstr("choose model=rhn"), HasSubstr("~model.projection")));
+  EXPECT_THAT(o.err, Names("model/lstm.yaml:5", "model.projection", "model=rhn", "~model.projection"));
   EXPECT_EQ(run_lmx({"config", LMX_SOURCE_DIR "/recipes/quickstart.yaml", "model=rhn"}).code, 0);
 }
 
@@ -208,7 +204,7 @@ TEST_F(PluginsNew, DoesNotOverwrite) {
   std::ofstream(folder_ / "mine") << "x";
   const Outcome o = run_lmx({"plugins", "new", "sync", "mine", "--dir", folder_});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("is there already"));
+  EXPECT_THAT(o.err, Names("there already"));
   EXPECT_EQ(read_file(folder_ / "mine"), "x");
 }
 
@@ -216,8 +212,7 @@ TEST_F(PluginsNew, RefusesANameThatIsTakenUnlessForced) {
   std::vector<std::string> command{"plugins", "new", "model", "lstm", "--dir", folder_ / "mine"};
   const Outcome o = run_lmx(command);
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, AllOf(HasSubstr("[plugins] there is a model 'lstm' already, "), HasSubstr("/model/lstm/lstm.so, "),
-                           HasSubstr("lmx refuses to find two; choose another name, or --force")));
+  EXPECT_THAT(o.err, Names("[plugins]", "model 'lstm'", "/model/lstm/lstm.so", "--force"));
   EXPECT_FALSE(fs::exists(folder_ / "mine"));
   command.emplace_back("--force");
   EXPECT_EQ(run_lmx(command).code, 0);
@@ -230,11 +225,11 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoIdentifiers) {
   for (const char* name : {"My-Plugin", "2fast", "a b", "größe"}) {
     const Outcome o = run_lmx({"plugins", "new", "batcher", name, "--dir", folder_ / "x"});
     EXPECT_EQ(o.code, 2) << name;
-    EXPECT_THAT(o.err, HasSubstr("is no plugin name")) << name;
+    EXPECT_THAT(o.err, Names("plugin name")) << name;
   }
   const Outcome o = run_lmx({"plugins", "new", "model", "test", "--dir", folder_ / "x"});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("'test' is a target of CMake's own; choose another name"));
+  EXPECT_THAT(o.err, Names("'test'", "CMake's"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // lmx plugins list and info, for the plugins that tests/plugin builds.
 #include <gmock/gmock.h>
 
+#include "names.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -48,7 +49,7 @@ TEST(PluginsCommand, InfoPrintsEachField) {
 TEST(PluginsCommand, InfoOfAnUnknownNameNamesTheNearest) {
   const Outcome o = run_lmx({"plugins", "info", "test_goood", "--plugin-dir", kGood});
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("no plugin 'test_goood' (did you mean 'test_good'?)"));
+  EXPECT_THAT(o.err, Names("'test_goood'", "'test_good'?"));
 }
 
 TEST(PluginsCommand, InfoOfABrokenPluginNamesTheFile) {
@@ -56,7 +57,7 @@ TEST(PluginsCommand, InfoOfABrokenPluginNamesTheFile) {
       run_lmx({"plugins", "info", "test_wrong_abi", "--plugin-dir", LMX_BINARY_DIR "/tests/plugins/wrong_abi"});
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(o.out, "");
-  EXPECT_THAT(o.err, HasSubstr("test_wrong_abi.so: built for ABI 41"));
+  EXPECT_THAT(o.err, Names("test_wrong_abi.so:", "ABI 41"));
 }
 
 TEST(PluginsCommand, OneNameInTwoKindsNeedsKind) {
@@ -70,7 +71,7 @@ TEST(PluginsCommand, OneNameInTwoKindsNeedsKind) {
                                       LMX_BINARY_DIR "/tests/plugins/other_kind"};
   const Outcome o = run_lmx(info);
   EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, HasSubstr("is the name of 2 plugins; choose one with --kind model or --kind batcher"));
+  EXPECT_THAT(o.err, Names("2 plugins", "--kind model", "--kind batcher"));
   std::vector<std::string> chosen = info;
   chosen.insert(chosen.end(), {"--kind", "batcher"});
   EXPECT_EQ(run_lmx(chosen).code, 0);
