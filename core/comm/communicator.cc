@@ -3,8 +3,9 @@
 
 #include <chrono>
 
+#include "autograd/gradient_sums.h"
+#include "comm/rows.h"
 #include "lmx/error.h"
-#include "lmx/kernels.h"
 
 namespace lmx {
 
@@ -51,20 +52,6 @@ int64_t row_bytes(const Tensor& t) {
   int64_t width = static_cast<int64_t>(size_of(t.dtype()));
   for (int i = 1; i < t.rank(); ++i) width *= t.dim(i);
   return width;
-}
-
-LMX_SIMD void add_into(float* sum, const float* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
-}
-void add_into(double* sum, const double* x, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
-}
-
-template <class T>
-Tensor sum_in_order(const std::vector<Tensor>& parts, Tensor sum) {
-  sum.zero();
-  for (const Tensor& part : parts) add_into(sum.data<T>(), part.data<T>(), part.numel());
-  return sum;
 }
 
 }  // namespace
@@ -132,7 +119,9 @@ Tensor Communicator::all_reduce(const Tensor& t, const std::string& group) {
   Tensor sum = Tensor::empty(allocator_, {chunks[rank()]}, t.dtype(), MemClass::communication);
   {
     const std::vector<Tensor> parts = all_to_all(flat, chunks, RankRows::same(size(), chunks[rank()]), group);
-    sum = t.dtype() == DType::f64 ? sum_in_order<double>(parts, sum) : sum_in_order<float>(parts, sum);
+    Context ctx = comm::context_of(sum);
+    fill(ctx, sum, 0);
+    for (const Tensor& part : parts) add_tensor(ctx, sum, part);
   }
   return all_gather(sum, chunks, group).reshape(t.shape());
 }

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <numeric>
 
+#include "autograd/gradient_sums.h"
+#include "comm/rows.h"
 #include "lmx/error.h"
-#include "lmx/kernels.h"
 #include "lmx/trace.h"
 
 namespace lmx {
@@ -17,17 +17,6 @@ Shape rows_shape(const Tensor& table, int64_t n) {
   Shape shape = table.shape();
   shape[0] = n;
   return shape;
-}
-
-template <class T>
-void add_rows(Tensor& to, const RowSparse& from) {
-  const auto n = static_cast<int64_t>(from.indices.size());
-  const int64_t width = n ? from.rows.numel() / n : 0;
-  for (int64_t i = 0; i < n; ++i) {
-    T* sum = to.data<T>() + from.indices[static_cast<size_t>(i)] * width;
-    const T* row = from.rows.data<T>() + i * width;
-    for (int64_t c = 0; c < width; ++c) sum[c] += row[c];
-  }
 }
 
 }  // namespace
@@ -70,8 +59,7 @@ RowSparse rows_of(Context& ctx, const Gradient& grad, const Tensor& table) {
 Tensor dense_of(Context& ctx, const Gradient& grad, const Tensor& table) {
   if (grad.dense.defined()) return grad.dense;
   Tensor all = ctx.zeros(table.shape(), table.dtype(), MemClass::communication);
-  for (const RowSparse& p : grad.pieces)
-    table.dtype() == DType::f64 ? add_rows<double>(all, p) : add_rows<float>(all, p);
+  for (const RowSparse& p : grad.pieces) add_rows(ctx, all, p);
   return all;
 }
 
@@ -80,7 +68,8 @@ GatheredIndices gather_indices(Context& ctx, std::span<const int32_t> own, const
   const Tensor count = Tensor::from<int64_t>(ctx.allocator, {1}, std::span(&n, 1), MemClass::communication);
   const Tensor counts = ctx.comm->all_gather(count, RankRows::same(ctx.comm->size(), 1), group);
   GatheredIndices gathered;
-  gathered.counts.assign(counts.values<int64_t>().begin(), counts.values<int64_t>().end());
+  const auto reading = ctx.read<int64_t>(counts);
+  gathered.counts.assign(reading.get().begin(), reading.get().end());
   const Tensor indices = Tensor::from<int32_t>(ctx.allocator, {n}, own, MemClass::communication);
   gathered.all = ctx.comm->all_gather(indices, gathered.counts, group);
   return gathered;
@@ -90,7 +79,8 @@ std::vector<int32_t> union_of(Context& ctx, const GatheredIndices& gathered, int
   const Span span(ctx.tracer, "rows.union");
   return ctx.comm->once<std::vector<int32_t>>([&] {
     std::vector<uint64_t> seen(static_cast<size_t>(vocabulary + 63) / 64);
-    for (const int32_t row : gathered.all.values<int32_t>()) {
+    const auto reading = ctx.read<int32_t>(gathered.all);
+    for (const int32_t row : reading.get()) {
       LMX_CHECK(row >= 0 && row < vocabulary, "row ", row, " of a table of ", vocabulary);
       seen[static_cast<size_t>(row) / 64] |= uint64_t{1} << (row % 64);
     }
@@ -106,46 +96,31 @@ std::vector<int32_t> union_of(Context& ctx, const GatheredIndices& gathered, int
 Tensor spread_rows(Context& ctx, const RowSparse& own, std::span<const int32_t> index) {
   LMX_CHECK(own.unique, "rows repeat");
   const Span span(ctx.tracer, "rows.spread");
-  Tensor all =
-      ctx.empty(rows_shape(own.rows, static_cast<int64_t>(index.size())), own.rows.dtype(), MemClass::communication);
   const auto n = own.indices.size();
-  const size_t bytes = index.empty() ? 0 : static_cast<size_t>(all.bytes()) / index.size();
-  auto* to = static_cast<std::byte*>(all.raw());
-  const auto* from = static_cast<const std::byte*>(own.rows.raw());
+  std::vector<int32_t> places(index.size(), -1);
   size_t next = 0;
-  for (size_t i = 0; i < index.size(); ++i, to += bytes) {
-    if (next < n && own.indices[next] == index[i]) {
-      std::memcpy(to, from + bytes * next++, bytes);
-    } else {
-      std::memset(to, 0, bytes);
-    }
-  }
+  for (size_t i = 0; i < index.size() && next < n; ++i)
+    if (own.indices[next] == index[i]) places[i] = static_cast<int32_t>(next++);
   LMX_CHECK(next == n, "row ", next < n ? own.indices[next] : -1, " is not in the union");
-  return all;
+  return comm::gather_rows(ctx, own.rows, ctx.upload(std::move(places)));
 }
 
 RowSparse pack_rows(Context& ctx, const RowSparse& own, std::span<const int32_t> index) {
   LMX_CHECK(own.unique, "rows repeat");
   const Span span(ctx.tracer, "rows.pack");
-  std::vector<size_t> places;
+  std::vector<int32_t> places;
+  RowSparse out;
   auto next = index.begin();
   for (size_t i = 0; i < own.indices.size(); ++i) {
     next = std::lower_bound(next, index.end(), own.indices[i]);
     if (next == index.end()) break;
-    if (*next == own.indices[i]) places.push_back(i);
+    if (*next != own.indices[i]) continue;
+    places.push_back(static_cast<int32_t>(i));
+    out.indices.push_back(own.indices[i]);
   }
   if (places.size() == own.indices.size()) return own;
-  RowSparse out;
   out.unique = true;
-  out.rows =
-      ctx.empty(rows_shape(own.rows, static_cast<int64_t>(places.size())), own.rows.dtype(), MemClass::communication);
-  const size_t bytes = static_cast<size_t>(own.rows.bytes()) / own.indices.size();
-  auto* to = static_cast<std::byte*>(out.rows.raw());
-  for (const size_t place : places) {
-    out.indices.push_back(own.indices[place]);
-    std::memcpy(to, static_cast<const std::byte*>(own.rows.raw()) + bytes * place, bytes);
-    to += bytes;
-  }
+  out.rows = comm::gather_rows(ctx, own.rows, ctx.upload(std::move(places)));
   return out;
 }
 
