@@ -1,16 +1,13 @@
 #include "comm/partition.h"
 
-#include <algorithm>
 #include <numeric>
 
 #include "lmx/comm.h"
-#include "lmx/parallel.h"
 
 namespace lmx::comm {
 namespace {
 
-constexpr int64_t kMeans = 64;       // bits of the two means of a column
-constexpr int64_t kGrain = 1 << 14;  // smallest number of values for a thread
+constexpr int64_t kMeans = 64;  // bits of the two means of a column
 
 int64_t largest_chunk(int64_t n, int parts) {
   return (n + parts - 1) / parts;
@@ -19,13 +16,6 @@ int64_t largest_chunk(int64_t n, int parts) {
 Part columns_of(int64_t rows, int64_t width, int r, int ranks) {
   const int64_t first = chunk_begin(width, r, ranks);
   return {0, rows, first, chunk_begin(width, r + 1, ranks) - first};
-}
-
-template <class Row>
-void each_row(const Part& part, Row&& row) {
-  parallel_for(part.rows, rows_holding(kGrain, part.columns), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) row(i);
-  });
 }
 
 }  // namespace
@@ -61,22 +51,8 @@ RowOrder order_rows(std::span<const int32_t> index, int64_t width, int ranks) {
   for (size_t r = 0; r + 1 < starts.size(); ++r)
     order.parts.push_back({starts[r], starts[r + 1] - starts[r], 0, width});
   for (size_t i = 0; i < index.size(); ++i)
-    order.places[static_cast<size_t>(starts[static_cast<size_t>(index[i] % ranks)]++)] = static_cast<int64_t>(i);
+    order.places[static_cast<size_t>(starts[static_cast<size_t>(index[i] % ranks)]++)] = static_cast<int32_t>(i);
   return order;
-}
-
-void unpack(const float* from, const Part& part, float* block, int64_t width) {
-  each_row(part, [&](int64_t i) {
-    std::copy_n(from + i * part.columns, part.columns, block + (part.row + i) * width + part.column);
-  });
-}
-
-void copy_common(const float* from, const Part& a, float* to, const Part& b) {
-  const int64_t first = std::max(a.column, b.column), last = std::min(a.column + a.columns, b.column + b.columns);
-  if (first >= last) return;
-  for (int64_t row = std::max(a.row, b.row); row < std::min(a.row + a.rows, b.row + b.rows); ++row)
-    std::copy_n(from + (row - a.row) * a.columns + first - a.column, last - first,
-                to + (row - b.row) * b.columns + first - b.column);
 }
 
 }  // namespace lmx::comm

@@ -35,14 +35,9 @@ Part table_part(int64_t rows, int64_t width, int r, int ranks);
 
 // Rows of a table in the order in which they are sent.
 struct RowOrder {
-  std::vector<int64_t> places;  // for each row in this order: its position among the given rows
+  std::vector<int32_t> places;  // for each row in this order: its position among the given rows
   std::vector<Part> parts;      // by rank, in this order
 };
 RowOrder order_rows(std::span<const int32_t> index, int64_t width, int ranks);
-
-// Copies a part (rows, columns) into its block (..., width).
-void unpack(const float* from, const Part& part, float* block, int64_t width);
-// Copies the intersection of two parts of a block.
-void copy_common(const float* from, const Part& a, float* to, const Part& b);
 
 }  // namespace lmx::comm

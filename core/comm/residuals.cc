@@ -1,19 +1,19 @@
 #include "comm/residuals.h"
 
 #include <algorithm>
+#include <utility>
 
-#include "comm/partition.h"
 #include "lmx/comm.h"
 #include "lmx/error.h"
-#include "lmx/parallel.h"
 
 namespace lmx::comm {
 namespace {
 
 constexpr const char *kPush = ".push", *kSum = ".sum", *kRows = ".rows";
 
-void add_to(float* to, const float* x, int64_t n, float factor = 1) {
-  for (int64_t i = 0; i < n; ++i) to[i] += factor * x[i];
+// to += factor x, in the rows that both have.
+void add_to(Context& ctx, const Rows& to, const Rows& x, int64_t rows, float factor = 1) {
+  run_kernel(ctx, CopyRows<float>{to.from(), x.from(), to.from(), rows, to.width, factor});
 }
 
 [[noreturn]] void misfit(const std::string& name, const Shape& kept, const Shape& needed) {
@@ -38,13 +38,21 @@ bool is_index(const std::string& key) {
   return key.ends_with(kRows) && (key.ends_with(str(kPush, kRows)) || key.ends_with(str(kSum, kRows)));
 }
 
-// Calls row(index, values) for each row that is stored under `key`.
-template <class Row>
-void each_row(const StateDict& state, const std::string& key, Row&& row) {
+// The indices of the rows that are stored under `key`.
+std::span<const int32_t> rows_under(const StateDict& state, const std::string& key) {
   const Tensor &values = state.at(key), &index = state.at(key + kRows);
   if (values.rank() != 2 || index.numel() != values.dim(0))
     misfit(key, values.shape(), {index.numel(), values.dim(-1)});
-  for (int64_t i = 0; i < index.numel(); ++i) row(index.data<int32_t>()[i], values.data<float>() + i * values.dim(1));
+  return index.values<int32_t>();
+}
+
+// The columns that two parts of a block have in common.
+struct Common {
+  int64_t first, count;
+};
+Common common_columns(const Part& a, const Part& b) {
+  const int64_t first = std::max(a.column, b.column), last = std::min(a.column + a.columns, b.column + b.columns);
+  return {first, std::max<int64_t>(0, last - first)};
 }
 
 // Shape of the residual of a rank's own values: (rows, columns) of the block; for a table (stored rows, columns).
@@ -57,12 +65,12 @@ Shape kept_shape(const std::vector<StateDict>& ranks, const std::string& name) {
 
 }  // namespace
 
-void Residuals::add(Side side, const std::string& name, Tensor& values) {
+void Residuals::add(Context& ctx, Side side, const std::string& name, const Tensor& values) {
   const auto found = of(side).dense.find(name);
   if (found == of(side).dense.end() || !found->second.now.defined()) return;
   const Tensor& kept = found->second.now;
   if (!(kept.shape() == values.shape())) misfit(name, kept.shape(), values.shape());
-  add_to(values.data<float>(), kept.data<float>(), kept.numel());
+  add_to(ctx, Rows(values), Rows(kept), values.dim(0));
 }
 
 void Residuals::keep(Side side, const std::string& name, Tensor lost) {
@@ -72,52 +80,39 @@ void Residuals::keep(Side side, const std::string& name, Tensor lost) {
   kept.changed = true;
 }
 
-void Residuals::add_rows(Side side, const std::string& name, std::span<const int32_t> index, Tensor& values) const {
+void Residuals::add_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index,
+                         const Tensor& values) const {
   const auto found = of(side).tables.find(name);
   if (found == of(side).tables.end() || index.empty()) return;
-  const int64_t width = values.numel() / static_cast<int64_t>(index.size());
-  if (found->second.width() != width) misfit(name, {-1, found->second.width()}, {-1, width});
-  float* to = values.data<float>();
-  for (const int32_t row : index) {
-    if (const float* kept = found->second.find(row)) add_to(to, kept, width);
-    to += width;
-  }
+  const Rows to(values);
+  if (found->second.width() != to.width) misfit(name, {-1, found->second.width()}, {-1, to.width});
+  add_to(ctx, to, found->second.find(ctx, index), values.dim(0));
 }
 
 void Residuals::keep_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index,
                           const Tensor& lost) {
   if (index.empty() || lost.numel() == 0) return;
-  const int64_t width = lost.numel() / static_cast<int64_t>(index.size());
-  const float* values = lost.data<float>();
-  for (float* row : table(side, name, width).exchange(ctx, index)) {
-    std::copy_n(values, width, row);
-    values += width;
-  }
+  const Rows from(lost), to = table(side, name, from.width).exchange(ctx, index);
+  run_kernel(ctx, CopyRows<float>{from.from(), {}, to.from(), lost.dim(0), from.width});
 }
 
-Residuals::Rows Residuals::exchange(Context& ctx, Side side, const std::string& name, int64_t rows, int64_t width) {
-  Rows all;
-  if (rows * width == 0) return all;
+Residuals::Exchanged Residuals::exchange(Context& ctx, Side side, const std::string& name, int64_t rows,
+                                         int64_t width) {
+  if (rows * width == 0) return {};
   const Shape shape{rows, width};
   Kept& kept = of(side).dense[name];
   if (kept.now.defined() && !(kept.now.shape() == shape)) misfit(name, kept.now.shape(), shape);
   kept.before = std::exchange(kept.now, ctx.empty(shape, DType::f32, MemClass::communication));
   kept.changed = true;
-  for (int64_t i = 0; i < rows; ++i) {
-    all.before.push_back(kept.before.defined() ? std::as_const(kept.before).data<float>() + i * width : nullptr);
-    all.now.push_back(kept.now.data<float>() + i * width);
-  }
-  return all;
+  return {kept.before.defined() ? Rows(kept.before) : Rows(), Rows(kept.now)};
 }
 
-Residuals::Rows Residuals::exchange_rows(Context& ctx, Side side, const std::string& name,
-                                         std::span<const int32_t> index, int64_t width) {
-  Rows all;
-  if (index.empty() || width == 0) return all;
+Residuals::Exchanged Residuals::exchange_rows(Context& ctx, Side side, const std::string& name,
+                                              std::span<const int32_t> index, int64_t width) {
+  if (index.empty() || width == 0) return {};
   RowStore& store = table(side, name, width);
-  for (const int32_t row : index) all.before.push_back(store.find(row));
-  all.now = store.exchange(ctx, index);
-  return all;
+  Rows before = store.find(ctx, index), now = store.exchange(ctx, index);
+  return {std::move(before), std::move(now)};
 }
 
 void Residuals::commit() {
@@ -158,7 +153,7 @@ Tensor Residuals::settle(Context& ctx, const std::string& name, const Tensor& ow
     if (found == kept->dense.end()) continue;
     const Tensor& now = found->second.now;
     if (now.numel() != own.numel()) misfit(name, now.shape(), own.shape());
-    add_to(all.data<float>(), now.data<float>(), own.numel());
+    add_to(ctx, Rows(all.reshape({-1})), Rows(now.reshape({-1})), own.numel());
     kept->dense.erase(found);
   }
   return all;
@@ -172,31 +167,45 @@ Tensor Residuals::settle_rows(Context& ctx, const std::string& name, const Tenso
   all.copy_from(own);
   for (const Side side : {Side::push, Side::sum}) {
     RowStore& kept = table(side, name, width);
-    for (size_t i = 0; i < index.size(); ++i) {
-      const float* row = kept.find(index[i]);
-      if (!row) continue;
-      add_to(all.data<float>() + static_cast<int64_t>(i) * width, row, width);
-      kept.forget(index[i]);
-    }
+    add_to(ctx, Rows(all), kept.find(ctx, index), all.dim(0));
+    for (const int32_t row : index) kept.forget(row);
   }
   return all;
 }
 
 double Residuals::squares(const std::string& name) const {
-  double sum = 0;
+  Tensor sum;
+  const auto add = [&](Context ctx, const Rows& x, int64_t rows, int64_t columns) {
+    if (!sum.defined()) sum = ctx.zeros({1}, DType::f64, MemClass::communication);
+    run_kernel(ctx, SquareRows<float>{x.from(), rows, columns, sum.data<double>()});
+  };
   for (const Of* kept : {&push_, &sum_}) {
-    if (const auto found = kept->dense.find(name); found != kept->dense.end())
-      sum += sum_of_squares(found->second.now.values<float>());
-    if (const auto found = kept->tables.find(name); found != kept->tables.end()) sum += found->second.squares();
+    if (const auto found = kept->dense.find(name); found != kept->dense.end()) {
+      const Tensor& now = found->second.now;
+      add(context_of(now), Rows(now), 1, now.numel());
+    }
+    if (const auto found = kept->tables.find(name); found != kept->tables.end()) {
+      const Rows x = found->second.all();
+      if (x.at.size()) add(found->second.context(), x, x.at.size(), x.width);
+    }
   }
-  return sum;
+  return sum.defined() ? context_of(sum).read<double>(sum).value() : 0;
 }
 
 void Residuals::rescale(double factor) {
+  const auto by = static_cast<float>(factor);
   for (Of* kept : {&push_, &sum_}) {
-    for (auto& [name, k] : kept->dense)
-      for (float& v : k.now.values<float>()) v *= static_cast<float>(factor);
-    for (auto& [name, store] : kept->tables) store.rescale(factor);
+    for (auto& [name, k] : kept->dense) {
+      Context ctx = context_of(k.now);
+      const Rows x(k.now);
+      run_kernel(ctx, ScaleRows<float>{x.from(), k.now.dim(0), x.width, by});
+    }
+    for (auto& [name, store] : kept->tables) {
+      const Rows x = store.all();
+      if (!x.at.size()) continue;
+      Context ctx = store.context();
+      run_kernel(ctx, ScaleRows<float>{x.from(), x.at.size(), x.width, by});
+    }
   }
 }
 
@@ -228,11 +237,12 @@ void Residuals::take(Context& ctx, const StateDict& own) {
     const Key k = split(own, key);
     const Side side = k.what == kPush ? Side::push : Side::sum;
     if (!k.rows) {
-      of(side).dense[k.name].now = t.clone(MemClass::communication);
+      of(side).dense[k.name].now = ctx.upload(t).clone(MemClass::communication);
       continue;
     }
     RowStore& store = table(side, k.name, t.dim(-1));
-    each_row(own, key, [&](int32_t row, const float* values) { std::copy_n(values, t.dim(1), store.at(ctx, row)); });
+    const Rows from(ctx.upload(t)), to = store.at(ctx, rows_under(own, key));
+    run_kernel(ctx, CopyRows<float>{from.from(), {}, to.from(), t.dim(0), from.width});
   }
 }
 
@@ -247,10 +257,9 @@ void Residuals::merge(Context& ctx, const std::vector<StateDict>& ranks) {
                : merge_sum(ctx, k.name, t, static_cast<int>(r), ranks);
       } else if (k.rows) {
         RowStore& store = table(Side::push, k.name, t.dim(-1));
-        each_row(ranks[r], key,
-                 [&](int32_t row, const float* values) { add_to(store.at(ctx, row), values, t.dim(1), part); });
+        add_to(ctx, store.at(ctx, rows_under(ranks[r], key)), Rows(ctx.upload(t)), t.dim(0), part);
       } else {
-        add_to(zeros_at_first(ctx, Side::push, k.name, t.shape()).data<float>(), t.data<float>(), t.numel(), part);
+        add_to(ctx, Rows(zeros_at_first(ctx, Side::push, k.name, t.shape())), Rows(ctx.upload(t)), t.dim(0), part);
       }
     }
   }
@@ -264,8 +273,14 @@ void Residuals::merge_sum(Context& ctx, const std::string& name, const Tensor& p
              own = part_of(block[0], block[1], ctx.rank, ctx.ranks);
   if (!(part.shape() == Shape{old.rows, old.columns})) misfit(name, part.shape(), {old.rows, old.columns});
   if (own.rows * own.columns == 0) return;
-  Tensor& sum = zeros_at_first(ctx, Side::sum, name, {own.rows, own.columns});
-  copy_common(part.data<float>(), old, sum.data<float>(), own);
+  const Rows from(ctx.upload(part)), to(zeros_at_first(ctx, Side::sum, name, {own.rows, own.columns}));
+  const int64_t first = std::max(old.row, own.row), last = std::min(old.row + old.rows, own.row + own.rows);
+  const Common columns = common_columns(old, own);
+  run_kernel(ctx, CopyRows<float>{from.from(std::max<int64_t>(0, first - old.row), columns.first - old.column),
+                                  {},
+                                  to.from(std::max<int64_t>(0, first - own.row), columns.first - own.column),
+                                  last - first,
+                                  columns.count});
 }
 
 void Residuals::merge_sum_rows(Context& ctx, const std::string& name, int rank, const std::vector<StateDict>& ranks) {
@@ -275,10 +290,22 @@ void Residuals::merge_sum_rows(Context& ctx, const std::string& name, int rank, 
   const StateDict& state = ranks[static_cast<size_t>(rank)];
   if (const Shape shape = state.at(name + kSum).shape(); shape[1] != old.columns)
     misfit(name, shape, {shape[0], old.columns});
-  each_row(state, name + kSum, [&](int32_t row, const float* values) {
-    if (table_by_columns(width, ctx.ranks) || row % ctx.ranks == ctx.rank)
-      copy_common(values, old, table(Side::sum, name, own.columns).at(ctx, row), own);
-  });
+  std::vector<int32_t> index, places;
+  const auto rows = rows_under(state, name + kSum);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!table_by_columns(width, ctx.ranks) && rows[i] % ctx.ranks != ctx.rank) continue;
+    index.push_back(rows[i]);
+    places.push_back(static_cast<int32_t>(i));
+  }
+  if (index.empty()) return;
+  const Rows from(ctx.upload(state.at(name + kSum)), ctx.upload(std::move(places))),
+      to = table(Side::sum, name, own.columns).at(ctx, index);
+  const Common columns = common_columns(old, own);
+  run_kernel(ctx, CopyRows<float>{from.from(0, columns.first - old.column),
+                                  {},
+                                  to.from(0, columns.first - own.column),
+                                  from.at.size(),
+                                  columns.count});
 }
 
 }  // namespace lmx::comm

@@ -20,20 +20,21 @@ enum class Side : uint8_t { push, sum };
 class Residuals {
  public:
   // values (rows, columns) += the residual. UserError: the residual in the checkpoint has another shape.
-  void add(Side side, const std::string& name, Tensor& values);
+  void add(Context& ctx, Side side, const std::string& name, const Tensor& values);
   // Replaces the residual by `lost`, the new quantisation error; `lost` must not be written to again.
   void keep(Side side, const std::string& name, Tensor lost);
   // The same for rows of a table: values (index.size(), columns). Other rows do not change.
-  void add_rows(Side side, const std::string& name, std::span<const int32_t> index, Tensor& values) const;
+  void add_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index,
+                const Tensor& values) const;
   void keep_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index, const Tensor& lost);
-  // For each row of a block: `before` is the residual to add (null: none), `now` is the memory for the new one. All of
-  // `now` must be written. Both are valid until commit(), discard() or the next call for the block.
-  struct Rows {
-    std::vector<const float*> before;
-    std::vector<float*> now;
+  // The rows of a block: `before` are the residuals to add (some or all may not exist), `now` is the memory for the new
+  // ones. All of `now` must be written. Both are valid until commit(), discard() or the next call for the block.
+  struct Exchanged {
+    Rows before, now;
   };
-  Rows exchange(Context& ctx, Side side, const std::string& name, int64_t rows, int64_t width);
-  Rows exchange_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index, int64_t width);
+  Exchanged exchange(Context& ctx, Side side, const std::string& name, int64_t rows, int64_t width);
+  Exchanged exchange_rows(Context& ctx, Side side, const std::string& name, std::span<const int32_t> index,
+                          int64_t width);
   void commit();
   void discard();
   // For a run on one rank, which encodes nothing: returns the gradient plus its residuals, and deletes them.

@@ -1,25 +1,32 @@
 #include "comm/row_store.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "lmx/error.h"
-#include "lmx/parallel.h"
 
 namespace lmx::comm {
 
-float* RowStore::slot(int32_t i) {
-  return pages_[static_cast<size_t>(i / kPage)].data<float>() + i % kPage * width_;
-}
-const float* RowStore::slot(int32_t i) const {
-  return pages_[static_cast<size_t>(i / kPage)].data<float>() + i % kPage * width_;
+int32_t RowStore::slot(int32_t row) const {
+  const auto r = static_cast<size_t>(row);
+  return r < where_.size() ? where_[r] : -1;
 }
 
+Rows RowStore::rows(const Context& ctx, std::vector<int32_t> slots) const {
+  std::vector<float*> pages;
+  for (Tensor page : pages_) pages.push_back(page.data<float>());
+  Rows found;
+  found.width = width_;
+  found.pages = ctx.upload(std::move(pages));
+  found.at = ctx.upload(std::move(slots));
+  return found;
+}
+
+// A slot that is taken for the first time holds zeros, because pages do.
 int32_t RowStore::take_slot(Context& ctx) {
   if (free_.empty()) {
-    const auto first = static_cast<int32_t>(static_cast<int64_t>(pages_.size()) * kPage);
-    pages_.push_back(ctx.empty({kPage, width_}, DType::f32, MemClass::communication));
-    for (int32_t i = kPage; i-- > 0;) free_.push_back(first + i);
+    const auto first = static_cast<int32_t>(static_cast<int64_t>(pages_.size()) * kPageRows);
+    pages_.push_back(ctx.zeros({kPageRows, width_}, DType::f32, MemClass::communication));
+    for (int32_t i = kPageRows; i-- > 0;) free_.push_back(first + i);
   }
   const int32_t taken = free_.back();
   free_.pop_back();
@@ -33,31 +40,27 @@ int32_t& RowStore::where(int32_t row) {
   return where_[r];
 }
 
-const float* RowStore::find(int32_t row) const {
-  const auto r = static_cast<size_t>(row);
-  return r < where_.size() && where_[r] >= 0 ? slot(where_[r]) : nullptr;
+Rows RowStore::find(Context& ctx, std::span<const int32_t> index) const {
+  std::vector<int32_t> slots;
+  slots.reserve(index.size());
+  for (const int32_t row : index) slots.push_back(slot(row));
+  return rows(ctx, std::move(slots));
 }
 
-float* RowStore::at(Context& ctx, int32_t row) {
-  int32_t& at = where(row);
-  if (at < 0) {
-    at = take_slot(ctx);
-    std::fill_n(slot(at), width_, 0.0f);
-  }
-  return slot(at);
+Rows RowStore::at(Context& ctx, std::span<const int32_t> index) {
+  for (const int32_t row : index)
+    if (int32_t& at = where(row); at < 0) at = take_slot(ctx);
+  return find(ctx, index);
 }
 
-std::vector<float*> RowStore::exchange(Context& ctx, std::span<const int32_t> index) {
+Rows RowStore::exchange(Context& ctx, std::span<const int32_t> index) {
   commit();
-  std::vector<float*> rows;
-  rows.reserve(index.size());
   for (const int32_t row : index) {
     int32_t& at = where(row);
     replaced_.push_back({row, at});
     at = take_slot(ctx);
-    rows.push_back(slot(at));
   }
-  return rows;
+  return find(ctx, index);
 }
 
 void RowStore::commit() {
@@ -72,7 +75,7 @@ void RowStore::discard() {
 }
 
 void RowStore::forget(int32_t row) {
-  if (find(row)) free_.push_back(std::exchange(where(row), -1));
+  if (slot(row) >= 0) free_.push_back(std::exchange(where(row), -1));
 }
 
 std::vector<int32_t> RowStore::kept() const {
@@ -82,17 +85,11 @@ std::vector<int32_t> RowStore::kept() const {
   return rows;
 }
 
-void RowStore::rescale(double factor) {
-  for (const int32_t row : kept())
-    for (float& v : std::span(slot(where_[static_cast<size_t>(row)]), static_cast<size_t>(width_)))
-      v *= static_cast<float>(factor);
-}
-
-double RowStore::squares() const {
-  double sum = 0;
-  for (const int32_t row : kept())
-    sum += sum_of_squares(std::span<const float>(find(row), static_cast<size_t>(width_)));
-  return sum;
+Rows RowStore::all() const {
+  std::vector<int32_t> slots;
+  for (const int32_t at : where_)
+    if (at >= 0) slots.push_back(at);
+  return pages_.empty() ? Rows() : rows(context(), std::move(slots));
 }
 
 Tensor RowStore::indices() const {
@@ -103,12 +100,11 @@ Tensor RowStore::indices() const {
 }
 
 Tensor RowStore::values() const {
-  const std::vector<int32_t> rows = kept();
-  if (rows.empty()) return {};
-  Tensor out = Tensor::empty(pages_[0].allocator(), {static_cast<int64_t>(rows.size()), width_}, DType::f32,
-                             MemClass::communication);
-  float* to = out.data<float>();
-  for (const int32_t row : rows) to = std::copy_n(slot(where_[static_cast<size_t>(row)]), width_, to);
+  const Rows rows = all();
+  if (rows.at.size() == 0) return {};
+  Context ctx = context();
+  Tensor out = ctx.empty({rows.at.size(), width_}, DType::f32, MemClass::communication);
+  run_kernel(ctx, CopyRows<float>{rows.from(), {}, Rows(out).from(), rows.at.size(), width_});
   return out;
 }
 

@@ -5,8 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "lmx/context.h"
-#include "lmx/tensor.h"
+#include "comm/rows.h"
 
 namespace lmx::comm {
 
@@ -17,28 +16,28 @@ class RowStore {
   RowStore() = default;
   explicit RowStore(int64_t width) : width_(width) {}
   int64_t width() const { return width_; }
-  // Null if the row was never stored.
-  const float* find(int32_t row) const;
-  // Returns the row; if it was not stored, it is created with zeros.
-  float* at(Context& ctx, int32_t row);
+  // Rows that were never stored do not exist in the result. A result is valid until the next call that changes the
+  // store.
+  Rows find(Context& ctx, std::span<const int32_t> index) const;
+  // Rows that were not stored are created with zeros. REQUIRES: exchange() and forget() were never called.
+  Rows at(Context& ctx, std::span<const int32_t> index);
   // Returns new memory for rows, which must be written. The old rows are kept unchanged until commit(), and discard()
   // restores them.
-  std::vector<float*> exchange(Context& ctx, std::span<const int32_t> index);
+  Rows exchange(Context& ctx, std::span<const int32_t> index);
   void commit();
   void discard();            // undoes the last exchange() if it was not committed
   void forget(int32_t row);  // deletes the row, so that it counts as zero and is not saved
-  double squares() const;
-  void rescale(double factor);
-  // Stored rows by ascending index: i32 (n) and f32 (n, width). Undefined if there are none.
+  Rows all() const;          // stored rows by ascending index
+  Context context() const { return context_of(pages_[0]); }  // REQUIRES: a row was stored
+  // The indices of the stored rows, i32 (n), and f32 (n, width). Undefined if there are none.
   Tensor indices() const;
   Tensor values() const;
 
  private:
-  static constexpr int64_t kPage = 256;
   std::vector<int32_t> kept() const;  // ascending
-  float* slot(int32_t i);
-  const float* slot(int32_t i) const;
-  int32_t take_slot(Context& ctx);  // its values are uninitialised
+  Rows rows(const Context& ctx, std::vector<int32_t> slots) const;
+  int32_t slot(int32_t row) const;  // -1: never stored
+  int32_t take_slot(Context& ctx);
   int32_t& where(int32_t row);
   int64_t width_ = 0;
   std::vector<Tensor> pages_;

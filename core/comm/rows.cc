@@ -1,5 +1,7 @@
 #include "comm/rows.h"
 
+#include <utility>
+
 #include "lmx/row_sync.h"
 
 namespace lmx::comm {
@@ -16,6 +18,16 @@ Tensor typed(Context& ctx, const Tensor& t, const Uploaded<int32_t>& at) {
 }
 
 }  // namespace
+
+Rows::Rows(Tensor t, Uploaded<int32_t> places)
+    : tensor(std::move(t)), at(std::move(places)), width(row_width(tensor.shape())) {}
+
+RowsAt<float> Rows::from(int64_t first, int64_t column) const {
+  Tensor t = tensor;
+  float* base = t.defined() ? t.data<float>() : nullptr;
+  if (at.data()) return {base, width, column, at.data() + first, pages.data()};
+  return {base ? base + first * width : nullptr, width, column};
+}
 
 Context context_of(const Tensor& t) {
   Context ctx;

@@ -1,6 +1,8 @@
 // Rows in memory, and the arguments of the kernels that move, scale and measure them.
 #pragma once
 
+#include <type_traits>
+
 #include "comm/partition.h"
 #include "lmx/kernels.h"
 #include "lmx/math.h"
@@ -23,6 +25,7 @@ struct RowsAt {
     if (pages) return pages[i / kPageRows] + i % kPageRows * width + column;
     return base ? base + i * width + column : nullptr;
   }
+  operator RowsAt<const T>() const requires(!std::is_const_v<T>) { return {base, width, column, at, pages}; }
 };
 
 // to_i = from_i + factor plus_i, for the first `columns` elements of each row. A row that `from` does not have counts
@@ -51,6 +54,17 @@ struct SquareRows {
   RowsAt<const T> x;
   int64_t rows, columns;
   double* sum;
+};
+
+// Rows of f32 in a tensor or in the pages of a RowStore.
+struct Rows {
+  Rows() = default;
+  explicit Rows(Tensor t, Uploaded<int32_t> places = {});
+  RowsAt<float> from(int64_t first = 0, int64_t column = 0) const;  // from row `first` on
+  Tensor tensor;
+  Uploaded<float*> pages;
+  Uploaded<int32_t> at;
+  int64_t width = 0;
 };
 
 // A context for kernels on tensors like `t`, where the caller has none.

@@ -46,6 +46,7 @@ void copy_rows(Context&, const CopyRows<T>& a) {
 
 void scale_rows(Context&, const ScaleRows<float>& a) {
   parallel_for(a.rows, rows_holding(kGrain, a.columns), [&](int64_t begin, int64_t end) {
+    if (whole(a.x, a.columns)) return scale(a.x.row(begin), a.factor, (end - begin) * a.columns);
     for (int64_t i = begin; i < end; ++i) scale(a.x.row(i), a.factor, a.columns);
   });
 }

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "comm/codecs.h"
+#include "comm/codec/codecs.h"
 #include "lmx/error.h"
 #include "lmx/random.h"
 #include "names.h"
@@ -33,15 +33,27 @@ std::unique_ptr<Codec> codec(const std::string& kind, double scale = 1024, const
   return make_codec({.kind = kind, .scale = scale, .reduce = reduce});
 }
 
-std::vector<std::byte> encode(const Codec& c, const std::vector<float>& v, int64_t rows, int64_t width) {
-  std::vector<std::byte> bytes(static_cast<size_t>(c.bytes(rows, width)));
-  c.encode(v.data(), rows, width, bytes.data());
-  return bytes;
+Tensor f32(const std::vector<float>& v, int64_t rows, int64_t width) {
+  return Tensor::from<float>(Allocator::cpu(), {rows, width}, std::span(v));
 }
-std::vector<float> decode(const Codec& c, const std::vector<std::byte>& bytes, int64_t rows, int64_t width) {
-  std::vector<float> v(static_cast<size_t>(rows * width));
-  c.decode(bytes.data(), rows, width, v.data());
-  return v;
+std::vector<float> floats(const Tensor& t) {
+  return {t.values<float>().begin(), t.values<float>().end()};
+}
+std::vector<uint8_t> bytes_of(const Tensor& t) {
+  return {t.values<uint8_t>().begin(), t.values<uint8_t>().end()};
+}
+
+Tensor encode(const Codec& c, const std::vector<float>& v, int64_t rows, int64_t width) {
+  Context ctx;
+  Tensor encoded = ctx.empty({c.bytes(rows, width)}, DType::u8);
+  c.encode(ctx, f32(v, rows, width), encoded);
+  return encoded;
+}
+std::vector<float> decode(const Codec& c, const Tensor& encoded, int64_t rows, int64_t width) {
+  Context ctx;
+  Tensor v = ctx.empty({rows, width});
+  c.decode(ctx, encoded, v);
+  return floats(v);
 }
 std::vector<float> there_and_back(const Codec& c, const std::vector<float>& v, int64_t rows, int64_t width) {
   return decode(c, encode(c, v, rows, width), rows, width);
@@ -89,13 +101,16 @@ TEST(Codec, Fp16OverflowIsInfiniteAndUnderflowZero) {
 TEST(Codec, Fp16AddsInFp16) {
   const auto c = codec("fp16", 1000);
   const int64_t n = 2005;
-  std::vector<float> sum(static_cast<size_t>(n)), expected(static_cast<size_t>(n));
+  Context ctx;
+  const Tensor total = ctx.zeros({n, 1});
+  std::vector<float> expected(static_cast<size_t>(n));
   for (uint64_t rank = 0; rank < 9; ++rank) {
     std::vector<float> v = values(n, rank);
     for (float& x : v) x *= 1e-3f;
-    c->add(encode(*c, v, n, 1).data(), n, 1, sum.data());
+    c->add(ctx, encode(*c, v, n, 1), total);
     for (size_t i = 0; i < v.size(); ++i) expected[i] = f16(expected[i] + f16(v[i] * 1000));
   }
+  const std::vector<float> sum = floats(total);
   for (size_t i = 0; i < sum.size(); ++i) EXPECT_EQ(f16(sum[i] * 1000), expected[i]) << i;
   // Encoding such a sum again causes no further error.
   EXPECT_EQ(there_and_back(*c, sum, n, 1), sum);
@@ -104,16 +119,18 @@ TEST(Codec, Fp16AddsInFp16) {
 TEST(Codec, SumsInFp32AreOrdinarySums) {
   for (const auto& c : {codec("fp16", 1024, "fp32"), codec("bf16"), codec("none"), codec("one_bit")}) {
     const int64_t rows = 37, width = 11;
-    std::vector<float> sum(static_cast<size_t>(rows * width)), expected = sum;
+    Context ctx;
+    const Tensor sum = ctx.zeros({rows, width});
+    std::vector<float> expected(static_cast<size_t>(rows * width));
     for (uint64_t rank = 0; rank < 5; ++rank) {
       std::vector<float> v = values(rows * width, rank);
       for (float& x : v) x *= 1e-6f;  // no overflow
       const auto bytes = encode(*c, v, rows, width);
-      c->add(bytes.data(), rows, width, sum.data());
+      c->add(ctx, bytes, sum);
       const std::vector<float> one = decode(*c, bytes, rows, width);
       for (size_t i = 0; i < one.size(); ++i) expected[i] += one[i];
     }
-    EXPECT_EQ(sum, expected) << c->name();
+    EXPECT_EQ(floats(sum), expected) << c->name();
   }
 }
 
@@ -126,9 +143,10 @@ TEST(Codec, Bf16IsTheUpperHalf) {
 TEST(Codec, SumsOfNegativeZerosArePositive) {
   for (const char* kind : {"none", "fp16", "bf16"}) {
     const auto c = codec(kind);
-    std::vector<float> sum(9);
-    c->add(encode(*c, std::vector<float>(9, -0.0f), 9, 1).data(), 9, 1, sum.data());
-    for (const float s : sum) EXPECT_FALSE(std::signbit(s)) << kind;
+    Context ctx;
+    const Tensor sum = ctx.zeros({9, 1});
+    c->add(ctx, encode(*c, std::vector<float>(9, -0.0f), 9, 1), sum);
+    for (const float s : floats(sum)) EXPECT_FALSE(std::signbit(s)) << kind;
   }
 }
 
@@ -136,8 +154,8 @@ TEST(Codec, ElementwiseBlocksMayBeCutAnywhere) {
   const std::vector<float> v = values(50);
   for (const char* kind : {"none", "fp16", "bf16"}) {
     const auto c = codec(kind);
-    const auto whole = encode(*c, v, 10, 5);
-    const auto part = encode(*c, {v.begin() + 13, v.begin() + 44}, 31, 1);
+    const auto whole = bytes_of(encode(*c, v, 10, 5));
+    const auto part = bytes_of(encode(*c, {v.begin() + 13, v.begin() + 44}, 31, 1));
     const auto size = c->bytes(1, 1);
     EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + 13 * size)) << kind;
   }
@@ -150,14 +168,14 @@ TEST(OneBit, TwoMeansAColumn) {
 }
 
 TEST(OneBit, Layout) {
-  const auto bytes = encode(*codec("one_bit"), {1, -1, -2, 2, 3, -3, -4, 4, 5, -5}, 10, 1);
+  const auto bytes = bytes_of(encode(*codec("one_bit"), {1, -1, -2, 2, 3, -3, -4, 4, 5, -5}, 10, 1));
   ASSERT_EQ(bytes.size(), 10u);
   float means[2];
   std::memcpy(means, bytes.data(), 8);
   EXPECT_EQ(means[0], 3);
   EXPECT_EQ(means[1], -3);
-  EXPECT_EQ(std::to_integer<int>(bytes[8]), 0b10011001);
-  EXPECT_EQ(std::to_integer<int>(bytes[9]), 0b01);
+  EXPECT_EQ(bytes[8], 0b10011001);
+  EXPECT_EQ(bytes[9], 0b01);
 }
 
 // Rows that begin in the middle of a byte, columns before and after the last full vector, blocks at odd addresses.
@@ -166,10 +184,11 @@ TEST(OneBit, AnyShape) {
   for (const int64_t width : {1, 3, 7, 8, 9, 16, 33}) {
     for (const int64_t rows : {1, 2, 5, 16}) {
       const std::vector<float> v = values(rows * width);
-      std::vector<std::byte> bytes(static_cast<size_t>(c->bytes(rows, width)) + 1);
-      c->encode(v.data(), rows, width, bytes.data() + 1);
-      std::vector<float> got(v.size());
-      c->decode(bytes.data() + 1, rows, width, got.data());
+      Context ctx;
+      const int64_t size = c->bytes(rows, width);
+      const Tensor odd = ctx.empty({size + 1}, DType::u8).slice(1, size + 1);
+      c->encode(ctx, f32(v, rows, width), odd);
+      const std::vector<float> got = decode(*c, odd, rows, width);
       for (int64_t col = 0; col < width; ++col) {
         double sum[2] = {}, count[2] = {};
         for (int64_t r = 0; r < rows; ++r) {
@@ -186,6 +205,22 @@ TEST(OneBit, AnyShape) {
   }
 }
 
+TEST(OneBit, BlocksAreColumnsOrRowsOfATensor) {
+  const auto c = codec("one_bit");
+  Context ctx;
+  const Tensor encoded = encode(*c, {1, -2, 1, -2}, 2, 2);
+  BlockPlace columns(ctx.zeros({3, 4}));
+  columns.row = columns.column = 1;
+  columns.rows = columns.columns = 2;
+  c->decode(ctx, encoded, columns);
+  EXPECT_THAT(floats(columns.tensor), ElementsAre(0, 0, 0, 0, 0, 1, -2, 0, 0, 1, -2, 0));
+  BlockPlace rows(ctx.zeros({4, 2}));
+  rows.rows = 2;
+  rows.at = ctx.upload(std::vector<int32_t>{3, 1});
+  for (int i = 0; i < 2; ++i) c->add(ctx, encoded, rows);
+  EXPECT_THAT(floats(rows.tensor), ElementsAre(0, 0, 2, -4, 0, 0, 2, -4));
+}
+
 TEST(OneBit, WhatIsNotFiniteStaysVisible) {
   const std::vector<float> got = there_and_back(*codec("one_bit"), {1, kInf, -1, NAN}, 2, 2);
   EXPECT_EQ(got[0], 1);
@@ -193,21 +228,30 @@ TEST(OneBit, WhatIsNotFiniteStaysVisible) {
   EXPECT_TRUE(std::isnan(got[3]));
 }
 
+// Encodes the values `times` times.
+CodecHealth health_of(const Codec& c, const Tensor& values, const Tensor& lost = {}, int times = 1) {
+  Context ctx;
+  const Tensor encoded = ctx.empty({c.bytes(values.dim(0), values.dim(1))}, DType::u8);
+  comm::HealthCounters counters;
+  for (int i = 0; i < times; ++i) counters.encode(ctx, c, "w", values, encoded, lost);
+  CodecHealth h = counters.take().at("w");
+  EXPECT_TRUE(counters.take().empty());
+  return h;
+}
+
 TEST(Health, CountsWhatIsLost) {
   const auto c = codec("fp16");
   const std::vector<float> v{1, 1e-12f, -100, 0, 3.001f, kInf};
-  const auto bytes = encode(*c, v, 2, 3);
-  CodecHealth h;
-  comm::account(*c, {v.data(), 2, 3}, bytes.data(), h);
+  const CodecHealth h = health_of(*c, f32(v, 2, 3));
   EXPECT_EQ(h.values, 6);
   EXPECT_EQ(h.underflow, 1);
   EXPECT_EQ(h.overflow, 2);
   const double lost = static_cast<double>(3.001f - f16(3.001f * 1024) / 1024);
   EXPECT_NEAR(h.error, lost * lost, 1e-12);
   EXPECT_NEAR(h.norm, 1 + static_cast<double>(3.001f * 3.001f), 1e-5);
-  comm::account(*c, {v.data(), 2, 3}, bytes.data(), h);
-  EXPECT_EQ(h.values, 12);
-  EXPECT_EQ(h.underflow, 2);
+  const CodecHealth twice = health_of(*c, f32(v, 2, 3), {}, 2);
+  EXPECT_EQ(twice.values, 12);
+  EXPECT_EQ(twice.underflow, 2);
 }
 
 TEST(Health, SumsOverManyBlocks) {
@@ -217,9 +261,9 @@ TEST(Health, SumsOverManyBlocks) {
     const auto c = codec(kind, 1);
     const auto bytes = encode(*c, v, n, 1);
     const std::vector<float> back = decode(*c, bytes, n, 1);
-    CodecHealth h;
-    std::vector<float> lost(v.size());
-    comm::account(*c, {v.data(), n, 1}, bytes.data(), h, lost.data());
+    const Tensor kept = Context().empty({n, 1});
+    const CodecHealth h = health_of(*c, f32(v, n, 1), kept);
+    const std::vector<float> lost = floats(kept);
     double error = 0, norm = 0;
     int64_t under = 0, over = 0;
     for (size_t i = 0; i < v.size(); ++i) {
@@ -240,11 +284,9 @@ TEST(Health, SumsOverManyBlocks) {
 // An infinite gradient makes a run skip a step. It must not stay in the residual forever.
 TEST(Health, LossThatIsNotFiniteIsNotKept) {
   const auto c = codec("one_bit");
-  std::vector<float> v{1, kInf, -1, 2, 5, 3};
-  const auto bytes = encode(*c, v, 3, 2);
-  CodecHealth h;
-  comm::account(*c, {v.data(), 3, 2}, bytes.data(), h, v.data());
-  EXPECT_THAT(v, ElementsAre(-2, 0, 0, 0, 2, 0));
+  const Tensor v = f32({1, kInf, -1, 2, 5, 3}, 3, 2);
+  health_of(*c, v, v);
+  EXPECT_THAT(floats(v), ElementsAre(-2, 0, 0, 0, 2, 0));
 }
 
 TEST(Health, ReadsBackFromARecord) {

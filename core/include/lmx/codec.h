@@ -58,6 +58,15 @@ LMX_API std::vector<std::pair<std::string, double>> health_values(const std::map
 // The counters of a record with these values: the inverse of health_values().
 LMX_API std::map<std::string, CodecHealth> health_in(const std::map<std::string, double>& values);
 
+// The rows and columns of an f32 tensor (n, D) that a decoded block has: from `row` and `column` on, or at the rows
+// `at`. By default the whole tensor.
+struct LMX_API BlockPlace {
+  BlockPlace(Tensor t);
+  Tensor tensor;
+  int64_t rows, columns, row = 0, column = 0;
+  Uploaded<int32_t> at;
+};
+
 // Encodes blocks (rows, width) of f32. Stateless and thread-safe.
 //
 //   fp16     f16(scale v), rounded to nearest even. Values that are too large become infinite, so that the run detects
@@ -70,15 +79,15 @@ class LMX_API Codec {
   virtual ~Codec();
   virtual const char* name() const = 0;
   virtual int64_t bytes(int64_t rows, int64_t width) const = 0;  // size of an encoded block
-  virtual void encode(const float* values, int64_t rows, int64_t width, std::byte* out) const = 0;
-  // Rows [first, last) of an encoded block.
-  virtual void decode_rows(const std::byte* in, int64_t rows, int64_t width, int64_t first, int64_t last,
-                           float* out) const = 0;
-  void decode(const std::byte* in, int64_t rows, int64_t width, float* out) const {
-    decode_rows(in, rows, width, 0, rows, out);
-  }
+  // `values` (rows, width), or (n) as one column. `encoded`: u8, as long as bytes() says.
+  virtual void encode(Context& ctx, const Tensor& values, Tensor encoded) const = 0;
+  // If the codec is elementwise, the place has all columns and no `at`.
+  virtual void decode(Context& ctx, const Tensor& encoded, const BlockPlace& to) const = 0;
   // sum += decoded, in the precision in which the codec reduces.
-  virtual void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const = 0;
+  virtual void add(Context& ctx, const Tensor& encoded, const BlockPlace& sum) const = 0;
+  // Adds to `sums`, f64 (4), underflow, overflow, error and norm of CodecHealth. `lost`, if defined, becomes the
+  // quantisation error, or 0 where that is not finite; it may be `values`.
+  virtual void measure(Context& ctx, const Tensor& encoded, const Tensor& values, Tensor sums, Tensor lost) const = 0;
   virtual bool elementwise() const { return true; }  // values are encoded one by one; blocks may be divided and joined
   virtual bool feedback() const { return false; }    // the quantisation error is added to the values of the next step
 };

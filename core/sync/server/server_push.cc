@@ -2,21 +2,11 @@
 
 #include <algorithm>
 
-#include "comm/codecs.h"
 #include "lmx/comm.h"
 #include "lmx/error.h"
-#include "lmx/kernels.h"
 #include "lmx/row_sync.h"
 
 namespace lmx::server {
-namespace {
-
-LMX_SIMD void scale(float* x, float factor, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
-}
-
-}  // namespace
-
 int64_t push_bytes(const Codec& codec, bool sparse, int64_t rows, int64_t width) {
   const int64_t values = codec.elementwise() ? codec.bytes(rows * width, 1) : codec.bytes(rows, width);
   return sparse ? 8 + 4 * rows + values : values;
@@ -34,7 +24,7 @@ void Push::add(Context& ctx, Var& param, double factor, Parts& parts) {
   if (shards_ > 1 && own.dtype() != DType::f32)
     throw UserError(str("[codec] a server takes f32; the gradient of ", param.name(), " is ", describe(own)));
   if (shards_ > 1 && factor != 1) {
-    scale(own.data<float>(), static_cast<float>(factor), own.numel());
+    run_kernel(ctx, comm::ScaleRows<float>{{own.data<float>(), 1}, own.numel(), 1, static_cast<float>(factor)});
     factor = 1;
   }
   if (grad.sparse()) {
@@ -51,7 +41,7 @@ void Push::add_dense(Context& ctx, const Var& param, Part part, Parts& parts) {
   if (feedback) {
     values = ctx.empty({part.values.dim(0), row_width(part.values.shape())}, DType::f32, MemClass::communication);
     values.copy_from(part.values.reshape(values.shape()));
-    residuals_.add(comm::Side::push, part.name, values);
+    residuals_.add(ctx, comm::Side::push, part.name, values);
   }
   const int64_t n = param.value().dim(0);
   for (int r = 0; r < shards_; ++r) {
@@ -59,7 +49,7 @@ void Push::add_dense(Context& ctx, const Var& param, Part part, Parts& parts) {
     if (first == last) continue;
     part.values = values.slice(first, last);
     part.count = last - first;
-    if (encodes()) part.values = encode(ctx, part.name, part.values, feedback ? part.values.data<float>() : nullptr);
+    if (encodes()) part.values = encode(ctx, part.name, part.values, feedback);
     parts[static_cast<size_t>(r)].push_back(part);
   }
   if (feedback) residuals_.keep(comm::Side::push, part.name, values);
@@ -68,7 +58,7 @@ void Push::add_dense(Context& ctx, const Var& param, Part part, Parts& parts) {
 void Push::add_rows(Context& ctx, const Var& param, const RowSparse& own, double factor, Parts& parts) {
   const bool feedback = encodes() && codec_->feedback() && config_.residual == "rows";
   Tensor values = feedback ? own.rows.clone(MemClass::communication) : own.rows;
-  if (feedback) residuals_.add_rows(comm::Side::push, param.name(), own.indices, values);
+  if (feedback) residuals_.add_rows(ctx, comm::Side::push, param.name(), own.indices, values);
   const int64_t n = param.value().dim(0);
   size_t from = 0;
   for (int r = 0; r < shards_; ++r) {
@@ -80,26 +70,22 @@ void Push::add_rows(Context& ctx, const Var& param, const RowSparse& own, double
       part.rows.push_back(static_cast<int32_t>(own.indices[from] - base));
     part.values = values.slice(static_cast<int64_t>(first), static_cast<int64_t>(from));
     part.count = part.values.dim(0);
-    if (encodes()) part.values = encode(ctx, param.name(), part.values, feedback ? part.values.data<float>() : nullptr);
+    if (encodes()) part.values = encode(ctx, param.name(), part.values, feedback);
     parts[static_cast<size_t>(r)].push_back(std::move(part));
   }
   if (feedback) residuals_.keep_rows(ctx, comm::Side::push, param.name(), own.indices, values);
 }
 
-// `lost` becomes the quantisation error; it may be the same memory as the values.
-Tensor Push::encode(Context& ctx, const std::string& name, const Tensor& values, float* lost) {
-  const int64_t width = codec_->elementwise() ? 1 : row_width(values.shape());
-  const int64_t n = width ? values.numel() / width : 0;
-  Tensor encoded = ctx.empty({codec_->bytes(n, width)}, DType::u8, MemClass::communication);
-  auto* bytes = static_cast<std::byte*>(encoded.raw());
-  codec_->encode(values.data<float>(), n, width, bytes);
-  comm::account(*codec_, {values.data<float>(), n, width}, bytes, health_[name], lost);
+// With `feedback` the values become the quantisation error.
+Tensor Push::encode(Context& ctx, const std::string& name, const Tensor& values, bool feedback) {
+  const int64_t bytes = codec_->bytes(values.dim(0), row_width(values.shape()));
+  Tensor encoded = ctx.empty({bytes}, DType::u8, MemClass::communication);
+  health_.encode(ctx, *codec_, name, values, encoded, feedback ? values : Tensor());
   return encoded;
 }
 
 std::map<std::string, CodecHealth> Push::take_health() {
-  std::map<std::string, CodecHealth> taken;
-  taken.swap(health_);
+  std::map<std::string, CodecHealth> taken = health_.take();
   for (auto& [name, h] : taken) h.residual = residuals_.squares(name);
   return taken;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/codec/codecs.h"
 #include "comm/residuals.h"
 #include "lmx/codec.h"
 #include "sync/server/server_shard.h"
@@ -37,13 +38,13 @@ class Push {
   using Parts = std::vector<std::vector<Part>>;
   void add_dense(Context& ctx, const Var& param, Part part, Parts& parts);
   void add_rows(Context& ctx, const Var& param, const RowSparse& own, double factor, Parts& parts);
-  Tensor encode(Context& ctx, const std::string& name, const Tensor& values, float* lost);
+  Tensor encode(Context& ctx, const std::string& name, const Tensor& values, bool feedback);
 
   CodecConfig config_;
   int shards_;
   std::unique_ptr<Codec> codec_;
   comm::Residuals residuals_;
-  std::map<std::string, CodecHealth> health_;
+  comm::HealthCounters health_;
 };
 
 }  // namespace lmx::server

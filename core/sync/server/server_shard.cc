@@ -59,18 +59,12 @@ void Shard::pulled(int worker) {
   pulled_at_[static_cast<size_t>(worker)] = updates_;
 }
 
-Tensor Shard::decoded(const Part& part, const Shape& shape) const {
+Tensor Shard::decoded(const Part& part, const Shape& shape) {
   if (part.values.dtype() != DType::u8) return part.values;
   Shape block = shape;
   block[0] = part.count;
   Tensor values = ctx_.empty(block, DType::f32, MemClass::communication);
-  const int64_t width = values.numel() / std::max<int64_t>(part.count, 1);
-  const auto* bytes = static_cast<const std::byte*>(part.values.raw());
-  if (codec_->elementwise()) {
-    codec_->decode(bytes, values.numel(), 1, values.data<float>());
-  } else {
-    codec_->decode(bytes, part.count, width, values.data<float>());
-  }
+  codec_->decode(ctx_, part.values, values);
   return values;
 }
 

@@ -43,7 +43,7 @@ class Shard {
   void load(const StateDict& state);  // UserError: from another model or number of workers
 
  private:
-  Tensor decoded(const Part& part, const Shape& shape) const;
+  Tensor decoded(const Part& part, const Shape& shape);
   Context ctx_;
   ParameterStore values_;
   std::unique_ptr<Optimizer> optimizer_;

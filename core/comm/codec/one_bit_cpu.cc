@@ -1,22 +1,17 @@
-// One bit for each entry and two values for each column (Seide et al. 2014). A block consists of f32 means of the
-// columns' non-negative entries (width), f32 means of their negative entries (width), and the bits of all entries, row
-// after row without gaps, the first entry in the lowest bit of the first byte.
 #include <immintrin.h>
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "comm/codecs.h"
-#include "lmx/kernels.h"
-#include "lmx/parallel.h"
+#include "comm/codec/codecs_cpu.h"
 
 namespace lmx::comm {
 namespace {
 
 constexpr int64_t kLanes = 8;
 
-constexpr int64_t kStrip = 64;  // number of rows that are summed in f32
+constexpr int64_t kStrip = OneBitCode::kStrip;
 
 // Sums of the non-negative and the negative entries of each column.
 struct Signs {
@@ -33,10 +28,6 @@ LMX_SIMD void add_signs(const float* __restrict row, float* __restrict above, fl
     below[c] += v >= 0 ? 0.0f : v;
     count[c] += v >= 0 ? 1 : 0;
   }
-}
-
-float mean(double sum, int64_t count) {
-  return count ? static_cast<float>(sum / static_cast<double>(count)) : 0.0f;
 }
 
 // Each column is summed by one thread in the order of rows, so the means do not depend on the number of threads.
@@ -58,8 +49,8 @@ void column_means(const float* values, int64_t rows, int64_t width, float* means
     }
     for (size_t c = 0; c < n; ++c) {
       const int64_t column = begin + static_cast<int64_t>(c);
-      means[column] = mean(above[c], strip.count[c]);
-      means[width + column] = mean(below[c], rows - strip.count[c]);
+      means[column] = OneBitCode::mean(above[c], strip.count[c]);
+      means[width + column] = OneBitCode::mean(below[c], rows - strip.count[c]);
     }
   });
 }
@@ -92,7 +83,7 @@ uint32_t bits_at(const uint8_t* bits, int64_t bytes, int64_t bit) {
   return (two >> (bit % kLanes)) & 0xFF;
 }
 
-// The decoded values of a row, selected by its bits. The block may begin at any byte of a message.
+// The decoded values of a row, selected by its bits.
 struct Columns {
   const std::byte* means;
   int64_t width;
@@ -110,15 +101,16 @@ struct Columns {
   }
 };
 
-// Decodes rows [first, last) of a block into `out`, or adds them to it.
+// Decodes rows [first, last) of a block into the rows of `out`, or adds them to these.
 template <bool kAdd>
-void take_rows(const std::byte* in, int64_t rows, int64_t width, int64_t first, int64_t last, float* out) {
+void take_rows(const std::byte* in, int64_t rows, int64_t width, int64_t first, int64_t last,
+               const RowsAt<float>& out) {
   const auto* bits = reinterpret_cast<const uint8_t*>(in + 2 * width * 4);
   const int64_t bytes = (rows * width + kLanes - 1) / kLanes;
   const Columns columns{in, width};
   parallel_for(last - first, rows_holding(kCodecGrain, width), [&](int64_t begin, int64_t end) {
     for (int64_t r = first + begin; r < first + end; ++r) {
-      float* row = out + (r - first) * width;
+      float* row = out.row(r - first);
       int64_t c = 0;
       for (; c + kLanes <= width; c += kLanes) {
         const __m256 v = columns.eight(c, bits_at(bits, bytes, r * width + c));
@@ -132,34 +124,29 @@ void take_rows(const std::byte* in, int64_t rows, int64_t width, int64_t first, 
   });
 }
 
-class OneBit final : public Codec {
- public:
-  const char* name() const override { return "one_bit"; }
-  bool elementwise() const override { return false; }
-  bool feedback() const override { return true; }
-  int64_t bytes(int64_t rows, int64_t width) const override {
-    return rows * width > 0 ? 2 * width * 4 + (rows * width + kLanes - 1) / kLanes : 0;
-  }
-  void encode(const float* values, int64_t rows, int64_t width, std::byte* out) const override {
-    if (rows * width == 0) return;
-    std::vector<float> means(static_cast<size_t>(2 * width));
-    column_means(values, rows, width, means.data());
-    std::memcpy(out, means.data(), means.size() * sizeof(float));
-    pack_signs(values, rows * width, reinterpret_cast<uint8_t*>(out) + means.size() * sizeof(float));
-  }
-  void decode_rows(const std::byte* in, int64_t rows, int64_t width, int64_t first, int64_t last,
-                   float* out) const override {
-    if (width > 0 && last > first) take_rows<false>(in, rows, width, first, last, out);
-  }
-  void add(const std::byte* in, int64_t rows, int64_t width, float* sum) const override {
-    if (rows * width > 0) take_rows<true>(in, rows, width, 0, rows, sum);
-  }
-};
-
-}  // namespace
-
-std::unique_ptr<Codec> make_one_bit() {
-  return std::make_unique<OneBit>();
+void encode(Context&, const Encode<OneBitCode, float>& a) {
+  if (a.rows * a.width == 0) return;
+  std::vector<float> means(static_cast<size_t>(2 * a.width));
+  column_means(a.values, a.rows, a.width, means.data());
+  std::memcpy(a.encoded, means.data(), means.size() * sizeof(float));
+  pack_signs(a.values, a.rows * a.width, reinterpret_cast<uint8_t*>(a.encoded) + means.size() * sizeof(float));
 }
 
+void decode(Context&, const Decode<OneBitCode, float>& a) {
+  if (a.rows * a.width > 0) take_rows<false>(a.encoded, a.rows, a.width, 0, a.rows, a.to);
+}
+
+void add(Context&, const AddDecoded<OneBitCode, float>& a) {
+  if (a.rows * a.width > 0) take_rows<true>(a.encoded, a.rows, a.width, 0, a.rows, a.sum);
+}
+
+void measure(Context&, const Measure<OneBitCode, float>& a) {
+  measure_strips(a.of, [&](int64_t first, int64_t last, float* out) {
+    take_rows<false>(a.encoded, a.of.rows, a.of.width, first, last, {out, a.of.width});
+  });
+}
+
+const KernelAdder adder(Device::Kind::cpu, encode, decode, add, measure);
+
+}  // namespace
 }  // namespace lmx::comm

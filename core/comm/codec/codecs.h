@@ -1,0 +1,114 @@
+// The kernels of codecs: a codec is a struct of its parameters (a code), and each code has the four kernels below.
+#pragma once
+
+#include <cmath>
+#include <memory>
+
+#include "comm/rows.h"
+#include "lmx/codec.h"
+
+namespace lmx::comm {
+
+struct PlainCode {
+  static constexpr const char* kName = "none";
+  static constexpr bool kElementwise = true, kFeedback = false;
+  static int64_t bytes(int64_t rows, int64_t width) { return 4 * rows * width; }
+};
+
+struct Bf16Code {
+  static constexpr const char* kName = "bf16";
+  static constexpr bool kElementwise = true, kFeedback = false;
+  static int64_t bytes(int64_t rows, int64_t width) { return 2 * rows * width; }
+};
+
+// Compression-scaling (Patwary 2018, section III-C): f16(scale v).
+struct Fp16Code {
+  static constexpr const char* kName = "fp16";
+  static constexpr bool kElementwise = true, kFeedback = false;
+  static int64_t bytes(int64_t rows, int64_t width) { return 2 * rows * width; }
+  float scale, inverse;
+  bool reduce_in_fp16;
+};
+
+// One bit for each entry and two values for each column (Seide et al. 2014). A block consists of f32 means of the
+// columns' non-negative entries (width), f32 means of their negative entries (width), and the bits of all entries, row
+// after row without gaps, the first entry in the lowest bit of the first byte. A block may begin at any byte.
+struct OneBitCode {
+  static constexpr const char* kName = "one_bit";
+  static constexpr bool kElementwise = false, kFeedback = true;
+  static constexpr int64_t kStrip = 64;  // number of rows that are summed in f32
+  static int64_t bytes(int64_t rows, int64_t width) {
+    return rows * width > 0 ? 2 * width * 4 + (rows * width + 7) / 8 : 0;
+  }
+  LMX_HD static float mean(double sum, int64_t count) {
+    return count ? static_cast<float>(sum / static_cast<double>(count)) : 0.0f;
+  }
+};
+
+template <class Code, class T>
+struct Encode {
+  static constexpr const char* kName = Code::kName;
+  const T* values;  // (rows, width)
+  std::byte* encoded;
+  int64_t rows, width;
+  Code code;
+};
+
+// The rows of `to` that receive an elementwise code are one after the other.
+template <class Code, class T>
+struct Decode {
+  static constexpr const char* kName = Code::kName;
+  const std::byte* encoded;
+  RowsAt<T> to;
+  int64_t rows, width;
+  Code code;
+};
+
+// sum += decoded
+template <class Code, class T>
+struct AddDecoded {
+  static constexpr const char* kName = Code::kName;
+  const std::byte* encoded;
+  RowsAt<T> sum;
+  int64_t rows, width;
+  Code code;
+};
+
+// Adds to `sums`: underflows, overflows, the squares of the quantisation error, and those of the values (CodecHealth).
+// Sums are in f32 within a strip of about 4096 values (strip_rows), and strips are added in ascending order.
+template <class T>
+struct Measured {
+  const T* values;  // (rows, width)
+  T* lost;          // becomes the quantisation error, 0 where it is not finite; may be null or the values
+  int64_t rows, width;
+  double* sums;  // (kSums)
+};
+inline constexpr int64_t kSums = 4;
+template <class Code, class T>
+struct Measure {
+  static constexpr const char* kName = Code::kName;
+  const std::byte* encoded;
+  Measured<T> of;
+  Code code;
+};
+inline int64_t strip_rows(int64_t width) {
+  return rows_holding(4096, width);
+}
+
+// Counters of the quantisation error, by parameter. The sums stay on the device until they are taken.
+class HealthCounters {
+ public:
+  // Encodes `values` and counts what is lost. `lost`, if defined, becomes the quantisation error; it may be `values`.
+  void encode(Context& ctx, const Codec& codec, const std::string& name, const Tensor& values, Tensor encoded,
+              Tensor lost = {});
+  std::map<std::string, CodecHealth> take();
+
+ private:
+  struct Counters {
+    int64_t values = 0;
+    Tensor sums;
+  };
+  std::map<std::string, Counters> counters_;
+};
+
+}  // namespace lmx::comm
