@@ -10,7 +10,7 @@
 namespace lmx {
 namespace {
 
-// Kernels by the name of their arguments' type: several libraries may have a type_info of their own for one type.
+// Kernels by the name of their arguments' type, because each library may have a separate type_info for the same type.
 struct Table {
   std::mutex mutex;
   std::map<std::pair<std::string, Device::Kind>, AnyKernel> kernels;

@@ -21,7 +21,7 @@ Rows RowStore::rows(const Context& ctx, std::vector<int32_t> slots) const {
   return found;
 }
 
-// A slot that is taken for the first time holds zeros, because pages do.
+// The first use of a slot finds zeros, because new pages are zero.
 int32_t RowStore::take_slot(Context& ctx) {
   if (free_.empty()) {
     const auto first = static_cast<int32_t>(static_cast<int64_t>(pages_.size()) * kPageRows);

@@ -1,9 +1,9 @@
 #include "ops/common.h"
 
 #include "autograd/gradient_sums.h"
-#include "lmx/cuda.h"
 
 namespace lmx::ops {
+
 void check_same_type(const char* op, const char* name_a, const Tensor& a, const char* name_b, const Tensor& b) {
   if (a.dtype() == b.dtype()) return;
   throw UserError(str("[", op, "] ", name_a, ' ', describe(a), " and ", name_b, ' ', describe(b), ": types differ"));

@@ -50,6 +50,23 @@ std::map<std::string, size_t> groups(const ParameterStore& params, const std::ve
   return group;
 }
 
+template <class T>
+void add_square(Context& ctx, const Tensor& t, double* sum) {
+  run_kernel(ctx, optim::SquaredSum<T>{t.data<T>(), t.numel(), sum});
+}
+
+// The sum of the squares of each gradient, in the order of `names`. The host reads all of them at once.
+std::vector<double> squares(Context& ctx, const ParameterStore& params, const std::map<std::string, size_t>& names) {
+  Tensor sums = ctx.empty({static_cast<int64_t>(names.size())}, DType::f64, MemClass::other);
+  double* sum = sums.data<double>();
+  for (const auto& [name, rule] : names) {
+    const Tensor& t = values(params.at(name).grad(), name);
+    t.dtype() == DType::f64 ? add_square<double>(ctx, t, sum++) : add_square<float>(ctx, t, sum++);
+  }
+  const std::span<const double> all = ctx.read<double>(sums).get();
+  return {all.begin(), all.end()};
+}
+
 }  // namespace
 
 std::vector<ClipRule> read_clip(const Node& clip, const std::string& path) {
@@ -77,27 +94,6 @@ void check_clip(const std::vector<ClipRule>& rules, const std::vector<std::strin
                         matched.size() > 1 ? " and others" : "", "; the rule for fewer parameters goes first"));
   }
 }
-
-namespace {
-
-template <class T>
-void add_square(Context& ctx, const Tensor& t, double* sum) {
-  run_kernel(ctx, optim::SquaredSum<T>{t.data<T>(), t.numel(), sum});
-}
-
-// The sum of the squares of each gradient, in the order of `names`. The host reads all of them at once.
-std::vector<double> squares(Context& ctx, const ParameterStore& params, const std::map<std::string, size_t>& names) {
-  Tensor sums = ctx.empty({static_cast<int64_t>(names.size())}, DType::f64, MemClass::other);
-  double* sum = sums.data<double>();
-  for (const auto& [name, rule] : names) {
-    const Tensor& t = values(params.at(name).grad(), name);
-    t.dtype() == DType::f64 ? add_square<double>(ctx, t, sum++) : add_square<float>(ctx, t, sum++);
-  }
-  const std::span<const double> all = ctx.read<double>(sums).get();
-  return {all.begin(), all.end()};
-}
-
-}  // namespace
 
 ClipResult measure_gradients(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules,
                              double unscale) {

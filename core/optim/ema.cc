@@ -10,20 +10,14 @@
 namespace lmx {
 namespace {
 
-// The arguments of the kernel besides the two arrays and the decay.
-struct Steps {
-  const int32_t* rows = nullptr;
-  const int64_t* row_times = nullptr;
-  int64_t times = 0, count = 0, width = 1;
-};
+using optim::AverageSteps;
 
 template <class T>
-void run(Context& ctx, Tensor& averages, const Tensor& value, double decay, const Steps& s) {
-  run_kernel(ctx, optim::AverageRows<T>{averages.data<T>(), value.data<T>(), static_cast<T>(decay), s.rows, s.row_times,
-                                        s.times, s.count, s.width});
+void run(Context& ctx, Tensor& averages, const Tensor& value, double decay, const AverageSteps& s) {
+  run_kernel(ctx, optim::AverageRows<T>{averages.data<T>(), value.data<T>(), static_cast<T>(decay), s});
 }
 
-void run(Context& ctx, Tensor& averages, const Tensor& value, double decay, const Steps& s) {
+void run(Context& ctx, Tensor& averages, const Tensor& value, double decay, const AverageSteps& s) {
   averages.dtype() == DType::f64 ? run<double>(ctx, averages, value, decay, s)
                                  : run<float>(ctx, averages, value, decay, s);
 }

@@ -14,17 +14,21 @@ struct SquaredSum {
   double* sum;
 };
 
-// `times` averaging steps a <- decay a + (1 - decay) p, for rows of `width` elements. `rows` (count): the rows, null:
-// the first `count`. `row_times` (count): steps of each row; null: `times` for all.
+// The rows of `width` elements that are averaged, and how often.
+struct AverageSteps {
+  const int32_t* rows = nullptr;       // (count); null: the first `count` rows
+  const int64_t* row_times = nullptr;  // (count) averaging steps of each row; null: `times` for all
+  int64_t times = 0, count = 0, width = 1;
+};
+
+// Averaging steps a <- decay a + (1 - decay) p.
 template <class T>
 struct AverageRows {
   static constexpr const char* kName = "moving_average";
   T* average;
   const T* value;
   T decay;
-  const int32_t* rows;
-  const int64_t* row_times;
-  int64_t times, count, width;
+  AverageSteps steps;
 };
 
 }  // namespace lmx::optim

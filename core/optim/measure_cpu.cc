@@ -49,15 +49,16 @@ LMX_SIMD void average(T* __restrict a, const T* __restrict p, T decay, int64_t n
 
 template <class T>
 void average_rows(Context&, const AverageRows<T>& a) {
-  parallel_for(a.count, std::max<int64_t>(1, kGrain / a.width), [&](int64_t begin, int64_t end) {
-    if (!a.rows && !a.row_times) {
-      const int64_t at = begin * a.width;
-      return average<T>(a.average + at, a.value + at, a.decay, (end - begin) * a.width, a.times);
+  const AverageSteps& s = a.steps;
+  parallel_for(s.count, std::max<int64_t>(1, kGrain / s.width), [&](int64_t begin, int64_t end) {
+    if (!s.rows && !s.row_times) {
+      const int64_t at = begin * s.width;
+      return average<T>(a.average + at, a.value + at, a.decay, (end - begin) * s.width, s.times);
     }
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t times = a.row_times ? a.row_times[i] : a.times;
-      const int64_t at = (a.rows ? a.rows[i] : i) * a.width;
-      if (times > 0) average<T>(a.average + at, a.value + at, a.decay, a.width, times);
+      const int64_t times = s.row_times ? s.row_times[i] : s.times;
+      const int64_t at = (s.rows ? s.rows[i] : i) * s.width;
+      if (times > 0) average<T>(a.average + at, a.value + at, a.decay, s.width, times);
     }
   });
 }

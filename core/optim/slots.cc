@@ -42,14 +42,13 @@ void SlotOptimizer::typed(Context& ctx, Var& param, Tensors& slots, const Rates&
   LMX_CHECK(!grad.sparse() || (grad.pieces.size() == 1 && grad.pieces[0].unique), "the gradient of ", param.name(),
             " is not coalesced");
   const int64_t width = grad.sparse() ? value.numel() / value.dim(0) : 1;
-  const std::vector<int32_t> rows = grad.sparse() ? grad.pieces[0].indices : std::vector<int32_t>();
   const Tensor& from = grad.sparse() ? grad.pieces[0].rows : grad.dense;
-  const int64_t count = grad.sparse() ? static_cast<int64_t>(rows.size()) : value.numel();
+  const int64_t count = grad.sparse() ? static_cast<int64_t>(grad.pieces[0].indices.size()) : value.numel();
   LMX_CHECK(from.numel() == count * width && (grad.sparse() || from.shape() == value.shape()), "gradient ",
             describe(from), " of ", param.name(), ' ', param.shape());
   if (count == 0) return;
-  const Uploaded<int32_t> uploaded = grad.sparse() ? ctx.upload(rows) : Uploaded<int32_t>();
-  apply(ctx, Elements<T>{param.value().data<T>(), from.data<T>(), pointers<T>(slots), uploaded.data(), count, width},
+  const Uploaded<int32_t> rows = grad.sparse() ? ctx.upload(grad.pieces[0].indices) : Uploaded<int32_t>();
+  apply(ctx, Elements<T>{param.value().data<T>(), from.data<T>(), pointers<T>(slots), rows.data(), count, width},
         rates);
 }
 

@@ -413,7 +413,7 @@ TEST(Reducer, SentBytes) {
   EXPECT_EQ(none.sent_bytes(0, 1, 10, 3), 0);
   EXPECT_EQ(none.sent_bytes(0, 4, 8, 3), 2 * 3 * 24 * 4 / 4);
   EXPECT_EQ(fp16.sent_bytes(0, 4, 8, 3), 3 * 24 * 4 / 4);
-  // Eight columns each: rank 0 sends those of the other rank, and the sum of its own ones.
+  // Each rank owns eight columns: rank 0 sends the columns of rank 1, and the sum of its columns.
   EXPECT_EQ(one_bit.sent_bytes(0, 2, 7, 16), 2 * (64 + 7));
   EXPECT_EQ(one_bit.sent_row_bytes(1, std::vector<int64_t>{2, 0}, std::vector<int64_t>{7, 1}, 16), (64 + 2) + (64 + 8));
   // 3 and 4 rows, partitioned by the index of the table's row: rank 1 sends its two rows to rank 0, and the sum of the

@@ -266,7 +266,7 @@ TEST(Ema, StateRoundTripAndErrors) {
             "[ema] average of 'lstm.w' is (1) f32, the parameter (2) f32");
   EXPECT_EQ(message({{"lstm.w", good}, {"lstm.v", good}}),
             "[ema] average of 'lstm.v', which is not averaged (did you mean 'lstm.w'?)");
-  EXPECT_EQ(b.state(f.ctx, f.params).at("lstm.w").data<float>()[1], 2.5f);  // a refused state leaves everything as it was
+  EXPECT_EQ(b.state(f.ctx, f.params).at("lstm.w").data<float>()[1], 2.5f);  // a refused state changes nothing
   EXPECT_THROW(Ema(f.params, 1.0, ParamPattern(".*")), UserError);
   EXPECT_THROW(Ema(f.params, 0.5, ParamPattern("nothing")), UserError);
 }

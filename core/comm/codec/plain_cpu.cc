@@ -1,14 +1,15 @@
 // The codecs that only copy or truncate values.
 #include <cstring>
 
+#include "autograd/gradient_sums.h"
 #include "backend/convert.h"
 #include "comm/codec/codecs_cpu.h"
 
 namespace lmx::comm {
 namespace {
 
-LMX_SIMD void add_values(const float* x, float* sum, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
+void add_values(const float* x, float* sum, int64_t n) {
+  add_row(sum, x, n);
 }
 LMX_SIMD void add_values(const bfloat16* x, float* sum, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sum[i] += static_cast<float>(x[i]);

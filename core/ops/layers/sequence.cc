@@ -1,6 +1,6 @@
+#include "lmx/sequence.h"
 
 #include "autograd/gradient_sums.h"
-#include "lmx/sequence.h"
 #include "ops/common.h"
 
 namespace lmx {

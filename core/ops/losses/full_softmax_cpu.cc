@@ -1,18 +1,11 @@
 #include "ops/losses/full_softmax.h"
 
+#include "autograd/gradient_sums.h"
 #include "ops/losses/output_layer.h"
 #include "ops/losses/softmax_rows.h"
 
 namespace lmx::ops {
 namespace {
-
-template <class T>
-LMX_SIMD double mean_of(const T* row, int64_t n) {
-  double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(row[i]);
-  return sum / static_cast<double>(n);
-}
 
 template <class T>
 LMX_SIMD void add_to_row(T* row, T value, int64_t n) {
@@ -27,11 +20,12 @@ void block(Context&, const FullSoftmaxBlock<T>& a) {
       T* row = a.z + i * v;
       const int64_t at = a.first + i;
       const int32_t target = a.targets[at];
-      if (a.b) add_bias(row, a.b, v);
+      if (a.b) add_row(row, a.b, v);
       const double lse = log_sum_exp(row, v);
       const double nll = lse - static_cast<double>(row[target]);
       a.nll[at] = nll;
-      if (a.smoothing > 0) a.smoothed[at] = (1 - a.smoothing) * nll + a.smoothing * (lse - mean_of(row, v));
+      if (a.smoothing > 0)
+        a.smoothed[at] = (1 - a.smoothing) * nll + a.smoothing * (lse - sum_of(row, v) / static_cast<double>(v));
       if (a.factor == 0) continue;
       const double scale = a.factor * weight_of(a.weights, at);
       softmax_row(row, row, lse, scale, v);
@@ -44,7 +38,7 @@ void block(Context&, const FullSoftmaxBlock<T>& a) {
 template <class T>
 void bias(Context&, const AddBias<T>& a) {
   parallel_for(a.rows, row_grain(a.cols), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) add_bias(a.x + i * a.cols, a.b, a.cols);
+    for (int64_t i = begin; i < end; ++i) add_row(a.x + i * a.cols, a.b, a.cols);
   });
 }
 

@@ -16,16 +16,9 @@ void sum(Context&, const SumOfLosses<T>& a) {
 }
 
 template <class T>
-LMX_SIMD void scale_row(T* x, T factor, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
-}
-
-template <class T>
-void scale(Context&, const ScaleBySeed<T>& a) {
+void scale(Context& ctx, const ScaleBySeed<T>& a) {
   const double factor = static_cast<double>(*a.seed) / a.lift;
-  if (factor == 1.0) return;
-  parallel_for(a.n, kGrain,
-               [&](int64_t begin, int64_t end) { scale_row<T>(a.x + begin, static_cast<T>(factor), end - begin); });
+  if (factor != 1.0) run_kernel(ctx, Scale<T>{a.x, a.n, static_cast<T>(factor)});
 }
 
 template <class From, class T>

@@ -12,8 +12,5 @@ double log_sum_exp(const double* x, int64_t n);
 // y_j = factor exp(x_j - lse); y may be x.
 void softmax_row(const float* x, float* y, double lse, double factor, int64_t n);
 void softmax_row(const double* x, double* y, double lse, double factor, int64_t n);
-// x += b
-void add_bias(float* x, const float* b, int64_t n);
-void add_bias(double* x, const double* b, int64_t n);
 
 }  // namespace lmx::ops

@@ -24,11 +24,6 @@ LMX_SIMD void softmax_kernel(const T* x, T* y, T lse, T factor, int64_t n) {
 }
 
 template <class T>
-LMX_SIMD void add_kernel(T* __restrict x, const T* __restrict b, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) x[i] += b[i];
-}
-
-template <class T>
 double lse(const T* x, int64_t n) {
   constexpr int64_t kBlock = 2048;
   const T m = max_of(x, n);
@@ -51,12 +46,6 @@ void softmax_row(const float* x, float* y, double lse, double factor, int64_t n)
 }
 void softmax_row(const double* x, double* y, double lse, double factor, int64_t n) {
   softmax_kernel<double>(x, y, lse, factor, n);
-}
-void add_bias(float* x, const float* b, int64_t n) {
-  add_kernel<float>(x, b, n);
-}
-void add_bias(double* x, const double* b, int64_t n) {
-  add_kernel<double>(x, b, n);
 }
 
 }  // namespace lmx::ops

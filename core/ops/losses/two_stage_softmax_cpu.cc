@@ -1,5 +1,6 @@
 #include "ops/losses/two_stage_softmax.h"
 
+#include "autograd/gradient_sums.h"
 #include "ops/losses/output_layer.h"
 #include "ops/losses/softmax_rows.h"
 
@@ -13,7 +14,7 @@ void block(Context&, const TwoStageBlock<T>& a) {
     for (int64_t i = begin; i < end; ++i) {
       T* row = a.z + i * a.words;
       const int64_t at = a.first + i, target = a.places[at];
-      if (a.b) add_bias(row, a.b, a.words);
+      if (a.b) add_row(row, a.b, a.words);
       const double lse = log_sum_exp(row, a.words);
       a.nll[at] = lse - static_cast<double>(row[target]);
       if (a.factor == 0) continue;

@@ -7,6 +7,7 @@
 #include "lmx/row_sync.h"
 
 namespace lmx::server {
+
 int64_t push_bytes(const Codec& codec, bool sparse, int64_t rows, int64_t width) {
   const int64_t values = codec.elementwise() ? codec.bytes(rows * width, 1) : codec.bytes(rows, width);
   return sparse ? 8 + 4 * rows + values : values;
