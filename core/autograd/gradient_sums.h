@@ -46,9 +46,6 @@ struct SumRuns {
 
 // x_i = value
 void fill(Context& ctx, Tensor& x, double value);
-// sum += x
-void add_tensor(Context& ctx, Tensor& sum, const Tensor& x);
-void add_rows(Context& ctx, Tensor& table, RowSparse piece);
 
 // Loop of the CPU: sum += row, of n elements.
 void add_row(float* sum, const float* row, int64_t n);

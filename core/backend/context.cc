@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "lmx/cuda.h"
+#include "backend/cuda.h"
 
 namespace lmx {
 

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <mutex>
 
-#include "lmx/cuda.h"
+#include "backend/cuda.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 

@@ -95,7 +95,7 @@ Rows RowStore::all() const {
 Tensor RowStore::indices() const {
   const std::vector<int32_t> rows = kept();
   if (rows.empty()) return {};
-  return Tensor::from<int32_t>(pages_[0].allocator(), {static_cast<int64_t>(rows.size())}, rows,
+  return Tensor::from<int32_t>(context().host, {static_cast<int64_t>(rows.size())}, rows,
                                MemClass::communication);
 }
 

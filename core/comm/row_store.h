@@ -29,7 +29,7 @@ class RowStore {
   void forget(int32_t row);  // deletes the row, so that it counts as zero and is not saved
   Rows all() const;          // stored rows by ascending index
   Context context() const { return context_of(pages_[0]); }  // REQUIRES: a row was stored
-  // The indices of the stored rows, i32 (n), and f32 (n, width). Undefined if there are none.
+  // The indices of the stored rows, i32 (n) on the host, and f32 (n, width). Undefined if there are none.
   Tensor indices() const;
   Tensor values() const;
 

@@ -1,4 +1,4 @@
-#include "lmx/param_pattern.h"
+#include "lmx/config.h"
 
 #include <re2/re2.h>
 

@@ -1,4 +1,4 @@
-#include "lmx/model_extensions.h"
+#include "lmx/model.h"
 
 namespace lmx {
 

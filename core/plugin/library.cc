@@ -8,8 +8,8 @@
 #include <memory>
 #include <mutex>
 
+#include "backend/cuda.h"
 #include "base/files.h"
-#include "lmx/cuda.h"
 #include "plugin/elf.h"
 #include "plugin/manifest.h"
 

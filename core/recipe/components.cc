@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "config/messages.h"
+#include "lmx/config.h"
 #include "lmx/error.h"
-#include "lmx/param_pattern.h"
 #include "lmx/plugin.h"
 #include "nn/state_dict.h"
 #include "recipe/planned_batcher.h"

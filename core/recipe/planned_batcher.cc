@@ -1,8 +1,8 @@
 #include "recipe/planned_batcher.h"
 
 #include "lmx/error.h"
-#include "lmx/memory.h"
 #include "lmx/plugin.h"
+#include "lmx/tensor.h"
 
 namespace lmx::train {
 namespace {

@@ -35,7 +35,7 @@ struct TrainConfig {
   double max_loss = 0;       // nats per token; the run diverged if its loss is higher; 0: default_max_loss()
   std::string on_divergence = "stop";  // stop, skip (no update), lower_lr (no update, and half the rate from then on)
   double ema = 0;                      // decay of the parameters' moving average; 0: none
-  std::string ema_params = ".*";       // pattern (lmx/param_pattern.h) of the averaged parameters
+  std::string ema_params = ".*";       // pattern (lmx/config.h) of the averaged parameters
   std::string ema_params_place = {};   // prefix of messages about it: "my.yaml:4:11: train.ema_params: "; not a key
   std::string final_bleu = "none";     // none, valid, test: the split that the last parameters translate after training
   int64_t final_average = 1;           // number of last checkpoints whose mean translates it

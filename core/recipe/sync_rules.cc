@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "config/messages.h"
+#include "lmx/config.h"
 #include "lmx/error.h"
-#include "lmx/param_pattern.h"
 #include "lmx/param_server.h"
 #include "lmx/plugin.h"
 #include "lmx/sync.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lmx/codec.h"
-#include "lmx/memory.h"
+#include "lmx/tensor.h"
 #include "runfiles/metrics.h"
 
 namespace lmx::train {

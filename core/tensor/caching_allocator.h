@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "lmx/memory.h"
+#include "lmx/tensor.h"
 
 namespace lmx {
 

@@ -73,8 +73,8 @@ SplitScore score_split(const Context& ctx, const Network& network, const Paramet
     const Batch batch = batches.batch(i, first, count, quiet.host);
     if (batch.sequences() == 0) continue;
     ModelState state = carried.gather(quiet, batch, plan.carry);
-    const Tensor nll = nats_of(quiet, network, params, batch, state);
-    for (const float nats : nll.values<float>()) score.nats += nats;
+    const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, state));
+    for (const float nats : nll.get()) score.nats += nats;
     score.tokens += batch.tokens();
     carried.stage(batch, state);
     carried.commit();
@@ -123,8 +123,8 @@ ShardScores score_shards(const Context& ctx, const Network& network, const Param
   const auto score = [&](const std::vector<int64_t>& slots, int64_t offset, int64_t targets) {
     const Batch batch = shard_batch(shards, slots, offset, targets, quiet.host);
     ModelState state = carried.gather(quiet, batch, plan.carry);
-    const Tensor nll = nats_of(quiet, network, params, batch, state);
-    const auto values = nll.values<float>();
+    const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, state));
+    const auto values = nll.get();
     for (size_t i = 0; i < values.size(); ++i) {
       SplitScore& s = scores[static_cast<size_t>(slots[i / static_cast<size_t>(targets)])];
       s.nats += values[i];
@@ -185,8 +185,8 @@ SplitScore score_pairs(const Context& ctx, const Network& network, const Paramet
     const size_t end = std::min(order.size(), first + static_cast<size_t>(plan.sequences));
     const Batch batch = make_pair_batch(pairs, std::span(order).subspan(first, end - first), quiet.host);
     ModelState state = network.initial_state(quiet, batch.sequences());
-    const Tensor nll = nats_of(quiet, network, params, batch, state);
-    for (const float nats : nll.values<float>()) score.nats += nats;
+    const auto nll = quiet.read<float>(nats_of(quiet, network, params, batch, state));
+    for (const float nats : nll.get()) score.nats += nats;
     score.tokens += batch.tokens();
   }
   return sum_over_ranks(score, *ctx.comm);

@@ -73,11 +73,11 @@ double LossScale::passed(ScaleState& state) const {
   return config_.factor;
 }
 
-std::vector<std::string> overflowed_tensors(const ParameterStore& params) {
-  const auto finite = [](const Tensor& t) {
+std::vector<std::string> overflowed_tensors(const Context& ctx, const ParameterStore& params) {
+  const auto finite = [&ctx](const Tensor& t) {
     if (t.dtype() != DType::f32) return true;
-    const auto values = t.values<float>();
-    return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+    const auto host = ctx.read<float>(t);
+    return std::all_of(host.get().begin(), host.get().end(), [](float v) { return std::isfinite(v); });
   };
   std::vector<std::string> names;
   for (const std::string& name : params.names()) {

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "lmx/error.h"
-#include "lmx/model_extensions.h"
+#include "lmx/model.h"
 #include "nn/state_dict.h"
 #include "runfiles/vocabulary_mark.h"
 #include "train/loop/worker_state.h"

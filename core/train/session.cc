@@ -9,7 +9,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
-#include "lmx/model_extensions.h"
+#include "lmx/model.h"
 #include "lmx/plugin.h"
 #include "nn/state_dict.h"
 #include "recipe/planned_batcher.h"

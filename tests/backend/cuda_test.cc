@@ -1,5 +1,5 @@
 // The CUDA seam. Without a device: nothing is missing and the messages say so. With one: its kernels against the CPU's.
-#include "lmx/cuda.h"
+#include "backend/cuda.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Patterns of parameter names: what they mean, and that no pattern takes the stack or the time of a run.
-#include "lmx/param_pattern.h"
+#include "lmx/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // The pointwise functor on a CUDA device against the CPU: same source, same numbers up to rounding.
 #include <gtest/gtest.h>
 
-#include "lmx/cuda.h"
+#include "backend/cuda.h"
 #include "lmx/kernels.h"
 #include "lmx/lstm_cell.h"
 #include "lmx/plugin.h"

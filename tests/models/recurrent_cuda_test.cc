@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "lmx/cuda.h"
+#include "backend/cuda.h"
 #include "lmx/kernels.h"
 #include "lmx/plugin.h"
 #include "mlstm_kernels.h"

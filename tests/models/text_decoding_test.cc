@@ -7,7 +7,7 @@
 #include "app/inference/draw.h"
 #include "app/inference/generate.h"
 #include "lmx/loss.h"
-#include "lmx/model_extensions.h"
+#include "lmx/model.h"
 #include "lmx/plugin.h"
 #include "ops/gradcheck.h"
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "lmx/array_ops.h"
-#include "lmx/attention.h"
-#include "lmx/loss_terms.h"
+#include "lmx/loss.h"
+#include "lmx/ops.h"
 #include "names.h"
 #include "ops/messages.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "lmx/array_ops.h"
-#include "lmx/attention.h"
 #include "lmx/error.h"
+#include "lmx/ops.h"
 #include "ops/gradcheck.h"
 
 namespace lmx::testing {

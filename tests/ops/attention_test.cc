@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "lmx/attention.h"
+#include "lmx/ops.h"
 #include "lmx/parallel.h"
 #include "ops/gradcheck.h"
 #include "ops/messages.h"

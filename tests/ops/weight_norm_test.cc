@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "lmx/error.h"
-#include "lmx/sequence.h"
+#include "lmx/ops.h"
 #include "ops/gradcheck.h"
 
 namespace lmx::testing {

@@ -1,7 +1,7 @@
 // A decoder composed of public ops: gradients in f64 with its own term in the loss, and that term.
 #include "fixture.h"
 #include "lmx/array_ops.h"
-#include "lmx/model_extensions.h"
+#include "lmx/model.h"
 #include "names.h"
 #include "ops/gradcheck.h"
 

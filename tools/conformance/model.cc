@@ -4,7 +4,7 @@
 #include <set>
 
 #include "conformance/conformance.h"
-#include "lmx/model_extensions.h"
+#include "lmx/model.h"
 #include "lmx/ops.h"
 
 namespace lmx_cli::check {
@@ -284,7 +284,7 @@ class ModelCheck {
     const Batch b = batch(0, 1);
     const auto decoding = model_->translates() ? model_->decode(ctx_, params_, b.source, b.source_lengths)
                                                : start_text(*model_, ctx_, params_, 1);
-    if (!decoding) throw Skipped("the model keeps nothing of a text (TextModel of lmx/model_extensions.h)");
+    if (!decoding) throw Skipped("the model keeps nothing of a text (TextModel of lmx/model.h)");
     const Tensor whole = features(b);
     for (int64_t i = 0; i < b.tokens(); ++i) {
       const Tensor step = decoding->step(ctx_, std::span(b.inputs.data<int32_t>() + i, 1));

@@ -1,6 +1,6 @@
 // The one exported symbol of liblmx_cuda.so, and device memory.
+#include "backend/cuda.h"
 #include "backend/cuda/cuda_check.h"
-#include "lmx/cuda.h"
 #include "tensor/caching_allocator.h"
 
 namespace lmx {

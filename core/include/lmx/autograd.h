@@ -75,6 +75,11 @@ class LMX_API Var {
   std::shared_ptr<Impl> impl_;
 };
 
+// sum += x, of equal shapes, f32 or f64.
+LMX_API void add_tensor(Context& ctx, Tensor& sum, const Tensor& x);
+// table (V, ...): row indices[i] += rows[i] of the piece, in ascending order of i; indices may repeat.
+LMX_API void add_rows(Context& ctx, Tensor& table, RowSparse piece);
+
 class LMX_API Tape {
  public:
   Tape();

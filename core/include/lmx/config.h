@@ -1,4 +1,5 @@
-// The recipe as a tree that stores the place of each value, and typed configs that are read from it.
+// The recipe as a tree that stores the place of each value, typed configs that are read from it, and patterns of
+// parameter names.
 #pragma once
 
 #include <cstdint>
@@ -193,5 +194,53 @@ LMX_API void check_missing(const Node& tree);
 LMX_API std::optional<int64_t> parse_int(std::string_view text);
 LMX_API std::optional<double> parse_double(std::string_view text);
 LMX_API std::optional<bool> parse_bool(std::string_view text);
+
+// Facts about a component that follow from its config alone, before an object is made from it.
+//
+// A plugin's config states them by `Traits traits() const`; the core asks for them by these names, and for nothing else
+// in the config. A name that is absent has the usual meaning that is given here.
+using Traits = std::map<std::string, std::string>;
+
+namespace trait {
+
+// Communicators. "true": the ranks are threads of one process, and exchange gradients after the backward pass. Absent:
+// each rank is a process.
+inline constexpr const char* kOneProcess = "one_process";
+// Communicators. The key of the config that lets sums be computed in an order that is not fixed, so that the bits of two
+// runs may differ. Absent: sums are computed in rank order.
+inline constexpr const char* kUnorderedSums = "unordered_sums";
+// Sync strategies. Describes the clock of asynchronous workers, which must be equal in all rules of a recipe. Absent: the
+// strategy is synchronous.
+inline constexpr const char* kWorkerClock = "worker_clock";
+
+}  // namespace trait
+
+// A pattern of parameter names in recipes: sync.RULE.params, clip.N.params, train.ema_params, model.weight_norm and the
+// patterns of sampled_rows. All of them have the same meaning.
+//
+// A regular expression that is searched for in a name: "softmax" matches "softmax.weight" and "softmax.bias";
+// "^embedding" matches names that begin with it, "\.bias$" names that end with it, ".*" all names. The syntax is RE2's:
+// Perl's without look-ahead and back-references. The time of a match is linear in the name's length.
+class LMX_API ParamPattern {
+ public:
+  // The longest pattern, in bytes.
+  static constexpr size_t kLongest = 4096;
+
+  // `place` begins the messages: "recipes/my.yaml:4:11: clip.0.params: ". UserError: `text` is not a regular
+  // expression, is too long, or compiles to more than 8 MiB.
+  explicit ParamPattern(std::string text, std::string place = "");
+
+  bool matches(std::string_view name) const;
+  // The elements of `names` that match, in their order. UserError at the pattern's place if none does.
+  std::vector<std::string> select(const std::vector<std::string>& names) const;
+
+  const std::string& text() const { return text_; }
+  const std::string& place() const { return place_; }
+
+ private:
+  struct Compiled;
+  std::string text_, place_;
+  std::shared_ptr<const Compiled> compiled_;
+};
 
 }  // namespace lmx

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "lmx/dtype.h"
-#include "lmx/memory.h"
 #include "lmx/random.h"
 #include "lmx/tensor.h"
 #include "lmx/trace.h"

@@ -21,7 +21,7 @@
 #include "lmx/api.h"
 #include "lmx/context.h"
 #include "lmx/dtype.h"
-#include "lmx/memory.h"
+#include "lmx/tensor.h"
 
 // The compiler clones the function for each instruction set, and one clone is chosen when the program is loaded: the
 // baseline is AVX2, the second copy AVX-512. Use it for functions whose loops the compiler vectorises; the functions

@@ -46,4 +46,20 @@ class LMX_API EndProcess : public Error {
 // still running after the wait is the only one with this error, and its message begins with "rank 3 of 4: ".
 LMX_API std::string error_prefix() noexcept;
 
+// A termination note: a run registers a function that records the reason if another thread must end the process at once.
+// That happens if a rank is lost while the run's own thread waits for it inside MPI.
+//
+// While this object lives, the thread that ends the process calls `note` with the reason. `note` must not wait for the
+// run's thread. At most one object exists at a time.
+class LMX_API TerminationNote {
+ public:
+  explicit TerminationNote(std::function<void(const std::string& reason)> note);
+  ~TerminationNote();
+  TerminationNote(const TerminationNote&) = delete;
+  TerminationNote& operator=(const TerminationNote&) = delete;
+};
+
+// To be called by the thread that is about to end the process. Does not throw.
+LMX_API void leave_termination_note(const std::string& reason);
+
 }  // namespace lmx

@@ -1,17 +1,30 @@
-// Losses: the output layer and the likelihood of the targets (`loss:` of a recipe).
+// Losses: the output layer and the likelihood of the targets (`loss:` of a recipe), and terms that models add to them.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "lmx/autograd.h"
+#include "lmx/context.h"
 #include "lmx/data.h"
 #include "lmx/ops.h"
 #include "lmx/parameters.h"
 #include "lmx/random.h"
-#include "lmx/step_plan.h"
 
 namespace lmx {
+
+// Decisions of the gradient-sync strategies for a step, made before its forward pass; losses and models read them.
+struct StepPlan {
+  int64_t step = 0;
+  RandomKey sampler_key = {};  // for the candidates of a sampled softmax: ranks with equal keys sample equal candidates
+  // Tables of which only some rows get gradients in this step on this rank (Xiao 2017, section 3.1: V_all): those rows,
+  // ascending. In a table that is absent, all rows get gradients.
+  std::map<std::string, std::vector<int32_t>> rows = {};
+};
 
 struct LossEnv {
   int64_t vocab_size = 0;
@@ -67,5 +80,27 @@ class LMX_API CandidateSampler {
 };
 LMX_API std::unique_ptr<CandidateSampler> make_sampler(const std::string& proposal, int64_t vocab_size, double beta,
                                                        const Vocabulary* vocabulary);
+
+// Named terms of one micro-batch that a model adds to the training loss: load balancing, activation regularisation, ...
+//
+// Like the loss itself, a term is a sum over the tokens (or sequences) of one micro-batch, times the term's weight. The
+// trainer divides both by the number of tokens or sequences of the whole step, so that micro-batches and ranks add up
+// to the same gradient.
+class LMX_API LossTerms {
+ public:
+  explicit LossTerms(std::vector<std::string> names);  // LossTermModel::loss_terms()
+  // For LossTermModel::forward_training(): adds `value` (1) to the term; several calls add up. UserError: a name that
+  // the model does not declare, or a value that is not one element.
+  void add(Context& ctx, std::string_view name, const Var& value);
+  const std::vector<std::string>& names() const { return names_; }
+  // In the order of names(); 0 for a term without a value. Waits for the device.
+  std::vector<double> values(const Context& ctx) const;
+  // loss + all terms, from which backward() starts. Returns `loss` itself if there are no terms.
+  Var total(Context& ctx, const Var& loss) const;
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<Var> terms_;  // in the order of names_; undefined until a value is added
+};
 
 }  // namespace lmx

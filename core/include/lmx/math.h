@@ -1,4 +1,5 @@
-// Elementary functions without branches, for loops that the compiler vectorises. CUDA kernels use the same source.
+// Elementary functions without branches, for loops that the compiler vectorises, and functions of a row of values. CUDA
+// kernels use the same source of the elementary functions.
 //
 // float: polynomials with an error of at most 2 ulp (3 for sigmoid); zeros, infinities, NaN, overflow and underflow are
 // correct. double: the standard library, for gradient checks. fast_exp rounds a subnormal result twice.
@@ -8,6 +9,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "lmx/api.h"
+
 #if defined(__CUDACC__)
 #define LMX_HD __host__ __device__
 #else
@@ -15,6 +18,7 @@
 #endif
 
 namespace lmx {
+
 namespace math {
 
 LMX_HD inline uint32_t bits(float x) {
@@ -134,5 +138,18 @@ template <class T>
 LMX_HD inline T fast_log(T x) {
   return math::log(x);
 }
+
+// Vectorised functions of the host over one row of values in host memory: for CPU kernels, and for code that selects
+// among rows on the host, such as beam search. The same row gives the same bits in every call.
+
+// The largest of x (n); -Inf for n = 0.
+LMX_API float max_of(const float* x, int64_t n);
+LMX_API double max_of(const double* x, int64_t n);
+// sum_i a_i b_i, accumulated in the type of the values.
+LMX_API float dot(const float* a, const float* b, int64_t n);
+LMX_API double dot(const double* a, const double* b, int64_t n);
+// x = softmax(scale x); returns log sum_i exp(scale x_i). REQUIRES: n > 0, scale > 0.
+LMX_API float softmax_in_place(float* x, float scale, int64_t n);
+LMX_API double softmax_in_place(double* x, double scale, int64_t n);
 
 }  // namespace lmx

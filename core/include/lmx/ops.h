@@ -1,16 +1,19 @@
-// Differentiable operations of layers and losses; lmx/array_ops.h and lmx/attention.h have more. Each checks shapes,
-// computes, and records its gradient on ctx.tape if there is one.
+// Differentiable operations of layers and losses, attention, and recurrent layers; lmx/array_ops.h has more. Each
+// checks shapes, computes, and records its gradient on ctx.tape if there is one.
 //
 // Types: f32 and f64 values; matrix products round their inputs to ctx.compute. A 3-D input (B, T, D) is treated as
 // (B*T, D) if only the last dimension matters. Shape errors are UserErrors that print every shape involved.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "lmx/autograd.h"
 #include "lmx/context.h"
+#include "lmx/kernels.h"
+#include "lmx/matmul.h"
 
 namespace lmx {
 
@@ -39,7 +42,7 @@ LMX_API Var dropout(Context& ctx, const Var& x, double p, RandomKey key);
 // three
 LMX_API Var layer_norm(Context& ctx, const Var& x, const Var& gain, const Var& bias, double eps = 1e-5);
 
-// What a softmax loss reads. Losses are negative log-likelihoods in nats, summed over targets with weights; sums are
+// The inputs of a softmax loss. Losses are negative log-likelihoods in nats, summed over targets with weights; sums are
 // accumulated in double.
 struct SoftmaxInputs {
   Var h;                // (n, D) features
@@ -59,7 +62,7 @@ LMX_API Var cross_entropy(Context& ctx, const Var& logits, const Tensor& targets
 // (1 - e) nll(target) + e / V sum_v nll(v), e = `smoothing`, as in PyTorch's cross_entropy.   grads: h, w (dense), b
 LMX_API LossValue full_softmax_loss(Context& ctx, const SoftmaxInputs& in, double smoothing = 0);
 
-// B sequences in packed rows, for lmx/attention.h: sequence b has rows [begin[b], begin[b+1]).
+// B sequences in packed rows, for lmx/ops.h: sequence b has rows [begin[b], begin[b+1]).
 struct LMX_API Segments {
   std::vector<int64_t> begin;  // (B + 1), from 0
   int64_t count() const { return static_cast<int64_t>(begin.size()) - 1; }
@@ -91,5 +94,133 @@ LMX_API Var two_stage_softmax_loss(Context& ctx, const SoftmaxInputs& in, const 
 LMX_API Tensor full_softmax_nll(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b, const Tensor& targets);
 // Logits of the full softmax (n, V); no gradients.
 LMX_API Tensor full_softmax_logits(Context& ctx, const Tensor& h, const Tensor& w, const Tensor& b);
+
+// Multi-head attention over packed sequences, and rotary position embeddings of its queries and keys. The rows of all
+// sequences are stored one after the other without padding; `Segments` holds where each one begins.
+
+// Returns the position of each row in its sequence, counted from 0: (rows).
+LMX_API std::vector<int64_t> positions_of(const Segments& rows);
+
+struct AttentionOptions {
+  int64_t heads = 1;     // heads of the queries
+  int64_t kv_heads = 0;  // heads of keys and values, a divisor of `heads`; 0: equal to `heads`
+  bool causal = false;   // query i sees the keys 0 .. i of its sequence; queries and keys are the same rows
+  // Added to the scaled scores before the softmax; undefined: nothing is added. -Inf hides a key. A query that sees no
+  // key has the result 0. Shapes: (Q, K) for all sequences and heads, (heads, Q, K) for all sequences, or (B, heads or
+  // 1, Q, K). Q and K are at least the longest sequence's queries and keys; element (i, j) is for query i and key j of
+  // a sequence.
+  Var bias = {};
+  // In training, an attention weight is dropped with this probability. The random number depends on (key,
+  // row_ids[query], head, key's position).
+  double dropout = 0;
+  RandomKey key = {};
+  std::span<const uint64_t> row_ids = {};  // (N) identifies each row of queries; read only if weights are dropped
+};
+
+struct AttentionInputs {
+  Var q;     // (N, heads size)
+  Var k, v;  // (M, kv_heads size)
+  Segments queries, keys;
+};
+// softmax(q k^T / sqrt(size) + bias) v for each head of each sequence (Vaswani et al. 2017, section 3.2). Query head h
+// uses head h / (heads / kv_heads) of keys and values (grouped queries, Ainslie et al. 2023).
+//   -> (N, heads size)   grads: q, k, v, bias
+LMX_API Var attention(Context& ctx, const AttentionInputs& x, const AttentionOptions& options);
+// The same for operands that one product computed side by side, as columns of one matrix:
+//   qkv (N, (heads + 2 kv_heads) size) -> (N, heads size), each sequence attending to itself
+LMX_API Var attention(Context& ctx, const Var& qkv, const Segments& rows, const AttentionOptions& options);
+//   q (N, heads size), kv (M, 2 kv_heads size) -> (N, heads size)
+LMX_API Var attention(Context& ctx, const Var& q, const Var& kv, const Segments& queries, const Segments& keys,
+                      const AttentionOptions& options);
+
+struct RopeOptions {
+  int64_t heads = 1;
+  double base = 10000;       // of the angles: the angle is position * base^(-2 i / size) for pair i of a head
+  bool interleaved = false;  // pairs are elements (2 i, 2 i + 1), as in the paper; else (i, i + size / 2), as in Llama
+};
+// Rotary position embedding (Su et al. 2021, section 3.2.2): each pair of a head's elements is rotated by its angle.
+//   x (N, heads size), positions (N) -> (N, heads size)   grads: x
+LMX_API Var rope(Context& ctx, const Var& x, std::span<const int64_t> positions, const RopeOptions& options);
+
+// Recurrent layers as ops over whole sequences: the part that all cells share.
+//
+// A layer is one op on the tape. It is computed piece by piece; a piece is some steps of all sequences. Each piece
+// needs one product for the input projections and one for the weight gradients. The loop over its time steps contains
+// only the recurrent products and the pointwise kernel. The state is passed forward between pieces, its gradient
+// backward. A checkpointed layer keeps only the state before each piece. Backward recomputes the rest, by the same
+// calls in the same order, so its gradients are bit-equal to those of the layer without checkpointing.
+
+// One layer's arithmetic on a piece of n steps and B sequences, time-major: row t*B + b. Values are f32 or f64.
+class LMX_API SequenceCell {
+ public:
+  virtual ~SequenceCell();
+  // Forward through x (n*B, E). `state` has tensors (B, ...); they are replaced by those after the piece and never
+  // written to. Writes y (n*B, P). Returns the data that backward() needs besides x.
+  virtual std::shared_ptr<void> forward(Context& ctx, const Tensor& x, std::vector<Tensor>& state, Tensor& y) const = 0;
+  struct Piece {
+    Tensor x;     // (n*B, E)
+    void* saved;  // the result of forward(); may be written to
+    Tensor dy;    // (n*B, P) gradient of y; may be written to
+    Tensor dx;    // (n*B, E) undefined if x needs no gradient; else dx = gradient + beta * dx
+    float beta;
+  };
+  // Adds to the weights' gradients. dstate: in, the gradient of the state after the piece; out, of the state before it.
+  virtual void backward(Context& ctx, const Piece& piece, std::vector<Tensor>& dstate) const = 0;
+};
+
+struct SequenceOptions {
+  int64_t segment = 0;  // steps of a piece; 0: as many as give 2048 rows
+  bool checkpoint = false;
+};
+// Steps of a piece: options.segment applied to `batch` parallel sequences of `steps` steps.
+LMX_API int64_t segment_steps(const SequenceOptions& options, int64_t steps, int64_t batch);
+
+struct SequenceLayer {
+  const char* name;  // of its backward pass: "lstm.backward"
+  std::shared_ptr<const SequenceCell> cell;
+  std::vector<Var> weights;  // of the cell; one that the cell does not use is undefined
+};
+
+// y (T*B, P) of x (T*B, E). `state` is the state before step 0; it is replaced by the state after step T-1, detached
+// from the tape.   grads: x, weights. UserError `[name] ...`: x does not have T*B rows.
+LMX_API Var sequence_layer(Context& ctx, const SequenceLayer& layer, const Var& x, std::vector<Tensor>& state,
+                           const SequenceOptions& options);
+
+// w = g v / |v|, row by row (Salimans and Kingma 2016); norms are accumulated in double   v (N, K), g (N) -> (N, K)
+// grads: both
+LMX_API Var weight_norm(Context& ctx, const Var& v, const Var& g);
+
+// ---- for cells
+
+// The rows of B sequences at one step.
+inline Tensor rows_at(const Tensor& t, int64_t step, int64_t batch) {
+  return t.slice(step * batch, (step + 1) * batch);
+}
+// A copy of the last B rows: the state after a piece.
+inline Tensor last_rows(const Tensor& t, int64_t batch) {
+  return t.slice(t.dim(0) - batch, t.dim(0)).clone();
+}
+// (B + rows, N): first (B, N), then memory that is not initialised. Rows of step t are the values before that step.
+LMX_API Tensor from_first(Context& ctx, const Tensor& first, int64_t rows);
+// op(w), packed for products of `rows` rows and cached until w changes.
+LMX_API const PackedMatrix& packed(Context& ctx, const Var& w, bool trans, int64_t rows);
+// y (B, N) = x (B, K) op(w) + beta y: the product of one step.
+LMX_API void multiply_step(Context& ctx, const PackedMatrix& w, const Tensor& x, Tensor& y, float beta);
+// Runs the pointwise kernel of one step.
+template <class Step>
+void run_step(Context& ctx, const Step& step) {
+  const Span span(ctx.tracer, "sequence.pointwise");
+  run_kernel(ctx, step);
+}
+// out (M, N) = x (M, K) w^T, x of the compute type.
+LMX_API void project(Context& ctx, const Tensor& x, const Var& w, Tensor& out);
+// dx (M, K) = dz (M, N) w + beta dx, dz of the compute type; does nothing if dx is undefined.
+LMX_API void project_back(Context& ctx, const Tensor& dz, const Var& w, Tensor dx, float beta);
+// dw (N, K) += a^T b; a (M, N), b (M, K) of the compute type.
+LMX_API void add_weight_gradient(Context& ctx, const Var& w, const Tensor& a, const Tensor& b);
+// db (N) += the column sums of dz (M, N), rows in ascending order.
+LMX_API void add_bias_gradient(Context& ctx, const Var& bias, const Tensor& dz);
+// to += from, elementwise: adds the gradient from the following piece.
+LMX_API void add_to(Context& ctx, Tensor to, const Tensor& from);
 
 }  // namespace lmx

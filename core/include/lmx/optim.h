@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "lmx/config.h"
-#include "lmx/param_pattern.h"
 #include "lmx/parameters.h"
 
 namespace lmx {

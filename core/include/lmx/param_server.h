@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "lmx/config.h"
 #include "lmx/sync.h"
-#include "lmx/traits.h"
 
 namespace lmx {
 

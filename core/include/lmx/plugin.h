@@ -13,7 +13,6 @@
 
 #include "lmx/api.h"
 #include "lmx/config.h"
-#include "lmx/traits.h"
 
 namespace lmx {
 
@@ -32,7 +31,7 @@ struct PluginDescriptor {
   std::vector<FieldInfo> (*fields)();
   Node (*full_config)(const Node& given, const std::string& path);  // checked, with all defaults
   AnyFactory factory;
-  // The traits of the component with this config (lmx/traits.h), returned by the config's `Traits traits() const` if it
+  // The traits of the component with this config (lmx/config.h), returned by the config's `Traits traits() const` if it
   // has that function.
   Traits (*traits)(const Node& given, const std::string& path);
 };
@@ -125,7 +124,7 @@ Factory factory(const PluginInfo& info) {
 [[noreturn]] LMX_API void rethrow_for(const PluginInfo& info);
 
 // Marks that this thread is inside `function` of a plugin, for the line that is written at a crash
-// (lmx/termination_note.h).
+// (lmx/launch.h).
 class LMX_API PluginCall {
  public:
   // `function` is a literal, such as "forward()"; `info` is one that the registry owns.

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "lmx/config.h"
 #include "lmx/model.h"
-#include "lmx/param_pattern.h"
-#include "lmx/sequence.h"
+#include "lmx/ops.h"
 
 namespace lmx {
 
@@ -19,7 +19,7 @@ struct LMX_API RecurrentConfig {
   int64_t layers = 1;
   int64_t embedding = 256;
   double dropout = 0;
-  std::string weight_norm;  // pattern of matrices (lmx/param_pattern.h); "": none
+  std::string weight_norm;  // pattern of matrices (lmx/config.h); "": none
   bool checkpoint = false;
   int64_t segment = 0;
   Init init{"uniform", 0.1};

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "lmx/config.h"
+#include "lmx/loss.h"
 #include "lmx/parameters.h"
 #include "lmx/random.h"
-#include "lmx/step_plan.h"
 
 namespace lmx {
 
@@ -48,7 +48,7 @@ struct LMX_API RowRule {
   std::string softmax = "softmax", embedding = "embedding", source = "^encoder";
   std::string draw = "rank";
   void fields(Fields& f);
-  void check(const std::string& where) const;  // UserError: an invalid pattern (lmx/param_pattern.h)
+  void check(const std::string& where) const;  // UserError: an invalid pattern (lmx/config.h)
 };
 
 // Selects the rows of each parameter that a rank exchanges in a step.

@@ -15,7 +15,6 @@
 #include "lmx/loss.h"
 #include "lmx/optim.h"
 #include "lmx/parameters.h"
-#include "lmx/step_plan.h"
 
 namespace lmx {
 

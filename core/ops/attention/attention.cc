@@ -9,7 +9,7 @@
 // result depends on the number of threads.
 #include "ops/attention/attention.h"
 
-#include "lmx/attention.h"
+#include "lmx/ops.h"
 #include "ops/common.h"
 
 namespace lmx {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "lmx/rows.h"
+#include "lmx/math.h"
 #include "ops/attention/small_gemm.h"
 #include "ops/common.h"
 

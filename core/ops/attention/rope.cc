@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "lmx/attention.h"
+#include "lmx/ops.h"
 #include "ops/common.h"
 
 namespace lmx {

@@ -1,4 +1,4 @@
-#include "lmx/sequence.h"
+#include "lmx/ops.h"
 
 #include "autograd/gradient_sums.h"
 #include "ops/common.h"

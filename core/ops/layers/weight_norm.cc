@@ -6,7 +6,7 @@
 // A3.1).
 #include "ops/layers/weight_norm.h"
 
-#include "lmx/sequence.h"
+#include "lmx/ops.h"
 #include "ops/common.h"
 
 namespace lmx {

@@ -1,4 +1,3 @@
-#include "lmx/rows.h"
 
 #include <cmath>
 #include <limits>

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "lmx/math.h"
-#include "lmx/rows.h"
 #include "ops/losses/output_layer.h"
 
 namespace lmx::ops {

@@ -1,7 +1,6 @@
 #include "ops/losses/softmax.h"
 
 #include "lmx/math.h"
-#include "lmx/rows.h"
 #include "ops/common.h"
 #include "ops/losses/softmax_rows.h"
 

@@ -5,7 +5,6 @@
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
-#include "lmx/rows.h"
 
 namespace lmx::ops {
 namespace {

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "lmx/error.h"
-#include "lmx/model_extensions.h"
+#include "lmx/model.h"
 #include "lmx/pair_batches.h"
 #include "lmx/plugin.h"
 #include "train/signals.h"
@@ -58,25 +59,32 @@ StepPlan StepRunner::begin(std::span<const Batch> share, int64_t step) {
 
 StepLoss StepRunner::forward_backward(std::span<const Batch> share, const StepPlan& plan) {
   StepLoss sum;
+  std::vector<Pending> pending;
   const auto begin = std::chrono::steady_clock::now();
   const auto now = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   for (const Batch& batch : share) {
     const double started = now();
-    const StepLoss own = micro_batch(batch, plan, &batch == &share.back());
-    sum.nats += own.nats;
-    add_terms(sum.terms, own.terms);
-    sum.tokens += own.tokens;
+    pending.push_back(micro_batch(batch, plan, &batch == &share.back()));
     if (!s_.sub_batches()) continue;
+    pending.back().add_to(sum, s_.ctx);  // now, because the time of each sub-batch is measured
+    pending.pop_back();
     const PairShape shape = shape_of(batch);
     sum.positions += shape.tokens();
     sum.padded += shape.padded();
     sum.timeline.push_back({started, now(), batch.tokens()});
   }
+  for (const Pending& one : pending) one.add_to(sum, s_.ctx);
   sum.seconds = now();
   return sum;
 }
 
-StepLoss StepRunner::micro_batch(const Batch& batch, const StepPlan& plan, bool last) {
+void StepRunner::Pending::add_to(StepLoss& sum, const Context& ctx) const {
+  sum.nats += nats.value();
+  add_terms(sum.terms, terms.values(ctx));
+  sum.tokens += tokens;
+}
+
+StepRunner::Pending StepRunner::micro_batch(const Batch& batch, const StepPlan& plan, bool last) {
   tape_.on_ready = nullptr;
   if (last && kind_ == StepOf::group) tape_.on_ready = [this](const Var& param) { s_.sync->grad_ready(param); };
   ModelState state =
@@ -98,7 +106,7 @@ StepLoss StepRunner::micro_batch(const Batch& batch, const StepPlan& plan, bool 
     });
   }
   if (s_.carried) s_.carried->stage(batch, state);
-  return {s_.ctx.read<double>(loss.nats).value(), terms.values(s_.ctx), batch.tokens()};
+  return {s_.ctx.read<double>(loss.nats), std::move(terms), batch.tokens()};
 }
 
 // Returns the number by which a step's gradient is divided to get the mean. The mean is over the batch of all ranks, or

@@ -43,7 +43,14 @@ class StepRunner {
   void check_size(const StepLoss& all, int64_t step) const;
 
  private:
-  StepLoss micro_batch(const Batch& batch, const StepPlan& plan, bool last);
+  // The sums of one micro-batch, which the device may still be computing.
+  struct Pending {
+    Reading<double> nats;
+    LossTerms terms;
+    int64_t tokens = 0;
+    void add_to(StepLoss& sum, const Context& ctx) const;  // waits for the device
+  };
+  Pending micro_batch(const Batch& batch, const StepPlan& plan, bool last);
   double gradient_terms(std::span<const Batch> share, int64_t step) const;
   void check_shape(const Batch& batch) const;
 

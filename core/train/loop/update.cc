@@ -72,7 +72,7 @@ Outcome Updater::clip_and_apply(const StepLoss& loss, double lr, double unscale)
 Outcome Updater::judge(const StepLoss& loss, const ClipResult& clipped) const {
   Outcome outcome{clipped.norm, {}, {}, {}};
   if (!clipped.finite && run_.scaling.dynamic() && std::isfinite(loss.nats))
-    outcome.overflow = overflowed_tensors(s_.params);
+    outcome.overflow = overflowed_tensors(s_.ctx, s_.params);
   if (outcome.overflow.empty()) outcome.divergence = divergence(loss, clipped);
   return outcome;
 }

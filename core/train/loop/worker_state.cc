@@ -1,7 +1,7 @@
 #include "train/loop/worker_state.h"
 
 #include "lmx/error.h"
-#include "lmx/model_extensions.h"
+#include "lmx/model.h"
 
 namespace lmx::train {
 namespace {

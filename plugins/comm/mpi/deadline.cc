@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "lmx/launch.h"
 #include "lmx/log.h"
-#include "lmx/termination_note.h"
 #include "running_time.h"
 
 namespace lmx_mpi {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "lmx/config.h"
-#include "lmx/traits.h"
 
 namespace lmx_mpi {
 

@@ -11,8 +11,8 @@
 #include <csignal>
 
 #include "lmx/error.h"
+#include "lmx/launch.h"
 #include "lmx/log.h"
-#include "lmx/termination_note.h"
 
 namespace lmx_mpi {
 namespace {

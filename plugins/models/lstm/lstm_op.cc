@@ -1,5 +1,5 @@
 // The loop over time contains only the recurrent product, the pointwise kernel and the projection, with packed weights.
-// The rest is in lmx/sequence.h.
+// The rest is in lmx/ops.h.
 #include "lstm_op.h"
 
 #include "lmx/error.h"

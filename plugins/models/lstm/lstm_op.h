@@ -1,7 +1,7 @@
 // A whole sequence of one LSTM layer as one differentiable op.
 #pragma once
 
-#include "lmx/sequence.h"
+#include "lmx/ops.h"
 
 namespace lmx::lstm {
 

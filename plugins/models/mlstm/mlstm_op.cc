@@ -1,5 +1,5 @@
 // The loop over time contains only two products with packed weights, one before and one after the multiplication, and
-// the pointwise kernels. The rest is in lmx/sequence.h.
+// the pointwise kernels. The rest is in lmx/ops.h.
 #include "mlstm_op.h"
 
 #include "lmx/error.h"

@@ -3,7 +3,7 @@
 //   m_t = (W_mx x_t) * (W_mh h_t-1)    z = W_x x_t + W_m m_t + b    c_t, h_t: the LSTM's, of the gates z
 #pragma once
 
-#include "lmx/sequence.h"
+#include "lmx/ops.h"
 
 namespace lmx::mlstm {
 

@@ -1,5 +1,5 @@
 // The loop over time contains only a product with packed weights and a pointwise kernel for each highway layer. The
-// rest is in lmx/sequence.h.
+// rest is in lmx/ops.h.
 #include "rhn_op.h"
 
 #include "lmx/error.h"

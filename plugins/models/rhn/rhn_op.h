@@ -4,7 +4,7 @@
 //   s_0 = s_L of the step before    z_l = [l = 1] W x_t + R_l s_l-1 + b_l    s_l = h_l t_l + s_l-1 c_l
 #pragma once
 
-#include "lmx/sequence.h"
+#include "lmx/ops.h"
 
 namespace lmx::rhn {
 

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "decoding_kernels.h"
+#include "lmx/math.h"
 #include "lmx/parallel.h"
-#include "lmx/rows.h"
 
 namespace lmx::transformer {
 namespace {

@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "lmx/array_ops.h"
-#include "lmx/sequence.h"
+#include "lmx/ops.h"
 
 namespace lmx::transformer {
 

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "lmx/attention.h"
 #include "lmx/batcher.h"
 #include "lmx/config.h"
 #include "lmx/error.h"

@@ -2,7 +2,7 @@
 // positions, so that a step multiplies one row by the weights and attends to the cached positions.
 #include "decoding.h"
 #include "decoding_kernels.h"
-#include "lmx/sequence.h"
+#include "lmx/ops.h"
 
 namespace lmx::transformer {
 namespace {

@@ -2,7 +2,7 @@
 // positions.
 #include "decoding.h"
 #include "lmx/matmul.h"
-#include "lmx/model_extensions.h"
+#include "lmx/model.h"
 #include "lmx/plugin.h"
 #include "network.h"
 

@@ -24,25 +24,22 @@ struct AllgatherConfig {
   }
 };
 
-// Sums the ranks' rows, (K_r, D) one after the other, over the rows of `index`.
-template <class T>
+// Sums the ranks' rows, (K_r, D) one after the other, over the rows of `index`, which ascend.
 Tensor sum_ranks(Context& ctx, const GatheredIndices& gathered, const Tensor& rows, std::span<const int32_t> index) {
   Shape shape = rows.shape();
   shape[0] = static_cast<int64_t>(index.size());
-  Tensor sum = ctx.zeros(shape, dtype_of<T>, MemClass::communication);
-  const int64_t width = sum.numel() / shape[0];
+  Tensor sum = ctx.zeros(shape, rows.dtype(), MemClass::communication);
   int64_t at = 0;
   for (const int64_t count : gathered.counts) {
     const auto own = gathered.all.slice(at, at + count).values<int32_t>();
-    const RowSparse piece = coalesce(ctx, {{{own.begin(), own.end()}, rows.slice(at, at + count), false}});
+    RowSparse piece = coalesce(ctx, {{{own.begin(), own.end()}, rows.slice(at, at + count), false}});
     at += count;
     auto place = index.begin();
-    for (size_t i = 0; i < piece.indices.size(); ++i) {
-      place = std::lower_bound(place, index.end(), piece.indices[i]);
-      T* to = sum.data<T>() + (place - index.begin()) * width;
-      const T* from = piece.rows.data<T>() + static_cast<int64_t>(i) * width;
-      for (int64_t c = 0; c < width; ++c) to[c] += from[c];
+    for (int32_t& row : piece.indices) {  // the row's place in `index`
+      place = std::lower_bound(place, index.end(), row);
+      row = static_cast<int32_t>(place - index.begin());
     }
+    add_rows(ctx, sum, std::move(piece));
   }
   return sum;
 }
@@ -61,10 +58,8 @@ class Allgather final : public SumStrategy {
     const Tensor rows = reducer().gather(ctx, param.name(), own.rows, gathered.counts);
     std::vector<int32_t> index = union_of(ctx, gathered, param.shape()[0]);
     if (index.empty()) return;  // empty on every rank
-    Tensor sum = ctx.comm->once_tensor(MemClass::communication, [&] {
-      return rows.dtype() == DType::f64 ? sum_ranks<double>(ctx, gathered, rows, index)
-                                        : sum_ranks<float>(ctx, gathered, rows, index);
-    });
+    Tensor sum =
+        ctx.comm->once_tensor(MemClass::communication, [&] { return sum_ranks(ctx, gathered, rows, index); });
     grad.pieces.push_back({std::move(index), std::move(sum), true});
   }
 

@@ -27,15 +27,10 @@ struct AllgatherDenseConfig {
   }
 };
 
-template <class T>
+// Sums the ranks' matrices (V, D), which are the rows of `gathered` one after the other.
 Tensor sum_matrices(Context& ctx, const Tensor& gathered, const Shape& shape) {
-  Tensor sum = ctx.zeros(shape, dtype_of<T>, MemClass::communication);
-  const int64_t n = sum.numel(), ranks = gathered.numel() / n;
-  for (int64_t r = 0; r < ranks; ++r) {
-    const T* from = gathered.data<T>() + r * n;
-    T* to = sum.data<T>();
-    for (int64_t i = 0; i < n; ++i) to[i] += from[i];
-  }
+  Tensor sum = ctx.zeros(shape, gathered.dtype(), MemClass::communication);
+  for (int64_t at = 0; at < gathered.dim(0); at += shape[0]) add_tensor(ctx, sum, gathered.slice(at, at + shape[0]));
   return sum;
 }
 
@@ -69,10 +64,8 @@ class AllgatherDense final : public SumStrategy {
     const std::vector<int64_t> rows(static_cast<size_t>(ctx.comm->size()), own.dim(0));
     const Tensor all = reducer().gather(ctx, param.name(), own, rows);
     gathered_.push_back(all);
-    grad.dense = ctx.comm->once_tensor(MemClass::communication, [&] {
-      return all.dtype() == DType::f64 ? sum_matrices<double>(ctx, all, param.shape())
-                                       : sum_matrices<float>(ctx, all, param.shape());
-    });
+    grad.dense =
+        ctx.comm->once_tensor(MemClass::communication, [&] { return sum_matrices(ctx, all, param.shape()); });
   }
 
   int64_t table_bytes(const Traffic& t, const Traffic::Sparse& s) const override {

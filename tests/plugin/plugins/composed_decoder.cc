@@ -4,10 +4,8 @@
 #include <functional>
 
 #include "lmx/array_ops.h"
-#include "lmx/attention.h"
 #include "lmx/error.h"
 #include "lmx/model.h"
-#include "lmx/model_extensions.h"
 #include "lmx/ops.h"
 #include "lmx/plugin.h"
 

@@ -9,7 +9,7 @@
 #include "app/inference/state_unit.h"
 #include "app/runs/run_directory.h"
 #include "lmx/error.h"
-#include "lmx/model_extensions.h"
+#include "lmx/model.h"
 
 namespace lmx {
 namespace {
@@ -101,8 +101,8 @@ std::string generate_text(const std::string& directory, const GenerateOptions& o
   const int32_t first = vocabulary.of_bytes() ? 0 : Vocabulary::kUnk + 1;
   std::vector<int32_t> input = ids;
   for (int64_t i = 0; i < options.tokens; ++i) {
-    const Tensor logits = reader.read(input);
-    ids.push_back(draw_token(logits.values<float>(), first, options, key.uniform(static_cast<uint64_t>(i))));
+    const auto logits = run.ctx.read<float>(reader.read(input));
+    ids.push_back(draw_token(logits.get(), first, options, key.uniform(static_cast<uint64_t>(i))));
     input = reader.continues() ? std::vector<int32_t>{ids.back()} : ids;
   }
   ids.erase(ids.begin(), ids.begin() + text.leading());

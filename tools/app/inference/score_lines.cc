@@ -65,12 +65,12 @@ class LineScorer {
     const int64_t piece = state.empty() ? longest : kPiece;
     for (int64_t begin = 0; begin < longest; begin += piece) {
       const int64_t steps = std::min(piece, longest - begin);
-      const Tensor nats = nats_of(batch_of(lines, numbers, begin, steps), state);
-      const float* at = nats.data<float>();
+      const auto nats = run_.ctx.read<float>(nats_of(batch_of(lines, numbers, begin, steps), state));
+      const std::span<const float> at = nats.get();
       for (int64_t row = 0; row < rows; ++row) {
         const size_t line = numbers[static_cast<size_t>(row)];
         const int64_t own = std::clamp<int64_t>(targets_of(lines[line]) - begin, 0, steps);
-        for (int64_t t = 0; t < own; ++t) sums[line] -= static_cast<double>(at[row * steps + t]);
+        for (int64_t t = 0; t < own; ++t) sums[line] -= static_cast<double>(at[static_cast<size_t>(row * steps + t)]);
       }
     }
   }

@@ -138,11 +138,10 @@ class PairScorer {
     batch.targets = Tensor::from<int32_t>(ctx.host, {n}, targets);
     batch.source = Tensor::from<int32_t>(ctx.host, {static_cast<int64_t>(source.size())}, source);
     ModelState state = model_.network.initial_state(ctx, batch.sequences());
-    // forward() takes mutable parameters because it may record them. Without a tape it changes none of them.
-    ParameterStore& params = const_cast<ParameterStore&>(model_.params);
-    const Var features = model_.network.forward(ctx, params, batch, state);
-    const Tensor nll = model_.network.loss->evaluate(ctx, params, features.value(), batch.targets);
-    const float* at = nll.data<float>();
+    const Var features = model_.network.forward(ctx, model_.params, batch, state);
+    const auto nll =
+        ctx.read<float>(model_.network.loss->evaluate(ctx, model_.params, features.value(), batch.targets));
+    auto at = nll.get().begin();
     for (const size_t i : numbers) {
       sums[i] = 0;
       for (size_t k = 0; k < pairs[i].target.size(); ++k) sums[i] -= static_cast<double>(*at++);

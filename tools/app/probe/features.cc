@@ -54,9 +54,9 @@ void read_texts(SavedRun& run, const std::vector<Ids>& texts, std::span<const si
     static_cast<void>(run.network.forward(run.ctx, run.params, batch_of(texts, rows, offset, length, run.ctx), state));
     offset += length;
     size_t done = 0;
-    const Tensor& values = state.at(name);
+    const auto values = run.ctx.read<float>(state.at(name));
     for (; done < rows.size() && static_cast<int64_t>(texts[rows[done]].size()) == offset; ++done)
-      std::copy_n(values.data<float>() + static_cast<int64_t>(done) * out.columns, out.columns,
+      std::copy_n(values.get().data() + static_cast<int64_t>(done) * out.columns, out.columns,
                   out.values.begin() + static_cast<int64_t>(rows[done]) * out.columns);
     if (done == 0) continue;
     rows = rows.subspan(done);
@@ -136,7 +136,7 @@ UnitTrace trace_unit(const std::string& directory, const std::string& text, cons
   for (int64_t i = 0; i < static_cast<int64_t>(ids[0].size()); ++i) {
     static_cast<void>(run.network.forward(run.ctx, run.params, batch_of(ids, {&row, 1}, i, 1, run.ctx), state));
     trace.tokens.push_back(run_text.token_of(ids[0][static_cast<size_t>(i)]));
-    trace.values.push_back(static_cast<double>(state.at(name).data<float>()[unit.unit]));
+    trace.values.push_back(static_cast<double>(run.ctx.read<float>(state.at(name)).get()[static_cast<size_t>(unit.unit)]));
   }
   return trace;
 }

@@ -9,8 +9,8 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "config/messages.h"
+#include "lmx/config.h"
 #include "lmx/error.h"
-#include "lmx/param_pattern.h"
 #include "nn/state_dict.h"
 
 namespace lmx::train {

@@ -24,7 +24,6 @@
 #include "lmx/log.h"
 #include "lmx/matmul.h"
 #include "lmx/plugin.h"
-#include "lmx/termination_note.h"
 #include "plugin/description.h"
 #include "recipe/checked_recipe.h"
 #include "recipe/comm_config.h"

@@ -64,16 +64,18 @@ class Search {
     return ids;
   }
 
-  // Continues every hypothesis by one token, given logits (rows, V). Returns the previous row of each new row.
-  std::vector<int64_t> advance(const Tensor& logits) {
+  // Continues every hypothesis by one token, given logits (rows, V) on the host. Returns the previous row of each new
+  // row.
+  std::vector<int64_t> advance(std::span<const float> logits) {
     const std::vector<ops::TopRow> rows = best_of_rows(logits);
+    const size_t v = logits.size() / rows.size();
     std::vector<int64_t> from;
     std::vector<Sentence> going_on;
     size_t row = 0;
     for (Sentence& s : sentences_) {
       const size_t before = s.live.size();
       std::vector<size_t> parents = length_ >= s.max_length
-                                        ? end_all(s, std::span(rows).subspan(row, before), logits, row)
+                                        ? end_all(s, std::span(rows).subspan(row, before), logits.subspan(row * v), v)
                                         : extend(s, std::span(rows).subspan(row, before));
       if (parents.empty()) {
         finish(s);
@@ -89,16 +91,17 @@ class Search {
   }
 
  private:
-  std::vector<ops::TopRow> best_of_rows(const Tensor& logits) const {
-    const int64_t n = logits.dim(0), v = logits.dim(1);
+  std::vector<ops::TopRow> best_of_rows(std::span<const float> logits) const {
+    size_t live = 0;
+    for (const Sentence& s : sentences_) live += s.live.size();
+    const auto n = static_cast<int64_t>(live), v = static_cast<int64_t>(logits.size()) / n;
     std::vector<int32_t> without;
     if (!options_.write_unknown) without.push_back(Vocabulary::kUnk);
     if (length_ < options_.min_length) without.push_back(Vocabulary::kEos);
-    std::vector<ops::TopRow> rows(static_cast<size_t>(n));
-    const float* x = logits.data<float>();
+    std::vector<ops::TopRow> rows(live);
     parallel_for(n, std::max<int64_t>(1, 65536 / v), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        rows[static_cast<size_t>(i)] = ops::top_k(x + i * v, v, 2 * options_.beam, without);
+        rows[static_cast<size_t>(i)] = ops::top_k(logits.data() + i * v, v, 2 * options_.beam, without);
     });
     for (const ops::TopRow& row : rows)
       if (!std::isfinite(row.log_sum_exp))
@@ -144,11 +147,13 @@ class Search {
     return parents;
   }
 
-  std::vector<size_t> end_all(Sentence& s, std::span<const ops::TopRow> rows, const Tensor& logits,
-                              size_t first) const {
-    const float* x = logits.data<float>() + static_cast<int64_t>(first) * logits.dim(1) + Vocabulary::kEos;
-    for (size_t r = 0; r < rows.size(); ++r, x += logits.dim(1))
-      end(s, s.live[r].ids, s.live[r].logprob + static_cast<double>(*x) - rows[r].log_sum_exp);
+  // `logits` (rows, V): of the sentence's first live row and those after it.
+  std::vector<size_t> end_all(Sentence& s, std::span<const ops::TopRow> rows, std::span<const float> logits,
+                              size_t v) const {
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const auto logit = static_cast<double>(logits[r * v + Vocabulary::kEos]);
+      end(s, s.live[r].ids, s.live[r].logprob + logit - rows[r].log_sum_exp);
+    }
     return {};
   }
 
@@ -212,7 +217,7 @@ std::vector<std::vector<Hypothesis>> beam_search(Context& ctx, Decoding& decodin
   Search search(options, source_lengths);
   while (!search.finished()) {
     const std::vector<int32_t> ids = search.inputs();
-    const std::vector<int64_t> from = search.advance(logits(decoding.step(ctx, ids)));
+    const std::vector<int64_t> from = search.advance(ctx.read<float>(logits(decoding.step(ctx, ids))).get());
     if (!search.finished() && !unchanged(from, ids.size())) decoding.select(ctx, from);
   }
   return search.take();

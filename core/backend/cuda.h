@@ -5,24 +5,23 @@
 #include <memory>
 
 #include "lmx/api.h"
-#include "lmx/memory.h"
 #include "lmx/tensor.h"
 
 namespace lmx {
 
 // Loads liblmx_cuda.so once, which adds its kernels to the kernel table. Returns the number of available devices: 0
 // without the library, without a driver, or without a device (the reason is logged at debug level).
-LMX_API int load_cuda();
+int load_cuda();
 
 // A device's memory. UserError if that device is not available.
-LMX_API std::shared_ptr<Allocator> cuda_allocator(int index);
+std::shared_ptr<Allocator> cuda_allocator(int index);
 
 // A copy of `t` in another device's memory (host to device, device to host, or on the host). Returns when it is
 // complete.
-LMX_API Tensor copy_to(const Tensor& t, const std::shared_ptr<Allocator>& allocator);
+Tensor copy_to(const Tensor& t, const std::shared_ptr<Allocator>& allocator);
 
 // Loads a plugin's CUDA kernels (NAME_cuda.so beside it) if a device is available.
-LMX_API void load_plugin_cuda(const std::string& plugin_path);
+void load_plugin_cuda(const std::string& plugin_path);
 
 // The table that liblmx_cuda.so exports as `lmx_cuda_api`. A reader may access only the first `size` bytes.
 struct CudaApi {

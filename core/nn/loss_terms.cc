@@ -1,4 +1,4 @@
-#include "lmx/loss_terms.h"
+#include "lmx/loss.h"
 
 #include "lmx/error.h"
 #include "ops/common.h"

@@ -1,4 +1,4 @@
-#include "lmx/termination_note.h"
+#include "lmx/launch.h"
 
 #include <exception>
 #include <mutex>
