@@ -100,7 +100,7 @@ TEST(ArrayOps, EveryOpOfTheHeaderHasACase) {
     declared.insert((*it)[1]);
   for (const OpCase& c : all_cases()) tested.insert(c.op);
   tested.insert("stop_gradient");  // differences ignore the stop, so it has a separate test
-  EXPECT_GE(declared.size(), 30u);
+  EXPECT_GE(declared.size(), 25u);
   for (const std::string& op : declared) EXPECT_TRUE(tested.contains(op)) << op << " has no case";
 }
 
