@@ -4,6 +4,7 @@
 #   yaml-cpp       0.7      MIT         recipes (its event parser only)
 #   toml++         3.3      MIT         plugin.toml
 #   Boost headers  1.74+    BSL-1.0     Boost.DLL loads plugins
+#   Boost.Context  1.74+    BSL-1.0     threads of the emulated CUDA device (tests)
 #   CLI11          2.1      BSD-3       the command line
 #   nlohmann-json  3.11     MIT         JSON files of a run
 #   utf8proc       2.8      MIT         Unicode classes and lower case
@@ -46,4 +47,5 @@ set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI QUIET COMPONENTS CXX)
 if(LMX_TESTS)
   find_package(GTest CONFIG REQUIRED)
+  find_package(Boost 1.74 CONFIG QUIET OPTIONAL_COMPONENTS context)
 endif()

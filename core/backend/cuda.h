@@ -28,6 +28,7 @@ struct CudaApi {
   uint32_t size;
   int devices;
   const char* reason;  // why no device is available
+  const char* suffix;  // of the libraries with plugins' kernels: "_cuda.so"
   std::shared_ptr<Allocator> (*allocator)(int index);
   void (*copy)(void* to, const void* from, size_t bytes);  // any direction; returns when the copy is complete
 };

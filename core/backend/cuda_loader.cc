@@ -1,5 +1,6 @@
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
@@ -13,8 +14,15 @@ namespace {
 
 using ApiFunction = const CudaApi* (*)();
 
-// The path of liblmx_cuda.so in the folder of the library that contains this code.
+// A library that takes the place of liblmx_cuda.so, such as the emulated device of the tests; it needs no driver.
+const char* given_path() {
+  const char* given = std::getenv("LMX_CUDA_LIBRARY");
+  return given && *given ? given : nullptr;
+}
+
+// Otherwise liblmx_cuda.so in the folder of the library that contains this code.
 std::string library_path() {
+  if (given_path()) return given_path();
   Dl_info info{};
   if (!dladdr(reinterpret_cast<void*>(&load_cuda), &info) || !info.dli_fname) return {};
   return std::filesystem::path(info.dli_fname).parent_path() / "liblmx_cuda.so";
@@ -23,12 +31,13 @@ std::string library_path() {
 // Null if the library or a device is missing. The library stays loaded, since the kernel table contains its kernels.
 const CudaApi* open_api() {
   const std::string path = library_path();
+  if (given_path() && !std::filesystem::exists(path)) throw UserError(str("[cuda] LMX_CUDA_LIBRARY: no file ", path));
   if (path.empty() || !std::filesystem::exists(path)) {
     log_debug("[cuda] no liblmx_cuda.so beside the core: running on the CPU");
     return nullptr;
   }
   // Without a driver there is no device; this check avoids mapping cuBLASLt's half gigabyte.
-  if (!dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
+  if (!given_path() && !dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
     log_debug("[cuda] no driver (libcuda.so.1): running on the CPU");
     return nullptr;
   }
@@ -83,8 +92,9 @@ Tensor copy_to(const Tensor& t, const std::shared_ptr<Allocator>& allocator) {
 
 void load_plugin_cuda(const std::string& plugin_path) {
   std::filesystem::path path = plugin_path;
-  path.replace_filename(path.stem().string() + "_cuda.so");
-  if (!std::filesystem::exists(path) || load_cuda() == 0) return;
+  if (load_cuda() == 0) return;
+  path.replace_filename(path.stem().string() + api()->suffix);
+  if (!std::filesystem::exists(path)) return;
   if (!dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL))
     throw UserError(str("[plugin] ", path.string(), ": cannot be loaded: ", dlerror()));
 }

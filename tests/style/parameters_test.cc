@@ -18,6 +18,10 @@ const std::vector<Exception> kExceptions{
     {"core/include/lmx/matmul.h", "matmul", "as gemm()"},
     {"core/backend/matmul.cc", "gemm", "as gemm()"},
     {"core/backend/matmul.cc", "matmul", "as gemm()"},
+    {"tests/cuda_emulator/blas.cc", "cublasLtMatmul", "NVIDIA's signature"},
+    {"tests/cuda_emulator/blas.cc", "cublasLtMatmulAlgoGetHeuristic", "NVIDIA's signature"},
+    {"tests/cuda_emulator/include/cublasLt.h", "cublasLtMatmul", "NVIDIA's signature"},
+    {"tests/cuda_emulator/include/cublasLt.h", "cublasLtMatmulAlgoGetHeuristic", "NVIDIA's signature"},
 };
 // Inner loops, whose pointers and sizes the compiler keeps in registers.
 const std::vector<std::string> kLoops{"core/backend/panel_gemm."};

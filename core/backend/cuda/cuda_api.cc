@@ -45,7 +45,7 @@ void copy(void* to, const void* from, size_t bytes) {
 }
 
 CudaApi make_api() {
-  CudaApi api{sizeof(CudaApi), 0, "", make_allocator, copy};
+  CudaApi api{sizeof(CudaApi), 0, "", LMX_CUDA_SUFFIX, make_allocator, copy};
   const cudaError_t code = cudaGetDeviceCount(&api.devices);
   if (code != cudaSuccess) {
     api.devices = 0;
@@ -60,7 +60,7 @@ CudaApi make_api() {
 }  // namespace
 }  // namespace lmx
 
-extern "C" const lmx::CudaApi* lmx_cuda_api() {
+extern "C" [[gnu::visibility("default")]] const lmx::CudaApi* lmx_cuda_api() {
   static const lmx::CudaApi api = lmx::make_api();
   return &api;
 }

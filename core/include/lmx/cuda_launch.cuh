@@ -1,8 +1,14 @@
-// For *_cuda.cu: pointwise kernels, one thread for each element, on the default stream. nvcc declares CUDA's names.
+// For *_cuda.cu: launches of kernels, and pointwise kernels with one thread for each element, on the default stream.
 // A kernel of lmx/pointwise.h is added with `const KernelAdder adder = cuda::pointwise<Step, ...>();`.
+//
+// A source file must not use <<<>>>, __shared__ or atomics on floating-point values. Tests compile it a second time, by
+// a C++ compiler for an emulated device, which knows none of them.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
+#include <utility>
 
 #include "lmx/error.h"
 #include "lmx/kernels.h"
@@ -11,6 +17,39 @@ namespace lmx {
 namespace cuda {
 
 constexpr int kThreads = 256;
+
+// Blocks, threads of a block, and bytes of a block's shared memory.
+struct Grid {
+  dim3 blocks, threads = kThreads;
+  size_t shared = 0;
+};
+
+// Enqueues kernel(arguments...). RunError `[op] launch failed: ...` if CUDA refuses the launch.
+template <class... Parameters, class... Arguments>
+void launch(const char* op, const Grid& grid, void (*kernel)(Parameters...), Arguments&&... arguments) {
+#if !defined(__CUDACC__)
+  cuda_emulator::name_next_kernel(op);
+#endif
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared;
+  const cudaError_t code = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
+  if (code == cudaSuccess) return;
+  (void)cudaGetLastError();
+  throw RunError(str("[", op, "] launch failed: ", cudaGetErrorString(code)));
+}
+
+// The block's shared memory (Grid::shared), 16-byte aligned.
+template <class T>
+__device__ T* shared() {
+#if defined(__CUDACC__)
+  extern __shared__ __align__(16) unsigned char lmx_shared_memory[];
+  return reinterpret_cast<T*>(lmx_shared_memory);
+#else
+  return static_cast<T*>(cuda_emulator::place.shared);
+#endif
+}
 
 template <class Element>
 __global__ void each_kernel(int64_t n, Element element) {
@@ -25,9 +64,8 @@ __global__ void each_kernel(int64_t n, Element element) {
 template <class Element>
 void launch_each(const char* op, int64_t n, const Element& element) {
   if (n == 0) return;
-  cuda::each_kernel<<<static_cast<unsigned>((n + cuda::kThreads - 1) / cuda::kThreads), cuda::kThreads>>>(n, element);
-  const cudaError_t code = cudaGetLastError();
-  if (code != cudaSuccess) throw RunError(str("[", op, "] launch failed: ", cudaGetErrorString(code)));
+  const auto blocks = static_cast<unsigned>((n + cuda::kThreads - 1) / cuda::kThreads);
+  cuda::launch(op, {blocks}, cuda::each_kernel<Element>, n, element);
 }
 
 namespace cuda {

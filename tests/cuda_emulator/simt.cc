@@ -1,0 +1,317 @@
+#include "simt.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <boost/context/fiber.hpp>
+#include <boost/context/fixedsize_stack.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "fault.h"
+
+namespace cuda_emulator {
+
+Place place;
+
+namespace {
+
+namespace context = boost::context;
+
+constexpr size_t kStack = size_t{1} << 16, kMostShared = size_t{232} << 10, kPage = 4096;
+
+Order& current_order() {
+  static Order order = [] {
+    const char* given = std::getenv("LMX_EMULATED_ORDER");
+    const std::string name = given ? given : "";
+    if (name == "descending") return Order::descending;
+    if (name == "scrambled") return Order::scrambled;
+    if (!name.empty() && name != "ascending")
+      fault("LMX_EMULATED_ORDER is '", name, "'; it may be ascending, descending or scrambled");
+    return Order::ascending;
+  }();
+  return order;
+}
+
+std::mt19937_64& generator() {
+  static std::mt19937_64 engine(20181016);
+  return engine;
+}
+
+// The numbers below n in the order of this run.
+template <class T>
+void arrange(std::vector<T>& order, size_t n) {
+  order.resize(n);
+  std::iota(order.begin(), order.end(), T{0});
+  if (current_order() == Order::descending) std::reverse(order.begin(), order.end());
+  if (current_order() == Order::scrambled) std::shuffle(order.begin(), order.end(), generator());
+}
+
+// The block's dynamic shared memory ends where a page without access begins.
+class SharedMemory {
+ public:
+  SharedMemory() {
+    void* memory = mmap(nullptr, kMostShared + kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) fault("no memory for a block's shared memory");
+    base_ = static_cast<unsigned char*>(memory);
+    mprotect(base_ + kMostShared, kPage, PROT_NONE);
+  }
+  void* begin_block(size_t bytes) {
+    bytes_ = (bytes + 15) / 16 * 16;
+    unsigned char* begin = base_ + kMostShared - bytes_;
+    std::memset(begin, 0xFF, bytes_);
+    return begin;
+  }
+  bool is_behind(const void* address) const {
+    const auto* at = static_cast<const unsigned char*>(address);
+    return at >= base_ + kMostShared && at < base_ + kMostShared + kPage;
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  unsigned char* base_;
+  size_t bytes_ = 0;
+};
+
+SharedMemory& shared_memory() {
+  static auto& memory = *new SharedMemory;
+  return memory;
+}
+
+// Threads wait here until all of `need` threads have come.
+struct Gate {
+  uint32_t need = 0, come = 0;
+  int phase = 0;                            // alternates, so that values of one exchange outlive the next one's
+  std::array<uint64_t, kWarp> values[2]{};  // of a warp's lanes
+  uint32_t votes[2]{};
+  std::vector<uint32_t> waiting;
+};
+
+// A stack on which threads run, one after the other.
+struct Worker {
+  context::fiber self, scheduler;
+};
+
+class Block {
+ public:
+  explicit Block(const Launch& launch) : launch_(launch) {
+    threads_ = launch.block.x * launch.block.y * launch.block.z;
+    place.grid = launch.grid;
+    place.block = launch.block;
+    worker_of_.resize(threads_);
+  }
+
+  void run(uint64_t number) {
+    place.block_index = {static_cast<unsigned>(number % launch_.grid.x),
+                         static_cast<unsigned>(number / launch_.grid.x % launch_.grid.y),
+                         static_cast<unsigned>(number / launch_.grid.x / launch_.grid.y)};
+    place.shared = shared_memory().begin_block(launch_.shared);
+    arrange(order_, threads_);
+    rank_.resize(threads_);
+    for (uint32_t i = 0; i < threads_; ++i) rank_[order_[i]] = i;
+    started_ = ended_ = 0;
+    barrier_ = {};
+    warps_.clear();
+    while (true) {
+      if (!ready_.empty()) {
+        const uint32_t thread = ready_.front();
+        ready_.pop_front();
+        enter(thread);
+        resume(worker_of_[thread]);
+      } else if (started_ < threads_) {
+        resume(idle_worker());
+      } else {
+        break;
+      }
+    }
+    if (ended_ < threads_) report_deadlock();
+  }
+
+  // Called by a thread, on its worker's stack.
+  int wait_for_block(bool predicate) {
+    const int phase = barrier_.phase;
+    barrier_.need = threads_;
+    if (barrier_.come == 0) barrier_.votes[phase] = 0;
+    barrier_.votes[phase] += predicate;
+    wait(barrier_);
+    return static_cast<int>(barrier_.votes[phase]);
+  }
+  std::array<uint64_t, kWarp> wait_for_warp(uint32_t mask, uint64_t value) {
+    const uint32_t lane = thread_ % kWarp;
+    if (!(mask >> lane & 1u)) fault("lane ", lane, " takes part in an exchange whose mask excludes it");
+    Gate& gate = warps_[{thread_ / kWarp, mask}];
+    const int phase = gate.phase;
+    gate.need = static_cast<uint32_t>(std::popcount(mask));
+    gate.values[phase][lane] = value;
+    wait(gate);
+    return gate.values[phase];
+  }
+  uint32_t lane() const { return thread_ % kWarp; }
+
+ private:
+  void enter(uint32_t thread) {
+    thread_ = thread;
+    place.thread_index = {thread % launch_.block.x, thread / launch_.block.x % launch_.block.y,
+                          thread / launch_.block.x / launch_.block.y};
+  }
+
+  // Runs until the worker's thread waits, or until no thread is left to start.
+  void resume(Worker* worker) {
+    running_ = worker;
+    worker->self = std::move(worker->self).resume();
+  }
+
+  Worker* idle_worker() {
+    if (idle_.empty()) {
+      workers_.push_back(std::make_unique<Worker>());
+      Worker* made = workers_.back().get();
+      made->self =
+          context::fiber(std::allocator_arg, context::fixedsize_stack(kStack), [made](context::fiber&& scheduler) {
+            made->scheduler = std::move(scheduler);
+            while (true) {
+              current->run_threads(made);
+              made->scheduler = std::move(made->scheduler).resume();
+            }
+            return std::move(made->scheduler);
+          });
+      idle_.push_back(made);
+    }
+    Worker* worker = idle_.back();
+    idle_.pop_back();
+    return worker;
+  }
+
+  void run_threads(Worker* worker) {
+    while (started_ < threads_) {
+      const uint32_t thread = order_[started_++];
+      enter(thread);
+      worker_of_[thread] = worker;
+      launch_.body();
+      ++ended_;
+    }
+    idle_.push_back(worker);
+  }
+
+  void wait(Gate& gate) {
+    const uint32_t thread = thread_;
+    gate.waiting.push_back(thread);
+    if (++gate.come == gate.need) {
+      gate.come = 0;
+      gate.phase ^= 1;
+      std::sort(gate.waiting.begin(), gate.waiting.end(), [&](uint32_t a, uint32_t b) { return rank_[a] < rank_[b]; });
+      if (current_order() == Order::scrambled) std::shuffle(gate.waiting.begin(), gate.waiting.end(), generator());
+      ready_.insert(ready_.end(), gate.waiting.begin(), gate.waiting.end());
+      gate.waiting.clear();
+    }
+    Worker* worker = running_;
+    worker->scheduler = std::move(worker->scheduler).resume();
+  }
+
+  [[noreturn]] void report_deadlock() {
+    if (barrier_.come > 0) {
+      enter(barrier_.waiting.front());
+      fault("a barrier that only ", barrier_.come, " of the block's ", threads_, " threads reach");
+    }
+    for (const auto& [key, gate] : warps_)
+      if (gate.come > 0) {
+        enter(gate.waiting.front());
+        fault("an exchange among the lanes of mask ", key.second, " that only ", gate.come, " of ", gate.need,
+              " lanes reach");
+      }
+    fault("threads that never end");
+  }
+
+ public:
+  static Block* current;
+
+ private:
+  const Launch& launch_;
+  uint32_t threads_, thread_ = 0, started_ = 0, ended_ = 0;
+  std::vector<uint32_t> order_, rank_;
+  std::vector<Worker*> worker_of_;
+  std::deque<uint32_t> ready_;
+  Gate barrier_;
+  std::map<std::pair<uint32_t, uint32_t>, Gate> warps_;  // by warp and mask
+  Worker* running_ = nullptr;
+  // Stacks are kept from launch to launch.
+  static std::vector<std::unique_ptr<Worker>>& workers_;
+  static std::vector<Worker*>& idle_;
+};
+
+Block* Block::current = nullptr;
+std::vector<std::unique_ptr<Worker>>& Block::workers_ = *new std::vector<std::unique_ptr<Worker>>;
+std::vector<Worker*>& Block::idle_ = *new std::vector<Worker*>;
+
+const Launch* running = nullptr;
+
+}  // namespace
+
+void set_order(Order order) {
+  current_order() = order;
+}
+Order order() {
+  return current_order();
+}
+uint64_t next_random(uint64_t n) {
+  return generator()() % n;
+}
+
+void run(const Launch& launch) {
+  running = &launch;
+  Block block(launch);
+  Block::current = &block;
+  const uint64_t blocks = uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z;
+  if (current_order() == Order::scrambled) {
+    std::vector<uint64_t> order;
+    arrange(order, blocks);
+    for (const uint64_t b : order) block.run(b);
+  } else {
+    for (uint64_t i = 0; i < blocks; ++i) block.run(current_order() == Order::ascending ? i : blocks - 1 - i);
+  }
+  Block::current = nullptr;
+  running = nullptr;
+}
+
+void block_barrier() {
+  Block::current->wait_for_block(false);
+}
+int block_count(bool predicate) {
+  return Block::current->wait_for_block(predicate);
+}
+std::array<uint64_t, kWarp> warp_exchange(unsigned int mask, uint64_t value) {
+  return Block::current->wait_for_warp(mask, value);
+}
+unsigned int lane() {
+  return Block::current->lane();
+}
+void no_value(unsigned int lane, unsigned int mask) {
+  fault("reads the value of lane ", lane, ", which is not in the mask ", mask);
+}
+
+bool running_kernel() {
+  return running != nullptr;
+}
+
+std::string where_running() {
+  if (!running) return "";
+  std::ostringstream text;
+  const uint3 b = place.block_index, t = place.thread_index;
+  text << '[' << running->name << "] block (" << b.x << ", " << b.y << ", " << b.z << "), thread (" << t.x << ", "
+       << t.y << ", " << t.z << "): ";
+  return text.str();
+}
+
+std::string shared_memory_at(const void* address) {
+  if (!running || !shared_memory().is_behind(address)) return "";
+  std::ostringstream text;
+  text << "access beyond the " << running->shared << " bytes of shared memory of the block";
+  return text.str();
+}
+
+}  // namespace cuda_emulator
