@@ -6,19 +6,27 @@
 
 namespace lmx {
 
+Fence::~Fence() = default;
+
 Tensor Context::upload(const Tensor& host_tensor) const {
-  return host_tensor.device() == device ? host_tensor : copy_to(host_tensor, allocator);
+  if (host_tensor.device() == device) return host_tensor;
+  Tensor copy = Tensor::empty(allocator, host_tensor.shape(), host_tensor.dtype(), host_tensor.mem_class());
+  cuda_device(device.index).copy(copy, host_tensor);
+  return copy;
 }
 
 std::shared_ptr<const void> Context::upload_bytes(std::span<const std::byte> bytes) const {
   Tensor values = Tensor::empty(host, {static_cast<int64_t>(bytes.size())}, DType::u8);
   if (!bytes.empty()) std::memcpy(values.raw(), bytes.data(), bytes.size());
-  const auto copy = std::make_shared<const Tensor>(copy_to(values, allocator));
+  const auto copy = std::make_shared<const Tensor>(upload(values));
   return {copy, copy->raw()};
 }
 
-Tensor Context::download(const Tensor& t) const {
-  return t.device().kind == Device::Kind::cpu ? t : copy_to(t, host);
+std::pair<Tensor, std::shared_ptr<Fence>> Context::download(const Tensor& t) const {
+  Tensor copy = Tensor::empty(host, t.shape(), t.dtype(), t.mem_class());
+  CudaDevice& from = cuda_device(t.device().index);
+  from.copy(copy, t);
+  return {copy, from.fence()};
 }
 
 }  // namespace lmx

@@ -1,20 +1,40 @@
 // The interface between the core and liblmx_cuda.so. The library is loaded if it is located beside the core and a CUDA
-// device is available.
+// device is available, or from the path in the environment variable LMX_CUDA_LIBRARY.
 #pragma once
 
 #include <memory>
+#include <string>
 
-#include "lmx/api.h"
+#include "lmx/context.h"
 #include "lmx/tensor.h"
 
 namespace lmx {
+
+// One CUDA device in this process. All work is enqueued on one stream, so it runs in the order in which it was
+// enqueued, also for ranks that share the device.
+class CudaDevice {
+ public:
+  virtual ~CudaDevice();
+  // Device memory. A block that is freed and allocated again is used by later work of the stream, hence in order.
+  virtual std::shared_ptr<Allocator> memory() = 0;
+  // Page-locked memory of the host, from and to which copies run beside the host.
+  virtual std::shared_ptr<Allocator> pinned() = 0;
+  virtual void* stream() = 0;  // a cudaStream_t
+  // Enqueues a copy between the device and the host, or within the device, of tensors of equal shape and type. Both are
+  // kept until it has run.
+  virtual void copy(Tensor& to, const Tensor& from) = 0;
+  virtual std::shared_ptr<Fence> fence() = 0;  // after all work that is enqueued now
+};
 
 // Loads liblmx_cuda.so once, which adds its kernels to the kernel table. Returns the number of available devices: 0
 // without the library, without a driver, or without a device (the reason is logged at debug level).
 int load_cuda();
 
-// A device's memory. UserError if that device is not available.
-std::shared_ptr<Allocator> cuda_allocator(int index);
+// UserError if that device is not available.
+CudaDevice& cuda_device(int index);
+
+// `ctx` computes on that device, whose memory it counts separately. UserError if the device is not available.
+void compute_on(Context& ctx, Device device);
 
 // A copy of `t` in another device's memory (host to device, device to host, or on the host). Returns when it is
 // complete.
@@ -29,8 +49,7 @@ struct CudaApi {
   int devices;
   const char* reason;  // why no device is available
   const char* suffix;  // of the libraries with plugins' kernels: "_cuda.so"
-  std::shared_ptr<Allocator> (*allocator)(int index);
-  void (*copy)(void* to, const void* from, size_t bytes);  // any direction; returns when the copy is complete
+  CudaDevice& (*device)(int index);
 };
 
 }  // namespace lmx

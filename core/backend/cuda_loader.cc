@@ -1,7 +1,6 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <mutex>
 
@@ -71,21 +70,33 @@ int load_cuda() {
   return api() ? api()->devices : 0;
 }
 
-std::shared_ptr<Allocator> cuda_allocator(int index) {
+CudaDevice::~CudaDevice() = default;
+
+CudaDevice& cuda_device(int index) {
   const int devices = load_cuda();
   if (index < 0 || index >= devices) throw UserError(str("[cuda] no device cuda:", index, "; ", devices, " answer"));
-  return api()->allocator(index);
+  return api()->device(index);
+}
+
+void compute_on(Context& ctx, Device device) {
+  ctx.device = device;
+  if (device.kind == Device::Kind::cpu) return;
+  CudaDevice& cuda = cuda_device(device.index);
+  ctx.allocator = Allocator::counting(cuda.memory());
+  ctx.host = Allocator::counting(cuda.pinned());
+  ctx.stream = cuda.stream();
 }
 
 Tensor copy_to(const Tensor& t, const std::shared_ptr<Allocator>& allocator) {
   Tensor out = Tensor::empty(allocator, t.shape(), t.dtype(), t.mem_class());
   if (t.numel() == 0) return out;
-  const bool host = t.device().kind == Device::Kind::cpu && out.device().kind == Device::Kind::cpu;
-  if (host) {
-    std::memcpy(out.raw(), t.raw(), static_cast<size_t>(t.bytes()));
+  const bool from_device = t.device().kind == Device::Kind::cuda, to_device = out.device().kind == Device::Kind::cuda;
+  if (!from_device && !to_device) {
+    out.copy_from(t);
   } else {
-    LMX_CHECK(api(), "a tensor on ", name_of(t.device()), " without CUDA");
-    api()->copy(out.raw(), t.raw(), static_cast<size_t>(t.bytes()));
+    CudaDevice& device = cuda_device(from_device ? t.device().index : out.device().index);
+    device.copy(out, t);
+    device.fence()->wait();
   }
   return out;
 }

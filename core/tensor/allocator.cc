@@ -155,6 +155,7 @@ void CachingAllocator::release(void* block, size_t bytes, MemClass c) noexcept {
   const auto larger = larger_.find(block);
   const size_t size = larger == larger_.end() ? block_size(bytes) : larger->second;
   if (larger != larger_.end()) larger_.erase(larger);
+  freed(block, size);
   cache_[size].push_back(block);
   cached_ += static_cast<int64_t>(size);
 }

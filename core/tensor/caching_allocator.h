@@ -53,6 +53,8 @@ class CachingAllocator : public Allocator {
  protected:
   virtual void* take(size_t size) = 0;  // null if the device has no memory left
   virtual void give_back(void* block) = 0;
+  // Called for each block that was freed, before it can be used again.
+  virtual void freed(void*, size_t) noexcept {}
 
  private:
   void* reuse(size_t size);  // null if no cached block fits

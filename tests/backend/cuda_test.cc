@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "lmx/error.h"
 #include "lmx/matmul.h"
 #include "lmx/parameters.h"
+#include "names.h"
 
 namespace lmx {
 namespace {
@@ -14,7 +17,7 @@ TEST(Cuda, WithoutADeviceTheMessageSaysSo) {
   if (load_cuda() > 0) GTEST_SKIP() << "a CUDA device answers";
   EXPECT_EQ(load_cuda(), 0);
   try {
-    cuda_allocator(0);
+    cuda_device(0);
     FAIL();
   } catch (const UserError& e) {
     EXPECT_STREQ(e.what(), "[cuda] no device cuda:0; 0 answer");
@@ -27,14 +30,89 @@ TEST(Cuda, CopyOnTheHostWorksWithoutCuda) {
   EXPECT_EQ(copy_to(t, cpu).data<int32_t>()[2], 3);
 }
 
+class CudaMemory : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
+    compute_on(ctx_, {Device::Kind::cuda, 0});
+  }
+  Tensor ramp(int64_t n, int64_t first = 0) const {
+    Tensor t = Tensor::empty(ctx_.host, {n}, DType::f32);
+    for (int64_t i = 0; i < n; ++i) t.data<float>()[i] = static_cast<float>(first + i);
+    return t;
+  }
+  Context ctx_;
+};
+
+TEST_F(CudaMemory, ValuesComeBackAsTheyWereSent) {
+  const Reading<float> back = ctx_.read<float>(ctx_.upload(ramp(1000)));
+  for (size_t i = 0; i < 1000; ++i) ASSERT_EQ(back.get()[i], static_cast<float>(i));
+}
+
+// The host's memory is used again only after the copy has read it.
+TEST_F(CudaMemory, UploadsKeepTheirSource) {
+  std::vector<Tensor> sent;
+  for (int64_t round = 0; round < 20; ++round) sent.push_back(ctx_.upload(ramp(100, round)));
+  for (size_t round = 0; round < sent.size(); ++round)
+    EXPECT_EQ(ctx_.read<float>(sent[round]).get()[0], static_cast<float>(round));
+}
+
+TEST_F(CudaMemory, AReadingThatNobodyWaitsForHarmsNoOtherTensor) {
+  const Tensor sent = ctx_.upload(ramp(64));
+  static_cast<void>(ctx_.read<float>(sent));
+  const Tensor next = ramp(64);  // must not take the memory into which the copy will write
+  Tensor zeros = Tensor::zeros(ctx_.allocator, {64}, DType::f32);
+  static_cast<void>(ctx_.read<float>(zeros));
+  ctx_.read<float>(zeros).get();
+  for (int64_t i = 0; i < 64; ++i) ASSERT_EQ(next.data<float>()[i], static_cast<float>(i));
+}
+
+TEST_F(CudaMemory, ZeroCloneAndCopyRunOnTheDevice) {
+  Tensor t = ctx_.upload(ramp(10));
+  const Tensor same = t.clone();
+  t.zero();
+  EXPECT_EQ(ctx_.read<float>(same).get()[9], 9);
+  EXPECT_EQ(ctx_.read<float>(t).get()[9], 0);
+  t.copy_from(same);
+  EXPECT_EQ(ctx_.read<float>(t).get()[9], 9);
+}
+
+TEST_F(CudaMemory, VectorsAreUploaded) {
+  const Uploaded<int32_t> ids = ctx_.upload(std::vector<int32_t>{3, 1, 2});
+  EXPECT_EQ(ids.size(), 3);
+  const Uploaded<int32_t> none = ctx_.upload(std::vector<int32_t>{});
+  EXPECT_EQ(none.size(), 0);
+}
+
+TEST_F(CudaMemory, BytesAreCountedByRank) {
+  Context other;
+  compute_on(other, {Device::Kind::cuda, 0});
+  const Tensor t = ctx_.empty({1000});
+  EXPECT_EQ(ctx_.allocator->stats().total, 4000);
+  EXPECT_EQ(other.allocator->stats().total, 0);
+}
+
+TEST_F(CudaMemory, TheHostMayNotReadIt) {
+  const Tensor t = ctx_.upload(ramp(4));
+  EXPECT_THROW(static_cast<void>(t.values<float>()), InternalError);
+}
+
+TEST_F(CudaMemory, MoreThanTheDeviceHasIsOneError) {
+  try {
+    ctx_.empty({int64_t{1} << 40});
+    FAIL();
+  } catch (const RunError& e) {
+    EXPECT_THAT(e.what(), lmx_test::Names("cuda:0", "4398046511104 bytes"));
+  }
+}
+
 class CudaGemm : public testing::TestWithParam<std::tuple<DType, bool, bool>> {};
 
 TEST_P(CudaGemm, EqualsTheCpu) {
   if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
   const auto [type, ta, tb] = GetParam();
   Context host, device;
-  device.allocator = cuda_allocator(0);
-  device.device = device.allocator->device();
+  compute_on(device, {Device::Kind::cuda, 0});
   const int64_t m = 37, n = 64, k = 50;
   Tensor a = host.empty(ta ? Shape{k, m} : Shape{m, k}), b = host.empty(tb ? Shape{n, k} : Shape{k, n});
   initialise(a, {"uniform", 1.0}, RandomKey(1));

@@ -257,6 +257,14 @@ cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
     return cudaSuccess;
   });
 }
+// The pool keeps no memory of its own.
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
+  *pool = nullptr;
+  return remember(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
+  return cudaSuccess;
+}
 cudaError_t cudaHostAlloc(void** block, size_t bytes, unsigned int) {
   return immediate([&] {
     *block = allocate_pinned(bytes);

@@ -15,14 +15,14 @@ TEST(LstmCuda, PointwiseKernelsEqualTheCpus) {
   Registry::instance().add_default_directories();
   Registry::instance().find(PluginKind::model, "lstm");
   const int64_t batch = 5, cells = 300;
-  const auto gpu = cuda_allocator(0), cpu = Allocator::cpu();
+  const auto gpu = cuda_device(0).memory(), cpu = Allocator::cpu();
   const auto values = [](Shape shape, uint64_t seed) { return lmx::testing::f64_tensor(shape, seed).to(DType::f32); };
   const Tensor bias = values({4 * cells}, 1), c = values({batch, cells}, 2), dm = values({batch, cells}, 3);
   // Runs a forward and a backward step where `a` allocates, and brings z, c', m and dc back.
   const auto run = [&](const std::shared_ptr<Allocator>& a) {
     const auto here = [&](const Tensor& t) { return copy_to(t, a); };
     Context ctx;
-    ctx.device = a->device();
+    compute_on(ctx, a->device());
     Tensor z = here(values({batch, 4 * cells}, 4)), next = here(c), m = here(c), dc = here(values({batch, cells}, 5));
     Tensor bias_here = here(bias), c_here = here(c), dm_here = here(dm);
     run_kernel(ctx, LstmForwardStep<float>{z.data<float>(), bias_here.data<float>(), c_here.data<float>(),

@@ -30,7 +30,7 @@ void expect_equal(const char* plugin, const std::vector<Shape>& shapes, const Ke
     for (Tensor& t : tensors) t = copy_to(t, Allocator::cpu());
     return tensors;
   };
-  const std::vector<Tensor> want = on(Allocator::cpu()), got = on(cuda_allocator(0));
+  const std::vector<Tensor> want = on(Allocator::cpu()), got = on(cuda_device(0).memory());
   for (size_t k = 0; k < want.size(); ++k) {
     for (int64_t i = 0; i < want[k].numel(); ++i)
       ASSERT_NEAR(got[k].data<float>()[i], want[k].data<float>()[i], 2e-6) << k << ' ' << i;
@@ -48,7 +48,7 @@ TEST_F(RecurrentCuda, MlstmProductsEqualTheCpus) {
   const Shape state{kBatch, kCells};
   expect_equal("mlstm", {state, state, state, state}, [](Device::Kind kind, std::vector<Tensor>& t) {
     Context ctx;
-    ctx.device = {kind, 0};
+    compute_on(ctx, {kind, 0});
     float *a = t[0].data<float>(), *b = t[1].data<float>();
     run_kernel(ctx, mlstm::ProductStep<float>{a, b, t[2].data<float>(), kBatch, kCells});
     run_kernel(ctx, mlstm::ProductBackwardStep<float>{a, b, t[3].data<float>(), kBatch, kCells});
@@ -61,7 +61,7 @@ void expect_equal_highways() {
   const Shape state{kBatch, kCells};
   expect_equal("rhn", {{kBatch, gates}, {gates}, state, state, state}, [](Device::Kind kind, std::vector<Tensor>& t) {
     Context ctx;
-    ctx.device = {kind, 0};
+    compute_on(ctx, {kind, 0});
     run_kernel(ctx, rhn::ForwardStep<Gates, float>{t[0].data<float>(), t[1].data<float>(), t[2].data<float>(),
                                                    t[3].data<float>(), kBatch, kCells, -0.7f});
     run_kernel(ctx, rhn::BackwardStep<Gates, float>{t[0].data<float>(), t[2].data<float>(), t[4].data<float>(), kBatch,

@@ -1,34 +1,36 @@
 // GEMM by cuBLASLt. cuBLASLt is column-major: a row-major c = a b is the column-major c^T = b^T a^T, so the operands
 // are swapped.
+#include <bit>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <tuple>
 #include <type_traits>
 
-#include "backend/cuda/cuda_check.h"
+#include "backend/cuda/device.h"
 #include "backend/gemm_kernel.h"
 
 namespace lmx {
 namespace {
 
 constexpr int64_t kWorkspace = int64_t{32} << 20;  // NVIDIA's advice for Hopper
+constexpr int64_t kRowBucket = 128;                // an algorithm serves all numbers of rows of a bucket
+constexpr uint32_t kMostAlignment = 256;           // as cuBLASLt assumes by default
+constexpr size_t kMostPlans = 4096;                // of a device; batches of sentences vary in their number of rows
 
 template <class T, cublasStatus_t (*Destroy)(T)>
 struct Deleter {
   using pointer = T;
   void operator()(T handle) const { Destroy(handle); }
 };
-using Handle = std::unique_ptr<void, Deleter<cublasLtHandle_t, cublasLtDestroy>>;
 using MatmulDesc = std::unique_ptr<void, Deleter<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>>;
 using Layout = std::unique_ptr<void, Deleter<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>>;
 using Preference = std::unique_ptr<void, Deleter<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
 
-cublasLtHandle_t handle() {
-  static const Handle shared = [] {
-    cublasLtHandle_t h = nullptr;
-    LMX_CUDA_CHECK(cublasLtCreate(&h));
-    return Handle(h);
-  }();
-  return shared.get();
-}
+struct Types {
+  cudaDataType in, out, scale;
+  cublasComputeType_t compute;
+};
 
 // A row-major (rows, cols) matrix in cuBLASLt's column-major form: (cols, rows), leading dimension cols.
 Layout layout(cudaDataType type, int64_t rows, int64_t cols) {
@@ -37,52 +39,116 @@ Layout layout(cudaDataType type, int64_t rows, int64_t cols) {
   return Layout(l);
 }
 
-MatmulDesc description(cublasComputeType_t compute, cudaDataType scale, bool trans_first, bool trans_second) {
-  cublasLtMatmulDesc_t d = nullptr;
-  LMX_CUDA_CHECK(cublasLtMatmulDescCreate(&d, compute, scale));
-  MatmulDesc owned(d);
-  const cublasOperation_t first = trans_first ? CUBLAS_OP_T : CUBLAS_OP_N,
-                          second = trans_second ? CUBLAS_OP_T : CUBLAS_OP_N;
-  LMX_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
-  LMX_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
-  return owned;
+// The operands in row-major terms. cuBLASLt's A is b, and its B is a.
+struct Description {
+  Description(const GemmCall& g, const Types& t)
+      : a(g.trans_a ? layout(t.in, g.k, g.m) : layout(t.in, g.m, g.k)),
+        b(g.trans_b ? layout(t.in, g.n, g.k) : layout(t.in, g.k, g.n)),
+        c(layout(t.out, g.m, g.n)) {
+    cublasLtMatmulDesc_t d = nullptr;
+    LMX_CUDA_CHECK(cublasLtMatmulDescCreate(&d, t.compute, t.scale));
+    product = MatmulDesc(d);
+    const int32_t first = g.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = g.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    LMX_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
+    LMX_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+  }
+  MatmulDesc product;
+  Layout a, b, c;
+};
+
+// The largest power of two that divides an address, as far as it matters.
+uint32_t alignment(const void* p) {
+  const auto address = reinterpret_cast<uintptr_t>(p) | kMostAlignment;
+  return static_cast<uint32_t>(uintptr_t{1} << std::countr_zero(address));
 }
 
-template <class Scale>
-void multiply(Context& ctx, const GemmCall& g, cudaDataType in, cudaDataType out, cublasComputeType_t compute,
-              cudaDataType scale) {
-  const MatmulDesc d = description(compute, scale, g.trans_b, g.trans_a);
-  const Layout a = g.trans_a ? layout(in, g.k, g.m) : layout(in, g.m, g.k);
-  const Layout b = g.trans_b ? layout(in, g.n, g.k) : layout(in, g.k, g.n);
-  const Layout c = layout(out, g.m, g.n);
-  cublasLtMatmulPreference_t p = nullptr;
-  LMX_CUDA_CHECK(cublasLtMatmulPreferenceCreate(&p));
-  const Preference preference(p);
-  const auto bytes = static_cast<size_t>(kWorkspace);
-  LMX_CUDA_CHECK(
-      cublasLtMatmulPreferenceSetAttribute(p, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes));
-  cublasLtMatmulHeuristicResult_t best{};
-  int found = 0;
-  LMX_CUDA_CHECK(
-      cublasLtMatmulAlgoGetHeuristic(handle(), d.get(), b.get(), a.get(), c.get(), c.get(), p, 1, &best, &found));
-  if (found == 0) {
-    throw RunError(str("[gemm] cuBLASLt has no algorithm for (", g.m, ", ", g.k, ") x (", g.k, ", ", g.n, ")"));
+using ShapeKey = std::tuple<int, int64_t, int64_t, int64_t, bool, bool>;  // type, m, n, k
+using AlgorithmKey = std::tuple<int, int64_t, int64_t, int64_t, bool, bool, bool, uint32_t, uint32_t, uint32_t>;
+
+// Products of one device: the handle, descriptions by shape, algorithms by bucket, and the workspace. Work of one
+// stream runs in order, so one workspace serves all products.
+class Products {
+ public:
+  explicit Products(int index) {
+    LMX_CUDA_CHECK(cublasLtCreate(&handle_));
+    workspace_ = Tensor::empty(cuda::device(index).memory(), {kWorkspace}, DType::u8, MemClass::other);
   }
-  const Scale alpha = 1, beta = static_cast<Scale>(g.beta);
-  Tensor workspace = ctx.empty({kWorkspace}, DType::u8);
-  LMX_CUDA_CHECK(cublasLtMatmul(handle(), d.get(), &alpha, g.b, b.get(), g.a, a.get(), &beta, g.c, c.get(), g.c,
-                                c.get(), &best.algo, workspace.raw(), bytes, nullptr));
+
+  template <class Scale>
+  void multiply(Context& ctx, const GemmCall& g, const Types& types) {
+    const std::lock_guard lock(mutex_);
+    const Description& d = description(g, types);
+    const cublasLtMatmulAlgo_t& algo = algorithm(g, types);
+    const Scale alpha = 1, beta = static_cast<Scale>(g.beta);
+    LMX_CUDA_CHECK(cublasLtMatmul(handle_, d.product.get(), &alpha, g.b, d.b.get(), g.a, d.a.get(), &beta, g.c,
+                                  d.c.get(), g.c, d.c.get(), &algo, workspace_.raw(), kWorkspace,
+                                  cuda::stream_of(ctx)));
+  }
+
+ private:
+  const Description& description(const GemmCall& g, const Types& t) {
+    if (descriptions_.size() >= kMostPlans) descriptions_.clear();
+    const ShapeKey key{t.in, g.m, g.n, g.k, g.trans_a, g.trans_b};
+    auto found = descriptions_.find(key);
+    if (found == descriptions_.end()) found = descriptions_.emplace(key, Description(g, t)).first;
+    return found->second;
+  }
+
+  // The first algorithm of cuBLASLt's heuristic for the largest product of the bucket, without a measurement. So the
+  // choice depends on the shape alone, and a run can be repeated bit by bit.
+  const cublasLtMatmulAlgo_t& algorithm(GemmCall g, const Types& t) {
+    const uint32_t at_a = alignment(g.a), at_b = alignment(g.b), at_c = alignment(g.c);
+    const int64_t bucket = (g.m + kRowBucket - 1) / kRowBucket;
+    const AlgorithmKey key{t.in, bucket, g.n, g.k, g.trans_a, g.trans_b, g.beta != 0, at_a, at_b, at_c};
+    const auto found = algorithms_.find(key);
+    if (found != algorithms_.end()) return found->second;
+    g.m = bucket * kRowBucket;
+    const Description d(g, t);
+    cublasLtMatmulPreference_t p = nullptr;
+    LMX_CUDA_CHECK(cublasLtMatmulPreferenceCreate(&p));
+    const Preference preference(p);
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      LMX_CUDA_CHECK(cublasLtMatmulPreferenceSetAttribute(p, attribute, &value, sizeof value));
+    };
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspace));
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, at_b);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, at_a);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, at_c);
+    set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, at_c);
+    cublasLtMatmulHeuristicResult_t best{};
+    int count = 0;
+    LMX_CUDA_CHECK(cublasLtMatmulAlgoGetHeuristic(handle_, d.product.get(), d.b.get(), d.a.get(), d.c.get(), d.c.get(),
+                                                  p, 1, &best, &count));
+    if (count == 0)
+      throw RunError(str("[gemm] cuBLASLt has no algorithm for (", g.m, ", ", g.k, ") x (", g.k, ", ", g.n, ")"));
+    return algorithms_.emplace(key, best.algo).first->second;
+  }
+
+  cublasLtHandle_t handle_ = nullptr;
+  std::mutex mutex_;
+  std::map<ShapeKey, Description> descriptions_;
+  std::map<AlgorithmKey, cublasLtMatmulAlgo_t> algorithms_;
+  Tensor workspace_;
+};
+
+// Never destroyed, as cuda::device().
+Products& products(int index) {
+  static std::mutex& mutex = *new std::mutex;
+  static std::map<int, Products>& all = *new std::map<int, Products>;
+  const std::lock_guard lock(mutex);
+  return all.try_emplace(index, index).first->second;
 }
 
 template <class T>
 void run(Context& ctx, const Gemm<T>& g) {
+  Products& device = products(ctx.device.index);
   if constexpr (std::is_same_v<T, double>) {
-    multiply<double>(ctx, g, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F, CUDA_R_64F);
+    device.multiply<double>(ctx, g, {CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F});
   } else {
     constexpr cudaDataType_t kType = std::is_same_v<T, float>      ? CUDA_R_32F
                                      : std::is_same_v<T, bfloat16> ? CUDA_R_16BF
                                                                    : CUDA_R_16F;
-    multiply<float>(ctx, g, kType, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    device.multiply<float>(ctx, g, {kType, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F});
   }
 }
 

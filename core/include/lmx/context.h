@@ -33,22 +33,36 @@ class Uploaded {
   size_t size_ = 0;
 };
 
+// A point in the work of a device.
+class LMX_API Fence {
+ public:
+  virtual ~Fence();
+  virtual void wait() = 0;  // until the work before this point is done
+};
+
 // The values of a tensor on their way to the host. The copy may still be running until get() is called.
 template <class T>
 class Reading {
  public:
   Reading() = default;
-  explicit Reading(Tensor host) : host_(std::move(host)) {}
-  std::span<const T> get() const { return host_.template values<T>(); }  // waits for the copy
-  T value() const { return get().front(); }                              // of a tensor of one element
+  // `copied`: the end of the copy into `host`; null if it is complete.
+  explicit Reading(Tensor host, std::shared_ptr<Fence> copied = nullptr)
+      : host_(std::move(host)), copied_(std::move(copied)) {}
+  std::span<const T> get() const {  // waits for the copy
+    if (copied_) copied_->wait();
+    return host_.template values<T>();
+  }
+  T value() const { return get().front(); }  // of a tensor of one element
 
  private:
   Tensor host_;
+  std::shared_ptr<Fence> copied_;
 };
 
 struct Context {
   int rank = 0, ranks = 1;
   Device device;                                            // where ops compute
+  void* stream = nullptr;                                   // queue of a CUDA device's work, a cudaStream_t
   std::shared_ptr<Allocator> allocator = Allocator::cpu();  // memory of `device`
   std::shared_ptr<Allocator> host = Allocator::cpu();       // memory of the host: batches, ids, plans
   RandomKey key;                                            // of the run; during a step, the key of that step
@@ -78,12 +92,14 @@ struct Context {
   // Starts to copy the elements of `t` to the host. On the CPU nothing is copied.
   template <class T>
   Reading<T> read(const Tensor& t) const {
-    return Reading<T>(download(t));
+    if (t.device().kind == Device::Kind::cpu) return Reading<T>(t);
+    auto [values, copied] = download(t);
+    return Reading<T>(std::move(values), std::move(copied));
   }
 
  private:
   LMX_API std::shared_ptr<const void> upload_bytes(std::span<const std::byte> bytes) const;
-  LMX_API Tensor download(const Tensor& t) const;
+  LMX_API std::pair<Tensor, std::shared_ptr<Fence>> download(const Tensor& t) const;
 };
 
 }  // namespace lmx

@@ -1,4 +1,4 @@
-// For *_cuda.cu: launches of kernels, and pointwise kernels with one thread for each element, on the default stream.
+// For *_cuda.cu: launches of kernels, and pointwise kernels with one thread for each element, on the context's stream.
 // A kernel of lmx/pointwise.h is added with `const KernelAdder adder = cuda::pointwise<Step, ...>();`.
 //
 // A source file must not use <<<>>>, __shared__ or atomics on floating-point values. Tests compile it a second time, by
@@ -26,7 +26,8 @@ struct Grid {
 
 // Enqueues kernel(arguments...). RunError `[op] launch failed: ...` if CUDA refuses the launch.
 template <class... Parameters, class... Arguments>
-void launch(const char* op, const Grid& grid, void (*kernel)(Parameters...), Arguments&&... arguments) {
+void launch(const Context& ctx, const char* op, const Grid& grid, void (*kernel)(Parameters...),
+            Arguments&&... arguments) {
 #if !defined(__CUDACC__)
   cuda_emulator::name_next_kernel(op);
 #endif
@@ -34,6 +35,7 @@ void launch(const char* op, const Grid& grid, void (*kernel)(Parameters...), Arg
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared;
+  config.stream = static_cast<cudaStream_t>(ctx.stream);
   const cudaError_t code = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
   if (code == cudaSuccess) return;
   (void)cudaGetLastError();
@@ -62,10 +64,10 @@ __global__ void each_kernel(int64_t n, Element element) {
 // Runs element(i) for every i of [0, n). Element: a struct of sizes and device pointers with `__device__ void
 // operator()(int64_t i) const`. RunError `[op] launch failed: ...` if CUDA refuses the launch.
 template <class Element>
-void launch_each(const char* op, int64_t n, const Element& element) {
+void launch_each(const Context& ctx, const char* op, int64_t n, const Element& element) {
   if (n == 0) return;
   const auto blocks = static_cast<unsigned>((n + cuda::kThreads - 1) / cuda::kThreads);
-  cuda::launch(op, {blocks}, cuda::each_kernel<Element>, n, element);
+  cuda::launch(ctx, op, {blocks}, cuda::each_kernel<Element>, n, element);
 }
 
 namespace cuda {
@@ -77,8 +79,8 @@ struct PointwiseElement {
 };
 
 template <class Step>
-void pointwise_rows(Context&, const Step& step) {
-  launch_each(Step::kName, step.batch * step.cells, PointwiseElement<Step>{step});
+void pointwise_rows(Context& ctx, const Step& step) {
+  launch_each(ctx, Step::kName, step.batch * step.cells, PointwiseElement<Step>{step});
 }
 
 template <template <class> class... Steps>

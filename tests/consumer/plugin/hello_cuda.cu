@@ -18,8 +18,8 @@ struct HelloFill {
   T value;
 };
 
-void fill(lmx::Context&, const HelloFill<float>& a) {
-  lmx::launch_each(a.kName, a.n, Fill{a.out, a.value});
+void fill(lmx::Context& ctx, const HelloFill<float>& a) {
+  lmx::launch_each(ctx, a.kName, a.n, Fill{a.out, a.value});
 }
 
 const lmx::KernelAdder adder(lmx::Device::Kind::cuda, fill);

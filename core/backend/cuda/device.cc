@@ -1,0 +1,105 @@
+#include "backend/cuda/device.h"
+
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace lmx::cuda {
+namespace {
+
+// Waits by polling: short waits cost no system call, long ones leave the processor to the threads that prepare batches.
+class EventFence final : public Fence {
+ public:
+  explicit EventFence(cudaStream_t stream) {
+    LMX_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+    LMX_CUDA_CHECK(cudaEventRecord(event_, stream));
+  }
+  ~EventFence() override { (void)cudaEventDestroy(event_); }
+  bool done() {
+    const cudaError_t code = cudaEventQuery(event_);
+    if (code == cudaErrorNotReady) return false;
+    LMX_CUDA_CHECK(code);
+    return true;
+  }
+  void wait() override {
+    using namespace std::chrono_literals;
+    constexpr auto kSpin = 50us, kSleep = 20us;
+    const auto begin = std::chrono::steady_clock::now();
+    while (!done()) {
+      if (std::chrono::steady_clock::now() - begin > kSpin) std::this_thread::sleep_for(kSleep);
+    }
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class RuntimeDevice final : public CudaDevice {
+ public:
+  explicit RuntimeDevice(int index) : index_(index) {
+    LMX_CUDA_CHECK(cudaSetDevice(index));
+    LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    memory_ = make_memory(index, stream_);
+    pinned_ = make_pinned();
+  }
+  std::shared_ptr<Allocator> memory() override { return memory_; }
+  std::shared_ptr<Allocator> pinned() override { return pinned_; }
+  void* stream() override { return stream_; }
+
+  void copy(Tensor& to, const Tensor& from) override {
+    LMX_CHECK(to.shape() == from.shape() && to.dtype() == from.dtype(), "copy of ", describe(from), " into ",
+              describe(to));
+    if (from.numel() == 0) return;
+    select();
+    LMX_CUDA_CHECK(
+        cudaMemcpyAsync(to.raw(), from.raw(), static_cast<size_t>(from.bytes()), cudaMemcpyDefault, stream_));
+    const bool within = to.device().kind == from.device().kind;
+    if (!within) keep(to, from);  // memory of the device is freed in the order of the stream
+  }
+
+  std::shared_ptr<Fence> fence() override {
+    select();
+    return std::make_shared<EventFence>(stream_);
+  }
+
+ private:
+  struct Kept {
+    std::shared_ptr<EventFence> copied;
+    Tensor to, from;
+  };
+
+  // A thread's calls concern its current device.
+  void select() const { LMX_CUDA_CHECK(cudaSetDevice(index_)); }
+
+  void keep(const Tensor& to, const Tensor& from) {
+    std::vector<Kept> done;  // freed after the lock: freeing a tensor may take the allocator's
+    const std::lock_guard lock(mutex_);
+    while (!kept_.empty() && kept_.front().copied->done()) {
+      done.push_back(std::move(kept_.front()));
+      kept_.pop_front();
+    }
+    kept_.push_back({std::make_shared<EventFence>(stream_), to, from});
+  }
+
+  int index_;
+  cudaStream_t stream_ = nullptr;
+  std::shared_ptr<Allocator> memory_, pinned_;
+  std::mutex mutex_;
+  std::deque<Kept> kept_;  // copies that may still run, in the order of the stream
+};
+
+}  // namespace
+
+CudaDevice& device(int index) {
+  static std::mutex& mutex = *new std::mutex;
+  static std::vector<RuntimeDevice*>& devices = *new std::vector<RuntimeDevice*>;
+  const std::lock_guard lock(mutex);
+  const auto i = static_cast<size_t>(index);
+  if (devices.size() <= i) devices.resize(i + 1);
+  if (!devices[i]) devices[i] = new RuntimeDevice(index);
+  return *devices[i];
+}
+
+}  // namespace lmx::cuda

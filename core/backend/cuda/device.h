@@ -1,0 +1,20 @@
+// A CUDA device: its stream, memory, page-locked memory and copies.
+#pragma once
+
+#include "backend/cuda.h"
+#include "backend/cuda/cuda_check.h"
+
+namespace lmx::cuda {
+
+// Made at the first call, and never destroyed: the CUDA runtime may end before objects of static storage do.
+CudaDevice& device(int index);
+
+std::shared_ptr<Allocator> make_memory(int index, cudaStream_t stream);
+std::shared_ptr<Allocator> make_pinned();
+
+// The stream of a context of a device.
+inline cudaStream_t stream_of(const Context& ctx) {
+  return static_cast<cudaStream_t>(ctx.stream);
+}
+
+}  // namespace lmx::cuda
