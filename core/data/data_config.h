@@ -87,7 +87,8 @@ struct ParallelConfig {
              "moses: Moses' rules, then subwords; none: subwords of the text as it is; tokenized: the files hold "
              "Moses' tokens "
              "already; auto: as the corpus says, else moses");
-    f.field("joiner", joiner, "tokenized files only: ends a piece of a word that goes on (`@@`); taken out");
+    f.field("joiner", joiner,
+            "tokenized files only: the mark at the end of a piece whose word continues (`@@`); it is removed");
     f.field("lower_case", lower_case, "lower-case both sides");
     f.field("escape", escape, "write & | < > ' \" [ ] as Moses' entities");
     f.field("aggressive_dashes", aggressive_dashes, "cut words at dashes: well @-@ known");
@@ -121,7 +122,7 @@ struct SyntheticConfig {
     f.field("zipf_exponent", zipf_exponent, "the r-th most frequent word has frequency r^-exponent", {0, 4});
     f.field("classes", classes, "word classes; the class of a word decides what may follow it", {1, 100'000});
     f.field("branching", branching, "words that a class prefers to be followed by", {1, 100'000});
-    f.field("noise", noise, "probability that a word is drawn by frequency alone, whatever stands before it",
+    f.field("noise", noise, "probability that a word is drawn by frequency alone, independent of the words before it",
             kFraction);
     f.field("line_length", line_length, "mean number of words between two </s>", kPositive);
     f.field("seed", seed, "of the source and of its text", kNonNegative);

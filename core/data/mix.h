@@ -28,7 +28,8 @@ struct PartConfig {
     f.field("tsv_columns", tsv_columns, "columns of TSV files that hold source and target, from 1", kPositive);
     f.choice("tokenizer", tokenizer, {"auto", "moses", "none", "tokenized"},
              "as of the main text; of both moses or of neither, where the text is not tokenized");
-    f.field("joiner", joiner, "tokenized files only: ends a piece of a word that goes on (`@@`); taken out");
+    f.field("joiner", joiner,
+            "tokenized files only: the mark at the end of a piece whose word continues (`@@`); it is removed");
     f.field("pairs", pairs, "[first, last]: only these pairs, counted from 1; empty: all", kPositive);
     f.field("subwords", subwords, "train the subwords on this text, too");
     f.field("max_words", max_words, "pairs with a longer side are dropped; 0: no limit", kNonNegative);

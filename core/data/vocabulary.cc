@@ -65,7 +65,7 @@ Vocabulary Vocabulary::load(const std::string& path) {
     }
     Entry entry{std::string(line.substr(0, tab)), *count};
     if (seen.add(entry.word, 0) != static_cast<int64_t>(entries.size())) {
-      throw UserError(str("[data] ", path, ":", number, ": '", entry.word, "' stands there twice"));
+      throw UserError(str("[data] ", path, ":", number, ": '", entry.word, "' occurs twice"));
     }
     entries.push_back(std::move(entry));
     at = end + 1;

@@ -37,7 +37,7 @@ std::string reason(const std::system_error& error, const std::string& path) {
 
 dll::shared_library& open_library(const std::string& path) {
   if (!std::filesystem::exists(path)) {
-    throw UserError(str("[plugin] ", path, " is missing, though plugin.toml lies beside it; build the plugin"));
+    throw UserError(str("[plugin] ", path, " is missing, but its folder contains plugin.toml; build the plugin"));
   }
   check_elf(path);
   try {

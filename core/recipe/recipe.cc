@@ -32,7 +32,7 @@ void TrainConfig::fields(Fields& f) {
           "validation carries the recurrent state through the split; false: each window starts from zero");
   f.field("eval_shards", eval_shards,
           "validation reads the strings of characters and bytes in random order as eval_batch shards, each from a zero "
-          "state (Puri 2018); false: the text as it stands, in as many stretches");
+          "state (Puri 2018); false: eval_batch parts of the text in its own order");
   f.field("max_loss", max_loss,
           "nats per token above which a run counts as diverged, as NaN and infinity do; 0: ln(vocabulary) + 50, .inf: "
           "none",

@@ -122,9 +122,9 @@ std::string taken_by(const Rule& rule, const std::vector<const Rule*>& takers) {
   if (!inherited) return str(who, "; the rule for fewer parameters goes first");
   return str(
       who,
-      ", and inherited rules stand before one's own. Choose a group with the rules that are wanted (sync=NAME), or "
-      "leave the inherited ones out, by `- override sync: null` in the defaults list or '~sync' on the command "
-      "line, and give all rules");
+      ", and inherited rules come before the recipe's own rules. Choose a group with the rules that you want "
+      "(sync=NAME), or remove the inherited rules with `- override sync: null` in the defaults list or '~sync' on "
+      "the command line, and give all rules");
 }
 
 // Explains a rule for softmax.weight if the output layer's table is tied: it then has the name of the model's

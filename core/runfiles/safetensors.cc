@@ -95,7 +95,7 @@ Entry read_entry(const std::string& name, const Json& value, uint64_t data_size,
   e.begin = offsets[0];
   e.end = offsets[1];
   if (e.begin > e.end || e.end > data_size)
-    damaged(path, str("tensor '", name, "' lies at bytes ", e.begin, " to ", e.end, " of ", data_size,
+    damaged(path, str("tensor '", name, "' is at bytes ", e.begin, " to ", e.end, " of ", data_size,
                       "; the file is truncated or its header wrong"));
   const uint64_t size = size_of(e.type);
   if ((e.end - e.begin) % size != 0 || (e.end - e.begin) / size != static_cast<uint64_t>(e.shape.numel()))
@@ -169,7 +169,7 @@ Layout read_layout(InputFile& file, const std::string& path) {
   if (file.read(reinterpret_cast<char*>(&length), sizeof length) != sizeof length)
     damaged(path, str("it has ", size, " bytes; the length of the header alone takes 8"));
   if (length > kMaxHeader || length > size - sizeof length)
-    damaged(path, str("its header is said to take ", length, " bytes of a file of ", size));
+    damaged(path, str("the stated length of its header is ", length, " bytes, and the file has ", size));
   std::string text(length, '\0');
   if (file.read(text.data(), length) != length) damaged(path, "it ends in its header");
   const uint64_t data = sizeof length + length;

@@ -139,7 +139,7 @@ TEST(ParseYaml, EachMistakeHasItsMessage) {
       {"m:\n  <<:\n", "x.yaml:2:3: << takes a map, or a list of maps, whose keys this map is to have: <<: *base"},
       {"a: &a {x: 1}\nm: {<<: *a, <<: *a}\n",
        "x.yaml:2:13: << is here twice; it takes a list of maps, too: <<: [*a, *b]"},
-      {"a:\n\t- 1\n", "x.yaml:2:1: a tab indents this line; YAML wants spaces"},
+      {"a:\n\t- 1\n", "x.yaml:2:1: a tab indents this line; YAML requires spaces"},
       {"a: 1\n---\nb: 2\n", "x.yaml:2:1: a second document; a recipe is one document"},
       {"  a: 1\n b: 2\n", "x.yaml:2:2: this line belongs to nothing above it; check its indentation"},
       {"a: 1\nb:2\n", "x.yaml:2:1: key 'b:2' has no value: write 'b: 2'"},
@@ -152,7 +152,7 @@ TEST(ParseYaml, EachMistakeHasItsMessage) {
       {"a: 1\nbetas: [0.9, 0.98\nlr: 3\nseed: 1\n", "x.yaml:2:8: '[' is never closed by ']'"},
       {"a: {b: 1,\n  c: [2, 3]\n", "x.yaml:1:4: '{' is never closed by '}'"},
       {"a: {b: [0.9, 1}\n", "x.yaml:1:8: '[' is never closed by ']'"},
-      {"a: ]\n", "x.yaml:1:4: this bracket closes none; a text that begins with it wants quotes"},
+      {"a: ]\n", "x.yaml:1:4: this bracket closes none; a text that begins with it needs quotes"},
       {"a: {b: 1 c: 2}\n",
        "x.yaml:1:11: a ',' is missing in front of this, or quotes around a text with ': ', inside { }"},
       {"a: [']', b: 1 c: 2]\n",
@@ -162,13 +162,13 @@ TEST(ParseYaml, EachMistakeHasItsMessage) {
        "x.yaml:2:3: a key that continues the text above it; check its indentation, and whether a ':' is missing above"},
       {"a: - 1\n", "x.yaml:1:4: a list's '- ' begins a line of its own, below its key; or write [item, item]"},
       {"a: ? b\n", "x.yaml:1:4: a '? ' that is no key; put quotes around a text that begins with it"},
-      {"a: @b\n", "x.yaml:1:4: a text that begins with @, ` or % wants quotes"},
-      {"a: *b\n", "x.yaml:1:4: no '&' above gives this name to a value; a text that begins with * wants quotes"},
-      {"a: * b\n", "x.yaml:1:5: a text that begins with * wants quotes"},
-      {"a: &\n", "x.yaml:1:5: a text that begins with & wants quotes"},
-      {"a: !<b\n", "x.yaml:1:7: a text that begins with ! wants quotes"},
+      {"a: @b\n", "x.yaml:1:4: a text that begins with @, ` or % needs quotes"},
+      {"a: *b\n", "x.yaml:1:4: no '&' above gives this name to a value; a text that begins with * needs quotes"},
+      {"a: * b\n", "x.yaml:1:5: a text that begins with * needs quotes"},
+      {"a: &\n", "x.yaml:1:5: a text that begins with & needs quotes"},
+      {"a: !<b\n", "x.yaml:1:7: a text that begins with ! needs quotes"},
       {"a: \"\\q\"\n", "x.yaml:1:7: no escape of double quotes; write a backslash twice, or use single quotes"},
-      {"a: |b\n", "x.yaml:1:5: behind | or > the line ends; a text that begins with them wants quotes"},
+      {"a: |b\n", "x.yaml:1:5: the line must end after | or >; a text that begins with | or > needs quotes"},
       {"a: '\n---\n'\n", "x.yaml:2:1: --- or ... inside quotes; is a quote missing above?"},
       {"a: 'b", "x.yaml:1:6: the file ends inside quotes; is a quote missing above?"},
       {"? [a]\n: 1\n", "x.yaml:1:3: a key must be a single word or a quoted text, not a list or map"},
@@ -188,10 +188,10 @@ TEST(ParseYaml, SyntaxErrorsNameThePlace) {
 // yaml-cpp passes over such lines.
 TEST(ParseYaml, LinesThatBeginWithPercent) {
   for (const char* text : {"%lr: 1\n", "# c\n\n%lr: 1\n---\na: 1\n"})
-    EXPECT_NE(parse_error(text).find(":1: a line that begins with % is a directive"), std::string::npos) << text;
+    EXPECT_NE(parse_error(text).find(":1: a line that begins with % is a YAML directive"), std::string::npos) << text;
   EXPECT_EQ(parse_error("a: 1\n%b: 2"),
-            "x.yaml:2:1: a line that begins with % is a directive of YAML's; a key that does wants quotes");
-  EXPECT_EQ(parse_error("%YAML 1.2\na: 1\n"), "x.yaml:1:1: a directive of YAML's stands in front of a line ---");
+            "x.yaml:2:1: a line that begins with % is a YAML directive; a key that begins with % needs quotes");
+  EXPECT_EQ(parse_error("%YAML 1.2\na: 1\n"), "x.yaml:1:1: a YAML directive must be followed by a line ---");
   EXPECT_EQ(to_json(parse_yaml("%YAML 1.2\n---\na: 'b\n%c'\n", "x.yaml")), R"({"a": "b %c"})");
   EXPECT_EQ(to_json(parse_yaml("a: |\n  %b\nc: 50%\n", "x.yaml")), R"({"a": "%b\n", "c": "50%"})");
 }

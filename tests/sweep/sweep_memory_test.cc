@@ -70,7 +70,7 @@ TEST_F(SweepMemory, KilledByTheKernelIsAnOutcome) {
   EXPECT_EQ(count_ends("out", "out_of_memory"), 1u) << o.out;
   for (const auto& [id, event] : ends("out")) {
     if (event["outcome"] == "out_of_memory") {
-      EXPECT_EQ(event["reason"], "killed for want of memory");
+      EXPECT_EQ(event["reason"], "killed for lack of memory");
     }
   }
 }

@@ -31,11 +31,11 @@ struct Options {
 // The word after --explain is always its key, even if it was intended as an override.
 std::string key_to_explain(const std::string& word) {
   if (word.find_first_of("=~+") == std::string::npos) return word;
-  throw lmx::UserError(lmx::str("--explain ", word, ": expected a key such as model.cells; overrides stand before it"));
+  throw lmx::UserError(lmx::str("--explain ", word, ": expected a key such as model.cells; overrides come before it"));
 }
 
 void print_files(const std::string& recipe, const lmx::ComposeOptions& compose) {
-  std::vector<std::vector<std::string>> rows{{"FILE", "LANDS UNDER"}};
+  std::vector<std::vector<std::string>> rows{{"FILE", "MERGED INTO"}};
   for (const lmx::MergedFile& f : lmx::merged_files(recipe, compose))
     rows.push_back({f.file, f.package.empty() ? "(the recipe)" : f.package});
   std::cout << table(rows);
@@ -168,13 +168,14 @@ void print_recipe(const Options& options) {
 void add_config(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("config", "print a recipe as it will run: composed, checked, with every default");
-  set_examples(*command, {{"lmx config recipes/quickstart.yaml", "every value that a run would use"},
-                          {"lmx config recipes/quickstart.yaml model.cells=512", "with one value changed"},
-                          {"lmx config recipes/quickstart.yaml optimizer=adam", "with another option of a group"},
-                          {"lmx config recipes/quickstart.yaml --composed", "only what the files say"},
-                          {"lmx config recipes/ott_wmt.yaml --explain optimizer", "where values come from, and why"},
-                          {"lmx config recipes/quickstart.yaml --schema", "all that the recipe may hold"},
-                          {"lmx config recipes/ott_wmt.yaml --files", "the files it consists of, in their order"}});
+  set_examples(*command,
+               {{"lmx config recipes/quickstart.yaml", "every value that a run would use"},
+                {"lmx config recipes/quickstart.yaml model.cells=512", "with one value changed"},
+                {"lmx config recipes/quickstart.yaml optimizer=adam", "with another option of a group"},
+                {"lmx config recipes/quickstart.yaml --composed", "only the values of the files"},
+                {"lmx config recipes/ott_wmt.yaml --explain optimizer", "where values come from, and why"},
+                {"lmx config recipes/quickstart.yaml --schema", "every key and value that the recipe may contain"},
+                {"lmx config recipes/ott_wmt.yaml --files", "the files it consists of, in their order"}});
   const auto options = std::make_shared<Options>();
   command->add_option("RECIPE", options->recipe, "the recipe's file")->required()->type_name("");
   command->add_option("OVERRIDES", options->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option")
@@ -186,7 +187,8 @@ void add_config(CLI::App& app) {
       ->type_name("N")
       ->check(positive());
   command->add_flag("--composed", options->as_written, "leave out the defaults and the checks of the components");
-  command->add_flag("--files", options->files, "the files that are merged, in order, and where each one lands");
+  command->add_flag("--files", options->files,
+                    "the files that are merged, in order, and the key that each one is merged into");
   command
       ->add_option_function<std::string>(
           "--explain",
@@ -194,10 +196,10 @@ void add_config(CLI::App& app) {
             options->explains = true;
             options->explain = key_to_explain(key);
           },
-          "each value (or those of KEY) with its origin, what the recipe notes on it, and what it replaced")
+          "each value (or those of KEY) with its origin, the recipe's note on it, and the values that it replaced")
       ->expected(0, 1)
       ->type_name("[KEY]");
-  command->add_flag("--schema", options->schema, "what the recipe may hold: type, default, range and meaning");
+  command->add_flag("--schema", options->schema, "keys that the recipe may contain: type, default, range and meaning");
   command->add_flag("--json", options->json, "--explain and --schema as JSON, for other programs");
   options->plugins.add_to(*command);
   command->callback([options] { print_recipe(*options); });

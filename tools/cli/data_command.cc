@@ -174,9 +174,9 @@ void stats(const Options& options) {
 }
 
 void add_list(CLI::App& group) {
-  CLI::App* command =
-      group.add_subcommand("list", "the corpora that lmx knows: here or missing, where, and how to get them");
-  set_examples(*command, {{"lmx data list", "what this machine has below LMX_DATA_DIR"}});
+  CLI::App* command = group.add_subcommand(
+      "list", "the corpora of the registry: available or missing, their folders, and how to get them");
+  set_examples(*command, {{"lmx data list", "which corpora are below LMX_DATA_DIR"}});
   const auto json = std::make_shared<bool>(false);
   add_json(*command, *json);
   command->callback([json] { *json ? list_json() : list(); });
@@ -191,15 +191,15 @@ void fetch(const std::string& corpus, const FetchOptions& options) {
 
 void add_fetch(CLI::App& group) {
   CLI::App* command = group.add_subcommand("fetch", "download a corpus of the registry, check and unpack it");
-  set_examples(*command,
-               {{"lmx data fetch multi30k", "into its folder below LMX_DATA_DIR"},
-                {"lmx data fetch wmt16_en_de --keep-archives", "what broke off before goes on where it ended"}});
+  set_examples(*command, {{"lmx data fetch multi30k", "into its folder below LMX_DATA_DIR"},
+                          {"lmx data fetch wmt16_en_de --keep-archives",
+                           "continues an interrupted download; keeps the archives"}});
   const auto corpus = std::make_shared<std::string>();
   const auto options = std::make_shared<FetchOptions>();
-  command->add_option("NAME", *corpus, "a corpus that `lmx data list` knows")->required()->type_name("");
+  command->add_option("NAME", *corpus, "a corpus of `lmx data list`")->required()->type_name("");
   command->add_option("--directory", options->directory, "the folder to fill, instead of the corpus's own")
       ->type_name("DIR");
-  command->add_flag("--keep-archives", options->keep_archives, "leave what was unpacked where it is");
+  command->add_flag("--keep-archives", options->keep_archives, "keep the archives after unpacking");
   command->callback([corpus, options] { fetch(*corpus, *options); });
 }
 
@@ -234,12 +234,12 @@ void add_stats(CLI::App& group) {
   command->add_option("--max-tokens", options->zipf.last, "the largest N (2621440), at most half of the text")
       ->check(positive())
       ->type_name("N");
-  command->add_option("--draws", options->zipf.draws, "draws that each U is the mean of (3)")
+  command->add_option("--draws", options->zipf.draws, "number of draws; each U is their mean (3)")
       ->check(positive())
       ->type_name("N");
-  command->add_option("--seed", options->zipf.seed, "of the draws (1)")->type_name("N");
+  command->add_option("--seed", options->zipf.seed, "seed of the draws (1)")->type_name("N");
   command->add_option("--plot", options->plot, "the SVG file to write (zipf.svg)")->type_name("FILE");
-  command->add_option("--records", options->records, "write the numbers as JSON lines, too")->type_name("FILE");
+  command->add_option("--records", options->records, "also write the numbers as JSON lines")->type_name("FILE");
   command->callback([options] { stats(*options); });
 }
 
@@ -248,7 +248,7 @@ void add_stats(CLI::App& group) {
 void add_data(CLI::App& app) {
   CLI::App* group =
       app.add_subcommand("data", "corpora: list them, prepare them, count their words; filter parallel text");
-  set_examples(*group, {{"lmx data list", "the corpora that lmx knows"},
+  set_examples(*group, {{"lmx data list", "the corpora of the registry"},
                         {"lmx data prepare recipes/word_lm_gutenberg.yaml", "vocabulary and token files of a recipe"},
                         {"lmx data stats --corpus gutenberg", "unique words against tokens, U = a N^b"}});
   add_list(*group);

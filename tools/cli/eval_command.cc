@@ -114,7 +114,7 @@ void add_eval(CLI::App& app) {
                           {"lmx eval runs/ott_wmt/2026-05-01_101500 --split test --checkpoint mean.safetensors",
                            "perplexity and BLEU of an average"},
                           {"lmx eval runs/quickstart/2026-05-01_101500 --text news.txt --text more.txt.gz",
-                           "any text, with the run's own words; what it does not know is counted"},
+                           "any text, with the run's vocabulary; counts the unknown words"},
                           {"lmx eval runs/puri_desk/2026-05-01_101500 --split test --shards 16",
                            "bits per character by the protocol of Puri 2018"}});
   const auto o = std::make_shared<Options>();
@@ -127,7 +127,8 @@ void add_eval(CLI::App& app) {
           "run's own files")
       ->type_name("FILE");
   command
-      ->add_option("--field", o->eval.field, "of --text: the column of .csv or the field of .jsonl that holds the text")
+      ->add_option("--field", o->eval.field,
+                   "with --text: the column of .csv or the field of .jsonl that contains the text")
       ->type_name("NAME");
   command->add_option("--checkpoint", o->eval.checkpoint, "last, best, a step, or a file or folder of parameters")
       ->type_name("WHICH")

@@ -142,7 +142,7 @@ void run(const Options& o) {
   Runner runner(e, cells, {out, o.jobs, o.keep_checkpoints, o.directories.directories});
   const Ending ending = runner.run(wanted);
   if (ending.signal) {
-    lmx::log_info("interrupted; the same command goes on where it stopped");
+    lmx::log_info("interrupted; the same command continues from here");
     throw ExitCode{128 + ending.signal};
   }
   write_results(e, scale, cells, runner, out, ending);
@@ -155,30 +155,32 @@ void run(const Options& o) {
 
 void add_run_command(CLI::App& group) {
   const auto o = std::make_shared<Options>();
-  CLI::App* command = group.add_subcommand("run", "run an experiment's cells and judge what the paper claims");
-  set_examples(*command,
-               {{"lmx experiment run patwary2018/table3_memory", "its table, the paper's numbers beside the measured"},
-                {"lmx experiment run figure7_seeds --only 'all-*'", "some cells; the others another time"},
-                {"lmx experiment run figure7_seeds --dry-run", "what would run, checked"},
-                {"lmx experiment run table3_memory --scale paper", "at the paper's size, where its corpus is here"}});
+  CLI::App* command = group.add_subcommand("run", "run an experiment's cells and judge the paper's claims");
+  set_examples(
+      *command,
+      {{"lmx experiment run patwary2018/table3_memory", "its table, with the paper's numbers and the measured ones"},
+       {"lmx experiment run figure7_seeds --only 'all-*'", "some of the cells"},
+       {"lmx experiment run figure7_seeds --dry-run", "checks and lists the cells; runs nothing"},
+       {"lmx experiment run table3_memory --scale paper", "at the paper's size, if its corpus is available"}});
   command->add_option("NAME", o->name, "an experiment of `lmx experiment list`, the last part of its name, or a file")
       ->required()
       ->type_name("");
-  command->add_option("OVERRIDES", o->overrides, "key=value ..., for every cell, after its own")->type_name("");
+  command->add_option("OVERRIDES", o->overrides, "key=value ..., for every cell, after the cell's own overrides")
+      ->type_name("");
   command->add_option("--scale", o->scale, "desk or paper")->type_name("SCALE")->capture_default_str();
   command->add_option("--only", o->only, "a cell, or a pattern with * (repeatable)")
       ->type_name("CELL")
       ->allow_extra_args(false);
   command
       ->add_option("--out", o->out,
-                   "folder of cells and results (runs/experiments/NAME/SCALE); cells that it holds stay")
+                   "folder of cells and results (runs/experiments/NAME/SCALE); its finished cells are kept")
       ->type_name("DIR");
-  command->add_option("--jobs", o->jobs, "cells at a time, the cores shared out")
+  command->add_option("--jobs", o->jobs, "cells that run at the same time; they divide the cores")
       ->type_name("N")
       ->check(positive())
       ->capture_default_str();
   command->add_flag("--dry-run,-n", o->dry_run, "compose and check every cell; run nothing");
-  command->add_flag("--keep-checkpoints", o->keep_checkpoints, "of cells that are done, too");
+  command->add_flag("--keep-checkpoints", o->keep_checkpoints, "also keep the checkpoints of finished cells");
   o->directories.add_to(*command);
   command->callback([o] { run(*o); });
 }
@@ -187,9 +189,10 @@ void add_run_command(CLI::App& group) {
 
 void add_experiment(CLI::App& app) {
   CLI::App* group = app.add_subcommand("experiment", "a paper's tables and figures: claims against measurements");
-  set_examples(*group, {{"lmx experiment list", "what there is"},
-                        {"lmx experiment run patwary2018/table3_memory", "runs it, or goes on with it"}});
-  CLI::App* list_command = group->add_subcommand("list", "every experiment: scales, title, the paper's place");
+  set_examples(*group, {{"lmx experiment list", "all experiments"},
+                        {"lmx experiment run patwary2018/table3_memory", "starts the experiment, or continues it"}});
+  CLI::App* list_command =
+      group->add_subcommand("list", "every experiment: scales, title, and the table or figure of the paper");
   set_examples(*list_command, {{"lmx experiment list", "those below experiments/"}});
   list_command->callback([] { list(); });
   add_run_command(*group);

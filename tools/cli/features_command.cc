@@ -52,7 +52,7 @@ std::string heatmap_page(const UnitTrace& trace) {
        << "pre{white-space:pre-wrap;font:inherit}</style></head><body>\n<h1 style='font-size:1.1rem'>"
        << escaped(trace.note) << "</h1>\n<p>";
   char scale[160];
-  std::snprintf(scale, sizeof scale, "values from %.4g to %.4g, mean %.4g, behind the last token %.4g",
+  std::snprintf(scale, sizeof scale, "values from %.4g to %.4g, mean %.4g, after the last token %.4g",
                 *std::min_element(trace.values.begin(), trace.values.end()),
                 *std::max_element(trace.values.begin(), trace.values.end()),
                 sum / static_cast<double>(trace.values.size()), trace.values.back());
@@ -119,11 +119,11 @@ void features(const CLI::App& command, const Options& o) {
 }  // namespace
 
 void add_features(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("features", "a character model's state behind the last byte of texts, or a unit over a text");
+  CLI::App* command = app.add_subcommand(
+      "features", "a character model's state after the last byte of each text, or one unit over a text");
   set_examples(*command,
                {{"lmx features runs/puri_desk/2026-05-01_101500 sst2/train.csv --out train.safetensors",
-                 "the cell state behind each sentence, with its label"},
+                 "the cell state after each sentence, with its label"},
                 {"lmx features runs/puri_desk/2026-05-01_101500 texts.csv --text-column body --no-labels --state "
                  "hidden --out f.csv",
                  "the hidden state as CSV"},

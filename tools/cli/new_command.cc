@@ -125,7 +125,7 @@ void make(const Options& o) {
   for (const std::string& line : recipe.summary) std::cout << line << "\n";
   const std::string file = (fs::path(o.folder) / (name + ".yaml")).lexically_normal().string();
   const std::string lmx = "  " + command_name(), path = shell_quoted(file);
-  std::cout << "wrote " << file << ", with the reason of each choice beside it\nnext:\n"
+  std::cout << "wrote " << file << ", with a reason for each choice\nnext:\n"
             << lmx << " run " << path << " --dry-run\n"
             << lmx << " run " << path << "\n";
 }

@@ -156,20 +156,24 @@ void add_probe(CLI::App& app) {
   set_examples(*command, {{"lmx probe runs/puri_desk/2026-05-01_101500 --corpus sst2 --histogram unit.svg",
                            "L1 and L2, C chosen on validation; the strongest unit drawn"},
                           {"lmx probe runs/puri_desk/2026-05-01_101500 --corpus movie_reviews --bag-of-bytes",
-                           "a tenth each for validation and test; a baseline beside it"},
+                           "a tenth each for validation and test; with a baseline"},
                           {"lmx probe --train train.safetensors --valid valid.safetensors --test test.csv",
-                           "over features that `lmx features` wrote"}});
+                           "with features that `lmx features` wrote"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RUN", o->run, "a run's folder; without it --train, --valid and --test are features")
       ->type_name("");
   command->add_option("--corpus", o->corpus, "labelled texts of the registry: sst2, movie_reviews")->type_name("NAME");
   command->add_option("--train", o->train, "a file of texts (CSV or .jsonl), or features")->type_name("FILE");
-  command->add_option("--valid", o->valid, "without it a tenth of the texts each for validation and test")
+  command
+      ->add_option("--valid", o->valid,
+                   "texts for validation; by default a tenth of --train, and another tenth for the test")
       ->type_name("FILE");
-  command->add_option("--test", o->test, "what accuracy is told of; without it, and without --valid, a tenth")
+  command
+      ->add_option("--test", o->test,
+                   "texts for which accuracy is printed; by default a tenth of --train if --valid is not given")
       ->type_name("FILE");
   o->columns.add_to(*command);
-  command->add_option("--seed", o->seed, "of the split that is drawn")->type_name("N")->capture_default_str();
+  command->add_option("--seed", o->seed, "seed of the split")->type_name("N")->capture_default_str();
   command->add_option("--state", o->features.state, "cell or hidden of the last layer, or a tensor's name: lstm.0.c")
       ->type_name("NAME")
       ->capture_default_str();
@@ -185,9 +189,9 @@ void add_probe(CLI::App& app) {
       ->delimiter(',')
       ->type_name("X");
   command->add_flag("--standardise", o->probe.standardise, "each unit to mean 0 and variance 1 of the training texts");
-  command->add_flag("--bag-of-bytes", o->bag_of_bytes, "beside it: how often each byte stands in a text");
+  command->add_flag("--bag-of-bytes", o->bag_of_bytes, "also probe the byte frequencies of the texts, as a baseline");
   command->add_option("--histogram", o->histogram, "values of the strongest unit by class")->type_name("SVG");
-  command->add_option("--save", o->save, "write the features, too: STEM-train.safetensors ...")->type_name("STEM");
+  command->add_option("--save", o->save, "also write the features: STEM-train.safetensors ...")->type_name("STEM");
   o->directories.add_to(*command);
   command->callback([command, o] { probe_command(*command, *o); });
 }

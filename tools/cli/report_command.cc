@@ -59,7 +59,7 @@ void write_page(const Options& o, const std::vector<Report>& runs, const reports
 
 void report_sweep(const Options& o) {
   if (o.json || !o.charts.empty())
-    throw lmx::UserError(str("[report] ", o.json ? "--json" : "--charts", " tells of one run, and ", o.runs[0],
+    throw lmx::UserError(str("[report] ", o.json ? "--json" : "--charts", " describes one run, but ", o.runs[0],
                              " is a sweep; its runs are in ", o.runs[0], "/points, its table is table.csv"));
   const sweeps::SweepReport sweep = sweeps::read_sweep(o.runs[0]);
   std::cout << sweep.table;
@@ -103,7 +103,7 @@ void report(const Options& o) {
   const std::vector<Report> runs = read_all(o);
   if ((o.json || !o.charts.empty()) && runs.size() > 1)
     throw lmx::UserError(
-        str("[report] ", o.json ? "--json" : "--charts", " tells of one run, and here are ", runs.size()));
+        str("[report] ", o.json ? "--json" : "--charts", " describes one run, but ", runs.size(), " are given"));
   if (!o.charts.empty()) write_charts(runs[0], o.charts);
   if (o.json) return reports::print_json(runs[0]);
   if (runs.size() > 1) reports::print_comparison(runs);
@@ -126,7 +126,7 @@ void add_report(CLI::App& app) {
                 {"lmx report runs/sweeps/quickstart/2026-05-01_101500", "a sweep: heat map, parallel axes, its runs"},
                 {"lmx report runs/quickstart/2026-05-01_101500 --json", "one JSON object for programs"}});
   const auto o = std::make_shared<Options>();
-  command->add_option("RUN", o->runs, "folders of runs, folders that hold such folders at any depth, or one sweep")
+  command->add_option("RUN", o->runs, "folders of runs, folders that contain such folders at any depth, or one sweep")
       ->required()
       ->type_name("");
   command

@@ -160,13 +160,14 @@ void add_run(CLI::App& app) {
   set_examples(
       *command,
       {{"lmx run recipes/quickstart.yaml", "a small model in under a minute; no download"},
-       {"lmx run recipes/quickstart.yaml model.cells=64 train.steps=200", "with values changed"},
+       {"lmx run recipes/quickstart.yaml model.cells=64 train.steps=200", "with changed values"},
        {"lmx run recipes/word_lm_gutenberg.yaml --dry-run", "parameters, memory, data; trains nothing"},
        {"lmx run recipes/quickstart.yaml --ranks 8", "the same run as 8 ranks would compute it, in one process"},
        {"lmx run recipes/quickstart.yaml --until 100",
-        "pause after 100 steps; --resume goes on as if there had been no pause"},
+        "pause after 100 steps; --resume continues as if there had been no pause"},
        {"lmx run recipes/quickstart.yaml --resume auto", "continue its newest run, or start one"},
-       {"lmx run recipes/quickstart.yaml --resume RUN --change optimizer.lr=0.001", "continue with a lower rate"},
+       {"lmx run recipes/quickstart.yaml --resume RUN --change optimizer.lr=0.001",
+        "continue with a lower learning rate"},
        {"lmx run recipes/quickstart.yaml init.from=RUN", "a new run that starts from the weights of another"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RECIPE", o->recipe, "a recipe, a YAML file")->required()->type_name("");
@@ -185,14 +186,15 @@ void add_run(CLI::App& app) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command
-      ->add_option("--until", o->until,
-                   "pause after this step: validate, save and end; steps and schedule stay the recipe's")
+      ->add_option(
+          "--until", o->until,
+          "pause after this step: validate, save and end; the steps and the schedule of the recipe do not change")
       ->type_name("STEP")
       ->check(positive());
   command->add_flag(
       "--dry-run,-n", o->dry_run,
-      "check the recipe; print parameters, memory and whether the data is there; train nothing; ends with 2 where "
-      "data or memory is missing");
+      "check the recipe; print parameters, memory and whether the data is available; train nothing; the exit code is "
+      "2 if data or memory is missing");
   command->add_option("--ranks", o->ranks, "N virtual ranks in this process: comm=virtual comm.ranks=N")
       ->type_name("N")
       ->check(positive());

@@ -157,10 +157,11 @@ void check_recipe(const Plan& there, const Plan& here, const Folder& folder) {
   if (mine == there.points.end() && now == here.points.end()) return;
   const std::string what =
       there.points.size() != here.points.size()
-          ? str("there are ", there.points.size(), " points there and ", here.points.size(), " here")
-          : str("point ", mine->id, " is another one here");
+          ? str("the sweep has ", there.points.size(), " points and the recipe now has ", here.points.size())
+          : str("point ", mine->id, " is different now");
   throw UserError(str("[sweep] the recipe of ", folder.path, " has changed since that sweep began: ", what,
-                      "; --resume ", folder.path, " without a recipe goes on as it was, --out DIR begins another"));
+                      "; --resume ", folder.path,
+                      " without a recipe continues the old one, --out DIR starts a new sweep"));
 }
 
 Plan resumed_plan(const Options& o, const Folder& folder) {
@@ -173,8 +174,8 @@ Plan resumed_plan(const Options& o, const Folder& folder) {
   if (!o.metric.empty()) take_metric(plan, here.metric, folder);
   const std::string other = request_difference(plan.request, here);
   if (!other.empty())
-    throw UserError(str("[sweep] ", folder.path, " was asked for something else: ", other, "; --resume ", folder.path,
-                        " without a recipe goes on as it was asked"));
+    throw UserError(str("[sweep] ", folder.path, " was started with other options: ", other, "; --resume ", folder.path,
+                        " without a recipe continues with the old ones"));
   check_recipe(plan, make_plan(here), folder);
   return plan;
 }
@@ -182,7 +183,7 @@ Plan resumed_plan(const Options& o, const Folder& folder) {
 // The folder must be empty, or contain only files of a sweep that was killed while it started.
 void check_out(const std::string& out) {
   if (holds_sweep(out))
-    throw UserError(str("[sweep] ", out, " holds a sweep already; --resume ", out, " goes on with it"));
+    throw UserError(str("[sweep] ", out, " contains a sweep already; --resume ", out, " continues it"));
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(out, error)) {
     const std::string name = entry.path().filename().string();
@@ -224,7 +225,7 @@ void finish(const Plan& plan, const Journal& journal, const Folder& folder, cons
   write_tables(plan, journal, folder);
   const std::string again = command_name() + " sweep --resume " + shell_quoted(folder.path);
   if (result.signal) {
-    lmx::log_info("interrupted; " + again + " goes on where it stopped");
+    lmx::log_info("interrupted; " + again + " continues it");
     throw ExitCode{128 + result.signal};
   }
   print_summary(plan, journal, folder, as_json);
@@ -239,11 +240,11 @@ void finish(const Plan& plan, const Journal& journal, const Folder& folder, cons
   }
   const bool told = std::any_of(states.begin(), states.end(), [](const State& s) { return s.value.has_value(); });
   if (!told && count([](const State& s) { return s.outcome == Outcome::done; }) > 0)
-    lmx::log_warn(str("[sweep] no run has told '", plan.request.metric.text(), "'; ", again,
-                      " --metric KEY tells the sweep by another number"));
+    lmx::log_warn(str("[sweep] no run has recorded '", plan.request.metric.text(), "'; ", again,
+                      " --metric KEY evaluates the sweep by another number"));
   if (preempted > 0)
     lmx::log_info(
-        str(preempted, preempted == 1 ? " point was" : " points were", " preempted; ", again, " goes on with them"));
+        str(preempted, preempted == 1 ? " point was" : " points were", " preempted; ", again, " continues them"));
   if (failed > 0)
     lmx::log_info(
         str(failed, failed == 1 ? " point" : " points", " failed; ", again, " --retry ", attempts, " tries again"));
@@ -261,7 +262,7 @@ void check_scheduler(const Options& o, bool slurm) {
 void run(const CLI::App& command, const Options& o) {
   if (o.recipe.empty() && !o.resume.empty())
     refuse_given(command, {"--seeds", "--halving", "--random", "--random-seed", "--config-dir"},
-                 "with --resume and no recipe: a sweep goes on as it was asked");
+                 "with --resume and no recipe: a sweep continues with its own options");
   if (o.metric.empty() && !o.resume.empty()) refuse_given(command, {"--maximize"}, "without --metric");
   if (o.recipe.empty() && (o.resume.empty() || o.resume == "auto"))
     throw UserError("[sweep] a recipe is needed: lmx sweep RECIPE key=1,2,3; or --resume DIR with a sweep's folder");
@@ -302,24 +303,27 @@ void run(const CLI::App& command, const Options& o) {
 }
 
 void add_what(CLI::App& command, const std::shared_ptr<Options>& o) {
-  command.add_option("RECIPE", o->recipe, "a recipe, a YAML file; its own `sweep:` may say what to vary")
-      ->type_name("");
+  command.add_option("RECIPE", o->recipe, "a recipe, a YAML file; its part `sweep:` may contain axes")->type_name("");
   command
       .add_option("OVERRIDES", o->compose.overrides,
                   "key=value for all points; key=a,b,c, key=range(1,9), key=interval(a,b) ... to vary")
       ->type_name("");
-  command.add_option("--seeds", o->seeds, "how many seeds each configuration runs with, or which: 3, or 1,5,9")
+  command.add_option("--seeds", o->seeds, "number of seeds for each configuration, or a list of seeds: 3, or 1,5,9")
       ->type_name("N|LIST");
   command.add_option("--random", o->random, "draw N points of the axes instead of all combinations")
       ->type_name("N")
       ->check(positive());
-  command.add_option("--random-seed", o->random_seed, "of that draw")->type_name("SEED")->capture_default_str();
-  command.add_option("--metric", o->metric, "what counts: split.key of metrics.jsonl, or of a result line (valid.ppl)")
+  command.add_option("--random-seed", o->random_seed, "seed of the random points")
+      ->type_name("SEED")
+      ->capture_default_str();
+  command
+      .add_option("--metric", o->metric,
+                  "the value to compare: split.key of metrics.jsonl, or of a result line (valid.ppl)")
       ->type_name("KEY");
   command.add_flag("--maximize", o->maximize, "larger values of the metric are better");
   command
       .add_option("--halving", o->halving,
-                  "eta=3,min=STEPS: after min steps the best third goes on, to three times as many, and so on")
+                  "eta=3,min=STEPS: after min steps the best third continues to three times as many steps, and so on")
       ->type_name("eta=N,min=STEPS");
   command.add_option("--config-dir", o->compose.search_path, "another folder of config groups (repeatable)")
       ->type_name("DIR")
@@ -332,7 +336,8 @@ void add_how(CLI::App& command, const std::shared_ptr<Options>& o) {
       ->check(CLI::IsMember({"local", "slurm"}))
       ->type_name("NAME");
   command
-      .add_option("--jobs", o->jobs, "points at a time (local: 1, its cores shared out; slurm: as many as it likes)")
+      .add_option("--jobs", o->jobs,
+                  "points at a time (default: 1 with local, where points divide the cores; no limit with slurm)")
       ->type_name("N")
       ->check(positive());
   command.add_option("--slurm", o->slurm, "an option for sbatch: --slurm=--partition=gpu (repeatable)")
@@ -340,17 +345,17 @@ void add_how(CLI::App& command, const std::shared_ptr<Options>& o) {
       ->allow_extra_args(false);
   command
       .add_option("--retry", o->retry,
-                  "start a point up to N times more where it failed, ran out of memory or was preempted")
+                  "start a point again, up to N times, if it failed, ran out of memory or was preempted")
       ->type_name("N")
       ->check(CLI::Range(int64_t{0}, int64_t{1000}))
       ->capture_default_str();
   command.add_flag("--fail-fast", o->fail_fast,
-                   "end at the first point that fails; divergence and want of memory are results");
+                   "end at the first point that fails; divergence and lack of memory do not count as failures");
   command.add_option("--out", o->out, "the sweep's folder (runs/sweeps/RECIPE/DATE-TIME)")->type_name("DIR");
   command.add_option("--resume", o->resume, "a sweep's folder, or auto: the newest sweep of this recipe")
       ->type_name("DIR|auto");
   command.add_flag("--dry-run,-n", o->dry_run,
-                   "compose and check every point, list them with a rank's memory; run nothing");
+                   "compose and check every point, list all with the memory of a rank; run nothing");
   add_json(command, o->json);
 }
 
@@ -360,15 +365,15 @@ void add_sweep(CLI::App& app) {
   CLI::App* command = app.add_subcommand("sweep", "train a recipe many times: grid, random points, seeds");
   set_examples(*command,
                {{"lmx sweep recipes/quickstart.yaml optimizer.lr=1e-3,3e-3 --seeds 3",
-                 "two rates with three seeds each: six runs"},
+                 "two learning rates with three seeds each: six runs"},
                 {"lmx sweep recipes/quickstart.yaml model.cells=32,64 --dry-run", "the points, checked; runs nothing"},
-                {"lmx sweep recipes/patwary_seeding_desk.yaml", "a recipe that says itself what it varies"},
+                {"lmx sweep recipes/patwary_seeding_desk.yaml", "a recipe that contains its own axes"},
                 {"lmx sweep RECIPE 'optimizer.lr=tag(log,interval(1e-4,1e-1))' --random 20",
-                 "random points, each decade as likely"},
+                 "random points, with the same probability for each decade"},
                 {"lmx sweep RECIPE optimizer.lr=1e-4,1e-3,1e-2 --halving eta=3,min=100", "stop the worse ones early"},
-                {"lmx sweep RECIPE seed=1,2,3,4 --jobs 4", "four at a time, the cores shared out"},
+                {"lmx sweep RECIPE seed=1,2,3,4 --jobs 4", "four at a time, which divide the cores"},
                 {"lmx sweep RECIPE seed=1,2,3,4 --launcher slurm --slurm=--partition=gpu", "as an array job"},
-                {"lmx sweep --resume runs/sweeps/quickstart/2026-05-01_101500", "go on where it stopped"}});
+                {"lmx sweep --resume runs/sweeps/quickstart/2026-05-01_101500", "continue an interrupted sweep"}});
   const auto o = std::make_shared<Options>();
   add_what(*command, o);
   add_how(*command, o);

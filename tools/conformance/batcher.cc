@@ -210,10 +210,10 @@ class BatcherCheck {
       StepSize said = batcher_->step_size(step);
       if (!pairs_ && said.tokens == 0) said = {kGlobal * batcher_->sequence_length(), kGlobal};  // the default
       if (said.tokens != tokens || said.sequences != sequences)
-        fail("step ", step, ": step_size() says ", said.tokens, " tokens of ", said.sequences,
-             " sequences, the batch has ", tokens, " of ", sequences);
+        fail("step ", step, ": step_size() returns ", said.tokens, " tokens of ", said.sequences,
+             " sequences, but the batch has ", tokens, " of ", sequences);
     }
-    return "step_size() tells the truth";
+    return "step_size() agrees with the batches";
   }
 
   std::string state() const {
@@ -231,8 +231,8 @@ class BatcherCheck {
       fail("carries_state() is true, but every sequence of step 1 is fresh: no state would be carried");
     for (size_t i = 0; i < static_cast<size_t>(kGlobal); ++i)
       if (!second.fresh[i] && before[(i + 1) * here - 1] != after[i * next])
-        fail("slot ", i, " of step 1 is not fresh, but does not go on where step 0 ended");
-    return "sequences go on where the step before ended";
+        fail("slot ", i, " of step 1 is not fresh, but does not continue where step 0 ended");
+    return "sequences continue where the step before ended";
   }
 
   const Subject& s_;

@@ -43,7 +43,7 @@ void check_model(Report& report, const Subject& subject);
 void check_sync(Report& report, const Subject& subject);
 void check_batcher(Report& report, const Subject& subject);
 
-// Start of a line that tells the parent process which check begins; the parent does not print it.
+// Start of a line that names the check that begins, for the parent process; the parent does not print it.
 inline constexpr char kBegins = '\x01';
 
 }  // namespace lmx_cli::check

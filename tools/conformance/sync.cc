@@ -40,7 +40,7 @@ class SyncCheck {
       });
       return;
     }
-    report.run("units", [&] { return first(&Findings::units, "every parameter travels once"); });
+    report.run("units", [&] { return first(&Findings::units, "every parameter is exchanged once"); });
     report.run("ledger",
                [&] { return first(&Findings::ledger, "as many bytes as expected_bytes() says, on 1, 2 and 3 ranks"); });
     report.run("ranks", [&] { return ranks_agree(); });
@@ -107,7 +107,7 @@ class SyncCheck {
     for (int step = kSavedStep; step < kSteps; ++step) {
       resumed.step(step);
       if (lost.empty() && !same_bits(resumed.values(), first[static_cast<size_t>(step)]))
-        lost = where(step) + str("a run that loads the state() of step ", kSavedStep, " goes on differently");
+        lost = where(step) + str("a run that loads the state() of step ", kSavedStep, " continues differently");
     }
     const std::lock_guard lock(found.mutex);
     if (!differs.empty()) found.again[comm.rank()] = differs;
@@ -122,8 +122,8 @@ class SyncCheck {
 
   std::string state_text() const {
     const size_t kept = groups_.back()->states[0].size();
-    return kept ? str(kept, " tensors saved and loaded; the run goes on in the same bits")
-                : "nothing to keep, and nothing is lost";
+    return kept ? str(kept, " tensors saved and loaded; the run continues bit-exactly")
+                : "the strategy has no state, and the run continues bit-exactly";
   }
 
   std::string ranks_agree() const {

@@ -13,7 +13,7 @@ void CodecConfig::fields(Fields& f) {
   f.field("scale", scale, "fp16: factor before rounding, divided out after", {1.0 / 65536, 65504});
   f.choice("reduce", reduce, {"fp16", "fp32"}, "fp16: type in which ranks' values are added");
   f.choice("residual", residual, {"rows", "none"},
-           "one_bit on row-sparse gradients: keep what is lost for every row that was ever sent, or forget it");
+           "one_bit on row-sparse gradients: keep the residual of every row that was ever sent, or discard it");
 }
 
 void CodecConfig::check(const std::string& where) const {

@@ -98,7 +98,7 @@ inline int64_t strip_rows(int64_t width) {
 // Counters of the quantisation error, by parameter. The sums stay on the device until they are taken.
 class HealthCounters {
  public:
-  // Encodes `values` and counts what is lost. `lost`, if defined, becomes the quantisation error; it may be `values`.
+  // Encodes `values` and counts the quantisation error. `lost`, if defined, receives it; `lost` may be `values`.
   void encode(Context& ctx, const Codec& codec, const std::string& name, const Tensor& values, Tensor encoded,
               Tensor lost = {});
   std::map<std::string, CodecHealth> take();

@@ -15,7 +15,7 @@ void DelayConfig::fields(Fields& f) {
 }
 
 void ServerConfig::fields(Fields& f) {
-  f.group("codec", codec, "how gradients are written for the way to the server; parameters come back as they are");
+  f.group("codec", codec, "how gradients are encoded on the way to the server; parameters are sent back unchanged");
   f.group("delay", delay, "the simulated clock of virtual ranks; processes (comm=mpi) take the time that they take");
   f.field("schedule", schedule, "file into which the order of pulls and pushes is written; empty: none");
   f.field("replay", replay, "such a file, whose order is repeated, in threads or in processes; empty: none");

@@ -217,8 +217,8 @@ void ServerStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
   if (static_cast<int>(ranks.size()) != ctx.ranks)
     throw UserError(str("[sync] sync.", s.env.group, ": the checkpoint is of ", ranks.size(),
                         ranks.size() == 1 ? " worker" : " workers",
-                        ", each at a step of its own with a replica of its own age; ", ctx.ranks,
-                        " cannot go on from there. Resume with --ranks ", ranks.size()));
+                        ", each at another step and with a replica of another age; ", ctx.ranks,
+                        " cannot continue from it. Resume with --ranks ", ranks.size()));
   const StateDict& own = ranks[static_cast<size_t>(ctx.rank)];
   s.own_shard().load(own);
   std::vector<StateDict> residuals;

@@ -141,8 +141,8 @@ void StepRunner::check_size(const StepLoss& all, int64_t step) const {
   const StepSize said = s_.size_of_step(step);
   if (all.tokens == said.tokens) return;
   throw UserError(str("[batcher] ", component_name(s_.recipe.batcher), ": the batches of step ", step + 1, " hold ",
-                      all.tokens, " targets, and step_size() says ", said.tokens,
-                      "; override step_size() where sequences are shorter than sequence_length(), ",
+                      all.tokens, " targets, but step_size() returns ", said.tokens,
+                      "; override step_size() if sequences are shorter than sequence_length(), ",
                       s_.batcher.sequence_length()));
 }
 

@@ -20,11 +20,11 @@ struct TbpttConfig {
   void fields(Fields& f) {
     f.field("sequence_length", sequence_length, "tokens of a sequence in one step", kPositive);
     f.field("shards", shards,
-            "strings (lines, reviews) are drawn without replacement and joined to so many shards, or to batch.global "
-            "of them where that is more; states are zero at a shard's start (Puri 2018: 1000). 0: the text as it "
-            "stands, in batch.global parts",
+            "strings (lines, reviews) are drawn without replacement and joined to this number of shards, but at least "
+            "batch.global; states are zero at the start of a shard (Puri 2018: 1000). 0: batch.global parts of the "
+            "text in its own order",
             kNonNegative);
-    f.field("reshuffle", reshuffle, "of shards: draw the strings anew in every epoch");
+    f.field("reshuffle", reshuffle, "with shards: draw the strings again in every epoch");
   }
 };
 

@@ -85,7 +85,7 @@ Tensor MpiCommunicator::do_broadcast(const Tensor& t, int root) {
   return got;
 }
 
-// Dissemination: after round k each rank knows that the 2^(k+1) - 1 ranks before it have arrived.
+// Dissemination: at the end of round k, the 2^(k+1) - 1 ranks before each rank have arrived.
 void MpiCommunicator::barrier_as(Move move) {
   const Waiting waiting(watchdog_, move);
   const Tensor nothing = Tensor::empty(allocator(), {0}, lmx::DType::u8, MemClass::communication);

@@ -76,7 +76,7 @@ void require_process_manager(const lmx::Launch& launch) {
   if (launch.launcher != lmx::Launcher::slurm) return;
   for (const char* name : {"PMIX_RANK", "PMI_RANK", "PMI_FD"})
     if (std::getenv(name)) return;
-  refuse_launcher(launch, "tells MPI nothing of them");
+  refuse_launcher(launch, "does not announce them to MPI");
 #else
   static_cast<void>(launch);
 #endif
@@ -218,7 +218,7 @@ std::unique_ptr<lmx::CommGroup> make_mpi(const lmx::Node& node, const std::strin
   if (launch.launcher == lmx::Launcher::torchrun)
     throw lmx::UserError(
         str("[", path,
-            "] name=mpi: this process was started by torchrun, of which MPI knows nothing; start lmx by mpirun or "
+            "] name=mpi: this process was started by torchrun, which does not work with MPI; start lmx by mpirun or "
             "srun, or by itself with comm.ranks=",
             launch.world));
   if (launch.launcher == lmx::Launcher::none) {

@@ -35,7 +35,7 @@ class Watchdog {
   void enter(Move move);  // this rank begins to wait
   void leave();           // this rank computes again
   void progress();        // this rank has sent or received data
-  // Records that this rank has an error and tells the others, which then expect nothing more of it. Returns true if
+  // Records that this rank has an error and informs the others, which then expect nothing more of it. Returns true if
   // this rank must report the error. If several ranks fail within a second, the lowest of them reports; rank 0 decides
   // that at once, other ranks first wait for lower ones. A rank that fails later does not report, because another rank
   // has reported.

@@ -1,4 +1,4 @@
-// The recurrent highway network of Patwary 2018's character models (Zilly et al. 2016; FACTS A1.5, A1.8).
+// The recurrent highway network (Zilly et al. 2016) of the character models of Patwary 2018, section IV-B.
 #include "lmx/plugin.h"
 #include "lmx/recurrent.h"
 #include "rhn_kernels.h"
@@ -21,7 +21,7 @@ struct RhnConfig : RecurrentConfig {
     RecurrentConfig::fields(f);
     f.field("cells", cells, "units H of the state", kPositive);
     f.field("depth", depth, "highway layers that the state passes at each step", kPositive);
-    f.field("coupled", coupled, "carry gate = 1 - transform gate; false: a carry gate of its own");
+    f.field("coupled", coupled, "carry gate = 1 - transform gate; false: a separate carry gate");
     f.field("transform_bias", transform_bias,
             "constant added to the transform gate's pre-activation and taken from a free carry gate's: below 0 the "
             "state is carried at first");

@@ -24,7 +24,7 @@ struct SeededConfig {
              "ranks that share a seed: neighbours (floor(rank seeds / G)), or rank modulo seeds");
     f.field("rotation", rotation, "which ranks share a seed is drawn again in each step");
     f.choice("gather", gather, {"unique", "raw"},
-             "indices that ranks tell each other: each once, or (raw) as often as they occur");
+             "indices that ranks send to each other: each once, or (raw) as often as they occur");
     f.group("codec", codec, "how gradients are written for the wire");
   }
   void check(const std::string& where) const { codec.check(where); }

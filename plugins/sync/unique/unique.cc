@@ -12,7 +12,7 @@ struct UniqueConfig {
   void fields(Fields& f) {
     f.choice(
         "gather", gather, {"unique", "raw"},
-        "indices that ranks tell each other: each once, or (raw) as often as they occur, as the paper's text has it");
+        "indices that ranks send to each other: each once, or (raw) as often as they occur, as in the paper's text");
     f.group("codec", codec, "how gradients are written for the wire");
   }
   void check(const std::string& where) const { codec.check(where); }

@@ -57,11 +57,11 @@ struct Timed {
     for (int64_t repeat = 0; repeat < repeats; ++repeat)
       for (size_t i = 0; i < batches.size(); ++i) {
         best[i] = std::min(best[i], time_pairs(ctx, network, params, batches[i], 1));
-        tell(str("step ", step, ", sub-batch ", i + 1, " of ", batches.size(), ", pass ", repeat + 1, " of ", repeats));
+        show(str("step ", step, ", sub-batch ", i + 1, " of ", batches.size(), ", pass ", repeat + 1, " of ", repeats));
       }
     return best;
   }
-  void tell(const std::string& what) const { progress_line(str("[bench] ", name, ": ", what)); }
+  void show(const std::string& what) const { progress_line(str("[bench] ", name, ": ", what)); }
   double cost(int64_t sentences, int64_t source, int64_t target) { return costs.seconds(sentences, source, target); }
   double macs(int64_t sentences, int64_t source, int64_t target) const {
     return macs_of_pairs(network, sentences, source, target);
@@ -73,7 +73,7 @@ struct Timed {
   Network network;
   ParameterStore params;
   PairCosts costs{[this](const PairCosts::Shape3& shape, int64_t repeats) {
-    tell(str(++measured, " times of sub-batches measured for its table"));
+    show(str(++measured, " times of sub-batches measured for its table"));
     return measure_pairs(ctx, network, params, vocabulary, shape, repeats);
   }};
 };

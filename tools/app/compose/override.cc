@@ -44,7 +44,7 @@ class ValueParser {
     if (at_end()) return first;
     if (peek() == ',') return simple_sweep(std::move(first));
     if (peek() == '=') fail("a bare '=' in a value: quote the value or write \\=");
-    fail(str("unexpected '", peek(), "' behind the value; quote the value if it is one text"));
+    fail(str("unexpected '", peek(), "' after the value; quote the value if it is one text"));
   }
 
  private:
@@ -68,7 +68,7 @@ class ValueParser {
       if (peek() != ',') fail(str("expected ',' between the values of a sweep, got '", peek(), "'"));
       ++pos_;
       skip_blanks();
-      if (at_end()) fail("a value is missing behind the ','");
+      if (at_end()) fail("a value is missing after the ','");
       add(term(false));
       skip_blanks();
     }
@@ -128,7 +128,7 @@ class ValueParser {
       const std::string key = is_quoted ? quoted() : primitive(true, true).text;
       if (key.size() > kMaxKey) fail(str("a key of ", key.size(), " bytes; at most ", kMaxKey));
       skip_blanks();
-      if (at_end() || peek() != ':') fail(str("expected ':' behind the key '", key, "'"));
+      if (at_end() || peek() != ':') fail(str("expected ':' after the key '", key, "'"));
       ++pos_;
       skip_blanks();
       if (node.find(key)) fail(str("key '", key, "' is here twice"));

@@ -73,7 +73,7 @@ DefaultEntry parse_default(const Node& node) {
   if (node.kind == Node::Kind::scalar && node.text == "_self_") {
     entry.kind = DefaultEntry::Kind::self;
   } else if (node.kind == Node::Kind::scalar && !node.quoted && (parse_double(node.text) || parse_bool(node.text))) {
-    throw UserError(str(at(node.mark), node.text, " in a defaults list is no text; a file of this name wants quotes: '",
+    throw UserError(str(at(node.mark), node.text, " in a defaults list is no text; a file of this name needs quotes: '",
                         node.text, "'"));
   } else if (node.kind == Node::Kind::scalar) {
     entry.kind = DefaultEntry::Kind::file;
@@ -106,7 +106,7 @@ void check_self_and_overrides(const SourceFile& source) {
       first_override = &entry;
     } else if (first_override) {
       throw UserError(str(at(first_override->mark), "override ", first_override->label(),
-                          " must stand at the end of the defaults list, behind ", entry.label()));
+                          " must be at the end of the defaults list, after ", entry.label()));
     }
   }
 }

@@ -11,7 +11,7 @@
 
 namespace lmx::data {
 
-// A corpus that lmx knows is missing on this machine. `messages` contains also all other errors that were found with
+// A corpus of the registry is missing on this machine. `messages` contains also all other errors that were found with
 // it.
 class CorpusMissing : public CollectedErrors {
  public:

@@ -59,7 +59,7 @@ class Downloading {
       if (failures >= options_.attempts)
         throw RunError(str("[fetch] ", what_.url, ": ", failure, "; gave up after ", failures,
                            " attempts without progress; the ", size_at(part_), " bytes in ", part_,
-                           " are kept, and the same command goes on there"));
+                           " are kept, and the same command continues after them"));
       if (failures > 1) std::this_thread::sleep_for(std::chrono::duration<double>(wait));
       wait = failures > 1 ? std::min(wait * 2, 60.0) : options_.wait_s;
     }
@@ -83,7 +83,7 @@ class Downloading {
     remember(t);
     if (!t.write_error.empty())
       throw RunError(str("[fetch] cannot write ", part_, ": ", t.write_error,
-                         "; what is there is kept, and the same command goes on"));
+                         "; the part that was written is kept, and the same command continues after it"));
     if (t.status == 416) return after_416(t.total, offset);
     if (t.status >= 400) return http_failure(t.status);
     if (!t.error.empty()) return t.error;
@@ -123,8 +123,8 @@ class Downloading {
   }
 
   [[noreturn]] void refuse_size(int64_t size) const {
-    throw RunError(str("[fetch] ", what_.url, " has ", size, " bytes, the registry says ", what_.bytes,
-                       "; it is not the file that lmx knows"));
+    throw RunError(str("[fetch] ", what_.url, " has ", size, " bytes, but the registry says ", what_.bytes,
+                       "; it is another file than that of the registry"));
   }
 
   void say(int64_t now, int64_t total) const {

@@ -83,8 +83,8 @@ bool begin_body(Listener& l) {
   if (s.result.status == 206) {
     s.result.total = l.headers.range_total;
     if (l.headers.range_first != s.request->offset) {
-      s.result.error =
-          str("the server was asked to go on at byte ", s.request->offset, " and went on at ", l.headers.range_first);
+      s.result.error = str("the server was asked to continue at byte ", s.request->offset, ", but sent byte ",
+                           l.headers.range_first);
       return false;
     }
     s.position = s.request->offset;

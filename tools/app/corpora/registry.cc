@@ -1,4 +1,4 @@
-// The corpora that lmx knows. Checksums belong to the files with which lmx's own numbers were measured.
+// The registry of corpora. Checksums belong to the files with which lmx's own numbers were measured.
 #include <algorithm>
 #include <filesystem>
 
@@ -377,8 +377,8 @@ const Corpus& find_corpus(const std::string& name) {
     if (corpus.name == name) return corpus;
     names.push_back(corpus.name);
   }
-  throw UserError(str("[data] no corpus '", name, "'", did_you_mean(name, names), "; lmx knows ", config::join(names),
-                      ", and other text by data.files"));
+  throw UserError(str("[data] no corpus '", name, "'", did_you_mean(name, names), "; the registry contains ",
+                      config::join(names), "; data.files names any other text"));
 }
 
 CorpusPlace locate(const Corpus& corpus) {
@@ -397,7 +397,7 @@ CorpusPlace locate(const Corpus& corpus) {
   const std::string fetch = downloads_of(corpus.name).empty() ? "" : str("`lmx data fetch ", corpus.name, "`, or ");
   place.problem = str("corpus '", corpus.name, "' is missing: no ", config::join(missing), " in ",
                       config::join(place.searched, " or "), "; to get it: ", fetch, corpus.get,
-                      " (LMX_DATA_DIR says where corpora lie)");
+                      " (LMX_DATA_DIR names the folders of corpora)");
   return place;
 }
 

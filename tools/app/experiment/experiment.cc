@@ -211,12 +211,13 @@ void Scale::fields(Fields& f) {
 
 void Measure::fields(Fields& f) {
   f.field("title", title, "of its column");
-  f.field("unit", unit, "behind the title");
+  f.field("unit", unit, "printed after the title");
   f.choice("split", split, {"valid", "train", "test", "rank", "types", "fit", "probe", "outcome"},
            "which records; outcome: `diverged`, 1 or 0, the only one that a diverged cell has");
-  f.field("key", key, "of a record; * stands for any text, and what matches is added up");
-  f.choice("take", take, {"last", "min", "max", "mean", "sum", "per_step"},
-           "of the records of a run: the last, an extreme, mean or sum, or the sum over the steps that they tell of");
+  f.field("key", key, "of a record; * matches any text, and the values of all matching keys are added up");
+  f.choice(
+      "take", take, {"last", "min", "max", "mean", "sum", "per_step"},
+      "of the records of a run: the last, an extreme, mean or sum, or the sum divided by the steps that they cover");
   f.choice("ranks", ranks, {"first", "mean", "max", "sum"}, "of the records of ranks at one step (split rank)");
   f.subtree("where", where, "key: number or formula of the cell that a record must have");
   f.field("deal", deal,
@@ -227,12 +228,12 @@ void Measure::fields(Fields& f) {
   f.field("digits", digits, "significant digits in tables", {1, 17});
   f.subtree("value", value, "formula over other measures, in the place of a key");
   f.subtree("formula", formula,
-            "what it should be, or axis: {value: formula}; also the value of cells that do not run");
-  f.choice("class", kind, kClasses, "how near it has to come to formula and paper");
+            "the expected value, or axis: {value: formula}; also the value of cells that do not run");
+  f.choice("class", kind, kClasses, "how near the value must be to the formula and the paper");
   f.field("within", within, "relative distance that is allowed; -1: exact 0, formula 0.01, quality 0.02", {-1, 1e6});
   f.subtree("paper", paper, "cell: the paper's number");
   f.choice("comparable", comparable, {"paper", "always", "never"}, "at which scale the paper's numbers mean the same");
-  f.field("reason", reason, "why they do not at the others");
+  f.field("reason", reason, "the reason why they differ at the other scales");
   f.subtree("only", only, "axis: values; cells that have this measure");
 }
 
@@ -248,9 +249,10 @@ double Measure::tolerance() const {
 }
 
 void Check::fields(Fields& f) {
-  f.required("claim", claim, "what the paper says, in one sentence");
+  f.required("claim", claim, "the paper's statement, in one sentence");
   f.choice("class", kind, kClasses, "exact, formula, shape, quality; hardware is reported only");
-  f.choice("scale", scale, {"both", "desk", "paper"}, "at which it is judged, where the other has other cells");
+  f.choice("scale", scale, {"both", "desk", "paper"},
+           "the scale at which the claim is judged, if the other scale has other cells");
   f.field("paper", paper, "the paper's number, for the table");
   f.subtree("value", value, "formula over measures");
   f.subtree("expect", expect, "formula that value must be near");
@@ -258,18 +260,18 @@ void Check::fields(Fields& f) {
   f.subtree("at_least", at_least, "formula below which value refutes the claim");
   f.subtree("at_most", at_most, "formula above which value refutes the claim");
   f.subtree("ascending", ascending, "formulas whose values must rise from one to the next");
-  f.field("incomparable", incomparable, "why nothing that is measured here can judge the claim");
-  f.subtree("unless", unless, "formula; where it is not 0, `incomparable` does not hold and the claim is judged");
+  f.field("incomparable", incomparable, "the reason why no measurement of this experiment can judge the claim");
+  f.subtree("unless", unless, "formula; if it is not 0, `incomparable` does not apply and the claim is judged");
   f.field("by_construction", by_construction,
           "why the claim follows from how lmx is made, so that a value that fits says nothing about the paper");
-  f.field("depends_on", depends_on, "what turns the verdict, of a value that the paper does not state: the gates");
-  f.field("note", note, "shown behind the verdict");
+  f.field("depends_on", depends_on, "a value that the paper does not state and that changes the verdict");
+  f.field("note", note, "printed after the verdict");
 }
 
 void Check::check(const std::string& where_it_is) const {
   const auto given = [](const Node& n) { return n.kind != Node::Kind::null; };
   if (given(ascending) && (given(value) || given(expect) || given(at_least) || given(at_most)))
-    throw UserError(where_it_is + ": `ascending` stands alone");
+    throw UserError(where_it_is + ": `ascending` cannot be combined with value, expect, at_least or at_most");
   if (given(ascending) && (ascending.kind != Node::Kind::list || ascending.items.size() < 2))
     throw UserError(where_it_is + ".ascending: expected a list of two formulas or more");
   if (given(unless) && incomparable.empty())

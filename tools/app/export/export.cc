@@ -108,7 +108,7 @@ TransformerShape read_transformer(const ExportSource& source, Misfits& misfits) 
                                        "dropout", "attention_dropout", "relu_dropout",   "share"};
   for (const auto& [key, value] : model.entries)
     if (std::find(known.begin(), known.end(), key) == known.end())
-      misfits.add("model." + key, "no export knows this key");
+      misfits.add("model." + key, "no export supports this key");
   shape.encoder_layers = integer_at(model, "encoder_layers");
   shape.decoder_layers = integer_at(model, "decoder_layers");
   shape.d = integer_at(model, "d");

@@ -94,7 +94,7 @@ Reading read_as(const std::string& asked, const lmx::TextSurvey& s) {
   } else if (blanks < kBlanksOfWords) {
     r.tokens = "chars";
     r.reason = lmx::str("The model predicts characters: only ", percent(s.blanks, s.characters),
-                        " of the text are blanks, so that words cannot be told apart.");
+                        " of the text are blanks, so that words cannot be separated.");
   } else if (s.words < kEnoughWords) {
     r.tokens = "chars";
     r.reason = lmx::str("The model predicts characters: ", words, " are too few to learn words from (",

@@ -122,7 +122,7 @@ struct Database::Impl {
 void Database::Impl::give_up(const std::exception& e) {
   connection.reset();
   lmx::log_warn(
-      str("[sweep] ", path, " cannot be written: ", e.what(), "; the sweep goes on with journal.jsonl alone"));
+      str("[sweep] ", path, " cannot be written: ", e.what(), "; the sweep continues with journal.jsonl alone"));
 }
 
 void Database::Impl::open(const std::vector<std::string>& events, const std::vector<State>& states) {

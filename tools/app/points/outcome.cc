@@ -45,7 +45,7 @@ Judgement judge(const Ending& ending, const std::string& run, const std::string&
   const RunStatus status = read_status(run);
   if (ending.code == 0) return {status.state == "paused" ? Outcome::paused : Outcome::done, ""};
   if (ending.memory_killed && ending.code == 128 + SIGKILL)
-    return {Outcome::out_of_memory, "killed for want of memory"};
+    return {Outcome::out_of_memory, "killed for lack of memory"};
   if (!ending.outside.empty()) return {Outcome::preempted, "ended from outside: " + ending.outside};
   if (ending.code == 128 + SIGKILL) return {Outcome::preempted, "killed from outside"};
   if (ending.code == 128 + SIGTERM || ending.code == 128 + SIGINT)

@@ -32,8 +32,8 @@ struct SweepSection {
   int64_t random = 0;
   void fields(lmx::Fields& f) {
     f.subtree("params", params, "axes: a key of the recipe and its values, as on the command line or as a list");
-    f.subtree("seeds", seeds, "how many seeds each configuration runs with, or a list of them");
-    f.field("metric", metric, "what counts: split.key of metrics.jsonl");
+    f.subtree("seeds", seeds, "number of seeds for each configuration, or a list of seeds");
+    f.field("metric", metric, "the value to compare: split.key of metrics.jsonl");
     f.field("maximize", maximize, "larger values of the metric are better");
     f.field("random", random, "points drawn at random; 0: every combination", lmx::kNonNegative);
     f.subtree("halving", halving, "{eta: 3, min: STEPS}: successive halving");
@@ -87,7 +87,7 @@ Halving parse_halving(const std::string& text) {
     const std::string name = part.substr(0, equals);
     const std::vector<std::string> known{"eta", "min"};
     if (std::find(known.begin(), known.end(), name) == known.end())
-      throw UserError(str("[sweep] halving knows eta and min, as in eta=3,min=100; got '", name, "'",
+      throw UserError(str("[sweep] halving has the keys eta and min, as in eta=3,min=100; got '", name, "'",
                           lmx::did_you_mean(name, known)));
     const auto value = lmx::parse_int(equals == std::string::npos ? "" : part.substr(equals + 1));
     if (!value) throw UserError(str("[sweep] halving: ", name, " needs a whole number, as in eta=3,min=100"));
@@ -95,7 +95,8 @@ Halving parse_halving(const std::string& text) {
   }
   if (halving.eta == 0) halving.eta = 3;
   if (halving.eta < 2)
-    throw UserError(str("[sweep] halving: eta is ", halving.eta, ", but 1 of eta goes on: at least 2"));
+    throw UserError(
+        str("[sweep] halving: eta is ", halving.eta, ", but 1 point of eta continues: eta must be at least 2"));
   if (halving.min < 1)
     throw UserError("[sweep] halving needs min, the steps after which the first are stopped, as in eta=3,min=100");
   return halving;

@@ -91,7 +91,7 @@ FeatureMatrix text_features(const std::string& directory, const LabelledTexts& t
   out.columns = state_units(first, name);
   out.values.resize(static_cast<size_t>(out.rows * out.columns));
   out.labels = texts.labels;
-  out.note = str("state ", name, " behind the last ", run_text.unit() == data::Unit::byte ? "byte" : "character",
+  out.note = str("state ", name, " after the last ", run_text.unit() == data::Unit::byte ? "byte" : "character",
                  ", step ", run.step, " of ", directory);
   std::vector<size_t> order(ids.size());
   std::iota(order.begin(), order.end(), size_t{0});

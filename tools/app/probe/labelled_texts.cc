@@ -20,8 +20,8 @@ std::vector<std::string> classes_of(const std::vector<std::string>& words, const
   if (all.size() == 2) return all;
   const std::vector<std::string> some(all.begin(), all.begin() + std::min<std::ptrdiff_t>(5, std::ssize(all)));
   throw UserError(str("[features] ", path, " has ", all.size(), all.size() == 1 ? " label (" : " different labels (",
-                      config::join(some), all.size() > 5 ? ", ..." : "", "); a probe tells two classes apart",
-                      all.size() == 1 ? ", which --classes names where a file has one alone" : ""));
+                      config::join(some), all.size() > 5 ? ", ..." : "", "); a probe separates two classes",
+                      all.size() == 1 ? "; --classes names both if a file contains only one of them" : ""));
 }
 
 void set_labels(LabelledTexts& texts, const std::vector<std::string>& words) {

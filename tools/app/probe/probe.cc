@@ -19,7 +19,7 @@ void check_classes(const FeatureMatrix& f, const std::string& what) {
   const auto ones = std::count(f.labels.begin(), f.labels.end(), 1);
   if (ones == 0 || ones == f.rows)
     throw UserError(str("[probe] all ", f.rows, " ", what, " texts have the label ", ones ? 1 : 0,
-                        "; a probe tells two classes apart"));
+                        "; a probe separates two classes"));
 }
 
 void check(const FeatureMatrix& train, const FeatureMatrix& valid, const FeatureMatrix& test) {

@@ -99,7 +99,7 @@ std::string seconds(double s) {
 void print_times(const Report& r) {
   if (r.ranks < 2) return;
   if (!r.on_a_wire) {
-    std::cout << "\nCommunication takes no time of its own here: virtual ranks share this machine's cores.\n";
+    std::cout << "\nNo time of communication is shown: virtual ranks share the cores of this machine.\n";
     return;
   }
   const CommTimes& t = r.times;

@@ -215,7 +215,7 @@ std::string missing_memory(const MemoryEstimate& e, const Shares& shares) {
   return str(bytes_text(e.machine), who, ", and ", text_of(there));
 }
 
-// Returns a line that helps to distribute ranks over machines; "" if this command knows which ranks are here.
+// Returns a line that helps to distribute ranks over machines; "" if the ranks of this machine are known.
 std::string machines_text(const Recipe& r, const MemoryEstimate& e, const Shares& shares) {
   if (shares.ranks == 1 || in_one_process(r.comm, "comm") || detect_launch().launcher != Launcher::none) return {};
   const MachineMemory there = machine_memory();

@@ -72,7 +72,7 @@ void Live::ended(size_t point) {
 }
 
 void Live::again(size_t point) {
-  lmx::log_debug(str("point ", plan_.points[point].id, " goes on"));
+  lmx::log_debug(str("point ", plan_.points[point].id, " continues"));
 }
 
 void Live::interrupted(size_t point) {

@@ -66,9 +66,9 @@ class Runner {
     }
     if (waiting > 0)
       throw lmx::UserError(str("[sweep] after ", until, " steps no point has a finite value of '",
-                               plan_.request.metric.text(), "', so that halving cannot tell which ",
-                               waiting == 1 ? "is" : "are",
-                               " to go on; nothing is stopped. Give another --metric or --halving to a new sweep"));
+                               plan_.request.metric.text(), "', so that halving cannot choose which ",
+                               waiting == 1 ? "continues" : "continue",
+                               "; nothing is stopped. Start a new sweep with another --metric or --halving"));
   }
 
   bool may_retry(const State& s) const {

@@ -72,7 +72,7 @@ std::string one_line(std::string text) {
   return text;
 }
 
-// Returns the JobState of a task that is over; "" if Slurm no longer knows it.
+// Returns the JobState of a task that is over; "" if Slurm no longer lists it.
 std::string state_of(const std::string& job, size_t task) {
   const Answer a = ask({"scontrol", "show", "job", "-o", str(job, "_", task)});
   const std::string key = "JobState=";

@@ -250,13 +250,13 @@ std::string manual_page(CLI::App& root) {
   for (const CLI::App* c : visible_commands(root)) add_command(*c, "lmx " + c->get_name(), page);
   page +=
       ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nthe run failed: it diverged, a rank was lost, the disk is full\n.TP\n2\n";
-  page += "what was given is wrong: a recipe, an override, a flag, a plugin; one message says where\n.TP\n130, 143\n";
+  page += "the input is wrong: a recipe, an override, a flag or a plugin; one message names the place\n.TP\n130, 143\n";
   page +=
       "ended by SIGINT, or by SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2, after a checkpoint\n.SH "
       "ENVIRONMENT\n.TP\nLMX_PLUGIN_PATH\nfolders of plugins, "
       "separated by colons\n";
   page +=
-      ".TP\nLMX_DATA_DIR\nwhere corpora lie\n.TP\nNO_COLOR\nno colours on the terminal\n"
+      ".TP\nLMX_DATA_DIR\nfolders of corpora\n.TP\nNO_COLOR\nno colours on the terminal\n"
       ".TP\nCOLUMNS\nwidth of help and tables, if not that of the terminal\n"
       ".TP\nLMX_PROGRESS_S\nseconds between lines of progress without a terminal (30); 0: none\n";
   return page;

@@ -196,13 +196,13 @@ void check_plugin(const CheckOptions& o) {
 
 void add_plugins_check(CLI::App& group) {
   CLI::App* command =
-      group.add_subcommand("check", "load a plugin in a process of its own and hold it to what its kind promises");
+      group.add_subcommand("check", "load a plugin in a separate process and test it by the rules of its kind");
   set_examples(*command, {{"lmx plugins check build/lib/lmx/plugins/sync/my_sync/my_sync.so",
                            "a line a check; exit code 0, 1 or 2"},
                           {"lmx plugins check my_model.so --config '{cells: 8}'", "with values of its fields"},
-                          {"lmx plugins check my_sync.so --approximate", "a strategy that rounds what it sums"}});
+                          {"lmx plugins check my_sync.so --approximate", "a strategy that rounds the gradients"}});
   const auto o = std::make_shared<CheckOptions>();
-  command->add_option("FILE", o->file, "the library, plugin.toml beside it")->required()->type_name("");
+  command->add_option("FILE", o->file, "the library; its folder contains plugin.toml")->required()->type_name("");
   command->add_option(kConfig, o->config, "values of its fields, written as in an override")->type_name("VALUES");
   command->add_flag("--approximate", o->approximate,
                     "a sync plugin may differ from the sum in a step; the mean of many steps must still be near it");

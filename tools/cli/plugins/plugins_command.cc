@@ -86,7 +86,7 @@ void add_plugins(CLI::App& app) {
   set_examples(*group, {{"lmx plugins list", "what is found, and where"},
                         {"lmx plugins info lstm", "the fields of one plugin"},
                         {"lmx plugins new sync my_sync", "write one to start from"},
-                        {"lmx plugins check my_sync.so", "hold it to what its kind promises"}});
+                        {"lmx plugins check my_sync.so", "tests it by the rules of its kind"}});
 
   const auto options = std::make_shared<Options>();
   CLI::App* list_command =

@@ -21,7 +21,7 @@ const lmx::PluginInfo& plugin_of_file(const std::string& file) {
                                   ".so"));
   if (!fs::exists(path.parent_path() / "plugin.toml"))
     throw lmx::UserError(
-        lmx::str("[plugins] ", file, ": no plugin.toml lies beside it; lmx_plugin() in CMake puts it there"));
+        lmx::str("[plugins] ", file, ": its folder contains no plugin.toml; lmx_plugin() in CMake copies it there"));
   lmx::Registry& registry = lmx::Registry::instance();
   registry.add_directory(path.parent_path().string());
   for (const lmx::PluginInfo& info : registry.list()) {
@@ -39,7 +39,7 @@ void add_plugins_describe(CLI::App& group) {
       group.add_subcommand("describe", "load a plugin once and write its fields beside it, in NAME.fields.toml");
   set_examples(*command, {{"lmx plugins describe by_hand/my_sync.so", "what lmx_plugin() in CMake does by itself"}});
   const auto file = std::make_shared<std::string>();
-  command->add_option("FILE", *file, "the library, plugin.toml beside it")->required()->type_name("");
+  command->add_option("FILE", *file, "the library; its folder contains plugin.toml")->required()->type_name("");
   command->callback([file] {
     const lmx::PluginInfo& plugin = plugin_of_file(*file);
     const std::string description = lmx::description_file(plugin);
