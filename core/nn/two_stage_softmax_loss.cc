@@ -1,4 +1,4 @@
-// Two-stage softmax (Xiao 2017, section 4; FACTS A2.3). V_all contains the words that get gradients. It is the list of
+// Two-stage softmax (Xiao 2017, section 4). V_all contains the words that get gradients. It is the list of
 // rows that the step's plan has for the weight. Without such a list the loss selects them itself: the current targets,
 // the p percent most frequent words and q percent at random. The forward pass adds V_gamma: mu percent of the
 // vocabulary, sampled from the words outside V_all. All samples depend on the plan's sampler key, so they are new in

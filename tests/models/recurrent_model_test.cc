@@ -93,8 +93,9 @@ int64_t count(const std::string& yaml, int64_t vocab) {
   return n;
 }
 
-// FACTS A3.4 and A1.8: 16,384 + 262,144 + 16,777,216 + 1,048,576 + 67,108,864 + 16,384 + 1,048,576 + 256; a gain for
-// each of 4096 + 4096 + 16384 + 16384 rows; and 2 E H + 2 L (H^2 + H) + V E + H V + V.
+// Puri 2018, section VIII-A (4,096 cells: 0.18 GB in fp16), and Patwary 2018, section IV-B (213 million, which are the
+// weights and the two moments of Adam): 16,384 + 262,144 + 16,777,216 + 1,048,576 + 67,108,864 + 16,384 + 1,048,576 +
+// 256; a gain for each of 4096 + 4096 + 16384 + 16384 rows; and 2 E H + 2 L (H^2 + H) + V E + H V + V.
 TEST(RecurrentModel, ParametersOfThePapers) {
   EXPECT_EQ(count("{name: mlstm}", 256), 86'278'400);
   EXPECT_EQ(count("{name: mlstm, weight_norm: 'mlstm\\..*'}", 256), 86'278'400 + 40'960);

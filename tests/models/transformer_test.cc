@@ -296,7 +296,7 @@ int64_t count(const std::vector<ParameterSpec>& specs) {
   return n;
 }
 
-// FACTS A4.1: 210 M for 32,768 joint subwords and 222 M for 44,512.
+// Ott 2018, section 3.2: 210 M for 32,768 joint subwords and 222 M for 44,512.
 TEST(Transformer, BigModelHasTheStatedParameters) {
   const char* const big = "d: 1024, ffn: 4096, heads: 16";
   EXPECT_EQ(count(model_of(big, 32'768)->parameters()), 176'357'376 + 1024 * 32'768);  // 209.9 M

@@ -150,7 +150,7 @@ TEST(LrRule, Factors) {
   EXPECT_EQ(rule("{name: sqrt, reference_batch: 256}").factor(1024, 1), 2);
 }
 
-// FACTS A1.5: 0.2 ln(nodes), at least 0.2 unless strict.
+// Patwary 2018, sections IV-B and V-A: 0.2 ln(nodes), at least 0.2 unless strict.
 TEST(LrRule, LogNodesOfPatwary) {
   const LrRule bounded = rule("name: log_nodes"), strict = rule("{name: log_nodes, strict: true}");
   EXPECT_EQ(strict.factor(0, 8), 0);

@@ -111,7 +111,7 @@ TEST(Allreduce, BucketsCloseWhenTheyAreFullAndTablesTravelAlone) {
   EXPECT_EQ(units("name: unique").size(), parameters().size());
 }
 
-// FACTS A1.2: the numbers of seeds, rounded to the nearest integer, at least 1.
+// Patwary 2018, section III-B: the numbers of seeds, rounded to the nearest integer, at least 1.
 TEST(Seeded, NumbersOfSeeds) {
   struct Row {
     int ranks, log2, ln, log10, power;

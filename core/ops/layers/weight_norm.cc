@@ -2,8 +2,8 @@
 //
 //   w = g v / n,  n = |v|        dg = (dw . v) / n        dv = g / n (dw - v (dw . v) / n^2)
 //
-// Norms and products are summed in double, independent of the training precision: v and g are the fp32 masters (FACTS
-// A3.1).
+// Norms and products are summed in double, independent of the training precision: v and g are the fp32 masters (Puri
+// 2018, section V, accumulates these norms in fp32).
 #include "ops/layers/weight_norm.h"
 
 #include "lmx/ops.h"

@@ -1,4 +1,4 @@
-// The multiplicative LSTM language model of Radford 2017 and Puri 2018 (Krause et al. 2016; FACTS A3.1).
+// The multiplicative LSTM language model of Radford 2017 and Puri 2018 (Krause et al. 2016).
 #include "lmx/lstm_cell.h"
 #include "lmx/plugin.h"
 #include "lmx/recurrent.h"

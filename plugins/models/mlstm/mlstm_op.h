@@ -1,4 +1,4 @@
-// A whole sequence of one multiplicative LSTM layer as one differentiable op (Krause et al. 2016; FACTS A3.1):
+// A whole sequence of one multiplicative LSTM layer as one differentiable op (Krause et al. 2016):
 //
 //   m_t = (W_mx x_t) * (W_mh h_t-1)    z = W_x x_t + W_m m_t + b    c_t, h_t: the LSTM's, of the gates z
 #pragma once

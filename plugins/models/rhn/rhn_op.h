@@ -1,4 +1,4 @@
-// A whole sequence of one recurrent highway layer as one differentiable op (Zilly et al. 2016; FACTS A1.8): each step
+// A whole sequence of one recurrent highway layer as one differentiable op (Zilly et al. 2016): each step
 // passes the state through L highway layers, the first of which reads the input too.
 //
 //   s_0 = s_L of the step before    z_l = [l = 1] W x_t + R_l s_l-1 + b_l    s_l = h_l t_l + s_l-1 c_l

@@ -1,4 +1,4 @@
-// The Transformer of Vaswani 2017 and Ott 2018 (FACTS A4.1), with fairseq's placement of dropout, initial values and
+// The Transformer of Vaswani 2017 and Ott 2018 (section 3.2), with fairseq's placement of dropout, initial values and
 // positions.
 #include "decoding.h"
 #include "lmx/matmul.h"

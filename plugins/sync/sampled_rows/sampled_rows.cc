@@ -1,4 +1,4 @@
-// Sampled data transmission (Xiao 2017, section 3; FACTS A2.2). In each step only selected rows of each parameter are
+// Sampled data transmission (Xiao 2017, section 3). In each step only selected rows of each parameter are
 // exchanged; other rows are neither sent nor updated.
 //
 //   softmax     the rows of the targets of this rank's share, of the p percent most frequent words and of q percent
