@@ -34,8 +34,8 @@ TextConfig text_config(const Node& data) {
   if (config.tokens != "words" && !data.find("lower_case")) config.lower_case = false;
   if (config.preprocess == "puri" && !data.find("end_of_line")) config.end_of_line = false;
   if (config.tokens == "words" && config.preprocess != "none")
-    refuse("preprocess", "words have rules of their own; puri is for data.tokens chars or bytes");
-  if (bytes && config.lower_case) refuse("lower_case", "bytes are taken as they are; use data.tokens chars, or false");
+    refuse("preprocess", "words have separate rules; puri is for data.tokens chars or bytes");
+  if (bytes && config.lower_case) refuse("lower_case", "bytes are not changed; use data.tokens chars, or false");
   if (bytes && config.vocab_size != 256)
     refuse("vocab_size", str("there are 256 bytes, not ", config.vocab_size, "; leave the key out"));
   return config;

@@ -17,32 +17,36 @@ struct TextConfig {
   bool lower_case = true, end_of_line = true;
   double valid_fraction = 0.01, test_fraction = 0, train_fraction = 1;
   void fields(Fields& f) {
-    f.choice("tokens", tokens, {"words", "chars", "bytes"}, "what the text is cut into");
+    f.choice("tokens", tokens, {"words", "chars", "bytes"}, "the unit of the text");
     f.required("vocab_size", vocab_size,
-               "entries of the vocabulary: <unk>, </s> and the most frequent words or characters; of bytes 256",
+               "entries of the vocabulary: <unk>, </s> and the most frequent words or characters; for bytes 256",
                {3, 2147483647.0});
     f.field("corpus", corpus, "a corpus of the registry (`lmx data list`); or give files");
     f.field("files", files, "text files, directories, globs; .gz is read too");
-    f.field("valid_files", valid_files, "files of the validation split; without them it is drawn from files");
-    f.field("test_files", test_files, "files of the test split; without them it is drawn from files");
-    f.field("field", field,
-            "the column of .csv files and the field of .jsonl or .ndjson files that holds the text; empty: they are "
-            "read as text (of a corpus: the one that it has)");
+    f.field("valid_files", valid_files, "files of the validation split; empty: lines of `files` are sampled");
+    f.field("test_files", test_files, "files of the test split; empty: lines of `files` are sampled");
+    f.field(
+        "field", field,
+        "the column of .csv files and the field of .jsonl or .ndjson files that contains the text; empty: such files "
+        "are read as text (for a corpus: its own field)");
     f.choice("preprocess", preprocess, {"none", "puri"},
-             "puri (chars, bytes): tags out, ASCII, HTML's references read, single spaces, framed by '\\n ' and ' '");
+             "puri (chars, bytes): removes tags, converts to ASCII, decodes HTML's references, writes single spaces, "
+             "adds '\\n ' "
+             "before and ' ' after");
     f.field("deduplicate", deduplicate, "leave out strings (lines, fields) that equal an earlier one");
     f.choice("tokenizer", tokenizer, {"auto", "rules", "whitespace"},
-             "of words: how lines are cut into words: lmx's rules, or white space alone; auto: as the corpus says, "
-             "else rules");
-    f.field("lower_case", lower_case, "lower-case the text (of chars and bytes: false where not given)");
-    f.field("end_of_line", end_of_line,
-            "put </s> (of bytes: \\n) after each line that holds a word, or each string; false with preprocess puri "
-            "where not given");
-    f.field("valid_fraction", valid_fraction, "of the lines that become the validation split", {0, 0.9});
-    f.field("test_fraction", test_fraction, "of the lines that become the test split", {0, 0.9});
+             "for words: how lines are divided into words: lmx's rules, or white space only; auto: the setting of the "
+             "corpus, otherwise rules");
+    f.field("lower_case", lower_case, "lower-case the text (default for chars and bytes: false)");
+    f.field(
+        "end_of_line", end_of_line,
+        "put </s> (for bytes: \\n) after each line that contains a word, or after each string; default with preprocess "
+        "puri: false");
+    f.field("valid_fraction", valid_fraction, "share of the lines that become the validation split", {0, 0.9});
+    f.field("test_fraction", test_fraction, "share of the lines that become the test split", {0, 0.9});
     f.field("train_fraction", train_fraction,
-            "of the training split's lines that are trained on; the vocabulary is that of all", {0, 1, true});
-    f.field("split_seed", split_seed, "which lines those are; the same on every machine", kNonNegative);
+            "share of the training split's lines that are used; the vocabulary is that of all lines", {0, 1, true});
+    f.field("split_seed", split_seed, "seed that chooses these lines; the same on every machine", kNonNegative);
     f.field("cache_dir", cache_dir,
             "where prepared data is kept; empty: LMX_CACHE_DIR, $XDG_CACHE_HOME/lmx or ~/.cache/lmx");
     f.field("threads", threads, "that prepare the data; 0: all cores", {0, 1024});
@@ -61,30 +65,31 @@ struct ParallelConfig {
   double max_ratio = 0, valid_fraction = 0.01, test_fraction = 0;
   bool lower_case = false, escape = false, aggressive_dashes = false;
   void fields(Fields& f) {
-    f.required("vocab_size", vocab_size, "subwords that both languages share, <unk> and </s> among them",
+    f.required("vocab_size", vocab_size, "subwords of both languages together, including <unk> and </s>",
                {3, 2147483647.0});
     f.field("corpus", corpus, "a parallel corpus of the registry (`lmx data list`); or give files");
-    f.field("source_language", source_language, "en, de, fr ...; empty: as the corpus says");
-    f.field("target_language", target_language, "of the side that is predicted; empty: as the corpus says");
+    f.field("source_language", source_language, "language of the source, en, de, fr ...; empty: that of the corpus");
+    f.field("target_language", target_language, "language of the side that is predicted; empty: that of the corpus");
     f.field("source_files", source_files,
             "files, directories, globs, also .gz; line i translates line i of target_files");
-    f.field("target_files", target_files, "as many files, in the same order");
+    f.field("target_files", target_files, "the same number of files, in the same order");
     f.field("valid_source_files", valid_source_files,
-            "of the validation split; without them it is drawn from the files");
+            "files of the validation split; empty: pairs of the training files are sampled");
     f.field("valid_target_files", valid_target_files, "");
-    f.field("test_source_files", test_source_files, "of the test split; without them it is drawn from the files");
+    f.field("test_source_files", test_source_files,
+            "files of the test split; empty: pairs of the training files are sampled");
     f.field("test_target_files", test_target_files, "");
-    f.field("files", files, "TSV files, a pair a line, instead of source_files and target_files");
+    f.field("files", files, "TSV files with one pair per line, instead of source_files and target_files");
     f.field("valid_files", valid_files, "TSV files of the validation split");
     f.field("test_files", test_files, "TSV files of the test split");
-    f.field("tsv_columns", tsv_columns, "columns of TSV files that hold source and target, from 1", kPositive);
+    f.field("tsv_columns", tsv_columns, "columns of TSV files that contain source and target, from 1", kPositive);
     f.field("pairs", pairs, "[first, last]: only these pairs of the training files, counted from 1; empty: all",
             kPositive);
-    f.subtree("parts", parts, "more training text, by name: corpus or files, and how it is read");
-    f.subtree("ratio", ratio, "pairs of each part that are read, in proportion: {main: 1, NAME: 4}; 1 where not named");
-    f.field("epoch_of", epoch_of, "the part of which an epoch reads each pair once; main: the text named here");
+    f.subtree("parts", parts, "further training text, by name: corpus or files, and its settings");
+    f.subtree("ratio", ratio, "pairs of each part that are read, in proportion: {main: 1, NAME: 4}; default 1");
+    f.field("epoch_of", epoch_of, "the part of which an epoch reads each pair once; main: the main text");
     f.choice("tokenizer", tokenizer, {"auto", "moses", "none", "tokenized"},
-             "moses: Moses' rules, then subwords; none: subwords of the text as it is; tokenized: the files hold "
+             "moses: Moses' rules, then subwords; none: subwords of the text as it is; tokenized: the files contain "
              "Moses' tokens "
              "already; auto: as the corpus says, else moses");
     f.field("joiner", joiner,
@@ -100,9 +105,9 @@ struct ParallelConfig {
             "training pairs whose longer side has more than this many times the words of the shorter are "
             "dropped; 0: no limit",
             kNonNegative);
-    f.field("valid_fraction", valid_fraction, "of the pairs that become the validation split", {0, 0.9});
-    f.field("test_fraction", test_fraction, "of the pairs that become the test split", {0, 0.9});
-    f.field("split_seed", split_seed, "which pairs those are; the same on every machine", kNonNegative);
+    f.field("valid_fraction", valid_fraction, "share of the pairs that become the validation split", {0, 0.9});
+    f.field("test_fraction", test_fraction, "share of the pairs that become the test split", {0, 0.9});
+    f.field("split_seed", split_seed, "seed that chooses these pairs; the same on every machine", kNonNegative);
     f.field("cache_dir", cache_dir,
             "where prepared data is kept; empty: LMX_CACHE_DIR, $XDG_CACHE_HOME/lmx or ~/.cache/lmx");
     f.field("threads", threads, "that prepare the data; 0: all cores", {0, 1024});
@@ -125,7 +130,7 @@ struct SyntheticConfig {
     f.field("noise", noise, "probability that a word is drawn by frequency alone, independent of the words before it",
             kFraction);
     f.field("line_length", line_length, "mean number of words between two </s>", kPositive);
-    f.field("seed", seed, "of the source and of its text", kNonNegative);
+    f.field("seed", seed, "seed of the source and of its text", kNonNegative);
   }
 };
 

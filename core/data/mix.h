@@ -23,19 +23,19 @@ struct PartConfig {
   void fields(Fields& f) {
     f.field("corpus", corpus, "a parallel corpus of the registry; its training pairs are read");
     f.field("source_files", source_files, "or files, directories, globs, also .gz");
-    f.field("target_files", target_files, "as many files, in the same order");
-    f.field("files", files, "or TSV files, a pair a line");
-    f.field("tsv_columns", tsv_columns, "columns of TSV files that hold source and target, from 1", kPositive);
+    f.field("target_files", target_files, "the same number of files, in the same order");
+    f.field("files", files, "or TSV files with one pair per line");
+    f.field("tsv_columns", tsv_columns, "columns of TSV files that contain source and target, from 1", kPositive);
     f.choice("tokenizer", tokenizer, {"auto", "moses", "none", "tokenized"},
-             "as of the main text; of both moses or of neither, where the text is not tokenized");
+             "as for the main text; if the text is not tokenized, either both texts use moses or none");
     f.field("joiner", joiner,
             "tokenized files only: the mark at the end of a piece whose word continues (`@@`); it is removed");
     f.field("pairs", pairs, "[first, last]: only these pairs, counted from 1; empty: all", kPositive);
-    f.field("subwords", subwords, "train the subwords on this text, too");
+    f.field("subwords", subwords, "also train the subwords on this text");
     f.field("max_words", max_words, "pairs with a longer side are dropped; 0: no limit", kNonNegative);
     f.field("max_ratio", max_ratio, "pairs with a larger longer / shorter side are dropped; 0: no limit", kNonNegative);
     f.field("wrong_targets", wrong_targets,
-            "share of the pairs that get the target of the pair before them, to study what noise does", {0, 1});
+            "share of the pairs that get the target of the pair before them, to study the effect of noise", {0, 1});
   }
 };
 

@@ -25,7 +25,7 @@ void check_parallel(const BatcherEnv& env, const std::string& plugin, const std:
 void PairLimit::fields(Fields& f, const char* max_tokens_help) {
   f.field("max_tokens", max_tokens, max_tokens_help, kPositive);
   f.choice("too_long", too_long, {"error", "skip"},
-           "a sentence of more than max_tokens: error (do not train), skip (leave it out, and say how many)");
+           "a sentence of more than max_tokens: error (do not train), skip (leave it out, and report the number)");
 }
 
 std::span<const int64_t> PairGroups::group(int64_t g) const {

@@ -17,7 +17,7 @@ struct OutputConfig {
     f.group("init", init, "how the weight starts");
     f.field("tie", tie,
             "a parameter of the model that is the weight as well, such as embedding.weight; init is then the model's");
-    f.choice("normalize", normalize, {"token", "sequence"}, "what the summed loss is divided by");
+    f.choice("normalize", normalize, {"token", "sequence"}, "divisor of the summed loss");
   }
 };
 

@@ -86,7 +86,7 @@ int64_t expected_words(int64_t n, int64_t vocabulary, const RowShares& shares, i
 
 void RowShares::fields(Fields& f) {
   const Range percent{0, 100};
-  f.field("p", p, "percent of the vocabulary, its most frequent words, whose rows are always selected", percent);
+  f.field("p", p, "percent of the vocabulary: the rows of the most frequent words, which are always selected", percent);
   f.field("q", q, "percent of the vocabulary drawn at random in each step, from all words", percent);
 }
 
@@ -107,12 +107,12 @@ void RowRule::fields(Fields& f) {
           "pattern of tables that are read by words: the rows of the step's, no others; a table that is the "
           "output layer's too (tied) gets those of `softmax` as well");
   f.field("source", source,
-          "translation: pattern of the tables among them that the source sentences alone read; where there "
-          "is one the others are the target's, else both sides'");
+          "translation: pattern of the embedding tables that only source sentences read; the other tables are those of "
+          "the target. If no table matches, both sides read all tables");
   f.choice(
       "draw", draw, {"rank", "step"},
-      "who draws the q percent (and the candidates of a sampled softmax): each rank for itself, or one draw for all "
-      "ranks of a step");
+      "sampling of the q percent (and of the candidates of a sampled softmax): separately on each rank, or the same "
+      "for all ranks of a step");
 }
 
 void RowRule::check(const std::string& where) const {

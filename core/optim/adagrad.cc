@@ -12,7 +12,7 @@ struct AdagradConfig {
 
   void fields(Fields& f) {
     f.field("lr", lr, "learning rate, before the schedule and the batch rule", kNonNegative);
-    f.field("initial_accumulator", initial_accumulator, "what the sum of squared gradients starts at", kNonNegative);
+    f.field("initial_accumulator", initial_accumulator, "initial value of the sum of squared gradients", kNonNegative);
     f.field("eps", eps, "added to the root of that sum", kNonNegative);
     f.field("weight_decay", weight_decay, "L2 penalty added to the gradient", kNonNegative);
   }

@@ -16,13 +16,16 @@ namespace lmx {
 
 void BatchConfig::fields(Fields& f) {
   f.field("global", global,
-          "sequences of a step over all ranks; of parallel text sub-batches, each one forward of a rank", kPositive);
-  f.field("micro", micro, "sequences of one forward and backward on a rank; 0: the rank's whole share", kNonNegative);
+          "sequences of a step over all ranks; for parallel text sub-batches, each for one forward pass of a rank",
+          kPositive);
+  f.field("micro", micro, "sequences of one forward and backward pass on a rank; 0: all sequences of the rank",
+          kNonNegative);
 }
 
 void TrainConfig::fields(Fields& f) {
-  f.field("steps", steps, "steps, those whose update is left out included; 0: epochs decides", kNonNegative);
-  f.field("epochs", epochs, "passes over the training split, where steps is 0", {0, 1e9, true});
+  f.field("steps", steps, "number of steps, including those without an update; 0: the number follows from epochs",
+          kNonNegative);
+  f.field("epochs", epochs, "passes over the training split, if steps is 0", {0, 1e9, true});
   f.field("log_every", log_every, "steps between two records of metrics.jsonl", kPositive);
   f.field("eval_every", eval_every,
           "steps between two validations; 0: after each epoch. There is always one at the end", kNonNegative);
@@ -34,11 +37,12 @@ void TrainConfig::fields(Fields& f) {
           "validation reads the strings of characters and bytes in random order as eval_batch shards, each from a zero "
           "state (Puri 2018); false: eval_batch parts of the text in its own order");
   f.field("max_loss", max_loss,
-          "nats per token above which a run counts as diverged, as NaN and infinity do; 0: ln(vocabulary) + 50, .inf: "
-          "none",
+          "training loss in nats per token above which a run counts as diverged (NaN and infinity always do); 0: "
+          "ln(vocabulary) + 50, .inf: no limit",
           kNonNegative);
-  f.choice("on_divergence", on_divergence, {"stop", "skip", "lower_lr"},
-           "stop (exit code 1), skip (leave the update out), lower_lr (leave it out and halve the rate from here on)");
+  f.choice(
+      "on_divergence", on_divergence, {"stop", "skip", "lower_lr"},
+      "stop (exit code 1), skip (make no update), lower_lr (make no update, and halve the learning rate from then on)");
   f.field("ema", ema, "decay of the parameters' moving average, which validation then uses; 0: none", {0, 0.9999999});
   f.field("ema_params", ema_params,
           "pattern that is searched for in parameter names (.*: all); those that it matches are averaged");
@@ -46,26 +50,26 @@ void TrainConfig::fields(Fields& f) {
       "final_bleu", final_bleu, {"none", "valid", "test"},
       "the split that the last parameters translate when training is done, for its BLEU (beam 4, penalty fairseq:0.6)");
   f.field("final_average", final_average,
-          "that many last checkpoints' mean translates for final_bleu, and is kept as the run's mean.safetensors; 1: "
-          "the last parameters as they are",
+          "number of last checkpoints whose mean translates for final_bleu and is stored as mean.safetensors; 1: "
+          "the last parameters translate",
           kPositive);
 }
 
 void StopConfig::fields(Fields& f) {
   f.field("when", when,
-          "end as soon as a validation says so: valid.nll_nat, valid.nll_bit, valid.bpc or valid.ppl, a "
+          "end as soon as a validation meets this condition: valid.nll_nat, valid.nll_bit, valid.bpc or valid.ppl, a "
           "comparison, a number (\"valid.nll_bit <= 2.11\"); empty: train to the last step");
   f.field("patience", patience,
-          "end after so many validations in a row whose perplexity is not below the lowest before them; 0: no limit",
-          kNonNegative);
+          "end after this number of successive validations without a new lowest perplexity; 0: no limit", kNonNegative);
 }
 
 void InitConfig::fields(Fields& f) {
   f.field("from", from,
-          "a run, a checkpoint's folder or a safetensors file whose values parameters of the same name and shape start "
-          "with; empty: every parameter starts as the model draws it");
-  f.field("checkpoint", checkpoint, "of a run: last, best or a step");
-  f.field("params", params, "pattern that is searched for in parameter names; those that it matches start from there");
+          "a run, a checkpoint's folder or a safetensors file with initial values for parameters of the same name and "
+          "shape; empty: all parameters have the random initial values of the model");
+  f.field("checkpoint", checkpoint, "checkpoint of a run: last, best or a step");
+  f.field("params", params,
+          "pattern that is searched for in parameter names; those that it matches get values of `from`");
   f.field("freeze", freeze,
           "pattern that is searched for in parameter names; those that it matches are never updated; empty: none");
 }
@@ -74,46 +78,46 @@ void CheckpointConfig::fields(Fields& f) {
   f.field("every", every, "steps between two checkpoints; 0: at each validation. There is always one at the end",
           kNonNegative);
   f.field("keep_last", keep_last, "checkpoints that are kept", {1, 1e6});
-  f.field("keep_best", keep_best, "keep the one of the lowest validation perplexity as well");
+  f.field("keep_best", keep_best, "also keep the one with the lowest validation perplexity");
 }
 
 void RunConfig::fields(Fields& f) {
   f.field("dir", dir, "folder of the run; empty: runs/<recipe>/<date-time>");
-  f.field("tensorboard", tensorboard, "write TensorBoard event files beside metrics.jsonl");
+  f.field("tensorboard", tensorboard, "write TensorBoard event files, in addition to metrics.jsonl");
 }
 
 void Recipe::fields(Fields& f) {
-  f.field("seed", seed, "of every random number of the run", kNonNegative);
+  f.field("seed", seed, "seed of every random number of the run", kNonNegative);
   f.field(
       "deterministic", deterministic,
-      "the same bits in every group of as many ranks, threads (virtual) or processes (mpi): a rank of either has one "
-      "thread unless `threads` says more. false: processes divide a host's cores, and bits depend on how many there "
-      "are");
-  f.choice(
-      "precision", precision, {"fp32", "bf16", "fp16"},
-      "of the inputs of matrix products; parameters, sums and states stay fp32. fp16 scales the loss (loss_scale)");
+      "true: the same number of ranks gives the same bits as threads (virtual) and as processes (mpi), and each rank "
+      "has one thread unless `threads` is higher. false: processes divide the cores of a host, so the bits depend on "
+      "the number of cores");
+  f.choice("precision", precision, {"fp32", "bf16", "fp16"},
+           "type of the inputs of matrix products; parameters, sums and states stay fp32. fp16 scales the loss "
+           "(loss_scale)");
   f.field("threads", threads,
-          "of a rank, whose bits may change with it; 0: all cores without a group of ranks (comm self), in one see "
+          "threads of a rank, which may change the bits; 0: all cores with one rank (comm self), otherwise see "
           "deterministic",
           {0, 4096});
-  f.group("batch", batch, "how many sequences a step has");
-  f.group("train", train, "how long, and what happens on the way");
-  f.group("stop", stop, "an end before the last step");
-  f.group("init", init, "where parameters start, and which are never updated");
-  f.group("loss_scale", loss_scale, "what gradients of precision fp16 are multiplied by on their way");
-  f.group("checkpoint", checkpoint, "what is kept");
+  f.group("batch", batch, "number of sequences of a step");
+  f.group("train", train, "length of the training, records, validation, averages");
+  f.group("stop", stop, "conditions that end the run before its last step");
+  f.group("init", init, "initial values of parameters, and parameters that are never updated");
+  f.group("loss_scale", loss_scale, "the factor of the loss with precision fp16");
+  f.group("checkpoint", checkpoint, "checkpoints: how often, and how many are kept");
   f.subtree("comm", comm, "the group of ranks (plugin; self: one rank)");
-  f.group("run", run, "where the run writes");
+  f.group("run", run, "the files of the run");
   f.subtree("data", data, "the corpus");
-  f.subtree("batcher", batcher, "which tokens a step trains on (plugin)");
-  f.subtree("model", model, "from tokens to features (plugin)");
+  f.subtree("batcher", batcher, "chooses the tokens of each step (plugin)");
+  f.subtree("model", model, "computes features from tokens (plugin)");
   f.subtree("loss", loss, "output layer and likelihood");
-  f.subtree("optimizer", optimizer, "the update");
-  f.subtree("schedule", schedule, "the learning rate over time");
-  f.group("lr_rule", lr_rule, "how the rate grows with batch or nodes");
-  f.subtree("clip", clip, "limits of the gradient's norm");
-  f.subtree("sync", sync, "what ranks exchange, by parameter");
-  f.subtree("provenance", provenance, "free form: where values come from, what is assumed");
+  f.subtree("optimizer", optimizer, "updates the parameters");
+  f.subtree("schedule", schedule, "learning rate as a function of the updates");
+  f.group("lr_rule", lr_rule, "scales the learning rate with the batch or the number of nodes");
+  f.subtree("clip", clip, "limits for the norm of gradients");
+  f.subtree("sync", sync, "rules: how ranks exchange the gradients of each parameter");
+  f.subtree("provenance", provenance, "free form: the source of values, and assumptions");
 }
 
 namespace {

@@ -37,11 +37,13 @@ void average(const AverageCommand& o) {
 
 void add_average(CLI::App& app) {
   CLI::App* command = app.add_subcommand("average", "the mean of several checkpoints' parameters");
-  set_examples(*command,
-               {{"lmx average mean.safetensors --last 10 runs/ott_wmt/2026-05-01_101500", "of its last ten"},
-                {"lmx average mean.safetensors --best 5 runs/ott_wmt/2026-05-01_101500", "of its five best"},
-                {"lmx average mean.safetensors RUN/checkpoints/step-900 RUN/checkpoints/step-1000", "of these"},
-                {"lmx eval RUN --checkpoint mean.safetensors --split test", "evaluates the average"}});
+  set_examples(*command, {{"lmx average mean.safetensors --last 10 runs/ott_wmt/2026-05-01_101500",
+                           "the mean of the last ten checkpoints"},
+                          {"lmx average mean.safetensors --best 5 runs/ott_wmt/2026-05-01_101500",
+                           "the mean of the five best checkpoints"},
+                          {"lmx average mean.safetensors RUN/checkpoints/step-900 RUN/checkpoints/step-1000",
+                           "the mean of these checkpoints"},
+                          {"lmx eval RUN --checkpoint mean.safetensors --split test", "evaluates the average"}});
   const auto o = std::make_shared<AverageCommand>();
   command->add_option("OUT", o->output, "the safetensors file to write")->required()->type_name("");
   command

@@ -266,20 +266,21 @@ void add_bleu(CLI::App& app) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("NAME");
-  command->add_option("--tokenize", o->bleu.tokenizer, "of bleu: 13a, intl, char, zh, none")
+  command->add_option("--tokenize", o->bleu.tokenizer, "for bleu: 13a, intl, char, zh, none")
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--smooth", o->bleu.smoothing, "of bleu: exp, floor, add-k, none")
+  command->add_option("--smooth", o->bleu.smoothing, "for bleu: exp, floor, add-k, none")
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--smooth-value", o->smooth_value, "of floor (0.1) and add-k (1)")
+  command->add_option("--smooth-value", o->smooth_value, "the value of floor (0.1) or add-k (1)")
       ->check(CLI::NonNegativeNumber)
       ->type_name("X");
   command->add_flag("--lower-case", o->bleu.lower_case, "compare without regard to case");
   command->add_flag("--split-compounds", o->bleu.split_compounds, "left-right counts as left ##AT##-##AT## right");
   command->add_flag("--effective-order", o->bleu.effective_order,
-                    "of bleu: count n-grams only up to the longest that the hypothesis has");
-  command->add_flag("--ter-case-sensitive", o->ter.case_sensitive, "of ter, which compares lower case otherwise");
+                    "for bleu: count n-grams only up to the length of the hypothesis");
+  command->add_flag("--ter-case-sensitive", o->ter.case_sensitive,
+                    "for ter: compare with regard to case; the default compares lower case");
   command->add_flag("--sentences", o->sentences, "print a score for each line; bleu with its effective order");
   command->add_option("--confidence", o->confidence, "95 % interval by bootstrap resampling; N: resamples (1000)")
       ->expected(0, 1)
@@ -288,10 +289,10 @@ void add_bleu(CLI::App& app) {
       ->type_name("[N]");
   command->add_option("--baseline", o->baseline, "another system's translations, to test the difference against chance")
       ->type_name("FILE");
-  command->add_option("--test", o->test, "of the difference: bootstrap (paired resampling) or randomization")
+  command->add_option("--test", o->test, "test of the difference: bootstrap (paired resampling) or randomization")
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--samples", o->samples, "of the test: resamples (1000) or trials (10000)")
+  command->add_option("--samples", o->samples, "for the test: number of resamples (1000) or trials (10000)")
       ->check(CLI::Range(2, 10'000'000))
       ->type_name("N");
   command->add_flag("--score-only", o->score_only, "print the number alone");

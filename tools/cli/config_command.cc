@@ -168,14 +168,15 @@ void print_recipe(const Options& options) {
 void add_config(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("config", "print a recipe as it will run: composed, checked, with every default");
-  set_examples(*command,
-               {{"lmx config recipes/quickstart.yaml", "every value that a run would use"},
-                {"lmx config recipes/quickstart.yaml model.cells=512", "with one value changed"},
-                {"lmx config recipes/quickstart.yaml optimizer=adam", "with another option of a group"},
-                {"lmx config recipes/quickstart.yaml --composed", "only the values of the files"},
-                {"lmx config recipes/ott_wmt.yaml --explain optimizer", "where values come from, and why"},
-                {"lmx config recipes/quickstart.yaml --schema", "every key and value that the recipe may contain"},
-                {"lmx config recipes/ott_wmt.yaml --files", "the files it consists of, in their order"}});
+  set_examples(
+      *command,
+      {{"lmx config recipes/quickstart.yaml", "every value that a run would use"},
+       {"lmx config recipes/quickstart.yaml model.cells=512", "with one value changed"},
+       {"lmx config recipes/quickstart.yaml optimizer=adam", "with another option of a group"},
+       {"lmx config recipes/quickstart.yaml --composed", "only the values of the files"},
+       {"lmx config recipes/ott_wmt.yaml --explain optimizer", "the origin of each value, and the recipe's notes"},
+       {"lmx config recipes/quickstart.yaml --schema", "every key and value that the recipe may contain"},
+       {"lmx config recipes/ott_wmt.yaml --files", "the files it consists of, in their order"}});
   const auto options = std::make_shared<Options>();
   command->add_option("RECIPE", options->recipe, "the recipe's file")->required()->type_name("");
   command->add_option("OVERRIDES", options->compose.overrides, "key=value, +key=value, ++key=value, ~key, group=option")

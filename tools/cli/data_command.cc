@@ -228,7 +228,7 @@ void add_stats(CLI::App& group) {
   command->add_option("OVERRIDES", options->overrides, "key=value")->type_name("");
   command->add_option("--corpus", options->corpus, "a corpus of the registry")->type_name("NAME");
   command->add_option("--files", options->files, "text files, directories or globs")->type_name("PATH");
-  command->add_option("--sequence-length", options->zipf.sequence_length, "words of a drawn sequence (20)")
+  command->add_option("--sequence-length", options->zipf.sequence_length, "words of a sampled sequence (20)")
       ->check(positive())
       ->type_name("N");
   command->add_option("--max-tokens", options->zipf.last, "the largest N (2621440), at most half of the text")

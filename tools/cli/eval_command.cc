@@ -136,17 +136,17 @@ void add_eval(CLI::App& app) {
   command
       ->add_option(
           "--shards", o->eval.shards,
-          "of chars and bytes: bits per character over N shards of strings in random order, too (Puri 2018: 16 "
-          "of the test split)")
+          "for chars and bytes: also print bits per character over N shards of strings in random order (Puri 2018: "
+          "16 shards of the test split)")
       ->type_name("N");
-  command->add_option("--seed", o->eval.seed, "of the shards")->type_name("N")->capture_default_str();
-  command->add_option("--beam", o->eval.search.beam, "of a translation run: hypotheses kept at each length")
+  command->add_option("--seed", o->eval.seed, "seed of the shards")->type_name("N")->capture_default_str();
+  command->add_option("--beam", o->eval.search.beam, "for a translation run: hypotheses kept at each length")
       ->type_name("K")
       ->capture_default_str();
-  command->add_option("--length-penalty", o->penalty, "of a translation run: fairseq:A, wu:A or none")
+  command->add_option("--length-penalty", o->penalty, "for a translation run: fairseq:A, wu:A or none")
       ->type_name("KIND")
       ->capture_default_str();
-  command->add_flag("--no-bleu", o->no_bleu, "of a translation run: its perplexity alone");
+  command->add_flag("--no-bleu", o->no_bleu, "for a translation run: compute only the perplexity");
   add_json(*command, o->json);
   o->directories.add_to(*command);
   command->callback([command, o] { evaluate(*command, *o); });

@@ -46,8 +46,9 @@ void add_export(CLI::App& app) {
       ->type_name("WHICH")
       ->capture_default_str();
   command
-      ->add_option("--positions", o->options.positions,
-                   "of a Transformer: rows of the table of positions, the longest text that the other program reads")
+      ->add_option(
+          "--positions", o->options.positions,
+          "for a Transformer: rows of the table of positions, which limit the length of a text in the other program")
       ->type_name("N")
       ->check(positive())
       ->capture_default_str();

@@ -143,9 +143,9 @@ void add_features(CLI::App& app) {
       ->type_name("WHICH")
       ->capture_default_str();
   command->add_option("--heatmap", o->heatmap, "a page with a unit's values over a text")->type_name("HTML");
-  command->add_option("--unit", o->unit, "of the state, from 0")->type_name("N");
-  command->add_option("--text", o->text, "of the heat map")->type_name("TEXT");
-  command->add_option("--text-file", o->text_file, "of the heat map")->type_name("FILE");
+  command->add_option("--unit", o->unit, "unit of the state for the heat map, counted from 0")->type_name("N");
+  command->add_option("--text", o->text, "text for the heat map")->type_name("TEXT");
+  command->add_option("--text-file", o->text_file, "file with the text for the heat map")->type_name("FILE");
   o->directories.add_to(*command);
   command->callback([command, o] { features(*command, *o); });
 }

@@ -137,7 +137,7 @@ void add_new(CLI::App& app) {
       app.add_subcommand("new", "write a recipe for your own text, fitted to the text and this machine");
   set_examples(*command,
                {{"lmx new novels --text books/*.txt", "a language model; writes novels/novels.yaml"},
-                {"lmx new letters --text notes.txt --tokens chars", "of characters instead of words"},
+                {"lmx new letters --text notes.txt --tokens chars", "a model of characters instead of words"},
                 {"lmx new en-de --pairs text.en text.de", "translation; line i of one file translates the other's"},
                 {"lmx new big --text book.txt --minutes 600", "a larger model that trains longer"}});
   const auto o = std::make_shared<Options>();
@@ -148,7 +148,8 @@ void add_new(CLI::App& app) {
       ->expected(2)
       ->type_name("FILE");
   command
-      ->add_option("--languages", o->languages, "of the pairs (en de ...), where the files' names do not end in them")
+      ->add_option("--languages", o->languages,
+                   "languages of the pairs (en de ...), if the file names do not end in them")
       ->expected(2)
       ->type_name("CODE");
   command->add_option("--tokens", o->tokens, "what the model predicts; without it the text decides")

@@ -26,10 +26,11 @@ struct PairOptions {
   bool keep_copies = false;
   void add_files(CLI::App& command) {
     command.add_option("--source", in.source, "source files, directories or globs, also .gz")->type_name("FILE");
-    command.add_option("--target", in.target, "as many target files; line i translates line i of the source")
+    command
+        .add_option("--target", in.target, "the same number of target files; line i translates line i of the source")
         ->type_name("FILE");
     command.add_option("--tsv", in.tsv, "instead of both: files with a pair a line")->type_name("FILE");
-    command.add_option("--columns", columns, "of TSV files that hold source and target (1 2)")
+    command.add_option("--columns", columns, "columns of TSV files that contain source and target (1 2)")
         ->expected(2)
         ->check(positive())
         ->type_name("N");
@@ -119,10 +120,10 @@ void add_pair_commands(CLI::App& group) {
   command
       ->add_option("--max-ratio", options->rules.max_ratio, "longer side / shorter side, in words (1.5); 0: no limit")
       ->type_name("X");
-  command->add_option("--max-words", options->rules.max_words, "of either side (250); 0: no limit")
+  command->add_option("--max-words", options->rules.max_words, "maximum of words on either side (250); 0: no limit")
       ->check(CLI::NonNegativeNumber)
       ->type_name("N");
-  command->add_flag("--keep-copies", options->keep_copies, "keep pairs whose sides are equal");
+  command->add_flag("--keep-copies", options->keep_copies, "keep pairs with equal sides");
   command->add_flag("--drop-invalid", options->rules.drop_invalid,
                     "drop text that is not UTF-8 instead of stopping at it");
   command->add_option("--threads", options->threads, "0: all cores")->check(CLI::Range(0, 1024))->type_name("N");
@@ -134,8 +135,10 @@ void add_pair_commands(CLI::App& group) {
                            "a score a line, as lmx score RUN --tsv clean.tsv.gz writes them"}});
   best->add_files(*command);
   command->add_option("--k", best->top.keep, "pairs to keep")->required()->check(positive())->type_name("N");
-  command->add_option("--scores", best->top.scores, "a file with a line a pair")->required()->type_name("FILE");
-  command->add_option("--score-column", best->top.score_column, "of that file's columns (1)")
+  command->add_option("--scores", best->top.scores, "a file with one line for each pair")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--score-column", best->top.score_column, "column of --scores that contains the score (1)")
       ->check(positive())
       ->type_name("N");
   command->callback([best] { top(*best); });

@@ -113,7 +113,7 @@ void check(const CLI::App& command, const Options& o) {
   }
   if (!o.corpus.empty()) refuse_given(command, {"--valid", "--test"}, "with --corpus, which has its own");
   if (o.corpus.empty() ? !o.valid.empty() : !find_corpus(o.corpus).valid.empty())
-    refuse_given(command, {"--seed"}, "where the validation texts are given: nothing is drawn");
+    refuse_given(command, {"--seed"}, "if validation texts are given: nothing is sampled");
   o.columns.check(command);
   check_place(command, "--histogram", o.histogram);
   if (o.save.ends_with('/'))

@@ -118,7 +118,7 @@ void report(const Options& o) {
 
 void add_report(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("report", "what runs came to: tables, and one HTML file with curves, bytes, memory");
+      app.add_subcommand("report", "results of runs: tables, and one HTML file with curves, bytes, memory");
   set_examples(*command,
                {{"lmx report runs/quickstart/2026-05-01_101500", "tables here, curves in its report.html"},
                 {"lmx report runs/a runs/b --html both.html", "several runs over each other"},
@@ -130,15 +130,16 @@ void add_report(CLI::App& app) {
       ->required()
       ->type_name("");
   command
-      ->add_option("--html", o->html,
-                   "where the page goes (one file that needs no network): report.html in the folder given, or here "
-                   "if several are given")
+      ->add_option(
+          "--html", o->html,
+          "the file of the page, which needs no network: report.html in the given folder, or in the current one "
+          "if several are given")
       ->type_name("FILE");
   command->add_flag("--json", o->json, "one JSON object, no page");
   command
       ->add_option(
           "--charts", o->charts,
-          "of parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last recorded step) "
+          "for parallel text: a folder for sub_batch_times.svg, timeline.svg (each rank in the last recorded step) "
           "and timeline.json, the same for chrome://tracing")
       ->type_name("DIR");
   command->callback([o] { report(*o); });

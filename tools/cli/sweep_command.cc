@@ -310,7 +310,7 @@ void add_what(CLI::App& command, const std::shared_ptr<Options>& o) {
       ->type_name("");
   command.add_option("--seeds", o->seeds, "number of seeds for each configuration, or a list of seeds: 3, or 1,5,9")
       ->type_name("N|LIST");
-  command.add_option("--random", o->random, "draw N points of the axes instead of all combinations")
+  command.add_option("--random", o->random, "sample N points of the axes instead of using all combinations")
       ->type_name("N")
       ->check(positive());
   command.add_option("--random-seed", o->random_seed, "seed of the random points")

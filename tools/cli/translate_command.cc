@@ -157,11 +157,11 @@ void add_score(CLI::App& app) {
   set_examples(*command, {{"lmx score runs/ott_wmt/2026-05-01_101500 crawl.en crawl.de > crawl.tsv",
                            "mean and summed log-likelihood (nats) and tokens of each pair"},
                           {"lmx score runs/ott_wmt/2026-05-01_101500 --tsv clean.tsv.gz > scores.txt",
-                           "of pairs in columns, as lmx data filter writes them and lmx data top reads them"},
+                           "pairs in columns, in the format of lmx data filter and lmx data top"},
                           {"lmx score runs/quickstart/2026-05-01_101500 lines.txt > scores.txt",
-                           "of each line of a text under a language model; totals and perplexity to stderr"},
+                           "each line of a text under a language model; totals and perplexity to stderr"},
                           {"paste crawl.tsv crawl.en crawl.de | sort -t$'\\t' -k1,1gr | head -n 1000000",
-                           "the million likeliest pairs"}});
+                           "the million most likely pairs"}});
   const auto o = std::make_shared<ScoreCommand>();
   command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
   command->add_option("SRC", o->source, "source sentences, one a line; of a language model the text; -: standard input")
@@ -170,7 +170,7 @@ void add_score(CLI::App& app) {
   command->add_option("--tsv", o->tsv, "instead of both: a file or glob with a pair a line, also .gz; may be repeated")
       ->allow_extra_args(false)
       ->type_name("FILE");
-  command->add_option("--columns", o->columns, "of TSV files that hold source and target (1 2)")
+  command->add_option("--columns", o->columns, "columns of TSV files that contain source and target (1 2)")
       ->expected(2)
       ->check(positive())
       ->type_name("N");

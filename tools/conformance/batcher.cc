@@ -138,7 +138,7 @@ class BatcherCheck {
       if (!same(a, b)) fail("step ", *step, ": a second call gives another batch; batch() must be a pure function");
       if (!same(a, c)) fail("step ", *step, ": a second batcher with the same seed gives another batch");
     }
-    return "the same batch whenever it is asked for";
+    return "the same batch for every call";
   }
 
   // Batches with another seed may be equal only if the batcher samples nothing.
@@ -181,7 +181,7 @@ class BatcherCheck {
   }
 
   std::string slices() const {
-    if (pairs_) throw Skipped("sub-batches are asked for one by one");
+    if (pairs_) throw Skipped("sub-batches are requested one by one");
     for (const int64_t step : steps_) {
       const Batch all = part(step, 0, kGlobal);
       const std::vector<int32_t> ids = ids_of(all.inputs);

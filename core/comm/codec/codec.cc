@@ -9,7 +9,7 @@ namespace lmx {
 Codec::~Codec() = default;
 
 void CodecConfig::fields(Fields& f) {
-  f.choice("kind", kind, {"none", "fp16", "bf16", "one_bit"}, "how gradients are written for the wire");
+  f.choice("kind", kind, {"none", "fp16", "bf16", "one_bit"}, "encoding of gradients for the exchange");
   f.field("scale", scale, "fp16: factor before rounding, divided out after", {1.0 / 65536, 65504});
   f.choice("reduce", reduce, {"fp16", "fp32"}, "fp16: type in which ranks' values are added");
   f.choice("residual", residual, {"rows", "none"},

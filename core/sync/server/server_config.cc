@@ -5,7 +5,7 @@
 namespace lmx {
 
 void DelayConfig::fields(Fields& f) {
-  f.choice("kind", kind, {"fixed", "exponential", "trace"}, "how long a step of a worker takes in simulated time");
+  f.choice("kind", kind, {"fixed", "exponential", "trace"}, "duration of a worker's step in simulated time");
   f.field("mean", mean, "fixed, exponential: mean duration of a step, in simulated seconds", kNonNegative);
   f.field("spread", spread, "workers differ in speed: durations of one are multiplied by 1 + spread u, u in [-1, 1)",
           {0, 0.99});
@@ -16,9 +16,10 @@ void DelayConfig::fields(Fields& f) {
 
 void ServerConfig::fields(Fields& f) {
   f.group("codec", codec, "how gradients are encoded on the way to the server; parameters are sent back unchanged");
-  f.group("delay", delay, "the simulated clock of virtual ranks; processes (comm=mpi) take the time that they take");
+  f.group("delay", delay, "the simulated clock of virtual ranks; processes (comm=mpi) use real time");
   f.field("schedule", schedule, "file into which the order of pulls and pushes is written; empty: none");
-  f.field("replay", replay, "such a file, whose order is repeated, in threads or in processes; empty: none");
+  f.field("replay", replay,
+          "a file written by `schedule`, whose order is repeated, in threads or in processes; empty: none");
 }
 
 void ServerConfig::check(const std::string& where) const {

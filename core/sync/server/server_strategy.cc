@@ -272,8 +272,8 @@ std::string ServerStrategy::describe(int ranks) const {
   if (!impl_->config.replay.empty()) how = "happen in the order of " + impl_->config.replay;
   const std::string workers = str("asynchronous, ", ranks, ranks == 1 ? " worker" : " workers");
   if (!impl_->remote) return str(workers, "; on the simulated clock steps ", how);
-  if (impl_->config.replay.empty()) how = "take the time that they take";
-  return str(workers, " in processes of their own; steps ", how);
+  if (impl_->config.replay.empty()) how = "take real time";
+  return str(workers, " in separate processes; steps ", how);
 }
 
 std::map<std::string, CodecHealth> ServerStrategy::take_health() {

@@ -103,7 +103,7 @@ void warn_of_patient_mpirun(const std::vector<Placement>& placements, const lmx:
   if (launch.rank != 0 || launch.launcher != lmx::Launcher::open_mpi || one_host) return;
   if (std::getenv("OMPI_MCA_oob_tcp_keepalive_time")) return;
   lmx::log_warn(
-      "[mpi] where a host is cut off, this mpirun will end only minutes after its ranks; it ends with them given --mca "
+      "[mpi] if a host is cut off, this mpirun will end minutes after its ranks; it ends with them if you give --mca "
       "oob_tcp_keepalive_time 3 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 4");
 }
 

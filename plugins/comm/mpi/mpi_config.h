@@ -11,12 +11,12 @@ struct MpiConfig {
   double heartbeat_s = 1, timeout_s = 30, lag_s = 300;
   void fields(lmx::Fields& f) {
     f.field("ranks", ranks,
-            "processes; where no launcher (mpirun, srun) has started this one, lmx starts so many; 0: as many as the "
-            "launcher says",
+            "number of processes; lmx starts them if no launcher (mpirun, srun) has started this one; 0: the number of "
+            "the launcher",
             lmx::kNonNegative);
-    f.choice("reduce", reduce, {"ordered", "native"},
-             "who adds in an all-reduce: lmx in rank order, the same bits in every group, or MPI's own, in an order of "
-             "its choice");
+    f.choice(
+        "reduce", reduce, {"ordered", "native"},
+        "addition in an all-reduce: by lmx in rank order, with the same bits in every group, or by MPI in any order");
     f.field("heartbeat_s", heartbeat_s, "seconds from one sign of life of a rank to the next", {0.01, 3600, false});
     f.field(
         "timeout_s", timeout_s,

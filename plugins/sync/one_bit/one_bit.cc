@@ -12,8 +12,9 @@ struct OneBitConfig {
   CodecConfig codec{.kind = "one_bit"};
   void fields(Fields& f) {
     f.field("bucket_mb", bucket_mb,
-            "megabytes, as they travel, of dense gradients that go as one message; 0: each on its own", kNonNegative);
-    f.group("codec", codec, "how gradients are written for the wire");
+            "megabytes, as sent, of dense gradients that share one message; 0: one message for each gradient",
+            kNonNegative);
+    f.group("codec", codec, "encoding of gradients for the exchange");
   }
   void check(const std::string& where) const {
     codec.check(where);

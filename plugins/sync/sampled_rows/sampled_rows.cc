@@ -31,9 +31,10 @@ struct SampledRowsConfig : RowRule {
     RowRule::fields(f);
     f.choice("transport", transport, {"allreduce", "param_server"},
              "allreduce: the sum over ranks that go in step; param_server: workers pull and push rows of a server");
-    f.field("bucket_mb", bucket_mb,
-            "allreduce: megabytes, as they travel, of gradients sent whole that go as one message; 0: each on its own",
-            kNonNegative);
+    f.field(
+        "bucket_mb", bucket_mb,
+        "allreduce: megabytes, as sent, of complete gradients that share one message; 0: one message for each gradient",
+        kNonNegative);
     server.fields(f);
   }
   void check(const std::string& where) const {

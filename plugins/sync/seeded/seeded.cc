@@ -25,7 +25,7 @@ struct SeededConfig {
     f.field("rotation", rotation, "which ranks share a seed is drawn again in each step");
     f.choice("gather", gather, {"unique", "raw"},
              "indices that ranks send to each other: each once, or (raw) as often as they occur");
-    f.group("codec", codec, "how gradients are written for the wire");
+    f.group("codec", codec, "encoding of gradients for the exchange");
   }
   void check(const std::string& where) const { codec.check(where); }
 };

@@ -13,7 +13,7 @@ struct UniqueConfig {
     f.choice(
         "gather", gather, {"unique", "raw"},
         "indices that ranks send to each other: each once, or (raw) as often as they occur, as in the paper's text");
-    f.group("codec", codec, "how gradients are written for the wire");
+    f.group("codec", codec, "encoding of gradients for the exchange");
   }
   void check(const std::string& where) const { codec.check(where); }
 };

@@ -126,7 +126,7 @@ struct FigureFields {
     f.field("y_title", figure.y_title, "along the y axis");
     f.field("log_x", figure.log_x, "logarithmic x axis");
     f.field("log_y", figure.log_y, "logarithmic y axis");
-    f.subtree("layers", layers, "what is drawn");
+    f.subtree("layers", layers, "layers of the figure");
   }
 };
 

@@ -24,8 +24,8 @@ using namespace train;
 std::vector<std::string> newest(const std::string& run, int64_t n) {
   std::vector<std::string> paths = last_checkpoints(run, n);
   if (static_cast<int64_t>(paths.size()) < n)
-    throw UserError(str("[average] ", run, " keeps ", paths.size(), " checkpoints, asked for are ", n,
-                        "; train with checkpoint.keep_last=", n, " to keep as many"));
+    throw UserError(str("[average] ", n, " checkpoints requested, but ", run, " keeps ", paths.size(),
+                        "; train with checkpoint.keep_last=", n));
   return paths;
 }
 
@@ -36,7 +36,7 @@ std::vector<std::string> likeliest(const std::string& run, int64_t n) {
     if (const auto found = ppl.find(c.step); found != ppl.end()) scored.emplace_back(found->second, c.folder);
   if (static_cast<int64_t>(scored.size()) < n)
     throw UserError(
-        str("[average] ", run, " keeps ", scored.size(), " checkpoints that were validated, asked for are ", n,
+        str("[average] ", n, " checkpoints requested, but ", run, " keeps ", scored.size(), " that were validated",
             "; train with a larger checkpoint.keep_last, and checkpoint.every a multiple of train.eval_every"));
   std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> paths;

@@ -120,7 +120,7 @@ WordEval words_of(const Dataset& data, const PairArray& pairs, double nats) {
 
 // Evaluates any text. Needs only the run's own files, not its data.
 EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, const EvalOptions& options) {
-  if (options.shards > 0) throw UserError("[eval] --shards is of a split's strings; leave it out with --text");
+  if (options.shards > 0) throw UserError("[eval] --shards divides the strings of a split; leave it out with --text");
   const Vocabulary vocabulary = load_vocabulary(directory);
   SavedRun run(directory, recipe, vocabulary, options.checkpoint);
   if (run.network.model->translates())

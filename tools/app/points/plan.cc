@@ -138,7 +138,7 @@ void read_resources(Point& point) {
 std::string Plan::text_of(const Point& point) const {
   std::string text;
   for (size_t a = 0; a < axes.size(); ++a) text += (a ? " " : "") + axes[a].name + "=" + point.place[a];
-  return text.empty() ? "the recipe as it is" : text;
+  return text.empty() ? "the recipe without changes" : text;
 }
 
 Plan make_plan(const Request& request, std::vector<std::string>* findings) {

@@ -57,18 +57,18 @@ void add_batchers_options(CLI::App& command, BatchersBench& o) {
   const auto number = [&](const char* option, int64_t& value, const char* help) {
     command.add_option(option, value, help)->type_name("N")->capture_default_str();
   };
-  command.add_option("--batchers", o.batchers, "of batchers: which, separated by commas")
+  command.add_option("--batchers", o.batchers, "for batchers: names of batchers, separated by commas")
       ->delimiter(',')
       ->type_name("NAMES")
       ->capture_default_str();
-  command.add_option("--model", o.model, "of batchers: the model's values, written as in an override")
+  command.add_option("--model", o.model, "for batchers: values of the model, written as in an override")
       ->type_name("VALUES")
       ->capture_default_str();
-  command.add_flag("--quick", o.quick, "of batchers: a tiny model and few pairs; ends in seconds");
-  number("--max-tokens", o.options.max_tokens, "of batchers: target tokens of a sub-batch");
-  number("--ranks", o.options.ranks, "of batchers: sub-batches of a step, timed one after the other on all threads");
-  number("--pairs", o.options.pairs, "of batchers: made-up pairs, of lengths as news in subwords has them");
-  number("--repeats", o.options.repeats, "of batchers: times each sub-batch is timed; the quickest counts");
+  command.add_flag("--quick", o.quick, "for batchers: a tiny model and few pairs; takes a few seconds");
+  number("--max-tokens", o.options.max_tokens, "for batchers: target tokens of a sub-batch");
+  number("--ranks", o.options.ranks, "for batchers: sub-batches of a step, timed one after the other on all threads");
+  number("--pairs", o.options.pairs, "for batchers: generated pairs, with the lengths of news text in subwords");
+  number("--repeats", o.options.repeats, "for batchers: number of measurements of each sub-batch; the fastest counts");
 }
 
 }  // namespace lmx_cli

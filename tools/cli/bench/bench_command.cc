@@ -144,7 +144,7 @@ void add_bench(CLI::App& app) {
                {{"lmx bench word_lstm --precision fp32", "one JSON line: step_s, tokens_per_s, gflops, efficiency"},
                 {"lmx bench char_mlstm", "characters; also char_rhn"},
                 {"lmx bench nmt_transformer --precision bf16", "translation; also as --precision fp16"},
-                {"lmx bench word_lstm --table", "where the step's time goes, on stderr"},
+                {"lmx bench word_lstm --table", "the time of each part of the step, on stderr"},
                 {"lmx bench batchers --steps 6", "padding and stragglers of the batchers of parallel text"},
                 {"lmx bench compose", "milliseconds in which each recipe of ./recipes is composed and checked"},
                 {"lmx bench --precision bf16 --trace t.json", "the same as a Chrome trace (ui.perfetto.dev)"}});

@@ -40,7 +40,7 @@ int64_t values_of(const lmx::Node& node) {
 }  // namespace
 
 void add_compose_options(CLI::App& command, ComposeBench& o) {
-  command.add_option("--recipe", o.recipes, "of compose: a recipe (repeatable); without it those of ./recipes")
+  command.add_option("--recipe", o.recipes, "for compose: a recipe (repeatable); by default all recipes of ./recipes")
       ->type_name("FILE");
 }
 

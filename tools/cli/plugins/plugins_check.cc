@@ -198,7 +198,7 @@ void add_plugins_check(CLI::App& group) {
   CLI::App* command =
       group.add_subcommand("check", "load a plugin in a separate process and test it by the rules of its kind");
   set_examples(*command, {{"lmx plugins check build/lib/lmx/plugins/sync/my_sync/my_sync.so",
-                           "a line a check; exit code 0, 1 or 2"},
+                           "prints one line for each check; exit code 0, 1 or 2"},
                           {"lmx plugins check my_model.so --config '{cells: 8}'", "with values of its fields"},
                           {"lmx plugins check my_sync.so --approximate", "a strategy that rounds the gradients"}});
   const auto o = std::make_shared<CheckOptions>();

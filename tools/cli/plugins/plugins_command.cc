@@ -100,7 +100,8 @@ void add_plugins(CLI::App& app) {
   CLI::App* info_command = group->add_subcommand("info", "one plugin: licence, file, hash, and each field it reads");
   set_examples(*info_command, {{"lmx plugins info lstm", "name, type, default, range and meaning of each field"}});
   info_command->add_option("NAME", options->name, "the plugin's name")->required()->type_name("");
-  info_command->add_option("--kind", options->kind, "model, sync, batcher or comm, where several share a name")
+  info_command
+      ->add_option("--kind", options->kind, "model, sync, batcher or comm, if several plugins have the same name")
       ->check(CLI::IsMember({"model", "sync", "batcher", "comm"}))
       ->type_name("KIND");
   options->directories.add_to(*info_command);
