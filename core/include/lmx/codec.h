@@ -73,7 +73,7 @@ struct LMX_API BlockPlace {
 //            a divergence. Ranks' values are added in f16, still scaled, or in f32.
 //   bf16     bf16(v); ranks' values are added in f32
 //   one_bit  one bit for each entry (1: not negative) and two floats for each column: the means of its non-negative and
-//            of its negative entries. Decoding replaces each entry by its mean (Seide 2014, section 3.2; FACTS A5)
+//            of its negative entries. Decoding replaces each entry by its mean (Seide 2014, section 3.2)
 class LMX_API Codec {
  public:
   virtual ~Codec();

@@ -1,4 +1,4 @@
-// The LSTM cell (Hochreiter and Schmidhuber 1997, with forget gates; FACTS A5), for every layer that uses it:
+// The LSTM cell (Hochreiter and Schmidhuber 1997, with forget gates), for every layer that uses it:
 //
 //   i, f, o = sigmoid(z_i, z_f, z_o)    g = tanh(z_g)    c' = f c + i g    m = o tanh(c')
 //

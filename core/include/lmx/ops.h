@@ -69,7 +69,7 @@ struct LMX_API Segments {
   static Segments of(std::span<const int64_t> lengths);
 };
 
-// The words with which a sampled softmax compares each target (Jean et al. 2015; FACTS A1.2).
+// The words with which a sampled softmax compares each target (Jean et al. 2015; Patwary 2018, section III-B).
 struct Candidates {
   std::vector<int32_t> ids;                // (S) sampled words, may repeat
   std::vector<float> log_expected;         // (S) log of the expected count of each sampled id, for the logQ correction
@@ -80,7 +80,7 @@ struct Candidates {
 // Loss over {target} + candidates: -> (1).   grads: h, w and b (row-sparse)
 LMX_API Var sampled_softmax_loss(Context& ctx, const SoftmaxInputs& in, const Candidates& candidates);
 
-// The words that a two-stage softmax compares, and those that get gradients (Xiao 2017, section 4; FACTS A2.3).
+// The words that a two-stage softmax compares, and those that get gradients (Xiao 2017, section 4).
 struct TwoStageRows {
   std::vector<int32_t> ids;  // V_f, each word once: first V_all, which contains every target, then V_gamma; both ascend
   int64_t trained = 0;       // words of V_all

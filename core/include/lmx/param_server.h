@@ -1,5 +1,5 @@
 // A parameter server that is partitioned over the ranks, and its workers: asynchronous SGD (Dean et al. 2012; Xiao
-// 2017, section 2; FACTS A2.1).
+// 2017, section 2).
 //
 // Every rank is a worker and owns a shard: the rows [chunk_begin(n, r, G), chunk_begin(n, r + 1, G)) of each parameter.
 // A worker pulls values into its replica, computes the gradient of its own minibatch and pushes it. The server applies

@@ -1,4 +1,4 @@
-// Rows of parameters that take part in a step (Xiao 2017, sections 3 and 4; FACTS A2.2, A2.3).
+// Rows of parameters that take part in a step (Xiao 2017, sections 3 and 4).
 //
 // Random sets are pure functions of a key and the number of rows, so they need no checkpoint, and every rank can
 // compute another rank's set. Rows ascend.

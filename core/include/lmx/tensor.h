@@ -26,7 +26,7 @@ struct Device {
 inline constexpr size_t kDeviceKinds = 2;
 LMX_API std::string name_of(Device device);  // "cpu", "cuda:0"
 
-// The purpose of a block of memory; every report of bytes is split by it (FACTS A6).
+// The purpose of a block of memory; every report of bytes is split by it.
 enum class MemClass : uint8_t { parameters, gradients, optimizer, activations, communication, other };
 inline constexpr int kMemClasses = 6;
 LMX_API const char* name_of(MemClass c);
