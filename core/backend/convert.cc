@@ -92,17 +92,37 @@ Tensor widened(Context& ctx, const void* data, DType type, int64_t count) {
 void transpose(const float* from, float* to, int64_t rows, int64_t cols) {
   transpose_blocks(from, to, rows, cols);
 }
-void transpose(const float* from, bfloat16* to, int64_t rows, int64_t cols) {
-  transpose_blocks(from, to, rows, cols);
-}
 void transpose(const bfloat16* from, bfloat16* to, int64_t rows, int64_t cols) {
-  transpose_blocks(from, to, rows, cols);
-}
-void transpose(const float16* from, float16* to, int64_t rows, int64_t cols) {
   transpose_blocks(from, to, rows, cols);
 }
 void transpose(const double* from, double* to, int64_t rows, int64_t cols) {
   transpose_blocks(from, to, rows, cols);
 }
+
+namespace {
+
+void narrow_bf16(Context&, const Narrow<bfloat16>& a) {
+  to_bf16(a.from, a.to, a.n);
+}
+void narrow_f16(Context&, const Narrow<float16>& a) {
+  to_f16(a.from, a.to, a.n);
+}
+void widen_bf16(Context&, const Widen<bfloat16>& a) {
+  from_bf16(a.from, a.to, a.n);
+}
+void widen_f16(Context&, const Widen<float16>& a) {
+  from_f16(a.from, a.to, a.n);
+}
+template <class From, class To>
+void transpose_matrix(Context&, const Transpose<From, To>& a) {
+  transpose_blocks(a.from, a.to, a.rows, a.cols);
+}
+
+const KernelAdder adder(Device::Kind::cpu, narrow_bf16, narrow_f16, widen_bf16, widen_f16,
+                        transpose_matrix<float, float>, transpose_matrix<float, bfloat16>,
+                        transpose_matrix<float, float16>, transpose_matrix<bfloat16, bfloat16>,
+                        transpose_matrix<float16, float16>, transpose_matrix<double, double>);
+
+}  // namespace
 
 }  // namespace lmx

@@ -1,13 +1,39 @@
-// Conversions and transpositions of whole matrices, vectorised and multi-threaded.
+// Conversions and transpositions of whole matrices: the arguments of their kernels, and the loops of the CPU, which are
+// vectorised and multi-threaded.
 #pragma once
 
 #include <cstdint>
 
-#include "lmx/context.h"
-#include "lmx/dtype.h"
-#include "lmx/tensor.h"
+#include "lmx/kernels.h"
 
 namespace lmx {
+
+// to = from rounded to T (bf16 or f16)
+template <class T>
+struct Narrow {
+  static constexpr const char* kName = "narrow";
+  const float* from;  // (n)
+  T* to;              // (n)
+  int64_t n;
+};
+
+// to = from (bf16 or f16) as f32
+template <class T>
+struct Widen {
+  static constexpr const char* kName = "widen";
+  const T* from;  // (n)
+  float* to;      // (n)
+  int64_t n;
+};
+
+// to = from transposed, rounded to To
+template <class From, class To>
+struct Transpose {
+  static constexpr const char* kName = "transpose";
+  const From* from;  // (rows, cols)
+  To* to;            // (cols, rows)
+  int64_t rows, cols;
+};
 
 void to_bf16(const float* from, bfloat16* to, int64_t n);
 void from_bf16(const bfloat16* from, float* to, int64_t n);
@@ -18,9 +44,7 @@ void round_to_bf16(const float* from, float* to, int64_t n);
 void round_to_f16(const float* from, float* to, int64_t n);
 // to (cols, rows) = from (rows, cols) transposed.
 void transpose(const float* from, float* to, int64_t rows, int64_t cols);
-void transpose(const float* from, bfloat16* to, int64_t rows, int64_t cols);
 void transpose(const bfloat16* from, bfloat16* to, int64_t rows, int64_t cols);
-void transpose(const float16* from, float16* to, int64_t rows, int64_t cols);
 void transpose(const double* from, double* to, int64_t rows, int64_t cols);
 
 // `count` numbers of `type` (bf16 or f16) at `data` as f32: (count).

@@ -73,18 +73,22 @@ void to_compute(Context& ctx, const Tensor& t, Tensor to) {
   if (is_computed(ctx, t)) return to.copy_from(t);
   LMX_CHECK(t.dtype() == DType::f32 && to.dtype() == ctx.compute && to.shape() == t.shape(), describe(t),
             " rounded into ", describe(to));
-  if (ctx.compute == DType::bf16) {
-    to_bf16(t.data<float>(), to.data<bfloat16>(), t.numel());
-  } else {
-    to_f16(t.data<float>(), to.data<float16>(), t.numel());
-  }
+  if (ctx.compute == DType::bf16)
+    run_kernel(ctx, Narrow<bfloat16>{t.data<float>(), to.data<bfloat16>(), t.numel()});
+  else
+    run_kernel(ctx, Narrow<float16>{t.data<float>(), to.data<float16>(), t.numel()});
 }
 
 Tensor to_compute(Context& ctx, const Tensor& t) {
   if (is_computed(ctx, t)) return t;
   if (t.dtype() != DType::f32) {
     LMX_CHECK(ctx.compute == DType::f32, "a ", describe(t), " where products are ", name_of(ctx.compute));
-    return t.to(DType::f32);
+    Tensor wide = ctx.empty(t.shape());
+    if (t.dtype() == DType::bf16)
+      run_kernel(ctx, Widen<bfloat16>{t.data<bfloat16>(), wide.data<float>(), t.numel()});
+    else
+      run_kernel(ctx, Widen<float16>{t.data<float16>(), wide.data<float>(), t.numel()});
+    return wide;
   }
   Tensor out = ctx.empty(t.shape(), ctx.compute);
   to_compute(ctx, t, out);
@@ -107,23 +111,33 @@ Tensor as_operand(Context& ctx, const Tensor& t) {
   return out;
 }
 
+namespace {
+
+template <class From, class To>
+void run_transpose(Context& ctx, const Tensor& t, Tensor& out) {
+  run_kernel(ctx, Transpose<From, To>{t.data<From>(), out.data<To>(), out.dim(1), out.dim(0)});
+}
+
+}  // namespace
+
 Tensor transposed(Context& ctx, const Tensor& t, DType type) {
   const Matrix m = fold(t);
   Tensor out = ctx.empty({m.cols, m.rows}, type);
-  if (t.dtype() == DType::f32 && type == DType::f32) {
-    transpose(t.data<float>(), out.data<float>(), m.rows, m.cols);
-  } else if (t.dtype() == DType::f32 && type == DType::bf16) {
-    transpose(t.data<float>(), out.data<bfloat16>(), m.rows, m.cols);
-  } else if (t.dtype() == DType::bf16 && type == DType::bf16) {
-    transpose(t.data<bfloat16>(), out.data<bfloat16>(), m.rows, m.cols);
-  } else if (t.dtype() == DType::f64 && type == DType::f64) {
-    transpose(t.data<double>(), out.data<double>(), m.rows, m.cols);
-  } else {
-    LMX_CHECK(t.dtype() != type || type == DType::f16, "transposition of ", describe(t));
-    const Tensor same = t.to(type);
-    if (type != DType::f16) return transposed(ctx, same, type);
-    transpose(same.data<float16>(), out.data<float16>(), m.rows, m.cols);
-  }
+  const auto is = [&](DType from, DType to) { return t.dtype() == from && type == to; };
+  if (is(DType::f32, DType::f32))
+    run_transpose<float, float>(ctx, t, out);
+  else if (is(DType::f32, DType::bf16))
+    run_transpose<float, bfloat16>(ctx, t, out);
+  else if (is(DType::f32, DType::f16))
+    run_transpose<float, float16>(ctx, t, out);
+  else if (is(DType::bf16, DType::bf16))
+    run_transpose<bfloat16, bfloat16>(ctx, t, out);
+  else if (is(DType::f16, DType::f16))
+    run_transpose<float16, float16>(ctx, t, out);
+  else if (is(DType::f64, DType::f64))
+    run_transpose<double, double>(ctx, t, out);
+  else
+    LMX_CHECK(false, "transposition of ", describe(t), " to ", name_of(type));
   return out;
 }
 

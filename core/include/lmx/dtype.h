@@ -8,7 +8,9 @@
 
 #include "lmx/api.h"
 
-#ifndef __FLT16_MAX__
+#if defined(__CUDACC__)
+#include <cuda_fp16.h>
+#elif !defined(__FLT16_MAX__)
 #include <immintrin.h>
 #endif
 
@@ -23,16 +25,32 @@ inline bool is_floating(DType t) {
   return t <= DType::f16;
 }
 
+// The bits of a float, also in CUDA kernels.
+LMX_HD inline uint32_t float_bits(float x) {
+#if defined(__CUDA_ARCH__)
+  return __float_as_uint(x);
+#else
+  return std::bit_cast<uint32_t>(x);
+#endif
+}
+LMX_HD inline float float_of_bits(uint32_t u) {
+#if defined(__CUDA_ARCH__)
+  return __uint_as_float(u);
+#else
+  return std::bit_cast<float>(u);
+#endif
+}
+
 // The upper half of a float, rounded to nearest even; NaN stays NaN.
 struct bfloat16 {
   uint16_t bits = 0;
   bfloat16() = default;
-  explicit bfloat16(float value) {
-    const uint32_t u = std::bit_cast<uint32_t>(value);
+  LMX_HD explicit bfloat16(float value) {
+    const uint32_t u = float_bits(value);
     const uint32_t rounded = (u + 0x7FFFu + ((u >> 16) & 1u)) >> 16;
     bits = static_cast<uint16_t>((u & 0x7FFFFFFFu) > 0x7F800000u ? ((u >> 16) | 0x40u) : rounded);
   }
-  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+  LMX_HD explicit operator float() const { return float_of_bits(static_cast<uint32_t>(bits) << 16); }
 };
 
 // IEEE binary16, rounded to nearest even. Clang before 15 has no _Float16 on x86; there the instructions of F16C, which
@@ -40,7 +58,10 @@ struct bfloat16 {
 struct float16 {
   uint16_t bits = 0;
   float16() = default;
-#ifdef __FLT16_MAX__
+#if defined(__CUDACC__)
+  LMX_HD explicit float16(float value) : bits(static_cast<__half_raw>(__float2half_rn(value)).x) {}
+  LMX_HD explicit operator float() const { return __half2float(__half_raw{bits}); }
+#elif defined(__FLT16_MAX__)
   explicit float16(float value) : bits(std::bit_cast<uint16_t>(static_cast<_Float16>(value))) {}
   explicit operator float() const { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 #else

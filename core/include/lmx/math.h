@@ -10,30 +10,17 @@
 #include <cstdint>
 
 #include "lmx/api.h"
-
-#if defined(__CUDACC__)
-#define LMX_HD __host__ __device__
-#else
-#define LMX_HD
-#endif
+#include "lmx/dtype.h"
 
 namespace lmx {
 
 namespace math {
 
 LMX_HD inline uint32_t bits(float x) {
-#if defined(__CUDA_ARCH__)
-  return __float_as_uint(x);
-#else
-  return std::bit_cast<uint32_t>(x);
-#endif
+  return float_bits(x);
 }
 LMX_HD inline float from_bits(uint32_t u) {
-#if defined(__CUDA_ARCH__)
-  return __uint_as_float(u);
-#else
-  return std::bit_cast<float>(u);
-#endif
+  return float_of_bits(u);
 }
 
 // e^x = 2^n e^r with |r| <= ln2 / 2. 2^n is applied as two factors, so results below 2^-126 and above 2^127 need no

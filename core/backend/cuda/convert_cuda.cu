@@ -1,0 +1,56 @@
+#include "backend/convert.h"
+#include "lmx/cuda_launch.cuh"
+
+namespace lmx {
+namespace {
+
+template <class From, class To>
+struct ConvertElement {
+  const From* from;
+  To* to;
+  __device__ void operator()(int64_t i) const { to[i] = static_cast<To>(from[i]); }
+};
+
+template <class T>
+void narrow(Context& ctx, const Narrow<T>& a) {
+  launch_each(ctx, a.kName, a.n, ConvertElement<float, T>{a.from, a.to});
+}
+template <class T>
+void widen(Context& ctx, const Widen<T>& a) {
+  launch_each(ctx, a.kName, a.n, ConvertElement<T, float>{a.from, a.to});
+}
+
+// A block moves a tile through shared memory, so that neighbouring threads read and write neighbouring elements. A row
+// of the tile has one element more, which spreads a column over the banks.
+constexpr int kTile = 32, kTileRow = kTile + 1, kRowsAtOnce = 8;
+
+template <class From, class To>
+__global__ void transpose_tile(Transpose<From, To> a) {
+  To* tile = cuda::shared<To>();
+  const int64_t row = static_cast<int64_t>(blockIdx.y) * kTile, col = static_cast<int64_t>(blockIdx.x) * kTile;
+  const int x = static_cast<int>(threadIdx.x);
+  for (int y = static_cast<int>(threadIdx.y); y < kTile; y += kRowsAtOnce) {
+    if (row + y < a.rows && col + x < a.cols)
+      tile[y * kTileRow + x] = static_cast<To>(a.from[(row + y) * a.cols + col + x]);
+  }
+  __syncthreads();
+  for (int y = static_cast<int>(threadIdx.y); y < kTile; y += kRowsAtOnce) {
+    if (col + y < a.cols && row + x < a.rows) a.to[(col + y) * a.rows + row + x] = tile[x * kTileRow + y];
+  }
+}
+
+template <class From, class To>
+void transpose_matrix(Context& ctx, const Transpose<From, To>& a) {
+  if (a.rows == 0 || a.cols == 0) return;
+  const auto tiles = [](int64_t n) { return static_cast<unsigned>((n + kTile - 1) / kTile); };
+  const cuda::Grid grid{dim3(tiles(a.cols), tiles(a.rows)), dim3(kTile, kRowsAtOnce), kTile * kTileRow * sizeof(To)};
+  cuda::launch(ctx, a.kName, grid, transpose_tile<From, To>, a);
+}
+
+const KernelAdder adder(Device::Kind::cuda, narrow<bfloat16>, narrow<float16>, widen<bfloat16>, widen<float16>,
+                        transpose_matrix<float, float>, transpose_matrix<float, bfloat16>,
+                        transpose_matrix<float, float16>, transpose_matrix<bfloat16, bfloat16>,
+                        transpose_matrix<float16, float16>, transpose_matrix<double, double>);
+
+}  // namespace
+}  // namespace lmx
