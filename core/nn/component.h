@@ -36,10 +36,10 @@ Entry<Make> entry(const char* name, Make make) {
   return {name, make, component::full<Config>, describe_config<Config>};
 }
 
-// The names of one kind with their fields.
+// The names of one kind with their fields. `Named` is Entry, or a struct that derives from it.
 using Described = std::vector<std::pair<std::string, std::vector<FieldInfo>>>;
-template <class Make>
-Described describe(const std::vector<Entry<Make>>& entries) {
+template <class Named>
+Described describe(const std::vector<Named>& entries) {
   Described all;
   for (const auto& e : entries) all.emplace_back(e.name, e.fields());
   return all;
@@ -52,9 +52,9 @@ Described data_kinds();
 
 // The entry that `config` names. `fallback` is used if the recipe has no such name; null: that is an error. UserError
 // with the place and the nearest name.
-template <class Make>
-const Entry<Make>& find(const std::vector<Entry<Make>>& entries, const Node& config, const std::string& path,
-                        const char* fallback) {
+template <class Named>
+const Named& find(const std::vector<Named>& entries, const Node& config, const std::string& path,
+                  const char* fallback) {
   std::vector<std::string> names;
   for (const auto& e : entries) names.emplace_back(e.name);
   const auto expected = [&](const Mark& mark, const std::string& got, const std::string& hint) {

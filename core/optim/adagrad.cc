@@ -43,7 +43,7 @@ class Adagrad final : public SlotOptimizer {
 }  // namespace
 
 Entry adagrad() {
-  return component::entry<AdagradConfig, Make>("adagrad", [](const Node& config, const std::string& path) {
+  return entry<AdagradConfig>("adagrad", [](const Node& config, const std::string& path) {
     return std::unique_ptr<Optimizer>(std::make_unique<Adagrad>(AdagradConfig::read(config, path)));
   });
 }

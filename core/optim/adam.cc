@@ -72,12 +72,12 @@ class Adam final : public SlotOptimizer {
 }  // namespace
 
 Entry adam() {
-  return component::entry<AdamConfig, Make>("adam", [](const Node& config, const std::string& path) {
+  return entry<AdamConfig>("adam", [](const Node& config, const std::string& path) {
     return std::unique_ptr<Optimizer>(std::make_unique<Adam>("adam", AdamConfig::read(config, path), false));
   });
 }
 Entry adamw() {
-  return component::entry<AdamwConfig, Make>("adamw", [](const Node& config, const std::string& path) {
+  return entry<AdamwConfig>("adamw", [](const Node& config, const std::string& path) {
     return std::unique_ptr<Optimizer>(std::make_unique<Adam>("adamw", AdamwConfig::read(config, path), true));
   });
 }

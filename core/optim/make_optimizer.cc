@@ -1,3 +1,4 @@
+#include "optim/learning_rate.h"
 #include "optim/slots.h"
 
 namespace lmx {
@@ -19,6 +20,9 @@ std::unique_ptr<Optimizer> make_optimizer(const Node& config, const std::string&
 }
 component::Described component::optimizers() {
   return describe(entries());
+}
+double learning_rate(const Node& config, const std::string& path) {
+  return entry(config, path).learning_rate(config, path);
 }
 Node full_optimizer_config(const Node& config, const std::string& path) {
   return entry(config, path).full(config, path);

@@ -55,7 +55,7 @@ class Sgd final : public SlotOptimizer {
 }  // namespace
 
 Entry sgd() {
-  return component::entry<SgdConfig, Make>("sgd", [](const Node& config, const std::string& path) {
+  return entry<SgdConfig>("sgd", [](const Node& config, const std::string& path) {
     return std::unique_ptr<Optimizer>(std::make_unique<Sgd>(SgdConfig::read(config, path)));
   });
 }

@@ -48,7 +48,15 @@ class SlotOptimizer : public Optimizer {
 };
 
 using Make = std::unique_ptr<Optimizer> (*)(const Node& config, const std::string& path);
-using Entry = component::Entry<Make>;
+struct Entry : component::Entry<Make> {
+  double (*learning_rate)(const Node& config, const std::string& path);
+};
+// Config: as for component::entry(), with a member `lr`.
+template <class Config>
+Entry entry(const char* name, Make make) {
+  return {component::entry<Config, Make>(name, make),
+          [](const Node& config, const std::string& path) { return Config::read(config, path).lr; }};
+}
 Entry sgd();
 Entry adagrad();
 Entry adam();

@@ -149,8 +149,8 @@ std::unique_ptr<Batcher> make_batcher(const Recipe& r, const BatcherEnv& env) {
   const PluginInfo& plugin = Registry::instance().find(PluginKind::batcher, r.batcher, "batcher");
   std::unique_ptr<Batcher> batcher = create<BatcherFactory>(plugin, r.batcher, "batcher", env);
   if (!env.parts.empty() && !takes_pairs(*batcher))
-    throw UserError(str("[batcher] ", plugin.name, " does not mix texts by a ratio (data.parts); batchers of pairs, ",
-                        "as token_budget, do"));
+    throw UserError(str("[batcher] ", plugin.name, " does not mix texts by a ratio (data.parts); batchers of pairs ",
+                        "do: ", batchers_of(true)));
   return batcher;
 }
 
@@ -172,14 +172,6 @@ Context make_context(const Recipe& recipe, Communicator& comm) {
 void add_parameters(Context& ctx, ParameterStore& params, const Network& network, int64_t seed) {
   const RandomKey key = RandomKey(static_cast<uint64_t>(seed)).fold("init");
   for (const ParameterSpec& spec : network.specs) params.add(ctx, spec, key);
-}
-
-double optimizer_rate(const Recipe& recipe) {
-  const Node full = full_optimizer_config(recipe.optimizer, "optimizer");
-  const Node* lr = full.find("lr");
-  const std::optional<double> value = lr ? parse_double(lr->text) : std::nullopt;
-  LMX_CHECK(value.has_value(), "every optimizer has a field lr");
-  return *value;
 }
 
 }  // namespace lmx::train

@@ -64,7 +64,4 @@ Context make_context(const Recipe& recipe, Communicator& comm);
 // Adds every parameter with its initial value.
 void add_parameters(Context& ctx, ParameterStore& params, const Network& network, int64_t seed);
 
-// optimizer.lr of a recipe, before lr_rule and schedule are applied.
-double optimizer_rate(const Recipe& recipe);
-
 }  // namespace lmx::train

@@ -12,6 +12,7 @@
 #include "lmx/model.h"
 #include "lmx/plugin.h"
 #include "nn/state_dict.h"
+#include "optim/learning_rate.h"
 #include "recipe/planned_batcher.h"
 #include "recipe/sync_rules.h"
 #include "runfiles/checkpoint.h"
@@ -98,7 +99,7 @@ Session::Session(const Recipe& r, Communicator& c, const SessionStart& start)
       network(shared->network),
       batcher(*shared->batcher),
       params(shared->params.replica()) {
-  schedule = make_schedule(r.schedule, "schedule", optimizer_rate(r) * shared->lr_factor);
+  schedule = make_schedule(r.schedule, "schedule", learning_rate(r.optimizer, "optimizer") * shared->lr_factor);
   const RandomKey key = RandomKey(static_cast<uint64_t>(r.seed)).fold("sync");
   sync = std::make_unique<SyncRules>(r.sync, "sync", network.specs, c.rank(), c.size(), key);
   sync->check_loss(*network.loss);
