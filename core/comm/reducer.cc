@@ -172,8 +172,8 @@ void Reducer::load(Context& ctx, const std::vector<StateDict>& ranks) {
   if (!impl_->codec->feedback()) {
     for (const StateDict& state : ranks)
       if (!state.empty())
-        throw UserError(str("[codec] the checkpoint contains the residual ", state.begin()->first, ", which codec ",
-                            impl_->codec->name(), " would discard: continue with one_bit"));
+        throw UserError(str("[codec] the checkpoint contains the residual ", state.begin()->first, ", and codec ",
+                            impl_->codec->name(), " keeps no residuals; continue with the codec of the checkpoint"));
     return;
   }
   impl_->residuals.load(ctx, ranks);

@@ -17,7 +17,7 @@ void check_parallel(const BatcherEnv& env, const std::string& plugin, const std:
   if (env.pairs.size() > 0) return;
   throw UserError(str("[", plugin, "] ", path, ": this batcher takes pairs of sentences, and the ", env.split,
                       " split of this data has none; choose parallel text (data: {name: parallel, ...}), or for a "
-                      "language model a batcher of sequences: random_windows or tbptt"));
+                      "language model a batcher of sequences (`lmx plugins list`)"));
 }
 
 }  // namespace

@@ -103,8 +103,8 @@ void check_candidate_keys(const std::vector<Named>& strategies, const std::strin
     if (first)
       throw UserError(
           str("[sync] ", path, '.', first->first, " and ", path, '.', rule.first,
-              " both say which ranks draw the same softmax candidates, and a rank draws them once a step: "
-              "let one rule be seeded (or sampled_rows with draw: rank), the other unique (or draw: step)"));
+              " both set which ranks sample the same softmax candidates, and a rank samples them once in a step; "
+              "change the strategy or the options of one of them, so that it leaves the candidates to the other"));
     first = &rule;
   }
 }
@@ -406,8 +406,8 @@ void SyncRules::check_loss(const Loss& loss) const {
     if (s->candidate_key() == CandidateKey::needed)
       throw UserError(
           str("[sync] sync.", name,
-              ": groups of ranks are to draw a softmax's candidates with one seed, but this loss draws none; "
-              "give a loss that samples (sampled_softmax, two_stage_softmax), or strategy unique"));
+              ": groups of ranks are to sample a softmax's candidates with one seed, but this loss samples none; "
+              "choose a loss that samples (sampled_softmax, two_stage_softmax), or a strategy that needs no candidates"));
 }
 
 const std::vector<ServerStrategy*>& SyncRules::servers() const {

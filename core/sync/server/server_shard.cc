@@ -30,7 +30,7 @@ Histogram histogram_of(const Tensor& pairs) {
 const Tensor& entry(const StateDict& state, const char* key) {
   const auto found = state.find(key);
   if (found == state.end() || found->second.dtype() != DType::i64)
-    throw UserError(str("[param_server] the checkpoint lacks ", key, ": it is from a run without a server"));
+    throw UserError(str("[sync] the checkpoint lacks ", key, ": it is from a run without a parameter server"));
   return found->second;
 }
 
@@ -105,7 +105,7 @@ StateDict Shard::state() const {
 void Shard::load(const StateDict& state) {
   const auto clock = entry(state, kClock).values<int64_t>();
   if (clock.size() != pulled_at_.size() + 1)
-    throw UserError(str("[param_server] the checkpoint's server had ", clock.size() - 1, " workers, this one has ",
+    throw UserError(str("[sync] the checkpoint's parameter server had ", clock.size() - 1, " workers, this one has ",
                         pulled_at_.size()));
   updates_ = clock[0];
   pulled_at_.assign(clock.begin() + 1, clock.end());
