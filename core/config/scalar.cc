@@ -101,4 +101,9 @@ std::string double_text(double value) {
 }
 
 }  // namespace config
+
+std::string trait_value(double value) {
+  return config::double_text(value);
+}
+
 }  // namespace lmx

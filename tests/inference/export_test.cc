@@ -133,6 +133,35 @@ TEST_F(Export, PyTorchHasTheWeightsAndAModule) {
   EXPECT_EQ(read_file(path("out/vocabulary.tsv")), read_file(path("a/vocabulary.tsv")));
 }
 
+// The plugin of a model states what an export needs; its own keys are not read.
+TEST_F(Export, AModelOutsideTheTreeIsWrittenByItsTraits) {
+  language_model("{name: lstm, layers: 2, embedding: 6, cells: 5, forget_bias: 0.3}");
+  ASSERT_EQ(run("a", {"train.steps=3"}).code, 0);
+  ASSERT_EQ(export_to("pytorch", "a", "out_a").code, 0);
+  const auto with_plugins = [&](std::vector<std::string> words) {
+    auto settings = environment();
+    settings["LMX_PLUGIN_PATH"] = LMX_INFERENCE_PLUGINS;
+    return run_lmx(std::move(words), settings);
+  };
+  const auto exported = [&](const std::string& model) {
+    language_model("{name: " + model + ", height: 2, vector: 6, units: 5, memory: 0.3}");
+    const Outcome trained =
+        with_plugins({"run", path("tiny.yaml"), "run.dir=" + path("r_" + model), "train.steps=3"});
+    EXPECT_EQ(trained.code, 0) << trained.err;
+    return with_plugins({"export", path("r_" + model), "--to", "pytorch", "--output", path("out_" + model)});
+  };
+  const Outcome o = exported("renamed_lstm");
+  ASSERT_EQ(o.code, 0) << o.err;
+  for (const char* file : {"/model.safetensors", "/config.json", "/lmx_model.py", "/vocabulary.tsv"})
+    EXPECT_EQ(read_file(path("out_renamed_lstm") + file), read_file(path("out_a") + file)) << file;
+  const Outcome silent = exported("silent_lstm");
+  EXPECT_EQ(silent.code, 2) << silent.out;
+  EXPECT_THAT(silent.err, Names("model.name: silent_lstm", "states no architecture", "lstm, mlstm, rhn"));
+  const Outcome partial = exported("partial_lstm");
+  EXPECT_EQ(partial.code, 2) << partial.out;
+  EXPECT_THAT(partial.err, Names("partial_lstm", "architecture lstm", "'forget_bias'", "no value"));
+}
+
 // w = g v / |v|: the exported module has no weight normalisation.
 TEST_F(Export, WeightNormalisationIsMultipliedOut) {
   language_model("{name: mlstm, embedding: 5, cells: 6, weight_norm: 'mlstm.*'}");
@@ -207,7 +236,7 @@ TEST_F(Export, WhatDoesNotFitIsNamed) {
     for (const auto& entry : fs::directory_iterator(folder_))
       EXPECT_THAT(entry.path().string(), Not(HasSubstr(".tmp-")));
   };
-  refused("huggingface", "pre", {"Marian's layout", "model.norm: pre", "model.share: none"});
+  refused("huggingface", "pre", {"Marian's layout", "norm: pre", "shared tables: none"});
   refused("pytorch", "pre", {"model.name: transformer", "--to huggingface"});
   EXPECT_EQ(export_to("ctranslate2", "pre", "ct2").code, 0);
   EXPECT_EQ(export_to("ctranslate2", "pre", "ct2").code, 2);  // the folder is in use
@@ -240,7 +269,7 @@ TEST_F(Export, Gpt2TransposesAndScales) {
   ASSERT_EQ(run("post", post).code, 0);
   const Outcome refused = export_to("huggingface", "post", "none");
   EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, Names("GPT-2's layout", "model.norm: post"));
+  EXPECT_THAT(refused.err, Names("GPT-2's layout", "norm: post"));
 }
 
 }  // namespace

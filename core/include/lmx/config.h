@@ -200,18 +200,52 @@ LMX_API std::optional<bool> parse_bool(std::string_view text);
 // A plugin's config states them by `Traits traits() const`; the core asks for them by these names, and for nothing else
 // in the config. A name that is absent has the usual meaning that is given here.
 using Traits = std::map<std::string, std::string>;
+// The value of a trait that is a number: the shortest text that parse_double() reads back to the same value.
+LMX_API std::string trait_value(double value);
 
 namespace trait {
 
 // Communicators. "true": the ranks are threads of one process, and exchange gradients after the backward pass. Absent:
 // each rank is a process.
 inline constexpr const char* kOneProcess = "one_process";
-// Communicators. The key of the config that lets sums be computed in an order that is not fixed, so that the bits of two
-// runs may differ. Absent: sums are computed in rank order.
+// Communicators. The key of the config that lets sums be computed in an order that is not fixed, so that the bits of
+// two runs may differ. Absent: sums are computed in rank order.
 inline constexpr const char* kUnorderedSums = "unordered_sums";
-// Sync strategies. Describes the clock of asynchronous workers, which must be equal in all rules of a recipe. Absent: the
-// strategy is synchronous.
+// Sync strategies. Describes the clock of asynchronous workers, which must be equal in all rules of a recipe. Absent:
+// the strategy is synchronous.
 inline constexpr const char* kWorkerClock = "worker_clock";
+// Models. The architecture: "lstm", "mlstm", "rhn" or "transformer". A model that states it has the parameters of the
+// model of lmx with this name, by the same names and with the same meaning (docs/models.md), and states the numbers of
+// the architecture by the names below. Absent: `lmx export` knows no format for the model.
+inline constexpr const char* kArchitecture = "architecture";
+// Recurrent models: number of layers, size of a word's vector, cells of a layer. LSTM: size of the projection, "0" if
+// it has none. RHN: highway layers of each step; "true" or "false", whether its carry gate is 1 - transform gate.
+inline constexpr const char* kLayers = "layers";
+inline constexpr const char* kEmbedding = "embedding";
+inline constexpr const char* kCells = "cells";
+inline constexpr const char* kProjection = "projection";
+inline constexpr const char* kDepth = "depth";
+inline constexpr const char* kCoupled = "coupled";
+// Recurrent models. Constants that are added to the pre-activation of the forget gate or of the transform gate.
+inline constexpr const char* kForgetBias = "forget_bias";
+inline constexpr const char* kTransformBias = "transform_bias";
+// Transformers: layers of both sides ("0" layers of the encoder: a language model), size of a word's vector and of each
+// layer's output, units of a feed-forward sub-layer, heads of an attention.
+inline constexpr const char* kEncoderLayers = "encoder_layers";
+inline constexpr const char* kDecoderLayers = "decoder_layers";
+inline constexpr const char* kWidth = "width";
+inline constexpr const char* kFeedForward = "feed_forward";
+inline constexpr const char* kHeads = "heads";
+// Transformers. Probabilities of dropout: of elements of the residual stream, of attention weights, and of units of a
+// feed-forward sub-layer.
+inline constexpr const char* kDropout = "dropout";
+inline constexpr const char* kAttentionDropout = "attention_dropout";
+inline constexpr const char* kFeedForwardDropout = "feed_forward_dropout";
+// Transformers. "post": layer normalisation after each sum. "pre": before each sub-layer, and once at the end.
+inline constexpr const char* kNorm = "norm";
+// Transformers. One table for source words, target words and output layer ("all"), for the last two ("decoder"), or
+// three tables ("none").
+inline constexpr const char* kSharedTables = "shared_tables";
 
 }  // namespace trait
 

@@ -21,6 +21,13 @@ struct MlstmConfig : RecurrentConfig {
     f.field("cells", cells, "memory cells H of a layer", kPositive);
     f.field("forget_bias", forget_bias, "constant added to the forget gate's pre-activation");
   }
+  Traits traits() const {
+    return {{trait::kArchitecture, "mlstm"},
+            {trait::kLayers, str(layers)},
+            {trait::kEmbedding, str(embedding)},
+            {trait::kCells, str(cells)},
+            {trait::kForgetBias, trait_value(forget_bias)}};
+  }
 };
 
 namespace {

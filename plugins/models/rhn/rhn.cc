@@ -26,6 +26,15 @@ struct RhnConfig : RecurrentConfig {
             "constant added to the transform gate's pre-activation and taken from a free carry gate's: below 0 the "
             "state is carried at first");
   }
+  Traits traits() const {
+    return {{trait::kArchitecture, "rhn"},
+            {trait::kLayers, str(layers)},
+            {trait::kEmbedding, str(embedding)},
+            {trait::kCells, str(cells)},
+            {trait::kDepth, str(depth)},
+            {trait::kCoupled, coupled ? "true" : "false"},
+            {trait::kTransformBias, trait_value(transform_bias)}};
+  }
 };
 
 namespace {

@@ -27,6 +27,20 @@ void TransformerConfig::fields(Fields& f) {
            "one table for source words, target words and output layer; for the last two; or three tables");
 }
 
+Traits TransformerConfig::traits() const {
+  return {{trait::kArchitecture, "transformer"},
+          {trait::kEncoderLayers, str(encoder_layers)},
+          {trait::kDecoderLayers, str(decoder_layers)},
+          {trait::kWidth, str(d)},
+          {trait::kFeedForward, str(ffn)},
+          {trait::kHeads, str(heads)},
+          {trait::kDropout, trait_value(dropout)},
+          {trait::kAttentionDropout, trait_value(attention_dropout)},
+          {trait::kFeedForwardDropout, trait_value(relu_dropout)},
+          {trait::kNorm, norm},
+          {trait::kSharedTables, share}};
+}
+
 std::string TransformerConfig::source_table() const {
   return share == "all" ? "embedding.weight" : "encoder.embedding.weight";
 }

@@ -20,6 +20,7 @@ struct TransformerConfig {
   std::string norm = "post", share = "all";
 
   void fields(Fields& f);
+  Traits traits() const;
   bool translates() const { return encoder_layers > 0; }
   bool pre() const { return norm == "pre"; }
   std::string source_table() const;

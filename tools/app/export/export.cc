@@ -5,20 +5,25 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "app/runs/run_directory.h"
 #include "base/files.h"
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
+#include "recipe/components.h"
 
 namespace lmx {
 namespace train {
 
 namespace fs = std::filesystem;
 
-Node ExportSource::model() const {
-  return full_component(PluginKind::model, recipe.model, "model");
+const Tensor& ExportSource::at(const std::string& name) const {
+  if (!has(name))
+    throw UserError(str("[export] model ", component_name(recipe.model), " has no parameter '", name,
+                        "', which the architecture that its plugin states has (docs/models.md)"));
+  return run.params.at(name).value();
 }
 
 std::string ExportSource::output_table() const {
@@ -82,43 +87,65 @@ void Misfits::check(const std::string& directory, const std::string& format) con
   throw UserError(str("[export] the model of ", directory, " does not fit ", format, ":", text));
 }
 
-namespace {
+ModelTraits::ModelTraits(const ExportSource& source)
+    : model_(source.recipe.model), name_(component_name(model_)), architecture_(find(trait::kArchitecture)) {}
 
-std::string text_at(const Node& node, const char* key) {
-  const Node* value = node.find(key);
-  return value ? value->text : "";
-}
-int64_t integer_at(const Node& node, const char* key) {
-  return parse_int(text_at(node, key)).value_or(0);
-}
-double real_at(const Node& node, const char* key) {
-  return parse_double(text_at(node, key)).value_or(0);
+std::string ModelTraits::find(const char* trait) const {
+  return trait_of(PluginKind::model, model_, "model", trait);
 }
 
-}  // namespace
+std::string ModelTraits::text(const char* trait) const {
+  const std::string value = find(trait);
+  if (value.empty()) lacks(trait, "no value");
+  return value;
+}
+
+int64_t ModelTraits::integer(const char* trait) const {
+  const std::optional<int64_t> value = parse_int(text(trait));
+  if (!value || *value < 0) lacks(trait, str("'", text(trait), "', which is no count"));
+  return *value;
+}
+
+double ModelTraits::real(const char* trait) const {
+  const std::optional<double> value = parse_double(text(trait));
+  if (!value) lacks(trait, str("'", text(trait), "', which is no number"));
+  return *value;
+}
+
+bool ModelTraits::flag(const char* trait) const {
+  const std::optional<bool> value = parse_bool(text(trait));
+  if (!value) lacks(trait, str("'", text(trait), "', which is neither true nor false"));
+  return *value;
+}
+
+std::string ModelTraits::description() const {
+  if (architecture_ == name_) return name_;
+  if (architecture_.empty()) return name_ + ", whose plugin states no architecture";
+  return str(name_, ", of the architecture ", architecture_);
+}
+
+void ModelTraits::lacks(const char* trait, const std::string& got) const {
+  throw UserError(str("[export] the plugin of model ", name_, " states the architecture ", architecture_,
+                      ", and for its trait '", trait, "' ", got, "; lmx/config.h lists the traits of an architecture"));
+}
 
 TransformerShape read_transformer(const ExportSource& source, Misfits& misfits) {
-  const Node model = source.model();
+  const ModelTraits traits(source);
   TransformerShape shape;
-  if (const std::string name = text_at(model, "name"); name != "transformer") {
-    misfits.add("model.name", str(name, ", not transformer"));
+  if (traits.architecture() != "transformer") {
+    misfits.add("model.name", traits.description() + ", not transformer");
     return shape;
   }
-  const std::vector<std::string> known{"name",    "encoder_layers",    "decoder_layers", "d",    "ffn", "heads", "norm",
-                                       "dropout", "attention_dropout", "relu_dropout",   "share"};
-  for (const auto& [key, value] : model.entries)
-    if (std::find(known.begin(), known.end(), key) == known.end())
-      misfits.add("model." + key, "no export supports this key");
-  shape.encoder_layers = integer_at(model, "encoder_layers");
-  shape.decoder_layers = integer_at(model, "decoder_layers");
-  shape.d = integer_at(model, "d");
-  shape.ffn = integer_at(model, "ffn");
-  shape.heads = integer_at(model, "heads");
-  shape.dropout = real_at(model, "dropout");
-  shape.attention_dropout = real_at(model, "attention_dropout");
-  shape.relu_dropout = real_at(model, "relu_dropout");
-  shape.norm = text_at(model, "norm");
-  shape.share = text_at(model, "share");
+  shape.encoder_layers = traits.integer(trait::kEncoderLayers);
+  shape.decoder_layers = traits.integer(trait::kDecoderLayers);
+  shape.d = traits.integer(trait::kWidth);
+  shape.ffn = traits.integer(trait::kFeedForward);
+  shape.heads = traits.integer(trait::kHeads);
+  shape.dropout = traits.real(trait::kDropout);
+  shape.attention_dropout = traits.real(trait::kAttentionDropout);
+  shape.relu_dropout = traits.real(trait::kFeedForwardDropout);
+  shape.norm = traits.text(trait::kNorm);
+  shape.share = traits.text(trait::kSharedTables);
   return shape;
 }
 

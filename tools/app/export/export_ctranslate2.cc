@@ -159,7 +159,7 @@ void export_ctranslate2(const ExportSource& source, ExportFolder& folder) {
   Misfits misfits;
   const TransformerShape shape = read_transformer(source, misfits);
   if (shape.d > 0)
-    misfits.require(shape.encoder_layers > 0, "model.encoder_layers",
+    misfits.require(shape.encoder_layers > 0, "the model's encoder layers",
                     "0, a language model; lmx writes translation models for CTranslate2, and language models by --to "
                     "huggingface or --to pytorch");
   misfits.check(source.directory, "CTranslate2's TransformerSpec");

@@ -151,8 +151,8 @@ void export_marian(const ExportSource& source, ExportFolder& folder) {
   Misfits misfits;
   const TransformerShape shape = read_transformer(source, misfits);
   if (shape.d > 0) {
-    misfits.require(!shape.pre(), "model.norm", "pre; Marian's layers normalise after each sum (post)");
-    misfits.require(shape.share == "all", "model.share",
+    misfits.require(!shape.pre(), "the model's norm", "pre; Marian's layers normalise after each sum (post)");
+    misfits.require(shape.share == "all", "the model's shared tables",
                     str(shape.share, "; Marian's layout holds one table for source, target and output (all)"));
   }
   misfits.check(source.directory, "Marian's layout");
@@ -226,7 +226,7 @@ void export_gpt2(const ExportSource& source, ExportFolder& folder) {
   Misfits misfits;
   const TransformerShape shape = read_transformer(source, misfits);
   if (shape.d > 0) {
-    misfits.require(shape.pre(), "model.norm",
+    misfits.require(shape.pre(), "the model's norm",
                     str(shape.norm, "; GPT-2's layers normalise before each sub-layer, and once at the end (pre)"));
     misfits.require(!source.has("softmax.bias"), "loss.bias", "true; GPT-2's output layer has no bias");
   } else {

@@ -42,16 +42,29 @@ StateDict plain_weights(const ExportSource& source) {
   return tensors;
 }
 
-// Returns the values of `model:` that the module needs.
-Json module_config(const ExportSource& source, const Node& model) {
-  Json config{{"model", model.find("name")->text},
+// An architecture that the module contains, and the traits that the module needs, in the order of config.json.
+struct Architecture {
+  std::string name;
+  std::vector<const char*> integers, reals, flags;
+};
+
+const std::vector<Architecture>& architectures() {
+  using namespace trait;
+  static const std::vector<Architecture> all{
+      {"lstm", {kLayers, kEmbedding, kCells, kProjection}, {kForgetBias}, {}},
+      {"mlstm", {kLayers, kEmbedding, kCells}, {kForgetBias}, {}},
+      {"rhn", {kLayers, kEmbedding, kCells, kDepth}, {kTransformBias}, {kCoupled}}};
+  return all;
+}
+
+// Returns the values that the module needs; traits keep their names.
+Json module_config(const ExportSource& source, const ModelTraits& traits, const Architecture& architecture) {
+  Json config{{"model", architecture.name},
               {"words", source.vocabulary.size()},
               {"unit", source.vocabulary.of_bytes() ? "byte" : "word or character"}};
-  for (const char* key : {"layers", "embedding", "cells", "projection", "depth"})
-    if (const Node* node = model.find(key)) config[key] = parse_int(node->text).value_or(0);
-  for (const char* key : {"forget_bias", "transform_bias"})
-    if (const Node* node = model.find(key)) config[key] = parse_double(node->text).value_or(0);
-  if (const Node* coupled = model.find("coupled")) config["coupled"] = parse_bool(coupled->text).value_or(true);
+  for (const char* name : architecture.integers) config[name] = traits.integer(name);
+  for (const char* name : architecture.reals) config[name] = traits.real(name);
+  for (const char* name : architecture.flags) config[name] = traits.flag(name);
   config["output_table"] = source.output_table();
   config["output_bias"] = source.has("softmax.bias");
   return config;
@@ -60,16 +73,20 @@ Json module_config(const ExportSource& source, const Node& model) {
 }  // namespace
 
 void export_pytorch(const ExportSource& source, ExportFolder& folder) {
-  const Node model = source.model();
-  const std::string name = model.find("name")->text;
-  const std::vector<std::string> known{"lstm", "mlstm", "rhn"};
+  const ModelTraits traits(source);
+  const auto architecture = std::find_if(architectures().begin(), architectures().end(),
+                                         [&](const Architecture& a) { return a.name == traits.architecture(); });
   Misfits misfits;
-  if (std::find(known.begin(), known.end(), name) == known.end())
-    misfits.add("model.name", str(name, "; the PyTorch module has the recurrent models ", config::join(known),
-                                  name == "transformer" ? "; lmx writes a Transformer by --to huggingface" : ""));
+  if (architecture == architectures().end()) {
+    std::vector<std::string> names;
+    for (const Architecture& a : architectures()) names.push_back(a.name);
+    misfits.add("model.name",
+                str(traits.description(), "; the PyTorch module has the recurrent models ", config::join(names),
+                    traits.architecture() == "transformer" ? "; lmx writes a Transformer by --to huggingface" : ""));
+  }
   misfits.check(source.directory, "the PyTorch module");
   save_safetensors(folder.path("model.safetensors"), plain_weights(source));
-  folder.write("config.json", module_config(source, model));
+  folder.write("config.json", module_config(source, traits, *architecture));
   folder.write("lmx_model.py", kExportedModule);
   folder.copy(source.directory + "/vocabulary.tsv", "vocabulary.tsv");
   folder.write("README.txt", std::string_view(export_note(source, kExportedReadMe)));

@@ -21,8 +21,7 @@ struct ExportSource {
   const ExportOptions& options;
 
   bool has(const std::string& name) const { return run.params.contains(name); }
-  const Tensor& at(const std::string& name) const { return run.params.at(name).value(); }
-  Node model() const;                // with every default
+  const Tensor& at(const std::string& name) const;  // UserError if the model has no such parameter
   std::string output_table() const;  // the table whose rows give the logits: the output layer's own, or a tied one
 };
 
@@ -59,7 +58,26 @@ class Misfits {
   std::vector<std::string> reasons_;
 };
 
-// `model:` of a Transformer (docs/models.md).
+// The traits by which the plugin of a run's model states its architecture (lmx/config.h).
+class ModelTraits {
+ public:
+  explicit ModelTraits(const ExportSource& source);
+  const std::string& architecture() const { return architecture_; }  // "": the plugin states none
+  std::string description() const;                                   // the model's name and architecture, for messages
+  // The value of a trait of the architecture. UserError: the plugin does not state it, or as another type.
+  std::string text(const char* trait) const;
+  int64_t integer(const char* trait) const;  // at least 0
+  double real(const char* trait) const;
+  bool flag(const char* trait) const;
+
+ private:
+  std::string find(const char* trait) const;
+  [[noreturn]] void lacks(const char* trait, const std::string& got) const;
+  const Node& model_;
+  std::string name_, architecture_;
+};
+
+// The numbers of a Transformer, from its traits.
 struct TransformerShape {
   int64_t encoder_layers = 0, decoder_layers = 0, d = 0, ffn = 0, heads = 0;
   double dropout = 0, attention_dropout = 0, relu_dropout = 0;
@@ -70,7 +88,7 @@ struct TransformerShape {
     return share == "all" || encoder_layers == 0 ? "embedding.weight" : "decoder.embedding.weight";
   }
 };
-// Adds an entry to `misfits` if the model is not a Transformer, or has keys that no export supports.
+// Adds an entry to `misfits` if the architecture of the model is not the Transformer's.
 TransformerShape read_transformer(const ExportSource& source, Misfits& misfits);
 
 // Returns (rows, d): the sinusoids of positions 0, 1, ... (plugins/models/transformer).
