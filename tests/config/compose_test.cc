@@ -205,6 +205,24 @@ TEST_F(Compose, GroupsOnTheCommandLine) {
             "override 'model=null': a group needs an option (lstm, rhn); '~model' removes the group");
 }
 
+// `model=3` where the recipe writes `model` itself: the group is meant only if a defaults list chooses it.
+TEST_F(Compose, AnIncludedFileWithoutTheGroupDoesNotChooseIt) {
+  folder.write("recipes/base.yaml", "v: 1\n");
+  recipe("defaults: [base, _self_]\nmodel: 2\n");
+  EXPECT_EQ(json({"model=3"}), R"({"v": 1, "model": 3})");
+  folder.write("recipes/base.yaml", "defaults: [{model: lstm}]\nv: 1\n");
+  recipe("defaults: [base, _self_]\nmodel: {cells: 2}\n");
+  EXPECT_EQ(json({"model=rhn"}), R"({"model": {"name": "rhn", "depth": 3, "cells": 2}, "v": 1})");
+  // In the folder of a group, names are relative to that group.
+  folder.write("recipes/papers/y.yaml", "defaults: [{model: small}]\n");
+  folder.write("recipes/papers/model/small.yaml", "size: 1\n");
+  recipe("defaults: [papers/y, _self_]\nmodel: 2\n");
+  EXPECT_EQ(to_json(*composed({"model=3"}).find("model")), "3");
+  folder.write("recipes/papers/y.yaml", "defaults: [{/model@_global_.model: lstm}]\n");
+  recipe("defaults: [papers/y, _self_]\nmodel: {cells: 2}\n");
+  EXPECT_EQ(to_json(*composed({"model=rhn"}).find("model")), R"({"name": "rhn", "depth": 3, "cells": 2})");
+}
+
 TEST_F(Compose, AChoiceThatIsTypedMustExistEvenWhereItIsOptional) {
   recipe("defaults: [{optional model: none}]\nseed: 1\n");
   EXPECT_EQ(json(), R"({"seed": 1})");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "app/compose/interpolate.h"
 #include "config/messages.h"
@@ -370,16 +371,35 @@ Expanded expand_defaults(const SourceFile& recipe, Sources& sources, const std::
   return Expansion(sources, groups).run(recipe);
 }
 
-bool is_group_override(const Override& o, const Sources& sources, const SourceFile& recipe) {
+namespace {
+
+// Whether the defaults list of `file`, or of a file that it includes, chooses `group`. `own`: the group that the names
+// of the list are relative to. `seen`: the included files that were searched, because files may include each other.
+bool chooses(Sources& sources, const SourceFile& file, const std::string& own, const std::string& group,
+             std::set<std::string>& seen) {
+  return std::any_of(file.defaults.begin(), file.defaults.end(), [&](const DefaultEntry& e) {
+    if (e.kind == DefaultEntry::Kind::self) return false;
+    const std::string path = e.group.starts_with("/") ? e.group.substr(1)
+                             : own.empty()            ? e.group
+                             : e.group.empty()        ? own
+                                                      : str(own, "/", e.group);
+    if (e.kind == DefaultEntry::Kind::choice) return path == group;
+    if (e.path().find("${") != std::string::npos) return true;  // the file is not known yet, and may choose the group
+    const SourceFile* included = sources.find(path.empty() ? e.name : str(path, "/", e.name));
+    return included && seen.insert(included->file).second && chooses(sources, *included, path, group, seen);
+  });
+}
+
+}  // namespace
+
+bool is_group_override(const Override& o, Sources& sources, const SourceFile& recipe) {
   if (o.value && o.value->kind == Node::Kind::map) return false;
   if (o.key.find('.') != std::string::npos) return false;
   if (o.package || o.key.find('/') != std::string::npos) return true;
   if (!sources.has_group(o.key)) return false;
   // The folder may belong to the shipped recipes, and this recipe may write the values itself.
-  const bool chosen = std::any_of(recipe.defaults.begin(), recipe.defaults.end(), [&](const DefaultEntry& e) {
-    return e.kind == DefaultEntry::Kind::file || (e.kind == DefaultEntry::Kind::choice && (e.group == o.key || e.group == "/" + o.key));
-  });
-  return chosen || recipe.content.find(o.key) == nullptr;
+  std::set<std::string> seen;
+  return recipe.content.find(o.key) == nullptr || chooses(sources, recipe, "", o.key, seen);
 }
 
 }  // namespace lmx::config

@@ -26,8 +26,8 @@ struct Expanded {
 Expanded expand_defaults(const SourceFile& recipe, Sources& sources, const std::vector<Override>& groups);
 
 // `model=base` chooses a group if a folder model/ exists; `model.dim=3` and `model={dim: 3}` set values. `model=3` also
-// sets a value if the recipe writes `model:` itself, and its defaults list neither chooses that group nor includes a
-// file.
-bool is_group_override(const Override& override, const Sources& sources, const SourceFile& recipe);
+// sets a value if the recipe writes `model:` itself, and neither its defaults list nor that of an included file chooses
+// that group.
+bool is_group_override(const Override& override, Sources& sources, const SourceFile& recipe);
 
 }  // namespace lmx::config
