@@ -122,7 +122,8 @@ class Downloading {
                          " are missing, and the disk of ", path_, " has ", megabytes(room), " left"));
   }
 
-  [[noreturn]] void refuse_size(int64_t size) const {
+  [[noreturn]] void refuse_size(int64_t size) {
+    start_again();
     throw RunError(str("[fetch] ", what_.url, " has ", size, " bytes, but the registry says ", what_.bytes,
                        "; it is another file than that of the registry"));
   }
@@ -147,10 +148,7 @@ class Downloading {
   void finish() {
     progress_line("");
     const int64_t size = size_at(part_);
-    if (what_.bytes > 0 && size != what_.bytes) {
-      start_again();
-      refuse_size(size);
-    }
+    if (what_.bytes > 0 && size != what_.bytes) refuse_size(size);
     if (!what_.sha256.empty()) {
       sum_ = sha256_of_file(part_);
       if (sum_ != what_.sha256) {
