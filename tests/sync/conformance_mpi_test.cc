@@ -6,8 +6,8 @@
 
 #include "comm/job.h"
 #include "comm/mpi_here.h"
-#include "sync/conformance.h"
 #include "sync/group.h"
+#include "sync/shipped_strategies.h"
 
 namespace lmx::sync_test {
 namespace {

@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "lmx/launch.h"
-#include "sync/conformance.h"
+#include "sync/shipped_strategies.h"
 
 namespace lmx::sync_test {
 namespace {

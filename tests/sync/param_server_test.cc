@@ -7,13 +7,20 @@
 
 #include <cstring>
 
+#include "conformance/steps.h"
+#include "lmx/row_sync.h"
 #include "names.h"
-#include "sync/conformance_data.h"
 #include "sync/group.h"
 #include "sync/server/server_link.h"
 
 namespace lmx::sync_test {
 namespace {
+
+using lmx_cli::check::give;
+using lmx_cli::check::kSteps;
+using lmx_cli::check::Own;
+using lmx_cli::check::own_of;
+using lmx_cli::check::parameters;
 
 using lmx_test::Names;
 using testing::IsEmpty;
@@ -118,12 +125,12 @@ Traffic server_traffic(int rank, int ranks, int step, bool some_rows) {
   for (const ParameterSpec& p : parameters()) {
     const bool chosen = some_rows && SomeRows::rows(0, step).contains(p.name);
     if (!p.sparse && !chosen) {
-      t.dense.push_back({p.shape[0], width_of(p)});
+      t.dense.push_back({p.shape[0], row_width(p.shape)});
       continue;
     }
     Traffic::Sparse s;
     s.vocabulary = p.shape[0];
-    s.width = width_of(p);
+    s.width = row_width(p.shape);
     for (int r = 0; r < ranks; ++r) {
       const Own own = own_of(r, step, p);
       std::set<int32_t> rows(own.indices.begin(), own.indices.end());
@@ -201,7 +208,7 @@ TEST_P(ParamServerFeedback, NothingIsLost) {
     for (int step = 0; step < kSteps; ++step) {
       worker.step(step);
       for (const ParameterSpec& p : worker.specs()) {
-        const auto width = static_cast<size_t>(width_of(p));
+        const auto width = static_cast<size_t>(row_width(p.shape));
         for (int r = 0; r < comm.size(); ++r) {
           const Own own = own_of(r, step, p);
           const Rows chosen = SomeRows::rows(r, step);
@@ -219,7 +226,7 @@ TEST_P(ParamServerFeedback, NothingIsLost) {
     // Each rank sends its residuals, as a dense block.
     const StateDict state = worker.server().state();
     for (const ParameterSpec& p : worker.specs()) {
-      const auto width = static_cast<size_t>(width_of(p));
+      const auto width = static_cast<size_t>(row_width(p.shape));
       std::vector<double> kept(owed[p.name].size());
       const std::string key = "residual/" + p.name + ".push";
       if (const auto found = state.find(key); found != state.end()) {

@@ -10,7 +10,6 @@
 #include "lmx/row_sampling.h"
 #include "names.h"
 #include "recipe/sync_rules.h"
-#include "sync/conformance.h"
 #include "sync/group.h"
 
 namespace lmx::sync_test {

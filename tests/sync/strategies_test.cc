@@ -4,8 +4,8 @@
 
 #include "lmx/error.h"
 #include "names.h"
-#include "sync/conformance.h"
 #include "sync/group.h"
+#include "sync/shipped_strategies.h"
 
 namespace lmx::sync_test {
 namespace {
@@ -198,11 +198,12 @@ TEST(Seeded, RotationMovesRanksBetweenGroups) {
 // The optimizer of the modelled system reads the matrices of all ranks, so they exist until the update is done.
 TEST(AllgatherDense, KeepsWhatItGatheredUntilTheUpdate) {
   make_group(4)->run([](Communicator& comm) {
-    RankRun run(comm, {"allgather_dense", "codec: {kind: none}"});
+    const Subject subject = Case{"allgather_dense", "codec: {kind: none}"}.subject();
+    RankRun run(comm, subject);
     int64_t tables = 0;
     for (const ParameterSpec& p : parameters()) tables += p.sparse ? p.shape.numel() * 4 : 0;
     const auto held = [&] { return comm.allocator()->stats().current[static_cast<size_t>(MemClass::communication)]; };
-    run.step(0);
+    run.reduce(0);
     const int64_t before = held();
     run.after_step();
     EXPECT_GE(before - held(), 4 * tables);
@@ -258,10 +259,11 @@ TEST(Allreduce, TakesGradientsAsTheyCome) {
 
 TEST(Strategies, ACheckpointWithResidualsNeedsACodecThatHasThem) {
   make_group(2)->run([](Communicator& comm) {
-    RankRun run(comm, {"one_bit", ""});
-    run.step(0);
+    const Subject one_bit = Case{"one_bit", "{}"}.subject(), other_codec = Case{"allreduce", "{}"}.subject();
+    RankRun run(comm, one_bit);
+    run.reduce(0);
     const std::vector<StateDict> states = run.gather_states();
-    RankRun other(comm, {"allreduce", ""});
+    RankRun other(comm, other_codec);
     try {
       other.strategy().load(other.ctx(), states);
       ADD_FAILURE() << "accepted";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <sstream>
 
 namespace lmx_cli::check {
 
@@ -13,6 +14,13 @@ bool same_bits(const Values& a, const Values& b) {
                       [](float u, float v) { return std::bit_cast<uint32_t>(u) == std::bit_cast<uint32_t>(v); });
   };
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
+}
+
+uint64_t digest(const Values& values) {
+  uint64_t hash = 1469598103934665603ULL;
+  for (const std::vector<float>& list : values)
+    for (const float v : list) hash = (hash ^ std::bit_cast<uint32_t>(v)) * 1099511628211ULL;
+  return hash >> 11;
 }
 
 std::unique_ptr<CommGroup> virtual_group(int ranks) {
@@ -32,36 +40,24 @@ RankRun::RankRun(Communicator& comm, const Subject& s) : comm_(comm), specs_(par
   if (!server()) units_ = strategy().units({specs_.rbegin(), specs_.rend()});
 }
 
-std::string RankRun::step(int step, const Given& given) {
-  const std::string wrong = reduce(step, given);
-  rule_->after_step(ctx_);
-  return wrong;
-}
-
-void RankRun::discarded_step(int step, const Given& given) {
+void RankRun::step(int step, const Given& given) {
   reduce(step, given);
-  rule_->discard();
-  rule_->after_step(ctx_);
+  after_step();
 }
 
-std::string RankRun::reduce(int step, const Given& given) {
-  std::string wrong;
+void RankRun::reduce(int step, const Given& given) {
   StepPlan plan;
   plan.step = step;
   rule_->begin_step(ctx_, {}, plan);
   selected_ = gather_selected();
-  for (const ParameterSpec& p : specs_)
-    give(vars_.at(p.name), own_of(ctx_.rank, ctx_.ranks, given.of, p), given.factor);
-  for (const std::vector<std::string>& names : units_) {
-    const std::string found = reduce_unit(step, given, names);
-    if (wrong.empty()) wrong = found;
-  }
+  for (const ParameterSpec& p : specs_) give(ctx_, vars_.at(p.name), own_of(ctx_.rank, given.of, p), given.factor);
+  exchanged_.clear();
+  for (const std::vector<std::string>& names : units_) reduce_unit(given, names);
   values_.clear();
   for (const ParameterSpec& p : specs_) values_.push_back(dense(p));
-  return wrong;
 }
 
-std::string RankRun::reduce_unit(int step, const Given& given, const std::vector<std::string>& names) {
+void RankRun::reduce_unit(const Given& given, const std::vector<std::string>& names) {
   std::vector<Var> unit;
   std::vector<ParameterSpec> specs;
   for (const std::string& name : names) {
@@ -70,12 +66,12 @@ std::string RankRun::reduce_unit(int step, const Given& given, const std::vector
   }
   comm_.clear_ledger();
   strategy().reduce(ctx_, unit);
-  int64_t sent = 0;
-  for (const LedgerEntry& e : comm_.ledger()) sent += e.sent;
-  const int64_t expected = rule_->expected_bytes(traffic_of(ctx_.rank, ctx_.ranks, given.of, specs, selected_));
-  if (sent == expected) return "";
-  return str("rank ", ctx_.rank, " of ", ctx_.ranks, ", step ", step, ": ", sent, " bytes sent for the unit of ",
-             names[0], ", expected_bytes() says ", expected);
+  UnitTraffic own{names.at(0), 0, 0, traffic_of(ctx_.rank, ctx_.ranks, given.of, specs, selected_)};
+  for (const LedgerEntry& e : comm_.ledger()) {
+    own.sent += e.sent;
+    own.received += e.received;
+  }
+  exchanged_.push_back(std::move(own));
 }
 
 SelectedRows RankRun::gather_selected() {
@@ -94,18 +90,30 @@ SelectedRows RankRun::gather_selected() {
   return selected;
 }
 
-void RankRun::give(Var& var, const Own& own, float factor) {
-  Gradient& g = var.grad();
-  g.clear();
-  if (own.values.empty()) return;
-  Shape shape = var.shape();
-  if (!own.indices.empty()) shape[0] = static_cast<int64_t>(own.indices.size());
-  Tensor values = Tensor::from<float>(ctx_.allocator, shape, own.values, MemClass::gradients);
-  for (float& v : values.values<float>()) v *= factor;
-  if (own.indices.empty())
-    g.dense = values;
-  else
-    g.pieces.push_back({own.indices, values, false});
+std::vector<StateDict> RankRun::gather_states() {
+  std::string text;
+  for (const auto& [key, tensor] : rule_->state()) {
+    text += str(key, '\n', name_of(tensor.dtype()), ' ', tensor.rank());
+    for (int i = 0; i < tensor.rank(); ++i) text += str(' ', tensor.dim(i));
+    text += '\n';
+    text.append(static_cast<const char*>(tensor.raw()), static_cast<size_t>(tensor.bytes()));
+  }
+  std::vector<StateDict> states;
+  for (const std::string& of_rank : comm_.gather_texts(text, "control")) {
+    states.emplace_back();
+    std::istringstream in(of_rank);
+    for (std::string key, type; std::getline(in, key);) {
+      int dims = 0;
+      in >> type >> dims;
+      std::vector<int64_t> sizes(static_cast<size_t>(dims));
+      for (int64_t& size : sizes) in >> size;
+      in.get();
+      Tensor tensor = Tensor::empty(ctx_.host, Shape(std::span<const int64_t>(sizes)), dtype_from_name(type));
+      in.read(static_cast<char*>(tensor.raw()), tensor.bytes());
+      states.back()[key] = tensor;
+    }
+  }
+  return states;
 }
 
 std::vector<float> RankRun::dense(const ParameterSpec& p) {

@@ -1,4 +1,4 @@
-// One rank of a group in which `lmx plugins check` tests a sync strategy.
+// One rank of a group in which a sync strategy is checked.
 #pragma once
 
 #include <map>
@@ -14,6 +14,8 @@ namespace lmx_cli::check {
 
 using Values = std::vector<std::vector<float>>;  // dense values of each parameter
 bool same_bits(const Values& a, const Values& b);
+// Returns a hash of 53 bits, which a double represents exactly.
+uint64_t digest(const Values& values);
 
 // Creates a group of virtual ranks.
 std::unique_ptr<lmx::CommGroup> virtual_group(int ranks);
@@ -22,6 +24,13 @@ std::unique_ptr<lmx::CommGroup> virtual_group(int ranks);
 struct Given {
   int of = 0;
   float factor = 1;
+};
+
+// The exchange of one unit in one step.
+struct UnitTraffic {
+  std::string name;  // the unit's first parameter
+  int64_t sent = 0, received = 0;
+  lmx::Traffic traffic;  // the argument of expected_bytes()
 };
 
 // The strategy and the parameters of one rank.
@@ -34,20 +43,28 @@ class RankRun {
   lmx::Context& ctx() { return ctx_; }
   const std::vector<std::vector<std::string>>& units() const { return units_; }
 
-  // Runs a step: begin_step(), reduce() of every unit, after_step(). Returns "" or the error in the ledger.
-  std::string step(int step) { return this->step(step, {step, 1}); }
-  std::string step(int step, const Given& given);
-  // The same with discard() before after_step(): the update of this step is left out.
-  void discarded_step(int step, const Given& given);
-  // The results of the last step's reduce().
+  // Runs begin_step() and reduce() of every unit. A step ends with after_step(), or with discard() and after_step() if
+  // its update is left out.
+  void reduce(int step) { reduce(step, {step, 1}); }
+  void reduce(int step, const Given& given);
+  void after_step() { rule_->after_step(ctx_); }
+  void discard() { rule_->discard(); }
+  // reduce() and after_step().
+  void step(int step, const Given& given);
+
+  // The following functions describe the last reduce().
   const Values& values() const { return values_; }
+  const lmx::Gradient& gradient(const std::string& name) const { return vars_.at(name).grad(); }
   const SelectedRows& selected() const { return selected_; }
+  const std::vector<UnitTraffic>& exchanged() const { return exchanged_; }
+  int64_t expected_bytes(const lmx::Traffic& traffic) const { return rule_->expected_bytes(traffic); }
+
+  // Returns the states of all ranks, as load() receives them from a checkpoint. Collective.
+  std::vector<lmx::StateDict> gather_states();
 
  private:
-  std::string reduce(int step, const Given& given);
-  std::string reduce_unit(int step, const Given& given, const std::vector<std::string>& names);
+  void reduce_unit(const Given& given, const std::vector<std::string>& names);
   SelectedRows gather_selected();
-  void give(lmx::Var& var, const Own& own, float factor);
   std::vector<float> dense(const lmx::ParameterSpec& p);
 
   lmx::Communicator& comm_;
@@ -58,9 +75,7 @@ class RankRun {
   std::vector<std::vector<std::string>> units_;
   Values values_;
   SelectedRows selected_;
+  std::vector<UnitTraffic> exchanged_;
 };
-
-// Runs the checks "discard", "rescale" and, for a strategy that is checked with --approximate, "mean".
-void check_feedback(Report& report, const Subject& subject);
 
 }  // namespace lmx_cli::check

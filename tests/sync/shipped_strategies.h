@@ -1,0 +1,277 @@
+// The shipped strategies with every codec, and their checks beyond the suite of `lmx plugins check`: exact formulas of
+// bytes, the rows of `sampled_rows`, error feedback. The checks need no test framework, so that a process of an MPI job
+// can run them, too.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/partition.h"
+#include "conformance/rank.h"
+#include "conformance/sync.h"
+#include "lmx/plugin.h"
+#include "lmx/row_sampling.h"
+#include "lmx/row_sync.h"
+
+namespace lmx::sync_test {
+
+using lmx_cli::check::kSteps;
+using lmx_cli::check::Observation;
+using lmx_cli::check::parameters;
+using lmx_cli::check::RankRun;
+using lmx_cli::check::Subject;
+using lmx_cli::check::Sum;
+using lmx_cli::check::sum_of;
+using lmx_cli::check::UnitTraffic;
+
+struct Case {
+  std::string strategy, config;  // the rule's keys besides its strategy, in YAML
+  bool has(const char* text) const { return config.find(text) != std::string::npos; }
+  bool one_bit() const { return has("one_bit") || strategy == "one_bit"; }
+  bool forgets() const { return has("residual: none"); }
+  Subject subject() const {
+    Node node = parse_yaml(config, "case.yaml");
+    node.set("name", Node::string(strategy));
+    return {Registry::instance().find(PluginKind::sync, node, "sync.all"), node, one_bit()};
+  }
+};
+
+inline std::vector<Case> conformance_cases() {
+  const std::vector<std::string> codecs{"{kind: none}", "{kind: fp16}", "{kind: fp16, scale: 1000, reduce: fp32}",
+                                        "{kind: bf16}"};
+  const std::vector<std::string> one_bit{"{kind: one_bit}", "{kind: one_bit, residual: none}"};
+  std::vector<Case> cases;
+  for (const std::string& c : codecs) {
+    for (const char* strategy : {"allgather", "allgather_dense"}) cases.push_back({strategy, "codec: " + c});
+  }
+  for (const std::vector<std::string>& list : {codecs, one_bit}) {
+    for (const std::string& c : list) {
+      cases.push_back({"allreduce", "codec: " + c});
+      cases.push_back({"allreduce", "bucket_mb: 0\ncodec: " + c});
+      cases.push_back({"unique", "codec: " + c});
+      cases.push_back({"unique", "gather: raw\ncodec: " + c});
+      cases.push_back({"seeded", "codec: " + c});
+    }
+  }
+  for (const std::string& c : one_bit) cases.push_back({"one_bit", "codec: " + c});
+  const std::string selected = "{p: 20, q: 30, hidden_q: 50, embedding: 'emb|tiny', codec: ";  // row_rule()
+  for (const std::vector<std::string>& list : {codecs, one_bit})
+    for (const std::string& c : list) cases.push_back({"sampled_rows", selected + c + "}"});
+  return cases;
+}
+
+// The rows that `sampled_rows` may use in conformance_cases(). No rank has a batch here, so the words are the frequent
+// and the random ones.
+inline RowRule row_rule() {
+  return {.shares = {20, 30}, .hidden_q = 50, .softmax = "softmax", .embedding = "emb|tiny"};
+}
+// Null: all rows.
+inline std::unique_ptr<std::set<int32_t>> sampled(int rank, int step, const ParameterSpec& p) {
+  RowSelector selector(row_rule(), parameters(), RandomKey(3));
+  const RowSelector::Kind kind = selector.kind(p.name);
+  if (kind != RowSelector::Kind::softmax && kind != RowSelector::Kind::hidden) return nullptr;
+  StepPlan plan;
+  plan.step = step;
+  selector.begin_step(plan, rank, 0, {}, {});
+  const std::vector<int32_t> rows = selector.rows(p.name);
+  return std::make_unique<std::set<int32_t>>(rows.begin(), rows.end());
+}
+
+class ShippedCheck {
+ public:
+  ShippedCheck(Communicator& comm, const Case& c)
+      : comm_(comm), case_(c), subject_(c.subject()), run_(comm, subject_) {}
+
+  std::vector<std::string> all() {
+    for (step_ = 0; step_ < kSteps; ++step_) {
+      run_.reduce(step_);
+      if (case_.strategy == "sampled_rows") check_selection();
+      if (!case_.one_bit()) check_received();  // otherwise the tables' parts are unequal; the suite checks the totals
+      size_t i = 0;
+      for (const ParameterSpec& p : parameters()) {
+        const Sum sum = sum_of(comm_.size(), step_, p, run_.selected());
+        check_rows(p, sum);
+        if (case_.one_bit() && comm_.size() > 1) sum_up(p, sum, run_.values()[i]);
+        ++i;
+      }
+      run_.after_step();
+    }
+    if (case_.one_bit() && comm_.size() > 1) check_residuals();
+    return failures_;
+  }
+
+ private:
+  void fail(const std::string& what) {
+    failures_.push_back(str(case_.strategy, " {", case_.config, "} rank ", comm_.rank(), " of ", comm_.size(), " step ",
+                            step_, ": ", what));
+  }
+
+  void check_selection() {
+    for (const ParameterSpec& p : parameters()) {
+      const auto found = run_.selected().find(p.name);
+      for (int r = 0; r < comm_.size(); ++r) {
+        const auto expected = sampled(r, step_, p);
+        const bool all = found == run_.selected().end();
+        if (all != !expected || (!all && found->second[static_cast<size_t>(r)] != *expected))
+          fail(str(p.name, ": selected_rows() of rank ", r, " are not the sampled ones"));
+      }
+    }
+  }
+
+  void check_received() {
+    for (const UnitTraffic& unit : run_.exchanged()) {
+      const int64_t expected = expected_received(unit.traffic);
+      if (unit.received != expected)
+        fail(str("received ", unit.received, " bytes for ", unit.name, ", expected ", expected));
+    }
+  }
+
+  // The bytes received, by the formulas of all ranks. Each other rank sends its gathered data G - 1 times, once to this
+  // rank. A sum receives as much as it sends: the chunks that a rank sends come back summed, and its own chunk is
+  // received G - 1 times and sent G - 1 times.
+  int64_t expected_received(const Traffic& own) const {
+    if (own.ranks == 1) return 0;
+    Traffic t = own;
+    t.dense.clear();
+    for (Traffic::Sparse& s : t.sparse) {
+      s.union_rows = 0;  // only the gather remains
+      s.owned.assign(s.owned.size(), 0);
+    }
+    const auto gathered = [&](int rank) {
+      t.rank = rank;
+      return run_.expected_bytes(t);
+    };
+    int64_t bytes = run_.expected_bytes(own) - gathered(own.rank);
+    for (int r = 0; r < own.ranks; ++r)
+      if (r != own.rank) bytes += gathered(r) / (own.ranks - 1);
+    return bytes;
+  }
+
+  // Only `allgather_dense` makes tables dense. The others have the rows of any rank, `one_bit` as well.
+  void check_rows(const ParameterSpec& p, const Sum& sum) {
+    const Gradient& g = run_.gradient(p.name);
+    if (comm_.size() == 1) return;
+    if (case_.strategy == "allgather_dense") {
+      if (!g.dense.defined()) fail(p.name + " has no dense gradient");
+      return;
+    }
+    if (!p.sparse && !run_.selected().contains(p.name)) return;  // the suite checks these
+    std::vector<int32_t> rows;
+    if (g.sparse()) rows = g.pieces[0].indices;
+    if (g.dense.defined() || rows != std::vector<int32_t>(sum.rows.begin(), sum.rows.end()))
+      fail(p.name + ": not the rows that any rank has");
+  }
+
+  void sum_up(const ParameterSpec& p, const Sum& sum, const std::vector<float>& values) {
+    std::vector<double>&owed = owed_[p.name], &size = size_[p.name];
+    owed.resize(values.size());
+    size.resize(values.size());
+    const auto width = static_cast<size_t>(row_width(p.shape));
+    std::vector<double> column(width), column_size(width);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double missing = sum.sum[i] - static_cast<double>(values[i]);
+      owed[i] += missing;
+      size[i] += sum.size[i] + std::abs(static_cast<double>(values[i]));
+      column[i % width] += missing;
+      column_size[i % width] += sum.size[i];
+    }
+    if (!case_.forgets() || !p.sparse) return;
+    for (size_t c = 0; c < width; ++c)  // the one-bit means preserve the sum of a column
+      if (std::abs(column[c]) > 1e-5 * column_size[c]) fail(str(p.name, ": column ", c, " is off by ", column[c]));
+  }
+
+  // Error feedback: the residuals of the ranks contain what is missing in the sums of all steps.
+  void check_residuals() {
+    const std::vector<StateDict> states = run_.gather_states();
+    for (const ParameterSpec& p : parameters()) {
+      if (case_.forgets() && (p.sparse || run_.selected().contains(p.name))) continue;
+      std::vector<double>& owed = owed_[p.name];
+      for (int r = 0; r < comm_.size(); ++r)
+        for (const char* what : {".push", ".sum"}) subtract_residual(states[static_cast<size_t>(r)], p, what, r, owed);
+      for (size_t i = 0; i < owed.size(); ++i)
+        if (std::abs(owed[i]) > 1e-5 * (size_[p.name][i] + 1)) {
+          fail(str(p.name, '[', i, "]: ", owed[i], " is in no residual"));
+          break;
+        }
+    }
+  }
+
+  // The residuals of a rank's own values are whole rows; those of sums are its part of the rows.
+  void subtract_residual(const StateDict& state, const ParameterSpec& p, const std::string& what, int rank,
+                         std::vector<double>& owed) const {
+    const auto found = state.find(p.name + what), index = state.find(p.name + what + ".rows");
+    if (found == state.end()) return;
+    const bool table = index != state.end();
+    const int64_t width = row_width(p.shape);
+    comm::Part part{0, p.shape[0], 0, width};
+    if (what == ".sum")
+      part =
+          table ? comm::table_part(1, width, rank, comm_.size()) : comm::part_of(p.shape[0], width, rank, comm_.size());
+    const auto kept = found->second.values<float>();
+    for (int64_t i = 0; i < static_cast<int64_t>(kept.size()); ++i) {
+      const int64_t row = table ? index->second.data<int32_t>()[i / part.columns] : part.row + i / part.columns;
+      owed[static_cast<size_t>(row * width + part.column + i % part.columns)] -=
+          static_cast<double>(kept[static_cast<size_t>(i)]);
+    }
+  }
+
+  Communicator& comm_;
+  Case case_;
+  Subject subject_;
+  RankRun run_;
+  int step_ = 0;
+  std::map<std::string, std::vector<double>> owed_, size_;
+  std::vector<std::string> failures_;
+};
+
+// The suite of `lmx plugins check` and the checks above. `feedback`: with the checks of discard(), rescale() and the
+// mean of many steps. Adds a number to `digest` that is equal on every kind of group of this size.
+inline std::vector<std::string> check_case(Communicator& comm, const Case& c, bool feedback, uint64_t& digest) {
+  const Subject subject = c.subject();
+  std::vector<std::string> failures = ShippedCheck(comm, c).all();
+  Observation seen = lmx_cli::check::observe_steps(comm, subject);
+  digest = digest * 31 + seen.digest;
+  if (feedback) {
+    lmx_cli::check::observe_discard(comm, subject, seen);
+    lmx_cli::check::observe_rescale(comm, subject, seen);
+    if (subject.approximate && !c.forgets()) lmx_cli::check::observe_mean(comm, subject, seen);
+  }
+  for (const auto& [check, finding] : seen.findings)
+    failures.push_back(str(c.strategy, " {", c.config, "} ", check, ": ", finding));
+  return failures;
+}
+
+// `unique` and `allgather` are bit-equal, including -0.
+inline std::vector<std::string> check_equal_bits(Communicator& comm) {
+  std::vector<std::string> failures;
+  const Subject raw = Case{"unique", "gather: raw"}.subject(), all = Case{"allgather", "codec: {kind: none}"}.subject();
+  RankRun unique(comm, raw), gathered(comm, all);
+  for (int step = 0; step < kSteps; ++step) {
+    for (RankRun* run : {&unique, &gathered}) {
+      run->reduce(step);
+      run->after_step();
+    }
+    if (!lmx_cli::check::same_bits(unique.values(), gathered.values()))
+      failures.push_back(
+          str("rank ", comm.rank(), " of ", comm.size(), " step ", step, ": unique and allgather differ"));
+  }
+  return failures;
+}
+
+struct Conformance {
+  std::vector<std::string> failures;
+  uint64_t digest = 0;
+};
+inline Conformance conformance(Communicator& comm) {
+  Conformance all;
+  all.failures = check_equal_bits(comm);
+  for (const Case& c : conformance_cases())
+    for (std::string& f : check_case(comm, c, false, all.digest)) all.failures.push_back(std::move(f));
+  return all;
+}
+
+}  // namespace lmx::sync_test

@@ -1,0 +1,184 @@
+// Checks of a sync strategy in each step: the sum over ranks, equal on all of them; as many bytes as expected_bytes()
+// returns; and a state from which a run continues bit-exactly.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+
+#include "conformance/rank.h"
+#include "conformance/sync.h"
+
+namespace lmx_cli::check {
+namespace {
+
+using namespace lmx;
+
+// Returns the codec in the strategy's config, with its defaults; a strategy without the group `codec:` has none.
+CodecConfig codec_of(const Subject& s) {
+  CodecConfig codec;
+  const Node full = s.plugin.descriptor->full_config(s.config, "sync.check");
+  const auto value = [&](const char* key) {
+    const Node* node = full.at_path(key);
+    return node ? node->text : std::string();
+  };
+  if (const std::string kind = value("codec.kind"); !kind.empty()) codec.kind = kind;
+  if (codec.kind != "fp16") return codec;
+  if (const std::string scale = value("codec.scale"); !scale.empty()) codec.scale = std::stod(scale);
+  if (const std::string type = value("codec.reduce"); !type.empty()) codec.reduce = type;
+  return codec;
+}
+
+// Returns the largest error that a codec may cause in a sum of `ranks` values whose absolute values sum to `size`: one
+// rounding for each value, one for each partial sum if they are added in fp16, and one for the result.
+double tolerance(const CodecConfig& codec, int ranks, double size) {
+  const double f32 = 1e-6 * size * ranks;
+  if (ranks == 1) return f32;
+  if (codec.kind == "bf16") return f32 + size * 0x1p-8 * 2.1;
+  if (codec.kind != "fp16") return f32;
+  if (codec.reduce == "fp32") return f32 + size * 0x1p-11 * 2.1 + (ranks + 1) * 0x1p-25 / codec.scale;
+  return f32 + size * 0x1p-11 * (ranks + 1) + (2 * ranks + 1) * 0x1p-25 / codec.scale;
+}
+
+class StepCheck {
+ public:
+  StepCheck(Communicator& comm, const Subject& s, RankRun& run)
+      : comm_(comm), s_(s), run_(run), codec_(codec_of(s)), specs_(parameters()) {}
+
+  Observation all() {
+    check_units();
+    RankRun again(comm_, s_);
+    std::unique_ptr<RankRun> resumed;
+    for (step_ = 0; step_ < kSteps; ++step_) {
+      if (step_ == kSavedStep) resumed = resume();
+      run_.reduce(step_);
+      check_step();
+      again.reduce(step_);
+      if (!same_bits(again.values(), run_.values())) add("determinism", "a second run gives other bits");
+      if (resumed) {
+        resumed->reduce(step_);
+        if (!same_bits(resumed->values(), run_.values()))
+          add("state", str("a run that loads the state() of step ", kSavedStep, " gives other bits"));
+      }
+      for (RankRun* run : {&run_, &again, resumed.get()})
+        if (run) run->after_step();
+    }
+    double worst = 0;
+    for (const Distance& d : distances_) worst = std::max(worst, std::sqrt(d.error / std::max(d.size, 1e-30)));
+    seen_.distances["sum"] = worst;
+    return std::move(seen_);
+  }
+
+ private:
+  struct Distance {
+    double error = 0, size = 0;  // sums of squares over all steps
+  };
+
+  void add(const std::string& check, const std::string& finding) {
+    seen_.add(check, str("rank ", comm_.rank(), " of ", comm_.size(), ", step ", step_, ": ", finding));
+  }
+
+  void check_units() {
+    std::multiset<std::string> names;
+    for (const auto& unit : run_.units()) names.insert(unit.begin(), unit.end());
+    for (const ParameterSpec& p : specs_)
+      if (names.count(p.name) != 1) seen_.add("units", str("units() has ", p.name, " ", names.count(p.name), " times"));
+  }
+
+  std::unique_ptr<RankRun> resume() {
+    const std::vector<StateDict> states = run_.gather_states();
+    seen_.kept = states[0].size();
+    auto resumed = std::make_unique<RankRun>(comm_, s_);
+    resumed->strategy().load(resumed->ctx(), states);
+    return resumed;
+  }
+
+  void check_step() {
+    check_ledger();
+    const uint64_t bits = digest(run_.values());
+    seen_.digest = seen_.digest * 31 + bits;
+    const auto own = static_cast<double>(bits);
+    if (comm_.gather_numbers(std::span(&own, 1), "control")[0] != own) add("ranks", "other gradients than rank 0");
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      const Sum sum = sum_of(comm_.size(), step_, specs_[i], run_.selected());
+      check_rows(specs_[i], sum);
+      check_sum(i, sum);
+    }
+  }
+
+  // All ranks together receive as many bytes as they send.
+  void check_ledger() {
+    for (const UnitTraffic& unit : run_.exchanged()) {
+      const int64_t expected = run_.expected_bytes(unit.traffic);
+      if (unit.sent != expected)
+        add("ledger",
+            str(unit.sent, " bytes sent for the unit of ", unit.name, ", expected_bytes() returns ", expected));
+      const auto open = static_cast<double>(unit.sent - unit.received);
+      double all = 0;
+      for (const double of_rank : comm_.gather_numbers(std::span(&open, 1), "control")) all += of_rank;
+      if (all != 0) add("ledger", str("the ranks have sent ", all, " bytes for ", unit.name, " that no rank received"));
+    }
+  }
+
+  // Optimizers change only the rows of a row-sparse gradient, each once.
+  void check_rows(const ParameterSpec& p, const Sum& sum) {
+    const Gradient& g = run_.gradient(p.name);
+    if (comm_.size() == 1) return;
+    if (g.dense.defined()) {
+      if (g.sparse()) add("rows", p.name + " has both a dense and a row-sparse gradient");
+      return;
+    }
+    if (!p.sparse && !run_.selected().contains(p.name)) return add("rows", p.name + " has no dense gradient");
+    if (g.empty() && sum.rows.empty()) return;
+    if (g.pieces.size() != 1 || !g.pieces[0].unique) return add("rows", p.name + " is not one piece of unique rows");
+    const std::vector<int32_t>& rows = g.pieces[0].indices;
+    const bool ascend = std::adjacent_find(rows.begin(), rows.end(), std::greater_equal<>()) == rows.end();
+    if (!ascend || (!rows.empty() && (rows.front() < 0 || rows.back() >= p.shape[0])))
+      return add("rows", p.name + ": the indices do not ascend from 0 to the number of rows");
+    if (!s_.approximate && !std::equal(rows.begin(), rows.end(), sum.rows.begin(), sum.rows.end()))
+      add("rows", p.name + ": not the rows for which any rank has a gradient");
+  }
+
+  void check_sum(size_t param, const Sum& wanted) {
+    const std::string& name = specs_[param].name;
+    const std::vector<float>& got = run_.values()[param];
+    Distance& distance = distances_[param];
+    for (size_t k = 0; k < got.size(); ++k) {
+      if (!std::isfinite(got[k])) return add("sum", str(name, '[', k, "] is ", got[k]));
+      const double error = std::abs(static_cast<double>(got[k]) - wanted.sum[k]),
+                   allowed = tolerance(codec_, comm_.size(), wanted.size[k]);
+      distance.error += error * error;
+      distance.size += wanted.sum[k] * wanted.sum[k];
+      if (error > allowed && !s_.approximate)
+        return add("sum",
+                   str(name, '[', k, "] is ", got[k], ", the sum over ranks is ", wanted.sum[k], " and the tolerance ",
+                       allowed, "; a strategy that rounds or leaves out on purpose is checked with --approximate"));
+    }
+  }
+
+  Communicator& comm_;
+  const Subject& s_;
+  RankRun& run_;
+  CodecConfig codec_;
+  std::vector<ParameterSpec> specs_;
+  std::vector<Distance> distances_ = std::vector<Distance>(specs_.size());
+  Observation seen_;
+  int step_ = 0;
+};
+
+}  // namespace
+
+void Observation::merge(const Observation& other) {
+  server |= other.server;
+  findings.insert(other.findings.begin(), other.findings.end());
+  for (const auto& [check, distance] : other.distances) distances[check] = std::max(distances[check], distance);
+  kept = std::max(kept, other.kept);
+}
+
+Observation observe_steps(Communicator& comm, const Subject& subject) {
+  RankRun run(comm, subject);
+  Observation server;
+  server.server = run.server();
+  return server.server ? server : StepCheck(comm, subject, run).all();
+}
+
+}  // namespace lmx_cli::check
