@@ -9,10 +9,11 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
+#include "base/json_object.h"
+#include "base/table.h"
 #include "lmx/error.h"
 
 namespace lmx {
@@ -64,12 +65,14 @@ void Tracer::write(const std::string& path) const {
   const std::vector<Event> events = impl_->copy();
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (!file) throw RunError(str("[trace] cannot write ", path, ": ", std::strerror(errno)));
-  const int pid = static_cast<int>(getpid());
+  const int64_t pid = getpid();
   std::fputs("{\"traceEvents\":[", file);
   const char* separator = "\n";
   for (const Event& e : events) {
-    std::fprintf(file, "%s{\"ph\":\"X\",\"name\":%s,\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d}", separator,
-                 nlohmann::json(e.name).dump().c_str(), e.begin_us, e.end_us - e.begin_us, pid, e.thread);
+    JsonObject event;
+    event.add("ph", "X").add("name", e.name).add("ts", e.begin_us, 3).add("dur", e.end_us - e.begin_us, 3);
+    event.add("pid", pid).add("tid", int64_t{e.thread});
+    std::fputs((separator + event.text()).c_str(), file);
     separator = ",\n";
   }
   std::fputs("\n],\"displayTimeUnit\":\"ms\"}\n", file);
@@ -94,19 +97,20 @@ std::string Tracer::table() const {
     ++row.count;
   }
   std::vector<Row> rows;
-  size_t width = 4;
-  for (const auto& [name, row] : by_name) {
-    rows.push_back(row);
-    width = std::max(width, name.size());
-  }
+  for (const auto& [name, row] : by_name) rows.push_back(row);
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.total_us > b.total_us; });
-  std::string out = str(std::string("span") + std::string(width - 4, ' '), "     calls    total ms     mean ms\n");
-  for (const Row& row : rows) {
-    char line[96];
-    std::snprintf(line, sizeof line, "%10lld%12.3f%12.3f\n", static_cast<long long>(row.count), row.total_us / 1e3,
-                  row.total_us / 1e3 / static_cast<double>(row.count));
-    out += std::string(row.name) + std::string(width - row.name.size(), ' ') + line;
-  }
+  const auto fixed = [](double value) {
+    char text[64];
+    std::snprintf(text, sizeof text, "%.3f", value);
+    return std::string(text);
+  };
+  std::vector<std::vector<std::string>> cells{{"span", "calls", "total ms", "mean ms"}};
+  for (const Row& row : rows)
+    cells.push_back({std::string(row.name), std::to_string(row.count), fixed(row.total_us / 1e3),
+                     fixed(row.total_us / 1e3 / static_cast<double>(row.count))});
+  std::string out;
+  for (const std::string& line : table_lines(cells, {.left = 1, .gap = 0, .least = {4, 10, 12, 12}}))
+    out += line + "\n";
   return out;
 }
 

@@ -5,13 +5,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 
 #include "base/files.h"
-#include "base/text.h"
+#include "base/json_object.h"
 #include "lmx/error.h"
 #include "runfiles/checkpoint.h"
 #include "runfiles/metrics_reader.h"
@@ -39,17 +37,11 @@ std::string lines_up_to(const std::string& text, int64_t step, bool evaluated, K
 
 }  // namespace
 
-std::string json_values(const std::vector<std::pair<std::string, double>>& values) {
-  std::string members;
-  for (const auto& [name, value] : values) {
-    const std::string text = number_text(value);
-    members += ",\"" + name + "\":" + (std::isfinite(value) ? text : "\"" + text + "\"");
-  }
-  return members;
-}
-
 std::string to_json_line(const Record& record) {
-  return str("{\"step\":", record.step, ",\"split\":\"", record.split, "\"", json_values(record.values), "}");
+  JsonObject line;
+  line.add("step", record.step).add("split", record.split);
+  for (const auto& [name, value] : record.values) line.add(name, value);
+  return line.text();
 }
 
 MetricsFile::MetricsFile(std::string path, int64_t resume_step, bool evaluated) : path_(std::move(path)) {

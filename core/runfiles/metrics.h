@@ -16,9 +16,6 @@ struct Record {
   std::vector<std::pair<std::string, double>> values;
 };
 
-// `,"lr":0.1,"ppl":"Infinity"`: the members of a JSON object. Values that are not finite become strings.
-std::string json_values(const std::vector<std::pair<std::string, double>>& values);
-
 // `{"step":50,"split":"train","nll_nat":4.1,...}`. Values that are not finite become strings.
 std::string to_json_line(const Record& record);
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/table.h"
 #include "base/text.h"
 #include "lmx/error.h"
 #include "recipe/components.h"
@@ -128,23 +129,6 @@ std::map<std::pair<std::string, std::string>, SpreadLine> spread_of(const std::v
   return lines;
 }
 
-// Pads each column to its widest cell; the first two columns are left-aligned.
-std::vector<std::string> aligned(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> width(rows[0].size());
-  for (const auto& row : rows)
-    for (size_t c = 0; c < row.size(); ++c) width[c] = std::max(width[c], row[c].size());
-  std::vector<std::string> lines;
-  for (const auto& row : rows) {
-    std::string line;
-    for (size_t c = 0; c < row.size(); ++c) {
-      const std::string space(width[c] - row[c].size(), ' ');
-      line += (c ? "  " : "") + (c < 2 ? row[c] + space : space + row[c]);
-    }
-    lines.push_back(line);
-  }
-  return lines;
-}
-
 }  // namespace
 
 std::vector<std::string> traffic_lines(const std::vector<std::string>& ranks) {
@@ -162,7 +146,7 @@ std::vector<std::string> traffic_lines(const std::vector<std::string>& ranks) {
   for (const auto& [key, line] : lines)
     if (key.first != kAllTraffic) add(key.first, key.second, line);
   add("all", "", lines.at({kAllTraffic, ""}));
-  return aligned(rows);
+  return table_lines(rows, {.left = 2});
 }
 
 }  // namespace lmx::train

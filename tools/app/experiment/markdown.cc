@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "app/experiment/results.h"
+#include "app/print/markdown.h"
 #include "base/text.h"
 #include "lmx/error.h"
 
@@ -11,26 +12,6 @@ namespace {
 using lmx::Node;
 using lmx::str;
 using Lines = std::vector<std::vector<std::string>>;
-
-std::string cell_text(const std::string& text) {
-  std::string safe;
-  for (const char c : text) safe += c == '|' ? std::string("\\|") : c == '\n' ? std::string(" ") : std::string(1, c);
-  return safe;
-}
-
-std::string table_text(const Lines& lines) {
-  std::string out;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    out += "|";
-    for (const std::string& text : lines[i]) out += " " + cell_text(text) + " |";
-    out += "\n";
-    if (i > 0) continue;
-    out += "|";
-    for (size_t c = 0; c < lines[0].size(); ++c) out += " --- |";
-    out += "\n";
-  }
-  return out;
-}
 
 std::string heading(const Measure& m) {
   return m.unit.empty() ? m.title : m.title + " (" + m.unit + ")";
@@ -101,7 +82,7 @@ std::string cells_table(const Results& r) {
     }
     lines.push_back(std::move(line));
   }
-  return lines.size() > 1 ? table_text(lines) + "\n" : "";
+  return lines.size() > 1 ? markdown_table(lines, " --- ") + "\n" : "";
 }
 
 std::string types_table(const Results& r) {
@@ -114,7 +95,7 @@ std::string types_table(const Results& r) {
     const Node* paper = m.paper.find("types");
     lines.push_back({heading(m), number_text(value->second, m.digits), paper ? paper->text : ""});
   }
-  return lines.size() > 1 ? table_text(lines) + "\n" : "";
+  return lines.size() > 1 ? markdown_table(lines, " --- ") + "\n" : "";
 }
 
 std::string verdict_table(const Results& r) {
@@ -126,7 +107,8 @@ std::string verdict_table(const Results& r) {
   const bool errors = std::any_of(r.verdicts.begin(), r.verdicts.end(), [](const Verdict& v) {
     return std::any_of(v.estimates.begin(), v.estimates.end(), [](const Estimate& e) { return e.error > 0; });
   });
-  return table_text(lines) + (errors ? "\nIn the column measured ± is the standard error over runs.\n\n" : "\n");
+  return markdown_table(lines, " --- ") +
+         (errors ? "\nIn the column measured ± is the standard error over runs.\n\n" : "\n");
 }
 
 }  // namespace

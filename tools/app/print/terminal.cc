@@ -20,10 +20,6 @@ bool shows_colours() {
   return shows;
 }
 
-std::string spaces(size_t n) {
-  return std::string(n, ' ');
-}
-
 // Returns column widths that fit into `width`. The widest columns are reduced, but not below 12 or the longest word.
 std::vector<size_t> fitted(const std::vector<std::vector<std::string>>& rows, std::vector<size_t> widths,
                            size_t width) {
@@ -60,10 +56,6 @@ std::string bold(const std::string& text) {
   return shows_colours() ? "\033[1m" + text + "\033[0m" : text;
 }
 
-size_t width_of(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
 std::vector<std::string> wrapped(std::string_view text, size_t width) {
   std::vector<std::string> lines{""};
   if (width == 0) width = std::string::npos;
@@ -95,7 +87,7 @@ std::string two_columns(const std::string& left, const std::string& right, size_
       out += "\n";
       at = 0;
     }
-    out += spaces(column - at) + line;
+    out += std::string(column - at, ' ') + line;
     at = column;
   }
   return out + "\n";
@@ -108,24 +100,18 @@ std::string table(const std::vector<std::vector<std::string>>& rows, size_t widt
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
   }
   if (width > 0) widths = fitted(rows, std::move(widths), width);
-  std::string out;
+  std::vector<std::vector<std::string>> lines;
   for (const auto& row : rows) {
-    std::vector<std::vector<std::string>> cells;
-    size_t height = 1;
+    const size_t first = lines.size();
+    lines.emplace_back(row.size());
     for (size_t i = 0; i < row.size(); ++i) {
-      cells.push_back(wrapped(row[i], width > 0 ? widths[i] : 0));
-      height = std::max(height, cells[i].size());
-    }
-    for (size_t h = 0; h < height; ++h) {
-      std::string line;
-      for (size_t i = 0; i < cells.size(); ++i) {
-        const std::string cell = h < cells[i].size() ? cells[i][h] : "";
-        line += cell + spaces(widths[i] - std::min(widths[i], width_of(cell)) + kGap);
-      }
-      line.resize(line.find_last_not_of(' ') + 1);
-      out += line + "\n";
+      const std::vector<std::string> cell = wrapped(row[i], width > 0 ? widths[i] : 0);
+      lines.resize(std::max(lines.size(), first + cell.size()), std::vector<std::string>(row.size()));
+      for (size_t h = 0; h < cell.size(); ++h) lines[first + h][i] = cell[h];
     }
   }
+  std::string out;
+  for (const std::string& line : lmx::table_lines(lines, {.gap = kGap, .least = widths})) out += line + "\n";
   return out;
 }
 

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/table.h"
+
 namespace lmx_cli {
 
 // Returns the columns of the terminal, or COLUMNS if this variable is set. Returns 0 (no limit) if stdout is not a
@@ -14,8 +16,7 @@ size_t terminal_width();
 // Returns `text` in bold if stdout is a terminal with colours and NO_COLOR is not set; otherwise `text`.
 std::string bold(const std::string& text);
 
-// Counts Unicode code points, so that text in other alphabets is aligned.
-size_t width_of(std::string_view text);
+using lmx::width_of;
 
 // Returns lines of at most `width` columns (0: no limit). Words are not split: a longer word has its own line. A
 // newline in `text` ends a line. Returns at least one line.

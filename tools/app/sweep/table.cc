@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "app/print/markdown.h"
 #include "app/print/terminal.h"
 #include "app/records/half_interval.h"
 #include "app/records/json_number.h"
@@ -82,22 +83,6 @@ Rows grid_rows(const Summary& s) {
   return rows;
 }
 
-std::string markdown_table(const Rows& rows) {
-  std::string out;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    for (const std::string& cell : rows[i]) {
-      std::string escaped;
-      for (const char c : cell) escaped += c == '|' ? std::string("\\|") : std::string(1, c);
-      out += (out.empty() || out.back() == '\n' ? "| " : " | ") + escaped;
-    }
-    out += " |\n";
-    if (i > 0) continue;
-    for (size_t c = 0; c < rows[0].size(); ++c) out += "|---";
-    out += "|\n";
-  }
-  return out;
-}
-
 std::string notes(const Summary& s) {
   return str("* best mean", s.seeds ? "; ± half of the 95 % interval of the mean over seeds (Student's t)" : "");
 }
@@ -171,8 +156,8 @@ std::string csv(const Summary& s) {
 }
 
 std::string markdown(const Summary& s) {
-  std::string out = markdown_table(list_rows(s));
-  if (const Rows grid = grid_rows(s); !grid.empty()) out += "\n" + s.metric + "\n\n" + markdown_table(grid);
+  std::string out = markdown_table(list_rows(s), "---");
+  if (const Rows grid = grid_rows(s); !grid.empty()) out += "\n" + s.metric + "\n\n" + markdown_table(grid, "---");
   return out + "\n" + notes(s) + "\n";
 }
 

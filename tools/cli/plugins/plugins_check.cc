@@ -13,6 +13,7 @@
 #include <memory>
 #include <set>
 
+#include "base/table.h"
 #include "cli/commands.h"
 #include "cli/output/checks.h"
 #include "cli/plugins/plugin_file.h"
@@ -27,7 +28,7 @@ namespace check {
 void Report::run(const std::string& name, const std::function<std::string()>& body) {
   std::cout << kBegins << name << std::endl;
   const auto line = [&](const char* verdict, const std::string& text) {
-    std::cout << verdict << name << std::string(name.size() < 14 ? 14 - name.size() : 1, ' ') << text << std::endl;
+    std::cout << verdict << lmx::padded(name, 13) << " " << text << std::endl;
   };
   try {
     const std::string seen = body();
