@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "lmx/plugin.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx::train {
@@ -20,6 +21,14 @@ inline std::string read_all(const std::string& path) {
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+inline void load_plugins() {
+  static const bool once = [] {
+    Registry::instance().add_default_directories();
+    return true;
+  }();
+  static_cast<void>(once);
 }
 
 class FolderTest : public testing::Test {

@@ -21,17 +21,13 @@ namespace {
 using lmx_test::Names;
 using testing::ElementsAre;
 
-constexpr const char* kRecipe = R"(
-data: {name: synthetic, vocab_size: 40, train_tokens: 1500, valid_tokens: 157, test_tokens: 0, branching: 6, classes: 4}
-batcher: {name: tbptt, sequence_length: 5}
-batch: {global: 6}
+// Appended to kWordRecipe.
+constexpr const char* kTraining = R"(
 model: {name: lstm, embedding: 8, cells: 10, projection: 6}
 loss: {name: full_softmax}
 optimizer: {name: sgd, lr: 0.5}
 clip: 0.5
 train: {steps: 12, log_every: 1, eval_every: 12}
-run: {tensorboard: false}
-threads: 1
 )";
 
 SessionStart start_of(const Recipe& recipe) {
@@ -40,20 +36,8 @@ SessionStart start_of(const Recipe& recipe) {
 
 class Loop : public RunFolderTest {
  protected:
-  // The recipe with values replaced: {"batch.micro", "2"}.
-  Node recipe(const std::vector<std::pair<std::string, std::string>>& changes = {}) const {
-    Node tree = parse_yaml(kRecipe, "loop.yaml");
-    for (const auto& [key, yaml] : changes) {
-      const size_t dot = key.find('.');
-      const Node value = parse_yaml(yaml, "change");
-      if (dot == std::string::npos)
-        tree.set(key, value);
-      else
-        tree.find(key.substr(0, dot))->set(key.substr(dot + 1), value);
-    }
-    return tree;
-  }
-  std::vector<float> trained(const std::vector<std::pair<std::string, std::string>>& changes) {
+  Node recipe(const Changes& changes = {}) const { return changed(str(kWordRecipe, kTraining), changes); }
+  std::vector<float> trained(const Changes& changes) {
     const Recipe r = read_recipe(recipe(changes), "loop");
     const auto comm = make_self_communicator(static_cast<int>(r.threads));
     set_num_threads(comm->threads());
@@ -62,16 +46,7 @@ class Loop : public RunFolderTest {
     std::filesystem::create_directory(dir);
     Trainer trainer(session, dir, {});
     EXPECT_EQ(trainer.run(), 0);
-    std::vector<float> all;
-    for (const std::string& name : session.params.names()) {
-      const auto values = session.params.at(name).value().values<float>();
-      all.insert(all.end(), values.begin(), values.end());
-    }
-    return all;
-  }
-  void expect_near(const std::vector<float>& a, const std::vector<float>& b, float tolerance) {
-    ASSERT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
+    return values_of(session.params);
   }
   std::unique_ptr<Communicator> comm_ = make_self_communicator(1);
   int runs_ = 0;

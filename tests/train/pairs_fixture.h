@@ -4,17 +4,12 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "data/dataset.h"
-#include "lmx/log.h"
 #include "lmx/parallel.h"
-#include "lmx/plugin.h"
 #include "recipe/comm_config.h"
-#include "train/fixture.h"
 #include "train/loop/trainer.h"
+#include "train/run_folder.h"
 
 namespace lmx::train {
-
-using Changes = std::vector<std::pair<std::string, std::string>>;
 
 // Sentences of 1 to 9 words and </s>. The target words are a code of the source words, of which some are left out.
 inline PairArray coded_pairs(int64_t n, uint64_t seed, int64_t vocabulary = 30) {
@@ -66,32 +61,16 @@ run: {tensorboard: false}
 threads: 1
 )";
 
-class PairsTest : public FolderTest {
+class PairsTest : public RunFolderTest {
  protected:
   PairsTest() {
     static const bool once = [] {
-      Registry::instance().add_default_directories();
       Registry::instance().add_directory(LMX_TRAIN_PLUGINS);
-      set_log_level(LogLevel::error);
       return true;
     }();
     static_cast<void>(once);
   }
-  static Node recipe(const Changes& changes) {
-    Node tree = parse_yaml(kPairsRecipe, "pairs.yaml");
-    for (const auto& [key, yaml] : changes) {
-      const size_t dot = key.find('.');
-      const Node value = parse_yaml(yaml, "change");
-      if (dot == std::string::npos) {
-        tree.set(key, value);
-        continue;
-      }
-      const std::string group = key.substr(0, dot);
-      if (!tree.find(group)) tree.set(group, Node::map());
-      tree.find(group)->set(key.substr(dot + 1), value);
-    }
-    return tree;
-  }
+  static Node recipe(const Changes& changes) { return changed(kPairsRecipe, changes); }
   struct Result {
     std::vector<float> params;
     Position at;
@@ -121,10 +100,7 @@ class PairsTest : public FolderTest {
       if (!session.leads()) return;
       result.at = trainer.position();
       result.stopped = trainer.stopped();
-      for (const std::string& name : session.shared->params.names()) {
-        const auto values = std::as_const(session.shared->params.at(name).value()).values<float>();
-        result.params.insert(result.params.end(), values.begin(), values.end());
-      }
+      result.params = values_of(session.shared->params);
     });
     return result;
   }

@@ -17,12 +17,8 @@ namespace {
 using lmx_test::Names;
 using testing::HasSubstr;
 
-using Changes = std::vector<std::pair<std::string, std::string>>;
-
-constexpr const char* kRecipe = R"(
-data: {name: synthetic, vocab_size: 40, train_tokens: 1500, valid_tokens: 157, test_tokens: 0, branching: 6, classes: 4}
-batcher: {name: tbptt, sequence_length: 5}
-batch: {global: 6}
+// Appended to kWordRecipe.
+constexpr const char* kTraining = R"(
 model: {name: lstm, embedding: 8, cells: 10, projection: 6, dropout: 0.2}
 loss: {name: sampled_softmax, samples: 12}
 optimizer: {name: adam, lr: 0.01}
@@ -30,31 +26,15 @@ schedule: {name: halve_on_rise}
 clip: 0.5
 train: {steps: 12, log_every: 4, eval_every: 6, ema: 0.8}
 checkpoint: {every: 6, keep_last: 3}
-run: {tensorboard: false}
-threads: 1
 )";
 
 class Ranks : public RunFolderTest {
  protected:
-  Node recipe(const std::string& dir, int64_t ranks,
-              const std::vector<std::pair<std::string, std::string>>& changes) const {
-    Node tree = parse_yaml(kRecipe, "ranks.yaml");
-    tree.find("run")->set("dir", Node::string(path(dir)));
-    if (ranks > 0) tree.set("comm", parse_yaml(str("{name: virtual, ranks: ", ranks, "}"), "change"));
-    for (const auto& [key, yaml] : changes) {
-      const size_t dot = key.find('.');
-      const Node value = parse_yaml(yaml, "change");
-      if (dot == std::string::npos)
-        tree.set(key, value);
-      else
-        tree.find(key.substr(0, dot))->set(key.substr(dot + 1), value);
-    }
-    return tree;
+  Node recipe(const std::string& dir, int64_t ranks, const Changes& changes) const {
+    return recipe_in(dir, ranks, str(kWordRecipe, kTraining), changes);
   }
   // The parameters after the run; its result is stored. `ranks` 0: without a group.
-  std::vector<float> run(const std::string& dir, int64_t ranks,
-                         const std::vector<std::pair<std::string, std::string>>& changes = {},
-                         const char* resume = "") {
+  std::vector<float> run(const std::string& dir, int64_t ranks, const Changes& changes = {}, const char* resume = "") {
     result_ = run_recipe(recipe(dir, ranks, changes), "ranks", {resume, {}, ""});
     const TrainState state = load_checkpoint(str(path(dir), "/checkpoints/step-", result_.steps), Allocator::cpu());
     std::vector<float> all;

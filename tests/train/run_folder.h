@@ -1,4 +1,4 @@
-// For tests that train runs or read them: finds the plugins, and logs errors only.
+// For tests that train runs or read them: finds the plugins, logs errors only, and makes recipes of small runs.
 #pragma once
 
 #include "app/datasets/open.h"
@@ -15,15 +15,58 @@
 
 namespace lmx::train {
 
+// The parts that the small runs of word models have in common.
+inline constexpr const char* kWordRecipe = R"(
+data: {name: synthetic, vocab_size: 40, train_tokens: 1500, valid_tokens: 157, test_tokens: 0, branching: 6, classes: 4}
+batcher: {name: tbptt, sequence_length: 5}
+batch: {global: 6}
+run: {tensorboard: false}
+threads: 1
+)";
+
+// Values of a recipe to replace, in YAML: {"batch.micro", "2"}.
+using Changes = std::vector<std::pair<std::string, std::string>>;
+
+// Parses `yaml` and makes the changes. A group that the recipe does not have is added.
+inline Node changed(const std::string& yaml, const Changes& changes) {
+  Node tree = parse_yaml(yaml, "recipe.yaml");
+  for (const auto& [key, text] : changes) {
+    const size_t dot = key.rfind('.');
+    const Node value = parse_yaml(text, "change");
+    if (dot == std::string::npos) {
+      tree.set(key, value);
+      continue;
+    }
+    const std::string group = key.substr(0, dot);
+    if (!tree.at_path(group)) tree.set(group, Node::map());
+    tree.at_path(group)->set(key.substr(dot + 1), value);
+  }
+  return tree;
+}
+
+// All values, in the order of the parameters.
+inline std::vector<float> values_of(const ParameterStore& params) {
+  std::vector<float> all;
+  for (const std::string& name : params.names()) {
+    const auto values = params.at(name).value().values<float>();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
 class RunFolderTest : public FolderTest {
  protected:
   RunFolderTest() {
-    static const bool once = [] {
-      Registry::instance().add_default_directories();
-      set_log_level(LogLevel::error);
-      return true;
-    }();
-    static_cast<void>(once);
+    load_plugins();
+    set_log_level(LogLevel::error);
+  }
+
+  // A recipe whose run is written to the folder `dir`. `ranks` 0: without a group.
+  Node recipe_in(const std::string& dir, int64_t ranks, const std::string& yaml, const Changes& changes) const {
+    Changes all{{"run.dir", to_yaml(Node::string(path(dir)))}};
+    if (ranks > 0) all.emplace_back("comm", str("{name: virtual, ranks: ", ranks, "}"));
+    all.insert(all.end(), changes.begin(), changes.end());
+    return changed(yaml, all);
   }
 
   // Writes the files that a run writes before its first step to the folder `name`, and a checkpoint of the initial

@@ -5,7 +5,6 @@
 
 #include <gmock/gmock.h>
 
-#include "lmx/plugin.h"
 #include "lmx/row_sampling.h"
 #include "names.h"
 #include "recipe/comm_config.h"
@@ -16,14 +15,6 @@ namespace {
 
 using lmx_test::Names;
 using testing::ElementsAre;
-
-void load_plugins() {
-  static const bool once = [] {
-    Registry::instance().add_default_directories();
-    return true;
-  }();
-  static_cast<void>(once);
-}
 
 class Sync : public testing::Test {
  protected:

@@ -19,12 +19,8 @@ namespace fs = std::filesystem;
 using lmx_test::Names;
 using testing::HasSubstr;
 
-using Changes = std::vector<std::pair<std::string, std::string>>;
-
-constexpr const char* kRecipe = R"(
-data: {name: synthetic, vocab_size: 40, train_tokens: 1500, valid_tokens: 157, test_tokens: 0, branching: 6, classes: 4}
-batcher: {name: tbptt, sequence_length: 5}
-batch: {global: 6}
+// Appended to kWordRecipe.
+constexpr const char* kTraining = R"(
 model: {name: lstm, embedding: 8, cells: 10, projection: 6, dropout: 0.2}
 loss: {name: sampled_softmax, samples: 12}
 optimizer: {name: adam, lr: 0.01}
@@ -32,26 +28,13 @@ schedule: {name: halve_on_rise}
 clip: 0.5
 train: {steps: 24, log_every: 5, eval_every: 6}
 checkpoint: {every: 24, keep_best: false}
-run: {tensorboard: false}
 sync: {rest: {params: ".*", strategy: param_server}}
-threads: 1
 )";
 
 class Workers : public RunFolderTest {
  protected:
   Node recipe(const std::string& dir, int64_t ranks, const Changes& changes) const {
-    Node tree = parse_yaml(kRecipe, "workers.yaml");
-    tree.find("run")->set("dir", Node::string(path(dir)));
-    if (ranks > 0) tree.set("comm", parse_yaml(str("{name: virtual, ranks: ", ranks, "}"), "change"));
-    for (const auto& [key, yaml] : changes) {
-      const size_t dot = key.rfind('.');
-      const Node value = parse_yaml(yaml, "change");
-      if (dot == std::string::npos)
-        tree.set(key, value);
-      else
-        tree.at_path(key.substr(0, dot))->set(key.substr(dot + 1), value);
-    }
-    return tree;
+    return recipe_in(dir, ranks, str(kWordRecipe, kTraining), changes);
   }
   // The bytes of the model's file after the run.
   std::string run(const std::string& dir, int64_t ranks, const Changes& changes = {}, const std::string& resume = "") {
