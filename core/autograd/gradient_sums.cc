@@ -11,7 +11,7 @@ void add_typed(Context& ctx, Tensor& table, RowSparse piece) {
   if (n == 0) return;
   const Uploaded<int32_t> ids = ctx.upload(std::move(piece.indices));
   const Tensor& rows = piece.rows;
-  run_kernel(ctx, AddRows<T>{rows.data<T>(), ids.data(), table.data<T>(), n, rows.numel() / n});
+  run_kernel(ctx, AddRows<T>{rows.data<T>(), ids.data(), table.data<T>(), n, rows.numel() / n, piece.unique});
 }
 
 }  // namespace

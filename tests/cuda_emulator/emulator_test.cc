@@ -161,6 +161,11 @@ TEST_F(EmulatorDeathTest, HostAccessOfDeviceMemory) {
   EXPECT_DEATH({ x.data[2] = 1; }, "host accessed device memory: byte 8 of allocation [0-9]+, which has 40 bytes");
 }
 
+TEST_F(EmulatorDeathTest, AKernelThatGetsHostMemory) {
+  float on_host = 0;
+  EXPECT_DEATH(START(1, 1, 0, set_one, &on_host, 1.0f), "\\[set_one\\] byte 0 of an argument is the address of host");
+}
+
 TEST_F(EmulatorDeathTest, ABarrierThatNotAllThreadsReach) {
   EXPECT_DEATH(
       {

@@ -237,4 +237,12 @@ bool pinned(const void* address) {
   return static_cast<const char*>(address) < static_cast<const char*>(found->first) + found->second;
 }
 
+bool of_host_alone(const void* address) {
+  // Memory of a process lies far above every size and count, and below the bits of ordinary floating-point numbers.
+  constexpr uintptr_t kLowest = uintptr_t{1} << 40, kHighest = uintptr_t{1} << 47;
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  if (at < kLowest || at >= kHighest || on_device(address) || pinned(address)) return false;
+  return msync(reinterpret_cast<void*>(at / kPage * kPage), 1, MS_ASYNC) == 0;  // fails if nothing is mapped there
+}
+
 }  // namespace cuda_emulator

@@ -41,4 +41,7 @@ void* allocate_pinned(size_t bytes);
 bool release_pinned(void* block);  // false: not the begin of an allocation
 bool pinned(const void* address);
 
+// Whether this is an address in memory of this process that is neither the device's nor page-locked.
+bool of_host_alone(const void* address);
+
 }  // namespace cuda_emulator

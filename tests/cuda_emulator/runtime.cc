@@ -158,6 +158,14 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, size_t 
   });
 }
 
+void check_argument(const void* argument, size_t bytes) {
+  for (size_t at = 0; at + sizeof(void*) <= bytes; at += sizeof(void*)) {
+    const void* value = nullptr;
+    std::memcpy(&value, static_cast<const char*>(argument) + at, sizeof value);
+    if (of_host_alone(value)) fault("[", next_name, "] byte ", at, " of an argument is the address of host memory");
+  }
+}
+
 void name_next_kernel(const char* name) {
   next_name = name;
 }

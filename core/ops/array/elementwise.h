@@ -161,7 +161,7 @@ struct GeluTanh {
 template <class F, class T>
 struct Elementwise {
   static constexpr const char* kName = F::kName;
-  F f;
+  [[no_unique_address]] F f;
   const T* x;
   T* y;
   int64_t n;
@@ -171,7 +171,7 @@ struct Elementwise {
 template <class F, class T>
 struct ElementwiseBackward {
   static constexpr const char* kName = F::kName;
-  F f;
+  [[no_unique_address]] F f;
   const T *x, *y, *dy;
   T* dx;
   int64_t n;

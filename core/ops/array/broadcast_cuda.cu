@@ -1,0 +1,156 @@
+// Broadcasting arithmetic, copies by a walk, selections, and the sums that undo a broadcast.
+#include "backend/cuda/reduce.cuh"
+#include "ops/array/binary.h"
+#include "ops/array/broadcast.h"
+#include "ops/array/indexing.h"
+
+namespace lmx::ops {
+namespace {
+
+// The positions of element i of the result in the operands of a walk.
+template <size_t N>
+struct Positions {
+  __device__ Positions(const Walk<N>& walk, int64_t i) {
+    for (size_t o = 0; o < N; ++o) at[o] = 0;
+    for (int d = walk.rank - 1; d >= 0; --d) {
+      const int64_t index = i % walk.size[d];
+      i /= walk.size[d];
+      for (size_t o = 0; o < N; ++o) at[o] += index * walk.stride[o][d];
+    }
+  }
+  int64_t at[N];
+};
+
+template <class F, class T>
+struct BinaryElement {
+  Binary<F, T> args;
+  __device__ void operator()(int64_t i) const {
+    const Positions<2> p(args.walk, i);
+    args.y[i] = F::value(args.a[p.at[0]], args.b[p.at[1]]);
+  }
+};
+template <class F, class First, class T>
+struct BinaryBackwardElement {
+  BinaryBackward<F, First, T> args;
+  __device__ void operator()(int64_t i) const {
+    const Positions<2> p(args.walk, i);
+    const T a = args.a[p.at[0]], b = args.b[p.at[1]];
+    if constexpr (First::value)
+      args.dx[i] = F::da(a, b, args.dy[i]);
+    else
+      args.dx[i] = F::db(a, b, args.dy[i]);
+  }
+};
+template <class T>
+struct CopyElement {
+  CopyWalk<T> args;
+  __device__ void operator()(int64_t i) const { args.y[i] = args.x[Positions<1>(args.walk, i).at[0]]; }
+};
+template <class T>
+struct SelectElement {
+  Select<T> args;
+  __device__ void operator()(int64_t i) const {
+    const Positions<3> p(args.walk, i);
+    args.y[i] = args.condition[p.at[0]] != 0 ? args.a[p.at[1]] : args.b[p.at[2]];
+  }
+};
+
+template <class F, class T>
+void forward(Context& ctx, const Binary<F, T>& a) {
+  launch_each(ctx, a.kName, a.n, BinaryElement<F, T>{a});
+}
+template <class F, class First, class T>
+void backward(Context& ctx, const BinaryBackward<F, First, T>& a) {
+  launch_each(ctx, a.kName, a.n, BinaryBackwardElement<F, First, T>{a});
+}
+template <class T>
+void copy(Context& ctx, const CopyWalk<T>& a) {
+  launch_each(ctx, a.kName, a.n, CopyElement<T>{a});
+}
+template <class T>
+void select(Context& ctx, const Select<T>& a) {
+  launch_each(ctx, a.kName, a.n, SelectElement<T>{a});
+}
+
+// Sums in double. A long row or column is divided into parts of fixed length, which are summed by blocks or threads of
+// their own and added in order.
+constexpr int64_t kRowPart = 1 << 14, kColumnPart = 64;
+
+// A block sums one part of one row.
+template <class T>
+__global__ void row_part_sums(const T* x, int64_t n, int64_t parts, double* sums) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) / parts, part = static_cast<int64_t>(blockIdx.x) % parts;
+  const int64_t begin = part * kRowPart, end = begin + kRowPart < n ? begin + kRowPart : n;
+  double sum = 0;
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum += static_cast<double>(x[row * n + i]);
+  sum = cuda::block_sum(sum, cuda::shared<double>());
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+// y_i = factor * (parts[i] + parts[i + stride] + ...), where the parts of i begin at i / stride * stride * count.
+template <class T>
+struct AddParts {
+  const double* parts;
+  T* y;
+  int64_t count, stride;
+  double factor;
+  __device__ void operator()(int64_t i) const {
+    const double* at = parts + i / stride * stride * count + i % stride;
+    double sum = 0;
+    for (int64_t k = 0; k < count; ++k) sum += at[k * stride];
+    y[i] = static_cast<T>(sum * factor);
+  }
+};
+
+template <class T>
+void sum_rows(Context& ctx, const SumRows<T>& a) {
+  if (a.rows == 0) return;
+  const int64_t parts = a.n > kRowPart ? (a.n + kRowPart - 1) / kRowPart : 1;
+  Tensor sums = ctx.empty({a.rows * parts}, DType::f64);
+  const cuda::Grid grid{static_cast<unsigned>(a.rows * parts), cuda::kThreads, cuda::kWarpLanes * sizeof(double)};
+  cuda::launch(ctx, a.kName, grid, row_part_sums<T>, a.x, a.n, parts, sums.data<double>());
+  launch_each(ctx, a.kName, a.rows, AddParts<T>{sums.data<double>(), a.y, parts, 1, a.factor});
+}
+
+// A thread sums one column of one part.
+template <class T>
+struct ColumnPartElement {
+  SumColumns<T> a;
+  int64_t parts;
+  double* sums;  // (outer, parts, inner)
+  __device__ void operator()(int64_t i) const {
+    const int64_t column = i % a.inner, part = i / a.inner % parts, o = i / a.inner / parts;
+    const int64_t begin = part * kColumnPart, end = begin + kColumnPart < a.size ? begin + kColumnPart : a.size;
+    double sum = 0;
+    for (int64_t r = begin; r < end; ++r) sum += static_cast<double>(a.x[(o * a.size + r) * a.inner + column]);
+    sums[i] = sum;
+  }
+};
+
+template <class T>
+void sum_columns(Context& ctx, const SumColumns<T>& a) {
+  const int64_t parts = a.size > kColumnPart ? (a.size + kColumnPart - 1) / kColumnPart : 1;
+  Tensor sums = ctx.empty({a.outer * parts * a.inner}, DType::f64);
+  launch_each(ctx, a.kName, sums.numel(), ColumnPartElement<T>{a, parts, sums.data<double>()});
+  launch_each(ctx, a.kName, a.outer * a.inner, AddParts<T>{sums.data<double>(), a.y, parts, a.inner, a.factor});
+}
+
+template <class F>
+KernelAdder add() {
+  using No = std::false_type;
+  return KernelAdder(Device::Kind::cuda, forward<F, float>, forward<F, double>, backward<F, No, float>,
+                     backward<F, No, double>);
+}
+template <class F>
+KernelAdder add_first() {
+  using Yes = std::true_type;
+  return KernelAdder(Device::Kind::cuda, backward<F, Yes, float>, backward<F, Yes, double>);
+}
+
+const KernelAdder adders[] = {add<Add>(),    add<Subtract>(),       add<Multiply>(),
+                              add<Divide>(), add_first<Multiply>(), add_first<Divide>()};
+const KernelAdder others(Device::Kind::cuda, copy<float>, copy<double>, select<float>, select<double>, sum_rows<float>,
+                         sum_rows<double>, sum_columns<float>, sum_columns<double>);
+
+}  // namespace
+}  // namespace lmx::ops

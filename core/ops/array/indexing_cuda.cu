@@ -1,0 +1,102 @@
+// Elements chosen by index, the largest of a dimension, and copies of parts of a dimension.
+#include "lmx/cuda_launch.cuh"
+#include "ops/array/indexing.h"
+#include "ops/array/reduce.h"
+#include "ops/array/shapes.h"
+
+namespace lmx::ops {
+namespace {
+
+template <class T>
+struct TakeElement {
+  Take<T> a;
+  __device__ void operator()(int64_t i) const { a.y[i] = a.places[i] < 0 ? T(0) : a.x[a.places[i]]; }
+};
+template <class T>
+struct PutElement {
+  Put<T> a;
+  __device__ void operator()(int64_t i) const {
+    if (a.places[i] >= 0) a.x[a.places[i]] = a.values ? a.values[i] : T(0);
+  }
+};
+// Places may repeat. The thread of the first element of a place adds all of them, in ascending order.
+template <class T>
+struct AddAtElement {
+  AddAt<T> a;
+  __device__ void operator()(int64_t i) const {
+    const int64_t place = a.places[i];
+    for (int64_t k = 0; k < i; ++k) {
+      if (a.places[k] == place) return;
+    }
+    T sum = a.x[place];
+    for (int64_t k = i; k < a.n; ++k) {
+      if (a.places[k] == place) sum += a.values[k];
+    }
+    a.x[place] = sum;
+  }
+};
+template <class T>
+struct MaxElement {
+  Max<T> a;
+  __device__ void operator()(int64_t c) const {
+    const T* column = a.x + c / a.inner * a.size * a.inner + c % a.inner;
+    T best = column[0];
+    int32_t place = 0;
+    for (int64_t i = 1; i < a.size && best == best; ++i) {
+      const T value = column[i * a.inner];
+      if (value > best || value != value) {
+        best = value;
+        place = static_cast<int32_t>(i);
+      }
+    }
+    a.y[c] = best;
+    a.places[c] = place;
+  }
+};
+template <class T>
+struct MaxBackwardElement {
+  MaxBackward<T> a;
+  __device__ void operator()(int64_t c) const {
+    a.dx[(c / a.inner * a.size + a.places[c]) * a.inner + c % a.inner] = a.dy[c];
+  }
+};
+template <class T>
+struct CopyRunElement {
+  CopyRuns<T> a;
+  __device__ void operator()(int64_t i) const {
+    const int64_t run = i / a.width, at = i % a.width;
+    a.to[run * a.to_stride + at] = a.from[run * a.from_stride + at];
+  }
+};
+
+template <class T>
+void take(Context& ctx, const Take<T>& a) {
+  launch_each(ctx, a.kName, a.n, TakeElement<T>{a});
+}
+template <class T>
+void put(Context& ctx, const Put<T>& a) {
+  launch_each(ctx, a.kName, a.n, PutElement<T>{a});
+}
+template <class T>
+void add_at(Context& ctx, const AddAt<T>& a) {
+  launch_each(ctx, a.kName, a.n, AddAtElement<T>{a});
+}
+template <class T>
+void largest(Context& ctx, const Max<T>& a) {
+  launch_each(ctx, a.kName, a.columns, MaxElement<T>{a});
+}
+template <class T>
+void largest_backward(Context& ctx, const MaxBackward<T>& a) {
+  launch_each(ctx, a.kName, a.columns, MaxBackwardElement<T>{a});
+}
+template <class T>
+void copy_runs(Context& ctx, const CopyRuns<T>& a) {
+  launch_each(ctx, a.kName, a.runs * a.width, CopyRunElement<T>{a});
+}
+
+const KernelAdder adder(Device::Kind::cuda, take<float>, take<double>, put<float>, put<double>, add_at<float>,
+                        add_at<double>, largest<float>, largest<double>, largest_backward<float>,
+                        largest_backward<double>, copy_runs<float>, copy_runs<double>);
+
+}  // namespace
+}  // namespace lmx::ops
