@@ -427,7 +427,7 @@ TEST(Reducer, Messages) {
   Context one = context(*self);
   Reducer fp16({.kind = "fp16"}, "g"), one_bit({.kind = "one_bit"}, "g");
   const StateDict kept{{"w.push", one.zeros({3, 2})}};
-  EXPECT_THAT(refused([&] { fp16.load(one, {kept, kept}); }), Names("w.push", "one_bit"));
+  EXPECT_THAT(refused([&] { fp16.load(one, {kept, kept}); }), Names("w.push", "fp16"));
   EXPECT_THAT(refused([&] { one_bit.load(one, {{{"w.pull", one.zeros({3, 2})}}, {}}); }), Names("'w.pull'"));
   one_bit.load(one, {kept, kept});
   EXPECT_THAT(refused([&] { one_bit.reduce(one, "w", one.zeros({5, 2})); }), Names("(3, 2)", "(5, 2)"));

@@ -75,8 +75,8 @@ TEST_F(Average, AFullDiskLeavesWhatWasThere) {
 TEST_F(Average, RefusesWhatHasNoAverage) {
   make_run({{1, 2}, {1, 2, 3}}, {5});
   EXPECT_THAT(refused({{step(10), step(20)}, "", 0, 0}), Names("parameter w", "(2) f32", "(3) f32"));
-  EXPECT_THAT(refused({{}, path("run"), 3, 0}), Names("2 checkpoints", "keep_last=3"));
-  EXPECT_THAT(refused({{}, path("run"), 0, 2}), Names("1 checkpoints", "validated"));
+  EXPECT_THAT(refused({{}, path("run"), 3, 0}), Names("3 checkpoints", "keeps 2", "keep_last=3"));
+  EXPECT_THAT(refused({{}, path("run"), 0, 2}), Names("2 checkpoints", "keeps 1", "validated"));
   EXPECT_THAT(refused({{}, path("run"), 0, 0}), Names("--last N", "--best N"));
   EXPECT_THAT(refused({{step(10)}, path("run"), 1, 0}), Names("--last N", "--best N"));
   EXPECT_THAT(refused({{}, path("run"), -1, 0}), Names("-1"));

@@ -236,7 +236,7 @@ TEST_F(TranslateCommands, RefuseWithOneMessage) {
   refused({"translate", path("mt"), "--n-best", "9"}, Names("n-best", "4, got 9"));
   refused({"translate", path("mt"), "--replace-unknown", "copie"}, Names("'copy'?"));
   refused({"translate", path("mt"), "--checkpoint", "41"}, Names("last, best", "10, 20, 30, 40"));
-  refused({"average", path("x"), "--last", "5", path("mt")}, Names("4 checkpoints", "keep_last=5"));
+  refused({"average", path("x"), "--last", "5", path("mt")}, Names("5 checkpoints", "keeps 4", "keep_last=5"));
   refused({"average", path("x"), "--last", "5", path("mt"), path("mt")}, Names("one run"));
   ASSERT_EQ(run("lm", {"train.steps=2", "train.ema=0"}).code, 0);
   refused({"translate", path("lm")}, Names("language model"));

@@ -189,7 +189,7 @@ TEST_F(BytesRun, StatesOfOtherModels) {
       EXPECT_THAT(good({"features", path(dir), path("long.csv"), "--out", path("f" + std::string(batch) + ".csv"),
                         "--batch", batch})
                       .out,
-                  HasSubstr("state " + state + " behind"));
+                  HasSubstr("state " + state + " after"));
     EXPECT_LT(farthest(read_file(path("f1.csv")), read_file(path("f2.csv"))), 1e-5);
     // The value after the last byte is the feature.
     const Outcome map = good({"features", path(dir), "--heatmap", path("m.html"), "--unit", "5", "--text", text});

@@ -113,7 +113,7 @@ TEST_F(Pairs, PartsThatDoNotFitAreNamedBeforeAnythingRuns) {
               Names("tbptt", "one language", "tiny_translator", "token_budget", "time_balanced"));
   data_.train_pairs = {};
   EXPECT_THAT(error({}), Names("tiny_translator", "one language"));
-  EXPECT_THAT(error({{"model", lstm}}), Names("pairs", "random_windows"));
+  EXPECT_THAT(error({{"model", lstm}}), Names("pairs", "train split", "plugins list"));
 }
 
 TEST_F(Pairs, MeasuredTimesStayWithTheRun) {

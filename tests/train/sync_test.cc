@@ -99,7 +99,7 @@ TEST_F(Sync, OneRuleAtMostSaysWhoDrawsTheSameCandidates) {
     return refused(str("a: {params: 'embedding', ", a, "}\nb: {params: 'softmax', ", b,
                        "}\nrest: {params: '.*', strategy: allreduce}"));
   };
-  EXPECT_THAT(of("strategy: seeded", "strategy: seeded, seeds: one"), Names("sync.a", "sync.b", "draw: step"));
+  EXPECT_THAT(of("strategy: seeded", "strategy: seeded, seeds: one"), Names("sync.a", "sync.b", "candidates"));
   EXPECT_THAT(of("strategy: seeded", "strategy: sampled_rows"), Names("sync.a", "sync.b"));
   EXPECT_EQ(of("strategy: seeded", "strategy: sampled_rows, draw: step"), "");
   EXPECT_EQ(of("strategy: unique", "strategy: seeded"), "");
@@ -112,7 +112,7 @@ TEST_F(Sync, GroupsOfSeedsNeedALossThatDraws) {
     return make_loss(parse_yaml(yaml, "r"), "loss", LossEnv{.vocab_size = 50, .feature_size = 4});
   };
   const auto draws_none = loss("{name: full_softmax}"), two_stage = loss("{name: two_stage_softmax}");
-  EXPECT_THAT(message<UserError>([&] { seeded.check_loss(*draws_none); }), Names("sync.all", "loss", "unique"));
+  EXPECT_THAT(message<UserError>([&] { seeded.check_loss(*draws_none); }), Names("sync.all", "sampled_softmax", "two_stage_softmax"));
   seeded.check_loss(*two_stage);
   const SyncRules rows(rules("all: {params: '.*', strategy: sampled_rows}"), "sync", specs({"softmax.weight"}), 0, 2,
                        RandomKey());
