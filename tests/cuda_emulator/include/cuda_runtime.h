@@ -205,7 +205,14 @@ template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
   std::tuple<std::decay_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
-  std::apply([](const auto&... value) { (::cuda_emulator::check_argument(&value, sizeof value), ...); }, values);
+  std::apply(
+      [](auto&... value) {
+#if __has_builtin(__builtin_clear_padding)
+        (__builtin_clear_padding(&value), ...);  // it may contain parts of an old address of the host
+#endif
+        (::cuda_emulator::check_argument(&value, sizeof value), ...);
+      },
+      values);
   return ::cuda_emulator::launch(*config, reinterpret_cast<const void*>(kernel),
                                  (std::size_t{0} + ... + sizeof(std::decay_t<Parameters>)),
                                  [kernel, values] { std::apply(kernel, values); });
