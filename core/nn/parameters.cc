@@ -59,8 +59,11 @@ Var& ParameterStore::add(Context& ctx, const ParameterSpec& spec, RandomKey key)
   if (spec.shape.numel() <= 0)
     throw UserError(str("[model] parameter '", spec.name, "' has an empty shape ", spec.shape));
   const DType type = ctx.compute == DType::f64 ? DType::f64 : DType::f32;
-  Tensor value = ctx.empty(spec.shape, type, MemClass::parameters);
+  // The host computes the values, which are then the same on every device.
+  const auto& memory = ctx.device.kind == Device::Kind::cpu ? ctx.allocator : ctx.host;
+  Tensor value = Tensor::empty(memory, spec.shape, type, MemClass::parameters);
   initialise(value, spec.init, key.fold(spec.name));
+  value = ctx.upload(value);
   order_.push_back(spec.name);
   return entries_.emplace(spec.name, Entry{spec, Var(std::move(value), !spec.frozen, spec.name)}).first->second.var;
 }

@@ -9,13 +9,21 @@ namespace lmx::ops {
 template <class T>
 struct FullSoftmaxBlock {
   static constexpr const char* kName = "full_softmax_loss";
-  T* z;                    // (rows, words) in: h w^T; out: `factor` times the gradient of the logits if it is not 0
-  const T* b;              // (words), or null
+  T* z;        // (rows, words) in: h w^T; out: `factor` times the logits' gradient; unspecified if `factor` is 0
+  const T* b;  // (words), or null
   const int32_t* targets;  // (n)
   const float* weights;    // (n), or null: all 1
   double *nll, *smoothed;  // (n) unweighted; smoothed: null if `smoothing` is 0
   int64_t first, rows, words;
   double factor, smoothing;
+
+  // `sum`: of the row's logits.
+  LMX_HD double smoothed_loss(double target_nll, double lse, double sum) const {
+    return (1 - smoothing) * target_nll + smoothing * (lse - sum / static_cast<double>(words));
+  }
+  // What smoothing adds to the gradient of each logit, and what the target's logit loses. `scale`: factor times weight.
+  LMX_HD T spread_slope(double scale) const { return static_cast<T>(-scale * smoothing / static_cast<double>(words)); }
+  LMX_HD T target_slope(double scale) const { return static_cast<T>(scale * (1 - smoothing)); }
 };
 
 // x (rows, cols) += b (cols)

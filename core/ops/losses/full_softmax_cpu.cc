@@ -24,13 +24,12 @@ void block(Context&, const FullSoftmaxBlock<T>& a) {
       const double lse = log_sum_exp(row, v);
       const double nll = lse - static_cast<double>(row[target]);
       a.nll[at] = nll;
-      if (a.smoothing > 0)
-        a.smoothed[at] = (1 - a.smoothing) * nll + a.smoothing * (lse - sum_of(row, v) / static_cast<double>(v));
+      if (a.smoothing > 0) a.smoothed[at] = a.smoothed_loss(nll, lse, sum_of(row, v));
       if (a.factor == 0) continue;
       const double scale = a.factor * weight_of(a.weights, at);
       softmax_row(row, row, lse, scale, v);
-      if (a.smoothing > 0) add_to_row(row, static_cast<T>(-scale * a.smoothing / static_cast<double>(v)), v);
-      row[target] -= static_cast<T>(scale * (1 - a.smoothing));
+      if (a.smoothing > 0) add_to_row(row, a.spread_slope(scale), v);
+      row[target] -= a.target_slope(scale);
     }
   });
 }

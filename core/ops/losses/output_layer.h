@@ -27,6 +27,7 @@ struct ScaleBySeed {
   const T* seed;  // (1)
   double lift;
   int64_t n;
+  LMX_HD double factor() const { return static_cast<double>(*seed) / lift; }
 };
 
 // y = x in another type.

@@ -17,7 +17,7 @@ void sum(Context&, const SumOfLosses<T>& a) {
 
 template <class T>
 void scale(Context& ctx, const ScaleBySeed<T>& a) {
-  const double factor = static_cast<double>(*a.seed) / a.lift;
+  const double factor = a.factor();
   if (factor != 1.0) run_kernel(ctx, Scale<T>{a.x, a.n, static_cast<T>(factor)});
 }
 

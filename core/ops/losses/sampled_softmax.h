@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lmx/kernels.h"
+#include "lmx/math.h"
 
 namespace lmx::ops {
 
@@ -14,6 +15,10 @@ struct SampledSoftmaxOffsets {
   const float* log_expected;  // (samples), or null: no correction
   T* offset;                  // (samples)
   int64_t samples;
+  LMX_HD T value(int64_t s) const {
+    const T bias = b ? b[ids[s]] : T(0);
+    return log_expected ? bias - static_cast<T>(log_expected[s]) : bias;
+  }
 };
 
 template <class T>
@@ -29,6 +34,18 @@ struct SampledSoftmaxForward {
   int64_t n, width, samples;
   bool remove_hits, gradient;
 };
+
+template <class T>
+struct SampledLoss {
+  double nll;  // unweighted
+  T g;
+};
+// Of a target's logit. `most`, `sum`: the largest logit of its row, and the sum of exp(logit - most).
+template <class T>
+LMX_HD inline SampledLoss<T> sampled_loss(T logit, T most, T sum, T weight) {
+  return {static_cast<double>(most - logit) + fast_log(static_cast<double>(sum)),
+          weight * (fast_exp(logit - most) / sum - T(1))};
+}
 
 // The gradients through the targets' own logits: dh_i += g_i w_t(i), dw_i = g_i h_i.
 template <class T>

@@ -1,9 +1,7 @@
 #include "ops/losses/sampled_softmax.h"
 
-#include <cmath>
 #include <limits>
 
-#include "lmx/math.h"
 #include "ops/losses/output_layer.h"
 
 namespace lmx::ops {
@@ -17,17 +15,12 @@ struct Target {
   int32_t hit;    // id of a candidate to leave out; -1: none
   bool gradient;  // replace the logits by p
 };
-template <class T>
-struct RowResult {
-  double nll;  // unweighted
-  T g;
-};
 
 // z (S): the products on entry. If gradients are needed, z contains p afterwards. `offset` is b - log E of the
 // candidates.
 template <class T>
-LMX_SIMD RowResult<T> loss_row(T* __restrict z, const T* __restrict offset, const int32_t* __restrict ids, int64_t s,
-                               const Target<T>& target) {
+LMX_SIMD SampledLoss<T> loss_row(T* __restrict z, const T* __restrict offset, const int32_t* __restrict ids, int64_t s,
+                                 const Target<T>& target) {
   constexpr T kOut = -std::numeric_limits<T>::infinity();
   const int32_t hit = target.hit;
   T m = target.logit;
@@ -45,14 +38,12 @@ LMX_SIMD RowResult<T> loss_row(T* __restrict z, const T* __restrict offset, cons
     z[j] = e;
     sum += e;
   }
-  const T own = fast_exp(target.logit - m);
-  sum += own;
+  sum += fast_exp(target.logit - m);
   if (target.gradient) {
     const T scale = target.weight / sum;
     for (int64_t j = 0; j < s; ++j) z[j] *= scale;
   }
-  return {static_cast<double>(m - target.logit) + std::log(static_cast<double>(sum)),
-          target.weight * (own / sum - T(1))};
+  return sampled_loss(target.logit, m, sum, target.weight);
 }
 
 // Adds g w to the row of dh, and stores g h in the target's row of dw.
@@ -69,10 +60,7 @@ LMX_SIMD void target_gradients(T g, const T* __restrict h, const T* __restrict w
 
 template <class T>
 void offsets(Context&, const SampledSoftmaxOffsets<T>& a) {
-  for (int64_t s = 0; s < a.samples; ++s) {
-    a.offset[s] = a.b ? a.b[a.ids[s]] : T(0);
-    if (a.log_expected) a.offset[s] -= static_cast<T>(a.log_expected[s]);
-  }
+  for (int64_t s = 0; s < a.samples; ++s) a.offset[s] = a.value(s);
 }
 
 template <class T>
@@ -85,7 +73,7 @@ void forward(Context&, const SampledSoftmaxForward<T>& a) {
       if (a.target_log_expected) logit -= static_cast<T>(a.target_log_expected[i]);
       const double weight = weight_of(a.weights, i);
       const Target<T> target{logit, static_cast<T>(weight), a.remove_hits ? t : -1, a.gradient};
-      const RowResult<T> row = loss_row<T>(a.p + i * a.samples, a.offset, a.ids, a.samples, target);
+      const SampledLoss<T> row = loss_row<T>(a.p + i * a.samples, a.offset, a.ids, a.samples, target);
       a.nll[i] = weight * row.nll;
       a.g[i] = row.g;
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "lmx/kernels.h"
+#include "lmx/math.h"
 
 namespace lmx::ops {
 
@@ -23,5 +24,15 @@ struct SoftmaxBackward {
   int64_t rows, cols;
   bool logarithm;
 };
+
+// Elements of the gradient of x. `delta`: the sum of y dy; `sum`: the sum of dy.
+template <class T>
+LMX_HD inline T softmax_slope(T y, T dy, T delta) {
+  return y * (dy - delta);
+}
+template <class T>
+LMX_HD inline T log_softmax_slope(T y, T dy, T sum) {
+  return dy - fast_exp(y) * sum;
+}
 
 }  // namespace lmx::ops

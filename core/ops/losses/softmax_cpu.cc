@@ -1,6 +1,5 @@
 #include "ops/losses/softmax.h"
 
-#include "lmx/math.h"
 #include "ops/common.h"
 #include "ops/losses/softmax_rows.h"
 
@@ -12,12 +11,12 @@ LMX_SIMD void shift_row(const T* x, T* y, T by, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] - by;
 }
 template <class T>
-LMX_SIMD void softmax_slope(const T* y, const T* dy, T* dx, T delta, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) dx[i] = y[i] * (dy[i] - delta);
+LMX_SIMD void softmax_slopes(const T* y, const T* dy, T* dx, T delta, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) dx[i] = softmax_slope(y[i], dy[i], delta);
 }
 template <class T>
-LMX_SIMD void log_softmax_slope(const T* y, const T* dy, T* dx, T sum, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] - fast_exp(y[i]) * sum;
+LMX_SIMD void log_softmax_slopes(const T* y, const T* dy, T* dx, T sum, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) dx[i] = log_softmax_slope(y[i], dy[i], sum);
 }
 
 template <class T>
@@ -42,9 +41,9 @@ void backward(Context&, const SoftmaxBackward<T>& a) {
       const T *y = a.y + r * a.cols, *dy = a.dy + r * a.cols;
       T* dx = a.dx + r * a.cols;
       if (a.logarithm) {
-        log_softmax_slope<T>(y, dy, dx, static_cast<T>(sum_of(dy, a.cols)), a.cols);
+        log_softmax_slopes<T>(y, dy, dx, static_cast<T>(sum_of(dy, a.cols)), a.cols);
       } else {
-        softmax_slope<T>(y, dy, dx, dot(y, dy, a.cols), a.cols);
+        softmax_slopes<T>(y, dy, dx, dot(y, dy, a.cols), a.cols);
       }
     }
   });

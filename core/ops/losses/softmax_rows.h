@@ -4,7 +4,15 @@
 
 #include <cstdint>
 
+#include "lmx/math.h"
+
 namespace lmx::ops {
+
+// An element of softmax_row(), for kernels of all devices.
+template <class T>
+LMX_HD inline T softmax_value(T x, T lse, T factor) {
+  return factor * fast_exp(x - lse);
+}
 
 // log sum_j exp(x_j), computed from the row's maximum.
 double log_sum_exp(const float* x, int64_t n);

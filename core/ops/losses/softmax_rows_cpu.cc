@@ -19,7 +19,7 @@ LMX_SIMD T sum_exp_kernel(const T* x, T shift, int64_t n) {
 
 template <class T>
 LMX_SIMD void softmax_kernel(const T* x, T* y, T lse, T factor, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i] = factor * fast_exp(x[i] - lse);
+  for (int64_t i = 0; i < n; ++i) y[i] = softmax_value(x[i], lse, factor);
 }
 
 template <class T>

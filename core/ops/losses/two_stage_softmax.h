@@ -9,7 +9,7 @@ namespace lmx::ops {
 template <class T>
 struct TwoStageBlock {
   static constexpr const char* kName = "two_stage_softmax_loss";
-  T* z;                   // (rows, words) in: the products; out: the logits, or `all`
+  T* z;                   // (rows, words) in: the products; out: `all`, or unspecified
   const T* b;             // (words), or null
   const int64_t* places;  // (n) the position of each target in V_all
   const float* weights;   // (n), or null: all 1

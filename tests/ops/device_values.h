@@ -1,0 +1,72 @@
+// For tests of a CUDA device against the CPU: contexts and leaves of either, and their values on the host.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "backend/cuda.h"
+#include "ops/gradcheck.h"
+
+namespace lmx::testing {
+
+inline constexpr Device kDevice{Device::Kind::cuda, 0};
+
+// Skips its tests if no device answers.
+class OnDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
+  }
+};
+
+using Values = std::vector<double>;
+
+// A context of `device` that records, and tensors in its memory.
+struct Place {
+  Place(Device device, DType compute) {
+    compute_on(ctx, device);
+    ctx.tape = &tape;
+    ctx.compute = compute;
+    type = compute == DType::f64 ? DType::f64 : DType::f32;
+  }
+  Tensor host(const Tensor& t) const { return copy_to(t, ctx.host); }
+  Var leaf(const Tensor& t, bool trains = true) const { return Var(ctx.upload(host(t.to(type))), trains, "leaf"); }
+  Values values(const Tensor& t) const {
+    if (t.dtype() == DType::f64) {
+      const auto read = ctx.read<double>(t);
+      return {read.get().begin(), read.get().end()};
+    }
+    const auto read = ctx.read<float>(t);
+    return {read.get().begin(), read.get().end()};
+  }
+  // Dense, also if it is row-sparse; zeros if there is none.
+  Values gradient(const Var& x) {
+    Tensor dense = ctx.zeros(x.shape(), x.value().dtype());
+    if (x.grad().dense.defined()) add_tensor(ctx, dense, x.grad().dense);
+    for (const RowSparse& piece : x.grad().pieces) add_rows(ctx, dense, piece);
+    return values(dense);
+  }
+
+  Tape tape;
+  Context ctx;
+  DType type;
+};
+
+// The error of each element is relative to the larger of 1 and the element. NaN is equal to NaN.
+inline void expect_close(const std::vector<Values>& got, const std::vector<Values>& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t k = 0; k < want.size(); ++k) {
+    ASSERT_EQ(got[k].size(), want[k].size());
+    for (size_t i = 0; i < want[k].size(); ++i) {
+      if (std::isnan(want[k][i]) && std::isnan(got[k][i])) continue;
+      if (want[k][i] == got[k][i]) continue;  // infinities as well
+      ASSERT_NEAR(got[k][i], want[k][i], tolerance * std::max(1.0, std::abs(want[k][i])))
+          << "result " << k << ", element " << i;
+    }
+  }
+}
+
+}  // namespace lmx::testing
