@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -164,6 +165,16 @@ TEST_F(EmulatorDeathTest, HostAccessOfDeviceMemory) {
 TEST_F(EmulatorDeathTest, AKernelThatGetsHostMemory) {
   float on_host = 0;
   EXPECT_DEATH(START(1, 1, 0, set_one, &on_host, 1.0f), "\\[set_one\\] byte 0 of an argument is the address of host");
+}
+
+TEST_F(Emulator, AnAddressInThePaddingOfAnArgumentIsNoArgument) {
+  alignas(256) float on_host = 0;  // the lowest byte of its address is false
+  const float* address = &on_host;
+  Padded argument{};
+  static_assert(sizeof argument == 8 + sizeof address);
+  std::memcpy(reinterpret_cast<std::byte*>(&argument) + 8, &address, sizeof address);
+  EXPECT_EQ(START(1, 1, 0, get_padded, argument), cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
 TEST_F(EmulatorDeathTest, ABarrierThatNotAllThreadsReach) {

@@ -39,6 +39,13 @@ __global__ inline void warp_sums(const float* x, float* sums) {
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = v;
 }
 
+// Seven bytes of padding follow the flag.
+struct Padded {
+  int64_t n;
+  bool flag;
+};
+__global__ inline void get_padded(Padded) {}
+
 __global__ inline void half_meet_barrier() {
   if (threadIdx.x < blockDim.x / 2) __syncthreads();
 }
