@@ -1,7 +1,7 @@
 #include "ops/losses/cross_entropy.h"
 
 #include "ops/losses/output_layer.h"
-#include "ops/losses/softmax_rows.h"
+#include "ops/softmax/softmax_rows.h"
 
 namespace lmx::ops {
 namespace {

@@ -1,7 +1,7 @@
 #include "ops/losses/sampled_softmax.h"
 
 #include "ops/losses/output_layer.h"
-#include "ops/losses/softmax_rows.cuh"
+#include "ops/softmax/softmax_rows.cuh"
 
 namespace lmx::ops {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "autograd/gradient_sums.h"
 #include "ops/losses/output_layer.h"
-#include "ops/losses/softmax_rows.h"
+#include "ops/softmax/softmax_rows.h"
 
 namespace lmx::ops {
 namespace {

@@ -2,7 +2,7 @@
 //
 //   softmax      y_i = exp(x_i) / sum_j exp(x_j)          dx_i = y_i (dy_i - sum_j y_j dy_j)
 //   log_softmax  y_i = x_i - log sum_j exp(x_j)           dx_i = dy_i - exp(y_i) sum_j dy_j
-#include "ops/losses/softmax.h"
+#include "ops/softmax/softmax.h"
 
 #include "lmx/array_ops.h"
 #include "ops/array/broadcast.h"

@@ -1,7 +1,7 @@
-#include "ops/losses/softmax.h"
+#include "ops/softmax/softmax.h"
 
 #include "ops/common.h"
-#include "ops/losses/softmax_rows.h"
+#include "ops/softmax/softmax_rows.h"
 
 namespace lmx::ops {
 namespace {

@@ -1,4 +1,4 @@
-#include "ops/losses/softmax_rows.h"
+#include "ops/softmax/softmax_rows.h"
 
 #include <algorithm>
 #include <cmath>

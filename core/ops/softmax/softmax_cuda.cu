@@ -1,10 +1,10 @@
 // softmax, log_softmax and cross_entropy.
-#include "ops/losses/softmax.h"
+#include "ops/softmax/softmax.h"
 
 #include "ops/losses/cross_entropy.h"
 #include "ops/losses/output_layer.h"
-#include "ops/losses/softmax_rows.cuh"
-#include "ops/losses/softmax_rows.h"
+#include "ops/softmax/softmax_rows.cuh"
+#include "ops/softmax/softmax_rows.h"
 
 namespace lmx::ops {
 namespace {
