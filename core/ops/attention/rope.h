@@ -27,6 +27,10 @@ struct Rope {
   bool interleaved;  // pairs are elements (2 i, 2 i + 1) of a head, else (i, i + half)
 };
 
+LMX_HD inline double rope_angle(int64_t position, double frequency) {
+  return static_cast<double>(position) * frequency;
+}
+
 template <class T>
 struct Rotated {
   T first, second;

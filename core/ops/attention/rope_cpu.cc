@@ -36,7 +36,7 @@ template <class T>
 void angles(Context&, const RopeAngles<T>& a) {
   parallel_for(a.rows, row_grain(16 * a.half), [&](int64_t begin, int64_t end) {
     for (int64_t at = begin * a.half; at < end * a.half; ++at) {
-      const double angle = static_cast<double>(a.positions[at / a.half]) * a.frequencies[at % a.half];
+      const double angle = rope_angle(a.positions[at / a.half], a.frequencies[at % a.half]);
       a.cosines[at] = static_cast<T>(std::cos(angle));
       a.sines[at] = static_cast<T>(std::sin(angle));
     }

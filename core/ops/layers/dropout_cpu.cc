@@ -31,14 +31,14 @@ LMX_SIMD void apply_row(const T* x, T* y, const DropMask& mask, uint64_t row, ui
     for (int w = 0; w < 4; ++w) {
       for (int l = 0; l < kLanes; ++l) {
         const int at = w * kLanes + l;
-        y[at] = x[at] * (words[w][l] < threshold ? T(0) : scale);
+        y[at] = x[at] * mask_factor(words[w][l], threshold, scale);
       }
     }
   }
   if (n == 0) return;
   draw(mask.key, row, block, words);
   const uint32_t* word = &words[0][0];
-  for (int64_t at = 0; at < n; ++at) y[at] = x[at] * (word[at] < threshold ? T(0) : scale);
+  for (int64_t at = 0; at < n; ++at) y[at] = x[at] * mask_factor(word[at], threshold, scale);
 }
 
 template <class T>

@@ -41,6 +41,12 @@ struct MaskWords {
   return {{c0, c1, c2, c3}};
 }
 
+// The factor of a column with this word.
+template <class T>
+LMX_HD inline T mask_factor(uint32_t word, uint32_t threshold, T keep_scale) {
+  return word < threshold ? T(0) : keep_scale;
+}
+
 inline constexpr int kMaskColumns = 64;  // columns are sampled in groups of this size
 
 // y_j = x_j * mask(row, first + j) for n columns; y may be x. REQUIRES: `first` is a multiple of kMaskColumns.

@@ -33,4 +33,25 @@ struct LayerNormWeights {
   int64_t rows, cols;
 };
 
+// The mean of a row, and r = 1 / sqrt(var + eps).
+template <class T>
+struct RowStats {
+  T mean, r;
+};
+// y of one element.
+template <class T>
+LMX_HD inline T layer_norm_value(T x, T gain, T bias, RowStats<T> s) {
+  return (x - s.mean) * s.r * gain + bias;
+}
+// dx of one element, from the row's means of g and of g xhat.
+template <class T>
+LMX_HD inline T layer_norm_slope(T x, T gain, T dy, RowStats<T> s, T mean_g, T mean_gx) {
+  return s.r * (dy * gain - mean_g - (x - s.mean) * s.r * mean_gx);
+}
+// What one element adds to dgain.
+template <class T>
+LMX_HD inline T layer_norm_gain(T x, T dy, RowStats<T> s) {
+  return dy * ((x - s.mean) * s.r);
+}
+
 }  // namespace lmx::ops

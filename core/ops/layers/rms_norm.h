@@ -34,4 +34,10 @@ struct RmsNormWeights {
   int64_t rows, cols;
 };
 
+// dx of one element; along: r^2 mean(g x).
+template <class T>
+LMX_HD inline T rms_norm_slope(T x, T gain, T dy, T r, T along) {
+  return r * (dy * gain - x * along);
+}
+
 }  // namespace lmx::ops

@@ -23,7 +23,7 @@ LMX_SIMD void backward_row(const T* x, const T* gain, const T* dy, T* dx, T r, i
 #pragma omp simd reduction(+ : projected)
   for (int64_t i = 0; i < d; ++i) projected += dy[i] * gain[i] * x[i];
   const T along = projected * r * r / static_cast<T>(d);
-  for (int64_t i = 0; i < d; ++i) dx[i] = r * (dy[i] * gain[i] - x[i] * along);
+  for (int64_t i = 0; i < d; ++i) dx[i] = rms_norm_slope(x[i], gain[i], dy[i], r, along);
 }
 
 // Adds the contribution of one row to columns [0, n) of dgain.

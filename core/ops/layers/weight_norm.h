@@ -23,4 +23,15 @@ struct WeightNormBackward {
   int64_t rows, cols;
 };
 
+// g / n. The direction of a zero row is undefined, so w and its gradients are 0.
+template <class T>
+LMX_HD inline T weight_norm_factor(T g, double norm) {
+  return norm > 0 ? static_cast<T>(static_cast<double>(g) / norm) : T(0);
+}
+// dv of one element.
+template <class T>
+LMX_HD inline T weight_norm_slope(T v, T dw, T factor, T along) {
+  return factor * (dw - along * v);
+}
+
 }  // namespace lmx::ops

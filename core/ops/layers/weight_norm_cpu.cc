@@ -22,7 +22,7 @@ LMX_SIMD void scaled(const T* v, T* w, T factor, int64_t n) {
 
 template <class T>
 LMX_SIMD void backward_row(const T* v, const T* dw, T* dv, T factor, T along, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) dv[i] = factor * (dw[i] - along * v[i]);
+  for (int64_t i = 0; i < n; ++i) dv[i] = weight_norm_slope(v[i], dw[i], factor, along);
 }
 
 template <class T>
@@ -31,8 +31,7 @@ void forward(Context&, const WeightNormForward<T>& a) {
     for (int64_t r = begin; r < end; ++r) {
       const T* v = a.v + r * a.cols;
       const double norm = a.norms[r] = std::sqrt(dot(v, v, a.cols));
-      // The direction of a zero row is undefined, so w and its gradients are 0.
-      scaled(v, a.w + r * a.cols, norm > 0 ? static_cast<T>(static_cast<double>(a.g[r]) / norm) : T(0), a.cols);
+      scaled(v, a.w + r * a.cols, weight_norm_factor(a.g[r], norm), a.cols);
     }
   });
 }

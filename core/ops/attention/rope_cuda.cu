@@ -1,0 +1,45 @@
+#include <cmath>
+
+#include "lmx/cuda_launch.cuh"
+#include "ops/attention/rope.h"
+
+namespace lmx::ops {
+namespace {
+
+template <class T>
+struct AngleElement {
+  RopeAngles<T> a;
+  __device__ void operator()(int64_t i) const {
+    const double angle = rope_angle(a.positions[i / a.half], a.frequencies[i % a.half]);
+    a.cosines[i] = static_cast<T>(std::cos(angle));
+    a.sines[i] = static_cast<T>(std::sin(angle));
+  }
+};
+
+// Pair i of all heads of all rows.
+template <class T>
+struct PairElement {
+  Rope<T> a;
+  __device__ void operator()(int64_t i) const {
+    const int64_t pair = i % a.half, head = i / a.half, angle = head / a.heads * a.half + pair;
+    const int64_t first = head * 2 * a.half + (a.interleaved ? 2 * pair : pair);
+    const int64_t second = first + (a.interleaved ? 1 : a.half);
+    const Rotated<T> out = rotate_pair<T>(a.x[first], a.x[second], a.cosines[angle], a.turn * a.sines[angle]);
+    a.y[first] = out.first;
+    a.y[second] = out.second;
+  }
+};
+
+template <class T>
+void angles(Context& ctx, const RopeAngles<T>& a) {
+  launch_each(ctx, a.kName, a.rows * a.half, AngleElement<T>{a});
+}
+template <class T>
+void rotate(Context& ctx, const Rope<T>& a) {
+  launch_each(ctx, a.kName, a.rows * a.heads * a.half, PairElement<T>{a});
+}
+
+const KernelAdder adder(Device::Kind::cuda, angles<float>, angles<double>, rotate<float>, rotate<double>);
+
+}  // namespace
+}  // namespace lmx::ops

@@ -1,0 +1,103 @@
+// Dropout, the normalisations and rotary embeddings on a CUDA device against the CPU: rows for a warp and for a block,
+// rows that shared memory holds and longer ones, and sums over one part and over many.
+#include "ops/device_cases.h"
+
+namespace lmx::testing {
+namespace {
+
+class DeviceLayers : public DeviceTest {};
+
+// (rows, columns); 9000 columns are too long for the shared memory of every kernel, 3000 for some.
+const Shape kSizes[] = {{1, 1},    {3, 5},    {9, 32},   {6, 128}, {5, 129},
+                        {2, 1000}, {3, 3000}, {2, 9000}, {0, 7},   {2, 3, 40}};
+// Sums over the rows have parts of 32 rows, of more rows from 4096 on.
+const Shape kTall[] = {{31, 3}, {33, 3}, {65, 130}, {4100, 3}};
+
+void expect_equal_everywhere(const OpCase& c) {
+  expect_equal(c, DType::f64, 1e-12);
+  expect_equal(c, DType::f32, 2e-5);
+}
+
+std::vector<Shape> all_sizes() {
+  std::vector<Shape> all(std::begin(kSizes), std::end(kSizes));
+  all.insert(all.end(), std::begin(kTall), std::end(kTall));
+  return all;
+}
+
+TEST_F(DeviceLayers, LayerNorm) {
+  for (const Shape& x : all_sizes()) {
+    const Shape d{x[x.rank() - 1]};
+    expect_equal_everywhere({"layer_norm",
+                             str(x),
+                             [](Context& c, const Vars& v) { return layer_norm(c, v[0], v[1], v[2], 1e-2); },
+                             {x, d, d}});
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(DeviceLayers, RmsNorm) {
+  for (const Shape& x : all_sizes()) {
+    const Shape d{x[x.rank() - 1]};
+    expect_equal_everywhere(
+        {"rms_norm", str(x), [](Context& c, const Vars& v) { return rms_norm(c, v[0], v[1], 1e-2); }, {x, d}});
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(DeviceLayers, WeightNorm) {
+  for (const Shape& v : kSizes) {
+    if (v.rank() != 2) continue;
+    expect_equal_everywhere(
+        {"weight_norm", str(v), [](Context& c, const Vars& x) { return weight_norm(c, x[0], x[1]); }, {v, {v[0]}}});
+    if (HasFatalFailure()) return;
+  }
+  // A row of zeros stays zero and has no gradient.
+  const OpCase zeros{"weight_norm",
+                     "zeros",
+                     [](Context& c, const Vars& x) {
+                       return weight_norm(c, multiply(c, x[0], Var(c.zeros({1}, x[0].value().dtype()))), x[1]);
+                     },
+                     {{3, 70}, {3}}};
+  expect_equal_everywhere(zeros);
+}
+
+// The masks are equal in every bit, so no tolerance is needed.
+TEST_F(DeviceLayers, Dropout) {
+  for (const Shape& x : {Shape{1, 1}, Shape{3, 63}, Shape{2, 64}, Shape{5, 65}, Shape{2, 3, 200}, Shape{0, 7}}) {
+    std::vector<uint64_t> ids;
+    for (int64_t i = 0; i < x.numel() / x[x.rank() - 1]; ++i) ids.push_back((uint64_t{1} << 33) + 7 * ids.size());
+    const OpCase by_row{
+        "dropout", str(x), [=](Context& c, const Vars& v) { return dropout(c, v[0], 0.3, RandomKey(5), ids); }, {x}};
+    const OpCase whole{"dropout",
+                       str(x, " whole"),
+                       [](Context& c, const Vars& v) { return dropout(c, v[0], 0.7, RandomKey(6)); },
+                       {x}};
+    for (const OpCase& c : {by_row, whole}) {
+      expect_equal(c, DType::f64, 0);
+      expect_equal(c, DType::f32, 0);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(DeviceLayers, Rope) {
+  for (const bool interleaved : {false, true}) {
+    for (const Shape& x : {Shape{1, 2}, Shape{7, 36}, Shape{40, 192}, Shape{0, 12}}) {
+      const std::vector<int64_t> lengths{x[0]};
+      const OpCase c{"rope",
+                     str(x, interleaved ? " interleaved" : ""),
+                     [=](Context& ctx, const Vars& v) {
+                       RopeOptions o;
+                       o.interleaved = interleaved;
+                       o.heads = x[1] % 6 == 0 ? 3 : 1;
+                       return rope(ctx, v[0], positions_of(Segments::of(lengths)), o);
+                     },
+                     {x}};
+      expect_equal_everywhere(c);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lmx::testing
