@@ -8,7 +8,6 @@ class DeviceOps : public DeviceTest {};
 
 TEST_F(DeviceOps, ArrayOpsEqualTheCpu) {
   for (const OpCase& c : all_cases()) {
-    if (c.op == "attention") continue;
     expect_equal(c, DType::f64, 1e-12);
     expect_equal(c, DType::f32, 1e-5);
     if (HasFatalFailure()) return;

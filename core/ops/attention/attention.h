@@ -24,7 +24,7 @@ struct AttentionPlan {
   bool causal;
   DType compute;  // type to which operands of products are rounded
   BiasShape bias = {};
-  int64_t group() const { return heads / kv_heads; }  // heads of queries that use one head of keys
+  LMX_HD int64_t group() const { return heads / kv_heads; }  // heads of queries that use one head of keys
 };
 
 // The columns of one operand in rows of `stride` elements.
@@ -67,5 +67,11 @@ struct AttentionBackward {
   AttentionGradient<T> dq, dk, dv;
   T* dbias;  // in: zeros; null if it is not needed
 };
+
+// The gradient of a score from the gradient of its weight w.
+template <class T>
+LMX_HD inline T score_slope(T w, T dw, T delta, T scale) {
+  return w * (dw - delta) * scale;
+}
 
 }  // namespace lmx::ops

@@ -35,7 +35,7 @@ LMX_SIMD void add_scaled(T* __restrict y, const T* __restrict x, T factor, int64
 
 template <class T>
 LMX_SIMD void slope_row(const T* w, T* dw, T delta, T scale, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) dw[i] = w[i] * (dw[i] - delta) * scale;
+  for (int64_t i = 0; i < n; ++i) dw[i] = score_slope(w[i], dw[i], delta, scale);
 }
 
 LMX_SIMD void round_bf16(float* x, int64_t n) {

@@ -81,6 +81,14 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, size_t 
                    std::function<void()> body);
 // Fault, if one of the 8-byte values of a kernel's argument is the address of memory that only the host can access.
 void check_argument(const void* argument, size_t bytes);
+// The same without the bytes between its members, where the address of something else may have been left.
+template <class Value>
+void check_value(Value& value) {
+#if __has_builtin(__builtin_clear_padding)
+  __builtin_clear_padding(&value);
+#endif
+  check_argument(&value, sizeof value);
+}
 // The name of the next kernel that this thread launches, for messages.
 void name_next_kernel(const char* name);
 cudaError_t allow_shared(const void* kernel, int bytes);
@@ -205,14 +213,7 @@ template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
   std::tuple<std::decay_t<Parameters>...> values(std::forward<Arguments>(arguments)...);
-  std::apply(
-      [](auto&... value) {
-#if __has_builtin(__builtin_clear_padding)
-        (__builtin_clear_padding(&value), ...);  // it may contain parts of an old address of the host
-#endif
-        (::cuda_emulator::check_argument(&value, sizeof value), ...);
-      },
-      values);
+  std::apply([](auto&... value) { (::cuda_emulator::check_value(value), ...); }, values);
   return ::cuda_emulator::launch(*config, reinterpret_cast<const void*>(kernel),
                                  (std::size_t{0} + ... + sizeof(std::decay_t<Parameters>)),
                                  [kernel, values] { std::apply(kernel, values); });
