@@ -7,7 +7,7 @@
 namespace lmx::testing {
 namespace {
 
-class DeviceAttention : public DeviceTest {};
+class DeviceAttention : public OnDevice {};
 
 using Lengths = std::vector<int64_t>;
 
@@ -144,9 +144,8 @@ TEST_F(DeviceAttention, OneVariableAsEveryOperand) {
 
 // No sum depends on the order in which blocks run: two runs have the same bits.
 TEST_F(DeviceAttention, SameBitsInEveryRun) {
-  const Device device{Device::Kind::cuda, 0};
   for (const OpCase& c : {across(kSizes[2], 0.3), causal(kCausal[0], 0.3)})
-    EXPECT_EQ(run_on(c, device, DType::f32, DType::f32).values, run_on(c, device, DType::f32, DType::f32).values);
+    EXPECT_EQ(run_on(c, kDevice, DType::f32, DType::f32), run_on(c, kDevice, DType::f32, DType::f32));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace lmx::testing {
 namespace {
 
-class DeviceLayers : public DeviceTest {};
+class DeviceLayers : public OnDevice {};
 
 // (rows, columns); 9000 columns are too long for the shared memory of every kernel, 3000 for some.
 const Shape kSizes[] = {{1, 1},    {3, 5},    {9, 32},   {6, 128}, {5, 129},

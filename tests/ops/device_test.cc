@@ -4,7 +4,7 @@
 namespace lmx::testing {
 namespace {
 
-class DeviceOps : public DeviceTest {};
+class DeviceOps : public OnDevice {};
 
 TEST_F(DeviceOps, ArrayOpsEqualTheCpu) {
   for (const OpCase& c : all_cases()) {

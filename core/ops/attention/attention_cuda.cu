@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(AttentionForward<
       a.lse[pair.lse_at(i)] = hidden ? static_cast<T>(INFINITY) : rows.top[r] + fast_log(rows.sum[r]);
   }
   const int64_t width = plan.heads * plan.size;
-  put(y, a.y + pair.query * width + part.head * plan.size, width, pair.q.rows, plan.size, first, part.column, false);
+  T* const to = a.y + pair.query * width + part.head * plan.size;
+  put(y, TileTarget<T>{to, width, pair.q.rows, plan.size, false}, first, part.column);
 }
 
 // dy_i . y_i of each head and row; a warp for each. Sequences have plan.queries places, those beyond their rows unused.
@@ -146,10 +147,9 @@ struct Slopes {
 };
 
 template <class T>
-__device__ void put_gradient(const Tile<T>& tile, const AttentionGradient<T>& to, const HeadRows<T>& of,
-                             int64_t first_row, int64_t head, int64_t row, int64_t column) {
-  T* data = to.to.data + first_row * to.to.stride + head * of.size;
-  put(tile, data, to.to.stride, of.rows, of.size, row, column, to.add);
+__device__ TileTarget<T> gradient_of(const AttentionGradient<T>& all, const HeadRows<T>& of, int64_t first_row,
+                                     int64_t head) {
+  return {all.to.data + first_row * all.to.stride + head * of.size, all.to.stride, of.rows, of.size, all.add};
 }
 
 template <class T>
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> a
     slopes.by_query(memory, first, j, pair.scale, ds);
     add_weighted_rows(memory, ds, pair.k, j, part.column, dq);
   }
-  put_gradient(dq, a.dq, pair.q, pair.query, part.head, first, part.column);
+  put(dq, gradient_of(a.dq, pair.q, pair.query, part.head), first, part.column);
 }
 
 // Of one head of keys: the sum over the queries of all heads that use it.
@@ -189,8 +189,8 @@ __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(AttentionBackward<T
     }
   }
   const Pair<T> pair(a.in, part.sequence, part.head * group);
-  put_gradient(dk, a.dk, pair.k, pair.key, part.head, first, part.column);
-  put_gradient(dv, a.dv, pair.v, pair.key, part.head, first, part.column);
+  put(dk, gradient_of(a.dk, pair.k, pair.key, part.head), first, part.column);
+  put(dv, gradient_of(a.dv, pair.v, pair.key, part.head), first, part.column);
 }
 
 // A tile of the bias of one or all sequences and of one or all heads, which are added in order.
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kTileThreads) dbias_kernel(AttentionBackward<T
         for (int c = 0; c < kEach; ++c) sum[r][c] += ds[r][c];
     }
   }
-  put(sum, a.dbias + shape.at(b0, h0, 0), shape.keys, plan.queries, plan.keys, query, key, false);
+  put(sum, TileTarget<T>{a.dbias + shape.at(b0, h0, 0), shape.keys, plan.queries, plan.keys, false}, query, key);
 }
 
 template <class T, class Args, class... More>

@@ -108,14 +108,23 @@ __device__ void add_weighted_rows(const TileMemory<T>& memory, const Tile<T>& we
   }
 }
 
-// Writes a tile to rows [row, row + 32) and columns [column, column + 64) of `rows` by `size` elements, or adds it.
+// A matrix of `rows` by `size` elements to which tiles are written, or added.
 template <class T>
-__device__ void put(const Tile<T>& tile, T* to, int64_t stride, int64_t rows, int64_t size, int64_t row, int64_t column,
-                    bool add) {
+struct TileTarget {
+  T* data;
+  int64_t stride, rows, size;
+  bool add;
+};
+
+// Writes a tile to rows [row, row + 32) and columns [column, column + 64), as far as the matrix has them.
+template <class T>
+__device__ void put(const Tile<T>& tile, const TileTarget<T>& to, int64_t row, int64_t column) {
   for (int r = 0; r < kEach; ++r) {
     for (int c = 0; c < kEach; ++c) {
       const int64_t i = row + thread_row(r), j = column + thread_column(c);
-      if (i < rows && j < size) to[i * stride + j] = (add ? to[i * stride + j] : T(0)) + tile[r][c];
+      if (i >= to.rows || j >= to.size) continue;
+      T& element = to.data[i * to.stride + j];
+      element = (to.add ? element : T(0)) + tile[r][c];
     }
   }
 }
