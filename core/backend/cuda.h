@@ -39,6 +39,8 @@ void compute_on(Context& ctx, Device device);
 // A copy of `t` in another device's memory (host to device, device to host, or on the host). Returns when it is
 // complete.
 Tensor copy_to(const Tensor& t, const std::shared_ptr<Allocator>& allocator);
+// The same into an existing tensor of equal shape and type. Within one device the copy is only enqueued.
+void copy_values(Tensor& to, const Tensor& from);
 
 // Loads a plugin's CUDA kernels (NAME_cuda.so beside it) if a device is available.
 void load_plugin_cuda(const std::string& plugin_path);

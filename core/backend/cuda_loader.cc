@@ -90,15 +90,19 @@ void compute_on(Context& ctx, Device device) {
 Tensor copy_to(const Tensor& t, const std::shared_ptr<Allocator>& allocator) {
   Tensor out = Tensor::empty(allocator, t.shape(), t.dtype(), t.mem_class());
   if (t.numel() == 0) return out;
-  const bool from_device = t.device().kind == Device::Kind::cuda, to_device = out.device().kind == Device::Kind::cuda;
-  if (!from_device && !to_device) {
-    out.copy_from(t);
-  } else {
-    CudaDevice& device = cuda_device(from_device ? t.device().index : out.device().index);
-    device.copy(out, t);
-    device.fence()->wait();
-  }
+  copy_values(out, t);
+  if (out.device().kind == Device::Kind::cuda) cuda_device(out.device().index).fence()->wait();
   return out;
+}
+
+void copy_values(Tensor& to, const Tensor& from) {
+  if (to.device() == from.device()) return to.copy_from(from);
+  LMX_CHECK(to.dtype() == from.dtype() && to.shape() == from.shape(), "copy of ", describe(from), " into ",
+            describe(to));
+  if (to.numel() == 0) return;
+  CudaDevice& device = cuda_device(from.device().kind == Device::Kind::cuda ? from.device().index : to.device().index);
+  device.copy(to, from);
+  device.fence()->wait();
 }
 
 void load_plugin_cuda(const std::string& plugin_path) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "backend/cuda.h"
 #include "lmx/error.h"
 #include "lmx/parallel.h"
 
@@ -32,6 +33,12 @@ void fill(Tensor& t, Draw&& draw) {
 }  // namespace
 
 void initialise(Tensor& t, const Init& init, RandomKey key) {
+  if (t.device().kind != Device::Kind::cpu) {
+    // Random values are made on the host, so that every device starts with the same bits.
+    Tensor host = Tensor::empty(Allocator::cpu(), t.shape(), t.dtype(), MemClass::other);
+    initialise(host, init, key);
+    return copy_values(t, host);
+  }
   // Glorot and Bengio 2010: fan-in and fan-out of a (out, in) matrix; a vector is treated as (n, 1).
   const double fan_out = t.rank() > 0 ? static_cast<double>(t.dim(0)) : 1;
   const double fan_in = t.rank() > 1 ? static_cast<double>(t.numel() / std::max<int64_t>(t.dim(0), 1)) : 1;
@@ -106,7 +113,7 @@ ParameterStore ParameterStore::copy(Context& ctx) const {
   for (const auto& [name, entry] : entries_) {
     const Tensor& from = entry.var.value();
     Tensor value = ctx.empty(from.shape(), from.dtype(), MemClass::parameters);
-    value.copy_from(from);
+    copy_values(value, from);
     other.entries_.emplace(name, Entry{entry.spec, Var(std::move(value), !entry.spec.frozen, name)});
   }
   return other;

@@ -1,5 +1,6 @@
 #include "nn/state_dict.h"
 
+#include "backend/cuda.h"
 #include "lmx/error.h"
 
 namespace lmx::train {
@@ -19,7 +20,7 @@ void load_parameters(ParameterStore& params, const StateDict& values, const std:
     if (found->second.shape() != var.shape() || found->second.dtype() != var.value().dtype())
       throw UserError(str("[resume] parameter ", name, " is ", describe(found->second), " in ", from, " and ",
                           describe(var.value()), " in this recipe; resume with the recipe and overrides of that run"));
-    var.value().copy_from(found->second);
+    copy_values(var.value(), found->second);
     var.changed();
   }
   for (const auto& [name, t] : values)

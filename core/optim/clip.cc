@@ -50,19 +50,31 @@ std::map<std::string, size_t> groups(const ParameterStore& params, const std::ve
   return group;
 }
 
+// Those of type T among the tensors; sum k belongs to tensor k.
 template <class T>
-void add_square(Context& ctx, const Tensor& t, double* sum) {
-  run_kernel(ctx, optim::SquaredSum<T>{t.data<T>(), t.numel(), sum});
+void add_squares(Context& ctx, const std::vector<Tensor>& tensors, double* sum) {
+  std::vector<optim::SquaredTensor<T>> all;
+  int64_t parts = 0;
+  for (const Tensor& t : tensors) {
+    if (t.dtype() == dtype_of<T>) {
+      all.push_back({t.data<T>(), t.numel(), parts, sum});
+      parts += (t.numel() + optim::SquaredSums<T>::kPart - 1) / optim::SquaredSums<T>::kPart;
+    }
+    ++sum;
+  }
+  if (all.empty()) return;
+  const auto list = ctx.upload(std::move(all));
+  run_kernel(ctx, optim::SquaredSums<T>{list.data(), list.size(), parts});
 }
 
 // The sum of the squares of each gradient, in the order of `names`. The host reads all of them at once.
 std::vector<double> squares(Context& ctx, const ParameterStore& params, const std::map<std::string, size_t>& names) {
+  if (names.empty()) return {};
+  std::vector<Tensor> tensors;
+  for (const auto& [name, rule] : names) tensors.push_back(values(params.at(name).grad(), name));
   Tensor sums = ctx.empty({static_cast<int64_t>(names.size())}, DType::f64, MemClass::other);
-  double* sum = sums.data<double>();
-  for (const auto& [name, rule] : names) {
-    const Tensor& t = values(params.at(name).grad(), name);
-    t.dtype() == DType::f64 ? add_square<double>(ctx, t, sum++) : add_square<float>(ctx, t, sum++);
-  }
+  add_squares<float>(ctx, tensors, sums.data<double>());
+  add_squares<double>(ctx, tensors, sums.data<double>());
   const std::span<const double> all = ctx.read<double>(sums).get();
   return {all.begin(), all.end()};
 }

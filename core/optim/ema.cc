@@ -3,6 +3,7 @@
 // to averaging every row at each update. Such a row is read from memory once, instead of once per update.
 #include <utility>
 
+#include "backend/cuda.h"
 #include "lmx/error.h"
 #include "lmx/optim.h"
 #include "optim/measure.h"
@@ -114,7 +115,7 @@ void Ema::load(const StateDict& state) {
   }
   updates_ = 0;
   for (auto& [name, average] : averages_) {
-    average.values.copy_from(state.at(name));
+    copy_values(average.values, state.at(name));
     average.averaged = 0;
     average.row_averaged.clear();
   }

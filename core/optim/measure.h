@@ -5,13 +5,20 @@
 
 namespace lmx::optim {
 
-// *sum = the sum of the squares of x (n), accumulated in double.
+// *sum = the sum of the squares of x (n), accumulated in double. A device divides x into parts, which are numbered over
+// all tensors.
 template <class T>
-struct SquaredSum {
-  static constexpr const char* kName = "squared_sum";
+struct SquaredTensor {
   const T* x;
-  int64_t n;
+  int64_t n, first_part;
   double* sum;
+};
+template <class T>
+struct SquaredSums {
+  static constexpr const char* kName = "squared_sums";
+  static constexpr int64_t kPart = 1 << 14;  // elements of a part
+  const SquaredTensor<T>* tensors;           // (count)
+  int64_t count, parts;
 };
 
 // The rows of `width` elements that are averaged, and how often.
@@ -21,7 +28,11 @@ struct AverageSteps {
   int64_t times = 0, count = 0, width = 1;
 };
 
-// Averaging steps a <- decay a + (1 - decay) p.
+// Averaging steps a <- decay a + (1 - decay) p, where `part` is (1 - decay) p.
+template <class T>
+LMX_HD inline T average_step(T average, T part, T decay) {
+  return decay * average + part;
+}
 template <class T>
 struct AverageRows {
   static constexpr const char* kName = "moving_average";

@@ -9,12 +9,15 @@ namespace lmx::optim {
 namespace {
 
 template <class T>
-void squared_sum(Context&, const SquaredSum<T>& a) {
-  if constexpr (std::is_same_v<T, float>) {
-    *a.sum = sum_of_squares({a.x, static_cast<size_t>(a.n)});
-  } else {
-    *a.sum = 0;
-    for (int64_t i = 0; i < a.n; ++i) *a.sum += a.x[i] * a.x[i];
+void squared_sums(Context&, const SquaredSums<T>& a) {
+  for (int64_t k = 0; k < a.count; ++k) {
+    const SquaredTensor<T>& t = a.tensors[k];
+    if constexpr (std::is_same_v<T, float>) {
+      *t.sum = sum_of_squares({t.x, static_cast<size_t>(t.n)});
+    } else {
+      *t.sum = 0;
+      for (int64_t i = 0; i < t.n; ++i) *t.sum += t.x[i] * t.x[i];
+    }
   }
 }
 
@@ -34,7 +37,7 @@ LMX_SIMD void average(T* __restrict a, const T* __restrict p, T decay, int64_t n
     for (int64_t left = times; left > 0;) {
       const int64_t group = std::min(kGroup, left);
       for (int64_t s = 0; s < group; ++s)
-        for (int64_t i = 0; i < size; ++i) now[i] = decay * now[i] + add[i];
+        for (int64_t i = 0; i < size; ++i) now[i] = average_step(now[i], add[i], decay);
       left -= group;
       if (left == 0) break;
       // Each step is monotone: if a group of steps changes nothing, the values are a fixed point.
@@ -63,7 +66,7 @@ void average_rows(Context&, const AverageRows<T>& a) {
   });
 }
 
-const KernelAdder adder(Device::Kind::cpu, squared_sum<float>, squared_sum<double>, average_rows<float>,
+const KernelAdder adder(Device::Kind::cpu, squared_sums<float>, squared_sums<double>, average_rows<float>,
                         average_rows<double>);
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autograd/gradient_sums.h"
+#include "backend/cuda.h"
 #include "lmx/error.h"
 
 namespace lmx {
@@ -89,7 +90,8 @@ void SlotOptimizer::load(Context& ctx, const ParameterStore& params, const State
         throw UserError(str("[", name_, "] state '", known.back(), "' is ", describe(it->second), ", the parameter ",
                             describe(value)));
       }
-      tensors.push_back(it->second.clone(MemClass::optimizer));
+      tensors.push_back(ctx.empty(value.shape(), value.dtype(), MemClass::optimizer));
+      copy_values(tensors.back(), it->second);
     }
     if (tensors.empty()) continue;
     if (!absent.empty()) throw UserError(str("[", name_, "] state '", absent, "' is missing"));
@@ -104,7 +106,6 @@ void SlotOptimizer::load(Context& ctx, const ParameterStore& params, const State
     }
   }
   tensors_ = std::move(loaded);
-  (void)ctx;
 }
 
 int64_t SlotOptimizer::state_bytes(const ParameterSpec& spec) const {

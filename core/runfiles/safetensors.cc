@@ -14,6 +14,7 @@
 #include <set>
 #include <tuple>
 
+#include "backend/cuda.h"
 #include "base/files.h"
 #include "runfiles/checkpoint.h"
 
@@ -148,7 +149,10 @@ void save_safetensors(const std::string& path, const StateDict& tensors,
   OutputFile file(path);
   file.write(&length, sizeof length);
   file.write(header.data(), header.size());
-  for (const auto& [name, t] : tensors) file.write(t.raw(), static_cast<size_t>(t.bytes()));
+  for (const auto& [name, t] : tensors) {
+    const Tensor here = t.device().kind == Device::Kind::cpu ? t : copy_to(t, Allocator::cpu());
+    file.write(here.raw(), static_cast<size_t>(here.bytes()));
+  }
   file.close();
 }
 

@@ -1,0 +1,51 @@
+// For the tests of ops and kernels on a CUDA device (Device...), which compare them with the CPU.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "backend/cuda.h"
+
+namespace lmx_test {
+
+// A test that is skipped without a device.
+class DeviceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (lmx::load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
+  }
+};
+
+inline lmx::Context context_on(lmx::Device::Kind kind, lmx::DType compute = lmx::DType::f32) {
+  lmx::Context ctx;
+  lmx::compute_on(ctx, {kind, 0});
+  ctx.compute = compute;
+  return ctx;
+}
+
+// The values of a floating-point tensor of any memory.
+inline std::vector<double> values_of(const lmx::Context& ctx, const lmx::Tensor& t) {
+  if (t.numel() == 0) return {};
+  if (t.dtype() == lmx::DType::f64) {
+    const auto read = ctx.read<double>(t);
+    return {read.get().begin(), read.get().end()};
+  }
+  const auto read = ctx.read<float>(t);
+  return {read.get().begin(), read.get().end()};
+}
+
+// Equal within a relative tolerance; Inf and NaN must be in the same places.
+inline void expect_close(const std::vector<double>& got, const std::vector<double>& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (!std::isfinite(want[i])) {
+      ASSERT_TRUE(std::isnan(want[i]) ? std::isnan(got[i]) : got[i] == want[i]) << got[i] << " at " << i;
+    } else {
+      ASSERT_NEAR(got[i], want[i], tolerance * (1 + std::abs(want[i]))) << "element " << i;
+    }
+  }
+}
+
+}  // namespace lmx_test

@@ -1,0 +1,265 @@
+// Optimizers, clipping, the moving average and parameters on a CUDA device against the CPU.
+#include "device.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <limits>
+
+#include "lmx/optim.h"
+#include "nn/state_dict.h"
+#include "runfiles/checkpoint.h"
+
+namespace lmx {
+namespace {
+
+using lmx_test::context_on;
+using lmx_test::expect_close;
+using lmx_test::values_of;
+
+constexpr Device::Kind kCpu = Device::Kind::cpu, kCuda = Device::Kind::cuda;
+
+Node yaml(const std::string& text) {
+  return parse_yaml(text, "r.yaml");
+}
+std::unique_ptr<Optimizer> optimizer(const std::string& text) {
+  return make_optimizer(yaml(text), "optimizer");
+}
+std::vector<ClipRule> rules(const std::string& text) {
+  return read_clip(*yaml("clip: " + text).find("clip"), "clip");
+}
+double tolerance_of(DType type) {
+  return type == DType::f64 ? 1e-12 : 3e-6;
+}
+
+// Parameters "w" (rows, cols) and "b" (cols) on a device, with gradients that depend on the step alone.
+struct Fixture {
+  Fixture(Device::Kind kind, DType type, int64_t rows, int64_t cols) : ctx(context_on(kind, type)) {
+    params.add(ctx, {"w", {rows, cols}, {"normal", 1.0}}, RandomKey(1));
+    params.add(ctx, {"b", {cols}, {"constant", 0.5}}, RandomKey(1));
+  }
+  Tensor random(Shape shape, uint64_t seed) const {
+    Tensor t = Tensor::empty(Allocator::cpu(), shape, ctx.compute, MemClass::gradients);
+    initialise(t, {"normal", 1.0}, RandomKey(7).fold(seed));
+    return copy_to(t, ctx.allocator);
+  }
+  // Gradients of step t: of all of w, or of the given rows.
+  void set_gradients(uint64_t t, const std::vector<int32_t>* rows = nullptr) {
+    params.clear_gradients();
+    Var &w = params.at("w"), &b = params.at("b");
+    b.grad().dense = random(b.shape(), t);
+    if (!rows) {
+      w.grad().dense = random(w.shape(), t + 100);
+    } else {
+      const auto n = static_cast<int64_t>(rows->size());
+      w.grad().pieces.push_back({*rows, random({n, w.shape()[1]}, t + 200), true});
+    }
+  }
+  std::vector<double> value(const std::string& name) const { return values_of(ctx, params.at(name).value()); }
+  std::map<std::string, std::vector<double>> read(const StateDict& state) const {
+    std::map<std::string, std::vector<double>> all;
+    for (const auto& [name, t] : state) all[name] = values_of(ctx, t);
+    return all;
+  }
+
+  Context ctx;
+  ParameterStore params;
+};
+
+void expect_equal(const std::map<std::string, std::vector<double>>& got,
+                  const std::map<std::string, std::vector<double>>& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (const auto& [name, values] : want) {
+    SCOPED_TRACE(name);
+    expect_close(got.at(name), values, tolerance);
+  }
+}
+
+const std::vector<Shape> kShapes{{1, 1}, {5, 37}, {3, 256}, {61, 130}};
+const std::vector<const char*> kOptimizers{"name: sgd",
+                                           "{name: sgd, weight_decay: 0.1}",
+                                           "{name: sgd, momentum: 0.9}",
+                                           "{name: sgd, momentum: 0.8, nesterov: true, weight_decay: 0.01}",
+                                           "{name: adagrad, initial_accumulator: 1, weight_decay: 0.05, eps: 1e-3}",
+                                           "{name: adam, betas: [0.5, 0.98], weight_decay: 0.1}",
+                                           "name: adamw"};
+
+class DeviceOptim : public lmx_test::DeviceTest {};
+
+// Values and state after a dense step, steps of some rows, of all rows and of none.
+struct Updated {
+  Updated(Fixture& f, const std::string& config) {
+    const auto o = optimizer(config);
+    const auto last = static_cast<int32_t>(f.params.at("w").shape()[0] - 1);
+    std::vector<int32_t> some{0}, all, none;
+    if (last > 0) some = {last, 0};
+    for (int32_t r = 0; r <= last; ++r) all.push_back(r);
+    uint64_t step = 0;
+    for (const std::vector<int32_t>* rows : std::vector<const std::vector<int32_t>*>{nullptr, &some, &all, &none}) {
+      f.set_gradients(++step, rows);
+      for (const std::string& name : f.params.names())
+        o->update(f.ctx, f.params.at(name), 0.1, static_cast<int64_t>(step), step == 2 ? 0.25 : 1);
+    }
+    values = f.read(train::parameter_values(f.params));
+    state = f.read(o->state());
+  }
+  std::map<std::string, std::vector<double>> values, state;
+};
+
+TEST_F(DeviceOptim, UpdatesEqualTheCpu) {
+  for (const DType type : {DType::f64, DType::f32}) {
+    for (const Shape& s : kShapes) {
+      for (const char* config : kOptimizers) {
+        SCOPED_TRACE(str(config, ' ', s, ' ', name_of(type)));
+        Fixture cpu(kCpu, type, s[0], s[1]), cuda(kCuda, type, s[0], s[1]);
+        const Updated want(cpu, config), got(cuda, config);
+        expect_equal(got.values, want.values, tolerance_of(type));
+        expect_equal(got.state, want.state, tolerance_of(type));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// The state of a run on the device continues on the host, and the other way round.
+TEST_F(DeviceOptim, StateMovesBetweenDevices) {
+  for (const auto& [from, to] : {std::pair(kCuda, kCpu), std::pair(kCpu, kCuda), std::pair(kCuda, kCuda)}) {
+    Fixture a(from, DType::f32, 4, 9), b(to, DType::f32, 4, 9);
+    const auto o = optimizer("name: adam"), restored = optimizer("name: adam");
+    a.set_gradients(1);
+    for (const std::string& name : a.params.names()) o->update(a.ctx, a.params.at(name), 0.1, 1);
+    const std::string file = testing::TempDir() + "device_state.safetensors";
+    for (const bool slots : {false, true}) {
+      save_safetensors(file, slots ? o->state() : train::parameter_values(a.params), {});
+      const StateDict loaded = load_safetensors(file, Allocator::cpu());
+      slots ? restored->load(b.ctx, b.params, loaded) : train::load_parameters(b.params, loaded, "test");
+    }
+    std::filesystem::remove(file);
+    expect_equal(b.read(train::parameter_values(b.params)), a.read(train::parameter_values(a.params)), 0);
+    expect_equal(b.read(restored->state()), a.read(o->state()), 0);
+    for (const auto& [name, t] : restored->state()) EXPECT_EQ(t.device().kind, to) << name;
+  }
+}
+
+TEST_F(DeviceOptim, NormsAndFactorsEqualTheCpu) {
+  for (const DType type : {DType::f64, DType::f32}) {
+    for (const Shape& s : std::vector<Shape>{{1, 1}, {5, 37}, {130, 300}}) {  // the last: three parts
+      SCOPED_TRACE(str(s, ' ', name_of(type)));
+      Fixture cpu(kCpu, type, s[0], s[1]), cuda(kCuda, type, s[0], s[1]);
+      const std::vector<int32_t> row{0}, none;
+      for (const std::vector<int32_t>* rows : std::vector<const std::vector<int32_t>*>{nullptr, &row, &none}) {
+        std::vector<ClipResult> results;
+        for (Fixture* f : {&cpu, &cuda}) {
+          f->set_gradients(1, rows);
+          results.push_back(clip_gradients(f->ctx, f->params, rules("[{params: b, norm: 0.1}, {params: w, norm: 2}]")));
+        }
+        EXPECT_TRUE(results[1].finite);
+        EXPECT_NEAR(results[1].norm, results[0].norm, (type == DType::f64 ? 1e-12 : 1e-6) * results[0].norm);
+        ASSERT_EQ(results[1].factors.size(), results[0].factors.size());
+        const Gradient &want = cpu.params.at("w").grad(), &got = cuda.params.at("w").grad();
+        expect_close(values_of(cuda.ctx, rows ? got.pieces[0].rows : got.dense),
+                     values_of(cpu.ctx, rows ? want.pieces[0].rows : want.dense), tolerance_of(type));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(DeviceOptim, GradientsWithoutValuesAndOfBothTypesAreMeasured) {
+  Context ctx = context_on(kCuda);
+  ParameterStore params;
+  EXPECT_EQ(measure_gradients(ctx, params, {}).norm, 0);
+  for (const DType type : {DType::f32, DType::f64}) {
+    ctx.compute = type;
+    const std::string name(name_of(type));
+    params.add(ctx, {name, {3}, {"zeros", 0}}, RandomKey(1)).grad().dense =
+        ctx.upload(type == DType::f32 ? Tensor::from<float>(ctx.host, {3}, std::vector<float>{1, 2, 2})
+                                      : Tensor::from<double>(ctx.host, {3}, std::vector<double>{4, 4, 2}));
+  }
+  EXPECT_NEAR(measure_gradients(ctx, params, {}).norm, std::sqrt(45.0), 1e-12);
+}
+
+TEST_F(DeviceOptim, OneValueThatIsNotFiniteIsFound) {
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    Fixture f(kCuda, DType::f64, 130, 300);
+    f.set_gradients(1);
+    Tensor g = copy_to(f.params.at("w").grad().dense, Allocator::cpu());
+    g.values<double>()[130 * 300 - 1] = bad;
+    f.params.at("w").grad().dense = copy_to(g, f.ctx.allocator);
+    EXPECT_FALSE(measure_gradients(f.ctx, f.params, {}).finite);
+  }
+}
+
+// The averages after dense and row-sparse updates, and the values while they are exchanged.
+struct Averaged {
+  Averaged(Fixture& f, double decay) {
+    const auto o = optimizer("name: sgd");
+    Ema ema(f.params, decay, ParamPattern(".*"));
+    const std::vector<int32_t> rows{0};
+    for (uint64_t step = 1; step <= 70; ++step) {
+      const bool dense = step == 1;
+      if (!dense && step % 30 != 0) {  // most updates change nothing, so many averaging steps are computed at once
+        ema.count_update();
+        continue;
+      }
+      f.set_gradients(step, dense ? nullptr : &rows);
+      for (const std::string& name : f.params.names()) {
+        ema.before_update(f.ctx, f.params.at(name));
+        o->update(f.ctx, f.params.at(name), 0.1, static_cast<int64_t>(step));
+      }
+      ema.count_update();
+    }
+    averages = f.read(ema.state(f.ctx, f.params));
+    ema.swap(f.ctx, f.params);
+    swapped = f.read(train::parameter_values(f.params));
+    ema.swap(f.ctx, f.params);
+    StateDict host;
+    for (const auto& [name, t] : ema.state(f.ctx, f.params)) host.emplace(name, copy_to(t, Allocator::cpu()));
+    Ema loaded(f.params, decay, ParamPattern(".*"));
+    loaded.load(host);
+    reloaded = f.read(loaded.state(f.ctx, f.params));
+  }
+  std::map<std::string, std::vector<double>> averages, swapped, reloaded;
+};
+
+TEST_F(DeviceOptim, MovingAveragesEqualTheCpu) {
+  for (const DType type : {DType::f64, DType::f32}) {
+    for (const Shape& s : kShapes) {
+      for (const double decay : {0.01, 0.99}) {  // with 0.01 the average reaches its fixed point
+        SCOPED_TRACE(str(s, ' ', name_of(type), ' ', decay));
+        Fixture cpu(kCpu, type, s[0], s[1]), cuda(kCuda, type, s[0], s[1]);
+        const Averaged want(cpu, decay), got(cuda, decay);
+        expect_equal(got.averages, want.averages, tolerance_of(type));
+        expect_equal(got.swapped, want.averages, tolerance_of(type));
+        expect_equal(got.reloaded, got.averages, 0);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// Initial values have the bits of the CPU's; replicas and copies stay on their device.
+TEST_F(DeviceOptim, ParametersStartAsOnTheCpu) {
+  for (const char* kind : {"zeros", "ones", "constant", "uniform", "normal", "xavier_uniform", "xavier_normal"}) {
+    std::vector<std::vector<double>> values;
+    for (const Device::Kind device : {kCpu, kCuda}) {
+      Context ctx = context_on(device);
+      ParameterStore params;
+      params.add(ctx, {"w", {7, 33}, {kind, 0.3}}, RandomKey(5));
+      const ParameterStore copy = params.copy(ctx);
+      EXPECT_EQ(copy.at("w").value().device().kind, device);
+      values.push_back(values_of(ctx, params.at("w").value()));
+      EXPECT_EQ(values_of(ctx, copy.at("w").value()), values.back());
+    }
+    EXPECT_EQ(values[0], values[1]) << kind;
+  }
+}
+
+TEST_F(DeviceOptim, AStaleReplicaMayBeOnTheHost) {
+  Fixture f(kCuda, DType::f32, 3, 5);
+  Context host;
+  EXPECT_EQ(values_of(host, f.params.copy(host).at("w").value()), f.value("w"));
+}
+
+}  // namespace
+}  // namespace lmx
