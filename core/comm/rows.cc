@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "backend/cuda.h"
 #include "lmx/row_sync.h"
 
 namespace lmx::comm {
@@ -31,7 +32,7 @@ RowsAt<float> Rows::from(int64_t first, int64_t column) const {
 
 Context context_of(const Tensor& t) {
   Context ctx;
-  ctx.device = t.device();
+  compute_on(ctx, t.device());
   ctx.allocator = t.allocator();
   return ctx;
 }

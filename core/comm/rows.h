@@ -25,7 +25,11 @@ struct RowsAt {
     if (pages) return pages[i / kPageRows] + i % kPageRows * width + column;
     return base ? base + i * width + column : nullptr;
   }
-  operator RowsAt<const T>() const requires(!std::is_const_v<T>) { return {base, width, column, at, pages}; }
+  template <class U>
+    requires std::is_same_v<U, const T>
+  operator RowsAt<U>() const {
+    return {base, width, column, at, pages};
+  }
 };
 
 // to_i = from_i + factor plus_i, for the first `columns` elements of each row. A row that `from` does not have counts

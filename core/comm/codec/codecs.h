@@ -27,7 +27,7 @@ struct Fp16Code {
   static constexpr bool kElementwise = true, kFeedback = false;
   static int64_t bytes(int64_t rows, int64_t width) { return 2 * rows * width; }
   float scale, inverse;
-  bool reduce_in_fp16;
+  int64_t reduce_in_fp16;  // 1 or 0; not bool, because the emulated device checks padding for addresses
 };
 
 // One bit for each entry and two values for each column (Seide et al. 2014). A block consists of f32 means of the
@@ -51,7 +51,7 @@ struct Encode {
   const T* values;  // (rows, width)
   std::byte* encoded;
   int64_t rows, width;
-  Code code;
+  [[no_unique_address]] Code code;
 };
 
 // The rows of `to` that receive an elementwise code are one after the other.
@@ -61,7 +61,7 @@ struct Decode {
   const std::byte* encoded;
   RowsAt<T> to;
   int64_t rows, width;
-  Code code;
+  [[no_unique_address]] Code code;
 };
 
 // sum += decoded
@@ -71,7 +71,7 @@ struct AddDecoded {
   const std::byte* encoded;
   RowsAt<T> sum;
   int64_t rows, width;
-  Code code;
+  [[no_unique_address]] Code code;
 };
 
 // Adds to `sums`: underflows, overflows, the squares of the quantisation error, and those of the values (CodecHealth).
@@ -89,7 +89,7 @@ struct Measure {
   static constexpr const char* kName = Code::kName;
   const std::byte* encoded;
   Measured<T> of;
-  Code code;
+  [[no_unique_address]] Code code;
 };
 inline int64_t strip_rows(int64_t width) {
   return rows_holding(4096, width);
