@@ -1,5 +1,5 @@
-// What the emulated device finds: each error ends in a message, or in wrong data in every run. A correct twin of each
-// kernel runs without either.
+// The errors that the emulated device finds: each one ends in a message, or in wrong data in every run. A correct twin
+// of each kernel runs without either.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -36,7 +36,7 @@ void fault(const std::string& text) {
 void install_handlers() {
   static std::once_flag once;
   std::call_once(once, [] {
-    // A fiber's stack may be too small for the handler, so it has one of its own.
+    // A fiber's stack may be too small for the handler, so it has a separate one.
     constexpr size_t kStack = size_t{1} << 17;
     static char stack[kStack];
     const stack_t alternative{.ss_sp = stack, .ss_flags = 0, .ss_size = kStack};

@@ -1,7 +1,7 @@
-// Device memory: a mapping of its own that the host cannot read or write, except while kernels run.
+// Device memory: a separate mapping that the host cannot read or write, except while kernels run.
 //
 // New memory is filled with bytes 0xFF, which is NaN in every floating-point type, and so is released memory. Behind
-// each allocation there are 256 bytes that nobody may change. Both are checked when a block is released or used again.
+// each allocation there are 256 bytes that no code may change. Both are checked when a block is released or used again.
 #pragma once
 
 #include <cstddef>

@@ -265,7 +265,7 @@ cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
     return cudaSuccess;
   });
 }
-// The pool keeps no memory of its own.
+// The pool keeps no released memory.
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   *pool = nullptr;
   return remember(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);

@@ -35,7 +35,7 @@ void run(const Launch& launch);
 bool running_kernel();
 // "[softmax] block (3, 0, 0), thread (7, 0, 0): " while a kernel runs, else "".
 std::string where_running();
-// What is wrong with an access at this address beside the block's shared memory; "" if it is somewhere else.
+// The error of an access at this address beside the block's shared memory; "" if it is somewhere else.
 std::string shared_memory_at(const void* address);
 
 }  // namespace cuda_emulator

@@ -1,4 +1,4 @@
-// Late execution: work that nobody waits for has not run, so a missing wait gives wrong data in every run.
+// Late execution: work for which no code waits has not run, so a missing wait gives wrong data in every run.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -61,7 +61,7 @@ TEST_F(DeviceSoftmax, EqualsTheCpu) {
   }
 }
 
-// -Inf hides a column. A NaN or an infinite logit makes the row NaN, and leaves the other rows as they are.
+// -Inf hides a column. A NaN or an infinite logit makes the row NaN, and the other rows are unchanged.
 TEST_F(DeviceSoftmax, SpecialValues) {
   constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
   for (const int64_t cols : {40, 600}) {

@@ -11,7 +11,7 @@
 
 namespace lmx_cli::check {
 
-// What was observed on one rank.
+// The observations on one rank.
 struct Observation {
   bool server = false;  // an asynchronous strategy, which has no reduce(): nothing was checked
   // The first finding of each check that failed.

@@ -21,7 +21,8 @@ struct FullSoftmaxBlock {
   LMX_HD double smoothed_loss(double target_nll, double lse, double sum) const {
     return (1 - smoothing) * target_nll + smoothing * (lse - sum / static_cast<double>(words));
   }
-  // What smoothing adds to the gradient of each logit, and what the target's logit loses. `scale`: factor times weight.
+  // The number that smoothing adds to the gradient of each logit, and the number that is subtracted from the target's.
+  // `scale`: factor times weight.
   LMX_HD T spread_slope(double scale) const { return static_cast<T>(-scale * smoothing / static_cast<double>(words)); }
   LMX_HD T target_slope(double scale) const { return static_cast<T>(scale * (1 - smoothing)); }
 };

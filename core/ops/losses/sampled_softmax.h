@@ -40,7 +40,7 @@ struct SampledLoss {
   double nll;  // unweighted
   T g;
 };
-// Of a target's logit. `most`, `sum`: the largest logit of its row, and the sum of exp(logit - most).
+// The gradient of a target's logit. `most`, `sum`: the largest logit of its row, and the sum of exp(logit - most).
 template <class T>
 LMX_HD inline SampledLoss<T> sampled_loss(T logit, T most, T sum, T weight) {
   return {static_cast<double>(most - logit) + fast_log(static_cast<double>(sum)),

@@ -1,5 +1,5 @@
 // The part of CUDA's runtime API that lmx uses, for the emulator: with the names, values and types of CUDA 13, written
-// anew from its documentation. A call that is missing here is a compile error, so the emulator cannot lag behind.
+// from its documentation. A call that is missing here is a compile error, so the emulator cannot lag behind.
 //
 // Differences to a device that are on purpose, because they make errors visible:
 //  - Work that is enqueued runs only when the host waits for it, and only as far as it must.

@@ -139,8 +139,9 @@ void TextTranslator::search(std::span<Piece*> batch) const {
   ctx.training = false;
   const Tensor source = Tensor::from<int32_t>(ctx.host, {static_cast<int64_t>(ids.size())}, ids);
   const Network& network = model_.network;
-  const auto decoding = in_plugin(*network.plugin, "decode()",
-                                  [&] { return network.model->decode(ctx, model_.params, source, lengths); });
+  const auto decode = [&] { return network.model->decode(ctx, model_.params, source, lengths); };
+  // A network that was not made from a recipe has no plugin.
+  const auto decoding = network.plugin ? in_plugin(*network.plugin, "decode()", decode) : decode();
   const auto logits = [&](const Tensor& features) { return model_.network.loss->logits(ctx, model_.params, features); };
   std::vector<std::vector<Hypothesis>> found = beam_search(ctx, *decoding, logits, words, options_.search);
   for (size_t i = 0; i < batch.size(); ++i) batch[i]->found = std::move(found[i]);
