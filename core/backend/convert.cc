@@ -81,10 +81,10 @@ void round_to_f16(const float* from, float* to, int64_t n) {
 Tensor widened(Context& ctx, const void* data, DType type, int64_t count) {
   Tensor wide = ctx.empty({count});
   if (type == DType::bf16) {
-    from_bf16(static_cast<const bfloat16*>(data), wide.data<float>(), count);
+    run_kernel(ctx, Convert<bfloat16, float>{static_cast<const bfloat16*>(data), wide.data<float>(), count});
   } else {
     LMX_CHECK(type == DType::f16, "widening of ", name_of(type));
-    from_f16(static_cast<const float16*>(data), wide.data<float>(), count);
+    run_kernel(ctx, Convert<float16, float>{static_cast<const float16*>(data), wide.data<float>(), count});
   }
   return wide;
 }
@@ -101,27 +101,34 @@ void transpose(const double* from, double* to, int64_t rows, int64_t cols) {
 
 namespace {
 
-void narrow_bf16(Context&, const Narrow<bfloat16>& a) {
+void to_bf16_kernel(Context&, const Convert<float, bfloat16>& a) {
   to_bf16(a.from, a.to, a.n);
 }
-void narrow_f16(Context&, const Narrow<float16>& a) {
+void to_f16_kernel(Context&, const Convert<float, float16>& a) {
   to_f16(a.from, a.to, a.n);
 }
-void widen_bf16(Context&, const Widen<bfloat16>& a) {
+void from_bf16_kernel(Context&, const Convert<bfloat16, float>& a) {
   from_bf16(a.from, a.to, a.n);
 }
-void widen_f16(Context&, const Widen<float16>& a) {
+void from_f16_kernel(Context&, const Convert<float16, float>& a) {
   from_f16(a.from, a.to, a.n);
+}
+template <class From, class To>
+void convert_floats(Context&, const Convert<From, To>& a) {
+  convert(a.from, a.to, a.n, [](const From* f, To* t, int64_t k) {
+    for (int64_t i = 0; i < k; ++i) t[i] = static_cast<To>(f[i]);
+  });
 }
 template <class From, class To>
 void transpose_matrix(Context&, const Transpose<From, To>& a) {
   transpose_blocks(a.from, a.to, a.rows, a.cols);
 }
 
-const KernelAdder adder(Device::Kind::cpu, narrow_bf16, narrow_f16, widen_bf16, widen_f16,
-                        transpose_matrix<float, float>, transpose_matrix<float, bfloat16>,
-                        transpose_matrix<float, float16>, transpose_matrix<bfloat16, bfloat16>,
-                        transpose_matrix<float16, float16>, transpose_matrix<double, double>);
+const KernelAdder adder(Device::Kind::cpu, to_bf16_kernel, to_f16_kernel, from_bf16_kernel, from_f16_kernel,
+                        convert_floats<float, double>, convert_floats<double, float>, transpose_matrix<float, float>,
+                        transpose_matrix<float, bfloat16>, transpose_matrix<float, float16>,
+                        transpose_matrix<bfloat16, bfloat16>, transpose_matrix<float16, float16>,
+                        transpose_matrix<double, double>);
 
 }  // namespace
 

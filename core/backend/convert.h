@@ -8,21 +8,12 @@
 
 namespace lmx {
 
-// to = from rounded to T (bf16 or f16)
-template <class T>
-struct Narrow {
-  static constexpr const char* kName = "narrow";
-  const float* from;  // (n)
-  T* to;              // (n)
-  int64_t n;
-};
-
-// to = from (bf16 or f16) as f32
-template <class T>
-struct Widen {
-  static constexpr const char* kName = "widen";
-  const T* from;  // (n)
-  float* to;      // (n)
+// to = from in another type: f32 from and to bf16, f16 and f64
+template <class From, class To>
+struct Convert {
+  static constexpr const char* kName = "convert";
+  const From* from;  // (n)
+  To* to;            // (n)
   int64_t n;
 };
 

@@ -74,21 +74,16 @@ void to_compute(Context& ctx, const Tensor& t, Tensor to) {
   LMX_CHECK(t.dtype() == DType::f32 && to.dtype() == ctx.compute && to.shape() == t.shape(), describe(t),
             " rounded into ", describe(to));
   if (ctx.compute == DType::bf16)
-    run_kernel(ctx, Narrow<bfloat16>{t.data<float>(), to.data<bfloat16>(), t.numel()});
+    run_kernel(ctx, Convert<float, bfloat16>{t.data<float>(), to.data<bfloat16>(), t.numel()});
   else
-    run_kernel(ctx, Narrow<float16>{t.data<float>(), to.data<float16>(), t.numel()});
+    run_kernel(ctx, Convert<float, float16>{t.data<float>(), to.data<float16>(), t.numel()});
 }
 
 Tensor to_compute(Context& ctx, const Tensor& t) {
   if (is_computed(ctx, t)) return t;
   if (t.dtype() != DType::f32) {
     LMX_CHECK(ctx.compute == DType::f32, "a ", describe(t), " where products are ", name_of(ctx.compute));
-    Tensor wide = ctx.empty(t.shape());
-    if (t.dtype() == DType::bf16)
-      run_kernel(ctx, Widen<bfloat16>{t.data<bfloat16>(), wide.data<float>(), t.numel()});
-    else
-      run_kernel(ctx, Widen<float16>{t.data<float16>(), wide.data<float>(), t.numel()});
-    return wide;
+    return widened(ctx, t.raw(), t.dtype(), t.numel()).reshape(t.shape());
   }
   Tensor out = ctx.empty(t.shape(), ctx.compute);
   to_compute(ctx, t, out);

@@ -1,4 +1,4 @@
-#include "backend/cuda/reduce.cuh"
+#include "lmx/cuda_launch.cuh"
 #include "ops/common.h"
 
 namespace lmx::ops {

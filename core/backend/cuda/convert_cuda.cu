@@ -6,18 +6,13 @@ namespace {
 
 template <class From, class To>
 struct ConvertElement {
-  const From* from;
-  To* to;
-  __device__ void operator()(int64_t i) const { to[i] = static_cast<To>(from[i]); }
+  Convert<From, To> a;
+  __device__ void operator()(int64_t i) const { a.to[i] = static_cast<To>(a.from[i]); }
 };
 
-template <class T>
-void narrow(Context& ctx, const Narrow<T>& a) {
-  launch_each(ctx, a.kName, a.n, ConvertElement<float, T>{a.from, a.to});
-}
-template <class T>
-void widen(Context& ctx, const Widen<T>& a) {
-  launch_each(ctx, a.kName, a.n, ConvertElement<T, float>{a.from, a.to});
+template <class From, class To>
+void convert(Context& ctx, const Convert<From, To>& a) {
+  launch_each(ctx, a.kName, a.n, ConvertElement<From, To>{a});
 }
 
 // A block moves a tile through shared memory, so that neighbouring threads read and write neighbouring elements. A row
@@ -47,7 +42,8 @@ void transpose_matrix(Context& ctx, const Transpose<From, To>& a) {
   cuda::launch(ctx, a.kName, grid, transpose_tile<From, To>, a);
 }
 
-const KernelAdder adder(Device::Kind::cuda, narrow<bfloat16>, narrow<float16>, widen<bfloat16>, widen<float16>,
+const KernelAdder adder(Device::Kind::cuda, convert<float, bfloat16>, convert<float, float16>, convert<bfloat16, float>,
+                        convert<float16, float>, convert<float, double>, convert<double, float>,
                         transpose_matrix<float, float>, transpose_matrix<float, bfloat16>,
                         transpose_matrix<float, float16>, transpose_matrix<bfloat16, bfloat16>,
                         transpose_matrix<float16, float16>, transpose_matrix<double, double>);

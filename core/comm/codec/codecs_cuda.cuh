@@ -1,4 +1,4 @@
-// What the CUDA kernels of codecs share: the elementwise codes of one value, and the quantisation error.
+// The common part of the CUDA kernels of codecs: the elementwise codes of one value, and the quantisation error.
 #pragma once
 
 #include "backend/cuda/parts.cuh"

@@ -1,5 +1,5 @@
 // Broadcasting arithmetic, copies by a walk, selections, and the sums that undo a broadcast.
-#include "backend/cuda/reduce.cuh"
+#include "backend/cuda/parts.cuh"
 #include "ops/array/binary.h"
 #include "ops/array/broadcast.h"
 #include "ops/array/indexing.h"
@@ -74,16 +74,14 @@ void select(Context& ctx, const Select<T>& a) {
 
 // Sums in double. A long row or column is divided into parts of fixed length, which are summed by blocks or threads of
 // their own and added in order.
-constexpr int64_t kRowPart = 1 << 14, kColumnPart = 64;
+constexpr int64_t kColumnPart = 64;
 
 // A block sums one part of one row.
 template <class T>
 __global__ void row_part_sums(const T* x, int64_t n, int64_t parts, double* sums) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) / parts, part = static_cast<int64_t>(blockIdx.x) % parts;
-  const int64_t begin = part * kRowPart, end = begin + kRowPart < n ? begin + kRowPart : n;
-  double sum = 0;
-  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum += static_cast<double>(x[row * n + i]);
-  sum = cuda::block_sum(sum, cuda::shared<double>());
+  const int64_t begin = part * cuda::kPartSize, end = begin + cuda::kPartSize < n ? begin + cuda::kPartSize : n;
+  const double sum = cuda::block_sum_of(begin, end, [&](int64_t i) { return static_cast<double>(x[row * n + i]); });
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
@@ -105,10 +103,10 @@ struct AddParts {
 template <class T>
 void sum_rows(Context& ctx, const SumRows<T>& a) {
   if (a.rows == 0) return;
-  const int64_t parts = a.n > kRowPart ? (a.n + kRowPart - 1) / kRowPart : 1;
+  const int64_t parts = a.n > cuda::kPartSize ? (a.n + cuda::kPartSize - 1) / cuda::kPartSize : 1;
   Tensor sums = ctx.empty({a.rows * parts}, DType::f64);
-  const cuda::Grid grid{static_cast<unsigned>(a.rows * parts), cuda::kThreads, cuda::kWarpLanes * sizeof(double)};
-  cuda::launch(ctx, a.kName, grid, row_part_sums<T>, a.x, a.n, parts, sums.data<double>());
+  cuda::launch(ctx, a.kName, cuda::summing_grid(a.rows * parts), row_part_sums<T>, a.x, a.n, parts,
+               sums.data<double>());
   launch_each(ctx, a.kName, a.rows, AddParts<T>{sums.data<double>(), a.y, parts, 1, a.factor});
 }
 

@@ -100,7 +100,7 @@ __global__ void delta_kernel(AttentionBackward<T> a, T* deltas) {
   if (lane == 0) deltas[place] = sum;
 }
 
-// What the kernels of the backward pass share. `deltas`: of delta_kernel.
+// The common part of the kernels of the backward pass. `deltas` is the result of delta_kernel.
 template <class T>
 struct Slopes {
   const AttentionBackward<T>& a;
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> a
   put(dq, gradient_of(a.dq, pair.q, pair.query, part.head), first, part.column);
 }
 
-// Of one head of keys: the sum over the queries of all heads that use it.
+// The gradients of one head of keys and values, summed over the queries of all heads that use it.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(AttentionBackward<T> a, const T* deltas) {
   const AttentionPlan& plan = a.in.plan;
@@ -234,12 +234,11 @@ template <class T>
 void backward(Context& ctx, const AttentionBackward<T>& a) {
   const AttentionPlan& plan = a.in.plan;
   const int64_t rows = plan.sequences * plan.heads * plan.queries, columns = tiles(plan.size, kTileColumns);
-  const Tensor memory = ctx.empty({rows}, dtype_of<T>);
-  const T* deltas = memory.data<T>();
+  Tensor memory = ctx.empty({rows}, dtype_of<T>);
+  T* const computed = memory.data<T>();
+  const T* const deltas = computed;
   constexpr int64_t kWarps = cuda::kThreads / cuda::kWarpLanes;
-  if (rows > 0)
-    cuda::launch(ctx, a.kName, {static_cast<unsigned>(tiles(rows, kWarps))}, delta_kernel<T>, a,
-                 const_cast<T*>(deltas));
+  if (rows > 0) cuda::launch(ctx, a.kName, {static_cast<unsigned>(tiles(rows, kWarps))}, delta_kernel<T>, a, computed);
   launch_tiles<T>(ctx, plan.sequences * plan.heads * tiles(plan.queries, kTileRows) * columns, dq_kernel<T>, a, deltas);
   launch_tiles<T>(ctx, plan.sequences * plan.kv_heads * tiles(plan.keys, kTileRows) * columns, dk_dv_kernel<T>, a,
                   deltas);

@@ -48,7 +48,7 @@ template <class T>
 LMX_HD inline T layer_norm_slope(T x, T gain, T dy, RowStats<T> s, T mean_g, T mean_gx) {
   return s.r * (dy * gain - mean_g - (x - s.mean) * s.r * mean_gx);
 }
-// What one element adds to dgain.
+// The summand of one element in dgain.
 template <class T>
 LMX_HD inline T layer_norm_gain(T x, T dy, RowStats<T> s) {
   return dy * ((x - s.mean) * s.r);

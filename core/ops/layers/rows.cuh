@@ -70,8 +70,8 @@ void launch_rows(const Context& ctx, const Job& job) {
                job, bytes);
 }
 
-// Sums of columns over the rows: parts of the rows are added by threads of their own, and the parts in order. There are
-// at most about kMostParts, because the last thread of a column adds them alone.
+// Sums of columns over the rows: different threads add the parts of the rows, and then the parts are added in order.
+// There are at most about kMostParts, because the last thread of a column adds them alone.
 constexpr int64_t kMostParts = 128;
 
 struct RowParts {

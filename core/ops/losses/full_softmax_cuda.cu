@@ -2,9 +2,9 @@
 #include "ops/losses/full_softmax.h"
 
 #include "ops/losses/output_layer.h"
+#include "ops/losses/two_stage_softmax.h"
 #include "ops/softmax/softmax_rows.cuh"
 #include "ops/softmax/softmax_rows.h"
-#include "ops/losses/two_stage_softmax.h"
 
 namespace lmx::ops {
 namespace {

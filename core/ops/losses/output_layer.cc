@@ -1,5 +1,7 @@
 #include "ops/losses/output_layer.h"
 
+#include "backend/convert.h"
+
 namespace lmx::ops {
 
 void check_targets(const char* op, const Tensor& targets, const Tensor& weights, int64_t n, const Classes& classes) {

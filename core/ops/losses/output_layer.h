@@ -30,15 +30,6 @@ struct ScaleBySeed {
   LMX_HD double factor() const { return static_cast<double>(*seed) / lift; }
 };
 
-// y = x in another type.
-template <class From, class T>
-struct Convert {
-  static constexpr const char* kName = "convert";
-  const From* x;
-  T* y;
-  int64_t n;
-};
-
 LMX_HD inline double weight_of(const float* weights, int64_t i) {
   return weights ? static_cast<double>(weights[i]) : 1.0;
 }

@@ -21,15 +21,7 @@ void scale(Context& ctx, const ScaleBySeed<T>& a) {
   if (factor != 1.0) run_kernel(ctx, Scale<T>{a.x, a.n, static_cast<T>(factor)});
 }
 
-template <class From, class T>
-void convert(Context&, const Convert<From, T>& a) {
-  parallel_for(a.n, kGrain, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) a.y[i] = static_cast<T>(a.x[i]);
-  });
-}
-
-const KernelAdder adder(Device::Kind::cpu, sum<float>, sum<double>, scale<float>, scale<double>, convert<float, double>,
-                        convert<double, float>);
+const KernelAdder adder(Device::Kind::cpu, sum<float>, sum<double>, scale<float>, scale<double>);
 
 }  // namespace
 }  // namespace lmx::ops

@@ -34,12 +34,6 @@ __global__ void __launch_bounds__(cuda::kThreads) scale_elements(ScaleBySeed<T> 
     a.x[i] *= static_cast<T>(factor);
 }
 
-template <class From, class T>
-struct ConvertElement {
-  Convert<From, T> a;
-  __device__ void operator()(int64_t i) const { a.y[i] = static_cast<T>(a.x[i]); }
-};
-
 template <class T>
 void sum(Context& ctx, const SumOfLosses<T>& a) {
   cuda::launch(ctx, a.kName, {1, kSumThreads, cuda::kWarpLanes * sizeof(double)}, sum_losses<T>, a);
@@ -51,13 +45,8 @@ void scale(Context& ctx, const ScaleBySeed<T>& a) {
   const int64_t blocks = std::min(kMostBlocks, (a.n + cuda::kThreads - 1) / cuda::kThreads);
   cuda::launch(ctx, a.kName, {static_cast<unsigned>(blocks)}, scale_elements<T>, a);
 }
-template <class From, class T>
-void convert(Context& ctx, const Convert<From, T>& a) {
-  launch_each(ctx, a.kName, a.n, ConvertElement<From, T>{a});
-}
 
-const KernelAdder adder(Device::Kind::cuda, sum<float>, sum<double>, scale<float>, scale<double>,
-                        convert<float, double>, convert<double, float>);
+const KernelAdder adder(Device::Kind::cuda, sum<float>, sum<double>, scale<float>, scale<double>);
 
 }  // namespace
 }  // namespace lmx::ops
