@@ -30,8 +30,15 @@ class CudaDevice {
 // without the library, without a driver, or without a device (the reason is logged at debug level).
 int load_cuda();
 
+// Why load_cuda() returns 0; "" if there is a device.
+const std::string& cuda_unavailable();
+
 // UserError if that device is not available.
 CudaDevice& cuda_device(int index);
+
+// The device of a recipe's `device`: cpu, cuda, cuda:N, or auto, which is cuda:0 if there is a device, else the CPU.
+// UserError, which begins with `place`: another text, or a device that is not available.
+Device device_named(const std::string& name, const std::string& place);
 
 // `ctx` computes on that device, whose memory it counts separately. UserError if the device is not available.
 void compute_on(Context& ctx, Device device);

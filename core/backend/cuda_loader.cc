@@ -3,8 +3,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 
 #include "backend/cuda.h"
+#include "lmx/config.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 
@@ -27,47 +29,69 @@ std::string library_path() {
   return std::filesystem::path(info.dli_fname).parent_path() / "liblmx_cuda.so";
 }
 
-// Null if the library or a device is missing. The library stays loaded, since the kernel table contains its kernels.
-const CudaApi* open_api() {
+struct Loaded {
+  const CudaApi* api = nullptr;  // null if there is no device
+  std::string reason;            // why
+};
+
+// The library stays loaded, since the kernel table contains its kernels.
+Loaded open_api() {
   const std::string path = library_path();
   if (given_path() && !std::filesystem::exists(path)) throw UserError(str("[cuda] LMX_CUDA_LIBRARY: no file ", path));
-  if (path.empty() || !std::filesystem::exists(path)) {
-    log_debug("[cuda] no liblmx_cuda.so beside the core: running on the CPU");
-    return nullptr;
-  }
+  if (path.empty() || !std::filesystem::exists(path)) return {nullptr, "this build of lmx has no liblmx_cuda.so"};
   // Without a driver there is no device; this check avoids mapping cuBLASLt's half gigabyte.
-  if (!given_path() && !dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL)) {
-    log_debug("[cuda] no driver (libcuda.so.1): running on the CPU");
-    return nullptr;
-  }
+  if (!given_path() && !dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL))
+    return {nullptr, "this machine has no CUDA driver (libcuda.so.1)"};
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
-    log_warn(str("[cuda] ", path, " cannot be loaded, running on the CPU: ", dlerror()));
-    return nullptr;
+    const std::string why = str(path, " cannot be loaded: ", dlerror());
+    log_warn("[cuda] " + why);
+    return {nullptr, why};
   }
   const auto function = reinterpret_cast<ApiFunction>(dlsym(handle, "lmx_cuda_api"));
   const CudaApi* api = function ? function() : nullptr;
   if (!api || api->size < sizeof(CudaApi)) {
     throw UserError(str("[cuda] ", path, ": is of another build than this lmx (", kVersion, "); rebuild it"));
   }
-  if (api->devices == 0) {
-    log_debug(str("[cuda] no device answers, running on the CPU: ", api->reason));
-    return nullptr;
-  }
-  return api;
+  return api->devices == 0 ? Loaded{nullptr, api->reason} : Loaded{api, ""};
+}
+
+const Loaded& loaded() {
+  static std::once_flag once;
+  static Loaded found;
+  std::call_once(once, [] {
+    found = open_api();
+    if (!found.api) log_debug(str("[cuda] running on the CPU: ", found.reason));
+  });
+  return found;
 }
 
 const CudaApi* api() {
-  static std::once_flag once;
-  static const CudaApi* loaded = nullptr;
-  std::call_once(once, [] { loaded = open_api(); });
-  return loaded;
+  return loaded().api;
 }
 
 }  // namespace
 
 int load_cuda() {
   return api() ? api()->devices : 0;
+}
+
+const std::string& cuda_unavailable() {
+  return loaded().reason;
+}
+
+Device device_named(const std::string& name, const std::string& place) {
+  if (name == "cpu" || (name == "auto" && load_cuda() == 0)) return {};
+  const std::string number = name.starts_with("cuda:") ? name.substr(5) : "0";
+  const std::optional<int64_t> index = parse_int(number);
+  const bool known = name == "auto" || name == "cuda" || name.starts_with("cuda:");
+  if (!known || !index || *index < 0 || *index > 1023)
+    throw UserError(str(place, "'", name, "' is no device; there are auto, cpu, cuda and cuda:N"));
+  if (load_cuda() == 0)
+    throw UserError(str(place, name, " is not available: ", cuda_unavailable(), "; device=cpu computes on the CPU"));
+  if (*index >= load_cuda())
+    throw UserError(str(place, name, " is not available: the devices are cuda:0 to cuda:", load_cuda() - 1));
+  return {Device::Kind::cuda, static_cast<int>(*index)};
 }
 
 CudaDevice::~CudaDevice() = default;

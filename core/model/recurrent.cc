@@ -2,10 +2,10 @@
 
 #include <cmath>
 
+#include "lmx/array_ops.h"
 #include "lmx/error.h"
 #include "lmx/matmul.h"
 #include "lmx/ops.h"
-#include "lmx/parallel.h"
 
 namespace lmx {
 
@@ -32,46 +32,17 @@ void RecurrentConfig::check(const std::string& where) const {
 
 namespace {
 
-// (T*B, D) time-major -> (B*T, D) sequence by sequence, or back. This is a permutation of rows, so its gradient is the
-// inverse permutation.
-template <class T>
-void swap_rows(const Tensor& from, Tensor& to, int64_t outer, int64_t inner) {
-  const int64_t width = from.dim(1);
-  const T* source = from.data<T>();
-  T* target = to.data<T>();
-  parallel_for(outer, std::max<int64_t>(1, (1 << 14) / std::max<int64_t>(inner * width, 1)),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t o = begin; o < end; ++o) {
-                   for (int64_t i = 0; i < inner; ++i)
-                     std::copy_n(source + (o * inner + i) * width, width, target + (i * outer + o) * width);
-                 }
-               });
-}
-
-Tensor swapped(const Tensor& from, int64_t outer, int64_t inner) {
-  Tensor to = from.like(MemClass::activations);
-  if (from.dtype() == DType::f64) {
-    swap_rows<double>(from, to, outer, inner);
-  } else {
-    swap_rows<float>(from, to, outer, inner);
-  }
-  return to;
-}
-
+// (T*B, D), time-major -> (B*T, D), sequence by sequence.
 Var to_sequences(Context& ctx, const Var& x, int64_t steps, int64_t batch) {
-  Var y(swapped(x.value(), steps, batch));
-  if (ctx.tape) {
-    ctx.tape->record("to_sequences", {x}, {y}, [&ctx, x, y, steps, batch](Tape& tape) {
-      tape.accumulate(ctx, x, swapped(tape.grad_of(y), batch, steps));
-    });
-  }
-  return y;
+  const int64_t width = x.shape()[1];
+  const Var y = permute(ctx, reshape(ctx, x, {steps, batch, width}), {1, 0, 2});
+  return reshape(ctx, y, {batch * steps, width});
 }
 
 // Ids (B, T), reordered to (T*B), time-major.
 Tensor time_major(Context& ctx, const Tensor& ids) {
   const int64_t batch = ids.dim(0), steps = ids.dim(1);
-  Tensor out = ctx.empty({steps * batch}, DType::i32);
+  Tensor out = Tensor::empty(ctx.host, {steps * batch}, DType::i32);
   for (int64_t b = 0; b < batch; ++b) {
     for (int64_t t = 0; t < steps; ++t) out.data<int32_t>()[t * batch + b] = ids.data<int32_t>()[b * steps + t];
   }

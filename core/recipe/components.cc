@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cuda.h"
 #include "config/messages.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
@@ -166,6 +167,7 @@ Context make_context(const Recipe& recipe, Communicator& comm) {
   ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
   ctx.comm = &comm;
   ctx.compute = compute_of(recipe);
+  compute_on(ctx, device_named(recipe.device, recipe.device_place));
   return ctx;
 }
 

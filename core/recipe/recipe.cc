@@ -96,6 +96,8 @@ void Recipe::fields(Fields& f) {
   f.choice("precision", precision, {"fp32", "bf16", "fp16"},
            "type of the inputs of matrix products; parameters, sums and states stay fp32. fp16 scales the loss "
            "(loss_scale)");
+  f.field("device", device,
+          "where ops compute: cpu, cuda (the first GPU), cuda:N, or auto (a GPU if there is one, else the CPU)");
   f.field("threads", threads,
           "threads of a rank, which may change the bits; 0: all cores with one rank (comm self), otherwise see "
           "deterministic",
@@ -259,6 +261,7 @@ ReadRecipe read_and_check(const Node& composed, const std::string& name) {
     const Node* node = composed.at_path(path);
     return config::at(node ? node->mark : composed.mark, path);
   };
+  r.given.device_place = place("device");
   r.given.init.from_place = place("init.from");
   r.given.init.params_place = place("init.params");
   r.given.init.freeze_place = place("init.freeze");

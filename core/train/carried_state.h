@@ -14,7 +14,7 @@ class CarriedState {
   // Rows of batch.slots. A row is zero if its sequence starts a new text, or if `keep` is false.
   ModelState gather(Context& ctx, const Batch& batch, bool keep = true) const;
   void stage(const Batch& batch, const ModelState& state);
-  void commit();
+  void commit(Context& ctx);
   void discard() { staged_.clear(); }
   const ModelState& rows() const { return rows_; }  // (count, ...) each
   // Loads this rank's rows from those of all `slots` slots, as a checkpoint stores them. UserError: another shape or

@@ -77,7 +77,7 @@ SplitScore score_split(const Context& ctx, const Network& network, const Paramet
     for (const float nats : nll.get()) score.nats += nats;
     score.tokens += batch.tokens();
     carried.stage(batch, state);
-    carried.commit();
+    carried.commit(quiet);
   }
   return sum_over_ranks(score, *ctx.comm);
 }
@@ -131,7 +131,7 @@ ShardScores score_shards(const Context& ctx, const Network& network, const Param
       ++s.tokens;
     }
     carried.stage(batch, state);
-    carried.commit();
+    carried.commit(quiet);
   };
   bool complete = true, more = end > first;
   for (int64_t offset = 0; more && complete; offset += plan.length) {

@@ -41,7 +41,7 @@ void Updater::account(const StepLoss& loss, const Outcome& outcome, int64_t step
   }
   run_.at.window.grad_norm = outcome.grad_norm;
   if (!outcome.divergence.empty()) return handle_divergence(outcome.divergence, step);
-  if (s_.carried) s_.carried->commit();
+  if (s_.carried) s_.carried->commit(s_.ctx);
   if (const double factor = run_.scaling.passed(run_.at.loss_scale); factor != 1) s_.sync->rescale(factor);
   add_loss(loss);
   ++run_.at.window.updates;
@@ -88,7 +88,7 @@ void Updater::handle_overflow(const Outcome& outcome, int64_t step) {
         str("the gradients overflow at the least loss scale, ", number_text(before), " (loss_scale.min)"), step);
   ++run_.at.window.overflows;
   s_.sync->rescale(factor);
-  if (s_.carried) s_.carried->commit();  // the forward pass was correct
+  if (s_.carried) s_.carried->commit(s_.ctx);  // the forward pass was correct
   if (reports())
     log_debug(str("step ", step + 1, ": ", outcome.overflow.size(), " gradients overflowed (", outcome.overflow.front(),
                   "); the update is left out, the loss scale now ", number_text(run_.at.loss_scale.scale)));

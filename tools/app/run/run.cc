@@ -61,6 +61,7 @@ Provenance provenance_of(const Session& s, const InitReport& init, const RunOpti
   p.valid_true_perplexity = s.data.true_perplexity;
   for (const PluginInfo& plugin : Registry::instance().list())
     if (plugin.descriptor) p.plugins.push_back(plugin);
+  p.device = name_of(s.ctx.device);
   p.isa = cpu_isa();
   p.precision = s.recipe.precision;
   p.threads = s.comm.threads();

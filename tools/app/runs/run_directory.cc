@@ -183,7 +183,7 @@ void write_provenance(const std::string& directory, const Provenance& p) {
              {"directory", fs::current_path(error).string()}};
   start["lmx"] = {{"version", kVersion}, {"abi", kAbi}, {"compiler", __VERSION__}};
   start["host"] = host_json();
-  start["compute"] = {{"device", "cpu"}, {"isa", p.isa}, {"threads", p.threads}, {"precision", p.precision}};
+  start["compute"] = {{"device", p.device}, {"isa", p.isa}, {"threads", p.threads}, {"precision", p.precision}};
   start["data"] = {{"hash", p.data_hash}, {"directory", p.data_directory}, {"source", p.data_note}};
   if (p.valid_true_perplexity) start["data"]["valid_true_perplexity"] = *p.valid_true_perplexity;
   for (const PluginInfo& plugin : p.plugins)

@@ -67,7 +67,7 @@ struct Provenance {
   std::string data_hash, data_directory, data_note;
   std::optional<double> valid_true_perplexity;  // of the source on the valid split, if it is known
   std::vector<PluginInfo> plugins;              // plugins that were loaded
-  std::string isa, precision;
+  std::string device, isa, precision;
   int threads = 0;
   double lr_factor = 1;
   int64_t parameters = 0;
