@@ -16,6 +16,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "backend/cuda.h"
 #include "golden/cases.h"
 #include "lmx/error.h"
 #include "lmx/matmul.h"
@@ -55,7 +56,7 @@ std::string hash_of_values(const std::string& bytes) {
 }
 
 struct Result {
-  std::vector<double> losses;
+  std::vector<double> losses, validation;
   std::string parameters;
   Json json() const { return {{"cpu", cpu_kind()}, {"parameters", parameters}, {"losses", losses}}; }
 };
@@ -90,11 +91,12 @@ class Golden : public RunTest, public testing::WithParamInterface<GoldenCase> {
     }
   }
 
-  // The case, trained by the lmx of a build folder.
-  Result train(const fs::path& build, const std::string& name) const {
+  // The case, trained by the lmx of a build folder on a device.
+  Result train(const fs::path& build, const std::string& name, const std::string& device = "cpu") const {
     const GoldenCase& c = GetParam();
     std::vector<std::string> command{build / "bin/lmx", "run", path(c.recipe + ".yaml"), "run.dir=" + path(name)};
     command.insert(command.end(), c.overrides.begin(), c.overrides.end());
+    if (device != "cpu") command.push_back("device=" + device);
     if (c.recipe == "pairs") {
       command.push_back("data.source_files=[" + path("source.txt") + "]");
       command.push_back("data.target_files=[" + path("target.txt") + "]");
@@ -106,6 +108,7 @@ class Golden : public RunTest, public testing::WithParamInterface<GoldenCase> {
     for (std::string line; std::getline(lines, line);) {
       const Json record = Json::parse(line);
       if (record["split"] == "train") result.losses.push_back(record["nll_nat"]);
+      if (record["split"] == "valid") result.validation.push_back(record["nll_nat"]);
     }
     result.parameters = hash_of_values(model(name, 20));
     return result;
@@ -160,6 +163,20 @@ TEST_P(Golden, GivesTheRecordedResult) {
   if (same_bits) {
     EXPECT_EQ(result.parameters, line["parameters"]);
   }
+}
+
+void expect_near(const std::vector<double>& device, const std::vector<double>& cpu, double tolerance) {
+  ASSERT_EQ(device.size(), cpu.size());
+  for (size_t i = 0; i < cpu.size(); ++i) EXPECT_NEAR(device[i] / cpu[i], 1, tolerance) << "record " << i + 1;
+}
+
+TEST_P(Golden, TrainsOnACudaDevice) {
+  if (lmx::load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
+  const Result cpu = train(LMX_BINARY_DIR, "cpu"), device = train(LMX_BINARY_DIR, "device", "cuda");
+  const std::string& name = GetParam().name;
+  const double tolerance = name.ends_with("bf16") || name.ends_with("fp16") ? 1e-3 : 1e-5;
+  expect_near(device.losses, cpu.losses, tolerance);
+  expect_near(device.validation, cpu.validation, tolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, Golden, testing::ValuesIn(golden_cases()),

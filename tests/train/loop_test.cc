@@ -89,14 +89,14 @@ TEST_F(Loop, StateOfAStepThatWasLeftOutIsForgotten) {
     for (float& v : t.values<float>()) v = 7;
   s.carried->stage(batch, state);
   s.carried->discard();
-  s.carried->commit();
+  s.carried->commit(s.ctx);
   const auto first = [&](const Batch& b, bool keep = true) {
     return s.carried->gather(s.ctx, b, keep).begin()->second.data<float>()[0];
   };
   EXPECT_EQ(first(batch), 0);
   s.carried->stage(batch, state);
   EXPECT_EQ(first(batch), 0) << "the state changed before commit()";
-  s.carried->commit();
+  s.carried->commit(s.ctx);
   EXPECT_EQ(first(batch), 7);
   EXPECT_EQ(first(batch, false), 0);
   EXPECT_EQ(first(s.batcher.batch(1, 0, 2)), 0) << "state of other slots";
