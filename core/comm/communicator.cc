@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "autograd/gradient_sums.h"
+#include "backend/cuda.h"
 #include "comm/rows.h"
 #include "lmx/error.h"
 
@@ -12,6 +13,22 @@ namespace lmx {
 Communicator::Communicator(std::shared_ptr<Allocator> allocator, int threads)
     : allocator_(std::move(allocator)), threads_(threads) {}
 Communicator::~Communicator() = default;
+
+const std::shared_ptr<Allocator>& Communicator::allocator(Device device) const {
+  if (device.kind == Device::Kind::cpu) return allocator_;
+  LMX_CHECK(device_memory_ && device_memory_->device() == device, "rank ", rank(), " has no memory on ",
+            name_of(device));
+  return device_memory_;
+}
+
+// Ranks of one process pass tensors of any memory by reference; a group of processes sends from the host's memory.
+Tensor Communicator::to_group(const Tensor& t) const {
+  return shares_memory() || t.device() == Device{} ? t : copy_to(t, allocator_);
+}
+Tensor Communicator::from_group(const Tensor& t, Device device) const {
+  return !t.defined() || t.device() == device ? t : copy_to(t, allocator(device));
+}
+
 CommGroup::~CommGroup() = default;
 Connection::~Connection() = default;
 TurnClock::~TurnClock() = default;
@@ -70,7 +87,7 @@ Tensor Communicator::all_gather(const Tensor& own, const RankRows& rows, const s
   LMX_CHECK(own.dim(0) == rows[rank()], "rank ", rank(), " gathers ", describe(own), ", announced ", rows[rank()],
             " rows");
   Entry entry(ledger_, step_, group, "all_gather");
-  Tensor all = size() == 1 ? own : do_all_gather(own, rows);
+  Tensor all = size() == 1 ? own : from_group(do_all_gather(to_group(own), rows), own.device());
   entry.done(own.bytes() * (size() - 1), all.bytes() - own.bytes());
   return all;
 }
@@ -82,7 +99,8 @@ std::vector<Tensor> Communicator::all_to_all(const Tensor& own, const RankRows& 
   LMX_CHECK(own.dim(0) == to.total(), "rank ", rank(), " sends ", to.total(), " rows of ", describe(own));
   Entry entry(ledger_, step_, group, "all_to_all");
   const int64_t bytes = row_bytes(own);
-  std::vector<Tensor> got = size() == 1 ? std::vector<Tensor>{own} : do_all_to_all(own, to, from);
+  std::vector<Tensor> got = size() == 1 ? std::vector<Tensor>{own} : do_all_to_all(to_group(own), to, from);
+  for (Tensor& t : got) t = from_group(t, own.device());
   entry.done(bytes * (to.total() - to[rank()]), bytes * (from.total() - from[rank()]));
   return got;
 }
@@ -90,7 +108,7 @@ std::vector<Tensor> Communicator::all_to_all(const Tensor& own, const RankRows& 
 Tensor Communicator::broadcast(const Tensor& t, int root, const std::string& group) {
   LMX_CHECK(root >= 0 && root < size(), "broadcast from rank ", root, " of ", size());
   Entry entry(ledger_, step_, group, "broadcast");
-  Tensor got = size() == 1 ? t : do_broadcast(t, root);
+  Tensor got = size() == 1 ? t : from_group(do_broadcast(to_group(t), root), t.device());
   // Counts one copy for each receiving rank at the root, as if the root sent all of them. A tree sends the same total.
   entry.done(rank() == root ? t.bytes() * (size() - 1) : 0, rank() == root ? 0 : t.bytes());
   return got;
@@ -107,7 +125,7 @@ Tensor Communicator::all_reduce(const Tensor& t, const std::string& group) {
   const int64_t n = flat.numel();
   {
     Entry entry(ledger_, step_, group, "all_reduce");
-    const Tensor sum = do_all_reduce(flat);
+    const Tensor sum = from_group(do_all_reduce(to_group(flat)), t.device());
     const int64_t own = chunk_begin(n, rank() + 1, size()) - chunk_begin(n, rank(), size()),
                   bytes = static_cast<int64_t>(size_of(t.dtype())) * (n - own + (size() - 1) * own);
     if (sum.defined()) {
@@ -116,7 +134,7 @@ Tensor Communicator::all_reduce(const Tensor& t, const std::string& group) {
     }
   }
   const RankRows chunks = RankRows::divided(size(), n);
-  Tensor sum = Tensor::empty(allocator_, {chunks[rank()]}, t.dtype(), MemClass::communication);
+  Tensor sum = Tensor::empty(allocator(t.device()), {chunks[rank()]}, t.dtype(), MemClass::communication);
   {
     const std::vector<Tensor> parts = all_to_all(flat, chunks, RankRows::same(size(), chunks[rank()]), group);
     Context ctx = comm::context_of(sum);
@@ -151,7 +169,7 @@ std::vector<std::string> Communicator::gather_texts(const std::string& own, cons
 
 Tensor Communicator::once_tensor(MemClass c, const std::function<Tensor()>& make) {
   const Tensor made = once<Tensor>(make);
-  return shares_memory() && rank() != 0 ? made.lent(allocator_, c) : made;
+  return shares_memory() && rank() != 0 ? made.lent(allocator(made.device()), c) : made;
 }
 
 }  // namespace lmx

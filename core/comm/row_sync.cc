@@ -65,12 +65,12 @@ Tensor dense_of(Context& ctx, const Gradient& grad, const Tensor& table) {
 
 GatheredIndices gather_indices(Context& ctx, std::span<const int32_t> own, const std::string& group) {
   const auto n = static_cast<int64_t>(own.size());
-  const Tensor count = Tensor::from<int64_t>(ctx.allocator, {1}, std::span(&n, 1), MemClass::communication);
+  const Tensor count = Tensor::from<int64_t>(ctx.host, {1}, std::span(&n, 1), MemClass::communication);
   const Tensor counts = ctx.comm->all_gather(count, RankRows::same(ctx.comm->size(), 1), group);
   GatheredIndices gathered;
   const auto reading = ctx.read<int64_t>(counts);
   gathered.counts.assign(reading.get().begin(), reading.get().end());
-  const Tensor indices = Tensor::from<int32_t>(ctx.allocator, {n}, own, MemClass::communication);
+  const Tensor indices = Tensor::from<int32_t>(ctx.host, {n}, own, MemClass::communication);
   gathered.all = ctx.comm->all_gather(indices, gathered.counts, group);
   return gathered;
 }

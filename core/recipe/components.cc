@@ -167,7 +167,9 @@ Context make_context(const Recipe& recipe, Communicator& comm) {
   ctx.key = RandomKey(static_cast<uint64_t>(recipe.seed));
   ctx.comm = &comm;
   ctx.compute = compute_of(recipe);
-  compute_on(ctx, device_named(recipe.device, recipe.device_place));
+  const Device device = device_named(recipe.device, recipe.device_place);
+  compute_on(ctx, device);
+  if (device.kind != Device::Kind::cpu) comm.use_device(ctx.allocator);
   return ctx;
 }
 

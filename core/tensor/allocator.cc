@@ -86,6 +86,7 @@ class CountingAllocator final : public Allocator {
     counter_.reset_peak();
   }
   void trim() override { pool_->trim(); }
+  const std::shared_ptr<Allocator>& pool() const { return pool_; }
 
  private:
   std::shared_ptr<Allocator> pool_;
@@ -106,7 +107,8 @@ std::shared_ptr<Allocator> Allocator::cpu() {
 }
 
 std::shared_ptr<Allocator> Allocator::counting(std::shared_ptr<Allocator> pool) {
-  return std::make_shared<CountingAllocator>(std::move(pool));
+  const auto counting = std::dynamic_pointer_cast<CountingAllocator>(pool);
+  return std::make_shared<CountingAllocator>(counting ? counting->pool() : std::move(pool));
 }
 
 void* CachingAllocator::allocate(size_t bytes, MemClass c) {

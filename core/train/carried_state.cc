@@ -29,8 +29,9 @@ comm::RowsAt<T> rows_at(T* base, int64_t width, const Places& places) {
 template <class T>
 void copy_typed(Context& ctx, const Tensor& from, const Places& from_at, Tensor& to, const Places& to_at) {
   const int64_t width = row_width(from.shape());
-  run_kernel(ctx, comm::CopyRows<T>{rows_at(from.data<T>(), width, from_at), {}, rows_at(to.data<T>(), width, to_at),
-                                    from_at.count, width});
+  run_kernel(
+      ctx, comm::CopyRows<T>{
+               rows_at(from.data<T>(), width, from_at), {}, rows_at(to.data<T>(), width, to_at), from_at.count, width});
 }
 
 // Row to_at[i] of `to` becomes row from_at[i] of `from`, or zero if from_at[i] is negative.

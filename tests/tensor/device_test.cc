@@ -62,6 +62,16 @@ TEST(DeviceTensor, ACountingAllocatorUsesThePoolsOperations) {
   EXPECT_EQ(device->copies, 1);
 }
 
+// Memory that is shared by ranks is taken from their pool, and counted by none of them.
+TEST(DeviceTensor, AnAllocatorOfACountingAllocatorUsesItsPoolAlone) {
+  const auto device = std::make_shared<Recording>();
+  const auto rank = Allocator::counting(device), other = Allocator::counting(rank);
+  const Tensor a = Tensor::empty(other, {4}, DType::f32);
+  EXPECT_EQ(rank->stats().total, 0);
+  EXPECT_GT(other->stats().total, 0);
+  EXPECT_EQ(other->device(), device->device());
+}
+
 TEST(DeviceTensor, TheHostReadsAndWritesItsOwnMemoryOnly) {
   const auto device = std::make_shared<Recording>();
   Tensor a = Tensor::zeros(device, {2}, DType::f32);

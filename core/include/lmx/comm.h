@@ -99,8 +99,12 @@ class LMX_API Communicator {
   virtual ~Communicator();
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // The allocator of this rank. Memory of received data is counted there.
+  // The allocator of this rank for the memory of the host, and for that of a device (InternalError: no device that
+  // use_device() set). Memory of received data is counted there.
   const std::shared_ptr<Allocator>& allocator() const { return allocator_; }
+  const std::shared_ptr<Allocator>& allocator(Device device) const;
+  // This rank computes on the device of `memory`. A group of processes copies its tensors to the host and back.
+  void use_device(std::shared_ptr<Allocator> memory) { device_memory_ = std::move(memory); }
   int threads() const { return threads_; }  // threads of a parallel region of this rank
 
   // Returns the ranks' tensors (rows_r, ...) one after the other, in rank order. `rows`: the leading size of each
@@ -169,7 +173,10 @@ class LMX_API Communicator {
   virtual std::shared_ptr<void> do_once(const std::function<std::shared_ptr<void>()>& make) { return make(); }
 
  private:
-  std::shared_ptr<Allocator> allocator_;
+  Tensor to_group(const Tensor& t) const;
+  Tensor from_group(const Tensor& t, Device device) const;
+
+  std::shared_ptr<Allocator> allocator_, device_memory_;
   int threads_;
   std::vector<LedgerEntry> ledger_;
   int64_t step_ = 0;

@@ -42,7 +42,7 @@ struct MemoryStats {
 class LMX_API Allocator {
  public:
   static std::shared_ptr<Allocator> cpu();
-  // Takes its blocks from `pool` and counts them separately: one for each of several ranks that share a process.
+  // Counts blocks of `pool`, or of the pool of `pool` if that one counts too: one for each rank of a process.
   static std::shared_ptr<Allocator> counting(std::shared_ptr<Allocator> pool);
   virtual ~Allocator();
   virtual Device device() const = 0;

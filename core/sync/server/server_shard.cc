@@ -11,7 +11,7 @@ constexpr const char *kOptimizer = "optimizer/", *kClock = "server/clock", *kSta
                      *kRecent = "server/recent";
 
 Tensor numbers(const Context& ctx, const std::vector<int64_t>& values) {
-  return Tensor::from<int64_t>(ctx.allocator, {static_cast<int64_t>(values.size())}, values, MemClass::other);
+  return Tensor::from<int64_t>(ctx.host, {static_cast<int64_t>(values.size())}, values, MemClass::other);
 }
 
 Tensor pairs(const Context& ctx, const Histogram& histogram) {

@@ -1,7 +1,7 @@
 // A worker's end of the parameter server. It accesses shards in the same process directly.
 #include <algorithm>
-#include <cstring>
 
+#include "comm/rows.h"
 #include "lmx/error.h"
 #include "lmx/param_server.h"
 #include "lmx/row_sync.h"
@@ -32,13 +32,14 @@ struct Shards {
   std::vector<Served> served;
 };
 
-void copy_rows(const Tensor& from, Tensor& to, const std::vector<int32_t>& rows) {
-  const auto bytes = static_cast<size_t>(from.bytes() / from.dim(0));
-  for (const int32_t row : rows) {
-    LMX_CHECK(row >= 0 && row < from.dim(0), "row ", row, " of ", from.shape());
-    const size_t at = static_cast<size_t>(row) * bytes;
-    std::memcpy(static_cast<std::byte*>(to.raw()) + at, static_cast<const std::byte*>(from.raw()) + at, bytes);
-  }
+void copy_rows(Context& ctx, const Tensor& from, Tensor& to, const std::vector<int32_t>& rows) {
+  for (const int32_t row : rows) LMX_CHECK(row >= 0 && row < from.dim(0), "row ", row, " of ", from.shape());
+  const int64_t width = row_width(from.shape());
+  const auto at = ctx.upload(rows);
+  run_kernel(
+      ctx,
+      comm::CopyRows<float>{
+          {from.data<float>(), width, 0, at.data()}, {}, {to.data<float>(), width, 0, at.data()}, at.size(), width});
 }
 
 }  // namespace
@@ -84,6 +85,10 @@ const SyncEnv& ServerStrategy::env() const {
 
 void ServerStrategy::attach(Context& ctx, const ServerTools& tools) {
   Impl& s = *impl_;
+  if (tools.link && ctx.device.kind != Device::Kind::cpu)
+    throw UserError(
+        str("[sync] a parameter server whose workers are processes computes on the CPU: give device=cpu, or ",
+            "comm=virtual, whose workers share ", name_of(ctx.device)));
   LMX_CHECK(tools.link || ctx.ranks == 1 || ctx.comm->shares_memory(), "no link to shards in other processes");
   s.tools = tools;
   s.shards = ctx.comm->once<std::shared_ptr<Shards>>([&] { return std::make_shared<Shards>(ctx.ranks); });
@@ -129,7 +134,7 @@ void ServerStrategy::pull(Context& ctx) {
     Var& replica = s.tools.replica->at(spec.name);
     const std::vector<int32_t>* chosen = s.chosen(spec.name);
     if (chosen) {
-      copy_rows(from, replica.value(), *chosen);
+      copy_rows(ctx, from, replica.value(), *chosen);
     } else {
       replica.value().copy_from(from);
     }

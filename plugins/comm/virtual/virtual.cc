@@ -132,20 +132,20 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
  protected:
   Tensor do_all_gather(const Tensor& own, const RankRows& rows) override {
     const auto round = meet("all_gather", {own}, [&](Round& r) { r.out = join(r, rows.total()); });
-    return round->out.lent(allocator(), MemClass::communication);
+    return round->out.lent(allocator(own.device()), MemClass::communication);
   }
   std::vector<Tensor> do_all_to_all(const Tensor& own, const RankRows& to, const RankRows&) override {
     const auto round = meet("all_to_all", Handed::for_all(own, to), {});
     std::vector<Tensor> got;
     for (size_t r = 0; r < round->in.size(); ++r) {
       const Tensor part = round->in[r].for_rank(rank_);
-      got.push_back(r == index() ? part : part.lent(allocator(), MemClass::communication));
+      got.push_back(r == index() ? part : part.lent(allocator(own.device()), MemClass::communication));
     }
     return got;
   }
   Tensor do_broadcast(const Tensor& t, int root) override {
     const auto round = meet("broadcast", {t}, {});
-    return rank_ == root ? t : round->in[static_cast<size_t>(root)].own.lent(allocator(), t.mem_class());
+    return rank_ == root ? t : round->in[static_cast<size_t>(root)].own.lent(allocator(t.device()), t.mem_class());
   }
   void do_barrier() override { meet("barrier", {}, {}); }
 
@@ -210,16 +210,18 @@ class VirtualCommunicator final : public Communicator, private TurnClock {
     return round;
   }
 
-  // All ranks' tensors in one buffer from the pool; each rank's memory is charged for it separately.
+  // All ranks' tensors in one buffer that no rank's memory counts; each rank's memory is charged for it separately.
   Tensor join(const Round& round, int64_t rows) {
     const Tensor& like = round.in[0].own;
     Shape shape = like.shape();
     shape[0] = rows;
-    Tensor all = Tensor::empty(hall_.pool, shape, like.dtype(), MemClass::communication);
-    auto* at = static_cast<std::byte*>(all.raw());
+    const auto uncounted = Allocator::counting(allocator(like.device()));
+    Tensor all = Tensor::empty(uncounted, shape, like.dtype(), MemClass::communication);
+    int64_t at = 0;
     for (const Handed& in : round.in) {
-      if (in.own.bytes()) std::memcpy(at, in.own.raw(), static_cast<size_t>(in.own.bytes()));
-      at += in.own.bytes();
+      const int64_t n = in.own.dim(0);
+      all.slice(at, at + n).copy_from(in.own);
+      at += n;
     }
     return all;
   }
