@@ -11,7 +11,7 @@ void add_typed(Context& ctx, Tensor& table, RowSparse piece) {
   if (n == 0) return;
   const Uploaded<int32_t> ids = ctx.upload(std::move(piece.indices));
   const Tensor& rows = piece.rows;
-  run_kernel(ctx, AddRows<T>{rows.data<T>(), ids.data(), table.data<T>(), n, rows.numel() / n, piece.unique});
+  run_kernel(ctx, AddRows<T>{rows.data<T>(), ids.data(), table.data<T>(), n, rows.numel() / n});
 }
 
 }  // namespace
@@ -27,7 +27,9 @@ void add_tensor(Context& ctx, Tensor& sum, const Tensor& x) {
   run_kernel(ctx, AddTensor<float>{x.data<float>(), sum.data<float>(), sum.numel()});
 }
 
+// On a device, threads that add to the same row would have to wait for each other, so equal rows are summed first.
 void add_rows(Context& ctx, Tensor& table, RowSparse piece) {
+  if (!piece.unique && ctx.device.kind != Device::Kind::cpu) piece = coalesce(ctx, {piece});
   if (table.dtype() == DType::f64) return add_typed<double>(ctx, table, std::move(piece));
   add_typed<float>(ctx, table, std::move(piece));
 }

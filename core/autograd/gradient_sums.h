@@ -24,7 +24,8 @@ struct AddTensor {
   int64_t n;
 };
 
-// Adds row i to row ids[i] of the table. Ids may repeat unless `unique`, so rows are added in ascending order.
+// Adds row i to row ids[i] of the table. On the CPU ids may repeat, and rows are added in ascending order; on a device
+// they are unique.
 template <class T>
 struct AddRows {
   static constexpr const char* kName = "add_rows";
@@ -32,7 +33,6 @@ struct AddRows {
   const int32_t* ids;  // (n)
   T* table;            // (V, width)
   int64_t n, width;
-  bool unique;
 };
 
 // Row u of the sums is rows[starts[u]] + ... + rows[starts[u + 1] - 1], added in this order.

@@ -14,19 +14,10 @@ struct AddElement {
   AddTensor<T> a;
   __device__ void operator()(int64_t i) const { a.sum[i] += a.x[i]; }
 };
-// Element i of the piece. No two rows of the piece belong to the same row of the table.
 template <class T>
 struct AddRowElement {
   AddRows<T> a;
   __device__ void operator()(int64_t i) const { a.table[a.ids[i / a.width] * a.width + i % a.width] += a.rows[i]; }
-};
-// Column j of all rows, in ascending order.
-template <class T>
-struct AddColumnElement {
-  AddRows<T> a;
-  __device__ void operator()(int64_t j) const {
-    for (int64_t i = 0; i < a.n; ++i) a.table[a.ids[i] * a.width + j] += a.rows[i * a.width + j];
-  }
 };
 template <class T>
 struct SumRunElement {
@@ -49,10 +40,7 @@ void add(Context& ctx, const AddTensor<T>& a) {
 }
 template <class T>
 void add_rows(Context& ctx, const AddRows<T>& a) {
-  if (a.unique)
-    launch_each(ctx, a.kName, a.n * a.width, AddRowElement<T>{a});
-  else
-    launch_each(ctx, a.kName, a.width, AddColumnElement<T>{a});
+  launch_each(ctx, a.kName, a.n * a.width, AddRowElement<T>{a});
 }
 template <class T>
 void sum_runs(Context& ctx, const SumRuns<T>& a) {

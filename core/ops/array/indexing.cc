@@ -8,6 +8,9 @@
 //   where        y = a where the condition holds, else b        da = dy where it holds, db = dy elsewhere
 #include "ops/array/indexing.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "lmx/array_ops.h"
 
 namespace lmx {
@@ -64,10 +67,33 @@ void put(Context& ctx, Tensor& x, const Uploaded<int64_t>& places, const Tensor*
   });
 }
 
-void add_at(Context& ctx, Tensor& x, const Uploaded<int64_t>& places, const Tensor& values) {
+// The places of elements that are added, and for a device the elements by place.
+struct AddedPlaces {
+  Uploaded<int64_t> places, order, starts;
+};
+
+AddedPlaces added_places(const Context& ctx, std::vector<int64_t> places) {
+  AddedPlaces added;
+  if (ctx.device.kind != Device::Kind::cpu) {
+    std::vector<int64_t> order(places.size()), starts;
+    std::iota(order.begin(), order.end(), 0);
+    const auto place = [&](int64_t i) { return places[static_cast<size_t>(i)]; };
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return place(a) < place(b); });
+    for (size_t k = 0; k < order.size(); ++k)
+      if (k == 0 || place(order[k]) != place(order[k - 1])) starts.push_back(static_cast<int64_t>(k));
+    starts.push_back(static_cast<int64_t>(order.size()));
+    added.order = ctx.upload(std::move(order));
+    added.starts = ctx.upload(std::move(starts));
+  }
+  added.places = ctx.upload(std::move(places));
+  return added;
+}
+
+void add_at(Context& ctx, Tensor& x, const AddedPlaces& at, const Tensor& values) {
   with_values("scatter_add", x, [&](auto zero) {
     using T = decltype(zero);
-    run_kernel(ctx, AddAt<T>{values.data<T>(), places.data(), x.data<T>(), places.size()});
+    run_kernel(ctx, AddAt<T>{values.data<T>(), at.places.data(), x.data<T>(), at.places.size(), at.order.data(),
+                             at.starts.data(), at.starts.size() - 1});
   });
 }
 
@@ -102,12 +128,14 @@ Tensor selected(Context& ctx, const Tensor& condition, const Tensor& a, const Te
 }  // namespace
 
 Var gather(Context& ctx, const Var& x, int dim, const Tensor& index) {
-  const Uploaded<int64_t> places = ctx.upload(places_of("gather", x.shape(), dim, index));
-  Var out(taken(ctx, x.value(), places, index.shape()));
+  std::vector<int64_t> all = places_of("gather", x.shape(), dim, index);
+  const AddedPlaces at =
+      recording(ctx, {&x}) ? added_places(ctx, std::move(all)) : AddedPlaces{ctx.upload(std::move(all)), {}, {}};
+  Var out(taken(ctx, x.value(), at.places, index.shape()));
   if (recording(ctx, {&x})) {
-    ctx.tape->record("gather", {x}, {out}, [&ctx, x, out, places](Tape&) {
+    ctx.tape->record("gather", {x}, {out}, [&ctx, x, out, at](Tape&) {
       Tensor dx = ctx.zeros(x.shape(), x.value().dtype());
-      add_at(ctx, dx, places, Tape::grad_of(out));
+      add_at(ctx, dx, at, Tape::grad_of(out));
       Tape::accumulate(ctx, x, dx);
     });
   }
@@ -137,14 +165,14 @@ Var scatter(Context& ctx, const Var& x, int dim, const Tensor& index, const Var&
 Var scatter_add(Context& ctx, const Var& x, int dim, const Tensor& index, const Var& source) {
   std::vector<int64_t> all = places_of("scatter_add", x.shape(), dim, index);
   check_source("scatter_add", x, index, source);
-  const Uploaded<int64_t> places = ctx.upload(std::move(all));
+  const AddedPlaces at = added_places(ctx, std::move(all));
   Tensor y = x.value().clone(MemClass::activations);
-  add_at(ctx, y, places, source.value());
+  add_at(ctx, y, at, source.value());
   Var out(y);
   if (recording(ctx, {&x, &source})) {
-    ctx.tape->record("scatter_add", {x, source}, {out}, [&ctx, x, source, out, places](Tape&) {
+    ctx.tape->record("scatter_add", {x, source}, {out}, [&ctx, x, source, out, at](Tape&) {
       const Tensor dy = Tape::grad_of(out);
-      if (source.requires_grad()) Tape::accumulate(ctx, source, taken(ctx, dy, places, source.shape()));
+      if (source.requires_grad()) Tape::accumulate(ctx, source, taken(ctx, dy, at.places, source.shape()));
       Tape::accumulate(ctx, x, dy);
     });
   }

@@ -26,7 +26,8 @@ struct Put {
   int64_t n;
 };
 
-// x[places_i] += values_i. Places may repeat, so elements are added in ascending order.
+// x[places_i] += values_i. Places may repeat, and the elements of a place are added in ascending order. For a device
+// the elements are also listed by place: run r has the elements order[starts[r]] to order[starts[r + 1] - 1].
 template <class T>
 struct AddAt {
   static constexpr const char* kName = "scatter_add";
@@ -34,6 +35,8 @@ struct AddAt {
   const int64_t* places;
   T* x;
   int64_t n;
+  const int64_t *order, *starts;  // (n), (runs + 1); null on the CPU
+  int64_t runs;
 };
 
 // y = a where the condition is not 0, else b. The walk has the positions of the condition, a and b.

@@ -19,19 +19,13 @@ struct PutElement {
     if (a.places[i] >= 0) a.x[a.places[i]] = a.values ? a.values[i] : T(0);
   }
 };
-// Places may repeat. The thread of the first element of a place adds all of them, in ascending order.
 template <class T>
-struct AddAtElement {
+struct AddRunElement {
   AddAt<T> a;
-  __device__ void operator()(int64_t i) const {
-    const int64_t place = a.places[i];
-    for (int64_t k = 0; k < i; ++k) {
-      if (a.places[k] == place) return;
-    }
+  __device__ void operator()(int64_t r) const {
+    const int64_t place = a.places[a.order[a.starts[r]]];
     T sum = a.x[place];
-    for (int64_t k = i; k < a.n; ++k) {
-      if (a.places[k] == place) sum += a.values[k];
-    }
+    for (int64_t k = a.starts[r]; k < a.starts[r + 1]; ++k) sum += a.values[a.order[k]];
     a.x[place] = sum;
   }
 };
@@ -79,7 +73,7 @@ void put(Context& ctx, const Put<T>& a) {
 }
 template <class T>
 void add_at(Context& ctx, const AddAt<T>& a) {
-  launch_each(ctx, a.kName, a.n, AddAtElement<T>{a});
+  launch_each(ctx, a.kName, a.runs, AddRunElement<T>{a});
 }
 template <class T>
 void largest(Context& ctx, const Max<T>& a) {
