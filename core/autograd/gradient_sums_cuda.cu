@@ -17,11 +17,13 @@ struct AddElement {
 template <class T>
 struct AddRowElement {
   AddRows<T> a;
+  int64_t count() const { return a.n * a.width; }
   __device__ void operator()(int64_t i) const { a.table[a.ids[i / a.width] * a.width + i % a.width] += a.rows[i]; }
 };
 template <class T>
 struct SumRunElement {
   SumRuns<T> a;
+  int64_t count() const { return a.n * a.width; }
   __device__ void operator()(int64_t i) const {
     const int64_t u = i / a.width, column = i % a.width;
     T sum = a.rows[a.starts[u]][column];
@@ -30,25 +32,7 @@ struct SumRunElement {
   }
 };
 
-template <class T>
-void fill(Context& ctx, const Fill<T>& a) {
-  launch_each(ctx, a.kName, a.n, FillElement<T>{a});
-}
-template <class T>
-void add(Context& ctx, const AddTensor<T>& a) {
-  launch_each(ctx, a.kName, a.n, AddElement<T>{a});
-}
-template <class T>
-void add_rows(Context& ctx, const AddRows<T>& a) {
-  launch_each(ctx, a.kName, a.n * a.width, AddRowElement<T>{a});
-}
-template <class T>
-void sum_runs(Context& ctx, const SumRuns<T>& a) {
-  launch_each(ctx, a.kName, a.n * a.width, SumRunElement<T>{a});
-}
-
-const KernelAdder adder(Device::Kind::cuda, fill<float>, fill<double>, add<float>, add<double>, add_rows<float>,
-                        add_rows<double>, sum_runs<float>, sum_runs<double>);
+const KernelAdder adder = cuda::each_kernels<FillElement, AddElement, AddRowElement, SumRunElement>();
 
 }  // namespace
 }  // namespace lmx

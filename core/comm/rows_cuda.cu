@@ -8,6 +8,7 @@ namespace {
 template <class T>
 struct CopyElement {
   CopyRows<T> a;
+  int64_t count() const { return a.rows * a.columns; }
   __device__ void operator()(int64_t i) const {
     const int64_t row = i / a.columns, column = i % a.columns;
     const T *from = a.from.row(row), *plus = a.plus.row(row);
@@ -18,6 +19,7 @@ struct CopyElement {
 };
 struct ScaleElement {
   ScaleRows<float> a;
+  int64_t count() const { return a.rows * a.columns; }
   __device__ void operator()(int64_t i) const { a.x.row(i / a.columns)[i % a.columns] *= a.factor; }
 };
 
@@ -32,13 +34,6 @@ __global__ void square_part_of_rows(SquareRows<float> a, double* parts) {
   if (threadIdx.x == 0) parts[blockIdx.x] = sum;
 }
 
-template <class T>
-void copy_rows(Context& ctx, const CopyRows<T>& a) {
-  launch_each(ctx, a.kName, a.rows * a.columns, CopyElement<T>{a});
-}
-void scale_rows(Context& ctx, const ScaleRows<float>& a) {
-  launch_each(ctx, a.kName, a.rows * a.columns, ScaleElement{a});
-}
 void square_rows(Context& ctx, const SquareRows<float>& a) {
   const int64_t count = (a.rows * a.columns + cuda::kPartSize - 1) / cuda::kPartSize;
   if (count == 0) return;
@@ -47,7 +42,8 @@ void square_rows(Context& ctx, const SquareRows<float>& a) {
   cuda::launch(ctx, a.kName, cuda::summing_grid(1), cuda::add_parts<double>, parts.data<double>(), count, a.sum);
 }
 
-const KernelAdder adder(Device::Kind::cuda, copy_rows<float>, copy_rows<double>, scale_rows, square_rows);
+const KernelAdder copies = cuda::each_kernels<CopyElement>();
+const KernelAdder adder(Device::Kind::cuda, cuda::each<ScaleElement>, square_rows);
 
 }  // namespace
 }  // namespace lmx::comm

@@ -14,6 +14,7 @@ struct ScaleElement {
 template <class T>
 struct GatherElement {
   GatherRows<T> a;
+  int64_t count() const { return a.n * a.width; }
   __device__ void operator()(int64_t i) const { a.rows[i] = a.table[a.ids[i / a.width] * a.width + i % a.width]; }
 };
 // Column i % cols of part i / cols.
@@ -42,14 +43,6 @@ struct AddColumnParts {
 };
 
 template <class T>
-void scale(Context& ctx, const Scale<T>& a) {
-  launch_each(ctx, a.kName, a.n, ScaleElement<T>{a});
-}
-template <class T>
-void gather(Context& ctx, const GatherRows<T>& a) {
-  launch_each(ctx, a.kName, a.n * a.width, GatherElement<T>{a});
-}
-template <class T>
 void column_sums(Context& ctx, const ColumnSums<T>& a) {
   const int64_t count = (a.rows + kPart - 1) / kPart;
   Tensor parts = ctx.empty(Shape{count, a.cols}, dtype_of<T>);
@@ -57,8 +50,8 @@ void column_sums(Context& ctx, const ColumnSums<T>& a) {
   launch_each(ctx, a.kName, a.cols, AddColumnParts<T>{a, parts.data<T>(), count});
 }
 
-const KernelAdder adder(Device::Kind::cuda, scale<float>, scale<double>, gather<float>, gather<double>,
-                        column_sums<float>, column_sums<double>);
+const KernelAdder elements = cuda::each_kernels<ScaleElement, GatherElement>();
+const KernelAdder sums(Device::Kind::cuda, column_sums<float>, column_sums<double>);
 
 }  // namespace
 }  // namespace lmx::ops

@@ -10,11 +10,6 @@ struct ConvertElement {
   __device__ void operator()(int64_t i) const { a.to[i] = static_cast<To>(a.from[i]); }
 };
 
-template <class From, class To>
-void convert(Context& ctx, const Convert<From, To>& a) {
-  launch_each(ctx, a.kName, a.n, ConvertElement<From, To>{a});
-}
-
 // A block moves a tile through shared memory, so that neighbouring threads read and write neighbouring elements. A row
 // of the tile has one element more, which spreads a column over the banks.
 constexpr int kTile = 32, kTileRow = kTile + 1, kRowsAtOnce = 8;
@@ -42,11 +37,15 @@ void transpose_matrix(Context& ctx, const Transpose<From, To>& a) {
   cuda::launch(ctx, a.kName, grid, transpose_tile<From, To>, a);
 }
 
-const KernelAdder adder(Device::Kind::cuda, convert<float, bfloat16>, convert<float, float16>, convert<bfloat16, float>,
-                        convert<float16, float>, convert<float, double>, convert<double, float>,
-                        transpose_matrix<float, float>, transpose_matrix<float, bfloat16>,
-                        transpose_matrix<float, float16>, transpose_matrix<bfloat16, bfloat16>,
-                        transpose_matrix<float16, float16>, transpose_matrix<double, double>);
+template <class From, class To>
+constexpr auto* kConvert = cuda::each<ConvertElement<From, To>>;
+
+const KernelAdder conversions(Device::Kind::cuda, kConvert<float, bfloat16>, kConvert<float, float16>,
+                              kConvert<bfloat16, float>, kConvert<float16, float>, kConvert<float, double>,
+                              kConvert<double, float>);
+const KernelAdder transpositions(Device::Kind::cuda, transpose_matrix<float, float>, transpose_matrix<float, bfloat16>,
+                                 transpose_matrix<float, float16>, transpose_matrix<bfloat16, bfloat16>,
+                                 transpose_matrix<float16, float16>, transpose_matrix<double, double>);
 
 }  // namespace
 }  // namespace lmx

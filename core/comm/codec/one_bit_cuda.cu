@@ -99,12 +99,14 @@ struct BitDecoder {
 };
 struct DecodeElement {
   Decode<OneBitCode, float> a;
+  int64_t count() const { return a.rows * a.width; }
   __device__ void operator()(int64_t i) const {
     a.to.row(i / a.width)[i % a.width] = BitDecoder{a.encoded, a.width}(i);
   }
 };
 struct AddElement {
   AddDecoded<OneBitCode, float> a;
+  int64_t count() const { return a.rows * a.width; }
   __device__ void operator()(int64_t i) const {
     a.sum.row(i / a.width)[i % a.width] += BitDecoder{a.encoded, a.width}(i);
   }
@@ -128,19 +130,11 @@ void encode(Context& ctx, const Encode<OneBitCode, float>& a) {
   cuda::launch(ctx, a.kName, {blocks(n, cuda::kThreads)}, pack_signs, a.values, n, bits);
 }
 
-void decode(Context& ctx, const Decode<OneBitCode, float>& a) {
-  launch_each(ctx, a.kName, a.rows * a.width, DecodeElement{a});
-}
-
-void add(Context& ctx, const AddDecoded<OneBitCode, float>& a) {
-  launch_each(ctx, a.kName, a.rows * a.width, AddElement{a});
-}
-
 void measure(Context& ctx, const Measure<OneBitCode, float>& a) {
   measure_strips(ctx, a.kName, a.of, BitDecoder{a.encoded, a.of.width});
 }
 
-const KernelAdder adder(Device::Kind::cuda, encode, decode, add, measure);
+const KernelAdder adder(Device::Kind::cuda, encode, cuda::each<DecodeElement>, cuda::each<AddElement>, measure);
 
 }  // namespace
 }  // namespace lmx::comm

@@ -72,6 +72,23 @@ void launch_each(const Context& ctx, const char* op, int64_t n, const Element& e
 
 namespace cuda {
 
+// The kernel that runs Element{a}(i) for every i of [0, element.count()), or of [0, a.n) without count(). Its arguments
+// are the type of Element's first member `a`.
+template <class Element>
+void each(Context& ctx, const decltype(Element::a)& a) {
+  const Element element{a};
+  if constexpr (requires { element.count(); })
+    launch_each(ctx, a.kName, element.count(), element);
+  else
+    launch_each(ctx, a.kName, a.n, element);
+}
+
+// Adds these kernels in f32 and f64.
+template <template <class> class... Elements>
+KernelAdder each_kernels() {
+  return KernelAdder(Device::Kind::cuda, each<Elements<float>>..., each<Elements<double>>...);
+}
+
 template <class Step>
 struct PointwiseElement {
   Step step;

@@ -23,54 +23,37 @@ struct Positions {
 
 template <class F, class T>
 struct BinaryElement {
-  Binary<F, T> args;
+  Binary<F, T> a;
   __device__ void operator()(int64_t i) const {
-    const Positions<2> p(args.walk, i);
-    args.y[i] = F::value(args.a[p.at[0]], args.b[p.at[1]]);
+    const Positions<2> p(a.walk, i);
+    a.y[i] = F::value(a.a[p.at[0]], a.b[p.at[1]]);
   }
 };
 template <class F, class First, class T>
 struct BinaryBackwardElement {
-  BinaryBackward<F, First, T> args;
+  BinaryBackward<F, First, T> a;
   __device__ void operator()(int64_t i) const {
-    const Positions<2> p(args.walk, i);
-    const T a = args.a[p.at[0]], b = args.b[p.at[1]];
+    const Positions<2> p(a.walk, i);
+    const T x = a.a[p.at[0]], y = a.b[p.at[1]];
     if constexpr (First::value)
-      args.dx[i] = F::da(a, b, args.dy[i]);
+      a.dx[i] = F::da(x, y, a.dy[i]);
     else
-      args.dx[i] = F::db(a, b, args.dy[i]);
+      a.dx[i] = F::db(x, y, a.dy[i]);
   }
 };
 template <class T>
 struct CopyElement {
-  CopyWalk<T> args;
-  __device__ void operator()(int64_t i) const { args.y[i] = args.x[Positions<1>(args.walk, i).at[0]]; }
+  CopyWalk<T> a;
+  __device__ void operator()(int64_t i) const { a.y[i] = a.x[Positions<1>(a.walk, i).at[0]]; }
 };
 template <class T>
 struct SelectElement {
-  Select<T> args;
+  Select<T> a;
   __device__ void operator()(int64_t i) const {
-    const Positions<3> p(args.walk, i);
-    args.y[i] = args.condition[p.at[0]] != 0 ? args.a[p.at[1]] : args.b[p.at[2]];
+    const Positions<3> p(a.walk, i);
+    a.y[i] = a.condition[p.at[0]] != 0 ? a.a[p.at[1]] : a.b[p.at[2]];
   }
 };
-
-template <class F, class T>
-void forward(Context& ctx, const Binary<F, T>& a) {
-  launch_each(ctx, a.kName, a.n, BinaryElement<F, T>{a});
-}
-template <class F, class First, class T>
-void backward(Context& ctx, const BinaryBackward<F, First, T>& a) {
-  launch_each(ctx, a.kName, a.n, BinaryBackwardElement<F, First, T>{a});
-}
-template <class T>
-void copy(Context& ctx, const CopyWalk<T>& a) {
-  launch_each(ctx, a.kName, a.n, CopyElement<T>{a});
-}
-template <class T>
-void select(Context& ctx, const Select<T>& a) {
-  launch_each(ctx, a.kName, a.n, SelectElement<T>{a});
-}
 
 // Sums in double. A long row or column is divided into parts of fixed length, which are summed by blocks or threads of
 // their own and added in order.
@@ -136,19 +119,20 @@ void sum_columns(Context& ctx, const SumColumns<T>& a) {
 template <class F>
 KernelAdder add() {
   using No = std::false_type;
-  return KernelAdder(Device::Kind::cuda, forward<F, float>, forward<F, double>, backward<F, No, float>,
-                     backward<F, No, double>);
+  return KernelAdder(Device::Kind::cuda, cuda::each<BinaryElement<F, float>>, cuda::each<BinaryElement<F, double>>,
+                     cuda::each<BinaryBackwardElement<F, No, float>>, cuda::each<BinaryBackwardElement<F, No, double>>);
 }
 template <class F>
 KernelAdder add_first() {
   using Yes = std::true_type;
-  return KernelAdder(Device::Kind::cuda, backward<F, Yes, float>, backward<F, Yes, double>);
+  return KernelAdder(Device::Kind::cuda, cuda::each<BinaryBackwardElement<F, Yes, float>>,
+                     cuda::each<BinaryBackwardElement<F, Yes, double>>);
 }
 
 const KernelAdder adders[] = {add<Add>(),    add<Subtract>(),       add<Multiply>(),
                               add<Divide>(), add_first<Multiply>(), add_first<Divide>()};
-const KernelAdder others(Device::Kind::cuda, copy<float>, copy<double>, select<float>, select<double>, sum_rows<float>,
-                         sum_rows<double>, sum_columns<float>, sum_columns<double>);
+const KernelAdder elements = cuda::each_kernels<CopyElement, SelectElement>();
+const KernelAdder sums(Device::Kind::cuda, sum_rows<float>, sum_rows<double>, sum_columns<float>, sum_columns<double>);
 
 }  // namespace
 }  // namespace lmx::ops

@@ -21,28 +21,15 @@ struct ShiftElement {
   __device__ void operator()(int64_t i) const { a.y[i] = a.x[i] + a.constant; }
 };
 
-template <class F, class T>
-void apply(Context& ctx, const Elementwise<F, T>& a) {
-  launch_each(ctx, a.kName, a.n, ForwardElement<F, T>{a});
-}
-template <class F, class T>
-void apply_backward(Context& ctx, const ElementwiseBackward<F, T>& a) {
-  launch_each(ctx, a.kName, a.n, BackwardElement<F, T>{a});
-}
-template <class T>
-void shift(Context& ctx, const AddScalar<T>& a) {
-  launch_each(ctx, a.kName, a.n, ShiftElement<T>{a});
-}
-
 template <class F>
 KernelAdder add() {
-  return KernelAdder(Device::Kind::cuda, apply<F, float>, apply<F, double>, apply_backward<F, float>,
-                     apply_backward<F, double>);
+  return KernelAdder(Device::Kind::cuda, cuda::each<ForwardElement<F, float>>, cuda::each<ForwardElement<F, double>>,
+                     cuda::each<BackwardElement<F, float>>, cuda::each<BackwardElement<F, double>>);
 }
 
 const KernelAdder adders[] = {add<Tanh>(), add<Sigmoid>(), add<Relu>(), add<Exp>(),  add<Log>(),     add<Sqrt>(),
                               add<Pow>(),  add<Square>(),  add<Silu>(), add<Gelu>(), add<GeluTanh>()};
-const KernelAdder shifts(Device::Kind::cuda, shift<float>, shift<double>);
+const KernelAdder shifts = cuda::each_kernels<ShiftElement>();
 
 }  // namespace
 }  // namespace lmx::ops

@@ -22,6 +22,7 @@ struct PutElement {
 template <class T>
 struct AddRunElement {
   AddAt<T> a;
+  int64_t count() const { return a.runs; }
   __device__ void operator()(int64_t r) const {
     const int64_t place = a.places[a.order[a.starts[r]]];
     T sum = a.x[place];
@@ -32,6 +33,7 @@ struct AddRunElement {
 template <class T>
 struct MaxElement {
   Max<T> a;
+  int64_t count() const { return a.columns; }
   __device__ void operator()(int64_t c) const {
     const T* column = a.x + c / a.inner * a.size * a.inner + c % a.inner;
     T best = column[0];
@@ -50,6 +52,7 @@ struct MaxElement {
 template <class T>
 struct MaxBackwardElement {
   MaxBackward<T> a;
+  int64_t count() const { return a.columns; }
   __device__ void operator()(int64_t c) const {
     a.dx[(c / a.inner * a.size + a.places[c]) * a.inner + c % a.inner] = a.dy[c];
   }
@@ -57,40 +60,15 @@ struct MaxBackwardElement {
 template <class T>
 struct CopyRunElement {
   CopyRuns<T> a;
+  int64_t count() const { return a.runs * a.width; }
   __device__ void operator()(int64_t i) const {
     const int64_t run = i / a.width, at = i % a.width;
     a.to[run * a.to_stride + at] = a.from[run * a.from_stride + at];
   }
 };
 
-template <class T>
-void take(Context& ctx, const Take<T>& a) {
-  launch_each(ctx, a.kName, a.n, TakeElement<T>{a});
-}
-template <class T>
-void put(Context& ctx, const Put<T>& a) {
-  launch_each(ctx, a.kName, a.n, PutElement<T>{a});
-}
-template <class T>
-void add_at(Context& ctx, const AddAt<T>& a) {
-  launch_each(ctx, a.kName, a.runs, AddRunElement<T>{a});
-}
-template <class T>
-void largest(Context& ctx, const Max<T>& a) {
-  launch_each(ctx, a.kName, a.columns, MaxElement<T>{a});
-}
-template <class T>
-void largest_backward(Context& ctx, const MaxBackward<T>& a) {
-  launch_each(ctx, a.kName, a.columns, MaxBackwardElement<T>{a});
-}
-template <class T>
-void copy_runs(Context& ctx, const CopyRuns<T>& a) {
-  launch_each(ctx, a.kName, a.runs * a.width, CopyRunElement<T>{a});
-}
-
-const KernelAdder adder(Device::Kind::cuda, take<float>, take<double>, put<float>, put<double>, add_at<float>,
-                        add_at<double>, largest<float>, largest<double>, largest_backward<float>,
-                        largest_backward<double>, copy_runs<float>, copy_runs<double>);
+const KernelAdder adder =
+    cuda::each_kernels<TakeElement, PutElement, AddRunElement, MaxElement, MaxBackwardElement, CopyRunElement>();
 
 }  // namespace
 }  // namespace lmx::ops

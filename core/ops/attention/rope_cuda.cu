@@ -9,6 +9,7 @@ namespace {
 template <class T>
 struct AngleElement {
   RopeAngles<T> a;
+  int64_t count() const { return a.rows * a.half; }
   __device__ void operator()(int64_t i) const {
     const double angle = rope_angle(a.positions[i / a.half], a.frequencies[i % a.half]);
     a.cosines[i] = static_cast<T>(std::cos(angle));
@@ -20,6 +21,7 @@ struct AngleElement {
 template <class T>
 struct PairElement {
   Rope<T> a;
+  int64_t count() const { return a.rows * a.heads * a.half; }
   __device__ void operator()(int64_t i) const {
     const int64_t pair = i % a.half, head = i / a.half, angle = head / a.heads * a.half + pair;
     const int64_t first = head * 2 * a.half + (a.interleaved ? 2 * pair : pair);
@@ -30,16 +32,7 @@ struct PairElement {
   }
 };
 
-template <class T>
-void angles(Context& ctx, const RopeAngles<T>& a) {
-  launch_each(ctx, a.kName, a.rows * a.half, AngleElement<T>{a});
-}
-template <class T>
-void rotate(Context& ctx, const Rope<T>& a) {
-  launch_each(ctx, a.kName, a.rows * a.heads * a.half, PairElement<T>{a});
-}
-
-const KernelAdder adder(Device::Kind::cuda, angles<float>, angles<double>, rotate<float>, rotate<double>);
+const KernelAdder adder = cuda::each_kernels<AngleElement, PairElement>();
 
 }  // namespace
 }  // namespace lmx::ops

@@ -9,6 +9,7 @@ namespace {
 template <class T>
 struct OffsetElement {
   SampledSoftmaxOffsets<T> a;
+  int64_t count() const { return a.samples; }
   __device__ void operator()(int64_t s) const { a.offset[s] = a.value(s); }
 };
 
@@ -62,10 +63,6 @@ struct TargetsRow {
 };
 
 template <class T>
-void offsets(Context& ctx, const SampledSoftmaxOffsets<T>& a) {
-  launch_each(ctx, a.kName, a.samples, OffsetElement<T>{a});
-}
-template <class T>
 void forward(Context& ctx, const SampledSoftmaxForward<T>& a) {
   launch_rows(ctx, a.kName, a.n, std::max(a.samples, a.width), SampledRow<T>{a});
 }
@@ -74,8 +71,8 @@ void targets(Context& ctx, const SampledSoftmaxTargets<T>& a) {
   launch_rows(ctx, a.kName, a.n, a.width, TargetsRow<T>{a});
 }
 
-const KernelAdder adder(Device::Kind::cuda, offsets<float>, offsets<double>, forward<float>, forward<double>,
-                        targets<float>, targets<double>);
+const KernelAdder elements = cuda::each_kernels<OffsetElement>();
+const KernelAdder rows(Device::Kind::cuda, forward<float>, forward<double>, targets<float>, targets<double>);
 
 }  // namespace
 }  // namespace lmx::ops
