@@ -88,7 +88,8 @@ Device device_named(const std::string& name, const std::string& place) {
   if (!known || !index || *index < 0 || *index > 1023)
     throw UserError(str(place, "'", name, "' is no device; there are auto, cpu, cuda and cuda:N"));
   if (load_cuda() == 0)
-    throw UserError(str(place, name, " is not available: ", cuda_unavailable(), "; device=cpu computes on the CPU"));
+    throw UserError(str(place, name, " is not available: ", cuda_unavailable(),
+                        "; device=cpu computes on the CPU (of a saved run: --device cpu)"));
   if (*index >= load_cuda())
     throw UserError(str(place, name, " is not available: the devices are cuda:0 to cuda:", load_cuda() - 1));
   return {Device::Kind::cuda, static_cast<int>(*index)};

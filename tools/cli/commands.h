@@ -62,6 +62,9 @@ void refuse_given(const CLI::App& command, const std::vector<std::string>& optio
 // this early.
 void check_place(const CLI::App& command, const std::string& option, const std::string& path);
 
+// `--device NAME` of a command that computes with a saved run's model.
+void add_device(CLI::App& command, std::string& device);
+
 // `--plugin-dir DIR` (repeatable) of a command that uses plugins.
 struct PluginDirectories {
   std::vector<std::string> directories;

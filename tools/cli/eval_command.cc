@@ -148,6 +148,7 @@ void add_eval(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--no-bleu", o->no_bleu, "for a translation run: compute only the perplexity");
   add_json(*command, o->json);
+  add_device(*command, o->eval.device);
   o->directories.add_to(*command);
   command->callback([command, o] { evaluate(*command, *o); });
 }

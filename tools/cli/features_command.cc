@@ -93,7 +93,7 @@ void heatmap(const CLI::App& command, const Options& o) {
   check_place(command, "--heatmap", o.heatmap);
   const std::string text = text_to_trace(o);
   o.directories.load();
-  const UnitTrace trace = trace_unit(o.run, text, {o.features.state, o.unit}, o.features.checkpoint);
+  const UnitTrace trace = trace_unit(o.run, text, {o.features.state, o.unit}, o.features.checkpoint, o.features.device);
   write_file_atomically(o.heatmap, heatmap_page(trace));
   std::cout << trace.note << "\nlast value " << trace.values.back() << "\nwritten " << o.heatmap << "\n";
 }
@@ -146,6 +146,7 @@ void add_features(CLI::App& app) {
   command->add_option("--unit", o->unit, "unit of the state for the heat map, counted from 0")->type_name("N");
   command->add_option("--text", o->text, "text for the heat map")->type_name("TEXT");
   command->add_option("--text-file", o->text_file, "file with the text for the heat map")->type_name("FILE");
+  add_device(*command, o->features.device);
   o->directories.add_to(*command);
   command->callback([command, o] { features(*command, *o); });
 }

@@ -226,6 +226,14 @@ void check_place(const CLI::App& command, const std::string& option, const std::
   if (!path.empty()) lmx::require_writable(lmx::str("[", command.get_name(), "] ", option), path);
 }
 
+void add_device(CLI::App& command, std::string& device) {
+  command
+      .add_option(
+          "--device", device,
+          "where to compute: cpu, cuda, cuda:N, or auto (a GPU if there is one); by default the run's own device")
+      ->type_name("NAME");
+}
+
 void PluginDirectories::add_to(CLI::App& command) {
   command.add_option("--plugin-dir", directories, "a further folder of plugins (repeatable)")
       ->type_name("DIR")

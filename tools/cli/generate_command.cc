@@ -75,6 +75,7 @@ void add_generate(CLI::App& app) {
   command->add_option("--checkpoint", o->generate.checkpoint, "last, best or a step")
       ->type_name("WHICH")
       ->capture_default_str();
+  add_device(*command, o->generate.device);
   o->directories.add_to(*command);
   command->callback([command, o] { generate(*command, *o); });
 }

@@ -109,7 +109,7 @@ void check(const CLI::App& command, const Options& o) {
   if (o.run.empty()) {
     const std::string why = "without a run: the files hold features";
     refuse_given(command, TextColumns::options(), why);
-    refuse_given(command, {"--seed", "--state", "--checkpoint", "--batch", "--save"}, why);
+    refuse_given(command, {"--seed", "--state", "--checkpoint", "--batch", "--save", "--device"}, why);
   }
   if (!o.corpus.empty()) refuse_given(command, {"--valid", "--test"}, "with --corpus, which has its own");
   if (o.corpus.empty() ? !o.valid.empty() : !find_corpus(o.corpus).valid.empty())
@@ -192,6 +192,7 @@ void add_probe(CLI::App& app) {
   command->add_flag("--bag-of-bytes", o->bag_of_bytes, "also probe the byte frequencies of the texts, as a baseline");
   command->add_option("--histogram", o->histogram, "values of the strongest unit by class")->type_name("SVG");
   command->add_option("--save", o->save, "also write the features: STEM-train.safetensors ...")->type_name("STEM");
+  add_device(*command, o->features.device);
   o->directories.add_to(*command);
   command->callback([command, o] { probe_command(*command, *o); });
 }

@@ -69,6 +69,7 @@ struct ScoreCommand {
 void score_text(const ScoreCommand& o) {
   lmx::ScoreLinesOptions options{o.options.checkpoint, o.options.batch};
   options.json = o.options.json;
+  options.device = o.options.device;
   if (o.max_length > 0) options.max_length = o.max_length;
   const lmx::LineScores s = lmx::score_lines(o.run, options, o.source, o.output);
   const double mean = s.tokens > 0 ? s.nats / static_cast<double>(s.tokens) : 0;
@@ -148,6 +149,7 @@ void add_translate(CLI::App& app) {
   command->add_flag("--stats", o->stats,
                     "print sentences, tokens written (</s> counted) and seconds to stderr; loading is not counted");
   add_json(*command, o->json);
+  add_device(*command, o->options.device);
   o->directories.add_to(*command);
   command->callback([o] { translate(*o); });
 }
@@ -183,6 +185,7 @@ void add_score(CLI::App& app) {
       ->check(positive());
   command->add_option("--output", o->output, "-: standard output")->type_name("FILE")->capture_default_str();
   add_json(*command, o->options.json);
+  add_device(*command, o->options.device);
   o->directories.add_to(*command);
   command->callback([o] { score(*o); });
 }

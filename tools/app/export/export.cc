@@ -227,7 +227,7 @@ std::vector<std::string> export_run(const std::string& directory, const ExportOp
                         "; there are ", config::join(export_formats())));
   if (options.positions < 1)
     throw UserError(str("[export] the number of positions must be at least 1, got ", options.positions));
-  const Recipe recipe = recipe_of_run(directory);
+  const Recipe recipe = recipe_of_run(directory, "cpu");  // an export only copies values
   const Vocabulary vocabulary = load_vocabulary(directory);
   const SavedRun run(directory, recipe, vocabulary, options.checkpoint);
   ExportFolder folder(options.output);

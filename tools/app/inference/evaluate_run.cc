@@ -147,7 +147,7 @@ EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, con
 
 EvalResult evaluate_run(const std::string& directory, const EvalOptions& options) {
   using namespace train;
-  const Recipe recipe = recipe_of_run(directory);
+  const Recipe recipe = recipe_of_run(directory, options.device);
   if (options.shards < 0) throw UserError(str("[eval] the number of shards must be at least 1, got ", options.shards));
   static_cast<void>(find_parameters(directory, options.checkpoint));  // throws its message before the data is read
   if (!options.text.empty()) return evaluate_text(directory, recipe, options);

@@ -34,6 +34,7 @@ struct EvalOptions {
   // names the column or field of .csv and .jsonl files.
   std::vector<std::string> text = {};
   std::string field = {};
+  std::string device = {};  // as recipe_of_run()
 };
 // The mean over shards of each shard's mean negative log-likelihood in nats per token.
 struct ShardEval {

@@ -50,6 +50,8 @@ class Reader {
     }
     held_ = state_name(state_, options.held->state);
     static_cast<void>(state_units(state_, held_, options.held->unit));
+    const auto value = static_cast<float>(options.held_value);
+    held_value_ = run.ctx.upload(Tensor::from<float>(run.ctx.host, {1}, {&value, 1}));
   }
   // True: read() continues what was read before; false: it takes the whole text each time.
   bool continues() const { return text_ || !state_.empty(); }
@@ -59,7 +61,8 @@ class Reader {
     if (held_.empty()) return read_part(ids);
     Tensor logits;
     for (const int32_t id : ids) {
-      state_.at(held_).data<float>()[options_.held->unit] = static_cast<float>(options_.held_value);
+      const Tensor& state = state_.at(held_);
+      state.reshape({state.numel()}).slice(options_.held->unit, options_.held->unit + 1).copy_from(held_value_);
       logits = read_part({&id, 1});
     }
     return logits;
@@ -80,13 +83,14 @@ class Reader {
   ModelState state_;
   std::unique_ptr<Decoding> text_;  // null if the model has no cache, or if a unit of its state is held
   std::string held_;
+  Tensor held_value_;  // (1)
 };
 
 }  // namespace
 
 std::string generate_text(const std::string& directory, const GenerateOptions& options) {
   check(options);
-  const Recipe recipe = recipe_of_run(directory);
+  const Recipe recipe = recipe_of_run(directory, options.device);
   const Vocabulary vocabulary = load_vocabulary(directory);
   RunText text(recipe, vocabulary);
   std::vector<int32_t> ids = text.prompt(options.prompt, "[generate] the prompt");

@@ -20,6 +20,7 @@ struct GenerateOptions {
   double top_p = 1;        // sample among the likeliest tokens that have this probability together; 1: among all
   int64_t seed = 1;
   std::string checkpoint = "last";
+  std::string device;             // as recipe_of_run()
   std::optional<StateUnit> held;  // this unit is set to `held_value` before each token is read (Radford 2017)
   double held_value = 0;
 };

@@ -20,9 +20,13 @@
 namespace lmx {
 namespace train {
 
-Recipe recipe_of_run(const std::string& directory) {
+Recipe recipe_of_run(const std::string& directory, const std::string& device) {
   const std::filesystem::path path = std::filesystem::weakly_canonical(directory);
-  return read_recipe(read_run_config(directory), path.parent_path().filename().string());
+  Recipe recipe = read_recipe(read_run_config(directory), path.parent_path().filename().string());
+  if (device.empty()) return recipe;
+  recipe.device = device;
+  recipe.device_place = "--device: ";
+  return recipe;
 }
 
 namespace {
@@ -52,7 +56,7 @@ SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Voc
   ctx.training = false;
   network = make_network(recipe, vocabulary.size(), &vocabulary);
   checkpoint = find_parameters(directory, which);
-  const StoredParameters stored = load_stored(checkpoint, ctx.host);
+  StoredParameters stored = load_stored(checkpoint, Allocator::cpu());
   check_vocabulary(stored.vocabulary, checkpoint, vocabulary, directory);
   check_rows(network, stored.values, vocabulary.size(), checkpoint);
   for (const ParameterSpec& spec : network.specs)
@@ -62,8 +66,9 @@ SavedRun::SavedRun(const std::string& directory, const Recipe& recipe, const Voc
     Ema ema(params, recipe.train.ema, ema_pattern(recipe));
     ema.load(stored.averages);
     ema.swap(ctx, params);
+    for (const auto& [name, t] : stored.averages) stored.values[name] = t;
   }
-  require_finite(parameter_values(params), checkpoint);
+  require_finite(stored.values, checkpoint);
   step = stored.step;
 }
 

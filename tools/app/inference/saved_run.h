@@ -22,7 +22,8 @@ struct SavedRun {
   std::string checkpoint;  // its folder or file
 };
 
-// Returns the recipe in config.yaml of `directory`.
-Recipe recipe_of_run(const std::string& directory);
+// Returns the recipe in config.yaml of `directory`. `device`: where to compute instead of on the run's own device; "":
+// on the run's own.
+Recipe recipe_of_run(const std::string& directory, const std::string& device = "");
 
 }  // namespace lmx::train

@@ -13,6 +13,7 @@ struct ScoreLinesOptions {
   int64_t batch = 32;           // lines per batch
   int64_t max_length = 20'000;  // tokens; a longer line is not scored
   bool json = false;            // writes one JSON object per line, with all digits (docs/json.md)
+  std::string device = {};      // as recipe_of_run()
 };
 struct LineScores {
   int64_t lines = 0, tokens = 0;      // of the lines that were scored; tokens are targets
@@ -32,6 +33,7 @@ struct ScorePairsOptions {
   int64_t batch = 32;
   int64_t max_length = 1000;  // subwords per side; a pair with a longer side is not scored
   bool json = false;          // writes one JSON object per line, with all digits (docs/json.md)
+  std::string device = {};    // as recipe_of_run()
 };
 // Writes the likelihoods of given pairs of sentences: for line i of `source` and `target` a line
 // `mean<TAB>sum<TAB>tokens` of log-likelihoods in nats over the target's tokens, including </s>. A pair that is too

@@ -128,7 +128,7 @@ std::string text_of(const std::vector<Ids>& lines, const std::vector<double>& su
 LineScores score_lines(const std::string& directory, const ScoreLinesOptions& options, const std::string& input,
                        const std::string& output) {
   check(options);
-  const Recipe recipe = recipe_of_run(directory);
+  const Recipe recipe = recipe_of_run(directory, options.device);
   const Vocabulary vocabulary = load_vocabulary(directory);
   SavedRun run(directory, recipe, vocabulary, options.checkpoint);
   if (run.network.model->translates())

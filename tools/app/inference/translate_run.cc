@@ -31,8 +31,8 @@ constexpr size_t kChunkBytes = 1 << 20;
 
 // A run of an encoder-decoder, with its vocabulary and codecs for text.
 struct TranslationRun {
-  TranslationRun(const std::string& directory, const std::string& checkpoint)
-      : recipe(recipe_of_run(directory)),
+  TranslationRun(const std::string& directory, const std::string& checkpoint, const std::string& device)
+      : recipe(recipe_of_run(directory, device)),
         vocabulary(load_vocabulary(directory)),
         run(directory, recipe, vocabulary, checkpoint) {
     if (!run.network.model->translates())
@@ -157,7 +157,10 @@ class PairScorer {
 class ScoringRun {
  public:
   ScoringRun(const std::string& run, const ScorePairsOptions& options, const std::string& output)
-      : options_(options), opened_(run, options.checkpoint), scorer_(opened_.model(), options), out_(output) {}
+      : options_(options),
+        opened_(run, options.checkpoint, options.device),
+        scorer_(opened_.model(), options),
+        out_(output) {}
   int64_t window() const { return options_.batch * kBatchesPerWindow; }
   int64_t pairs() const { return pairs_; }
   void write(const Lines& sources, const Lines& targets) {
@@ -192,7 +195,7 @@ int64_t count_rest(Windows& windows) {
 
 struct Translator::Impl {
   Impl(const std::string& directory, const TranslateOptions& options)
-      : run(directory, options.checkpoint), translator(run.model(), options) {}
+      : run(directory, options.checkpoint, options.device), translator(run.model(), options) {}
   TranslationRun run;
   TextTranslator translator;
 };

@@ -74,7 +74,7 @@ void require_strings(const RunText& text, const char* part) {
 
 FeatureMatrix text_features(const std::string& directory, const LabelledTexts& texts, const FeatureOptions& options) {
   if (options.batch < 1) throw UserError(str("[features] the batch must hold at least 1 text, got ", options.batch));
-  const Recipe recipe = recipe_of_run(directory);
+  const Recipe recipe = recipe_of_run(directory, options.device);
   const Vocabulary vocabulary = load_vocabulary(directory);
   RunText run_text(recipe, vocabulary);
   require_strings(run_text, "features");
@@ -119,8 +119,8 @@ FeatureMatrix byte_counts(const LabelledTexts& texts) {
 }
 
 UnitTrace trace_unit(const std::string& directory, const std::string& text, const StateUnit& unit,
-                     const std::string& checkpoint) {
-  const Recipe recipe = recipe_of_run(directory);
+                     const std::string& checkpoint, const std::string& device) {
+  const Recipe recipe = recipe_of_run(directory, device);
   const Vocabulary vocabulary = load_vocabulary(directory);
   RunText run_text(recipe, vocabulary);
   require_strings(run_text, "features");
@@ -136,7 +136,8 @@ UnitTrace trace_unit(const std::string& directory, const std::string& text, cons
   for (int64_t i = 0; i < static_cast<int64_t>(ids[0].size()); ++i) {
     static_cast<void>(run.network.forward(run.ctx, run.params, batch_of(ids, {&row, 1}, i, 1, run.ctx), state));
     trace.tokens.push_back(run_text.token_of(ids[0][static_cast<size_t>(i)]));
-    trace.values.push_back(static_cast<double>(run.ctx.read<float>(state.at(name)).get()[static_cast<size_t>(unit.unit)]));
+    trace.values.push_back(
+        static_cast<double>(run.ctx.read<float>(state.at(name)).get()[static_cast<size_t>(unit.unit)]));
   }
   return trace;
 }

@@ -37,6 +37,7 @@ struct FeatureOptions {
   std::string state = "cell";  // see StateUnit
   std::string checkpoint = "last";
   int64_t batch = 64;  // texts per batch
+  std::string device;  // as recipe_of_run()
 };
 // Returns the state after the last token of each text. Every text starts from a zero state and is prepared like the
 // run's data (Puri 2018: "\n " at the start, " " at the end). UserError: not a run of chars or bytes, no such state,
@@ -100,6 +101,6 @@ struct UnitTrace {
   std::string note;
 };
 UnitTrace trace_unit(const std::string& directory, const std::string& text, const StateUnit& unit,
-                     const std::string& checkpoint);
+                     const std::string& checkpoint, const std::string& device = "");
 
 }  // namespace lmx

@@ -6,6 +6,7 @@
 #include "app/runs/run_directory.h"
 #include "app/runs/stored_parameters.h"
 #include "app/runs/vocabulary_check.h"
+#include "backend/cuda.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "config/messages.h"
@@ -106,7 +107,7 @@ class Taking {
     report_.taken.push_back(spec.name);
     if (!params_) return;
     Var& var = params_->at(spec.name);
-    var.value().copy_from(var.value().dtype() == DType::f32 ? there : there.to(var.value().dtype()));
+    copy_values(var.value(), var.value().dtype() == DType::f32 ? there : there.to(var.value().dtype()));
     var.changed();
   }
 
@@ -118,10 +119,12 @@ class Taking {
     if (!params_) return;
     Var& var = params_->at(spec.name);
     const int64_t width = there.numel() / there.dim(0);
-    float* to = var.value().data<float>();
+    Tensor values = copy_to(var.value(), Allocator::cpu());
+    float* to = values.data<float>();
     for (size_t i = 0; i < rows_.size(); ++i)
       if (rows_[i] >= 0 && rows_[i] < there.dim(0))
         std::copy_n(there.data<float>() + rows_[i] * width, width, to + static_cast<int64_t>(i) * width);
+    copy_values(var.value(), values);
     var.changed();
   }
 

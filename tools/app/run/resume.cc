@@ -24,11 +24,11 @@ void collect(const Node& node, const std::string& path, std::map<std::string, st
 }
 
 bool may_differ(const std::string& path) {
-  static const std::set<std::string> exact{"threads",           "train.steps",         "train.epochs",
-                                           "train.log_every",   "train.eval_every",    "train.eval_batch",
-                                           "train.eval_tokens", "train.eval_carry",    "train.eval_shards",
-                                           "train.max_loss",    "train.on_divergence", "data.cache_dir",
-                                           "data.threads",      "train.final_bleu",    "train.final_average"};
+  static const std::set<std::string> exact{
+      "device",           "threads",           "train.steps",      "train.epochs",
+      "train.log_every",  "train.eval_every",  "train.eval_batch", "train.eval_tokens",
+      "train.eval_carry", "train.eval_shards", "train.max_loss",   "train.on_divergence",
+      "data.cache_dir",   "data.threads",      "train.final_bleu", "train.final_average"};
   for (const char* group : {"run.", "checkpoint.", "stop.", "comm.", "provenance"})
     if (path.starts_with(group)) return true;
   return exact.contains(path);

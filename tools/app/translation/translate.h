@@ -14,6 +14,7 @@ namespace lmx {
 
 struct TranslateOptions {
   std::string checkpoint = "last";  // last, best, a step, or a file or folder of parameters
+  std::string device;               // of a saved run: as recipe_of_run()
   SearchOptions search;             // write_unknown is derived from replace_unknown
   int64_t n_best = 1;               // at most the beam
   int64_t batch = 32;               // sentences per batch; fewer if they are long

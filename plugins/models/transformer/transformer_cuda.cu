@@ -1,0 +1,104 @@
+#include <cmath>
+
+#include "decoding_kernels.h"
+#include "lmx/cuda_launch.cuh"
+#include "lmx/math.h"
+
+namespace lmx::transformer {
+namespace {
+
+constexpr int kAttendThreads = 64;  // a block, and the keys of a tile: one for each thread
+
+template <class T>
+struct StoredKeys {  // of a head of AttendKeys
+  const T* const* keys;
+  int64_t head, width;  // elements before the head, and of all heads
+  __device__ T key(int64_t j, int64_t i) const { return keys[j][head + i]; }
+  __device__ T value(int64_t j, int64_t i) const { return keys[j][width + head + i]; }
+};
+
+template <class T>
+struct PanelKeys {  // of a row and head of AttendText
+  const T *keys, *values;
+  int64_t size;
+  __device__ T key(int64_t j, int64_t i) const { return keys[(j / kPanel * size + i) * kPanel + j % kPanel]; }
+  __device__ T value(int64_t j, int64_t i) const { return values[j * size + i]; }
+};
+
+// Attention of one query (size) to n keys, by a block. Weights are relative to the largest score so far, so y is
+// scaled again when a tile has a larger one. Each thread sums the few weights of a tile itself, all in one order.
+template <class T, class Keys>
+__device__ void attend(const T* q, const Keys& keys, int64_t n, int64_t size, T* y) {
+  T* const weights = cuda::shared<T>();
+  const T scale = T(1) / std::sqrt(static_cast<T>(size));
+  T top = static_cast<T>(-INFINITY), total = 0;
+  for (int64_t first = 0; first < n; first += kAttendThreads) {
+    const int64_t j = first + threadIdx.x, count = n - first < kAttendThreads ? n - first : kAttendThreads;
+    T score = 0;
+    for (int64_t i = 0; i < size && j < n; ++i) score += q[i] * keys.key(j, i);
+    __syncthreads();  // the weights of the tile before may still be read
+    weights[threadIdx.x] = score * scale;
+    __syncthreads();
+    T most = top;
+    for (int64_t k = 0; k < count; ++k) most = weights[k] > most || weights[k] != weights[k] ? weights[k] : most;
+    __syncthreads();
+    weights[threadIdx.x] = fast_exp(score * scale - most);
+    __syncthreads();
+    const T shrink = fast_exp(top - most);
+    total *= shrink;
+    for (int64_t k = 0; k < count; ++k) total += weights[k];
+    for (int64_t i = threadIdx.x; i < size; i += kAttendThreads) {
+      T sum = first == 0 ? T(0) : y[i] * shrink;
+      for (int64_t k = 0; k < count; ++k) sum += weights[k] * keys.value(first + k, i);
+      y[i] = sum;
+    }
+    top = most;
+  }
+  for (int64_t i = threadIdx.x; i < size; i += kAttendThreads) y[i] = n > 0 ? y[i] / total : T(0);
+}
+
+// Block r heads + h: head h of row r.
+template <class T>
+__global__ void attend_keys_kernel(AttendKeys<T> a) {
+  const int64_t row = blockIdx.x / a.heads, head = blockIdx.x % a.heads * a.size, width = a.heads * a.size;
+  const int64_t first = a.begin[row];
+  attend(a.q + row * a.stride + head, StoredKeys<T>{a.keys + first, head, width}, a.begin[row + 1] - first, a.size,
+         a.y + row * width + head);
+}
+
+template <class T>
+__global__ void attend_text_kernel(AttendText<T> a) {
+  const int64_t width = a.heads * a.size, size = a.size, pair = blockIdx.x;
+  const T* q = a.qkv + pair / a.heads * 3 * width + pair % a.heads * size;
+  T* const keys = a.keys + pair * size * a.capacity;
+  T* const values = a.values + pair * a.capacity * size;
+  T* const own = keys + a.length / kPanel * size * kPanel + a.length % kPanel;
+  for (int64_t i = threadIdx.x; i < size; i += kAttendThreads) {
+    own[i * kPanel] = q[width + i];
+    values[a.length * size + i] = q[2 * width + i];
+  }
+  __syncthreads();
+  attend(q, PanelKeys<T>{keys, values, size}, a.length + 1, size, a.y + pair * size);
+}
+
+template <class T, class Args>
+void launch_attend(Context& ctx, void (*kernel)(Args), const Args& a) {
+  if (a.rows == 0) return;
+  const cuda::Grid grid{static_cast<unsigned>(a.rows * a.heads), kAttendThreads, kAttendThreads * sizeof(T)};
+  cuda::launch(ctx, Args::kName, grid, kernel, a);
+}
+
+template <class T>
+void attend_keys(Context& ctx, const AttendKeys<T>& a) {
+  launch_attend<T>(ctx, attend_keys_kernel<T>, a);
+}
+template <class T>
+void attend_text(Context& ctx, const AttendText<T>& a) {
+  launch_attend<T>(ctx, attend_text_kernel<T>, a);
+}
+
+const KernelAdder adder(Device::Kind::cuda, attend_keys<float>, attend_keys<double>, attend_text<float>,
+                        attend_text<double>);
+
+}  // namespace
+}  // namespace lmx::transformer
