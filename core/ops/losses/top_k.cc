@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "lmx/kernels.h"
 #include "lmx/math.h"
+#include "lmx/parallel.h"
 
 namespace lmx::ops {
 namespace {
@@ -64,6 +64,37 @@ TopRow top_k(const float* x, int64_t n, int64_t k, std::span<const int32_t> with
   const float top = *std::max_element(maxima.begin(), maxima.end());
   row.log_sum_exp = static_cast<double>(top) + std::log(sum_exp(x, top, n));
   return row;
+}
+
+std::vector<TopRow> top_rows(Context& ctx, const Tensor& logits, int64_t k, const std::vector<int32_t>& without,
+                             int32_t wanted) {
+  const int64_t n = logits.dim(1);
+  std::vector<TopRow> rows(static_cast<size_t>(logits.dim(0)));
+  if (ctx.device.kind == Device::Kind::cpu) {
+    const float* x = logits.data<float>();
+    parallel_for(logits.dim(0), std::max<int64_t>(1, 65536 / n), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        rows[static_cast<size_t>(i)] = top_k(x + i * n, n, k, without);
+        rows[static_cast<size_t>(i)].wanted = x[i * n + wanted];
+      }
+    });
+    return rows;
+  }
+  const Uploaded<int32_t> left_out = ctx.upload(without);
+  TopRows<float> args{logits.data<float>(), logits.dim(0), n, k, left_out.data(), left_out.size(), wanted, nullptr};
+  Tensor found = ctx.empty({args.rows, args.width()}, DType::f64);
+  args.found = found.data<double>();
+  run_kernel(ctx, args);
+  const Reading<double> read = ctx.read<double>(found);
+  const double* at = read.get().data();
+  for (TopRow& row : rows) {
+    row.log_sum_exp = at[0];
+    row.wanted = static_cast<float>(at[1]);
+    for (int64_t e = 0; e < k && at[3 + 2 * e] >= 0; ++e)
+      row.entries.push_back({static_cast<float>(at[2 + 2 * e]), static_cast<int32_t>(at[3 + 2 * e])});
+    at += args.width();
+  }
+  return rows;
 }
 
 }  // namespace lmx::ops

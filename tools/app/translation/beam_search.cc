@@ -8,7 +8,6 @@
 #include "config/messages.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
-#include "lmx/parallel.h"
 #include "ops/losses/top_k.h"
 
 namespace lmx {
@@ -64,19 +63,16 @@ class Search {
     return ids;
   }
 
-  // Continues every hypothesis by one token, given logits (rows, V) on the host. Returns the previous row of each new
-  // row.
-  std::vector<int64_t> advance(std::span<const float> logits) {
-    const std::vector<ops::TopRow> rows = best_of_rows(logits);
-    const size_t v = logits.size() / rows.size();
+  // Continues every hypothesis by one token, given logits (rows, V). Returns the previous row of each new row.
+  std::vector<int64_t> advance(Context& ctx, const Tensor& logits) {
+    const std::vector<ops::TopRow> rows = best_of_rows(ctx, logits);
     std::vector<int64_t> from;
     std::vector<Sentence> going_on;
     size_t row = 0;
     for (Sentence& s : sentences_) {
       const size_t before = s.live.size();
-      std::vector<size_t> parents = length_ >= s.max_length
-                                        ? end_all(s, std::span(rows).subspan(row, before), logits.subspan(row * v), v)
-                                        : extend(s, std::span(rows).subspan(row, before));
+      const auto own = std::span(rows).subspan(row, before);
+      const std::vector<size_t> parents = length_ >= s.max_length ? end_all(s, own) : extend(s, own);
       if (parents.empty()) {
         finish(s);
       } else {
@@ -91,18 +87,11 @@ class Search {
   }
 
  private:
-  std::vector<ops::TopRow> best_of_rows(std::span<const float> logits) const {
-    size_t live = 0;
-    for (const Sentence& s : sentences_) live += s.live.size();
-    const auto n = static_cast<int64_t>(live), v = static_cast<int64_t>(logits.size()) / n;
+  std::vector<ops::TopRow> best_of_rows(Context& ctx, const Tensor& logits) const {
     std::vector<int32_t> without;
     if (!options_.write_unknown) without.push_back(Vocabulary::kUnk);
     if (length_ < options_.min_length) without.push_back(Vocabulary::kEos);
-    std::vector<ops::TopRow> rows(live);
-    parallel_for(n, std::max<int64_t>(1, 65536 / v), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        rows[static_cast<size_t>(i)] = ops::top_k(logits.data() + i * v, v, 2 * options_.beam, without);
-    });
+    std::vector<ops::TopRow> rows = ops::top_rows(ctx, logits, 2 * options_.beam, without, Vocabulary::kEos);
     for (const ops::TopRow& row : rows)
       if (!std::isfinite(row.log_sum_exp))
         throw RunError(str("[translate] the model's logits are no numbers at token ", length_ + 1,
@@ -147,11 +136,9 @@ class Search {
     return parents;
   }
 
-  // `logits` (rows, V): of the sentence's first live row and those after it.
-  std::vector<size_t> end_all(Sentence& s, std::span<const ops::TopRow> rows, std::span<const float> logits,
-                              size_t v) const {
+  std::vector<size_t> end_all(Sentence& s, std::span<const ops::TopRow> rows) const {
     for (size_t r = 0; r < rows.size(); ++r) {
-      const auto logit = static_cast<double>(logits[r * v + Vocabulary::kEos]);
+      const auto logit = static_cast<double>(rows[r].wanted);
       end(s, s.live[r].ids, s.live[r].logprob + logit - rows[r].log_sum_exp);
     }
     return {};
@@ -217,7 +204,7 @@ std::vector<std::vector<Hypothesis>> beam_search(Context& ctx, Decoding& decodin
   Search search(options, source_lengths);
   while (!search.finished()) {
     const std::vector<int32_t> ids = search.inputs();
-    const std::vector<int64_t> from = search.advance(ctx.read<float>(logits(decoding.step(ctx, ids))).get());
+    const std::vector<int64_t> from = search.advance(ctx, logits(decoding.step(ctx, ids)));
     if (!search.finished() && !unchanged(from, ids.size())) decoding.select(ctx, from);
   }
   return search.take();
