@@ -26,6 +26,17 @@ class CudaDevice {
   virtual std::shared_ptr<Fence> fence() = 0;  // after all work that is enqueued now
 };
 
+// What CUDA reports about a device. Versions are as CUDA counts them: 13020 is 13.2.
+struct CudaDeviceInfo {
+  std::string name;          // "NVIDIA H100 80GB HBM3"
+  int major = 0, minor = 0;  // its compute capability
+  int64_t memory = 0;        // bytes
+  int driver = 0;            // the newest CUDA that the driver supports
+  int runtime = 0;           // the CUDA of the runtime library
+};
+std::string cuda_version_text(int version);        // "13.2"
+std::string describe(const CudaDeviceInfo& info);  // "NVIDIA H100 80GB HBM3, compute capability 9.0"
+
 // Loads liblmx_cuda.so once, which adds its kernels to the kernel table. Returns the number of available devices: 0
 // without the library, without a driver, or without a device (the reason is logged at debug level).
 int load_cuda();
@@ -33,8 +44,11 @@ int load_cuda();
 // Why load_cuda() returns 0; "" if there is a device.
 const std::string& cuda_unavailable();
 
-// UserError if that device is not available.
+// UserError if that device is not available, or if it has another architecture than the kernels of this build.
 CudaDevice& cuda_device(int index);
+
+// UserError if that device is not available. Does not start to use the device.
+CudaDeviceInfo cuda_device_info(int index);
 
 // The device of a recipe's `device`: cpu, cuda, cuda:N, or auto, which is cuda:0 if there is a device, else the CPU.
 // UserError, which begins with `place`: another text, or a device that is not available.
@@ -59,6 +73,7 @@ struct CudaApi {
   const char* reason;  // why no device is available
   const char* suffix;  // of the libraries with plugins' kernels: "_cuda.so"
   CudaDevice& (*device)(int index);
+  CudaDeviceInfo (*info)(int index);
 };
 
 }  // namespace lmx

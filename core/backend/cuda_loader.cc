@@ -97,10 +97,31 @@ Device device_named(const std::string& name, const std::string& place) {
 
 CudaDevice::~CudaDevice() = default;
 
-CudaDevice& cuda_device(int index) {
+namespace {
+
+void require_device(int index) {
   const int devices = load_cuda();
   if (index < 0 || index >= devices) throw UserError(str("[cuda] no device cuda:", index, "; ", devices, " answer"));
+}
+
+}  // namespace
+
+CudaDevice& cuda_device(int index) {
+  require_device(index);
   return api()->device(index);
+}
+
+CudaDeviceInfo cuda_device_info(int index) {
+  require_device(index);
+  return api()->info(index);
+}
+
+std::string cuda_version_text(int version) {
+  return str(version / 1000, ".", version % 1000 / 10);
+}
+
+std::string describe(const CudaDeviceInfo& info) {
+  return str(info.name, ", compute capability ", info.major, ".", info.minor);
 }
 
 void compute_on(Context& ctx, Device device) {

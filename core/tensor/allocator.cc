@@ -9,6 +9,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/text.h"
 #include "lmx/error.h"
 #include "tensor/caching_allocator.h"
 
@@ -37,6 +38,8 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kLarge = size_t{64} << 10;         // bytes of a tensor that an error message may name
+constexpr int kMostNamed = 5;                       // sizes of tensors in an error message
 constexpr int64_t kLeastSpare = int64_t{64} << 20;  // bytes that may be cached beyond the maximum ever in use
 
 class CpuAllocator final : public CachingAllocator {
@@ -118,9 +121,10 @@ void* CachingAllocator::allocate(size_t bytes, MemClass c) {
   if (!block) {
     const int64_t spare = std::max(kLeastSpare, most_in_use_ / 2);
     shrink_cache(most_in_use_ + spare - (counter_.stats.reserved - cached_) - static_cast<int64_t>(size));
-    block = take_or_fail(size);
+    block = take_or_fail(size, c);
   }
   counter_.add(bytes, c);
+  if (bytes >= kLarge) ++large_[{bytes, c}];
   most_in_use_ = std::max(most_in_use_, counter_.stats.total);
   return block;
 }
@@ -137,23 +141,40 @@ void* CachingAllocator::reuse(size_t size) {
   return block;
 }
 
-void* CachingAllocator::take_or_fail(size_t size) {
+void* CachingAllocator::take_or_fail(size_t size, MemClass c) {
   void* block = take(size);
   if (!block) {
     shrink_cache(0);
     block = take(size);
   }
-  if (!block) {
-    throw RunError(str("[memory] ", name_of(device()), " cannot allocate ", size, " bytes: ", counter_.stats.total,
-                       " bytes are in use"));
-  }
+  if (!block) fail(size, c);
   counter_.stats.reserved += static_cast<int64_t>(size);
   return block;
+}
+
+void CachingAllocator::fail(size_t size, MemClass c) const {
+  const MemoryStats& s = counter_.stats;
+  std::string text = str("[memory] ", name_of(device()), " cannot allocate ", bytes_text(static_cast<int64_t>(size)),
+                         " (", name_of(c), "): ", bytes_text(s.total), " are in use");
+  for (size_t i = 0, named = 0; i < s.current.size(); ++i)
+    if (s.current[i] > 0)
+      text += str(named++ ? ", " : ": ", name_of(static_cast<MemClass>(i)), " ", bytes_text(s.current[i]));
+  if (const std::string free = room(); !free.empty()) text += "; " + free;
+  int named = 0;
+  for (auto it = large_.rbegin(); it != large_.rend() && named < kMostNamed; ++it, ++named)
+    text += str(named ? ", " : ". The largest tensors: ", it->second, " of ",
+                bytes_text(static_cast<int64_t>(it->first.first)), " (", name_of(it->first.second), ")");
+  throw OutOfMemory(text +
+                    ". A smaller batch.micro or batch.global reduces the activations, a smaller model everything else");
 }
 
 void CachingAllocator::release(void* block, size_t bytes, MemClass c) noexcept {
   const std::lock_guard lock(mutex_);
   counter_.remove(bytes, c);
+  if (bytes >= kLarge) {
+    const auto counted = large_.find({bytes, c});
+    if (--counted->second == 0) large_.erase(counted);
+  }
   const auto larger = larger_.find(block);
   const size_t size = larger == larger_.end() ? block_size(bytes) : larger->second;
   if (larger != larger_.end()) larger_.erase(larger);

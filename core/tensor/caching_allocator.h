@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "lmx/error.h"
 #include "lmx/tensor.h"
 
 namespace lmx {
@@ -14,6 +17,12 @@ namespace lmx {
 // The size class of a request: at least 64 bytes, then eighths of powers of two, so that at most 12.5 % of a block is
 // unused.
 size_t block_size(size_t bytes);
+
+// An allocator found no memory.
+class OutOfMemory final : public RunError {
+ public:
+  using RunError::RunError;
+};
 
 // Bytes by class and their peaks. Not thread-safe.
 class MemoryCounter {
@@ -55,10 +64,13 @@ class CachingAllocator : public Allocator {
   virtual void give_back(void* block) = 0;
   // Called for each block that was freed, before it can be used again.
   virtual void freed(void*, size_t) noexcept {}
+  // The memory of the device and how much of it is free, for an error message; "": unknown.
+  virtual std::string room() const { return {}; }
 
  private:
   void* reuse(size_t size);  // null if no cached block fits
-  void* take_or_fail(size_t size);
+  void* take_or_fail(size_t size, MemClass c);
+  [[noreturn]] void fail(size_t size, MemClass c) const;
   void shrink_cache(int64_t most);
 
   mutable std::mutex mutex_;
@@ -67,6 +79,7 @@ class CachingAllocator : public Allocator {
   int64_t cached_ = 0;                          // bytes
   int64_t most_in_use_ = 0;
   MemoryCounter counter_;
+  std::map<std::pair<size_t, MemClass>, int64_t> large_;  // how many large tensors are in use, by bytes and class
 };
 
 }  // namespace lmx

@@ -1,5 +1,6 @@
 // The functions of CUDA's runtime API over the emulated device.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -20,6 +21,23 @@ constexpr size_t kSharedByDefault = size_t{48} << 10, kSharedAtMost = size_t{227
 thread_local std::string next_name = "kernel";
 thread_local cudaError_t last_error = cudaSuccess;
 
+// LMX_EMULATED_ERROR: `driver` (older than the runtime), `architecture` (no kernel is for the device), or `lost:N` (the
+// device fails at launch number N of the process).
+const std::string& wanted_error() {
+  static const auto& wanted = *new std::string([] {
+    const char* given = std::getenv("LMX_EMULATED_ERROR");
+    return std::string(given ? given : "");
+  }());
+  return wanted;
+}
+
+int64_t launches_left() {
+  const std::string& wanted = wanted_error();
+  return wanted.starts_with("lost:") ? std::stoll(wanted.substr(5)) : INT64_MAX;
+}
+
+bool lost = false;
+
 cudaError_t remember(cudaError_t code) {
   if (code != cudaSuccess && code != cudaErrorNotReady) last_error = code;
   return code;
@@ -29,7 +47,7 @@ cudaError_t remember(cudaError_t code) {
 template <class Body>
 cudaError_t call(Body&& body) {
   const std::lock_guard lock(device_mutex());
-  return remember(body());
+  return remember(lost ? cudaErrorECCUncorrectable : body());
 }
 
 // A call that waits or allocates, which a graph cannot contain.
@@ -126,6 +144,12 @@ constexpr ErrorText kErrors[] = {
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
     {cudaErrorInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {cudaErrorInsufficientDriver, "cudaErrorInsufficientDriver",
+     "CUDA driver version is insufficient for CUDA runtime version"},
+    {cudaErrorInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+    {cudaErrorNoKernelImageForDevice, "cudaErrorNoKernelImageForDevice",
+     "no kernel image is available for execution on the device"},
+    {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
@@ -152,6 +176,8 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, size_t 
                    std::function<void()> body) {
   return call([&]() -> cudaError_t {
     if (const cudaError_t code = check_launch(config, kernel, argument_bytes); code != cudaSuccess) return code;
+    static int64_t left = launches_left();
+    if (lost = --left <= 0; lost) return cudaSuccess;  // as on a device, a later call returns the error
     enqueue(config.stream, [l = Launch{config.gridDim, config.blockDim, config.dynamicSmemBytes,
                                        std::exchange(next_name, "kernel"), std::move(body)}] { run(l); });
     return cudaSuccess;
@@ -164,6 +190,10 @@ void check_argument(const void* argument, size_t bytes) {
     std::memcpy(&value, static_cast<const char*>(argument) + at, sizeof value);
     if (of_host_alone(value)) fault("[", next_name, "] byte ", at, " of an argument is the address of host memory");
   }
+}
+
+bool kernels_missing() {
+  return wanted_error() == "architecture";
 }
 
 void name_next_kernel(const char* name) {
@@ -196,6 +226,7 @@ cudaError_t cudaPeekAtLastError() {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  if (wanted_error() == "driver") return remember(cudaErrorInsufficientDriver);
   *count = 1;
   return cudaSuccess;
 }
@@ -207,6 +238,11 @@ cudaError_t cudaSetDevice(int device) {
   return remember(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device != 0) return remember(cudaErrorInvalidDevice);
+  *properties = {"Emulated CUDA device", memory_bytes(), cuda_emulator::kernels_missing() ? 8 : 9, 0};
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device != 0) return remember(cudaErrorInvalidDevice);
   switch (attribute) {
@@ -237,7 +273,8 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
-  return cudaRuntimeGetVersion(version);
+  *version = wanted_error() == "driver" ? 12020 : CUDART_VERSION;
+  return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void** block, size_t bytes) {

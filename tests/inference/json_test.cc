@@ -82,7 +82,7 @@ TEST_F(JsonOutput, Sweeps) {
   const Json plan = parsed(
       {"sweep", path("tiny.yaml"), "optimizer.lr=0.01,1e30", "--seeds", "2", "train.steps=20", "--dry-run", "--json"});
   ASSERT_EQ(plan["points"].size(), 4u);
-  expect_keys(plan, {"recipe", "metric", "maximize", "missing_data", "missing_memory"});
+  expect_keys(plan, {"recipe", "metric", "maximize", "missing_data", "missing_memory", "missing_device"});
   for (const Json& point : plan["points"]) expect_keys(point, {"id", "place", "steps", "parameters", "memory_bytes"});
   EXPECT_EQ(plan["points"][0]["place"]["optimizer.lr"], "0.01");
   EXPECT_EQ(plan["points"][0]["steps"], 20);

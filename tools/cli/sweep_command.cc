@@ -94,8 +94,13 @@ Json plan_json(const Plan& plan) {
     }
     points.push_back(std::move(one));
   }
-  return {{"recipe", plan.name}, {"metric", metric_of(plan)},         {"maximize", plan.request.metric.maximize},
-          {"points", points},    {"missing_data", plan.missing_data}, {"missing_memory", plan.missing_memory}};
+  return {{"recipe", plan.name},
+          {"metric", metric_of(plan)},
+          {"maximize", plan.request.metric.maximize},
+          {"points", points},
+          {"missing_data", plan.missing_data},
+          {"missing_memory", plan.missing_memory},
+          {"missing_device", plan.missing_device}};
 }
 
 std::string joined(const std::vector<std::string>& lines) {
@@ -114,18 +119,22 @@ void dry_run(const Options& o) {
   const Plan plan = make_plan(request_of(o), &errors);
   const bool any_good =
       std::any_of(plan.points.begin(), plan.points.end(), [](const Point& p) { return !p.yaml.empty(); });
-  const bool short_of_memory = o.launcher != "slurm" && !plan.missing_memory.empty();  // jobs run on other machines
+  const bool here = o.launcher != "slurm";  // jobs run on other machines
+  const bool short_of_memory = here && !plan.missing_memory.empty();
+  const bool short_of_device = here && !plan.missing_device.empty();
+  const bool not_ready = short_of_memory || short_of_device || !plan.missing_data.empty();
   if (any_good && !o.json) print_plan(plan);
   if (errors.empty()) warn_of_halving(plan);
   if (!errors.empty()) lmx::fail_together(errors, "mistakes");
   if (o.json) {
     print_json(plan_json(plan));
-    if (short_of_memory || !plan.missing_data.empty()) throw ExitCode{2};
+    if (not_ready) throw ExitCode{2};
     return;
   }
   if (short_of_memory) std::cout << "memory: not enough" << joined(plan.missing_memory) << "\n";
+  if (short_of_device) std::cout << "device: not available" << joined(plan.missing_device) << "\n";
   std::cout << (plan.missing_data.empty() ? "data: available" : "data: not ready" + joined(plan.missing_data)) << "\n";
-  if (short_of_memory || !plan.missing_data.empty()) throw ExitCode{2};
+  if (not_ready) throw ExitCode{2};
 }
 
 // Returns the folder of the sweep to resume; "": a new one.

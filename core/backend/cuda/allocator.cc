@@ -1,6 +1,7 @@
 #include <cstdlib>
 
 #include "backend/cuda/device.h"
+#include "base/text.h"
 #include "lmx/log.h"
 #include "tensor/caching_allocator.h"
 
@@ -47,6 +48,12 @@ class CudaMemory final : public CachingAllocator {
     return block;
   }
   void give_back(void* block) override { (void)cudaFreeAsync(block, stream_); }
+  std::string room() const override {
+    size_t free = 0, total = 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) return {};
+    return str("the device has ", bytes_text(static_cast<int64_t>(total)), ", of which ",
+               bytes_text(static_cast<int64_t>(free)), " are free");
+  }
   void freed(void* block, size_t size) noexcept override {
     if (poisons()) (void)cudaMemsetAsync(block, 0xFF, size, stream_);
   }

@@ -8,10 +8,12 @@
 
 namespace lmx {
 
+// RunError. Some errors end all work of the device for this process, and every later call returns them as well; their
+// message says so.
+[[noreturn]] void cuda_failed(cudaError_t code, const char* expression, const char* file, int line);
+
 inline void cuda_check(cudaError_t code, const char* expression, const char* file, int line) {
-  if (code == cudaSuccess) return;
-  throw RunError(str("[cuda] ", expression, " failed at ", file, ":", line, ": ", cudaGetErrorName(code), ", ",
-                     cudaGetErrorString(code)));
+  if (code != cudaSuccess) cuda_failed(code, expression, file, line);
 }
 inline void cuda_check(cublasStatus_t code, const char* expression, const char* file, int line) {
   if (code == CUBLAS_STATUS_SUCCESS) return;

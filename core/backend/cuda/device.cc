@@ -36,10 +36,18 @@ class EventFence final : public Fence {
   cudaEvent_t event_ = nullptr;
 };
 
+std::string other_architecture(int index) {
+  const CudaDeviceInfo info = device_info(index);
+  return str("[cuda] cuda:", index, " (", describe(info),
+             ") is of an architecture for which this lmx has no kernels: ", "they are for ", LMX_CUDA_ARCHITECTURES,
+             ". Configure the build with -DLMX_CUDA_ARCHITECTURES=", info.major, info.minor);
+}
+
 class RuntimeDevice final : public CudaDevice {
  public:
   explicit RuntimeDevice(int index) : index_(index) {
     LMX_CUDA_CHECK(cudaSetDevice(index));
+    if (!has_kernels()) throw UserError(other_architecture(index));
     LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     memory_ = make_memory(index, stream_);
     pinned_ = make_pinned();
@@ -91,6 +99,19 @@ class RuntimeDevice final : public CudaDevice {
 };
 
 }  // namespace
+
+CudaDeviceInfo device_info(int index) {
+  cudaDeviceProp properties{};
+  LMX_CUDA_CHECK(cudaGetDeviceProperties(&properties, index));
+  CudaDeviceInfo info;
+  info.name = properties.name;
+  info.major = properties.major;
+  info.minor = properties.minor;
+  info.memory = static_cast<int64_t>(properties.totalGlobalMem);
+  LMX_CUDA_CHECK(cudaDriverGetVersion(&info.driver));
+  LMX_CUDA_CHECK(cudaRuntimeGetVersion(&info.runtime));
+  return info;
+}
 
 CudaDevice& device(int index) {
   static std::mutex& mutex = *new std::mutex;

@@ -9,6 +9,10 @@ namespace lmx::cuda {
 // Made at the first call, and never destroyed: the CUDA runtime may end before objects of static storage do.
 CudaDevice& device(int index);
 
+CudaDeviceInfo device_info(int index);
+// Whether this library contains kernels for the architecture of the thread's current device.
+bool has_kernels();
+
 std::shared_ptr<Allocator> make_memory(int index, cudaStream_t stream);
 std::shared_ptr<Allocator> make_pinned();
 

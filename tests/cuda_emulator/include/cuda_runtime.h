@@ -91,6 +91,8 @@ void check_value(Value& value) {
 }
 // The name of the next kernel that this thread launches, for messages.
 void name_next_kernel(const char* name);
+// Whether the device refuses every kernel, as one of another architecture does (LMX_EMULATED_ERROR=architecture).
+bool kernels_missing();
 cudaError_t allow_shared(const void* kernel, int bytes);
 
 template <class T>
@@ -222,4 +224,9 @@ template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaErrorInvalidValue;
   return ::cuda_emulator::allow_shared(reinterpret_cast<const void*>(kernel), value);
+}
+template <class Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel*) {
+  *attributes = {};
+  return ::cuda_emulator::kernels_missing() ? cudaErrorNoKernelImageForDevice : cudaSuccess;
 }

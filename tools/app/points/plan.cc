@@ -110,6 +110,7 @@ void compose_point(Plan& plan, size_t number, lmx::ComposeOptions options, const
   point.memory_bytes = dry.memory_bytes;
   for (const std::string& line : dry.missing_data) add_once(plan.missing_data, line);
   if (!dry.missing_memory.empty()) add_once(plan.missing_memory, str("point ", point.id, ": ", dry.missing_memory));
+  if (!dry.missing_device.empty()) add_once(plan.missing_device, dry.missing_device);
 }
 
 // Example: "optimizer.lr=-1, 4 points: message".

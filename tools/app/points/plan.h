@@ -75,7 +75,8 @@ struct Plan {
   std::vector<Axis> axes;  // the last one is `seed` if the request has seeds
   std::vector<Point> points;
   std::vector<std::string> missing_data;    // missing data of the points, each problem once
-  std::vector<std::string> missing_memory;  // points that need more memory than this machine has
+  std::vector<std::string> missing_memory;  // points that need more memory than this machine or its device has
+  std::vector<std::string> missing_device;  // why this machine lacks a device of the points, each reason once
   bool has_seeds() const { return !request.seeds.empty(); }
   size_t index_of(const std::string& id) const {  // points.size() if there is none
     size_t i = 0;

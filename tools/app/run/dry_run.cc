@@ -8,6 +8,7 @@
 #include "app/datasets/open.h"
 #include "app/run/init.h"
 #include "app/run/machine_memory.h"
+#include "backend/cuda.h"
 #include "base/text.h"
 #include "config/error_collector.h"
 #include "data/data_config.h"
@@ -200,14 +201,35 @@ MemoryEstimate estimate_memory(const Recipe& r, const Network& network, const Sh
   return e;
 }
 
-// Example: "this machine has 25 GB".
-std::string text_of(const MachineMemory& there) {
-  return str(there.limit.empty() ? "this machine has " : str(there.limit, " allows "), bytes_text(there.bytes));
+// The memory in which the ranks of this machine compute.
+struct Place {
+  MachineMemory memory;
+  std::string cuda;            // the line of the dry run about the CUDA device; "": the CPU
+  std::string missing_device;  // why the recipe's device is not available
+};
+
+Place place_of(const Recipe& r) {
+  try {
+    const Device device = device_named(r.device, r.device_place);
+    if (device.kind == Device::Kind::cpu) return {machine_memory(), "", ""};
+    const CudaDeviceInfo info = cuda_device_info(device.index);
+    return {{info.memory, name_of(device)},
+            str("device ", name_of(device), " (", describe(info), ") with ", bytes_text(info.memory), "\n"),
+            ""};
+  } catch (const UserError& e) {  // jobs of a sweep may run on another machine, which has the device
+    return {{}, "", e.what()};
+  }
 }
 
-// Compares the memory that the ranks of this machine need with the memory that it has; "": enough.
-std::string missing_memory(const MemoryEstimate& e, const Shares& shares) {
-  const MachineMemory there = machine_memory();
+// Example: "this machine has 25 GB".
+std::string text_of(const MachineMemory& there) {
+  const bool device = there.limit.starts_with("cuda:");
+  const std::string who = there.limit.empty() ? "this machine has " : str(there.limit, device ? " has " : " allows ");
+  return str(who, bytes_text(there.bytes));
+}
+
+// Compares the memory that the ranks of this machine need with the memory that they can use; "": enough.
+std::string missing_memory(const MemoryEstimate& e, const Shares& shares, const MachineMemory& there) {
   if (there.bytes == 0 || e.machine <= there.bytes) return {};
   const std::string who = e.here > 1         ? str(" for ", e.here, " ranks on this machine")
                           : shares.ranks > 1 ? " for one rank"
@@ -216,9 +238,8 @@ std::string missing_memory(const MemoryEstimate& e, const Shares& shares) {
 }
 
 // Returns a line that helps to distribute ranks over machines; "" if the ranks of this machine are known.
-std::string machines_text(const Recipe& r, const MemoryEstimate& e, const Shares& shares) {
+std::string machines_text(const Recipe& r, const MemoryEstimate& e, const Shares& shares, const MachineMemory& there) {
   if (shares.ranks == 1 || in_one_process(r.comm, "comm") || detect_launch().launcher != Launcher::none) return {};
-  const MachineMemory there = machine_memory();
   std::string text = str("memory of a machine that holds k ranks: k times ", bytes_text(e.rank));
   if (const int64_t fit = there.bytes / std::max<int64_t>(e.rank, 1); fit > 0)
     text += str("; ", text_of(there), ", enough for ",
@@ -300,14 +321,18 @@ DryRun dry_run(const Node& composed, const std::string& name) {
   for (const std::string& line : describe(take_parameters(r.init, network.specs, nullptr, nullptr)))
     text += line + "\n";
   for (const std::string& line : warnings_of(r, network, sync, ranks, batch)) text += str("warning: ", line, "\n");
+  const Place place = place_of(r);
+  text += place.cuda;
   DryRun result{std::move(text),
                 count_text(total),
                 bytes_text(memory.rank),
                 total,
                 memory.rank,
                 missing_data(r, network, shares),
-                missing_memory(memory, shares)};
-  result.text += machines_text(r, memory, shares);
+                missing_memory(memory, shares, place.memory),
+                place.missing_device};
+  result.text += machines_text(r, memory, shares, place.memory);
+  result.text += place.missing_device.empty() ? "" : str("device: not available: ", place.missing_device, "\n");
   result.text += result.missing_memory.empty() ? "" : str("memory: not enough: ", result.missing_memory, "\n");
   result.text += result.missing_data.empty() ? "data: available\n" : "data: not ready\n";
   for (const std::string& finding : result.missing_data) result.text += "  " + finding + "\n";

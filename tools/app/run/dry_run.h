@@ -14,8 +14,9 @@ struct DryRun {
   std::string parameters, memory;  // as printed: number of parameters, and estimated memory per rank ("1.2 GB")
   int64_t parameter_count = 0, memory_bytes = 0;  // the same two values as numbers
   std::vector<std::string> missing_data;          // reasons why missing data would end a run before its first step
-  std::string missing_memory;  // memory that the ranks on this machine need, and memory of the machine; "": enough
-  bool ready() const { return missing_data.empty() && missing_memory.empty(); }
+  std::string missing_memory;  // memory that the ranks on this machine need, and memory of the device; "": enough
+  std::string missing_device;  // why the recipe's device is not available on this machine; "": it is
+  bool ready() const { return missing_data.empty() && missing_memory.empty() && missing_device.empty(); }
 };
 // Computes the parameter count and the memory estimate, and checks the data. UserError: an invalid recipe.
 DryRun dry_run(const Node& composed, const std::string& name);

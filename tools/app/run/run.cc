@@ -17,6 +17,7 @@
 #include "app/runs/run_directory.h"
 #include "app/text/text_codec.h"
 #include "app/translation/translate.h"
+#include "backend/cuda.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "lmx/error.h"
@@ -29,6 +30,7 @@
 #include "recipe/comm_config.h"
 #include "runfiles/checkpoint.h"
 #include "runfiles/metrics_reader.h"
+#include "tensor/caching_allocator.h"
 #include "train/evaluate.h"
 #include "train/loop/trainer.h"
 #include "train/signals.h"
@@ -62,6 +64,7 @@ Provenance provenance_of(const Session& s, const InitReport& init, const RunOpti
   for (const PluginInfo& plugin : Registry::instance().list())
     if (plugin.descriptor) p.plugins.push_back(plugin);
   p.device = name_of(s.ctx.device);
+  if (s.ctx.device.kind == Device::Kind::cuda) p.cuda = cuda_device_info(s.ctx.device.index);
   p.isa = cpu_isa();
   p.precision = s.recipe.precision;
   p.threads = s.comm.threads();
@@ -88,12 +91,18 @@ std::string batch_text(const Session& s) {
              count_text(s.size_of_step(0).tokens), " ", s.data.unit, "s in the first step");
 }
 
+// Example: "cuda:0 (NVIDIA H100 80GB HBM3, compute capability 9.0)".
+std::string device_text(Device device) {
+  const std::string details = device.kind == Device::Kind::cpu ? cpu_isa() : describe(cuda_device_info(device.index));
+  return str(name_of(device), " (", details, ")");
+}
+
 void announce(const Session& s, const InitReport& init, const CommGroup& group, const std::string& directory) {
   log_info(str("run ", directory));
-  log_info(str("device cpu (", cpu_isa(), "), ", group.describe(), ", ", s.comm.threads(),
+  log_info(str("device ", device_text(s.ctx.device), ", ", group.describe(), ", ", s.comm.threads(),
                s.comm.threads() == 1 ? " thread" : " threads", group.size() == 1 ? ", " : " each, ",
                s.recipe.precision));
-  if (s.recipe.precision == "bf16" && multiplies_in_f32(DType::bf16))
+  if (s.ctx.device.kind == Device::Kind::cpu && s.recipe.precision == "bf16" && multiplies_in_f32(DType::bf16))
     log_warn(
         "this CPU multiplies bf16 no faster than fp32: matrix products round their inputs to bf16 and run in fp32, so "
         "precision=fp32 would be a little faster");
@@ -110,8 +119,8 @@ void announce(const Session& s, const InitReport& init, const CommGroup& group, 
   if (!s.data.report.empty()) log_debug(s.data.report);
 }
 
-std::string memory_text(const MemoryStats& stats) {
-  std::string text = str("peak memory ", bytes_text(stats.total_peak), ":");
+std::string memory_text(const std::string& what, const MemoryStats& stats) {
+  std::string text = str(what, " ", bytes_text(stats.total_peak), ":");
   for (int c = 0; c < kMemClasses; ++c)
     text += str(c ? ", " : " ", name_of(static_cast<MemClass>(c)), " ", bytes_text(stats.peak[static_cast<size_t>(c)]));
   return text;
@@ -132,7 +141,9 @@ void report_totals(Session& s, const TrafficCounter& traffic) {
   }
   const std::vector<std::string> tables = s.comm.gather_texts(traffic.to_json(), "control");
   if (!s.leads()) return;
-  log_info(memory_text(memory));
+  log_info(memory_text("peak memory", memory));
+  if (s.ctx.device.kind == Device::Kind::cuda)
+    log_info(memory_text("peak memory of the host for tensors", s.ctx.host->stats()));
   for (const std::string& line : s.sync->summary()) log_info(line);
   if (s.comm.size() == 1) return;
   log_info(str("most of any rank ", bytes_text(static_cast<int64_t>(most)), "; up to the last record all ranks sent ",
@@ -164,7 +175,8 @@ RunResult result_of(const Session& s, const Trainer& trainer, const std::string&
 // Returns the cause of the end, for programs that start runs.
 std::string cause_of(const std::exception& e) {
   if (dynamic_cast<const Diverged*>(&e)) return "diverged";
-  return dynamic_cast<const std::bad_alloc*>(&e) ? "out_of_memory" : "";
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&e) || dynamic_cast<const OutOfMemory*>(&e);
+  return memory ? "out_of_memory" : "";
 }
 
 // Rank 0 writes the status. Other processes also write it, because rank 0 may be lost or may wait for a lost rank. A

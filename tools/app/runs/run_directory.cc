@@ -184,6 +184,12 @@ void write_provenance(const std::string& directory, const Provenance& p) {
   start["lmx"] = {{"version", kVersion}, {"abi", kAbi}, {"compiler", __VERSION__}};
   start["host"] = host_json();
   start["compute"] = {{"device", p.device}, {"isa", p.isa}, {"threads", p.threads}, {"precision", p.precision}};
+  if (p.cuda)
+    start["compute"]["cuda"] = {{"name", p.cuda->name},
+                                {"compute_capability", str(p.cuda->major, ".", p.cuda->minor)},
+                                {"memory_bytes", p.cuda->memory},
+                                {"driver", cuda_version_text(p.cuda->driver)},
+                                {"runtime", cuda_version_text(p.cuda->runtime)}};
   start["data"] = {{"hash", p.data_hash}, {"directory", p.data_directory}, {"source", p.data_note}};
   if (p.valid_true_perplexity) start["data"]["valid_true_perplexity"] = *p.valid_true_perplexity;
   for (const PluginInfo& plugin : p.plugins)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/runs/init_report.h"
+#include "backend/cuda.h"
 #include "base/file_lock.h"
 #include "lmx/config.h"
 #include "lmx/data.h"
@@ -68,6 +69,7 @@ struct Provenance {
   std::optional<double> valid_true_perplexity;  // of the source on the valid split, if it is known
   std::vector<PluginInfo> plugins;              // plugins that were loaded
   std::string device, isa, precision;
+  std::optional<CudaDeviceInfo> cuda;
   int threads = 0;
   double lr_factor = 1;
   int64_t parameters = 0;

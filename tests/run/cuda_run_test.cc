@@ -1,0 +1,118 @@
+// lmx run on a CUDA device: what it prints and records about the device, and its messages for every failure of one. The
+// tests use the emulated device.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "names.h"
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class CudaRun : public RunTest {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(kLibrary)) GTEST_SKIP() << "this build has no emulated device";
+  }
+  // lmx run tiny.yaml device=cuda ..., with further variables of the environment.
+  Outcome run_on_device(const std::vector<std::string>& more,
+                        const std::map<std::string, std::string>& variables = {}) const {
+    std::vector<std::string> overrides{"device=cuda"};
+    overrides.insert(overrides.end(), more.begin(), more.end());
+    auto all = environment();
+    all["LMX_CUDA_LIBRARY"] = kLibrary;
+    all.insert(variables.begin(), variables.end());
+    return run_process(command("a", overrides), all);
+  }
+  nlohmann::json status() const { return nlohmann::json::parse(read_file(folder_ / "a" / "status.json")); }
+  // The message that docs/errors.md shows for this failure.
+  void expect_documented(const Outcome& o) const {
+    const size_t begin = o.err.find("error: ");
+    ASSERT_NE(begin, std::string::npos) << o.err;
+    const std::string page = read_file(LMX_SOURCE_DIR "/docs/errors.md");
+    EXPECT_NE(page.find("\n" + o.err.substr(begin)), std::string::npos) << o.err << "is not in docs/errors.md";
+  }
+
+  static constexpr const char* kLibrary = LMX_BINARY_DIR "/lib/liblmx_cuda_emulated.so";
+};
+
+TEST_F(CudaRun, NamesTheDeviceAndItsMemory) {
+  const Outcome o = run_on_device({"train.steps=5"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, Names("device cuda:0 (Emulated CUDA device, compute capability 9.0), 1 rank, 1 thread, fp32\n"));
+  EXPECT_GT(bytes_of(o.err, "peak memory [0-9.]+ [kMG]?B: parameters"), 0);
+  EXPECT_GT(bytes_of(o.err, "peak memory of the host for tensors"), 0);
+}
+
+TEST_F(CudaRun, RecordsTheDeviceInItsProvenance) {
+  ASSERT_EQ(run_on_device({"train.steps=5"}, {{"LMX_EMULATED_MEMORY", "4000000000"}}).code, 0);
+  const auto start = nlohmann::json::parse(read_file(folder_ / "a" / "provenance.json"))["starts"][0];
+  EXPECT_EQ(start["compute"]["device"], "cuda:0");
+  const nlohmann::json expected{{"name", "Emulated CUDA device"},
+                                {"compute_capability", "9.0"},
+                                {"memory_bytes", 4000000000},
+                                {"driver", "13.0"},
+                                {"runtime", "13.0"}};
+  EXPECT_EQ(start["compute"]["cuda"], expected);
+}
+
+TEST_F(CudaRun, ADryRunComparesTheMemoryOfTheDevice) {
+  const Outcome enough = run_on_device({"--dry-run"});
+  EXPECT_EQ(enough.code, 0) << enough.out << enough.err;
+  EXPECT_THAT(enough.out, HasSubstr("device cuda:0 (Emulated CUDA device, compute capability 9.0) with 8.6 GB\n"));
+  const Outcome small = run_on_device({"--dry-run"}, {{"LMX_EMULATED_MEMORY", "100000"}});
+  EXPECT_EQ(small.code, 2);
+  EXPECT_THAT(small.out, Names("memory: not enough: ", ", and cuda:0 has 100 kB\n"));
+}
+
+// A sweep for another machine can be planned without a device.
+TEST_F(CudaRun, ADryRunWithoutADeviceSaysSo) {
+  const Outcome o = run_on_device({"--dry-run"}, {{"LMX_EMULATED_ERROR", "driver"}});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.out, Names("total ", "device: not available: ", "the driver of this machine", "data: available\n"));
+  EXPECT_EQ(o.err, "");
+}
+
+TEST_F(CudaRun, AnOldDriverIsOneMessage) {
+  const Outcome o = run_on_device({}, {{"LMX_EMULATED_ERROR", "driver"}});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_FALSE(fs::exists(path("a")));
+  EXPECT_THAT(o.err, Names("CUDA up to 12.2", "uses CUDA 13.0"));
+  expect_documented(o);
+}
+
+TEST_F(CudaRun, AnotherArchitectureIsOneMessage) {
+  const Outcome o = run_on_device({}, {{"LMX_EMULATED_ERROR", "architecture"}});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_FALSE(fs::exists(path("a")));
+  EXPECT_THAT(o.err, Names("compute capability 8.0", "-DLMX_CUDA_ARCHITECTURES=80"));
+  expect_documented(o);
+}
+
+TEST_F(CudaRun, TooLittleMemoryIsOneMessageWithItsUsers) {
+  const Outcome o = run_on_device({"model.cells=2000", "model.projection=0"}, {{"LMX_EMULATED_MEMORY", "300000000"}});
+  EXPECT_EQ(o.code, 1);
+  EXPECT_THAT(o.err, Names("[memory] cuda:0 cannot allocate ", "are in use: parameters ", "the device has 300 MB",
+                           "The largest tensors: ", "batch.micro"));
+  EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
+  EXPECT_EQ(status()["state"], "failed");
+  EXPECT_EQ(status()["cause"], "out_of_memory");
+}
+
+TEST_F(CudaRun, ADeviceThatFailsEndsTheRunWhichCanBeResumed) {
+  const Outcome o = run_on_device({"train.steps=40"}, {{"LMX_EMULATED_ERROR", "lost:3000"}});
+  EXPECT_EQ(o.code, 1);
+  expect_documented(o);
+  EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
+  EXPECT_EQ(status()["state"], "failed");
+  ASSERT_FALSE(fs::is_empty(path("a/checkpoints"))) << "the device failed before the first checkpoint";
+  const Outcome resumed = run_on_device({"train.steps=40", "--resume", path("a")});
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+}
+
+}  // namespace
+}  // namespace lmx_test
