@@ -21,10 +21,12 @@ std::string built(const std::string& kind, const std::string& name) {
 std::string faulty(const std::string& folder) {
   return LMX_BINARY_DIR "/tests/plugins/" + folder + "/test_faulty/test_faulty.so";
 }
+constexpr const char* kEmulated = LMX_BINARY_DIR "/lib/liblmx_cuda_emulated.so";
+
 // Sanitizers do not handle signals here: they would end the process with their own report.
-Outcome check(std::vector<std::string> arguments) {
+Outcome check(std::vector<std::string> arguments, std::map<std::string, std::string> environment = {}) {
   arguments.insert(arguments.begin(), {"plugins", "check"});
-  std::map<std::string, std::string> environment{{"OMP_NUM_THREADS", "1"}};
+  environment["OMP_NUM_THREADS"] = "1";
   for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS"})
     environment[name] = std::string(std::getenv(name) ? std::getenv(name) : "") + ":handle_segv=0:handle_abort=0";
   return run_lmx(arguments, environment);
@@ -65,6 +67,41 @@ INSTANTIATE_TEST_SUITE_P(
         Good{"sync", "param_server", {}}, Good{"batcher", "tbptt", {}}, Good{"batcher", "random_windows", {}},
         Good{"batcher", "same_shape", {}}, Good{"batcher", "token_budget", {}}, Good{"comm", "virtual", {}}),
     [](const auto& one) { return std::string(one.param.name) + "_" + std::to_string(one.index); });
+
+// The models on the emulated device.
+class OnADevice : public testing::TestWithParam<Good> {};
+TEST_P(OnADevice, ModelsAreComparedWithTheCpu) {
+  if (!fs::exists(kEmulated)) GTEST_SKIP() << "this build has no emulated device";
+  std::vector<std::string> arguments{built(GetParam().kind, GetParam().name), "--device", "cuda"};
+  arguments.insert(arguments.end(), GetParam().more.begin(), GetParam().more.end());
+  const Outcome o = check(arguments, {{"LMX_CUDA_LIBRARY", kEmulated}, {"LMX_EMULATED_ORDER", "scrambled"}});
+  EXPECT_EQ(o.code, 0) << o.out << o.err;
+  EXPECT_THAT(o.out, Names("ok    device        cuda:0, Emulated CUDA device", "ok    on device", "ok    its gradients",
+                           " passed, 0 failed\n"));
+}
+INSTANTIATE_TEST_SUITE_P(
+    All, OnADevice,
+    testing::Values(
+        Good{"model", "lstm", {"--config", "{embedding: 5, cells: 6, projection: 4, layers: 2, dropout: 0.2}"}},
+        Good{"model", "mlstm", {"--config", "{embedding: 5, cells: 6, layers: 2, dropout: 0.2}"}},
+        Good{"model", "rhn", {"--config", "{embedding: 5, cells: 6, depth: 3, layers: 2, dropout: 0.2}"}},
+        Good{"model",
+             "transformer",
+             {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 1, decoder_layers: 2, share: all}"}}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+TEST(PluginsCheck, ADeviceIsForModels) {
+  if (!fs::exists(kEmulated)) GTEST_SKIP() << "this build has no emulated device";
+  const Outcome o = check({built("sync", "allreduce"), "--device", "cuda"}, {{"LMX_CUDA_LIBRARY", kEmulated}});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_EQ(o.err, "error: [plugins] --device cuda is for models, and allreduce is of the kind sync\n");
+}
+
+TEST(PluginsCheck, ADeviceThatIsMissingIsSaid) {
+  const Outcome o = check({built("model", "lstm"), "--device", "cuda:1000"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, Names("error: [plugins] --device: cuda:1000 is not available: "));
+}
 
 TEST(PluginsCheck, AStrategyThatRoundsNeedsApproximate) {
   const Outcome o = check({built("sync", "one_bit")});

@@ -6,6 +6,7 @@
 
 #include "lmx/error.h"
 #include "lmx/plugin.h"
+#include "lmx/tensor.h"
 
 namespace lmx_cli::check {
 
@@ -40,6 +41,8 @@ struct Subject {
   bool approximate = false;  // true: a strategy that does not promise the exact sum
 };
 void check_model(Report& report, const Subject& subject);
+// Compares a model on a CUDA device with the CPU: features, gradients, states.
+void check_model_on(Report& report, const Subject& subject, lmx::Device device);
 void check_sync(Report& report, const Subject& subject);
 void check_batcher(Report& report, const Subject& subject);
 

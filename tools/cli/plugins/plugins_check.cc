@@ -13,6 +13,7 @@
 #include <memory>
 #include <set>
 
+#include "backend/cuda.h"
 #include "base/table.h"
 #include "cli/commands.h"
 #include "cli/output/checks.h"
@@ -82,10 +83,10 @@ namespace {
 
 constexpr const char* kAllRan = "behind the last check";
 
-constexpr const char* kConfig = "--config";
+constexpr const char *kConfig = "--config", *kDevice = "--device";
 
 struct CheckOptions {
-  std::string file, config = "{}";
+  std::string file, config = "{}", device = "cpu";
   bool child = false, approximate = false;
   int timeout = 120;
 };
@@ -113,7 +114,12 @@ int check_in_child(const CheckOptions& o) {
   std::cout << plugin.kind << " " << plugin.name << " " << plugin.version << ", " << plugin.path << "\nsha256 "
             << plugin.hash << ", build " << plugin.descriptor->build_id << std::endl;
   check::check_fields(report, subject);
+  const lmx::Device device = lmx::device_named(o.device, lmx::str("[plugins] ", kDevice, ": "));
+  if (plugin.kind != "model" && device.kind != lmx::Device::Kind::cpu)
+    throw lmx::UserError(lmx::str("[plugins] ", kDevice, " ", o.device, " is for models, and ", plugin.name,
+                                  " is of the kind ", plugin.kind));
   if (plugin.kind == "model") check::check_model(report, subject);
+  if (device.kind != lmx::Device::Kind::cpu) check::check_model_on(report, subject, device);
   if (plugin.kind == "sync") check::check_sync(report, subject);
   if (plugin.kind == "batcher") check::check_batcher(report, subject);
   if (plugin.kind == "comm")
@@ -147,7 +153,7 @@ bool forward(int fd, int seconds, std::string& running) {
 }
 
 pid_t start_child(const CheckOptions& o, int out) {
-  std::vector<std::string> words{"lmx", "plugins", "check", o.file, "--child", kConfig, o.config};
+  std::vector<std::string> words{"lmx", "plugins", "check", o.file, "--child", kConfig, o.config, kDevice, o.device};
   if (o.approximate) words.emplace_back("--approximate");
   std::vector<char*> argv;
   for (std::string& w : words) argv.push_back(w.data());
@@ -201,10 +207,14 @@ void add_plugins_check(CLI::App& group) {
   set_examples(*command, {{"lmx plugins check build/lib/lmx/plugins/sync/my_sync/my_sync.so",
                            "prints one line for each check; exit code 0, 1 or 2"},
                           {"lmx plugins check my_model.so --config '{cells: 8}'", "with values of its fields"},
+                          {"lmx plugins check my_model.so --device cuda", "also compares a GPU with the CPU"},
                           {"lmx plugins check my_sync.so --approximate", "a strategy that rounds the gradients"}});
   const auto o = std::make_shared<CheckOptions>();
   command->add_option("FILE", o->file, "the library; its folder contains plugin.toml")->required()->type_name("");
   command->add_option(kConfig, o->config, "values of its fields, written as in an override")->type_name("VALUES");
+  command
+      ->add_option(kDevice, o->device, "cuda or cuda:N: a model's values on this device are also compared with the CPU")
+      ->type_name("DEVICE");
   command->add_flag("--approximate", o->approximate,
                     "a sync plugin may differ from the sum in a step; the mean of many steps must still be near it");
   command->add_option("--timeout", o->timeout, "seconds without a line after which a check counts as hanging")

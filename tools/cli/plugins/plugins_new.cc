@@ -87,6 +87,8 @@ void write_skeleton(const NewOptions& o) {
     if (kind != "common" && kind != o.kind) continue;
     const fs::path path = folder / (name == "plugin.cc"     ? o.name + ".cc"
                                     : name == "test.cc"     ? o.name + "_test.cc"
+                                    : name == "kernels.h"   ? o.name + "_kernels.h"
+                                    : name == "cuda.cu"     ? o.name + "_cuda.cu"
                                     : name == "recipe.yaml" ? "recipes/" + o.kind + "/" + o.name + ".yaml"
                                                             : name);
     fs::create_directories(path.parent_path());

@@ -1,0 +1,9 @@
+// Built into @name@_cuda.so if nvcc is installed. Without it the model computes on the CPU.
+#include "@name@_kernels.h"
+#include "lmx/cuda_launch.cuh"
+
+namespace {
+
+const lmx::KernelAdder adder = lmx::cuda::pointwise<@name@::GateForward, @name@::GateBackward>();
+
+}  // namespace
