@@ -67,6 +67,19 @@ TEST_F(Emulator, RunsAPointwiseKernelInEveryOrder) {
   }
 }
 
+TEST_F(Emulator, ALargeArgumentArrivesUnchanged) {
+  Table table{};
+  for (auto& entry : table.entries)
+    for (int64_t& value : entry) value = (int64_t{1} << 40) + 1;
+  int64_t* sum = nullptr;
+  int64_t got = 0;
+  ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&sum), sizeof got), cudaSuccess);
+  ASSERT_EQ(START(1, 1, 0, sum_table, table, sum), cudaSuccess);
+  ASSERT_EQ(cudaMemcpy(&got, sum, sizeof got, cudaMemcpyDeviceToHost), cudaSuccess);
+  EXPECT_EQ(got, ((int64_t{1} << 40) + 1) * 52 * 9);
+  ASSERT_EQ(cudaFree(sum), cudaSuccess);
+}
+
 // The largest difference of each row's sum from 1, and of its first element from the expected one.
 double softmax_error(bool barrier) {
   constexpr int kWidth = 64, kRows = 3;

@@ -46,6 +46,18 @@ struct Padded {
 };
 __global__ inline void get_padded(Padded) {}
 
+// Four bytes of padding at the end.
+struct Table {
+  int64_t entries[52][9];
+  uint32_t firsts[52];
+  int32_t count;
+};
+__global__ inline void sum_table(Table table, int64_t* sum) {
+  *sum = 0;
+  for (const auto& entry : table.entries)
+    for (const int64_t value : entry) *sum += value;
+}
+
 __global__ inline void half_meet_barrier() {
   if (threadIdx.x < blockDim.x / 2) __syncthreads();
 }

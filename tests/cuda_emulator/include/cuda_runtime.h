@@ -81,9 +81,10 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, size_t 
                    std::function<void()> body);
 // Fault, if one of the 8-byte values of a kernel's argument is the address of memory that only the host can access.
 void check_argument(const void* argument, size_t bytes);
-// The same without the bytes between its members, where the address of something else may have been left.
+// The same without the bytes between its members, where the address of something else may have been left. `value` is a
+// copy, because GCC 12 clears four bytes of other members instead of the padding at the end of a struct with arrays.
 template <class Value>
-void check_value(Value& value) {
+void check_value(Value value) {
 #if __has_builtin(__builtin_clear_padding)
   __builtin_clear_padding(&value);
 #endif
