@@ -2,13 +2,30 @@
 // device is available, or from the path in the environment variable LMX_CUDA_LIBRARY.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <string_view>
 
 #include "lmx/context.h"
 #include "lmx/tensor.h"
 
 namespace lmx {
+
+// What a device was asked to do. A step is fast only if it needs few launches and the host rarely waits.
+struct DeviceCounts {
+  struct Moved {
+    int64_t times = 0, bytes = 0;
+  };
+  std::map<std::string, int64_t, std::less<>> launches;  // of kernels, by the name of their op; products are "gemm"
+  Moved uploads, downloads;                              // from the host, to the host
+  Moved copies, fills;                                   // within the device; fills with zeros
+  int64_t waits = 0;                                     // of the host, for work that was not done
+
+  int64_t all_launches() const;
+  DeviceCounts since(const DeviceCounts& before) const;  // names without launches since then are left out
+};
 
 // One CUDA device in this process. All work is enqueued on one stream, so it runs in the order in which it was
 // enqueued, also for ranks that share the device.
@@ -24,6 +41,15 @@ class CudaDevice {
   // kept until it has run.
   virtual void copy(Tensor& to, const Tensor& from) = 0;
   virtual std::shared_ptr<Fence> fence() = 0;  // after all work that is enqueued now
+
+  DeviceCounts counts() const;  // since the process began
+  void count_launch(std::string_view name);
+  void count_moved(DeviceCounts::Moved DeviceCounts::*moved, int64_t bytes);
+  void count_wait();
+
+ private:
+  mutable std::mutex counting_;
+  DeviceCounts counts_;
 };
 
 // What CUDA reports about a device. Versions are as CUDA counts them: 13020 is 13.2.

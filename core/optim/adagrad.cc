@@ -27,14 +27,16 @@ class Adagrad final : public SlotOptimizer {
       : SlotOptimizer("adagrad", {{"sum", config.initial_accumulator}}), config_(config) {}
 
  protected:
-  void apply(Context& ctx, const Elements<float>& of, const Rates& r) const override { typed(ctx, of, r); }
-  void apply(Context& ctx, const Elements<double>& of, const Rates& r) const override { typed(ctx, of, r); }
+  void apply(Context& ctx, std::span<const Change<float>> all, const Rates& r) const override { typed(ctx, all, r); }
+  void apply(Context& ctx, std::span<const Change<double>> all, const Rates& r) const override { typed(ctx, all, r); }
 
  private:
   template <class T>
-  void typed(Context& ctx, const Elements<T>& of, const Rates& r) const {
-    run_kernel(ctx, AdagradUpdate<T>{of, static_cast<T>(r.lr), static_cast<T>(r.grad_scale),
-                                     static_cast<T>(config_.weight_decay), static_cast<T>(config_.eps)});
+  void typed(Context& ctx, std::span<const Change<T>> all, const Rates& r) const {
+    run_updates(ctx, all, [&](const Change<T>& c) {
+      return AdagradUpdate<T>{c.of, static_cast<T>(r.lr), static_cast<T>(c.grad_scale),
+                              static_cast<T>(config_.weight_decay), static_cast<T>(config_.eps)};
+    });
   }
 
   AdagradConfig config_;

@@ -51,18 +51,25 @@ class Adam final : public SlotOptimizer {
       : SlotOptimizer(name, {{"exp_avg", 0}, {"exp_avg_sq", 0}}), config_(std::move(config)), decoupled_(decoupled) {}
 
  protected:
-  void apply(Context& ctx, const Elements<float>& of, const Rates& r) const override { typed(ctx, of, r); }
-  void apply(Context& ctx, const Elements<double>& of, const Rates& r) const override { typed(ctx, of, r); }
+  void apply(Context& ctx, std::span<const Change<float>> all, const Rates& r) const override { typed(ctx, all, r); }
+  void apply(Context& ctx, std::span<const Change<double>> all, const Rates& r) const override { typed(ctx, all, r); }
 
  private:
   template <class T>
-  void typed(Context& ctx, const Elements<T>& of, const Rates& r) const {
+  void typed(Context& ctx, std::span<const Change<T>> all, const Rates& r) const {
     const double b1 = config_.betas[0], b2 = config_.betas[1], t = static_cast<double>(r.step),
                  wd = config_.weight_decay;
-    run_kernel(ctx, AdamUpdate<T>{of, static_cast<T>(r.grad_scale), static_cast<T>(decoupled_ ? 0.0 : wd),
-                                  static_cast<T>(decoupled_ ? 1.0 - r.lr * wd : 1.0), static_cast<T>(b1),
-                                  static_cast<T>(b2), static_cast<T>(r.lr / (1 - std::pow(b1, t))),
-                                  static_cast<T>(1 / std::sqrt(1 - std::pow(b2, t))), static_cast<T>(config_.eps)});
+    run_updates(ctx, all, [&](const Change<T>& c) {
+      return AdamUpdate<T>{c.of,
+                           static_cast<T>(c.grad_scale),
+                           static_cast<T>(decoupled_ ? 0.0 : wd),
+                           static_cast<T>(decoupled_ ? 1.0 - r.lr * wd : 1.0),
+                           static_cast<T>(b1),
+                           static_cast<T>(b2),
+                           static_cast<T>(r.lr / (1 - std::pow(b1, t))),
+                           static_cast<T>(1 / std::sqrt(1 - std::pow(b2, t))),
+                           static_cast<T>(config_.eps)};
+    });
   }
 
   AdamConfig config_;

@@ -8,11 +8,7 @@ namespace {
 template <class T>
 __global__ void square_part(SquaredSums<T> a, double* parts) {
   const int64_t part = blockIdx.x;
-  int64_t k = 0;  // the last tensor whose first part is not after `part`
-  for (int64_t end = a.count; end - k > 1;) {
-    const int64_t middle = k + (end - k) / 2;
-    (a.tensors[middle].first_part <= part ? k : end) = middle;
-  }
+  const int64_t k = cuda::range_of(part, a.count, [&a](int64_t i) { return a.tensors[i].first_part; });
   const SquaredTensor<T> t = a.tensors[k];
   const int64_t begin = (part - t.first_part) * a.kPart, end = begin + a.kPart;
   const T* x = t.x;

@@ -34,19 +34,26 @@ class Sgd final : public SlotOptimizer {
         config_(config) {}
 
  protected:
-  void apply(Context& ctx, const Elements<float>& of, const Rates& r) const override { typed(ctx, of, r); }
-  void apply(Context& ctx, const Elements<double>& of, const Rates& r) const override { typed(ctx, of, r); }
+  void apply(Context& ctx, std::span<const Change<float>> all, const Rates& r) const override { typed(ctx, all, r); }
+  void apply(Context& ctx, std::span<const Change<double>> all, const Rates& r) const override { typed(ctx, all, r); }
 
  private:
   template <class T>
-  void typed(Context& ctx, const Elements<T>& of, const Rates& r) const {
+  void typed(Context& ctx, std::span<const Change<T>> all, const Rates& r) const {
     if (config_.momentum == 0) {
       const double keep = 1 - r.lr * config_.weight_decay;
-      return run_kernel(ctx, SgdUpdate<T>{of, static_cast<T>(r.lr * r.grad_scale), static_cast<T>(keep)});
+      return run_updates(ctx, all, [&](const Change<T>& c) {
+        return SgdUpdate<T>{c.of, static_cast<T>(r.lr * c.grad_scale), static_cast<T>(keep)};
+      });
     }
-    run_kernel(ctx, MomentumUpdate<T>{of, static_cast<T>(r.lr), static_cast<T>(r.grad_scale),
-                                      static_cast<T>(config_.weight_decay), static_cast<T>(config_.momentum),
-                                      config_.nesterov ? T(1) : T(0)});
+    run_updates(ctx, all, [&](const Change<T>& c) {
+      return MomentumUpdate<T>{c.of,
+                               static_cast<T>(r.lr),
+                               static_cast<T>(c.grad_scale),
+                               static_cast<T>(config_.weight_decay),
+                               static_cast<T>(config_.momentum),
+                               config_.nesterov ? T(1) : T(0)};
+    });
   }
 
   SgdConfig config_;

@@ -19,13 +19,6 @@ Tensor filled(Context& ctx, const Tensor& like, double value) {
   return t;
 }
 
-template <class T>
-std::array<T*, kMaxSlots> pointers(std::vector<Tensor>& slots) {
-  std::array<T*, kMaxSlots> p{};
-  for (size_t s = 0; s < slots.size(); ++s) p[s] = slots[s].data<T>();
-  return p;
-}
-
 }  // namespace
 
 SlotOptimizer::Tensors& SlotOptimizer::tensors_of(Context& ctx, const Var& param) {
@@ -37,30 +30,57 @@ SlotOptimizer::Tensors& SlotOptimizer::tensors_of(Context& ctx, const Var& param
 }
 
 template <class T>
-void SlotOptimizer::typed(Context& ctx, Var& param, Tensors& slots, const Rates& rates) const {
-  const Gradient& grad = param.grad();
-  const Tensor& value = param.value();
-  LMX_CHECK(!grad.sparse() || (grad.pieces.size() == 1 && grad.pieces[0].unique), "the gradient of ", param.name(),
-            " is not coalesced");
+Change<T> SlotOptimizer::change_of(const ParameterUpdate& update, Tensors& slots, const int32_t* rows) {
+  const Gradient& grad = update.param->grad();
+  const Tensor& value = update.param->value();
   const int64_t width = grad.sparse() ? value.numel() / value.dim(0) : 1;
   const Tensor& from = grad.sparse() ? grad.pieces[0].rows : grad.dense;
   const int64_t count = grad.sparse() ? static_cast<int64_t>(grad.pieces[0].indices.size()) : value.numel();
   LMX_CHECK(from.numel() == count * width && (grad.sparse() || from.shape() == value.shape()), "gradient ",
-            describe(from), " of ", param.name(), ' ', param.shape());
-  if (count == 0) return;
-  const Uploaded<int32_t> rows = grad.sparse() ? ctx.upload(grad.pieces[0].indices) : Uploaded<int32_t>();
-  apply(ctx, Elements<T>{param.value().data<T>(), from.data<T>(), pointers<T>(slots), rows.data(), count, width},
-        rates);
+            describe(from), " of ", update.param->name(), ' ', update.param->shape());
+  Elements<T> of{update.param->value().data<T>(), from.data<T>(), {}, grad.sparse() ? rows : nullptr, count, width};
+  for (size_t s = 0; s < slots.size(); ++s) of.slot[s] = slots[s].data<T>();
+  return {of, update.grad_scale};
+}
+
+void SlotOptimizer::update_all(Context& ctx, std::span<const ParameterUpdate> updates, const Rates& rates) {
+  LMX_CHECK(rates.step >= 1, "steps count from 1, got ", rates.step);
+  std::vector<int32_t> indices;  // of all row-sparse gradients, for one upload
+  for (const ParameterUpdate& u : updates) {
+    const std::vector<RowSparse>& pieces = u.param->grad().pieces;
+    LMX_CHECK(pieces.empty() || (pieces.size() == 1 && pieces[0].unique), "the gradient of ", u.param->name(),
+              " is not coalesced");
+    if (!pieces.empty()) indices.insert(indices.end(), pieces[0].indices.begin(), pieces[0].indices.end());
+  }
+  const Uploaded<int32_t> rows = indices.empty() ? Uploaded<int32_t>() : ctx.upload(std::move(indices));
+  const int32_t* next = rows.data();
+  std::vector<Change<float>> narrow;
+  std::vector<Change<double>> wide;
+  for (const ParameterUpdate& u : updates) {
+    const Gradient& grad = u.param->grad();
+    if (grad.empty()) continue;
+    Tensors& slots = tensors_of(ctx, *u.param);
+    if (grad.sparse() && grad.pieces[0].indices.empty()) continue;
+    u.param->value().dtype() == DType::f64 ? wide.push_back(change_of<double>(u, slots, next))
+                                           : narrow.push_back(change_of<float>(u, slots, next));
+    if (grad.sparse()) next += grad.pieces[0].indices.size();
+  }
+  if (!narrow.empty()) apply(ctx, std::span<const Change<float>>(narrow), rates);
+  if (!wide.empty()) apply(ctx, std::span<const Change<double>>(wide), rates);
+  for (const ParameterUpdate& u : updates)
+    if (!u.param->grad().empty()) u.param->changed();
 }
 
 void SlotOptimizer::update(Context& ctx, Var& param, double lr, int64_t step, double grad_scale) {
   if (param.grad().empty()) return;
-  LMX_CHECK(step >= 1, "steps count from 1, got ", step);
-  Tensors& slots = tensors_of(ctx, param);
-  const Rates rates{lr, step, grad_scale};
-  const bool wide = param.value().dtype() == DType::f64;
-  wide ? typed<double>(ctx, param, slots, rates) : typed<float>(ctx, param, slots, rates);
-  param.changed();
+  const ParameterUpdate one{&param, grad_scale};
+  update_all(ctx, {&one, 1}, {lr, step});
+}
+
+void update_all(Context& ctx, Optimizer& optimizer, std::span<const ParameterUpdate> updates, double lr,
+                int64_t number) {
+  if (auto* own = dynamic_cast<SlotOptimizer*>(&optimizer)) return own->update_all(ctx, updates, {lr, number});
+  for (const ParameterUpdate& u : updates) optimizer.update(ctx, *u.param, lr, number, u.grad_scale);
 }
 
 StateDict SlotOptimizer::state() const {

@@ -1,7 +1,6 @@
 // The kernels of optimizers: their arguments, and the arithmetic of one element, written once for every device.
 #pragma once
 
-#include <array>
 #include <cmath>
 
 #include "lmx/kernels.h"
@@ -17,9 +16,9 @@ template <class T>
 struct Elements {
   T* param;
   const T* grad;
-  std::array<T*, kMaxSlots> slot;  // state tensors, as long as the parameter
-  const int32_t* rows;             // (count) the rows of the parameter; null: a dense gradient, all of `count` elements
-  int64_t count, width;            // dense: width 1
+  T* slot[kMaxSlots];    // state tensors, as long as the parameter
+  const int32_t* rows;   // (count) the rows of the parameter; null: a dense gradient, all of `count` elements
+  int64_t count, width;  // dense: width 1
 };
 
 // p <- keep p - step g
@@ -68,6 +67,14 @@ struct AdamUpdate {
     v = c.b2 * v + (T(1) - c.b2) * d * d;
     p = c.keep * p - c.step * m / (std::sqrt(v) * c.root + c.eps);
   }
+};
+
+// Updates of many parameters, which a device does with few launches.
+template <class Update, class T>
+struct UpdateAll {
+  static constexpr const char* kName = Update::kName;
+  const Update* updates;  // (count), in the memory of the host; their pointers are in that of the device
+  int64_t count;
 };
 
 }  // namespace lmx::optim

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "device.h"
 #include "names.h"
 #include "process/run_fixture.h"
 
@@ -20,6 +21,10 @@ TEST(Bench, RefusesWhatItDoesNotKnow) {
       {{"--precision", "fp23"}, Names("[bench] ", "'fp23'", "'fp32'?", "fp32, bf16, fp16, all")},
       {{"--steps", "0"}, Names("[bench] --steps 0")},
       {{"--threads", "-1"}, Names("[bench] --threads -1")},
+      {{"--device", "gpu"}, Names("[bench] --device 'gpu' is no device", "auto, cpu, cuda and cuda:N")},
+      {{"--device", "cuda:900"}, Names("[bench] --device cuda:900 is not available")},
+      {{"--counts"}, Names("[bench] --counts", "--device cuda")},
+      {{"compose", "--device", "cuda"}, Names("[bench] --device cuda: compose runs on the CPU")},
       {{"batchers", "--ranks", "0"}, Names("[bench] pairs 20000, ranks 0, steps 10")},
       {{"batchers", "--batchers", "token_budgt"}, Names("'token_budget'?")},
       {{"batchers", "--batchers", "tbptt"}, Names("batcher.max_tokens")},
@@ -80,11 +85,54 @@ TEST(Bench, BatchersHaveTheirLines) {
   }
 }
 
+TEST(Bench, QuickStepsHaveTheirLines) {
+  for (const std::string workload : {"word_lstm", "char_mlstm", "char_rhn", "nmt_transformer"}) {
+    const Outcome o = run_lmx({"bench", workload, "--quick", "--precision", "fp32", "--steps", "1", "--threads", "1"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    const auto json = nlohmann::json::parse(o.out);
+    EXPECT_EQ(json["scale"], "quick");
+    EXPECT_EQ(json["device"], "cpu");
+    EXPECT_LT(json["params"], 40000) << workload;
+    EXPECT_FALSE(json.contains("counts"));
+  }
+}
+
+class DeviceBench : public DeviceTest {};
+
+// What one step may ask of a device. A change that needs more has to say why here. The numbers depend on the layers and
+// time steps, which --quick leaves as they are, and hardly on their widths.
+TEST_F(DeviceBench, AStepNeedsFewLaunchesAndOneWait) {
+  struct Limit {
+    std::string workload, update;
+    int64_t loop, others, updates, uploads;  // launches in the recurrent loop, other launches, launches of the update
+  };
+  const Limit limits[] = {
+      {"word_lstm", "sgd", 20 * 6, 31, 1, 13},       // a time step: forward and backward two products and the cell
+      {"char_mlstm", "adam", 64 * 8, 37, 1, 6},      // four products, and two kernels forward and backward
+      {"char_rhn", "adam", 500 * 4 + 50, 51, 1, 6},  // 10 layers of a time step: a product and the cell
+      {"nmt_transformer", "adam", 0, 813, 5, 111},
+  };
+  for (const Limit& limit : limits) {
+    SCOPED_TRACE(limit.workload);
+    const Outcome o = run_lmx({"bench", limit.workload, "--quick", "--device", "cuda", "--counts", "--precision",
+                               "fp32", "--steps", "1", "--threads", "1"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    const auto counts = nlohmann::json::parse(o.out)["counts"];
+    EXPECT_LE(counts["launches"], limit.loop + limit.others) << o.err;
+    EXPECT_GT(counts["launches"], limit.loop) << o.err;
+    EXPECT_EQ(counts["launches_by_name"][limit.update], limit.updates);
+    EXPECT_LE(counts["uploads"]["times"], limit.uploads);
+    EXPECT_LT(counts["uploads"]["bytes"], 10000);
+    EXPECT_EQ(counts["waits"], 1);
+    EXPECT_THAT(o.err, testing::ContainsRegex("all launches +" + counts["launches"].dump()));
+  }
+}
+
 TEST(Bench, HelpShowsEachDefault) {
   const Outcome o = run_lmx({"bench", "--help"});
   EXPECT_EQ(o.code, 0);
-  for (const char* part :
-       {"WORKLOAD=word_lstm ", "--precision P=all ", "--steps N=10 ", "--threads N=0 ", "--trace FILE "})
+  for (const char* part : {"WORKLOAD=word_lstm ", "--precision P=all ", "--device D=cpu ", "--steps N=10 ",
+                           "--threads N=0 ", "--trace FILE "})
     EXPECT_THAT(o.out, HasSubstr(part));
 }
 

@@ -8,6 +8,7 @@
 
 #include "lmx/optim.h"
 #include "nn/state_dict.h"
+#include "optim/update_all.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx {
@@ -117,6 +118,54 @@ TEST_F(DeviceOptim, UpdatesEqualTheCpu) {
         expect_equal(got.state, want.state, tolerance_of(type));
         if (HasFatalFailure()) return;
       }
+    }
+  }
+}
+
+// `count` parameters with 1 to 5,000 elements: every third has a gradient of some rows, one of no rows, and one none.
+struct ManyParameters {
+  ManyParameters(Device::Kind kind, DType type, int64_t count) : f(kind, type, 2, 3) {
+    for (int64_t k = 0; k < count; ++k) {
+      Var& p = f.params.add(f.ctx, {str("p", k), {1 + k % 7, 1 + (k * k) % 711}, {"normal", 1.0}}, RandomKey(3));
+      const auto seed = static_cast<uint64_t>(k);
+      if (k == 4) continue;
+      if (k % 3 != 0) {
+        p.grad().dense = f.random(p.shape(), seed);
+      } else {
+        const std::vector<int32_t> rows =
+            k == 6 ? std::vector<int32_t>{} : std::vector<int32_t>{static_cast<int32_t>(k % 7)};
+        p.grad().pieces.push_back({rows, f.random({static_cast<int64_t>(rows.size()), p.shape()[1]}, seed), true});
+      }
+    }
+  }
+  std::vector<optim::ParameterUpdate> updates() {
+    std::vector<optim::ParameterUpdate> all;
+    for (const std::string& name : f.params.names()) all.push_back({&f.params.at(name), all.size() % 2 ? 0.5 : 1.0});
+    return all;
+  }
+  Fixture f;
+};
+
+// Few launches and one upload for many parameters, and the bits of an update of each parameter alone.
+TEST_F(DeviceOptim, ManyParametersAreUpdatedTogether) {
+  constexpr int64_t kCount = 100;
+  for (const DType type : {DType::f64, DType::f32}) {
+    for (const char* config : kOptimizers) {
+      SCOPED_TRACE(str(config, ' ', name_of(type)));
+      ManyParameters together(kCuda, type, kCount), single(kCuda, type, kCount), cpu(kCpu, type, kCount);
+      const auto a = optimizer(config), b = optimizer(config), c = optimizer(config);
+      const DeviceCounts before = cuda_device(0).counts();
+      optim::update_all(together.f.ctx, *a, together.updates(), 0.1, 1);
+      const DeviceCounts counts = cuda_device(0).counts().since(before);
+      EXPECT_EQ(counts.uploads.times, 1);
+      EXPECT_LE(counts.all_launches() - (counts.launches.contains("fill") ? counts.launches.at("fill") : 0), 4);
+      for (const auto& u : single.updates()) b->update(single.f.ctx, *u.param, 0.1, 1, u.grad_scale);
+      for (const auto& u : cpu.updates()) c->update(cpu.f.ctx, *u.param, 0.1, 1, u.grad_scale);
+      const auto values = together.f.read(train::parameter_values(together.f.params));
+      expect_equal(values, single.f.read(train::parameter_values(single.f.params)), 0);
+      expect_equal(values, cpu.f.read(train::parameter_values(cpu.f.params)), tolerance_of(type));
+      expect_equal(together.f.read(a->state()), single.f.read(b->state()), 0);
+      if (HasFatalFailure()) return;
     }
   }
 }

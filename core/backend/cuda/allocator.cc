@@ -22,7 +22,7 @@ bool poisons() {
 // would wait for the whole device.
 class CudaMemory final : public CachingAllocator {
  public:
-  CudaMemory(int index, cudaStream_t stream) : index_(index), stream_(stream) {
+  CudaMemory(int index, cudaStream_t stream, CudaDevice& counter) : index_(index), stream_(stream), counter_(counter) {
     LMX_CUDA_CHECK(cudaSetDevice(index));
     cudaMemPool_t pool = nullptr;
     LMX_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, index));
@@ -31,9 +31,13 @@ class CudaMemory final : public CachingAllocator {
   }
   ~CudaMemory() override { trim(); }
   Device device() const override { return {Device::Kind::cuda, index_}; }
-  void zero(void* block, size_t bytes) const override { LMX_CUDA_CHECK(cudaMemsetAsync(block, 0, bytes, stream_)); }
+  void zero(void* block, size_t bytes) const override {
+    LMX_CUDA_CHECK(cudaMemsetAsync(block, 0, bytes, stream_));
+    counter_.count_moved(&DeviceCounts::fills, static_cast<int64_t>(bytes));
+  }
   void copy(void* to, const void* from, size_t bytes) const override {
     LMX_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+    counter_.count_moved(&DeviceCounts::copies, static_cast<int64_t>(bytes));
   }
 
  protected:
@@ -61,6 +65,7 @@ class CudaMemory final : public CachingAllocator {
  private:
   int index_;
   cudaStream_t stream_;
+  CudaDevice& counter_;
 };
 
 class PinnedMemory final : public CachingAllocator {
@@ -84,8 +89,8 @@ class PinnedMemory final : public CachingAllocator {
 
 }  // namespace
 
-std::shared_ptr<Allocator> make_memory(int index, cudaStream_t stream) {
-  return std::make_shared<CudaMemory>(index, stream);
+std::shared_ptr<Allocator> make_memory(int index, cudaStream_t stream, CudaDevice& counter) {
+  return std::make_shared<CudaMemory>(index, stream, counter);
 }
 
 std::shared_ptr<Allocator> make_pinned() {

@@ -12,7 +12,7 @@ namespace {
 // Waits by polling: short waits cost no system call, long ones leave the processor to the threads that prepare batches.
 class EventFence final : public Fence {
  public:
-  explicit EventFence(cudaStream_t stream) {
+  EventFence(cudaStream_t stream, CudaDevice& counter) : counter_(counter) {
     LMX_CUDA_CHECK(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
     LMX_CUDA_CHECK(cudaEventRecord(event_, stream));
   }
@@ -26,6 +26,8 @@ class EventFence final : public Fence {
   void wait() override {
     using namespace std::chrono_literals;
     constexpr auto kSpin = 50us, kSleep = 20us;
+    if (done()) return;
+    counter_.count_wait();
     const auto begin = std::chrono::steady_clock::now();
     while (!done()) {
       if (std::chrono::steady_clock::now() - begin > kSpin) std::this_thread::sleep_for(kSleep);
@@ -33,6 +35,7 @@ class EventFence final : public Fence {
   }
 
  private:
+  CudaDevice& counter_;
   cudaEvent_t event_ = nullptr;
 };
 
@@ -49,7 +52,7 @@ class RuntimeDevice final : public CudaDevice {
     LMX_CUDA_CHECK(cudaSetDevice(index));
     if (!has_kernels()) throw UserError(other_architecture(index));
     LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    memory_ = make_memory(index, stream_);
+    memory_ = make_memory(index, stream_, *this);
     pinned_ = make_pinned();
   }
   std::shared_ptr<Allocator> memory() override { return memory_; }
@@ -63,13 +66,14 @@ class RuntimeDevice final : public CudaDevice {
     select();
     LMX_CUDA_CHECK(
         cudaMemcpyAsync(to.raw(), from.raw(), static_cast<size_t>(from.bytes()), cudaMemcpyDefault, stream_));
-    const bool within = to.device().kind == from.device().kind;
+    const bool up = from.device().kind == Device::Kind::cpu, within = to.device().kind == from.device().kind;
+    count_moved(within ? &DeviceCounts::copies : up ? &DeviceCounts::uploads : &DeviceCounts::downloads, from.bytes());
     if (!within) keep(to, from);  // memory of the device is freed in the order of the stream
   }
 
   std::shared_ptr<Fence> fence() override {
     select();
-    return std::make_shared<EventFence>(stream_);
+    return std::make_shared<EventFence>(stream_, *this);
   }
 
  private:
@@ -88,7 +92,7 @@ class RuntimeDevice final : public CudaDevice {
       done.push_back(std::move(kept_.front()));
       kept_.pop_front();
     }
-    kept_.push_back({std::make_shared<EventFence>(stream_), to, from});
+    kept_.push_back({std::make_shared<EventFence>(stream_, *this), to, from});
   }
 
   int index_;

@@ -13,7 +13,8 @@ CudaDeviceInfo device_info(int index);
 // Whether this library contains kernels for the architecture of the thread's current device.
 bool has_kernels();
 
-std::shared_ptr<Allocator> make_memory(int index, cudaStream_t stream);
+// `counter` counts copies and fills. It must live longer than the allocator.
+std::shared_ptr<Allocator> make_memory(int index, cudaStream_t stream, CudaDevice& counter);
 std::shared_ptr<Allocator> make_pinned();
 
 // The stream of a context of a device.

@@ -24,6 +24,9 @@ struct Grid {
   size_t shared = 0;
 };
 
+// Counts a kernel that was enqueued (CudaDevice::counts()).
+LMX_API void count_launch(const Context& ctx, const char* op);
+
 // Enqueues kernel(arguments...). RunError `[op] launch failed: ...` if CUDA refuses the launch.
 template <class... Parameters, class... Arguments>
 void launch(const Context& ctx, const char* op, const Grid& grid, void (*kernel)(Parameters...),
@@ -37,7 +40,7 @@ void launch(const Context& ctx, const char* op, const Grid& grid, void (*kernel)
   config.dynamicSmemBytes = grid.shared;
   config.stream = static_cast<cudaStream_t>(ctx.stream);
   const cudaError_t code = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
-  if (code == cudaSuccess) return;
+  if (code == cudaSuccess) return count_launch(ctx, op);
   (void)cudaGetLastError();
   throw RunError(str("[", op, "] launch failed: ", cudaGetErrorString(code)));
 }

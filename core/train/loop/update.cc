@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "optim/update_all.h"
 
 namespace lmx::train {
 namespace {
@@ -57,13 +58,21 @@ Outcome Updater::clip_and_apply(const StepLoss& loss, double lr, double unscale)
   const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip, unscale);
   Outcome outcome = judge(loss, clipped);
   if (!outcome.made()) return outcome;
+  // A device gets all updates at once. The CPU's caches profit if a parameter is averaged and updated together.
+  std::vector<optim::ParameterUpdate> updates;
+  const auto apply = [&] {
+    optim::update_all(s_.ctx, *s_.shared->optimizer, updates, lr, run_.at.updates + 1);
+    updates.clear();
+  };
   for (const std::string& name : s_.params.names()) {
     Var& param = s_.params.at(name);
     if (param.grad().empty()) continue;
     if (s_.shared->ema) s_.shared->ema->before_update(s_.ctx, param);
     for (const RowSparse& piece : param.grad().pieces) outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
-    s_.shared->optimizer->update(s_.ctx, param, lr, run_.at.updates + 1, clipped.factor(name));
+    updates.push_back({&param, clipped.factor(name)});
+    if (s_.ctx.device.kind == Device::Kind::cpu) apply();
   }
+  apply();
   if (s_.shared->ema) s_.shared->ema->count_update();
   return outcome;
 }

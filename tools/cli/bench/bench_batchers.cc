@@ -64,7 +64,8 @@ void add_batchers_options(CLI::App& command, BatchersBench& o) {
   command.add_option("--model", o.model, "for batchers: values of the model, written as in an override")
       ->type_name("VALUES")
       ->capture_default_str();
-  command.add_flag("--quick", o.quick, "for batchers: a tiny model and few pairs; takes a few seconds");
+  command.add_flag("--quick", o.quick,
+                   "a tiny model and few tokens or pairs: takes a few seconds, and the times mean nothing");
   number("--max-tokens", o.options.max_tokens, "for batchers: target tokens of a sub-batch");
   number("--ranks", o.options.ranks, "for batchers: sub-batches of a step, timed one after the other on all threads");
   number("--pairs", o.options.pairs, "for batchers: generated pairs, with the lengths of news text in subwords");

@@ -9,6 +9,7 @@
 
 #include "cli/bench/bench_batchers.h"
 #include "cli/bench/bench_compose.h"
+#include "cli/bench/bench_device.h"
 #include "cli/bench/bench_numbers.h"
 #include "cli/bench/bench_workloads.h"
 #include "cli/commands.h"
@@ -22,36 +23,46 @@ namespace {
 
 struct Options {
   PluginDirectories directories;
-  std::string workload = "word_lstm", precision = "all", trace;
+  std::string workload = "word_lstm", precision = "all", device = "cpu", trace;
   int64_t steps = 10, threads = 0;
   BatchersBench batchers;
   ComposeBench compose;
-  bool table = false;
+  bool table = false, counts = false;
 };
 
 lmx::DType compute_type(const std::string& precision) {
   return precision == "bf16" ? lmx::DType::bf16 : precision == "fp16" ? lmx::DType::f16 : lmx::DType::f32;
 }
 
-// Median GFLOP/s of 2048^3 products in the workload's precision.
+// Until a device has done all its work.
+void wait_for(lmx::Device device) {
+  if (device.kind == lmx::Device::Kind::cuda) lmx::cuda_device(device.index).fence()->wait();
+}
+
+lmx::DeviceCounts counts_of(lmx::Device device) {
+  return device.kind == lmx::Device::Kind::cuda ? lmx::cuda_device(device.index).counts() : lmx::DeviceCounts();
+}
+
+// Median GFLOP/s of size^3 products in the workload's precision.
 struct GemmPeak {
   double plain;   // gemm() with two plain matrices
   double packed;  // with a matrix that was packed before
 };
-GemmPeak gemm_peak(lmx::Context& ctx) {
-  constexpr int64_t kSize = 2048;
-  lmx::Tensor a = ctx.empty({kSize, kSize}), c = ctx.empty({kSize, kSize});
-  lmx::initialise(a, {"uniform", 1.0}, lmx::RandomKey(3));
-  const lmx::Tensor in = lmx::to_compute(ctx, a);
-  const lmx::PackedMatrix packed(ctx, a, false, kSize);
+GemmPeak gemm_peak(lmx::Context& ctx, int64_t size) {
+  lmx::Tensor values = lmx::Tensor::empty(ctx.host, {size, size}, lmx::DType::f32), c = ctx.empty({size, size});
+  lmx::initialise(values, {"uniform", 1.0}, lmx::RandomKey(3));
+  const lmx::Tensor a = ctx.upload(values), in = lmx::to_compute(ctx, a);
+  const lmx::PackedMatrix packed(ctx, a, false, size);
   const auto gflops = [&](const auto& multiply) {
     std::vector<double> times;
     for (int i = 0; i < 9; ++i) {
       const auto start = BenchClock::now();
       multiply();
+      wait_for(ctx.device);
       if (i >= 2) times.push_back(seconds_since(start));
     }
-    return 2.0 * kSize * kSize * kSize / median(times) / 1e9;
+    const auto n = static_cast<double>(size);
+    return 2 * n * n * n / median(times) / 1e9;
   };
   return {gflops([&] { lmx::gemm(ctx, in, false, in, false, c); }), gflops([&] { packed.multiply(ctx, in, c); })};
 }
@@ -64,40 +75,58 @@ int64_t peak_rss_mb() {
 
 void measure(const Options& options, const std::string& precision) {
   lmx::Context ctx;
+  lmx::compute_on(ctx, lmx::device_named(options.device, "[bench] --device "));
   ctx.compute = compute_type(precision);
+  const bool quick = options.batchers.quick, on_cpu = ctx.device.kind == lmx::Device::Kind::cpu;
   lmx::Tracer tracer;
-  const std::unique_ptr<Workload> workload = make_workload(options.workload, ctx);
+  const std::unique_ptr<Workload> workload = make_workload(options.workload, ctx, quick);
   for (int64_t i = 0; i < 3; ++i) workload->step(i);
+  wait_for(ctx.device);
   if (!options.trace.empty() || options.table) ctx.tracer = &tracer;
   std::vector<double> times;
+  lmx::DeviceCounts counts;  // of the last step
   for (int64_t i = 0; i < options.steps; ++i) {
+    const lmx::DeviceCounts before = counts_of(ctx.device);
     const auto start = BenchClock::now();
     const double nats = workload->step(3 + i);
+    counts = counts_of(ctx.device).since(before);
+    wait_for(ctx.device);
     times.push_back(seconds_since(start));
     if (!std::isfinite(nats)) throw lmx::RunError(lmx::str("[bench] the loss of step ", i, " is ", nats));
   }
   ctx.tracer = nullptr;
   const int64_t rss = peak_rss_mb();  // measured before gemm_peak() allocates its matrices
   const double step = median(times), gflops = workload->flops() / step / 1e9;
-  const GemmPeak peak = gemm_peak(ctx);
-  const nlohmann::ordered_json line{{"lmx", lmx::kVersion},
-                                    {"workload", options.workload},
-                                    {"scale", "cpu"},
-                                    {"precision", precision},
-                                    {"mode", lmx::cpu_isa()},
-                                    {"threads", lmx::num_threads()},
-                                    {"device", lmx::name_of(ctx.device)},
-                                    {"step_s", rounded(step, 1e5)},
-                                    {"tokens_per_s", rounded(static_cast<double>(workload->tokens()) / step, 10)},
-                                    {"gflops", rounded(gflops, 10)},
-                                    {"gemm_peak_gflops", rounded(peak.plain, 10)},
-                                    {"packed_peak_gflops", rounded(peak.packed, 10)},
-                                    {"efficiency", rounded(gflops / peak.plain, 1e3)},
-                                    {"peak_rss_mb", rss},
-                                    {"params", workload->parameters()}};
+  const GemmPeak peak = gemm_peak(ctx, quick ? 64 : 2048);
+  nlohmann::ordered_json line{{"lmx", lmx::kVersion},
+                              {"workload", options.workload},
+                              {"scale", quick ? "quick" : "cpu"},
+                              {"precision", precision},
+                              {"mode", on_cpu ? lmx::cpu_isa() : "cuda"},
+                              {"threads", lmx::num_threads()},
+                              {"device", lmx::name_of(ctx.device)},
+                              {"step_s", rounded(step, 1e5)},
+                              {"tokens_per_s", rounded(static_cast<double>(workload->tokens()) / step, 10)},
+                              {"gflops", rounded(gflops, 10)},
+                              {"gemm_peak_gflops", rounded(peak.plain, 10)},
+                              {"packed_peak_gflops", rounded(peak.packed, 10)},
+                              {"efficiency", rounded(gflops / peak.plain, 1e3)},
+                              {"peak_rss_mb", rss},
+                              {"params", workload->parameters()}};
+  if (options.counts) line["counts"] = counts_json(counts);
   std::cout << line.dump() << std::endl;
+  if (options.counts) std::cerr << counts_table(counts);
   if (options.table) std::cerr << tracer.table();
   if (!options.trace.empty()) tracer.write(options.trace);
+}
+
+// UserError if the options that choose and measure a device do not fit together, or if there is no such device.
+void check_device(const Options& options) {
+  if (options.device != "cpu" && (options.workload == "batchers" || options.workload == "compose"))
+    throw lmx::UserError(lmx::str("[bench] --device ", options.device, ": ", options.workload, " runs on the CPU"));
+  const bool on_cpu = lmx::device_named(options.device, "[bench] --device ").kind == lmx::Device::Kind::cpu;
+  if (on_cpu && options.counts)
+    throw lmx::UserError("[bench] --counts counts the work of a CUDA device; add --device cuda");
 }
 
 void bench(Options& options) {
@@ -117,6 +146,7 @@ void bench(Options& options) {
   if (options.steps < 1)
     throw lmx::UserError(lmx::str("[bench] --steps ", options.steps, ": at least one step is timed"));
   if (options.threads < 0) throw lmx::UserError(lmx::str("[bench] --threads ", options.threads, " is negative"));
+  check_device(options);
   if (options.threads) lmx::set_num_threads(static_cast<int>(options.threads));
   options.directories.load();
   if (options.workload == "batchers") {
@@ -126,7 +156,7 @@ void bench(Options& options) {
   if (options.workload == "compose") return bench_compose(options.compose, options.steps);
   for (const std::string precision : {"fp32", "bf16"}) {
     if (options.precision == "all" || options.precision == precision) {
-      if (precision == "bf16" && lmx::multiplies_in_f32(lmx::DType::bf16)) {
+      if (precision == "bf16" && options.device == "cpu" && lmx::multiplies_in_f32(lmx::DType::bf16)) {
         lmx::log_info("this CPU multiplies bf16 no faster than fp32: products round their inputs and run in fp32");
       }
       measure(options, precision);
@@ -145,6 +175,7 @@ void add_bench(CLI::App& app) {
                 {"lmx bench char_mlstm", "characters; also char_rhn"},
                 {"lmx bench nmt_transformer --precision bf16", "translation; also as --precision fp16"},
                 {"lmx bench word_lstm --table", "the time of each part of the step, on stderr"},
+                {"lmx bench word_lstm --device cuda --counts", "on a GPU, with its kernels, copies and waits"},
                 {"lmx bench batchers --steps 6", "padding and stragglers of the batchers of parallel text"},
                 {"lmx bench compose", "milliseconds in which each recipe of ./recipes is composed and checked"},
                 {"lmx bench --precision bf16 --trace t.json", "the same as a Chrome trace (ui.perfetto.dev)"}});
@@ -160,6 +191,15 @@ void add_bench(CLI::App& app) {
   command->add_option("--precision", options->precision, "fp32, bf16, fp16, or all (fp32 and bf16)")
       ->type_name("P")
       ->capture_default_str();
+  command
+      ->add_option(
+          "--device", options->device,
+          "cpu, cuda, cuda:N, or auto (cuda:0 if there is a CUDA device, else cpu); not for batchers and compose")
+      ->type_name("D")
+      ->capture_default_str();
+  command->add_flag("--counts", options->counts,
+                    "with a CUDA device: count the kernels, copies and waits of one step, as a table on stderr and in "
+                    "the JSON line");
   command->add_option("--steps", options->steps, "steps timed after three that are not; the median counts")
       ->type_name("N")
       ->capture_default_str();

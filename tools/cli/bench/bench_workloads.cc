@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lmx/error.h"
 #include "lmx/plugin.h"
+#include "optim/update_all.h"
 
 namespace lmx_cli {
 
@@ -38,14 +40,15 @@ double Workload::step(int64_t number) {
     const lmx::Tensor targets = b.targets.reshape({b.tokens()});
     loss = loss_->forward(ctx_, params_, features, targets, {.sampler_key = key.fold("sampler")}).loss;
   }
-  const double count = static_cast<double>(tokens()), nats = *loss.value().data<float>() / count;
+  const double count = static_cast<double>(tokens());
   {
     const lmx::Span backward(ctx_.tracer, "backward");
     tape.backward(ctx_, loss, 1.0 / count);
   }
   ctx_.tape = nullptr;
+  const lmx::Reading<float> nats = ctx_.read<float>(loss.value());
   update(number + 1);
-  return nats;
+  return nats.value() / count;
 }
 
 void Workload::update(int64_t step) {
@@ -53,12 +56,15 @@ void Workload::update(int64_t step) {
     const lmx::Span span(ctx_.tracer, "coalesce");
     for (const std::string& name : params_.names()) params_.at(name).grad().coalesce(ctx_);
   }
+  lmx::ClipResult clipped;
   if (!clip_.empty()) {
     const lmx::Span span(ctx_.tracer, "clip");
-    lmx::clip_gradients(ctx_, params_, clip_);
+    clipped = lmx::measure_gradients(ctx_, params_, clip_);
   }
   const lmx::Span span(ctx_.tracer, "update");
-  for (const std::string& name : params_.names()) optimizer_->update(ctx_, params_.at(name), rate_, step);
+  std::vector<lmx::optim::ParameterUpdate> updates;
+  for (const std::string& name : params_.names()) updates.push_back({&params_.at(name), clipped.factor(name)});
+  lmx::optim::update_all(ctx_, *optimizer_, updates, rate_, step);
   params_.clear_gradients();
 }
 
@@ -68,46 +74,55 @@ namespace {
 // samples, SGD with rate 0.2, gradient norm of the LSTM clipped to 1.
 class WordLstm final : public Workload {
  public:
-  explicit WordLstm(lmx::Context& ctx)
-      : Workload(ctx, {"{name: lstm, embedding: 512, cells: 2048, projection: 512}",
-                       "{name: sampled_softmax, samples: 1024, bias: true}",
-                       "{name: sgd, lr: 0.2}",
-                       kVocab,
-                       0.2,
-                       {{lmx::ParamPattern("^lstm\\."), 1.0}}}) {}
+  struct Size {
+    const char *model, *loss;
+    int64_t vocab, batch;
+  };
+  WordLstm(lmx::Context& ctx, const Size& size)
+      : Workload(
+            ctx,
+            {size.model, size.loss, "{name: sgd, lr: 0.2}", size.vocab, 0.2, {{lmx::ParamPattern("^lstm\\."), 1.0}}}),
+        size_(size) {}
 
-  int64_t tokens() const override { return kBatch * kSteps; }
+  int64_t tokens() const override { return size_.batch * kSteps; }
   double flops() const override {
     return 6.0 * static_cast<double>(tokens()) *
            static_cast<double>(model_->macs_per_token() + loss_->macs_per_token(tokens()));
   }
 
  private:
-  static constexpr int64_t kVocab = 100'000, kBatch = 32, kSteps = 20;
+  static constexpr int64_t kSteps = 20;
 
   lmx::Batch batch(lmx::RandomKey key) const override {
     lmx::Batch b;
     b.inputs = zipf(key.fold("inputs"));
     b.targets = zipf(key.fold("targets"));
-    for (int64_t s = 0; s < kBatch; ++s) b.slots.push_back(s);
-    b.fresh.assign(kBatch, 1);
+    for (int64_t s = 0; s < size_.batch; ++s) b.slots.push_back(s);
+    b.fresh.assign(static_cast<size_t>(size_.batch), 1);
     return b;
   }
 
   // Zipf-distributed ids, as in text: P(k) ~ 1/(k+1).
   lmx::Tensor zipf(lmx::RandomKey key) const {
-    lmx::Tensor ids = ctx_.empty({kBatch, kSteps}, lmx::DType::i32);
+    lmx::Tensor ids = lmx::Tensor::empty(ctx_.host, {size_.batch, kSteps}, lmx::DType::i32);
     for (int64_t i = 0; i < ids.numel(); ++i) {
       const double u = key.uniform(static_cast<uint64_t>(i));
-      const auto id = static_cast<int64_t>(std::exp(u * std::log(kVocab + 1.0)) - 1.0);
-      ids.data<int32_t>()[i] = static_cast<int32_t>(std::min(id, kVocab - 1));
+      const auto id = static_cast<int64_t>(std::exp(u * std::log(static_cast<double>(size_.vocab) + 1.0)) - 1.0);
+      ids.data<int32_t>()[i] = static_cast<int32_t>(std::min(id, size_.vocab - 1));
     }
     return ids;
   }
+
+  Size size_;
 };
 
+constexpr WordLstm::Size kWordLstm{"{name: lstm, embedding: 512, cells: 2048, projection: 512}",
+                                   "{name: sampled_softmax, samples: 1024, bias: true}", 100'000, 32};
+constexpr WordLstm::Size kQuickWordLstm{"{name: lstm, embedding: 8, cells: 16, projection: 8}",
+                                        "{name: sampled_softmax, samples: 16, bias: true}", 200, 2};
+
 lmx::Tensor uniform_ids(const lmx::Context& ctx, lmx::RandomKey key, int64_t n, int64_t vocab) {
-  lmx::Tensor ids = ctx.empty({n}, lmx::DType::i32);
+  lmx::Tensor ids = lmx::Tensor::empty(ctx.host, {n}, lmx::DType::i32);
   for (int64_t i = 0; i < n; ++i) {
     ids.data<int32_t>()[i] = static_cast<int32_t>(key.below(static_cast<uint64_t>(i), static_cast<uint64_t>(vocab)));
   }
@@ -119,40 +134,51 @@ lmx::Tensor uniform_ids(const lmx::Context& ctx, lmx::RandomKey key, int64_t n, 
 // trains.
 class NmtTransformer final : public Workload {
  public:
-  explicit NmtTransformer(lmx::Context& ctx)
-      : Workload(ctx, {"{name: transformer, d: 512, ffn: 2048, heads: 8, dropout: 0.1, attention_dropout: 0.1, "
-                       "relu_dropout: 0.1}",
+  struct Size {
+    int64_t d, ffn, heads, vocab, pairs, source, target;
+  };
+  NmtTransformer(lmx::Context& ctx, const Size& size)
+      : Workload(ctx, {lmx::str("{name: transformer, d: ", size.d, ", ffn: ", size.ffn, ", heads: ", size.heads,
+                                ", dropout: 0.1, attention_dropout: 0.1, relu_dropout: 0.1}"),
                        "{name: full_softmax, bias: false, label_smoothing: 0.1}",
                        "{name: adam, lr: 5e-4, betas: [0.9, 0.98], eps: 1e-8}",
-                       kVocab,
+                       size.vocab,
                        5e-4,
-                       {}}) {}
+                       {}}),
+        size_(size) {}
 
-  int64_t tokens() const override { return kPairs * kTarget; }
+  int64_t tokens() const override { return size_.pairs * size_.target; }
   // Counts the weights of the layers and of the output layer, in the same way as the benchmarks in tools/peers.
   // Attention's own products are not counted. The keys and values of the source are counted as if they were computed
   // for each target word.
   double flops() const override {
-    constexpr double d = 512, ffn = 2048, layers = 6;
+    constexpr double layers = 6;
+    const auto d = static_cast<double>(size_.d), ffn = static_cast<double>(size_.ffn);
     const double encoder = layers * (4 * d * d + 2 * d * ffn), decoder = layers * (8 * d * d + 2 * d * ffn);
-    return 6.0 * kPairs * (kSource * encoder + kTarget * (decoder + d * kVocab));
+    return 6.0 * static_cast<double>(size_.pairs) *
+           (static_cast<double>(size_.source) * encoder +
+            static_cast<double>(size_.target) * (decoder + d * static_cast<double>(size_.vocab)));
   }
 
  private:
-  static constexpr int64_t kVocab = 32'000, kPairs = 64, kSource = 24, kTarget = 26;
-
   lmx::Batch batch(lmx::RandomKey key) const override {
     lmx::Batch b;
-    b.source = uniform_ids(ctx_, key.fold("source"), kPairs * kSource, kVocab);
-    b.inputs = uniform_ids(ctx_, key.fold("inputs"), kPairs * kTarget, kVocab);
-    b.targets = uniform_ids(ctx_, key.fold("targets"), kPairs * kTarget, kVocab);
-    b.source_lengths.assign(kPairs, kSource);
-    b.lengths.assign(kPairs, kTarget);
-    for (int64_t s = 0; s < kPairs; ++s) b.slots.push_back(s);
-    b.fresh.assign(kPairs, 1);
+    b.source = uniform_ids(ctx_, key.fold("source"), size_.pairs * size_.source, size_.vocab);
+    b.inputs = uniform_ids(ctx_, key.fold("inputs"), size_.pairs * size_.target, size_.vocab);
+    b.targets = uniform_ids(ctx_, key.fold("targets"), size_.pairs * size_.target, size_.vocab);
+    const auto pairs = static_cast<size_t>(size_.pairs);
+    b.source_lengths.assign(pairs, size_.source);
+    b.lengths.assign(pairs, size_.target);
+    for (int64_t s = 0; s < size_.pairs; ++s) b.slots.push_back(s);
+    b.fresh.assign(pairs, 1);
     return b;
   }
+
+  Size size_;
 };
+
+constexpr NmtTransformer::Size kNmtTransformer{512, 2048, 8, 32'000, 64, 24, 26};
+constexpr NmtTransformer::Size kQuickNmtTransformer{16, 32, 2, 64, 2, 4, 5};
 
 // A recurrent model of characters: random ids, full softmax, Adam, norm of all gradients clipped to 1.
 class CharModel final : public Workload {
@@ -205,17 +231,22 @@ constexpr CharModel::Size kCharMlstm{"{name: mlstm, embedding: 64, cells: 1024, 
                                      32,
                                      64};
 
+constexpr CharModel::Size kQuickCharRhn{
+    "{name: rhn, embedding: 8, cells: 8, depth: 10, transform_bias: 0}", "{name: adam, lr: 1e-3}", 1e-3, 98, 2, 50};
+constexpr CharModel::Size kQuickCharMlstm{
+    "{name: mlstm, embedding: 8, cells: 8, weight_norm: 'mlstm\\..*'}", "{name: adam, lr: 5e-4}", 5e-4, 256, 2, 64};
+
 }  // namespace
 
 std::vector<std::string> workload_names() {
   return {"word_lstm", "char_mlstm", "char_rhn", "nmt_transformer"};
 }
 
-std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx) {
-  if (name == "word_lstm") return std::make_unique<WordLstm>(ctx);
-  if (name == "char_mlstm") return std::make_unique<CharModel>(ctx, kCharMlstm);
-  if (name == "char_rhn") return std::make_unique<CharModel>(ctx, kCharRhn);
-  return std::make_unique<NmtTransformer>(ctx);
+std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx, bool quick) {
+  if (name == "word_lstm") return std::make_unique<WordLstm>(ctx, quick ? kQuickWordLstm : kWordLstm);
+  if (name == "char_mlstm") return std::make_unique<CharModel>(ctx, quick ? kQuickCharMlstm : kCharMlstm);
+  if (name == "char_rhn") return std::make_unique<CharModel>(ctx, quick ? kQuickCharRhn : kCharRhn);
+  return std::make_unique<NmtTransformer>(ctx, quick ? kQuickNmtTransformer : kNmtTransformer);
 }
 
 }  // namespace lmx_cli

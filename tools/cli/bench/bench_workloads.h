@@ -46,7 +46,7 @@ class Workload {
 };
 
 std::vector<std::string> workload_names();
-// REQUIRES: `name` is one of workload_names().
-std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx);
+// REQUIRES: `name` is one of workload_names(). `quick`: with few cells and tokens, but as many layers and time steps.
+std::unique_ptr<Workload> make_workload(const std::string& name, lmx::Context& ctx, bool quick);
 
 }  // namespace lmx_cli

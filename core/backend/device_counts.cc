@@ -1,0 +1,62 @@
+#include "backend/cuda.h"
+
+namespace lmx {
+namespace {
+
+DeviceCounts::Moved difference(const DeviceCounts::Moved& now, const DeviceCounts::Moved& before) {
+  return {now.times - before.times, now.bytes - before.bytes};
+}
+
+}  // namespace
+
+int64_t DeviceCounts::all_launches() const {
+  int64_t all = 0;
+  for (const auto& [name, times] : launches) all += times;
+  return all;
+}
+
+DeviceCounts DeviceCounts::since(const DeviceCounts& before) const {
+  DeviceCounts counts{{},
+                      difference(uploads, before.uploads),
+                      difference(downloads, before.downloads),
+                      difference(copies, before.copies),
+                      difference(fills, before.fills),
+                      waits - before.waits};
+  for (const auto& [name, times] : launches) {
+    const auto earlier = before.launches.find(name);
+    const int64_t added = times - (earlier == before.launches.end() ? 0 : earlier->second);
+    if (added > 0) counts.launches.emplace(name, added);
+  }
+  return counts;
+}
+
+DeviceCounts CudaDevice::counts() const {
+  const std::lock_guard lock(counting_);
+  return counts_;
+}
+
+void CudaDevice::count_launch(std::string_view name) {
+  const std::lock_guard lock(counting_);
+  const auto found = counts_.launches.find(name);
+  found == counts_.launches.end() ? (void)counts_.launches.emplace(name, 1) : (void)++found->second;
+}
+
+void CudaDevice::count_moved(DeviceCounts::Moved DeviceCounts::*moved, int64_t bytes) {
+  const std::lock_guard lock(counting_);
+  ++(counts_.*moved).times;
+  (counts_.*moved).bytes += bytes;
+}
+
+void CudaDevice::count_wait() {
+  const std::lock_guard lock(counting_);
+  ++counts_.waits;
+}
+
+namespace cuda {
+
+void count_launch(const Context& ctx, const char* op) {
+  cuda_device(ctx.device.index).count_launch(op);
+}
+
+}  // namespace cuda
+}  // namespace lmx
