@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "backend/upload_cache.h"
 #include "lmx/context.h"
 #include "lmx/tensor.h"
 
@@ -46,8 +47,10 @@ class CudaDevice {
   void count_launch(std::string_view name);
   void count_moved(DeviceCounts::Moved DeviceCounts::*moved, int64_t bytes);
   void count_wait();
+  UploadCache& uploads() { return uploads_; }
 
  private:
+  UploadCache uploads_;
   mutable std::mutex counting_;
   DeviceCounts counts_;
 };

@@ -84,6 +84,29 @@ TEST_F(CudaMemory, VectorsAreUploaded) {
   EXPECT_EQ(none.size(), 0);
 }
 
+// Equal arrays are one array while one of them is in use, but not those of several ranks.
+TEST_F(CudaMemory, EqualVectorsAreUploadedOnce) {
+  CudaDevice& device = cuda_device(0);
+  const auto uploads = [&] { return device.counts().uploads.times; };
+  Context other;
+  compute_on(other, {Device::Kind::cuda, 0});
+  const int64_t before = uploads();
+  Uploaded<int32_t> first = ctx_.upload(std::vector<int32_t>{3, 1, 2});
+  EXPECT_EQ(ctx_.upload(std::vector<int32_t>{3, 1, 2}).data(), first.data());
+  EXPECT_EQ(uploads() - before, 1);
+  EXPECT_NE(ctx_.upload(std::vector<int32_t>{3, 1, 4}).data(), first.data());
+  EXPECT_NE(other.upload(std::vector<int32_t>{3, 1, 2}).data(), first.data());
+  EXPECT_EQ(uploads() - before, 3);
+  first = {};
+  const Uploaded<int32_t> again = ctx_.upload(std::vector<int32_t>{3, 1, 2});
+  EXPECT_EQ(uploads() - before, 4);
+  const std::vector<int32_t> large(UploadCache::kMostBytes);
+  const Uploaded<int32_t> a = ctx_.upload(large), b = ctx_.upload(large);
+  EXPECT_NE(a.data(), b.data());
+  for (int32_t k = 0; k < 1000; ++k) (void)ctx_.upload(std::vector<int32_t>{k});  // unused entries are removed
+  EXPECT_EQ(ctx_.upload(std::vector<int32_t>{3, 1, 2}).data(), again.data());
+}
+
 TEST_F(CudaMemory, BytesAreCountedByRank) {
   Context other;
   compute_on(other, {Device::Kind::cuda, 0});

@@ -47,20 +47,22 @@ Var forward(Context& ctx, Saved& s, const Candidates& c, bool gradient) {
   const T* b = s.in.b.defined() ? s.in.b.value().data<T>() : nullptr;
   const int64_t n = h.dim(0), samples = static_cast<int64_t>(c.ids.size());
   const Uploaded<int32_t> ids = ctx.upload(c.ids);
-  Uploaded<float> log_expected, target_log_expected;
+  std::vector<float> counts;  // expected counts of the candidates, then of the targets
   if (c.logq) {
-    log_expected = ctx.upload(c.log_expected);
-    target_log_expected = ctx.upload(c.target_log_expected);
+    counts = c.log_expected;
+    counts.insert(counts.end(), c.target_log_expected.begin(), c.target_log_expected.end());
   }
+  const Uploaded<float> expected = c.logq ? ctx.upload(std::move(counts)) : Uploaded<float>();
+  const float *log_expected = expected.data(), *target_log_expected = c.logq ? log_expected + samples : nullptr;
   s.hc = to_compute(ctx, h);
   s.wc = to_compute(ctx, gather_rows(ctx, w, ids.data(), samples));
   s.p = ctx.empty({n, samples}, dtype_of<T>);
   s.g = ctx.empty({n}, dtype_of<T>);
   gemm(ctx, s.hc, false, s.wc, true, s.p);
   Tensor offset = ctx.empty({samples}, dtype_of<T>), nll = ctx.empty({n}, DType::f64);
-  run_kernel(ctx, SampledSoftmaxOffsets<T>{ids.data(), b, log_expected.data(), offset.data<T>(), samples});
+  run_kernel(ctx, SampledSoftmaxOffsets<T>{ids.data(), b, log_expected, offset.data<T>(), samples});
   run_kernel(ctx, SampledSoftmaxForward<T>{h.data<T>(), w.data<T>(), b, s.targets.data<int32_t>(), ids.data(),
-                                           data_or_null<float>(weights), target_log_expected.data(), offset.data<T>(),
+                                           data_or_null<float>(weights), target_log_expected, offset.data<T>(),
                                            s.p.data<T>(), s.g.data<T>(), nll.data<double>(), n, h.dim(1), samples,
                                            c.remove_accidental_hits, gradient});
   return sum_of_losses(ctx, nll, Tensor(), Tensor(), dtype_of<T>).loss;

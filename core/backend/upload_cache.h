@@ -1,0 +1,35 @@
+// Arrays of small size in the memory of a device that are in use. All dropouts and attentions of a pass need the same
+// row ids and lengths, so equal arrays are uploaded once.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+
+#include "lmx/tensor.h"
+
+namespace lmx {
+
+class UploadCache {
+ public:
+  static constexpr size_t kMostBytes = size_t{64} << 10;  // of an array; the comparison costs less than its upload
+
+  // The array in memory of `allocator` with these bytes; null if none is in use.
+  std::shared_ptr<const Tensor> find(const Allocator& allocator, std::span<const std::byte> bytes);
+  // No kernel may change `copy`.
+  void add(const Allocator& allocator, std::span<const std::byte> bytes, const std::shared_ptr<const Tensor>& copy);
+
+ private:
+  struct Entry {
+    const Allocator* allocator;
+    std::weak_ptr<const Tensor> copy;
+  };
+
+  std::mutex mutex_;
+  std::unordered_map<std::string, Entry> entries_;  // by the bytes
+  size_t checked_ = 64;                             // entries at which those that are not in use are removed
+};
+
+}  // namespace lmx
