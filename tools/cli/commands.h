@@ -26,6 +26,7 @@ void add_config(CLI::App& app);
 void add_data(CLI::App& app);
 void add_plugins(CLI::App& app);
 void add_bench(CLI::App& app);
+void add_devices(CLI::App& app);
 void add_experiment(CLI::App& app);
 void add_sweep(CLI::App& app);
 void add_report(CLI::App& app);

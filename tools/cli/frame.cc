@@ -128,6 +128,7 @@ void add_commands(CLI::App& app) {
   add_config(app);
   add_data(app);
   add_plugins(app);
+  add_devices(app);
   add_bench(app);
   add_experiment(app);
   add_report(app);

@@ -1,0 +1,56 @@
+// lmx devices
+#include <iostream>
+#include <memory>
+
+#include "app/print/terminal.h"
+#include "app/run/machine_memory.h"
+#include "backend/cuda.h"
+#include "base/text.h"
+#include "cli/commands.h"
+#include "cli/output/json_output.h"
+#include "lmx/error.h"
+#include "lmx/matmul.h"
+
+namespace lmx_cli {
+namespace {
+
+void list_devices(bool as_json) {
+  const int64_t memory = lmx::train::machine_memory().bytes;
+  std::vector<std::vector<std::string>> rows{{"DEVICE", "NAME", "MEMORY", "CUDA OF DRIVER", "CUDA OF LMX"},
+                                             {"cpu", lmx::cpu_isa(), lmx::bytes_text(memory), "", ""}};
+  Json devices = Json::array();
+  devices.push_back({{"device", "cpu"}, {"name", lmx::cpu_isa()}, {"memory_bytes", memory}});
+  for (int i = 0; i < lmx::load_cuda(); ++i) {
+    const lmx::CudaDeviceInfo info = lmx::cuda_device_info(i);
+    const std::string device = lmx::name_of(lmx::Device{lmx::Device::Kind::cuda, i});
+    const std::string driver = lmx::cuda_version_text(info.driver), runtime = lmx::cuda_version_text(info.runtime);
+    rows.push_back({device, lmx::describe(info), lmx::bytes_text(info.memory), driver, runtime});
+    devices.push_back({{"device", device},
+                       {"name", info.name},
+                       {"compute_capability", lmx::str(info.major, ".", info.minor)},
+                       {"memory_bytes", info.memory},
+                       {"driver", driver},
+                       {"runtime", runtime}});
+  }
+  const std::string& reason = lmx::cuda_unavailable();
+  if (as_json) {
+    Json all{{"devices", devices}};
+    if (!reason.empty()) all["cuda_unavailable"] = reason;
+    return print_json(all);
+  }
+  std::cout << table(rows);
+  if (!reason.empty()) std::cout << "no CUDA device: " << reason << "\n";
+}
+
+}  // namespace
+
+void add_devices(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("devices", "the devices of this machine on which a recipe can compute");
+  set_examples(*command, {{"lmx devices", "the CPU and each GPU, or why there is no GPU"},
+                          {"lmx run recipes/quickstart.yaml device=cuda:1", "trains on the second GPU"}});
+  const auto as_json = std::make_shared<bool>(false);
+  add_json(*command, *as_json);
+  command->callback([as_json] { list_devices(*as_json); });
+}
+
+}  // namespace lmx_cli
