@@ -2,6 +2,7 @@
 // device is available, or from the path in the environment variable LMX_CUDA_LIBRARY.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,10 +20,11 @@ struct DeviceCounts {
   struct Moved {
     int64_t times = 0, bytes = 0;
   };
-  std::map<std::string, int64_t, std::less<>> launches;  // of kernels, by the name of their op; products are "gemm"
-  Moved uploads, downloads;                              // from the host, to the host
-  Moved copies, fills;                                   // within the device; fills with zeros
-  int64_t waits = 0;                                     // of the host, for work that was not done
+  std::map<std::string, int64_t, std::less<>>
+      launches;              // of kernels, by the name of their op; "gemm", "graph" (a loop)
+  Moved uploads, downloads;  // from the host, to the host
+  Moved copies, fills;       // within the device; fills with zeros
+  int64_t waits = 0;         // of the host, for work that was not done
 
   int64_t all_launches() const;
   DeviceCounts since(const DeviceCounts& before) const;  // names without launches since then are left out
@@ -42,6 +44,7 @@ class CudaDevice {
   // kept until it has run.
   virtual void copy(Tensor& to, const Tensor& from) = 0;
   virtual std::shared_ptr<Fence> fence() = 0;  // after all work that is enqueued now
+  virtual void replay(Context& ctx, const std::function<void(Context&)>& steps) = 0;  // see replay_steps()
 
   DeviceCounts counts() const;  // since the process began
   void count_launch(std::string_view name);

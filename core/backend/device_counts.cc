@@ -1,4 +1,5 @@
 #include "backend/cuda.h"
+#include "backend/loop_work.h"
 
 namespace lmx {
 namespace {
@@ -35,13 +36,16 @@ DeviceCounts CudaDevice::counts() const {
   return counts_;
 }
 
+// The kernels and copies of a captured loop are part of a graph, which counts as one launch.
 void CudaDevice::count_launch(std::string_view name) {
+  if (loop_work()) return;
   const std::lock_guard lock(counting_);
   const auto found = counts_.launches.find(name);
   found == counts_.launches.end() ? (void)counts_.launches.emplace(name, 1) : (void)++found->second;
 }
 
 void CudaDevice::count_moved(DeviceCounts::Moved DeviceCounts::*moved, int64_t bytes) {
+  if (loop_work()) return;
   const std::lock_guard lock(counting_);
   ++(counts_.*moved).times;
   (counts_.*moved).bytes += bytes;

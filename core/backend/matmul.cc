@@ -94,16 +94,26 @@ DType operand_type(DType compute) {
   return multiplies_in_f32(compute) ? DType::f32 : compute;
 }
 
-Tensor as_operand(Context& ctx, const Tensor& t) {
-  const bool rounds_f32 = !is_computed(ctx, t) && t.dtype() == DType::f32;
-  if (!rounds_f32 || ctx.device.kind != Device::Kind::cpu || !multiplies_in_f32(ctx.compute)) return to_compute(ctx, t);
-  Tensor out = ctx.empty(t.shape());
-  if (ctx.compute == DType::bf16) {
+Tensor operand_memory(Context& ctx, const Tensor& t) {
+  if (is_computed(ctx, t) || t.dtype() != DType::f32) return {};
+  return ctx.empty(t.shape(), ctx.device.kind == Device::Kind::cpu ? operand_type(ctx.compute) : ctx.compute);
+}
+
+Tensor as_operand(Context& ctx, const Tensor& t, const Tensor& memory) {
+  if (!memory.defined()) return to_compute(ctx, t);
+  Tensor out = memory;
+  if (out.dtype() != DType::f32) {
+    to_compute(ctx, t, out);
+  } else if (ctx.compute == DType::bf16) {
     round_to_bf16(t.data<float>(), out.data<float>(), t.numel());
   } else {
     round_to_f16(t.data<float>(), out.data<float>(), t.numel());
   }
   return out;
+}
+
+Tensor as_operand(Context& ctx, const Tensor& t) {
+  return as_operand(ctx, t, operand_memory(ctx, t));
 }
 
 namespace {

@@ -115,6 +115,7 @@ std::shared_ptr<Allocator> Allocator::counting(std::shared_ptr<Allocator> pool) 
 }
 
 void* CachingAllocator::allocate(size_t bytes, MemClass c) {
+  requested();
   const size_t size = block_size(bytes);
   const std::lock_guard lock(mutex_);
   void* block = reuse(size);

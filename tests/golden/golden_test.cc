@@ -172,11 +172,17 @@ void expect_near(const std::vector<double>& device, const std::vector<double>& c
 
 TEST_P(Golden, TrainsOnACudaDevice) {
   if (lmx::load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
-  const Result cpu = train(LMX_BINARY_DIR, "cpu"), device = train(LMX_BINARY_DIR, "device", "cuda");
+  const Result cpu = train(LMX_BINARY_DIR, "cpu"), device = train(LMX_BINARY_DIR, "on_device", "cuda");
   const std::string& name = GetParam().name;
   const double tolerance = name.ends_with("bf16") || name.ends_with("fp16") ? 1e-3 : 1e-5;
   expect_near(device.losses, cpu.losses, tolerance);
   expect_near(device.validation, cpu.validation, tolerance);
+  if (!name.starts_with("lstm") && !name.starts_with("mlstm") && !name.starts_with("rhn")) return;
+  setenv("LMX_CUDA_GRAPHS", "0", 1);
+  const Result launched = train(LMX_BINARY_DIR, "launched", "cuda");
+  unsetenv("LMX_CUDA_GRAPHS");
+  EXPECT_EQ(device.losses, launched.losses) << "the first list is with loops that are replayed as graphs";
+  EXPECT_EQ(device.parameters, launched.parameters);
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, Golden, testing::ValuesIn(golden_cases()),

@@ -1,6 +1,7 @@
 #include <cstdlib>
 
 #include "backend/cuda/device.h"
+#include "backend/loop_work.h"
 #include "base/text.h"
 #include "lmx/log.h"
 #include "tensor/caching_allocator.h"
@@ -32,11 +33,13 @@ class CudaMemory final : public CachingAllocator {
   ~CudaMemory() override { trim(); }
   Device device() const override { return {Device::Kind::cuda, index_}; }
   void zero(void* block, size_t bytes) const override {
-    LMX_CUDA_CHECK(cudaMemsetAsync(block, 0, bytes, stream_));
+    if (described({block, nullptr, bytes})) return;
+    LMX_CUDA_CHECK(cudaMemsetAsync(block, 0, bytes, stream()));
     counter_.count_moved(&DeviceCounts::fills, static_cast<int64_t>(bytes));
   }
   void copy(void* to, const void* from, size_t bytes) const override {
-    LMX_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+    if (described({to, from, bytes})) return;
+    LMX_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()));
     counter_.count_moved(&DeviceCounts::copies, static_cast<int64_t>(bytes));
   }
 
@@ -58,11 +61,31 @@ class CudaMemory final : public CachingAllocator {
     return str("the device has ", bytes_text(static_cast<int64_t>(total)), ", of which ",
                bytes_text(static_cast<int64_t>(free)), " are free");
   }
+  void requested() const override {
+    LMX_CHECK(!loop_work(), "a loop that may be replayed allocates memory of the device");
+  }
   void freed(void* block, size_t size) noexcept override {
     if (poisons()) (void)cudaMemsetAsync(block, 0xFF, size, stream_);
   }
 
  private:
+  struct Moved {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  // Whether this thread describes its work in place of enqueuing it.
+  static bool described(const Moved& moved) {
+    LoopWork* work = loop_work();
+    if (!work || !work->text) return false;
+    work->describe(&moved, sizeof moved);
+    return true;
+  }
+  cudaStream_t stream() const {
+    const LoopWork* work = loop_work();
+    return work ? static_cast<cudaStream_t>(work->stream) : stream_;
+  }
+
   int index_;
   cudaStream_t stream_;
   CudaDevice& counter_;

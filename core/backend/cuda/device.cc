@@ -6,6 +6,9 @@
 #include <thread>
 #include <vector>
 
+#include "backend/cuda/loop_graphs.h"
+#include "backend/loop_work.h"
+
 namespace lmx::cuda {
 namespace {
 
@@ -57,11 +60,16 @@ class RuntimeDevice final : public CudaDevice {
   }
   std::shared_ptr<Allocator> memory() override { return memory_; }
   std::shared_ptr<Allocator> pinned() override { return pinned_; }
-  void* stream() override { return stream_; }
+  void* stream() override {
+    select();  // the caller's thread will launch kernels
+    return stream_;
+  }
+  void replay(Context& ctx, const std::function<void(Context&)>& steps) override { graphs_.run(ctx, steps); }
 
   void copy(Tensor& to, const Tensor& from) override {
     LMX_CHECK(to.shape() == from.shape() && to.dtype() == from.dtype(), "copy of ", describe(from), " into ",
               describe(to));
+    LMX_CHECK(!loop_work(), "a loop that may be replayed copies between the host and the device");
     if (from.numel() == 0) return;
     select();
     LMX_CUDA_CHECK(
@@ -98,6 +106,7 @@ class RuntimeDevice final : public CudaDevice {
   int index_;
   cudaStream_t stream_ = nullptr;
   std::shared_ptr<Allocator> memory_, pinned_;
+  LoopGraphs graphs_;
   std::mutex mutex_;
   std::deque<Kept> kept_;  // copies that may still run, in the order of the stream
 };

@@ -16,6 +16,8 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
+#include <type_traits>
 #include <typeinfo>
 
 #include "lmx/api.h"
@@ -71,15 +73,41 @@ Kernel<Args> find_kernel(Device device) {
   return reinterpret_cast<Kernel<Args>>(find_kernel(typeid(Args), Args::kName, dtype_of<Element<Args>>, device));
 }
 
+namespace detail {
+
+// Whether this thread describes work in place of enqueuing it (replay_steps()), and the description.
+LMX_API bool describes_work();
+LMX_API void describe_work(const std::type_info& args, const void* bytes, size_t size);
+
+template <class Args>
+void describe_work(const Args& args) {
+  static_assert(std::is_trivially_copyable_v<Args>, "a kernel's arguments are sizes and pointers");
+  Args copy = args;
+  // What the padding contains must not decide whether two loops are equal. GCC 12 clears other bytes of large structs.
+#if __has_builtin(__builtin_clear_padding)
+  if constexpr (sizeof(Args) <= 128) __builtin_clear_padding(&copy);
+#endif
+  describe_work(typeid(Args), &copy, sizeof copy);
+}
+
+}  // namespace detail
+
 // Runs the kernel of Args for ctx.device, which is looked up at the first call only.
 template <class Args>
 void run_kernel(Context& ctx, const Args& args) {
+  if (ctx.device.kind == Device::Kind::cuda && detail::describes_work()) return detail::describe_work(args);
   static std::array<std::atomic<Kernel<Args>>, kDeviceKinds> found{};
   std::atomic<Kernel<Args>>& slot = found[static_cast<size_t>(ctx.device.kind)];
   Kernel<Args> kernel = slot.load(std::memory_order_relaxed);
   if (!kernel) slot.store(kernel = find_kernel<Args>(ctx.device), std::memory_order_relaxed);
   kernel(ctx, args);
 }
+
+// Runs `steps`, a loop that only calls kernels and copies within the device, in memory that exists before it. On a CUDA
+// device a loop whose work, with all arguments, is that of an earlier loop is replayed as a graph, so that the device
+// does not wait for the host between short kernels. For that, `steps` may be called twice. It must use the context that
+// it gets. InternalError: it allocates memory of the device.
+LMX_API void replay_steps(Context& ctx, const std::function<void(Context&)>& steps);
 
 // Adds kernels to the table when the library that contains this object is loaded:
 //   const KernelAdder adder(Device::Kind::cpu, forward<float>, forward<double>);

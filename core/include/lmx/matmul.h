@@ -32,6 +32,10 @@ LMX_API void to_compute(Context& ctx, const Tensor& t, Tensor to);
 // Use it for an operand that is freed after its products. An operand that is kept longer takes less memory in the type
 // of to_compute().
 LMX_API Tensor as_operand(Context& ctx, const Tensor& t);
+// The same in memory that operand_memory() returned for a tensor of this shape, and that a later product may reuse.
+LMX_API Tensor as_operand(Context& ctx, const Tensor& t, const Tensor& memory);
+// Undefined if as_operand() returns `t` itself.
+LMX_API Tensor operand_memory(Context& ctx, const Tensor& t);
 // The type that as_operand() returns on this CPU for ctx.compute = `compute`.
 LMX_API DType operand_type(DType compute);
 // t (M, N) transposed to (N, M), in type `type`.

@@ -86,18 +86,20 @@ class Cell final : public SequenceCell {
     const PackedMatrix* projection = projected ? &packed(ctx, w_.w_hr, true, z_.batch) : nullptr;
     Tensor memory = projected ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
     const T* bias = w_.bias.value().template data<T>();
-    for (int64_t t = 0; t < y.dim(0) / z_.batch; ++t) {
-      Tensor gates = at(s.gates, t), now = at(y, t), before = at(s.cells, t), after = at(s.cells, t + 1);
-      multiply_step(ctx, recurrent, at(s.hidden, t), gates, 1.0f);
-      T* m = projected ? memory.template data<T>() : now.template data<T>();
-      run_step(ctx, LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(),
-                                       after.template data<T>(), m, z_.batch, z_.cells, forget_bias_});
-      if (projected) {
-        to_compute(ctx, memory, at(s.memory, t));
-        multiply_step(ctx, *projection, at(s.memory, t), now, 0.0f);
+    replay_steps(ctx, [&](Context& loop) {
+      for (int64_t t = 0; t < y.dim(0) / z_.batch; ++t) {
+        Tensor gates = at(s.gates, t), now = at(y, t), before = at(s.cells, t), after = at(s.cells, t + 1);
+        multiply_step(loop, recurrent, at(s.hidden, t), gates, 1.0f);
+        T* m = projected ? memory.template data<T>() : now.template data<T>();
+        run_step(loop, LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(),
+                                          after.template data<T>(), m, z_.batch, z_.cells, forget_bias_});
+        if (projected) {
+          to_compute(loop, memory, at(s.memory, t));
+          multiply_step(loop, *projection, at(s.memory, t), now, 0.0f);
+        }
+        to_compute(loop, now, at(s.hidden, t + 1));
       }
-      to_compute(ctx, now, at(s.hidden, t + 1));
-    }
+    });
   }
 
   // Replaces s.gates by dz, and adds to dh (n*B, P), the gradient of every step's output, the part of the following
@@ -108,16 +110,21 @@ class Cell final : public SequenceCell {
     const PackedMatrix& recurrent = packed(ctx, w_.w_hh, false, z_.batch);
     const PackedMatrix* projection = projected ? &packed(ctx, w_.w_hr, false, z_.batch) : nullptr;
     const int64_t steps = dh.dim(0) / z_.batch;
-    add_to(ctx, at(dh, steps - 1), dstate[0]);
-    for (int64_t t = steps - 1; t >= 0; --t) {
-      Tensor now = at(dh, t), gates = at(s.gates, t), before = at(s.cells, t), after = at(s.cells, t + 1);
-      if (projected) multiply_step(ctx, *projection, as_operand(ctx, now), dm, 0.0f);
-      const T* d = projected ? dm.template data<T>() : now.template data<T>();
-      run_step(ctx, LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(),
-                                        d, dstate[1].template data<T>(), z_.batch, z_.cells});
-      Tensor earlier = t > 0 ? at(dh, t - 1) : dstate[0];
-      multiply_step(ctx, recurrent, as_operand(ctx, gates), earlier, t > 0 ? 1.0f : 0.0f);
-    }
+    const Tensor of_gates = operand_memory(ctx, at(s.gates, 0)),
+                 of_output = projected ? operand_memory(ctx, at(dh, 0)) : Tensor();
+    replay_steps(ctx, [&](Context& loop) {
+      add_to(loop, at(dh, steps - 1), dstate[0]);
+      for (int64_t t = steps - 1; t >= 0; --t) {
+        Tensor now = at(dh, t), gates = at(s.gates, t), before = at(s.cells, t), after = at(s.cells, t + 1);
+        if (projected) multiply_step(loop, *projection, as_operand(loop, now, of_output), dm, 0.0f);
+        const T* d = projected ? dm.template data<T>() : now.template data<T>();
+        run_step(loop,
+                 LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(), d,
+                                     dstate[1].template data<T>(), z_.batch, z_.cells});
+        Tensor earlier = t > 0 ? at(dh, t - 1) : dstate[0];
+        multiply_step(loop, recurrent, as_operand(loop, gates, of_gates), earlier, t > 0 ? 1.0f : 0.0f);
+      }
+    });
   }
 
   Tensor at(const Tensor& t, int64_t step) const { return rows_at(t, step, z_.batch); }

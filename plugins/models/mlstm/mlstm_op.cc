@@ -92,19 +92,21 @@ class Cell final : public SequenceCell {
     const T* bias = w_.bias.value().template data<T>();
     const bool rounds = s.m.dtype() != dtype_of<T>;
     Tensor wide = rounds ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
-    for (int64_t t = 0; t < y.dim(0) / z_.batch; ++t) {
-      Tensor gates = at(s.gates, t), from_x = at(s.from_x, t), from_h = at(s.from_h, t), m = at(s.m, t), now = at(y, t),
-             before = at(s.cells, t), after = at(s.cells, t + 1);
-      multiply_step(ctx, w_mh, at(s.hidden, t), from_h, 0.0f);
-      run_step(ctx, ProductStep<T>{from_x.template data<T>(), from_h.template data<T>(),
-                                   (rounds ? wide : m).template data<T>(), z_.batch, z_.cells});
-      if (rounds) to_compute(ctx, wide, m);
-      multiply_step(ctx, w_m, m, gates, 1.0f);
-      run_step(ctx,
-               LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(), after.template data<T>(),
-                                  now.template data<T>(), z_.batch, z_.cells, forget_bias_});
-      to_compute(ctx, now, at(s.hidden, t + 1));
-    }
+    replay_steps(ctx, [&](Context& loop) {
+      for (int64_t t = 0; t < y.dim(0) / z_.batch; ++t) {
+        Tensor gates = at(s.gates, t), from_x = at(s.from_x, t), from_h = at(s.from_h, t), m = at(s.m, t),
+               now = at(y, t), before = at(s.cells, t), after = at(s.cells, t + 1);
+        multiply_step(loop, w_mh, at(s.hidden, t), from_h, 0.0f);
+        run_step(loop, ProductStep<T>{from_x.template data<T>(), from_h.template data<T>(),
+                                      (rounds ? wide : m).template data<T>(), z_.batch, z_.cells});
+        if (rounds) to_compute(loop, wide, m);
+        multiply_step(loop, w_m, m, gates, 1.0f);
+        run_step(loop,
+                 LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(), after.template data<T>(),
+                                    now.template data<T>(), z_.batch, z_.cells, forget_bias_});
+        to_compute(loop, now, at(s.hidden, t + 1));
+      }
+    });
   }
 
   // Replaces s.gates, s.from_x and s.from_h by their gradients.
@@ -112,18 +114,22 @@ class Cell final : public SequenceCell {
     const PackedMatrix &w_mh = packed(ctx, w_.w_mh, false, z_.batch), &w_m = packed(ctx, w_.w_m, false, z_.batch);
     Tensor dm = ctx.empty({z_.batch, z_.cells}, dtype_of<T>);
     const int64_t steps = dh.dim(0) / z_.batch;
-    add_to(ctx, at(dh, steps - 1), dstate[0]);
-    for (int64_t t = steps - 1; t >= 0; --t) {
-      Tensor gates = at(s.gates, t), from_x = at(s.from_x, t), from_h = at(s.from_h, t), now = at(dh, t),
-             before = at(s.cells, t), after = at(s.cells, t + 1);
-      run_step(ctx, LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(),
-                                        now.template data<T>(), dstate[1].template data<T>(), z_.batch, z_.cells});
-      multiply_step(ctx, w_m, as_operand(ctx, gates), dm, 0.0f);
-      run_step(ctx, ProductBackwardStep<T>{from_x.template data<T>(), from_h.template data<T>(), dm.template data<T>(),
-                                           z_.batch, z_.cells});
-      Tensor earlier = t > 0 ? at(dh, t - 1) : dstate[0];
-      multiply_step(ctx, w_mh, as_operand(ctx, from_h), earlier, t > 0 ? 1.0f : 0.0f);
-    }
+    const Tensor of_gates = operand_memory(ctx, at(s.gates, 0)), of_state = operand_memory(ctx, at(s.from_h, 0));
+    replay_steps(ctx, [&](Context& loop) {
+      add_to(loop, at(dh, steps - 1), dstate[0]);
+      for (int64_t t = steps - 1; t >= 0; --t) {
+        Tensor gates = at(s.gates, t), from_x = at(s.from_x, t), from_h = at(s.from_h, t), now = at(dh, t),
+               before = at(s.cells, t), after = at(s.cells, t + 1);
+        run_step(loop,
+                 LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(),
+                                     now.template data<T>(), dstate[1].template data<T>(), z_.batch, z_.cells});
+        multiply_step(loop, w_m, as_operand(loop, gates, of_gates), dm, 0.0f);
+        run_step(loop, ProductBackwardStep<T>{from_x.template data<T>(), from_h.template data<T>(),
+                                              dm.template data<T>(), z_.batch, z_.cells});
+        Tensor earlier = t > 0 ? at(dh, t - 1) : dstate[0];
+        multiply_step(loop, w_mh, as_operand(loop, from_h, of_state), earlier, t > 0 ? 1.0f : 0.0f);
+      }
+    });
   }
 
   Tensor at(const Tensor& t, int64_t step) const { return rows_at(t, step, z_.batch); }

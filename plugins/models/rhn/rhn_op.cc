@@ -98,33 +98,38 @@ class Cell final : public SequenceCell {
 
   void steps(Context& ctx, Saved& s, int64_t steps) const {
     const std::vector<const PackedMatrix*> weights = recurrent(ctx, true);
-    for (int64_t t = 0; t < steps; ++t) {
-      for (size_t l = 0; l < weights.size(); ++l) {
-        Highway& layer = s.layers[l];
-        const bool last = l + 1 == weights.size();
-        Tensor gates = at(layer.gates, t), before = at(layer.before, t), operand = at(layer.operand, t);
-        Tensor next = last ? at(s.layers[0].before, t + 1) : at(s.layers[l + 1].before, t);
-        if (operand.dtype() != dtype_of<T>) to_compute(ctx, before, operand);
-        multiply_step(ctx, *weights[l], operand, gates, l == 0 ? 1.0f : 0.0f);
-        run_step(ctx, ForwardStep<Gates, T>{gates.template data<T>(), w_.bias[l].value().template data<T>(),
-                                            before.template data<T>(), next.template data<T>(), z_.batch, z_.cells,
-                                            transform_bias_});
+    replay_steps(ctx, [&](Context& loop) {
+      for (int64_t t = 0; t < steps; ++t) {
+        for (size_t l = 0; l < weights.size(); ++l) {
+          Highway& layer = s.layers[l];
+          const bool last = l + 1 == weights.size();
+          Tensor gates = at(layer.gates, t), before = at(layer.before, t), operand = at(layer.operand, t);
+          Tensor next = last ? at(s.layers[0].before, t + 1) : at(s.layers[l + 1].before, t);
+          if (operand.dtype() != dtype_of<T>) to_compute(loop, before, operand);
+          multiply_step(loop, *weights[l], operand, gates, l == 0 ? 1.0f : 0.0f);
+          run_step(loop, ForwardStep<Gates, T>{gates.template data<T>(), w_.bias[l].value().template data<T>(),
+                                               before.template data<T>(), next.template data<T>(), z_.batch, z_.cells,
+                                               transform_bias_});
+        }
       }
-    }
+    });
   }
 
   // Replaces the gates by their gradients, and ds by the gradient of the state before the piece.
   void through_time(Context& ctx, Saved& s, const Tensor& dy, Tensor& ds) const {
     const std::vector<const PackedMatrix*> weights = recurrent(ctx, false);
-    for (int64_t t = dy.dim(0) / z_.batch - 1; t >= 0; --t) {
-      add_to(ctx, ds, at(dy, t));
-      for (size_t l = weights.size(); l-- > 0;) {
-        Tensor gates = at(s.layers[l].gates, t), before = at(s.layers[l].before, t);
-        run_step(ctx, BackwardStep<Gates, T>{gates.template data<T>(), before.template data<T>(), ds.template data<T>(),
-                                             z_.batch, z_.cells});
-        multiply_step(ctx, *weights[l], as_operand(ctx, gates), ds, 1.0f);
+    const Tensor of_gates = operand_memory(ctx, at(s.layers[0].gates, 0));
+    replay_steps(ctx, [&](Context& loop) {
+      for (int64_t t = dy.dim(0) / z_.batch - 1; t >= 0; --t) {
+        add_to(loop, ds, at(dy, t));
+        for (size_t l = weights.size(); l-- > 0;) {
+          Tensor gates = at(s.layers[l].gates, t), before = at(s.layers[l].before, t);
+          run_step(loop, BackwardStep<Gates, T>{gates.template data<T>(), before.template data<T>(),
+                                                ds.template data<T>(), z_.batch, z_.cells});
+          multiply_step(loop, *weights[l], as_operand(loop, gates, of_gates), ds, 1.0f);
+        }
       }
-    }
+    });
   }
 
   Tensor at(const Tensor& t, int64_t step) const { return rows_at(t, step, z_.batch); }

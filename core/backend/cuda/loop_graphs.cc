@@ -1,0 +1,78 @@
+#include "backend/cuda/loop_graphs.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "backend/cuda/device.h"
+#include "backend/loop_work.h"
+#include "lmx/error.h"
+
+namespace lmx::cuda {
+namespace {
+
+constexpr int64_t kFewest = 8;       // kernels of a loop for which a graph pays
+constexpr size_t kMostGraphs = 512;  // sizes of batches of sentences do not repeat
+
+// LMX_CUDA_GRAPHS=0 launches every kernel by itself. The results have the same bits.
+bool graphs_enabled() {
+  const char* given = std::getenv("LMX_CUDA_GRAPHS");
+  return !given || std::strcmp(given, "0") != 0;
+}
+
+}  // namespace
+
+LoopGraphs::LoopGraphs() : enabled_(graphs_enabled()) {
+  LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+
+void LoopGraphs::run(Context& ctx, const std::function<void(Context&)>& steps) {
+  if (!enabled_) return steps(ctx);
+  std::string text;
+  LoopWork work{.text = &text};
+  {
+    const InLoop in_loop(work);
+    steps(ctx);
+  }
+  if (work.pieces < kFewest) return steps(ctx);
+  const auto stream = static_cast<cudaStream_t>(ctx.stream);
+  std::unique_lock lock(mutex_);
+  if (graphs_.size() >= kMostGraphs) make_room(stream);
+  const auto [found, added] = graphs_.try_emplace(std::move(text), nullptr);
+  if (added) {
+    lock.unlock();
+    return steps(ctx);
+  }
+  if (!found->second) capture(ctx, steps, found->second);
+  LMX_CUDA_CHECK(cudaGraphLaunch(found->second, stream));
+  device(ctx.device.index).count_launch("graph");
+}
+
+void LoopGraphs::capture(const Context& ctx, const std::function<void(Context&)>& steps, cudaGraphExec_t& executable) {
+  Context captured = ctx;
+  captured.stream = stream_;
+  LoopWork work{.stream = stream_};
+  cudaGraph_t graph = nullptr;
+  LMX_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  try {
+    const InLoop in_loop(work);
+    steps(captured);
+  } catch (...) {
+    (void)cudaStreamEndCapture(stream_, &graph);
+    if (graph) (void)cudaGraphDestroy(graph);
+    throw;
+  }
+  LMX_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
+  const cudaError_t code = cudaGraphInstantiate(&executable, graph, 0);
+  LMX_CUDA_CHECK(cudaGraphDestroy(graph));
+  LMX_CUDA_CHECK(code);
+}
+
+// Graphs of shapes and addresses that do not occur again would stay forever.
+void LoopGraphs::make_room(cudaStream_t stream) {
+  LMX_CUDA_CHECK(cudaStreamSynchronize(stream));
+  for (const auto& [text, graph] : graphs_)
+    if (graph) LMX_CUDA_CHECK(cudaGraphExecDestroy(graph));
+  graphs_.clear();
+}
+
+}  // namespace lmx::cuda

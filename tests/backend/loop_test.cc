@@ -1,0 +1,147 @@
+// Loops that are replayed as graphs (replay_steps()).
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "autograd/gradient_sums.h"
+#include "backend/loop_work.h"
+#include "device.h"
+#include "lmx/error.h"
+#include "lmx/kernels.h"
+
+namespace lmx {
+namespace {
+
+using lmx_test::context_on;
+
+class CudaLoop : public lmx_test::DeviceTest {
+ protected:
+  // sum = 0, then ten times sum += x; enqueued by kernels, a fill and a copy.
+  static void add_ten_times(Context& ctx, Tensor& sum, const Tensor& x, const Tensor& scratch) {
+    replay_steps(ctx, [&](Context& loop) {
+      Tensor to = sum, work = scratch;
+      work.zero();
+      to.copy_from(scratch);
+      for (int i = 0; i < 10; ++i) add_tensor(loop, to, x);
+    });
+  }
+  static std::vector<float> host(const Context& ctx, const Tensor& t) {
+    const auto read = ctx.read<float>(t);
+    return {read.get().begin(), read.get().end()};
+  }
+  static Tensor filled(Context& ctx, float value) {
+    return ctx.upload(Tensor::from<float>(ctx.host, {3}, std::vector<float>{value, value + 1, value + 2}));
+  }
+  static int64_t graphs() {
+    const auto launches = cuda_device(0).counts().launches;
+    const auto found = launches.find("graph");
+    return found == launches.end() ? 0 : found->second;
+  }
+};
+
+TEST_F(CudaLoop, IsReplayedFromTheSecondTimeOn) {
+  Context ctx = context_on(Device::Kind::cuda);
+  Tensor x = filled(ctx, 1), sum = ctx.zeros({3}), scratch = ctx.empty({3});
+  const int64_t before = graphs();
+  for (int run = 1; run <= 4; ++run) {
+    sum.copy_from(x);  // the loop must begin with zeros again
+    add_ten_times(ctx, sum, x, scratch);
+    EXPECT_EQ(host(ctx, sum), (std::vector<float>{10, 20, 30})) << "run " << run;
+    EXPECT_EQ(graphs() - before, run - 1);
+  }
+  x.copy_from(filled(ctx, 5));  // a graph reads the values that its memory has when it runs
+  add_ten_times(ctx, sum, x, scratch);
+  EXPECT_EQ(host(ctx, sum), (std::vector<float>{50, 60, 70}));
+}
+
+TEST_F(CudaLoop, OfOtherTensorsIsAnotherGraph) {
+  Context ctx = context_on(Device::Kind::cuda);
+  const Tensor x = filled(ctx, 1), y = filled(ctx, 2), scratch = ctx.empty({3});
+  Tensor sum = ctx.zeros({3}), other = ctx.zeros({3});
+  for (int run = 0; run < 3; ++run) {
+    add_ten_times(ctx, sum, x, scratch);
+    add_ten_times(ctx, other, y, scratch);
+    add_ten_times(ctx, sum, y, scratch);
+  }
+  EXPECT_EQ(host(ctx, sum), (std::vector<float>{20, 30, 40}));
+  EXPECT_EQ(host(ctx, other), (std::vector<float>{20, 30, 40}));
+}
+
+// Ranks that share the device enqueue while one of them captures: their work must not become part of its graph.
+TEST_F(CudaLoop, OfSeveralThreadsAreSeparate) {
+  constexpr int kThreads = 4;
+  std::vector<std::vector<float>> got(kThreads);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      Context ctx = context_on(Device::Kind::cuda);
+      const Tensor x = filled(ctx, static_cast<float>(t)), scratch = ctx.empty({3});
+      Tensor sum = ctx.zeros({3}), all = ctx.zeros({3});
+      for (int run = 0; run < 6; ++run) {
+        add_ten_times(ctx, sum, x, scratch);
+        add_tensor(ctx, all, sum);
+      }
+      got[static_cast<size_t>(t)] = host(ctx, all);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (int t = 0; t < kThreads; ++t) {
+    const auto v = static_cast<float>(60 * t);
+    EXPECT_EQ(got[static_cast<size_t>(t)], (std::vector<float>{v, v + 60, v + 120}));
+  }
+}
+
+TEST_F(CudaLoop, MustNotAllocateOrTransfer) {
+  Context ctx = context_on(Device::Kind::cuda);
+  Tensor x = filled(ctx, 1);
+  EXPECT_THROW(replay_steps(ctx, [](Context& loop) { static_cast<void>(loop.empty({3})); }), InternalError);
+  EXPECT_THROW(replay_steps(ctx, [&](Context& loop) { static_cast<void>(loop.read<float>(x)); }), InternalError);
+  EXPECT_THROW(replay_steps(ctx, [&](Context& loop) { replay_steps(loop, [](Context&) {}); }), InternalError);
+  EXPECT_EQ(host(ctx, x), (std::vector<float>{1, 2, 3}));  // the device works on
+}
+
+TEST(Loop, RunsOnceOnTheCpu) {
+  Context ctx;
+  int runs = 0;
+  replay_steps(ctx, [&](Context& loop) {
+    ++runs;
+    EXPECT_EQ(&loop, &ctx);
+  });
+  EXPECT_EQ(runs, 1);
+}
+
+template <class T>
+struct Padded {
+  static constexpr const char* kName = "padded";
+  const T* x;
+  int64_t n;
+  T factor;  // f32: followed by four bytes of padding
+};
+
+std::string description(const Padded<float>& args) {
+  std::string text;
+  LoopWork work{.text = &text};
+  const InLoop in_loop(work);
+  detail::describe_work(args);
+  return text;
+}
+
+TEST(Loop, IsDescribedByItsArgumentsAlone) {
+  const float x[2]{};
+  alignas(Padded<float>) unsigned char memory[2][sizeof(Padded<float>)];
+  std::memset(memory[0], 0x11, sizeof memory[0]);
+  std::memset(memory[1], 0x77, sizeof memory[1]);
+  Padded<float>*a = reinterpret_cast<Padded<float>*>(memory[0]), *b = reinterpret_cast<Padded<float>*>(memory[1]);
+  for (Padded<float>* p : {a, b}) p->x = x, p->n = 2, p->factor = 0.5F;
+  ASSERT_NE(std::memcmp(memory[0], memory[1], sizeof memory[0]), 0) << "the padding differs";
+  EXPECT_EQ(description(*a), description(*b));
+  b->factor = 0.25F;
+  EXPECT_NE(description(*a), description(*b));
+  b->factor = 0.5F, b->n = 3;
+  EXPECT_NE(description(*a), description(*b));
+  b->n = 2, b->x = x + 1;
+  EXPECT_NE(description(*a), description(*b));
+}
+
+}  // namespace
+}  // namespace lmx
