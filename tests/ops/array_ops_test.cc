@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "device.h"
 #include "lmx/parallel.h"
 #include "ops/array_op_cases.h"
 #include "runfiles/checkpoint.h"
@@ -29,7 +30,7 @@ Tensor input(const OpCase& c, size_t i) {
   return t;
 }
 
-TEST(ArrayOps, GradientsEqualDifferences) {
+void check_all_cases(const GradcheckOptions& options) {
   const int before = num_threads();
   set_num_threads(1);  // the operands are too small to share
   for (const OpCase& c : all_cases()) {
@@ -39,11 +40,20 @@ TEST(ArrayOps, GradientsEqualDifferences) {
     gradcheck(
         [&](Context& ctx, const Vars& v) {
           const Var y = c.result(ctx, v);
-          return weighted(ctx, y, f64_tensor(y.shape(), 99));
+          return weighted(ctx, y, ctx.upload(f64_tensor(y.shape(), 99)));
         },
-        leaves);
+        leaves, options);
   }
   set_num_threads(before);
+}
+
+TEST(ArrayOps, GradientsEqualDifferences) {
+  check_all_cases({});
+}
+
+TEST(DeviceArrayOps, GradientsEqualDifferences) {
+  if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
+  check_all_cases({.per_leaf = 6, .context = lmx_test::context_on(Device::Kind::cuda, DType::f64)});
 }
 
 double difference(std::span<const float> got, std::span<const float> want) {

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "device.h"
 #include "lmx/error.h"
 #include "lmx/ops.h"
 #include "names.h"
@@ -30,7 +31,7 @@ Tensor weights_tensor(const std::vector<float>& w) {
 
 // sum(y * fixed random weights): a loss whose gradient with respect to y differs from element to element.
 Var weighted(Context& ctx, const Var& y, uint64_t seed = 99) {
-  return sum(ctx, multiply(ctx, y, Var(f64_tensor(y.shape(), seed))));
+  return sum(ctx, multiply(ctx, y, Var(ctx.upload(f64_tensor(y.shape(), seed)))));
 }
 
 using Vars = std::vector<Var>;
@@ -213,8 +214,8 @@ void add_two_stage(std::vector<Row>& rows, const SoftmaxSize& size, bool weighte
   rows.push_back({"two_stage_softmax_loss",
                   label + " noise",
                   [=](Context& c, const Vars& v) {
-                    return two_stage_softmax_loss(
-                        c, {v[0], Var(leaves[1].value()), Var(leaves[2].value()), first, weights}, noisy);
+                    const Var table(c.upload(leaves[1].value())), bias(c.upload(leaves[2].value()));
+                    return two_stage_softmax_loss(c, {v[0], table, bias, first, weights}, noisy);
                   },
                   {leaves[0]}});
 }
@@ -291,6 +292,16 @@ TEST(Gradcheck, EveryRow) {
   for (const Row& row : table()) {
     SCOPED_TRACE(str(row.op, ' ', row.label));
     gradcheck(row.loss, row.leaves);
+  }
+}
+
+// With fewer elements of each leaf, since the device may be emulated.
+TEST(DeviceGradcheck, EveryRow) {
+  if (load_cuda() == 0) GTEST_SKIP() << "no CUDA device answers";
+  GradcheckOptions options{.per_leaf = 6, .context = lmx_test::context_on(Device::Kind::cuda, DType::f64)};
+  for (const Row& row : table()) {
+    SCOPED_TRACE(str(row.op, ' ', row.label));
+    gradcheck(row.loss, row.leaves, options);
   }
 }
 

@@ -49,57 +49,67 @@ inline Tensor ids_tensor(const std::vector<int32_t>& ids) {
 
 // The leaf's gradient with row-sparse pieces added up; zeros if it has none.
 inline std::vector<double> dense_gradient(const Var& leaf) {
-  const auto at = [](const Tensor& t, int64_t i) {
-    return t.dtype() == DType::f64 ? t.data<double>()[i] : static_cast<double>(t.data<float>()[i]);
+  const auto values = [](const Tensor& t) {
+    const Context ctx;
+    const auto copied = [](const auto& reading) {
+      return std::vector<double>(reading.get().begin(), reading.get().end());
+    };
+    return t.dtype() == DType::f64 ? copied(ctx.read<double>(t)) : copied(ctx.read<float>(t));
   };
-  std::vector<double> g(static_cast<size_t>(leaf.value().numel()));
   const Gradient& grad = leaf.grad();
-  if (grad.dense.defined()) {
-    for (size_t i = 0; i < g.size(); ++i) g[i] = at(grad.dense, static_cast<int64_t>(i));
-  }
+  std::vector<double> g =
+      grad.dense.defined() ? values(grad.dense) : std::vector<double>(static_cast<size_t>(leaf.value().numel()));
   for (const RowSparse& piece : grad.pieces) {
     const int64_t width = leaf.value().numel() / leaf.value().dim(0);
+    const std::vector<double> rows = values(piece.rows);
     for (size_t r = 0; r < piece.indices.size(); ++r) {
       for (int64_t j = 0; j < width; ++j) {
-        g[static_cast<size_t>(piece.indices[r] * width + j)] += at(piece.rows, static_cast<int64_t>(r) * width + j);
+        g[static_cast<size_t>(piece.indices[r] * width + j)] +=
+            rows[r * static_cast<size_t>(width) + static_cast<size_t>(j)];
       }
     }
   }
   return g;
 }
 
-inline double loss_value(const ScalarFunction& f, const std::vector<Var>& leaves) {
-  Context ctx = f64_context();
-  return *f(ctx, leaves).value().data<double>();
+struct GradcheckOptions {
+  double tolerance = 1e-6;  // limit of |analytic - numeric| / max(1, |analytic|, |numeric|)
+  double step = 1e-5;
+  int64_t per_leaf = 200;           // number of elements checked in each leaf, evenly spread
+  Context context = f64_context();  // where the function computes; leaves are copied to its device
+};
+
+inline double loss_value(const ScalarFunction& f, const std::vector<Var>& leaves, const GradcheckOptions& options) {
+  Context ctx = options.context;
+  return ctx.read<double>(f(ctx, leaves).value()).value();
 }
 
-inline void run_backward(const ScalarFunction& f, const std::vector<Var>& leaves, double seed) {
+inline void run_backward(const ScalarFunction& f, const std::vector<Var>& leaves, double seed,
+                         const GradcheckOptions& options) {
   Tape tape;
-  Context ctx = f64_context(&tape);
+  Context ctx = options.context;
+  ctx.tape = &tape;
   const Var loss = f(ctx, leaves);
   tape.backward(ctx, loss, seed);
 }
 
-struct GradcheckOptions {
-  double tolerance = 1e-6;  // limit of |analytic - numeric| / max(1, |analytic|, |numeric|)
-  double step = 1e-5;
-  int64_t per_leaf = 200;  // number of elements checked in each leaf, evenly spread
-};
-
 // The central difference of the loss with respect to element i of the leaf.
 inline double difference_quotient(const ScalarFunction& f, const std::vector<Var>& leaves, Var& leaf, int64_t i,
-                                  double step) {
-  double* x = leaf.value().data<double>();
-  const double kept = x[i];
+                                  const GradcheckOptions& options) {
+  const Context& ctx = options.context;
+  Tensor element = leaf.value().reshape({-1}).slice(i, i + 1);
+  const Tensor kept = element.clone();
+  const double x = ctx.read<double>(kept).value();
   double side[2];
   for (const int s : {0, 1}) {
-    x[i] = kept + (s == 0 ? step : -step);
+    const std::vector<double> moved{x + (s == 0 ? options.step : -options.step)};
+    element.copy_from(ctx.upload(Tensor::from<double>(ctx.host, {1}, moved)));
     leaf.changed();
-    side[s] = loss_value(f, leaves);
+    side[s] = loss_value(f, leaves, options);
   }
-  x[i] = kept;
+  element.copy_from(kept);
   leaf.changed();
-  return (side[0] - side[1]) / (2 * step);
+  return (side[0] - side[1]) / (2 * options.step);
 }
 
 // Returns "" if the gradient of every checked element agrees with the difference quotient, else a text about the first
@@ -109,7 +119,7 @@ inline std::string leaf_problem(const ScalarFunction& f, const std::vector<Var>&
   if (!leaf.requires_grad()) return leaf.grad().empty() ? "" : leaf.name() + " needs no gradient but got one";
   const int64_t n = leaf.value().numel();
   for (int64_t i = 0; i < n; i += std::max<int64_t>(1, n / options.per_leaf)) {
-    const double numeric = difference_quotient(f, leaves, leaf, i, options.step), a = analytic[static_cast<size_t>(i)];
+    const double numeric = difference_quotient(f, leaves, leaf, i, options), a = analytic[static_cast<size_t>(i)];
     const double scale = std::max({1.0, std::abs(a), std::abs(numeric)});
     if (!std::isfinite(a) || !(std::abs(a - numeric) <= options.tolerance * scale))
       return str(leaf.name(), '[', i, "] of ", leaf.shape(), ": analytic ", a, ", numeric ", numeric);
@@ -120,15 +130,19 @@ inline std::string leaf_problem(const ScalarFunction& f, const std::vector<Var>&
 // Returns "" if every leaf that requires a gradient passes, gradients are linear in the seed of backward(), and a
 // second backward() adds to the first. Otherwise returns the first problem.
 inline std::string gradcheck_problem(const ScalarFunction& f, std::vector<Var> leaves, GradcheckOptions options = {}) {
-  for (Var& v : leaves) v.grad().clear();
-  run_backward(f, leaves, 1.0);
+  for (Var& v : leaves) {
+    if (v.value().device() != options.context.device)
+      v = Var(options.context.upload(v.value()), v.requires_grad(), v.name());
+    v.grad().clear();
+  }
+  run_backward(f, leaves, 1.0, options);
   std::vector<std::vector<double>> analytic;
   for (const Var& v : leaves) analytic.push_back(dense_gradient(v));
   for (size_t l = 0; l < leaves.size(); ++l) {
     const std::string problem = leaf_problem(f, leaves, leaves[l], analytic[l], options);
     if (!problem.empty()) return problem;
   }
-  run_backward(f, leaves, -0.5);
+  run_backward(f, leaves, -0.5, options);
   for (size_t l = 0; l < leaves.size(); ++l) {
     const std::vector<double> both = dense_gradient(leaves[l]);
     for (size_t i = 0; i < both.size(); ++i) {
