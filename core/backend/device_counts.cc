@@ -62,5 +62,12 @@ void count_launch(const Context& ctx, const char* op) {
   cuda_device(ctx.device.index).count_launch(op);
 }
 
+void launch_failed(const Context& ctx, const char* op, const char* error) {
+  // If the device has failed, a fence says so in the words of every other failed call. No fence may be created while a
+  // loop is captured.
+  if (!loop_work()) cuda_device(ctx.device.index).fence()->wait();
+  throw RunError(str("[", op, "] launch failed: ", error));
+}
+
 }  // namespace cuda
 }  // namespace lmx

@@ -2,9 +2,8 @@
 // earlier loop was equal.
 #pragma once
 
+#include <cstdint>
 #include <string>
-
-#include "lmx/api.h"
 
 namespace lmx {
 
@@ -20,7 +19,7 @@ struct LoopWork {
 };
 
 // The loop of this thread; null outside of loops.
-LMX_API LoopWork*& loop_work();
+LoopWork*& loop_work();
 
 // While it lives, this thread's work belongs to the loop.
 class InLoop {

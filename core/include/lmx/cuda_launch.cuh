@@ -27,7 +27,10 @@ struct Grid {
 // Counts a kernel that was enqueued (CudaDevice::counts()).
 LMX_API void count_launch(const Context& ctx, const char* op);
 
-// Enqueues kernel(arguments...). RunError `[op] launch failed: ...` if CUDA refuses the launch.
+// RunError: the message of a device that has failed (docs/errors.md), or else `[op] launch failed: ERROR`.
+[[noreturn]] LMX_API void launch_failed(const Context& ctx, const char* op, const char* error);
+
+// Enqueues kernel(arguments...). RunError if CUDA refuses the launch (launch_failed()).
 template <class... Parameters, class... Arguments>
 void launch(const Context& ctx, const char* op, const Grid& grid, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
@@ -42,7 +45,7 @@ void launch(const Context& ctx, const char* op, const Grid& grid, void (*kernel)
   const cudaError_t code = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
   if (code == cudaSuccess) return count_launch(ctx, op);
   (void)cudaGetLastError();
-  throw RunError(str("[", op, "] launch failed: ", cudaGetErrorString(code)));
+  launch_failed(ctx, op, cudaGetErrorString(code));
 }
 
 // The block's shared memory (Grid::shared), 16-byte aligned.
@@ -65,7 +68,7 @@ __global__ void each_kernel(int64_t n, Element element) {
 }  // namespace cuda
 
 // Runs element(i) for every i of [0, n). Element: a struct of sizes and device pointers with `__device__ void
-// operator()(int64_t i) const`. RunError `[op] launch failed: ...` if CUDA refuses the launch.
+// operator()(int64_t i) const`. RunError if CUDA refuses the launch.
 template <class Element>
 void launch_each(const Context& ctx, const char* op, int64_t n, const Element& element) {
   if (n == 0) return;
