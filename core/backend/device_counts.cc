@@ -1,5 +1,6 @@
 #include "backend/cuda.h"
 #include "backend/loop_work.h"
+#include "lmx/error.h"
 
 namespace lmx {
 namespace {
@@ -63,8 +64,8 @@ void count_launch(const Context& ctx, const char* op) {
 }
 
 void launch_failed(const Context& ctx, const char* op, const char* error) {
-  // If the device has failed, a fence says so in the words of every other failed call. No fence may be created while a
-  // loop is captured.
+  // If the device has failed, a fence says so in the words of every other failed call. While a loop is captured, which
+  // allows no fence, the code that captures asks.
   if (!loop_work()) cuda_device(ctx.device.index).fence()->wait();
   throw RunError(str("[", op, "] launch failed: ", error));
 }

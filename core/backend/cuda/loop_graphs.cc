@@ -59,6 +59,7 @@ void LoopGraphs::capture(const Context& ctx, const std::function<void(Context&)>
   } catch (...) {
     (void)cudaStreamEndCapture(stream_, &graph);
     if (graph) (void)cudaGraphDestroy(graph);
+    device(ctx.device.index).fence()->wait();  // throws if the device has failed, which is the cause then
     throw;
   }
   LMX_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
