@@ -40,6 +40,8 @@ class CudaDevice {
   // Page-locked memory of the host, from and to which copies run beside the host.
   virtual std::shared_ptr<Allocator> pinned() = 0;
   virtual void* stream() = 0;  // a cudaStream_t
+  // The calling thread's CUDA calls concern this device from now on; a new thread's concern device 0.
+  virtual void select() = 0;
   // Enqueues a copy between the device and the host, or within the device, of tensors of equal shape and type. Both are
   // kept until it has run.
   virtual void copy(Tensor& to, const Tensor& from) = 0;

@@ -59,8 +59,10 @@ void CudaDevice::count_wait() {
 
 namespace cuda {
 
-void count_launch(const Context& ctx, const char* op) {
-  cuda_device(ctx.device.index).count_launch(op);
+void begin_launch(const Context& ctx, const char* op) {
+  CudaDevice& device = cuda_device(ctx.device.index);
+  device.select();
+  device.count_launch(op);
 }
 
 void launch_failed(const Context& ctx, const char* op, const char* error) {

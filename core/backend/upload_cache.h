@@ -22,14 +22,9 @@ class UploadCache {
   void add(const Allocator& allocator, std::span<const std::byte> bytes, const std::shared_ptr<const Tensor>& copy);
 
  private:
-  struct Entry {
-    const Allocator* allocator;
-    std::weak_ptr<const Tensor> copy;
-  };
-
   std::mutex mutex_;
-  std::unordered_map<std::string, Entry> entries_;  // by the bytes
-  size_t checked_ = 64;                             // entries at which those that are not in use are removed
+  std::unordered_map<std::string, std::weak_ptr<const Tensor>> entries_;  // by the allocator's address and the bytes
+  size_t checked_ = 64;  // entries at which those that are not in use are removed
 };
 
 }  // namespace lmx

@@ -108,7 +108,11 @@ std::vector<Tensor> Communicator::all_to_all(const Tensor& own, const RankRows& 
 Tensor Communicator::broadcast(const Tensor& t, int root, const std::string& group) {
   LMX_CHECK(root >= 0 && root < size(), "broadcast from rank ", root, " of ", size());
   Entry entry(ledger_, step_, group, "broadcast");
-  Tensor got = size() == 1 ? t : from_group(do_broadcast(to_group(t), root), t.device());
+  Tensor got = t;
+  if (size() > 1) {
+    got = do_broadcast(to_group(t), root);
+    got = rank() == root ? t : from_group(got, t.device());
+  }
   // Counts one copy for each receiving rank at the root, as if the root sent all of them. A tree sends the same total.
   entry.done(rank() == root ? t.bytes() * (size() - 1) : 0, rank() == root ? 0 : t.bytes());
   return got;

@@ -169,7 +169,7 @@ Context make_context(const Recipe& recipe, Communicator& comm) {
   ctx.compute = compute_of(recipe);
   const Device device = device_named(recipe.device, recipe.device_place);
   compute_on(ctx, device);
-  if (device.kind != Device::Kind::cpu) comm.use_device(ctx.allocator);
+  if (device.kind != Device::Kind::cpu) comm.use_device(ctx.allocator, ctx.host);
   return ctx;
 }
 

@@ -19,7 +19,7 @@ namespace lmx {
 size_t block_size(size_t bytes);
 
 // An allocator found no memory.
-class OutOfMemory final : public RunError {
+class OutOfMemory : public RunError {
  public:
   using RunError::RunError;
 };

@@ -43,7 +43,11 @@ void copy_rows(Context& ctx, const Tensor& from, const Places& from_at, Tensor& 
 }  // namespace
 
 CarriedState::CarriedState(Context& ctx, const Model& model, int64_t first, int64_t count)
-    : model_(model), first_(first), count_(count), rows_(model.initial_state(ctx, count)) {}
+    : model_(model), first_(first), count_(count), rows_(model.initial_state(ctx, count)) {
+  for (const auto& [name, rows] : rows_)
+    if (rows.dtype() != DType::f32 && rows.dtype() != DType::f64)
+      throw UserError(str("[model] state ", name, " is ", describe(rows), "; a state has type f32 or f64"));
+}
 
 ModelState CarriedState::gather(Context& ctx, const Batch& batch, bool keep) const {
   if (!keep) return model_.initial_state(ctx, batch.sequences());

@@ -20,6 +20,19 @@ constexpr size_t kSharedByDefault = size_t{48} << 10, kSharedAtMost = size_t{227
 
 thread_local std::string next_name = "kernel";
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device = 0;
+
+// LMX_EMULATED_DEVICES: their number. They share one memory, but refuse the streams of each other.
+int devices() {
+  static const int count = [] {
+    const char* given = std::getenv("LMX_EMULATED_DEVICES");
+    return given ? std::stoi(given) : 1;
+  }();
+  return count;
+}
+bool is_device(int device) {
+  return device >= 0 && device < devices();
+}
 
 // LMX_EMULATED_ERROR: `driver` (older than the runtime), `architecture` (no kernel is for the device), or `lost:N` (the
 // device fails at launch number N of the process).
@@ -157,6 +170,8 @@ constexpr ErrorText kErrors[] = {
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported",
      "operation not permitted when stream is capturing"},
+    {cudaErrorStreamCaptureWrongThread, "cudaErrorStreamCaptureWrongThread",
+     "attempt to terminate a thread-local capture sequence from another thread"},
     {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
      "operation failed due to a previous error during capture"},
 };
@@ -176,6 +191,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel, size_t 
                    std::function<void()> body) {
   return call([&]() -> cudaError_t {
     if (const cudaError_t code = check_launch(config, kernel, argument_bytes); code != cudaSuccess) return code;
+    if (config.stream && stream_of(config.stream)->device != current_device) return cudaErrorInvalidResourceHandle;
     static int64_t left = launches_left();
     if (lost = --left <= 0; lost) return cudaSuccess;  // as on a device, a later call returns the error
     enqueue(config.stream, [l = Launch{config.gridDim, config.blockDim, config.dynamicSmemBytes,
@@ -227,24 +243,26 @@ cudaError_t cudaPeekAtLastError() {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   if (wanted_error() == "driver") return remember(cudaErrorInsufficientDriver);
-  *count = 1;
+  *count = devices();
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current_device;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  return remember(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  if (!is_device(device)) return remember(cudaErrorInvalidDevice);
+  current_device = device;
+  return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device != 0) return remember(cudaErrorInvalidDevice);
+  if (!is_device(device)) return remember(cudaErrorInvalidDevice);
   *properties = {"Emulated CUDA device", memory_bytes(), cuda_emulator::kernels_missing() ? 8 : 9, 0};
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  if (device != 0) return remember(cudaErrorInvalidDevice);
+  if (!is_device(device)) return remember(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:
       *value = 9;
@@ -305,7 +323,7 @@ cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
 // The pool keeps no released memory.
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   *pool = nullptr;
-  return remember(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  return remember(is_device(device) ? cudaSuccess : cudaErrorInvalidDevice);
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
   return cudaSuccess;
@@ -355,7 +373,7 @@ cudaError_t cudaMemsetAsync(void* block, int value, size_t bytes, cudaStream_t s
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) {
   return immediate([&]() -> cudaError_t {
     if (flags != cudaStreamNonBlocking) return cudaErrorNotSupported;  // others would have an order with stream 0
-    *stream = make_stream();
+    *stream = make_stream(current_device);
     return cudaSuccess;
   });
 }
@@ -381,7 +399,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int) {
-  *event = new CUevent_st;
+  *event = new CUevent_st{.device = current_device};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -396,6 +414,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (!event) return cudaErrorInvalidResourceHandle;
     const std::shared_ptr<Stream> recorded = stream_of(stream);
     if (recorded->capture) return cudaErrorNotSupported;
+    if (stream && recorded->device != event->device) return cudaErrorInvalidResourceHandle;
     event->stream = recorded;
     event->position = recorded->issued;
     event->asked = false;
@@ -429,8 +448,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
   });
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  return call([&] { return begin_capture(stream); });
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  return call([&] { return begin_capture(stream, mode); });
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return call([&] { return end_capture(stream, graph); });

@@ -47,8 +47,9 @@ std::shared_ptr<Stream> stream_of(cudaStream_t handle) {
   return handle->stream;
 }
 
-cudaStream_t make_stream() {
+cudaStream_t make_stream(int device) {
   const auto handle = new CUstream_st{std::make_shared<Stream>()};
+  handle->stream->device = device;
   handles().insert(handle);
   return handle;
 }
@@ -96,17 +97,21 @@ void run_all() {
   check_guards();
 }
 
-cudaError_t begin_capture(cudaStream_t handle) {
+cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   Stream& stream = *stream_of(handle);
   if (!handle || stream.capture) return cudaErrorStreamCaptureUnsupported;
   stream.capture = std::make_shared<std::vector<Operation>>();
   stream.capture_failed = false;
+  stream.mode = mode;
+  stream.capturing = std::this_thread::get_id();
   return cudaSuccess;
 }
 
 cudaError_t end_capture(cudaStream_t handle, cudaGraph_t* graph) {
   Stream& stream = *stream_of(handle);
   if (!stream.capture) return cudaErrorStreamCaptureUnsupported;
+  if (stream.mode != cudaStreamCaptureModeRelaxed && stream.capturing != std::this_thread::get_id())
+    return cudaErrorStreamCaptureWrongThread;
   const auto recorded = std::move(stream.capture);
   stream.capture = nullptr;
   *graph = nullptr;
@@ -118,7 +123,10 @@ cudaError_t end_capture(cudaStream_t handle, cudaGraph_t* graph) {
 bool refuse_in_capture() {
   bool any = false;
   for (const auto& stream : all_streams()) {
-    if (!stream->capture) continue;
+    const bool own = stream->capturing == std::this_thread::get_id();
+    const bool disturbs =
+        own ? stream->mode != cudaStreamCaptureModeRelaxed : stream->mode == cudaStreamCaptureModeGlobal;
+    if (!stream->capture || !disturbs) continue;
     stream->capture_failed = any = true;
   }
   return any;

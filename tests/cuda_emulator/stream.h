@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "include/cuda_runtime_api.h"
@@ -33,11 +34,14 @@ struct Stream {
   uint64_t issued = 0, done = 0;                              // operations
   std::shared_ptr<std::vector<Operation>> capture = nullptr;  // what is recorded instead of being enqueued
   bool capture_failed = false;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;  // of the capture
+  std::thread::id capturing;                                 // the thread that began it
+  int device = 0;
 };
 
 // Null is the stream 0.
 std::shared_ptr<Stream> stream_of(cudaStream_t handle);
-cudaStream_t make_stream();
+cudaStream_t make_stream(int device);
 cudaError_t destroy_stream(cudaStream_t handle);
 
 void enqueue(cudaStream_t handle, std::function<void()> work);
@@ -46,9 +50,10 @@ void run_until(Stream& stream, uint64_t position);
 void run_stream(cudaStream_t handle);
 void run_all();
 
-cudaError_t begin_capture(cudaStream_t handle);
+cudaError_t begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode);
 cudaError_t end_capture(cudaStream_t handle, cudaGraph_t* graph);
-// An operation that may not be part of a graph, such as an allocation: the capture of every stream becomes invalid.
+// An operation that may not be part of a graph, such as an allocation. It is refused, and the captures that it disturbs
+// become invalid: those that this thread began, and with cudaStreamCaptureModeGlobal those of every thread.
 bool refuse_in_capture();
 
 }  // namespace cuda_emulator
@@ -58,9 +63,10 @@ struct CUstream_st {
   std::shared_ptr<cuda_emulator::Stream> stream;
 };
 struct CUevent_st {
-  std::shared_ptr<cuda_emulator::Stream> stream;  // null: never recorded
+  std::shared_ptr<cuda_emulator::Stream> stream = nullptr;  // null: never recorded
   uint64_t position = 0;
   bool asked = false;  // cudaEventQuery() has said once that the event is not ready
+  int device = 0;
 };
 struct CUgraph_st {
   std::vector<cuda_emulator::Operation> operations;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <thread>
 #include <vector>
 
 #include "cuda_emulator/kernels_for_tests.h"
@@ -129,6 +130,24 @@ TEST_F(Streams, AGraphRepeatsWhatWasCaptured) {
   }
   cudaGraphExecDestroy(executable);
   cudaGraphDestroy(graph);
+}
+
+// A capture of one thread does not restrict the others, unless its mode is global.
+TEST_F(Streams, ACaptureConcernsItsThread) {
+  for (const auto mode : {cudaStreamCaptureModeThreadLocal, cudaStreamCaptureModeGlobal}) {
+    const bool global = mode == cudaStreamCaptureModeGlobal;
+    cudaEventRecord(event, b);
+    ASSERT_EQ(cudaStreamBeginCapture(a, mode), cudaSuccess);
+    std::thread([&] {
+      EXPECT_EQ(cudaEventQuery(event), global ? cudaErrorStreamCaptureUnsupported : cudaSuccess);
+      cudaGraph_t graph = nullptr;
+      EXPECT_EQ(cudaStreamEndCapture(a, &graph), cudaErrorStreamCaptureWrongThread);
+    }).join();
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(a, &graph), global ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+    cudaGraphDestroy(graph);
+  }
+  (void)cudaGetLastError();
 }
 
 TEST_F(Streams, AnAllocationInACaptureMakesItInvalid) {

@@ -91,6 +91,15 @@ TEST_F(Change, ABatchOnPurpose) {
   EXPECT_EQ(records("a", "train").back()["tokens"], 50 * 8 * 6 + 77 * 16 * 6);
 }
 
+// The model's plugin states by a trait that its dropout may change.
+TEST_F(Change, AKeyThatTheModelLetsChange) {
+  ASSERT_EQ(run("a", {"--until", "50"}).code, 0);
+  const Outcome o = run("a", {"--resume", path("a"), "--change", "model.dropout=0.3"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  ASSERT_EQ(records("a", "change").size(), 1u);
+  EXPECT_EQ(records("a", "change")[0]["key"], "model.dropout");
+}
+
 TEST_F(Change, Mistakes) {
   ASSERT_EQ(run("a", {"train.steps=20", "train.eval_every=10"}).code, 0);
   const std::string config = read_file(folder_ / "a/config.yaml");

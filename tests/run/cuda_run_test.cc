@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "comm/mpi_here.h"
 #include "names.h"
 #include "process/run_fixture.h"
 
@@ -101,6 +102,31 @@ TEST_F(CudaRun, TooLittleMemoryIsOneMessageWithItsUsers) {
   EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
   EXPECT_EQ(status()["state"], "failed");
   EXPECT_EQ(status()["cause"], "out_of_memory");
+}
+
+// A thread's calls concern device 0 until it selects another one: the threads of ranks, and those that exchange
+// gradients beside the backward pass.
+TEST_F(CudaRun, ComputesOnTheSecondDevice) {
+  const std::map<std::string, std::string> two{{"LMX_EMULATED_DEVICES", "2"}};
+  std::vector<std::vector<std::string>> all{{}, {"--ranks", "2"}};
+  if (why_no_mpi().empty())
+    all.push_back({"comm.name=mpi", "++comm.ranks=2", "sync.rest.params=.*", "sync.rest.strategy=allreduce",
+                   "sync.rest.codec.kind=fp16"});
+  for (const auto& ranks : all) {
+    SCOPED_TRACE(ranks.empty() ? "one rank" : ranks[0]);
+    std::vector<std::string> first{"train.steps=10"}, second{"train.steps=10", "device=cuda:1"};
+    first.insert(first.end(), ranks.begin(), ranks.end());
+    second.insert(second.end(), ranks.begin(), ranks.end());
+    fs::remove_all(path("a"));
+    Outcome o = run_on_device(first, two);
+    ASSERT_EQ(o.code, 0) << o.err;
+    const auto expected = model("a", 10);
+    fs::remove_all(path("a"));
+    o = run_on_device(second, two);
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_THAT(o.err, HasSubstr("cuda:1"));
+    EXPECT_EQ(model("a", 10), expected);
+  }
 }
 
 // Whichever call meets the failure first, a launch or a wait, the message is the same.

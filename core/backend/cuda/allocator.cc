@@ -24,7 +24,6 @@ bool poisons() {
 class CudaMemory final : public CachingAllocator {
  public:
   CudaMemory(int index, cudaStream_t stream, CudaDevice& counter) : index_(index), stream_(stream), counter_(counter) {
-    LMX_CUDA_CHECK(cudaSetDevice(index));
     cudaMemPool_t pool = nullptr;
     LMX_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, index));
     uint64_t kept = UINT64_MAX;  // bytes that the pool does not return to the system by itself

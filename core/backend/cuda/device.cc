@@ -52,7 +52,7 @@ std::string other_architecture(int index) {
 class RuntimeDevice final : public CudaDevice {
  public:
   explicit RuntimeDevice(int index) : index_(index) {
-    LMX_CUDA_CHECK(cudaSetDevice(index));
+    select();
     if (!has_kernels()) throw UserError(other_architecture(index));
     LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     memory_ = make_memory(index, stream_, *this);
@@ -63,6 +63,12 @@ class RuntimeDevice final : public CudaDevice {
   void* stream() override {
     select();  // the caller's thread will launch kernels
     return stream_;
+  }
+  void select() override {
+    thread_local int current = -1;
+    if (current == index_) return;
+    LMX_CUDA_CHECK(cudaSetDevice(index_));
+    current = index_;
   }
   void replay(Context& ctx, const std::function<void(Context&)>& steps) override { graphs_.run(ctx, steps); }
 
@@ -89,9 +95,6 @@ class RuntimeDevice final : public CudaDevice {
     std::shared_ptr<EventFence> copied;
     Tensor to, from;
   };
-
-  // A thread's calls concern its current device.
-  void select() const { LMX_CUDA_CHECK(cudaSetDevice(index_)); }
 
   void keep(const Tensor& to, const Tensor& from) {
     std::vector<Kept> done;  // freed after the lock: freeing a tensor may take the allocator's

@@ -77,13 +77,15 @@ class Products {
   template <class Scale>
   void multiply(Context& ctx, const GemmCall& g, const Types& types) {
     const std::lock_guard lock(mutex_);
+    CudaDevice& device = cuda::device(ctx.device.index);
+    device.select();
+    device.count_launch(Gemm<Scale>::kName);
     const Description& d = description(g, types);
     const cublasLtMatmulAlgo_t& algo = algorithm(g, types);
     const Scale alpha = 1, beta = static_cast<Scale>(g.beta);
     LMX_CUDA_CHECK(cublasLtMatmul(handle_, d.product.get(), &alpha, g.b, d.b.get(), g.a, d.a.get(), &beta, g.c,
                                   d.c.get(), g.c, d.c.get(), &algo, workspace_.raw(), kWorkspace,
                                   cuda::stream_of(ctx)));
-    cuda::device(ctx.device.index).count_launch(Gemm<Scale>::kName);
   }
 
  private:

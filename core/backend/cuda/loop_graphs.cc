@@ -10,35 +10,37 @@
 namespace lmx::cuda {
 namespace {
 
-constexpr int64_t kFewest = 8;       // kernels of a loop for which a graph pays
-constexpr size_t kMostGraphs = 512;  // sizes of batches of sentences do not repeat
+constexpr int64_t kFewest = 8;             // kernels of a loop for which a graph pays
+constexpr int64_t kMostKernels = 1 << 17;  // of all loops; the driver needs about 1 kB of memory for each
 
 // LMX_CUDA_GRAPHS=0 launches every kernel by itself. The results have the same bits.
 bool graphs_enabled() {
-  const char* given = std::getenv("LMX_CUDA_GRAPHS");
-  return !given || std::strcmp(given, "0") != 0;
+  static const bool enabled = [] {
+    const char* given = std::getenv("LMX_CUDA_GRAPHS");
+    return !given || std::strcmp(given, "0") != 0;
+  }();
+  return enabled;
 }
 
 }  // namespace
 
-LoopGraphs::LoopGraphs() : enabled_(graphs_enabled()) {
-  LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-}
-
 void LoopGraphs::run(Context& ctx, const std::function<void(Context&)>& steps) {
-  if (!enabled_) return steps(ctx);
+  if (!graphs_enabled()) return steps(ctx);
   std::string text;
   LoopWork work{.text = &text};
   {
+    Context describing = ctx;
+    describing.tracer = nullptr;
     const InLoop in_loop(work);
-    steps(ctx);
+    steps(describing);
   }
   if (work.pieces < kFewest) return steps(ctx);
   const auto stream = static_cast<cudaStream_t>(ctx.stream);
   std::unique_lock lock(mutex_);
-  if (graphs_.size() >= kMostGraphs) make_room(stream);
+  if (kernels_ + work.pieces > kMostKernels) make_room(stream);
   const auto [found, added] = graphs_.try_emplace(std::move(text), nullptr);
   if (added) {
+    kernels_ += work.pieces;
     lock.unlock();
     return steps(ctx);
   }
@@ -48,6 +50,7 @@ void LoopGraphs::run(Context& ctx, const std::function<void(Context&)>& steps) {
 }
 
 void LoopGraphs::capture(const Context& ctx, const std::function<void(Context&)>& steps, cudaGraphExec_t& executable) {
+  if (!stream_) LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   Context captured = ctx;
   captured.stream = stream_;
   LoopWork work{.stream = stream_};
@@ -68,12 +71,13 @@ void LoopGraphs::capture(const Context& ctx, const std::function<void(Context&)>
   LMX_CUDA_CHECK(code);
 }
 
-// Graphs of shapes and addresses that do not occur again would stay forever.
+// Graphs of shapes and addresses that do not occur again, as with batches of sentences, would stay forever.
 void LoopGraphs::make_room(cudaStream_t stream) {
   LMX_CUDA_CHECK(cudaStreamSynchronize(stream));
   for (const auto& [text, graph] : graphs_)
     if (graph) LMX_CUDA_CHECK(cudaGraphExecDestroy(graph));
   graphs_.clear();
+  kernels_ = 0;
 }
 
 }  // namespace lmx::cuda

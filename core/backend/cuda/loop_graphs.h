@@ -17,7 +17,6 @@ namespace lmx::cuda {
 // the same.
 class LoopGraphs {
  public:
-  LoopGraphs();
   // Enqueues the work of `steps` on ctx.stream. The first loop with this work runs kernel by kernel, the second is
   // captured, and later ones are replayed.
   void run(Context& ctx, const std::function<void(Context&)>& steps);
@@ -26,8 +25,8 @@ class LoopGraphs {
   void capture(const Context& ctx, const std::function<void(Context&)>& steps, cudaGraphExec_t& graph);
   void make_room(cudaStream_t stream);
 
-  bool enabled_;
   std::mutex mutex_;
+  int64_t kernels_ = 0;                            // of all loops in graphs_
   cudaStream_t stream_ = nullptr;                  // from which graphs are captured: other threads use the device's
   std::map<std::string, cudaGraphExec_t> graphs_;  // null: the work was enqueued once
 };

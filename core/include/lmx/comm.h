@@ -103,8 +103,11 @@ class LMX_API Communicator {
   // use_device() set). Memory of received data is counted there.
   const std::shared_ptr<Allocator>& allocator() const { return allocator_; }
   const std::shared_ptr<Allocator>& allocator(Device device) const;
-  // This rank computes on the device of `memory`. A group of processes copies its tensors to the host and back.
-  void use_device(std::shared_ptr<Allocator> memory) { device_memory_ = std::move(memory); }
+  // This rank computes on the device of `memory`. A group of processes copies its tensors to `host` and back.
+  void use_device(std::shared_ptr<Allocator> memory, std::shared_ptr<Allocator> host) {
+    device_memory_ = std::move(memory);
+    allocator_ = std::move(host);
+  }
   int threads() const { return threads_; }  // threads of a parallel region of this rank
 
   // Returns the ranks' tensors (rows_r, ...) one after the other, in rank order. `rows`: the leading size of each

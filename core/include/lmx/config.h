@@ -214,6 +214,9 @@ inline constexpr const char* kUnorderedSums = "unordered_sums";
 // Sync strategies. Describes the clock of asynchronous workers, which must be equal in all rules of a recipe. Absent:
 // the strategy is synchronous.
 inline constexpr const char* kWorkerClock = "worker_clock";
+// Models. The keys of the config, separated by spaces, that a resumed run may change, because neither the shapes nor
+// the meaning of the parameters depend on them. Absent: none.
+inline constexpr const char* kChangeable = "changeable";
 // Models. The architecture: "lstm", "mlstm", "rhn" or "transformer". A model that states it has the parameters of the
 // model of lmx with this name, by the same names and with the same meaning (docs/models.md), and states the numbers of
 // the architecture by the names below. Absent: `lmx export` knows no format for the model.

@@ -24,8 +24,9 @@ struct Grid {
   size_t shared = 0;
 };
 
-// Counts a kernel that was enqueued (CudaDevice::counts()).
-LMX_API void count_launch(const Context& ctx, const char* op);
+// To be called before a kernel is enqueued: selects the context's device for this thread, and counts the kernel
+// (CudaDevice::counts()).
+LMX_API void begin_launch(const Context& ctx, const char* op);
 
 // RunError: the message of a device that has failed (docs/errors.md), or else `[op] launch failed: ERROR`.
 [[noreturn]] LMX_API void launch_failed(const Context& ctx, const char* op, const char* error);
@@ -37,13 +38,14 @@ void launch(const Context& ctx, const char* op, const Grid& grid, void (*kernel)
 #if !defined(__CUDACC__)
   cuda_emulator::name_next_kernel(op);
 #endif
+  begin_launch(ctx, op);
   cudaLaunchConfig_t config{};
   config.gridDim = grid.blocks;
   config.blockDim = grid.threads;
   config.dynamicSmemBytes = grid.shared;
   config.stream = static_cast<cudaStream_t>(ctx.stream);
   const cudaError_t code = cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
-  if (code == cudaSuccess) return count_launch(ctx, op);
+  if (code == cudaSuccess) return;
   (void)cudaGetLastError();
   launch_failed(ctx, op, cudaGetErrorString(code));
 }

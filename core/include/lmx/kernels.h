@@ -106,7 +106,7 @@ void run_kernel(Context& ctx, const Args& args) {
 // Runs `steps`, a loop that only calls kernels and copies within the device, in memory that exists before it. On a CUDA
 // device a loop whose work, with all arguments, is that of an earlier loop is replayed as a graph, so that the device
 // does not wait for the host between short kernels. For that, `steps` may be called twice. It must use the context that
-// it gets. InternalError: it allocates memory of the device.
+// it gets. InternalError: the loop or one of its kernels allocates memory of the device.
 LMX_API void replay_steps(Context& ctx, const std::function<void(Context&)>& steps);
 
 // Adds kernels to the table when the library that contains this object is loaded:

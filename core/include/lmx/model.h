@@ -13,8 +13,8 @@
 
 namespace lmx {
 
-// Recurrent state of some sequences, by name ("lstm.0.h"). Each tensor is (B, ...); row i belongs to the i-th sequence
-// of a batch.
+// Recurrent state of some sequences, by name ("lstm.0.h"). Each tensor is f32 or f64 (B, ...); row i belongs to the
+// i-th sequence of a batch.
 using ModelState = std::map<std::string, Tensor>;
 
 // What a rank computes in one forward.

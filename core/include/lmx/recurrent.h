@@ -25,6 +25,7 @@ struct LMX_API RecurrentConfig {
   Init init{"uniform", 0.1};
   Init embedding_init{"uniform", 0.1};
   void fields(Fields& f);
+  Traits traits() const { return {{trait::kChangeable, "dropout"}}; }  // a derived config adds its own to them
   void check(const std::string& where) const;  // UserError: a weight_norm that is not a valid pattern
 };
 

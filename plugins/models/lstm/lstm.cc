@@ -21,12 +21,14 @@ struct LstmConfig : RecurrentConfig {
             "constant added to the forget gate's pre-activation (TensorFlow's default is 1)");
   }
   Traits traits() const {
-    return {{trait::kArchitecture, "lstm"},
-            {trait::kLayers, str(layers)},
-            {trait::kEmbedding, str(embedding)},
-            {trait::kCells, str(cells)},
-            {trait::kProjection, str(projection)},
-            {trait::kForgetBias, trait_value(forget_bias)}};
+    Traits all = RecurrentConfig::traits();
+    all.merge(Traits{{trait::kArchitecture, "lstm"},
+                     {trait::kLayers, str(layers)},
+                     {trait::kEmbedding, str(embedding)},
+                     {trait::kCells, str(cells)},
+                     {trait::kProjection, str(projection)},
+                     {trait::kForgetBias, trait_value(forget_bias)}});
+    return all;
   }
 };
 

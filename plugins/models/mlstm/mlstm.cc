@@ -22,11 +22,13 @@ struct MlstmConfig : RecurrentConfig {
     f.field("forget_bias", forget_bias, "constant added to the forget gate's pre-activation");
   }
   Traits traits() const {
-    return {{trait::kArchitecture, "mlstm"},
-            {trait::kLayers, str(layers)},
-            {trait::kEmbedding, str(embedding)},
-            {trait::kCells, str(cells)},
-            {trait::kForgetBias, trait_value(forget_bias)}};
+    Traits all = RecurrentConfig::traits();
+    all.merge(Traits{{trait::kArchitecture, "mlstm"},
+                     {trait::kLayers, str(layers)},
+                     {trait::kEmbedding, str(embedding)},
+                     {trait::kCells, str(cells)},
+                     {trait::kForgetBias, trait_value(forget_bias)}});
+    return all;
   }
 };
 

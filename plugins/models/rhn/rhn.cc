@@ -27,13 +27,15 @@ struct RhnConfig : RecurrentConfig {
             "state is carried at first");
   }
   Traits traits() const {
-    return {{trait::kArchitecture, "rhn"},
-            {trait::kLayers, str(layers)},
-            {trait::kEmbedding, str(embedding)},
-            {trait::kCells, str(cells)},
-            {trait::kDepth, str(depth)},
-            {trait::kCoupled, coupled ? "true" : "false"},
-            {trait::kTransformBias, trait_value(transform_bias)}};
+    Traits all = RecurrentConfig::traits();
+    all.merge(Traits{{trait::kArchitecture, "rhn"},
+                     {trait::kLayers, str(layers)},
+                     {trait::kEmbedding, str(embedding)},
+                     {trait::kCells, str(cells)},
+                     {trait::kDepth, str(depth)},
+                     {trait::kCoupled, coupled ? "true" : "false"},
+                     {trait::kTransformBias, trait_value(transform_bias)}});
+    return all;
   }
 };
 

@@ -28,7 +28,8 @@ void TransformerConfig::fields(Fields& f) {
 }
 
 Traits TransformerConfig::traits() const {
-  return {{trait::kArchitecture, "transformer"},
+  return {{trait::kChangeable, "dropout attention_dropout relu_dropout"},
+          {trait::kArchitecture, "transformer"},
           {trait::kEncoderLayers, str(encoder_layers)},
           {trait::kDecoderLayers, str(decoder_layers)},
           {trait::kWidth, str(d)},

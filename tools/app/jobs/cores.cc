@@ -8,6 +8,7 @@
 #include <string>
 
 #include "app/records/recipe_values.h"
+#include "recipe/comm_config.h"
 
 namespace lmx_cli::jobs {
 namespace {
@@ -34,8 +35,9 @@ std::string threads_on(size_t cores) {
 
 Demand demand_of(const lmx::Node& recipe) {
   const auto number = [&](const char* path) { return static_cast<int64_t>(number_at(recipe, path)); };
-  const bool mpi = text_at(recipe, "comm.name") == "mpi";
-  return {mpi ? std::max<int64_t>(1, number("comm.ranks")) : 1, number("threads")};
+  const lmx::Node* comm = recipe.find("comm");
+  const bool processes = comm && !lmx::train::in_one_process(*comm, "comm");
+  return {processes ? std::max<int64_t>(1, number("comm.ranks")) : 1, number("threads")};
 }
 
 Cores::Cores(int64_t jobs, size_t children) : free_(own_cores()), all_(free_.size()) {

@@ -9,6 +9,7 @@
 #include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
+#include "lmx/plugin.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx::train {
@@ -41,8 +42,17 @@ std::string lines_of(const std::vector<Difference>& all) {
 }
 
 constexpr const char* kChangeable =
-    "optimizer.* and schedule.* (not their name), lr_rule.*, batch.*, clip, loss_scale.*, loss.label_smoothing, "
-    "dropout of the model";
+    "optimizer.* and schedule.* (not their name), lr_rule.*, batch.*, clip, loss_scale.*, loss.label_smoothing";
+
+// The keys of the model that its plugin lets change: {"model.dropout", ...}.
+std::vector<std::string> changeable_of_model(const Node& recipe) {
+  const Node* model = recipe.find("model");
+  if (!model) return {};
+  std::vector<std::string> keys;
+  for (const std::string& name : config::split(trait_of(PluginKind::model, *model, "model", trait::kChangeable), ' '))
+    if (!name.empty()) keys.push_back(config::join_path("model", name));
+  return keys;
+}
 
 // Returns whether `path` is `key` itself or a key below it.
 bool covers(const std::string& key, const std::string& path) {
@@ -54,11 +64,11 @@ bool is_named(const std::vector<std::string>& keys, const std::string& path) {
 }
 
 // Returns why a run cannot continue with another value of the key; "" if the checkpoint does not depend on the value.
-std::string why_fixed(const std::string& key) {
+std::string why_fixed(const std::string& key, const std::vector<std::string>& of_model) {
   const std::string group = key.substr(0, key.find('.'));
   const std::string name = key.substr(key.rfind('.') + 1);
   if (key == "clip" || group == "lr_rule" || group == "batch" || group == "loss_scale") return "";
-  if (key == "loss.label_smoothing" || (group == "model" && name.ends_with("dropout"))) return "";
+  if (key == "loss.label_smoothing" || is_named(of_model, key)) return "";
   if (group == "optimizer" || group == "schedule")
     return key != group && name != "name" ? "" : str("the checkpoint holds the state of the run's own ", group);
   if (group == "model" || group == "loss")
@@ -119,12 +129,15 @@ std::vector<Difference> differences(const Node& before, const Node& now) {
   return found;
 }
 
-void check_changeable(const std::string& key) {
+void check_changeable(const std::string& key, const Node& recipe) {
   if (may_differ(key)) return;
-  if (const std::string why = why_fixed(key); !why.empty())
-    throw UserError(str("[resume] --change ", key, ": a resumed run keeps it, because ", why,
-                        "; `init: {from: RUN}` starts a new run from the weights of another. Keys that may change: ",
-                        kChangeable, ", and keys that may differ without --change (train.steps, stop.*, ...)"));
+  std::vector<std::string> keys = changeable_of_model(recipe);
+  const std::string why = why_fixed(key, keys);
+  if (why.empty()) return;
+  keys.insert(keys.begin(), kChangeable);
+  throw UserError(str("[resume] --change ", key, ": a resumed run keeps it, because ", why,
+                      "; `init: {from: RUN}` starts a new run from the weights of another. Keys that may change: ",
+                      config::join(keys), ", and keys that may differ without --change (train.steps, stop.*, ...)"));
 }
 
 Resumed resume_session(Session& session, const std::string& directory, const Node& full,

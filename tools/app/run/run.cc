@@ -416,8 +416,8 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
 }  // namespace
 
 RunResult run_recipe(const Node& composed, const std::string& name, const RunOptions& options) {
-  for (const std::string& key : options.changed_keys) check_changeable(key);
   const CheckedRecipe checked = check_recipe(composed, name);
+  for (const std::string& key : options.changed_keys) check_changeable(key, composed);
   const Recipe& recipe = checked.given;
   // Checks the data before processes are started. Ranks that a launcher has started check it themselves, and one of
   // them reports.
