@@ -12,6 +12,7 @@
 #include "backend/upload_cache.h"
 #include "lmx/context.h"
 #include "lmx/tensor.h"
+#include "lmx/trace.h"
 
 namespace lmx {
 
@@ -45,7 +46,8 @@ class CudaDevice {
   // Enqueues a copy between the device and the host, or within the device, of tensors of equal shape and type. Both are
   // kept until it has run.
   virtual void copy(Tensor& to, const Tensor& from) = 0;
-  virtual std::shared_ptr<Fence> fence() = 0;  // after all work that is enqueued now
+  virtual std::shared_ptr<Fence> fence() = 0;        // after all work that is enqueued now
+  virtual std::unique_ptr<DeviceClock> clock() = 0;  // of the work on the stream
   virtual void replay(Context& ctx, const std::function<void(Context&)>& steps) = 0;  // see replay_steps()
 
   DeviceCounts counts() const;  // since the process began

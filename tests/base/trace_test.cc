@@ -34,8 +34,8 @@ nlohmann::json written(const Tracer& tracer) {
 
 TEST(Tracer, WritesCompleteEvents) {
   Tracer tracer;
-  tracer.add("gemm", 10, 25.5);
-  tracer.add("a \"quoted\" \\ name\n", 30, 30);
+  tracer.add("gemm", {10}, {25.5});
+  tracer.add("a \"quoted\" \\ name\n", {30}, {30});
   const auto events = written(tracer)["traceEvents"];
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0]["ph"], "X");
@@ -87,11 +87,45 @@ TEST(Tracer, ThreadsGetLanesAndLoseNothing) {
   EXPECT_THAT(lanes, testing::Each(kSpans));
 }
 
+// A device that needs 100 us for the work between two points.
+class SlowDevice final : public DeviceClock {
+ public:
+  int64_t mark() override { return points_++; }
+  std::vector<double> times_us() override {
+    std::vector<double> times;
+    for (int64_t i = 0; i < points_; ++i) times.push_back(100.0 * static_cast<double>(i));
+    return times;
+  }
+  void restart() override { points_ = 1; }
+
+ private:
+  int64_t points_ = 0;
+};
+
+TEST(Tracer, ADeviceHasARowOfItsOwn) {
+  Tracer tracer;
+  tracer.measure_device(std::make_unique<SlowDevice>());
+  tracer.clear();  // begins with point 0 again
+  {
+    const Span outer(&tracer, "outer");
+    const Span inner(&tracer, "inner");
+  }
+  const auto events = written(tracer)["traceEvents"];
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(events[2]["name"], "inner");
+  EXPECT_EQ(events[2]["tid"], Tracer::kDeviceRow);
+  EXPECT_NEAR(events[2]["dur"], 100, 1e-2);  // from point 2 to point 3
+  EXPECT_NEAR(events[3]["dur"], 300, 1e-2);  // from point 1 to point 4
+  EXPECT_NEAR(events[2]["ts"].get<double>() - events[3]["ts"].get<double>(), 100, 1e-2);
+  EXPECT_THAT(tracer.table(), testing::HasSubstr("device ms\n"));
+  EXPECT_THAT(tracer.table(), testing::ContainsRegex("inner +1 +[0-9.]+ +[0-9.]+ +0.100"));
+}
+
 TEST(Tracer, TableAddsUpAndPutsTheLongestFirst) {
   Tracer tracer;
-  tracer.add("short", 0, 1000);
-  tracer.add("long", 0, 4000);
-  tracer.add("short", 5000, 7000);
+  tracer.add("short", {0}, {1000});
+  tracer.add("long", {0}, {4000});
+  tracer.add("short", {5000}, {7000});
   EXPECT_EQ(tracer.table(),
             "span      calls    total ms     mean ms\n"
             "long          1       4.000       4.000\n"
@@ -104,7 +138,7 @@ TEST(Tracer, UnwritableFileIsARunError) {
   for (const char* path : {"/nonexistent/trace.json", "/dev/full"}) {
     try {
       Tracer tracer;
-      for (int i = 0; i < 5000; ++i) tracer.add("x", 0, 1);
+      for (int i = 0; i < 5000; ++i) tracer.add("x", {0}, {1});
       tracer.write(path);
       ADD_FAILURE() << path << " was written";
     } catch (const RunError& e) {

@@ -68,16 +68,19 @@ INSTANTIATE_TEST_SUITE_P(
         Good{"batcher", "same_shape", {}}, Good{"batcher", "token_budget", {}}, Good{"comm", "virtual", {}}),
     [](const auto& one) { return std::string(one.param.name) + "_" + std::to_string(one.index); });
 
-// The models on the emulated device.
+// Models and strategies on the emulated device.
 class OnADevice : public testing::TestWithParam<Good> {};
-TEST_P(OnADevice, ModelsAreComparedWithTheCpu) {
+TEST_P(OnADevice, PluginsAreChecked) {
   if (!fs::exists(kEmulated)) GTEST_SKIP() << "this build has no emulated device";
   std::vector<std::string> arguments{built(GetParam().kind, GetParam().name), "--device", "cuda"};
   arguments.insert(arguments.end(), GetParam().more.begin(), GetParam().more.end());
   const Outcome o = check(arguments, {{"LMX_CUDA_LIBRARY", kEmulated}, {"LMX_EMULATED_ORDER", "scrambled"}});
   EXPECT_EQ(o.code, 0) << o.out << o.err;
-  EXPECT_THAT(o.out, Names("ok    device        cuda:0, Emulated CUDA device", "ok    on device", "ok    its gradients",
-                           " passed, 0 failed\n"));
+  EXPECT_THAT(o.out, Names("cuda:0, Emulated CUDA device", " passed, 0 failed\n"));
+  if (GetParam().kind == std::string("model"))
+    EXPECT_THAT(o.out, Names("ok    on device", "ok    its gradients"));
+  else
+    EXPECT_THAT(o.out.substr(o.out.find("cuda:0")), Names("ok    ledger", "ok    sum", "ok    rescale"));
 }
 INSTANTIATE_TEST_SUITE_P(
     All, OnADevice,
@@ -87,14 +90,17 @@ INSTANTIATE_TEST_SUITE_P(
         Good{"model", "rhn", {"--config", "{embedding: 5, cells: 6, depth: 3, layers: 2, dropout: 0.2}"}},
         Good{"model",
              "transformer",
-             {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 1, decoder_layers: 2, share: all}"}}),
+             {"--config", "{d: 8, ffn: 12, heads: 2, encoder_layers: 1, decoder_layers: 2, share: all}"}},
+        Good{"sync", "unique", {"--config", "{codec: {kind: fp16}}"}}),
     [](const auto& one) { return std::string(one.param.name); });
 
-TEST(PluginsCheck, ADeviceIsForModels) {
+TEST(PluginsCheck, ADeviceIsForModelsAndStrategies) {
   if (!fs::exists(kEmulated)) GTEST_SKIP() << "this build has no emulated device";
-  const Outcome o = check({built("sync", "allreduce"), "--device", "cuda"}, {{"LMX_CUDA_LIBRARY", kEmulated}});
+  const Outcome o = check({built("batcher", "tbptt"), "--device", "cuda"}, {{"LMX_CUDA_LIBRARY", kEmulated}});
   EXPECT_EQ(o.code, 2);
-  EXPECT_EQ(o.err, "error: [plugins] --device cuda is for models, and allreduce is of the kind sync\n");
+  EXPECT_EQ(
+      o.err,
+      "error: [plugins] --device cuda is for plugins of the kinds model and sync, and tbptt is of the kind batcher\n");
 }
 
 TEST(PluginsCheck, ADeviceThatIsMissingIsSaid) {

@@ -104,6 +104,36 @@ TEST_F(CudaRun, TooLittleMemoryIsOneMessageWithItsUsers) {
   EXPECT_EQ(status()["cause"], "out_of_memory");
 }
 
+TEST_F(CudaRun, ATraceHasTheTimesOfTheDevice) {
+  ASSERT_EQ(run_on_device({"train.steps=5", "--ranks", "2", "--trace", path("t.json")}).code, 0);
+  std::map<std::string, int> device, host;  // spans by name
+  std::set<std::string> rows;
+  const auto trace = nlohmann::json::parse(read_file(path("t.json")));
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name") rows.insert(event["args"]["name"]);
+    if (event["ph"] != "X") continue;
+    EXPECT_GE(event["dur"], 0);
+    ++(event["tid"] == 1000 ? device : host)[event["name"]];
+  }
+  EXPECT_TRUE(rows.contains("rank 0, device") && rows.contains("rank 1, device"));
+  EXPECT_EQ(device["forward"], 2 * 5);
+  EXPECT_EQ(device["update"], host["update"]);
+}
+
+// The loss and the norm of the gradients arrive together.
+TEST_F(CudaRun, AStepWaitsOnce) {
+  const auto waits = [&](const std::string& steps) {
+    fs::remove_all(path("a"));
+    const Outcome o = run_on_device({"train.steps=" + steps, "train.eval_every=1000", "train.log_every=1000",
+                                     "checkpoint.every=1000", "schedule={name: constant}", "batch.micro=8"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    std::smatch found;
+    const std::string log = read_file(path("a") + "/log.txt");
+    return std::regex_search(log, found, std::regex("waited for it ([0-9]+) times")) ? std::stoi(found[1]) : -1;
+  };
+  EXPECT_EQ(waits("30") - waits("10"), 20);
+}
+
 // A thread's calls concern device 0 until it selects another one: the threads of ranks, and those that exchange
 // gradients beside the backward pass.
 TEST_F(CudaRun, ComputesOnTheSecondDevice) {

@@ -51,12 +51,5 @@ TEST_F(DeviceRanks, ProcessesExchangeThroughTheHost) {
   }
 }
 
-TEST_F(DeviceRanks, WorkersThatAreProcessesComputeOnTheCpu) {
-  const Outcome o = run("server", {"sync.rest.params=.*", "sync.rest.strategy=param_server", "train.ema=0",
-                                   "comm={name: mpi, ranks: 2}", "device=cuda"});
-  EXPECT_EQ(o.code, 2);
-  EXPECT_THAT(o.err, Names("param", "processes", "device=cpu", "comm=virtual", "cuda:0"));
-}
-
 }  // namespace
 }  // namespace lmx_test

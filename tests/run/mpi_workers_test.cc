@@ -182,6 +182,28 @@ TEST_F(MpiWorkers, WhateverTravels) {
   EXPECT_EQ(curve("v"), curve("m"));
 }
 
+// Shards and replicas on a device; messages pass through the memory of the host.
+TEST_F(MpiWorkers, ProcessesAndThreadsAgreeOnADevice) {
+  const std::string library = LMX_BINARY_DIR "/lib/liblmx_cuda_emulated.so";
+  if (!fs::exists(library)) GTEST_SKIP() << "this build has no emulated device";
+  setenv("LMX_CUDA_LIBRARY", library.c_str(), 1);
+  for (const std::string codec : {"none", "one_bit"}) {
+    SCOPED_TRACE(codec);
+    const auto rules = [&](const std::string& order) {
+      const std::string more = ", codec: {kind: " + codec + "}, " + order;
+      return "sync={tables: {params: 'embedding|softmax', strategy: sampled_rows, transport: param_server" + more +
+             "}, rest: {params: '.*', strategy: param_server" + more + "}}";
+    };
+    const Words common{"train.ema=0", "train.steps=6", "train.eval_every=6", "train.log_every=2", "device=cuda"};
+    expect_run("m" + codec, processes(joined(common, {rules("schedule: " + path("order"))})));
+    expect_run("v" + codec,
+               threads(joined(common, {rules("schedule: " + path("again") + ", replay: " + path("order"))})));
+    expect_same_end("v" + codec, "m" + codec, 6);
+    EXPECT_EQ(curve("v" + codec), curve("m" + codec));
+  }
+  unsetenv("LMX_CUDA_LIBRARY");
+}
+
 // A server of whole parameters and one of rows, with each codec and number of ranks. Threads that repeat the order of
 // processes give the same bits and send the same bytes, which tests/sync compares with the formulas.
 class MpiWorkersCodecs : public MpiWorkers, public testing::WithParamInterface<std::tuple<const char*, int>> {};

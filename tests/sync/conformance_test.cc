@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "device.h"
 #include "sync/group.h"
 #include "sync/shipped_strategies.h"
 
@@ -42,6 +43,35 @@ std::vector<Named> every_case() {
 }
 INSTANTIATE_TEST_SUITE_P(All, Strategies, testing::ValuesIn(every_case()),
                          [](const auto& one) { return str(text(one.param.c), "_", one.param.ranks); });
+
+// The same on a device, where ranks pass their tensors by reference. Coalesced rows have the bits of the CPU. Rows that
+// are added to a dense gradient may be rounded in another way, because a device first adds the repeated rows of a
+// piece; so may the means of a one-bit codec.
+class DeviceStrategies : public lmx_test::DeviceTest, public testing::WithParamInterface<Named> {};
+
+TEST_P(DeviceStrategies, ConformAndEqualTheCpu) {
+  const Case& c = GetParam().c;
+  const bool equal = !c.one_bit() && c.strategy != "allgather_dense";
+  std::mutex mutex;
+  std::vector<std::string> failures;
+  make_group(GetParam().ranks)->run([&](Communicator& comm) {
+    uint64_t on_device = 0, on_cpu = 0;
+    std::vector<std::string> own = check_case(comm, c, false, on_device, {.kind = Device::Kind::cuda});
+    if (equal) static_cast<void>(check_case(comm, c, false, on_cpu));
+    if (equal && on_device != on_cpu) own.push_back("other bits than on the CPU");
+    const std::lock_guard lock(mutex);
+    failures.insert(failures.end(), own.begin(), own.end());
+  });
+  EXPECT_THAT(failures, testing::IsEmpty());
+}
+
+std::vector<Named> device_cases() {
+  std::vector<Named> all;
+  for (const Case& c : conformance_cases()) all.push_back({c, 3});
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(All, DeviceStrategies, testing::ValuesIn(device_cases()),
+                         [](const auto& one) { return text(one.param.c); });
 
 class Ranks : public testing::TestWithParam<int> {};
 

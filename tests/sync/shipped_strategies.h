@@ -33,10 +33,10 @@ struct Case {
   bool has(const char* text) const { return config.find(text) != std::string::npos; }
   bool one_bit() const { return has("one_bit") || strategy == "one_bit"; }
   bool forgets() const { return has("residual: none"); }
-  Subject subject() const {
+  Subject subject(Device device = {}) const {
     Node node = parse_yaml(config, "case.yaml");
     node.set("name", Node::string(strategy));
-    return {Registry::instance().find(PluginKind::sync, node, "sync.all"), node, one_bit()};
+    return {Registry::instance().find(PluginKind::sync, node, "sync.all"), node, one_bit(), device};
   }
 };
 
@@ -83,8 +83,8 @@ inline std::unique_ptr<std::set<int32_t>> sampled(int rank, int step, const Para
 
 class ShippedCheck {
  public:
-  ShippedCheck(Communicator& comm, const Case& c)
-      : comm_(comm), case_(c), subject_(c.subject()), run_(comm, subject_) {}
+  ShippedCheck(Communicator& comm, const Case& c, Device device)
+      : comm_(comm), case_(c), subject_(c.subject(device)), run_(comm, subject_) {}
 
   std::vector<std::string> all() {
     for (step_ = 0; step_ < kSteps; ++step_) {
@@ -230,9 +230,10 @@ class ShippedCheck {
 
 // The suite of `lmx plugins check` and the checks above. `feedback`: with the checks of discard(), rescale() and the
 // mean of many steps. Adds a number to `digest` that is equal on every kind of group of this size.
-inline std::vector<std::string> check_case(Communicator& comm, const Case& c, bool feedback, uint64_t& digest) {
-  const Subject subject = c.subject();
-  std::vector<std::string> failures = ShippedCheck(comm, c).all();
+inline std::vector<std::string> check_case(Communicator& comm, const Case& c, bool feedback, uint64_t& digest,
+                                           Device device = {}) {
+  const Subject subject = c.subject(device);
+  std::vector<std::string> failures = ShippedCheck(comm, c, device).all();
   Observation seen = lmx_cli::check::observe_steps(comm, subject);
   digest = digest * 31 + seen.digest;
   if (feedback) {

@@ -39,6 +39,7 @@ struct Subject {
   const lmx::PluginInfo& plugin;
   lmx::Node config;          // the plugin's subtree of a recipe, with `name`
   bool approximate = false;  // true: a strategy that does not promise the exact sum
+  lmx::Device device = {};   // of the ranks of a strategy
 };
 void check_model(Report& report, const Subject& subject);
 // Compares a model on a CUDA device with the CPU: features, gradients, states.

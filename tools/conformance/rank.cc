@@ -4,6 +4,8 @@
 #include <bit>
 #include <sstream>
 
+#include "backend/cuda.h"
+
 namespace lmx_cli::check {
 
 using namespace lmx;
@@ -32,8 +34,10 @@ std::unique_ptr<CommGroup> virtual_group(int ranks) {
 RankRun::RankRun(Communicator& comm, const Subject& s) : comm_(comm), specs_(parameters()) {
   ctx_.rank = comm.rank();
   ctx_.ranks = comm.size();
-  ctx_.allocator = comm.allocator();
+  ctx_.allocator = ctx_.host = comm.allocator();
   ctx_.comm = &comm;
+  compute_on(ctx_, s.device);
+  if (s.device.kind != Device::Kind::cpu) comm.use_device(ctx_.allocator, ctx_.host);
   const SyncEnv env{"check", specs_, ctx_.rank, ctx_.ranks, RandomKey(3)};
   rule_ = create<SyncFactory>(s.plugin, s.config, "sync.check", env);
   for (const ParameterSpec& p : specs_) vars_.emplace(p.name, Var(ctx_.zeros(p.shape), true, p.name));
@@ -92,7 +96,8 @@ SelectedRows RankRun::gather_selected() {
 
 std::vector<StateDict> RankRun::gather_states() {
   std::string text;
-  for (const auto& [key, tensor] : rule_->state()) {
+  for (const auto& [key, kept] : rule_->state()) {
+    const Tensor tensor = kept.device() == Device{} ? kept : copy_to(kept, ctx_.host);
     text += str(key, '\n', name_of(tensor.dtype()), ' ', tensor.rank());
     for (int i = 0; i < tensor.rank(); ++i) text += str(' ', tensor.dim(i));
     text += '\n';
@@ -119,7 +124,8 @@ std::vector<StateDict> RankRun::gather_states() {
 std::vector<float> RankRun::dense(const ParameterSpec& p) {
   Var& var = vars_.at(p.name);
   const Tensor all = dense_of(ctx_, var.grad(), var.value());
-  return {all.values<float>().begin(), all.values<float>().end()};
+  const auto read = ctx_.read<float>(all);
+  return {read.get().begin(), read.get().end()};
 }
 
 }  // namespace lmx_cli::check

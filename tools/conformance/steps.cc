@@ -51,7 +51,7 @@ void give(Context& ctx, Var& var, const Own& own, float factor) {
   std::vector<float> values = own.values;
   for (float& v : values) v *= factor;
   if (own.indices.empty()) {
-    g.dense = Tensor::from<float>(ctx.allocator, var.shape(), values, MemClass::gradients);
+    g.dense = ctx.upload(Tensor::from<float>(ctx.host, var.shape(), values, MemClass::gradients));
     return;
   }
   const size_t width = values.size() / own.indices.size();
@@ -63,7 +63,7 @@ void give(Context& ctx, Var& var, const Own& own, float factor) {
     const std::span rows(values.data() + at * width, count * width);
     g.pieces.push_back(
         {{own.indices.begin() + static_cast<long>(at), own.indices.begin() + static_cast<long>(at + count)},
-         Tensor::from<float>(ctx.allocator, shape, rows, MemClass::gradients),
+         ctx.upload(Tensor::from<float>(ctx.host, shape, rows, MemClass::gradients)),
          false});
     at += count;
   }

@@ -1,6 +1,7 @@
 // Runs the checks of sync strategies on groups of virtual ranks and reports them.
 #include "conformance/sync.h"
 
+#include "backend/cuda.h"
 #include "conformance/rank.h"
 
 namespace lmx_cli::check {
@@ -86,6 +87,11 @@ class SyncCheck {
 }  // namespace
 
 void check_sync(Report& report, const Subject& subject) {
+  if (subject.device.kind != Device::Kind::cpu)
+    report.run("device", [&] {
+      return str("from here on the ranks share ", name_of(subject.device), ", ",
+                 describe(cuda_device_info(subject.device.index)));
+    });
   report.run("construction", [&] {
     const SyncEnv env{"check", parameters(), 0, 1, RandomKey(3)};
     create<SyncFactory>(subject.plugin, subject.config, "sync.check", env);

@@ -42,6 +42,50 @@ class EventFence final : public Fence {
   cudaEvent_t event_ = nullptr;
 };
 
+class EventClock final : public DeviceClock {
+ public:
+  explicit EventClock(CudaDevice& device) : device_(device), stream_(static_cast<cudaStream_t>(device.stream())) {}
+  ~EventClock() override { clear(); }
+  int64_t mark() override {
+    device_.select();
+    cudaEvent_t event = nullptr;
+    LMX_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDefault));
+    const std::lock_guard lock(mutex_);
+    events_.push_back(event);
+    LMX_CUDA_CHECK(cudaEventRecord(event, stream_));
+    return static_cast<int64_t>(events_.size()) - 1;
+  }
+  std::vector<double> times_us() override {
+    device_.select();
+    const std::lock_guard lock(mutex_);
+    std::vector<double> times;
+    for (const cudaEvent_t event : events_) {
+      float milliseconds = 0;
+      LMX_CUDA_CHECK(cudaEventSynchronize(event));
+      LMX_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, events_.front(), event));
+      times.push_back(1e3 * milliseconds);
+    }
+    return times;
+  }
+  void restart() override {
+    clear();
+    device_.fence()->wait();
+    (void)mark();
+  }
+
+ private:
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    for (const cudaEvent_t event : events_) (void)cudaEventDestroy(event);
+    events_.clear();
+  }
+
+  CudaDevice& device_;
+  cudaStream_t stream_;
+  std::mutex mutex_;
+  std::vector<cudaEvent_t> events_;
+};
+
 std::string other_architecture(int index) {
   const CudaDeviceInfo info = device_info(index);
   return str("[cuda] cuda:", index, " (", describe(info),
@@ -84,6 +128,8 @@ class RuntimeDevice final : public CudaDevice {
     count_moved(within ? &DeviceCounts::copies : up ? &DeviceCounts::uploads : &DeviceCounts::downloads, from.bytes());
     if (!within) keep(to, from);  // memory of the device is freed in the order of the stream
   }
+
+  std::unique_ptr<DeviceClock> clock() override { return std::make_unique<EventClock>(*this); }
 
   std::shared_ptr<Fence> fence() override {
     select();

@@ -53,6 +53,7 @@ void LoopGraphs::capture(const Context& ctx, const std::function<void(Context&)>
   if (!stream_) LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   Context captured = ctx;
   captured.stream = stream_;
+  captured.tracer = nullptr;
   LoopWork work{.stream = stream_};
   cudaGraph_t graph = nullptr;
   LMX_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));

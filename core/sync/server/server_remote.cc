@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cuda.h"
+#include "comm/rows.h"
 #include "lmx/error.h"
 
 namespace lmx::server {
@@ -11,10 +13,15 @@ namespace {
 // The rows of a parameter that a request contains.
 enum Extent : uint8_t { kNothing = 0, kAll = 1, kSome = 2 };
 
-// Concatenates pieces. The caller must keep them alive until text().
+// Concatenates pieces. The caller must keep memory of the host alive until text().
 class Writer {
  public:
   void add(const void* from, int64_t n) { pieces_.emplace_back(static_cast<const std::byte*>(from), n); }
+  // Of any device. A tensor of the host is not copied.
+  void add(const Context& ctx, const Tensor& t) {
+    copies_.push_back(t.device() == Device{} ? t : copy_to(t, ctx.host));
+    add(std::as_const(copies_.back()).raw(), t.bytes());
+  }
   void rows(std::span<const int32_t> rows) {
     counts_.push_back(static_cast<int64_t>(rows.size()));
     add(&counts_.back(), sizeof(int64_t));
@@ -23,7 +30,7 @@ class Writer {
   Tensor text(const Context& ctx) const {
     int64_t bytes = 0;
     for (const auto& [from, n] : pieces_) bytes += n;
-    Tensor t = ctx.empty({bytes}, DType::u8, MemClass::communication);
+    Tensor t = Tensor::empty(ctx.host, {bytes}, DType::u8, MemClass::communication);
     auto* to = static_cast<std::byte*>(t.raw());
     for (const auto& [from, n] : pieces_) to = std::copy_n(from, n, to);
     return t;
@@ -31,6 +38,7 @@ class Writer {
 
  private:
   std::deque<int64_t> counts_;
+  std::vector<Tensor> copies_;
   std::vector<std::pair<const std::byte*, int64_t>> pieces_;
 };
 
@@ -45,6 +53,11 @@ class Reader {
     if (n > 0) std::memcpy(to, at_, static_cast<size_t>(n));
     at_ += n;
   }
+  Tensor take(const Context& ctx, const Shape& shape, DType dtype) {
+    Tensor t = Tensor::empty(ctx.host, shape, dtype, MemClass::communication);
+    take(t.raw(), t.bytes());
+    return t;
+  }
   std::vector<int32_t> rows() {
     int64_t n = 0;
     take(&n, sizeof n);
@@ -58,6 +71,24 @@ class Reader {
   Tensor text_;
   const std::byte *at_, *end_;
 };
+
+comm::RowsAt<float> rows_at(Tensor& t, const Uploaded<int32_t>& places) {
+  return {t.data<float>(), row_width(t.shape()), 0, places.data()};
+}
+
+// The rows of a device's tensor that a message asks for, and the rows of a message in a device's tensor.
+Tensor gathered(Context& ctx, Tensor from, const std::vector<int32_t>& rows) {
+  const int64_t width = row_width(from.shape());
+  Tensor some = ctx.empty({static_cast<int64_t>(rows.size()), width}, DType::f32, MemClass::communication);
+  const auto at = ctx.upload(rows);
+  run_kernel(ctx, comm::CopyRows<float>{rows_at(from, at), {}, rows_at(some, {}), at.size(), width});
+  return some;
+}
+void scatter(Context& ctx, const Tensor& host_rows, Tensor& to, std::span<const int32_t> rows) {
+  Tensor some = ctx.upload(host_rows);
+  const auto at = ctx.upload(std::vector<int32_t>(rows.begin(), rows.end()));
+  run_kernel(ctx, comm::CopyRows<float>{rows_at(some, {}), {}, rows_at(to, at), at.size(), row_width(to.shape())});
+}
 
 }  // namespace
 
@@ -105,14 +136,25 @@ void Remote::pull(const Rows& chosen, ParameterStore& replica) {
     }
     Reader reply(link_.receive(rule_, r, bytes));
     for (const std::string& name : names_) {
-      auto* to = static_cast<std::byte*>(replica.at(name).value().raw());
+      Tensor& value = replica.at(name).value();
       const auto [first, last] = range(name, r);
-      const int64_t row = row_bytes(name);
       const auto rows = chosen.find(name);
       if (rows == chosen.end()) {
-        reply.take(to + first * row, (last - first) * row);
-      } else {
-        for (const int32_t i : rows_of(rows->second, name, r)) reply.take(to + i * row, row);
+        Tensor to = value.slice(first, last);
+        if (value.device() == Device{}) {
+          reply.take(to.raw(), to.bytes());
+        } else {
+          copy_values(to, reply.take(ctx_, to.shape(), DType::f32));
+        }
+        continue;
+      }
+      const std::span<const int32_t> some = rows_of(rows->second, name, r);
+      const int64_t row = row_bytes(name);
+      if (value.device() == Device{}) {
+        auto* to = static_cast<std::byte*>(value.raw());
+        for (const int32_t i : some) reply.take(to + i * row, row);
+      } else if (!some.empty()) {
+        scatter(ctx_, reply.take(ctx_, {static_cast<int64_t>(some.size()), row / 4}, DType::f32), value, some);
       }
     }
   }
@@ -128,7 +170,7 @@ Request Remote::pack_push(const std::vector<Part>& parts, double lr) const {
     if (part == parts.end()) continue;
     LMX_CHECK(part->scale == 1, "the gradient of ", name, " is to be scaled before it travels");
     if (part->sparse) body.rows(part->rows);
-    body.add(part->values.raw(), part->values.bytes());
+    body.add(ctx_, part->values);
   }
   request.body = body.text(ctx_);
   return request;
@@ -152,15 +194,23 @@ Tensor Remote::serve_pull(int worker, const Request& request) {
   for (size_t i = 0; i < names_.size(); ++i) {
     const auto [first, last] = range(names_[i], ctx_.rank);
     const bool some = request.extents[i] == kSome;
-    const std::vector<int32_t> rows = some ? body.rows() : std::vector<int32_t>();
+    std::vector<int32_t> rows = some ? body.rows() : std::vector<int32_t>();
     if (first == last) continue;
-    const int64_t row = row_bytes(names_[i]);
-    const auto* from = static_cast<const std::byte*>(shard_.values().at(names_[i]).value().raw());
-    if (!some) reply.add(from, (last - first) * row);
-    for (const int32_t r : rows) {
-      LMX_CHECK(r >= first && r < last, "worker ", worker, " asks for row ", r, " of ", names_[i]);
-      reply.add(from + (r - first) * row, row);
+    const Tensor& values = shard_.values().at(names_[i]).value();
+    if (!some) {
+      reply.add(ctx_, values);
+      continue;
     }
+    for (int32_t& r : rows) {
+      LMX_CHECK(r >= first && r < last, "worker ", worker, " asks for row ", r, " of ", names_[i]);
+      r -= static_cast<int32_t>(first);
+    }
+    if (values.device() != Device{}) {
+      if (!rows.empty()) reply.add(ctx_, gathered(ctx_, values, rows));
+      continue;
+    }
+    const int64_t row = row_bytes(names_[i]);
+    for (const int32_t r : rows) reply.add(static_cast<const std::byte*>(values.raw()) + r * row, row);
   }
   shard_.pulled(worker);
   return reply.text(ctx_);
@@ -178,10 +228,9 @@ void Remote::serve_push(int worker, const Request& request) {
     Shape shape = whole_.at(part.name).shape();
     shape[0] = part.count;
     const int64_t width = row_width(whole_.at(part.name).value().shape());
-    part.values = encodes_ ? ctx_.empty({push_bytes(shard_.codec(), false, part.count, width)}, DType::u8,
-                                        MemClass::communication)
-                           : ctx_.empty(shape, DType::f32, MemClass::communication);
-    body.take(part.values.raw(), part.values.bytes());
+    part.values =
+        ctx_.upload(encodes_ ? body.take(ctx_, {push_bytes(shard_.codec(), false, part.count, width)}, DType::u8)
+                             : body.take(ctx_, shape, DType::f32));
     parts.push_back(std::move(part));
   }
   shard_.apply(worker, std::move(parts), request.lr);

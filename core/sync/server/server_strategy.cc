@@ -85,10 +85,6 @@ const SyncEnv& ServerStrategy::env() const {
 
 void ServerStrategy::attach(Context& ctx, const ServerTools& tools) {
   Impl& s = *impl_;
-  if (tools.link && ctx.device.kind != Device::Kind::cpu)
-    throw UserError(
-        str("[sync] a parameter server whose workers are processes computes on the CPU: give device=cpu, or ",
-            "comm=virtual, whose workers share ", name_of(ctx.device)));
   LMX_CHECK(tools.link || ctx.ranks == 1 || ctx.comm->shares_memory(), "no link to shards in other processes");
   s.tools = tools;
   s.shards = ctx.comm->once<std::shared_ptr<Shards>>([&] { return std::make_shared<Shards>(ctx.ranks); });

@@ -59,23 +59,26 @@ StepPlan StepRunner::begin(std::span<const Batch> share, int64_t step) {
 
 StepLoss StepRunner::forward_backward(std::span<const Batch> share, const StepPlan& plan) {
   StepLoss sum;
-  std::vector<Pending> pending;
+  pending_.clear();
   const auto begin = std::chrono::steady_clock::now();
   const auto now = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   for (const Batch& batch : share) {
     const double started = now();
-    pending.push_back(micro_batch(batch, plan, &batch == &share.back()));
+    pending_.push_back(micro_batch(batch, plan, &batch == &share.back()));
     if (!s_.sub_batches()) continue;
-    pending.back().add_to(sum, s_.ctx);  // now, because the time of each sub-batch is measured
-    pending.pop_back();
+    read_losses(sum);  // now, because the time of each sub-batch is measured
     const PairShape shape = shape_of(batch);
     sum.positions += shape.tokens();
     sum.padded += shape.padded();
     sum.timeline.push_back({started, now(), batch.tokens()});
   }
-  for (const Pending& one : pending) one.add_to(sum, s_.ctx);
   sum.seconds = now();
   return sum;
+}
+
+void StepRunner::read_losses(StepLoss& sum) {
+  for (const Pending& one : pending_) one.add_to(sum, s_.ctx);
+  pending_.clear();
 }
 
 void StepRunner::Pending::add_to(StepLoss& sum, const Context& ctx) const {

@@ -34,8 +34,10 @@ class StepRunner {
   std::vector<Batch> draw(int64_t step) const;  // this rank's part of the step, as micro-batches
   StepPlan begin(std::span<const Batch> share, int64_t step);
   // Adds up the gradients of the micro-batches. Each is scaled by the count of the whole step, so that the sum is the
-  // gradient of the whole batch.
+  // gradient of the whole batch. The result has the losses that were read already; read_losses() adds the others.
   StepLoss forward_backward(std::span<const Batch> share, const StepPlan& plan);
+  // Waits for the device, unless a later result was read already.
+  void read_losses(StepLoss& sum);
   double unscale() const;  // factor from scaled gradients to those of the mean
   // Collective: reduces the loss over all ranks, and finds whether any rank has received a signal (RunState::signal).
   StepLoss agree(const StepLoss& own);
@@ -58,7 +60,8 @@ class StepRunner {
   Session& s_;
   StepOf kind_;
   Tape tape_;
-  double mean_over_ = 1;  // tokens or sequences of the step
+  std::vector<Pending> pending_;  // of the last forward_backward()
+  double mean_over_ = 1;          // tokens or sequences of the step
 };
 
 }  // namespace lmx::train

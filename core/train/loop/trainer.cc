@@ -50,13 +50,15 @@ void Trainer::run_steps() {
     log_.start_clock();
     const std::vector<Batch> share = steps_.draw(at.step);
     const StepPlan plan = steps_.begin(share, at.step);
-    const StepLoss own = steps_.forward_backward(share, plan);
+    StepLoss own = steps_.forward_backward(share, plan);
     s_.sync->finish();
+    updater_.measure(steps_.unscale());  // before the loss is read: the host waits once for both
+    steps_.read_losses(own);
     const StepLoss all = steps_.agree(own);
     steps_.check_size(all, at.step);
     log_.count_spread(all);
     try {
-      updater_.update(all, steps_.unscale());
+      updater_.update(all);
     } catch (const Diverged& e) {  // all ranks find it in the same step; rank 0 reports it
       if (s_.leads() || s_.comm.shares_memory()) throw;
       std::this_thread::sleep_for(kTimeToReport);

@@ -17,9 +17,17 @@ constexpr int64_t kMaxSkipsInARow = 20;  // after more skips the parameters them
 
 Diverged::~Diverged() = default;
 
-void Updater::update(const StepLoss& loss, double unscale) {
+void Updater::measure(double unscale) {
+  const Span span(s_.ctx.tracer, "update");
+  clipped_ = s_.comm.once<ClipResult>([&] {
+    for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
+    return measure_gradients(s_.ctx, s_.params, s_.shared->clip, unscale);
+  });
+}
+
+void Updater::update(const StepLoss& loss) {
   const double lr = learning_rate(run_.at.step);
-  const Outcome outcome = s_.comm.once<Outcome>([&] { return clip_and_apply(loss, lr, unscale); });
+  const Outcome outcome = s_.comm.once<Outcome>([&] { return clip_and_apply(loss, lr); });
   run_.at.window.lr = lr;
   account(loss, outcome, run_.at.step);
   s_.params.clear_gradients();
@@ -52,11 +60,9 @@ void Updater::account(const StepLoss& loss, const Outcome& outcome, int64_t step
 }
 
 // The gradients are sums over ranks, equal on all ranks, and are not modified: the update applies the clipping factor.
-Outcome Updater::clip_and_apply(const StepLoss& loss, double lr, double unscale) {
+Outcome Updater::clip_and_apply(const StepLoss& loss, double lr) {
   const Span span(s_.ctx.tracer, "update");
-  for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
-  const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip, unscale);
-  Outcome outcome = judge(loss, clipped);
+  Outcome outcome = judge(loss, clipped_);
   if (!outcome.made()) return outcome;
   // A device gets all updates at once. The CPU's caches profit if a parameter is averaged and updated together.
   std::vector<optim::ParameterUpdate> updates;
@@ -69,7 +75,7 @@ Outcome Updater::clip_and_apply(const StepLoss& loss, double lr, double unscale)
     if (param.grad().empty()) continue;
     if (s_.shared->ema) s_.shared->ema->before_update(s_.ctx, param);
     for (const RowSparse& piece : param.grad().pieces) outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
-    updates.push_back({&param, clipped.factor(name)});
+    updates.push_back({&param, clipped_.factor(name)});
     if (s_.ctx.device.kind == Device::Kind::cpu) apply();
   }
   apply();

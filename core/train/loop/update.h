@@ -29,9 +29,11 @@ class Updater {
  public:
   Updater(RunState& run, StepOf kind) : run_(run), s_(run.s), kind_(kind) {}
   double learning_rate(int64_t step) const;
-  // Clips the gradients and updates the parameters, or handles an overflow or a divergence. `unscale`: factor from the
-  // gradients to those of the mean loss. Throws Diverged.
-  void update(const StepLoss& loss, double unscale);
+  // Coalesces the gradients and computes their norms, for update(). `unscale`: factor from the gradients to those of
+  // the mean loss. Waits for the device.
+  void measure(double unscale);
+  // Clips the gradients and updates the parameters, or handles an overflow or a divergence. Throws Diverged.
+  void update(const StepLoss& loss);
 
   // The parts of update(), for workers, whose server updates the parameters. judge() returns whether the update may be
   // made. account() is called when it was made or left out; it throws Diverged.
@@ -39,7 +41,7 @@ class Updater {
   void account(const StepLoss& loss, const Outcome& outcome, int64_t step);
 
  private:
-  Outcome clip_and_apply(const StepLoss& loss, double lr, double unscale);
+  Outcome clip_and_apply(const StepLoss& loss, double lr);
   void add_loss(const StepLoss& loss);
   std::string divergence(const StepLoss& loss, const ClipResult& clipped) const;
   void handle_overflow(const Outcome& outcome, int64_t step);
@@ -49,6 +51,7 @@ class Updater {
   RunState& run_;
   Session& s_;
   StepOf kind_;
+  ClipResult clipped_;  // of the last measure()
 };
 
 }  // namespace lmx::train

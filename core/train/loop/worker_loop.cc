@@ -57,7 +57,8 @@ void WorkerLoop::work() {
     w.clock = s_.clock->push(w.step, w.clock);
   }
   announce(w.clock);  // workers with earlier events run in the meantime
-  const StepLoss own = steps_.forward_backward(share, plan);
+  StepLoss own = steps_.forward_backward(share, plan);
+  steps_.read_losses(own);
   for (const std::string& name : s_.params.names()) s_.params.at(name).grad().coalesce(s_.ctx);
   for (ServerStrategy* server : s_.sync->servers()) server->select(s_.ctx);
   const ClipResult clipped = measure_gradients(s_.ctx, s_.params, s_.shared->clip, steps_.unscale());

@@ -78,6 +78,7 @@ struct cudaFuncAttributes {
 };
 
 #define cudaStreamNonBlocking 0x01
+#define cudaEventDefault 0x00
 #define cudaEventDisableTiming 0x02
 #define cudaHostAllocDefault 0x00
 

@@ -41,10 +41,11 @@ std::string rank_rows(const Tracer& tracer, int rank) {
   const MemoryFile file;
   tracer.write(file.path());
   Json spans = Json::parse(read_file(file.path()))["traceEvents"];
-  int threads = 0;
+  int threads = 0, on_device = 0;
   for (Json& span : spans) {
     span["pid"] = rank;
-    threads = std::max(threads, span["tid"].get<int>() + 1);
+    const int row = span["tid"];
+    (row == Tracer::kDeviceRow ? on_device : threads) = row == Tracer::kDeviceRow ? 1 : std::max(threads, row + 1);
   }
   const std::string own = str("rank ", rank);
   Json rows = Json::array({name_of("process_name", rank, 0, own)});
@@ -52,6 +53,7 @@ std::string rank_rows(const Tracer& tracer, int rank) {
       {{"ph", "M"}, {"name", "process_sort_index"}, {"pid", rank}, {"tid", 0}, {"args", {{"sort_index", rank}}}});
   for (int t = 0; t < threads; ++t)
     rows.push_back(name_of("thread_name", rank, t, t ? str(own, ", thread ", t + 1) : own));
+  if (on_device) rows.push_back(name_of("thread_name", rank, Tracer::kDeviceRow, own + ", device"));
   rows.insert(rows.end(), spans.begin(), spans.end());
   return rows.dump();
 }

@@ -126,6 +126,19 @@ std::string memory_text(const std::string& what, const MemoryStats& stats) {
   return text;
 }
 
+void trace(Session& s) {
+  s.ctx.tracer = &s.tracer;
+  if (s.ctx.device.kind == Device::Kind::cuda) s.tracer.measure_device(cuda_device(s.ctx.device.index).clock());
+}
+
+// Of the whole process: with validation and checkpoints, and of all virtual ranks.
+std::string work_text(const DeviceCounts& counts) {
+  return str("the device did ", count_text(counts.all_launches()), " launches of kernels and graphs, ",
+             count_text(counts.uploads.times), " uploads (", bytes_text(counts.uploads.bytes), ") and ",
+             count_text(counts.downloads.times), " downloads (", bytes_text(counts.downloads.bytes),
+             "); the host waited for it ", count_text(counts.waits), " times");
+}
+
 // Collective. Reports the memory of rank 0 and, if there are several ranks, the maximum over ranks and the bytes of a
 // step.
 void report_totals(Session& s, const TrafficCounter& traffic) {
@@ -142,8 +155,10 @@ void report_totals(Session& s, const TrafficCounter& traffic) {
   const std::vector<std::string> tables = s.comm.gather_texts(traffic.to_json(), "control");
   if (!s.leads()) return;
   log_info(memory_text("peak memory", memory));
-  if (s.ctx.device.kind == Device::Kind::cuda)
+  if (s.ctx.device.kind == Device::Kind::cuda) {
     log_info(memory_text("peak memory of the host for tensors", s.ctx.host->stats()));
+    log_debug(work_text(cuda_device(s.ctx.device.index).counts()));
+  }
   for (const std::string& line : s.sync->summary()) log_info(line);
   if (s.comm.size() == 1) return;
   log_info(str("most of any rank ", bytes_text(static_cast<int64_t>(most)), "; up to the last record all ranks sent ",
@@ -374,7 +389,7 @@ RunResult run_rank(const RunPlan& plan, Communicator& comm) {
   check_same_data(session, plan.init);
   check_final_bleu(session);
   check_outputs(session, plan.options);
-  if (!plan.options.trace_file.empty()) session.ctx.tracer = &session.tracer;
+  if (!plan.options.trace_file.empty()) trace(session);
   std::optional<RunLock> lock;
   std::optional<LogFile> log;
   if (session.leads()) {

@@ -82,7 +82,10 @@ void measure(const Options& options, const std::string& precision) {
   const std::unique_ptr<Workload> workload = make_workload(options.workload, ctx, quick);
   for (int64_t i = 0; i < 3; ++i) workload->step(i);
   wait_for(ctx.device);
-  if (!options.trace.empty() || options.table) ctx.tracer = &tracer;
+  if (!options.trace.empty() || options.table) {
+    ctx.tracer = &tracer;
+    if (!on_cpu) tracer.measure_device(lmx::cuda_device(ctx.device.index).clock());
+  }
   std::vector<double> times;
   lmx::DeviceCounts counts;  // of the last step
   for (int64_t i = 0; i < options.steps; ++i) {

@@ -115,12 +115,18 @@ int check_in_child(const CheckOptions& o) {
             << plugin.hash << ", build " << plugin.descriptor->build_id << std::endl;
   check::check_fields(report, subject);
   const lmx::Device device = lmx::device_named(o.device, lmx::str("[plugins] ", kDevice, ": "));
-  if (plugin.kind != "model" && device.kind != lmx::Device::Kind::cpu)
-    throw lmx::UserError(lmx::str("[plugins] ", kDevice, " ", o.device, " is for models, and ", plugin.name,
-                                  " is of the kind ", plugin.kind));
-  if (plugin.kind == "model") check::check_model(report, subject);
-  if (device.kind != lmx::Device::Kind::cpu) check::check_model_on(report, subject, device);
-  if (plugin.kind == "sync") check::check_sync(report, subject);
+  const bool on_device = device.kind != lmx::Device::Kind::cpu, model = plugin.kind == "model",
+             sync = plugin.kind == "sync";
+  if (on_device && !model && !sync)
+    throw lmx::UserError(lmx::str("[plugins] ", kDevice, " ", o.device, " is for plugins of the kinds model and sync, ",
+                                  "and ", plugin.name, " is of the kind ", plugin.kind));
+  if (model) check::check_model(report, subject);
+  if (model && on_device) check::check_model_on(report, subject, device);
+  if (sync) check::check_sync(report, subject);
+  if (sync && on_device) {
+    subject.device = device;
+    check::check_sync(report, subject);
+  }
   if (plugin.kind == "batcher") check::check_batcher(report, subject);
   if (plugin.kind == "comm")
     std::cout << "skip  the ranks of a communicator are checked by lmx's own tests of it" << std::endl;
@@ -213,7 +219,9 @@ void add_plugins_check(CLI::App& group) {
   command->add_option("FILE", o->file, "the library; its folder contains plugin.toml")->required()->type_name("");
   command->add_option(kConfig, o->config, "values of its fields, written as in an override")->type_name("VALUES");
   command
-      ->add_option(kDevice, o->device, "cuda or cuda:N: a model's values on this device are also compared with the CPU")
+      ->add_option(
+          kDevice, o->device,
+          "cuda or cuda:N: a model is also compared with the CPU on this device, a sync plugin is checked there again")
       ->type_name("DEVICE");
   command->add_flag("--approximate", o->approximate,
                     "a sync plugin may differ from the sum in a step; the mean of many steps must still be near it");
