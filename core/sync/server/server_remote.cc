@@ -17,7 +17,7 @@ enum Extent : uint8_t { kNothing = 0, kAll = 1, kSome = 2 };
 class Writer {
  public:
   void add(const void* from, int64_t n) { pieces_.emplace_back(static_cast<const std::byte*>(from), n); }
-  // Of any device. A tensor of the host is not copied.
+  // Adds a tensor of any device. A tensor of the host is not copied.
   void add(const Context& ctx, const Tensor& t) {
     copies_.push_back(t.device() == Device{} ? t : copy_to(t, ctx.host));
     add(std::as_const(copies_.back()).raw(), t.bytes());

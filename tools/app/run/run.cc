@@ -131,7 +131,7 @@ void trace(Session& s) {
   if (s.ctx.device.kind == Device::Kind::cuda) s.tracer.measure_device(cuda_device(s.ctx.device.index).clock());
 }
 
-// Of the whole process: with validation and checkpoints, and of all virtual ranks.
+// The counts contain the work of the whole process: all virtual ranks, validation and checkpoints.
 std::string work_text(const DeviceCounts& counts) {
   return str("the device did ", count_text(counts.all_launches()), " launches of kernels and graphs, ",
              count_text(counts.uploads.times), " uploads (", bytes_text(counts.uploads.bytes), ") and ",
