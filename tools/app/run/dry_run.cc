@@ -314,7 +314,8 @@ DryRun dry_run(const Node& composed, const std::string& name) {
       shares.pairs ? network.model->macs_per_pair(kSentence, kSentence) / kSentence : network.model->macs_per_token();
   const int64_t macs = model + network.loss->macs_per_token(shares.forward_tokens);
   char flops[32];
-  std::snprintf(flops, sizeof flops, "%.3g", 6.0 * static_cast<double>(macs * shares.step_tokens) / 1e9);
+  std::snprintf(flops, sizeof flops, "%.3g",
+                6e-9 * static_cast<double>(macs) * static_cast<double>(shares.step_tokens));
   text += str("arithmetic ", flops, " GFLOP a step, forward and backward, in matrix products",
               shares.pairs ? str(" (sentences of ", kSentence, " tokens on both sides)") : "", "\n");
   text += memory_text(r, network, sync, shares, memory);
