@@ -1,9 +1,11 @@
-// For the tests of ops and kernels on a CUDA device (Device...), which compare them with the CPU.
+// For tests on a CUDA device: those of ops and kernels (Device...), which compare it with the CPU, and those of models
+// that run on any device.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <vector>
 
 #include "backend/cuda.h"
@@ -22,6 +24,14 @@ inline lmx::Context context_on(lmx::Device::Kind kind, lmx::DType compute = lmx:
   lmx::Context ctx;
   lmx::compute_on(ctx, {kind, 0});
   ctx.compute = compute;
+  return ctx;
+}
+
+// On the device that the environment variable LMX_TEST_DEVICE names (cpu, cuda), by default the CPU.
+inline lmx::Context test_context() {
+  const char* name = std::getenv("LMX_TEST_DEVICE");
+  lmx::Context ctx;
+  lmx::compute_on(ctx, lmx::device_named(name ? name : "cpu", "LMX_TEST_DEVICE"));
   return ctx;
 }
 

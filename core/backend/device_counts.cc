@@ -60,6 +60,9 @@ void CudaDevice::count_wait() {
 namespace cuda {
 
 void begin_launch(const Context& ctx, const char* op) {
+  const LoopWork* loop = loop_work();
+  LMX_CHECK(!loop || !loop->stream || loop->stream == ctx.stream, op,
+            " in a loop that is replayed uses another context than the loop's: its work would be done once");
   CudaDevice& device = cuda_device(ctx.device.index);
   device.select();
   device.count_launch(op);

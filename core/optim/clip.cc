@@ -75,7 +75,8 @@ std::vector<double> squares(Context& ctx, const ParameterStore& params, const st
   Tensor sums = ctx.empty({static_cast<int64_t>(names.size())}, DType::f64, MemClass::other);
   add_squares<float>(ctx, tensors, sums.data<double>());
   add_squares<double>(ctx, tensors, sums.data<double>());
-  const std::span<const double> all = ctx.read<double>(sums).get();
+  const Reading<double> reading = ctx.read<double>(sums);
+  const std::span<const double> all = reading.get();
   return {all.begin(), all.end()};
 }
 

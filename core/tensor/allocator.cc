@@ -146,6 +146,7 @@ void* CachingAllocator::take_or_fail(size_t size, MemClass c) {
   void* block = take(size);
   if (!block) {
     shrink_cache(0);
+    given_back();
     block = take(size);
   }
   if (!block) fail(size, c);

@@ -62,6 +62,7 @@ class CachingAllocator : public Allocator {
  protected:
   virtual void* take(size_t size) = 0;  // null if the device has no memory left
   virtual void give_back(void* block) = 0;
+  virtual void given_back() {}       // called when every cached block was given back, before the next take()
   virtual void requested() const {}  // called before each allocation
   // Called for each block that was freed, before it can be used again.
   virtual void freed(void*, size_t) noexcept {}

@@ -100,6 +100,57 @@ TEST_F(CudaLoop, MustNotAllocateOrTransfer) {
   EXPECT_EQ(host(ctx, x), (std::vector<float>{1, 2, 3}));  // the device works on
 }
 
+// With the outer context the first run would be right, and a replay would not do the work.
+TEST_F(CudaLoop, MustUseTheContextThatItGets) {
+  Context ctx = context_on(Device::Kind::cuda);
+  const Tensor x = filled(ctx, 1);
+  Tensor sum = ctx.zeros({3});
+  const auto run = [&] {
+    replay_steps(ctx, [&](Context&) {
+      for (int i = 0; i < 10; ++i) add_tensor(ctx, sum, x);
+    });
+  };
+  run();
+  EXPECT_THROW(run(), InternalError);
+  EXPECT_EQ(host(ctx, sum), (std::vector<float>{10, 20, 30}));  // the device works on
+}
+
+TEST_F(CudaLoop, OfMoreWorkThanGraphsMayHaveRunsDirectly) {
+  Context ctx = context_on(Device::Kind::cuda);
+  const Tensor x = filled(ctx, 1);
+  Tensor sum = ctx.zeros({3}), work = ctx.zeros({1});
+  const int64_t before = graphs();
+  for (int run = 0; run < 3; ++run)
+    replay_steps(ctx, [&](Context& loop) {
+      for (int i = 0; i < (1 << 17); ++i) work.zero();
+      add_tensor(loop, sum, x);
+    });
+  EXPECT_EQ(host(ctx, sum), (std::vector<float>{3, 6, 9}));
+  EXPECT_EQ(graphs(), before);
+}
+
+TEST_F(CudaLoop, RunsDirectlyWhileTheDeviceHasNoMemoryForGraphs) {
+  if (cuda_device_info(0).memory > int64_t{1} << 30) GTEST_SKIP() << "it fills the device's memory, which is large";
+  Context ctx = context_on(Device::Kind::cuda);
+  const Tensor x = filled(ctx, 1), scratch = ctx.empty({3});
+  Tensor sum = ctx.zeros({3});
+  const int64_t before = graphs();
+  {
+    std::vector<Tensor> all;
+    for (int64_t bytes = int64_t{1} << 30; bytes >= 256; bytes /= 2) try {
+        while (true) all.push_back(ctx.empty({bytes}, DType::u8));
+      } catch (const RunError&) {  // no memory for a block of this size
+      }
+    for (int run = 0; run < 4; ++run) add_ten_times(ctx, sum, x, scratch);
+    EXPECT_EQ(graphs(), before);
+  }
+  ctx.allocator->trim();
+  EXPECT_EQ(host(ctx, sum), (std::vector<float>{10, 20, 30}));
+  for (int run = 0; run < 2; ++run) add_ten_times(ctx, sum, x, scratch);
+  EXPECT_EQ(host(ctx, sum), (std::vector<float>{10, 20, 30}));
+  EXPECT_GT(graphs(), before);
+}
+
 TEST(Loop, RunsOnceOnTheCpu) {
   Context ctx;
   int runs = 0;

@@ -1,7 +1,7 @@
 // Products of matrices of the emulated device: column-major layouts, transposes, batches and epilogues of cuBLASLt.
 //
 // As in cuBLASLt, an algorithm is chosen for the alignment of the operands that the preference gives (256 bytes unless
-// it says otherwise), and a product whose operands are aligned less is refused.
+// it says otherwise) and of the leading dimensions, and a product whose operands are aligned less is refused.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -38,6 +38,7 @@ struct Preference {
 struct Algorithm {
   uint64_t workspace;
   std::array<uint32_t, 4> alignment;
+  std::array<uint32_t, 4> columns;  // alignment of the leading dimensions
   uint64_t magic;
 };
 constexpr uint64_t kMagic = 0x6c6d7867656d6d00;
@@ -165,10 +166,21 @@ bool supported(const Product& p) {
   return out == CUDA_R_32F || (out == in && in != CUDA_R_32F);
 }
 
+// Bytes that each column of the four matrices is aligned to if the first is: a power of two, 16 at most.
+std::array<uint32_t, 4> columns_alignment(const Product& p) {
+  const auto of = [](const Layout& l) {
+    const auto bytes = static_cast<uint64_t>(l.ld) * size_of(l.type);
+    return uint32_t{1} << std::countr_zero(bytes | 16);
+  };
+  return {of(p.a_layout), of(p.b_layout), of(p.c_layout), of(p.d_layout)};
+}
+
 bool aligned(const Product& p, const Algorithm& algorithm) {
   const std::array<const void*, 4> at{p.a, p.b, p.c, p.d};
+  const auto columns = columns_alignment(p);
   for (size_t i = 0; i < at.size(); ++i)
-    if (reinterpret_cast<uintptr_t>(at[i]) % algorithm.alignment[i] != 0) return false;
+    if (reinterpret_cast<uintptr_t>(at[i]) % algorithm.alignment[i] != 0 || columns[i] < algorithm.columns[i])
+      return false;
   return true;
 }
 
@@ -303,7 +315,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const Preference& wish = held<Preference>(preference);
   results[0] = {};
   results[0].workspaceSize = wish.workspace / 2;
-  held<Algorithm>(&results[0].algo) = {wish.workspace / 2, wish.alignment, kMagic};
+  held<Algorithm>(&results[0].algo) = {wish.workspace / 2, wish.alignment, columns_alignment(p), kMagic};
   *found = 1;
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -17,6 +17,7 @@ namespace {
 using namespace cuda_emulator;
 
 constexpr size_t kSharedByDefault = size_t{48} << 10, kSharedAtMost = size_t{227} << 10, kMostArguments = 4096;
+constexpr size_t kGraphBytes = 1024;  // of the device's memory, for each operation
 
 thread_local std::string next_name = "kernel";
 thread_local cudaError_t last_error = cudaSuccess;
@@ -320,10 +321,13 @@ cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
     return cudaSuccess;
   });
 }
-// The pool keeps no released memory.
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   *pool = nullptr;
   return remember(is_device(device) ? cudaSuccess : cudaErrorInvalidDevice);
+}
+// The pool keeps no released memory.
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t, size_t) {
+  return cudaSuccess;
 }
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) {
   return cudaSuccess;
@@ -466,7 +470,9 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
   return immediate([&]() -> cudaError_t {
     if (!graph) return cudaErrorInvalidValue;
-    *executable = new CUgraphExec_st{graph->operations};
+    void* memory = allocate(graph->operations.size() * kGraphBytes);
+    if (!memory) return cudaErrorMemoryAllocation;
+    *executable = new CUgraphExec_st{graph->operations, memory};
     return cudaSuccess;
   });
 }
@@ -482,8 +488,11 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return cudaSuccess;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-  delete executable;
-  return cudaSuccess;
+  return immediate([&] {
+    release(executable->memory);
+    delete executable;
+    return cudaSuccess;
+  });
 }
 
 }  // extern "C"

@@ -73,4 +73,5 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
   std::vector<cuda_emulator::Operation> operations;
+  void* memory;  // of the device
 };

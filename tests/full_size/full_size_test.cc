@@ -14,6 +14,7 @@
 #include "app/run/schema.h"
 #include "data/dataset.h"
 #include "full_size/copies.h"
+#include "full_size/shipped.h"
 #include "lmx/log.h"
 #include "lmx/parallel.h"
 #include "lmx/plugin.h"
@@ -28,33 +29,6 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kUpdates = 20, kMostSteps = 64;
 constexpr int64_t kCopiesFrom = 20'000;  // tokens a step from which its sequences are copies of one
-
-std::vector<std::string> shipped() {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(LMX_SOURCE_DIR "/recipes"))
-    if (entry.path().extension() == ".yaml") names.push_back(entry.path().stem());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-std::string text_at(const Node& tree, const char* path) {
-  const Node* node = tree.at_path(path);
-  return node ? node->text : "";
-}
-int64_t integer_at(const Node& tree, const char* path) {
-  return parse_int(text_at(tree, path)).value();
-}
-
-std::string file_of(const std::string& recipe) {
-  return LMX_SOURCE_DIR "/recipes/" + recipe + ".yaml";
-}
-
-Node composed(const std::string& recipe, const std::vector<std::string>& overrides) {
-  ComposeOptions options;
-  options.overrides = overrides;
-  options.default_of = default_of;
-  return compose(file_of(recipe), options);
-}
 
 // The recipe names a paper, and nothing that a desk makes smaller. patwary_example is left out: it is an example for
 // --dry-run, whose step nobody trains.
@@ -73,22 +47,10 @@ std::vector<std::vector<std::string>> points_of(const std::string& recipe) {
   return points;
 }
 
-void set(Node& tree, const char* part, const char* key, const std::string& yaml) {
-  if (!tree.find(part)) tree.set(part, Node::map());
-  tree.find(part)->set(key, parse_yaml(yaml, "change"));
-}
-
 // Units, layers and the vocabulary are made small; what decides the size of gradients and of messages is left.
 Node shrunk(Node tree) {
   const int64_t ranks = tree.at_path("comm.ranks") ? integer_at(tree, "comm.ranks") : 1;
-  Node& model = *tree.find("model");
-  for (auto& [key, value] : model.entries) {
-    const std::optional<int64_t> given = parse_int(value.text);
-    if (!given || *given == 0) continue;
-    const bool units = key == "cells" || key == "embedding" || key == "projection" || key == "d" || key == "ffn";
-    const bool layers = key.ends_with("layers") || key == "depth";
-    if (units || layers || key == "heads") value = parse_yaml(units ? "8" : layers ? "1" : "2", "change");
-  }
+  shrink_model(tree, 8, 1);
   tree.find("batcher")->erase("shards");  // which text a slot reads, not how much of it
   if (tree.at_path("loss.samples")) set(tree, "loss", "samples", "8");
   tree.set("data", parse_yaml("{name: synthetic, vocab_size: 30, train_tokens: 500, valid_tokens: 100, test_tokens: 0, "

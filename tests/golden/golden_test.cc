@@ -20,6 +20,7 @@
 #include "golden/cases.h"
 #include "lmx/error.h"
 #include "lmx/matmul.h"
+#include "process/pairs_text.h"
 #include "process/run_fixture.h"
 
 namespace lmx_test {
@@ -66,29 +67,7 @@ class Golden : public RunTest, public testing::WithParamInterface<GoldenCase> {
   Golden() {
     for (const char* recipe : {"words.yaml", "pairs.yaml"})
       write(recipe, read_file(fs::path(LMX_SOURCE_DIR "/tests/golden") / recipe));
-    write_pairs();
-  }
-
-  // Sentences of one to nine words; the target's words are the source's, each spelt backwards.
-  void write_pairs() const {
-    const std::vector<std::string> words{"one",  "two", "three", "four",  "five", "six",   "seven", "eight",
-                                         "nine", "ten", "big",   "small", "red",  "green", "house", "tree"};
-    std::ofstream source(folder_ / "source.txt"), target(folder_ / "target.txt");
-    uint64_t state = 1;
-    const auto draw = [&](uint64_t n) {
-      state = state * 6364136223846793005u + 1442695040888963407u;
-      return (state >> 33) % n;
-    };
-    for (int line = 0; line < 400; ++line) {
-      const uint64_t length = 1 + draw(9);
-      for (uint64_t i = 0; i < length; ++i) {
-        const std::string& word = words[draw(words.size())];
-        source << (i ? " " : "") << word;
-        target << (i ? " " : "") << std::string(word.rbegin(), word.rend());
-      }
-      source << '\n';
-      target << '\n';
-    }
+    write_pairs(folder_);
   }
 
   // The case, trained by the lmx of a build folder on a device.

@@ -1,4 +1,5 @@
-// A model against PyTorch: same weights, same batches. Scripts in tools/parity make the golden files.
+// A model against PyTorch: same weights, same batches. Scripts in tools/parity make the golden files. The model
+// computes on the device that LMX_TEST_DEVICE names.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "device.h"
 #include "lmx/error.h"
 #include "lmx/loss.h"
 #include "lmx/model.h"
@@ -28,8 +30,9 @@ inline void PrintTo(const Golden& g, std::ostream* out) {
 class Parity : public ::testing::TestWithParam<Golden> {
  protected:
   void SetUp() override {
+    ctx_ = lmx_test::test_context();
     golden_ =
-        load_safetensors(str(LMX_SOURCE_DIR, "/tests/models/golden/", GetParam().name, ".safetensors"), ctx_.allocator);
+        load_safetensors(str(LMX_SOURCE_DIR, "/tests/models/golden/", GetParam().name, ".safetensors"), ctx_.host);
   }
 
   // Makes the model and a full softmax, with the golden file's weights.
@@ -42,7 +45,7 @@ class Parity : public ::testing::TestWithParam<Golden> {
     loss_ = make_loss(parse_yaml(loss, "test"), "loss", env);
     for (const ParameterSpec& spec : all_parameters(model_->parameters(), *loss_)) {
       Var& v = params_.add(ctx_, spec, RandomKey(1));
-      v.value().copy_from(golden_.at("param." + spec.name));
+      copy_values(v.value(), golden_.at("param." + spec.name));
       v.changed();
     }
   }
@@ -57,7 +60,7 @@ class Parity : public ::testing::TestWithParam<Golden> {
     features_ = model_->forward(ctx_, params_, b, state_);
     const Var loss = loss_->forward(ctx_, params_, features_, b.targets.reshape({-1}), {}).loss;
     const double tokens = static_cast<double>(b.tokens());
-    const double mean = *loss.value().data<float>() / tokens;
+    const double mean = static_cast<double>(ctx_.read<float>(loss.value()).value()) / tokens;
     tape.backward(ctx_, loss, 1 / tokens);
     ctx_.tape = nullptr;
     return mean;
@@ -80,7 +83,8 @@ class Parity : public ::testing::TestWithParam<Golden> {
   void expect_equal_first_batch() {
     const double loss = differentiate(0);
     EXPECT_NEAR(loss, *golden_.at("losses").data<float>(), 1e-5 * loss);
-    expect_close("logits", doubles(loss_->logits(ctx_, params_, features_.value())), golden_.at("logits"));
+    expect_close("logits", lmx_test::values_of(ctx_, loss_->logits(ctx_, params_, features_.value())),
+                 golden_.at("logits"));
     size_t gradients = 0;
     for (const auto& [name, value] : golden_) gradients += name.starts_with("grad.");
     EXPECT_EQ(gradients, params_.names().size());
@@ -100,11 +104,6 @@ class Parity : public ::testing::TestWithParam<Golden> {
       for (const std::string& name : params_.names()) sgd->update(ctx_, params_.at(name), lr, step + 1);
       params_.clear_gradients();
     }
-  }
-
-  static std::vector<double> doubles(const Tensor& t) {
-    const std::span<const float> v = t.values<float>();
-    return {v.begin(), v.end()};
   }
 
   Context ctx_;

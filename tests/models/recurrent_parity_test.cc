@@ -31,7 +31,7 @@ TEST_P(RecurrentParity, FirstBatch) {
   size_t states = 0;
   for (const auto& [name, want] : golden_) {
     if (!name.starts_with("state.")) continue;
-    expect_close(name, doubles(state_.at(name.substr(6))), want);
+    expect_close(name, lmx_test::values_of(ctx_, state_.at(name.substr(6))), want);
     ++states;
   }
   EXPECT_EQ(states, state_.size());

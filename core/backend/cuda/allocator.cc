@@ -19,31 +19,37 @@ bool poisons() {
   return poison;
 }
 
+// Free bytes that the driver's pool does not return to the system, where other processes could use them. The cache of
+// blocks is above the pool, so the pool needs few.
+constexpr uint64_t kKept = uint64_t{256} << 20;
+
 // Blocks come from the device's pool, which gives and takes memory in the order of the stream. cudaMalloc and cudaFree
 // would wait for the whole device.
 class CudaMemory final : public CachingAllocator {
  public:
   CudaMemory(int index, cudaStream_t stream, CudaDevice& counter) : index_(index), stream_(stream), counter_(counter) {
-    cudaMemPool_t pool = nullptr;
-    LMX_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, index));
-    uint64_t kept = UINT64_MAX;  // bytes that the pool does not return to the system by itself
-    LMX_CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &kept));
+    LMX_CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool_, index));
+    uint64_t kept = kKept;
+    LMX_CUDA_CHECK(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &kept));
   }
   ~CudaMemory() override { trim(); }
   Device device() const override { return {Device::Kind::cuda, index_}; }
   void zero(void* block, size_t bytes) const override {
     if (described({block, nullptr, bytes})) return;
+    counter_.select();
     LMX_CUDA_CHECK(cudaMemsetAsync(block, 0, bytes, stream()));
     counter_.count_moved(&DeviceCounts::fills, static_cast<int64_t>(bytes));
   }
   void copy(void* to, const void* from, size_t bytes) const override {
     if (described({to, from, bytes})) return;
+    counter_.select();
     LMX_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()));
     counter_.count_moved(&DeviceCounts::copies, static_cast<int64_t>(bytes));
   }
 
  protected:
   void* take(size_t size) override {
+    counter_.select();
     void* block = nullptr;
     const cudaError_t code = cudaMallocAsync(&block, size, stream_);
     if (code == cudaErrorMemoryAllocation) {
@@ -54,6 +60,12 @@ class CudaMemory final : public CachingAllocator {
     return block;
   }
   void give_back(void* block) override { (void)cudaFreeAsync(block, stream_); }
+  // A block of cudaFreeAsync is free after the work that was enqueued before, and only then joined with others.
+  void given_back() override {
+    counter_.select();
+    LMX_CUDA_CHECK(cudaStreamSynchronize(stream_));
+    LMX_CUDA_CHECK(cudaMemPoolTrimTo(pool_, 0));
+  }
   std::string room() const override {
     size_t free = 0, total = 0;
     if (cudaMemGetInfo(&free, &total) != cudaSuccess) return {};
@@ -88,15 +100,18 @@ class CudaMemory final : public CachingAllocator {
   int index_;
   cudaStream_t stream_;
   CudaDevice& counter_;
+  cudaMemPool_t pool_ = nullptr;
 };
 
 class PinnedMemory final : public CachingAllocator {
  public:
+  explicit PinnedMemory(CudaDevice& owner) : owner_(owner) {}
   ~PinnedMemory() override { trim(); }
   Device device() const override { return {}; }
 
  protected:
   void* take(size_t size) override {
+    owner_.select();
     void* block = nullptr;
     const cudaError_t code = cudaHostAlloc(&block, size, cudaHostAllocDefault);
     if (code == cudaErrorMemoryAllocation) {
@@ -107,6 +122,9 @@ class PinnedMemory final : public CachingAllocator {
     return block;
   }
   void give_back(void* block) override { (void)cudaFreeHost(block); }
+
+ private:
+  CudaDevice& owner_;
 };
 
 }  // namespace
@@ -115,8 +133,8 @@ std::shared_ptr<Allocator> make_memory(int index, cudaStream_t stream, CudaDevic
   return std::make_shared<CudaMemory>(index, stream, counter);
 }
 
-std::shared_ptr<Allocator> make_pinned() {
-  return std::make_shared<PinnedMemory>();
+std::shared_ptr<Allocator> make_pinned(CudaDevice& device) {
+  return std::make_shared<PinnedMemory>(device);
 }
 
 }  // namespace lmx::cuda

@@ -14,10 +14,14 @@ struct ConvertElement {
 // of the tile has one element more, which spreads a column over the banks.
 constexpr int kTile = 32, kTileRow = kTile + 1, kRowsAtOnce = 8;
 
+__host__ __device__ constexpr int64_t tiles(int64_t n) {
+  return (n + kTile - 1) / kTile;
+}
+
 template <class From, class To>
 __global__ void transpose_tile(Transpose<From, To> a) {
   To* tile = cuda::shared<To>();
-  const int64_t row = static_cast<int64_t>(blockIdx.y) * kTile, col = static_cast<int64_t>(blockIdx.x) * kTile;
+  const int64_t across = tiles(a.cols), row = blockIdx.x / across * kTile, col = blockIdx.x % across * kTile;
   const int x = static_cast<int>(threadIdx.x);
   for (int y = static_cast<int>(threadIdx.y); y < kTile; y += kRowsAtOnce) {
     if (row + y < a.rows && col + x < a.cols)
@@ -32,8 +36,9 @@ __global__ void transpose_tile(Transpose<From, To> a) {
 template <class From, class To>
 void transpose_matrix(Context& ctx, const Transpose<From, To>& a) {
   if (a.rows == 0 || a.cols == 0) return;
-  const auto tiles = [](int64_t n) { return static_cast<unsigned>((n + kTile - 1) / kTile); };
-  const cuda::Grid grid{dim3(tiles(a.cols), tiles(a.rows)), dim3(kTile, kRowsAtOnce), kTile * kTileRow * sizeof(To)};
+  // One dimension: the others have at most 65,535 blocks.
+  const cuda::Grid grid{dim3(cuda::blocks_of(tiles(a.rows) * tiles(a.cols))), dim3(kTile, kRowsAtOnce),
+                        kTile * kTileRow * sizeof(To)};
   cuda::launch(ctx, a.kName, grid, transpose_tile<From, To>, a);
 }
 

@@ -100,7 +100,7 @@ class RuntimeDevice final : public CudaDevice {
     if (!has_kernels()) throw UserError(other_architecture(index));
     LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     memory_ = make_memory(index, stream_, *this);
-    pinned_ = make_pinned();
+    pinned_ = make_pinned(*this);
   }
   std::shared_ptr<Allocator> memory() override { return memory_; }
   std::shared_ptr<Allocator> pinned() override { return pinned_; }
@@ -114,7 +114,10 @@ class RuntimeDevice final : public CudaDevice {
     LMX_CUDA_CHECK(cudaSetDevice(index_));
     current = index_;
   }
-  void replay(Context& ctx, const std::function<void(Context&)>& steps) override { graphs_.run(ctx, steps); }
+  void replay(Context& ctx, const std::function<void(Context&)>& steps) override {
+    select();
+    graphs_.run(ctx, steps);
+  }
 
   void copy(Tensor& to, const Tensor& from) override {
     LMX_CHECK(to.shape() == from.shape() && to.dtype() == from.dtype(), "copy of ", describe(from), " into ",
@@ -126,7 +129,7 @@ class RuntimeDevice final : public CudaDevice {
         cudaMemcpyAsync(to.raw(), from.raw(), static_cast<size_t>(from.bytes()), cudaMemcpyDefault, stream_));
     const bool up = from.device().kind == Device::Kind::cpu, within = to.device().kind == from.device().kind;
     count_moved(within ? &DeviceCounts::copies : up ? &DeviceCounts::uploads : &DeviceCounts::downloads, from.bytes());
-    if (!within) keep(to, from);  // memory of the device is freed in the order of the stream
+    if (!within) keep(up ? from : to);  // memory of the device is freed in the order of the stream
   }
 
   std::unique_ptr<DeviceClock> clock() override { return std::make_unique<EventClock>(*this); }
@@ -139,17 +142,17 @@ class RuntimeDevice final : public CudaDevice {
  private:
   struct Kept {
     std::shared_ptr<EventFence> copied;
-    Tensor to, from;
+    Tensor host;
   };
 
-  void keep(const Tensor& to, const Tensor& from) {
+  void keep(const Tensor& host) {
     std::vector<Kept> done;  // freed after the lock: freeing a tensor may take the allocator's
     const std::lock_guard lock(mutex_);
     while (!kept_.empty() && kept_.front().copied->done()) {
       done.push_back(std::move(kept_.front()));
       kept_.pop_front();
     }
-    kept_.push_back({std::make_shared<EventFence>(stream_, *this), to, from});
+    kept_.push_back({std::make_shared<EventFence>(stream_, *this), host});
   }
 
   int index_;

@@ -15,7 +15,7 @@ bool has_kernels();
 
 // `counter` counts copies and fills. It must live longer than the allocator.
 std::shared_ptr<Allocator> make_memory(int index, cudaStream_t stream, CudaDevice& counter);
-std::shared_ptr<Allocator> make_pinned();
+std::shared_ptr<Allocator> make_pinned(CudaDevice& device);
 
 // The stream of a context of a device.
 inline cudaStream_t stream_of(const Context& ctx) {

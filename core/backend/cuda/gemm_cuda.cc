@@ -70,42 +70,51 @@ using AlgorithmKey = std::tuple<int, int64_t, int64_t, int64_t, bool, bool, bool
 class Products {
  public:
   explicit Products(int index) {
+    CudaDevice& device = cuda::device(index);
+    device.select();
     LMX_CUDA_CHECK(cublasLtCreate(&handle_));
-    workspace_ = Tensor::empty(cuda::device(index).memory(), {kWorkspace}, DType::u8, MemClass::other);
+    workspace_ = Tensor::empty(device.memory(), {kWorkspace}, DType::u8, MemClass::other);
   }
 
   template <class Scale>
   void multiply(Context& ctx, const GemmCall& g, const Types& types) {
     const std::lock_guard lock(mutex_);
-    CudaDevice& device = cuda::device(ctx.device.index);
-    device.select();
-    device.count_launch(Gemm<Scale>::kName);
+    cuda::begin_launch(ctx, Gemm<Scale>::kName);
     const Description& d = description(g, types);
-    const cublasLtMatmulAlgo_t& algo = algorithm(g, types);
     const Scale alpha = 1, beta = static_cast<Scale>(g.beta);
-    LMX_CUDA_CHECK(cublasLtMatmul(handle_, d.product.get(), &alpha, g.b, d.b.get(), g.a, d.a.get(), &beta, g.c,
-                                  d.c.get(), g.c, d.c.get(), &algo, workspace_.raw(), kWorkspace,
-                                  cuda::stream_of(ctx)));
+    const auto enqueue = [&](const cublasLtMatmulAlgo_t& algo) {
+      return cublasLtMatmul(handle_, d.product.get(), &alpha, g.b, d.b.get(), g.a, d.a.get(), &beta, g.c, d.c.get(),
+                            g.c, d.c.get(), &algo, workspace_.raw(), kWorkspace, cuda::stream_of(ctx));
+    };
+    const cublasStatus_t status = enqueue(algorithm(g, types, bucket_of(g)));
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) return LMX_CUDA_CHECK(status);
+    LMX_CUDA_CHECK(enqueue(algorithm(g, types, g.m)));  // the bucket's algorithm does not suit this number of rows
   }
 
  private:
   const Description& description(const GemmCall& g, const Types& t) {
-    if (descriptions_.size() >= kMostPlans) descriptions_.clear();
     const ShapeKey key{t.in, g.m, g.n, g.k, g.trans_a, g.trans_b};
-    auto found = descriptions_.find(key);
-    if (found == descriptions_.end()) found = descriptions_.emplace(key, Description(g, t)).first;
-    return found->second;
+    const auto found = descriptions_.find(key);
+    if (found != descriptions_.end()) return found->second;
+    if (descriptions_.size() >= kMostPlans) descriptions_.clear();
+    return descriptions_.emplace(key, Description(g, t)).first->second;
   }
 
-  // The first algorithm of cuBLASLt's heuristic for the largest product of the bucket, without a measurement. So the
+  // The number of rows for which a product's algorithm is chosen. The rows of a transposed `a` are its leading
+  // dimension, and an algorithm that loads 16 bytes at once for a multiple of 128 cannot do so for each smaller number.
+  static int64_t bucket_of(const GemmCall& g) {
+    return g.trans_a ? g.m : (g.m + kRowBucket - 1) / kRowBucket * kRowBucket;
+  }
+
+  // The first algorithm of cuBLASLt's heuristic for the product with this number of rows, without a measurement. So the
   // choice depends on the shape alone, and a run can be repeated bit by bit.
-  const cublasLtMatmulAlgo_t& algorithm(GemmCall g, const Types& t) {
+  const cublasLtMatmulAlgo_t& algorithm(GemmCall g, const Types& t, int64_t rows) {
     const uint32_t at_a = alignment(g.a), at_b = alignment(g.b), at_c = alignment(g.c);
-    const int64_t bucket = (g.m + kRowBucket - 1) / kRowBucket;
-    const AlgorithmKey key{t.in, bucket, g.n, g.k, g.trans_a, g.trans_b, g.beta != 0, at_a, at_b, at_c};
+    const AlgorithmKey key{t.in, rows, g.n, g.k, g.trans_a, g.trans_b, g.beta != 0, at_a, at_b, at_c};
     const auto found = algorithms_.find(key);
     if (found != algorithms_.end()) return found->second;
-    g.m = bucket * kRowBucket;
+    if (algorithms_.size() >= kMostPlans) algorithms_.clear();
+    g.m = rows;
     const Description d(g, t);
     cublasLtMatmulPreference_t p = nullptr;
     LMX_CUDA_CHECK(cublasLtMatmulPreferenceCreate(&p));
@@ -122,7 +131,7 @@ class Products {
     int count = 0;
     LMX_CUDA_CHECK(cublasLtMatmulAlgoGetHeuristic(handle_, d.product.get(), d.b.get(), d.a.get(), d.c.get(), d.c.get(),
                                                   p, 1, &best, &count));
-    if (count == 0)
+    if (count == 0 || best.state != CUBLAS_STATUS_SUCCESS)
       throw RunError(str("[gemm] cuBLASLt has no algorithm for (", g.m, ", ", g.k, ") x (", g.k, ", ", g.n, ")"));
     return algorithms_.emplace(key, best.algo).first->second;
   }

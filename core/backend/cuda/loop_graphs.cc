@@ -34,22 +34,31 @@ void LoopGraphs::run(Context& ctx, const std::function<void(Context&)>& steps) {
     const InLoop in_loop(work);
     steps(describing);
   }
-  if (work.pieces < kFewest) return steps(ctx);
+  if (work.pieces < kFewest || work.pieces > kMostKernels) return steps(ctx);
   const auto stream = static_cast<cudaStream_t>(ctx.stream);
   std::unique_lock lock(mutex_);
-  if (kernels_ + work.pieces > kMostKernels) make_room(stream);
-  const auto [found, added] = graphs_.try_emplace(std::move(text), nullptr);
-  if (added) {
+  const auto found = graphs_.find(text);
+  if (found == graphs_.end()) {
+    if (kernels_ + work.pieces > kMostKernels) make_room(stream);
+    graphs_.emplace(std::move(text), nullptr);
     kernels_ += work.pieces;
     lock.unlock();
     return steps(ctx);
   }
-  if (!found->second) capture(ctx, steps, found->second);
-  LMX_CUDA_CHECK(cudaGraphLaunch(found->second, stream));
+  cudaError_t code = found->second ? cudaSuccess : capture(ctx, steps, found->second);
+  if (code == cudaSuccess) code = cudaGraphLaunch(found->second, stream);
+  if (code == cudaErrorMemoryAllocation) {  // the allocator took what the graphs need
+    (void)cudaGetLastError();
+    make_room(stream);
+    lock.unlock();
+    return steps(ctx);
+  }
+  LMX_CUDA_CHECK(code);
   device(ctx.device.index).count_launch("graph");
 }
 
-void LoopGraphs::capture(const Context& ctx, const std::function<void(Context&)>& steps, cudaGraphExec_t& executable) {
+cudaError_t LoopGraphs::capture(const Context& ctx, const std::function<void(Context&)>& steps,
+                                cudaGraphExec_t& executable) {
   if (!stream_) LMX_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   Context captured = ctx;
   captured.stream = stream_;
@@ -69,7 +78,8 @@ void LoopGraphs::capture(const Context& ctx, const std::function<void(Context&)>
   LMX_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
   const cudaError_t code = cudaGraphInstantiate(&executable, graph, 0);
   LMX_CUDA_CHECK(cudaGraphDestroy(graph));
-  LMX_CUDA_CHECK(code);
+  if (code != cudaSuccess) executable = nullptr;
+  return code;
 }
 
 // Graphs of shapes and addresses that do not occur again, as with batches of sentences, would stay forever.

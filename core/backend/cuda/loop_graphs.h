@@ -22,7 +22,8 @@ class LoopGraphs {
   void run(Context& ctx, const std::function<void(Context&)>& steps);
 
  private:
-  void capture(const Context& ctx, const std::function<void(Context&)>& steps, cudaGraphExec_t& graph);
+  // cudaErrorMemoryAllocation: the device has no memory for the graph.
+  cudaError_t capture(const Context& ctx, const std::function<void(Context&)>& steps, cudaGraphExec_t& graph);
   void make_room(cudaStream_t stream);
 
   std::mutex mutex_;

@@ -21,7 +21,7 @@ __device__ int64_t range_of(int64_t part, int64_t count, First first) {
 
 // Launches of kernels that sum over a block: one double for each warp.
 inline Grid summing_grid(int64_t blocks) {
-  return {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), kWarpLanes * sizeof(double)};
+  return {dim3(blocks_of(blocks)), dim3(kThreads), kWarpLanes * sizeof(double)};
 }
 
 // Every thread gets the sum of value(i) over [begin, end). Needs a summing_grid().

@@ -121,7 +121,7 @@ void encode(Context& ctx, const Encode<OneBitCode, float>& a) {
   const StripSums strips{above.data<float>(), below.data<float>(), positive.data<int32_t>()};
   launch_each(ctx, a.kName, count * a.width, SumStripElement{a, strips});
   const auto blocks = [](int64_t values, int64_t each) {
-    return dim3(static_cast<unsigned>((values + each - 1) / each));
+    return dim3(cuda::blocks_of((values + each - 1) / each));
   };
   cuda::launch(ctx, a.kName,
                {blocks(a.width, kColumns), dim3(kColumns, kParts), 3 * kParts * kColumns * sizeof(double)},

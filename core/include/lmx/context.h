@@ -48,10 +48,12 @@ class Reading {
   // `copied`: the end of the copy into `host`; null if it is complete.
   explicit Reading(Tensor host, std::shared_ptr<Fence> copied = nullptr)
       : host_(std::move(host)), copied_(std::move(copied)) {}
-  std::span<const T> get() const {  // waits for the copy
+  // Waits for the copy. The values live as long as the reading.
+  std::span<const T> get() const& {
     if (copied_) copied_->wait();
     return host_.template values<T>();
   }
+  std::span<const T> get() const&& = delete;
   T value() const { return get().front(); }  // of a tensor of one element
 
  private:

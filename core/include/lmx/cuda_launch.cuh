@@ -24,9 +24,11 @@ struct Grid {
   size_t shared = 0;
 };
 
-// To be called before a kernel is enqueued: selects the context's device for this thread, and counts the kernel
-// (CudaDevice::counts()).
-LMX_API void begin_launch(const Context& ctx, const char* op);
+// `count` as a number of blocks of Grid. InternalError: CUDA launches no more than 2^31 - 1.
+inline unsigned blocks_of(int64_t count) {
+  LMX_CHECK(count >= 0 && count <= INT32_MAX, "a launch of ", count, " blocks");
+  return static_cast<unsigned>(count);
+}
 
 // RunError: the message of a device that has failed (docs/errors.md), or else `[op] launch failed: ERROR`.
 [[noreturn]] LMX_API void launch_failed(const Context& ctx, const char* op, const char* error);
@@ -74,7 +76,7 @@ __global__ void each_kernel(int64_t n, Element element) {
 template <class Element>
 void launch_each(const Context& ctx, const char* op, int64_t n, const Element& element) {
   if (n == 0) return;
-  const auto blocks = static_cast<unsigned>((n + cuda::kThreads - 1) / cuda::kThreads);
+  const unsigned blocks = cuda::blocks_of((n + cuda::kThreads - 1) / cuda::kThreads);
   cuda::launch(ctx, op, {blocks}, cuda::each_kernel<Element>, n, element);
 }
 

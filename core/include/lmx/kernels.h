@@ -106,8 +106,17 @@ void run_kernel(Context& ctx, const Args& args) {
 // Runs `steps`, a loop that only calls kernels and copies within the device, in memory that exists before it. On a CUDA
 // device a loop whose work, with all arguments, is that of an earlier loop is replayed as a graph, so that the device
 // does not wait for the host between short kernels. For that, `steps` may be called twice. It must use the context that
-// it gets. InternalError: the loop or one of its kernels allocates memory of the device.
+// it gets. InternalError: the loop or one of its kernels allocates memory of the device, or uses another context.
 LMX_API void replay_steps(Context& ctx, const std::function<void(Context&)>& steps);
+
+namespace cuda {
+
+// To be called before work is enqueued on the context's device: selects the device for this thread, and counts the work
+// under the name of its op (CudaDevice::counts()). InternalError: a loop of replay_steps() uses another context than the
+// one that it got.
+LMX_API void begin_launch(const Context& ctx, const char* op);
+
+}  // namespace cuda
 
 // Adds kernels to the table when the library that contains this object is loaded:
 //   const KernelAdder adder(Device::Kind::cpu, forward<float>, forward<double>);

@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kTileThreads) dbias_kernel(AttentionBackward<T
 template <class T, class Args, class... More>
 void launch_tiles(Context& ctx, int64_t blocks, void (*kernel)(Args, More...), const Args& a, More... more) {
   if (blocks == 0) return;
-  const cuda::Grid grid{static_cast<unsigned>(blocks), kTileThreads, TileMemory<T>::kBytes};
+  const cuda::Grid grid{cuda::blocks_of(blocks), kTileThreads, TileMemory<T>::kBytes};
   cuda::launch(ctx, Args::kName, grid, kernel, a, more...);
 }
 
@@ -238,7 +238,7 @@ void backward(Context& ctx, const AttentionBackward<T>& a) {
   T* const computed = memory.data<T>();
   const T* const deltas = computed;
   constexpr int64_t kWarps = cuda::kThreads / cuda::kWarpLanes;
-  if (rows > 0) cuda::launch(ctx, a.kName, {static_cast<unsigned>(tiles(rows, kWarps))}, delta_kernel<T>, a, computed);
+  if (rows > 0) cuda::launch(ctx, a.kName, {cuda::blocks_of(tiles(rows, kWarps))}, delta_kernel<T>, a, computed);
   launch_tiles<T>(ctx, plan.sequences * plan.heads * tiles(plan.queries, kTileRows) * columns, dq_kernel<T>, a, deltas);
   launch_tiles<T>(ctx, plan.sequences * plan.kv_heads * tiles(plan.keys, kTileRows) * columns, dk_dv_kernel<T>, a,
                   deltas);

@@ -61,12 +61,12 @@ void launch_rows(const Context& ctx, const Job& job) {
   const bool warp = a.cols <= kNarrow;
   if (warp) {
     constexpr int64_t kWarps = 4;
-    const cuda::Grid grid{static_cast<unsigned>((a.rows + kWarps - 1) / kWarps), kWarps * cuda::kWarpLanes,
+    const cuda::Grid grid{cuda::blocks_of((a.rows + kWarps - 1) / kWarps), kWarps * cuda::kWarpLanes,
                           kScratch + kWarps * wanted};
     return cuda::launch(ctx, a.kName, grid, row_kernel<true, Job>, job, wanted);
   }
   const size_t bytes = wanted <= kKeptBytes ? wanted : 0;
-  cuda::launch(ctx, a.kName, {static_cast<unsigned>(a.rows), cuda::kThreads, kScratch + bytes}, row_kernel<false, Job>,
+  cuda::launch(ctx, a.kName, {cuda::blocks_of(a.rows), cuda::kThreads, kScratch + bytes}, row_kernel<false, Job>,
                job, bytes);
 }
 

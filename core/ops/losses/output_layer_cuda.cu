@@ -43,7 +43,7 @@ void scale(Context& ctx, const ScaleBySeed<T>& a) {
   constexpr int64_t kMostBlocks = 4096;
   if (a.n == 0) return;
   const int64_t blocks = std::min(kMostBlocks, (a.n + cuda::kThreads - 1) / cuda::kThreads);
-  cuda::launch(ctx, a.kName, {static_cast<unsigned>(blocks)}, scale_elements<T>, a);
+  cuda::launch(ctx, a.kName, {cuda::blocks_of(blocks)}, scale_elements<T>, a);
 }
 
 const KernelAdder adder(Device::Kind::cuda, sum<float>, sum<double>, scale<float>, scale<double>);

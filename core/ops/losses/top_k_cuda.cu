@@ -62,7 +62,7 @@ void top_rows(Context& ctx, const TopRows<T>& a) {
   if (a.rows == 0) return;
   constexpr int64_t kEntriesOfAWarp = 1024;
   const int64_t warps = std::min<int64_t>((a.n + kEntriesOfAWarp - 1) / kEntriesOfAWarp, cuda::kThreads / kWarpLanes);
-  const cuda::Grid grid{static_cast<unsigned>(a.rows), static_cast<unsigned>(warps * kWarpLanes),
+  const cuda::Grid grid{cuda::blocks_of(a.rows), static_cast<unsigned>(warps * kWarpLanes),
                         kWarpLanes * sizeof(double)};
   cuda::launch(ctx, a.kName, grid, top_rows_kernel<T>, a);
 }

@@ -62,12 +62,11 @@ void launch_rows(const Context& ctx, const char* op, int64_t rows, int64_t cols,
   constexpr int64_t kNarrow = 512, kWide = 4096, kRowsOfBlock = WarpOfRow::kMostThreads / cuda::kWarpLanes;
   if (rows == 0) return;
   if (cols <= kNarrow) {
-    const auto blocks = static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock);
-    const cuda::Grid grid{blocks, WarpOfRow::kMostThreads};
+    const cuda::Grid grid{cuda::blocks_of((rows + kRowsOfBlock - 1) / kRowsOfBlock), WarpOfRow::kMostThreads};
     return cuda::launch(ctx, op, grid, row_kernel<WarpOfRow, Row>, rows, compute);
   }
   const unsigned threads = cols < kWide ? cuda::kThreads : BlockOfRow::kMostThreads;
-  const cuda::Grid grid{static_cast<unsigned>(rows), threads, cuda::kWarpLanes * sizeof(double)};
+  const cuda::Grid grid{cuda::blocks_of(rows), threads, cuda::kWarpLanes * sizeof(double)};
   cuda::launch(ctx, op, grid, row_kernel<BlockOfRow, Row>, rows, compute);
 }
 

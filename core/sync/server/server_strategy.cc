@@ -232,7 +232,7 @@ void ServerStrategy::load(Context& ctx, const std::vector<StateDict>& ranks) {
     if (found == replica.end() || found->second.shape() != param.shape())
       throw UserError(str("[sync] sync.", s.env.group, ": the checkpoint has no replica of ", spec.name, ' ',
                           param.shape(), ": it is from another model"));
-    param.value().copy_from(found->second);
+    param.value().copy_from(ctx.upload(found->second));
     param.changed();
   }
 }

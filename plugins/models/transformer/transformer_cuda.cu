@@ -84,7 +84,7 @@ __global__ void attend_text_kernel(AttendText<T> a) {
 template <class T, class Args>
 void launch_attend(Context& ctx, void (*kernel)(Args), const Args& a) {
   if (a.rows == 0) return;
-  const cuda::Grid grid{static_cast<unsigned>(a.rows * a.heads), kAttendThreads, kAttendThreads * sizeof(T)};
+  const cuda::Grid grid{cuda::blocks_of(a.rows * a.heads), kAttendThreads, kAttendThreads * sizeof(T)};
   cuda::launch(ctx, Args::kName, grid, kernel, a);
 }
 

@@ -136,8 +136,8 @@ UnitTrace trace_unit(const std::string& directory, const std::string& text, cons
   for (int64_t i = 0; i < static_cast<int64_t>(ids[0].size()); ++i) {
     static_cast<void>(run.network.forward(run.ctx, run.params, batch_of(ids, {&row, 1}, i, 1, run.ctx), state));
     trace.tokens.push_back(run_text.token_of(ids[0][static_cast<size_t>(i)]));
-    trace.values.push_back(
-        static_cast<double>(run.ctx.read<float>(state.at(name)).get()[static_cast<size_t>(unit.unit)]));
+    const auto values = run.ctx.read<float>(state.at(name));
+    trace.values.push_back(static_cast<double>(values.get()[static_cast<size_t>(unit.unit)]));
   }
   return trace;
 }
