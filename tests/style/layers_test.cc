@@ -48,6 +48,7 @@ const std::map<std::string, std::string> kHeaderRoom{
     {"math.h", "ops"},
     {"matmul.h", "backend"},
     {"model.h", "model"},
+    {"operand.h", "backend"},
     {"ops.h", "ops"},
     {"optim.h", "optim"},
     {"pair_batches.h", "data"},

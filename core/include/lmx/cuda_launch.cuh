@@ -102,7 +102,13 @@ KernelAdder each_kernels() {
 template <class Step>
 struct PointwiseElement {
   Step step;
-  __device__ void operator()(int64_t i) const { step(i / step.cells, i % step.cells); }
+  __device__ void operator()(int64_t i) const {
+    const int64_t row = i / step.cells, j = i % step.cells;
+    step(row, j);
+    if constexpr (requires { step.write_operand(row, j); }) {
+      if (step.operand.to) step.write_operand(row, j);
+    }
+  }
 };
 
 template <class Step>

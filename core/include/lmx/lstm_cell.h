@@ -10,6 +10,7 @@
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
+#include "lmx/operand.h"
 
 namespace lmx::lstm {
 
@@ -64,7 +65,8 @@ struct LstmForwardStep {
   T* c_next;      // (B, H)
   T* m;           // (B, H) o tanh(c')
   int64_t batch, cells;
-  T forget_bias;  // added to the forget gate's pre-activation
+  T forget_bias;               // added to the forget gate's pre-activation
+  OperandTarget operand = {};  // of m
 
   LMX_HD void operator()(int64_t row, int64_t j) const {
     const int64_t h = cells, at = row * h + j;
@@ -79,6 +81,7 @@ struct LstmForwardStep {
     c_next[at] = out.c;
     m[at] = out.m;
   }
+  LMX_HD void write_operand(int64_t row, int64_t j) const { operand.store(row * cells + j, m[row * cells + j]); }
 };
 
 template <class T>
@@ -91,6 +94,7 @@ struct LstmBackwardStep {
   const T* dm;      // (B, H)
   T* dc;            // (B, H) in: gradient of the cell after the step; out: of the cell before it
   int64_t batch, cells;
+  OperandTarget operand = {};  // of z
 
   LMX_HD void operator()(int64_t row, int64_t j) const {
     const int64_t h = cells, at = row * h + j;
@@ -102,6 +106,10 @@ struct LstmBackwardStep {
     gate[2 * h] = grad.z.g;
     gate[3 * h] = grad.z.o;
     dc[at] = grad.c;
+  }
+  LMX_HD void write_operand(int64_t row, int64_t j) const {
+    const int64_t first = row * 4 * cells + j;
+    for (int64_t gate = 0; gate < 4; ++gate) operand.store(first + gate * cells, z[first + gate * cells]);
   }
 };
 

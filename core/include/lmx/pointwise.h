@@ -5,6 +5,8 @@
 //   static constexpr int64_t kGrain;                    // elements of a thread of the CPU, at least
 //   int64_t batch, cells;
 //   LMX_HD void operator()(int64_t row, int64_t j) const;  // reads and writes what belongs to element (row, j) only
+//   OperandTarget operand = {};                            // optional, with write_operand(): see lmx/operand.h
+//   LMX_HD void write_operand(int64_t row, int64_t j) const;  // called after operator() where kernels write operands
 //
 // X_cpu.cc adds the kernels with `const KernelAdder adder = cpu::pointwise<Step, ...>();`, X_cuda.cu with
 // cuda::pointwise of lmx/cuda_launch.cuh.

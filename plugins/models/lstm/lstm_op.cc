@@ -4,6 +4,7 @@
 
 #include "lmx/error.h"
 #include "lmx/lstm_cell.h"
+#include "lmx/operand.h"
 
 namespace lmx::lstm {
 namespace {
@@ -66,12 +67,13 @@ class Cell final : public SequenceCell {
   void backward(Context& ctx, const Piece& piece, std::vector<Tensor>& dstate) const override {
     Saved& s = *static_cast<Saved*>(piece.saved);
     Tensor dh = piece.dy;
+    const StepOperands gates(ctx, s.gates, z_.batch);
     {
       const Span span(ctx.tracer, "lstm.through_time");
-      through_time(ctx, s, dh, dstate);
+      through_time(ctx, s, dh, dstate, gates);
     }
     const Span span(ctx.tracer, "lstm.weight_gradients");
-    const Tensor dz = as_operand(ctx, s.gates);
+    const Tensor dz = gates.all(ctx);
     add_weight_gradient(ctx, w_.w_hh, dz, s.hidden.slice(0, dz.dim(0)));
     if (w_.w_hr.defined()) add_weight_gradient(ctx, w_.w_hr, as_operand(ctx, dh), s.memory);
     add_weight_gradient(ctx, w_.w_ih, dz, as_operand(ctx, piece.x));
@@ -90,28 +92,29 @@ class Cell final : public SequenceCell {
       for (int64_t t = 0; t < y.dim(0) / z_.batch; ++t) {
         Tensor gates = at(s.gates, t), now = at(y, t), before = at(s.cells, t), after = at(s.cells, t + 1);
         multiply_step(loop, recurrent, at(s.hidden, t), gates, 1.0f);
-        T* m = projected ? memory.template data<T>() : now.template data<T>();
+        Tensor m = projected ? memory : now;
+        const Tensor operand = projected ? at(s.memory, t) : at(s.hidden, t + 1);
         run_step(loop, LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(),
-                                          after.template data<T>(), m, z_.batch, z_.cells, forget_bias_});
-        if (projected) {
-          to_compute(loop, memory, at(s.memory, t));
-          multiply_step(loop, *projection, at(s.memory, t), now, 0.0f);
-        }
+                                          after.template data<T>(), m.template data<T>(), z_.batch, z_.cells,
+                                          forget_bias_, operand_target(loop, operand)});
+        complete_operand(loop, m, operand);
+        if (!projected) continue;
+        multiply_step(loop, *projection, operand, now, 0.0f);
         to_compute(loop, now, at(s.hidden, t + 1));
       }
     });
   }
 
   // Replaces s.gates by dz, and adds to dh (n*B, P), the gradient of every step's output, the part of the following
-  // step.
-  void through_time(Context& ctx, Saved& s, Tensor& dh, std::vector<Tensor>& dstate) const {
+  // step. of_gates: the operands of s.gates.
+  void through_time(Context& ctx, Saved& s, Tensor& dh, std::vector<Tensor>& dstate,
+                    const StepOperands& of_gates) const {
     const bool projected = w_.w_hr.defined();
     Tensor dm = projected ? ctx.empty({z_.batch, z_.cells}, dtype_of<T>) : Tensor();
     const PackedMatrix& recurrent = packed(ctx, w_.w_hh, false, z_.batch);
     const PackedMatrix* projection = projected ? &packed(ctx, w_.w_hr, false, z_.batch) : nullptr;
     const int64_t steps = dh.dim(0) / z_.batch;
-    const Tensor of_gates = operand_memory(ctx, at(s.gates, 0)),
-                 of_output = projected ? operand_memory(ctx, at(dh, 0)) : Tensor();
+    const Tensor of_output = projected ? operand_memory(ctx, at(dh, 0)) : Tensor();
     replay_steps(ctx, [&](Context& loop) {
       add_to(loop, at(dh, steps - 1), dstate[0]);
       for (int64_t t = steps - 1; t >= 0; --t) {
@@ -120,9 +123,9 @@ class Cell final : public SequenceCell {
         const T* d = projected ? dm.template data<T>() : now.template data<T>();
         run_step(loop,
                  LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(), d,
-                                     dstate[1].template data<T>(), z_.batch, z_.cells});
+                                     dstate[1].template data<T>(), z_.batch, z_.cells, of_gates.target(loop, t)});
         Tensor earlier = t > 0 ? at(dh, t - 1) : dstate[0];
-        multiply_step(loop, recurrent, as_operand(loop, gates, of_gates), earlier, t > 0 ? 1.0f : 0.0f);
+        multiply_step(loop, recurrent, of_gates.of(loop, t), earlier, t > 0 ? 1.0f : 0.0f);
       }
     });
   }

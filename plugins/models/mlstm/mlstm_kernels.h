@@ -5,6 +5,7 @@
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
+#include "lmx/operand.h"
 
 namespace lmx::mlstm {
 
@@ -16,11 +17,13 @@ struct ProductStep {
   const T *a, *b;
   T* m;
   int64_t batch, cells;
+  OperandTarget operand = {};  // of m
 
   LMX_HD void operator()(int64_t row, int64_t j) const {
     const int64_t at = row * cells + j;
     m[at] = a[at] * b[at];
   }
+  LMX_HD void write_operand(int64_t row, int64_t j) const { operand.store(row * cells + j, m[row * cells + j]); }
 };
 
 // a is replaced by dm * b, b by dm * a.
@@ -31,6 +34,7 @@ struct ProductBackwardStep {
   T *a, *b;
   const T* dm;
   int64_t batch, cells;
+  OperandTarget operand = {};  // of b
 
   LMX_HD void operator()(int64_t row, int64_t j) const {
     const int64_t at = row * cells + j;
@@ -38,6 +42,7 @@ struct ProductBackwardStep {
     a[at] = dm[at] * b[at];
     b[at] = dm[at] * was;
   }
+  LMX_HD void write_operand(int64_t row, int64_t j) const { operand.store(row * cells + j, b[row * cells + j]); }
 };
 
 }  // namespace lmx::mlstm

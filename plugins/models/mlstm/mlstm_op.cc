@@ -4,6 +4,7 @@
 
 #include "lmx/error.h"
 #include "lmx/lstm_cell.h"
+#include "lmx/operand.h"
 #include "mlstm_kernels.h"
 
 namespace lmx::mlstm {
@@ -71,14 +72,15 @@ class Cell final : public SequenceCell {
 
   void backward(Context& ctx, const Piece& piece, std::vector<Tensor>& dstate) const override {
     Saved& s = *static_cast<Saved*>(piece.saved);
+    const StepOperands gates(ctx, s.gates, z_.batch), from_h(ctx, s.from_h, z_.batch);
     {
       const Span span(ctx.tracer, "mlstm.through_time");
-      through_time(ctx, s, piece.dy, dstate);
+      through_time(ctx, s, piece.dy, dstate, gates, from_h);
     }
     const Span span(ctx.tracer, "mlstm.weight_gradients");
-    const Tensor dz = as_operand(ctx, s.gates), x = as_operand(ctx, piece.x), d_from_x = as_operand(ctx, s.from_x);
+    const Tensor dz = gates.all(ctx), x = as_operand(ctx, piece.x), d_from_x = as_operand(ctx, s.from_x);
     add_weight_gradient(ctx, w_.w_m, dz, s.m);
-    add_weight_gradient(ctx, w_.w_mh, as_operand(ctx, s.from_h), s.hidden.slice(0, dz.dim(0)));
+    add_weight_gradient(ctx, w_.w_mh, from_h.all(ctx), s.hidden.slice(0, dz.dim(0)));
     add_weight_gradient(ctx, w_.w_x, dz, x);
     add_weight_gradient(ctx, w_.w_mx, d_from_x, x);
     add_bias_gradient(ctx, w_.bias, s.gates);
@@ -98,36 +100,39 @@ class Cell final : public SequenceCell {
                now = at(y, t), before = at(s.cells, t), after = at(s.cells, t + 1);
         multiply_step(loop, w_mh, at(s.hidden, t), from_h, 0.0f);
         run_step(loop, ProductStep<T>{from_x.template data<T>(), from_h.template data<T>(),
-                                      (rounds ? wide : m).template data<T>(), z_.batch, z_.cells});
-        if (rounds) to_compute(loop, wide, m);
+                                      (rounds ? wide : m).template data<T>(), z_.batch, z_.cells,
+                                      operand_target(loop, rounds ? m : Tensor())});
+        if (rounds) complete_operand(loop, wide, m);
         multiply_step(loop, w_m, m, gates, 1.0f);
-        run_step(loop,
-                 LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(), after.template data<T>(),
-                                    now.template data<T>(), z_.batch, z_.cells, forget_bias_});
-        to_compute(loop, now, at(s.hidden, t + 1));
+        const Tensor hidden = at(s.hidden, t + 1);
+        run_step(loop, LstmForwardStep<T>{gates.template data<T>(), bias, before.template data<T>(),
+                                          after.template data<T>(), now.template data<T>(), z_.batch, z_.cells,
+                                          forget_bias_, operand_target(loop, hidden)});
+        complete_operand(loop, now, hidden);
       }
     });
   }
 
-  // Replaces s.gates, s.from_x and s.from_h by their gradients.
-  void through_time(Context& ctx, Saved& s, Tensor dh, std::vector<Tensor>& dstate) const {
+  // Replaces s.gates, s.from_x and s.from_h by their gradients. of_gates, of_state: the operands of s.gates and
+  // s.from_h.
+  void through_time(Context& ctx, Saved& s, Tensor dh, std::vector<Tensor>& dstate, const StepOperands& of_gates,
+                    const StepOperands& of_state) const {
     const PackedMatrix &w_mh = packed(ctx, w_.w_mh, false, z_.batch), &w_m = packed(ctx, w_.w_m, false, z_.batch);
     Tensor dm = ctx.empty({z_.batch, z_.cells}, dtype_of<T>);
     const int64_t steps = dh.dim(0) / z_.batch;
-    const Tensor of_gates = operand_memory(ctx, at(s.gates, 0)), of_state = operand_memory(ctx, at(s.from_h, 0));
     replay_steps(ctx, [&](Context& loop) {
       add_to(loop, at(dh, steps - 1), dstate[0]);
       for (int64_t t = steps - 1; t >= 0; --t) {
         Tensor gates = at(s.gates, t), from_x = at(s.from_x, t), from_h = at(s.from_h, t), now = at(dh, t),
                before = at(s.cells, t), after = at(s.cells, t + 1);
-        run_step(loop,
-                 LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(), after.template data<T>(),
-                                     now.template data<T>(), dstate[1].template data<T>(), z_.batch, z_.cells});
-        multiply_step(loop, w_m, as_operand(loop, gates, of_gates), dm, 0.0f);
+        run_step(loop, LstmBackwardStep<T>{gates.template data<T>(), before.template data<T>(),
+                                           after.template data<T>(), now.template data<T>(),
+                                           dstate[1].template data<T>(), z_.batch, z_.cells, of_gates.target(loop, t)});
+        multiply_step(loop, w_m, of_gates.of(loop, t), dm, 0.0f);
         run_step(loop, ProductBackwardStep<T>{from_x.template data<T>(), from_h.template data<T>(),
-                                              dm.template data<T>(), z_.batch, z_.cells});
+                                              dm.template data<T>(), z_.batch, z_.cells, of_state.target(loop, t)});
         Tensor earlier = t > 0 ? at(dh, t - 1) : dstate[0];
-        multiply_step(loop, w_mh, as_operand(loop, from_h, of_state), earlier, t > 0 ? 1.0f : 0.0f);
+        multiply_step(loop, w_mh, of_state.of(loop, t), earlier, t > 0 ? 1.0f : 0.0f);
       }
     });
   }

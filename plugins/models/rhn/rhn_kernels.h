@@ -8,6 +8,7 @@
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
+#include "lmx/operand.h"
 
 namespace lmx::rhn {
 
@@ -31,6 +32,7 @@ struct ForwardStep {
   // Added to the transform gate's pre-activation. The constant of a free carry gate is its negative, so that both gates
   // start as coupled ones.
   T transform_bias;
+  OperandTarget operand = {};  // of next
 
   LMX_HD void operator()(int64_t row, int64_t j) const {
     const int64_t n = cells, at = row * n + j;
@@ -45,6 +47,7 @@ struct ForwardStep {
     gate[n] = t;
     next[at] = h * t + s[at] * c;
   }
+  LMX_HD void write_operand(int64_t row, int64_t j) const { operand.store(row * cells + j, next[row * cells + j]); }
 };
 
 template <class Gates, class T>
@@ -55,6 +58,7 @@ struct BackwardStep {
   const T* s;  // (B, H) the state before the layer
   T* ds;  // (B, H) in: gradient of the state after the layer; out: of the state before it, without the part through z
   int64_t batch, cells;
+  OperandTarget operand = {};  // of z
 
   LMX_HD void operator()(int64_t row, int64_t j) const {
     const int64_t n = cells, at = row * n + j;
@@ -70,6 +74,10 @@ struct BackwardStep {
       gate[2 * n] = d * s[at] * c * (T(1) - c);
       ds[at] = d * c;
     }
+  }
+  LMX_HD void write_operand(int64_t row, int64_t j) const {
+    const int64_t first = row * Gates::kBlocks * cells + j;
+    for (int64_t gate = 0; gate < Gates::kBlocks; ++gate) operand.store(first + gate * cells, z[first + gate * cells]);
   }
 };
 

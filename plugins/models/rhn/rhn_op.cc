@@ -70,15 +70,17 @@ class Cell final : public SequenceCell {
 
   void backward(Context& ctx, const Piece& piece, std::vector<Tensor>& dstate) const override {
     Saved& s = *static_cast<Saved*>(piece.saved);
+    std::vector<StepOperands> gates;  // by layer
+    for (const Highway& layer : s.layers) gates.emplace_back(ctx, layer.gates, z_.batch);
     {
       const Span span(ctx.tracer, "rhn.through_time");
-      through_time(ctx, s, piece.dy, dstate[0]);
+      through_time(ctx, s, piece.dy, dstate[0], gates);
     }
     const Span span(ctx.tracer, "rhn.weight_gradients");
     const int64_t rows = piece.x.dim(0);
     for (int64_t l = z_.depth - 1; l >= 0; --l) {
       Highway& layer = s.layers[static_cast<size_t>(l)];
-      const Tensor dz = as_operand(ctx, layer.gates);
+      const Tensor dz = gates[static_cast<size_t>(l)].all(ctx);
       add_weight_gradient(ctx, w_.w_s[static_cast<size_t>(l)], dz, layer.operand.slice(0, rows));
       add_bias_gradient(ctx, w_.bias[static_cast<size_t>(l)], layer.gates);
       if (l == 0) {
@@ -86,6 +88,7 @@ class Cell final : public SequenceCell {
         project_back(ctx, dz, w_.w_x, piece.dx, piece.beta);
       }
       layer = {};
+      gates.pop_back();
     }
   }
 
@@ -98,35 +101,42 @@ class Cell final : public SequenceCell {
 
   void steps(Context& ctx, Saved& s, int64_t steps) const {
     const std::vector<const PackedMatrix*> weights = recurrent(ctx, true);
+    const bool rounds = s.layers[0].operand.dtype() != dtype_of<T>;
+    if (rounds) to_compute(ctx, at(s.layers[0].before, 0), at(s.layers[0].operand, 0));
     replay_steps(ctx, [&](Context& loop) {
       for (int64_t t = 0; t < steps; ++t) {
         for (size_t l = 0; l < weights.size(); ++l) {
           Highway& layer = s.layers[l];
           const bool last = l + 1 == weights.size();
           Tensor gates = at(layer.gates, t), before = at(layer.before, t), operand = at(layer.operand, t);
-          Tensor next = last ? at(s.layers[0].before, t + 1) : at(s.layers[l + 1].before, t);
-          if (operand.dtype() != dtype_of<T>) to_compute(loop, before, operand);
+          const Highway& after = s.layers[last ? 0 : l + 1];
+          Tensor next = at(after.before, last ? t + 1 : t);
+          const Tensor next_operand =
+              rounds && !(last && t + 1 == steps) ? at(after.operand, last ? t + 1 : t) : Tensor();
           multiply_step(loop, *weights[l], operand, gates, l == 0 ? 1.0f : 0.0f);
           run_step(loop, ForwardStep<Gates, T>{gates.template data<T>(), w_.bias[l].value().template data<T>(),
                                                before.template data<T>(), next.template data<T>(), z_.batch, z_.cells,
-                                               transform_bias_});
+                                               transform_bias_, operand_target(loop, next_operand)});
+          if (next_operand.defined()) complete_operand(loop, next, next_operand);
         }
       }
     });
   }
 
-  // Replaces the gates by their gradients, and ds by the gradient of the state before the piece.
-  void through_time(Context& ctx, Saved& s, const Tensor& dy, Tensor& ds) const {
+  // Replaces the gates by their gradients, and ds by the gradient of the state before the piece. operands: of the
+  // gates, by layer.
+  void through_time(Context& ctx, Saved& s, const Tensor& dy, Tensor& ds,
+                    const std::vector<StepOperands>& operands) const {
     const std::vector<const PackedMatrix*> weights = recurrent(ctx, false);
-    const Tensor of_gates = operand_memory(ctx, at(s.layers[0].gates, 0));
     replay_steps(ctx, [&](Context& loop) {
       for (int64_t t = dy.dim(0) / z_.batch - 1; t >= 0; --t) {
         add_to(loop, ds, at(dy, t));
         for (size_t l = weights.size(); l-- > 0;) {
           Tensor gates = at(s.layers[l].gates, t), before = at(s.layers[l].before, t);
-          run_step(loop, BackwardStep<Gates, T>{gates.template data<T>(), before.template data<T>(),
-                                                ds.template data<T>(), z_.batch, z_.cells});
-          multiply_step(loop, *weights[l], as_operand(loop, gates, of_gates), ds, 1.0f);
+          run_step(loop,
+                   BackwardStep<Gates, T>{gates.template data<T>(), before.template data<T>(), ds.template data<T>(),
+                                          z_.batch, z_.cells, operands[l].target(loop, t)});
+          multiply_step(loop, *weights[l], operands[l].of(loop, t), ds, 1.0f);
         }
       }
     });
