@@ -63,7 +63,7 @@ RowSparse coalesce(Context& ctx, const std::vector<RowSparse>& pieces) {
 }
 
 void Gradient::clear() {
-  dense = Tensor();
+  dense = operand = Tensor();
   pieces.clear();
 }
 

@@ -4,6 +4,7 @@
 #include "autograd/gradient_sums.h"
 #include "lmx/autograd.h"
 #include "lmx/error.h"
+#include "lmx/operand.h"
 
 namespace lmx {
 
@@ -134,9 +135,15 @@ const Tensor& Tape::grad_of(const Var& output) {
   return output.grad().dense;
 }
 
-void Tape::accumulate(Context& ctx, const Var& input, Tensor grad) {
+Tensor Tape::operand_of_grad(Context& ctx, const Var& output) {
+  const Gradient& g = output.grad();
+  return g.operand.defined() ? g.operand : as_operand(ctx, grad_of(output));
+}
+
+void Tape::accumulate(Context& ctx, const Var& input, Tensor grad, Tensor operand) {
   if (!input.requires_grad()) return;
   Gradient& g = input.grad();
+  g.operand = g.empty() && !input.leaf() ? std::move(operand) : Tensor();
   LMX_CHECK(grad.shape() == input.shape(), "gradient ", describe(grad), " of ", input.name(), " ", input.shape());
   if (g.dense.defined()) {
     add_tensor(ctx, g.dense, grad);
@@ -152,6 +159,7 @@ void Tape::accumulate(Context& ctx, const Var& input, Tensor grad) {
 void Tape::accumulate_rows(Context& ctx, const Var& input, RowSparse rows) {
   if (!input.requires_grad()) return;
   Gradient& g = input.grad();
+  g.operand = {};
   if (g.dense.defined()) {
     add_rows(ctx, g.dense, std::move(rows));
   } else {
@@ -161,6 +169,7 @@ void Tape::accumulate_rows(Context& ctx, const Var& input, RowSparse rows) {
 
 Tape::Sink Tape::sink(Context& ctx, const Var& input) {
   Gradient& g = input.grad();
+  g.operand = {};
   if (g.dense.defined()) return {g.dense, 1.0f};
   const MemClass c = input.leaf() ? MemClass::gradients : MemClass::activations;
   Tensor fresh = ctx.empty(input.shape(), input.value().dtype(), c);
@@ -173,6 +182,13 @@ Tape::Sink Tape::sink(Context& ctx, const Var& input) {
   }
   g.dense = fresh;
   return {fresh, 0.0f};
+}
+
+OperandTarget Tape::operand_of_sink(Context& ctx, const Var& input, const Sink& sink) {
+  if (sink.beta != 0 || input.leaf() || !kernels_write_operands(ctx)) return {};
+  Gradient& g = input.grad();
+  if (!g.operand.defined()) g.operand = operand_memory(ctx, sink.grad);
+  return operand_target(ctx, g.operand);
 }
 
 }  // namespace lmx

@@ -47,10 +47,20 @@ Tensor gather_rows(Context& ctx, const Tensor& table, const int32_t* ids, int64_
   return rows;
 }
 
-Tensor compute_copy(Context& ctx, const Var& w) {
-  const Tensor& value = w.value();
+Tensor compute_copy(Context& ctx, const Var& v) {
+  const Tensor& value = v.value();
   if (value.dtype() == ctx.compute || value.dtype() == DType::f64) return value;
-  return w.cached<Tensor>(str("rounded.", name_of(ctx.compute)), [&] { return to_compute(ctx, value); });
+  return v.cached<Tensor>(str("rounded.", name_of(ctx.compute)), [&] { return to_compute(ctx, value); });
+}
+
+Tensor operand_beside(Context& ctx, const Tensor& t) {
+  return kernels_write_operands(ctx) ? operand_memory(ctx, t) : Tensor();
+}
+
+OperandTarget target_of_copy(Context& ctx, const Var& v) {
+  const Tensor memory = operand_beside(ctx, v.value());
+  if (!memory.defined()) return {};
+  return operand_target(ctx, v.cached<Tensor>(str("rounded.", name_of(ctx.compute)), [&] { return memory; }));
 }
 
 Tensor scalar(Context& ctx, double value, DType type) {

@@ -11,6 +11,7 @@
 #include "lmx/error.h"
 #include "lmx/kernels.h"
 #include "lmx/matmul.h"
+#include "lmx/operand.h"
 #include "lmx/ops.h"
 #include "lmx/parallel.h"
 
@@ -77,8 +78,13 @@ void scale_in_place(Context& ctx, Tensor& x, double factor);
 void column_sums(Context& ctx, const Tensor& x, Tensor& sums, float beta);
 // Rows of `table` (V, D) at the given ids, which are in the memory of ctx.device: (n, D).
 Tensor gather_rows(Context& ctx, const Tensor& table, const int32_t* ids, int64_t n);
-// w in the type of matrix products. A rounded copy is stored with the variable until its value changes.
-Tensor compute_copy(Context& ctx, const Var& w);
+// The value in the type of matrix products. A rounded copy is stored with the variable until its value changes.
+Tensor compute_copy(Context& ctx, const Var& v);
+// The target for the kernel that computes v's value, of which compute_copy() then returns the rounded copy. None if
+// kernels write no operands, or if products read the value itself.
+OperandTarget target_of_copy(Context& ctx, const Var& v);
+// The memory of a rounded copy of t that its kernel writes; undefined in the same cases.
+Tensor operand_beside(Context& ctx, const Tensor& t);
 
 // A tensor of shape (1) with the given type.
 Tensor scalar(Context& ctx, double value, DType type);

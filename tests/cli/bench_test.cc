@@ -128,6 +128,19 @@ TEST_F(DeviceBench, AStepNeedsFewLaunchesAndOneWait) {
   }
 }
 
+// Kernels round their results for the next product (lmx/operand.h). Conversions remain for the weights after an update,
+// and for results of products that are inputs of products, as in an LSTM with a projection.
+TEST_F(DeviceBench, AStepInBf16HasFewConversions) {
+  const std::map<std::string, int64_t> limits{
+      {"word_lstm", 53}, {"char_mlstm", 12}, {"char_rhn", 27}, {"nmt_transformer", 81}};
+  for (const auto& [workload, limit] : limits) {
+    const Outcome o = run_lmx({"bench", workload, "--quick", "--device", "cuda", "--counts", "--precision", "bf16",
+                               "--steps", "1", "--threads", "1"});
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_LE(nlohmann::json::parse(o.out)["counts"]["launches_by_name"]["convert"], limit) << workload;
+  }
+}
+
 TEST(Bench, HelpShowsEachDefault) {
   const Outcome o = run_lmx({"bench", "--help"});
   EXPECT_EQ(o.code, 0);

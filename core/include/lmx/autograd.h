@@ -17,6 +17,8 @@
 
 namespace lmx {
 
+struct OperandTarget;  // lmx/operand.h
+
 // Rows of a gradient: rows[i] belongs to row indices[i] of the table. If `unique` is set, the indices ascend and none
 // is repeated.
 struct RowSparse {
@@ -31,6 +33,7 @@ LMX_API RowSparse coalesce(Context& ctx, const std::vector<RowSparse>& pieces);
 // A gradient: empty, dense, or a list of row-sparse pieces.
 struct LMX_API Gradient {
   Tensor dense;
+  Tensor operand;  // `dense` in the type of matrix products, if the kernel that computed it wrote both (lmx/operand.h)
   std::vector<RowSparse> pieces;
   bool empty() const { return !dense.defined() && pieces.empty(); }
   bool sparse() const { return !pieces.empty(); }
@@ -96,9 +99,11 @@ class LMX_API Tape {
 
   // For closures. The gradient of an output; undefined if no gradient reached it.
   static const Tensor& grad_of(const Var& output);
+  // The same in the type of matrix products: as_operand(), unless the kernel that computed the gradient wrote it.
+  static Tensor operand_of_grad(Context& ctx, const Var& output);
   // Adds to an input's gradient; does nothing for inputs that require none. Takes ownership of the tensor without a
-  // copy.
-  static void accumulate(Context& ctx, const Var& input, Tensor grad);
+  // copy. `operand`: its rounded copy, if the kernel wrote one.
+  static void accumulate(Context& ctx, const Var& input, Tensor grad, Tensor operand = {});
   static void accumulate_rows(Context& ctx, const Var& input, RowSparse rows);
   // The dense gradient to add to with beta = 1, or a new uninitialised one with beta = 0. GEMMs write to it directly.
   struct Sink {
@@ -106,6 +111,8 @@ class LMX_API Tape {
     float beta;
   };
   static Sink sink(Context& ctx, const Var& input);
+  // The target for a kernel that replaces the whole of a sink with beta = 0; none if kernels write no operands.
+  static OperandTarget operand_of_sink(Context& ctx, const Var& input, const Sink& sink);
 
  private:
   struct Impl;

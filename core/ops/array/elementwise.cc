@@ -24,21 +24,23 @@ using namespace ops;
 template <class F>
 Var elementwise(Context& ctx, const Var& x, F f = {}) {
   Tensor y = x.value().like(MemClass::activations);
+  const Var out(y);
+  const OperandTarget copy = kFeedsProducts<F> ? target_of_copy(ctx, out) : OperandTarget();
   with_values(F::kName, y, [&](auto zero) {
     using T = decltype(zero);
-    run_kernel(ctx, Elementwise<F, T>{f, x.value().data<T>(), y.data<T>(), y.numel()});
+    run_kernel(ctx, Elementwise<F, T>{f, x.value().data<T>(), y.data<T>(), y.numel(), copy});
   });
-  Var out(y);
   if (recording(ctx, {&x})) {
     ctx.tape->record(F::kName, {x}, {out}, [&ctx, f, x, out](Tape&) {
       const Tensor dy = Tape::grad_of(out);
       Tensor dx = dy.like(MemClass::activations);
+      const Tensor operand = kFeedsProducts<F> ? operand_beside(ctx, dx) : Tensor();
       with_values(F::kName, dx, [&](auto zero) {
         using T = decltype(zero);
         run_kernel(ctx, ElementwiseBackward<F, T>{f, x.value().data<T>(), out.value().data<T>(), dy.data<T>(),
-                                                  dx.data<T>(), dx.numel()});
+                                                  dx.data<T>(), dx.numel(), operand_target(ctx, operand)});
       });
-      Tape::accumulate(ctx, x, dx);
+      Tape::accumulate(ctx, x, dx, operand);
     });
   }
   return out;

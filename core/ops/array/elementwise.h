@@ -4,9 +4,11 @@
 
 #include <cmath>
 #include <numbers>
+#include <type_traits>
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
+#include "lmx/operand.h"
 
 namespace lmx::ops {
 
@@ -157,6 +159,11 @@ struct GeluTanh {
   }
 };
 
+// Whether y is usually an input of a matrix product, as that of a feed-forward layer's activation.
+template <class F>
+inline constexpr bool kFeedsProducts =
+    std::is_same_v<F, Relu> || std::is_same_v<F, Silu> || std::is_same_v<F, Gelu> || std::is_same_v<F, GeluTanh>;
+
 // y = f(x)
 template <class F, class T>
 struct Elementwise {
@@ -165,6 +172,7 @@ struct Elementwise {
   const T* x;
   T* y;
   int64_t n;
+  OperandTarget operand = {};  // of y
 };
 
 // dx = f'(x) dy
@@ -175,6 +183,7 @@ struct ElementwiseBackward {
   const T *x, *y, *dy;
   T* dx;
   int64_t n;
+  OperandTarget operand = {};  // of dx
 };
 
 }  // namespace lmx::ops

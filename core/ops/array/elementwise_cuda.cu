@@ -8,12 +8,24 @@ namespace {
 template <class F, class T>
 struct ForwardElement {
   Elementwise<F, T> a;
-  __device__ void operator()(int64_t i) const { a.y[i] = a.f.value(a.x[i]); }
+  __device__ void operator()(int64_t i) const {
+    const T y = a.f.value(a.x[i]);
+    a.y[i] = y;
+    if constexpr (kFeedsProducts<F>) {
+      if (a.operand.to) a.operand.store(i, y);
+    }
+  }
 };
 template <class F, class T>
 struct BackwardElement {
   ElementwiseBackward<F, T> a;
-  __device__ void operator()(int64_t i) const { a.dx[i] = a.f.slope(a.x[i], a.y[i]) * a.dy[i]; }
+  __device__ void operator()(int64_t i) const {
+    const T dx = a.f.slope(a.x[i], a.y[i]) * a.dy[i];
+    a.dx[i] = dx;
+    if constexpr (kFeedsProducts<F>) {
+      if (a.operand.to) a.operand.store(i, dx);
+    }
+  }
 };
 template <class T>
 struct ShiftElement {

@@ -78,8 +78,9 @@ struct Grads {
 };
 
 template <class T>
-AttentionGradient<T> gradient(Tape::Sink& s, const Operand& o) {
-  return {{s.grad.data<T>() + o.column, o.stride()}, s.beta != 0};
+AttentionGradient<T> gradient(Context& ctx, Tape::Sink& s, const Operand& o) {
+  const OperandTarget operand = o.var.requires_grad() ? Tape::operand_of_sink(ctx, o.var, s) : OperandTarget();
+  return {{s.grad.data<T>() + o.column, o.stride()}, s.beta != 0, operand, o.column};
 }
 
 template <class T>
@@ -89,8 +90,8 @@ void backward(Context& ctx, const Call& c, const Var& out, const Tensor& lse) {
   Tensor dbias;
   if (c.bias.requires_grad()) dbias = ctx.zeros(c.bias.shape(), dtype_of<T>);
   run_kernel(ctx, AttentionBackward<T>{c.input<T>(), out.value().data<T>(), lse.data<T>(), dy.data<T>(),
-                                       gradient<T>(grads.q, c.x.q), gradient<T>(grads.k, c.x.k),
-                                       gradient<T>(grads.v, c.x.v), dbias.defined() ? dbias.data<T>() : nullptr});
+                                       gradient<T>(ctx, grads.q, c.x.q), gradient<T>(ctx, grads.k, c.x.k),
+                                       gradient<T>(ctx, grads.v, c.x.v), dbias.defined() ? dbias.data<T>() : nullptr});
   if (dbias.defined()) Tape::accumulate(ctx, c.bias, dbias);
 }
 
@@ -98,11 +99,11 @@ Var run(Context& ctx, const Call& c) {
   const Tensor& q = c.x.q.var.value();
   Tensor y = ctx.empty({q.dim(0), c.plan.heads * c.plan.size}, q.dtype());
   Tensor lse = ctx.empty({q.dim(0), c.plan.heads}, q.dtype());
+  const Var out(y);
   with_values("attention", q, [&](auto zero) {
     using T = decltype(zero);
-    run_kernel(ctx, AttentionForward<T>{c.input<T>(), y.data<T>(), lse.data<T>()});
+    run_kernel(ctx, AttentionForward<T>{c.input<T>(), y.data<T>(), lse.data<T>(), target_of_copy(ctx, out)});
   });
-  Var out(y);
   if (recording(ctx, {&c.x.q.var, &c.x.k.var, &c.x.v.var, &c.bias})) {
     // A variable that is used as several operands is listed once.
     std::vector<Var> inputs{c.x.q.var};

@@ -4,6 +4,7 @@
 
 #include "lmx/kernels.h"
 #include "lmx/math.h"
+#include "lmx/operand.h"
 #include "ops/layers/dropout_mask.h"
 
 namespace lmx::ops {
@@ -49,14 +50,17 @@ template <class T>
 struct AttentionForward {
   static constexpr const char* kName = "attention_forward";
   AttentionInput<T> in;
-  T* y;    // (N, heads size)
-  T* lse;  // (N, heads) the logarithm of each row's sum of exponentials; Inf if all keys are hidden
+  T* y;                        // (N, heads size)
+  T* lse;                      // (N, heads) the logarithm of each row's sum of exponentials; Inf if all keys are hidden
+  OperandTarget operand = {};  // of y
 };
 
 template <class T>
 struct AttentionGradient {
   HeadColumns<T> to;
-  bool add;  // add to `to`; else its elements are not initialised
+  bool add;                    // add to `to`; else its elements are not initialised
+  OperandTarget operand = {};  // of the matrix whose columns begin at `column` here; none if `add`
+  int64_t column = 0;
 };
 
 template <class T>

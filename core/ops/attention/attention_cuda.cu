@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(AttentionForward<
       a.lse[pair.lse_at(i)] = hidden ? static_cast<T>(INFINITY) : rows.top[r] + fast_log(rows.sum[r]);
   }
   const int64_t width = plan.heads * plan.size;
-  T* const to = a.y + pair.query * width + part.head * plan.size;
-  put(y, TileTarget<T>{to, width, pair.q.rows, plan.size, false}, first, part.column);
+  const int64_t at = pair.query * width + part.head * plan.size;
+  put(y, TileTarget<T>{a.y + at, width, pair.q.rows, plan.size, false, a.operand, at}, first, part.column);
 }
 
 // dy_i . y_i of each head and row; a warp for each. Sequences have plan.queries places, those beyond their rows unused.
@@ -149,7 +149,8 @@ struct Slopes {
 template <class T>
 __device__ TileTarget<T> gradient_of(const AttentionGradient<T>& all, const HeadRows<T>& of, int64_t first_row,
                                      int64_t head) {
-  return {all.to.data + first_row * all.to.stride + head * of.size, all.to.stride, of.rows, of.size, all.add};
+  const int64_t at = first_row * all.to.stride + head * of.size;
+  return {all.to.data + at, all.to.stride, of.rows, of.size, all.add, all.operand, all.column + at};
 }
 
 template <class T>

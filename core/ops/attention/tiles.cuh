@@ -114,6 +114,8 @@ struct TileTarget {
   T* data;
   int64_t stride, rows, size;
   bool add;
+  OperandTarget operand = {};
+  int64_t first = 0;  // the position of data[0] in the operand
 };
 
 // Writes a tile to rows [row, row + 32) and columns [column, column + 64), as far as the matrix has them.
@@ -124,7 +126,9 @@ __device__ void put(const Tile<T>& tile, const TileTarget<T>& to, int64_t row, i
       const int64_t i = row + thread_row(r), j = column + thread_column(c);
       if (i >= to.rows || j >= to.size) continue;
       T& element = to.data[i * to.stride + j];
-      element = (to.add ? element : T(0)) + tile[r][c];
+      const T value = (to.add ? element : T(0)) + tile[r][c];
+      element = value;
+      if (to.operand.to) to.operand.store(to.first + i * to.stride + j, value);
     }
   }
 }

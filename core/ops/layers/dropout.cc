@@ -19,11 +19,13 @@ struct Mask {
   int64_t cols;
 };
 
-Tensor apply(Context& ctx, const Tensor& x, const Mask& m) {
+// y, and its rounded copy in `operand`, if that is defined.
+Tensor apply(Context& ctx, const Tensor& x, const Mask& m, const Tensor& operand = {}) {
   Tensor y = x.like(MemClass::activations);
   with_values("dropout", x, [&](auto zero) {
     using T = decltype(zero);
-    run_kernel(ctx, Dropout<T>{x.data<T>(), y.data<T>(), m.mask, m.row_ids.data(), m.row_ids.size(), m.cols});
+    run_kernel(ctx, Dropout<T>{x.data<T>(), y.data<T>(), m.mask, m.row_ids.data(), m.row_ids.size(), m.cols,
+                               operand_target(ctx, operand)});
   });
   return y;
 }
@@ -32,8 +34,12 @@ Var masked(Context& ctx, const Var& x, const Mask& mask) {
   LMX_CHECK(mask.cols >> kColumnBits == 0, "dropout of rows of ", mask.cols);
   Var out(apply(ctx, x.value(), mask));
   if (recording(ctx, {&x})) {
-    ctx.tape->record("dropout", {x}, {out},
-                     [&ctx, x, out, mask](Tape&) { Tape::accumulate(ctx, x, apply(ctx, Tape::grad_of(out), mask)); });
+    // x is usually the result of a matrix product, whose backward multiplies its gradient.
+    ctx.tape->record("dropout", {x}, {out}, [&ctx, x, out, mask](Tape&) {
+      const Tensor& dy = Tape::grad_of(out);
+      const Tensor operand = operand_beside(ctx, dy);
+      Tape::accumulate(ctx, x, apply(ctx, dy, mask, operand), operand);
+    });
   }
   return out;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lmx/kernels.h"
+#include "lmx/operand.h"
 #include "ops/layers/dropout_mask.h"
 
 namespace lmx::ops {
@@ -15,6 +16,7 @@ struct Dropout {
   DropMask mask;
   const uint64_t* row_ids;  // (rows)
   int64_t rows, cols;
+  OperandTarget operand = {};  // of y
 };
 
 }  // namespace lmx::ops

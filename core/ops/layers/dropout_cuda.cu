@@ -18,7 +18,10 @@ struct DropoutBlock {
     int64_t column = block / kLanes * kMaskColumns + block % kLanes;
     for (int w = 0; w < 4; ++w, column += kLanes) {
       const int64_t at = row * a.cols + column;
-      if (column < a.cols) a.y[at] = a.x[at] * mask_factor(words.word[w], a.mask.threshold, scale);
+      if (column >= a.cols) continue;
+      const T y = a.x[at] * mask_factor(words.word[w], a.mask.threshold, scale);
+      a.y[at] = y;
+      if (a.operand.to) a.operand.store(at, y);
     }
   }
 };

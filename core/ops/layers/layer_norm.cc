@@ -51,9 +51,10 @@ Var typed(Context& ctx, const Var& x, const Var& gain, const Var& bias, double e
   const Matrix m = fold(x.shape());
   Tensor y = x.value().like(MemClass::activations);
   Tensor stats = ctx.empty({m.rows, 2}, dtype_of<T>);
-  run_kernel(ctx, LayerNormForward<T>{x.value().data<T>(), gain.value().data<T>(), bias.value().data<T>(), y.data<T>(),
-                                      stats.data<T>(), m.rows, m.cols, static_cast<T>(eps)});
   const Saved saved{x, gain, bias, Var(y), stats};
+  run_kernel(ctx,
+             LayerNormForward<T>{x.value().data<T>(), gain.value().data<T>(), bias.value().data<T>(), y.data<T>(),
+                                 stats.data<T>(), m.rows, m.cols, static_cast<T>(eps), target_of_copy(ctx, saved.out)});
   if (recording(ctx, {&x, &gain, &bias}))
     ctx.tape->record("layer_norm", {x, gain, bias}, {saved.out}, [&ctx, saved](Tape&) { backward<T>(ctx, saved); });
   return saved.out;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lmx/kernels.h"
+#include "lmx/operand.h"
 
 namespace lmx::ops {
 
@@ -13,6 +14,7 @@ struct LayerNormForward {
   T* stats;  // (rows, 2) mean and r of each row
   int64_t rows, cols;
   T eps;
+  OperandTarget operand = {};  // of y
 };
 
 // dx of every row.

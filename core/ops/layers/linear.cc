@@ -23,7 +23,7 @@ void check(const Tensor& x, const Tensor& w, const Var& b) {
 
 Var linear(Context& ctx, const Var& x, const Var& w, const Var& b) {
   check(x.value(), w.value(), b);
-  const Tensor xc = to_compute(ctx, x.value());
+  const Tensor xc = compute_copy(ctx, x);
   const Shape shape = with_last(x.shape(), w.value().dim(0));
   // The product is added to the bias, which is first written to every row.
   Tensor y = b.defined() ? repeated(ctx, b.value(), shape) : ctx.empty(shape, x.value().dtype());
@@ -32,7 +32,7 @@ Var linear(Context& ctx, const Var& x, const Var& w, const Var& b) {
   if (recording(ctx, {&x, &w, &b})) {
     ctx.tape->record("linear", {x, w, b}, {out}, [&ctx, x, w, b, xc, out](Tape&) {
       const Tensor dy = Tape::grad_of(out);
-      const Tensor dyc = as_operand(ctx, dy);
+      const Tensor dyc = Tape::operand_of_grad(ctx, out);
       if (x.requires_grad()) {
         Tape::Sink dx = Tape::sink(ctx, x);
         gemm(ctx, dyc, false, compute_copy(ctx, w), false, dx.grad, dx.beta);

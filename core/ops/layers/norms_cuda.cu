@@ -14,6 +14,13 @@ __device__ RowStats<T> stats_of(const T* stats, int64_t row) {
   return {stats[2 * row], stats[2 * row + 1]};
 }
 
+// y and its operand.
+template <class Args, class T>
+__device__ void put(const Args& a, int64_t at, T y) {
+  a.y[at] = y;
+  if (a.operand.to) a.operand.store(at, y);
+}
+
 template <class T>
 struct LayerNormRow {
   static constexpr int kKept = 1;
@@ -28,7 +35,7 @@ struct LayerNormRow {
     for (int64_t i = t.begin(); i < a.cols; i += t.step()) squares += (x.again(i) - mean) * (x.again(i) - mean);
     const RowStats<T> s{mean, T(1) / std::sqrt(t.sum(squares) / n + a.eps)};
     for (int64_t i = t.begin(); i < a.cols; i += t.step())
-      a.y[row * a.cols + i] = layer_norm_value(x.again(i), a.gain[i], a.bias[i], s);
+      put(a, row * a.cols + i, layer_norm_value(x.again(i), a.gain[i], a.bias[i], s));
     if (t.begin() != 0) return;
     a.stats[2 * row] = s.mean;
     a.stats[2 * row + 1] = s.r;
@@ -89,7 +96,7 @@ struct RmsNormRow {
       squares += value * value;
     }
     const T r = T(1) / std::sqrt(t.sum(squares) / static_cast<T>(a.cols) + a.eps);
-    for (int64_t i = t.begin(); i < a.cols; i += t.step()) a.y[row * a.cols + i] = x.again(i) * r * a.gain[i];
+    for (int64_t i = t.begin(); i < a.cols; i += t.step()) put(a, row * a.cols + i, x.again(i) * r * a.gain[i]);
     if (t.begin() == 0) a.scales[row] = r;
   }
 };

@@ -45,9 +45,9 @@ Var typed(Context& ctx, const Var& x, const Var& gain, double eps) {
   const Matrix m = fold(x.shape());
   Tensor y = x.value().like(MemClass::activations);
   Tensor scales = ctx.empty({m.rows}, dtype_of<T>);
-  run_kernel(ctx, RmsNormForward<T>{x.value().data<T>(), gain.value().data<T>(), y.data<T>(), scales.data<T>(), m.rows,
-                                    m.cols, static_cast<T>(eps)});
   const Saved saved{x, gain, Var(y), scales};
+  run_kernel(ctx, RmsNormForward<T>{x.value().data<T>(), gain.value().data<T>(), y.data<T>(), scales.data<T>(), m.rows,
+                                    m.cols, static_cast<T>(eps), target_of_copy(ctx, saved.out)});
   if (recording(ctx, {&x, &gain}))
     ctx.tape->record("rms_norm", {x, gain}, {saved.out}, [&ctx, saved](Tape&) { backward<T>(ctx, saved); });
   return saved.out;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "lmx/kernels.h"
+#include "lmx/operand.h"
 
 namespace lmx::ops {
 
@@ -14,6 +15,7 @@ struct RmsNormForward {
   T* scales;  // (rows) r of each row
   int64_t rows, cols;
   T eps;
+  OperandTarget operand = {};  // of y
 };
 
 // dx of every row.

@@ -27,11 +27,12 @@ struct Pass {
     nll = ctx.empty({layer.n()}, DType::f64);
     if (smoothing > 0) smoothed = ctx.empty({layer.n()}, DType::f64);
     for_blocks(ctx, layer, gradients.has_value(), [&](int64_t first, Tensor& logits) {
-      run_kernel(ctx,
-                 FullSoftmaxBlock<T>{logits.data<T>(), data_or_null<T>(layer.b), targets.data<int32_t>(),
-                                     data_or_null<float>(weights), nll.data<double>(), data_or_null<double>(smoothed),
-                                     first, logits.dim(0), layer.words(), gradients ? gradients->lift : 0, smoothing});
-      if (gradients) gradients->add(ctx, layer, first, logits);
+      const Tensor operand = gradients ? operand_beside(ctx, logits) : Tensor();
+      run_kernel(ctx, FullSoftmaxBlock<T>{logits.data<T>(), data_or_null<T>(layer.b), targets.data<int32_t>(),
+                                          data_or_null<float>(weights), nll.data<double>(),
+                                          data_or_null<double>(smoothed), first, logits.dim(0), layer.words(),
+                                          gradients ? gradients->lift : 0, smoothing, operand_target(ctx, operand)});
+      if (gradients) gradients->add(ctx, layer, first, logits, operand);
     });
   }
 };
@@ -50,7 +51,7 @@ LossValue full_softmax_loss(Context& ctx, const SoftmaxInputs& in, double smooth
   if (!(smoothing >= 0 && smoothing < 1))
     throw UserError(str("[full_softmax_loss] smoothing ", smoothing, ": must be at least 0 and less than 1"));
   check_inputs("full_softmax_loss", in);
-  Pass pass{{to_compute(ctx, in.h.value()), compute_copy(ctx, in.w), in.b.defined() ? in.b.value() : Tensor()},
+  Pass pass{{compute_copy(ctx, in.h), compute_copy(ctx, in.w), in.b.defined() ? in.b.value() : Tensor()},
             ctx.upload(in.targets),
             upload_if_defined(ctx, in.weights),
             smoothing};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lmx/kernels.h"
+#include "lmx/operand.h"
 
 namespace lmx::ops {
 
@@ -16,6 +17,7 @@ struct FullSoftmaxBlock {
   double *nll, *smoothed;  // (n) unweighted; smoothed: null if `smoothing` is 0
   int64_t first, rows, words;
   double factor, smoothing;
+  OperandTarget operand = {};  // of the gradient
 
   // `sum`: of the row's logits.
   LMX_HD double smoothed_loss(double target_nll, double lse, double sum) const {

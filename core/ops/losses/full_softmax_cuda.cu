@@ -43,7 +43,9 @@ struct FullSoftmaxRow {
     for (int64_t j = team.first(); j < a.words; j += team.count()) {
       T slope = softmax_value(logit(j), static_cast<T>(lse), static_cast<T>(scale));
       if (a.smoothing > 0) slope += spread;
-      row[j] = j == target ? slope - at_target : slope;
+      if (j == target) slope -= at_target;
+      row[j] = slope;
+      if (a.operand.to) a.operand.store(i * a.words + j, slope);
     }
   }
 };

@@ -101,7 +101,7 @@ void for_blocks(Context& ctx, const OutputLayer& layer, bool gradients, Visit&& 
 struct OutputGradients {
   OutputGradients(const Context& ctx, const SoftmaxInputs& in, int64_t words);
   // Adds the part of rows [first, first + rows) from dz (rows, words), the lifted gradient of their logits.
-  void add(Context& ctx, const OutputLayer& layer, int64_t first, const Tensor& dz);
+  void add(Context& ctx, const OutputLayer& layer, int64_t first, const Tensor& dz, const Tensor& rounded = {});
   // Replaces the factor `lift` by the gradient of the loss.
   void scale(Context& ctx, const Tensor& seed);
 
