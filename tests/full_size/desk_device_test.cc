@@ -1,5 +1,6 @@
 // Every shipped recipe at its desk scale trains on the emulated device with a small model, short sequences and few
-// ranks: with the losses of the CPU, with the same bits when it is resumed, and without CUDA graphs.
+// ranks: with the losses of the CPU, and with the same bits when it is resumed. A model with loops over time has the
+// same bits also without CUDA graphs.
 #include <gmock/gmock.h>
 
 #include <cctype>
@@ -24,6 +25,7 @@ constexpr int64_t kSteps = 50, kSaved = 20;  // a checkpoint every kSaved steps
 
 struct Desk {
   std::string recipe, yaml;
+  bool loops;  // its model repeats launches in each time step, which CUDA graphs replay
 };
 
 // The recipe with the option `desk` of its group, where it has one.
@@ -80,8 +82,9 @@ const std::vector<Desk>& desks() {
     std::vector<Desk> found;
     std::set<std::string> known;
     for (const std::string& recipe : shipped()) {
-      const std::string yaml = to_yaml(smallest(at_desk(recipe)));
-      if (known.insert(yaml).second) found.push_back({recipe, yaml});
+      const Node tree = smallest(at_desk(recipe));
+      const std::string yaml = to_yaml(tree);
+      if (known.insert(yaml).second) found.push_back({recipe, yaml, text_at(tree, "model.name") != "transformer"});
     }
     return found;
   }();
@@ -125,13 +128,17 @@ TEST_P(DeviceDesk, TrainsAsOnTheCpuAndResumes) {
   const std::string end = model("device", kSteps);
   ASSERT_FALSE(end.empty());
 
-  EXPECT_EQ(train("launched", {"run.dir=" + path("launched"), "device=cuda"}, {{"LMX_CUDA_GRAPHS", "0"}}), device);
-  EXPECT_EQ(model("launched", kSteps), end) << "without graphs";
+  std::string last = "device";
+  if (desks()[GetParam()].loops) {
+    last = "launched";
+    EXPECT_EQ(train(last, {"run.dir=" + path(last), "device=cuda"}, {{"LMX_CUDA_GRAPHS", "0"}}), device);
+    EXPECT_EQ(model(last, kSteps), end) << "without graphs";
+  }
 
-  for (const auto& entry : fs::directory_iterator(folder_ / "launched" / "checkpoints"))  // as if it had been killed
+  for (const auto& entry : fs::directory_iterator(folder_ / last / "checkpoints"))  // as if it had been killed
     if (entry.path().filename() != str("step-", kSaved)) fs::remove_all(entry);
-  EXPECT_EQ(train("launched", {"--resume", path("launched"), "device=cuda"}), device);
-  EXPECT_EQ(model("launched", kSteps), end) << "resumed";
+  EXPECT_EQ(train(last, {"--resume", path(last), "device=cuda"}), device);
+  EXPECT_EQ(model(last, kSteps), end) << "resumed";
 }
 
 std::string name_of(const testing::TestParamInfo<size_t>& info) {
