@@ -231,14 +231,20 @@ TEST(Parallel, SumOfSquaresDoesNotDependOnThreads) {
   EXPECT_EQ(sum_of_squares({}), 0);
 }
 
-TEST(Transposed, EveryType) {
+// Some sizes have no whole tile of 8 x 8, and some no block of 32.
+TEST(Transposed, EveryTypeAndSize) {
   Context ctx;
   for (DType type : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-    const Tensor t = random(ctx, {37, 70}, 9, type);
-    const Tensor back = transposed(ctx, transposed(ctx, t, type), type);
-    EXPECT_EQ(std::memcmp(back.raw(), t.raw(), static_cast<size_t>(t.bytes())), 0) << name_of(type);
-    EXPECT_EQ(transposed(ctx, t, type).to(DType::f64).data<double>()[3 * 37 + 5],
-              t.to(DType::f64).data<double>()[5 * 70 + 3]);
+    for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{37, 70}, {64, 32}, {7, 40}, {41, 5}, {1, 9}}) {
+      const Tensor t = random(ctx, {rows, cols}, 9, type);
+      const Tensor got = transposed(ctx, t, type).to(DType::f64), want = t.to(DType::f64);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < cols; ++c) {
+          ASSERT_EQ(got.data<double>()[c * rows + r], want.data<double>()[r * cols + c])
+              << name_of(type) << " (" << rows << ", " << cols << "), row " << r << ", column " << c;
+        }
+      }
+    }
   }
 }
 
