@@ -10,6 +10,10 @@
 namespace lmx {
 namespace {
 
+// A rank other than 0 waits for this time before it reports an error, so that rank 0 reports an error of all ranks
+// first: Open MPI's mpirun then ends the other ranks within 1 s.
+constexpr std::chrono::seconds kForRank0{3};
+
 using Lookup = std::function<const char*(const char*)>;
 
 // A launcher's variable for each value. Null: the launcher does not set it.
@@ -177,7 +181,7 @@ std::string error_prefix() noexcept {
   try {
     const Launch launch = detect_launch();
     if (launch.rank == 0) return "";
-    std::this_thread::sleep_for(std::chrono::seconds(3));  // Open MPI's mpirun ends other processes after 1 s
+    std::this_thread::sleep_for(kForRank0);
     return str("rank ", launch.rank, " of ", launch.world, ": ");
   } catch (const std::exception&) {  // the environment is invalid, which the error itself reports
     return "";

@@ -1,5 +1,7 @@
 #include "plugin/library.h"
 
+#include <dlfcn.h>
+
 #include <boost/dll/shared_library.hpp>
 #include <cstddef>
 #include <cstring>
@@ -19,20 +21,15 @@ namespace {
 namespace dll = boost::dll;
 using Entry = const PluginDescriptor*();
 
-// Boost adds to dlerror's text the name of its own function and an unrelated errno ("Illegal seek").
+// Why a library cannot be loaded, as the loader says it. Boost surrounds this text by the name of its own function and
+// an unrelated errno, so the loader is asked again.
 std::string reason(const std::system_error& error, const std::string& path) {
-  std::string text = error.what();
-  const std::string errno_text = ": " + error.code().message();
-  if (text.ends_with(errno_text)) text.resize(text.size() - errno_text.size());
-  for (const std::string& noise : {std::string("boost::dll::shared_library::load() failed"), std::string("(): "),
-                                   std::string("(dlerror system message: "), path + ": "}) {
-    const size_t at = text.find(noise);
-    if (at == std::string::npos) continue;
-    text = text.substr(at + noise.size());
-    if (noise[0] == '(' && noise[1] == 'd' && text.ends_with(")")) text.pop_back();
+  if (void* loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    dlclose(loaded);
+    return error.what();
   }
-  while (!text.empty() && (text[0] == ':' || text[0] == ' ')) text.erase(0, 1);
-  return text.empty() ? "it is no shared library" : text;
+  const std::string text = dlerror();
+  return text.starts_with(path + ": ") ? text.substr(path.size() + 2) : text;
 }
 
 dll::shared_library& open_library(const std::string& path) {

@@ -34,6 +34,9 @@ extern "C" void note_warning(int) {
 // After an exit, mpirun may not read the remaining output.
 constexpr double kToHearOthers = 0.2, kToBeRead = 0.5;
 
+// Seconds for which a failing rank that does not report waits before it exits, so that the reporting rank exits first.
+constexpr double kForTheReport = 2;
+
 // A rank that fails this long after another does not report, because the other has reported or is about to. A failing
 // rank waits longer than that for lower ranks, so that exactly one rank reports.
 constexpr double kSameFailure = 1, kToHearLower = 1.8;
@@ -291,7 +294,7 @@ void Watchdog::end_job(const std::string& message) {
     lmx::leave_termination_note("[mpi] " + message);
     std::this_thread::sleep_for(std::chrono::duration<double>(kToBeRead));
   } else {
-    std::this_thread::sleep_for(std::chrono::seconds(2));
+    std::this_thread::sleep_for(std::chrono::duration<double>(kForTheReport));
   }
   end_silent();
   _exit(1);
