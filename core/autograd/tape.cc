@@ -103,6 +103,7 @@ void Tape::record(const char* op, std::vector<Var> inputs, const std::vector<Var
     v.impl_->requires_grad = true;
     v.impl_->leaf = false;
   }
+  if (wrap) backward = wrap(std::move(backward));
   impl_->records.push_back({op, std::move(inputs), outputs, std::move(backward)});
 }
 

@@ -27,6 +27,11 @@ std::string place_of_values(const Node& node, const std::string& path) {
   return overrides.empty() ? config::at(node.mark, "") + path : str(config::join(overrides), ": ", path);
 }
 
+std::string place_of_key(const Node& node, const std::string& path, const std::string& key) {
+  const Node* value = node.find(key);
+  return config::at(value ? value->mark : node.mark, config::join_path(path, key));
+}
+
 Node::Node() = default;
 Node::Node(const Node& other) = default;
 Node::Node(Node&& other) noexcept = default;

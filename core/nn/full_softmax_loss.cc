@@ -12,6 +12,7 @@ struct FullSoftmaxConfig : OutputConfig {
             {0, 0.99});
     OutputConfig::fields(f);
   }
+  Traits traits() const { return {{trait::kChangeable, "label_smoothing"}}; }
   static FullSoftmaxConfig read(const Node& n, const std::string& path) {
     return read_config<FullSoftmaxConfig>(n, path);
   }
@@ -36,13 +37,13 @@ class FullSoftmax final : public OutputLoss {
 };
 
 std::unique_ptr<Loss> make(const Node& config, const std::string& path, const LossEnv& env) {
-  return std::make_unique<FullSoftmax>(FullSoftmaxConfig::read(config, path), env, place_of(config, path, "tie"));
+  return std::make_unique<FullSoftmax>(FullSoftmaxConfig::read(config, path), env, place_of_key(config, path, "tie"));
 }
 
 }  // namespace
 
 Entry full_softmax() {
-  return component::entry<FullSoftmaxConfig, Make>("full_softmax", make);
+  return component::entry<FullSoftmaxConfig, LossFactory>("full_softmax", make);
 }
 
 }  // namespace lmx::losses

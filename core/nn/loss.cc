@@ -17,16 +17,6 @@ void Loss::check_planned(const std::string&) const {}
 
 namespace {
 
-const std::vector<losses::Entry>& entries() {
-  static const std::vector<losses::Entry> table{losses::full_softmax(), losses::sampled_softmax(),
-                                                losses::two_stage_softmax()};
-  return table;
-}
-
-const losses::Entry& entry(const Node& config, const std::string& path) {
-  return component::find(entries(), config, path, "full_softmax");
-}
-
 auto find(const std::vector<ParameterSpec>& specs, const std::string& name) {
   return std::find_if(specs.begin(), specs.end(), [&](const ParameterSpec& s) { return s.name == name; });
 }
@@ -51,7 +41,13 @@ ParameterSpec tied_weight(const std::string& name, const LossEnv& env, const std
 
 }  // namespace
 
-namespace losses {
+void OutputConfig::fields(Fields& f) {
+  f.field("bias", bias, "a bias for each word, starting at 0");
+  f.group("init", init, "how the weight starts");
+  f.field("tie", tie,
+          "a parameter of the model that is the weight as well, such as embedding.weight; init is then the model's");
+  f.choice("normalize", normalize, {"token", "sequence"}, "divisor of the summed loss");
+}
 
 OutputLoss::OutputLoss(const OutputConfig& config, const LossEnv& env, bool sparse, const std::string& where)
     : normalize_(config.normalize) {
@@ -70,8 +66,8 @@ SoftmaxInputs OutputLoss::inputs(const ParameterStore& params, const Var& featur
   return {features, params.at(weight_name()), bias(params), targets};
 }
 
-LossValue OutputLoss::whole(Context& ctx, const Var& loss) {
-  return {loss, ops::converted(ctx, loss.value(), DType::f64)};
+LossValue OutputLoss::value(Context& ctx, const Var& loss, const Var& nats) {
+  return {loss, ops::converted(ctx, nats.value(), DType::f64)};
 }
 
 Tensor OutputLoss::evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
@@ -82,13 +78,6 @@ Tensor OutputLoss::evaluate(Context& ctx, const ParameterStore& params, const Te
 Tensor OutputLoss::logits(Context& ctx, const ParameterStore& params, const Tensor& features) const {
   return ops::repeated_logits(ctx, features, params.at(weight_name()), bias_value(params));
 }
-
-std::string place_of(const Node& config, const std::string& path, const char* key) {
-  const Node* node = config.find(key);
-  return config::at(node ? node->mark : config.mark, config::join_path(path, key));
-}
-
-}  // namespace losses
 
 std::vector<ParameterSpec> all_parameters(const std::vector<ParameterSpec>& model, const Loss& loss) {
   std::vector<ParameterSpec> all = model;
@@ -106,14 +95,12 @@ std::vector<ParameterSpec> all_parameters(const std::vector<ParameterSpec>& mode
   return all;
 }
 
-std::unique_ptr<Loss> make_loss(const Node& config, const std::string& path, const LossEnv& env) {
-  return entry(config, path).make(config, path, env);
+const std::vector<losses::Entry>& losses::entries() {
+  static const std::vector<Entry> table{full_softmax(), sampled_softmax(), two_stage_softmax()};
+  return table;
 }
 component::Described component::losses() {
-  return describe(entries());
-}
-Node full_loss_config(const Node& config, const std::string& path) {
-  return entry(config, path).full(config, path);
+  return describe(losses::entries());
 }
 
 }  // namespace lmx

@@ -42,7 +42,8 @@ class SampledSoftmax final : public OutputLoss {
   bool draws_candidates() const override { return true; }
   LossValue forward(Context& ctx, const ParameterStore& params, const Var& features, const Tensor& targets,
                     const StepPlan& plan) const override {
-    return whole(ctx, sampled_softmax_loss(ctx, inputs(params, features, targets), draw(targets, plan.sampler_key)));
+    const Var loss = sampled_softmax_loss(ctx, inputs(params, features, targets), draw(targets, plan.sampler_key));
+    return value(ctx, loss, loss);
   }
   LossPlan plan() const override { return {.samples = std::min(config_.samples, env_.vocab_size), .blocks = false}; }
   int64_t macs_per_token(int64_t) const override { return (config_.samples + 1) * env_.feature_size; }
@@ -82,13 +83,14 @@ class SampledSoftmax final : public OutputLoss {
 };
 
 std::unique_ptr<Loss> make(const Node& config, const std::string& path, const LossEnv& env) {
-  return std::make_unique<SampledSoftmax>(SampledSoftmaxConfig::read(config, path), env, place_of(config, path, "tie"));
+  return std::make_unique<SampledSoftmax>(SampledSoftmaxConfig::read(config, path), env,
+                                          place_of_key(config, path, "tie"));
 }
 
 }  // namespace
 
 Entry sampled_softmax() {
-  return component::entry<SampledSoftmaxConfig, Make>("sampled_softmax", make);
+  return component::entry<SampledSoftmaxConfig, LossFactory>("sampled_softmax", make);
 }
 
 }  // namespace lmx::losses

@@ -50,7 +50,8 @@ class TwoStageSoftmax final : public OutputLoss {
                     const StepPlan& plan) const override {
     const SoftmaxInputs in = inputs(params, features, targets);
     ops::check_ids("two_stage_softmax", "targets", targets, vocab_, "w", in.w.shape());
-    return whole(ctx, two_stage_softmax_loss(ctx, in, rows(targets, plan)));
+    const Var loss = two_stage_softmax_loss(ctx, in, rows(targets, plan));
+    return value(ctx, loss, loss);
   }
   LossPlan plan() const override {
     int64_t samples = 0;
@@ -87,14 +88,14 @@ class TwoStageSoftmax final : public OutputLoss {
 };
 
 std::unique_ptr<Loss> make(const Node& config, const std::string& path, const LossEnv& env) {
-  return std::make_unique<TwoStageSoftmax>(TwoStageConfig::read(config, path), env, place_of(config, path, "tie"),
+  return std::make_unique<TwoStageSoftmax>(TwoStageConfig::read(config, path), env, place_of_key(config, path, "tie"),
                                            path);
 }
 
 }  // namespace
 
 Entry two_stage_softmax() {
-  return component::entry<TwoStageConfig, Make>("two_stage_softmax", make);
+  return component::entry<TwoStageConfig, LossFactory>("two_stage_softmax", make);
 }
 
 }  // namespace lmx::losses

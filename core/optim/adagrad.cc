@@ -1,5 +1,5 @@
 // Adagrad (Duchi et al. 2011):   g <- g + weight_decay p      s <- s + g^2      p <- p - lr g / (sqrt(s) + eps)
-#include "optim/slots.h"
+#include "optim/optimizers.h"
 
 namespace lmx::optim {
 namespace {
@@ -16,6 +16,7 @@ struct AdagradConfig {
     f.field("eps", eps, "added to the root of that sum", kNonNegative);
     f.field("weight_decay", weight_decay, "L2 penalty added to the gradient", kNonNegative);
   }
+  Traits traits() const { return traits_of(*this); }
   static AdagradConfig read(const Node& config, const std::string& path) {
     return read_config<AdagradConfig>(config, path);
   }
@@ -45,7 +46,7 @@ class Adagrad final : public SlotOptimizer {
 }  // namespace
 
 Entry adagrad() {
-  return entry<AdagradConfig>("adagrad", [](const Node& config, const std::string& path) {
+  return component::entry<AdagradConfig, OptimizerFactory>("adagrad", [](const Node& config, const std::string& path) {
     return std::unique_ptr<Optimizer>(std::make_unique<Adagrad>(AdagradConfig::read(config, path)));
   });
 }

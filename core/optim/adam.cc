@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "lmx/error.h"
-#include "optim/slots.h"
+#include "optim/optimizers.h"
 
 namespace lmx::optim {
 namespace {
@@ -27,6 +27,7 @@ struct AdamConfig {
     f.field("weight_decay", weight_decay, "adam: L2 penalty added to the gradient; adamw: decay of the value itself",
             kNonNegative);
   }
+  Traits traits() const { return traits_of(*this); }
   static AdamConfig read(const Node& config, const std::string& path) {
     auto c = read_config<AdamConfig>(config, path);
     if (c.betas.size() != 2 || c.betas[0] >= 1 || c.betas[1] >= 1) {
@@ -57,7 +58,7 @@ class Adam final : public SlotOptimizer {
  private:
   template <class T>
   void typed(Context& ctx, std::span<const Change<T>> all, const Rates& r) const {
-    const double b1 = config_.betas[0], b2 = config_.betas[1], t = static_cast<double>(r.step),
+    const double b1 = config_.betas[0], b2 = config_.betas[1], t = static_cast<double>(r.number),
                  wd = config_.weight_decay;
     run_updates(ctx, all, [&](const Change<T>& c) {
       return AdamUpdate<T>{c.of,
@@ -79,12 +80,12 @@ class Adam final : public SlotOptimizer {
 }  // namespace
 
 Entry adam() {
-  return entry<AdamConfig>("adam", [](const Node& config, const std::string& path) {
+  return component::entry<AdamConfig, OptimizerFactory>("adam", [](const Node& config, const std::string& path) {
     return std::unique_ptr<Optimizer>(std::make_unique<Adam>("adam", AdamConfig::read(config, path), false));
   });
 }
 Entry adamw() {
-  return entry<AdamwConfig>("adamw", [](const Node& config, const std::string& path) {
+  return component::entry<AdamwConfig, OptimizerFactory>("adamw", [](const Node& config, const std::string& path) {
     return std::unique_ptr<Optimizer>(std::make_unique<Adam>("adamw", AdamwConfig::read(config, path), true));
   });
 }

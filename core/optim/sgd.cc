@@ -2,7 +2,7 @@
 //
 //   g <- g + weight_decay p      m <- momentum m + g      p <- p - lr m        (nesterov: p - lr (g + momentum m))
 #include "lmx/error.h"
-#include "optim/slots.h"
+#include "optim/optimizers.h"
 
 namespace lmx::optim {
 namespace {
@@ -19,6 +19,7 @@ struct SgdConfig {
     f.field("nesterov", nesterov, "look ahead along the momentum");
     f.field("weight_decay", weight_decay, "L2 penalty added to the gradient", kNonNegative);
   }
+  Traits traits() const { return traits_of(*this); }
   static SgdConfig read(const Node& config, const std::string& path) {
     auto c = read_config<SgdConfig>(config, path);
     if (c.nesterov && c.momentum == 0)
@@ -62,7 +63,7 @@ class Sgd final : public SlotOptimizer {
 }  // namespace
 
 Entry sgd() {
-  return entry<SgdConfig>("sgd", [](const Node& config, const std::string& path) {
+  return component::entry<SgdConfig, OptimizerFactory>("sgd", [](const Node& config, const std::string& path) {
     return std::unique_ptr<Optimizer>(std::make_unique<Sgd>(SgdConfig::read(config, path)));
   });
 }

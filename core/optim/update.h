@@ -1,25 +1,13 @@
-// The kernels of optimizers: their arguments, and the arithmetic of one element, written once for every device.
+// The kernels of lmx's optimizers: their arguments, and the arithmetic of one element, written once for every device
+// (lmx/slot_optimizer.h).
 #pragma once
 
 #include <cmath>
 
-#include "lmx/kernels.h"
 #include "lmx/math.h"
+#include "lmx/slot_optimizer.h"
 
 namespace lmx::optim {
-
-inline constexpr size_t kMaxSlots = 2;
-
-// The elements of one parameter that an update changes: rows of `width` elements each. The gradient's rows are in the
-// order of `rows`.
-template <class T>
-struct Elements {
-  T* param;
-  const T* grad;
-  T* slot[kMaxSlots];    // state tensors, as long as the parameter
-  const int32_t* rows;   // (count) the rows of the parameter; null: a dense gradient, all of `count` elements
-  int64_t count, width;  // dense: width 1
-};
 
 // p <- keep p - step g
 template <class T>
@@ -67,14 +55,6 @@ struct AdamUpdate {
     v = c.b2 * v + (T(1) - c.b2) * d * d;
     p = c.keep * p - c.step * m / (std::sqrt(v) * c.root + c.eps);
   }
-};
-
-// Updates of many parameters, which a device does with few launches.
-template <class Update, class T>
-struct UpdateAll {
-  static constexpr const char* kName = Update::kName;
-  const Update* updates;  // (count), in the memory of the host; their pointers are in that of the device
-  int64_t count;
 };
 
 }  // namespace lmx::optim

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <array>
 
+#include "config/messages.h"
+
 namespace lmx {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kKinds{PluginKind::model, PluginKind::sync, PluginKind::batcher, PluginKind::comm};
+constexpr std::array kKinds{PluginKind::model, PluginKind::sync,      PluginKind::batcher, PluginKind::comm,
+                            PluginKind::loss,  PluginKind::optimizer, PluginKind::schedule};
 
 std::vector<std::string> kind_names() {
   std::vector<std::string> names;
@@ -61,6 +64,12 @@ const char* name_of(PluginKind kind) {
       return "batcher";
     case PluginKind::comm:
       return "comm";
+    case PluginKind::loss:
+      return "loss";
+    case PluginKind::optimizer:
+      return "optimizer";
+    case PluginKind::schedule:
+      return "schedule";
   }
   return "unknown";
 }
@@ -92,7 +101,7 @@ PluginInfo read_manifest(const fs::path& file) {
   const std::string& kind = info.kind = take(file, table, "kind");
   if (!kind_from_name(kind)) {
     throw UserError(str(place(file, table.get("kind")->source()), "unknown kind '", kind, "'",
-                        did_you_mean(kind, kind_names()), "; allowed: model, sync, batcher, comm"));
+                        did_you_mean(kind, kind_names()), "; allowed: ", config::join(kind_names())));
   }
   info.path = (file.parent_path() / (info.name + ".so")).string();
   return info;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "lmx/plugin.h"
+#include "plugin/choice.h"
 #include "plugin/description.h"
 #include "plugin/library.h"
 #include "plugin/loaded_code.h"
@@ -23,6 +24,13 @@ void require_directory(const fs::path& directory, const char* origin) {
   }
 }
 
+void refuse_built_in(const Key& key, const PluginInfo& info) {
+  for (const auto& [name, fields] : built_in(key.first))
+    if (name == info.name)
+      throw UserError(str("[plugin] ", info.kind, " '", name, "' of ", info.path,
+                          " has the name of one that is built into lmx; give the plugin another name"));
+}
+
 }  // namespace
 
 struct Registry::Impl {
@@ -36,6 +44,7 @@ struct Registry::Impl {
     for (const fs::path& file : find_manifests(fs::canonical(directory))) {
       const PluginInfo info = read_manifest(file);
       const Key key{*kind_from_name(info.kind), info.name};
+      refuse_built_in(key, info);
       const auto known = plugins.find(key);
       const PluginInfo* other = known != plugins.end() ? &known->second : nullptr;
       if (!other && found.contains(key)) other = &found.at(key);

@@ -1,37 +1,25 @@
-// Learning-rate schedules, and the rules that scale the learning rate with the batch or the number of nodes.
+// The schedules that are built into lmx, and the rules that scale the learning rate with the batch or the number of
+// nodes.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "lmx/config.h"
+#include "lmx/schedule.h"
+#include "nn/component.h"
 
 namespace lmx {
 
-// The values on which a schedule may depend.
-struct ScheduleState {
-  int64_t update = 0;       // 0-based number of the update; steps without an update do not count
-  int64_t epoch = 0;        // complete passes over the training data; steps without an update count
-  int64_t total_steps = 0;  // train.steps, or epochs converted to steps
-};
+namespace schedules {
 
-class Schedule {
- public:
-  virtual ~Schedule();
-  virtual double rate(const ScheduleState& s) const = 0;
-  // Called after a validation with its perplexity; may change the result of rate() (halve_on_rise).
-  virtual void validated(double perplexity);
-  // The state that a checkpoint stores, as numbers. Empty for pure functions of ScheduleState.
-  virtual std::vector<double> state() const;
-  virtual void load(const std::vector<double>& state);
-};
+using Entry = component::Entry<ScheduleFactory>;
+// All schedules that are built in.
+const std::vector<Entry>& entries();
+// The name that a recipe without `schedule:` has.
+inline constexpr const char* kUsual = "constant";
 
-// Makes the schedule of a recipe by its `name`: constant, linear (to zero over N steps, independent of when the run
-// stops), inverse_sqrt, epoch_decay, halve_on_rise, cosine. `base_lr` is optimizer.lr after lr_rule.
-std::unique_ptr<Schedule> make_schedule(const Node& config, const std::string& path, double base_lr);
-Node full_schedule_config(const Node& config, const std::string& path);
+}  // namespace schedules
 
 // `lr_rule:` of a recipe: fixed, linear, sqrt (of batch.global / reference_batch), log_nodes (Patwary: lr ln(nodes), at
 // least 1 unless strict). The factor is printed at the start of a run and recorded.

@@ -13,7 +13,6 @@
 #include <numbers>
 
 #include "lmx/error.h"
-#include "nn/component.h"
 #include "schedule/schedule.h"
 
 namespace lmx {
@@ -201,42 +200,29 @@ class HalveOnRise final : public Schedule {
   double cuts_ = 0, rises_ = 0, last_ = std::numeric_limits<double>::infinity();
 };
 
-using Make = std::unique_ptr<Schedule> (*)(const Node&, const std::string&, double);
-
 template <class Kind, class Config>
 std::unique_ptr<Schedule> make(const Node& config, const std::string& path, double base) {
   return std::make_unique<Kind>(Config::read(config, path), base);
 }
 
 template <class Kind, class Config>
-component::Entry<Make> entry_of(const char* name) {
-  return component::entry<Config, Make>(name, make<Kind, Config>);
-}
-
-const std::vector<component::Entry<Make>>& entries() {
-  static const std::vector<component::Entry<Make>> table{entry_of<Constant, ConstantConfig>("constant"),
-                                                         entry_of<Linear, LinearConfig>("linear"),
-                                                         entry_of<InverseSqrt, InverseSqrtConfig>("inverse_sqrt"),
-                                                         entry_of<EpochDecay, EpochDecayConfig>("epoch_decay"),
-                                                         entry_of<HalveOnRise, HalveOnRiseConfig>("halve_on_rise"),
-                                                         entry_of<Cosine, CosineConfig>("cosine")};
-  return table;
-}
-
-const component::Entry<Make>& entry(const Node& config, const std::string& path) {
-  return component::find(entries(), config, path, "constant");
+schedules::Entry entry_of(const char* name) {
+  return component::entry<Config, ScheduleFactory>(name, make<Kind, Config>);
 }
 
 }  // namespace
 
-std::unique_ptr<Schedule> make_schedule(const Node& config, const std::string& path, double base_lr) {
-  return entry(config, path).make(config, path, base_lr);
+const std::vector<schedules::Entry>& schedules::entries() {
+  static const std::vector<Entry> table{entry_of<Constant, ConstantConfig>("constant"),
+                                        entry_of<Linear, LinearConfig>("linear"),
+                                        entry_of<InverseSqrt, InverseSqrtConfig>("inverse_sqrt"),
+                                        entry_of<EpochDecay, EpochDecayConfig>("epoch_decay"),
+                                        entry_of<HalveOnRise, HalveOnRiseConfig>("halve_on_rise"),
+                                        entry_of<Cosine, CosineConfig>("cosine")};
+  return table;
 }
 component::Described component::schedules() {
-  return describe(entries());
-}
-Node full_schedule_config(const Node& config, const std::string& path) {
-  return entry(config, path).full(config, path);
+  return describe(lmx::schedules::entries());
 }
 
 }  // namespace lmx

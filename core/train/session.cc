@@ -12,7 +12,7 @@
 #include "lmx/model.h"
 #include "lmx/plugin.h"
 #include "nn/state_dict.h"
-#include "optim/learning_rate.h"
+#include "recipe/choices.h"
 #include "recipe/planned_batcher.h"
 #include "recipe/sync_rules.h"
 #include "runfiles/checkpoint.h"

@@ -100,7 +100,8 @@ TEST(PluginsCheck, ADeviceIsForModelsAndStrategies) {
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(
       o.err,
-      "error: [plugins] --device cuda is for plugins of the kinds model and sync, and tbptt is of the kind batcher\n");
+      "error: [plugins] --device cuda is for plugins of the kinds model, sync and optimizer, and tbptt is of the kind "
+      "batcher\n");
 }
 
 TEST(PluginsCheck, ADeviceThatIsMissingIsSaid) {
@@ -262,6 +263,16 @@ TEST_F(PluginsNew, RefusesANameThatIsTakenUnlessForced) {
   EXPECT_TRUE(fs::exists(folder_ / "mine/lstm.cc"));
   // The name of a plugin of another kind may be used: recipes name a plugin by its kind.
   EXPECT_EQ(run_lmx({"plugins", "new", "sync", "lstm", "--dir", folder_ / "sync"}).code, 0);
+}
+
+TEST_F(PluginsNew, RefusesANameThatIsBuiltInEvenIfForced) {
+  for (const auto& [kind, name] :
+       {std::pair{"loss", "sampled_softmax"}, {"optimizer", "sgd"}, {"schedule", "linear"}}) {
+    const Outcome o = run_lmx({"plugins", "new", kind, name, "--force", "--dir", folder_ / "x"});
+    EXPECT_EQ(o.code, 2);
+    EXPECT_THAT(o.err, Names(str("the ", kind, " '", name, "' is built into lmx")));
+    EXPECT_FALSE(fs::exists(folder_ / "x"));
+  }
 }
 
 TEST_F(PluginsNew, RefusesNamesThatAreNoIdentifiers) {

@@ -46,6 +46,19 @@ TEST(PluginsCommand, InfoPrintsEachField) {
               MatchesRegex("(.|\n)*\norder +[a-z]+ +corpus +one of corpus, random +order of the sequences\n(.|\n)*"));
 }
 
+TEST(PluginsCommand, LossesOptimizersAndSchedulesAreListedAndDescribed) {
+  const std::string folder = LMX_BINARY_DIR "/tests/plugins/own_kinds";
+  const Outcome list = run_lmx({"plugins", "list", "--plugin-dir", folder});
+  EXPECT_EQ(list.code, 0) << list.err;
+  for (const char* kind : {"loss", "optimizer", "schedule"}) {
+    const std::string name = std::string("test_") + kind;
+    EXPECT_THAT(list.out, MatchesRegex("(.|\n)*\n" + std::string(kind) + " +" + name + " +1.2.3 (.|\n)*"));
+    const Outcome info = run_lmx({"plugins", "info", name, "--kind", kind, "--plugin-dir", folder});
+    EXPECT_EQ(info.code, 0) << info.err;
+    EXPECT_THAT(info.out, HasSubstr("the promise that is broken"));
+  }
+}
+
 TEST(PluginsCommand, InfoOfAnUnknownNameNamesTheNearest) {
   const Outcome o = run_lmx({"plugins", "info", "test_goood", "--plugin-dir", kGood});
   EXPECT_EQ(o.code, 2);

@@ -8,7 +8,6 @@
 
 #include "lmx/optim.h"
 #include "nn/state_dict.h"
-#include "optim/update_all.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx {
@@ -138,8 +137,8 @@ struct ManyParameters {
       }
     }
   }
-  std::vector<optim::ParameterUpdate> updates() {
-    std::vector<optim::ParameterUpdate> all;
+  std::vector<ParameterUpdate> updates() {
+    std::vector<ParameterUpdate> all;
     for (const std::string& name : f.params.names()) all.push_back({&f.params.at(name), all.size() % 2 ? 0.5 : 1.0});
     return all;
   }
@@ -155,7 +154,7 @@ TEST_F(DeviceOptim, ManyParametersAreUpdatedTogether) {
       ManyParameters together(kCuda, type, kCount), single(kCuda, type, kCount), cpu(kCpu, type, kCount);
       const auto a = optimizer(config), b = optimizer(config), c = optimizer(config);
       const DeviceCounts before = cuda_device(0).counts();
-      optim::update_all(together.f.ctx, *a, together.updates(), 0.1, 1);
+      a->update_all(together.f.ctx, together.updates(), 0.1, 1);
       const DeviceCounts counts = cuda_device(0).counts().since(before);
       EXPECT_EQ(counts.uploads.times, 1);
       EXPECT_LE(counts.all_launches() - (counts.launches.contains("fill") ? counts.launches.at("fill") : 0), 4);

@@ -44,7 +44,8 @@ TEST_F(ManifestTest, EmptyValue) {
 
 TEST_F(ManifestTest, UnknownKindNamesTheNearestAndAll) {
   write("a/plugin.toml", manifest("a", "bather"));
-  EXPECT_THAT(add_error(directory_), Names("'bather'", "'batcher'?", "model, sync, batcher, comm"));
+  EXPECT_THAT(add_error(directory_),
+              Names("'bather'", "'batcher'?", "model, sync, batcher, comm, loss, optimizer, schedule"));
 }
 
 TEST_F(ManifestTest, NameThatIsNoIdentifier) {

@@ -181,6 +181,17 @@ TEST_F(RegistryTest, OneNameInTwoKindsIsNoDuplicate) {
   EXPECT_NO_THROW(Registry::instance().add_directory(directory_.string()));
 }
 
+TEST_F(RegistryTest, NamesThatAreBuiltInAreRefused) {
+  for (const auto& [kind, name] : {std::pair{"loss", "full_softmax"}, {"optimizer", "adam"}, {"schedule", "cosine"}}) {
+    write(str(kind, "/plugin.toml"), manifest(name, kind));
+    EXPECT_THAT(user_error([&] { Registry::instance().add_directory((directory_ / kind).string()); }),
+                Names(str(kind, " '", name, "'"), str("/", kind, "/", name, ".so"), "built into lmx"));
+  }
+  // The same name of another kind is free.
+  write("batcher/plugin.toml", manifest("adam", "batcher"));
+  EXPECT_NO_THROW(Registry::instance().add_directory((directory_ / "batcher").string()));
+}
+
 TEST_F(RegistryTest, UnknownNameSuggestsAndLists) {
   Registry::instance().add_directory(built("good"));
   EXPECT_THAT(user_error([&] { Registry::instance().find(PluginKind::batcher, "test_goood"); }),

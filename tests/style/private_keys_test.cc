@@ -13,8 +13,9 @@ namespace {
 using Names = std::set<std::string>;
 
 // Folders whose files define components, with the keys that these read from their own subtree.
-const std::vector<std::string> kComponents{"plugins/", "core/model/", "core/optim/", "core/nn/", "core/sync/server/",
-                                           "core/comm/codec/"};
+const std::vector<std::string> kComponents{
+    "plugins/",          "core/model/",     "core/optim/", "core/nn/", "core/schedule/schedules.",
+    "core/sync/server/", "core/comm/codec/"};
 // These files read any plugin's keys, or are no code of lmx itself.
 const std::vector<std::string> kOutside{"tools/conformance/", "/templates/"};
 
@@ -25,7 +26,6 @@ const std::vector<Exception> kExceptions{
     {"core/recipe/comm_config.cc", "ranks", "every communicator counts its ranks by this key"},
     {"tools/app/jobs/cores.cc", "ranks", "every communicator counts its ranks by this key"},
     {"tools/cli/experiment_command.cc", "ranks", "every communicator counts its ranks by this key"},
-    {"tools/app/run/resume.cc", "label_smoothing", "losses are built in, and the page on --change lists this key"},
     {"tools/app/export/export_huggingface.cc", "bias", "losses are built in; the key is named in a message, not read"},
 };
 
@@ -81,8 +81,7 @@ std::string last_of(const std::string& path) {
 
 // Reads of a key of `keys`: find("key"), text_at(node, "a.key"), a list of keys in a loop, and "model.key" anywhere.
 std::vector<Found> reads_of(const std::vector<std::string>& lines, const Names& keys) {
-  static const std::regex kRead(
-      R"re(\b(?:find|at_path|erase|\w+_at|text_of)\((?:[^;"(){}]+,)?\s*"([\w.]+)"[,)])re");
+  static const std::regex kRead(R"re(\b(?:find|at_path|erase|\w+_at|text_of)\((?:[^;"(){}]+,)?\s*"([\w.]+)"[,)])re");
   static const std::regex kPath(R"re("((?:model|batcher|comm|sync|loss|optimizer)\.[\w.]+)")re");
   static const std::regex kList(R"re(\bfor \((?:const )?[\w:]+[*&]? \w+ : \{((?:\s*"\w+",?)+)\}\))re");
   static const std::regex kWord(R"re("(\w+)")re");

@@ -37,15 +37,21 @@ class Report {
 
 struct Subject {
   const lmx::PluginInfo& plugin;
-  lmx::Node config;          // the plugin's subtree of a recipe, with `name`
-  bool approximate = false;  // true: a strategy that does not promise the exact sum
-  lmx::Device device = {};   // of the ranks of a strategy
+  lmx::Node config;  // the plugin's subtree of a recipe, with `name`
+  // A strategy that does not promise the exact sum; a loss whose gradient is an approximation.
+  bool approximate = false;
+  lmx::Device device = {};  // of the ranks of a strategy
 };
 void check_model(Report& report, const Subject& subject);
 // Compares a model on a CUDA device with the CPU: features, gradients, states.
 void check_model_on(Report& report, const Subject& subject, lmx::Device device);
 void check_sync(Report& report, const Subject& subject);
 void check_batcher(Report& report, const Subject& subject);
+void check_loss(Report& report, const Subject& subject);
+void check_optimizer(Report& report, const Subject& subject);
+// Compares an optimizer on a CUDA device with the CPU: parameters and states.
+void check_optimizer_on(Report& report, const Subject& subject, lmx::Device device);
+void check_schedule(Report& report, const Subject& subject);
 
 // Start of a line that names the check that begins, for the parent process; the parent does not print it.
 inline constexpr char kBegins = '\x01';

@@ -5,6 +5,7 @@
 
 #include "conformance/batches.h"
 #include "conformance/conformance.h"
+#include "conformance/values.h"
 #include "lmx/model.h"
 #include "lmx/ops.h"
 
@@ -12,22 +13,6 @@ namespace lmx_cli::check {
 namespace {
 
 using namespace lmx;
-
-double at(const Tensor& t, int64_t i) {
-  return t.dtype() == DType::f64 ? t.data<double>()[i] : static_cast<double>(t.data<float>()[i]);
-}
-
-// Returns the largest difference of two tensors' elements, divided by the largest element.
-double difference(const Tensor& a, const Tensor& b) {
-  if (a.numel() != b.numel()) return INFINITY;
-  double largest = 1e-6, apart = 0;
-  for (int64_t i = 0; i < a.numel(); ++i) {
-    largest = std::max(largest, std::abs(at(a, i)));
-    const double d = std::abs(at(a, i) - at(b, i));
-    apart = std::isfinite(d) ? std::max(apart, d) : INFINITY;
-  }
-  return apart / largest;
-}
 
 class ModelCheck {
  public:

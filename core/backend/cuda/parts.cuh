@@ -8,17 +8,6 @@ namespace lmx::cuda {
 
 constexpr int64_t kPartSize = 1 << 14;  // values of a part
 
-// The last of `count` ranges of parts that does not begin after `part`. first(k): the first part of range k, ascending.
-template <class First>
-__device__ int64_t range_of(int64_t part, int64_t count, First first) {
-  int64_t k = 0;
-  for (int64_t end = count; end - k > 1;) {
-    const int64_t middle = k + (end - k) / 2;
-    (static_cast<int64_t>(first(middle)) <= part ? k : end) = middle;
-  }
-  return k;
-}
-
 // Launches of kernels that sum over a block: one double for each warp.
 inline Grid summing_grid(int64_t blocks) {
   return {dim3(blocks_of(blocks)), dim3(kThreads), kWarpLanes * sizeof(double)};

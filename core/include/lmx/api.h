@@ -12,7 +12,7 @@
 
 namespace lmx {
 
-inline constexpr int kAbi = 2;  // increased if plugins of earlier builds must be rebuilt
+inline constexpr int kAbi = 3;  // increased if plugins of earlier builds must be rebuilt
 inline constexpr const char* kVersion = "0.2.0";
 
 }  // namespace lmx

@@ -95,6 +95,9 @@ class LMX_API Tape {
   void backward(Context& ctx, const Var& loss, double seed = 1.0);
   // Called with a parameter when this backward pass has processed its last use.
   std::function<void(const Var&)> on_ready;
+  // If it is set, each closure is replaced by wrap(closure) when it is recorded, for example to name the plugin in its
+  // errors.
+  std::function<Backward(Backward)> wrap;
   void clear();
 
   // For closures. The gradient of an output; undefined if no gradient reached it.

@@ -136,6 +136,10 @@ class LMX_API ConfigReader {
 // overrides, because they were applied after the files; otherwise it names the place of `node`. `path` follows.
 LMX_API std::string place_of_values(const Node& node, const std::string& path);
 
+// The place of `key` of `node`, or of `node` if it has no such key, for the beginning of a message:
+// "recipes/x.yaml:4:8: loss.tie: ". `path` is the place of `node`.
+LMX_API std::string place_of_key(const Node& node, const std::string& path, const std::string& key);
+
 template <class Config>
 Config read_config(const Node& node, const std::string& path) {
   Config config;
@@ -214,8 +218,11 @@ inline constexpr const char* kUnorderedSums = "unordered_sums";
 // Sync strategies. Describes the clock of asynchronous workers, which must be equal in all rules of a recipe. Absent:
 // the strategy is synchronous.
 inline constexpr const char* kWorkerClock = "worker_clock";
-// Models. The keys of the config, separated by spaces, that a resumed run may change, because neither the shapes nor
-// the meaning of the parameters depend on them. Absent: none.
+// Optimizers, required: the learning rate before `lr_rule` and the schedule are applied, as trait_value() writes it. An
+// optimizer that has no learning rate states "1"; the schedule then determines the factor of its updates.
+inline constexpr const char* kLearningRate = "learning_rate";
+// Models and losses. The keys of the config, separated by spaces, that a resumed run may change, because neither the
+// shapes nor the meaning of the parameters depend on them. Absent: none.
 inline constexpr const char* kChangeable = "changeable";
 // Models. The architecture: "lstm", "mlstm", "rhn" or "transformer". A model that states it has the parameters of the
 // model of lmx with this name, by the same names and with the same meaning (docs/models.md), and states the numbers of

@@ -63,6 +63,17 @@ __device__ T* shared() {
 #endif
 }
 
+// The last of `count` ranges of parts that does not begin after `part`. first(k): the first part of range k, ascending.
+template <class First>
+__device__ int64_t range_of(int64_t part, int64_t count, First first) {
+  int64_t k = 0;
+  for (int64_t end = count; end - k > 1;) {
+    const int64_t middle = k + (end - k) / 2;
+    (static_cast<int64_t>(first(middle)) <= part ? k : end) = middle;
+  }
+  return k;
+}
+
 template <class Element>
 __global__ void each_kernel(int64_t n, Element element) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lmx/autograd.h"
+#include "lmx/config.h"
 #include "lmx/context.h"
 #include "lmx/data.h"
 #include "lmx/ops.h"
@@ -66,7 +67,48 @@ class LMX_API Loss {
 // the sum of both uses, and is row-sparse only if both are. The loss's parameters are marked as the output layer's.
 LMX_API std::vector<ParameterSpec> all_parameters(const std::vector<ParameterSpec>& model, const Loss& loss);
 
-// From `loss:` by its key `name`: full_softmax, sampled_softmax, two_stage_softmax.
+// Fields of a linear output layer over all words, equal in every loss of lmx.
+struct LMX_API OutputConfig {
+  bool bias = true;
+  Init init;
+  std::string normalize = "token";
+  std::string tie;
+  void fields(Fields& f);
+};
+
+// A loss with a linear output layer over all words, which validation and generation use. A class that derives from it
+// defines forward() and macs_per_token().
+class LMX_API OutputLoss : public Loss {
+ public:
+  std::vector<ParameterSpec> parameters() const override { return specs_; }
+  Tensor evaluate(Context& ctx, const ParameterStore& params, const Tensor& features,
+                  const Tensor& targets) const override;
+  Tensor logits(Context& ctx, const ParameterStore& params, const Tensor& features) const override;
+  const std::string& normalize() const override { return normalize_; }
+
+ protected:
+  // `sparse`: whether the gradients of weight and bias are row-sparse. `where`: the place of `tie` in the recipe, with
+  // which a message begins (place_of_key()). UserError: `tie` names a parameter that the model does not have or that
+  // has another shape.
+  OutputLoss(const OutputConfig& config, const LossEnv& env, bool sparse, const std::string& where);
+  const std::string& weight_name() const { return specs_[0].name; }
+  // The features, weight and bias of the output layer for `targets` of equal weight: the operands of a loss op, or of
+  // linear(ctx, in.h, in.w, in.b), which computes the logits (n, V).
+  SoftmaxInputs inputs(const ParameterStore& params, const Var& features, const Tensor& targets) const;
+  // The result of forward(). `loss` (1): where backward starts. `nats` (1): the summed negative log-likelihood.
+  static LossValue value(Context& ctx, const Var& loss, const Var& nats);
+
+ private:
+  Var bias(const ParameterStore& params) const { return specs_.size() > 1 ? params.at(specs_[1].name) : Var(); }
+  Tensor bias_value(const ParameterStore& params) const { return specs_.size() > 1 ? bias(params).value() : Tensor(); }
+  std::vector<ParameterSpec> specs_;  // the weight, then the bias if there is one
+  std::string normalize_;
+};
+
+using LossFactory = std::unique_ptr<Loss> (*)(const Node& config, const std::string& path, const LossEnv& env);
+
+// From `loss:` by its key `name`: full_softmax, sampled_softmax, two_stage_softmax, or a plugin. Errors of a plugin
+// name it.
 LMX_API std::unique_ptr<Loss> make_loss(const Node& config, const std::string& path, const LossEnv& env);
 LMX_API Node full_loss_config(const Node& config, const std::string& path);
 

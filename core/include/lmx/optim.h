@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,13 +15,23 @@
 
 namespace lmx {
 
+struct ParameterUpdate {
+  Var* param;
+  double grad_scale = 1;
+};
+
+// lmx/slot_optimizer.h implements this interface for optimizers that compute each element separately.
 class LMX_API Optimizer {
  public:
   virtual ~Optimizer();
   // Updates one parameter in place with `grad_scale` times its gradient, which is already coalesced, and calls
   // param.changed(). `number` counts the updates from 1; skipped updates do not count. Does nothing if the parameter
   // has no gradient.
+  // A row-sparse gradient changes its rows only. The gradient must not be written to, because ranks share it.
   virtual void update(Context& ctx, Var& param, double lr, int64_t number, double grad_scale = 1) = 0;
+  // update() of several parameters, with equal results. Default: one after the other. A device may need fewer launches
+  // for all of them together.
+  virtual void update_all(Context& ctx, std::span<const ParameterUpdate> updates, double lr, int64_t number);
   // State tensors by "<parameter>.<slot>" ("softmax.weight.sum"). load() restores the result of state(). A parameter
   // that never had a gradient has no slots. UserError: a slot that is unknown, that is missing although the parameter
   // has others, or that has another shape or type.
@@ -30,7 +41,11 @@ class LMX_API Optimizer {
   virtual int64_t state_bytes(const ParameterSpec& spec) const = 0;
 };
 
-// From `optimizer:` of a recipe, by its key `name`: sgd, adagrad, adam, adamw. A UserError suggests the nearest name.
+// The config of an optimizer plugin states its learning rate as the trait kLearningRate (lmx/config.h).
+using OptimizerFactory = std::unique_ptr<Optimizer> (*)(const Node& config, const std::string& path);
+
+// From `optimizer:` of a recipe, by its key `name`: sgd, adagrad, adam, adamw, or a plugin. A UserError suggests the
+// nearest name. Errors of a plugin name it.
 LMX_API std::unique_ptr<Optimizer> make_optimizer(const Node& config, const std::string& path);
 LMX_API Node full_optimizer_config(const Node& config, const std::string& path);
 

@@ -6,7 +6,6 @@
 #include "base/text.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
-#include "optim/update_all.h"
 
 namespace lmx::train {
 namespace {
@@ -65,9 +64,9 @@ Outcome Updater::clip_and_apply(const StepLoss& loss, double lr) {
   Outcome outcome = judge(loss, clipped_);
   if (!outcome.made()) return outcome;
   // A device gets all updates at once. The CPU's caches profit if a parameter is averaged and updated together.
-  std::vector<optim::ParameterUpdate> updates;
+  std::vector<ParameterUpdate> updates;
   const auto apply = [&] {
-    optim::update_all(s_.ctx, *s_.shared->optimizer, updates, lr, run_.at.updates + 1);
+    s_.shared->optimizer->update_all(s_.ctx, updates, lr, run_.at.updates + 1);
     updates.clear();
   };
   for (const std::string& name : s_.params.names()) {

@@ -10,6 +10,7 @@
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"
+#include "recipe/choices.h"
 #include "runfiles/checkpoint.h"
 
 namespace lmx::train {
@@ -42,15 +43,18 @@ std::string lines_of(const std::vector<Difference>& all) {
 }
 
 constexpr const char* kChangeable =
-    "optimizer.* and schedule.* (not their name), lr_rule.*, batch.*, clip, loss_scale.*, loss.label_smoothing";
+    "optimizer.* and schedule.* (not their name), lr_rule.*, batch.*, clip, loss_scale.*";
 
-// The keys of the model that its plugin lets change: {"model.dropout", ...}.
-std::vector<std::string> changeable_of_model(const Node& recipe) {
-  const Node* model = recipe.find("model");
-  if (!model) return {};
+// The keys of the loss and of the model that they let change: {"loss.label_smoothing", "model.dropout", ...}.
+std::vector<std::string> changeable_of_components(const Node& recipe) {
   std::vector<std::string> keys;
-  for (const std::string& name : config::split(trait_of(PluginKind::model, *model, "model", trait::kChangeable), ' '))
-    if (!name.empty()) keys.push_back(config::join_path("model", name));
+  const auto add = [&](const char* part, const std::string& names) {
+    for (const std::string& name : config::split(names, ' '))
+      if (!name.empty()) keys.push_back(config::join_path(part, name));
+  };
+  const Node *loss = recipe.find("loss"), *model = recipe.find("model");
+  add("loss", loss_trait(loss ? *loss : Node(), "loss", trait::kChangeable));
+  if (model) add("model", trait_of(PluginKind::model, *model, "model", trait::kChangeable));
   return keys;
 }
 
@@ -64,11 +68,11 @@ bool is_named(const std::vector<std::string>& keys, const std::string& path) {
 }
 
 // Returns why a run cannot continue with another value of the key; "" if the checkpoint does not depend on the value.
-std::string why_fixed(const std::string& key, const std::vector<std::string>& of_model) {
+std::string why_fixed(const std::string& key, const std::vector<std::string>& of_components) {
   const std::string group = key.substr(0, key.find('.'));
   const std::string name = key.substr(key.rfind('.') + 1);
   if (key == "clip" || group == "lr_rule" || group == "batch" || group == "loss_scale") return "";
-  if (key == "loss.label_smoothing" || is_named(of_model, key)) return "";
+  if (is_named(of_components, key)) return "";
   if (group == "optimizer" || group == "schedule")
     return key != group && name != "name" ? "" : str("the checkpoint holds the state of the run's own ", group);
   if (group == "model" || group == "loss")
@@ -131,7 +135,7 @@ std::vector<Difference> differences(const Node& before, const Node& now) {
 
 void check_changeable(const std::string& key, const Node& recipe) {
   if (may_differ(key)) return;
-  std::vector<std::string> keys = changeable_of_model(recipe);
+  std::vector<std::string> keys = changeable_of_components(recipe);
   const std::string why = why_fixed(key, keys);
   if (why.empty()) return;
   keys.insert(keys.begin(), kChangeable);

@@ -7,21 +7,21 @@
 
 #include "config/messages.h"
 #include "lmx/plugin.h"
-#include "nn/component.h"
+#include "nn/losses.h"
+#include "plugin/choice.h"
 #include "recipe/recipe.h"
+#include "schedule/schedule.h"
 
 namespace lmx {
 namespace {
 
-struct BuiltIn {
-  const char* path;
-  component::Described (*all)();
+// Kinds of which some components are built in.
+struct MixedKind {
+  PluginKind kind;
   const char* fallback;  // used if the recipe has no such part
 };
-constexpr BuiltIn kBuiltIn[] = {{"data", component::data_kinds, ""},
-                                {"loss", component::losses, "full_softmax"},
-                                {"optimizer", component::optimizers, ""},
-                                {"schedule", component::schedules, "constant"}};
+constexpr MixedKind kMixed[] = {
+    {PluginKind::loss, losses::kUsual}, {PluginKind::optimizer, ""}, {PluginKind::schedule, schedules::kUsual}};
 
 std::string name_in(const Node& composed, const std::string& path, const char* key, const std::string& fallback) {
   const Node* part = composed.at_path(path);
@@ -29,30 +29,40 @@ std::string name_in(const Node& composed, const std::string& path, const char* k
   return name && name->kind == Node::Kind::scalar ? name->text : fallback;
 }
 
-std::vector<std::string> plugins_of(PluginKind kind, const std::string& but) {
-  std::vector<std::string> names;
-  for (const PluginInfo& info : Registry::instance().list())
-    if (info.kind == name_of(kind) && info.name != but) names.push_back(info.name);
+std::vector<std::string> without(std::vector<std::string> names, const std::string& name) {
+  std::erase(names, name);
   return names;
 }
 
 SchemaPart plugin_part(PluginKind kind, const std::string& path, const std::string& name) {
-  return {path, name, plugins_of(kind, name), Registry::instance().describe(kind, name).fields};
+  return {path, name, without(plugin_names(kind), name), Registry::instance().describe(kind, name).fields};
 }
 
-SchemaPart built_in_part(const BuiltIn& kind, const std::string& name) {
-  SchemaPart part{kind.path, name, {}, {}};
+// `plugins`: names that are not built in.
+SchemaPart built_in_part(const std::string& path, component::Described all, const std::vector<std::string>& plugins,
+                         const std::string& name) {
   std::vector<std::string> names;
-  for (auto& [known, fields] : kind.all()) {
+  std::vector<FieldInfo> own;
+  bool found = false;
+  for (auto& [known, fields] : all) {
     names.push_back(known);
-    if (known == name)
-      part.fields = std::move(fields);
-    else
-      part.others.push_back(known);
+    if (known != name) continue;
+    own = std::move(fields);
+    found = true;
   }
-  if (part.others.size() == names.size())
-    throw UserError(str(kind.path, ".name: expected one of ", config::join(names), ", got '", name, "'",
-                        did_you_mean(name, names)));
+  names.insert(names.end(), plugins.begin(), plugins.end());
+  if (!found)
+    throw UserError(
+        str(path, ".name: expected one of ", config::join(names), ", got '", name, "'", did_you_mean(name, names)));
+  return {path, name, without(std::move(names), name), std::move(own)};
+}
+
+SchemaPart mixed_part(PluginKind kind, const std::string& name) {
+  const std::vector<std::string> plugins = plugin_names(kind);
+  const bool plugin = std::find(plugins.begin(), plugins.end(), name) != plugins.end();
+  if (!plugin) return built_in_part(name_of(kind), built_in(kind), plugins, name);
+  SchemaPart part = plugin_part(kind, name_of(kind), name);
+  for (const auto& [known, fields] : built_in(kind)) part.others.push_back(known);
   return part;
 }
 
@@ -191,9 +201,11 @@ std::vector<std::string> allowed_words(const FieldInfo& field) {
 
 std::vector<SchemaPart> recipe_schema(const Node& composed) {
   std::vector<SchemaPart> parts{{"", "", {}, describe_config<Recipe>()}};
-  for (const BuiltIn& kind : kBuiltIn)
-    if (const std::string name = name_in(composed, kind.path, "name", kind.fallback); !name.empty())
-      parts.push_back(built_in_part(kind, name));
+  if (const std::string name = name_in(composed, "data", "name", ""); !name.empty())
+    parts.push_back(built_in_part("data", component::data_kinds(), {}, name));
+  for (const MixedKind& mixed : kMixed)
+    if (const std::string name = name_in(composed, name_of(mixed.kind), "name", mixed.fallback); !name.empty())
+      parts.push_back(mixed_part(mixed.kind, name));
   for (const PluginKind kind : {PluginKind::model, PluginKind::batcher, PluginKind::comm}) {
     const std::string name = name_in(composed, name_of(kind), "name", "");
     if (name.empty() || name == "self") continue;  // one rank, built in, without fields to show

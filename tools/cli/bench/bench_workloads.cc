@@ -5,7 +5,6 @@
 
 #include "lmx/error.h"
 #include "lmx/plugin.h"
-#include "optim/update_all.h"
 
 namespace lmx_cli {
 
@@ -62,9 +61,9 @@ void Workload::update(int64_t step) {
     clipped = lmx::measure_gradients(ctx_, params_, clip_);
   }
   const lmx::Span span(ctx_.tracer, "update");
-  std::vector<lmx::optim::ParameterUpdate> updates;
+  std::vector<lmx::ParameterUpdate> updates;
   for (const std::string& name : params_.names()) updates.push_back({&params_.at(name), clipped.factor(name)});
-  lmx::optim::update_all(ctx_, *optimizer_, updates, rate_, step);
+  optimizer_->update_all(ctx_, updates, rate_, step);
   params_.clear_gradients();
 }
 

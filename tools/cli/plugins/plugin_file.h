@@ -7,8 +7,9 @@
 
 namespace lmx_cli {
 
-inline constexpr lmx::PluginKind kPluginKinds[] = {lmx::PluginKind::model, lmx::PluginKind::sync,
-                                                   lmx::PluginKind::batcher, lmx::PluginKind::comm};
+inline constexpr lmx::PluginKind kPluginKinds[] = {
+    lmx::PluginKind::model, lmx::PluginKind::sync,      lmx::PluginKind::batcher, lmx::PluginKind::comm,
+    lmx::PluginKind::loss,  lmx::PluginKind::optimizer, lmx::PluginKind::schedule};
 
 // Loads the library `file`, with plugin.toml beside it, and returns its plugin. UserError: it cannot be loaded; the
 // message names the file.

@@ -116,10 +116,10 @@ int check_in_child(const CheckOptions& o) {
   check::check_fields(report, subject);
   const lmx::Device device = lmx::device_named(o.device, lmx::str("[plugins] ", kDevice, ": "));
   const bool on_device = device.kind != lmx::Device::Kind::cpu, model = plugin.kind == "model",
-             sync = plugin.kind == "sync";
-  if (on_device && !model && !sync)
-    throw lmx::UserError(lmx::str("[plugins] ", kDevice, " ", o.device, " is for plugins of the kinds model and sync, ",
-                                  "and ", plugin.name, " is of the kind ", plugin.kind));
+             sync = plugin.kind == "sync", optimizer = plugin.kind == "optimizer";
+  if (on_device && !model && !sync && !optimizer)
+    throw lmx::UserError(lmx::str("[plugins] ", kDevice, " ", o.device, " is for plugins of the kinds model, sync and ",
+                                  "optimizer, and ", plugin.name, " is of the kind ", plugin.kind));
   if (model) check::check_model(report, subject);
   if (model && on_device) check::check_model_on(report, subject, device);
   if (sync) check::check_sync(report, subject);
@@ -128,6 +128,10 @@ int check_in_child(const CheckOptions& o) {
     check::check_sync(report, subject);
   }
   if (plugin.kind == "batcher") check::check_batcher(report, subject);
+  if (plugin.kind == "loss") check::check_loss(report, subject);
+  if (optimizer) check::check_optimizer(report, subject);
+  if (optimizer && on_device) check::check_optimizer_on(report, subject, device);
+  if (plugin.kind == "schedule") check::check_schedule(report, subject);
   if (plugin.kind == "comm")
     std::cout << "skip  the ranks of a communicator are checked by lmx's own tests of it" << std::endl;
   std::cout << check::kBegins << kAllRan << '\n';
@@ -221,10 +225,13 @@ void add_plugins_check(CLI::App& group) {
   command
       ->add_option(
           kDevice, o->device,
-          "cuda or cuda:N: a model is also compared with the CPU on this device, a sync plugin is checked there again")
+          "cuda or cuda:N: a model or an optimizer is also compared with the CPU on this device, a sync plugin is "
+          "checked there again")
       ->type_name("DEVICE");
-  command->add_flag("--approximate", o->approximate,
-                    "a sync plugin may differ from the sum in a step; the mean of many steps must still be near it");
+  command->add_flag(
+      "--approximate", o->approximate,
+      "a sync plugin may differ from the sum in a step; the mean of many steps must still be near it. The "
+      "gradient of a loss may differ from the difference quotients");
   command->add_option("--timeout", o->timeout, "seconds without a line after which a check counts as hanging")
       ->type_name("S")
       ->check(positive());

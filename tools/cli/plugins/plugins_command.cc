@@ -101,8 +101,9 @@ void add_plugins(CLI::App& app) {
   set_examples(*info_command, {{"lmx plugins info lstm", "name, type, default, range and meaning of each field"}});
   info_command->add_option("NAME", options->name, "the plugin's name")->required()->type_name("");
   info_command
-      ->add_option("--kind", options->kind, "model, sync, batcher or comm, if several plugins have the same name")
-      ->check(CLI::IsMember({"model", "sync", "batcher", "comm"}))
+      ->add_option("--kind", options->kind,
+                   "model, sync, batcher, comm, loss, optimizer or schedule, if several plugins have the same name")
+      ->check(CLI::IsMember({"model", "sync", "batcher", "comm", "loss", "optimizer", "schedule"}))
       ->type_name("KIND");
   options->directories.add_to(*info_command);
   info_command->callback([options] { info(*options); });

@@ -8,9 +8,10 @@
 
 #include "app/print/shell.h"
 #include "cli/commands.h"
+#include "cli/plugins/plugin_file.h"
 #include "cli/plugins/skeleton.h"
 #include "lmx/error.h"
-#include "lmx/plugin.h"
+#include "plugin/choice.h"
 
 namespace lmx_cli {
 namespace {
@@ -66,6 +67,15 @@ std::string filled(std::string text, const NewOptions& o) {
   return text;
 }
 
+void check_not_built_in(const NewOptions& o) {
+  for (const lmx::PluginKind kind : kPluginKinds)
+    for (const auto& [name, fields] : lmx::built_in(kind))
+      if (o.kind == lmx::name_of(kind) && o.name == name)
+        throw lmx::UserError(
+            lmx::str("[plugins] the ", o.kind, " '", o.name,
+                     "' is built into lmx, and lmx refuses a plugin of this name; choose another name"));
+}
+
 // lmx refuses two plugins of the same kind and name, but this would only show when the new plugin is built.
 void check_free(const NewOptions& o) {
   PluginDirectories().load();
@@ -77,6 +87,7 @@ void check_free(const NewOptions& o) {
 
 void write_skeleton(const NewOptions& o) {
   check_name(o.name);
+  check_not_built_in(o);
   if (!o.force) check_free(o);
   const fs::path folder = o.directory.empty() ? fs::path(o.name) : fs::path(o.directory);
   if (fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)))
@@ -121,9 +132,9 @@ void add_plugins_new(CLI::App& group) {
   set_examples(*command, {{"lmx plugins new sync my_sync", "a gradient-sync strategy in the folder my_sync"},
                           {"lmx plugins new model my_model --dir plugins/my_model", "a model, elsewhere"}});
   const auto o = std::make_shared<NewOptions>();
-  command->add_option("KIND", o->kind, "model, sync or batcher")
+  command->add_option("KIND", o->kind, "model, sync, batcher, loss, optimizer or schedule")
       ->required()
-      ->check(CLI::IsMember({"model", "sync", "batcher"}))
+      ->check(CLI::IsMember({"model", "sync", "batcher", "loss", "optimizer", "schedule"}))
       ->type_name("");
   command->add_option("NAME", o->name, "lower-case letters, digits and _")->required()->type_name("");
   command->add_option("--dir", o->directory, "the folder; as the name is, in the current one")->type_name("DIR");

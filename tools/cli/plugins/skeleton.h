@@ -7,7 +7,7 @@
 namespace lmx_cli {
 
 struct TemplateFile {
-  const char* kind;  // "model", "sync", "batcher", "common"
+  const char* kind;  // of the plugin, or "common"
   const char* name;  // "plugin.cc", "test.cc", "recipe.yaml", "CMakeLists.txt", "plugin.toml"
   const char* text;  // with @name@, @Name@, @kind@, @version@ and @summary@
 };

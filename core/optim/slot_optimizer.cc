@@ -1,4 +1,4 @@
-#include "optim/slots.h"
+#include "lmx/slot_optimizer.h"
 
 #include <algorithm>
 
@@ -10,6 +10,10 @@ namespace lmx {
 
 Optimizer::~Optimizer() = default;
 
+void Optimizer::update_all(Context& ctx, std::span<const ParameterUpdate> updates, double lr, int64_t number) {
+  for (const ParameterUpdate& u : updates) update(ctx, *u.param, lr, number, u.grad_scale);
+}
+
 namespace optim {
 namespace {
 
@@ -20,6 +24,11 @@ Tensor filled(Context& ctx, const Tensor& like, double value) {
 }
 
 }  // namespace
+
+SlotOptimizer::SlotOptimizer(std::string name, std::vector<Slot> slots)
+    : name_(std::move(name)), slots_(std::move(slots)) {
+  LMX_CHECK(slots_.size() <= kMaxSlots, name_, " has ", slots_.size(), " slots, an optimizer has at most ", kMaxSlots);
+}
 
 SlotOptimizer::Tensors& SlotOptimizer::tensors_of(Context& ctx, const Var& param) {
   const auto [it, fresh] = tensors_.try_emplace(param.name());
@@ -38,13 +47,15 @@ Change<T> SlotOptimizer::change_of(const ParameterUpdate& update, Tensors& slots
   const int64_t count = grad.sparse() ? static_cast<int64_t>(grad.pieces[0].indices.size()) : value.numel();
   LMX_CHECK(from.numel() == count * width && (grad.sparse() || from.shape() == value.shape()), "gradient ",
             describe(from), " of ", update.param->name(), ' ', update.param->shape());
-  Elements<T> of{update.param->value().data<T>(), from.data<T>(), {}, grad.sparse() ? rows : nullptr, count, width};
+  Elements<T, kMaxSlots> of{update.param->value().data<T>(), from.data<T>(), {},
+                            grad.sparse() ? rows : nullptr,  count,          width};
   for (size_t s = 0; s < slots.size(); ++s) of.slot[s] = slots[s].data<T>();
   return {of, update.grad_scale};
 }
 
-void SlotOptimizer::update_all(Context& ctx, std::span<const ParameterUpdate> updates, const Rates& rates) {
-  LMX_CHECK(rates.step >= 1, "steps count from 1, got ", rates.step);
+void SlotOptimizer::update_all(Context& ctx, std::span<const ParameterUpdate> updates, double lr, int64_t number) {
+  LMX_CHECK(number >= 1, "updates count from 1, got ", number);
+  const Rates rates{lr, number};
   std::vector<int32_t> indices;  // of all row-sparse gradients, for one upload
   for (const ParameterUpdate& u : updates) {
     const std::vector<RowSparse>& pieces = u.param->grad().pieces;
@@ -71,16 +82,10 @@ void SlotOptimizer::update_all(Context& ctx, std::span<const ParameterUpdate> up
     if (!u.param->grad().empty()) u.param->changed();
 }
 
-void SlotOptimizer::update(Context& ctx, Var& param, double lr, int64_t step, double grad_scale) {
+void SlotOptimizer::update(Context& ctx, Var& param, double lr, int64_t number, double grad_scale) {
   if (param.grad().empty()) return;
   const ParameterUpdate one{&param, grad_scale};
-  update_all(ctx, {&one, 1}, {lr, step});
-}
-
-void update_all(Context& ctx, Optimizer& optimizer, std::span<const ParameterUpdate> updates, double lr,
-                int64_t number) {
-  if (auto* own = dynamic_cast<SlotOptimizer*>(&optimizer)) return own->update_all(ctx, updates, {lr, number});
-  for (const ParameterUpdate& u : updates) optimizer.update(ctx, *u.param, lr, number, u.grad_scale);
+  update_all(ctx, {&one, 1}, lr, number);
 }
 
 StateDict SlotOptimizer::state() const {

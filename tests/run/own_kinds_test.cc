@@ -1,0 +1,164 @@
+// A loss, an optimizer and a schedule outside of lmx, whose fields have names that no component of lmx uses, together
+// with a batcher and a model outside of lmx: dry run, run, resume, evaluation, sweep, and errors in their functions.
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "names.h"
+#include "process/run_fixture.h"
+
+namespace lmx_test {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kPlugins = LMX_BINARY_DIR "/tests/plugins";
+
+class OwnKinds : public RunTest {
+ protected:
+  OwnKinds() {
+    write("tiny.yaml",
+          "data: {name: synthetic, vocab_size: 60, train_tokens: 3000, valid_tokens: 300, test_tokens: 0}\n"
+          "batcher: {name: spans, span: 9}\nbatch: {global: 8, micro: 3}\n"
+          "model: {name: composed_decoder, layers: 1, d: 16, ffn: 24}\n"
+          "loss: {name: test_loss, sharpness: 1.5}\noptimizer: {name: test_optimizer, pace: 0.25}\n"
+          "schedule: {name: test_schedule, share: 0.5, ramp: 2}\n"
+          "train: {steps: 6, eval_every: 2, log_every: 1}\ncheckpoint: {every: 2}\nthreads: 1\n");
+  }
+  std::vector<std::string> with_plugins(std::vector<std::string> words) const {
+    for (const char* folder : {"/own_names", "/own_kinds", "/composed"}) {
+      words.emplace_back("--plugin-dir");
+      words.push_back(kPlugins + folder);
+    }
+    return words;
+  }
+  Outcome train(const std::string& dir, const std::vector<std::string>& more = {}) const {
+    return run_process(with_plugins(command(dir, more)), environment());
+  }
+  Outcome lmx(std::vector<std::string> words) const {
+    words.insert(words.begin(), LMX_BINARY_DIR "/bin/lmx");
+    return run_process(with_plugins(words), environment());
+  }
+  std::vector<Json> records(const std::string& dir, const std::string& split) const {
+    std::istringstream lines(read_file(folder_ / dir / "metrics.jsonl"));
+    std::vector<Json> found;
+    for (std::string line; std::getline(lines, line);)
+      if (const Json record = Json::parse(line); record["split"] == split) found.push_back(record);
+    return found;
+  }
+};
+
+TEST_F(OwnKinds, ADryRunCountsTheStateOfTheOptimizer) {
+  const Outcome o = train("a", {"--dry-run"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  std::string count = o.out.substr(o.out.find("\nparameters ") + 12);
+  count.resize(count.find('\n'));
+  std::erase(count, ',');
+  // Three tensors of f32 for each parameter.
+  EXPECT_THAT(o.out, HasSubstr("  optimizer " + lmx::bytes_text(12 * std::stoll(count)) + "\n"));
+}
+
+TEST_F(OwnKinds, TrainsResumesAndEvaluatesBitExactly) {
+  const Outcome whole = train("whole");
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  ASSERT_EQ(train("parts", {"--until", "3"}).code, 0);
+  const Outcome rest = train("parts", {"--resume", path("parts")});
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(model("whole", 6), model("parts", 6));
+  const auto rates = [&](const char* dir) {
+    std::vector<double> all;
+    for (const Json& record : records(dir, "train")) all.push_back(record["lr"]);
+    return all;
+  };
+  ASSERT_EQ(rates("whole").size(), 6u);
+  EXPECT_EQ(rates("whole")[0], 0.125);  // half of the ramp
+  EXPECT_EQ(rates("whole")[1], 0.25);
+  EXPECT_EQ(rates("whole"), rates("parts"));
+  const std::vector<Json> valid = records("whole", "valid");
+  const Outcome eval = lmx({"eval", path("whole"), "--json"});
+  ASSERT_EQ(eval.code, 0) << eval.err;
+  EXPECT_DOUBLE_EQ(Json::parse(eval.out)["nll_nat"].get<double>(), valid.back()["nll_nat"].get<double>());
+  const Json plugins = Json::parse(read_file(path("whole/provenance.json")))["starts"][0]["plugins"];
+  for (const char* name : {"loss/test_loss", "optimizer/test_optimizer", "schedule/test_schedule"}) {
+    EXPECT_EQ(plugins[name]["version"], "1.2.3") << name;
+    EXPECT_EQ(plugins[name]["sha256"].get<std::string>().size(), 64u) << name;
+  }
+}
+
+// The sum over virtual ranks is that of one rank up to rounding, although the ranks divide the batch.
+TEST_F(OwnKinds, RanksTrainTheSameModel) {
+  ASSERT_EQ(train("one").code, 0);
+  const Outcome four = train("four", {"--ranks", "4"});
+  ASSERT_EQ(four.code, 0) << four.err;
+  EXPECT_NEAR(records("one", "valid").back()["nll_nat"], records("four", "valid").back()["nll_nat"], 1e-4);
+}
+
+TEST_F(OwnKinds, AResumedRunMayChangeWhatTheComponentsAllow) {
+  ASSERT_EQ(train("a", {"--until", "2"}).code, 0);
+  const auto resume = [&](const std::string& change) {
+    return train("a", {"--resume", path("a"), "--until", "4", "--change", change});
+  };
+  const Outcome fixed = resume("loss.spread=0.2");
+  EXPECT_EQ(fixed.code, 2);
+  EXPECT_THAT(fixed.err, Names("--change loss.spread", "loss.sharpness"));
+  const Outcome loss = resume("loss.sharpness=2");
+  EXPECT_EQ(loss.code, 0) << loss.err;
+  const Outcome rate = train("a", {"--resume", path("a"), "--change", "optimizer.pace=0.125", "--change",
+                                   "loss.sharpness=2", "--change", "schedule.share=1"});
+  EXPECT_EQ(rate.code, 0) << rate.err;
+  // With the share 1, no validation has lowered the rate: it is the new pace.
+  EXPECT_EQ(records("a", "train").back()["lr"], 0.125);
+}
+
+TEST_F(OwnKinds, AreSwept) {
+  const Outcome sweep = lmx({"sweep", path("tiny.yaml"), "--out", path("sweep"), "optimizer.pace=0.1,0.2",
+                             "loss.sharpness=1,2", "schedule.ramp=2", "train.steps=2"});
+  EXPECT_EQ(sweep.code, 0) << sweep.err;
+  EXPECT_THAT(read_file(folder_ / "sweep/table.csv"), Names("optimizer.pace", "loss.sharpness", "0.2"));
+}
+
+TEST_F(OwnKinds, ErrorsNameThePluginAndTheFunction) {
+  const auto error = [&](const std::string& fault) {
+    const Outcome o = train("broken", {fault});
+    EXPECT_EQ(o.code, 1) << fault << o.err;
+    std::filesystem::remove_all(path("broken"));
+    return o.err;
+  };
+  EXPECT_THAT(error("loss.fault=8"),
+              Names("forward()", "loss plugin 'test_loss'", "test_loss.so", "a loss without its map"));
+  const std::string backward = error("loss.fault=9");
+  EXPECT_THAT(backward, Names("backward of forward()", "loss plugin 'test_loss'", "a gradient without its map"));
+  EXPECT_THAT(backward, Not(HasSubstr("composed_decoder")));
+  EXPECT_THAT(error("optimizer.fault=12"),
+              Names("update()", "optimizer plugin 'test_optimizer'", "an optimizer without its map"));
+  EXPECT_THAT(error("schedule.fault=5"),
+              Names("rate()", "schedule plugin 'test_schedule'", "a schedule without its map"));
+  EXPECT_THAT(error("schedule.fault=6"), Names("rate()", "'test_schedule'", "nan for update 2"));
+}
+
+TEST_F(OwnKinds, AnOptimizerWithoutALearningRateIsRefused) {
+  const Outcome o = train("a", {"--dry-run", "optimizer.fault=2"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, Names("test_optimizer.so", "states no learning rate", "lmx::trait::kLearningRate"));
+}
+
+TEST_F(OwnKinds, AnUnknownNameIsComparedWithPluginsToo) {
+  const Outcome o = train("a", {"--dry-run", "loss.name=test_los"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, Names("full_softmax, sampled_softmax, two_stage_softmax, test_loss", "did you mean 'test_loss'?"));
+  const Outcome key = train("a", {"--dry-run", "schedule.shar=1"});
+  EXPECT_EQ(key.code, 2);
+  EXPECT_THAT(key.err, Names("schedule.shar", "'share'?"));
+}
+
+TEST_F(OwnKinds, TheirFieldsAreInTheSchema) {
+  const Outcome schema = lmx({"config", path("tiny.yaml"), "--schema"});
+  ASSERT_EQ(schema.code, 0) << schema.err;
+  for (const char* field : {"sharpness", "pace", "share"}) EXPECT_THAT(schema.out, HasSubstr(field));
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,23 @@
+// The arithmetic of one element, written once for the CPU (@name@.cc) and for CUDA (@name@_cuda.cu).
+#pragma once
+
+#include "lmx/slot_optimizer.h"
+
+namespace @name@ {
+
+template <class T>
+struct Update {
+  static constexpr const char* kName = "@name@";
+  lmx::optim::Elements<T> of;
+  T lr, grad, b1, b2, decay;  // grad: the factor of the gradient
+
+  // p, its gradient, and a reference for each slot.
+  LMX_HD static void apply(T& p, T gradient, T& m, const Update& c) {
+    const T g = c.grad * gradient, mixed = c.b1 * m + (T(1) - c.b1) * g;
+    const T sign = mixed > T(0) ? T(1) : mixed < T(0) ? T(-1) : T(0);
+    p -= c.lr * (sign + c.decay * p);
+    m = c.b2 * m + (T(1) - c.b2) * g;
+  }
+};
+
+}  // namespace @name@
