@@ -47,6 +47,7 @@ function(lmx_plugin name)
     add_library(${name}_cuda MODULE ${kernels})
     target_link_libraries(${name}_cuda PRIVATE lmx::lmx_core $<TARGET_NAME_IF_EXISTS:lmx_flags> $<TARGET_NAME_IF_EXISTS:lmx_cuda>
                                                CUDA::cudart)
+    target_link_options(${name}_cuda PRIVATE -Wl,--no-undefined)
     target_include_directories(${name}_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
     target_compile_definitions(${name}_cuda PRIVATE LMX_BUILD_ID="${LMX_BUILD_ID}")
     set_target_properties(${name}_cuda PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${folder} CUDA_RUNTIME_LIBRARY Shared)

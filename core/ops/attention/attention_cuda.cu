@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kTileThreads) dk_dv_kernel(AttentionBackward<T
 
 // A tile of the bias of one or all sequences and of one or all heads, which are added in order.
 template <class T>
-__global__ void __launch_bounds__(kTileThreads) dbias_kernel(AttentionBackward<T> a, const T* deltas) {
+__global__ void __launch_bounds__(kTileThreads, 1) dbias_kernel(AttentionBackward<T> a, const T* deltas) {
   const AttentionPlan& plan = a.in.plan;
   const BiasShape& shape = plan.bias;
   const int64_t query_tiles = tiles(plan.queries, kTileRows), key_tiles = tiles(plan.keys, kTileColumns);

@@ -30,8 +30,9 @@ struct WarpOfRow {
     return result;
   }
 };
+template <class T>
 struct BlockOfRow {
-  static constexpr int kMostThreads = 1024;
+  static constexpr int kMostThreads = sizeof(T) > 4 ? 512 : 1024;  // so that a thread has registers for its values
   __device__ int64_t row() const { return blockIdx.x; }
   __device__ int64_t first() const { return threadIdx.x; }
   __device__ int64_t count() const { return blockDim.x; }
@@ -46,28 +47,31 @@ __device__ double sum_over(const Team& team, double value) {
   return team.reduce(value, 0.0, cuda::AddValues{});
 }
 
+// Without the second bound the compiler may spill registers to let more blocks share a processor.
 template <class Team, class Row>
-__global__ void __launch_bounds__(Team::kMostThreads) row_kernel(int64_t rows, Row compute) {
+__global__ void __launch_bounds__(Team::kMostThreads, 1) row_kernel(int64_t rows, Row compute) {
   const Team team;
   if (team.row() < rows) compute(team, team.row());
 }
 
-// Calls compute(team, row) for every row. Row: a struct of sizes and device pointers with
+// Calls compute(team, row) for every row. Row: a struct of sizes and device pointers, whose last template parameter is
+// the element type, with
 //   template <class Team> __device__ void operator()(const Team& team, int64_t row) const
 //
 // A row that is read a second time should still be in the L2 cache. With 1024 threads a row, few enough rows are in
 // work at once for that: 264 rows of 32,000 logits are 34 MB.
 template <class Row>
 void launch_rows(const Context& ctx, const char* op, int64_t rows, int64_t cols, const Row& compute) {
+  using Block = BlockOfRow<Element<Row>>;
   constexpr int64_t kNarrow = 512, kWide = 4096, kRowsOfBlock = WarpOfRow::kMostThreads / cuda::kWarpLanes;
   if (rows == 0) return;
   if (cols <= kNarrow) {
     const cuda::Grid grid{cuda::blocks_of((rows + kRowsOfBlock - 1) / kRowsOfBlock), WarpOfRow::kMostThreads};
     return cuda::launch(ctx, op, grid, row_kernel<WarpOfRow, Row>, rows, compute);
   }
-  const unsigned threads = cols < kWide ? cuda::kThreads : BlockOfRow::kMostThreads;
+  const unsigned threads = cols < kWide ? cuda::kThreads : Block::kMostThreads;
   const cuda::Grid grid{cuda::blocks_of(rows), threads, cuda::kWarpLanes * sizeof(double)};
-  cuda::launch(ctx, op, grid, row_kernel<BlockOfRow, Row>, rows, compute);
+  cuda::launch(ctx, op, grid, row_kernel<Block, Row>, rows, compute);
 }
 
 template <class T>
