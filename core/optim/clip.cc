@@ -6,6 +6,7 @@
 #include "lmx/error.h"
 #include "lmx/optim.h"
 #include "ops/common.h"
+#include "optim/gradient_squares.h"
 #include "optim/measure.h"
 
 namespace lmx {
@@ -42,14 +43,6 @@ size_t rule_of(const std::string& name, const std::vector<ClipRule>& rules) {
   return r;
 }
 
-// The index of the rule of each parameter that has a gradient; rules.size() if no rule matches.
-std::map<std::string, size_t> groups(const ParameterStore& params, const std::vector<ClipRule>& rules) {
-  std::map<std::string, size_t> group;
-  for (const std::string& name : params.names())
-    if (!params.at(name).grad().empty()) group[name] = rule_of(name, rules);
-  return group;
-}
-
 // Those of type T among the tensors; sum k belongs to tensor k.
 template <class T>
 void add_squares(Context& ctx, const std::vector<Tensor>& tensors, double* sum) {
@@ -67,20 +60,23 @@ void add_squares(Context& ctx, const std::vector<Tensor>& tensors, double* sum) 
   run_kernel(ctx, optim::SquaredSums<T>{list.data(), list.size(), parts});
 }
 
-// The sum of the squares of each gradient, in the order of `names`. The host reads all of them at once.
-std::vector<double> squares(Context& ctx, const ParameterStore& params, const std::map<std::string, size_t>& names) {
-  if (names.empty()) return {};
+}  // namespace
+
+std::map<std::string, double> optim::gradient_squares(Context& ctx, const ParameterStore& params) {
+  std::map<std::string, double> squares;
   std::vector<Tensor> tensors;
-  for (const auto& [name, rule] : names) tensors.push_back(values(params.at(name).grad(), name));
-  Tensor sums = ctx.empty({static_cast<int64_t>(names.size())}, DType::f64, MemClass::other);
+  for (const std::string& name : params.names())
+    if (!params.at(name).grad().empty()) squares[name] = 0;
+  if (squares.empty()) return squares;
+  for (const auto& [name, none] : squares) tensors.push_back(values(params.at(name).grad(), name));
+  Tensor sums = ctx.empty({static_cast<int64_t>(squares.size())}, DType::f64, MemClass::other);
   add_squares<float>(ctx, tensors, sums.data<double>());
   add_squares<double>(ctx, tensors, sums.data<double>());
   const Reading<double> reading = ctx.read<double>(sums);
-  const std::span<const double> all = reading.get();
-  return {all.begin(), all.end()};
+  auto next = reading.get().begin();
+  for (auto& [name, sum] : squares) sum = *next++;
+  return squares;
 }
-
-}  // namespace
 
 std::vector<ClipRule> read_clip(const Node& clip, const std::string& path) {
   if (clip.kind == Node::Kind::null) return {};
@@ -110,11 +106,12 @@ void check_clip(const std::vector<ClipRule>& rules, const std::vector<std::strin
 
 ClipResult measure_gradients(Context& ctx, const ParameterStore& params, const std::vector<ClipRule>& rules,
                              double unscale) {
-  const std::map<std::string, size_t> group = groups(params, rules);
   std::vector<double> sums(rules.size() + 1);
-  const std::vector<double> own = squares(ctx, params, group);
-  auto next = own.begin();
-  for (const auto& [name, rule] : group) sums[rule] += *next++;
+  std::map<std::string, size_t> group;  // the rule of each parameter that has a gradient; rules.size(): none
+  for (const auto& [name, squares] : optim::gradient_squares(ctx, params)) {
+    group[name] = rule_of(name, rules);
+    sums[group[name]] += squares;
+  }
   ClipResult result;
   double total = 0;
   for (const double s : sums) total += s;

@@ -35,11 +35,17 @@ LMX_HD inline T average_step(T average, T part, T decay) {
 }
 template <class T>
 struct AverageRows {
-  static constexpr const char* kName = "moving_average";
   T* average;
   const T* value;
   T decay;
   AverageSteps steps;
+};
+// Averages of many tensors, which a device brings up to date with few launches.
+template <class T>
+struct AverageAll {
+  static constexpr const char* kName = "moving_average";
+  const AverageRows<T>* averages;  // (count), in the memory of the host; their pointers are in that of the device
+  int64_t count;
 };
 
 }  // namespace lmx::optim

@@ -51,7 +51,7 @@ LMX_SIMD void average(T* __restrict a, const T* __restrict p, T decay, int64_t n
 }
 
 template <class T>
-void average_rows(Context&, const AverageRows<T>& a) {
+void average_rows(const AverageRows<T>& a) {
   const AverageSteps& s = a.steps;
   parallel_for(s.count, std::max<int64_t>(1, kGrain / s.width), [&](int64_t begin, int64_t end) {
     if (!s.rows && !s.row_times) {
@@ -66,8 +66,13 @@ void average_rows(Context&, const AverageRows<T>& a) {
   });
 }
 
-const KernelAdder adder(Device::Kind::cpu, squared_sums<float>, squared_sums<double>, average_rows<float>,
-                        average_rows<double>);
+template <class T>
+void average_all(Context&, const AverageAll<T>& a) {
+  for (int64_t k = 0; k < a.count; ++k) average_rows(a.averages[k]);
+}
+
+const KernelAdder adder(Device::Kind::cpu, squared_sums<float>, squared_sums<double>, average_all<float>,
+                        average_all<double>);
 
 }  // namespace
 }  // namespace lmx::optim

@@ -38,6 +38,7 @@ void squared_sums(Context& ctx, const SquaredSums<T>& a) {
 template <class T>
 struct AverageElement {
   AverageRows<T> a;
+  LMX_HD int64_t count() const { return a.steps.count * a.steps.width; }
   __device__ void operator()(int64_t i) const {
     const AverageSteps& s = a.steps;
     const int64_t row = i / s.width, times = s.row_times ? s.row_times[row] : s.times;
@@ -55,12 +56,12 @@ struct AverageElement {
 };
 
 template <class T>
-void average_rows(Context& ctx, const AverageRows<T>& a) {
-  launch_each(ctx, a.kName, a.steps.count * a.steps.width, AverageElement<T>{a});
+void average_all(Context& ctx, const AverageAll<T>& a) {
+  cuda::launch_together<AverageElement<T>>(ctx, a.kName, a.averages, a.count);
 }
 
-const KernelAdder adder(Device::Kind::cuda, squared_sums<float>, squared_sums<double>, average_rows<float>,
-                        average_rows<double>);
+const KernelAdder adder(Device::Kind::cuda, squared_sums<float>, squared_sums<double>, average_all<float>,
+                        average_all<double>);
 
 }  // namespace
 }  // namespace lmx::optim

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "lmx/error.h"
+#include "optim/gradient_squares.h"
 #include "runfiles/metrics.h"
 
 namespace lmx {
@@ -73,18 +74,12 @@ double LossScale::passed(ScaleState& state) const {
   return config_.factor;
 }
 
-std::vector<std::string> overflowed_tensors(const Context& ctx, const ParameterStore& params) {
-  const auto finite = [&ctx](const Tensor& t) {
-    if (t.dtype() != DType::f32) return true;
-    const auto host = ctx.read<float>(t);
-    return std::all_of(host.get().begin(), host.get().end(), [](float v) { return std::isfinite(v); });
-  };
+std::vector<std::string> overflowed_tensors(Context& ctx, const ParameterStore& params) {
+  const std::map<std::string, double> squares = optim::gradient_squares(ctx, params);
   std::vector<std::string> names;
   for (const std::string& name : params.names()) {
-    const Gradient& grad = params.at(name).grad();
-    bool good = !grad.dense.defined() || finite(grad.dense);
-    for (const RowSparse& piece : grad.pieces) good = good && finite(piece.rows);
-    if (!good) names.push_back(name);
+    const auto found = squares.find(name);
+    if (found != squares.end() && !std::isfinite(found->second)) names.push_back(name);
   }
   return names;
 }

@@ -9,6 +9,7 @@
 #include "lmx/optim.h"
 #include "nn/state_dict.h"
 #include "runfiles/checkpoint.h"
+#include "train/loss_scale.h"
 
 namespace lmx {
 namespace {
@@ -169,6 +170,34 @@ TEST_F(DeviceOptim, ManyParametersAreUpdatedTogether) {
   }
 }
 
+// Few launches for many averages, one upload of rows and one of their steps, and the bits of each average alone.
+TEST_F(DeviceOptim, ManyAveragesAreUpdatedTogether) {
+  constexpr int64_t kCount = 100;
+  for (const DType type : {DType::f64, DType::f32}) {
+    ManyParameters together(kCuda, type, kCount), single(kCuda, type, kCount), cpu(kCpu, type, kCount);
+    Ema a(together.f.params, 0.9, ParamPattern(".*")), b(single.f.params, 0.9, ParamPattern(".*")),
+        c(cpu.f.params, 0.9, ParamPattern(".*"));
+    const auto o = optimizer("name: sgd");
+    std::vector<const Var*> all;
+    for (const std::string& name : together.f.params.names()) all.push_back(&together.f.params.at(name));
+    for (int64_t step = 1; step <= 3; ++step) {
+      const DeviceCounts before = cuda_device(0).counts();
+      a.before_update(together.f.ctx, all);
+      const DeviceCounts counts = cuda_device(0).counts().since(before);
+      EXPECT_EQ(counts.uploads.times, 2) << "step " << step;
+      EXPECT_EQ(counts.all_launches(), step == 1 ? 1 : 2) << "step " << step;  // no steps of dense averages are missing
+      for (const std::string& name : single.f.params.names()) b.before_update(single.f.ctx, single.f.params.at(name));
+      for (const std::string& name : cpu.f.params.names()) c.before_update(cpu.f.ctx, cpu.f.params.at(name));
+      for (ManyParameters* m : {&together, &single, &cpu}) optim::update_all(m->f.ctx, *o, m->updates(), 0.1, step);
+      for (Ema* ema : {&a, &b, &c}) ema->count_update();
+    }
+    const auto averages = together.f.read(a.state(together.f.ctx, together.f.params));
+    expect_equal(averages, single.f.read(b.state(single.f.ctx, single.f.params)), 0);
+    expect_equal(averages, cpu.f.read(c.state(cpu.f.ctx, cpu.f.params)), tolerance_of(type));
+    if (HasFatalFailure()) return;
+  }
+}
+
 // The state of a run on the device continues on the host, and the other way round.
 TEST_F(DeviceOptim, StateMovesBetweenDevices) {
   for (const auto& [from, to] : {std::pair(kCuda, kCpu), std::pair(kCpu, kCuda), std::pair(kCuda, kCuda)}) {
@@ -236,6 +265,20 @@ TEST_F(DeviceOptim, OneValueThatIsNotFiniteIsFound) {
     f.params.at("w").grad().dense = copy_to(g, f.ctx.allocator);
     EXPECT_FALSE(measure_gradients(f.ctx, f.params, {}).finite);
   }
+}
+
+// The host reads one number for each parameter, and no gradients.
+TEST_F(DeviceOptim, OverflowsAreFoundOnTheDevice) {
+  Fixture f(kCuda, DType::f32, 30, 40);
+  const std::vector<int32_t> row{3};
+  f.set_gradients(1, &row);
+  EXPECT_TRUE(train::overflowed_tensors(f.ctx, f.params).empty());
+  Tensor g = copy_to(f.params.at("w").grad().pieces[0].rows, Allocator::cpu());
+  g.values<float>()[39] = std::numeric_limits<float>::infinity();
+  f.params.at("w").grad().pieces[0].rows = copy_to(g, f.ctx.allocator);
+  const DeviceCounts before = cuda_device(0).counts();
+  EXPECT_EQ(train::overflowed_tensors(f.ctx, f.params), std::vector<std::string>{"w"});
+  EXPECT_EQ(cuda_device(0).counts().since(before).downloads.bytes, 2 * 8);
 }
 
 // The averages after dense and row-sparse updates, and the values while they are exchanged.

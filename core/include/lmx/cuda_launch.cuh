@@ -93,6 +93,46 @@ void launch_each(const Context& ctx, const char* op, int64_t n, const Element& e
 
 namespace cuda {
 
+constexpr int64_t kTogetherPerBlock = 4 * kThreads;  // elements
+constexpr size_t kArgumentBytes = 4096;              // of a kernel, on every device
+
+// The arrays of one launch. Block b serves the last array whose first block is not after b.
+template <class Element>
+struct Together {
+  static constexpr size_t kMost = (kArgumentBytes - sizeof(int64_t)) / (sizeof(Element) + sizeof(uint32_t)) - 1;
+  Element elements[kMost];
+  uint32_t first_block[kMost];
+  int32_t count;
+};
+
+template <class Element>
+__global__ void each_of_all(Together<Element> all) {
+  const int64_t k = range_of(blockIdx.x, all.count, [&all](int64_t i) { return all.first_block[i]; });
+  const Element element = all.elements[k];
+  const int64_t n = element.count(), begin = (blockIdx.x - int64_t{all.first_block[k]}) * kTogetherPerBlock;
+  const int64_t end = begin + kTogetherPerBlock < n ? begin + kTogetherPerBlock : n;
+  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) element(i);
+}
+
+// Runs Element{a}(i) for each `a` of args[0] ... args[count - 1] and every i of [0, Element{a}.count()). Element: as
+// for launch_each(), and count() is also a function of the host. `args` are in the memory of the host.
+template <class Element>
+void launch_together(const Context& ctx, const char* op, const decltype(Element::a)* args, int64_t count) {
+  using Some = Together<Element>;
+  static_assert(sizeof(Some) <= kArgumentBytes);
+  for (int64_t done = 0; done < count;) {
+    Some some{};
+    int64_t blocks = 0;
+    while (done < count && some.count < static_cast<int32_t>(Some::kMost)) {
+      const Element element{args[done++]};
+      some.elements[some.count] = element;
+      some.first_block[some.count++] = static_cast<uint32_t>(blocks);
+      blocks += (element.count() + kTogetherPerBlock - 1) / kTogetherPerBlock;
+    }
+    if (blocks > 0) launch(ctx, op, {dim3(blocks_of(blocks))}, each_of_all<Element>, some);
+  }
+}
+
 // The kernel that runs Element{a}(i) for every i of [0, element.count()), or of [0, a.n) without count(). Its arguments
 // are the type of Element's first member `a`.
 template <class Element>

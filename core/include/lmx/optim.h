@@ -78,12 +78,14 @@ LMX_API ClipResult clip_gradients(Context& ctx, ParameterStore& params, const st
 // Rows that an update does not change are averaged later, for all missed updates at once with their unchanged value:
 // before an update next changes the row, or when the average is used. The result has the same bits for dense and
 // row-sparse gradients, and does not depend on when the average was used or saved.
-//     ema.before_update(ctx, p) for each parameter p that the update changes; the update; ema.count_update()
+//     ema.before_update(ctx, all parameters that the update changes); the update; ema.count_update()
 class LMX_API Ema {
  public:
   // UserError: a decay outside (0, 1); a pattern that matches no parameter.
   Ema(const ParameterStore& params, double decay, const ParamPattern& pattern);
-  // The update will change the rows of `param` that its gradient (coalesced) contains; all rows if it has no gradient.
+  // The update will change the rows of each parameter that its gradient (coalesced) contains; all rows if it has no
+  // gradient. On a device one kernel serves about 60 parameters.
+  void before_update(Context& ctx, std::span<const Var* const> params);
   void before_update(Context& ctx, const Var& param);
   void count_update();
   // Exchanges averages and values, for evaluation; call again to undo.
@@ -99,8 +101,9 @@ class LMX_API Ema {
     int64_t averaged = 0;
     std::vector<int64_t> row_averaged = {};
   };
-  void settle(Context& ctx, Average& average, const Tensor& value) const;
-  void settle_rows(Context& ctx, Average& average, const Tensor& value, const std::vector<int32_t>& rows) const;
+  class Steps;
+  void settle(Steps& steps, Average& average, const Tensor& value) const;
+  void settle_rows(Steps& steps, Average& average, const Tensor& value, const std::vector<int32_t>& rows) const;
   double decay_;
   int64_t updates_ = 0;
   bool swapped_ = false;

@@ -74,17 +74,13 @@ struct Change {
 template <class Update, class T>
 struct UpdateAll {
   static constexpr const char* kName = Update::kName;
-  const Update* updates;  // (count), in the memory of the host; their pointers are in that of the device
+  const Update* updates;  // (count), in the memory of the host; the arrays that they name are in that of the device
   int64_t count;
 };
 
 // Runs the kernel of Update, which make(change) returns, for each of them.
 template <class T, class Make>
 void run_updates(Context& ctx, std::span<const Change<T>> changes, Make make) {
-  if (ctx.device.kind == Device::Kind::cpu) {
-    for (const Change<T>& change : changes) run_kernel(ctx, make(change));
-    return;
-  }
   std::vector<decltype(make(changes[0]))> all;
   for (const Change<T>& change : changes) all.push_back(make(change));
   run_kernel(ctx, UpdateAll<decltype(make(changes[0])), T>{all.data(), static_cast<int64_t>(all.size())});
@@ -150,7 +146,7 @@ LMX_UPDATE void update_elements(const Update& given, int64_t n, T* __restrict p,
 #undef LMX_UPDATE
 
 template <class T, template <class> class Update>
-void update(Context&, const Update<T>& u) {
+void update_one(const Update<T>& u) {
   constexpr int64_t kGrain = 1 << 14;  // elements per thread, at least
   const auto& e = u.of;
   // Updates `n` elements from element `at` of the parameter and element `from` of the gradient.
@@ -162,6 +158,11 @@ void update(Context&, const Update<T>& u) {
     if (!e.rows) return run(kSlots, begin, begin, end - begin);
     for (int64_t i = begin; i < end; ++i) run(kSlots, e.rows[i] * e.width, i * e.width, e.width);
   });
+}
+
+template <class T, template <class> class Update>
+void update(Context&, const optim::UpdateAll<Update<T>, T>& all) {
+  for (int64_t k = 0; k < all.count; ++k) update_one<T, Update>(all.updates[k]);
 }
 
 // Each Update has the element type as its only parameter.

@@ -65,16 +65,19 @@ Outcome Updater::clip_and_apply(const StepLoss& loss, double lr) {
   if (!outcome.made()) return outcome;
   // A device gets all updates at once. The CPU's caches profit if a parameter is averaged and updated together.
   std::vector<ParameterUpdate> updates;
+  std::vector<const Var*> changed;
   const auto apply = [&] {
+    if (s_.shared->ema) s_.shared->ema->before_update(s_.ctx, changed);
     s_.shared->optimizer->update_all(s_.ctx, updates, lr, run_.at.updates + 1);
     updates.clear();
+    changed.clear();
   };
   for (const std::string& name : s_.params.names()) {
     Var& param = s_.params.at(name);
     if (param.grad().empty()) continue;
-    if (s_.shared->ema) s_.shared->ema->before_update(s_.ctx, param);
     for (const RowSparse& piece : param.grad().pieces) outcome.rows[name] += static_cast<int64_t>(piece.indices.size());
     updates.push_back({&param, clipped_.factor(name)});
+    changed.push_back(&param);
     if (s_.ctx.device.kind == Device::Kind::cpu) apply();
   }
   apply();
