@@ -31,6 +31,12 @@ struct DeviceCounts {
   DeviceCounts since(const DeviceCounts& before) const;  // names without launches since then are left out
 };
 
+// Memory of a device that CUDA graphs take: by how much its free memory decreased while they were made. Another process
+// that takes memory of the device at the same time is counted, too.
+struct GraphMemory {
+  int64_t bytes = 0, peak = 0;  // now, and the maximum
+};
+
 // One CUDA device in this process. All work is enqueued on one stream, so it runs in the order in which it was
 // enqueued, also for ranks that share the device.
 class CudaDevice {
@@ -49,6 +55,7 @@ class CudaDevice {
   virtual std::shared_ptr<Fence> fence() = 0;        // after all work that is enqueued now
   virtual std::unique_ptr<DeviceClock> clock() = 0;  // of the work on the stream
   virtual void replay(Context& ctx, const std::function<void(Context&)>& steps) = 0;  // see replay_steps()
+  virtual GraphMemory graph_memory() const = 0;                                       // of replay()
 
   DeviceCounts counts() const;  // since the process began
   void count_launch(std::string_view name);

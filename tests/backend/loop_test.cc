@@ -151,6 +151,68 @@ TEST_F(CudaLoop, RunsDirectlyWhileTheDeviceHasNoMemoryForGraphs) {
   EXPECT_GT(graphs(), before);
 }
 
+// `fills` fills of `work`, and sum += x.
+void fill_and_add(Context& ctx, Tensor& work, int fills, Tensor& sum, const Tensor& x) {
+  replay_steps(ctx, [&](Context& loop) {
+    for (int i = 0; i < fills; ++i) work.zero();
+    add_tensor(loop, sum, x);
+  });
+}
+
+// The emulated device takes 1 kB for each operation, and gives graphs a sixteenth of its 268 MB.
+class CudaGraphMemory : public CudaLoop {
+ protected:
+  void SetUp() override {
+    CudaLoop::SetUp();
+    if (!IsSkipped() && cuda_device_info(0).memory > int64_t{1} << 30) GTEST_SKIP() << "the device's memory is large";
+  }
+  static int64_t taken() { return cuda_device(0).graph_memory().bytes; }
+};
+
+TEST_F(CudaGraphMemory, IsCountedAndNamedWhereMemoryIsMissing) {
+  Context ctx = context_on(Device::Kind::cuda);
+  const Tensor x = filled(ctx, 1);
+  Tensor sum = ctx.zeros({3}), work = ctx.zeros({1});
+  const int64_t before = taken();
+  for (int run = 0; run < 3; ++run) fill_and_add(ctx, work, 3000, sum, x);
+  EXPECT_GT(taken() - before, 3'000'000);
+  EXPECT_LT(taken() - before, 3'200'000);
+  EXPECT_GE(cuda_device(0).graph_memory().peak, taken());
+  try {
+    ctx.empty({int64_t{1} << 40}, DType::u8);
+    ADD_FAILURE() << "the device has a terabyte";
+  } catch (const RunError& e) {
+    EXPECT_NE(std::string(e.what()).find("CUDA graphs take "), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(CudaGraphMemory, IsAtMostASixteenthOfTheDevices) {
+  Context ctx = context_on(Device::Kind::cuda);
+  const Tensor x = filled(ctx, 1);
+  Tensor sum = ctx.zeros({3});
+  std::vector<Tensor> works;  // each gives a graph of its own
+  const int64_t before = graphs();
+  for (int loop = 0; loop < 6; ++loop) {
+    works.push_back(ctx.zeros({1}));
+    for (int run = 0; run < 2; ++run) fill_and_add(ctx, works.back(), 5000, sum, x);
+    EXPECT_LE(taken(), cuda_device_info(0).memory / 16);
+  }
+  EXPECT_EQ(host(ctx, sum), (std::vector<float>{12, 24, 36}));
+  EXPECT_GE(graphs() - before, 4);
+}
+
+TEST_F(CudaGraphMemory, OfOneLoopThatIsTooLargeIsReleased) {
+  Context ctx = context_on(Device::Kind::cuda);
+  const Tensor x = filled(ctx, 1);
+  Tensor sum = ctx.zeros({3}), work = ctx.zeros({1});
+  const int64_t before = graphs(), memory = taken();
+  for (int run = 0; run < 4; ++run) fill_and_add(ctx, work, 20'000, sum, x);
+  EXPECT_EQ(host(ctx, sum), (std::vector<float>{4, 8, 12}));
+  EXPECT_EQ(graphs(), before);
+  EXPECT_LE(taken(), memory);
+  EXPECT_GT(cuda_device(0).graph_memory().peak, 20'000'000);
+}
+
 TEST(Loop, RunsOnceOnTheCpu) {
   Context ctx;
   int runs = 0;

@@ -316,10 +316,7 @@ cudaError_t cudaMallocAsync(void** block, size_t bytes, cudaStream_t stream) {
 }
 cudaError_t cudaFreeAsync(void* block, cudaStream_t stream) {
   if (!block) return cudaSuccess;
-  return immediate([&] {
-    enqueue(stream, [block] { release(block); });
-    return cudaSuccess;
-  });
+  return immediate([&] { return enqueue(stream, [block] { release(block); }), cudaSuccess; });
 }
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t* pool, int device) {
   *pool = nullptr;
@@ -475,6 +472,9 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     *executable = new CUgraphExec_st{graph->operations, memory};
     return cudaSuccess;
   });
+}
+cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t) {
+  return executable ? cudaSuccess : cudaErrorInvalidValue;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   return call([&]() -> cudaError_t {

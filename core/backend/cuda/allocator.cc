@@ -69,7 +69,9 @@ class CudaMemory final : public CachingAllocator {
   std::string room() const override {
     size_t free = 0, total = 0;
     if (cudaMemGetInfo(&free, &total) != cudaSuccess) return {};
+    const int64_t graphs = counter_.graph_memory().bytes;
     return str("the device has ", bytes_text(static_cast<int64_t>(total)), ", of which ",
+               graphs > 0 ? str("CUDA graphs take ", bytes_text(graphs), " and ") : std::string(),
                bytes_text(static_cast<int64_t>(free)), " are free");
   }
   void requested() const override {

@@ -132,6 +132,8 @@ class RuntimeDevice final : public CudaDevice {
     if (!within) keep(up ? from : to);  // memory of the device is freed in the order of the stream
   }
 
+  GraphMemory graph_memory() const override { return graphs_.memory(); }
+
   std::unique_ptr<DeviceClock> clock() override { return std::make_unique<EventClock>(*this); }
 
   std::shared_ptr<Fence> fence() override {

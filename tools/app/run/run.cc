@@ -157,7 +157,10 @@ void report_totals(Session& s, const TrafficCounter& traffic) {
   log_info(memory_text("peak memory", memory));
   if (s.ctx.device.kind == Device::Kind::cuda) {
     log_info(memory_text("peak memory of the host for tensors", s.ctx.host->stats()));
-    log_debug(work_text(cuda_device(s.ctx.device.index).counts()));
+    const CudaDevice& device = cuda_device(s.ctx.device.index);
+    if (const int64_t graphs = device.graph_memory().peak; graphs > 0)
+      log_info(str("peak memory of CUDA graphs on the device ", bytes_text(graphs), ", of all ranks of this process"));
+    log_debug(work_text(device.counts()));
   }
   for (const std::string& line : s.sync->summary()) log_info(line);
   if (s.comm.size() == 1) return;
