@@ -5,8 +5,8 @@
 
 namespace lmx {
 
-// c (m, n) = op(a) (m, k) * op(b) (k, n) + beta * c. a and b have the kernel's type; if multiplies_in_f32(that type),
-// one of them may be f32. c is f64 for f64, else f32.
+// c (m, n) = op(a) (m, k) * op(b) (k, n) + beta * c + bias. a and b have the kernel's type; if multiplies_in_f32(that
+// type), one of them may be f32. c is f64 for f64, else f32.
 struct GemmCall {
   const void* a;
   DType a_type;
@@ -16,11 +16,20 @@ struct GemmCall {
   bool trans_b;
   void* c;
   int64_t m, n, k;
-  float beta;  // 0 or 1
+  float beta;                  // 0 or 1
+  const void* bias = nullptr;  // (n) of c's type, added to every row; null except after gemm_adds_bias()
 };
 template <class T>
 struct Gemm : GemmCall {
   static constexpr const char* kName = "gemm";
 };
+
+// Whether the product of matrices of this type, on the device of `ctx`, can add a bias: cuBLASLt does so while it
+// writes the result, except in f64.
+inline bool gemm_adds_bias(const Context& ctx, DType type) {
+  return ctx.device.kind == Device::Kind::cuda && type != DType::f64;
+}
+// y (..., n) = x (..., k) w^T + bias (n), with w (n, k). REQUIRES: gemm_adds_bias(ctx, x.dtype()), and k > 0.
+void gemm_with_bias(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, Tensor& y);
 
 }  // namespace lmx

@@ -25,9 +25,18 @@ Matrix fold(const Tensor& t) {
                       tb ? " transposed" : "", ": ", why));
 }
 
-}  // namespace
+struct Factor {
+  const Tensor& matrix;
+  bool transposed;
+};
+struct Added {
+  float beta;                    // times the output's values
+  const Tensor* bias = nullptr;  // to every row
+};
 
-void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c, float beta) {
+void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, const Added& add) {
+  const Tensor &a = left.matrix, &b = right.matrix;
+  const bool trans_a = left.transposed, trans_b = right.transposed;
   const Matrix fa = fold(a), fb = fold(b), fc = fold(c);
   const int64_t m = trans_a ? fa.cols : fa.rows, k = trans_a ? fa.rows : fa.cols;
   const int64_t kb = trans_b ? fb.cols : fb.rows, n = trans_b ? fb.rows : fb.cols;
@@ -44,11 +53,16 @@ void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool tra
              str("types must be equal and the output ", name_of(out), ", not ", name_of(c.dtype())));
   }
   if (m == 0 || n == 0) return;
+  if (add.bias) {
+    LMX_CHECK(gemm_adds_bias(ctx, a.dtype()) && k > 0 && add.bias->dtype() == out && add.bias->numel() == n, "bias ",
+              describe(*add.bias), " of a product (", m, ", ", k, ") x (", k, ", ", n, ')');
+  }
   if (k == 0) {
-    if (beta == 0) c.zero();
+    if (add.beta == 0) c.zero();
     return;
   }
-  const GemmCall call{a.raw(), a.dtype(), trans_a, b.raw(), b.dtype(), trans_b, c.raw(), m, n, k, beta};
+  const GemmCall call{a.raw(), a.dtype(), trans_a, b.raw(), b.dtype(), trans_b,
+                      c.raw(), m,         n,       k,       add.beta,  add.bias ? add.bias->raw() : nullptr};
   switch (type) {
     case DType::f64:
       return run_kernel(ctx, Gemm<double>{call});
@@ -59,6 +73,16 @@ void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool tra
     default:
       return run_kernel(ctx, Gemm<float>{call});
   }
+}
+
+}  // namespace
+
+void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool trans_b, Tensor& c, float beta) {
+  multiply(ctx, {a, trans_a}, {b, trans_b}, c, {beta});
+}
+
+void gemm_with_bias(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, Tensor& y) {
+  multiply(ctx, {x, false}, {w, true}, y, {0, &bias});
 }
 
 namespace {

@@ -161,7 +161,8 @@ bool consistent(const Product& p) {
 bool supported(const Product& p) {
   const cudaDataType in = p.a_layout.type, out = p.d_layout.type;
   if (p.b_layout.type != in || p.c_layout.type != out) return false;
-  if (p.description.compute == CUBLAS_COMPUTE_64F) return in == CUDA_R_64F && out == CUDA_R_64F;
+  if (p.description.compute == CUBLAS_COMPUTE_64F)
+    return in == CUDA_R_64F && out == CUDA_R_64F && p.description.epilogue == CUBLASLT_EPILOGUE_DEFAULT;
   if (p.description.scale != CUDA_R_32F || in == CUDA_R_64F) return false;
   return out == CUDA_R_32F || (out == in && in != CUDA_R_32F);
 }
@@ -194,6 +195,9 @@ void check_ranges(const Product& p) {
   check(p.b, p.b_layout);
   if (p.beta != 0) check(p.c, p.c_layout);
   check(p.d, p.d_layout);
+  if (p.description.epilogue & CUBLASLT_EPILOGUE_BIAS)
+    check_range("the bias of a product", p.description.bias,
+                static_cast<size_t>(p.d_layout.rows) * size_of(p.d_layout.type));
 }
 
 template <class Opaque>

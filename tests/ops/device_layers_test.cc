@@ -24,6 +24,30 @@ std::vector<Shape> all_sizes() {
   return all;
 }
 
+// On a device the product adds the bias (f32), or is added to it (f64).
+TEST_F(DeviceLayers, LinearWithABias) {
+  for (const Shape& x : {Shape{1, 1}, {3, 5}, {130, 7}, {2, 3, 64}, {0, 4}, {3, 0}}) {
+    for (const int64_t n : {1, 6, 33}) {
+      const OpCase c{"linear",
+                     str(x, " to ", n),
+                     [](Context& ctx, const Vars& v) { return linear(ctx, v[0], v[1], v[2]); },
+                     {x, {n, x[x.rank() - 1]}, {n}}};
+      expect_equal_everywhere(c);
+      for (const DType compute : {DType::bf16, DType::f16}) expect_equal(c, DType::f32, 5e-5, compute);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(DeviceLayers, LinearIsOneLaunch) {
+  Place place(kDevice, DType::f32);
+  const Var x = place.leaf(f64_tensor({9, 8}, 1)), w = place.leaf(f64_tensor({4, 8}, 2)),
+            b = place.leaf(f64_tensor({4}, 3));
+  const DeviceCounts before = cuda_device(0).counts();
+  linear(place.ctx, x, w, b);
+  EXPECT_EQ(cuda_device(0).counts().since(before).launches, (std::map<std::string, int64_t, std::less<>>{{"gemm", 1}}));
+}
+
 TEST_F(DeviceLayers, LayerNorm) {
   for (const Shape& x : all_sizes()) {
     const Shape d{x[x.rank() - 1]};

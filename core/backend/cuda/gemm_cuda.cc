@@ -51,6 +51,15 @@ struct Description {
     const int32_t first = g.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = g.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     LMX_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
     LMX_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second));
+    if (!g.bias) return;
+    const uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;  // the bias has the type of c
+    LMX_CUDA_CHECK(cublasLtMatmulDescSetAttribute(d, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    set_bias(g);
+  }
+  // The address of the bias is part of the description, but not of its shape.
+  void set_bias(const GemmCall& g) const {
+    LMX_CUDA_CHECK(
+        cublasLtMatmulDescSetAttribute(product.get(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias));
   }
   MatmulDesc product;
   Layout a, b, c;
@@ -62,8 +71,8 @@ uint32_t alignment(const void* p) {
   return static_cast<uint32_t>(uintptr_t{1} << std::countr_zero(address));
 }
 
-using ShapeKey = std::tuple<int, int64_t, int64_t, int64_t, bool, bool>;  // type, m, n, k
-using AlgorithmKey = std::tuple<int, int64_t, int64_t, int64_t, bool, bool, bool, uint32_t, uint32_t, uint32_t>;
+using ShapeKey = std::tuple<int, int64_t, int64_t, int64_t, bool, bool, bool>;  // type, m, n, k, transposed, bias
+using AlgorithmKey = std::tuple<int, int64_t, int64_t, int64_t, bool, bool, bool, bool, uint32_t, uint32_t, uint32_t>;
 
 // Products of one device: the handle, descriptions by shape, algorithms by bucket, and the workspace. Work of one
 // stream runs in order, so one workspace serves all products.
@@ -81,6 +90,7 @@ class Products {
     const std::lock_guard lock(mutex_);
     cuda::begin_launch(ctx, Gemm<Scale>::kName);
     const Description& d = description(g, types);
+    if (g.bias) d.set_bias(g);
     const Scale alpha = 1, beta = static_cast<Scale>(g.beta);
     const auto enqueue = [&](const cublasLtMatmulAlgo_t& algo) {
       return cublasLtMatmul(handle_, d.product.get(), &alpha, g.b, d.b.get(), g.a, d.a.get(), &beta, g.c, d.c.get(),
@@ -93,7 +103,7 @@ class Products {
 
  private:
   const Description& description(const GemmCall& g, const Types& t) {
-    const ShapeKey key{t.in, g.m, g.n, g.k, g.trans_a, g.trans_b};
+    const ShapeKey key{t.in, g.m, g.n, g.k, g.trans_a, g.trans_b, g.bias != nullptr};
     const auto found = descriptions_.find(key);
     if (found != descriptions_.end()) return found->second;
     if (descriptions_.size() >= kMostPlans) descriptions_.clear();
@@ -110,7 +120,8 @@ class Products {
   // choice depends on the shape alone, and a run can be repeated bit by bit.
   const cublasLtMatmulAlgo_t& algorithm(GemmCall g, const Types& t, int64_t rows) {
     const uint32_t at_a = alignment(g.a), at_b = alignment(g.b), at_c = alignment(g.c);
-    const AlgorithmKey key{t.in, rows, g.n, g.k, g.trans_a, g.trans_b, g.beta != 0, at_a, at_b, at_c};
+    const AlgorithmKey key{t.in, rows, g.n, g.k, g.trans_a, g.trans_b, g.beta != 0, g.bias != nullptr,
+                           at_a, at_b, at_c};
     const auto found = algorithms_.find(key);
     if (found != algorithms_.end()) return found->second;
     if (algorithms_.size() >= kMostPlans) algorithms_.clear();

@@ -1,4 +1,5 @@
 // y = x w^T + b:  dx = dy w,  dw = dy^T x,  db = the column sums of dy.
+#include "backend/gemm_kernel.h"
 #include "ops/array/broadcast.h"
 
 namespace lmx {
@@ -19,16 +20,25 @@ void check(const Tensor& x, const Tensor& w, const Var& b) {
   check_same_type("linear", "w", w, "b", b.value());
 }
 
+// x w^T + b. On the CPU, and in f64, the product is added to the bias, which is first written to every row.
+Tensor product(Context& ctx, const Tensor& x, const Tensor& w, const Var& b, const Shape& shape) {
+  const DType type = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  if (b.defined() && x.dim(-1) > 0 && gemm_adds_bias(ctx, x.dtype())) {
+    Tensor y = ctx.empty(shape, type);
+    gemm_with_bias(ctx, x, w, b.value(), y);
+    return y;
+  }
+  Tensor y = b.defined() ? repeated(ctx, b.value(), shape) : ctx.empty(shape, type);
+  gemm(ctx, x, false, w, true, y, b.defined() ? 1.0f : 0.0f);
+  return y;
+}
+
 }  // namespace
 
 Var linear(Context& ctx, const Var& x, const Var& w, const Var& b) {
   check(x.value(), w.value(), b);
   const Tensor xc = compute_copy(ctx, x);
-  const Shape shape = with_last(x.shape(), w.value().dim(0));
-  // The product is added to the bias, which is first written to every row.
-  Tensor y = b.defined() ? repeated(ctx, b.value(), shape) : ctx.empty(shape, x.value().dtype());
-  gemm(ctx, xc, false, compute_copy(ctx, w), true, y, b.defined() ? 1.0f : 0.0f);
-  Var out(y);
+  Var out(product(ctx, xc, compute_copy(ctx, w), b, with_last(x.shape(), w.value().dim(0))));
   if (recording(ctx, {&x, &w, &b})) {
     ctx.tape->record("linear", {x, w, b}, {out}, [&ctx, x, w, b, xc, out](Tape&) {
       const Tensor dy = Tape::grad_of(out);
