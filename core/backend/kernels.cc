@@ -1,10 +1,13 @@
 #include "lmx/kernels.h"
 
+#include <boost/core/demangle.hpp>
+
 #include <map>
 #include <mutex>
 #include <string>
 #include <utility>
 
+#include "backend/kernel_table.h"
 #include "lmx/error.h"
 
 namespace lmx {
@@ -35,6 +38,14 @@ AnyKernel find_kernel(const std::type_info& args, const char* op, DType type, De
   if (it != table().kernels.end()) return it->second;
   throw UserError(str("[", op, "] no ", device.kind == Device::Kind::cpu ? "CPU" : "CUDA", " kernel for ",
                       name_of(type), " in this build (input on ", name_of(device), ")"));
+}
+
+std::set<std::string> kernel_names(Device::Kind device) {
+  const std::lock_guard lock(table().mutex);
+  std::set<std::string> names;
+  for (const auto& [key, kernel] : table().kernels)
+    if (key.second == device) names.insert(boost::core::demangle(key.first.c_str()));
+  return names;
 }
 
 }  // namespace lmx

@@ -29,6 +29,22 @@ class CudaRun : public RunTest {
     all.insert(variables.begin(), variables.end());
     return run_process(command("a", overrides), all);
   }
+  // The number that matches in the log of a run of so many steps, which validates and saves only at its end.
+  int64_t counted(int steps, const std::string& pattern, std::vector<std::string> more) const {
+    fs::remove_all(path("a"));
+    for (const char* word : {"train.eval_every=1000", "train.log_every=1000", "checkpoint.every=1000",
+                             "schedule={name: constant}", "batch.micro=8"})
+      more.push_back(word);
+    more.push_back("train.steps=" + std::to_string(steps));
+    const Outcome o = run_on_device(more);
+    EXPECT_EQ(o.code, 0) << o.err;
+    std::smatch found;
+    const std::string log = read_file(path("a") + "/log.txt");
+    if (!std::regex_search(log, found, std::regex(pattern))) return -1;
+    std::string digits = found[1];
+    std::erase(digits, ',');
+    return std::stoll(digits);
+  }
   nlohmann::json status() const { return nlohmann::json::parse(read_file(folder_ / "a" / "status.json")); }
   // The message that docs/errors.md shows for this failure.
   void expect_documented(const Outcome& o) const {
@@ -47,6 +63,7 @@ TEST_F(CudaRun, NamesTheDeviceAndItsMemory) {
   EXPECT_THAT(o.err, Names("device cuda:0 (Emulated CUDA device, compute capability 9.0), 1 rank, 1 thread, fp32\n"));
   EXPECT_GT(bytes_of(o.err, "peak memory [0-9.]+ [kMG]?B: parameters"), 0);
   EXPECT_GT(bytes_of(o.err, "peak memory of the host for tensors"), 0);
+  EXPECT_GT(bytes_of(o.err, "peak memory of CUDA graphs on the device"), 0);
 }
 
 TEST_F(CudaRun, RecordsTheDeviceInItsProvenance) {
@@ -122,16 +139,17 @@ TEST_F(CudaRun, ATraceHasTheTimesOfTheDevice) {
 
 // The loss and the norm of the gradients arrive together.
 TEST_F(CudaRun, AStepWaitsOnce) {
-  const auto waits = [&](const std::string& steps) {
-    fs::remove_all(path("a"));
-    const Outcome o = run_on_device({"train.steps=" + steps, "train.eval_every=1000", "train.log_every=1000",
-                                     "checkpoint.every=1000", "schedule={name: constant}", "batch.micro=8"});
-    EXPECT_EQ(o.code, 0) << o.err;
-    std::smatch found;
-    const std::string log = read_file(path("a") + "/log.txt");
-    return std::regex_search(log, found, std::regex("waited for it ([0-9]+) times")) ? std::stoi(found[1]) : -1;
+  const auto waits = [&](int steps) { return counted(steps, "waited for it ([0-9,]+) times", {}); };
+  EXPECT_EQ(waits(30) - waits(10), 20);
+}
+
+// One kernel averages all parameters.
+TEST_F(CudaRun, AMovingAverageIsOneLaunchAStep) {
+  const auto launches = [&](const std::string& ema) {
+    const std::string pattern = "did ([0-9,]+) launches";
+    return counted(30, pattern, {"train.ema=" + ema}) - counted(10, pattern, {"train.ema=" + ema});
   };
-  EXPECT_EQ(waits("30") - waits("10"), 20);
+  EXPECT_EQ(launches("0.9") - launches("0"), 20);
 }
 
 // A thread's calls concern device 0 until it selects another one: the threads of ranks, and those that exchange
