@@ -70,6 +70,38 @@ TEST_F(DeviceRun, ContinuesOnTheOtherKindOfDevice) {
   }
 }
 
+// A run moves to the CPU and back.
+TEST_F(DeviceRun, ContinuesOnTheCpuAndAgainOnTheDevice) {
+  train("whole", {"device=cuda"});
+  train("moved", {"device=cuda", "--until", "5"});
+  train("moved", {"device=cpu", "--resume", "auto", "--until", "15"});
+  train("moved", {"device=cuda", "--resume", "auto"});
+  EXPECT_NEAR(validation("moved") / validation("whole"), 1, 1e-5);
+  const Json starts = Json::parse(read_file(folder_ / "moved/provenance.json"))["starts"];
+  ASSERT_EQ(starts.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(starts[i]["compute"]["device"], i == 1 ? "cpu" : "cuda:0");
+}
+
+// Parts of a batch, activations that are computed again, and validation with the moving average.
+TEST_F(DeviceRun, AccumulatesAndRecomputesAsTheCpu) {
+  const Words words{"precision=fp32", "batch.micro=2", "model.checkpoint=true", "model.segment=2", "train.ema=0.8"};
+  for (const std::string device : {"cuda", "cpu"}) {
+    Words all = words;
+    all.push_back("device=" + device);
+    train(device, all);
+  }
+  EXPECT_NEAR(validation("cuda") / validation("cpu"), 1, 1e-6);
+  train("values", {"precision=fp32", "batch.micro=2", "device=cuda", "train.ema=0"});
+  EXPECT_GT(std::abs(validation("values") / validation("cuda") - 1), 1e-3) << "validation does not use the average";
+}
+
+TEST_F(DeviceRun, SixtyFourRanksShareTheDevice) {
+  for (const std::string ranks : {"1", "64"})
+    train(ranks, {"precision=fp32", "device=cuda", "batch={global: 64}", "--ranks", ranks, "train.steps=6",
+                  "train.eval_every=3"});
+  EXPECT_NEAR(validation("64") / validation("1"), 1, 1e-6);
+}
+
 TEST_F(DeviceRun, StartsFromValuesOfAnotherVocabularyAndFreezesTables) {
   train("source", {});
   for (const std::string device : {"cuda", "cpu"})
