@@ -90,6 +90,7 @@ struct Gate {
   int phase = 0;                            // alternates, so that values of one exchange outlive the next one's
   std::array<uint64_t, kWarp> values[2]{};  // of a warp's lanes
   uint32_t votes[2]{};
+  Together together = nullptr;  // the operation for which a warp's lanes wait
   std::vector<uint32_t> waiting;
 };
 
@@ -142,13 +143,17 @@ class Block {
     wait(barrier_);
     return static_cast<int>(barrier_.votes[phase]);
   }
-  std::array<uint64_t, kWarp> wait_for_warp(uint32_t mask, uint64_t value) {
+  std::array<uint64_t, kWarp> wait_for_warp(uint32_t mask, uint64_t value, Together together) {
     const uint32_t lane = thread_ % kWarp;
     if (!(mask >> lane & 1u)) fault("lane ", lane, " takes part in an exchange whose mask excludes it");
     Gate& gate = warps_[{thread_ / kWarp, mask}];
+    if (gate.come > 0 && gate.together != together)
+      fault("lane ", lane, " meets lane ", gate.waiting.front() % kWarp, ", which takes part in another exchange");
     const int phase = gate.phase;
+    gate.together = together;
     gate.need = static_cast<uint32_t>(std::popcount(mask));
     gate.values[phase][lane] = value;
+    if (together && gate.come + 1 == gate.need) together(gate.values[phase]);
     wait(gate);
     return gate.values[phase];
   }
@@ -206,11 +211,18 @@ class Block {
       gate.phase ^= 1;
       std::sort(gate.waiting.begin(), gate.waiting.end(), [&](uint32_t a, uint32_t b) { return rank_[a] < rank_[b]; });
       if (current_order() == Order::scrambled) std::shuffle(gate.waiting.begin(), gate.waiting.end(), generator());
-      ready_.insert(ready_.end(), gate.waiting.begin(), gate.waiting.end());
+      ready_.insert(runs_ahead() ? ready_.begin() : ready_.end(), gate.waiting.begin(), gate.waiting.end());
       gate.waiting.clear();
     }
     Worker* worker = running_;
     worker->scheduler = std::move(worker->scheduler).resume();
+  }
+
+  // Whether threads that have met continue before those that were ready earlier: a warp then computes as far as the
+  // next barrier while other warps have not begun. In ascending order all warps advance alike.
+  static bool runs_ahead() {
+    if (current_order() == Order::scrambled) return generator()() % 2 == 0;
+    return current_order() == Order::descending;
   }
 
   [[noreturn]] void report_deadlock() {
@@ -285,7 +297,10 @@ int block_count(bool predicate) {
   return Block::current->wait_for_block(predicate);
 }
 std::array<uint64_t, kWarp> warp_exchange(unsigned int mask, uint64_t value) {
-  return Block::current->wait_for_warp(mask, value);
+  return Block::current->wait_for_warp(mask, value, nullptr);
+}
+void warp_operation(unsigned int mask, uint64_t value, Together together) {
+  (void)Block::current->wait_for_warp(mask, value, together);
 }
 unsigned int lane() {
   return Block::current->lane();

@@ -73,6 +73,11 @@ void block_barrier();
 int block_count(bool predicate);
 // Waits for the lanes of `mask`, each of which brings `value`, and returns the values of all 32 lanes.
 std::array<uint64_t, kWarp> warp_exchange(unsigned int mask, uint64_t value);
+// The same for an operation of the lanes of `mask` together: the last of them runs together(values) before any of them
+// continues. Each lane usually brings the address of what it contributes and receives. Fault: lanes that meet in
+// different operations.
+using Together = void (*)(const std::array<uint64_t, kWarp>& values);
+void warp_operation(unsigned int mask, uint64_t value, Together together);
 // The value of a lane. A lane outside `mask` has none.
 [[noreturn]] void no_value(unsigned int lane, unsigned int mask);
 unsigned int lane();
@@ -231,3 +236,5 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel*) {
   *attributes = {};
   return ::cuda_emulator::kernels_missing() ? cudaErrorNoKernelImageForDevice : cudaSuccess;
 }
+
+#include "warp_matrix.h"
