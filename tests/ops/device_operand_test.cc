@@ -32,6 +32,11 @@ Var self_attention(Context& ctx, const Var& qkv) {
   return attention(ctx, qkv, Segments::of(std::vector<int64_t>{3, 2}), {.heads = 2, .causal = true});
 }
 
+// Heads of one column: no store of several elements.
+Var attention_of_small_heads(Context& ctx, const Var& qkv) {
+  return attention(ctx, qkv, Segments::of(std::vector<int64_t>{3, 2}), {.heads = kCols / 3});
+}
+
 Var attention_to(Context& ctx, const Var& kv) {
   const Segments rows = Segments::of(std::vector<int64_t>{3, 2});
   return attention(ctx, Var(on_device(ctx, {kRows, kCols / 2}, 4)), kv, rows, rows, {.heads = 2});
@@ -57,6 +62,7 @@ const std::vector<Producer>& producers() {
       {"layer_norm", norm_of_layer, true, false},
       {"rms_norm", norm_of_rms, true, false},
       {"attention", self_attention, true, true},
+      {"attention of small heads", attention_of_small_heads, true, true},
       {"attention to other rows", attention_to, true, true},
       {"dropout", dropped, false, true},
   };

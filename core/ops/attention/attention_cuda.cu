@@ -5,6 +5,7 @@
 
 #include "backend/cuda/reduce.cuh"
 #include "ops/attention/attention.h"
+#include "ops/attention/attention_mma.h"
 #include "ops/attention/tiles.cuh"
 
 namespace lmx::ops {
@@ -147,13 +148,6 @@ struct Slopes {
 };
 
 template <class T>
-__device__ TileTarget<T> gradient_of(const AttentionGradient<T>& all, const HeadRows<T>& of, int64_t first_row,
-                                     int64_t head) {
-  const int64_t at = first_row * all.to.stride + head * of.size;
-  return {all.to.data + at, all.to.stride, of.rows, of.size, all.add, all.operand, all.column + at};
-}
-
-template <class T>
 __global__ void __launch_bounds__(kTileThreads) dq_kernel(AttentionBackward<T> a, const T* deltas) {
   const AttentionPlan& plan = a.in.plan;
   const Part part(plan.heads, tiles(plan.queries, kTileRows), plan.size);
@@ -227,6 +221,9 @@ void launch_tiles(Context& ctx, int64_t blocks, void (*kernel)(Args, More...), c
 template <class T>
 void forward(Context& ctx, const AttentionForward<T>& a) {
   const AttentionPlan& plan = a.in.plan;
+  if constexpr (dtype_of<T> == DType::f32) {
+    if (uses_mma(plan)) return forward_mma(ctx, a);
+  }
   const int64_t blocks = plan.sequences * plan.heads * tiles(plan.queries, kTileRows) * tiles(plan.size, kTileColumns);
   launch_tiles<T>(ctx, blocks, forward_kernel<T>, a);
 }
@@ -240,9 +237,17 @@ void backward(Context& ctx, const AttentionBackward<T>& a) {
   const T* const deltas = computed;
   constexpr int64_t kWarps = cuda::kThreads / cuda::kWarpLanes;
   if (rows > 0) cuda::launch(ctx, a.kName, {cuda::blocks_of(tiles(rows, kWarps))}, delta_kernel<T>, a, computed);
-  launch_tiles<T>(ctx, plan.sequences * plan.heads * tiles(plan.queries, kTileRows) * columns, dq_kernel<T>, a, deltas);
-  launch_tiles<T>(ctx, plan.sequences * plan.kv_heads * tiles(plan.keys, kTileRows) * columns, dk_dv_kernel<T>, a,
-                  deltas);
+  bool computed_by_mma = false;
+  if constexpr (dtype_of<T> == DType::f32) {
+    computed_by_mma = uses_mma(plan);
+    if (computed_by_mma) backward_mma(ctx, a, deltas);
+  }
+  if (!computed_by_mma) {
+    launch_tiles<T>(ctx, plan.sequences * plan.heads * tiles(plan.queries, kTileRows) * columns, dq_kernel<T>, a,
+                    deltas);
+    launch_tiles<T>(ctx, plan.sequences * plan.kv_heads * tiles(plan.keys, kTileRows) * columns, dk_dv_kernel<T>, a,
+                    deltas);
+  }
   if (!a.dbias) return;
   const int64_t biases = plan.bias.sequences * plan.bias.heads;
   launch_tiles<T>(ctx, biases * tiles(plan.queries, kTileRows) * tiles(plan.keys, kTileColumns), dbias_kernel<T>, a,

@@ -133,6 +133,14 @@ __device__ void put(const Tile<T>& tile, const TileTarget<T>& to, int64_t row, i
   }
 }
 
+// The rows of a sequence and the columns of head `head`, which `of` has, in a gradient. `first_row`: the sequence's.
+template <class T>
+__device__ TileTarget<T> gradient_of(const AttentionGradient<T>& all, const HeadRows<T>& of, int64_t first_row,
+                                     int64_t head) {
+  const int64_t at = first_row * all.to.stride + head * of.size;
+  return {all.to.data + at, all.to.stride, of.rows, of.size, all.add, all.operand, all.column + at};
+}
+
 // How many tiles of `size` rows cover n rows.
 LMX_HD constexpr int64_t tiles(int64_t n, int64_t size) {
   return (n + size - 1) / size;
