@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "backend/cuda.h"
@@ -27,11 +28,14 @@ inline lmx::Context context_on(lmx::Device::Kind kind, lmx::DType compute = lmx:
   return ctx;
 }
 
-// On the device that the environment variable LMX_TEST_DEVICE names (cpu, cuda), by default the CPU.
-inline lmx::Context test_context() {
+// The device that the environment variable LMX_TEST_DEVICE names (cpu, cuda), by default the CPU.
+inline std::string test_device() {
   const char* name = std::getenv("LMX_TEST_DEVICE");
+  return name ? name : "cpu";
+}
+inline lmx::Context test_context() {
   lmx::Context ctx;
-  lmx::compute_on(ctx, lmx::device_named(name ? name : "cpu", "LMX_TEST_DEVICE"));
+  lmx::compute_on(ctx, lmx::device_named(test_device(), "LMX_TEST_DEVICE"));
   return ctx;
 }
 

@@ -1,24 +1,32 @@
+// The tape, on the device that LMX_TEST_DEVICE names.
 #include <gtest/gtest.h>
 
+#include "autograd/gradient_sums.h"
+#include "device.h"
 #include "lmx/autograd.h"
 #include "lmx/error.h"
+#include "ops/common.h"
 
 namespace lmx {
 namespace {
 
+using lmx_test::values_of;
+
 Tensor values(Context& ctx, std::vector<float> v) {
-  return Tensor::from<float>(ctx.allocator, {static_cast<int64_t>(v.size())}, v);
+  Tensor t = ctx.empty({static_cast<int64_t>(v.size())});
+  copy_values(t, Tensor::from<float>(Allocator::cpu(), t.shape(), v));
+  return t;
 }
 
 // y = k * x, recorded by hand.
 Var times(Context& ctx, const Var& x, float k) {
   Tensor out = x.value().clone();
-  for (float& v : out.values<float>()) v *= k;
+  ops::scale_in_place(ctx, out, k);
   Var y(out);
   if (ctx.tape) {
     ctx.tape->record("times", {x}, {y}, [&ctx, x, y, k](Tape& tape) {
       Tensor g = tape.grad_of(y).clone();
-      for (float& v : g.values<float>()) v *= k;
+      ops::scale_in_place(ctx, g, k);
       Tape::accumulate(ctx, x, g);
     });
   }
@@ -27,7 +35,7 @@ Var times(Context& ctx, const Var& x, float k) {
 
 Var join(Context& ctx, const Var& a, const Var& b) {
   Tensor out = a.value().clone();
-  out.data<float>()[0] += b.value().data<float>()[0];
+  add_tensor(ctx, out, b.value());
   Var y(out);
   ctx.tape->record("join", {a, b}, {y}, [&ctx, a, b, y](Tape& tape) {
     Tape::accumulate(ctx, a, tape.grad_of(y).clone());
@@ -38,7 +46,8 @@ Var join(Context& ctx, const Var& a, const Var& b) {
 
 struct TapeTest : testing::Test {
   TapeTest() { ctx.tape = &tape; }
-  Context ctx;
+  double first(const Tensor& t) const { return values_of(ctx, t)[0]; }
+  Context ctx = lmx_test::test_context();
   Tape tape;
 };
 
@@ -46,30 +55,30 @@ TEST_F(TapeTest, GradientsOfSharedInputsAdd) {
   const Var x(values(ctx, {2}), true, "x");
   const Var y = join(ctx, times(ctx, x, 3), times(ctx, x, 4));
   tape.backward(ctx, y, 10);
-  EXPECT_EQ(*x.grad().dense.data<float>(), 70);
+  EXPECT_EQ(first(x.grad().dense), 70);
 }
 
 TEST_F(TapeTest, LeafGradientsAccumulateOverBackwards) {
   const Var x(values(ctx, {2}), true, "x");
   tape.backward(ctx, times(ctx, x, 3));
   tape.backward(ctx, times(ctx, x, 3));
-  EXPECT_EQ(*x.grad().dense.data<float>(), 6);
+  EXPECT_EQ(first(x.grad().dense), 6);
   EXPECT_EQ(x.grad().dense.mem_class(), MemClass::gradients);
 }
 
 TEST_F(TapeTest, ReadyOnceAfterTheLastUse) {
   const Var x(values(ctx, {1}), true, "x"), z(values(ctx, {1}), true, "z");
   std::vector<std::string> ready;
-  std::vector<float> seen;
+  std::vector<double> seen;
   tape.on_ready = [&](const Var& v) {
     ready.push_back(v.name());
-    seen.push_back(*v.grad().dense.data<float>());
+    seen.push_back(first(v.grad().dense));
   };
   const Var inner = times(ctx, join(ctx, x, z), 2);
   const Var again = times(ctx, x, 5);
   tape.backward(ctx, join(ctx, inner, again));
   EXPECT_EQ(ready, (std::vector<std::string>{"x", "z"}));
-  EXPECT_EQ(seen, (std::vector<float>{7, 2}));
+  EXPECT_EQ(seen, (std::vector<double>{7, 2}));
 }
 
 TEST_F(TapeTest, NothingIsRecordedWithoutGradients) {
@@ -98,28 +107,27 @@ TEST_F(TapeTest, CachedCopiesLastUntilTheValueChanges) {
   int made = 0;
   const auto make = [&] {
     ++made;
-    return *x.value().data<float>() * 2;
+    return first(x.value()) * 2;
   };
-  EXPECT_EQ(x.cached<float>("twice", make), 6);
-  EXPECT_EQ(x.cached<float>("twice", make), 6);
+  EXPECT_EQ(x.cached<double>("twice", make), 6);
+  EXPECT_EQ(x.cached<double>("twice", make), 6);
   EXPECT_EQ(made, 1);
-  *x.value().data<float>() = 5;
+  x.value().copy_from(values(ctx, {5}));
   x.changed();
-  EXPECT_EQ(x.cached<float>("twice", make), 10);
+  EXPECT_EQ(x.cached<double>("twice", make), 10);
   EXPECT_EQ(x.version(), 1u);
 }
 
 RowSparse rows(Context& ctx, std::vector<int32_t> indices, std::vector<float> v, int64_t width) {
   const auto n = static_cast<int64_t>(indices.size());
-  return {std::move(indices), Tensor::from<float>(ctx.allocator, {n, width}, v), false};
+  return {std::move(indices), values(ctx, std::move(v)).reshape({n, width}), false};
 }
 
 TEST_F(TapeTest, CoalesceSumsRepeatsAndSorts) {
   const RowSparse out = coalesce(ctx, {rows(ctx, {7, 2, 7}, {1, 2, 3, 4, 5, 6}, 2), rows(ctx, {2}, {10, 20}, 2)});
   EXPECT_EQ(out.indices, (std::vector<int32_t>{2, 7}));
   EXPECT_TRUE(out.unique);
-  const std::vector<float> got(out.rows.values<float>().begin(), out.rows.values<float>().end());
-  EXPECT_EQ(got, (std::vector<float>{13, 24, 6, 8}));
+  EXPECT_EQ(values_of(ctx, out.rows), (std::vector<double>{13, 24, 6, 8}));
 }
 
 TEST_F(TapeTest, CoalesceOfNoRows) {
@@ -129,16 +137,13 @@ TEST_F(TapeTest, CoalesceOfNoRows) {
 }
 
 TEST_F(TapeTest, DenseAndRowSparseCombine) {
-  const Var table(Tensor::zeros(ctx.allocator, {3, 2}, DType::f32), true, "t");
+  const Var table(ctx.zeros({3, 2}), true, "t");
   Tape::accumulate_rows(ctx, table, rows(ctx, {1, 1}, {1, 2, 3, 4}, 2));
   EXPECT_TRUE(table.grad().sparse());
-  Tensor dense = ctx.zeros({3, 2});
-  dense.data<float>()[0] = 9;
-  Tape::accumulate(ctx, table, dense);
+  Tape::accumulate(ctx, table, values(ctx, {9, 0, 0, 0, 0, 0}).reshape({3, 2}));
   EXPECT_FALSE(table.grad().sparse());
   Tape::accumulate_rows(ctx, table, rows(ctx, {2}, {7, 8}, 2));
-  const std::vector<float> got(table.grad().dense.values<float>().begin(), table.grad().dense.values<float>().end());
-  EXPECT_EQ(got, (std::vector<float>{9, 0, 4, 6, 7, 8}));
+  EXPECT_EQ(values_of(ctx, table.grad().dense), (std::vector<double>{9, 0, 4, 6, 7, 8}));
 }
 
 TEST_F(TapeTest, BackwardFromManyElementsIsRefused) {

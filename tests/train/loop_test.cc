@@ -7,6 +7,7 @@
 
 #include "app/datasets/open.h"
 #include "app/run/resume.h"
+#include "autograd/gradient_sums.h"
 #include "base/text.h"
 #include "lmx/parallel.h"
 #include "names.h"
@@ -85,13 +86,12 @@ TEST_F(Loop, StateOfAStepThatWasLeftOutIsForgotten) {
   Batch batch = s.batcher.batch(0, 2, 2);
   batch.fresh = {0, 0};
   ModelState state = s.network.model->initial_state(s.ctx, 2);
-  for (auto& [name, t] : state)
-    for (float& v : t.values<float>()) v = 7;
+  for (auto& [name, t] : state) fill(s.ctx, t, 7);
   s.carried->stage(batch, state);
   s.carried->discard();
   s.carried->commit(s.ctx);
   const auto first = [&](const Batch& b, bool keep = true) {
-    return s.carried->gather(s.ctx, b, keep).begin()->second.data<float>()[0];
+    return lmx_test::values_of(s.ctx, s.carried->gather(s.ctx, b, keep).begin()->second)[0];
   };
   EXPECT_EQ(first(batch), 0);
   s.carried->stage(batch, state);

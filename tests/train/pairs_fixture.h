@@ -90,7 +90,7 @@ class PairsTest : public RunFolderTest {
       Position at;
       if (resuming) {
         const std::string last = list_checkpoints(path(dir)).back().folder;
-        at = unpack_state(session, load_checkpoint(last, session.ctx.allocator), last);
+        at = unpack_state(session, load_checkpoint(last, session.ctx.host), last);
       } else if (session.leads() && !session.shared->costs->empty()) {
         write_all(path(dir + "/" + kCostsFile), session.shared->costs->to_json());
       }

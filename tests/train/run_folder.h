@@ -5,6 +5,7 @@
 #include "app/runs/run_directory.h"
 #include "app/text/text_codec.h"
 #include "data/dataset.h"
+#include "device.h"
 #include "lmx/data.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"
@@ -27,9 +28,11 @@ threads: 1
 // Values of a recipe to replace, in YAML: {"batch.micro", "2"}.
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
-// Parses `yaml` and makes the changes. A group that the recipe does not have is added.
+// Parses `yaml` and makes the changes. A group that the recipe does not have is added. The run computes on the device
+// that LMX_TEST_DEVICE names.
 inline Node changed(const std::string& yaml, const Changes& changes) {
   Node tree = parse_yaml(yaml, "recipe.yaml");
+  if (lmx_test::test_device() != "cpu") tree.set("device", Node::string(lmx_test::test_device()));
   for (const auto& [key, text] : changes) {
     const size_t dot = key.rfind('.');
     const Node value = parse_yaml(text, "change");
@@ -48,7 +51,8 @@ inline Node changed(const std::string& yaml, const Changes& changes) {
 inline std::vector<float> values_of(const ParameterStore& params) {
   std::vector<float> all;
   for (const std::string& name : params.names()) {
-    const auto values = params.at(name).value().values<float>();
+    const Tensor host = copy_to(params.at(name).value(), Allocator::cpu());
+    const auto values = host.values<float>();
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;

@@ -22,11 +22,15 @@ void add_row(float* to, const float* from, float factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] += factor * from[i];
 }
 
-// x (N, D) with the mean of y's (M, D) rows of the same sentence added to each row.
+// A tensor of any memory in that of the host.
+Tensor on_host(const Context& ctx, const Tensor& t) {
+  const auto values = ctx.read<float>(t);
+  return Tensor::from<float>(ctx.host, t.shape(), {values.get().begin(), values.get().end()});
+}
+
+// x (N, D) with the mean of y's (M, D) rows of the same sentence added to each row. The host computes it.
 Var add_means(Context& ctx, const Var& x, const Var& y, const Batch& batch) {
   const int64_t width = x.shape()[1];
-  Tensor out = ctx.empty(x.shape());
-  out.copy_from(x.value());
   const std::vector<int64_t> rows = batch.lengths, sources = batch.source_lengths;
   // step(row of x, row of y, 1 / sources of its sentence)
   const auto each = [rows, sources](auto&& step) {
@@ -35,19 +39,21 @@ Var add_means(Context& ctx, const Var& x, const Var& y, const Batch& batch) {
       for (int64_t i = 0; i < rows[b]; ++i, ++at)
         for (int64_t j = 0; j < sources[b]; ++j) step(at, from + j, 1.0f / static_cast<float>(sources[b]));
   };
+  Tensor out = on_host(ctx, x.value());
+  const Tensor from = on_host(ctx, y.value());
   each([&](int64_t i, int64_t j, float share) {
-    add_row(out.data<float>() + i * width, std::as_const(y.value()).data<float>() + j * width, share, width);
+    add_row(out.data<float>() + i * width, from.data<float>() + j * width, share, width);
   });
-  Var sum(out);
+  Var sum(ctx.upload(out));
   if (ctx.tape)
     ctx.tape->record("add_means", {x, y}, {sum}, [&ctx, x, y, sum, each, width](Tape&) {
-      const Tensor& dz = Tape::grad_of(sum);
-      Tensor dy = ctx.zeros(y.shape());
+      const Tensor dz = on_host(ctx, Tape::grad_of(sum));
+      Tensor dy = Tensor::zeros(ctx.host, y.shape(), DType::f32);
       each([&](int64_t i, int64_t j, float share) {
         add_row(dy.data<float>() + j * width, dz.data<float>() + i * width, share, width);
       });
-      Tape::accumulate(ctx, x, dz.clone());
-      Tape::accumulate(ctx, y, dy);
+      Tape::accumulate(ctx, x, ctx.upload(dz));
+      Tape::accumulate(ctx, y, ctx.upload(dy));
     });
   return sum;
 }
