@@ -143,7 +143,8 @@ class Products {
     LMX_CUDA_CHECK(cublasLtMatmulAlgoGetHeuristic(handle_, d.product.get(), d.b.get(), d.a.get(), d.c.get(), d.c.get(),
                                                   p, 1, &best, &count));
     if (count == 0 || best.state != CUBLAS_STATUS_SUCCESS)
-      throw RunError(str("[gemm] cuBLASLt has no algorithm for (", g.m, ", ", g.k, ") x (", g.k, ", ", g.n, ")"));
+      throw RunError(str("[gemm] cuBLASLt has no algorithm for (", g.m, ", ", g.k, ") x (", g.k, ", ", g.n, ")",
+                         g.bias ? " with a bias" : ""));
     return algorithms_.emplace(key, best.algo).first->second;
   }
 
