@@ -19,6 +19,7 @@
 #   MPI            any      BSD-3       ranks that are processes (plugins/comm/mpi); Open MPI 4.1 in Debian, its C interface only
 #   SQLite         3.40     public domain  what happened to a sweep's points, as tables
 #   GoogleTest     1.12     BSD-3       tests
+#   cudnn-frontend 1.18     MIT         attention by cuDNN (headers, optional; tools/cmake/LmxCuda.cmake finds them)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 # Debian's own configuration of oneDNN asks for OpenCL's headers, which a CPU has no use for.

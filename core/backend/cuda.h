@@ -84,6 +84,9 @@ std::string describe(const CudaDeviceInfo& info);  // "NVIDIA H100 80GB HBM3, co
 // without the library, without a driver, or without a device (the reason is logged at debug level).
 int load_cuda();
 
+// The library that load_cuda() loads, whether or not it exists; "" if that is unknown.
+std::string cuda_library_path();
+
 // Why load_cuda() returns 0; "" if there is a device.
 const std::string& cuda_unavailable();
 
@@ -97,7 +100,8 @@ CudaDeviceInfo cuda_device_info(int index);
 // UserError, which begins with `place`: another text, or a device that is not available.
 Device device_named(const std::string& name, const std::string& place);
 
-// `ctx` computes on that device, whose memory it counts separately. UserError if the device is not available.
+// `ctx` computes on that device, whose memory it counts separately. UserError if the device is not available, or if
+// LMX_CUDNN=1 and cuDNN is not.
 void compute_on(Context& ctx, Device device);
 
 // A copy of `t` in another device's memory (host to device, device to host, or on the host). Returns when it is

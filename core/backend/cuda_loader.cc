@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "backend/cuda.h"
+#include "backend/cudnn.h"
 #include "lmx/config.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -21,14 +22,6 @@ const char* given_path() {
   return given && *given ? given : nullptr;
 }
 
-// Otherwise liblmx_cuda.so in the folder of the library that contains this code.
-std::string library_path() {
-  if (given_path()) return given_path();
-  Dl_info info{};
-  if (!dladdr(reinterpret_cast<void*>(&load_cuda), &info) || !info.dli_fname) return {};
-  return std::filesystem::path(info.dli_fname).parent_path() / "liblmx_cuda.so";
-}
-
 struct Loaded {
   const CudaApi* api = nullptr;  // null if there is no device
   std::string reason;            // why
@@ -36,7 +29,7 @@ struct Loaded {
 
 // The library stays loaded, since the kernel table contains its kernels.
 Loaded open_api() {
-  const std::string path = library_path();
+  const std::string path = cuda_library_path();
   if (given_path() && !std::filesystem::exists(path)) throw UserError(str("[cuda] LMX_CUDA_LIBRARY: no file ", path));
   if (path.empty() || !std::filesystem::exists(path)) return {nullptr, "this build of lmx has no liblmx_cuda.so"};
   // Without a driver there is no device; this check avoids mapping cuBLASLt's half gigabyte.
@@ -71,6 +64,14 @@ const CudaApi* api() {
 }
 
 }  // namespace
+
+// Without LMX_CUDA_LIBRARY, liblmx_cuda.so in the folder of the library that contains this code.
+std::string cuda_library_path() {
+  if (given_path()) return given_path();
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<void*>(&load_cuda), &info) || !info.dli_fname) return {};
+  return std::filesystem::path(info.dli_fname).parent_path() / "liblmx_cuda.so";
+}
 
 int load_cuda() {
   return api() ? api()->devices : 0;
@@ -128,6 +129,7 @@ void compute_on(Context& ctx, Device device) {
   ctx.device = device;
   if (device.kind == Device::Kind::cpu) return;
   CudaDevice& cuda = cuda_device(device.index);
+  check_required_cudnn();
   ctx.allocator = Allocator::counting(cuda.memory());
   ctx.host = Allocator::counting(cuda.pinned());
   ctx.stream = cuda.stream();

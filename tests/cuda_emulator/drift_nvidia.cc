@@ -1,5 +1,8 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
+#if LMX_CUDNN_HEADERS
+#include <cudnn.h>
+#endif
 
 #include "drift_table.h"
 

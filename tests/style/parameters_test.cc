@@ -22,6 +22,18 @@ const std::vector<Exception> kExceptions{
     {"tests/cuda_emulator/blas.cc", "cublasLtMatmulAlgoGetHeuristic", "NVIDIA's signature"},
     {"tests/cuda_emulator/include/cublasLt.h", "cublasLtMatmul", "NVIDIA's signature"},
     {"tests/cuda_emulator/include/cublasLt.h", "cublasLtMatmulAlgoGetHeuristic", "NVIDIA's signature"},
+    {"tests/cuda_emulator/cudnn/rnn.cc", "cudnnSetRNNDescriptor_v8", "NVIDIA's signature"},
+    {"tests/cuda_emulator/cudnn/rnn.cc", "cudnnGetRNNWeightParams", "NVIDIA's signature"},
+    {"tests/cuda_emulator/cudnn/rnn.cc", "cudnnRNNForward", "NVIDIA's signature"},
+    {"tests/cuda_emulator/cudnn/rnn.cc", "cudnnRNNBackwardData_v8", "NVIDIA's signature"},
+    {"tests/cuda_emulator/cudnn/rnn.cc", "cudnnRNNBackwardWeights_v8", "NVIDIA's signature"},
+    {"tests/cuda_emulator/cudnn/handle.cc", "cudnnSetRNNDataDescriptor", "NVIDIA's signature"},
+    {"tests/cuda_emulator/include/cudnn.h", "cudnnSetRNNDescriptor_v8", "NVIDIA's signature"},
+    {"tests/cuda_emulator/include/cudnn.h", "cudnnGetRNNWeightParams", "NVIDIA's signature"},
+    {"tests/cuda_emulator/include/cudnn.h", "cudnnSetRNNDataDescriptor", "NVIDIA's signature"},
+    {"tests/cuda_emulator/include/cudnn.h", "cudnnRNNForward", "NVIDIA's signature"},
+    {"tests/cuda_emulator/include/cudnn.h", "cudnnRNNBackwardData_v8", "NVIDIA's signature"},
+    {"tests/cuda_emulator/include/cudnn.h", "cudnnRNNBackwardWeights_v8", "NVIDIA's signature"},
 };
 // Inner loops, whose pointers and sizes the compiler keeps in registers.
 const std::vector<std::string> kLoops{"core/backend/panel_gemm."};

@@ -5,6 +5,7 @@
 #include "app/print/terminal.h"
 #include "app/run/machine_memory.h"
 #include "backend/cuda.h"
+#include "backend/cudnn.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
@@ -13,6 +14,12 @@
 
 namespace lmx_cli {
 namespace {
+
+// The version, or why there is none.
+std::string cudnn_text() {
+  const lmx::CudnnApi* api = lmx::load_cudnn();
+  return api ? lmx::cudnn_version_text(api->version) : lmx::cudnn_unavailable();
+}
 
 void list_devices(bool as_json) {
   const int64_t memory = lmx::train::machine_memory().bytes;
@@ -33,13 +40,19 @@ void list_devices(bool as_json) {
                        {"runtime", runtime}});
   }
   const std::string& reason = lmx::cuda_unavailable();
+  std::string cudnn, no_cudnn;
+  if (reason.empty()) (lmx::load_cudnn() ? cudnn : no_cudnn) = cudnn_text();
   if (as_json) {
     Json all{{"devices", devices}};
     if (!reason.empty()) all["cuda_unavailable"] = reason;
+    if (!cudnn.empty()) all["cudnn"] = cudnn;
+    if (!no_cudnn.empty()) all["cudnn_unavailable"] = no_cudnn;
     return print_json(all);
   }
   std::cout << table(rows);
   if (!reason.empty()) std::cout << "no CUDA device: " << reason << "\n";
+  if (!cudnn.empty()) std::cout << "cuDNN " << cudnn << "\n";
+  if (!no_cudnn.empty()) std::cout << "no cuDNN: " << no_cudnn << "\n";
 }
 
 }  // namespace

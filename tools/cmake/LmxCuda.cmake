@@ -52,6 +52,63 @@ macro(lmx_find_cuda)
   endif()
 endmacro()
 
+# lmx_find_cudnn(): searches NVIDIA's cuDNN 9 and the headers of cudnn-frontend (LMX_CUDNN=AUTO, ON, OFF), after
+# lmx_find_cuda(). Sets LMX_CUDNN_FOUND, with the target lmx_cudnn_toolkit, and LMX_CUDNN_FRONTEND, the folder of the
+# headers or nothing. CMake 3.25 has no target for cuDNN.
+macro(lmx_find_cudnn)
+  set(LMX_CUDNN AUTO CACHE STRING "kernels that call cuDNN: AUTO (where cuDNN 9 is found), ON, OFF")
+  set(LMX_CUDNN_FOUND OFF)
+  if(LMX_CUDA_FOUND AND NOT LMX_CUDNN STREQUAL "OFF")
+    set(_lmx_cudnn_places $ENV{CUDNN_HOME} ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_TARGET_DIR})
+    find_path(LMX_CUDNN_INCLUDE cudnn_version.h HINTS ${_lmx_cudnn_places} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
+    find_library(LMX_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${_lmx_cudnn_places} ${CUDAToolkit_LIBRARY_DIR}
+                 PATH_SUFFIXES lib64 lib)
+    set(_lmx_cudnn_major "")
+    foreach(_lmx_header cudnn_version.h cudnn_version_v9.h)
+      if(LMX_CUDNN_INCLUDE AND EXISTS ${LMX_CUDNN_INCLUDE}/${_lmx_header})
+        file(STRINGS ${LMX_CUDNN_INCLUDE}/${_lmx_header} _lmx_line REGEX "^#define CUDNN_MAJOR ")
+        string(REGEX REPLACE "[^0-9]" "" _lmx_line "${_lmx_line}")
+        string(APPEND _lmx_cudnn_major "${_lmx_line}")
+      endif()
+    endforeach()
+    if(LMX_CUDNN_LIBRARY AND _lmx_cudnn_major MATCHES "^9")
+      set(LMX_CUDNN_FOUND ON)
+      get_filename_component(LMX_CUDNN_LIBRARY_DIR ${LMX_CUDNN_LIBRARY} DIRECTORY)
+      add_library(lmx_cudnn_toolkit INTERFACE)
+      target_include_directories(lmx_cudnn_toolkit SYSTEM INTERFACE ${LMX_CUDNN_INCLUDE})
+      target_link_libraries(lmx_cudnn_toolkit INTERFACE ${LMX_CUDNN_LIBRARY})
+    elseif(LMX_CUDNN STREQUAL "ON")
+      message(FATAL_ERROR "LMX_CUDNN=ON, but cuDNN 9 was not found; install it or set CUDNN_HOME to its folder")
+    endif()
+    _lmx_find_cudnn_frontend()
+  endif()
+endmacro()
+
+# Version 1.19 and later link NVRTC and contain their own kernels.
+macro(_lmx_find_cudnn_frontend)
+  set(_lmx_cache $ENV{XDG_CACHE_HOME})
+  if(NOT _lmx_cache)
+    set(_lmx_cache $ENV{HOME}/.cache)
+  endif()
+  # The last folders are those of tools/setup --cuda.
+  find_path(LMX_CUDNN_FRONTEND cudnn_frontend_version.h
+            PATHS ${LMX_CUDNN_INCLUDE} $ENV{LMX_CACHE_DIR}/cudnn-frontend/include ${_lmx_cache}/lmx/cudnn-frontend/include)
+  if(LMX_CUDNN_FRONTEND)
+    file(STRINGS ${LMX_CUDNN_FRONTEND}/cudnn_frontend_version.h _lmx_line REGEX "(MAJOR|MINOR)_VERSION [0-9]+$")
+    string(REGEX REPLACE "[^0-9;]" "" _lmx_line "${_lmx_line}")
+    string(REPLACE ";" "." _lmx_line "${_lmx_line}")
+    if(_lmx_line VERSION_LESS 1.15 OR _lmx_line VERSION_GREATER_EQUAL 1.19)
+      message(STATUS "cudnn-frontend ${_lmx_line} in ${LMX_CUDNN_FRONTEND} is not used: versions 1.15 to 1.18 are supported")
+      set(LMX_CUDNN_FRONTEND "")
+    endif()
+  else()
+    set(LMX_CUDNN_FRONTEND "")
+  endif()
+  if(LMX_CUDNN_FOUND AND NOT LMX_CUDNN_FRONTEND)
+    message(STATUS "cudnn-frontend is missing (tools/setup --cuda): attention by cuDNN is left out")
+  endif()
+endmacro()
+
 # lmx_emulated_cuda(TARGET TYPE sources...): compiles CUDA sources by the C++ compiler, for the emulated device of
 # tests/cuda_emulator. A .cu file is included by a .cc file, because it may have one language only in a directory. Each
 # access is checked for its alignment, which a device demands and this machine does not.

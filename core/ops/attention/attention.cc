@@ -10,27 +10,13 @@
 #include "ops/attention/attention.h"
 
 #include "lmx/ops.h"
+#include "ops/attention/sdpa.h"
 #include "ops/common.h"
 
 namespace lmx {
 namespace {
 
 using namespace ops;
-
-// The columns of a variable from `column` on.
-struct Operand {
-  Var var;
-  int64_t column = 0;
-  int64_t stride() const { return var.value().dim(1); }
-  template <class T>
-  HeadColumns<const T> columns() const {
-    return {var.value().data<T>() + column, stride()};
-  }
-};
-
-struct Operands {
-  Operand q, k, v;
-};
 
 // One call: what forward and backward have in common.
 struct Call {
@@ -40,6 +26,7 @@ struct Call {
   Uploaded<int64_t> query_begin = {}, key_begin = {};
   Uploaded<DropMask> masks = {};  // by head, if weights are dropped
   Uploaded<uint64_t> row_ids = {};
+  std::shared_ptr<const LongAttention> by_cudnn = {};  // null: lmx's own kernels compute it
   template <class T>
   AttentionInput<T> input() const {
     return {plan,
@@ -68,8 +55,7 @@ struct Grads {
     k = x.k.var.same(x.q.var) ? q : sink(x.k);
     v = x.v.var.same(x.k.var) ? k : x.v.var.same(x.q.var) ? q : sink(x.v);
     // If two operands use the same columns, their gradients are added up.
-    const auto meet = [](const Operand& a, const Operand& b) { return a.var.same(b.var) && a.column == b.column; };
-    if (!meet(x.q, x.k) && !meet(x.k, x.v) && !meet(x.q, x.v)) return;
+    if (!same_columns(x.q, x.k) && !same_columns(x.k, x.v) && !same_columns(x.q, x.v)) return;
     for (Tape::Sink* s : {&q, &k, &v}) {
       if (s->beta == 0) s->grad.zero();
     }
@@ -100,10 +86,14 @@ Var run(Context& ctx, const Call& c) {
   Tensor y = ctx.empty({q.dim(0), c.plan.heads * c.plan.size}, q.dtype());
   Tensor lse = ctx.empty({q.dim(0), c.plan.heads}, q.dtype());
   const Var out(y);
-  with_values("attention", q, [&](auto zero) {
-    using T = decltype(zero);
-    run_kernel(ctx, AttentionForward<T>{c.input<T>(), y.data<T>(), lse.data<T>(), target_of_copy(ctx, out)});
-  });
+  if (c.by_cudnn) {
+    c.by_cudnn->forward(ctx, c.x, out, lse);
+  } else {
+    with_values("attention", q, [&](auto zero) {
+      using T = decltype(zero);
+      run_kernel(ctx, AttentionForward<T>{c.input<T>(), y.data<T>(), lse.data<T>(), target_of_copy(ctx, out)});
+    });
+  }
   if (recording(ctx, {&c.x.q.var, &c.x.k.var, &c.x.v.var, &c.bias})) {
     // A variable that is used as several operands is listed once.
     std::vector<Var> inputs{c.x.q.var};
@@ -112,6 +102,7 @@ Var run(Context& ctx, const Call& c) {
       if (std::none_of(inputs.begin(), inputs.end(), [&](const Var& u) { return u.same(v); })) inputs.push_back(v);
     }
     ctx.tape->record("attention", std::move(inputs), {out}, [&ctx, c, out, lse](Tape&) {
+      if (c.by_cudnn) return c.by_cudnn->backward(ctx, c.x, out, lse);
       with_values("attention", lse, [&](auto zero) { backward<decltype(zero)>(ctx, c, out, lse); });
     });
   }
@@ -216,6 +207,7 @@ Var attend(Context& ctx, const Operands& x, int64_t size, const Segments& querie
     c.masks = ctx.upload(std::move(masks));
     c.row_ids = ctx.upload(std::vector<uint64_t>(o.row_ids.begin(), o.row_ids.end()));
   }
+  if (p == 0 && !o.bias.defined()) c.by_cudnn = LongAttention::of(ctx, x, c.plan, queries, keys);
   return run(ctx, c);
 }
 

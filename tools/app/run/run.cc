@@ -18,6 +18,7 @@
 #include "app/text/text_codec.h"
 #include "app/translation/translate.h"
 #include "backend/cuda.h"
+#include "backend/cudnn.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "lmx/error.h"
@@ -65,6 +66,7 @@ Provenance provenance_of(const Session& s, const InitReport& init, const RunOpti
     if (plugin.descriptor) p.plugins.push_back(plugin);
   p.device = name_of(s.ctx.device);
   if (s.ctx.device.kind == Device::Kind::cuda) p.cuda = cuda_device_info(s.ctx.device.index);
+  p.cudnn = cudnn_version_of_run(s.ctx.device, s.recipe.precision);
   p.isa = cpu_isa();
   p.precision = s.recipe.precision;
   p.threads = s.comm.threads();

@@ -190,6 +190,7 @@ void write_provenance(const std::string& directory, const Provenance& p) {
                                 {"memory_bytes", p.cuda->memory},
                                 {"driver", cuda_version_text(p.cuda->driver)},
                                 {"runtime", cuda_version_text(p.cuda->runtime)}};
+  if (!p.cudnn.empty()) start["compute"]["cuda"]["cudnn"] = p.cudnn;
   start["data"] = {{"hash", p.data_hash}, {"directory", p.data_directory}, {"source", p.data_note}};
   if (p.valid_true_perplexity) start["data"]["valid_true_perplexity"] = *p.valid_true_perplexity;
   for (const PluginInfo& plugin : p.plugins)

@@ -70,6 +70,7 @@ struct Provenance {
   std::vector<PluginInfo> plugins;              // plugins that were loaded
   std::string device, isa, precision;
   std::optional<CudaDeviceInfo> cuda;
+  std::string cudnn;  // the version of cuDNN that the run may use; "": none
   int threads = 0;
   double lr_factor = 1;
   int64_t parameters = 0;
