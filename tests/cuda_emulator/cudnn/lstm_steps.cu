@@ -36,6 +36,8 @@ void put(void* all, int64_t i, double x) {
 template <class T>
 struct View {
   Lstm l;
+  // A kernel must not get the stream, which is an address of the host.
+  explicit View(const Lstm& all) : l(all) { l.stream = nullptr; }
   int64_t cells() const { return l.layout.cells; }
   int64_t output() const { return l.layout.output; }
   double matrix(int id, int64_t row, int64_t column) const {
@@ -217,7 +219,7 @@ class Queue {
 
 template <class T>
 cudaError_t forward(const Lstm& l, void* hy, void* cy) {
-  const View<T> v{l};
+  const View<T> v(l);
   const int64_t cells = l.batch * l.layout.cells, outputs = l.batch * l.layout.output;
   Queue queue(l);
   queue.add(cells, FirstCells<T>{v});
@@ -231,7 +233,7 @@ cudaError_t forward(const Lstm& l, void* hy, void* cy) {
 
 template <class T>
 cudaError_t backward_data(const Lstm& l, const void* dy, void* dx, double* work) {
-  const View<T> v{l};
+  const View<T> v(l);
   Queue queue(l);
   for (int64_t t = l.steps - 1; t >= 0; --t) {
     queue.add(l.batch * l.layout.output, SlopesOfStep<T>{v, dy, t});
@@ -245,7 +247,7 @@ template <class T>
 cudaError_t backward_weights(const Lstm& l, void* dweights) {
   Queue queue(l);
   for (int id = 0; id < (l.layout.projects() ? 9 : 8); ++id)
-    queue.add(l.layout.rows(id) * l.layout.columns(id), ParameterGradient<T>{View<T>{l}, dweights, id});
+    queue.add(l.layout.rows(id) * l.layout.columns(id), ParameterGradient<T>{View<T>(l), dweights, id});
   return queue.error();
 }
 
