@@ -1,8 +1,11 @@
-// Makes every mistake of docs/errors.md; lmx must print the message of that page.
+// Makes every mistake of docs/errors.md; lmx must print the message of that page. tools/errors --update writes the
+// messages into the page.
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "cli/errors_document.h"
 #include "process/lmx_process.h"
 
 namespace lmx_test {
@@ -10,33 +13,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Mistake {
-  std::string title, file, content, command, message;
-};
+constexpr const char* kPage = LMX_SOURCE_DIR "/docs/errors.md";
 
-// The blocks of a section: an optional file (its name in backquotes, then yaml), the command (sh), the message (text).
 std::vector<Mistake> mistakes() {
-  std::istringstream lines(read_file(LMX_SOURCE_DIR "/docs/errors.md"));
-  std::vector<Mistake> all;
-  std::string block;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("```")) {
-      block = block.empty() ? line.substr(3) : "";
-    } else if (block.empty() && line.starts_with("## ")) {
-      all.push_back({line.substr(3), "", "", "", ""});
-    } else if (block.empty() && line.starts_with("`") && line.ends_with("`:")) {
-      all.back().file = line.substr(1, line.size() - 3);
-    } else if (block == "yaml") {
-      all.back().content += line + "\n";
-    } else if (block == "sh") {
-      all.back().command += line + "\n";
-    } else if (block == "text") {
-      all.back().message += line + "\n";
-    }
-  }
-  // Messages without a command need a GPU; tests/run/cuda_run_test.cc compares them.
-  std::erase_if(all, [](const Mistake& m) { return m.command.empty(); });
-  return all;
+  return mistakes_of(read_file(kPage));
+}
+
+// tools/errors --update writes the messages into the page instead of comparing them.
+bool updates() {
+  const char* update = std::getenv("LMX_ERRORS_UPDATE");
+  return update && *update;
 }
 
 class ErrorsDocument : public testing::TestWithParam<Mistake> {};
@@ -57,7 +43,12 @@ TEST_P(ErrorsDocument, LmxPrintsWhatItSays) {
                   {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")}, {"LMX_COMMAND", ""}});
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(o.out, "");
-  EXPECT_EQ(o.err, m.message) << m.title;
+  if (updates() && !HasFailure()) {
+    const std::string page = with_message(read_file(kPage), m.title, o.err);
+    std::ofstream(kPage) << page;
+  } else {
+    EXPECT_EQ(o.err, m.message) << m.title << "; tools/errors --update writes the messages of lmx into the page";
+  }
   fs::remove_all(folder);
 }
 
@@ -67,6 +58,25 @@ INSTANTIATE_TEST_SUITE_P(All, ErrorsDocument, testing::ValuesIn(mistakes()), [](
     if (std::isalnum(static_cast<unsigned char>(c))) name += c;
   return name;
 });
+
+TEST(ErrorsDocumentUpdate, ChangesTheMessageOfOneSection) {
+  const std::string page =
+      "# Title\n\n## 1. One\n\n```sh\nlmx a\n```\n\n```text\nerror: a\n  1 | old\n```\n\n"
+      "## 2. Two\n\n`x.yaml`:\n\n```yaml\n## no section\n```\n\n```sh\nlmx b\n```\n\n```text\nerror: b\n```\n\n"
+      "## No command\n\n```text\nerror: c\n```\n";
+  const std::vector<Mistake> before = mistakes_of(page);
+  ASSERT_EQ(before.size(), 2u);
+  EXPECT_EQ(before[0].message, "error: a\n  1 | old\n");
+  EXPECT_EQ(before[1].file, "x.yaml");
+  EXPECT_EQ(before[1].content, "## no section\n");
+  EXPECT_EQ(with_message(page, "1. One", before[0].message), page);
+  const std::string after = with_message(page, "1. One", "error: new\n");
+  EXPECT_EQ(mistakes_of(after)[0].message, "error: new\n");
+  EXPECT_EQ(with_message(after, "1. One", before[0].message), page) << "everything else must be unchanged";
+  EXPECT_EQ(with_message(with_message(page, "1. One", ""), "1. One", before[0].message), page) << "an empty block";
+  const std::string real = read_file(kPage);
+  for (const Mistake& m : mistakes_of(real)) EXPECT_EQ(with_message(real, m.title, m.message), real) << m.title;
+}
 
 TEST(ErrorsDocument, HasTwentyOrMore) {
   EXPECT_GE(mistakes().size(), 20u);
