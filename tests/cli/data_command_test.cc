@@ -36,7 +36,7 @@ TEST_F(DataCommand, ListSaysWhereAndHow) {
   const Outcome o = lmx({"data", "list"});
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_THAT(o.out,
-              AllOf(Names("one_billion_word", (root_ / "none/gutenberg").string(), "to get it: ", "licence  MIT"),
+              AllOf(Names("one_billion_word", (root_ / "none/gutenberg").string(), "to get it:  ", "licence     MIT"),
                     StartsWith("CORPUS")));
 }
 

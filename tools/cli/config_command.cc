@@ -112,9 +112,15 @@ void print_origins(const Options& options, const lmx::Node& tree) {
   std::cout << (options.json ? lmx::to_json(list) + "\n" : table(rows));
 }
 
+// Returns "model: lstm (others: mlstm, rhn)" in lines that fit the terminal.
 std::string title_of(const lmx::SchemaPart& part) {
-  if (part.path.empty()) return "the recipe";
-  return part.component.empty() ? part.path : part.path + ": " + part.component;
+  std::string title = part.path.empty() ? "the recipe" : part.path;
+  if (!part.component.empty()) title += ": " + part.component;
+  for (const std::string& name : part.others) title += (&name == &part.others.front() ? " (others: " : ", ") + name;
+  if (!part.others.empty()) title += ")";
+  std::string lines;
+  for (const std::string& line : wrapped(title, terminal_width())) lines += line + "\n";
+  return lines;
 }
 
 void print_schema(const Options& options, const lmx::Node& tree) {
@@ -125,10 +131,7 @@ void print_schema(const Options& options, const lmx::Node& tree) {
     return;
   }
   for (const lmx::SchemaPart& part : parts) {
-    std::string others;
-    for (const std::string& name : part.others) others += (others.empty() ? " (others: " : ", ") + name;
-    std::cout << (&part == &parts.front() ? "" : "\n") << title_of(part) << others << (others.empty() ? "" : ")")
-              << "\n";
+    std::cout << (&part == &parts.front() ? "" : "\n") << title_of(part);
     std::vector<std::vector<std::string>> rows{{"  FIELD", "TYPE", "DEFAULT", "RANGE", "MEANING"}};
     const auto has_own_part = [&](const std::string& name) {
       return part.path.empty() && std::any_of(parts.begin(), parts.end(), [&](const lmx::SchemaPart& p) {

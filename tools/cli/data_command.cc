@@ -43,6 +43,22 @@ void list_json() {
   print_json({{"corpora", all}});
 }
 
+// Describes a corpus in lines of at most `width` columns (0: no limit).
+std::string details_of(const Corpus& corpus, bool here, size_t width) {
+  constexpr size_t kColumn = 14;  // where the values begin
+  std::string text = "\n";
+  for (const std::string& line : wrapped(corpus.name + ": " + corpus.what, width)) text += line + "\n";
+  const auto add = [&](const char* what, const std::string& value) {
+    text += two_columns(what, value, kColumn, width);
+  };
+  add("licence", corpus.licence);
+  add("source", corpus.source);
+  if (!corpus.sides.empty()) add("parallel", corpus.sides[0].language + " and " + corpus.sides[1].language);
+  if (!here) add("to get it:", corpus.get);
+  if (!corpus.archive_sha256.empty()) add("SHA-256 of the download:", corpus.archive_sha256);
+  return text;
+}
+
 void list() {
   std::string details;
   std::vector<std::vector<std::string>> rows{{"CORPUS", "HERE", "WHERE"}};
@@ -50,12 +66,7 @@ void list() {
     const CorpusPlace place = locate(corpus);
     const bool here = place.problem.empty();
     rows.push_back({corpus.name, here ? "yes" : "no", here ? place.directory : "looked in " + place.searched.front()});
-    details += str("\n", corpus.name, ": ", corpus.what, "\n  licence  ", corpus.licence, "\n  source   ",
-                   corpus.source, "\n");
-    if (!corpus.sides.empty())
-      details += str("  parallel ", corpus.sides[0].language, " and ", corpus.sides[1].language, "\n");
-    if (!here) details += str("  to get it: ", corpus.get, "\n");
-    if (!corpus.archive_sha256.empty()) details += str("  SHA-256 of the download: ", corpus.archive_sha256, "\n");
+    details += details_of(corpus, here, terminal_width());
   }
   std::cout << table(rows) << details;
 }

@@ -20,13 +20,14 @@ bool shows_colours() {
   return shows;
 }
 
-// Returns column widths that fit into `width`. The widest columns are reduced, but not below 12 or the longest word.
+// Returns column widths that fit into `width`. The widest columns are reduced, but not below 12 or the longest word. A
+// long word of the last column displaces no other column, so it does not count: only its own line is too long.
 std::vector<size_t> fitted(const std::vector<std::vector<std::string>>& rows, std::vector<size_t> widths,
                            size_t width) {
   constexpr size_t kLeast = 12;
   std::vector<size_t> least(widths.size(), kLeast);
   for (const auto& row : rows)
-    for (size_t i = 0; i < row.size(); ++i)
+    for (size_t i = 0; i + 1 < widths.size() && i < row.size(); ++i)
       for (const std::string& word : wrapped(row[i], 1)) least[i] = std::max(least[i], width_of(word));
   size_t total = 0;
   for (const size_t w : widths) total += w + kGap;
