@@ -59,6 +59,49 @@ TEST_F(RunCommand, WhatItProposesNextWorks) {
   }
 }
 
+TEST_F(RunCommand, ARecipesOwnLinesArePrintedWithTheirWords) {
+  const std::string own = std::string(kTinyRecipe) +
+                          "\nprovenance: {next: [lmx config RECIPE --files, echo FOLDER/tiny.yaml RUN RUNS, "
+                          "lmx config FOLDER/absent.yaml]}\n";
+  write("with lines.yaml", own);
+  write("lines.yaml", own);
+  write("derived.yaml", "defaults: [lines]\n");
+  const auto run_two_steps = [&](const std::string& recipe, const std::vector<std::string>& overrides = {}) {
+    std::vector<std::string> words{"run", path(recipe), "train.steps=2",
+                                   "run.dir=" + path("runs " + recipe + (overrides.empty() ? "" : " given"))};
+    words.insert(words.end(), overrides.begin(), overrides.end());
+    return run_lmx(words, environment());
+  };
+  Outcome o = run_two_steps("with lines.yaml");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.out, HasSubstr("\n  lmx config '" + path("with lines.yaml") + "' --files\n  echo " + path("tiny.yaml") +
+                               " '" + path("runs with lines.yaml") + "' RUNS\n"));
+  EXPECT_EQ(o.out.find("absent.yaml"), std::string::npos);
+  o = run_two_steps("derived.yaml");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.out.find("RUNS"), std::string::npos) << "the lines belong to the other recipe";
+  o = run_two_steps("derived.yaml", {"provenance.next=[echo given]"});
+  EXPECT_THAT(o.out, HasSubstr("\n  echo given\n"));
+  o = run_two_steps("derived.yaml", {"provenance.next=echo"});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_THAT(o.err, Names("provenance.next=echo", "a list of lines", "'echo'"));
+}
+
+// The shipped recipes' own lines are commands that work.
+TEST_F(RunCommand, ShippedRecipesProposeCommandsThatWork) {
+  const auto with_lmx = environment_with_lmx();
+  const std::string quickstart = LMX_SOURCE_DIR "/recipes/quickstart.yaml";
+  const Outcome o =
+      run_lmx({"run", quickstart, "run.dir=" + path("q"), "train.steps=2", "model.cells=4"}, environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  const std::vector<std::string> hints = proposed(o.out);
+  ASSERT_EQ(hints.size(), 3U);
+  EXPECT_THAT(hints.back(), EndsWith("/recipes/word_lm_gutenberg.yaml --dry-run"));
+  // The books may be missing, which ends the dry run with 2 and without an error of the recipe.
+  const Outcome next = run_process({"/bin/sh", "-c", hints.back()}, with_lmx);
+  EXPECT_THAT(next.out, HasSubstr("word_lm_gutenberg")) << next.err;
+}
+
 TEST_F(RunCommand, WritesItsFilesAndPrintsItsResultLast) {
   const Outcome o = run("a");
   ASSERT_EQ(o.code, 0) << o.err;

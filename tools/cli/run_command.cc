@@ -16,6 +16,7 @@
 #include "app/translation/translate.h"
 #include "cli/commands.h"
 #include "cli/output/checks.h"
+#include "cli/output/next_lines.h"
 #include "cli/virtual_ranks.h"
 #include "data/dataset.h"
 #include "lmx/config.h"
@@ -51,7 +52,7 @@ std::string repeated(const std::string& option, const std::vector<std::string>& 
 }
 
 // Prints useful next commands, as lines that can be copied.
-void print_next(const lmx::RunResult& r, const Options& o) {
+void print_next(const lmx::RunResult& r, const Options& o, const NextLines& stated) {
   const std::string lmx = "  " + command_name(), run = shell_quoted(r.directory);
   const std::string plugins = repeated("--plugin-dir", o.directories.directories);
   // Without keep_best, the best checkpoint may be deleted already.
@@ -62,26 +63,23 @@ void print_next(const lmx::RunResult& r, const Options& o) {
     std::cout << "  echo 'Two dogs are playing .' |" << lmx.substr(1) << " translate " << run << plugins << "\n";
   else
     std::cout << lmx << " generate " << run << " --tokens 40" << plugins << "\n";
-  const std::filesystem::path recipe = o.recipe, twin = recipe.parent_path() / "word_lm_gutenberg.yaml";
-  std::error_code error;
+  const std::string recipe = shell_quoted(o.recipe), folders = repeated("--config-dir", o.compose.search_path);
   if (r.exit_code != 0 || r.paused) {
-    std::cout << lmx << " run " << shell_quoted(o.recipe);
+    std::cout << lmx << " run " << recipe;
     for (const std::string& word : o.compose.overrides)
       std::cout << " " << shell_quoted(word);  // the overrides of this run, for the same recipe
     if (o.ranks) std::cout << " --ranks " << o.ranks;
-    std::cout << repeated("--config-dir", o.compose.search_path) << plugins << " --resume " << run << "\n";
-  } else if (r.translates || lmx::is_character(r.unit)) {
-    std::cout << lmx << " report " << run << "\n";
-  } else if (recipe.filename() == twin.filename()) {
-    std::cout << lmx << " run " << shell_quoted(o.recipe) << " model.cells=512 --dry-run\n";
-  } else if (std::filesystem::exists(twin, error)) {
-    std::cout << lmx << " run " << shell_quoted(twin.string()) << " --dry-run\n";
+    std::cout << folders << plugins << " --resume " << run << "\n";
+    return;
   }
+  for (const std::string& line : stated.lines({command_name(), recipe + folders + plugins, run}))
+    std::cout << "  " << line << "\n";
+  if (r.translates || lmx::is_character(r.unit)) std::cout << lmx << " report " << run << "\n";
 }
 
-void print_result(const lmx::RunResult& r, const Options& o) {
+void print_result(const lmx::RunResult& r, const Options& o, const NextLines& stated) {
   std::cout << "run " << r.directory << "\n";
-  print_next(r, o);
+  print_next(r, o, stated);
   if (r.best_step >= 0 && r.best_step != r.steps && r.best_ppl > 0)
     std::cout << "best valid ppl " << number(r.best_ppl) << " (step " << r.best_step << ")\n";
   if (r.paused) std::cout << "paused after step " << r.steps << "\n";
@@ -138,6 +136,7 @@ void run(Options o) {
   const std::vector<std::string> words = command_line(o), changed = apply_changes(o);
   o.directories.load();
   lmx::Node tree = compose_on_ranks(o.recipe, with_plugins(o.compose), o.ranks);
+  const NextLines stated(tree, o.recipe);
   const std::string name = std::filesystem::path(o.recipe).stem().string();
   if (o.dry_run) {
     const lmx::DryRun dry = lmx::dry_run(tree, name);
@@ -146,7 +145,7 @@ void run(Options o) {
     return;
   }
   const lmx::RunResult result = lmx::run_recipe(tree, name, {o.resume, words, o.trace, o.until, changed});
-  if (result.leads) print_result(result, o);
+  if (result.leads) print_result(result, o, stated);
   if (result.exit_code != 0) {
     std::cout.flush();
     throw ExitCode{result.exit_code};
