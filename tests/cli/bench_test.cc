@@ -16,7 +16,7 @@ using testing::HasSubstr;
 TEST(Bench, RefusesWhatItDoesNotKnow) {
   const std::pair<std::vector<std::string>, NamesMatcher> cases[] = {
       {{"word_lstn"},
-       Names("[bench] ", "'word_lstn'", "'word_lstm'?", "char_mlstm, char_rhn, nmt_transformer, batchers and compose")},
+       Names("[bench] ", "'word_lstn'", "'word_lstm'?", "char_mlstm, char_rhn, nmt_transformer, batchers, compose")},
       {{"compose", "--recipe", "nowhere.yaml"}, Names("nowhere.yaml")},
       {{"--precision", "fp23"}, Names("[bench] ", "'fp23'", "'fp32'?", "fp32, bf16, fp16, all")},
       {{"--steps", "0"}, Names("[bench] --steps 0")},

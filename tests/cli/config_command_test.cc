@@ -338,6 +338,17 @@ TEST(Completion, WhatOptionsAndArgumentsMayBe) {
   EXPECT_THAT(completed({"data", "fetch", "multi"}), testing::ElementsAre("multi30k"));
   EXPECT_THAT(completed({"data", "stats", "--corpus", "multi"}), testing::ElementsAre("multi30k"));
   EXPECT_THAT(completed({"eval", ""}), testing::ElementsAre(":files"));
+  EXPECT_THAT(completed({"eval", "x", "--split", ""}), testing::ElementsAre("test", "train", "valid"));
+  EXPECT_THAT(completed({"generate", "x", "--checkpoint", ""}), testing::ElementsAre(":files", "best", "last"));
+  EXPECT_THAT(completed({"eval", "x", "--device="}), testing::IsSupersetOf({"--device=auto", "--device=cpu"}));
+  EXPECT_THAT(completed({"bleu", "--metric", ""}), testing::ElementsAre("bleu", "chrf", "chrf++", "multi-bleu", "ter"));
+  EXPECT_THAT(completed({"bleu", "--metric=bleu,chrf"}),
+              testing::ElementsAre("--metric=bleu,chrf", "--metric=bleu,chrf++"));
+  EXPECT_THAT(completed({"bleu", "--tokenize", ""}), testing::ElementsAre("13a", "char", "intl", "none", "zh"));
+  EXPECT_THAT(completed({"bleu", "--smooth", ""}), testing::ElementsAre("add-k", "exp", "floor", "none"));
+  EXPECT_THAT(completed({"bench", "char_"}), testing::ElementsAre("char_mlstm", "char_rhn"));
+  EXPECT_THAT(completed({"bench", "--precision", "f"}), testing::ElementsAre("fp16", "fp32"));
+  EXPECT_THAT(completed({"experiment", "run", "table3_memory", "--scale", ""}), testing::ElementsAre("desk", "paper"));
   EXPECT_THAT(completed({"plugins", "list", ""}), testing::IsEmpty());
 }
 
@@ -351,6 +362,13 @@ TEST(Completion, ScriptsAreOfTheirShells) {
   const Outcome o =
       run_process({"/bin/bash", "-c", script}, {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")}});
   EXPECT_EQ(o.out, "adagrad\nadam\nadamw\n") << o.err;
+  const std::string names = bash.out +
+                            "COMP_LINE='lmx eval x --split te'; COMP_POINT=${#COMP_LINE}; _lmx; "
+                            "printf '%s\\n' \"${COMPREPLY[@]}\"";
+  EXPECT_EQ(
+      run_process({"/bin/bash", "-c", names}, {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")}})
+          .out,
+      "test\n");
   EXPECT_THAT(run_lmx({"completion", "zsh"}).out, testing::StartsWith("#compdef lmx\n"));
   EXPECT_EQ(run_lmx({"completion", "fish"}).code, 2);
 }
@@ -385,11 +403,13 @@ TEST_F(InAFolder, ZshCompletes) {
   const Outcome o =
       run_process({"timeout", "120", "zsh", "-f", LMX_SOURCE_DIR "/tests/cli/zsh_completed.zsh", folder_.string(),
                    "lmx plugins inf", "lmx run --dry-r", "lmx run " + recipe.substr(0, recipe.size() - 8),
-                   "lmx run " + recipe + " optimizer=adag", "lmx run '" + recipe + "' model.cel"},
+                   "lmx run " + recipe + " optimizer=adag", "lmx run '" + recipe + "' model.cel",
+                   "lmx bleu x --tokenize in", "lmx eval x --checkpoint be"},
                   {{"PATH", std::string(LMX_BINARY_DIR "/bin:") + std::getenv("PATH")}});
   EXPECT_EQ(o.code, 0) << o.out << o.err;
   EXPECT_EQ(o.out, "lmx plugins info |\nlmx run --dry-run |\nlmx run " + recipe + " |\nlmx run " + recipe +
-                       " optimizer=adagrad |\nlmx run '" + recipe + "' model.cells=|\n");
+                       " optimizer=adagrad |\nlmx run '" + recipe + "' model.cells=|\nlmx bleu x --tokenize intl |\n" +
+                       "lmx eval x --checkpoint best |\n");
 }
 
 TEST(ManualPage, HasEveryCommandsHelp) {

@@ -5,9 +5,12 @@
 #include <optional>
 
 #include "app/scores/bleu.h"
+#include "app/scores/score_tokenizers.h"
 #include "app/scores/translation_scores.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
+#include "cli/output/offered.h"
+#include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 
@@ -32,6 +35,7 @@ struct Options {
 };
 
 const std::vector<std::string> kMetrics{"bleu", "multi-bleu", "chrf", "chrf++", "ter"};
+const std::vector<std::string> kTests{"bootstrap", "randomization"};
 
 std::unique_ptr<lmx::CorpusMetric> make_metric(const std::string& name, const Options& o) {
   if (name == "bleu" || name == "multi-bleu") return lmx::make_bleu(o.bleu_of(name));
@@ -184,11 +188,10 @@ void check(const Options& o) {
   for (const std::string& metric : o.metrics)
     if (std::find(kMetrics.begin(), kMetrics.end(), metric) == kMetrics.end())
       throw lmx::UserError(lmx::str("[bleu] no metric '", metric, "'", lmx::did_you_mean(metric, kMetrics),
-                                    "; there are bleu, multi-bleu, chrf, chrf++, ter"));
-  const std::vector<std::string> tests{"bootstrap", "randomization"};
-  if (std::find(tests.begin(), tests.end(), o.test) == tests.end())
-    throw lmx::UserError(lmx::str("[bleu] no test '", o.test, "'", lmx::did_you_mean(o.test, tests),
-                                  "; there are bootstrap and randomization"));
+                                    "; there are ", lmx::config::join(kMetrics)));
+  if (std::find(kTests.begin(), kTests.end(), o.test) == kTests.end())
+    throw lmx::UserError(lmx::str("[bleu] no test '", o.test, "'", lmx::did_you_mean(o.test, kTests), "; there are ",
+                                  lmx::config::join(kTests, " and ")));
   if (o.sentences && (o.confidence > 0 || !o.baseline.empty()))
     throw lmx::UserError("[bleu] --sentences prints a score for each line; intervals and tests are of a whole corpus");
 }
@@ -262,14 +265,17 @@ void add_bleu(CLI::App& app) {
   command->add_option("--hypothesis", o->hypothesis, "what to score; -: standard input")
       ->type_name("FILE")
       ->capture_default_str();
-  command->add_option("--metric", o->metrics, "bleu, multi-bleu, chrf, chrf++, ter (',' between them)")
+  command->add_option("--metric", o->metrics, "what to compute (',' between several)")
       ->delimiter(',')
+      ->check(offered(kMetrics))
       ->allow_extra_args(false)
       ->type_name("NAME");
-  command->add_option("--tokenize", o->bleu.tokenizer, "for bleu: 13a, intl, char, zh, none")
+  command->add_option("--tokenize", o->bleu.tokenizer, "for bleu: how words are separated")
+      ->check(offered(lmx::data::score_tokenizer_names()))
       ->type_name("NAME")
       ->capture_default_str();
-  command->add_option("--smooth", o->bleu.smoothing, "for bleu: exp, floor, add-k, none")
+  command->add_option("--smooth", o->bleu.smoothing, "for bleu: smoothing of n-grams without a match")
+      ->check(offered(lmx::bleu_smoothings()))
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--smooth-value", o->smooth_value, "the value of floor (0.1) or add-k (1)")
@@ -289,7 +295,10 @@ void add_bleu(CLI::App& app) {
       ->type_name("[N]");
   command->add_option("--baseline", o->baseline, "another system's translations, to test the difference against chance")
       ->type_name("FILE");
-  command->add_option("--test", o->test, "test of the difference: bootstrap (paired resampling) or randomization")
+  command
+      ->add_option("--test", o->test,
+                   "test of the difference: paired bootstrap resampling or approximate randomization")
+      ->check(offered(kTests))
       ->type_name("NAME")
       ->capture_default_str();
   command->add_option("--samples", o->samples, "for the test: number of resamples (1000) or trials (10000)")

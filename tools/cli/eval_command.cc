@@ -8,6 +8,7 @@
 #include "app/translation/search.h"
 #include "cli/commands.h"
 #include "cli/output/json_output.h"
+#include "cli/output/offered.h"
 #include "data/dataset.h"
 #include "recipe/recipe.h"
 
@@ -119,7 +120,10 @@ void add_eval(CLI::App& app) {
                            "bits per character by the protocol of Puri 2018"}});
   const auto o = std::make_shared<Options>();
   command->add_option("RUN", o->run, "a run's folder")->required()->type_name("");
-  command->add_option("--split", o->eval.split, "train, valid or test")->type_name("SPLIT")->capture_default_str();
+  command->add_option("--split", o->eval.split, "the split to evaluate")
+      ->check(offered(lmx::eval_splits()))
+      ->type_name("SPLIT")
+      ->capture_default_str();
   command
       ->add_option(
           "--text", o->eval.text,

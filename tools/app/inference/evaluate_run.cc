@@ -11,6 +11,7 @@
 #include "app/runs/run_directory.h"
 #include "app/runs/stored_parameters.h"
 #include "app/translation/split_bleu.h"
+#include "config/messages.h"
 #include "data/dataset.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
@@ -25,14 +26,13 @@ namespace train {
 namespace {
 
 const TokenArray& split_of(const Dataset& data, const std::string& split) {
-  const std::vector<std::string> names{"train", "valid", "test"};
   const TokenArray* tokens = split == "train"   ? &data.train
                              : split == "valid" ? &data.valid
                              : split == "test"  ? &data.test
                                                 : nullptr;
   if (!tokens)
-    throw UserError(
-        str("[eval] there is no split '", split, "'", did_you_mean(split, names), "; there are train, valid, test"));
+    throw UserError(str("[eval] there is no split '", split, "'", did_you_mean(split, eval_splits()), "; there are ",
+                        config::join(eval_splits())));
   if (tokens->size() < 2)
     throw UserError(str("[eval] this run's data has no ", split, " split (it holds ", tokens->size(),
                         " tokens); --text FILE ",
@@ -144,6 +144,11 @@ EvalResult evaluate_text(const std::string& directory, const Recipe& recipe, con
 
 }  // namespace
 }  // namespace train
+
+const std::vector<std::string>& eval_splits() {
+  static const std::vector<std::string> names{"train", "valid", "test"};
+  return names;
+}
 
 EvalResult evaluate_run(const std::string& directory, const EvalOptions& options) {
   using namespace train;

@@ -21,6 +21,9 @@ struct TranslationQuality {
   int64_t averaged = 1;  // number of the run's last checkpoints whose mean translated
 };
 
+// The splits that can be evaluated: train, valid, test.
+const std::vector<std::string>& eval_splits();
+
 struct EvalOptions {
   std::string split = "valid";      // train, valid, test
   std::string checkpoint = "last";  // last, best, a step, or a file or folder of parameters

@@ -103,7 +103,7 @@ bool has_value(const BleuOptions& options) {
 }
 
 void check(const BleuOptions& options) {
-  const std::vector<std::string> names{"exp", "floor", "add-k", "none"};
+  const std::vector<std::string>& names = bleu_smoothings();
   if (std::find(names.begin(), names.end(), options.smoothing) == names.end())
     throw UserError(str("[bleu] no smoothing '", options.smoothing, "'", did_you_mean(options.smoothing, names),
                         "; there are ", config::join(names)));
@@ -190,6 +190,11 @@ class Bleu final : public CorpusMetric {
 };
 
 }  // namespace
+
+const std::vector<std::string>& bleu_smoothings() {
+  static const std::vector<std::string> names{"exp", "floor", "add-k", "none"};
+  return names;
+}
 
 void data::check_score_lines(const Lines& hypothesis, std::span<const Lines> references) {
   if (references.empty()) throw UserError("[bleu] there is no reference to compare with");

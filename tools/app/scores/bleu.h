@@ -22,6 +22,9 @@ struct BleuOptions {
   bool split_compounds = false;  // left-right becomes left ##AT##-##AT## right, in hypothesis and references
 };
 
+// The names that BleuOptions::smoothing may have.
+const std::vector<std::string>& bleu_smoothings();
+
 // Papineni et al. 2002, over a whole corpus, with n-grams up to 4: 100 bp exp(mean of log precisions). bp = exp(1 -
 // reference length / hypothesis length) if the hypothesis is shorter, otherwise 1. Of several references, the one with
 // the nearest length counts; of two equally near ones, the shorter.

@@ -170,12 +170,16 @@ constexpr Named kTokenizers[] = {{"13a", tokenize_13a},
 
 }  // namespace
 
-ScoreTokenizer find_score_tokenizer(const std::string& name) {
+std::vector<std::string> score_tokenizer_names() {
   std::vector<std::string> names;
-  for (const Named& t : kTokenizers) {
+  for (const Named& t : kTokenizers) names.emplace_back(t.name);
+  return names;
+}
+
+ScoreTokenizer find_score_tokenizer(const std::string& name) {
+  for (const Named& t : kTokenizers)
     if (name == t.name) return t.tokenize;
-    names.push_back(t.name);
-  }
+  const std::vector<std::string> names = score_tokenizer_names();
   throw UserError(
       str("[bleu] no tokenizer '", name, "'", did_you_mean(name, names), "; there are ", config::join(names)));
 }

@@ -10,7 +10,9 @@ namespace lmx::data {
 // Returns the words of one line. REQUIRES: valid UTF-8 without line ends.
 using ScoreTokenizer = std::vector<std::string> (*)(std::string_view line);
 
-// Returns 13a, intl, char, zh or none. UserError: another name; the message suggests the nearest.
+// Returns the names of all tokenizers: 13a, intl, char, zh, none.
+std::vector<std::string> score_tokenizer_names();
+// Returns the tokenizer of that name. UserError: another name; the message suggests the nearest.
 ScoreTokenizer find_score_tokenizer(const std::string& name);
 
 // Applies the rule of the paper's evaluation (Ott et al. 2018, according to their script): a hyphen between two

@@ -13,6 +13,8 @@
 #include "cli/bench/bench_numbers.h"
 #include "cli/bench/bench_workloads.h"
 #include "cli/commands.h"
+#include "cli/output/offered.h"
+#include "config/messages.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
@@ -132,19 +134,26 @@ void check_device(const Options& options) {
     throw lmx::UserError("[bench] --counts counts the work of a CUDA device; add --device cuda");
 }
 
+const std::vector<std::string> kPrecisions{"fp32", "bf16", "fp16", "all"};
+
+// Returns the training steps, and the two workloads that are none.
+std::vector<std::string> all_workloads() {
+  std::vector<std::string> names = workload_names();
+  names.insert(names.end(), {"batchers", "compose"});
+  return names;
+}
+
 void bench(Options& options) {
-  std::vector<std::string> workloads = workload_names();
-  const std::vector<std::string> precisions{"fp32", "bf16", "fp16"};
-  workloads.insert(workloads.end(), {"batchers", "compose"});
+  const std::vector<std::string> workloads = all_workloads();
   if (std::find(workloads.begin(), workloads.end(), options.workload) == workloads.end()) {
-    throw lmx::UserError(
-        lmx::str("[bench] unknown workload '", options.workload, "'", lmx::did_you_mean(options.workload, workloads),
-                 "; there are word_lstm, char_mlstm, char_rhn, nmt_transformer, batchers and compose"));
+    throw lmx::UserError(lmx::str("[bench] unknown workload '", options.workload, "'",
+                                  lmx::did_you_mean(options.workload, workloads), "; there are ",
+                                  lmx::config::join(workloads)));
   }
-  if (options.precision != "all" &&
-      std::find(precisions.begin(), precisions.end(), options.precision) == precisions.end()) {
+  if (std::find(kPrecisions.begin(), kPrecisions.end(), options.precision) == kPrecisions.end()) {
     throw lmx::UserError(lmx::str("[bench] unknown precision '", options.precision, "'",
-                                  lmx::did_you_mean(options.precision, precisions), "; one of fp32, bf16, fp16, all"));
+                                  lmx::did_you_mean(options.precision, kPrecisions), "; one of ",
+                                  lmx::config::join(kPrecisions)));
   }
   if (options.steps < 1)
     throw lmx::UserError(lmx::str("[bench] --steps ", options.steps, ": at least one step is timed"));
@@ -189,9 +198,11 @@ void add_bench(CLI::App& app) {
           "cells, 32 x 64 bytes; char_rhn: a recurrent highway network of 512 units and depth 10, 32 x 50 characters; "
           "nmt_transformer: a base Transformer, 64 pairs of 24 and 26 words; batchers: sub-batches of translation over "
           "8 ranks; compose: composing and checking of recipes")
+      ->check(offered(all_workloads()))
       ->type_name("")
       ->capture_default_str();
-  command->add_option("--precision", options->precision, "fp32, bf16, fp16, or all (fp32 and bf16)")
+  command->add_option("--precision", options->precision, "type of the inputs of matrix products; all: fp32 and bf16")
+      ->check(offered(kPrecisions))
       ->type_name("P")
       ->capture_default_str();
   command

@@ -8,10 +8,12 @@
 
 #include "app/corpora/corpora.h"
 #include "app/experiment/experiment.h"
+#include "backend/cuda.h"
 #include "cli/commands.h"
 #include "cli/output/completion_keys.h"
 #include "lmx/error.h"
 #include "lmx/plugin.h"
+#include "runfiles/checkpoint.h"
 
 namespace lmx_cli {
 namespace {
@@ -72,9 +74,58 @@ std::set<std::string> allowed_words(CLI::Option& option) {
   return words;
 }
 
-// Returns the possible values of the option or argument `name` of the command `place`.
-std::set<std::string> values(CLI::Option& option, const std::string& place, const std::string& name) {
-  if (std::set<std::string> words = allowed_words(option); !words.empty()) return words;
+// Returns the names of `--device` that this machine has.
+std::set<std::string> device_names() {
+  std::set<std::string> names{"auto", "cpu"};
+  const int devices = lmx::load_cuda();
+  if (devices > 0) names.insert("cuda");
+  for (int i = 0; i < devices; ++i) names.insert(lmx::name_of(lmx::Device{lmx::Device::Kind::cuda, i}));
+  return names;
+}
+
+// Returns last, best and the steps of the run's checkpoints. A file may be given instead.
+std::set<std::string> checkpoint_names(const GivenWords& given) {
+  std::set<std::string> names{"last", "best", kFiles};
+  if (given.plain.empty()) return names;
+  for (const lmx::CheckpointInfo& c : lmx::list_checkpoints(given.plain[0])) names.insert(std::to_string(c.step));
+  return names;
+}
+
+// Returns the scales of the experiment plain[0], or those of all experiments if there is no such experiment.
+std::set<std::string> scale_names(const GivenWords& given) {
+  std::set<std::string> names;
+  const auto add = [&](const std::string& file) {
+    for (const experiments::Scale& s : experiments::read_experiment(file).scales) names.insert(s.id);
+  };
+  try {
+    if (!given.plain.empty()) {
+      add(experiments::experiment_file(given.plain[0]));
+      return names;
+    }
+  } catch (const lmx::UserError&) {  // the command reports it when it runs
+  }
+  for (const auto& [id, file] : experiments::find_experiments()) add(file);
+  return names;
+}
+
+// Puts the other items of a list before each value: "bleu,ch" becomes "bleu,chrf".
+std::set<std::string> behind_items(const std::set<std::string>& values, const std::string& items) {
+  std::set<std::string> lists;
+  for (const std::string& value : values) lists.insert(items + value);
+  return lists;
+}
+
+// Returns the possible values of the option or argument `name` of the command `place`. `begun`: the beginning of the
+// value that the user has typed.
+std::set<std::string> values(CLI::Option& option, const std::string& place, const std::string& name,
+                             const GivenWords& given, const std::string& begun) {
+  if (std::set<std::string> words = allowed_words(option); !words.empty()) {
+    const size_t comma = option.get_delimiter() == ',' ? begun.rfind(',') : std::string::npos;
+    return comma == std::string::npos ? words : behind_items(words, begun.substr(0, comma + 1));
+  }
+  if (name == "--device") return device_names();
+  if (name == "--checkpoint") return checkpoint_names(given);
+  if (place == "experiment run" && name == "--scale") return scale_names(given);
   if (place == "plugins info" && name == "NAME") return plugin_names();
   if (place == "experiment run" && name == "NAME") return experiment_names();
   if ((place == "data fetch" && name == "NAME") || name == "--corpus") return corpus_names();
@@ -123,7 +174,7 @@ std::set<std::string> arguments(CLI::App& app, const std::string& place, const s
   if (all.empty()) return {};
   CLI::Option& next = *all[std::min(given.plain.size(), all.size() - 1)];
   const std::string name = next.get_name(true);
-  if (name != "OVERRIDES") return values(next, place, name);
+  if (name != "OVERRIDES") return values(next, place, name, given, words.back());
   return all[0]->get_name(true) == "RECIPE" ? override_words(given, words.back()) : std::set<std::string>{};
 }
 
@@ -136,7 +187,7 @@ std::set<std::string> candidates(CLI::App& root, std::vector<std::string> words)
     const size_t equals = word.find('=');
     if (CLI::Option* option = find_option(*app, word); option && equals != std::string::npos) {
       const std::string name = word.substr(0, equals);
-      for (const std::string& value : values(*option, place, name))
+      for (const std::string& value : values(*option, place, name, given_words(*app, words), word.substr(equals + 1)))
         out.insert(value == kFiles ? value : name + "=" + value);
       return out;
     }
@@ -145,7 +196,7 @@ std::set<std::string> candidates(CLI::App& root, std::vector<std::string> words)
   }
   if (words.size() > 1 && takes_value(*app, words[words.size() - 2])) {
     const std::string& name = words[words.size() - 2];
-    return values(*find_option(*app, name), place, name);
+    return values(*find_option(*app, name), place, name, given_words(*app, words), word);
   }
   const std::vector<CLI::App*> below = visible_commands(*app);
   for (const CLI::App* c : below) out.insert(c->get_name());
@@ -215,9 +266,9 @@ constexpr const char* kZsh = R"(#compdef lmx
 _lmx() {
   local -a all open closed
   all=("${(@f)$(${words[1]} __complete "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
-  if [[ ${all[1]} == :files ]]; then
+  if (( ${all[(Ie):files]} )); then
+    all=("${(@)all:#:files}")
     _files
-    return
   fi
   open=(${(M)all:#*[=./]})
   closed=(${all:#*[=./]})
