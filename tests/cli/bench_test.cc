@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "device.h"
 #include "names.h"
@@ -95,6 +96,31 @@ TEST(Bench, QuickStepsHaveTheirLines) {
     EXPECT_LT(json["params"], 40000) << workload;
     EXPECT_FALSE(json.contains("counts"));
   }
+}
+
+// The number behind `call` in a file of tools/peers.
+double peers_number(const std::string& file, const std::string& call) {
+  std::smatch found;
+  const std::string text = read_file(LMX_SOURCE_DIR "/tools/peers/" + file);
+  if (!std::regex_search(text, found, std::regex(call + "([0-9.]+)"))) ADD_FAILURE() << call << " is not in " << file;
+  return found.empty() ? -1 : std::stod(found[1]);
+}
+
+// torch.nn.Transformer has one argument for the dropouts of residual branches, attention weights and activations.
+TEST(Bench, TheTransformerDrawsTheDropoutsOfThePeers) {
+  const double torch = peers_number("torch_bench.py", "nn\\.Transformer\\([^)]*self\\.FFN, "),
+               jax = peers_number("jax_bench.py", "Dropout\\(");
+  EXPECT_GT(torch, 0);
+  EXPECT_EQ(torch, jax);
+  const Outcome o =
+      run_lmx({"bench", "nmt_transformer", "--quick", "--precision", "fp32", "--steps", "1", "--threads", "1"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto line = nlohmann::json::parse(o.out);
+  for (const char* key : {"dropout", "attention_dropout", "relu_dropout"}) {
+    ASSERT_TRUE(line["model"].contains(key)) << key << " is lost";
+    EXPECT_EQ(line["model"][key], torch) << key;
+  }
+  EXPECT_EQ(line["loss"]["label_smoothing"], peers_number("torch_bench.py", "label_smoothing="));
 }
 
 class DeviceBench : public DeviceTest {};

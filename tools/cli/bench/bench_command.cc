@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/output/offered.h"
 #include "config/messages.h"
+#include "lmx/config.h"
 #include "lmx/error.h"
 #include "lmx/log.h"
 #include "lmx/matmul.h"
@@ -118,6 +119,10 @@ void measure(const Options& options, const std::string& precision) {
                               {"efficiency", rounded(gflops / peak.plain, 1e3)},
                               {"peak_rss_mb", rss},
                               {"params", workload->parameters()}};
+  const auto json_of = [](const lmx::Node& part) { return nlohmann::ordered_json::parse(lmx::to_json(part)); };
+  line["model"] = json_of(workload->model_config());
+  line["loss"] = json_of(workload->loss_config());
+  line["optimizer"] = json_of(workload->optimizer_config());
   if (options.counts) line["counts"] = counts_json(counts);
   std::cout << line.dump() << std::endl;
   if (options.counts) std::cerr << counts_table(counts);

@@ -8,14 +8,18 @@
 
 namespace lmx_cli {
 
-Workload::Workload(lmx::Context& ctx, const Parts& parts) : ctx_(ctx), rate_(parts.rate), clip_(parts.clip) {
-  const lmx::Node model = lmx::parse_yaml(parts.model, "bench");
-  const lmx::Node loss = lmx::parse_yaml(parts.loss, "bench");
-  const lmx::PluginInfo& plugin = lmx::Registry::instance().find(lmx::PluginKind::model, model, "model");
-  model_ = lmx::create<lmx::ModelFactory>(plugin, model, "model", lmx::ModelEnv{parts.vocab});
-  loss_ = lmx::make_loss(loss, "loss",
+Workload::Workload(lmx::Context& ctx, const Parts& parts)
+    : ctx_(ctx),
+      model_config_(lmx::parse_yaml(parts.model, "bench")),
+      loss_config_(lmx::parse_yaml(parts.loss, "bench")),
+      optimizer_config_(lmx::parse_yaml(parts.optimizer, "bench")),
+      rate_(parts.rate),
+      clip_(parts.clip) {
+  const lmx::PluginInfo& plugin = lmx::Registry::instance().find(lmx::PluginKind::model, model_config_, "model");
+  model_ = lmx::create<lmx::ModelFactory>(plugin, model_config_, "model", lmx::ModelEnv{parts.vocab});
+  loss_ = lmx::make_loss(loss_config_, "loss",
                          {parts.vocab, model_->feature_size(), nullptr, model_->parameters(), model_->output_table()});
-  optimizer_ = lmx::make_optimizer(lmx::parse_yaml(parts.optimizer, "bench"), "optimizer");
+  optimizer_ = lmx::make_optimizer(optimizer_config_, "optimizer");
   for (const lmx::ParameterSpec& spec : lmx::all_parameters(model_->parameters(), *loss_)) {
     params_.add(ctx, spec, lmx::RandomKey(1));
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "lmx/config.h"
 #include "lmx/loss.h"
 #include "lmx/model.h"
 #include "lmx/optim.h"
@@ -30,10 +31,15 @@ class Workload {
   // Returns the analytic count of matrix products alone: forward multiply-adds times 2, and backward twice the forward.
   virtual double flops() const = 0;
   int64_t parameters() const { return params_.count(); }
+  // The parts of the recipe that are timed, so that a measurement states them.
+  const lmx::Node& model_config() const { return model_config_; }
+  const lmx::Node& loss_config() const { return loss_config_; }
+  const lmx::Node& optimizer_config() const { return optimizer_config_; }
 
  protected:
   virtual lmx::Batch batch(lmx::RandomKey key) const = 0;
   lmx::Context& ctx_;
+  lmx::Node model_config_, loss_config_, optimizer_config_;
   std::unique_ptr<lmx::Model> model_;
   std::unique_ptr<lmx::Loss> loss_;
 
