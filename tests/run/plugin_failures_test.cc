@@ -31,10 +31,14 @@ threads: 1
 )");
   }
   static std::string folder_of(int fault) { return LMX_BINARY_DIR "/tests/plugins/model_" + std::to_string(fault); }
-  // Sanitizers do not handle signals here, so that the run's own handler gets them.
   Outcome train(int fault, const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "run",          path("plugin.yaml"),
-                                   "run.dir=" + path("a"),    "--plugin-dir", folder_of(fault)};
+    return train_with(folder_of(fault), "plugin.yaml", more);
+  }
+  // Sanitizers do not handle signals here, so that the run's own handler gets them.
+  Outcome train_with(const std::string& plugins, const std::string& recipe,
+                     const std::vector<std::string>& more) const {
+    std::vector<std::string> words{LMX_BINARY_DIR "/bin/lmx", "run",          path(recipe),
+                                   "run.dir=" + path("a"),    "--plugin-dir", plugins};
     words.insert(words.end(), more.begin(), more.end());
     auto settings = environment();
     for (const char* name : {"ASAN_OPTIONS", "TSAN_OPTIONS"})
@@ -62,6 +66,36 @@ TEST_F(PluginFailures, ACrashNamesThePluginAndEndsTheRunsStatus) {
   EXPECT_THAT(status()["reason"].get<std::string>(), Names("model plugin 'test_model'"));
   EXPECT_THAT(status()["time"].get<std::string>(), testing::ContainsRegex("^20[0-9-]+T[0-9:]+"));
 }
+
+struct FailingCall {
+  std::string function, folder, kind, name;
+  bool crashes;
+  std::vector<std::string> overrides;  // choose the plugin
+};
+class FailingCalls : public PluginFailures, public testing::WithParamInterface<FailingCall> {};
+
+TEST_P(FailingCalls, NameThePluginAndTheFunction) {
+  const FailingCall& c = GetParam();
+  write("other.yaml", std::string(kTinyRecipe));
+  const Outcome o = train_with(LMX_BINARY_DIR "/tests/plugins/" + c.folder, "other.yaml", c.overrides);
+  EXPECT_NE(o.code, 0);
+  const std::string plugin = c.kind + " plugin '" + c.name + "'";
+  EXPECT_THAT(o.err, Names(c.function, plugin, "/" + c.folder + "/" + c.name + "/" + c.name + ".so",
+                           c.crashes ? "Segmentation fault" : "map::at"));
+  EXPECT_EQ(status()["state"], "failed");
+  EXPECT_THAT(status()["reason"].get<std::string>(), HasSubstr(plugin));
+}
+
+// One rank: with more of them, another rank may crash before rank 0 has made the run's files.
+const std::vector<std::string> kFaultyBatcher{"~batcher", "+batcher={name: test_faulty, sequence_length: 6}"};
+const std::vector<std::string> kFaultySync{"++sync={rest: {params: '.*', strategy: test_top_k}}", "--ranks", "1"};
+INSTANTIATE_TEST_SUITE_P(
+    All, FailingCalls,
+    testing::Values(FailingCall{"batch()", "throwing_batch", "batcher", "test_faulty", false, kFaultyBatcher},
+                    FailingCall{"batch()", "crashing", "batcher", "test_faulty", true, kFaultyBatcher},
+                    FailingCall{"reduce()", "top_k_6", "sync", "test_top_k", false, kFaultySync},
+                    FailingCall{"reduce()", "top_k_7", "sync", "test_top_k", true, kFaultySync}),
+    [](const auto& one) { return one.param.folder; });
 
 TEST_F(PluginFailures, ProvenanceNamesFoldersAndPluginsAndAResumeTellsOfAnotherBuild) {
   const Outcome first = train(0, {"--until", "3", "--config-dir", path("")});

@@ -1,6 +1,7 @@
 // A batcher that breaks one of its promises: TEST_FAULT says how.
 #include <csignal>
 #include <cstdlib>
+#include <map>
 
 #include "lmx/batcher.h"
 #include "lmx/error.h"
@@ -19,6 +20,7 @@ class Faulty : public lmx::Batcher {
   lmx::Batch batch(int64_t step, int64_t first, int64_t count) const override {
     if (TEST_FAULT == 1) raise(SIGSEGV);
     if (TEST_FAULT == 4) std::_Exit(0);
+    if (TEST_FAULT == 7) static_cast<void>(std::map<int, int>().at(7));
     const int64_t shift = TEST_FAULT == 2 ? ++calls_ : step;  // 2: no pure function
     std::vector<int64_t> starts;
     for (int64_t i = 0; i < count; ++i) starts.push_back((TEST_FAULT == 3 ? i : first + i) * 100 + shift);  // 3: slices

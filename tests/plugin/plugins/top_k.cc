@@ -1,7 +1,9 @@
 // Top-k sparsification with error feedback (Stich et al. 2018): each rank sends the largest quarter of a parameter's
-// elements, and keeps the rest for later steps. TEST_FAULT 1 to 5 break one promise each.
+// elements, and keeps the rest for later steps. TEST_FAULT 1 to 5 break one promise each, 6 and 7 fail in reduce().
 #include <algorithm>
 #include <cmath>
+#include <csignal>
+#include <map>
 #include <numeric>
 
 #include "lmx/plugin.h"
@@ -22,6 +24,8 @@ class TopK : public lmx::SyncStrategy {
   }
 
   void reduce(lmx::Context& ctx, std::span<lmx::Var> unit) override {
+    if (TEST_FAULT == 6) static_cast<void>(std::map<int, int>().at(7));
+    if (TEST_FAULT == 7) raise(SIGSEGV);
     for (lmx::Var& param : unit) {
       std::vector<float>& kept = kept_.at(param.name());
       before_[param.name()] = kept;
