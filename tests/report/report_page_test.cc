@@ -235,6 +235,54 @@ TEST_F(ReportPage, OneTruePerplexity) {
   EXPECT_THAT(source["source"].get<std::string>(), Names("validation split"));
 }
 
+// The text that a user puts into samples.txt; a long one is cut.
+TEST_F(ReportPage, ShowsSamples) {
+  make_run("a", falling(10, 4));
+  make_run("b", falling(10, 3));
+  const std::string text = "it was the best of times,\n<b>it</b> was & is\n";
+  write("a/samples.txt", text);
+  ASSERT_EQ(report({path("a"), path("b"), "--html", path("page.html")}).code, 0);
+  Json runs = data_of("page.html")["runs"];
+  EXPECT_EQ(runs[0]["samples"], text);
+  EXPECT_EQ(runs[1]["samples"], "");
+  write("a/samples.txt", std::string(1'000'000, 'x'));
+  ASSERT_EQ(report({path("a"), path("b"), "--html", path("page.html")}).code, 0);
+  runs = data_of("page.html")["runs"];
+  EXPECT_THAT(runs[0]["samples"].get<std::string>().size(), AllOf(testing::Gt(10'000u), testing::Lt(30'000u)));
+}
+
+// The scale of the heat map, computed by the page's own functions: the geometric mean is in the middle if the worst
+// value is over three times the best, and the arithmetic mean otherwise.
+TEST_F(ReportPage, WideSweepsHaveALogarithmicScale) {
+  if (on_path("node").empty()) GTEST_SKIP() << "there is no Node.js, which runs the page's functions";
+  make_run("a", falling(10, 4));
+  ASSERT_EQ(report({path("a")}).code, 0);
+  const std::string page = read_file(folder_ / "a/report.html");
+  std::string script;
+  for (const std::string name : {"scaled", "grade"}) {
+    const size_t at = page.find("const " + name + " = ");
+    ASSERT_NE(at, std::string::npos) << name;
+    script += page.substr(at, page.find("\n};\n", at) + 4 - at);
+  }
+  script += R"js(
+const told = (values, lower) => { const s = grade(values, lower); return [s.log, ...values.map((v) => s.of(v))]; };
+console.log(JSON.stringify([told([2, 20, 200], true), told([2, 20, 200], false), told([2, 3, 4], true),
+                            told([0, 5, 10], true), told([-9, 0, 9], true), told([7, 7], true)]));)js";
+  write("scale.js", script);
+  const Outcome o = run_process({"node", path("scale.js")}, environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Json scales = Json::parse(o.out);
+  const std::vector<std::pair<bool, std::vector<double>>> expected{{true, {0, 0.5, 1}},  {true, {1, 0.5, 0}},
+                                                                   {false, {0, 0.5, 1}}, {false, {0, 0.5, 1}},
+                                                                   {false, {0, 0.5, 1}}, {false, {0, 0}}};
+  ASSERT_EQ(scales.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(scales[i][0], expected[i].first) << i;
+    for (size_t v = 0; v < expected[i].second.size(); ++v)
+      EXPECT_NEAR(scales[i][v + 1].get<double>(), expected[i].second[v], 1e-9) << i;
+  }
+}
+
 TEST_F(ReportPage, AFolderOfRuns) {
   make_run("runs/x/one", falling(10, 4));
   make_run("runs/x/one/checkpoints/copy", falling(10, 4));  // inside a run's folder: not searched
