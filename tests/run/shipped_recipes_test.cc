@@ -1,6 +1,7 @@
 // Requirements for every shipped recipe: values with their sections, the paper's ranks, working advice.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <regex>
@@ -103,6 +104,25 @@ TEST(ShippedRecipes, WhatIsAdvisedWorks) {
     EXPECT_THAT(lmx(command), HasSubstr("data: available")) << recipe;
   }
   EXPECT_GE(advised, 23);
+}
+
+// Ten steps of the recipe at its own size, and the commands that it proposes.
+TEST_F(RunTest, ShakespeareTrainsAndWritesCharacters) {
+  const Outcome plan = run_lmx({"run", file_of("shakespeare"), "--dry-run"}, environment());
+  EXPECT_THAT(plan.out, Names("parameters 801,602\n"));
+  if (plan.code != 0) GTEST_SKIP() << "tinyshakespeare is not below LMX_DATA_DIR";
+  const Outcome o = run_lmx({"run", file_of("shakespeare"), "run.dir=" + path("a"), "train.steps=10",
+                             "schedule.warmup=2", "train.eval_tokens=2000"},
+                            environment());
+  ASSERT_EQ(o.code, 0) << o.err;
+  std::smatch nats;
+  ASSERT_TRUE(std::regex_search(o.out, nats, std::regex("valid nll_nat ([0-9.]+)"))) << o.out;
+  EXPECT_LT(std::stod(nats[1]), std::log(66) - 0.4) << "it must be better than a uniform guess";
+  const std::string generate = "  lmx generate " + path("a") + " --prompt ROMEO --tokens 300\n";
+  EXPECT_THAT(o.out, HasSubstr(generate));
+  const Outcome text = run_process({"/bin/sh", "-c", generate}, environment_with_lmx());
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_GT(text.out.size(), 300u);
 }
 
 TEST(ShippedRecipes, BothCorporaOfAMixAreNamed) {
