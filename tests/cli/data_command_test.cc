@@ -125,7 +125,7 @@ TEST_F(PairsCommand, PrepareAndStatsKnowBothSides) {
   EXPECT_EQ(stats.code, 0) << stats.err;
   EXPECT_THAT(stats.out, Names("LONGEST", "train en", "valid de"));
   const Outcome list = lmx({"data", "list"});
-  EXPECT_THAT(list.out, Names("wmt16_en_de", "parallel en and fr"));
+  EXPECT_THAT(list.out, Names("wmt16_en_de", "parallel    en and fr"));
   const Outcome missing = lmx({"data", "prepare", file("p.yaml"), "data.subword_model=none.model"});
   EXPECT_EQ(missing.code, 2);
   EXPECT_THAT(missing.err, Names("none.model"));
