@@ -188,7 +188,7 @@ TEST_F(DeviceOptim, ManyAveragesAreUpdatedTogether) {
       EXPECT_EQ(counts.all_launches(), step == 1 ? 1 : 2) << "step " << step;  // no steps of dense averages are missing
       for (const std::string& name : single.f.params.names()) b.before_update(single.f.ctx, single.f.params.at(name));
       for (const std::string& name : cpu.f.params.names()) c.before_update(cpu.f.ctx, cpu.f.params.at(name));
-      for (ManyParameters* m : {&together, &single, &cpu}) optim::update_all(m->f.ctx, *o, m->updates(), 0.1, step);
+      for (ManyParameters* m : {&together, &single, &cpu}) o->update_all(m->f.ctx, m->updates(), 0.1, step);
       for (Ema* ema : {&a, &b, &c}) ema->count_update();
     }
     const auto averages = together.f.read(a.state(together.f.ctx, together.f.params));
