@@ -56,7 +56,7 @@ void transpose_tile(const T* from, int64_t stride_from, T* to, int64_t stride_to
     }
     std::copy(mixed, mixed + 8, rows);
   }
-  for (int i = 0; i < 8; ++i) std::memcpy(to + i * stride_to, &rows[i], sizeof(Eight));
+  for (int i = 0; i < 8; ++i) std::memcpy(static_cast<void*>(to + i * stride_to), &rows[i], sizeof(Eight));
 }
 
 // Rows [r0, r1) and columns [c0, c1) of `from` (rows, cols), and the same elements of `to` (cols, rows).

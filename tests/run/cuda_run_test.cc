@@ -182,14 +182,14 @@ TEST_F(CudaRun, ADeviceThatFailsEndsTheRunWhichCanBeResumed) {
   for (const std::string launches : {"3000", "3005", "3010"}) {
     SCOPED_TRACE(launches);
     fs::remove_all(path("a"));
-    const Outcome o = run_on_device({"train.steps=40"}, {{"LMX_EMULATED_ERROR", "lost:" + launches}});
+    const Outcome o = run_on_device({"train.steps=60"}, {{"LMX_EMULATED_ERROR", "lost:" + launches}});
     EXPECT_EQ(o.code, 1);
     expect_documented(o);
     EXPECT_EQ(o.err.find("error: "), o.err.rfind("error: ")) << o.err;
     EXPECT_EQ(status()["state"], "failed");
     ASSERT_FALSE(fs::is_empty(path("a/checkpoints"))) << "the device failed before the first checkpoint";
   }
-  const Outcome resumed = run_on_device({"train.steps=40", "--resume", path("a")});
+  const Outcome resumed = run_on_device({"train.steps=60", "--resume", path("a")});
   EXPECT_EQ(resumed.code, 0) << resumed.err;
 }
 
