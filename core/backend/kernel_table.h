@@ -1,4 +1,4 @@
-// What the kernel table contains.
+// Lists the kernels of the kernel table.
 #pragma once
 
 #include <set>

@@ -21,8 +21,8 @@ namespace {
 namespace dll = boost::dll;
 using Entry = const PluginDescriptor*();
 
-// Why a library cannot be loaded, as the loader says it. Boost surrounds this text by the name of its own function and
-// an unrelated errno, so the loader is asked again.
+// The loader's reason why a library cannot be loaded. Boost adds the name of a function and an unrelated errno to this
+// text, so the loader is asked again.
 std::string reason(const std::system_error& error, const std::string& path) {
   if (void* loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     dlclose(loaded);

@@ -170,7 +170,7 @@ TEST_F(DeviceBench, AStepInBf16HasFewConversions) {
 TEST(Bench, HelpShowsEachDefault) {
   const Outcome o = run_lmx({"bench", "--help"});
   EXPECT_EQ(o.code, 0);
-  for (const char* part : {"compose}=word_lstm ", "--precision P:{fp32,bf16,fp16,all}=all ", "--device D=cpu ",
+  for (const char* part : {"compose}=word_lstm\n", "--precision P:{fp32,bf16,fp16,all}=all\n", "--device D=cpu ",
                            "--steps N=10 ", "--threads N=0 ", "--trace FILE "})
     EXPECT_THAT(o.out, HasSubstr(part));
 }
