@@ -190,7 +190,7 @@ TEST_F(CudaGraphMemory, IsAtMostASixteenthOfTheDevices) {
   Context ctx = context_on(Device::Kind::cuda);
   const Tensor x = filled(ctx, 1);
   Tensor sum = ctx.zeros({3});
-  std::vector<Tensor> works;  // each gives a graph of its own
+  std::vector<Tensor> works;  // each gives a separate graph
   const int64_t before = graphs();
   for (int loop = 0; loop < 6; ++loop) {
     works.push_back(ctx.zeros({1}));

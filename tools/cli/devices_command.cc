@@ -15,12 +15,6 @@
 namespace lmx_cli {
 namespace {
 
-// The version, or why there is none.
-std::string cudnn_text() {
-  const lmx::CudnnApi* api = lmx::load_cudnn();
-  return api ? lmx::cudnn_version_text(api->version) : lmx::cudnn_unavailable();
-}
-
 void list_devices(bool as_json) {
   const int64_t memory = lmx::train::machine_memory().bytes;
   std::vector<std::vector<std::string>> rows{{"DEVICE", "NAME", "MEMORY", "CUDA OF DRIVER", "CUDA OF LMX"},
@@ -40,8 +34,9 @@ void list_devices(bool as_json) {
                        {"runtime", runtime}});
   }
   const std::string& reason = lmx::cuda_unavailable();
-  std::string cudnn, no_cudnn;
-  if (reason.empty()) (lmx::load_cudnn() ? cudnn : no_cudnn) = cudnn_text();
+  const lmx::CudnnApi* api = reason.empty() ? lmx::load_cudnn() : nullptr;
+  const std::string cudnn = api ? lmx::cudnn_version_text(api->version) : "";
+  const std::string no_cudnn = reason.empty() && !api ? lmx::cudnn_unavailable() : "";
   if (as_json) {
     Json all{{"devices", devices}};
     if (!reason.empty()) all["cuda_unavailable"] = reason;
