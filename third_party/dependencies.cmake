@@ -17,6 +17,8 @@
 #   libarchive     3.6      BSD-2       lmx data fetch (tar archives)
 #   OpenSSL crypto 3.0      Apache-2.0  SHA-256 of corpora
 #   MPI            any      BSD-3       ranks that are processes (plugins/comm/mpi); Open MPI 4.1 in Debian, its C interface only
+#   Gloo           2022-05  BSD-3       ranks that are processes without MPI (plugins/comm/gloo)
+#   Boost.Asio     1.74+    BSL-1.0     where these ranks meet at the start (headers only)
 #   SQLite         3.40     public domain  what happened to a sweep's points, as tables
 #   GoogleTest     1.12     BSD-3       tests
 #   cudnn-frontend 1.18     MIT         attention by cuDNN (headers, optional; tools/cmake/LmxCuda.cmake finds them)
@@ -46,6 +48,9 @@ pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
 # Optional: without it the plugin mpi says so when a recipe asks for it. Its C interface alone is used, without the C++ bindings.
 set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI QUIET COMPONENTS CXX)
+# Optional, like MPI: the plugin gloo. Debian's package has no pkg-config file, and its CMake file lists no folder of headers.
+find_path(GLOO_INCLUDE_DIR gloo/context.h)
+find_library(GLOO_LIBRARY gloo)
 if(LMX_TESTS)
   find_package(GTest CONFIG REQUIRED)
   find_package(Boost 1.74 CONFIG QUIET OPTIONAL_COMPONENTS context)

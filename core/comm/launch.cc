@@ -1,8 +1,10 @@
 #include "lmx/launch.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <initializer_list>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -22,6 +24,8 @@ struct Names {
   const char *rank, *world, *local_rank, *local_size;
 };
 constexpr Names kTorchrun{Launcher::torchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Names kVariables{Launcher::variables, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr Names kLmx{Launcher::lmx, "LMX_RANK", "LMX_RANKS", "LMX_RANK", "LMX_RANKS"};
 constexpr Names kOpenMpi{Launcher::open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                          "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
 constexpr Names kMpich{Launcher::mpich, "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
@@ -65,11 +69,19 @@ std::optional<Launch> read(const Lookup& lookup, const Names& names) {
   return launch;
 }
 
+bool has_all(const Lookup& lookup, std::initializer_list<const char*> names) {
+  return std::none_of(names.begin(), names.end(), [&](const char* name) { return value_of(lookup, name).empty(); });
+}
+
 // RANK and WORLD_SIZE alone may come from other software; torchrun sets all five variables.
 std::optional<Launch> read_torchrun(const Lookup& lookup) {
-  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"})
-    if (value_of(lookup, name).empty()) return std::nullopt;
+  if (!has_all(lookup, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"})) return std::nullopt;
   return read(lookup, kTorchrun);
+}
+
+std::optional<Launch> read_variables(const Lookup& lookup) {
+  if (!has_all(lookup, {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})) return std::nullopt;
+  return read(lookup, kVariables);
 }
 
 // Entry `node` of Slurm's counts: "4(x2),1" means 4, 4, 1. nullopt if the text does not have that form or has fewer
@@ -143,6 +155,10 @@ const char* name_of(Launcher launcher) {
       return "mpiexec (MPICH)";
     case Launcher::slurm:
       return "srun";
+    case Launcher::variables:
+      return "the variables RANK and WORLD_SIZE";
+    case Launcher::lmx:
+      return "lmx";
   }
   return "?";
 }
@@ -155,6 +171,7 @@ std::string describe(const Launch& launch) {
 // Slurm is not compared with the others: under Slurm, mpirun and torchrun are themselves started by srun, once for each
 // node, and their processes inherit the numbers of that step.
 Launch detect_launch(const Lookup& lookup) {
+  if (const std::optional<Launch> own = read(lookup, kLmx)) return *own;
   const std::optional<Launch> torchrun = read_torchrun(lookup), open_mpi = read(lookup, kOpenMpi),
                               mpich = read(lookup, kMpich);
   if (torchrun && open_mpi) check_agree(kTorchrun, *torchrun, kOpenMpi, *open_mpi);
@@ -163,7 +180,8 @@ Launch detect_launch(const Lookup& lookup) {
   if (torchrun) return *torchrun;
   if (open_mpi) return *open_mpi;
   if (mpich) return *mpich;
-  return read_slurm(lookup).value_or(Launch{});
+  if (const std::optional<Launch> slurm = read_slurm(lookup)) return *slurm;
+  return read_variables(lookup).value_or(Launch{});
 }
 
 Launch detect_launch() {

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace lmx_mpi {
+namespace lmx::processes {
 namespace {
 
 using lmx_test::Names;
@@ -175,4 +175,4 @@ TEST(Judge, WhoHearsNobodyIsCutOffItself) {
 }
 
 }  // namespace
-}  // namespace lmx_mpi
+}  // namespace lmx::processes

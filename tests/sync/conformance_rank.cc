@@ -12,9 +12,9 @@
 namespace lmx::sync_test {
 namespace {
 
-int run(const std::string& ranks) {
+int run(const std::string& group, const std::string& ranks) {
   Registry::instance().add_default_directories();
-  const Node node = parse_yaml(str("{name: mpi, ranks: ", ranks, "}"), "conformance_rank");
+  const Node node = parse_yaml(str("{name: ", group, ", ranks: ", ranks, "}"), "conformance_rank");
   const PluginInfo& plugin = Registry::instance().find(PluginKind::comm, node, "comm");
   int64_t failed = 0;
   create<CommFactory>(plugin, node, "comm", CommEnv{1, {}})->run([&](Communicator& comm) {
@@ -33,9 +33,9 @@ int run(const std::string& ranks) {
 int main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   alarm(300);
-  if (argc != 2) return 64;
+  if (argc != 3) return 64;
   try {
-    return lmx::sync_test::run(argv[1]);
+    return lmx::sync_test::run(argv[1], argv[2]);
   } catch (const lmx::EndProcess& e) {
     if (!e.said) std::cerr << "error: " << e.what() << "\n";
     return e.code;

@@ -9,7 +9,7 @@
 
 namespace lmx {
 
-enum class Launcher { none, torchrun, open_mpi, mpich, slurm };
+enum class Launcher { none, torchrun, open_mpi, mpich, slurm, variables, lmx };
 LMX_API const char* name_of(Launcher launcher);  // "mpirun (Open MPI)"
 
 struct Launch {
@@ -20,7 +20,9 @@ struct Launch {
 LMX_API std::string describe(const Launch& launch);  // "rank 2 of 4, started by srun"
 
 // Reads an environment: `lookup` returns a variable's value or null. The first launcher that is found counts, in the
-// order torchrun, Open MPI, MPICH, Slurm. Slurm's variables in a batch script or an interactive shell are ignored.
+// order lmx itself (LMX_RANK, LMX_RANKS), torchrun, Open MPI, MPICH, Slurm, and at last the four variables RANK,
+// WORLD_SIZE, MASTER_ADDR, MASTER_PORT, by which processes can be started by hand or by any other program. Slurm's
+// variables in a batch script or an interactive shell are ignored.
 // UserError: a value that is not a number or is out of range, a rank without a world size, launchers that contradict
 // each other.
 LMX_API Launch detect_launch(const std::function<const char*(const char*)>& lookup);

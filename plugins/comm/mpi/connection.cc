@@ -6,6 +6,9 @@
 
 namespace lmx_mpi {
 
+using lmx::processes::Move;
+using lmx::processes::Waiting;
+
 MpiConnection::MpiConnection(MPI_Comm link, Watchdog& watchdog, bool watched)
     : link_(link), watchdog_(watchdog), watched_(watched) {}
 
@@ -37,7 +40,7 @@ void MpiConnection::post(const Tensor& t, int to, int tag) {
   forget_sent();
   posted_.push_back(std::make_unique<Exchange>(link_, watchdog_, tag, watched_));
   // Posts all pieces, so that further messages may follow at once.
-  posted_.back()->post(t, to, false, std::numeric_limits<int>::max());
+  posted_.back()->post_pieces(t, to, false, std::numeric_limits<int>::max());
 }
 
 void MpiConnection::receive(Tensor& t, int from, int tag) {
@@ -49,7 +52,7 @@ void MpiConnection::receive(Tensor& t, int from, int tag) {
 }
 
 int MpiConnection::probe(int tag) {
-  end_if_another_failed(watchdog_, link_);
+  watchdog_.end_if_another_failed();
   forget_sent();
   int there = 0;
   MPI_Status status;

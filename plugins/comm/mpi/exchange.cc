@@ -6,7 +6,6 @@
 #include <ctime>
 
 #include "lmx/error.h"
-#include "lmx/launch.h"
 
 namespace lmx_mpi {
 
@@ -15,9 +14,6 @@ using lmx::str;
 namespace {
 
 constexpr int64_t kShort = int64_t{1} << 16;
-// How long a rank waits before it ends because of another one, so that the other one reports first.
-constexpr timespec kTimeToReport{4, 0};
-
 // Kept until the process ends, because MPI may still write to these tensors.
 struct Leftovers {
   std::vector<MPI_Request> requests;
@@ -45,15 +41,6 @@ MPI_Comm own_link() {
   return link;
 }
 
-void end_if_another_failed(const Watchdog& watchdog, MPI_Comm link) {
-  const int rank = watchdog.failed_rank();
-  if (rank < 0) return;
-  nanosleep(&kTimeToReport, nullptr);
-  int size = 0;
-  MPI_Comm_size(link, &size);
-  throw lmx::EndProcess(1, str("[mpi] rank ", rank, " of ", size, " has failed"), true);
-}
-
 void Backoff::pause() {
   const auto waited = Clock::now() - start_;
   if (waited < std::chrono::microseconds(100)) {
@@ -70,7 +57,7 @@ Exchange::~Exchange() {
   if (!complete_ && !requests_.empty()) new Leftovers{std::move(requests_), std::move(kept_)};
 }
 
-void Exchange::post(const Tensor& t, int other, bool in, int at_once) {
+void Exchange::post_pieces(const Tensor& t, int other, bool in, int at_once) {
   kept_.push_back(t);
   messages_.push_back({other, in, static_cast<std::byte*>(kept_.back().raw()), t.bytes()});
   do {
@@ -106,7 +93,7 @@ void Exchange::complete(size_t begin) {
       if (watched_) watchdog_.progress();
       continue;
     }
-    end_if_another_failed(watchdog_, link_);
+    watchdog_.end_if_another_failed();
     backoff.pause();
   }
 }

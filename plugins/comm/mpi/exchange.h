@@ -9,25 +9,21 @@
 #include <string>
 #include <vector>
 
+#include "processes/link.h"
+#include "processes/watchdog.h"
 #include "lmx/tensor.h"
-#include "watchdog.h"
 
 namespace lmx_mpi {
 
 using lmx::Tensor;
-
-// A long message is sent in pieces of this many bytes: each completed piece shows the watchdog that a slow link still
-// makes progress. (MPI also counts in int.)
-inline constexpr int64_t kLongest = int64_t{1} << 24;
+using lmx::processes::kLongest;
+using lmx::processes::Watchdog;
 
 // Creates a separate link between all ranks. Collective.
 MPI_Comm own_link();
 
 // Throws RunError that names the call, the partner and MPI's text.
 void check(int error, const std::string& call);
-
-// If another rank has failed, ends this rank's wait. That rank reports its error first and determines the exit code.
-void end_if_another_failed(const Watchdog& watchdog, MPI_Comm link);
 
 // Polls without sleeping at first, for short messages; then sleeps an eighth of the time waited so far.
 class Backoff {
@@ -39,33 +35,23 @@ class Backoff {
   Clock::time_point start_ = Clock::now();
 };
 
-// The messages of one operation. Keeps the tensors that they point into alive: MPI may write to them as long as it
-// runs, also after an error.
-class Exchange {
+// The messages of one operation. MPI may write to their tensors as long as it runs, also after an error.
+class Exchange final : public lmx::processes::Messages {
  public:
   // `watched`: progress is reported to the watchdog. The waits of a second thread are no sign of the rank's state.
   Exchange(MPI_Comm link, Watchdog& watchdog, int tag, bool watched = true)
       : link_(link), watchdog_(watchdog), tag_(tag), watched_(watched) {}
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
-  ~Exchange();
+  ~Exchange() override;
 
-  void send(const Tensor& t, int to) {
-    if (t.bytes() > 0) post(t, to, false);
-  }
-  void receive(const Tensor& t, int from) {
-    if (t.bytes() > 0) post(t, from, true);
-  }
-  // Also posts a message for an empty tensor, because the receiver waits for one. `at_once`: number of pieces that are
-  // posted at a time. The others are posted as these complete, so until then no further message may be posted in the
-  // same direction.
-  void post(const Tensor& t, int other, bool in, int at_once = kAtOnce);
-  // One round of a collective: every rank sends to one rank and receives from one. A long message is completed within
-  // its round, so it has both links to itself: if several ranks sent to one rank at a time, a switch would drop
-  // packets. A short message is posted without waiting.
-  void round(const Tensor& out, int to, const Tensor& in, int from);
+  void post(const Tensor& t, int other, bool in) override { post_pieces(t, other, in, kAtOnce); }
+  // `at_once`: number of pieces that are posted at a time. The others are posted as these complete, so until then no
+  // further message may be posted in the same direction.
+  void post_pieces(const Tensor& t, int other, bool in, int at_once);
+  void round(const Tensor& out, int to, const Tensor& in, int from) override;
   bool test();  // whether all messages are complete
-  void wait();
+  void wait() override;
 
  private:
   // Only a few pieces are posted at a time; otherwise MPI would divide the link among all of them, and they would

@@ -1,30 +1,24 @@
-// Ranks are processes. This file joins the job; communicator.cc moves data, and watchdog.cc ends the job if a rank is
-// lost.
+// Ranks are processes of an MPI job. This file joins the job; plugins/comm/processes makes a group of it.
 #include <dlfcn.h>
 #include <mpi.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
-#include <exception>
-#include <optional>
 #include <string_view>
-#include <thread>
 
-#include "communicator.h"
-#include "deadline.h"
+#include "exchange.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "lmx/plugin.h"
-#include "mpi_config.h"
-#include "placement.h"
+#include "mpi_link.h"
+#include "processes/process_group.h"
 #include "start.h"
-#include "watchdog.h"
 
 namespace lmx_mpi {
 namespace {
 
 using lmx::str;
+using lmx::processes::ProcessConfig;
 
 // To be called before MPI starts. Settings of the user, on mpirun's command line or in the environment, are kept.
 void set_open_mpi_defaults() {
@@ -96,145 +90,58 @@ void start_mpi(const lmx::Launch& launch) {
   silence_open_mpi();
 }
 
-// Without these settings mpirun waits eight minutes for the daemon of a lost host, although every rank has ended.
-void warn_of_patient_mpirun(const std::vector<Placement>& placements, const lmx::Launch& launch) {
-  const bool one_host = std::all_of(placements.begin(), placements.end(),
-                                    [&](const Placement& s) { return std::string_view(s.host) == placements[0].host; });
-  if (launch.rank != 0 || launch.launcher != lmx::Launcher::open_mpi || one_host) return;
-  if (std::getenv("OMPI_MCA_oob_tcp_keepalive_time")) return;
-  lmx::log_warn(
-      "[mpi] if a host is cut off, this mpirun will end minutes after its ranks; it ends with them if you give --mca "
-      "oob_tcp_keepalive_time 3 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 4");
-}
-
-class MpiGroup : public lmx::CommGroup {
+class MpiTransport final : public lmx::processes::Transport {
  public:
-  MpiGroup(const MpiConfig& config, const lmx::Launch& launch, const lmx::CommEnv& env)
-      : config_(config), launch_(launch), threads_(env.threads), deterministic_(env.deterministic) {}
-
-  ~MpiGroup() override {
-    // MPI_Finalize waits for all ranks; after a failure the launcher ends the processes instead.
-    if (!started_ || failed_ || std::uncaught_exceptions() != 0) return;
-    const Deadline end(in_turn(config_.timeout_s), late_end());
-    MPI_Finalize();
+  explicit MpiTransport(const lmx::Launch& launch) : launch_(launch) {}
+  std::string name() const override { return "mpi"; }
+  void start() override { start_mpi(launch_); }
+  void gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    const auto bytes = static_cast<int>(own.size());
+    check(MPI_Allgather(own.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, MPI_COMM_WORLD), "MPI_Allgather");
   }
-
-  int size() const override { return launch_.world; }
-
-  void run(const std::function<void(lmx::Communicator&)>& body) override {
-    failed_ = true;  // until the end of this function is reached
-    std::optional<Deadline> start(std::in_place, in_turn(start_s()),
-                                  str("rank ", launch_.rank, " of ", launch_.world, " has waited ", start_s(),
-                                      " s for other ranks to start (comm.lag_s)"));
-    if (!started_) start_mpi(launch_);
-    started_ = true;
-    accept_forwarded_signals();
-    const MPI_Comm data = own_link(), beats = own_link();
-    const std::vector<Placement> placements = gather_placements(data);
-    Watchdog watchdog(beats, placements, settings());
-    start.reset();
-    warn_of_patient_mpirun(placements, launch_);
-    MpiCommunicator comm(data, config_.reduce == "native", watchdog,
-                         threads_for(fair_threads(placements, launch_.rank)));
-    try {
-      body(comm);
-      comm.finish();
-    } catch (const lmx::EndProcess&) {
-      throw;
-    } catch (...) {
-      rethrow_for_rank(watchdog.fail());
-    }
-    const Deadline end(in_turn(config_.timeout_s), late_end());
-    watchdog.stop();
-    comm.finish();
-    watchdog.drain();
-    failed_ = false;
+  // Without these settings mpirun waits eight minutes for the daemon of a lost host, although every rank has ended.
+  void note_hosts(const std::vector<std::string>& hosts) override {
+    const bool one_host = std::all_of(hosts.begin(), hosts.end(), [&](const auto& host) { return host == hosts[0]; });
+    if (launch_.rank != 0 || launch_.launcher != lmx::Launcher::open_mpi || one_host) return;
+    if (std::getenv("OMPI_MCA_oob_tcp_keepalive_time")) return;
+    lmx::log_warn(
+        "[mpi] if a host is cut off, this mpirun will end minutes after its ranks; it ends with them if you give --mca "
+        "oob_tcp_keepalive_time 3 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 4");
   }
-
-  std::string describe() const override {
-    return str(launch_.world, launch_.world == 1 ? " process (MPI)" : " processes (MPI, ") +
-           (launch_.world == 1 ? "" : str("started by ", name_of(launch_.launcher), ")"));
-  }
+  std::unique_ptr<lmx::processes::BeatLink> beats() override { return make_beats(); }
+  std::unique_ptr<lmx::processes::Link> link(Watchdog& watchdog) override { return make_link(watchdog); }
+  void leave() override { MPI_Finalize(); }
 
  private:
-  // `fair`: number of cores for this rank alone. In a deterministic run it must not influence the bits.
-  int threads_for(int fair) const {
-    if (threads_ > 0) return threads_;
-    if (!deterministic_) return fair;
-    if (fair > 1 && launch_.rank == 0)
-      lmx::log_info(str("[mpi] a rank has ", fair, " cores and uses one of them; threads=", fair,
-                        " uses all, deterministic=false whatever there are"));
-    return 1;
-  }
-  // The limits of the ranks differ, so that only one rank reports; the launcher then ends the others.
-  double in_turn(double seconds) const { return seconds > 0 ? seconds + 3 * std::min(launch_.rank, 5) : 0; }
-  // A start takes seconds, a collective less, so a short lag_s does not apply to the start.
-  double start_s() const { return config_.lag_s > 0 ? std::max(config_.lag_s, config_.timeout_s) : 0; }
-  std::string late_end() const {
-    return str("rank ", launch_.rank, " of ", launch_.world,
-               ": all has been computed, but another rank has not left the job ", config_.timeout_s,
-               " s later (stopped, or its host is down or cut off?)");
-  }
-
-  Watchdog::Settings settings() const {
-    // After the warning, Slurm ends the ranks half a minute later or more, which is enough for a reliable diagnosis;
-    // mpirun after one second.
-    const bool mpirun = launch_.launcher == lmx::Launcher::open_mpi, srun = launch_.launcher == lmx::Launcher::slurm;
-    return {config_.heartbeat_s, {config_.timeout_s, config_.lag_s}, mpirun ? 0.5 : srun ? 2 : 0};
-  }
-
-  // Reports an error that all ranks have only once: one rank reports it. If that is not rank 0, this rank is the only
-  // one with the error, and its message names it.
-  [[noreturn]] void rethrow_for_rank(bool speaks) {
-    if (speaks && launch_.rank == 0) throw;
-    int code = 1;
-    std::string text = "an exception that is no std::exception";
-    try {
-      throw;
-    } catch (const lmx::UserError& e) {
-      code = 2;
-      text = e.what();
-    } catch (const std::exception& e) {
-      text = e.what();
-    } catch (...) {
-    }
-    if (speaks) throw lmx::EndProcess(code, str("rank ", launch_.rank, " of ", launch_.world, ": ", text), false);
-    // The rank that reports exits first, with its code; then a signal of the launcher ends this wait.
-    const timespec time{3, 0};
-    nanosleep(&time, nullptr);
-    throw lmx::EndProcess(code, text, true);
-  }
-
-  MpiConfig config_;
   lmx::Launch launch_;
-  int threads_;
-  bool deterministic_;
-  bool started_ = false, failed_ = false;
 };
 
+// After the warning, Slurm ends the ranks half a minute later or more, which is enough for a reliable diagnosis; mpirun
+// after one second.
+double warned_silence_s(lmx::Launcher launcher) {
+  return launcher == lmx::Launcher::open_mpi ? 0.5 : launcher == lmx::Launcher::slurm ? 2 : 0;
+}
+
 std::unique_ptr<lmx::CommGroup> make_mpi(const lmx::Node& node, const std::string& path, const lmx::CommEnv& env) {
-  const MpiConfig config = read_mpi_config(node, path);
+  const auto config = lmx::processes::read_process_config<ProcessConfig>(node, path);
   const lmx::Launch launch = lmx::detect_launch();
-  if (launch.launcher == lmx::Launcher::torchrun)
-    throw lmx::UserError(
-        str("[", path,
-            "] name=mpi: this process was started by torchrun, which does not work with MPI; start lmx by mpirun or "
-            "srun, or by itself with comm.ranks=",
-            launch.world));
+  if (launch.launcher == lmx::Launcher::torchrun || launch.launcher == lmx::Launcher::variables)
+    throw lmx::UserError(str("[", path, "] name=mpi: this process was started by ", name_of(launch.launcher),
+                             ", which does not work with MPI; give comm=gloo, start lmx by mpirun or srun, or by itself "
+                             "with comm.ranks=",
+                             launch.world));
   if (launch.launcher == lmx::Launcher::none) {
     if (config.ranks == 0)
       throw lmx::UserError(
           str("[", path, "] name=mpi: say how many ranks, comm.ranks=4, or start lmx by mpirun or srun"));
     start_ranks(static_cast<int>(config.ranks), path);
   }
-  if (config.ranks != 0 && config.ranks != launch.world)
-    throw lmx::UserError(str("[", path, "] ranks is ", config.ranks, ", and ", name_of(launch.launcher), " started ",
-                             launch.world, "; start as many, or give comm.ranks=", launch.world,
-                             " (0: whatever the launcher starts): the batches are the same"));
-  return std::make_unique<MpiGroup>(config, launch, env);
+  require_started_ranks(config, launch, path);
+  return std::make_unique<lmx::processes::ProcessGroup>(std::make_unique<MpiTransport>(launch), "MPI", config, launch,
+                                                        env, warned_silence_s(launch.launcher));
 }
 
 }  // namespace
 }  // namespace lmx_mpi
 
-LMX_PLUGIN(comm, mpi, lmx_mpi::MpiConfig, lmx_mpi::make_mpi)
+LMX_PLUGIN(comm, mpi, lmx::processes::ProcessConfig, lmx_mpi::make_mpi)

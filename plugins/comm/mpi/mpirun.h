@@ -6,20 +6,6 @@
 
 namespace lmx_mpi {
 
-// A folder in shared memory for Open MPI's files of a job. The destructor removes it with all files that mpirun has
-// left. `path` is "" if the folder cannot be created: Open MPI then uses its own folders.
-class JobFolder {
- public:
-  JobFolder();
-  ~JobFolder();
-  JobFolder(const JobFolder&) = delete;
-  JobFolder& operator=(const JobFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 struct JobEnd {
   int code = 0;       // lmx's exit code: 0, 1, 2, 130 or 143
   std::string error;  // reason for mpirun's failure if no rank has printed an error; else ""

@@ -1,19 +1,17 @@
 #include "start.h"
 
 #include <mpi.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <vector>
 
 #include "lmx/error.h"
 #include "lmx/launch.h"
-#include "lmx/log.h"
+#include "processes/local_job.h"
 #include "mpirun.h"
 
 namespace lmx_mpi {
@@ -25,10 +23,6 @@ using lmx::UserError;
 
 constexpr const char* kGuard = "LMX_STARTED_BY_MPIRUN";
 
-extern "C" void take_as_own(int signal) {
-  raise(signal == SIGUSR1 ? SIGINT : SIGTERM);
-}
-
 std::string find_program(const std::vector<std::string>& names) {
   const char* path = std::getenv("PATH");
   for (const std::string& name : names) {
@@ -39,17 +33,6 @@ std::string find_program(const std::vector<std::string>& names) {
     }
   }
   return "";
-}
-
-std::vector<std::string> own_command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> words;
-  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
-  std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  if (words.empty() || error) throw lmx::RunError("[comm] this process's own command line cannot be read from /proc");
-  words[0] = program.string();
-  return words;
 }
 
 #ifdef OPEN_MPI
@@ -87,20 +70,6 @@ void allow_root() {
   setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
 }
 
-// A recipe in the size of a paper requests the ranks of a cluster.
-void warn_of_crowd(int ranks) {
-  constexpr int kRanksPerCore = 4;
-  cpu_set_t own;
-  CPU_ZERO(&own);
-  if (sched_getaffinity(0, sizeof own, &own) != 0) return;
-  const int cores = CPU_COUNT(&own);
-  if (ranks > kRanksPerCore * cores)
-    lmx::log_warn(str(ranks, " processes on ", cores, cores == 1 ? " core" : " cores",
-                      " of this host: start them over several by mpirun or srun, or train the same batches with fewer, "
-                      "comm.ranks=",
-                      cores));
-}
-
 }  // namespace
 
 void start_ranks(int ranks, const std::string& path) {
@@ -114,13 +83,13 @@ void start_ranks(int ranks, const std::string& path) {
                         "] comm.name=mpi starts its ranks by mpirun, which is not on PATH; install it (Debian: "
                         "apt-get install ",
                         kPackage, "), or start lmx by srun"));
-  warn_of_crowd(ranks);
+  lmx::processes::warn_of_crowd(ranks, "mpirun or srun");
   setenv(kGuard, "1", 1);
   allow_root();
-  const JobFolder folder;
+  const lmx::processes::JobFolder folder("lmx-mpi-");
   std::vector<std::string> command{mpirun, "-n", std::to_string(ranks)};
   for (const std::string& option : mpirun_options(folder.path())) command.push_back(option);
-  for (const std::string& word : own_command_line()) command.push_back(word);
+  for (const std::string& word : lmx::processes::own_command_line()) command.push_back(word);
   const JobEnd end = run_mpirun(command);
   throw lmx::EndProcess(end.code, end.error.empty() ? str("[comm] ", ranks, " ranks have run") : end.error,
                         end.error.empty());
@@ -128,15 +97,6 @@ void start_ranks(int ranks, const std::string& path) {
 
 void ignore_broken_pipes() {
   std::signal(SIGPIPE, SIG_IGN);
-}
-
-void accept_forwarded_signals() {
-  struct sigaction action {};
-  action.sa_handler = take_as_own;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGUSR1, &action, nullptr);
-  sigaction(SIGUSR2, &action, nullptr);
 }
 
 }  // namespace lmx_mpi

@@ -10,10 +10,6 @@ namespace lmx_mpi {
 // UserError: no mpirun on PATH, or this process was itself started that way and has no rank.
 [[noreturn]] void start_ranks(int ranks, const std::string& path);
 
-// In a rank: SIGUSR1 and SIGUSR2 act like SIGINT and SIGTERM. mpirun forwards the former two at once. On the latter it
-// kills the ranks one second later, before a checkpoint can be written.
-void accept_forwarded_signals();
-
 // In a rank: ignores SIGPIPE. Open MPI writes to the connection of a rank that has died; this rank must report that,
 // not die.
 void ignore_broken_pipes();

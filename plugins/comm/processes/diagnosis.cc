@@ -5,7 +5,7 @@
 
 #include "lmx/error.h"
 
-namespace lmx_mpi {
+namespace lmx::processes {
 namespace {
 
 using lmx::str;
@@ -165,4 +165,4 @@ std::string sentence(const Diagnosis& v, int self, const std::vector<Peer>& peer
   return "";
 }
 
-}  // namespace lmx_mpi
+}  // namespace lmx::processes

@@ -9,12 +9,13 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <ctime>
 
 #include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
 
-namespace lmx_mpi {
+namespace lmx::processes {
 namespace {
 
 // After the launcher's warning, heartbeats are sent every kAlarmBeat seconds. The other two are multiples of
@@ -41,6 +42,9 @@ constexpr double kForTheReport = 2;
 // rank waits longer than that for lower ranks, so that exactly one rank reports.
 constexpr double kSameFailure = 1, kToHearLower = 1.8;
 
+// How long a rank waits before it ends because of another one, so that the other one reports first.
+constexpr timespec kTimeToReport{4, 0};
+
 // Seconds that this rank has to end by itself after another rank has announced its failure.
 constexpr double kSecondsToEnd = 10;
 
@@ -50,24 +54,18 @@ double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::ste
 
 }  // namespace
 
-struct Watchdog::Line {
-  int process = -1;  // pidfd
-  Beat out, in;
-  MPI_Request sending = MPI_REQUEST_NULL, receiving = MPI_REQUEST_NULL;
-  double heard = 0;  // time of the last heartbeat, by clock_
-};
-
-Watchdog::Watchdog(MPI_Comm comm, const std::vector<Placement>& placements, const Settings& settings)
-    : comm_(comm),
+Watchdog::Watchdog(int rank, std::unique_ptr<BeatLink> beats, const std::vector<Placement>& placements,
+                   const Settings& settings)
+    : rank_(rank),
+      beats_(std::move(beats)),
       hosts_(hosts_of(placements)),
       settings_(settings),
       poll_s_(std::min(0.1, settings.heartbeat_s / 2)),
-      lines_(placements.size()),
+      heard_(placements.size(), 0.0),
       peers_(placements.size()),
       moved_(Clock::now()),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       time_(5 * poll_s_) {
-  MPI_Comm_rank(comm_, &rank_);
   if (settings_.warned_silence_s > 0) {
     struct sigaction action {};
     action.sa_handler = note_warning;
@@ -76,27 +74,43 @@ Watchdog::Watchdog(MPI_Comm comm, const std::vector<Placement>& placements, cons
     sigaction(SIGCONT, &action, nullptr);
     warnings_ = g_warnings;
   }
-  for (int r = 0; r < static_cast<int>(placements.size()); ++r) {
-    if (r == rank_) continue;
-    auto& line = lines_[static_cast<size_t>(r)];
-    line = std::make_unique<Line>();
-    line->process = open_process(placements[static_cast<size_t>(rank_)], placements[static_cast<size_t>(r)]);
-    MPI_Irecv(&line->in, sizeof(Beat), MPI_BYTE, r, 0, comm_, &line->receiving);
-  }
+  const Placement& own = placements[static_cast<size_t>(rank_)];
+  for (const Placement& other : placements) processes_.push_back(&other == &own ? -1 : open_process(own, other));
   thread_ = std::thread([this] { loop(); });
 }
 
 Watchdog::~Watchdog() {
   stop();
-  for (const auto& line : lines_)
-    if (line && line->process >= 0) close(line->process);
+  for (const int process : processes_)
+    if (process >= 0) close(process);
   close(wake_);
-  // After a failure, pending messages still refer to the lines, which are leaked because the process is about to end.
-  const bool under_way = std::any_of(lines_.begin(), lines_.end(), [](const auto& line) {
-    return line && (line->sending != MPI_REQUEST_NULL || line->receiving != MPI_REQUEST_NULL);
-  });
-  if (under_way)
-    for (auto& line : lines_) static_cast<void>(line.release());
+}
+
+void Watchdog::end_if_another_failed() const {
+  const int rank = failed_rank_;
+  if (rank < 0) return;
+  nanosleep(&kTimeToReport, nullptr);
+  throw EndProcess(1, str("[", settings_.name, "] rank ", rank, " of ", peers_.size(), " has failed"), true);
+}
+
+void Watchdog::note_lost(int rank) {
+  const std::lock_guard lock(mutex_);
+  lost_.push_back(rank);
+}
+
+void Watchdog::lost_connection(const std::string& what) const {
+  const double limit = settings_.limits.silence_s + kSecondsToEnd;
+  for (const auto start = Clock::now(); seconds_between(start, Clock::now()) < limit;) {
+    end_if_another_failed();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  throw RunError(str("[", settings_.name, "] ", what));
+}
+
+void Watchdog::on_failure(std::function<void()> interrupt) {
+  const std::lock_guard lock(interrupt_mutex_);
+  interrupt_ = std::move(interrupt);
+  if (interrupt_ && failed_rank_ >= 0) interrupt_();
 }
 
 void Watchdog::enter(Move move) {
@@ -142,14 +156,7 @@ void Watchdog::stop() {
 }
 
 void Watchdog::drain() {
-  receive();
-  for (const auto& line : lines_) {
-    if (!line) continue;
-    MPI_Wait(&line->sending, MPI_STATUS_IGNORE);
-    if (line->receiving == MPI_REQUEST_NULL) continue;
-    MPI_Cancel(&line->receiving);
-    MPI_Wait(&line->receiving, MPI_STATUS_IGNORE);
-  }
+  beats_->drain();
 }
 
 void Watchdog::loop() {
@@ -163,7 +170,7 @@ void Watchdog::loop() {
     if (now || clock_ >= next_beat_) send(now);
     consider();
   }
-  if (own_beat().failed) send(true);
+  if (own_beat().failed) announce_failure();
   flush(0.5);
 }
 
@@ -171,9 +178,9 @@ void Watchdog::loop() {
 void Watchdog::pause() {
   std::vector<pollfd> events{{wake_, POLLIN, 0}};
   std::vector<Peer*> whose{nullptr};
-  for (size_t r = 0; r < lines_.size(); ++r) {
-    if (!lines_[r] || lines_[r]->process < 0 || peers_[r].ended) continue;
-    events.push_back({lines_[r]->process, POLLIN, 0});
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    if (processes_[r] < 0 || peers_[r].ended) continue;
+    events.push_back({processes_[r], POLLIN, 0});
     whose.push_back(&peers_[r]);
   }
   if (poll(events.data(), events.size(), static_cast<int>(poll_s_ * 1000)) <= 0) return;
@@ -205,36 +212,22 @@ void Watchdog::watch_launcher() {
 }
 
 void Watchdog::receive() {
-  for (size_t r = 0; r < lines_.size(); ++r) {
-    if (!lines_[r]) continue;
-    Line& line = *lines_[r];
-    int done = 0;
-    while (line.receiving != MPI_REQUEST_NULL && MPI_Test(&line.receiving, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS &&
-           done) {
-      peers_[r].beat = line.in;
-      line.heard = clock_;
-      MPI_Irecv(&line.in, sizeof(Beat), MPI_BYTE, static_cast<int>(r), 0, comm_, &line.receiving);
-    }
-    peers_[r].silent_s = clock_ - line.heard;
+  for (int r = 0; r < static_cast<int>(peers_.size()); ++r) {
+    if (r == rank_) continue;
+    const auto i = static_cast<size_t>(r);
+    while (beats_->receive(r, peers_[i].beat)) heard_[i] = clock_;
+    peers_[i].silent_s = clock_ - heard_[i];
+    if (beats_->is_lost(r)) peers_[i].ended = true;
   }
   peers_[static_cast<size_t>(rank_)].beat = own_beat();
+  const std::lock_guard lock(mutex_);
+  for (const int r : lost_) peers_[static_cast<size_t>(r)].ended = true;
 }
 
-// At most one heartbeat is pending for each rank, so that none accumulate for a rank that does not read.
 void Watchdog::send(bool now) {
-  Beat beat = own_beat();
-  for (size_t r = 0; r < lines_.size(); ++r) {
-    if (!lines_[r]) continue;
-    Line& line = *lines_[r];
-    int done = 1;
-    if (line.sending != MPI_REQUEST_NULL) MPI_Test(&line.sending, &done, MPI_STATUS_IGNORE);
-    if (!done) {
-      if (now) hurry_ = true;  // repeated at the next poll
-      continue;
-    }
-    line.out = beat;
-    MPI_Isend(&line.out, sizeof(Beat), MPI_BYTE, static_cast<int>(r), 0, comm_, &line.sending);
-  }
+  const Beat beat = own_beat();
+  for (int r = 0; r < static_cast<int>(peers_.size()); ++r)
+    if (r != rank_ && !beats_->send(r, beat) && now) hurry_ = true;  // repeated at the next poll
   next_beat_ = clock_ + (alarm_since_ >= 0 ? std::min(kAlarmBeat, settings_.heartbeat_s) : settings_.heartbeat_s);
 }
 
@@ -246,19 +239,23 @@ Beat Watchdog::own_beat() {
   return beat;
 }
 
-bool Watchdog::flush(double seconds) {
+// An earlier heartbeat may still be on its way to some rank, so the announcement is repeated until all have accepted it.
+// A rank that is stopped or cut off does not.
+void Watchdog::announce_failure() {
   const auto start = Clock::now();
-  for (;;) {
-    int open = 0;
-    for (const auto& line : lines_) {
-      int done = 1;
-      if (line && line->sending != MPI_REQUEST_NULL) MPI_Test(&line->sending, &done, MPI_STATUS_IGNORE);
-      open += !done;
-    }
-    if (open == 0) return true;
+  do {
+    hurry_ = false;
+    send(true);
+    if (hurry_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (hurry_ && seconds_between(start, Clock::now()) < kToHearOthers);
+}
+
+bool Watchdog::flush(double seconds) {
+  for (const auto start = Clock::now(); !beats_->all_sent();) {
     if (seconds_between(start, Clock::now()) > seconds) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  return true;
 }
 
 // If two ranks announce a report at the same time, the lower rank reports.
@@ -277,21 +274,22 @@ bool Watchdog::has_the_word() {
 void Watchdog::end_silent() {
   if (verdict_.kind != Diagnosis::silent) return;
   for (const int r : verdict_.ranks) {
-    const int process = lines_[static_cast<size_t>(r)]->process;
+    const int process = processes_[static_cast<size_t>(r)];
     if (process >= 0) syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);
   }
 }
 
-// Exits without the rank's own thread, which waits inside MPI or computes, and cannot react.
+// Exits without the rank's own thread, which waits for a message or computes, and cannot react.
 void Watchdog::end_job(const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
     own_.failed = 1;
   }
-  send(true);
+  announce_failure();
   if (has_the_word()) {
-    lmx::log(lmx::LogLevel::error, lmx::str("[mpi] ", message, "; the run ends"));
-    lmx::leave_termination_note("[mpi] " + message);
+    const std::string text = str("[", settings_.name, "] ", message);
+    log(LogLevel::error, text + "; the run ends");
+    leave_termination_note(text);
     std::this_thread::sleep_for(std::chrono::duration<double>(kToBeRead));
   } else {
     std::this_thread::sleep_for(std::chrono::duration<double>(kForTheReport));
@@ -323,7 +321,11 @@ void Watchdog::consider() {
   const Diagnosis v = look();
   if (v.kind == Diagnosis::failed) {
     failed_rank_ = v.ranks[0];
-    if (failed_since_ < 0) failed_since_ = clock_;
+    if (failed_since_ < 0) {
+      failed_since_ = clock_;
+      const std::lock_guard lock(interrupt_mutex_);
+      if (interrupt_) interrupt_();
+    }
     if (clock_ - failed_since_ > kToHearOthers + kToBeRead / 2) end_silent();
     if (clock_ - failed_since_ > kSecondsToEnd) _exit(1);
     return;
@@ -334,4 +336,4 @@ void Watchdog::consider() {
     end_job(sentence(v, rank_, peers_, hosts_));
 }
 
-}  // namespace lmx_mpi
+}  // namespace lmx::processes

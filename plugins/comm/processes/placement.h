@@ -1,14 +1,13 @@
 // Rank placement: host, process and cores of each rank of a job, exchanged once.
 #pragma once
 
-#include <mpi.h>
 #include <sched.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace lmx_mpi {
+namespace lmx::processes {
 
 struct Placement {
   char host[64] = {};
@@ -18,8 +17,6 @@ struct Placement {
 };
 
 Placement own_placement();
-// Collective.
-std::vector<Placement> gather_placements(MPI_Comm comm);
 std::vector<std::string> hosts_of(const std::vector<Placement>& placements);
 
 // Threads for rank `self` if the ranks of a host divide its cores. Each core that the rank may use counts as 1 divided
@@ -30,4 +27,4 @@ int fair_threads(const std::vector<Placement>& placements, int self);
 // namespace, an old kernel.
 int open_process(const Placement& own, const Placement& other);
 
-}  // namespace lmx_mpi
+}  // namespace lmx::processes

@@ -5,24 +5,25 @@
 #include <algorithm>
 #include <chrono>
 
+#include "lmx/error.h"
 #include "lmx/launch.h"
 #include "lmx/log.h"
 #include "running_time.h"
 
-namespace lmx_mpi {
+namespace lmx::processes {
 
-Deadline::Deadline(double seconds, const std::string& message) {
+Deadline::Deadline(double seconds, const std::string& name, const std::string& message) {
   if (seconds <= 0) return;
-  thread_ = std::thread([this, seconds, message] {
+  thread_ = std::thread([this, seconds, text = str("[", name, "] ", message)] {
     std::unique_lock lock(mutex_);
     constexpr double kLookS = 0.1;
     for (RunningTime waited(5 * kLookS); waited.seconds() < seconds; waited.advance()) {
       const std::chrono::duration<double> next(std::min(kLookS, seconds - waited.seconds()));
       if (met_changed_.wait_for(lock, next, [this] { return met_; })) return;
     }
-    lmx::log(lmx::LogLevel::error, "[mpi] " + message + "; the run ends");
-    lmx::leave_termination_note("[mpi] " + message);
-    _exit(1);  // the rank's own thread is blocked inside MPI and cannot react
+    log(LogLevel::error, text + "; the run ends");
+    leave_termination_note(text);
+    _exit(1);  // the rank's own thread is blocked inside the library and cannot react
   });
 }
 
@@ -36,4 +37,4 @@ Deadline::~Deadline() {
   thread_.join();
 }
 
-}  // namespace lmx_mpi
+}  // namespace lmx::processes

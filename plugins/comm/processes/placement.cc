@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string_view>
 
-namespace lmx_mpi {
+namespace lmx::processes {
 
 Placement own_placement() {
   Placement placement;
@@ -18,15 +18,6 @@ Placement own_placement() {
   CPU_ZERO(&placement.cpus);
   sched_getaffinity(0, sizeof placement.cpus, &placement.cpus);
   return placement;
-}
-
-std::vector<Placement> gather_placements(MPI_Comm comm) {
-  int size = 0;
-  MPI_Comm_size(comm, &size);
-  std::vector<Placement> placements(static_cast<size_t>(size));
-  const Placement own = own_placement();
-  MPI_Allgather(&own, sizeof own, MPI_BYTE, placements.data(), sizeof own, MPI_BYTE, comm);
-  return placements;
 }
 
 std::vector<std::string> hosts_of(const std::vector<Placement>& placements) {
@@ -52,4 +43,4 @@ int open_process(const Placement& own, const Placement& other) {
   return static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(other.pid), 0));
 }
 
-}  // namespace lmx_mpi
+}  // namespace lmx::processes

@@ -1,11 +1,11 @@
-// Liveness check: the diagnosis of one rank from the heartbeats of the others. Pure functions: no MPI, no clock.
+// Liveness check: the diagnosis of one rank from the heartbeats of the others. Pure functions: no messages, no clock.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-namespace lmx_mpi {
+namespace lmx::processes {
 
 enum class Move : int32_t { none, all_gather, all_to_all, broadcast, barrier, all_reduce, send, receive, turn, finish };
 const char* name_of(Move move);
@@ -53,4 +53,4 @@ double patience(int self, const std::vector<Peer>& peers, const Diagnosis& diagn
 std::string sentence(const Diagnosis& diagnosis, int self, const std::vector<Peer>& peers,
                      const std::vector<std::string>& hosts);
 
-}  // namespace lmx_mpi
+}  // namespace lmx::processes

@@ -1,4 +1,4 @@
-// One rank of the jobs that mpi_test.cc starts: `mpi_rank SCENARIO CONFIG [RANK]`. CONFIG is the `comm:` section of a
+// One rank of the jobs that process_jobs.h starts: `process_rank SCENARIO CONFIG [RANK]`. CONFIG is the `comm:` section of a
 // recipe; RANK is the faulty rank. Exits with the same codes as the command lmx. It always ends within a minute.
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@
 #include "lmx/launch.h"
 #include "lmx/plugin.h"
 #include "lmx/random.h"
-#include "mpi_moves.h"
+#include "moves.h"
 #include "sync/server/server_link.h"
 
 namespace lmx_test {
@@ -217,6 +217,10 @@ const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
 };
 
 void run(const std::string& scenario, const std::string& config, int who) {
+  // A test of what happens if a rank is lost before the ranks have met.
+  if (std::getenv("LMX_TEST_KILL_AT_START") && lmx::detect_launch().launcher != lmx::Launcher::none &&
+      lmx::detect_launch().rank == 1)
+    raise(SIGKILL);
   lmx::Registry& registry = lmx::Registry::instance();
   registry.add_default_directories();
   const lmx::Node node = lmx::parse_yaml(config, "test");

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <tuple>
 
-#include "comm/job.h"
-#include "comm/mpi_here.h"
+#include "comm/process_jobs.h"
 #include "sync/group.h"
 #include "sync/shipped_strategies.h"
 
@@ -21,17 +21,20 @@ uint64_t digest_of_virtual_ranks(int ranks) {
   return digest;
 }
 
-class Processes : public testing::TestWithParam<int> {};
+class Processes : public testing::TestWithParam<std::tuple<const char*, int>> {};
 
 TEST_P(Processes, ConformAndEqualVirtualRanksInEveryBit) {
-  if (const std::string why = lmx_test::why_no_mpi(); !why.empty()) GTEST_SKIP() << why;
-  lmx_test::Job job({LMX_CONFORMANCE_RANK, std::to_string(GetParam())});
-  const uint64_t digest = digest_of_virtual_ranks(GetParam());
+  const auto [group, ranks] = GetParam();
+  if (const std::string why = lmx_test::why_no_job(group); !why.empty()) GTEST_SKIP() << why;
+  lmx_test::Job job({LMX_CONFORMANCE_RANK, group, std::to_string(ranks)});
+  const uint64_t digest = digest_of_virtual_ranks(ranks);
   EXPECT_EQ(job.wait(240), 0);
   EXPECT_EQ(job.err(), "");
   EXPECT_EQ(job.out(), str("digest ", digest, "\n"));
 }
-INSTANTIATE_TEST_SUITE_P(All, Processes, testing::Values(1, 2, 3, 4, 8), testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(All, Processes,
+                         testing::Combine(testing::Values("mpi", "gloo"), testing::Values(1, 2, 3, 4, 8)),
+                         [](const auto& each) { return str(std::get<0>(each.param), std::get<1>(each.param)); });
 
 }  // namespace
 }  // namespace lmx::sync_test

@@ -1,33 +1,34 @@
-// A thread of each rank that sends heartbeats to the others and ends the process if one of them is lost. Open MPI
-// itself waits forever for a rank that was stopped, or whose link drops all packets.
+// A thread of each rank that sends heartbeats to the others and ends the process if one of them is lost. Libraries of
+// messages wait forever for a rank that was stopped, or whose link drops all packets.
 #pragma once
-
-#include <mpi.h>
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "diagnosis.h"
+#include "link.h"
 #include "placement.h"
 #include "running_time.h"
 
-namespace lmx_mpi {
+namespace lmx::processes {
 
 class Watchdog {
  public:
   struct Settings {
+    std::string name;  // of the group, in front of messages: "mpi"
     double heartbeat_s = 1;
     Limits limits;
     // If a rank is lost, the launcher sends SIGCONT to the remaining ranks before it ends them. The lost rank is then
     // the one that is silent for this time after the signal. 0: the launcher does not send SIGCONT.
     double warned_silence_s = 0;
   };
-  // Only the watchdog may use `comm`.
-  Watchdog(MPI_Comm comm, const std::vector<Placement>& placements, const Settings& settings);
+  Watchdog(int rank, std::unique_ptr<BeatLink> beats, const std::vector<Placement>& placements,
+           const Settings& settings);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -40,16 +41,23 @@ class Watchdog {
   // that at once, other ranks first wait for lower ones. A rank that fails later does not report, because another rank
   // has reported.
   bool fail();
-  // Another rank that has announced its failure or is lost; -1: none.
-  int failed_rank() const { return failed_rank_; }
+  // If another rank has announced its failure, ends this rank's wait by EndProcess. That rank reports its error first
+  // and determines the exit code.
+  void end_if_another_failed() const;
+  // The connection to this rank has broken: the rank has ended, unless it announces a failure at the same time.
+  void note_lost(int rank);
+  // To be called if a message to or from another rank has failed, which `what` describes. Waits for the diagnosis of
+  // the lost rank; throws RunError if there is none.
+  [[noreturn]] void lost_connection(const std::string& what) const;
+  // The watchdog's thread calls `interrupt` when another rank has announced its failure, for waits that do not poll
+  // end_if_another_failed(). Null ends that.
+  void on_failure(std::function<void()> interrupt);
   // stop() ends the heartbeats. The caller then makes a barrier, so that no message is pending, and calls drain().
   void stop();
   void drain();
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Line;  // connection to one other rank
-
   void loop();
   void pause();
   void advance_clock();
@@ -62,21 +70,26 @@ class Watchdog {
   void note_failures();
   void end_silent();
   [[noreturn]] void end_job(const std::string& message);
+  void announce_failure();
   Beat own_beat();
   bool flush(double seconds);
 
-  MPI_Comm comm_;
-  int rank_ = 0;
+  int rank_;
+  std::unique_ptr<BeatLink> beats_;
   std::vector<std::string> hosts_;
   Settings settings_;
   double poll_s_;
-  std::vector<std::unique_ptr<Line>> lines_;  // null for this rank
+  std::vector<int> processes_;  // pidfd of each rank; -1: none
+  std::vector<double> heard_;   // time of each rank's last heartbeat, by clock_
   std::vector<Peer> peers_;
 
-  std::mutex mutex_;  // protects own_ and moved_, which the rank's own thread writes too
+  std::mutex mutex_;  // protects own_, moved_ and lost_, which other threads write too
   Beat own_;
+  std::vector<int> lost_;    // ranks whose connection has broken
   Clock::time_point moved_;  // last time this rank began to wait or to compute, or moved data
   std::atomic<int> failed_rank_{-1};
+  std::mutex interrupt_mutex_;
+  std::function<void()> interrupt_;
   std::atomic<bool> lower_speaks_{false}, another_has_spoken_{false};
   std::atomic<bool> stop_{false}, hurry_{false};
   int wake_ = -1;  // eventfd
@@ -100,4 +113,4 @@ class Waiting {
   Watchdog& watchdog_;
 };
 
-}  // namespace lmx_mpi
+}  // namespace lmx::processes

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace lmx_mpi {
+namespace lmx::processes {
 
 class RunningTime {
  public:
@@ -29,4 +29,4 @@ class RunningTime {
   Clock::time_point last_;
 };
 
-}  // namespace lmx_mpi
+}  // namespace lmx::processes

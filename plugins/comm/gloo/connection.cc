@@ -1,0 +1,185 @@
+#include "connection.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "inbox.h"
+#include "lmx/error.h"
+
+namespace lmx_gloo {
+namespace {
+
+using lmx::Tensor;
+using lmx::processes::Move;
+using lmx::processes::Waiting;
+
+// Each message is announced by its tag, because Gloo cannot show which messages have arrived.
+using Notice = int64_t;
+constexpr uint64_t kNotices = 0;
+
+// Slot of the messages with this tag. The tag -1 is not used.
+uint64_t slot_of(int tag) {
+  return 2 + static_cast<uint64_t>(static_cast<uint32_t>(tag));
+}
+
+// One message to another rank with its announcement, until both are sent.
+struct Outgoing {
+  Outgoing(gloo::Context& context, const Tensor& t, int rank, int tag) : tensor(t), notice(tag), to(rank) {
+    announcement = context.createUnboundBuffer(&notice, sizeof notice);
+    data = buffer_of(context, tensor);
+    announcement->send(to, kNotices, 0, sizeof notice);
+    data->send(to, slot_of(tag), 0, static_cast<size_t>(tensor.bytes()));
+  }
+  Outgoing(const Outgoing&) = delete;
+  Outgoing& operator=(const Outgoing&) = delete;
+
+  Tensor tensor;
+  Notice notice;
+  int to;
+  std::unique_ptr<Buffer> announcement, data;
+};
+
+// State that all connections of a rank share: announced messages, and posted messages that are not yet sent.
+class Mailbox {
+ public:
+  Mailbox(std::shared_ptr<gloo::Context> context, Waits& waits)
+      : context_(std::move(context)),
+        waits_(waits),
+        reaper_([this] { reap(); }),
+        inbox_(context_, kNotices, sizeof(Notice),
+               {[this](int from, const std::byte* message) { note(from, message); },
+                [this](int rank) { waits_.watchdog().note_lost(rank); }}) {}
+
+  // Posted messages have been received by now, unless the job fails.
+  ~Mailbox() {
+    {
+      std::unique_lock lock(mutex_);
+      sent_.wait_for(lock, std::chrono::seconds(1), [this] { return posted_.empty(); });
+      stop_ = true;
+      if (!posted_.empty()) {
+        posted_.front()->announcement->abortWaitSend();
+        posted_.front()->data->abortWaitSend();
+      }
+    }
+    posted_or_stopped_.notify_all();
+    reaper_.join();
+  }
+
+  void send(const Tensor& t, int to, int tag) {
+    std::optional<Outgoing> message;
+    waits_.call(to, [&] { message.emplace(*context_, t, to, tag); });
+    waits_.until_sent(*message->announcement, to);
+    waits_.until_sent(*message->data, to);
+  }
+
+  void post(const Tensor& t, int to, int tag) {
+    const std::lock_guard lock(mutex_);
+    waits_.call(to, [&] { posted_.push_back(std::make_unique<Outgoing>(*context_, t, to, tag)); });
+    posted_or_stopped_.notify_all();
+  }
+
+  void receive(Tensor& t, int from, int tag) {
+    const std::unique_ptr<Buffer> buffer = buffer_of(*context_, t);
+    waits_.call(from, [&] { buffer->recv(from, slot_of(tag), 0, static_cast<size_t>(t.bytes())); });
+    waits_.until_received(*buffer, from);
+    // The announcement was sent first, but another thread reads it.
+    std::unique_lock lock(mutex_);
+    std::deque<int>& senders = arrived_[tag];
+    const auto own = [&] { return std::find(senders.begin(), senders.end(), from); };
+    noted_.wait(lock, [&] { return own() != senders.end(); });
+    senders.erase(own());
+  }
+
+  int probe(int tag) {
+    waits_.watchdog().end_if_another_failed();
+    const std::lock_guard lock(mutex_);
+    const std::deque<int>& senders = arrived_[tag];
+    return senders.empty() ? -1 : senders.front();
+  }
+
+  Waits& waits() { return waits_; }
+
+ private:
+  void note(int from, const std::byte* message) {
+    Notice tag = 0;
+    std::memcpy(&tag, message, sizeof tag);
+    const std::lock_guard lock(mutex_);
+    arrived_[static_cast<int>(tag)].push_back(from);
+    noted_.notify_all();
+  }
+
+  // Frees posted messages that have been sent, in the order in which they were posted.
+  void reap() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      posted_or_stopped_.wait(lock, [this] { return stop_ || !posted_.empty(); });
+      if (stop_) return;
+      Outgoing& first = *posted_.front();
+      lock.unlock();
+      bool sent = false;
+      try {
+        sent = first.announcement->waitSend(kForever) && first.data->waitSend(kForever);
+      } catch (const std::exception&) {  // the connection is lost
+        waits_.watchdog().note_lost(first.to);
+      }
+      lock.lock();
+      if (stop_ && !sent) return;
+      posted_.pop_front();
+      if (posted_.empty()) sent_.notify_all();
+    }
+  }
+
+  std::shared_ptr<gloo::Context> context_;
+  Waits& waits_;
+  std::mutex mutex_;
+  std::condition_variable noted_, posted_or_stopped_, sent_;
+  std::map<int, std::deque<int>> arrived_;  // senders of the announced messages, by tag
+  std::deque<std::unique_ptr<Outgoing>> posted_;
+  bool stop_ = false;
+  std::thread reaper_;
+  Inbox inbox_;
+};
+
+class GlooConnection final : public lmx::Connection {
+ public:
+  // `watched`: the connection belongs to the rank's own thread, whose waits the watchdog judges.
+  GlooConnection(std::shared_ptr<Mailbox> mailbox, bool watched) : mailbox_(std::move(mailbox)), watched_(watched) {}
+  void send(const Tensor& t, int to, int tag) override {
+    const auto waiting = wait_as(Move::send);
+    mailbox_->send(t, to, tag);
+  }
+  void post(const Tensor& t, int to, int tag) override { mailbox_->post(t, to, tag); }
+  void receive(Tensor& t, int from, int tag) override {
+    const auto waiting = wait_as(Move::receive);
+    mailbox_->receive(t, from, tag);
+  }
+  int probe(int tag) override { return mailbox_->probe(tag); }
+
+ private:
+  std::unique_ptr<Waiting> wait_as(Move move) const {
+    return watched_ ? std::make_unique<Waiting>(mailbox_->waits().watchdog(), move) : nullptr;
+  }
+
+  std::shared_ptr<Mailbox> mailbox_;
+  bool watched_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<lmx::Connection>> make_connections(int n, std::shared_ptr<gloo::Context> context,
+                                                               Waits& waits) {
+  const auto mailbox = std::make_shared<Mailbox>(std::move(context), waits);
+  std::vector<std::unique_ptr<lmx::Connection>> made;
+  for (int i = 0; i < n; ++i) made.push_back(std::make_unique<GlooConnection>(mailbox, i == 0));
+  return made;
+}
+
+}  // namespace lmx_gloo

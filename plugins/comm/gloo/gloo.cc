@@ -1,0 +1,184 @@
+// Ranks are processes that are connected by Gloo. This file joins the job; plugins/comm/processes makes a group of it.
+#include <gloo/allgather.h>
+#include <gloo/barrier.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/transport/tcp/device.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "beats.h"
+#include "gloo_config.h"
+#include "gloo_link.h"
+#include "lmx/launch.h"
+#include "lmx/plugin.h"
+#include "processes/process_group.h"
+#include "start.h"
+#include "store.h"
+#include "waits.h"
+
+namespace lmx_gloo {
+namespace {
+
+using lmx::str;
+using lmx::UserError;
+using lmx::processes::Watchdog;
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+// Where the ranks meet that lmx has not started itself.
+struct Meeting {
+  StoreAddress address;
+  std::string secret;
+};
+
+int port_of(const GlooConfig& config) {
+  if (config.port != 0) return static_cast<int>(config.port);
+  const std::string text = variable("MASTER_PORT");
+  char* end = nullptr;
+  const long port = std::strtol(text.c_str(), &end, 10);
+  if (*end != '\0' || port < 1 || port > 65535)
+    throw UserError(str("[launch] MASTER_PORT='", text, "' in the environment: a port from 1 to 65535 was expected"));
+  // torchrun's agent listens on that port itself.
+  return static_cast<int>(port) + (variable("TORCHELASTIC_USE_AGENT_STORE") == "True" && port < 65535 ? 1 : 0);
+}
+
+Meeting read_meeting(const GlooConfig& config, const lmx::Launch& launch, const std::string& path) {
+  if (variable("MASTER_ADDR").empty() || (variable("MASTER_PORT").empty() && config.port == 0))
+    throw UserError(str("[", path, "] name=gloo: ", name_of(launch.launcher), " started ", launch.world,
+                        " processes, and MASTER_ADDR and MASTER_PORT do not say where they meet: give all ranks an "
+                        "address of rank 0's host and a free port, under Slurm by export MASTER_PORT=29400 "
+                        "MASTER_ADDR=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)"));
+  constexpr size_t kShortest = 16;
+  Meeting meeting{{variable("MASTER_ADDR"), port_of(config)}, variable("LMX_JOB_SECRET")};
+  if (meeting.secret.size() < kShortest)
+    throw UserError(str("[", path, "] name=gloo: LMX_JOB_SECRET has ", meeting.secret.size(), " characters, at least ",
+                        kShortest,
+                        " are needed: rank 0 accepts only ranks that know it; give all ranks the same one before the "
+                        "start, export LMX_JOB_SECRET=$(openssl rand -hex 16)"));
+  return meeting;
+}
+
+class GlooTransport final : public lmx::processes::Transport {
+ public:
+  GlooTransport(const GlooConfig& config, const lmx::Launch& launch, Meeting meeting)
+      : config_(config), launch_(launch), meeting_(std::move(meeting)) {}
+  std::string name() const override { return "gloo"; }
+
+  void start() override {
+    try {
+      if (launch_.launcher == lmx::Launcher::lmx) {
+        meet_in_folder();
+      } else {
+        meet_at_store();
+      }
+    } catch (const lmx::Error&) {
+      throw;
+    } catch (const std::exception& e) {  // Gloo also throws std::system_error
+      throw lmx::RunError(str("[gloo] the ranks could not meet: ", e.what()));
+    }
+  }
+
+  void gather(std::span<const std::byte> own, std::span<std::byte> all) override {
+    gloo::AllgatherOptions options(context_);
+    std::vector<char> input(own.size());  // Gloo asks for memory that it could write to
+    std::memcpy(input.data(), own.data(), own.size());
+    options.setInput(input.data(), input.size());
+    options.setOutput(reinterpret_cast<char*>(all.data()), all.size());
+    gloo::allgather(options);
+  }
+  std::unique_ptr<lmx::processes::BeatLink> beats() override { return make_beats(more()); }
+  std::unique_ptr<lmx::processes::Link> link(Watchdog& watchdog) override {
+    return make_link(more(), watchdog, [this] { return more(); });
+  }
+  void leave() override {
+    try {
+      meet();
+    } catch (const std::exception&) {  // a rank has ended at once, which is no error: everything has been computed
+    }
+    context_.reset();
+  }
+
+ private:
+  void meet_in_folder() {
+    const std::string folder = variable(kFolderVariable);
+    gloo::rendezvous::FileStore store(folder);
+    connect(store, "127.0.0.1");
+    if (launch_.rank != 0) return;
+    // If lmx is killed, no file remains.
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) std::filesystem::remove(entry.path());
+  }
+
+  void meet_at_store() {
+    std::unique_ptr<StoreServer> server;
+    if (launch_.rank == 0) server = std::make_unique<StoreServer>(meeting_.address, meeting_.secret);
+    StoreClient store(meeting_.address, meeting_.secret);
+    connect(store, store.own_address());
+  }
+
+  // Returns when all ranks are connected, so that nobody needs the store any more. `address`: of this host.
+  void connect(gloo::rendezvous::Store& store, const std::string& address) {
+    gloo::transport::tcp::attr attributes;
+    attributes.hostname = address;
+    if (!config_.interface.empty()) {
+      attributes.hostname.clear();
+      attributes.iface = config_.interface;
+    }
+    try {
+      device_ = gloo::transport::tcp::CreateDevice(attributes);
+    } catch (const std::exception& e) {
+      throw UserError(str("[gloo] ",
+                          config_.interface.empty() ? "address " + address : "comm.interface " + config_.interface,
+                          " cannot be used for the data: ", e.what()));
+    }
+    const auto context = std::make_shared<gloo::rendezvous::Context>(launch_.rank, launch_.world);
+    context->setTimeout(kForever);
+    context->connectFullMesh(store, device_);
+    context_ = context;
+    meet();
+  }
+
+  void meet() {
+    gloo::BarrierOptions all(context_);
+    gloo::barrier(all);
+  }
+
+  // Further connections between all ranks. Those through which they are made carry nothing else: Gloo's factory has set
+  // their send buffers to the length of an address, and long messages would wait 40 ms for each 64 KB.
+  std::shared_ptr<gloo::Context> more() {
+    if (launch_.world == 1) return context_;
+    gloo::rendezvous::ContextFactory factory(context_);
+    return factory.makeContext(device_);
+  }
+
+  GlooConfig config_;
+  lmx::Launch launch_;
+  Meeting meeting_;
+  std::shared_ptr<gloo::transport::Device> device_;
+  std::shared_ptr<gloo::Context> context_;
+};
+
+std::unique_ptr<lmx::CommGroup> make_gloo(const lmx::Node& node, const std::string& path, const lmx::CommEnv& env) {
+  const auto config = lmx::processes::read_process_config<GlooConfig>(node, path);
+  const lmx::Launch launch = lmx::detect_launch();
+  if (launch.launcher == lmx::Launcher::none) {
+    if (config.ranks == 0)
+      throw UserError(str("[", path, "] name=gloo: say how many ranks, comm.ranks=4, or start lmx by torchrun or srun"));
+    start_ranks(static_cast<int>(config.ranks));
+  }
+  require_started_ranks(config, launch, path);
+  Meeting meeting;
+  if (launch.launcher != lmx::Launcher::lmx) meeting = read_meeting(config, launch, path);
+  return std::make_unique<lmx::processes::ProcessGroup>(
+      std::make_unique<GlooTransport>(config, launch, std::move(meeting)), "Gloo", config, launch, env, 0);
+}
+
+}  // namespace
+}  // namespace lmx_gloo
+
+LMX_PLUGIN(comm, gloo, lmx_gloo::GlooConfig, lmx_gloo::make_gloo)

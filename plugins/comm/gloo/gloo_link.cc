@@ -1,0 +1,142 @@
+#include "gloo_link.h"
+
+#include <gloo/allreduce.h>
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "connection.h"
+#include "waits.h"
+
+namespace lmx_gloo {
+namespace {
+
+using lmx::Tensor;
+using lmx::processes::kLongest;
+
+constexpr int64_t kShort = int64_t{1} << 16;
+
+class GlooMessages final : public lmx::processes::Messages {
+ public:
+  GlooMessages(gloo::Context& context, Waits& waits, int tag)
+      : context_(context), waits_(waits), slot_(static_cast<uint64_t>(tag)) {}
+
+  // All pieces are posted at once: those between two ranks follow one another on one connection.
+  void post(const Tensor& t, int other, bool in) override {
+    const int64_t bytes = t.bytes();
+    messages_.push_back({t, buffer_of(context_, t), other, in, 0});
+    Message& m = messages_.back();
+    waits_.call(other, [&] {
+      for (int64_t at = 0; at < bytes || m.pieces == 0; at += kLongest, ++m.pieces) {
+        const auto offset = static_cast<size_t>(at), length = static_cast<size_t>(std::min(kLongest, bytes - at));
+        if (in) {
+          m.buffer->recv(other, slot_, offset, length);
+        } else {
+          m.buffer->send(other, slot_, offset, length);
+        }
+      }
+    });
+  }
+
+  void round(const Tensor& out, int to, const Tensor& in, int from) override {
+    const size_t begin = messages_.size();
+    receive(in, from);
+    send(out, to);
+    if (std::max(out.bytes(), in.bytes()) > kShort) complete(begin);
+  }
+
+  void wait() override { complete(0); }
+
+ private:
+  struct Message {
+    Tensor tensor;
+    std::unique_ptr<Buffer> buffer;
+    int other;
+    bool in;
+    int64_t pieces;  // that are not complete
+  };
+
+  // Completes the messages from index `begin` on, what arrives before what is sent.
+  void complete(size_t begin) {
+    for (const bool in : {true, false})
+      for (size_t i = begin; i < messages_.size(); ++i)
+        if (messages_[i].in == in) complete(messages_[i]);
+  }
+  void complete(Message& m) {
+    for (; m.pieces > 0; --m.pieces) {
+      if (m.in) {
+        waits_.until_received(*m.buffer, m.other);
+      } else {
+        waits_.until_sent(*m.buffer, m.other);
+      }
+      waits_.watchdog().progress();
+    }
+  }
+
+  gloo::Context& context_;
+  Waits& waits_;
+  uint64_t slot_;
+  std::deque<Message> messages_;
+};
+
+template <class T>
+void add(void* sum, const void* a, const void* b, size_t n) {
+  auto* s = static_cast<T*>(sum);
+  const auto *x = static_cast<const T*>(a), *y = static_cast<const T*>(b);
+  for (size_t i = 0; i < n; ++i) s[i] = x[i] + y[i];
+}
+
+class GlooLink final : public lmx::processes::Link {
+ public:
+  GlooLink(std::shared_ptr<gloo::Context> context, Watchdog& watchdog,
+           std::function<std::shared_ptr<gloo::Context>()> more)
+      : context_(std::move(context)), waits_(watchdog), more_(std::move(more)) {}
+  int rank() const override { return context_->rank; }
+  int size() const override { return context_->size; }
+
+  std::unique_ptr<lmx::processes::Messages> messages(int tag) override {
+    return std::make_unique<GlooMessages>(*context_, waits_, tag);
+  }
+
+  void native_sum(const Tensor& t, Tensor& sum) override {
+    if (t.dtype() == lmx::DType::f64) {
+      sum_pieces<double>(t, sum);
+    } else {
+      sum_pieces<float>(t, sum);
+    }
+  }
+
+  std::vector<std::unique_ptr<lmx::Connection>> connections(int n) override {
+    return make_connections(n, more_(), waits_);
+  }
+
+ private:
+  template <class T>
+  void sum_pieces(const Tensor& t, Tensor& sum) {
+    constexpr int64_t kPiece = kLongest / static_cast<int64_t>(sizeof(T));
+    for (int64_t begin = 0; begin < t.numel(); begin += kPiece) {
+      const auto count = static_cast<size_t>(std::min(kPiece, t.numel() - begin));
+      gloo::AllreduceOptions options(context_);
+      options.setInput(const_cast<T*>(t.data<T>()) + begin, count);  // Gloo only reads it
+      options.setOutput(sum.data<T>() + begin, count);
+      options.setReduceFunction(add<T>);
+      options.setTimeout(kForever);
+      waits_.call(-1, [&] { gloo::allreduce(options); });
+      waits_.watchdog().progress();
+    }
+  }
+
+  std::shared_ptr<gloo::Context> context_;
+  Waits waits_;
+  std::function<std::shared_ptr<gloo::Context>()> more_;
+};
+
+}  // namespace
+
+std::unique_ptr<lmx::processes::Link> make_link(std::shared_ptr<gloo::Context> context, Watchdog& watchdog,
+                                                std::function<std::shared_ptr<gloo::Context>()> more) {
+  return std::make_unique<GlooLink>(std::move(context), watchdog, std::move(more));
+}
+
+}  // namespace lmx_gloo

@@ -1,0 +1,56 @@
+#include "inbox.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace lmx_gloo {
+
+Inbox::Inbox(std::shared_ptr<gloo::Context> context, uint64_t slot, size_t bytes, Handlers handlers)
+    : context_(std::move(context)), slot_(slot), handlers_(std::move(handlers)), bytes_(bytes) {
+  buffer_ = context_->createUnboundBuffer(bytes_.data(), bytes_.size());
+  for (int r = 0; r < context_->size; ++r)
+    if (r != context_->rank) ranks_.push_back(r);
+  if (!ranks_.empty()) thread_ = std::thread([this] { loop(); });
+}
+
+Inbox::~Inbox() {
+  stop_ = true;
+  buffer_->abortWaitRecv();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Inbox::loop() {
+  while (!stop_ && !ranks_.empty()) {
+    try {
+      int from = -1;
+      buffer_->recv(ranks_, slot_, 0, bytes_.size());
+      if (!buffer_->waitRecv(&from, kForever)) return;
+      handlers_.message(from, bytes_.data());
+    } catch (const std::exception&) {
+      // A buffer that has seen an error throws it again for ever.
+      buffer_ = context_->createUnboundBuffer(bytes_.data(), bytes_.size());
+      drop_lost();
+    }
+  }
+}
+
+// Gloo reports that some connection is lost, but not which one. A message that nobody receives shows it: an intact
+// connection accepts it, and a lost one throws.
+void Inbox::drop_lost() {
+  const auto is_lost = [&](int rank) {
+    std::byte nothing{};
+    const std::unique_ptr<Buffer> probe = context_->createUnboundBuffer(&nothing, 1);
+    try {
+      probe->send(rank, ~slot_, 0, 1);
+      return false;
+    } catch (const std::exception&) {
+      return true;
+    }
+  };
+  const auto end = std::stable_partition(ranks_.begin(), ranks_.end(), [&](int rank) { return !is_lost(rank); });
+  std::for_each(end, ranks_.end(), handlers_.lost);
+  ranks_.erase(end, ranks_.end());
+}
+
+}  // namespace lmx_gloo

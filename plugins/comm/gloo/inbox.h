@@ -1,0 +1,43 @@
+// A thread that receives short messages of one length from all other ranks.
+#pragma once
+
+#include <gloo/context.h>
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "waits.h"
+
+namespace lmx_gloo {
+
+class Inbox {
+ public:
+  // Both functions run in the thread of this object: for each message, and once for each rank whose connection is lost.
+  struct Handlers {
+    std::function<void(int from, const std::byte* message)> message;
+    std::function<void(int rank)> lost;
+  };
+  Inbox(std::shared_ptr<gloo::Context> context, uint64_t slot, size_t bytes, Handlers handlers);
+  ~Inbox();
+  Inbox(const Inbox&) = delete;
+  Inbox& operator=(const Inbox&) = delete;
+
+ private:
+  void loop();
+  void drop_lost();
+
+  std::shared_ptr<gloo::Context> context_;
+  uint64_t slot_;
+  Handlers handlers_;
+  std::vector<std::byte> bytes_;
+  std::unique_ptr<Buffer> buffer_;
+  std::vector<int> ranks_;  // whose connections are not lost
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace lmx_gloo

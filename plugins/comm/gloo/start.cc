@@ -1,0 +1,109 @@
+#include "start.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "lmx/error.h"
+#include "lmx/launch.h"
+#include "processes/local_job.h"
+#include "processes/relay.h"
+
+namespace lmx_gloo {
+namespace {
+
+using lmx::str;
+using lmx::processes::Relay;
+using Clock = std::chrono::steady_clock;
+
+// How long the others may continue after a rank has failed. They need a second to report a lost rank; the next rank that
+// would report the same at the start or end of a job does so three seconds later (process_group.cc).
+constexpr std::chrono::milliseconds kToEnd{2500};
+
+struct Ending {
+  int rank = 0, status = 0;
+};
+
+std::vector<pid_t> pids_of(const std::map<pid_t, int>& running) {
+  std::vector<pid_t> pids;
+  for (const auto& [pid, rank] : running) pids.push_back(pid);
+  return pids;
+}
+
+std::map<pid_t, int> start_all(int ranks, const std::string& folder, const Relay& messages) {
+  const std::vector<std::string> command = lmx::processes::own_command_line();
+  setenv(kFolderVariable, folder.c_str(), 1);
+  setenv("LMX_RANKS", std::to_string(ranks).c_str(), 1);
+  std::map<pid_t, int> running;
+  for (int rank = 0; rank < ranks; ++rank) {
+    setenv("LMX_RANK", std::to_string(rank).c_str(), 1);
+    running[lmx::processes::start_child(command, messages)] = rank;
+  }
+  return running;
+}
+
+// Waits for all ranks. Returns the first one that failed.
+std::optional<Ending> wait_for_all(std::map<pid_t, int> running, Relay& messages,
+                                   lmx::processes::ForwardedSignals& signals) {
+  constexpr int kPollMs = 20;
+  std::optional<Ending> failed;
+  Clock::time_point since;
+  while (!running.empty()) {
+    messages.relay(kPollMs);
+    int status = 0;
+    for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      const auto found = running.find(pid);
+      if (found == running.end()) continue;
+      if (status != 0 && !failed) {
+        failed = Ending{found->second, status};
+        since = Clock::now();
+      }
+      running.erase(found);
+      signals.to(pids_of(running));
+    }
+    if (failed && Clock::now() - since > kToEnd) lmx::processes::end_children();
+    if (failed && Clock::now() - since > kToEnd) running.clear();
+  }
+  messages.drain();
+  return failed;
+}
+
+std::string describe(const Ending& end) {
+  if (!WIFSIGNALED(end.status))
+    return str("[comm] rank ", end.rank, " ended with exit code ", WEXITSTATUS(end.status),
+               ", and no rank has printed an error");
+  const int signal = WTERMSIG(end.status);
+  return str("[comm] rank ", end.rank, " was ended by ", lmx::processes::signal_text(signal),
+             " and could not print why",
+             signal == SIGKILL ? "; Linux ends processes like this when memory runs out, see dmesg" : "");
+}
+
+}  // namespace
+
+void start_ranks(int ranks) {
+  lmx::processes::warn_of_crowd(ranks, "torchrun or srun");
+  const lmx::processes::JobFolder folder("lmx-gloo-");
+  if (folder.path().empty()) throw lmx::RunError("[comm] no folder can be created in /dev/shm, where ranks meet");
+  Relay messages;
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  lmx::processes::ForwardedSignals signals;
+  const std::map<pid_t, int> running = start_all(ranks, folder.path(), messages);
+  messages.close_writer();
+  signals.to(pids_of(running));
+  const std::optional<Ending> failed = wait_for_all(running, messages, signals);
+  signals.to({});
+  lmx::processes::end_children();
+  const int code = failed ? lmx::processes::exit_code_of(failed->status) : 0;
+  const bool as_asked = code == 0 || code > 128;
+  const std::string error = as_asked || messages.has_error() ? "" : describe(*failed);
+  throw lmx::EndProcess(code, error.empty() ? str("[comm] ", ranks, " ranks have run") : error, error.empty());
+}
+
+}  // namespace lmx_gloo

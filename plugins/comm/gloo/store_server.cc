@@ -1,0 +1,136 @@
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "lmx/error.h"
+#include "lmx/log.h"
+#include "proof.h"
+#include "store.h"
+#include "wire.h"
+
+namespace lmx_gloo {
+
+namespace asio = boost::asio;
+using asio::awaitable;
+using asio::use_awaitable;
+using asio::ip::tcp;
+
+namespace {
+
+// A connection that has not proved that it knows the secret is closed after this time.
+constexpr std::chrono::seconds kToProve{10};
+
+tcp::endpoint resolve(const StoreAddress& address) {
+  asio::io_context io;
+  boost::system::error_code error;
+  const auto found = tcp::resolver(io).resolve(address.host, std::to_string(address.port), error);
+  if (error) throw lmx::UserError(lmx::str("[gloo] MASTER_ADDR=", address.host, ": ", error.message()));
+  return *found.begin();
+}
+
+}  // namespace
+
+class StoreServer::Server {
+ public:
+  Server(const StoreAddress& address, const std::string& secret) : secret_(secret), acceptor_(io_), changed_(io_) {
+    changed_.expires_at(std::chrono::steady_clock::time_point::max());
+    const tcp::endpoint endpoint = resolve(address);
+    try {
+      acceptor_.open(endpoint.protocol());
+      acceptor_.set_option(tcp::acceptor::reuse_address(true));
+      acceptor_.bind(endpoint);
+      acceptor_.listen();
+    } catch (const boost::system::system_error& e) {
+      throw lmx::UserError(lmx::str("[gloo] rank 0 cannot listen on MASTER_ADDR=", address.host, ", port ", address.port,
+                                    ": ", e.code().message(),
+                                    "; MASTER_ADDR must be an address of rank 0's host, and comm.port a free port"));
+    }
+    asio::co_spawn(io_, accept(), asio::detached);
+    thread_ = std::thread([this] { io_.run(); });
+  }
+  ~Server() {
+    io_.stop();
+    thread_.join();
+  }
+  int port() const { return acceptor_.local_endpoint().port(); }
+
+ private:
+  awaitable<void> accept() {
+    for (;;) {
+      tcp::socket socket = co_await acceptor_.async_accept(use_awaitable);
+      asio::co_spawn(io_, serve(std::move(socket)), asio::detached);
+    }
+  }
+
+  awaitable<void> serve(tcp::socket socket) {
+    try {
+      if (!co_await is_rank(socket)) co_return;
+      for (;;) co_await answer(socket);
+    } catch (const std::exception&) {  // the rank has everything that it needs, or it is lost
+    }
+  }
+
+  awaitable<bool> is_rank(tcp::socket& socket) {
+    const boost::system::error_code none;
+    const std::string from = socket.remote_endpoint().address().to_string();
+    asio::steady_timer limit(io_, kToProve);
+    limit.async_wait([&](const boost::system::error_code& error) {
+      if (!error) socket.close();
+    });
+    const Nonce own = random_nonce();
+    Nonce theirs;
+    Proof proof;
+    co_await asio::async_write(socket, asio::buffer(own), use_awaitable);
+    co_await asio::async_read(socket, std::array{asio::buffer(theirs), asio::buffer(proof)}, use_awaitable);
+    limit.cancel();
+    if (!equal(proof, prove(secret_, "rank", own, theirs))) {
+      lmx::log_warn("[gloo] a connection from " + from + " does not know the job's secret and was refused");
+      co_return false;
+    }
+    co_await asio::async_write(socket, asio::buffer(prove(secret_, "store", own, theirs)), use_awaitable);
+    co_return true;
+  }
+
+  awaitable<void> answer(tcp::socket& socket) {
+    RequestHeader header;
+    co_await asio::async_read(socket, asio::buffer(&header, sizeof header), use_awaitable);
+    const uint32_t key_length = number(header.key), value_length = number(header.value);
+    if (key_length > kMostKey || value_length > kMostValue) throw lmx::RunError("[gloo] a request is too long");
+    std::string key(key_length, '\0');
+    std::vector<char> value(value_length);
+    co_await asio::async_read(socket, std::array{asio::buffer(key), asio::buffer(value)}, use_awaitable);
+    if (header.kind == static_cast<uint8_t>(Request::set)) {
+      values_[key] = std::move(value);
+      value.clear();
+      changed_.cancel();  // wakes all that wait for a key
+    } else {
+      boost::system::error_code ignored;
+      while (!values_.contains(key)) co_await changed_.async_wait(asio::redirect_error(use_awaitable, ignored));
+      value = values_[key];
+    }
+    unsigned char length[4];
+    put(length, static_cast<uint32_t>(value.size()));
+    co_await asio::async_write(socket, std::array{asio::buffer(length), asio::buffer(value)}, use_awaitable);
+  }
+
+  std::string secret_;
+  asio::io_context io_;
+  tcp::acceptor acceptor_;
+  asio::steady_timer changed_;
+  std::map<std::string, std::vector<char>> values_;
+  std::thread thread_;
+};
+
+StoreServer::StoreServer(const StoreAddress& address, const std::string& secret)
+    : server_(std::make_unique<Server>(address, secret)) {}
+StoreServer::~StoreServer() = default;
+int StoreServer::port() const {
+  return server_->port();
+}
+
+}  // namespace lmx_gloo

@@ -1,0 +1,67 @@
+#include "waits.h"
+
+#include <gloo/common/error.h>
+
+#include "lmx/error.h"
+
+namespace lmx_gloo {
+
+Waits::Waits(Watchdog& watchdog) : watchdog_(watchdog) {
+  watchdog_.on_failure([this] { interrupt(); });
+}
+
+Waits::~Waits() {
+  watchdog_.on_failure(nullptr);
+}
+
+void Waits::until_received(Buffer& buffer, int from) {
+  wait(buffer, from, [&] { return buffer.waitRecv(kForever); });
+}
+
+void Waits::until_sent(Buffer& buffer, int to) {
+  wait(buffer, to, [&] { return buffer.waitSend(kForever); });
+}
+
+void Waits::call(int other, const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const std::exception& e) {  // Gloo also throws std::system_error
+    lost(other, e.what());
+  }
+}
+
+void Waits::wait(Buffer& buffer, int other, const std::function<bool()>& body) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!interrupted_) waiting_.insert(&buffer);
+  }
+  bool complete = false;
+  std::string why = "interrupted";
+  try {
+    complete = !interrupted_ && body();
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.erase(&buffer);
+  }
+  if (!complete) lost(other, why);
+}
+
+void Waits::interrupt() {
+  const std::lock_guard lock(mutex_);
+  interrupted_ = true;
+  for (Buffer* buffer : waiting_) {
+    buffer->abortWaitRecv();
+    buffer->abortWaitSend();
+  }
+}
+
+void Waits::lost(int other, const std::string& why) {
+  if (other >= 0) watchdog_.note_lost(other);
+  watchdog_.lost_connection(lmx::str(other >= 0 ? lmx::str("the connection to rank ", other) : "a connection",
+                                     " is lost, although all ranks seem to live: ", why));
+}
+
+}  // namespace lmx_gloo

@@ -1,0 +1,97 @@
+// Collectives, composed of messages from one rank to another. Except for native all-reduces, an error elsewhere can end
+// every wait. A waiting thread sleeps: with fewer cores than threads, a spinning thread would take the core from the
+// thread that it waits for.
+#include "communicator.h"
+
+#include "lmx/error.h"
+
+namespace lmx::processes {
+namespace {
+
+Shape with_rows(const Tensor& like, int64_t rows) {
+  Shape shape = like.shape();
+  shape[0] = rows;
+  return shape;
+}
+
+// The rows of rank r. `begins`: the result of RankRows::begins().
+Tensor part_of(const Tensor& all, const std::vector<int64_t>& begins, int r) {
+  return all.slice(begins[static_cast<size_t>(r)], begins[static_cast<size_t>(r) + 1]);
+}
+
+}  // namespace
+
+ProcessCommunicator::ProcessCommunicator(std::unique_ptr<Link> link, bool native, Watchdog& watchdog, int threads)
+    : Communicator(Allocator::cpu(), threads),
+      link_(std::move(link)),
+      native_(native),
+      watchdog_(watchdog),
+      rank_(link_->rank()),
+      size_(link_->size()) {}
+
+Tensor ProcessCommunicator::do_all_gather(const Tensor& own, const RankRows& rows) {
+  const Waiting waiting(watchdog_, Move::all_gather);
+  const std::vector<int64_t> begins = rows.begins();
+  Tensor all = Tensor::empty(allocator(), with_rows(own, begins.back()), own.dtype(), MemClass::communication);
+  part_of(all, begins, rank_).copy_from(own);
+  const std::unique_ptr<Messages> messages = link_->messages(static_cast<int>(Move::all_gather));
+  for (int step = 1; step < size_; ++step) {
+    const int from = (rank_ - step + size_) % size_;
+    messages->round(own, (rank_ + step) % size_, part_of(all, begins, from), from);
+  }
+  messages->wait();
+  return all;
+}
+
+std::vector<Tensor> ProcessCommunicator::do_all_to_all(const Tensor& own, const RankRows& to,
+                                                   const RankRows& from) {
+  const Waiting waiting(watchdog_, Move::all_to_all);
+  const std::vector<int64_t> begins = to.begins();
+  std::vector<Tensor> got(static_cast<size_t>(size_));
+  got[static_cast<size_t>(rank_)] = part_of(own, begins, rank_);
+  const std::unique_ptr<Messages> messages = link_->messages(static_cast<int>(Move::all_to_all));
+  for (int step = 1; step < size_; ++step) {
+    const int next = (rank_ + step) % size_, before = (rank_ - step + size_) % size_;
+    Tensor& in = got[static_cast<size_t>(before)];
+    in = Tensor::empty(allocator(), with_rows(own, from[before]), own.dtype(), MemClass::communication);
+    messages->round(part_of(own, begins, next), next, in, before);
+  }
+  messages->wait();
+  return got;
+}
+
+Tensor ProcessCommunicator::do_broadcast(const Tensor& t, int root) {
+  const Waiting waiting(watchdog_, Move::broadcast);
+  const std::unique_ptr<Messages> messages = link_->messages(static_cast<int>(Move::broadcast));
+  if (rank_ == root) {
+    for (int step = 1; step < size_; ++step) messages->send(t, (rank_ + step) % size_);
+    messages->wait();
+    return t;
+  }
+  Tensor got = t.like(MemClass::communication);
+  messages->receive(got, root);
+  messages->wait();
+  return got;
+}
+
+// Dissemination: at the end of round k, the 2^(k+1) - 1 ranks before each rank have arrived.
+void ProcessCommunicator::barrier_as(Move move) {
+  const Waiting waiting(watchdog_, move);
+  const Tensor nothing = Tensor::empty(allocator(), {0}, DType::u8, MemClass::communication);
+  for (int distance = 1; distance < size_; distance *= 2) {
+    const std::unique_ptr<Messages> messages = link_->messages(static_cast<int>(move));
+    messages->post(nothing, (rank_ - distance + size_) % size_, true);
+    messages->post(nothing, (rank_ + distance) % size_, false);
+    messages->wait();
+  }
+}
+
+Tensor ProcessCommunicator::do_all_reduce(const Tensor& t) {
+  if (!native_) return {};
+  const Waiting waiting(watchdog_, Move::all_reduce);
+  Tensor sum = t.like(MemClass::communication);
+  link_->native_sum(t, sum);
+  return sum;
+}
+
+}  // namespace lmx::processes

@@ -1,0 +1,176 @@
+#include "local_job.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "lmx/error.h"
+#include "lmx/log.h"
+
+namespace lmx::processes {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Signal handlers use only these variables: the children to which signals are forwarded, and the last signal that was
+// forwarded.
+constexpr int kMostChildren = 4096;
+volatile pid_t g_children[kMostChildren];
+volatile std::sig_atomic_t g_count = 0, g_passed_on = 0;
+
+// The ranks handle SIGUSR1 like SIGINT and SIGUSR2 like SIGTERM.
+extern "C" void pass_on(int signal) {
+  g_passed_on = signal;
+  const int number = signal == SIGINT ? SIGUSR1 : SIGUSR2;
+  for (int i = 0; i < g_count; ++i) kill(g_children[i], number);
+}
+
+extern "C" void take_as_own(int signal) {
+  raise(signal == SIGUSR1 ? SIGINT : SIGTERM);
+}
+
+// In the child: executes the command. A separate process group ensures that a terminal's Ctrl-C reaches it through lmx
+// only. When lmx ends, the child gets SIGTERM.
+[[noreturn]] void become(const std::vector<std::string>& command, int messages) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null >= 0) dup2(null, STDIN_FILENO);
+  dup2(messages, STDERR_FILENO);
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  execv(words[0], words.data());
+  std::fprintf(stderr, "error: [comm] %s cannot be started: %s\n", words[0], std::strerror(errno));
+  _exit(1);
+}
+
+constexpr const char* kShared = "/dev/shm";
+
+// If lmx was killed, its children have emptied the folder without removing it. Folders of starting jobs are younger than
+// a minute.
+void remove_empty_folders(const std::string& prefix) {
+  std::error_code error;
+  const auto old = fs::file_time_type::clock::now() - std::chrono::minutes(1);
+  for (const fs::directory_entry& entry : fs::directory_iterator(kShared, error))
+    if (entry.path().filename().string().starts_with(prefix) && entry.last_write_time(error) < old)
+      rmdir(entry.path().c_str());  // fails if it is not empty, or another user's
+}
+
+}  // namespace
+
+ForwardedSignals::ForwardedSignals() {
+  struct sigaction action {};
+  action.sa_handler = pass_on;
+  sigemptyset(&action.sa_mask);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    if (signal != SIGHUP || before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);  // nohup stays effective
+  }
+}
+
+void ForwardedSignals::to(const std::vector<pid_t>& children) {
+  g_count = 0;
+  LMX_CHECK(children.size() <= kMostChildren, children.size(), " child processes");
+  for (size_t i = 0; i < children.size(); ++i) g_children[i] = children[i];
+  g_count = static_cast<int>(children.size());
+}
+
+void accept_forwarded_signals() {
+  struct sigaction action {};
+  action.sa_handler = take_as_own;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGUSR1, &action, nullptr);
+  sigaction(SIGUSR2, &action, nullptr);
+}
+
+pid_t start_child(const std::vector<std::string>& command, const Relay& messages) {
+  const pid_t child = fork();
+  if (child < 0) throw RunError(str("[comm] ", command[0], " cannot be started: ", std::strerror(errno)));
+  if (child == 0) become(command, messages.writer());
+  return child;
+}
+
+std::vector<std::string> own_command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> words;
+  for (std::string word; std::getline(file, word, '\0');) words.push_back(word);
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (words.empty() || error) throw RunError("[comm] this process's own command line cannot be read from /proc");
+  words[0] = program.string();
+  return words;
+}
+
+// Processes that `parent` has started and not yet waited for, and whether each has ended.
+std::vector<std::pair<pid_t, bool>> children_of(pid_t parent) {
+  std::vector<std::pair<pid_t, bool>> children;
+  std::error_code error;
+  for (const fs::directory_entry& thread : fs::directory_iterator(str("/proc/", parent, "/task"), error)) {
+    std::ifstream list(thread.path() / "children");
+    for (pid_t child = 0; list >> child;) {
+      std::string stat;
+      std::getline(std::ifstream(str("/proc/", child, "/stat")), stat, '\0');
+      const size_t name_end = stat.rfind(')');
+      children.emplace_back(child, name_end != std::string::npos && stat.compare(name_end, 3, ") Z") == 0);
+    }
+  }
+  return children;
+}
+
+void end_children() {
+  for (const auto& [child, ended] : children_of(getpid())) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+}
+
+int exit_code_of(int status) {
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  if (code == 0 || code == 2 || code == 128 + SIGINT || code == 128 + SIGTERM) return code;
+  return g_passed_on == 0 ? 1 : 128 + (g_passed_on == SIGINT ? SIGINT : SIGTERM);
+}
+
+std::string signal_text(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name ? str("SIG", name) : str("signal ", signal);
+}
+
+// A recipe in the size of a paper requests the ranks of a cluster.
+void warn_of_crowd(int ranks, const std::string& launchers) {
+  constexpr int kRanksPerCore = 4;
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  if (sched_getaffinity(0, sizeof own, &own) != 0) return;
+  const int cores = CPU_COUNT(&own);
+  if (ranks > kRanksPerCore * cores)
+    log_warn(str(ranks, " processes on ", cores, cores == 1 ? " core" : " cores",
+                      " of this host: start them over several by ", launchers, ", or train the same batches with fewer, "
+                      "comm.ranks=",
+                      cores));
+}
+
+JobFolder::JobFolder(const std::string& prefix) {
+  remove_empty_folders(prefix);
+  std::string pattern = str(kShared, "/", prefix, "XXXXXX");
+  if (mkdtemp(pattern.data())) path_ = pattern;
+}
+
+JobFolder::~JobFolder() {
+  std::error_code error;
+  if (!path_.empty()) fs::remove_all(path_, error);
+}
+
+}  // namespace lmx::processes

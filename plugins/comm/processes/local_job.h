@@ -1,0 +1,59 @@
+// Child processes of an lmx that starts the ranks of its job itself: mpirun, or the ranks.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "relay.h"
+
+namespace lmx::processes {
+
+// A folder in shared memory for the files of a job, which only this user can open. The destructor removes it with all
+// files that are left. `path` is "" if the folder cannot be created.
+class JobFolder {
+ public:
+  explicit JobFolder(const std::string& prefix);  // of its name: "lmx-mpi-"
+  ~JobFolder();
+  JobFolder(const JobFolder&) = delete;
+  JobFolder& operator=(const JobFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// From its construction on, this process does not end on SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, but forwards them
+// to its children: SIGINT as SIGUSR1, the others as SIGUSR2. mpirun forwards these two at once; on SIGTERM it would kill
+// the ranks one second later, before a checkpoint can be written.
+class ForwardedSignals {
+ public:
+  ForwardedSignals();
+  void to(const std::vector<pid_t>& children);  // at most 4096
+};
+
+// In a rank: SIGUSR1 and SIGUSR2 act like SIGINT and SIGTERM.
+void accept_forwarded_signals();
+
+// Starts a command, whose first word is the path of a program; its stderr is the relay. RunError: the system refuses.
+pid_t start_child(const std::vector<std::string>& command, const Relay& messages);
+
+// The command line of this process, with the path of its program. RunError: /proc cannot be read.
+std::vector<std::string> own_command_line();
+
+// Processes that `parent` has started and not yet waited for, and whether each has ended.
+std::vector<std::pair<pid_t, bool>> children_of(pid_t parent);
+void end_children();  // kills all children of this process and waits for them
+
+// The exit code of lmx for a child's status from waitpid(). lmx's own exit codes are returned unchanged. Any other code
+// is a failed run (137: a rank was killed, 205: a host is lost), or a run that a forwarded signal ended before its ranks
+// could handle the signal.
+int exit_code_of(int status);
+std::string signal_text(int signal);  // "SIGKILL"
+
+// Warns of more than four ranks a core of this host. `launchers`: how ranks are started on several hosts.
+void warn_of_crowd(int ranks, const std::string& launchers);
+
+}  // namespace lmx::processes

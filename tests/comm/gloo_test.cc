@@ -1,0 +1,182 @@
+// What is particular to the Gloo group: how ranks that lmx has not started meet, and the job's secret.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "names.h"
+#include "process_jobs.h"
+
+namespace lmx_test {
+namespace {
+
+using lmx::str;
+using testing::HasSubstr;
+
+constexpr const char* kSecret = "0123456789abcdef0123456789abcdef";
+
+// A port of this host's loopback that nobody uses now.
+int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  bind(socket, reinterpret_cast<sockaddr*>(&address), length);
+  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length);
+  close(socket);
+  return ntohs(address.sin_port);
+}
+
+class Gloo : public ProcessJobs {
+ protected:
+  Gloo() : ProcessJobs("gloo") {}
+
+  // One rank that this test starts with the four variables. `more` is appended to the environment.
+  std::unique_ptr<Job> rank(int rank, int world, const std::string& scenario, std::vector<std::string> more,
+                            const std::string& config = "heartbeat_s: 0.5, timeout_s: 3, lag_s: 3", int who = -1) {
+    std::vector<std::string> words{"env", str("RANK=", rank), str("WORLD_SIZE=", world)};
+    words.insert(words.end(), more.begin(), more.end());
+    words.insert(words.end(), {LMX_PROCESS_RANK, scenario, this->config(0, config), std::to_string(who)});
+    return std::make_unique<Job>(words);
+  }
+  static std::vector<std::string> meeting(int port, const std::string& secret = kSecret) {
+    return {"MASTER_ADDR=127.0.0.1", str("MASTER_PORT=", port), "LMX_JOB_SECRET=" + secret};
+  }
+};
+
+TEST_F(Gloo, RanksThatAreStartedByVariables) {
+  const int port = free_port();
+  std::vector<std::unique_ptr<Job>> jobs;
+  for (const int r : {2, 0, 1}) jobs.push_back(rank(r, 3, "moves", meeting(port)));
+  for (const auto& job : jobs) EXPECT_EQ(job->wait(), 0) << job->err();
+  EXPECT_THAT(jobs[1]->out(), HasSubstr("done: 3 processes (Gloo, started by the variables RANK and WORLD_SIZE)"));
+}
+
+// The agent of torchrun listens on MASTER_PORT itself.
+TEST_F(Gloo, RanksBelowTorchrun) {
+  const int agent = free_port();
+  std::vector<std::unique_ptr<Job>> jobs;
+  for (const int r : {0, 1}) {
+    std::vector<std::string> more = meeting(agent);
+    for (const std::string& variable :
+         {str("LOCAL_RANK=", r), str("LOCAL_WORLD_SIZE=2"), str("GROUP_RANK=0"), str("TORCHELASTIC_USE_AGENT_STORE=True")})
+      more.push_back(variable);
+    jobs.push_back(rank(r, 2, "moves", more));
+  }
+  for (const auto& job : jobs) EXPECT_EQ(job->wait(), 0) << job->err();
+  EXPECT_THAT(jobs[0]->out(), HasSubstr("started by torchrun"));
+}
+
+TEST_F(Gloo, ARankWithAnotherSecretIsRefused) {
+  const int port = free_port();
+  const auto zero = rank(0, 2, "moves", meeting(port)), stranger = rank(1, 2, "moves", meeting(port, "fedcba9876543210"));
+  EXPECT_EQ(stranger->wait(), 2);
+  EXPECT_THAT(stranger->err(), Names("rank 1 of 2", "127.0.0.1", str("port ", port), "LMX_JOB_SECRET"));
+  EXPECT_EQ(zero->wait(), 1);
+  EXPECT_THAT(zero->err(), Names("127.0.0.1", "secret"));
+  EXPECT_THAT(zero->err(), Names("rank 0 of 2", "3 s", "comm.lag_s"));
+}
+
+// A program that is no rank of lmx connects, sends something and stays. The ranks meet nevertheless.
+TEST_F(Gloo, AStrangerDoesNotDisturbTheMeeting) {
+  const int port = free_port();
+  const auto zero = rank(0, 2, "moves", meeting(port), "lag_s: 30");
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int socket = -1;
+  for (int tries = 0; tries < 500; ++tries) {
+    socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) break;
+    close(socket);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  const std::string noise(64, 'x');
+  ASSERT_EQ(send(socket, noise.data(), noise.size(), 0), 64);
+  const auto one = rank(1, 2, "moves", meeting(port), "lag_s: 30");
+  EXPECT_EQ(zero->wait(), 0) << zero->err();
+  EXPECT_EQ(one->wait(), 0) << one->err();
+  EXPECT_THAT(zero->err(), Names("127.0.0.1", "secret", "refused"));
+  close(socket);
+}
+
+TEST_F(Gloo, AMeetingThatIsNotDescribed) {
+  const auto no_address = rank(0, 2, "moves", {"LMX_JOB_SECRET=" + std::string(kSecret), "LOCAL_RANK=0",
+                                               "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0"});
+  expect_one_message(*no_address, 2, Names("MASTER_ADDR", "MASTER_PORT", "torchrun"));
+  const auto no_secret = rank(0, 2, "moves", meeting(29400, "short"));
+  expect_one_message(*no_secret, 2, Names("LMX_JOB_SECRET", "5 characters", "16"));
+  const auto no_port =
+      rank(0, 2, "moves", {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=http", "LMX_JOB_SECRET=" + std::string(kSecret)});
+  expect_one_message(*no_port, 2, Names("MASTER_PORT", "http"));
+  const auto elsewhere = rank(0, 2, "moves",
+                              {"MASTER_ADDR=192.0.2.1", "MASTER_PORT=29400", "LMX_JOB_SECRET=" + std::string(kSecret)});
+  expect_one_message(*elsewhere, 2, Names("192.0.2.1", "29400", "rank 0"));
+  const auto no_interface = rank(0, 1, "moves", meeting(free_port()), "interface: nowhere9");
+  expect_one_message(*no_interface, 2, Names("comm.interface", "nowhere9"));
+}
+
+TEST_F(Gloo, AnotherNumberOfProcessesThanTheRecipeSays) {
+  std::vector<std::string> words{"env", "RANK=0", "WORLD_SIZE=2"};
+  for (const std::string& variable : meeting(29400)) words.push_back(variable);
+  words.insert(words.end(), {LMX_PROCESS_RANK, "moves", config(3, "")});
+  Job job(words);
+  expect_one_message(job, 2, Names("ranks is 3", "started 2"));
+}
+
+// No launcher warns the others, and the ranks could be on several hosts.
+TEST_F(Gloo, AKilledRankThatLmxHasNotStarted) {
+  const int port = free_port();
+  std::vector<std::unique_ptr<Job>> jobs;
+  for (int r = 0; r < 3; ++r) jobs.push_back(rank(r, 3, "loop", meeting(port)));
+  for (const auto& job : jobs) ASSERT_TRUE(job->wait_for_ranks(1)) << job->err();
+  kill(jobs[2]->ranks().at(2), SIGKILL);
+  std::string all;
+  for (const int r : {0, 1}) {
+    EXPECT_EQ(jobs[static_cast<size_t>(r)]->wait(), 1);
+    all += jobs[static_cast<size_t>(r)]->err();
+  }
+  EXPECT_THAT(all, Names("rank 2 of 3 on host "));
+  EXPECT_EQ(errors_in(all), 1u) << all;
+}
+
+// A rank is killed before the ranks have met, so that no other rank can notice it.
+TEST_F(Gloo, ARankThatIsKilledAtTheStart) {
+  Job job({"env", "LMX_TEST_KILL_AT_START=1", LMX_PROCESS_RANK, "moves", config(3, "lag_s: 30")});
+  EXPECT_EQ(job.wait(), 1);
+  EXPECT_THAT(job.err(), Names("rank 1", "SIGKILL"));
+  EXPECT_EQ(errors_in(job.err()), 1u) << job.err();
+}
+
+// The folder in which the ranks have met is removed with the job, however that ends.
+TEST_F(Gloo, NothingIsLeftInSharedMemory) {
+  const auto folders = [] {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+      if (entry.path().filename().string().starts_with("lmx-gloo-") && !std::filesystem::is_empty(entry.path()))
+        names.insert(entry.path());
+    return names;
+  };
+  Job job(started("loop", 2));
+  ASSERT_TRUE(job.wait_for_ranks(2)) << job.err();
+  const auto ranks = job.ranks();
+  std::ifstream environment(str("/proc/", ranks.at(0), "/environ"), std::ios::binary);
+  std::string folder;
+  for (std::string line; std::getline(environment, line, '\0');)
+    if (line.starts_with("LMX_RENDEZVOUS=")) folder = line.substr(line.find('=') + 1);
+  ASSERT_TRUE(std::filesystem::exists(folder)) << folder;
+  EXPECT_FALSE(folders().contains(folder)) << "files remain although the ranks have met";
+  kill(job.pid(), SIGTERM);
+  job.wait();
+  EXPECT_TRUE(job.all_gone(ranks));
+  EXPECT_FALSE(std::filesystem::exists(folder));
+}
+
+}  // namespace
+}  // namespace lmx_test

@@ -1,0 +1,67 @@
+// Jobs of process_rank, and what a test expects of them.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "job.h"
+#include "lmx/error.h"
+#include "mpi_here.h"
+
+namespace lmx_test {
+
+// Returns why jobs of this group cannot be started here, or "" if they can.
+inline std::string why_no_job(const std::string& group) {
+  if (group == "mpi") return why_no_mpi();
+  setenv("OMP_NUM_THREADS", "1", 1);
+  return LMX_HAS_GLOO ? "" : "this build has no Gloo";
+}
+
+class ProcessJobs : public testing::Test {
+ protected:
+  explicit ProcessJobs(std::string group) : group_(std::move(group)) {}
+  void SetUp() override {
+    if (const std::string why = why_no_job(group_); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  // lmx starts the ranks itself. `more` is appended to the config.
+  std::vector<std::string> started(const std::string& scenario, int ranks, const std::string& more = "",
+                                   int who = -1) const {
+    return {LMX_PROCESS_RANK, scenario, config(ranks, more), std::to_string(who)};
+  }
+  std::string config(int ranks, const std::string& more) const {
+    return lmx::str("{name: ", group_, ", ranks: ", ranks, more.empty() ? "" : ", ", more, "}");
+  }
+  static size_t errors_in(const std::string& text) {
+    size_t count = 0;
+    for (size_t at = text.find("error:"); at != std::string::npos; at = text.find("error:", at + 1)) ++count;
+    return count;
+  }
+  // mpirun's event library sometimes reports a descriptor that was closed with its process: "[warn] Epoll MOD(1) on
+  // ...".
+  static int64_t lines_of_lmx(const std::string& err) {
+    int64_t count = 0;
+    std::istringstream lines(err);
+    for (std::string line; std::getline(lines, line);) count += !line.empty() && !line.starts_with("[warn] Epoll");
+    return count;
+  }
+  // Expects one message that matches, and no remaining process.
+  static void expect_one_message(Job& job, int code, const testing::Matcher<std::string>& text) {
+    const auto ranks = job.ranks();
+    EXPECT_EQ(job.wait(), code);
+    const std::string err = job.err();
+    EXPECT_THAT(err, text);
+    EXPECT_EQ(errors_in(err), 1u) << err;
+    EXPECT_EQ(lines_of_lmx(err), 1) << err;
+    EXPECT_TRUE(job.all_gone(ranks));
+  }
+
+ private:
+  std::string group_;
+};
+
+}  // namespace lmx_test
