@@ -18,18 +18,20 @@ struct GemmCall {
   int64_t m, n, k;
   float beta;                  // 0 or 1
   const void* bias = nullptr;  // (n) of c's type, added to every row; null except after gemm_adds_bias()
+  bool* bias_added = nullptr;  // with a bias: set to whether the device has such a product; if not, c is unchanged
 };
 template <class T>
 struct Gemm : GemmCall {
   static constexpr const char* kName = "gemm";
 };
 
-// Whether the product of matrices of this type, on the device of `ctx`, can add a bias: cuBLASLt does so while it
-// writes the result, except in f64.
+// Whether products of matrices of this type, on the device of `ctx`, can add a bias: cuBLASLt does so while it writes
+// the result, except in f64.
 inline bool gemm_adds_bias(const Context& ctx, DType type) {
   return ctx.device.kind == Device::Kind::cuda && type != DType::f64;
 }
-// y (..., n) = x (..., k) w^T + bias (n), with w (n, k). REQUIRES: gemm_adds_bias(ctx, x.dtype()), and k > 0.
-void gemm_with_bias(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, Tensor& y);
+// y (..., n) = x (..., k) w^T + bias (n), with w (n, k). Returns false, and leaves y unchanged, if the device has no
+// algorithm for a product of these sizes with a bias. REQUIRES: gemm_adds_bias(ctx, x.dtype()), and k > 0.
+bool gemm_with_bias(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, Tensor& y);
 
 }  // namespace lmx

@@ -32,6 +32,7 @@ struct Factor {
 struct Added {
   float beta;                    // times the output's values
   const Tensor* bias = nullptr;  // to every row
+  bool* bias_added = nullptr;    // see GemmCall
 };
 
 void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, const Added& add) {
@@ -61,8 +62,9 @@ void multiply(Context& ctx, const Factor& left, const Factor& right, Tensor& c, 
     if (add.beta == 0) c.zero();
     return;
   }
-  const GemmCall call{a.raw(), a.dtype(), trans_a, b.raw(), b.dtype(), trans_b,
-                      c.raw(), m,         n,       k,       add.beta,  add.bias ? add.bias->raw() : nullptr};
+  const void* bias = add.bias ? add.bias->raw() : nullptr;
+  const GemmCall call{a.raw(), a.dtype(), trans_a, b.raw(),  b.dtype(), trans_b,       c.raw(),
+                      m,       n,         k,       add.beta, bias,      add.bias_added};
   switch (type) {
     case DType::f64:
       return run_kernel(ctx, Gemm<double>{call});
@@ -81,8 +83,10 @@ void gemm(Context& ctx, const Tensor& a, bool trans_a, const Tensor& b, bool tra
   multiply(ctx, {a, trans_a}, {b, trans_b}, c, {beta});
 }
 
-void gemm_with_bias(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, Tensor& y) {
-  multiply(ctx, {x, false}, {w, true}, y, {0, &bias});
+bool gemm_with_bias(Context& ctx, const Tensor& x, const Tensor& w, const Tensor& bias, Tensor& y) {
+  bool added = true;
+  multiply(ctx, {x, false}, {w, true}, y, {0, &bias, &added});
+  return added;
 }
 
 namespace {

@@ -111,11 +111,6 @@ void Ema::before_update(Context& ctx, std::span<const Var* const> params) {
   steps.run(ctx, decay_);
 }
 
-void Ema::before_update(Context& ctx, const Var& param) {
-  const Var* const one = &param;
-  before_update(ctx, {&one, 1});
-}
-
 void Ema::count_update() {
   ++updates_;
 }

@@ -2,6 +2,8 @@
 //
 // As in cuBLASLt, an algorithm is chosen for the alignment of the operands that the preference gives (256 bytes unless
 // it says otherwise) and of the leading dimensions, and a product whose operands are aligned less is refused.
+//
+// LMX_EMULATED_ERROR: with `bias`, products with a bias are not supported; with `no_bias`, they have no algorithm.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -316,6 +318,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                   nullptr};
   if (!consistent(p)) return CUBLAS_STATUS_INVALID_VALUE;
   if (!supported(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (p.description.epilogue & CUBLASLT_EPILOGUE_BIAS) {
+    const std::string error = wanted_error();
+    if (error == "bias") return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (error == "no_bias") return CUBLAS_STATUS_SUCCESS;  // the list of algorithms is empty
+  }
   const Preference& wish = held<Preference>(preference);
   results[0] = {};
   results[0].workspaceSize = wish.workspace / 2;

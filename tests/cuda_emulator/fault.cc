@@ -33,6 +33,11 @@ void fault(const std::string& text) {
   std::abort();
 }
 
+std::string wanted_error() {
+  const char* given = std::getenv("LMX_EMULATED_ERROR");
+  return given ? given : "";
+}
+
 void install_handlers() {
   static std::once_flag once;
   std::call_once(once, [] {

@@ -35,18 +35,15 @@ bool is_device(int device) {
   return device >= 0 && device < devices();
 }
 
-// LMX_EMULATED_ERROR: `driver` (older than the runtime), `architecture` (no kernel is for the device), or `lost:N` (the
-// device fails at launch number N of the process).
-const std::string& wanted_error() {
-  static const auto& wanted = *new std::string([] {
-    const char* given = std::getenv("LMX_EMULATED_ERROR");
-    return std::string(given ? given : "");
-  }());
+// The error that was wanted when this function was first called: `driver` (older than the runtime), `architecture` (no
+// kernel is for the device), or `lost:N` (the device fails at launch number N of the process).
+const std::string& first_wanted_error() {
+  static const auto& wanted = *new std::string(wanted_error());
   return wanted;
 }
 
 int64_t launches_left() {
-  const std::string& wanted = wanted_error();
+  const std::string& wanted = first_wanted_error();
   return wanted.starts_with("lost:") ? std::stoll(wanted.substr(5)) : INT64_MAX;
 }
 
@@ -210,7 +207,7 @@ void check_argument(const void* argument, size_t bytes) {
 }
 
 bool kernels_missing() {
-  return wanted_error() == "architecture";
+  return first_wanted_error() == "architecture";
 }
 
 void name_next_kernel(const char* name) {
@@ -243,7 +240,7 @@ cudaError_t cudaPeekAtLastError() {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  if (wanted_error() == "driver") return remember(cudaErrorInsufficientDriver);
+  if (first_wanted_error() == "driver") return remember(cudaErrorInsufficientDriver);
   *count = devices();
   return cudaSuccess;
 }
@@ -292,7 +289,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = wanted_error() == "driver" ? 12020 : CUDART_VERSION;
+  *version = first_wanted_error() == "driver" ? 12020 : CUDART_VERSION;
   return cudaSuccess;
 }
 

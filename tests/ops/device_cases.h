@@ -1,6 +1,9 @@
 // Runs an op on the CPU and on a CUDA device, and compares the results and the gradients.
 #pragma once
 
+#include <cstdlib>
+#include <string_view>
+
 #include "ops/array_op_cases.h"
 #include "ops/device_values.h"
 
@@ -33,5 +36,19 @@ inline void expect_equal(const OpCase& c, DType type, double tolerance, DType co
 inline void expect_equal(const OpCase& c, DType type, double tolerance) {
   expect_equal(c, type, tolerance, type);
 }
+
+// Whether the CUDA device is the emulated one.
+inline bool emulates_device() {
+  const char* library = std::getenv("LMX_CUDA_LIBRARY");
+  return library && std::string_view(library).find("emulated") != std::string_view::npos;
+}
+
+// The emulated device has this error (LMX_EMULATED_ERROR) while the object exists.
+struct EmulatedError {
+  explicit EmulatedError(const char* error) { setenv("LMX_EMULATED_ERROR", error, 1); }
+  ~EmulatedError() { unsetenv("LMX_EMULATED_ERROR"); }
+  EmulatedError(const EmulatedError&) = delete;
+  EmulatedError& operator=(const EmulatedError&) = delete;
+};
 
 }  // namespace lmx::testing

@@ -48,6 +48,44 @@ TEST_F(DeviceLayers, LinearIsOneLaunch) {
   EXPECT_EQ(cuda_device(0).counts().since(before).launches, (std::map<std::string, int64_t, std::less<>>{{"gemm", 1}}));
 }
 
+// The launches of a linear layer from k to 4 columns, without conversions.
+std::map<std::string, int64_t, std::less<>> launches_of_linear(DType compute, int64_t k) {
+  Place place(kDevice, compute);
+  const Var x = place.leaf(f64_tensor({9, k}, 1)), w = place.leaf(f64_tensor({4, k}, 2)),
+            b = place.leaf(f64_tensor({4}, 3));
+  const DeviceCounts before = cuda_device(0).counts();
+  const Var y = linear(place.ctx, x, w, b);
+  auto launches = cuda_device(0).counts().since(before).launches;
+  launches.erase("convert");
+  EXPECT_EQ(place.values(y.value()), place.values(add(place.ctx, linear(place.ctx, x, w, Var()), b).value()));
+  return launches;
+}
+
+// If cuBLASLt has no product with a bias, the product is added to the bias. A shape is asked for once, so each case has
+// its own number of columns.
+TEST_F(DeviceLayers, ALinearWithoutAProductWithABiasHasTheSameBits) {
+  if (!emulates_device()) GTEST_SKIP() << "no emulated device";
+  int64_t k = 301;
+  for (const char* refusal : {"bias", "no_bias"}) {
+    for (const DType compute : {DType::f32, DType::bf16, DType::f16}) {
+      SCOPED_TRACE(str(refusal, ' ', name_of(compute)));
+      const std::map<std::string, int64_t, std::less<>> fused{{"gemm", 1}}, apart{{"copy", 1}, {"gemm", 1}};
+      {
+        const EmulatedError error(refusal);
+        EXPECT_EQ(launches_of_linear(compute, k), apart);
+        expect_equal({"linear",
+                      str(k),
+                      [](Context& ctx, const Vars& v) { return linear(ctx, v[0], v[1], v[2]); },
+                      {{9, k}, {4, k}, {4}}},
+                     DType::f32, 5e-5, compute);
+      }
+      EXPECT_EQ(launches_of_linear(compute, k), apart);  // the answer for this shape is kept
+      EXPECT_EQ(launches_of_linear(compute, k + 100), fused);
+      ++k;
+    }
+  }
+}
+
 TEST_F(DeviceLayers, LayerNorm) {
   for (const Shape& x : all_sizes()) {
     const Shape d{x[x.rank() - 1]};

@@ -154,9 +154,8 @@ TEST_F(DeviceLongAttention, AnotherValueOfTheVariableIsAnError) {
 
 // The emulated cuDNN refuses every shape, as the real one does on some architectures.
 TEST(EmulatedLongAttention, ARefusalLeavesTheOwnKernels) {
-  const char* library = getenv("LMX_CUDA_LIBRARY");
-  if (!library || std::string(library).find("emulated") == std::string::npos) GTEST_SKIP() << "no emulated device";
-  setenv("LMX_EMULATED_ERROR", "sdpa", 1);
+  if (!emulates_device()) GTEST_SKIP() << "no emulated device";
+  const EmulatedError error("sdpa");
   EXPECT_FALSE(uses_cudnn(causal(kOneSelf, 0)));
   setenv("LMX_CUDNN", "1", 1);
   try {
@@ -167,7 +166,6 @@ TEST(EmulatedLongAttention, ARefusalLeavesTheOwnKernels) {
                                     "emulated cuDNN supports no attention; without LMX_CUDNN=1"));
   }
   unsetenv("LMX_CUDNN");
-  unsetenv("LMX_EMULATED_ERROR");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -145,9 +146,9 @@ TEST(Ema, AveragesTouchedRowsAndRowsThatStoodStill) {
   Fixture f;
   Ema ema(f.params, 0.75, ParamPattern(".*"));
   // Rows 1 and 3 of the table move to 5 in the first update; the second and third leave them alone.
+  ema.before_update(f.ctx, std::array<const Var*, 2>{&f.params.at("lstm.w"), &f.params.at("embedding")});
   for (const char* name : {"lstm.w", "embedding"}) {
     Var& v = f.params.at(name);
-    ema.before_update(f.ctx, v);
     const std::vector<int64_t> moved = v.shape().rank() == 2 ? std::vector<int64_t>{2, 3, 6, 7} : std::vector<int64_t>{0, 1};
     for (const int64_t i : moved) v.value().data<float>()[i] = 5;
   }
@@ -184,7 +185,7 @@ std::vector<T> averaged_run(int64_t width, bool sparse, bool looks) {
                               true}};
     else
       table.grad().dense = table.value();
-    ema.before_update(ctx, table);
+    ema.before_update(ctx, std::array<const Var*, 1>{&table});
     for (const int32_t r : rows)
       for (int64_t i = 0; i < width; ++i)
         table.value().template data<T>()[r * width + i] += static_cast<T>(key.uniform(static_cast<uint64_t>(100 + i))) - T(0.5);
@@ -219,7 +220,7 @@ TEST(Ema, LongWaitsEndAtTheValue) {
   const auto after = [](int64_t updates) {
     Fixture f;
     Ema ema(f.params, 0.9, ParamPattern("embedding"));
-    ema.before_update(f.ctx, f.params.at("embedding"));
+    ema.before_update(f.ctx, std::array<const Var*, 1>{&f.params.at("embedding")});
     for (int64_t i : {2, 3, 6, 7}) f.params.at("embedding").value().data<float>()[i] = 5;
     for (int64_t u = 0; u < updates; ++u) ema.count_update();
     return floats_of(ema.state(f.ctx, f.params).at("embedding"));
@@ -248,7 +249,7 @@ TEST(Ema, StateRoundTripAndErrors) {
   Fixture f;
   Ema a(f.params, 0.5, ParamPattern("lstm")), b(f.params, 0.5, ParamPattern("lstm"));
   f.params.at("lstm.w").value().data<float>()[1] = 4;
-  a.before_update(f.ctx, f.params.at("lstm.w"));
+  a.before_update(f.ctx, std::array<const Var*, 1>{&f.params.at("lstm.w")});
   a.count_update();
   b.load(a.state(f.ctx, f.params));
   EXPECT_EQ(b.state(f.ctx, f.params).at("lstm.w").data<float>()[1], 2.5f);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <limits>
 
@@ -143,6 +144,11 @@ struct ManyParameters {
     for (const std::string& name : f.params.names()) all.push_back({&f.params.at(name), all.size() % 2 ? 0.5 : 1.0});
     return all;
   }
+  std::vector<const Var*> all() const {
+    std::vector<const Var*> all;
+    for (const std::string& name : f.params.names()) all.push_back(&f.params.at(name));
+    return all;
+  }
   Fixture f;
 };
 
@@ -178,16 +184,14 @@ TEST_F(DeviceOptim, ManyAveragesAreUpdatedTogether) {
     Ema a(together.f.params, 0.9, ParamPattern(".*")), b(single.f.params, 0.9, ParamPattern(".*")),
         c(cpu.f.params, 0.9, ParamPattern(".*"));
     const auto o = optimizer("name: sgd");
-    std::vector<const Var*> all;
-    for (const std::string& name : together.f.params.names()) all.push_back(&together.f.params.at(name));
     for (int64_t step = 1; step <= 3; ++step) {
       const DeviceCounts before = cuda_device(0).counts();
-      a.before_update(together.f.ctx, all);
+      a.before_update(together.f.ctx, together.all());
       const DeviceCounts counts = cuda_device(0).counts().since(before);
       EXPECT_EQ(counts.uploads.times, 2) << "step " << step;
       EXPECT_EQ(counts.all_launches(), step == 1 ? 1 : 2) << "step " << step;  // no steps of dense averages are missing
-      for (const std::string& name : single.f.params.names()) b.before_update(single.f.ctx, single.f.params.at(name));
-      for (const std::string& name : cpu.f.params.names()) c.before_update(cpu.f.ctx, cpu.f.params.at(name));
+      for (const Var* param : single.all()) b.before_update(single.f.ctx, {&param, 1});
+      c.before_update(cpu.f.ctx, cpu.all());
       for (ManyParameters* m : {&together, &single, &cpu}) o->update_all(m->f.ctx, m->updates(), 0.1, step);
       for (Ema* ema : {&a, &b, &c}) ema->count_update();
     }
@@ -295,7 +299,7 @@ struct Averaged {
       }
       f.set_gradients(step, dense ? nullptr : &rows);
       for (const std::string& name : f.params.names()) {
-        ema.before_update(f.ctx, f.params.at(name));
+        ema.before_update(f.ctx, std::array<const Var*, 1>{&f.params.at(name)});
         o->update(f.ctx, f.params.at(name), 0.1, static_cast<int64_t>(step));
       }
       ema.count_update();

@@ -1,9 +1,11 @@
 // GEMM by cuBLASLt. cuBLASLt is column-major: a row-major c = a b is the column-major c^T = b^T a^T, so the operands
 // are swapped.
+#include <array>
 #include <bit>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 
@@ -72,7 +74,8 @@ uint32_t alignment(const void* p) {
 }
 
 using ShapeKey = std::tuple<int, int64_t, int64_t, int64_t, bool, bool, bool>;  // type, m, n, k, transposed, bias
-using AlgorithmKey = std::tuple<int, int64_t, int64_t, int64_t, bool, bool, bool, bool, uint32_t, uint32_t, uint32_t>;
+using Alignments = std::array<uint32_t, 3>;                                     // of a, b and c
+using AlgorithmKey = std::tuple<int, int64_t, int64_t, int64_t, bool, bool, bool, bool, Alignments>;
 
 // Products of one device: the handle, descriptions by shape, algorithms by bucket, and the workspace. Work of one
 // stream runs in order, so one workspace serves all products.
@@ -85,9 +88,13 @@ class Products {
     workspace_ = Tensor::empty(device.memory(), {kWorkspace}, DType::u8, MemClass::other);
   }
 
+  // False, and nothing is enqueued, if cuBLASLt has no algorithm for the product with its bias.
   template <class Scale>
-  void multiply(Context& ctx, const GemmCall& g, const Types& types) {
+  bool multiply(Context& ctx, const GemmCall& g, const Types& types) {
     const std::lock_guard lock(mutex_);
+    cuda::device(ctx.device.index).select();
+    const cublasLtMatmulAlgo_t* of_bucket = algorithm(g, types, bucket_of(g));
+    if (!of_bucket) return false;
     cuda::begin_launch(ctx, Gemm<Scale>::kName);
     const Description& d = description(g, types);
     if (g.bias) d.set_bias(g);
@@ -96,9 +103,15 @@ class Products {
       return cublasLtMatmul(handle_, d.product.get(), &alpha, g.b, d.b.get(), g.a, d.a.get(), &beta, g.c, d.c.get(),
                             g.c, d.c.get(), &algo, workspace_.raw(), kWorkspace, cuda::stream_of(ctx));
     };
-    const cublasStatus_t status = enqueue(algorithm(g, types, bucket_of(g)));
-    if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) return LMX_CUDA_CHECK(status);
-    LMX_CUDA_CHECK(enqueue(algorithm(g, types, g.m)));  // the bucket's algorithm does not suit this number of rows
+    cublasStatus_t status = enqueue(*of_bucket);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+      // The bucket's algorithm does not suit this number of rows.
+      const cublasLtMatmulAlgo_t* of_rows = algorithm(g, types, g.m);
+      if (!of_rows) return false;
+      status = enqueue(*of_rows);
+    }
+    LMX_CUDA_CHECK(status);
+    return true;
   }
 
  private:
@@ -116,16 +129,25 @@ class Products {
     return g.trans_a ? g.m : (g.m + kRowBucket - 1) / kRowBucket * kRowBucket;
   }
 
-  // The first algorithm of cuBLASLt's heuristic for the product with this number of rows, without a measurement. So the
-  // choice depends on the shape alone, and a run can be repeated bit by bit.
-  const cublasLtMatmulAlgo_t& algorithm(GemmCall g, const Types& t, int64_t rows) {
-    const uint32_t at_a = alignment(g.a), at_b = alignment(g.b), at_c = alignment(g.c);
-    const AlgorithmKey key{t.in, rows, g.n, g.k, g.trans_a, g.trans_b, g.beta != 0, g.bias != nullptr,
-                           at_a, at_b, at_c};
-    const auto found = algorithms_.find(key);
-    if (found != algorithms_.end()) return found->second;
-    if (algorithms_.size() >= kMostPlans) algorithms_.clear();
+  // The algorithm of a product with this number of rows. Null if cuBLASLt has none for the product with its bias, which
+  // is remembered as well. RunError: it has none for a product without a bias.
+  const cublasLtMatmulAlgo_t* algorithm(GemmCall g, const Types& t, int64_t rows) {
     g.m = rows;
+    const Alignments at{alignment(g.a), alignment(g.b), alignment(g.c)};
+    const AlgorithmKey key{t.in, g.m, g.n, g.k, g.trans_a, g.trans_b, g.beta != 0, g.bias != nullptr, at};
+    auto found = algorithms_.find(key);
+    if (found == algorithms_.end()) {
+      if (algorithms_.size() >= kMostPlans) algorithms_.clear();
+      found = algorithms_.emplace(key, first_of_heuristic(g, t, at)).first;
+    }
+    if (found->second) return &*found->second;
+    if (g.bias) return nullptr;
+    throw RunError(str("[gemm] cuBLASLt has no algorithm for (", g.m, ", ", g.k, ") x (", g.k, ", ", g.n, ")"));
+  }
+
+  // The first algorithm of cuBLASLt's heuristic, without a measurement. So the choice depends on the shape alone, and a
+  // run can be repeated bit by bit.
+  std::optional<cublasLtMatmulAlgo_t> first_of_heuristic(const GemmCall& g, const Types& t, const Alignments& at) {
     const Description d(g, t);
     cublasLtMatmulPreference_t p = nullptr;
     LMX_CUDA_CHECK(cublasLtMatmulPreferenceCreate(&p));
@@ -133,6 +155,7 @@ class Products {
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
       LMX_CUDA_CHECK(cublasLtMatmulPreferenceSetAttribute(p, attribute, &value, sizeof value));
     };
+    const auto [at_a, at_b, at_c] = at;
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspace));
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, at_b);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, at_a);
@@ -140,18 +163,18 @@ class Products {
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, at_c);
     cublasLtMatmulHeuristicResult_t best{};
     int count = 0;
-    LMX_CUDA_CHECK(cublasLtMatmulAlgoGetHeuristic(handle_, d.product.get(), d.b.get(), d.a.get(), d.c.get(), d.c.get(),
-                                                  p, 1, &best, &count));
-    if (count == 0 || best.state != CUBLAS_STATUS_SUCCESS)
-      throw RunError(str("[gemm] cuBLASLt has no algorithm for (", g.m, ", ", g.k, ") x (", g.k, ", ", g.n, ")",
-                         g.bias ? " with a bias" : ""));
-    return algorithms_.emplace(key, best.algo).first->second;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, d.product.get(), d.b.get(), d.a.get(),
+                                                                 d.c.get(), d.c.get(), p, 1, &best, &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+    LMX_CUDA_CHECK(status);
+    if (count == 0 || best.state != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+    return best.algo;
   }
 
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
   std::map<ShapeKey, Description> descriptions_;
-  std::map<AlgorithmKey, cublasLtMatmulAlgo_t> algorithms_;
+  std::map<AlgorithmKey, std::optional<cublasLtMatmulAlgo_t>> algorithms_;
   Tensor workspace_;
 };
 
@@ -164,16 +187,22 @@ Products& products(int index) {
 }
 
 template <class T>
-void run(Context& ctx, const Gemm<T>& g) {
+bool multiplied(Context& ctx, const Gemm<T>& g) {
   Products& device = products(ctx.device.index);
   if constexpr (std::is_same_v<T, double>) {
-    device.multiply<double>(ctx, g, {CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F});
+    return device.multiply<double>(ctx, g, {CUDA_R_64F, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F});
   } else {
     constexpr cudaDataType_t kType = std::is_same_v<T, float>      ? CUDA_R_32F
                                      : std::is_same_v<T, bfloat16> ? CUDA_R_16BF
                                                                    : CUDA_R_16F;
-    device.multiply<float>(ctx, g, {kType, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F});
+    return device.multiply<float>(ctx, g, {kType, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F});
   }
+}
+
+template <class T>
+void run(Context& ctx, const Gemm<T>& g) {
+  const bool multiplies = multiplied(ctx, g);
+  if (g.bias) *g.bias_added = multiplies;
 }
 
 const KernelAdder adder(Device::Kind::cuda, run<double>, run<float>, run<bfloat16>, run<float16>);

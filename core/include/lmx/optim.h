@@ -86,7 +86,6 @@ class LMX_API Ema {
   // The update will change the rows of each parameter that its gradient (coalesced) contains; all rows if it has no
   // gradient. On a device one kernel serves about 60 parameters.
   void before_update(Context& ctx, std::span<const Var* const> params);
-  void before_update(Context& ctx, const Var& param);
   void count_update();
   // Exchanges averages and values, for evaluation; call again to undo.
   void swap(Context& ctx, ParameterStore& params);

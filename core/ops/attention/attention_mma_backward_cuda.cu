@@ -63,28 +63,21 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>) dq_kernel(AttentionBa
   const QueryNumbers numbers(a, pair, deltas);
   const QueryNumber number[2] = {numbers.of(query + cuda::sum_row(0)), numbers.of(query + cuda::sum_row(2))};
   WarpSums<D> dq{};
-  const int end = static_cast<int>(pair.seen(first + place.rows));
-  const int seen = query < pair.q.rows ? static_cast<int>(pair.seen(query + kWarpRows)) : 0;  // keys that the warp sees
-  for (int key = 0; key < end; key += kOtherRows) {
-    __syncthreads();  // the tile before this one may still be read
-    stage_rows<Half, D>(pair.k, key, kOtherRows, memory.other[0]);
-    stage_rows<Half, D>(pair.v, key, kOtherRows, memory.other[1]);
-    if (key % kMaskColumns == 0) memory.dropped.stage(pair, first, place.rows, key / kMaskColumns);
-    __syncthreads();
+  over_keys(pair, place, first, memory, [&](int begin, int seen) {
     LMX_UNROLL_BY(1)
-    for (int part_key = 0; part_key < kOtherRows && key + part_key < seen; part_key += kColumns) {
+    for (int part_key = 0; part_key < kOtherRows && begin + part_key < seen; part_key += kColumns) {
+      const int key = begin + part_key;
       Tile16 s, ds;
       multiply_rows<Half, D>(memory.own[0], place.row, memory.other[0], part_key, plan.size, s);
       multiply_rows<Half, D>(memory.own[1], place.row, memory.other[1], part_key, plan.size, ds);
-      const ScoreTile<false> tile(pair, query, key + part_key);
-      tile.score(pair, query, key + part_key, s);
-      const uint32_t kept =
-          kept_elements<false, kElements>(memory.dropped, pair, place.row, (key + part_key) % kMaskColumns);
+      const ScoreTile<false> tile(pair, query, key);
+      tile.score(pair, query, key, s);
+      const uint32_t kept = kept_elements<false, kElements>(memory.dropped, pair, place.row, key % kMaskColumns);
       weights_and_slopes(
           tile, pair, [&](int e) { return number[e / 2 % 2]; }, kept, s, ds);
       add_weighted_rows<Half, D>(ds, memory.other[0], part_key, plan.size, dq);
     }
-  }
+  });
   put_rows<Half, D>(dq, gradient_of(a.dq, pair.q, pair.query, part.head), query);
 }
 

@@ -83,15 +83,7 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>) forward_kernel(Attent
   RunningRows rows;
   WarpSums<D> y{};
   const float keeps = keep_scale(pair);
-  const int end = static_cast<int>(pair.seen(first + place.rows));
-  const int seen = query < pair.q.rows ? static_cast<int>(pair.seen(query + kWarpRows)) : 0;  // keys that the warp sees
-  for (int key = 0; key < end; key += kOtherRows) {
-    __syncthreads();  // the tile before this one may still be read
-    stage_rows<Half, D>(pair.k, key, kOtherRows, memory.other[0]);
-    stage_rows<Half, D>(pair.v, key, kOtherRows, memory.other[1]);
-    if (key % kMaskColumns == 0) memory.dropped.stage(pair, first, place.rows, key / kMaskColumns);
-    __syncthreads();
-    if (key >= seen) continue;
+  over_keys(pair, place, first, memory, [&](int key, int) {
     Tile32 s;
     multiply_rows<Half, D>(memory.own[0], place.row, memory.other[0], 0, plan.size, s);
     const ScoreTile<false> tile(pair, query, key);
@@ -101,7 +93,7 @@ __global__ void __launch_bounds__(kMmaThreads, kBlocks<D>) forward_kernel(Attent
     LMX_UNROLL
     for (int e = 0; e < kElements; ++e) s[e / 4][e % 4] *= kept >> e & 1u ? keeps : 0.0f;
     add_weighted_rows<Half, D>(s, memory.other[1], 0, plan.size, y);
-  }
+  });
   rows.finish<D>(a, pair, query, y);
   const int64_t width = plan.heads * plan.size, at = pair.query * width + part.head * plan.size;
   put_rows<Half, D>(y, {a.y + at, width, pair.q.rows, plan.size, false, a.operand, at}, query);

@@ -153,6 +153,24 @@ struct WarpPlace {
   int row = static_cast<int>(threadIdx.x) / cuda::kWarpLanes * kWarpRows;  // the warp's first
 };
 
+// Passes over the keys that the queries [first, first + place.rows) of a block see, in tiles of 32, whose keys and
+// values are staged in memory.other, and the masks of dropout in memory.dropped. Each warp that sees keys of a tile
+// calls use(key, seen): the first key of the tile, and the end of the keys that the warp sees.
+template <class Half, int D, int Own, class Use>
+__device__ void over_keys(const Pair<float>& pair, const WarpPlace& place, int first,
+                          const BlockMemory<Half, D, Own>& memory, Use use) {
+  const int query = first + place.row, end = static_cast<int>(pair.seen(first + place.rows));
+  const int seen = query < pair.q.rows ? static_cast<int>(pair.seen(query + kWarpRows)) : 0;
+  for (int key = 0; key < end; key += kOtherRows) {
+    __syncthreads();  // the tile before this one may still be read
+    stage_rows<Half, D>(pair.k, key, kOtherRows, memory.other[0]);
+    stage_rows<Half, D>(pair.v, key, kOtherRows, memory.other[1]);
+    if (key % kMaskColumns == 0) memory.dropped.stage(pair, first, place.rows, key / kMaskColumns);
+    __syncthreads();
+    if (key < seen) use(key, seen);
+  }
+}
+
 // Writes one element, or adds it.
 __device__ inline void put_one(const TileTarget<float>& to, int64_t at, float x) {
   const float value = to.add ? to.data[at] + x : x;

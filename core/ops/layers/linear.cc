@@ -20,13 +20,13 @@ void check(const Tensor& x, const Tensor& w, const Var& b) {
   check_same_type("linear", "w", w, "b", b.value());
 }
 
-// x w^T + b. On the CPU, and in f64, the product is added to the bias, which is first written to every row.
+// x w^T + b. On the CPU, in f64, and if the device has no product with a bias of these sizes, the product is added to
+// the bias, which is first written to every row.
 Tensor product(Context& ctx, const Tensor& x, const Tensor& w, const Var& b, const Shape& shape) {
   const DType type = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   if (b.defined() && x.dim(-1) > 0 && gemm_adds_bias(ctx, x.dtype())) {
     Tensor y = ctx.empty(shape, type);
-    gemm_with_bias(ctx, x, w, b.value(), y);
-    return y;
+    if (gemm_with_bias(ctx, x, w, b.value(), y)) return y;
   }
   Tensor y = b.defined() ? repeated(ctx, b.value(), shape) : ctx.empty(shape, type);
   gemm(ctx, x, false, w, true, y, b.defined() ? 1.0f : 0.0f);

@@ -40,6 +40,19 @@ __device__ double dot(const T* a, const T* b, int64_t n) {
   return sum;
 }
 
+// A sum of weighted rows of a head.
+struct RowSum {
+  double values[kMostSize] = {};
+  template <class T>
+  __device__ void add(double weight, const T* row, int64_t size) {
+    for (int64_t c = 0; c < size; ++c) values[c] += weight * static_cast<float>(row[c]);
+  }
+  template <class T>
+  __device__ void store(T* to, int64_t size, double divisor = 1) const {
+    for (int64_t c = 0; c < size; ++c) to[c] = T(static_cast<float>(values[c] / divisor));
+  }
+};
+
 // One head of one sequence.
 template <class T>
 struct Head {
@@ -65,30 +78,39 @@ struct Head {
   __device__ double scale() const { return 1 / std::sqrt(static_cast<double>(in.shape.size)); }
   __device__ bool sees(int64_t i, int64_t j) const { return !in.shape.causal || j <= i; }
   __device__ double score(int64_t i, int64_t j) const { return scale() * dot(q(i), k(j), in.shape.size); }
+  // use(j) for each key that query i sees.
+  template <class Use>
+  __device__ void over_keys(int64_t i, Use use) const {
+    for (int64_t j = 0; j < keys(); ++j)
+      if (sees(i, j)) use(j);
+  }
 };
+
+// Calls use(head, i) for the query of thread number `at`, if it exists.
+template <class T, class Use>
+__device__ void with_query(const SdpaInput<T>& in, int64_t at, Use use) {
+  const Place place(at, in.shape.heads, in.shape.queries);
+  const Head<T> head{in, place.sequence, place.head};
+  if (place.row < head.queries()) use(head, place.row);
+}
 
 template <class T>
 struct ForwardQuery {
   SdpaForward<T> a;
   __device__ void operator()(int64_t at) const {
-    const SdpaShape& shape = a.in.shape;
-    const Place place(at, shape.heads, shape.queries);
-    const Head<T> head{a.in, place.sequence, place.head};
-    const int64_t i = place.row;
-    if (i >= head.queries()) return;
-    double most = -INFINITY, sum = 0, y[kMostSize] = {};
-    for (int64_t j = 0; j < head.keys(); ++j)
-      if (head.sees(i, j)) most = std::fmax(most, head.score(i, j));
-    for (int64_t j = 0; j < head.keys(); ++j) {
-      if (!head.sees(i, j)) continue;
-      const double weight = std::exp(head.score(i, j) - most);
-      const T* v = head.v(j);
-      sum += weight;
-      for (int64_t c = 0; c < shape.size; ++c) y[c] += weight * static_cast<float>(v[c]);
-    }
-    T* to = head.output(a.y, i);
-    for (int64_t c = 0; c < shape.size; ++c) to[c] = T(static_cast<float>(y[c] / sum));
-    a.lse[head.lse_at(i)] = static_cast<float>(most + std::log(sum));
+    with_query(a.in, at, [&](const Head<T>& head, int64_t i) {
+      const int64_t size = a.in.shape.size;
+      double most = -INFINITY, sum = 0;
+      head.over_keys(i, [&](int64_t j) { most = std::fmax(most, head.score(i, j)); });
+      RowSum y;
+      head.over_keys(i, [&](int64_t j) {
+        const double weight = std::exp(head.score(i, j) - most);
+        sum += weight;
+        y.add(weight, head.v(j), size);
+      });
+      y.store(head.output(a.y, i), size, sum);
+      a.lse[head.lse_at(i)] = static_cast<float>(most + std::log(sum));
+    });
   }
 };
 
@@ -108,19 +130,12 @@ template <class T>
 struct BackwardQuery {
   SdpaBackward<T> a;
   __device__ void operator()(int64_t at) const {
-    const SdpaShape& shape = a.in.shape;
-    const Place place(at, shape.heads, shape.queries);
-    const Head<T> head{a.in, place.sequence, place.head};
-    const int64_t i = place.row;
-    if (i >= head.queries()) return;
-    double dq[kMostSize] = {};
-    for (int64_t j = 0; j < head.keys(); ++j) {
-      if (!head.sees(i, j)) continue;
-      const Slope<T> slope(a, head, i, j);
-      for (int64_t c = 0; c < shape.size; ++c) dq[c] += slope.ds * static_cast<float>(head.k(j)[c]);
-    }
-    T* to = row_of(a.dq, a.in.q_offsets, place.sequence, i, shape.q_stride, place.head * shape.size);
-    for (int64_t c = 0; c < shape.size; ++c) to[c] = T(static_cast<float>(dq[c]));
+    with_query(a.in, at, [&](const Head<T>& head, int64_t i) {
+      const SdpaShape& shape = a.in.shape;
+      RowSum dq;
+      head.over_keys(i, [&](int64_t j) { dq.add(Slope<T>(a, head, i, j).ds, head.k(j), shape.size); });
+      dq.store(row_of(a.dq, a.in.q_offsets, head.sequence, i, shape.q_stride, head.head * shape.size), shape.size);
+    });
   }
 };
 
@@ -132,25 +147,19 @@ struct BackwardKey {
     const Place place(at, shape.kv_heads, shape.keys);
     const int64_t j = place.row, group = shape.heads / shape.kv_heads;
     if (j >= a.in.key_counts[place.sequence]) return;
-    double dk[kMostSize] = {}, dv[kMostSize] = {};
+    RowSum dk, dv;
     for (int64_t h = place.head * group; h < (place.head + 1) * group; ++h) {
       const Head<T> head{a.in, place.sequence, h};
       for (int64_t i = 0; i < head.queries(); ++i) {
         if (!head.sees(i, j)) continue;
         const Slope<T> slope(a, head, i, j);
-        for (int64_t c = 0; c < shape.size; ++c) {
-          dk[c] += slope.ds * static_cast<float>(head.q(i)[c]);
-          dv[c] += slope.weight * static_cast<float>(head.output(a.dy, i)[c]);
-        }
+        dk.add(slope.ds, head.q(i), shape.size);
+        dv.add(slope.weight, head.output(a.dy, i), shape.size);
       }
     }
     const int64_t column = place.head * shape.size;
-    T* to_k = row_of(a.dk, a.in.k_offsets, place.sequence, j, shape.k_stride, column);
-    T* to_v = row_of(a.dv, a.in.v_offsets, place.sequence, j, shape.v_stride, column);
-    for (int64_t c = 0; c < shape.size; ++c) {
-      to_k[c] = T(static_cast<float>(dk[c]));
-      to_v[c] = T(static_cast<float>(dv[c]));
-    }
+    dk.store(row_of(a.dk, a.in.k_offsets, place.sequence, j, shape.k_stride, column), shape.size);
+    dv.store(row_of(a.dv, a.in.v_offsets, place.sequence, j, shape.v_stride, column), shape.size);
   }
 };
 
