@@ -122,7 +122,7 @@ TEST_F(DryRun, ProcessesCanBeOnOtherMachines) {
   const Outcome few = run("a", {"comm.name=mpi", "++comm.ranks=2", "--dry-run"});
   EXPECT_THAT(few.out, HasSubstr(", enough for all 2 ranks\n"));
   const Outcome large = planned("2000000");
-  EXPECT_EQ(large.code, 2);
+  EXPECT_EQ(large.code, 2) << large.err;
   EXPECT_THAT(large.out, testing::ContainsRegex("\nmemory: not enough: [0-9.]+ TB for one rank, and "));
   const Outcome launched = planned("300", {{"OMPI_COMM_WORLD_RANK", "0"},
                                            {"OMPI_COMM_WORLD_SIZE", "100000"},

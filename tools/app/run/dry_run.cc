@@ -97,7 +97,7 @@ int64_t communication_bytes(const SyncRules& sync, const Network& network, const
   for (const UnitPlan& unit : sync.plan(network.specs, rows)) {
     // A rank receives about as much as it sends, and stores its own part in addition. Data that it keeps is not counted
     // twice.
-    const int64_t moved = unit.sent * s.ranks / (s.ranks - 1);
+    const int64_t moved = unit.sent + unit.sent / (s.ranks - 1);
     kept += unit.kept.sums + unit.kept.gathered;
     passing = std::max(passing, unit.kept.gathered > 0 ? unit.kept.sums : moved);
   }
