@@ -192,7 +192,9 @@ void require_one_process(const Launch& launch, const std::string& comm) {
   if (launch.world <= 1) return;
   throw UserError(str("[comm] ", name_of(launch.launcher), " started ", launch.world,
                       " processes, but the ranks of comm.name=", comm,
-                      " live in one: each would train alone; add comm=mpi, ", "or start one process"));
+                      " live in one: each would train alone; add comm=",
+                      launch.launcher == Launcher::torchrun || launch.launcher == Launcher::variables ? "gloo" : "mpi",
+                      ", or start one process"));
 }
 
 std::string error_prefix() noexcept {

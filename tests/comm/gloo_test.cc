@@ -1,4 +1,4 @@
-// What is particular to the Gloo group: how ranks that lmx has not started meet, and the job's secret.
+// Tests that apply to the Gloo group alone: how ranks that lmx has not started meet, and the job's secret.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 constexpr const char* kSecret = "0123456789abcdef0123456789abcdef";
 
-// A port of this host's loopback that nobody uses now.
+// A free port of this host's loopback.
 int free_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -63,8 +63,8 @@ TEST_F(Gloo, RanksBelowTorchrun) {
   std::vector<std::unique_ptr<Job>> jobs;
   for (const int r : {0, 1}) {
     std::vector<std::string> more = meeting(agent);
-    for (const std::string& variable :
-         {str("LOCAL_RANK=", r), str("LOCAL_WORLD_SIZE=2"), str("GROUP_RANK=0"), str("TORCHELASTIC_USE_AGENT_STORE=True")})
+    for (const std::string& variable : {str("LOCAL_RANK=", r), str("LOCAL_WORLD_SIZE=2"), str("GROUP_RANK=0"),
+                                        str("TORCHELASTIC_USE_AGENT_STORE=True")})
       more.push_back(variable);
     jobs.push_back(rank(r, 2, "moves", more));
   }
@@ -74,7 +74,8 @@ TEST_F(Gloo, RanksBelowTorchrun) {
 
 TEST_F(Gloo, ARankWithAnotherSecretIsRefused) {
   const int port = free_port();
-  const auto zero = rank(0, 2, "moves", meeting(port)), stranger = rank(1, 2, "moves", meeting(port, "fedcba9876543210"));
+  const auto zero = rank(0, 2, "moves", meeting(port)),
+             stranger = rank(1, 2, "moves", meeting(port, "fedcba9876543210"));
   EXPECT_EQ(stranger->wait(), 2);
   EXPECT_THAT(stranger->err(), Names("rank 1 of 2", "127.0.0.1", str("port ", port), "LMX_JOB_SECRET"));
   EXPECT_EQ(zero->wait(), 1);
@@ -107,16 +108,16 @@ TEST_F(Gloo, AStrangerDoesNotDisturbTheMeeting) {
 }
 
 TEST_F(Gloo, AMeetingThatIsNotDescribed) {
-  const auto no_address = rank(0, 2, "moves", {"LMX_JOB_SECRET=" + std::string(kSecret), "LOCAL_RANK=0",
-                                               "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0"});
+  const auto no_address = rank(
+      0, 2, "moves", {"LMX_JOB_SECRET=" + std::string(kSecret), "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0"});
   expect_one_message(*no_address, 2, Names("MASTER_ADDR", "MASTER_PORT", "torchrun"));
   const auto no_secret = rank(0, 2, "moves", meeting(29400, "short"));
   expect_one_message(*no_secret, 2, Names("LMX_JOB_SECRET", "5 characters", "16"));
   const auto no_port =
       rank(0, 2, "moves", {"MASTER_ADDR=127.0.0.1", "MASTER_PORT=http", "LMX_JOB_SECRET=" + std::string(kSecret)});
   expect_one_message(*no_port, 2, Names("MASTER_PORT", "http"));
-  const auto elsewhere = rank(0, 2, "moves",
-                              {"MASTER_ADDR=192.0.2.1", "MASTER_PORT=29400", "LMX_JOB_SECRET=" + std::string(kSecret)});
+  const auto elsewhere =
+      rank(0, 2, "moves", {"MASTER_ADDR=192.0.2.1", "MASTER_PORT=29400", "LMX_JOB_SECRET=" + std::string(kSecret)});
   expect_one_message(*elsewhere, 2, Names("192.0.2.1", "29400", "rank 0"));
   const auto no_interface = rank(0, 1, "moves", meeting(free_port()), "interface: nowhere9");
   expect_one_message(*no_interface, 2, Names("comm.interface", "nowhere9"));

@@ -83,6 +83,26 @@ TEST(Launch, TorchrunIsThereWithAllFiveOrNotAtAll) {
   }
 }
 
+TEST(Launch, FourVariablesStartARankOnAnyHost) {
+  const Env variables{{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "h0"}, {"MASTER_PORT", "29400"}};
+  expect(launch_of(variables), Launcher::variables, 1, 3, 0, 1);
+  expect(launch_of(with(variables, {{"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"}})), Launcher::variables, 1, 3, 1, 2);
+  expect(launch_of(with(kSlurm, variables)), Launcher::slurm, 8, 9, 0, 1);
+  expect(launch_of(with(kOpenMpi, variables)), Launcher::open_mpi, 2, 4, 0, 2);
+  for (const auto& [name, value] : variables) {
+    Env env = variables;
+    env.erase(name);
+    expect(launch_of(env), Launcher::none, 0, 1, 0, 1);
+  }
+}
+
+// lmx itself may run below any launcher, whose variables its ranks inherit.
+TEST(Launch, RanksThatLmxHasStarted) {
+  const Env own{{"LMX_RANK", "2"}, {"LMX_RANKS", "4"}};
+  expect(launch_of(own), Launcher::lmx, 2, 4, 2, 4);
+  for (const Env& outer : {kTorchrun, kOpenMpi, kSlurm}) expect(launch_of(with(outer, own)), Launcher::lmx, 2, 4, 2, 4);
+}
+
 TEST(Launch, TasksPerNodeOfSlurm) {
   const auto local_size = [](const char* tasks, const char* node) {
     return launch_of(with(kSlurm, {{"SLURM_TASKS_PER_NODE", tasks}, {"SLURM_NODEID", node}})).local_size;

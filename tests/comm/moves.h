@@ -147,7 +147,8 @@ inline void check_ledger_of_all_reduce(Communicator& comm) {
   require(received == 4 * ((g - 1) * chunk + n - chunk), str("ledger of all_reduce: received ", received));
 }
 
-// The message library reduces (comm.reduce: native): close to the sum in rank order, equal on all ranks, and counted like that sum.
+// The message library reduces (comm.reduce: native): close to the sum in rank order, equal on all ranks, and counted
+// like that sum.
 inline void check_native(Communicator& comm) {
   for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{1003}}) {
     comm.clear_ledger();

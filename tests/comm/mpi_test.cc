@@ -1,4 +1,4 @@
-// What is particular to the MPI group: mpirun, its failures and other launchers.
+// Tests that apply to the MPI group alone: mpirun, its failures and other launchers.
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -129,8 +129,8 @@ TEST_F(Mpi, AForeignMpirunDoesNotStartRanksForEver) {
 }
 
 TEST_F(Mpi, ALauncherThatIsNotMpis) {
-  Job job({"env", "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", LMX_PROCESS_RANK, "moves",
-           config(2, "")});
+  Job job({"env", "RANK=1", "WORLD_SIZE=2", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", LMX_PROCESS_RANK,
+           "moves", config(2, "")});
   expect_one_message(job, 2, Names("rank 1 of 2: [comm] name=mpi:", "torchrun"));
 }
 

@@ -1,5 +1,5 @@
-// One rank of the jobs that process_jobs.h starts: `process_rank SCENARIO CONFIG [RANK]`. CONFIG is the `comm:` section of a
-// recipe; RANK is the faulty rank. Exits with the same codes as the command lmx. It always ends within a minute.
+// One rank of the jobs that process_jobs.h starts: `process_rank SCENARIO CONFIG [RANK]`. CONFIG is the `comm:` section
+// of a recipe; RANK is the faulty rank. Exits with the same codes as the command lmx. It always ends within a minute.
 #include <sys/prctl.h>
 #include <unistd.h>
 

@@ -23,7 +23,7 @@ constexpr uint64_t kSlot = 1;
 constexpr std::chrono::milliseconds kSlow{20};
 
 // Threads send the heartbeats, since Gloo can only wait for a message. Usually one thread suffices; a rank that is
-// stopped or cut off holds up a thread of its own.
+// stopped or cut off keeps one thread waiting.
 class GlooBeats final : public lmx::processes::BeatLink {
  public:
   explicit GlooBeats(std::shared_ptr<gloo::Context> context)

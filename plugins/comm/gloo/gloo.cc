@@ -121,7 +121,7 @@ class GlooTransport final : public lmx::processes::Transport {
     connect(store, store.own_address());
   }
 
-  // Returns when all ranks are connected, so that nobody needs the store any more. `address`: of this host.
+  // Returns when all ranks are connected. After that no rank needs the store. `address`: of this host.
   void connect(gloo::rendezvous::Store& store, const std::string& address) {
     gloo::transport::tcp::attr attributes;
     attributes.hostname = address;
@@ -168,7 +168,8 @@ std::unique_ptr<lmx::CommGroup> make_gloo(const lmx::Node& node, const std::stri
   const lmx::Launch launch = lmx::detect_launch();
   if (launch.launcher == lmx::Launcher::none) {
     if (config.ranks == 0)
-      throw UserError(str("[", path, "] name=gloo: say how many ranks, comm.ranks=4, or start lmx by torchrun or srun"));
+      throw UserError(
+          str("[", path, "] name=gloo: say how many ranks, comm.ranks=4, or start lmx by torchrun or srun"));
     start_ranks(static_cast<int>(config.ranks));
   }
   require_started_ranks(config, launch, path);

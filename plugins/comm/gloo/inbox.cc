@@ -35,8 +35,8 @@ void Inbox::loop() {
   }
 }
 
-// Gloo reports that some connection is lost, but not which one. A message that nobody receives shows it: an intact
-// connection accepts it, and a lost one throws.
+// Gloo reports that a connection is lost, but not which one. Therefore a message that is never received is sent over
+// each: an intact connection accepts it, and a lost one throws.
 void Inbox::drop_lost() {
   const auto is_lost = [&](int rank) {
     std::byte nothing{};

@@ -23,8 +23,8 @@ using lmx::str;
 using lmx::processes::Relay;
 using Clock = std::chrono::steady_clock;
 
-// How long the others may continue after a rank has failed. They need a second to report a lost rank; the next rank that
-// would report the same at the start or end of a job does so three seconds later (process_group.cc).
+// How long the others may continue after a rank has failed. They need a second to report a lost rank; the next rank
+// that would report the same at the start or end of a job does so three seconds later (process_group.cc).
 constexpr std::chrono::milliseconds kToEnd{2500};
 
 struct Ending {

@@ -9,8 +9,8 @@ namespace lmx_gloo {
 inline constexpr const char* kFolderVariable = "LMX_RENDEZVOUS";
 
 // Runs this process's own command line as `ranks` processes, and always throws lmx::EndProcess with their exit code.
-// This process only forwards signals, ends the ranks if one is lost and the others do not end by themselves, and reports
-// how a rank ended if no rank has printed an error.
+// This process only forwards signals, ends the ranks if one is lost and the others do not end by themselves, and
+// reports how a rank ended if no rank has printed an error.
 [[noreturn]] void start_ranks(int ranks);
 
 }  // namespace lmx_gloo

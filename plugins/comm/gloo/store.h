@@ -1,7 +1,7 @@
 // The addresses of the ranks at the start of a job: rank 0 serves them over TCP to ranks that know the job's secret.
 //
 // A rank and the store prove that they know the secret by HMAC-SHA256 of two random numbers, so the secret is never
-// sent. What follows is not encrypted: it contains addresses and names of hosts.
+// sent. The requests that follow are not encrypted: they contain addresses and names of hosts.
 #pragma once
 
 #include <gloo/rendezvous/store.h>

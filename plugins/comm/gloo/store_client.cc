@@ -28,9 +28,8 @@ class StoreClient::Client {
     put(header.key, static_cast<uint32_t>(key.size()));
     put(header.value, static_cast<uint32_t>(value.size()));
     try {
-      asio::write(socket_,
-                  std::array<asio::const_buffer, 3>{asio::buffer(&header, sizeof header), asio::buffer(key),
-                                                    asio::buffer(value)});
+      asio::write(socket_, std::array<asio::const_buffer, 3>{asio::buffer(&header, sizeof header), asio::buffer(key),
+                                                             asio::buffer(value)});
       unsigned char length[4];
       asio::read(socket_, asio::buffer(length));
       std::vector<char> answer(number(length));

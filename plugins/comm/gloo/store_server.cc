@@ -46,8 +46,8 @@ class StoreServer::Server {
       acceptor_.bind(endpoint);
       acceptor_.listen();
     } catch (const boost::system::system_error& e) {
-      throw lmx::UserError(lmx::str("[gloo] rank 0 cannot listen on MASTER_ADDR=", address.host, ", port ", address.port,
-                                    ": ", e.code().message(),
+      throw lmx::UserError(lmx::str("[gloo] rank 0 cannot listen on MASTER_ADDR=", address.host, ", port ",
+                                    address.port, ": ", e.code().message(),
                                     "; MASTER_ADDR must be an address of rank 0's host, and comm.port a free port"));
     }
     asio::co_spawn(io_, accept(), asio::detached);

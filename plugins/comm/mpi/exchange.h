@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "lmx/tensor.h"
 #include "processes/link.h"
 #include "processes/watchdog.h"
-#include "lmx/tensor.h"
 
 namespace lmx_mpi {
 

@@ -126,10 +126,11 @@ std::unique_ptr<lmx::CommGroup> make_mpi(const lmx::Node& node, const std::strin
   const auto config = lmx::processes::read_process_config<ProcessConfig>(node, path);
   const lmx::Launch launch = lmx::detect_launch();
   if (launch.launcher == lmx::Launcher::torchrun || launch.launcher == lmx::Launcher::variables)
-    throw lmx::UserError(str("[", path, "] name=mpi: this process was started by ", name_of(launch.launcher),
-                             ", which does not work with MPI; give comm=gloo, start lmx by mpirun or srun, or by itself "
-                             "with comm.ranks=",
-                             launch.world));
+    throw lmx::UserError(
+        str("[", path, "] name=mpi: this process was started by ", name_of(launch.launcher),
+            ", which does not work with MPI; give comm=gloo, start lmx by mpirun or srun, or by itself "
+            "with comm.ranks=",
+            launch.world));
   if (launch.launcher == lmx::Launcher::none) {
     if (config.ranks == 0)
       throw lmx::UserError(

@@ -9,7 +9,7 @@
 
 namespace lmx_mpi {
 
-// Heartbeats over a link of their own. Collective.
+// Heartbeats over a separate link. Collective.
 std::unique_ptr<lmx::processes::BeatLink> make_beats();
 // Collective.
 std::unique_ptr<lmx::processes::Link> make_link(lmx::processes::Watchdog& watchdog);

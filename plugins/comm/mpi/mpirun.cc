@@ -58,11 +58,12 @@ std::string describe(const Ending& end) {
     return str("[comm] mpirun did not end, though its ranks had ended ", kPatienceS,
                " s before, and was killed (was it stopped?)");
   if (WIFSIGNALED(end.status))
-    return str("[comm] mpirun was ended by ", lmx::processes::signal_text(WTERMSIG(end.status)), ", and its ranks with it");
+    return str("[comm] mpirun was ended by ", lmx::processes::signal_text(WTERMSIG(end.status)),
+               ", and its ranks with it");
   const int code = WEXITSTATUS(end.status);
   if (code > 128 && code < 128 + NSIG)
-    return str("[comm] a rank was ended by ", lmx::processes::signal_text(code - 128), " and could not print why (mpirun's exit code ",
-               code, ")",
+    return str("[comm] a rank was ended by ", lmx::processes::signal_text(code - 128),
+               " and could not print why (mpirun's exit code ", code, ")",
                code == 128 + SIGKILL ? "; Linux ends processes like this when memory runs out, see dmesg" : "");
   return str("[comm] mpirun ended with exit code ", code, ", and no rank has printed an error");
 }

@@ -11,8 +11,8 @@
 
 #include "lmx/error.h"
 #include "lmx/launch.h"
-#include "processes/local_job.h"
 #include "mpirun.h"
+#include "processes/local_job.h"
 
 namespace lmx_mpi {
 namespace {

@@ -43,8 +43,7 @@ Tensor ProcessCommunicator::do_all_gather(const Tensor& own, const RankRows& row
   return all;
 }
 
-std::vector<Tensor> ProcessCommunicator::do_all_to_all(const Tensor& own, const RankRows& to,
-                                                   const RankRows& from) {
+std::vector<Tensor> ProcessCommunicator::do_all_to_all(const Tensor& own, const RankRows& to, const RankRows& from) {
   const Waiting waiting(watchdog_, Move::all_to_all);
   const std::vector<int64_t> begins = to.begins();
   std::vector<Tensor> got(static_cast<size_t>(size_));

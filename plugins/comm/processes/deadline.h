@@ -1,4 +1,5 @@
-// A time limit for operations that have none in the library of messages: to join and to leave a job, every rank waits for all others.
+// A time limit for operations that have none in the library of messages: to join and to leave a job, every rank waits
+// for all others.
 #pragma once
 
 #include <condition_variable>
@@ -8,8 +9,8 @@
 
 namespace lmx::processes {
 
-// Ends the process with exit code 1 and `message` of the group `name` if it still exists after `seconds`; 0: never. Time in which the
-// process was stopped does not count.
+// Ends the process with exit code 1 and `message` of the group `name` if it still exists after `seconds`; 0: never.
+// Time in which the process was stopped does not count.
 class Deadline {
  public:
   Deadline(double seconds, const std::string& name, const std::string& message);

@@ -1,5 +1,5 @@
-// What a group of processes needs from a library of messages: MPI or Gloo. All classes of a job are made by one
-// Transport; everything else of the group (collectives, liveness check, the end of the job) is the same for both.
+// The interface between a group of processes and its library of messages, MPI or Gloo. All classes of a job are made by
+// one Transport; everything else of the group (collectives, liveness check, the end of the job) is the same for both.
 #pragma once
 
 #include <cstddef>

@@ -57,8 +57,8 @@ extern "C" void take_as_own(int signal) {
 
 constexpr const char* kShared = "/dev/shm";
 
-// If lmx was killed, its children have emptied the folder without removing it. Folders of starting jobs are younger than
-// a minute.
+// If lmx was killed, its children have emptied the folder without removing it. Folders of starting jobs are younger
+// than a minute.
 void remove_empty_folders(const std::string& prefix) {
   std::error_code error;
   const auto old = fs::file_time_type::clock::now() - std::chrono::minutes(1);
@@ -157,9 +157,10 @@ void warn_of_crowd(int ranks, const std::string& launchers) {
   const int cores = CPU_COUNT(&own);
   if (ranks > kRanksPerCore * cores)
     log_warn(str(ranks, " processes on ", cores, cores == 1 ? " core" : " cores",
-                      " of this host: start them over several by ", launchers, ", or train the same batches with fewer, "
-                      "comm.ranks=",
-                      cores));
+                 " of this host: start them over several by ", launchers,
+                 ", or train the same batches with fewer, "
+                 "comm.ranks=",
+                 cores));
 }
 
 JobFolder::JobFolder(const std::string& prefix) {

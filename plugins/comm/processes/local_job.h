@@ -25,9 +25,9 @@ class JobFolder {
   std::string path_;
 };
 
-// From its construction on, this process does not end on SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, but forwards them
-// to its children: SIGINT as SIGUSR1, the others as SIGUSR2. mpirun forwards these two at once; on SIGTERM it would kill
-// the ranks one second later, before a checkpoint can be written.
+// From its construction on, this process does not end on SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, but forwards
+// them to its children: SIGINT as SIGUSR1, the others as SIGUSR2. mpirun forwards these two at once; on SIGTERM it
+// would kill the ranks one second later, before a checkpoint can be written.
 class ForwardedSignals {
  public:
   ForwardedSignals();
@@ -48,8 +48,8 @@ std::vector<std::pair<pid_t, bool>> children_of(pid_t parent);
 void end_children();  // kills all children of this process and waits for them
 
 // The exit code of lmx for a child's status from waitpid(). lmx's own exit codes are returned unchanged. Any other code
-// is a failed run (137: a rank was killed, 205: a host is lost), or a run that a forwarded signal ended before its ranks
-// could handle the signal.
+// is a failed run (137: a rank was killed, 205: a host is lost), or a run that a forwarded signal ended before its
+// ranks could handle the signal.
 int exit_code_of(int status);
 std::string signal_text(int signal);  // "SIGKILL"
 

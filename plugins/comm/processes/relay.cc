@@ -24,8 +24,7 @@ void pass(std::string_view text) {
 }  // namespace
 
 Relay::Relay() {
-  if (pipe2(ends_, O_CLOEXEC) != 0)
-    throw RunError(str("[comm] the ranks cannot be started: ", std::strerror(errno)));
+  if (pipe2(ends_, O_CLOEXEC) != 0) throw RunError(str("[comm] the ranks cannot be started: ", std::strerror(errno)));
   fcntl(ends_[0], F_SETFL, O_NONBLOCK);
 }
 

@@ -239,8 +239,8 @@ Beat Watchdog::own_beat() {
   return beat;
 }
 
-// An earlier heartbeat may still be on its way to some rank, so the announcement is repeated until all have accepted it.
-// A rank that is stopped or cut off does not.
+// An earlier heartbeat may still be on its way to some rank, so the announcement is repeated until all have accepted
+// it. A rank that is stopped or cut off does not.
 void Watchdog::announce_failure() {
   const auto start = Clock::now();
   do {
