@@ -25,6 +25,7 @@ struct Exception {
 };
 const std::vector<Exception> kExceptions{
     {"core/comm/launch.cc", "mpi", "this room cannot ask the registry, and the message gives the usual remedy"},
+    {"core/comm/launch.cc", "gloo", "this room cannot ask the registry, and the message gives the usual remedy"},
     {"core/recipe/comm_config.cc", "mpi", "the message gives the usual remedy"},
     {"core/recipe/recipe.cc", "mpi", "the help explains a setting by the communicators of lmx"},
     {"core/recipe/recipe.cc", "allreduce", "the strategy of a recipe without `sync`"},
