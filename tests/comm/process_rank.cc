@@ -63,10 +63,11 @@ void huge(Communicator& comm) {
     require(got.data<uint8_t>()[i] == static_cast<uint8_t>(i / 4096 % 251), str("byte ", i));
 }
 
-// Twenty all-reduces of 16 MB: time of one, and the bytes that this rank sent, to compare them with the counter of a
-// network interface. Not part of the suite: run it by hand, over a real or an emulated network.
-void traffic(Communicator& comm) {
-  const lmx::Tensor t = lmx::Tensor::zeros(comm.allocator(), {4'000'000}, lmx::DType::f32);
+// Twenty all-reduces of `megabytes` (16 by default): time of one, and the bytes that this rank sent, to compare them with
+// the counter of a network interface. Not part of the suite: run it by hand, over a real or an emulated network.
+void traffic(Communicator& comm, int megabytes) {
+  if (megabytes <= 0) megabytes = 16;
+  const lmx::Tensor t = lmx::Tensor::zeros(comm.allocator(), {int64_t{megabytes} * 250'000}, lmx::DType::f32);
   comm.all_reduce(t, "test");
   comm.clear_ledger();
   comm.barrier();
@@ -75,8 +76,8 @@ void traffic(Communicator& comm) {
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
   int64_t sent = 0;
   for (const lmx::LedgerEntry& line : comm.ledger()) sent += line.sent;
-  std::printf("%s: %.4f s an all_reduce of 16 MB, %lld bytes sent\n", str("of ", comm.rank()).c_str(),
-              spent.count() / 20, static_cast<long long>(sent));
+  std::printf("rank %d: %.4f s for an all_reduce of %d MB, %lld bytes sent\n", comm.rank(), spent.count() / 20, megabytes,
+              static_cast<long long>(sent));
 }
 
 // Takes a step at intervals, until the job ends.
@@ -199,7 +200,7 @@ const std::map<std::string, std::function<void(Communicator&, int)>> kScenarios{
     {"native", [](Communicator& comm, int) { check_native(comm); }},
     {"large", [](Communicator& comm, int) { large(comm); }},
     {"huge", [](Communicator& comm, int) { huge(comm); }},
-    {"traffic", [](Communicator& comm, int) { traffic(comm); }},
+    {"traffic", traffic},
     {"loop", loop},
     {"one_throws", one_throws},
     {"all_throw", all_throw},

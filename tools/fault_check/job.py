@@ -65,7 +65,7 @@ class Job:
                     words = file.read().split(b"\0")
             except OSError:
                 continue
-            rank = env.get(b"OMPI_COMM_WORLD_RANK") or env.get(b"SLURM_PROCID")
+            rank = env.get(b"OMPI_COMM_WORLD_RANK") or env.get(b"LMX_RANK") or env.get(b"SLURM_PROCID")
             if rank is not None and ("run.dir=" + self.folder).encode() in words and words[0].endswith(b"lmx"):
                 found[int(rank)] = int(path.split("/")[2])
         return found

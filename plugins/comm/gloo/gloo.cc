@@ -5,9 +5,12 @@
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <thread>
 
 #include "beats.h"
 #include "gloo_config.h"
@@ -64,6 +67,8 @@ Meeting read_meeting(const GlooConfig& config, const lmx::Launch& launch, const 
   return meeting;
 }
 
+constexpr std::chrono::seconds kToBeReported{5};  // longer than an lmx lets ranks live after one has failed (start.cc)
+
 class GlooTransport final : public lmx::processes::Transport {
  public:
   GlooTransport(const GlooConfig& config, const lmx::Launch& launch, Meeting meeting)
@@ -71,17 +76,13 @@ class GlooTransport final : public lmx::processes::Transport {
   std::string name() const override { return "gloo"; }
 
   void start() override {
-    try {
+    while_meeting([&] {
       if (launch_.launcher == lmx::Launcher::lmx) {
         meet_in_folder();
       } else {
         meet_at_store();
       }
-    } catch (const lmx::Error&) {
-      throw;
-    } catch (const std::exception& e) {  // Gloo also throws std::system_error
-      throw lmx::RunError(str("[gloo] the ranks could not meet: ", e.what()));
-    }
+    });
   }
 
   void gather(std::span<const std::byte> own, std::span<std::byte> all) override {
@@ -90,11 +91,17 @@ class GlooTransport final : public lmx::processes::Transport {
     std::memcpy(input.data(), own.data(), own.size());
     options.setInput(input.data(), input.size());
     options.setOutput(reinterpret_cast<char*>(all.data()), all.size());
-    gloo::allgather(options);
+    while_meeting([&] { gloo::allgather(options); });
   }
-  std::unique_ptr<lmx::processes::BeatLink> beats() override { return make_beats(more()); }
+  std::unique_ptr<lmx::processes::BeatLink> beats() override {
+    std::shared_ptr<gloo::Context> own;
+    while_meeting([&] { own = more(); });
+    return make_beats(own);
+  }
   std::unique_ptr<lmx::processes::Link> link(Watchdog& watchdog) override {
-    return make_link(more(), watchdog, [this] { return more(); });
+    std::shared_ptr<gloo::Context> own;
+    while_meeting([&] { own = more(); });
+    return make_link(own, watchdog, [this] { return more(); });
   }
   void leave() override {
     try {
@@ -105,6 +112,22 @@ class GlooTransport final : public lmx::processes::Transport {
   }
 
  private:
+  // The watchdog does not run yet, so this rank cannot know which rank it has lost. An lmx that has started the ranks
+  // knows how each of them has ended, and reports that; until then this rank must not end, because a rank whose
+  // watchdog runs already would report it as lost, too.
+  void while_meeting(const std::function<void()>& body) {
+    try {
+      body();
+    } catch (const lmx::Error&) {
+      throw;
+    } catch (const std::exception& e) {  // Gloo also throws std::system_error
+      const std::string text = str("[gloo] a rank was lost while the ranks were meeting: ", e.what());
+      if (launch_.launcher != lmx::Launcher::lmx) throw lmx::RunError(text);
+      std::this_thread::sleep_for(kToBeReported);
+      throw lmx::EndProcess(1, text, true);
+    }
+  }
+
   void meet_in_folder() {
     const std::string folder = variable(kFolderVariable);
     gloo::rendezvous::FileStore store(folder);

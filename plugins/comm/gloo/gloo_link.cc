@@ -108,7 +108,9 @@ class GlooLink final : public lmx::processes::Link {
   }
 
   std::vector<std::unique_ptr<lmx::Connection>> connections(int n) override {
-    return make_connections(n, more_(), waits_);
+    std::shared_ptr<gloo::Context> own;
+    waits_.call(-1, [&] { own = more_(); });
+    return make_connections(n, std::move(own), waits_);
   }
 
  private:

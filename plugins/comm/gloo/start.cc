@@ -49,7 +49,12 @@ std::map<pid_t, int> start_all(int ranks, const std::string& folder, const Relay
   return running;
 }
 
-// Waits for all ranks. Returns the first one that failed.
+// A signal is a cause; an exit code may be the consequence of another rank's end, and be seen first.
+bool explains_more(const Ending& end, const std::optional<Ending>& known) {
+  return end.status != 0 && (!known || (WIFSIGNALED(end.status) && !WIFSIGNALED(known->status)));
+}
+
+// Waits for all ranks. Returns the one whose end explains the failure of the job.
 std::optional<Ending> wait_for_all(std::map<pid_t, int> running, Relay& messages,
                                    lmx::processes::ForwardedSignals& signals) {
   constexpr int kPollMs = 20;
@@ -61,9 +66,10 @@ std::optional<Ending> wait_for_all(std::map<pid_t, int> running, Relay& messages
     for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
       const auto found = running.find(pid);
       if (found == running.end()) continue;
-      if (status != 0 && !failed) {
-        failed = Ending{found->second, status};
-        since = Clock::now();
+      const Ending end{found->second, status};
+      if (explains_more(end, failed)) {
+        if (!failed) since = Clock::now();
+        failed = end;
       }
       running.erase(found);
       signals.to(pids_of(running));

@@ -79,7 +79,6 @@ void require_process_manager(const lmx::Launch& launch) {
 void start_mpi(const lmx::Launch& launch) {
   require_process_manager(launch);
   set_open_mpi_defaults();
-  ignore_broken_pipes();
   int provided = 0, size = 0, rank = 0;
   check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   if (provided < MPI_THREAD_MULTIPLE)

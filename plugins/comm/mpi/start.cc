@@ -3,7 +3,6 @@
 #include <mpi.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -93,10 +92,6 @@ void start_ranks(int ranks, const std::string& path) {
   const JobEnd end = run_mpirun(command);
   throw lmx::EndProcess(end.code, end.error.empty() ? str("[comm] ", ranks, " ranks have run") : end.error,
                         end.error.empty());
-}
-
-void ignore_broken_pipes() {
-  std::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace lmx_mpi

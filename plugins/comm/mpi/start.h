@@ -10,8 +10,4 @@ namespace lmx_mpi {
 // UserError: no mpirun on PATH, or this process was itself started that way and has no rank.
 [[noreturn]] void start_ranks(int ranks, const std::string& path);
 
-// In a rank: ignores SIGPIPE. Open MPI writes to the connection of a rank that has died; this rank must report that,
-// not die.
-void ignore_broken_pipes();
-
 }  // namespace lmx_mpi

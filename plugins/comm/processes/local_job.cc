@@ -96,6 +96,10 @@ void accept_forwarded_signals() {
   sigaction(SIGUSR2, &action, nullptr);
 }
 
+void ignore_broken_pipes() {
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
 pid_t start_child(const std::vector<std::string>& command, const Relay& messages) {
   const pid_t child = fork();
   if (child < 0) throw RunError(str("[comm] ", command[0], " cannot be started: ", std::strerror(errno)));

@@ -37,6 +37,10 @@ class ForwardedSignals {
 // In a rank: SIGUSR1 and SIGUSR2 act like SIGINT and SIGTERM.
 void accept_forwarded_signals();
 
+// In a rank: ignores SIGPIPE. The library of messages writes to the connection of a rank that has died; this rank must
+// report that, not die.
+void ignore_broken_pipes();
+
 // Starts a command, whose first word is the path of a program; its stderr is the relay. RunError: the system refuses.
 pid_t start_child(const std::vector<std::string>& command, const Relay& messages);
 

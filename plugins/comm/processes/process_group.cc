@@ -55,6 +55,7 @@ void ProcessGroup::run(const std::function<void(Communicator&)>& body) {
   std::optional<Deadline> start(std::in_place, in_turn(start_s()), settings_.name,
                                 str("rank ", launch_.rank, " of ", launch_.world, " has waited ", start_s(),
                                     " s for other ranks to start (comm.lag_s)"));
+  ignore_broken_pipes();
   if (!started_) transport_->start();
   started_ = true;
   accept_forwarded_signals();

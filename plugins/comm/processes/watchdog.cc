@@ -95,7 +95,7 @@ void Watchdog::end_if_another_failed() const {
 
 void Watchdog::note_lost(int rank) {
   const std::lock_guard lock(mutex_);
-  lost_.push_back(rank);
+  if (std::find(lost_.begin(), lost_.end(), rank) == lost_.end()) lost_.push_back(rank);
 }
 
 void Watchdog::lost_connection(const std::string& what) const {
@@ -217,11 +217,12 @@ void Watchdog::receive() {
     const auto i = static_cast<size_t>(r);
     while (beats_->receive(r, peers_[i].beat)) heard_[i] = clock_;
     peers_[i].silent_s = clock_ - heard_[i];
-    if (beats_->is_lost(r)) peers_[i].ended = true;
+    if (beats_->is_lost(r)) note_lost(r);
   }
   peers_[static_cast<size_t>(rank_)].beat = own_beat();
   const std::lock_guard lock(mutex_);
-  for (const int r : lost_) peers_[static_cast<size_t>(r)].ended = true;
+  for (const int r : lost_)
+    if (processes_[static_cast<size_t>(r)] < 0) peers_[static_cast<size_t>(r)].ended = true;
 }
 
 void Watchdog::send(bool now) {

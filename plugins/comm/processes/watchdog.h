@@ -44,7 +44,9 @@ class Watchdog {
   // If another rank has announced its failure, ends this rank's wait by EndProcess. That rank reports its error first
   // and determines the exit code.
   void end_if_another_failed() const;
-  // The connection to this rank has broken: the rank has ended, unless it announces a failure at the same time.
+  // The connection to this rank has broken: the rank has ended, unless it announces a failure at the same time. Has no
+  // effect for a process of this host, whose end the kernel reports: it may have closed the connection because it has
+  // itself lost another rank.
   void note_lost(int rank);
   // To be called if a message to or from another rank has failed, which `what` describes. Waits for the diagnosis of
   // the lost rank; throws RunError if there is none.
