@@ -144,6 +144,8 @@ class DeviceRanks : public RunTest {
 };
 
 TEST_F(DeviceRanks, ProcessesExchangeThroughTheHost) {
+  const Outcome probe = run("probe", {"comm={name: gloo, ranks: 1}", "train.steps=1"});
+  const bool has_gloo = probe.err.find("no Gloo") == std::string::npos;
   for (const std::string strategy : {"unique", "one_bit"}) {
     const Words sync{"sync.rest.params=.*", "sync.rest.strategy=" + strategy}, mpi{"comm={name: mpi, ranks: 2}"};
     const auto with = [](Words a, const Words& b) {
@@ -156,6 +158,8 @@ TEST_F(DeviceRanks, ProcessesExchangeThroughTheHost) {
     EXPECT_EQ(device.size(), 6u);
     EXPECT_EQ(device, threads);  // both add in rank order
     expect_close(device, cpu, 1e-5);
+    if (!has_gloo) continue;
+    EXPECT_EQ(losses(strategy + "_gloo", with(sync, {"comm={name: gloo, ranks: 2}", "device=cuda"})), device);
   }
 }
 

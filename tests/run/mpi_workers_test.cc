@@ -130,6 +130,17 @@ TEST_F(MpiWorkers, AnOrderOfProcessesRepeatsInThreads) {
   expect_same_end("v3", "m2", 60);
 }
 
+TEST_F(MpiWorkers, AnOrderOfProcessesThatGlooConnectsRepeatsInThreads) {
+  const Outcome o = run("m", workers({"comm={name: gloo, ranks: 3}", recorded("order")}));
+  if (o.err.find("no Gloo") != std::string::npos) GTEST_SKIP() << o.err;
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_THAT(o.err, Names("3 processes (Gloo", "3 workers", "staleness", "turn"));
+  expect_run("v", threads(workers({replayed("order"), recorded("again")})));
+  EXPECT_EQ(read_file(folder_ / "again"), read_file(folder_ / "order"));
+  expect_same_end("v", "m", 60);
+  EXPECT_EQ(curve("v"), curve("m"));
+}
+
 TEST_F(MpiWorkers, RecordsTellHowLongAWorkerWaited) {
   expect_run("m", processes(workers()));
   std::istringstream lines(read_file(folder_ / "m" / "metrics.jsonl"));

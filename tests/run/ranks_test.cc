@@ -57,6 +57,17 @@ TEST_F(RanksTest, EqualRunsSendEqualBytes) {
   EXPECT_EQ(bytes("a"), bytes("a_longer_name"));
 }
 
+TEST_F(RanksTest, ProcessesThatGlooConnectsAndThreadsGiveTheSameBits) {
+  const Outcome processes = run("g", {"comm={name: gloo, ranks: 3}"});
+  if (processes.err.find("no Gloo") != std::string::npos) GTEST_SKIP() << processes.err;
+  ASSERT_EQ(processes.code, 0) << processes.err;
+  const Outcome threads = run("v", {"--ranks", "3"});
+  ASSERT_EQ(threads.code, 0) << threads.err;
+  EXPECT_EQ(model("g"), model("v"));
+  EXPECT_EQ(metrics("g"), metrics("v"));
+  EXPECT_EQ(times(processes.out, "\nvalid ppl"), 1u) << processes.out;
+}
+
 TEST_F(RanksTest, ProcessesAndThreadsGiveTheSameBits) {
   need_mpi();
   if (IsSkipped()) return;
